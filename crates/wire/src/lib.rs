@@ -5,8 +5,16 @@
 
 #![forbid(unsafe_code)]
 
+pub mod ack;
+pub mod checksum;
 pub mod datagram;
+pub mod frame;
+pub mod ids;
+pub mod packet;
 mod time;
 
+pub use ack::EcnCounts;
 pub use datagram::{DatagramMeta, Ecn, Mark, Transmit, TransmitBuf};
+pub use frame::{Frame, Frames, Parameters};
+pub use ids::{Incarnation, PacketNumber, Token};
 pub use time::{Instant, duration_nanos};

@@ -1,0 +1,162 @@
+//! The ACK frame: which packets have arrived.
+//!
+//! Inputs → outputs: ranges of packet numbers, newest first → octets → the same ranges, low
+//! 32 bits each. Source: `spec/protocol.md` §4.2; RFC 9000 §19.3 for the idea of gap and run.
+//! Deviation: fixed 32-bit fields instead of variable-length integers.
+
+use crate::frame::{FrameError, kind};
+use crate::ids::expand;
+use core::ops::RangeInclusive;
+use smallvec::SmallVec;
+use zerocopy::byteorder::little_endian::{U16, U32};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// Most ranges one ACK frame reports: with the first, 33 ranges in 276 octets.
+pub const MAX_ACK_RANGES: usize = 33;
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy)]
+#[repr(C)]
+struct AckHeader {
+    kind: u8,
+    /// Ranges after the first.
+    more: u8,
+    delay_us: U16,
+    largest: U32,
+    /// Packets in the first range, less one.
+    first_run: U32,
+}
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug, PartialEq)]
+#[repr(C)]
+struct AckRange {
+    /// Packets missing above this range, at least 1.
+    gap: U32,
+    /// Packets in this range, less one.
+    run: U32,
+}
+
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy)]
+#[repr(C)]
+struct EcnBody {
+    ect0: U32,
+    ect1: U32,
+    ce: U32,
+}
+
+/// How many packets arrived with which ECN codepoint, modulo 2^32 (RFC 9000 §13.4).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct EcnCounts {
+    /// Packets marked ECT(0).
+    pub ect0: u32,
+    /// Packets marked ECT(1).
+    pub ect1: u32,
+    /// Packets marked CE.
+    pub ce: u32,
+}
+
+/// An ACK frame.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AckFrame<'a> {
+    /// µs between the arrival of `largest` and this frame, at most 65,535.
+    pub delay_us: u16,
+    /// Low 32 bits of the largest packet number received.
+    pub largest: u32,
+    first_run: u32,
+    more: &'a [AckRange],
+    /// ECN counts, if the receiver can read the bits.
+    pub ecn: Option<EcnCounts>,
+}
+
+/// Octets of an ACK frame with `ranges` ranges (≥ 1).
+pub const fn encoded_len(ranges: usize, ecn: bool) -> usize {
+    let ecn_len = if ecn { size_of::<EcnBody>() } else { 0 };
+    size_of::<AckHeader>() + (ranges - 1) * size_of::<AckRange>() + ecn_len
+}
+
+/// Hands the octets of an ACK frame to `put`. `ranges` are of packet numbers, disjoint, not
+/// adjacent, the newest first; those after [`MAX_ACK_RANGES`] are left out, as are any that lie
+/// more than 2^31 below the first.
+///
+/// # Panics
+/// If `ranges` is empty.
+pub fn encode(
+    mut ranges: impl Iterator<Item = RangeInclusive<u64>> + Clone,
+    delay_us: u16,
+    ecn: Option<EcnCounts>,
+    put: &mut impl FnMut(&[u8]),
+) {
+    let more = ranges.clone().count().min(MAX_ACK_RANGES) - 1;
+    let first = ranges.next().expect("an ACK has at least one range");
+    let header = AckHeader {
+        kind: if ecn.is_some() { kind::ACK_ECN } else { kind::ACK },
+        more: more as u8,
+        delay_us: delay_us.into(),
+        largest: (*first.end() as u32).into(),
+        first_run: ((first.end() - first.start()) as u32).into(),
+    };
+    put(header.as_bytes());
+    let mut above = *first.start();
+    for range in ranges.take(more) {
+        let gap = (above - range.end() - 1) as u32;
+        put(AckRange { gap: gap.into(), run: ((range.end() - range.start()) as u32).into() }.as_bytes());
+        above = *range.start();
+    }
+    if let Some(ecn) = ecn {
+        put(EcnBody { ect0: ecn.ect0.into(), ect1: ecn.ect1.into(), ce: ecn.ce.into() }.as_bytes());
+    }
+}
+
+impl<'a> AckFrame<'a> {
+    pub(crate) fn take(rest: &mut &'a [u8]) -> Result<Self, FrameError> {
+        let kind = rest[0];
+        let truncated = FrameError::Truncated { kind };
+        let (header, after) = AckHeader::read_from_prefix(rest).map_err(|_| truncated)?;
+        if header.more as usize >= MAX_ACK_RANGES {
+            return Err(FrameError::Impossible { kind, field: "range count" });
+        }
+        let (more, after) =
+            <[AckRange]>::ref_from_prefix_with_elems(after, header.more as usize).map_err(|_| truncated)?;
+        if more.iter().any(|range| range.gap.get() == 0) {
+            return Err(FrameError::Impossible { kind, field: "gap" });
+        }
+        let (ecn, after) = if kind == kind::ACK_ECN {
+            let (body, after) = EcnBody::read_from_prefix(after).map_err(|_| truncated)?;
+            let counts = EcnCounts { ect0: body.ect0.get(), ect1: body.ect1.get(), ce: body.ce.get() };
+            (Some(counts), after)
+        } else {
+            (None, after)
+        };
+        *rest = after;
+        Ok(Self {
+            delay_us: header.delay_us.get(),
+            largest: header.largest.get(),
+            first_run: header.first_run.get(),
+            more,
+            ecn,
+        })
+    }
+
+    /// Ranges of full packet numbers, newest first, given a number `expected` near the largest
+    /// (the last one sent). Ends early where a range would reach below packet 0.
+    pub fn ranges(&self, expected: u64) -> impl Iterator<Item = RangeInclusive<u64>> + use<'a> {
+        let end = expand(self.largest, expected);
+        let mut next = end.checked_sub(self.first_run as u64).map(|start| start..=end);
+        let mut more = self.more.iter();
+        core::iter::from_fn(move || {
+            let range = next.take()?;
+            next = more.next().and_then(|below| {
+                let end = range.start().checked_sub(below.gap.get() as u64 + 1)?;
+                Some(end.checked_sub(below.run.get() as u64)?..=end)
+            });
+            Some(range)
+        })
+    }
+
+    /// Hands the octets of this frame to `put`.
+    pub fn encode(&self, put: &mut impl FnMut(&[u8])) {
+        // Far from 0, so that no range is cut short.
+        let expected = (1 << 40) | self.largest as u64;
+        let ranges: SmallVec<[_; 8]> = self.ranges(expected).collect();
+        encode(ranges.iter().cloned(), self.delay_us, self.ecn, put);
+    }
+}

@@ -1,0 +1,276 @@
+//! Packet headers: one packet per datagram, `header | frames | trailer`.
+//!
+//! Inputs → outputs: bytes → [`Packet`] (checked once, then infallible) and back.
+//! Source: `spec/protocol.md` §3; R5 (FIRST), RFC 8999 (what never changes between versions).
+
+use crate::ids::{Incarnation, PacketNumber, Token};
+use core::fmt;
+use thiserror::Error;
+use zerocopy::byteorder::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// The version this implementation speaks.
+pub const VERSION: u8 = 1;
+
+/// Packet kinds: the first octet of every packet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+#[repr(u8)]
+pub enum Kind {
+    /// Opens a session, and carries frames until it is answered (R5).
+    First = 0xd1,
+    /// Answers a FIRST, and carries frames until the initiator is known to have heard it.
+    Answer = 0xd2,
+    /// Everything in an open session.
+    Session = 0xd3,
+    /// "I know no session of this token."
+    Reset = 0xd4,
+    /// "I speak these versions."
+    Versions = 0xd5,
+}
+
+/// Flags of a packet header. Bits not named here are reserved: sent as 0, and a packet that has
+/// one set is dropped and counted, so that a later version may give them a meaning.
+pub mod flags {
+    /// The sender waits for an acknowledgement: do not delay it.
+    pub const ACK_NOW: u16 = 1 << 0;
+    /// Which of two keys a sealed packet uses; 0 in plain mode.
+    pub const KEY_PHASE: u16 = 1 << 1;
+    /// All flags that version 1 knows.
+    pub const KNOWN: u16 = ACK_NOW | KEY_PHASE;
+}
+
+/// The 16 octets every packet starts with, and all of a session packet's header.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug)]
+#[repr(C)]
+pub struct CommonHeader {
+    kind: u8,
+    version: u8,
+    flags: U16,
+    number: U32,
+    token: U64,
+}
+
+/// What FIRST and ANSWER add: who speaks, and the handshake.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug)]
+#[repr(C)]
+struct OpeningHeader {
+    own_token: U64,
+    incarnation: U64,
+    handshake_len: U16,
+    reserved: U16,
+}
+
+/// Octets of [`CommonHeader`], which is the whole header of session packets.
+pub const COMMON_HEADER_BYTES: usize = size_of::<CommonHeader>();
+/// Octets of the header of FIRST and ANSWER, without the handshake that follows.
+pub const OPENING_HEADER_BYTES: usize = COMMON_HEADER_BYTES + size_of::<OpeningHeader>();
+
+/// Why bytes are not a packet of this version.
+#[derive(Debug, Error, PartialEq, Eq, Clone, Copy)]
+#[non_exhaustive]
+pub enum PacketError {
+    /// Shorter than its header.
+    #[error("datagram of {0} bytes is shorter than its header")]
+    Truncated(usize),
+    /// The first octet is no packet kind.
+    #[error("unknown packet kind {0:#04x}")]
+    UnknownKind(u8),
+    /// Another version; a FIRST is answered with VERSIONS.
+    #[error("version {0} is not spoken here")]
+    UnknownVersion(u8),
+    /// Reserved bits are set.
+    #[error("reserved bits {0:#06x} are set")]
+    Reserved(u16),
+}
+
+/// A header, decoded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Header {
+    /// What the packet is for.
+    pub kind: Kind,
+    /// [`flags`].
+    pub flags: u16,
+    /// Low 32 bits of the packet number.
+    pub number: u32,
+    /// Names the session to the receiver. In FIRST, whose receiver has chosen none yet: the
+    /// initiator's own.
+    pub token: Token,
+    /// FIRST and ANSWER: who speaks.
+    pub opening: Option<Opening>,
+}
+
+/// The part of a header that only FIRST and ANSWER have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Opening {
+    /// By what token the receiver of this packet shall address its sender.
+    pub own_token: Token,
+    /// The sender's incarnation.
+    pub incarnation: Incarnation,
+}
+
+/// A datagram taken apart; frames and trailer are not checked yet.
+#[derive(Debug)]
+pub struct Packet<'a> {
+    /// The header.
+    pub header: Header,
+    /// Handshake bytes of FIRST and ANSWER, empty in plain mode.
+    pub handshake: &'a [u8],
+    /// Frames and trailer, or the version list of VERSIONS.
+    pub body: &'a [u8],
+    /// Octets before `body`.
+    pub header_len: usize,
+}
+
+impl<'a> Packet<'a> {
+    /// Takes the header of `datagram` apart.
+    pub fn decode(datagram: &'a [u8]) -> Result<Self, PacketError> {
+        let truncated = PacketError::Truncated(datagram.len());
+        let (common, rest) = CommonHeader::read_from_prefix(datagram).map_err(|_| truncated)?;
+        let kind = Kind::from_octet(common.kind).ok_or(PacketError::UnknownKind(common.kind))?;
+        // VERSIONS is understood whatever version its sender speaks.
+        if common.version != VERSION && kind != Kind::Versions {
+            return Err(PacketError::UnknownVersion(common.version));
+        }
+        let flags = common.flags.get();
+        if flags & !flags::KNOWN != 0 {
+            return Err(PacketError::Reserved(flags & !flags::KNOWN));
+        }
+        let mut header = Header {
+            kind,
+            flags,
+            number: common.number.get(),
+            token: Token(common.token.get()),
+            opening: None,
+        };
+        if !matches!(kind, Kind::First | Kind::Answer) {
+            return Ok(Self { header, handshake: &[], body: rest, header_len: COMMON_HEADER_BYTES });
+        }
+        let (opening, rest) = OpeningHeader::read_from_prefix(rest).map_err(|_| truncated)?;
+        if opening.reserved.get() != 0 {
+            return Err(PacketError::Reserved(opening.reserved.get()));
+        }
+        let (handshake, body) =
+            rest.split_at_checked(opening.handshake_len.get() as usize).ok_or(truncated)?;
+        header.opening = Some(Opening {
+            own_token: Token(opening.own_token.get()),
+            incarnation: Incarnation(opening.incarnation.get()),
+        });
+        Ok(Self { header, handshake, body, header_len: OPENING_HEADER_BYTES + handshake.len() })
+    }
+}
+
+impl Kind {
+    /// The kind with this first octet.
+    pub const fn from_octet(octet: u8) -> Option<Self> {
+        Some(match octet {
+            0xd1 => Self::First,
+            0xd2 => Self::Answer,
+            0xd3 => Self::Session,
+            0xd4 => Self::Reset,
+            0xd5 => Self::Versions,
+            _ => return None,
+        })
+    }
+}
+
+/// The header of a session, RESET or VERSIONS packet, ready to send.
+pub fn common_header(
+    kind: Kind,
+    flags: u16,
+    number: PacketNumber,
+    token: Token,
+) -> [u8; COMMON_HEADER_BYTES] {
+    let header = CommonHeader {
+        kind: kind as u8,
+        version: VERSION,
+        flags: flags.into(),
+        number: number.truncate().into(),
+        token: token.0.into(),
+    };
+    zerocopy::transmute!(header)
+}
+
+/// What follows [`common_header`] in FIRST and ANSWER; the handshake comes next.
+pub fn opening_header(
+    opening: Opening,
+    handshake_len: u16,
+) -> [u8; OPENING_HEADER_BYTES - COMMON_HEADER_BYTES] {
+    let header = OpeningHeader {
+        own_token: opening.own_token.0.into(),
+        incarnation: opening.incarnation.0.into(),
+        handshake_len: handshake_len.into(),
+        reserved: 0.into(),
+    };
+    zerocopy::transmute!(header)
+}
+
+/// Offset of the flags in any packet, for flags that are decided when the packet is complete.
+pub const FLAGS_OFFSET: usize = 2;
+
+/// The token of a FIRST of any version, or `None` if this is not a FIRST. What VERSIONS answers.
+pub fn first_token_of_any_version(datagram: &[u8]) -> Option<Token> {
+    let (common, _) = CommonHeader::read_from_prefix(datagram).ok()?;
+    (common.kind == Kind::First as u8).then(|| Token(common.token.get()))
+}
+
+impl fmt::Display for Header {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} #{} token {:?}", self.kind, self.number, self.token)?;
+        if let Some(opening) = self.opening {
+            write!(f, " from {:?} incarnation {:?}", opening.own_token, opening.incarnation)?;
+        }
+        if self.flags & flags::ACK_NOW != 0 {
+            f.write_str(" ack-now")?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn first(handshake: &[u8]) -> Vec<u8> {
+        let opening = Opening { own_token: Token(7), incarnation: Incarnation(9) };
+        let mut bytes = common_header(Kind::First, flags::ACK_NOW, PacketNumber(3), Token(7)).to_vec();
+        bytes.extend(opening_header(opening, handshake.len() as u16));
+        bytes.extend(handshake);
+        bytes.extend(b"frames");
+        bytes
+    }
+
+    #[test]
+    fn a_header_survives_the_round_trip() {
+        let bytes = first(b"noise");
+        let packet = Packet::decode(&bytes).unwrap();
+        assert_eq!(packet.header.kind, Kind::First);
+        assert_eq!(packet.header.number, 3);
+        assert_eq!(packet.header.opening.unwrap().incarnation, Incarnation(9));
+        assert_eq!(packet.handshake, b"noise");
+        assert_eq!(packet.body, b"frames");
+        assert_eq!(&bytes[packet.header_len..], b"frames");
+        assert_eq!(first_token_of_any_version(&bytes), Some(Token(7)));
+    }
+
+    #[test]
+    fn every_truncation_is_an_error_until_the_header_is_whole() {
+        let bytes = first(b"noise");
+        let whole = OPENING_HEADER_BYTES + 5;
+        for len in 0..whole {
+            assert_eq!(Packet::decode(&bytes[..len]).unwrap_err(), PacketError::Truncated(len), "{len}");
+        }
+        assert!(Packet::decode(&bytes[..whole]).unwrap().body.is_empty());
+    }
+
+    #[test]
+    fn reserved_bits_and_foreign_versions_are_refused() {
+        let mut bytes = common_header(Kind::Session, 0, PacketNumber(0), Token(1));
+        bytes[3] = 0x80;
+        assert_eq!(Packet::decode(&bytes).unwrap_err(), PacketError::Reserved(0x8000));
+        bytes[3] = 0;
+        bytes[1] = 9;
+        assert_eq!(Packet::decode(&bytes).unwrap_err(), PacketError::UnknownVersion(9));
+        bytes[0] = 0;
+        assert_eq!(Packet::decode(&bytes).unwrap_err(), PacketError::UnknownKind(0));
+    }
+}
