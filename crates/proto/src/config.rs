@@ -1,0 +1,239 @@
+//! Every setting of an endpoint, with defaults that are right for a LAN and safe on the internet.
+//!
+//! Inputs → outputs: a plain [`Config`] → the same, checked, or a [`ConfigError`] that says what
+//! to change.
+
+use core::time::Duration;
+use thiserror::Error;
+
+/// Settings of an endpoint. Construct with `Config::default()` and change fields.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// Credit each channel starts with and is kept at while the application keeps up (S5), bytes.
+    /// Bounds what one unread channel may hold in memory. 64 KiB ..= 1 TiB.
+    pub channel_credit_bytes: u64,
+    /// Received, unread bytes over all peers above which no credit is renewed and no further
+    /// offer is accepted by itself. At least `channel_credit_bytes`.
+    pub receive_memory_bytes: u64,
+    /// Largest message this endpoint takes, bytes.
+    pub max_message_bytes: u64,
+    /// Messages larger than this are offered and sent when the receiver accepts. Must leave room
+    /// below the channel credit.
+    pub offer_above_bytes: u64,
+    /// Who answers offers.
+    pub offers: OfferPolicy,
+    /// Unacknowledged and unsent bytes per peer above which `send` reports that it would block. A
+    /// message is always taken when nothing is queued.
+    pub send_buffer_bytes: u64,
+    /// Channels per peer and direction; channel numbers must be below. 1 ..= 65,535.
+    pub max_channels: u16,
+    /// Peers at a time; further FIRSTs are not answered. 1 ..= 2^24 − 1.
+    pub max_peers: u32,
+    /// A peer that has been silent for this long, though it was spoken to, is lost.
+    pub failure_timeout: Duration,
+    /// An otherwise silent peer is asked for a sign of life this often; `None`: never, and a dead
+    /// peer is noticed only when there is something to send.
+    pub keepalive: Option<Duration>,
+    /// How long a FIRST is repeated before the peer counts as not there.
+    pub connect_timeout: Duration,
+    /// Longest time an acknowledgement is held back in the hope that it can ride on data.
+    pub max_ack_delay: Duration,
+    /// Round-trip time assumed before the first measurement.
+    pub initial_rtt: Duration,
+    /// Largest datagram to send, bytes of UDP payload; the path is probed up to it (RFC 8899).
+    /// 1,200 ..= 65,507.
+    pub max_datagram_bytes: u16,
+    /// Smallest datagram every path is expected to carry, and where probing starts. 576 ..= 1,472.
+    pub min_datagram_bytes: u16,
+    /// Which congestion controller peers get.
+    pub congestion: CongestionAlgorithm,
+    /// Mark packets ECN-capable and react to marks (RFC 3168).
+    pub ecn: bool,
+}
+
+/// Who answers the offer of a large message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum OfferPolicy {
+    /// The endpoint accepts by itself while receive memory lasts, smallest message first.
+    #[default]
+    Automatic,
+    /// The application gets `Event::Offered` and answers with `accept` or `refuse`.
+    Ask,
+}
+
+/// The controller that sets a peer's congestion window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum CongestionAlgorithm {
+    /// Window steered by delay and ECN marks, for clusters (Swift, DCTCP).
+    #[default]
+    Delay,
+    /// CUBIC (RFC 9438), for paths shared with TCP over a distance.
+    Cubic,
+}
+
+/// Least channel credit: what a sender may assume before it has heard from the receiver
+/// (`spec/protocol.md` §6), bytes.
+pub const MIN_CHANNEL_CREDIT_BYTES: u64 = 64 * 1024;
+
+/// What a message costs beyond its payload when charged against credit: bounds the memory that
+/// empty messages take, bytes (`spec/protocol.md` §6).
+pub const MESSAGE_COST_BYTES: u64 = 64;
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            channel_credit_bytes: 4 << 20,
+            receive_memory_bytes: 1 << 30,
+            max_message_bytes: 16 << 30,
+            offer_above_bytes: 1 << 20,
+            offers: OfferPolicy::Automatic,
+            send_buffer_bytes: 8 << 20,
+            max_channels: 1024,
+            max_peers: 65_536,
+            failure_timeout: Duration::from_secs(20),
+            keepalive: Some(Duration::from_secs(5)),
+            connect_timeout: Duration::from_secs(20),
+            max_ack_delay: Duration::from_millis(1),
+            initial_rtt: Duration::from_millis(10),
+            max_datagram_bytes: denrei_wire::datagram::MAX_DATAGRAM_BYTES as u16,
+            min_datagram_bytes: 1200,
+            congestion: CongestionAlgorithm::Delay,
+            ecn: true,
+        }
+    }
+}
+
+/// A setting that cannot work.
+#[derive(Debug, Error, PartialEq, Eq, Clone)]
+#[error("{setting} is {value}, but has to be {expected}")]
+pub struct ConfigError {
+    /// Name of the field.
+    pub setting: &'static str,
+    /// What it was set to.
+    pub value: String,
+    /// What is possible.
+    pub expected: String,
+}
+
+fn require(
+    holds: bool,
+    setting: &'static str,
+    value: impl ToString,
+    expected: impl ToString,
+) -> Result<(), ConfigError> {
+    if holds {
+        return Ok(());
+    }
+    Err(ConfigError { setting, value: value.to_string(), expected: expected.to_string() })
+}
+
+impl Config {
+    /// Checks that the settings are possible, each by itself and together.
+    ///
+    /// # Errors
+    /// The first setting that is not, with what it would have to be.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        let credit = self.channel_credit_bytes;
+        require(
+            (MIN_CHANNEL_CREDIT_BYTES..=1 << 40).contains(&credit),
+            "channel_credit_bytes",
+            credit,
+            "between 65536 (64 KiB) and 1099511627776 (1 TiB)",
+        )?;
+        require(
+            self.receive_memory_bytes >= credit,
+            "receive_memory_bytes",
+            self.receive_memory_bytes,
+            format_args!("at least channel_credit_bytes ({credit})"),
+        )?;
+        require(self.max_message_bytes > 0, "max_message_bytes", self.max_message_bytes, "at least 1")?;
+        let most_unasked = credit - MESSAGE_COST_BYTES;
+        require(
+            self.offer_above_bytes <= most_unasked,
+            "offer_above_bytes",
+            self.offer_above_bytes,
+            format_args!("at most {most_unasked} (channel_credit_bytes less {MESSAGE_COST_BYTES})"),
+        )?;
+        require(self.send_buffer_bytes > 0, "send_buffer_bytes", self.send_buffer_bytes, "at least 1")?;
+        require(self.max_channels > 0, "max_channels", self.max_channels, "at least 1")?;
+        require(
+            (1..1 << denrei_wire::Token::SLOT_BITS).contains(&self.max_peers),
+            "max_peers",
+            self.max_peers,
+            "between 1 and 16777215",
+        )?;
+        self.validate_times()?;
+        self.validate_sizes()
+    }
+
+    fn validate_times(&self) -> Result<(), ConfigError> {
+        let ms = Duration::from_millis;
+        let show = |duration: Duration| format!("{duration:?}");
+        require(
+            self.failure_timeout >= ms(10),
+            "failure_timeout",
+            show(self.failure_timeout),
+            "at least 10ms, and several round trips",
+        )?;
+        if let Some(keepalive) = self.keepalive {
+            require(
+                keepalive >= ms(1) && keepalive * 2 <= self.failure_timeout,
+                "keepalive",
+                show(keepalive),
+                format_args!("between 1ms and half of failure_timeout ({:?})", self.failure_timeout / 2),
+            )?;
+        }
+        require(
+            self.connect_timeout >= ms(10),
+            "connect_timeout",
+            show(self.connect_timeout),
+            "at least 10ms",
+        )?;
+        require(
+            self.max_ack_delay <= ms(50) && self.max_ack_delay * 4 <= self.failure_timeout,
+            "max_ack_delay",
+            show(self.max_ack_delay),
+            "at most 50ms and a quarter of failure_timeout",
+        )?;
+        require(
+            (Duration::from_micros(1)..=Duration::from_secs(3)).contains(&self.initial_rtt),
+            "initial_rtt",
+            show(self.initial_rtt),
+            "between 1µs and 3s",
+        )
+    }
+
+    fn validate_sizes(&self) -> Result<(), ConfigError> {
+        let (min, max) = (self.min_datagram_bytes, self.max_datagram_bytes);
+        require((576..=1472).contains(&min), "min_datagram_bytes", min, "between 576 and 1472")?;
+        require(
+            max >= min && max as usize <= denrei_wire::datagram::MAX_DATAGRAM_BYTES,
+            "max_datagram_bytes",
+            max,
+            format_args!("between min_datagram_bytes ({min}) and 65507"),
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_default_is_valid() {
+        Config::default().validate().unwrap();
+    }
+
+    #[test]
+    fn errors_say_what_to_change() {
+        let config = Config { keepalive: Some(Duration::from_secs(15)), ..Config::default() };
+        assert_eq!(
+            config.validate().unwrap_err().to_string(),
+            "keepalive is 15s, but has to be between 1ms and half of failure_timeout (10s)"
+        );
+        let config = Config { offer_above_bytes: 4 << 20, ..Config::default() };
+        assert_eq!(config.validate().unwrap_err().setting, "offer_above_bytes");
+        let config = Config { min_datagram_bytes: 100, ..Config::default() };
+        assert_eq!(config.validate().unwrap_err().setting, "min_datagram_bytes");
+    }
+}

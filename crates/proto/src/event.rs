@@ -1,0 +1,379 @@
+//! What the core tells the application: names, events, reasons, errors.
+
+use bytes::Bytes;
+use core::fmt;
+use core::net::SocketAddr;
+use denrei_wire::Incarnation;
+use thiserror::Error;
+
+/// One remote incarnation, named by its place in the address table (S8).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PeerId {
+    pub(crate) slot: u32,
+    pub(crate) generation: u32,
+}
+
+impl PeerId {
+    /// The id as one number, for interfaces that need one; see [`from_u64`](Self::from_u64).
+    pub const fn as_u64(self) -> u64 {
+        ((self.generation as u64) << 32) | self.slot as u64
+    }
+
+    /// The inverse of [`as_u64`](Self::as_u64). Any number is safe: one that names no peer is refused by every call.
+    pub const fn from_u64(value: u64) -> Self {
+        Self { slot: value as u32, generation: (value >> 32) as u32 }
+    }
+}
+
+impl fmt::Debug for PeerId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "peer {}.{}", self.slot, self.generation)
+    }
+}
+
+impl fmt::Display for PeerId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
+
+/// An ordered sequence of messages to and from one peer.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct ChannelId {
+    /// The peer.
+    pub peer: PeerId,
+    /// Which of its channels.
+    pub channel: u16,
+}
+
+/// A message sent: its place in a channel's sequence.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct MessageId {
+    /// The channel.
+    pub channel: ChannelId,
+    /// Counts the channel's messages from 0.
+    pub number: u64,
+}
+
+/// A message received.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Message {
+    /// Where it came in.
+    pub channel: ChannelId,
+    /// Its place in the channel's sequence, from 0 without a gap.
+    pub number: u64,
+    /// The bytes.
+    pub data: Bytes,
+}
+
+/// What `send` shall report about a message later. Each asked-for report is one event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Completion {
+    /// Nothing, unless the peer is lost.
+    #[default]
+    None,
+    /// [`Event::Acknowledged`]: the receiving process has it in its memory.
+    Acknowledged,
+    /// [`Event::Delivered`]: the receiving application has taken it (R7's DREQ).
+    Delivered,
+}
+
+/// Something the application may want to know.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Event {
+    /// A peer answered a `connect`, or opened a session to this endpoint.
+    Connected {
+        /// The peer.
+        peer: PeerId,
+        /// Its address.
+        addr: SocketAddr,
+        /// Which start of its process this is.
+        incarnation: Incarnation,
+    },
+    /// A message sent with [`Completion::Acknowledged`] is in the receiver's memory.
+    Acknowledged(MessageId),
+    /// A message sent with [`Completion::Delivered`] was taken by the receiving application.
+    Delivered(MessageId),
+    /// A peer offers a large message ([`OfferPolicy::Ask`](crate::OfferPolicy::Ask)): answer with `accept` or `refuse`.
+    Offered {
+        /// Channel it arrives on.
+        channel: ChannelId,
+        /// Its number in the channel.
+        number: u64,
+        /// Its size, bytes.
+        bytes: u64,
+    },
+    /// The receiver refused an offered message (too large for it, or `refuse`).
+    Refused(MessageId),
+    /// The status asked for with `request_status` (R7's SREQ).
+    Status {
+        /// The peer.
+        peer: PeerId,
+        /// The request's number, as returned by `request_status`.
+        request: u32,
+        /// Bytes from us that its application has not taken.
+        buffered_bytes: u64,
+        /// Messages from us that its application has not taken.
+        buffered_messages: u32,
+    },
+    /// The peer will send no more (R7's WCLOSE): all it sent has been received.
+    PeerDoneWriting(PeerId),
+    /// The peer wants no more (R7's RCLOSE): what was not acknowledged is dropped.
+    PeerDoneReading {
+        /// The peer.
+        peer: PeerId,
+        /// What was queued for it and not acknowledged.
+        unacknowledged: Vec<MessageId>,
+    },
+    /// The session is over. Messages that were received before remain readable.
+    PeerLost {
+        /// The peer.
+        peer: PeerId,
+        /// Its address.
+        addr: SocketAddr,
+        /// Why.
+        reason: LostReason,
+        /// Messages to it of which it is not known that they arrived, oldest first per channel.
+        unacknowledged: Vec<MessageId>,
+    },
+}
+
+/// Why a session is over.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LostReason {
+    /// Both sides closed in order.
+    Closed,
+    /// This side called `abort`.
+    Aborted,
+    /// The peer ended the session with this code and text.
+    Ended {
+        /// 0: orderly; see `spec/protocol.md` §8.
+        code: u16,
+        /// For people.
+        reason: String,
+    },
+    /// Nothing answered the FIRST within the connect timeout.
+    NoAnswer,
+    /// Silent for longer than the failure timeout.
+    TimedOut,
+    /// Its process was started again: a new incarnation speaks from the address.
+    Restarted,
+    /// It does not know the session any more.
+    Forgotten,
+    /// It speaks none of our protocol versions.
+    VersionMismatch {
+        /// What it speaks.
+        offered: Vec<u8>,
+    },
+    /// It broke the protocol.
+    Violation(&'static str),
+}
+
+impl fmt::Display for LostReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Closed => f.write_str("closed in order"),
+            Self::Aborted => f.write_str("aborted by this side"),
+            Self::Ended { code: 0, reason } if reason.is_empty() => f.write_str("ended by the peer"),
+            Self::Ended { code, reason } => write!(f, "ended by the peer: {reason} (code {code})"),
+            Self::NoAnswer => f.write_str("no answer: is a Node running at that address?"),
+            Self::TimedOut => f.write_str("silent for longer than failure_timeout"),
+            Self::Restarted => f.write_str("its process was started again"),
+            Self::Forgotten => f.write_str("it no longer knows the session"),
+            Self::VersionMismatch { offered } => {
+                write!(
+                    f,
+                    "it speaks protocol versions {offered:?}, this side {}",
+                    denrei_wire::packet::VERSION
+                )
+            }
+            Self::Violation(what) => write!(f, "it broke the protocol: {what}"),
+        }
+    }
+}
+
+/// Why `connect` was refused.
+#[derive(Debug, Error, PartialEq, Eq, Clone)]
+#[non_exhaustive]
+pub enum ConnectError {
+    /// The address table is full.
+    #[error("there are {max} peers already; raise max_peers")]
+    TooManyPeers {
+        /// The limit.
+        max: u32,
+    },
+    /// Not an address one can send to.
+    #[error("{0} cannot be the address of a peer")]
+    BadAddress(SocketAddr),
+}
+
+/// Why `send` was refused. The message was not taken.
+#[derive(Debug, Error, PartialEq, Eq, Clone)]
+#[non_exhaustive]
+pub enum SendError {
+    /// The queue to this peer is full; wait until it drains.
+    #[error("{queued_bytes} bytes are queued for {peer}: its receiver or the path is slower than the sender")]
+    WouldBlock {
+        /// The peer.
+        peer: PeerId,
+        /// What is queued, bytes.
+        queued_bytes: u64,
+    },
+    /// No such peer (any more).
+    #[error("{0} is not, or no longer, in the address table")]
+    UnknownPeer(PeerId),
+    /// The peer's limit.
+    #[error("a message of {bytes} bytes is over the receiver's limit of {max} (its max_message_bytes)")]
+    TooLarge {
+        /// Its size.
+        bytes: u64,
+        /// The limit.
+        max: u64,
+    },
+    /// The channel number is not below the limit of either side.
+    #[error("channel {channel} does not exist: numbers go up to {last} (max_channels)")]
+    NoSuchChannel {
+        /// The number.
+        channel: u16,
+        /// The highest there is.
+        last: u16,
+    },
+    /// This side said that it is done writing.
+    #[error("this side has closed writing to {0}")]
+    WriteClosed(PeerId),
+    /// The peer said that it wants no more.
+    #[error("{0} takes no more messages")]
+    PeerDoneReading(PeerId),
+    /// The session is over.
+    #[error("{peer} is lost: {reason}")]
+    PeerLost {
+        /// The peer.
+        peer: PeerId,
+        /// Why.
+        reason: LostReason,
+    },
+}
+
+/// Why a call that names a peer, channel or offer did nothing.
+#[derive(Debug, Error, PartialEq, Eq, Clone)]
+#[non_exhaustive]
+pub enum PeerError {
+    /// No such peer (any more).
+    #[error("{0} is not, or no longer, in the address table")]
+    UnknownPeer(PeerId),
+    /// No such channel.
+    #[error("channel {channel} does not exist: numbers go up to {last} (max_channels)")]
+    NoSuchChannel {
+        /// The number.
+        channel: u16,
+        /// The highest there is.
+        last: u16,
+    },
+    /// No offer waits under this number: it was answered before, or its sender is gone.
+    #[error("no offer {number} waits on channel {channel} of {peer}", peer = .channel.peer, channel = .channel.channel)]
+    NoSuchOffer {
+        /// The channel.
+        channel: ChannelId,
+        /// The message number.
+        number: u64,
+    },
+}
+
+/// A peer's flow state (S8), as of now.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FlowState {
+    /// The peer.
+    pub peer: PeerId,
+    /// Its address.
+    pub addr: SocketAddr,
+    /// Its incarnation, once it has been heard.
+    pub incarnation: Option<Incarnation>,
+    /// Where the session is in its life.
+    pub phase: Phase,
+    /// Smoothed round-trip time, ns; `None` before the first sample.
+    pub srtt_ns: Option<u64>,
+    /// Smallest round-trip time seen, ns.
+    pub min_rtt_ns: Option<u64>,
+    /// Mean deviation of the round-trip time, ns.
+    pub rtt_var_ns: u64,
+    /// Congestion window, bytes.
+    pub window_bytes: u64,
+    /// Sent, neither acknowledged nor known lost, bytes.
+    pub in_flight_bytes: u64,
+    /// Bytes that may be sent unasked on channel 0 before its credit is used up (S5).
+    pub credit_bytes: u64,
+    /// Messages that are not acknowledged (S9's queue length).
+    pub queued_messages: u64,
+    /// Bytes of messages that are not acknowledged.
+    pub queued_bytes: u64,
+    /// Received bytes that the application has not taken.
+    pub unread_bytes: u64,
+    /// Largest datagram the path is known to carry, bytes.
+    pub datagram_bytes: u16,
+    /// Counters since the session began.
+    pub counters: PeerCounters,
+}
+
+/// Where a session is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Phase {
+    /// FIRST sent, no answer yet.
+    Opening,
+    /// FIRST received and answered; the answer has not been confirmed.
+    Answering,
+    /// Open in both directions.
+    Open,
+    /// Closing in order.
+    Closing,
+    /// Over; kept until the application has read what it received.
+    Over,
+}
+
+/// What happened on a session since it began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct PeerCounters {
+    /// Packets sent.
+    pub packets_sent: u64,
+    /// Packets received and processed.
+    pub packets_received: u64,
+    /// Bytes sent, UDP payload.
+    pub bytes_sent: u64,
+    /// Bytes received, UDP payload.
+    pub bytes_received: u64,
+    /// Messages taken from the application.
+    pub messages_sent: u64,
+    /// Messages handed to the application.
+    pub messages_received: u64,
+    /// Packets declared lost.
+    pub packets_lost: u64,
+    /// Fragments and messages sent again.
+    pub retransmissions: u64,
+    /// Tail probes and timeouts fired.
+    pub probes: u64,
+    /// Packets received twice.
+    pub duplicates: u64,
+    /// Packets that came back marked with congestion.
+    pub ecn_marks: u64,
+}
+
+/// What happened on an endpoint that belongs to no peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct EndpointCounters {
+    /// Datagrams handled, good or bad.
+    pub datagrams: u64,
+    /// No packet of this protocol.
+    pub malformed: u64,
+    /// Checksum or authentication failed.
+    pub corrupted: u64,
+    /// A token nobody has, or from the wrong address.
+    pub unknown_session: u64,
+    /// Another protocol version.
+    pub foreign_version: u64,
+    /// FIRSTs turned away because the address table was full.
+    pub refused_sessions: u64,
+    /// RESETs and VERSIONS not sent because too many were waiting.
+    pub suppressed_replies: u64,
+}
