@@ -1,1 +1,43 @@
-//! io
+//! The UDP backends of denrei: one local port, sent to and received from as fast as the host allows.
+//!
+//! Inputs → outputs: [`Transmit`](denrei_wire::Transmit) and [`TransmitBuf`](denrei_wire::TransmitBuf)
+//! → datagrams on the network; datagrams from the network →
+//! ([`DatagramMeta`](denrei_wire::DatagramMeta), bytes).
+//!
+//! * [`UdpSocket`]: one port; a main socket for everybody and a bounded number of connected
+//!   sockets on the same port for the busiest peers, which saves them the route look-up.
+//! * [`RecvBuffers`]: the memory received into, owned by the caller.
+//! * [`Waiter`] and [`Waker`]: sleeping until there is something to do.
+//!
+//! This crate knows nothing of the protocol. Unsafe code is confined to one module per concern:
+//! `cmsg` (control messages), `mmsg` (batched system calls), `options` (socket options),
+//! `wait` (poll and eventfd).
+
+#![warn(missing_docs)]
+
+mod buffers;
+#[cfg(target_os = "linux")]
+mod cmsg;
+mod config;
+mod lanes;
+#[cfg(target_os = "linux")]
+mod mmsg;
+mod open;
+#[cfg(target_os = "linux")]
+mod options;
+mod outcome;
+mod pieces;
+mod plain;
+mod queue;
+mod recv;
+mod send;
+mod socket;
+mod wait;
+
+pub use buffers::{MAX_RECV_BATCH, RecvBuffers};
+pub use config::{BackendChoice, Capabilities, SocketConfig};
+pub use outcome::{DropKind, Flushed, IoCounters, SendOutcome};
+pub use queue::{MAX_QUEUED_BYTES, MAX_QUEUED_DATAGRAMS};
+pub use send::{SendAttempt, SendHook};
+pub use socket::{DatagramIo, UdpSocket};
+pub use wait::{Waiter, Wake, Waker};

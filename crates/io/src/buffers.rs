@@ -1,0 +1,151 @@
+//! The memory datagrams are received into.
+//!
+//! Inputs → outputs: a size and a number → buffers plus one [`Slot`] each, which a backend fills
+//! with what it learnt about the datagram or train in that buffer.
+
+use denrei_wire::{DatagramMeta, Ecn};
+use std::net::{Ipv4Addr, SocketAddr};
+
+/// Most datagrams or trains that one receive call brings. Beyond 16 the saving per datagram is
+/// below 20 ns, and the memory no longer fits a second-level cache.
+pub const MAX_RECV_BATCH: usize = 16;
+/// Room for the largest train: GRO builds trains up to one maximal IP packet.
+const TRAIN_BYTES: usize = 65_535;
+/// Least buffer: IPv6's smallest MTU, which every path carries.
+const MIN_BUFFER_BYTES: usize = 1_280;
+
+/// Buffers to receive into; reused from call to call.
+#[derive(Debug)]
+pub struct RecvBuffers {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) bytes_each: usize,
+    pub(crate) slots: Vec<Slot>,
+}
+
+/// What a backend learnt about one buffer's content.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Slot {
+    pub(crate) from: SocketAddr,
+    pub(crate) ecn: Ecn,
+    /// Bytes in the buffer.
+    pub(crate) len: usize,
+    /// Bytes per datagram of a train; 0: the content is one datagram.
+    pub(crate) segment_bytes: usize,
+    /// The content was larger than the buffer.
+    pub(crate) truncated: bool,
+}
+
+impl Slot {
+    pub(crate) const EMPTY: Self = Self {
+        from: SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0),
+        ecn: Ecn::NotEct,
+        len: 0,
+        segment_bytes: 0,
+        truncated: false,
+    };
+}
+
+impl Default for RecvBuffers {
+    /// [`MAX_RECV_BATCH`] buffers for the largest trains: 1 MiB, of which the system backs only
+    /// what is used.
+    fn default() -> Self {
+        Self::new(MAX_RECV_BATCH, TRAIN_BYTES)
+    }
+}
+
+impl RecvBuffers {
+    /// `count` buffers (1..=[`MAX_RECV_BATCH`]) of `bytes_each` (1,280..=65,535) bytes. With GRO on,
+    /// buffers below 65,535 bytes cut trains short: the cut datagrams are lost and counted.
+    pub fn new(count: usize, bytes_each: usize) -> Self {
+        let count = count.clamp(1, MAX_RECV_BATCH);
+        let bytes_each = bytes_each.clamp(MIN_BUFFER_BYTES, TRAIN_BYTES);
+        Self { bytes: vec![0; count * bytes_each], bytes_each, slots: vec![Slot::EMPTY; count] }
+    }
+
+    /// Number of buffers.
+    pub fn count(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Hands the datagrams of buffer `index` to `handle`; returns what they were.
+    pub(crate) fn deliver(
+        &mut self,
+        index: usize,
+        handle: &mut impl FnMut(DatagramMeta, &mut [u8]),
+    ) -> Delivered {
+        let slot = self.slots[index];
+        let start = index * self.bytes_each;
+        let content = &mut self.bytes[start..start + slot.len.min(self.bytes_each)];
+        let meta = DatagramMeta { from: slot.from, ecn: slot.ecn };
+        let mut delivered = Delivered { truncated: slot.truncated, ..Delivered::default() };
+        if slot.segment_bytes == 0 || slot.segment_bytes >= slot.len {
+            if !slot.truncated {
+                delivered.add(content.len());
+                handle(meta, content);
+            }
+            return delivered;
+        }
+        for datagram in content.chunks_mut(slot.segment_bytes) {
+            // The last datagram of a train may be short, unless the train was cut there.
+            if slot.truncated && datagram.len() < slot.segment_bytes {
+                break;
+            }
+            delivered.add(datagram.len());
+            handle(meta, datagram);
+        }
+        delivered
+    }
+}
+
+/// What was handed on from one buffer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Delivered {
+    pub(crate) datagrams: usize,
+    pub(crate) bytes: usize,
+    pub(crate) truncated: bool,
+}
+
+impl Delivered {
+    fn add(&mut self, bytes: usize) {
+        self.datagrams += 1;
+        self.bytes += bytes;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lengths(len: usize, segment_bytes: usize, truncated: bool) -> (Vec<usize>, Delivered) {
+        let mut buffers = RecvBuffers::new(1, 2000);
+        buffers.slots[0] = Slot { len, segment_bytes, truncated, ..Slot::EMPTY };
+        let mut seen = Vec::new();
+        let delivered = buffers.deliver(0, &mut |_, datagram| seen.push(datagram.len()));
+        (seen, delivered)
+    }
+
+    #[test]
+    fn trains_are_split_and_the_last_may_be_short() {
+        assert_eq!(lengths(1000, 0, false).0, [1000]);
+        assert_eq!(lengths(1000, 400, false).0, [400, 400, 200]);
+        assert_eq!(lengths(800, 400, false).0, [400, 400]);
+        assert_eq!(lengths(300, 400, false).0, [300]);
+        assert_eq!(lengths(0, 0, false).0, [0], "an empty datagram is a datagram");
+    }
+
+    #[test]
+    fn cut_datagrams_are_not_delivered() {
+        let (seen, delivered) = lengths(2000, 900, true);
+        assert_eq!(seen, [900, 900], "whole datagrams of a cut train survive");
+        assert_eq!(delivered, Delivered { datagrams: 2, bytes: 1800, truncated: true });
+        assert_eq!(lengths(2000, 0, true).0, [] as [usize; 0]);
+    }
+
+    #[test]
+    fn sizes_are_clamped() {
+        assert_eq!(RecvBuffers::new(0, 0).count(), 1);
+        assert_eq!(RecvBuffers::new(1000, 9).count(), MAX_RECV_BATCH);
+        assert_eq!(RecvBuffers::new(1, 0).bytes.len(), 1280);
+        assert_eq!(RecvBuffers::default().bytes_each, 65_535);
+    }
+}

@@ -1,0 +1,150 @@
+//! Control messages: what travels beside a datagram's bytes in `sendmsg` and `recvmsg`.
+//!
+//! Inputs → outputs: segment size and ECN → a control buffer to send with; a received `msghdr` →
+//! train segment size and ECN. Layout by `cmsg(3)`; alignment is that of `u64`, which is at least
+//! that of `cmsghdr`.
+
+use denrei_wire::Ecn;
+use std::mem::size_of;
+
+/// Bytes of control data to receive: UDP_GRO (24), IP_TOS (24) and IPV6_TCLASS (24) fit twice.
+pub(crate) const RECV_CONTROL_WORDS: usize = 18;
+/// Bytes of control data to send: UDP_SEGMENT (24) and one ECN message (24).
+const SEND_CONTROL_WORDS: usize = 6;
+
+const _: () = assert!(align_of::<u64>() >= align_of::<libc::cmsghdr>());
+
+/// Aligned memory for received control messages.
+pub(crate) type RecvControl = [u64; RECV_CONTROL_WORDS];
+
+/// Control messages to send with a datagram or train.
+pub(crate) struct Control {
+    words: [u64; SEND_CONTROL_WORDS],
+    len: usize,
+}
+
+impl Control {
+    /// Nothing to tell.
+    pub(crate) const NONE: Self = Self { words: [0; SEND_CONTROL_WORDS], len: 0 };
+
+    /// Adds: cut the bytes into datagrams of `bytes` each (`UDP_SEGMENT`).
+    pub(crate) fn segment(self, bytes: u16) -> Self {
+        self.push(libc::SOL_UDP, libc::UDP_SEGMENT, &bytes.to_ne_bytes())
+    }
+
+    /// Adds the ECN codepoint for a target that is IPv4 on the wire, or not.
+    pub(crate) fn ecn(self, ecn: Ecn, ipv4: bool) -> Self {
+        let value = i32::from(ecn as u8).to_ne_bytes();
+        if ipv4 {
+            self.push(libc::IPPROTO_IP, libc::IP_TOS, &value)
+        } else {
+            self.push(libc::IPPROTO_IPV6, libc::IPV6_TCLASS, &value)
+        }
+    }
+
+    /// The bytes for `msg_control`; empty when there is nothing to tell.
+    pub(crate) fn parts(&self) -> (*const u64, usize) {
+        (self.words.as_ptr(), self.len)
+    }
+
+    fn push(mut self, level: i32, kind: i32, data: &[u8]) -> Self {
+        // SAFETY: CMSG_SPACE and CMSG_LEN only compute.
+        let (space, len) =
+            unsafe { (libc::CMSG_SPACE(data.len() as u32) as usize, libc::CMSG_LEN(data.len() as u32)) };
+        assert!(self.len + space <= size_of::<[u64; SEND_CONTROL_WORDS]>(), "control buffer too small");
+        // SAFETY: the assertion leaves `space` bytes from offset `len` on inside `words`. The offset
+        // is a multiple of CMSG_SPACE's alignment and `words` is aligned for `cmsghdr`, so the
+        // header may be written there; CMSG_DATA points behind it, inside `space`.
+        unsafe {
+            let header = self.words.as_mut_ptr().byte_add(self.len).cast::<libc::cmsghdr>();
+            (*header).cmsg_level = level;
+            (*header).cmsg_type = kind;
+            (*header).cmsg_len = len as _;
+            libc::CMSG_DATA(header).copy_from_nonoverlapping(data.as_ptr(), data.len());
+        }
+        self.len += space;
+        self
+    }
+}
+
+/// What the control messages of a received datagram said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Received {
+    pub(crate) ecn: Ecn,
+    /// Bytes per datagram of a train; 0: not a train.
+    pub(crate) segment_bytes: usize,
+}
+
+/// Reads the control messages that a receive call left in `message`.
+///
+/// # Safety
+/// `message.msg_control` must point to `message.msg_controllen` readable bytes, aligned for
+/// `cmsghdr` and written by the kernel, or `msg_controllen` must be 0.
+pub(crate) unsafe fn read(message: &libc::msghdr) -> Received {
+    let mut received = Received { ecn: Ecn::NotEct, segment_bytes: 0 };
+    // SAFETY: by the contract the control buffer is well formed, so FIRSTHDR and NXTHDR yield
+    // pointers to whole headers inside it, or null.
+    let mut header = unsafe { libc::CMSG_FIRSTHDR(message) };
+    while !header.is_null() {
+        // SAFETY: not null, hence a whole header inside the buffer (see above); CMSG_DATA points to
+        // the data that `cmsg_len` counts.
+        let (level, kind, len, data) = unsafe {
+            let head = &*header;
+            let len = (head.cmsg_len as usize).saturating_sub(libc::CMSG_LEN(0) as usize);
+            (head.cmsg_level, head.cmsg_type, len, libc::CMSG_DATA(header))
+        };
+        match (level, kind) {
+            (libc::SOL_UDP, libc::UDP_GRO) if len >= 4 => {
+                // SAFETY: `len` says that four bytes of data follow; read without alignment.
+                let bytes = unsafe { data.cast::<i32>().read_unaligned() };
+                received.segment_bytes = usize::try_from(bytes).unwrap_or(0);
+            }
+            (libc::IPPROTO_IP, libc::IP_TOS) if len >= 1 => {
+                // SAFETY: `len` says that a byte of data follows.
+                received.ecn = Ecn::from_bits(unsafe { data.read() });
+            }
+            (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) if len >= 4 => {
+                // SAFETY: `len` says that four bytes of data follow; read without alignment.
+                let class = unsafe { data.cast::<i32>().read_unaligned() };
+                received.ecn = Ecn::from_bits(class as u8);
+            }
+            _ => {}
+        }
+        // SAFETY: `header` is a valid header of `message`'s control buffer.
+        header = unsafe { libc::CMSG_NXTHDR(message, header) };
+    }
+    received
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn round_trip(control: &Control) -> Received {
+        let (words, len) = control.parts();
+        // SAFETY: msghdr is plain data for which zero is valid.
+        let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+        message.msg_control = words.cast_mut().cast();
+        message.msg_controllen = len as _;
+        // SAFETY: the control buffer was built by `Control` and outlives the call.
+        unsafe { read(&message) }
+    }
+
+    #[test]
+    fn ecn_is_read_back_for_both_families() {
+        for ipv4 in [true, false] {
+            for ecn in [Ecn::NotEct, Ecn::Ect0, Ecn::Ect1, Ecn::Ce] {
+                assert_eq!(round_trip(&Control::NONE.ecn(ecn, ipv4)).ecn, ecn);
+            }
+        }
+    }
+
+    #[test]
+    fn both_messages_fit_and_none_is_empty() {
+        let both = Control::NONE.segment(1200).ecn(Ecn::Ce, false);
+        assert_eq!(round_trip(&both).ecn, Ecn::Ce);
+        assert_eq!(both.parts().1, 48);
+        assert_eq!(Control::NONE.parts().1, 0);
+        assert_eq!(round_trip(&Control::NONE), Received { ecn: Ecn::NotEct, segment_bytes: 0 });
+    }
+}

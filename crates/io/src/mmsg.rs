@@ -1,0 +1,213 @@
+//! Batched system calls: `sendmsg`, `sendmmsg`, `recvmsg` and `recvmmsg` of Linux.
+//!
+//! Inputs → outputs: addresses, byte stretches and control messages → bytes or messages sent;
+//! [`RecvBuffers`] → buffers filled and their slots described. All calls are nonblocking. Headers
+//! live on the stack and are set up only for the messages asked for, so a call for one message
+//! costs what `recvmsg` costs.
+
+use crate::buffers::{MAX_RECV_BATCH, RecvBuffers, Slot};
+use crate::cmsg::{self, Control, RecvControl};
+use socket2::SockAddr;
+use std::io::{self, IoSlice};
+use std::mem::{MaybeUninit, size_of};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
+use std::os::fd::{AsRawFd, BorrowedFd};
+
+/// Most messages of one `sendmmsg`: the most segments of a train, 4 KiB of headers.
+pub(crate) const MAX_SEND_BATCH: usize = denrei_wire::datagram::MAX_SEGMENTS;
+/// Most byte stretches of one message (`UIO_MAXIOV` of Linux).
+pub(crate) const MAX_SLICES: usize = 1024;
+
+/// One message to send.
+pub(crate) struct Outgoing<'a> {
+    /// Target; `None` on a connected socket.
+    pub(crate) name: Option<&'a SockAddr>,
+    /// The bytes, stretch by stretch.
+    pub(crate) slices: &'a [IoSlice<'a>],
+    /// Control messages.
+    pub(crate) control: &'a Control,
+}
+
+impl Outgoing<'_> {
+    /// The kernel's form of this message. It points into `self`'s referents.
+    fn header(&self) -> libc::msghdr {
+        assert!(self.slices.len() <= MAX_SLICES, "{} byte stretches in a datagram", self.slices.len());
+        // SAFETY: msghdr is plain data for which zero is valid.
+        let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
+        if let Some(name) = self.name {
+            header.msg_name = name.as_ptr().cast_mut().cast();
+            header.msg_namelen = name.len();
+        }
+        // IoSlice is documented to have the layout of iovec on Unix.
+        header.msg_iov = self.slices.as_ptr().cast_mut().cast();
+        header.msg_iovlen = self.slices.len() as _;
+        let (control, len) = self.control.parts();
+        if len > 0 {
+            header.msg_control = control.cast_mut().cast();
+            header.msg_controllen = len as _;
+        }
+        header
+    }
+}
+
+/// Sends one message; returns its bytes.
+pub(crate) fn send(fd: BorrowedFd<'_>, message: &Outgoing<'_>) -> io::Result<usize> {
+    let header = message.header();
+    // SAFETY: the header points to `message`'s referents, which outlive the call; sendmsg only
+    // reads them, so the casts to mutable pointers are harmless.
+    let sent = unsafe { libc::sendmsg(fd.as_raw_fd(), &header, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) };
+    usize::try_from(sent).map_err(|_| io::Error::last_os_error())
+}
+
+/// Sends up to [`MAX_SEND_BATCH`] messages; returns how many. An error is that of the first message.
+pub(crate) fn send_many<'a>(
+    fd: BorrowedFd<'_>,
+    messages: impl Iterator<Item = Outgoing<'a>>,
+) -> io::Result<usize> {
+    let mut headers = [const { MaybeUninit::<libc::mmsghdr>::uninit() }; MAX_SEND_BATCH];
+    let mut count = 0;
+    for (header, message) in headers.iter_mut().zip(messages) {
+        // SAFETY: mmsghdr is plain data for which zero is valid.
+        let mut entry: libc::mmsghdr = unsafe { std::mem::zeroed() };
+        entry.msg_hdr = message.header();
+        header.write(entry);
+        count += 1;
+    }
+    if count == 0 {
+        return Ok(0);
+    }
+    // SAFETY: the first `count` headers are initialised. They point to referents of lifetime 'a,
+    // which outlives this function; sendmmsg reads them and writes only `msg_len`.
+    let sent = unsafe {
+        libc::sendmmsg(
+            fd.as_raw_fd(),
+            headers.as_mut_ptr().cast(),
+            count as libc::c_uint,
+            (libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) as _,
+        )
+    };
+    usize::try_from(sent).map_err(|_| io::Error::last_os_error())
+}
+
+/// Receives what is there, at most `want` datagrams or trains, into the first buffers and slots.
+pub(crate) fn receive(fd: BorrowedFd<'_>, buffers: &mut RecvBuffers, want: usize) -> io::Result<usize> {
+    let want = want.clamp(1, buffers.slots.len().min(MAX_RECV_BATCH));
+    let mut names = [const { MaybeUninit::<libc::sockaddr_in6>::uninit() }; MAX_RECV_BATCH];
+    let mut controls = [const { MaybeUninit::<RecvControl>::uninit() }; MAX_RECV_BATCH];
+    let mut stretches = [const { MaybeUninit::<libc::iovec>::uninit() }; MAX_RECV_BATCH];
+    let mut headers = [const { MaybeUninit::<libc::mmsghdr>::uninit() }; MAX_RECV_BATCH];
+    for (index, buffer) in buffers.bytes.chunks_exact_mut(buffers.bytes_each).take(want).enumerate() {
+        stretches[index].write(libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() });
+        // SAFETY: sockaddr_in6 is plain data for which zero is valid; family 0 means "no address".
+        names[index].write(unsafe { std::mem::zeroed() });
+        // SAFETY: mmsghdr is plain data for which zero is valid.
+        let mut entry: libc::mmsghdr = unsafe { std::mem::zeroed() };
+        entry.msg_hdr.msg_name = names[index].as_mut_ptr().cast();
+        entry.msg_hdr.msg_namelen = size_of::<libc::sockaddr_in6>() as libc::socklen_t;
+        entry.msg_hdr.msg_iov = stretches[index].as_mut_ptr();
+        entry.msg_hdr.msg_iovlen = 1;
+        entry.msg_hdr.msg_control = controls[index].as_mut_ptr().cast();
+        entry.msg_hdr.msg_controllen = size_of::<RecvControl>() as _;
+        headers[index].write(entry);
+    }
+    // SAFETY: the first `want` headers are initialised and point to names, controls, stretches and
+    // buffers that live through the call; each length is that of its memory. The buffers are
+    // disjoint and exclusively borrowed.
+    let count = unsafe { receive_into(fd, headers.as_mut_ptr().cast(), want) }?;
+    for index in 0..count {
+        // SAFETY: headers and names below `want` were initialised above, and `count` ≤ `want`.
+        let (entry, name) = unsafe { (headers[index].assume_init_ref(), names[index].assume_init_ref()) };
+        // SAFETY: the kernel has set `msg_controllen` to what it wrote into the aligned control
+        // memory that `msg_control` points to.
+        let control = unsafe { cmsg::read(&entry.msg_hdr) };
+        buffers.slots[index] = Slot {
+            from: decode(name),
+            ecn: control.ecn,
+            len: entry.msg_len as usize,
+            segment_bytes: control.segment_bytes,
+            truncated: entry.msg_hdr.msg_flags & libc::MSG_TRUNC != 0,
+        };
+    }
+    Ok(count)
+}
+
+/// Fills `want` prepared headers; `recvmsg` when one is wanted, which spares the kernel's batch loop.
+///
+/// # Safety
+/// `headers` must point to `want` ≥ 1 initialised headers whose pointers and lengths are valid for
+/// writing during the call.
+unsafe fn receive_into(fd: BorrowedFd<'_>, headers: *mut libc::mmsghdr, want: usize) -> io::Result<usize> {
+    if want == 1 {
+        // SAFETY: the contract covers the first header.
+        let len = unsafe { libc::recvmsg(fd.as_raw_fd(), &raw mut (*headers).msg_hdr, libc::MSG_DONTWAIT) };
+        let len = u32::try_from(len).map_err(|_| io::Error::last_os_error())?;
+        // SAFETY: as above.
+        unsafe { (*headers).msg_len = len };
+        return Ok(1);
+    }
+    // SAFETY: the contract covers `want` headers; no timeout is passed.
+    let count = unsafe {
+        libc::recvmmsg(
+            fd.as_raw_fd(),
+            headers,
+            want as libc::c_uint,
+            libc::MSG_DONTWAIT as _,
+            std::ptr::null_mut(),
+        )
+    };
+    usize::try_from(count).map_err(|_| io::Error::last_os_error())
+}
+
+/// The source address in `name`; IPv4-mapped addresses become IPv4.
+fn decode(name: &libc::sockaddr_in6) -> SocketAddr {
+    let unknown = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
+    match i32::from(name.sin6_family) {
+        libc::AF_INET => {
+            // SAFETY: the family says that the kernel wrote a sockaddr_in, which is smaller than
+            // sockaddr_in6 and of no larger alignment.
+            let v4 = unsafe { &*(&raw const *name).cast::<libc::sockaddr_in>() };
+            let ip = Ipv4Addr::from(v4.sin_addr.s_addr.to_ne_bytes());
+            SocketAddr::from((ip, u16::from_be(v4.sin_port)))
+        }
+        libc::AF_INET6 => {
+            let ip = Ipv6Addr::from(name.sin6_addr.s6_addr);
+            let port = u16::from_be(name.sin6_port);
+            match ip.to_ipv4_mapped() {
+                Some(v4) => SocketAddr::from((v4, port)),
+                None => SocketAddr::V6(SocketAddrV6::new(ip, port, 0, name.sin6_scope_id)),
+            }
+        }
+        _ => unknown,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(family: i32) -> libc::sockaddr_in6 {
+        // SAFETY: plain data for which zero is valid.
+        let mut name: libc::sockaddr_in6 = unsafe { std::mem::zeroed() };
+        name.sin6_family = family as _;
+        name.sin6_port = 4242u16.to_be();
+        name
+    }
+
+    #[test]
+    fn mapped_sources_are_reported_as_ipv4() {
+        let mut mapped = name(libc::AF_INET6);
+        mapped.sin6_addr.s6_addr = Ipv4Addr::new(10, 1, 2, 3).to_ipv6_mapped().octets();
+        assert_eq!(decode(&mapped), "10.1.2.3:4242".parse().unwrap());
+    }
+
+    #[test]
+    fn flow_information_is_dropped_and_the_scope_kept() {
+        let mut link_local = name(libc::AF_INET6);
+        link_local.sin6_addr.s6_addr[..2].copy_from_slice(&[0xfe, 0x80]);
+        link_local.sin6_flowinfo = 77;
+        link_local.sin6_scope_id = 3;
+        let expected = SocketAddrV6::new("fe80::".parse().unwrap(), 4242, 0, 3);
+        assert_eq!(decode(&link_local), SocketAddr::V6(expected));
+        assert_eq!(decode(&name(0)), "0.0.0.0:0".parse().unwrap());
+    }
+}

@@ -1,0 +1,209 @@
+//! Opening a socket with everything switched on that the host grants.
+//!
+//! Inputs → outputs: address and [`SocketConfig`] → a nonblocking socket and what it can do.
+//!
+//! The main socket is bound without `SO_REUSEPORT`, so that a port in use is an error. Connected
+//! sockets join the port later: `SO_REUSEPORT` is on at the main socket only while one is being
+//! bound (see [`open_connected`]), so no other process of this user can slip onto the port.
+
+use crate::config::{BackendChoice, SocketConfig};
+use denrei_wire::Ecn;
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+
+/// What a socket was granted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Granted {
+    pub(crate) gso: bool,
+    pub(crate) gro: bool,
+    pub(crate) ecn: bool,
+    pub(crate) recv_buffer_bytes: usize,
+    pub(crate) send_buffer_bytes: usize,
+}
+
+/// Whether the batched backend is to be used.
+pub(crate) fn choose_batched(choice: BackendChoice) -> io::Result<bool> {
+    match choice {
+        BackendChoice::Plain => Ok(false),
+        BackendChoice::Auto => Ok(cfg!(target_os = "linux")),
+        BackendChoice::Batched if cfg!(target_os = "linux") => Ok(true),
+        BackendChoice::Batched => Err(io::Error::new(
+            io::ErrorKind::Unsupported,
+            "the batched backend needs Linux; choose the backend `auto` or `plain`",
+        )),
+    }
+}
+
+/// Opens and binds the main socket of a port.
+pub(crate) fn open_main(addr: SocketAddr, config: &SocketConfig) -> io::Result<(UdpSocket, Granted)> {
+    let socket = new_socket(addr)?;
+    let granted = configure(&socket, addr.is_ipv6(), config);
+    socket.bind(&addr.into())?;
+    Ok((socket.into(), granted))
+}
+
+/// Opens a socket on the port of `main` that is connected to `peer` (in the socket's family).
+pub(crate) fn open_connected(
+    main: &UdpSocket,
+    local: SocketAddr,
+    peer: SocketAddr,
+    config: &SocketConfig,
+) -> io::Result<UdpSocket> {
+    let socket = new_socket(local)?;
+    configure(&socket, local.is_ipv6(), config);
+    socket.set_reuse_port(true)?;
+    SockRef::from(main).set_reuse_port(true)?;
+    let bound = socket.bind(&local.into());
+    SockRef::from(main).set_reuse_port(false)?;
+    bound?;
+    // Until connect returns, other peers' datagrams may be queued here; they are received as usual.
+    socket.connect(&peer.into())?;
+    Ok(socket.into())
+}
+
+/// Turns a connected socket away from its peer, so that its queue only shrinks: new datagrams of
+/// the peer go to the main socket. Connecting a socket to its own address does that and keeps what
+/// is queued. Returns whether it worked.
+pub(crate) fn turn_away(socket: &UdpSocket) -> bool {
+    socket.local_addr().and_then(|own| socket.connect(own)).is_ok()
+}
+
+fn new_socket(addr: SocketAddr) -> io::Result<Socket> {
+    // socket2 sets CLOEXEC on every socket it makes.
+    let socket = Socket::new(Domain::for_address(addr), Type::DGRAM, Some(Protocol::UDP))?;
+    socket.set_nonblocking(true)?;
+    if addr.is_ipv6() {
+        socket.set_only_v6(!addr.ip().is_unspecified())?;
+    }
+    Ok(socket)
+}
+
+/// Switches on what `config` wishes; a refusal is no error.
+fn configure(socket: &Socket, ipv6: bool, config: &SocketConfig) -> Granted {
+    let mut granted = platform::configure(socket, ipv6, config);
+    let (recv, send) = set_buffers(socket, config);
+    granted.recv_buffer_bytes = recv;
+    granted.send_buffer_bytes = send;
+    if config.ecn {
+        granted.ecn &= set_constant_ecn(socket, ipv6, Ecn::Ect0);
+    }
+    granted
+}
+
+/// Sets the ECN codepoint of everything sent, which spares a control message per datagram.
+fn set_constant_ecn(socket: &Socket, ipv6: bool, ecn: Ecn) -> bool {
+    let bits = u32::from(ecn as u8);
+    if !ipv6 {
+        return socket.set_tos_v4(bits).is_ok();
+    }
+    let mapped = socket.set_tos_v4(bits).is_ok() || socket.only_v6().unwrap_or(false);
+    socket.set_tclass_v6(bits).is_ok() && mapped
+}
+
+/// Raises both buffers as far as permitted; returns the usable bytes of each.
+fn set_buffers(socket: &Socket, config: &SocketConfig) -> (usize, usize) {
+    // Linux reserves twice what is asked, for its bookkeeping, and reports that.
+    let overhead = if cfg!(target_os = "linux") { 2 } else { 1 };
+    let recv = || socket.recv_buffer_size().unwrap_or(0) / overhead;
+    let send = || socket.send_buffer_size().unwrap_or(0) / overhead;
+    // Errors are ignored: what counts is what reading back says.
+    if config.recv_buffer_bytes > 0 {
+        let _ = socket.set_recv_buffer_size(config.recv_buffer_bytes);
+        if recv() < config.recv_buffer_bytes {
+            platform::force_recv_buffer(socket, config.recv_buffer_bytes);
+        }
+    }
+    if config.send_buffer_bytes > 0 {
+        let _ = socket.set_send_buffer_size(config.send_buffer_bytes);
+        if send() < config.send_buffer_bytes {
+            platform::force_send_buffer(socket, config.send_buffer_bytes);
+        }
+    }
+    (recv(), send())
+}
+
+/// MTU of the route to `peer` as the kernel knows it, header bytes included.
+pub(crate) fn route_mtu(local: SocketAddr, peer: SocketAddr) -> Option<usize> {
+    let socket = new_socket(local).ok()?;
+    socket.bind(&SocketAddr::new(local.ip(), 0).into()).ok()?;
+    let peer = crate::plain::mapped(peer, local.is_ipv6());
+    socket.connect(&peer.into()).ok()?;
+    platform::connected_mtu(&socket, crate::plain::canonical(peer).is_ipv4())
+}
+
+#[cfg(target_os = "linux")]
+mod platform {
+    use super::Granted;
+    use crate::config::SocketConfig;
+    use crate::options::{get, set};
+    use socket2::Socket;
+    use std::os::fd::AsFd;
+
+    /// Path MTU probing (packets carry DF and nothing is fragmented), ECN reading, GRO; asks for GSO.
+    pub(super) fn configure(socket: &Socket, ipv6: bool, config: &SocketConfig) -> Granted {
+        let fd = socket.as_fd();
+        // Best effort: without these, oversized probes are fragmented and look deliverable.
+        let _ = set(fd, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_PROBE);
+        let mut ecn = config.ecn && set(fd, libc::IPPROTO_IP, libc::IP_RECVTOS, 1).is_ok();
+        if ipv6 {
+            let _ = set(fd, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_PROBE);
+            let _ = set(fd, libc::IPPROTO_IPV6, libc::IPV6_DONTFRAG, 1);
+            ecn = config.ecn && set(fd, libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, 1).is_ok();
+        }
+        Granted {
+            gso: config.gso && get(fd, libc::SOL_UDP, libc::UDP_SEGMENT).is_ok(),
+            gro: config.gro && set(fd, libc::SOL_UDP, libc::UDP_GRO, 1).is_ok(),
+            ecn,
+            recv_buffer_bytes: 0,
+            send_buffer_bytes: 0,
+        }
+    }
+
+    /// Works with CAP_NET_ADMIN only; a refusal leaves the permitted maximum.
+    pub(super) fn force_recv_buffer(socket: &Socket, bytes: usize) {
+        let _ = set(socket.as_fd(), libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, clamp(bytes));
+    }
+
+    /// Works with CAP_NET_ADMIN only; a refusal leaves the permitted maximum.
+    pub(super) fn force_send_buffer(socket: &Socket, bytes: usize) {
+        let _ = set(socket.as_fd(), libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, clamp(bytes));
+    }
+
+    pub(super) fn connected_mtu(socket: &Socket, ipv4: bool) -> Option<usize> {
+        let mtu = if ipv4 {
+            get(socket.as_fd(), libc::IPPROTO_IP, libc::IP_MTU)
+        } else {
+            get(socket.as_fd(), libc::IPPROTO_IPV6, libc::IPV6_MTU)
+        };
+        usize::try_from(mtu.ok()?).ok()
+    }
+
+    /// The kernel doubles the value, which must not overflow its `int`.
+    fn clamp(bytes: usize) -> i32 {
+        i32::try_from(bytes).unwrap_or(i32::MAX).min(i32::MAX / 2)
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+mod platform {
+    use super::Granted;
+    use crate::config::SocketConfig;
+    use socket2::Socket;
+
+    /// Nothing beyond what every platform has.
+    pub(super) fn configure(_: &Socket, _: bool, _: &SocketConfig) -> Granted {
+        Granted { gso: false, gro: false, ecn: false, recv_buffer_bytes: 0, send_buffer_bytes: 0 }
+    }
+
+    /// There is no way past the permitted maximum.
+    pub(super) fn force_recv_buffer(_: &Socket, _: usize) {}
+
+    /// There is no way past the permitted maximum.
+    pub(super) fn force_send_buffer(_: &Socket, _: usize) {}
+
+    /// Not known.
+    pub(super) fn connected_mtu(_: &Socket, _: bool) -> Option<usize> {
+        None
+    }
+}

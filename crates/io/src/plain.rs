@@ -1,0 +1,80 @@
+//! The portable backend: one datagram per call, by the standard library's socket.
+//!
+//! Inputs → outputs: byte stretches → one datagram sent; one datagram → the first buffer and its
+//! slot. Deviations from the batched backend: stretches are copied together first, trains are sent
+//! datagram by datagram, ECN bits are sent (set once at opening) and not read.
+
+use crate::buffers::{RecvBuffers, Slot};
+use denrei_wire::Ecn;
+use std::io::{self, IoSlice};
+use std::net::{IpAddr, SocketAddr, SocketAddrV6, UdpSocket};
+
+/// Sends the bytes of `slices` as one datagram; `to` is `None` on a connected socket.
+pub(crate) fn send(
+    socket: &UdpSocket,
+    to: Option<SocketAddr>,
+    slices: &[IoSlice<'_>],
+    scratch: &mut Vec<u8>,
+) -> io::Result<usize> {
+    let datagram = match slices {
+        [] => &[][..],
+        [one] => one,
+        many => {
+            scratch.clear();
+            many.iter().for_each(|slice| scratch.extend_from_slice(slice));
+            scratch
+        }
+    };
+    match to {
+        Some(to) => socket.send_to(datagram, to),
+        None => socket.send(datagram),
+    }
+}
+
+/// Receives one datagram. A datagram that fills the buffer to the last byte counts as cut, because
+/// the standard library does not say; buffers are one maximal datagram long by default.
+pub(crate) fn receive(socket: &UdpSocket, buffers: &mut RecvBuffers) -> io::Result<usize> {
+    let (len, from) = socket.recv_from(&mut buffers.bytes[..buffers.bytes_each])?;
+    buffers.slots[0] = Slot {
+        from: canonical(from),
+        ecn: Ecn::NotEct,
+        len,
+        segment_bytes: 0,
+        truncated: len == buffers.bytes_each,
+    };
+    Ok(1)
+}
+
+/// The one form of an address: IPv4 where it is IPv4-mapped, without flow information.
+pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
+    match (address.ip().to_canonical(), address) {
+        (IpAddr::V6(ip), SocketAddr::V6(v6)) => {
+            SocketAddr::V6(SocketAddrV6::new(ip, v6.port(), 0, v6.scope_id()))
+        }
+        (ip, _) => SocketAddr::new(ip, address.port()),
+    }
+}
+
+/// `to` as a socket of this family takes it.
+pub(crate) fn mapped(to: SocketAddr, ipv6_socket: bool) -> SocketAddr {
+    match to {
+        SocketAddr::V4(v4) if ipv6_socket => SocketAddr::from((v4.ip().to_ipv6_mapped(), v4.port())),
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_have_one_form() {
+        let v4: SocketAddr = "10.0.0.1:5".parse().unwrap();
+        assert_eq!(canonical("[::ffff:10.0.0.1]:5".parse().unwrap()), v4);
+        assert_eq!(mapped(v4, true), "[::ffff:10.0.0.1]:5".parse().unwrap());
+        assert_eq!(mapped(v4, false), v4);
+        let v6 = SocketAddr::V6(SocketAddrV6::new("fe80::1".parse().unwrap(), 7, 99, 2));
+        let expected = SocketAddr::V6(SocketAddrV6::new("fe80::1".parse().unwrap(), 7, 0, 2));
+        assert_eq!(canonical(v6), expected);
+    }
+}

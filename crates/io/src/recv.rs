@@ -1,0 +1,143 @@
+//! Receiving: one system call for what is there, on the lanes whose turn it is.
+//!
+//! Inputs → outputs: [`RecvBuffers`] → datagrams handed to the caller's closure, trains split.
+//! Errors that a peer can cause (a refused connection, an unreachable host) are counted and consumed.
+
+use crate::buffers::RecvBuffers;
+use crate::lanes::MAX_DRAIN_CALLS;
+use crate::outcome::may_be_pending;
+use crate::plain;
+use crate::socket::UdpSocket;
+use denrei_wire::DatagramMeta;
+use std::io;
+
+/// Tries of one receive call: a report of an earlier send's fate comes instead of a datagram, and
+/// behind it there may be another one.
+const MAX_TRIES: usize = 3;
+
+impl UdpSocket {
+    /// Receives what is there now on the lanes whose turn it is, at most the buffers' capacity per
+    /// lane, and calls `handle` for each datagram. Returns how many; 0 means that the lanes polled in
+    /// this call were empty. Never blocks.
+    ///
+    /// To be sure that no lane holds anything, use [`recv_all`](Self::recv_all) or sleep on a
+    /// [`Waiter`](crate::Waiter) and pass on what it says with [`hint_readable`](Self::hint_readable).
+    ///
+    /// # Errors
+    /// Only when the socket itself is unusable.
+    pub fn recv(
+        &mut self,
+        buffers: &mut RecvBuffers,
+        mut handle: impl FnMut(DatagramMeta, &mut [u8]),
+    ) -> io::Result<usize> {
+        let mut plan = self.policy.plan(self.lanes.len());
+        if self.draining > 0 {
+            plan.0 |= self.draining_lanes();
+        }
+        let mut total = 0;
+        for lane in plan.lanes() {
+            let datagrams = self.recv_lane(lane, buffers, &mut handle)?;
+            self.policy.polled(lane, datagrams);
+            total += datagrams;
+        }
+        if self.draining > 0 {
+            self.close_drained();
+        }
+        Ok(total)
+    }
+
+    /// Like [`recv`](Self::recv), on all lanes.
+    ///
+    /// # Errors
+    /// As for [`recv`](Self::recv).
+    pub fn recv_all(
+        &mut self,
+        buffers: &mut RecvBuffers,
+        handle: impl FnMut(DatagramMeta, &mut [u8]),
+    ) -> io::Result<usize> {
+        self.policy.hint(u64::MAX);
+        self.recv(buffers, handle)
+    }
+
+    /// Makes the next [`recv`](Self::recv) poll exactly the lanes in `readable`: bit i stands for the
+    /// i-th of [`raw_fds`](Self::raw_fds), as in [`Wake::readable`](crate::Wake::readable).
+    pub fn hint_readable(&mut self, readable: u64) {
+        self.policy.hint(readable);
+    }
+
+    fn recv_lane(
+        &mut self,
+        index: usize,
+        buffers: &mut RecvBuffers,
+        handle: &mut impl FnMut(DatagramMeta, &mut [u8]),
+    ) -> io::Result<usize> {
+        let asked = self.lanes[index].ask.min(buffers.count());
+        let got = self.fill(index, buffers, asked)?;
+        self.lanes[index].adapt(asked, got, buffers.count());
+        let mut datagrams = 0;
+        for buffer in 0..got {
+            let delivered = buffers.deliver(buffer, handle);
+            datagrams += delivered.datagrams;
+            self.counters.recv_bytes += delivered.bytes as u64;
+            self.counters.recv_trains += u64::from(delivered.datagrams > 1);
+            self.counters.recv_truncated += u64::from(delivered.truncated);
+        }
+        self.counters.recv_datagrams += datagrams as u64;
+        if let Some(calls) = &mut self.lanes[index].draining {
+            *calls = if got == 0 { MAX_DRAIN_CALLS } else { *calls + 1 };
+        }
+        Ok(datagrams)
+    }
+
+    /// One successful or empty receive call on lane `index`; returns the buffers filled.
+    fn fill(&mut self, index: usize, buffers: &mut RecvBuffers, asked: usize) -> io::Result<usize> {
+        for _ in 0..MAX_TRIES {
+            self.counters.recv_calls += 1;
+            match self.receive(index, buffers, asked) {
+                Ok(got) => return Ok(got),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.counters.recv_would_block += 1;
+                    return Ok(0);
+                }
+                Err(error) if may_be_pending(&error) || error.raw_os_error() == Some(libc::ENOMEM) => {
+                    self.counters.recv_errors += 1;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(0)
+    }
+
+    #[cfg(target_os = "linux")]
+    fn receive(&self, index: usize, buffers: &mut RecvBuffers, asked: usize) -> io::Result<usize> {
+        use std::os::fd::AsFd;
+        let socket = &self.lanes[index].socket;
+        if self.batched {
+            crate::mmsg::receive(socket.as_fd(), buffers, asked)
+        } else {
+            plain::receive(socket, buffers)
+        }
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn receive(&self, index: usize, buffers: &mut RecvBuffers, _asked: usize) -> io::Result<usize> {
+        plain::receive(&self.lanes[index].socket, buffers)
+    }
+
+    fn draining_lanes(&self) -> u64 {
+        self.lanes
+            .iter()
+            .enumerate()
+            .filter(|(_, lane)| lane.draining.is_some())
+            .fold(0, |set, (i, _)| set | 1 << i)
+    }
+
+    /// Closes the draining lanes that are empty, or have had their time.
+    fn close_drained(&mut self) {
+        for index in (1..self.lanes.len()).rev() {
+            if self.lanes[index].draining.is_some_and(|calls| calls >= MAX_DRAIN_CALLS) {
+                self.close_lane(index);
+            }
+        }
+    }
+}

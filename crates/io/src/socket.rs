@@ -1,0 +1,236 @@
+//! One local UDP port: a main socket and a bounded number of connected ones.
+//!
+//! Inputs → outputs: address and [`SocketConfig`] → an open port. Sending is in `send`, receiving
+//! in `recv`. The kernel delivers a connected peer's datagrams to its connected socket and all
+//! others to the main one; both are read alike, by source address, so a datagram that arrives on
+//! the "wrong" socket while one is opened or closed is not lost.
+
+use crate::buffers::RecvBuffers;
+use crate::config::{Capabilities, MAX_LANES, SocketConfig};
+use crate::lanes::{Lane, PollPolicy};
+use crate::open;
+use crate::outcome::{IoCounters, SendOutcome};
+use crate::plain::{canonical, mapped};
+use crate::queue::SendQueue;
+use crate::send::{GsoPaths, SendHook};
+use denrei_wire::datagram::MAX_SEGMENTS;
+use denrei_wire::{DatagramMeta, Transmit, TransmitBuf};
+use std::io::{self, IoSlice};
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, RawFd};
+
+/// Half of the lanes may be draining.
+const MAX_CONNECTED: usize = MAX_LANES / 2 - 1;
+
+/// One local UDP port.
+pub struct UdpSocket {
+    pub(crate) local: SocketAddr,
+    pub(crate) config: SocketConfig,
+    pub(crate) batched: bool,
+    /// The main socket, then the connected ones.
+    pub(crate) lanes: Vec<Lane>,
+    /// Lanes about to be closed.
+    pub(crate) draining: usize,
+    pub(crate) policy: PollPolicy,
+    pub(crate) gso: GsoPaths,
+    pub(crate) queue: SendQueue,
+    /// Lane whose send buffer was full.
+    pub(crate) blocked: Option<usize>,
+    pub(crate) hook: Option<SendHook>,
+    pub(crate) counters: IoCounters,
+    /// Memory reused by the send path; holds nothing between calls.
+    pub(crate) slices: Vec<IoSlice<'static>>,
+    pub(crate) scratch: Vec<u8>,
+    granted: open::Granted,
+    pub(crate) warnings: Vec<String>,
+}
+
+impl UdpSocket {
+    /// Binds `addr` (port 0: any free port). Nonblocking, closed on exec; `[::]` takes IPv4 too.
+    ///
+    /// # Errors
+    /// When the port is in use, the address is not this host's, or the backend is not available here.
+    pub fn bind(addr: SocketAddr, config: &SocketConfig) -> io::Result<Self> {
+        let batched = open::choose_batched(config.backend)?;
+        let mut config = config.clone();
+        config.gso &= batched;
+        config.gro &= batched;
+        config.connected_sockets = config.connected_sockets.min(MAX_CONNECTED);
+        let (main, granted) = open::open_main(addr, &config)?;
+        let local = main.local_addr()?;
+        Ok(Self {
+            local,
+            batched,
+            lanes: vec![Lane::new(main, None)],
+            draining: 0,
+            policy: PollPolicy::default(),
+            gso: GsoPaths::new(granted.gso),
+            queue: SendQueue::default(),
+            blocked: None,
+            hook: None,
+            counters: IoCounters::default(),
+            slices: Vec::with_capacity(2 * MAX_SEGMENTS),
+            scratch: Vec::new(),
+            warnings: buffer_warnings(&config, &granted),
+            config,
+            granted,
+        })
+    }
+
+    /// The address bound.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.local
+    }
+
+    /// What the socket can do, as far as is known now.
+    pub fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            backend: if self.batched { "batched" } else { "plain" },
+            gso: self.gso.enabled(),
+            gso_disabled_paths: self.gso.disabled_paths(),
+            gro: self.granted.gro,
+            ecn: self.granted.ecn && self.batched,
+            recv_buffer_bytes: self.granted.recv_buffer_bytes,
+            send_buffer_bytes: self.granted.send_buffer_bytes,
+            max_segments: if self.batched { MAX_SEGMENTS } else { 1 },
+        }
+    }
+
+    /// What the user should know and can change, one sentence each.
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    /// Running totals.
+    pub fn counters(&self) -> &IoCounters {
+        &self.counters
+    }
+
+    /// Descriptors to wait on; the main socket first. At most 64.
+    pub fn raw_fds(&self) -> impl Iterator<Item = RawFd> {
+        self.lanes.iter().map(|lane| lane.socket.as_raw_fd())
+    }
+
+    /// The descriptor whose send buffer was full at the last send, to wait on until it is writable.
+    pub fn blocked_fd(&self) -> Option<RawFd> {
+        self.blocked.map(|lane| self.lanes[lane].socket.as_raw_fd())
+    }
+
+    /// MTU of the route to `peer` as the kernel knows it (IP header included); `None` if unknown.
+    /// A hint: it costs several system calls, and the path may carry less.
+    pub fn interface_mtu_to(&self, peer: SocketAddr) -> Option<usize> {
+        open::route_mtu(self.local, canonical(peer))
+    }
+
+    /// Opens a connected socket on this port for a busy peer. `Ok(false)`: nothing was done, because
+    /// the peer has one already or all [`connected_sockets`](SocketConfig::connected_sockets) are
+    /// taken; whom to disconnect is the caller's choice.
+    ///
+    /// # Errors
+    /// When the system refuses (out of descriptors, no route); the peer is then served by the main
+    /// socket as before.
+    pub fn connect_peer(&mut self, peer: SocketAddr) -> io::Result<bool> {
+        let peer = canonical(peer);
+        let limit = self.config.connected_sockets;
+        let full = self.connected_peers().count() >= limit || self.lanes.len() > 2 * limit;
+        if full || self.connected_peers().any(|connected| connected == peer) {
+            return Ok(false);
+        }
+        let target = mapped(peer, self.local.is_ipv6());
+        let socket = open::open_connected(&self.lanes[0].socket, self.local, target, &self.config)?;
+        self.lanes.push(Lane::new(socket, Some(peer)));
+        self.counters.peers_connected += 1;
+        Ok(true)
+    }
+
+    /// Gives up the connected socket of `peer`. What is queued in it is delivered by the next calls
+    /// of [`recv`](Self::recv), which then close it. Nothing happens if there is none.
+    pub fn disconnect_peer(&mut self, peer: SocketAddr) {
+        let peer = canonical(peer);
+        if let Some(lane) = self.lanes.iter_mut().find(|lane| lane.peer == Some(peer)) {
+            open::turn_away(&lane.socket);
+            lane.peer = None;
+            lane.draining = Some(0);
+            self.draining += 1;
+        }
+    }
+
+    /// The peers that have a connected socket.
+    pub fn connected_peers(&self) -> impl Iterator<Item = SocketAddr> {
+        self.lanes.iter().filter_map(|lane| lane.peer)
+    }
+
+    pub(crate) fn close_lane(&mut self, index: usize) {
+        self.lanes.swap_remove(index);
+        self.policy.removed(index, self.lanes.len());
+        self.blocked = None;
+        self.draining -= 1;
+        self.counters.peers_disconnected += 1;
+    }
+}
+
+impl std::fmt::Debug for UdpSocket {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("UdpSocket")
+            .field("local", &self.local)
+            .field("capabilities", &self.capabilities())
+            .field("lanes", &self.lanes)
+            .finish_non_exhaustive()
+    }
+}
+
+/// One sentence for each buffer that is smaller than wished, with what to set.
+fn buffer_warnings(config: &SocketConfig, granted: &open::Granted) -> Vec<String> {
+    let buffers = [
+        ("receive", granted.recv_buffer_bytes, config.recv_buffer_bytes, "rmem_max"),
+        ("send", granted.send_buffer_bytes, config.send_buffer_bytes, "wmem_max"),
+    ];
+    let short = buffers.into_iter().filter(|(_, granted, wished, _)| granted < wished);
+    short
+        .map(|(name, granted, wished, sysctl)| {
+            let advice = if cfg!(target_os = "linux") {
+                format!("set net.core.{sysctl} (as root: sysctl -w net.core.{sysctl}={wished})")
+            } else {
+                "raise kern.ipc.maxsockbuf".to_owned()
+            };
+            format!("{name} buffer is {granted} bytes, wanted {wished}: {advice}")
+        })
+        .collect()
+}
+
+/// Anything that sends and receives datagrams as a [`UdpSocket`] does; adapters wrap one in another.
+pub trait DatagramIo {
+    /// The local address.
+    fn local_addr(&self) -> SocketAddr;
+
+    /// See [`UdpSocket::send`].
+    fn send(&mut self, transmit: &Transmit, buf: &TransmitBuf) -> SendOutcome;
+
+    /// See [`UdpSocket::recv`].
+    ///
+    /// # Errors
+    /// When the socket itself is unusable.
+    fn recv(
+        &mut self,
+        buffers: &mut RecvBuffers,
+        handle: impl FnMut(DatagramMeta, &mut [u8]),
+    ) -> io::Result<usize>;
+}
+
+impl DatagramIo for UdpSocket {
+    fn local_addr(&self) -> SocketAddr {
+        self.local
+    }
+
+    fn send(&mut self, transmit: &Transmit, buf: &TransmitBuf) -> SendOutcome {
+        Self::send(self, transmit, buf)
+    }
+
+    fn recv(
+        &mut self,
+        buffers: &mut RecvBuffers,
+        handle: impl FnMut(DatagramMeta, &mut [u8]),
+    ) -> io::Result<usize> {
+        Self::recv(self, buffers, handle)
+    }
+}

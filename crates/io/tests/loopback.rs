@@ -1,0 +1,313 @@
+//! Datagrams over loopback: both families, both backends, trains, ECN, sizes.
+
+mod common;
+
+use common::*;
+use denrei_io::{BackendChoice, DropKind, RecvBuffers, SendOutcome, SocketConfig, UdpSocket};
+use denrei_wire::Ecn;
+use std::net::SocketAddr;
+
+/// One datagram there and one back; sources are reported as they are written by people.
+fn exchange(mut a: UdpSocket, mut b: UdpSocket, a_seen_as: SocketAddr, b_is_at: SocketAddr) {
+    for payload in [pattern(64, 1), Vec::new(), pattern(1200, 2), pattern(65_000, 3)] {
+        let (there, buf) = transmit(b_is_at, &payload, None);
+        assert_eq!(a.send(&there, &buf), SendOutcome::Sent, "{} bytes", payload.len());
+        let got = receive(&mut b, 1);
+        assert_eq!(got[0].1, payload);
+        assert_eq!(got[0].0.from, a_seen_as);
+        let (back, buf) = transmit(got[0].0.from, &payload, None);
+        assert_eq!(b.send(&back, &buf), SendOutcome::Sent);
+        let got = receive(&mut a, 1);
+        assert_eq!((got[0].0.from, &got[0].1), (b_is_at, &payload));
+    }
+}
+
+#[test]
+fn ipv4_both_backends() {
+    let backends = [BackendChoice::Auto, BackendChoice::Plain];
+    for (left, right) in backends.iter().flat_map(|&l| backends.map(|r| (l, r))) {
+        let a = UdpSocket::bind("127.0.0.1:0".parse().unwrap(), &config(left)).unwrap();
+        let b = UdpSocket::bind("127.0.0.1:0".parse().unwrap(), &config(right)).unwrap();
+        let (a_addr, b_addr) = (a.local_addr(), b.local_addr());
+        exchange(a, b, a_addr, b_addr);
+    }
+}
+
+#[test]
+fn ipv6_both_backends() {
+    if !has_ipv6() {
+        return;
+    }
+    for backend in [BackendChoice::Auto, BackendChoice::Plain] {
+        let a = UdpSocket::bind("[::1]:0".parse().unwrap(), &config(backend)).unwrap();
+        let b = UdpSocket::bind("[::1]:0".parse().unwrap(), &config(backend)).unwrap();
+        let (a_addr, b_addr) = (a.local_addr(), b.local_addr());
+        exchange(a, b, a_addr, b_addr);
+    }
+}
+
+#[test]
+fn a_dual_stack_socket_speaks_ipv4_with_ipv4_addresses() {
+    if !has_ipv6() {
+        return;
+    }
+    for backend in [BackendChoice::Auto, BackendChoice::Plain] {
+        let dual = UdpSocket::bind("[::]:0".parse().unwrap(), &config(backend)).unwrap();
+        let v4 = bind("127.0.0.1:0");
+        let seen_as = SocketAddr::from(([127, 0, 0, 1], dual.local_addr().port()));
+        let v4_addr = v4.local_addr();
+        exchange(dual, v4, seen_as, v4_addr);
+    }
+}
+
+/// Sends one train and returns what the receiver got; asserts order and content.
+fn train(a: &mut UdpSocket, b: &mut UdpSocket, len: usize, segment: usize) {
+    let bytes = pattern(len, 9);
+    let (there, buf) = scattered(b.local_addr(), &bytes, segment, 24);
+    assert_eq!(there.segments(), len.div_ceil(segment));
+    assert_eq!(a.send(&there, &buf), SendOutcome::Sent);
+    let got = payloads(b, there.segments());
+    let expected: Vec<Vec<u8>> = bytes.chunks(segment).map(<[u8]>::to_vec).collect();
+    assert_eq!(got, expected, "{len} bytes in segments of {segment}");
+    assert_silent(b);
+}
+
+#[test]
+fn trains_arrive_datagram_by_datagram_whatever_the_backends() {
+    for (from, to) in [
+        (BackendChoice::Auto, BackendChoice::Auto),
+        (BackendChoice::Auto, BackendChoice::Plain),
+        (BackendChoice::Plain, BackendChoice::Auto),
+        (BackendChoice::Plain, BackendChoice::Plain),
+    ] {
+        let mut a = UdpSocket::bind("127.0.0.1:0".parse().unwrap(), &config(from)).unwrap();
+        let mut b = UdpSocket::bind("127.0.0.1:0".parse().unwrap(), &config(to)).unwrap();
+        for (len, segment) in [(3000, 1000), (2999, 1000), (1001, 1000), (64 * 900, 900), (500, 500)] {
+            train(&mut a, &mut b, len, segment);
+        }
+    }
+}
+
+#[test]
+fn a_train_is_one_call_on_both_sides() {
+    let (mut a, mut b) = (bind("127.0.0.1:0"), bind("127.0.0.1:0"));
+    if !a.capabilities().gso || !b.capabilities().gro {
+        return eprintln!("SKIPPED: no GSO or GRO on this host");
+    }
+    train(&mut a, &mut b, 40 * 1200, 1200);
+    assert_eq!((a.counters().send_calls, a.counters().sent_trains), (1, 1));
+    assert_eq!((a.counters().sent_datagrams, a.counters().sent_bytes), (40, 48_000));
+    assert_eq!((b.counters().recv_datagrams, b.counters().recv_bytes), (40, 48_000));
+    assert_eq!(b.counters().recv_trains, 1);
+}
+
+#[test]
+fn trains_beyond_64_kib_are_split_into_calls() {
+    let (mut a, mut b) = (bind("127.0.0.1:0"), bind("127.0.0.1:0"));
+    // 64 segments of an ordinary and of a jumbo MTU, and one that two of do not fit together.
+    for segment in [1472, 8972, 40_000] {
+        train(&mut a, &mut b, 64 * segment - 100, segment);
+    }
+    assert_eq!(a.counters().send_dropped, 0);
+}
+
+#[test]
+fn many_stretches_in_one_train() {
+    let (mut a, mut b) = (bind("127.0.0.1:0"), bind("127.0.0.1:0"));
+    // Bodies of 257 bytes with a byte of header each: the most stretches a train can have.
+    let bytes = pattern(64 * 1032, 4);
+    let (mut there, buf) = scattered(b.local_addr(), &bytes, 258, 1);
+    there.segment_size = Some(1032);
+    assert!(buf.pieces().count() > 500);
+    assert_eq!(a.send(&there, &buf), SendOutcome::Sent);
+    assert_eq!(payloads(&mut b, 64).concat(), bytes);
+}
+
+#[test]
+fn ecn_is_carried_in_both_families() {
+    let mut addrs = vec![("127.0.0.1:0", "127.0.0.1:0")];
+    if has_ipv6() {
+        addrs.extend([("[::1]:0", "[::1]:0"), ("[::]:0", "127.0.0.1:0"), ("127.0.0.1:0", "[::]:0")]);
+    }
+    for (from, to) in addrs {
+        let (mut a, mut b) = (bind(from), bind(to));
+        if !b.capabilities().ecn {
+            return eprintln!("SKIPPED: no ECN on this host");
+        }
+        let ip = if to == "[::]:0" { "127.0.0.1".parse().unwrap() } else { b.local_addr().ip() };
+        let target = SocketAddr::new(ip, b.local_addr().port());
+        for ecn in [Ecn::Ect0, Ecn::Ce, Ecn::Ect1, Ecn::NotEct, Ecn::Ect0] {
+            let (mut there, buf) = transmit(target, &pattern(2000, 0), Some(1000));
+            there.ecn = ecn;
+            assert_eq!(a.send(&there, &buf), SendOutcome::Sent);
+            let seen: Vec<Ecn> = receive(&mut b, 2).iter().map(|(meta, _)| meta.ecn).collect();
+            assert_eq!(seen, [ecn, ecn], "{from} -> {to}");
+        }
+    }
+}
+
+#[test]
+fn without_ecn_nothing_is_marked() {
+    let off = SocketConfig { ecn: false, ..SocketConfig::default() };
+    let mut a = UdpSocket::bind("127.0.0.1:0".parse().unwrap(), &off).unwrap();
+    let mut b = bind("127.0.0.1:0");
+    let (there, buf) = transmit(b.local_addr(), b"plain", None);
+    assert_eq!(a.send(&there, &buf), SendOutcome::Sent);
+    assert_eq!(receive(&mut b, 1)[0].0.ecn, Ecn::NotEct);
+    assert!(!a.capabilities().ecn);
+}
+
+#[test]
+fn oversized_datagrams_are_dropped_and_counted() {
+    for mut a in [bind("127.0.0.1:0"), bind_plain("127.0.0.1:0")] {
+        let mut b = bind("127.0.0.1:0");
+        let (there, buf) = transmit(b.local_addr(), &pattern(65_508, 0), None);
+        assert_eq!(a.send(&there, &buf), SendOutcome::Dropped { kind: DropKind::TooLarge });
+        assert_eq!(a.counters().send_dropped, 1);
+        let (there, buf) = transmit(b.local_addr(), b"goes on", None);
+        assert_eq!(a.send(&there, &buf), SendOutcome::Sent);
+        assert_eq!(payloads(&mut b, 1), [b"goes on"]);
+    }
+}
+
+#[test]
+fn datagrams_larger_than_the_buffer_are_counted_and_not_delivered() {
+    for mut b in [bind("127.0.0.1:0"), bind_plain("127.0.0.1:0")] {
+        let mut a = bind_plain("127.0.0.1:0");
+        for payload in [pattern(2000, 1), pattern(100, 2)] {
+            let (there, buf) = transmit(b.local_addr(), &payload, None);
+            assert_eq!(a.send(&there, &buf), SendOutcome::Sent);
+        }
+        let got = receive_into(&mut b, 1, &mut RecvBuffers::new(4, 1280));
+        assert_eq!(got.len(), 1);
+        assert_eq!(got[0].1, pattern(100, 2));
+        assert_eq!(b.counters().recv_truncated, 1);
+    }
+}
+
+#[test]
+fn socket_buffers_of_the_minimum_size_still_carry_datagrams() {
+    let least = SocketConfig { recv_buffer_bytes: 1, send_buffer_bytes: 1, ..SocketConfig::default() };
+    let mut a = UdpSocket::bind("127.0.0.1:0".parse().unwrap(), &least).unwrap();
+    let mut b = UdpSocket::bind("127.0.0.1:0".parse().unwrap(), &least).unwrap();
+    assert!(b.capabilities().recv_buffer_bytes < 100_000);
+    assert!(b.warnings().is_empty(), "the wish was granted: {:?}", b.warnings());
+    for salt in 0..20 {
+        let (there, buf) = transmit(b.local_addr(), &pattern(200, salt), None);
+        assert_eq!(a.send(&there, &buf), SendOutcome::Sent);
+        assert_eq!(payloads(&mut b, 1), [pattern(200, salt)]);
+    }
+    assert!(a.counters().send_calls < 40);
+}
+
+#[test]
+fn too_small_buffers_are_told_once_with_the_sysctl() {
+    let most =
+        SocketConfig { recv_buffer_bytes: 1 << 30, send_buffer_bytes: 1 << 30, ..SocketConfig::default() };
+    let socket = UdpSocket::bind("127.0.0.1:0".parse().unwrap(), &most).unwrap();
+    let given = socket.capabilities();
+    // The superuser gets what it wishes, others what the sysctl permits.
+    let short =
+        usize::from(given.recv_buffer_bytes < 1 << 30) + usize::from(given.send_buffer_bytes < 1 << 30);
+    assert_eq!(socket.warnings().len(), short, "{:?}", socket.warnings());
+    if given.recv_buffer_bytes < 1 << 30 && cfg!(target_os = "linux") {
+        assert!(socket.warnings()[0].contains("net.core.rmem_max"), "{:?}", socket.warnings());
+        assert!(socket.warnings()[0].contains(&given.recv_buffer_bytes.to_string()));
+    }
+}
+
+#[test]
+fn unusable_targets_are_drops_not_errors() {
+    let mut a = bind("127.0.0.1:0");
+    let (v6, buf) = transmit("[2001:db8::1]:9".parse().unwrap(), b"x", None);
+    assert_eq!(a.send(&v6, &buf), SendOutcome::Dropped { kind: DropKind::Unreachable });
+    let (port_zero, buf) = transmit("127.0.0.1:0".parse().unwrap(), b"x", None);
+    assert_eq!(a.send(&port_zero, &buf), SendOutcome::Dropped { kind: DropKind::Other });
+    let (train, buf) = transmit("127.0.0.1:0".parse().unwrap(), &[0; 100], Some(50));
+    assert_eq!(a.send(&train, &buf), SendOutcome::Dropped { kind: DropKind::Other });
+    assert!(a.gso_to("127.0.0.1:1".parse().unwrap()) == a.capabilities().gso, "offload is not to blame");
+    assert_eq!(a.counters().send_dropped, 4);
+}
+
+#[test]
+fn queued_datagrams_go_to_their_targets_in_one_call() {
+    for mut a in [bind("127.0.0.1:0"), bind_plain("127.0.0.1:0")] {
+        let mut targets: Vec<UdpSocket> = (0..5).map(|_| bind("127.0.0.1:0")).collect();
+        for round in 0..3 {
+            for target in &targets {
+                let (there, buf) = transmit(target.local_addr(), &pattern(100, round), None);
+                assert_eq!(a.queue(&there, &buf), SendOutcome::Sent);
+            }
+        }
+        let (nowhere, buf) = transmit("[2001:db8::1]:9".parse().unwrap(), b"x", None);
+        assert_eq!(a.queue(&nowhere, &buf), SendOutcome::Sent);
+        let (last, buf) = transmit(targets[0].local_addr(), b"last", None);
+        assert_eq!(a.queue(&last, &buf), SendOutcome::Sent);
+        assert_eq!(a.counters().send_calls, 0);
+        let flushed = a.flush();
+        assert_eq!((flushed.sent, flushed.dropped, flushed.waiting), (16, 1, 0));
+        if a.capabilities().backend == "batched" {
+            assert_eq!(a.counters().send_calls, 3, "one up to the refused one, that one, and the rest");
+        }
+        for (index, target) in targets.iter_mut().enumerate() {
+            let mut expected: Vec<Vec<u8>> = (0..3).map(|round| pattern(100, round)).collect();
+            if index == 0 {
+                expected.push(b"last".to_vec());
+            }
+            assert_eq!(payloads(target, expected.len()), expected);
+        }
+    }
+}
+
+#[test]
+fn a_send_does_not_overtake_the_queue() {
+    let (mut a, mut b) = (bind("127.0.0.1:0"), bind("127.0.0.1:0"));
+    for salt in 0..200u8 {
+        let (there, buf) = transmit(b.local_addr(), &[salt], None);
+        let outcome = if salt % 7 == 6 { a.send(&there, &buf) } else { a.queue(&there, &buf) };
+        assert_eq!(outcome, SendOutcome::Sent);
+    }
+    assert_eq!(a.flush().waiting, 0);
+    let seen: Vec<u8> = payloads(&mut b, 200).concat();
+    assert_eq!(seen, (0..200).collect::<Vec<u8>>());
+}
+
+#[test]
+fn ping_pong_is_one_call_each() {
+    let (mut a, mut b) = (bind("127.0.0.1:0"), bind("127.0.0.1:0"));
+    let mut buffers = RecvBuffers::default();
+    for _ in 0..100 {
+        let (there, buf) = transmit(b.local_addr(), &[1; 64], None);
+        assert_eq!(a.send(&there, &buf), SendOutcome::Sent);
+        // Loopback delivers before send returns.
+        assert_eq!(b.recv(&mut buffers, |_, _| ()).unwrap(), 1);
+        let (back, buf) = transmit(a.local_addr(), &[2; 64], None);
+        assert_eq!(b.send(&back, &buf), SendOutcome::Sent);
+        assert_eq!(a.recv(&mut buffers, |_, _| ()).unwrap(), 1);
+    }
+    assert_eq!((a.counters().send_calls, a.counters().recv_calls), (100, 100));
+    assert_eq!((b.counters().send_calls, b.counters().recv_calls), (100, 100));
+    assert_eq!(a.counters().recv_would_block, 0);
+}
+
+#[test]
+fn the_route_mtu_is_known() {
+    let a = bind("127.0.0.1:0");
+    let mtu = a.interface_mtu_to("127.0.0.1:9".parse().unwrap());
+    if cfg!(target_os = "linux") {
+        assert!(mtu.unwrap() >= 1280, "{mtu:?}");
+    }
+    assert_eq!(a.interface_mtu_to("[2001:db8::1]:9".parse().unwrap()), None);
+}
+
+#[test]
+fn trains_arrive_over_ipv6_and_to_mapped_addresses() {
+    if !has_ipv6() {
+        return;
+    }
+    let (mut a, mut b) = (bind("[::1]:0"), bind("[::1]:0"));
+    train(&mut a, &mut b, 64 * 1452, 1452);
+    let (mut dual, mut v4) = (bind("[::]:0"), bind("127.0.0.1:0"));
+    train(&mut dual, &mut v4, 64 * 1452, 1452);
+    assert_eq!(dual.counters().gso_fallbacks + a.counters().gso_fallbacks, 0);
+}
