@@ -7,12 +7,15 @@
 use crate::frame::{FrameError, kind};
 use crate::ids::expand;
 use core::ops::RangeInclusive;
-use smallvec::SmallVec;
 use zerocopy::byteorder::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// Most ranges one ACK frame reports: with the first, 33 ranges in 276 octets.
 pub const MAX_ACK_RANGES: usize = 33;
+
+/// How far below the largest packet an ACK reaches: half the window in which 32-bit numbers are
+/// unambiguous. Older packets have been acknowledged or given up long since.
+pub const MAX_ACK_SPAN: u64 = 1 << 31;
 
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy)]
 #[repr(C)]
@@ -26,7 +29,7 @@ struct AckHeader {
     first_run: U32,
 }
 
-#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug, PartialEq)]
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 struct AckRange {
     /// Packets missing above this range, at least 1.
@@ -55,7 +58,7 @@ pub struct EcnCounts {
 }
 
 /// An ACK frame.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AckFrame<'a> {
     /// µs between the arrival of `largest` and this frame, at most 65,535.
     pub delay_us: u16,
@@ -74,39 +77,57 @@ pub const fn encoded_len(ranges: usize, ecn: bool) -> usize {
 }
 
 /// Hands the octets of an ACK frame to `put`. `ranges` are of packet numbers, disjoint, not
-/// adjacent, the newest first; those after [`MAX_ACK_RANGES`] are left out, as are any that lie
-/// more than 2^31 below the first.
+/// adjacent, the newest first; those after [`MAX_ACK_RANGES`] are left out, as is whatever lies
+/// [`MAX_ACK_SPAN`] or more below the largest number.
 ///
 /// # Panics
-/// If `ranges` is empty.
+/// If `ranges` is empty, or not as described.
 pub fn encode(
-    mut ranges: impl Iterator<Item = RangeInclusive<u64>> + Clone,
+    ranges: impl Iterator<Item = RangeInclusive<u64>> + Clone,
     delay_us: u16,
     ecn: Option<EcnCounts>,
     put: &mut impl FnMut(&[u8]),
 ) {
-    let more = ranges.clone().count().min(MAX_ACK_RANGES) - 1;
-    let first = ranges.next().expect("an ACK has at least one range");
+    let largest = *ranges.clone().next().expect("an ACK has at least one range").end();
+    let floor = largest.saturating_sub(MAX_ACK_SPAN - 1);
+    let mut ranges = ranges
+        .take(MAX_ACK_RANGES)
+        .take_while(|range| *range.end() >= floor)
+        .map(|range| (*range.start()).max(floor)..=*range.end());
+    let more = ranges.clone().count() - 1;
+    let first = ranges.next().expect("the first range reaches above the floor");
     let header = AckHeader {
         kind: if ecn.is_some() { kind::ACK_ECN } else { kind::ACK },
         more: more as u8,
         delay_us: delay_us.into(),
-        largest: (*first.end() as u32).into(),
-        first_run: ((first.end() - first.start()) as u32).into(),
+        largest: (largest as u32).into(),
+        first_run: run_of(&first).into(),
     };
     put(header.as_bytes());
     let mut above = *first.start();
-    for range in ranges.take(more) {
+    for range in ranges {
+        assert!(*range.end() + 1 < above, "ranges are disjoint, not adjacent, newest first");
         let gap = (above - range.end() - 1) as u32;
-        put(AckRange { gap: gap.into(), run: ((range.end() - range.start()) as u32).into() }.as_bytes());
+        put(AckRange { gap: gap.into(), run: run_of(&range).into() }.as_bytes());
         above = *range.start();
     }
     if let Some(ecn) = ecn {
-        put(EcnBody { ect0: ecn.ect0.into(), ect1: ecn.ect1.into(), ce: ecn.ce.into() }.as_bytes());
+        put(ecn_body(ecn).as_bytes());
     }
 }
 
+/// Packets in a range that [`MAX_ACK_SPAN`] bounds, less one.
+fn run_of(range: &RangeInclusive<u64>) -> u32 {
+    assert!(range.start() <= range.end(), "a range holds a packet");
+    (range.end() - range.start()) as u32
+}
+
+fn ecn_body(ecn: EcnCounts) -> EcnBody {
+    EcnBody { ect0: ecn.ect0.into(), ect1: ecn.ect1.into(), ce: ecn.ce.into() }
+}
+
 impl<'a> AckFrame<'a> {
+    /// Takes the frame at the front of `rest`, which is not empty.
     pub(crate) fn take(rest: &mut &'a [u8]) -> Result<Self, FrameError> {
         let kind = rest[0];
         let truncated = FrameError::Truncated { kind };
@@ -137,7 +158,8 @@ impl<'a> AckFrame<'a> {
     }
 
     /// Ranges of full packet numbers, newest first, given a number `expected` near the largest
-    /// (the last one sent). Ends early where a range would reach below packet 0.
+    /// (the last one sent). Ends early where a range would reach below packet 0. The ranges come
+    /// from the network: they may name packets that were never sent, and billions of them.
     pub fn ranges(&self, expected: u64) -> impl Iterator<Item = RangeInclusive<u64>> + use<'a> {
         let end = expand(self.largest, expected);
         let mut next = end.checked_sub(self.first_run as u64).map(|start| start..=end);
@@ -154,9 +176,17 @@ impl<'a> AckFrame<'a> {
 
     /// Hands the octets of this frame to `put`.
     pub fn encode(&self, put: &mut impl FnMut(&[u8])) {
-        // Far from 0, so that no range is cut short.
-        let expected = (1 << 40) | self.largest as u64;
-        let ranges: SmallVec<[_; 8]> = self.ranges(expected).collect();
-        encode(ranges.iter().cloned(), self.delay_us, self.ecn, put);
+        let header = AckHeader {
+            kind: if self.ecn.is_some() { kind::ACK_ECN } else { kind::ACK },
+            more: self.more.len() as u8,
+            delay_us: self.delay_us.into(),
+            largest: self.largest.into(),
+            first_run: self.first_run.into(),
+        };
+        put(header.as_bytes());
+        put(self.more.as_bytes());
+        if let Some(ecn) = self.ecn {
+            put(ecn_body(ecn).as_bytes());
+        }
     }
 }

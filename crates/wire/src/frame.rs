@@ -4,10 +4,17 @@
 //! and each frame back into bytes. Every length is checked here, so that whoever takes a `Frame`
 //! may rely on it. Source: `spec/protocol.md` §4.
 
+mod decode;
+mod display;
+mod encode;
+mod layout;
+
+pub use decode::Frames;
+pub use encode::{fragment_header, message_header};
+
 use crate::ack::AckFrame;
+use layout::{EndBody, FragmentHeader, MessageHeader};
 use thiserror::Error;
-use zerocopy::byteorder::little_endian::{U16, U32, U64};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// First octet of each frame.
 pub mod kind {
@@ -81,98 +88,6 @@ pub enum FrameError {
     },
 }
 
-/// MESSAGE without its payload.
-#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy)]
-#[repr(C)]
-struct MessageHeader {
-    kind: u8,
-    flags: u8,
-    channel: U16,
-    number: U32,
-    length: U16,
-}
-
-/// FRAGMENT without its payload.
-#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy)]
-#[repr(C)]
-struct FragmentHeader {
-    kind: u8,
-    flags: u8,
-    channel: U16,
-    number: U32,
-    length: U16,
-    offset: U64,
-    total: U64,
-}
-
-/// OFFER and ACCEPT.
-#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy)]
-#[repr(C)]
-struct OfferBody {
-    kind: u8,
-    flags: u8,
-    channel: U16,
-    number: U32,
-    bytes: U64,
-}
-
-#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy)]
-#[repr(C)]
-struct CreditBody {
-    kind: u8,
-    reserved: u8,
-    channel: U16,
-    limit: U64,
-}
-
-#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy)]
-#[repr(C)]
-struct DeliveredBody {
-    kind: u8,
-    reserved: u8,
-    channel: U16,
-    next: U32,
-}
-
-#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy)]
-#[repr(C)]
-struct StatusRequestBody {
-    kind: u8,
-    id: U32,
-}
-
-#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy)]
-#[repr(C)]
-struct StatusBody {
-    kind: u8,
-    id: U32,
-    buffered_bytes: U64,
-    buffered_messages: U32,
-}
-
-#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy)]
-#[repr(C)]
-struct EndBody {
-    kind: u8,
-    code: U16,
-    reason_len: u8,
-}
-
-#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy)]
-#[repr(C)]
-struct ParametersBody {
-    kind: u8,
-    /// Octets after this one: a later version may append fields, which version 1 skips.
-    length: u8,
-    channel_credit: U64,
-    max_message: U64,
-    max_datagram: U16,
-    max_channels: U16,
-    ack_delay_us: U32,
-    rate_req: U64,
-    burst_req: U64,
-}
-
 /// Octets of a MESSAGE frame before its payload.
 pub const MESSAGE_HEADER_BYTES: usize = size_of::<MessageHeader>();
 /// Octets of a FRAGMENT frame before its payload.
@@ -181,6 +96,15 @@ pub const FRAGMENT_HEADER_BYTES: usize = size_of::<FragmentHeader>();
 pub const MAX_REASON_BYTES: usize = 128;
 /// Largest frame without payload, ACK apart (END with its reason).
 pub const MAX_CONTROL_FRAME_BYTES: usize = size_of::<EndBody>() + MAX_REASON_BYTES;
+
+/// Least channel credit a receiver may announce, bytes: what a sender may assume before it has
+/// heard PARAMETERS.
+pub const MIN_CHANNEL_CREDIT_BYTES: u64 = 64 * 1024;
+/// Smallest datagram limit a receiver may announce, bytes of UDP payload: what every IPv4 path
+/// carries (RFC 791: 576 octets with headers), rounded up so that no frame but a payload is ever cut.
+pub const MIN_MAX_DATAGRAM_BYTES: u16 = 576;
+/// Longest acknowledgement delay a receiver may announce, µs: what the delay of an ACK can express.
+pub const MAX_ACK_DELAY_US: u32 = u16::MAX as u32;
 
 /// What one side tells the other about itself in its FIRST or ANSWER.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -201,8 +125,22 @@ pub struct Parameters {
     pub burst_req: u64,
 }
 
+impl Parameters {
+    /// The first field, if any, whose value no receiver may announce.
+    fn impossible_field(&self) -> Option<&'static str> {
+        let checks = [
+            (self.channel_credit >= MIN_CHANNEL_CREDIT_BYTES, "channel credit"),
+            (self.max_message > 0, "largest message"),
+            (self.max_datagram >= MIN_MAX_DATAGRAM_BYTES, "largest datagram"),
+            (self.max_channels > 0, "number of channels"),
+            (self.ack_delay_us <= MAX_ACK_DELAY_US, "acknowledgement delay"),
+        ];
+        checks.into_iter().find_map(|(holds, field)| (!holds).then_some(field))
+    }
+}
+
 /// One frame.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Frame<'a> {
     /// Asks for an acknowledgement.
@@ -274,14 +212,14 @@ pub struct Offer {
     pub channel: u16,
     /// Low 32 bits of the message number.
     pub number: u32,
-    /// Bytes of the message.
+    /// Bytes of the message, at least 1.
     pub total: u64,
 }
 
 /// The receiver's word on an offered message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Accept {
-    /// The message will never be wanted; `limit` has no meaning.
+    /// The message will never be wanted; `limit` is 0.
     pub refused: bool,
     /// The channel.
     pub channel: u16,
@@ -329,291 +267,9 @@ pub struct End<'a> {
     pub reason: &'a str,
 }
 
-/// Iterates over the frames of a packet's body (its trailer already removed).
-#[derive(Clone, Debug)]
-pub struct Frames<'a> {
-    rest: &'a [u8],
-}
-
-impl<'a> Frames<'a> {
-    /// Frames in `body`.
-    pub fn new(body: &'a [u8]) -> Self {
-        Self { rest: body }
-    }
-
-    fn take<T: FromBytes + KnownLayout + Immutable + Unaligned>(
-        &mut self,
-        kind: u8,
-    ) -> Result<T, FrameError> {
-        let (value, rest) = T::read_from_prefix(self.rest).map_err(|_| FrameError::Truncated { kind })?;
-        self.rest = rest;
-        Ok(value)
-    }
-
-    fn take_bytes(&mut self, kind: u8, len: usize) -> Result<&'a [u8], FrameError> {
-        let (bytes, rest) = self.rest.split_at_checked(len).ok_or(FrameError::Truncated { kind })?;
-        self.rest = rest;
-        Ok(bytes)
-    }
-
-    fn message(&mut self) -> Result<Frame<'a>, FrameError> {
-        let header: MessageHeader = self.take(kind::MESSAGE)?;
-        check_flags(kind::MESSAGE, header.flags, message_flags::REPORT)?;
-        let payload = self.take_bytes(kind::MESSAGE, header.length.get() as usize)?;
-        Ok(Frame::Message(Message {
-            flags: header.flags,
-            channel: header.channel.get(),
-            number: header.number.get(),
-            payload,
-        }))
-    }
-
-    fn fragment(&mut self) -> Result<Frame<'a>, FrameError> {
-        let header: FragmentHeader = self.take(kind::FRAGMENT)?;
-        check_flags(kind::FRAGMENT, header.flags, message_flags::KNOWN)?;
-        let payload = self.take_bytes(kind::FRAGMENT, header.length.get() as usize)?;
-        let (offset, total) = (header.offset.get(), header.total.get());
-        let end = offset.checked_add(payload.len() as u64);
-        if payload.is_empty() || end.is_none_or(|end| end > total) {
-            return Err(FrameError::Impossible { kind: kind::FRAGMENT, field: "length" });
-        }
-        Ok(Frame::Fragment(Fragment {
-            flags: header.flags,
-            channel: header.channel.get(),
-            number: header.number.get(),
-            offset,
-            total,
-            payload,
-        }))
-    }
-
-    fn offer_or_accept(&mut self, kind: u8) -> Result<Frame<'a>, FrameError> {
-        let body: OfferBody = self.take(kind)?;
-        let (channel, number, bytes) = (body.channel.get(), body.number.get(), body.bytes.get());
-        if kind == kind::OFFER {
-            check_flags(kind, body.flags, message_flags::REPORT)?;
-            return Ok(Frame::Offer(Offer { flags: body.flags, channel, number, total: bytes }));
-        }
-        check_flags(kind, body.flags, ACCEPT_REFUSED)?;
-        Ok(Frame::Accept(Accept { refused: body.flags & ACCEPT_REFUSED != 0, channel, number, limit: bytes }))
-    }
-
-    fn parameters(&mut self) -> Result<Frame<'a>, FrameError> {
-        const KNOWN: usize = size_of::<ParametersBody>() - 2;
-        let body: ParametersBody = self.take(kind::PARAMETERS)?;
-        let unknown = (body.length as usize)
-            .checked_sub(KNOWN)
-            .ok_or(FrameError::Impossible { kind: kind::PARAMETERS, field: "length" })?;
-        self.take_bytes(kind::PARAMETERS, unknown)?;
-        Ok(Frame::Parameters(Parameters {
-            channel_credit: body.channel_credit.get(),
-            max_message: body.max_message.get(),
-            max_datagram: body.max_datagram.get(),
-            max_channels: body.max_channels.get(),
-            ack_delay_us: body.ack_delay_us.get(),
-            rate_req: body.rate_req.get(),
-            burst_req: body.burst_req.get(),
-        }))
-    }
-
-    fn end(&mut self) -> Result<Frame<'a>, FrameError> {
-        let body: EndBody = self.take(kind::END)?;
-        let reason = self.take_bytes(kind::END, body.reason_len as usize)?;
-        let impossible = FrameError::Impossible { kind: kind::END, field: "reason" };
-        if reason.len() > MAX_REASON_BYTES {
-            return Err(impossible);
-        }
-        let reason = core::str::from_utf8(reason).map_err(|_| impossible)?;
-        Ok(Frame::End(End { code: body.code.get(), reason }))
-    }
-
-    fn fixed(&mut self, first: u8) -> Result<Frame<'a>, FrameError> {
-        Ok(match first {
-            kind::CREDIT => {
-                let body: CreditBody = self.take(first)?;
-                check_flags(first, body.reserved, 0)?;
-                Frame::Credit(Credit { channel: body.channel.get(), limit: body.limit.get() })
-            }
-            kind::DELIVERED => {
-                let body: DeliveredBody = self.take(first)?;
-                check_flags(first, body.reserved, 0)?;
-                Frame::Delivered(Delivered { channel: body.channel.get(), next: body.next.get() })
-            }
-            kind::STATUS_REQUEST => {
-                let body: StatusRequestBody = self.take(first)?;
-                Frame::StatusRequest(body.id.get())
-            }
-            kind::STATUS => {
-                let body: StatusBody = self.take(first)?;
-                Frame::Status(Status {
-                    id: body.id.get(),
-                    buffered_bytes: body.buffered_bytes.get(),
-                    buffered_messages: body.buffered_messages.get(),
-                })
-            }
-            unknown => return Err(FrameError::Unknown(unknown)),
-        })
-    }
-
-    fn bare(&mut self, frame: Frame<'a>) -> Result<Frame<'a>, FrameError> {
-        self.rest = &self.rest[1..];
-        Ok(frame)
-    }
-}
-
-impl<'a> Iterator for Frames<'a> {
-    type Item = Result<Frame<'a>, FrameError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        while let [kind::PADDING, rest @ ..] = self.rest {
-            self.rest = rest;
-        }
-        let first = *self.rest.first()?;
-        let frame = match first {
-            kind::MESSAGE => self.message(),
-            kind::ACK | kind::ACK_ECN => AckFrame::take(&mut self.rest).map(Frame::Ack),
-            kind::FRAGMENT => self.fragment(),
-            kind::OFFER | kind::ACCEPT => self.offer_or_accept(first),
-            kind::PING => self.bare(Frame::Ping),
-            kind::CLOSE_WRITE => self.bare(Frame::CloseWrite),
-            kind::CLOSE_READ => self.bare(Frame::CloseRead),
-            kind::PARAMETERS => self.parameters(),
-            kind::END => self.end(),
-            other => self.fixed(other),
-        };
-        if frame.is_err() {
-            self.rest = &[];
-        }
-        Some(frame)
-    }
-}
-
-fn check_flags(kind: u8, flags: u8, known: u8) -> Result<(), FrameError> {
-    if flags & !known != 0 { Err(FrameError::Impossible { kind, field: "flags" }) } else { Ok(()) }
-}
-
 impl Frame<'_> {
     /// Whether a packet with this frame has to be acknowledged (all but ACK and END).
     pub fn is_ack_eliciting(&self) -> bool {
         !matches!(self, Self::Ack(_) | Self::End(_))
     }
-}
-
-/// The header of a MESSAGE frame; the payload of `length` octets follows.
-pub fn message_header(flags: u8, channel: u16, number: u64, length: u16) -> [u8; MESSAGE_HEADER_BYTES] {
-    zerocopy::transmute!(MessageHeader {
-        kind: kind::MESSAGE,
-        flags,
-        channel: channel.into(),
-        number: (number as u32).into(),
-        length: length.into(),
-    })
-}
-
-/// The header of a FRAGMENT frame; the payload of `length` octets follows.
-pub fn fragment_header(
-    flags: u8,
-    channel: u16,
-    number: u64,
-    length: u16,
-    offset: u64,
-    total: u64,
-) -> [u8; FRAGMENT_HEADER_BYTES] {
-    zerocopy::transmute!(FragmentHeader {
-        kind: kind::FRAGMENT,
-        flags,
-        channel: channel.into(),
-        number: (number as u32).into(),
-        length: length.into(),
-        offset: offset.into(),
-        total: total.into(),
-    })
-}
-
-fn offer_body(kind: u8, flags: u8, channel: u16, number: u32, bytes: u64) -> OfferBody {
-    OfferBody { kind, flags, channel: channel.into(), number: number.into(), bytes: bytes.into() }
-}
-
-impl Frame<'_> {
-    /// Hands the octets of a frame without payload to `put`.
-    ///
-    /// MESSAGE, FRAGMENT and ACK have encoders of their own ([`message_header`],
-    /// [`fragment_header`], [`AckFrame::encode`](crate::ack::encode)), which keep payloads out of
-    /// copies; for them this writes the same octets, payload included.
-    pub fn encode(&self, put: &mut impl FnMut(&[u8])) {
-        match self {
-            Self::Ping => put(&[kind::PING]),
-            Self::CloseWrite => put(&[kind::CLOSE_WRITE]),
-            Self::CloseRead => put(&[kind::CLOSE_READ]),
-            Self::Ack(ack) => ack.encode(put),
-            Self::Message(m) => {
-                put(&message_header(m.flags, m.channel, m.number as u64, m.payload.len() as u16));
-                put(m.payload);
-            }
-            Self::Fragment(f) => {
-                let length = f.payload.len() as u16;
-                put(&fragment_header(f.flags, f.channel, f.number as u64, length, f.offset, f.total));
-                put(f.payload);
-            }
-            Self::Offer(o) => put(offer_body(kind::OFFER, o.flags, o.channel, o.number, o.total).as_bytes()),
-            Self::Accept(a) => {
-                let flags = if a.refused { ACCEPT_REFUSED } else { 0 };
-                put(offer_body(kind::ACCEPT, flags, a.channel, a.number, a.limit).as_bytes());
-            }
-            Self::Credit(c) => put(CreditBody {
-                kind: kind::CREDIT,
-                reserved: 0,
-                channel: c.channel.into(),
-                limit: c.limit.into(),
-            }
-            .as_bytes()),
-            Self::Delivered(d) => put(DeliveredBody {
-                kind: kind::DELIVERED,
-                reserved: 0,
-                channel: d.channel.into(),
-                next: d.next.into(),
-            }
-            .as_bytes()),
-            Self::Parameters(p) => put(parameters_body(p).as_bytes()),
-            Self::StatusRequest(id) => {
-                put(StatusRequestBody { kind: kind::STATUS_REQUEST, id: (*id).into() }.as_bytes());
-            }
-            Self::Status(s) => put(StatusBody {
-                kind: kind::STATUS,
-                id: s.id.into(),
-                buffered_bytes: s.buffered_bytes.into(),
-                buffered_messages: s.buffered_messages.into(),
-            }
-            .as_bytes()),
-            Self::End(end) => {
-                let reason = truncate_reason(end.reason);
-                let body = EndBody { kind: kind::END, code: end.code.into(), reason_len: reason.len() as u8 };
-                put(body.as_bytes());
-                put(reason.as_bytes());
-            }
-        }
-    }
-}
-
-fn parameters_body(p: &Parameters) -> ParametersBody {
-    ParametersBody {
-        kind: kind::PARAMETERS,
-        length: (size_of::<ParametersBody>() - 2) as u8,
-        channel_credit: p.channel_credit.into(),
-        max_message: p.max_message.into(),
-        max_datagram: p.max_datagram.into(),
-        max_channels: p.max_channels.into(),
-        ack_delay_us: p.ack_delay_us.into(),
-        rate_req: p.rate_req.into(),
-        burst_req: p.burst_req.into(),
-    }
-}
-
-/// Cuts a reason at a character boundary so that it fits an END frame.
-fn truncate_reason(reason: &str) -> &str {
-    let mut end = reason.len().min(MAX_REASON_BYTES);
-    while !reason.is_char_boundary(end) {
-        end -= 1;
-    }
-    &reason[..end]
 }

@@ -46,14 +46,21 @@ impl fmt::Debug for Token {
 /// (RFC 9000 appendix A.3 with a window of 2^32).
 pub const fn expand(truncated: u32, expected: u64) -> u64 {
     const WINDOW: u64 = 1 << 32;
-    const HALF: u64 = WINDOW / 2;
-    let candidate = (expected & !(WINDOW - 1)) | truncated as u64;
-    if candidate + HALF <= expected && candidate < u64::MAX - WINDOW {
-        candidate + WINDOW
-    } else if candidate > expected + HALF && candidate >= WINDOW {
-        candidate - WINDOW
-    } else {
-        candidate
+    let ahead = truncated.wrapping_sub(expected as u32) as u64;
+    let behind = WINDOW - ahead;
+    // At the ends of the number space only one direction exists. `ahead` and `behind` are both
+    // candidates: they differ by a window and so share their low 32 bits.
+    match (expected.checked_add(ahead), expected.checked_sub(behind)) {
+        (Some(above), Some(below)) => {
+            if ahead <= behind {
+                above
+            } else {
+                below
+            }
+        }
+        (Some(above), None) => above,
+        (None, Some(below)) => below,
+        (None, None) => unreachable!(),
     }
 }
 
@@ -93,8 +100,23 @@ mod tests {
         }
 
         #[test]
-        fn expansion_never_panics(truncated: u32, expected in 0u64..u64::MAX >> 1) {
+        fn expansion_never_panics(truncated: u32, expected: u64) {
             prop_assert_eq!(expand(truncated, expected) as u32, truncated);
         }
+
+        #[test]
+        fn expansion_finds_the_nearest(truncated: u32, expected: u64) {
+            let full = expand(truncated, expected);
+            for other in [full.checked_add(1 << 32), full.checked_sub(1 << 32)].into_iter().flatten() {
+                prop_assert!(full.abs_diff(expected) <= other.abs_diff(expected));
+            }
+        }
+    }
+
+    #[test]
+    fn expansion_works_at_both_ends_of_the_number_space() {
+        assert_eq!(expand(u32::MAX, 0), u32::MAX as u64, "nothing lies below 0");
+        assert_eq!(expand(0, u64::MAX), 0xffff_ffff_0000_0000, "nothing lies above 2^64 - 1");
+        assert_eq!(expand(1 << 31, 1 << 32), (1 << 32) + (1 << 31), "of two equally near the one ahead");
     }
 }

@@ -8,6 +8,7 @@
 pub mod ack;
 pub mod checksum;
 pub mod datagram;
+mod dump;
 pub mod frame;
 pub mod ids;
 pub mod packet;
@@ -15,6 +16,7 @@ mod time;
 
 pub use ack::EcnCounts;
 pub use datagram::{DatagramMeta, Ecn, Mark, Transmit, TransmitBuf};
+pub use dump::dump;
 pub use frame::{Frame, Frames, Parameters};
 pub use ids::{Incarnation, PacketNumber, Token};
 pub use time::{Instant, duration_nanos};

@@ -3,6 +3,7 @@
 //! Inputs → outputs: bytes → [`Packet`] (checked once, then infallible) and back.
 //! Source: `spec/protocol.md` §3; R5 (FIRST), RFC 8999 (what never changes between versions).
 
+use crate::checksum::CHECKSUM_BYTES;
 use crate::ids::{Incarnation, PacketNumber, Token};
 use core::fmt;
 use thiserror::Error;
@@ -11,6 +12,10 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 /// The version this implementation speaks.
 pub const VERSION: u8 = 1;
+
+/// Most versions a VERSIONS packet lists: keeps it no longer than the shortest FIRST, so that it
+/// never amplifies.
+pub const MAX_VERSIONS: usize = 16;
 
 /// Packet kinds: the first octet of every packet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
@@ -81,6 +86,14 @@ pub enum PacketError {
     /// Reserved bits are set.
     #[error("reserved bits {0:#06x} are set")]
     Reserved(u16),
+    /// A field has a value it cannot have.
+    #[error("{kind} has an impossible {field}")]
+    Impossible {
+        /// Kind of the packet.
+        kind: Kind,
+        /// Which field.
+        field: &'static str,
+    },
 }
 
 /// A header, decoded.
@@ -143,6 +156,7 @@ impl<'a> Packet<'a> {
             opening: None,
         };
         if !matches!(kind, Kind::First | Kind::Answer) {
+            check_outside_a_session(&header, rest)?;
             return Ok(Self { header, handshake: &[], body: rest, header_len: COMMON_HEADER_BYTES });
         }
         let (opening, rest) = OpeningHeader::read_from_prefix(rest).map_err(|_| truncated)?;
@@ -151,12 +165,29 @@ impl<'a> Packet<'a> {
         }
         let (handshake, body) =
             rest.split_at_checked(opening.handshake_len.get() as usize).ok_or(truncated)?;
-        header.opening = Some(Opening {
-            own_token: Token(opening.own_token.get()),
-            incarnation: Incarnation(opening.incarnation.get()),
-        });
+        let own_token = Token(opening.own_token.get());
+        if kind == Kind::First && own_token != header.token {
+            return Err(PacketError::Impossible { kind, field: "token" });
+        }
+        header.opening = Some(Opening { own_token, incarnation: Incarnation(opening.incarnation.get()) });
         Ok(Self { header, handshake, body, header_len: OPENING_HEADER_BYTES + handshake.len() })
     }
+}
+
+/// RESET and VERSIONS belong to no session: no flags, no number. RESET carries nothing, VERSIONS
+/// one octet per version; both end with a CRC-32C whatever the mode.
+fn check_outside_a_session(header: &Header, body: &[u8]) -> Result<(), PacketError> {
+    let kind = header.kind;
+    let (field, holds) = match kind {
+        Kind::First | Kind::Answer | Kind::Session => return Ok(()),
+        _ if header.flags != 0 => return Err(PacketError::Reserved(header.flags)),
+        _ if header.number != 0 => ("number", false),
+        Kind::Reset => ("length", body.len() == CHECKSUM_BYTES),
+        Kind::Versions => {
+            ("length", (CHECKSUM_BYTES + 1..=CHECKSUM_BYTES + MAX_VERSIONS).contains(&body.len()))
+        }
+    };
+    if holds { Ok(()) } else { Err(PacketError::Impossible { kind, field }) }
 }
 
 impl Kind {
@@ -207,22 +238,39 @@ pub fn opening_header(
 /// Offset of the flags in any packet, for flags that are decided when the packet is complete.
 pub const FLAGS_OFFSET: usize = 2;
 
-/// The token of a FIRST of any version, or `None` if this is not a FIRST. What VERSIONS answers.
+/// The token of a FIRST of any version, to be echoed in VERSIONS, or `None` if this is not a FIRST
+/// or is shorter than any FIRST, and so than the longest VERSIONS.
 pub fn first_token_of_any_version(datagram: &[u8]) -> Option<Token> {
     let (common, _) = CommonHeader::read_from_prefix(datagram).ok()?;
-    (common.kind == Kind::First as u8).then(|| Token(common.token.get()))
+    let first = common.kind == Kind::First as u8 && datagram.len() >= OPENING_HEADER_BYTES;
+    first.then(|| Token(common.token.get()))
 }
 
 impl fmt::Display for Header {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?} #{} token {:?}", self.kind, self.number, self.token)?;
+        write!(f, "{} #{} token {:?}", self.kind, self.number, self.token)?;
         if let Some(opening) = self.opening {
             write!(f, " from {:?} incarnation {:?}", opening.own_token, opening.incarnation)?;
         }
         if self.flags & flags::ACK_NOW != 0 {
             f.write_str(" ack-now")?;
         }
+        if self.flags & flags::KEY_PHASE != 0 {
+            f.write_str(" key-phase")?;
+        }
         Ok(())
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::First => "FIRST",
+            Self::Answer => "ANSWER",
+            Self::Session => "SESSION",
+            Self::Reset => "RESET",
+            Self::Versions => "VERSIONS",
+        })
     }
 }
 
@@ -272,5 +320,45 @@ mod tests {
         assert_eq!(Packet::decode(&bytes).unwrap_err(), PacketError::UnknownVersion(9));
         bytes[0] = 0;
         assert_eq!(Packet::decode(&bytes).unwrap_err(), PacketError::UnknownKind(0));
+        let mut bytes = first(b"");
+        bytes[OPENING_HEADER_BYTES - 1] = 1;
+        assert_eq!(Packet::decode(&bytes).unwrap_err(), PacketError::Reserved(0x100));
+    }
+
+    #[test]
+    fn a_first_carries_one_token_twice() {
+        let mut bytes = first(b"");
+        bytes[8] ^= 1;
+        let field = "token";
+        assert_eq!(Packet::decode(&bytes).unwrap_err(), PacketError::Impossible { kind: Kind::First, field });
+        bytes[0] = Kind::Answer as u8;
+        assert!(Packet::decode(&bytes).is_ok(), "an ANSWER has two");
+    }
+
+    #[test]
+    fn packets_outside_a_session_have_neither_flags_nor_number() {
+        let with_body = |kind, flags, number, len| {
+            let mut bytes = common_header(kind, flags, PacketNumber(number), Token(1)).to_vec();
+            bytes.resize(COMMON_HEADER_BYTES + len, 0);
+            Packet::decode(&bytes).map(|packet| packet.header.kind)
+        };
+        let impossible = |kind, field| Err(PacketError::Impossible { kind, field });
+        for (kind, len) in [(Kind::Reset, 4), (Kind::Versions, 5), (Kind::Versions, 20)] {
+            assert_eq!(with_body(kind, 0, 0, len), Ok(kind));
+            assert_eq!(with_body(kind, 0, 1, len), impossible(kind, "number"));
+            assert_eq!(with_body(kind, flags::ACK_NOW, 0, len), Err(PacketError::Reserved(1)));
+        }
+        for (kind, len) in [(Kind::Reset, 3), (Kind::Reset, 5), (Kind::Versions, 4), (Kind::Versions, 21)] {
+            assert_eq!(with_body(kind, 0, 0, len), impossible(kind, "length"), "{len}");
+        }
+    }
+
+    #[test]
+    fn versions_never_amplifies() {
+        let mut foreign = first(b"");
+        foreign[1] = 77;
+        assert_eq!(first_token_of_any_version(&foreign), Some(Token(7)));
+        assert_eq!(first_token_of_any_version(&foreign[..OPENING_HEADER_BYTES - 1]), None);
+        const { assert!(COMMON_HEADER_BYTES + MAX_VERSIONS + CHECKSUM_BYTES <= OPENING_HEADER_BYTES) };
     }
 }
