@@ -5,8 +5,15 @@
 
 #![forbid(unsafe_code)]
 
+mod ack;
 mod config;
+mod congestion;
 mod event;
+mod loss;
+mod mtu;
+mod pacing;
+mod ranges;
+mod rtt;
 
 pub use config::{
     Config, ConfigError, CongestionAlgorithm, MESSAGE_COST_BYTES, MIN_CHANNEL_CREDIT_BYTES, OfferPolicy,

@@ -1,0 +1,189 @@
+//! The receiving half of acknowledgement: what has arrived, and when to say so.
+//!
+//! Inputs → outputs: packet numbers with their arrival times → duplicate or new; whether an ACK
+//! is due now, at what time at the latest, and the ACK frame itself.
+//! Source: S4, RFC 9000 §13.2. Deviation: the sender asks for an immediate ACK by a flag when it
+//! has run out of window, so the receiver may hold back longer than every second packet.
+
+use crate::ranges::RangeSet;
+use core::time::Duration;
+use denrei_wire::{Ecn, EcnCounts, Instant, TransmitBuf, ack};
+
+/// An ACK is due after this many packets that want one: one per GSO train of usual packets.
+const ACK_AFTER_PACKETS: u32 = 32;
+
+/// … or after this many bytes, for paths with large packets: two trains.
+const ACK_AFTER_BYTES: u64 = 128 * 1024;
+
+/// Received packets of one session.
+#[derive(Debug, Default)]
+pub(crate) struct ReceivedPackets {
+    seen: RangeSet,
+    largest_at: Instant,
+    /// Packets and bytes that want an ACK and have not got one.
+    pending: u32,
+    pending_bytes: u64,
+    due: bool,
+    deadline: Option<Instant>,
+    ecn: Option<EcnCounts>,
+}
+
+/// What the arrival of one packet means.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Arrival {
+    pub number: u64,
+    pub at: Instant,
+    pub bytes: usize,
+    pub ecn: Ecn,
+    pub ack_eliciting: bool,
+    pub ack_now: bool,
+}
+
+impl ReceivedPackets {
+    /// Whether `number` has been processed before, or is too old to tell.
+    pub fn is_duplicate(&self, number: u64) -> bool {
+        self.seen.contains(number)
+    }
+
+    /// Near which number the next packet is expected, to expand its low 32 bits.
+    pub fn expected(&self) -> u64 {
+        self.seen.largest().map_or(0, |largest| largest + 1)
+    }
+
+    /// Takes note of a packet that is not a duplicate and whose frames have been processed.
+    pub fn record(&mut self, arrival: Arrival, max_ack_delay: Duration) {
+        let expected = self.expected();
+        self.seen.insert(arrival.number);
+        if arrival.number >= expected {
+            self.largest_at = arrival.at;
+        }
+        self.count_ecn(arrival.ecn);
+        if !arrival.ack_eliciting {
+            return;
+        }
+        self.pending += 1;
+        self.pending_bytes += arrival.bytes as u64;
+        // Out of order: the sender wants to know of the gap, or of its end, at once.
+        let out_of_order = arrival.number != expected;
+        if arrival.ack_now
+            || out_of_order
+            || self.pending >= ACK_AFTER_PACKETS
+            || self.pending_bytes >= ACK_AFTER_BYTES
+        {
+            self.due = true;
+        }
+        if self.deadline.is_none() {
+            self.deadline = Some(arrival.at + max_ack_delay);
+        }
+    }
+
+    /// A duplicate means that our ACK was lost or late: say it again.
+    pub fn repeat(&mut self) {
+        self.pending += 1;
+        self.due = true;
+    }
+
+    /// Whether an ACK has to go out now.
+    pub fn is_due(&self, now: Instant) -> bool {
+        self.due || self.deadline.is_some_and(|deadline| deadline <= now)
+    }
+
+    /// Whether an ACK would tell the sender something, and so may ride on whatever is sent.
+    pub fn is_pending(&self) -> bool {
+        self.pending > 0
+    }
+
+    /// When an ACK has to go out at the latest.
+    pub fn deadline(&self) -> Option<Instant> {
+        self.deadline
+    }
+
+    /// Whether the state has grown so much that the sender's own ACKs are wanted to prune it.
+    pub fn wants_pruning(&self) -> bool {
+        self.seen.len() > 8
+    }
+
+    /// Octets the ACK frame will take.
+    pub fn encoded_len(&self) -> usize {
+        ack::encoded_len(self.seen.len().clamp(1, ack::MAX_ACK_RANGES), self.ecn.is_some())
+    }
+
+    /// Writes the ACK frame; the largest number acknowledged. `None` if nothing has arrived.
+    pub fn write(&mut self, now: Instant, out: &mut TransmitBuf) -> Option<u64> {
+        let largest = self.seen.largest()?;
+        let delay = now.saturating_since(self.largest_at).as_micros().min(u16::MAX as u128) as u16;
+        ack::encode(self.seen.newest_first(), delay, self.ecn, &mut |bytes| out.put(bytes));
+        self.pending = 0;
+        self.pending_bytes = 0;
+        self.due = false;
+        self.deadline = None;
+        Some(largest)
+    }
+
+    /// The peer has seen our ACK up to `largest`: what lies well below need not be reported again.
+    pub fn on_ack_acked(&mut self, largest: u64) {
+        self.seen.raise_floor(largest.saturating_sub(REORDER_ALLOWANCE));
+    }
+
+    fn count_ecn(&mut self, ecn: Ecn) {
+        if ecn == Ecn::NotEct {
+            return;
+        }
+        let counts = self.ecn.get_or_insert_default();
+        let counter = match ecn {
+            Ecn::Ce => &mut counts.ce,
+            Ecn::Ect1 => &mut counts.ect1,
+            Ecn::Ect0 | Ecn::NotEct => &mut counts.ect0,
+        };
+        *counter = counter.wrapping_add(1);
+    }
+}
+
+/// Packets below an acknowledged ACK that may still arrive late and be taken, rather than be
+/// repeated under a new number: four GSO trains.
+const REORDER_ALLOWANCE: u64 = 256;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn arrival(number: u64) -> Arrival {
+        Arrival { number, at: Instant::ZERO, bytes: 100, ecn: Ecn::NotEct, ack_eliciting: true, ack_now: false }
+    }
+
+    const DELAY: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn an_ack_is_held_back_until_the_deadline_or_the_thirty_second_packet() {
+        let mut received = ReceivedPackets::default();
+        received.record(arrival(0), DELAY);
+        assert!(!received.is_due(Instant::ZERO));
+        assert!(received.is_due(Instant::ZERO + DELAY));
+        for number in 1..31 {
+            received.record(arrival(number), DELAY);
+        }
+        assert!(!received.is_due(Instant::ZERO));
+        received.record(arrival(31), DELAY);
+        assert!(received.is_due(Instant::ZERO));
+        assert_eq!(received.write(Instant::ZERO, &mut TransmitBuf::new(1)), Some(31));
+        assert!(!received.is_due(Instant::FAR_FUTURE) && !received.is_pending());
+    }
+
+    #[test]
+    fn gaps_and_requests_are_answered_at_once() {
+        let mut received = ReceivedPackets::default();
+        received.record(Arrival { ack_now: true, ..arrival(0) }, DELAY);
+        assert!(received.is_due(Instant::ZERO));
+        received.write(Instant::ZERO, &mut TransmitBuf::new(1));
+        received.record(arrival(2), DELAY);
+        assert!(received.is_due(Instant::ZERO), "1 is missing");
+        assert!(received.is_duplicate(2) && !received.is_duplicate(1));
+    }
+
+    #[test]
+    fn packets_that_want_no_ack_get_none() {
+        let mut received = ReceivedPackets::default();
+        received.record(Arrival { ack_eliciting: false, ..arrival(5) }, DELAY);
+        assert!(!received.is_pending() && received.deadline().is_none());
+    }
+}

@@ -1,0 +1,169 @@
+//! Congestion control inside the path; the receiver owns the last hop.
+//!
+//! Inputs → outputs: acknowledgements with delay and ECN marks, losses → a window. One small
+//! interface, a file per controller. All quantities are *cost*: bytes of the datagram, at least
+//! [`MIN_PACKET_COST_BYTES`] each, because a small datagram occupies more of the receiver's socket
+//! buffer than its bytes (U8).
+
+mod cubic;
+mod delay;
+
+use crate::CongestionAlgorithm;
+use core::time::Duration;
+use denrei_wire::Instant;
+
+/// What Linux charges a socket's receive buffer for a small datagram (its `truesize`), rounded up.
+pub(crate) const MIN_PACKET_COST_BYTES: u64 = 1024;
+
+/// Packets of the first window (RFC 6928).
+const INITIAL_WINDOW_PACKETS: u64 = 10;
+
+/// Packets the window never falls below (RFC 9002 §7.2).
+const MIN_WINDOW_PACKETS: u64 = 2;
+
+/// Largest window: what a path of 100 Gb/s and 20 ms holds. Bounds the memory for packets under way.
+const MAX_WINDOW_BYTES: u64 = 256 << 20;
+
+/// An acknowledgement, as controllers see it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Acked {
+    pub now: Instant,
+    /// Cost newly acknowledged.
+    pub cost: u64,
+    /// Packets newly acknowledged.
+    pub packets: u64,
+    /// Of these, packets that came back marked.
+    pub marked: u64,
+    /// Latest RTT sample without the receiver's own delay.
+    pub rtt: Duration,
+    /// Smallest recent RTT.
+    pub min_rtt: Duration,
+    /// Smoothed RTT.
+    pub srtt: Duration,
+    /// When the newest acknowledged packet was sent.
+    pub sent_at: Instant,
+    /// Whether the window was what held the sender back.
+    pub window_limited: bool,
+}
+
+/// A controller of one peer's window.
+pub(crate) trait Controller: core::fmt::Debug + Send + Sync {
+    /// Packets arrived.
+    fn on_ack(&mut self, acked: Acked);
+    /// Packets sent at `sent_at` or before were lost; once per round trip at most has this an effect.
+    fn on_loss(&mut self, now: Instant, sent_at: Instant);
+    /// Nothing has arrived for several probe timeouts: the path is another one now.
+    fn on_persistent_loss(&mut self);
+    /// The path's datagram size has changed.
+    fn set_datagram_bytes(&mut self, bytes: u64);
+    /// Cost that may be under way.
+    fn window(&self) -> u64;
+}
+
+/// Makes the controller that `algorithm` names.
+pub(crate) fn controller(algorithm: CongestionAlgorithm, datagram_bytes: u64) -> Box<dyn Controller> {
+    match algorithm {
+        CongestionAlgorithm::Delay => Box::new(delay::Delay::new(datagram_bytes)),
+        CongestionAlgorithm::Cubic => Box::new(cubic::Cubic::new(datagram_bytes)),
+    }
+}
+
+/// Window limits for datagrams of one size.
+#[derive(Debug, Clone, Copy)]
+struct Limits {
+    datagram: u64,
+}
+
+impl Limits {
+    fn new(datagram_bytes: u64) -> Self {
+        Self { datagram: datagram_bytes.max(MIN_PACKET_COST_BYTES) }
+    }
+
+    fn initial(self) -> u64 {
+        // A path with large datagrams gets the bytes of ten usual ones, but room for four.
+        const USUAL_DATAGRAM_BYTES: u64 = 1472;
+        (INITIAL_WINDOW_PACKETS * USUAL_DATAGRAM_BYTES).max(self.datagram * 4)
+    }
+
+    fn clamp(self, window: u64) -> u64 {
+        window.clamp(MIN_WINDOW_PACKETS * self.datagram, MAX_WINDOW_BYTES)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    fn acked(now_ms: u64, cost: u64, rtt: Duration) -> Acked {
+        let now = Instant::from_nanos(now_ms * 1_000_000);
+        Acked {
+            now,
+            cost,
+            packets: cost / 1472,
+            marked: 0,
+            rtt,
+            min_rtt: MS,
+            srtt: rtt,
+            sent_at: now,
+            window_limited: true,
+        }
+    }
+
+    #[test]
+    fn every_controller_grows_shrinks_and_keeps_its_limits() {
+        for algorithm in [CongestionAlgorithm::Delay, CongestionAlgorithm::Cubic] {
+            let mut controller = controller(algorithm, 1472);
+            let initial = controller.window();
+            assert_eq!(initial, 14720);
+            for now in 1..20 {
+                controller.on_ack(acked(now, controller.window(), MS));
+            }
+            let grown = controller.window();
+            assert!(grown > 10 * initial, "{algorithm:?}: {grown}");
+            let at = Instant::from_nanos(30_000_000);
+            controller.on_loss(at, at);
+            let after_loss = controller.window();
+            assert!(after_loss < grown && after_loss > grown / 3, "{algorithm:?}");
+            controller.on_loss(at, at);
+            assert_eq!(controller.window(), after_loss, "one reaction per round trip");
+            controller.on_persistent_loss();
+            assert_eq!(controller.window(), 2 * 1472);
+        }
+    }
+
+    #[test]
+    fn an_idle_application_does_not_open_the_window() {
+        for algorithm in [CongestionAlgorithm::Delay, CongestionAlgorithm::Cubic] {
+            let mut controller = controller(algorithm, 1472);
+            for now in 1..100 {
+                controller.on_ack(Acked { window_limited: false, ..acked(now, 1472, MS) });
+            }
+            assert_eq!(controller.window(), 14720, "{algorithm:?}");
+        }
+    }
+
+    #[test]
+    fn the_delay_controller_yields_to_a_growing_queue_and_to_marks() {
+        let mut controller = controller(CongestionAlgorithm::Delay, 1472);
+        for now in 1..10 {
+            controller.on_ack(acked(now, controller.window(), MS));
+        }
+        let grown = controller.window();
+        for now in 10..40 {
+            controller.on_ack(acked(now * 10, controller.window(), 10 * MS));
+        }
+        assert!(controller.window() < grown / 4, "{} of {grown}", controller.window());
+        let mut marked = super::controller(CongestionAlgorithm::Delay, 1472);
+        for now in 1..10 {
+            marked.on_ack(acked(now, marked.window(), MS));
+        }
+        let before = marked.window();
+        for now in 10..30 {
+            let packets = marked.window() / 1472;
+            marked.on_ack(Acked { marked: packets, ..acked(now * 2, marked.window(), MS) });
+        }
+        assert!(marked.window() < before / 4);
+    }
+}

@@ -1,0 +1,279 @@
+//! The sending half of acknowledgement: what is under way, what has arrived, what is lost.
+//!
+//! Inputs → outputs: packets sent and ACK ranges → the packets acknowledged, the packets lost, and
+//! the time at which to look again. Source: RFC 9002 §6.1, RFC 8985 (loss by count and by time).
+//! A packet that is repeated travels under a new number, so each range of a message belongs to
+//! one packet under way at a time.
+
+use crate::rtt::Rtt;
+use core::ops::RangeInclusive;
+use core::time::Duration;
+use denrei_wire::Instant;
+use smallvec::SmallVec;
+use std::collections::VecDeque;
+
+/// A packet is lost when one sent this many later has arrived (RFC 9002 §6.1.1).
+const PACKET_THRESHOLD: u64 = 3;
+
+/// Ring slots kept when nothing is under way.
+const IDLE_SLOTS: usize = 16;
+
+/// What a packet carried, as far as it has to be repeated or noted when its fate is known.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum SentFrame {
+    /// A run of whole messages of one channel.
+    Messages { channel: u16, first: u64, count: u64 },
+    /// A part of a message.
+    Fragment { channel: u16, number: u64, offset: u64, len: u64 },
+    /// OFFER of a message.
+    Offer { channel: u16, number: u64 },
+    /// Anything else that has to arrive.
+    Control(Control),
+    /// Our ACK up to this number.
+    Ack { largest: u64 },
+    /// A path MTU probe of this size; never repeated.
+    MtuProbe { bytes: u16 },
+}
+
+/// A control frame that is repeated until acknowledged; written from the state at that time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Control {
+    Parameters,
+    Ping,
+    Credit { channel: u16 },
+    Accept { channel: u16, number: u64 },
+    Delivered { channel: u16 },
+    StatusRequest { id: u32 },
+    Status { id: u32 },
+    CloseWrite,
+    CloseRead,
+}
+
+/// One packet under way.
+#[derive(Debug)]
+pub(crate) struct SentPacket {
+    pub at: Instant,
+    /// What it is charged for in the congestion window.
+    pub cost: u64,
+    /// Octets of the datagram.
+    pub bytes: u16,
+    pub frames: SmallVec<[SentFrame; 2]>,
+}
+
+/// Packets of one session that have been sent and whose fate is unknown.
+#[derive(Debug, Default)]
+pub(crate) struct SentPackets {
+    /// Number of the ring's first slot.
+    base: u64,
+    ring: VecDeque<Option<SentPacket>>,
+    under_way: u64,
+    cost_in_flight: u64,
+    largest_acked: Option<u64>,
+    last_sent_at: Instant,
+    loss_time: Option<Instant>,
+}
+
+/// What an ACK told.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct AckSummary {
+    /// Packets newly acknowledged.
+    pub packets: u64,
+    /// Their cost.
+    pub cost: u64,
+    /// When the largest newly acknowledged packet was sent, if it is the largest acknowledged.
+    pub largest_sent_at: Option<Instant>,
+}
+
+impl SentPackets {
+    /// The number of the next packet.
+    pub fn next_number(&self) -> u64 {
+        self.base + self.ring.len() as u64
+    }
+
+    /// Takes note of a packet that wants an acknowledgement.
+    pub fn on_sent(&mut self, packet: SentPacket) {
+        self.under_way += 1;
+        self.cost_in_flight += packet.cost;
+        self.last_sent_at = packet.at;
+        self.ring.push_back(Some(packet));
+    }
+
+    /// Uses up a number for a packet that wants none.
+    pub fn on_sent_unacknowledged(&mut self) {
+        if self.ring.is_empty() {
+            self.base += 1;
+        } else {
+            self.ring.push_back(None);
+        }
+    }
+
+    /// Cost of all packets under way.
+    pub fn cost_in_flight(&self) -> u64 {
+        self.cost_in_flight
+    }
+
+    /// Whether anything is under way.
+    pub fn is_idle(&self) -> bool {
+        self.under_way == 0
+    }
+
+    /// When the newest packet under way was sent.
+    pub fn last_sent_at(&self) -> Instant {
+        self.last_sent_at
+    }
+
+    /// When to look for packets that have become too late.
+    pub fn loss_time(&self) -> Option<Instant> {
+        self.loss_time
+    }
+
+    /// Hands each newly acknowledged packet to `acked`.
+    pub fn on_ack(
+        &mut self,
+        ranges: impl Iterator<Item = RangeInclusive<u64>>,
+        mut acked: impl FnMut(SentPacket),
+    ) -> AckSummary {
+        let mut summary = AckSummary::default();
+        for range in ranges {
+            if *range.end() < self.base {
+                break;
+            }
+            let newest = (*range.end()).min(self.next_number().saturating_sub(1));
+            for number in ((*range.start()).max(self.base)..=newest).rev() {
+                let Some(packet) = self.ring.get_mut((number - self.base) as usize).and_then(Option::take) else {
+                    continue;
+                };
+                self.under_way -= 1;
+                self.cost_in_flight -= packet.cost;
+                summary.packets += 1;
+                summary.cost += packet.cost;
+                if self.largest_acked.is_none_or(|largest| largest < number) {
+                    self.largest_acked = Some(number);
+                    summary.largest_sent_at = Some(packet.at);
+                }
+                acked(packet);
+            }
+        }
+        self.trim();
+        summary
+    }
+
+    /// Hands each packet that must be taken for lost to `lost` and sets the next
+    /// [`loss_time`](Self::loss_time).
+    pub fn detect_lost(&mut self, now: Instant, rtt: &Rtt, mut lost: impl FnMut(SentPacket)) {
+        self.loss_time = None;
+        let Some(largest_acked) = self.largest_acked else { return };
+        let patience = rtt.loss_delay();
+        let end = (largest_acked + 1).saturating_sub(self.base).min(self.ring.len() as u64) as usize;
+        for index in 0..end {
+            let slot = &mut self.ring[index];
+            let Some(packet) = slot else { continue };
+            let too_late = packet.at + patience;
+            let number = self.base + index as u64;
+            if number + PACKET_THRESHOLD <= largest_acked || too_late <= now {
+                let packet = slot.take().expect("seen above");
+                self.under_way -= 1;
+                self.cost_in_flight -= packet.cost;
+                lost(packet);
+            } else {
+                // Later packets were sent later: this one is due first.
+                self.loss_time = Some(too_late);
+                break;
+            }
+        }
+        self.trim();
+    }
+
+    /// Takes the oldest packets under way, at most `count`, as if lost: a probe repeats them.
+    pub fn take_oldest(&mut self, count: usize, mut lost: impl FnMut(SentPacket)) {
+        for slot in self.ring.iter_mut().filter(|slot| slot.is_some()).take(count) {
+            let packet = slot.take().expect("filtered");
+            self.under_way -= 1;
+            self.cost_in_flight -= packet.cost;
+            lost(packet);
+        }
+        self.trim();
+    }
+
+    /// Number of the newest packet acknowledged.
+    pub fn largest_acked(&self) -> Option<u64> {
+        self.largest_acked
+    }
+
+    /// Time between the oldest and the newest packet under way.
+    pub fn span(&self) -> Duration {
+        let oldest = self.ring.iter().flatten().next().map_or(self.last_sent_at, |packet| packet.at);
+        self.last_sent_at.saturating_since(oldest)
+    }
+
+    fn trim(&mut self) {
+        while let Some(None) = self.ring.front() {
+            self.ring.pop_front();
+            self.base += 1;
+        }
+        if self.ring.is_empty() && self.ring.capacity() > 4 * IDLE_SLOTS && self.cost_in_flight == 0 {
+            self.ring.shrink_to(IDLE_SLOTS);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn packet(at_ms: u64) -> SentPacket {
+        SentPacket {
+            at: Instant::from_nanos(at_ms * 1_000_000),
+            cost: 100,
+            bytes: 100,
+            frames: SmallVec::new(),
+        }
+    }
+
+    fn rtt_of_one_ms() -> Rtt {
+        let mut rtt = Rtt::new(Duration::from_millis(10));
+        rtt.sample(Instant::ZERO, Duration::from_millis(1), Duration::ZERO);
+        rtt
+    }
+
+    #[test]
+    fn three_later_arrivals_make_a_packet_lost() {
+        let mut sent = SentPackets::default();
+        for _ in 0..5 {
+            sent.on_sent(packet(0));
+        }
+        let summary = sent.on_ack([3..=3].into_iter(), |_| ());
+        assert_eq!((summary.packets, sent.cost_in_flight()), (1, 400));
+        let mut lost = 0;
+        sent.detect_lost(Instant::ZERO, &rtt_of_one_ms(), |_| lost += 1);
+        assert_eq!(lost, 1, "only packet 0 is three behind");
+        assert_eq!(sent.loss_time(), Some(Instant::from_nanos(1_125_000)));
+        sent.detect_lost(Instant::from_nanos(1_125_000), &rtt_of_one_ms(), |_| lost += 1);
+        assert_eq!(lost, 3, "1 and 2 are too late, 4 is newer than what arrived");
+        assert_eq!(sent.cost_in_flight(), 100);
+    }
+
+    #[test]
+    fn numbers_that_want_no_ack_leave_no_trace() {
+        let mut sent = SentPackets::default();
+        for _ in 0..10_000 {
+            sent.on_sent_unacknowledged();
+        }
+        assert_eq!((sent.next_number(), sent.ring.len()), (10_000, 0));
+        sent.on_sent(packet(0));
+        sent.on_sent_unacknowledged();
+        sent.on_ack([10_000..=10_001].into_iter(), |_| ());
+        assert!(sent.is_idle() && sent.ring.is_empty());
+        assert_eq!(sent.next_number(), 10_002);
+    }
+
+    #[test]
+    fn acks_of_what_was_never_under_way_change_nothing() {
+        let mut sent = SentPackets::default();
+        sent.on_sent(packet(0));
+        let summary = sent.on_ack([5..=u64::MAX - 1].into_iter(), |_| ());
+        assert_eq!(summary.packets, 0);
+        sent.take_oldest(3, |_| ());
+        assert_eq!(sent.cost_in_flight(), 0);
+    }
+}

@@ -1,0 +1,168 @@
+//! Finds the largest datagram the path carries (DPLPMTUD, RFC 8899).
+//!
+//! Inputs → outputs: time, fates of probes and of full packets → the size to use and the size to
+//! probe next. Probes are PING + PADDING and are never counted as congestion. Sizes climb a table
+//! of what networks use; a path that stops carrying its size (black hole) falls back to the base.
+
+use core::time::Duration;
+use denrei_wire::Instant;
+
+/// UDP payloads worth probing: Ethernet behind tunnels, Ethernet over IPv6 and IPv4, FDDI, jumbo
+/// frames over IPv6 and IPv4, loopback's halves and whole.
+const SIZES: [u16; 9] = [1372, 1452, 1472, 4324, 8952, 8972, 16_384, 32_768, 65_487];
+/// Probes of one size before the path counts as smaller (RFC 8899 §5.1.2 MAX_PROBES).
+const MAX_PROBES: u8 = 3;
+/// Full-size losses in a row, with nothing of that size arriving, that mean a black hole.
+const BLACK_HOLE_LOSSES: u8 = 4;
+/// After this long a larger size is tried again (RFC 8899 §5.1.1 PMTU_RAISE_TIMER).
+const RAISE_AFTER: Duration = Duration::from_secs(600);
+
+/// The search for one path.
+#[derive(Debug)]
+pub(crate) struct MtuSearch {
+    base: u16,
+    max: u16,
+    current: u16,
+    /// Sizes from here on are known not to pass, until the raise timer.
+    ceiling: Option<u16>,
+    tries: u8,
+    probing: bool,
+    raise_at: Option<Instant>,
+    suspicious_losses: u8,
+}
+
+impl MtuSearch {
+    pub fn new(base: u16, max: u16) -> Self {
+        let (ceiling, raise_at) = (None, None);
+        Self { base, max, current: base, ceiling, tries: 0, probing: false, raise_at, suspicious_losses: 0 }
+    }
+
+    /// Size that the path is known to carry.
+    pub fn current(&self) -> u16 {
+        self.current
+    }
+
+    /// The peer takes no larger datagrams than this.
+    pub fn limit(&mut self, max: u16) {
+        self.max = self.max.min(max.max(self.base));
+        self.current = self.current.min(self.max);
+    }
+
+    /// The size to probe now, if any.
+    pub fn probe(&mut self, now: Instant) -> Option<u16> {
+        if self.raise_at.is_some_and(|at| at <= now) {
+            self.raise_at = None;
+            self.ceiling = None;
+        }
+        if self.probing { None } else { self.next_size() }
+    }
+
+    /// A probe of the size that [`probe`](Self::probe) named has been sent.
+    pub fn on_probe_sent(&mut self) {
+        self.probing = true;
+    }
+
+    /// A probe arrived.
+    pub fn on_probe_acked(&mut self, bytes: u16) {
+        self.probing = false;
+        self.tries = 0;
+        self.suspicious_losses = 0;
+        if bytes > self.current {
+            self.current = bytes.min(self.max);
+        }
+    }
+
+    /// A probe did not arrive.
+    pub fn on_probe_lost(&mut self, now: Instant, bytes: u16) {
+        self.probing = false;
+        self.tries += 1;
+        if self.tries >= MAX_PROBES {
+            self.tries = 0;
+            self.ceiling = Some(bytes);
+            self.raise_at = Some(now + RAISE_AFTER);
+        }
+    }
+
+    /// An ordinary packet of this size arrived.
+    pub fn on_acked(&mut self, bytes: u16) {
+        if bytes > self.base {
+            self.suspicious_losses = 0;
+        }
+    }
+
+    /// A packet of this size was lost; whether the path has turned out to be a black hole.
+    pub fn on_lost(&mut self, now: Instant, bytes: u16) -> bool {
+        if bytes <= self.base || self.current == self.base {
+            return false;
+        }
+        self.suspicious_losses += 1;
+        if self.suspicious_losses < BLACK_HOLE_LOSSES {
+            return false;
+        }
+        self.ceiling = Some(self.current);
+        self.raise_at = Some(now + RAISE_AFTER);
+        self.current = self.base;
+        self.suspicious_losses = 0;
+        self.tries = 0;
+        true
+    }
+
+    fn next_size(&self) -> Option<u16> {
+        let below = self.ceiling.unwrap_or(u16::MAX);
+        let fits = |size: &u16| *size > self.current && *size <= self.max && *size < below;
+        SIZES.into_iter().find(fits).or(Some(self.max).filter(fits))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Runs the search over a path that carries `path` bytes; the probes it took.
+    fn search(search: &mut MtuSearch, path: u16) -> usize {
+        let mut probes = 0;
+        while let Some(size) = search.probe(Instant::ZERO) {
+            search.on_probe_sent();
+            assert_eq!(search.probe(Instant::ZERO), None, "one probe at a time");
+            if size <= path { search.on_probe_acked(size) } else { search.on_probe_lost(Instant::ZERO, size) }
+            probes += 1;
+            assert!(probes < 50);
+        }
+        probes
+    }
+
+    #[test]
+    fn finds_what_the_path_carries() {
+        for (path, found) in [(1472, 1472), (1460, 1452), (9000, 8972), (65_507, 65_507), (1200, 1200)] {
+            let mut mtu = MtuSearch::new(1200, 65_507);
+            search(&mut mtu, path);
+            assert_eq!(mtu.current(), found, "path of {path}");
+        }
+    }
+
+    #[test]
+    fn a_black_hole_is_survived_and_probed_again() {
+        let mut mtu = MtuSearch::new(1200, 65_507);
+        search(&mut mtu, 8972);
+        for _ in 0..BLACK_HOLE_LOSSES - 1 {
+            assert!(!mtu.on_lost(Instant::ZERO, 8972));
+        }
+        mtu.on_acked(8972);
+        for loss in 1..=BLACK_HOLE_LOSSES {
+            assert_eq!(mtu.on_lost(Instant::ZERO, 8972), loss == BLACK_HOLE_LOSSES);
+        }
+        assert_eq!(mtu.current(), 1200);
+        search(&mut mtu, 1472);
+        assert_eq!(mtu.current(), 1472);
+        let later = Instant::ZERO + RAISE_AFTER;
+        assert!(mtu.probe(later).is_some());
+    }
+
+    #[test]
+    fn the_peers_limit_is_kept() {
+        let mut mtu = MtuSearch::new(1200, 65_507);
+        mtu.limit(1400);
+        search(&mut mtu, 65_507);
+        assert_eq!(mtu.current(), 1400);
+    }
+}

@@ -1,0 +1,88 @@
+//! Spreads a window over its round trip (RFC 9002 §7.7), so that a long path does not get it as
+//! one burst.
+//!
+//! Inputs → outputs: window, RTT and bytes sent → whether a packet may go now, and when.
+//! On a LAN the window refills faster than a burst is sent, and pacing is never felt.
+
+use core::time::Duration;
+use denrei_wire::Instant;
+
+/// Bytes that may always leave together: two GSO trains.
+const BURST_BYTES: u64 = 128 * 1024;
+/// Pacing runs a little ahead of the window, so that it is the window that limits (RFC 9002 §7.7).
+const AHEAD: f64 = 1.25;
+/// Round trips shorter than this are not paced: timers are coarser than the gaps would be.
+const MIN_PACED_RTT: Duration = Duration::from_millis(2);
+
+/// A token bucket filled at 1.25 windows per round trip.
+#[derive(Debug)]
+pub(crate) struct Pacer {
+    tokens: f64,
+    filled_at: Instant,
+}
+
+impl Pacer {
+    pub fn new(now: Instant) -> Self {
+        Self { tokens: BURST_BYTES as f64, filled_at: now }
+    }
+
+    /// When the next packet may leave; `None`: now.
+    pub fn delay_until(&mut self, now: Instant, window: u64, srtt: Duration) -> Option<Instant> {
+        if srtt < MIN_PACED_RTT {
+            self.tokens = BURST_BYTES as f64;
+            self.filled_at = now;
+            return None;
+        }
+        let rate = AHEAD * window as f64 / srtt.as_secs_f64();
+        let elapsed = now.saturating_since(self.filled_at).as_secs_f64();
+        self.tokens = (self.tokens + elapsed * rate).min(BURST_BYTES as f64);
+        self.filled_at = now;
+        if self.tokens > 0.0 {
+            return None;
+        }
+        // Wait for a worthwhile amount, not for a single packet: a quarter of a burst or of the window.
+        let wanted = (BURST_BYTES as f64 / 4.0).min(window as f64 / 4.0) - self.tokens;
+        Some(now + Duration::from_secs_f64((wanted / rate).clamp(1e-6, 1.0)))
+    }
+
+    /// Takes note of what was sent.
+    pub fn on_sent(&mut self, cost: u64) {
+        self.tokens -= cost as f64;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_path_gets_its_window_spread_over_the_round_trip() {
+        let mut now = Instant::ZERO;
+        let mut pacer = Pacer::new(now);
+        let (window, srtt) = (1_000_000, Duration::from_millis(50));
+        let mut sent = 0;
+        while now < Instant::ZERO + srtt {
+            match pacer.delay_until(now, window, srtt) {
+                None => {
+                    pacer.on_sent(1472);
+                    sent += 1472;
+                }
+                Some(at) => {
+                    assert!(at > now);
+                    now = at;
+                }
+            }
+        }
+        let expected = BURST_BYTES as f64 + AHEAD * window as f64;
+        assert!((sent as f64 / expected - 1.0).abs() < 0.05, "{sent} of {expected}");
+    }
+
+    #[test]
+    fn a_lan_is_not_paced() {
+        let mut pacer = Pacer::new(Instant::ZERO);
+        for _ in 0..10_000 {
+            assert_eq!(pacer.delay_until(Instant::ZERO, 100_000, Duration::from_micros(50)), None);
+            pacer.on_sent(1472);
+        }
+    }
+}
