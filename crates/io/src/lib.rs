@@ -8,6 +8,7 @@
 //!   sockets on the same port for the busiest peers, which saves them the route look-up.
 //! * [`RecvBuffers`]: the memory received into, owned by the caller.
 //! * [`Waiter`] and [`Waker`]: sleeping until there is something to do.
+//! * [`fault`] and [`pcap`]: adapters around anything that is a [`DatagramIo`].
 //!
 //! This crate knows nothing of the protocol. Unsafe code is confined to one module per concern:
 //! `cmsg` (control messages), `mmsg` (batched system calls), `options` (socket options),
@@ -19,6 +20,7 @@ mod buffers;
 #[cfg(target_os = "linux")]
 mod cmsg;
 mod config;
+pub mod fault;
 mod lanes;
 #[cfg(target_os = "linux")]
 mod mmsg;
@@ -26,6 +28,7 @@ mod open;
 #[cfg(target_os = "linux")]
 mod options;
 mod outcome;
+pub mod pcap;
 mod pieces;
 mod plain;
 mod queue;

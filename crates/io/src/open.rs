@@ -3,8 +3,8 @@
 //! Inputs → outputs: address and [`SocketConfig`] → a nonblocking socket and what it can do.
 //!
 //! The main socket is bound without `SO_REUSEPORT`, so that a port in use is an error. Connected
-//! sockets join the port later: `SO_REUSEPORT` is on at the main socket only while one is being
-//! bound (see [`open_connected`]), so no other process of this user can slip onto the port.
+//! sockets join the port later: `SO_REUSEPORT` is on only while one is being bound (see
+//! [`open_connected`]), so that no other process of this user can slip onto the port.
 
 use crate::config::{BackendChoice, SocketConfig};
 use denrei_wire::Ecn;
@@ -43,20 +43,23 @@ pub(crate) fn open_main(addr: SocketAddr, config: &SocketConfig) -> io::Result<(
     Ok((socket.into(), granted))
 }
 
-/// Opens a socket on the port of `main` that is connected to `peer` (in the socket's family).
-pub(crate) fn open_connected(
-    main: &UdpSocket,
+/// Opens a socket on the port of `members` that is connected to `peer` (in the socket's family).
+pub(crate) fn open_connected<'a>(
+    members: impl Iterator<Item = &'a UdpSocket> + Clone,
     local: SocketAddr,
     peer: SocketAddr,
     config: &SocketConfig,
 ) -> io::Result<UdpSocket> {
     let socket = new_socket(local)?;
     configure(&socket, local.is_ipv6(), config);
-    socket.set_reuse_port(true)?;
-    SockRef::from(main).set_reuse_port(true)?;
-    let bound = socket.bind(&local.into());
-    SockRef::from(main).set_reuse_port(false)?;
-    bound?;
+    // All members have to be willing: the kernel decides by whichever it comes upon first.
+    let share = |share| members.clone().try_for_each(|member| SockRef::from(member).set_reuse_port(share));
+    let joined = share(true).and_then(|()| socket.set_reuse_port(true)).and_then(|()| {
+        socket.bind(&local.into())?;
+        socket.set_reuse_port(false)
+    });
+    share(false)?;
+    joined?;
     // Until connect returns, other peers' datagrams may be queued here; they are received as usual.
     socket.connect(&peer.into())?;
     Ok(socket.into())

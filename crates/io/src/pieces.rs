@@ -62,7 +62,8 @@ mod tests {
         let mut buf = TransmitBuf::new(4);
         buf.put(b"");
         buf.put(b"header");
-        buf.put_body(Bytes::from((0..=255).collect::<Vec<u8>>().repeat(3)));
+        let body = Bytes::from((0..=255).collect::<Vec<u8>>().repeat(3));
+        buf.put_body(&body, 0..body.len());
         buf.put(b"tail");
         let mut flat = Vec::new();
         buf.copy_into(&mut flat);

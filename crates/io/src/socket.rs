@@ -137,7 +137,12 @@ impl UdpSocket {
             return Ok(false);
         }
         let target = mapped(peer, self.local.is_ipv6());
-        let socket = open::open_connected(&self.lanes[0].socket, self.local, target, &self.config)?;
+        let socket = open::open_connected(
+            self.lanes.iter().map(|lane| &lane.socket),
+            self.local,
+            target,
+            &self.config,
+        )?;
         self.lanes.push(Lane::new(socket, Some(peer)));
         self.counters.peers_connected += 1;
         Ok(true)
@@ -203,8 +208,13 @@ pub trait DatagramIo {
     /// The local address.
     fn local_addr(&self) -> SocketAddr;
 
+    /// See [`UdpSocket::send_from`].
+    fn send_from(&mut self, transmit: &Transmit, buf: &TransmitBuf, skip: usize) -> SendOutcome;
+
     /// See [`UdpSocket::send`].
-    fn send(&mut self, transmit: &Transmit, buf: &TransmitBuf) -> SendOutcome;
+    fn send(&mut self, transmit: &Transmit, buf: &TransmitBuf) -> SendOutcome {
+        self.send_from(transmit, buf, 0)
+    }
 
     /// See [`UdpSocket::recv`].
     ///
@@ -222,8 +232,8 @@ impl DatagramIo for UdpSocket {
         self.local
     }
 
-    fn send(&mut self, transmit: &Transmit, buf: &TransmitBuf) -> SendOutcome {
-        Self::send(self, transmit, buf)
+    fn send_from(&mut self, transmit: &Transmit, buf: &TransmitBuf, skip: usize) -> SendOutcome {
+        Self::send_from(self, transmit, buf, skip)
     }
 
     fn recv(

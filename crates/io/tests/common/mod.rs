@@ -36,7 +36,7 @@ pub fn pattern(len: usize, salt: u8) -> Vec<u8> {
     (0..len).map(|at| (at as u8).wrapping_mul(31) ^ (at >> 8) as u8 ^ salt).collect()
 }
 
-/// A transmit of `bytes`, as one head piece or cut into by-reference bodies of `body_bytes`.
+/// A transmit of `bytes`, copied.
 pub fn transmit(to: SocketAddr, bytes: &[u8], segment_size: Option<usize>) -> (Transmit, TransmitBuf) {
     let mut buf = TransmitBuf::new(64);
     buf.put(bytes);
@@ -49,7 +49,7 @@ pub fn scattered(to: SocketAddr, bytes: &[u8], segment: usize, head: usize) -> (
     for datagram in bytes.chunks(segment) {
         let (header, body) = datagram.split_at(head.min(datagram.len()));
         buf.put(header);
-        buf.put_body(Bytes::copy_from_slice(body));
+        buf.put_body(&Bytes::copy_from_slice(body), 0..body.len());
     }
     (Transmit { to, len: bytes.len(), segment_size: Some(segment), ecn: Ecn::Ect0 }, buf)
 }

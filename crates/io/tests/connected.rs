@@ -1,0 +1,239 @@
+//! Connected sockets on the port of the main one: routing, bounds, opening and closing under traffic.
+
+mod common;
+
+use common::*;
+use denrei_io::{BackendChoice, RecvBuffers, SendOutcome, SocketConfig, UdpSocket, Waiter};
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::os::fd::AsRawFd;
+use std::time::Duration;
+
+fn at(socket: &UdpSocket, ip: [u8; 4]) -> SocketAddr {
+    SocketAddr::from((ip, socket.local_addr().port()))
+}
+
+fn send(from: &mut UdpSocket, to: SocketAddr, bytes: &[u8]) {
+    let (there, buf) = transmit(to, bytes, None);
+    assert_eq!(from.send(&there, &buf), SendOutcome::Sent);
+}
+
+/// Addresses a node may be bound to, with the address its peers reach it at.
+fn bindings() -> Vec<(&'static str, [u8; 4])> {
+    let mut all = vec![("127.0.0.1:0", [127, 0, 0, 1]), ("0.0.0.0:0", [127, 0, 0, 1])];
+    if has_ipv6() {
+        all.push(("[::]:0", [127, 0, 0, 1]));
+    }
+    all
+}
+
+#[test]
+fn every_source_port_reaches_us_whoever_is_connected() {
+    for (addr, ip) in bindings() {
+        let mut node = bind(addr);
+        let target = at(&node, ip);
+        let mut peers: Vec<UdpSocket> = (0..40).map(|_| bind("127.0.0.1:0")).collect();
+        for peer in peers.iter().take(8) {
+            assert!(node.connect_peer(peer.local_addr()).unwrap());
+        }
+        assert_eq!(node.raw_fds().count(), 9);
+        for round in 0..5u8 {
+            for peer in &mut peers {
+                send(peer, target, &[round; 100]);
+            }
+            let seen: BTreeSet<SocketAddr> =
+                receive(&mut node, 40).iter().map(|(meta, _)| meta.from).collect();
+            let expected: BTreeSet<SocketAddr> = peers.iter().map(UdpSocket::local_addr).collect();
+            assert_eq!(seen, expected, "node at {addr}");
+            assert_silent(&mut node);
+        }
+        // And back: the source is this port, whichever socket sends.
+        for peer in &mut peers {
+            send(&mut node, peer.local_addr(), b"back");
+            let got = receive(peer, 1);
+            assert_eq!((got[0].0.from, &got[0].1[..]), (target, &b"back"[..]));
+        }
+    }
+}
+
+#[test]
+fn connected_peers_are_served_by_their_own_socket() {
+    let (mut node, mut hot, mut other) = (bind("127.0.0.1:0"), bind("127.0.0.1:0"), bind("127.0.0.1:0"));
+    assert!(node.connect_peer(hot.local_addr()).unwrap());
+    let fds: Vec<_> = node.raw_fds().collect();
+    let waiter = Waiter::new().unwrap();
+    for (peer, expected) in [(&mut hot, 0b10), (&mut other, 0b01)] {
+        send(peer, node.local_addr(), b"x");
+        let wake = waiter.wait(fds.iter().copied(), None, Some(DEADLINE)).unwrap();
+        assert_eq!(wake.readable, expected);
+        node.hint_readable(wake.readable);
+        assert_eq!(node.recv(&mut RecvBuffers::default(), |_, _| ()).unwrap(), 1);
+    }
+}
+
+#[test]
+fn polling_without_hints_finds_every_lane_soon() {
+    let mut node = bind("127.0.0.1:0");
+    let mut peers: Vec<UdpSocket> = (0..9).map(|_| bind("127.0.0.1:0")).collect();
+    for peer in &peers[1..] {
+        assert!(node.connect_peer(peer.local_addr()).unwrap());
+    }
+    let mut buffers = RecvBuffers::default();
+    for peer in &mut peers {
+        send(peer, node.local_addr(), b"x");
+        let mut calls = 0;
+        while node.recv(&mut buffers, |_, _| ()).unwrap() == 0 {
+            calls += 1;
+            assert!(calls < 100, "{} was not found", peer.local_addr());
+        }
+    }
+    let before = node.counters().recv_calls;
+    for _ in 0..1000 {
+        assert_eq!(node.recv(&mut buffers, |_, _| ()).unwrap(), 0);
+    }
+    let polls = node.counters().recv_calls - before;
+    assert!((1000..=1020).contains(&polls), "{polls} system calls for 1000 idle polls");
+}
+
+#[test]
+fn the_number_is_bounded_and_places_become_free() {
+    let two = SocketConfig { connected_sockets: 2, ..SocketConfig::default() };
+    let mut node = UdpSocket::bind("127.0.0.1:0".parse().unwrap(), &two).unwrap();
+    let peers: Vec<UdpSocket> = (0..3).map(|_| bind("127.0.0.1:0")).collect();
+    let addr = |index: usize| peers[index].local_addr();
+    assert!(node.connect_peer(addr(0)).unwrap());
+    assert!(!node.connect_peer(addr(0)).unwrap(), "already connected");
+    assert!(node.connect_peer(addr(1)).unwrap());
+    assert!(!node.connect_peer(addr(2)).unwrap(), "no place");
+    for _ in 0..20 {
+        node.disconnect_peer(addr(0));
+        assert!(node.connect_peer(addr(2)).unwrap());
+        assert_silent(&mut node);
+        assert_eq!(node.raw_fds().count(), 3, "the drained socket is closed");
+        node.disconnect_peer(addr(2));
+        assert!(node.connect_peer(addr(0)).unwrap());
+        assert_silent(&mut node);
+    }
+    assert_eq!(node.connected_peers().collect::<BTreeSet<_>>(), BTreeSet::from([addr(0), addr(1)]));
+    assert_eq!(node.counters().peers_connected - node.counters().peers_disconnected, 2);
+
+    let none = SocketConfig { connected_sockets: 0, ..SocketConfig::default() };
+    let mut node = UdpSocket::bind("127.0.0.1:0".parse().unwrap(), &none).unwrap();
+    assert!(!node.connect_peer(addr(0)).unwrap());
+}
+
+#[test]
+fn nothing_is_lost_or_repeated_while_sockets_come_and_go() {
+    for (addr, ip) in bindings() {
+        let mut node = bind(addr);
+        let target = at(&node, ip);
+        let mut peers: Vec<UdpSocket> = (0..4).map(|_| bind("127.0.0.1:0")).collect();
+        let mut sent = BTreeSet::new();
+        let mut seen = BTreeSet::new();
+        let mut buffers = RecvBuffers::default();
+        for round in 0..200u16 {
+            let peer = peers[usize::from(round) % 3].local_addr();
+            for (index, from) in peers.iter_mut().enumerate() {
+                let payload = [index as u8, (round >> 8) as u8, round as u8];
+                send(from, target, &payload);
+                sent.insert(payload.to_vec());
+            }
+            if round % 6 < 3 {
+                assert!(node.connect_peer(peer).unwrap());
+            } else {
+                node.disconnect_peer(peer);
+            }
+            if round % 5 == 0 {
+                node.recv(&mut buffers, |_, datagram| {
+                    assert!(seen.insert(datagram.to_vec()), "{datagram:?} came twice");
+                })
+                .unwrap();
+            }
+        }
+        let rest = sent.len() - seen.len();
+        for (_, datagram) in receive(&mut node, rest) {
+            assert!(seen.insert(datagram.clone()), "{datagram:?} came twice");
+        }
+        assert_eq!(seen, sent, "node at {addr}");
+    }
+}
+
+#[test]
+fn a_port_in_use_is_an_error_also_beside_connected_sockets() {
+    for (addr, _) in bindings() {
+        let mut node = bind(addr);
+        let peer = bind("127.0.0.1:0");
+        let in_use = |node: &UdpSocket| {
+            let error = UdpSocket::bind(node.local_addr(), &SocketConfig::default()).unwrap_err();
+            assert_eq!(error.kind(), std::io::ErrorKind::AddrInUse);
+            // Not even a socket that is willing to share.
+            let local = node.local_addr();
+            let greedy =
+                socket2::Socket::new(socket2::Domain::for_address(local), socket2::Type::DGRAM, None)
+                    .unwrap();
+            greedy.set_reuse_port(true).unwrap();
+            assert!(greedy.bind(&local.into()).is_err(), "a stranger joined the port");
+        };
+        in_use(&node);
+        assert!(node.connect_peer(peer.local_addr()).unwrap());
+        in_use(&node);
+        node.disconnect_peer(peer.local_addr());
+        assert_silent(&mut node);
+        in_use(&node);
+    }
+}
+
+#[test]
+fn a_refusing_peer_disturbs_nobody() {
+    for backend in [BackendChoice::Auto, BackendChoice::Plain] {
+        let mut node = UdpSocket::bind("127.0.0.1:0".parse().unwrap(), &config(backend)).unwrap();
+        let gone = bind("127.0.0.1:0").local_addr();
+        let mut other = bind("127.0.0.1:0");
+        assert!(node.connect_peer(gone).unwrap());
+        for round in 0..50u8 {
+            // The refusal of one datagram is reported by a later call; none may be blamed for it.
+            send(&mut node, gone, &[round]);
+            send(&mut node, other.local_addr(), &[round]);
+            assert_eq!(payloads(&mut other, 1), [[round]]);
+            send(&mut other, node.local_addr(), &[round]);
+            assert_eq!(payloads(&mut node, 1), [[round]]);
+        }
+        assert_eq!(node.counters().send_dropped, 0);
+        let waiter = Waiter::new().unwrap();
+        for _ in 0..3 {
+            node.recv_all(&mut RecvBuffers::default(), |_, _| ()).unwrap();
+        }
+        let wake = waiter.wait(node.raw_fds(), None, Some(Duration::from_millis(5))).unwrap();
+        assert!(wake.timed_out(), "the error was consumed: {wake:?}");
+    }
+}
+
+#[test]
+fn trains_go_through_connected_sockets_too() {
+    let (mut node, mut peer) = (bind("0.0.0.0:0"), bind("127.0.0.1:0"));
+    assert!(node.connect_peer(peer.local_addr()).unwrap());
+    let bytes = pattern(64 * 1472, 5);
+    let (there, buf) = scattered(peer.local_addr(), &bytes, 1472, 30);
+    assert_eq!(node.send(&there, &buf), SendOutcome::Sent);
+    assert_eq!(payloads(&mut peer, 64).concat(), bytes);
+    let (back, buf) = scattered(at(&node, [127, 0, 0, 1]), &bytes, 1472, 30);
+    assert_eq!(peer.send(&back, &buf), SendOutcome::Sent);
+    assert_eq!(payloads(&mut node, 64).concat(), bytes);
+}
+
+#[test]
+fn descriptors_close_on_exec_and_do_not_block() {
+    let mut node = bind("127.0.0.1:0");
+    let peer = bind("127.0.0.1:0");
+    assert!(node.connect_peer(peer.local_addr()).unwrap());
+    if !cfg!(target_os = "linux") {
+        return;
+    }
+    for fd in node.raw_fds() {
+        let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", fd.as_raw_fd())).unwrap();
+        let flags = info.lines().find_map(|line| line.strip_prefix("flags:")).unwrap().trim();
+        let flags = u32::from_str_radix(flags, 8).unwrap();
+        assert_ne!(flags & 0o2000000, 0, "O_CLOEXEC");
+        assert_ne!(flags & 0o4000, 0, "O_NONBLOCK");
+    }
+}
