@@ -8,6 +8,7 @@
 //!   sockets on the same port for the busiest peers, which saves them the route look-up.
 //! * [`RecvBuffers`]: the memory received into, owned by the caller.
 //! * [`Waiter`] and [`Waker`]: sleeping until there is something to do.
+//! * [`doctor`]: tries on this host what the backends use and says what to change.
 //! * [`fault`] and [`pcap`]: adapters around anything that is a [`DatagramIo`].
 //!
 //! This crate knows nothing of the protocol. Unsafe code is confined to one module per concern:
@@ -20,6 +21,7 @@ mod buffers;
 #[cfg(target_os = "linux")]
 mod cmsg;
 mod config;
+pub mod doctor;
 pub mod fault;
 mod lanes;
 #[cfg(target_os = "linux")]

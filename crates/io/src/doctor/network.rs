@@ -1,0 +1,278 @@
+//! What is tried with real sockets on loopback.
+//!
+//! Inputs → outputs: a pair of sockets per question → [`Check`]s. A question whose sockets cannot
+//! even be opened is a complaint too, never an error.
+
+use super::{Check, PATIENCE};
+use crate::buffers::RecvBuffers;
+use crate::config::SocketConfig;
+use crate::outcome::SendOutcome;
+use crate::socket::UdpSocket;
+use crate::wait::Waiter;
+use denrei_wire::{DatagramMeta, Ecn, Transmit, TransmitBuf};
+use socket2::SockRef;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Instant;
+
+const LOOPBACK_V4: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
+/// An administratively scoped group (RFC 2365) for trying multicast; used on loopback only.
+const TRIAL_GROUP: Ipv4Addr = Ipv4Addr::new(239, 255, 114, 101);
+/// Datagrams of the trial train, and their size: an ordinary Ethernet's.
+const TRAIN: (usize, usize) = (16, 1_200);
+
+pub(super) fn checks() -> Vec<Check> {
+    let mut checks = vec![udp()];
+    checks.extend(buffers());
+    checks.extend([gso(), gro(), batching(), ecn(), connected(), ipv6(), multicast_route(), multicast()]);
+    checks
+}
+
+/// Two sockets on loopback and what to receive with.
+struct Pair {
+    from: UdpSocket,
+    to: UdpSocket,
+    target: SocketAddr,
+    waiter: Waiter,
+    buffers: RecvBuffers,
+}
+
+impl Pair {
+    fn new(bind: IpAddr, reach: IpAddr) -> io::Result<Self> {
+        let config = SocketConfig::default();
+        let from = UdpSocket::bind(SocketAddr::new(reach, 0), &config)?;
+        let to = UdpSocket::bind(SocketAddr::new(bind, 0), &config)?;
+        let target = SocketAddr::new(reach, to.local_addr().port());
+        Ok(Self { from, to, target, waiter: Waiter::new()?, buffers: RecvBuffers::default() })
+    }
+
+    fn loopback() -> io::Result<Self> {
+        Self::new(LOOPBACK_V4, LOOPBACK_V4)
+    }
+
+    /// Sends `count` datagrams of `bytes` each as one transmit.
+    fn send(&mut self, count: usize, bytes: usize, ecn: Ecn) -> SendOutcome {
+        let (transmit, buf) = transmit(self.target, count, bytes, ecn);
+        self.from.send(&transmit, &buf)
+    }
+
+    /// Receives up to `count` datagrams from our own socket.
+    fn receive(&mut self, count: usize) -> io::Result<Vec<DatagramMeta>> {
+        let end = Instant::now() + PATIENCE;
+        let port = self.from.local_addr().port();
+        let mut seen = Vec::new();
+        while seen.len() < count {
+            let left = end.saturating_duration_since(Instant::now());
+            let wake = self.waiter.wait(self.to.raw_fds(), None, Some(left))?;
+            if left.is_zero() {
+                break;
+            }
+            self.to.hint_readable(wake.readable);
+            self.to.recv(&mut self.buffers, |meta, _| {
+                if meta.from.port() == port {
+                    seen.push(meta);
+                }
+            })?;
+        }
+        Ok(seen)
+    }
+}
+
+fn transmit(to: SocketAddr, count: usize, bytes: usize, ecn: Ecn) -> (Transmit, TransmitBuf) {
+    let mut buf = TransmitBuf::new(count);
+    buf.put_zeros(count * bytes);
+    let segment_size = (count > 1).then_some(bytes);
+    (Transmit { to, len: count * bytes, segment_size, ecn }, buf)
+}
+
+/// Runs a trial; trouble with its sockets becomes a complaint.
+fn trial(name: &'static str, advice: &str, run: impl FnOnce() -> io::Result<Check>) -> Check {
+    run().unwrap_or_else(|error| Check::warn(name, format!("could not be tried: {error}"), advice))
+}
+
+fn udp() -> Check {
+    let advice = "bring the loopback interface up (as root: ip link set lo up) and allow UDP on it";
+    let run = || {
+        let mut pair = Pair::loopback()?;
+        let outcome = pair.send(1, 64, Ecn::Ect0);
+        let seen = pair.receive(1)?.len();
+        Ok::<_, io::Error>((outcome, seen, pair.to.capabilities().backend))
+    };
+    match run() {
+        Ok((SendOutcome::Sent, 1, backend)) => Check::ok("udp", format!("works, backend `{backend}`")),
+        Ok((outcome, _, _)) => {
+            Check::fail("udp", format!("nothing arrives on loopback ({outcome:?})"), advice)
+        }
+        Err(error) => Check::fail("udp", format!("no socket: {error}"), advice),
+    }
+}
+
+/// One finding for each direction's socket buffer.
+fn buffers() -> Vec<Check> {
+    let config = SocketConfig::default();
+    let socket = match UdpSocket::bind(SocketAddr::new(LOOPBACK_V4, 0), &config) {
+        Ok(socket) => socket,
+        Err(error) => {
+            return vec![Check::fail("receive buffer", format!("no socket: {error}"), "see the check `udp`")];
+        }
+    };
+    let given = socket.capabilities();
+    let sides = [
+        ("receive buffer", "receive", given.recv_buffer_bytes, config.recv_buffer_bytes),
+        ("send buffer", "send", given.send_buffer_bytes, config.send_buffer_bytes),
+    ];
+    let check = |(name, prefix, given, wanted): (&'static str, &str, usize, usize)| match socket
+        .warnings()
+        .iter()
+        .find(|warning| warning.starts_with(prefix))
+    {
+        Some(warning) => Check::warn(
+            name,
+            format!("{given} bytes, wanted {wanted}"),
+            warning.rsplit_once(": ").map_or(warning.as_str(), |(_, advice)| advice),
+        ),
+        None => Check::ok(name, format!("{given} bytes")),
+    };
+    sides.into_iter().map(check).collect()
+}
+
+fn gso() -> Check {
+    let advice =
+        "update to Linux 4.18 or later; until then large messages cost a call per batch of datagrams";
+    trial("gso", advice, || {
+        let mut pair = Pair::loopback()?;
+        let (count, bytes) = TRAIN;
+        let outcome = pair.send(count, bytes, Ecn::Ect0);
+        let seen = pair.receive(count)?.len();
+        let one_call = pair.from.counters().sent_trains == 1;
+        Ok(match (outcome, one_call) {
+            (SendOutcome::Sent, true) if seen == count => {
+                Check::ok("gso", format!("{count} datagrams in one call"))
+            }
+            _ => Check::warn(
+                "gso",
+                format!("no train in one call ({outcome:?}, {seen} of {count} arrived)"),
+                advice,
+            ),
+        })
+    })
+}
+
+fn gro() -> Check {
+    let advice = "update to Linux 5.0 or later; until then the receiver of large messages is slower";
+    trial("gro", advice, || {
+        let mut pair = Pair::loopback()?;
+        let (count, bytes) = TRAIN;
+        let _ = pair.send(count, bytes, Ecn::Ect0);
+        let seen = pair.receive(count)?.len();
+        Ok(if pair.to.counters().recv_trains > 0 {
+            Check::ok("gro", format!("{seen} datagrams in {} calls", pair.to.counters().recv_calls))
+        } else {
+            Check::warn("gro", format!("{seen} datagrams came one by one"), advice)
+        })
+    })
+}
+
+fn batching() -> Check {
+    let advice = "allow sendmmsg and recvmmsg in the sandbox's system call filter";
+    trial("sendmmsg/recvmmsg", advice, || {
+        let mut pair = Pair::loopback()?;
+        let (one, buf) = transmit(pair.target, 1, 100, Ecn::Ect0);
+        for _ in 0..8 {
+            let _ = pair.from.queue(&one, &buf);
+        }
+        let sent = pair.from.flush().sent;
+        let seen = pair.receive(8)?.len();
+        let (sends, recvs) = (pair.from.counters().send_calls, pair.to.counters().recv_calls);
+        let found = format!("8 datagrams: {sent} sent in {sends}, {seen} received in {recvs} calls");
+        let name = "sendmmsg/recvmmsg";
+        Ok(if sent == 8 && seen == 8 && sends == 1 && recvs < 8 {
+            Check::ok(name, found)
+        } else {
+            Check::warn(name, found, advice)
+        })
+    })
+}
+
+fn ecn() -> Check {
+    let advice = "congestion is then seen by delay and loss alone; use Linux and the `batched` backend";
+    trial("ecn", advice, || {
+        let mut pair = Pair::loopback()?;
+        let _ = pair.send(1, 64, Ecn::Ce);
+        Ok(match pair.receive(1)?.first().map(|meta| meta.ecn) {
+            Some(Ecn::Ce) => Check::ok("ecn", "marks are sent and read"),
+            other => Check::warn("ecn", format!("sent CE, read {other:?}"), advice),
+        })
+    })
+}
+
+fn connected() -> Check {
+    let advice =
+        "busy peers are then served by the main socket, at the price of a route look-up per datagram";
+    trial("connected sockets", advice, || {
+        let mut pair = Pair::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), LOOPBACK_V4)?;
+        pair.to.connect_peer(pair.from.local_addr())?;
+        let mut other = UdpSocket::bind(SocketAddr::new(LOOPBACK_V4, 0), &SocketConfig::default())?;
+        let _ = pair.send(1, 64, Ecn::Ect0);
+        let own = pair.receive(1)?.len();
+        std::mem::swap(&mut pair.from, &mut other);
+        let _ = pair.send(1, 64, Ecn::Ect0);
+        let others = pair.receive(1)?.len();
+        Ok(if (own, others) == (1, 1) {
+            Check::ok("connected sockets", "share the port with the main socket")
+        } else {
+            let found = format!("{own} of 1 datagram for the connected, {others} of 1 for the main socket");
+            Check::warn("connected sockets", found, advice)
+        })
+    })
+}
+
+fn ipv6() -> Check {
+    let advice = "if peers have IPv6 addresses, enable it (net.ipv6.conf.all.disable_ipv6=0)";
+    trial("ipv6", advice, || {
+        let localhost = IpAddr::V6(Ipv6Addr::LOCALHOST);
+        let mut pair = Pair::new(localhost, localhost)?;
+        let _ = pair.send(1, 64, Ecn::Ect0);
+        let native = pair.receive(1)?.len() == 1;
+        let mut pair = Pair::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), LOOPBACK_V4)?;
+        let _ = pair.send(1, 64, Ecn::Ect0);
+        let dual = pair.receive(1)?.first().is_some_and(|meta| meta.from.is_ipv4());
+        Ok(match (native, dual) {
+            (true, true) => Check::ok("ipv6", "works, and [::] takes IPv4 too"),
+            _ => Check::warn("ipv6", format!("native {native}, IPv4 through [::] {dual}"), advice),
+        })
+    })
+}
+
+/// Looks the route up without sending anything.
+fn multicast_route() -> Check {
+    let advice =
+        "add a route (as root: ip route add 224.0.0.0/4 dev INTERFACE); without it groups use unicast";
+    trial("multicast route", advice, || {
+        let socket = std::net::UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
+        Ok(match socket.connect((TRIAL_GROUP, 9)).and_then(|()| socket.local_addr()) {
+            Ok(local) => Check::ok("multicast route", format!("leaves by the interface with {}", local.ip())),
+            Err(error) => Check::warn("multicast route", format!("none: {error}"), advice),
+        })
+    })
+}
+
+fn multicast() -> Check {
+    let advice = "allow IGMP and 224.0.0.0/4 in the firewall; without multicast groups use unicast";
+    trial("multicast", advice, || {
+        let member = std::net::UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
+        member.join_multicast_v4(&TRIAL_GROUP, &Ipv4Addr::LOCALHOST)?;
+        member.set_read_timeout(Some(PATIENCE))?;
+        let sender = std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
+        SockRef::from(&sender).set_multicast_if_v4(&Ipv4Addr::LOCALHOST)?;
+        sender.set_multicast_loop_v4(true)?;
+        sender.send_to(b"denrei", (TRIAL_GROUP, member.local_addr()?.port()))?;
+        let mut buffer = [0; 16];
+        let from = sender.local_addr()?;
+        Ok(match member.recv_from(&mut buffer) {
+            Ok((6, source)) if source == from => Check::ok("multicast", "sent and received on loopback"),
+            Ok((_, source)) => Check::warn("multicast", format!("a stranger answered: {source}"), advice),
+            Err(error) => Check::warn("multicast", format!("sent, not received: {error}"), advice),
+        })
+    })
+}
