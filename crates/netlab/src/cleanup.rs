@@ -1,0 +1,127 @@
+//! Removing namespaces: at the end, on a signal, and those that a killed program left behind.
+//!
+//! Inputs → outputs: names of namespaces → their processes killed by pid, the namespaces gone.
+//! Every namespace of this crate is called `denrei-lab-<pid>-<lab>-<place>`, where `<pid>` is the
+//! process that built it: so whose it is can be read from the name alone.
+
+use crate::LabError;
+use crate::tool::run;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use std::path::Path;
+use std::sync::{Mutex, Once, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+/// How the names of all namespaces begin.
+const PREFIX: &str = "denrei-lab-";
+
+/// How often the processes of a namespace are killed and looked for again. A killed process is
+/// gone within milliseconds; 100 × 10 ms leave room for one that is writing a core.
+const KILL_ROUNDS: usize = 100;
+/// Pause between two such rounds.
+const KILL_PAUSE: Duration = Duration::from_millis(10);
+
+/// The namespaces that this process has built and not removed.
+static LIVE: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+/// The name of a place in the lab numbered `lab` of this process.
+pub(crate) fn namespace_name(lab: usize, place: &str) -> String {
+    format!("{PREFIX}{}-{lab}-{place}", std::process::id())
+}
+
+/// Notes that a namespace is about to be built, so that a signal finds it.
+pub(crate) fn register(namespace: &str) {
+    live().push(namespace.to_owned());
+}
+
+/// Removes namespaces of this process, and the processes in them.
+pub(crate) fn remove_all(namespaces: &[String]) {
+    for namespace in namespaces {
+        remove(namespace);
+    }
+    live().retain(|name| !namespaces.contains(name));
+}
+
+/// Removes what dead processes have left behind.
+pub(crate) fn sweep() -> Result<(), LabError> {
+    for line in run("ip", &["netns", "list"])?.lines() {
+        let Some(name) = line.split_whitespace().next() else { continue };
+        if builder_of(name).is_some_and(|pid| !Path::new(&format!("/proc/{pid}")).exists()) {
+            remove(name);
+        }
+    }
+    Ok(())
+}
+
+/// Makes SIGINT and SIGTERM remove this process's namespaces before they end it.
+pub(crate) fn watch_signals() -> Result<(), LabError> {
+    static WATCHING: Once = Once::new();
+    let mut outcome = Ok(());
+    WATCHING.call_once(|| outcome = spawn_watcher());
+    outcome
+}
+
+fn spawn_watcher() -> Result<(), LabError> {
+    let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(LabError::Signals)?;
+    let watcher = thread::Builder::new().name("lab signals".into());
+    watcher
+        .spawn(move || {
+            if let Some(signal) = signals.forever().next() {
+                let namespaces = live().clone();
+                remove_all(&namespaces);
+                // Ends the process the way the signal would have.
+                let _ = signal_hook::low_level::emulate_default_handler(signal);
+            }
+        })
+        .map_err(LabError::Signals)?;
+    Ok(())
+}
+
+fn live() -> std::sync::MutexGuard<'static, Vec<String>> {
+    // A list of names is whole after every step: a panic elsewhere does not spoil it.
+    LIVE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The process that built a namespace, if it is one of ours.
+fn builder_of(namespace: &str) -> Option<u32> {
+    namespace.strip_prefix(PREFIX)?.split('-').next()?.parse().ok()
+}
+
+fn remove(namespace: &str) {
+    kill_inside(namespace);
+    // It may be gone already (another sweep was faster); what remains is swept next time.
+    let _ = run("ip", &["netns", "delete", namespace]);
+}
+
+fn kill_inside(namespace: &str) {
+    for _ in 0..KILL_ROUNDS {
+        let Ok(listing) = run("ip", &["netns", "pids", namespace]) else { return };
+        let own = std::process::id() as i32;
+        let pids: Vec<i32> =
+            listing.lines().filter_map(|pid| pid.trim().parse().ok()).filter(|pid| *pid != own).collect();
+        if pids.is_empty() {
+            return;
+        }
+        for pid in pids {
+            // It may have ended by itself meanwhile.
+            let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+        }
+        thread::sleep(KILL_PAUSE);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_tell_who_built_them() {
+        let name = namespace_name(3, "br");
+        assert_eq!(builder_of(&name), Some(std::process::id()));
+        assert_eq!(builder_of("denrei-lab-x-0-br"), None);
+        assert_eq!(builder_of("somebody-elses-12"), None);
+    }
+}

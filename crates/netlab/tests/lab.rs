@@ -1,0 +1,110 @@
+//! Real namespaces. Without root these tests say so loudly and end.
+
+use denrei_netlab::{Lab, LabConfig, LabError};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// A lab, or `None` after saying why there is none.
+fn lab(test: &str, hosts: usize, config: LabConfig) -> Option<Lab> {
+    match Lab::with_config(hosts, config) {
+        Ok(lab) => Some(lab),
+        Err(error @ (LabError::NotRoot | LabError::MissingTool { .. })) => {
+            eprintln!("SKIPPED {test}: {error}");
+            None
+        }
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// How many bytes of a UDP datagram sent from host 0 arrive at host 1 within `wait`.
+fn received_of(lab: &Lab, datagrams: usize, wait: Duration) -> usize {
+    let script = "
+import socket, sys, time
+s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 22)
+s.bind(('0.0.0.0', 7000)); print('ready', flush=True)
+s.settimeout(float(sys.argv[1])); n = 0
+try:
+    while True:
+        s.recv(2048); n += 1
+except TimeoutError: print(n)
+";
+    let mut receiver = lab
+        .host(1)
+        .command("python3")
+        .args(["-c", script, &wait.as_secs_f64().to_string()])
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("python3 runs");
+    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(receiver.stdout.take().unwrap()));
+    assert_eq!(lines.next().unwrap().unwrap(), "ready");
+    let send = format!(
+        "import socket\ns = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n\
+         for _ in range({datagrams}):\n  try: s.sendto(bytes(100), ('{}', 7000))\n  except OSError: pass",
+        lab.host(1).ip()
+    );
+    assert!(lab.host(0).command("python3").args(["-c", &send]).status().unwrap().success());
+    let count = lines.next().unwrap().unwrap().parse().unwrap();
+    receiver.wait().unwrap();
+    count
+}
+
+fn namespaces() -> String {
+    String::from_utf8(Command::new("ip").args(["netns", "list"]).output().unwrap().stdout).unwrap()
+}
+
+#[test]
+fn hosts_reach_each_other_and_nothing_remains() {
+    let Some(lab) = lab("hosts_reach_each_other_and_nothing_remains", 3, LabConfig::default()) else {
+        return;
+    };
+    assert_eq!(received_of(&lab, 50, Duration::from_millis(300)), 50);
+    let name = lab.host(2).namespace().to_owned();
+    assert!(namespaces().contains(&name));
+    let mut inside = lab.host(2).command("sleep").arg("60").spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(100));
+    drop(lab);
+    assert!(!namespaces().contains(&name));
+    let started = Instant::now();
+    assert!(!inside.wait().unwrap().success(), "killed with its namespace");
+    assert!(started.elapsed() < Duration::from_secs(5));
+}
+
+#[test]
+fn loss_link_and_rate_do_what_they_say() {
+    let Some(lab) = lab("loss_link_and_rate_do_what_they_say", 2, LabConfig::default()) else { return };
+    let wait = Duration::from_millis(300);
+    lab.loss(1, 300).unwrap();
+    let received = received_of(&lab, 2000, wait);
+    assert!((1200..=1600).contains(&received), "30 % of 2000 lost: {received} received");
+    lab.loss(1, 0).unwrap();
+    lab.link_down(1).unwrap();
+    assert_eq!(received_of(&lab, 20, wait), 0);
+    lab.link_up(1).unwrap();
+    std::thread::sleep(Duration::from_millis(200));
+    assert_eq!(received_of(&lab, 20, wait), 20);
+    // 1 Mbit/s and a queue of 3 kB: of 500 × 142 B most are lost.
+    lab.rate(1, 1, 3000).unwrap();
+    let received = received_of(&lab, 500, wait);
+    assert!((20..400).contains(&received), "{received} got through");
+}
+
+#[test]
+fn a_panic_removes_the_lab() {
+    let Some(lab) = lab("a_panic_removes_the_lab", 1, LabConfig { mtu: 9000, offload: false }) else {
+        return;
+    };
+    let name = lab.host(0).namespace().to_owned();
+    let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(move || {
+        let _lab = lab;
+        panic!("on purpose");
+    }));
+    assert!(panicked.is_err());
+    assert!(!namespaces().contains(&name));
+}
+
+#[test]
+fn impossible_settings_are_refused_with_the_range() {
+    let error = Lab::bridge(0).unwrap_err();
+    assert_eq!(error.to_string(), "the number of hosts is 0, but has to be between 1 and 512");
+}
