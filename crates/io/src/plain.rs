@@ -9,26 +9,27 @@ use denrei_wire::Ecn;
 use std::io::{self, IoSlice};
 use std::net::{IpAddr, SocketAddr, SocketAddrV6, UdpSocket};
 
-/// Sends the bytes of `slices` as one datagram; `to` is `None` on a connected socket.
-pub(crate) fn send(
+/// Sends one datagram; `to` is `None` on a connected socket.
+pub(crate) fn send(socket: &UdpSocket, to: Option<SocketAddr>, datagram: &[u8]) -> io::Result<usize> {
+    match to {
+        Some(to) => socket.send_to(datagram, to),
+        None => socket.send(datagram),
+    }
+}
+
+/// Sends the bytes of `slices` as one datagram.
+pub(crate) fn send_gathered(
     socket: &UdpSocket,
     to: Option<SocketAddr>,
     slices: &[IoSlice<'_>],
     scratch: &mut Vec<u8>,
 ) -> io::Result<usize> {
-    let datagram = match slices {
-        [] => &[][..],
-        [one] => one,
-        many => {
-            scratch.clear();
-            many.iter().for_each(|slice| scratch.extend_from_slice(slice));
-            scratch
-        }
-    };
-    match to {
-        Some(to) => socket.send_to(datagram, to),
-        None => socket.send(datagram),
+    if let [one] = slices {
+        return send(socket, to, one);
     }
+    scratch.clear();
+    slices.iter().for_each(|slice| scratch.extend_from_slice(slice));
+    send(socket, to, scratch)
 }
 
 /// Receives one datagram. A datagram that fills the buffer to the last byte counts as cut, because

@@ -35,10 +35,8 @@ impl UdpSocket {
             plan.0 |= self.draining_lanes();
         }
         let mut total = 0;
-        for lane in plan.lanes() {
-            let datagrams = self.recv_lane(lane, buffers, &mut handle)?;
-            self.policy.polled(lane, datagrams);
-            total += datagrams;
+        for lane in plan {
+            total += self.recv_lane(lane, buffers, &mut handle)?;
         }
         if self.draining > 0 {
             self.close_drained();
@@ -74,6 +72,7 @@ impl UdpSocket {
         let asked = self.lanes[index].ask.min(buffers.count());
         let got = self.fill(index, buffers, asked)?;
         self.lanes[index].adapt(asked, got, buffers.count());
+        self.policy.polled(index, got);
         let mut datagrams = 0;
         for buffer in 0..got {
             let delivered = buffers.deliver(buffer, handle);

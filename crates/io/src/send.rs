@@ -14,10 +14,12 @@ use crate::queue::SendQueue;
 use crate::socket::UdpSocket;
 use denrei_wire::datagram::{MAX_DATAGRAM_BYTES, MAX_SEGMENTS};
 use denrei_wire::{Ecn, Transmit, TransmitBuf};
-use socket2::SockAddr;
 use std::io::{self, IoSlice};
 use std::net::{IpAddr, SocketAddr};
 
+/// Single datagrams up to this size are copied together and go by `send`/`sendto`: that is cheaper
+/// than the message header and the list of stretches that `sendmsg` has the kernel copy.
+const COPY_UP_TO_BYTES: usize = 2_048;
 /// Paths remembered as refusing offload; with more, offload is switched off for all.
 const MAX_GSO_DISABLED_PATHS: usize = 32;
 
@@ -74,9 +76,10 @@ impl GsoPaths {
 struct Target {
     lane: usize,
     to: SocketAddr,
-    /// Address for the kernel; `None` on a connected lane.
-    name: Option<SockAddr>,
+    /// Address in the socket's family; `None` on a connected lane.
+    name: Option<SocketAddr>,
     /// ECN codepoint, if it is not the socket's constant.
+    #[cfg_attr(not(target_os = "linux"), allow(dead_code))] // the portable backend sends the constant
     ecn: Option<Ecn>,
 }
 
@@ -115,8 +118,12 @@ impl UdpSocket {
         if !self.queue.is_empty() && self.flush().waiting > 0 {
             return SendOutcome::WouldBlock { sent: skip };
         }
+        let target = self.target(transmit);
+        if transmit.len <= COPY_UP_TO_BYTES && transmit.segments() == 1 && target.ecn.is_none() {
+            return self.send_small(&target, buf);
+        }
         let mut slices = recycle(std::mem::take(&mut self.slices));
-        let outcome = self.send_train(transmit, buf, skip, &mut slices);
+        let outcome = self.send_train(&target, transmit, buf, skip, &mut slices);
         self.slices = recycle(slices);
         outcome
     }
@@ -170,21 +177,53 @@ impl UdpSocket {
         self.gso.works_to(canonical(peer).ip())
     }
 
+    /// Sends one small datagram: the path of every ping-pong.
+    fn send_small(&mut self, target: &Target, buf: &TransmitBuf) -> SendOutcome {
+        let mut pieces = buf.pieces();
+        let attempt = SendAttempt { to: target.to, datagrams: 1, offload: false };
+        let result = if pieces.len() <= 1 {
+            let datagram = pieces.next().unwrap_or_default();
+            self.attempt(target.lane, attempt, |socket| {
+                plain::send(&socket.lanes[target.lane].socket, target.name, datagram)
+            })
+        } else {
+            let mut scratch = std::mem::take(&mut self.scratch);
+            scratch.clear();
+            pieces.for_each(|piece| scratch.extend_from_slice(piece));
+            let result = self.attempt(target.lane, attempt, |socket| {
+                plain::send(&socket.lanes[target.lane].socket, target.name, &scratch)
+            });
+            self.scratch = scratch;
+            result
+        };
+        match result {
+            Ok(bytes) => {
+                self.count_sent(1, bytes);
+                SendOutcome::Sent
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => SendOutcome::WouldBlock { sent: 0 },
+            Err(error) => {
+                self.counters.send_dropped += 1;
+                SendOutcome::Dropped { kind: DropKind::of(&error) }
+            }
+        }
+    }
+
     fn send_train<'a>(
         &mut self,
+        target: &Target,
         transmit: &Transmit,
         buf: &'a TransmitBuf,
         skip: usize,
         slices: &mut Vec<IoSlice<'a>>,
     ) -> SendOutcome {
-        let target = self.target(transmit);
         let segment = transmit.segment_size.unwrap_or(transmit.len).max(1);
         let most = segment * (MAX_DATAGRAM_BYTES / segment).clamp(1, MAX_SEGMENTS);
         let mut sent = skip;
         // A chunk is at least one datagram, so there are at most as many rounds as datagrams.
         loop {
             let chunk = Chunk { start: sent, len: (transmit.len - sent).min(most), segment };
-            if let Err(stop) = self.send_chunk(&target, buf, chunk, slices) {
+            if let Err(stop) = self.send_chunk(target, buf, chunk, slices) {
                 sent += stop.sent;
                 if stop.error.kind() == io::ErrorKind::WouldBlock {
                     return SendOutcome::WouldBlock { sent };
@@ -202,7 +241,7 @@ impl UdpSocket {
     fn target(&self, transmit: &Transmit) -> Target {
         let connected = |lane: &crate::lanes::Lane| lane.peer == Some(transmit.to);
         let lane = self.lanes[1..].iter().position(connected).map_or(0, |index| index + 1);
-        let name = (lane == 0).then(|| mapped(transmit.to, self.local.is_ipv6()).into());
+        let name = (lane == 0).then(|| mapped(transmit.to, self.local.is_ipv6()));
         Target { lane, to: transmit.to, name, ecn: self.unusual_ecn(transmit.ecn) }
     }
 
@@ -337,6 +376,7 @@ mod calls {
     use crate::cmsg::Control;
     use crate::mmsg::{self, Outgoing};
     use denrei_wire::Ecn;
+    use socket2::SockAddr;
     use std::io::{self, IoSlice};
     use std::net::SocketAddr;
     use std::os::fd::AsFd;
@@ -351,15 +391,15 @@ mod calls {
         ) -> io::Result<usize> {
             let socket = &self.lanes[target.lane].socket;
             if !self.batched {
-                let to = target.name.as_ref().and_then(socket2::SockAddr::as_socket);
-                return plain::send(socket, to, slices, &mut self.scratch);
+                return plain::send_gathered(socket, target.name, slices, &mut self.scratch);
             }
             let mut control = ecn_control(target.ecn, target.to);
             if segment > 0 {
                 // A segment of a train is shorter than a train, which is below 64 KiB.
                 control = control.segment(segment as u16);
             }
-            mmsg::send(socket.as_fd(), &Outgoing { name: target.name.as_ref(), slices, control: &control })
+            let name = target.name.map(SockAddr::from);
+            mmsg::send(socket.as_fd(), &Outgoing { name: name.as_ref(), slices, control: &control })
         }
 
         /// Sends the datagrams whose stretches are delimited by `ends`; returns how many it sent.
@@ -373,8 +413,9 @@ mod calls {
                 return self.call_one(target, &slices[ends[0]..ends[1]], 0).map(|_| 1);
             }
             let control = ecn_control(target.ecn, target.to);
+            let name = target.name.map(SockAddr::from);
             let messages = ends.windows(2).map(|pair| Outgoing {
-                name: target.name.as_ref(),
+                name: name.as_ref(),
                 slices: &slices[pair[0]..pair[1]],
                 control: &control,
             });
@@ -401,7 +442,7 @@ mod calls {
             let result = self.attempt(0, attempt, |socket| {
                 let main = &socket.lanes[0].socket;
                 if !socket.batched {
-                    return plain::send(main, Some(to), &slices, &mut socket.scratch).map(|_| 1);
+                    return plain::send(main, Some(to), queue.bytes_of(&waiting[0])).map(|_| 1);
                 }
                 let messages = waiting.iter().zip(slices.chunks(1)).map(|(queued, slices)| Outgoing {
                     name: Some(&queued.name),
@@ -439,8 +480,7 @@ mod calls {
             slices: &[IoSlice<'_>],
             _segment: usize,
         ) -> io::Result<usize> {
-            let to = target.name.as_ref().and_then(socket2::SockAddr::as_socket);
-            plain::send(&self.lanes[target.lane].socket, to, slices, &mut self.scratch)
+            plain::send_gathered(&self.lanes[target.lane].socket, target.name, slices, &mut self.scratch)
         }
 
         /// Sends the first of the datagrams whose stretches are delimited by `ends`.
@@ -460,9 +500,8 @@ mod calls {
             let bytes = queue.bytes_of(first);
             let to = first.name.as_socket().unwrap_or(self.local);
             let attempt = SendAttempt { to: canonical(to), datagrams: 1, offload: false };
-            let result = self.attempt(0, attempt, |socket| {
-                plain::send(&socket.lanes[0].socket, Some(to), &[IoSlice::new(bytes)], &mut socket.scratch)
-            });
+            let result =
+                self.attempt(0, attempt, |socket| plain::send(&socket.lanes[0].socket, Some(to), bytes));
             let result = result.map(|_| self.count_sent(1, bytes.len())).map(|()| 1);
             self.queue = queue;
             result
