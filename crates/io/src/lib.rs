@@ -31,7 +31,6 @@ mod open;
 mod options;
 mod outcome;
 pub mod pcap;
-mod pieces;
 mod plain;
 mod queue;
 mod recv;

@@ -1,6 +1,6 @@
 //! Batched system calls: `sendmsg`, `sendmmsg`, `recvmsg` and `recvmmsg` of Linux.
 //!
-//! Inputs → outputs: addresses, byte stretches and control messages → bytes or messages sent;
+//! Inputs → outputs: addresses, bytes and control messages → bytes or messages sent;
 //! [`RecvBuffers`] → buffers filled and their slots described. All calls are nonblocking. Headers
 //! live on the stack and are set up only for the messages asked for, so a call for one message
 //! costs what `recvmsg` costs.
@@ -8,39 +8,40 @@
 use crate::buffers::{MAX_RECV_BATCH, RecvBuffers, Slot};
 use crate::cmsg::{self, Control, RecvControl};
 use socket2::SockAddr;
-use std::io::{self, IoSlice};
+use std::io;
 use std::mem::{MaybeUninit, size_of};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 /// Most messages of one `sendmmsg`: the most segments of a train, 4 KiB of headers.
 pub(crate) const MAX_SEND_BATCH: usize = denrei_wire::datagram::MAX_SEGMENTS;
-/// Most byte stretches of one message (`UIO_MAXIOV` of Linux).
-pub(crate) const MAX_SLICES: usize = 1024;
 
 /// One message to send.
 pub(crate) struct Outgoing<'a> {
     /// Target; `None` on a connected socket.
     pub(crate) name: Option<&'a SockAddr>,
-    /// The bytes, stretch by stretch.
-    pub(crate) slices: &'a [IoSlice<'a>],
+    /// One datagram, or a train of which `control` tells the segment size.
+    pub(crate) bytes: &'a [u8],
     /// Control messages.
     pub(crate) control: &'a Control,
 }
 
 impl Outgoing<'_> {
-    /// The kernel's form of this message. It points into `self`'s referents.
-    fn header(&self) -> libc::msghdr {
-        assert!(self.slices.len() <= MAX_SLICES, "{} byte stretches in a datagram", self.slices.len());
+    /// Where this message's bytes are.
+    fn stretch(&self) -> libc::iovec {
+        libc::iovec { iov_base: self.bytes.as_ptr().cast_mut().cast(), iov_len: self.bytes.len() }
+    }
+
+    /// The kernel's form of this message. It points to `stretch` and into `self`'s referents.
+    fn header(&self, stretch: *mut libc::iovec) -> libc::msghdr {
         // SAFETY: msghdr is plain data for which zero is valid.
         let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
         if let Some(name) = self.name {
             header.msg_name = name.as_ptr().cast_mut().cast();
             header.msg_namelen = name.len();
         }
-        // IoSlice is documented to have the layout of iovec on Unix.
-        header.msg_iov = self.slices.as_ptr().cast_mut().cast();
-        header.msg_iovlen = self.slices.len() as _;
+        header.msg_iov = stretch;
+        header.msg_iovlen = 1;
         let (control, len) = self.control.parts();
         if len > 0 {
             header.msg_control = control.cast_mut().cast();
@@ -52,9 +53,10 @@ impl Outgoing<'_> {
 
 /// Sends one message; returns its bytes.
 pub(crate) fn send(fd: BorrowedFd<'_>, message: &Outgoing<'_>) -> io::Result<usize> {
-    let header = message.header();
-    // SAFETY: the header points to `message`'s referents, which outlive the call; sendmsg only
-    // reads them, so the casts to mutable pointers are harmless.
+    let mut stretch = message.stretch();
+    let header = message.header(&raw mut stretch);
+    // SAFETY: the header points to `stretch` and `message`'s referents, which outlive the call;
+    // sendmsg only reads them, so the casts to mutable pointers are harmless.
     let sent = unsafe { libc::sendmsg(fd.as_raw_fd(), &header, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) };
     usize::try_from(sent).map_err(|_| io::Error::last_os_error())
 }
@@ -65,19 +67,20 @@ pub(crate) fn send_many<'a>(
     messages: impl Iterator<Item = Outgoing<'a>>,
 ) -> io::Result<usize> {
     let mut headers = [const { MaybeUninit::<libc::mmsghdr>::uninit() }; MAX_SEND_BATCH];
+    let mut stretches = [const { MaybeUninit::<libc::iovec>::uninit() }; MAX_SEND_BATCH];
     let mut count = 0;
-    for (header, message) in headers.iter_mut().zip(messages) {
+    for ((header, stretch), message) in headers.iter_mut().zip(&mut stretches).zip(messages) {
         // SAFETY: mmsghdr is plain data for which zero is valid.
         let mut entry: libc::mmsghdr = unsafe { std::mem::zeroed() };
-        entry.msg_hdr = message.header();
+        entry.msg_hdr = message.header(stretch.write(message.stretch()));
         header.write(entry);
         count += 1;
     }
     if count == 0 {
         return Ok(0);
     }
-    // SAFETY: the first `count` headers are initialised. They point to referents of lifetime 'a,
-    // which outlives this function; sendmmsg reads them and writes only `msg_len`.
+    // SAFETY: the first `count` headers are initialised. They point to `stretches` and to referents
+    // of lifetime 'a, which outlive the call; sendmmsg reads them and writes only `msg_len`.
     let sent = unsafe {
         libc::sendmmsg(
             fd.as_raw_fd(),

@@ -1,12 +1,11 @@
 //! The portable backend: one datagram per call, by the standard library's socket.
 //!
-//! Inputs → outputs: byte stretches → one datagram sent; one datagram → the first buffer and its
-//! slot. Deviations from the batched backend: stretches are copied together first, trains are sent
-//! datagram by datagram, ECN bits are sent (set once at opening) and not read.
+//! Inputs → outputs: bytes → one datagram sent; one datagram → the first buffer and its slot.
+//! Deviations from the batched backend: trains are sent datagram by datagram, ECN bits are sent (set once at opening) and not read.
 
 use crate::buffers::{RecvBuffers, Slot};
 use denrei_wire::Ecn;
-use std::io::{self, IoSlice};
+use std::io;
 use std::net::{IpAddr, SocketAddr, SocketAddrV6, UdpSocket};
 
 /// Sends one datagram; `to` is `None` on a connected socket.
@@ -15,21 +14,6 @@ pub(crate) fn send(socket: &UdpSocket, to: Option<SocketAddr>, datagram: &[u8]) 
         Some(to) => socket.send_to(datagram, to),
         None => socket.send(datagram),
     }
-}
-
-/// Sends the bytes of `slices` as one datagram.
-pub(crate) fn send_gathered(
-    socket: &UdpSocket,
-    to: Option<SocketAddr>,
-    slices: &[IoSlice<'_>],
-    scratch: &mut Vec<u8>,
-) -> io::Result<usize> {
-    if let [one] = slices {
-        return send(socket, to, one);
-    }
-    scratch.clear();
-    slices.iter().for_each(|slice| scratch.extend_from_slice(slice));
-    send(socket, to, scratch)
 }
 
 /// Receives one datagram. A datagram that fills the buffer to the last byte counts as cut, because

@@ -7,19 +7,17 @@
 //! The kernel reports an ICMP message about an earlier datagram by failing the next call on a
 //! connected socket; such a call is repeated once.
 
+mod calls;
+
 use crate::outcome::{DropKind, Flushed, SendOutcome, may_be_missing_gso, may_be_pending};
-use crate::pieces::{cursor, recycle};
 use crate::plain::{self, canonical, mapped};
 use crate::queue::SendQueue;
 use crate::socket::UdpSocket;
 use denrei_wire::datagram::{MAX_DATAGRAM_BYTES, MAX_SEGMENTS};
 use denrei_wire::{Ecn, Transmit, TransmitBuf};
-use std::io::{self, IoSlice};
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 
-/// Single datagrams up to this size are copied together and go by `send`/`sendto`: that is cheaper
-/// than the message header and the list of stretches that `sendmsg` has the kernel copy.
-const COPY_UP_TO_BYTES: usize = 2_048;
 /// Paths remembered as refusing offload; with more, offload is switched off for all.
 const MAX_GSO_DISABLED_PATHS: usize = 32;
 
@@ -83,18 +81,22 @@ struct Target {
     ecn: Option<Ecn>,
 }
 
-/// Consecutive bytes of a transmit that one call can send.
+/// Consecutive datagrams of a transmit that one call can send.
 #[derive(Clone, Copy)]
-struct Chunk {
-    start: usize,
-    len: usize,
-    /// Bytes per datagram.
+struct Chunk<'a> {
+    bytes: &'a [u8],
+    /// Bytes per datagram, at least 1; the last may be shorter.
     segment: usize,
 }
 
-impl Chunk {
+impl Chunk<'_> {
     fn datagrams(self) -> usize {
-        self.len.div_ceil(self.segment).max(1)
+        self.bytes.len().div_ceil(self.segment).max(1)
+    }
+
+    /// What is left after the first `count` datagrams.
+    fn after(self, count: usize) -> Self {
+        Self { bytes: &self.bytes[(count * self.segment).min(self.bytes.len())..], ..self }
     }
 }
 
@@ -119,13 +121,27 @@ impl UdpSocket {
             return SendOutcome::WouldBlock { sent: skip };
         }
         let target = self.target(transmit);
-        if transmit.len <= COPY_UP_TO_BYTES && transmit.segments() == 1 && target.ecn.is_none() {
-            return self.send_small(&target, buf);
+        let segment = transmit.segment_size.unwrap_or(transmit.len).max(1);
+        // The kernel takes trains of so many datagrams, and no more bytes than a datagram can have.
+        let most = segment * (MAX_DATAGRAM_BYTES / segment).clamp(1, MAX_SEGMENTS);
+        let mut sent = skip;
+        // A chunk is at least one datagram, so there are at most as many rounds as datagrams.
+        loop {
+            let rest = &buf.bytes()[sent..];
+            let chunk = Chunk { bytes: &rest[..rest.len().min(most)], segment };
+            if let Err(stop) = self.send_chunk(&target, chunk) {
+                sent += stop.sent;
+                if stop.error.kind() == io::ErrorKind::WouldBlock {
+                    return SendOutcome::WouldBlock { sent };
+                }
+                self.counters.send_dropped += ((transmit.len - sent).div_ceil(segment)).max(1) as u64;
+                return SendOutcome::Dropped { kind: DropKind::of(&stop.error) };
+            }
+            sent += chunk.bytes.len();
+            if sent >= transmit.len {
+                return SendOutcome::Sent;
+            }
         }
-        let mut slices = recycle(std::mem::take(&mut self.slices));
-        let outcome = self.send_train(&target, transmit, buf, skip, &mut slices);
-        self.slices = recycle(slices);
-        outcome
     }
 
     /// Queues a copy of a small transmit, to be sent with others by one call, in order. Flushes by
@@ -177,67 +193,6 @@ impl UdpSocket {
         self.gso.works_to(canonical(peer).ip())
     }
 
-    /// Sends one small datagram: the path of every ping-pong.
-    fn send_small(&mut self, target: &Target, buf: &TransmitBuf) -> SendOutcome {
-        let mut pieces = buf.pieces();
-        let attempt = SendAttempt { to: target.to, datagrams: 1, offload: false };
-        let result = if pieces.len() <= 1 {
-            let datagram = pieces.next().unwrap_or_default();
-            self.attempt(target.lane, attempt, |socket| {
-                plain::send(&socket.lanes[target.lane].socket, target.name, datagram)
-            })
-        } else {
-            let mut scratch = std::mem::take(&mut self.scratch);
-            scratch.clear();
-            pieces.for_each(|piece| scratch.extend_from_slice(piece));
-            let result = self.attempt(target.lane, attempt, |socket| {
-                plain::send(&socket.lanes[target.lane].socket, target.name, &scratch)
-            });
-            self.scratch = scratch;
-            result
-        };
-        match result {
-            Ok(bytes) => {
-                self.count_sent(1, bytes);
-                SendOutcome::Sent
-            }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => SendOutcome::WouldBlock { sent: 0 },
-            Err(error) => {
-                self.counters.send_dropped += 1;
-                SendOutcome::Dropped { kind: DropKind::of(&error) }
-            }
-        }
-    }
-
-    fn send_train<'a>(
-        &mut self,
-        target: &Target,
-        transmit: &Transmit,
-        buf: &'a TransmitBuf,
-        skip: usize,
-        slices: &mut Vec<IoSlice<'a>>,
-    ) -> SendOutcome {
-        let segment = transmit.segment_size.unwrap_or(transmit.len).max(1);
-        let most = segment * (MAX_DATAGRAM_BYTES / segment).clamp(1, MAX_SEGMENTS);
-        let mut sent = skip;
-        // A chunk is at least one datagram, so there are at most as many rounds as datagrams.
-        loop {
-            let chunk = Chunk { start: sent, len: (transmit.len - sent).min(most), segment };
-            if let Err(stop) = self.send_chunk(target, buf, chunk, slices) {
-                sent += stop.sent;
-                if stop.error.kind() == io::ErrorKind::WouldBlock {
-                    return SendOutcome::WouldBlock { sent };
-                }
-                self.counters.send_dropped += ((transmit.len - sent).div_ceil(segment)).max(1) as u64;
-                return SendOutcome::Dropped { kind: DropKind::of(&stop.error) };
-            }
-            sent += chunk.len;
-            if sent >= transmit.len {
-                return SendOutcome::Sent;
-            }
-        }
-    }
-
     fn target(&self, transmit: &Transmit) -> Target {
         let connected = |lane: &crate::lanes::Lane| lane.peer == Some(transmit.to);
         let lane = self.lanes[1..].iter().position(connected).map_or(0, |index| index + 1);
@@ -250,30 +205,22 @@ impl UdpSocket {
         (self.config.ecn && ecn != Ecn::Ect0).then_some(ecn)
     }
 
-    fn send_chunk<'a>(
-        &mut self,
-        target: &Target,
-        buf: &'a TransmitBuf,
-        chunk: Chunk,
-        slices: &mut Vec<IoSlice<'a>>,
-    ) -> Result<(), Stop> {
-        let offload = chunk.len > chunk.segment;
+    fn send_chunk(&mut self, target: &Target, chunk: Chunk<'_>) -> Result<(), Stop> {
+        let offload = chunk.bytes.len() > chunk.segment;
         if offload && !self.gso.works_to(target.to.ip()) {
-            return self.send_each(target, buf, chunk, slices);
+            return self.send_each(target, chunk);
         }
-        slices.clear();
-        cursor(buf, chunk.start).take(chunk.len, slices);
         let attempt = SendAttempt { to: target.to, datagrams: chunk.datagrams(), offload };
-        let segment = if offload { chunk.segment } else { 0 };
-        match self.attempt(target.lane, attempt, |socket| socket.call_one(target, slices, segment)) {
+        let segment = offload.then_some(chunk.segment);
+        match self.attempt(target.lane, attempt, |socket| socket.call_one(target, chunk.bytes, segment)) {
             Ok(_) => {
-                self.count_sent(chunk.datagrams(), chunk.len);
+                self.count_sent(chunk.datagrams(), chunk.bytes.len());
                 self.counters.sent_trains += u64::from(offload);
                 Ok(())
             }
             Err(error) if offload && may_be_missing_gso(&error) => {
                 self.counters.gso_fallbacks += 1;
-                let result = self.send_each(target, buf, chunk, slices);
+                let result = self.send_each(target, chunk);
                 // Only if the datagrams as such are fine is offload to blame.
                 if !matches!(&result, Err(stop) if stop.sent == 0) {
                     self.disable_gso(target.to, &error);
@@ -285,32 +232,18 @@ impl UdpSocket {
     }
 
     /// Sends a chunk datagram by datagram.
-    fn send_each<'a>(
-        &mut self,
-        target: &Target,
-        buf: &'a TransmitBuf,
-        chunk: Chunk,
-        slices: &mut Vec<IoSlice<'a>>,
-    ) -> Result<(), Stop> {
-        let count = chunk.datagrams();
-        let mut ends = [0; MAX_SEGMENTS + 1];
-        let mut walk = cursor(buf, chunk.start);
-        slices.clear();
-        for end in &mut ends[1..=count] {
-            walk.take(chunk.segment, slices);
-            *end = slices.len();
-        }
-        let mut done = 0;
-        while done < count {
-            let attempt = SendAttempt { to: target.to, datagrams: count - done, offload: false };
-            let ends = &ends[done..=count];
-            let sent = (done * chunk.segment).min(chunk.len);
-            match self.attempt(target.lane, attempt, |socket| socket.call_each(target, slices, ends)) {
-                Ok(more) => {
-                    done += more;
-                    self.count_sent(more, (done * chunk.segment).min(chunk.len) - sent);
+    fn send_each(&mut self, target: &Target, chunk: Chunk<'_>) -> Result<(), Stop> {
+        let mut rest = chunk;
+        // Every round sends at least one of the chunk's datagrams, or ends the loop.
+        while !rest.bytes.is_empty() {
+            let attempt = SendAttempt { to: target.to, datagrams: rest.datagrams(), offload: false };
+            match self.attempt(target.lane, attempt, |socket| socket.call_each(target, rest)) {
+                Ok(count) => {
+                    let next = rest.after(count);
+                    self.count_sent(count, rest.bytes.len() - next.bytes.len());
+                    rest = next;
                 }
-                Err(error) => return Err(Stop { sent, error }),
+                Err(error) => return Err(Stop { sent: chunk.bytes.len() - rest.bytes.len(), error }),
             }
         }
         Ok(())
@@ -366,146 +299,6 @@ impl UdpSocket {
         }
         self.counters.gso_disabled += 1;
         self.gso.disable(peer.ip());
-    }
-}
-
-/// The system calls of the batched backend.
-#[cfg(target_os = "linux")]
-mod calls {
-    use super::{SendAttempt, Target, UdpSocket, canonical, plain, recycle};
-    use crate::cmsg::Control;
-    use crate::mmsg::{self, Outgoing};
-    use denrei_wire::Ecn;
-    use socket2::SockAddr;
-    use std::io::{self, IoSlice};
-    use std::net::SocketAddr;
-    use std::os::fd::AsFd;
-
-    impl UdpSocket {
-        /// Sends one datagram, or a train of `segment` > 0 bytes each.
-        pub(super) fn call_one(
-            &mut self,
-            target: &Target,
-            slices: &[IoSlice<'_>],
-            segment: usize,
-        ) -> io::Result<usize> {
-            let socket = &self.lanes[target.lane].socket;
-            if !self.batched {
-                return plain::send_gathered(socket, target.name, slices, &mut self.scratch);
-            }
-            let mut control = ecn_control(target.ecn, target.to);
-            if segment > 0 {
-                // A segment of a train is shorter than a train, which is below 64 KiB.
-                control = control.segment(segment as u16);
-            }
-            let name = target.name.map(SockAddr::from);
-            mmsg::send(socket.as_fd(), &Outgoing { name: name.as_ref(), slices, control: &control })
-        }
-
-        /// Sends the datagrams whose stretches are delimited by `ends`; returns how many it sent.
-        pub(super) fn call_each(
-            &mut self,
-            target: &Target,
-            slices: &[IoSlice<'_>],
-            ends: &[usize],
-        ) -> io::Result<usize> {
-            if !self.batched {
-                return self.call_one(target, &slices[ends[0]..ends[1]], 0).map(|_| 1);
-            }
-            let control = ecn_control(target.ecn, target.to);
-            let name = target.name.map(SockAddr::from);
-            let messages = ends.windows(2).map(|pair| Outgoing {
-                name: name.as_ref(),
-                slices: &slices[pair[0]..pair[1]],
-                control: &control,
-            });
-            mmsg::send_many(self.lanes[target.lane].socket.as_fd(), messages)
-        }
-
-        /// Sends waiting datagrams that share their control messages by one call.
-        pub(super) fn send_queued(&mut self) -> io::Result<usize> {
-            let queue = std::mem::take(&mut self.queue);
-            let mut slices = recycle(std::mem::take(&mut self.slices));
-            let waiting = queue.waiting();
-            let kind = |ecn, ipv4| self.unusual_ecn(ecn).map(|ecn| (ecn, ipv4));
-            let first = kind(waiting[0].ecn, waiting[0].ipv4);
-            let count = if self.batched {
-                waiting.iter().take_while(|queued| kind(queued.ecn, queued.ipv4) == first).count()
-            } else {
-                1
-            };
-            let waiting = &waiting[..count];
-            slices.extend(waiting.iter().map(|queued| IoSlice::new(queue.bytes_of(queued))));
-            let to = waiting[0].name.as_socket().unwrap_or(self.local);
-            let attempt = SendAttempt { to: canonical(to), datagrams: count, offload: false };
-            let control = ecn_control(first.map(|(ecn, _)| ecn), attempt.to);
-            let result = self.attempt(0, attempt, |socket| {
-                let main = &socket.lanes[0].socket;
-                if !socket.batched {
-                    return plain::send(main, Some(to), queue.bytes_of(&waiting[0])).map(|_| 1);
-                }
-                let messages = waiting.iter().zip(slices.chunks(1)).map(|(queued, slices)| Outgoing {
-                    name: Some(&queued.name),
-                    slices,
-                    control: &control,
-                });
-                mmsg::send_many(main.as_fd(), messages)
-            });
-            if let Ok(sent) = result {
-                let bytes = slices[..sent].iter().map(|slice| slice.len()).sum();
-                self.count_sent(sent, bytes);
-            }
-            self.slices = recycle(slices);
-            self.queue = queue;
-            result
-        }
-    }
-
-    fn ecn_control(ecn: Option<Ecn>, to: SocketAddr) -> Control {
-        ecn.map_or(Control::NONE, |ecn| Control::NONE.ecn(ecn, canonical(to).is_ipv4()))
-    }
-}
-
-/// The system calls where there is only the portable backend.
-#[cfg(not(target_os = "linux"))]
-mod calls {
-    use super::{SendAttempt, Target, UdpSocket, canonical, plain};
-    use std::io::{self, IoSlice};
-
-    impl UdpSocket {
-        /// Sends one datagram.
-        pub(super) fn call_one(
-            &mut self,
-            target: &Target,
-            slices: &[IoSlice<'_>],
-            _segment: usize,
-        ) -> io::Result<usize> {
-            plain::send_gathered(&self.lanes[target.lane].socket, target.name, slices, &mut self.scratch)
-        }
-
-        /// Sends the first of the datagrams whose stretches are delimited by `ends`.
-        pub(super) fn call_each(
-            &mut self,
-            target: &Target,
-            slices: &[IoSlice<'_>],
-            ends: &[usize],
-        ) -> io::Result<usize> {
-            self.call_one(target, &slices[ends[0]..ends[1]], 0).map(|_| 1)
-        }
-
-        /// Sends the first waiting datagram.
-        pub(super) fn send_queued(&mut self) -> io::Result<usize> {
-            let queue = std::mem::take(&mut self.queue);
-            let first = &queue.waiting()[0];
-            let bytes = queue.bytes_of(first);
-            let to = first.name.as_socket().unwrap_or(self.local);
-            let attempt = SendAttempt { to: canonical(to), datagrams: 1, offload: false };
-            let result =
-                self.attempt(0, attempt, |socket| plain::send(&socket.lanes[0].socket, Some(to), bytes));
-            let result = result.map(|_| self.count_sent(1, bytes.len())).map(|()| 1);
-            self.queue = queue;
-            result
-        }
     }
 }
 

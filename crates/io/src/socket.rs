@@ -15,7 +15,7 @@ use crate::queue::SendQueue;
 use crate::send::{GsoPaths, SendHook};
 use denrei_wire::datagram::MAX_SEGMENTS;
 use denrei_wire::{DatagramMeta, Transmit, TransmitBuf};
-use std::io::{self, IoSlice};
+use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, RawFd};
 
@@ -38,9 +38,6 @@ pub struct UdpSocket {
     pub(crate) blocked: Option<usize>,
     pub(crate) hook: Option<SendHook>,
     pub(crate) counters: IoCounters,
-    /// Memory reused by the send path; holds nothing between calls.
-    pub(crate) slices: Vec<IoSlice<'static>>,
-    pub(crate) scratch: Vec<u8>,
     granted: open::Granted,
     pub(crate) warnings: Vec<String>,
 }
@@ -69,8 +66,6 @@ impl UdpSocket {
             blocked: None,
             hook: None,
             counters: IoCounters::default(),
-            slices: Vec::with_capacity(2 * MAX_SEGMENTS),
-            scratch: Vec::new(),
             warnings: buffer_warnings(&config, &granted),
             config,
             granted,

@@ -127,7 +127,7 @@ fn a_train_that_offload_refuses_is_sent_at_once_segment_by_segment() {
             }
             let log = refuse(&mut a, errno, |attempt| attempt.offload);
             let bytes = pattern(64 * 1472, 3);
-            let (there, buf) = scattered(b.local_addr(), &bytes, 1472, 40);
+            let (there, buf) = transmit(b.local_addr(), &bytes, Some(1472));
             for _ in 0..2 {
                 assert_eq!(a.send(&there, &buf), SendOutcome::Sent);
                 assert_eq!(payloads(&mut b, 64).concat(), bytes, "nothing is lost, nothing repeated");
@@ -166,7 +166,7 @@ fn offload_is_not_blamed_for_datagrams_that_are_too_large() {
 fn a_full_send_buffer_says_how_far_it_came() {
     let (mut a, mut b) = (bind("127.0.0.1:0"), bind("127.0.0.1:0"));
     let bytes = pattern(64 * 8972, 6);
-    let (there, buf) = scattered(b.local_addr(), &bytes, 8972, 40);
+    let (there, buf) = transmit(b.local_addr(), &bytes, Some(8972));
     // A train of 64 jumbo datagrams takes several calls; every second one finds the buffer full.
     let calls = Mutex::new(0);
     refuse(&mut a, libc::EAGAIN, move |_| {

@@ -213,10 +213,10 @@ fn trains_go_through_connected_sockets_too() {
     let (mut node, mut peer) = (bind("0.0.0.0:0"), bind("127.0.0.1:0"));
     assert!(node.connect_peer(peer.local_addr()).unwrap());
     let bytes = pattern(64 * 1472, 5);
-    let (there, buf) = scattered(peer.local_addr(), &bytes, 1472, 30);
+    let (there, buf) = transmit(peer.local_addr(), &bytes, Some(1472));
     assert_eq!(node.send(&there, &buf), SendOutcome::Sent);
     assert_eq!(payloads(&mut peer, 64).concat(), bytes);
-    let (back, buf) = scattered(at(&node, [127, 0, 0, 1]), &bytes, 1472, 30);
+    let (back, buf) = transmit(at(&node, [127, 0, 0, 1]), &bytes, Some(1472));
     assert_eq!(peer.send(&back, &buf), SendOutcome::Sent);
     assert_eq!(payloads(&mut node, 64).concat(), bytes);
 }

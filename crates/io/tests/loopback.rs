@@ -63,7 +63,7 @@ fn a_dual_stack_socket_speaks_ipv4_with_ipv4_addresses() {
 /// Sends one train and returns what the receiver got; asserts order and content.
 fn train(a: &mut UdpSocket, b: &mut UdpSocket, len: usize, segment: usize) {
     let bytes = pattern(len, 9);
-    let (there, buf) = scattered(b.local_addr(), &bytes, segment, 24);
+    let (there, buf) = transmit(b.local_addr(), &bytes, Some(segment));
     assert_eq!(there.segments(), len.div_ceil(segment));
     assert_eq!(a.send(&there, &buf), SendOutcome::Sent);
     let got = payloads(b, there.segments());
@@ -109,18 +109,6 @@ fn trains_beyond_64_kib_are_split_into_calls() {
         train(&mut a, &mut b, 64 * segment - 100, segment);
     }
     assert_eq!(a.counters().send_dropped, 0);
-}
-
-#[test]
-fn many_stretches_in_one_train() {
-    let (mut a, mut b) = (bind("127.0.0.1:0"), bind("127.0.0.1:0"));
-    // Bodies of 257 bytes with a byte of header each: the most stretches a train can have.
-    let bytes = pattern(64 * 1032, 4);
-    let (mut there, buf) = scattered(b.local_addr(), &bytes, 258, 1);
-    there.segment_size = Some(1032);
-    assert!(buf.pieces().count() > 500);
-    assert_eq!(a.send(&there, &buf), SendOutcome::Sent);
-    assert_eq!(payloads(&mut b, 64).concat(), bytes);
 }
 
 #[test]

@@ -1,7 +1,6 @@
 //! What the integration tests share: bounded receiving and easy transmits, on loopback only.
 #![allow(dead_code)] // each test binary uses its part
 
-use bytes::Bytes;
 use denrei_io::{BackendChoice, RecvBuffers, SocketConfig, UdpSocket, Waiter};
 use denrei_wire::{DatagramMeta, Ecn, Transmit, TransmitBuf};
 use std::net::SocketAddr;
@@ -36,22 +35,11 @@ pub fn pattern(len: usize, salt: u8) -> Vec<u8> {
     (0..len).map(|at| (at as u8).wrapping_mul(31) ^ (at >> 8) as u8 ^ salt).collect()
 }
 
-/// A transmit of `bytes`, copied.
+/// A transmit of `bytes`.
 pub fn transmit(to: SocketAddr, bytes: &[u8], segment_size: Option<usize>) -> (Transmit, TransmitBuf) {
     let mut buf = TransmitBuf::new(64);
     buf.put(bytes);
     (Transmit { to, len: bytes.len(), segment_size, ecn: Ecn::Ect0 }, buf)
-}
-
-/// The same bytes with a copied header of `head` bytes before each by-reference body.
-pub fn scattered(to: SocketAddr, bytes: &[u8], segment: usize, head: usize) -> (Transmit, TransmitBuf) {
-    let mut buf = TransmitBuf::new(64);
-    for datagram in bytes.chunks(segment) {
-        let (header, body) = datagram.split_at(head.min(datagram.len()));
-        buf.put(header);
-        buf.put_body(&Bytes::copy_from_slice(body), 0..body.len());
-    }
-    (Transmit { to, len: bytes.len(), segment_size: Some(segment), ecn: Ecn::Ect0 }, buf)
 }
 
 /// Receives `count` datagrams, or what came until nothing more did.
