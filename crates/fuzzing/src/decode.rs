@@ -13,7 +13,7 @@ pub fn decode(data: &[u8]) {
     check_frames(data);
     if let Ok(packet) = Packet::decode(data) {
         check_header(data, &packet);
-        check_frames(&packet.body[..packet.body.len().saturating_sub(CHECKSUM_BYTES)]);
+        check_frames(&packet.body[..packet.body.len() - CHECKSUM_BYTES]);
     }
 }
 

@@ -30,9 +30,7 @@ impl fmt::Display for Dump<'_> {
         if !packet.handshake.is_empty() {
             write!(f, " handshake {} bytes", packet.handshake.len())?;
         }
-        let Some((content, _)) = packet.body.split_last_chunk::<CHECKSUM_BYTES>() else {
-            return f.write_str(" | no trailer");
-        };
+        let content = &packet.body[..packet.body.len() - CHECKSUM_BYTES];
         match packet.header.kind {
             Kind::Reset => {}
             Kind::Versions => write!(f, " | {content:?}")?,
@@ -65,7 +63,7 @@ mod tests {
     use crate::packet::{common_header, flags};
 
     fn sealed_with_crc(mut bytes: Vec<u8>) -> Vec<u8> {
-        let crc = checksum::crc32c([&bytes[..]]);
+        let crc = checksum::crc32c(&bytes);
         bytes.extend(crc.to_le_bytes());
         bytes
     }
@@ -93,7 +91,7 @@ mod tests {
         assert!(dump(&bytes).to_string().ends_with("| PING, (unknown frame 0x7f) | crc ok"));
         *bytes.last_mut().unwrap() ^= 1;
         assert!(dump(&bytes).to_string().ends_with("| crc WRONG"));
-        assert_eq!(dump(&bytes[..18]).to_string(), "SESSION #17 token 00000000000000aa ack-now | no trailer");
+        assert!(dump(&bytes[..18]).to_string().starts_with("not a packet: datagram of 18 bytes is shorter"));
         assert_eq!(
             dump(b"hello").to_string(),
             "not a packet: datagram of 5 bytes is shorter than its header"

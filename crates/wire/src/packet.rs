@@ -74,8 +74,8 @@ pub const OPENING_HEADER_BYTES: usize = COMMON_HEADER_BYTES + size_of::<OpeningH
 #[derive(Debug, Error, PartialEq, Eq, Clone, Copy)]
 #[non_exhaustive]
 pub enum PacketError {
-    /// Shorter than its header.
-    #[error("datagram of {0} bytes is shorter than its header")]
+    /// Shorter than its header and trailer.
+    #[error("datagram of {0} bytes is shorter than its header and trailer")]
     Truncated(usize),
     /// The first octet is no packet kind.
     #[error("unknown packet kind {0:#04x}")]
@@ -128,7 +128,8 @@ pub struct Packet<'a> {
     pub header: Header,
     /// Handshake bytes of FIRST and ANSWER, empty in plain mode.
     pub handshake: &'a [u8],
-    /// Frames and trailer, or the version list of VERSIONS.
+    /// Frames and trailer, or the version list of VERSIONS and trailer: at least
+    /// [`CHECKSUM_BYTES`] octets.
     pub body: &'a [u8],
     /// Octets before `body`.
     pub header_len: usize,
@@ -157,6 +158,7 @@ impl<'a> Packet<'a> {
         };
         if !matches!(kind, Kind::First | Kind::Answer) {
             check_outside_a_session(&header, rest)?;
+            require_trailer(rest, truncated)?;
             return Ok(Self { header, handshake: &[], body: rest, header_len: COMMON_HEADER_BYTES });
         }
         let (opening, rest) = OpeningHeader::read_from_prefix(rest).map_err(|_| truncated)?;
@@ -165,6 +167,7 @@ impl<'a> Packet<'a> {
         }
         let (handshake, body) =
             rest.split_at_checked(opening.handshake_len.get() as usize).ok_or(truncated)?;
+        require_trailer(body, truncated)?;
         let own_token = Token(opening.own_token.get());
         if kind == Kind::First && own_token != header.token {
             return Err(PacketError::Impossible { kind, field: "token" });
@@ -172,6 +175,11 @@ impl<'a> Packet<'a> {
         header.opening = Some(Opening { own_token, incarnation: Incarnation(opening.incarnation.get()) });
         Ok(Self { header, handshake, body, header_len: OPENING_HEADER_BYTES + handshake.len() })
     }
+}
+
+/// Whoever takes the trailer off a body may rely on it being there.
+fn require_trailer(body: &[u8], error: PacketError) -> Result<(), PacketError> {
+    if body.len() < CHECKSUM_BYTES { Err(error) } else { Ok(()) }
 }
 
 /// RESET and VERSIONS belong to no session: no flags, no number. RESET carries nothing, VERSIONS
@@ -303,16 +311,18 @@ mod tests {
     #[test]
     fn every_truncation_is_an_error_until_the_header_is_whole() {
         let bytes = first(b"noise");
-        let whole = OPENING_HEADER_BYTES + 5;
+        let whole = OPENING_HEADER_BYTES + 5 + CHECKSUM_BYTES;
         for len in 0..whole {
             assert_eq!(Packet::decode(&bytes[..len]).unwrap_err(), PacketError::Truncated(len), "{len}");
         }
-        assert!(Packet::decode(&bytes[..whole]).unwrap().body.is_empty());
+        assert_eq!(Packet::decode(&bytes[..whole]).unwrap().body.len(), CHECKSUM_BYTES);
     }
 
     #[test]
     fn reserved_bits_and_foreign_versions_are_refused() {
-        let mut bytes = common_header(Kind::Session, 0, PacketNumber(0), Token(1));
+        let mut bytes = common_header(Kind::Session, 0, PacketNumber(0), Token(1)).to_vec();
+        assert_eq!(Packet::decode(&bytes).unwrap_err(), PacketError::Truncated(COMMON_HEADER_BYTES));
+        bytes.extend([0; CHECKSUM_BYTES]);
         bytes[3] = 0x80;
         assert_eq!(Packet::decode(&bytes).unwrap_err(), PacketError::Reserved(0x8000));
         bytes[3] = 0;
@@ -348,7 +358,13 @@ mod tests {
             assert_eq!(with_body(kind, 0, 1, len), impossible(kind, "number"));
             assert_eq!(with_body(kind, flags::ACK_NOW, 0, len), Err(PacketError::Reserved(1)));
         }
-        for (kind, len) in [(Kind::Reset, 3), (Kind::Reset, 5), (Kind::Versions, 4), (Kind::Versions, 21)] {
+        for (kind, len) in [
+            (Kind::Reset, 3),
+            (Kind::Reset, 5),
+            (Kind::Versions, 3),
+            (Kind::Versions, 4),
+            (Kind::Versions, 21),
+        ] {
             assert_eq!(with_body(kind, 0, 0, len), impossible(kind, "length"), "{len}");
         }
     }

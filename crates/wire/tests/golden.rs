@@ -184,7 +184,7 @@ fn encode_packet(meaning: &Value) -> Vec<u8> {
     for version in meaning["versions"].as_array().into_iter().flatten() {
         octets.push(version.as_u64().and_then(|n| n.try_into().ok()).expect("a version is an octet"));
     }
-    let crc = crc32c([&octets[..]]);
+    let crc = crc32c(&octets);
     octets.extend(crc.to_le_bytes());
     octets
 }
@@ -262,6 +262,6 @@ fn numbers_and_checksums_are_those_of_the_vectors() {
     }
     for vector in list(&vectors, "crc32c") {
         let expected: u32 = uint(vector, "crc");
-        assert_eq!(crc32c([&hex(text(vector, "hex"))[..]]), expected, "{vector}");
+        assert_eq!(crc32c(&hex(text(vector, "hex"))), expected, "{vector}");
     }
 }
