@@ -94,7 +94,7 @@ mod tests {
         assert!(dump(&bytes[..18]).to_string().starts_with("not a packet: datagram of 18 bytes is shorter"));
         assert_eq!(
             dump(b"hello").to_string(),
-            "not a packet: datagram of 5 bytes is shorter than its header"
+            "not a packet: datagram of 5 bytes is shorter than its header and trailer"
         );
     }
 
