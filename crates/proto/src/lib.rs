@@ -8,16 +8,25 @@
 mod ack;
 mod config;
 mod congestion;
+mod endpoint;
 mod event;
+mod inbox;
 mod loss;
 mod mtu;
+mod outbox;
 mod pacing;
+mod peer;
 mod ranges;
+mod reassembly;
+mod recv_channel;
 mod rtt;
+mod send_channel;
+mod timer_queue;
 
 pub use config::{
     Config, ConfigError, CongestionAlgorithm, MESSAGE_COST_BYTES, MIN_CHANNEL_CREDIT_BYTES, OfferPolicy,
 };
+pub use endpoint::Endpoint;
 pub use event::{
     ChannelId, Completion, ConnectError, EndpointCounters, Event, FlowState, LostReason, Message, MessageId,
     PeerCounters, PeerError, PeerId, Phase, SendError,

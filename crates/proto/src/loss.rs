@@ -7,7 +7,6 @@
 
 use crate::rtt::Rtt;
 use core::ops::RangeInclusive;
-use core::time::Duration;
 use denrei_wire::Instant;
 use smallvec::SmallVec;
 use std::collections::VecDeque;
@@ -42,6 +41,7 @@ pub(crate) enum Control {
     Ping,
     Credit { channel: u16 },
     Accept { channel: u16, number: u64 },
+    Refuse { channel: u16, number: u64 },
     Delivered { channel: u16 },
     StatusRequest { id: u32 },
     Status { id: u32 },
@@ -195,17 +195,6 @@ impl SentPackets {
         self.trim();
     }
 
-    /// Number of the newest packet acknowledged.
-    pub fn largest_acked(&self) -> Option<u64> {
-        self.largest_acked
-    }
-
-    /// Time between the oldest and the newest packet under way.
-    pub fn span(&self) -> Duration {
-        let oldest = self.ring.iter().flatten().next().map_or(self.last_sent_at, |packet| packet.at);
-        self.last_sent_at.saturating_since(oldest)
-    }
-
     fn trim(&mut self) {
         while let Some(None) = self.ring.front() {
             self.ring.pop_front();
@@ -220,6 +209,7 @@ impl SentPackets {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use core::time::Duration;
 
     fn packet(at_ms: u64) -> SentPacket {
         SentPacket {

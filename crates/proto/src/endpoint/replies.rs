@@ -1,0 +1,60 @@
+//! Answers that need no state: RESET and VERSIONS.
+//!
+//! Inputs → outputs: what to answer to whom → packets no larger than what they answer. Bounded:
+//! when [`MAX_WAITING`] wait, further ones are suppressed, so a flood is not reflected.
+
+use denrei_wire::checksum::crc32c;
+use denrei_wire::packet::{self, Kind, VERSION};
+use denrei_wire::{Ecn, PacketNumber, Token, Transmit, TransmitBuf};
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+
+/// Answers that may wait to be sent.
+const MAX_WAITING: usize = 64;
+
+/// An answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reply {
+    /// No session has this token.
+    Reset { to: SocketAddr, token: Token },
+    /// What versions are spoken here.
+    Versions { to: SocketAddr, token: Token },
+}
+
+/// Answers that wait to be sent.
+#[derive(Debug, Default)]
+pub(super) struct Replies {
+    waiting: VecDeque<Reply>,
+}
+
+impl Replies {
+    /// Queues an answer, once; whether there was room.
+    pub fn push(&mut self, reply: Reply) -> bool {
+        if self.waiting.contains(&reply) {
+            return true;
+        }
+        let room = self.waiting.len() < MAX_WAITING;
+        if room {
+            self.waiting.push_back(reply);
+        }
+        room
+    }
+
+    /// Writes the next answer into the empty `out`.
+    pub fn write(&mut self, out: &mut TransmitBuf) -> Option<Transmit> {
+        let to = match self.waiting.pop_front()? {
+            Reply::Reset { to, token } => {
+                out.put(&packet::common_header(Kind::Reset, 0, PacketNumber(0), token));
+                to
+            }
+            Reply::Versions { to, token } => {
+                out.put(&packet::common_header(Kind::Versions, 0, PacketNumber(0), token));
+                out.put(&[VERSION]);
+                to
+            }
+        };
+        let crc = crc32c(out.bytes());
+        out.put(&crc.to_le_bytes());
+        Some(Transmit { to, len: out.len(), segment_size: None, ecn: Ecn::NotEct })
+    }
+}

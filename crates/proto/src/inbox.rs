@@ -1,0 +1,168 @@
+//! Everything one peer has sent: its channels' receiving halves.
+//!
+//! Inputs → outputs: message frames → per-channel sequences, the control frames that answer them,
+//! and notes for the endpoint about what became ready.
+
+use crate::config::Config;
+use crate::loss::Control;
+use crate::recv_channel::{Announced, RecvChannel, Taken, Violation};
+use denrei_wire::frame::{Fragment, Message, Offer};
+use std::collections::BTreeMap;
+
+/// The channels from one peer.
+#[derive(Debug, Default)]
+pub(crate) struct Inbox {
+    channels: BTreeMap<u16, RecvChannel>,
+    held_bytes: u64,
+    /// This side said that it wants no more: what arrives is dropped.
+    discarding: bool,
+}
+
+/// What a frame changed.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Change {
+    /// The channel has something to take.
+    pub ready: bool,
+    /// Offers wait that the endpoint may accept by itself.
+    pub offers: bool,
+    /// A frame that has to be sent.
+    pub answer: Option<Control>,
+}
+
+impl Inbox {
+    /// Bytes received, or promised memory to, and not taken.
+    pub fn held_bytes(&self) -> u64 {
+        self.held_bytes
+    }
+
+    /// Messages that could be taken.
+    pub fn ready_messages(&self) -> usize {
+        self.channels.values().map(RecvChannel::ready_messages).sum()
+    }
+
+    /// Whether anything can be taken.
+    pub fn has_ready(&self) -> bool {
+        self.channels.values().any(RecvChannel::has_ready)
+    }
+
+    /// The channels that have something to take.
+    pub fn ready_channels(&self) -> impl Iterator<Item = u16> + '_ {
+        self.channels.iter().filter(|(_, state)| state.has_ready()).map(|(&channel, _)| channel)
+    }
+
+    /// The channel with this number, if anything ever arrived on it.
+    pub fn get_mut(&mut self, channel: u16) -> Option<&mut RecvChannel> {
+        self.channels.get_mut(&channel)
+    }
+
+    /// MESSAGE.
+    pub fn on_message(
+        &mut self,
+        config: &Config,
+        message: &Message<'_>,
+        announce: impl FnMut(Announced),
+    ) -> Result<Change, Violation> {
+        let state = self.channel(config, message.channel)?;
+        let held = state.on_message(message.number, message.flags, message.payload)?;
+        self.held_bytes += held;
+        Ok(self.advance(message.channel, announce))
+    }
+
+    /// FRAGMENT.
+    pub fn on_fragment(
+        &mut self,
+        config: &Config,
+        fragment: &Fragment<'_>,
+        announce: impl FnMut(Announced),
+    ) -> Result<Change, Violation> {
+        let state = self.channel(config, fragment.channel)?;
+        let held = state.on_fragment(fragment)?;
+        self.held_bytes += held;
+        Ok(self.advance(fragment.channel, announce))
+    }
+
+    /// OFFER.
+    pub fn on_offer(
+        &mut self,
+        config: &Config,
+        offer: &Offer,
+        announce: impl FnMut(Announced),
+    ) -> Result<Change, Violation> {
+        let max = if self.discarding { 0 } else { config.max_message_bytes };
+        let state = self.channel(config, offer.channel)?;
+        let refused = state.on_offer(offer.number, offer.flags, offer.total, max)?;
+        let change = self.advance(offer.channel, announce);
+        let answer = refused.map(|number| Control::Refuse { channel: offer.channel, number });
+        Ok(Change { offers: refused.is_none(), answer: answer.or(change.answer), ..change })
+    }
+
+    /// Accepts an offer; whether there was one.
+    pub fn accept(&mut self, channel: u16, number: u64, buffer: Vec<u8>) -> bool {
+        let accepted = self.channels.get_mut(&channel).and_then(|state| state.accept(number, buffer));
+        self.held_bytes += accepted.unwrap_or(0);
+        accepted.is_some()
+    }
+
+    /// Takes the next message of a channel.
+    pub fn take(&mut self, channel: u16) -> Option<Taken> {
+        let taken = self.channels.get_mut(&channel)?.take()?;
+        self.held_bytes -= taken.data.len() as u64;
+        Some(taken)
+    }
+
+    /// Drops what was not taken, and everything that comes from now on.
+    pub fn discard(&mut self) {
+        self.discarding = true;
+        for state in self.channels.values_mut() {
+            self.held_bytes -= state.discard();
+        }
+    }
+
+    /// Offers that wait: channel, number, size.
+    pub fn open_offers(&self) -> impl Iterator<Item = (u16, Announced)> + '_ {
+        self.channels
+            .iter()
+            .flat_map(|(&channel, state)| state.open_offers().map(move |offer| (channel, offer)))
+    }
+
+    /// Offers whose turn in their channel has come and that wait for the application's word.
+    pub fn announced_offers(&self) -> impl Iterator<Item = (u16, Announced)> + '_ {
+        self.channels
+            .iter()
+            .flat_map(|(&channel, state)| state.announced_offers().map(move |offer| (channel, offer)))
+    }
+
+    /// Forgets everything.
+    pub fn clear(&mut self) {
+        self.channels.clear();
+        self.held_bytes = 0;
+    }
+
+    /// Forgets incomplete messages; what is ready stays.
+    pub fn drop_incomplete(&mut self) {
+        for state in self.channels.values_mut() {
+            self.held_bytes -= state.drop_incomplete();
+        }
+        self.channels.retain(|_, state| state.has_ready());
+    }
+
+    fn channel(&mut self, config: &Config, channel: u16) -> Result<&mut RecvChannel, Violation> {
+        if channel >= config.max_channels {
+            return Err("a channel beyond max_channels");
+        }
+        let new = || RecvChannel::new(config.channel_credit_bytes, config.offers);
+        Ok(self.channels.entry(channel).or_insert_with(new))
+    }
+
+    fn advance(&mut self, channel: u16, announce: impl FnMut(Announced)) -> Change {
+        let Some(state) = self.channels.get_mut(&channel) else { return Change::default() };
+        let ready = state.advance(announce);
+        if !self.discarding || !ready {
+            return Change { ready, ..Change::default() };
+        }
+        while let Some(taken) = state.take() {
+            self.held_bytes -= taken.data.len() as u64;
+        }
+        Change::default()
+    }
+}

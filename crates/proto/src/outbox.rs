@@ -1,0 +1,241 @@
+//! Everything one peer is to be sent: its channels, and whose turn it is.
+//!
+//! Inputs → outputs: messages per channel → a packet's worth of frames, the most urgent channel
+//! first, channels of one priority in turn (S10). A channel that waits for credit or a grant is
+//! out of the turn until it gets one, so it holds no other up.
+
+use crate::Completion;
+use crate::config::MESSAGE_COST_BYTES;
+use crate::loss::SentFrame;
+use crate::send_channel::{Allowance, Finished, Room, SendChannel, Written};
+use bytes::Bytes;
+use denrei_wire::TransmitBuf;
+use smallvec::SmallVec;
+use std::collections::{BTreeMap, VecDeque};
+
+/// Priorities go from 0, the most urgent, to 7.
+pub(crate) const PRIORITIES: usize = 8;
+/// Priority of a channel that was given none.
+pub(crate) const DEFAULT_PRIORITY: u8 = 4;
+
+/// The channels to one peer.
+#[derive(Debug)]
+pub(crate) struct Outbox {
+    channels: BTreeMap<u16, SendChannel>,
+    /// Channels that may have something to send, per priority.
+    turns: [VecDeque<u16>; PRIORITIES],
+    /// Credit that a new channel starts with.
+    initial_credit: u64,
+    pub allowance: Allowance,
+    queued_bytes: u64,
+    queued_messages: u64,
+}
+
+impl Outbox {
+    pub fn new(initial_credit: u64, offer_above: u64) -> Self {
+        Self {
+            channels: BTreeMap::new(),
+            turns: Default::default(),
+            initial_credit,
+            allowance: Allowance { channel_credit: initial_credit, offer_above },
+            queued_bytes: 0,
+            queued_messages: 0,
+        }
+    }
+
+    /// Bytes of messages that are not acknowledged, each charged [`MESSAGE_COST_BYTES`] more.
+    pub fn queued_bytes(&self) -> u64 {
+        self.queued_bytes
+    }
+
+    /// Messages that are not acknowledged (S9's queue length).
+    pub fn queued_messages(&self) -> u64 {
+        self.queued_messages
+    }
+
+    /// Credit left on channel 0.
+    pub fn credit(&self) -> u64 {
+        self.channels.get(&0).map_or(self.initial_credit, SendChannel::credit)
+    }
+
+    /// Whether some channel may have a frame to send.
+    pub fn has_turn(&self) -> bool {
+        self.turns.iter().any(|turn| !turn.is_empty())
+    }
+
+    /// Appends a message to a channel; its number.
+    pub fn push(&mut self, channel: u16, data: Bytes, completion: Completion) -> u64 {
+        self.queued_bytes += data.len() as u64 + MESSAGE_COST_BYTES;
+        self.queued_messages += 1;
+        let number = self.channel(channel).push(data, completion);
+        self.schedule(channel);
+        number
+    }
+
+    /// Changes a channel's priority, 0 ..= 7.
+    pub fn set_priority(&mut self, channel: u16, priority: u8) {
+        let state = self.channel(channel);
+        let before = core::mem::replace(&mut state.priority, priority.min(PRIORITIES as u8 - 1));
+        if core::mem::take(&mut state.scheduled) {
+            self.turns[before as usize].retain(|other| *other != channel);
+            self.schedule(channel);
+        }
+    }
+
+    /// The peer has told what it grants: channels start with this much.
+    pub fn on_parameters(&mut self, channel_credit: u64) {
+        self.initial_credit = channel_credit;
+        self.allowance.channel_credit = channel_credit;
+        let channels: SmallVec<[u16; 8]> = self.channels.keys().copied().collect();
+        for channel in channels {
+            self.on_credit(channel, channel_credit);
+        }
+    }
+
+    /// New credit for a channel.
+    pub fn on_credit(&mut self, channel: u16, limit: u64) {
+        if self.channels.get_mut(&channel).is_some_and(|state| state.on_credit(limit)) {
+            self.schedule(channel);
+        }
+    }
+
+    /// The receiver's word on an offered message.
+    pub fn on_accept(&mut self, channel: u16, number: u32, limit: u64, refused: bool) -> Option<Finished> {
+        let state = self.channels.get_mut(&channel)?;
+        let finished = state.on_accept(state.expand(number), limit, refused);
+        self.schedule(channel);
+        finished.inspect(|finished| self.account(finished))
+    }
+
+    /// The channel with this number, if anything was ever sent on it.
+    pub fn get_mut(&mut self, channel: u16) -> Option<&mut SendChannel> {
+        self.channels.get_mut(&channel)
+    }
+
+    /// Fills the packet under construction; what was put into it, and how much of it was sent before.
+    pub fn write(&mut self, out: &mut TransmitBuf, end: usize, fresh: usize, frames: &mut SmallVec<[SentFrame; 2]>) -> u64 {
+        let mut repeated = 0;
+        for level in 0..PRIORITIES {
+            while let Some(&channel) = self.turns[level].front() {
+                let room = Room { here: end.saturating_sub(out.len()), fresh };
+                let state = self.channels.get_mut(&channel).expect("scheduled channels exist");
+                match state.write(out, room, self.allowance) {
+                    Written::Frame { frame, again } => {
+                        repeated += again as u64;
+                        note(frames, frame);
+                        if self.turns[level].len() > 1 {
+                            self.turns[level].rotate_left(1);
+                        }
+                    }
+                    Written::NoRoom => return repeated,
+                    Written::Nothing => {
+                        state.scheduled = false;
+                        self.turns[level].pop_front();
+                    }
+                }
+            }
+        }
+        repeated
+    }
+
+    /// A frame has arrived; hands each message that is done by it to `finished`.
+    pub fn on_acked(&mut self, frame: &SentFrame, mut finished: impl FnMut(u16, Finished)) {
+        let (mut messages, mut bytes) = (0, 0);
+        let mut note = |channel, done: Finished| {
+            messages += 1;
+            bytes += done.bytes + MESSAGE_COST_BYTES;
+            finished(channel, done);
+        };
+        match *frame {
+            SentFrame::Messages { channel, first, count } => {
+                if let Some(state) = self.channels.get_mut(&channel) {
+                    state.on_messages_acked(first, count, |done| note(channel, done));
+                }
+            }
+            SentFrame::Fragment { channel, number, len, .. } => {
+                let state = self.channels.get_mut(&channel);
+                if let Some(done) = state.and_then(|state| state.on_fragment_acked(number, len)) {
+                    note(channel, done);
+                }
+            }
+            _ => {}
+        }
+        self.queued_messages -= messages;
+        self.queued_bytes -= bytes;
+    }
+
+    /// A frame has to be sent again.
+    pub fn on_lost(&mut self, frame: &SentFrame) {
+        let channel = match *frame {
+            SentFrame::Messages { channel, .. }
+            | SentFrame::Fragment { channel, .. }
+            | SentFrame::Offer { channel, .. } => channel,
+            _ => return,
+        };
+        let Some(state) = self.channels.get_mut(&channel) else { return };
+        match *frame {
+            SentFrame::Messages { first, count, .. } => state.on_messages_lost(first, count),
+            SentFrame::Fragment { number, offset, len, .. } => state.on_fragment_lost(number, offset, len),
+            SentFrame::Offer { number, .. } => state.on_offer_lost(number),
+            _ => {}
+        }
+        self.schedule(channel);
+    }
+
+    /// Messages that are not acknowledged: channel and number, oldest first per channel.
+    pub fn unacknowledged(&self) -> impl Iterator<Item = (u16, u64)> {
+        self.channels.iter().flat_map(|(&id, state)| state.unacknowledged().map(move |number| (id, number)))
+    }
+
+    /// Drops all messages: nobody will take them.
+    pub fn clear(&mut self) {
+        self.channels.clear();
+        self.turns = Default::default();
+        self.queued_bytes = 0;
+        self.queued_messages = 0;
+    }
+
+    /// Begins anew with a receiver that has seen nothing.
+    pub fn restart(&mut self, initial_credit: u64) {
+        self.initial_credit = initial_credit;
+        self.allowance.channel_credit = initial_credit;
+        let channels: SmallVec<[u16; 8]> = self.channels.keys().copied().collect();
+        for channel in channels {
+            self.channel(channel).restart(initial_credit);
+            self.schedule(channel);
+        }
+    }
+
+    fn channel(&mut self, channel: u16) -> &mut SendChannel {
+        let credit = self.initial_credit;
+        self.channels.entry(channel).or_insert_with(|| SendChannel::new(channel, DEFAULT_PRIORITY, credit))
+    }
+
+    fn schedule(&mut self, channel: u16) {
+        let Some(state) = self.channels.get_mut(&channel) else { return };
+        if !state.scheduled && !state.is_empty() {
+            state.scheduled = true;
+            self.turns[state.priority as usize].push_back(channel);
+        }
+    }
+
+    fn account(&mut self, finished: &Finished) {
+        self.queued_messages -= 1;
+        self.queued_bytes -= finished.bytes + MESSAGE_COST_BYTES;
+    }
+}
+
+/// Appends to a packet's record; consecutive whole messages become one run.
+fn note(frames: &mut SmallVec<[SentFrame; 2]>, frame: SentFrame) {
+    if let (
+        Some(SentFrame::Messages { channel, first, count }),
+        SentFrame::Messages { channel: other, first: next, .. },
+    ) = (frames.last_mut(), &frame)
+        && channel == other
+        && *first + *count == *next
+    {
+        *count += 1;
+        return;
+    }
+    frames.push(frame);
+}

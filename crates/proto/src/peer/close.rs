@@ -1,0 +1,205 @@
+//! How a session ends (R7): one side done writing, both, done reading, abort, loss.
+
+use super::{Context, Peer};
+use crate::event::{Event, LostReason, Phase};
+use crate::loss::Control;
+use core::time::Duration;
+use denrei_wire::Instant;
+
+/// END codes of the protocol (`spec/protocol.md` §8).
+pub(crate) mod end_code {
+    /// Orderly.
+    pub const CLOSED: u16 = 0;
+    /// The other side broke the protocol.
+    pub const VIOLATION: u16 = 2;
+}
+
+/// ENDs sent in answer to packets of a peer that has not noticed yet.
+const MAX_END_REPEATS: u8 = 16;
+
+/// A session that is over answers for at least this long, so that a lost END is repeated.
+const MIN_DRAIN: Duration = Duration::from_millis(20);
+
+/// Where this side is on its way out.
+#[derive(Debug, Default)]
+pub(super) struct Closing {
+    /// The application will send no more.
+    pub write_requested: bool,
+    write_sent: bool,
+    write_acked: bool,
+    /// The application wants no more.
+    pub read_closed: bool,
+    /// End the session when everything is delivered, whatever the peer still wants to send.
+    end_when_delivered: bool,
+    pub peer_done_writing: bool,
+    pub peer_done_reading: bool,
+    /// END to send, and how often it may be repeated.
+    end: Option<(u16, String)>,
+    pub end_due: bool,
+    repeats: u8,
+    drain_until: Option<Instant>,
+    /// Why the session is over.
+    reason: Option<LostReason>,
+}
+
+impl Closing {
+    pub fn begin_anew(&mut self) {
+        self.write_sent = false;
+    }
+
+    /// The END to write.
+    pub fn end(&self) -> Option<(u16, &str)> {
+        self.end.as_ref().map(|(code, reason)| (*code, reason.as_str()))
+    }
+}
+
+impl Peer {
+    /// WCLOSE: no more messages from this side; those queued are still delivered.
+    pub fn close_write(&mut self, cx: &mut Context<'_>) {
+        self.closing.write_requested = true;
+        self.advance_close(cx);
+    }
+
+    /// RCLOSE: no more messages to this side; what was not taken is dropped.
+    pub fn close_read(&mut self) {
+        if !core::mem::replace(&mut self.closing.read_closed, true) && self.is_alive() {
+            self.inbox.discard();
+            self.want(Control::CloseRead);
+        }
+    }
+
+    /// Delivers what is queued and then ends the session.
+    pub fn close(&mut self, cx: &mut Context<'_>) {
+        self.closing.end_when_delivered = true;
+        self.close_write(cx);
+    }
+
+    /// Ends the session at once.
+    pub fn abort(&mut self, cx: &mut Context<'_>, code: u16, reason: &str) {
+        if self.is_alive() {
+            self.closing.end = Some((code, reason.to_owned()));
+            self.lose(cx, LostReason::Aborted);
+        }
+    }
+
+    /// The peer broke the protocol.
+    pub(super) fn violate(&mut self, cx: &mut Context<'_>, what: &'static str) {
+        self.closing.end = Some((end_code::VIOLATION, what.to_owned()));
+        self.lose(cx, LostReason::Violation(what));
+    }
+
+    /// Why no message can be sent, if so.
+    pub fn lost_reason(&self) -> Option<LostReason> {
+        self.closing.reason.clone()
+    }
+
+    /// Whether this side has said that it will send no more.
+    pub fn is_write_closed(&self) -> bool {
+        self.closing.write_requested
+    }
+
+    /// Whether the peer has said that it wants no more.
+    pub fn is_peer_done_reading(&self) -> bool {
+        self.closing.peer_done_reading
+    }
+
+    pub(super) fn on_close_write(&mut self, cx: &mut Context<'_>) {
+        if !core::mem::replace(&mut self.closing.peer_done_writing, true) && self.visible {
+            cx.events.push_back(Event::PeerDoneWriting(self.id));
+        }
+    }
+
+    pub(super) fn on_close_read(&mut self, cx: &mut Context<'_>) {
+        if core::mem::replace(&mut self.closing.peer_done_reading, true) {
+            return;
+        }
+        let unacknowledged = self.unacknowledged();
+        self.outbox.clear();
+        cx.events.push_back(Event::PeerDoneReading { peer: self.id, unacknowledged });
+    }
+
+    pub(super) fn on_end(&mut self, cx: &mut Context<'_>, code: u16, reason: &str) {
+        let both_done = self.closing.write_acked && self.closing.peer_done_writing;
+        self.lose(
+            cx,
+            if code == end_code::CLOSED && both_done {
+                LostReason::Closed
+            } else {
+                LostReason::Ended { code, reason: reason.to_owned() }
+            },
+        );
+    }
+
+    /// The peer says that it knows no session of this token.
+    pub fn on_reset(&mut self, cx: &mut Context<'_>) {
+        let both_done = self.closing.write_acked && self.closing.peer_done_writing;
+        self.lose(cx, if both_done { LostReason::Closed } else { LostReason::Forgotten });
+    }
+
+    pub(super) fn on_close_write_acked(&mut self) {
+        self.closing.write_acked = true;
+    }
+
+    /// Takes the next step towards the end, if it can be taken.
+    pub(super) fn advance_close(&mut self, cx: &mut Context<'_>) {
+        if !self.closing.write_requested || !self.is_alive() {
+            return;
+        }
+        if !self.closing.write_sent && self.outbox.queued_messages() == 0 {
+            self.closing.write_sent = true;
+            if self.is_proven() {
+                self.phase = Phase::Closing;
+            }
+            self.want(Control::CloseWrite);
+        }
+        let done = self.closing.peer_done_writing || self.closing.end_when_delivered;
+        if self.closing.write_acked && done && self.is_proven() {
+            self.closing.end = Some((end_code::CLOSED, String::new()));
+            self.lose(cx, LostReason::Closed);
+        }
+    }
+
+    /// The session is over. What was received whole remains readable.
+    pub fn lose(&mut self, cx: &mut Context<'_>, reason: LostReason) {
+        if !self.is_alive() {
+            return;
+        }
+        let unacknowledged = self.unacknowledged();
+        self.phase = Phase::Over;
+        self.closing.end_due = self.closing.end.is_some() && self.remote_token.is_some();
+        let drain = (self.rtt.probe_timeout(cx.config.max_ack_delay) * 3).max(MIN_DRAIN);
+        self.closing.drain_until = Some(if self.closing.end_due { cx.now + drain } else { cx.now });
+        self.closing.reason = Some(reason.clone());
+        self.sent.take_oldest(usize::MAX, |_| ());
+        self.outbox.clear();
+        self.inbox.drop_incomplete();
+        self.control.clear();
+        if !self.visible {
+            self.inbox.clear();
+        } else {
+            let (peer, addr) = (self.id, self.addr);
+            cx.events.push_back(Event::PeerLost { peer, addr, reason, unacknowledged });
+        }
+        cx.notes.lost = true;
+    }
+
+    /// A packet came although the session is over: the END was lost.
+    pub(super) fn repeat_end(&mut self) {
+        if self.closing.end.is_some() && self.closing.repeats < MAX_END_REPEATS {
+            self.closing.repeats += 1;
+            self.closing.end_due = true;
+        }
+    }
+
+    /// Until when an ended session has to answer.
+    pub(super) fn drain_until(&self) -> Option<Instant> {
+        self.closing.drain_until
+    }
+
+    /// Whether nothing is left to do or to read.
+    pub fn is_finished(&self, now: Instant) -> bool {
+        self.closing.drain_until.is_some_and(|until| until <= now)
+            && !self.closing.end_due
+            && !self.inbox.has_ready()
+    }
+}

@@ -1,0 +1,319 @@
+//! One remote incarnation: the orchestrator that holds a session's flow of control.
+//!
+//! Inputs → outputs: packets, time and the application's calls → packets, events and deadlines.
+//! The sub-machines (ack, loss, rtt, congestion, pacing, mtu, outbox, inbox) take plain inputs and
+//! return decisions; only the files of this folder see more than one of them:
+//! `receive` what a packet changes, `transmit` what goes out, `timers` what time changes, `close`
+//! how a session ends. Source: `spec/protocol.md` §§5–10.
+
+mod close;
+mod receive;
+mod timers;
+mod transmit;
+
+use crate::ack::ReceivedPackets;
+use crate::config::{Config, MIN_CHANNEL_CREDIT_BYTES};
+use crate::congestion::{self, Controller};
+use crate::event::{ChannelId, Event, FlowState, MessageId, PeerCounters, PeerId, Phase};
+use crate::inbox::Inbox;
+use crate::loss::{Control, SentPacket, SentPackets};
+use crate::mtu::MtuSearch;
+use crate::outbox::Outbox;
+use crate::pacing::Pacer;
+use crate::rtt::Rtt;
+use close::Closing;
+pub(crate) use receive::Incoming;
+use core::net::SocketAddr;
+use denrei_wire::frame::Status;
+use denrei_wire::{EcnCounts, Incarnation, Instant, Parameters, Token};
+use std::collections::VecDeque;
+
+/// What a peer's methods may touch beyond the peer.
+pub(crate) struct Context<'a> {
+    pub config: &'a Config,
+    pub now: Instant,
+    pub events: &'a mut VecDeque<Event>,
+    pub notes: &'a mut Notes,
+}
+
+/// What the endpoint has to do for a peer after a call.
+#[derive(Debug, Default)]
+pub(crate) struct Notes {
+    /// Channels that have something to take.
+    pub ready: Vec<u16>,
+    /// Offers wait that the endpoint may accept by itself.
+    pub offers: bool,
+    /// The initiator has shown that it heard our answer: it is who it says.
+    pub proven: bool,
+    /// The session is over.
+    pub lost: bool,
+}
+
+/// One remote incarnation.
+#[derive(Debug)]
+pub(crate) struct Peer {
+    pub id: PeerId,
+    pub addr: SocketAddr,
+    pub phase: Phase,
+    /// By what the peer addresses us.
+    pub local_token: Token,
+    /// By what we address it, once it has spoken.
+    pub remote_token: Option<Token>,
+    pub remote_incarnation: Option<Incarnation>,
+    /// Our own incarnation, for FIRST and ANSWER.
+    incarnation: Incarnation,
+    /// The application knows of this peer: events are for it.
+    pub visible: bool,
+    remote: Parameters,
+    parameters_heard: bool,
+
+    sent: SentPackets,
+    /// Kept so that handling a loss does not allocate.
+    lost_scratch: Vec<SentPacket>,
+    rtt: Rtt,
+    congestion: Box<dyn Controller>,
+    pacer: Pacer,
+    mtu: MtuSearch,
+    outbox: Outbox,
+    control: VecDeque<Control>,
+    /// Answer to the newest status request.
+    status: Option<Status>,
+    next_status_request: u32,
+    /// Packets that may leave although the window is full.
+    probes_left: u8,
+    probe_timeouts: u32,
+    paced_until: Option<Instant>,
+    ce_seen: u32,
+
+    received: ReceivedPackets,
+    inbox: Inbox,
+    /// When the peer was last heard.
+    heard_at: Instant,
+    /// Since when it owes a sign of life.
+    unanswered_since: Option<Instant>,
+
+    closing: Closing,
+    pub counters: PeerCounters,
+}
+
+/// How the session begins.
+pub(crate) struct Beginning {
+    pub id: PeerId,
+    pub addr: SocketAddr,
+    pub local_token: Token,
+    pub incarnation: Incarnation,
+    pub now: Instant,
+}
+
+impl Peer {
+    /// A session that this side opens.
+    pub fn opening(beginning: Beginning, config: &Config) -> Self {
+        let Beginning { id, addr, local_token, incarnation, now } = beginning;
+        let mtu = MtuSearch::new(config.min_datagram_bytes, config.max_datagram_bytes);
+        let mut peer = Self {
+            id,
+            addr,
+            phase: Phase::Opening,
+            local_token,
+            remote_token: None,
+            remote_incarnation: None,
+            incarnation,
+            visible: true,
+            remote: assumed_parameters(config),
+            parameters_heard: false,
+            sent: SentPackets::default(),
+            lost_scratch: Vec::new(),
+            rtt: Rtt::new(config.initial_rtt),
+            congestion: congestion::controller(config.congestion, mtu.current() as u64),
+            pacer: Pacer::new(now),
+            mtu,
+            outbox: Outbox::new(MIN_CHANNEL_CREDIT_BYTES, config.offer_above_bytes),
+            control: VecDeque::new(),
+            status: None,
+            next_status_request: 0,
+            probes_left: 0,
+            probe_timeouts: 0,
+            paced_until: None,
+            ce_seen: 0,
+            received: ReceivedPackets::default(),
+            inbox: Inbox::default(),
+            heard_at: now,
+            unanswered_since: None,
+            closing: Closing::default(),
+            counters: PeerCounters::default(),
+        };
+        peer.want(Control::Parameters);
+        peer
+    }
+
+    /// A session that the other side opens.
+    pub fn answering(beginning: Beginning, config: &Config, token: Token, remote: Incarnation) -> Self {
+        let mut peer = Self::opening(beginning, config);
+        peer.visible = false;
+        peer.phase = Phase::Answering;
+        peer.remote_token = Some(token);
+        peer.remote_incarnation = Some(remote);
+        peer
+    }
+
+    /// Both sides opened at once and the other side's FIRST prevails: begins anew as responder.
+    /// Nothing has been acknowledged yet, so everything is sent again.
+    pub fn yield_to(&mut self, config: &Config, token: Token, remote: Incarnation) {
+        self.begin_anew(config);
+        self.phase = Phase::Answering;
+        self.remote_token = Some(token);
+        self.remote_incarnation = Some(remote);
+    }
+
+    /// The initiator we answered does not exist (any more): opens the session from this side.
+    pub fn reopen(&mut self, config: &Config) {
+        self.begin_anew(config);
+        self.phase = Phase::Opening;
+        self.remote_token = None;
+        self.remote_incarnation = None;
+    }
+
+    fn begin_anew(&mut self, config: &Config) {
+        self.sent.take_oldest(usize::MAX, |_| ());
+        self.received = ReceivedPackets::default();
+        self.inbox.clear();
+        self.outbox.restart(MIN_CHANNEL_CREDIT_BYTES);
+        self.remote = assumed_parameters(config);
+        self.parameters_heard = false;
+        self.control.clear();
+        self.status = None;
+        self.probe_timeouts = 0;
+        self.want(Control::Parameters);
+        self.closing.begin_anew();
+    }
+
+    /// Whether the session still lives.
+    pub fn is_alive(&self) -> bool {
+        self.phase != Phase::Over
+    }
+
+    /// Whether the other side is known to be who it says and to hear us.
+    pub fn is_proven(&self) -> bool {
+        matches!(self.phase, Phase::Open | Phase::Closing)
+    }
+
+    pub fn outbox(&self) -> &Outbox {
+        &self.outbox
+    }
+
+    pub fn outbox_mut(&mut self) -> &mut Outbox {
+        &mut self.outbox
+    }
+
+    pub fn inbox(&self) -> &Inbox {
+        &self.inbox
+    }
+
+    pub fn inbox_mut(&mut self) -> &mut Inbox {
+        &mut self.inbox
+    }
+
+    /// Largest message the peer takes, as far as it has told.
+    pub fn max_message(&self) -> u64 {
+        self.remote.max_message
+    }
+
+    /// Channel numbers are below this on both sides.
+    pub fn max_channels(&self, config: &Config) -> u16 {
+        config.max_channels.min(self.remote.max_channels)
+    }
+
+    /// Puts a control frame on the list, once.
+    pub fn want(&mut self, control: Control) {
+        if !self.control.contains(&control) {
+            self.control.push_back(control);
+        }
+    }
+
+    /// SREQ: asks for the peer's state; the request's number.
+    pub fn request_status(&mut self) -> u32 {
+        let id = self.next_status_request;
+        self.next_status_request = id.wrapping_add(1);
+        self.want(Control::StatusRequest { id });
+        id
+    }
+
+    /// The application has taken a message from `channel`: what the sender is to be told.
+    pub fn on_taken(&mut self, config: &Config, channel: u16, report: bool, memory_left: bool) {
+        self.counters.messages_received += 1;
+        if !self.is_alive() {
+            return;
+        }
+        if report {
+            self.want(Control::Delivered { channel });
+        }
+        if memory_left {
+            self.renew_credit(config, channel);
+        }
+    }
+
+    /// Grants a channel more credit if that is worth a frame.
+    pub fn renew_credit(&mut self, config: &Config, channel: u16) {
+        let renewed = |state: &mut crate::recv_channel::RecvChannel| state.renew_credit(config.channel_credit_bytes);
+        if self.is_alive() && self.inbox.get_mut(channel).is_some_and(renewed) {
+            self.want(Control::Credit { channel });
+        }
+    }
+
+    /// The flow state that the application sees (S8).
+    pub fn flow(&self) -> FlowState {
+        let nanos = |duration: core::time::Duration| denrei_wire::duration_nanos(duration);
+        let measured = self.rtt.measured();
+        FlowState {
+            peer: self.id,
+            addr: self.addr,
+            incarnation: self.remote_incarnation,
+            phase: self.phase,
+            srtt_ns: measured.map(nanos),
+            min_rtt_ns: measured.map(|_| nanos(self.rtt.min())),
+            rtt_var_ns: nanos(self.rtt.variation()),
+            window_bytes: self.congestion.window(),
+            in_flight_bytes: self.sent.cost_in_flight(),
+            credit_bytes: self.outbox.credit(),
+            queued_messages: self.outbox.queued_messages(),
+            queued_bytes: self.outbox.queued_bytes(),
+            unread_bytes: self.inbox.held_bytes(),
+            datagram_bytes: self.mtu.current(),
+            counters: self.counters,
+        }
+    }
+
+    fn message_id(&self, channel: u16, number: u64) -> MessageId {
+        MessageId { channel: ChannelId { peer: self.id, channel }, number }
+    }
+
+    /// Messages of which it is not known that they arrived.
+    fn unacknowledged(&self) -> Vec<MessageId> {
+        self.outbox.unacknowledged().map(|(channel, number)| self.message_id(channel, number)).collect()
+    }
+
+    fn note_ce(&mut self, ecn: Option<EcnCounts>) -> u64 {
+        let Some(counts) = ecn else { return 0 };
+        // A count that runs backwards belongs to an ACK that was overtaken.
+        let marked = counts.ce.wrapping_sub(self.ce_seen);
+        if marked > u32::MAX / 2 {
+            return 0;
+        }
+        self.ce_seen = counts.ce;
+        self.counters.ecn_marks += marked as u64;
+        marked as u64
+    }
+}
+
+/// What may be assumed of a peer that has not told its parameters (`spec/protocol.md` §7).
+fn assumed_parameters(config: &Config) -> Parameters {
+    Parameters {
+        channel_credit: MIN_CHANNEL_CREDIT_BYTES,
+        max_message: u64::MAX,
+        max_datagram: config.max_datagram_bytes,
+        max_channels: u16::MAX,
+        ack_delay_us: config.max_ack_delay.as_micros() as u32,
+        rate_req: u64::MAX,
+        burst_req: 0,
+    }
+}

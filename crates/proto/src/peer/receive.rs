@@ -1,0 +1,327 @@
+//! What an incoming packet changes.
+
+use super::{Context, Peer};
+use crate::ack::Arrival;
+use crate::congestion::Acked;
+use crate::event::{ChannelId, Completion, Event, Phase};
+use crate::inbox::Change;
+use crate::loss::{Control, SentFrame, SentPacket};
+use crate::recv_channel::{Announced, Violation};
+use crate::send_channel::Finished;
+use core::time::Duration;
+use denrei_wire::ack::AckFrame;
+use denrei_wire::frame::{Delivered, Status};
+use denrei_wire::packet::{Header, Kind, flags};
+use denrei_wire::{Ecn, Frame, Frames, Instant, Parameters, ids};
+
+/// A packet of this session whose trailer has been checked.
+pub(crate) struct Incoming<'a> {
+    pub header: Header,
+    /// Frames, the trailer removed.
+    pub body: &'a [u8],
+    /// Octets of the whole datagram.
+    pub datagram_len: usize,
+    pub ecn: Ecn,
+}
+
+impl Peer {
+    /// Processes a packet of this session.
+    pub fn handle_packet(&mut self, cx: &mut Context<'_>, incoming: &Incoming<'_>) {
+        if !self.is_alive() {
+            return self.repeat_end();
+        }
+        let number = ids::expand(incoming.header.number, self.received.expected());
+        if self.received.is_duplicate(number) {
+            self.counters.duplicates += 1;
+            return self.received.repeat();
+        }
+        self.learn_phase(cx, &incoming.header);
+        self.heard_at = cx.now;
+        self.unanswered_since = None;
+        self.counters.packets_received += 1;
+        self.counters.bytes_received += incoming.datagram_len as u64;
+        let mut ack_eliciting = false;
+        for frame in Frames::new(incoming.body) {
+            let result = match frame {
+                Ok(frame) => {
+                    ack_eliciting |= frame.is_ack_eliciting();
+                    self.handle_frame(cx, frame)
+                }
+                Err(_) => Err("a frame that cannot be read"),
+            };
+            if let Err(what) = result {
+                return self.violate(cx, what);
+            }
+            if !self.is_alive() {
+                return;
+            }
+        }
+        let arrival = Arrival {
+            number,
+            at: cx.now,
+            bytes: incoming.datagram_len,
+            ecn: incoming.ecn,
+            ack_eliciting,
+            ack_now: incoming.header.flags & flags::ACK_NOW != 0,
+        };
+        self.received.record(arrival, cx.config.max_ack_delay);
+        self.advance_close(cx);
+    }
+
+    /// What the kind of a packet says about the other side.
+    fn learn_phase(&mut self, cx: &mut Context<'_>, header: &Header) {
+        match (self.phase, header.kind, header.opening) {
+            (Phase::Opening, Kind::Answer, Some(opening)) => {
+                self.remote_token = Some(opening.own_token);
+                self.remote_incarnation = Some(opening.incarnation);
+                self.opened(cx);
+            }
+            (Phase::Answering, Kind::Session, _) => {
+                cx.notes.proven = true;
+                self.opened(cx);
+            }
+            _ => {}
+        }
+    }
+
+    fn opened(&mut self, cx: &mut Context<'_>) {
+        self.phase = Phase::Open;
+        self.visible = true;
+        if let Some(incarnation) = self.remote_incarnation {
+            cx.events.push_back(Event::Connected { peer: self.id, addr: self.addr, incarnation });
+        }
+        // What came before the proof may be taken now.
+        cx.notes.ready.extend(self.inbox.ready_channels());
+        let offers: Vec<_> = self.inbox.announced_offers().collect();
+        for (channel, offer) in offers {
+            announce(self.id, channel, offer, cx);
+        }
+        cx.notes.offers = true;
+    }
+
+    fn handle_frame(&mut self, cx: &mut Context<'_>, frame: Frame<'_>) -> Result<(), Violation> {
+        match frame {
+            Frame::Message(message) => {
+                let channel = message.channel;
+                let (id, visible) = (self.id, self.visible);
+                let announce = |offer| announce_if(visible, id, channel, offer, cx.events);
+                let change = self.inbox.on_message(cx.config, &message, announce)?;
+                self.apply(cx, channel, change);
+            }
+            Frame::Fragment(fragment) => {
+                let channel = fragment.channel;
+                let (id, visible) = (self.id, self.visible);
+                let announce = |offer| announce_if(visible, id, channel, offer, cx.events);
+                let change = self.inbox.on_fragment(cx.config, &fragment, announce)?;
+                self.apply(cx, channel, change);
+            }
+            Frame::Offer(offer) => {
+                let channel = offer.channel;
+                let (id, visible) = (self.id, self.visible);
+                let announce = |offer| announce_if(visible, id, channel, offer, cx.events);
+                let change = self.inbox.on_offer(cx.config, &offer, announce)?;
+                self.apply(cx, channel, change);
+            }
+            Frame::Ack(ack) => self.on_ack(cx, &ack)?,
+            Frame::Accept(accept) => {
+                let refused =
+                    self.outbox.on_accept(accept.channel, accept.number, accept.limit, accept.refused);
+                if let Some(refused) = refused {
+                    cx.events.push_back(Event::Refused(self.message_id(accept.channel, refused.number)));
+                }
+            }
+            Frame::Credit(credit) => self.outbox.on_credit(credit.channel, credit.limit),
+            Frame::Parameters(parameters) => self.on_parameters(&parameters)?,
+            Frame::Delivered(delivered) => self.on_delivered(cx, &delivered),
+            Frame::StatusRequest(id) => self.on_status_request(id),
+            Frame::Status(status) => self.on_status(cx, &status),
+            Frame::CloseWrite => self.on_close_write(cx),
+            Frame::CloseRead => self.on_close_read(cx),
+            Frame::End(end) => self.on_end(cx, end.code, end.reason),
+            // PING wants nothing but the acknowledgement. Frames of later versions are never sent
+            // to a peer that speaks this one.
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn apply(&mut self, cx: &mut Context<'_>, channel: u16, change: Change) {
+        if let Some(answer) = change.answer {
+            self.want(answer);
+        }
+        if self.is_proven() {
+            if change.ready {
+                cx.notes.ready.push(channel);
+            }
+            cx.notes.offers |= change.offers;
+        }
+    }
+
+    fn on_parameters(&mut self, parameters: &Parameters) -> Result<(), Violation> {
+        if self.parameters_heard {
+            return Ok(());
+        }
+        if parameters.channel_credit < crate::config::MIN_CHANNEL_CREDIT_BYTES {
+            return Err("less channel credit than the protocol demands");
+        }
+        self.parameters_heard = true;
+        self.remote = *parameters;
+        // A peer that wants to hold ACKs back for seconds would stretch every probe timeout.
+        const MAX_ACK_DELAY_US: u32 = 100_000;
+        self.remote.ack_delay_us = parameters.ack_delay_us.min(MAX_ACK_DELAY_US);
+        self.mtu.limit(parameters.max_datagram);
+        self.outbox.on_parameters(parameters.channel_credit);
+        Ok(())
+    }
+
+    fn on_delivered(&mut self, cx: &mut Context<'_>, delivered: &Delivered) {
+        let id = self.id;
+        let channel = ChannelId { peer: id, channel: delivered.channel };
+        let Some(state) = self.outbox.get_mut(delivered.channel) else { return };
+        let next = state.expand(delivered.next);
+        for number in state.on_delivered(next) {
+            cx.events.push_back(Event::Delivered(crate::MessageId { channel, number }));
+        }
+    }
+
+    fn on_status_request(&mut self, id: u32) {
+        self.status = Some(Status {
+            id,
+            buffered_bytes: self.inbox.held_bytes(),
+            buffered_messages: self.inbox.ready_messages() as u32,
+        });
+        self.control.retain(|control| !matches!(control, Control::Status { .. }));
+        self.want(Control::Status { id });
+    }
+
+    fn on_status(&mut self, cx: &mut Context<'_>, status: &Status) {
+        cx.events.push_back(Event::Status {
+            peer: self.id,
+            request: status.id,
+            buffered_bytes: status.buffered_bytes,
+            buffered_messages: status.buffered_messages,
+        });
+    }
+
+    fn on_ack(&mut self, cx: &mut Context<'_>, ack: &AckFrame<'_>) -> Result<(), Violation> {
+        let next = self.sent.next_number();
+        if ids::expand(ack.largest, next) >= next {
+            return Err("acknowledgement of a packet that was never sent");
+        }
+        let in_flight_before = self.sent.cost_in_flight();
+        let mut close_write_acked = false;
+        let Self { sent, outbox, received, mtu, control, id, status, .. } = self;
+        let summary = sent.on_ack(ack.ranges(next), |packet| {
+            mtu.on_acked(packet.bytes);
+            for frame in &packet.frames {
+                match frame {
+                    SentFrame::Ack { largest } => received.on_ack_acked(*largest),
+                    SentFrame::MtuProbe { bytes } => mtu.on_probe_acked(*bytes),
+                    SentFrame::Control(Control::CloseWrite) => close_write_acked = true,
+                    SentFrame::Control(Control::Status { id }) if status.is_some_and(|s| s.id == *id) => {
+                        *status = None;
+                    }
+                    // Acknowledged while it was about to be repeated.
+                    SentFrame::Control(Control::Parameters) => {
+                        control.retain(|other| *other != Control::Parameters);
+                    }
+                    SentFrame::Control(_) => {}
+                    frame => outbox.on_acked(frame, |channel, done| {
+                        report(cx, ChannelId { peer: *id, channel }, done);
+                    }),
+                }
+            }
+        });
+        if close_write_acked {
+            self.on_close_write_acked();
+        }
+        if summary.packets == 0 {
+            return Ok(());
+        }
+        self.probe_timeouts = 0;
+        let marked = self.note_ce(ack.ecn);
+        if let Some(sent_at) = summary.largest_sent_at {
+            let delay = Duration::from_micros(ack.delay_us as u64);
+            self.rtt.sample(cx.now, cx.now.saturating_since(sent_at), delay);
+            self.congestion.on_ack(Acked {
+                now: cx.now,
+                cost: summary.cost,
+                packets: summary.packets,
+                marked: marked.min(summary.packets),
+                rtt: self.rtt.latest(),
+                min_rtt: self.rtt.min(),
+                srtt: self.rtt.smoothed(),
+                sent_at,
+                window_limited: in_flight_before * 2 >= self.congestion.window(),
+            });
+        }
+        self.follow_mtu();
+        self.detect_lost(cx);
+        Ok(())
+    }
+
+    /// Looks for packets that have to be taken for lost.
+    pub(super) fn detect_lost(&mut self, cx: &mut Context<'_>) {
+        let mut newest: Option<Instant> = None;
+        let mut lost = core::mem::take(&mut self.lost_scratch);
+        self.sent.detect_lost(cx.now, &self.rtt, |packet| lost.push(packet));
+        for packet in lost.drain(..) {
+            self.counters.packets_lost += 1;
+            if self.note_lost_packet(cx.now, &packet) {
+                newest = newest.max(Some(packet.at));
+            }
+        }
+        self.lost_scratch = lost;
+        if let Some(sent_at) = newest {
+            self.congestion.on_loss(cx.now, sent_at);
+        }
+    }
+
+    /// Arranges for what a lost packet carried; whether its loss says something about congestion.
+    pub(super) fn note_lost_packet(&mut self, now: Instant, packet: &SentPacket) -> bool {
+        let mut probe = false;
+        for frame in &packet.frames {
+            match frame {
+                SentFrame::Control(control) => self.want(*control),
+                SentFrame::MtuProbe { bytes } => {
+                    probe = true;
+                    self.mtu.on_probe_lost(now, *bytes);
+                }
+                SentFrame::Ack { .. } => {}
+                frame => self.outbox.on_lost(frame),
+            }
+        }
+        if !probe && self.mtu.on_lost(now, packet.bytes) {
+            self.follow_mtu();
+        }
+        !probe
+    }
+
+    fn follow_mtu(&mut self) {
+        self.congestion.set_datagram_bytes(self.mtu.current() as u64);
+    }
+}
+
+/// Tells the application of a finished message if it asked.
+fn report(cx: &mut Context<'_>, channel: ChannelId, done: Finished) {
+    if done.completion == Completion::Acknowledged {
+        cx.events.push_back(Event::Acknowledged(crate::MessageId { channel, number: done.number }));
+    }
+}
+
+fn announce(peer: crate::PeerId, channel: u16, offer: Announced, cx: &mut Context<'_>) {
+    announce_if(true, peer, channel, offer, cx.events);
+}
+
+fn announce_if(
+    visible: bool,
+    peer: crate::PeerId,
+    channel: u16,
+    offer: Announced,
+    events: &mut std::collections::VecDeque<Event>,
+) {
+    if visible {
+        let channel = ChannelId { peer, channel };
+        events.push_back(Event::Offered { channel, number: offer.number, bytes: offer.total });
+    }
+}

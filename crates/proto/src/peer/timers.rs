@@ -1,0 +1,109 @@
+//! What time changes: probes, losses, keepalive, failure.
+
+use super::{Context, Peer};
+use crate::config::Config;
+use crate::event::{LostReason, Phase};
+use crate::loss::Control;
+use core::time::Duration;
+use denrei_wire::Instant;
+
+/// Probes of a silent path come at least this often, so that a cable plugged in again is noticed
+/// soon. A path with a longer probe timeout keeps its own.
+const MAX_PROBE_INTERVAL: Duration = Duration::from_millis(500);
+
+/// Timeouts in a row after which the window starts anew (RFC 9002 §7.6).
+const PERSISTENT_TIMEOUTS: u32 = 3;
+
+/// Packets sent per probe timeout (RFC 9002 §6.2.4).
+const PACKETS_PER_PROBE: u8 = 2;
+
+/// A responder whose initiator stays silent forgets the session after this long.
+const UNPROVEN_TIMEOUT: Duration = Duration::from_secs(3);
+
+impl Peer {
+    /// The next time at which [`handle_timeout`](Self::handle_timeout) or a transmit is due.
+    pub fn deadline(&self, config: &Config) -> Instant {
+        if !self.is_alive() {
+            return self.drain_until().unwrap_or(Instant::FAR_FUTURE);
+        }
+        [
+            self.received.deadline(),
+            self.sent.loss_time(),
+            self.probe_at(),
+            self.paced_until,
+            self.failure_at(config),
+            self.keepalive_at(config),
+        ]
+        .into_iter()
+        .flatten()
+        .min()
+        .unwrap_or(Instant::FAR_FUTURE)
+    }
+
+    /// Time has come to `cx.now`.
+    pub fn handle_timeout(&mut self, cx: &mut Context<'_>) {
+        if !self.is_alive() {
+            return;
+        }
+        if self.failure_at(cx.config).is_some_and(|at| at <= cx.now) {
+            let opening = self.phase == Phase::Opening;
+            return self.lose(cx, if opening { LostReason::NoAnswer } else { LostReason::TimedOut });
+        }
+        if self.paced_until.is_some_and(|at| at <= cx.now) {
+            self.paced_until = None;
+        }
+        if self.sent.loss_time().is_some_and(|at| at <= cx.now) {
+            self.detect_lost(cx);
+        } else if self.probe_at().is_some_and(|at| at <= cx.now) {
+            self.on_probe_timeout(cx);
+        }
+        if self.keepalive_at(cx.config).is_some_and(|at| at <= cx.now) {
+            self.want(Control::Ping);
+        }
+    }
+
+    fn probe_at(&self) -> Option<Instant> {
+        if self.sent.is_idle() {
+            return None;
+        }
+        let base = self.rtt.probe_timeout(Duration::from_micros(self.remote.ack_delay_us as u64));
+        let backed_off = base * (1 << self.probe_timeouts.min(10));
+        Some(self.sent.last_sent_at() + backed_off.min(MAX_PROBE_INTERVAL.max(base)))
+    }
+
+    fn failure_at(&self, config: &Config) -> Option<Instant> {
+        let since = self.unanswered_since?;
+        Some(match self.phase {
+            Phase::Opening => since + config.connect_timeout,
+            Phase::Answering if !self.visible => self.heard_at + UNPROVEN_TIMEOUT,
+            _ => since + config.failure_timeout,
+        })
+    }
+
+    fn keepalive_at(&self, config: &Config) -> Option<Instant> {
+        // One ping at a time: while something is under way, the probe timer asks.
+        if !self.is_proven() || !self.sent.is_idle() || self.control.contains(&Control::Ping) {
+            return None;
+        }
+        Some(self.heard_at + config.keepalive?)
+    }
+
+    /// Nothing has been acknowledged for a probe timeout: repeats the oldest that is under way
+    /// (RFC 8985 §7's tail loss probe, RFC 9002 §6.2).
+    fn on_probe_timeout(&mut self, cx: &mut Context<'_>) {
+        self.probe_timeouts += 1;
+        self.counters.probes += 1;
+        self.probes_left = PACKETS_PER_PROBE;
+        let mut oldest = Vec::with_capacity(PACKETS_PER_PROBE as usize);
+        self.sent.take_oldest(PACKETS_PER_PROBE as usize, |packet| oldest.push(packet));
+        for packet in oldest {
+            self.note_lost_packet(cx.now, &packet);
+        }
+        if self.probe_timeouts == PERSISTENT_TIMEOUTS {
+            self.congestion.on_persistent_loss();
+        }
+        if self.control.is_empty() && !self.outbox.has_turn() {
+            self.want(Control::Ping);
+        }
+    }
+}

@@ -1,0 +1,229 @@
+//! What goes out: packets built from acknowledgements, control frames, retransmissions and data.
+
+use super::{Context, Peer};
+use crate::config::Config;
+use crate::congestion::MIN_PACKET_COST_BYTES;
+use crate::event::Phase;
+use crate::loss::{Control, SentFrame, SentPacket};
+use denrei_wire::checksum::{self, CHECKSUM_BYTES};
+use denrei_wire::datagram::MAX_DATAGRAM_BYTES;
+use denrei_wire::frame::{Accept, Credit, Delivered, End, Frame, MAX_CONTROL_FRAME_BYTES};
+use denrei_wire::packet::{self, FLAGS_OFFSET, Kind, Opening, flags};
+use denrei_wire::{Ecn, PacketNumber, Parameters, Transmit, TransmitBuf};
+use smallvec::SmallVec;
+
+/// A packet is closed when less than this is left: no frame worth sending fits.
+const MIN_USEFUL_ROOM: usize = 12;
+
+type Frames = SmallVec<[SentFrame; 2]>;
+
+impl Peer {
+    /// Whether [`write_transmit`](Self::write_transmit) has something to write.
+    pub fn wants_transmit(&mut self, cx: &Context<'_>) -> bool {
+        if !self.is_alive() {
+            return self.closing.end_due;
+        }
+        self.received.is_due(cx.now)
+            || !self.control.is_empty()
+            || self.probes_left > 0
+            || (self.outbox.has_turn() && self.may_send_data(cx))
+            || (self.is_proven() && self.mtu.probe(cx.now).is_some())
+    }
+
+    /// Writes datagrams for one send operation into the empty `out`.
+    pub fn write_transmit(&mut self, cx: &mut Context<'_>, out: &mut TransmitBuf) -> Option<Transmit> {
+        debug_assert!(out.is_empty());
+        if !self.is_alive() {
+            return self.write_end(cx, out);
+        }
+        let mut segment_size = self.mtu.current() as usize;
+        let mut segments = 0;
+        while segments < out.max_segments() && out.len() + segment_size <= MAX_DATAGRAM_BYTES {
+            let len = self.write_packet(cx, out, segment_size);
+            if len == 0 {
+                break;
+            }
+            segments += 1;
+            // A train has packets of one size; a shorter one ends it.
+            if len < segment_size {
+                if segments == 1 {
+                    segment_size = len;
+                }
+                break;
+            }
+        }
+        if segments == 0 {
+            self.write_mtu_probe(cx, out)?;
+            segments = 1;
+        }
+        Some(self.transmit(cx.config, out.len(), (segments > 1).then_some(segment_size)))
+    }
+
+    fn transmit(&self, config: &Config, len: usize, segment_size: Option<usize>) -> Transmit {
+        let ecn = if config.ecn { Ecn::Ect0 } else { Ecn::NotEct };
+        Transmit { to: self.addr, len, segment_size, ecn }
+    }
+
+    fn may_send_data(&mut self, cx: &Context<'_>) -> bool {
+        if self.probes_left > 0 {
+            return true;
+        }
+        let window = self.congestion.window();
+        let in_flight = self.sent.cost_in_flight();
+        if in_flight > 0 && in_flight + self.mtu.current() as u64 > window {
+            return false;
+        }
+        self.paced_until = self.pacer.delay_until(cx.now, window, self.rtt.smoothed());
+        self.paced_until.is_none()
+    }
+
+    /// Appends one packet of at most `limit` octets; its octets, 0 if there is nothing to send.
+    fn write_packet(&mut self, cx: &mut Context<'_>, out: &mut TransmitBuf, limit: usize) -> usize {
+        let mark = out.len();
+        self.write_header(out);
+        let body_at = out.len();
+        let end = mark + limit - CHECKSUM_BYTES;
+        let mut frames = Frames::new();
+        if self.received.is_pending() && out.len() + self.received.encoded_len() <= end {
+            frames.extend(self.received.write(cx.now, out).map(|largest| SentFrame::Ack { largest }));
+        }
+        self.write_control(cx, out, end, &mut frames);
+        if self.outbox.has_turn() && out.len() + MIN_USEFUL_ROOM <= end && self.may_send_data(cx) {
+            let fresh = limit - (body_at - mark) - CHECKSUM_BYTES;
+            self.counters.retransmissions += self.outbox.write(out, end, fresh, &mut frames);
+        }
+        if frames.is_empty() {
+            out.truncate(mark);
+            return 0;
+        }
+        let mut eliciting = frames.iter().any(|frame| !matches!(frame, SentFrame::Ack { .. }));
+        if !eliciting && self.received.wants_pruning() {
+            Frame::Ping.encode(&mut |bytes| out.put(bytes));
+            eliciting = true;
+        }
+        self.finish_packet(cx, out, mark, frames, eliciting)
+    }
+
+    fn write_header(&mut self, out: &mut TransmitBuf) {
+        let number = PacketNumber(self.sent.next_number());
+        let opening = Opening { own_token: self.local_token, incarnation: self.incarnation };
+        let (kind, token) = match (self.phase, self.remote_token) {
+            (Phase::Answering, Some(token)) => (Kind::Answer, token),
+            (Phase::Opening, _) | (_, None) => (Kind::First, self.local_token),
+            (_, Some(token)) => (Kind::Session, token),
+        };
+        out.put(&packet::common_header(kind, 0, number, token));
+        if kind != Kind::Session {
+            out.put(&packet::opening_header(opening, 0));
+        }
+    }
+
+    /// Decides the packet's flags, seals it, and takes note of it.
+    fn finish_packet(
+        &mut self,
+        cx: &mut Context<'_>,
+        out: &mut TransmitBuf,
+        mark: usize,
+        frames: Frames,
+        eliciting: bool,
+    ) -> usize {
+        let bytes = out.len() - mark + CHECKSUM_BYTES;
+        let cost = (bytes as u64).max(MIN_PACKET_COST_BYTES);
+        let window_full =
+            self.sent.cost_in_flight() + cost + self.mtu.current() as u64 > self.congestion.window();
+        if eliciting && (window_full || self.probes_left > 0 || self.phase != Phase::Open) {
+            out.overwrite(mark + FLAGS_OFFSET, &flags::ACK_NOW.to_le_bytes());
+        }
+        let crc = checksum::crc32c(&out.bytes()[mark..]);
+        out.put(&crc.to_le_bytes());
+        self.counters.packets_sent += 1;
+        self.counters.bytes_sent += bytes as u64;
+        if !eliciting {
+            self.sent.on_sent_unacknowledged();
+            return bytes;
+        }
+        self.pacer.on_sent(cost);
+        self.probes_left = self.probes_left.saturating_sub(1);
+        self.unanswered_since.get_or_insert(cx.now);
+        self.sent.on_sent(SentPacket { at: cx.now, cost, bytes: bytes as u16, frames });
+        bytes
+    }
+
+    fn write_control(&mut self, cx: &Context<'_>, out: &mut TransmitBuf, end: usize, frames: &mut Frames) {
+        while !self.control.is_empty() && out.len() + MAX_CONTROL_FRAME_BYTES <= end {
+            let control = self.control.pop_front().expect("not empty");
+            if let Some(frame) = self.control_frame(cx.config, control) {
+                frame.encode(&mut |bytes| out.put(bytes));
+                frames.push(SentFrame::Control(control));
+            }
+        }
+    }
+
+    /// The frame that says what holds now; `None` if it need not be said any more.
+    fn control_frame(&mut self, config: &Config, control: Control) -> Option<Frame<'static>> {
+        Some(match control {
+            Control::Parameters => Frame::Parameters(own_parameters(config)),
+            Control::Ping => Frame::Ping,
+            Control::Credit { channel } => {
+                Frame::Credit(Credit { channel, limit: self.inbox.get_mut(channel)?.granted() })
+            }
+            Control::Accept { channel, number } => {
+                let limit = self.inbox.get_mut(channel)?.grant(number)?;
+                Frame::Accept(Accept { refused: false, channel, number: number as u32, limit })
+            }
+            Control::Refuse { channel, number } => {
+                Frame::Accept(Accept { refused: true, channel, number: number as u32, limit: 0 })
+            }
+            Control::Delivered { channel } => {
+                let next = self.inbox.get_mut(channel)?.undelivered() as u32;
+                Frame::Delivered(Delivered { channel, next })
+            }
+            Control::StatusRequest { id } => Frame::StatusRequest(id),
+            Control::Status { id } => Frame::Status(self.status.filter(|status| status.id == id)?),
+            Control::CloseWrite => Frame::CloseWrite,
+            Control::CloseRead => Frame::CloseRead,
+        })
+    }
+
+    fn write_mtu_probe(&mut self, cx: &mut Context<'_>, out: &mut TransmitBuf) -> Option<()> {
+        if !self.is_proven() {
+            return None;
+        }
+        let probe = self.mtu.probe(cx.now)?;
+        self.mtu.on_probe_sent();
+        let mark = out.len();
+        self.write_header(out);
+        Frame::Ping.encode(&mut |bytes| out.put(bytes));
+        out.put_zeros(probe as usize - out.len() - CHECKSUM_BYTES);
+        let frames = Frames::from_iter([SentFrame::MtuProbe { bytes: probe }]);
+        self.finish_packet(cx, out, mark, frames, true);
+        Some(())
+    }
+
+    fn write_end(&mut self, cx: &mut Context<'_>, out: &mut TransmitBuf) -> Option<Transmit> {
+        if !core::mem::take(&mut self.closing.end_due) {
+            return None;
+        }
+        let mark = out.len();
+        self.write_header(out);
+        // The last acknowledgement tells the peer that its own closing was heard.
+        self.received.write(cx.now, out);
+        let (code, reason) = self.closing.end()?;
+        Frame::End(End { code, reason }).encode(&mut |bytes| out.put(bytes));
+        self.finish_packet(cx, out, mark, Frames::new(), false);
+        Some(self.transmit(cx.config, out.len(), None))
+    }
+}
+
+/// What this endpoint tells its peers about itself.
+fn own_parameters(config: &Config) -> Parameters {
+    Parameters {
+        channel_credit: config.channel_credit_bytes,
+        max_message: config.max_message_bytes,
+        max_datagram: MAX_DATAGRAM_BYTES as u16,
+        max_channels: config.max_channels,
+        ack_delay_us: config.max_ack_delay.as_micros() as u32,
+        rate_req: u64::MAX,
+        burst_req: 0,
+    }
+}

@@ -1,0 +1,140 @@
+//! Puts a message together from its fragments (U4, S7).
+//!
+//! Inputs → outputs: fragments in any order, overlapping or repeated → the message's bytes.
+//! Bytes that arrive in order are appended to the message's own buffer and never copied again;
+//! those after a gap wait beside it. Memory is bounded by the message's size, which credit or a
+//! grant has allowed.
+
+use bytes::Bytes;
+use std::collections::BTreeMap;
+
+/// Waiting fragments allowed per message, whatever its size …
+const MIN_WAITING: usize = 64;
+/// … and one more for each so many bytes of it: no honest sender cuts finer.
+const BYTES_PER_WAITING: u64 = 256;
+
+/// A message under construction.
+#[derive(Debug)]
+pub(crate) struct Reassembly {
+    total: u64,
+    /// The message from its start up to the first gap.
+    prefix: Vec<u8>,
+    /// What lies beyond, by offset; disjoint.
+    waiting: BTreeMap<u64, Bytes>,
+}
+
+/// The sender cuts a message finer than any honest one would.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct TooManyPieces;
+
+impl Reassembly {
+    /// A message of `total` bytes, to be put into `buffer` (its content is dropped, its memory used).
+    pub fn new(total: u64, mut buffer: Vec<u8>) -> Self {
+        buffer.clear();
+        buffer.reserve_exact(total as usize);
+        Self { total, prefix: buffer, waiting: BTreeMap::new() }
+    }
+
+    /// Bytes of the whole message.
+    pub fn total(&self) -> u64 {
+        self.total
+    }
+
+    /// Whether all bytes are there.
+    pub fn is_complete(&self) -> bool {
+        self.prefix.len() as u64 == self.total
+    }
+
+    /// The message.
+    pub fn into_bytes(self) -> Bytes {
+        debug_assert!(self.is_complete());
+        Bytes::from(self.prefix)
+    }
+
+    /// Adds `payload` at `offset`; the caller has checked that it ends within the message.
+    pub fn insert(&mut self, offset: u64, payload: &[u8]) -> Result<(), TooManyPieces> {
+        let have = self.prefix.len() as u64;
+        let end = offset + payload.len() as u64;
+        debug_assert!(end <= self.total);
+        if end <= have {
+            return Ok(());
+        }
+        if offset > have {
+            return self.keep(offset, payload);
+        }
+        self.prefix.extend_from_slice(&payload[(have - offset) as usize..]);
+        while let Some(entry) = self.waiting.first_entry() {
+            let have = self.prefix.len() as u64;
+            if *entry.key() > have {
+                break;
+            }
+            let (offset, piece) = entry.remove_entry();
+            let overlap = (have - offset) as usize;
+            if overlap < piece.len() {
+                self.prefix.extend_from_slice(&piece[overlap..]);
+            }
+        }
+        Ok(())
+    }
+
+    /// Keeps what of `payload` no waiting piece covers yet.
+    fn keep(&mut self, offset: u64, payload: &[u8]) -> Result<(), TooManyPieces> {
+        let end = offset + payload.len() as u64;
+        let mut from = offset;
+        if let Some((&start, piece)) = self.waiting.range(..=from).next_back() {
+            from = from.max(start + piece.len() as u64);
+        }
+        while from < end {
+            let next = self.waiting.range(from..).next().map(|(&start, piece)| (start, piece.len() as u64));
+            let until = next.map_or(end, |(start, _)| start.min(end));
+            if from < until {
+                if self.waiting.len() >= MIN_WAITING + (self.total / BYTES_PER_WAITING) as usize {
+                    return Err(TooManyPieces);
+                }
+                let stretch = &payload[(from - offset) as usize..(until - offset) as usize];
+                self.waiting.insert(from, Bytes::copy_from_slice(stretch));
+            }
+            from = match next {
+                Some((start, len)) if start < end => start + len,
+                _ => end,
+            };
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn any_order_with_overlaps_gives_the_message(
+            total in 1usize..2000,
+            cuts in prop::collection::vec((0usize..2000, 1usize..400), 0..100),
+        ) {
+            let message: Vec<u8> = (0..total).map(|i| (i * 7 + i / 256) as u8).collect();
+            let mut reassembly = Reassembly::new(total as u64, Vec::new());
+            for (start, len) in cuts {
+                let start = start % total;
+                let end = (start + len).min(total);
+                reassembly.insert(start as u64, &message[start..end]).unwrap();
+                let waiting: usize = reassembly.waiting.values().map(Bytes::len).sum();
+                prop_assert!(reassembly.prefix.len() + waiting <= total);
+            }
+            for start in (0..total).step_by(64).rev() {
+                reassembly.insert(start as u64, &message[start..(start + 64).min(total)]).unwrap();
+            }
+            prop_assert!(reassembly.is_complete());
+            prop_assert_eq!(&reassembly.into_bytes()[..], &message[..]);
+        }
+    }
+
+    #[test]
+    fn a_sender_that_cuts_too_fine_is_found_out() {
+        let mut reassembly = Reassembly::new(1000, Vec::new());
+        let result = (1..500).try_for_each(|i| reassembly.insert(i * 2, &[0]));
+        assert_eq!(result, Err(TooManyPieces));
+    }
+}

@@ -1,0 +1,342 @@
+//! The receiving half of a channel: whole messages, exactly once, in order (U2, U4, S4, S7).
+//!
+//! Inputs → outputs: message frames in any order → messages in sequence, offers in sequence, and
+//! the credit the sender may have (S5). Source: `spec/protocol.md` §6.
+
+use crate::config::{MESSAGE_COST_BYTES, OfferPolicy};
+use crate::reassembly::Reassembly;
+use bytes::Bytes;
+use denrei_wire::frame::{Fragment, message_flags};
+use denrei_wire::ids::expand;
+use std::collections::{BTreeMap, VecDeque};
+
+/// Slots a queue keeps when it is empty.
+const IDLE_SLOTS: usize = 4;
+
+/// What a peer did that no honest implementation does.
+pub(crate) type Violation = &'static str;
+
+/// A message that the application may take.
+#[derive(Debug)]
+pub(crate) struct Ready {
+    pub number: u64,
+    pub data: Bytes,
+    /// Cost to give back as credit when it is taken.
+    cost: u64,
+    report: bool,
+}
+
+/// A message that is not ready.
+#[derive(Debug)]
+enum Pending {
+    Whole(Ready),
+    Unasked { reassembly: Reassembly, report: bool },
+    Offered { total: u64, report: bool },
+    Accepted { reassembly: Reassembly, report: bool },
+    Refused { cost: u64 },
+}
+
+impl Pending {
+    /// What the sender was charged for it.
+    fn cost(&self) -> u64 {
+        match self {
+            Self::Whole(ready) => ready.cost,
+            Self::Unasked { reassembly, .. } => reassembly.total() + MESSAGE_COST_BYTES,
+            Self::Offered { .. } | Self::Accepted { .. } => MESSAGE_COST_BYTES,
+            Self::Refused { cost } => *cost,
+        }
+    }
+}
+
+/// An offer whose turn in the sequence has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Announced {
+    pub number: u64,
+    pub total: u64,
+}
+
+/// A message handed to the application.
+#[derive(Debug)]
+pub(crate) struct Taken {
+    pub number: u64,
+    pub data: Bytes,
+    /// Whether the sender wants to hear of it.
+    pub report: bool,
+}
+
+/// The receiving half of a channel.
+#[derive(Debug)]
+pub(crate) struct RecvChannel {
+    /// First number whose turn has not come.
+    next: u64,
+    pending: BTreeMap<u64, Pending>,
+    ready: VecDeque<Ready>,
+    policy: OfferPolicy,
+    /// Whether the endpoint lists this channel among those with something to take.
+    pub listed: bool,
+    /// Cost of the messages seen, granted to the sender, and given back by the application.
+    seen: u64,
+    granted: u64,
+    taken: u64,
+    /// Bytes held here.
+    held_bytes: u64,
+}
+
+impl RecvChannel {
+    pub fn new(initial_credit: u64, policy: OfferPolicy) -> Self {
+        Self {
+            next: 0,
+            pending: BTreeMap::new(),
+            ready: VecDeque::new(),
+            policy,
+            listed: false,
+            seen: 0,
+            granted: initial_credit,
+            taken: 0,
+            held_bytes: 0,
+        }
+    }
+
+    /// A whole message has arrived; the bytes newly held.
+    pub fn on_message(&mut self, number: u32, flags: u8, payload: &[u8]) -> Result<u64, Violation> {
+        let number = expand(number, self.next);
+        if self.is_known(number) {
+            return Ok(0);
+        }
+        self.charge(payload.len() as u64 + MESSAGE_COST_BYTES)?;
+        self.held_bytes += payload.len() as u64;
+        let ready = Ready {
+            number,
+            data: Bytes::copy_from_slice(payload),
+            cost: payload.len() as u64 + MESSAGE_COST_BYTES,
+            report: flags & message_flags::REPORT != 0,
+        };
+        if number == self.next && self.pending.is_empty() {
+            self.next += 1;
+            self.ready.push_back(ready);
+        } else {
+            self.pending.insert(number, Pending::Whole(ready));
+        }
+        Ok(payload.len() as u64)
+    }
+
+    /// A part of a message has arrived; the bytes newly held.
+    pub fn on_fragment(&mut self, fragment: &Fragment<'_>) -> Result<u64, Violation> {
+        let number = expand(fragment.number, self.next);
+        let report = fragment.flags & message_flags::REPORT != 0;
+        let mut held = 0;
+        if !self.is_known(number) {
+            if fragment.flags & message_flags::OFFERED != 0 {
+                return Err("fragment of a message that was not accepted");
+            }
+            self.charge(fragment.total + MESSAGE_COST_BYTES)?;
+            let reassembly = Reassembly::new(fragment.total, Vec::new());
+            held = fragment.total;
+            self.held_bytes += held;
+            self.pending.insert(number, Pending::Unasked { reassembly, report });
+        }
+        let Some(Pending::Unasked { reassembly, .. } | Pending::Accepted { reassembly, .. }) =
+            self.pending.get_mut(&number)
+        else {
+            return Ok(held);
+        };
+        if reassembly.total() != fragment.total {
+            return Err("two sizes of one message");
+        }
+        reassembly
+            .insert(fragment.offset, fragment.payload)
+            .map_err(|_| "message cut into too many pieces")?;
+        if reassembly.is_complete() {
+            self.complete(number);
+        }
+        Ok(held)
+    }
+
+    /// An offer has arrived. `refuse` it if it is larger than any message taken here; whether that
+    /// was done.
+    pub fn on_offer(&mut self, number: u32, flags: u8, total: u64, max: u64) -> Result<Option<u64>, Violation> {
+        let number = expand(number, self.next);
+        if self.is_known(number) {
+            return Ok(None);
+        }
+        self.charge(MESSAGE_COST_BYTES)?;
+        let refuse = total > max;
+        let report = flags & message_flags::REPORT != 0;
+        let entry = match refuse {
+            true => Pending::Refused { cost: MESSAGE_COST_BYTES },
+            false => Pending::Offered { total, report },
+        };
+        self.pending.insert(number, entry);
+        Ok(refuse.then_some(number))
+    }
+
+    /// Moves on as far as the sequence is complete. Hands each offer whose turn has come to
+    /// `announce`; whether there is something to take.
+    pub fn advance(&mut self, mut announce: impl FnMut(Announced)) -> bool {
+        while let Some(entry) = self.pending.get(&self.next) {
+            match entry {
+                Pending::Whole(_) => self.make_ready(self.next),
+                Pending::Refused { .. } => self.drop_refused(self.next),
+                // The application has the offer; what follows need not wait for its bytes.
+                Pending::Offered { total, .. } if self.policy == OfferPolicy::Ask => {
+                    announce(Announced { number: self.next, total: *total });
+                }
+                Pending::Accepted { .. } if self.policy == OfferPolicy::Ask => {}
+                _ => break,
+            }
+            self.next += 1;
+        }
+        !self.ready.is_empty()
+    }
+
+    /// Offers that the endpoint may accept by itself: number and size.
+    pub fn open_offers(&self) -> impl Iterator<Item = Announced> + '_ {
+        self.pending.iter().filter_map(|(&number, entry)| match entry {
+            Pending::Offered { total, .. } => Some(Announced { number, total: *total }),
+            _ => None,
+        })
+    }
+
+    /// Offers whose turn has come and that wait for the application's word.
+    pub fn announced_offers(&self) -> impl Iterator<Item = Announced> + '_ {
+        self.open_offers().filter(|offer| self.policy == OfferPolicy::Ask && offer.number < self.next)
+    }
+
+    /// Accepts an offer into `buffer`; the bytes newly held, or `None` if there is no such offer.
+    pub fn accept(&mut self, number: u64, buffer: Vec<u8>) -> Option<u64> {
+        let entry = self.pending.get_mut(&number)?;
+        let Pending::Offered { total, report } = *entry else { return None };
+        *entry = Pending::Accepted { reassembly: Reassembly::new(total, buffer), report };
+        self.held_bytes += total;
+        Some(total)
+    }
+
+    /// Refuses an offer; whether there was one.
+    pub fn refuse(&mut self, number: u64) -> bool {
+        match self.pending.get_mut(&number) {
+            Some(entry @ Pending::Offered { .. }) => *entry = Pending::Refused { cost: MESSAGE_COST_BYTES },
+            _ => return false,
+        }
+        if number < self.next {
+            self.drop_refused(number);
+        }
+        true
+    }
+
+    /// How far an accepted message may be sent, for its ACCEPT; `None` once that no longer matters.
+    pub fn grant(&self, number: u64) -> Option<u64> {
+        match self.pending.get(&number) {
+            Some(Pending::Accepted { reassembly, .. }) => Some(reassembly.total()),
+            _ => None,
+        }
+    }
+
+    /// The next message in sequence, if there is one.
+    pub fn take(&mut self) -> Option<Taken> {
+        let Ready { number, data, cost, report } = self.ready.pop_front()?;
+        self.taken += cost;
+        self.held_bytes -= data.len() as u64;
+        if self.ready.is_empty() && self.ready.capacity() > 64 * IDLE_SLOTS {
+            self.ready.shrink_to(IDLE_SLOTS);
+        }
+        Some(Taken { number, data, report })
+    }
+
+    /// Whether there is something to take.
+    pub fn has_ready(&self) -> bool {
+        !self.ready.is_empty()
+    }
+
+    /// Messages that could be taken.
+    pub fn ready_messages(&self) -> usize {
+        self.ready.len()
+    }
+
+    /// Grants credit up to `window` beyond what was taken, if that is worth a frame; whether it is.
+    pub fn renew_credit(&mut self, window: u64) -> bool {
+        // A quarter at a time: few frames, and the sender never runs dry.
+        let wanted = self.taken + window;
+        let worth_it = wanted >= self.granted + window / 4;
+        if worth_it {
+            self.granted = wanted;
+        }
+        worth_it
+    }
+
+    /// What a CREDIT frame has to say.
+    pub fn granted(&self) -> u64 {
+        self.granted
+    }
+
+    /// First number that the application has not taken, as a DELIVERED frame says it.
+    pub fn undelivered(&self) -> u64 {
+        let ready = self.ready.front().map_or(self.next, |ready| ready.number);
+        let pending = self.pending.keys().next().copied().unwrap_or(self.next);
+        ready.min(pending).min(self.next)
+    }
+
+    /// Drops everything received and not taken; the bytes freed.
+    pub fn discard(&mut self) -> u64 {
+        for entry in self.pending.values_mut() {
+            *entry = Pending::Refused { cost: entry.cost() };
+        }
+        self.taken += self.ready.drain(..).map(|ready| ready.cost).sum::<u64>();
+        core::mem::take(&mut self.held_bytes)
+    }
+
+    /// Forgets incomplete messages: the peer is gone. The bytes freed.
+    pub fn drop_incomplete(&mut self) -> u64 {
+        let ready: u64 = self.ready.iter().map(|ready| ready.data.len() as u64).sum();
+        let freed = self.held_bytes - ready;
+        self.held_bytes = ready;
+        self.pending.clear();
+        freed
+    }
+
+    fn is_known(&self, number: u64) -> bool {
+        number < self.next || self.pending.contains_key(&number)
+    }
+
+    fn charge(&mut self, cost: u64) -> Result<(), Violation> {
+        let seen = self.seen.saturating_add(cost);
+        if seen > self.granted {
+            return Err("more sent than the channel's credit allows");
+        }
+        self.seen = seen;
+        Ok(())
+    }
+
+    fn complete(&mut self, number: u64) {
+        let Some(entry) = self.pending.remove(&number) else { return };
+        let (data, report, cost) = match entry {
+            Pending::Unasked { reassembly, report } => {
+                let cost = reassembly.total() + MESSAGE_COST_BYTES;
+                (reassembly.into_bytes(), report, cost)
+            }
+            Pending::Accepted { reassembly, report } => (reassembly.into_bytes(), report, MESSAGE_COST_BYTES),
+            other => {
+                self.pending.insert(number, other);
+                return;
+            }
+        };
+        let ready = Ready { number, data, cost, report };
+        if number < self.next {
+            // Its turn came when it was announced.
+            self.ready.push_back(ready);
+        } else {
+            self.pending.insert(number, Pending::Whole(ready));
+        }
+    }
+
+    fn make_ready(&mut self, number: u64) {
+        if let Some(Pending::Whole(ready)) = self.pending.remove(&number) {
+            self.ready.push_back(ready);
+        }
+    }
+
+    fn drop_refused(&mut self, number: u64) {
+        if let Some(entry) = self.pending.remove(&number) {
+            self.taken += entry.cost();
+        }
+    }
+}

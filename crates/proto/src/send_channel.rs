@@ -1,0 +1,439 @@
+//! The sending half of a channel: a queue of messages, cut into frames.
+//!
+//! Inputs → outputs: messages, credit, grants and the fates of frames → the next frame to send and
+//! the messages that are done. Source: U4, U5, S2, S5, S7; `spec/protocol.md` §6.
+
+use crate::config::MESSAGE_COST_BYTES;
+use crate::loss::SentFrame;
+use crate::{Completion, SendError};
+use bytes::Bytes;
+use denrei_wire::TransmitBuf;
+use denrei_wire::frame::{self, FRAGMENT_HEADER_BYTES, Frame, MESSAGE_HEADER_BYTES, Offer, message_flags};
+use std::collections::VecDeque;
+
+/// A packet that is nearly full is not topped up with a fragment smaller than this.
+const MIN_FRAGMENT_BYTES: usize = 64;
+
+/// Slots a queue keeps when it is empty.
+const IDLE_SLOTS: usize = 4;
+
+/// A message between `send` and its acknowledgement.
+#[derive(Debug)]
+struct Outgoing {
+    data: Bytes,
+    completion: Completion,
+    progress: Progress,
+    /// Bytes sent for the first time.
+    sent: u64,
+    /// Bytes acknowledged.
+    acked: u64,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Progress {
+    /// Nothing sent.
+    Queued,
+    /// Charged to the channel's credit and on its way.
+    Unasked,
+    /// OFFER sent; so many bytes granted.
+    Offered { limit: u64 },
+    /// Acknowledged, refused or dropped.
+    Done,
+}
+
+impl Outgoing {
+    fn len(&self) -> u64 {
+        self.data.len() as u64
+    }
+
+    fn flags(&self) -> u8 {
+        let report = if self.completion == Completion::Delivered { message_flags::REPORT } else { 0 };
+        let offered =
+            if matches!(self.progress, Progress::Offered { .. }) { message_flags::OFFERED } else { 0 };
+        report | offered
+    }
+
+    /// Bytes that may have been sent by now.
+    fn limit(&self) -> u64 {
+        match self.progress {
+            Progress::Offered { limit } => limit.min(self.len()),
+            _ => self.len(),
+        }
+    }
+}
+
+/// A part of a message that has to be sent again.
+#[derive(Debug, Clone, Copy)]
+struct Lost {
+    number: u64,
+    offset: u64,
+    len: u64,
+}
+
+/// What [`SendChannel::write`] did.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Written {
+    /// One frame; whether it was sent before.
+    Frame { frame: SentFrame, again: bool },
+    /// The next frame needs a packet with more room.
+    NoRoom,
+    /// Nothing may be sent now: the queue is empty or waits for credit or grants.
+    Nothing,
+}
+
+/// A message that is done, as far as the application asked to know.
+#[derive(Debug, PartialEq, Eq, Clone, Copy)]
+pub(crate) struct Finished {
+    pub number: u64,
+    pub bytes: u64,
+    pub completion: Completion,
+}
+
+/// Room in the packet under construction.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Room {
+    /// Octets left in this packet.
+    pub here: usize,
+    /// Octets a fresh packet has.
+    pub fresh: usize,
+}
+
+/// What the receiver is known to allow.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Allowance {
+    /// The receiver's channel credit: a message that costs more has to be offered.
+    pub channel_credit: u64,
+    /// Messages larger than this are offered, whatever the credit.
+    pub offer_above: u64,
+}
+
+/// The sending half of a channel.
+#[derive(Debug)]
+pub(crate) struct SendChannel {
+    channel: u16,
+    pub priority: u8,
+    /// Whether the scheduler has this channel in one of its queues.
+    pub scheduled: bool,
+    /// Number of the first message in `queue`.
+    base: u64,
+    queue: VecDeque<Outgoing>,
+    /// Index in `queue` of the first message that has not been begun, or not been sent to its end.
+    next_new: usize,
+    lost: VecDeque<Lost>,
+    lost_offers: VecDeque<u64>,
+    granted: VecDeque<u64>,
+    credit_limit: u64,
+    credit_used: u64,
+    /// Messages whose hand-over the application wants to know of.
+    unreported: VecDeque<u64>,
+}
+
+impl SendChannel {
+    pub fn new(channel: u16, priority: u8, credit_limit: u64) -> Self {
+        Self {
+            channel,
+            priority,
+            scheduled: false,
+            base: 0,
+            queue: VecDeque::new(),
+            next_new: 0,
+            lost: VecDeque::new(),
+            lost_offers: VecDeque::new(),
+            granted: VecDeque::new(),
+            credit_limit,
+            credit_used: 0,
+            unreported: VecDeque::new(),
+        }
+    }
+
+    /// Appends a message; its number.
+    pub fn push(&mut self, data: Bytes, completion: Completion) -> u64 {
+        let number = self.base + self.queue.len() as u64;
+        if completion == Completion::Delivered {
+            self.unreported.push_back(number);
+        }
+        self.queue.push_back(Outgoing { data, completion, progress: Progress::Queued, sent: 0, acked: 0 });
+        number
+    }
+
+    /// Credit left, bytes of cost (S5).
+    pub fn credit(&self) -> u64 {
+        self.credit_limit.saturating_sub(self.credit_used)
+    }
+
+    /// New credit from the receiver; whether it is more than before.
+    pub fn on_credit(&mut self, limit: u64) -> bool {
+        let more = limit > self.credit_limit;
+        self.credit_limit = self.credit_limit.max(limit);
+        more
+    }
+
+    /// The receiver's word on an offered message; what is finished by it.
+    pub fn on_accept(&mut self, number: u64, limit: u64, refused: bool) -> Option<Finished> {
+        let message = self.get_mut(number)?;
+        let Progress::Offered { limit: before } = message.progress else { return None };
+        if refused {
+            return self.finish(number);
+        }
+        if limit > before {
+            message.progress = Progress::Offered { limit };
+            if message.sent < message.limit() && !self.granted.contains(&number) {
+                self.granted.push_back(number);
+            }
+        }
+        None
+    }
+
+    /// Whether there is anything in the queue that is not done.
+    pub fn is_empty(&self) -> bool {
+        self.queue.is_empty()
+    }
+
+    /// Messages that are not acknowledged, oldest first.
+    pub fn unacknowledged(&self) -> impl Iterator<Item = u64> {
+        let undone = |(_, message): &(usize, &Outgoing)| message.progress != Progress::Done;
+        self.queue.iter().enumerate().filter(undone).map(|(index, _)| self.base + index as u64)
+    }
+
+    /// Writes the next frame into `out`, if one may be sent and fits.
+    pub fn write(&mut self, out: &mut TransmitBuf, room: Room, allowance: Allowance) -> Written {
+        if !self.lost.is_empty() || !self.lost_offers.is_empty() {
+            let written = self.write_lost(out, room);
+            if written != Written::Nothing {
+                return written;
+            }
+        }
+        while let Some(&number) = self.granted.front() {
+            if self.get_mut(number).is_some_and(|message| message.sent < message.limit()) {
+                return self.write_granted(out, room, number);
+            }
+            self.granted.pop_front();
+        }
+        self.write_new(out, room, allowance)
+    }
+
+    fn write_lost(&mut self, out: &mut TransmitBuf, room: Room) -> Written {
+        if let Some(number) = self.lost_offers.pop_front() {
+            let undone = self.get_mut(number).is_some_and(|m| matches!(m.progress, Progress::Offered { .. }));
+            return match undone {
+                true => self.write_offer(out, number, true),
+                false => self.write_lost_or_nothing(out, room),
+            };
+        }
+        self.write_lost_or_nothing(out, room)
+    }
+
+    fn write_lost_or_nothing(&mut self, out: &mut TransmitBuf, room: Room) -> Written {
+        while let Some(&lost) = self.lost.front() {
+            let Some(message) = self.get_mut(lost.number).filter(|m| m.progress != Progress::Done) else {
+                self.lost.pop_front();
+                continue;
+            };
+            let whole = lost.len == message.len() && !matches!(message.progress, Progress::Offered { .. });
+            if whole && MESSAGE_HEADER_BYTES + message.data.len() <= room.here {
+                self.lost.pop_front();
+                return self.write_whole(out, lost.number, true);
+            }
+            let Some(len) = fragment_room(room, lost.len, whole) else { return Written::NoRoom };
+            if len == lost.len {
+                self.lost.pop_front();
+            } else {
+                self.lost[0] = Lost { offset: lost.offset + len, len: lost.len - len, ..lost };
+            }
+            return self.write_fragment(out, lost.number, lost.offset, len, true);
+        }
+        Written::Nothing
+    }
+
+    fn write_granted(&mut self, out: &mut TransmitBuf, room: Room, number: u64) -> Written {
+        let message = self.get_mut(number).expect("the caller has seen it");
+        let (sent, left) = (message.sent, message.limit() - message.sent);
+        let Some(len) = fragment_room(room, left, false) else { return Written::NoRoom };
+        message.sent += len;
+        if len == left {
+            self.granted.pop_front();
+        }
+        self.write_fragment(out, number, sent, len, false)
+    }
+
+    fn write_new(&mut self, out: &mut TransmitBuf, room: Room, allowance: Allowance) -> Written {
+        let credit = self.credit();
+        let Some(message) = self.queue.get_mut(self.next_new) else { return Written::Nothing };
+        let (len, number) = (message.len(), self.base + self.next_new as u64);
+        let cost = len + MESSAGE_COST_BYTES;
+        match message.progress {
+            Progress::Queued if len > allowance.offer_above || cost > allowance.channel_credit => {
+                if credit < MESSAGE_COST_BYTES {
+                    return Written::Nothing;
+                }
+                if room.here < OFFER_BYTES {
+                    return Written::NoRoom;
+                }
+                message.progress = Progress::Offered { limit: 0 };
+                self.credit_used += MESSAGE_COST_BYTES;
+                self.next_new += 1;
+                return self.write_offer(out, number, false);
+            }
+            Progress::Queued if cost > credit => return Written::Nothing,
+            _ => {}
+        }
+        if message.sent == 0 && MESSAGE_HEADER_BYTES + len as usize <= room.here {
+            message.progress = Progress::Unasked;
+            message.sent = len;
+            self.credit_used += cost;
+            self.next_new += 1;
+            return self.write_whole(out, number, false);
+        }
+        let (sent, left) = (message.sent, len - message.sent);
+        let Some(fragment) = fragment_room(room, left, sent == 0) else { return Written::NoRoom };
+        if message.progress == Progress::Queued {
+            message.progress = Progress::Unasked;
+            self.credit_used += cost;
+        }
+        message.sent += fragment;
+        if fragment == left {
+            self.next_new += 1;
+        }
+        self.write_fragment(out, number, sent, fragment, false)
+    }
+
+    fn write_whole(&mut self, out: &mut TransmitBuf, number: u64, again: bool) -> Written {
+        let channel = self.channel;
+        let message = self.get_mut(number).expect("the caller has seen it");
+        let length = message.data.len() as u16;
+        out.put(&frame::message_header(message.flags() & message_flags::REPORT, channel, number, length));
+        out.put(&message.data);
+        Written::Frame { frame: SentFrame::Messages { channel, first: number, count: 1 }, again }
+    }
+
+    fn write_fragment(
+        &mut self,
+        out: &mut TransmitBuf,
+        number: u64,
+        offset: u64,
+        len: u64,
+        again: bool,
+    ) -> Written {
+        let channel = self.channel;
+        let message = self.get_mut(number).expect("the caller has seen it");
+        let total = message.len();
+        out.put(&frame::fragment_header(message.flags(), channel, number, len as u16, offset, total));
+        out.put(&message.data[offset as usize..(offset + len) as usize]);
+        Written::Frame { frame: SentFrame::Fragment { channel, number, offset, len }, again }
+    }
+
+    fn write_offer(&mut self, out: &mut TransmitBuf, number: u64, again: bool) -> Written {
+        let channel = self.channel;
+        let message = self.get_mut(number).expect("the caller has seen it");
+        let flags = message.flags() & message_flags::REPORT;
+        let offer = Offer { flags, channel, number: number as u32, total: message.len() };
+        Frame::Offer(offer).encode(&mut |bytes| out.put(bytes));
+        Written::Frame { frame: SentFrame::Offer { channel, number }, again }
+    }
+
+    /// A run of whole messages has arrived; hands each that is done by it to `finished`.
+    pub fn on_messages_acked(&mut self, first: u64, count: u64, mut finished: impl FnMut(Finished)) {
+        for number in first..first + count {
+            if let Some(done) = self.finish(number) {
+                finished(done);
+            }
+        }
+    }
+
+    /// A fragment has arrived.
+    pub fn on_fragment_acked(&mut self, number: u64, len: u64) -> Option<Finished> {
+        let message = self.get_mut(number)?;
+        message.acked += len;
+        if message.acked >= message.len() { self.finish(number) } else { None }
+    }
+
+    /// A run of whole messages has to be sent again.
+    pub fn on_messages_lost(&mut self, first: u64, count: u64) {
+        for number in first..first + count {
+            if let Some(message) = self.get_mut(number) {
+                let len = message.len();
+                self.lost.push_back(Lost { number, offset: 0, len });
+            }
+        }
+    }
+
+    /// A fragment has to be sent again.
+    pub fn on_fragment_lost(&mut self, number: u64, offset: u64, len: u64) {
+        if self.get_mut(number).is_some() {
+            self.lost.push_back(Lost { number, offset, len });
+        }
+    }
+
+    /// An OFFER has to be sent again.
+    pub fn on_offer_lost(&mut self, number: u64) {
+        self.lost_offers.push_back(number);
+    }
+
+    /// The receiver's application has taken everything before `next`: the messages of which that
+    /// was to be reported.
+    pub fn on_delivered(&mut self, next: u64) -> impl Iterator<Item = u64> + '_ {
+        core::iter::from_fn(move || self.unreported.pop_front_if(|number| *number < next))
+    }
+
+    /// Full number of the message with these low bits.
+    pub fn expand(&self, number: u32) -> u64 {
+        denrei_wire::ids::expand(number, self.base + self.next_new as u64)
+    }
+
+    /// Begins anew with a receiver that has seen nothing: everything not done is sent again.
+    pub fn restart(&mut self, credit_limit: u64) {
+        for message in &mut self.queue {
+            if message.progress != Progress::Done {
+                message.progress = Progress::Queued;
+                message.sent = 0;
+                message.acked = 0;
+            }
+        }
+        self.next_new = 0;
+        self.lost.clear();
+        self.lost_offers.clear();
+        self.granted.clear();
+        self.credit_limit = credit_limit;
+        self.credit_used = 0;
+    }
+
+    fn get_mut(&mut self, number: u64) -> Option<&mut Outgoing> {
+        self.queue.get_mut(number.checked_sub(self.base)? as usize)
+    }
+
+    fn finish(&mut self, number: u64) -> Option<Finished> {
+        let message = self.get_mut(number).filter(|message| message.progress != Progress::Done)?;
+        message.progress = Progress::Done;
+        let finished = Finished { number, bytes: message.len(), completion: message.completion };
+        message.data = Bytes::new();
+        while self.queue.front().is_some_and(|message| message.progress == Progress::Done) {
+            self.queue.pop_front();
+            self.base += 1;
+            self.next_new = self.next_new.saturating_sub(1);
+        }
+        if self.queue.is_empty() && self.queue.capacity() > 64 * IDLE_SLOTS {
+            self.queue.shrink_to(IDLE_SLOTS);
+        }
+        Some(finished)
+    }
+}
+
+/// Octets of an OFFER frame.
+pub(crate) const OFFER_BYTES: usize = 16;
+
+/// How many of `left` bytes to send as a fragment here; `None`: wait for a fresh packet.
+///
+/// A message that has not been begun and fits a fresh packet whole is not cut to fill this one.
+fn fragment_room(room: Room, left: u64, untouched: bool) -> Option<u64> {
+    if untouched && MESSAGE_HEADER_BYTES as u64 + left <= room.fresh as u64 {
+        return None;
+    }
+    let payload = room.here.checked_sub(FRAGMENT_HEADER_BYTES)?;
+    let worth_it = payload as u64 >= left.min(MIN_FRAGMENT_BYTES as u64);
+    (payload > 0 && worth_it).then(|| left.min(payload as u64).min(u16::MAX as u64))
+}
+
+/// Refuses what the receiver is known not to take.
+pub(crate) fn check_size(bytes: u64, max: u64) -> Result<(), SendError> {
+    if bytes > max { Err(SendError::TooLarge { bytes, max }) } else { Ok(()) }
+}

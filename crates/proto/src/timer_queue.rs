@@ -1,0 +1,75 @@
+//! Which peer is due when.
+//!
+//! Inputs → outputs: deadlines that mostly move later → the peers whose time has come. A deadline
+//! that moves later costs nothing: the entry fires at its old time and is armed anew. So traffic
+//! that keeps pushing its timeouts away touches the heap about once per timeout, not per packet.
+
+use denrei_wire::Instant;
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+/// Peers by the time at which to look at them.
+#[derive(Debug, Default)]
+pub(crate) struct TimerQueue {
+    heap: BinaryHeap<Reverse<(Instant, u32)>>,
+    /// Per slot, the earliest time for which the heap has an entry.
+    armed: Vec<Instant>,
+}
+
+impl TimerQueue {
+    /// Looks at `slot` at `deadline` or earlier.
+    pub fn arm(&mut self, slot: u32, deadline: Instant) {
+        let index = slot as usize;
+        if self.armed.len() <= index {
+            self.armed.resize(index + 1, Instant::FAR_FUTURE);
+        }
+        if deadline < self.armed[index] {
+            self.armed[index] = deadline;
+            self.heap.push(Reverse((deadline, slot)));
+        }
+    }
+
+    /// The next slot whose time has come. The caller arms it anew.
+    pub fn pop_due(&mut self, now: Instant) -> Option<u32> {
+        while let Some(&Reverse((at, slot))) = self.heap.peek() {
+            if at > now {
+                return None;
+            }
+            self.heap.pop();
+            if self.armed[slot as usize] == at {
+                self.armed[slot as usize] = Instant::FAR_FUTURE;
+                return Some(slot);
+            }
+        }
+        None
+    }
+
+    /// When [`pop_due`](Self::pop_due) has something at the earliest.
+    pub fn next(&self) -> Option<Instant> {
+        self.heap.peek().map(|Reverse((at, _))| *at)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn later_deadlines_cost_nothing_and_earlier_ones_win() {
+        let at = Instant::from_nanos;
+        let mut timers = TimerQueue::default();
+        timers.arm(3, at(100));
+        for later in 0..1000 {
+            timers.arm(3, at(200 + later));
+        }
+        assert_eq!(timers.heap.len(), 1);
+        timers.arm(3, at(50));
+        timers.arm(0, at(70));
+        assert_eq!(timers.pop_due(at(40)), None);
+        assert_eq!(timers.pop_due(at(60)), Some(3));
+        timers.arm(3, at(90));
+        assert_eq!(timers.pop_due(at(200)), Some(0));
+        assert_eq!(timers.pop_due(at(200)), Some(3));
+        assert_eq!(timers.pop_due(at(200)), None, "the entry at 100 is stale");
+    }
+}

@@ -1,0 +1,495 @@
+//! Two endpoints and a link in memory: the behaviours that everything else builds on.
+
+use bytes::Bytes;
+use denrei_proto::{
+    ChannelId, Completion, Config, Endpoint, Event, LostReason, Message, OfferPolicy, PeerId, SendError,
+};
+use denrei_wire::{DatagramMeta, Ecn, Instant, TransmitBuf};
+use std::collections::BinaryHeap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// One-way delay of the link.
+const DELAY: Duration = Duration::from_micros(50);
+
+struct Datagram {
+    at: Instant,
+    order: u64,
+    to: usize,
+    bytes: Vec<u8>,
+}
+
+impl PartialEq for Datagram {
+    fn eq(&self, other: &Self) -> bool {
+        (self.at, self.order) == (other.at, other.order)
+    }
+}
+impl Eq for Datagram {}
+impl PartialOrd for Datagram {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Datagram {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (other.at, other.order).cmp(&(self.at, self.order))
+    }
+}
+
+/// Endpoints 0 and 1, and what is under way between them.
+struct Pair {
+    now: Instant,
+    ends: [Endpoint; 2],
+    under_way: BinaryHeap<Datagram>,
+    order: u64,
+    events: [Vec<Event>; 2],
+    received: [Vec<Message>; 2],
+    /// Whether the applications take what arrives.
+    reading: [bool; 2],
+    /// Which datagrams the link loses, by running number.
+    lose: fn(u64) -> bool,
+    connected: bool,
+    seed: u64,
+}
+
+fn addr(end: usize) -> SocketAddr {
+    format!("10.0.0.{}:7000", end + 1).parse().unwrap()
+}
+
+impl Pair {
+    fn new(config: Config) -> Self {
+        let config = Arc::new(config);
+        let end = |seed| Endpoint::new(config.clone(), seed, Instant::ZERO);
+        Self {
+            now: Instant::ZERO,
+            ends: [end(1), end(2)],
+            under_way: BinaryHeap::new(),
+            order: 0,
+            events: Default::default(),
+            received: Default::default(),
+            reading: [true; 2],
+            lose: |_| false,
+            connected: true,
+            seed: 100,
+        }
+    }
+
+    fn connect(&mut self, from: usize) -> PeerId {
+        self.ends[from].connect(self.now, addr(1 - from)).unwrap()
+    }
+
+    fn send(&mut self, from: usize, peer: PeerId, channel: u16, bytes: impl Into<Bytes>) {
+        let to = ChannelId { peer, channel };
+        self.ends[from].send(self.now, to, bytes.into(), Completion::Acknowledged).unwrap();
+    }
+
+    fn drain(&mut self, end: usize) {
+        let mut buf = TransmitBuf::new(64);
+        while let Some(transmit) = self.ends[end].poll_transmit(self.now, &mut buf) {
+            assert_eq!(transmit.len, buf.len());
+            for bytes in buf.bytes().chunks(transmit.segment_size.unwrap_or(transmit.len)) {
+                self.order += 1;
+                if !self.connected || (self.lose)(self.order) {
+                    continue;
+                }
+                let (at, order, bytes) = (self.now + DELAY, self.order, bytes.to_vec());
+                self.under_way.push(Datagram { at, order, to: 1 - end, bytes });
+            }
+        }
+        while let Some(event) = self.ends[end].poll_event() {
+            self.events[end].push(event);
+        }
+        while self.reading[end] {
+            let Some(message) = self.ends[end].recv(self.now) else { break };
+            self.received[end].push(message);
+        }
+    }
+
+    /// Runs for `time`, or until nothing more would happen.
+    fn run(&mut self, time: Duration) {
+        let end = self.now + time;
+        for _ in 0..2_000_000 {
+            self.drain(0);
+            self.drain(1);
+            // Reading may have renewed credit.
+            self.drain(0);
+            self.drain(1);
+            let arrival = self.under_way.peek().map(|datagram| datagram.at);
+            let timeout = self.ends.iter().filter_map(Endpoint::poll_timeout).min();
+            let Some(next) = [arrival, timeout].into_iter().flatten().min().filter(|next| *next <= end) else {
+                self.now = end;
+                return;
+            };
+            self.now = self.now.max(next);
+            while self.under_way.peek().is_some_and(|datagram| datagram.at <= self.now) {
+                let mut datagram = self.under_way.pop().unwrap();
+                let meta = DatagramMeta { from: addr(1 - datagram.to), ecn: Ecn::Ect0 };
+                self.ends[datagram.to].handle_datagram(self.now, meta, &mut datagram.bytes);
+            }
+            for end in &mut self.ends {
+                end.handle_timeout(self.now);
+            }
+        }
+        panic!("the endpoints do not come to rest");
+    }
+
+    fn restart(&mut self, end: usize, config: Config) {
+        self.seed += 1;
+        self.ends[end] = Endpoint::new(Arc::new(config), self.seed, self.now);
+    }
+
+    fn lost(&self, end: usize) -> Vec<(LostReason, usize)> {
+        let lost = |event: &Event| match event {
+            Event::PeerLost { reason, unacknowledged, .. } => Some((reason.clone(), unacknowledged.len())),
+            _ => None,
+        };
+        self.events[end].iter().filter_map(lost).collect()
+    }
+
+    fn acknowledged(&self, end: usize) -> usize {
+        self.events[end].iter().filter(|event| matches!(event, Event::Acknowledged(_))).count()
+    }
+}
+
+fn content(number: usize, len: usize) -> Vec<u8> {
+    (0..len).map(|i| (i * 31 + number * 7 + i / 251) as u8).collect()
+}
+
+const SECOND: Duration = Duration::from_secs(1);
+
+#[test]
+fn messages_of_all_sizes_arrive_whole_once_and_in_order() {
+    for lose in [|_| false, |order| order % 7 == 3, |order: u64| order.wrapping_mul(0x9e37_79b9) % 5 == 0] {
+        let mut pair = Pair::new(Config::default());
+        pair.lose = lose;
+        let peer = pair.connect(0);
+        let sizes = [0, 1, 100, 1199, 1200, 5000, 70_000, 1 << 20, 3 << 20, 0, 17];
+        for (number, &len) in sizes.iter().enumerate() {
+            pair.send(0, peer, 3, content(number, len));
+        }
+        pair.run(20 * SECOND);
+        assert_eq!(pair.received[1].len(), sizes.len());
+        for (number, (message, &len)) in pair.received[1].iter().zip(&sizes).enumerate() {
+            assert_eq!((message.number, message.data.len()), (number as u64, len));
+            assert_eq!(message.data, content(number, len));
+        }
+        assert_eq!(pair.acknowledged(0), sizes.len());
+        let flow = pair.ends[0].flow(peer).unwrap();
+        assert_eq!((flow.queued_messages, flow.queued_bytes, flow.in_flight_bytes), (0, 0, 0));
+        assert_eq!(pair.lost(0), []);
+    }
+}
+
+#[test]
+fn both_may_connect_at_once() {
+    let mut pair = Pair::new(Config::default());
+    let peers = [pair.connect(0), pair.connect(1)];
+    for number in 0..10 {
+        for end in 0..2 {
+            pair.send(end, peers[end], 0, content(number, 500));
+        }
+    }
+    pair.run(SECOND);
+    for end in 0..2 {
+        let data: Vec<_> = pair.received[end].iter().map(|message| message.data.clone()).collect();
+        assert_eq!(data, (0..10).map(|number| Bytes::from(content(number, 500))).collect::<Vec<_>>());
+        assert!(pair.received[end].iter().all(|message| message.channel.peer == peers[end]));
+        assert_eq!(pair.ends[end].peers().count(), 1);
+    }
+}
+
+#[test]
+fn an_answer_flows_back_on_the_same_session() {
+    let mut pair = Pair::new(Config::default());
+    let peer = pair.connect(0);
+    pair.send(0, peer, 0, "question");
+    pair.run(SECOND / 10);
+    let back = pair.received[1][0].channel;
+    pair.send(1, back.peer, 0, "answer");
+    pair.run(SECOND / 10);
+    assert_eq!(pair.received[0][0].data, "answer");
+    assert_eq!(pair.received[0][0].channel.peer, peer);
+}
+
+#[test]
+fn a_reader_that_stops_stops_its_sender_and_only_on_that_channel() {
+    let mut pair = Pair::new(Config { send_buffer_bytes: 64 << 20, ..Config::default() });
+    let peer = pair.connect(0);
+    pair.reading[1] = false;
+    for number in 0..40 {
+        pair.send(0, peer, 0, content(number, 500_000));
+    }
+    pair.run(SECOND);
+    let unread = pair.ends[1].flow(pair.ends[1].peers().next().unwrap()).unwrap().unread_bytes;
+    assert!(unread <= 4 << 20, "{unread} bytes wait");
+    pair.send(0, peer, 1, "on another channel");
+    pair.run(SECOND);
+    let back = pair.ends[1].peers().next().unwrap();
+    let other = pair.ends[1].recv_from(pair.now, ChannelId { peer: back, channel: 1 }).unwrap();
+    assert_eq!(other.data, "on another channel");
+    pair.reading[1] = true;
+    pair.run(SECOND);
+    assert_eq!(pair.received[1].len(), 40);
+}
+
+#[test]
+fn a_killed_peer_is_noticed_and_its_successor_is_another() {
+    let mut pair = Pair::new(Config::default());
+    let peer = pair.connect(0);
+    pair.send(0, peer, 0, "before");
+    pair.run(SECOND);
+    pair.restart(1, Config::default());
+    pair.send(0, peer, 0, "into the void");
+    pair.run(SECOND);
+    assert_eq!(pair.lost(0), [(LostReason::Forgotten, 1)]);
+    let again = pair.connect(0);
+    assert_ne!(again, peer);
+    pair.send(0, again, 0, "after");
+    pair.run(SECOND);
+    let data: Vec<_> = pair.received[1].iter().map(|message| message.data.clone()).collect();
+    assert_eq!(data, ["before", "after"]);
+    assert!(matches!(
+        pair.ends[0].send(pair.now, ChannelId { peer, channel: 0 }, Bytes::new(), Completion::None),
+        Err(SendError::UnknownPeer(_) | SendError::PeerLost { .. })
+    ));
+}
+
+#[test]
+fn a_restarted_peer_that_speaks_first_replaces_its_predecessor() {
+    let mut pair = Pair::new(Config::default());
+    let peer = pair.connect(0);
+    pair.send(0, peer, 0, "before");
+    pair.run(SECOND);
+    pair.restart(1, Config::default());
+    let back = pair.connect(1);
+    pair.send(1, back, 0, "I am back");
+    pair.run(SECOND);
+    assert_eq!(pair.lost(0), [(LostReason::Restarted, 0)]);
+    assert_eq!(pair.received[0][0].data, "I am back");
+}
+
+#[test]
+fn silence_is_noticed_in_the_stated_time() {
+    let mut pair = Pair::new(Config::default());
+    let peer = pair.connect(0);
+    pair.send(0, peer, 0, "hello");
+    pair.run(SECOND);
+    pair.connected = false;
+    pair.send(0, peer, 0, "anybody there?");
+    pair.run(19 * SECOND);
+    assert_eq!(pair.lost(0), []);
+    pair.run(2 * SECOND);
+    assert_eq!(pair.lost(0), [(LostReason::TimedOut, 1)]);
+    pair.run(10 * SECOND);
+    assert_eq!(pair.lost(1), [(LostReason::TimedOut, 0)], "by its own keepalive");
+}
+
+#[test]
+fn an_outage_shorter_than_that_loses_nothing() {
+    let mut pair = Pair::new(Config::default());
+    let peer = pair.connect(0);
+    pair.send(0, peer, 0, content(0, 100_000));
+    pair.run(SECOND);
+    pair.connected = false;
+    pair.send(0, peer, 0, content(1, 100_000));
+    pair.run(10 * SECOND);
+    pair.connected = true;
+    pair.run(SECOND);
+    assert_eq!(pair.received[1].len(), 2, "within a second after the outage");
+    assert_eq!(pair.lost(0), []);
+}
+
+#[test]
+fn nobody_at_the_address_is_said_so() {
+    let mut pair = Pair::new(Config::default());
+    pair.connected = false;
+    let peer = pair.connect(0);
+    pair.send(0, peer, 0, "hello?");
+    pair.run(21 * SECOND);
+    assert_eq!(pair.lost(0), [(LostReason::NoAnswer, 1)]);
+}
+
+#[test]
+fn closing_in_order_delivers_everything_first() {
+    let mut pair = Pair::new(Config::default());
+    pair.lose = |order| order % 5 == 1;
+    let peer = pair.connect(0);
+    pair.send(0, peer, 0, content(0, 2_000_000));
+    pair.ends[0].close_write(pair.now, peer).unwrap();
+    let refused = pair.ends[0].send(pair.now, ChannelId { peer, channel: 0 }, Bytes::new(), Completion::None);
+    assert_eq!(refused, Err(SendError::WriteClosed(peer)));
+    pair.run(5 * SECOND);
+    assert_eq!(pair.received[1].len(), 1);
+    let back = pair.received[1][0].channel.peer;
+    assert!(pair.events[1].contains(&Event::PeerDoneWriting(back)));
+    pair.send(1, back, 0, "one side done writing, the other not");
+    pair.run(SECOND);
+    assert_eq!(pair.received[0].len(), 1);
+    pair.ends[1].close_write(pair.now, back).unwrap();
+    pair.run(5 * SECOND);
+    assert_eq!(pair.lost(0), [(LostReason::Closed, 0)]);
+    assert_eq!(pair.lost(1), [(LostReason::Closed, 0)]);
+    assert_eq!(pair.ends[0].peers().count() + pair.ends[1].peers().count(), 0);
+}
+
+#[test]
+fn close_flushes_and_abort_does_not() {
+    let mut pair = Pair::new(Config::default());
+    let peer = pair.connect(0);
+    pair.send(0, peer, 0, content(0, 300_000));
+    pair.ends[0].close(pair.now, peer).unwrap();
+    pair.run(SECOND);
+    assert_eq!((pair.received[1].len(), pair.lost(0)), (1, vec![(LostReason::Closed, 0)]));
+    assert!(matches!(pair.lost(1)[..], [(LostReason::Ended { code: 0, .. }, 0)]));
+    let peer = pair.connect(0);
+    pair.send(0, peer, 0, "x");
+    pair.run(SECOND);
+    pair.send(0, peer, 0, content(0, 3_000_000));
+    pair.ends[0].abort(pair.now, peer, 0x8001, "out of patience").unwrap();
+    pair.run(SECOND);
+    assert_eq!(pair.lost(0)[1], (LostReason::Aborted, 1));
+    let ended = LostReason::Ended { code: 0x8001, reason: "out of patience".into() };
+    assert_eq!(pair.lost(1)[1], (ended, 0));
+}
+
+#[test]
+fn done_reading_drops_what_is_queued_and_says_so() {
+    let mut pair = Pair::new(Config { send_buffer_bytes: 64 << 20, ..Config::default() });
+    let peer = pair.connect(0);
+    pair.reading[1] = false;
+    for number in 0..20 {
+        pair.send(0, peer, 0, content(number, 900_000));
+    }
+    pair.run(SECOND);
+    let back = pair.ends[1].peers().next().unwrap();
+    pair.ends[1].close_read(pair.now, back).unwrap();
+    pair.run(SECOND);
+    let dropped = pair.events[0].iter().find_map(|event| match event {
+        Event::PeerDoneReading { unacknowledged, .. } => Some(unacknowledged.len()),
+        _ => None,
+    });
+    assert_eq!(dropped, Some(20 - pair.acknowledged(0)));
+    assert_eq!(pair.ends[1].flow(back).unwrap().unread_bytes, 0);
+    let refused = pair.ends[0].send(pair.now, ChannelId { peer, channel: 0 }, Bytes::new(), Completion::None);
+    assert_eq!(refused, Err(SendError::PeerDoneReading(peer)));
+}
+
+#[test]
+fn offers_wait_for_the_applications_word() {
+    let mut pair = Pair::new(Config { offers: OfferPolicy::Ask, ..Config::default() });
+    let peer = pair.connect(0);
+    pair.send(0, peer, 0, content(0, 5_000_000));
+    pair.send(0, peer, 0, "behind it");
+    pair.send(0, peer, 0, content(2, 2_000_000));
+    pair.run(SECOND);
+    let offers: Vec<_> = pair.events[1]
+        .iter()
+        .filter_map(|event| match *event {
+            Event::Offered { channel, number, bytes } => Some((channel, number, bytes)),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(offers.iter().map(|o| (o.1, o.2)).collect::<Vec<_>>(), [(0, 5_000_000), (2, 2_000_000)]);
+    assert_eq!(pair.received[1].len(), 1, "what is small does not wait for what is large");
+    let posted = Vec::with_capacity(5_000_000);
+    let place = posted.as_ptr();
+    pair.ends[1].accept(pair.now, offers[0].0, 0, posted).unwrap();
+    pair.ends[1].refuse(pair.now, offers[1].0, 2).unwrap();
+    pair.run(SECOND);
+    assert_eq!(pair.received[1][1].data, content(0, 5_000_000));
+    assert_eq!(pair.received[1][1].data.as_ptr(), place, "placed once, into the posted buffer");
+    assert!(pair.events[0].iter().any(|event| matches!(event, Event::Refused(id) if id.number == 2)));
+    assert!(pair.ends[1].accept(pair.now, offers[0].0, 0, Vec::new()).is_err());
+}
+
+#[test]
+fn delivery_is_reported_when_the_application_takes_the_message() {
+    let mut pair = Pair::new(Config::default());
+    let peer = pair.connect(0);
+    pair.reading[1] = false;
+    let to = ChannelId { peer, channel: 9 };
+    let id = pair.ends[0].send(pair.now, to, "important".into(), Completion::Delivered).unwrap();
+    pair.run(SECOND);
+    assert!(!pair.events[0].contains(&Event::Delivered(id)));
+    let request = pair.ends[0].request_status(pair.now, peer).unwrap();
+    pair.run(SECOND);
+    assert!(pair.events[0].contains(&Event::Status { peer, request, buffered_bytes: 9, buffered_messages: 1 }));
+    pair.reading[1] = true;
+    pair.run(SECOND);
+    assert!(pair.events[0].contains(&Event::Delivered(id)));
+}
+
+#[test]
+fn an_urgent_channel_overtakes_bulk() {
+    let mut pair = Pair::new(Config { send_buffer_bytes: 64 << 20, ..Config::default() });
+    let peer = pair.connect(0);
+    for number in 0..20 {
+        pair.send(0, peer, 0, content(number, 1_000_000));
+    }
+    pair.ends[0].set_priority(ChannelId { peer, channel: 1 }, 0).unwrap();
+    pair.run(Duration::from_millis(1));
+    pair.send(0, peer, 1, "urgent");
+    pair.run(10 * SECOND);
+    let place = pair.received[1].iter().position(|message| message.channel.channel == 1).unwrap();
+    assert!(place < 6, "came as number {place}");
+}
+
+#[test]
+fn the_limits_of_the_receiver_are_known_after_the_first_answer() {
+    let mut pair = Pair::new(Config { max_message_bytes: 2_000_000, ..Config::default() });
+    let peer = pair.connect(0);
+    pair.send(0, peer, 0, content(0, 2_000_001));
+    pair.run(SECOND);
+    assert!(pair.events[0].iter().any(|event| matches!(event, Event::Refused(id) if id.number == 0)));
+    let to = ChannelId { peer, channel: 0 };
+    let refused = pair.ends[0].send(pair.now, to, Bytes::from(vec![0; 2_000_001]), Completion::None);
+    assert_eq!(refused, Err(SendError::TooLarge { bytes: 2_000_001, max: 2_000_000 }));
+    let nowhere = ChannelId { peer, channel: 1024 };
+    let refused = pair.ends[0].send(pair.now, nowhere, Bytes::new(), Completion::None);
+    assert_eq!(refused, Err(SendError::NoSuchChannel { channel: 1024, last: 1023 }));
+}
+
+#[test]
+fn damaged_and_foreign_datagrams_change_nothing() {
+    let mut pair = Pair::new(Config::default());
+    let peer = pair.connect(0);
+    pair.send(0, peer, 0, "hello");
+    pair.run(SECOND);
+    let meta = DatagramMeta { from: addr(0), ecn: Ecn::NotEct };
+    let mut buf = TransmitBuf::new(1);
+    pair.send(0, peer, 0, "second");
+    let transmit = pair.ends[0].poll_transmit(pair.now, &mut buf).unwrap();
+    assert_eq!(transmit.to, addr(1));
+    for byte in 0..buf.len() {
+        let mut damaged = buf.bytes().to_vec();
+        damaged[byte] ^= 0x10;
+        pair.ends[1].handle_datagram(pair.now, meta, &mut damaged);
+        let mut cut = buf.bytes()[..byte].to_vec();
+        pair.ends[1].handle_datagram(pair.now, meta, &mut cut);
+    }
+    let mut whole = buf.bytes().to_vec();
+    let stranger = DatagramMeta { from: "10.9.9.9:1".parse().unwrap(), ..meta };
+    pair.ends[1].handle_datagram(pair.now, stranger, &mut whole);
+    pair.run(Duration::from_micros(10));
+    assert_eq!(pair.received[1].len(), 1);
+    for _ in 0..3 {
+        pair.ends[1].handle_datagram(pair.now, meta, &mut whole);
+    }
+    pair.run(SECOND);
+    assert_eq!(pair.received[1].len(), 2, "and once only");
+    assert_eq!(pair.lost(0).len() + pair.lost(1).len(), 0);
+    assert!(pair.ends[1].counters().corrupted > 0 && pair.ends[1].counters().malformed > 0);
+}
+
+#[test]
+fn a_send_buffer_that_is_full_says_so() {
+    let mut pair = Pair::new(Config { send_buffer_bytes: 100_000, ..Config::default() });
+    let peer = pair.connect(0);
+    pair.send(0, peer, 0, content(0, 500_000));
+    let to = ChannelId { peer, channel: 0 };
+    let refused = pair.ends[0].send(pair.now, to, Bytes::from_static(b"x"), Completion::None);
+    assert!(matches!(refused, Err(SendError::WouldBlock { queued_bytes: 500_064, .. })), "{refused:?}");
+    pair.run(SECOND);
+    pair.send(0, peer, 0, "x");
+}
