@@ -1,2 +1,68 @@
-//! x
-fn main() {}
+//! `denrei`: the command of the transport: a demonstration, benchmarks, a look at the host.
+//!
+//! Inputs → outputs: a command line → tables or JSON on standard output, everything else on
+//! standard error, and an exit status (see [`EXIT_STATUS`]).
+
+#![forbid(unsafe_code)]
+
+mod bench;
+mod cmd;
+mod orders;
+mod process;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// What the exit status says.
+const EXIT_STATUS: &str = "Exit status:
+  0  all is well
+  1  what was tried did not hold: a message was lost, repeated or out of order; a check failed
+  2  the command line is wrong; the message says what is possible
+  3  it could not be tried: something is missing or refused; the message says what";
+
+/// Messages between the machines of a cluster, over one UDP port each.
+#[derive(Parser, Debug)]
+#[command(name = "denrei", version, after_help = EXIT_STATUS, propagate_version = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+enum Command {
+    Bench(cmd::bench::BenchCommand),
+    Doctor(cmd::doctor::DoctorCommand),
+    #[command(hide = true)]
+    Completions(cmd::generate::CompletionsCommand),
+    #[command(hide = true)]
+    Man(cmd::generate::ManCommand),
+    /// One side of a benchmark; started by `denrei bench`.
+    #[command(name = bench::PEER_COMMAND, hide = true)]
+    BenchPeer,
+}
+
+fn main() -> ExitCode {
+    match run(Cli::parse().command) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(1),
+        Err(error) => {
+            eprintln!("denrei: {error:#}");
+            ExitCode::from(3)
+        }
+    }
+}
+
+/// Whether what was tried holds.
+fn run(command: Command) -> Result<bool> {
+    match command {
+        Command::Bench(command) => command.run().map(|()| true),
+        Command::Doctor(command) => command.run(),
+        Command::Completions(command) => {
+            command.run::<Cli>();
+            Ok(true)
+        }
+        Command::Man(command) => command.run::<Cli>().map(|()| true),
+        Command::BenchPeer => bench::peer::run().map(|()| true),
+    }
+}

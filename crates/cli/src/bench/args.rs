@@ -1,0 +1,206 @@
+//! The options that all benchmarks share.
+
+use super::control::{Bench, Transport, Wait};
+use anyhow::{Result, bail};
+use clap::Args;
+use std::net::SocketAddr;
+
+/// Smallest and largest message, bytes: a number has to fit, and a length in four octets.
+const SIZES: std::ops::RangeInclusive<u64> = 4..=1 << 30;
+
+/// Options of every benchmark.
+#[derive(Args, Clone, Debug)]
+pub struct BenchArgs {
+    /// Message sizes in bytes, separated by commas; K, M and G are powers of 1024 (4..=1G)
+    #[arg(long, value_delimiter = ',', value_parser = parse_size, value_name = "BYTES,...")]
+    pub sizes: Vec<u64>,
+
+    /// Messages (exchanges) per run; fewer for large sizes, so that a run stays below a few seconds
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=100_000_000), value_name = "N")]
+    pub iters: Option<u64>,
+
+    /// How both sides wait for messages
+    #[arg(long, value_enum, default_value_t = Wait::Sleep)]
+    pub wait: Wait,
+
+    /// Runs per transport and size, interleaved; figures are medians over the runs
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000), value_name = "N")]
+    pub repeat: u32,
+
+    /// Print one JSON object per line and per (transport, size) instead of a table
+    #[arg(long)]
+    pub json: bool,
+
+    /// What to compare, separated by commas [default: all that the benchmark has]
+    #[arg(long, value_enum, value_delimiter = ',', value_name = "NAME,...")]
+    pub transports: Vec<Transport>,
+
+    /// Leave the choice of cores to the kernel (else each side of a pair has its own)
+    #[arg(long)]
+    pub no_pin: bool,
+
+    #[command(flatten)]
+    pub place: PlaceArgs,
+}
+
+/// Where the sides run.
+#[derive(Args, Clone, Debug)]
+pub struct PlaceArgs {
+    /// Between processes on loopback (this is the default)
+    #[arg(long, conflicts_with_all = ["netns", "listen", "connect"])]
+    pub loopback: bool,
+
+    /// Between network namespaces on a bridge, built and removed by this program; needs root
+    #[arg(long, conflicts_with_all = ["listen", "connect"])]
+    pub netns: bool,
+
+    /// With --netns: share of packets that every host loses, in 1/1000
+    #[arg(long, requires = "netns", value_parser = clap::value_parser!(u32).range(0..=1000), value_name = "PERMILLE")]
+    pub loss: Option<u32>,
+
+    /// With --netns: link rate of every host, Mbit/s
+    #[arg(long, requires = "netns", value_parser = clap::value_parser!(u64).range(1..=400_000), value_name = "MBIT")]
+    pub link_mbit: Option<u64>,
+
+    /// With --link-mbit: queue of the switch towards every host, bytes
+    #[arg(long, requires = "link_mbit", value_parser = parse_size, default_value = "64K", value_name = "BYTES")]
+    pub queue_bytes: u64,
+
+    /// With --netns: packets travel one by one, without segmentation offload
+    #[arg(long, requires = "netns")]
+    pub no_offload: bool,
+
+    /// Serve the other side of any benchmark to another machine; trusted networks only, for whoever
+    /// reaches the address may start traffic
+    #[arg(long, conflicts_with = "connect", value_name = "ADDR:PORT")]
+    pub listen: Option<SocketAddr>,
+
+    /// Measure against the machine where `denrei bench ... --listen` runs
+    #[arg(long, value_name = "ADDR:PORT")]
+    pub connect: Option<SocketAddr>,
+}
+
+/// What one invocation measures.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// What.
+    pub bench: Bench,
+    /// Over what, in the order of the table.
+    pub transports: Vec<Transport>,
+    /// Bytes per message.
+    pub sizes: Vec<usize>,
+    /// Messages per run at most.
+    pub iters: u64,
+    /// How to wait.
+    pub wait: Wait,
+    /// Runs per transport and size.
+    pub repeat: u32,
+    /// Messages per second of a paced stream.
+    pub rate_per_s: Option<f64>,
+    /// How long the receiver of a burst is busy, milliseconds.
+    pub read_after_ms: u64,
+    /// Processes.
+    pub members: usize,
+    /// Whether each side of a pair gets a core of its own.
+    pub pin: bool,
+}
+
+impl Plan {
+    /// The plan of a benchmark between two, with its own defaults for what was not given.
+    ///
+    /// # Errors
+    /// If a transport was asked for that the benchmark does not have.
+    pub fn new(bench: Bench, args: &BenchArgs) -> Result<Self> {
+        let sizes = if args.sizes.is_empty() { default_sizes(bench) } else { args.sizes.clone() };
+        let offered = offered_transports(bench);
+        let transports = if args.transports.is_empty() { offered.clone() } else { args.transports.clone() };
+        if let Some(unknown) = transports.iter().find(|transport| !offered.contains(transport)) {
+            let names: Vec<_> = offered.iter().map(|transport| transport.name()).collect();
+            let (name, asked) = (bench.name(), unknown.name());
+            bail!("{name} cannot be measured over {asked}: choose from {}", names.join(", "));
+        }
+        Ok(Self {
+            bench,
+            transports,
+            sizes: sizes.into_iter().map(|size| size as usize).collect(),
+            iters: args.iters.unwrap_or(default_iters(bench)),
+            wait: args.wait,
+            repeat: args.repeat,
+            rate_per_s: None,
+            read_after_ms: 0,
+            members: 2,
+            pin: !args.no_pin,
+        })
+    }
+
+    /// Messages of one run: fewer for large ones.
+    pub fn iters_for(&self, size: usize) -> u64 {
+        /// Bytes that a run moves at most, one way: half a second at 2 GB/s.
+        const RUN_BYTES: u64 = 1 << 30;
+        /// A round trip of a large message costs two; and their number matters less.
+        const PINGPONG_BYTES: u64 = 128 << 20;
+        /// Below this a median means nothing.
+        const LEAST: u64 = 5;
+        let bytes = if self.bench == Bench::Pingpong { PINGPONG_BYTES } else { RUN_BYTES };
+        let peers = self.members as u64 * (self.members as u64 - 1) / 2;
+        self.iters.min((bytes / peers.max(1) / size as u64).max(LEAST))
+    }
+}
+
+fn offered_transports(bench: Bench) -> Vec<Transport> {
+    if bench == Bench::Mesh {
+        return vec![Transport::Tcp];
+    }
+    vec![
+        Transport::Tcp,
+        Transport::Udp,
+        #[cfg(feature = "bench-zmq")]
+        Transport::Zmq,
+    ]
+}
+
+fn default_sizes(bench: Bench) -> Vec<u64> {
+    match bench {
+        Bench::Pingpong => vec![16, 32, 64, 128, 256, 512, 1024, 4096, 16_384, 65_536],
+        Bench::Burst => vec![16, 32, 64, 128, 256, 512, 1024],
+        Bench::Stream => vec![4, 16, 64, 256, 1024, 4096, 16_384, 65_536, 262_144, 1 << 20],
+        Bench::Mesh => vec![64, 4096, 65_536],
+    }
+}
+
+/// U7 and U8 have 10,000; a stream needs more to last some tenths of a second.
+fn default_iters(bench: Bench) -> u64 {
+    match bench {
+        Bench::Pingpong | Bench::Burst => 10_000,
+        Bench::Stream => 500_000,
+        Bench::Mesh => 2_000,
+    }
+}
+
+fn parse_size(text: &str) -> Result<u64, String> {
+    let (digits, shift) = match text.trim().to_ascii_uppercase().trim_end_matches("IB") {
+        number if number.ends_with('K') => (number.trim_end_matches('K').to_owned(), 10),
+        number if number.ends_with('M') => (number.trim_end_matches('M').to_owned(), 20),
+        number if number.ends_with('G') => (number.trim_end_matches('G').to_owned(), 30),
+        number => (number.to_owned(), 0),
+    };
+    let size = digits.parse::<u64>().ok().and_then(|number| number.checked_mul(1 << shift));
+    size.filter(|size| SIZES.contains(size))
+        .ok_or_else(|| format!("{text:?} is no size from 4 to 1G bytes, such as 64, 4K or 1M"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_have_suffixes_and_limits() {
+        assert_eq!(parse_size("64"), Ok(64));
+        assert_eq!(parse_size("4K"), Ok(4096));
+        assert_eq!(parse_size("1MiB"), Ok(1 << 20));
+        assert_eq!(parse_size("1G"), Ok(1 << 30));
+        for wrong in ["3", "2G", "x", "", "-1", "99999999999999999999", "18014398509481984K"] {
+            assert!(parse_size(wrong).unwrap_err().contains("from 4 to 1G"), "{wrong}");
+        }
+    }
+}

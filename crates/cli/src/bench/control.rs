@@ -1,0 +1,153 @@
+//! What the two sides of a benchmark and the one that runs it say to each other.
+//!
+//! One line of JSON each: `Prepare` → `Ready`, `Start` → (measurement) → `Report`, `Stop`. Every run
+//! has processes of its own, so nothing of one run is left in the next.
+
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+use std::net::{IpAddr, SocketAddr};
+
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Bench {
+    /// Round trips, one after the other (U7).
+    Pingpong,
+    /// Messages sent without a pause to a receiver that is busy (U8).
+    Burst,
+    /// Messages one way, as fast as they go or at a given pace.
+    Stream,
+    /// Every process to every other.
+    Mesh,
+}
+
+impl Bench {
+    /// Its name in commands and JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Pingpong => "pingpong",
+            Self::Burst => "burst",
+            Self::Stream => "stream",
+            Self::Mesh => "mesh",
+        }
+    }
+}
+
+/// Over what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Transport {
+    /// TCP with NODELAY, messages framed by their length.
+    Tcp,
+    /// Bare UDP on a connected socket: no recovery, no flow control.
+    Udp,
+    /// ZeroMQ over TCP, a PAIR of sockets.
+    #[cfg(feature = "bench-zmq")]
+    Zmq,
+}
+
+impl Transport {
+    /// Its name in commands and JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Tcp => "tcp",
+            Self::Udp => "udp",
+            #[cfg(feature = "bench-zmq")]
+            Self::Zmq => "zmq",
+        }
+    }
+}
+
+/// How a side waits for messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Wait {
+    /// In the kernel, which wakes it up.
+    Sleep,
+    /// Asking again and again; one core per side.
+    Poll,
+}
+
+/// One side's part in one run.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Job {
+    /// What.
+    pub bench: Bench,
+    /// Over what.
+    pub transport: Transport,
+    /// Bytes per message.
+    pub size: usize,
+    /// Messages, or exchanges, that are measured.
+    pub iters: u64,
+    /// Exchanges before that.
+    pub warmup: u64,
+    /// How to wait.
+    pub wait: Wait,
+    /// Messages per second of a paced stream.
+    pub rate_per_s: Option<f64>,
+    /// How long the receiver of a burst is busy after the first message, milliseconds.
+    pub read_after_ms: u64,
+    /// Core to run on.
+    pub core: Option<usize>,
+    /// Which side: 0 sends first.
+    pub index: usize,
+    /// How many sides there are.
+    pub members: usize,
+    /// Local address.
+    pub bind: IpAddr,
+    /// The run is given up after this time, milliseconds.
+    pub limit_ms: u64,
+}
+
+/// To a side.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum Order {
+    /// Open the local endpoint.
+    Prepare(Job),
+    /// Begin; these are the addresses of all sides, in order.
+    Start(Vec<SocketAddr>),
+    /// The others are done.
+    Stop,
+}
+
+/// From a side.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum Answer {
+    /// The endpoint is open at this address.
+    Ready(SocketAddr),
+    /// What was measured.
+    Report(Report),
+    /// What went wrong.
+    Failed(String),
+}
+
+/// What one side measured.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// Messages it sent (side 0) or received (side 1 and members of a mesh).
+    pub messages: u64,
+    /// When it began, nanoseconds of CLOCK_MONOTONIC.
+    pub start_ns: u64,
+    /// When it had the first message, or 0.
+    pub first_ns: u64,
+    /// When it was done.
+    pub end_ns: u64,
+    /// CPU time it used meanwhile, nanoseconds.
+    pub cpu_ns: u64,
+    /// Messages that did not arrive.
+    pub lost: u64,
+    /// What it sent again, where that can be known.
+    pub retransmitted: Option<u64>,
+    /// Median latency, nanoseconds.
+    pub p50_ns: Option<u64>,
+    /// 99th percentile of the latency, nanoseconds.
+    pub p99_ns: Option<u64>,
+    /// Number of the first message that did not arrive.
+    pub first_loss_at: Option<u64>,
+    /// Number and time of arrival of each message of a paced stream.
+    pub arrivals: Vec<(u64, u64)>,
+    /// Open descriptors.
+    pub descriptors: u64,
+    /// Resident memory, bytes.
+    pub resident_bytes: u64,
+}

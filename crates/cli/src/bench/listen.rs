@@ -1,0 +1,37 @@
+//! `--listen`: the other side of benchmarks that another machine runs.
+//!
+//! Inputs → outputs: connections → one side each, a process that reads its orders from the
+//! connection. It ends with the connection, and after its job's limit in any case.
+
+use super::place::PEER_COMMAND;
+use anyhow::{Context, Result};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::process::{Child, Command};
+
+/// Most sides at a time; a further connection is closed at once.
+const MAX_SIDES: usize = 16;
+
+/// Serves until interrupted.
+pub fn serve(addr: SocketAddr) -> Result<()> {
+    let listener = TcpListener::bind(addr).with_context(|| format!("cannot listen on {addr}"))?;
+    eprintln!("serving benchmarks on {}; end with Ctrl-C", listener.local_addr()?);
+    eprintln!("whoever reaches this address may start traffic from here: trusted networks only");
+    let mut sides: Vec<Child> = Vec::new();
+    for stream in listener.incoming() {
+        let stream = stream.context("cannot accept")?;
+        sides.retain_mut(|side| matches!(side.try_wait(), Ok(None)));
+        if sides.len() < MAX_SIDES {
+            sides.push(start(stream)?);
+        }
+    }
+    Ok(())
+}
+
+fn start(stream: TcpStream) -> Result<Child> {
+    stream.set_nodelay(true)?;
+    let orders = OwnedFd::from(stream.try_clone()?);
+    let answers = OwnedFd::from(stream);
+    let exe = std::env::current_exe().context("cannot find this program")?;
+    Command::new(exe).arg(PEER_COMMAND).stdin(orders).stdout(answers).spawn().context("cannot start a side")
+}

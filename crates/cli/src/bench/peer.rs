@@ -1,0 +1,58 @@
+//! One side of one run: the process behind the hidden `__bench-peer`.
+//!
+//! Inputs → outputs: orders on standard input (see [`control`](super::control)) → a measurement,
+//! reported on standard output. Ends with its orders.
+
+use super::control::{Answer, Bench, Job, Order};
+use super::machine::pin_to;
+use super::transport;
+use super::work::{self, Until};
+use crate::orders::{Orders, answer};
+use anyhow::{Result, bail};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// How long a side waits for its first order, and for the others to be ready.
+const PREPARE_LIMIT: Duration = Duration::from_secs(60);
+
+/// Runs until told to stop. What goes wrong is reported, and returned.
+pub fn run() -> Result<()> {
+    let orders = Orders::from_stdin()?;
+    let outcome = obey(&orders);
+    if let Err(error) = &outcome {
+        answer(&Answer::Failed(format!("{error:#}")))?;
+    }
+    outcome
+}
+
+fn obey(orders: &Orders<Order>) -> Result<()> {
+    let Order::Prepare(job) = orders.wait(PREPARE_LIMIT)? else { bail!("the first order has to be Prepare") };
+    if let Some(core) = job.core {
+        pin_to(core)?;
+    }
+    if job.bench == Bench::Mesh {
+        let endpoint = work::prepare_mesh(&job)?;
+        answer(&Answer::Ready(endpoint.local_addr()?))?;
+        let addresses = wait_for_start(orders, &job)?;
+        return work::run_mesh(endpoint, &addresses, &job, &Until::stop(orders, &job));
+    }
+    let endpoint = transport::prepare(&job)?;
+    answer(&Answer::Ready(endpoint.local_addr()?))?;
+    let addresses = wait_for_start(orders, &job)?;
+    let until = Until::stop(orders, &job);
+    let mut link = endpoint.link(&addresses)?;
+    let report = work::run(link.as_mut(), &job, &until)?;
+    answer(&Answer::Report(report))?;
+    // The link stays until the other side has what it needs.
+    while !until.reached()? {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Ok(())
+}
+
+fn wait_for_start(orders: &Orders<Order>, job: &Job) -> Result<Vec<SocketAddr>> {
+    match orders.wait(PREPARE_LIMIT)? {
+        Order::Start(addresses) if addresses.len() == job.members => Ok(addresses),
+        other => bail!("expected Start with {} addresses, not {other:?}", job.members),
+    }
+}

@@ -1,0 +1,136 @@
+//! Runs a plan: every size, every transport, interleaved, as often as asked.
+//!
+//! Inputs → outputs: a [`Plan`] and a [`Place`] → for each size, the [`Run`]s of each transport.
+//! Interleaving is what makes ratios worth something on a machine that is not quiet: the k-th run
+//! of one transport is compared with the k-th of another, made seconds apart.
+
+use super::args::Plan;
+use super::control::{Answer, Bench, Job, Order, Report, Transport};
+use super::machine::core_for;
+use super::place::Place;
+use super::result::Run;
+use super::work::warmup_for;
+use crate::process::LineProcess;
+use anyhow::{Context, Result, bail};
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+/// A side has to be ready within this time.
+const READY_LIMIT: Duration = Duration::from_secs(20);
+
+/// A run may take this long, and the longer the slower it is meant to be, milliseconds.
+const RUN_LIMIT_MS: u64 = 120_000;
+
+/// What a side may take beyond its limit to say that it gave up.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// All runs of one size, by transport in the plan's order.
+pub struct SizeRuns {
+    /// Bytes per message.
+    pub size: usize,
+    /// Runs of each transport, in the order in which they were made.
+    pub runs: Vec<(Transport, Vec<Run>)>,
+}
+
+/// Makes all runs of one size. `before` is told what comes next.
+pub fn run_size(
+    plan: &Plan,
+    place: &Place,
+    size: usize,
+    mut before: impl FnMut(Transport, u32),
+) -> Result<SizeRuns> {
+    let mut runs: Vec<(Transport, Vec<Run>)> =
+        plan.transports.iter().map(|transport| (*transport, Vec::new())).collect();
+    for repeat in 0..plan.repeat {
+        for turn in 0..runs.len() {
+            // Each begins in turn, so that none always follows the same other.
+            let place_in_order = (turn + repeat as usize) % runs.len();
+            let (transport, done) = &mut runs[place_in_order];
+            before(*transport, repeat);
+            let run = run_once(plan, place, *transport, size)
+                .with_context(|| format!("{} over {}, {size} bytes", plan.bench.name(), transport.name()))?;
+            done.push(run);
+        }
+    }
+    Ok(SizeRuns { size, runs })
+}
+
+/// One run: starts the sides, lets them measure, ends them.
+pub fn run_once(plan: &Plan, place: &Place, transport: Transport, size: usize) -> Result<Run> {
+    let mut sides = Vec::with_capacity(plan.members);
+    let mut limit = Duration::ZERO;
+    for index in 0..plan.members {
+        let (mut side, bind) = place.start(index, plan.members)?;
+        let job = job(plan, transport, size, index, bind);
+        limit = Duration::from_millis(job.limit_ms) + GRACE;
+        side.send(&Order::Prepare(job))?;
+        sides.push(side);
+    }
+    let addresses = sides.iter().map(ready).collect::<Result<Vec<SocketAddr>>>()?;
+    // The side that answers first: it has to be there when the other begins.
+    for side in sides.iter_mut().rev() {
+        side.send(&Order::Start(addresses.clone()))?;
+    }
+    let reports = if plan.bench == Bench::Mesh {
+        all_at_once(&mut sides, limit)?
+    } else {
+        asker_first(&mut sides, limit)?
+    };
+    Ok(Run::new(plan, place.has_one_clock(), size, reports))
+}
+
+/// Members of a mesh are done when they are; none may leave before all are.
+fn all_at_once(sides: &mut [LineProcess], limit: Duration) -> Result<Vec<Report>> {
+    let reports = sides.iter().map(|side| report(side, limit)).collect::<Result<Vec<Report>>>()?;
+    for side in sides {
+        side.send(&Order::Stop)?;
+    }
+    Ok(reports)
+}
+
+/// Side 0 decides when it is done, then side 1 is stopped.
+fn asker_first(sides: &mut [LineProcess], limit: Duration) -> Result<Vec<Report>> {
+    let [asker, answerer] = sides else { bail!("there have to be two sides") };
+    let first = report(asker, limit)?;
+    answerer.send(&Order::Stop)?;
+    let second = report(answerer, limit)?;
+    asker.send(&Order::Stop)?;
+    Ok(vec![first, second])
+}
+
+fn ready(side: &LineProcess) -> Result<SocketAddr> {
+    match side.receive(READY_LIMIT)? {
+        Answer::Ready(addr) => Ok(addr),
+        Answer::Failed(why) => bail!("{}: {why}", side.name()),
+        Answer::Report(_) => bail!("{} reported before it was started", side.name()),
+    }
+}
+
+fn report(side: &LineProcess, limit: Duration) -> Result<Report> {
+    match side.receive(limit)? {
+        Answer::Report(report) => Ok(report),
+        Answer::Failed(why) => bail!("{}: {why}", side.name()),
+        Answer::Ready(_) => bail!("{} was ready twice", side.name()),
+    }
+}
+
+fn job(plan: &Plan, transport: Transport, size: usize, index: usize, bind: IpAddr) -> Job {
+    let iters = plan.iters_for(size);
+    let paced_ms = plan.rate_per_s.map_or(0, |rate| (iters as f64 / rate * 1e3) as u64);
+    let core = if plan.pin && plan.members == 2 { core_for(index) } else { None };
+    Job {
+        bench: plan.bench,
+        transport,
+        size,
+        iters,
+        warmup: if plan.bench == Bench::Pingpong { warmup_for(iters) } else { 0 },
+        wait: plan.wait,
+        rate_per_s: plan.rate_per_s,
+        read_after_ms: plan.read_after_ms,
+        core,
+        index,
+        members: plan.members,
+        bind,
+        limit_ms: RUN_LIMIT_MS + paced_ms,
+    }
+}

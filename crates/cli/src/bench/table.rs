@@ -1,0 +1,143 @@
+//! The readable form of results.
+//!
+//! Inputs → outputs: the runs of one size after the other → a table whose columns depend on what
+//! was measured. The column "vs tcp" is the median of the ratios of runs made side by side.
+
+use super::control::{Bench, Transport};
+use super::result::{Row, Run, median_of, ratio};
+use super::runner::SizeRuns;
+use comfy_table::presets::UTF8_FULL_CONDENSED;
+use comfy_table::{Cell, CellAlignment, Table};
+
+/// What a transport is compared with.
+const BASE: Transport = Transport::Tcp;
+
+/// A table under construction.
+pub struct ResultTable {
+    bench: Bench,
+    paced: bool,
+    table: Table,
+}
+
+impl ResultTable {
+    /// An empty table. `paced`: the stream has latencies.
+    pub fn new(bench: Bench, paced: bool) -> Self {
+        let mut table = Table::new();
+        table.load_preset(UTF8_FULL_CONDENSED);
+        let new = Self { bench, paced, table };
+        new.with_header()
+    }
+
+    /// Adds a row per transport.
+    pub fn add(&mut self, results: &SizeRuns) {
+        let base = results.runs.iter().find(|(transport, _)| *transport == BASE);
+        for (index, (transport, runs)) in results.runs.iter().enumerate() {
+            let row = Row::new(self.bench, *transport, results.size, runs);
+            let against = base.and_then(|(_, base)| ratio(runs, base));
+            let size = if index == 0 { human_bytes(results.size as f64) } else { String::new() };
+            let mut cells = vec![Cell::new(size), Cell::new(row.transport)];
+            cells.extend(self.figures(&row, runs, against).into_iter().map(right));
+            self.table.add_row(cells);
+        }
+    }
+
+    fn with_header(mut self) -> Self {
+        let figures: &[&str] = match (self.bench, self.paced) {
+            (Bench::Pingpong, _) => {
+                &["round trip µs", "p99 µs", "vs tcp", "lost", "sent again", "CPU µs/msg"]
+            }
+            (Bench::Burst, _) => &["sent", "lost", "first loss at", "sent again", "CPU µs/msg"],
+            (Bench::Stream, false) => &["msgs/s", "bytes/s", "vs tcp", "lost", "sent again", "CPU µs/msg"],
+            (Bench::Stream, true) => &["one way µs", "p99 µs", "vs tcp", "lost", "sent again", "CPU µs/msg"],
+            (Bench::Mesh, _) => {
+                &["time ms", "msgs/s", "vs tcp", "descriptors", "memory", "sent again", "CPU µs/msg"]
+            }
+        };
+        let mut header = vec![Cell::new("size"), Cell::new("transport")];
+        header.extend(figures.iter().map(|name| right((*name).to_owned())));
+        self.table.set_header(header);
+        self
+    }
+
+    fn figures(&self, row: &Row, runs: &[Run], against: Option<f64>) -> Vec<String> {
+        let again = row.retransmitted.map_or_else(dash, |count| count.to_string());
+        let cpu = number(row.cpu_us_per_msg, 2);
+        let against = number(against, 2);
+        match (self.bench, self.paced) {
+            (Bench::Pingpong, _) | (Bench::Stream, true) => {
+                let (median, p99) = (number(row.median_us, 1), number(row.p99_us, 1));
+                vec![median, p99, against, row.lost.to_string(), again, cpu]
+            }
+            (Bench::Burst, _) => {
+                let first = median_of(runs, |run| run.first_loss_at.map(|at| at as f64));
+                vec![row.n.to_string(), row.lost.to_string(), number(first, 0), again, cpu]
+            }
+            (Bench::Stream, false) => {
+                let bytes = row.bytes_per_s.map_or_else(dash, |rate| human_bytes(rate) + "/s");
+                vec![human_count(row.msgs_per_s), bytes, against, row.lost.to_string(), again, cpu]
+            }
+            (Bench::Mesh, _) => {
+                let descriptors = median_of(runs, |run| Some(run.descriptors as f64));
+                let memory = median_of(runs, |run| Some(run.resident_bytes as f64));
+                let time = number(median_of(runs, |run| Some(run.elapsed_ms)), 1);
+                let memory = memory.map_or_else(dash, human_bytes);
+                let rate = human_count(row.msgs_per_s);
+                vec![time, rate, against, number(descriptors, 0), memory, again, cpu]
+            }
+        }
+    }
+}
+
+impl std::fmt::Display for ResultTable {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.table.fmt(f)
+    }
+}
+
+/// Bytes with a binary prefix.
+pub fn human_bytes(bytes: f64) -> String {
+    let (value, unit) = scaled(bytes, 1024.0, &["B", "KiB", "MiB", "GiB", "TiB"]);
+    format!("{value} {unit}")
+}
+
+fn human_count(count: Option<f64>) -> String {
+    let Some(count) = count else { return dash() };
+    let (value, unit) = scaled(count, 1000.0, &["", " k", " M", " G"]);
+    format!("{value}{unit}")
+}
+
+fn scaled(mut value: f64, step: f64, units: &[&'static str]) -> (String, &'static str) {
+    let mut unit = 0;
+    while value >= step && unit + 1 < units.len() {
+        value /= step;
+        unit += 1;
+    }
+    let digits = if value.fract() == 0.0 || value >= 100.0 { 0 } else { 2 };
+    (format!("{value:.digits$}"), units[unit])
+}
+
+fn number(value: Option<f64>, digits: usize) -> String {
+    value.map_or_else(dash, |value| format!("{value:.digits$}"))
+}
+
+fn dash() -> String {
+    "–".to_owned()
+}
+
+fn right(text: String) -> Cell {
+    Cell::new(text).set_alignment(CellAlignment::Right)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_short() {
+        assert_eq!(human_bytes(64.0), "64 B");
+        assert_eq!(human_bytes(65_536.0), "64 KiB");
+        assert_eq!(human_bytes(5.3 * 1024.0 * 1024.0 * 1024.0), "5.30 GiB");
+        assert_eq!(human_count(Some(2_200_000.0)), "2.20 M");
+        assert_eq!(human_count(None), "–");
+    }
+}

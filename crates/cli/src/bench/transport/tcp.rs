@@ -1,0 +1,127 @@
+//! TCP with NODELAY: one connection, messages framed by their length, one `writev` per message.
+
+use super::{Endpoint, Frame, FrameReader, Incoming, Link, PATIENCE, is_not_yet, poll_for, polls};
+use crate::bench::clock::tcp_retransmissions;
+use crate::bench::control::Job;
+use anyhow::{Context, Result, bail};
+use bytes::Bytes;
+use std::io::{self, IoSlice, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::time::{Duration, Instant};
+
+/// What one `read` takes at most, bytes: TCP gives what is there, so this bounds the calls.
+const READ_BYTES: usize = 256 * 1024;
+
+/// How long the listening side waits for the other to connect.
+const ACCEPT_LIMIT: Duration = Duration::from_secs(10);
+
+/// A listening socket; side 0 does not use its own.
+pub struct TcpEndpoint {
+    listener: TcpListener,
+    job: Job,
+}
+
+impl TcpEndpoint {
+    /// Listens at a free port.
+    pub fn open(job: &Job) -> Result<Self> {
+        let listener = TcpListener::bind((job.bind, 0))
+            .with_context(|| format!("cannot listen on {}: is it an address of this machine?", job.bind))?;
+        Ok(Self { listener, job: job.clone() })
+    }
+}
+
+impl Endpoint for TcpEndpoint {
+    fn local_addr(&self) -> Result<SocketAddr> {
+        Ok(self.listener.local_addr()?)
+    }
+
+    fn link(self: Box<Self>, addresses: &[SocketAddr]) -> Result<Box<dyn Link>> {
+        let stream = match (self.job.index, addresses) {
+            (0, [_, other]) => TcpStream::connect_timeout(other, ACCEPT_LIMIT)
+                .with_context(|| format!("cannot connect to {other}"))?,
+            _ => accept(&self.listener)?,
+        };
+        stream.set_nodelay(true)?;
+        if polls(&self.job) {
+            stream.set_nonblocking(true)?;
+        } else {
+            stream.set_read_timeout(Some(PATIENCE))?;
+        }
+        Ok(Box::new(TcpLink {
+            stream,
+            reader: FrameReader::new(READ_BYTES),
+            received: 0,
+            polls: polls(&self.job),
+            retransmitted_before: tcp_retransmissions(),
+        }))
+    }
+}
+
+/// Waits for one connection, within a limit.
+pub fn accept(listener: &TcpListener) -> Result<TcpStream> {
+    listener.set_nonblocking(true)?;
+    let until = Instant::now() + ACCEPT_LIMIT;
+    while Instant::now() < until {
+        match listener.accept() {
+            Ok((stream, _)) => {
+                stream.set_nonblocking(false)?;
+                return Ok(stream);
+            }
+            Err(error) if is_not_yet(&error) => std::thread::sleep(Duration::from_millis(1)),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    bail!("nobody connected within {ACCEPT_LIMIT:?}")
+}
+
+struct TcpLink {
+    stream: TcpStream,
+    reader: FrameReader,
+    received: u64,
+    polls: bool,
+    retransmitted_before: Option<u64>,
+}
+
+impl Link for TcpLink {
+    fn send(&mut self, _number: u64, message: &Bytes) -> Result<()> {
+        let header = (message.len() as u32).to_be_bytes();
+        let mut parts = [IoSlice::new(&header), IoSlice::new(message)];
+        let mut rest = &mut parts[..];
+        while !rest.is_empty() {
+            match self.stream.write_vectored(rest) {
+                Ok(0) => bail!("the connection takes no more"),
+                Ok(written) => IoSlice::advance_slices(&mut rest, written),
+                Err(error) if is_not_yet(&error) => std::hint::spin_loop(),
+                Err(error) => return Err(error).context("cannot send"),
+            }
+        }
+        Ok(())
+    }
+
+    fn recv(&mut self) -> Result<Incoming> {
+        let (reader, stream) = (&mut self.reader, &mut self.stream);
+        let mut attempt = || match reader.next(stream) {
+            Ok(frame) => Ok(Some(frame)),
+            Err(error) if is_not_yet(&error) => Ok(None),
+            Err(error) if error.kind() == io::ErrorKind::ConnectionReset => Ok(Some(Frame::Closed)),
+            Err(error) => Err(error).context("cannot receive"),
+        };
+        let frame = if self.polls { poll_for(attempt)? } else { attempt()? };
+        Ok(match frame {
+            Some(Frame::Message(_)) => {
+                self.received += 1;
+                Incoming::Message(self.received - 1)
+            }
+            Some(Frame::Closed) => Incoming::Closed,
+            None => Incoming::Nothing,
+        })
+    }
+
+    fn is_reliable(&self) -> bool {
+        true
+    }
+
+    fn retransmitted(&self) -> Option<u64> {
+        Some(tcp_retransmissions()?.saturating_sub(self.retransmitted_before?))
+    }
+}

@@ -1,0 +1,183 @@
+//! A full mesh of TCP connections in one process: what MPI libraries over TCP do.
+//!
+//! One connection per pair, opened by the member with the lower index; one thread, non-blocking
+//! sockets and `poll` over all of them.
+
+use super::{Frame, FrameReader, HEADER_BYTES, PATIENCE, is_not_yet};
+use crate::bench::clock::tcp_retransmissions;
+use crate::bench::control::{Job, Wait};
+use crate::bench::transport::tcp::accept;
+use crate::bench::work::{MeshEndpoint, MeshLink, Until};
+use anyhow::{Context, Result, bail};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use std::io::Write;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+/// What one `read` takes at most, bytes; smaller than between two, since every connection has one.
+const READ_BYTES: usize = 64 * 1024;
+
+/// How long a member waits for another to accept.
+const CONNECT_LIMIT: Duration = Duration::from_secs(10);
+
+/// Most messages sent to or taken from one connection before the next has its turn.
+const TURN: usize = 16;
+
+/// A listening socket.
+pub struct TcpMeshEndpoint {
+    listener: TcpListener,
+    job: Job,
+}
+
+impl TcpMeshEndpoint {
+    /// Listens at a free port.
+    pub fn open(job: &Job) -> Result<Self> {
+        let listener = TcpListener::bind((job.bind, 0))
+            .with_context(|| format!("cannot listen on {}: is it an address of this machine?", job.bind))?;
+        Ok(Self { listener, job: job.clone() })
+    }
+}
+
+impl MeshEndpoint for TcpMeshEndpoint {
+    fn local_addr(&self) -> Result<SocketAddr> {
+        Ok(self.listener.local_addr()?)
+    }
+
+    fn connect(self: Box<Self>, addresses: &[SocketAddr]) -> Result<Box<dyn MeshLink>> {
+        let mut connections = Vec::with_capacity(addresses.len());
+        for other in &addresses[self.job.index + 1..] {
+            let stream = TcpStream::connect_timeout(other, CONNECT_LIMIT)
+                .with_context(|| format!("cannot connect to {other}"))?;
+            connections.push(Connection::new(stream, &self.job)?);
+        }
+        for _ in 0..self.job.index {
+            connections.push(Connection::new(accept(&self.listener)?, &self.job)?);
+        }
+        let retransmitted_before = tcp_retransmissions();
+        Ok(Box::new(TcpMesh { _listener: self.listener, connections, retransmitted_before }))
+    }
+}
+
+struct TcpMesh {
+    /// Stays open, as it does in a program to which others may connect at any time.
+    _listener: TcpListener,
+    connections: Vec<Connection>,
+    retransmitted_before: Option<u64>,
+}
+
+impl MeshLink for TcpMesh {
+    fn exchange(&mut self, job: &Job, until: &Until<'_>) -> Result<()> {
+        let mut frame = (job.size as u32).to_be_bytes().to_vec();
+        frame.resize(HEADER_BYTES + job.size, 0x5a);
+        while self.connections.iter().any(Connection::is_busy) {
+            let mut progress = false;
+            for connection in &mut self.connections {
+                progress |= connection.write(&frame)?;
+                progress |= connection.read()?;
+            }
+            if !progress {
+                until.check()?;
+                if job.wait == Wait::Sleep {
+                    self.wait()?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn linger(&mut self) -> Result<()> {
+        std::thread::sleep(Duration::from_millis(1));
+        Ok(())
+    }
+
+    fn retransmitted(&self) -> Option<u64> {
+        Some(tcp_retransmissions()?.saturating_sub(self.retransmitted_before?))
+    }
+}
+
+impl TcpMesh {
+    /// Sleeps until a connection can go on, at most [`PATIENCE`].
+    fn wait(&self) -> Result<()> {
+        let mut waiting: Vec<PollFd<'_>> = self
+            .connections
+            .iter()
+            .filter(|connection| connection.is_busy())
+            .map(|connection| PollFd::new(connection.stream.as_fd(), connection.interest()))
+            .collect();
+        let timeout = PollTimeout::try_from(PATIENCE).context("the wait is too long for poll")?;
+        match poll(&mut waiting, timeout) {
+            Ok(_) | Err(nix::errno::Errno::EINTR) => Ok(()),
+            Err(error) => Err(error).context("cannot wait for the connections"),
+        }
+    }
+}
+
+/// One connection of the mesh.
+struct Connection {
+    stream: TcpStream,
+    reader: FrameReader,
+    to_send: u64,
+    /// Bytes of the current message that have been written.
+    written: usize,
+    to_receive: u64,
+}
+
+impl Connection {
+    fn new(stream: TcpStream, job: &Job) -> Result<Self> {
+        stream.set_nodelay(true)?;
+        stream.set_nonblocking(true)?;
+        let reader = FrameReader::new(READ_BYTES);
+        Ok(Self { stream, reader, to_send: job.iters, written: 0, to_receive: job.iters })
+    }
+
+    fn is_busy(&self) -> bool {
+        self.to_send > 0 || self.to_receive > 0
+    }
+
+    fn interest(&self) -> PollFlags {
+        let mut flags = PollFlags::empty();
+        flags.set(PollFlags::POLLOUT, self.to_send > 0);
+        flags.set(PollFlags::POLLIN, self.to_receive > 0);
+        flags
+    }
+
+    /// Writes a few messages; whether anything went out.
+    fn write(&mut self, frame: &[u8]) -> Result<bool> {
+        let mut progress = false;
+        for _ in 0..TURN {
+            if self.to_send == 0 {
+                break;
+            }
+            match self.stream.write(&frame[self.written..]) {
+                Ok(written) => self.written += written,
+                Err(error) if is_not_yet(&error) => break,
+                Err(error) => return Err(error).context("cannot send"),
+            }
+            progress = true;
+            if self.written == frame.len() {
+                self.written = 0;
+                self.to_send -= 1;
+            }
+        }
+        Ok(progress)
+    }
+
+    /// Takes a few messages; whether any came in.
+    fn read(&mut self) -> Result<bool> {
+        let mut progress = false;
+        for _ in 0..TURN {
+            if self.to_receive == 0 {
+                break;
+            }
+            match self.reader.next(&mut self.stream) {
+                Ok(Frame::Message(_)) => self.to_receive -= 1,
+                Ok(Frame::Closed) => bail!("a member has closed before all was received"),
+                Err(error) if is_not_yet(&error) => break,
+                Err(error) => return Err(error).context("cannot receive"),
+            }
+            progress = true;
+        }
+        Ok(progress)
+    }
+}

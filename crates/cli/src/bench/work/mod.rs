@@ -1,0 +1,75 @@
+//! What each side of a benchmark does once the two are connected.
+//!
+//! Inputs → outputs: a [`Link`] and a [`Job`] → a [`Report`]. Side 0 sends first and decides when it
+//! is done; side 1 goes on until it is told to stop.
+
+mod burst;
+mod mesh;
+mod pingpong;
+mod stream;
+mod tally;
+
+pub use mesh::{MeshEndpoint, MeshLink, prepare as prepare_mesh, run as run_mesh};
+pub use pingpong::warmup_for;
+pub use stream::due_ns;
+
+use crate::bench::control::{Bench, Job, Order, Report};
+use crate::bench::transport::Link;
+use crate::orders::Orders;
+use anyhow::{Result, bail};
+use hdrhistogram::Histogram;
+use std::cell::Cell;
+use std::time::{Duration, Instant};
+
+/// Whether a side shall end, and whether it may go on at all.
+pub struct Until<'a> {
+    orders: &'a Orders<Order>,
+    limit: Instant,
+    stopped: Cell<bool>,
+}
+
+impl<'a> Until<'a> {
+    /// Until `Stop`, or until the job's time is over.
+    pub fn stop(orders: &'a Orders<Order>, job: &Job) -> Self {
+        let limit = Instant::now() + Duration::from_millis(job.limit_ms);
+        Self { orders, limit, stopped: Cell::new(false) }
+    }
+
+    /// Whether `Stop` has come.
+    ///
+    /// # Errors
+    /// If the job's time is over.
+    pub fn reached(&self) -> Result<bool> {
+        if !self.stopped.get() && matches!(self.orders.next()?, Some(Order::Stop)) {
+            self.stopped.set(true);
+        }
+        self.check()?;
+        Ok(self.stopped.get())
+    }
+
+    /// # Errors
+    /// If the job's time is over.
+    pub fn check(&self) -> Result<()> {
+        if Instant::now() > self.limit {
+            bail!("the time for this run is over: messages are missing, or give fewer --iters");
+        }
+        Ok(())
+    }
+}
+
+/// Does this side's part of a benchmark between two.
+pub fn run(link: &mut dyn Link, job: &Job, until: &Until<'_>) -> Result<Report> {
+    match (job.bench, job.index) {
+        (Bench::Pingpong, 0) => pingpong::ask(link, job, until),
+        (Bench::Pingpong, _) => pingpong::answer(link, job, until),
+        (Bench::Stream, 0) => stream::send(link, job),
+        (Bench::Burst, 0) => burst::send(link, job),
+        (Bench::Stream | Bench::Burst, _) => stream::receive(link, job, until),
+        (Bench::Mesh, _) => bail!("a mesh is not a benchmark between two"),
+    }
+}
+
+/// A histogram of latencies: 1 ns … 1 h, three digits.
+fn latencies() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, 3_600_000_000_000, 3).expect("the bounds are constants that fit")
+}

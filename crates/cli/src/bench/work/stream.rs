@@ -1,0 +1,92 @@
+//! Stream: messages one way, as fast as they go, or at a pace to see each one's latency.
+
+use super::Until;
+use super::tally::Tally;
+use crate::bench::clock::{Meter, now_ns};
+use crate::bench::control::{Bench, Job, Report};
+use crate::bench::transport::{Incoming, Link};
+use anyhow::Result;
+use bytes::Bytes;
+use std::time::Duration;
+
+/// A paced stream begins this long after the start, so that its first messages are not late, ns.
+const LEAD_NS: u64 = 5_000_000;
+
+/// When message `number` of a paced stream is due. Latency counts from here and not from the call,
+/// so a sender that was held up does not hide it.
+pub fn due_ns(start_ns: u64, rate_per_s: f64, number: u64) -> u64 {
+    start_ns + (number as f64 * 1e9 / rate_per_s) as u64
+}
+
+/// The side that sends.
+pub fn send(link: &mut dyn Link, job: &Job) -> Result<Report> {
+    let message = Bytes::from(vec![0x5a; job.size]);
+    let mut meter = Meter::start();
+    if job.rate_per_s.is_some() {
+        link.pause_until(meter.start_ns + LEAD_NS)?;
+        meter = Meter::start();
+    }
+    for number in 0..job.iters {
+        if let Some(rate) = job.rate_per_s {
+            link.pause_until(due_ns(meter.start_ns, rate, number))?;
+        }
+        link.send(number, &message)?;
+    }
+    link.flush()?;
+    Ok(Report {
+        messages: job.iters,
+        start_ns: meter.start_ns,
+        end_ns: now_ns(),
+        cpu_ns: meter.cpu_ns(),
+        retransmitted: link.retransmitted(),
+        ..Report::default()
+    })
+}
+
+/// The side that receives a stream or a burst.
+pub fn receive(link: &mut dyn Link, job: &Job, until: &Until<'_>) -> Result<Report> {
+    let paced = job.rate_per_s.is_some();
+    let mut tally = Tally::new(job.iters);
+    let mut meter = Meter::start();
+    let mut report = Report::default();
+    loop {
+        match link.recv()? {
+            Incoming::Message(number) => {
+                if tally.arrived() == 0 {
+                    report.first_ns = now_ns();
+                    meter = Meter::start();
+                    be_busy(job);
+                }
+                tally.mark(number);
+                // Not for every message of a fast stream: a look at the clock costs 20 ns.
+                if paced || tally.is_complete() || !link.is_reliable() {
+                    report.end_ns = now_ns();
+                }
+                if paced {
+                    report.arrivals.push((number, report.end_ns));
+                }
+                if tally.is_complete() {
+                    report.cpu_ns = meter.cpu_ns();
+                }
+            }
+            // What a reliable transport still has under way does come.
+            Incoming::Nothing if until.reached()? && (tally.is_complete() || !link.is_reliable()) => break,
+            Incoming::Nothing => {}
+            Incoming::Closed => break,
+        }
+    }
+    if report.cpu_ns == 0 {
+        report.cpu_ns = meter.cpu_ns();
+    }
+    report.messages = tally.arrived();
+    report.lost = tally.missing();
+    report.first_loss_at = tally.first_missing();
+    report.retransmitted = link.retransmitted();
+    Ok(report)
+}
+
+fn be_busy(job: &Job) {
+    if job.bench == Bench::Burst {
+        std::thread::sleep(Duration::from_millis(job.read_after_ms));
+    }
+}

@@ -1,0 +1,94 @@
+//! `denrei bench`: which benchmark, with what options.
+
+use crate::bench::args::{BenchArgs, Plan};
+use crate::bench::{self, Bench};
+use anyhow::{Result, bail};
+use clap::{Args, Subcommand};
+
+/// Measure denrei beside TCP (NODELAY) and bare UDP, interleaved in one run.
+///
+/// Every run has processes of its own. Figures are medians over the runs; "vs tcp" is the median of
+/// the ratios of runs made side by side.
+#[derive(Args, Debug)]
+pub struct BenchCommand {
+    #[command(subcommand)]
+    bench: BenchKind,
+}
+
+#[derive(Subcommand, Debug)]
+enum BenchKind {
+    /// Round trips: latencies are of whole round trips, rates count messages one way (two per trip)
+    Pingpong(BenchArgs),
+    /// Messages without a pause to a receiver that is busy: what is lost, and where losses begin
+    Burst(BurstArgs),
+    /// One way, as fast as it goes, or paced with --rate to see the latency of each message
+    Stream(StreamArgs),
+    /// All to all: descriptors and memory per process, time
+    Mesh(MeshArgs),
+}
+
+#[derive(Args, Debug)]
+struct BurstArgs {
+    #[command(flatten)]
+    common: BenchArgs,
+    /// How long the receiver computes after the first message before it takes the others
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(0..=10_000), value_name = "MS")]
+    read_after: u64,
+}
+
+#[derive(Args, Debug)]
+struct StreamArgs {
+    #[command(flatten)]
+    common: BenchArgs,
+    /// Send at this pace; shows one-way latencies (both sides on one machine)
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=10_000_000), conflicts_with_all = ["connect", "listen"], value_name = "MSGS_PER_S")]
+    rate: Option<u64>,
+}
+
+#[derive(Args, Debug)]
+struct MeshArgs {
+    #[command(flatten)]
+    common: BenchArgs,
+    /// Processes
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u64).range(2..=100), value_name = "N")]
+    nodes: u64,
+}
+
+/// Messages of a paced stream if nothing else is asked for: one second at 10,000/s.
+const PACED_ITERS: u64 = 10_000;
+
+/// Most messages of a paced stream: each arrival is kept.
+const MAX_PACED_ITERS: u64 = 1_000_000;
+
+impl BenchCommand {
+    /// Runs it.
+    pub fn run(self) -> Result<()> {
+        match self.bench {
+            BenchKind::Pingpong(args) => bench::run(&Plan::new(Bench::Pingpong, &args)?, &args),
+            BenchKind::Burst(args) => {
+                let plan = Plan::new(Bench::Burst, &args.common)?;
+                bench::run(&Plan { read_after_ms: args.read_after, ..plan }, &args.common)
+            }
+            BenchKind::Stream(args) => run_stream(&args),
+            BenchKind::Mesh(args) => {
+                if args.common.place.connect.is_some() || args.common.place.listen.is_some() {
+                    bail!("a mesh runs on one machine: leave out --connect and --listen");
+                }
+                let plan = Plan::new(Bench::Mesh, &args.common)?;
+                bench::run(&Plan { members: args.nodes as usize, ..plan }, &args.common)
+            }
+        }
+    }
+}
+
+fn run_stream(args: &StreamArgs) -> Result<()> {
+    let mut plan = Plan::new(Bench::Stream, &args.common)?;
+    if let Some(rate) = args.rate {
+        plan.rate_per_s = Some(rate as f64);
+        plan.iters = args.common.iters.unwrap_or(PACED_ITERS);
+        if plan.iters > MAX_PACED_ITERS {
+            bail!("--iters is {}: with --rate at most {MAX_PACED_ITERS}", plan.iters);
+        }
+    }
+    bench::run(&plan, &args.common)
+}

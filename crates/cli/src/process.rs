@@ -1,0 +1,155 @@
+//! Processes that talk to this one by lines of JSON.
+//!
+//! Inputs → outputs: a [`Command`], or a connection to a process elsewhere → orders written to it,
+//! answers read from it, each within a time limit. Dropping a [`LineProcess`] ends the process, and
+//! a process whose orders end (because its parent died) ends itself: none is left behind.
+
+use anyhow::{Context, Result, anyhow, bail};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, sync_channel};
+use std::thread;
+use std::time::Duration;
+
+/// Lines read from a process and not taken yet. A process that says more waits in its `write`.
+const MAX_WAITING_LINES: usize = 1024;
+
+/// Longest line, bytes: the arrival times of a paced stream are the longest, 16 digits each.
+const MAX_LINE_BYTES: u64 = 64 << 20;
+
+/// A process, here or on another machine, and the two lines to it.
+pub struct LineProcess {
+    name: String,
+    child: Option<Child>,
+    orders: Box<dyn Write + Send>,
+    answers: Receiver<std::io::Result<String>>,
+}
+
+impl LineProcess {
+    /// Starts a process. `name` is what errors call it. Its standard error remains the terminal's.
+    pub fn spawn(mut command: Command, name: impl Into<String>) -> Result<Self> {
+        let name = name.into();
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .with_context(|| format!("cannot start {name}"))?;
+        let orders = child.stdin.take().ok_or_else(|| anyhow!("{name} has no standard input"))?;
+        let answers = child.stdout.take().ok_or_else(|| anyhow!("{name} has no standard output"))?;
+        Ok(Self { name, child: Some(child), orders: Box::new(orders), answers: read_lines(answers)? })
+    }
+
+    /// Takes a connection at whose other end a process reads and writes lines.
+    pub fn over(stream: TcpStream, name: impl Into<String>) -> Result<Self> {
+        stream.set_nodelay(true)?;
+        let answers = read_lines(stream.try_clone()?)?;
+        Ok(Self { name: name.into(), child: None, orders: Box::new(stream), answers })
+    }
+
+    /// What errors call it.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its process id, if it runs here.
+    pub fn pid(&self) -> Option<u32> {
+        self.child.as_ref().map(Child::id)
+    }
+
+    /// Sends an order.
+    pub fn send(&mut self, order: &impl Serialize) -> Result<()> {
+        let mut line = serde_json::to_string(order)?;
+        line.push('\n');
+        self.orders
+            .write_all(line.as_bytes())
+            .and_then(|()| self.orders.flush())
+            .with_context(|| format!("{} takes no more orders: it has ended", self.name))
+    }
+
+    /// Waits for an answer.
+    pub fn receive<T: DeserializeOwned>(&self, limit: Duration) -> Result<T> {
+        match self.answers.recv_timeout(limit) {
+            Ok(line) => self.parse(line),
+            Err(RecvTimeoutError::Timeout) => bail!("{} said nothing for {limit:?}", self.name),
+            Err(RecvTimeoutError::Disconnected) => bail!("{} has ended without an answer", self.name),
+        }
+    }
+
+    /// An answer, if one is there.
+    pub fn try_receive<T: DeserializeOwned>(&self) -> Result<Option<T>> {
+        match self.answers.try_recv() {
+            Ok(line) => self.parse(line).map(Some),
+            Err(TryRecvError::Empty) => Ok(None),
+            Err(TryRecvError::Disconnected) => bail!("{} has ended", self.name),
+        }
+    }
+
+    /// Ends it at once, as SIGKILL does.
+    pub fn kill(&mut self) {
+        if let Some(child) = &mut self.child {
+            // It may have ended by itself; `wait` collects it either way.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+
+    fn parse<T: DeserializeOwned>(&self, line: std::io::Result<String>) -> Result<T> {
+        let line = line.with_context(|| format!("cannot read from {}", self.name))?;
+        serde_json::from_str(&line).with_context(|| format!("{} said {line:?}", self.name))
+    }
+}
+
+impl Drop for LineProcess {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+fn read_lines(source: impl Read + Send + 'static) -> Result<Receiver<std::io::Result<String>>> {
+    let (lines, receiver) = sync_channel(MAX_WAITING_LINES);
+    let reader = thread::Builder::new().name("answers".into());
+    reader.spawn(move || {
+        let mut source = BufReader::new(source);
+        loop {
+            let mut line = String::new();
+            let read = source.by_ref().take(MAX_LINE_BYTES).read_line(&mut line);
+            let ended = !matches!(read, Ok(bytes) if bytes > 0);
+            let sent = match read {
+                Ok(0) => break,
+                Ok(_) => lines.send(Ok(line)),
+                Err(error) => lines.send(Err(error)),
+            };
+            if ended || sent.is_err() {
+                break;
+            }
+        }
+    })?;
+    Ok(receiver)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_go_there_and_back() {
+        let mut process = LineProcess::spawn(Command::new("cat"), "cat").unwrap();
+        process.send(&vec![1, 2, 3]).unwrap();
+        let answer: Vec<u8> = process.receive(Duration::from_secs(5)).unwrap();
+        assert_eq!(answer, [1, 2, 3]);
+        assert!(process.try_receive::<u8>().unwrap().is_none());
+        process.kill();
+        let error = process.receive::<u8>(Duration::from_secs(5)).unwrap_err();
+        assert_eq!(error.to_string(), "cat has ended without an answer");
+    }
+
+    #[test]
+    fn a_silent_process_is_named() {
+        let process = LineProcess::spawn(Command::new("cat"), "node 3").unwrap();
+        let error = process.receive::<u8>(Duration::from_millis(20)).unwrap_err();
+        assert_eq!(error.to_string(), "node 3 said nothing for 20ms");
+    }
+}
