@@ -148,7 +148,14 @@ mod tests {
     use super::*;
 
     fn arrival(number: u64) -> Arrival {
-        Arrival { number, at: Instant::ZERO, bytes: 100, ecn: Ecn::NotEct, ack_eliciting: true, ack_now: false }
+        Arrival {
+            number,
+            at: Instant::ZERO,
+            bytes: 100,
+            ecn: Ecn::NotEct,
+            ack_eliciting: true,
+            ack_now: false,
+        }
     }
 
     const DELAY: Duration = Duration::from_millis(1);

@@ -43,6 +43,8 @@ pub struct Endpoint {
     /// Peers that may have something to send, in turn.
     sending: VecDeque<u32>,
     timers: TimerQueue,
+    /// Kept so that handling a timeout does not allocate.
+    due: Vec<u32>,
     replies: Replies,
     events: VecDeque<Event>,
     /// Channels that have something to take, in turn.
@@ -98,6 +100,7 @@ impl Endpoint {
             unproven: BTreeMap::new(),
             sending: VecDeque::new(),
             timers: TimerQueue::default(),
+            due: Vec::new(),
             replies: Replies::default(),
             events: VecDeque::new(),
             readable: VecDeque::new(),
@@ -184,12 +187,15 @@ impl Endpoint {
 
     /// Time has come to `now`: fires what is due. Call it after the datagrams that have arrived.
     pub fn handle_timeout(&mut self, now: Instant) {
-        while let Some(slot) = self.timers.pop_due(now) {
+        let mut due = core::mem::take(&mut self.due);
+        due.extend(core::iter::from_fn(|| self.timers.pop_due(now)));
+        for slot in due.drain(..) {
             if self.peer_in(slot).is_some() {
                 self.with_peer(now, slot, |peer, cx| peer.handle_timeout(cx));
-                self.free_if_finished(now, slot);
+                self.free_if_finished(slot);
             }
         }
+        self.due = due;
     }
 
     /// When [`handle_timeout`](Self::handle_timeout) has to be called at the latest.
@@ -267,7 +273,11 @@ impl Endpoint {
 
     /// All peers the application knows of, lost ones included as long as they can be read from.
     pub fn peers(&self) -> impl Iterator<Item = PeerId> + '_ {
-        self.slots.iter().filter_map(|slot| slot.peer.as_deref()).filter(|peer| peer.visible).map(|peer| peer.id)
+        self.slots
+            .iter()
+            .filter_map(|slot| slot.peer.as_deref())
+            .filter(|peer| peer.visible)
+            .map(|peer| peer.id)
     }
 
     /// A peer's flow state (S8).
@@ -287,10 +297,8 @@ impl Endpoint {
 
     /// RCLOSE: this side wants no more. What was not taken is dropped.
     pub fn close_read(&mut self, now: Instant, peer: PeerId) -> Result<(), PeerError> {
-        let before = self.get(peer).map_or(0, |peer| peer.inbox().held_bytes());
         self.on_peer(now, peer, |peer, _| peer.close_read())?;
-        let after = self.get(peer).map_or(0, |peer| peer.inbox().held_bytes());
-        self.release(now, before - after);
+        self.share_memory(now);
         Ok(())
     }
 
@@ -378,6 +386,7 @@ impl Endpoint {
         }
         let list_again = channel.has_ready() && !channel.listed;
         channel.listed |= list_again;
+        let more_offers = channel.has_open_offers();
         let taken = taken?;
         peer.on_taken(&config, id.channel, taken.report, memory_left);
         if list_again {
@@ -386,9 +395,13 @@ impl Endpoint {
         if !memory_left {
             self.waiting_credit.push_back(id);
         }
-        self.release(now, taken.data.len() as u64);
+        self.held_bytes -= taken.data.len() as u64;
+        if more_offers {
+            self.note_offers(now, id.peer.slot);
+        }
+        self.share_memory(now);
         self.after(now, id.peer.slot);
-        self.free_if_finished(now, id.peer.slot);
+        self.free_if_finished(id.peer.slot);
         Some(Message { channel: id, number: taken.number, data: taken.data })
     }
 
@@ -436,7 +449,12 @@ impl Endpoint {
     }
 
     /// Lets a peer work and does what it notes.
-    fn with_peer<T>(&mut self, now: Instant, slot: u32, act: impl FnOnce(&mut Peer, &mut Context<'_>) -> T) -> T {
+    fn with_peer<T>(
+        &mut self,
+        now: Instant,
+        slot: u32,
+        act: impl FnOnce(&mut Peer, &mut Context<'_>) -> T,
+    ) -> T {
         let peer = self.slots[slot as usize].peer.as_deref_mut().expect("the caller has seen it");
         let held_before = peer.inbox().held_bytes();
         let mut cx = Context { config: &self.config, now, events: &mut self.events, notes: &mut self.notes };
@@ -490,9 +508,9 @@ impl Endpoint {
         self.waiting_credit.retain(|channel| !of_slot(channel));
     }
 
-    fn free_if_finished(&mut self, now: Instant, slot: u32) {
+    fn free_if_finished(&mut self, slot: u32) {
         let entry = &mut self.slots[slot as usize];
-        if !entry.peer.as_deref().is_some_and(|peer| !peer.is_alive() && peer.is_finished(now)) {
+        if !entry.peer.as_deref().is_some_and(|peer| !peer.is_alive() && peer.is_finished()) {
             return;
         }
         entry.peer = None;

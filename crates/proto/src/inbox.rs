@@ -118,11 +118,11 @@ impl Inbox {
         }
     }
 
-    /// Offers that wait: channel, number, size.
-    pub fn open_offers(&self) -> impl Iterator<Item = (u16, Announced)> + '_ {
-        self.channels
-            .iter()
-            .flat_map(|(&channel, state)| state.open_offers().map(move |offer| (channel, offer)))
+    /// Hands each offer that its channel may accept now to `queue`, once: channel and offer.
+    pub fn queue_offers(&mut self, window: u64, mut queue: impl FnMut(u16, Announced)) {
+        for (&channel, state) in &mut self.channels {
+            state.queue_offers(window, |offer| queue(channel, offer));
+        }
     }
 
     /// Offers whose turn in their channel has come and that wait for the application's word.

@@ -140,7 +140,8 @@ impl SentPackets {
             }
             let newest = (*range.end()).min(self.next_number().saturating_sub(1));
             for number in ((*range.start()).max(self.base)..=newest).rev() {
-                let Some(packet) = self.ring.get_mut((number - self.base) as usize).and_then(Option::take) else {
+                let Some(packet) = self.ring.get_mut((number - self.base) as usize).and_then(Option::take)
+                else {
                     continue;
                 };
                 self.under_way -= 1;

@@ -124,7 +124,11 @@ mod tests {
         while let Some(size) = search.probe(Instant::ZERO) {
             search.on_probe_sent();
             assert_eq!(search.probe(Instant::ZERO), None, "one probe at a time");
-            if size <= path { search.on_probe_acked(size) } else { search.on_probe_lost(Instant::ZERO, size) }
+            if size <= path {
+                search.on_probe_acked(size)
+            } else {
+                search.on_probe_lost(Instant::ZERO, size)
+            }
             probes += 1;
             assert!(probes < 50);
         }

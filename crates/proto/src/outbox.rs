@@ -37,7 +37,7 @@ impl Outbox {
             channels: BTreeMap::new(),
             turns: Default::default(),
             initial_credit,
-            allowance: Allowance { channel_credit: initial_credit, offer_above },
+            allowance: Allowance { channel_credit: None, offer_above },
             queued_bytes: 0,
             queued_messages: 0,
         }
@@ -85,7 +85,7 @@ impl Outbox {
     /// The peer has told what it grants: channels start with this much.
     pub fn on_parameters(&mut self, channel_credit: u64) {
         self.initial_credit = channel_credit;
-        self.allowance.channel_credit = channel_credit;
+        self.allowance.channel_credit = Some(channel_credit);
         let channels: SmallVec<[u16; 8]> = self.channels.keys().copied().collect();
         for channel in channels {
             self.on_credit(channel, channel_credit);
@@ -113,7 +113,13 @@ impl Outbox {
     }
 
     /// Fills the packet under construction; what was put into it, and how much of it was sent before.
-    pub fn write(&mut self, out: &mut TransmitBuf, end: usize, fresh: usize, frames: &mut SmallVec<[SentFrame; 2]>) -> u64 {
+    pub fn write(
+        &mut self,
+        out: &mut TransmitBuf,
+        end: usize,
+        fresh: usize,
+        frames: &mut SmallVec<[SentFrame; 2]>,
+    ) -> u64 {
         let mut repeated = 0;
         for level in 0..PRIORITIES {
             while let Some(&channel) = self.turns[level].front() {
@@ -198,7 +204,7 @@ impl Outbox {
     /// Begins anew with a receiver that has seen nothing.
     pub fn restart(&mut self, initial_credit: u64) {
         self.initial_credit = initial_credit;
-        self.allowance.channel_credit = initial_credit;
+        self.allowance.channel_credit = None;
         let channels: SmallVec<[u16; 8]> = self.channels.keys().copied().collect();
         for channel in channels {
             self.channel(channel).restart(initial_credit);

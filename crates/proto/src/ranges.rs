@@ -110,6 +110,9 @@ mod tests {
         assert!(ranges.contains(1), "below the oldest range");
         assert!(!ranges.insert(1));
         ranges.raise_floor(2 * MAX_RANGES as u64 * 2);
-        assert_eq!(ranges.newest_first().collect::<Vec<_>>(), [4 * MAX_RANGES as u64..=4 * MAX_RANGES as u64]);
+        assert_eq!(
+            ranges.newest_first().collect::<Vec<_>>(),
+            [4 * MAX_RANGES as u64..=4 * MAX_RANGES as u64]
+        );
     }
 }

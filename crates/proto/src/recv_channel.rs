@@ -30,10 +30,23 @@ pub(crate) struct Ready {
 #[derive(Debug)]
 enum Pending {
     Whole(Ready),
-    Unasked { reassembly: Reassembly, report: bool },
-    Offered { total: u64, report: bool },
-    Accepted { reassembly: Reassembly, report: bool },
-    Refused { cost: u64 },
+    Unasked {
+        reassembly: Reassembly,
+        report: bool,
+    },
+    /// `queued`: the endpoint has it on its list of those to accept.
+    Offered {
+        total: u64,
+        report: bool,
+        queued: bool,
+    },
+    Accepted {
+        reassembly: Reassembly,
+        report: bool,
+    },
+    Refused {
+        cost: u64,
+    },
 }
 
 impl Pending {
@@ -80,6 +93,9 @@ pub(crate) struct RecvChannel {
     taken: u64,
     /// Bytes held here.
     held_bytes: u64,
+    /// Bytes of offers on the endpoint's list, and how many offers are on none.
+    queued_bytes: u64,
+    open_offers: usize,
 }
 
 impl RecvChannel {
@@ -94,6 +110,8 @@ impl RecvChannel {
             granted: initial_credit,
             taken: 0,
             held_bytes: 0,
+            queued_bytes: 0,
+            open_offers: 0,
         }
     }
 
@@ -154,7 +172,13 @@ impl RecvChannel {
 
     /// An offer has arrived. `refuse` it if it is larger than any message taken here; whether that
     /// was done.
-    pub fn on_offer(&mut self, number: u32, flags: u8, total: u64, max: u64) -> Result<Option<u64>, Violation> {
+    pub fn on_offer(
+        &mut self,
+        number: u32,
+        flags: u8,
+        total: u64,
+        max: u64,
+    ) -> Result<Option<u64>, Violation> {
         let number = expand(number, self.next);
         if self.is_known(number) {
             return Ok(None);
@@ -164,8 +188,9 @@ impl RecvChannel {
         let report = flags & message_flags::REPORT != 0;
         let entry = match refuse {
             true => Pending::Refused { cost: MESSAGE_COST_BYTES },
-            false => Pending::Offered { total, report },
+            false => Pending::Offered { total, report, queued: false },
         };
+        self.open_offers += !refuse as usize;
         self.pending.insert(number, entry);
         Ok(refuse.then_some(number))
     }
@@ -189,23 +214,47 @@ impl RecvChannel {
         !self.ready.is_empty()
     }
 
-    /// Offers that the endpoint may accept by itself: number and size.
-    pub fn open_offers(&self) -> impl Iterator<Item = Announced> + '_ {
-        self.pending.iter().filter_map(|(&number, entry)| match entry {
+    /// Whether offers wait that have not been handed to [`queue_offers`](Self::queue_offers)' caller.
+    pub fn has_open_offers(&self) -> bool {
+        self.open_offers > 0
+    }
+
+    /// Hands each offer that this channel may accept now to `queue`, once, in sequence. A channel
+    /// may hold its credit window, or one message and the next, so that a reader who stops does
+    /// not fill the memory of all.
+    pub fn queue_offers(&mut self, window: u64, mut queue: impl FnMut(Announced)) {
+        if self.open_offers == 0 {
+            return;
+        }
+        for (&number, entry) in &mut self.pending {
+            let Pending::Offered { total, queued: queued @ false, .. } = entry else { continue };
+            if self.held_bytes + self.queued_bytes > window.max(*total) {
+                return;
+            }
+            *queued = true;
+            self.queued_bytes += *total;
+            self.open_offers -= 1;
+            queue(Announced { number, total: *total });
+        }
+    }
+
+    /// Offers whose turn has come and that wait for the application's word.
+    pub fn announced_offers(&self) -> impl Iterator<Item = Announced> + '_ {
+        let announced = self.pending.range(..self.next).filter(|_| self.policy == OfferPolicy::Ask);
+        announced.filter_map(|(&number, entry)| match entry {
             Pending::Offered { total, .. } => Some(Announced { number, total: *total }),
             _ => None,
         })
     }
 
-    /// Offers whose turn has come and that wait for the application's word.
-    pub fn announced_offers(&self) -> impl Iterator<Item = Announced> + '_ {
-        self.open_offers().filter(|offer| self.policy == OfferPolicy::Ask && offer.number < self.next)
-    }
-
     /// Accepts an offer into `buffer`; the bytes newly held, or `None` if there is no such offer.
     pub fn accept(&mut self, number: u64, buffer: Vec<u8>) -> Option<u64> {
         let entry = self.pending.get_mut(&number)?;
-        let Pending::Offered { total, report } = *entry else { return None };
+        let Pending::Offered { total, report, queued } = *entry else { return None };
+        match queued {
+            true => self.queued_bytes -= total,
+            false => self.open_offers -= 1,
+        }
         *entry = Pending::Accepted { reassembly: Reassembly::new(total, buffer), report };
         self.held_bytes += total;
         Some(total)
@@ -213,10 +262,13 @@ impl RecvChannel {
 
     /// Refuses an offer; whether there was one.
     pub fn refuse(&mut self, number: u64) -> bool {
-        match self.pending.get_mut(&number) {
-            Some(entry @ Pending::Offered { .. }) => *entry = Pending::Refused { cost: MESSAGE_COST_BYTES },
-            _ => return false,
+        let Some(entry) = self.pending.get_mut(&number) else { return false };
+        let Pending::Offered { total, queued, .. } = *entry else { return false };
+        match queued {
+            true => self.queued_bytes -= total,
+            false => self.open_offers -= 1,
         }
+        *entry = Pending::Refused { cost: MESSAGE_COST_BYTES };
         if number < self.next {
             self.drop_refused(number);
         }
@@ -280,6 +332,8 @@ impl RecvChannel {
         for entry in self.pending.values_mut() {
             *entry = Pending::Refused { cost: entry.cost() };
         }
+        self.queued_bytes = 0;
+        self.open_offers = 0;
         self.taken += self.ready.drain(..).map(|ready| ready.cost).sum::<u64>();
         core::mem::take(&mut self.held_bytes)
     }

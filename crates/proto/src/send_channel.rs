@@ -101,8 +101,8 @@ pub(crate) struct Room {
 /// What the receiver is known to allow.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Allowance {
-    /// The receiver's channel credit: a message that costs more has to be offered.
-    pub channel_credit: u64,
+    /// The receiver's channel credit, once it has told: a message that costs more has to be offered.
+    pub channel_credit: Option<u64>,
     /// Messages larger than this are offered, whatever the credit.
     pub offer_above: u64,
 }
@@ -262,7 +262,10 @@ impl SendChannel {
         let (len, number) = (message.len(), self.base + self.next_new as u64);
         let cost = len + MESSAGE_COST_BYTES;
         match message.progress {
-            Progress::Queued if len > allowance.offer_above || cost > allowance.channel_credit => {
+            Progress::Queued
+                if len > allowance.offer_above
+                    || allowance.channel_credit.is_some_and(|most| cost > most) =>
+            {
                 if credit < MESSAGE_COST_BYTES {
                     return Written::Nothing;
                 }

@@ -29,7 +29,8 @@ impl TimerQueue {
         }
     }
 
-    /// The next slot whose time has come. The caller arms it anew.
+    /// The next slot whose time has come. The caller arms it anew, but only after the last: one
+    /// that is due again at once would never let it out.
     pub fn pop_due(&mut self, now: Instant) -> Option<u32> {
         while let Some(&Reverse((at, slot))) = self.heap.peek() {
             if at > now {

@@ -90,7 +90,7 @@ impl Pair {
             assert_eq!(transmit.len, buf.len());
             for bytes in buf.bytes().chunks(transmit.segment_size.unwrap_or(transmit.len)) {
                 self.order += 1;
-                if !self.connected || (self.lose)(self.order) {
+                if !self.connected || transmit.to != addr(1 - end) || (self.lose)(self.order) {
                     continue;
                 }
                 let (at, order, bytes) = (self.now + DELAY, self.order, bytes.to_vec());
@@ -117,7 +117,8 @@ impl Pair {
             self.drain(1);
             let arrival = self.under_way.peek().map(|datagram| datagram.at);
             let timeout = self.ends.iter().filter_map(Endpoint::poll_timeout).min();
-            let Some(next) = [arrival, timeout].into_iter().flatten().min().filter(|next| *next <= end) else {
+            let Some(next) = [arrival, timeout].into_iter().flatten().min().filter(|next| *next <= end)
+            else {
                 self.now = end;
                 return;
             };
@@ -414,7 +415,12 @@ fn delivery_is_reported_when_the_application_takes_the_message() {
     assert!(!pair.events[0].contains(&Event::Delivered(id)));
     let request = pair.ends[0].request_status(pair.now, peer).unwrap();
     pair.run(SECOND);
-    assert!(pair.events[0].contains(&Event::Status { peer, request, buffered_bytes: 9, buffered_messages: 1 }));
+    assert!(pair.events[0].contains(&Event::Status {
+        peer,
+        request,
+        buffered_bytes: 9,
+        buffered_messages: 1
+    }));
     pair.reading[1] = true;
     pair.run(SECOND);
     assert!(pair.events[0].contains(&Event::Delivered(id)));
@@ -428,7 +434,7 @@ fn an_urgent_channel_overtakes_bulk() {
         pair.send(0, peer, 0, content(number, 1_000_000));
     }
     pair.ends[0].set_priority(ChannelId { peer, channel: 1 }, 0).unwrap();
-    pair.run(Duration::from_millis(1));
+    pair.run(Duration::from_micros(300));
     pair.send(0, peer, 1, "urgent");
     pair.run(10 * SECOND);
     let place = pair.received[1].iter().position(|message| message.channel.channel == 1).unwrap();

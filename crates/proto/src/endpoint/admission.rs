@@ -30,14 +30,17 @@ impl Endpoint {
     fn handle_own_first(&mut self, now: Instant, opening: Opening) {
         let slot = opening.own_token.slot() as u32;
         if self.peer_in(slot).is_some_and(|peer| peer.local_token == opening.own_token) {
-            self.with_peer(now, slot, |peer, cx| peer.lose(cx, LostReason::Violation("that address is this Node's own")));
+            self.with_peer(now, slot, |peer, cx| {
+                peer.lose(cx, LostReason::Violation("that address is this Node's own"))
+            });
         }
     }
 
     /// The session that a FIRST belongs to, made if need be; `None`: drop the packet.
     fn slot_for_first(&mut self, now: Instant, from: SocketAddr, opening: Opening) -> Option<u32> {
         let Opening { own_token: token, incarnation } = opening;
-        let is_it = |peer: &Peer| peer.remote_token == Some(token) && peer.remote_incarnation == Some(incarnation);
+        let is_it =
+            |peer: &Peer| peer.remote_token == Some(token) && peer.remote_incarnation == Some(incarnation);
         let known = self.by_addr.get(&from).copied();
         if let Some(slot) = known {
             let peer = self.slots[slot as usize].peer.as_deref_mut()?;
@@ -64,7 +67,12 @@ impl Endpoint {
     }
 
     /// Both sides opened at once: the FIRST of the higher incarnation prevails.
-    fn resolve_simultaneous_open(&mut self, slot: u32, token: Token, incarnation: Incarnation) -> Option<u32> {
+    fn resolve_simultaneous_open(
+        &mut self,
+        slot: u32,
+        token: Token,
+        incarnation: Incarnation,
+    ) -> Option<u32> {
         if self.incarnation > incarnation {
             return None;
         }
@@ -75,7 +83,13 @@ impl Endpoint {
         Some(slot)
     }
 
-    fn begin_answering(&mut self, now: Instant, from: SocketAddr, token: Token, incarnation: Incarnation) -> Option<u32> {
+    fn begin_answering(
+        &mut self,
+        now: Instant,
+        from: SocketAddr,
+        token: Token,
+        incarnation: Incarnation,
+    ) -> Option<u32> {
         let slot = if self.unproven.len() < MAX_UNPROVEN { self.new_slot() } else { None };
         let Some(slot) = slot else {
             self.counters.refused_sessions += 1;
@@ -91,7 +105,7 @@ impl Endpoint {
     fn drop_unproven(&mut self, now: Instant, from: SocketAddr, slot: u32) {
         self.unproven.remove(&from);
         self.with_peer(now, slot, |peer, cx| peer.lose(cx, LostReason::Forgotten));
-        self.free_if_finished(now, slot);
+        self.free_if_finished(slot);
     }
 
     /// The initiator in `slot` has used our token: it is at that address, now. An earlier session
@@ -106,7 +120,7 @@ impl Endpoint {
         let same = self.peer_in(before).is_some_and(|peer| peer.remote_incarnation == incarnation);
         let reason = if same { LostReason::Forgotten } else { LostReason::Restarted };
         self.with_peer(now, before, |peer, cx| peer.lose(cx, reason));
-        self.free_if_finished(now, before);
+        self.free_if_finished(before);
     }
 
     /// A peer does not know a session. Believed only if it names the token we address it by, which
@@ -125,7 +139,7 @@ impl Endpoint {
             Phase::Answering if peer.visible => peer.reopen(&config),
             _ => peer.on_reset(cx),
         });
-        self.free_if_finished(now, slot);
+        self.free_if_finished(slot);
     }
 
     pub(super) fn handle_versions(&mut self, now: Instant, meta: DatagramMeta, packet: &Packet<'_>) {
@@ -148,7 +162,13 @@ impl Endpoint {
     ///
     /// # Errors
     /// No such offer waits.
-    pub fn accept(&mut self, now: Instant, channel: ChannelId, number: u64, buffer: Vec<u8>) -> Result<(), PeerError> {
+    pub fn accept(
+        &mut self,
+        now: Instant,
+        channel: ChannelId,
+        number: u64,
+        buffer: Vec<u8>,
+    ) -> Result<(), PeerError> {
         let accepted = self.on_peer(now, channel.peer, |peer, _| {
             let accepted = peer.is_alive() && peer.inbox_mut().accept(channel.channel, number, buffer);
             if accepted {
@@ -175,17 +195,17 @@ impl Endpoint {
         if refused { Ok(()) } else { Err(PeerError::NoSuchOffer { channel, number }) }
     }
 
-    /// Takes a peer's open offers onto the waiting list.
+    /// Takes a peer's open offers onto the waiting list, as far as its channels may hold more.
     pub(super) fn note_offers(&mut self, now: Instant, slot: u32) {
         if self.config.offers == OfferPolicy::Ask {
             return;
         }
-        let Some(peer) = self.peer_in(slot) else { return };
+        let window = self.config.channel_credit_bytes;
+        let Some(peer) = self.slots[slot as usize].peer.as_deref_mut() else { return };
         let id = peer.id;
-        let offers: Vec<_> = peer.inbox().open_offers().collect();
-        for (channel, offer) in offers {
+        peer.inbox_mut().queue_offers(window, |channel, offer| {
             self.waiting_offers.insert((offer.total, ChannelId { peer: id, channel }, offer.number));
-        }
+        });
         self.accept_waiting(now);
     }
 
@@ -202,14 +222,14 @@ impl Endpoint {
         }
     }
 
-    /// Receive memory has become free: gives it to those who wait.
-    pub(super) fn release(&mut self, now: Instant, bytes: u64) {
-        self.held_bytes -= bytes;
-        if self.held_bytes <= self.config.receive_memory_bytes && !self.waiting_credit.is_empty() {
+    /// Receive memory may have become free: gives it to those who wait.
+    pub(super) fn share_memory(&mut self, now: Instant) {
+        if !self.waiting_credit.is_empty() && self.held_bytes <= self.config.receive_memory_bytes {
             let config = self.config.clone();
             for channel in core::mem::take(&mut self.waiting_credit) {
                 // A peer that has gone needs no credit.
-                let _ = self.on_peer(now, channel.peer, |peer, _| peer.renew_credit(&config, channel.channel));
+                let _ =
+                    self.on_peer(now, channel.peer, |peer, _| peer.renew_credit(&config, channel.channel));
             }
         }
         if !self.waiting_offers.is_empty() {

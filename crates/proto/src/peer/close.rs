@@ -191,15 +191,19 @@ impl Peer {
         }
     }
 
-    /// Until when an ended session has to answer.
+    /// Until when an ended session has to answer; `None`: no longer.
     pub(super) fn drain_until(&self) -> Option<Instant> {
         self.closing.drain_until
     }
 
-    /// Whether nothing is left to do or to read.
-    pub fn is_finished(&self, now: Instant) -> bool {
-        self.closing.drain_until.is_some_and(|until| until <= now)
-            && !self.closing.end_due
-            && !self.inbox.has_ready()
+    pub(super) fn drain(&mut self, now: Instant) {
+        if self.closing.drain_until.is_some_and(|until| until <= now) {
+            self.closing.drain_until = None;
+        }
+    }
+
+    /// Whether an ended session has nothing left to say and nothing left to read.
+    pub fn is_finished(&self) -> bool {
+        self.closing.drain_until.is_none() && !self.inbox.has_ready()
     }
 }

@@ -22,10 +22,10 @@ use crate::outbox::Outbox;
 use crate::pacing::Pacer;
 use crate::rtt::Rtt;
 use close::Closing;
-pub(crate) use receive::Incoming;
 use core::net::SocketAddr;
 use denrei_wire::frame::Status;
 use denrei_wire::{EcnCounts, Incarnation, Instant, Parameters, Token};
+pub(crate) use receive::Incoming;
 use std::collections::VecDeque;
 
 /// What a peer's methods may touch beyond the peer.
@@ -254,7 +254,8 @@ impl Peer {
 
     /// Grants a channel more credit if that is worth a frame.
     pub fn renew_credit(&mut self, config: &Config, channel: u16) {
-        let renewed = |state: &mut crate::recv_channel::RecvChannel| state.renew_credit(config.channel_credit_bytes);
+        let renewed =
+            |state: &mut crate::recv_channel::RecvChannel| state.renew_credit(config.channel_credit_bytes);
         if self.is_alive() && self.inbox.get_mut(channel).is_some_and(renewed) {
             self.want(Control::Credit { channel });
         }

@@ -43,7 +43,7 @@ impl Peer {
     /// Time has come to `cx.now`.
     pub fn handle_timeout(&mut self, cx: &mut Context<'_>) {
         if !self.is_alive() {
-            return;
+            return self.drain(cx.now);
         }
         if self.failure_at(cx.config).is_some_and(|at| at <= cx.now) {
             let opening = self.phase == Phase::Opening;
