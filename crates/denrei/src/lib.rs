@@ -1,1 +1,48 @@
-//! denrei
+//! denrei: reliable messages between the processes of a cluster, over one UDP port each.
+//!
+//! ```
+//! use denrei::{ChannelId, Config, Node};
+//! use std::time::Duration;
+//!
+//! let alice = Node::bind("127.0.0.1:0", Config::default())?;
+//! let bob = Node::bind("127.0.0.1:0", Config::default())?;
+//! let peer = alice.connect(bob.local_addr())?;
+//! alice.send(ChannelId { peer, channel: 0 }, "one order for many")?;
+//! # let pump = alice.clone();
+//! # let helper = std::thread::spawn(move || pump.recv_timeout(Duration::from_secs(2)));
+//! let message = bob.recv_timeout(Duration::from_secs(5))?.expect("it arrives");
+//! assert_eq!(message.data, "one order for many");
+//! # bob.send(message.channel, "thanks")?;
+//! # bob.recv_timeout(Duration::from_millis(50))?;
+//! # helper.join().unwrap()?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! A [`Node`] owns the port. What drives it is a setting ([`Drive`]): by default the thread that
+//! calls does the work (*inline*), so an exchange costs one system call each way; an application
+//! that goes away to compute takes [`Drive::Thread`].
+
+#![warn(missing_docs)]
+
+mod busy;
+mod config;
+mod core;
+mod driver;
+mod error;
+mod future;
+mod io;
+mod node;
+mod wait;
+
+pub use config::{Config, Drive};
+pub use denrei_io::{BackendChoice, Capabilities, IoCounters, SocketConfig};
+pub use denrei_proto::{
+    ChannelId, Completion, CongestionAlgorithm, ConnectError, EndpointCounters, Event, FlowState, LostReason,
+    Message, MessageId, OfferPolicy, PeerCounters, PeerError, PeerId, Phase, SendError,
+};
+pub use denrei_proto::{Config as ProtocolConfig, ConfigError};
+pub use error::{BindError, NodeError};
+pub use node::Node;
+
+/// The owned bytes that messages are made of, re-exported from the `bytes` crate.
+pub use bytes::Bytes;

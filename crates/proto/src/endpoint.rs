@@ -49,6 +49,9 @@ pub struct Endpoint {
     events: VecDeque<Event>,
     /// Channels that have something to take, in turn.
     readable: VecDeque<ChannelId>,
+    /// Times a channel was put on that list, and events taken: see [`news`](Self::news).
+    listings: u64,
+    events_polled: u64,
     notes: Notes,
     /// Bytes received, or promised memory to, and not taken, over all peers.
     held_bytes: u64,
@@ -104,6 +107,8 @@ impl Endpoint {
             replies: Replies::default(),
             events: VecDeque::new(),
             readable: VecDeque::new(),
+            listings: 0,
+            events_polled: 0,
             notes: Notes::default(),
             held_bytes: 0,
             waiting_offers: BTreeSet::new(),
@@ -230,9 +235,26 @@ impl Endpoint {
         None
     }
 
+    /// Whether [`poll_transmit`](Self::poll_transmit) may have something to send.
+    pub fn wants_transmit(&self) -> bool {
+        !self.sending.is_empty() || !self.replies.is_empty()
+    }
+
+    /// A number that changes whenever there is a new event, or a channel has something to take.
+    pub fn news(&self) -> u64 {
+        self.listings + self.events_polled + self.events.len() as u64
+    }
+
+    /// Events that wait to be polled.
+    pub fn waiting_events(&self) -> usize {
+        self.events.len()
+    }
+
     /// The next thing the application may want to know.
     pub fn poll_event(&mut self) -> Option<Event> {
-        self.events.pop_front()
+        let event = self.events.pop_front();
+        self.events_polled += event.is_some() as u64;
+        event
     }
 
     // ---- sessions ----
@@ -283,6 +305,12 @@ impl Endpoint {
     /// A peer's flow state (S8).
     pub fn flow(&self, peer: PeerId) -> Option<FlowState> {
         self.get(peer).map(Peer::flow)
+    }
+
+    /// Bytes of messages to a peer that are not acknowledged, each charged 64 more; `None` if the
+    /// peer is not in the address table.
+    pub fn flow_queue_bytes(&self, peer: PeerId) -> Option<u64> {
+        self.get(peer).map(|peer| peer.outbox().queued_bytes())
     }
 
     /// SREQ: asks a peer for its state now; the answer is [`Event::Status`] with the number returned.
@@ -390,6 +418,7 @@ impl Endpoint {
         let taken = taken?;
         peer.on_taken(&config, id.channel, taken.report, memory_left);
         if list_again {
+            self.listings += 1;
             self.readable.push_back(id);
         }
         if !memory_left {
@@ -473,6 +502,7 @@ impl Endpoint {
             if let Some(state) = peer.inbox_mut().get_mut(channel)
                 && !core::mem::replace(&mut state.listed, true)
             {
+                self.listings += 1;
                 self.readable.push_back(ChannelId { peer: id, channel });
             }
         }

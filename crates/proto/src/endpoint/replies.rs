@@ -40,6 +40,11 @@ impl Replies {
         room
     }
 
+    /// Whether no answer waits.
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
     /// Writes the next answer into the empty `out`.
     pub fn write(&mut self, out: &mut TransmitBuf) -> Option<Transmit> {
         let to = match self.waiting.pop_front()? {

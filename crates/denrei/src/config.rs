@@ -1,0 +1,53 @@
+//! The settings of a Node: of the protocol, of the socket, and of who drives it.
+
+use crate::BindError;
+use denrei_io::SocketConfig;
+use denrei_proto::Config as ProtocolConfig;
+use std::time::Duration;
+
+/// Everything that can be set. `Config::default()` is right for a LAN and safe on the internet.
+#[derive(Clone, Debug, Default)]
+pub struct Config {
+    /// Times, sizes, limits and algorithms of the protocol.
+    pub protocol: ProtocolConfig,
+    /// Buffers and features of the socket.
+    pub socket: SocketConfig,
+    /// Which thread does the work.
+    pub drive: Drive,
+    /// How long a waiting call looks again and again before it sleeps. Saves the wake-up (tens of
+    /// microseconds) at the price of a busy core; zero, the default, never does. At most 10 s.
+    pub spin: Duration,
+}
+
+/// Which thread does a Node's I/O.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Drive {
+    /// The thread that calls. Two system calls an exchange, no context switch; between calls
+    /// nothing is received, acknowledged or repeated.
+    #[default]
+    Inline,
+    /// One thread in the background, for applications that go away and compute, or that send
+    /// small messages faster than a system call each would allow.
+    Thread,
+}
+
+/// Longest busy polling: it is for the time between messages, not for the time between jobs.
+const MAX_SPIN: Duration = Duration::from_secs(10);
+
+impl Config {
+    /// Checks all settings.
+    ///
+    /// # Errors
+    /// The first one that cannot work, with what it would have to be.
+    pub fn validate(&self) -> Result<(), BindError> {
+        self.protocol.validate()?;
+        if self.spin > MAX_SPIN {
+            return Err(BindError::Config(denrei_proto::ConfigError {
+                setting: "spin",
+                value: format!("{:?}", self.spin),
+                expected: format!("at most {MAX_SPIN:?}"),
+            }));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,93 @@
+//! The part of a Node that is under its lock: the protocol's state, and who waits for what.
+
+use denrei_proto::{Config, Endpoint, PeerId};
+use denrei_wire::Instant;
+use std::sync::Arc;
+use std::task::Waker;
+
+/// Events kept for an application that does not ask for them; the oldest are dropped and counted.
+const MAX_EVENTS: usize = 65_536;
+
+/// State under the Node's lock.
+pub(crate) struct Core {
+    pub endpoint: Endpoint,
+    pub clock: Clock,
+    /// The background thread drives: everybody else waits for it.
+    pub has_driver: bool,
+    /// A thread is asleep on the sockets, or about to be, and will wake at this time.
+    pub sleeper_until: Option<Instant>,
+    /// Threads that wait for that thread to bring them something.
+    pub followers: usize,
+    /// Peers whose full queue somebody waits for.
+    pub blocked: Vec<PeerId>,
+    /// Tasks that wait.
+    pub tasks: Vec<Waker>,
+    pub dropped_events: u64,
+    /// Why the socket does not work any more.
+    pub failure: Option<Arc<std::io::Error>>,
+    send_buffer_bytes: u64,
+    /// [`Endpoint::news`] when those who wait were last told.
+    seen_news: u64,
+}
+
+/// Time since the Node was made.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Clock {
+    origin: std::time::Instant,
+}
+
+impl Clock {
+    pub fn new() -> Self {
+        Self { origin: std::time::Instant::now() }
+    }
+
+    pub fn now(&self) -> Instant {
+        Instant::from_nanos(self.origin.elapsed().as_nanos() as u64)
+    }
+}
+
+impl Core {
+    pub fn new(config: Config, seed: u64) -> Self {
+        let clock = Clock::new();
+        let send_buffer_bytes = config.send_buffer_bytes;
+        Self {
+            endpoint: Endpoint::new(Arc::new(config), seed, clock.now()),
+            clock,
+            has_driver: false,
+            seen_news: 0,
+            sleeper_until: None,
+            followers: 0,
+            blocked: Vec::new(),
+            tasks: Vec::new(),
+            dropped_events: 0,
+            failure: None,
+            send_buffer_bytes,
+        }
+    }
+
+    pub fn now(&self) -> Instant {
+        self.clock.now()
+    }
+
+    /// Keeps the event queue within its bound.
+    pub fn limit_events(&mut self) {
+        while self.endpoint.waiting_events() > MAX_EVENTS {
+            self.endpoint.poll_event();
+            self.dropped_events += 1;
+        }
+    }
+
+    /// Whether somebody who waits may have got what it waits for.
+    pub fn has_news(&mut self) -> bool {
+        let news = self.endpoint.news();
+        if std::mem::replace(&mut self.seen_news, news) != news || self.failure.is_some() {
+            return true;
+        }
+        // Half empty, not barely not full: or the sender would be woken for each message.
+        let room = self.send_buffer_bytes / 2;
+        let endpoint = &self.endpoint;
+        let before = self.blocked.len();
+        self.blocked.retain(|peer| endpoint.flow_queue_bytes(*peer).is_some_and(|queued| queued > room));
+        before != self.blocked.len()
+    }
+}

@@ -1,0 +1,38 @@
+//! The background thread of `Drive::Thread`.
+
+use crate::wait::Shared;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// How long the thread stays awake after work: senders of many small messages then only queue
+/// them, and what has collected during one system call leaves with the next.
+const STAY_HOT: Duration = Duration::from_micros(100);
+
+/// Starts the thread; it ends when [`Shared::stopping`] is set and it is woken.
+pub(crate) fn start(shared: Arc<Shared>) -> std::io::Result<JoinHandle<()>> {
+    std::thread::Builder::new().name("denrei".into()).spawn(move || run(&shared))
+}
+
+fn run(shared: &Shared) {
+    let mut worked_at = Instant::now();
+    while !shared.stopping.load(Ordering::Acquire) {
+        shared.hot.store(true, Ordering::SeqCst);
+        let worked = shared.turn();
+        shared.notify(&mut shared.core.lock());
+        if worked {
+            worked_at = Instant::now();
+        }
+        if worked_at.elapsed() < STAY_HOT {
+            std::hint::spin_loop();
+            continue;
+        }
+        shared.hot.store(false, Ordering::SeqCst);
+        // A sender may have relied on us in the meantime: `turn` picks that up.
+        shared.turn();
+        let mut core = shared.core.lock();
+        shared.notify(&mut core);
+        shared.sleep(&mut core, None);
+    }
+}

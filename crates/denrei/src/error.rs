@@ -1,0 +1,58 @@
+//! Errors of a Node that are not the protocol's.
+
+use std::io;
+use std::net::SocketAddr;
+use thiserror::Error;
+
+/// Why a Node could not be made.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum BindError {
+    /// A setting cannot work.
+    #[error("{0}")]
+    Config(#[from] denrei_proto::ConfigError),
+    /// The address names nothing.
+    #[error("the address to bind cannot be resolved: {0}")]
+    Resolve(io::Error),
+    /// The address resolves to nothing.
+    #[error("the address to bind resolves to no address at all")]
+    NoAddress,
+    /// The system refuses the address.
+    #[error("cannot bind UDP {addr}: {source}{}", advice(.source))]
+    Socket {
+        /// The address.
+        addr: SocketAddr,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The system refuses something else that a Node needs.
+    #[error("cannot make a Node: {source}{}", advice(.source))]
+    System {
+        /// What the system says.
+        source: io::Error,
+    },
+}
+
+/// What to do about a refusal.
+fn advice(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => {
+            " (another process has that port: take another, or port 0 for any free one)"
+        }
+        io::ErrorKind::AddrNotAvailable => " (no interface of this host has that address: see `ip address`)",
+        io::ErrorKind::PermissionDenied => " (ports below 1024 need privileges: take a higher one)",
+        _ if matches!(error.raw_os_error(), Some(EMFILE | ENFILE)) => {
+            " (the process is out of descriptors: raise `ulimit -n`)"
+        }
+        _ => "",
+    }
+}
+
+/// POSIX numbers that `io::ErrorKind` does not distinguish; equal on Linux and macOS.
+const ENFILE: i32 = 23;
+const EMFILE: i32 = 24;
+
+/// The Node's socket has become unusable.
+#[derive(Debug, Error, Clone)]
+#[error("the Node's socket failed: {0}")]
+pub struct NodeError(pub(crate) std::sync::Arc<io::Error>);

@@ -1,0 +1,130 @@
+//! The part of a Node that does system calls: the socket, what is being sent, who is busy.
+//!
+//! It has a lock of its own, taken before the core's and held over system calls, so that a thread
+//! that only wants to queue a message never waits for the kernel.
+
+use crate::busy::BusyPeers;
+use crate::core::Core;
+use denrei_io::{RecvBuffers, SendOutcome, UdpSocket};
+use denrei_wire::{Transmit, TransmitBuf};
+use parking_lot::{Mutex, MutexGuard};
+use std::sync::Arc;
+
+/// Send operations in one flush before the receiving side gets its turn.
+const MAX_SENDS_PER_FLUSH: usize = 64;
+
+/// The socket and its buffers.
+pub(crate) struct Io {
+    pub socket: UdpSocket,
+    buffers: RecvBuffers,
+    out: TransmitBuf,
+    /// A transmit that the kernel had no room for, and how many of its datagrams it took.
+    stuck: Option<(Transmit, usize)>,
+    busy: BusyPeers,
+}
+
+/// How a flush ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Flush {
+    /// Everything that may be sent has been.
+    Done,
+    /// There is more; the receiving side should get its turn first.
+    More,
+    /// The kernel has no room: wait until [`UdpSocket::blocked_fd`] is writable.
+    Blocked,
+}
+
+impl Io {
+    pub fn new(socket: UdpSocket) -> Self {
+        let segments = socket.capabilities().max_segments;
+        Self {
+            socket,
+            buffers: RecvBuffers::default(),
+            out: TransmitBuf::new(segments),
+            stuck: None,
+            busy: BusyPeers::default(),
+        }
+    }
+
+    /// Receives what is there, and fires the timers that are due. Returns the datagrams received.
+    pub fn receive(&mut self, core: &Mutex<Core>) -> usize {
+        let mut guard: Option<(MutexGuard<'_, Core>, denrei_wire::Instant)> = None;
+        let received = self.socket.recv(&mut self.buffers, |meta, datagram| {
+            let (core, now) = guard.get_or_insert_with(|| {
+                let core = core.lock();
+                let now = core.now();
+                (core, now)
+            });
+            core.endpoint.handle_datagram(*now, meta, datagram);
+        });
+        let failed = received.as_ref().err().map(|error| Arc::new(copy_error(error)));
+        if let Some((core, _)) = &mut guard {
+            core.limit_events();
+        }
+        if let Some(error) = failed {
+            drop(guard);
+            core.lock().failure.get_or_insert(error);
+        }
+        received.unwrap_or(0)
+    }
+
+    /// Sends what may be sent; fires the timers that are due.
+    pub fn flush(&mut self, core: &Mutex<Core>) -> Flush {
+        for _ in 0..MAX_SENDS_PER_FLUSH {
+            if self.stuck.is_none() {
+                let mut core = core.lock();
+                let now = core.now();
+                if core.endpoint.poll_timeout().is_some_and(|at| at <= now) {
+                    core.endpoint.handle_timeout(now);
+                }
+                match core.endpoint.poll_transmit(now, &mut self.out) {
+                    Some(transmit) => self.stuck = Some((transmit, 0)),
+                    None => return Flush::Done,
+                }
+            }
+            if !self.send() {
+                return Flush::Blocked;
+            }
+        }
+        Flush::More
+    }
+
+    /// Sends the transmit under way; whether the kernel had room.
+    fn send(&mut self) -> bool {
+        let Some((transmit, skip)) = self.stuck.take() else { return true };
+        match self.socket.send_from(&transmit, &self.out, skip) {
+            SendOutcome::WouldBlock { sent } => {
+                self.stuck = Some((transmit, skip + sent));
+                return false;
+            }
+            // What the network or the kernel refuses counts as lost; the protocol repeats it.
+            SendOutcome::Sent | SendOutcome::Dropped { .. } => {}
+        }
+        if self.busy.on_sent(transmit.to) {
+            self.review_busy();
+        }
+        true
+    }
+
+    fn review_busy(&mut self) {
+        let connected: Vec<_> = self.socket.connected_peers().collect();
+        let review = self.busy.review(&connected);
+        for peer in review.disconnect {
+            self.socket.disconnect_peer(peer);
+        }
+        for peer in review.connect {
+            // A refusal (no descriptor left, no slot free) leaves the peer on the main socket.
+            if !matches!(self.socket.connect_peer(peer), Ok(true)) {
+                break;
+            }
+        }
+    }
+}
+
+/// `io::Error` is not `Clone`; its number or kind and text are what matters.
+fn copy_error(error: &std::io::Error) -> std::io::Error {
+    match error.raw_os_error() {
+        Some(number) => std::io::Error::from_raw_os_error(number),
+        None => std::io::Error::new(error.kind(), error.to_string()),
+    }
+}

@@ -1,0 +1,207 @@
+//! How threads wait: one sleeps on the sockets for all, the others wait for it.
+//!
+//! Inputs → outputs: a condition and a deadline → its value, or that time is up. The sleeper
+//! (leader) does the I/O when it wakes and tells the others (followers); when it leaves, one of
+//! them takes its place. In `Drive::Thread` the background thread is always the leader.
+
+use crate::core::Core;
+use crate::io::{Flush, Io};
+use denrei_io::{Waiter, Waker};
+use denrei_wire::Instant;
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use smallvec::SmallVec;
+use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// Longest sleep without a look: bounds the harm of a clock that jumps.
+const MAX_SLEEP: Duration = Duration::from_secs(60);
+
+/// A Node's shared state.
+pub(crate) struct Shared {
+    pub core: Mutex<Core>,
+    pub io: Mutex<Io>,
+    /// Somebody has queued something to send since the last flush began.
+    dirty: AtomicBool,
+    /// The background thread is busy and will see `dirty` by itself.
+    pub hot: AtomicBool,
+    /// Followers wait here.
+    news: Condvar,
+    waiter: Waiter,
+    waker: Waker,
+    pub spin: Duration,
+    pub stopping: AtomicBool,
+}
+
+impl Shared {
+    pub fn new(core: Core, io: Io, waiter: Waiter, spin: Duration) -> Self {
+        Self {
+            core: Mutex::new(core),
+            io: Mutex::new(io),
+            dirty: AtomicBool::new(false),
+            hot: AtomicBool::new(false),
+            news: Condvar::new(),
+            waker: waiter.waker(),
+            waiter,
+            spin,
+            stopping: AtomicBool::new(false),
+        }
+    }
+
+    /// Something was queued: sends it, unless a thread that is at it anyway will.
+    pub fn kick(&self) {
+        self.dirty.store(true, Ordering::SeqCst);
+        if self.hot.load(Ordering::SeqCst) {
+            return;
+        }
+        // Whoever holds the lock looks at `dirty` after letting go of it.
+        while self.dirty.load(Ordering::SeqCst) {
+            let Some(mut io) = self.io.try_lock() else { return };
+            self.flush(&mut io);
+        }
+        self.wake_sleeper_if_late();
+    }
+
+    /// Sends until nothing is left, or the kernel has no room.
+    fn flush(&self, io: &mut Io) {
+        while self.dirty.swap(false, Ordering::SeqCst) {
+            match io.flush(&self.core) {
+                Flush::Done => {}
+                Flush::More => {
+                    self.dirty.store(true, Ordering::SeqCst);
+                    io.receive(&self.core);
+                }
+                // The sleeper waits for room.
+                Flush::Blocked => return self.waker.wake(),
+            }
+        }
+    }
+
+    /// The sleeper set its alarm before we armed an earlier timer.
+    fn wake_sleeper_if_late(&self) {
+        let core = self.core.lock();
+        if let (Some(until), Some(due)) = (core.sleeper_until, core.endpoint.poll_timeout())
+            && due < until
+        {
+            self.waker.wake();
+        }
+    }
+
+    /// Wakes the thread that sleeps on the sockets.
+    pub fn wake(&self) {
+        self.waker.wake();
+    }
+
+    /// Receives, fires timers, sends. Whether anything was received.
+    pub fn turn(&self) -> bool {
+        let received = {
+            let mut io = self.io.lock();
+            let received = io.receive(&self.core);
+            self.dirty.store(true, Ordering::SeqCst);
+            self.flush(&mut io);
+            received > 0
+        };
+        // Queued while we held the lock.
+        if self.dirty.load(Ordering::SeqCst) {
+            self.kick();
+        }
+        received
+    }
+
+    /// Tells those who wait that something may have come for them.
+    pub fn notify(&self, core: &mut Core) {
+        if (core.followers > 0 || !core.tasks.is_empty()) && core.has_news() {
+            self.news.notify_all();
+            core.tasks.drain(..).for_each(std::task::Waker::wake);
+        }
+    }
+
+    /// Waits until `ready` returns something, or `deadline`; `None` for no limit.
+    pub fn wait_for<T>(
+        &self,
+        deadline: Option<Instant>,
+        mut ready: impl FnMut(&mut Core) -> Option<T>,
+    ) -> Option<T> {
+        let mut core = self.core.lock();
+        if let Some(value) = ready(&mut core) {
+            return Some(value);
+        }
+        let mut spin_until = None;
+        loop {
+            if core.has_driver || core.sleeper_until.is_some() {
+                self.follow(&mut core, deadline);
+            } else {
+                MutexGuard::unlocked(&mut core, || self.turn());
+            }
+            if let Some(value) = ready(&mut core) {
+                self.leave(&mut core);
+                return Some(value);
+            }
+            let now = core.now();
+            if deadline.is_some_and(|deadline| deadline <= now) {
+                self.leave(&mut core);
+                return None;
+            }
+            let spun = now >= *spin_until.get_or_insert(now + self.spin);
+            if core.has_driver || core.sleeper_until.is_some() {
+                continue;
+            }
+            self.notify(&mut core);
+            if spun {
+                self.sleep(&mut core, deadline);
+            }
+        }
+    }
+
+    /// Waits for the thread that sleeps on the sockets.
+    fn follow(&self, core: &mut MutexGuard<'_, Core>, deadline: Option<Instant>) {
+        core.followers += 1;
+        let timeout =
+            deadline.map_or(MAX_SLEEP, |deadline| deadline.saturating_since(core.now())).min(MAX_SLEEP);
+        self.news.wait_for(core, timeout);
+        core.followers -= 1;
+    }
+
+    /// Somebody else has to watch the sockets now.
+    fn leave(&self, core: &mut Core) {
+        if core.followers > 0 && core.sleeper_until.is_none() && !core.has_driver {
+            self.news.notify_one();
+        }
+        self.notify(core);
+    }
+
+    /// The way to wait has changed: everybody looks again.
+    pub fn rally(&self, core: &mut Core) {
+        if core.followers > 0 {
+            self.news.notify_all();
+        }
+        self.waker.wake();
+    }
+
+    /// Sleeps on the sockets, for everybody, until something happens or `deadline`.
+    pub fn sleep(&self, core: &mut MutexGuard<'_, Core>, deadline: Option<Instant>) {
+        let now = core.now();
+        let alarm = [deadline, core.endpoint.poll_timeout(), Some(now + MAX_SLEEP)];
+        let until = alarm.into_iter().flatten().min().unwrap_or(now);
+        if until <= now {
+            return;
+        }
+        core.sleeper_until = Some(until);
+        let wake = MutexGuard::unlocked(core, || {
+            let (fds, blocked) = {
+                let io = self.io.lock();
+                (io.socket.raw_fds().collect::<SmallVec<[RawFd; 16]>>(), io.socket.blocked_fd())
+            };
+            // Queued between our last turn and here, while another thread held the lock.
+            if self.dirty.load(Ordering::SeqCst) && blocked.is_none() {
+                return None;
+            }
+            // A descriptor that was closed meanwhile ends the sleep: the next one has the new list.
+            self.waiter.wait(fds, blocked, Some(until - now)).ok()
+        });
+        core.sleeper_until = None;
+        if let Some(wake) = wake {
+            MutexGuard::unlocked(core, || self.io.lock().socket.hint_readable(wake.readable));
+        }
+    }
+}

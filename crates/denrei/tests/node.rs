@@ -1,0 +1,275 @@
+//! Nodes over real sockets on loopback, in all drive modes.
+
+use denrei::{
+    Bytes, ChannelId, Completion, Config, Drive, Event, LostReason, Node, OfferPolicy, PeerId,
+    ProtocolConfig, SendError,
+};
+use std::time::{Duration, Instant};
+
+const LONG: Duration = Duration::from_secs(10);
+
+fn config(drive: Drive) -> Config {
+    Config { drive, ..Config::default() }
+}
+
+fn bind(drive: Drive) -> Node {
+    Node::bind("127.0.0.1:0", config(drive)).unwrap()
+}
+
+fn content(number: u64, len: usize) -> Bytes {
+    (0..len).map(|i| (i as u64 * 31 + number * 7 + i as u64 / 251) as u8).collect()
+}
+
+fn channel(peer: PeerId, channel: u16) -> ChannelId {
+    ChannelId { peer, channel }
+}
+
+fn expect(node: &Node) -> denrei::Message {
+    node.recv_timeout(LONG).unwrap().expect("a message within ten seconds")
+}
+
+const DRIVES: [Drive; 2] = [Drive::Inline, Drive::Thread];
+
+#[test]
+fn messages_of_all_sizes_go_both_ways() {
+    for drive in DRIVES {
+        let (a, b) = (bind(drive), bind(drive));
+        let sizes = [0, 1, 64, 1500, 70_000, 1 << 20, 5 << 20];
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for (number, &len) in sizes.iter().enumerate() {
+                    let message = expect(&b);
+                    assert_eq!((message.number, message.data.len()), (number as u64, len));
+                    assert_eq!(message.data, content(number as u64, len));
+                    b.send(message.channel, message.data).unwrap();
+                }
+                b.flush(b.peers()[0].peer, LONG);
+            });
+            let peer = a.connect(b.local_addr()).unwrap();
+            for (number, &len) in sizes.iter().enumerate() {
+                a.send(channel(peer, 2), content(number as u64, len)).unwrap();
+                assert_eq!(expect(&a).data, content(number as u64, len), "{drive:?}");
+            }
+        });
+    }
+}
+
+#[test]
+fn many_threads_share_a_node() {
+    for drive in DRIVES {
+        let (a, b) = (bind(drive), bind(drive));
+        let peer = a.connect(b.local_addr()).unwrap();
+        const THREADS: u16 = 4;
+        const EACH: u64 = 500;
+        let received = std::sync::atomic::AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let (a, b, received) = (&a, &b, &received);
+                scope.spawn(move || {
+                    for number in 0..EACH {
+                        a.send(channel(peer, thread), content(number, 300)).unwrap();
+                    }
+                    assert!(a.flush(peer, LONG));
+                });
+                scope.spawn(move || {
+                    while received.load(std::sync::atomic::Ordering::SeqCst) < THREADS as u64 * EACH {
+                        if let Some(message) = b.recv_timeout(Duration::from_millis(100)).unwrap() {
+                            assert_eq!(message.data, content(message.number, 300));
+                            received.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+                        }
+                    }
+                });
+            }
+        });
+        assert_eq!(received.into_inner(), THREADS as u64 * EACH);
+    }
+}
+
+#[test]
+fn a_full_queue_blocks_times_out_or_says_so() {
+    for drive in DRIVES {
+        let small = ProtocolConfig { send_buffer_bytes: 1 << 20, ..ProtocolConfig::default() };
+        let a = Node::bind("127.0.0.1:0", Config { protocol: small, ..config(drive) }).unwrap();
+        let b = bind(Drive::Thread);
+        let peer = a.connect(b.local_addr()).unwrap();
+        let to = channel(peer, 0);
+        let mut sent = 0;
+        let began = Instant::now();
+        loop {
+            match a.send_timeout(to, content(sent, 100_000), Duration::from_millis(300)) {
+                Ok(_) => sent += 1,
+                Err(SendError::WouldBlock { queued_bytes, .. }) => {
+                    assert!(queued_bytes > 900_000);
+                    break;
+                }
+                Err(other) => panic!("{other}"),
+            }
+            assert!(began.elapsed() < LONG);
+        }
+        assert!(sent >= 45, "4 MiB of credit and 1 MiB of queue, not {sent}");
+        assert!(matches!(a.try_send(to, content(0, 100_000)), Err(SendError::WouldBlock { .. })));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                a.send(to, content(sent, 100_000)).unwrap();
+                assert!(a.flush(peer, LONG));
+            });
+            for number in 0..=sent {
+                assert_eq!(expect(&b).data, content(number, 100_000));
+            }
+        });
+    }
+}
+
+#[test]
+fn completion_is_reported_at_both_levels() {
+    for drive in DRIVES {
+        let (a, b) = (bind(drive), bind(Drive::Thread));
+        let peer = a.connect(b.local_addr()).unwrap();
+        let acked = a.send_with(channel(peer, 0), "one", Completion::Acknowledged).unwrap();
+        let delivered = a.send_with(channel(peer, 0), "two", Completion::Delivered).unwrap();
+        let mut seen = Vec::new();
+        while let Some(event) = a.event_timeout(Duration::from_millis(300)) {
+            seen.push(event);
+        }
+        assert!(seen.contains(&Event::Acknowledged(acked)) && !seen.contains(&Event::Delivered(delivered)));
+        let request = a.request_status(peer).unwrap();
+        let status = a.event_timeout(LONG).unwrap();
+        assert!(
+            matches!(status, Event::Status { request: r, buffered_messages: 2, .. } if r == request),
+            "{status:?}"
+        );
+        expect(&b);
+        expect(&b);
+        assert_eq!(a.event_timeout(LONG), Some(Event::Delivered(delivered)));
+    }
+}
+
+#[test]
+fn an_offered_message_is_placed_into_the_posted_buffer() {
+    let ask = ProtocolConfig { offers: OfferPolicy::Ask, ..ProtocolConfig::default() };
+    let a = bind(Drive::Thread);
+    let b = Node::bind("127.0.0.1:0", Config { protocol: ask, ..config(Drive::Inline) }).unwrap();
+    let peer = a.connect(b.local_addr()).unwrap();
+    a.send(channel(peer, 0), content(9, 3_000_000)).unwrap();
+    let offer = loop {
+        match b.event_timeout(LONG).expect("an offer") {
+            Event::Offered { channel, number, bytes } => break (channel, number, bytes),
+            _ => continue,
+        }
+    };
+    assert_eq!(offer.2, 3_000_000);
+    let posted = Vec::with_capacity(3_000_000);
+    let place = posted.as_ptr();
+    b.accept(offer.0, offer.1, posted).unwrap();
+    let message = expect(&b);
+    assert_eq!(message.data, content(9, 3_000_000));
+    assert_eq!(message.data.as_ptr(), place);
+}
+
+#[test]
+fn a_dropped_node_is_noticed_at_once_and_a_new_one_takes_its_place() {
+    for drive in DRIVES {
+        let (a, b) = (bind(drive), bind(drive));
+        let addr = b.local_addr();
+        let peer = a.connect(addr).unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| expect(&b));
+            a.send_with(channel(peer, 0), "hello", Completion::Delivered).unwrap();
+            while !matches!(a.event_timeout(LONG).expect("delivery"), Event::Delivered(_)) {}
+        });
+        drop(b);
+        let lost = a.event_timeout(LONG).expect("the loss");
+        assert!(
+            matches!(lost, Event::PeerLost { reason: LostReason::Ended { code: 4, .. }, .. }),
+            "{lost:?}"
+        );
+        let b = Node::bind(addr, config(drive)).unwrap();
+        let again = a.connect(addr).unwrap();
+        assert_ne!(peer, again);
+        std::thread::scope(|scope| {
+            scope.spawn(|| assert_eq!(expect(&b).data, "again"));
+            a.send(channel(again, 0), "again").unwrap();
+            assert!(a.flush(again, LONG));
+        });
+    }
+}
+
+#[test]
+fn closing_in_order_ends_both_sides() {
+    let (a, b) = (bind(Drive::Thread), bind(Drive::Thread));
+    let peer = a.connect(b.local_addr()).unwrap();
+    a.send(channel(peer, 0), content(1, 500_000)).unwrap();
+    a.close(peer).unwrap();
+    assert!(matches!(a.send(channel(peer, 0), "late"), Err(SendError::WriteClosed(_))));
+    let mut events = std::iter::from_fn(|| a.event_timeout(LONG));
+    let closed = events.any(|e| matches!(e, Event::PeerLost { reason: LostReason::Closed, .. }));
+    assert!(closed);
+    assert_eq!(expect(&b).data, content(1, 500_000), "still readable");
+}
+
+#[test]
+fn one_socket_serves_hundreds_of_peers() {
+    let hub = bind(Drive::Thread);
+    let fds = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+    let leaves: Vec<Node> = (0..200).map(|_| bind(Drive::Inline)).collect();
+    let before = fds();
+    let peers: Vec<PeerId> = leaves.iter().map(|leaf| hub.connect(leaf.local_addr()).unwrap()).collect();
+    for (number, peer) in peers.iter().enumerate() {
+        hub.send(channel(*peer, 0), content(number as u64, 1000)).unwrap();
+    }
+    for (number, leaf) in leaves.iter().enumerate() {
+        let message = expect(leaf);
+        assert_eq!(message.data, content(number as u64, 1000));
+        leaf.send(message.channel, "thanks").unwrap();
+    }
+    for _ in &leaves {
+        assert_eq!(expect(&hub).data, "thanks");
+    }
+    assert!(fds() <= before + 8, "{} descriptors more", fds() - before);
+}
+
+#[test]
+fn futures_need_no_particular_runtime() {
+    let (a, b) = (bind(Drive::Inline), bind(Drive::Inline));
+    let peer = a.connect(b.local_addr()).unwrap();
+    let echo = std::thread::spawn(move || {
+        pollster::block_on(async {
+            for _ in 0..100 {
+                let message = b.recv_async().await.unwrap();
+                b.send_async(message.channel, message.data).await.unwrap();
+            }
+            assert!(matches!(b.event_async().await, Event::Connected { .. }));
+        });
+        b
+    });
+    pollster::block_on(async {
+        for number in 0..100 {
+            a.send_async(channel(peer, 0), content(number, 2000)).await.unwrap();
+            assert_eq!(a.recv_async().await.unwrap().data, content(number, 2000));
+        }
+    });
+    echo.join().unwrap();
+}
+
+#[test]
+fn wrong_use_is_refused_with_advice() {
+    let a = bind(Drive::Inline);
+    let taken = Node::bind(a.local_addr(), Config::default()).unwrap_err().to_string();
+    assert!(taken.contains("another process has that port"), "{taken}");
+    let nowhere = Node::bind("192.0.2.1:0", Config::default()).unwrap_err().to_string();
+    assert!(nowhere.contains("ip address"), "{nowhere}");
+    let mut config = Config::default();
+    config.protocol.max_channels = 0;
+    let invalid = Node::bind("127.0.0.1:0", config).unwrap_err().to_string();
+    assert_eq!(invalid, "max_channels is 0, but has to be at least 1");
+    assert!(a.connect("0.0.0.0:7000".parse().unwrap()).is_err());
+    let nobody = PeerId::from_u64(77);
+    assert!(matches!(a.send(channel(nobody, 0), "x"), Err(SendError::UnknownPeer(_))));
+}
+
+fn is_send_sync<T: Send + Sync>() {}
+
+#[test]
+fn a_node_is_send_and_sync() {
+    is_send_sync::<Node>();
+}
