@@ -77,12 +77,6 @@ impl ReceivedPackets {
         }
     }
 
-    /// A duplicate means that our ACK was lost or late: say it again.
-    pub fn repeat(&mut self) {
-        self.pending += 1;
-        self.due = true;
-    }
-
     /// Whether an ACK has to go out now.
     pub fn is_due(&self, now: Instant) -> bool {
         self.due || self.deadline.is_some_and(|deadline| deadline <= now)

@@ -22,7 +22,7 @@ use crate::timer_queue::TimerQueue;
 use bytes::Bytes;
 use core::net::SocketAddr;
 use denrei_wire::checksum::{self, CHECKSUM_BYTES};
-use denrei_wire::packet::{Kind, Packet, PacketError};
+use denrei_wire::packet::{Kind, Packet, PacketError, flags};
 use denrei_wire::{DatagramMeta, Incarnation, Instant, Token, Transmit, TransmitBuf};
 use replies::Replies;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -136,6 +136,11 @@ impl Endpoint {
             Ok(packet) => packet,
             Err(error) => return self.drop_undecodable(meta, datagram, error),
         };
+        // Plain mode has one key, which is none, and an empty handshake.
+        if packet.header.flags & flags::KEY_PHASE != 0 || !packet.handshake.is_empty() {
+            self.counters.malformed += 1;
+            return;
+        }
         match packet.header.kind {
             Kind::Session | Kind::Answer => {
                 let Some(slot) = self.find(packet.header.token, meta.from) else {

@@ -29,10 +29,11 @@ pub(crate) struct TooManyPieces;
 
 impl Reassembly {
     /// A message of `total` bytes, to be put into `buffer` (its content is dropped, its memory used).
-    pub fn new(total: u64, mut buffer: Vec<u8>) -> Self {
+    /// `None`: there is no memory for it.
+    pub fn new(total: u64, mut buffer: Vec<u8>) -> Option<Self> {
         buffer.clear();
-        buffer.reserve_exact(total as usize);
-        Self { total, prefix: buffer, waiting: BTreeMap::new() }
+        buffer.try_reserve_exact(usize::try_from(total).ok()?).ok()?;
+        Some(Self { total, prefix: buffer, waiting: BTreeMap::new() })
     }
 
     /// Bytes of the whole message.
@@ -115,7 +116,7 @@ mod tests {
             cuts in prop::collection::vec((0usize..2000, 1usize..400), 0..100),
         ) {
             let message: Vec<u8> = (0..total).map(|i| (i * 7 + i / 256) as u8).collect();
-            let mut reassembly = Reassembly::new(total as u64, Vec::new());
+            let mut reassembly = Reassembly::new(total as u64, Vec::new()).unwrap();
             for (start, len) in cuts {
                 let start = start % total;
                 let end = (start + len).min(total);
@@ -133,7 +134,7 @@ mod tests {
 
     #[test]
     fn a_sender_that_cuts_too_fine_is_found_out() {
-        let mut reassembly = Reassembly::new(1000, Vec::new());
+        let mut reassembly = Reassembly::new(1000, Vec::new()).unwrap();
         let result = (1..500).try_for_each(|i| reassembly.insert(i * 2, &[0]));
         assert_eq!(result, Err(TooManyPieces));
     }

@@ -16,6 +16,11 @@ const IDLE_SLOTS: usize = 4;
 /// What a peer did that no honest implementation does.
 pub(crate) type Violation = &'static str;
 
+/// The violation that has an END code of its own.
+pub(crate) const CREDIT_EXCEEDED: Violation = "more sent than the channel's credit allows";
+
+const OUT_OF_MEMORY: Violation = "a message within its credit for which there is no memory";
+
 /// A message that the application may take.
 #[derive(Debug)]
 pub(crate) struct Ready {
@@ -147,16 +152,17 @@ impl RecvChannel {
             if fragment.flags & message_flags::OFFERED != 0 {
                 return Err("fragment of a message that was not accepted");
             }
-            self.charge(fragment.total + MESSAGE_COST_BYTES)?;
-            let reassembly = Reassembly::new(fragment.total, Vec::new());
+            self.charge(fragment.total.saturating_add(MESSAGE_COST_BYTES))?;
+            let reassembly = Reassembly::new(fragment.total, Vec::new()).ok_or(OUT_OF_MEMORY)?;
             held = fragment.total;
             self.held_bytes += held;
             self.pending.insert(number, Pending::Unasked { reassembly, report });
         }
-        let Some(Pending::Unasked { reassembly, .. } | Pending::Accepted { reassembly, .. }) =
-            self.pending.get_mut(&number)
-        else {
-            return Ok(held);
+        let reassembly = match self.pending.get_mut(&number) {
+            Some(Pending::Unasked { reassembly, .. } | Pending::Accepted { reassembly, .. }) => reassembly,
+            // It was acknowledged, so it must not be dropped; nobody sends it before the ACCEPT.
+            Some(Pending::Offered { .. }) => return Err("fragment of a message that was not accepted"),
+            _ => return Ok(held),
         };
         if reassembly.total() != fragment.total {
             return Err("two sizes of one message");
@@ -248,14 +254,16 @@ impl RecvChannel {
     }
 
     /// Accepts an offer into `buffer`; the bytes newly held, or `None` if there is no such offer.
+    /// There is none either when the memory is not to be had.
     pub fn accept(&mut self, number: u64, buffer: Vec<u8>) -> Option<u64> {
         let entry = self.pending.get_mut(&number)?;
         let Pending::Offered { total, report, queued } = *entry else { return None };
+        let reassembly = Reassembly::new(total, buffer)?;
         match queued {
             true => self.queued_bytes -= total,
             false => self.open_offers -= 1,
         }
-        *entry = Pending::Accepted { reassembly: Reassembly::new(total, buffer), report };
+        *entry = Pending::Accepted { reassembly, report };
         self.held_bytes += total;
         Some(total)
     }
@@ -329,6 +337,9 @@ impl RecvChannel {
 
     /// Drops everything received and not taken; the bytes freed.
     pub fn discard(&mut self) -> u64 {
+        // Announced offers have had their turn: nothing will move past them again.
+        self.taken += self.pending.range(..self.next).map(|(_, entry)| entry.cost()).sum::<u64>();
+        self.pending.retain(|number, _| *number >= self.next);
         for entry in self.pending.values_mut() {
             *entry = Pending::Refused { cost: entry.cost() };
         }
@@ -354,7 +365,7 @@ impl RecvChannel {
     fn charge(&mut self, cost: u64) -> Result<(), Violation> {
         let seen = self.seen.saturating_add(cost);
         if seen > self.granted {
-            return Err("more sent than the channel's credit allows");
+            return Err(CREDIT_EXCEEDED);
         }
         self.seen = seen;
         Ok(())

@@ -258,6 +258,9 @@ impl SendChannel {
 
     fn write_new(&mut self, out: &mut TransmitBuf, room: Room, allowance: Allowance) -> Written {
         let credit = self.credit();
+        while self.queue.get(self.next_new).is_some_and(|message| message.progress == Progress::Done) {
+            self.next_new += 1;
+        }
         let Some(message) = self.queue.get_mut(self.next_new) else { return Written::Nothing };
         let (len, number) = (message.len(), self.base + self.next_new as u64);
         let cost = len + MESSAGE_COST_BYTES;

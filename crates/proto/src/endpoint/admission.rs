@@ -151,8 +151,11 @@ impl Endpoint {
             self.counters.unknown_session += 1;
             return;
         }
-        let offered = packet.body[..packet.body.len().saturating_sub(CHECKSUM_BYTES)].to_vec();
-        self.with_peer(now, slot, |peer, cx| peer.lose(cx, LostReason::VersionMismatch { offered }));
+        let offered: Vec<u8> = packet.body[..packet.body.len().saturating_sub(CHECKSUM_BYTES)].to_vec();
+        // Whoever speaks our version has no reason to say this.
+        if !offered.contains(&denrei_wire::packet::VERSION) {
+            self.with_peer(now, slot, |peer, cx| peer.lose(cx, LostReason::VersionMismatch { offered }));
+        }
     }
 
     // ---- offers and credit ----
@@ -217,8 +220,10 @@ impl Endpoint {
                 return;
             }
             self.waiting_offers.pop_first();
-            // An offer that has been withdrawn in the meantime is no loss.
-            let _ = self.accept(now, channel, number, Vec::new());
+            if self.accept(now, channel, number, Vec::new()).is_err() {
+                // No memory, or withdrawn in the meantime: then there is nothing to refuse.
+                let _ = self.refuse(now, channel, number);
+            }
         }
     }
 

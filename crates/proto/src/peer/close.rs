@@ -3,6 +3,7 @@
 use super::{Context, Peer};
 use crate::event::{Event, LostReason, Phase};
 use crate::loss::Control;
+use crate::recv_channel::CREDIT_EXCEEDED;
 use core::time::Duration;
 use denrei_wire::Instant;
 
@@ -12,6 +13,8 @@ pub(crate) mod end_code {
     pub const CLOSED: u16 = 0;
     /// The other side broke the protocol.
     pub const VIOLATION: u16 = 2;
+    /// The other side sent more than its credit.
+    pub const CREDIT_EXCEEDED: u16 = 3;
 }
 
 /// ENDs sent in answer to packets of a peer that has not noticed yet.
@@ -84,7 +87,8 @@ impl Peer {
 
     /// The peer broke the protocol.
     pub(super) fn violate(&mut self, cx: &mut Context<'_>, what: &'static str) {
-        self.closing.end = Some((end_code::VIOLATION, what.to_owned()));
+        let code = if what == CREDIT_EXCEEDED { end_code::CREDIT_EXCEEDED } else { end_code::VIOLATION };
+        self.closing.end = Some((code, what.to_owned()));
         self.lose(cx, LostReason::Violation(what));
     }
 

@@ -26,7 +26,11 @@ use core::net::SocketAddr;
 use denrei_wire::frame::Status;
 use denrei_wire::{EcnCounts, Incarnation, Instant, Parameters, Token};
 pub(crate) use receive::Incoming;
+use smallvec::SmallVec;
 use std::collections::VecDeque;
+
+/// Status requests remembered; the answer to an older one is ignored.
+const MAX_STATUS_REQUESTS: usize = 64;
 
 /// What a peer's methods may touch beyond the peer.
 pub(crate) struct Context<'a> {
@@ -62,6 +66,8 @@ pub(crate) struct Peer {
     pub remote_incarnation: Option<Incarnation>,
     /// Our own incarnation, for FIRST and ANSWER.
     incarnation: Incarnation,
+    /// This side sent the FIRST that holds.
+    initiated: bool,
     /// The application knows of this peer: events are for it.
     pub visible: bool,
     remote: Parameters,
@@ -79,6 +85,10 @@ pub(crate) struct Peer {
     /// Answer to the newest status request.
     status: Option<Status>,
     next_status_request: u32,
+    /// Status requests that have not been answered.
+    status_requests: SmallVec<[u32; 4]>,
+    /// Packets are marked ECN-capable.
+    ecn_works: bool,
     /// Packets that may leave although the window is full.
     probes_left: u8,
     probe_timeouts: u32,
@@ -118,6 +128,7 @@ impl Peer {
             remote_token: None,
             remote_incarnation: None,
             incarnation,
+            initiated: true,
             visible: true,
             remote: assumed_parameters(config),
             parameters_heard: false,
@@ -131,6 +142,8 @@ impl Peer {
             control: VecDeque::new(),
             status: None,
             next_status_request: 0,
+            status_requests: SmallVec::new(),
+            ecn_works: config.ecn,
             probes_left: 0,
             probe_timeouts: 0,
             paced_until: None,
@@ -149,6 +162,7 @@ impl Peer {
     /// A session that the other side opens.
     pub fn answering(beginning: Beginning, config: &Config, token: Token, remote: Incarnation) -> Self {
         let mut peer = Self::opening(beginning, config);
+        peer.initiated = false;
         peer.visible = false;
         peer.phase = Phase::Answering;
         peer.remote_token = Some(token);
@@ -160,6 +174,7 @@ impl Peer {
     /// Nothing has been acknowledged yet, so everything is sent again.
     pub fn yield_to(&mut self, config: &Config, token: Token, remote: Incarnation) {
         self.begin_anew(config);
+        self.initiated = false;
         self.phase = Phase::Answering;
         self.remote_token = Some(token);
         self.remote_incarnation = Some(remote);
@@ -168,6 +183,7 @@ impl Peer {
     /// The initiator we answered does not exist (any more): opens the session from this side.
     pub fn reopen(&mut self, config: &Config) {
         self.begin_anew(config);
+        self.initiated = true;
         self.phase = Phase::Opening;
         self.remote_token = None;
         self.remote_incarnation = None;
@@ -234,6 +250,10 @@ impl Peer {
     pub fn request_status(&mut self) -> u32 {
         let id = self.next_status_request;
         self.next_status_request = id.wrapping_add(1);
+        if self.status_requests.len() == MAX_STATUS_REQUESTS {
+            self.status_requests.remove(0);
+        }
+        self.status_requests.push(id);
         self.want(Control::StatusRequest { id });
         id
     }

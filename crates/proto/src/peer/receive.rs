@@ -32,8 +32,12 @@ impl Peer {
         }
         let number = ids::expand(incoming.header.number, self.received.expected());
         if self.received.is_duplicate(number) {
+            // What is repeated comes under a new number; this is the network's doing.
             self.counters.duplicates += 1;
-            return self.received.repeat();
+            return;
+        }
+        if !self.is_of_this_session(&incoming.header) {
+            return;
         }
         self.learn_phase(cx, &incoming.header);
         self.heard_at = cx.now;
@@ -66,6 +70,20 @@ impl Peer {
         };
         self.received.record(arrival, cx.config.max_ack_delay);
         self.advance_close(cx);
+    }
+
+    /// Whether a packet that names our token belongs to the session as it stands, and not to an
+    /// attempt that one side has given up.
+    fn is_of_this_session(&self, header: &Header) -> bool {
+        match (header.kind, header.opening) {
+            (Kind::First, _) => self.phase == Phase::Answering || !self.initiated,
+            (Kind::Answer, Some(opening)) if self.phase != Phase::Opening => {
+                self.remote_token == Some(opening.own_token)
+                    && self.remote_incarnation == Some(opening.incarnation)
+            }
+            (Kind::Session, _) => self.phase != Phase::Opening,
+            _ => true,
+        }
     }
 
     /// What the kind of a packet says about the other side.
@@ -195,6 +213,8 @@ impl Peer {
     }
 
     fn on_status(&mut self, cx: &mut Context<'_>, status: &Status) {
+        let Some(asked) = self.status_requests.iter().position(|id| *id == status.id) else { return };
+        self.status_requests.remove(asked);
         cx.events.push_back(Event::Status {
             peer: self.id,
             request: status.id,
@@ -239,6 +259,8 @@ impl Peer {
             return Ok(());
         }
         self.probe_timeouts = 0;
+        // RFC 9000 §13.4.2: a path or a peer that loses the marks gets none.
+        self.ecn_works &= ack.ecn.is_some();
         let marked = self.note_ce(ack.ecn);
         if let Some(sent_at) = summary.largest_sent_at {
             let delay = Duration::from_micros(ack.delay_us as u64);

@@ -63,7 +63,9 @@ impl Peer {
     }
 
     fn probe_at(&self) -> Option<Instant> {
-        if self.sent.is_idle() {
+        // Before the proof an address gets no more than answers to what comes from it.
+        let unproven = self.phase == Phase::Answering && !self.visible;
+        if self.sent.is_idle() || unproven {
             return None;
         }
         let base = self.rtt.probe_timeout(Duration::from_micros(self.remote.ack_delay_us as u64));

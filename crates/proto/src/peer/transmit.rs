@@ -56,11 +56,11 @@ impl Peer {
             self.write_mtu_probe(cx, out)?;
             segments = 1;
         }
-        Some(self.transmit(cx.config, out.len(), (segments > 1).then_some(segment_size)))
+        Some(self.transmit(out.len(), (segments > 1).then_some(segment_size)))
     }
 
-    fn transmit(&self, config: &Config, len: usize, segment_size: Option<usize>) -> Transmit {
-        let ecn = if config.ecn { Ecn::Ect0 } else { Ecn::NotEct };
+    fn transmit(&self, len: usize, segment_size: Option<usize>) -> Transmit {
+        let ecn = if self.ecn_works { Ecn::Ect0 } else { Ecn::NotEct };
         Transmit { to: self.addr, len, segment_size, ecn }
     }
 
@@ -211,7 +211,7 @@ impl Peer {
         let (code, reason) = self.closing.end()?;
         Frame::End(End { code, reason }).encode(&mut |bytes| out.put(bytes));
         self.finish_packet(cx, out, mark, Frames::new(), false);
-        Some(self.transmit(cx.config, out.len(), None))
+        Some(self.transmit(out.len(), None))
     }
 }
 
