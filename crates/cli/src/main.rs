@@ -7,6 +7,7 @@
 
 mod bench;
 mod cmd;
+mod demo;
 mod orders;
 mod process;
 
@@ -31,6 +32,7 @@ struct Cli {
 
 #[derive(Subcommand, Debug)]
 enum Command {
+    Demo(cmd::demo::DemoCommand),
     Bench(cmd::bench::BenchCommand),
     Doctor(cmd::doctor::DoctorCommand),
     #[command(hide = true)]
@@ -40,6 +42,9 @@ enum Command {
     /// One side of a benchmark; started by `denrei bench`.
     #[command(name = bench::PEER_COMMAND, hide = true)]
     BenchPeer,
+    /// One node of the demonstration; started by `denrei demo`.
+    #[command(name = demo::NODE_COMMAND, hide = true)]
+    DemoNode,
 }
 
 fn main() -> ExitCode {
@@ -48,7 +53,7 @@ fn main() -> ExitCode {
         Ok(false) => ExitCode::from(1),
         Err(error) => {
             eprintln!("denrei: {error:#}");
-            ExitCode::from(3)
+            ExitCode::from(if error.is::<cmd::WrongArguments>() { 2 } else { 3 })
         }
     }
 }
@@ -56,6 +61,7 @@ fn main() -> ExitCode {
 /// Whether what was tried holds.
 fn run(command: Command) -> Result<bool> {
     match command {
+        Command::Demo(command) => command.run(),
         Command::Bench(command) => command.run().map(|()| true),
         Command::Doctor(command) => command.run(),
         Command::Completions(command) => {
@@ -64,5 +70,6 @@ fn run(command: Command) -> Result<bool> {
         }
         Command::Man(command) => command.run::<Cli>().map(|()| true),
         Command::BenchPeer => bench::peer::run().map(|()| true),
+        Command::DemoNode => demo::run_node().map(|()| true),
     }
 }

@@ -12,7 +12,7 @@ use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, sync_channel};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Lines read from a process and not taken yet. A process that says more waits in its `write`.
 const MAX_WAITING_LINES: usize = 1024;
@@ -84,6 +84,20 @@ impl LineProcess {
             Ok(line) => self.parse(line).map(Some),
             Err(TryRecvError::Empty) => Ok(None),
             Err(TryRecvError::Disconnected) => bail!("{} has ended", self.name),
+        }
+    }
+
+    /// Lets it end by itself, and ends it after `limit`.
+    pub fn end_within(&mut self, limit: Duration) {
+        let until = Instant::now() + limit;
+        while let Some(child) = &mut self.child {
+            if !matches!(child.try_wait(), Ok(None)) {
+                return;
+            }
+            if Instant::now() > until {
+                return self.kill();
+            }
+            thread::sleep(Duration::from_millis(5));
         }
     }
 

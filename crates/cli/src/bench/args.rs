@@ -1,12 +1,16 @@
 //! The options that all benchmarks share.
 
-use super::control::{Bench, Transport, Wait};
-use anyhow::{Result, bail};
+use super::control::{Bench, Drive, Transport, Wait};
+use crate::cmd::wrong_arguments;
+use anyhow::Result;
 use clap::Args;
 use std::net::SocketAddr;
 
 /// Smallest and largest message, bytes: a number has to fit, and a length in four octets.
 const SIZES: std::ops::RangeInclusive<u64> = 4..=1 << 30;
+
+/// Runs per transport and size: an odd number, so that the median is one of them.
+const DEFAULT_REPEAT: u32 = 5;
 
 /// Options of every benchmark.
 #[derive(Args, Clone, Debug)]
@@ -23,8 +27,12 @@ pub struct BenchArgs {
     #[arg(long, value_enum, default_value_t = Wait::Sleep)]
     pub wait: Wait,
 
+    /// Which thread does a Node's work
+    #[arg(long, value_enum, default_value_t = Drive::Inline)]
+    pub drive: Drive,
+
     /// Runs per transport and size, interleaved; figures are medians over the runs
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000), value_name = "N")]
+    #[arg(long, default_value_t = DEFAULT_REPEAT, value_parser = clap::value_parser!(u32).range(1..=1000), value_name = "N")]
     pub repeat: u32,
 
     /// Print one JSON object per line and per (transport, size) instead of a table
@@ -93,6 +101,8 @@ pub struct Plan {
     pub iters: u64,
     /// How to wait.
     pub wait: Wait,
+    /// Which thread does a Node's work.
+    pub drive: Drive,
     /// Runs per transport and size.
     pub repeat: u32,
     /// Messages per second of a paced stream.
@@ -106,30 +116,48 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// The plan of a benchmark between two, with its own defaults for what was not given.
+    /// The plan of a benchmark with its defaults.
+    pub fn of(bench: Bench) -> Self {
+        Self {
+            bench,
+            transports: offered_transports(bench),
+            sizes: default_sizes(bench),
+            iters: default_iters(bench),
+            wait: Wait::Sleep,
+            drive: Drive::Inline,
+            repeat: DEFAULT_REPEAT,
+            rate_per_s: None,
+            read_after_ms: 0,
+            members: 2,
+            pin: true,
+        }
+    }
+
+    /// The plan of a benchmark with what was asked for.
     ///
     /// # Errors
     /// If a transport was asked for that the benchmark does not have.
     pub fn new(bench: Bench, args: &BenchArgs) -> Result<Self> {
-        let sizes = if args.sizes.is_empty() { default_sizes(bench) } else { args.sizes.clone() };
-        let offered = offered_transports(bench);
-        let transports = if args.transports.is_empty() { offered.clone() } else { args.transports.clone() };
-        if let Some(unknown) = transports.iter().find(|transport| !offered.contains(transport)) {
+        let defaults = Self::of(bench);
+        let offered = &defaults.transports;
+        if let Some(unknown) = args.transports.iter().find(|transport| !offered.contains(transport)) {
             let names: Vec<_> = offered.iter().map(|transport| transport.name()).collect();
             let (name, asked) = (bench.name(), unknown.name());
-            bail!("{name} cannot be measured over {asked}: choose from {}", names.join(", "));
+            return Err(wrong_arguments(format!(
+                "{name} cannot be measured over {asked}: choose from {}",
+                names.join(", ")
+            )));
         }
+        let sizes = args.sizes.iter().map(|size| *size as usize).collect();
         Ok(Self {
-            bench,
-            transports,
-            sizes: sizes.into_iter().map(|size| size as usize).collect(),
-            iters: args.iters.unwrap_or(default_iters(bench)),
+            transports: or_else_default(args.transports.clone(), defaults.transports),
+            sizes: or_else_default(sizes, defaults.sizes),
+            iters: args.iters.unwrap_or(defaults.iters),
             wait: args.wait,
+            drive: args.drive,
             repeat: args.repeat,
-            rate_per_s: None,
-            read_after_ms: 0,
-            members: 2,
             pin: !args.no_pin,
+            ..Self::of(bench)
         })
     }
 
@@ -147,11 +175,16 @@ impl Plan {
     }
 }
 
+fn or_else_default<T>(given: Vec<T>, default: Vec<T>) -> Vec<T> {
+    if given.is_empty() { default } else { given }
+}
+
 fn offered_transports(bench: Bench) -> Vec<Transport> {
     if bench == Bench::Mesh {
-        return vec![Transport::Tcp];
+        return vec![Transport::Denrei, Transport::Tcp];
     }
     vec![
+        Transport::Denrei,
         Transport::Tcp,
         Transport::Udp,
         #[cfg(feature = "bench-zmq")]
@@ -159,7 +192,7 @@ fn offered_transports(bench: Bench) -> Vec<Transport> {
     ]
 }
 
-fn default_sizes(bench: Bench) -> Vec<u64> {
+fn default_sizes(bench: Bench) -> Vec<usize> {
     match bench {
         Bench::Pingpong => vec![16, 32, 64, 128, 256, 512, 1024, 4096, 16_384, 65_536],
         Bench::Burst => vec![16, 32, 64, 128, 256, 512, 1024],

@@ -37,6 +37,8 @@ impl Bench {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "lowercase")]
 pub enum Transport {
+    /// A Node on each side.
+    Denrei,
     /// TCP with NODELAY, messages framed by their length.
     Tcp,
     /// Bare UDP on a connected socket: no recovery, no flow control.
@@ -50,6 +52,7 @@ impl Transport {
     /// Its name in commands and JSON.
     pub fn name(self) -> &'static str {
         match self {
+            Self::Denrei => "denrei",
             Self::Tcp => "tcp",
             Self::Udp => "udp",
             #[cfg(feature = "bench-zmq")]
@@ -68,6 +71,16 @@ pub enum Wait {
     Poll,
 }
 
+/// Which thread does a Node's work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Drive {
+    /// The one that calls.
+    Inline,
+    /// One in the background.
+    Thread,
+}
+
 /// One side's part in one run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Job {
@@ -83,6 +96,8 @@ pub struct Job {
     pub warmup: u64,
     /// How to wait.
     pub wait: Wait,
+    /// Which thread does a Node's work.
+    pub drive: Drive,
     /// Messages per second of a paced stream.
     pub rate_per_s: Option<f64>,
     /// How long the receiver of a burst is busy after the first message, milliseconds.

@@ -20,6 +20,7 @@ mod work;
 pub use control::Bench;
 pub use machine::Machine;
 pub use place::{PEER_COMMAND, Place};
+pub use table::human_bytes;
 
 use anyhow::Result;
 use args::{BenchArgs, Plan};

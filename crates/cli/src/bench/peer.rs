@@ -3,6 +3,7 @@
 //! Inputs → outputs: orders on standard input (see [`control`](super::control)) → a measurement,
 //! reported on standard output. Ends with its orders.
 
+use super::clock::now_ns;
 use super::control::{Answer, Bench, Job, Order};
 use super::machine::pin_to;
 use super::transport;
@@ -14,6 +15,9 @@ use std::time::Duration;
 
 /// How long a side waits for its first order, and for the others to be ready.
 const PREPARE_LIMIT: Duration = Duration::from_secs(60);
+
+/// Between two looks for `Stop`, a side keeps its link alive for this long, nanoseconds.
+const LINGER_NS: u64 = 1_000_000;
 
 /// Runs until told to stop. What goes wrong is reported, and returned.
 pub fn run() -> Result<()> {
@@ -45,7 +49,7 @@ fn obey(orders: &Orders<Order>) -> Result<()> {
     answer(&Answer::Report(report))?;
     // The link stays until the other side has what it needs.
     while !until.reached()? {
-        std::thread::sleep(Duration::from_millis(1));
+        link.pause_until(now_ns() + LINGER_NS)?;
     }
     Ok(())
 }

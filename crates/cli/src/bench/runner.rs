@@ -125,6 +125,7 @@ fn job(plan: &Plan, transport: Transport, size: usize, index: usize, bind: IpAdd
         iters,
         warmup: if plan.bench == Bench::Pingpong { warmup_for(iters) } else { 0 },
         wait: plan.wait,
+        drive: plan.drive,
         rate_per_s: plan.rate_per_s,
         read_after_ms: plan.read_after_ms,
         core,

@@ -2,7 +2,8 @@
 
 use crate::bench::args::{BenchArgs, Plan};
 use crate::bench::{self, Bench};
-use anyhow::{Result, bail};
+use crate::cmd::wrong_arguments;
+use anyhow::Result;
 use clap::{Args, Subcommand};
 
 /// Measure denrei beside TCP (NODELAY) and bare UDP, interleaved in one run.
@@ -72,7 +73,9 @@ impl BenchCommand {
             BenchKind::Stream(args) => run_stream(&args),
             BenchKind::Mesh(args) => {
                 if args.common.place.connect.is_some() || args.common.place.listen.is_some() {
-                    bail!("a mesh runs on one machine: leave out --connect and --listen");
+                    return Err(wrong_arguments(
+                        "a mesh runs on one machine: leave out --connect and --listen",
+                    ));
                 }
                 let plan = Plan::new(Bench::Mesh, &args.common)?;
                 bench::run(&Plan { members: args.nodes as usize, ..plan }, &args.common)
@@ -87,7 +90,10 @@ fn run_stream(args: &StreamArgs) -> Result<()> {
         plan.rate_per_s = Some(rate as f64);
         plan.iters = args.common.iters.unwrap_or(PACED_ITERS);
         if plan.iters > MAX_PACED_ITERS {
-            bail!("--iters is {}: with --rate at most {MAX_PACED_ITERS}", plan.iters);
+            let iters = plan.iters;
+            return Err(wrong_arguments(format!(
+                "--iters is {iters}: with --rate at most {MAX_PACED_ITERS}"
+            )));
         }
     }
     bench::run(&plan, &args.common)

@@ -6,6 +6,10 @@ use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{ContentArrangement, Table};
 use denrei_io::doctor::{Check, Status, checks};
 use serde::Serialize;
+use std::io::IsTerminal;
+
+/// Characters per line where there is no terminal to ask.
+const FILE_WIDTH: u16 = 120;
 
 /// Try on this host what denrei uses, and say what to change.
 ///
@@ -53,6 +57,9 @@ fn line(check: &Check) -> CheckLine<'_> {
 fn table(checks: &[Check]) -> Table {
     let mut table = Table::new();
     table.load_preset(UTF8_FULL_CONDENSED).set_content_arrangement(ContentArrangement::Dynamic);
+    if !std::io::stdout().is_terminal() {
+        table.set_width(FILE_WIDTH);
+    }
     table.set_header(["check", "", "found", "what to do"]);
     for check in checks {
         let line = line(check);

@@ -1,5 +1,18 @@
 //! The subcommands: each parses its options and calls what does the work.
 
+use anyhow::Error;
+
 pub mod bench;
+pub mod demo;
 pub mod doctor;
 pub mod generate;
+
+/// Arguments that clap alone cannot refuse.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct WrongArguments(String);
+
+/// The error for arguments that do not go together; the message says what is possible.
+pub fn wrong_arguments(message: impl Into<String>) -> Error {
+    WrongArguments(message.into()).into()
+}

@@ -4,6 +4,7 @@
 //! Each transport is used the way a careful program would use it: reusable buffers, one system call
 //! per message where that is possible, no copies that it does not need.
 
+mod denrei;
 mod framing;
 mod tcp;
 mod tcp_mesh;
@@ -11,6 +12,7 @@ mod udp;
 #[cfg(feature = "bench-zmq")]
 mod zmq;
 
+pub use denrei::DenreiEndpoint;
 use framing::{Frame, FrameReader, HEADER_BYTES};
 pub use tcp_mesh::TcpMeshEndpoint;
 
@@ -70,14 +72,7 @@ pub trait Link {
 
     /// Lets time pass until `until_ns` (CLOCK_MONOTONIC), precisely.
     fn pause_until(&mut self, until_ns: u64) -> Result<()> {
-        let left = until_ns.saturating_sub(now_ns());
-        if left > SPIN_NS {
-            std::thread::sleep(Duration::from_nanos(left - SPIN_NS));
-        }
-        while now_ns() < until_ns {
-            std::hint::spin_loop();
-        }
-        Ok(())
+        sleep_until(until_ns)
     }
 
     /// What has been sent again so far, where that can be known.
@@ -89,11 +84,24 @@ pub trait Link {
 /// Opens the local endpoint for a job between two sides.
 pub fn prepare(job: &Job) -> Result<Box<dyn Endpoint>> {
     Ok(match job.transport {
+        Transport::Denrei => Box::new(DenreiEndpoint::open(job)?),
         Transport::Tcp => Box::new(tcp::TcpEndpoint::open(job)?),
         Transport::Udp => Box::new(udp::UdpEndpoint::open(job)?),
         #[cfg(feature = "bench-zmq")]
         Transport::Zmq => Box::new(zmq::ZmqEndpoint::open(job)?),
     })
+}
+
+/// Sleeps most of the time until `until_ns`, and asks the clock for the rest.
+fn sleep_until(until_ns: u64) -> Result<()> {
+    let left = until_ns.saturating_sub(now_ns());
+    if left > SPIN_NS {
+        std::thread::sleep(Duration::from_nanos(left - SPIN_NS));
+    }
+    while now_ns() < until_ns {
+        std::hint::spin_loop();
+    }
+    Ok(())
 }
 
 /// Repeats a call that does not block until it has something or [`PATIENCE`] is over.

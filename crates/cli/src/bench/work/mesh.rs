@@ -3,7 +3,7 @@
 use super::Until;
 use crate::bench::clock::{Meter, now_ns, open_descriptors, resident_bytes};
 use crate::bench::control::{Answer, Job, Report, Transport};
-use crate::bench::transport::TcpMeshEndpoint;
+use crate::bench::transport::{DenreiEndpoint, TcpMeshEndpoint};
 use crate::orders::answer;
 use anyhow::{Result, bail};
 use std::net::SocketAddr;
@@ -29,8 +29,9 @@ pub trait MeshLink {
 /// Opens the local endpoint for a job between all.
 pub fn prepare(job: &Job) -> Result<Box<dyn MeshEndpoint>> {
     match job.transport {
+        Transport::Denrei => Ok(Box::new(DenreiEndpoint::open(job)?)),
         Transport::Tcp => Ok(Box::new(TcpMeshEndpoint::open(job)?)),
-        other => bail!("there is no mesh over {}: choose tcp", other.name()),
+        other => bail!("there is no mesh over {}: choose denrei or tcp", other.name()),
     }
 }
 

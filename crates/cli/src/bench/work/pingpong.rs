@@ -19,19 +19,19 @@ pub fn warmup_for(iters: u64) -> u64 {
 pub fn ask(link: &mut dyn Link, job: &Job, until: &Until<'_>) -> Result<Report> {
     let message = Bytes::from(vec![0x5a; job.size]);
     let mut histogram = latencies();
-    let mut lost = 0;
+    let mut given_up = 0;
     let mut meter = Meter::start();
     for number in 0..job.warmup + job.iters {
         if number == job.warmup {
             meter = Meter::start();
-            lost = 0;
+            given_up = 0;
         }
         let sent_ns = now_ns();
         link.send(number, &message)?;
         let returned = returned(link, number, until)?;
         let took_ns = now_ns() - sent_ns;
         if !returned {
-            lost += 1;
+            given_up += 1;
         } else if number >= job.warmup {
             histogram.saturating_record(took_ns);
         }
@@ -43,7 +43,7 @@ pub fn ask(link: &mut dyn Link, job: &Job, until: &Until<'_>) -> Result<Report> 
         start_ns: meter.start_ns,
         end_ns: now_ns(),
         cpu_ns,
-        lost,
+        lost: given_up,
         retransmitted: link.retransmitted(),
         p50_ns: measured.then(|| histogram.value_at_quantile(0.5)),
         p99_ns: measured.then(|| histogram.value_at_quantile(0.99)),
@@ -51,7 +51,8 @@ pub fn ask(link: &mut dyn Link, job: &Job, until: &Until<'_>) -> Result<Report> 
     })
 }
 
-/// Waits for the answer to `number`; `false`: it is lost.
+/// Waits for the answer to `number`; `false`: it was given up after
+/// [`PATIENCE`](crate::bench::transport::PATIENCE), and counts as lost even if it comes later.
 fn returned(link: &mut dyn Link, number: u64, until: &Until<'_>) -> Result<bool> {
     loop {
         match link.recv()? {

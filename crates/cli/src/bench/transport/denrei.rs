@@ -1,0 +1,207 @@
+//! denrei: one Node per side, messages on channel 0, nothing added.
+//!
+//! Inputs → outputs: `Bytes` handed over without a copy; messages taken as the Node gives them.
+
+use super::{Endpoint, Incoming, Link, PATIENCE};
+use crate::bench::clock::now_ns;
+use crate::bench::control::{Drive, Job, Wait};
+use crate::bench::work::{MeshEndpoint, MeshLink, Until};
+use anyhow::{Context, Result, bail};
+use bytes::Bytes;
+use denrei::{ChannelId, Config, Event, LostReason, Node, PeerId, SendError};
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// How long all that was sent may take to be acknowledged after the last call.
+const FLUSH_LIMIT: Duration = Duration::from_secs(60);
+
+/// Most messages sent to one member, or taken, before the next has its turn.
+const TURN: u64 = 16;
+
+/// A Node with its port open.
+pub struct DenreiEndpoint {
+    node: Node,
+    job: Job,
+}
+
+impl DenreiEndpoint {
+    /// Opens a Node at a free port.
+    pub fn open(job: &Job) -> Result<Self> {
+        let config = Config {
+            drive: match job.drive {
+                Drive::Inline => denrei::Drive::Inline,
+                Drive::Thread => denrei::Drive::Thread,
+            },
+            spin: if job.wait == Wait::Poll { PATIENCE } else { Duration::ZERO },
+            ..Config::default()
+        };
+        let node = Node::bind((job.bind, 0), config)
+            .with_context(|| format!("cannot open a Node at {}", job.bind))?;
+        Ok(Self { node, job: job.clone() })
+    }
+}
+
+impl Endpoint for DenreiEndpoint {
+    fn local_addr(&self) -> Result<SocketAddr> {
+        Ok(self.node.local_addr())
+    }
+
+    fn link(self: Box<Self>, addresses: &[SocketAddr]) -> Result<Box<dyn Link>> {
+        let other = *addresses.get(1 - self.job.index).context("the other side has no address")?;
+        // The side that answers knows its peer from the first message.
+        let peer = if self.job.index == 0 { Some(self.node.connect(other)?) } else { None };
+        let channel = peer.map(|peer| ChannelId { peer, channel: 0 });
+        Ok(Box::new(DenreiLink { node: self.node, channel, drive: self.job.drive }))
+    }
+}
+
+struct DenreiLink {
+    node: Node,
+    /// Where to send: known from the start, or from the first message.
+    channel: Option<ChannelId>,
+    drive: Drive,
+}
+
+impl Link for DenreiLink {
+    fn send(&mut self, _number: u64, message: &Bytes) -> Result<()> {
+        let channel = self.channel.context("nobody to answer yet")?;
+        self.node.send(channel, message.clone()).context("cannot send")?;
+        Ok(())
+    }
+
+    fn recv(&mut self) -> Result<Incoming> {
+        if let Some(message) = self.node.recv_timeout(PATIENCE)? {
+            self.channel = Some(message.channel);
+            return Ok(Incoming::Message(message.number));
+        }
+        match lost_peer(&self.node) {
+            None => Ok(Incoming::Nothing),
+            Some(LostReason::Closed | LostReason::Ended { .. }) => Ok(Incoming::Closed),
+            Some(reason) => bail!("the other side is lost: {reason}"),
+        }
+    }
+
+    fn is_reliable(&self) -> bool {
+        true
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        let Some(channel) = self.channel else { return Ok(()) };
+        if !self.node.flush(channel.peer, FLUSH_LIMIT) {
+            bail!(
+                "not everything was acknowledged within {FLUSH_LIMIT:?}: {:?}",
+                self.node.flow(channel.peer)
+            );
+        }
+        Ok(())
+    }
+
+    /// In inline mode the waiting thread is the one that takes acknowledgements.
+    fn pause_until(&mut self, until_ns: u64) -> Result<()> {
+        if self.drive == Drive::Thread {
+            return super::sleep_until(until_ns);
+        }
+        while now_ns() < until_ns {
+            self.node.poll();
+        }
+        Ok(())
+    }
+
+    fn retransmitted(&self) -> Option<u64> {
+        Some(retransmissions(&self.node))
+    }
+}
+
+/// Why a peer was lost, if one was.
+fn lost_peer(node: &Node) -> Option<LostReason> {
+    while let Some(event) = node.try_event() {
+        if let Event::PeerLost { reason, .. } = event {
+            return Some(reason);
+        }
+    }
+    None
+}
+
+fn retransmissions(node: &Node) -> u64 {
+    node.peers().iter().map(|flow| flow.counters.retransmissions).sum()
+}
+
+impl MeshEndpoint for DenreiEndpoint {
+    fn local_addr(&self) -> Result<SocketAddr> {
+        Ok(self.node.local_addr())
+    }
+
+    fn connect(self: Box<Self>, addresses: &[SocketAddr]) -> Result<Box<dyn MeshLink>> {
+        let own = self.node.local_addr();
+        let others = addresses.iter().filter(|addr| **addr != own);
+        let peers = others.map(|addr| self.node.connect(*addr)).collect::<Result<Vec<PeerId>, _>>()?;
+        Ok(Box::new(DenreiMesh { node: self.node, peers }))
+    }
+}
+
+struct DenreiMesh {
+    node: Node,
+    peers: Vec<PeerId>,
+}
+
+impl DenreiMesh {
+    /// Hands over a few messages for one peer; how many.
+    fn send_some(&self, peer: PeerId, message: &Bytes, left: u64) -> Result<u64> {
+        for sent in 0..left.min(TURN) {
+            match self.node.try_send(ChannelId { peer, channel: 0 }, message.clone()) {
+                Ok(_) => {}
+                Err(SendError::WouldBlock { .. }) => return Ok(sent),
+                Err(error) => return Err(error).context("cannot send"),
+            }
+        }
+        Ok(left.min(TURN))
+    }
+}
+
+impl MeshLink for DenreiMesh {
+    fn exchange(&mut self, job: &Job, until: &Until<'_>) -> Result<()> {
+        let message = Bytes::from(vec![0x5a; job.size]);
+        let mut to_send: VecDeque<(PeerId, u64)> = self.peers.iter().map(|peer| (*peer, job.iters)).collect();
+        let mut to_receive = job.iters * self.peers.len() as u64;
+        while to_receive > 0 || !to_send.is_empty() {
+            let mut progress = false;
+            for _ in 0..to_send.len() {
+                let Some((peer, left)) = to_send.pop_front() else { break };
+                let sent = self.send_some(peer, &message, left)?;
+                progress |= sent > 0;
+                if left > sent {
+                    to_send.push_back((peer, left - sent));
+                }
+            }
+            for turn in 0..TURN {
+                // Sleeps only where nothing else is to be done.
+                let patience = if progress || turn > 0 { Duration::ZERO } else { PATIENCE };
+                let Some(_) = self.node.recv_timeout(patience)? else { break };
+                to_receive = to_receive.checked_sub(1).context("a message came twice")?;
+                progress = true;
+            }
+            if !progress {
+                until.check()?;
+                if let Some(reason) = lost_peer(&self.node) {
+                    bail!("a member is lost: {reason}");
+                }
+            }
+        }
+        for peer in &self.peers {
+            if !self.node.flush(*peer, FLUSH_LIMIT) {
+                bail!("not everything was acknowledged within {FLUSH_LIMIT:?}");
+            }
+        }
+        Ok(())
+    }
+
+    fn linger(&mut self) -> Result<()> {
+        self.node.recv_timeout(Duration::from_millis(1))?;
+        Ok(())
+    }
+
+    fn retransmitted(&self) -> Option<u64> {
+        Some(retransmissions(&self.node))
+    }
+}

@@ -1,0 +1,58 @@
+//! `denrei demo`: the main job, from one command.
+
+use crate::bench::args::Plan;
+use crate::bench::{self, Bench, Machine, Place};
+use crate::demo::{self, Options};
+use anyhow::Result;
+use clap::Args;
+
+/// Sizes of the ping-pong at the end, bytes: U7's, and one that does not fit a packet.
+const PINGPONG_SIZES: [usize; 5] = [16, 64, 256, 1024, 65_536];
+
+/// Exchanges per run of that ping-pong: a few seconds altogether.
+const PINGPONG_ITERS: u64 = 1000;
+
+/// Runs of it.
+const PINGPONG_REPEAT: u32 = 3;
+
+/// Start a small cluster, kill a node in the middle, and check every message.
+///
+/// Each node is a process with one UDP port on loopback. They send messages of 0 bytes to 8 MiB, all
+/// to all, whose content and order the receivers check; one node is killed with SIGKILL and started
+/// again. Then ping-pong, beside TCP and bare UDP. Takes well below a minute.
+#[derive(Args, Debug)]
+pub struct DemoCommand {
+    /// How many nodes
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u64).range(2..=64), value_name = "N")]
+    nodes: u64,
+
+    /// What sizes and contents follow from
+    #[arg(long, default_value_t = 1, value_name = "NUMBER")]
+    seed: u64,
+
+    /// Leave out the ping-pong
+    #[arg(long)]
+    no_pingpong: bool,
+}
+
+impl DemoCommand {
+    /// Runs it; whether every message arrived whole, once and in order.
+    pub fn run(&self) -> Result<bool> {
+        println!("{}", Machine::this());
+        let holds = demo::run(Options { nodes: self.nodes as usize, seed: self.seed })?;
+        if !self.no_pingpong {
+            println!("\nping-pong between two processes on loopback:");
+            println!("{}", bench::run_table(&pingpong_plan(), &Place::Loopback)?);
+        }
+        Ok(holds)
+    }
+}
+
+fn pingpong_plan() -> Plan {
+    Plan {
+        sizes: PINGPONG_SIZES.to_vec(),
+        iters: PINGPONG_ITERS,
+        repeat: PINGPONG_REPEAT,
+        ..Plan::of(Bench::Pingpong)
+    }
+}
