@@ -421,7 +421,7 @@ impl Endpoint {
         channel.listed |= list_again;
         let more_offers = channel.has_open_offers();
         let taken = taken?;
-        peer.on_taken(&config, id.channel, taken.report, memory_left);
+        let answers = peer.on_taken(&config, id.channel, taken.report, memory_left);
         if list_again {
             self.listings += 1;
             self.readable.push_back(id);
@@ -434,7 +434,9 @@ impl Endpoint {
             self.note_offers(now, id.peer.slot);
         }
         self.share_memory(now);
-        self.after(now, id.peer.slot);
+        if answers {
+            self.after(now, id.peer.slot);
+        }
         self.free_if_finished(id.peer.slot);
         Some(Message { channel: id, number: taken.number, data: taken.data })
     }

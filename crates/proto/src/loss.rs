@@ -222,7 +222,7 @@ mod tests {
     }
 
     fn rtt_of_one_ms() -> Rtt {
-        let mut rtt = Rtt::new(Duration::from_millis(10));
+        let mut rtt = Rtt::new(Duration::from_millis(10), Duration::from_millis(1));
         rtt.sample(Instant::ZERO, Duration::from_millis(1), Duration::ZERO);
         rtt
     }

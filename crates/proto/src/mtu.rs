@@ -29,12 +29,26 @@ pub(crate) struct MtuSearch {
     probing: bool,
     raise_at: Option<Instant>,
     suspicious_losses: u8,
+    /// The size to probe next: kept, because it is asked for with each packet.
+    next: Option<u16>,
 }
 
 impl MtuSearch {
     pub fn new(base: u16, max: u16) -> Self {
         let (ceiling, raise_at) = (None, None);
-        Self { base, max, current: base, ceiling, tries: 0, probing: false, raise_at, suspicious_losses: 0 }
+        let mut search = Self {
+            base,
+            max,
+            current: base,
+            ceiling,
+            tries: 0,
+            probing: false,
+            raise_at,
+            suspicious_losses: 0,
+            next: None,
+        };
+        search.choose();
+        search
     }
 
     /// Size that the path is known to carry.
@@ -46,6 +60,7 @@ impl MtuSearch {
     pub fn limit(&mut self, max: u16) {
         self.max = self.max.min(max.max(self.base));
         self.current = self.current.min(self.max);
+        self.choose();
     }
 
     /// The size to probe now, if any.
@@ -53,13 +68,15 @@ impl MtuSearch {
         if self.raise_at.is_some_and(|at| at <= now) {
             self.raise_at = None;
             self.ceiling = None;
+            self.choose();
         }
-        if self.probing { None } else { self.next_size() }
+        self.next
     }
 
     /// A probe of the size that [`probe`](Self::probe) named has been sent.
     pub fn on_probe_sent(&mut self) {
         self.probing = true;
+        self.choose();
     }
 
     /// A probe arrived.
@@ -70,6 +87,7 @@ impl MtuSearch {
         if bytes > self.current {
             self.current = bytes.min(self.max);
         }
+        self.choose();
     }
 
     /// A probe did not arrive.
@@ -81,6 +99,7 @@ impl MtuSearch {
             self.ceiling = Some(bytes);
             self.raise_at = Some(now + RAISE_AFTER);
         }
+        self.choose();
     }
 
     /// An ordinary packet of this size arrived.
@@ -104,7 +123,12 @@ impl MtuSearch {
         self.current = self.base;
         self.suspicious_losses = 0;
         self.tries = 0;
+        self.choose();
         true
+    }
+
+    fn choose(&mut self) {
+        self.next = if self.probing { None } else { self.next_size() };
     }
 
     fn next_size(&self) -> Option<u16> {

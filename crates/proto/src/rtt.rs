@@ -24,11 +24,15 @@ pub(crate) struct Rtt {
     /// Smallest sample since `min_at`, which replaces `min` when its lifetime is over.
     recent_min: Duration,
     initial: Duration,
+    /// Longest time the peer holds an acknowledgement back.
+    max_ack_delay: Duration,
+    /// Made anew with each sample: it is asked for with each packet.
+    probe_timeout: Duration,
 }
 
 impl Rtt {
-    pub fn new(initial: Duration) -> Self {
-        Self {
+    pub fn new(initial: Duration, max_ack_delay: Duration) -> Self {
+        let mut rtt = Self {
             smoothed: None,
             variation: initial / 2,
             latest: initial,
@@ -36,11 +40,26 @@ impl Rtt {
             min_at: Instant::ZERO,
             recent_min: Duration::MAX,
             initial,
-        }
+            max_ack_delay,
+            probe_timeout: Duration::ZERO,
+        };
+        rtt.set_max_ack_delay(max_ack_delay);
+        rtt
+    }
+
+    /// The peer has told how long it may hold an acknowledgement back.
+    pub fn set_max_ack_delay(&mut self, max_ack_delay: Duration) {
+        self.max_ack_delay = max_ack_delay;
+        self.probe_timeout = self.smoothed() + (self.variation * 4).max(GRANULARITY) + max_ack_delay;
     }
 
     /// Takes a sample; `ack_delay` is what the receiver says it waited.
     pub fn sample(&mut self, now: Instant, sample: Duration, ack_delay: Duration) {
+        self.update(now, sample, ack_delay);
+        self.set_max_ack_delay(self.max_ack_delay);
+    }
+
+    fn update(&mut self, now: Instant, sample: Duration, ack_delay: Duration) {
         self.latest = sample;
         self.update_min(now, sample);
         let Some(smoothed) = self.smoothed else {
@@ -95,8 +114,8 @@ impl Rtt {
     }
 
     /// How long to wait for an acknowledgement before probing (RFC 9002 §6.2.1).
-    pub fn probe_timeout(&self, max_ack_delay: Duration) -> Duration {
-        self.smoothed() + (self.variation * 4).max(GRANULARITY) + max_ack_delay
+    pub fn probe_timeout(&self) -> Duration {
+        self.probe_timeout
     }
 
     /// How late a packet may be, when later ones have arrived, before it is lost (RFC 9002 §6.1.2).
@@ -114,7 +133,7 @@ mod tests {
 
     #[test]
     fn the_receivers_delay_is_taken_off_unless_implausible() {
-        let mut rtt = Rtt::new(10 * MS);
+        let mut rtt = Rtt::new(10 * MS, MS);
         rtt.sample(Instant::ZERO, 2 * MS, MS);
         assert_eq!(rtt.smoothed(), 2 * MS);
         rtt.sample(Instant::ZERO, 4 * MS, 2 * MS);
@@ -126,16 +145,16 @@ mod tests {
 
     #[test]
     fn the_probe_timeout_is_milliseconds_on_a_lan() {
-        let mut rtt = Rtt::new(10 * MS);
+        let mut rtt = Rtt::new(10 * MS, MS);
         for _ in 0..50 {
             rtt.sample(Instant::ZERO, Duration::from_micros(20), Duration::ZERO);
         }
-        assert!(rtt.probe_timeout(MS) < 3 * MS, "{:?}", rtt.probe_timeout(MS));
+        assert!(rtt.probe_timeout() < 3 * MS, "{:?}", rtt.probe_timeout());
     }
 
     #[test]
     fn a_longer_path_is_learnt_after_a_while() {
-        let mut rtt = Rtt::new(10 * MS);
+        let mut rtt = Rtt::new(10 * MS, MS);
         rtt.sample(Instant::ZERO, MS, Duration::ZERO);
         for second in 1..=62 {
             rtt.sample(Instant::from_nanos(second * 1_000_000_000), 5 * MS, Duration::ZERO);

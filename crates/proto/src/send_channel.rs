@@ -213,6 +213,9 @@ impl SendChannel {
     }
 
     fn write_lost(&mut self, out: &mut TransmitBuf, room: Room) -> Written {
+        if !self.lost_offers.is_empty() && room.here < OFFER_BYTES {
+            return Written::NoRoom;
+        }
         if let Some(number) = self.lost_offers.pop_front() {
             let undone = self.get_mut(number).is_some_and(|m| matches!(m.progress, Progress::Offered { .. }));
             return match undone {

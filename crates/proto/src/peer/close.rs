@@ -171,7 +171,7 @@ impl Peer {
         let unacknowledged = self.unacknowledged();
         self.phase = Phase::Over;
         self.closing.end_due = self.closing.end.is_some() && self.remote_token.is_some();
-        let drain = (self.rtt.probe_timeout(cx.config.max_ack_delay) * 3).max(MIN_DRAIN);
+        let drain = (self.rtt.probe_timeout() * 3).max(MIN_DRAIN);
         self.closing.drain_until = Some(if self.closing.end_due { cx.now + drain } else { cx.now });
         self.closing.reason = Some(reason.clone());
         self.sent.take_oldest(usize::MAX, |_| ());

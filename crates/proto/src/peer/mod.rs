@@ -134,7 +134,7 @@ impl Peer {
             parameters_heard: false,
             sent: SentPackets::default(),
             lost_scratch: Vec::new(),
-            rtt: Rtt::new(config.initial_rtt),
+            rtt: Rtt::new(config.initial_rtt, config.max_ack_delay),
             congestion: congestion::controller(config.congestion, mtu.current() as u64),
             pacer: Pacer::new(now),
             mtu,
@@ -258,11 +258,11 @@ impl Peer {
         id
     }
 
-    /// The application has taken a message from `channel`: what the sender is to be told.
-    pub fn on_taken(&mut self, config: &Config, channel: u16, report: bool, memory_left: bool) {
+    /// The application has taken a message from `channel`: whether the sender is to be told.
+    pub fn on_taken(&mut self, config: &Config, channel: u16, report: bool, memory_left: bool) -> bool {
         self.counters.messages_received += 1;
         if !self.is_alive() {
-            return;
+            return false;
         }
         if report {
             self.want(Control::Delivered { channel });
@@ -270,6 +270,7 @@ impl Peer {
         if memory_left {
             self.renew_credit(config, channel);
         }
+        !self.control.is_empty()
     }
 
     /// Grants a channel more credit if that is worth a frame.

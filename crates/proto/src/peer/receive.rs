@@ -187,6 +187,7 @@ impl Peer {
         // A peer that wants to hold ACKs back for seconds would stretch every probe timeout.
         const MAX_ACK_DELAY_US: u32 = 100_000;
         self.remote.ack_delay_us = parameters.ack_delay_us.min(MAX_ACK_DELAY_US);
+        self.rtt.set_max_ack_delay(Duration::from_micros(self.remote.ack_delay_us as u64));
         self.mtu.limit(parameters.max_datagram);
         self.outbox.on_parameters(parameters.channel_credit);
         Ok(())

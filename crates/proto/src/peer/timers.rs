@@ -26,18 +26,18 @@ impl Peer {
         if !self.is_alive() {
             return self.drain_until().unwrap_or(Instant::FAR_FUTURE);
         }
-        [
-            self.received.deadline(),
-            self.sent.loss_time(),
-            self.probe_at(),
-            self.paced_until,
-            self.failure_at(config),
-            self.keepalive_at(config),
-        ]
-        .into_iter()
-        .flatten()
-        .min()
-        .unwrap_or(Instant::FAR_FUTURE)
+        // On the way of every packet: plain comparisons, no list of options.
+        let mut deadline = self.received.deadline().unwrap_or(Instant::FAR_FUTURE);
+        let mut consider = |at: Option<Instant>| deadline = deadline.min(at.unwrap_or(Instant::FAR_FUTURE));
+        consider(self.sent.loss_time());
+        consider(self.paced_until);
+        consider(self.failure_at(config));
+        if self.sent.is_idle() {
+            consider(self.keepalive_at(config));
+        } else {
+            consider(self.probe_at());
+        }
+        deadline
     }
 
     /// Time has come to `cx.now`.
@@ -68,7 +68,10 @@ impl Peer {
         if self.sent.is_idle() || unproven {
             return None;
         }
-        let base = self.rtt.probe_timeout(Duration::from_micros(self.remote.ack_delay_us as u64));
+        let base = self.rtt.probe_timeout();
+        if self.probe_timeouts == 0 {
+            return Some(self.sent.last_sent_at() + base);
+        }
         let backed_off = base * (1 << self.probe_timeouts.min(10));
         Some(self.sent.last_sent_at() + backed_off.min(MAX_PROBE_INTERVAL.max(base)))
     }
