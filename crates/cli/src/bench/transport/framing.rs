@@ -26,7 +26,7 @@ pub struct FrameReader {
 pub enum Frame {
     /// A message of this many bytes; see [`FrameReader::message`].
     Message(MessageAt),
-    /// The stream has ended.
+    /// The stream has ended, between messages or within one.
     Closed,
 }
 

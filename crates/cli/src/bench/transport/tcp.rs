@@ -51,10 +51,19 @@ impl Endpoint for TcpEndpoint {
             stream,
             reader: FrameReader::new(READ_BYTES),
             received: 0,
+            size: self.job.size,
             polls: polls(&self.job),
             retransmitted_before: tcp_retransmissions(),
         }))
     }
+}
+
+/// A stream that has lost its place shows in the sizes.
+pub fn ensure_size(message: &[u8], size: usize) -> Result<()> {
+    if message.len() != size {
+        bail!("a message of {} bytes came, not of {size}", message.len());
+    }
+    Ok(())
 }
 
 /// Waits for one connection, within a limit.
@@ -78,6 +87,8 @@ struct TcpLink {
     stream: TcpStream,
     reader: FrameReader,
     received: u64,
+    /// Bytes of every message.
+    size: usize,
     polls: bool,
     retransmitted_before: Option<u64>,
 }
@@ -108,7 +119,8 @@ impl Link for TcpLink {
         };
         let frame = if self.polls { poll_for(attempt)? } else { attempt()? };
         Ok(match frame {
-            Some(Frame::Message(_)) => {
+            Some(Frame::Message(at)) => {
+                ensure_size(self.reader.message(&at), self.size)?;
                 self.received += 1;
                 Incoming::Message(self.received - 1)
             }

@@ -6,7 +6,7 @@
 use super::{Frame, FrameReader, HEADER_BYTES, PATIENCE, is_not_yet};
 use crate::bench::clock::tcp_retransmissions;
 use crate::bench::control::{Job, Wait};
-use crate::bench::transport::tcp::accept;
+use crate::bench::transport::tcp::{accept, ensure_size};
 use crate::bench::work::{MeshEndpoint, MeshLink, Until};
 use anyhow::{Context, Result, bail};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -117,6 +117,8 @@ impl TcpMesh {
 struct Connection {
     stream: TcpStream,
     reader: FrameReader,
+    /// Bytes of every message.
+    size: usize,
     to_send: u64,
     /// Bytes of the current message that have been written.
     written: usize,
@@ -128,7 +130,7 @@ impl Connection {
         stream.set_nodelay(true)?;
         stream.set_nonblocking(true)?;
         let reader = FrameReader::new(READ_BYTES);
-        Ok(Self { stream, reader, to_send: job.iters, written: 0, to_receive: job.iters })
+        Ok(Self { stream, reader, size: job.size, to_send: job.iters, written: 0, to_receive: job.iters })
     }
 
     fn is_busy(&self) -> bool {
@@ -171,7 +173,10 @@ impl Connection {
                 break;
             }
             match self.reader.next(&mut self.stream) {
-                Ok(Frame::Message(_)) => self.to_receive -= 1,
+                Ok(Frame::Message(at)) => {
+                    ensure_size(self.reader.message(&at), self.size)?;
+                    self.to_receive -= 1;
+                }
                 Ok(Frame::Closed) => bail!("a member has closed before all was received"),
                 Err(error) if is_not_yet(&error) => break,
                 Err(error) => return Err(error).context("cannot receive"),
