@@ -1,0 +1,142 @@
+//! What was promised: processes, their sessions, the messages of each.
+//!
+//! A *life* is one start of a process (one incarnation). A *session* is what one life knows of one
+//! peer: each session of the protocol appears here twice, once from each side. What one side sent
+//! is found again at the other by its content.
+
+use crate::net::topology::HostId;
+use denrei_proto::{ChannelId, Completion, Config, LostReason, PeerId};
+use denrei_wire::{Incarnation, Instant};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// Index of a life.
+pub(super) type LifeNo = usize;
+/// Index of one side of a session.
+pub(super) type SessionNo = usize;
+
+/// One start of a process.
+#[derive(Debug)]
+pub(super) struct Life {
+    pub host: HostId,
+    pub incarnation: Incarnation,
+    pub config: Arc<Config>,
+    pub died_at: Option<Instant>,
+    /// The process reads what arrives.
+    pub reading: bool,
+    /// How it answers offers.
+    pub offers: OfferAnswer,
+    /// Offers not answered yet.
+    pub unanswered: Vec<(ChannelId, u64, u64)>,
+}
+
+/// How a process answers offers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum OfferAnswer {
+    /// Accepts them at once.
+    #[default]
+    Accept,
+    /// Refuses them at once.
+    Refuse,
+    /// Lets them wait.
+    Wait,
+}
+
+/// What became of a message, as far as its sender was told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    /// Nothing yet.
+    Open,
+    /// `Event::Acknowledged`.
+    Acknowledged,
+    /// `Event::Delivered`.
+    Delivered,
+    /// `Event::Refused`.
+    Refused,
+    /// Named in `PeerLost` or `PeerDoneReading`.
+    Unacknowledged,
+}
+
+/// A message sent.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sent {
+    pub bytes: u64,
+    pub completion: Completion,
+    pub fate: Fate,
+}
+
+/// What arrived on one channel.
+#[derive(Debug, Default)]
+pub(super) struct Arrivals {
+    /// The lowest number that has not had its turn.
+    pub next: u64,
+    /// Offered to the application, not yet arrived: these do not hold up the others.
+    pub offered: BTreeSet<u64>,
+    /// Refused by the application.
+    pub refused: BTreeSet<u64>,
+    /// Messages taken.
+    pub taken: u64,
+}
+
+impl Arrivals {
+    /// Whether message `number` was taken by the application.
+    pub fn has(&self, number: u64) -> bool {
+        number < self.next && !self.offered.contains(&number) && !self.refused.contains(&number)
+    }
+}
+
+/// One side of a session.
+#[derive(Debug)]
+pub(super) struct Session {
+    pub life: LifeNo,
+    pub peer: PeerId,
+    /// Where the other side lives.
+    pub remote_host: HostId,
+    pub remote: Option<Incarnation>,
+    pub began_at: Instant,
+    pub sent: BTreeMap<u16, Vec<Sent>>,
+    pub arrived: BTreeMap<u16, Arrivals>,
+    /// Which sides' messages these are; `None` before the first arrived. Short messages cannot
+    /// always tell, so there may be several for a while.
+    pub sources: Option<Vec<SessionNo>>,
+    pub connected: bool,
+    pub lost: Option<LostReason>,
+    /// This application called `close_write` or `close`.
+    pub closed_write: bool,
+    /// This application called `close_read`, `close` or `abort`: what it has not taken may be gone.
+    pub done_reading: bool,
+    /// This application called `close` or `abort`.
+    pub ended: bool,
+    pub peer_done_writing: bool,
+    pub peer_done_reading: bool,
+    /// The last status request, if it has not been answered.
+    pub status_asked: Option<u32>,
+}
+
+impl Session {
+    pub fn new(life: LifeNo, peer: PeerId, remote_host: HostId, began_at: Instant) -> Self {
+        Self {
+            life,
+            peer,
+            remote_host,
+            remote: None,
+            began_at,
+            sent: BTreeMap::new(),
+            arrived: BTreeMap::new(),
+            sources: None,
+            connected: false,
+            lost: None,
+            closed_write: false,
+            done_reading: false,
+            ended: false,
+            peer_done_writing: false,
+            peer_done_reading: false,
+            status_asked: None,
+        }
+    }
+
+    /// The message with this number.
+    pub fn message(&mut self, channel: u16, number: u64) -> Option<&mut Sent> {
+        self.sent.get_mut(&channel)?.get_mut(usize::try_from(number).ok()?)
+    }
+}

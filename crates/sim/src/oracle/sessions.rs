@@ -1,0 +1,163 @@
+//! Checks events: each has to be true, at its time, and not be told twice.
+
+use super::ledger::{Fate, SessionNo};
+use super::{LifeNo, Oracle};
+use crate::net::topology::HostId;
+use denrei_proto::{ChannelId, Endpoint, Event, LostReason, MessageId, PeerId};
+use denrei_wire::{Incarnation, Instant};
+
+impl Oracle {
+    pub(super) fn check_event(&mut self, now: Instant, host: HostId, endpoint: &mut Endpoint, event: Event) {
+        let life = self.life_on(host);
+        let Some(session) = self.session_of_event(life, endpoint, &event, now) else { return };
+        if self.sessions[session].lost.is_some() {
+            let label = self.label(session);
+            return self.fail(format!("{label}: {event:?} after the peer was lost"));
+        }
+        match event {
+            Event::Connected { incarnation, .. } => self.check_connected(session, incarnation),
+            Event::Acknowledged(id) => self.set_fate(session, id, Fate::Acknowledged),
+            Event::Delivered(id) => self.check_delivered(session, id),
+            Event::Refused(id) => {
+                self.totals.refused += 1;
+                self.set_fate(session, id, Fate::Refused);
+            }
+            Event::Offered { channel, number, bytes } => {
+                self.check_offered(session, channel, number);
+                self.answer_offer(now, endpoint, life, (channel, number, bytes));
+            }
+            Event::Status { request, .. } => {
+                if self.sessions[session].status_asked.take() != Some(request) {
+                    let label = self.label(session);
+                    self.fail(format!("{label}: a status answers request {request}, which is not the last"));
+                }
+            }
+            Event::PeerDoneWriting(_) => {
+                if core::mem::replace(&mut self.sessions[session].peer_done_writing, true) {
+                    let label = self.label(session);
+                    self.fail(format!("{label}: the peer is done writing twice"));
+                }
+            }
+            Event::PeerDoneReading { unacknowledged, .. } => {
+                self.check_unacknowledged(session, &unacknowledged);
+                let remote_done = self.others(session).any(|other| self.sessions[other].done_reading);
+                if core::mem::replace(&mut self.sessions[session].peer_done_reading, true) || !remote_done {
+                    let label = self.label(session);
+                    self.fail(format!("{label}: the peer is done reading, which it did not say, or twice"));
+                }
+            }
+            Event::PeerLost { reason, unacknowledged, .. } => {
+                self.totals.lost_sessions += 1;
+                self.check_unacknowledged(session, &unacknowledged);
+                self.check_reason(session, &reason);
+                self.sessions[session].lost = Some(reason);
+            }
+            other => self.fail(format!("an event the oracle does not know: {other:?}")),
+        }
+    }
+
+    fn session_of_event(
+        &mut self,
+        life: LifeNo,
+        endpoint: &Endpoint,
+        event: &Event,
+        now: Instant,
+    ) -> Option<SessionNo> {
+        let peer = match event {
+            Event::Connected { peer, .. }
+            | Event::Status { peer, .. }
+            | Event::PeerDoneWriting(peer)
+            | Event::PeerDoneReading { peer, .. }
+            | Event::PeerLost { peer, .. } => *peer,
+            Event::Acknowledged(id) | Event::Delivered(id) | Event::Refused(id) => id.channel.peer,
+            Event::Offered { channel, .. } => channel.peer,
+            _ => return None,
+        };
+        self.session_of(life, peer, endpoint, now)
+    }
+
+    fn check_connected(&mut self, session: SessionNo, incarnation: Incarnation) {
+        let remote_host = self.sessions[session].remote_host;
+        let known = self.by_incarnation.get(&incarnation).map(|&life| self.lives[life].host);
+        let again = core::mem::replace(&mut self.sessions[session].connected, true);
+        let changed = self.sessions[session].remote.replace(incarnation).is_some_and(|before| before != incarnation);
+        if again || changed || known != Some(remote_host) {
+            let label = self.label(session);
+            self.fail(format!("{label}: connected to {incarnation:?}, again or which never lived there"));
+        }
+    }
+
+    fn check_offered(&mut self, session: SessionNo, channel: ChannelId, number: u64) {
+        let arrivals = self.sessions[session].arrived.entry(channel.channel).or_default();
+        if number < arrivals.next || !arrivals.offered.insert(number) {
+            let label = self.label(session);
+            self.fail(format!("{label}: message {number} of {channel:?} is offered after it had its turn"));
+        }
+    }
+
+    fn check_delivered(&mut self, session: SessionNo, id: MessageId) {
+        self.set_fate(session, id, Fate::Delivered);
+        let MessageId { channel: ChannelId { channel, .. }, number } = id;
+        let has = |reader: SessionNo| self.sessions[reader].arrived.get(&channel).is_some_and(|a| a.has(number));
+        if !self.readers_of(session).any(has) {
+            let label = self.label(session);
+            self.fail(format!("{label}: {id:?} is reported delivered, but nobody has taken it"));
+        }
+    }
+
+    fn check_unacknowledged(&mut self, session: SessionNo, ids: &[MessageId]) {
+        self.totals.unacknowledged += ids.len() as u64;
+        let mut last: Option<(u16, u64)> = None;
+        for id in ids {
+            let at = (id.channel.channel, id.number);
+            if last.is_some_and(|last| last.0 == at.0 && last.1 >= at.1) {
+                let label = self.label(session);
+                self.fail(format!("{label}: {id:?} is not in the order of its channel in the list of unacknowledged"));
+            }
+            last = Some(at);
+            self.set_fate(session, *id, Fate::Unacknowledged);
+        }
+    }
+
+    fn check_reason(&mut self, session: SessionNo, reason: &LostReason) {
+        let plausible = match reason {
+            LostReason::Closed => self.sessions[session].closed_write,
+            LostReason::Aborted => self.sessions[session].ended,
+            LostReason::Ended { .. } => self.others(session).any(|other| self.sessions[other].ended),
+            LostReason::NoAnswer | LostReason::TimedOut => self.hardship,
+            LostReason::Restarted => self.was_restarted(session),
+            LostReason::Forgotten => {
+                self.hardship
+                    || self.was_restarted(session)
+                    || self.others(session).any(|other| self.sessions[other].lost.is_some())
+            }
+            _ => false,
+        };
+        if !plausible {
+            let label = self.label(session);
+            self.fail(format!("{label}: lost for a reason that is not true: {reason:?}"));
+        }
+    }
+
+    /// Whether the remote process is not the one this session is with any more.
+    fn was_restarted(&self, session: SessionNo) -> bool {
+        let session = &self.sessions[session];
+        let lives = self.lives.iter().filter(|life| life.host == session.remote_host);
+        let latest = lives.clone().next_back().map(|life| life.incarnation);
+        lives.count() > 1 && (session.remote.is_none() || session.remote != latest)
+    }
+
+    /// The remote host's sides of its sessions with this host.
+    pub(super) fn others(&self, session: SessionNo) -> impl Iterator<Item = SessionNo> + '_ {
+        let (here, there) = (self.lives[self.sessions[session].life].host, self.sessions[session].remote_host);
+        (0..self.sessions.len()).filter(move |&other| {
+            let other = &self.sessions[other];
+            other.remote_host == here && self.lives[other.life].host == there
+        })
+    }
+
+    /// This life's side of the session with `peer`, if it was met.
+    pub(super) fn known_session(&self, life: LifeNo, peer: PeerId) -> Option<SessionNo> {
+        self.by_peer.get(&(life, peer)).copied()
+    }
+}

@@ -1,0 +1,281 @@
+//! How the world moves: the event loop, the sockets and the polling of endpoints.
+//!
+//! Inputs → outputs: the event queue → datagrams handled, timeouts fired, the application called,
+//! new happenings. An endpoint is driven as a Node drives it: after each touch its events, its
+//! messages, its datagrams and then its next timeout are taken.
+
+use super::{Application, MAX_TIMEOUTS_AT_ONCE, Stuck, World};
+use crate::net::queue::{DatagramRef, Happening};
+use crate::net::topology::{HostId, Place};
+use core::fmt::Write as _;
+use core::time::Duration;
+use denrei_proto::Endpoint;
+use denrei_wire::{DatagramMeta, Instant, Transmit, TransmitBuf};
+
+/// Rounds of events, reads and sends after one touch before the endpoint counts as endless.
+const MAX_ROUNDS: usize = 10_000;
+
+/// Transmits in a row without a pause of the socket before the endpoint counts as endless.
+const MAX_TRANSMITS: usize = 100_000;
+
+impl World {
+    /// Lets `duration` pass.
+    ///
+    /// # Errors
+    /// See [`run_until`](Self::run_until).
+    pub fn run_for(&mut self, duration: Duration, app: &mut impl Application) -> Result<(), Stuck> {
+        self.run_until(self.now + duration, app)
+    }
+
+    /// Lets everything happen that happens up to and at `until`.
+    ///
+    /// # Errors
+    /// [`Stuck`] if an endpoint does not come to rest, or `happenings_limit` is reached.
+    pub fn run_until(&mut self, until: Instant, app: &mut impl Application) -> Result<(), Stuck> {
+        while let Some((at, what)) = self.queue.pop_until(until) {
+            self.now = at;
+            self.happenings += 1;
+            if self.happenings > self.happenings_limit {
+                return Err(Stuck::Storm { limit: self.happenings_limit, now: at });
+            }
+            match what {
+                Happening::Arrival { datagram, place } => self.arrive(datagram, place, app),
+                Happening::Timeout(host) => self.time_out(host, app),
+                Happening::Wake(host) => self.wake(host, app),
+            }
+            if let Some(stuck) = self.stuck.take() {
+                return Err(stuck);
+            }
+        }
+        self.now = until;
+        self.stuck.take().map_or(Ok(()), Err)
+    }
+
+    fn arrive(&mut self, datagram: DatagramRef, place: Place, app: &mut impl Application) {
+        match place {
+            Place::Switch(_) => self.forward(datagram, place),
+            Place::Host(host) => self.receive(datagram, host, app),
+        }
+    }
+
+    /// Sends a datagram over the next link on its way.
+    fn forward(&mut self, datagram: DatagramRef, place: Place) {
+        let Self { topology, rng, counts, .. } = self;
+        let content = self.datagrams.get(datagram);
+        let (to, ecn, len) = (content.to, content.ecn, content.bytes.len());
+        let passed = topology
+            .next_link(place, to)
+            .and_then(|(link, next)| Some((link.pass(self.now, len, ecn, rng, counts)?, next)));
+        let Some((passage, place)) = passed else {
+            return self.datagrams.release(datagram);
+        };
+        if let Some(at) = passage.copy_at {
+            let copy = self.datagrams.duplicate(datagram);
+            self.queue.push(at, Happening::Arrival { datagram: copy, place });
+        }
+        let content = self.datagrams.get(datagram);
+        content.ecn = passage.ecn;
+        for _ in 0..passage.flipped_bits {
+            let bit = self.rng.below(content.bytes.len() as u64 * 8) as usize;
+            if let Some(byte) = content.bytes.get_mut(bit / 8) {
+                *byte ^= 1 << (bit % 8);
+            }
+        }
+        self.queue.push(passage.at, Happening::Arrival { datagram, place });
+    }
+
+    /// A datagram gets to the socket of a host.
+    fn receive(&mut self, datagram: DatagramRef, host: HostId, app: &mut impl Application) {
+        let len = self.datagrams.get(datagram).bytes.len() as u64;
+        let Some(process) = self.processes.get_mut(host.0 as usize) else {
+            return self.datagrams.release(datagram);
+        };
+        let spec = &self.specs[host.0 as usize];
+        if process.endpoint.is_none() {
+            self.counts.host_down += 1;
+            return self.datagrams.release(datagram);
+        }
+        if process.received_bytes + len > spec.receive_buffer_bytes {
+            self.counts.receive_buffer_full += 1;
+            return self.datagrams.release(datagram);
+        }
+        process.received.push_back(datagram);
+        process.received_bytes += len;
+        if process.paused {
+            return;
+        }
+        let look_at = (self.now + spec.wake_delay).max(process.busy_until);
+        if look_at <= self.now {
+            self.serve(host, app);
+        } else {
+            self.wake_by(host, look_at);
+        }
+    }
+
+    fn wake_by(&mut self, host: HostId, at: Instant) {
+        let process = &mut self.processes[host.0 as usize];
+        if process.wake_at.is_none_or(|earlier| at < earlier) {
+            process.wake_at = Some(at);
+            self.queue.push(at, Happening::Wake(host));
+        }
+    }
+
+    fn wake(&mut self, host: HostId, app: &mut impl Application) {
+        let process = &mut self.processes[host.0 as usize];
+        if process.wake_at == Some(self.now) {
+            process.wake_at = None;
+            self.serve(host, app);
+        }
+    }
+
+    /// The process looks at its socket: handles what it finds and lets the endpoint act.
+    pub(super) fn serve(&mut self, host: HostId, app: &mut impl Application) {
+        let Some(mut endpoint) = self.take_running(host) else { return };
+        let (batch, service_time) = {
+            let spec = &self.specs[host.0 as usize];
+            (spec.batch.max(1), spec.service_time)
+        };
+        loop {
+            for _ in 0..batch {
+                let process = &mut self.processes[host.0 as usize];
+                if process.busy_until > self.now {
+                    break;
+                }
+                let Some(datagram) = process.received.pop_front() else { break };
+                let content = self.datagrams.get(datagram);
+                process.received_bytes -= content.bytes.len() as u64;
+                process.busy_until = self.now + service_time;
+                let meta = DatagramMeta { from: content.source, ecn: content.ecn };
+                self.digest.add(self.now.as_nanos() ^ ((host.0 as u64) << 40));
+                self.counts.delivered += 1;
+                endpoint.handle_datagram(self.now, meta, &mut content.bytes);
+                self.datagrams.release(datagram);
+            }
+            self.drain(host, &mut endpoint, app);
+            let process = &self.processes[host.0 as usize];
+            if process.received.is_empty() || process.busy_until > self.now || self.stuck.is_some() {
+                break;
+            }
+        }
+        self.put_back(host, endpoint);
+    }
+
+    fn time_out(&mut self, host: HostId, app: &mut impl Application) {
+        let process = &mut self.processes[host.0 as usize];
+        if process.timeout_at != Some(self.now) {
+            return;
+        }
+        process.timeout_at = None;
+        let Some(mut endpoint) = self.take_running(host) else { return };
+        if let Some(timeout) = endpoint.poll_timeout().filter(|&timeout| timeout <= self.now) {
+            let process = &mut self.processes[host.0 as usize];
+            process.timeouts_fired += 1;
+            let (last, times) = process.last_timeout;
+            process.last_timeout = (self.now, if last == self.now { times + 1 } else { 1 });
+            if process.last_timeout.1 > MAX_TIMEOUTS_AT_ONCE {
+                self.stuck = Some(Stuck::Timeout { host, now: self.now, timeout });
+            }
+            endpoint.handle_timeout(self.now);
+            self.drain(host, &mut endpoint, app);
+        }
+        self.put_back(host, endpoint);
+    }
+
+    pub(super) fn take_running(&mut self, host: HostId) -> Option<Box<Endpoint>> {
+        let process = self.processes.get_mut(host.0 as usize)?;
+        if process.paused { None } else { process.endpoint.take() }
+    }
+
+    pub(super) fn put_back(&mut self, host: HostId, endpoint: Box<Endpoint>) {
+        self.processes[host.0 as usize].endpoint = Some(endpoint);
+        self.rearm(host);
+    }
+
+    /// Sees to it that the host is called when it next has something to do.
+    pub(super) fn rearm(&mut self, host: HostId) {
+        let process = &mut self.processes[host.0 as usize];
+        let blocked_until = process.blocked_until;
+        let more_received = !process.received.is_empty();
+        let busy_until = process.busy_until;
+        let timeout = process.endpoint.as_ref().and_then(|endpoint| endpoint.poll_timeout());
+        // A timeout that waits for the socket would fire again and again until it can send.
+        let timeout = timeout.map(|at| at.max(blocked_until.unwrap_or(self.now)).max(self.now));
+        if let Some(at) = timeout.filter(|&at| process.timeout_at.is_none_or(|earlier| at < earlier)) {
+            process.timeout_at = Some(at);
+            self.queue.push(at, Happening::Timeout(host));
+        }
+        if more_received {
+            self.wake_by(host, busy_until.max(self.now));
+        }
+        if let Some(at) = blocked_until {
+            self.wake_by(host, at);
+        }
+    }
+
+    /// Hands events and messages to the application and datagrams to the network until the
+    /// endpoint has no more.
+    pub(super) fn drain(&mut self, host: HostId, endpoint: &mut Endpoint, app: &mut impl Application) {
+        for _ in 0..MAX_ROUNDS {
+            let mut acted = false;
+            while let Some(event) = endpoint.poll_event() {
+                acted = true;
+                // Writing to a digest cannot fail.
+                let _ = write!(self.digest, "{host:?} {event:?}");
+                app.on_event(self.now, host, endpoint, event);
+            }
+            app.on_readable(self.now, host, endpoint);
+            acted |= self.transmit(host, endpoint);
+            if !acted {
+                return;
+            }
+        }
+        self.stuck = Some(Stuck::Endless { host, now: self.now });
+    }
+
+    /// Whether anything was sent.
+    fn transmit(&mut self, host: HostId, endpoint: &mut Endpoint) -> bool {
+        let spec = &self.specs[host.0 as usize];
+        let send_buffer_bytes = spec.send_buffer_bytes;
+        let mut buf = self.transmit_buf.take().unwrap_or_else(|| TransmitBuf::new(1));
+        buf.set_max_segments(spec.max_segments);
+        self.processes[host.0 as usize].blocked_until = None;
+        let mut transmits = 0;
+        loop {
+            let uplink = self.topology.uplink(host);
+            if uplink.queued_bytes(self.now) > send_buffer_bytes {
+                let at = uplink.drained_to(send_buffer_bytes / 2);
+                self.processes[host.0 as usize].blocked_until = Some(at);
+                break;
+            }
+            let Some(transmit) = endpoint.poll_transmit(self.now, &mut buf) else { break };
+            self.send(host, &transmit, &buf);
+            transmits += 1;
+            if transmits > MAX_TRANSMITS {
+                self.stuck = Some(Stuck::Endless { host, now: self.now });
+                break;
+            }
+        }
+        self.transmit_buf = Some(buf);
+        transmits > 0
+    }
+
+    /// Splits a transmit into its datagrams and sends each.
+    fn send(&mut self, from: HostId, transmit: &Transmit, buf: &TransmitBuf) {
+        assert_eq!(buf.len(), transmit.len, "a transmit describes what is in its buffer");
+        let size = transmit.segment_size.unwrap_or(transmit.len).max(1);
+        for datagram in buf.bytes().chunks(size) {
+            self.counts.sent += 1;
+            self.digest.add(self.now.as_nanos());
+            self.digest.add((from.0 as u64) << 32 | transmit.ecn as u64);
+            self.digest.add_bytes(datagram);
+            let Some(to) = HostId::at(transmit.to) else { continue };
+            self.capture.offer(from.addr(), to, datagram);
+            if !self.cut_pairs.is_empty() && self.cut_pairs.contains(&(from.min(to), from.max(to))) {
+                self.counts.cut += 1;
+                continue;
+            }
+            let datagram = self.datagrams.insert(from.addr(), to, transmit.ecn, datagram);
+            self.forward(datagram, Place::Host(from));
+        }
+    }
+}
