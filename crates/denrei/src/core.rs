@@ -69,6 +69,21 @@ impl Core {
         self.clock.now()
     }
 
+    /// Fires the timers that are due.
+    pub fn fire_timers(&mut self, now: Instant) {
+        if self.endpoint.poll_timeout().is_some_and(|at| at <= now) {
+            self.endpoint.handle_timeout(now);
+        }
+    }
+
+    /// Whether the thread that sleeps on the sockets would miss a timer armed since.
+    pub fn sleeper_is_late(&self) -> bool {
+        match (self.sleeper_until, self.endpoint.poll_timeout()) {
+            (Some(until), Some(due)) => due < until,
+            _ => false,
+        }
+    }
+
     /// Keeps the event queue within its bound.
     pub fn limit_events(&mut self) {
         while self.endpoint.waiting_events() > MAX_EVENTS {

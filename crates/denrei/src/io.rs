@@ -71,19 +71,22 @@ impl Io {
     /// Sends what may be sent; fires the timers that are due.
     pub fn flush(&mut self, core: &Mutex<Core>) -> Flush {
         for _ in 0..MAX_SENDS_PER_FLUSH {
+            let mut more = true;
             if self.stuck.is_none() {
                 let mut core = core.lock();
                 let now = core.now();
-                if core.endpoint.poll_timeout().is_some_and(|at| at <= now) {
-                    core.endpoint.handle_timeout(now);
-                }
-                match core.endpoint.poll_transmit(now, &mut self.out) {
-                    Some(transmit) => self.stuck = Some((transmit, 0)),
-                    None => return Flush::Done,
-                }
+                core.fire_timers(now);
+                let Some(transmit) = core.endpoint.poll_transmit(now, &mut self.out) else {
+                    return Flush::Done;
+                };
+                self.stuck = Some((transmit, 0));
+                more = core.endpoint.wants_transmit();
             }
             if !self.send() {
                 return Flush::Blocked;
+            }
+            if !more {
+                return Flush::Done;
             }
         }
         Flush::More

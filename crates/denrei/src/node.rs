@@ -280,7 +280,7 @@ impl Node {
     /// The socket has become unusable.
     pub fn recv(&self) -> Result<Message, NodeError> {
         let received = self.shared().wait_for(None, take_or_fail);
-        self.after_recv(received).transpose().unwrap_or_else(|| Err(closed()))
+        received.unwrap_or_else(|| Err(closed()))
     }
 
     /// The next message of any peer that is here or in the socket's buffer now.
@@ -297,8 +297,7 @@ impl Node {
     /// As for [`recv`](Self::recv).
     pub fn recv_timeout(&self, timeout: Duration) -> Result<Option<Message>, NodeError> {
         let deadline = self.deadline(timeout);
-        let received = self.shared().wait_for(Some(deadline), take_or_fail);
-        self.after_recv(received)
+        self.shared().wait_for(Some(deadline), take_or_fail).transpose()
     }
 
     /// Waits for the next message of one channel, at most `timeout`.
@@ -312,8 +311,7 @@ impl Node {
             let message = core.endpoint.recv_from(now, channel);
             message.map(Ok).or_else(|| failure(core))
         };
-        let received = self.shared().wait_for(Some(deadline), take);
-        self.after_recv(received)
+        self.shared().wait_for(Some(deadline), take).transpose()
     }
 
     /// The next message of any peer, without blocking the task. Starts the background thread if
@@ -324,7 +322,7 @@ impl Node {
     pub async fn recv_async(&self) -> Result<Message, NodeError> {
         self.ensure_thread();
         let message = self.wait_async(take_or_fail).await;
-        self.send_answers();
+        self.shared().answer(&mut self.shared().core.lock());
         message
     }
 
@@ -408,21 +406,6 @@ impl Node {
         Ok(value)
     }
 
-    fn after_recv(&self, received: Option<Result<Message, NodeError>>) -> Result<Option<Message>, NodeError> {
-        if matches!(received, Some(Ok(_))) {
-            self.send_answers();
-        }
-        received.transpose()
-    }
-
-    /// Taking a message may have made credit or a report due.
-    fn send_answers(&self) {
-        let due = self.shared().core.lock().endpoint.wants_transmit();
-        if due {
-            self.shared().kick();
-        }
-    }
-
     fn ensure_thread(&self) {
         if let Err(error) = self.start_thread() {
             tracing::error!("cannot start the thread that asynchronous calls need: {error}");
@@ -471,8 +454,11 @@ fn failure<T>(core: &Core) -> Option<Result<T, NodeError>> {
 }
 
 fn take_or_fail(core: &mut Core) -> Option<Result<Message, NodeError>> {
+    if !core.endpoint.is_readable() {
+        return failure(core);
+    }
     let now = core.now();
-    core.endpoint.recv(now).map(Ok).or_else(|| failure(core))
+    core.endpoint.recv(now).map(Ok)
 }
 
 fn note_blocked(core: &mut Core, peer: PeerId) {

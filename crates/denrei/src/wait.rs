@@ -25,6 +25,8 @@ pub(crate) struct Shared {
     dirty: AtomicBool,
     /// The background thread is busy and will see `dirty` by itself.
     pub hot: AtomicBool,
+    /// A thread sleeps on the sockets ([`Core::sleeper_until`] says until when).
+    asleep: AtomicBool,
     /// Followers wait here.
     news: Condvar,
     waiter: Waiter,
@@ -40,6 +42,7 @@ impl Shared {
             io: Mutex::new(io),
             dirty: AtomicBool::new(false),
             hot: AtomicBool::new(false),
+            asleep: AtomicBool::new(false),
             news: Condvar::new(),
             waker: waiter.waker(),
             waiter,
@@ -50,16 +53,14 @@ impl Shared {
 
     /// Something was queued: sends it, unless a thread that is at it anyway will.
     pub fn kick(&self) {
-        self.dirty.store(true, Ordering::SeqCst);
         if self.hot.load(Ordering::SeqCst) {
-            return;
+            self.dirty.store(true, Ordering::SeqCst);
+            // It looks once more after it has cooled down, but may have done so just now.
+            if self.hot.load(Ordering::SeqCst) {
+                return;
+            }
         }
-        // Whoever holds the lock looks at `dirty` after letting go of it.
-        while self.dirty.load(Ordering::SeqCst) {
-            let Some(mut io) = self.io.try_lock() else { return };
-            self.flush(&mut io);
-        }
-        self.wake_sleeper_if_late();
+        self.send();
     }
 
     /// Sends until nothing is left, or the kernel has no room.
@@ -79,10 +80,7 @@ impl Shared {
 
     /// The sleeper set its alarm before we armed an earlier timer.
     fn wake_sleeper_if_late(&self) {
-        let core = self.core.lock();
-        if let (Some(until), Some(due)) = (core.sleeper_until, core.endpoint.poll_timeout())
-            && due < until
-        {
+        if self.asleep.load(Ordering::SeqCst) && self.core.lock().sleeper_is_late() {
             self.waker.wake();
         }
     }
@@ -94,18 +92,39 @@ impl Shared {
 
     /// Receives, fires timers, sends. Whether anything was received.
     pub fn turn(&self) -> bool {
-        let received = {
-            let mut io = self.io.lock();
-            let received = io.receive(&self.core);
-            self.dirty.store(true, Ordering::SeqCst);
-            self.flush(&mut io);
-            received > 0
-        };
-        // Queued while we held the lock.
-        if self.dirty.load(Ordering::SeqCst) {
+        let received = self.receive();
+        let mut core = self.core.lock();
+        let now = core.now();
+        core.fire_timers(now);
+        self.answer(&mut core);
+        received
+    }
+
+    /// Receives what is there; whether that was anything.
+    fn receive(&self) -> bool {
+        let received = self.io.lock().receive(&self.core) > 0;
+        // Queued by others while we held the lock.
+        if self.dirty.load(Ordering::SeqCst) && !self.hot.load(Ordering::SeqCst) {
             self.kick();
         }
         received
+    }
+
+    /// Sends if there is anything to send, the core's lock released meanwhile.
+    pub fn answer(&self, core: &mut MutexGuard<'_, Core>) {
+        if core.endpoint.wants_transmit() {
+            MutexGuard::unlocked(core, || self.send());
+        }
+    }
+
+    /// Sends what is queued. Whoever holds the lock looks at `dirty` after letting go of it.
+    fn send(&self) {
+        self.dirty.store(true, Ordering::SeqCst);
+        while self.dirty.load(Ordering::SeqCst) {
+            let Some(mut io) = self.io.try_lock() else { return };
+            self.flush(&mut io);
+        }
+        self.wake_sleeper_if_late();
     }
 
     /// Tells those who wait that something may have come for them.
@@ -124,6 +143,7 @@ impl Shared {
     ) -> Option<T> {
         let mut core = self.core.lock();
         if let Some(value) = ready(&mut core) {
+            self.answer(&mut core);
             return Some(value);
         }
         let mut spin_until = None;
@@ -131,13 +151,16 @@ impl Shared {
             if core.has_driver || core.sleeper_until.is_some() {
                 self.follow(&mut core, deadline);
             } else {
-                MutexGuard::unlocked(&mut core, || self.turn());
+                MutexGuard::unlocked(&mut core, || self.receive());
             }
             if let Some(value) = ready(&mut core) {
+                self.answer(&mut core);
                 self.leave(&mut core);
                 return Some(value);
             }
             let now = core.now();
+            core.fire_timers(now);
+            self.answer(&mut core);
             if deadline.is_some_and(|deadline| deadline <= now) {
                 self.leave(&mut core);
                 return None;
@@ -187,6 +210,7 @@ impl Shared {
             return;
         }
         core.sleeper_until = Some(until);
+        self.asleep.store(true, Ordering::SeqCst);
         let wake = MutexGuard::unlocked(core, || {
             let (fds, blocked) = {
                 let io = self.io.lock();
@@ -200,6 +224,7 @@ impl Shared {
             self.waiter.wait(fds, blocked, Some(until - now)).ok()
         });
         core.sleeper_until = None;
+        self.asleep.store(false, Ordering::SeqCst);
         if let Some(wake) = wake {
             MutexGuard::unlocked(core, || self.io.lock().socket.hint_readable(wake.readable));
         }
