@@ -13,6 +13,7 @@ pub mod digest;
 pub mod net;
 pub mod oracle;
 pub mod rng;
+pub mod scenario;
 pub mod world;
 
 pub use net::faults::{Burst, FaultCounts, Faults};

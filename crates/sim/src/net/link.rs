@@ -221,7 +221,8 @@ mod tests {
     fn datagrams_leave_at_the_rate_of_the_wire_and_the_queue_drops_its_tail() {
         let mut link = Link::new(SLOW);
         let (passages, counts) = burst_of(&mut link, 6);
-        let arrivals: Vec<_> = passages.iter().flatten().map(|passage| passage.at.as_nanos() / 1000).collect();
+        let arrivals: Vec<_> =
+            passages.iter().flatten().map(|passage| passage.at.as_nanos() / 1000).collect();
         assert_eq!(arrivals, [6_000, 7_000, 8_000, 9_000], "µs: 5 ms of delay, 1 ms a datagram");
         assert_eq!(counts.queue_full, 2);
         assert_eq!(link.deepest_queue_bytes(), 4_000);

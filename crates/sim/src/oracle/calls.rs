@@ -36,11 +36,17 @@ pub enum Closing {
 
 impl Oracle {
     /// Opens a session, or names the one there is.
-    pub fn connect(&mut self, now: Instant, host: HostId, endpoint: &mut Endpoint, to: HostId) -> Option<PeerId> {
+    pub fn connect(
+        &mut self,
+        now: Instant,
+        host: HostId,
+        endpoint: &mut Endpoint,
+        to: HostId,
+    ) -> Option<PeerId> {
         let life = self.life_on(host);
         match endpoint.connect(now, to.addr()) {
             Ok(peer) => {
-                let session = self.session_of(life, peer, endpoint, now)?;
+                let session = self.session_of(life, peer, endpoint)?;
                 if self.sessions[session].lost.is_some() {
                     let label = self.label(session);
                     self.fail(format!("{label}: connect names a lost peer"));
@@ -83,7 +89,8 @@ impl Oracle {
     fn check_send_error(&mut self, session: SessionNo, order: Order, error: &SendError) {
         let state = &self.sessions[session];
         let own = &self.lives[state.life].config;
-        let remotes = || self.lives.iter().filter(|life| life.host == state.remote_host).map(|life| &life.config);
+        let remotes =
+            || self.lives.iter().filter(|life| life.host == state.remote_host).map(|life| &life.config);
         let plausible = match error {
             SendError::WouldBlock { queued_bytes, .. } => {
                 *queued_bytes > 0 && *queued_bytes + order.bytes as u64 > own.send_buffer_bytes
@@ -131,7 +138,14 @@ impl Oracle {
     }
 
     /// Sets the priority of a channel to `to`, if there is a session with it.
-    pub fn set_priority(&mut self, host: HostId, endpoint: &mut Endpoint, to: HostId, channel: u16, priority: u8) {
+    pub fn set_priority(
+        &mut self,
+        host: HostId,
+        endpoint: &mut Endpoint,
+        to: HostId,
+        channel: u16,
+        priority: u8,
+    ) {
         let Some((session, peer)) = self.live_session(host, endpoint, to) else { return };
         let exists = channel < self.lives[self.sessions[session].life].config.max_channels;
         let result = endpoint.set_priority(ChannelId { peer, channel }, priority);
@@ -158,7 +172,7 @@ impl Oracle {
                     .and_then(|peer| endpoint.recv_from(now, ChannelId { peer, channel })),
             };
             let Some(message) = message else { return };
-            self.on_message(now, host, endpoint, &message);
+            self.on_message(host, endpoint, &message);
         }
     }
 

@@ -93,7 +93,6 @@ pub(super) struct Session {
     /// Where the other side lives.
     pub remote_host: HostId,
     pub remote: Option<Incarnation>,
-    pub began_at: Instant,
     pub sent: BTreeMap<u16, Vec<Sent>>,
     pub arrived: BTreeMap<u16, Arrivals>,
     /// Which sides' messages these are; `None` before the first arrived. Short messages cannot
@@ -114,13 +113,12 @@ pub(super) struct Session {
 }
 
 impl Session {
-    pub fn new(life: LifeNo, peer: PeerId, remote_host: HostId, began_at: Instant) -> Self {
+    pub fn new(life: LifeNo, peer: PeerId, remote_host: HostId) -> Self {
         Self {
             life,
             peer,
             remote_host,
             remote: None,
-            began_at,
             sent: BTreeMap::new(),
             arrived: BTreeMap::new(),
             sources: None,

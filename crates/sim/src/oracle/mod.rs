@@ -123,7 +123,7 @@ impl Oracle {
     }
 
     /// This life's side of the session with `peer`, noted when first met.
-    fn session_of(&mut self, life: LifeNo, peer: PeerId, endpoint: &Endpoint, now: Instant) -> Option<SessionNo> {
+    fn session_of(&mut self, life: LifeNo, peer: PeerId, endpoint: &Endpoint) -> Option<SessionNo> {
         if let Some(&known) = self.by_peer.get(&(life, peer)) {
             if self.sessions[known].remote.is_none() {
                 self.sessions[known].remote = endpoint.flow(peer).and_then(|flow| flow.incarnation);
@@ -131,11 +131,14 @@ impl Oracle {
             return Some(known);
         }
         let Some(flow) = endpoint.flow(peer) else {
-            self.fail(format!("host {}: {peer} is spoken of, but has no flow state", self.lives[life].host.0));
+            self.fail(format!(
+                "host {}: {peer} is spoken of, but has no flow state",
+                self.lives[life].host.0
+            ));
             return None;
         };
         let remote_host = HostId::at(flow.addr)?;
-        let mut session = Session::new(life, peer, remote_host, now);
+        let mut session = Session::new(life, peer, remote_host);
         session.remote = flow.incarnation;
         let number = self.sessions.len();
         self.sessions.push(session);
@@ -143,7 +146,7 @@ impl Oracle {
         Some(number)
     }
 
-    fn on_message(&mut self, now: Instant, host: HostId, endpoint: &Endpoint, message: &Message) {
+    fn on_message(&mut self, host: HostId, endpoint: &Endpoint, message: &Message) {
         let Message { channel: ChannelId { peer, channel }, number, data } = message;
         let life = self.life_on(host);
         self.totals.received += 1;
@@ -151,7 +154,7 @@ impl Oracle {
         for value in [host.0 as u64, peer.as_u64(), *channel as u64, *number, data.len() as u64] {
             self.digest.add(value);
         }
-        let Some(session) = self.session_of(life, *peer, endpoint, now) else { return };
+        let Some(session) = self.session_of(life, *peer, endpoint) else { return };
         self.find_source(session, *channel, *number, data);
         self.check_turn(session, *channel, *number);
     }
@@ -187,8 +190,12 @@ impl Oracle {
         let Some(remote) = remote.and_then(|incarnation| self.by_incarnation.get(&incarnation)) else {
             return Vec::new();
         };
-        let of_remote = self.by_peer.range((*remote, PeerId::from_u64(0))..).take_while(|((life, _), _)| life == remote);
-        of_remote.map(|(_, &number)| number).filter(|&number| self.sessions[number].remote_host == host).collect()
+        let of_remote =
+            self.by_peer.range((*remote, PeerId::from_u64(0))..).take_while(|((life, _), _)| life == remote);
+        of_remote
+            .map(|(_, &number)| number)
+            .filter(|&number| self.sessions[number].remote_host == host)
+            .collect()
     }
 
     fn explain_misfit(&self, candidates: &[SessionNo], channel: u16, number: u64, data: &[u8]) -> String {
@@ -217,7 +224,9 @@ impl Oracle {
         });
         if let Some(other) = twice {
             let (here, there) = (self.label(session), self.sessions[other].peer);
-            self.fail(format!("{here}: message {number} of channel {channel} was delivered before, as from {there}"));
+            self.fail(format!(
+                "{here}: message {number} of channel {channel} was delivered before, as from {there}"
+            ));
         }
     }
 
@@ -238,7 +247,8 @@ impl Oracle {
         let limit = self.lives[self.sessions[session].life].config.max_message_bytes;
         let source = self.sessions[session].sources.as_ref().and_then(|sources| sources.first().copied());
         let refused_unasked = |number: u64| {
-            let sent = source.and_then(|source| self.sessions[source].sent.get(&channel)?.get(number as usize));
+            let sent =
+                source.and_then(|source| self.sessions[source].sent.get(&channel)?.get(number as usize));
             sent.is_some_and(|sent| sent.bytes > limit)
         };
         let skipped: Vec<_> = {
@@ -268,7 +278,13 @@ impl Oracle {
         self.fail(format!("{label}: message {number} of channel {channel} {what}; {expected} is next"));
     }
 
-    fn answer_offer(&mut self, now: Instant, endpoint: &mut Endpoint, life: LifeNo, offer: (ChannelId, u64, u64)) {
+    fn answer_offer(
+        &mut self,
+        now: Instant,
+        endpoint: &mut Endpoint,
+        life: LifeNo,
+        offer: (ChannelId, u64, u64),
+    ) {
         let (channel, number, bytes) = offer;
         let answer = self.lives[life].offers;
         let result = match answer {
@@ -319,7 +335,7 @@ impl Application for Oracle {
             return;
         }
         while let Some(message) = endpoint.recv(now) {
-            self.on_message(now, host, endpoint, &message);
+            self.on_message(host, endpoint, &message);
         }
     }
 }

@@ -9,7 +9,7 @@ use denrei_wire::{Incarnation, Instant};
 impl Oracle {
     pub(super) fn check_event(&mut self, now: Instant, host: HostId, endpoint: &mut Endpoint, event: Event) {
         let life = self.life_on(host);
-        let Some(session) = self.session_of_event(life, endpoint, &event, now) else { return };
+        let Some(session) = self.session_of_event(life, endpoint, &event) else { return };
         if self.sessions[session].lost.is_some() {
             let label = self.label(session);
             return self.fail(format!("{label}: {event:?} after the peer was lost"));
@@ -56,13 +56,7 @@ impl Oracle {
         }
     }
 
-    fn session_of_event(
-        &mut self,
-        life: LifeNo,
-        endpoint: &Endpoint,
-        event: &Event,
-        now: Instant,
-    ) -> Option<SessionNo> {
+    fn session_of_event(&mut self, life: LifeNo, endpoint: &Endpoint, event: &Event) -> Option<SessionNo> {
         let peer = match event {
             Event::Connected { peer, .. }
             | Event::Status { peer, .. }
@@ -73,14 +67,15 @@ impl Oracle {
             Event::Offered { channel, .. } => channel.peer,
             _ => return None,
         };
-        self.session_of(life, peer, endpoint, now)
+        self.session_of(life, peer, endpoint)
     }
 
     fn check_connected(&mut self, session: SessionNo, incarnation: Incarnation) {
         let remote_host = self.sessions[session].remote_host;
         let known = self.by_incarnation.get(&incarnation).map(|&life| self.lives[life].host);
         let again = core::mem::replace(&mut self.sessions[session].connected, true);
-        let changed = self.sessions[session].remote.replace(incarnation).is_some_and(|before| before != incarnation);
+        let changed =
+            self.sessions[session].remote.replace(incarnation).is_some_and(|before| before != incarnation);
         if again || changed || known != Some(remote_host) {
             let label = self.label(session);
             self.fail(format!("{label}: connected to {incarnation:?}, again or which never lived there"));
@@ -98,7 +93,8 @@ impl Oracle {
     fn check_delivered(&mut self, session: SessionNo, id: MessageId) {
         self.set_fate(session, id, Fate::Delivered);
         let MessageId { channel: ChannelId { channel, .. }, number } = id;
-        let has = |reader: SessionNo| self.sessions[reader].arrived.get(&channel).is_some_and(|a| a.has(number));
+        let has =
+            |reader: SessionNo| self.sessions[reader].arrived.get(&channel).is_some_and(|a| a.has(number));
         if !self.readers_of(session).any(has) {
             let label = self.label(session);
             self.fail(format!("{label}: {id:?} is reported delivered, but nobody has taken it"));
@@ -112,7 +108,9 @@ impl Oracle {
             let at = (id.channel.channel, id.number);
             if last.is_some_and(|last| last.0 == at.0 && last.1 >= at.1) {
                 let label = self.label(session);
-                self.fail(format!("{label}: {id:?} is not in the order of its channel in the list of unacknowledged"));
+                self.fail(format!(
+                    "{label}: {id:?} is not in the order of its channel in the list of unacknowledged"
+                ));
             }
             last = Some(at);
             self.set_fate(session, *id, Fate::Unacknowledged);
@@ -149,7 +147,8 @@ impl Oracle {
 
     /// The remote host's sides of its sessions with this host.
     pub(super) fn others(&self, session: SessionNo) -> impl Iterator<Item = SessionNo> + '_ {
-        let (here, there) = (self.lives[self.sessions[session].life].host, self.sessions[session].remote_host);
+        let (here, there) =
+            (self.lives[self.sessions[session].life].host, self.sessions[session].remote_host);
         (0..self.sessions.len()).filter(move |&other| {
             let other = &self.sessions[other];
             other.remote_host == here && self.lives[other.life].host == there

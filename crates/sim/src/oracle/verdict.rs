@@ -10,9 +10,10 @@ impl Oracle {
     /// Whether everything that can still arrive at or be reported to the process with `endpoint`
     /// has. Looked at repeatedly until it holds for all.
     pub fn is_settled(&self, endpoint: &Endpoint) -> bool {
-        endpoint.peers().filter_map(|peer| endpoint.flow(peer)).all(|flow| {
-            flow.queued_messages == 0 && flow.unread_bytes == 0 && flow.in_flight_bytes == 0
-        })
+        endpoint
+            .peers()
+            .filter_map(|peer| endpoint.flow(peer))
+            .all(|flow| flow.queued_messages == 0 && flow.unread_bytes == 0 && flow.in_flight_bytes == 0)
     }
 
     /// Whether everything reported so far is the whole truth about the messages that the process
@@ -20,7 +21,8 @@ impl Oracle {
     pub fn judge(&mut self, endpoint: &Endpoint) {
         let Some(&life) = self.by_incarnation.get(&endpoint.incarnation()) else { return };
         self.judge_table(life, endpoint);
-        let sides: Vec<_> = (0..self.sessions.len()).filter(|&side| self.sessions[side].life == life).collect();
+        let sides: Vec<_> =
+            (0..self.sessions.len()).filter(|&side| self.sessions[side].life == life).collect();
         for side in sides {
             if let Err(what) = self.judge_side(side) {
                 let label = self.label(side);
@@ -85,7 +87,9 @@ impl Oracle {
             Fate::Open if message.completion == Completion::Acknowledged => {
                 return Err("its acknowledgement was never reported".to_owned());
             }
-            Fate::Open if message.completion == Completion::Delivered && !lost && !self.reader_is_excused(side) => {
+            Fate::Open
+                if message.completion == Completion::Delivered && !lost && !self.reader_is_excused(side) =>
+            {
                 return Err("its delivery was never reported".to_owned());
             }
             _ => {}

@@ -46,8 +46,7 @@ impl Capture {
         let kind = bytes.first().and_then(|&octet| Kind::from_octet(octet));
         let opening = kind.is_some_and(|kind| kind != Kind::Session);
         self.seen += !opening as u64;
-        let (kept, most) =
-            if opening { (&mut self.openings, OPENINGS) } else { (&mut self.others, OTHERS) };
+        let (kept, most) = if opening { (&mut self.openings, OPENINGS) } else { (&mut self.others, OTHERS) };
         if !opening && !self.seen.is_multiple_of(STRIDE) {
             return;
         }

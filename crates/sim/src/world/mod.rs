@@ -47,7 +47,9 @@ pub trait Application {
 #[derive(Debug, Error, Clone, PartialEq, Eq)]
 pub enum Stuck {
     /// Its timeout stays in the past after it was handled.
-    #[error("{host:?} at {now:?}: timeout {timeout:?} stays due after {MAX_TIMEOUTS_AT_ONCE} calls of handle_timeout")]
+    #[error(
+        "{host:?} at {now:?}: timeout {timeout:?} stays due after {MAX_TIMEOUTS_AT_ONCE} calls of handle_timeout"
+    )]
     Timeout {
         /// The host.
         host: HostId,

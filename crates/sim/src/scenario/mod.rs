@@ -1,0 +1,90 @@
+//! Random operations on a random network, one seed at a time.
+//!
+//! Inputs → outputs: a seed → a [`Summary`], or a [`Failure`] with the smallest list of operations
+//! found that still fails. The order of a run: build the world, apply the operations while faults
+//! act, heal everything, demand that all settles, judge (see [`crate::oracle`]).
+
+mod generate;
+mod ops;
+mod play;
+mod shrink;
+
+pub use generate::{HostSetup, Setup, generate};
+pub use ops::{Forgery, TestOp, TimedOp};
+
+use crate::net::faults::FaultCounts;
+use crate::oracle::Totals;
+use core::fmt;
+use core::time::Duration;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use thiserror::Error;
+
+/// What happened in a run that broke no promise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Summary {
+    /// Fingerprint of every datagram, event and message.
+    pub digest: u64,
+    /// What was sent and received.
+    pub totals: Totals,
+    /// What the faults did.
+    pub counts: FaultCounts,
+    /// Arrivals, timeouts and wakes simulated.
+    pub happenings: u64,
+    /// How long the run took on its own clock.
+    pub virtual_time: Duration,
+}
+
+/// A broken promise, and how to see it again.
+#[derive(Clone, Debug, Error)]
+pub struct Failure {
+    /// The seed.
+    pub seed: u64,
+    /// What was broken.
+    pub what: String,
+    /// The hosts and links.
+    pub setup: Box<Setup>,
+    /// The smallest list of operations found that fails.
+    pub ops: Vec<TimedOp>,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "seed {}: {}", self.seed, self.what)?;
+        writeln!(f, "{}operations ({}):", self.setup, self.ops.len())?;
+        for (number, op) in self.ops.iter().enumerate() {
+            writeln!(f, "  {number:3}. {op}")?;
+        }
+        write!(f, "reproduce: cargo xtask sim --seed {} --verbose", self.seed)
+    }
+}
+
+/// Runs the scenario of `seed`.
+///
+/// # Errors
+/// The first broken promise, its operations shrunk.
+pub fn run_seed(seed: u64) -> Result<Summary, Failure> {
+    let (setup, ops) = generate(seed);
+    run_ops(&setup, &ops).map_err(|what| shrink::shrink(seed, setup, ops, what))
+}
+
+/// Runs the scenario of `seed` without shrinking it on failure.
+///
+/// # Errors
+/// The first broken promise, with all operations.
+pub fn run_seed_unshrunk(seed: u64) -> Result<Summary, Failure> {
+    let (setup, ops) = generate(seed);
+    run_ops(&setup, &ops).map_err(|what| Failure { seed, what, setup: Box::new(setup), ops })
+}
+
+/// Runs given operations. A panic of the core is a broken promise like any other.
+///
+/// # Errors
+/// What was broken.
+pub fn run_ops(setup: &Setup, ops: &[TimedOp]) -> Result<Summary, String> {
+    let run = AssertUnwindSafe(|| play::Play::new(setup).run(ops));
+    catch_unwind(run).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or_else(|| panic.downcast_ref::<&str>().copied());
+        Err(format!("panicked: {}", text.unwrap_or("without a message")))
+    })
+}

@@ -1,0 +1,92 @@
+//! The operations a scenario is made of, as plain data: a list of them can be cut at will and
+//! still be run. Hosts are named by number, modulo how many there are.
+
+use crate::net::faults::Faults;
+use crate::net::topology::HostId;
+use crate::oracle::OfferAnswer;
+use crate::oracle::calls::{Closing, Order};
+use core::fmt;
+use core::time::Duration;
+
+/// An operation, and how long after the one before it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TimedOp {
+    /// Time since the operation before.
+    pub after: Duration,
+    /// The operation.
+    pub op: TestOp,
+}
+
+impl fmt::Display for TimedOp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "+{:?} {:?}", self.after, self.op)
+    }
+}
+
+/// Something that an application, an administrator, an attacker or fate does. What cannot be done
+/// (a call on a host that is down) is left out.
+#[derive(Clone, Debug, PartialEq)]
+pub enum TestOp {
+    /// Opens a session.
+    Connect(HostId, HostId),
+    /// Sends a message, opening a session if there is none.
+    Send(HostId, Order),
+    /// Sets the priority of the channel to a host.
+    SetPriority(HostId, HostId, u16, u8),
+    /// The process reads all that arrives, or nothing by itself.
+    SetReading(HostId, bool),
+    /// Takes up to so many messages.
+    Read(HostId, usize),
+    /// Takes up to so many messages of one channel of one peer.
+    ReadFrom(HostId, HostId, u16, usize),
+    /// Ends a session or a half of it.
+    Close(HostId, HostId, Closing),
+    /// Asks for a status.
+    RequestStatus(HostId, HostId),
+    /// Changes how offers are answered.
+    SetOffers(HostId, OfferAnswer),
+    /// Kills a process.
+    Crash(HostId),
+    /// Starts a process that is dead.
+    Restart(HostId),
+    /// Stops a process.
+    Pause(HostId),
+    /// Lets a stopped process go on.
+    Resume(HostId),
+    /// Keeps two hosts apart.
+    Cut(HostId, HostId),
+    /// Sets the faults of a host's cable.
+    SetFaults(HostId, Box<Faults>),
+    /// Takes all faults off the network.
+    Heal,
+    /// Puts a forged datagram before a host, as from another.
+    Forge(HostId, HostId, Forgery),
+    /// Sends the captured datagram of this number again, after a while.
+    Replay(usize, Duration),
+}
+
+/// How a forged datagram is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Forgery {
+    /// So many bytes that follow from a seed, the first a packet kind.
+    Garbage {
+        /// How many.
+        bytes: u16,
+        /// Which.
+        seed: u64,
+    },
+    /// The captured datagram of this number, cut to so many bytes.
+    Truncated {
+        /// Which.
+        index: usize,
+        /// Bytes left.
+        bytes: u16,
+    },
+    /// The captured datagram of this number, with one bit changed.
+    Flipped {
+        /// Which.
+        index: usize,
+        /// Which bit, modulo how many there are.
+        bit: u32,
+    },
+}

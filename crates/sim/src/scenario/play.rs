@@ -1,0 +1,268 @@
+//! Plays a scenario: applies operations, heals, waits until all has settled, has it judged.
+
+use super::Summary;
+use super::generate::Setup;
+use super::ops::{Forgery, TestOp, TimedOp};
+use crate::net::topology::HostId;
+use crate::oracle::{OfferAnswer, Oracle};
+use crate::rng::Rng;
+use crate::world::World;
+use core::time::Duration;
+use denrei_wire::Instant;
+
+/// How often it is looked whether all has settled, on the virtual clock.
+const SETTLE_STEP: Duration = Duration::from_millis(250);
+/// Looks after which what has not settled never will: 250 s, enough for the largest scenario over
+/// the slowest link with every timeout at its longest.
+const SETTLE_LOOKS: u32 = 1000;
+/// Rest after all has settled, in which ended sessions are forgotten.
+const REST: Duration = Duration::from_secs(2);
+/// Time over which an idle network is watched for timers that spin and datagrams nobody needs.
+const WATCH: Duration = Duration::from_secs(2);
+/// Datagrams and timeouts per host and per peer in [`WATCH`]: keepalives at their fastest are 6 a
+/// second and direction, with acknowledgements and the last of a path MTU search.
+const IDLE_BUDGET: u64 = 120;
+/// Happenings in one scenario. The busiest need some 100,000.
+const HAPPENINGS_LIMIT: u64 = 3_000_000;
+/// Loss up to which a session has to survive: a probe every 500 ms at the latest makes a failure
+/// timeout of 1 s without an answer as improbable as a wrong checksum.
+const HARMLESS_LOSS: f64 = 0.02;
+
+pub(super) struct Play<'a> {
+    setup: &'a Setup,
+    world: World,
+    oracle: Oracle,
+}
+
+impl<'a> Play<'a> {
+    pub fn new(setup: &'a Setup) -> Self {
+        let mut world = World::new(setup.world_seed);
+        world.happenings_limit = HAPPENINGS_LIMIT;
+        world.capture_some();
+        let mut oracle = Oracle::default();
+        let root = world.add_switch(None);
+        let other = setup.trunk.map_or(root, |trunk| world.add_switch(Some((root, trunk))));
+        for (number, host) in setup.hosts.iter().enumerate() {
+            let id = world.add_host([root, other][number % 2], host.spec.clone());
+            let incarnation = world.start(id, host.config.clone());
+            oracle.begin_life(id, incarnation, host.config.clone());
+        }
+        Self { setup, world, oracle }
+    }
+
+    pub fn run(mut self, ops: &[TimedOp]) -> Result<Summary, String> {
+        for TimedOp { after, op } in ops {
+            self.pass(*after)?;
+            self.apply(op);
+            self.check()?;
+        }
+        self.heal()?;
+        self.settle()?;
+        self.pass(REST)?;
+        self.watch_idle()?;
+        for host in self.hosts() {
+            if let Some(endpoint) = self.world.endpoint(host) {
+                self.oracle.judge(endpoint);
+            }
+        }
+        self.check()?;
+        Ok(Summary {
+            digest: crate::rng::mix(self.world.digest()) ^ self.oracle.digest(),
+            totals: self.oracle.totals(),
+            counts: *self.world.counts(),
+            happenings: self.world.happenings(),
+            virtual_time: self.world.now().saturating_since(Instant::ZERO),
+        })
+    }
+
+    fn hosts(&self) -> impl Iterator<Item = HostId> + use<> {
+        (0..self.setup.hosts.len() as u32).map(HostId)
+    }
+
+    fn pass(&mut self, duration: Duration) -> Result<(), String> {
+        self.world.run_for(duration, &mut self.oracle).map_err(|stuck| stuck.to_string())?;
+        self.check()
+    }
+
+    fn check(&self) -> Result<(), String> {
+        match self.oracle.failure() {
+            Some(what) => Err(format!("at {:?}: {what}", self.world.now())),
+            None => Ok(()),
+        }
+    }
+
+    fn apply(&mut self, op: &TestOp) {
+        let Self { world, oracle, .. } = self;
+        match *op {
+            TestOp::Connect(host, to) => {
+                world.touch(host, oracle, |oracle, now, endpoint| oracle.connect(now, host, endpoint, to));
+            }
+            TestOp::Send(host, order) => {
+                world.touch(host, oracle, |oracle, now, endpoint| oracle.send(now, host, endpoint, order));
+            }
+            TestOp::SetPriority(host, to, channel, priority) => {
+                world.touch(host, oracle, |oracle, _, endpoint| {
+                    oracle.set_priority(host, endpoint, to, channel, priority);
+                });
+            }
+            TestOp::SetReading(host, reading) => {
+                world.touch(host, oracle, |oracle, _, _| oracle.set_reading(host, reading));
+            }
+            TestOp::Read(host, count) => {
+                world.touch(host, oracle, |oracle, now, endpoint| {
+                    oracle.read(now, host, endpoint, None, count)
+                });
+            }
+            TestOp::ReadFrom(host, from, channel, count) => {
+                world.touch(host, oracle, |oracle, now, endpoint| {
+                    oracle.read(now, host, endpoint, Some((from, channel)), count);
+                });
+            }
+            TestOp::Close(host, to, how) => {
+                world.touch(host, oracle, |oracle, now, endpoint| oracle.close(now, host, endpoint, to, how));
+            }
+            TestOp::RequestStatus(host, to) => {
+                world.touch(host, oracle, |oracle, now, endpoint| {
+                    oracle.request_status(now, host, endpoint, to)
+                });
+            }
+            TestOp::SetOffers(host, answer) => {
+                world.touch(host, oracle, |oracle, now, endpoint| {
+                    oracle.set_offers(now, host, endpoint, answer)
+                });
+            }
+            _ => self.inflict(op),
+        }
+    }
+
+    /// What processes and the network suffer.
+    fn inflict(&mut self, op: &TestOp) {
+        let Self { world, oracle, setup } = self;
+        match op {
+            TestOp::Crash(host) if world.endpoint(*host).is_some() => {
+                oracle.note_hardship();
+                oracle.end_life(*host, world.now());
+                world.crash(*host);
+            }
+            TestOp::Restart(host) if world.endpoint(*host).is_none() => {
+                let config = setup.hosts[host.0 as usize].config.clone();
+                let incarnation = world.start(*host, config.clone());
+                world.count_restart();
+                oracle.begin_life(*host, incarnation, config);
+            }
+            TestOp::Pause(host) => {
+                oracle.note_hardship();
+                world.pause(*host);
+            }
+            TestOp::Resume(host) => world.resume(*host, oracle),
+            TestOp::Cut(a, b) => {
+                oracle.note_hardship();
+                world.cut(*a, *b);
+            }
+            TestOp::SetFaults(host, faults) => {
+                let harmless = faults.loss + faults.corrupt <= HARMLESS_LOSS
+                    && faults.burst.is_none()
+                    && faults.black_hole_above.is_none()
+                    && !faults.down;
+                if !harmless {
+                    oracle.note_hardship();
+                }
+                world.set_faults(*host, **faults);
+            }
+            TestOp::Heal => world.heal(),
+            TestOp::Forge(source, to, forgery) => {
+                if let Some(bytes) = forged(world, *forgery) {
+                    world.inject(source.addr(), *to, &bytes, Duration::ZERO);
+                }
+            }
+            TestOp::Replay(index, delay) => {
+                // A repeated FIRST may replace one that is not proven yet (protocol §7.2).
+                oracle.note_hardship();
+                world.replay(*index, *delay);
+            }
+            _ => {}
+        }
+    }
+
+    /// Everything works again, and everyone reads.
+    fn heal(&mut self) -> Result<(), String> {
+        self.world.heal();
+        for host in self.hosts() {
+            self.world.resume(host, &mut self.oracle);
+            self.world.touch(host, &mut self.oracle, |oracle, now, endpoint| {
+                oracle.set_offers(now, host, endpoint, OfferAnswer::Accept);
+                oracle.set_reading(host, true);
+            });
+        }
+        self.check()
+    }
+
+    /// Waits until nothing is queued, unread or under way anywhere, twice in a row.
+    fn settle(&mut self) -> Result<(), String> {
+        let mut settled = 0;
+        for _ in 0..SETTLE_LOOKS {
+            self.pass(SETTLE_STEP)?;
+            let endpoints = self.hosts().filter_map(|host| self.world.endpoint(host));
+            let all = endpoints.into_iter().all(|endpoint| self.oracle.is_settled(endpoint));
+            settled = if all { settled + 1 } else { 0 };
+            if settled == 2 {
+                return Ok(());
+            }
+        }
+        let unsettled = self.hosts().filter_map(|host| self.world.endpoint(host)).flat_map(|endpoint| {
+            endpoint
+                .peers()
+                .filter_map(|peer| endpoint.flow(peer))
+                .filter(|flow| flow.queued_messages > 0 || flow.unread_bytes > 0 || flow.in_flight_bytes > 0)
+        });
+        Err(format!("does not converge in a healed network: {:#?}", unsettled.collect::<Vec<_>>()))
+    }
+
+    fn watch_idle(&mut self) -> Result<(), String> {
+        let timeouts = |world: &World, hosts: usize| {
+            (0..hosts as u32).map(|host| world.timeouts_fired(HostId(host))).sum::<u64>()
+        };
+        let hosts = self.setup.hosts.len();
+        let before = (self.world.counts().sent, timeouts(&self.world, hosts));
+        self.pass(WATCH)?;
+        let sent = self.world.counts().sent - before.0;
+        let fired = timeouts(&self.world, hosts) - before.1;
+        let peers: usize =
+            self.hosts().filter_map(|host| self.world.endpoint(host)).map(|e| e.peers().count()).sum();
+        let budget = IDLE_BUDGET * (peers + hosts) as u64;
+        if sent > budget || fired > budget {
+            return Err(format!(
+                "an idle network does not rest: {sent} datagrams, {fired} timeouts in {WATCH:?} for {peers} peers"
+            ));
+        }
+        Ok(())
+    }
+}
+
+fn forged(world: &World, forgery: Forgery) -> Option<Vec<u8>> {
+    Some(match forgery {
+        Forgery::Garbage { bytes, seed } => {
+            let mut rng = Rng::new(seed);
+            let mut garbage: Vec<u8> = (0..bytes).map(|_| rng.next_u64() as u8).collect();
+            // A packet kind and the version, so that it is not dropped at the first glance.
+            for (at, octet) in
+                [0xd1 + rng.below(5) as u8, denrei_wire::packet::VERSION, 0, 0].into_iter().enumerate()
+            {
+                if let Some(byte) = garbage.get_mut(at) {
+                    *byte = octet;
+                }
+            }
+            garbage
+        }
+        Forgery::Truncated { index, bytes } => {
+            let original = &world.captured(index)?.bytes;
+            original[..original.len().saturating_sub(1).min(bytes as usize)].to_vec()
+        }
+        Forgery::Flipped { index, bit } => {
+            let mut copy = world.captured(index)?.bytes.clone();
+            let bit = bit as usize % (copy.len() * 8).max(1);
+            *copy.get_mut(bit / 8)? ^= 1 << (bit % 8);
+            copy
+        }
+    })
+}

@@ -1,0 +1,217 @@
+//! `cargo xtask sim`: many seeds on all cores.
+//!
+//! Inputs → outputs: a range of seeds → exit status 0 and what the faults did, or the first
+//! failures with the command that reproduces each, and exit status 1.
+
+use clap::Args;
+use denrei_sim::scenario::{self, Failure, Summary};
+use denrei_sim::{FaultCounts, scenario::run_seed};
+use std::cell::RefCell;
+use std::io::{IsTerminal as _, Write as _};
+use std::process::ExitCode;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+/// How often progress is told on a terminal.
+const PROGRESS_EVERY: Duration = Duration::from_millis(500);
+/// How often it is told in a log, where each time is a line.
+const LOG_PROGRESS_EVERY: Duration = Duration::from_secs(30);
+
+#[derive(Args)]
+pub struct SimArgs {
+    /// How many seeds to run
+    #[arg(long, default_value_t = 10_000)]
+    seeds: u64,
+    /// The first seed
+    #[arg(long, default_value_t = 0)]
+    start: u64,
+    /// Run this seed alone
+    #[arg(long, conflicts_with_all = ["seeds", "start"])]
+    seed: Option<u64>,
+    /// Print what each seed did, or the operations of a single one
+    #[arg(long)]
+    verbose: bool,
+    /// Give up after so many failures
+    #[arg(long, default_value_t = 10)]
+    failures: usize,
+    /// Threads; all cores if not given
+    #[arg(long)]
+    jobs: Option<usize>,
+}
+
+/// What all seeds did together.
+#[derive(Default)]
+struct Sum {
+    counts: FaultCounts,
+    sent: u64,
+    received: u64,
+    received_bytes: u64,
+    sessions: u64,
+    lost_sessions: u64,
+    unacknowledged: u64,
+    happenings: u64,
+    virtual_time: Duration,
+    slowest: (Duration, u64),
+    failures: Vec<Failure>,
+}
+
+impl Sum {
+    fn add(&mut self, seed: u64, took: Duration, result: Result<Summary, Failure>) {
+        match result {
+            Err(failure) => self.failures.push(failure),
+            Ok(summary) => {
+                self.counts += summary.counts;
+                self.sent += summary.totals.sent;
+                self.received += summary.totals.received;
+                self.received_bytes += summary.totals.received_bytes;
+                self.sessions += summary.totals.sessions;
+                self.lost_sessions += summary.totals.lost_sessions;
+                self.unacknowledged += summary.totals.unacknowledged;
+                self.happenings += summary.happenings;
+                self.virtual_time += summary.virtual_time;
+            }
+        }
+        self.slowest = self.slowest.max((took, seed));
+    }
+}
+
+pub fn run(arguments: &SimArgs) -> anyhow::Result<ExitCode> {
+    keep_panics_quiet();
+    match arguments.seed {
+        Some(seed) => Ok(run_one(seed, arguments.verbose)),
+        None => run_many(arguments),
+    }
+}
+
+fn run_one(seed: u64, verbose: bool) -> ExitCode {
+    if verbose {
+        let (setup, ops) = scenario::generate(seed);
+        println!("{setup}operations ({}):", ops.len());
+        for (number, op) in ops.iter().enumerate() {
+            println!("  {number:3}. {op}");
+        }
+    }
+    match run_seed(seed) {
+        Ok(summary) => {
+            println!("seed {seed}: ok\n{summary:#?}");
+            ExitCode::SUCCESS
+        }
+        Err(failure) => {
+            println!("{failure}{}", last_panic());
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run_many(arguments: &SimArgs) -> anyhow::Result<ExitCode> {
+    let jobs = match arguments.jobs {
+        Some(jobs) => jobs.max(1),
+        None => std::thread::available_parallelism()?.get(),
+    };
+    let began = Instant::now();
+    let (next, done, working) = (AtomicU64::new(0), AtomicU64::new(0), AtomicUsize::new(jobs));
+    let sum = Mutex::new(Sum::default());
+    std::thread::scope(|scope| {
+        for _ in 0..jobs {
+            scope.spawn(|| {
+                work(arguments, &next, &done, &sum);
+                working.fetch_sub(1, Ordering::Relaxed);
+            });
+        }
+        tell_progress(arguments.seeds, &done, &working, &sum);
+    });
+    let sum = sum.into_inner().expect("no worker panics while it holds the lock");
+    Ok(report(&sum, done.into_inner(), began.elapsed()))
+}
+
+fn work(arguments: &SimArgs, next: &AtomicU64, done: &AtomicU64, sum: &Mutex<Sum>) {
+    loop {
+        let number = next.fetch_add(1, Ordering::Relaxed);
+        if number >= arguments.seeds {
+            return;
+        }
+        let seed = arguments.start.wrapping_add(number);
+        let began = Instant::now();
+        let result = run_seed(seed);
+        let took = began.elapsed();
+        if let Err(failure) = &result {
+            println!("\n{failure}{}\n", last_panic());
+        } else if let (Ok(summary), true) = (&result, arguments.verbose) {
+            println!("seed {seed}: digest {:016x}, {took:.1?}, {:?}", summary.digest, summary.totals);
+        }
+        let mut sum = sum.lock().expect("no worker panics while it holds the lock");
+        sum.add(seed, took, result);
+        done.fetch_add(1, Ordering::Relaxed);
+        if sum.failures.len() >= arguments.failures {
+            // Hands out no more seeds.
+            next.store(arguments.seeds, Ordering::Relaxed);
+        }
+    }
+}
+
+fn tell_progress(seeds: u64, done: &AtomicU64, working: &AtomicUsize, sum: &Mutex<Sum>) {
+    let terminal = std::io::stderr().is_terminal();
+    let every = if terminal { PROGRESS_EVERY } else { LOG_PROGRESS_EVERY };
+    let began = Instant::now();
+    let mut told = began;
+    while working.load(Ordering::Relaxed) > 0 {
+        // Short, so that a quick run is not held up.
+        std::thread::sleep(Duration::from_millis(20));
+        if told.elapsed() < every {
+            continue;
+        }
+        told = Instant::now();
+        let done = done.load(Ordering::Relaxed);
+        let failures = sum.lock().map_or(0, |sum| sum.failures.len());
+        let per_s = done as f64 / began.elapsed().as_secs_f64();
+        let (before, after) = if terminal { ("\r", "   ") } else { ("", "\n") };
+        eprint!("{before}{done} of {seeds} seeds, {per_s:.0}/s, {failures} failed{after}");
+        let _ = std::io::stderr().flush();
+    }
+    if terminal {
+        eprintln!();
+    }
+}
+
+fn report(sum: &Sum, done: u64, took: Duration) -> ExitCode {
+    println!(
+        "{} messages sent, {} received ({:.1} GB), {} reported unacknowledged; {} sides of sessions, {} lost; \
+         {} happenings in {:.0} s of virtual time; slowest seed {} with {:.0?}",
+        sum.sent,
+        sum.received,
+        sum.received_bytes as f64 / 1e9,
+        sum.unacknowledged,
+        sum.sessions,
+        sum.lost_sessions,
+        sum.happenings,
+        sum.virtual_time.as_secs_f64(),
+        sum.slowest.1,
+        sum.slowest.0,
+    );
+    let faults: Vec<_> = sum.counts.entries().map(|(name, count)| format!("{name} {count}")).collect();
+    println!("faults: {}", faults.join(", "));
+    for failure in &sum.failures {
+        println!("failed: seed {}: {}", failure.seed, failure.what.lines().next().unwrap_or_default());
+    }
+    let failed = sum.failures.len();
+    println!("{done} seeds, {failed} failed, {:.1} s", took.as_secs_f64());
+    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+thread_local! {
+    static LAST_PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
+}
+
+/// The core's panics are failures of a seed, told with it: shrinking would print hundreds.
+fn keep_panics_quiet() {
+    std::panic::set_hook(Box::new(|panic| {
+        LAST_PANIC.with(|last| *last.borrow_mut() = Some(panic.to_string()));
+    }));
+}
+
+fn last_panic() -> String {
+    LAST_PANIC
+        .with(|last| last.borrow_mut().take())
+        .map_or_else(String::new, |panic| format!("\nlast panic: {panic}"))
+}
