@@ -12,6 +12,9 @@ const SIZES: std::ops::RangeInclusive<u64> = 4..=1 << 30;
 /// Runs per transport and size: an odd number, so that the median is one of them.
 const DEFAULT_REPEAT: u32 = 5;
 
+/// Longest time of one run: TCP with 5 % loss moves a few MB/s.
+const DEFAULT_SECONDS: u64 = 5;
+
 /// Options of every benchmark.
 #[derive(Args, Clone, Debug)]
 pub struct BenchArgs {
@@ -22,6 +25,10 @@ pub struct BenchArgs {
     /// Messages (exchanges) per run; fewer for large sizes, so that a run stays below a few seconds
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=100_000_000), value_name = "N")]
     pub iters: Option<u64>,
+
+    /// Longest time of one run; it ends with fewer messages then
+    #[arg(long, default_value_t = DEFAULT_SECONDS, value_parser = clap::value_parser!(u64).range(1..=600), value_name = "S")]
+    pub seconds: u64,
 
     /// How both sides wait for messages
     #[arg(long, value_enum, default_value_t = Wait::Sleep)]
@@ -99,6 +106,8 @@ pub struct Plan {
     pub sizes: Vec<usize>,
     /// Messages per run at most.
     pub iters: u64,
+    /// Longest time of one run, seconds.
+    pub seconds: u64,
     /// How to wait.
     pub wait: Wait,
     /// Which thread does a Node's work.
@@ -123,6 +132,7 @@ impl Plan {
             transports: offered_transports(bench),
             sizes: default_sizes(bench),
             iters: default_iters(bench),
+            seconds: DEFAULT_SECONDS,
             wait: Wait::Sleep,
             drive: Drive::Inline,
             repeat: DEFAULT_REPEAT,
@@ -153,6 +163,7 @@ impl Plan {
             transports: or_else_default(args.transports.clone(), defaults.transports),
             sizes: or_else_default(sizes, defaults.sizes),
             iters: args.iters.unwrap_or(defaults.iters),
+            seconds: args.seconds,
             wait: args.wait,
             drive: args.drive,
             repeat: args.repeat,

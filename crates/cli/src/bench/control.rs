@@ -1,6 +1,6 @@
 //! What the two sides of a benchmark and the one that runs it say to each other.
 //!
-//! One line of JSON each: `Prepare` → `Ready`, `Start` → (measurement) → `Report`, `Stop`. Every run
+//! One line of JSON each: `Prepare` → `Ready`, `Start` → (measurement) → `Report`, `Stop(n)`. Every run
 //! has processes of its own, so nothing of one run is left in the next.
 
 use clap::ValueEnum;
@@ -110,6 +110,8 @@ pub struct Job {
     pub members: usize,
     /// Local address.
     pub bind: IpAddr,
+    /// The side that sends first ends after this time, however few messages that are, milliseconds.
+    pub send_ms: u64,
     /// The run is given up after this time, milliseconds.
     pub limit_ms: u64,
 }
@@ -121,8 +123,8 @@ pub enum Order {
     Prepare(Job),
     /// Begin; these are the addresses of all sides, in order.
     Start(Vec<SocketAddr>),
-    /// The others are done.
-    Stop,
+    /// The others are done; so many messages were sent to this side.
+    Stop(u64),
 }
 
 /// From a side.

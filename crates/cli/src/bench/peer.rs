@@ -48,7 +48,7 @@ fn obey(orders: &Orders<Order>) -> Result<()> {
     let report = work::run(link.as_mut(), &job, &until)?;
     answer(&Answer::Report(report))?;
     // The link stays until the other side has what it needs.
-    while !until.reached()? {
+    while until.reached()?.is_none() {
         link.pause_until(now_ns() + LINGER_NS)?;
     }
     Ok(())

@@ -83,7 +83,7 @@ pub fn run_once(plan: &Plan, place: &Place, transport: Transport, size: usize) -
 fn all_at_once(sides: &mut [LineProcess], limit: Duration) -> Result<Vec<Report>> {
     let reports = sides.iter().map(|side| report(side, limit)).collect::<Result<Vec<Report>>>()?;
     for side in sides {
-        side.send(&Order::Stop)?;
+        side.send(&Order::Stop(0))?;
     }
     Ok(reports)
 }
@@ -92,9 +92,9 @@ fn all_at_once(sides: &mut [LineProcess], limit: Duration) -> Result<Vec<Report>
 fn asker_first(sides: &mut [LineProcess], limit: Duration) -> Result<Vec<Report>> {
     let [asker, answerer] = sides else { bail!("there have to be two sides") };
     let first = report(asker, limit)?;
-    answerer.send(&Order::Stop)?;
+    answerer.send(&Order::Stop(first.messages))?;
     let second = report(answerer, limit)?;
-    asker.send(&Order::Stop)?;
+    asker.send(&Order::Stop(0))?;
     Ok(vec![first, second])
 }
 
@@ -116,7 +116,9 @@ fn report(side: &LineProcess, limit: Duration) -> Result<Report> {
 
 fn job(plan: &Plan, transport: Transport, size: usize, index: usize, bind: IpAddr) -> Job {
     let iters = plan.iters_for(size);
+    // A paced run lasts as long as it is meant to.
     let paced_ms = plan.rate_per_s.map_or(0, |rate| (iters as f64 / rate * 1e3) as u64);
+    let send_ms = plan.seconds * 1000 + 2 * paced_ms;
     let core = if plan.pin && plan.members == 2 { core_for(index) } else { None };
     Job {
         bench: plan.bench,
@@ -132,6 +134,7 @@ fn job(plan: &Plan, transport: Transport, size: usize, index: usize, bind: IpAdd
         index,
         members: plan.members,
         bind,
-        limit_ms: RUN_LIMIT_MS + paced_ms,
+        send_ms,
+        limit_ms: RUN_LIMIT_MS + send_ms,
     }
 }

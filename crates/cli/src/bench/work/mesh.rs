@@ -56,7 +56,7 @@ pub fn run(
         resident_bytes: resident_bytes()?,
         ..Report::default()
     }))?;
-    while !until.reached()? {
+    while until.reached()?.is_none() {
         link.linger()?;
     }
     Ok(())

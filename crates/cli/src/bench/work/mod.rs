@@ -13,6 +13,7 @@ pub use mesh::{MeshEndpoint, MeshLink, prepare as prepare_mesh, run as run_mesh}
 pub use pingpong::warmup_for;
 pub use stream::due_ns;
 
+use crate::bench::clock::now_ns;
 use crate::bench::control::{Bench, Job, Order, Report};
 use crate::bench::transport::Link;
 use crate::orders::Orders;
@@ -25,23 +26,25 @@ use std::time::{Duration, Instant};
 pub struct Until<'a> {
     orders: &'a Orders<Order>,
     limit: Instant,
-    stopped: Cell<bool>,
+    stopped: Cell<Option<u64>>,
 }
 
 impl<'a> Until<'a> {
     /// Until `Stop`, or until the job's time is over.
     pub fn stop(orders: &'a Orders<Order>, job: &Job) -> Self {
         let limit = Instant::now() + Duration::from_millis(job.limit_ms);
-        Self { orders, limit, stopped: Cell::new(false) }
+        Self { orders, limit, stopped: Cell::new(None) }
     }
 
-    /// Whether `Stop` has come.
+    /// Whether `Stop` has come, and with how many messages.
     ///
     /// # Errors
     /// If the job's time is over.
-    pub fn reached(&self) -> Result<bool> {
-        if !self.stopped.get() && matches!(self.orders.next()?, Some(Order::Stop)) {
-            self.stopped.set(true);
+    pub fn reached(&self) -> Result<Option<u64>> {
+        if self.stopped.get().is_none()
+            && let Some(Order::Stop(messages)) = self.orders.next()?
+        {
+            self.stopped.set(Some(messages));
         }
         self.check()?;
         Ok(self.stopped.get())
@@ -55,6 +58,32 @@ impl<'a> Until<'a> {
         }
         Ok(())
     }
+}
+
+/// When the side that sends first has to end.
+struct SendLimit<'a> {
+    job: &'a Job,
+    end_ns: u64,
+}
+
+impl<'a> SendLimit<'a> {
+    /// Counts from now.
+    fn new(job: &'a Job) -> Self {
+        Self { job, end_ns: now_ns() + job.send_ms * 1_000_000 }
+    }
+
+    /// Whether message `number` shall not be sent any more.
+    fn is_over(&self, number: u64) -> bool {
+        is_time_to_look(self.job, number) && now_ns() > self.end_ns
+    }
+}
+
+/// Whether message `number` of a stream is one at which to look at the clock: a look takes 20 ns,
+/// which is not nothing beside a small message.
+fn is_time_to_look(job: &Job, number: u64) -> bool {
+    /// A few tens of microseconds' worth.
+    const EVERY_BYTES: u64 = 64 * 1024;
+    number.is_multiple_of((EVERY_BYTES / job.size.max(1) as u64).max(1))
 }
 
 /// Does this side's part of a benchmark between two.

@@ -1,6 +1,6 @@
 //! Ping-pong (U7): one message there, one back, the next when it has come back.
 
-use super::{Until, latencies};
+use super::{SendLimit, Until, latencies};
 use crate::bench::clock::{Meter, now_ns};
 use crate::bench::control::{Job, Report};
 use crate::bench::transport::{Incoming, Link};
@@ -21,7 +21,11 @@ pub fn ask(link: &mut dyn Link, job: &Job, until: &Until<'_>) -> Result<Report> 
     let mut histogram = latencies();
     let mut given_up = 0;
     let mut meter = Meter::start();
+    let limit = SendLimit::new(job);
     for number in 0..job.warmup + job.iters {
+        if limit.is_over(number) {
+            break;
+        }
         if number == job.warmup {
             meter = Meter::start();
             given_up = 0;
@@ -84,7 +88,7 @@ pub fn answer(link: &mut dyn Link, job: &Job, until: &Until<'_>) -> Result<Repor
                     report.cpu_ns = meter.cpu_ns();
                 }
             }
-            Incoming::Nothing if until.reached()? => break,
+            Incoming::Nothing if until.reached()?.is_some() => break,
             Incoming::Nothing => {}
             Incoming::Closed => break,
         }

@@ -21,6 +21,12 @@ impl Tally {
         }
     }
 
+    /// Only the first `sent` messages were sent.
+    pub fn expect_only(&mut self, sent: u64) {
+        self.seen.truncate(sent as usize);
+        self.arrived = self.seen.iter().filter(|seen| **seen).count() as u64;
+    }
+
     /// How many have arrived.
     pub fn arrived(&self) -> u64 {
         self.arrived
@@ -56,6 +62,10 @@ mod tests {
         tally.mark(2);
         tally.mark(3);
         assert!(tally.is_complete());
+        let mut cut = Tally::new(5);
+        cut.mark(1);
+        cut.expect_only(2);
+        assert_eq!((cut.arrived(), cut.missing(), cut.first_missing()), (1, 1, Some(0)));
         assert_eq!(tally.first_missing(), None);
     }
 }
