@@ -65,8 +65,11 @@ impl Peer {
 
     /// RCLOSE: no more messages to this side; what was not taken is dropped.
     pub fn close_read(&mut self) {
-        if !core::mem::replace(&mut self.closing.read_closed, true) && self.is_alive() {
-            self.inbox.discard();
+        if core::mem::replace(&mut self.closing.read_closed, true) {
+            return;
+        }
+        self.inbox.discard();
+        if self.is_alive() {
             self.want(Control::CloseRead);
         }
     }

@@ -121,22 +121,22 @@ impl Peer {
         match frame {
             Frame::Message(message) => {
                 let channel = message.channel;
-                let (id, visible) = (self.id, self.visible);
-                let announce = |offer| announce_if(visible, id, channel, offer, cx.events);
+                let (id, open) = (self.id, self.is_proven());
+                let announce = |offer| announce_if(open, id, channel, offer, cx.events);
                 let change = self.inbox.on_message(cx.config, &message, announce)?;
                 self.apply(cx, channel, change);
             }
             Frame::Fragment(fragment) => {
                 let channel = fragment.channel;
-                let (id, visible) = (self.id, self.visible);
-                let announce = |offer| announce_if(visible, id, channel, offer, cx.events);
+                let (id, open) = (self.id, self.is_proven());
+                let announce = |offer| announce_if(open, id, channel, offer, cx.events);
                 let change = self.inbox.on_fragment(cx.config, &fragment, announce)?;
                 self.apply(cx, channel, change);
             }
             Frame::Offer(offer) => {
                 let channel = offer.channel;
-                let (id, visible) = (self.id, self.visible);
-                let announce = |offer| announce_if(visible, id, channel, offer, cx.events);
+                let (id, open) = (self.id, self.is_proven());
+                let announce = |offer| announce_if(open, id, channel, offer, cx.events);
                 let change = self.inbox.on_offer(cx.config, &offer, announce)?;
                 self.apply(cx, channel, change);
             }
@@ -337,13 +337,14 @@ fn announce(peer: crate::PeerId, channel: u16, offer: Announced, cx: &mut Contex
 }
 
 fn announce_if(
-    visible: bool,
+    open: bool,
     peer: crate::PeerId,
     channel: u16,
     offer: Announced,
     events: &mut std::collections::VecDeque<Event>,
 ) {
-    if visible {
+    // What comes before the proof is announced with it.
+    if open {
         let channel = ChannelId { peer, channel };
         events.push_back(Event::Offered { channel, number: offer.number, bytes: offer.total });
     }
