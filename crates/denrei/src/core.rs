@@ -11,7 +11,9 @@ const MAX_EVENTS: usize = 65_536;
 /// State under the Node's lock.
 pub(crate) struct Core {
     pub endpoint: Endpoint,
-    pub clock: Clock,
+    clock: Clock,
+    /// The clock's last reading.
+    recent: Instant,
     /// The background thread drives: everybody else waits for it.
     pub has_driver: bool,
     /// A thread is asleep on the sockets, or about to be, and will wake at this time.
@@ -53,6 +55,7 @@ impl Core {
         Self {
             endpoint: Endpoint::new(Arc::new(config), seed, clock.now()),
             clock,
+            recent: clock.now(),
             has_driver: false,
             seen_news: 0,
             sleeper_until: None,
@@ -65,8 +68,16 @@ impl Core {
         }
     }
 
-    pub fn now(&self) -> Instant {
-        self.clock.now()
+    /// Reads the clock.
+    pub fn now(&mut self) -> Instant {
+        self.recent = self.clock.now();
+        self.recent
+    }
+
+    /// When the clock was last read: good enough for queueing and taking messages, which sets no
+    /// timer that the next flush or receive does not set anew.
+    pub fn recently(&self) -> Instant {
+        self.recent
     }
 
     /// Fires the timers that are due.

@@ -51,7 +51,7 @@ impl Io {
         let mut guard: Option<(MutexGuard<'_, Core>, denrei_wire::Instant)> = None;
         let received = self.socket.recv(&mut self.buffers, |meta, datagram| {
             let (core, now) = guard.get_or_insert_with(|| {
-                let core = core.lock();
+                let mut core = core.lock();
                 let now = core.now();
                 (core, now)
             });

@@ -220,7 +220,11 @@ impl Node {
         message: impl Into<Bytes>,
         completion: Completion,
     ) -> Result<MessageId, SendError> {
-        let id = self.with_core(|core, now| core.endpoint.send(now, to, message.into(), completion))?;
+        let id = {
+            let mut core = self.shared().core.lock();
+            let now = core.recently();
+            core.endpoint.send(now, to, message.into(), completion)?
+        };
         self.shared().kick();
         Ok(id)
     }
@@ -240,9 +244,8 @@ impl Node {
             Err(full @ SendError::WouldBlock { .. }) => full,
             result => return result,
         };
-        let deadline = self.deadline(timeout);
         let sent =
-            self.shared().wait_for(Some(deadline), |core| push_or_wait(core, to, &message, Completion::None));
+            self.shared().wait_for(Some(timeout), |core| push_or_wait(core, to, &message, Completion::None));
         self.shared().kick();
         sent.unwrap_or(Err(full))
     }
@@ -261,7 +264,6 @@ impl Node {
 
     /// Waits until everything sent so far to `peer` is acknowledged, at most `timeout`; whether it is.
     pub fn flush(&self, peer: PeerId, timeout: Duration) -> bool {
-        let deadline = self.deadline(timeout);
         let empty = |core: &mut Core| match core.endpoint.flow_queue_bytes(peer) {
             None | Some(0) => Some(()),
             Some(_) => {
@@ -269,7 +271,7 @@ impl Node {
                 None
             }
         };
-        self.shared().wait_for(Some(deadline), empty).is_some()
+        self.shared().wait_for(Some(timeout), empty).is_some()
     }
 
     // ---- receiving ----
@@ -296,8 +298,7 @@ impl Node {
     /// # Errors
     /// As for [`recv`](Self::recv).
     pub fn recv_timeout(&self, timeout: Duration) -> Result<Option<Message>, NodeError> {
-        let deadline = self.deadline(timeout);
-        self.shared().wait_for(Some(deadline), take_or_fail).transpose()
+        self.shared().wait_for(Some(timeout), take_or_fail).transpose()
     }
 
     /// Waits for the next message of one channel, at most `timeout`.
@@ -305,13 +306,12 @@ impl Node {
     /// # Errors
     /// As for [`recv`](Self::recv).
     pub fn recv_from(&self, channel: ChannelId, timeout: Duration) -> Result<Option<Message>, NodeError> {
-        let deadline = self.deadline(timeout);
         let take = |core: &mut Core| {
-            let now = core.now();
+            let now = core.recently();
             let message = core.endpoint.recv_from(now, channel);
             message.map(Ok).or_else(|| failure(core))
         };
-        self.shared().wait_for(Some(deadline), take).transpose()
+        self.shared().wait_for(Some(timeout), take).transpose()
     }
 
     /// The next message of any peer, without blocking the task. Starts the background thread if
@@ -358,8 +358,7 @@ impl Node {
 
     /// Waits for the next event, at most `timeout`.
     pub fn event_timeout(&self, timeout: Duration) -> Option<Event> {
-        let deadline = self.deadline(timeout);
-        self.shared().wait_for(Some(deadline), |core| core.endpoint.poll_event())
+        self.shared().wait_for(Some(timeout), |core| core.endpoint.poll_event())
     }
 
     /// The next event, without blocking the task. Starts the background thread if there is none.
@@ -389,10 +388,6 @@ impl Node {
     }
 
     // ---- plumbing ----
-
-    fn deadline(&self, timeout: Duration) -> Instant {
-        self.shared().core.lock().now() + timeout
-    }
 
     fn with_core<T>(&self, act: impl FnOnce(&mut Core, Instant) -> T) -> T {
         let mut core = self.shared().core.lock();
@@ -457,7 +452,7 @@ fn take_or_fail(core: &mut Core) -> Option<Result<Message, NodeError>> {
     if !core.endpoint.is_readable() {
         return failure(core);
     }
-    let now = core.now();
+    let now = core.recently();
     core.endpoint.recv(now).map(Ok)
 }
 
@@ -473,7 +468,7 @@ fn push_or_wait(
     message: &Bytes,
     completion: Completion,
 ) -> Option<Result<MessageId, SendError>> {
-    let now = core.now();
+    let now = core.recently();
     match core.endpoint.send(now, to, message.clone(), completion) {
         Err(SendError::WouldBlock { .. }) => {
             note_blocked(core, to.peer);

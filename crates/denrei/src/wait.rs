@@ -135,10 +135,10 @@ impl Shared {
         }
     }
 
-    /// Waits until `ready` returns something, or `deadline`; `None` for no limit.
+    /// Waits until `ready` returns something, or `timeout` has passed; `None` for no limit.
     pub fn wait_for<T>(
         &self,
-        deadline: Option<Instant>,
+        timeout: Option<Duration>,
         mut ready: impl FnMut(&mut Core) -> Option<T>,
     ) -> Option<T> {
         let mut core = self.core.lock();
@@ -146,7 +146,8 @@ impl Shared {
             self.answer(&mut core);
             return Some(value);
         }
-        let mut spin_until = None;
+        let began = core.now();
+        let deadline = timeout.map(|timeout| began + timeout);
         loop {
             if core.has_driver || core.sleeper_until.is_some() {
                 self.follow(&mut core, deadline);
@@ -165,12 +166,11 @@ impl Shared {
                 self.leave(&mut core);
                 return None;
             }
-            let spun = now >= *spin_until.get_or_insert(now + self.spin);
             if core.has_driver || core.sleeper_until.is_some() {
                 continue;
             }
             self.notify(&mut core);
-            if spun {
+            if now >= began + self.spin {
                 self.sleep(&mut core, deadline);
             }
         }
