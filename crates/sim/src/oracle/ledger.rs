@@ -108,8 +108,8 @@ pub(super) struct Session {
     pub ended: bool,
     pub peer_done_writing: bool,
     pub peer_done_reading: bool,
-    /// The last status request, if it has not been answered.
-    pub status_asked: Option<u32>,
+    /// Status requests that have not been answered, oldest first. A newer one may replace an older.
+    pub status_asked: Vec<u32>,
 }
 
 impl Session {
@@ -129,7 +129,7 @@ impl Session {
             ended: false,
             peer_done_writing: false,
             peer_done_reading: false,
-            status_asked: None,
+            status_asked: Vec::new(),
         }
     }
 

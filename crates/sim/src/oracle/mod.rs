@@ -18,7 +18,7 @@ use crate::content::Name;
 use crate::digest::Digest;
 use crate::net::topology::HostId;
 use crate::world::Application;
-use denrei_proto::{ChannelId, Completion, Config, Endpoint, Event, Message, MessageId, PeerId};
+use denrei_proto::{ChannelId, Completion, Config, Endpoint, Event, Message, MessageId, PeerId, Phase};
 use denrei_wire::{Incarnation, Instant};
 use ledger::{Fate, Life, LifeNo, Session, SessionNo};
 use std::collections::BTreeMap;
@@ -293,7 +293,9 @@ impl Oracle {
             OfferAnswer::Refuse => endpoint.refuse(now, channel, number),
         };
         let Some(&session) = self.by_peer.get(&(life, channel.peer)) else { return };
-        let over = self.sessions[session].lost.is_some() || self.sessions[session].done_reading;
+        // The loss may be known to the endpoint, and its event come after this one.
+        let alive = endpoint.flow(channel.peer).is_some_and(|flow| flow.phase != Phase::Over);
+        let over = !alive || self.sessions[session].done_reading;
         if let Err(error) = result {
             if !over {
                 self.fail(format!("{}: an offer could not be answered: {error}", self.label(session)));

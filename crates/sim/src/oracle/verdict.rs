@@ -3,20 +3,32 @@
 
 use super::ledger::{Fate, LifeNo, Sent, SessionNo};
 use super::{Oracle, ledger};
-use denrei_proto::{Completion, Endpoint};
+use denrei_proto::{Completion, Endpoint, FlowState};
 use std::collections::BTreeSet;
 
 impl Oracle {
-    /// Whether everything that can still arrive at or be reported to the process with `endpoint`
-    /// has. Looked at repeatedly until it holds for all.
-    pub fn is_settled(&self, endpoint: &Endpoint) -> bool {
-        endpoint
-            .peers()
-            .filter_map(|peer| endpoint.flow(peer))
-            .all(|flow| flow.queued_messages == 0 && flow.unread_bytes == 0 && flow.in_flight_bytes == 0)
+    /// What the process with `endpoint` still has to send, hear of or read: its peers that are not
+    /// at rest. Empty at the end.
+    ///
+    /// Unread bytes do not count if the session has ended on the other side and this one, without
+    /// keepalive, cannot know: parts of a message wait for the rest.
+    pub fn unsettled(&self, endpoint: &Endpoint) -> Vec<FlowState> {
+        let life = self.by_incarnation.get(&endpoint.incarnation());
+        let deaf = life.is_some_and(|&life| self.lives[life].config.keepalive.is_none());
+        let moving = |flow: &FlowState| {
+            let excused = deaf
+                && self.known_session(*life.unwrap_or(&0), flow.peer).is_some_and(|side| {
+                    !self.others(side).any(|other| {
+                        let other = &self.sessions[other];
+                        other.lost.is_none() && self.lives[other.life].died_at.is_none()
+                    })
+                });
+            flow.queued_messages > 0 || flow.in_flight_bytes > 0 || (flow.unread_bytes > 0 && !excused)
+        };
+        endpoint.peers().filter_map(|peer| endpoint.flow(peer)).filter(moving).collect()
     }
 
-    /// Whether everything reported so far is the whole truth about the messages that the process
+    /// Checks that what was reported so far is the whole truth about the messages that the process
     /// with `endpoint` sent.
     pub fn judge(&mut self, endpoint: &Endpoint) {
         let Some(&life) = self.by_incarnation.get(&endpoint.incarnation()) else { return };
@@ -51,8 +63,8 @@ impl Oracle {
 
     fn judge_side(&self, side: SessionNo) -> Result<(), String> {
         let ledger::Session { sent, lost, status_asked, .. } = &self.sessions[side];
-        if lost.is_none() && status_asked.is_some() {
-            return Err(format!("status request {status_asked:?} was never answered"));
+        if lost.is_none() && !status_asked.is_empty() {
+            return Err(format!("status requests {status_asked:?} were never answered"));
         }
         for (&channel, messages) in sent {
             let mut gap = false;

@@ -8,6 +8,7 @@ use crate::oracle::{OfferAnswer, Oracle};
 use crate::rng::Rng;
 use crate::world::World;
 use core::time::Duration;
+use denrei_proto::FlowState;
 use denrei_wire::Instant;
 
 /// How often it is looked whether all has settled, on the virtual clock.
@@ -202,20 +203,21 @@ impl<'a> Play<'a> {
         let mut settled = 0;
         for _ in 0..SETTLE_LOOKS {
             self.pass(SETTLE_STEP)?;
-            let endpoints = self.hosts().filter_map(|host| self.world.endpoint(host));
-            let all = endpoints.into_iter().all(|endpoint| self.oracle.is_settled(endpoint));
-            settled = if all { settled + 1 } else { 0 };
+            settled = if self.unsettled().is_empty() { settled + 1 } else { 0 };
             if settled == 2 {
                 return Ok(());
             }
         }
-        let unsettled = self.hosts().filter_map(|host| self.world.endpoint(host)).flat_map(|endpoint| {
-            endpoint
-                .peers()
-                .filter_map(|peer| endpoint.flow(peer))
-                .filter(|flow| flow.queued_messages > 0 || flow.unread_bytes > 0 || flow.in_flight_bytes > 0)
-        });
-        Err(format!("does not converge in a healed network: {:#?}", unsettled.collect::<Vec<_>>()))
+        Err(format!("does not converge in a healed network: {:#?}", self.unsettled()))
+    }
+
+    fn unsettled(&self) -> Vec<(HostId, FlowState)> {
+        let running = self.hosts().filter_map(|host| Some((host, self.world.endpoint(host)?)));
+        running
+            .flat_map(|(host, endpoint)| {
+                self.oracle.unsettled(endpoint).into_iter().map(move |flow| (host, flow))
+            })
+            .collect()
     }
 
     fn watch_idle(&mut self) -> Result<(), String> {
