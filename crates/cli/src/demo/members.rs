@@ -160,6 +160,12 @@ impl Members {
         others.all(|(_, member)| member.finished >= stage)
     }
 
+    /// Whether all others have lost a node.
+    pub fn have_noticed(&self, victim: usize) -> bool {
+        let mut others = (0..self.len()).filter(|index| *index != victim);
+        others.all(|other| self.losses.iter().any(|loss| (loss.observer, loss.lost) == (other, victim)))
+    }
+
     /// Adds the time of the stage that has just ended to the busy time.
     pub fn end_stage(&mut self) {
         self.busy_ms += std::mem::take(&mut self.stage_ms);

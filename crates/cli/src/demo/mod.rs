@@ -59,11 +59,14 @@ pub fn run(options: Options) -> Result<bool> {
     let report = Report::new(&demo.members, demo.victim);
     println!("{}", report.table());
     println!("† killed and started again; what its old incarnation had in its hands died with it");
-    completed?;
-    demo.members.stop()?;
     for fault in report.faults() {
         println!("FAULT: {fault}");
     }
+    if let Err(error) = completed {
+        println!("FAULT: {error:#}");
+        return Ok(false);
+    }
+    demo.members.stop()?;
     if report.faults().is_empty() {
         println!("every message arrived whole, exactly once and in order");
     }
@@ -115,6 +118,8 @@ impl Demo {
         self.members.restart(victim, STAGE_AGAIN)?;
         self.say(format!("         node {victim} started again as process {}", self.members.pid(victim)));
         self.until(STAGE_KILL, None, |members| members.have_finished(STAGE_KILL, Some(victim)))?;
+        // Who was done with it before it died has yet to learn that it did.
+        self.until(STAGE_KILL, None, |members| members.have_noticed(victim))?;
         for loss in self.members.losses() {
             self.say(format!(
                 "         node {} lost node {} ({}); {} messages reported undelivered",
