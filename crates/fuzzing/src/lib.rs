@@ -7,11 +7,19 @@
 #![forbid(unsafe_code)]
 
 mod decode;
+mod handle_datagram;
+mod input;
+mod operations;
+mod oracle;
+mod world;
 
 pub use decode::decode;
+pub use handle_datagram::handle_datagram;
+pub use operations::operations;
 
 /// A target: its name, which is also that of its corpus, and its body.
 pub type Target = (&'static str, fn(&[u8]));
 
 /// All targets.
-pub const TARGETS: &[Target] = &[("decode", decode)];
+pub const TARGETS: &[Target] =
+    &[("decode", decode), ("handle_datagram", handle_datagram), ("operations", operations)];
