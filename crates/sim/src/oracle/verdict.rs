@@ -3,7 +3,7 @@
 
 use super::ledger::{Fate, LifeNo, Sent, SessionNo};
 use super::{Oracle, ledger};
-use denrei_proto::{Completion, Endpoint, FlowState};
+use denrei_proto::{Completion, Endpoint, FlowState, Phase};
 use std::collections::BTreeSet;
 
 impl Oracle {
@@ -23,7 +23,10 @@ impl Oracle {
                         other.lost.is_none() && self.lives[other.life].died_at.is_none()
                     })
                 });
-            flow.queued_messages > 0 || flow.in_flight_bytes > 0 || (flow.unread_bytes > 0 && !excused)
+            flow.queued_messages > 0
+                || (flow.unread_bytes > 0 && !excused)
+                // An ended session answers for a while before it is forgotten.
+                || flow.phase == Phase::Over
         };
         endpoint.peers().filter_map(|peer| endpoint.flow(peer)).filter(moving).collect()
     }

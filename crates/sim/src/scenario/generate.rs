@@ -106,17 +106,20 @@ fn draw_host(rng: &mut Rng, link: LinkSpec) -> HostSpec {
 fn draw_config(rng: &mut Rng) -> Config {
     let channel_credit_bytes = rng.log_within(64 << 10..=1 << 20);
     let failure_timeout = Duration::from_millis(rng.within(1000..=4000));
+    let keepalive = rng.chance(0.7).then(|| failure_timeout / rng.within(3..=8) as u32);
+    // Without keepalive a dead peer keeps the memory that it was promised.
+    let memory_share = rng.log_within(if keepalive.is_some() { 1..=64 } else { 64..=64 });
     let most_unasked = channel_credit_bytes - MESSAGE_COST_BYTES;
     Config {
         channel_credit_bytes,
-        receive_memory_bytes: channel_credit_bytes * rng.log_within(1..=64),
+        receive_memory_bytes: channel_credit_bytes * memory_share,
         max_message_bytes: if rng.chance(0.1) { 100_000 } else { 1 << 30 },
         offer_above_bytes: rng.log_within(1_000..=1 << 20).min(most_unasked),
         offers: *rng.pick(&[OfferPolicy::Automatic, OfferPolicy::Ask]),
         send_buffer_bytes: rng.log_within(10_000..=8 << 20),
         max_channels: MAX_CHANNELS,
         failure_timeout,
-        keepalive: rng.chance(0.7).then(|| failure_timeout / rng.within(3..=8) as u32),
+        keepalive,
         connect_timeout: Duration::from_millis(rng.within(1000..=4000)),
         max_ack_delay: Duration::from_micros(rng.within(0..=5_000)),
         initial_rtt: Duration::from_micros(rng.log_within(100..=50_000)),

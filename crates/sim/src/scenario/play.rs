@@ -16,8 +16,8 @@ const SETTLE_STEP: Duration = Duration::from_millis(250);
 /// Looks after which what has not settled never will: 250 s, enough for the largest scenario over
 /// the slowest link with every timeout at its longest.
 const SETTLE_LOOKS: u32 = 1000;
-/// Rest after all has settled, in which ended sessions are forgotten.
-const REST: Duration = Duration::from_secs(2);
+/// Rest after all has settled: for reports that follow, and lost packets that are sent again.
+const REST: Duration = Duration::from_secs(5);
 /// Time over which an idle network is watched for timers that spin and datagrams nobody needs.
 const WATCH: Duration = Duration::from_secs(2);
 /// Datagrams and timeouts per host and per peer in [`WATCH`]: keepalives at their fastest are 6 a
@@ -198,7 +198,7 @@ impl<'a> Play<'a> {
         self.check()
     }
 
-    /// Waits until nothing is queued, unread or under way anywhere, twice in a row.
+    /// Waits until nothing is queued or unread anywhere, twice in a row.
     fn settle(&mut self) -> Result<(), String> {
         let mut settled = 0;
         for _ in 0..SETTLE_LOOKS {
