@@ -12,6 +12,7 @@ pub mod content;
 pub mod digest;
 pub mod net;
 pub mod oracle;
+pub mod plan;
 pub mod rng;
 pub mod scenario;
 pub mod world;
