@@ -80,6 +80,11 @@ impl Core {
         self.recent
     }
 
+    /// Whether another thread looks at the sockets.
+    pub fn is_driven_by_another(&self) -> bool {
+        self.has_driver || self.sleeper_until.is_some()
+    }
+
     /// Fires the timers that are due.
     pub fn fire_timers(&mut self, now: Instant) {
         if self.endpoint.poll_timeout().is_some_and(|at| at <= now) {

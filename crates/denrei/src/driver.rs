@@ -20,7 +20,6 @@ fn run(shared: &Shared) {
     while !shared.stopping.load(Ordering::Acquire) {
         shared.hot.store(true, Ordering::SeqCst);
         let worked = shared.turn();
-        shared.notify(&mut shared.core.lock());
         if worked {
             worked_at = Instant::now();
         }
@@ -32,7 +31,6 @@ fn run(shared: &Shared) {
         // A sender may have relied on us in the meantime: `turn` picks that up.
         shared.turn();
         let mut core = shared.core.lock();
-        shared.notify(&mut core);
         shared.sleep(&mut core, None);
     }
 }

@@ -71,6 +71,7 @@ impl Shared {
                 Flush::More => {
                     self.dirty.store(true, Ordering::SeqCst);
                     io.receive(&self.core);
+                    self.notify(&mut self.core.lock());
                 }
                 // The sleeper waits for room.
                 Flush::Blocked => return self.waker.wake(),
@@ -97,6 +98,7 @@ impl Shared {
         let now = core.now();
         core.fire_timers(now);
         self.answer(&mut core);
+        self.notify(&mut core);
         received
     }
 
@@ -127,11 +129,16 @@ impl Shared {
         self.wake_sleeper_if_late();
     }
 
-    /// Tells those who wait that something may have come for them.
+    /// Tells those who wait that something may have come for them. Due after whatever may have
+    /// received, by whichever thread: the sleeper's sockets may have been emptied by another.
     pub fn notify(&self, core: &mut Core) {
-        if (core.followers > 0 || !core.tasks.is_empty()) && core.has_news() {
+        let asleep = core.sleeper_until.is_some();
+        if (core.followers > 0 || asleep || !core.tasks.is_empty()) && core.has_news() {
             self.news.notify_all();
             core.tasks.drain(..).for_each(std::task::Waker::wake);
+            if asleep {
+                self.waker.wake();
+            }
         }
     }
 
@@ -149,28 +156,27 @@ impl Shared {
         let began = core.now();
         let deadline = timeout.map(|timeout| began + timeout);
         loop {
-            if core.has_driver || core.sleeper_until.is_some() {
-                self.follow(&mut core, deadline);
-            } else {
+            if !core.is_driven_by_another() {
                 MutexGuard::unlocked(&mut core, || self.receive());
+                let now = core.now();
+                core.fire_timers(now);
+                self.answer(&mut core);
             }
+            // From here until the wait the lock stays taken: what comes is not missed.
             if let Some(value) = ready(&mut core) {
                 self.answer(&mut core);
                 self.leave(&mut core);
                 return Some(value);
             }
             let now = core.now();
-            core.fire_timers(now);
-            self.answer(&mut core);
             if deadline.is_some_and(|deadline| deadline <= now) {
                 self.leave(&mut core);
                 return None;
             }
-            if core.has_driver || core.sleeper_until.is_some() {
-                continue;
-            }
             self.notify(&mut core);
-            if now >= began + self.spin {
+            if core.is_driven_by_another() {
+                self.follow(&mut core, deadline);
+            } else if now >= began + self.spin {
                 self.sleep(&mut core, deadline);
             }
         }

@@ -261,7 +261,7 @@ fn wrong_use_is_refused_with_advice() {
     let mut config = Config::default();
     config.protocol.max_channels = 0;
     let invalid = Node::bind("127.0.0.1:0", config).unwrap_err().to_string();
-    assert_eq!(invalid, "max_channels is 0, but has to be at least 1");
+    assert_eq!(invalid, "max_channels is 0, but has to be at least 16");
     assert!(a.connect("0.0.0.0:7000".parse().unwrap()).is_err());
     let nobody = PeerId::from_u64(77);
     assert!(matches!(a.send(channel(nobody, 0), "x"), Err(SendError::UnknownPeer(_))));

@@ -94,7 +94,7 @@ impl ReceivedPackets {
 
     /// Whether the state has grown so much that the sender's own ACKs are wanted to prune it.
     pub fn wants_pruning(&self) -> bool {
-        self.seen.len() > 8
+        self.seen.len() > REORDER_ALLOWANCE as usize
     }
 
     /// Octets the ACK frame will take.
@@ -133,9 +133,10 @@ impl ReceivedPackets {
     }
 }
 
-/// Packets below an acknowledged ACK that may still arrive late and be taken, rather than be
-/// repeated under a new number: four GSO trains.
-const REORDER_ALLOWANCE: u64 = 256;
+/// Packets below an acknowledged ACK that may still arrive late and be taken. The sender has taken
+/// those further below for lost. So small that the ranges among them never want pruning: two idle
+/// peers would ask each other for it for ever.
+const REORDER_ALLOWANCE: u64 = 8;
 
 #[cfg(test)]
 mod tests {

@@ -25,7 +25,7 @@ pub struct Config {
     /// Unacknowledged and unsent bytes per peer above which `send` reports that it would block. A
     /// message is always taken when nothing is queued.
     pub send_buffer_bytes: u64,
-    /// Channels per peer and direction; channel numbers must be below. 1 ..= 65,535.
+    /// Channels per peer and direction; channel numbers must be below. 16 ..= 65,535.
     pub max_channels: u16,
     /// Peers at a time; further FIRSTs are not answered. 1 ..= 2^24 − 1.
     pub max_peers: u32,
@@ -74,6 +74,9 @@ pub enum CongestionAlgorithm {
 /// Least channel credit: what a sender may assume before it has heard from the receiver
 /// (`spec/protocol.md` §6), bytes.
 pub const MIN_CHANNEL_CREDIT_BYTES: u64 = 64 * 1024;
+
+/// Least `max_channels`: what a sender may assume before it has heard from the receiver.
+pub const MIN_CHANNELS: u16 = 16;
 
 /// What a message costs beyond its payload when charged against credit: bounds the memory that
 /// empty messages take, bytes (`spec/protocol.md` §6).
@@ -155,7 +158,12 @@ impl Config {
             format_args!("at most {most_unasked} (channel_credit_bytes less {MESSAGE_COST_BYTES})"),
         )?;
         require(self.send_buffer_bytes > 0, "send_buffer_bytes", self.send_buffer_bytes, "at least 1")?;
-        require(self.max_channels > 0, "max_channels", self.max_channels, "at least 1")?;
+        require(
+            self.max_channels >= MIN_CHANNELS,
+            "max_channels",
+            self.max_channels,
+            format_args!("at least {MIN_CHANNELS}"),
+        )?;
         require(
             (1..1 << denrei_wire::Token::SLOT_BITS).contains(&self.max_peers),
             "max_peers",

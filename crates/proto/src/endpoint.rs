@@ -422,7 +422,7 @@ impl Endpoint {
         channel.listed |= list_again;
         let more_offers = channel.has_open_offers();
         let taken = taken?;
-        let answers = peer.on_taken(&config, id.channel, taken.report, memory_left);
+        let answers = peer.on_taken(&config, id.channel, memory_left);
         if list_again {
             self.listings += 1;
             self.readable.push_back(id);
@@ -496,8 +496,7 @@ impl Endpoint {
         let held_before = peer.inbox().held_bytes();
         let mut cx = Context { config: &self.config, now, events: &mut self.events, notes: &mut self.notes };
         let result = act(peer, &mut cx);
-        let held = peer.inbox().held_bytes();
-        self.held_bytes = self.held_bytes + held - held_before;
+        self.held_bytes = self.held_bytes + peer.inbox().held_bytes() - held_before;
         self.follow_notes(now, slot);
         self.after(now, slot);
         result
@@ -515,13 +514,16 @@ impl Endpoint {
             }
         }
         let addr = peer.addr;
-        if core::mem::take(&mut self.notes.proven) {
+        // All taken before any is followed: following lets other peers work, who make notes too.
+        let Notes { proven, offers, lost, .. } = self.notes;
+        (self.notes.proven, self.notes.offers, self.notes.lost) = (false, false, false);
+        if proven {
             self.admit(now, slot, addr);
         }
-        if core::mem::take(&mut self.notes.offers) {
+        if offers {
             self.note_offers(now, slot);
         }
-        if core::mem::take(&mut self.notes.lost) {
+        if lost {
             self.forget_addr(slot, addr);
         }
     }

@@ -35,6 +35,11 @@ impl Inbox {
         self.held_bytes
     }
 
+    /// Accepted messages that are not complete.
+    pub fn promised(&self) -> usize {
+        self.channels.values().map(RecvChannel::promised).sum()
+    }
+
     /// Messages that could be taken.
     pub fn ready_messages(&self) -> usize {
         self.channels.values().map(RecvChannel::ready_messages).sum()
@@ -156,13 +161,11 @@ impl Inbox {
 
     fn advance(&mut self, channel: u16, announce: impl FnMut(Announced)) -> Change {
         let Some(state) = self.channels.get_mut(&channel) else { return Change::default() };
-        let ready = state.advance(announce);
-        if !self.discarding || !ready {
-            return Change { ready, ..Change::default() };
+        if self.discarding {
+            self.held_bytes -= state.discard();
+            state.advance(|_| ());
+            return Change::default();
         }
-        while let Some(taken) = state.take() {
-            self.held_bytes -= taken.data.len() as u64;
-        }
-        Change::default()
+        Change { ready: state.advance(announce), ..Change::default() }
     }
 }

@@ -24,7 +24,8 @@ mod send_channel;
 mod timer_queue;
 
 pub use config::{
-    Config, ConfigError, CongestionAlgorithm, MESSAGE_COST_BYTES, MIN_CHANNEL_CREDIT_BYTES, OfferPolicy,
+    Config, ConfigError, CongestionAlgorithm, MESSAGE_COST_BYTES, MIN_CHANNEL_CREDIT_BYTES, MIN_CHANNELS,
+    OfferPolicy,
 };
 pub use endpoint::Endpoint;
 pub use event::{

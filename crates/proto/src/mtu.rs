@@ -13,9 +13,13 @@ const SIZES: [u16; 9] = [1372, 1452, 1472, 4324, 8952, 8972, 16_384, 32_768, 65_
 /// Probes of one size before the path counts as smaller (RFC 8899 §5.1.2 MAX_PROBES).
 const MAX_PROBES: u8 = 3;
 /// Full-size losses in a row, with nothing of that size arriving, that mean a black hole.
-const BLACK_HOLE_LOSSES: u8 = 4;
-/// After this long a larger size is tried again (RFC 8899 §5.1.1 PMTU_RAISE_TIMER).
-const RAISE_AFTER: Duration = Duration::from_secs(600);
+///
+/// At 20 % random loss ten in a row come once in ten million; a real black hole shows them within
+/// five probe timeouts.
+const BLACK_HOLE_LOSSES: u8 = 10;
+/// After this long a larger size is tried again (RFC 8899 §5.1.1 PMTU_RAISE_TIMER). Sooner than the
+/// RFC's 600 s: three probes are cheap, and on a lossy path a failure says little.
+const RAISE_AFTER: Duration = Duration::from_secs(30);
 
 /// The search for one path.
 #[derive(Debug)]

@@ -5,7 +5,7 @@
 //! out of the turn until it gets one, so it holds no other up.
 
 use crate::Completion;
-use crate::config::MESSAGE_COST_BYTES;
+use crate::config::{MESSAGE_COST_BYTES, MIN_CHANNELS};
 use crate::loss::SentFrame;
 use crate::send_channel::{Allowance, Finished, Room, SendChannel, Written};
 use bytes::Bytes;
@@ -83,13 +83,48 @@ impl Outbox {
     }
 
     /// The peer has told what it grants: channels start with this much.
-    pub fn on_parameters(&mut self, channel_credit: u64) {
+    ///
+    /// Messages queued for channels that it does not have are handed to `refused`.
+    pub fn on_parameters(
+        &mut self,
+        channel_credit: u64,
+        max_channels: u16,
+        mut refused: impl FnMut(u16, u64),
+    ) {
         self.initial_credit = channel_credit;
         self.allowance.channel_credit = Some(channel_credit);
         let channels: SmallVec<[u16; 8]> = self.channels.keys().copied().collect();
         for channel in channels {
-            self.on_credit(channel, channel_credit);
+            if channel >= max_channels {
+                self.drop_channel(channel, |number| refused(channel, number));
+            } else {
+                self.on_credit(channel, channel_credit);
+                self.schedule(channel);
+            }
         }
+    }
+
+    fn drop_channel(&mut self, channel: u16, mut dropped: impl FnMut(u64)) {
+        let Some(mut state) = self.channels.remove(&channel) else { return };
+        self.turns[state.priority as usize].retain(|other| *other != channel);
+        state.drop_all(|done| {
+            self.queued_messages -= 1;
+            self.queued_bytes -= done.bytes + MESSAGE_COST_BYTES;
+            dropped(done.number);
+        });
+    }
+
+    /// DELIVERED: hands each message of which that was to be reported to `delivered`.
+    pub fn on_delivered(&mut self, channel: u16, next: u32, mut delivered: impl FnMut(u64)) {
+        let Some(state) = self.channels.get_mut(&channel) else { return };
+        let (queued_messages, queued_bytes) = (&mut self.queued_messages, &mut self.queued_bytes);
+        state.on_delivered(state.expand(next), |number, finished| {
+            if let Some(done) = finished {
+                *queued_messages -= 1;
+                *queued_bytes -= done.bytes + MESSAGE_COST_BYTES;
+            }
+            delivered(number);
+        });
     }
 
     /// New credit for a channel.
@@ -105,11 +140,6 @@ impl Outbox {
         let finished = state.on_accept(state.expand(number), limit, refused);
         self.schedule(channel);
         finished.inspect(|finished| self.account(finished))
-    }
-
-    /// The channel with this number, if anything was ever sent on it.
-    pub fn get_mut(&mut self, channel: u16) -> Option<&mut SendChannel> {
-        self.channels.get_mut(&channel)
     }
 
     /// Fills the packet under construction; what was put into it, and how much of it was sent before.
@@ -218,6 +248,10 @@ impl Outbox {
     }
 
     fn schedule(&mut self, channel: u16) {
+        // Of a receiver that has not told, only the channels are used that every receiver has.
+        if self.allowance.channel_credit.is_none() && channel >= MIN_CHANNELS {
+            return;
+        }
         let Some(state) = self.channels.get_mut(&channel) else { return };
         if !state.scheduled && !state.is_empty() {
             state.scheduled = true;

@@ -78,8 +78,6 @@ pub(crate) struct Announced {
 pub(crate) struct Taken {
     pub number: u64,
     pub data: Bytes,
-    /// Whether the sender wants to hear of it.
-    pub report: bool,
 }
 
 /// The receiving half of a channel.
@@ -101,6 +99,11 @@ pub(crate) struct RecvChannel {
     /// Bytes of offers on the endpoint's list, and how many offers are on none.
     queued_bytes: u64,
     open_offers: usize,
+    /// Accepted messages that are not complete.
+    promised: usize,
+    /// The sender asked for word of messages below this, and has been told of those below that.
+    report_below: u64,
+    reported: u64,
 }
 
 impl RecvChannel {
@@ -117,6 +120,9 @@ impl RecvChannel {
             held_bytes: 0,
             queued_bytes: 0,
             open_offers: 0,
+            promised: 0,
+            report_below: 0,
+            reported: 0,
         }
     }
 
@@ -225,22 +231,23 @@ impl RecvChannel {
         self.open_offers > 0
     }
 
-    /// Hands each offer that this channel may accept now to `queue`, once, in sequence. A channel
-    /// may hold its credit window, or one message and the next, so that a reader who stops does
-    /// not fill the memory of all.
+    /// Hands the offer that this channel may accept now to `queue`, once. In sequence and one at a
+    /// time, so that what is accepted never waits for what is not. A channel may hold its credit
+    /// window, or one message and the next, so that a reader who stops does not fill the memory of
+    /// all; the message whose turn it is may always come, because nothing can be taken before it.
     pub fn queue_offers(&mut self, window: u64, mut queue: impl FnMut(Announced)) {
-        if self.open_offers == 0 {
+        if self.open_offers == 0 || self.queued_bytes > 0 {
             return;
         }
         for (&number, entry) in &mut self.pending {
             let Pending::Offered { total, queued: queued @ false, .. } = entry else { continue };
-            if self.held_bytes + self.queued_bytes > window.max(*total) {
-                return;
+            if number == self.next || self.held_bytes <= window.max(*total) {
+                *queued = true;
+                self.queued_bytes += *total;
+                self.open_offers -= 1;
+                queue(Announced { number, total: *total });
             }
-            *queued = true;
-            self.queued_bytes += *total;
-            self.open_offers -= 1;
-            queue(Announced { number, total: *total });
+            return;
         }
     }
 
@@ -264,6 +271,7 @@ impl RecvChannel {
             false => self.open_offers -= 1,
         }
         *entry = Pending::Accepted { reassembly, report };
+        self.promised += 1;
         self.held_bytes += total;
         Some(total)
     }
@@ -294,12 +302,20 @@ impl RecvChannel {
     /// The next message in sequence, if there is one.
     pub fn take(&mut self) -> Option<Taken> {
         let Ready { number, data, cost, report } = self.ready.pop_front()?;
+        if report {
+            self.report_below = self.report_below.max(number + 1);
+        }
         self.taken += cost;
         self.held_bytes -= data.len() as u64;
         if self.ready.is_empty() && self.ready.capacity() > 64 * IDLE_SLOTS {
             self.ready.shrink_to(IDLE_SLOTS);
         }
-        Some(Taken { number, data, report })
+        Some(Taken { number, data })
+    }
+
+    /// Accepted messages that are not complete.
+    pub fn promised(&self) -> usize {
+        self.promised
     }
 
     /// Whether there is something to take.
@@ -328,9 +344,21 @@ impl RecvChannel {
         self.granted
     }
 
-    /// First number that the application has not taken, as a DELIVERED frame says it.
-    pub fn undelivered(&self) -> u64 {
-        let ready = self.ready.front().map_or(self.next, |ready| ready.number);
+    /// Whether a DELIVERED frame would tell the sender something it asked for.
+    pub fn owes_report(&self) -> bool {
+        self.report_below > self.reported && self.undelivered() > self.reported
+    }
+
+    /// What a DELIVERED frame has to say: everything below was handed over (or refused).
+    pub fn report(&mut self) -> u64 {
+        self.reported = self.undelivered();
+        self.reported
+    }
+
+    /// First number that the application has not taken.
+    fn undelivered(&self) -> u64 {
+        // Accepted offers become ready late, behind messages with larger numbers.
+        let ready = self.ready.iter().map(|ready| ready.number).min().unwrap_or(self.next);
         let pending = self.pending.keys().next().copied().unwrap_or(self.next);
         ready.min(pending).min(self.next)
     }
@@ -345,6 +373,7 @@ impl RecvChannel {
         }
         self.queued_bytes = 0;
         self.open_offers = 0;
+        self.promised = 0;
         self.taken += self.ready.drain(..).map(|ready| ready.cost).sum::<u64>();
         core::mem::take(&mut self.held_bytes)
     }
@@ -354,6 +383,7 @@ impl RecvChannel {
         let ready: u64 = self.ready.iter().map(|ready| ready.data.len() as u64).sum();
         let freed = self.held_bytes - ready;
         self.held_bytes = ready;
+        self.promised = 0;
         self.pending.clear();
         freed
     }
@@ -378,7 +408,10 @@ impl RecvChannel {
                 let cost = reassembly.total() + MESSAGE_COST_BYTES;
                 (reassembly.into_bytes(), report, cost)
             }
-            Pending::Accepted { reassembly, report } => (reassembly.into_bytes(), report, MESSAGE_COST_BYTES),
+            Pending::Accepted { reassembly, report } => {
+                self.promised -= 1;
+                (reassembly.into_bytes(), report, MESSAGE_COST_BYTES)
+            }
             other => {
                 self.pending.insert(number, other);
                 return;

@@ -173,6 +173,7 @@ impl SendChannel {
         let message = self.get_mut(number)?;
         let Progress::Offered { limit: before } = message.progress else { return None };
         if refused {
+            self.unreported.retain(|other| *other != number);
             return self.finish(number);
         }
         if limit > before {
@@ -378,10 +379,29 @@ impl SendChannel {
         self.lost_offers.push_back(number);
     }
 
-    /// The receiver's application has taken everything before `next`: the messages of which that
-    /// was to be reported.
-    pub fn on_delivered(&mut self, next: u64) -> impl Iterator<Item = u64> + '_ {
-        core::iter::from_fn(move || self.unreported.pop_front_if(|number| *number < next))
+    /// The receiver's application has taken everything before `next`, except what it refused. Hands
+    /// each message of which that was to be reported to `delivered`, and what is finished by it.
+    pub fn on_delivered(&mut self, next: u64, mut delivered: impl FnMut(u64, Option<Finished>)) {
+        let asked = core::mem::take(&mut self.unreported);
+        for number in asked {
+            // Not all of it was sent: it can only have been refused, and the ACCEPT will say so.
+            let refused = self.get_mut(number).is_some_and(|message| message.sent < message.len());
+            if number >= next || refused {
+                self.unreported.push_back(number);
+            } else {
+                delivered(number, self.finish(number));
+            }
+        }
+    }
+
+    /// Drops all messages: the receiver has no such channel. Hands each to `dropped`.
+    pub fn drop_all(&mut self, mut dropped: impl FnMut(Finished)) {
+        self.unreported.clear();
+        for number in self.base..self.base + self.queue.len() as u64 {
+            if let Some(done) = self.finish(number) {
+                dropped(done);
+            }
+        }
     }
 
     /// Full number of the message with these low bits.

@@ -169,7 +169,7 @@ fn messages_of_all_sizes_arrive_whole_once_and_in_order() {
         for (number, &len) in sizes.iter().enumerate() {
             pair.send(0, peer, 3, content(number, len));
         }
-        pair.run(20 * SECOND);
+        pair.run(18 * SECOND);
         assert_eq!(pair.received[1].len(), sizes.len());
         for (number, (message, &len)) in pair.received[1].iter().zip(&sizes).enumerate() {
             assert_eq!((message.number, message.data.len()), (number as u64, len));

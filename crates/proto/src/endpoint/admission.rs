@@ -192,6 +192,7 @@ impl Endpoint {
             let refused = state.is_some_and(|state| state.refuse(number));
             if refused {
                 peer.want(Control::Refuse { channel: channel.channel, number });
+                peer.report_delivery(channel.channel);
             }
             refused
         })?;
@@ -212,11 +213,13 @@ impl Endpoint {
         self.accept_waiting(now);
     }
 
-    /// Accepts waiting offers, the smallest first, while receive memory lasts; one is always
-    /// accepted when nothing is held, however large.
+    /// Accepts waiting offers, the smallest first, while receive memory lasts. When the application
+    /// has nothing to take and nothing is on its way to it, one is accepted however large: all that
+    /// is held then waits behind it or its like.
     fn accept_waiting(&mut self, now: Instant) {
         while let Some(&(bytes, channel, number)) = self.waiting_offers.first() {
-            if self.held_bytes > 0 && self.held_bytes + bytes > self.config.receive_memory_bytes {
+            let full = self.held_bytes + bytes > self.config.receive_memory_bytes;
+            if full && (!self.readable.is_empty() || self.is_promised()) {
                 return;
             }
             self.waiting_offers.pop_first();
@@ -224,7 +227,19 @@ impl Endpoint {
                 // No memory, or withdrawn in the meantime: then there is nothing to refuse.
                 let _ = self.refuse(now, channel, number);
             }
+            if let Some(peer) = self.slots[channel.peer.slot as usize].peer.as_deref_mut() {
+                let window = self.config.channel_credit_bytes;
+                peer.inbox_mut().queue_offers(window, |id, offer| {
+                    let channel = ChannelId { channel: id, ..channel };
+                    self.waiting_offers.insert((offer.total, channel, offer.number));
+                });
+            }
         }
+    }
+
+    /// Whether an accepted message is on its way. Looked at only when memory is short.
+    fn is_promised(&self) -> bool {
+        self.slots.iter().filter_map(|slot| slot.peer.as_deref()).any(|peer| peer.inbox().promised() > 0)
     }
 
     /// Receive memory may have become free: gives it to those who wait.

@@ -172,6 +172,7 @@ impl Peer {
             return;
         }
         let unacknowledged = self.unacknowledged();
+        let was_proven = self.is_proven();
         self.phase = Phase::Over;
         self.closing.end_due = self.closing.end.is_some() && self.remote_token.is_some();
         let drain = (self.rtt.probe_timeout() * 3).max(MIN_DRAIN);
@@ -181,9 +182,10 @@ impl Peer {
         self.outbox.clear();
         self.inbox.drop_incomplete();
         self.control.clear();
-        if !self.visible {
+        if !was_proven {
             self.inbox.clear();
-        } else {
+        }
+        if self.visible {
             let (peer, addr) = (self.id, self.addr);
             cx.events.push_back(Event::PeerLost { peer, addr, reason, unacknowledged });
         }

@@ -200,6 +200,12 @@ impl Peer {
         self.status = None;
         self.probe_timeouts = 0;
         self.want(Control::Parameters);
+        for id in self.status_requests.clone() {
+            self.want(Control::StatusRequest { id });
+        }
+        if self.closing.read_closed {
+            self.want(Control::CloseRead);
+        }
         self.closing.begin_anew();
     }
 
@@ -259,18 +265,23 @@ impl Peer {
     }
 
     /// The application has taken a message from `channel`: whether the sender is to be told.
-    pub fn on_taken(&mut self, config: &Config, channel: u16, report: bool, memory_left: bool) -> bool {
+    pub fn on_taken(&mut self, config: &Config, channel: u16, memory_left: bool) -> bool {
         self.counters.messages_received += 1;
         if !self.is_alive() {
             return false;
         }
-        if report {
-            self.want(Control::Delivered { channel });
-        }
+        self.report_delivery(channel);
         if memory_left {
             self.renew_credit(config, channel);
         }
         !self.control.is_empty()
+    }
+
+    /// Tells the sender what was handed over, if it asked and there is news.
+    pub fn report_delivery(&mut self, channel: u16) {
+        if self.inbox.get_mut(channel).is_some_and(|state| state.owes_report()) {
+            self.want(Control::Delivered { channel });
+        }
     }
 
     /// Grants a channel more credit if that is worth a frame.

@@ -94,6 +94,8 @@ impl Peer {
                 self.remote_incarnation = Some(opening.incarnation);
                 self.opened(cx);
             }
+            // Our ANSWER has not arrived.
+            (Phase::Answering, Kind::First, _) => self.want(Control::Parameters),
             (Phase::Answering, Kind::Session, _) => {
                 cx.notes.proven = true;
                 self.opened(cx);
@@ -149,7 +151,7 @@ impl Peer {
                 }
             }
             Frame::Credit(credit) => self.outbox.on_credit(credit.channel, credit.limit),
-            Frame::Parameters(parameters) => self.on_parameters(&parameters)?,
+            Frame::Parameters(parameters) => self.on_parameters(cx, &parameters)?,
             Frame::Delivered(delivered) => self.on_delivered(cx, &delivered),
             Frame::StatusRequest(id) => self.on_status_request(id),
             Frame::Status(status) => self.on_status(cx, &status),
@@ -175,7 +177,7 @@ impl Peer {
         }
     }
 
-    fn on_parameters(&mut self, parameters: &Parameters) -> Result<(), Violation> {
+    fn on_parameters(&mut self, cx: &mut Context<'_>, parameters: &Parameters) -> Result<(), Violation> {
         if self.parameters_heard {
             return Ok(());
         }
@@ -189,18 +191,20 @@ impl Peer {
         self.remote.ack_delay_us = parameters.ack_delay_us.min(MAX_ACK_DELAY_US);
         self.rtt.set_max_ack_delay(Duration::from_micros(self.remote.ack_delay_us as u64));
         self.mtu.limit(parameters.max_datagram);
-        self.outbox.on_parameters(parameters.channel_credit);
+        let id = self.id;
+        self.outbox.on_parameters(parameters.channel_credit, parameters.max_channels, |channel, number| {
+            let channel = ChannelId { peer: id, channel };
+            cx.events.push_back(Event::Refused(crate::MessageId { channel, number }));
+        });
         Ok(())
     }
 
     fn on_delivered(&mut self, cx: &mut Context<'_>, delivered: &Delivered) {
         let id = self.id;
         let channel = ChannelId { peer: id, channel: delivered.channel };
-        let Some(state) = self.outbox.get_mut(delivered.channel) else { return };
-        let next = state.expand(delivered.next);
-        for number in state.on_delivered(next) {
+        self.outbox.on_delivered(delivered.channel, delivered.next, |number| {
             cx.events.push_back(Event::Delivered(crate::MessageId { channel, number }));
-        }
+        });
     }
 
     fn on_status_request(&mut self, id: u32) {

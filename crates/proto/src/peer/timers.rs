@@ -27,8 +27,11 @@ impl Peer {
             return self.drain_until().unwrap_or(Instant::FAR_FUTURE);
         }
         // On the way of every packet: plain comparisons, no list of options.
-        let mut deadline = self.received.deadline().unwrap_or(Instant::FAR_FUTURE);
+        let mut deadline = Instant::FAR_FUTURE;
         let mut consider = |at: Option<Instant>| deadline = deadline.min(at.unwrap_or(Instant::FAR_FUTURE));
+        if self.may_acknowledge() {
+            consider(self.received.deadline());
+        }
         consider(self.sent.loss_time());
         consider(self.paced_until);
         consider(self.failure_at(config));

@@ -23,7 +23,7 @@ impl Peer {
         if !self.is_alive() {
             return self.closing.end_due;
         }
-        self.received.is_due(cx.now)
+        (self.may_acknowledge() && self.received.is_due(cx.now))
             || !self.control.is_empty()
             || self.probes_left > 0
             || (self.outbox.has_turn() && self.may_send_data(cx))
@@ -64,6 +64,12 @@ impl Peer {
         Transmit { to: self.addr, len, segment_size, ecn }
     }
 
+    /// Before the proof nothing is acknowledged: what an unproven session has received is forgotten
+    /// with it, and its sender must not believe that it arrived.
+    pub(super) fn may_acknowledge(&self) -> bool {
+        self.phase != Phase::Answering
+    }
+
     fn may_send_data(&mut self, cx: &Context<'_>) -> bool {
         if self.probes_left > 0 {
             return true;
@@ -84,7 +90,10 @@ impl Peer {
         let body_at = out.len();
         let end = mark + limit - CHECKSUM_BYTES;
         let mut frames = Frames::new();
-        if self.received.is_pending() && out.len() + self.received.encoded_len() <= end {
+        if self.may_acknowledge()
+            && self.received.is_pending()
+            && out.len() + self.received.encoded_len() <= end
+        {
             frames.extend(self.received.write(cx.now, out).map(|largest| SentFrame::Ack { largest }));
         }
         self.write_control(cx, out, end, &mut frames);
@@ -175,7 +184,7 @@ impl Peer {
                 Frame::Accept(Accept { refused: true, channel, number: number as u32, limit: 0 })
             }
             Control::Delivered { channel } => {
-                let next = self.inbox.get_mut(channel)?.undelivered() as u32;
+                let next = self.inbox.get_mut(channel)?.report() as u32;
                 Frame::Delivered(Delivered { channel, next })
             }
             Control::StatusRequest { id } => Frame::StatusRequest(id),
