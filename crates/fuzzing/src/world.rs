@@ -22,7 +22,7 @@ const MAX_TIMEOUTS: usize = 256;
 /// Datagrams under way; beyond, the oldest is lost, as in a switch.
 const MAX_UNDER_WAY: usize = 1024;
 
-/// Channels that both ends allow.
+/// Channels that messages are sent on.
 pub(crate) const CHANNELS: u16 = 4;
 
 /// One end.
@@ -60,7 +60,7 @@ pub(crate) fn config() -> Config {
         max_message_bytes: 128 * 1024,
         offer_above_bytes: 20_000,
         send_buffer_bytes: 256 * 1024,
-        max_channels: CHANNELS,
+        max_channels: 16,
         max_peers: 8,
         failure_timeout: Duration::from_secs(2),
         keepalive: Some(Duration::from_millis(500)),

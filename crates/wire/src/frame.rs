@@ -103,6 +103,8 @@ pub const MIN_CHANNEL_CREDIT_BYTES: u64 = 64 * 1024;
 /// Smallest datagram limit a receiver may announce, bytes of UDP payload: what every IPv4 path
 /// carries (RFC 791: 576 octets with headers), rounded up so that no frame but a payload is ever cut.
 pub const MIN_MAX_DATAGRAM_BYTES: u16 = 576;
+/// Fewest channels a receiver may announce: what a sender may use before it has heard PARAMETERS.
+pub const MIN_MAX_CHANNELS: u16 = 16;
 /// Longest acknowledgement delay a receiver may announce, µs: what the delay of an ACK can express.
 pub const MAX_ACK_DELAY_US: u32 = u16::MAX as u32;
 
@@ -132,7 +134,7 @@ impl Parameters {
             (self.channel_credit >= MIN_CHANNEL_CREDIT_BYTES, "channel credit"),
             (self.max_message > 0, "largest message"),
             (self.max_datagram >= MIN_MAX_DATAGRAM_BYTES, "largest datagram"),
-            (self.max_channels > 0, "number of channels"),
+            (self.max_channels >= MIN_MAX_CHANNELS, "number of channels"),
             (self.ack_delay_us <= MAX_ACK_DELAY_US, "acknowledgement delay"),
         ];
         checks.into_iter().find_map(|(holds, field)| (!holds).then_some(field))

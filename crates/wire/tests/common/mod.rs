@@ -4,7 +4,8 @@ use denrei_wire::EcnCounts;
 use denrei_wire::ack;
 use denrei_wire::frame::{
     Accept, Credit, Delivered, End, Fragment, Frame, MAX_ACK_DELAY_US, MAX_REASON_BYTES,
-    MIN_CHANNEL_CREDIT_BYTES, MIN_MAX_DATAGRAM_BYTES, Message, Offer, Parameters, Status, message_flags,
+    MIN_CHANNEL_CREDIT_BYTES, MIN_MAX_CHANNELS, MIN_MAX_DATAGRAM_BYTES, Message, Offer, Parameters, Status,
+    message_flags,
 };
 use proptest::prelude::*;
 use std::ops::RangeInclusive;
@@ -98,7 +99,7 @@ fn any_parameters() -> impl Strategy<Value = Parameters> {
         MIN_CHANNEL_CREDIT_BYTES..,
         1u64..,
         MIN_MAX_DATAGRAM_BYTES..,
-        1u16..,
+        MIN_MAX_CHANNELS..,
         0..=MAX_ACK_DELAY_US,
         any::<u64>(),
         any::<u64>(),
