@@ -20,8 +20,8 @@ pub(crate) struct Core {
     pub sleeper_until: Option<Instant>,
     /// Threads that wait for that thread to bring them something.
     pub followers: usize,
-    /// Peers whose full queue somebody waits for.
-    pub blocked: Vec<PeerId>,
+    /// Peers whose queue somebody waits for, and down to how many bytes.
+    blocked: Vec<(PeerId, u64)>,
     /// Tasks that wait.
     pub tasks: Vec<Waker>,
     pub dropped_events: u64,
@@ -114,11 +114,27 @@ impl Core {
         if std::mem::replace(&mut self.seen_news, news) != news || self.failure.is_some() {
             return true;
         }
-        // Half empty, not barely not full: or the sender would be woken for each message.
-        let room = self.send_buffer_bytes / 2;
         let endpoint = &self.endpoint;
         let before = self.blocked.len();
-        self.blocked.retain(|peer| endpoint.flow_queue_bytes(*peer).is_some_and(|queued| queued > room));
+        self.blocked
+            .retain(|(peer, level)| endpoint.flow_queue_bytes(*peer).is_some_and(|queued| queued > *level));
         before != self.blocked.len()
+    }
+
+    /// Somebody waits until everything to `peer` is acknowledged.
+    pub fn await_empty(&mut self, peer: PeerId) {
+        self.await_level(peer, 0);
+    }
+
+    /// Somebody waits for room in the queue to `peer`. Half empty, not barely not full: or it would
+    /// be woken for each message.
+    pub fn await_room(&mut self, peer: PeerId) {
+        self.await_level(peer, self.send_buffer_bytes / 2);
+    }
+
+    fn await_level(&mut self, peer: PeerId, level: u64) {
+        if !self.blocked.contains(&(peer, level)) {
+            self.blocked.push((peer, level));
+        }
     }
 }

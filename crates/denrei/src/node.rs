@@ -267,7 +267,7 @@ impl Node {
         let empty = |core: &mut Core| match core.endpoint.flow_queue_bytes(peer) {
             None | Some(0) => Some(()),
             Some(_) => {
-                note_blocked(core, peer);
+                core.await_empty(peer);
                 None
             }
         };
@@ -456,12 +456,6 @@ fn take_or_fail(core: &mut Core) -> Option<Result<Message, NodeError>> {
     core.endpoint.recv(now).map(Ok)
 }
 
-fn note_blocked(core: &mut Core, peer: PeerId) {
-    if !core.blocked.contains(&peer) {
-        core.blocked.push(peer);
-    }
-}
-
 fn push_or_wait(
     core: &mut Core,
     to: ChannelId,
@@ -471,7 +465,7 @@ fn push_or_wait(
     let now = core.recently();
     match core.endpoint.send(now, to, message.clone(), completion) {
         Err(SendError::WouldBlock { .. }) => {
-            note_blocked(core, to.peer);
+            core.await_room(to.peer);
             None
         }
         result => Some(result),
