@@ -1,14 +1,16 @@
 //! denrei: one Node per side, messages on channel 0, nothing added.
 //!
 //! Inputs → outputs: `Bytes` handed over without a copy; messages taken as the Node gives them.
+//! Messages that are offered, being large, are accepted into buffers that are used again, as TCP's
+//! are here: else their time would be that of the kernel clearing fresh pages.
 
 use super::{Endpoint, Incoming, Link, PATIENCE};
 use crate::bench::clock::now_ns;
-use crate::bench::control::{Drive, Job, Wait};
+use crate::bench::control::{Bench, Drive, Job, Wait};
 use crate::bench::work::{MeshEndpoint, MeshLink, Until};
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
-use denrei::{ChannelId, Config, Event, LostReason, Node, PeerId, SendError};
+use denrei::{ChannelId, Config, Event, LostReason, Message, Node, OfferPolicy, PeerId, SendError};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -23,12 +25,13 @@ const TURN: u64 = 16;
 pub struct DenreiEndpoint {
     node: Node,
     job: Job,
+    posts_buffers: bool,
 }
 
 impl DenreiEndpoint {
     /// Opens a Node at a free port.
     pub fn open(job: &Job) -> Result<Self> {
-        let config = Config {
+        let mut config = Config {
             drive: match job.drive {
                 Drive::Inline => denrei::Drive::Inline,
                 Drive::Thread => denrei::Drive::Thread,
@@ -36,9 +39,13 @@ impl DenreiEndpoint {
             spin: if job.wait == Wait::Poll { PATIENCE } else { Duration::ZERO },
             ..Config::default()
         };
+        let posts_buffers = job.bench != Bench::Mesh && job.size as u64 > config.protocol.offer_above_bytes;
+        if posts_buffers {
+            config.protocol.offers = OfferPolicy::Ask;
+        }
         let node = Node::bind((job.bind, 0), config)
             .with_context(|| format!("cannot open a Node at {}", job.bind))?;
-        Ok(Self { node, job: job.clone() })
+        Ok(Self { node, job: job.clone(), posts_buffers })
     }
 }
 
@@ -52,7 +59,8 @@ impl Endpoint for DenreiEndpoint {
         // The side that answers knows its peer from the first message.
         let peer = if self.job.index == 0 { Some(self.node.connect(other)?) } else { None };
         let channel = peer.map(|peer| ChannelId { peer, channel: 0 });
-        Ok(Box::new(DenreiLink { node: self.node, channel, drive: self.job.drive }))
+        let posted = self.posts_buffers.then(Posted::default);
+        Ok(Box::new(DenreiLink { node: self.node, channel, drive: self.job.drive, posted }))
     }
 }
 
@@ -61,6 +69,68 @@ struct DenreiLink {
     /// Where to send: known from the start, or from the first message.
     channel: Option<ChannelId>,
     drive: Drive,
+    /// For large messages: the buffers that they are received into.
+    posted: Option<Posted>,
+}
+
+/// Buffers for messages that are offered.
+#[derive(Default)]
+struct Posted {
+    spare: Vec<Vec<u8>>,
+    /// Offers accepted whose message has not come.
+    accepted: usize,
+}
+
+impl Posted {
+    /// Accepts an offer.
+    fn take_event(&mut self, node: &Node, event: Event) -> Result<()> {
+        match event {
+            Event::Offered { channel, number, .. } => {
+                node.accept(channel, number, self.spare.pop().unwrap_or_default())?;
+                self.accepted += 1;
+                Ok(())
+            }
+            Event::PeerLost { reason, .. } => bail!("the other side is lost: {reason}"),
+            _ => Ok(()),
+        }
+    }
+
+    /// Waits for an offer if none is accepted, then for a message.
+    fn recv(&mut self, node: &Node) -> Result<Option<Message>> {
+        if self.accepted == 0 {
+            let Some(event) = node.event_timeout(PATIENCE) else { return Ok(None) };
+            self.take_event(node, event)?;
+        }
+        while let Some(event) = node.try_event() {
+            self.take_event(node, event)?;
+        }
+        if self.accepted == 0 {
+            return Ok(None);
+        }
+        let message = node.recv_timeout(PATIENCE)?;
+        self.accepted -= usize::from(message.is_some());
+        Ok(message)
+    }
+
+    /// Takes a message's memory back.
+    fn recycle(&mut self, message: Message) {
+        if let Ok(buffer) = message.data.try_into_mut() {
+            self.spare.push(buffer.into());
+        }
+    }
+}
+
+impl DenreiLink {
+    fn take(&mut self) -> Result<Option<(ChannelId, u64)>> {
+        let Some(posted) = &mut self.posted else {
+            let message = self.node.recv_timeout(PATIENCE)?;
+            return Ok(message.map(|message| (message.channel, message.number)));
+        };
+        let Some(message) = posted.recv(&self.node)? else { return Ok(None) };
+        let place = (message.channel, message.number);
+        posted.recycle(message);
+        Ok(Some(place))
+    }
 }
 
 impl Link for DenreiLink {
@@ -71,9 +141,9 @@ impl Link for DenreiLink {
     }
 
     fn recv(&mut self) -> Result<Incoming> {
-        if let Some(message) = self.node.recv_timeout(PATIENCE)? {
-            self.channel = Some(message.channel);
-            return Ok(Incoming::Message(message.number));
+        if let Some((channel, number)) = self.take()? {
+            self.channel = Some(channel);
+            return Ok(Incoming::Message(number));
         }
         match lost_peer(&self.node) {
             None => Ok(Incoming::Nothing),
