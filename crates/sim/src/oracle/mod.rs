@@ -18,7 +18,9 @@ use crate::content::Name;
 use crate::digest::Digest;
 use crate::net::topology::HostId;
 use crate::world::Application;
-use denrei_proto::{ChannelId, Completion, Config, Endpoint, Event, Message, MessageId, PeerId, Phase};
+use denrei_proto::{
+    ChannelId, Completion, Config, Endpoint, Event, LostReason, Message, MessageId, PeerId, Phase,
+};
 use denrei_wire::{Incarnation, Instant};
 use ledger::{Fate, Life, LifeNo, Session, SessionNo};
 use std::collections::BTreeMap;
@@ -53,6 +55,8 @@ pub struct Oracle {
     current: BTreeMap<HostId, LifeNo>,
     sessions: Vec<Session>,
     by_peer: BTreeMap<(LifeNo, PeerId), SessionNo>,
+    /// Sides by their own host and the other's.
+    by_hosts: BTreeMap<(HostId, HostId), Vec<SessionNo>>,
     /// Something kept hosts from hearing each other: excuses silence from then on.
     hardship: bool,
     totals: Totals,
@@ -95,6 +99,11 @@ impl Oracle {
     /// What was seen.
     pub fn totals(&self) -> Totals {
         Totals { sessions: self.sessions.len() as u64, ..self.totals }
+    }
+
+    /// Why sessions were lost, in the order in which they began.
+    pub fn lost_reasons(&self) -> Vec<LostReason> {
+        self.sessions.iter().filter_map(|session| session.lost.clone()).collect()
     }
 
     /// The first broken promise.
@@ -143,6 +152,7 @@ impl Oracle {
         let number = self.sessions.len();
         self.sessions.push(session);
         self.by_peer.insert((life, peer), number);
+        self.by_hosts.entry((self.lives[life].host, remote_host)).or_default().push(number);
         Some(number)
     }
 
@@ -232,14 +242,15 @@ impl Oracle {
 
     /// Sessions that hold, or may hold, messages of `source`.
     fn readers_of(&self, source: SessionNo) -> impl Iterator<Item = SessionNo> + '_ {
-        let Session { remote_host, life, .. } = &self.sessions[source];
-        let host = self.lives[*life].host;
-        let matches = move |session: &Session| {
-            self.lives[session.life].host == *remote_host
-                && session.remote_host == host
-                && session.sources.as_ref().is_some_and(|sources| sources.contains(&source))
-        };
-        (0..self.sessions.len()).filter(move |&number| matches(&self.sessions[number]))
+        self.others(source).filter(move |&other| {
+            self.sessions[other].sources.as_ref().is_some_and(|sources| sources.contains(&source))
+        })
+    }
+
+    /// The remote host's sides of its sessions with this side's host.
+    fn others(&self, side: SessionNo) -> impl Iterator<Item = SessionNo> + '_ {
+        let Session { life, remote_host, .. } = &self.sessions[side];
+        self.by_hosts.get(&(*remote_host, self.lives[*life].host)).into_iter().flatten().copied()
     }
 
     /// The message has to be the next of its channel; offered ones come when they come.

@@ -148,16 +148,6 @@ impl Oracle {
         lives.count() > 1 && (session.remote.is_none() || session.remote != latest)
     }
 
-    /// The remote host's sides of its sessions with this host.
-    pub(super) fn others(&self, session: SessionNo) -> impl Iterator<Item = SessionNo> + '_ {
-        let (here, there) =
-            (self.lives[self.sessions[session].life].host, self.sessions[session].remote_host);
-        (0..self.sessions.len()).filter(move |&other| {
-            let other = &self.sessions[other];
-            other.remote_host == here && self.lives[other.life].host == there
-        })
-    }
-
     /// This life's side of the session with `peer`, if it was met.
     pub(super) fn known_session(&self, life: LifeNo, peer: PeerId) -> Option<SessionNo> {
         self.by_peer.get(&(life, peer)).copied()

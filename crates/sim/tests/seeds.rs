@@ -1,0 +1,37 @@
+//! Random operations and faults against the oracle, for many seeds. `DENREI_SIM_SEEDS` sets how many;
+//! `cargo xtask sim` runs more, and says more.
+
+use denrei_sim::scenario::run_seed;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Seeds when the environment does not say: seconds.
+const DEFAULT_SEEDS: u64 = 2_000;
+
+#[test]
+fn random_operations_and_faults_break_no_promise() {
+    let seeds = match std::env::var("DENREI_SIM_SEEDS") {
+        Ok(text) => text.parse().expect("DENREI_SIM_SEEDS is a number"),
+        Err(_) => DEFAULT_SEEDS,
+    };
+    let (next, failure) = (AtomicU64::new(0), Mutex::new(None));
+    let work = || {
+        loop {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= seeds {
+                return;
+            }
+            if let Err(found) = run_seed(seed) {
+                next.store(seeds, Ordering::Relaxed);
+                failure.lock().expect("nobody panics while holding it").get_or_insert(found);
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, |cores| cores.get()) {
+            scope.spawn(work);
+        }
+    });
+    let failure = failure.into_inner().expect("nobody panicked while holding it");
+    assert!(failure.is_none(), "{}", failure.map_or_else(String::new, |failure| failure.to_string()));
+}
