@@ -145,6 +145,10 @@ impl Link for DenreiLink {
             self.channel = Some(channel);
             return Ok(Incoming::Message(number));
         }
+        if self.posted.is_some() {
+            // Its events are offers too, and looked at there.
+            return Ok(Incoming::Nothing);
+        }
         match lost_peer(&self.node) {
             None => Ok(Incoming::Nothing),
             Some(LostReason::Closed | LostReason::Ended { .. }) => Ok(Incoming::Closed),
