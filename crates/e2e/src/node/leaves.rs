@@ -1,0 +1,67 @@
+//! The role `leaves`: hundreds of Nodes in one process, each with one message for the hub.
+//!
+//! Inputs → outputs: `Leaves` → Nodes that have their echo and stay connected.
+
+use crate::{report, report_failure, resources};
+use anyhow::{Context, Result};
+use denrei::{ChannelId, Config, Node};
+use denrei_e2e::{Order, Plan, Report, Sizes};
+use std::net::SocketAddr;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+
+/// Pause between two rounds over all Nodes, which stay alive that way.
+const PAUSE: Duration = Duration::from_millis(10);
+/// Longest wait for all echoes.
+const ECHO_LIMIT: Duration = Duration::from_secs(30);
+/// What the leaves say.
+const PLAN: Plan = Plan { seed: 1000, sizes: Sizes::Fixed(200) };
+
+/// Carries out orders until there will be no more.
+pub fn run(orders: &Receiver<Order>) -> Result<()> {
+    resources::allow_many_files()?;
+    let mut leaves: Vec<Node> = Vec::new();
+    loop {
+        match orders.recv_timeout(PAUSE) {
+            Ok(Order::Leaves { count, hub }) => match grow(&mut leaves, count, hub) {
+                Ok(echoed) => report(&echoed)?,
+                Err(error) => report_failure(format_args!("{error:#}"))?,
+            },
+            Ok(order) => report_failure(format_args!("the role leaves does not know {order:?}"))?,
+            Err(RecvTimeoutError::Timeout) => leaves.iter().for_each(Node::poll),
+            Err(RecvTimeoutError::Disconnected) => return Ok(()),
+        }
+    }
+}
+
+/// Adds `count` Nodes and waits until each has its echo.
+fn grow(leaves: &mut Vec<Node>, count: usize, hub: SocketAddr) -> Result<Report> {
+    let began = Instant::now();
+    let first = leaves.len();
+    for index in first..first + count {
+        let leaf = Node::bind((hub.ip(), 0), Config::default())?;
+        let peer = leaf.connect(hub)?;
+        leaf.send(ChannelId { peer, channel: 0 }, PLAN.content(0, index as u64))?;
+        leaves.push(leaf);
+    }
+    let mut waiting: Vec<usize> = (first..first + count).collect();
+    let mut wrong = 0;
+    while !waiting.is_empty() {
+        let mut failed = None;
+        waiting.retain(|&index| match leaves[index].try_recv() {
+            Ok(None) => true,
+            Ok(Some(echo)) => {
+                wrong += usize::from(PLAN.check(0, index as u64, &echo.data).is_err());
+                false
+            }
+            Err(error) => {
+                failed = Some(error);
+                false
+            }
+        });
+        failed.map_or(Ok(()), Err)?;
+        let in_time = began.elapsed() < ECHO_LIMIT;
+        in_time.then_some(()).with_context(|| format!("{} of {count} leaves have no echo", waiting.len()))?;
+    }
+    Ok(Report::Echoed { leaves: count, wrong, millis: began.elapsed().as_millis() as u64 })
+}

@@ -1,0 +1,183 @@
+//! What a test tells an `e2e-node`: one JSON object a line, on its standard input.
+
+use crate::Plan;
+use serde::{Deserialize, Serialize};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+/// An order. What answers it is named behind the arrow.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum Order {
+    /// Bind the process's Node. → `Bound` or `Failed`
+    Bind {
+        /// Where.
+        addr: SocketAddr,
+        /// How.
+        settings: Settings,
+    },
+    /// Bind one more Node on loopback and let it go again. → `Bound` or `Failed`
+    BindAnother,
+    /// Allow the process only `spare` descriptors more than it has. → `Done`
+    LimitFiles {
+        /// How many more.
+        spare: u64,
+    },
+    /// Open a session. → `Peer` or `Failed`
+    Connect {
+        /// With whom.
+        addr: SocketAddr,
+    },
+    /// Send messages. → `Sent` once all are acknowledged, or `Failed`
+    Send(Stream),
+    /// From now on compare what arrives with a plan.
+    Verify {
+        /// The plan.
+        plan: Plan,
+        /// Index of the first message of a session, per channel; 0 beyond the list.
+        from: Vec<u64>,
+        /// Report each message as `Took`.
+        trace: bool,
+    },
+    /// From now on send back what arrives.
+    Echo,
+    /// Send, wait for the echo, pause, and so on. → `Latency`
+    Ping {
+        /// Whose echo.
+        peer: u64,
+        /// On which channel.
+        channel: u16,
+        /// Size of a message, bytes.
+        bytes: usize,
+        /// How many.
+        count: usize,
+        /// Pause between an echo and the next message, µs.
+        pause_us: u64,
+    },
+    /// Take what arrives, or leave it.
+    Read(bool),
+    /// → `Tally`
+    Tally,
+    /// → `Flow` or `Failed`
+    Flow {
+        /// Of which peer.
+        peer: u64,
+    },
+    /// → `Resources`
+    Resources,
+    /// Role `leaves`: bind Nodes, let each say something to the hub and wait for its echo. → `Echoed`
+    Leaves {
+        /// How many Nodes.
+        count: usize,
+        /// The Node that echoes.
+        hub: SocketAddr,
+    },
+    /// Role `capture`: collect IPv4 packets with UDP datagrams to this port. → `Captured`
+    Capture {
+        /// The port.
+        port: u16,
+        /// How many packets.
+        count: usize,
+    },
+    /// Role `inject`: send damaged, truncated and repeated copies of packets, under their own source
+    /// addresses, and random datagrams under this host's. → `Injected`
+    Inject {
+        /// IPv4 packets, in hexadecimal digits.
+        packets: Vec<String>,
+        /// How often each is used.
+        rounds: usize,
+        /// Chooses the damage.
+        seed: u64,
+        /// Where random datagrams go.
+        to: SocketAddr,
+    },
+}
+
+/// Messages to send: on each of the channels 0 .. `channels`, taking turns, those with the indices
+/// `from[channel]` .. `to`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Stream {
+    /// To whom.
+    pub peer: u64,
+    /// What.
+    pub plan: Plan,
+    /// Channels, counted from 0.
+    pub channels: u16,
+    /// Index of the first message per channel; 0 beyond the list.
+    pub from: Vec<u64>,
+    /// Index behind the last message of each channel.
+    pub to: u64,
+    /// Least time from one message to the next, µs.
+    pub pace_us: u64,
+    /// Ask for a report of each delivery.
+    pub delivered: bool,
+}
+
+/// Which thread does a Node's I/O.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Drive {
+    /// The one that calls.
+    #[default]
+    Inline,
+    /// One in the background.
+    Thread,
+}
+
+/// Settings of a Node that tests change; `None` leaves the default.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Settings {
+    /// Who drives.
+    pub drive: Drive,
+    /// See `denrei::ProtocolConfig`, as the following, ms.
+    pub failure_timeout_ms: Option<u64>,
+    /// ms.
+    pub keepalive_ms: Option<u64>,
+    /// Bytes.
+    pub max_message_bytes: Option<u64>,
+    /// Count.
+    pub max_channels: Option<u16>,
+    /// UDP payload, bytes.
+    pub min_datagram_bytes: Option<u16>,
+    /// See `denrei::SocketConfig`, bytes.
+    pub recv_buffer_bytes: Option<usize>,
+}
+
+impl Settings {
+    /// The defaults under this drive mode.
+    pub fn driven(drive: Drive) -> Self {
+        Self { drive, ..Self::default() }
+    }
+
+    /// The configuration of a Node.
+    pub fn config(&self) -> denrei::Config {
+        let mut config = denrei::Config::default();
+        config.drive = match self.drive {
+            Drive::Inline => denrei::Drive::Inline,
+            Drive::Thread => denrei::Drive::Thread,
+        };
+        let protocol = &mut config.protocol;
+        if let Some(ms) = self.failure_timeout_ms {
+            protocol.failure_timeout = Duration::from_millis(ms);
+        }
+        if let Some(ms) = self.keepalive_ms {
+            protocol.keepalive = Some(Duration::from_millis(ms));
+        }
+        set(&mut protocol.max_message_bytes, self.max_message_bytes);
+        set(&mut protocol.max_channels, self.max_channels);
+        set(&mut protocol.min_datagram_bytes, self.min_datagram_bytes);
+        set(&mut config.socket.recv_buffer_bytes, self.recv_buffer_bytes);
+        config
+    }
+}
+
+fn set<T>(setting: &mut T, wish: Option<T>) {
+    if let Some(value) = wish {
+        *setting = value;
+    }
+}
+
+impl Order {
+    /// Binds a Node to any free port of loopback.
+    pub fn bind_to_loopback(settings: Settings) -> Self {
+        Self::Bind { addr: (Ipv4Addr::LOCALHOST, 0).into(), settings }
+    }
+}

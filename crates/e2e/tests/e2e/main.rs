@@ -1,0 +1,17 @@
+//! End-to-end tests: processes of `e2e-node`, in network namespaces where links are harmed, on
+//! loopback otherwise.
+//!
+//! They run one after the other, because most measure time. Those that need root, `ip` or `nft`
+//! print `SKIPPED: <test>: <reason>` where these are missing.
+
+mod harness;
+
+mod crash;
+mod garbage;
+mod hub;
+mod limits;
+mod lossy;
+mod mtu;
+mod outage;
+mod slow;
+mod stopped;
