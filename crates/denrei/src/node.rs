@@ -264,6 +264,8 @@ impl Node {
 
     /// Waits until everything sent so far to `peer` is acknowledged, at most `timeout`; whether it is.
     pub fn flush(&self, peer: PeerId, timeout: Duration) -> bool {
+        // A peer that is gone is flushed.
+        let _ = self.act(|core, now| core.endpoint.hurry(now, peer));
         let empty = |core: &mut Core| match core.endpoint.flow_queue_bytes(peer) {
             None | Some(0) => Some(()),
             Some(_) => {

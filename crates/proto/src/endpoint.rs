@@ -318,6 +318,15 @@ impl Endpoint {
         self.get(peer).map(|peer| peer.outbox().queued_bytes())
     }
 
+    /// The application waits for what is queued to `peer` to be acknowledged: asks the peer not to
+    /// hold the acknowledgement back.
+    ///
+    /// # Errors
+    /// No such peer.
+    pub fn hurry(&mut self, now: Instant, peer: PeerId) -> Result<(), PeerError> {
+        self.on_peer(now, peer, |peer, _| peer.hurry())
+    }
+
     /// SREQ: asks a peer for its state now; the answer is [`Event::Status`] with the number returned.
     pub fn request_status(&mut self, now: Instant, peer: PeerId) -> Result<u32, PeerError> {
         self.on_peer(now, peer, |peer, _| peer.request_status())
@@ -368,7 +377,11 @@ impl Endpoint {
             .filter(|slot| slot.generation == to.peer.generation)
             .and_then(|slot| slot.peer.as_deref_mut())
             .ok_or(SendError::UnknownPeer(to.peer))?;
-        check_sendable(peer, config, to, message.len() as u64)?;
+        check_sendable(peer, config, to, message.len() as u64).inspect_err(|error| {
+            if matches!(error, SendError::WouldBlock { .. }) {
+                peer.hurry();
+            }
+        })?;
         let number = peer.outbox_mut().push(to.channel, message, completion);
         peer.counters.messages_sent += 1;
         self.after(now, to.peer.slot);

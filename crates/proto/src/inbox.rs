@@ -95,6 +95,11 @@ impl Inbox {
     ) -> Result<Change, Violation> {
         let max = if self.discarding { 0 } else { config.max_message_bytes };
         let state = self.channel(config, offer.channel)?;
+        if let Some(number) = state.granted_offer(offer.number) {
+            // Our ACCEPT went to an attempt to open the session that its sender has given up.
+            let answer = Some(Control::Accept { channel: offer.channel, number });
+            return Ok(Change { answer, ..Change::default() });
+        }
         let refused = state.on_offer(offer.number, offer.flags, offer.total, max)?;
         let change = self.advance(offer.channel, announce);
         let answer = refused.map(|number| Control::Refuse { channel: offer.channel, number });

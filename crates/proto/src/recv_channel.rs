@@ -291,6 +291,12 @@ impl RecvChannel {
         true
     }
 
+    /// The full number of an offer that was accepted and is not complete.
+    pub fn granted_offer(&self, number: u32) -> Option<u64> {
+        let number = expand(number, self.next);
+        self.grant(number).map(|_| number)
+    }
+
     /// How far an accepted message may be sent, for its ACCEPT; `None` once that no longer matters.
     pub fn grant(&self, number: u64) -> Option<u64> {
         match self.pending.get(&number) {

@@ -107,6 +107,15 @@ pub(crate) struct Allowance {
     pub offer_above: u64,
 }
 
+impl Allowance {
+    /// Whether a message of `len` bytes must not be sent unasked. Credit is renewed a quarter at a
+    /// time, so what costs more than the other three quarters could wait for it for ever.
+    fn demands_offer(self, len: u64) -> bool {
+        let most = self.channel_credit.map_or(u64::MAX, |credit| credit - credit / 4);
+        len > self.offer_above || len + MESSAGE_COST_BYTES > most
+    }
+}
+
 /// The sending half of a channel.
 #[derive(Debug)]
 pub(crate) struct SendChannel {
@@ -269,10 +278,7 @@ impl SendChannel {
         let (len, number) = (message.len(), self.base + self.next_new as u64);
         let cost = len + MESSAGE_COST_BYTES;
         match message.progress {
-            Progress::Queued
-                if len > allowance.offer_above
-                    || allowance.channel_credit.is_some_and(|most| cost > most) =>
-            {
+            Progress::Queued if allowance.demands_offer(len) => {
                 if credit < MESSAGE_COST_BYTES {
                     return Written::Nothing;
                 }

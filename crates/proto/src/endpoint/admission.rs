@@ -52,8 +52,7 @@ impl Endpoint {
             }
             if peer.phase == Phase::Answering && peer.remote_incarnation == Some(incarnation) {
                 // It began anew before it heard our answer.
-                peer.yield_to(&self.config, token, incarnation);
-                return Some(slot);
+                return self.answer_anew(slot, token, incarnation);
             }
         }
         if let Some(&slot) = self.unproven.get(&from) {
@@ -76,10 +75,15 @@ impl Endpoint {
         if self.incarnation > incarnation {
             return None;
         }
-        let held = self.peer_in(slot)?.inbox().held_bytes();
-        self.held_bytes -= held;
+        self.answer_anew(slot, token, incarnation)
+    }
+
+    /// Makes the peer in `slot` the responder to this FIRST, whatever it was before.
+    fn answer_anew(&mut self, slot: u32, token: Token, incarnation: Incarnation) -> Option<u32> {
+        let own_token = Token::new(slot, self.random.next());
         let peer = self.slots[slot as usize].peer.as_deref_mut()?;
-        peer.yield_to(&self.config, token, incarnation);
+        self.held_bytes -= peer.inbox().held_bytes();
+        peer.yield_to(&self.config, own_token, token, incarnation);
         Some(slot)
     }
 
@@ -133,10 +137,10 @@ impl Endpoint {
             self.counters.unknown_session += 1;
             return;
         };
-        let config = self.config.clone();
+        let own_token = Token::new(slot, self.random.next());
         self.with_peer(now, slot, |peer, cx| match peer.phase {
             // We answered an initiator of yesterday, but the application wants this peer.
-            Phase::Answering if peer.visible => peer.reopen(&config),
+            Phase::Answering if peer.visible => peer.reopen(cx.config, own_token),
             _ => peer.on_reset(cx),
         });
         self.free_if_finished(slot);

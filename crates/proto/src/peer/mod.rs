@@ -89,6 +89,8 @@ pub(crate) struct Peer {
     status_requests: SmallVec<[u32; 4]>,
     /// Packets are marked ECN-capable.
     ecn_works: bool,
+    /// The packet that empties the queue asks for its acknowledgement at once.
+    hurried: bool,
     /// Packets that may leave although the window is full.
     probes_left: u8,
     probe_timeouts: u32,
@@ -144,6 +146,7 @@ impl Peer {
             next_status_request: 0,
             status_requests: SmallVec::new(),
             ecn_works: config.ecn,
+            hurried: false,
             probes_left: 0,
             probe_timeouts: 0,
             paced_until: None,
@@ -172,7 +175,10 @@ impl Peer {
 
     /// Both sides opened at once and the other side's FIRST prevails: begins anew as responder.
     /// Nothing has been acknowledged yet, so everything is sent again.
-    pub fn yield_to(&mut self, config: &Config, token: Token, remote: Incarnation) {
+    ///
+    /// `own_token` replaces the one by which the given-up attempt could still be addressed.
+    pub fn yield_to(&mut self, config: &Config, own_token: Token, token: Token, remote: Incarnation) {
+        self.local_token = own_token;
         self.begin_anew(config);
         self.initiated = false;
         self.phase = Phase::Answering;
@@ -181,7 +187,8 @@ impl Peer {
     }
 
     /// The initiator we answered does not exist (any more): opens the session from this side.
-    pub fn reopen(&mut self, config: &Config) {
+    pub fn reopen(&mut self, config: &Config, own_token: Token) {
+        self.local_token = own_token;
         self.begin_anew(config);
         self.initiated = true;
         self.phase = Phase::Opening;
@@ -249,6 +256,18 @@ impl Peer {
     pub fn want(&mut self, control: Control) {
         if !self.control.contains(&control) {
             self.control.push_back(control);
+        }
+    }
+
+    /// The application waits for what is under way: asks for the acknowledgement now, rather than
+    /// when the receiver would send it by itself.
+    pub fn hurry(&mut self) {
+        if !self.is_alive() || self.outbox.queued_messages() == 0 {
+            return;
+        }
+        self.hurried = true;
+        if !self.outbox.has_turn() {
+            self.want(Control::Ping);
         }
     }
 

@@ -93,7 +93,9 @@ impl Peer {
         if !self.is_proven() || !self.sent.is_idle() || self.control.contains(&Control::Ping) {
             return None;
         }
-        Some(self.heard_at + config.keepalive?)
+        // Memory promised to a peer is not kept for one that is gone.
+        let promised = || (self.inbox.promised() > 0).then_some(config.failure_timeout / 4);
+        Some(self.heard_at + config.keepalive.or_else(promised)?)
     }
 
     /// Nothing has been acknowledged for a probe timeout: repeats the oldest that is under way

@@ -140,7 +140,9 @@ impl Peer {
         let cost = (bytes as u64).max(MIN_PACKET_COST_BYTES);
         let window_full =
             self.sent.cost_in_flight() + cost + self.mtu.current() as u64 > self.congestion.window();
-        if eliciting && (window_full || self.probes_left > 0 || self.phase != Phase::Open) {
+        let hurried = self.hurried && !self.outbox.has_turn();
+        if eliciting && (window_full || hurried || self.probes_left > 0 || self.phase != Phase::Open) {
+            self.hurried &= !hurried;
             out.overwrite(mark + FLAGS_OFFSET, &flags::ACK_NOW.to_le_bytes());
         }
         let crc = checksum::crc32c(&out.bytes()[mark..]);
