@@ -2,7 +2,7 @@
 
 use crate::Plan;
 use serde::{Deserialize, Serialize};
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 /// An order. What answers it is named behind the arrow.
@@ -149,11 +149,11 @@ impl Settings {
 
     /// The configuration of a Node.
     pub fn config(&self) -> denrei::Config {
-        let mut config = denrei::Config::default();
-        config.drive = match self.drive {
+        let drive = match self.drive {
             Drive::Inline => denrei::Drive::Inline,
             Drive::Thread => denrei::Drive::Thread,
         };
+        let mut config = denrei::Config { drive, ..denrei::Config::default() };
         let protocol = &mut config.protocol;
         if let Some(ms) = self.failure_timeout_ms {
             protocol.failure_timeout = Duration::from_millis(ms);
@@ -172,12 +172,5 @@ impl Settings {
 fn set<T>(setting: &mut T, wish: Option<T>) {
     if let Some(value) = wish {
         *setting = value;
-    }
-}
-
-impl Order {
-    /// Binds a Node to any free port of loopback.
-    pub fn bind_to_loopback(settings: Settings) -> Self {
-        Self::Bind { addr: (Ipv4Addr::LOCALHOST, 0).into(), settings }
     }
 }

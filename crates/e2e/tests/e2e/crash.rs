@@ -1,6 +1,6 @@
 //! Processes killed with SIGKILL.
 
-use crate::harness::{Pair, Process, SOON, begin, expect_complete, stream};
+use crate::harness::{Pair, Process, SOON, begin, expect_complete, stream, until};
 use denrei_e2e::{Drive, Order, Plan, Report, Settings, Sizes, Stream};
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
@@ -61,15 +61,9 @@ fn a_receiver_is_killed(name: &'static str, drive: Drive) {
     pair.receiver.order(&Order::Verify { plan: PLAN, from: Vec::new(), trace: true });
     let whole = Stream { delivered: true, ..stream(pair.peer, PLAN, COUNT, 200) };
     pair.sender.order(&Order::Send(whole.clone()));
-    pair.receiver.wait("message 300", SOON, |report| match report {
-        Report::Took { index: 300.., .. } => Some(()),
-        _ => None,
-    });
-    // `wait` has taken that one report out of their order.
-    let mut seen = pair.receiver.kill();
-    let missing = seen.iter().position(|report| matches!(report, Report::Took { index: 301.., .. }));
-    seen.insert(missing.unwrap_or(seen.len()), Report::Took { peer: 0, channel: 0, index: 300 });
-    let first = taken(&seen);
+    let in_the_middle = |report: &Report| matches!(report, Report::Took { index: 300.., .. });
+    pair.receiver.watch("message 300", SOON, in_the_middle);
+    let first = taken(&pair.receiver.kill());
 
     let mut again = test.process_on(&lab, 1, "the receiver's second start", "node");
     again.order(&Order::Verify { plan: PLAN, from: first.clone(), trace: false });
@@ -89,7 +83,8 @@ fn a_receiver_is_killed(name: &'static str, drive: Drive) {
     assert_ne!(second, pair.peer, "a new incarnation is a new peer");
     pair.sender.order(&Order::Send(Stream { peer: second, from: first.clone(), ..whole }));
     let rest: Vec<u64> = first.iter().map(|taken| COUNT - taken).collect();
-    expect_complete_within(&mut again, &rest, Duration::from_secs(20));
+    wait_for_sent(&mut pair.sender, second);
+    expect_complete(&mut again, &rest);
     test.print(format_args!(
         "{}: {} messages taken before, {} after, {} were not acknowledged",
         loss.reason,
@@ -99,16 +94,15 @@ fn a_receiver_is_killed(name: &'static str, drive: Drive) {
     ));
 }
 
-fn numbers_of(loss: &Loss, channel: u16) -> Vec<u64> {
-    loss.unacknowledged.iter().filter(|id| id.0 == channel).map(|id| id.1).collect()
+fn wait_for_sent(sender: &mut Process, peer: u64) {
+    sender.wait("end of the stream", Duration::from_secs(20), |report| match *report {
+        Report::Sent { peer: to, .. } if to == peer => Some(()),
+        _ => None,
+    });
 }
 
-fn expect_complete_within(receiver: &mut Process, channels: &[u64], limit: Duration) {
-    let until = Instant::now() + limit;
-    while receiver.received() < channels.iter().sum() && Instant::now() < until {
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    expect_complete(receiver, channels);
+fn numbers_of(loss: &Loss, channel: u16) -> Vec<u64> {
+    loss.unacknowledged.iter().filter(|id| id.0 == channel).map(|id| id.1).collect()
 }
 
 #[test]
@@ -136,10 +130,7 @@ fn a_sender_is_killed_and_restarted() {
             Report::Connected { peer } => Some(peer),
             _ => None,
         });
-        let until = Instant::now() + SOON;
-        while pair.receiver.received() < 30 {
-            assert!(Instant::now() < until, "nothing arrives");
-        }
+        until("30 messages", || pair.receiver.received() >= 30);
         pair.sender.kill();
         let mut again = test.process_on(&lab, 0, "the sender's second start", "node");
         again.bind_to((lab.host(0).ip(), 0).into(), settings);
@@ -172,6 +163,7 @@ fn a_restart_at_the_same_address_is_noticed_at_once() {
         });
         caller.kill();
         hub.order(&Order::Send(stream(old, PLAN, 5, 0)));
+        until("queued", || hub.flow(old).queued_bytes > 0);
         let mut again = test.process("the caller's second start", "node");
         again.order(&Order::Verify { plan: PLAN, from: Vec::new(), trace: false });
         again.bind_to(addr, Settings::driven(drive));
@@ -187,11 +179,7 @@ fn a_restart_at_the_same_address_is_noticed_at_once() {
 }
 
 fn expect_taken(process: &mut Process, messages: u64) {
-    let until = Instant::now() + SOON;
-    while process.received() < messages {
-        assert!(Instant::now() < until, "only {} of {messages} messages", process.received());
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    until("all messages", || process.received() >= messages);
     assert!(process.tally().iter().all(|session| session.problems.is_empty()));
     assert_eq!(process.received(), messages);
 }

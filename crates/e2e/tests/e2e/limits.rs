@@ -1,7 +1,8 @@
 //! Limits: of messages, channels, descriptors and buffers.
 
-use crate::harness::{Pair, Process, SOON, Test, begin, stream};
+use crate::harness::{Pair, Process, SOON, Test, begin, expect_complete, stream, until};
 use denrei_e2e::{Drive, Latency, Order, Plan, Report, Settings, Sizes, Stream};
+use nix::sys::signal::Signal;
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
@@ -18,10 +19,26 @@ fn receiver_with(test: &Test, limits: Settings) -> (Process, Process, std::net::
 }
 
 /// One message of `bytes` on channel `channel`, and only that.
-fn one(peer: u64, channel: u16, bytes: usize) -> Order {
+fn one(peer: u64, channel: u16, bytes: usize) -> Stream {
     let plan = Plan { seed: 1, sizes: Sizes::Fixed(bytes) };
     let from = (0..=channel).map(|other| u64::from(other != channel)).collect();
-    Order::Send(Stream { channels: channel + 1, from, ..stream(peer, plan, 1, 0) })
+    Stream { channels: channel + 1, from, ..stream(peer, plan, 1, 0) }
+}
+
+/// Connects and sends `send` (whose peer is filled in) while the receiver stands still, so that
+/// its limits are not known yet.
+fn connect_before_it_answers(
+    sender: &mut Process,
+    receiver: &Process,
+    addr: std::net::SocketAddr,
+    send: Stream,
+) -> u64 {
+    receiver.signal(Signal::SIGSTOP);
+    let peer = sender.connect(addr);
+    sender.order(&Order::Send(Stream { peer, ..send }));
+    until("message on its way", || sender.flow(peer).queued_bytes > 0);
+    receiver.signal(Signal::SIGCONT);
+    peer
 }
 
 fn wait_for_sent(sender: &mut Process, peer: u64) -> u64 {
@@ -37,9 +54,7 @@ fn a_message_over_the_receivers_limit_is_refused() {
     for drive in [Drive::Inline, Drive::Thread] {
         let limits = Settings { max_message_bytes: Some(MOST), ..Settings::driven(drive) };
         let (mut sender, mut receiver, addr) = receiver_with(&test, limits);
-        let peer = sender.connect(addr);
-        // The sender does not know the limit yet.
-        sender.order(&one(peer, 0, 3_000_000));
+        let peer = connect_before_it_answers(&mut sender, &receiver, addr, one(0, 0, 3_000_000));
         let refused = sender.wait("refusal", SOON, |report| match *report {
             Report::Refused { channel, number } => Some((channel, number)),
             _ => None,
@@ -47,9 +62,9 @@ fn a_message_over_the_receivers_limit_is_refused() {
         assert_eq!(refused, (0, 0));
         assert_eq!(wait_for_sent(&mut sender, peer), 0);
         // Now it does.
-        let error = sender.ask_in_vain(&one(peer, 0, MOST as usize + 1));
+        let error = sender.ask_in_vain(&Order::Send(one(peer, 0, MOST as usize + 1)));
         assert!(error.contains("over the receiver's limit of 100000"), "{error}");
-        sender.order(&one(peer, 1, MOST as usize));
+        sender.order(&Order::Send(one(peer, 1, MOST as usize)));
         assert_eq!(wait_for_sent(&mut sender, peer), 1);
         let tally = receiver.tally();
         assert_eq!(tally.iter().map(|session| session.bytes).sum::<u64>(), MOST);
@@ -60,18 +75,21 @@ fn a_message_over_the_receivers_limit_is_refused() {
 #[test]
 fn a_channel_beyond_the_limit_is_refused() {
     let test = begin("a_channel_beyond_the_limit_is_refused");
-    let limits = Settings { max_channels: Some(4), ..Settings::default() };
-    let (mut sender, _receiver, addr) = receiver_with(&test, limits);
-    let peer = sender.connect(addr);
-    // Beyond the sender's own limit: known at once.
-    let error = sender.ask_in_vain(&one(peer, 5000, 10));
-    assert_eq!(error, "channel 5000 does not exist: numbers go up to 1023 (max_channels)");
-    sender.order(&one(peer, 3, 10));
+    let limits = Settings { max_channels: Some(16), ..Settings::default() };
+    let (mut sender, receiver, addr) = receiver_with(&test, limits);
+    // Channels up to 15 may be used before the receiver has said how many it has; others wait.
+    let peer = connect_before_it_answers(&mut sender, &receiver, addr, one(0, 20, 10));
+    sender.wait("refusal", SOON, |report| match *report {
+        Report::Refused { channel: 20, number: 0 } => Some(()),
+        _ => None,
+    });
+    wait_for_sent(&mut sender, peer);
+    sender.order(&Order::Send(one(peer, 15, 10)));
     assert_eq!(wait_for_sent(&mut sender, peer), 1);
     // Beyond the receiver's: known now.
-    let error = sender.ask_in_vain(&one(peer, 4, 10));
-    assert_eq!(error, "channel 4 does not exist: numbers go up to 3 (max_channels)");
-    sender.order(&one(peer, 2, 10));
+    let error = sender.ask_in_vain(&Order::Send(one(peer, 16, 10)));
+    assert_eq!(error, "channel 16 does not exist: numbers go up to 15 (max_channels)");
+    sender.order(&Order::Send(one(peer, 2, 10)));
     assert_eq!(wait_for_sent(&mut sender, peer), 1);
     sender.expect_no_loss();
 }
@@ -122,7 +140,7 @@ fn a_burst_into_the_smallest_receive_buffer_arrives() {
             Report::Sent { peer: to, messages: 10_000, millis, .. } if to == peer => Some(millis),
             _ => None,
         });
-        crate::harness::expect_complete(&mut pair.receiver, &[10_000]);
+        expect_complete(&mut pair.receiver, &[10_000]);
         let lost = pair.sender.flow(peer).packets_lost;
         test.print(format_args!("{drive:?}: {buffer} bytes of buffer, {lost} packets lost, {millis} ms"));
     }

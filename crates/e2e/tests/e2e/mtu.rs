@@ -1,9 +1,9 @@
 //! Paths that carry less than the sender's link, from the beginning or suddenly; and IPv6.
 
-use crate::harness::{Pair, Test, begin};
+use crate::harness::{Pair, Test, begin, until};
 use denrei_e2e::{Drive, Settings, Sizes};
 use denrei_netlab::Lab;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// IPv4 and UDP headers, bytes.
 const HEADERS: u16 = 28;
@@ -72,11 +72,7 @@ fn a_black_hole_opens(test: &Test, before: u32, after: u16) {
     let count = 1000;
     for (pair, at) in pairs.iter_mut().zip([1, 3]) {
         pair.send(count, 1000);
-        let until = Instant::now() + LIMIT;
-        while u32::from(found(pair) + HEADERS) < before {
-            assert!(Instant::now() < until, "the path's size was not found");
-            std::thread::sleep(Duration::from_millis(10));
-        }
+        until("datagrams as large as the path", || u32::from(found(pair) + HEADERS) >= before);
         assert!(pair.receiver.received() < 3 * count / 2, "too late to narrow the path");
         narrow(&lab, at, after);
     }

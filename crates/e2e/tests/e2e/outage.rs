@@ -1,6 +1,6 @@
 //! A cable pulled for ten seconds.
 
-use crate::harness::{Pair, SOON, begin};
+use crate::harness::{Pair, begin, until};
 use denrei_e2e::{Drive, Settings, Sizes};
 use std::time::{Duration, Instant};
 
@@ -24,7 +24,7 @@ fn a_link_that_is_down_for_ten_seconds() {
         [0, 1].map(|i| Pair::on(&test, &lab, 2 * i, 2 * i + 1, &Settings::driven(DRIVES[i]), sizes));
     for pair in &mut pairs {
         pair.send(COUNT, PACE_US);
-        until_received(pair, 100);
+        until("messages", || pair.receiver.received() >= 100);
     }
     for receiver in [1, 3] {
         lab.link_down(receiver).unwrap();
@@ -36,7 +36,7 @@ fn a_link_that_is_down_for_ten_seconds() {
         assert!(before[index] < 3 * COUNT, "the stream ended before the outage did");
         lab.link_up(2 * index + 1).unwrap();
         let up = Instant::now();
-        until_received(pair, before[index] + 1);
+        until("more messages", || pair.receiver.received() > before[index]);
         let resumed = up.elapsed();
         test.print(format_args!("{:?}: traffic resumed {resumed:.0?} after the link", DRIVES[index]));
         assert!(resumed <= RESUMES_WITHIN, "it took {resumed:?}");
@@ -44,14 +44,5 @@ fn a_link_that_is_down_for_ten_seconds() {
     for pair in &mut pairs {
         let (took, _) = pair.finish(COUNT, Duration::from_secs(30));
         assert!(took > OUTAGE);
-    }
-}
-
-/// Waits until this many messages have been taken.
-fn until_received(pair: &mut Pair, messages: u64) {
-    let until = Instant::now() + SOON;
-    while pair.receiver.received() < messages {
-        assert!(Instant::now() < until, "no more than {} messages came", pair.receiver.received());
-        std::thread::sleep(Duration::from_millis(2));
     }
 }

@@ -62,30 +62,37 @@ impl Process {
 
     /// Waits for the first report that `pick` takes.
     pub fn wait<T>(&mut self, what: &str, limit: Duration, pick: impl Fn(&Report) -> Option<T>) -> T {
-        if let Some((at, found)) =
-            self.kept.iter().enumerate().find_map(|(at, report)| Some((at, pick(report)?)))
-        {
-            self.kept.remove(at);
-            return found;
-        }
+        let (at, found) = self.find(what, limit, pick);
+        self.kept.remove(at);
+        found
+    }
+
+    /// Waits until there is a report that `is_it`, and leaves it in its place among the others.
+    pub fn watch(&mut self, what: &str, limit: Duration, is_it: impl Fn(&Report) -> bool) {
+        self.find(what, limit, |report| is_it(report).then_some(()));
+    }
+
+    /// The first report that `pick` takes, and its place in `kept`.
+    fn find<T>(&mut self, what: &str, limit: Duration, pick: impl Fn(&Report) -> Option<T>) -> (usize, T) {
         let until = Instant::now() + limit;
-        loop {
-            let left = until.saturating_duration_since(Instant::now());
-            let Ok(report) = self.reports.recv_timeout(left) else { self.no_report(what, limit) };
-            if let Some(found) = pick(&report) {
-                return found;
+        for at in 0.. {
+            if at == self.kept.len() {
+                let left = until.saturating_duration_since(Instant::now());
+                let Ok(report) = self.reports.recv_timeout(left) else { break };
+                self.kept.push_back(report);
             }
-            assert!(
-                !matches!(report, Report::Failed { .. }),
-                "{}: {report:?} while waiting for {what}",
-                self.name
-            );
-            self.kept.push_back(report);
+            let report = &self.kept[at];
+            if let Some(found) = pick(report) {
+                return (at, found);
+            }
+            let failed = matches!(report, Report::Failed { .. });
+            assert!(!failed, "{}: {report:?} while waiting for {what}", self.name);
         }
+        self.no_report(what, limit)
     }
 
     fn no_report(&self, what: &str, limit: Duration) -> ! {
-        let last: Vec<_> = self.kept.iter().rev().take(5).map(|report| clip(report)).collect();
+        let last: Vec<_> = self.kept.iter().rev().take(5).map(clip).collect();
         panic!("{}: no {what} within {limit:?}; the last reports, newest first: {last:?}", self.name)
     }
 
