@@ -35,6 +35,7 @@ enum Command {
     Demo(cmd::demo::DemoCommand),
     Bench(cmd::bench::BenchCommand),
     Doctor(cmd::doctor::DoctorCommand),
+    Sim(cmd::sim::SimCommand),
     #[command(hide = true)]
     Completions(cmd::generate::CompletionsCommand),
     #[command(hide = true)]
@@ -64,6 +65,7 @@ fn run(command: Command) -> Result<bool> {
         Command::Demo(command) => command.run(),
         Command::Bench(command) => command.run().map(|()| true),
         Command::Doctor(command) => command.run(),
+        Command::Sim(command) => command.run(),
         Command::Completions(command) => {
             command.run::<Cli>();
             Ok(true)

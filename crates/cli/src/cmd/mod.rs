@@ -6,6 +6,7 @@ pub mod bench;
 pub mod demo;
 pub mod doctor;
 pub mod generate;
+pub mod sim;
 
 /// Arguments that clap alone cannot refuse.
 #[derive(Debug, thiserror::Error)]

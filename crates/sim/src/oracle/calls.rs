@@ -133,7 +133,10 @@ impl Oracle {
     pub fn request_status(&mut self, now: Instant, host: HostId, endpoint: &mut Endpoint, to: HostId) {
         let Some((session, peer)) = self.live_session(host, endpoint, to) else { return };
         let result = endpoint.request_status(now, peer);
-        self.sessions[session].status_asked.extend(result.as_ref().ok());
+        if let Ok(request) = result {
+            self.sessions[session].status_asked.push(request);
+            self.sessions[session].status_newest = Some(request);
+        }
         self.check_peer_result(session, result);
     }
 

@@ -108,8 +108,10 @@ pub(super) struct Session {
     pub ended: bool,
     pub peer_done_writing: bool,
     pub peer_done_reading: bool,
-    /// Status requests that have not been answered, oldest first. A newer one may replace an older.
+    /// Status requests that have not been answered. The newest has to be; it may replace older ones.
     pub status_asked: Vec<u32>,
+    /// The newest status request.
+    pub status_newest: Option<u32>,
 }
 
 impl Session {
@@ -130,6 +132,7 @@ impl Session {
             peer_done_writing: false,
             peer_done_reading: false,
             status_asked: Vec::new(),
+            status_newest: None,
         }
     }
 

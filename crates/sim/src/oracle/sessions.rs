@@ -29,8 +29,7 @@ impl Oracle {
             Event::Status { request, .. } => {
                 let asked = &mut self.sessions[session].status_asked;
                 let known = asked.iter().position(|&id| id == request);
-                asked.drain(..known.map_or(0, |at| at + 1));
-                if known.is_none() {
+                if known.map(|at| asked.remove(at)).is_none() {
                     let label = self.label(session);
                     self.fail(format!("{label}: a status answers request {request}, which was not asked"));
                 }
@@ -77,9 +76,8 @@ impl Oracle {
         let remote_host = self.sessions[session].remote_host;
         let known = self.by_incarnation.get(&incarnation).map(|&life| self.lives[life].host);
         let again = core::mem::replace(&mut self.sessions[session].connected, true);
-        let changed =
-            self.sessions[session].remote.replace(incarnation).is_some_and(|before| before != incarnation);
-        if again || changed || known != Some(remote_host) {
+        self.sessions[session].remote = Some(incarnation);
+        if again || known != Some(remote_host) {
             let label = self.label(session);
             self.fail(format!("{label}: connected to {incarnation:?}, again or which never lived there"));
         }

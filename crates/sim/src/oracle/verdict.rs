@@ -65,9 +65,9 @@ impl Oracle {
     }
 
     fn judge_side(&self, side: SessionNo) -> Result<(), String> {
-        let ledger::Session { sent, lost, status_asked, .. } = &self.sessions[side];
-        if lost.is_none() && !status_asked.is_empty() {
-            return Err(format!("status requests {status_asked:?} were never answered"));
+        let ledger::Session { sent, lost, status_asked, status_newest, .. } = &self.sessions[side];
+        if lost.is_none() && status_newest.is_some_and(|newest| status_asked.contains(&newest)) {
+            return Err(format!("the newest status request, {status_newest:?}, was never answered"));
         }
         for (&channel, messages) in sent {
             let mut gap = false;

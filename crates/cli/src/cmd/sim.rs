@@ -1,0 +1,168 @@
+//! `denrei sim`: runs an experiment in the simulator and prints what came of it.
+//!
+//! Inputs → outputs: a plan (TOML, see `crates/sim/plans`) → a table, CSV or JSON lines, one row
+//! per combination, in the plan's order whatever the number of threads.
+
+use super::wrong_arguments;
+use anyhow::{Context, Result};
+use clap::Args;
+use comfy_table::Table;
+use comfy_table::presets::UTF8_FULL_CONDENSED;
+use denrei_sim::plan::{Plan, Row};
+use indicatif::{ProgressBar, ProgressStyle};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc;
+
+/// Columns of the table beside the axes that vary; CSV and JSON have all.
+const TABLE_COLUMNS: [&str; 9] = [
+    "finished",
+    "goodput_bytes_per_s",
+    "p50_us",
+    "p99_us",
+    "fairness",
+    "lost_share",
+    "retransmissions",
+    "probes",
+    "deepest_queue_bytes",
+];
+
+/// Simulate every combination of an experiment's axes.
+///
+/// A plan is TOML: `name`, and `[axes]` with a value or a list of values for each field. The same
+/// plan gives the same numbers on every machine. The exit status is 1 if a combination did not
+/// finish within its time limit.
+#[derive(Args, Debug)]
+pub struct SimCommand {
+    /// The plan
+    plan: PathBuf,
+    /// Print one JSON object per line and combination
+    #[arg(long, conflicts_with = "csv")]
+    json: bool,
+    /// Print comma-separated values
+    #[arg(long)]
+    csv: bool,
+    /// Threads; all cores if not given
+    #[arg(long)]
+    jobs: Option<usize>,
+}
+
+impl SimCommand {
+    /// Runs it; whether every combination finished.
+    pub fn run(&self) -> Result<bool> {
+        let text = std::fs::read_to_string(&self.plan)
+            .with_context(|| format!("cannot read the plan {}", self.plan.display()))?;
+        let plan = Plan::parse(&text).map_err(|error| wrong_arguments(error.to_string()))?;
+        let mut table = Table::new();
+        table.load_preset(UTF8_FULL_CONDENSED);
+        let mut finished = true;
+        let mut first = true;
+        run_in_order(&plan, self.threads(), |row| {
+            finished &= row.outcome.finished;
+            if self.json {
+                println!("{}", row.to_json());
+            } else if self.csv {
+                if first {
+                    println!("{}", row.csv_header());
+                }
+                println!("{}", row.to_csv());
+            } else {
+                add_row(&mut table, &plan, row, first);
+            }
+            first = false;
+        });
+        if !self.json && !self.csv {
+            println!("{}\n{table}", plan.name);
+        }
+        Ok(finished)
+    }
+
+    fn threads(&self) -> usize {
+        let cores = || std::thread::available_parallelism().map_or(1, |cores| cores.get());
+        self.jobs.unwrap_or_else(cores).max(1)
+    }
+}
+
+/// Simulates all cells on `threads` threads and gives the rows to `print` in the plan's order.
+fn run_in_order(plan: &Plan, threads: usize, mut print: impl FnMut(&Row)) {
+    let bar = ProgressBar::new(plan.cells.len() as u64);
+    let style = ProgressStyle::with_template("{wide_bar} {pos}/{len} {eta}");
+    bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    let next = AtomicUsize::new(0);
+    let (rows, finished) = mpsc::channel();
+    std::thread::scope(|scope| {
+        for _ in 0..threads.min(plan.cells.len()) {
+            let rows = rows.clone();
+            let next = &next;
+            scope.spawn(move || {
+                while let Some((number, cell)) = next_cell(plan, next) {
+                    // The receiver outlives the scope.
+                    let _ = rows.send((number, cell.run()));
+                }
+            });
+        }
+        drop(rows);
+        let mut early: BTreeMap<usize, Row> = BTreeMap::new();
+        let mut turn = 0;
+        for (number, row) in finished {
+            bar.inc(1);
+            early.insert(number, row);
+            while let Some(row) = early.remove(&turn) {
+                bar.suspend(|| print(&row));
+                turn += 1;
+            }
+        }
+    });
+    bar.finish_and_clear();
+}
+
+fn next_cell<'a>(plan: &'a Plan, next: &AtomicUsize) -> Option<(usize, &'a denrei_sim::plan::Cell)> {
+    let number = next.fetch_add(1, Ordering::Relaxed);
+    Some((number, plan.cells.get(number)?))
+}
+
+fn add_row(table: &mut Table, plan: &Plan, row: &Row, first: bool) {
+    let shown = |name: &str| plan.varying.contains(name) || TABLE_COLUMNS.contains(&name);
+    let columns: Vec<_> = row.columns().into_iter().filter(|(name, _)| shown(name)).collect();
+    if first {
+        table.set_header(columns.iter().map(|(name, _)| name));
+    }
+    table.add_row(columns.iter().map(|(_, value)| shorten(value)));
+}
+
+/// A number as people read it: four significant digits, thousands apart.
+fn shorten(value: &str) -> String {
+    let Ok(number) = value.parse::<f64>() else { return value.to_owned() };
+    if number == 0.0 || !value.contains('.') && number.abs() < 10_000.0 {
+        return value.to_owned();
+    }
+    match number.abs() {
+        size if size >= 1e9 => format!("{:.3} G", number / 1e9),
+        size if size >= 1e6 => format!("{:.3} M", number / 1e6),
+        size if size >= 1e4 => format!("{:.2} k", number / 1e3),
+        size if size >= 1.0 => format!("{number:.2}"),
+        _ => format!("{number:.5}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_come_in_the_order_of_the_plan() {
+        let plan = Plan::parse("name = 'p'\n[axes]\nmessages = [300, 1, 200, 2, 100]\nmessage_bytes = 1000");
+        let mut order = Vec::new();
+        run_in_order(&plan.unwrap(), 3, |row| order.push(row.cell.messages));
+        assert_eq!(order, [300, 1, 200, 2, 100]);
+    }
+
+    #[test]
+    fn numbers_are_short() {
+        let cases = [("1250000000.0", "1.250 G"), ("0.00123", "0.00123"), ("42", "42"), ("true", "true")];
+        for (given, expected) in cases {
+            assert_eq!(shorten(given), expected);
+        }
+    }
+}
