@@ -42,7 +42,7 @@ pub use denrei_proto::{
 };
 pub use denrei_proto::{Config as ProtocolConfig, ConfigError};
 pub use error::{BindError, NodeError};
-pub use node::Node;
+pub use node::{Incoming, Node};
 
 /// The owned bytes that messages are made of, re-exported from the `bytes` crate.
 pub use bytes::Bytes;

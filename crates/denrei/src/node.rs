@@ -28,6 +28,15 @@ pub struct Node {
     handle: Arc<Handle>,
 }
 
+/// What [`Node::next`] brings.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Incoming {
+    /// A message.
+    Message(Message),
+    /// An event.
+    Event(Event),
+}
+
 /// What ends with the last clone.
 struct Handle {
     shared: Arc<Shared>,
@@ -369,6 +378,19 @@ impl Node {
         self.wait_async(|core| core.endpoint.poll_event()).await
     }
 
+    /// The next message of any peer or the next event, whichever is there first; waits at most
+    /// `timeout`. Events come before messages that arrived with them.
+    ///
+    /// # Errors
+    /// As for [`recv`](Self::recv).
+    pub fn next(&self, timeout: Duration) -> Result<Option<Incoming>, NodeError> {
+        let next = |core: &mut Core| match core.endpoint.poll_event() {
+            Some(event) => Some(Ok(Incoming::Event(event))),
+            None => take_or_fail(core).map(|message| message.map(Incoming::Message)),
+        };
+        self.shared().wait_for(Some(timeout), next).transpose()
+    }
+
     /// What happened on this port that belongs to no peer.
     pub fn counters(&self) -> EndpointCounters {
         *self.shared().core.lock().endpoint.counters()
@@ -376,7 +398,7 @@ impl Node {
 
     /// System calls, datagrams and bytes of the socket.
     pub fn io_counters(&self) -> IoCounters {
-        self.shared().io.lock().socket.counters().clone()
+        *self.shared().io.lock().socket.counters()
     }
 
     /// What the socket can do here.

@@ -1,7 +1,7 @@
 //! Nodes over real sockets on loopback, in all drive modes.
 
 use denrei::{
-    Bytes, ChannelId, Completion, Config, Drive, Event, LostReason, Node, OfferPolicy, PeerId,
+    Bytes, ChannelId, Completion, Config, Drive, Event, Incoming, LostReason, Node, OfferPolicy, PeerId,
     ProtocolConfig, SendError,
 };
 use std::time::{Duration, Instant};
@@ -154,9 +154,10 @@ fn an_offered_message_is_placed_into_the_posted_buffer() {
     let peer = a.connect(b.local_addr()).unwrap();
     a.send(channel(peer, 0), content(9, 3_000_000)).unwrap();
     let offer = loop {
-        match b.event_timeout(LONG).expect("an offer") {
-            Event::Offered { channel, number, bytes } => break (channel, number, bytes),
-            _ => continue,
+        match b.next(LONG).unwrap().expect("an offer") {
+            Incoming::Event(Event::Offered { channel, number, bytes }) => break (channel, number, bytes),
+            Incoming::Event(_) => continue,
+            Incoming::Message(message) => panic!("{message:?} before its offer was accepted"),
         }
     };
     assert_eq!(offer.2, 3_000_000);

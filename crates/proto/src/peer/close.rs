@@ -126,7 +126,7 @@ impl Peer {
     }
 
     pub(super) fn on_end(&mut self, cx: &mut Context<'_>, code: u16, reason: &str) {
-        let both_done = self.closing.write_acked && self.closing.peer_done_writing;
+        let both_done = self.both_done_writing();
         self.lose(
             cx,
             if code == end_code::CLOSED && both_done {
@@ -139,8 +139,14 @@ impl Peer {
 
     /// The peer says that it knows no session of this token.
     pub fn on_reset(&mut self, cx: &mut Context<'_>) {
-        let both_done = self.closing.write_acked && self.closing.peer_done_writing;
+        let both_done = self.both_done_writing();
         self.lose(cx, if both_done { LostReason::Closed } else { LostReason::Forgotten });
+    }
+
+    /// Whether nothing was left to do but to end. Our CLOSE_WRITE goes out when everything else is
+    /// acknowledged; its own acknowledgement may be what got lost.
+    fn both_done_writing(&self) -> bool {
+        self.closing.write_sent && self.closing.peer_done_writing
     }
 
     pub(super) fn on_close_write_acked(&mut self) {

@@ -208,6 +208,10 @@ impl Peer {
     }
 
     fn on_status_request(&mut self, id: u32) {
+        // An older request, repeated, must not displace the newest one's answer.
+        if self.status.is_some_and(|status| status.id.wrapping_sub(id) < u32::MAX / 2 && status.id != id) {
+            return;
+        }
         self.status = Some(Status {
             id,
             buffered_bytes: self.inbox.held_bytes(),

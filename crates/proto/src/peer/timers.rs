@@ -93,9 +93,10 @@ impl Peer {
         if !self.is_proven() || !self.sent.is_idle() || self.control.contains(&Control::Ping) {
             return None;
         }
-        // Memory promised to a peer is not kept for one that is gone.
-        let promised = || (self.inbox.promised() > 0).then_some(config.failure_timeout / 4);
-        Some(self.heard_at + config.keepalive.or_else(promised)?)
+        // Nobody waits for ever for an answer to an offer, or keeps memory for one that is gone.
+        let waiting = || self.outbox.queued_messages() > 0 || self.inbox.promised() > 0;
+        let interval = config.keepalive.or_else(|| waiting().then_some(config.failure_timeout / 4));
+        Some(self.heard_at + interval?)
     }
 
     /// Nothing has been acknowledged for a probe timeout: repeats the oldest that is under way
