@@ -64,6 +64,8 @@ pub enum Order {
     },
     /// → `Resources`
     Resources,
+    /// → `Peers`
+    Peers,
     /// Role `leaves`: bind Nodes, let each say something to the hub and wait for its echo. → `Echoed`
     Leaves {
         /// How many Nodes.

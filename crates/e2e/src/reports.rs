@@ -51,6 +51,8 @@ pub enum Report {
     Flow(Flow),
     /// The state of the process.
     Resources(Resources),
+    /// Entries of the address table.
+    Peers(usize),
     /// All leaves have their echo.
     Echoed {
         /// How many Nodes.
@@ -156,8 +158,6 @@ pub struct Resources {
     pub rss_bytes: u64,
     /// Usable receive buffer of the socket, bytes.
     pub recv_buffer_bytes: usize,
-    /// Entries of the address table.
-    pub peers: usize,
     /// Datagrams that were no packets of the protocol.
     pub malformed: u64,
     /// Datagrams whose checksum did not match.

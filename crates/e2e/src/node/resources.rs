@@ -13,7 +13,6 @@ pub fn of(node: &Node) -> Result<Resources> {
         descriptors: descriptors()?,
         rss_bytes: rss_bytes()?,
         recv_buffer_bytes: node.capabilities().recv_buffer_bytes,
-        peers: node.peers().len(),
         malformed: counters.malformed,
         corrupted: counters.corrupted,
         unknown_session: counters.unknown_session,

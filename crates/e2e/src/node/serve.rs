@@ -119,6 +119,7 @@ impl Server {
                 Ok(resources) => report(&Report::Resources(resources)),
                 Err(error) => report_failure(error),
             },
+            Order::Peers => report(&Report::Peers(node.peers().len())),
             order => report_failure(format_args!("the role node does not know {order:?}")),
         }
     }

@@ -59,6 +59,8 @@ fn a_receiver_is_killed(name: &'static str, drive: Drive) {
     let settings = Settings::driven(drive);
     let mut pair = Pair::on(&test, &lab, 0, 1, &settings, PLAN.sizes);
     pair.receiver.order(&Order::Verify { plan: PLAN, from: Vec::new(), trace: true });
+    // Answered after that order was carried out.
+    assert!(pair.receiver.tally().is_empty());
     let whole = Stream { delivered: true, ..stream(pair.peer, PLAN, COUNT, 200) };
     pair.sender.order(&Order::Send(whole.clone()));
     let in_the_middle = |report: &Report| matches!(report, Report::Took { index: 300.., .. });

@@ -16,6 +16,8 @@ fn a_slow_reader_stops_only_its_own_sender() {
         let settings = Settings::driven(drive);
         let mut slow = Pair::on(&test, &lab, 0, 1, &settings, Sizes::Fixed(50_000));
         slow.receiver.order(&Order::Read(false));
+        // Answered after that order was carried out.
+        assert!(slow.receiver.tally().is_empty());
         let mut reader = test.process_on(&lab, 2, "the one that reads", "node");
         reader.order(&Order::Verify { plan: slow.plan, from: Vec::new(), trace: false });
         let reader_addr = reader.bind(lab.host(2).ip(), settings);

@@ -160,6 +160,14 @@ impl Process {
         })
     }
 
+    /// Entries of its address table.
+    pub fn peers(&mut self) -> usize {
+        self.ask(&Order::Peers, |report| match report {
+            Report::Peers(peers) => Some(*peers),
+            _ => None,
+        })
+    }
+
     /// Everything it has said that nobody has waited for.
     pub fn said(&mut self) -> Vec<Report> {
         self.kept.extend(self.reports.try_iter());
