@@ -29,7 +29,7 @@ impl Peer {
         // On the way of every packet: plain comparisons, no list of options.
         let mut deadline = Instant::FAR_FUTURE;
         let mut consider = |at: Option<Instant>| deadline = deadline.min(at.unwrap_or(Instant::FAR_FUTURE));
-        if self.may_acknowledge() {
+        if self.is_sure_of_peer() {
             consider(self.received.deadline());
         }
         consider(self.sent.loss_time());
@@ -66,7 +66,8 @@ impl Peer {
     }
 
     fn probe_at(&self) -> Option<Instant> {
-        // Before the proof an address gets no more than answers to what comes from it.
+        // Before the proof an address gets no more than answers to what comes from it, unless the
+        // application wants to speak to it.
         let unproven = self.phase == Phase::Answering && !self.visible;
         if self.sent.is_idle() || unproven {
             return None;

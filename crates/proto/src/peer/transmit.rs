@@ -23,7 +23,10 @@ impl Peer {
         if !self.is_alive() {
             return self.closing.end_due;
         }
-        (self.may_acknowledge() && self.received.is_due(cx.now))
+        if self.phase == Phase::Answering {
+            return self.control.contains(&Control::Parameters);
+        }
+        self.received.is_due(cx.now)
             || !self.control.is_empty()
             || self.probes_left > 0
             || (self.outbox.has_turn() && self.may_send_data(cx))
@@ -64,9 +67,11 @@ impl Peer {
         Transmit { to: self.addr, len, segment_size, ecn }
     }
 
-    /// Before the proof nothing is acknowledged: what an unproven session has received is forgotten
-    /// with it, and its sender must not believe that it arrived.
-    pub(super) fn may_acknowledge(&self) -> bool {
+    /// A responder whose initiator has not proven itself only introduces itself. It acknowledges
+    /// nothing: what it has received is forgotten with the session, and its sender must not believe
+    /// that it arrived. It sends no message: the initiator would take it at once, and the session
+    /// may still begin anew, which sends everything again.
+    pub(super) fn is_sure_of_peer(&self) -> bool {
         self.phase != Phase::Answering
     }
 
@@ -90,14 +95,18 @@ impl Peer {
         let body_at = out.len();
         let end = mark + limit - CHECKSUM_BYTES;
         let mut frames = Frames::new();
-        if self.may_acknowledge()
+        if self.is_sure_of_peer()
             && self.received.is_pending()
             && out.len() + self.received.encoded_len() <= end
         {
             frames.extend(self.received.write(cx.now, out).map(|largest| SentFrame::Ack { largest }));
         }
         self.write_control(cx, out, end, &mut frames);
-        if self.outbox.has_turn() && out.len() + MIN_USEFUL_ROOM <= end && self.may_send_data(cx) {
+        if self.is_sure_of_peer()
+            && self.outbox.has_turn()
+            && out.len() + MIN_USEFUL_ROOM <= end
+            && self.may_send_data(cx)
+        {
             let fresh = limit - (body_at - mark) - CHECKSUM_BYTES;
             self.counters.retransmissions += self.outbox.write(out, end, fresh, &mut frames);
         }
@@ -161,8 +170,12 @@ impl Peer {
     }
 
     fn write_control(&mut self, cx: &Context<'_>, out: &mut TransmitBuf, end: usize, frames: &mut Frames) {
-        while !self.control.is_empty() && out.len() + MAX_CONTROL_FRAME_BYTES <= end {
-            let control = self.control.pop_front().expect("not empty");
+        let sure = self.is_sure_of_peer();
+        let eager = |control: &Control| sure || *control == Control::Parameters;
+        while let Some(next) = self.control.iter().position(eager)
+            && out.len() + MAX_CONTROL_FRAME_BYTES <= end
+        {
+            let control = self.control.remove(next).expect("found");
             if let Some(frame) = self.control_frame(cx.config, control) {
                 frame.encode(&mut |bytes| out.put(bytes));
                 frames.push(SentFrame::Control(control));
