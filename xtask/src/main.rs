@@ -1,5 +1,6 @@
-//! What developers run that is not the program: `cargo xtask sim`.
+//! What developers run that is not the program: `cargo xtask sim`, `cargo xtask instructions`.
 
+mod instructions;
 mod sim;
 
 use clap::{Parser, Subcommand};
@@ -17,10 +18,13 @@ struct Arguments {
 enum Task {
     /// Simulates random operations and faults, one scenario per seed.
     Sim(sim::SimArgs),
+    /// Counts the instructions of one small message under valgrind and compares them with the record.
+    Instructions(instructions::InstructionsArgs),
 }
 
 fn main() -> anyhow::Result<ExitCode> {
     match Arguments::parse().task {
         Task::Sim(arguments) => sim::run(&arguments),
+        Task::Instructions(arguments) => instructions::run(&arguments),
     }
 }
