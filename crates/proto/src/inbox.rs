@@ -12,7 +12,8 @@ use std::collections::BTreeMap;
 /// The channels from one peer.
 #[derive(Debug, Default)]
 pub(crate) struct Inbox {
-    channels: BTreeMap<u16, RecvChannel>,
+    /// Boxed: a tree's node has room for eleven at once, and most peers use one.
+    channels: BTreeMap<u16, Box<RecvChannel>>,
     held_bytes: u64,
     /// This side said that it wants no more: what arrives is dropped.
     discarding: bool,
@@ -37,17 +38,17 @@ impl Inbox {
 
     /// Accepted messages that are not complete.
     pub fn promised(&self) -> usize {
-        self.channels.values().map(RecvChannel::promised).sum()
+        self.channels.values().map(|state| state.promised()).sum()
     }
 
     /// Messages that could be taken.
     pub fn ready_messages(&self) -> usize {
-        self.channels.values().map(RecvChannel::ready_messages).sum()
+        self.channels.values().map(|state| state.ready_messages()).sum()
     }
 
     /// Whether anything can be taken.
     pub fn has_ready(&self) -> bool {
-        self.channels.values().any(RecvChannel::has_ready)
+        self.channels.values().any(|state| state.has_ready())
     }
 
     /// The channels that have something to take.
@@ -57,7 +58,7 @@ impl Inbox {
 
     /// The channel with this number, if anything ever arrived on it.
     pub fn get_mut(&mut self, channel: u16) -> Option<&mut RecvChannel> {
-        self.channels.get_mut(&channel)
+        self.channels.get_mut(&channel).map(|state| &mut **state)
     }
 
     /// MESSAGE.
@@ -160,7 +161,7 @@ impl Inbox {
         if channel >= config.max_channels {
             return Err("a channel beyond max_channels");
         }
-        let new = || RecvChannel::new(config.channel_credit_bytes, config.offers);
+        let new = || Box::new(RecvChannel::new(config.channel_credit_bytes, config.offers));
         Ok(self.channels.entry(channel).or_insert_with(new))
     }
 

@@ -21,7 +21,8 @@ pub(crate) const DEFAULT_PRIORITY: u8 = 4;
 /// The channels to one peer.
 #[derive(Debug)]
 pub(crate) struct Outbox {
-    channels: BTreeMap<u16, SendChannel>,
+    /// Boxed: a tree's node has room for eleven at once, and most peers use one.
+    channels: BTreeMap<u16, Box<SendChannel>>,
     /// Channels that may have something to send, per priority.
     turns: [VecDeque<u16>; PRIORITIES],
     /// Credit that a new channel starts with.
@@ -55,7 +56,7 @@ impl Outbox {
 
     /// Credit left on channel 0.
     pub fn credit(&self) -> u64 {
-        self.channels.get(&0).map_or(self.initial_credit, SendChannel::credit)
+        self.channels.get(&0).map_or(self.initial_credit, |state| state.credit())
     }
 
     /// Whether some channel may have a frame to send.
@@ -244,7 +245,9 @@ impl Outbox {
 
     fn channel(&mut self, channel: u16) -> &mut SendChannel {
         let credit = self.initial_credit;
-        self.channels.entry(channel).or_insert_with(|| SendChannel::new(channel, DEFAULT_PRIORITY, credit))
+        self.channels
+            .entry(channel)
+            .or_insert_with(|| Box::new(SendChannel::new(channel, DEFAULT_PRIORITY, credit)))
     }
 
     fn schedule(&mut self, channel: u16) {
