@@ -60,7 +60,8 @@ fn a_path_of_1500_bytes_is_found_and_used() {
         let mut pair = Pair::on(&test, &lab, 0, 1, &Settings::driven(drive), Sizes::Fixed(100_000));
         pair.send(200, 0);
         pair.finish(200, LIMIT);
-        assert_eq!(found(&mut pair), 1500 - HEADERS);
+        // The search goes on by itself after the stream.
+        until("datagrams of 1472 bytes", || found(&mut pair) == 1500 - HEADERS);
     }
 }
 
@@ -111,8 +112,8 @@ fn ipv6_between_hosts() {
             Pair::connected(sender, receiver, [from.into(), to.into()], &Settings::driven(drive), sizes);
         pair.send(200, 0);
         let (took, bytes) = pair.finish(200, LIMIT);
-        let datagram = found(&mut pair);
-        test.print(format_args!("{drive:?}: {bytes} bytes in {took:.2?}, datagrams of {datagram}"));
-        assert_eq!(datagram, 1500 - 48, "IPv6's header has 40 bytes");
+        test.print(format_args!("{drive:?}: {bytes} bytes in {took:.2?}"));
+        // IPv6's header has 40 bytes.
+        until("datagrams of 1452 bytes", || found(&mut pair) == 1500 - 48);
     }
 }
