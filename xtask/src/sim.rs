@@ -32,6 +32,9 @@ pub struct SimArgs {
     /// Print what each seed did, or the operations of a single one
     #[arg(long)]
     verbose: bool,
+    /// With --seed: print every datagram, event and timeout, of the shortest failing operations if it fails
+    #[arg(long, requires = "seed")]
+    trace: bool,
     /// Give up after so many failures
     #[arg(long, default_value_t = 10)]
     failures: usize,
@@ -79,20 +82,29 @@ impl Sum {
 pub fn run(arguments: &SimArgs) -> anyhow::Result<ExitCode> {
     keep_panics_quiet();
     match arguments.seed {
-        Some(seed) => Ok(run_one(seed, arguments.verbose)),
+        Some(seed) => Ok(run_one(seed, arguments)),
         None => run_many(arguments),
     }
 }
 
-fn run_one(seed: u64, verbose: bool) -> ExitCode {
-    if verbose {
+fn run_one(seed: u64, arguments: &SimArgs) -> ExitCode {
+    if arguments.verbose {
         let (setup, ops) = scenario::generate(seed);
         println!("{setup}operations ({}):", ops.len());
         for (number, op) in ops.iter().enumerate() {
             println!("  {number:3}. {op}");
         }
     }
-    match run_seed(seed) {
+    let result = run_seed(seed);
+    if arguments.trace {
+        let (setup, ops) = match &result {
+            Ok(_) => scenario::generate(seed),
+            Err(failure) => (failure.setup.as_ref().clone(), failure.ops.clone()),
+        };
+        // Its result is the one that follows.
+        let _ = scenario::run_traced(&setup, &ops, Some(|line| println!("{line}")));
+    }
+    match result {
         Ok(summary) => {
             println!("seed {seed}: ok\n{summary:#?}");
             ExitCode::SUCCESS

@@ -20,4 +20,4 @@ pub mod world;
 pub use net::faults::{Burst, FaultCounts, Faults};
 pub use net::link::LinkSpec;
 pub use net::topology::{HostId, SwitchId};
-pub use world::{Application, HostSpec, Stuck, World};
+pub use world::{Application, HostSpec, Stuck, Trace, World};

@@ -14,6 +14,7 @@ pub use ops::{Forgery, TestOp, TimedOp};
 
 use crate::net::faults::FaultCounts;
 use crate::oracle::Totals;
+use crate::world::Trace;
 use core::fmt;
 use core::time::Duration;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -81,7 +82,15 @@ pub fn run_seed_unshrunk(seed: u64) -> Result<Summary, Failure> {
 /// # Errors
 /// What was broken.
 pub fn run_ops(setup: &Setup, ops: &[TimedOp]) -> Result<Summary, String> {
-    let run = AssertUnwindSafe(|| play::Play::new(setup).run(ops));
+    run_traced(setup, ops, None)
+}
+
+/// [`run_ops`], telling `trace` what happens.
+///
+/// # Errors
+/// What was broken.
+pub fn run_traced(setup: &Setup, ops: &[TimedOp], trace: Option<Trace>) -> Result<Summary, String> {
+    let run = AssertUnwindSafe(|| play::Play::new(setup, trace).run(ops));
     catch_unwind(run).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().map(String::as_str);
         let text = text.or_else(|| panic.downcast_ref::<&str>().copied());

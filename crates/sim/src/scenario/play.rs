@@ -6,7 +6,7 @@ use super::ops::{Forgery, TestOp, TimedOp};
 use crate::net::topology::HostId;
 use crate::oracle::{OfferAnswer, Oracle};
 use crate::rng::Rng;
-use crate::world::World;
+use crate::world::{Trace, World};
 use core::time::Duration;
 use denrei_proto::FlowState;
 use denrei_wire::Instant;
@@ -36,8 +36,9 @@ pub(super) struct Play<'a> {
 }
 
 impl<'a> Play<'a> {
-    pub fn new(setup: &'a Setup) -> Self {
+    pub fn new(setup: &'a Setup, trace: Option<Trace>) -> Self {
         let mut world = World::new(setup.world_seed);
+        world.trace = trace;
         world.happenings_limit = HAPPENINGS_LIMIT;
         world.capture_some();
         let mut oracle = Oracle::default();
@@ -54,6 +55,9 @@ impl<'a> Play<'a> {
     pub fn run(mut self, ops: &[TimedOp]) -> Result<Summary, String> {
         for TimedOp { after, op } in ops {
             self.pass(*after)?;
+            if let Some(trace) = self.world.trace {
+                trace(format_args!("{:?} == {op:?}", self.world.now()));
+            }
             self.apply(op);
             self.check()?;
         }

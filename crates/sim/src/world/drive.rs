@@ -148,6 +148,11 @@ impl World {
                 let meta = DatagramMeta { from: content.source, ecn: content.ecn };
                 self.digest.add(self.now.as_nanos() ^ ((host.0 as u64) << 40));
                 self.counts.delivered += 1;
+                if let Some(trace) = self.trace {
+                    let from = HostId::at(meta.from).map_or(u32::MAX, |from| from.0);
+                    let what = denrei_wire::dump(&content.bytes);
+                    trace(format_args!("{:?} {} <- {from}: {what}", self.now, host.0));
+                }
                 endpoint.handle_datagram(self.now, meta, &mut content.bytes);
                 self.datagrams.release(datagram);
             }
@@ -174,6 +179,9 @@ impl World {
             process.last_timeout = (self.now, if last == self.now { times + 1 } else { 1 });
             if process.last_timeout.1 > MAX_TIMEOUTS_AT_ONCE {
                 self.stuck = Some(Stuck::Timeout { host, now: self.now, timeout });
+            }
+            if let Some(trace) = self.trace {
+                trace(format_args!("{:?} {} timeout {timeout:?}", self.now, host.0));
             }
             endpoint.handle_timeout(self.now);
             self.drain(host, &mut endpoint, app);
@@ -221,6 +229,9 @@ impl World {
                 acted = true;
                 // Writing to a digest cannot fail.
                 let _ = write!(self.digest, "{host:?} {event:?}");
+                if let Some(trace) = self.trace {
+                    trace(format_args!("{:?} {} event {event:?}", self.now, host.0));
+                }
                 app.on_event(self.now, host, endpoint, event);
             }
             app.on_readable(self.now, host, endpoint);
@@ -269,6 +280,10 @@ impl World {
             self.digest.add((from.0 as u64) << 32 | transmit.ecn as u64);
             self.digest.add_bytes(datagram);
             let Some(to) = HostId::at(transmit.to) else { continue };
+            if let Some(trace) = self.trace {
+                let what = denrei_wire::dump(datagram);
+                trace(format_args!("{:?} {} -> {}: {what}", self.now, from.0, to.0));
+            }
             self.capture.offer(from.addr(), to, datagram);
             if !self.cut_pairs.is_empty() && self.cut_pairs.contains(&(from.min(to), from.max(to))) {
                 self.counts.cut += 1;

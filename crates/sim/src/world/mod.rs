@@ -34,6 +34,9 @@ use thiserror::Error;
 /// timers may well expire together; each has to move on.
 const MAX_TIMEOUTS_AT_ONCE: u32 = 64;
 
+/// Where a trace goes, line by line.
+pub type Trace = fn(core::fmt::Arguments<'_>);
+
 /// What runs on the hosts. Called for one host at a time, with its endpoint.
 pub trait Application {
     /// The endpoint says that something happened.
@@ -95,6 +98,8 @@ pub struct World {
     /// Happenings after which a run is given up as a storm.
     pub happenings_limit: u64,
     stuck: Option<Stuck>,
+    /// Is told what endpoints send, get, time out and say, for people to read.
+    pub trace: Option<Trace>,
 }
 
 impl World {
@@ -116,6 +121,7 @@ impl World {
             happenings: 0,
             happenings_limit: u64::MAX,
             stuck: None,
+            trace: None,
         }
     }
 
