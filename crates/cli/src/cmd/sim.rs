@@ -11,6 +11,7 @@ use comfy_table::presets::UTF8_FULL_CONDENSED;
 use denrei_sim::plan::{Plan, Row};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::collections::BTreeMap;
+use std::io::Write as _;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
@@ -58,22 +59,22 @@ impl SimCommand {
         table.load_preset(UTF8_FULL_CONDENSED);
         let mut finished = true;
         let mut first = true;
+        let mut out = std::io::stdout();
         run_in_order(&plan, self.threads(), |row| {
             finished &= row.outcome.finished;
-            if self.json {
-                println!("{}", row.to_json());
-            } else if self.csv {
-                if first {
-                    println!("{}", row.csv_header());
+            let is_first = std::mem::replace(&mut first, false);
+            match (self.json, self.csv) {
+                (true, _) => writeln!(out, "{}", row.to_json()),
+                (_, true) if is_first => writeln!(out, "{}\n{}", row.csv_header(), row.to_csv()),
+                (_, true) => writeln!(out, "{}", row.to_csv()),
+                _ => {
+                    add_row(&mut table, &plan, row, is_first);
+                    Ok(())
                 }
-                println!("{}", row.to_csv());
-            } else {
-                add_row(&mut table, &plan, row, first);
             }
-            first = false;
-        });
+        })?;
         if !self.json && !self.csv {
-            println!("{}\n{table}", plan.name);
+            writeln!(out, "{}\n{table}", plan.name)?;
         }
         Ok(finished)
     }
@@ -85,19 +86,24 @@ impl SimCommand {
 }
 
 /// Simulates all cells on `threads` threads and gives the rows to `print` in the plan's order.
-fn run_in_order(plan: &Plan, threads: usize, mut print: impl FnMut(&Row)) {
+/// Stops when `print` fails, because nobody reads any more.
+fn run_in_order(
+    plan: &Plan,
+    threads: usize,
+    mut print: impl FnMut(&Row) -> std::io::Result<()>,
+) -> std::io::Result<()> {
     let bar = ProgressBar::new(plan.cells.len() as u64);
     let style = ProgressStyle::with_template("{wide_bar} {pos}/{len} {eta}");
     bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
     let next = AtomicUsize::new(0);
     let (rows, finished) = mpsc::channel();
-    std::thread::scope(|scope| {
+    let result = std::thread::scope(|scope| {
         for _ in 0..threads.min(plan.cells.len()) {
             let rows = rows.clone();
             let next = &next;
             scope.spawn(move || {
                 while let Some((number, cell)) = next_cell(plan, next) {
-                    // The receiver outlives the scope.
+                    // Fails only when nobody reads any more.
                     let _ = rows.send((number, cell.run()));
                 }
             });
@@ -109,12 +115,18 @@ fn run_in_order(plan: &Plan, threads: usize, mut print: impl FnMut(&Row)) {
             bar.inc(1);
             early.insert(number, row);
             while let Some(row) = early.remove(&turn) {
-                bar.suspend(|| print(&row));
+                if let Err(error) = bar.suspend(|| print(&row)) {
+                    // Hands out no more cells.
+                    next.store(plan.cells.len(), Ordering::Relaxed);
+                    return Err(error);
+                }
                 turn += 1;
             }
         }
+        Ok(())
     });
     bar.finish_and_clear();
+    result
 }
 
 fn next_cell<'a>(plan: &'a Plan, next: &AtomicUsize) -> Option<(usize, &'a denrei_sim::plan::Cell)> {
@@ -154,7 +166,11 @@ mod tests {
     fn rows_come_in_the_order_of_the_plan() {
         let plan = Plan::parse("name = 'p'\n[axes]\nmessages = [300, 1, 200, 2, 100]\nmessage_bytes = 1000");
         let mut order = Vec::new();
-        run_in_order(&plan.unwrap(), 3, |row| order.push(row.cell.messages));
+        run_in_order(&plan.unwrap(), 3, |row| {
+            order.push(row.cell.messages);
+            Ok(())
+        })
+        .unwrap();
         assert_eq!(order, [300, 1, 200, 2, 100]);
     }
 

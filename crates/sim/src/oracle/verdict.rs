@@ -14,17 +14,10 @@ impl Oracle {
     /// keepalive, cannot know: parts of a message wait for the rest.
     pub fn unsettled(&self, endpoint: &Endpoint) -> Vec<FlowState> {
         let life = self.by_incarnation.get(&endpoint.incarnation());
-        let deaf = life.is_some_and(|&life| self.lives[life].config.keepalive.is_none());
+        let side = |flow: &FlowState| life.and_then(|&life| self.known_session(life, flow.peer));
         let moving = |flow: &FlowState| {
-            let excused = deaf
-                && self.known_session(*life.unwrap_or(&0), flow.peer).is_some_and(|side| {
-                    !self.others(side).any(|other| {
-                        let other = &self.sessions[other];
-                        other.lost.is_none() && self.lives[other.life].died_at.is_none()
-                    })
-                });
             flow.queued_messages > 0
-                || (flow.unread_bytes > 0 && !excused)
+                || (flow.unread_bytes > 0 && !side(flow).is_some_and(|side| self.cannot_know_the_end(side)))
                 // An ended session answers for a while before it is forgotten.
                 || flow.phase == Phase::Over
         };
@@ -124,5 +117,14 @@ impl Oracle {
             || self
                 .others(side)
                 .any(|other| self.sessions[other].life == remote && self.sessions[other].done_reading)
+    }
+
+    /// The other side is over, and this one, without keepalive and with nothing to send, does not ask.
+    fn cannot_know_the_end(&self, side: SessionNo) -> bool {
+        let alive = |other: SessionNo| {
+            let other = &self.sessions[other];
+            other.lost.is_none() && self.lives[other.life].died_at.is_none()
+        };
+        self.lives[self.sessions[side].life].config.keepalive.is_none() && !self.others(side).any(alive)
     }
 }

@@ -79,6 +79,8 @@ pub struct Cell {
     pub link_mbit: u64,
     /// Propagation delay from host to host, µs.
     pub delay_us: f64,
+    /// Longest extra delay of a datagram on the way to a host, µs; order is kept.
+    pub jitter_us: f64,
     /// Queue of every switch port, bytes.
     pub queue_bytes: u64,
     /// Queue above which the switch marks, bytes; 0: never.
@@ -124,6 +126,7 @@ impl Default for Cell {
             channels: 1,
             link_mbit: 10_000,
             delay_us: 4.0,
+            jitter_us: 0.0,
             queue_bytes: 1 << 20,
             ecn_above_bytes: 100_000,
             link_datagram_bytes: 1472,
@@ -251,6 +254,7 @@ impl Cell {
         range((0.0..=1.0).contains(&self.loss), "loss", &self.loss, "between 0.0 and 1.0")?;
         range(self.burst_datagrams >= 1.0, "burst_datagrams", &self.burst_datagrams, "at least 1")?;
         range((0.0..=1e9).contains(&self.delay_us), "delay_us", &self.delay_us, "between 0 and 1e9")?;
+        range((0.0..=1e9).contains(&self.jitter_us), "jitter_us", &self.jitter_us, "between 0 and 1e9")?;
         range(
             (0.0..=1e6).contains(&self.time_limit_s),
             "time_limit_s",

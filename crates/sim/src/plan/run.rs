@@ -81,13 +81,15 @@ impl Cell {
     }
 
     fn faults(&self) -> Faults {
+        let healthy =
+            Faults { jitter: Duration::from_nanos((self.jitter_us * 1e3) as u64), ..Faults::default() };
         if self.burst_datagrams <= 1.0 || self.loss >= 1.0 {
-            return Faults { loss: self.loss, ..Faults::default() };
+            return Faults { loss: self.loss, ..healthy };
         }
         // In the long run the link is bad for enter / (enter + leave) of the datagrams.
         let leave = 1.0 / self.burst_datagrams;
         let enter = leave * self.loss / (1.0 - self.loss);
-        Faults { burst: (self.loss > 0.0).then_some(Burst { enter, leave, loss: 1.0 }), ..Faults::default() }
+        Faults { burst: (self.loss > 0.0).then_some(Burst { enter, leave, loss: 1.0 }), ..healthy }
     }
 }
 
