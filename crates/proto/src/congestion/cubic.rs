@@ -90,7 +90,7 @@ impl Controller for Cubic {
         }
     }
 
-    fn on_loss(&mut self, now: Instant, sent_at: Instant) {
+    fn on_loss(&mut self, now: Instant, sent_at: Instant, _packets: u64) {
         if self.may_react(sent_at) {
             self.reduce(now);
         }

@@ -3,27 +3,26 @@
 //! Source: Swift (Kumar et al., SIGCOMM 2020) for delay against a target, additive increase and
 //! bounded multiplicative decrease once per round trip; DCTCP (RFC 8257) for the share of marked
 //! packets. Deviations: the target follows the path's minimum RTT, so that one setting serves a
-//! switch and the internet; a loss without queueing delay is taken as chance, not as congestion,
-//! and answered mildly.
+//! switch and the internet. The delay of a round trip is the smallest of its samples: a queue
+//! delays all of them, a process that was not scheduled some. Loss is treated like marks, in
+//! proportion to its share, so that chance loss does not close the window.
 
 use super::{Acked, Controller, Limits};
 use core::time::Duration;
 use denrei_wire::Instant;
 
 /// Queueing delay that is always tolerated: the receiver's scheduling and batches of packets.
-const BASE_TARGET: Duration = Duration::from_micros(300);
+const BASE_TARGET: Duration = Duration::from_micros(500);
 /// Further tolerance in proportion to the path: a quarter of the minimum RTT.
 const TARGET_SHARE: u32 = 4;
 /// Largest share of the window given up in one round trip (Swift's max_mdf).
 const MAX_DECREASE: f64 = 0.5;
 /// How strongly excess delay shrinks the window (Swift's β).
 const DELAY_GAIN: f64 = 0.8;
-/// Factor after a loss that came without queueing delay.
-const CHANCE_LOSS_FACTOR: f64 = 0.85;
-/// Factor after a loss that came with queueing delay.
-const CONGESTION_LOSS_FACTOR: f64 = 0.6;
 /// Datagrams the window grows by in one round trip.
 const INCREASE_DATAGRAMS: u64 = 2;
+/// Below its last maximum the window grows by this share in one round trip instead.
+const REGROWTH_SHARE: u64 = 8;
 /// Weight of the newest round trip in the share of marked packets (RFC 8257 g).
 const MARK_GAIN: f64 = 1.0 / 16.0;
 
@@ -34,16 +33,29 @@ pub(super) struct Delay {
     window: u64,
     /// Doubling per round trip until the first sign of a queue.
     starting: bool,
-    /// Reactions happen only to packets sent after this.
-    reacted_at: Option<Instant>,
-    /// Round trip in progress: when it began, packets and marks seen in it.
-    round_began: Instant,
-    round_packets: u64,
-    round_marked: u64,
+    /// The window before it was last made smaller.
+    maximum: u64,
+    round: Round,
     marked_share: f64,
     queueing: bool,
-    /// Cost acknowledged towards the next additive increase.
+    /// Cost acknowledged towards the next increase.
     credit: u64,
+}
+
+/// A round trip in progress: it ends with the first acknowledgement of a packet sent after it began.
+#[derive(Debug)]
+struct Round {
+    began: Instant,
+    packets: u64,
+    marked: u64,
+    lost: u64,
+    min_rtt: Duration,
+}
+
+impl Round {
+    fn new(began: Instant) -> Self {
+        Self { began, packets: 0, marked: 0, lost: 0, min_rtt: Duration::MAX }
+    }
 }
 
 impl Delay {
@@ -53,40 +65,42 @@ impl Delay {
             limits,
             window: limits.initial(),
             starting: true,
-            reacted_at: None,
-            round_began: Instant::ZERO,
-            round_packets: 0,
-            round_marked: 0,
+            maximum: 0,
+            round: Round::new(Instant::ZERO),
             marked_share: 0.0,
             queueing: false,
             credit: 0,
         }
     }
 
-    fn shrink(&mut self, now: Instant, factor: f64) {
-        self.starting = false;
-        self.reacted_at = Some(now);
-        self.window = self.limits.clamp((self.window as f64 * factor.max(1.0 - MAX_DECREASE)) as u64);
-    }
-
-    fn may_react(&self, sent_at: Instant) -> bool {
-        self.reacted_at.is_none_or(|reacted| sent_at > reacted)
-    }
-
-    fn end_round(&mut self, now: Instant) {
-        let share = self.round_marked as f64 / self.round_packets.max(1) as f64;
+    fn end_round(&mut self, acked: &Acked) {
+        let round = core::mem::replace(&mut self.round, Round::new(acked.now));
+        let target = acked.min_rtt + BASE_TARGET + acked.min_rtt / TARGET_SHARE;
+        self.queueing = round.min_rtt > target;
+        let by_delay = if self.queueing {
+            DELAY_GAIN * (round.min_rtt - target).as_secs_f64() / round.min_rtt.as_secs_f64()
+        } else {
+            0.0
+        };
+        let sent = (round.packets + round.lost).max(1) as f64;
+        let share = round.marked as f64 / sent;
         self.marked_share += MARK_GAIN * (share - self.marked_share);
-        if self.round_marked > 0 {
-            // The first mark of a calm period is taken seriously at once.
-            let decrease = (self.marked_share / 2.0).max(share / 4.0);
-            self.shrink(now, 1.0 - decrease);
+        // The first mark of a calm period is taken seriously at once.
+        let by_marks = if round.marked > 0 { (self.marked_share / 2.0).max(share / 4.0) } else { 0.0 };
+        let by_loss = round.lost as f64 / sent / 2.0;
+        let decrease = by_delay.max(by_marks).max(by_loss);
+        if decrease > 0.0 {
+            self.shrink(decrease);
         }
-        self.round_began = now;
-        self.round_packets = 0;
-        self.round_marked = 0;
     }
 
-    fn grow(&mut self, acked: Acked) {
+    fn shrink(&mut self, decrease: f64) {
+        self.starting = false;
+        self.maximum = self.window;
+        self.window = self.limits.clamp((self.window as f64 * (1.0 - decrease.min(MAX_DECREASE))) as u64);
+    }
+
+    fn grow(&mut self, acked: &Acked) {
         if !acked.window_limited {
             return;
         }
@@ -97,35 +111,32 @@ impl Delay {
         self.credit += acked.cost;
         if self.credit >= self.window {
             self.credit = 0;
-            self.window = self.limits.clamp(self.window + INCREASE_DATAGRAMS * self.limits.datagram);
+            let regrowth = self.maximum.saturating_sub(self.window).min(self.window / REGROWTH_SHARE);
+            let increase = regrowth.max(INCREASE_DATAGRAMS * self.limits.datagram);
+            self.window = self.limits.clamp(self.window + increase);
         }
     }
 }
 
 impl Controller for Delay {
     fn on_ack(&mut self, acked: Acked) {
-        self.round_packets += acked.packets;
-        self.round_marked += acked.marked;
-        let target = acked.min_rtt + BASE_TARGET + acked.min_rtt / TARGET_SHARE;
-        self.queueing = acked.rtt > target;
-        if self.queueing && self.may_react(acked.sent_at) {
-            let excess = (acked.rtt - target).as_secs_f64() / acked.rtt.as_secs_f64();
-            self.shrink(acked.now, 1.0 - DELAY_GAIN * excess);
-        } else if !self.queueing && acked.marked == 0 {
-            self.grow(acked);
+        self.round.packets += acked.packets;
+        self.round.marked += acked.marked;
+        self.round.min_rtt = self.round.min_rtt.min(acked.rtt);
+        if !self.queueing && acked.marked == 0 {
+            self.grow(&acked);
         }
-        if acked.sent_at >= self.round_began {
-            self.end_round(acked.now);
+        if acked.sent_at >= self.round.began {
+            self.end_round(&acked);
         }
     }
 
-    fn on_loss(&mut self, now: Instant, sent_at: Instant) {
-        if self.may_react(sent_at) {
-            self.shrink(now, if self.queueing { CONGESTION_LOSS_FACTOR } else { CHANCE_LOSS_FACTOR });
-        }
+    fn on_loss(&mut self, _now: Instant, _sent_at: Instant, packets: u64) {
+        self.round.lost += packets;
     }
 
     fn on_persistent_loss(&mut self) {
+        self.maximum = self.window;
         self.window = self.limits.clamp(0);
         self.starting = true;
     }

@@ -50,8 +50,8 @@ pub(crate) struct Acked {
 pub(crate) trait Controller: core::fmt::Debug + Send + Sync {
     /// Packets arrived.
     fn on_ack(&mut self, acked: Acked);
-    /// Packets sent at `sent_at` or before were lost; once per round trip at most has this an effect.
-    fn on_loss(&mut self, now: Instant, sent_at: Instant);
+    /// So many packets, the newest sent at `sent_at`, were lost.
+    fn on_loss(&mut self, now: Instant, sent_at: Instant, packets: u64);
     /// Nothing has arrived for several probe timeouts: the path is another one now.
     fn on_persistent_loss(&mut self);
     /// The path's datagram size has changed.
@@ -122,12 +122,13 @@ mod tests {
             }
             let grown = controller.window();
             assert!(grown > 10 * initial, "{algorithm:?}: {grown}");
+            // A round trip in which half is lost.
             let at = Instant::from_nanos(30_000_000);
-            controller.on_loss(at, at);
+            let half = grown / 1472 / 2;
+            controller.on_loss(at, at, half);
+            controller.on_ack(acked(31, half * 1472, MS));
             let after_loss = controller.window();
-            assert!(after_loss < grown && after_loss > grown / 3, "{algorithm:?}");
-            controller.on_loss(at, at);
-            assert_eq!(controller.window(), after_loss, "one reaction per round trip");
+            assert!(after_loss < grown && after_loss > grown / 3, "{algorithm:?}: {after_loss} of {grown}");
             controller.on_persistent_loss();
             assert_eq!(controller.window(), 2 * 1472);
         }
@@ -142,6 +143,31 @@ mod tests {
             }
             assert_eq!(controller.window(), 14720, "{algorithm:?}");
         }
+    }
+
+    #[test]
+    fn chance_loss_does_not_close_the_window_of_the_delay_controller() {
+        let mut controller = controller(CongestionAlgorithm::Delay, 1472);
+        for now in 1..500 {
+            let packets = controller.window() / 1472;
+            let at = Instant::from_nanos(now * 1_000_000);
+            controller.on_loss(at, at, packets / 100);
+            controller.on_ack(acked(now, packets * 99 / 100 * 1472, MS));
+        }
+        assert!(controller.window() > 200 * 1472, "{}", controller.window());
+    }
+
+    #[test]
+    fn one_late_sample_is_not_a_queue() {
+        let mut controller = controller(CongestionAlgorithm::Delay, 1472);
+        for now in 1..10 {
+            controller.on_ack(acked(now, controller.window(), MS));
+        }
+        let grown = controller.window();
+        let late = Acked { sent_at: Instant::ZERO, ..acked(10, 14720, 50 * MS) };
+        controller.on_ack(late);
+        controller.on_ack(acked(11, 14720, MS));
+        assert!(controller.window() >= grown);
     }
 
     #[test]

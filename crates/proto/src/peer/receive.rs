@@ -293,18 +293,19 @@ impl Peer {
 
     /// Looks for packets that have to be taken for lost.
     pub(super) fn detect_lost(&mut self, cx: &mut Context<'_>) {
-        let mut newest: Option<Instant> = None;
+        let (mut newest, mut count): (Option<Instant>, u64) = (None, 0);
         let mut lost = core::mem::take(&mut self.lost_scratch);
         self.sent.detect_lost(cx.now, &self.rtt, |packet| lost.push(packet));
         for packet in lost.drain(..) {
             self.counters.packets_lost += 1;
             if self.note_lost_packet(cx.now, &packet) {
                 newest = newest.max(Some(packet.at));
+                count += 1;
             }
         }
         self.lost_scratch = lost;
         if let Some(sent_at) = newest {
-            self.congestion.on_loss(cx.now, sent_at);
+            self.congestion.on_loss(cx.now, sent_at, count);
         }
     }
 
