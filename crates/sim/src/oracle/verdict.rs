@@ -96,7 +96,10 @@ impl Oracle {
                 return Err("its acknowledgement was never reported".to_owned());
             }
             Fate::Open
-                if message.completion == Completion::Delivered && !lost && !self.reader_is_excused(side) =>
+                if message.completion == Completion::Delivered
+                    && !lost
+                    && !self.reader_is_excused(side)
+                    && !self.cannot_know_the_end(side) =>
             {
                 return Err("its delivery was never reported".to_owned());
             }
