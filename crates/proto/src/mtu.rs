@@ -12,11 +12,12 @@ use denrei_wire::Instant;
 const SIZES: [u16; 9] = [1372, 1452, 1472, 4324, 8952, 8972, 16_384, 32_768, 65_487];
 /// Probes of one size before the path counts as smaller (RFC 8899 §5.1.2 MAX_PROBES).
 const MAX_PROBES: u8 = 3;
-/// Full-size losses in a row, with nothing of that size arriving, that mean a black hole.
+/// Times that full-size packets were lost, each sent after the loss before was noticed, with nothing
+/// of that size arriving in between, that mean a black hole. A burst that a full buffer swallows is
+/// one time.
 ///
-/// At 20 % random loss ten in a row come once in ten million; a real black hole shows them within
-/// five probe timeouts.
-const BLACK_HOLE_LOSSES: u8 = 10;
+/// A real black hole shows six within six probe timeouts: 200 ms on a LAN.
+const BLACK_HOLE_LOSSES: u8 = 6;
 /// After this long a larger size is tried again (RFC 8899 §5.1.1 PMTU_RAISE_TIMER). Sooner than the
 /// RFC's 600 s: three probes are cheap, and on a lossy path a failure says little.
 const RAISE_AFTER: Duration = Duration::from_secs(30);
@@ -33,6 +34,8 @@ pub(crate) struct MtuSearch {
     probing: bool,
     raise_at: Option<Instant>,
     suspicious_losses: u8,
+    /// When the last of them was noticed.
+    suspected_at: Option<Instant>,
     /// The size to probe next: kept, because it is asked for with each packet.
     next: Option<u16>,
 }
@@ -49,6 +52,7 @@ impl MtuSearch {
             probing: false,
             raise_at,
             suspicious_losses: 0,
+            suspected_at: None,
             next: None,
         };
         search.choose();
@@ -114,10 +118,14 @@ impl MtuSearch {
     }
 
     /// A packet of this size was lost; whether the path has turned out to be a black hole.
-    pub fn on_lost(&mut self, now: Instant, bytes: u16) -> bool {
-        if bytes <= self.base || self.current == self.base {
+    pub fn on_lost(&mut self, now: Instant, sent_at: Instant, bytes: u16) -> bool {
+        if bytes <= self.base
+            || self.current == self.base
+            || self.suspected_at.is_some_and(|at| sent_at <= at)
+        {
             return false;
         }
+        self.suspected_at = Some(now);
         self.suspicious_losses += 1;
         if self.suspicious_losses < BLACK_HOLE_LOSSES {
             return false;
@@ -176,17 +184,22 @@ mod tests {
     fn a_black_hole_is_survived_and_probed_again() {
         let mut mtu = MtuSearch::new(1200, 65_507);
         search(&mut mtu, 8972);
-        for _ in 0..BLACK_HOLE_LOSSES - 1 {
-            assert!(!mtu.on_lost(Instant::ZERO, 8972));
+        let ms = |ms: u64| Instant::from_nanos(ms * 1_000_000);
+        for _ in 0..100 {
+            assert!(!mtu.on_lost(ms(2), ms(1), 8972), "a burst is one loss");
+        }
+        for loss in 1..BLACK_HOLE_LOSSES as u64 - 1 {
+            assert!(!mtu.on_lost(ms(2 * loss + 2), ms(2 * loss + 1), 8972));
         }
         mtu.on_acked(8972);
-        for loss in 1..=BLACK_HOLE_LOSSES {
-            assert_eq!(mtu.on_lost(Instant::ZERO, 8972), loss == BLACK_HOLE_LOSSES);
+        for loss in 1..=BLACK_HOLE_LOSSES as u64 {
+            let last = loss == BLACK_HOLE_LOSSES as u64;
+            assert_eq!(mtu.on_lost(ms(2 * loss + 102), ms(2 * loss + 101), 8972), last);
         }
         assert_eq!(mtu.current(), 1200);
         search(&mut mtu, 1472);
         assert_eq!(mtu.current(), 1472);
-        let later = Instant::ZERO + RAISE_AFTER;
+        let later = ms(1000) + RAISE_AFTER;
         assert!(mtu.probe(later).is_some());
     }
 
