@@ -17,6 +17,10 @@ use std::time::Duration;
 /// Longest sleep without a look: bounds the harm of a clock that jumps.
 const MAX_SLEEP: Duration = Duration::from_secs(60);
 
+/// Busy polling reads the clock once in so many looks at the socket, less than a microsecond apart:
+/// reading it costs a quarter of a look, and no timer is finer than that.
+const LOOKS_PER_CLOCK_READING: u32 = 4;
+
 /// A Node's shared state.
 pub(crate) struct Shared {
     pub core: Mutex<Core>,
@@ -155,10 +159,11 @@ impl Shared {
         }
         let began = core.now();
         let deadline = timeout.map(|timeout| began + timeout);
+        let mut now = began;
+        let mut looks: u32 = 0;
         loop {
             if !core.is_driven_by_another() {
                 MutexGuard::unlocked(&mut core, || self.receive());
-                let now = core.now();
                 core.fire_timers(now);
                 self.answer(&mut core);
             }
@@ -168,7 +173,10 @@ impl Shared {
                 self.leave(&mut core);
                 return Some(value);
             }
-            let now = core.now();
+            if looks.is_multiple_of(LOOKS_PER_CLOCK_READING) {
+                now = core.now();
+            }
+            looks = looks.wrapping_add(1);
             if deadline.is_some_and(|deadline| deadline <= now) {
                 self.leave(&mut core);
                 return None;
@@ -176,8 +184,11 @@ impl Shared {
             self.notify(&mut core);
             if core.is_driven_by_another() {
                 self.follow(&mut core, deadline);
+                looks = 0;
             } else if now >= began + self.spin {
                 self.sleep(&mut core, deadline);
+                looks = 0;
+                now = core.now();
             }
         }
     }
