@@ -423,7 +423,8 @@ impl Endpoint {
         let memory_left = self.held_bytes <= self.config.receive_memory_bytes;
         let config = self.config.clone();
         let peer = self.get_mut(id.peer).ok()?;
-        if !peer.visible {
+        // What an unproven session has brought may be a replay.
+        if !peer.visible || !peer.is_sure_of_peer() {
             return None;
         }
         let taken = peer.inbox_mut().take(id.channel);
@@ -538,6 +539,7 @@ impl Endpoint {
         }
         if lost {
             self.forget_addr(slot, addr);
+            self.share_memory(now);
         }
     }
 

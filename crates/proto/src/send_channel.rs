@@ -226,17 +226,15 @@ impl SendChannel {
         if !self.lost_offers.is_empty() && room.here < OFFER_BYTES {
             return Written::NoRoom;
         }
-        if let Some(number) = self.lost_offers.pop_front() {
-            let undone = self.get_mut(number).is_some_and(|m| matches!(m.progress, Progress::Offered { .. }));
-            return match undone {
-                true => self.write_offer(out, number, true),
-                false => self.write_lost_or_nothing(out, room),
-            };
+        while let Some(number) = self.lost_offers.pop_front() {
+            if self.get_mut(number).is_some_and(|m| matches!(m.progress, Progress::Offered { .. })) {
+                return self.write_offer(out, number, true);
+            }
         }
-        self.write_lost_or_nothing(out, room)
+        self.write_lost_part(out, room)
     }
 
-    fn write_lost_or_nothing(&mut self, out: &mut TransmitBuf, room: Room) -> Written {
+    fn write_lost_part(&mut self, out: &mut TransmitBuf, room: Room) -> Written {
         while let Some(&lost) = self.lost.front() {
             let Some(message) = self.get_mut(lost.number).filter(|m| m.progress != Progress::Done) else {
                 self.lost.pop_front();

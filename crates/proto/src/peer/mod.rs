@@ -298,7 +298,7 @@ impl Peer {
 
     /// Tells the sender what was handed over, if it asked and there is news.
     pub fn report_delivery(&mut self, channel: u16) {
-        if self.inbox.get_mut(channel).is_some_and(|state| state.owes_report()) {
+        if !self.closing.read_closed && self.inbox.get_mut(channel).is_some_and(|state| state.owes_report()) {
             self.want(Control::Delivered { channel });
         }
     }

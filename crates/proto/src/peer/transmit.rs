@@ -71,7 +71,7 @@ impl Peer {
     /// nothing: what it has received is forgotten with the session, and its sender must not believe
     /// that it arrived. It sends no message: the initiator would take it at once, and the session
     /// may still begin anew, which sends everything again.
-    pub(super) fn is_sure_of_peer(&self) -> bool {
+    pub fn is_sure_of_peer(&self) -> bool {
         self.phase != Phase::Answering
     }
 
@@ -198,6 +198,8 @@ impl Peer {
             Control::Refuse { channel, number } => {
                 Frame::Accept(Accept { refused: true, channel, number: number as u32, limit: 0 })
             }
+            // Dropped is not delivered.
+            Control::Delivered { .. } if self.closing.read_closed => return None,
             Control::Delivered { channel } => {
                 let next = self.inbox.get_mut(channel)?.report() as u32;
                 Frame::Delivered(Delivered { channel, next })
