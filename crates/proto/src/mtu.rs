@@ -12,9 +12,8 @@ use denrei_wire::Instant;
 const SIZES: [u16; 9] = [1372, 1452, 1472, 4324, 8952, 8972, 16_384, 32_768, 65_487];
 /// Probes of one size before the path counts as smaller (RFC 8899 §5.1.2 MAX_PROBES).
 const MAX_PROBES: u8 = 3;
-/// Times that full-size packets were lost, each sent after the loss before was noticed, with nothing
-/// of that size arriving in between, that mean a black hole. A burst that a full buffer swallows is
-/// one time.
+/// Times at which losses of full-size packets were noticed, with nothing of that size arriving in
+/// between, that mean a black hole. A burst that a full buffer swallows is one time.
 ///
 /// A real black hole shows six within six probe timeouts: 200 ms on a LAN.
 const BLACK_HOLE_LOSSES: u8 = 6;
@@ -34,8 +33,9 @@ pub(crate) struct MtuSearch {
     probing: bool,
     raise_at: Option<Instant>,
     suspicious_losses: u8,
-    /// When the last of them was noticed.
+    /// When the last of them was noticed, and the smallest packet among them.
     suspected_at: Option<Instant>,
+    suspected_bytes: u16,
     /// The size to probe next: kept, because it is asked for with each packet.
     next: Option<u16>,
 }
@@ -53,6 +53,7 @@ impl MtuSearch {
             raise_at,
             suspicious_losses: 0,
             suspected_at: None,
+            suspected_bytes: u16::MAX,
             next: None,
         };
         search.choose();
@@ -112,20 +113,19 @@ impl MtuSearch {
 
     /// An ordinary packet of this size arrived.
     pub fn on_acked(&mut self, bytes: u16) {
-        if bytes > self.base {
+        if bytes >= self.suspected_bytes {
             self.suspicious_losses = 0;
+            self.suspected_bytes = u16::MAX;
         }
     }
 
     /// A packet of this size was lost; whether the path has turned out to be a black hole.
-    pub fn on_lost(&mut self, now: Instant, sent_at: Instant, bytes: u16) -> bool {
-        if bytes <= self.base
-            || self.current == self.base
-            || self.suspected_at.is_some_and(|at| sent_at <= at)
-        {
+    pub fn on_lost(&mut self, now: Instant, bytes: u16) -> bool {
+        if bytes <= self.base || self.current == self.base || self.suspected_at == Some(now) {
             return false;
         }
         self.suspected_at = Some(now);
+        self.suspected_bytes = self.suspected_bytes.min(bytes);
         self.suspicious_losses += 1;
         if self.suspicious_losses < BLACK_HOLE_LOSSES {
             return false;
@@ -134,6 +134,7 @@ impl MtuSearch {
         self.raise_at = Some(now + RAISE_AFTER);
         self.current = self.base;
         self.suspicious_losses = 0;
+        self.suspected_bytes = u16::MAX;
         self.tries = 0;
         self.choose();
         true
@@ -186,15 +187,15 @@ mod tests {
         search(&mut mtu, 8972);
         let ms = |ms: u64| Instant::from_nanos(ms * 1_000_000);
         for _ in 0..100 {
-            assert!(!mtu.on_lost(ms(2), ms(1), 8972), "a burst is one loss");
+            assert!(!mtu.on_lost(ms(2), 8972), "a burst is one loss");
         }
         for loss in 1..BLACK_HOLE_LOSSES as u64 - 1 {
-            assert!(!mtu.on_lost(ms(2 * loss + 2), ms(2 * loss + 1), 8972));
+            assert!(!mtu.on_lost(ms(2 * loss + 2), 8972));
         }
         mtu.on_acked(8972);
         for loss in 1..=BLACK_HOLE_LOSSES as u64 {
             let last = loss == BLACK_HOLE_LOSSES as u64;
-            assert_eq!(mtu.on_lost(ms(2 * loss + 102), ms(2 * loss + 101), 8972), last);
+            assert_eq!(mtu.on_lost(ms(2 * loss + 102), 8972), last);
         }
         assert_eq!(mtu.current(), 1200);
         search(&mut mtu, 1472);

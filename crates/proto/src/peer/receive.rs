@@ -323,7 +323,7 @@ impl Peer {
                 frame => self.outbox.on_lost(frame),
             }
         }
-        if !probe && self.mtu.on_lost(now, packet.at, packet.bytes) {
+        if !probe && self.mtu.on_lost(now, packet.bytes) {
             self.follow_mtu();
         }
         !probe
