@@ -52,10 +52,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     for other in &crowd {
         let peer = crowded.connect(other.local_addr())?;
         crowded.send(ChannelId { peer, channel: 0 }, "hello")?;
-        other.recv_timeout(Duration::from_secs(5))?.ok_or("a member of the crowd heard nothing")?;
+        // Inline: nothing happens between calls, so wait for the acknowledgement first.
         if !crowded.flush(peer, Duration::from_secs(5)) {
             return Err("a member of the crowd did not acknowledge".into());
         }
+        other.recv_timeout(Duration::from_secs(5))?.ok_or("a member of the crowd heard nothing")?;
     }
     let (one, of_many) = (alone.connect(addr)?, crowded.connect(addr)?);
     let (mut alone_us, mut crowded_us) = (Vec::new(), Vec::new());
