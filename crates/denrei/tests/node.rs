@@ -203,7 +203,15 @@ fn closing_in_order_ends_both_sides() {
     let peer = a.connect(b.local_addr()).unwrap();
     a.send(channel(peer, 0), content(1, 500_000)).unwrap();
     a.close(peer).unwrap();
-    assert!(matches!(a.send(channel(peer, 0), "late"), Err(SendError::WriteClosed(_))));
+    // Whether the session still closes or is over already: nothing more is taken.
+    let late = a.send(channel(peer, 0), "late");
+    assert!(
+        matches!(
+            late,
+            Err(SendError::WriteClosed(_) | SendError::PeerLost { .. } | SendError::UnknownPeer(_))
+        ),
+        "{late:?}"
+    );
     let mut events = std::iter::from_fn(|| a.event_timeout(LONG));
     let closed = events.any(|e| matches!(e, Event::PeerLost { reason: LostReason::Closed, .. }));
     assert!(closed);
