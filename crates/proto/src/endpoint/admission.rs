@@ -223,7 +223,7 @@ impl Endpoint {
     fn accept_waiting(&mut self, now: Instant) {
         while let Some(&(bytes, channel, number)) = self.waiting_offers.first() {
             let full = self.held_bytes + bytes > self.config.receive_memory_bytes;
-            if full && (!self.readable.is_empty() || self.is_promised()) {
+            if full && (self.is_takeable() || self.is_promised()) {
                 return;
             }
             self.waiting_offers.pop_first();
@@ -239,6 +239,21 @@ impl Endpoint {
                 });
             }
         }
+    }
+
+    /// Whether the application has something to take. Channels that `recv_from` has emptied are
+    /// still listed; they are struck off here, where that matters.
+    fn is_takeable(&mut self) -> bool {
+        while let Some(&id) = self.readable.front() {
+            let peer = self.get_mut(id.peer).ok();
+            match peer.and_then(|peer| peer.inbox_mut().get_mut(id.channel)) {
+                Some(channel) if channel.has_ready() => return true,
+                Some(channel) => channel.listed = false,
+                None => {}
+            }
+            self.readable.pop_front();
+        }
+        false
     }
 
     /// Whether an accepted message is on its way. Looked at only when memory is short.
