@@ -508,10 +508,17 @@ impl Endpoint {
     ) -> T {
         let peer = self.slots[slot as usize].peer.as_deref_mut().expect("the caller has seen it");
         let held_before = peer.inbox().held_bytes();
+        let offers_wait = !self.waiting_offers.is_empty();
+        let promised_before = if offers_wait { peer.inbox().promised() } else { 0 };
         let mut cx = Context { config: &self.config, now, events: &mut self.events, notes: &mut self.notes };
         let result = act(peer, &mut cx);
         self.held_bytes = self.held_bytes + peer.inbox().held_bytes() - held_before;
+        // What was on its way has come, and may wait for the very message that is offered.
+        let fewer_promised = offers_wait && peer.inbox().promised() < promised_before;
         self.follow_notes(now, slot);
+        if fewer_promised {
+            self.share_memory(now);
+        }
         self.after(now, slot);
         result
     }
