@@ -398,17 +398,17 @@ impl Node {
 
     /// System calls, datagrams and bytes of the socket.
     pub fn io_counters(&self) -> IoCounters {
-        *self.shared().io.lock().socket.counters()
+        self.shared().with_io(|io| *io.socket.counters())
     }
 
     /// What the socket can do here.
     pub fn capabilities(&self) -> Capabilities {
-        self.shared().io.lock().socket.capabilities()
+        self.shared().with_io(|io| io.socket.capabilities())
     }
 
     /// What the user should know and can change about this host, one sentence each.
     pub fn warnings(&self) -> Vec<String> {
-        self.shared().io.lock().socket.warnings().to_vec()
+        self.shared().with_io(|io| io.socket.warnings().to_vec())
     }
 
     // ---- plumbing ----

@@ -108,12 +108,16 @@ impl Shared {
 
     /// Receives what is there; whether that was anything.
     fn receive(&self) -> bool {
-        let received = self.io.lock().receive(&self.core) > 0;
-        // Queued by others while we held the lock.
+        self.with_io(|io| io.receive(&self.core)) > 0
+    }
+
+    /// Works with the socket, and sends what others queued while they could not have the lock.
+    pub fn with_io<T>(&self, work: impl FnOnce(&mut Io) -> T) -> T {
+        let result = work(&mut self.io.lock());
         if self.dirty.load(Ordering::SeqCst) && !self.hot.load(Ordering::SeqCst) {
-            self.kick();
+            self.send();
         }
-        received
+        result
     }
 
     /// Sends if there is anything to send, the core's lock released meanwhile.
@@ -243,7 +247,7 @@ impl Shared {
         core.sleeper_until = None;
         self.asleep.store(false, Ordering::SeqCst);
         if let Some(wake) = wake {
-            MutexGuard::unlocked(core, || self.io.lock().socket.hint_readable(wake.readable));
+            MutexGuard::unlocked(core, || self.with_io(|io| io.socket.hint_readable(wake.readable)));
         }
     }
 }
