@@ -1,0 +1,78 @@
+//! A Node's peers: open, look at, close.
+
+use super::Node;
+use denrei_proto::{ConnectError, FlowState, PeerError, PeerId};
+use std::net::SocketAddr;
+
+impl Node {
+    /// Opens a session with the Node at `addr`, or names the one there is. Returns at once:
+    /// messages may be sent right away and travel with the FIRST (R5). If nobody answers within
+    /// the connect timeout, [`Event::PeerLost`] says so.
+    ///
+    /// # Errors
+    /// The address table is full, or the address is not one to send to.
+    pub fn connect(&self, addr: SocketAddr) -> Result<PeerId, ConnectError> {
+        let peer = self.with_core(|core, now| core.endpoint.connect(now, addr))?;
+        self.shared().kick();
+        Ok(peer)
+    }
+
+    /// The live peer at an address.
+    pub fn peer_at(&self, addr: SocketAddr) -> Option<PeerId> {
+        self.shared().core.lock().endpoint.peer_at(addr)
+    }
+
+    /// The address table (S8): every peer and its flow state, as of now.
+    pub fn peers(&self) -> Vec<FlowState> {
+        let core = self.shared().core.lock();
+        core.endpoint.peers().filter_map(|peer| core.endpoint.flow(peer)).collect()
+    }
+
+    /// A peer's flow state (S8), `None` if the peer is not in the address table any more.
+    pub fn flow(&self, peer: PeerId) -> Option<FlowState> {
+        self.shared().core.lock().endpoint.flow(peer)
+    }
+
+    /// SREQ: asks a peer for its state now; [`Event::Status`] brings it, with the number returned.
+    ///
+    /// # Errors
+    /// No such peer.
+    pub fn request_status(&self, peer: PeerId) -> Result<u32, PeerError> {
+        self.act(|core, now| core.endpoint.request_status(now, peer))
+    }
+
+    /// WCLOSE: this side will send no more to `peer`; what is queued is still delivered. When both
+    /// sides have done so the session ends.
+    ///
+    /// # Errors
+    /// No such peer.
+    pub fn close_write(&self, peer: PeerId) -> Result<(), PeerError> {
+        self.act(|core, now| core.endpoint.close_write(now, peer))
+    }
+
+    /// RCLOSE: this side wants no more from `peer`; what was not taken is dropped.
+    ///
+    /// # Errors
+    /// No such peer.
+    pub fn close_read(&self, peer: PeerId) -> Result<(), PeerError> {
+        self.act(|core, now| core.endpoint.close_read(now, peer))
+    }
+
+    /// Ends the session with `peer` in order: as soon as everything queued is delivered.
+    /// [`Event::PeerLost`] with `Closed` says when.
+    ///
+    /// # Errors
+    /// No such peer.
+    pub fn close(&self, peer: PeerId) -> Result<(), PeerError> {
+        self.act(|core, now| core.endpoint.close(now, peer))
+    }
+
+    /// Ends the session with `peer` at once. `code` (0x8000 and up are the application's) and
+    /// `reason` (cut at 128 octets) reach the peer in its [`Event::PeerLost`].
+    ///
+    /// # Errors
+    /// No such peer.
+    pub fn abort(&self, peer: PeerId, code: u16, reason: &str) -> Result<(), PeerError> {
+        self.act(|core, now| core.endpoint.abort(now, peer, code, reason))
+    }
+}

@@ -1,0 +1,137 @@
+//! Receiving messages and events: blocking, trying, timed, asynchronous.
+
+use super::Node;
+use crate::core::Core;
+use crate::error::NodeError;
+use denrei_proto::{ChannelId, Event, Message, PeerError};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// What [`Node::next`] brings.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Incoming {
+    /// A message.
+    Message(Message),
+    /// An event.
+    Event(Event),
+}
+
+impl Node {
+    /// Waits for the next message of any peer.
+    ///
+    /// # Errors
+    /// The socket has become unusable.
+    pub fn recv(&self) -> Result<Message, NodeError> {
+        let received = self.shared().wait_for(None, take_or_fail);
+        received.unwrap_or_else(|| Err(closed()))
+    }
+
+    /// The next message of any peer that is here or in the socket's buffer now.
+    ///
+    /// # Errors
+    /// As for [`recv`](Self::recv).
+    pub fn try_recv(&self) -> Result<Option<Message>, NodeError> {
+        self.recv_timeout(Duration::ZERO)
+    }
+
+    /// Waits for the next message of any peer, at most `timeout`.
+    ///
+    /// # Errors
+    /// As for [`recv`](Self::recv).
+    pub fn recv_timeout(&self, timeout: Duration) -> Result<Option<Message>, NodeError> {
+        self.shared().wait_for(Some(timeout), take_or_fail).transpose()
+    }
+
+    /// Waits for the next message of one channel, at most `timeout`.
+    ///
+    /// # Errors
+    /// As for [`recv`](Self::recv).
+    pub fn recv_from(&self, channel: ChannelId, timeout: Duration) -> Result<Option<Message>, NodeError> {
+        let take = |core: &mut Core| {
+            let now = core.recently();
+            let message = core.endpoint.recv_from(now, channel);
+            message.map(Ok).or_else(|| failure(core))
+        };
+        self.shared().wait_for(Some(timeout), take).transpose()
+    }
+
+    /// The next message of any peer, without blocking the task. Starts the background thread if
+    /// there is none.
+    ///
+    /// # Errors
+    /// As for [`recv`](Self::recv).
+    pub async fn recv_async(&self) -> Result<Message, NodeError> {
+        self.ensure_thread();
+        let message = self.wait_async(take_or_fail).await;
+        self.shared().answer(&mut self.shared().core.lock());
+        message
+    }
+
+    /// Does what is due now (receive, acknowledge, repeat) without waiting. For applications in
+    /// `Drive::Inline` that compute for long.
+    pub fn poll(&self) {
+        self.shared().turn();
+    }
+
+    /// Accepts an offered message ([`Event::Offered`]) into `buffer`, whose memory is used and
+    /// whose content is dropped. The message arrives by `recv` like any other.
+    ///
+    /// # Errors
+    /// No such offer waits.
+    pub fn accept(&self, channel: ChannelId, number: u64, buffer: Vec<u8>) -> Result<(), PeerError> {
+        self.act(|core, now| core.endpoint.accept(now, channel, number, buffer))
+    }
+
+    /// Refuses an offered message: its sender gets [`Event::Refused`].
+    ///
+    /// # Errors
+    /// No such offer waits.
+    pub fn refuse(&self, channel: ChannelId, number: u64) -> Result<(), PeerError> {
+        self.act(|core, now| core.endpoint.refuse(now, channel, number))
+    }
+
+    /// The next event, if there is one.
+    pub fn try_event(&self) -> Option<Event> {
+        self.event_timeout(Duration::ZERO)
+    }
+
+    /// Waits for the next event, at most `timeout`.
+    pub fn event_timeout(&self, timeout: Duration) -> Option<Event> {
+        self.shared().wait_for(Some(timeout), |core| core.endpoint.poll_event())
+    }
+
+    /// The next event, without blocking the task. Starts the background thread if there is none.
+    pub async fn event_async(&self) -> Event {
+        self.ensure_thread();
+        self.wait_async(|core| core.endpoint.poll_event()).await
+    }
+
+    /// The next message of any peer or the next event, whichever is there first; waits at most
+    /// `timeout`. Events come before messages that arrived with them.
+    ///
+    /// # Errors
+    /// As for [`recv`](Self::recv).
+    pub fn next(&self, timeout: Duration) -> Result<Option<Incoming>, NodeError> {
+        let next = |core: &mut Core| match core.endpoint.poll_event() {
+            Some(event) => Some(Ok(Incoming::Event(event))),
+            None => take_or_fail(core).map(|message| message.map(Incoming::Message)),
+        };
+        self.shared().wait_for(Some(timeout), next).transpose()
+    }
+}
+
+fn closed() -> NodeError {
+    NodeError(Arc::new(std::io::Error::other("the wait was ended")))
+}
+
+fn failure<T>(core: &Core) -> Option<Result<T, NodeError>> {
+    core.failure.clone().map(|error| Err(NodeError(error)))
+}
+
+fn take_or_fail(core: &mut Core) -> Option<Result<Message, NodeError>> {
+    if !core.endpoint.is_readable() {
+        return failure(core);
+    }
+    let now = core.recently();
+    core.endpoint.recv(now).map(Ok)
+}

@@ -1,0 +1,135 @@
+//! Sending messages: blocking, trying, timed, asynchronous.
+
+use super::Node;
+use crate::core::Core;
+use bytes::Bytes;
+use denrei_proto::{ChannelId, Completion, MessageId, PeerError, PeerId, SendError};
+use std::time::Duration;
+
+impl Node {
+    /// Sets how urgent a channel is: 0 (most) to 7, 4 if never set.
+    ///
+    /// # Errors
+    /// No such peer or channel.
+    pub fn set_priority(&self, channel: ChannelId, priority: u8) -> Result<(), PeerError> {
+        self.with_core(|core, _| core.endpoint.set_priority(channel, priority))
+    }
+
+    /// Sends a message; waits while the queue to the peer is full. A `Bytes` is not copied.
+    ///
+    /// # Errors
+    /// See [`SendError`] (never `WouldBlock`); the message was not taken.
+    pub fn send(&self, to: ChannelId, message: impl Into<Bytes>) -> Result<MessageId, SendError> {
+        self.send_with(to, message, Completion::None)
+    }
+
+    /// Like [`send`](Self::send), and reports later what `completion` asks for.
+    ///
+    /// # Errors
+    /// As for [`send`](Self::send).
+    pub fn send_with(
+        &self,
+        to: ChannelId,
+        message: impl Into<Bytes>,
+        completion: Completion,
+    ) -> Result<MessageId, SendError> {
+        let message = message.into();
+        match self.try_send_with(to, message.clone(), completion) {
+            Err(SendError::WouldBlock { .. }) => {}
+            result => return result,
+        }
+        let sent = self.shared().wait_for(None, |core| push_or_wait(core, to, &message, completion));
+        self.shared().kick();
+        sent.unwrap_or(Err(SendError::UnknownPeer(to.peer)))
+    }
+
+    /// Sends a message if the queue to the peer has room.
+    ///
+    /// # Errors
+    /// [`SendError::WouldBlock`] if not; others as for [`send`](Self::send).
+    pub fn try_send(&self, to: ChannelId, message: impl Into<Bytes>) -> Result<MessageId, SendError> {
+        self.try_send_with(to, message, Completion::None)
+    }
+
+    /// Like [`try_send`](Self::try_send), and reports later what `completion` asks for.
+    ///
+    /// # Errors
+    /// As for [`try_send`](Self::try_send).
+    pub fn try_send_with(
+        &self,
+        to: ChannelId,
+        message: impl Into<Bytes>,
+        completion: Completion,
+    ) -> Result<MessageId, SendError> {
+        let id = {
+            let mut core = self.shared().core.lock();
+            let now = core.recently();
+            core.endpoint.send(now, to, message.into(), completion)?
+        };
+        self.shared().kick();
+        Ok(id)
+    }
+
+    /// Sends a message; waits at most `timeout` while the queue to the peer is full.
+    ///
+    /// # Errors
+    /// [`SendError::WouldBlock`] if it is still full; others as for [`send`](Self::send).
+    pub fn send_timeout(
+        &self,
+        to: ChannelId,
+        message: impl Into<Bytes>,
+        timeout: Duration,
+    ) -> Result<MessageId, SendError> {
+        let message = message.into();
+        let full = match self.try_send(to, message.clone()) {
+            Err(full @ SendError::WouldBlock { .. }) => full,
+            result => return result,
+        };
+        let sent =
+            self.shared().wait_for(Some(timeout), |core| push_or_wait(core, to, &message, Completion::None));
+        self.shared().kick();
+        sent.unwrap_or(Err(full))
+    }
+
+    /// Sends a message without blocking the task. Starts the background thread if there is none.
+    ///
+    /// # Errors
+    /// As for [`send`](Self::send).
+    pub async fn send_async(&self, to: ChannelId, message: impl Into<Bytes>) -> Result<MessageId, SendError> {
+        self.ensure_thread();
+        let message = message.into();
+        let sent = self.wait_async(|core| push_or_wait(core, to, &message, Completion::None)).await;
+        self.shared().kick();
+        sent
+    }
+
+    /// Waits until everything sent so far to `peer` is acknowledged, at most `timeout`; whether it is.
+    pub fn flush(&self, peer: PeerId, timeout: Duration) -> bool {
+        // A peer that is gone is flushed.
+        let _ = self.act(|core, now| core.endpoint.hurry(now, peer));
+        let empty = |core: &mut Core| match core.endpoint.flow_queue_bytes(peer) {
+            None | Some(0) => Some(()),
+            Some(_) => {
+                core.await_empty(peer);
+                None
+            }
+        };
+        self.shared().wait_for(Some(timeout), empty).is_some()
+    }
+}
+
+fn push_or_wait(
+    core: &mut Core,
+    to: ChannelId,
+    message: &Bytes,
+    completion: Completion,
+) -> Option<Result<MessageId, SendError>> {
+    let now = core.recently();
+    match core.endpoint.send(now, to, message.clone(), completion) {
+        Err(SendError::WouldBlock { .. }) => {
+            core.await_room(to.peer);
+            None
+        }
+        result => Some(result),
+    }
+}

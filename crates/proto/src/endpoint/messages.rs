@@ -1,0 +1,132 @@
+//! The application's verbs for messages: send, and take what has come.
+
+use super::Endpoint;
+use crate::config::Config;
+use crate::event::{ChannelId, Completion, Message, MessageId, PeerError, SendError};
+use crate::peer::Peer;
+use crate::send_channel;
+use bytes::Bytes;
+use denrei_wire::Instant;
+
+impl Endpoint {
+    /// Queues a message. It is delivered whole, once and in order of its channel, or named in
+    /// [`Event::PeerLost`].
+    ///
+    /// # Errors
+    /// See [`SendError`]; the message was not taken.
+    pub fn send(
+        &mut self,
+        now: Instant,
+        to: ChannelId,
+        message: Bytes,
+        completion: Completion,
+    ) -> Result<MessageId, SendError> {
+        let config = &self.config;
+        let slot = to.peer.slot as usize;
+        let peer = self
+            .slots
+            .get_mut(slot)
+            .filter(|slot| slot.generation == to.peer.generation)
+            .and_then(|slot| slot.peer.as_deref_mut())
+            .ok_or(SendError::UnknownPeer(to.peer))?;
+        check_sendable(peer, config, to, message.len() as u64).inspect_err(|error| {
+            if matches!(error, SendError::WouldBlock { .. }) {
+                peer.hurry();
+            }
+        })?;
+        let number = peer.outbox_mut().push(to.channel, message, completion);
+        peer.counters.messages_sent += 1;
+        self.after(now, to.peer.slot);
+        Ok(MessageId { channel: to, number })
+    }
+
+    /// Sets how urgent a channel is: 0 (most) to 7, 4 if never set. Larger numbers count as 7.
+    pub fn set_priority(&mut self, channel: ChannelId, priority: u8) -> Result<(), PeerError> {
+        let max_channels = self.config.max_channels;
+        let peer = self.get_mut(channel.peer)?;
+        if channel.channel >= max_channels {
+            return Err(PeerError::NoSuchChannel { channel: channel.channel, last: max_channels - 1 });
+        }
+        peer.outbox_mut().set_priority(channel.channel, priority);
+        Ok(())
+    }
+
+    /// Takes the next message of any peer and channel, each in its turn.
+    pub fn recv(&mut self, now: Instant) -> Option<Message> {
+        loop {
+            let channel = self.readable.pop_front()?;
+            if let Some(message) = self.take(now, channel, true) {
+                return Some(message);
+            }
+        }
+    }
+
+    /// Takes the next message of one channel.
+    pub fn recv_from(&mut self, now: Instant, channel: ChannelId) -> Option<Message> {
+        self.take(now, channel, false)
+    }
+
+    /// Whether [`recv`](Self::recv) has something to take.
+    pub fn is_readable(&self) -> bool {
+        !self.readable.is_empty()
+    }
+
+    fn take(&mut self, now: Instant, id: ChannelId, unlisted: bool) -> Option<Message> {
+        let memory_left = self.held_bytes <= self.config.receive_memory_bytes;
+        let config = self.config.clone();
+        let peer = self.get_mut(id.peer).ok()?;
+        // What an unproven session has brought may be a replay.
+        if !peer.visible || !peer.is_sure_of_peer() {
+            return None;
+        }
+        let taken = peer.inbox_mut().take(id.channel);
+        let channel = peer.inbox_mut().get_mut(id.channel)?;
+        if unlisted {
+            channel.listed = false;
+        }
+        let list_again = channel.has_ready() && !channel.listed;
+        channel.listed |= list_again;
+        let more_offers = channel.has_open_offers();
+        let taken = taken?;
+        let answers = peer.on_taken(&config, id.channel, memory_left);
+        if list_again {
+            self.listings += 1;
+            self.readable.push_back(id);
+        }
+        if !memory_left {
+            self.waiting_credit.push_back(id);
+        }
+        self.held_bytes -= taken.data.len() as u64;
+        if more_offers {
+            self.note_offers(now, id.peer.slot);
+        }
+        self.share_memory(now);
+        if answers {
+            self.after(now, id.peer.slot);
+        }
+        self.free_if_finished(id.peer.slot);
+        Some(Message { channel: id, number: taken.number, data: taken.data })
+    }
+}
+
+fn check_sendable(peer: &Peer, config: &Config, to: ChannelId, bytes: u64) -> Result<(), SendError> {
+    if let Some(reason) = peer.lost_reason() {
+        return Err(SendError::PeerLost { peer: to.peer, reason });
+    }
+    if peer.is_write_closed() {
+        return Err(SendError::WriteClosed(to.peer));
+    }
+    if peer.is_peer_done_reading() {
+        return Err(SendError::PeerDoneReading(to.peer));
+    }
+    let max_channels = peer.max_channels(config);
+    if to.channel >= max_channels {
+        return Err(SendError::NoSuchChannel { channel: to.channel, last: max_channels - 1 });
+    }
+    send_channel::check_size(bytes, peer.max_message())?;
+    let queued_bytes = peer.outbox().queued_bytes();
+    if queued_bytes > 0 && queued_bytes + bytes > config.send_buffer_bytes {
+        return Err(SendError::WouldBlock { peer: to.peer, queued_bytes });
+    }
+    Ok(())
+}

@@ -1,0 +1,100 @@
+//! The application's verbs for peers: open, look at, close.
+
+use super::Endpoint;
+use crate::event::{ConnectError, FlowState, PeerError, PeerId};
+use crate::peer::Peer;
+use core::net::SocketAddr;
+use denrei_wire::Instant;
+
+impl Endpoint {
+    /// Opens a session with `target`, or names the one there is. Returns at once: messages may be
+    /// sent right away and travel with the FIRST (R5).
+    ///
+    /// # Errors
+    /// The address table is full, or the address is not one to send to.
+    pub fn connect(&mut self, now: Instant, target: SocketAddr) -> Result<PeerId, ConnectError> {
+        if target.port() == 0 || target.ip().is_unspecified() || target.ip().is_multicast() {
+            return Err(ConnectError::BadAddress(target));
+        }
+        if let Some(peer) = self.peer_at(target) {
+            return Ok(peer);
+        }
+        if let Some(slot) = self.unproven.remove(&target) {
+            // It is opening a session to us this moment: that one will do.
+            self.by_addr.insert(target, slot);
+            let peer = self.slots[slot as usize].peer.as_deref_mut().expect("unproven peers exist");
+            peer.visible = true;
+            return Ok(peer.id);
+        }
+        let slot = self.new_slot().ok_or(ConnectError::TooManyPeers { max: self.config.max_peers })?;
+        let beginning = self.beginning(slot, target, now);
+        let id = beginning.id;
+        self.slots[slot as usize].peer = Some(Box::new(Peer::opening(beginning, &self.config)));
+        self.by_addr.insert(target, slot);
+        self.after(now, slot);
+        Ok(id)
+    }
+
+    /// The live peer at an address.
+    pub fn peer_at(&self, addr: SocketAddr) -> Option<PeerId> {
+        let slot = *self.by_addr.get(&addr)?;
+        self.peer_in(slot).filter(|peer| peer.is_alive()).map(|peer| peer.id)
+    }
+
+    /// All peers the application knows of, lost ones included as long as they can be read from.
+    pub fn peers(&self) -> impl Iterator<Item = PeerId> + '_ {
+        self.slots
+            .iter()
+            .filter_map(|slot| slot.peer.as_deref())
+            .filter(|peer| peer.visible)
+            .map(|peer| peer.id)
+    }
+
+    /// A peer's flow state (S8).
+    pub fn flow(&self, peer: PeerId) -> Option<FlowState> {
+        self.get(peer).map(Peer::flow)
+    }
+
+    /// Bytes of messages to a peer that are not acknowledged, each charged 64 more; `None` if the
+    /// peer is not in the address table.
+    pub fn flow_queue_bytes(&self, peer: PeerId) -> Option<u64> {
+        self.get(peer).map(|peer| peer.outbox().queued_bytes())
+    }
+
+    /// The application waits for what is queued to `peer` to be acknowledged: asks the peer not to
+    /// hold the acknowledgement back.
+    ///
+    /// # Errors
+    /// No such peer.
+    pub fn hurry(&mut self, now: Instant, peer: PeerId) -> Result<(), PeerError> {
+        self.on_peer(now, peer, |peer, _| peer.hurry())
+    }
+
+    /// SREQ: asks a peer for its state now; the answer is [`Event::Status`] with the number returned.
+    pub fn request_status(&mut self, now: Instant, peer: PeerId) -> Result<u32, PeerError> {
+        self.on_peer(now, peer, |peer, _| peer.request_status())
+    }
+
+    /// WCLOSE: this side will send no more. What is queued is still delivered.
+    pub fn close_write(&mut self, now: Instant, peer: PeerId) -> Result<(), PeerError> {
+        self.on_peer(now, peer, |peer, cx| peer.close_write(cx))
+    }
+
+    /// RCLOSE: this side wants no more. What was not taken is dropped.
+    pub fn close_read(&mut self, now: Instant, peer: PeerId) -> Result<(), PeerError> {
+        self.on_peer(now, peer, |peer, _| peer.close_read())?;
+        self.free_if_finished(peer.slot);
+        self.share_memory(now);
+        Ok(())
+    }
+
+    /// Ends the session in order, once everything queued is delivered.
+    pub fn close(&mut self, now: Instant, peer: PeerId) -> Result<(), PeerError> {
+        self.on_peer(now, peer, |peer, cx| peer.close(cx))
+    }
+
+    /// Ends the session at once. `code` and `reason` (cut at 128 octets) are for the peer.
+    pub fn abort(&mut self, now: Instant, peer: PeerId, code: u16, reason: &str) -> Result<(), PeerError> {
+        self.on_peer(now, peer, |peer, cx| peer.abort(cx, code, reason))
+    }
+}
