@@ -3,6 +3,7 @@
 use crate::BindError;
 use denrei_io::SocketConfig;
 use denrei_proto::Config as ProtocolConfig;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 /// Everything that can be set. `Config::default()` is right for a LAN and safe on the internet.
@@ -17,6 +18,10 @@ pub struct Config {
     /// How long a waiting call looks again and again before it sleeps. Saves the wake-up (tens of
     /// microseconds) at the price of a busy core; zero, the default, never does. At most 10 s.
     pub spin: Duration,
+    /// Without a cluster key: open the Node on any address all the same, not on loopback only.
+    /// Whoever reaches it can then read, change and inject messages (`spec/protocol.md` §12); for
+    /// networks that only trusted machines are on. A Node that has a key is sealed whatever this says.
+    pub insecure: bool,
 }
 
 /// Which thread does a Node's I/O.
@@ -49,5 +54,15 @@ impl Config {
             }));
         }
         Ok(())
+    }
+
+    /// Refuses an address that others than this host's processes reach, unless something protects
+    /// the Node there.
+    pub(crate) fn check_exposure(&self, addr: SocketAddr) -> Result<(), BindError> {
+        // An IPv4 address in IPv6 clothes is what it is.
+        if addr.ip().to_canonical().is_loopback() || self.insecure {
+            return Ok(());
+        }
+        Err(BindError::Exposed { addr })
     }
 }

@@ -17,6 +17,17 @@ pub enum BindError {
     /// The address resolves to nothing.
     #[error("the address to bind resolves to no address at all")]
     NoAddress,
+    /// The Node has no cluster key, and others than this host's processes could reach it.
+    #[error(
+        "{addr} is not a loopback address, and without a cluster key whoever reaches it could read and inject \
+         messages: make a key with `denrei keygen --out cluster.key`, copy it to all nodes and name it by \
+         --key-file, DENREI_KEY_FILE or Config::cluster_key; or, where you trust the network, say --insecure \
+         (Config::insecure)"
+    )]
+    Exposed {
+        /// The address.
+        addr: SocketAddr,
+    },
     /// The system refuses the address.
     #[error("cannot bind UDP {addr}: {source}{}", advice(.source))]
     Socket {

@@ -48,6 +48,7 @@ impl Node {
     pub fn bind(addr: impl ToSocketAddrs, config: Config) -> Result<Self, BindError> {
         config.validate()?;
         let addr = addr.to_socket_addrs().map_err(BindError::Resolve)?.next().ok_or(BindError::NoAddress)?;
+        config.check_exposure(addr)?;
         let socket =
             UdpSocket::bind(addr, &config.socket).map_err(|source| BindError::Socket { addr, source })?;
         for warning in socket.warnings() {

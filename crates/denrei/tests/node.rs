@@ -267,7 +267,8 @@ fn wrong_use_is_refused_with_advice() {
     let a = bind(Drive::Inline);
     let taken = Node::bind(a.local_addr(), Config::default()).unwrap_err().to_string();
     assert!(taken.contains("another process has that port"), "{taken}");
-    let nowhere = Node::bind("192.0.2.1:0", Config::default()).unwrap_err().to_string();
+    let nowhere = Node::bind("192.0.2.1:0", Config { insecure: true, ..Config::default() });
+    let nowhere = nowhere.unwrap_err().to_string();
     assert!(nowhere.contains("ip address"), "{nowhere}");
     let mut config = Config::default();
     config.protocol.max_channels = 0;
@@ -276,6 +277,16 @@ fn wrong_use_is_refused_with_advice() {
     assert!(a.connect("0.0.0.0:7000".parse().unwrap()).is_err());
     let nobody = PeerId::from_u64(77);
     assert!(matches!(a.send(channel(nobody, 0), "x"), Err(SendError::UnknownPeer(_))));
+}
+
+#[test]
+fn without_a_key_a_node_stays_on_loopback() {
+    for exposed in ["0.0.0.0:0", "[::]:0", "192.0.2.1:0", "[::ffff:192.0.2.1]:0"] {
+        let refused = Node::bind(exposed, Config::default()).unwrap_err().to_string();
+        assert!(refused.contains("denrei keygen") && refused.contains("--insecure"), "{refused}");
+    }
+    Node::bind("127.9.9.9:0", Config::default()).unwrap();
+    Node::bind("0.0.0.0:0", Config { insecure: true, ..Config::default() }).unwrap();
 }
 
 fn is_send_sync<T: Send + Sync>() {}

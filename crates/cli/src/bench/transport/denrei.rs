@@ -37,6 +37,8 @@ impl DenreiEndpoint {
                 Drive::Thread => denrei::Drive::Thread,
             },
             spin: if job.wait == Wait::Poll { PATIENCE } else { Duration::ZERO },
+            // What plain costs; the messages are of no worth to anybody.
+            insecure: true,
             ..Config::default()
         };
         let posts_buffers = job.bench != Bench::Mesh && job.size as u64 > config.protocol.offer_above_bytes;
