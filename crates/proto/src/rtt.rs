@@ -10,6 +10,13 @@ use denrei_wire::Instant;
 /// Least allowance for scheduling and timers in a probe timeout; TCP's is 200 ms.
 const GRANULARITY: Duration = Duration::from_millis(1);
 
+/// Probes of a silent path come at least this often, unless the path is longer: a cable plugged in
+/// again is noticed soon, and one stop of the process in the middle of a sample costs no seconds.
+pub(crate) const LONGEST_PROBE_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// A path whose least round-trip time is a third of that has longer probe timeouts.
+const LONGEST_IN_MIN_RTTS: u32 = 3;
+
 /// After this long the smallest sample is measured anew, so that a path that got longer is learnt.
 const MIN_RTT_LIFETIME: Duration = Duration::from_secs(30);
 
@@ -50,7 +57,8 @@ impl Rtt {
     /// The peer has told how long it may hold an acknowledgement back.
     pub fn set_max_ack_delay(&mut self, max_ack_delay: Duration) {
         self.max_ack_delay = max_ack_delay;
-        self.probe_timeout = self.smoothed() + (self.variation * 4).max(GRANULARITY) + max_ack_delay;
+        let wanted = self.smoothed() + (self.variation * 4).max(GRANULARITY) + max_ack_delay;
+        self.probe_timeout = wanted.min(LONGEST_PROBE_TIMEOUT.max(self.min() * LONGEST_IN_MIN_RTTS));
     }
 
     /// Takes a sample; `ack_delay` is what the receiver says it waited.
@@ -150,6 +158,17 @@ mod tests {
             rtt.sample(Instant::ZERO, Duration::from_micros(20), Duration::ZERO);
         }
         assert!(rtt.probe_timeout() < 3 * MS, "{:?}", rtt.probe_timeout());
+    }
+
+    #[test]
+    fn one_sample_taken_across_a_stop_does_not_silence_probes() {
+        let mut rtt = Rtt::new(10 * MS, MS);
+        rtt.sample(Instant::ZERO, 4_000 * MS, Duration::ZERO);
+        rtt.sample(Instant::ZERO, MS, Duration::ZERO);
+        assert_eq!(rtt.probe_timeout(), LONGEST_PROBE_TIMEOUT);
+        let mut satellite = Rtt::new(10 * MS, MS);
+        satellite.sample(Instant::ZERO, 600 * MS, Duration::ZERO);
+        assert!(satellite.probe_timeout() > 1_200 * MS, "{:?}", satellite.probe_timeout());
     }
 
     #[test]

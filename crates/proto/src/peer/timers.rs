@@ -4,12 +4,9 @@ use super::{Context, Peer};
 use crate::config::Config;
 use crate::event::{LostReason, Phase};
 use crate::loss::Control;
+use crate::rtt::LONGEST_PROBE_TIMEOUT;
 use core::time::Duration;
 use denrei_wire::Instant;
-
-/// Probes of a silent path come at least this often, so that a cable plugged in again is noticed
-/// soon. A path with a longer probe timeout keeps its own.
-const MAX_PROBE_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Timeouts in a row after which the window starts anew (RFC 9002 §7.6).
 const PERSISTENT_TIMEOUTS: u32 = 3;
@@ -77,7 +74,7 @@ impl Peer {
             return Some(self.sent.last_sent_at() + base);
         }
         let backed_off = base * (1 << self.probe_timeouts.min(10));
-        Some(self.sent.last_sent_at() + backed_off.min(MAX_PROBE_INTERVAL.max(base)))
+        Some(self.sent.last_sent_at() + backed_off.min(LONGEST_PROBE_TIMEOUT.max(base)))
     }
 
     fn failure_at(&self, config: &Config) -> Option<Instant> {

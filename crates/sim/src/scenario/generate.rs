@@ -81,11 +81,17 @@ fn draw_setup(rng: &mut Rng, world_seed: u64) -> Setup {
     Setup { world_seed, hosts, trunk }
 }
 
+/// A queue takes no longer than this to drain: a peer behind a longer one would rightly count as
+/// lost, whose failure timeout may be as short as a second.
+const MAX_DRAIN: Duration = Duration::from_millis(300);
+
 fn draw_link(rng: &mut Rng) -> LinkSpec {
+    let rate_bits_per_s = *rng.pick(&[10_000_000, 100_000_000, 1_000_000_000, 10_000_000_000]);
+    let max_queue_bytes = rate_bits_per_s / 8 * MAX_DRAIN.as_millis() as u64 / 1000;
     LinkSpec {
-        rate_bits_per_s: *rng.pick(&[10_000_000, 100_000_000, 1_000_000_000, 10_000_000_000]),
+        rate_bits_per_s,
         delay: Duration::from_nanos(rng.log_within(500..=10_000_000)),
-        queue_bytes: rng.log_within(100_000..=4_000_000),
+        queue_bytes: rng.log_within(100_000..=4_000_000).min(max_queue_bytes),
         ecn_above_bytes: rng.chance(0.5).then(|| rng.log_within(10_000..=200_000)),
         max_datagram_bytes: *rng.pick(&[BASE_DATAGRAM_BYTES, 1472, 1472, 8972, 65_507]),
     }
