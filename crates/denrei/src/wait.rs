@@ -11,6 +11,7 @@ use denrei_wire::Instant;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use smallvec::SmallVec;
 use std::os::fd::RawFd;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -35,6 +36,8 @@ pub(crate) struct Shared {
     news: Condvar,
     waiter: Waiter,
     waker: Waker,
+    /// For event loops of others, once one has asked for it: rung when there is news.
+    bell: OnceLock<Waiter>,
     pub spin: Duration,
     pub stopping: AtomicBool,
 }
@@ -50,6 +53,7 @@ impl Shared {
             news: Condvar::new(),
             waker: waiter.waker(),
             waiter,
+            bell: OnceLock::new(),
             spin,
             stopping: AtomicBool::new(false),
         }
@@ -141,13 +145,29 @@ impl Shared {
     /// received, by whichever thread: the sleeper's sockets may have been emptied by another.
     pub fn notify(&self, core: &mut Core) {
         let asleep = core.sleeper_until.is_some();
-        if (core.followers > 0 || asleep || !core.tasks.is_empty()) && core.has_news() {
+        let bell = self.bell.get();
+        let anybody = core.followers > 0 || asleep || !core.tasks.is_empty() || bell.is_some();
+        if anybody && core.has_news() {
             self.news.notify_all();
             core.tasks.drain(..).for_each(std::task::Waker::wake);
             if asleep {
                 self.waker.wake();
             }
+            if let Some(bell) = bell {
+                bell.waker().wake();
+            }
         }
+    }
+
+    /// What rings when there is news, for event loops of others; rung at first.
+    pub fn bell(&self) -> std::io::Result<&Waiter> {
+        if self.bell.get().is_none() {
+            let bell = Waiter::new()?;
+            bell.waker().wake();
+            // Another thread may have been first: then its bell is as good.
+            let _ = self.bell.set(bell);
+        }
+        Ok(self.bell.get().expect("it was set just now"))
     }
 
     /// Waits until `ready` returns something, or `timeout` has passed; `None` for no limit.

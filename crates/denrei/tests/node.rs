@@ -4,6 +4,7 @@ use denrei::{
     Bytes, ChannelId, Completion, Config, Drive, Event, Incoming, LostReason, Node, OfferPolicy, PeerId,
     ProtocolConfig, SendError,
 };
+use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
 const LONG: Duration = Duration::from_secs(10);
@@ -294,4 +295,32 @@ fn is_send_sync<T: Send + Sync>() {}
 #[test]
 fn a_node_is_send_and_sync() {
     is_send_sync::<Node>();
+}
+
+#[test]
+fn an_event_loop_waits_on_the_news_descriptor() {
+    let (a, b) = (bind(Drive::Inline), bind(Drive::Thread));
+    let fd = a.news_fd().unwrap().as_raw_fd();
+    let waiter = denrei_io::Waiter::new().unwrap();
+    let wait = |timeout| !waiter.wait([fd], None, Some(timeout)).unwrap().timed_out();
+    let take_all = || {
+        a.clear_news();
+        std::iter::from_fn(|| a.next(Duration::ZERO).unwrap()).count()
+    };
+    let peer = b.connect(a.local_addr()).unwrap();
+    let mut taken = 0;
+    for number in 0..50 {
+        b.send(channel(peer, 0), content(number, 3000)).unwrap();
+        assert!(wait(LONG), "message {number}");
+        taken += take_all();
+    }
+    let patience = Instant::now() + LONG;
+    while taken < 51 && Instant::now() < patience {
+        wait(Duration::from_millis(100));
+        taken += take_all();
+    }
+    assert_eq!(taken, 51, "fifty messages and the event that the peer has come");
+    // It may ring once more for what was taken before it was noticed.
+    assert_eq!(take_all(), 0);
+    assert!(!wait(Duration::from_millis(30)), "readable without news");
 }

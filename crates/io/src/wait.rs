@@ -6,7 +6,7 @@
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -116,12 +116,21 @@ impl Waiter {
         })
     }
 
-    /// Empties the bell. What was done before the wake is visible to us afterwards.
-    fn hear(&self) -> bool {
+    /// Empties the bell; whether it had been rung. What was done before the wake is visible to us
+    /// afterwards. [`wait`](Self::wait) does this by itself; it is for those who wait on the
+    /// [descriptor](AsFd) in a loop of their own.
+    pub fn hear(&self) -> bool {
         let mut sink = [0; 64];
         // Empty already is fine: the flag below is what counts.
         let _ = (&self.bell).read(&mut sink);
         self.shared.rung.swap(false, Ordering::AcqRel)
+    }
+}
+
+/// The bell: readable from a wake until it is [heard](Waiter::hear).
+impl AsFd for Waiter {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.bell.as_fd()
     }
 }
 

@@ -4,6 +4,7 @@ use super::Node;
 use crate::core::Core;
 use crate::error::NodeError;
 use denrei_proto::{ChannelId, Event, Message, PeerError};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -71,6 +72,24 @@ impl Node {
     /// `Drive::Inline` that compute for long.
     pub fn poll(&self) {
         self.shared().turn();
+    }
+
+    /// A descriptor for an event loop of your own: readable when there may be messages or events to
+    /// take. Then call [`clear_news`](Self::clear_news) *first*, and take until there is nothing
+    /// left. Do not read it. Starts the background thread if there is none.
+    ///
+    /// # Errors
+    /// The process is out of descriptors.
+    pub fn news_fd(&self) -> std::io::Result<BorrowedFd<'_>> {
+        self.ensure_thread();
+        Ok(self.shared().bell()?.as_fd())
+    }
+
+    /// Makes [`news_fd`](Self::news_fd) unreadable until there is news again.
+    pub fn clear_news(&self) {
+        if let Ok(bell) = self.shared().bell() {
+            bell.hear();
+        }
     }
 
     /// Accepts an offered message ([`Event::Offered`]) into `buffer`, whose memory is used and
