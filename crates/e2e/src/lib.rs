@@ -9,8 +9,11 @@
 
 mod content;
 mod orders;
+mod process;
 mod reports;
+pub mod roles;
 
 pub use content::{Plan, Random, Sizes};
 pub use orders::{Drive, Order, Settings, Stream};
+pub use process::{Process, SOON};
 pub use reports::{Flow, Latency, Report, Resources, Session};

@@ -2,10 +2,10 @@
 //!
 //! Inputs → outputs: `Leaves` → Nodes that have their echo and stay connected.
 
-use crate::{report, report_failure, resources};
+use super::{report, report_failure, resources};
+use crate::{Order, Plan, Report, Sizes};
 use anyhow::{Context, Result};
 use denrei::{ChannelId, Config, Node};
-use denrei_e2e::{Order, Plan, Report, Sizes};
 use std::net::SocketAddr;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};

@@ -1,8 +1,8 @@
 //! What the process and its Node hold, from `/proc` and the Node's counters.
 
+use crate::Resources;
 use anyhow::{Context, Result};
 use denrei::Node;
-use denrei_e2e::Resources;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use std::fs;
 

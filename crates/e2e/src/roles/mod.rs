@@ -1,12 +1,10 @@
-//! `e2e-node ROLE`: one process of an end-to-end test, told what to do by lines of JSON.
+//! What one process of an end-to-end test does, told by lines of JSON.
 //!
 //! Inputs → outputs: [`Order`]s on standard input → [`Report`]s on standard output. When the
 //! input ends, because the test has ended or died, the process ends.
 //!
 //! Roles: `node` holds one Node; `leaves` holds hundreds, each with one message to say; `capture`
 //! and `inject` are the attacker's.
-
-#![forbid(unsafe_code)]
 
 mod capture;
 mod inject;
@@ -17,17 +15,21 @@ mod serve;
 mod stream;
 mod tally;
 
+use crate::{Order, Report};
 use anyhow::{Context, Result, bail};
-use denrei_e2e::{Order, Report};
 use std::io::{BufRead, Write};
 use std::sync::mpsc::{Receiver, sync_channel};
 
 /// Orders read and not yet carried out; whoever writes more waits.
 const MAX_WAITING_ORDERS: usize = 64;
 
-fn main() -> Result<()> {
+/// Carries out the orders of standard input in a role, until there will be no more.
+///
+/// # Errors
+/// For a role that is none, or if nobody reads the reports any more.
+pub fn run(role: Option<&str>) -> Result<()> {
     let orders = read_orders()?;
-    match std::env::args().nth(1).as_deref() {
+    match role {
         Some("node") => serve::run(&orders),
         Some("leaves") => leaves::run(&orders),
         Some("capture") => capture::run(&orders),

@@ -2,8 +2,8 @@
 //!
 //! Inputs → outputs: a [`Stream`] and turns → messages, until all are acknowledged.
 
+use crate::{Report, Stream};
 use denrei::{Bytes, ChannelId, Completion, MessageId, Node, PeerId, SendError};
-use denrei_e2e::{Report, Stream};
 use std::time::{Duration, Instant};
 
 /// Messages before receiving gets its turn.

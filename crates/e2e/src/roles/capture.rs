@@ -2,10 +2,10 @@
 //!
 //! Inputs → outputs: a port and a number → IPv4 packets with UDP datagrams to that port. Needs root.
 
-use crate::inject::{IP_PROTOCOL, UDP, header_bytes};
-use crate::{report, report_failure};
+use super::inject::{IP_PROTOCOL, UDP, header_bytes};
+use super::{report, report_failure};
+use crate::{Order, Report};
 use anyhow::{Context, Result};
-use denrei_e2e::{Order, Report};
 use socket2::{Domain, Protocol, Socket, Type};
 use std::io::Read;
 use std::sync::mpsc::Receiver;

@@ -4,8 +4,7 @@
 //! arrives meanwhile is kept. Dropping a [`Process`] kills it, also while a test panics; a process
 //! whose test was killed ends by itself, as its orders end.
 
-use super::SOON;
-use denrei_e2e::{Flow, Order, Report, Resources, Session, Settings};
+use crate::{Flow, Order, Report, Resources, Session, Settings};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::collections::VecDeque;
@@ -17,6 +16,9 @@ use std::time::{Duration, Instant};
 
 /// Reports read from a process and not yet taken; a process with more to say waits.
 const MAX_WAITING_REPORTS: usize = 1 << 16;
+
+/// Longest wait for an answer that is due at once; generous, as the machine may be busy.
+pub const SOON: Duration = Duration::from_secs(10);
 
 /// A process.
 pub struct Process {

@@ -1,8 +1,8 @@
 //! Round-trip times: a message, its echo, a pause.
 
+use crate::Latency;
 use anyhow::Result;
 use denrei::{ChannelId, Message, Node, PeerId, SendError};
-use denrei_e2e::Latency;
 use std::time::{Duration, Instant};
 
 /// A series of round trips.

@@ -3,8 +3,8 @@
 //! Inputs → outputs: messages → counts per session and channel, and what was lost, repeated, out of
 //! order or changed.
 
+use crate::{Plan, Report, Session};
 use denrei::Message;
-use denrei_e2e::{Plan, Report, Session};
 use std::collections::BTreeMap;
 
 /// Faults reported per session: the first few say all.

@@ -3,9 +3,9 @@
 //! Inputs → outputs: captured packets → copies with turned bits, cut short, or unchanged, that claim
 //! to come from whom the original came from; and random datagrams that do not. Needs root.
 
-use crate::{report, report_failure};
+use super::{report, report_failure};
+use crate::{Order, Random, Report};
 use anyhow::{Context, Result, ensure};
-use denrei_e2e::{Order, Random, Report};
 use socket2::{Domain, Protocol, Socket, Type};
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::mpsc::Receiver;

@@ -2,14 +2,14 @@
 //!
 //! Inputs → outputs: orders, messages and events → messages and reports.
 
-use crate::ping::Ping;
-use crate::resources;
-use crate::stream::Sending;
-use crate::tally::Tally;
-use crate::{report, report_failure};
+use super::ping::Ping;
+use super::resources;
+use super::stream::Sending;
+use super::tally::Tally;
+use super::{report, report_failure};
+use crate::{Flow, Order, Report};
 use anyhow::Result;
 use denrei::{ChannelId, Event, Message, MessageId, Node, PeerId};
-use denrei_e2e::{Flow, Order, Report};
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::{Duration, Instant};
 
