@@ -1,0 +1,36 @@
+//! The primitives that the lock-free parts are made of: std's, or loom's under `--cfg loom`, where
+//! every interleaving of a test is tried.
+
+#[cfg(loom)]
+pub(crate) use loom::{
+    cell::UnsafeCell,
+    sync::Arc,
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering},
+};
+#[cfg(not(loom))]
+pub(crate) use std::{
+    sync::Arc,
+    sync::atomic::{AtomicBool, AtomicUsize, Ordering},
+};
+
+/// std's cell with loom's way of access.
+#[cfg(not(loom))]
+#[derive(Debug)]
+pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
+
+#[cfg(not(loom))]
+impl<T> UnsafeCell<T> {
+    pub const fn new(value: T) -> Self {
+        Self(std::cell::UnsafeCell::new(value))
+    }
+
+    #[inline(always)]
+    pub fn with<R>(&self, read: impl FnOnce(*const T) -> R) -> R {
+        read(self.0.get())
+    }
+
+    #[inline(always)]
+    pub fn with_mut<R>(&self, write: impl FnOnce(*mut T) -> R) -> R {
+        write(self.0.get())
+    }
+}
