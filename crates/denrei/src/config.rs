@@ -3,6 +3,7 @@
 use crate::BindError;
 use denrei_io::SocketConfig;
 use denrei_proto::Config as ProtocolConfig;
+use denrei_proto::seal::{ClusterKey, Identity, PublicIdentity};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -22,6 +23,13 @@ pub struct Config {
     /// Whoever reaches it can then read, change and inject messages (`spec/protocol.md` §12); for
     /// networks that only trusted machines are on. A Node that has a key is sealed whatever this says.
     pub insecure: bool,
+    /// The secret that the cluster shares: with it everything is sealed. Like the next two a
+    /// shorthand for the field of [`protocol`](Self::protocol) of the same name, and goes before it.
+    pub cluster_key: Option<ClusterKey>,
+    /// This Node's own secret, for peers that have its public half on their lists.
+    pub identity: Option<Identity>,
+    /// The identities to speak with.
+    pub allowed: Vec<PublicIdentity>,
 }
 
 /// Which thread does a Node's I/O.
@@ -45,7 +53,7 @@ impl Config {
     /// # Errors
     /// The first one that cannot work, with what it would have to be.
     pub fn validate(&self) -> Result<(), BindError> {
-        self.protocol.validate()?;
+        self.protocol().validate()?;
         if self.spin > MAX_SPIN {
             return Err(BindError::Config(denrei_proto::ConfigError {
                 setting: "spin",
@@ -54,6 +62,15 @@ impl Config {
             }));
         }
         Ok(())
+    }
+
+    /// The protocol's settings with the secrets in their place.
+    pub(crate) fn protocol(&self) -> ProtocolConfig {
+        let mut protocol = self.protocol.clone();
+        protocol.cluster_key = self.cluster_key.clone().or(protocol.cluster_key);
+        protocol.identity = self.identity.clone().or(protocol.identity);
+        protocol.allowed.extend_from_slice(&self.allowed);
+        protocol
     }
 
     /// Refuses an address that others than this host's processes reach, unless something protects

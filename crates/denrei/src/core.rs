@@ -1,5 +1,6 @@
 //! The part of a Node that is under its lock: the protocol's state, and who waits for what.
 
+use denrei_proto::seal::Seed;
 use denrei_proto::{Config, Endpoint, PeerId};
 use denrei_wire::Instant;
 use std::sync::Arc;
@@ -49,7 +50,7 @@ impl Clock {
 }
 
 impl Core {
-    pub fn new(config: Config, seed: u64) -> Self {
+    pub fn new(config: Config, seed: Seed) -> Self {
         let clock = Clock::new();
         let send_buffer_bytes = config.send_buffer_bytes;
         Self {

@@ -36,6 +36,7 @@ mod wait;
 
 pub use config::{Config, Drive};
 pub use denrei_io::{BackendChoice, Capabilities, IoCounters, SocketConfig};
+pub use denrei_proto::seal::{ClusterKey, Identity, PublicIdentity};
 pub use denrei_proto::{
     ChannelId, Completion, CongestionAlgorithm, ConnectError, EndpointCounters, Event, FlowState, LostReason,
     Message, MessageId, OfferPolicy, PeerCounters, PeerError, PeerId, Phase, SendError,

@@ -14,6 +14,7 @@ use crate::io::Io;
 use crate::wait::Shared;
 use denrei_io::{Capabilities, IoCounters, UdpSocket, Waiter};
 use denrei_proto::EndpointCounters;
+use denrei_proto::seal::{SECRET_BYTES, Seed};
 use denrei_wire::{Incarnation, Instant};
 use parking_lot::Mutex;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -54,8 +55,9 @@ impl Node {
         for warning in socket.warnings() {
             tracing::warn!("{warning}");
         }
-        let seed = getrandom::u64().map_err(|error| system(std::io::Error::other(error.to_string())))?;
-        let core = Core::new(config.protocol, seed);
+        let mut seed = [0; SECRET_BYTES];
+        getrandom::fill(&mut seed).map_err(|error| system(std::io::Error::other(error.to_string())))?;
+        let core = Core::new(config.protocol(), Seed::from_bytes(seed));
         let incarnation = core.endpoint.incarnation();
         let local = socket.local_addr();
         let waiter = Waiter::new().map_err(system)?;

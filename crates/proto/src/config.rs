@@ -3,6 +3,7 @@
 //! Inputs → outputs: a plain [`Config`] → the same, checked, or a [`ConfigError`] that says what
 //! to change.
 
+use crate::seal::{ClusterKey, Identity, PublicIdentity};
 use core::time::Duration;
 use thiserror::Error;
 
@@ -49,6 +50,17 @@ pub struct Config {
     pub congestion: CongestionAlgorithm,
     /// Mark packets ECN-capable and react to marks (RFC 3168).
     pub ecn: bool,
+    /// The secret that the cluster shares. With it every packet is sealed, and who does not have it
+    /// is not heard (`spec/protocol.md` §12); without it nothing is protected.
+    pub cluster_key: Option<ClusterKey>,
+    /// This Node's own secret. With it peers have to show an identity that is [`allowed`](Self::allowed),
+    /// besides the cluster key.
+    pub identity: Option<Identity>,
+    /// The identities to speak with; each needs this Node's on its own list.
+    pub allowed: Vec<PublicIdentity>,
+    /// Packets sealed with one key before the next one takes over. 16 ..= 2^22: far below what
+    /// AES-128-GCM allows (RFC 9001 §6.6); small values are for tests.
+    pub rekey_after_packets: u64,
 }
 
 /// Who answers the offer of a large message.
@@ -82,6 +94,9 @@ pub const MIN_CHANNELS: u16 = 16;
 /// empty messages take, bytes (`spec/protocol.md` §6).
 pub const MESSAGE_COST_BYTES: u64 = 64;
 
+/// Most packets a key seals. RFC 9001 §6.6 allows AES-128-GCM 2^23 of full size.
+pub const MAX_PACKETS_PER_KEY: u64 = 1 << 22;
+
 impl Default for Config {
     fn default() -> Self {
         Self {
@@ -102,6 +117,10 @@ impl Default for Config {
             min_datagram_bytes: 1200,
             congestion: CongestionAlgorithm::Delay,
             ecn: true,
+            cluster_key: None,
+            identity: None,
+            allowed: Vec::new(),
+            rekey_after_packets: MAX_PACKETS_PER_KEY,
         }
     }
 }
@@ -171,7 +190,33 @@ impl Config {
             "between 1 and 16777215",
         )?;
         self.validate_times()?;
-        self.validate_sizes()
+        self.validate_sizes()?;
+        self.validate_secrets()
+    }
+
+    fn validate_secrets(&self) -> Result<(), ConfigError> {
+        require(
+            self.identity.is_none() || self.cluster_key.is_some(),
+            "cluster_key",
+            "not set",
+            "set where identity is: identities are shown to those alone who have the cluster key",
+        )?;
+        require(
+            self.identity.is_some() != self.allowed.is_empty(),
+            "allowed",
+            if self.allowed.is_empty() { "empty" } else { "not empty" },
+            if self.identity.is_some() {
+                "the identities to speak with: with an identity of its own a Node speaks with no others"
+            } else {
+                "empty, or identity set: a peer with an identity speaks with those alone that have one"
+            },
+        )?;
+        require(
+            (16..=MAX_PACKETS_PER_KEY).contains(&self.rekey_after_packets),
+            "rekey_after_packets",
+            self.rekey_after_packets,
+            format_args!("between 16 and {MAX_PACKETS_PER_KEY}"),
+        )
     }
 
     fn validate_times(&self) -> Result<(), ConfigError> {
@@ -241,6 +286,12 @@ mod tests {
         );
         let config = Config { offer_above_bytes: 4 << 20, ..Config::default() };
         assert_eq!(config.validate().unwrap_err().setting, "offer_above_bytes");
+        let identity = Some(Identity::from_bytes([1; 32]));
+        let config = Config { identity: identity.clone(), ..Config::default() };
+        assert_eq!(config.validate().unwrap_err().setting, "cluster_key");
+        let cluster_key = Some(ClusterKey::from_bytes([2; 32]));
+        let config = Config { identity, cluster_key, ..Config::default() };
+        assert_eq!(config.validate().unwrap_err().setting, "allowed");
         let config = Config { min_datagram_bytes: 100, ..Config::default() };
         assert_eq!(config.validate().unwrap_err().setting, "min_datagram_bytes");
     }

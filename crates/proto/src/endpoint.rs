@@ -17,6 +17,7 @@ mod sessions;
 use crate::config::Config;
 use crate::event::{ChannelId, EndpointCounters, Event, PeerError, PeerId};
 use crate::peer::{Beginning, Context, Notes, Peer};
+use crate::seal::{Random, Seed};
 use crate::timer_queue::TimerQueue;
 use core::net::SocketAddr;
 use denrei_wire::{Incarnation, Instant, Token};
@@ -29,7 +30,7 @@ use std::sync::Arc;
 pub struct Endpoint {
     config: Arc<Config>,
     incarnation: Incarnation,
-    random: SplitMix64,
+    random: Random,
     slots: Vec<Slot>,
     free: Vec<u32>,
     /// The live peer at each address, as far as it has proven itself or we chose it.
@@ -65,33 +66,18 @@ struct Slot {
     sending: bool,
 }
 
-/// A small generator (Steele, Lea, Flood 2014) for tokens: whoever builds the endpoint seeds it
-/// from the system's randomness.
-#[derive(Debug, Clone)]
-struct SplitMix64(u64);
-
-impl SplitMix64 {
-    fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-}
-
 impl Endpoint {
-    /// An endpoint without peers. `seed` has to be unpredictable outside of simulations: tokens
-    /// and the incarnation come from it.
+    /// An endpoint without peers. `seed` has to be secret outside of simulations: tokens, the
+    /// incarnation and all keys come from it.
     ///
     /// # Panics
     /// If `config` is not [valid](Config::validate).
-    pub fn new(config: Arc<Config>, seed: u64, _now: Instant) -> Self {
+    pub fn new(config: Arc<Config>, seed: impl Into<Seed>, _now: Instant) -> Self {
         config.validate().expect("the configuration was validated");
-        let mut random = SplitMix64(seed);
+        let mut random = Random::new(&seed.into());
         Self {
             config,
-            incarnation: Incarnation(random.next()),
+            incarnation: Incarnation(random.next_u64()),
             random,
             slots: Vec::new(),
             free: Vec::new(),
@@ -142,7 +128,7 @@ impl Endpoint {
 
     fn beginning(&mut self, slot: u32, addr: SocketAddr, now: Instant) -> Beginning {
         let id = PeerId { slot, generation: self.slots[slot as usize].generation };
-        let local_token = Token::new(slot, self.random.next());
+        let local_token = Token::new(slot, self.random.next_u64());
         Beginning { id, addr, local_token, incarnation: self.incarnation, now }
     }
 

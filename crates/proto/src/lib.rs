@@ -20,6 +20,7 @@ mod ranges;
 mod reassembly;
 mod recv_channel;
 mod rtt;
+pub mod seal;
 mod send_channel;
 mod timer_queue;
 

@@ -80,7 +80,7 @@ impl Endpoint {
 
     /// Makes the peer in `slot` the responder to this FIRST, whatever it was before.
     fn answer_anew(&mut self, slot: u32, token: Token, incarnation: Incarnation) -> Option<u32> {
-        let own_token = Token::new(slot, self.random.next());
+        let own_token = Token::new(slot, self.random.next_u64());
         let peer = self.slots[slot as usize].peer.as_deref_mut()?;
         self.held_bytes -= peer.inbox().held_bytes();
         peer.yield_to(&self.config, own_token, token, incarnation);
@@ -137,7 +137,7 @@ impl Endpoint {
             self.counters.unknown_session += 1;
             return;
         };
-        let own_token = Token::new(slot, self.random.next());
+        let own_token = Token::new(slot, self.random.next_u64());
         self.with_peer(now, slot, |peer, cx| match peer.phase {
             // We answered an initiator of yesterday, but the application wants this peer.
             Phase::Answering if peer.visible => peer.reopen(cx.config, own_token),
