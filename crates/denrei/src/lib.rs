@@ -38,8 +38,9 @@ pub use config::{Config, Drive};
 pub use denrei_io::{BackendChoice, Capabilities, IoCounters, SocketConfig};
 pub use denrei_proto::seal::{ClusterKey, Identity, PublicIdentity};
 pub use denrei_proto::{
-    ChannelId, Completion, CongestionAlgorithm, ConnectError, EndpointCounters, Event, FlowState, LostReason,
-    Message, MessageId, OfferPolicy, PeerCounters, PeerError, PeerId, Phase, SendError,
+    AcceptInto, ChannelId, Completion, CongestionAlgorithm, ConnectError, EndpointCounters, Event, FlowState,
+    LostReason, Message, MessageId, OfferPolicy, PeerCounters, PeerError, PeerId, Phase, Placement,
+    SendError,
 };
 pub use denrei_proto::{Config as ProtocolConfig, ConfigError};
 pub use error::{BindError, NodeError};

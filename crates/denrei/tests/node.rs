@@ -324,3 +324,66 @@ fn an_event_loop_waits_on_the_news_descriptor() {
     assert_eq!(take_all(), 0);
     assert!(!wait(Duration::from_millis(30)), "readable without news");
 }
+
+/// Memory outside of the Node, as a message-passing library posts it.
+#[derive(Debug)]
+struct Posted(std::sync::Arc<std::sync::Mutex<Vec<u8>>>);
+
+impl denrei::Placement for Posted {
+    fn place(&mut self, offset: u64, bytes: &[u8]) {
+        self.0.lock().unwrap()[offset as usize..][..bytes.len()].copy_from_slice(bytes);
+    }
+}
+
+#[test]
+fn queued_messages_leave_together_and_large_ones_are_placed() {
+    let mut config = Config::default();
+    config.protocol.offers = denrei::OfferPolicy::Ask;
+    config.protocol.offer_above_bytes = 10_000;
+    let a = Node::bind("127.0.0.1:0", config.clone()).unwrap();
+    let b = Node::bind("127.0.0.1:0", config).unwrap();
+    let peer = a.connect(b.local_addr()).unwrap();
+    let large: Vec<u8> = (0..3_000_000u32).map(|i| (i / 7) as u8).collect();
+    let (small, bulk) = (ChannelId { peer, channel: 0 }, ChannelId { peer, channel: 1 });
+    a.queue(bulk, large.clone(), Completion::Acknowledged).unwrap();
+    for number in 0..3u8 {
+        a.queue(small, vec![number], Completion::None).unwrap();
+    }
+    a.send_queued();
+    let memory = std::sync::Arc::new(std::sync::Mutex::new(vec![0; large.len()]));
+    let (mut refused, mut messages, mut acknowledged) = (Vec::new(), Vec::new(), false);
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while (messages.len() < 4 || !acknowledged) && Instant::now() < deadline {
+        a.poll();
+        b.poll();
+        b.wait_incoming(Duration::from_millis(1));
+        // The small ones are left until the large one is there.
+        let placed = messages.iter().any(|message: &denrei::Message| message.data.is_empty());
+        let mut offers = Vec::new();
+        let wanted = |channel: ChannelId| channel.channel == 1 || placed;
+        b.drain(16, wanted, |incoming| match incoming {
+            denrei::Incoming::Event(Event::Offered { channel, number, bytes }) => {
+                offers.push((channel, number, bytes));
+            }
+            denrei::Incoming::Event(other) => refused.push(other),
+            denrei::Incoming::Message(message) => messages.push(message),
+        });
+        for (channel, number, bytes) in offers {
+            assert_eq!(bytes, large.len() as u64);
+            let posted: Box<dyn denrei::Placement> = Box::new(Posted(memory.clone()));
+            b.accept(channel, number, posted).unwrap();
+        }
+        a.drain(
+            16,
+            |_| true,
+            |incoming| {
+                acknowledged |= matches!(incoming, denrei::Incoming::Event(Event::Acknowledged(_)));
+            },
+        );
+    }
+    assert!(acknowledged);
+    assert_eq!(*memory.lock().unwrap(), large);
+    let order: Vec<_> = messages.iter().map(|message| message.data.to_vec()).collect();
+    assert_eq!(order, [vec![], vec![0], vec![1], vec![2]]);
+    assert_eq!(std::sync::Arc::strong_count(&memory), 1, "the placement is dropped with its message");
+}

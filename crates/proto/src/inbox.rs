@@ -5,6 +5,7 @@
 
 use crate::config::Config;
 use crate::loss::Control;
+use crate::placement::AcceptInto;
 use crate::recv_channel::{Announced, RecvChannel, Taken, Violation};
 use denrei_wire::frame::{Fragment, Message, Offer};
 use std::collections::BTreeMap;
@@ -108,8 +109,8 @@ impl Inbox {
     }
 
     /// Accepts an offer; whether there was one.
-    pub fn accept(&mut self, channel: u16, number: u64, buffer: Vec<u8>) -> bool {
-        let accepted = self.channels.get_mut(&channel).and_then(|state| state.accept(number, buffer));
+    pub fn accept(&mut self, channel: u16, number: u64, into: AcceptInto) -> bool {
+        let accepted = self.channels.get_mut(&channel).and_then(|state| state.accept(number, into));
         self.held_bytes += accepted.unwrap_or(0);
         accepted.is_some()
     }

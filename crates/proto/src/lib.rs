@@ -16,6 +16,7 @@ mod mtu;
 mod outbox;
 mod pacing;
 mod peer;
+mod placement;
 mod ranges;
 mod reassembly;
 mod recv_channel;
@@ -33,3 +34,4 @@ pub use event::{
     ChannelId, Completion, ConnectError, EndpointCounters, Event, FlowState, LostReason, Message, MessageId,
     PeerCounters, PeerError, PeerId, Phase, SendError,
 };
+pub use placement::{AcceptInto, Placement};

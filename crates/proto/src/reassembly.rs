@@ -3,8 +3,10 @@
 //! Inputs → outputs: fragments in any order, overlapping or repeated → the message's bytes.
 //! Bytes that arrive in order are appended to the message's own buffer and never copied again;
 //! those after a gap wait beside it. Memory is bounded by the message's size, which credit or a
-//! grant has allowed.
+//! grant has allowed. A message accepted into memory of somebody else is placed there at once, in
+//! whatever order it arrives.
 
+use crate::placement::{AcceptInto, Placing};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 
@@ -21,6 +23,8 @@ pub(crate) struct Reassembly {
     prefix: Vec<u8>,
     /// What lies beyond, by offset; disjoint.
     waiting: BTreeMap<u64, Bytes>,
+    /// Instead of both: where it is placed.
+    placing: Option<Box<Placing>>,
 }
 
 /// The sender cuts a message finer than any honest one would.
@@ -28,12 +32,23 @@ pub(crate) struct Reassembly {
 pub(crate) struct TooManyPieces;
 
 impl Reassembly {
-    /// A message of `total` bytes, to be put into `buffer` (its content is dropped, its memory used).
-    /// `None`: there is no memory for it.
-    pub fn new(total: u64, mut buffer: Vec<u8>) -> Option<Self> {
-        buffer.clear();
-        buffer.try_reserve_exact(usize::try_from(total).ok()?).ok()?;
-        Some(Self { total, prefix: buffer, waiting: BTreeMap::new() })
+    /// A message of `total` bytes, to be put `into` a buffer (its content is dropped, its memory
+    /// used) or wherever it is placed. `None`: there is no memory for it.
+    pub fn new(total: u64, into: impl Into<AcceptInto>) -> Option<Self> {
+        let (mut prefix, placing) = match into.into() {
+            AcceptInto::Buffer(buffer) => (buffer, None),
+            AcceptInto::Placement(placement) => (Vec::new(), Some(Box::new(Placing::new(placement)))),
+        };
+        prefix.clear();
+        if placing.is_none() {
+            prefix.try_reserve_exact(usize::try_from(total).ok()?).ok()?;
+        }
+        Some(Self { total, prefix, waiting: BTreeMap::new(), placing })
+    }
+
+    /// Bytes of memory that the endpoint holds for it.
+    pub fn held(&self) -> u64 {
+        if self.placing.is_some() { 0 } else { self.total }
     }
 
     /// Bytes of the whole message.
@@ -43,10 +58,10 @@ impl Reassembly {
 
     /// Whether all bytes are there.
     pub fn is_complete(&self) -> bool {
-        self.prefix.len() as u64 == self.total
+        self.placing.as_ref().map_or(self.prefix.len() as u64, |placing| placing.have()) == self.total
     }
 
-    /// The message.
+    /// The message; empty if it was placed.
     pub fn into_bytes(self) -> Bytes {
         debug_assert!(self.is_complete());
         Bytes::from(self.prefix)
@@ -54,6 +69,10 @@ impl Reassembly {
 
     /// Adds `payload` at `offset`; the caller has checked that it ends within the message.
     pub fn insert(&mut self, offset: u64, payload: &[u8]) -> Result<(), TooManyPieces> {
+        let most_waiting = MIN_WAITING + (self.total / BYTES_PER_WAITING) as usize;
+        if let Some(placing) = &mut self.placing {
+            return placing.insert(offset, payload, most_waiting).then_some(()).ok_or(TooManyPieces);
+        }
         let have = self.prefix.len() as u64;
         let end = offset + payload.len() as u64;
         debug_assert!(end <= self.total);
@@ -132,10 +151,48 @@ mod tests {
         }
     }
 
+    /// Places into memory that the test shares.
+    #[derive(Debug)]
+    struct Shared(std::sync::Arc<std::sync::Mutex<Vec<u8>>>);
+
+    impl crate::Placement for Shared {
+        fn place(&mut self, offset: u64, bytes: &[u8]) {
+            self.0.lock().unwrap()[offset as usize..][..bytes.len()].copy_from_slice(bytes);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn placed_in_any_order_it_is_complete_when_every_byte_is_there(
+            total in 1usize..500,
+            cuts in prop::collection::vec((0usize..500, 1usize..100), 0..60),
+        ) {
+            let message: Vec<u8> = (0..total).map(|i| (i * 7 + i / 256) as u8).collect();
+            let memory = std::sync::Arc::new(std::sync::Mutex::new(vec![0; total]));
+            let placement: Box<dyn crate::Placement> = Box::new(Shared(memory.clone()));
+            let mut reassembly = Reassembly::new(total as u64, placement).unwrap();
+            let mut there = vec![false; total];
+            let rest = (0..total).step_by(64).rev().map(|start| (start, 64));
+            for (start, len) in cuts.into_iter().chain(rest) {
+                let start = start % total;
+                let end = (start + len).min(total);
+                reassembly.insert(start as u64, &message[start..end]).unwrap();
+                there[start..end].fill(true);
+                prop_assert_eq!(reassembly.is_complete(), there.iter().all(|there| *there));
+            }
+            prop_assert_eq!(reassembly.held(), 0);
+            prop_assert_eq!(&*memory.lock().unwrap(), &message);
+        }
+    }
+
     #[test]
     fn a_sender_that_cuts_too_fine_is_found_out() {
-        let mut reassembly = Reassembly::new(1000, Vec::new()).unwrap();
-        let result = (1..500).try_for_each(|i| reassembly.insert(i * 2, &[0]));
-        assert_eq!(result, Err(TooManyPieces));
+        let placement: Box<dyn crate::Placement> =
+            Box::new(Shared(std::sync::Arc::new(vec![0; 1000].into())));
+        for into in [AcceptInto::Buffer(Vec::new()), placement.into()] {
+            let mut reassembly = Reassembly::new(1000, into).unwrap();
+            let result = (1..500).try_for_each(|i| reassembly.insert(i * 2, &[0]));
+            assert_eq!(result, Err(TooManyPieces));
+        }
     }
 }

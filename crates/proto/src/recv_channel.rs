@@ -4,6 +4,7 @@
 //! the credit the sender may have (S5). Source: `spec/protocol.md` §6.
 
 use crate::config::{MESSAGE_COST_BYTES, OfferPolicy};
+use crate::placement::AcceptInto;
 use crate::reassembly::Reassembly;
 use bytes::Bytes;
 use denrei_wire::frame::{Fragment, message_flags};
@@ -260,20 +261,21 @@ impl RecvChannel {
         })
     }
 
-    /// Accepts an offer into `buffer`; the bytes newly held, or `None` if there is no such offer.
+    /// Accepts an offer; the bytes newly held, or `None` if there is no such offer.
     /// There is none either when the memory is not to be had.
-    pub fn accept(&mut self, number: u64, buffer: Vec<u8>) -> Option<u64> {
+    pub fn accept(&mut self, number: u64, into: AcceptInto) -> Option<u64> {
         let entry = self.pending.get_mut(&number)?;
         let Pending::Offered { total, report, queued } = *entry else { return None };
-        let reassembly = Reassembly::new(total, buffer)?;
+        let reassembly = Reassembly::new(total, into)?;
+        let held = reassembly.held();
         match queued {
             true => self.queued_bytes -= total,
             false => self.open_offers -= 1,
         }
         *entry = Pending::Accepted { reassembly, report };
         self.promised += 1;
-        self.held_bytes += total;
-        Some(total)
+        self.held_bytes += held;
+        Some(held)
     }
 
     /// Refuses an offer; whether there was one.

@@ -3,7 +3,7 @@
 use super::Node;
 use crate::core::Core;
 use crate::error::NodeError;
-use denrei_proto::{ChannelId, Event, Message, PeerError};
+use denrei_proto::{AcceptInto, ChannelId, Event, Message, PeerError};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Duration;
@@ -92,13 +92,53 @@ impl Node {
         }
     }
 
-    /// Accepts an offered message ([`Event::Offered`]) into `buffer`, whose memory is used and
-    /// whose content is dropped. The message arrives by `recv` like any other.
+    /// Takes events and messages that are here, events first, at most `most` in all, and hands each
+    /// to `take`, which must not call the Node. Messages of channels that `wanted` refuses stay, and
+    /// by and by their senders run out of credit. Does not look at the socket: [`poll`](Self::poll)
+    /// does. How many were taken.
+    pub fn drain(
+        &self,
+        most: usize,
+        mut wanted: impl FnMut(ChannelId) -> bool,
+        mut take: impl FnMut(Incoming),
+    ) -> usize {
+        let mut core = self.shared().core.lock();
+        let now = core.recently();
+        for taken in 0..most {
+            let event = core.endpoint.poll_event().map(Incoming::Event);
+            let next = event.or_else(|| core.endpoint.recv_where(now, &mut wanted).map(Incoming::Message));
+            match next {
+                Some(incoming) => take(incoming),
+                None => return taken,
+            }
+        }
+        most
+    }
+
+    /// Waits until there is an event or a message to take, at most `timeout`; whether there is.
+    pub fn wait_incoming(&self, timeout: Duration) -> bool {
+        let here = |core: &mut Core| {
+            let endpoint = &core.endpoint;
+            (endpoint.is_readable() || endpoint.waiting_events() > 0 || core.failure.is_some()).then_some(())
+        };
+        self.shared().wait_for(Some(timeout), here).is_some()
+    }
+
+    /// Accepts an offered message ([`Event::Offered`]) into a buffer, whose memory is used and
+    /// whose content is dropped, or into memory of the application's ([`Placement`]). The message
+    /// arrives by `recv` like any other.
+    ///
+    /// [`Placement`]: crate::Placement
     ///
     /// # Errors
     /// No such offer waits.
-    pub fn accept(&self, channel: ChannelId, number: u64, buffer: Vec<u8>) -> Result<(), PeerError> {
-        self.act(|core, now| core.endpoint.accept(now, channel, number, buffer))
+    pub fn accept(
+        &self,
+        channel: ChannelId,
+        number: u64,
+        into: impl Into<AcceptInto>,
+    ) -> Result<(), PeerError> {
+        self.act(|core, now| core.endpoint.accept(now, channel, number, into))
     }
 
     /// Refuses an offered message: its sender gets [`Event::Refused`].

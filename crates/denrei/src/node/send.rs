@@ -70,6 +70,27 @@ impl Node {
         Ok(id)
     }
 
+    /// Queues a message, if the queue to the peer has room, and leaves it to the next call that
+    /// sends or polls to send it: whoever queues several at once pays for one system call.
+    ///
+    /// # Errors
+    /// As for [`try_send`](Self::try_send).
+    pub fn queue(
+        &self,
+        to: ChannelId,
+        message: impl Into<Bytes>,
+        completion: Completion,
+    ) -> Result<MessageId, SendError> {
+        let mut core = self.shared().core.lock();
+        let now = core.recently();
+        core.endpoint.send(now, to, message.into(), completion)
+    }
+
+    /// Sends what was [queued](Self::queue), and what else is due.
+    pub fn send_queued(&self) {
+        self.shared().kick();
+    }
+
     /// Sends a message; waits at most `timeout` while the queue to the peer is full.
     ///
     /// # Errors

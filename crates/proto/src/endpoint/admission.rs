@@ -7,6 +7,7 @@ use crate::config::OfferPolicy;
 use crate::event::{ChannelId, LostReason, PeerError, Phase};
 use crate::loss::Control;
 use crate::peer::Peer;
+use crate::placement::AcceptInto;
 use core::net::SocketAddr;
 use denrei_wire::checksum::CHECKSUM_BYTES;
 use denrei_wire::packet::{Opening, Packet};
@@ -164,8 +165,8 @@ impl Endpoint {
 
     // ---- offers and credit ----
 
-    /// Accepts an offered message into `buffer`, whose memory is used and whose content is dropped.
-    /// The message arrives by `recv` like any other.
+    /// Accepts an offered message into a buffer, whose memory is used and whose content is dropped,
+    /// or into memory of the application's. The message arrives by `recv` like any other.
     ///
     /// # Errors
     /// No such offer waits.
@@ -174,10 +175,10 @@ impl Endpoint {
         now: Instant,
         channel: ChannelId,
         number: u64,
-        buffer: Vec<u8>,
+        into: impl Into<AcceptInto>,
     ) -> Result<(), PeerError> {
         let accepted = self.on_peer(now, channel.peer, |peer, _| {
-            let accepted = peer.is_alive() && peer.inbox_mut().accept(channel.channel, number, buffer);
+            let accepted = peer.is_alive() && peer.inbox_mut().accept(channel.channel, number, into.into());
             if accepted {
                 peer.want(Control::Accept { channel: channel.channel, number });
             }

@@ -61,6 +61,20 @@ impl Endpoint {
         }
     }
 
+    /// Takes the next message of a channel that `wanted` says yes to, each in its turn. The others
+    /// keep theirs, and by and by their senders run out of credit.
+    pub fn recv_where(&mut self, now: Instant, mut wanted: impl FnMut(ChannelId) -> bool) -> Option<Message> {
+        for _ in 0..self.readable.len() {
+            let channel = self.readable.pop_front()?;
+            if !wanted(channel) {
+                self.readable.push_back(channel);
+            } else if let Some(message) = self.take(now, channel, true) {
+                return Some(message);
+            }
+        }
+        None
+    }
+
     /// Takes the next message of one channel.
     pub fn recv_from(&mut self, now: Instant, channel: ChannelId) -> Option<Message> {
         self.take(now, channel, false)
