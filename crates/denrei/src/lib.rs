@@ -32,6 +32,7 @@ mod error;
 mod future;
 mod io;
 mod node;
+mod settings;
 mod wait;
 
 pub use config::{Config, Drive};
@@ -45,6 +46,7 @@ pub use denrei_proto::{
 pub use denrei_proto::{Config as ProtocolConfig, ConfigError};
 pub use error::{BindError, NodeError};
 pub use node::{Incoming, Node};
+pub use settings::{SETTINGS, Setting};
 
 /// The owned bytes that messages are made of, re-exported from the `bytes` crate.
 pub use bytes::Bytes;

@@ -1,0 +1,237 @@
+//! Settings by name, for those who have text and no Rust: C, Python, environment variables.
+//!
+//! Inputs → outputs: a name of [`SETTINGS`] and a value as text → the field of that name in
+//! [`Config`], set. Sizes take KiB, MiB, GiB; times take ns, us, ms, s, min; switches on and off.
+
+use crate::config::{Config, Drive};
+use denrei_io::BackendChoice;
+use denrei_proto::{ConfigError, CongestionAlgorithm, OfferPolicy};
+use std::str::FromStr;
+use std::time::Duration;
+
+/// One setting that has a name.
+#[derive(Debug)]
+pub struct Setting {
+    /// Its name.
+    pub name: &'static str,
+    /// What values look like.
+    pub values: &'static str,
+    set: fn(&mut Config, &str) -> Option<()>,
+}
+
+const SIZE: &str = "a size, such as 65536, 64KiB, 4MiB or 1GiB";
+const TIME: &str = "a time, such as 50us, 20ms, 1.5s or 2min";
+const COUNT: &str = "a whole number";
+const SWITCH: &str = "on or off";
+
+macro_rules! setting {
+    ($name:ident, $values:expr, $parse:expr, $($path:ident).+) => {
+        Setting {
+            name: stringify!($name),
+            values: $values,
+            set: |config, text| {
+                config.$($path).+ = $parse(text)?;
+                Some(())
+            },
+        }
+    };
+}
+
+/// All of them. Each is described at the field of [`Config`], [`ProtocolConfig`](crate::ProtocolConfig)
+/// or [`SocketConfig`](crate::SocketConfig) that has its name; the socket's buffers have `socket_`
+/// before theirs.
+pub const SETTINGS: &[Setting] = &[
+    setting!(channel_credit_bytes, SIZE, size, protocol.channel_credit_bytes),
+    setting!(receive_memory_bytes, SIZE, size, protocol.receive_memory_bytes),
+    setting!(max_message_bytes, SIZE, size, protocol.max_message_bytes),
+    setting!(offer_above_bytes, SIZE, size, protocol.offer_above_bytes),
+    setting!(offers, "automatic or ask", offers, protocol.offers),
+    setting!(send_buffer_bytes, SIZE, size, protocol.send_buffer_bytes),
+    setting!(max_channels, COUNT, number, protocol.max_channels),
+    setting!(max_peers, COUNT, number, protocol.max_peers),
+    setting!(failure_timeout, TIME, time, protocol.failure_timeout),
+    setting!(keepalive, "a time, or off", time_or_off, protocol.keepalive),
+    setting!(connect_timeout, TIME, time, protocol.connect_timeout),
+    setting!(max_ack_delay, TIME, time, protocol.max_ack_delay),
+    setting!(initial_rtt, TIME, time, protocol.initial_rtt),
+    setting!(max_datagram_bytes, COUNT, number, protocol.max_datagram_bytes),
+    setting!(min_datagram_bytes, COUNT, number, protocol.min_datagram_bytes),
+    setting!(congestion, "delay or cubic", congestion, protocol.congestion),
+    Setting {
+        name: "ecn",
+        values: SWITCH,
+        set: |config, text| {
+            config.protocol.ecn = switch(text)?;
+            config.socket.ecn = config.protocol.ecn;
+            Some(())
+        },
+    },
+    setting!(socket_recv_buffer_bytes, SIZE, size, socket.recv_buffer_bytes),
+    setting!(socket_send_buffer_bytes, SIZE, size, socket.send_buffer_bytes),
+    setting!(backend, "auto, batched or plain", backend, socket.backend),
+    setting!(gso, SWITCH, switch, socket.gso),
+    setting!(gro, SWITCH, switch, socket.gro),
+    setting!(connected_sockets, COUNT, number, socket.connected_sockets),
+    setting!(drive, "inline or thread", drive, drive),
+    setting!(spin, TIME, time, spin),
+    setting!(insecure, SWITCH, switch, insecure),
+];
+
+impl Config {
+    /// Sets one setting by its name in [`SETTINGS`].
+    ///
+    /// # Errors
+    /// No setting has this name, or the text is no value of it; both say what would be possible.
+    /// Whether the value is *allowed* is for [`validate`](Self::validate).
+    ///
+    /// ```
+    /// let mut config = denrei::Config::default();
+    /// config.set("failure_timeout", "2.5s")?;
+    /// config.set("channel_credit_bytes", "1MiB")?;
+    /// assert_eq!(config.protocol.channel_credit_bytes, 1 << 20);
+    /// # Ok::<(), denrei::ConfigError>(())
+    /// ```
+    pub fn set(&mut self, name: &str, value: &str) -> Result<(), ConfigError> {
+        let Some(setting) = SETTINGS.iter().find(|setting| setting.name == name) else {
+            let names: Vec<_> = SETTINGS.iter().map(|setting| setting.name).collect();
+            return Err(ConfigError {
+                setting: "the setting's name",
+                value: format!("{name:?}"),
+                expected: format!("one of {}", names.join(", ")),
+            });
+        };
+        (setting.set)(self, value.trim()).ok_or_else(|| ConfigError {
+            setting: setting.name,
+            value: format!("{value:?}"),
+            expected: setting.values.to_owned(),
+        })
+    }
+}
+
+fn number<T: FromStr>(text: &str) -> Option<T> {
+    text.parse().ok()
+}
+
+/// Splits "1.5GiB" into number and unit.
+fn quantity(text: &str) -> Option<(f64, &str)> {
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (digits, unit) = text.split_at(end);
+    Some((digits.parse().ok()?, unit.trim()))
+}
+
+fn size<T: TryFrom<u64>>(text: &str) -> Option<T> {
+    if let Ok(bytes) = text.parse::<u64>() {
+        return bytes.try_into().ok();
+    }
+    let (count, unit) = quantity(text)?;
+    let scale: u64 = match unit {
+        "" | "B" => 1,
+        "KiB" | "K" => 1 << 10,
+        "MiB" | "M" => 1 << 20,
+        "GiB" | "G" => 1 << 30,
+        "TiB" | "T" => 1 << 40,
+        _ => return None,
+    };
+    ((count * scale as f64) as u64).try_into().ok()
+}
+
+fn time(text: &str) -> Option<Duration> {
+    let (count, unit) = quantity(text)?;
+    let seconds = match unit {
+        "ns" => count / 1e9,
+        "us" | "µs" => count / 1e6,
+        "ms" => count / 1e3,
+        "s" => count,
+        "min" => count * 60.0,
+        "" if count == 0.0 => 0.0,
+        _ => return None,
+    };
+    Duration::try_from_secs_f64(seconds).ok()
+}
+
+fn time_or_off(text: &str) -> Option<Option<Duration>> {
+    if text == "off" { Some(None) } else { time(text).map(Some) }
+}
+
+fn switch(text: &str) -> Option<bool> {
+    match text {
+        "on" | "true" | "yes" | "1" => Some(true),
+        "off" | "false" | "no" | "0" => Some(false),
+        _ => None,
+    }
+}
+
+fn offers(text: &str) -> Option<OfferPolicy> {
+    match text {
+        "automatic" => Some(OfferPolicy::Automatic),
+        "ask" => Some(OfferPolicy::Ask),
+        _ => None,
+    }
+}
+
+fn congestion(text: &str) -> Option<CongestionAlgorithm> {
+    match text {
+        "delay" => Some(CongestionAlgorithm::Delay),
+        "cubic" => Some(CongestionAlgorithm::Cubic),
+        _ => None,
+    }
+}
+
+fn backend(text: &str) -> Option<BackendChoice> {
+    match text {
+        "auto" => Some(BackendChoice::Auto),
+        "batched" => Some(BackendChoice::Batched),
+        "plain" => Some(BackendChoice::Plain),
+        _ => None,
+    }
+}
+
+fn drive(text: &str) -> Option<Drive> {
+    match text {
+        "inline" => Some(Drive::Inline),
+        "thread" => Some(Drive::Thread),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_becomes_the_field_of_that_name() {
+        let mut config = Config::default();
+        for (name, value) in [
+            ("channel_credit_bytes", "1.5MiB"),
+            ("failure_timeout", "250ms"),
+            ("keepalive", "off"),
+            ("offers", "ask"),
+            ("max_channels", "64"),
+            ("drive", "thread"),
+            ("ecn", "off"),
+            ("socket_recv_buffer_bytes", "1000000"),
+        ] {
+            config.set(name, value).unwrap();
+        }
+        assert_eq!(config.protocol.channel_credit_bytes, 3 << 19);
+        assert_eq!(config.protocol.failure_timeout, Duration::from_millis(250));
+        assert_eq!(config.protocol.keepalive, None);
+        assert_eq!(config.protocol.offers, OfferPolicy::Ask);
+        assert_eq!(config.protocol.max_channels, 64);
+        assert_eq!(config.drive, Drive::Thread);
+        assert!(!config.protocol.ecn && !config.socket.ecn);
+        assert_eq!(config.socket.recv_buffer_bytes, 1_000_000);
+    }
+
+    #[test]
+    fn what_is_no_value_is_refused_with_what_would_be_one() {
+        let mut config = Config::default();
+        let error = config.set("failure_timeout", "soon").unwrap_err();
+        assert_eq!((error.setting, error.expected.as_str()), ("failure_timeout", TIME));
+        assert!(config.set("max_channels", "70000").is_err());
+        assert!(config.set("max_channels", "-1").is_err());
+        assert!(config.set("channel_credit_bytes", "1 parsec").is_err());
+        let error = config.set("chanel_credit", "1").unwrap_err();
+        assert!(error.to_string().contains("channel_credit_bytes"), "{error}");
+    }
+}
