@@ -40,7 +40,7 @@ pub use denrei_io::{BackendChoice, Capabilities, IoCounters, SocketConfig};
 pub use denrei_proto::seal::{ClusterKey, Identity, PublicIdentity};
 pub use denrei_proto::{
     AcceptInto, ChannelId, Completion, CongestionAlgorithm, ConnectError, EndpointCounters, Event, FlowState,
-    LostReason, Message, MessageId, OfferPolicy, PeerCounters, PeerError, PeerId, Phase, Placement,
+    LostReason, Message, MessageId, OfferPolicy, PeerCounters, PeerError, PeerId, Phase, Placement, Rate,
     SendError,
 };
 pub use denrei_proto::{Config as ProtocolConfig, ConfigError};

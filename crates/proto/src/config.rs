@@ -3,6 +3,7 @@
 //! Inputs → outputs: a plain [`Config`] → the same, checked, or a [`ConfigError`] that says what
 //! to change.
 
+use crate::rate::{MAX_RATE, Rate};
 use crate::seal::{ClusterKey, Identity, PublicIdentity};
 use core::time::Duration;
 use thiserror::Error;
@@ -46,6 +47,8 @@ pub struct Config {
     pub max_datagram_bytes: u16,
     /// Smallest datagram every path is expected to carry, and where probing starts. 576 ..= 1,472.
     pub min_datagram_bytes: u16,
+    /// Rate and burst to send with until a receiver sets others (R4); told to every peer.
+    pub rate_request: Rate,
     /// Which congestion controller peers get.
     pub congestion: CongestionAlgorithm,
     /// Mark packets ECN-capable and react to marks (RFC 3168).
@@ -115,6 +118,7 @@ impl Default for Config {
             initial_rtt: Duration::from_millis(10),
             max_datagram_bytes: denrei_wire::datagram::MAX_DATAGRAM_BYTES as u16,
             min_datagram_bytes: 1200,
+            rate_request: Rate::UNLIMITED,
             congestion: CongestionAlgorithm::Delay,
             ecn: true,
             cluster_key: None,
@@ -189,6 +193,11 @@ impl Config {
             self.max_peers,
             "between 1 and 16777215",
         )?;
+        if let Some((field, value)) = self.rate_request.impossible_field() {
+            let setting =
+                if field == "bytes_per_s" { "rate_request.bytes_per_s" } else { "rate_request.burst_bytes" };
+            require(false, setting, value, format_args!("at most {MAX_RATE} (1 PiB)"))?;
+        }
         self.validate_times()?;
         self.validate_sizes()?;
         self.validate_secrets()

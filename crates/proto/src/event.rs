@@ -1,5 +1,6 @@
 //! What the core tells the application: names, events, reasons, errors.
 
+use crate::rate::{MAX_RATE, Rate};
 use bytes::Bytes;
 use core::fmt;
 use core::net::SocketAddr;
@@ -116,6 +117,13 @@ pub enum Event {
         buffered_bytes: u64,
         /// Messages from us that its application has not taken.
         buffered_messages: u32,
+    },
+    /// The peer has set how fast it may be sent to (R4).
+    RateSet {
+        /// The peer.
+        peer: PeerId,
+        /// What holds from now on.
+        rate: Rate,
     },
     /// The peer will send no more (R7's WCLOSE): all it sent has been received.
     PeerDoneWriting(PeerId),
@@ -279,6 +287,14 @@ pub enum PeerError {
         /// The message number.
         number: u64,
     },
+    /// A value that cannot be.
+    #[error("{setting} is {value}, but has to be at most {MAX_RATE} (1 PiB)")]
+    BadRate {
+        /// Name of the field.
+        setting: &'static str,
+        /// What it was set to.
+        value: u64,
+    },
 }
 
 /// A peer's flow state (S8), as of now.
@@ -304,6 +320,12 @@ pub struct FlowState {
     pub in_flight_bytes: u64,
     /// Bytes that may be sent unasked on channel 0 before its credit is used up (S5).
     pub credit_bytes: u64,
+    /// How fast this side sends to the peer: what the peer has set, or `rate_request` (R4).
+    pub rate: Rate,
+    /// How fast the peer may send, as set by this side; `None`: it was never told.
+    pub rate_set: Option<Rate>,
+    /// How fast the peer would send by itself.
+    pub rate_requested: Rate,
     /// Messages that are not acknowledged (S9's queue length).
     pub queued_messages: u64,
     /// Bytes of messages that are not acknowledged.

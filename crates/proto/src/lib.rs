@@ -18,6 +18,7 @@ mod pacing;
 mod peer;
 mod placement;
 mod ranges;
+mod rate;
 mod reassembly;
 mod recv_channel;
 mod rtt;
@@ -35,3 +36,4 @@ pub use event::{
     PeerCounters, PeerError, PeerId, Phase, SendError,
 };
 pub use placement::{AcceptInto, Placement};
+pub use rate::{MAX_RATE, Rate};

@@ -47,6 +47,7 @@ pub(crate) enum Control {
     Status { id: u32 },
     CloseWrite,
     CloseRead,
+    Rate,
 }
 
 /// One packet under way.

@@ -10,6 +10,7 @@ use crate::loss::SentFrame;
 use crate::send_channel::{Allowance, Finished, Room, SendChannel, Written};
 use bytes::Bytes;
 use denrei_wire::TransmitBuf;
+use denrei_wire::frame::MESSAGE_HEADER_BYTES;
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -30,6 +31,15 @@ pub(crate) struct Outbox {
     pub allowance: Allowance,
     queued_bytes: u64,
     queued_messages: u64,
+}
+
+/// What [`Outbox::write`] put into a packet.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct Wrote {
+    /// Frames that were sent before.
+    pub repeated: u64,
+    /// Octets of messages.
+    pub payload: u64,
 }
 
 impl Outbox {
@@ -143,28 +153,30 @@ impl Outbox {
         finished.inspect(|finished| self.account(finished))
     }
 
-    /// Fills the packet under construction; what was put into it, and how much of it was sent before.
+    /// Fills the packet under construction.
     pub fn write(
         &mut self,
         out: &mut TransmitBuf,
         end: usize,
         fresh: usize,
         frames: &mut SmallVec<[SentFrame; 2]>,
-    ) -> u64 {
-        let mut repeated = 0;
+    ) -> Wrote {
+        let mut wrote = Wrote::default();
         for level in 0..PRIORITIES {
             while let Some(&channel) = self.turns[level].front() {
-                let room = Room { here: end.saturating_sub(out.len()), fresh };
+                let before = out.len();
+                let room = Room { here: end.saturating_sub(before), fresh };
                 let state = self.channels.get_mut(&channel).expect("scheduled channels exist");
                 match state.write(out, room, self.allowance) {
                     Written::Frame { frame, again } => {
-                        repeated += again as u64;
+                        wrote.repeated += again as u64;
+                        wrote.payload += payload_of(&frame, out.len() - before);
                         note(frames, frame);
                         if self.turns[level].len() > 1 {
                             self.turns[level].rotate_left(1);
                         }
                     }
-                    Written::NoRoom => return repeated,
+                    Written::NoRoom => return wrote,
                     Written::Nothing => {
                         state.scheduled = false;
                         self.turns[level].pop_front();
@@ -172,7 +184,7 @@ impl Outbox {
                 }
             }
         }
-        repeated
+        wrote
     }
 
     /// A frame has arrived; hands each message that is done by it to `finished`.
@@ -265,6 +277,16 @@ impl Outbox {
     fn account(&mut self, finished: &Finished) {
         self.queued_messages -= 1;
         self.queued_bytes -= finished.bytes + MESSAGE_COST_BYTES;
+    }
+}
+
+/// Octets of payload in a frame of so many octets. An empty message counts as one: a stream of them
+/// has a rate, too.
+fn payload_of(frame: &SentFrame, octets: usize) -> u64 {
+    match frame {
+        SentFrame::Fragment { len, .. } => *len,
+        SentFrame::Messages { .. } => (octets - MESSAGE_HEADER_BYTES).max(1) as u64,
+        _ => 0,
     }
 }
 

@@ -12,7 +12,7 @@ use denrei_wire::frame::{self, FRAGMENT_HEADER_BYTES, Frame, MESSAGE_HEADER_BYTE
 use std::collections::VecDeque;
 
 /// A packet that is nearly full is not topped up with a fragment smaller than this.
-const MIN_FRAGMENT_BYTES: usize = 64;
+pub(crate) const MIN_FRAGMENT_BYTES: usize = 64;
 
 /// Slots a queue keeps when it is empty.
 const IDLE_SLOTS: usize = 4;

@@ -8,9 +8,11 @@ mod decode;
 mod display;
 mod encode;
 mod layout;
+mod pace;
 
 pub use decode::Frames;
 pub use encode::{fragment_header, message_header};
+pub use pace::{GRANT_UNLIMITED, Grant, GrantRequest, MAX_PACE, Rate, Skip};
 
 use crate::ack::AckFrame;
 use layout::{EndBody, FragmentHeader, MessageHeader};
@@ -50,6 +52,14 @@ pub mod kind {
     pub const CLOSE_READ: u8 = 0x0e;
     /// The session is over (R7's END).
     pub const END: u8 = 0x0f;
+    /// How fast may be sent (R4).
+    pub const RATE: u8 = 0x10;
+    /// What waits to be sent (S11).
+    pub const GRANT_REQUEST: u8 = 0x11;
+    /// How much may be sent (S11).
+    pub const GRANT: u8 = 0x12;
+    /// A message that will not be completed.
+    pub const SKIP: u8 = 0x13;
 }
 
 /// Flags of message frames; others are reserved and refused.
@@ -173,6 +183,14 @@ pub enum Frame<'a> {
     CloseRead,
     /// The session is over.
     End(End<'a>),
+    /// How fast may be sent.
+    Rate(Rate),
+    /// What waits to be sent.
+    GrantRequest(GrantRequest),
+    /// How much may be sent.
+    Grant(Grant),
+    /// A message that will not be completed.
+    Skip(Skip),
 }
 
 /// A message in one piece.

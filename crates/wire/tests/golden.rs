@@ -2,8 +2,8 @@
 
 use denrei_wire::checksum::{CHECKSUM_BYTES, crc32c, verify};
 use denrei_wire::frame::{
-    self, Accept, Credit, Delivered, End, Fragment, Frame, FrameError, Frames, Message, Offer, Parameters,
-    Status,
+    self, Accept, Credit, Delivered, End, Fragment, Frame, FrameError, Frames, Grant, GrantRequest, Message,
+    Offer, Parameters, Rate, Skip, Status,
 };
 use denrei_wire::ids::{Incarnation, PacketNumber, Token, expand};
 use denrei_wire::packet::{self, Header, Kind, Opening, Packet, PacketError};
@@ -116,6 +116,14 @@ fn frame_of<'a>(m: &'a Value, payload: &'a [u8]) -> Frame<'a> {
             buffered_messages: uint(m, "buffered_messages"),
         }),
         "END" => Frame::End(End { code: uint(m, "code"), reason: text(m, "reason") }),
+        "RATE" => {
+            Frame::Rate(Rate { serial: uint(m, "serial"), rate: uint(m, "rate"), burst: uint(m, "burst") })
+        }
+        "GRANT_REQUEST" => {
+            Frame::GrantRequest(GrantRequest { sent: uint(m, "sent"), wanted: uint(m, "wanted") })
+        }
+        "GRANT" => Frame::Grant(Grant { serial: uint(m, "serial"), limit: m["limit"].as_u64() }),
+        "SKIP" => Frame::Skip(Skip { channel: channel(), number: number(), charged: uint(m, "charged") }),
         other => panic!("the vectors name a frame {other}"),
     }
 }
@@ -152,7 +160,7 @@ fn frames_have_the_octets_of_the_vectors() {
         }
         kinds.insert(octets[0]);
     }
-    assert_eq!(kinds, (frame::kind::PADDING..=frame::kind::END).collect(), "every kind has a vector");
+    assert_eq!(kinds, (frame::kind::PADDING..=frame::kind::SKIP).collect(), "every kind has a vector");
 }
 
 fn kind_of(name: &str) -> Kind {

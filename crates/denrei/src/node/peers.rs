@@ -1,7 +1,7 @@
 //! A Node's peers: open, look at, close.
 
 use super::Node;
-use denrei_proto::{ConnectError, FlowState, PeerError, PeerId};
+use denrei_proto::{ConnectError, FlowState, PeerError, PeerId, Rate};
 use std::net::SocketAddr;
 
 impl Node {
@@ -31,6 +31,15 @@ impl Node {
     /// A peer's flow state (S8), `None` if the peer is not in the address table any more.
     pub fn flow(&self, peer: PeerId) -> Option<FlowState> {
         self.shared().core.lock().endpoint.flow(peer)
+    }
+
+    /// Sets how fast `peer` may send to this Node (R4): the receiver sets the pace. `Rate::STOPPED`
+    /// stops data while control goes on, `Rate::UNLIMITED` lifts the limit.
+    ///
+    /// # Errors
+    /// No such peer; a rate or burst above 1 PiB.
+    pub fn set_rate(&self, peer: PeerId, rate: Rate) -> Result<(), PeerError> {
+        self.act(|core, now| core.endpoint.set_rate(now, peer, rate))
     }
 
     /// SREQ: asks a peer for its state now; [`Event::Status`] brings it, with the number returned.

@@ -20,6 +20,7 @@ use crate::loss::{Control, SentPacket, SentPackets};
 use crate::mtu::MtuSearch;
 use crate::outbox::Outbox;
 use crate::pacing::Pacer;
+use crate::rate::{Rate, RateCredit};
 use crate::rtt::Rtt;
 use close::Closing;
 use core::net::SocketAddr;
@@ -79,6 +80,12 @@ pub(crate) struct Peer {
     rtt: Rtt,
     congestion: Box<dyn Controller>,
     pacer: Pacer,
+    /// R2's credit, as the peer or `rate_request` sets it, and the serial of the peer's word.
+    rate: RateCredit,
+    rate_serial: Option<u32>,
+    /// What this side has set for the peer, and how often.
+    rate_set: Option<Rate>,
+    rate_set_serial: u32,
     mtu: MtuSearch,
     outbox: Outbox,
     control: VecDeque<Control>,
@@ -95,6 +102,8 @@ pub(crate) struct Peer {
     probes_left: u8,
     probe_timeouts: u32,
     paced_until: Option<Instant>,
+    /// When there is rate credit again, if data waits for it.
+    rate_opens_at: Option<Instant>,
     ce_seen: u32,
 
     received: ReceivedPackets,
@@ -139,6 +148,10 @@ impl Peer {
             rtt: Rtt::new(config.initial_rtt, config.max_ack_delay),
             congestion: congestion::controller(config.congestion, mtu.current() as u64),
             pacer: Pacer::new(now),
+            rate: RateCredit::new(now, config.rate_request),
+            rate_serial: None,
+            rate_set: None,
+            rate_set_serial: 0,
             mtu,
             outbox: Outbox::new(MIN_CHANNEL_CREDIT_BYTES, config.offer_above_bytes),
             control: VecDeque::new(),
@@ -150,6 +163,7 @@ impl Peer {
             probes_left: 0,
             probe_timeouts: 0,
             paced_until: None,
+            rate_opens_at: None,
             ce_seen: 0,
             received: ReceivedPackets::default(),
             inbox: Inbox::default(),
@@ -213,6 +227,10 @@ impl Peer {
         if self.closing.read_closed {
             self.want(Control::CloseRead);
         }
+        if self.rate_set.is_some() {
+            self.want(Control::Rate);
+        }
+        self.rate_serial = None;
         self.closing.begin_anew();
     }
 
@@ -283,6 +301,15 @@ impl Peer {
         id
     }
 
+    /// Sets how fast the peer may send (R4).
+    pub fn set_rate(&mut self, rate: Rate) {
+        if self.is_alive() && self.rate_set != Some(rate) {
+            self.rate_set = Some(rate);
+            self.rate_set_serial = self.rate_set_serial.wrapping_add(1);
+            self.want(Control::Rate);
+        }
+    }
+
     /// The application has taken a message from `channel`: whether the sender is to be told.
     pub fn on_taken(&mut self, config: &Config, channel: u16, memory_left: bool) -> bool {
         self.counters.messages_received += 1;
@@ -327,6 +354,9 @@ impl Peer {
             window_bytes: self.congestion.window(),
             in_flight_bytes: self.sent.cost_in_flight(),
             credit_bytes: self.outbox.credit(),
+            rate: self.rate.rate(),
+            rate_set: self.rate_set,
+            rate_requested: requested_rate(&self.remote),
             queued_messages: self.outbox.queued_messages(),
             queued_bytes: self.outbox.queued_bytes(),
             unread_bytes: self.inbox.held_bytes(),
@@ -355,6 +385,12 @@ impl Peer {
         self.counters.ecn_marks += marked as u64;
         marked as u64
     }
+}
+
+/// What a peer asks for in its PARAMETERS.
+fn requested_rate(parameters: &Parameters) -> Rate {
+    let most = |value: u64| value.min(crate::rate::MAX_RATE);
+    Rate { bytes_per_s: most(parameters.rate_req), burst_bytes: most(parameters.burst_req) }
 }
 
 /// What may be assumed of a peer that has not told its parameters (`spec/protocol.md` §7).

@@ -6,6 +6,7 @@ use crate::congestion::Acked;
 use crate::event::{ChannelId, Completion, Event, Phase};
 use crate::inbox::Change;
 use crate::loss::{Control, SentFrame, SentPacket};
+use crate::rate::Rate;
 use crate::recv_channel::{Announced, Violation};
 use crate::send_channel::Finished;
 use core::time::Duration;
@@ -157,6 +158,7 @@ impl Peer {
             Frame::Status(status) => self.on_status(cx, &status),
             Frame::CloseWrite => self.on_close_write(cx),
             Frame::CloseRead => self.on_close_read(cx),
+            Frame::Rate(rate) => self.on_rate(cx, &rate),
             Frame::End(end) => self.on_end(cx, end.code, end.reason),
             // PING wants nothing but the acknowledgement. Frames of later versions are never sent
             // to a peer that speaks this one.
@@ -205,6 +207,18 @@ impl Peer {
         self.outbox.on_delivered(delivered.channel, delivered.next, |number| {
             cx.events.push_back(Event::Delivered(crate::MessageId { channel, number }));
         });
+    }
+
+    fn on_rate(&mut self, cx: &mut Context<'_>, rate: &denrei_wire::frame::Rate) {
+        // Half of the numbers are newer than a serial, half older (RFC 1982).
+        if self.rate_serial.is_some_and(|newest| rate.serial.wrapping_sub(newest) as i32 <= 0) {
+            return;
+        }
+        self.rate_serial = Some(rate.serial);
+        let rate = Rate { bytes_per_s: rate.rate, burst_bytes: rate.burst };
+        self.rate.set(cx.now, rate);
+        self.rate_opens_at = None;
+        cx.events.push_back(Event::RateSet { peer: self.id, rate });
     }
 
     fn on_status_request(&mut self, id: u32) {

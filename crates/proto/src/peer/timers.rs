@@ -31,6 +31,7 @@ impl Peer {
         }
         consider(self.sent.loss_time());
         consider(self.paced_until);
+        consider(self.rate_opens_at);
         consider(self.failure_at(config));
         if self.sent.is_idle() {
             consider(self.keepalive_at(config));
@@ -51,6 +52,9 @@ impl Peer {
         }
         if self.paced_until.is_some_and(|at| at <= cx.now) {
             self.paced_until = None;
+        }
+        if self.rate_opens_at.is_some_and(|at| at <= cx.now) {
+            self.rate_opens_at = None;
         }
         if self.sent.loss_time().is_some_and(|at| at <= cx.now) {
             self.detect_lost(cx);
@@ -111,7 +115,8 @@ impl Peer {
         if self.probe_timeouts == PERSISTENT_TIMEOUTS {
             self.congestion.on_persistent_loss();
         }
-        if self.control.is_empty() && !self.outbox.has_turn() {
+        // A probe may exceed the window, but not the receiver's pace.
+        if self.control.is_empty() && !(self.outbox.has_turn() && self.rate_is_open(cx.now)) {
             self.want(Control::Ping);
         }
     }

@@ -5,11 +5,15 @@ use crate::config::Config;
 use crate::congestion::MIN_PACKET_COST_BYTES;
 use crate::event::Phase;
 use crate::loss::{Control, SentFrame, SentPacket};
+use crate::rate::Rate;
+use crate::send_channel::MIN_FRAGMENT_BYTES;
 use denrei_wire::checksum::{self, CHECKSUM_BYTES};
 use denrei_wire::datagram::MAX_DATAGRAM_BYTES;
-use denrei_wire::frame::{Accept, Credit, Delivered, End, Frame, MAX_CONTROL_FRAME_BYTES};
+use denrei_wire::frame::{
+    self, Accept, Credit, Delivered, End, FRAGMENT_HEADER_BYTES, Frame, MAX_CONTROL_FRAME_BYTES,
+};
 use denrei_wire::packet::{self, FLAGS_OFFSET, Kind, Opening, flags};
-use denrei_wire::{Ecn, PacketNumber, Parameters, Transmit, TransmitBuf};
+use denrei_wire::{Ecn, Instant, PacketNumber, Parameters, Transmit, TransmitBuf};
 use smallvec::SmallVec;
 
 /// A packet is closed when less than this is left: no frame worth sending fits.
@@ -75,7 +79,17 @@ impl Peer {
         self.phase != Phase::Answering
     }
 
+    /// Whether R2 lets data go now; if not, notes when it will.
+    pub(super) fn rate_is_open(&mut self, now: Instant) -> bool {
+        let open = self.rate.room(now) != Some(0);
+        self.rate_opens_at = if open { None } else { self.rate.open_at() };
+        open
+    }
+
     fn may_send_data(&mut self, cx: &Context<'_>) -> bool {
+        if !self.rate_is_open(cx.now) {
+            return false;
+        }
         if self.probes_left > 0 {
             return true;
         }
@@ -108,7 +122,7 @@ impl Peer {
             && self.may_send_data(cx)
         {
             let fresh = limit - (body_at - mark) - CHECKSUM_BYTES;
-            self.counters.retransmissions += self.outbox.write(out, end, fresh, &mut frames);
+            self.write_data(cx.now, out, end, fresh, &mut frames);
         }
         if frames.is_empty() {
             out.truncate(mark);
@@ -120,6 +134,23 @@ impl Peer {
             eliciting = true;
         }
         self.finish_packet(cx, out, mark, frames, eliciting)
+    }
+
+    /// Appends messages, no more than the rate credit has room for. The last few octets of a burst
+    /// are exceeded by less than the smallest fragment, which is owed (R2).
+    fn write_data(
+        &mut self,
+        now: Instant,
+        out: &mut TransmitBuf,
+        end: usize,
+        fresh: usize,
+        frames: &mut Frames,
+    ) {
+        let room = self.rate.room(now);
+        let end = room.map_or(end, |room| cut_at(out.len(), end, room));
+        let wrote = self.outbox.write(out, end, fresh.min(end - out.len()), frames);
+        self.counters.retransmissions += wrote.repeated;
+        self.rate.spend(wrote.payload);
     }
 
     fn write_header(&mut self, out: &mut TransmitBuf) {
@@ -206,6 +237,11 @@ impl Peer {
             }
             Control::StatusRequest { id } => Frame::StatusRequest(id),
             Control::Status { id } => Frame::Status(self.status.filter(|status| status.id == id)?),
+            Control::Rate => {
+                let Rate { bytes_per_s, burst_bytes } = self.rate_set?;
+                let serial = self.rate_set_serial;
+                Frame::Rate(frame::Rate { serial, rate: bytes_per_s, burst: burst_bytes })
+            }
             Control::CloseWrite => Frame::CloseWrite,
             Control::CloseRead => Frame::CloseRead,
         })
@@ -243,13 +279,27 @@ impl Peer {
 
 /// What this endpoint tells its peers about itself.
 fn own_parameters(config: &Config) -> Parameters {
+    let rate = config.rate_request;
     Parameters {
         channel_credit: config.channel_credit_bytes,
         max_message: config.max_message_bytes,
         max_datagram: MAX_DATAGRAM_BYTES as u16,
         max_channels: config.max_channels,
         ack_delay_us: config.max_ack_delay.as_micros() as u32,
-        rate_req: u64::MAX,
-        burst_req: 0,
+        rate_req: if rate.is_unlimited() { u64::MAX } else { rate.bytes_per_s },
+        burst_req: rate.burst_bytes,
     }
+}
+
+/// Where a packet that might reach to `end` has to end so that it carries no more than `room` octets
+/// of one fragment, and leaves none so small that it would not be sent.
+fn cut_at(written: usize, end: usize, room: u64) -> usize {
+    let room = usize::try_from(room).unwrap_or(usize::MAX).max(MIN_FRAGMENT_BYTES);
+    let full = end.saturating_sub(written + FRAGMENT_HEADER_BYTES);
+    let payload = match room.checked_sub(full) {
+        None => room,
+        Some(1..MIN_FRAGMENT_BYTES) => full.saturating_sub(MIN_FRAGMENT_BYTES),
+        Some(_) => return end,
+    };
+    (written + FRAGMENT_HEADER_BYTES + payload).min(end)
 }

@@ -23,7 +23,7 @@ impl<'a> Frames<'a> {
         Self { rest: body }
     }
 
-    fn take<T: FromBytes + KnownLayout + Immutable + Unaligned>(
+    pub(super) fn take<T: FromBytes + KnownLayout + Immutable + Unaligned>(
         &mut self,
         kind: u8,
     ) -> Result<T, FrameError> {
@@ -172,6 +172,7 @@ impl<'a> Iterator for Frames<'a> {
             kind::CLOSE_READ => self.bare(Frame::CloseRead),
             kind::PARAMETERS => self.parameters(),
             kind::END => self.end(),
+            kind::RATE..=kind::SKIP => self.pace(first),
             other => self.fixed(other),
         };
         if frame.is_err() {
@@ -181,6 +182,6 @@ impl<'a> Iterator for Frames<'a> {
     }
 }
 
-fn check_flags(kind: u8, flags: u8, known: u8) -> Result<(), FrameError> {
+pub(super) fn check_flags(kind: u8, flags: u8, known: u8) -> Result<(), FrameError> {
     if flags & !known != 0 { Err(FrameError::Impossible { kind, field: "flags" }) } else { Ok(()) }
 }

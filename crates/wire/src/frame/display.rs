@@ -40,6 +40,13 @@ impl fmt::Display for Frame<'_> {
                     s.id, s.buffered_messages, s.buffered_bytes
                 )
             }
+            Self::Rate(r) => write!(f, "RATE {} rate {} burst {}", r.serial, r.rate, r.burst),
+            Self::GrantRequest(r) => write!(f, "GRANT_REQUEST sent {} wanted {}", r.sent, r.wanted),
+            Self::Grant(g) => match g.limit {
+                Some(limit) => write!(f, "GRANT {} limit {limit}", g.serial),
+                None => write!(f, "GRANT {} unlimited", g.serial),
+            },
+            Self::Skip(s) => write!(f, "SKIP {}:{} charged {}", s.channel, s.number, s.charged),
             // Escaped: the text comes from the network and may end in a terminal.
             Self::End(end) => write!(f, "END code {} {:?}", end.code, end.reason),
         }

@@ -88,6 +88,10 @@ impl Frame<'_> {
                 next: d.next.into(),
             }
             .as_bytes()),
+            Self::Rate(rate) => rate.encode(put),
+            Self::GrantRequest(request) => request.encode(put),
+            Self::Grant(grant) => grant.encode(put),
+            Self::Skip(skip) => skip.encode(put),
             Self::Parameters(p) => put(parameters_body(p).as_bytes()),
             Self::StatusRequest(id) => {
                 put(StatusRequestBody { kind: kind::STATUS_REQUEST, id: (*id).into() }.as_bytes());

@@ -3,9 +3,9 @@
 use denrei_wire::EcnCounts;
 use denrei_wire::ack;
 use denrei_wire::frame::{
-    Accept, Credit, Delivered, End, Fragment, Frame, MAX_ACK_DELAY_US, MAX_REASON_BYTES,
-    MIN_CHANNEL_CREDIT_BYTES, MIN_MAX_CHANNELS, MIN_MAX_DATAGRAM_BYTES, Message, Offer, Parameters, Status,
-    message_flags,
+    Accept, Credit, Delivered, End, Fragment, Frame, Grant, GrantRequest, MAX_ACK_DELAY_US, MAX_PACE,
+    MAX_REASON_BYTES, MIN_CHANNEL_CREDIT_BYTES, MIN_MAX_CHANNELS, MIN_MAX_DATAGRAM_BYTES, Message, Offer,
+    Parameters, Rate, Skip, Status, message_flags,
 };
 use proptest::prelude::*;
 use std::ops::RangeInclusive;
@@ -136,6 +136,17 @@ fn any_fragment() -> impl Strategy<Value = Owned> {
     )
 }
 
+fn any_pace() -> impl Strategy<Value = Frame<'static>> {
+    let rate = (any::<u32>(), 0..=MAX_PACE, 0..=MAX_PACE)
+        .prop_map(|(serial, rate, burst)| Frame::Rate(Rate { serial, rate, burst }));
+    let request =
+        any::<(u32, u32)>().prop_map(|(sent, wanted)| Frame::GrantRequest(GrantRequest { sent, wanted }));
+    let grant = any::<(u32, Option<u64>)>().prop_map(|(serial, limit)| Frame::Grant(Grant { serial, limit }));
+    let skip = any::<(u16, u32, u64)>()
+        .prop_map(|(channel, number, charged)| Frame::Skip(Skip { channel, number, charged }));
+    prop_oneof![rate, request, grant, skip]
+}
+
 /// Any frame that an implementation may send, PADDING apart.
 pub fn any_frame() -> impl Strategy<Value = Owned> {
     let plain = |frame| Just(Owned::Plain(frame));
@@ -172,6 +183,7 @@ pub fn any_frame() -> impl Strategy<Value = Owned> {
         delivered.prop_map(Owned::Plain),
         status.prop_map(Owned::Plain),
         any_parameters().prop_map(|p| Owned::Plain(Frame::Parameters(p))),
+        any_pace().prop_map(Owned::Plain),
         ack,
         any_message(),
         any_fragment(),

@@ -1,0 +1,52 @@
+//! The pace that receivers set: rate and burst, grants.
+//!
+//! Inputs → outputs: see the files; each is a unit that knows no other. `credit` R2's rules.
+//! Source: R1–R4, R11–R13, S11; `spec/protocol.md` §13.
+
+mod credit;
+
+pub(crate) use credit::RateCredit;
+
+use core::fmt;
+use denrei_wire::frame::MAX_PACE;
+
+/// Largest rate and burst, bytes per second and bytes: 1 PiB.
+pub const MAX_RATE: u64 = MAX_PACE;
+
+/// How fast one peer may send to another (R1), counted in octets of messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rate {
+    /// Mean rate, bytes/s, at most [`MAX_RATE`]. 0: no data, while control goes on (R3).
+    pub bytes_per_s: u64,
+    /// Bytes that may leave in a row, at most [`MAX_RATE`]. 0: no limit, unless the rate is 0 (R3).
+    pub burst_bytes: u64,
+}
+
+impl Rate {
+    /// No limit.
+    pub const UNLIMITED: Self = Self { bytes_per_s: MAX_RATE, burst_bytes: 0 };
+    /// No data.
+    pub const STOPPED: Self = Self { bytes_per_s: 0, burst_bytes: 0 };
+
+    /// Whether this sets no limit.
+    pub const fn is_unlimited(self) -> bool {
+        self.bytes_per_s > 0 && self.burst_bytes == 0
+    }
+
+    /// The field, if any, that is out of range.
+    pub(crate) fn impossible_field(self) -> Option<(&'static str, u64)> {
+        [("bytes_per_s", self.bytes_per_s), ("burst_bytes", self.burst_bytes)]
+            .into_iter()
+            .find(|(_, value)| *value > MAX_RATE)
+    }
+}
+
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self { bytes_per_s: 0, .. } => f.write_str("stopped"),
+            Self { burst_bytes: 0, .. } => f.write_str("unlimited"),
+            Self { bytes_per_s, burst_bytes } => write!(f, "{bytes_per_s} B/s in bursts of {burst_bytes} B"),
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! Two endpoints and a link in memory, for the tests of their behaviour.
+
+// Each test binary uses a part of it.
+#![allow(dead_code)]
+
+use bytes::Bytes;
+use denrei_proto::{ChannelId, Completion, Config, Endpoint, Event, LostReason, Message, PeerId};
+use denrei_wire::{DatagramMeta, Ecn, Instant, TransmitBuf};
+use std::collections::BinaryHeap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// One-way delay of the link.
+const DELAY: Duration = Duration::from_micros(50);
+
+pub struct Datagram {
+    at: Instant,
+    order: u64,
+    to: usize,
+    bytes: Vec<u8>,
+}
+
+impl PartialEq for Datagram {
+    fn eq(&self, other: &Self) -> bool {
+        (self.at, self.order) == (other.at, other.order)
+    }
+}
+impl Eq for Datagram {}
+impl PartialOrd for Datagram {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Datagram {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (other.at, other.order).cmp(&(self.at, self.order))
+    }
+}
+
+/// Endpoints 0 and 1, and what is under way between them.
+pub struct Pair {
+    pub now: Instant,
+    pub ends: [Endpoint; 2],
+    pub under_way: BinaryHeap<Datagram>,
+    pub order: u64,
+    pub events: [Vec<Event>; 2],
+    pub received: [Vec<Message>; 2],
+    /// Whether the applications take what arrives.
+    pub reading: [bool; 2],
+    /// Which datagrams the link loses, by running number.
+    pub lose: fn(u64) -> bool,
+    pub connected: bool,
+    pub seed: u64,
+}
+
+pub fn addr(end: usize) -> SocketAddr {
+    format!("10.0.0.{}:7000", end + 1).parse().unwrap()
+}
+
+impl Pair {
+    pub fn new(config: Config) -> Self {
+        let config = Arc::new(config);
+        let end = |seed| Endpoint::new(config.clone(), seed, Instant::ZERO);
+        Self {
+            now: Instant::ZERO,
+            ends: [end(1), end(2)],
+            under_way: BinaryHeap::new(),
+            order: 0,
+            events: Default::default(),
+            received: Default::default(),
+            reading: [true; 2],
+            lose: |_| false,
+            connected: true,
+            seed: 100,
+        }
+    }
+
+    pub fn connect(&mut self, from: usize) -> PeerId {
+        self.ends[from].connect(self.now, addr(1 - from)).unwrap()
+    }
+
+    pub fn send(&mut self, from: usize, peer: PeerId, channel: u16, bytes: impl Into<Bytes>) {
+        let to = ChannelId { peer, channel };
+        self.ends[from].send(self.now, to, bytes.into(), Completion::Acknowledged).unwrap();
+    }
+
+    pub fn drain(&mut self, end: usize) {
+        let mut buf = TransmitBuf::new(64);
+        while let Some(transmit) = self.ends[end].poll_transmit(self.now, &mut buf) {
+            assert_eq!(transmit.len, buf.len());
+            for bytes in buf.bytes().chunks(transmit.segment_size.unwrap_or(transmit.len)) {
+                self.order += 1;
+                if !self.connected || transmit.to != addr(1 - end) || (self.lose)(self.order) {
+                    continue;
+                }
+                let (at, order, bytes) = (self.now + DELAY, self.order, bytes.to_vec());
+                self.under_way.push(Datagram { at, order, to: 1 - end, bytes });
+            }
+        }
+        while let Some(event) = self.ends[end].poll_event() {
+            self.events[end].push(event);
+        }
+        while self.reading[end] {
+            let Some(message) = self.ends[end].recv(self.now) else { break };
+            self.received[end].push(message);
+        }
+    }
+
+    /// Runs for `time`, or until nothing more would happen.
+    pub fn run(&mut self, time: Duration) {
+        let end = self.now + time;
+        for _ in 0..2_000_000 {
+            self.drain(0);
+            self.drain(1);
+            // Reading may have renewed credit.
+            self.drain(0);
+            self.drain(1);
+            let arrival = self.under_way.peek().map(|datagram| datagram.at);
+            let timeout = self.ends.iter().filter_map(Endpoint::poll_timeout).min();
+            let Some(next) = [arrival, timeout].into_iter().flatten().min().filter(|next| *next <= end)
+            else {
+                self.now = end;
+                return;
+            };
+            self.now = self.now.max(next);
+            while self.under_way.peek().is_some_and(|datagram| datagram.at <= self.now) {
+                let mut datagram = self.under_way.pop().unwrap();
+                let meta = DatagramMeta { from: addr(1 - datagram.to), ecn: Ecn::Ect0 };
+                self.ends[datagram.to].handle_datagram(self.now, meta, &mut datagram.bytes);
+            }
+            for end in &mut self.ends {
+                end.handle_timeout(self.now);
+            }
+        }
+        panic!("the endpoints do not come to rest");
+    }
+
+    pub fn restart(&mut self, end: usize, config: Config) {
+        self.seed += 1;
+        self.ends[end] = Endpoint::new(Arc::new(config), self.seed, self.now);
+    }
+
+    pub fn lost(&self, end: usize) -> Vec<(LostReason, usize)> {
+        let lost = |event: &Event| match event {
+            Event::PeerLost { reason, unacknowledged, .. } => Some((reason.clone(), unacknowledged.len())),
+            _ => None,
+        };
+        self.events[end].iter().filter_map(lost).collect()
+    }
+
+    pub fn acknowledged(&self, end: usize) -> usize {
+        self.events[end].iter().filter(|event| matches!(event, Event::Acknowledged(_))).count()
+    }
+}
+
+pub fn content(number: usize, len: usize) -> Vec<u8> {
+    (0..len).map(|i| (i * 31 + number * 7 + i / 251) as u8).collect()
+}
+
+pub const SECOND: Duration = Duration::from_secs(1);

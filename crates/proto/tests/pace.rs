@@ -1,0 +1,126 @@
+//! The pace that the receiver sets, between two endpoints.
+
+mod common;
+
+use common::{Pair, SECOND, content};
+use denrei_proto::{Config, Event, MAX_RATE, PeerError, Rate};
+use std::time::Duration;
+
+const MS: Duration = Duration::from_millis(1);
+
+/// A pair whose end 0 sends to end 1; end 0's name for end 1 and the other way round.
+fn open(config: Config) -> (Pair, denrei_proto::PeerId, denrei_proto::PeerId) {
+    let mut pair = Pair::new(config);
+    let there = pair.connect(0);
+    pair.run(5 * MS);
+    let back = pair.ends[1].peers().next().expect("it has connected");
+    (pair, there, back)
+}
+
+fn received_bytes(pair: &Pair) -> u64 {
+    pair.received[1].iter().map(|message| message.data.len() as u64).sum()
+}
+
+#[test]
+fn the_receiver_sets_the_rate_and_the_mean_is_met() {
+    let (mut pair, there, back) = open(Config::default());
+    let rate = Rate { bytes_per_s: 1_000_000, burst_bytes: 14_540 };
+    pair.ends[1].set_rate(pair.now, back, rate).unwrap();
+    pair.run(MS);
+    assert!(pair.events[0].contains(&Event::RateSet { peer: there, rate }));
+    assert_eq!(pair.ends[0].flow(there).unwrap().rate, rate);
+    assert_eq!(pair.ends[1].flow(back).unwrap().rate_set, Some(rate));
+    for number in 0..500 {
+        pair.send(0, there, 0, content(number, 10_000));
+    }
+    let began = pair.now;
+    pair.run(2 * SECOND);
+    let got = received_bytes(&pair);
+    assert!(got.abs_diff(2_000_000) <= 20_000 + 14_540, "{got} bytes in 2 s at 1 MB/s");
+    assert!(pair.now >= began + 2 * SECOND);
+    pair.run(5 * SECOND);
+    assert_eq!(received_bytes(&pair), 5_000_000, "all of it arrives in the end");
+    assert_eq!(pair.ends[0].flow(there).unwrap().counters.probes, 0);
+}
+
+#[test]
+fn no_train_exceeds_the_burst_and_each_is_used_up() {
+    let (mut pair, there, back) = open(Config::default());
+    let rate = Rate { bytes_per_s: 10_000_000, burst_bytes: 20_000 };
+    pair.ends[1].set_rate(pair.now, back, rate).unwrap();
+    pair.run(MS);
+    for number in 0..100 {
+        pair.send(0, there, 0, content(number, 50_000));
+    }
+    // RTIMER is 2 ms.
+    let before = pair.ends[0].flow(there).unwrap().counters.bytes_sent;
+    pair.run(MS);
+    let first = pair.ends[0].flow(there).unwrap().counters.bytes_sent - before;
+    let headers = 200;
+    assert!((20_000..20_000 + headers).contains(&first), "{first} octets in the first burst");
+}
+
+#[test]
+fn a_stopped_sender_still_answers_and_goes_on_when_told() {
+    let (mut pair, there, back) = open(Config::default());
+    pair.ends[1].set_rate(pair.now, back, Rate::STOPPED).unwrap();
+    pair.run(MS);
+    pair.send(0, there, 0, content(1, 100_000));
+    let status = pair.ends[0].request_status(pair.now, there).unwrap();
+    pair.run(30 * SECOND);
+    assert_eq!(received_bytes(&pair), 0);
+    assert!(pair.lost(0).is_empty() && pair.lost(1).is_empty(), "control goes on");
+    assert!(
+        pair.events[0]
+            .iter()
+            .any(|event| matches!(event, Event::Status { request, .. } if *request == status))
+    );
+    pair.ends[1].set_rate(pair.now, back, Rate::UNLIMITED).unwrap();
+    pair.run(SECOND);
+    assert_eq!(received_bytes(&pair), 100_000);
+}
+
+#[test]
+fn the_rate_is_kept_when_packets_are_lost_and_nothing_is() {
+    let (mut pair, there, back) = open(Config::default());
+    pair.lose = |number| number % 7 == 3;
+    let rate = Rate { bytes_per_s: 2_000_000, burst_bytes: 10_000 };
+    pair.ends[1].set_rate(pair.now, back, rate).unwrap();
+    pair.run(100 * MS);
+    for number in 0..40 {
+        pair.send(0, there, 0, content(number, 50_000));
+    }
+    let before = received_bytes(&pair);
+    pair.run(SECOND / 2);
+    let got = received_bytes(&pair) - before;
+    assert!((500_000..=1_010_000).contains(&got), "{got} bytes in 0.5 s at 2 MB/s less repetitions");
+    pair.run(5 * SECOND);
+    assert_eq!(received_bytes(&pair), 2_000_000);
+}
+
+#[test]
+fn a_wish_holds_until_the_receiver_decides() {
+    let wish = Rate { bytes_per_s: 1_000_000, burst_bytes: 5_000 };
+    let (mut pair, there, back) = open(Config { rate_request: wish, ..Config::default() });
+    assert_eq!(pair.ends[0].flow(there).unwrap().rate, wish);
+    let seen = pair.ends[1].flow(back).unwrap();
+    assert_eq!((seen.rate_requested, seen.rate_set), (wish, None));
+    pair.send(0, there, 0, content(1, 1_000_000));
+    pair.run(SECOND / 2);
+    assert_eq!(received_bytes(&pair), 0, "half of it is on its way");
+    pair.ends[1].set_rate(pair.now, back, Rate::UNLIMITED).unwrap();
+    pair.run(SECOND / 10);
+    assert_eq!(received_bytes(&pair), 1_000_000);
+}
+
+#[test]
+fn impossible_rates_are_refused_with_the_range() {
+    let (mut pair, _, back) = open(Config::default());
+    let beyond = Rate { bytes_per_s: MAX_RATE + 1, burst_bytes: 1 };
+    let error = pair.ends[1].set_rate(pair.now, back, beyond).unwrap_err();
+    assert_eq!(error, PeerError::BadRate { setting: "bytes_per_s", value: MAX_RATE + 1 });
+    assert!(error.to_string().contains("at most 1125899906842624"), "{error}");
+    let config =
+        Config { rate_request: Rate { burst_bytes: u64::MAX, ..Rate::STOPPED }, ..Config::default() };
+    assert_eq!(config.validate().unwrap_err().setting, "rate_request.burst_bytes");
+}
