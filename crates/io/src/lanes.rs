@@ -21,6 +21,12 @@ const FULL_BEFORE_GROWTH: u32 = 4;
 /// Empty calls after which a lane is no longer hot: a few microseconds of polling, or a peer's
 /// time to answer.
 const COOL_AFTER: u32 = 16;
+/// Lone short datagrams in a row, each with an empty look before it, after which a lane goes
+/// without trains ([`Lane::wants_trains`]): a switch costs as much as it saves on two.
+const LONE_BEFORE_PLAIN: u32 = 32;
+/// A datagram of this size or more is one that a bulk sender fills: the least MTU it may assume
+/// (1,280) without headers, bytes.
+const FULL_DATAGRAM_BYTES: usize = 1_200;
 /// Receive calls after which a closing lane is closed even if it still delivers.
 pub(crate) const MAX_DRAIN_CALLS: u32 = 64;
 
@@ -34,13 +40,43 @@ pub(crate) struct Lane {
     pub(crate) ask: usize,
     /// Calls in a row that came back full.
     full_calls: u32,
+    /// Whether the kernel is asked for trains (`UDP_GRO`).
+    pub(crate) trains: bool,
+    /// Lone short datagrams in a row, each found after an empty look.
+    lone: u32,
+    /// The last call found nothing.
+    was_empty: bool,
+    /// Found empty since it was connected.
+    settled: bool,
     /// `Some`: about to be closed, polled that often since.
     pub(crate) draining: Option<u32>,
 }
 
 impl Lane {
-    pub(crate) fn new(socket: UdpSocket, peer: Option<SocketAddr>) -> Self {
-        Self { socket, peer, ask: 1, full_calls: 0, draining: None }
+    pub(crate) fn new(socket: UdpSocket, peer: Option<SocketAddr>, trains: bool) -> Self {
+        let (ask, full_calls, lone) = (1, 0, 0);
+        Self { socket, peer, ask, full_calls, trains, lone, was_empty: false, settled: false, draining: None }
+    }
+
+    /// Whose every datagram here is, if that is certain: before it was connected, and after it was
+    /// turned away, a socket may have got those of others.
+    pub(crate) fn only_source(&self) -> Option<SocketAddr> {
+        self.peer.filter(|_| self.settled)
+    }
+
+    /// Whether the lane should be asked for trains, given that a call brought `got` buffers, the
+    /// first of `bytes`. Asking costs every lone datagram 0.13 µs in the kernel, a twentieth of a
+    /// ping-pong, and saves a bulk transfer most of its work.
+    pub(crate) fn wants_trains(&mut self, got: usize, bytes: usize) -> bool {
+        if got == 0 {
+            self.was_empty = true;
+            self.settled = true;
+            return self.trains;
+        }
+        let lone = got == 1 && bytes < FULL_DATAGRAM_BYTES && self.was_empty;
+        self.was_empty = false;
+        self.lone = if lone { self.lone.saturating_add(1) } else { 0 };
+        if self.trains { self.lone < LONE_BEFORE_PLAIN } else { !lone }
     }
 
     /// Adapts the next request to what this one brought: 1 after a lone datagram or none, double
@@ -236,7 +272,7 @@ mod tests {
     #[test]
     fn requests_grow_under_load_and_shrink_at_once() {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-        let mut lane = Lane::new(socket, None);
+        let mut lane = Lane::new(socket, None, true);
         for expected in [1, 1, 1, 2, 4, 8, 16, 16] {
             lane.adapt(lane.ask, lane.ask, 16);
             assert_eq!(lane.ask, expected);
@@ -247,5 +283,34 @@ mod tests {
         assert_eq!(lane.ask, 1);
         lane.adapt(16, 7, 16);
         assert_eq!(lane.ask, 7);
+    }
+    #[test]
+    fn a_lane_of_lone_short_datagrams_goes_without_trains_until_bulk_comes() {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let mut lane = Lane::new(socket, None, true);
+        for lone in 1..=LONE_BEFORE_PLAIN {
+            lane.wants_trains(0, 0);
+            assert_eq!(lane.wants_trains(1, 100), lone < LONE_BEFORE_PLAIN);
+        }
+        lane.trains = false;
+        lane.wants_trains(0, 0);
+        assert!(!lane.wants_trains(1, 100));
+        assert!(lane.wants_trains(1, 100), "two without a pause");
+        lane.wants_trains(0, 0);
+        assert!(!lane.wants_trains(1, 100));
+        lane.wants_trains(0, 0);
+        assert!(lane.wants_trains(1, FULL_DATAGRAM_BYTES), "a full one");
+    }
+
+    #[test]
+    fn the_source_is_known_once_what_came_before_the_connection_is_read() {
+        let peer = "127.0.0.1:9".parse().unwrap();
+        let mut lane = Lane::new(UdpSocket::bind("127.0.0.1:0").unwrap(), Some(peer), true);
+        lane.wants_trains(1, 100);
+        assert_eq!(lane.only_source(), None);
+        lane.wants_trains(0, 0);
+        assert_eq!(lane.only_source(), Some(peer));
+        lane.peer = None;
+        assert_eq!(lane.only_source(), None);
     }
 }

@@ -93,7 +93,13 @@ pub(crate) fn send_many<'a>(
 }
 
 /// Receives what is there, at most `want` datagrams or trains, into the first buffers and slots.
-pub(crate) fn receive(fd: BorrowedFd<'_>, buffers: &mut RecvBuffers, want: usize) -> io::Result<usize> {
+/// `source`: whose they all are, if that is known; the kernel is not asked then.
+pub(crate) fn receive(
+    fd: BorrowedFd<'_>,
+    buffers: &mut RecvBuffers,
+    want: usize,
+    source: Option<SocketAddr>,
+) -> io::Result<usize> {
     let want = want.clamp(1, buffers.slots.len().min(MAX_RECV_BATCH));
     let mut names = [const { MaybeUninit::<libc::sockaddr_in6>::uninit() }; MAX_RECV_BATCH];
     let mut controls = [const { MaybeUninit::<RecvControl>::uninit() }; MAX_RECV_BATCH];
@@ -101,12 +107,14 @@ pub(crate) fn receive(fd: BorrowedFd<'_>, buffers: &mut RecvBuffers, want: usize
     let mut headers = [const { MaybeUninit::<libc::mmsghdr>::uninit() }; MAX_RECV_BATCH];
     for (index, buffer) in buffers.bytes.chunks_exact_mut(buffers.bytes_each).take(want).enumerate() {
         stretches[index].write(libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() });
-        // SAFETY: sockaddr_in6 is plain data for which zero is valid; family 0 means "no address".
-        names[index].write(unsafe { std::mem::zeroed() });
         // SAFETY: mmsghdr is plain data for which zero is valid.
         let mut entry: libc::mmsghdr = unsafe { std::mem::zeroed() };
-        entry.msg_hdr.msg_name = names[index].as_mut_ptr().cast();
-        entry.msg_hdr.msg_namelen = size_of::<libc::sockaddr_in6>() as libc::socklen_t;
+        if source.is_none() {
+            // SAFETY: sockaddr_in6 is plain data for which zero is valid; family 0 means "no address".
+            names[index].write(unsafe { std::mem::zeroed() });
+            entry.msg_hdr.msg_name = names[index].as_mut_ptr().cast();
+            entry.msg_hdr.msg_namelen = size_of::<libc::sockaddr_in6>() as libc::socklen_t;
+        }
         entry.msg_hdr.msg_iov = stretches[index].as_mut_ptr();
         entry.msg_hdr.msg_iovlen = 1;
         entry.msg_hdr.msg_control = controls[index].as_mut_ptr().cast();
@@ -118,13 +126,14 @@ pub(crate) fn receive(fd: BorrowedFd<'_>, buffers: &mut RecvBuffers, want: usize
     // disjoint and exclusively borrowed.
     let count = unsafe { receive_into(fd, headers.as_mut_ptr().cast(), want) }?;
     for index in 0..count {
-        // SAFETY: headers and names below `want` were initialised above, and `count` ≤ `want`.
-        let (entry, name) = unsafe { (headers[index].assume_init_ref(), names[index].assume_init_ref()) };
+        // SAFETY: headers below `want` were initialised above, and `count` ≤ `want`.
+        let entry = unsafe { headers[index].assume_init_ref() };
         // SAFETY: the kernel has set `msg_controllen` to what it wrote into the aligned control
         // memory that `msg_control` points to.
         let control = unsafe { cmsg::read(&entry.msg_hdr) };
         buffers.slots[index] = Slot {
-            from: decode(name),
+            // SAFETY: names below `want` were initialised above, as no source was given.
+            from: source.unwrap_or_else(|| decode(unsafe { names[index].assume_init_ref() })),
             ecn: control.ecn,
             len: entry.msg_len as usize,
             segment_bytes: control.segment_bytes,

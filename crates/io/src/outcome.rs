@@ -123,6 +123,8 @@ pub struct IoCounters {
     pub recv_bytes: u64,
     /// Receive calls that brought a train of several datagrams.
     pub recv_trains: u64,
+    /// Times a lane was switched to trains or to lone datagrams (`UDP_GRO` on or off).
+    pub gro_switches: u64,
     /// Receive calls that found nothing.
     pub recv_would_block: u64,
     /// Errors reported by receive calls, such as a peer's "port unreachable".

@@ -38,7 +38,7 @@ pub struct UdpSocket {
     pub(crate) blocked: Option<usize>,
     pub(crate) hook: Option<SendHook>,
     pub(crate) counters: IoCounters,
-    granted: open::Granted,
+    pub(crate) granted: open::Granted,
     pub(crate) warnings: Vec<String>,
 }
 
@@ -58,7 +58,7 @@ impl UdpSocket {
         Ok(Self {
             local,
             batched,
-            lanes: vec![Lane::new(main, None)],
+            lanes: vec![Lane::new(main, None, granted.gro)],
             draining: 0,
             policy: PollPolicy::default(),
             gso: GsoPaths::new(granted.gso),
@@ -138,7 +138,7 @@ impl UdpSocket {
             target,
             &self.config,
         )?;
-        self.lanes.push(Lane::new(socket, Some(peer)));
+        self.lanes.push(Lane::new(socket, Some(peer), self.granted.gro));
         self.counters.peers_connected += 1;
         Ok(true)
     }
