@@ -5,13 +5,24 @@
 pub(crate) use loom::{
     cell::UnsafeCell,
     sync::Arc,
-    sync::atomic::{AtomicBool, AtomicUsize, Ordering},
+    sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering, fence},
 };
 #[cfg(not(loom))]
 pub(crate) use std::{
     sync::Arc,
-    sync::atomic::{AtomicBool, AtomicUsize, Ordering},
+    sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering, fence},
 };
+
+#[cfg(loom)]
+pub(crate) use loom::thread::{Thread as ThreadHandle, current as thread_handle};
+#[cfg(not(loom))]
+pub(crate) use std::thread::{Thread as ThreadHandle, current as thread_handle, park_timeout as park};
+
+/// loom knows no time: parks until somebody unparks.
+#[cfg(loom)]
+pub(crate) fn park(_limit: std::time::Duration) {
+    loom::thread::park();
+}
 
 /// std's cell with loom's way of access.
 #[cfg(not(loom))]

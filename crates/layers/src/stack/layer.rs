@@ -1,0 +1,71 @@
+//! What a protocol layer is to the runtime (L6).
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// A protocol layer. The runtime calls it from one thread, and only when the layer's last PDUs have
+/// been handed on: what cannot be handed on is kept in the layer's [`Outlet`], and tried again.
+// `from_above` and `from_below` say where a PDU comes from; they are no conversions.
+#[allow(clippy::wrong_self_convention)]
+pub trait Layer<P>: Send {
+    /// A PDU from the layer above: adds a header, hands it down.
+    fn from_above(&mut self, pdu: P, out: &mut Outlet<'_, P>);
+
+    /// A PDU from the layer below: checks and takes off the header, hands it up.
+    fn from_below(&mut self, pdu: P, out: &mut Outlet<'_, P>);
+
+    /// Called once a turn, for what comes neither from above nor from below: timers, sources. Not
+    /// called while PDUs for below are kept. Returns whether it did anything.
+    fn poll(&mut self, out: &mut Outlet<'_, P>) -> bool {
+        let _ = out;
+        false
+    }
+
+    /// How long [`poll`](Self::poll) has nothing to do by itself; `None` for ever. A thread that
+    /// parks sleeps no longer.
+    fn idle_for(&self) -> Option<Duration> {
+        None
+    }
+
+    /// The stack is being shut down: nothing new comes from this layer any more; what is under way
+    /// goes on.
+    fn close(&mut self) {}
+
+    /// Whether nothing of this layer's is under way (unacknowledged, waiting for credit). Shutting
+    /// down waits until all layers are quiet.
+    fn is_quiet(&self) -> bool {
+        true
+    }
+
+    /// A PDU will be handed in soon, after others: may ask for its cache lines.
+    fn prefetch(&self, pdu: &P) {
+        let _ = pdu;
+    }
+}
+
+/// Where a layer hands its PDUs. Takes any number; the runtime brings the layer no more from the
+/// side that feeds a direction in which PDUs are kept.
+#[derive(Debug)]
+pub struct Outlet<'a, P> {
+    pub(super) down: &'a mut VecDeque<P>,
+    pub(super) up: &'a mut VecDeque<P>,
+}
+
+impl<'a, P> Outlet<'a, P> {
+    /// An outlet into two queues of one's own: to use a layer without the runtime.
+    pub fn new(down: &'a mut VecDeque<P>, up: &'a mut VecDeque<P>) -> Self {
+        Self { down, up }
+    }
+
+    /// Hands a PDU to the layer below.
+    #[inline]
+    pub fn down(&mut self, pdu: P) {
+        self.down.push_back(pdu);
+    }
+
+    /// Hands a PDU to the layer above.
+    #[inline]
+    pub fn up(&mut self, pdu: P) {
+        self.up.push_back(pdu);
+    }
+}

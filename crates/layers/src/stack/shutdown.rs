@@ -1,0 +1,85 @@
+//! Orderly shutdown: everything that is under way arrives, then the threads end.
+//!
+//! Inputs → outputs: a running stack → nothing in any queue, no layer that waits for anything; or,
+//! after a time, word of what is left.
+//!
+//! How quiet is known without a lock: a worker that has nothing in hand says so, and takes it back
+//! *before* it pops. If all queues are empty, then all workers say so, and then no queue has had a
+//! push since the first look, nothing was under way at the moment between the two looks, and as
+//! quiet layers begin nothing by themselves, nothing ever will be (Mattern 1987's double counting).
+
+use super::Stack;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// Between two looks at the queues.
+const LOOK_EVERY: Duration = Duration::from_micros(200);
+
+/// How a shutdown ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shutdown {
+    /// Everything arrived before the threads ended.
+    pub drained: bool,
+    /// PDUs left in queues between groups when the threads were stopped.
+    pub left: u64,
+    /// PDUs that were handed on where nobody was.
+    pub dropped: u64,
+    /// Threads that a layer's panic has ended.
+    pub panicked: usize,
+}
+
+impl Stack {
+    /// Lets everything under way arrive, at most for `limit`, then ends the threads.
+    pub fn shutdown(mut self, limit: Duration) -> Shutdown {
+        self.control.closing.store(true, Ordering::SeqCst);
+        let deadline = Instant::now() + limit;
+        let mut before = None;
+        let drained = loop {
+            self.ring_all();
+            let now = self.look();
+            if now.is_some() && now == before {
+                break true;
+            }
+            before = now;
+            if Instant::now() >= deadline || self.has_ended_worker() {
+                break false;
+            }
+            std::thread::sleep(LOOK_EVERY);
+        };
+        let left = self.queues[..self.inner_queues].iter().map(|(_, _, gauge)| gauge.counters().depth).sum();
+        let panicked = self.stop();
+        Shutdown { drained, left, dropped: self.dropped(), panicked }
+    }
+
+    /// How much was ever pushed into each inner queue, if all is quiet.
+    fn look(&self) -> Option<Vec<usize>> {
+        let passed: Vec<_> =
+            self.queues[..self.inner_queues].iter().map(|(_, _, gauge)| gauge.passed()).collect();
+        // After the queues: see the module's page.
+        let quiet = passed.iter().all(|(pushed, popped)| pushed == popped)
+            && self.workers.iter().all(|(state, _)| state.resting.load(Ordering::Acquire));
+        quiet.then(|| passed.iter().map(|(pushed, _)| *pushed).collect())
+    }
+
+    fn has_ended_worker(&self) -> bool {
+        self.workers.iter().any(|(_, thread)| thread.as_ref().is_some_and(|thread| thread.is_finished()))
+    }
+
+    fn ring_all(&self) {
+        self.workers.iter().for_each(|(state, _)| state.bell.ring());
+    }
+
+    /// Ends the threads; how many had panicked.
+    fn stop(&mut self) -> usize {
+        self.control.stop.store(true, Ordering::SeqCst);
+        self.ring_all();
+        let threads = self.workers.iter_mut().filter_map(|(_, thread)| thread.take());
+        threads.filter_map(|thread| thread.join().err()).count()
+    }
+}
+
+impl Drop for Stack {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}

@@ -1,0 +1,180 @@
+use super::*;
+use std::time::Duration;
+
+const LONG: Duration = Duration::from_secs(20);
+
+/// Counts what passes and stamps it, as a header would.
+struct Stamp {
+    stamp: u64,
+}
+
+impl Layer<Vec<u64>> for Stamp {
+    fn from_above(&mut self, mut pdu: Vec<u64>, out: &mut Outlet<'_, Vec<u64>>) {
+        pdu.push(self.stamp);
+        out.down(pdu);
+    }
+
+    fn from_below(&mut self, mut pdu: Vec<u64>, out: &mut Outlet<'_, Vec<u64>>) {
+        assert_eq!(pdu.pop(), Some(self.stamp));
+        out.up(pdu);
+    }
+}
+
+fn stamps(layers: u64) -> Builder<Vec<u64>> {
+    (0..layers).fold(Builder::new(), |builder, stamp| builder.layer(format!("layer{stamp}"), Stamp { stamp }))
+}
+
+/// Sends through a stack that loops back, and checks that all come back in order.
+fn round(builder: Builder<Vec<u64>>, count: u64) -> (Shutdown, Vec<QueueReport>) {
+    let (stack, mut top, _bottom) = builder.loop_back().start().unwrap();
+    let (mut sent, mut received) = (0, 0);
+    let began = std::time::Instant::now();
+    while received < count {
+        if sent < count && top.send(vec![sent]).is_ok() {
+            sent += 1;
+        }
+        match top.recv() {
+            Some(pdu) => {
+                assert_eq!(pdu, [received]);
+                received += 1;
+            }
+            None => std::thread::yield_now(),
+        }
+        assert!(began.elapsed() < LONG, "{received} of {sent} came back: {:?}", stack.counters());
+    }
+    let counters = stack.counters();
+    (stack.shutdown(LONG), counters)
+}
+
+const CLEAN: Shutdown = Shutdown { drained: true, left: 0, dropped: 0, panicked: 0 };
+
+#[test]
+fn every_grouping_and_way_to_wait_gives_the_same() {
+    for grouping in [Grouping::Together, Grouping::Each, Grouping::Sizes(vec![1, 2])] {
+        for idle in [Idle::Yield, Idle::Park { after_turns: 3 }, Idle::Spin] {
+            // Spinning threads beyond the cores wait for each other's time slices.
+            let count = if idle == Idle::Spin { 200 } else { 5_000 };
+            let builder = stamps(3).grouping(grouping.clone()).idle(idle).queue(16);
+            let (shutdown, counters) = round(builder, count);
+            assert_eq!(shutdown, CLEAN, "{grouping:?} {idle:?}");
+            assert!(counters.iter().all(|queue| queue.counters.depth_max <= 16));
+        }
+    }
+}
+
+#[test]
+fn queues_are_named_and_counted() {
+    let builder = stamps(3).grouping(Grouping::Sizes(vec![2, 1])).idle(Idle::Yield).queue(8);
+    let (_, counters) = round(builder, 100);
+    let names: Vec<_> = counters.iter().map(|queue| (queue.from.as_str(), queue.to.as_str())).collect();
+    assert!(names.contains(&("layer0+layer1", "layer2")) && names.contains(&("layer2", "layer0+layer1")));
+    assert!(names.contains(&("application", "layer0+layer1")));
+    let down = counters.iter().find(|queue| queue.to == "layer2").unwrap();
+    assert!(down.counters.depth_max > 0 && down.counters.idle > 0);
+}
+
+#[test]
+fn a_reader_that_is_late_holds_everybody_up_and_loses_nothing() {
+    let (stack, mut top, _bottom) = stamps(2).queue(4).loop_back().start().unwrap();
+    let mut sent = 0;
+    // Until nothing goes in for a while: every queue, and what layers keep, is full.
+    let mut refused = 0;
+    while refused < 1_000 {
+        match top.send(vec![sent]) {
+            Ok(()) => (sent, refused) = (sent + 1, 0),
+            Err(_) => {
+                refused += 1;
+                std::thread::sleep(Duration::from_micros(20));
+            }
+        }
+        assert!(sent < 1_000, "queues of 4 take no end of PDUs");
+    }
+    assert!(stack.counters().iter().any(|queue| queue.counters.full > 0));
+    let mut received = 0;
+    let began = std::time::Instant::now();
+    while received < sent {
+        match top.recv() {
+            Some(pdu) => {
+                assert_eq!(pdu, [received]);
+                received += 1;
+            }
+            None => std::thread::yield_now(),
+        }
+        assert!(began.elapsed() < LONG);
+    }
+    assert_eq!(stack.shutdown(LONG), CLEAN);
+}
+
+#[test]
+fn shutting_down_lets_everything_arrive() {
+    for grouping in [Grouping::Together, Grouping::Each] {
+        let (stack, mut top, mut bottom) = stamps(3).grouping(grouping).queue(512).start().unwrap();
+        for number in 0..300 {
+            top.send(vec![number]).unwrap();
+            bottom.send(vec![number, 0, 1, 2]).unwrap();
+        }
+        assert_eq!(stack.shutdown(LONG), CLEAN);
+        for number in 0..300 {
+            assert_eq!(bottom.recv(), Some(vec![number, 0, 1, 2]));
+        }
+        assert_eq!(bottom.recv(), None);
+        let up: Vec<_> = std::iter::from_fn(|| top.recv()).collect();
+        assert_eq!(up, (0..300).map(|number| vec![number]).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn a_layer_that_is_not_quiet_is_waited_for_but_not_for_ever() {
+    struct Restless;
+    impl Layer<u8> for Restless {
+        fn from_above(&mut self, _: u8, _: &mut Outlet<'_, u8>) {}
+        fn from_below(&mut self, _: u8, _: &mut Outlet<'_, u8>) {}
+        fn is_quiet(&self) -> bool {
+            false
+        }
+    }
+    let (stack, _top, _bottom) = Builder::new().layer("restless", Restless).start().unwrap();
+    assert_eq!(stack.shutdown(Duration::from_millis(20)), Shutdown { drained: false, ..CLEAN });
+}
+
+#[test]
+fn a_panic_in_a_layer_is_reported() {
+    struct Broken;
+    impl Layer<u8> for Broken {
+        fn from_above(&mut self, _: u8, _: &mut Outlet<'_, u8>) {
+            panic!("a layer breaks, as this test wants");
+        }
+        fn from_below(&mut self, _: u8, _: &mut Outlet<'_, u8>) {}
+    }
+    let (stack, mut top, _bottom) = Builder::new().layer("broken", Broken).start().unwrap();
+    top.send(1).unwrap();
+    let shutdown = stack.shutdown(LONG);
+    assert_eq!((shutdown.drained, shutdown.panicked), (false, 1));
+}
+
+#[test]
+fn sleeping_threads_are_woken() {
+    let idle = Idle::Park { after_turns: 0 };
+    let (stack, mut top, _bottom) = stamps(3).idle(idle).loop_back().start().unwrap();
+    for number in 0..50 {
+        std::thread::sleep(Duration::from_micros(300));
+        top.send(vec![number]).unwrap();
+        let began = std::time::Instant::now();
+        while top.recv().is_none() {
+            std::thread::yield_now();
+            assert!(began.elapsed() < Duration::from_millis(900), "woken by the bell, not by the limit");
+        }
+    }
+    assert!(stack.parks() > 0);
+    assert_eq!(stack.shutdown(LONG), CLEAN);
+}
+
+#[test]
+fn wrong_plans_are_refused_with_advice() {
+    let error = |builder: Builder<Vec<u64>>| builder.start().unwrap_err().to_string();
+    assert_eq!(error(Builder::new()), "a stack needs at least one layer");
+    let groups = error(stamps(3).grouping(Grouping::Sizes(vec![1, 1])));
+    assert_eq!(groups, "groups of [1, 1] layers do not make up 3: the sizes must be positive and add up");
+    let core = error(stamps(1).pinning(Pinning::Cores(vec![9_999])));
+    assert!(core.starts_with("cannot pin to core 9999: this process may use ["), "{core}");
+}

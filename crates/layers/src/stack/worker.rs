@@ -1,0 +1,240 @@
+//! One thread and the layers it runs.
+//!
+//! Inputs → outputs: the queues from the groups above and below → PDUs through this group's layers
+//! → the queues to the groups below and above. Within the group PDUs run to completion; at its edges
+//! they are taken and handed on in batches, each shown to the other side with one store.
+
+use super::layer::{Layer, Outlet};
+use super::{Idle, WorkerState};
+use crate::pool::flush_frees;
+use crate::ring::{Consumer, Producer};
+use crate::wake::Bell;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// PDUs taken from a queue at a time: enough to share the cost of an index's way between cores,
+/// few enough to stay in the first-level cache.
+const BATCH: usize = 32;
+/// PDUs kept for one side, beyond which a group takes nothing from the other side either. Below it
+/// it does, or two groups that wait for each other to take something would do so for ever.
+const KEPT_MAX: usize = 64;
+/// Longest sleep: bounds the harm of a layer that is wrong about [`Layer::idle_for`].
+const MAX_SLEEP: Duration = Duration::from_secs(1);
+
+/// The sending end of a queue between groups, and how to wake who reads it.
+pub(super) struct Link<P> {
+    pub producer: Producer<P>,
+    /// `None` if the reader never sleeps, or is the application.
+    pub bell: Option<Arc<Bell>>,
+}
+
+/// The queues at a group's edges; `None` where there is no neighbour.
+pub(super) struct Edges<P> {
+    pub from_above: Option<Consumer<P>>,
+    pub to_above: Option<Link<P>>,
+    pub from_below: Option<Consumer<P>>,
+    pub to_below: Option<Link<P>>,
+    /// What the lowest layer hands down comes back to it from below.
+    pub loop_back: bool,
+}
+
+impl<P> Edges<P> {
+    /// Whether nothing waits to be taken in.
+    fn are_empty(&mut self) -> bool {
+        [&mut self.from_above, &mut self.from_below].into_iter().flatten().all(Consumer::is_empty)
+    }
+}
+
+pub(super) struct Worker<P> {
+    layers: Vec<Box<dyn Layer<P>>>,
+    /// `down[i]` waits for layer i, `down[n]` for the group below.
+    down: Vec<VecDeque<P>>,
+    /// `up[i + 1]` waits for layer i, `up[0]` for the group above.
+    up: Vec<VecDeque<P>>,
+    edges: Edges<P>,
+    idle: Idle,
+    state: Arc<WorkerState>,
+    closing: bool,
+    /// While closing: what was last said in [`WorkerState::resting`].
+    rests: bool,
+}
+
+impl<P: Send> Worker<P> {
+    pub fn new(layers: Vec<Box<dyn Layer<P>>>, edges: Edges<P>, idle: Idle, state: Arc<WorkerState>) -> Self {
+        let queues = || (0..=layers.len()).map(|_| VecDeque::with_capacity(2 * BATCH)).collect();
+        Self { down: queues(), up: queues(), layers, edges, idle, state, closing: false, rests: false }
+    }
+
+    /// Works until told to stop.
+    pub fn run(mut self) {
+        let mut idle_turns: u32 = 0;
+        while !self.state.control.stop.load(Ordering::Acquire) {
+            self.note_closing();
+            if !self.keeps_resting() && self.turn() {
+                idle_turns = 0;
+                continue;
+            }
+            if self.closing {
+                self.rests = self.is_clear() && self.layers.iter().all(|layer| layer.is_quiet());
+                self.state.resting.store(self.rests, Ordering::Release);
+            }
+            if idle_turns == 0 {
+                flush_frees();
+            }
+            idle_turns = idle_turns.saturating_add(1);
+            self.wait(idle_turns);
+        }
+    }
+
+    /// Everything that is there now, once. Whether that was anything.
+    fn turn(&mut self) -> bool {
+        let taken = self.take_below() + self.take_above();
+        let polled = self.poll_layers();
+        let mut worked = polled || taken > 0;
+        while self.sweep() {
+            worked = true;
+        }
+        self.hand_on() || worked
+    }
+
+    /// Whether a worker that rests goes on doing so; if not, it says so before it pops anything: the
+    /// coordinator reads the queues first, then that.
+    fn keeps_resting(&mut self) -> bool {
+        let rested = std::mem::take(&mut self.rests);
+        if rested && self.edges.are_empty() {
+            return true;
+        }
+        if rested {
+            self.state.resting.store(false, Ordering::Release);
+        }
+        false
+    }
+
+    fn note_closing(&mut self) {
+        if !self.closing && self.state.control.closing.load(Ordering::Acquire) {
+            self.closing = true;
+            self.layers.iter_mut().for_each(|layer| layer.close());
+        }
+    }
+
+    fn take_below(&mut self) -> usize {
+        let lowest = self.layers.len();
+        if !self.up[0].is_empty() || self.down[lowest].len() >= KEPT_MAX {
+            return 0;
+        }
+        let Some(queue) = &mut self.edges.from_below else { return 0 };
+        let (layer, waiting) = (&self.layers[lowest - 1], &mut self.up[lowest]);
+        take(queue, layer.as_ref(), waiting)
+    }
+
+    fn take_above(&mut self) -> usize {
+        if !self.down[self.layers.len()].is_empty() || self.up[0].len() >= KEPT_MAX {
+            return 0;
+        }
+        let Some(queue) = &mut self.edges.from_above else { return 0 };
+        take(queue, self.layers[0].as_ref(), &mut self.down[0])
+    }
+
+    fn poll_layers(&mut self) -> bool {
+        if !self.down[self.layers.len()].is_empty() || self.up[0].len() >= KEPT_MAX {
+            return false;
+        }
+        let mut worked = false;
+        for (index, layer) in self.layers.iter_mut().enumerate() {
+            let mut out = Outlet { down: &mut self.down[index + 1], up: &mut self.up[index] };
+            worked |= layer.poll(&mut out);
+        }
+        worked
+    }
+
+    /// Up through all layers, then down; whether anything moved.
+    fn sweep(&mut self) -> bool {
+        let mut moved = false;
+        for (index, layer) in self.layers.iter_mut().enumerate().rev() {
+            let (above, below) = self.up.split_at_mut(index + 1);
+            let mut out = Outlet { down: &mut self.down[index + 1], up: &mut above[index] };
+            while let Some(pdu) = below[0].pop_front() {
+                moved = true;
+                layer.from_below(pdu, &mut out);
+            }
+        }
+        for (index, layer) in self.layers.iter_mut().enumerate() {
+            let (above, below) = self.down.split_at_mut(index + 1);
+            let mut out = Outlet { down: &mut below[0], up: &mut self.up[index] };
+            while let Some(pdu) = above[index].pop_front() {
+                moved = true;
+                layer.from_above(pdu, &mut out);
+            }
+        }
+        if self.edges.loop_back {
+            let lowest = self.layers.len();
+            self.up[lowest].append(&mut self.down[lowest]);
+        }
+        moved
+    }
+
+    /// Hands on what the neighbours have room for; whether that was anything.
+    fn hand_on(&mut self) -> bool {
+        let up = hand_on(&mut self.up[0], self.edges.to_above.as_mut(), &self.state);
+        let lowest = self.layers.len();
+        let down = hand_on(&mut self.down[lowest], self.edges.to_below.as_mut(), &self.state);
+        up + down > 0
+    }
+
+    /// Whether nothing is kept inside.
+    fn is_clear(&self) -> bool {
+        self.down.iter().chain(&self.up).all(VecDeque::is_empty)
+    }
+
+    fn wait(&mut self, idle_turns: u32) {
+        match self.idle {
+            Idle::Spin => std::hint::spin_loop(),
+            Idle::Yield => std::thread::yield_now(),
+            // What is kept waits for room, and nobody rings for that.
+            Idle::Park { after_turns } if idle_turns > after_turns && self.is_clear() => self.park(),
+            Idle::Park { after_turns } if idle_turns > after_turns => std::thread::yield_now(),
+            Idle::Park { .. } => std::hint::spin_loop(),
+        }
+    }
+
+    fn park(&mut self) {
+        let limit = self.layers.iter().filter_map(|layer| layer.idle_for()).min();
+        let state = Arc::clone(&self.state);
+        state.parks.fetch_add(1, Ordering::Relaxed);
+        let control = &state.control;
+        state.bell.sleep(limit.unwrap_or(MAX_SLEEP).min(MAX_SLEEP), || {
+            !self.edges.are_empty()
+                || control.stop.load(Ordering::Relaxed)
+                || control.closing.load(Ordering::Relaxed) != self.closing
+        });
+    }
+}
+
+/// Takes a batch from a queue; the layer hears of each beforehand.
+fn take<P>(queue: &mut Consumer<P>, layer: &dyn Layer<P>, waiting: &mut VecDeque<P>) -> usize {
+    queue.pop_batch(BATCH, |pdu| {
+        layer.prefetch(&pdu);
+        waiting.push_back(pdu);
+    })
+}
+
+/// Pushes what there is room for, and wakes the reader. Without a reader PDUs are dropped and
+/// counted: there is nobody to keep them for.
+fn hand_on<P>(kept: &mut VecDeque<P>, link: Option<&mut Link<P>>, state: &WorkerState) -> usize {
+    if kept.is_empty() {
+        return 0;
+    }
+    let Some(link) = link.filter(|link| !link.producer.is_abandoned()) else {
+        state.dropped.fetch_add(kept.len() as u64, Ordering::Relaxed);
+        return kept.drain(..).count();
+    };
+    let pushed = link.producer.push_batch(std::iter::from_fn(|| kept.pop_front()));
+    if pushed > 0
+        && let Some(bell) = &link.bell
+    {
+        bell.ring();
+    }
+    pushed
+}
