@@ -34,6 +34,7 @@ struct Cli {
 enum Command {
     Demo(cmd::demo::DemoCommand),
     Bench(cmd::bench::BenchCommand),
+    Keygen(cmd::keygen::KeygenCommand),
     Doctor(cmd::doctor::DoctorCommand),
     Sim(cmd::sim::SimCommand),
     #[command(hide = true)]
@@ -64,6 +65,7 @@ fn run(command: Command) -> Result<bool> {
     match command {
         Command::Demo(command) => command.run(),
         Command::Bench(command) => command.run().map(|()| true),
+        Command::Keygen(command) => command.run().map(|()| true),
         Command::Doctor(command) => command.run(),
         Command::Sim(command) => command.run(),
         Command::Completions(command) => {

@@ -6,6 +6,8 @@ pub mod bench;
 pub mod demo;
 pub mod doctor;
 pub mod generate;
+pub mod key;
+pub mod keygen;
 pub mod sim;
 
 /// Arguments that clap alone cannot refuse.

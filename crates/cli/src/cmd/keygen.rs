@@ -1,0 +1,103 @@
+//! `denrei keygen`: makes the secrets that Nodes are given.
+//!
+//! Inputs → outputs: the system's random generator → a file that its owner alone can read, or
+//! standard output, which is made such a file if it is one.
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use denrei::{ClusterKey, Identity, key_file};
+use std::fs::{File, Permissions};
+use std::io::{self, IsTerminal, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+
+/// Permissions of a secret file.
+const SECRET_MODE: u32 = 0o600;
+
+/// What to do with a cluster key.
+const KEY_ADVICE: &str = "copy it to every node over a channel you trust, and name it there by --key-file or \
+                          DENREI_KEY_FILE";
+
+/// What to do with an identity.
+const IDENTITY_ADVICE: &str = "keep it on its node alone, and name it there by --identity-file or \
+                               DENREI_IDENTITY_FILE; its public half goes into the allow-list of the others";
+
+/// Make a cluster key, or a node's identity.
+///
+/// Whoever has the cluster key may take part in the cluster; its nodes seal every packet with keys
+/// that come of it. An identity tells one node from the others: a node that has one speaks only with
+/// those whose public half is in its allow-list.
+///
+/// A secret is one line of text. Its file is made readable by its owner alone (0600), and files that
+/// others can read are not loaded. Nothing is overwritten.
+#[derive(Args, Debug)]
+pub struct KeygenCommand {
+    /// Make an identity rather than a cluster key; the public half is printed
+    #[arg(long)]
+    identity: bool,
+
+    /// Write into this new file rather than to standard output
+    #[arg(long, short, value_name = "FILE")]
+    out: Option<PathBuf>,
+
+    /// Print the public half of the identity in this file, and make nothing
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["identity", "out"])]
+    public: Option<PathBuf>,
+}
+
+impl KeygenCommand {
+    /// Runs it.
+    pub fn run(&self) -> Result<()> {
+        if let Some(path) = &self.public {
+            let identity = key_file::read_identity(path)?;
+            print!("{}", key_file::public_identity_line(&identity.public()));
+            return Ok(());
+        }
+        let mut octets = zeroize::Zeroizing::new([0; 32]);
+        getrandom::fill(&mut *octets).context("the system gives no random octets")?;
+        if !self.identity {
+            return self.write(&key_file::cluster_key_line(&ClusterKey::from_bytes(*octets)), "cluster key", KEY_ADVICE);
+        }
+        let identity = Identity::from_bytes(*octets);
+        self.write(&key_file::identity_line(&identity), "secret identity", IDENTITY_ADVICE)?;
+        let public = key_file::public_identity_line(&identity.public());
+        if self.out.is_some() { print!("{public}") } else { eprint!("{public}") }
+        Ok(())
+    }
+
+    fn write(&self, line: &str, what: &str, advice: &str) -> Result<()> {
+        if let Some(path) = &self.out {
+            key_file::write_new(path, line)?;
+            eprintln!("wrote a {what} to {} (0600): {advice}", path.display());
+            return Ok(());
+        }
+        let stdout = io::stdout();
+        let file = File::from(stdout.as_fd().try_clone_to_owned()?);
+        let is_file = protect(&file)?;
+        let mut out = stdout.lock();
+        out.write_all(line.as_bytes()).and_then(|()| out.flush()).context("cannot write to standard output")?;
+        if is_file {
+            eprintln!("wrote a {what}, in a file that its owner alone can read now (0600): {advice}");
+        } else if out.is_terminal() {
+            eprintln!("this is a secret, and now on a screen: `denrei keygen --out FILE` keeps the next one in a file");
+        }
+        Ok(())
+    }
+}
+
+/// Makes the file that standard output was redirected to a secret one, before there is a secret in
+/// it; whether it is a file.
+fn protect(stdout: &File) -> Result<bool> {
+    let about = stdout.metadata().context("cannot look at standard output")?;
+    if !about.is_file() {
+        return Ok(false);
+    }
+    if about.len() > 0 {
+        bail!("the file that standard output goes to is not empty, and a key file holds one key: name a new file");
+    }
+    stdout
+        .set_permissions(Permissions::from_mode(SECRET_MODE))
+        .context("cannot make the file that standard output goes to a secret: use --out FILE")?;
+    Ok(true)
+}

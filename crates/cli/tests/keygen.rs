@@ -1,0 +1,77 @@
+//! `denrei keygen` as its users run it, and what loads its files.
+
+use std::fs::{self, File, OpenOptions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+fn denrei(args: &[&str], stdout: Stdio) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_denrei"));
+    for name in ["DENREI_KEY_FILE", "DENREI_IDENTITY_FILE", "DENREI_ALLOW_FILE"] {
+        command.env_remove(name);
+    }
+    let child = command.args(args).stdout(stdout).stderr(Stdio::piped()).spawn().unwrap();
+    child.wait_with_output().unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+fn mode(path: &Path) -> u32 {
+    fs::metadata(path).unwrap().permissions().mode() & 0o777
+}
+
+#[test]
+fn a_redirected_key_is_readable_by_its_owner_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("cluster.key");
+    let file = File::create(&path).unwrap();
+    file.set_permissions(fs::Permissions::from_mode(0o644)).unwrap();
+    let output = denrei(&["keygen"], file.into());
+    assert!(output.status.success(), "{}", stderr(&output));
+    assert!(stderr(&output).contains("--key-file"), "{}", stderr(&output));
+    assert_eq!(mode(&path), 0o600);
+    let text = fs::read_to_string(&path).unwrap();
+    assert!(text.starts_with("denrei-cluster-key-v1 ") && text.lines().count() == 1);
+    // `>>` would leave a file with two keys.
+    let append = OpenOptions::new().append(true).open(&path).unwrap();
+    let output = denrei(&["keygen"], append.into());
+    assert!(!output.status.success());
+    assert!(stderr(&output).contains("not empty"), "{}", stderr(&output));
+    assert_eq!(fs::read_to_string(&path).unwrap(), text);
+}
+
+#[test]
+fn a_key_file_is_never_overwritten_and_no_two_are_equal() {
+    let dir = tempfile::tempdir().unwrap();
+    let paths = [dir.path().join("a"), dir.path().join("b")];
+    let texts = paths.clone().map(|path| {
+        let args = ["keygen", "--out", path.to_str().unwrap()];
+        let output = denrei(&args, Stdio::piped());
+        assert!(output.status.success() && output.stdout.is_empty(), "{}", stderr(&output));
+        assert_eq!(mode(&path), 0o600);
+        fs::read_to_string(&path).unwrap()
+    });
+    assert_ne!(texts[0], texts[1]);
+    let output = denrei(&["keygen", "-o", paths[0].to_str().unwrap()], Stdio::piped());
+    assert_eq!(output.status.code(), Some(3));
+    assert!(stderr(&output).contains("exists"), "{}", stderr(&output));
+    assert_eq!(fs::read_to_string(&paths[0]).unwrap(), texts[0]);
+}
+
+#[test]
+fn an_identity_prints_its_public_half() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("node.identity");
+    let path = path.to_str().unwrap();
+    let output = denrei(&["keygen", "--identity", "--out", path], Stdio::piped());
+    let public = String::from_utf8(output.stdout).unwrap();
+    assert!(public.starts_with("denrei-public-identity-v1 "), "{public}");
+    assert!(fs::read_to_string(path).unwrap().starts_with("denrei-identity-v1 "));
+    let again = denrei(&["keygen", "--public", path], Stdio::piped());
+    assert_eq!(String::from_utf8(again.stdout).unwrap(), public);
+    let piped = denrei(&["keygen", "--identity"], Stdio::piped());
+    assert!(String::from_utf8_lossy(&piped.stdout).starts_with("denrei-identity-v1 "));
+    assert!(stderr(&piped).starts_with("denrei-public-identity-v1 "));
+}

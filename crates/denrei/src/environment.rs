@@ -1,0 +1,73 @@
+//! The secrets that the environment names, for programs whose code names none.
+//!
+//! Inputs → outputs: a [`Config`] and variables → the same with what was missing. The configuration
+//! goes before the environment; a Node that is [`insecure`](Config::insecure) and has no key was
+//! meant to have none, so nothing is read for it.
+
+use crate::BindError;
+use crate::config::Config;
+use crate::key_file::{read_allow_list, read_cluster_key, read_identity};
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// Names the file with the cluster key.
+pub const KEY_FILE: &str = "DENREI_KEY_FILE";
+/// Names the file with this Node's identity.
+pub const IDENTITY_FILE: &str = "DENREI_IDENTITY_FILE";
+/// Names the file with the identities to speak with.
+pub const ALLOW_FILE: &str = "DENREI_ALLOW_FILE";
+
+/// Fills in what `config` leaves open from the files that `variable` names.
+pub(crate) fn complete(
+    mut config: Config,
+    variable: impl Fn(&'static str) -> Option<OsString>,
+) -> Result<Config, BindError> {
+    let path = |name| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    if !config.has_key() && !config.insecure
+        && let Some(path) = path(KEY_FILE)
+    {
+        config.cluster_key = Some(read_cluster_key(&path)?);
+    }
+    if !config.has_key() {
+        return Ok(config);
+    }
+    if config.identity.is_none() && config.protocol.identity.is_none()
+        && let Some(path) = path(IDENTITY_FILE)
+    {
+        config.identity = Some(read_identity(&path)?);
+    }
+    if config.allowed.is_empty() && config.protocol.allowed.is_empty()
+        && let Some(path) = path(ALLOW_FILE)
+    {
+        config.allowed = read_allow_list(&path)?;
+    }
+    Ok(config)
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+    use crate::key_file::{cluster_key_line, identity_line, public_identity_line, write_new};
+    use denrei_proto::seal::{ClusterKey, Identity};
+
+    #[test]
+    fn the_configuration_goes_before_the_environment() {
+        let dir = tempfile::tempdir().unwrap();
+        let (key, identity) = (ClusterKey::from_bytes([1; 32]), Identity::from_bytes([2; 32]));
+        write_new(&dir.path().join(KEY_FILE), &cluster_key_line(&key)).unwrap();
+        write_new(&dir.path().join(IDENTITY_FILE), &identity_line(&identity)).unwrap();
+        write_new(&dir.path().join(ALLOW_FILE), &public_identity_line(&identity.public())).unwrap();
+        let variable = |name| Some(dir.path().join(name).into());
+        let all = complete(Config::default(), variable).unwrap();
+        assert_eq!((all.cluster_key, all.identity), (Some(key), Some(identity.clone())));
+        assert_eq!(all.allowed, [identity.public()]);
+        let own = Some(ClusterKey::from_bytes([3; 32]));
+        let config = Config { cluster_key: own.clone(), ..Config::default() };
+        assert_eq!(complete(config, variable).unwrap().cluster_key, own);
+        let plain = complete(Config { insecure: true, ..Config::default() }, variable).unwrap();
+        assert!(!plain.has_key() && plain.identity.is_none() && plain.allowed.is_empty());
+        assert!(!complete(Config::default(), |_| Some(OsString::new())).unwrap().has_key());
+        let missing = complete(Config::default(), |_| Some("/nowhere".into())).unwrap_err().to_string();
+        assert!(missing.contains("/nowhere"), "{missing}");
+    }
+}
