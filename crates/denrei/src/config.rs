@@ -77,9 +77,14 @@ impl Config {
     /// the Node there.
     pub(crate) fn check_exposure(&self, addr: SocketAddr) -> Result<(), BindError> {
         // An IPv4 address in IPv6 clothes is what it is.
-        if addr.ip().to_canonical().is_loopback() || self.insecure {
+        if addr.ip().to_canonical().is_loopback() || self.insecure || self.has_key() {
             return Ok(());
         }
         Err(BindError::Exposed { addr })
+    }
+
+    /// Whether a cluster key is named, here or below.
+    pub(crate) fn has_key(&self) -> bool {
+        self.cluster_key.is_some() || self.protocol.cluster_key.is_some()
     }
 }

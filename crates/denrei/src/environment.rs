@@ -23,7 +23,8 @@ pub(crate) fn complete(
     variable: impl Fn(&'static str) -> Option<OsString>,
 ) -> Result<Config, BindError> {
     let path = |name| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    if !config.has_key() && !config.insecure
+    if !config.has_key()
+        && !config.insecure
         && let Some(path) = path(KEY_FILE)
     {
         config.cluster_key = Some(read_cluster_key(&path)?);
@@ -31,12 +32,14 @@ pub(crate) fn complete(
     if !config.has_key() {
         return Ok(config);
     }
-    if config.identity.is_none() && config.protocol.identity.is_none()
+    if config.identity.is_none()
+        && config.protocol.identity.is_none()
         && let Some(path) = path(IDENTITY_FILE)
     {
         config.identity = Some(read_identity(&path)?);
     }
-    if config.allowed.is_empty() && config.protocol.allowed.is_empty()
+    if config.allowed.is_empty()
+        && config.protocol.allowed.is_empty()
         && let Some(path) = path(ALLOW_FILE)
     {
         config.allowed = read_allow_list(&path)?;

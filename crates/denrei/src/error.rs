@@ -11,6 +11,9 @@ pub enum BindError {
     /// A setting cannot work.
     #[error("{0}")]
     Config(#[from] denrei_proto::ConfigError),
+    /// A file that the environment names holds no key, or not as a secret.
+    #[error("{0}")]
+    KeyFile(#[from] crate::key_file::KeyFileError),
     /// The address names nothing.
     #[error("the address to bind cannot be resolved: {0}")]
     Resolve(io::Error),

@@ -156,7 +156,9 @@ pub enum KeyFileError {
         made_by: &'static str,
     },
     /// It would be overwritten.
-    #[error("{path} exists, and a key that is overwritten is lost: name another file, or remove that one first")]
+    #[error(
+        "{path} exists, and a key that is overwritten is lost: name another file, or remove that one first"
+    )]
     Exists {
         /// The file.
         path: PathBuf,
@@ -218,7 +220,7 @@ pub fn write_new(path: &Path, text: &str) -> Result<(), KeyFileError> {
 }
 
 fn read(path: &Path, secret: bool) -> Result<Zeroizing<String>, KeyFileError> {
-    let mut file = File::open(path).map_err(|source| io_error("open", path, source))?;
+    let file = File::open(path).map_err(|source| io_error("open", path, source))?;
     // Of the file that was opened, not of what the path names by now.
     let about = file.metadata().map_err(|source| io_error("look at", path, source))?;
     if about.is_dir() {
@@ -229,10 +231,7 @@ fn read(path: &Path, secret: bool) -> Result<Zeroizing<String>, KeyFileError> {
     }
     let limit = if secret { MAX_SECRET_FILE_BYTES } else { MAX_LIST_FILE_BYTES };
     let mut text = Zeroizing::new(String::with_capacity(about.len().min(limit) as usize + 1));
-    file.by_ref()
-        .take(limit + 1)
-        .read_to_string(&mut text)
-        .map_err(|source| io_error("read", path, source))?;
+    file.take(limit + 1).read_to_string(&mut text).map_err(|source| io_error("read", path, source))?;
     if text.len() as u64 > limit {
         let source = io::Error::new(io::ErrorKind::InvalidData, format!("it is longer than {limit} bytes"));
         return Err(io_error("read", path, source));
@@ -256,9 +255,7 @@ fn keys(kind: Kind, path: &Path, text: &str) -> Result<Vec<Zeroizing<[u8; SECRET
     let lines = text.lines().enumerate().map(|(at, line)| (at + 1, line.trim()));
     lines
         .filter(|(_, line)| !line.is_empty() && !line.starts_with('#'))
-        .map(|(number, line)| {
-            parse(kind, line).map_err(|problem| malformed(kind, path, number, problem))
-        })
+        .map(|(number, line)| parse(kind, line).map_err(|problem| malformed(kind, path, number, problem)))
         .collect()
 }
 
@@ -325,7 +322,9 @@ mod tests {
         for kind in Kind::ALL {
             let text = line(kind, &key);
             assert_eq!(text.lines().count(), 1);
-            for text in [text.to_string(), format!("# node 7\n\n{}", *text), text.to_uppercase().to_lowercase()] {
+            for text in
+                [text.to_string(), format!("# node 7\n\n{}", *text), text.to_uppercase().to_lowercase()]
+            {
                 let (_dir, path) = in_file(&text);
                 assert_eq!(*read_secret(kind, &path).unwrap(), key);
             }
@@ -380,7 +379,11 @@ mod tests {
 
     #[test]
     fn lists_of_public_keys_may_be_read_by_all() {
-        let text = format!("# two\n{}{}", *line(Kind::PublicIdentity, &[1; 32]), *line(Kind::PublicIdentity, &[2; 32]));
+        let text = format!(
+            "# two\n{}{}",
+            *line(Kind::PublicIdentity, &[1; 32]),
+            *line(Kind::PublicIdentity, &[2; 32])
+        );
         let (_dir, path) = in_file(&text);
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
         assert_eq!(read_list(Kind::PublicIdentity, &path).unwrap(), [[1; 32], [2; 32]]);

@@ -9,6 +9,7 @@ pub use recv::Incoming;
 use crate::config::{Config, Drive};
 use crate::core::Core;
 use crate::driver;
+use crate::environment;
 use crate::error::BindError;
 use crate::io::Io;
 use crate::wait::Shared;
@@ -47,6 +48,7 @@ impl Node {
     /// # Errors
     /// A setting that cannot work, or an address that cannot be bound; both say what to change.
     pub fn bind(addr: impl ToSocketAddrs, config: Config) -> Result<Self, BindError> {
+        let config = environment::complete(config, std::env::var_os)?;
         config.validate()?;
         let addr = addr.to_socket_addrs().map_err(BindError::Resolve)?.next().ok_or(BindError::NoAddress)?;
         config.check_exposure(addr)?;

@@ -3,7 +3,7 @@
 //! Inputs → outputs: the system's random generator → a file that its owner alone can read, or
 //! standard output, which is made such a file if it is one.
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
 use denrei::{ClusterKey, Identity, key_file};
 use std::fs::{File, Permissions};
@@ -55,14 +55,23 @@ impl KeygenCommand {
             return Ok(());
         }
         let mut octets = zeroize::Zeroizing::new([0; 32]);
-        getrandom::fill(&mut *octets).context("the system gives no random octets")?;
+        getrandom::fill(&mut *octets)
+            .map_err(|error| anyhow!("the system gives no random octets: {error}"))?;
         if !self.identity {
-            return self.write(&key_file::cluster_key_line(&ClusterKey::from_bytes(*octets)), "cluster key", KEY_ADVICE);
+            return self.write(
+                &key_file::cluster_key_line(&ClusterKey::from_bytes(*octets)),
+                "cluster key",
+                KEY_ADVICE,
+            );
         }
         let identity = Identity::from_bytes(*octets);
         self.write(&key_file::identity_line(&identity), "secret identity", IDENTITY_ADVICE)?;
         let public = key_file::public_identity_line(&identity.public());
-        if self.out.is_some() { print!("{public}") } else { eprint!("{public}") }
+        if self.out.is_some() {
+            print!("{public}")
+        } else {
+            eprint!("{public}")
+        }
         Ok(())
     }
 
@@ -76,11 +85,15 @@ impl KeygenCommand {
         let file = File::from(stdout.as_fd().try_clone_to_owned()?);
         let is_file = protect(&file)?;
         let mut out = stdout.lock();
-        out.write_all(line.as_bytes()).and_then(|()| out.flush()).context("cannot write to standard output")?;
+        out.write_all(line.as_bytes())
+            .and_then(|()| out.flush())
+            .context("cannot write to standard output")?;
         if is_file {
             eprintln!("wrote a {what}, in a file that its owner alone can read now (0600): {advice}");
         } else if out.is_terminal() {
-            eprintln!("this is a secret, and now on a screen: `denrei keygen --out FILE` keeps the next one in a file");
+            eprintln!(
+                "this is a secret, and now on a screen: `denrei keygen --out FILE` keeps the next one in a file"
+            );
         }
         Ok(())
     }
@@ -94,7 +107,9 @@ fn protect(stdout: &File) -> Result<bool> {
         return Ok(false);
     }
     if about.len() > 0 {
-        bail!("the file that standard output goes to is not empty, and a key file holds one key: name a new file");
+        bail!(
+            "the file that standard output goes to is not empty, and a key file holds one key: name a new file"
+        );
     }
     stdout
         .set_permissions(Permissions::from_mode(SECRET_MODE))
