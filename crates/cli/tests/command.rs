@@ -29,12 +29,22 @@ const FIELDS: [&str; 11] = [
     "transport",
 ];
 
-fn json_lines(args: &[&str]) -> Vec<serde_json::Map<String, serde_json::Value>> {
+type Line = serde_json::Map<String, serde_json::Value>;
+
+/// The lines of a benchmark that has fields of its own beside those of all.
+fn lines_with_more(args: &[&str]) -> Vec<Line> {
     let output = denrei(args);
     assert!(output.status.success(), "{args:?}: {}", stderr(&output));
-    let lines: Vec<_> = stdout(&output).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let lines: Vec<Line> = stdout(&output).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     for line in &lines {
-        let line: &serde_json::Map<_, _> = line;
+        assert!(FIELDS.iter().all(|name| line.contains_key(*name)), "{args:?}: {line:?}");
+    }
+    lines
+}
+
+fn json_lines(args: &[&str]) -> Vec<Line> {
+    let lines = lines_with_more(args);
+    for line in &lines {
         let names: Vec<&str> = line.keys().map(String::as_str).collect();
         assert_eq!(names, FIELDS, "{args:?}");
     }
@@ -97,6 +107,39 @@ fn a_mesh_of_processes_exchanges_everything() {
         json_lines(&["bench", "mesh", "--nodes=3", "--sizes=64", "--iters=200", "--repeat=1", "--json"]);
     assert_eq!(lines.len(), 2);
     assert!(lines.iter().all(|line| line["n"] == 3 * 2 * 200), "{lines:?}");
+}
+
+#[test]
+fn a_gather_of_processes_loses_nothing() {
+    let args = ["bench", "gather", "--nodes=1,5", "--sizes=4,100000", "--iters=20", "--repeat=1", "--json"];
+    let lines = lines_with_more(&args);
+    assert_eq!(lines.len(), 2 * 2 * 2);
+    for line in lines {
+        assert_eq!((&line["bench"], &line["lost"]), (&"gather".into(), &0.into()), "{line:?}");
+        let figures = ["median_us", "p99_us", "bytes_per_s", "jain", "idle_us"];
+        assert!(figures.iter().all(|name| line[*name].as_f64().unwrap() > 0.0), "{line:?}");
+        // Without a bottleneck there is nothing to compare with.
+        assert!(line["ideal_us"].is_null() && line["goodput_of_link"].is_null(), "{line:?}");
+        assert!(line["packet_loss"].is_number() && line["probes"].is_number(), "{line:?}");
+    }
+}
+
+#[test]
+fn a_gather_over_a_narrow_link_is_held_against_it() {
+    let args = ["bench", "gather", "--netns", "--nodes=4", "--link=1gbit", "--queue=64KiB", "--json"];
+    let args = [&args[..], &["--sizes=64K", "--iters=20", "--repeat=1", "--transports=denrei"]].concat();
+    let output = denrei(&args);
+    let error = stderr(&output);
+    if error.contains("need root") || error.contains("is not installed") {
+        return eprintln!("SKIPPED a_gather_over_a_narrow_link_is_held_against_it: {error}");
+    }
+    assert!(output.status.success(), "{error}");
+    let line: Line = serde_json::from_str(&stdout(&output)).unwrap();
+    let figure = |name: &str| line[name].as_f64().unwrap_or_else(|| panic!("{name} in {line:?}"));
+    assert_eq!((figure("senders"), figure("link_bytes_per_s")), (4.0, 125e6));
+    // Four full messages take 2.15 ms, and nothing is faster than the link.
+    assert!(figure("ideal_us") > 2_100.0 && figure("median_us") > 2_100.0, "{line:?}");
+    assert!((0.3..1.05).contains(&figure("goodput_of_link")), "{line:?}");
 }
 
 #[test]

@@ -154,11 +154,19 @@ impl Lab {
     /// # Errors
     /// Without `tc`, or for a rate or queue of 0.
     pub fn rate(&self, index: usize, mbit: u64, queue_bytes: u64) -> Result<(), LabError> {
+        self.rate_towards(index, mbit, queue_bytes)?;
+        self.shape(self.host(index).namespace(), "eth0", mbit, queue_bytes.max(HOST_QUEUE_BYTES))
+    }
+
+    /// Gives the switch a link of `mbit` Mbit/s towards host `index`, with a queue of `queue_bytes`;
+    /// the other direction stays as it is. What overflows the queue is lost.
+    ///
+    /// # Errors
+    /// As [`rate`](Self::rate).
+    pub fn rate_towards(&self, index: usize, mbit: u64, queue_bytes: u64) -> Result<(), LabError> {
         in_range("the link rate in Mbit/s", mbit, 1..=400_000, "between 1 and 400000")?;
         in_range("the queue in bytes", queue_bytes, 1..=1 << 32, "between 1 and 4294967296")?;
-        let port = format!("port{index}");
-        self.shape(&self.bridge, &port, mbit, queue_bytes)?;
-        self.shape(self.host(index).namespace(), "eth0", mbit, queue_bytes.max(HOST_QUEUE_BYTES))
+        self.shape(&self.bridge, &format!("port{index}"), mbit, queue_bytes)
     }
 
     fn shape(&self, namespace: &str, device: &str, mbit: u64, queue_bytes: u64) -> Result<(), LabError> {

@@ -191,7 +191,7 @@ fn or_else_default<T>(given: Vec<T>, default: Vec<T>) -> Vec<T> {
 }
 
 fn offered_transports(bench: Bench) -> Vec<Transport> {
-    if bench == Bench::Mesh {
+    if matches!(bench, Bench::Mesh | Bench::Gather) {
         return vec![Transport::Denrei, Transport::Tcp];
     }
     vec![
@@ -209,6 +209,7 @@ fn default_sizes(bench: Bench) -> Vec<usize> {
         Bench::Burst => vec![16, 32, 64, 128, 256, 512, 1024],
         Bench::Stream => vec![4, 16, 64, 256, 1024, 4096, 16_384, 65_536, 262_144, 1 << 20],
         Bench::Mesh => vec![64, 4096, 65_536],
+        Bench::Gather => vec![4, 1024, 65_536, 1 << 20],
     }
 }
 
@@ -218,10 +219,12 @@ fn default_iters(bench: Bench) -> u64 {
         Bench::Pingpong | Bench::Burst => 10_000,
         Bench::Stream => 500_000,
         Bench::Mesh => 2_000,
+        Bench::Gather => 200,
     }
 }
 
-fn parse_size(text: &str) -> Result<u64, String> {
+/// A size with a suffix, as an argument.
+pub fn parse_size(text: &str) -> Result<u64, String> {
     let (digits, shift) = match text.trim().to_ascii_uppercase().trim_end_matches("IB") {
         number if number.ends_with('K') => (number.trim_end_matches('K').to_owned(), 10),
         number if number.ends_with('M') => (number.trim_end_matches('M').to_owned(), 20),
@@ -233,9 +236,36 @@ fn parse_size(text: &str) -> Result<u64, String> {
         .ok_or_else(|| format!("{text:?} is no size from 4 to 1G bytes, such as 64, 4K or 1M"))
 }
 
+/// A link rate in Mbit/s, as an argument: a number with `mbit` or `gbit`.
+pub fn parse_mbit(text: &str) -> Result<u64, String> {
+    /// What a lab can shape.
+    const MBIT: std::ops::RangeInclusive<u64> = 1..=400_000;
+    let lower = text.trim().to_ascii_lowercase();
+    let (digits, factor) = match (lower.strip_suffix("gbit"), lower.strip_suffix("mbit")) {
+        (Some(gbit), _) => (gbit, 1_000.0),
+        (_, Some(mbit)) => (mbit, 1.0),
+        _ => (lower.as_str(), f64::NAN),
+    };
+    let mbit = digits.trim().parse::<f64>().map_or(f64::NAN, |number| number * factor);
+    if mbit.fract() == 0.0 && MBIT.contains(&(mbit as u64)) {
+        return Ok(mbit as u64);
+    }
+    Err(format!("{text:?} is no rate from 1mbit to 400gbit, such as 100mbit, 1gbit or 2.5gbit"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rates_have_units_and_limits() {
+        assert_eq!(parse_mbit("1gbit"), Ok(1_000));
+        assert_eq!(parse_mbit("2.5Gbit"), Ok(2_500));
+        assert_eq!(parse_mbit("100 mbit"), Ok(100));
+        for wrong in ["1", "0mbit", "1kbit", "401gbit", "-1gbit", "1.0000001mbit", "gbit", "NaNmbit"] {
+            assert!(parse_mbit(wrong).unwrap_err().contains("from 1mbit to 400gbit"), "{wrong}");
+        }
+    }
 
     #[test]
     fn sizes_have_suffixes_and_limits() {

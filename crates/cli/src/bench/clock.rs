@@ -5,6 +5,7 @@
 //! CPU time is read from CLOCK_PROCESS_CPUTIME_ID: what getrusage gives, but not rounded to the
 //! scheduler's tick.
 
+use super::control::PacketCounts;
 use anyhow::{Context, Result};
 use nix::time::{ClockId, clock_gettime};
 use std::time::Duration;
@@ -42,10 +43,31 @@ pub fn resident_bytes() -> Result<u64> {
 /// TCP segments that this network namespace has retransmitted since it exists. Exact between
 /// namespaces of a lab; on the machine's own loopback other programs count in.
 pub fn tcp_retransmissions() -> Option<u64> {
-    let table = std::fs::read_to_string("/proc/self/net/snmp").ok()?;
-    let mut lines = table.lines().filter_map(|line| line.strip_prefix("Tcp:"));
+    counter("snmp", "Tcp:", "RetransSegs")
+}
+
+/// What TCP has sent and repeated in this network namespace, and how often a timer of its fired
+/// because no acknowledgement came: retransmission timeouts and tail loss probes (RFC 8985). A
+/// counter that the kernel does not have counts as 0.
+pub fn tcp_counts() -> PacketCounts {
+    let retransmitted = tcp_retransmissions().unwrap_or(0);
+    let extended = |name| counter("netstat", "TcpExt:", name).unwrap_or(0);
+    PacketCounts {
+        // The kernel counts what is sent again apart.
+        sent: counter("snmp", "Tcp:", "OutSegs").unwrap_or(0) + retransmitted,
+        lost: retransmitted,
+        retransmitted,
+        probes: extended("TCPTimeouts") + extended("TCPLossProbes"),
+    }
+}
+
+/// A counter of this network namespace: a column of a table in /proc/net whose lines come in
+/// pairs, names and values.
+fn counter(table: &str, line: &str, name: &str) -> Option<u64> {
+    let table = std::fs::read_to_string(format!("/proc/self/net/{table}")).ok()?;
+    let mut lines = table.lines().filter_map(|text| text.strip_prefix(line));
     let (names, values) = (lines.next()?, lines.next()?);
-    let column = names.split_whitespace().position(|name| name == "RetransSegs")?;
+    let column = names.split_whitespace().position(|column| column == name)?;
     values.split_whitespace().nth(column)?.parse().ok()
 }
 
@@ -79,6 +101,7 @@ mod tests {
         assert!(open_descriptors().unwrap() >= 3);
         assert!(resident_bytes().unwrap() > 100_000);
         assert!(tcp_retransmissions().is_some());
+        assert!(counter("netstat", "TcpExt:", "TCPTimeouts").is_some());
         let meter = Meter::start();
         let busy_until = now_ns() + 20_000_000;
         while now_ns() < busy_until {}

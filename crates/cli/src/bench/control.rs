@@ -19,6 +19,8 @@ pub enum Bench {
     Stream,
     /// Every process to every other.
     Mesh,
+    /// All to one, at once (S12).
+    Gather,
 }
 
 impl Bench {
@@ -29,6 +31,7 @@ impl Bench {
             Self::Burst => "burst",
             Self::Stream => "stream",
             Self::Mesh => "mesh",
+            Self::Gather => "gather",
         }
     }
 }
@@ -133,7 +136,7 @@ pub enum Answer {
     /// The endpoint is open at this address.
     Ready(SocketAddr),
     /// What was measured.
-    Report(Report),
+    Report(Box<Report>),
     /// What went wrong.
     Failed(String),
 }
@@ -167,4 +170,43 @@ pub struct Report {
     pub descriptors: u64,
     /// Resident memory, bytes.
     pub resident_bytes: u64,
+    /// What the receiver of a gather measured beside that.
+    pub gather: Option<GatherReport>,
+    /// Packets that a sender of a gather sent.
+    pub packets: Option<PacketReport>,
+}
+
+/// What the receiver of a gather measured.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct GatherReport {
+    /// Median round trip of a small message with one sender, nobody else sending, nanoseconds.
+    pub idle_ns: u64,
+    /// Messages that arrived while all sent one after the other.
+    pub stream_messages: u64,
+    /// How long those took, nanoseconds.
+    pub stream_ns: u64,
+    /// Jain's index of what had arrived from each when the first sender was done.
+    pub jain: f64,
+}
+
+/// The packets of a connection, or of several.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PacketCounts {
+    /// Packets (segments) sent.
+    pub sent: u64,
+    /// Packets lost; of TCP, segments sent again.
+    pub lost: u64,
+    /// Fragments, messages or segments sent again.
+    pub retransmitted: u64,
+    /// Probes: a timer fired because no acknowledgement came.
+    pub probes: u64,
+}
+
+/// What a sender counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PacketReport {
+    /// Until its first message to the receiver had been gathered.
+    pub first: PacketCounts,
+    /// In all.
+    pub all: PacketCounts,
 }

@@ -7,6 +7,7 @@
 pub mod args;
 mod clock;
 mod control;
+pub mod gather;
 mod listen;
 mod machine;
 pub mod peer;

@@ -40,13 +40,19 @@ fn obey(orders: &Orders<Order>) -> Result<()> {
         let addresses = wait_for_start(orders, &job)?;
         return work::run_mesh(endpoint, &addresses, &job, &Until::stop(orders, &job));
     }
+    if job.bench == Bench::Gather {
+        let endpoint = work::prepare_gather(&job)?;
+        answer(&Answer::Ready(endpoint.local_addr()?))?;
+        let addresses = wait_for_start(orders, &job)?;
+        return work::run_gather(endpoint, &addresses, &job, &Until::stop(orders, &job));
+    }
     let endpoint = transport::prepare(&job)?;
     answer(&Answer::Ready(endpoint.local_addr()?))?;
     let addresses = wait_for_start(orders, &job)?;
     let until = Until::stop(orders, &job);
     let mut link = endpoint.link(&addresses)?;
     let report = work::run(link.as_mut(), &job, &until)?;
-    answer(&Answer::Report(report))?;
+    answer(&Answer::Report(Box::new(report)))?;
     // The link stays until the other side has what it needs.
     while until.reached()?.is_none() {
         link.pause_until(now_ns() + LINGER_NS)?;

@@ -48,6 +48,14 @@ impl Place {
         Ok(Self::Netns(lab))
     }
 
+    /// Makes the switch's link towards side `index` a bottleneck, if the sides are in namespaces.
+    pub fn limit_link_to(&self, index: usize, mbit: u64, queue_bytes: u64) -> Result<()> {
+        match self {
+            Self::Netns(lab) => Ok(lab.rate_towards(index, mbit, queue_bytes)?),
+            _ => Ok(()),
+        }
+    }
+
     /// Whether all sides read the same clock.
     pub fn has_one_clock(&self) -> bool {
         !matches!(self, Self::Remote(_))

@@ -50,8 +50,9 @@ impl Run {
         match (plan.bench, reports.as_slice()) {
             (Bench::Pingpong, [asker, _]) => run.take_pingpong(asker),
             (Bench::Mesh, _) => run.take_mesh(&reports),
+            (Bench::Gather, _) => run.take_gather(&reports),
             (_, [sender, receiver]) => run.take_one_way(plan, one_clock, sender, receiver),
-            _ => unreachable!("the runner starts two sides of everything but a mesh"),
+            _ => unreachable!("the runner starts two sides of everything but a mesh and a gather"),
         }
         let messages = if plan.bench == Bench::Pingpong { 2 * run.n } else { run.n };
         let cpu_ns: u64 = reports.iter().map(|report| report.cpu_ns).sum();
@@ -76,6 +77,18 @@ impl Run {
         let end_ns = reports.iter().map(|report| report.end_ns).max().unwrap_or(0);
         self.msgs_per_s = rate(self.n, end_ns.saturating_sub(start_ns));
         self.elapsed_ms = end_ns.saturating_sub(start_ns) as f64 / 1e6;
+    }
+
+    /// Latency is that of the rounds, throughput that of the stream.
+    fn take_gather(&mut self, reports: &[Report]) {
+        let Some(receiver) = reports.first() else { return };
+        self.n = receiver.messages;
+        self.median_us = receiver.p50_ns.map(us);
+        self.p99_us = receiver.p99_ns.map(us);
+        self.elapsed_ms = receiver.end_ns.saturating_sub(receiver.start_ns) as f64 / 1e6;
+        if let Some(gather) = &receiver.gather {
+            self.msgs_per_s = rate(gather.stream_messages, gather.stream_ns);
+        }
     }
 
     fn take_one_way(&mut self, plan: &Plan, one_clock: bool, sender: &Report, receiver: &Report) {
@@ -173,13 +186,15 @@ pub fn median_of(runs: &[Run], figure: impl Fn(&Run) -> Option<f64>) -> Option<f
     median(runs.iter().filter_map(figure).collect())
 }
 
-fn median(mut values: Vec<f64>) -> Option<f64> {
+/// The median, of an even number the mean of the middle two.
+pub fn median(mut values: Vec<f64>) -> Option<f64> {
     values.sort_unstable_by(f64::total_cmp);
     let upper = values.get(values.len() / 2)?;
     if values.len() % 2 == 1 { Some(*upper) } else { Some((values[values.len() / 2 - 1] + upper) / 2.0) }
 }
 
-fn sum_of_known(values: impl Iterator<Item = Option<u64>>) -> Option<u64> {
+/// The sum of what is known; `None` if nothing is.
+pub fn sum_of_known(values: impl Iterator<Item = Option<u64>>) -> Option<u64> {
     values.flatten().fold(None, |sum, value| Some(sum.unwrap_or(0) + value))
 }
 

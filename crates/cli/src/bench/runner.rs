@@ -55,8 +55,14 @@ pub fn run_size(
     Ok(SizeRuns { size, runs })
 }
 
-/// One run: starts the sides, lets them measure, ends them.
+/// One run and its figures.
 pub fn run_once(plan: &Plan, place: &Place, transport: Transport, size: usize) -> Result<Run> {
+    let reports = measure(plan, place, transport, size)?;
+    Ok(Run::new(plan, place.has_one_clock(), size, reports))
+}
+
+/// One run: starts the sides, lets them measure, ends them.
+pub fn measure(plan: &Plan, place: &Place, transport: Transport, size: usize) -> Result<Vec<Report>> {
     let mut sides = Vec::with_capacity(plan.members);
     let mut limit = Duration::ZERO;
     for index in 0..plan.members {
@@ -71,15 +77,13 @@ pub fn run_once(plan: &Plan, place: &Place, transport: Transport, size: usize) -
     for side in sides.iter_mut().rev() {
         side.send(&Order::Start(addresses.clone()))?;
     }
-    let reports = if plan.bench == Bench::Mesh {
-        all_at_once(&mut sides, limit)?
-    } else {
-        asker_first(&mut sides, limit)?
-    };
-    Ok(Run::new(plan, place.has_one_clock(), size, reports))
+    match plan.bench {
+        Bench::Mesh | Bench::Gather => all_at_once(&mut sides, limit),
+        _ => asker_first(&mut sides, limit),
+    }
 }
 
-/// Members of a mesh are done when they are; none may leave before all are.
+/// Members of a mesh or gather are done when they are; none may leave before all are.
 fn all_at_once(sides: &mut [LineProcess], limit: Duration) -> Result<Vec<Report>> {
     let reports = sides.iter().map(|side| report(side, limit)).collect::<Result<Vec<Report>>>()?;
     for side in sides {
@@ -108,7 +112,7 @@ fn ready(side: &LineProcess) -> Result<SocketAddr> {
 
 fn report(side: &LineProcess, limit: Duration) -> Result<Report> {
     match side.receive(limit)? {
-        Answer::Report(report) => Ok(report),
+        Answer::Report(report) => Ok(*report),
         Answer::Failed(why) => bail!("{}: {why}", side.name()),
         Answer::Ready(_) => bail!("{} was ready twice", side.name()),
     }

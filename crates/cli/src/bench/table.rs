@@ -49,7 +49,7 @@ impl ResultTable {
             (Bench::Burst, _) => &["sent", "lost", "first loss at", "sent again", "CPU µs/msg"],
             (Bench::Stream, false) => &["msgs/s", "bytes/s", "vs tcp", "lost", "sent again", "CPU µs/msg"],
             (Bench::Stream, true) => &["one way µs", "p99 µs", "vs tcp", "lost", "sent again", "CPU µs/msg"],
-            (Bench::Mesh, _) => {
+            (Bench::Mesh | Bench::Gather, _) => {
                 &["time ms", "msgs/s", "vs tcp", "descriptors", "memory", "sent again", "CPU µs/msg"]
             }
         };
@@ -76,7 +76,7 @@ impl ResultTable {
                 let bytes = row.bytes_per_s.map_or_else(dash, |rate| human_bytes(rate) + "/s");
                 vec![human_count(row.msgs_per_s), bytes, against, row.lost.to_string(), again, cpu]
             }
-            (Bench::Mesh, _) => {
+            (Bench::Mesh | Bench::Gather, _) => {
                 let descriptors = median_of(runs, |run| Some(run.descriptors as f64));
                 let memory = median_of(runs, |run| Some(run.resident_bytes as f64));
                 let time = number(median_of(runs, |run| Some(run.elapsed_ms)), 1);
@@ -100,7 +100,8 @@ pub fn human_bytes(bytes: f64) -> String {
     format!("{value} {unit}")
 }
 
-fn human_count(count: Option<f64>) -> String {
+/// Cell content.
+pub fn human_count(count: Option<f64>) -> String {
     let Some(count) = count else { return dash() };
     let (value, unit) = scaled(count, 1000.0, &["", " k", " M", " G"]);
     format!("{value}{unit}")
@@ -116,15 +117,18 @@ fn scaled(mut value: f64, step: f64, units: &[&'static str]) -> (String, &'stati
     (format!("{value:.digits$}"), units[unit])
 }
 
-fn number(value: Option<f64>, digits: usize) -> String {
+/// Cell content.
+pub fn number(value: Option<f64>, digits: usize) -> String {
     value.map_or_else(dash, |value| format!("{value:.digits$}"))
 }
 
-fn dash() -> String {
+/// Cell content.
+pub fn dash() -> String {
     "–".to_owned()
 }
 
-fn right(text: String) -> Cell {
+/// Cell content.
+pub fn right(text: String) -> Cell {
     Cell::new(text).set_alignment(CellAlignment::Right)
 }
 

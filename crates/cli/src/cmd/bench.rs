@@ -1,6 +1,7 @@
 //! `denrei bench`: which benchmark, with what options.
 
 use crate::bench::args::{BenchArgs, Plan};
+use crate::bench::gather::{self, GatherArgs};
 use crate::bench::{self, Bench};
 use crate::cmd::wrong_arguments;
 use anyhow::Result;
@@ -26,6 +27,8 @@ enum BenchKind {
     Stream(StreamArgs),
     /// All to all: descriptors and memory per process, time
     Mesh(MeshArgs),
+    /// N to one at once: completion of a gather in rounds, goodput and fairness of a stream
+    Gather(GatherArgs),
 }
 
 #[derive(Args, Debug)]
@@ -71,6 +74,7 @@ impl BenchCommand {
                 bench::run(&Plan { read_after_ms: args.read_after, ..plan }, &args.common)
             }
             BenchKind::Stream(args) => run_stream(&args),
+            BenchKind::Gather(args) => gather::run(&args),
             BenchKind::Mesh(args) => {
                 if args.common.place.connect.is_some() || args.common.place.listen.is_some() {
                     return Err(wrong_arguments(

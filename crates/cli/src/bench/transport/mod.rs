@@ -5,16 +5,20 @@
 //! per message where that is possible, no copies that it does not need.
 
 mod denrei;
+mod denrei_star;
 mod framing;
 mod tcp;
 mod tcp_mesh;
+mod tcp_star;
 mod udp;
 #[cfg(feature = "bench-zmq")]
 mod zmq;
 
 pub use denrei::DenreiEndpoint;
+pub use denrei_star::DenreiStarEndpoint;
 use framing::{Frame, FrameReader, HEADER_BYTES};
 pub use tcp_mesh::TcpMeshEndpoint;
+pub use tcp_star::TcpStarEndpoint;
 
 use crate::bench::clock::now_ns;
 use crate::bench::control::{Job, Transport, Wait};

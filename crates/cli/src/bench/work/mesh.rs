@@ -46,7 +46,7 @@ pub fn run(
     let mut link = endpoint.connect(addresses)?;
     link.exchange(job, until)?;
     let (end_ns, cpu_ns) = (now_ns(), meter.cpu_ns());
-    answer(&Answer::Report(Report {
+    answer(&Answer::Report(Box::new(Report {
         messages: job.iters * (job.members as u64 - 1),
         start_ns: meter.start_ns,
         end_ns,
@@ -55,7 +55,7 @@ pub fn run(
         descriptors: open_descriptors()?,
         resident_bytes: resident_bytes()?,
         ..Report::default()
-    }))?;
+    })))?;
     while until.reached()?.is_none() {
         link.linger()?;
     }

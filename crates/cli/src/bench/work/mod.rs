@@ -4,11 +4,13 @@
 //! is done; side 1 goes on until it is told to stop.
 
 mod burst;
+mod gather;
 mod mesh;
 mod pingpong;
 mod stream;
 mod tally;
 
+pub use gather::{Arrival, StarEndpoint, StarLink, prepare as prepare_gather, run as run_gather};
 pub use mesh::{MeshEndpoint, MeshLink, prepare as prepare_mesh, run as run_mesh};
 pub use pingpong::warmup_for;
 pub use stream::due_ns;
@@ -94,7 +96,7 @@ pub fn run(link: &mut dyn Link, job: &Job, until: &Until<'_>) -> Result<Report> 
         (Bench::Stream, 0) => stream::send(link, job),
         (Bench::Burst, 0) => burst::send(link, job),
         (Bench::Stream | Bench::Burst, _) => stream::receive(link, job, until),
-        (Bench::Mesh, _) => bail!("a mesh is not a benchmark between two"),
+        (Bench::Mesh | Bench::Gather, _) => bail!("{} is not a benchmark between two", job.bench.name()),
     }
 }
 

@@ -1,0 +1,160 @@
+//! `denrei bench gather` (S12, S11): N senders, one receiver, against TCP.
+//!
+//! Inputs → outputs: [`GatherArgs`] → for every number of senders and every size, interleaved runs
+//! of all transports ([`work::gather`](super::work)) → [`figures`] → a table or JSON lines.
+
+mod figures;
+
+use super::args::{BenchArgs, Plan, parse_mbit, parse_size};
+use super::control::{Bench, Transport};
+use super::place::Place;
+use super::{Machine, runner};
+use crate::cmd::wrong_arguments;
+use anyhow::{Context, Result};
+use clap::Args;
+use figures::{Figures, Row, Table};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+/// Options of `denrei bench gather`.
+///
+/// Every run has two parts. In the rounds the receiver asks all senders for one message each and
+/// waits for all: latencies are those of whole rounds. In the stream all send without a pause:
+/// goodput, and Jain's index of what had arrived from each when the first was done. "Ideal" is one
+/// idle round trip and the time that the bottleneck needs for the payload in full UDP packets.
+#[derive(Args, Clone, Debug)]
+pub struct GatherArgs {
+    #[command(flatten)]
+    common: BenchArgs,
+
+    /// Senders, separated by commas (1..=256)
+    #[arg(long, value_delimiter = ',', default_values_t = [1, 4, 16, 64], value_parser = clap::value_parser!(u64).range(1..=256), value_name = "N,...")]
+    nodes: Vec<u64>,
+
+    /// With --netns: rate of the switch's link towards the receiver, such as 1gbit
+    #[arg(long, requires = "netns", conflicts_with = "link_mbit", value_parser = parse_mbit, value_name = "RATE")]
+    link: Option<u64>,
+
+    /// With --link: queue of the switch in front of that link, bytes
+    #[arg(long, requires = "link", value_parser = parse_size, default_value = "64KiB", value_name = "BYTES")]
+    queue: u64,
+}
+
+/// The link that all senders share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bottleneck {
+    /// Mbit/s.
+    mbit: u64,
+}
+
+impl Bottleneck {
+    /// Payload of a full UDP packet, and what it takes on the link: Ethernet, IPv4 and UDP headers.
+    const FULL_PAYLOAD_BYTES: u64 = 1472;
+    /// Ethernet, IPv4 and UDP headers, bytes; what a token bucket counts.
+    const HEADERS_BYTES: u64 = 42;
+
+    /// What a message of `size` bytes takes in full UDP packets, bytes on the link.
+    fn on_link(size: u64) -> u64 {
+        size + size.div_ceil(Self::FULL_PAYLOAD_BYTES) * Self::HEADERS_BYTES
+    }
+
+    /// How long `messages` of `size` bytes take, µs.
+    fn time_us(self, messages: u64, size: u64) -> f64 {
+        (messages * Self::on_link(size)) as f64 * 8.0 / self.mbit as f64
+    }
+
+    /// What goes through in messages of `size` bytes, bytes per second.
+    fn payload_per_s(self, size: u64) -> f64 {
+        self.mbit as f64 * 1e6 / 8.0 * size as f64 / Self::on_link(size) as f64
+    }
+}
+
+/// Measures, and prints.
+pub fn run(args: &GatherArgs) -> Result<()> {
+    let place_args = &args.common.place;
+    if place_args.connect.is_some() || place_args.listen.is_some() {
+        return Err(wrong_arguments("a gather runs on one machine: leave out --connect and --listen"));
+    }
+    let plan = Plan::new(Bench::Gather, &args.common)?;
+    let most = args.nodes.iter().max().copied().unwrap_or(1) as usize + 1;
+    let place = Place::open(place_args, most)?;
+    if let Some(mbit) = args.link {
+        place.limit_link_to(0, mbit, args.queue).context("cannot limit the link to the receiver")?;
+    }
+    let bottleneck = args.link.or(place_args.link_mbit).map(|mbit| Bottleneck { mbit });
+    if args.common.json {
+        return measure(args, &plan, &place, bottleneck, |_, rows| {
+            for (row, _) in rows {
+                println!("{}", serde_json::to_string(row)?);
+            }
+            Ok(())
+        });
+    }
+    println!("{}", Machine::this());
+    let mut table = Table::new();
+    measure(args, &plan, &place, bottleneck, |size, rows| {
+        table.add(size, rows);
+        Ok(())
+    })?;
+    println!("{table}");
+    Ok(())
+}
+
+/// The row of each transport and the goodput of its runs.
+type Rows = [(Row, Vec<f64>)];
+
+fn measure(
+    args: &GatherArgs,
+    plan: &Plan,
+    place: &Place,
+    bottleneck: Option<Bottleneck>,
+    mut done: impl FnMut(usize, &Rows) -> Result<()>,
+) -> Result<()> {
+    let steps = args.nodes.len() * plan.sizes.len() * plan.transports.len() * plan.repeat as usize;
+    // Drawn on standard error, and only if that is a terminal.
+    let progress = ProgressBar::with_draw_target(Some(steps as u64), ProgressDrawTarget::stderr());
+    progress.set_style(ProgressStyle::with_template("{msg:32} {wide_bar} {pos}/{len} runs, {eta} left")?);
+    for senders in &args.nodes {
+        let plan = Plan { members: *senders as usize + 1, ..plan.clone() };
+        for size in &plan.sizes {
+            let rows = measure_one(&plan, place, *size, bottleneck, |transport| {
+                progress.set_message(format!("{senders} to 1, {size} B, {}", transport.name()));
+                progress.inc(1);
+            })?;
+            done(*size, &rows)?;
+        }
+    }
+    progress.finish_and_clear();
+    Ok(())
+}
+
+fn measure_one(
+    plan: &Plan,
+    place: &Place,
+    size: usize,
+    bottleneck: Option<Bottleneck>,
+    mut before: impl FnMut(Transport),
+) -> Result<Vec<(Row, Vec<f64>)>> {
+    let mut runs: Vec<(Transport, Vec<Figures>)> =
+        plan.transports.iter().map(|transport| (*transport, Vec::new())).collect();
+    for repeat in 0..plan.repeat as usize {
+        for turn in 0..runs.len() {
+            // Each begins in turn, so that none always follows the same other.
+            let (transport, done) = {
+                let order = (turn + repeat) % plan.transports.len();
+                &mut runs[order]
+            };
+            before(*transport);
+            let reports = runner::measure(plan, place, *transport, size).with_context(|| {
+                format!("{} to 1 over {}, {size} bytes", plan.members - 1, transport.name())
+            })?;
+            // Without a lab all processes read the counters of one TCP.
+            let one_tcp = *transport == Transport::Tcp && !matches!(place, Place::Netns(_));
+            done.push(Figures::new(plan, size, bottleneck, one_tcp, reports)?);
+        }
+    }
+    let rows = runs.into_iter().map(|(transport, runs)| {
+        let goodput = runs.iter().filter_map(Figures::goodput).collect();
+        (Row::new(transport, plan.members - 1, size, bottleneck, &runs), goodput)
+    });
+    Ok(rows.collect())
+}
