@@ -133,6 +133,11 @@ impl Core {
         self.await_level(peer, self.send_buffer_bytes / 2);
     }
 
+    /// Somebody waits until a message of `bytes` could be queued.
+    pub fn await_room_for(&mut self, peer: PeerId, bytes: u64) {
+        self.await_level(peer, self.send_buffer_bytes.saturating_sub(bytes));
+    }
+
     fn await_level(&mut self, peer: PeerId, level: u64) {
         if !self.blocked.contains(&(peer, level)) {
             self.blocked.push((peer, level));

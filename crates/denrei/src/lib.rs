@@ -41,9 +41,9 @@ pub use config::{Config, Drive};
 pub use denrei_io::{BackendChoice, Capabilities, IoCounters, SocketConfig};
 pub use denrei_proto::seal::{ClusterKey, Identity, PublicIdentity};
 pub use denrei_proto::{
-    AcceptInto, ChannelId, Completion, CongestionAlgorithm, ConnectError, EndpointCounters, Event, FlowState,
-    LostReason, Message, MessageId, OfferPolicy, PeerCounters, PeerError, PeerId, Phase, Placement, Rate,
-    SendError,
+    AcceptInto, ChannelId, Completion, CongestionAlgorithm, ConnectError, DEFAULT_WEIGHT, EndpointCounters,
+    Event, FlowState, LostReason, MAX_RATE, MAX_WEIGHT, Message, MessageId, OfferPolicy, PeerCounters,
+    PeerError, PeerId, Phase, Placement, Rate, SendError,
 };
 pub use denrei_proto::{Config as ProtocolConfig, ConfigError};
 pub use error::{BindError, NodeError};

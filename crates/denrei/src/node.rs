@@ -1,5 +1,6 @@
 //! The Node: what an application holds. Its verbs are in rooms of their own.
 
+mod flow;
 mod peers;
 mod recv;
 mod send;

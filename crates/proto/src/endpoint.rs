@@ -10,6 +10,7 @@
 
 mod admission;
 mod datagrams;
+mod flow;
 mod messages;
 mod replies;
 mod sessions;

@@ -1,6 +1,6 @@
 //! What the core tells the application: names, events, reasons, errors.
 
-use crate::rate::{MAX_RATE, Rate};
+use crate::rate::{MAX_RATE, MAX_WEIGHT, Rate};
 use bytes::Bytes;
 use core::fmt;
 use core::net::SocketAddr;
@@ -107,6 +107,17 @@ pub enum Event {
     },
     /// The receiver refused an offered message (too large for it, or `refuse`).
     Refused(MessageId),
+    /// A message was given up because not all of it was sent, or what was lost of it sent again, by its
+    /// deadline. The receiver goes on without it, unless what seemed lost was only late.
+    Expired(MessageId),
+    /// An offer was given up by its sender ([`Expired`](Self::Expired) there): it will not arrive,
+    /// accepted or not.
+    Withdrawn {
+        /// Channel it was offered on.
+        channel: ChannelId,
+        /// Its number in the channel.
+        number: u64,
+    },
     /// The status asked for with `request_status` (R7's SREQ).
     Status {
         /// The peer.
@@ -287,6 +298,9 @@ pub enum PeerError {
         /// The message number.
         number: u64,
     },
+    /// A weight that cannot be.
+    #[error("weight is {0}, but has to be between 1 and {MAX_WEIGHT}")]
+    BadWeight(u32),
     /// A value that cannot be.
     #[error("{setting} is {value}, but has to be at most {MAX_RATE} (1 PiB)")]
     BadRate {
@@ -324,6 +338,8 @@ pub struct FlowState {
     pub rate: Rate,
     /// How fast the peer may send, as set by this side; `None`: it was never told.
     pub rate_set: Option<Rate>,
+    /// Share of what this side can receive, relative to other peers'.
+    pub weight: u32,
     /// How fast the peer would send by itself.
     pub rate_requested: Rate,
     /// Messages that are not acknowledged (S9's queue length).

@@ -7,7 +7,7 @@ use crate::config::Config;
 use crate::loss::Control;
 use crate::placement::AcceptInto;
 use crate::recv_channel::{Announced, RecvChannel, Taken, Violation};
-use denrei_wire::frame::{Fragment, Message, Offer};
+use denrei_wire::frame::{Fragment, Message, Offer, Skip};
 use std::collections::BTreeMap;
 
 /// The channels from one peer.
@@ -106,6 +106,19 @@ impl Inbox {
         let change = self.advance(offer.channel, announce);
         let answer = refused.map(|number| Control::Refuse { channel: offer.channel, number });
         Ok(Change { offers: refused.is_none(), answer: answer.or(change.answer), ..change })
+    }
+
+    /// SKIP; the number of the offer that the application had been told of, if it was one.
+    pub fn on_skip(
+        &mut self,
+        config: &Config,
+        skip: &Skip,
+        announce: impl FnMut(Announced),
+    ) -> Result<(Change, Option<u64>), Violation> {
+        let state = self.channel(config, skip.channel)?;
+        let skipped = state.on_skip(skip.number, skip.charged)?;
+        self.held_bytes -= skipped.freed;
+        Ok((self.advance(skip.channel, announce), skipped.withdrawn))
     }
 
     /// Accepts an offer; whether there was one.

@@ -36,4 +36,4 @@ pub use event::{
     PeerCounters, PeerError, PeerId, Phase, SendError,
 };
 pub use placement::{AcceptInto, Placement};
-pub use rate::{MAX_RATE, Rate};
+pub use rate::{DEFAULT_WEIGHT, MAX_RATE, MAX_WEIGHT, Rate};

@@ -7,6 +7,7 @@
 
 use crate::rtt::Rtt;
 use core::ops::RangeInclusive;
+use core::time::Duration;
 use denrei_wire::Instant;
 use smallvec::SmallVec;
 use std::collections::VecDeque;
@@ -26,6 +27,8 @@ pub(crate) enum SentFrame {
     Fragment { channel: u16, number: u64, offset: u64, len: u64 },
     /// OFFER of a message.
     Offer { channel: u16, number: u64 },
+    /// SKIP of a message.
+    Skip { channel: u16, number: u64 },
     /// Anything else that has to arrive.
     Control(Control),
     /// Our ACK up to this number.
@@ -186,6 +189,11 @@ impl SentPackets {
         self.trim();
     }
 
+    /// How many of the packets under way were sent longer ago than `patience`.
+    pub fn sent_before(&self, now: Instant, patience: Duration) -> usize {
+        self.ring.iter().flatten().take_while(|packet| packet.at + patience < now).count()
+    }
+
     /// Takes the oldest packets under way, at most `count`, as if lost: a probe repeats them.
     pub fn take_oldest(&mut self, count: usize, mut lost: impl FnMut(SentPacket)) {
         for slot in self.ring.iter_mut().filter(|slot| slot.is_some()).take(count) {
@@ -211,7 +219,6 @@ impl SentPackets {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use core::time::Duration;
 
     fn packet(at_ms: u64) -> SentPacket {
         SentPacket {

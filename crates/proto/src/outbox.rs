@@ -7,10 +7,10 @@
 use crate::Completion;
 use crate::config::{MESSAGE_COST_BYTES, MIN_CHANNELS};
 use crate::loss::SentFrame;
-use crate::send_channel::{Allowance, Finished, Room, SendChannel, Written};
+use crate::send_channel::{Allowance, Expired, Finished, Room, SendChannel, Written};
 use bytes::Bytes;
-use denrei_wire::TransmitBuf;
 use denrei_wire::frame::MESSAGE_HEADER_BYTES;
+use denrei_wire::{Instant, TransmitBuf};
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -31,6 +31,8 @@ pub(crate) struct Outbox {
     pub allowance: Allowance,
     queued_bytes: u64,
     queued_messages: u64,
+    /// The earliest deadline of a message.
+    next_deadline: Instant,
 }
 
 /// What [`Outbox::write`] put into a packet.
@@ -51,6 +53,7 @@ impl Outbox {
             allowance: Allowance { channel_credit: None, offer_above },
             queued_bytes: 0,
             queued_messages: 0,
+            next_deadline: Instant::FAR_FUTURE,
         }
     }
 
@@ -81,6 +84,44 @@ impl Outbox {
         let number = self.channel(channel).push(data, completion);
         self.schedule(channel);
         number
+    }
+
+    /// Appends a message that is dropped if it is late; its number.
+    pub fn push_before(
+        &mut self,
+        channel: u16,
+        data: Bytes,
+        completion: Completion,
+        deadline: Instant,
+    ) -> u64 {
+        self.queued_bytes += data.len() as u64 + MESSAGE_COST_BYTES;
+        self.queued_messages += 1;
+        self.next_deadline = self.next_deadline.min(deadline);
+        let number = self.channel(channel).push_before(data, completion, deadline);
+        self.schedule(channel);
+        number
+    }
+
+    /// When to call [`expire`](Self::expire).
+    pub fn next_deadline(&self) -> Instant {
+        self.next_deadline
+    }
+
+    /// Gives up the messages that are too late, and hands channel and number to `expired`.
+    pub fn expire(&mut self, now: Instant, mut expired: impl FnMut(u16, u64)) {
+        let due = |state: &SendChannel| state.next_deadline() <= now;
+        let channels: SmallVec<[u16; 8]> =
+            self.channels.iter().filter(|(_, state)| due(state)).map(|(&channel, _)| channel).collect();
+        for channel in channels {
+            let Some(state) = self.channels.get_mut(&channel) else { continue };
+            state.expire(now, |Expired { number, bytes }| {
+                self.queued_bytes -= bytes;
+                expired(channel, number);
+            });
+            self.schedule(channel);
+        }
+        self.next_deadline =
+            self.channels.values().map(|state| state.next_deadline()).min().unwrap_or(Instant::FAR_FUTURE);
     }
 
     /// Changes a channel's priority, 0 ..= 7.
@@ -121,7 +162,9 @@ impl Outbox {
         state.drop_all(|done| {
             self.queued_messages -= 1;
             self.queued_bytes -= done.bytes + MESSAGE_COST_BYTES;
-            dropped(done.number);
+            if !done.expired {
+                dropped(done.number);
+            }
         });
     }
 
@@ -207,6 +250,12 @@ impl Outbox {
                     note(channel, done);
                 }
             }
+            SentFrame::Skip { channel, number } => {
+                let state = self.channels.get_mut(&channel);
+                if let Some(done) = state.and_then(|state| state.on_skip_acked(number)) {
+                    note(channel, done);
+                }
+            }
             _ => {}
         }
         self.queued_messages -= messages;
@@ -218,7 +267,8 @@ impl Outbox {
         let channel = match *frame {
             SentFrame::Messages { channel, .. }
             | SentFrame::Fragment { channel, .. }
-            | SentFrame::Offer { channel, .. } => channel,
+            | SentFrame::Offer { channel, .. }
+            | SentFrame::Skip { channel, .. } => channel,
             _ => return,
         };
         let Some(state) = self.channels.get_mut(&channel) else { return };
@@ -226,8 +276,10 @@ impl Outbox {
             SentFrame::Messages { first, count, .. } => state.on_messages_lost(first, count),
             SentFrame::Fragment { number, offset, len, .. } => state.on_fragment_lost(number, offset, len),
             SentFrame::Offer { number, .. } => state.on_offer_lost(number),
+            SentFrame::Skip { number, .. } => state.on_skip_lost(number),
             _ => {}
         }
+        self.next_deadline = self.next_deadline.min(state.next_deadline());
         self.schedule(channel);
     }
 
@@ -240,6 +292,7 @@ impl Outbox {
     pub fn clear(&mut self) {
         self.channels.clear();
         self.turns = Default::default();
+        self.next_deadline = Instant::FAR_FUTURE;
         self.queued_bytes = 0;
         self.queued_messages = 0;
     }
@@ -250,7 +303,10 @@ impl Outbox {
         self.allowance.channel_credit = None;
         let channels: SmallVec<[u16; 8]> = self.channels.keys().copied().collect();
         for channel in channels {
-            self.channel(channel).restart(initial_credit);
+            let state = self.channel(channel);
+            state.restart(initial_credit);
+            let deadline = state.next_deadline();
+            self.next_deadline = self.next_deadline.min(deadline);
             self.schedule(channel);
         }
     }

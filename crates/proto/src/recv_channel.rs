@@ -81,6 +81,15 @@ pub(crate) struct Taken {
     pub data: Bytes,
 }
 
+/// What a SKIP changed.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Skipped {
+    /// Bytes not held any more.
+    pub freed: u64,
+    /// An offer whose turn had come.
+    pub withdrawn: Option<u64>,
+}
+
 /// The receiving half of a channel.
 #[derive(Debug)]
 pub(crate) struct RecvChannel {
@@ -208,6 +217,38 @@ impl RecvChannel {
         Ok(refuse.then_some(number))
     }
 
+    /// The sender has given a message up. One that is complete here is kept: it was not late.
+    pub fn on_skip(&mut self, number: u32, charged: u64) -> Result<Skipped, Violation> {
+        let number = expand(number, self.next);
+        let mut skipped = Skipped::default();
+        let Some(entry) = self.pending.get_mut(&number) else {
+            if number >= self.next {
+                let cost = charged.saturating_add(MESSAGE_COST_BYTES);
+                self.charge(cost)?;
+                self.pending.insert(number, Pending::Refused { cost });
+            }
+            return Ok(skipped);
+        };
+        match entry {
+            Pending::Whole(_) | Pending::Refused { .. } => return Ok(skipped),
+            Pending::Unasked { reassembly, .. } => skipped.freed = reassembly.total(),
+            Pending::Offered { total, queued: true, .. } => self.queued_bytes -= *total,
+            Pending::Offered { .. } => self.open_offers -= 1,
+            Pending::Accepted { reassembly, .. } => {
+                self.promised -= 1;
+                skipped.freed = reassembly.total();
+            }
+        }
+        *entry = Pending::Refused { cost: entry.cost() };
+        self.held_bytes -= skipped.freed;
+        if number < self.next {
+            // The application has been told of it, and may have accepted.
+            skipped.withdrawn = Some(number);
+            self.drop_refused(number);
+        }
+        Ok(skipped)
+    }
+
     /// Moves on as far as the sequence is complete. Hands each offer whose turn has come to
     /// `announce`; whether there is something to take.
     pub fn advance(&mut self, mut announce: impl FnMut(Announced)) -> bool {
@@ -329,6 +370,11 @@ impl RecvChannel {
     /// Whether there is something to take.
     pub fn has_ready(&self) -> bool {
         !self.ready.is_empty()
+    }
+
+    /// Size of the message that [`take`](Self::take) would give.
+    pub fn peek(&self) -> Option<usize> {
+        self.ready.front().map(|ready| ready.data.len())
     }
 
     /// Messages that could be taken.

@@ -3,6 +3,10 @@
 //! Inputs → outputs: messages, credit, grants and the fates of frames → the next frame to send and
 //! the messages that are done. Source: U4, U5, S2, S5, S7; `spec/protocol.md` §6.
 
+mod late;
+
+pub(crate) use late::Expired;
+
 use crate::config::MESSAGE_COST_BYTES;
 use crate::loss::SentFrame;
 use crate::{Completion, SendError};
@@ -37,8 +41,18 @@ enum Progress {
     Unasked,
     /// OFFER sent; so many bytes granted.
     Offered { limit: u64 },
+    /// Too late; the receiver is being told. `charged`: octets of credit it was charged beyond the 64
+    /// of every message, and whether these were.
+    Skipped { charged: u64, billed: bool },
     /// Acknowledged, refused or dropped.
     Done,
+}
+
+impl Progress {
+    /// Whether the message is still to be delivered.
+    fn is_open(self) -> bool {
+        !matches!(self, Self::Skipped { .. } | Self::Done)
+    }
 }
 
 impl Outgoing {
@@ -87,6 +101,8 @@ pub(crate) struct Finished {
     pub number: u64,
     pub bytes: u64,
     pub completion: Completion,
+    /// It was reported as expired before.
+    pub expired: bool,
 }
 
 /// Room in the packet under construction.
@@ -135,6 +151,8 @@ pub(crate) struct SendChannel {
     credit_used: u64,
     /// Messages whose hand-over the application wants to know of.
     unreported: VecDeque<u64>,
+    /// Deadlines, once a message has one.
+    late: Option<Box<late::Late>>,
 }
 
 impl SendChannel {
@@ -152,6 +170,7 @@ impl SendChannel {
             credit_limit,
             credit_used: 0,
             unreported: VecDeque::new(),
+            late: None,
         }
     }
 
@@ -201,7 +220,7 @@ impl SendChannel {
 
     /// Messages that are not acknowledged, oldest first.
     pub fn unacknowledged(&self) -> impl Iterator<Item = u64> {
-        let undone = |(_, message): &(usize, &Outgoing)| message.progress != Progress::Done;
+        let undone = |(_, message): &(usize, &Outgoing)| message.progress.is_open();
         self.queue.iter().enumerate().filter(undone).map(|(index, _)| self.base + index as u64)
     }
 
@@ -211,6 +230,12 @@ impl SendChannel {
             let written = self.write_lost(out, room);
             if written != Written::Nothing {
                 return written;
+            }
+        }
+        if self.late.is_some() {
+            match self.write_skip(out, room) {
+                Written::Nothing => {}
+                written => return written,
             }
         }
         while let Some(&number) = self.granted.front() {
@@ -236,7 +261,7 @@ impl SendChannel {
 
     fn write_lost_part(&mut self, out: &mut TransmitBuf, room: Room) -> Written {
         while let Some(&lost) = self.lost.front() {
-            let Some(message) = self.get_mut(lost.number).filter(|m| m.progress != Progress::Done) else {
+            let Some(message) = self.get_mut(lost.number).filter(|m| m.progress.is_open()) else {
                 self.lost.pop_front();
                 continue;
             };
@@ -269,7 +294,7 @@ impl SendChannel {
 
     fn write_new(&mut self, out: &mut TransmitBuf, room: Room, allowance: Allowance) -> Written {
         let credit = self.credit();
-        while self.queue.get(self.next_new).is_some_and(|message| message.progress == Progress::Done) {
+        while self.queue.get(self.next_new).is_some_and(|message| !message.progress.is_open()) {
             self.next_new += 1;
         }
         let Some(message) = self.queue.get_mut(self.next_new) else { return Written::Nothing };
@@ -356,7 +381,7 @@ impl SendChannel {
 
     /// A fragment has arrived.
     pub fn on_fragment_acked(&mut self, number: u64, len: u64) -> Option<Finished> {
-        let message = self.get_mut(number)?;
+        let message = self.get_mut(number).filter(|message| message.progress.is_open())?;
         message.acked += len;
         if message.acked >= message.len() { self.finish(number) } else { None }
     }
@@ -364,18 +389,25 @@ impl SendChannel {
     /// A run of whole messages has to be sent again.
     pub fn on_messages_lost(&mut self, first: u64, count: u64) {
         for number in first..first + count {
-            if let Some(message) = self.get_mut(number) {
+            if let Some(message) = self.get_mut(number).filter(|message| message.progress.is_open()) {
                 let len = message.len();
                 self.lost.push_back(Lost { number, offset: 0, len });
+                self.note_late_loss(number);
             }
         }
     }
 
     /// A fragment has to be sent again.
     pub fn on_fragment_lost(&mut self, number: u64, offset: u64, len: u64) {
-        if self.get_mut(number).is_some() {
+        if self.get_mut(number).is_some_and(|message| message.progress.is_open()) {
             self.lost.push_back(Lost { number, offset, len });
+            self.note_late_loss(number);
         }
+    }
+
+    /// A SKIP has arrived.
+    pub fn on_skip_acked(&mut self, number: u64) -> Option<Finished> {
+        self.finish(number)
     }
 
     /// An OFFER has to be sent again.
@@ -416,7 +448,7 @@ impl SendChannel {
     /// Begins anew with a receiver that has seen nothing: everything not done is sent again.
     pub fn restart(&mut self, credit_limit: u64) {
         for message in &mut self.queue {
-            if message.progress != Progress::Done {
+            if message.progress.is_open() {
                 message.progress = Progress::Queued;
                 message.sent = 0;
                 message.acked = 0;
@@ -428,6 +460,7 @@ impl SendChannel {
         self.granted.clear();
         self.credit_limit = credit_limit;
         self.credit_used = 0;
+        self.restart_skips();
     }
 
     fn get_mut(&mut self, number: u64) -> Option<&mut Outgoing> {
@@ -436,8 +469,9 @@ impl SendChannel {
 
     fn finish(&mut self, number: u64) -> Option<Finished> {
         let message = self.get_mut(number).filter(|message| message.progress != Progress::Done)?;
+        let expired = !message.progress.is_open();
         message.progress = Progress::Done;
-        let finished = Finished { number, bytes: message.len(), completion: message.completion };
+        let finished = Finished { number, bytes: message.len(), completion: message.completion, expired };
         message.data = Bytes::new();
         while self.queue.front().is_some_and(|message| message.progress == Progress::Done) {
             self.queue.pop_front();

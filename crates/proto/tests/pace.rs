@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Pair, SECOND, content};
-use denrei_proto::{Config, Event, MAX_RATE, PeerError, Rate};
+use denrei_proto::{ChannelId, Completion, Config, Event, MAX_RATE, OfferPolicy, PeerError, Rate};
 use std::time::Duration;
 
 const MS: Duration = Duration::from_millis(1);
@@ -123,4 +123,110 @@ fn impossible_rates_are_refused_with_the_range() {
     let config =
         Config { rate_request: Rate { burst_bytes: u64::MAX, ..Rate::STOPPED }, ..Config::default() };
     assert_eq!(config.validate().unwrap_err().setting, "rate_request.burst_bytes");
+}
+
+#[test]
+fn a_late_message_is_dropped_and_the_channel_goes_on() {
+    let (mut pair, there, back) = open(Config::default());
+    pair.ends[1].set_rate(pair.now, back, Rate { bytes_per_s: 1_000_000, burst_bytes: 2_000 }).unwrap();
+    pair.run(MS);
+    let to = ChannelId { peer: there, channel: 3 };
+    let mut ids = Vec::new();
+    for number in 0..20 {
+        // 10 ms each at this rate; half of them are not in time.
+        let data = content(number, 10_000).into();
+        let deadline = pair.now + 100 * MS;
+        ids.push(pair.ends[0].send_before(pair.now, to, data, Completion::Acknowledged, deadline).unwrap());
+    }
+    pair.send(0, there, 3, "the end");
+    pair.run(SECOND);
+    let expired: Vec<_> = pair.events[0]
+        .iter()
+        .filter_map(|event| match event {
+            Event::Expired(id) => Some(*id),
+            _ => None,
+        })
+        .collect();
+    assert!((9..=11).contains(&expired.len()), "{} expired", expired.len());
+    assert_eq!(expired, ids[20 - expired.len()..], "the last ones");
+    let numbers: Vec<_> = pair.received[1].iter().map(|message| message.number).collect();
+    let mut expected: Vec<_> = (0..20 - expired.len() as u64).collect();
+    expected.push(20);
+    assert_eq!(numbers, expected);
+    for (number, message) in pair.received[1].iter().enumerate().take(expected.len() - 1) {
+        assert_eq!(message.data, content(number, 10_000));
+    }
+    assert_eq!(pair.acknowledged(0), expected.len());
+    assert_eq!(pair.ends[0].queue_len(there), Some(0));
+    let flow = pair.ends[0].flow(there).unwrap();
+    assert_eq!(flow.queued_bytes, 0);
+    assert_eq!(pair.ends[1].flow(back).unwrap().unread_bytes, 0, "no memory is kept for what was begun");
+}
+
+#[test]
+fn credit_of_dropped_messages_comes_back() {
+    let credit = 64 << 10;
+    let config = Config {
+        channel_credit_bytes: credit,
+        offer_above_bytes: 40_000,
+        keepalive: None,
+        ..Config::default()
+    };
+    let (mut pair, there, _) = open(config);
+    pair.lose = |number| number % 3 == 0;
+    let to = ChannelId { peer: there, channel: 0 };
+    for number in 0..300 {
+        let deadline = pair.now + 2 * MS;
+        let bytes = if number % 5 == 0 { 60_000 } else { 20_000 };
+        let data = content(number, bytes).into();
+        let _ = pair.ends[0].send_before(pair.now, to, data, Completion::None, deadline);
+        pair.run(5 * MS);
+    }
+    let expired = pair.events[0].iter().filter(|event| matches!(event, Event::Expired(_))).count();
+    assert!(expired > 30, "{expired} expired");
+    pair.lose = |_| false;
+    for number in 0..20 {
+        pair.send(0, there, 0, content(number, 60_000));
+        pair.run(100 * MS);
+    }
+    pair.run(SECOND);
+    let last = &pair.received[1][pair.received[1].len() - 20..];
+    assert!(last.iter().enumerate().all(|(number, message)| message.data == content(number, 60_000)));
+    assert_eq!(pair.ends[0].queue_len(there), Some(0));
+}
+
+#[test]
+fn an_offer_that_expires_is_withdrawn_from_the_application() {
+    let (mut pair, there, back) = open(Config { offers: OfferPolicy::Ask, ..Config::default() });
+    let to = ChannelId { peer: there, channel: 0 };
+    let deadline = pair.now + 50 * MS;
+    let id = pair.ends[0]
+        .send_before(pair.now, to, content(1, 3 << 20).into(), Completion::None, deadline)
+        .unwrap();
+    pair.send(0, there, 0, "next");
+    pair.run(SECOND);
+    let channel = ChannelId { peer: back, channel: 0 };
+    assert!(pair.events[1].contains(&Event::Offered { channel, number: 0, bytes: 3 << 20 }));
+    assert!(pair.events[0].contains(&Event::Expired(id)));
+    assert!(pair.events[1].contains(&Event::Withdrawn { channel, number: 0 }));
+    assert!(pair.ends[1].accept(pair.now, channel, 0, Vec::new()).is_err());
+    assert_eq!(pair.received[1].len(), 1);
+}
+
+#[test]
+fn the_application_sees_its_queue_and_repeats_when_it_knows_better() {
+    let (mut pair, there, _) = open(Config::default());
+    pair.send(0, there, 0, content(1, 500));
+    pair.connected = false;
+    pair.run(MS / 10);
+    pair.connected = true;
+    assert_eq!(pair.ends[0].queue_len(there), Some(1));
+    assert_eq!(pair.ends[0].retransmit(pair.now, there).unwrap(), 0, "younger than a round trip");
+    pair.run(MS / 2);
+    assert_eq!(pair.ends[0].retransmit(pair.now, there).unwrap(), 1);
+    pair.run(MS / 2);
+    assert_eq!(pair.received[1].len(), 1, "long before the probe timeout");
+    assert!(matches!(pair.ends[0].set_weight(pair.now, there, 0), Err(PeerError::BadWeight(0))));
+    pair.ends[0].set_weight(pair.now, there, 300).unwrap();
+    assert_eq!(pair.ends[0].flow(there).unwrap().weight, 300);
 }

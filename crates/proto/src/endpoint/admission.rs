@@ -244,7 +244,7 @@ impl Endpoint {
 
     /// Whether the application has something to take. Channels that `recv_from` has emptied are
     /// still listed; they are struck off here, where that matters.
-    fn is_takeable(&mut self) -> bool {
+    pub(super) fn is_takeable(&mut self) -> bool {
         while let Some(&id) = self.readable.front() {
             let peer = self.get_mut(id.peer).ok();
             match peer.and_then(|peer| peer.inbox_mut().get_mut(id.channel)) {

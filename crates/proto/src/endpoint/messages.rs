@@ -21,6 +21,38 @@ impl Endpoint {
         message: Bytes,
         completion: Completion,
     ) -> Result<MessageId, SendError> {
+        let peer = self.sendable(to, message.len() as u64, self.config.send_buffer_bytes)?;
+        let number = peer.outbox_mut().push(to.channel, message, completion);
+        peer.counters.messages_sent += 1;
+        self.after(now, to.peer.slot);
+        Ok(MessageId { channel: to, number })
+    }
+
+    /// Queues a message that is worth nothing after `deadline` (S10): when not all of it was sent by
+    /// then, or a part of it is found lost later, it is dropped, its channel goes on without it, and
+    /// [`Event::Expired`](crate::Event::Expired) says so. It may use twice the send buffer, so that it
+    /// finds room beside bulk.
+    ///
+    /// # Errors
+    /// See [`SendError`]; the message was not taken.
+    pub fn send_before(
+        &mut self,
+        now: Instant,
+        to: ChannelId,
+        message: Bytes,
+        completion: Completion,
+        deadline: Instant,
+    ) -> Result<MessageId, SendError> {
+        let most = self.config.send_buffer_bytes.saturating_mul(2);
+        let peer = self.sendable(to, message.len() as u64, most)?;
+        let number = peer.outbox_mut().push_before(to.channel, message, completion, deadline);
+        peer.counters.messages_sent += 1;
+        self.after(now, to.peer.slot);
+        Ok(MessageId { channel: to, number })
+    }
+
+    /// The peer to send so many bytes to, if it takes them now and no more than `most` would be queued.
+    fn sendable(&mut self, to: ChannelId, bytes: u64, most: u64) -> Result<&mut Peer, SendError> {
         let config = &self.config;
         let slot = to.peer.slot as usize;
         let peer = self
@@ -29,15 +61,12 @@ impl Endpoint {
             .filter(|slot| slot.generation == to.peer.generation)
             .and_then(|slot| slot.peer.as_deref_mut())
             .ok_or(SendError::UnknownPeer(to.peer))?;
-        check_sendable(peer, config, to, message.len() as u64).inspect_err(|error| {
+        check_sendable(peer, config, to, bytes, most).inspect_err(|error| {
             if matches!(error, SendError::WouldBlock { .. }) {
                 peer.hurry();
             }
         })?;
-        let number = peer.outbox_mut().push(to.channel, message, completion);
-        peer.counters.messages_sent += 1;
-        self.after(now, to.peer.slot);
-        Ok(MessageId { channel: to, number })
+        Ok(peer)
     }
 
     /// Sets how urgent a channel is: 0 (most) to 7, 4 if never set. Larger numbers count as 7.
@@ -123,7 +152,13 @@ impl Endpoint {
     }
 }
 
-fn check_sendable(peer: &Peer, config: &Config, to: ChannelId, bytes: u64) -> Result<(), SendError> {
+fn check_sendable(
+    peer: &Peer,
+    config: &Config,
+    to: ChannelId,
+    bytes: u64,
+    most: u64,
+) -> Result<(), SendError> {
     if let Some(reason) = peer.lost_reason() {
         return Err(SendError::PeerLost { peer: to.peer, reason });
     }
@@ -139,7 +174,7 @@ fn check_sendable(peer: &Peer, config: &Config, to: ChannelId, bytes: u64) -> Re
     }
     send_channel::check_size(bytes, peer.max_message())?;
     let queued_bytes = peer.outbox().queued_bytes();
-    if queued_bytes > 0 && queued_bytes + bytes > config.send_buffer_bytes {
+    if queued_bytes > 0 && queued_bytes + bytes > most {
         return Err(SendError::WouldBlock { peer: to.peer, queued_bytes });
     }
     Ok(())

@@ -3,7 +3,6 @@
 use super::Endpoint;
 use crate::event::{ConnectError, FlowState, PeerError, PeerId};
 use crate::peer::Peer;
-use crate::rate::Rate;
 use core::net::SocketAddr;
 use denrei_wire::Instant;
 
@@ -69,18 +68,6 @@ impl Endpoint {
     /// No such peer.
     pub fn hurry(&mut self, now: Instant, peer: PeerId) -> Result<(), PeerError> {
         self.on_peer(now, peer, |peer, _| peer.hurry())
-    }
-
-    /// Sets how fast a peer may send to this endpoint (R4). It is told, and obeys from then on; what
-    /// is on its way still comes.
-    ///
-    /// # Errors
-    /// No such peer; a rate or burst above [`MAX_RATE`](crate::MAX_RATE).
-    pub fn set_rate(&mut self, now: Instant, peer: PeerId, rate: Rate) -> Result<(), PeerError> {
-        if let Some((setting, value)) = rate.impossible_field() {
-            return Err(PeerError::BadRate { setting, value });
-        }
-        self.on_peer(now, peer, |peer, _| peer.set_rate(rate))
     }
 
     /// SREQ: asks a peer for its state now; the answer is [`Event::Status`] with the number returned.

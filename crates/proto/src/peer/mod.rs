@@ -20,7 +20,7 @@ use crate::loss::{Control, SentPacket, SentPackets};
 use crate::mtu::MtuSearch;
 use crate::outbox::Outbox;
 use crate::pacing::Pacer;
-use crate::rate::{Rate, RateCredit};
+use crate::rate::{DEFAULT_WEIGHT, Rate, RateCredit};
 use crate::rtt::Rtt;
 use close::Closing;
 use core::net::SocketAddr;
@@ -85,6 +85,8 @@ pub(crate) struct Peer {
     rate_serial: Option<u32>,
     /// What this side has set for the peer, and how often.
     rate_set: Option<Rate>,
+    /// Its share of what this side can receive.
+    pub weight: u32,
     rate_set_serial: u32,
     mtu: MtuSearch,
     outbox: Outbox,
@@ -151,6 +153,7 @@ impl Peer {
             rate: RateCredit::new(now, config.rate_request),
             rate_serial: None,
             rate_set: None,
+            weight: DEFAULT_WEIGHT,
             rate_set_serial: 0,
             mtu,
             outbox: Outbox::new(MIN_CHANNEL_CREDIT_BYTES, config.offer_above_bytes),
@@ -301,6 +304,18 @@ impl Peer {
         id
     }
 
+    /// Sends again what has been under way for longer than a round trip; how many packets.
+    pub fn retransmit(&mut self, now: Instant) -> u64 {
+        let patience = self.rtt.smoothed();
+        let late = self.sent.sent_before(now, patience);
+        let mut packets = Vec::new();
+        self.sent.take_oldest(late, |packet| packets.push(packet));
+        for packet in &packets {
+            self.note_lost_packet(now, packet);
+        }
+        packets.len() as u64
+    }
+
     /// Sets how fast the peer may send (R4).
     pub fn set_rate(&mut self, rate: Rate) {
         if self.is_alive() && self.rate_set != Some(rate) {
@@ -356,6 +371,7 @@ impl Peer {
             credit_bytes: self.outbox.credit(),
             rate: self.rate.rate(),
             rate_set: self.rate_set,
+            weight: self.weight,
             rate_requested: requested_rate(&self.remote),
             queued_messages: self.outbox.queued_messages(),
             queued_bytes: self.outbox.queued_bytes(),

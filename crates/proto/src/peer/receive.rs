@@ -158,6 +158,17 @@ impl Peer {
             Frame::Status(status) => self.on_status(cx, &status),
             Frame::CloseWrite => self.on_close_write(cx),
             Frame::CloseRead => self.on_close_read(cx),
+            Frame::Skip(skip) => {
+                let channel = skip.channel;
+                let (id, open) = (self.id, self.is_proven());
+                let announce = |offer| announce_if(open, id, channel, offer, cx.events);
+                let (change, withdrawn) = self.inbox.on_skip(cx.config, &skip, announce)?;
+                if let Some(number) = withdrawn.filter(|_| open) {
+                    let channel = ChannelId { peer: id, channel };
+                    cx.events.push_back(Event::Withdrawn { channel, number });
+                }
+                self.apply(cx, channel, change);
+            }
             Frame::Rate(rate) => self.on_rate(cx, &rate),
             Frame::End(end) => self.on_end(cx, end.code, end.reason),
             // PING wants nothing but the acknowledgement. Frames of later versions are never sent

@@ -2,7 +2,7 @@
 
 use super::{Context, Peer};
 use crate::config::Config;
-use crate::event::{LostReason, Phase};
+use crate::event::{ChannelId, Event, LostReason, MessageId, Phase};
 use crate::loss::Control;
 use crate::rtt::LONGEST_PROBE_TIMEOUT;
 use core::time::Duration;
@@ -32,6 +32,7 @@ impl Peer {
         consider(self.sent.loss_time());
         consider(self.paced_until);
         consider(self.rate_opens_at);
+        consider(Some(self.outbox.next_deadline()));
         consider(self.failure_at(config));
         if self.sent.is_idle() {
             consider(self.keepalive_at(config));
@@ -55,6 +56,13 @@ impl Peer {
         }
         if self.rate_opens_at.is_some_and(|at| at <= cx.now) {
             self.rate_opens_at = None;
+        }
+        if self.outbox.next_deadline() <= cx.now {
+            let id = self.id;
+            self.outbox.expire(cx.now, |channel, number| {
+                let channel = ChannelId { peer: id, channel };
+                cx.events.push_back(Event::Expired(MessageId { channel, number }));
+            });
         }
         if self.sent.loss_time().is_some_and(|at| at <= cx.now) {
             self.detect_lost(cx);

@@ -13,6 +13,11 @@ use denrei_wire::frame::MAX_PACE;
 /// Largest rate and burst, bytes per second and bytes: 1 PiB.
 pub const MAX_RATE: u64 = MAX_PACE;
 
+/// A peer's share if none is set.
+pub const DEFAULT_WEIGHT: u32 = 100;
+/// Largest share: a hundred times the usual one.
+pub const MAX_WEIGHT: u32 = 10_000;
+
 /// How fast one peer may send to another (R1), counted in octets of messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {

@@ -1,0 +1,81 @@
+//! The flow in the application's hands (S9, S10): look, wait, drop, repeat, share.
+
+use super::Node;
+use crate::core::Core;
+use bytes::Bytes;
+use denrei_proto::{ChannelId, Completion, MessageId, PeerError, PeerId, SendError};
+use std::time::Duration;
+
+impl Node {
+    /// Waits until a message is there, at most `timeout`, and says which channel it is on and how
+    /// large it is, without taking it (S9's `datagram_ready`).
+    pub fn ready(&self, timeout: Duration) -> Option<(ChannelId, usize)> {
+        self.shared().wait_for(Some(timeout), |core: &mut Core| core.endpoint.peek())
+    }
+
+    /// Waits until a message of `bytes` may be sent to `peer` without waiting, at most `timeout`;
+    /// whether it may (S9's `datagram_wait`).
+    ///
+    /// # Errors
+    /// No such peer.
+    pub fn wait(&self, peer: PeerId, bytes: u64, timeout: Duration) -> Result<bool, PeerError> {
+        let room = |core: &mut Core| match core.endpoint.has_room(peer, bytes) {
+            Ok(false) => {
+                core.await_room_for(peer, bytes);
+                None
+            }
+            answer => Some(answer),
+        };
+        // Asks that the acknowledgements it waits for come at once.
+        self.act(|core, now| core.endpoint.hurry(now, peer))?;
+        self.shared().wait_for(Some(timeout), room).unwrap_or(Ok(false))
+    }
+
+    /// Messages to `peer` that are not acknowledged (S9's `datagram_queue_length`); `None` if the peer
+    /// is not in the address table any more.
+    pub fn queue_len(&self, peer: PeerId) -> Option<u64> {
+        self.shared().core.lock().endpoint.queue_len(peer)
+    }
+
+    /// Sends again, now, what was sent to `peer` longer ago than a round trip and is not acknowledged
+    /// (S9's `datagram_retransmission`); the packets that are given up for it. For applications that
+    /// know better than the timers that something was lost.
+    ///
+    /// # Errors
+    /// No such peer.
+    pub fn retransmit(&self, peer: PeerId) -> Result<u64, PeerError> {
+        self.act(|core, now| core.endpoint.retransmit(now, peer))
+    }
+
+    /// Sets a peer's share of what this Node can receive, relative to the other peers': 1 to
+    /// [`MAX_WEIGHT`](crate::MAX_WEIGHT), 100 if never set.
+    ///
+    /// # Errors
+    /// No such peer; a weight out of range.
+    pub fn set_weight(&self, peer: PeerId, weight: u32) -> Result<(), PeerError> {
+        self.act(|core, now| core.endpoint.set_weight(now, peer, weight))
+    }
+
+    /// Sends a message that is worth nothing after `lifetime` (S10): if not all of it was sent by then,
+    /// or a part of it is found lost later, it is dropped, the channel goes on without it, and
+    /// [`Event::Expired`](crate::Event::Expired) says so. Never waits. Finds room beside bulk: such
+    /// messages may use twice the send buffer.
+    ///
+    /// # Errors
+    /// See [`SendError`]; the message was not taken.
+    pub fn send_within(
+        &self,
+        to: ChannelId,
+        message: impl Into<Bytes>,
+        completion: Completion,
+        lifetime: Duration,
+    ) -> Result<MessageId, SendError> {
+        let id = {
+            let mut core = self.shared().core.lock();
+            let now = core.now();
+            core.endpoint.send_before(now, to, message.into(), completion, now + lifetime)?
+        };
+        self.shared().kick();
+        Ok(id)
+    }
+}

@@ -1,0 +1,65 @@
+//! The application's verbs for the flow (S9, S10): pace, share, room, repetition.
+
+use super::Endpoint;
+use crate::event::{ChannelId, PeerError, PeerId};
+use crate::rate::{MAX_WEIGHT, Rate};
+use denrei_wire::Instant;
+
+impl Endpoint {
+    /// Sets how fast a peer may send to this endpoint (R4). It is told, and obeys from then on; what
+    /// is on its way still comes.
+    ///
+    /// # Errors
+    /// No such peer; a rate or burst above [`MAX_RATE`](crate::MAX_RATE).
+    pub fn set_rate(&mut self, now: Instant, peer: PeerId, rate: Rate) -> Result<(), PeerError> {
+        if let Some((setting, value)) = rate.impossible_field() {
+            return Err(PeerError::BadRate { setting, value });
+        }
+        self.on_peer(now, peer, |peer, _| peer.set_rate(rate))
+    }
+
+    /// Sets a peer's share of what this endpoint can receive, relative to the other peers': 1 to
+    /// [`MAX_WEIGHT`], [`DEFAULT_WEIGHT`](crate::DEFAULT_WEIGHT) if never set.
+    ///
+    /// # Errors
+    /// No such peer; a weight out of range.
+    pub fn set_weight(&mut self, now: Instant, peer: PeerId, weight: u32) -> Result<(), PeerError> {
+        if !(1..=MAX_WEIGHT).contains(&weight) {
+            return Err(PeerError::BadWeight(weight));
+        }
+        self.on_peer(now, peer, |peer, _| peer.weight = weight)
+    }
+
+    /// Whether a message of `bytes` could be queued for a peer now.
+    ///
+    /// # Errors
+    /// No such peer.
+    pub fn has_room(&self, peer: PeerId, bytes: u64) -> Result<bool, PeerError> {
+        let queued = self.flow_queue_bytes(peer).ok_or(PeerError::UnknownPeer(peer))?;
+        Ok(queued == 0 || queued.saturating_add(bytes) <= self.config.send_buffer_bytes)
+    }
+
+    /// Messages to a peer that are not acknowledged; `None` if the peer is not in the address table.
+    pub fn queue_len(&self, peer: PeerId) -> Option<u64> {
+        self.get(peer).map(|peer| peer.outbox().queued_messages())
+    }
+
+    /// Takes for lost what was sent to a peer longer ago than a round trip, and sends it again; how
+    /// many packets. It says nothing to congestion control.
+    ///
+    /// # Errors
+    /// No such peer.
+    pub fn retransmit(&mut self, now: Instant, peer: PeerId) -> Result<u64, PeerError> {
+        self.on_peer(now, peer, |peer, cx| peer.retransmit(cx.now))
+    }
+
+    /// The channel that [`recv`](Self::recv) would take from, and the size of the message there.
+    pub fn peek(&mut self) -> Option<(ChannelId, usize)> {
+        if !self.is_takeable() {
+            return None;
+        }
+        let id = *self.readable.front()?;
+        let bytes = self.get_mut(id.peer).ok()?.inbox_mut().get_mut(id.channel)?.peek()?;
+        Some((id, bytes))
+    }
+}

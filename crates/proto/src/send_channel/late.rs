@@ -1,0 +1,140 @@
+//! Messages that are worth nothing after a time (S10: dropping; S13: live video).
+//!
+//! Inputs → outputs: deadlines and time → messages that are given up, and the SKIP frames that tell
+//! the receiver to go on without them. Source: S10; `spec/protocol.md` §13.5.
+//!
+//! A message is given up when its deadline finds a part of it unsent or lost, or when a part is
+//! found lost after it. It keeps its number until the SKIP is acknowledged, so that the channel's
+//! sequence has no gap that the receiver does not know of.
+
+use super::{MESSAGE_COST_BYTES, OFFER_BYTES, Progress, Room, SendChannel, Written};
+use crate::event::Completion;
+use crate::loss::SentFrame;
+use bytes::Bytes;
+use denrei_wire::frame::{Frame, Skip};
+use denrei_wire::{Instant, TransmitBuf};
+use std::collections::{BTreeSet, VecDeque};
+
+/// The deadlines of one channel.
+#[derive(Debug, Default)]
+pub(super) struct Late {
+    /// When to look at which message.
+    due: BTreeSet<(Instant, u64)>,
+    /// Past their deadline with every byte under way: what is lost of these comes too late.
+    overdue: BTreeSet<u64>,
+    /// Messages whose SKIP has to be sent.
+    skips: VecDeque<u64>,
+}
+
+/// A message that was given up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Expired {
+    pub number: u64,
+    pub bytes: u64,
+}
+
+impl SendChannel {
+    /// Appends a message that is to be dropped if not all of it was sent by `deadline`; its number.
+    pub fn push_before(&mut self, data: Bytes, completion: Completion, deadline: Instant) -> u64 {
+        let number = self.push(data, completion);
+        self.late.get_or_insert_default().due.insert((deadline, number));
+        number
+    }
+
+    /// When to call [`expire`](Self::expire).
+    pub fn next_deadline(&self) -> Instant {
+        let due = self.late.as_ref().and_then(|late| late.due.first());
+        due.map_or(Instant::FAR_FUTURE, |(at, _)| *at)
+    }
+
+    /// Gives up what is too late at `now` and hands it to `expired`.
+    pub fn expire(&mut self, now: Instant, mut expired: impl FnMut(Expired)) {
+        while let Some(late) = &mut self.late
+            && let Some(&(at, number)) = late.due.first()
+            && at <= now
+        {
+            late.due.pop_first();
+            let lost = self.lost.iter().any(|lost| lost.number == number);
+            let Some(message) = self.get_mut(number).filter(|message| message.progress.is_open()) else {
+                continue;
+            };
+            if message.sent == message.len() && message.progress != Progress::Queued && !lost {
+                self.late.get_or_insert_default().overdue.insert(number);
+            } else if let Some(bytes) = self.give_up(number) {
+                expired(Expired { number, bytes });
+            }
+        }
+    }
+
+    /// A part of a message was lost; whether the message is to be looked at again because of it.
+    pub(super) fn note_late_loss(&mut self, number: u64) {
+        if let Some(late) = &mut self.late
+            && late.overdue.remove(&number)
+        {
+            late.due.insert((Instant::ZERO, number));
+        }
+    }
+
+    fn give_up(&mut self, number: u64) -> Option<u64> {
+        let message = self.get_mut(number)?;
+        let bytes = message.len();
+        let (charged, billed) = match message.progress {
+            Progress::Queued => (0, false),
+            Progress::Unasked => (bytes, true),
+            _ => (0, true),
+        };
+        message.progress = Progress::Skipped { charged, billed };
+        message.data = Bytes::new();
+        message.completion = Completion::None;
+        self.unreported.retain(|other| *other != number);
+        self.late.get_or_insert_default().skips.push_back(number);
+        Some(bytes)
+    }
+
+    /// Writes the next SKIP, if there is one and it may go.
+    pub(super) fn write_skip(&mut self, out: &mut TransmitBuf, room: Room) -> Written {
+        let credit = self.credit();
+        while let Some(&number) = self.late.as_ref().and_then(|late| late.skips.front()) {
+            let state = self.get_mut(number).map(|message| &mut message.progress);
+            if let Some(Progress::Skipped { charged, billed }) = state {
+                // Its number costs what every message costs, also if nothing of it was sent.
+                if !*billed && credit < MESSAGE_COST_BYTES {
+                    return Written::Nothing;
+                }
+                if room.here < OFFER_BYTES {
+                    return Written::NoRoom;
+                }
+                let first = !core::mem::replace(billed, true);
+                let charged = *charged;
+                self.credit_used += if first { MESSAGE_COST_BYTES } else { 0 };
+                self.late.get_or_insert_default().skips.pop_front();
+                let skip = Skip { channel: self.channel, number: number as u32, charged };
+                Frame::Skip(skip).encode(&mut |bytes| out.put(bytes));
+                let frame = SentFrame::Skip { channel: self.channel, number };
+                return Written::Frame { frame, again: false };
+            }
+            // Acknowledged in the meantime: it had arrived after all.
+            self.late.get_or_insert_default().skips.pop_front();
+        }
+        Written::Nothing
+    }
+
+    /// A SKIP has to be sent again.
+    pub fn on_skip_lost(&mut self, number: u64) {
+        self.late.get_or_insert_default().skips.push_back(number);
+    }
+
+    /// Begins anew with a receiver that has seen nothing: it has to be told of every skip.
+    pub(super) fn restart_skips(&mut self) {
+        let Some(late) = &mut self.late else { return };
+        late.skips.clear();
+        for (index, message) in self.queue.iter_mut().enumerate() {
+            if let Progress::Skipped { charged, billed } = &mut message.progress {
+                (*charged, *billed) = (0, false);
+                late.skips.push_back(self.base + index as u64);
+            }
+        }
+        let overdue = core::mem::take(&mut late.overdue);
+        late.due.extend(overdue.into_iter().map(|number| (Instant::ZERO, number)));
+    }
+}
