@@ -101,13 +101,26 @@ impl Node {
         message: impl Into<Bytes>,
         timeout: Duration,
     ) -> Result<MessageId, SendError> {
+        self.send_timeout_with(to, message, Completion::None, timeout)
+    }
+
+    /// Like [`send_timeout`](Self::send_timeout), and reports later what `completion` asks for.
+    ///
+    /// # Errors
+    /// As for [`send_timeout`](Self::send_timeout).
+    pub fn send_timeout_with(
+        &self,
+        to: ChannelId,
+        message: impl Into<Bytes>,
+        completion: Completion,
+        timeout: Duration,
+    ) -> Result<MessageId, SendError> {
         let message = message.into();
-        let full = match self.try_send(to, message.clone()) {
+        let full = match self.try_send_with(to, message.clone(), completion) {
             Err(full @ SendError::WouldBlock { .. }) => full,
             result => return result,
         };
-        let sent =
-            self.shared().wait_for(Some(timeout), |core| push_or_wait(core, to, &message, Completion::None));
+        let sent = self.shared().wait_for(Some(timeout), |core| push_or_wait(core, to, &message, completion));
         self.shared().kick();
         sent.unwrap_or(Err(full))
     }

@@ -1,0 +1,1305 @@
+/*
+ * denrei: reliable messages between the processes of a cluster, over one UDP port each.
+ *
+ * Calls return a denrei_code, DENREI_OK on success; denrei_error_message() then says in words what
+ * went wrong and what to do about it. Results come through pointers, which are written only on
+ * success. What a call hands out belongs to the caller, who gives it back with the matching _free,
+ * which takes NULL. A node may be used by any number of threads at a time; everything else by one.
+ * Times are in microseconds: 0 does not wait, a negative one waits without limit. Addresses are
+ * text, "192.0.2.7:7411" or "[2001:db8::7]:7411". Peers are numbers; a number is not used again for
+ * another peer while the node lives.
+ */
+
+#ifndef DENREI_DENREI_H
+#define DENREI_DENREI_H
+
+/* Made by cbindgen from crates/capi/src: change it there. */
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/**
+ * What became of a call.
+ */
+typedef enum {
+  /**
+   * It was done.
+   */
+  DENREI_OK = 0,
+  /**
+   * Nothing was there within the time given.
+   */
+  DENREI_TIMEOUT = 1,
+  /**
+   * An argument cannot be: a null pointer, text that is not UTF-8, an address that is none.
+   */
+  DENREI_INVALID = 2,
+  /**
+   * A setting does not exist or cannot have this value.
+   */
+  DENREI_CONFIG = 3,
+  /**
+   * The system refused something: a port in use, no descriptors left.
+   */
+  DENREI_SYSTEM = 4,
+  /**
+   * No such peer, or no longer.
+   */
+  DENREI_UNKNOWN_PEER = 5,
+  /**
+   * The queue to the peer is full and the time given was too short.
+   */
+  DENREI_WOULD_BLOCK = 6,
+  /**
+   * The message is larger than the receiver takes.
+   */
+  DENREI_TOO_LARGE = 7,
+  /**
+   * The channel's number is not below the limit of both sides.
+   */
+  DENREI_NO_CHANNEL = 8,
+  /**
+   * This side has closed writing, or the peer reading.
+   */
+  DENREI_CLOSED = 9,
+  /**
+   * The session is over.
+   */
+  DENREI_PEER_LOST = 10,
+  /**
+   * No such offer waits.
+   */
+  DENREI_NO_OFFER = 11,
+  /**
+   * The address table is full.
+   */
+  DENREI_TOO_MANY_PEERS = 12,
+  /**
+   * Without a cluster key a node opens on loopback only.
+   */
+  DENREI_EXPOSED = 13,
+  /**
+   * A buffer of the caller's is too small.
+   */
+  DENREI_BUFFER = 14,
+  /**
+   * A fault of the library's own. Please report it with its message.
+   */
+  DENREI_INTERNAL = 15,
+} denrei_code;
+
+/**
+ * What happened.
+ */
+typedef enum {
+  /**
+   * A kind that this version of the interface has no name for.
+   */
+  DENREI_EVENT_OTHER = 0,
+  /**
+   * A peer answered, or opened a session to this node.
+   */
+  DENREI_EVENT_CONNECTED = 1,
+  /**
+   * A message is in the receiver's memory. Channel, number.
+   */
+  DENREI_EVENT_ACKNOWLEDGED = 2,
+  /**
+   * A message was taken by the receiving application. Channel, number.
+   */
+  DENREI_EVENT_DELIVERED = 3,
+  /**
+   * A peer offers a large message: denrei_accept or denrei_refuse. Channel, number, bytes.
+   */
+  DENREI_EVENT_OFFERED = 4,
+  /**
+   * The receiver refused a message. Channel, number.
+   */
+  DENREI_EVENT_REFUSED = 5,
+  /**
+   * The answer to denrei_request_status: what the peer has not taken yet. Number is the
+   * request's; bytes, and messages in denrei_event_count.
+   */
+  DENREI_EVENT_STATUS = 6,
+  /**
+   * The peer will send no more: all it sent has been received.
+   */
+  DENREI_EVENT_DONE_WRITING = 7,
+  /**
+   * The peer wants no more. Text, and the messages that were dropped.
+   */
+  DENREI_EVENT_DONE_READING = 8,
+  /**
+   * The session is over. Reason, code, text, and the messages of which it is not known that they
+   * arrived.
+   */
+  DENREI_EVENT_PEER_LOST = 9,
+} denrei_event_kind;
+
+/**
+ * Why a session is over.
+ */
+typedef enum {
+  /**
+   * For a reason that this version of the interface has no name for; see the text.
+   */
+  DENREI_LOST_OTHER = 0,
+  /**
+   * Both sides closed in order.
+   */
+  DENREI_LOST_CLOSED = 1,
+  /**
+   * This side aborted it.
+   */
+  DENREI_LOST_ABORTED = 2,
+  /**
+   * The peer ended it, with a code.
+   */
+  DENREI_LOST_ENDED = 3,
+  /**
+   * Nobody answered within the connect timeout.
+   */
+  DENREI_LOST_NO_ANSWER = 4,
+  /**
+   * Silent for longer than the failure timeout.
+   */
+  DENREI_LOST_TIMED_OUT = 5,
+  /**
+   * Its process was started again.
+   */
+  DENREI_LOST_RESTARTED = 6,
+  /**
+   * It does not know the session any more.
+   */
+  DENREI_LOST_FORGOTTEN = 7,
+  /**
+   * It speaks other versions of the protocol.
+   */
+  DENREI_LOST_VERSION = 8,
+  /**
+   * It broke the protocol.
+   */
+  DENREI_LOST_VIOLATION = 9,
+} denrei_lost_reason;
+
+/**
+ * Where a session is in its life.
+ */
+typedef enum {
+  /**
+   * FIRST sent, no answer yet.
+   */
+  DENREI_PHASE_OPENING = 0,
+  /**
+   * FIRST received and answered; the answer has not been confirmed.
+   */
+  DENREI_PHASE_ANSWERING = 1,
+  /**
+   * Open in both directions.
+   */
+  DENREI_PHASE_OPEN = 2,
+  /**
+   * Closing in order.
+   */
+  DENREI_PHASE_CLOSING = 3,
+  /**
+   * Over; kept until the application has read what it received.
+   */
+  DENREI_PHASE_OVER = 4,
+} denrei_phase;
+
+/**
+ * What shall be reported about a message later, as an event.
+ */
+typedef enum {
+  /**
+   * Nothing, unless the peer is lost.
+   */
+  DENREI_REPORT_NOTHING = 0,
+  /**
+   * DENREI_EVENT_ACKNOWLEDGED: the receiving process has it in its memory.
+   */
+  DENREI_REPORT_ACKNOWLEDGED = 1,
+  /**
+   * DENREI_EVENT_DELIVERED: the receiving application has taken it.
+   */
+  DENREI_REPORT_DELIVERED = 2,
+} denrei_completion;
+
+/**
+ * Settings of a node, made by denrei_config_new.
+ */
+typedef struct denrei_config denrei_config;
+
+/**
+ * Something that happened. Give it back with denrei_event_free.
+ */
+typedef struct denrei_event denrei_event;
+
+/**
+ * A message received. Give it back with denrei_message_free.
+ */
+typedef struct denrei_message denrei_message;
+
+/**
+ * One UDP port, and all the peers that are spoken to through it.
+ */
+typedef struct denrei_node denrei_node;
+
+/**
+ * Names a peer of a node.
+ */
+typedef uint64_t denrei_peer;
+
+/**
+ * Called once with `context` when a message's memory is no longer needed. It may be called by any
+ * thread, also before the call that passed it returns, and must not call the node.
+ */
+typedef void (*denrei_release)(void *context);
+
+/**
+ * A message that was sent: its place in a channel's sequence.
+ */
+typedef struct {
+  /**
+   * The channel.
+   */
+  uint16_t channel;
+  /**
+   * Counts the channel's messages from 0.
+   */
+  uint64_t number;
+} denrei_message_id;
+
+/**
+ * A peer's flow state, as of now.
+ */
+typedef struct {
+  /**
+   * The peer.
+   */
+  denrei_peer peer;
+  /**
+   * Which start of its process it is, 0 before it was heard.
+   */
+  uint64_t incarnation;
+  /**
+   * Where the session is in its life.
+   */
+  denrei_phase phase;
+  /**
+   * Smoothed round-trip time, ns; 0 before the first sample.
+   */
+  uint64_t srtt_ns;
+  /**
+   * Smallest round-trip time seen, ns; 0 before the first sample.
+   */
+  uint64_t min_rtt_ns;
+  /**
+   * Mean deviation of the round-trip time, ns.
+   */
+  uint64_t rtt_var_ns;
+  /**
+   * Congestion window, bytes.
+   */
+  uint64_t window_bytes;
+  /**
+   * Sent, neither acknowledged nor known lost, bytes.
+   */
+  uint64_t in_flight_bytes;
+  /**
+   * Bytes that may be sent unasked on channel 0 before its credit is used up.
+   */
+  uint64_t credit_bytes;
+  /**
+   * Messages that are not acknowledged.
+   */
+  uint64_t queued_messages;
+  /**
+   * Bytes of messages that are not acknowledged.
+   */
+  uint64_t queued_bytes;
+  /**
+   * Received bytes that the application has not taken.
+   */
+  uint64_t unread_bytes;
+  /**
+   * Largest datagram the path is known to carry, bytes.
+   */
+  uint16_t datagram_bytes;
+  /**
+   * Packets sent since the session began.
+   */
+  uint64_t packets_sent;
+  /**
+   * Packets received and processed.
+   */
+  uint64_t packets_received;
+  /**
+   * Bytes sent, UDP payload.
+   */
+  uint64_t bytes_sent;
+  /**
+   * Bytes received, UDP payload.
+   */
+  uint64_t bytes_received;
+  /**
+   * Messages taken from the application.
+   */
+  uint64_t messages_sent;
+  /**
+   * Messages handed to the application.
+   */
+  uint64_t messages_received;
+  /**
+   * Packets declared lost.
+   */
+  uint64_t packets_lost;
+  /**
+   * Fragments and messages sent again.
+   */
+  uint64_t retransmissions;
+  /**
+   * Tail probes and timeouts fired.
+   */
+  uint64_t probes;
+  /**
+   * Packets received twice.
+   */
+  uint64_t duplicates;
+  /**
+   * Packets that came back marked with congestion.
+   */
+  uint64_t ecn_marks;
+} denrei_flow_state;
+
+/**
+ * What happened on a node's port that belongs to no peer, and its system calls.
+ */
+typedef struct {
+  /**
+   * Datagrams handled, good or bad.
+   */
+  uint64_t datagrams;
+  /**
+   * No packet of this protocol.
+   */
+  uint64_t malformed;
+  /**
+   * Checksum or authentication failed.
+   */
+  uint64_t corrupted;
+  /**
+   * A token nobody has, or from the wrong address.
+   */
+  uint64_t unknown_session;
+  /**
+   * Another version of the protocol.
+   */
+  uint64_t foreign_version;
+  /**
+   * Sessions turned away because the address table was full.
+   */
+  uint64_t refused_sessions;
+  /**
+   * System calls that sent.
+   */
+  uint64_t send_calls;
+  /**
+   * System calls that received.
+   */
+  uint64_t recv_calls;
+  /**
+   * Bytes sent.
+   */
+  uint64_t bytes_sent;
+  /**
+   * Bytes received.
+   */
+  uint64_t bytes_received;
+} denrei_counters;
+
+/**
+ * No peer has this name.
+ */
+#define DENREI_NO_PEER UINT64_MAX
+
+#ifdef __cplusplus
+extern "C" {
+#endif // __cplusplus
+
+/**
+ * What the last call of this thread that failed has to say, for people. Valid until the next call
+ * of this thread fails; empty if none has.
+ */
+const char *denrei_error_message(void);
+
+/**
+ * Settings that are right for a LAN and safe on the internet.
+ */
+denrei_config *denrei_config_new(void);
+
+/**
+ * Gives settings back. Nodes made with them keep theirs.
+ *
+ * `config` is NULL or comes from denrei_config_new, and is not used again.
+ */
+void denrei_config_free(denrei_config *config);
+
+/**
+ * Sets one setting by its name, such as "failure_timeout" to "5s", "channel_credit_bytes" to
+ * "1MiB", "drive" to "thread". An unknown name and an impossible value are refused with
+ * DENREI_CONFIG and a message that lists what is possible.
+ *
+ * `config` comes from denrei_config_new; `name` and `value` are strings.
+ */
+denrei_code denrei_config_set(denrei_config *config, const char *name, const char *value);
+
+/**
+ * Whether a node could be made with these settings; if not, the message says what to change.
+ *
+ * `config` comes from denrei_config_new.
+ */
+denrei_code denrei_config_check(const denrei_config *config);
+
+/**
+ * Names of all settings, in turn from index 0; NULL after the last.
+ */
+const char *denrei_setting_name(uintptr_t index);
+
+/**
+ * Opens a UDP port on `address` (port 0: any free one) with settings, NULL for the defaults.
+ *
+ * `address` is a string, `config` NULL or settings, `node` a place for a pointer.
+ */
+denrei_code denrei_node_open(const char *address, const denrei_config *config, denrei_node **node);
+
+/**
+ * Closes a node: peers are told that it is gone, and what was not acknowledged is lost, so call
+ * denrei_flush or denrei_close before. Messages and events taken from it stay valid.
+ *
+ * `node` is NULL or comes from denrei_node_open, and no thread uses it any more.
+ */
+void denrei_node_free(denrei_node *node);
+
+/**
+ * Writes the address that a node has opened, as text that ends with NUL, into `buffer` of `length`
+ * bytes; 64 are always enough.
+ *
+ * `node` is a node, `buffer` has `length` bytes.
+ */
+denrei_code denrei_node_address(const denrei_node *node, char *buffer, uintptr_t length);
+
+/**
+ * Which start of this node this is: peers see another number after a restart. 0 for NULL.
+ *
+ * `node` is NULL or a node.
+ */
+uint64_t denrei_node_incarnation(const denrei_node *node);
+
+/**
+ * A descriptor for an event loop: readable when there may be messages or events to take. Then call
+ * denrei_node_clear *first*, and take until there is nothing left. Do not read or close it. Starts
+ * the node's background thread. -1, with a message, if the process is out of descriptors.
+ *
+ * `node` is a node.
+ */
+int denrei_node_fd(const denrei_node *node);
+
+/**
+ * Makes the descriptor of denrei_node_fd unreadable until there is news again.
+ *
+ * `node` is a node.
+ */
+denrei_code denrei_node_clear(const denrei_node *node);
+
+/**
+ * Does what is due now (receive, acknowledge, repeat) without waiting: for programs in drive
+ * "inline" that compute for long.
+ *
+ * `node` is a node.
+ */
+denrei_code denrei_node_poll(const denrei_node *node);
+
+/**
+ * Writes the `index`-th thing that the user should know about this host, from 0, one sentence, into
+ * `buffer`. DENREI_TIMEOUT after the last.
+ *
+ * `node` is a node, `buffer` has `length` bytes.
+ */
+denrei_code denrei_node_warning(const denrei_node *node,
+                                uintptr_t index,
+                                char *buffer,
+                                uintptr_t length);
+
+/**
+ * Opens a session with the node at `address`, or names the one there is. Returns at once: messages
+ * may be sent right away. If nobody answers within the connect timeout, an event says so.
+ *
+ * `node` is a node, `address` a string, `peer` a place for a number.
+ */
+denrei_code denrei_connect(const denrei_node *node, const char *address, denrei_peer *peer);
+
+/**
+ * The live peer at an address; DENREI_UNKNOWN_PEER if there is none.
+ *
+ * As for denrei_connect.
+ */
+denrei_code denrei_peer_at(const denrei_node *node, const char *address, denrei_peer *peer);
+
+/**
+ * Says that this side will send no more to `peer`; what is queued is still delivered. When both
+ * sides have done so the session ends.
+ *
+ * `node` is a node.
+ */
+denrei_code denrei_close_write(const denrei_node *node, denrei_peer peer);
+
+/**
+ * Says that this side wants no more from `peer`; what was not taken is dropped.
+ *
+ * `node` is a node.
+ */
+denrei_code denrei_close_read(const denrei_node *node, denrei_peer peer);
+
+/**
+ * Ends the session with `peer` in order, as soon as everything queued is delivered; an event says
+ * when.
+ *
+ * `node` is a node.
+ */
+denrei_code denrei_close(const denrei_node *node, denrei_peer peer);
+
+/**
+ * Ends the session with `peer` at once. `code` (0x8000 and up are the application's) and `reason`
+ * (cut at 128 bytes) reach the peer.
+ *
+ * `node` is a node, `reason` a string.
+ */
+denrei_code denrei_abort(const denrei_node *node,
+                         denrei_peer peer,
+                         uint16_t code,
+                         const char *reason);
+
+/**
+ * Sends a message, a copy of `length` bytes at `data`; waits while the queue to the peer is full.
+ *
+ * `node` is a node, `data` has `length` bytes.
+ */
+denrei_code denrei_send(const denrei_node *node,
+                        denrei_peer peer,
+                        uint16_t channel,
+                        const void *data,
+                        uintptr_t length);
+
+/**
+ * Like denrei_send, reports later what `completion` (a denrei_completion) asks for, waits at most `timeout_us`, and puts
+ * the message's number in its channel into `number` unless that is NULL.
+ *
+ * As for denrei_send; `number` is NULL or a place for a number.
+ */
+denrei_code denrei_send_with(const denrei_node *node,
+                             denrei_peer peer,
+                             uint16_t channel,
+                             const void *data,
+                             uintptr_t length,
+                             unsigned int completion,
+                             int64_t timeout_us,
+                             uint64_t *number);
+
+/**
+ * Like denrei_send_with, without a copy: the memory must stay as it is until `release` is called
+ * with `context`, which happens exactly once, also when the call fails.
+ *
+ * As for denrei_send_with; the memory stays valid and unchanged until `release` is called.
+ */
+denrei_code denrei_send_lent(const denrei_node *node,
+                             denrei_peer peer,
+                             uint16_t channel,
+                             const void *data,
+                             uintptr_t length,
+                             denrei_release release,
+                             void *context,
+                             unsigned int completion,
+                             int64_t timeout_us,
+                             uint64_t *number);
+
+/**
+ * Sets how urgent a channel is: 0 (most) to 7, 4 if never set.
+ *
+ * `node` is a node.
+ */
+denrei_code denrei_set_priority(const denrei_node *node,
+                                denrei_peer peer,
+                                uint16_t channel,
+                                uint8_t priority);
+
+/**
+ * Waits until everything sent so far to `peer` is acknowledged. DENREI_TIMEOUT if it is not within
+ * the time given.
+ *
+ * `node` is a node.
+ */
+denrei_code denrei_flush(const denrei_node *node, denrei_peer peer, int64_t timeout_us);
+
+/**
+ * Takes the next message of any peer and channel.
+ *
+ * `node` is a node, `message` a place for a pointer.
+ */
+denrei_code denrei_recv(const denrei_node *node, int64_t timeout_us, denrei_message **message);
+
+/**
+ * Takes the next message of one channel.
+ *
+ * As for denrei_recv.
+ */
+denrei_code denrei_recv_from(const denrei_node *node,
+                             denrei_peer peer,
+                             uint16_t channel,
+                             int64_t timeout_us,
+                             denrei_message **message);
+
+/**
+ * Takes the next message or the next event, whichever is there first; the other pointer becomes
+ * NULL. Events come before messages that arrived with them.
+ *
+ * `node` is a node, `message` and `event` are places for pointers.
+ */
+denrei_code denrei_next(const denrei_node *node,
+                        int64_t timeout_us,
+                        denrei_message **message,
+                        denrei_event **event);
+
+/**
+ * The bytes of a message; valid until it is freed. NULL for NULL.
+ *
+ * `message` is NULL or a message.
+ */
+const void *denrei_message_data(const denrei_message *message);
+
+/**
+ * How many bytes a message has. One that was accepted into memory of yours has none of its own.
+ *
+ * `message` is NULL or a message.
+ */
+uintptr_t denrei_message_length(const denrei_message *message);
+
+/**
+ * Who sent a message.
+ *
+ * `message` is NULL or a message.
+ */
+denrei_peer denrei_message_peer(const denrei_message *message);
+
+/**
+ * On which channel it came.
+ *
+ * `message` is NULL or a message.
+ */
+uint16_t denrei_message_channel(const denrei_message *message);
+
+/**
+ * Its number in the channel, from 0.
+ *
+ * `message` is NULL or a message.
+ */
+uint64_t denrei_message_number(const denrei_message *message);
+
+/**
+ * Gives a message back.
+ *
+ * `message` is NULL or a message that is not used again.
+ */
+void denrei_message_free(denrei_message *message);
+
+/**
+ * Accepts an offered message (DENREI_EVENT_OFFERED). With a buffer, its bytes are written there,
+ * `length` at most (the rest is dropped), and the message that arrives later by denrei_recv has
+ * none of its own; the buffer belongs to the node until that message has come or the peer is lost.
+ * With NULL the node makes room itself.
+ *
+ * `node` is a node; `buffer` is NULL or has `length` bytes that nobody touches meanwhile.
+ */
+denrei_code denrei_accept(const denrei_node *node,
+                          denrei_peer peer,
+                          uint16_t channel,
+                          uint64_t number,
+                          void *buffer,
+                          uintptr_t length);
+
+/**
+ * Refuses an offered message; its sender gets DENREI_EVENT_REFUSED.
+ *
+ * `node` is a node.
+ */
+denrei_code denrei_refuse(const denrei_node *node,
+                          denrei_peer peer,
+                          uint16_t channel,
+                          uint64_t number);
+
+/**
+ * Takes the next event.
+ *
+ * `node` is a node, `event` a place for a pointer.
+ */
+denrei_code denrei_event_next(const denrei_node *node, int64_t timeout_us, denrei_event **event);
+
+/**
+ * What happened. DENREI_EVENT_OTHER for NULL.
+ *
+ * `event` is NULL or an event.
+ */
+denrei_event_kind denrei_event_get_kind(const denrei_event *event);
+
+/**
+ * With which peer.
+ *
+ * `event` is NULL or an event.
+ */
+denrei_peer denrei_event_peer(const denrei_event *event);
+
+/**
+ * The message it is about: channel and number, 0 if it is about none.
+ *
+ * `event` is NULL or an event.
+ */
+denrei_message_id denrei_event_message(const denrei_event *event);
+
+/**
+ * Bytes it is about, 0 if none.
+ *
+ * `event` is NULL or an event.
+ */
+uint64_t denrei_event_bytes(const denrei_event *event);
+
+/**
+ * How many messages it is about: of a status, or in denrei_event_messages.
+ *
+ * `event` is NULL or an event.
+ */
+uint64_t denrei_event_count(const denrei_event *event);
+
+/**
+ * The messages of which it is not known that they arrived, oldest first per channel, and in
+ * `count` how many; valid until the event is freed. NULL if there are none.
+ *
+ * `event` is NULL or an event, `count` a place for a number.
+ */
+const denrei_message_id *denrei_event_messages(const denrei_event *event, uintptr_t *count);
+
+/**
+ * Why the session is over.
+ *
+ * `event` is NULL or an event.
+ */
+denrei_lost_reason denrei_event_reason(const denrei_event *event);
+
+/**
+ * The code with which the peer ended the session.
+ *
+ * `event` is NULL or an event.
+ */
+uint16_t denrei_event_code(const denrei_event *event);
+
+/**
+ * For people: the address of a peer that has come, the reason for which one is gone; "" otherwise.
+ * Valid until the event is freed.
+ *
+ * `event` is NULL or an event.
+ */
+const char *denrei_event_text(const denrei_event *event);
+
+/**
+ * Gives an event back.
+ *
+ * `event` is NULL or an event that is not used again.
+ */
+void denrei_event_free(denrei_event *event);
+
+/**
+ * A peer's flow state.
+ *
+ * `node` is a node, `flow` a place for a denrei_flow_state.
+ */
+denrei_code denrei_flow(const denrei_node *node, denrei_peer peer, denrei_flow_state *flow);
+
+/**
+ * The address table: writes the flow states of up to `room` peers to `flows`, and to `count` how
+ * many there are, which may be more. `flows` may be NULL if `room` is 0.
+ *
+ * `node` is a node, `flows` has `room` places, `count` is a place for a number.
+ */
+denrei_code denrei_peers(const denrei_node *node,
+                         denrei_flow_state *flows,
+                         uintptr_t room,
+                         uintptr_t *count);
+
+/**
+ * Writes a peer's address, as text that ends with NUL, into `buffer`; 64 bytes are always enough.
+ *
+ * `node` is a node, `buffer` has `length` bytes.
+ */
+denrei_code denrei_peer_address(const denrei_node *node,
+                                denrei_peer peer,
+                                char *buffer,
+                                uintptr_t length);
+
+/**
+ * Asks a peer for its state now; DENREI_EVENT_STATUS brings it, with the number put into `request`
+ * unless that is NULL.
+ *
+ * `node` is a node, `request` NULL or a place for a number.
+ */
+denrei_code denrei_request_status(const denrei_node *node, denrei_peer peer, uint32_t *request);
+
+/**
+ * A node's counters.
+ *
+ * `node` is a node, `counters` a place for a denrei_counters.
+ */
+denrei_code denrei_node_counters(const denrei_node *node, denrei_counters *counters);
+
+/**
+ * The library's version, such as "0.1.0".
+ */
+const char *denrei_version(void);
+
+/**
+ * Settings that are right for a LAN and safe on the internet.
+ */
+denrei_config *denrei_config_new(void);
+
+/**
+ * Gives settings back. Nodes made with them keep theirs.
+ *
+ * `config` is NULL or comes from denrei_config_new, and is not used again.
+ */
+void denrei_config_free(denrei_config *config);
+
+/**
+ * Sets one setting by its name, such as "failure_timeout" to "5s", "channel_credit_bytes" to
+ * "1MiB", "drive" to "thread". An unknown name and an impossible value are refused with
+ * DENREI_CONFIG and a message that lists what is possible.
+ *
+ * `config` comes from denrei_config_new; `name` and `value` are strings.
+ */
+denrei_code denrei_config_set(denrei_config *config, const char *name, const char *value);
+
+/**
+ * Whether a node could be made with these settings; if not, the message says what to change.
+ *
+ * `config` comes from denrei_config_new.
+ */
+denrei_code denrei_config_check(const denrei_config *config);
+
+/**
+ * Names of all settings, in turn from index 0; NULL after the last.
+ */
+const char *denrei_setting_name(uintptr_t index);
+
+/**
+ * What the last call of this thread that failed has to say, for people. Valid until the next call
+ * of this thread fails; empty if none has.
+ */
+const char *denrei_error_message(void);
+
+/**
+ * Takes the next event.
+ *
+ * `node` is a node, `event` a place for a pointer.
+ */
+denrei_code denrei_event_next(const denrei_node *node, int64_t timeout_us, denrei_event **event);
+
+/**
+ * What happened. DENREI_EVENT_OTHER for NULL.
+ *
+ * `event` is NULL or an event.
+ */
+denrei_event_kind denrei_event_get_kind(const denrei_event *event);
+
+/**
+ * With which peer.
+ *
+ * `event` is NULL or an event.
+ */
+denrei_peer denrei_event_peer(const denrei_event *event);
+
+/**
+ * The message it is about: channel and number, 0 if it is about none.
+ *
+ * `event` is NULL or an event.
+ */
+denrei_message_id denrei_event_message(const denrei_event *event);
+
+/**
+ * Bytes it is about, 0 if none.
+ *
+ * `event` is NULL or an event.
+ */
+uint64_t denrei_event_bytes(const denrei_event *event);
+
+/**
+ * How many messages it is about: of a status, or in denrei_event_messages.
+ *
+ * `event` is NULL or an event.
+ */
+uint64_t denrei_event_count(const denrei_event *event);
+
+/**
+ * The messages of which it is not known that they arrived, oldest first per channel, and in
+ * `count` how many; valid until the event is freed. NULL if there are none.
+ *
+ * `event` is NULL or an event, `count` a place for a number.
+ */
+const denrei_message_id *denrei_event_messages(const denrei_event *event, uintptr_t *count);
+
+/**
+ * Why the session is over.
+ *
+ * `event` is NULL or an event.
+ */
+denrei_lost_reason denrei_event_reason(const denrei_event *event);
+
+/**
+ * The code with which the peer ended the session.
+ *
+ * `event` is NULL or an event.
+ */
+uint16_t denrei_event_code(const denrei_event *event);
+
+/**
+ * For people: the address of a peer that has come, the reason for which one is gone; "" otherwise.
+ * Valid until the event is freed.
+ *
+ * `event` is NULL or an event.
+ */
+const char *denrei_event_text(const denrei_event *event);
+
+/**
+ * Gives an event back.
+ *
+ * `event` is NULL or an event that is not used again.
+ */
+void denrei_event_free(denrei_event *event);
+
+/**
+ * A peer's flow state.
+ *
+ * `node` is a node, `flow` a place for a denrei_flow_state.
+ */
+denrei_code denrei_flow(const denrei_node *node, denrei_peer peer, denrei_flow_state *flow);
+
+/**
+ * The address table: writes the flow states of up to `room` peers to `flows`, and to `count` how
+ * many there are, which may be more. `flows` may be NULL if `room` is 0.
+ *
+ * `node` is a node, `flows` has `room` places, `count` is a place for a number.
+ */
+denrei_code denrei_peers(const denrei_node *node,
+                         denrei_flow_state *flows,
+                         uintptr_t room,
+                         uintptr_t *count);
+
+/**
+ * Writes a peer's address, as text that ends with NUL, into `buffer`; 64 bytes are always enough.
+ *
+ * `node` is a node, `buffer` has `length` bytes.
+ */
+denrei_code denrei_peer_address(const denrei_node *node,
+                                denrei_peer peer,
+                                char *buffer,
+                                uintptr_t length);
+
+/**
+ * Asks a peer for its state now; DENREI_EVENT_STATUS brings it, with the number put into `request`
+ * unless that is NULL.
+ *
+ * `node` is a node, `request` NULL or a place for a number.
+ */
+denrei_code denrei_request_status(const denrei_node *node, denrei_peer peer, uint32_t *request);
+
+/**
+ * A node's counters.
+ *
+ * `node` is a node, `counters` a place for a denrei_counters.
+ */
+denrei_code denrei_node_counters(const denrei_node *node, denrei_counters *counters);
+
+/**
+ * Opens a UDP port on `address` (port 0: any free one) with settings, NULL for the defaults.
+ *
+ * `address` is a string, `config` NULL or settings, `node` a place for a pointer.
+ */
+denrei_code denrei_node_open(const char *address, const denrei_config *config, denrei_node **node);
+
+/**
+ * Closes a node: peers are told that it is gone, and what was not acknowledged is lost, so call
+ * denrei_flush or denrei_close before. Messages and events taken from it stay valid.
+ *
+ * `node` is NULL or comes from denrei_node_open, and no thread uses it any more.
+ */
+void denrei_node_free(denrei_node *node);
+
+/**
+ * Writes the address that a node has opened, as text that ends with NUL, into `buffer` of `length`
+ * bytes; 64 are always enough.
+ *
+ * `node` is a node, `buffer` has `length` bytes.
+ */
+denrei_code denrei_node_address(const denrei_node *node, char *buffer, uintptr_t length);
+
+/**
+ * Which start of this node this is: peers see another number after a restart. 0 for NULL.
+ *
+ * `node` is NULL or a node.
+ */
+uint64_t denrei_node_incarnation(const denrei_node *node);
+
+/**
+ * A descriptor for an event loop: readable when there may be messages or events to take. Then call
+ * denrei_node_clear *first*, and take until there is nothing left. Do not read or close it. Starts
+ * the node's background thread. -1, with a message, if the process is out of descriptors.
+ *
+ * `node` is a node.
+ */
+int denrei_node_fd(const denrei_node *node);
+
+/**
+ * Makes the descriptor of denrei_node_fd unreadable until there is news again.
+ *
+ * `node` is a node.
+ */
+denrei_code denrei_node_clear(const denrei_node *node);
+
+/**
+ * Does what is due now (receive, acknowledge, repeat) without waiting: for programs in drive
+ * "inline" that compute for long.
+ *
+ * `node` is a node.
+ */
+denrei_code denrei_node_poll(const denrei_node *node);
+
+/**
+ * Writes the `index`-th thing that the user should know about this host, from 0, one sentence, into
+ * `buffer`. DENREI_TIMEOUT after the last.
+ *
+ * `node` is a node, `buffer` has `length` bytes.
+ */
+denrei_code denrei_node_warning(const denrei_node *node,
+                                uintptr_t index,
+                                char *buffer,
+                                uintptr_t length);
+
+/**
+ * Opens a session with the node at `address`, or names the one there is. Returns at once: messages
+ * may be sent right away. If nobody answers within the connect timeout, an event says so.
+ *
+ * `node` is a node, `address` a string, `peer` a place for a number.
+ */
+denrei_code denrei_connect(const denrei_node *node, const char *address, denrei_peer *peer);
+
+/**
+ * The live peer at an address; DENREI_UNKNOWN_PEER if there is none.
+ *
+ * As for denrei_connect.
+ */
+denrei_code denrei_peer_at(const denrei_node *node, const char *address, denrei_peer *peer);
+
+/**
+ * Says that this side will send no more to `peer`; what is queued is still delivered. When both
+ * sides have done so the session ends.
+ *
+ * `node` is a node.
+ */
+denrei_code denrei_close_write(const denrei_node *node, denrei_peer peer);
+
+/**
+ * Says that this side wants no more from `peer`; what was not taken is dropped.
+ *
+ * `node` is a node.
+ */
+denrei_code denrei_close_read(const denrei_node *node, denrei_peer peer);
+
+/**
+ * Ends the session with `peer` in order, as soon as everything queued is delivered; an event says
+ * when.
+ *
+ * `node` is a node.
+ */
+denrei_code denrei_close(const denrei_node *node, denrei_peer peer);
+
+/**
+ * Ends the session with `peer` at once. `code` (0x8000 and up are the application's) and `reason`
+ * (cut at 128 bytes) reach the peer.
+ *
+ * `node` is a node, `reason` a string.
+ */
+denrei_code denrei_abort(const denrei_node *node,
+                         denrei_peer peer,
+                         uint16_t code,
+                         const char *reason);
+
+/**
+ * Takes the next message of any peer and channel.
+ *
+ * `node` is a node, `message` a place for a pointer.
+ */
+denrei_code denrei_recv(const denrei_node *node, int64_t timeout_us, denrei_message **message);
+
+/**
+ * Takes the next message of one channel.
+ *
+ * As for denrei_recv.
+ */
+denrei_code denrei_recv_from(const denrei_node *node,
+                             denrei_peer peer,
+                             uint16_t channel,
+                             int64_t timeout_us,
+                             denrei_message **message);
+
+/**
+ * Takes the next message or the next event, whichever is there first; the other pointer becomes
+ * NULL. Events come before messages that arrived with them.
+ *
+ * `node` is a node, `message` and `event` are places for pointers.
+ */
+denrei_code denrei_next(const denrei_node *node,
+                        int64_t timeout_us,
+                        denrei_message **message,
+                        denrei_event **event);
+
+/**
+ * The bytes of a message; valid until it is freed. NULL for NULL.
+ *
+ * `message` is NULL or a message.
+ */
+const void *denrei_message_data(const denrei_message *message);
+
+/**
+ * How many bytes a message has. One that was accepted into memory of yours has none of its own.
+ *
+ * `message` is NULL or a message.
+ */
+uintptr_t denrei_message_length(const denrei_message *message);
+
+/**
+ * Who sent a message.
+ *
+ * `message` is NULL or a message.
+ */
+denrei_peer denrei_message_peer(const denrei_message *message);
+
+/**
+ * On which channel it came.
+ *
+ * `message` is NULL or a message.
+ */
+uint16_t denrei_message_channel(const denrei_message *message);
+
+/**
+ * Its number in the channel, from 0.
+ *
+ * `message` is NULL or a message.
+ */
+uint64_t denrei_message_number(const denrei_message *message);
+
+/**
+ * Gives a message back.
+ *
+ * `message` is NULL or a message that is not used again.
+ */
+void denrei_message_free(denrei_message *message);
+
+/**
+ * Accepts an offered message (DENREI_EVENT_OFFERED). With a buffer, its bytes are written there,
+ * `length` at most (the rest is dropped), and the message that arrives later by denrei_recv has
+ * none of its own; the buffer belongs to the node until that message has come or the peer is lost.
+ * With NULL the node makes room itself.
+ *
+ * `node` is a node; `buffer` is NULL or has `length` bytes that nobody touches meanwhile.
+ */
+denrei_code denrei_accept(const denrei_node *node,
+                          denrei_peer peer,
+                          uint16_t channel,
+                          uint64_t number,
+                          void *buffer,
+                          uintptr_t length);
+
+/**
+ * Refuses an offered message; its sender gets DENREI_EVENT_REFUSED.
+ *
+ * `node` is a node.
+ */
+denrei_code denrei_refuse(const denrei_node *node,
+                          denrei_peer peer,
+                          uint16_t channel,
+                          uint64_t number);
+
+/**
+ * Sends a message, a copy of `length` bytes at `data`; waits while the queue to the peer is full.
+ *
+ * `node` is a node, `data` has `length` bytes.
+ */
+denrei_code denrei_send(const denrei_node *node,
+                        denrei_peer peer,
+                        uint16_t channel,
+                        const void *data,
+                        uintptr_t length);
+
+/**
+ * Like denrei_send, reports later what `completion` (a denrei_completion) asks for, waits at most `timeout_us`, and puts
+ * the message's number in its channel into `number` unless that is NULL.
+ *
+ * As for denrei_send; `number` is NULL or a place for a number.
+ */
+denrei_code denrei_send_with(const denrei_node *node,
+                             denrei_peer peer,
+                             uint16_t channel,
+                             const void *data,
+                             uintptr_t length,
+                             unsigned int completion,
+                             int64_t timeout_us,
+                             uint64_t *number);
+
+/**
+ * Like denrei_send_with, without a copy: the memory must stay as it is until `release` is called
+ * with `context`, which happens exactly once, also when the call fails.
+ *
+ * As for denrei_send_with; the memory stays valid and unchanged until `release` is called.
+ */
+denrei_code denrei_send_lent(const denrei_node *node,
+                             denrei_peer peer,
+                             uint16_t channel,
+                             const void *data,
+                             uintptr_t length,
+                             denrei_release release,
+                             void *context,
+                             unsigned int completion,
+                             int64_t timeout_us,
+                             uint64_t *number);
+
+/**
+ * Sets how urgent a channel is: 0 (most) to 7, 4 if never set.
+ *
+ * `node` is a node.
+ */
+denrei_code denrei_set_priority(const denrei_node *node,
+                                denrei_peer peer,
+                                uint16_t channel,
+                                uint8_t priority);
+
+/**
+ * Waits until everything sent so far to `peer` is acknowledged. DENREI_TIMEOUT if it is not within
+ * the time given.
+ *
+ * `node` is a node.
+ */
+denrei_code denrei_flush(const denrei_node *node, denrei_peer peer, int64_t timeout_us);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif  // __cplusplus
+
+#endif  /* DENREI_DENREI_H */

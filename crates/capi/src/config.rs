@@ -1,0 +1,69 @@
+//! Settings.
+
+use crate::error::{Failure, borrow, call, denrei_code, text};
+use denrei::{Config, SETTINGS};
+use std::ffi::{CString, c_char};
+use std::sync::OnceLock;
+
+/// Settings of a node, made by denrei_config_new.
+pub struct denrei_config {
+    pub(crate) config: Config,
+}
+
+/// Settings that are right for a LAN and safe on the internet.
+#[unsafe(no_mangle)]
+pub extern "C" fn denrei_config_new() -> *mut denrei_config {
+    Box::into_raw(Box::new(denrei_config { config: Config::default() }))
+}
+
+/// Gives settings back. Nodes made with them keep theirs.
+///
+/// # Safety
+/// `config` is NULL or comes from denrei_config_new, and is not used again.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn denrei_config_free(config: *mut denrei_config) {
+    if !config.is_null() {
+        // SAFETY: by the contract it was made by Box::into_raw.
+        drop(unsafe { Box::from_raw(config) });
+    }
+}
+
+/// Sets one setting by its name, such as "failure_timeout" to "5s", "channel_credit_bytes" to
+/// "1MiB", "drive" to "thread". An unknown name and an impossible value are refused with
+/// DENREI_CONFIG and a message that lists what is possible.
+///
+/// # Safety
+/// `config` comes from denrei_config_new; `name` and `value` are strings.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn denrei_config_set(
+    config: *mut denrei_config,
+    name: *const c_char,
+    value: *const c_char,
+) -> denrei_code {
+    call(|| {
+        // SAFETY: by the contract.
+        let (name, value) = unsafe { (text("name", name)?, text("value", value)?) };
+        // SAFETY: by the contract, and used by one thread at a time.
+        let config = unsafe { config.as_mut() }.ok_or_else(|| Failure::null("config"))?;
+        Ok(config.config.set(name, value)?)
+    })
+}
+
+/// Whether a node could be made with these settings; if not, the message says what to change.
+///
+/// # Safety
+/// `config` comes from denrei_config_new.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn denrei_config_check(config: *const denrei_config) -> denrei_code {
+    // SAFETY: by the contract.
+    call(|| Ok(unsafe { borrow("config", config) }?.config.validate()?))
+}
+
+/// Names of all settings, in turn from index 0; NULL after the last.
+#[unsafe(no_mangle)]
+pub extern "C" fn denrei_setting_name(index: usize) -> *const c_char {
+    static NAMES: OnceLock<Vec<CString>> = OnceLock::new();
+    let names =
+        NAMES.get_or_init(|| SETTINGS.iter().filter_map(|setting| CString::new(setting.name).ok()).collect());
+    names.get(index).map_or(std::ptr::null(), |name| name.as_ptr())
+}

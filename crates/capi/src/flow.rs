@@ -1,0 +1,271 @@
+//! What can be seen: each peer's flow state (S8), counters.
+
+use crate::error::denrei_code::DENREI_UNKNOWN_PEER;
+use crate::error::{Failure, borrow, call, denrei_code, place};
+use crate::node::{denrei_node, denrei_peer, write_text};
+use denrei::{FlowState, PeerId, Phase};
+use std::ffi::c_char;
+
+/// Where a session is in its life.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum denrei_phase {
+    /// FIRST sent, no answer yet.
+    DENREI_PHASE_OPENING = 0,
+    /// FIRST received and answered; the answer has not been confirmed.
+    DENREI_PHASE_ANSWERING = 1,
+    /// Open in both directions.
+    DENREI_PHASE_OPEN = 2,
+    /// Closing in order.
+    DENREI_PHASE_CLOSING = 3,
+    /// Over; kept until the application has read what it received.
+    DENREI_PHASE_OVER = 4,
+}
+
+use denrei_phase::*;
+
+/// A peer's flow state, as of now.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct denrei_flow_state {
+    /// The peer.
+    pub peer: denrei_peer,
+    /// Which start of its process it is, 0 before it was heard.
+    pub incarnation: u64,
+    /// Where the session is in its life.
+    pub phase: denrei_phase,
+    /// Smoothed round-trip time, ns; 0 before the first sample.
+    pub srtt_ns: u64,
+    /// Smallest round-trip time seen, ns; 0 before the first sample.
+    pub min_rtt_ns: u64,
+    /// Mean deviation of the round-trip time, ns.
+    pub rtt_var_ns: u64,
+    /// Congestion window, bytes.
+    pub window_bytes: u64,
+    /// Sent, neither acknowledged nor known lost, bytes.
+    pub in_flight_bytes: u64,
+    /// Bytes that may be sent unasked on channel 0 before its credit is used up.
+    pub credit_bytes: u64,
+    /// Messages that are not acknowledged.
+    pub queued_messages: u64,
+    /// Bytes of messages that are not acknowledged.
+    pub queued_bytes: u64,
+    /// Received bytes that the application has not taken.
+    pub unread_bytes: u64,
+    /// Largest datagram the path is known to carry, bytes.
+    pub datagram_bytes: u16,
+    /// Packets sent since the session began.
+    pub packets_sent: u64,
+    /// Packets received and processed.
+    pub packets_received: u64,
+    /// Bytes sent, UDP payload.
+    pub bytes_sent: u64,
+    /// Bytes received, UDP payload.
+    pub bytes_received: u64,
+    /// Messages taken from the application.
+    pub messages_sent: u64,
+    /// Messages handed to the application.
+    pub messages_received: u64,
+    /// Packets declared lost.
+    pub packets_lost: u64,
+    /// Fragments and messages sent again.
+    pub retransmissions: u64,
+    /// Tail probes and timeouts fired.
+    pub probes: u64,
+    /// Packets received twice.
+    pub duplicates: u64,
+    /// Packets that came back marked with congestion.
+    pub ecn_marks: u64,
+}
+
+impl From<FlowState> for denrei_flow_state {
+    fn from(flow: FlowState) -> Self {
+        Self {
+            peer: flow.peer.as_u64(),
+            incarnation: flow.incarnation.map_or(0, |incarnation| incarnation.0),
+            phase: match flow.phase {
+                Phase::Opening => DENREI_PHASE_OPENING,
+                Phase::Answering => DENREI_PHASE_ANSWERING,
+                Phase::Open => DENREI_PHASE_OPEN,
+                Phase::Closing => DENREI_PHASE_CLOSING,
+                _ => DENREI_PHASE_OVER,
+            },
+            srtt_ns: flow.srtt_ns.unwrap_or(0),
+            min_rtt_ns: flow.min_rtt_ns.unwrap_or(0),
+            rtt_var_ns: flow.rtt_var_ns,
+            window_bytes: flow.window_bytes,
+            in_flight_bytes: flow.in_flight_bytes,
+            credit_bytes: flow.credit_bytes,
+            queued_messages: flow.queued_messages,
+            queued_bytes: flow.queued_bytes,
+            unread_bytes: flow.unread_bytes,
+            datagram_bytes: flow.datagram_bytes,
+            packets_sent: flow.counters.packets_sent,
+            packets_received: flow.counters.packets_received,
+            bytes_sent: flow.counters.bytes_sent,
+            bytes_received: flow.counters.bytes_received,
+            messages_sent: flow.counters.messages_sent,
+            messages_received: flow.counters.messages_received,
+            packets_lost: flow.counters.packets_lost,
+            retransmissions: flow.counters.retransmissions,
+            probes: flow.counters.probes,
+            duplicates: flow.counters.duplicates,
+            ecn_marks: flow.counters.ecn_marks,
+        }
+    }
+}
+
+fn unknown(peer: denrei_peer) -> Failure {
+    let peer = PeerId::from_u64(peer);
+    Failure::new(DENREI_UNKNOWN_PEER, format!("{peer} is not, or no longer, in the address table"))
+}
+
+/// A peer's flow state.
+///
+/// # Safety
+/// `node` is a node, `flow` a place for a denrei_flow_state.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn denrei_flow(
+    node: *const denrei_node,
+    peer: denrei_peer,
+    flow: *mut denrei_flow_state,
+) -> denrei_code {
+    call(|| {
+        let place = place("flow", flow)?;
+        // SAFETY: by the contract.
+        let node = unsafe { borrow("node", node) }?;
+        let state = node.node.flow(PeerId::from_u64(peer)).ok_or_else(|| unknown(peer))?;
+        // SAFETY: by the contract.
+        unsafe { place.put(state.into()) };
+        Ok(())
+    })
+}
+
+/// The address table: writes the flow states of up to `room` peers to `flows`, and to `count` how
+/// many there are, which may be more. `flows` may be NULL if `room` is 0.
+///
+/// # Safety
+/// `node` is a node, `flows` has `room` places, `count` is a place for a number.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn denrei_peers(
+    node: *const denrei_node,
+    flows: *mut denrei_flow_state,
+    room: usize,
+    count: *mut usize,
+) -> denrei_code {
+    call(|| {
+        let place = place("count", count)?;
+        if flows.is_null() && room > 0 {
+            return Err(Failure::null("flows"));
+        }
+        // SAFETY: by the contract.
+        let all = unsafe { borrow("node", node) }?.node.peers();
+        // SAFETY: by the contract.
+        unsafe { place.put(all.len()) };
+        for (index, state) in all.into_iter().take(room).enumerate() {
+            // SAFETY: index < room.
+            unsafe { flows.add(index).write(state.into()) };
+        }
+        Ok(())
+    })
+}
+
+/// Writes a peer's address, as text that ends with NUL, into `buffer`; 64 bytes are always enough.
+///
+/// # Safety
+/// `node` is a node, `buffer` has `length` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn denrei_peer_address(
+    node: *const denrei_node,
+    peer: denrei_peer,
+    buffer: *mut c_char,
+    length: usize,
+) -> denrei_code {
+    call(|| {
+        // SAFETY: by the contract.
+        let node = unsafe { borrow("node", node) }?;
+        let state = node.node.flow(PeerId::from_u64(peer)).ok_or_else(|| unknown(peer))?;
+        // SAFETY: by the contract.
+        unsafe { write_text(&state.addr.to_string(), buffer, length) }
+    })
+}
+
+/// Asks a peer for its state now; DENREI_EVENT_STATUS brings it, with the number put into `request`
+/// unless that is NULL.
+///
+/// # Safety
+/// `node` is a node, `request` NULL or a place for a number.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn denrei_request_status(
+    node: *const denrei_node,
+    peer: denrei_peer,
+    request: *mut u32,
+) -> denrei_code {
+    call(|| {
+        // SAFETY: by the contract.
+        let asked = unsafe { borrow("node", node) }?.node.request_status(PeerId::from_u64(peer))?;
+        if !request.is_null() {
+            // SAFETY: by the contract.
+            unsafe { request.write(asked) };
+        }
+        Ok(())
+    })
+}
+
+/// What happened on a node's port that belongs to no peer, and its system calls.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct denrei_counters {
+    /// Datagrams handled, good or bad.
+    pub datagrams: u64,
+    /// No packet of this protocol.
+    pub malformed: u64,
+    /// Checksum or authentication failed.
+    pub corrupted: u64,
+    /// A token nobody has, or from the wrong address.
+    pub unknown_session: u64,
+    /// Another version of the protocol.
+    pub foreign_version: u64,
+    /// Sessions turned away because the address table was full.
+    pub refused_sessions: u64,
+    /// System calls that sent.
+    pub send_calls: u64,
+    /// System calls that received.
+    pub recv_calls: u64,
+    /// Bytes sent.
+    pub bytes_sent: u64,
+    /// Bytes received.
+    pub bytes_received: u64,
+}
+
+/// A node's counters.
+///
+/// # Safety
+/// `node` is a node, `counters` a place for a denrei_counters.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn denrei_node_counters(
+    node: *const denrei_node,
+    counters: *mut denrei_counters,
+) -> denrei_code {
+    call(|| {
+        let place = place("counters", counters)?;
+        // SAFETY: by the contract.
+        let node = &unsafe { borrow("node", node) }?.node;
+        let (endpoint, io) = (node.counters(), node.io_counters());
+        let all = denrei_counters {
+            datagrams: endpoint.datagrams,
+            malformed: endpoint.malformed,
+            corrupted: endpoint.corrupted,
+            unknown_session: endpoint.unknown_session,
+            foreign_version: endpoint.foreign_version,
+            refused_sessions: endpoint.refused_sessions,
+            send_calls: io.send_calls,
+            recv_calls: io.recv_calls,
+            bytes_sent: io.sent_bytes,
+            bytes_received: io.recv_bytes,
+        };
+        // SAFETY: by the contract.
+        unsafe { place.put(all) };
+        Ok(())
+    })
+}

@@ -1,0 +1,34 @@
+//! The C interface: what `include/denrei/denrei.h` declares.
+//!
+//! Inputs → outputs: C calls → calls of [`denrei::Node`]; results through pointers, errors as a
+//! [`denrei_code`] and a text. Nothing unwinds into C: a panic becomes `DENREI_INTERNAL`.
+//!
+//! The header is made from these files by cbindgen; comments here are comments there.
+
+#![warn(missing_docs)]
+#![allow(non_camel_case_types, reason = "the names are those of C")]
+#![deny(unsafe_op_in_unsafe_fn)]
+
+mod config;
+mod error;
+mod event;
+mod flow;
+mod node;
+mod recv;
+mod send;
+
+pub use config::*;
+pub use error::{denrei_code, denrei_error_message};
+pub use event::*;
+pub use flow::*;
+pub use node::*;
+pub use recv::*;
+pub use send::*;
+
+use std::ffi::c_char;
+
+/// The library's version, such as "0.1.0".
+#[unsafe(no_mangle)]
+pub extern "C" fn denrei_version() -> *const c_char {
+    concat!(env!("CARGO_PKG_VERSION"), "\0").as_ptr().cast()
+}

@@ -1,0 +1,222 @@
+//! Receiving.
+
+use crate::error::{Failure, borrow, call, denrei_code, place};
+use crate::event::denrei_event;
+use crate::node::{bounded, channel_of, denrei_node, denrei_peer};
+use denrei::{Incoming, Message, Placement};
+use std::ffi::c_void;
+
+/// A message received. Give it back with denrei_message_free.
+pub struct denrei_message {
+    message: Message,
+}
+
+pub(crate) fn boxed(message: Message) -> *mut denrei_message {
+    Box::into_raw(Box::new(denrei_message { message }))
+}
+
+/// Takes the next message of any peer and channel.
+///
+/// # Safety
+/// `node` is a node, `message` a place for a pointer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn denrei_recv(
+    node: *const denrei_node,
+    timeout_us: i64,
+    message: *mut *mut denrei_message,
+) -> denrei_code {
+    call(|| {
+        let place = place("message", message)?;
+        // SAFETY: by the contract.
+        let node = unsafe { borrow("node", node) }?;
+        let received = node.node.recv_timeout(bounded(timeout_us))?.ok_or_else(Failure::timeout)?;
+        // SAFETY: by the contract.
+        unsafe { place.put(boxed(received)) };
+        Ok(())
+    })
+}
+
+/// Takes the next message of one channel.
+///
+/// # Safety
+/// As for denrei_recv.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn denrei_recv_from(
+    node: *const denrei_node,
+    peer: denrei_peer,
+    channel: u16,
+    timeout_us: i64,
+    message: *mut *mut denrei_message,
+) -> denrei_code {
+    call(|| {
+        let place = place("message", message)?;
+        // SAFETY: by the contract.
+        let node = unsafe { borrow("node", node) }?;
+        let received = node.node.recv_from(channel_of(peer, channel), bounded(timeout_us))?;
+        // SAFETY: by the contract.
+        unsafe { place.put(boxed(received.ok_or_else(Failure::timeout)?)) };
+        Ok(())
+    })
+}
+
+/// Takes the next message or the next event, whichever is there first; the other pointer becomes
+/// NULL. Events come before messages that arrived with them.
+///
+/// # Safety
+/// `node` is a node, `message` and `event` are places for pointers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn denrei_next(
+    node: *const denrei_node,
+    timeout_us: i64,
+    message: *mut *mut denrei_message,
+    event: *mut *mut denrei_event,
+) -> denrei_code {
+    call(|| {
+        let (for_message, for_event) = (place("message", message)?, place("event", event)?);
+        // SAFETY: by the contract.
+        let node = unsafe { borrow("node", node) }?;
+        let next = node.node.next(bounded(timeout_us))?.ok_or_else(Failure::timeout)?;
+        let (message, event) = match next {
+            Incoming::Message(message) => (boxed(message), std::ptr::null_mut()),
+            Incoming::Event(event) => (std::ptr::null_mut(), denrei_event::boxed(event)),
+        };
+        // SAFETY: by the contract.
+        unsafe {
+            for_message.put(message);
+            for_event.put(event);
+        }
+        Ok(())
+    })
+}
+
+/// The bytes of a message; valid until it is freed. NULL for NULL.
+///
+/// # Safety
+/// `message` is NULL or a message.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn denrei_message_data(message: *const denrei_message) -> *const c_void {
+    // SAFETY: by the contract.
+    unsafe { message.as_ref() }.map_or(std::ptr::null(), |message| message.message.data.as_ptr().cast())
+}
+
+/// How many bytes a message has. One that was accepted into memory of yours has none of its own.
+///
+/// # Safety
+/// `message` is NULL or a message.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn denrei_message_length(message: *const denrei_message) -> usize {
+    // SAFETY: by the contract.
+    unsafe { message.as_ref() }.map_or(0, |message| message.message.data.len())
+}
+
+/// Who sent a message.
+///
+/// # Safety
+/// `message` is NULL or a message.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn denrei_message_peer(message: *const denrei_message) -> denrei_peer {
+    // SAFETY: by the contract.
+    unsafe { message.as_ref() }.map_or(crate::DENREI_NO_PEER, |message| message.message.channel.peer.as_u64())
+}
+
+/// On which channel it came.
+///
+/// # Safety
+/// `message` is NULL or a message.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn denrei_message_channel(message: *const denrei_message) -> u16 {
+    // SAFETY: by the contract.
+    unsafe { message.as_ref() }.map_or(0, |message| message.message.channel.channel)
+}
+
+/// Its number in the channel, from 0.
+///
+/// # Safety
+/// `message` is NULL or a message.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn denrei_message_number(message: *const denrei_message) -> u64 {
+    // SAFETY: by the contract.
+    unsafe { message.as_ref() }.map_or(0, |message| message.message.number)
+}
+
+/// Gives a message back.
+///
+/// # Safety
+/// `message` is NULL or a message that is not used again.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn denrei_message_free(message: *mut denrei_message) {
+    if !message.is_null() {
+        // SAFETY: by the contract it was made by Box::into_raw.
+        drop(unsafe { Box::from_raw(message) });
+    }
+}
+
+/// Accepts an offered message (DENREI_EVENT_OFFERED). With a buffer, its bytes are written there,
+/// `length` at most (the rest is dropped), and the message that arrives later by denrei_recv has
+/// none of its own; the buffer belongs to the node until that message has come or the peer is lost.
+/// With NULL the node makes room itself.
+///
+/// # Safety
+/// `node` is a node; `buffer` is NULL or has `length` bytes that nobody touches meanwhile.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn denrei_accept(
+    node: *const denrei_node,
+    peer: denrei_peer,
+    channel: u16,
+    number: u64,
+    buffer: *mut c_void,
+    length: usize,
+) -> denrei_code {
+    call(|| {
+        // SAFETY: by the contract.
+        let node = unsafe { borrow("node", node) }?;
+        let channel = channel_of(peer, channel);
+        if buffer.is_null() {
+            return Ok(node.node.accept(channel, number, Vec::new())?);
+        }
+        let into: Box<dyn Placement> = Box::new(Foreign { buffer: buffer.cast(), length });
+        Ok(node.node.accept(channel, number, into)?)
+    })
+}
+
+/// Memory of the application's that an accepted message is written to.
+#[derive(Debug)]
+struct Foreign {
+    buffer: *mut u8,
+    length: usize,
+}
+
+// SAFETY: by the contract of denrei_accept the memory is the node's, whichever thread drives it.
+unsafe impl Send for Foreign {}
+// SAFETY: nothing can be done with a shared reference.
+unsafe impl Sync for Foreign {}
+
+impl Placement for Foreign {
+    fn place(&mut self, offset: u64, bytes: &[u8]) {
+        let Some(room) = usize::try_from(offset).ok().and_then(|offset| self.length.checked_sub(offset))
+        else {
+            return;
+        };
+        let count = bytes.len().min(room);
+        // SAFETY: offset + count ≤ length, and by the contract the buffer has that many bytes.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.buffer.add(offset as usize), count) };
+    }
+}
+
+/// Refuses an offered message; its sender gets DENREI_EVENT_REFUSED.
+///
+/// # Safety
+/// `node` is a node.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn denrei_refuse(
+    node: *const denrei_node,
+    peer: denrei_peer,
+    channel: u16,
+    number: u64,
+) -> denrei_code {
+    call(|| {
+        // SAFETY: by the contract.
+        let node = unsafe { borrow("node", node) }?;
+        Ok(node.node.refuse(channel_of(peer, channel), number)?)
+    })
+}

@@ -1,0 +1,262 @@
+/* Every call of the interface, used rightly and wrongly. Prints "ok" at the end. */
+#include <denrei/denrei.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SECOND 1000000LL
+
+#define CHECK(condition)                                                                      \
+  do {                                                                                        \
+    if (!(condition)) {                                                                       \
+      fprintf(stderr, "%s:%d: %s\n  last message: %s\n", __FILE__, __LINE__, #condition,      \
+              denrei_error_message());                                                        \
+      exit(1);                                                                                \
+    }                                                                                         \
+  } while (0)
+
+#define OK(call) CHECK((call) == DENREI_OK)
+
+/* The call fails with this code, and the message has this in it. */
+#define FAILS(call, code, text)                                                               \
+  do {                                                                                        \
+    CHECK((call) == (code));                                                                  \
+    CHECK(strstr(denrei_error_message(), (text)) != NULL);                                    \
+  } while (0)
+
+static int released;
+
+static void release(void *context) {
+  CHECK(context == &released);
+  __atomic_add_fetch(&released, 1, __ATOMIC_SEQ_CST);
+}
+
+static denrei_node *open_node(const char *offers) {
+  denrei_config *config = denrei_config_new();
+  OK(denrei_config_set(config, "drive", "thread"));
+  OK(denrei_config_set(config, "offers", offers));
+  OK(denrei_config_set(config, "offer_above_bytes", "64KiB"));
+  OK(denrei_config_set(config, "failure_timeout", "4s"));
+  OK(denrei_config_set(config, "keepalive", "1s"));
+  OK(denrei_config_check(config));
+  denrei_node *node = NULL;
+  OK(denrei_node_open("127.0.0.1:0", config, &node));
+  denrei_config_free(config);
+  return node;
+}
+
+/* The next event of a kind; others are passed over. */
+static denrei_event *expect(denrei_node *node, denrei_event_kind kind) {
+  for (int i = 0; i < 100; i++) {
+    denrei_event *event = NULL;
+    OK(denrei_event_next(node, 5 * SECOND, &event));
+    if (denrei_event_get_kind(event) == kind) return event;
+    denrei_event_free(event);
+  }
+  CHECK(!"the event has come");
+  return NULL;
+}
+
+static void settings(void) {
+  size_t count = 0;
+  while (denrei_setting_name(count) != NULL) count++;
+  CHECK(count > 20);
+  denrei_config *config = denrei_config_new();
+  FAILS(denrei_config_set(config, "failure_timeout", "soon"), DENREI_CONFIG, "such as");
+  FAILS(denrei_config_set(config, "no_such", "1"), DENREI_CONFIG, "channel_credit_bytes");
+  FAILS(denrei_config_set(NULL, "drive", "thread"), DENREI_INVALID, "NULL");
+  FAILS(denrei_config_set(config, NULL, "thread"), DENREI_INVALID, "NULL");
+  FAILS(denrei_config_set(config, "drive", "\xff\xfe"), DENREI_INVALID, "UTF-8");
+  OK(denrei_config_set(config, "channel_credit_bytes", "1"));
+  FAILS(denrei_config_check(config), DENREI_CONFIG, "channel_credit_bytes");
+  denrei_node *node = NULL;
+  FAILS(denrei_node_open("127.0.0.1:0", config, &node), DENREI_CONFIG, "channel_credit_bytes");
+  CHECK(node == NULL);
+  denrei_config_free(config);
+  denrei_config_free(NULL);
+  FAILS(denrei_node_open("nowhere", NULL, &node), DENREI_INVALID, "nowhere");
+  FAILS(denrei_node_open("127.0.0.1:0", NULL, NULL), DENREI_INVALID, "NULL");
+  FAILS(denrei_node_open("0.0.0.0:0", NULL, &node), DENREI_EXPOSED, "keygen");
+  denrei_node_free(NULL);
+}
+
+static void messages(denrei_node *a, denrei_node *b) {
+  char address[64];
+  OK(denrei_node_address(b, address, sizeof address));
+  FAILS(denrei_node_address(b, address, 3), DENREI_BUFFER, "needed");
+  denrei_peer peer = DENREI_NO_PEER, again = DENREI_NO_PEER;
+  FAILS(denrei_peer_at(a, address, &peer), DENREI_UNKNOWN_PEER, address);
+  FAILS(denrei_connect(a, "127.0.0.1", &peer), DENREI_INVALID, "address");
+  OK(denrei_connect(a, address, &peer));
+  OK(denrei_peer_at(a, address, &again));
+  CHECK(peer == again);
+
+  uint64_t number = 99;
+  OK(denrei_set_priority(a, peer, 3, 1));
+  OK(denrei_send(a, peer, 3, "first", 5));
+  OK(denrei_send_with(a, peer, 3, NULL, 0, DENREI_REPORT_DELIVERED, -1, &number));
+  CHECK(number == 1);
+  OK(denrei_send_lent(a, peer, 5, "lent", 4, release, &released, DENREI_REPORT_ACKNOWLEDGED, SECOND, &number));
+
+  denrei_message *message = NULL;
+  OK(denrei_recv_from(b, 0, 3, 5 * SECOND, &message));
+  CHECK(denrei_message_length(message) == 5 && memcmp(denrei_message_data(message), "first", 5) == 0);
+  CHECK(denrei_message_channel(message) == 3 && denrei_message_number(message) == 0);
+  denrei_peer back = denrei_message_peer(message);
+  denrei_message_free(message);
+  denrei_message_free(NULL);
+  for (int i = 0; i < 2; i++) {
+    OK(denrei_recv(b, 5 * SECOND, &message));
+    CHECK(denrei_message_length(message) == (denrei_message_channel(message) == 5 ? 4u : 0u));
+    denrei_message_free(message);
+  }
+  denrei_event *event = expect(a, DENREI_EVENT_DELIVERED);
+  CHECK(denrei_event_peer(event) == peer);
+  CHECK(denrei_event_message(event).channel == 3 && denrei_event_message(event).number == 1);
+  denrei_event_free(event);
+  OK(denrei_flush(a, peer, 5 * SECOND));
+  for (int i = 0; i < 1000 && __atomic_load_n(&released, __ATOMIC_SEQ_CST) == 0; i++) poll(NULL, 0, 5);
+  CHECK(__atomic_load_n(&released, __ATOMIC_SEQ_CST) == 1);
+
+  event = expect(b, DENREI_EVENT_CONNECTED);
+  CHECK(strncmp(denrei_event_text(event), "127.0.0.1:", 10) == 0);
+  denrei_event_free(event);
+  OK(denrei_recv_from(b, back, 3, 0, &message) == DENREI_TIMEOUT ? DENREI_OK : DENREI_INTERNAL);
+
+  FAILS(denrei_send(a, peer, 60000, "x", 1), DENREI_NO_CHANNEL, "60000");
+  FAILS(denrei_send(a, 77, 0, "x", 1), DENREI_UNKNOWN_PEER, "77");
+  FAILS(denrei_send(a, peer, 0, NULL, 1), DENREI_INVALID, "data");
+  FAILS(denrei_send_with(a, peer, 0, "x", 1, 9, 0, NULL), DENREI_INVALID, "completion");
+  FAILS(denrei_send_lent(a, 77, 0, "x", 1, release, &released, DENREI_REPORT_NOTHING, 0, NULL), DENREI_UNKNOWN_PEER, "77");
+  CHECK(__atomic_load_n(&released, __ATOMIC_SEQ_CST) == 2);
+  FAILS(denrei_recv(a, 1000, &message), DENREI_TIMEOUT, "time");
+  FAILS(denrei_recv(a, 0, NULL), DENREI_INVALID, "NULL");
+}
+
+static void offers(denrei_node *a, denrei_node *b, denrei_peer peer) {
+  enum { SIZE = 300000 };
+  unsigned char *sent = (unsigned char *)malloc(SIZE), *placed = (unsigned char *)calloc(1, SIZE);
+  for (size_t i = 0; i < SIZE; i++) sent[i] = (unsigned char)(i * 7 + i / 251);
+  OK(denrei_send(a, peer, 1, sent, SIZE));
+  denrei_event *event = expect(b, DENREI_EVENT_OFFERED);
+  CHECK(denrei_event_bytes(event) == SIZE);
+  denrei_peer back = denrei_event_peer(event);
+  denrei_message_id id = denrei_event_message(event);
+  denrei_event_free(event);
+  FAILS(denrei_accept(b, back, id.channel, id.number + 7, placed, SIZE), DENREI_NO_OFFER, "offer");
+  OK(denrei_accept(b, back, id.channel, id.number, placed, SIZE));
+  denrei_message *message = NULL;
+  event = NULL;
+  for (int i = 0; i < 20 && message == NULL; i++) {
+    OK(denrei_next(b, 5 * SECOND, &message, &event));
+    denrei_event_free(event);
+  }
+  CHECK(denrei_message_channel(message) == 1 && denrei_message_length(message) == 0);
+  CHECK(memcmp(sent, placed, SIZE) == 0);
+  denrei_message_free(message);
+
+  OK(denrei_send(a, peer, 1, sent, SIZE));
+  event = expect(b, DENREI_EVENT_OFFERED);
+  OK(denrei_refuse(b, back, 1, denrei_event_message(event).number));
+  denrei_event_free(event);
+  denrei_event_free(expect(a, DENREI_EVENT_REFUSED));
+  free(sent);
+  free(placed);
+}
+
+static void state(denrei_node *a, denrei_node *b, denrei_peer peer) {
+  denrei_flow_state flow, table[4];
+  OK(denrei_flow(a, peer, &flow));
+  CHECK(flow.peer == peer && flow.phase == DENREI_PHASE_OPEN && flow.srtt_ns > 0 && flow.window_bytes > 0);
+  CHECK(flow.incarnation == denrei_node_incarnation(b));
+  CHECK(flow.messages_sent >= 4 && flow.packets_sent > 0 && flow.datagram_bytes >= 576);
+  FAILS(denrei_flow(a, 77, &flow), DENREI_UNKNOWN_PEER, "77");
+  size_t count = 0;
+  OK(denrei_peers(a, table, 4, &count));
+  CHECK(count == 1 && table[0].peer == peer);
+  OK(denrei_peers(a, NULL, 0, &count));
+  char address[64], expected[64];
+  OK(denrei_peer_address(a, peer, address, sizeof address));
+  OK(denrei_node_address(b, expected, sizeof expected));
+  CHECK(strcmp(address, expected) == 0);
+  uint32_t request = 0;
+  OK(denrei_request_status(a, peer, &request));
+  denrei_event *event = expect(a, DENREI_EVENT_STATUS);
+  CHECK(denrei_event_message(event).number == request);
+  denrei_event_free(event);
+  denrei_counters counters;
+  OK(denrei_node_counters(a, &counters));
+  CHECK(counters.datagrams > 0 && counters.send_calls > 0 && counters.bytes_sent > 0);
+  char warning[512];
+  denrei_code code = denrei_node_warning(a, 0, warning, sizeof warning);
+  CHECK(code == DENREI_OK || code == DENREI_TIMEOUT);
+  OK(denrei_node_poll(a));
+}
+
+static void event_loop(denrei_node *a, denrei_node *b, denrei_peer peer) {
+  int fd = denrei_node_fd(b);
+  CHECK(fd >= 0);
+  CHECK(denrei_node_fd(NULL) == -1);
+  OK(denrei_send(a, peer, 0, "wake", 4));
+  denrei_message *message = NULL;
+  for (int i = 0; i < 50 && message == NULL; i++) {
+    struct pollfd entry = {fd, POLLIN, 0};
+    CHECK(poll(&entry, 1, 5000) == 1);
+    OK(denrei_node_clear(b));
+    denrei_recv(b, 0, &message);
+  }
+  CHECK(denrei_message_length(message) == 4);
+  denrei_message_free(message);
+}
+
+static void endings(denrei_node *a, denrei_node *b, denrei_peer peer) {
+  OK(denrei_close_write(a, peer));
+  FAILS(denrei_send(a, peer, 0, "x", 1), DENREI_CLOSED, "closed writing");
+  denrei_event *event = expect(b, DENREI_EVENT_DONE_WRITING);
+  denrei_peer back = denrei_event_peer(event);
+  denrei_event_free(event);
+  OK(denrei_close_read(a, peer));
+  denrei_event_free(expect(b, DENREI_EVENT_DONE_READING));
+  FAILS(denrei_abort(b, back, 0x8001, NULL), DENREI_INVALID, "reason");
+  denrei_close(b, back);
+  event = expect(a, DENREI_EVENT_PEER_LOST);
+  CHECK(strlen(denrei_event_text(event)) > 0);
+  size_t count = 1;
+  denrei_event_messages(event, &count);
+  CHECK(count == 0);
+  denrei_event_free(event);
+
+  char address[64];
+  OK(denrei_node_address(b, address, sizeof address));
+  OK(denrei_connect(a, address, &peer));
+  OK(denrei_send(a, peer, 0, "again", 5));
+  denrei_message *message = NULL;
+  OK(denrei_recv(b, 5 * SECOND, &message));
+  OK(denrei_abort(b, denrei_message_peer(message), 0x8001, "enough"));
+  denrei_message_free(message);
+  event = expect(a, DENREI_EVENT_PEER_LOST);
+  CHECK(denrei_event_reason(event) == DENREI_LOST_ENDED && denrei_event_code(event) == 0x8001);
+  CHECK(strstr(denrei_event_text(event), "enough") != NULL);
+  denrei_event_free(event);
+  denrei_event_free(NULL);
+}
+
+int main(void) {
+  CHECK(strlen(denrei_version()) >= 5);
+  settings();
+  denrei_node *a = open_node("automatic"), *b = open_node("ask");
+  messages(a, b);
+  char address[64];
+  denrei_peer peer = DENREI_NO_PEER;
+  OK(denrei_node_address(b, address, sizeof address));
+  OK(denrei_peer_at(a, address, &peer));
+  offers(a, b, peer);
+  state(a, b, peer);
+  event_loop(a, b, peer);
+  endings(a, b, peer);
+  denrei_node_free(a);
+  denrei_node_free(b);
+  puts("ok");
+  return 0;
+}
