@@ -33,7 +33,7 @@ struct Cli {
 #[derive(Subcommand, Debug)]
 enum Command {
     Demo(cmd::demo::DemoCommand),
-    Bench(cmd::bench::BenchCommand),
+    Bench(Box<cmd::bench::BenchCommand>),
     Keygen(cmd::keygen::KeygenCommand),
     Doctor(cmd::doctor::DoctorCommand),
     Sim(cmd::sim::SimCommand),
@@ -43,10 +43,10 @@ enum Command {
     Man(cmd::generate::ManCommand),
     /// One side of a benchmark; started by `denrei bench`.
     #[command(name = bench::PEER_COMMAND, hide = true)]
-    BenchPeer,
+    BenchPeer(cmd::key::KeyArgs),
     /// One node of the demonstration; started by `denrei demo`.
     #[command(name = demo::NODE_COMMAND, hide = true)]
-    DemoNode,
+    DemoNode(cmd::key::KeyArgs),
 }
 
 fn main() -> ExitCode {
@@ -73,7 +73,7 @@ fn run(command: Command) -> Result<bool> {
             Ok(true)
         }
         Command::Man(command) => command.run::<Cli>().map(|()| true),
-        Command::BenchPeer => bench::peer::run().map(|()| true),
-        Command::DemoNode => demo::run_node().map(|()| true),
+        Command::BenchPeer(keys) => bench::peer::run(&keys).map(|()| true),
+        Command::DemoNode(keys) => demo::run_node(&keys).map(|()| true),
     }
 }

@@ -143,6 +143,17 @@ fn a_gather_over_a_narrow_link_is_held_against_it() {
 }
 
 #[test]
+fn a_sealed_row_stands_beside_the_plain_one() {
+    for bench in ["pingpong", "burst", "stream", "mesh"] {
+        let args = ["bench", bench, "--sealed", "--sizes=64", "--iters=100", "--repeat=1", "--json"];
+        let lines = json_lines(&args);
+        let names: Vec<_> = lines.iter().map(|line| line["transport"].as_str().unwrap()).collect();
+        assert_eq!(names[..3], ["denrei", "denrei-sealed", "tcp"]);
+        assert_eq!(lines[1]["lost"], 0);
+    }
+}
+
+#[test]
 fn another_process_can_serve_the_other_side() {
     // A free port, most likely still free a moment later.
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
@@ -192,7 +203,7 @@ fn the_doctor_says_what_it_finds() {
 fn wrong_arguments_end_with_2_and_say_what_is_possible() {
     for (args, hint) in [
         (&["bench", "stream", "--sizes", "3"][..], "from 4 to 1G"),
-        (&["bench", "mesh", "--transports", "udp"], "choose from denrei, tcp"),
+        (&["bench", "mesh", "--transports", "udp"], "choose from denrei, denrei-sealed, tcp"),
         (&["bench", "pingpong", "--wait", "spin"], "possible values: sleep, poll"),
         (&["bench", "pingpong", "--loss", "3"], "--netns"),
         (&["demo", "--nodes", "1"], "1 is not in 2..=64"),

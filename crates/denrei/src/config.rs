@@ -23,7 +23,9 @@ pub struct Config {
     /// Whoever reaches it can then read, change and inject messages (`spec/protocol.md` §12); for
     /// networks that only trusted machines are on. A Node that has a key is sealed whatever this says.
     pub insecure: bool,
-    /// The secret that the cluster shares: with it everything is sealed. Like the next two a
+    /// The secret that the cluster shares: with it everything is sealed. Where it is not set,
+    /// [`Node::bind`](crate::Node::bind) reads the file that `DENREI_KEY_FILE` names
+    /// ([`environment`](crate::environment)). Like the next two a
     /// shorthand for the field of [`protocol`](Self::protocol) of the same name, and goes before it.
     pub cluster_key: Option<ClusterKey>,
     /// This Node's own secret, for peers that have its public half on their lists.

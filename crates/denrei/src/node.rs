@@ -44,7 +44,9 @@ struct Handle {
 const SHUTTING_DOWN: u16 = 4;
 
 impl Node {
-    /// Opens a UDP port and, if so configured, starts the thread that drives it.
+    /// Opens a UDP port and, if so configured, starts the thread that drives it. Secrets that
+    /// `config` leaves open are taken from the [`environment`]; without a cluster key, and not told
+    /// [`insecure`](Config::insecure), only loopback addresses are bound.
     ///
     /// # Errors
     /// A setting that cannot work, or an address that cannot be bound; both say what to change.

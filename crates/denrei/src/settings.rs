@@ -4,8 +4,10 @@
 //! [`Config`], set. Sizes take KiB, MiB, GiB; times take ns, us, ms, s, min; switches on and off.
 
 use crate::config::{Config, Drive};
+use crate::key_file::{read_allow_list, read_cluster_key, read_identity};
 use denrei_io::BackendChoice;
 use denrei_proto::{ConfigError, CongestionAlgorithm, OfferPolicy};
+use std::path::Path;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -75,6 +77,31 @@ pub const SETTINGS: &[Setting] = &[
     setting!(drive, "inline or thread", drive, drive),
     setting!(spin, TIME, time, spin),
     setting!(insecure, SWITCH, switch, insecure),
+    setting!(rekey_after_packets, COUNT, number, protocol.rekey_after_packets),
+    Setting {
+        name: "key_file",
+        values: "a file that `denrei keygen` wrote and its owner alone can read",
+        set: |config, text| {
+            config.cluster_key = Some(read_cluster_key(Path::new(text)).ok()?);
+            Some(())
+        },
+    },
+    Setting {
+        name: "identity_file",
+        values: "a file that `denrei keygen --identity` wrote and its owner alone can read",
+        set: |config, text| {
+            config.identity = Some(read_identity(Path::new(text)).ok()?);
+            Some(())
+        },
+    },
+    Setting {
+        name: "allow_file",
+        values: "a file with a public identity of `denrei keygen --identity` on each line",
+        set: |config, text| {
+            config.allowed = read_allow_list(Path::new(text)).ok()?;
+            Some(())
+        },
+    },
 ];
 
 impl Config {

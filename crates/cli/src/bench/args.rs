@@ -1,6 +1,7 @@
 //! The options that all benchmarks share.
 
 use super::control::{Bench, Drive, Transport, Wait};
+use crate::cmd::key::KeyArgs;
 use crate::cmd::wrong_arguments;
 use anyhow::Result;
 use clap::Args;
@@ -53,6 +54,14 @@ pub struct BenchArgs {
     /// Leave the choice of cores to the kernel (else each side of a pair has its own)
     #[arg(long)]
     pub no_pin: bool,
+
+    /// Measure denrei with a cluster key too, as denrei-sealed, beside denrei without: with the key
+    /// of --key-file, or one made for the purpose
+    #[arg(long)]
+    pub sealed: bool,
+
+    #[command(flatten)]
+    pub keys: KeyArgs,
 
     #[command(flatten)]
     pub place: PlaceArgs,
@@ -129,7 +138,7 @@ impl Plan {
     pub fn of(bench: Bench) -> Self {
         Self {
             bench,
-            transports: offered_transports(bench),
+            transports: default_transports(bench),
             sizes: default_sizes(bench),
             iters: default_iters(bench),
             seconds: DEFAULT_SECONDS,
@@ -149,7 +158,7 @@ impl Plan {
     /// If a transport was asked for that the benchmark does not have.
     pub fn new(bench: Bench, args: &BenchArgs) -> Result<Self> {
         let defaults = Self::of(bench);
-        let offered = &defaults.transports;
+        let offered = offered_transports(bench);
         if let Some(unknown) = args.transports.iter().find(|transport| !offered.contains(transport)) {
             let names: Vec<_> = offered.iter().map(|transport| transport.name()).collect();
             let (name, asked) = (bench.name(), unknown.name());
@@ -160,7 +169,7 @@ impl Plan {
         }
         let sizes = args.sizes.iter().map(|size| *size as usize).collect();
         Ok(Self {
-            transports: or_else_default(args.transports.clone(), defaults.transports),
+            transports: transports(args, defaults.transports),
             sizes: or_else_default(sizes, defaults.sizes),
             iters: args.iters.unwrap_or(defaults.iters),
             seconds: args.seconds,
@@ -190,12 +199,30 @@ fn or_else_default<T>(given: Vec<T>, default: Vec<T>) -> Vec<T> {
     if given.is_empty() { default } else { given }
 }
 
+/// The transports asked for; with `--sealed` the sealed one beside the plain one.
+fn transports(args: &BenchArgs, default: Vec<Transport>) -> Vec<Transport> {
+    let mut chosen = or_else_default(args.transports.clone(), default);
+    let sealed = args.sealed || args.keys.key_file.is_some();
+    if sealed && !chosen.contains(&Transport::DenreiSealed) {
+        let plain = chosen.iter().position(|transport| *transport == Transport::Denrei);
+        chosen.insert(plain.map_or(0, |plain| plain + 1), Transport::DenreiSealed);
+    }
+    chosen
+}
+
+fn default_transports(bench: Bench) -> Vec<Transport> {
+    let mut offered = offered_transports(bench);
+    offered.retain(|transport| *transport != Transport::DenreiSealed);
+    offered
+}
+
 fn offered_transports(bench: Bench) -> Vec<Transport> {
     if matches!(bench, Bench::Mesh | Bench::Gather) {
-        return vec![Transport::Denrei, Transport::Tcp];
+        return vec![Transport::Denrei, Transport::DenreiSealed, Transport::Tcp];
     }
     vec![
         Transport::Denrei,
+        Transport::DenreiSealed,
         Transport::Tcp,
         Transport::Udp,
         #[cfg(feature = "bench-zmq")]

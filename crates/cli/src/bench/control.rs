@@ -42,6 +42,10 @@ impl Bench {
 pub enum Transport {
     /// A Node on each side.
     Denrei,
+    /// The same with a cluster key: every packet is sealed.
+    #[value(name = "denrei-sealed")]
+    #[serde(rename = "denrei-sealed")]
+    DenreiSealed,
     /// TCP with NODELAY, messages framed by their length.
     Tcp,
     /// Bare UDP on a connected socket: no recovery, no flow control.
@@ -56,6 +60,7 @@ impl Transport {
     pub fn name(self) -> &'static str {
         match self {
             Self::Denrei => "denrei",
+            Self::DenreiSealed => "denrei-sealed",
             Self::Tcp => "tcp",
             Self::Udp => "udp",
             #[cfg(feature = "bench-zmq")]

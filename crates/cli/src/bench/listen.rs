@@ -3,7 +3,8 @@
 //! Inputs → outputs: connections → one side each, a process that reads its orders from the
 //! connection. It ends with the connection, and after its job's limit in any case.
 
-use super::place::PEER_COMMAND;
+use super::place::with_secrets;
+use crate::cmd::key::KeyArgs;
 use anyhow::{Context, Result};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
@@ -13,7 +14,7 @@ use std::process::{Child, Command};
 const MAX_SIDES: usize = 16;
 
 /// Serves until interrupted.
-pub fn serve(addr: SocketAddr) -> Result<()> {
+pub fn serve(addr: SocketAddr, keys: &KeyArgs) -> Result<()> {
     let listener = TcpListener::bind(addr).with_context(|| format!("cannot listen on {addr}"))?;
     eprintln!("serving benchmarks on {}; end with Ctrl-C", listener.local_addr()?);
     eprintln!("whoever reaches this address may start traffic from here: trusted networks only");
@@ -22,16 +23,20 @@ pub fn serve(addr: SocketAddr) -> Result<()> {
         let stream = stream.context("cannot accept")?;
         sides.retain_mut(|side| matches!(side.try_wait(), Ok(None)));
         if sides.len() < MAX_SIDES {
-            sides.push(start(stream)?);
+            sides.push(start(stream, keys)?);
         }
     }
     Ok(())
 }
 
-fn start(stream: TcpStream) -> Result<Child> {
+fn start(stream: TcpStream, keys: &KeyArgs) -> Result<Child> {
     stream.set_nodelay(true)?;
     let orders = OwnedFd::from(stream.try_clone()?);
     let answers = OwnedFd::from(stream);
     let exe = std::env::current_exe().context("cannot find this program")?;
-    Command::new(exe).arg(PEER_COMMAND).stdin(orders).stdout(answers).spawn().context("cannot start a side")
+    with_secrets(&mut Command::new(exe), keys)
+        .stdin(orders)
+        .stdout(answers)
+        .spawn()
+        .context("cannot start a side")
 }

@@ -32,9 +32,9 @@ use table::ResultTable;
 /// Runs a plan and prints its results; or serves the other side, if that was asked for.
 pub fn run(plan: &Plan, args: &BenchArgs) -> Result<()> {
     if let Some(addr) = args.place.listen {
-        return listen::serve(addr);
+        return listen::serve(addr, &args.keys.clone().or_environment());
     }
-    let place = Place::open(&args.place, plan.members)?;
+    let place = Place::open(args, &plan.transports, plan.members)?;
     if args.json {
         return run_json(plan, &place);
     }

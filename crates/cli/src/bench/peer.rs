@@ -8,6 +8,7 @@ use super::control::{Answer, Bench, Job, Order};
 use super::machine::pin_to;
 use super::transport;
 use super::work::{self, Until};
+use crate::cmd::key::KeyArgs;
 use crate::orders::{Orders, answer};
 use anyhow::{Result, bail};
 use std::net::SocketAddr;
@@ -20,33 +21,33 @@ const PREPARE_LIMIT: Duration = Duration::from_secs(60);
 const LINGER_NS: u64 = 1_000_000;
 
 /// Runs until told to stop. What goes wrong is reported, and returned.
-pub fn run() -> Result<()> {
+pub fn run(keys: &KeyArgs) -> Result<()> {
     let orders = Orders::from_stdin()?;
-    let outcome = obey(&orders);
+    let outcome = obey(&orders, keys);
     if let Err(error) = &outcome {
         answer(&Answer::Failed(format!("{error:#}")))?;
     }
     outcome
 }
 
-fn obey(orders: &Orders<Order>) -> Result<()> {
+fn obey(orders: &Orders<Order>, keys: &KeyArgs) -> Result<()> {
     let Order::Prepare(job) = orders.wait(PREPARE_LIMIT)? else { bail!("the first order has to be Prepare") };
     if let Some(core) = job.core {
         pin_to(core)?;
     }
     if job.bench == Bench::Mesh {
-        let endpoint = work::prepare_mesh(&job)?;
+        let endpoint = work::prepare_mesh(&job, keys)?;
         answer(&Answer::Ready(endpoint.local_addr()?))?;
         let addresses = wait_for_start(orders, &job)?;
         return work::run_mesh(endpoint, &addresses, &job, &Until::stop(orders, &job));
     }
     if job.bench == Bench::Gather {
-        let endpoint = work::prepare_gather(&job)?;
+        let endpoint = work::prepare_gather(&job, keys)?;
         answer(&Answer::Ready(endpoint.local_addr()?))?;
         let addresses = wait_for_start(orders, &job)?;
         return work::run_gather(endpoint, &addresses, &job, &Until::stop(orders, &job));
     }
-    let endpoint = transport::prepare(&job)?;
+    let endpoint = transport::prepare(&job, keys)?;
     answer(&Answer::Ready(endpoint.local_addr()?))?;
     let addresses = wait_for_start(orders, &job)?;
     let until = Until::stop(orders, &job);

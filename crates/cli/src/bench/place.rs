@@ -1,14 +1,20 @@
 //! Where the sides of a benchmark run: here, in namespaces, or one on another machine.
 //!
-//! Inputs → outputs: [`PlaceArgs`] → a [`Place`] that starts a side and knows its address.
+//! Inputs → outputs: [`BenchArgs`] → a [`Place`] that starts a side and knows its address.
 
-use super::args::PlaceArgs;
+use super::args::{BenchArgs, PlaceArgs};
+use super::control::Transport;
+use crate::cmd::key::KeyArgs;
+use crate::cmd::keygen::new_cluster_key;
+use crate::cmd::wrong_arguments;
 use crate::process::LineProcess;
 use anyhow::{Context, Result};
+use denrei::{environment, key_file};
 use denrei_netlab::{Lab, LabConfig};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::process::Command;
 use std::time::Duration;
+use tempfile::TempDir;
 
 /// How long the other machine may take to accept.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
@@ -16,8 +22,15 @@ const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 /// The hidden subcommand that is one side.
 pub const PEER_COMMAND: &str = "__bench-peer";
 
-/// Where the sides run.
-pub enum Place {
+/// Where the sides run, and with what secrets.
+pub struct Place {
+    kind: Kind,
+    keys: KeyArgs,
+    /// Holds the key that was made for this measurement.
+    _scratch: Option<TempDir>,
+}
+
+enum Kind {
     /// Processes on loopback.
     Loopback,
     /// Each in a namespace of its own.
@@ -27,8 +40,77 @@ pub enum Place {
 }
 
 impl Place {
-    /// Builds what was asked for, for `members` sides.
-    pub fn open(args: &PlaceArgs, members: usize) -> Result<Self> {
+    /// Processes on loopback, without a key.
+    pub fn loopback() -> Self {
+        Self { kind: Kind::Loopback, keys: KeyArgs::default(), _scratch: None }
+    }
+
+    /// Builds what was asked for, for `members` sides of each of `transports`.
+    pub fn open(args: &BenchArgs, transports: &[Transport], members: usize) -> Result<Self> {
+        let kind = Kind::open(&args.place, members)?;
+        let mut keys = args.keys.clone().or_environment();
+        let plain = transports.contains(&Transport::Denrei);
+        if matches!(kind, Kind::Netns(_)) && plain && !keys.insecure {
+            eprintln!(
+                "the row denrei is measured without a key (--insecure): these namespaces are alone with each other"
+            );
+            keys.insecure = true;
+        }
+        let mut scratch = None;
+        if transports.contains(&Transport::DenreiSealed) && keys.key_file.is_none() {
+            if matches!(kind, Kind::Remote(_)) {
+                return Err(wrong_arguments("between two machines --sealed needs --key-file FILE, on both"));
+            }
+            let dir = tempfile::tempdir().context("cannot make a directory for a key")?;
+            let path = dir.path().join("cluster.key");
+            key_file::write_new(&path, &key_file::cluster_key_line(&new_cluster_key()?))?;
+            keys.key_file = Some(path);
+            scratch = Some(dir);
+        }
+        Ok(Self { kind, keys, _scratch: scratch })
+    }
+
+    /// Makes the switch's link towards side `index` a bottleneck, if the sides are in namespaces.
+    pub fn limit_link_to(&self, index: usize, mbit: u64, queue_bytes: u64) -> Result<()> {
+        match &self.kind {
+            Kind::Netns(lab) => Ok(lab.rate_towards(index, mbit, queue_bytes)?),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether each side has a network stack of its own.
+    pub fn is_lab(&self) -> bool {
+        matches!(self.kind, Kind::Netns(_))
+    }
+
+    /// Whether all sides read the same clock.
+    pub fn has_one_clock(&self) -> bool {
+        !matches!(self.kind, Kind::Remote(_))
+    }
+
+    /// Starts side `index`; gives it and the address it is to bind.
+    pub fn start(&self, index: usize, members: usize) -> Result<(LineProcess, IpAddr)> {
+        let name = format!("side {index} of {members}");
+        let exe = std::env::current_exe().context("cannot find this program")?;
+        let (mut command, ip) = match &self.kind {
+            Kind::Loopback => (Command::new(exe), Ipv4Addr::LOCALHOST.into()),
+            Kind::Netns(lab) => (lab.host(index).command(exe), lab.host(index).ip()),
+            Kind::Remote(addr) => {
+                // The addresses of the control connection are those that reach the other machine.
+                let control = connect(addr)?;
+                if index == 1 {
+                    return Ok((LineProcess::over(control, format!("{name} at {addr}"))?, addr.ip()));
+                }
+                (Command::new(exe), control.local_addr()?.ip())
+            }
+        };
+        with_secrets(&mut command, &self.keys);
+        Ok((LineProcess::spawn(command, name)?, ip))
+    }
+}
+
+impl Kind {
+    fn open(args: &PlaceArgs, members: usize) -> Result<Self> {
         if let Some(addr) = args.connect {
             return Ok(Self::Remote(addr));
         }
@@ -47,49 +129,15 @@ impl Place {
         }
         Ok(Self::Netns(lab))
     }
+}
 
-    /// Makes the switch's link towards side `index` a bottleneck, if the sides are in namespaces.
-    pub fn limit_link_to(&self, index: usize, mbit: u64, queue_bytes: u64) -> Result<()> {
-        match self {
-            Self::Netns(lab) => Ok(lab.rate_towards(index, mbit, queue_bytes)?),
-            _ => Ok(()),
-        }
+/// Makes `command`, this program, one side, with these secrets and none from the environment: which
+/// row is sealed is for the plan to say.
+pub fn with_secrets<'a>(command: &'a mut Command, keys: &KeyArgs) -> &'a mut Command {
+    for name in [environment::KEY_FILE, environment::IDENTITY_FILE, environment::ALLOW_FILE] {
+        command.env_remove(name);
     }
-
-    /// Whether all sides read the same clock.
-    pub fn has_one_clock(&self) -> bool {
-        !matches!(self, Self::Remote(_))
-    }
-
-    /// Starts side `index`; gives it and the address it is to bind.
-    pub fn start(&self, index: usize, members: usize) -> Result<(LineProcess, IpAddr)> {
-        let name = format!("side {index} of {members}");
-        let exe = std::env::current_exe().context("cannot find this program")?;
-        match self {
-            Self::Loopback => {
-                let mut command = Command::new(exe);
-                command.arg(PEER_COMMAND);
-                Ok((LineProcess::spawn(command, name)?, Ipv4Addr::LOCALHOST.into()))
-            }
-            Self::Netns(lab) => {
-                let host = lab.host(index);
-                let mut command = host.command(exe);
-                command.arg(PEER_COMMAND);
-                Ok((LineProcess::spawn(command, name)?, host.ip()))
-            }
-            Self::Remote(addr) => {
-                // The addresses of the control connection are those that reach the other machine.
-                let control = connect(addr)?;
-                if index == 1 {
-                    return Ok((LineProcess::over(control, format!("{name} at {addr}"))?, addr.ip()));
-                }
-                let local = control.local_addr()?.ip();
-                let mut command = Command::new(exe);
-                command.arg(PEER_COMMAND);
-                Ok((LineProcess::spawn(command, name)?, local))
-            }
-        }
-    }
+    command.arg(PEER_COMMAND).args(keys.to_args())
 }
 
 fn connect(addr: &SocketAddr) -> Result<TcpStream> {

@@ -2,6 +2,7 @@
 
 use crate::bench::args::Plan;
 use crate::bench::{self, Bench, Machine, Place};
+use crate::cmd::key::KeyArgs;
 use crate::demo::{self, Options};
 use anyhow::Result;
 use clap::Args;
@@ -30,6 +31,9 @@ pub struct DemoCommand {
     #[arg(long, default_value_t = 1, value_name = "NUMBER")]
     seed: u64,
 
+    #[command(flatten)]
+    keys: KeyArgs,
+
     /// Leave out the ping-pong
     #[arg(long)]
     no_pingpong: bool,
@@ -39,10 +43,11 @@ impl DemoCommand {
     /// Runs it; whether every message arrived whole, once and in order.
     pub fn run(&self) -> Result<bool> {
         println!("{}", Machine::this());
-        let holds = demo::run(Options { nodes: self.nodes as usize, seed: self.seed })?;
+        let holds =
+            demo::run(Options { nodes: self.nodes as usize, seed: self.seed, keys: self.keys.clone() })?;
         if !self.no_pingpong {
             println!("\nping-pong between two processes on loopback:");
-            println!("{}", bench::run_table(&pingpong_plan(), &Place::Loopback)?);
+            println!("{}", bench::run_table(&pingpong_plan(), &Place::loopback())?);
         }
         Ok(holds)
     }

@@ -11,6 +11,10 @@ use std::io::{self, IsTerminal, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
+use zeroize::Zeroizing;
+
+/// Octets of every secret.
+const SECRET_BYTES: usize = 32;
 
 /// Permissions of a secret file.
 const SECRET_MODE: u32 = 0o600;
@@ -54,17 +58,10 @@ impl KeygenCommand {
             print!("{}", key_file::public_identity_line(&identity.public()));
             return Ok(());
         }
-        let mut octets = zeroize::Zeroizing::new([0; 32]);
-        getrandom::fill(&mut *octets)
-            .map_err(|error| anyhow!("the system gives no random octets: {error}"))?;
         if !self.identity {
-            return self.write(
-                &key_file::cluster_key_line(&ClusterKey::from_bytes(*octets)),
-                "cluster key",
-                KEY_ADVICE,
-            );
+            return self.write(&key_file::cluster_key_line(&new_cluster_key()?), "cluster key", KEY_ADVICE);
         }
-        let identity = Identity::from_bytes(*octets);
+        let identity = Identity::from_bytes(*random_octets()?);
         self.write(&key_file::identity_line(&identity), "secret identity", IDENTITY_ADVICE)?;
         let public = key_file::public_identity_line(&identity.public());
         if self.out.is_some() {
@@ -97,6 +94,17 @@ impl KeygenCommand {
         }
         Ok(())
     }
+}
+
+/// A cluster key nobody has.
+pub fn new_cluster_key() -> Result<ClusterKey> {
+    random_octets().map(|octets| ClusterKey::from_bytes(*octets))
+}
+
+fn random_octets() -> Result<Zeroizing<[u8; SECRET_BYTES]>> {
+    let mut octets = Zeroizing::new([0; SECRET_BYTES]);
+    getrandom::fill(&mut *octets).map_err(|error| anyhow!("the system gives no random octets: {error}"))?;
+    Ok(octets)
 }
 
 /// Makes the file that standard output was redirected to a secret one, before there is a secret in

@@ -6,6 +6,7 @@ pub mod bench;
 pub mod demo;
 pub mod doctor;
 pub mod generate;
+pub mod key;
 pub mod keygen;
 pub mod sim;
 

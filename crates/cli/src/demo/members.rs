@@ -4,6 +4,7 @@
 //! what each pair has exchanged, which peers were lost.
 
 use super::protocol::{Answer, Exchange, Order, Setup};
+use crate::cmd::key::KeyArgs;
 use crate::process::LineProcess;
 use anyhow::{Context, Result, bail};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -49,6 +50,7 @@ pub struct Members {
     addresses: Vec<SocketAddr>,
     losses: Vec<Loss>,
     seed: u64,
+    keys: KeyArgs,
     /// The longest a node took over a stage, milliseconds, all stages together.
     pub busy_ms: u64,
     stage_ms: u64,
@@ -56,19 +58,20 @@ pub struct Members {
 
 impl Members {
     /// Starts `count` nodes and tells each the addresses of all.
-    pub fn start(count: usize, seed: u64) -> Result<Self> {
+    pub fn start(count: usize, seed: u64, keys: KeyArgs) -> Result<Self> {
         let mut new = Self {
             members: Vec::new(),
             addresses: Vec::new(),
             losses: Vec::new(),
             seed,
+            keys,
             busy_ms: 0,
             stage_ms: 0,
         };
         for index in 0..count {
             let any_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
             let setup = Setup { index, nodes: count, bind: any_port, seed, first_stage: 1 };
-            let (process, addr) = start_node(&setup)?;
+            let (process, addr) = start_node(&setup, &new.keys)?;
             let nothing = vec![Exchange::default(); count];
             new.members.push(Member { process, past: nothing.clone(), present: nothing, finished: 0 });
             new.addresses.push(addr);
@@ -113,7 +116,7 @@ impl Members {
     pub fn restart(&mut self, index: usize, first_stage: u32) -> Result<()> {
         let bind = self.addresses[index];
         let setup = Setup { index, nodes: self.len(), bind, seed: self.seed, first_stage };
-        let (mut process, _) = start_node(&setup)?;
+        let (mut process, _) = start_node(&setup, &self.keys)?;
         process.send(&Order::Peers(self.addresses.clone()))?;
         let member = &mut self.members[index];
         member.process = process;
@@ -204,9 +207,9 @@ fn add(sum: &mut Exchange, more: &Exchange) {
     sum.arrived.add(&more.arrived);
 }
 
-fn start_node(setup: &Setup) -> Result<(LineProcess, SocketAddr)> {
+fn start_node(setup: &Setup, keys: &KeyArgs) -> Result<(LineProcess, SocketAddr)> {
     let mut command = Command::new(std::env::current_exe().context("cannot find this program")?);
-    command.arg(NODE_COMMAND);
+    command.arg(NODE_COMMAND).args(keys.to_args());
     let mut process = LineProcess::spawn(command, format!("node {}", setup.index))?;
     process.send(&Order::Setup(*setup))?;
     match process.receive(READY_LIMIT)? {

@@ -15,6 +15,7 @@ mod traffic;
 pub use members::NODE_COMMAND;
 pub use node::run as run_node;
 
+use crate::cmd::key::KeyArgs;
 use anyhow::{Result, bail};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use members::Members;
@@ -36,19 +37,21 @@ const KILL_AFTER_ONE_IN: u64 = 3;
 const LOOK: Duration = Duration::from_millis(10);
 
 /// What to demonstrate.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Options {
     /// Nodes, at least 2.
     pub nodes: usize,
     /// What all contents follow from.
     pub seed: u64,
+    /// What protects the nodes.
+    pub keys: KeyArgs,
 }
 
 /// Runs the demonstration; whether everything held.
 pub fn run(options: Options) -> Result<bool> {
     let traffic = Traffic::new(options.seed, options.nodes);
     let mut demo = Demo {
-        members: Members::start(options.nodes, options.seed)?,
+        members: Members::start(options.nodes, options.seed, options.keys)?,
         victim: options.nodes - 1,
         traffic,
         progress: progress_bar(&traffic)?,

@@ -7,10 +7,11 @@
 use super::ledger::Ledger;
 use super::protocol::{Answer, Exchange, Order, STAGE_AGAIN, Setup};
 use super::traffic::{Label, Traffic};
+use crate::cmd::key::KeyArgs;
 use crate::orders::{Orders, answer};
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
-use denrei::{ChannelId, Completion, Config, Event, LostReason, MessageId, Node, PeerId, SendError};
+use denrei::{ChannelId, Completion, Event, LostReason, MessageId, Node, PeerId, SendError};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -34,9 +35,9 @@ const SEND_TURN: usize = 4;
 const RECEIVE_TURN: usize = 64;
 
 /// Runs until told to stop.
-pub fn run() -> Result<()> {
+pub fn run(keys: &KeyArgs) -> Result<()> {
     let orders = Orders::from_stdin()?;
-    let outcome = DemoNode::set_up(&orders).and_then(|mut node| node.run(&orders));
+    let outcome = DemoNode::set_up(&orders, keys).and_then(|mut node| node.run(&orders));
     if let Err(error) = &outcome {
         answer(&Answer::Failed(format!("{error:#}")))?;
     }
@@ -75,9 +76,9 @@ struct DemoNode {
 }
 
 impl DemoNode {
-    fn set_up(orders: &Orders<Order>) -> Result<Self> {
+    fn set_up(orders: &Orders<Order>, keys: &KeyArgs) -> Result<Self> {
         let Order::Setup(setup) = orders.wait(SETUP_LIMIT)? else { bail!("the first order has to be Setup") };
-        let node = Node::bind(setup.bind, Config::default())
+        let node = Node::bind(setup.bind, keys.config()?)
             .with_context(|| format!("cannot open a Node at {}", setup.bind))?;
         answer(&Answer::Ready(node.local_addr()))?;
         let Order::Peers(addresses) = orders.wait(SETUP_LIMIT)? else { bail!("expected Peers") };

@@ -76,7 +76,7 @@ pub fn run(args: &GatherArgs) -> Result<()> {
     }
     let plan = Plan::new(Bench::Gather, &args.common)?;
     let most = args.nodes.iter().max().copied().unwrap_or(1) as usize + 1;
-    let place = Place::open(place_args, most)?;
+    let place = Place::open(&args.common, &plan.transports, most)?;
     if let Some(mbit) = args.link {
         place.limit_link_to(0, mbit, args.queue).context("cannot limit the link to the receiver")?;
     }
@@ -148,7 +148,7 @@ fn measure_one(
                 format!("{} to 1 over {}, {size} bytes", plan.members - 1, transport.name())
             })?;
             // Without a lab all processes read the counters of one TCP.
-            let one_tcp = *transport == Transport::Tcp && !matches!(place, Place::Netns(_));
+            let one_tcp = *transport == Transport::Tcp && !place.is_lab();
             done.push(Figures::new(plan, size, bottleneck, one_tcp, reports)?);
         }
     }

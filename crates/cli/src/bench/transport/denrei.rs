@@ -4,10 +4,11 @@
 //! Messages that are offered, being large, are accepted into buffers that are used again, as TCP's
 //! are here: else their time would be that of the kernel clearing fresh pages.
 
-use super::{Endpoint, Incoming, Link, PATIENCE};
+use super::{Endpoint, Incoming, Link, PATIENCE, secrets};
 use crate::bench::clock::now_ns;
 use crate::bench::control::{Bench, Drive, Job, Wait};
 use crate::bench::work::{MeshEndpoint, MeshLink, Until};
+use crate::cmd::key::KeyArgs;
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
 use denrei::{ChannelId, Config, Event, LostReason, Message, Node, OfferPolicy, PeerId, SendError};
@@ -30,16 +31,14 @@ pub struct DenreiEndpoint {
 
 impl DenreiEndpoint {
     /// Opens a Node at a free port.
-    pub fn open(job: &Job) -> Result<Self> {
+    pub fn open(job: &Job, keys: &KeyArgs) -> Result<Self> {
         let mut config = Config {
             drive: match job.drive {
                 Drive::Inline => denrei::Drive::Inline,
                 Drive::Thread => denrei::Drive::Thread,
             },
             spin: if job.wait == Wait::Poll { PATIENCE } else { Duration::ZERO },
-            // What plain costs; the messages are of no worth to anybody.
-            insecure: true,
-            ..Config::default()
+            ..secrets(job, keys)?
         };
         let posts_buffers = job.bench != Bench::Mesh && job.size as u64 > config.protocol.offer_above_bytes;
         if posts_buffers {

@@ -3,9 +3,10 @@
 //! Inputs → outputs: `Bytes` handed over without a copy. Messages that are offered, being large,
 //! are accepted at once, into buffers that are used again, as TCP's are.
 
-use super::PATIENCE;
+use super::{PATIENCE, secrets};
 use crate::bench::control::{Drive, Job, PacketCounts, Wait};
 use crate::bench::work::{Arrival, StarEndpoint, StarLink};
+use crate::cmd::key::KeyArgs;
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
 use denrei::{ChannelId, Config, Event, Incoming, Message, Node, OfferPolicy, PeerId};
@@ -24,14 +25,14 @@ pub struct DenreiStarEndpoint {
 
 impl DenreiStarEndpoint {
     /// Opens a Node at a free port.
-    pub fn open(job: &Job) -> Result<Self> {
+    pub fn open(job: &Job, keys: &KeyArgs) -> Result<Self> {
         let mut config = Config {
             drive: match job.drive {
                 Drive::Inline => denrei::Drive::Inline,
                 Drive::Thread => denrei::Drive::Thread,
             },
             spin: if job.wait == Wait::Poll { PATIENCE } else { Duration::ZERO },
-            ..Config::default()
+            ..secrets(job, keys)?
         };
         config.protocol.offers = OfferPolicy::Ask;
         let node = Node::bind((job.bind, 0), config)

@@ -22,7 +22,9 @@ pub use tcp_star::TcpStarEndpoint;
 
 use crate::bench::clock::now_ns;
 use crate::bench::control::{Job, Transport, Wait};
-use anyhow::Result;
+use crate::cmd::key::KeyArgs;
+use ::denrei::Config;
+use anyhow::{Context, Result};
 use bytes::Bytes;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -85,10 +87,23 @@ pub trait Link {
     }
 }
 
+/// A configuration with a key or without, as is to be measured.
+fn secrets(job: &Job, keys: &KeyArgs) -> Result<Config> {
+    if job.transport != Transport::DenreiSealed {
+        return Ok(Config { insecure: keys.insecure, ..Config::default() });
+    }
+    let config = keys.config()?;
+    config
+        .cluster_key
+        .as_ref()
+        .context("this side has no cluster key: say --key-file FILE on both machines, with the same key")?;
+    Ok(config)
+}
+
 /// Opens the local endpoint for a job between two sides.
-pub fn prepare(job: &Job) -> Result<Box<dyn Endpoint>> {
+pub fn prepare(job: &Job, keys: &KeyArgs) -> Result<Box<dyn Endpoint>> {
     Ok(match job.transport {
-        Transport::Denrei => Box::new(DenreiEndpoint::open(job)?),
+        Transport::Denrei | Transport::DenreiSealed => Box::new(DenreiEndpoint::open(job, keys)?),
         Transport::Tcp => Box::new(tcp::TcpEndpoint::open(job)?),
         Transport::Udp => Box::new(udp::UdpEndpoint::open(job)?),
         #[cfg(feature = "bench-zmq")]

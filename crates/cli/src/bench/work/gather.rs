@@ -12,6 +12,7 @@ use super::{Until, latencies};
 use crate::bench::clock::{Meter, now_ns};
 use crate::bench::control::{Answer, GatherReport, Job, PacketCounts, PacketReport, Report, Transport};
 use crate::bench::transport::{DenreiStarEndpoint, TcpStarEndpoint};
+use crate::cmd::key::KeyArgs;
 use crate::orders::answer;
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
@@ -84,11 +85,11 @@ const MOST_STREAM: u64 = 50_000;
 const IDLE_TRIPS: u64 = 15;
 
 /// Opens the local endpoint of a gather.
-pub fn prepare(job: &Job) -> Result<Box<dyn StarEndpoint>> {
+pub fn prepare(job: &Job, keys: &KeyArgs) -> Result<Box<dyn StarEndpoint>> {
     match job.transport {
-        Transport::Denrei => Ok(Box::new(DenreiStarEndpoint::open(job)?)),
+        Transport::Denrei | Transport::DenreiSealed => Ok(Box::new(DenreiStarEndpoint::open(job, keys)?)),
         Transport::Tcp => Ok(Box::new(TcpStarEndpoint::open(job)?)),
-        other => bail!("there is no gather over {}: choose denrei or tcp", other.name()),
+        other => bail!("there is no gather over {}: choose denrei, denrei-sealed or tcp", other.name()),
     }
 }
 

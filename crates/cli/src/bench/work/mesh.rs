@@ -4,6 +4,7 @@ use super::Until;
 use crate::bench::clock::{Meter, now_ns, open_descriptors, resident_bytes};
 use crate::bench::control::{Answer, Job, Report, Transport};
 use crate::bench::transport::{DenreiEndpoint, TcpMeshEndpoint};
+use crate::cmd::key::KeyArgs;
 use crate::orders::answer;
 use anyhow::{Result, bail};
 use std::net::SocketAddr;
@@ -27,11 +28,11 @@ pub trait MeshLink {
 }
 
 /// Opens the local endpoint for a job between all.
-pub fn prepare(job: &Job) -> Result<Box<dyn MeshEndpoint>> {
+pub fn prepare(job: &Job, keys: &KeyArgs) -> Result<Box<dyn MeshEndpoint>> {
     match job.transport {
-        Transport::Denrei => Ok(Box::new(DenreiEndpoint::open(job)?)),
+        Transport::Denrei | Transport::DenreiSealed => Ok(Box::new(DenreiEndpoint::open(job, keys)?)),
         Transport::Tcp => Ok(Box::new(TcpMeshEndpoint::open(job)?)),
-        other => bail!("there is no mesh over {}: choose denrei or tcp", other.name()),
+        other => bail!("there is no mesh over {}: choose denrei, denrei-sealed or tcp", other.name()),
     }
 }
 

@@ -1,0 +1,74 @@
+//! The options of every command that opens a Node: which key protects it, or that none does.
+
+use anyhow::Result;
+use clap::Args;
+use denrei::{Config, environment, key_file};
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+/// What protects the Nodes of a command.
+#[derive(Args, Clone, Debug, Default)]
+pub struct KeyArgs {
+    /// Seal everything with the cluster key of this file, which `denrei keygen` writes; where it is
+    /// not given, DENREI_KEY_FILE names one
+    #[arg(long, value_name = "FILE")]
+    pub key_file: Option<PathBuf>,
+
+    /// This node's secret identity, which `denrei keygen --identity` writes, or DENREI_IDENTITY_FILE
+    #[arg(long, value_name = "FILE", requires = "allow_file")]
+    pub identity_file: Option<PathBuf>,
+
+    /// The public identities to speak with, one a line, or DENREI_ALLOW_FILE
+    #[arg(long, value_name = "FILE", requires = "identity_file")]
+    pub allow_file: Option<PathBuf>,
+
+    /// Go without a key on any address, not on loopback only: whoever reaches it can read and inject
+    /// messages
+    #[arg(long)]
+    pub insecure: bool,
+}
+
+impl KeyArgs {
+    /// The default configuration of a Node with these secrets.
+    ///
+    /// # Errors
+    /// If a file cannot be used; says what to do.
+    pub fn config(&self) -> Result<Config> {
+        Ok(Config {
+            cluster_key: self.key_file.as_deref().map(key_file::read_cluster_key).transpose()?,
+            identity: self.identity_file.as_deref().map(key_file::read_identity).transpose()?,
+            allowed: self
+                .allow_file
+                .as_deref()
+                .map(key_file::read_allow_list)
+                .transpose()?
+                .unwrap_or_default(),
+            insecure: self.insecure,
+            ..Config::default()
+        })
+    }
+
+    /// The same with the files that the environment names where none is given.
+    pub fn or_environment(mut self) -> Self {
+        let named = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+        self.key_file = self.key_file.or_else(|| named(environment::KEY_FILE));
+        self.identity_file = self.identity_file.or_else(|| named(environment::IDENTITY_FILE));
+        self.allow_file = self.allow_file.or_else(|| named(environment::ALLOW_FILE));
+        self
+    }
+
+    /// The same options for a process that this one starts.
+    pub fn to_args(&self) -> Vec<OsString> {
+        let mut args = Vec::new();
+        let files = [
+            ("--key-file", &self.key_file),
+            ("--identity-file", &self.identity_file),
+            ("--allow-file", &self.allow_file),
+        ];
+        for (option, file) in files {
+            args.extend(file.iter().flat_map(|file| [option.into(), file.clone().into()]));
+        }
+        args.extend(self.insecure.then(|| "--insecure".into()));
+        args
+    }
+}
