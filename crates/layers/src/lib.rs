@@ -12,6 +12,8 @@ pub mod pool;
 pub mod ring;
 #[cfg(not(loom))]
 pub mod stack;
+#[cfg(not(loom))]
+pub mod stacks;
 mod sync;
 pub mod wake;
 

@@ -8,6 +8,12 @@ use std::time::Duration;
 // `from_above` and `from_below` say where a PDU comes from; they are no conversions.
 #[allow(clippy::wrong_self_convention)]
 pub trait Layer<P>: Send {
+    /// Whether the layer can do something with another PDU from above: not if it waits for credit. It
+    /// is asked before each.
+    fn takes_from_above(&self) -> bool {
+        true
+    }
+
     /// A PDU from the layer above: adds a header, hands it down.
     fn from_above(&mut self, pdu: P, out: &mut Outlet<'_, P>);
 
@@ -15,7 +21,7 @@ pub trait Layer<P>: Send {
     fn from_below(&mut self, pdu: P, out: &mut Outlet<'_, P>);
 
     /// Called once a turn, for what comes neither from above nor from below: timers, sources. Not
-    /// called while PDUs for below are kept. Returns whether it did anything.
+    /// called while PDUs from it for below are kept. Returns whether it did anything.
     fn poll(&mut self, out: &mut Outlet<'_, P>) -> bool {
         let _ = out;
         false

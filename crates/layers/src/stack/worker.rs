@@ -121,7 +121,7 @@ impl<P: Send> Worker<P> {
 
     fn take_below(&mut self) -> usize {
         let lowest = self.layers.len();
-        if !self.up[0].is_empty() || self.down[lowest].len() >= KEPT_MAX {
+        if !self.up[lowest].is_empty() || !self.up[0].is_empty() || self.down[lowest].len() >= KEPT_MAX {
             return 0;
         }
         let Some(queue) = &mut self.edges.from_below else { return 0 };
@@ -130,7 +130,8 @@ impl<P: Send> Worker<P> {
     }
 
     fn take_above(&mut self) -> usize {
-        if !self.down[self.layers.len()].is_empty() || self.up[0].len() >= KEPT_MAX {
+        let lowest = self.layers.len();
+        if !self.down[0].is_empty() || !self.down[lowest].is_empty() || self.up[0].len() >= KEPT_MAX {
             return 0;
         }
         let Some(queue) = &mut self.edges.from_above else { return 0 };
@@ -138,11 +139,11 @@ impl<P: Send> Worker<P> {
     }
 
     fn poll_layers(&mut self) -> bool {
-        if !self.down[self.layers.len()].is_empty() || self.up[0].len() >= KEPT_MAX {
-            return false;
-        }
         let mut worked = false;
         for (index, layer) in self.layers.iter_mut().enumerate() {
+            if !self.down[index + 1].is_empty() || self.up[index].len() >= KEPT_MAX {
+                continue;
+            }
             let mut out = Outlet { down: &mut self.down[index + 1], up: &mut self.up[index] };
             worked |= layer.poll(&mut out);
         }
@@ -155,7 +156,10 @@ impl<P: Send> Worker<P> {
         for (index, layer) in self.layers.iter_mut().enumerate().rev() {
             let (above, below) = self.up.split_at_mut(index + 1);
             let mut out = Outlet { down: &mut self.down[index + 1], up: &mut above[index] };
-            while let Some(pdu) = below[0].pop_front() {
+            while out.up.len() < KEPT_MAX
+                && out.down.len() < KEPT_MAX
+                && let Some(pdu) = below[0].pop_front()
+            {
                 moved = true;
                 layer.from_below(pdu, &mut out);
             }
@@ -163,7 +167,11 @@ impl<P: Send> Worker<P> {
         for (index, layer) in self.layers.iter_mut().enumerate() {
             let (above, below) = self.down.split_at_mut(index + 1);
             let mut out = Outlet { down: &mut below[0], up: &mut self.up[index] };
-            while let Some(pdu) = above[index].pop_front() {
+            while out.down.len() < KEPT_MAX
+                && out.up.len() < KEPT_MAX
+                && layer.takes_from_above()
+                && let Some(pdu) = above[index].pop_front()
+            {
                 moved = true;
                 layer.from_above(pdu, &mut out);
             }

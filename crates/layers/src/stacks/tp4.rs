@@ -1,0 +1,464 @@
+//! ISO transport class 4 as a layer: the data phase (L8; X.224 §12.2, §13, extended formats).
+//!
+//! Inputs → outputs: a PDU from above → a DT TPDU down, as credit allows; a DT from below → its data
+//! up, and after half a credit an AK down; an AK from below → credit, and descriptors freed. As in
+//! the paper a layer talks to itself through a loop-back: it is both ends of its connection.
+//!
+//! Retention keeps a descriptor of each DT until it is acknowledged (L7) and sends a copy again when
+//! that takes too long: a copy, for the layers below have put their headers in front of the first.
+//!
+//! Deviations from X.224: the connection is there from the beginning; DTs out of sequence are
+//! dropped, not kept (the loop-back keeps the order); one TPDU per TSDU (EOT is always set).
+
+use super::fletcher;
+use crate::pool::{Pdu, Pool};
+use crate::stack::{Layer, Outlet};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// TPDU codes (X.224 §13.1).
+const DT: u8 = 0xf0;
+const AK: u8 = 0x60;
+/// The parameter that carries a checksum, and the octets of its value (X.224 §13.2.3.1).
+const CHECKSUM: [u8; 2] = [0xc3, 2];
+const CHECKSUM_BYTES: usize = 4;
+/// LI, code, DST-REF, EOT and TPDU-NR.
+const DT_BYTES: usize = 8;
+/// LI, code, DST-REF, YR-TU-NR, CDT.
+const AK_BYTES: usize = 10;
+/// EOT, the top bit of the number.
+const EOT: u32 = 1 << 31;
+/// Octets of the longest header.
+pub const HEADER_BYTES: usize = DT_BYTES + CHECKSUM_BYTES;
+/// Reference of the one connection.
+const REFERENCE: [u8; 2] = [0, 1];
+/// The clock is read once in so many busy turns: a turn lasts some microseconds, timers are of
+/// milliseconds.
+const TURNS_PER_CLOCK_READING: u32 = 64;
+
+/// What a TP4 layer does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tp4Config {
+    /// DTs that may be under way, 1 … 65,535.
+    pub credit: u16,
+    /// Keep DTs until they are acknowledged, and send them again if that takes too long.
+    pub retain: bool,
+    /// Set and verify the checksum.
+    pub checksum: bool,
+    /// Octets of head room for the layers below, in TPDUs that this layer allocates.
+    pub head_room: usize,
+    /// T1: after so long without an acknowledgement DTs are sent again.
+    pub retransmit_after: Duration,
+    /// A_L: what is not half a credit is acknowledged after so long.
+    pub acknowledge_after: Duration,
+}
+
+impl Default for Tp4Config {
+    fn default() -> Self {
+        Self {
+            credit: 64,
+            retain: true,
+            checksum: false,
+            head_room: 128,
+            retransmit_after: Duration::from_millis(200),
+            acknowledge_after: Duration::from_millis(2),
+        }
+    }
+}
+
+/// What a TP4 layer has counted; to be looked at from any thread.
+#[derive(Debug, Default)]
+pub struct Tp4Counters {
+    /// AKs sent.
+    pub acknowledgements: AtomicU64,
+    /// DTs sent again.
+    pub retransmitted: AtomicU64,
+    /// TPDUs dropped: damaged, or none of ours.
+    pub bad: AtomicU64,
+    /// DTs dropped: not the next in sequence.
+    pub out_of_sequence: AtomicU64,
+    /// PDUs dropped: no room for a header.
+    pub refused: AtomicU64,
+}
+
+/// A TP4 layer.
+#[derive(Debug)]
+pub struct Tp4 {
+    config: Tp4Config,
+    pool: Pool,
+    counters: Arc<Tp4Counters>,
+    /// The number of the next DT.
+    next: u32,
+    /// The oldest DT that is not acknowledged.
+    acknowledged: u32,
+    /// The first DT that there is no credit for.
+    upper_edge: u32,
+    /// DTs from `acknowledged` on.
+    kept: VecDeque<Pdu>,
+    /// The next DT to be received.
+    expected: u32,
+    /// DTs received since the last AK.
+    unacknowledged: u16,
+    /// An AK is due, even if half a credit is not used up.
+    hurry: bool,
+    closing: bool,
+    timers: Timers,
+}
+
+/// When something last went on.
+#[derive(Debug)]
+struct Timers {
+    turns: u32,
+    /// Since then neither an AK came in nor a DT had to be sent again.
+    progress: Instant,
+    /// Since then DTs wait to be acknowledged by us.
+    waiting: Instant,
+    progressed: bool,
+    began_waiting: bool,
+}
+
+impl Tp4 {
+    /// A layer with a pool of its own, for AKs and for copies.
+    ///
+    /// # Panics
+    /// If the credit is 0.
+    pub fn new(config: Tp4Config, pool: Pool) -> Self {
+        assert!(config.credit > 0, "without credit nothing is ever sent");
+        let now = Instant::now();
+        let timers =
+            Timers { turns: 0, progress: now, waiting: now, progressed: false, began_waiting: false };
+        Self {
+            upper_edge: u32::from(config.credit),
+            config,
+            pool,
+            counters: Arc::default(),
+            next: 0,
+            acknowledged: 0,
+            kept: VecDeque::new(),
+            expected: 0,
+            unacknowledged: 0,
+            hurry: false,
+            closing: false,
+            timers,
+        }
+    }
+
+    /// The counters, to be kept when the layer goes to its thread.
+    pub fn counters(&self) -> Arc<Tp4Counters> {
+        Arc::clone(&self.counters)
+    }
+
+    fn checksum_bytes(&self) -> usize {
+        if self.config.checksum { CHECKSUM_BYTES } else { 0 }
+    }
+
+    /// Puts a DT's header in front of `pdu`; `false` if there is no room.
+    fn write_dt(&mut self, pdu: &mut Pdu) -> bool {
+        let header_bytes = DT_BYTES + self.checksum_bytes();
+        let mut header = [0; HEADER_BYTES];
+        let header = &mut header[..header_bytes];
+        header[0] = header_bytes as u8 - 1;
+        header[1] = DT;
+        header[2..4].copy_from_slice(&REFERENCE);
+        header[4..8].copy_from_slice(&(self.next & !EOT | EOT).to_be_bytes());
+        if self.config.checksum {
+            seal(header, DT_BYTES, pdu);
+        }
+        pdu.prepend(header_bytes).map(|place| place.copy_from_slice(header)).is_ok()
+    }
+
+    /// Sends an AK; later, if there is no buffer for it.
+    fn acknowledge(&mut self, out: &mut Outlet<'_, Pdu>) {
+        let bytes = AK_BYTES + self.checksum_bytes();
+        let Ok(mut pdu) = self.pool.allocate(self.config.head_room, bytes) else {
+            self.hurry = true;
+            return;
+        };
+        let header = pdu.get_mut().expect("nobody else has it");
+        header[0] = bytes as u8 - 1;
+        header[1] = AK;
+        header[2..4].copy_from_slice(&REFERENCE);
+        header[4..8].copy_from_slice(&(self.expected & !EOT).to_be_bytes());
+        header[8..10].copy_from_slice(&self.config.credit.to_be_bytes());
+        if self.config.checksum {
+            seal(header, AK_BYTES, &[]);
+        }
+        (self.unacknowledged, self.hurry) = (0, false);
+        count(&self.counters.acknowledgements);
+        out.down(pdu);
+    }
+
+    fn on_dt(&mut self, mut pdu: Pdu, out: &mut Outlet<'_, Pdu>) {
+        let header_bytes = DT_BYTES + self.checksum_bytes();
+        let Some(number) = number_at(&pdu, 4).filter(|_| pdu.len() >= header_bytes) else {
+            return count(&self.counters.bad);
+        };
+        if number != self.expected & !EOT {
+            // Sent again: its AK was lost or is late. Another one is due, now.
+            count(&self.counters.out_of_sequence);
+            return self.acknowledge(out);
+        }
+        self.expected = self.expected.wrapping_add(1);
+        self.timers.began_waiting |= self.unacknowledged == 0;
+        self.unacknowledged += 1;
+        pdu.strip(header_bytes);
+        out.up(pdu);
+        if self.unacknowledged >= (self.config.credit / 2).max(1) {
+            self.acknowledge(out);
+        }
+    }
+
+    fn on_ak(&mut self, pdu: &Pdu) {
+        let (Some(number), Some(credit)) = (number_at(pdu, 4), pdu.get(8..10)) else {
+            return count(&self.counters.bad);
+        };
+        let newly = number.wrapping_sub(self.acknowledged) & !EOT;
+        if newly > self.next.wrapping_sub(self.acknowledged) {
+            // Of the past, or of a future that has not been sent.
+            return count(&self.counters.out_of_sequence);
+        }
+        self.acknowledged = self.acknowledged.wrapping_add(newly);
+        self.kept.drain(..(newly as usize).min(self.kept.len()));
+        self.upper_edge =
+            self.acknowledged.wrapping_add(u32::from(u16::from_be_bytes([credit[0], credit[1]])));
+        self.timers.progressed |= newly > 0;
+    }
+
+    /// Sends everything again that is kept, or as much as there are buffers for.
+    fn retransmit(&mut self, out: &mut Outlet<'_, Pdu>) {
+        for kept in &self.kept {
+            let Ok(copy) = self.pool.copy(kept, self.config.head_room) else { return };
+            count(&self.counters.retransmitted);
+            out.down(copy);
+        }
+    }
+
+    fn fire_timers(&mut self, now: Instant, out: &mut Outlet<'_, Pdu>) -> bool {
+        let timers = &mut self.timers;
+        if std::mem::take(&mut timers.progressed) || self.next == self.acknowledged {
+            timers.progress = now;
+        }
+        if std::mem::take(&mut timers.began_waiting) {
+            timers.waiting = now;
+        }
+        let late = now - timers.waiting >= self.config.acknowledge_after;
+        let acknowledges = self.hurry || self.unacknowledged > 0 && (self.closing || late);
+        let retransmits = !self.kept.is_empty() && now - timers.progress >= self.config.retransmit_after;
+        if acknowledges {
+            self.acknowledge(out);
+        }
+        if retransmits {
+            self.timers.progress = now;
+            self.retransmit(out);
+        }
+        acknowledges || retransmits
+    }
+}
+
+/// Writes a checksum parameter at `at` of a header whose place for it is 0.
+fn seal(header: &mut [u8], at: usize, payload: &[u8]) {
+    header[at..at + 2].copy_from_slice(&CHECKSUM);
+    let check = fletcher::check_octets(header, payload, at + 2);
+    header[at + 2..at + 4].copy_from_slice(&check);
+}
+
+fn number_at(pdu: &[u8], at: usize) -> Option<u32> {
+    let octets = pdu.get(at..at + 4)?.first_chunk()?;
+    Some(u32::from_be_bytes(*octets) & !EOT)
+}
+
+fn count(counter: &AtomicU64) {
+    // One writer: a load and a store are enough.
+    counter.store(counter.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+}
+
+impl Layer<Pdu> for Tp4 {
+    fn takes_from_above(&self) -> bool {
+        self.next != self.upper_edge
+    }
+
+    fn from_above(&mut self, mut pdu: Pdu, out: &mut Outlet<'_, Pdu>) {
+        if !self.write_dt(&mut pdu) {
+            return count(&self.counters.refused);
+        }
+        self.next = self.next.wrapping_add(1);
+        if self.config.retain {
+            self.kept.push_back(pdu.share());
+        }
+        out.down(pdu);
+    }
+
+    fn from_below(&mut self, pdu: Pdu, out: &mut Outlet<'_, Pdu>) {
+        let is_ours = pdu.get(2..4) == Some(&REFERENCE);
+        if !is_ours || self.config.checksum && !fletcher::is_intact(&pdu) {
+            return count(&self.counters.bad);
+        }
+        match pdu[1] {
+            DT => self.on_dt(pdu, out),
+            AK => self.on_ak(&pdu),
+            _ => count(&self.counters.bad),
+        }
+    }
+
+    fn poll(&mut self, out: &mut Outlet<'_, Pdu>) -> bool {
+        if self.is_quiet() {
+            return false;
+        }
+        self.timers.turns = self.timers.turns.wrapping_add(1);
+        if !self.closing && !self.timers.turns.is_multiple_of(TURNS_PER_CLOCK_READING) {
+            return false;
+        }
+        self.fire_timers(Instant::now(), out)
+    }
+
+    fn idle_for(&self) -> Option<Duration> {
+        (!self.is_quiet()).then(|| self.config.acknowledge_after.min(self.config.retransmit_after))
+    }
+
+    fn close(&mut self) {
+        self.closing = true;
+    }
+
+    fn is_quiet(&self) -> bool {
+        self.next == self.acknowledged && self.unacknowledged == 0
+    }
+
+    #[inline]
+    fn prefetch(&self, pdu: &Pdu) {
+        pdu.prefetch();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pool::PoolConfig;
+
+    /// A layer and its loop-back, driven by hand. `keep` decides what gets through.
+    struct Loop {
+        tp4: Tp4,
+        user: Pool,
+        down: VecDeque<Pdu>,
+        up: VecDeque<Pdu>,
+    }
+
+    impl Loop {
+        fn new(config: Tp4Config) -> Self {
+            let tp4 = Tp4::new(config, Pool::new(&PoolConfig::uniform(64)));
+            Self { tp4, user: Pool::default(), down: VecDeque::new(), up: VecDeque::new() }
+        }
+
+        fn send(&mut self, octet: u8) {
+            let mut pdu = self.user.allocate(HEADER_BYTES, 50).unwrap();
+            pdu.get_mut().unwrap().fill(octet);
+            self.tp4.from_above(pdu, &mut Outlet::new(&mut self.down, &mut self.up));
+        }
+
+        fn pass(&mut self, mut keep: impl FnMut(&mut Pdu) -> bool) {
+            while let Some(mut pdu) = self.down.pop_front() {
+                if keep(&mut pdu) {
+                    self.tp4.from_below(pdu, &mut Outlet::new(&mut self.down, &mut self.up));
+                }
+            }
+        }
+
+        fn received(&mut self) -> Vec<u8> {
+            self.up.drain(..).map(|pdu| pdu[0]).collect()
+        }
+
+        fn fire(&mut self, after: Duration) {
+            let now = Instant::now() + after;
+            self.tp4.fire_timers(now, &mut Outlet::new(&mut self.down, &mut self.up));
+        }
+    }
+
+    #[test]
+    fn credit_stops_the_sender_and_an_ak_after_half_of_it_lets_it_go_on() {
+        let mut pair = Loop::new(Tp4Config { credit: 4, checksum: true, ..Tp4Config::default() });
+        for octet in 0..4 {
+            assert!(pair.tp4.takes_from_above());
+            pair.send(octet);
+        }
+        assert!(!pair.tp4.takes_from_above(), "four are under way");
+        assert_eq!(pair.tp4.kept.len(), 4);
+        pair.pass(|_| true);
+        assert_eq!(pair.received(), [0, 1, 2, 3]);
+        assert_eq!(pair.tp4.counters().acknowledgements.load(Ordering::Relaxed), 2);
+        assert!(pair.tp4.takes_from_above() && pair.tp4.is_quiet() && pair.tp4.kept.is_empty());
+    }
+
+    #[test]
+    fn tpdus_are_x224s() {
+        let mut pair = Loop::new(Tp4Config { credit: 2, ..Tp4Config::default() });
+        pair.send(9);
+        assert_eq!(pair.down[0][..9], [7, 0xf0, 0, 1, 0x80, 0, 0, 0, 9]);
+        let mut seen = Vec::new();
+        pair.pass(|pdu| {
+            seen.push(pdu.to_vec());
+            true
+        });
+        assert_eq!(seen[1], [9, 0x60, 0, 1, 0, 0, 0, 1, 0, 2]);
+        assert_eq!(pair.received(), [9]);
+    }
+
+    #[test]
+    fn what_is_lost_is_sent_again_and_nothing_comes_twice() {
+        let mut pair = Loop::new(Tp4Config { credit: 6, checksum: true, ..Tp4Config::default() });
+        (0..6).for_each(|octet| pair.send(octet));
+        let mut count = 0;
+        pair.pass(|pdu| {
+            count += 1;
+            if count == 5 {
+                // Damaged, not lost: the checksum finds it. (Kept as well, so written to a copy.)
+                let mut copy = Pool::default().copy(pdu, 0).unwrap();
+                copy.get_mut().unwrap()[20] ^= 1;
+                *pdu = copy;
+            }
+            count != 2
+        });
+        assert_eq!(pair.received(), [0]);
+        assert!(!pair.tp4.is_quiet());
+        pair.fire(Duration::ZERO);
+        assert!(pair.down.is_empty(), "something was acknowledged just now");
+        pair.fire(Duration::from_secs(1));
+        pair.pass(|_| true);
+        assert_eq!(pair.received(), [1, 2, 3, 4, 5]);
+        pair.fire(Duration::from_millis(1001));
+        pair.fire(Duration::from_millis(1004));
+        pair.pass(|_| true);
+        assert!(pair.received().is_empty() && pair.tp4.is_quiet());
+        assert!(pair.tp4.counters().bad.load(Ordering::Relaxed) == 1);
+    }
+
+    #[test]
+    fn the_last_are_acknowledged_after_a_while() {
+        let mut pair = Loop::new(Tp4Config { credit: 64, ..Tp4Config::default() });
+        pair.send(1);
+        pair.pass(|_| true);
+        assert!(!pair.tp4.is_quiet());
+        pair.fire(Duration::ZERO);
+        assert!(pair.down.is_empty(), "not at once");
+        pair.fire(Duration::from_millis(5));
+        pair.pass(|_| true);
+        assert!(pair.tp4.is_quiet());
+    }
+
+    #[test]
+    fn nothing_from_below_is_trusted() {
+        let mut pair = Loop::new(Tp4Config::default());
+        let mut pool = Pool::default();
+        for content in
+            [&[][..], &[7], &[7, 0xf0, 0, 1], &[9, 0x60, 0, 1, 0, 0, 0, 9, 0, 1], &[1, 2, 0, 1], &[0; 40]]
+        {
+            let mut pdu = pool.allocate(0, content.len()).unwrap();
+            pdu.get_mut().unwrap().copy_from_slice(content);
+            pair.tp4.from_below(pdu, &mut Outlet::new(&mut pair.down, &mut pair.up));
+        }
+        assert!(pair.down.is_empty() && pair.up.is_empty());
+        let counters = pair.tp4.counters();
+        assert_eq!(counters.bad.load(Ordering::Relaxed), 5);
+        assert_eq!(counters.out_of_sequence.load(Ordering::Relaxed), 1, "an AK for what was never sent");
+    }
+}
