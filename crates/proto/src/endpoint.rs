@@ -11,16 +11,19 @@
 mod admission;
 mod datagrams;
 mod flow;
+mod groups;
 mod messages;
 mod replies;
 mod sessions;
 
 use crate::config::Config;
 use crate::event::{ChannelId, EndpointCounters, Event, PeerError, PeerId};
+use crate::group;
 use crate::peer::{Beginning, Context, Notes, Peer};
 use crate::seal::{Random, Seed};
 use crate::timer_queue::TimerQueue;
 use core::net::SocketAddr;
+use denrei_wire::group::GROUP_CHANNEL;
 use denrei_wire::{Incarnation, Instant, Token};
 use replies::Replies;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -58,6 +61,8 @@ pub struct Endpoint {
     /// Channels whose credit was not renewed because receive memory was short.
     waiting_credit: VecDeque<ChannelId>,
     counters: EndpointCounters,
+    /// Made when the first group is.
+    groups: Option<Box<group::Table>>,
 }
 
 #[derive(Debug)]
@@ -97,6 +102,7 @@ impl Endpoint {
             waiting_offers: BTreeSet::new(),
             waiting_credit: VecDeque::new(),
             counters: EndpointCounters::default(),
+            groups: None,
         }
     }
 
@@ -112,7 +118,8 @@ impl Endpoint {
 
     /// A number that changes whenever there is a new event, or a channel has something to take.
     pub fn news(&self) -> u64 {
-        self.listings + self.events_polled + self.events.len() as u64
+        let groups = self.groups.as_deref().map_or(0, group::Table::news);
+        self.listings + self.events_polled + self.events.len() as u64 + groups
     }
 
     /// Events that wait to be polled.
@@ -185,6 +192,9 @@ impl Endpoint {
         // What was on its way has come, and may wait for the very message that is offered.
         let fewer_promised = offers_wait && peer.inbox().promised() < promised_before;
         self.follow_notes(now, slot);
+        if let Some(groups) = &mut self.groups {
+            groups.on_session_progress();
+        }
         if fewer_promised {
             self.share_memory(now);
         }
@@ -195,7 +205,12 @@ impl Endpoint {
     fn follow_notes(&mut self, now: Instant, slot: u32) {
         let Some(peer) = self.slots[slot as usize].peer.as_deref_mut() else { return };
         let id = peer.id;
+        let mut records = false;
         for channel in self.notes.ready.drain(..) {
+            if channel == GROUP_CHANNEL {
+                records = true;
+                continue;
+            }
             if let Some(state) = peer.inbox_mut().get_mut(channel)
                 && !core::mem::replace(&mut state.listed, true)
             {
@@ -207,6 +222,9 @@ impl Endpoint {
         // All taken before any is followed: following lets other peers work, who make notes too.
         let Notes { proven, offers, lost, .. } = self.notes;
         (self.notes.proven, self.notes.offers, self.notes.lost) = (false, false, false);
+        if records || lost || !self.notes.reports.is_empty() {
+            self.follow_group_notes(now, slot, records, lost);
+        }
         if proven {
             self.admit(now, slot, addr);
         }

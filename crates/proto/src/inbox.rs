@@ -8,6 +8,7 @@ use crate::loss::Control;
 use crate::placement::AcceptInto;
 use crate::recv_channel::{Announced, RecvChannel, Taken, Violation};
 use denrei_wire::frame::{Fragment, Message, Offer, Skip};
+use denrei_wire::group::GROUP_CHANNEL;
 use std::collections::BTreeMap;
 
 /// The channels from one peer.
@@ -172,7 +173,7 @@ impl Inbox {
     }
 
     fn channel(&mut self, config: &Config, channel: u16) -> Result<&mut RecvChannel, Violation> {
-        if channel >= config.max_channels {
+        if channel >= config.max_channels && channel != GROUP_CHANNEL {
             return Err("a channel beyond max_channels");
         }
         let new = || Box::new(RecvChannel::new(config.channel_credit_bytes, config.offers));

@@ -10,6 +10,7 @@ mod config;
 mod congestion;
 mod endpoint;
 mod event;
+pub mod group;
 mod inbox;
 mod loss;
 mod mtu;

@@ -10,6 +10,7 @@ use crate::loss::SentFrame;
 use crate::send_channel::{Allowance, Expired, Finished, Room, SendChannel, Written};
 use bytes::Bytes;
 use denrei_wire::frame::MESSAGE_HEADER_BYTES;
+use denrei_wire::group::GROUP_CHANNEL;
 use denrei_wire::{Instant, TransmitBuf};
 use smallvec::SmallVec;
 use std::collections::{BTreeMap, VecDeque};
@@ -147,7 +148,7 @@ impl Outbox {
         self.allowance.channel_credit = Some(channel_credit);
         let channels: SmallVec<[u16; 8]> = self.channels.keys().copied().collect();
         for channel in channels {
-            if channel >= max_channels {
+            if channel >= max_channels && channel != GROUP_CHANNEL {
                 self.drop_channel(channel, |number| refused(channel, number));
             } else {
                 self.on_credit(channel, channel_credit);
@@ -210,7 +211,7 @@ impl Outbox {
                 let before = out.len();
                 let room = Room { here: end.saturating_sub(before), fresh };
                 let state = self.channels.get_mut(&channel).expect("scheduled channels exist");
-                match state.write(out, room, self.allowance) {
+                match state.write(out, room, allowance_of(channel, self.allowance)) {
                     Written::Frame { frame, again } => {
                         wrote.repeated += again as u64;
                         wrote.payload += payload_of(&frame, out.len() - before);
@@ -285,7 +286,8 @@ impl Outbox {
 
     /// Messages that are not acknowledged: channel and number, oldest first per channel.
     pub fn unacknowledged(&self) -> impl Iterator<Item = (u16, u64)> {
-        self.channels.iter().flat_map(|(&id, state)| state.unacknowledged().map(move |number| (id, number)))
+        let own = self.channels.iter().filter(|(id, _)| **id != GROUP_CHANNEL);
+        own.flat_map(|(&id, state)| state.unacknowledged().map(move |number| (id, number)))
     }
 
     /// Drops all messages: nobody will take them.
@@ -344,6 +346,11 @@ fn payload_of(frame: &SentFrame, octets: usize) -> u64 {
         SentFrame::Messages { .. } => (octets - MESSAGE_HEADER_BYTES).max(1) as u64,
         _ => 0,
     }
+}
+
+/// Records of groups are small, and nobody is asked about them.
+fn allowance_of(channel: u16, allowance: Allowance) -> Allowance {
+    if channel == GROUP_CHANNEL { Allowance { offer_above: u64::MAX, ..allowance } } else { allowance }
 }
 
 /// Appends to a packet's record; consecutive whole messages become one run.

@@ -6,6 +6,7 @@
 
 use crate::checksum::{self, CHECKSUM_BYTES};
 use crate::frame::Frames;
+use crate::group::GroupHeader;
 use crate::packet::{Kind, Packet};
 use core::fmt;
 
@@ -35,9 +36,19 @@ impl fmt::Display for Dump<'_> {
             Kind::Reset => {}
             Kind::Versions => write!(f, " | {content:?}")?,
             Kind::First | Kind::Answer | Kind::Session => show_frames(f, content)?,
+            Kind::Group => show_group(f, content)?,
         }
         f.write_str(if checksum::verify(self.0) { " | crc ok" } else { " | crc WRONG" })
     }
+}
+
+fn show_group(f: &mut fmt::Formatter<'_>, content: &[u8]) -> fmt::Result {
+    let Some((header, frames)) = GroupHeader::decode(content) else { return f.write_str(" | (cut off)") };
+    write!(f, " | symbol {} floor {} every {}", header.symbol, header.floor, header.ack_every)?;
+    if header.parity_of > 0 {
+        return write!(f, ", parity {} of {}", header.parity_index, header.parity_of);
+    }
+    show_frames(f, frames)
 }
 
 fn show_frames(f: &mut fmt::Formatter<'_>, content: &[u8]) -> fmt::Result {

@@ -7,11 +7,13 @@
 mod decode;
 mod display;
 mod encode;
+mod feedback;
 mod layout;
 mod pace;
 
 pub use decode::Frames;
 pub use encode::{fragment_header, message_header};
+pub use feedback::{Feedback, Gap, OwnedFeedback, feedback_flags};
 pub use pace::{GRANT_UNLIMITED, Grant, GrantRequest, MAX_PACE, Rate, Skip};
 
 use crate::ack::AckFrame;
@@ -60,6 +62,8 @@ pub mod kind {
     pub const GRANT: u8 = 0x12;
     /// A message that will not be completed.
     pub const SKIP: u8 = 0x13;
+    /// What a member of a group has received (M3, M6).
+    pub const FEEDBACK: u8 = 0x18;
 }
 
 /// Flags of message frames; others are reserved and refused.
@@ -191,6 +195,8 @@ pub enum Frame<'a> {
     Grant(Grant),
     /// A message that will not be completed.
     Skip(Skip),
+    /// A group member's report.
+    Feedback(Feedback<'a>),
 }
 
 /// A message in one piece.
@@ -288,8 +294,8 @@ pub struct End<'a> {
 }
 
 impl Frame<'_> {
-    /// Whether a packet with this frame has to be acknowledged (all but ACK and END).
+    /// Whether a packet with this frame has to be acknowledged (all but ACK, END and FEEDBACK).
     pub fn is_ack_eliciting(&self) -> bool {
-        !matches!(self, Self::Ack(_) | Self::End(_))
+        !matches!(self, Self::Ack(_) | Self::End(_) | Self::Feedback(_))
     }
 }

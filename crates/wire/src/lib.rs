@@ -10,6 +10,7 @@ pub mod checksum;
 pub mod datagram;
 mod dump;
 pub mod frame;
+pub mod group;
 pub mod ids;
 pub mod packet;
 mod time;

@@ -31,6 +31,8 @@ pub enum Kind {
     Reset = 0xd4,
     /// "I speak these versions."
     Versions = 0xd5,
+    /// What the opener of a group sends to its address.
+    Group = 0xd7,
 }
 
 /// Flags of a packet header. Bits not named here are reserved: sent as 0, and a packet that has
@@ -187,7 +189,7 @@ fn require_trailer(body: &[u8], error: PacketError) -> Result<(), PacketError> {
 fn check_outside_a_session(header: &Header, body: &[u8]) -> Result<(), PacketError> {
     let kind = header.kind;
     let (field, holds) = match kind {
-        Kind::First | Kind::Answer | Kind::Session => return Ok(()),
+        Kind::First | Kind::Answer | Kind::Session | Kind::Group => return Ok(()),
         _ if header.flags != 0 => return Err(PacketError::Reserved(header.flags)),
         _ if header.number != 0 => ("number", false),
         Kind::Reset => ("length", body.len() == CHECKSUM_BYTES),
@@ -207,6 +209,7 @@ impl Kind {
             0xd3 => Self::Session,
             0xd4 => Self::Reset,
             0xd5 => Self::Versions,
+            0xd7 => Self::Group,
             _ => return None,
         })
     }
@@ -278,6 +281,7 @@ impl fmt::Display for Kind {
             Self::Session => "SESSION",
             Self::Reset => "RESET",
             Self::Versions => "VERSIONS",
+            Self::Group => "GROUP",
         })
     }
 }

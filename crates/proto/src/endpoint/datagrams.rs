@@ -39,6 +39,7 @@ impl Endpoint {
             Kind::First => self.handle_first(now, meta, &packet, datagram.len()),
             Kind::Reset => self.handle_reset(now, meta, packet.header.token),
             Kind::Versions => self.handle_versions(now, meta, &packet),
+            Kind::Group => self.handle_group_packet(now, meta, &packet),
         }
     }
 
@@ -96,17 +97,29 @@ impl Endpoint {
             }
         }
         self.due = due;
+        if let Some(groups) = &mut self.groups
+            && groups.wants_drive(now)
+        {
+            groups.touch();
+        }
     }
 
     /// When [`handle_timeout`](Self::handle_timeout) has to be called at the latest.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        self.timers.next()
+        let groups = self.groups.as_deref().map_or(Instant::FAR_FUTURE, |groups| groups.deadline());
+        let next = self.timers.next().unwrap_or(Instant::FAR_FUTURE).min(groups);
+        (next < Instant::FAR_FUTURE).then_some(next)
     }
 
     /// Writes the next datagrams to send into `out`; call until `None`.
     pub fn poll_transmit(&mut self, now: Instant, out: &mut TransmitBuf) -> Option<Transmit> {
         out.clear();
         if let Some(transmit) = self.replies.write(out) {
+            return Some(transmit);
+        }
+        if self.groups.is_some()
+            && let Some(transmit) = self.transmit_groups(now, out)
+        {
             return Some(transmit);
         }
         while let Some(slot) = self.sending.pop_front() {
@@ -130,6 +143,8 @@ impl Endpoint {
 
     /// Whether [`poll_transmit`](Self::poll_transmit) may have something to send.
     pub fn wants_transmit(&self) -> bool {
-        !self.sending.is_empty() || !self.replies.is_empty()
+        let groups =
+            || self.groups.as_deref().is_some_and(|groups| groups.is_dirty() || groups.wants_transmit());
+        !self.sending.is_empty() || !self.replies.is_empty() || groups()
     }
 }

@@ -24,7 +24,7 @@ use crate::rate::{DEFAULT_WEIGHT, Rate, RateCredit};
 use crate::rtt::Rtt;
 use close::Closing;
 use core::net::SocketAddr;
-use denrei_wire::frame::Status;
+use denrei_wire::frame::{OwnedFeedback, Status};
 use denrei_wire::{EcnCounts, Incarnation, Instant, Parameters, Token};
 pub(crate) use receive::Incoming;
 use smallvec::SmallVec;
@@ -33,12 +33,22 @@ use std::collections::VecDeque;
 /// Status requests remembered; the answer to an older one is ignored.
 const MAX_STATUS_REQUESTS: usize = 64;
 
+/// Frames that are not repeated and wait for a packet: one per group, and then some.
+const MAX_WAITING_ONCE: usize = 64;
+
 /// What a peer's methods may touch beyond the peer.
 pub(crate) struct Context<'a> {
     pub config: &'a Config,
     pub now: Instant,
     pub events: &'a mut VecDeque<Event>,
     pub notes: &'a mut Notes,
+}
+
+/// A FEEDBACK that has come, for the endpoint's groups.
+#[derive(Debug)]
+pub(crate) struct GroupReport {
+    pub from: PeerId,
+    pub frame: OwnedFeedback,
 }
 
 /// What the endpoint has to do for a peer after a call.
@@ -52,6 +62,8 @@ pub(crate) struct Notes {
     pub proven: bool,
     /// The session is over.
     pub lost: bool,
+    /// Members of groups have reported.
+    pub reports: Vec<GroupReport>,
 }
 
 /// One remote incarnation.
@@ -91,6 +103,8 @@ pub(crate) struct Peer {
     mtu: MtuSearch,
     outbox: Outbox,
     control: VecDeque<Control>,
+    /// Frames for the next packets that are not repeated, one after the other.
+    once: Vec<Vec<u8>>,
     /// Answer to the newest status request.
     status: Option<Status>,
     next_status_request: u32,
@@ -158,6 +172,7 @@ impl Peer {
             mtu,
             outbox: Outbox::new(MIN_CHANNEL_CREDIT_BYTES, config.offer_above_bytes),
             control: VecDeque::new(),
+            once: Vec::new(),
             status: None,
             next_status_request: 0,
             status_requests: SmallVec::new(),
@@ -278,6 +293,25 @@ impl Peer {
         if !self.control.contains(&control) {
             self.control.push_back(control);
         }
+    }
+
+    /// Says something that is not repeated, with the next packet. Of much that waits, the oldest is
+    /// dropped: what is not repeated is overtaken by what follows.
+    pub fn say_once(&mut self, frame: &[u8]) {
+        if self.once.len() == MAX_WAITING_ONCE {
+            self.once.remove(0);
+        }
+        self.once.push(frame.to_vec());
+    }
+
+    /// Smoothed round-trip time.
+    pub fn smoothed_rtt(&self) -> core::time::Duration {
+        self.rtt.smoothed()
+    }
+
+    /// Largest datagram the path is known to carry.
+    pub fn datagram_bytes(&self) -> u16 {
+        self.mtu.current()
     }
 
     /// The application waits for what is under way: asks for the acknowledgement now, rather than

@@ -170,6 +170,10 @@ impl Peer {
                 self.apply(cx, channel, change);
             }
             Frame::Rate(rate) => self.on_rate(cx, &rate),
+            Frame::Feedback(report) if self.is_proven() => {
+                let frame = denrei_wire::frame::OwnedFeedback::from(&report);
+                cx.notes.reports.push(super::GroupReport { from: self.id, frame });
+            }
             Frame::End(end) => self.on_end(cx, end.code, end.reason),
             // PING wants nothing but the acknowledgement. Frames of later versions are never sent
             // to a peer that speaks this one.

@@ -32,6 +32,7 @@ impl Peer {
         }
         self.received.is_due(cx.now)
             || !self.control.is_empty()
+            || (!self.once.is_empty() && self.is_proven())
             || self.probes_left > 0
             || (self.outbox.has_turn() && self.may_send_data(cx))
             || (self.is_proven() && self.mtu.probe(cx.now).is_some())
@@ -115,6 +116,7 @@ impl Peer {
         {
             frames.extend(self.received.write(cx.now, out).map(|largest| SentFrame::Ack { largest }));
         }
+        let said_once = self.write_once(out, end);
         self.write_control(cx, out, end, &mut frames);
         if self.is_sure_of_peer()
             && self.outbox.has_turn()
@@ -124,7 +126,7 @@ impl Peer {
             let fresh = limit - (body_at - mark) - CHECKSUM_BYTES;
             self.write_data(cx.now, out, end, fresh, &mut frames);
         }
-        if frames.is_empty() {
+        if frames.is_empty() && !said_once {
             out.truncate(mark);
             return 0;
         }
@@ -151,6 +153,22 @@ impl Peer {
         let wrote = self.outbox.write(out, end, fresh.min(end - out.len()), frames);
         self.counters.retransmissions += wrote.repeated;
         self.rate.spend(wrote.payload);
+    }
+
+    /// What is not repeated; whether there was any.
+    fn write_once(&mut self, out: &mut TransmitBuf, end: usize) -> bool {
+        if self.once.is_empty() || !self.is_proven() {
+            return false;
+        }
+        let mut said = 0;
+        while let Some(frame) = self.once.get(said)
+            && out.len() + frame.len() <= end
+        {
+            out.put(frame);
+            said += 1;
+        }
+        self.once.drain(..said);
+        said > 0
     }
 
     fn write_header(&mut self, out: &mut TransmitBuf) {

@@ -5,8 +5,8 @@
 
 use super::layout::*;
 use super::{
-    ACCEPT_REFUSED, Accept, Credit, Delivered, End, Fragment, Frame, FrameError, MAX_REASON_BYTES, Message,
-    Offer, Parameters, Status, kind, message_flags,
+    ACCEPT_REFUSED, Accept, Credit, Delivered, End, Feedback, Fragment, Frame, FrameError, MAX_REASON_BYTES,
+    Message, Offer, Parameters, Status, kind, message_flags,
 };
 use crate::ack::AckFrame;
 use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
@@ -173,6 +173,7 @@ impl<'a> Iterator for Frames<'a> {
             kind::PARAMETERS => self.parameters(),
             kind::END => self.end(),
             kind::RATE..=kind::SKIP => self.pace(first),
+            kind::FEEDBACK => Feedback::take(&mut self.rest).map(Frame::Feedback),
             other => self.fixed(other),
         };
         if frame.is_err() {

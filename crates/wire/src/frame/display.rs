@@ -47,6 +47,7 @@ impl fmt::Display for Frame<'_> {
                 None => write!(f, "GRANT {} unlimited", g.serial),
             },
             Self::Skip(s) => write!(f, "SKIP {}:{} charged {}", s.channel, s.number, s.charged),
+            Self::Feedback(report) => report.fmt(f),
             // Escaped: the text comes from the network and may end in a terminal.
             Self::End(end) => write!(f, "END code {} {:?}", end.code, end.reason),
         }

@@ -60,6 +60,7 @@ impl Frame<'_> {
             Self::CloseWrite => put(&[kind::CLOSE_WRITE]),
             Self::CloseRead => put(&[kind::CLOSE_READ]),
             Self::Ack(ack) => ack.encode(put),
+            Self::Feedback(feedback) => feedback.encode(put),
             Self::Message(m) => {
                 put(&message_header(m.flags, m.channel, m.number as u64, length_of(m.payload)));
                 put(m.payload);

@@ -1,0 +1,295 @@
+//! Groups: the application's verbs, and what sessions do for them.
+//!
+//! Inputs → outputs: calls, GROUP packets, records and reports → the table of groups; what it wants to
+//! say to members → sessions. An endpoint without groups has no table and pays for none.
+
+use super::Endpoint;
+use crate::Completion;
+use crate::config::Config;
+use crate::event::PeerId;
+use crate::group::{
+    GroupError, GroupEvent, GroupId, GroupMessage, GroupOptions, GroupStatus, Host, MembershipEnd, Table,
+};
+use crate::peer::GroupReport;
+use bytes::Bytes;
+use core::net::SocketAddr;
+use core::time::Duration;
+use denrei_wire::checksum::CHECKSUM_BYTES;
+use denrei_wire::group::GROUP_CHANNEL;
+use denrei_wire::packet::Packet;
+use denrei_wire::{DatagramMeta, Instant, Transmit, TransmitBuf};
+
+impl Endpoint {
+    /// Opens a group at `address` (multicast) with the endpoints at `members`: SYN to all of them
+    /// (M4). [`GroupEvent::Opened`] or [`GroupEvent::OpenFailed`] says how it went.
+    ///
+    /// # Errors
+    /// An address that no group can have, or members that cannot be.
+    pub fn open_group(
+        &mut self,
+        now: Instant,
+        address: SocketAddr,
+        members: &[SocketAddr],
+        options: GroupOptions,
+    ) -> Result<GroupId, GroupError> {
+        let id = GroupId(self.random.next_u64());
+        self.with_groups(|groups, host| groups.open(now, id, address, members, options, host))?;
+        Ok(id)
+    }
+
+    /// Queues a message for a group; its number.
+    ///
+    /// # Errors
+    /// See [`GroupError`]; the message was not taken.
+    pub fn group_send(&mut self, group: GroupId, message: Bytes) -> Result<u64, GroupError> {
+        self.on_group(group, |sender, config| sender.send(message, config))?
+    }
+
+    /// The application waits for what is queued to a group to be acknowledged.
+    ///
+    /// # Errors
+    /// No such group.
+    pub fn group_hurry(&mut self, group: GroupId) -> Result<(), GroupError> {
+        self.on_group(group, |sender, _| sender.hurry())
+    }
+
+    /// Ends a group in order: FIN once all is sent, [`GroupEvent::Closed`] once all have answered.
+    ///
+    /// # Errors
+    /// No such group.
+    pub fn close_group(&mut self, group: GroupId) -> Result<(), GroupError> {
+        self.on_group(group, |sender, _| sender.close())
+    }
+
+    /// Forgets a group, whatever its state.
+    pub fn forget_group(&mut self, group: GroupId) {
+        if let Some(groups) = &mut self.groups {
+            groups.forget(group);
+        }
+    }
+
+    /// A group's state (M3, M5, M6), `None` if there is none.
+    pub fn group_status(&self, group: GroupId) -> Option<GroupStatus> {
+        Some(self.groups.as_deref()?.sender_ref(group)?.status())
+    }
+
+    /// Bytes of messages not acknowledged by all; `None`: no such group, or it is over.
+    pub fn group_queue_bytes(&self, group: GroupId) -> Option<u64> {
+        let sender = self.groups.as_deref()?.sender_ref(group)?;
+        (!sender.is_over()).then(|| sender.queued_bytes())
+    }
+
+    /// The next event of a group that this endpoint opened.
+    pub fn poll_group_event(&mut self, group: GroupId) -> Option<GroupEvent> {
+        self.groups.as_deref_mut()?.sender(group)?.events.pop_front()
+    }
+
+    /// Makes the endpoint at `addr` a member of an open group, from the next message on, or from the
+    /// oldest that is retained. Its id; [`GroupEvent::Joined`] says when it takes part.
+    ///
+    /// # Errors
+    /// No such group, or it cannot be a member.
+    pub fn add_group_member(
+        &mut self,
+        now: Instant,
+        group: GroupId,
+        addr: SocketAddr,
+        history: bool,
+    ) -> Result<u32, GroupError> {
+        self.with_groups(|groups, host| groups.add_member(now, group, addr, history, host))
+    }
+
+    /// Removes a member from a group.
+    ///
+    /// # Errors
+    /// No such group or member.
+    pub fn remove_group_member(
+        &mut self,
+        now: Instant,
+        group: GroupId,
+        member: u32,
+    ) -> Result<(), GroupError> {
+        self.with_groups(|groups, host| groups.remove_member(now, group, member, host))
+    }
+
+    /// Becomes a member of groups at `address` when their openers ask. The driver has to see to it
+    /// that datagrams for the address arrive.
+    ///
+    /// # Errors
+    /// Not an address a group can have, or too many.
+    pub fn join_group(&mut self, now: Instant, address: SocketAddr) -> Result<(), GroupError> {
+        self.with_groups(|groups, host| groups.join(now, address, host))
+    }
+
+    /// Asks the opener at `opener` to be made a member of its group at `address`, from the next
+    /// message on, or with what is retained of the history. Whether it could be asked.
+    pub fn ask_to_join(
+        &mut self,
+        now: Instant,
+        opener: SocketAddr,
+        address: SocketAddr,
+        history: bool,
+    ) -> bool {
+        self.with_groups(|groups, host| groups.ask_to_join(now, opener, address, history, host))
+    }
+
+    /// No more groups at this address; memberships there are go on.
+    pub fn stop_joining(&mut self, address: SocketAddr) {
+        self.with_groups(|groups, _| groups.stop_joining(address));
+    }
+
+    /// Whether datagrams for this address are wanted.
+    pub fn needs_group_address(&self, address: SocketAddr) -> bool {
+        self.groups.as_deref().is_some_and(|groups| groups.needs_address(address))
+    }
+
+    /// The next group at `address` that has begun and that the application has not been given.
+    pub fn accept_group(&mut self, address: SocketAddr) -> Option<GroupId> {
+        self.groups.as_deref_mut()?.accept(address)
+    }
+
+    /// This endpoint's id in a group it is a member of, and the opener's address.
+    pub fn membership(&self, group: GroupId) -> Option<(u32, SocketAddr)> {
+        let member = self.groups.as_deref()?.membership(group)?;
+        Some((member.member, member.opener_addr))
+    }
+
+    /// Takes the next message of a group this endpoint is a member of.
+    pub fn group_recv(&mut self, now: Instant, group: GroupId) -> Option<GroupMessage> {
+        let memory_left = Host::memory_left(self);
+        self.groups.as_ref()?;
+        self.with_groups(|groups, _| groups.take(now, group, memory_left))
+    }
+
+    /// How a membership ended; `None` while it lasts.
+    pub fn membership_end(&self, group: GroupId) -> Option<MembershipEnd> {
+        match self.groups.as_deref()?.membership(group) {
+            Some(member) => member.ended().cloned(),
+            None => Some(MembershipEnd::Left),
+        }
+    }
+
+    /// Leaves a group, or forgets one that is over.
+    pub fn leave_group(&mut self, now: Instant, group: GroupId) {
+        self.with_groups(|groups, host| groups.leave(now, group, host));
+    }
+
+    // ---- plumbing ----
+
+    /// Works with the table of groups, which is made when it is first needed.
+    pub(super) fn with_groups<T>(&mut self, act: impl FnOnce(&mut Table, &mut dyn Host) -> T) -> T {
+        let mut groups = self.groups.take().unwrap_or_default();
+        let held_before = groups.held_bytes();
+        let result = act(&mut groups, self);
+        self.held_bytes = self.held_bytes + groups.held_bytes() - held_before;
+        self.groups = Some(groups);
+        result
+    }
+
+    fn on_group<T>(
+        &mut self,
+        group: GroupId,
+        act: impl FnOnce(&mut crate::group::Sender, &Config) -> T,
+    ) -> Result<T, GroupError> {
+        let groups = self.groups.as_deref_mut().ok_or(GroupError::Unknown(group))?;
+        let sender = groups.sender(group).ok_or(GroupError::Unknown(group))?;
+        let result = act(sender, &self.config);
+        groups.touch();
+        Ok(result)
+    }
+
+    pub(super) fn handle_group_packet(&mut self, now: Instant, meta: DatagramMeta, packet: &Packet<'_>) {
+        if self.groups.is_none() {
+            self.counters.unknown_session += 1;
+            return;
+        }
+        let body = &packet.body[..packet.body.len() - CHECKSUM_BYTES];
+        self.with_groups(|groups, host| groups.on_packet(now, meta.from, packet, body, host));
+    }
+
+    /// A session has brought something for groups, or is over.
+    pub(super) fn follow_group_notes(&mut self, now: Instant, slot: u32, records: bool, lost: bool) {
+        let Some(peer) = self.slots[slot as usize].peer.as_deref_mut() else { return };
+        let (id, reason) = (peer.id, peer.lost_reason());
+        if records {
+            self.take_records(now, slot);
+        }
+        for GroupReport { from, frame } in core::mem::take(&mut self.notes.reports) {
+            self.with_groups(|groups, host| groups.on_report(now, from, &frame.as_frame(), host));
+        }
+        if lost && let (Some(reason), true) = (reason, self.groups.is_some()) {
+            self.with_groups(|groups, host| groups.on_peer_lost(now, id, &reason, host));
+        }
+    }
+
+    fn take_records(&mut self, now: Instant, slot: u32) {
+        // At most what credit allowed to be sent.
+        loop {
+            let config = self.config.clone();
+            let Some(peer) = self.slots[slot as usize].peer.as_deref_mut() else { return };
+            let id = peer.id;
+            let Some(taken) = peer.inbox_mut().take(GROUP_CHANNEL) else { return };
+            peer.renew_credit(&config, GROUP_CHANNEL);
+            self.held_bytes -= taken.data.len() as u64;
+            self.with_groups(|groups, host| groups.on_record(now, id, &taken.data, host));
+        }
+    }
+
+    /// Follows what has come for groups, and writes the next datagrams to a group's address.
+    pub(super) fn transmit_groups(&mut self, now: Instant, out: &mut TransmitBuf) -> Option<Transmit> {
+        let groups = self.groups.as_deref_mut()?;
+        if groups.wants_drive(now) {
+            self.with_groups(|groups, host| groups.drive(now, host));
+        }
+        self.groups.as_deref_mut()?.write_transmit(now, out)
+    }
+}
+
+impl Host for Endpoint {
+    fn config(&self) -> &Config {
+        &self.config
+    }
+
+    fn connect(&mut self, now: Instant, addr: SocketAddr) -> Option<PeerId> {
+        Self::connect(self, now, addr).ok()
+    }
+
+    fn send(&mut self, now: Instant, peer: PeerId, record: Bytes) {
+        // A peer that is gone takes its groups with it.
+        let Ok(state) = self.get_mut(peer) else { return };
+        if state.is_alive() && !state.is_write_closed() && !state.is_peer_done_reading() {
+            state.outbox_mut().push(GROUP_CHANNEL, record, Completion::None);
+            self.after(now, peer.slot);
+        }
+    }
+
+    fn report(&mut self, now: Instant, peer: PeerId, frame: &[u8]) {
+        let Ok(state) = self.get_mut(peer) else { return };
+        state.say_once(frame);
+        self.after(now, peer.slot);
+    }
+
+    fn queued_bytes(&self, peer: PeerId) -> Option<u64> {
+        self.flow_queue_bytes(peer)
+    }
+
+    fn rtt(&self, peer: PeerId) -> Option<Duration> {
+        self.get(peer).map(|peer| peer.smoothed_rtt())
+    }
+
+    fn datagram_bytes(&self, peer: PeerId) -> Option<u16> {
+        self.get(peer).map(|peer| peer.datagram_bytes())
+    }
+
+    fn peer_at(&self, addr: SocketAddr) -> Option<PeerId> {
+        Self::peer_at(self, addr)
+    }
+
+    fn addr_of(&self, peer: PeerId) -> Option<SocketAddr> {
+        self.get(peer).map(|peer| peer.addr)
+    }
+
+    fn memory_left(&self) -> bool {
+        self.held_bytes <= self.config.receive_memory_bytes
+    }
+}

@@ -1,0 +1,190 @@
+//! One member, as the opener sees it (M3's `tcp_gci`).
+//!
+//! Inputs → outputs: its reports → what it has, what it may be sent, its round-trip time. Source: M3
+//! (one block per member), M6, M7.
+
+use super::types::{Departure, MemberPath, MemberStatus};
+use crate::event::PeerId;
+use crate::rtt::Rtt;
+use core::net::SocketAddr;
+use core::time::Duration;
+use denrei_wire::frame::Feedback;
+use denrei_wire::{Instant, ids};
+use std::collections::BTreeSet;
+
+/// How symbols get to a member.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Path {
+    Multicast,
+    /// By its session; the next symbol to hand to it.
+    Unicast {
+        next: u64,
+    },
+    /// By another member.
+    Relay,
+}
+
+/// Where a member is in its life.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// OPEN sent.
+    Invited,
+    /// It has accepted.
+    Accepted,
+    /// It takes part.
+    Active,
+    /// FIN+ACK has come.
+    Closed,
+    Gone(Departure),
+}
+
+/// One member.
+#[derive(Debug)]
+pub(crate) struct Member {
+    pub id: u32,
+    pub addr: SocketAddr,
+    pub peer: PeerId,
+    pub stage: Stage,
+    pub path: Path,
+    /// It is slow, and the others do not wait for it.
+    pub lagging: bool,
+    /// Symbols below have arrived.
+    pub next: u64,
+    /// Messages below have arrived, whole and in order.
+    pub messages: u64,
+    /// Cost it has taken beyond what its application has, at most.
+    pub credit: u64,
+    /// Cost that may have been begun.
+    pub limit: u64,
+    pub max_message: u64,
+    /// Largest packet number it has told of; `None`: it has never heard the group's address.
+    pub echo: Option<u64>,
+    pub rtt: Rtt,
+    /// When it last made progress, or last owed none.
+    pub progress_at: Instant,
+    /// When it was last asked by its session for a report.
+    pub asked_at: Option<Instant>,
+    /// Polls of the group it has not answered since its last report.
+    pub silent_polls: u32,
+    /// Polls of the group since it last told of a packet to the group's address.
+    pub deaf_polls: u32,
+    /// What it misses below is on its way by its session, which loses nothing.
+    pub by_session: u64,
+    /// Symbols on their way to it by its session, as repairs.
+    pub repairing: BTreeSet<u64>,
+    /// Symbols it has missed since the congestion window was last looked at, and ever.
+    pub missed_now: u64,
+    pub missed: u64,
+}
+
+/// What a report changed.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Progress {
+    /// `next` or `limit` has moved.
+    pub moved: bool,
+    /// A round-trip sample: the packet's number.
+    pub echoed: Option<u64>,
+}
+
+impl Member {
+    pub fn new(id: u32, addr: SocketAddr, peer: PeerId, now: Instant, rtt: Rtt) -> Self {
+        Self {
+            id,
+            addr,
+            peer,
+            stage: Stage::Invited,
+            path: Path::Multicast,
+            lagging: false,
+            next: 0,
+            messages: 0,
+            credit: 0,
+            limit: 0,
+            max_message: u64::MAX,
+            echo: None,
+            rtt,
+            progress_at: now,
+            asked_at: None,
+            silent_polls: 0,
+            deaf_polls: 0,
+            by_session: 0,
+            repairing: BTreeSet::new(),
+            missed_now: 0,
+            missed: 0,
+        }
+    }
+
+    pub fn is_active(&self) -> bool {
+        self.stage == Stage::Active
+    }
+
+    /// Whether the others wait for it.
+    pub fn counts(&self) -> bool {
+        self.is_active() && !self.lagging
+    }
+
+    /// Takes in a report: `sent` is the first symbol, `packets` the first packet not sent.
+    pub fn on_report(&mut self, now: Instant, report: &Feedback<'_>, sent: u64, packets: u64) -> Progress {
+        let mut progress = Progress::default();
+        let next = ids::expand(report.next, self.next);
+        // M3: taken in if SND.UNA[i] < PKT.ACK[i] ≤ SND.MAX.
+        if next > self.next && next <= sent {
+            self.next = next;
+            self.repairing = self.repairing.split_off(&next);
+            progress.moved = true;
+        }
+        let messages = ids::expand(report.messages, self.messages);
+        self.messages = self.messages.max(messages);
+        if report.limit > self.limit {
+            self.limit = report.limit;
+            progress.moved = true;
+        }
+        let echo = ids::expand(report.echo, self.echo.map_or(0, |echo| echo + 1));
+        let heard = report.flags & denrei_wire::frame::feedback_flags::HEARD != 0;
+        if heard && echo < packets && self.echo.is_none_or(|before| echo > before) {
+            self.echo = Some(echo);
+            progress.echoed = Some(echo);
+            self.deaf_polls = 0;
+        }
+        if progress.moved {
+            self.progress_at = now;
+        }
+        self.silent_polls = 0;
+        self.asked_at = None;
+        progress
+    }
+
+    /// Whether a message of this cost may be begun, as far as this member is concerned: within its
+    /// limit, or whatever the size if its application has taken all before.
+    pub fn may_begin(&self, begun: u64, cost: u64) -> bool {
+        begun + cost <= self.limit || begun + self.credit <= self.limit
+    }
+
+    /// What the application sees.
+    pub fn status(&self, sent: u64) -> MemberStatus {
+        MemberStatus {
+            member: self.id,
+            addr: self.addr,
+            active: self.is_active(),
+            lagging: self.lagging,
+            path: match self.path {
+                Path::Multicast => MemberPath::Multicast,
+                Path::Unicast { .. } => MemberPath::Unicast,
+                Path::Relay => MemberPath::Relay,
+            },
+            messages_acknowledged: self.messages,
+            symbols_behind: sent.saturating_sub(self.next),
+            srtt_ns: self.rtt.measured().map(denrei_wire::duration_nanos),
+            symbols_missed: self.missed,
+        }
+    }
+
+    /// How long to wait for its report before asking.
+    pub fn probe_timeout(&self) -> Duration {
+        self.rtt.probe_timeout()
+    }
+
+    /// The last message it has acknowledged.
+    pub fn last_acknowledged(&self) -> Option<u64> {
+        self.messages.checked_sub(1)
+    }
+}

@@ -1,0 +1,338 @@
+//! One group, as its opener sees it: the orchestrator of symbols, members, window and repairs.
+//!
+//! Inputs → outputs: messages, records, reports, time → packets to the group's address, records to
+//! members, events. `opening` begins and ends, `reports` takes in what members say, `repair` decides
+//! how what is missing goes out again, `transmit` writes packets, `timers` asks those who are
+//! silent. Source: M1–M7; `spec/protocol.md` §13.
+
+mod opening;
+mod repair;
+mod reports;
+mod timers;
+mod transmit;
+mod tree;
+
+use super::Host;
+use super::member::{Member, Path, Stage};
+use super::stream::Stream;
+use super::types::{
+    Departure, GroupBackend, GroupCounters, GroupError, GroupEvent, GroupId, GroupOptions, GroupStatus,
+};
+use crate::config::Config;
+use crate::congestion::{self, Controller};
+use bytes::Bytes;
+use core::net::SocketAddr;
+use core::time::Duration;
+use denrei_wire::Instant;
+use denrei_wire::group::Record;
+use repair::Repairs;
+use std::collections::{BTreeMap, VecDeque};
+
+/// Octets that a symbol leaves free in a datagram: the headers of a GROUP packet, or those of a
+/// session packet, a MESSAGE frame and a SYMBOL record, whichever is more, and a 16-octet seal.
+const SYMBOL_OVERHEAD_BYTES: usize = 16 + 10 + 17 + 16;
+/// Symbols that travel by sessions alone are this large: a tenth of a percent of headers, and a
+/// receiver's first credit holds two.
+const UNICAST_SYMBOL_BYTES: usize = 30 * 1024;
+/// Queued for one member's session, at most: a relay and a slow path keep their bounds.
+const MAX_SESSION_QUEUE_BYTES: u64 = 2 << 20;
+/// Under way where all members are served by sessions: bounds what relays hold.
+const MAX_SESSION_WINDOW_BYTES: u64 = 8 << 20;
+/// Round trips remembered.
+const MAX_TRAINS: usize = 1024;
+
+/// Where a group is in its life.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// Waiting for the members, until then.
+    Opening {
+        until: Instant,
+        probes: u32,
+        probe_at: Instant,
+    },
+    Open,
+    /// FIN said to those who have everything.
+    Closing {
+        said: bool,
+    },
+    Over,
+}
+
+/// One group, as its opener sees it.
+#[derive(Debug)]
+pub(crate) struct Sender {
+    pub id: GroupId,
+    pub address: SocketAddr,
+    options: GroupOptions,
+    pub phase: Phase,
+    pub failed: Option<Vec<SocketAddr>>,
+    members: Vec<Member>,
+    stream: Stream,
+    repairs: Repairs,
+    window: Box<dyn Controller>,
+    symbol_bytes: usize,
+    /// The first symbol that has not gone to the group's address.
+    multicast_next: u64,
+    /// Number of the next packet to the group's address.
+    packet: u64,
+    /// First packet number and time of each train.
+    trains: VecDeque<(u64, Instant)>,
+    /// Ask all for a report with the next packet.
+    poll: bool,
+    polls_unanswered: u32,
+    last_sent_at: Instant,
+    reprobe_at: Instant,
+    /// The application waits for what is under way.
+    hurried: bool,
+    /// Members that wait for the next message to begin with.
+    joining: Vec<(u32, bool)>,
+    /// In the tree: the parent of each member that has one.
+    parents: BTreeMap<u32, u32>,
+    /// Parents hand on symbols, and do not only join reports.
+    relays: bool,
+    pub events: VecDeque<GroupEvent>,
+    pub counters: GroupCounters,
+    /// Grows with everything an application may wait for.
+    pub news: u64,
+}
+
+impl Sender {
+    pub fn new(
+        id: GroupId,
+        address: SocketAddr,
+        options: GroupOptions,
+        config: &Config,
+        now: Instant,
+    ) -> Self {
+        let until = now + options.open_timeout;
+        Self {
+            id,
+            address,
+            options,
+            phase: Phase::Opening { until, probes: 0, probe_at: now },
+            failed: None,
+            members: Vec::new(),
+            stream: Stream::default(),
+            repairs: Repairs::default(),
+            window: congestion::controller(config.congestion, config.min_datagram_bytes as u64),
+            symbol_bytes: config.min_datagram_bytes as usize - SYMBOL_OVERHEAD_BYTES,
+            multicast_next: 0,
+            packet: 0,
+            trains: VecDeque::new(),
+            poll: false,
+            polls_unanswered: 0,
+            last_sent_at: now,
+            reprobe_at: Instant::FAR_FUTURE,
+            hurried: false,
+            joining: Vec::new(),
+            parents: BTreeMap::new(),
+            relays: false,
+            events: VecDeque::new(),
+            counters: GroupCounters::default(),
+            news: 0,
+        }
+    }
+
+    // ---- the application's verbs ----
+
+    /// Takes a message; its number.
+    pub fn send(&mut self, message: Bytes, config: &Config) -> Result<u64, GroupError> {
+        match self.phase {
+            Phase::Opening { .. } | Phase::Open => {}
+            Phase::Closing { .. } => return Err(GroupError::Closing(self.id)),
+            Phase::Over => return Err(GroupError::Unknown(self.id)),
+        }
+        let bytes = message.len() as u64;
+        if self.phase == Phase::Open && !self.members.iter().any(Member::is_active) {
+            return Err(GroupError::Deserted(self.id));
+        }
+        let max = self.members.iter().filter(|member| member.is_active()).map(|member| member.max_message);
+        let max = max.min().unwrap_or(u64::MAX);
+        if bytes > max {
+            return Err(GroupError::TooLarge { bytes, max });
+        }
+        let queued_bytes = self.stream.unacked_bytes();
+        if queued_bytes > 0 && queued_bytes + bytes > config.send_buffer_bytes {
+            self.hurried = true;
+            return Err(GroupError::WouldBlock { queued_bytes });
+        }
+        Ok(self.stream.push(message))
+    }
+
+    /// The application waits for what is under way.
+    pub fn hurry(&mut self) {
+        if self.stream.unacked_bytes() == 0 {
+            return;
+        }
+        self.hurried = true;
+        if self.stream.is_drained() && self.multicast_next == self.stream.next() {
+            self.poll = true;
+        }
+    }
+
+    /// Ends the group once everything is acknowledged.
+    pub fn close(&mut self) {
+        match self.phase {
+            Phase::Open => self.phase = Phase::Closing { said: false },
+            Phase::Opening { .. } => self.phase = Phase::Over,
+            _ => {}
+        }
+    }
+
+    /// Bytes of messages not acknowledged by all who count.
+    pub fn queued_bytes(&self) -> u64 {
+        self.stream.unacked_bytes()
+    }
+
+    /// What the application sees.
+    pub fn status(&self) -> GroupStatus {
+        let begun = self.stream.begun_cost();
+        let credit = self.counting().map(|member| member.limit.saturating_sub(begun)).min();
+        GroupStatus {
+            group: self.id,
+            address: self.address,
+            open: self.phase == Phase::Open,
+            messages_acknowledged: self.stream.acked_messages(),
+            messages_sent: self.stream.message_count(),
+            queued_bytes: self.stream.unacked_bytes(),
+            credit_bytes: credit.unwrap_or(0),
+            window_bytes: self.window.window(),
+            members: self.members.iter().map(|member| member.status(self.stream.next())).collect(),
+            counters: self.counters,
+        }
+    }
+
+    // ---- who is who ----
+
+    /// Members whom the others wait for.
+    fn counting(&self) -> impl Iterator<Item = &Member> {
+        self.members.iter().filter(|member| member.counts())
+    }
+
+    /// Whether anybody is served by the group's address.
+    fn uses_multicast(&self) -> bool {
+        self.members.iter().any(|member| member.is_active() && member.path == Path::Multicast)
+    }
+
+    /// Whether this opener serves anybody by session.
+    pub fn pumps(&self) -> bool {
+        self.members.iter().any(|member| member.is_active() && matches!(member.path, Path::Unicast { .. }))
+    }
+
+    /// The member with whom this session is.
+    pub fn member_of(&self, peer: crate::PeerId) -> Option<usize> {
+        // The newest first: one that left and joined again has two entries.
+        self.members.iter().rposition(|member| member.peer == peer)
+    }
+
+    /// Members so far, those that have gone included.
+    pub fn member_count(&self) -> usize {
+        self.members.len()
+    }
+
+    /// Whether others may ask to become members.
+    pub fn admits(&self) -> bool {
+        self.options.admit && self.phase == Phase::Open
+    }
+
+    /// Whether everything about the group is over.
+    pub fn is_over(&self) -> bool {
+        self.phase == Phase::Over
+    }
+
+    /// A member is one no longer.
+    pub fn depart(&mut self, now: Instant, index: usize, why: Departure, host: &mut dyn Host) {
+        let member = &mut self.members[index];
+        if matches!(member.stage, Stage::Gone(_) | Stage::Closed) {
+            return;
+        }
+        let was_active = member.is_active();
+        let told = matches!(why, Departure::Left | Departure::Refused | Departure::Lost(_));
+        member.stage = Stage::Gone(why.clone());
+        member.repairing.clear();
+        let (id, addr, peer) = (member.id, member.addr, member.peer);
+        let last_acknowledged = member.last_acknowledged();
+        if !told {
+            host.send(now, peer, Record::Removed.encode(self.id.0).into());
+        }
+        if was_active {
+            self.emit(GroupEvent::Departed { member: id, addr, why, last_acknowledged });
+            self.adopt_orphans(now, id, host);
+        }
+        self.joining.retain(|(joining, _)| *joining != id);
+        self.settle();
+    }
+
+    fn emit(&mut self, event: GroupEvent) {
+        self.news += 1;
+        self.events.push_back(event);
+    }
+
+    // ---- minima ----
+
+    /// Brings what all have acknowledged up to date, and forgets what nobody needs.
+    fn settle(&mut self) {
+        let sent = self.stream.next();
+        let acked = self.counting().map(|member| member.next).min();
+        // Nobody is left to wait for: whoever lags is served from what is retained.
+        let acked = acked.unwrap_or(if self.phase == Phase::Open || self.is_closing() { sent } else { 0 });
+        if self.stream.acknowledge(acked) {
+            self.news += 1;
+            self.polls_unanswered = 0;
+        }
+        let needed = self.members.iter().filter(|member| member.is_active()).map(|member| member.next).min();
+        let floor = self.stream.acked().min(needed.unwrap_or(u64::MAX));
+        self.stream.release(floor, self.options.history_bytes);
+        self.repairs.forget_below(self.stream.base());
+    }
+
+    fn is_closing(&self) -> bool {
+        matches!(self.phase, Phase::Closing { .. })
+    }
+
+    /// Whether all who count allow a message of this cost to be begun (M6).
+    fn may_begin(members: &[Member], begun: u64, cost: u64) -> bool {
+        let mut counting = members.iter().filter(|member| member.counts());
+        counting.all(|member| member.may_begin(begun, cost))
+    }
+
+    /// Cuts the next symbol if window and credit allow.
+    fn cut(&mut self) -> Option<u64> {
+        if !matches!(self.phase, Phase::Open | Phase::Closing { .. }) || !self.has_window() {
+            return None;
+        }
+        let Self { stream, members, symbol_bytes, joining, .. } = self;
+        if !joining.is_empty() && !stream.is_within_message() {
+            return None;
+        }
+        stream.cut(*symbol_bytes, !joining.is_empty(), |begun, cost| Self::may_begin(members, begun, cost))
+    }
+
+    fn has_window(&self) -> bool {
+        let in_flight = self.stream.in_flight();
+        // Sessions have windows of their own.
+        let window = if self.uses_multicast() { self.window.window() } else { MAX_SESSION_WINDOW_BYTES };
+        in_flight == 0 || in_flight + self.symbol_bytes as u64 <= window
+    }
+
+    /// Whether the next symbol has to wait for somebody's word.
+    fn is_blocked(&self) -> bool {
+        let Some(cost) = self.stream.next_cost() else { return false };
+        !self.has_window() || (cost > 0 && !Self::may_begin(&self.members, self.stream.begun_cost(), cost))
+    }
+
+    /// Longest probe timeout of those who count.
+    fn probe_timeout(&self) -> Duration {
+        let longest = self.counting().map(Member::probe_timeout).max();
+        longest.unwrap_or(Duration::from_millis(10))
+    }
+
+    /// How long members may hold a report back: enough that they do not all speak at once.
+    fn report_delay(config: &Config, members: usize) -> Duration {
+        config.max_ack_delay.max(Duration::from_micros(20) * members.min(1000) as u32)
+    }
+
+    fn wants_tree(&self) -> bool {
+        self.options.backend == GroupBackend::Tree
+    }
+}

@@ -1,0 +1,229 @@
+//! How a group begins and ends: SYN, SYN+ACK from every member, ACK; FIN, FIN+ACK (M4).
+//!
+//! SYN goes to every listed member by its session, and to the group's address so often that a member
+//! that multicast reaches has heard it; whom it does not reach is served otherwise.
+
+use super::{Phase, Sender};
+use crate::event::PeerId;
+use crate::group::Host;
+use crate::group::member::{Member, Path, Stage};
+use crate::group::types::{Departure, GroupBackend, GroupEvent};
+use crate::rtt::Rtt;
+use core::net::SocketAddr;
+use core::time::Duration;
+use denrei_wire::Instant;
+use denrei_wire::group::{Begin, Open, Record};
+
+/// SYNs to the group's address after which a member that has answered by its session, and not heard
+/// one, counts as out of multicast's reach.
+const MAX_PROBES: u32 = 10;
+/// From one to the next at first: a datacentre's round trip and a process's wake-up; then doubling.
+const PROBE_INTERVAL: Duration = Duration::from_millis(2);
+/// Longest interval of them.
+const MAX_PROBE_INTERVAL: Duration = Duration::from_millis(40);
+/// Members out of reach are tried again this often.
+const REPROBE_INTERVAL: Duration = Duration::from_secs(2);
+
+impl Sender {
+    /// Adds a member and sends it SYN.
+    pub fn invite(
+        &mut self,
+        now: Instant,
+        addr: SocketAddr,
+        peer: PeerId,
+        of: usize,
+        host: &mut dyn Host,
+    ) -> u32 {
+        let id = self.members.len() as u32;
+        let delay = Self::report_delay(host.config(), of);
+        let rtt = host.rtt(peer).unwrap_or(host.config().initial_rtt);
+        self.members.push(Member::new(id, addr, peer, now, Rtt::new(rtt, delay)));
+        let open = Open {
+            address: self.address,
+            member: id,
+            members: of as u32,
+            report_delay_us: delay.as_micros() as u32,
+            key: &[],
+        };
+        host.send(now, peer, Record::Open(open).encode(self.id.0).into());
+        id
+    }
+
+    /// SYN+ACK.
+    pub fn on_accept(&mut self, now: Instant, index: usize, credit: u64, max_message: u64) {
+        let member = &mut self.members[index];
+        if member.stage != Stage::Invited {
+            return;
+        }
+        member.stage = Stage::Accepted;
+        (member.credit, member.max_message) = (credit, max_message);
+        if self.options.backend == GroupBackend::Unicast || self.options.backend == GroupBackend::Tree {
+            member.path = Path::Unicast { next: 0 };
+        }
+        if let Phase::Opening { probes, probe_at, .. } = &mut self.phase {
+            // Who has just accepted gets its share of SYNs.
+            *probes = (*probes).min(1);
+            *probe_at = now;
+        }
+    }
+
+    /// Adds a member to the open group; its id, or what is wrong.
+    pub fn add(
+        &mut self,
+        now: Instant,
+        addr: SocketAddr,
+        peer: PeerId,
+        history: bool,
+        host: &mut dyn Host,
+    ) -> Result<u32, String> {
+        let gone = |member: &Member| matches!(member.stage, Stage::Gone(_) | Stage::Closed);
+        if self.members.iter().any(|member| member.addr == addr && !gone(member)) {
+            return Err(format!("{addr} is a member already"));
+        }
+        if self.members.len() >= crate::group::MAX_MEMBERS || self.phase != Phase::Open {
+            return Err("the group is full or not open".into());
+        }
+        let id = self.invite(now, addr, peer, self.members.len() + 1, host);
+        self.joining.push((id, history));
+        Ok(id)
+    }
+
+    /// Looks whether the opening can be completed, has failed, or wants another SYN.
+    pub(super) fn advance_opening(&mut self, now: Instant, host: &mut dyn Host) {
+        let Phase::Opening { until, probes, probe_at } = self.phase else { return };
+        let refused = self.members.iter().any(|member| matches!(member.stage, Stage::Gone(_)));
+        let all_accepted = self.members.iter().all(|member| member.stage == Stage::Accepted);
+        let unheard = self.probes_somebody();
+        let forced = self.options.backend == GroupBackend::Multicast;
+        if all_accepted && (!unheard || (probes >= MAX_PROBES && !forced)) {
+            return self.complete_opening(now, host);
+        }
+        if refused || until <= now {
+            return self.fail_opening(now, host);
+        }
+        if unheard && probe_at <= now {
+            self.poll = true;
+            let interval = (PROBE_INTERVAL * (1 << probes.min(10))).min(MAX_PROBE_INTERVAL);
+            let probes = probes + all_accepted as u32;
+            self.phase = Phase::Opening { until, probes, probe_at: now + interval };
+        }
+    }
+
+    /// Whether somebody has still to hear a SYN at the group's address.
+    pub(super) fn probes_somebody(&self) -> bool {
+        let probing = matches!(self.options.backend, GroupBackend::Auto | GroupBackend::Multicast);
+        probing && self.members.iter().any(|member| member.echo.is_none())
+    }
+
+    fn complete_opening(&mut self, now: Instant, host: &mut dyn Host) {
+        self.phase = Phase::Open;
+        self.poll = false;
+        for index in 0..self.members.len() {
+            if self.members[index].echo.is_none() {
+                self.members[index].path = Path::Unicast { next: 0 };
+            }
+            let begin = Begin { symbol: 0, message: 0, cost: 0 };
+            self.begin_member(now, index, begin, host);
+        }
+        self.lay_routes(now, host);
+        self.choose_symbol_bytes(host);
+        self.reprobe_at = now + REPROBE_INTERVAL;
+        self.emit(GroupEvent::Opened);
+    }
+
+    fn fail_opening(&mut self, now: Instant, host: &mut dyn Host) {
+        let forced = self.options.backend == GroupBackend::Multicast;
+        let present = |member: &Member| member.stage == Stage::Accepted && (!forced || member.echo.is_some());
+        let missing: Vec<SocketAddr> =
+            self.members.iter().filter(|member| !present(member)).map(|member| member.addr).collect();
+        for member in &self.members {
+            host.send(now, member.peer, Record::Removed.encode(self.id.0).into());
+        }
+        self.failed = Some(missing.clone());
+        self.phase = Phase::Over;
+        self.emit(GroupEvent::OpenFailed { missing });
+    }
+
+    /// M4's ACK: the member's share begins here.
+    fn begin_member(&mut self, now: Instant, index: usize, begin: Begin, host: &mut dyn Host) {
+        let member = &mut self.members[index];
+        member.stage = Stage::Active;
+        (member.next, member.messages) = (begin.symbol, begin.message);
+        member.limit = begin.cost + member.credit;
+        member.progress_at = now;
+        if let Path::Unicast { next } = &mut member.path {
+            *next = begin.symbol;
+        }
+        host.send(now, member.peer, Record::Begin(begin).encode(self.id.0).into());
+    }
+
+    /// Lets those begin who wait for a message to begin with.
+    pub(super) fn admit_joining(&mut self, now: Instant, host: &mut dyn Host) {
+        let ready = |members: &[Member], id: u32| members[id as usize].stage == Stage::Accepted;
+        if self.stream.is_within_message() || self.phase != Phase::Open {
+            return;
+        }
+        let accepted: Vec<u32> =
+            self.joining.iter().map(|(id, _)| *id).filter(|id| ready(&self.members, *id)).collect();
+        for id in accepted {
+            let history = self.joining.iter().any(|(joining, history)| *joining == id && *history);
+            self.joining.retain(|(joining, _)| *joining != id);
+            let here = (self.stream.next(), self.stream.next_message(), self.stream.begun_cost());
+            let from = if history { self.stream.oldest_boundary().unwrap_or(here) } else { here };
+            let begin = Begin { symbol: from.0, message: from.1, cost: from.2 };
+            let index = id as usize;
+            // Served by itself until it is heard that multicast reaches it, and has caught up.
+            self.members[index].path = Path::Unicast { next: from.0 };
+            self.members[index].lagging = from.0 < here.0;
+            self.begin_member(now, index, begin, host);
+            let addr = self.members[index].addr;
+            self.emit(GroupEvent::Joined { member: id, addr, first_message: begin.message });
+            self.reprobe_at = now;
+        }
+    }
+
+    /// Sends a SYN to the group's address for those it did not reach.
+    pub(super) fn reprobe(&mut self, now: Instant) {
+        if self.reprobe_at > now {
+            return;
+        }
+        self.reprobe_at = now + REPROBE_INTERVAL;
+        let probing = self.options.backend == GroupBackend::Auto;
+        let astray = |member: &Member| member.is_active() && member.path != Path::Multicast;
+        self.poll |= probing && self.members.iter().any(astray);
+    }
+
+    /// FIN, once everything has been sent; over, once all have answered.
+    pub(super) fn advance_closing(&mut self, now: Instant, host: &mut dyn Host) {
+        let Phase::Closing { said } = self.phase else { return };
+        if !said && self.stream.is_drained() {
+            self.phase = Phase::Closing { said: true };
+            let close = Record::Close { symbols: self.stream.next(), messages: self.stream.message_count() };
+            for member in self.members.iter().filter(|member| member.is_active()) {
+                host.send(now, member.peer, close.encode(self.id.0).into());
+            }
+            for index in 0..self.members.len() {
+                if matches!(self.members[index].stage, Stage::Invited | Stage::Accepted) {
+                    self.depart(now, index, Departure::Removed, host);
+                }
+            }
+        }
+        if said && !self.members.iter().any(Member::is_active) {
+            self.phase = Phase::Over;
+            self.emit(GroupEvent::Closed);
+        }
+    }
+
+    /// FIN+ACK.
+    pub fn on_closed(&mut self, now: Instant, index: usize) {
+        let end = self.stream.next();
+        let member = &mut self.members[index];
+        if member.is_active() && (self.phase == Phase::Closing { said: true }) {
+            member.next = end;
+            member.messages = self.stream.message_count();
+            member.stage = Stage::Closed;
+            member.progress_at = now;
+            self.settle();
+        }
+    }
+}

@@ -1,0 +1,176 @@
+//! What members say: acknowledgements, gaps, limits (M3, M5, M6), round trips (M7).
+
+use super::{MAX_TRAINS, Phase, Sender};
+use crate::congestion::Acked;
+use crate::group::Host;
+use crate::group::member::{Path, Stage};
+use crate::group::types::{GroupBackend, GroupEvent};
+use core::time::Duration;
+use denrei_wire::frame::{Feedback, feedback_flags};
+use denrei_wire::{Instant, ids};
+
+/// Symbols of one report's gaps that are looked at; the next report names the rest.
+const MAX_GAP_SYMBOLS: u64 = 4096;
+
+impl Sender {
+    /// A report of the member at `index`, or of it and those below it.
+    pub fn on_report(&mut self, now: Instant, index: usize, report: &Feedback<'_>, host: &mut dyn Host) {
+        self.counters.reports += 1;
+        self.counters.reports_with_gaps += !report.gaps.is_empty() as u64;
+        if matches!(self.members[index].stage, Stage::Gone(_)) {
+            return;
+        }
+        let in_flight = self.stream.in_flight();
+        let before = self.stream.acked();
+        let sent = self.stream.next();
+        let progress = self.members[index].on_report(now, report, sent, self.packet);
+        if let Some(echoed) = progress.echoed {
+            self.sample(now, index, echoed, report);
+        }
+        if report.covers > 1 {
+            self.on_joint_report(now, index, report);
+        }
+        if report.flags & feedback_flags::HEARD != 0 {
+            self.on_heard(index);
+        }
+        if self.members[index].is_active() {
+            self.take_gaps(index, report);
+        }
+        self.catch_up(index);
+        self.settle();
+        self.open_window(now, index, before, in_flight);
+        if matches!(self.phase, Phase::Opening { .. }) {
+            self.advance_opening(now, host);
+        }
+        // Whoever waits for room or credit has some.
+        self.hurried &= self.stream.unacked_bytes() > 0;
+    }
+
+    /// What a joint report says holds for all below the one who sent it.
+    fn on_joint_report(&mut self, now: Instant, index: usize, report: &Feedback<'_>) {
+        let sent = self.stream.next();
+        for below in self.below(self.members[index].id) {
+            let member = &mut self.members[below as usize];
+            let next = ids::expand(report.next, member.next);
+            if next > member.next && next <= sent {
+                member.next = next;
+                member.progress_at = now;
+            }
+            member.messages = member.messages.max(ids::expand(report.messages, member.messages));
+            if report.limit > member.limit {
+                member.limit = report.limit;
+                member.progress_at = now;
+            }
+            member.silent_polls = 0;
+        }
+    }
+
+    /// When the train of a packet left.
+    fn sent_at(&self, packet: u64) -> Option<Instant> {
+        let after = self.trains.partition_point(|(first, _)| *first <= packet);
+        Some(self.trains.get(after.checked_sub(1)?)?.1)
+    }
+
+    /// A packet's number is used once, so the sample is unambiguous whatever the packet carried (M7).
+    fn sample(&mut self, now: Instant, index: usize, echoed: u64, report: &Feedback<'_>) {
+        let Some(at) = self.sent_at(echoed) else { return };
+        let held = Duration::from_micros(report.delay_us.into());
+        let sample = now.saturating_since(at).saturating_sub(held).max(Duration::from_micros(1));
+        self.members[index].rtt.sample(now, sample, Duration::ZERO);
+    }
+
+    pub(super) fn note_train(&mut self, now: Instant, first_packet: u64) {
+        self.trains.push_back((first_packet, now));
+        if self.trains.len() > MAX_TRAINS {
+            self.trains.pop_front();
+        }
+    }
+
+    /// Multicast reaches a member that it did not reach before.
+    fn on_heard(&mut self, index: usize) {
+        let auto = self.options.backend == GroupBackend::Auto && !self.wants_tree();
+        let member = &mut self.members[index];
+        let behind = match member.path {
+            Path::Unicast { next } => self.stream.next().saturating_sub(next),
+            Path::Relay => 0,
+            Path::Multicast => return,
+        };
+        // From the next symbol on; what is on its way by other paths arrives there.
+        if auto && member.is_active() && behind == 0 && self.multicast_next == self.stream.next() {
+            member.by_session = self.stream.next();
+            member.path = Path::Multicast;
+        }
+    }
+
+    /// A member that lagged and has everything is one of the others again.
+    fn catch_up(&mut self, index: usize) {
+        let acked = self.stream.acked();
+        let member = &mut self.members[index];
+        if member.lagging && member.is_active() && member.next >= acked {
+            member.lagging = false;
+            let (id, addr) = (member.id, member.addr);
+            self.emit(GroupEvent::CaughtUp { member: id, addr });
+        }
+    }
+
+    /// Notes what is missing, unless it is on its way: sent again in a packet that the report
+    /// could not know of, or handed to the member's session.
+    fn take_gaps(&mut self, index: usize, report: &Feedback<'_>) {
+        let member = &mut self.members[index];
+        // Sessions and relays lose nothing.
+        if member.path != Path::Multicast {
+            return;
+        }
+        let echo = member.echo;
+        let mut budget = MAX_GAP_SYMBOLS;
+        let base = self.stream.base();
+        for gap in report.gaps {
+            let first =
+                ids::expand(gap.first(), member.next).max(base).max(member.next.max(member.by_session));
+            let end = (ids::expand(gap.first(), member.next) + gap.count() as u64).min(self.stream.next());
+            for number in first..end.max(first).min(first + budget) {
+                budget -= 1;
+                if member.repairing.contains(&number) {
+                    continue;
+                }
+                let sent_in = self.stream.symbol(number).and_then(|symbol| symbol.packet);
+                if sent_in.is_some_and(|packet| echo.is_none_or(|echo| echo < packet)) {
+                    continue;
+                }
+                if self.repairs.multicast.contains(&number) {
+                    continue;
+                }
+                member.missed += 1;
+                member.missed_now += 1;
+                self.repairs.want(number, member.id);
+            }
+        }
+    }
+
+    /// Tells the congestion controller what has arrived everywhere, and what the member with the
+    /// worst path has missed.
+    fn open_window(&mut self, now: Instant, index: usize, before: u64, in_flight: u64) {
+        let acked = self.stream.acked();
+        if acked == before {
+            return;
+        }
+        let worst = self.members.iter_mut().filter(|member| member.counts());
+        let missed = worst.map(|member| core::mem::take(&mut member.missed_now)).max().unwrap_or(0);
+        let rtt = &self.members[index].rtt;
+        let sent_at = self.members[index].echo.and_then(|echo| self.sent_at(echo)).unwrap_or(now);
+        if missed > 0 {
+            self.window.on_loss(now, sent_at, missed);
+        }
+        self.window.on_ack(Acked {
+            now,
+            cost: in_flight - self.stream.in_flight(),
+            packets: acked - before,
+            marked: 0,
+            rtt: rtt.latest(),
+            min_rtt: rtt.min(),
+            srtt: rtt.smoothed(),
+            sent_at,
+            window_limited: in_flight * 2 >= self.window.window(),
+        });
+    }
+}

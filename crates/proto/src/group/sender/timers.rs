@@ -1,0 +1,181 @@
+//! What time changes: questions to the silent, and what becomes of those that hold others up.
+
+use super::{Phase, Sender};
+use crate::group::Host;
+use crate::group::member::{Member, Path};
+use crate::group::types::{Departure, GroupBackend, GroupEvent, GroupPolicy};
+use core::time::Duration;
+use denrei_wire::Instant;
+use denrei_wire::group::Record;
+
+/// Questions to the group's address that a member leaves unanswered before it is asked by its session.
+const SILENT_POLLS: u32 = 1;
+/// Questions to the group's address, and nothing heard of them, before a member is served otherwise.
+const DEAF_POLLS: u32 = 4;
+/// Longest time between two questions.
+const MAX_POLL_INTERVAL: Duration = Duration::from_millis(500);
+
+impl Sender {
+    /// Does what is due, and all that follows from what has come in.
+    pub fn drive(&mut self, now: Instant, host: &mut dyn Host) {
+        match self.phase {
+            Phase::Opening { .. } => return self.advance_opening(now, host),
+            Phase::Over => return,
+            Phase::Open | Phase::Closing { .. } => {}
+        }
+        self.choose_symbol_bytes(host);
+        self.admit_joining(now, host);
+        self.reprobe(now);
+        self.judge(now, host);
+        self.ask_the_silent(now, host);
+        self.decide_repairs(now, host);
+        self.pump(now, host);
+        self.advance_closing(now, host);
+    }
+
+    /// When [`drive`](Self::drive) has to be called at the latest.
+    pub fn deadline(&self) -> Instant {
+        match self.phase {
+            Phase::Opening { until, probe_at, .. } if self.probes_somebody() => return until.min(probe_at),
+            Phase::Opening { until, .. } => return until,
+            Phase::Over => return Instant::FAR_FUTURE,
+            Phase::Open | Phase::Closing { .. } => {}
+        }
+        let mut deadline = self.poll_at();
+        if self.options.backend == GroupBackend::Auto
+            && self.members.iter().any(|member| member.is_active() && member.path != Path::Multicast)
+        {
+            deadline = deadline.min(self.reprobe_at);
+        }
+        if let Some(patience) = self.patience() {
+            let judged = self.members.iter().filter(|member| member.counts() && self.holds_up(member));
+            let first = judged.map(|member| member.progress_at + patience).min();
+            deadline = deadline.min(first.unwrap_or(Instant::FAR_FUTURE));
+        }
+        deadline
+    }
+
+    /// When to ask, if nobody says anything until then.
+    fn poll_at(&self) -> Instant {
+        let owed = self.stream.acked() < self.multicast_next
+            || self.members.iter().any(|member| member.is_active() && member.next < self.handed_to(member))
+            || (self.is_blocked() && self.stream.next_cost().is_some());
+        if !owed {
+            return Instant::FAR_FUTURE;
+        }
+        let interval = self.probe_timeout() * (1 << self.polls_unanswered.min(8));
+        self.last_sent_at + interval.min(MAX_POLL_INTERVAL.max(self.probe_timeout()))
+    }
+
+    /// The first symbol that has not been handed to this member's path.
+    fn handed_to(&self, member: &Member) -> u64 {
+        match member.path {
+            Path::Multicast => self.multicast_next,
+            Path::Unicast { next } => next,
+            Path::Relay => self.stream.next(),
+        }
+    }
+
+    fn ask_the_silent(&mut self, now: Instant, host: &mut dyn Host) {
+        if self.poll_at() > now {
+            return;
+        }
+        self.polls_unanswered += 1;
+        self.last_sent_at = now;
+        self.poll = self.has_multicast_member();
+        let blocked = self.is_blocked();
+        let interval = self.probe_timeout();
+        for index in 0..self.members.len() {
+            let member = &self.members[index];
+            let handed = self.handed_to(member);
+            if !member.is_active() || (member.next >= handed && !blocked) {
+                continue;
+            }
+            let member = &mut self.members[index];
+            member.silent_polls += 1;
+            member.deaf_polls += (member.path != Path::Unicast { next: handed }) as u32;
+            let by_session = member.path != Path::Multicast || member.silent_polls > SILENT_POLLS;
+            // Its session repeats the question as long as it has to; asking anew helps only if the
+            // answer, which is not repeated, was lost.
+            if by_session && member.asked_at.is_none_or(|at| at + interval * 2 <= now) {
+                member.asked_at = Some(now);
+                self.counters.polls += 1;
+                host.send(now, member.peer, Record::Poll { next: handed }.encode(self.id.0).into());
+            }
+            if member.deaf_polls >= DEAF_POLLS {
+                self.reroute(index);
+            }
+        }
+    }
+
+    /// What reaches a member by neither multicast nor relay reaches it by its session.
+    fn reroute(&mut self, index: usize) {
+        let forced = self.options.backend == GroupBackend::Multicast;
+        let member = &mut self.members[index];
+        if !forced && !matches!(member.path, Path::Unicast { .. }) {
+            member.path = Path::Unicast { next: member.next };
+            member.deaf_polls = 0;
+        }
+    }
+
+    fn patience(&self) -> Option<Duration> {
+        match self.options.policy {
+            GroupPolicy::Wait => None,
+            GroupPolicy::Eject { after } | GroupPolicy::Lag { after } => Some(after),
+        }
+    }
+
+    /// Whether a member has something to do, or room to give, that it has not.
+    fn holds_up(&self, member: &Member) -> bool {
+        let owes = member.next < self.handed_to(member).max(self.stream.acked());
+        let closing = self.phase == Phase::Closing { said: true };
+        let no_room = self
+            .stream
+            .next_cost()
+            .is_some_and(|cost| cost > 0 && !member.may_begin(self.stream.begun_cost(), cost));
+        owes || no_room || closing
+    }
+
+    /// Applies the policy to those who have made no progress for too long.
+    fn judge(&mut self, now: Instant, host: &mut dyn Host) {
+        let Some(patience) = self.patience() else { return };
+        for index in 0..self.members.len() {
+            let member = &self.members[index];
+            if !member.is_active() {
+                continue;
+            }
+            if !self.holds_up(member) {
+                self.members[index].progress_at = now;
+                continue;
+            }
+            if member.lagging {
+                self.judge_lagging(now, index, host);
+            } else if member.progress_at + patience <= now {
+                match self.options.policy {
+                    GroupPolicy::Lag { .. } if !self.is_closing() => self.let_lag(index),
+                    _ => self.depart(now, index, Departure::Ejected, host),
+                }
+            }
+        }
+    }
+
+    fn let_lag(&mut self, index: usize) {
+        let member = &mut self.members[index];
+        member.lagging = true;
+        if !matches!(member.path, Path::Unicast { .. }) {
+            member.path = Path::Unicast { next: member.next };
+        }
+        let (id, addr, last_acknowledged) = (member.id, member.addr, member.last_acknowledged());
+        self.emit(GroupEvent::Lagging { member: id, addr, last_acknowledged });
+        self.settle();
+    }
+
+    /// What is retained for one that lags has a bound.
+    fn judge_lagging(&mut self, now: Instant, index: usize, host: &mut dyn Host) {
+        let policy_allows = self.options.history_bytes.max(host.config().send_buffer_bytes);
+        let oldest = self.members[index].next <= self.stream.base();
+        if oldest && self.stream.history() > policy_allows {
+            self.depart(now, index, Departure::TooFarBehind, host);
+        }
+    }
+}

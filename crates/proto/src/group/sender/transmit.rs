@@ -1,0 +1,183 @@
+//! Packets to the group's address: trains of symbols, repairs, and questions.
+//!
+//! One train is one system call, whatever the number of members (M9).
+
+use super::{Phase, SYMBOL_OVERHEAD_BYTES, Sender, UNICAST_SYMBOL_BYTES};
+use crate::group::Host;
+use crate::group::member::Path;
+use denrei_wire::checksum::{self, CHECKSUM_BYTES};
+use denrei_wire::datagram::MAX_DATAGRAM_BYTES;
+use denrei_wire::group::{GROUP_HEADER_BYTES, GroupHeader};
+use denrei_wire::packet::{self, Kind, flags};
+use denrei_wire::{Ecn, Instant, PacketNumber, Token, Transmit, TransmitBuf};
+
+/// Reports per window and member: often enough that the window never runs dry.
+const REPORTS_PER_WINDOW: u64 = 4;
+
+impl Sender {
+    /// Whether [`write_transmit`](Self::write_transmit) has something to write.
+    pub fn wants_transmit(&self) -> bool {
+        if self.phase == Phase::Over {
+            return false;
+        }
+        self.poll
+            || !self.repairs.is_empty()
+            || (self.uses_multicast() && (self.multicast_next < self.stream.next() || self.may_cut()))
+    }
+
+    fn may_cut(&self) -> bool {
+        let open = matches!(self.phase, Phase::Open | Phase::Closing { .. });
+        let waits = !self.joining.is_empty() && !self.stream.is_within_message();
+        open && !waits && self.stream.next_cost().is_some() && !self.is_blocked()
+    }
+
+    /// Symbols follow the smallest datagram that all members' paths are known to carry.
+    pub(super) fn choose_symbol_bytes(&mut self, host: &mut dyn Host) {
+        let active = self.members.iter().filter(|member| member.is_active());
+        let datagram = active.filter_map(|member| host.datagram_bytes(member.peer)).min();
+        let Some(datagram) = datagram else { return };
+        let multicast = self.uses_multicast();
+        self.symbol_bytes = match multicast {
+            true => datagram as usize - SYMBOL_OVERHEAD_BYTES,
+            false => UNICAST_SYMBOL_BYTES,
+        };
+        self.window.set_datagram_bytes(self.symbol_bytes as u64);
+    }
+
+    /// Writes datagrams for one send operation into the empty `out`.
+    pub fn write_transmit(&mut self, now: Instant, out: &mut TransmitBuf) -> Option<Transmit> {
+        let first_packet = self.packet;
+        let segment_size = self.write_repairs(out).or_else(|| self.write_symbols(out));
+        let segment_size = segment_size.or_else(|| self.write_question(out))?;
+        self.note_train(now, first_packet);
+        self.last_sent_at = now;
+        let packets = self.packet - first_packet;
+        self.counters.packets_sent += packets;
+        self.counters.bytes_sent += out.len() as u64;
+        let segment_size = (packets > 1).then_some(segment_size);
+        Some(Transmit { to: self.address, len: out.len(), segment_size, ecn: Ecn::Ect0 })
+    }
+
+    fn write_repairs(&mut self, out: &mut TransmitBuf) -> Option<usize> {
+        let mut size = 0;
+        while let Some(symbol) = self.repairs.multicast.first().copied() {
+            let Some(bytes) = self.stream.symbol(symbol).map(|symbol| symbol.bytes) else {
+                self.repairs.multicast.remove(&symbol);
+                continue;
+            };
+            if !fits(out, size, packet_bytes(bytes)) {
+                break;
+            }
+            self.repairs.multicast.remove(&symbol);
+            self.counters.multicast_repairs += 1;
+            // Who still misses something says so as soon as the last of them is there.
+            let poll = self.repairs.multicast.is_empty();
+            size = size.max(self.write_packet(out, symbol, poll));
+            if packet_bytes(bytes) < size {
+                break;
+            }
+        }
+        (size > 0).then_some(size)
+    }
+
+    fn write_symbols(&mut self, out: &mut TransmitBuf) -> Option<usize> {
+        if !self.uses_multicast() {
+            return None;
+        }
+        let first = self.multicast_next;
+        let (mut size, mut total) = (0, 0);
+        // What makes up the train is decided first, so that its last packet can ask for reports.
+        loop {
+            if self.multicast_next == self.stream.next() && self.cut().is_none() {
+                break;
+            }
+            let bytes = packet_bytes(self.stream.symbol(self.multicast_next)?.bytes);
+            let count = (self.multicast_next - first) as usize;
+            if size > 0 && (bytes > size || total + bytes > MAX_DATAGRAM_BYTES || count == out.max_segments())
+            {
+                break;
+            }
+            size = size.max(bytes);
+            total += bytes;
+            self.multicast_next += 1;
+            if bytes < size {
+                break;
+            }
+        }
+        let last = self.multicast_next.checked_sub(1).filter(|last| *last >= first)?;
+        let drained = self.stream.is_drained() && self.multicast_next == self.stream.next();
+        let poll = self.is_blocked() || (drained && self.hurried) || self.poll;
+        for symbol in first..=last {
+            self.write_packet(out, symbol, poll && symbol == last);
+        }
+        self.poll &= !poll;
+        self.hurried &= !(poll && drained);
+        Some(size)
+    }
+
+    /// A packet without a symbol: tells how far the group is, and asks for reports.
+    fn write_question(&mut self, out: &mut TransmitBuf) -> Option<usize> {
+        if !core::mem::take(&mut self.poll) {
+            return None;
+        }
+        self.counters.polls += 1;
+        let next = self.multicast_next;
+        Some(self.write_header_and(out, next, true, |_, _| ()))
+    }
+
+    /// Appends the packet of one symbol; its octets.
+    fn write_packet(&mut self, out: &mut TransmitBuf, symbol: u64, poll: bool) -> usize {
+        let packet = self.packet;
+        if let Some(symbol) = self.stream.symbol_mut(symbol) {
+            symbol.packet = Some(packet);
+        }
+        self.write_header_and(out, symbol, poll, |sender, out| {
+            sender.stream.write(symbol, &mut |part| out.put(part));
+        })
+    }
+
+    fn write_header_and(
+        &mut self,
+        out: &mut TransmitBuf,
+        symbol: u64,
+        poll: bool,
+        frames: impl FnOnce(&Self, &mut TransmitBuf),
+    ) -> usize {
+        let mark = out.len();
+        let flags = if poll { flags::ACK_NOW } else { 0 };
+        out.put(&packet::common_header(Kind::Group, flags, PacketNumber(self.packet), Token(self.id.0)));
+        let header = GroupHeader {
+            symbol: symbol as u32,
+            floor: self.stream.base() as u32,
+            ack_every: self.ack_every(),
+            parity_of: 0,
+            parity_index: 0,
+        };
+        out.put(&header.encode());
+        frames(self, out);
+        let crc = checksum::crc32c(&out.bytes()[mark..]);
+        out.put(&crc.to_le_bytes());
+        self.packet += 1;
+        out.len() - mark
+    }
+
+    fn ack_every(&self) -> u16 {
+        let symbols = self.window.window() / self.symbol_bytes.max(1) as u64;
+        (symbols / REPORTS_PER_WINDOW).clamp(1, u16::MAX as u64) as u16
+    }
+
+    /// Whether anything at all goes to the group's address.
+    pub(super) fn has_multicast_member(&self) -> bool {
+        self.members.iter().any(|member| member.path == Path::Multicast)
+    }
+}
+
+fn packet_bytes(symbol_bytes: usize) -> usize {
+    GROUP_HEADER_BYTES + symbol_bytes + CHECKSUM_BYTES
+}
+
+/// Whether a packet may join a train of packets of `size` (0: it begins one).
+fn fits(out: &TransmitBuf, size: usize, bytes: usize) -> bool {
+    let full = out.len() + bytes > MAX_DATAGRAM_BYTES;
+    size == 0 || (bytes <= size && !full && out.len() / size < out.max_segments())
+}

@@ -1,0 +1,134 @@
+//! Trees over members: of relays, which hand symbols on, and of reports, which are joined on the way.
+//!
+//! Inputs → outputs: who takes part → parent and children of each. The trees are complete trees in the
+//! order of ids, so that opener and test can compute them; a member that departs leaves its children
+//! to the opener.
+
+use super::Sender;
+use crate::group::Host;
+use crate::group::member::{Member, Path};
+use core::net::{Ipv4Addr, SocketAddr};
+use denrei_wire::Instant;
+use denrei_wire::group::{MAX_CHILDREN, Record, Route};
+
+/// With more members than this, reports are joined along a tree: the opener could not hear all.
+const JOIN_REPORTS_ABOVE: usize = 64;
+/// Members that report to one other, or to the opener, in such a tree: at four reports a window of a
+/// thousand symbols, the opener hears fewer than two for a hundred packets.
+const REPORT_FAN_IN: usize = 4;
+/// Members served by session from which on a tree of relays is cheaper than serving each.
+const RELAY_FROM: usize = 9;
+
+/// The parent's address that stands for the opener.
+const OPENER: SocketAddr = SocketAddr::new(core::net::IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
+
+/// Parent of the member at `index` in a complete tree whose root, the opener, is outside of it.
+fn parent_index(index: usize, fan_out: usize) -> Option<usize> {
+    (index / fan_out).checked_sub(1)
+}
+
+impl Sender {
+    /// Decides who relays to whom and who reports to whom, and tells them.
+    pub(super) fn lay_routes(&mut self, now: Instant, host: &mut dyn Host) {
+        let active: Vec<u32> =
+            self.members.iter().filter(|member| member.is_active()).map(|member| member.id).collect();
+        let by_session = |id: &u32| self.members[*id as usize].path != Path::Multicast;
+        let served: Vec<u32> = active.iter().copied().filter(by_session).collect();
+        let forced = self.options.backend == super::GroupBackend::Unicast;
+        if self.wants_tree() || (served.len() >= RELAY_FROM && !forced) {
+            let fan_out = self.fan_out(served.len());
+            self.plant(&served, fan_out, true);
+        }
+        if active.len() > JOIN_REPORTS_ABOVE && self.parents.is_empty() {
+            self.plant(&active, REPORT_FAN_IN, false);
+        }
+        let ids: Vec<u32> = active.into_iter().filter(|id| self.is_in_tree(*id)).collect();
+        ids.into_iter().for_each(|id| self.tell_route(now, id, host));
+    }
+
+    /// Few and large is served best by a narrow tree (each byte leaves a host `fan_out` times), many
+    /// by a wide one (each level costs a hop).
+    fn fan_out(&self, members: usize) -> usize {
+        match self.options.fan_out {
+            0 if members <= 16 => 2,
+            0 => 4,
+            set => set as usize,
+        }
+        .clamp(1, MAX_CHILDREN)
+    }
+
+    fn plant(&mut self, ids: &[u32], fan_out: usize, relay: bool) {
+        self.relays = relay;
+        for (index, id) in ids.iter().enumerate() {
+            if let Some(parent) = parent_index(index, fan_out) {
+                self.parents.insert(*id, ids[parent]);
+                if relay {
+                    self.members[*id as usize].path = Path::Relay;
+                }
+            }
+        }
+    }
+
+    fn is_in_tree(&self, id: u32) -> bool {
+        self.parents.contains_key(&id) || self.parents.values().any(|parent| *parent == id)
+    }
+
+    fn children(&self, id: u32) -> Vec<u32> {
+        self.parents.iter().filter(|(_, parent)| **parent == id).map(|(child, _)| *child).collect()
+    }
+
+    /// All members below one in the tree.
+    pub(super) fn below(&self, id: u32) -> Vec<u32> {
+        let mut found = self.children(id);
+        let mut at = 0;
+        while let Some(child) = found.get(at).copied() {
+            found.extend(self.children(child));
+            at += 1;
+        }
+        found
+    }
+
+    fn tell_route(&self, now: Instant, id: u32, host: &mut dyn Host) {
+        let addr = |id: &u32| self.members[*id as usize].addr;
+        let joins_reports = self.parents.len() + 1 > JOIN_REPORTS_ABOVE;
+        let route = Route {
+            parent: self.parents.get(&id).map_or(OPENER, addr),
+            report_to_parent: joins_reports && self.parents.contains_key(&id),
+            relay: self.relays,
+            children: self.children(id).iter().map(|child| (*child, addr(child))).collect(),
+        };
+        host.send(now, self.members[id as usize].peer, Record::Route(route).encode(self.id.0).into());
+    }
+
+    /// A member has gone: its children are the opener's, and its parent need not serve it.
+    pub(super) fn adopt_orphans(&mut self, now: Instant, id: u32, host: &mut dyn Host) {
+        let orphans = self.children(id);
+        let parent = self.parents.remove(&id);
+        for orphan in &orphans {
+            self.parents.remove(orphan);
+            let Member { path, next, .. } = &mut self.members[*orphan as usize];
+            if *path == Path::Relay {
+                *path = Path::Unicast { next: *next };
+            }
+            self.tell_route(now, *orphan, host);
+        }
+        if let Some(parent) = parent {
+            self.tell_route(now, parent, host);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tree_is_complete_and_every_parent_has_its_share() {
+        let parents: Vec<Option<usize>> = (0..14).map(|index| parent_index(index, 2)).collect();
+        assert_eq!(&parents[..6], &[None, None, Some(0), Some(0), Some(1), Some(1)]);
+        for parent in 0..6 {
+            assert_eq!(parents.iter().filter(|other| **other == Some(parent)).count(), 2);
+        }
+        assert!((1..100).all(|index| parent_index(index, 4).is_none_or(|parent| parent < index)));
+    }
+}

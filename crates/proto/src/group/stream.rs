@@ -1,0 +1,357 @@
+//! What the opener has said: messages, and the symbols they were cut into.
+//!
+//! Inputs → outputs: messages, room in a packet, who may take more → symbols, which keep their
+//! number and content for ever, so that whoever misses one can have it again. A symbol is a
+//! description (which part of which message); the message's bytes are kept once and never copied
+//! before they go out. Source: M5 (one sequence for all), RFC 5740 §1 (symbols), `spec/protocol.md`
+//! §13.2.
+
+use crate::config::MESSAGE_COST_BYTES;
+use bytes::Bytes;
+use denrei_wire::frame::{self, FRAGMENT_HEADER_BYTES, MESSAGE_HEADER_BYTES};
+use smallvec::SmallVec;
+use std::collections::VecDeque;
+
+/// A symbol that is nearly full is not topped up with a fragment smaller than this.
+const MIN_FRAGMENT_BYTES: usize = 64;
+
+/// A part of a message, or all of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Piece {
+    message: u64,
+    offset: u64,
+    len: u64,
+}
+
+/// A symbol that was cut.
+#[derive(Debug)]
+pub(crate) struct Symbol {
+    pieces: SmallVec<[Piece; 1]>,
+    /// Octets of its frames.
+    pub bytes: usize,
+    /// Cost of all messages begun before it, and with it.
+    pub cost_before: u64,
+    pub cost_after: u64,
+    /// Messages that are complete with it, since the beginning.
+    pub messages_after: u64,
+    /// Number of the packet that last carried it to the group's address.
+    pub packet: Option<u64>,
+}
+
+/// Messages and symbols.
+#[derive(Debug, Default)]
+pub(crate) struct Stream {
+    /// Messages that a retained symbol or a symbol to come refers to; the first has this number.
+    messages: VecDeque<Bytes>,
+    first_message: u64,
+    /// The message being cut, and how far it is.
+    cutting: u64,
+    offset: u64,
+    symbols: VecDeque<Symbol>,
+    /// Number of the first retained symbol.
+    base: u64,
+    /// First symbol that not everybody who counts has acknowledged.
+    acked: u64,
+    begun_cost: u64,
+    acked_messages: u64,
+    unacked_bytes: u64,
+    in_flight: u64,
+    /// Bytes of the symbols between `base` and `acked`.
+    history: u64,
+}
+
+impl Stream {
+    /// Appends a message; its number.
+    pub fn push(&mut self, message: Bytes) -> u64 {
+        self.unacked_bytes += message.len() as u64 + MESSAGE_COST_BYTES;
+        self.messages.push_back(message);
+        self.message_count() - 1
+    }
+
+    /// Messages so far.
+    pub fn message_count(&self) -> u64 {
+        self.first_message + self.messages.len() as u64
+    }
+
+    /// Messages acknowledged by all who count.
+    pub fn acked_messages(&self) -> u64 {
+        self.acked_messages
+    }
+
+    /// Cost of messages not acknowledged by all who count.
+    pub fn unacked_bytes(&self) -> u64 {
+        self.unacked_bytes
+    }
+
+    /// Bytes of symbols that were cut and not acknowledged by all who count.
+    pub fn in_flight(&self) -> u64 {
+        self.in_flight
+    }
+
+    /// Bytes of acknowledged symbols that are retained.
+    pub fn history(&self) -> u64 {
+        self.history
+    }
+
+    /// The first retained symbol's number.
+    pub fn base(&self) -> u64 {
+        self.base
+    }
+
+    /// The next symbol's number.
+    pub fn next(&self) -> u64 {
+        self.base + self.symbols.len() as u64
+    }
+
+    /// First symbol that not everybody who counts has acknowledged.
+    pub fn acked(&self) -> u64 {
+        self.acked
+    }
+
+    /// Cost of all messages begun.
+    pub fn begun_cost(&self) -> u64 {
+        self.begun_cost
+    }
+
+    /// Whether a message is cut in part: then nobody can begin here.
+    pub fn is_within_message(&self) -> bool {
+        self.offset > 0
+    }
+
+    /// Number of the message that the next symbol begins with.
+    pub fn next_message(&self) -> u64 {
+        self.cutting
+    }
+
+    /// Cost of the message that would be begun next, if any; 0 within one.
+    pub fn next_cost(&self) -> Option<u64> {
+        let message = self.message(self.cutting)?;
+        Some(if self.offset > 0 { 0 } else { message.len() as u64 + MESSAGE_COST_BYTES })
+    }
+
+    /// Whether everything has been cut.
+    pub fn is_drained(&self) -> bool {
+        self.cutting == self.message_count()
+    }
+
+    /// The symbol with this number, if it is retained.
+    pub fn symbol(&self, number: u64) -> Option<&Symbol> {
+        self.symbols.get(usize::try_from(number.checked_sub(self.base)?).ok()?)
+    }
+
+    /// See [`symbol`](Self::symbol).
+    pub fn symbol_mut(&mut self, number: u64) -> Option<&mut Symbol> {
+        self.symbols.get_mut(usize::try_from(number.checked_sub(self.base)?).ok()?)
+    }
+
+    /// Cuts the next symbol, of at most `room` octets; a message is begun if `may_begin` its cost,
+    /// given the cost begun before. `stop_at_boundary` ends the symbol with the message being cut.
+    pub fn cut(
+        &mut self,
+        room: usize,
+        stop_at_boundary: bool,
+        may_begin: impl Fn(u64, u64) -> bool,
+    ) -> Option<u64> {
+        let (mut left, mut pieces) = (room, SmallVec::new());
+        let cost_before = self.begun_cost;
+        while let Some(message) = self.message(self.cutting) {
+            let total = message.len() as u64;
+            let fresh = self.offset == 0;
+            let cost = total + MESSAGE_COST_BYTES;
+            if fresh && ((stop_at_boundary && !pieces.is_empty()) || !may_begin(self.begun_cost, cost)) {
+                break;
+            }
+            let Some(len) = piece_len(total, self.offset, left, room) else { break };
+            left -= len as usize + header_bytes(len == total);
+            self.begun_cost += if fresh { cost } else { 0 };
+            pieces.push(Piece { message: self.cutting, offset: self.offset, len });
+            self.offset += len;
+            if self.offset < total {
+                break;
+            }
+            self.offset = 0;
+            self.cutting += 1;
+        }
+        if pieces.is_empty() {
+            return None;
+        }
+        let bytes = room - left;
+        self.in_flight += bytes as u64;
+        let (cost_after, messages_after) = (self.begun_cost, self.cutting);
+        self.symbols.push_back(Symbol {
+            pieces,
+            bytes,
+            cost_before,
+            cost_after,
+            messages_after,
+            packet: None,
+        });
+        Some(self.next() - 1)
+    }
+
+    /// Hands the frames of a retained symbol to `put`.
+    pub fn write(&self, number: u64, put: &mut impl FnMut(&[u8])) {
+        let Some(symbol) = self.symbol(number) else { return };
+        for piece in &symbol.pieces {
+            let Some(message) = self.message(piece.message) else { return };
+            let (total, len) = (message.len() as u64, piece.len as u16);
+            if piece.len == total {
+                put(&frame::message_header(0, 0, piece.message, len));
+            } else {
+                put(&frame::fragment_header(0, 0, piece.message, len, piece.offset, total));
+            }
+            put(&message[piece.offset as usize..(piece.offset + piece.len) as usize]);
+        }
+    }
+
+    /// Everybody who counts has everything below `number`; whether that is news.
+    pub fn acknowledge(&mut self, number: u64) -> bool {
+        let before = self.acked;
+        while self.acked < number.min(self.next()) {
+            let symbol = &self.symbols[(self.acked - self.base) as usize];
+            let (bytes, messages) = (symbol.bytes as u64, symbol.messages_after);
+            self.in_flight -= bytes;
+            self.history += bytes;
+            self.acked += 1;
+            while self.acked_messages < messages {
+                let len = self.message(self.acked_messages).map_or(0, Bytes::len) as u64;
+                self.unacked_bytes -= len + MESSAGE_COST_BYTES;
+                self.acked_messages += 1;
+            }
+        }
+        self.acked > before
+    }
+
+    /// Forgets acknowledged symbols that nobody needs (`needed`: the first that somebody does), as
+    /// long as more than `keep` bytes of them are retained.
+    pub fn release(&mut self, needed: u64, keep: u64) {
+        while self.base < self.acked.min(needed) && self.history > keep {
+            let Some(symbol) = self.symbols.pop_front() else { return };
+            self.history -= symbol.bytes as u64;
+            self.base += 1;
+        }
+        let first = self.symbols.front().map_or(self.cutting, |symbol| symbol.pieces[0].message);
+        while self.first_message < first {
+            self.messages.pop_front();
+            self.first_message += 1;
+        }
+    }
+
+    /// The oldest retained symbol that begins with the start of a message, and what precedes it.
+    pub fn oldest_boundary(&self) -> Option<(u64, u64, u64)> {
+        let found = self.symbols.iter().position(|symbol| symbol.pieces[0].offset == 0)?;
+        let symbol = &self.symbols[found];
+        Some((self.base + found as u64, symbol.pieces[0].message, symbol.cost_before))
+    }
+
+    fn message(&self, number: u64) -> Option<&Bytes> {
+        self.messages.get(usize::try_from(number.checked_sub(self.first_message)?).ok()?)
+    }
+}
+
+fn header_bytes(whole: bool) -> usize {
+    if whole { MESSAGE_HEADER_BYTES } else { FRAGMENT_HEADER_BYTES }
+}
+
+/// How much of a message goes into a symbol that has `left` of its `room` octets free.
+fn piece_len(total: u64, offset: u64, left: usize, room: usize) -> Option<u64> {
+    let whole = offset == 0 && total <= u16::MAX as u64;
+    if whole && total as usize + MESSAGE_HEADER_BYTES <= left {
+        return Some(total);
+    }
+    // What a symbol of its own would hold whole is not cut.
+    if whole && left < room && total as usize + MESSAGE_HEADER_BYTES <= room {
+        return None;
+    }
+    let room = left.checked_sub(FRAGMENT_HEADER_BYTES)?.min(u16::MAX as usize) as u64;
+    // A part that is the whole would have to be a MESSAGE.
+    let most = if offset == 0 { total.saturating_sub(1) } else { total - offset };
+    let len = room.min(most);
+    (len > 0 && (len == most || len >= MIN_FRAGMENT_BYTES as u64)).then_some(len)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::group::assembly::Assembly;
+    use proptest::prelude::*;
+
+    fn content(number: usize, len: usize) -> Bytes {
+        (0..len).map(|at| (at * 7 + number) as u8).collect::<Vec<u8>>().into()
+    }
+
+    fn written(stream: &Stream, number: u64) -> Vec<u8> {
+        let mut octets = Vec::new();
+        stream.write(number, &mut |part| octets.extend_from_slice(part));
+        octets
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_cut_in_any_way_comes_together_again(
+            sizes in proptest::collection::vec(0usize..5000, 1..30),
+            rooms in proptest::collection::vec(100usize..2000, 1..10),
+            order in any::<u64>(),
+        ) {
+            let mut stream = Stream::default();
+            for (number, &size) in sizes.iter().enumerate() {
+                stream.push(content(number, size));
+            }
+            let mut round = 0;
+            while !stream.is_drained() {
+                let room = rooms[round % rooms.len()];
+                let symbol = stream.cut(room, false, |_, _| true);
+                prop_assert!(symbol.is_some());
+                let symbol = symbol.unwrap();
+                let octets = written(&stream, symbol);
+                prop_assert_eq!(octets.len(), stream.symbol(symbol).unwrap().bytes);
+                prop_assert!(octets.len() <= room);
+                round += 1;
+            }
+            let mut numbers: Vec<u64> = (0..stream.next()).collect();
+            let mut seed = order | 1;
+            for at in (1..numbers.len()).rev() {
+                seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                numbers.swap(at, (seed >> 33) as usize % (at + 1));
+            }
+            let mut assembly = Assembly::new(0, 0);
+            for number in numbers {
+                prop_assert_eq!(assembly.add(&written(&stream, number), u64::MAX), Ok(()));
+            }
+            for (number, &size) in sizes.iter().enumerate() {
+                let message = assembly.take();
+                prop_assert_eq!(message, Some((number as u64, content(number, size))));
+            }
+            prop_assert!(stream.acknowledge(stream.next()));
+            prop_assert_eq!((stream.unacked_bytes(), stream.in_flight()), (0, 0));
+            stream.release(u64::MAX, 0);
+            prop_assert_eq!((stream.base(), stream.messages.len()), (stream.next(), 0));
+        }
+    }
+
+    #[test]
+    fn credit_stops_the_cutting_at_a_message() {
+        let mut stream = Stream::default();
+        stream.push(content(0, 100));
+        stream.push(content(1, 100));
+        let limit = 100 + MESSAGE_COST_BYTES;
+        assert_eq!(stream.cut(1000, false, |begun, cost| begun + cost <= limit), Some(0));
+        assert_eq!(stream.cut(1000, false, |begun, cost| begun + cost <= limit), None);
+        assert_eq!(stream.symbol(0).unwrap().messages_after, 1);
+    }
+
+    #[test]
+    fn history_is_kept_as_long_as_it_is_small() {
+        let mut stream = Stream::default();
+        for number in 0..10 {
+            stream.push(content(number, 500));
+            stream.cut(600, false, |_, _| true);
+        }
+        stream.acknowledge(8);
+        stream.release(u64::MAX, 1600);
+        assert_eq!(stream.base(), 5, "three symbols of 510 octets");
+        assert_eq!(stream.oldest_boundary().unwrap().1, 5);
+        stream.release(u64::MAX, 0);
+        assert_eq!(stream.base(), 8, "what is not acknowledged stays");
+    }
+}

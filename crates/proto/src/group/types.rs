@@ -1,0 +1,361 @@
+//! What an application says and hears about groups: names, options, events, states, errors.
+
+use crate::event::LostReason;
+use bytes::Bytes;
+use core::fmt;
+use core::net::SocketAddr;
+use core::time::Duration;
+use thiserror::Error;
+
+/// One group, named by its opener: 64 random bits, the same at the opener and at all members.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct GroupId(pub u64);
+
+impl fmt::Debug for GroupId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "group {:016x}", self.0)
+    }
+}
+
+impl fmt::Display for GroupId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
+
+/// What becomes of a member that does not keep up (M excludes the question).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum GroupPolicy {
+    /// All wait for the slowest, as long as it lives (M5).
+    #[default]
+    Wait,
+    /// A member that has made no progress for this long, though it held others up, is removed.
+    Eject {
+        /// How long.
+        after: Duration,
+    },
+    /// A member that has made no progress for this long is served by unicast, at its own pace, and
+    /// holds nobody up. It is removed when it lags more than [`GroupOptions::history_bytes`] behind.
+    Lag {
+        /// How long.
+        after: Duration,
+    },
+}
+
+/// How symbols reach members.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum GroupBackend {
+    /// Multicast for the members it reaches, unicast or a tree of relays for the others.
+    #[default]
+    Auto,
+    /// IP multicast for all; opening fails where it does not reach a member.
+    Multicast,
+    /// From the opener to each member.
+    Unicast,
+    /// From member to member, along a tree.
+    Tree,
+}
+
+/// Settings of a group.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GroupOptions {
+    /// Who waits for whom.
+    pub policy: GroupPolicy,
+    /// How symbols travel.
+    pub backend: GroupBackend,
+    /// How long opening waits for all members.
+    pub open_timeout: Duration,
+    /// Messages acknowledged by all are retained up to so many bytes, for members that join late
+    /// or lag.
+    pub history_bytes: u64,
+    /// Others may ask to become members.
+    pub admit: bool,
+    /// Members each relay serves; 0: chosen from the number of members.
+    pub fan_out: u32,
+}
+
+impl Default for GroupOptions {
+    fn default() -> Self {
+        Self {
+            policy: GroupPolicy::Wait,
+            backend: GroupBackend::Auto,
+            open_timeout: Duration::from_secs(5),
+            history_bytes: 0,
+            admit: true,
+            fan_out: 0,
+        }
+    }
+}
+
+impl From<GroupPolicy> for GroupOptions {
+    fn from(policy: GroupPolicy) -> Self {
+        Self { policy, ..Self::default() }
+    }
+}
+
+/// Why a member is one no longer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Departure {
+    /// It left.
+    Left,
+    /// It did not take part.
+    Refused,
+    /// It held the others up for longer than the policy allows.
+    Ejected,
+    /// It lagged further behind than what is retained.
+    TooFarBehind,
+    /// Its session is over.
+    Lost(LostReason),
+    /// The application removed it.
+    Removed,
+}
+
+impl fmt::Display for Departure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Left => f.write_str("it left"),
+            Self::Refused => f.write_str("it refused to take part"),
+            Self::Ejected => f.write_str("ejected: it made no progress for longer than the policy allows"),
+            Self::TooFarBehind => f.write_str("removed: it lags further behind than history_bytes retains"),
+            Self::Lost(reason) => write!(f, "lost: {reason}"),
+            Self::Removed => f.write_str("removed by the application"),
+        }
+    }
+}
+
+/// Something the opener or a member of a group may want to know.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum GroupEvent {
+    /// Opener: every listed member takes part.
+    Opened,
+    /// Opener: the group could not be opened; these did not answer or refused.
+    OpenFailed {
+        /// The members missing.
+        missing: Vec<SocketAddr>,
+    },
+    /// Opener: a member has begun to take part in a group that was open already.
+    Joined {
+        /// Its id.
+        member: u32,
+        /// Its address.
+        addr: SocketAddr,
+        /// The first message it gets.
+        first_message: u64,
+    },
+    /// Opener: a member is one no longer.
+    Departed {
+        /// Its id.
+        member: u32,
+        /// Its address.
+        addr: SocketAddr,
+        /// Why.
+        why: Departure,
+        /// The last message it has acknowledged, if any.
+        last_acknowledged: Option<u64>,
+    },
+    /// Opener: a slow member is served by itself from now on.
+    Lagging {
+        /// Its id.
+        member: u32,
+        /// Its address.
+        addr: SocketAddr,
+        /// The last message it has acknowledged, if any.
+        last_acknowledged: Option<u64>,
+    },
+    /// Opener: a member that lagged is back with the others.
+    CaughtUp {
+        /// Its id.
+        member: u32,
+        /// Its address.
+        addr: SocketAddr,
+    },
+    /// Opener: every member has everything and has said so.
+    Closed,
+}
+
+/// How a membership ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum MembershipEnd {
+    /// The opener closed the group, and everything has arrived.
+    Closed,
+    /// This member left.
+    Left,
+    /// The opener removed this member.
+    Removed,
+    /// The session with the opener is over.
+    Lost(LostReason),
+    /// The opener broke the protocol.
+    Violation(&'static str),
+}
+
+impl fmt::Display for MembershipEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Closed => f.write_str("the group was closed in order"),
+            Self::Left => f.write_str("this member left"),
+            Self::Removed => f.write_str("the opener removed this member"),
+            Self::Lost(reason) => write!(f, "the opener is lost: {reason}"),
+            Self::Violation(what) => write!(f, "the opener broke the protocol: {what}"),
+        }
+    }
+}
+
+/// A message received from a group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupMessage {
+    /// Its place in the group's sequence.
+    pub number: u64,
+    /// The bytes.
+    pub data: Bytes,
+}
+
+/// How a member is reached now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum MemberPath {
+    /// By the group's address.
+    Multicast,
+    /// By the session with it.
+    Unicast,
+    /// By another member.
+    Relay,
+}
+
+/// A member, as the opener sees it (M3's `tcp_gci`).
+#[derive(Clone, Debug, PartialEq)]
+pub struct MemberStatus {
+    /// Its id.
+    pub member: u32,
+    /// Its address.
+    pub addr: SocketAddr,
+    /// Whether it takes part now.
+    pub active: bool,
+    /// Served by itself because it is slow.
+    pub lagging: bool,
+    /// How it is reached.
+    pub path: MemberPath,
+    /// Messages it has acknowledged.
+    pub messages_acknowledged: u64,
+    /// Symbols sent that it has not acknowledged.
+    pub symbols_behind: u64,
+    /// Smoothed round-trip time, ns; `None` before the first sample.
+    pub srtt_ns: Option<u64>,
+    /// Symbols it reported missing.
+    pub symbols_missed: u64,
+}
+
+/// A group, as its opener sees it: values are minima over the members (M3, M5, M6).
+#[derive(Clone, Debug, PartialEq)]
+pub struct GroupStatus {
+    /// The group.
+    pub group: GroupId,
+    /// Its address.
+    pub address: SocketAddr,
+    /// Whether it is open.
+    pub open: bool,
+    /// Messages acknowledged by all.
+    pub messages_acknowledged: u64,
+    /// Messages taken from the application.
+    pub messages_sent: u64,
+    /// Bytes of messages not acknowledged by all.
+    pub queued_bytes: u64,
+    /// What may still be begun before the member with the least room has no more, bytes of cost.
+    pub credit_bytes: u64,
+    /// Bytes that may be under way.
+    pub window_bytes: u64,
+    /// The members.
+    pub members: Vec<MemberStatus>,
+    /// Counters.
+    pub counters: GroupCounters,
+}
+
+/// What happened in a group since it was opened, at its opener.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct GroupCounters {
+    /// Packets sent to the group's address.
+    pub packets_sent: u64,
+    /// Their bytes, UDP payload.
+    pub bytes_sent: u64,
+    /// Symbols sent by unicast, repairs included.
+    pub unicast_symbols: u64,
+    /// Symbols sent again to the group's address.
+    pub multicast_repairs: u64,
+    /// Symbols sent again to one member.
+    pub unicast_repairs: u64,
+    /// Parity packets sent.
+    pub parity_sent: u64,
+    /// Reports taken in.
+    pub reports: u64,
+    /// Of these, those that named something missing.
+    pub reports_with_gaps: u64,
+    /// Polls sent.
+    pub polls: u64,
+}
+
+/// Why a call about a group did nothing.
+#[derive(Debug, Error, PartialEq, Eq, Clone)]
+#[non_exhaustive]
+pub enum GroupError {
+    /// Not an address a group can have.
+    #[error("{0} cannot be a group's address: it has to be multicast, with a port")]
+    BadAddress(SocketAddr),
+    /// No members, too many, or the same twice.
+    #[error("a group needs between 1 and {max} members with addresses of their own: {problem}")]
+    BadMembers {
+        /// The limit.
+        max: usize,
+        /// What is wrong.
+        problem: String,
+    },
+    /// There are too many groups.
+    #[error("there are {max} groups already; close one")]
+    TooManyGroups {
+        /// The limit.
+        max: usize,
+    },
+    /// Some members did not answer (M4).
+    #[error("the group was not opened: no answer from {}", list(.missing))]
+    OpenFailed {
+        /// Their addresses.
+        missing: Vec<SocketAddr>,
+    },
+    /// The queue is full; wait until it drains.
+    #[error("{queued_bytes} bytes are queued for the group: a member or the path is slower than the sender")]
+    WouldBlock {
+        /// What is queued, bytes.
+        queued_bytes: u64,
+    },
+    /// A member's limit.
+    #[error("a message of {bytes} bytes is over a member's limit of {max}")]
+    TooLarge {
+        /// Its size.
+        bytes: u64,
+        /// The least limit of all members.
+        max: u64,
+    },
+    /// No such group here (any more).
+    #[error("{0} does not exist here, or is closed")]
+    Unknown(GroupId),
+    /// The group is closing.
+    #[error("{0} is closing and takes no more messages")]
+    Closing(GroupId),
+    /// No member is left.
+    #[error("{0} has no members left")]
+    Deserted(GroupId),
+    /// No such member.
+    #[error("{group} has no member {member}")]
+    UnknownMember {
+        /// The group.
+        group: GroupId,
+        /// The id.
+        member: u32,
+    },
+}
+
+fn list(addresses: &[SocketAddr]) -> String {
+    let texts: Vec<String> = addresses.iter().map(SocketAddr::to_string).collect();
+    texts.join(", ")
+}

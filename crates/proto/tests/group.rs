@@ -1,0 +1,403 @@
+//! Groups over a network in memory: multicast that reaches some, loss, members that fail.
+
+use bytes::Bytes;
+use denrei_proto::group::{
+    Departure, GroupBackend, GroupEvent, GroupId, GroupOptions, GroupPolicy, MemberPath, MembershipEnd,
+};
+use denrei_proto::{Config, Endpoint, OfferPolicy};
+use denrei_wire::{DatagramMeta, Ecn, Instant, TransmitBuf};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+const DELAY: Duration = Duration::from_micros(50);
+const STEPS: usize = 3_000_000;
+
+fn addr(host: usize) -> SocketAddr {
+    SocketAddr::from(([10, 0, (host / 250) as u8, (host % 250) as u8 + 1], 7000))
+}
+
+fn group_addr() -> SocketAddr {
+    "239.1.1.1:7400".parse().unwrap()
+}
+
+/// Host 0 opens the group; the others are its members.
+struct Net {
+    now: Instant,
+    hosts: Vec<Endpoint>,
+    under_way: BTreeMap<(Instant, u64), (usize, SocketAddr, Vec<u8>)>,
+    order: u64,
+    random: u64,
+    /// Per mille of all datagrams lost, per receiving host.
+    loss: Vec<u64>,
+    /// Hosts that multicast does not reach.
+    deaf: BTreeSet<usize>,
+    /// Hosts that neither receive nor act.
+    stopped: BTreeSet<usize>,
+    /// Hosts whose application does not take messages.
+    idle: BTreeSet<usize>,
+    group: GroupId,
+    events: Vec<GroupEvent>,
+    received: Vec<Vec<(u64, Bytes)>>,
+    multicast_datagrams: u64,
+    sent_datagrams: u64,
+}
+
+impl Net {
+    fn new(members: usize, config: Config) -> Self {
+        let config = Arc::new(config);
+        let hosts: Vec<_> =
+            (0..=members).map(|host| Endpoint::new(config.clone(), host as u64 + 1, Instant::ZERO)).collect();
+        Self {
+            now: Instant::ZERO,
+            under_way: BTreeMap::new(),
+            order: 0,
+            random: 12345,
+            loss: vec![0; hosts.len()],
+            deaf: BTreeSet::new(),
+            stopped: BTreeSet::new(),
+            idle: BTreeSet::new(),
+            group: GroupId(0),
+            events: Vec::new(),
+            received: vec![Vec::new(); hosts.len()],
+            hosts,
+            multicast_datagrams: 0,
+            sent_datagrams: 0,
+        }
+    }
+
+    fn chance(&mut self, permille: u64) -> bool {
+        self.random = self.random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (self.random >> 33) % 1000 < permille
+    }
+
+    fn open(&mut self, options: GroupOptions) {
+        let members: Vec<SocketAddr> = (1..self.hosts.len()).map(addr).collect();
+        for host in 1..self.hosts.len() {
+            self.hosts[host].join_group(self.now, group_addr()).unwrap();
+        }
+        self.group = self.hosts[0].open_group(self.now, group_addr(), &members, options).unwrap();
+    }
+
+    fn opened(members: usize, options: GroupOptions) -> Self {
+        let mut net = Self::new(members, Config::default());
+        net.open(options);
+        net.run(Duration::from_secs(1));
+        assert_eq!(net.events, [GroupEvent::Opened]);
+        net
+    }
+
+    fn send(&mut self, message: impl Into<Bytes>) {
+        self.hosts[0].group_send(self.group, message.into()).unwrap();
+    }
+
+    fn deliver(&mut self, from: usize, to: usize, bytes: &[u8]) {
+        let loss = self.loss[to].max(self.loss[from] * (from != 0) as u64);
+        if self.chance(loss) {
+            return;
+        }
+        self.order += 1;
+        self.under_way.insert((self.now + DELAY, self.order), (to, addr(from), bytes.to_vec()));
+    }
+
+    fn drain(&mut self, host: usize) {
+        if self.stopped.contains(&host) {
+            return;
+        }
+        let mut buf = TransmitBuf::new(64);
+        for _ in 0..100_000 {
+            let Some(transmit) = self.hosts[host].poll_transmit(self.now, &mut buf) else { break };
+            assert_eq!(transmit.len, buf.len());
+            let bytes = buf.bytes().to_vec();
+            for datagram in bytes.chunks(transmit.segment_size.unwrap_or(transmit.len)) {
+                assert!(datagram.len() <= 1472 || transmit.to != group_addr(), "larger than the path");
+                self.sent_datagrams += (host == 0) as u64;
+                if transmit.to == group_addr() {
+                    self.multicast_datagrams += 1;
+                    for to in 1..self.hosts.len() {
+                        if !self.deaf.contains(&to) {
+                            self.deliver(host, to, datagram);
+                        }
+                    }
+                } else if let Some(to) = (0..self.hosts.len()).find(|to| addr(*to) == transmit.to) {
+                    self.deliver(host, to, datagram);
+                }
+            }
+        }
+        while let Some(event) = self.hosts[0].poll_group_event(self.group) {
+            self.events.push(event);
+        }
+        while self.hosts[host].poll_event().is_some() {}
+        if host > 0 && !self.idle.contains(&host) {
+            self.hosts[host].accept_group(group_addr());
+            while let Some(message) = self.hosts[host].group_recv(self.now, self.group) {
+                self.received[host].push((message.number, message.data));
+            }
+        }
+    }
+
+    fn run(&mut self, time: Duration) {
+        let end = self.now + time;
+        for _ in 0..STEPS {
+            for host in 0..self.hosts.len() {
+                self.drain(host);
+            }
+            let arrival = self.under_way.first_key_value().map(|((at, _), _)| *at);
+            let live = (0..self.hosts.len()).filter(|host| !self.stopped.contains(host));
+            let timeout = live.filter_map(|host| self.hosts[host].poll_timeout()).min();
+            let next = [arrival, timeout].into_iter().flatten().min().filter(|next| *next <= end);
+            let Some(next) = next else {
+                self.now = end;
+                return;
+            };
+            self.now = self.now.max(next);
+            while let Some(entry) = self.under_way.first_entry().filter(|entry| entry.key().0 <= self.now) {
+                let (to, from, mut bytes) = entry.remove();
+                if !self.stopped.contains(&to) && bytes.len() <= 1472 {
+                    self.hosts[to].handle_datagram(
+                        self.now,
+                        DatagramMeta { from, ecn: Ecn::NotEct },
+                        &mut bytes,
+                    );
+                }
+            }
+            for host in 0..self.hosts.len() {
+                if !self.stopped.contains(&host)
+                    && self.hosts[host].poll_timeout().is_some_and(|at| at <= self.now)
+                {
+                    self.hosts[host].handle_timeout(self.now);
+                }
+            }
+        }
+        panic!("no rest after {STEPS} steps at {:?}", self.now);
+    }
+
+    fn close(&mut self) {
+        self.hosts[0].close_group(self.group).unwrap();
+    }
+
+    fn paths(&self) -> Vec<MemberPath> {
+        let status = self.hosts[0].group_status(self.group).unwrap();
+        status.members.iter().map(|member| member.path).collect()
+    }
+
+    fn assert_received(&self, host: usize, sizes: &[usize]) {
+        assert_eq!(self.received[host].len(), sizes.len(), "messages at host {host}");
+        for (number, size) in sizes.iter().enumerate() {
+            let (got, data) = &self.received[host][number];
+            assert_eq!((*got, data), (number as u64, &content(number, *size)), "host {host}");
+        }
+    }
+}
+
+fn content(number: usize, len: usize) -> Bytes {
+    (0..len).map(|at| (at * 31 + number * 7 + at / 251) as u8).collect::<Vec<u8>>().into()
+}
+
+const SIZES: [usize; 8] = [16, 0, 4096, 100_000, 64, 1_000_000, 1400, 3];
+
+fn send_all(net: &mut Net) {
+    for (number, size) in SIZES.iter().enumerate() {
+        net.send(content(number, *size));
+    }
+}
+
+fn exchange(mut net: Net, members: usize) -> Net {
+    send_all(&mut net);
+    net.close();
+    net.run(Duration::from_secs(30));
+    for host in 1..=members {
+        net.assert_received(host, &SIZES);
+        assert_eq!(net.hosts[host].membership_end(net.group), Some(MembershipEnd::Closed));
+    }
+    assert_eq!(net.events.last(), Some(&GroupEvent::Closed));
+    net
+}
+
+#[test]
+fn every_member_gets_everything_over_multicast_and_the_sender_sends_once() {
+    let net = Net::opened(8, GroupOptions::default());
+    assert_eq!(net.paths(), [MemberPath::Multicast; 8]);
+    let net = exchange(net, 8);
+    let payload: usize = SIZES.iter().sum();
+    let least = payload as u64 / 1472;
+    assert!(net.multicast_datagrams < least * 5 / 4, "{} for {least}", net.multicast_datagrams);
+}
+
+#[test]
+fn nothing_is_lost_where_datagrams_are() {
+    let mut net = Net::opened(8, GroupOptions::default());
+    net.loss = vec![50; 9];
+    exchange(net, 8);
+}
+
+#[test]
+fn every_backend_delivers() {
+    for backend in [GroupBackend::Unicast, GroupBackend::Tree, GroupBackend::Multicast] {
+        for loss in [0, 30] {
+            let options = GroupOptions { backend, ..GroupOptions::default() };
+            let mut net = Net::opened(7, options);
+            net.loss = vec![loss; 8];
+            let net = exchange(net, 7);
+            assert_eq!(net.multicast_datagrams > 0, backend == GroupBackend::Multicast, "{backend:?}");
+        }
+    }
+}
+
+#[test]
+fn whom_multicast_does_not_reach_is_served_by_unicast() {
+    let mut net = Net::new(4, Config::default());
+    net.deaf = BTreeSet::from([2, 3]);
+    net.open(GroupOptions::default());
+    net.run(Duration::from_secs(1));
+    use MemberPath::{Multicast, Unicast};
+    assert_eq!(net.paths(), [Multicast, Unicast, Unicast, Multicast]);
+    exchange(net, 4);
+}
+
+#[test]
+fn multicast_may_be_switched_off_in_the_middle_and_on_again() {
+    let mut net = Net::opened(4, GroupOptions::default());
+    send_all(&mut net);
+    net.run(Duration::from_micros(300));
+    net.deaf = (1..=4).collect();
+    net.run(Duration::from_secs(10));
+    for host in 1..=4 {
+        net.assert_received(host, &SIZES);
+    }
+    assert_eq!(net.paths(), [MemberPath::Unicast; 4]);
+    net.deaf.clear();
+    net.run(Duration::from_secs(5));
+    assert_eq!(net.paths(), [MemberPath::Multicast; 4]);
+    net.send(content(8, 5000));
+    net.run(Duration::from_secs(1));
+    assert!((1..=4).all(|host| net.received[host].last().unwrap().1 == content(8, 5000)));
+}
+
+#[test]
+fn a_member_that_does_not_answer_is_named() {
+    let mut net = Net::new(3, Config::default());
+    net.stopped.insert(2);
+    net.open(GroupOptions::default());
+    net.run(Duration::from_secs(6));
+    assert_eq!(net.events, [GroupEvent::OpenFailed { missing: vec![addr(2)] }]);
+    assert_eq!(net.hosts[1].membership_end(net.group), Some(MembershipEnd::Removed));
+}
+
+#[test]
+fn all_wait_for_the_slowest() {
+    let mut net = Net::opened(3, GroupOptions::default());
+    net.idle.insert(2);
+    for number in 0..100 {
+        net.send(content(number, 70_000));
+    }
+    net.run(Duration::from_secs(3));
+    let status = net.hosts[0].group_status(net.group).unwrap();
+    assert!(status.credit_bytes < 70_064, "flow control is by the least credit");
+    let taken = net.received[1].len();
+    assert!((50..70).contains(&taken), "{taken} messages fit the 4 MiB that host 2 holds");
+    net.idle.clear();
+    net.run(Duration::from_secs(3));
+    assert!((1..=3).all(|host| net.received[host].len() == 100));
+}
+
+#[test]
+fn a_dead_member_is_ejected_and_reported_with_its_last_message() {
+    let policy = GroupPolicy::Eject { after: Duration::from_secs(1) };
+    let mut net = Net::opened(4, policy.into());
+    net.send(content(0, 100));
+    net.run(Duration::from_millis(100));
+    net.stopped.insert(3);
+    net.send(content(1, 100));
+    net.run(Duration::from_secs(3));
+    let gone = GroupEvent::Departed {
+        member: 2,
+        addr: addr(3),
+        why: Departure::Ejected,
+        last_acknowledged: Some(0),
+    };
+    assert_eq!(net.events[1..], [gone]);
+    net.send(content(2, 100));
+    net.close();
+    net.run(Duration::from_secs(3));
+    for host in [1, 2, 4] {
+        net.assert_received(host, &[100; 3]);
+    }
+    assert_eq!(net.events.last(), Some(&GroupEvent::Closed));
+}
+
+#[test]
+fn a_slow_member_lags_and_catches_up_and_holds_nobody_up() {
+    let policy = GroupPolicy::Lag { after: Duration::from_millis(200) };
+    let mut net = Net::opened(3, policy.into());
+    net.idle.insert(2);
+    for number in 0..80 {
+        net.send(content(number, 70_000));
+    }
+    net.run(Duration::from_secs(3));
+    assert!(matches!(net.events[1], GroupEvent::Lagging { member: 1, .. }), "{:?}", net.events);
+    assert_eq!((net.received[1].len(), net.received[3].len()), (80, 80));
+    net.idle.clear();
+    net.run(Duration::from_secs(5));
+    net.assert_received(2, &[70_000; 80]);
+    assert!(matches!(net.events[2], GroupEvent::CaughtUp { member: 1, .. }), "{:?}", net.events);
+}
+
+#[test]
+fn members_join_at_a_boundary_with_or_without_history_and_leave() {
+    let options = GroupOptions { history_bytes: 1 << 20, ..GroupOptions::default() };
+    let mut net = Net::new(4, Config::default());
+    for host in 1..=4 {
+        net.hosts[host].join_group(net.now, group_addr()).unwrap();
+    }
+    net.group = net.hosts[0].open_group(net.now, group_addr(), &[addr(1), addr(2)], options).unwrap();
+    net.run(Duration::from_secs(1));
+    for number in 0..10 {
+        net.send(content(number, 20_000));
+    }
+    net.run(Duration::from_secs(1));
+    net.hosts[0].add_group_member(net.now, net.group, addr(3), false).unwrap();
+    assert!(net.hosts[4].ask_to_join(net.now, addr(0), group_addr(), true));
+    let group = net.group;
+    net.hosts[1].leave_group(net.now, group);
+    net.run(Duration::from_secs(1));
+    for number in 10..20 {
+        net.send(content(number, 20_000));
+    }
+    net.close();
+    net.run(Duration::from_secs(5));
+    net.assert_received(2, &[20_000; 20]);
+    net.assert_received(4, &[20_000; 20]);
+    assert_eq!(net.received[3].first().unwrap().0, 10);
+    assert_eq!(net.received[3].len(), 10);
+    assert_eq!(net.received[1].len(), 10);
+    let joined = |event: &&GroupEvent| matches!(event, GroupEvent::Joined { .. });
+    assert_eq!(net.events.iter().filter(joined).count(), 2);
+    let left = |event: &&GroupEvent| matches!(event, GroupEvent::Departed { why: Departure::Left, .. });
+    assert_eq!(net.events.iter().filter(left).count(), 1);
+}
+
+#[test]
+fn records_are_none_of_the_applications_business() {
+    let config = Config { offers: OfferPolicy::Ask, offer_above_bytes: 4096, ..Config::default() };
+    let mut net = Net::new(2, config);
+    net.open(GroupOptions { backend: GroupBackend::Unicast, ..GroupOptions::default() });
+    net.run(Duration::from_secs(1));
+    let net = exchange(net, 2);
+    assert!(!net.hosts[1].is_readable());
+}
+
+#[test]
+fn many_members_join_their_reports_along_a_tree() {
+    let mut net = Net::opened(200, GroupOptions::default());
+    let before = net.hosts[0].group_status(net.group).unwrap().counters;
+    for round in 0..8 {
+        net.send(content(round, 1_000_000));
+    }
+    net.run(Duration::from_secs(5));
+    assert!((1..=200).all(|host| net.received[host].len() == 8));
+    let after = net.hosts[0].group_status(net.group).unwrap().counters;
+    let (reports, packets) = (after.reports - before.reports, after.packets_sent - before.packets_sent);
+    assert!(reports * 100 <= packets * 4, "{reports} reports for {packets} packets");
+}
