@@ -10,7 +10,15 @@ fn example(name: &str) -> Plan {
 
 #[test]
 fn every_example_is_valid_and_its_first_cell_finishes() {
-    for (name, cells) in [("pair-loss", 32), ("incast", 30), ("wan", 18)] {
+    let examples = [
+        ("pair-loss", 32),
+        ("incast", 30),
+        ("wan", 18),
+        ("incast-lan", 108),
+        ("incast-wan", 72),
+        ("incast-sustained", 48),
+    ];
+    for (name, cells) in examples {
         let plan = example(name);
         assert_eq!(plan.cells.len(), cells, "{name}");
         let row = plan.cells[0].run();
@@ -67,5 +75,48 @@ fn an_incast_reaches_everyone_fairly() {
     };
     let outcome = cell.run().outcome;
     assert!(outcome.finished, "{outcome:#?}");
-    assert!(outcome.fairness > 0.8, "{outcome:#?}");
+    assert!(outcome.fairness.unwrap() > 0.8, "{outcome:#?}");
+}
+
+/// With sessions open and room for everyone's first flight, a gather takes little more than its
+/// link's own time, whatever the rate of the link.
+#[test]
+fn a_warm_incast_takes_little_more_than_the_link() {
+    for link_mbit in [1_000, 10_000, 100_000] {
+        let cell = Cell {
+            workload: Workload::Incast,
+            warm: true,
+            hosts: 17,
+            messages: 12,
+            link_mbit,
+            delay_us: 2.0,
+            queue_bytes: 262_144,
+            ecn_above_bytes: 65_536,
+            ..Cell::default()
+        };
+        let outcome = cell.run().outcome;
+        assert!(outcome.finished, "{outcome:#?}");
+        assert!(outcome.goodput_of_link > 0.8 && outcome.goodput_of_link < 1.0, "{outcome:#?}");
+        assert!((0.95..1.3).contains(&outcome.p99_of_ideal), "{outcome:#?}");
+        assert!(outcome.lost_share_later < 0.01, "{outcome:#?}");
+        assert!(outcome.fairness.unwrap() > 0.9, "{outcome:#?}");
+    }
+}
+
+/// A cold start of a thousand senders behind a small queue is no collapse: all arrives.
+#[test]
+fn a_thousand_senders_all_arrive() {
+    let cell = Cell {
+        workload: Workload::Incast,
+        hosts: 1_025,
+        messages: 1,
+        message_bytes: 4_096,
+        queue_bytes: 65_536,
+        time_limit_s: 20.0,
+        ..Cell::default()
+    };
+    let outcome = cell.run().outcome;
+    assert!(outcome.finished, "{outcome:#?}");
+    assert_eq!(outcome.lost_peers, 0, "{outcome:#?}");
+    assert!(outcome.fairness.is_none(), "one message each shows no shares");
 }

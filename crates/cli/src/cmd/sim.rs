@@ -17,13 +17,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 
 /// Columns of the table beside the axes that vary; CSV and JSON have all.
-const TABLE_COLUMNS: [&str; 9] = [
+const TABLE_COLUMNS: [&str; 12] = [
     "finished",
     "goodput_bytes_per_s",
+    "goodput_of_link",
     "p50_us",
     "p99_us",
+    "p99_of_ideal",
     "fairness",
     "lost_share",
+    "lost_share_later",
     "retransmissions",
     "probes",
     "deepest_queue_bytes",

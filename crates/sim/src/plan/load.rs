@@ -15,8 +15,6 @@ pub(super) struct Flow {
     received: u64,
     /// When the messages under way were sent, per channel.
     under_way: BTreeMap<u16, VecDeque<Instant>>,
-    /// When the last of all arrived.
-    pub finished_at: Option<Instant>,
 }
 
 /// All flows of an experiment.
@@ -33,6 +31,8 @@ pub(super) struct Load {
     pub received_bytes: u64,
     pub last_arrival: Instant,
     pub lost_peers: u64,
+    /// How many messages of each flow had arrived when the first flow was done.
+    pub shares: Vec<u64>,
     unfinished: usize,
 }
 
@@ -59,11 +59,17 @@ impl Load {
             received_bytes: 0,
             last_arrival: Instant::ZERO,
             lost_peers: 0,
+            shares: Vec::new(),
         }
     }
 
     pub fn is_finished(&self) -> bool {
         self.unfinished == 0
+    }
+
+    /// Who sends to whom.
+    pub fn pairs(&self) -> impl Iterator<Item = (HostId, HostId)> {
+        self.flows.keys().copied()
     }
 
     /// Messages that `from` may have sent to `to` by now.
@@ -117,8 +123,10 @@ impl Application for Load {
             self.last_arrival = now;
             flow.received += 1;
             if flow.received == self.messages {
-                flow.finished_at = Some(now);
                 self.unfinished -= 1;
+                if self.shares.is_empty() {
+                    self.shares = self.flows.values().map(|flow| flow.received).collect();
+                }
             }
         }
         if !self.is_finished() {

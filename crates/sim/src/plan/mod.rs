@@ -12,6 +12,7 @@
 //! seed = [1, 2, 3]
 //! ```
 
+mod greeting;
 mod load;
 mod run;
 
@@ -67,6 +68,9 @@ impl From<Congestion> for CongestionAlgorithm {
 pub struct Cell {
     /// Who sends what to whom.
     pub workload: Workload,
+    /// Whether all sessions are open, and their paths' sizes known, before time begins. Else the
+    /// first messages open them.
+    pub warm: bool,
     /// How many hosts, at one switch. 2 ..= 20,000.
     pub hosts: u32,
     /// Messages that each sender sends to each of its receivers.
@@ -120,6 +124,7 @@ impl Default for Cell {
         let config = denrei_proto::Config::default();
         Self {
             workload: Workload::Stream,
+            warm: false,
             hosts: 2,
             messages: 1000,
             message_bytes: 65_536,

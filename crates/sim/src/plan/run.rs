@@ -1,9 +1,9 @@
 //! Simulates one combination of a plan and measures it.
 
-use super::Cell;
 use super::load::Load;
-use crate::net::faults::{Burst, Faults};
-use crate::net::link::LinkSpec;
+use super::{Cell, Workload, greeting};
+use crate::net::faults::{Burst, FaultCounts, Faults};
+use crate::net::link::{LinkSpec, WIRE_OVERHEAD_BYTES};
 use crate::net::topology::HostId;
 use crate::world::{HostSpec, World};
 use core::time::Duration;
@@ -11,6 +11,9 @@ use denrei_proto::{Config, PeerCounters};
 use denrei_wire::Instant;
 use serde::Serialize;
 use std::sync::Arc;
+
+/// Fewer messages of each flow do not show who got how much.
+const COARSE_MESSAGES: u64 = 10;
 
 /// Looks at whether all has arrived, over the time limit.
 const LOOKS: u32 = 6_000;
@@ -28,12 +31,21 @@ pub struct Outcome {
     pub p50_us: f64,
     /// The same, 99th percentile.
     pub p99_us: f64,
-    /// Jain's index of the flows' rates: 1 is fair, 1/n is one flow taking all.
-    pub fairness: f64,
+    /// Goodput as a share of what the busiest link towards a host carries in full datagrams.
+    pub goodput_of_link: f64,
+    /// The shortest time in which that link carries what it has to, and the delay, µs.
+    pub ideal_us: f64,
+    /// `p99_us` as a multiple of that.
+    pub p99_of_ideal: f64,
+    /// Jain's index of what had arrived of each flow when the first flow was done: 1 is fair, 1/n is
+    /// one flow taking all. `None` for flows of fewer than 10 messages, whose shares are too coarse.
+    pub fairness: Option<f64>,
     /// Datagrams sent.
     pub datagrams: u64,
     /// Datagrams lost on links, in queues and in receive buffers, of all sent.
     pub lost_share: f64,
+    /// The same, of those sent later than a round trip (with the queue full) after the first.
+    pub lost_share_later: f64,
     /// Fragments and messages sent again.
     pub retransmissions: u64,
     /// Probes fired.
@@ -80,6 +92,23 @@ impl Cell {
         }
     }
 
+    /// How long the busiest link towards a host takes for all messages, in full datagrams, µs.
+    fn wire_time_us(&self) -> f64 {
+        let flows = match self.workload {
+            Workload::Stream | Workload::PingPong => 1,
+            Workload::Incast | Workload::Mesh => self.hosts as u64 - 1,
+        };
+        let datagrams = self.message_bytes.div_ceil(self.link_datagram_bytes as u64).max(1);
+        let bytes = self.message_bytes + datagrams * WIRE_OVERHEAD_BYTES;
+        (flows * self.messages * bytes) as f64 * 8.0 / self.link_mbit as f64
+    }
+
+    /// A round trip through a full queue.
+    pub(super) fn full_round_trip(&self) -> Duration {
+        let queue_us = self.queue_bytes as f64 * 8.0 / self.link_mbit as f64;
+        Duration::from_secs_f64((2.0 * self.delay_us + queue_us) / 1e6)
+    }
+
     fn faults(&self) -> Faults {
         let healthy =
             Faults { jitter: Duration::from_nanos((self.jitter_us * 1e3) as u64), ..Faults::default() };
@@ -103,31 +132,64 @@ pub(super) fn run(cell: &Cell) -> Outcome {
         world.start(host, config.clone());
     }
     let mut load = Load::new(cell.workload, cell.hosts, cell.messages, cell.message_bytes, cell.channels);
+    if cell.warm && greeting::exchange(cell, &mut world, load.pairs()).is_err() {
+        return measure(cell, &mut world, &mut load, &Before::default(), FaultCounts::default());
+    }
+    let before = Before::now(&world, cell.hosts);
     let hosts = (0..cell.hosts).map(HostId);
     for host in hosts.clone() {
         world.touch(host, &mut load, |load, now, endpoint| load.send(now, host, endpoint));
     }
+    // A run that gets stuck has not finished, which the row says.
+    let mut going = world.run_for(cell.full_round_trip(), &mut load).is_ok();
+    let first = *world.counts();
     let step = Duration::from_secs_f64(cell.time_limit_s) / LOOKS;
     for _ in 0..LOOKS {
-        // A run that gets stuck has not finished, which the row says.
-        if load.is_finished() || world.run_for(step, &mut load).is_err() {
+        if load.is_finished() || !going {
             break;
         }
+        going = world.run_for(step, &mut load).is_ok();
     }
-    let counters = hosts.filter_map(|host| world.endpoint(host)).flat_map(|endpoint| {
-        endpoint.peers().filter_map(|peer| endpoint.flow(peer)).map(|flow| flow.counters)
-    });
-    let counters = counters.fold(PeerCounters::default(), |mut sum, peer| {
+    measure(cell, &mut world, &mut load, &before, first)
+}
+
+/// What had happened before time began.
+#[derive(Default)]
+struct Before {
+    at: Instant,
+    counts: FaultCounts,
+    counters: PeerCounters,
+}
+
+impl Before {
+    fn now(world: &World, hosts: u32) -> Self {
+        Self { at: world.now(), counts: *world.counts(), counters: sum_of_counters(world, hosts) }
+    }
+}
+
+/// The counters of all peers of all hosts that an [`Outcome`] shows.
+fn sum_of_counters(world: &World, hosts: u32) -> PeerCounters {
+    let endpoints = (0..hosts).filter_map(|host| world.endpoint(HostId(host)));
+    let flows = endpoints.flat_map(|endpoint| endpoint.peers().filter_map(|peer| endpoint.flow(peer)));
+    flows.map(|flow| flow.counters).fold(PeerCounters::default(), |mut sum, peer| {
         sum.retransmissions += peer.retransmissions;
         sum.probes += peer.probes;
         sum.ecn_marks += peer.ecn_marks;
         sum
-    });
-    measure(&mut world, &mut load, &counters)
+    })
 }
 
-fn measure(world: &mut World, load: &mut Load, counters: &PeerCounters) -> Outcome {
-    let time_s = load.last_arrival.saturating_since(Instant::ZERO).as_secs_f64();
+fn lost(counts: &FaultCounts) -> u64 {
+    counts.lost + counts.lost_in_burst + counts.queue_full + counts.receive_buffer_full
+}
+
+/// The share of datagrams lost between two looks.
+fn lost_share(after: &FaultCounts, before: &FaultCounts) -> f64 {
+    (lost(after) - lost(before)) as f64 / ((after.sent - before.sent) as f64).max(1.0)
+}
+
+fn measure(cell: &Cell, world: &mut World, load: &mut Load, before: &Before, first: FaultCounts) -> Outcome {
+    let time_s = load.last_arrival.saturating_since(before.at).as_secs_f64();
     load.latencies_ns.sort_unstable();
     let percentile_us = |share: f64| {
         let at = (load.latencies_ns.len() as f64 * share) as usize;
@@ -135,23 +197,26 @@ fn measure(world: &mut World, load: &mut Load, counters: &PeerCounters) -> Outco
             .get(at.min(load.latencies_ns.len().saturating_sub(1)))
             .map_or(0.0, |&ns| ns as f64 / 1e3)
     };
-    let rates = load.flows.values().map(|flow| {
-        flow.finished_at.map_or(0.0, |at| 1.0 / at.saturating_since(Instant::ZERO).as_secs_f64().max(1e-9))
-    });
+    let (p50_us, p99_us) = (percentile_us(0.50), percentile_us(0.99));
+    let shares: Vec<f64> = load.shares.iter().map(|messages| *messages as f64).collect();
+    let counters = sum_of_counters(world, cell.hosts);
     let counts = *world.counts();
-    let lost = counts.lost + counts.lost_in_burst + counts.queue_full + counts.receive_buffer_full;
     Outcome {
         finished: load.is_finished(),
         time_s,
         goodput_bytes_per_s: if time_s > 0.0 { load.received_bytes as f64 / time_s } else { 0.0 },
-        p50_us: percentile_us(0.50),
-        p99_us: percentile_us(0.99),
-        fairness: jain(&rates.collect::<Vec<_>>()),
-        datagrams: counts.sent,
-        lost_share: lost as f64 / (counts.sent as f64).max(1.0),
-        retransmissions: counters.retransmissions,
-        probes: counters.probes,
-        ecn_marks: counters.ecn_marks,
+        goodput_of_link: cell.wire_time_us() / 1e6 / time_s.max(1e-12),
+        ideal_us: cell.wire_time_us() + cell.delay_us,
+        p99_of_ideal: p99_us / (cell.wire_time_us() + cell.delay_us),
+        p50_us,
+        p99_us,
+        fairness: (cell.messages >= COARSE_MESSAGES).then(|| jain(&shares)),
+        datagrams: counts.sent - before.counts.sent,
+        lost_share: lost_share(&counts, &before.counts),
+        lost_share_later: lost_share(&counts, &first),
+        retransmissions: counters.retransmissions - before.counters.retransmissions,
+        probes: counters.probes - before.counters.probes,
+        ecn_marks: counters.ecn_marks - before.counters.ecn_marks,
         deepest_queue_bytes: world.topology().deepest_queue_bytes(),
         lost_peers: load.lost_peers,
         digest: format!("{:016x}", world.digest()),
