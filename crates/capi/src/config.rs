@@ -1,8 +1,10 @@
 //! Settings.
 
 use crate::error::{Failure, borrow, call, denrei_code, text};
+use denrei::key_file::{read_allow_list, read_cluster_key, read_identity};
 use denrei::{Config, SETTINGS};
 use std::ffi::{CString, c_char};
+use std::path::Path;
 use std::sync::OnceLock;
 
 /// Settings of a node, made by denrei_config_new.
@@ -14,6 +16,13 @@ pub struct denrei_config {
 #[unsafe(no_mangle)]
 pub extern "C" fn denrei_config_new() -> *mut denrei_config {
     Box::into_raw(Box::new(denrei_config { config: Config::default() }))
+}
+
+/// # Safety
+/// `config` is null or settings, used by one thread at a time.
+unsafe fn writable<'a>(config: *mut denrei_config) -> Result<&'a mut denrei_config, Failure> {
+    // SAFETY: by the contract.
+    unsafe { config.as_mut() }.ok_or_else(|| Failure::null("config"))
 }
 
 /// Gives settings back. Nodes made with them keep theirs.
@@ -43,9 +52,48 @@ pub unsafe extern "C" fn denrei_config_set(
     call(|| {
         // SAFETY: by the contract.
         let (name, value) = unsafe { (text("name", name)?, text("value", value)?) };
-        // SAFETY: by the contract, and used by one thread at a time.
-        let config = unsafe { config.as_mut() }.ok_or_else(|| Failure::null("config"))?;
-        Ok(config.config.set(name, value)?)
+        // SAFETY: by the contract.
+        Ok(unsafe { writable(config)? }.config.set(name, value)?)
+    })
+}
+
+/// Takes the cluster key from a file that `denrei keygen` has made. Without this a node takes the one
+/// that DENREI_KEY_FILE names, if it is set.
+///
+/// # Safety
+/// `config` comes from denrei_config_new, `path` is a string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn denrei_config_key_file(
+    config: *mut denrei_config,
+    path: *const c_char,
+) -> denrei_code {
+    call(|| {
+        // SAFETY: by the contract.
+        let (config, path) = unsafe { (writable(config)?, text("path", path)?) };
+        config.config.cluster_key = Some(read_cluster_key(Path::new(path))?);
+        Ok(())
+    })
+}
+
+/// Takes this node's identity from a file that `denrei keygen --identity` has made, and the public
+/// identities to speak with from a list, one a line.
+///
+/// # Safety
+/// `config` comes from denrei_config_new, `identity` and `allow_list` are strings.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn denrei_config_identity(
+    config: *mut denrei_config,
+    identity: *const c_char,
+    allow_list: *const c_char,
+) -> denrei_code {
+    call(|| {
+        // SAFETY: by the contract.
+        let config = unsafe { writable(config)? };
+        // SAFETY: by the contract.
+        let (identity, list) = unsafe { (text("identity", identity)?, text("allow_list", allow_list)?) };
+        config.config.identity = Some(read_identity(Path::new(identity))?);
+        config.config.allowed = read_allow_list(Path::new(list))?;
+        Ok(())
     })
 }
 

@@ -1,5 +1,6 @@
 //! Codes and texts: how a failure gets to C.
 
+use denrei::key_file::KeyFileError;
 use denrei::{BindError, ConfigError, ConnectError, NodeError, PeerError, SendError};
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char};
@@ -42,6 +43,8 @@ pub enum denrei_code {
     DENREI_BUFFER = 14,
     /// A fault of the library's own. Please report it with its message.
     DENREI_INTERNAL = 15,
+    /// A key file is not there, is none, or can be read by others.
+    DENREI_KEY = 16,
 }
 
 use denrei_code::*;
@@ -70,6 +73,11 @@ impl Failure {
 
     pub fn null(what: &str) -> Self {
         Self::new(DENREI_INVALID, format!("{what} is NULL"))
+    }
+
+    /// The text alone.
+    pub fn into_message(self) -> String {
+        self.message
     }
 
     pub fn timeout() -> Self {
@@ -120,6 +128,17 @@ pub(crate) unsafe fn borrow<'a, T>(what: &str, pointer: *const T) -> Result<&'a 
 /// Checks a place for a result before the work is done.
 pub(crate) fn place<T>(what: &str, pointer: *mut T) -> Result<Place<T>, Failure> {
     if pointer.is_null() { Err(Failure::null(what)) } else { Ok(Place(pointer)) }
+}
+
+/// Writes a result that the caller may not want.
+///
+/// # Safety
+/// `pointer` is null or valid for a `T` to be written.
+pub(crate) unsafe fn put<T>(pointer: *mut T, value: T) {
+    if !pointer.is_null() {
+        // SAFETY: by the contract.
+        unsafe { pointer.write(value) }
+    }
 }
 
 /// A place for a result, not null.
@@ -192,6 +211,12 @@ impl From<PeerError> for Failure {
 impl From<NodeError> for Failure {
     fn from(error: NodeError) -> Self {
         Self::new(DENREI_SYSTEM, error)
+    }
+}
+
+impl From<KeyFileError> for Failure {
+    fn from(error: KeyFileError) -> Self {
+        Self::new(DENREI_KEY, error)
     }
 }
 

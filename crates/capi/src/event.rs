@@ -1,6 +1,6 @@
 //! Events.
 
-use crate::error::{Failure, borrow, call, denrei_code, place};
+use crate::error::{Failure, borrow, call, denrei_code, place, put};
 use crate::node::{DENREI_NO_PEER, bounded, denrei_node, denrei_peer};
 use denrei::{Event, LostReason, MessageId, PeerId};
 use std::ffi::{CString, c_char};
@@ -31,6 +31,13 @@ pub enum denrei_event_kind {
     /// The session is over. Reason, code, text, and the messages of which it is not known that they
     /// arrived.
     DENREI_EVENT_PEER_LOST = 9,
+    /// A message of denrei_send_within was dropped because it was late. Channel, number.
+    DENREI_EVENT_EXPIRED = 10,
+    /// An offer was given up by its sender: it will not arrive. Channel, number.
+    DENREI_EVENT_WITHDRAWN = 11,
+    /// The peer has set how fast it may be sent to: denrei_event_bytes is the rate, bytes/s, and
+    /// denrei_event_count the burst, bytes; 0 is no limit.
+    DENREI_EVENT_RATE_SET = 12,
 }
 
 /// Why a session is over.
@@ -141,6 +148,15 @@ impl denrei_event {
                 bytes: buffered_bytes,
                 count: buffered_messages.into(),
                 ..Self::of(DENREI_EVENT_STATUS, peer)
+            },
+            Event::Expired(id) => Self::about(DENREI_EVENT_EXPIRED, id),
+            Event::Withdrawn { channel, number } => {
+                Self::about(DENREI_EVENT_WITHDRAWN, MessageId { channel, number })
+            }
+            Event::RateSet { peer, rate } => Self {
+                bytes: rate.bytes_per_s,
+                count: rate.burst_bytes,
+                ..Self::of(DENREI_EVENT_RATE_SET, peer)
             },
             Event::PeerDoneWriting(peer) => Self::of(DENREI_EVENT_DONE_WRITING, peer),
             Event::PeerDoneReading { peer, unacknowledged } => {
@@ -258,10 +274,8 @@ pub unsafe extern "C" fn denrei_event_messages(
 ) -> *const denrei_message_id {
     // SAFETY: by the contract.
     let messages = unsafe { event.as_ref() }.map_or(&[][..], |event| &event.messages);
-    if !count.is_null() {
-        // SAFETY: by the contract.
-        unsafe { count.write(messages.len()) };
-    }
+    // SAFETY: by the contract.
+    unsafe { put(count, messages.len()) };
     if messages.is_empty() { std::ptr::null() } else { messages.as_ptr() }
 }
 

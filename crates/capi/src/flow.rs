@@ -1,7 +1,7 @@
 //! What can be seen: each peer's flow state (S8), counters.
 
 use crate::error::denrei_code::DENREI_UNKNOWN_PEER;
-use crate::error::{Failure, borrow, call, denrei_code, place};
+use crate::error::{Failure, borrow, call, denrei_code, place, put};
 use crate::node::{denrei_node, denrei_peer, write_text};
 use denrei::{FlowState, PeerId, Phase};
 use std::ffi::c_char;
@@ -204,10 +204,8 @@ pub unsafe extern "C" fn denrei_request_status(
     call(|| {
         // SAFETY: by the contract.
         let asked = unsafe { borrow("node", node) }?.node.request_status(PeerId::from_u64(peer))?;
-        if !request.is_null() {
-            // SAFETY: by the contract.
-            unsafe { request.write(asked) };
-        }
+        // SAFETY: by the contract.
+        unsafe { put(request, asked) };
         Ok(())
     })
 }

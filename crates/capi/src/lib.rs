@@ -16,6 +16,8 @@ mod flow;
 mod node;
 mod recv;
 mod send;
+mod steer;
+pub mod suci;
 
 pub use config::*;
 pub use error::{denrei_code, denrei_error_message};
@@ -24,6 +26,7 @@ pub use flow::*;
 pub use node::*;
 pub use recv::*;
 pub use send::*;
+pub use steer::*;
 
 use std::ffi::c_char;
 

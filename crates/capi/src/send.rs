@@ -1,7 +1,7 @@
 //! Sending.
 
 use crate::error::denrei_code::DENREI_INVALID;
-use crate::error::{Failure, borrow, call, denrei_code};
+use crate::error::{Failure, borrow, call, denrei_code, put};
 use crate::node::{bounded, channel_of, denrei_node, denrei_peer, timeout};
 use bytes::Bytes;
 use denrei::{Completion, MessageId, PeerId, SendError};
@@ -20,7 +20,7 @@ pub enum denrei_completion {
 }
 
 /// A number from C may be none of the names.
-fn completion_of(number: c_uint) -> Result<Completion, Failure> {
+pub(crate) fn completion_of(number: c_uint) -> Result<Completion, Failure> {
     const NOTHING: c_uint = denrei_completion::DENREI_REPORT_NOTHING as c_uint;
     const ACKNOWLEDGED: c_uint = denrei_completion::DENREI_REPORT_ACKNOWLEDGED as c_uint;
     const DELIVERED: c_uint = denrei_completion::DENREI_REPORT_DELIVERED as c_uint;
@@ -69,7 +69,7 @@ impl Drop for Lent {
 
 /// # Safety
 /// `data` is null or has `length` bytes.
-unsafe fn copied(data: *const c_void, length: usize) -> Result<Bytes, Failure> {
+pub(crate) unsafe fn copied(data: *const c_void, length: usize) -> Result<Bytes, Failure> {
     if length == 0 {
         return Ok(Bytes::new());
     }
@@ -135,10 +135,8 @@ pub unsafe extern "C" fn denrei_send_with(
         // SAFETY: by the contract.
         let (node, message) = unsafe { (borrow("node", node)?, copied(data, length)?) };
         let sent = send(node, (peer, channel), message, completion_of(completion)?, timeout_us)?;
-        if !number.is_null() {
-            // SAFETY: by the contract.
-            unsafe { number.write(sent.number) };
-        }
+        // SAFETY: by the contract.
+        unsafe { put(number, sent.number) };
         Ok(())
     })
 }
@@ -170,10 +168,8 @@ pub unsafe extern "C" fn denrei_send_lent(
         }
         let sent =
             send(node, (peer, channel), Bytes::from_owner(lent), completion_of(completion)?, timeout_us)?;
-        if !number.is_null() {
-            // SAFETY: by the contract.
-            unsafe { number.write(sent.number) };
-        }
+        // SAFETY: by the contract.
+        unsafe { put(number, sent.number) };
         Ok(())
     })
 }

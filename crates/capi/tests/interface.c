@@ -76,6 +76,10 @@ static void settings(void) {
   denrei_config_free(config);
   denrei_config_free(NULL);
   FAILS(denrei_node_open("nowhere", NULL, &node), DENREI_INVALID, "nowhere");
+  config = denrei_config_new();
+  FAILS(denrei_config_key_file(config, "/nowhere/cluster.key"), DENREI_KEY, "/nowhere/cluster.key");
+  FAILS(denrei_config_identity(config, "/nowhere/me.key", "/nowhere/list"), DENREI_KEY, "/nowhere/me.key");
+  denrei_config_free(config);
   FAILS(denrei_node_open("127.0.0.1:0", NULL, NULL), DENREI_INVALID, "NULL");
   FAILS(denrei_node_open("0.0.0.0:0", NULL, &node), DENREI_EXPOSED, "keygen");
   denrei_node_free(NULL);
@@ -194,6 +198,39 @@ static void state(denrei_node *a, denrei_node *b, denrei_peer peer) {
   OK(denrei_node_poll(a));
 }
 
+static void steering(denrei_node *a, denrei_node *b, denrei_peer peer) {
+  denrei_peer back = DENREI_NO_PEER;
+  uint16_t channel = 9;
+  size_t length = 0;
+  uint64_t count = 99, number = 99;
+  denrei_code code = denrei_ready(b, 0, NULL, NULL, NULL);
+  CHECK(code == DENREI_TIMEOUT);
+  OK(denrei_wait(a, peer, 1000, 5 * SECOND));
+  FAILS(denrei_wait(a, 77, 1000, 0), DENREI_UNKNOWN_PEER, "77");
+  OK(denrei_send_within(a, peer, 2, "frame", 5, DENREI_REPORT_NOTHING, 5 * SECOND, &number));
+  OK(denrei_ready(b, 5 * SECOND, &back, &channel, &length));
+  CHECK(channel == 2 && length == 5);
+  denrei_message *message = NULL;
+  OK(denrei_recv(b, 0, &message));
+  denrei_message_free(message);
+  OK(denrei_flush(a, peer, 5 * SECOND));
+  OK(denrei_queue_length(a, peer, &count));
+  CHECK(count == 0);
+  OK(denrei_retransmit(a, peer));
+  OK(denrei_set_weight(b, back, 200));
+  FAILS(denrei_set_weight(b, back, 0), DENREI_INVALID, "1");
+  OK(denrei_set_rate(b, back, 0, 0));
+  denrei_event *event = expect(a, DENREI_EVENT_RATE_SET);
+  CHECK(denrei_event_bytes(event) == 0);
+  denrei_event_free(event);
+  OK(denrei_send_within(a, peer, 2, "late", 4, DENREI_REPORT_NOTHING, 20000, &number));
+  event = expect(a, DENREI_EVENT_EXPIRED);
+  CHECK(denrei_event_message(event).number == number);
+  denrei_event_free(event);
+  OK(denrei_set_rate(b, back, 1000000000, 0));
+  denrei_event_free(expect(a, DENREI_EVENT_RATE_SET));
+}
+
 static void event_loop(denrei_node *a, denrei_node *b, denrei_peer peer) {
   int fd = denrei_node_fd(b);
   CHECK(fd >= 0);
@@ -253,6 +290,7 @@ int main(void) {
   OK(denrei_peer_at(a, address, &peer));
   offers(a, b, peer);
   state(a, b, peer);
+  steering(a, b, peer);
   event_loop(a, b, peer);
   endings(a, b, peer);
   denrei_node_free(a);

@@ -47,6 +47,16 @@ pub enum BindError {
     },
 }
 
+impl BindError {
+    /// The system's number for the refusal, if it was the system's.
+    pub fn raw_os_error(&self) -> Option<i32> {
+        match self {
+            Self::Socket { source, .. } | Self::System { source } => source.raw_os_error(),
+            _ => None,
+        }
+    }
+}
+
 /// What to do about a refusal.
 fn advice(error: &io::Error) -> &'static str {
     match error.kind() {

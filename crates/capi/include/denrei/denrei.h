@@ -87,6 +87,10 @@ typedef enum {
    * A fault of the library's own. Please report it with its message.
    */
   DENREI_INTERNAL = 15,
+  /**
+   * A key file is not there, is none, or can be read by others.
+   */
+  DENREI_KEY = 16,
 } denrei_code;
 
 /**
@@ -135,6 +139,19 @@ typedef enum {
    * arrived.
    */
   DENREI_EVENT_PEER_LOST = 9,
+  /**
+   * A message of denrei_send_within was dropped because it was late. Channel, number.
+   */
+  DENREI_EVENT_EXPIRED = 10,
+  /**
+   * An offer was given up by its sender: it will not arrive. Channel, number.
+   */
+  DENREI_EVENT_WITHDRAWN = 11,
+  /**
+   * The peer has set how fast it may be sent to: denrei_event_bytes is the rate, bytes/s, and
+   * denrei_event_count the burst, bytes; 0 is no limit.
+   */
+  DENREI_EVENT_RATE_SET = 12,
 } denrei_event_kind;
 
 /**
@@ -226,6 +243,16 @@ typedef enum {
    */
   DENREI_REPORT_DELIVERED = 2,
 } denrei_completion;
+
+/**
+ * Ids, addresses and settings.
+ */
+typedef struct datagram_addrdb datagram_addrdb;
+
+/**
+ * A Node, and the names of its peers.
+ */
+typedef struct datagram_socket datagram_socket;
 
 /**
  * Settings of a node, made by denrei_config_new.
@@ -421,6 +448,18 @@ typedef struct {
 } denrei_counters;
 
 /**
+ * See suci.h.
+ */
+typedef struct {
+  uint64_t delay_us;
+  uint64_t window_bytes;
+  uint64_t in_flight_bytes;
+  uint64_t queue_length;
+  uint64_t queue_bytes;
+  uint64_t lost_packets;
+} datagram_flow_state;
+
+/**
  * No peer has this name.
  */
 #define DENREI_NO_PEER UINT64_MAX
@@ -457,6 +496,25 @@ void denrei_config_free(denrei_config *config);
 denrei_code denrei_config_set(denrei_config *config, const char *name, const char *value);
 
 /**
+ * Takes the cluster key from a file that `denrei keygen` has made. Without this a node takes the one
+ * that DENREI_KEY_FILE names, if it is set.
+ *
+ * `config` comes from denrei_config_new, `path` is a string.
+ */
+denrei_code denrei_config_key_file(denrei_config *config,
+                                   const char *path);
+
+/**
+ * Takes this node's identity from a file that `denrei keygen --identity` has made, and the public
+ * identities to speak with from a list, one a line.
+ *
+ * `config` comes from denrei_config_new, `identity` and `allow_list` are strings.
+ */
+denrei_code denrei_config_identity(denrei_config *config,
+                                   const char *identity,
+                                   const char *allow_list);
+
+/**
  * Whether a node could be made with these settings; if not, the message says what to change.
  *
  * `config` comes from denrei_config_new.
@@ -862,6 +920,76 @@ denrei_code denrei_request_status(const denrei_node *node, denrei_peer peer, uin
 denrei_code denrei_node_counters(const denrei_node *node, denrei_counters *counters);
 
 /**
+ * Waits until a message is there, and says who sent it on which channel and how large it is, without
+ * taking it.
+ *
+ * `node` is a node; `peer`, `channel` and `length` are NULL or places for what they are named after.
+ */
+denrei_code denrei_ready(const denrei_node *node,
+                         int64_t timeout_us,
+                         denrei_peer *peer,
+                         uint16_t *channel,
+                         uintptr_t *length);
+
+/**
+ * Waits until a message of `length` bytes may be sent to `peer` without waiting.
+ *
+ * `node` is a node.
+ */
+denrei_code denrei_wait(const denrei_node *node,
+                        denrei_peer peer,
+                        uint64_t length,
+                        int64_t timeout_us);
+
+/**
+ * Puts into `count` how many messages to `peer` are not acknowledged.
+ *
+ * `node` is a node, `count` a place for a number.
+ */
+denrei_code denrei_queue_length(const denrei_node *node, denrei_peer peer, uint64_t *count);
+
+/**
+ * Sends again, now, what was sent to `peer` longer ago than a round trip and is not acknowledged.
+ *
+ * `node` is a node.
+ */
+denrei_code denrei_retransmit(const denrei_node *node, denrei_peer peer);
+
+/**
+ * Sets a peer's share of what this node can receive, relative to the other peers': 1 to 10000, 100
+ * if never set.
+ *
+ * `node` is a node.
+ */
+denrei_code denrei_set_weight(const denrei_node *node, denrei_peer peer, uint32_t weight);
+
+/**
+ * Sets how fast `peer` may send to this node: a mean rate in bytes/s (0: no data at all) and the
+ * bytes that may come in a row (0: no limit).
+ *
+ * `node` is a node.
+ */
+denrei_code denrei_set_rate(const denrei_node *node,
+                            denrei_peer peer,
+                            uint64_t bytes_per_s,
+                            uint64_t burst_bytes);
+
+/**
+ * Sends a message that is worth nothing after `lifetime_us`: if it could not be sent by then, it is
+ * dropped, the channel goes on without it, and DENREI_EVENT_EXPIRED says so. Never waits.
+ *
+ * As for denrei_send_with.
+ */
+denrei_code denrei_send_within(const denrei_node *node,
+                               denrei_peer peer,
+                               uint16_t channel,
+                               const void *data,
+                               uintptr_t length,
+                               unsigned int completion,
+                               uint64_t lifetime_us,
+                               uint64_t *number);
+
+/**
  * The library's version, such as "0.1.0".
  */
 const char *denrei_version(void);
@@ -886,6 +1014,25 @@ void denrei_config_free(denrei_config *config);
  * `config` comes from denrei_config_new; `name` and `value` are strings.
  */
 denrei_code denrei_config_set(denrei_config *config, const char *name, const char *value);
+
+/**
+ * Takes the cluster key from a file that `denrei keygen` has made. Without this a node takes the one
+ * that DENREI_KEY_FILE names, if it is set.
+ *
+ * `config` comes from denrei_config_new, `path` is a string.
+ */
+denrei_code denrei_config_key_file(denrei_config *config,
+                                   const char *path);
+
+/**
+ * Takes this node's identity from a file that `denrei keygen --identity` has made, and the public
+ * identities to speak with from a list, one a line.
+ *
+ * `config` comes from denrei_config_new, `identity` and `allow_list` are strings.
+ */
+denrei_code denrei_config_identity(denrei_config *config,
+                                   const char *identity,
+                                   const char *allow_list);
 
 /**
  * Whether a node could be made with these settings; if not, the message says what to change.
@@ -1297,6 +1444,212 @@ denrei_code denrei_set_priority(const denrei_node *node,
  * `node` is a node.
  */
 denrei_code denrei_flush(const denrei_node *node, denrei_peer peer, int64_t timeout_us);
+
+/**
+ * Waits until a message is there, and says who sent it on which channel and how large it is, without
+ * taking it.
+ *
+ * `node` is a node; `peer`, `channel` and `length` are NULL or places for what they are named after.
+ */
+denrei_code denrei_ready(const denrei_node *node,
+                         int64_t timeout_us,
+                         denrei_peer *peer,
+                         uint16_t *channel,
+                         uintptr_t *length);
+
+/**
+ * Waits until a message of `length` bytes may be sent to `peer` without waiting.
+ *
+ * `node` is a node.
+ */
+denrei_code denrei_wait(const denrei_node *node,
+                        denrei_peer peer,
+                        uint64_t length,
+                        int64_t timeout_us);
+
+/**
+ * Puts into `count` how many messages to `peer` are not acknowledged.
+ *
+ * `node` is a node, `count` a place for a number.
+ */
+denrei_code denrei_queue_length(const denrei_node *node, denrei_peer peer, uint64_t *count);
+
+/**
+ * Sends again, now, what was sent to `peer` longer ago than a round trip and is not acknowledged.
+ *
+ * `node` is a node.
+ */
+denrei_code denrei_retransmit(const denrei_node *node, denrei_peer peer);
+
+/**
+ * Sets a peer's share of what this node can receive, relative to the other peers': 1 to 10000, 100
+ * if never set.
+ *
+ * `node` is a node.
+ */
+denrei_code denrei_set_weight(const denrei_node *node, denrei_peer peer, uint32_t weight);
+
+/**
+ * Sets how fast `peer` may send to this node: a mean rate in bytes/s (0: no data at all) and the
+ * bytes that may come in a row (0: no limit).
+ *
+ * `node` is a node.
+ */
+denrei_code denrei_set_rate(const denrei_node *node,
+                            denrei_peer peer,
+                            uint64_t bytes_per_s,
+                            uint64_t burst_bytes);
+
+/**
+ * Sends a message that is worth nothing after `lifetime_us`: if it could not be sent by then, it is
+ * dropped, the channel goes on without it, and DENREI_EVENT_EXPIRED says so. Never waits.
+ *
+ * As for denrei_send_with.
+ */
+denrei_code denrei_send_within(const denrei_node *node,
+                               denrei_peer peer,
+                               uint16_t channel,
+                               const void *data,
+                               uintptr_t length,
+                               unsigned int completion,
+                               uint64_t lifetime_us,
+                               uint64_t *number);
+
+/**
+ * See suci.h.
+ */
+datagram_addrdb *datagram_addrdb_new(void);
+
+/**
+ * See suci.h.
+ *
+ * As suci.h says.
+ */
+int datagram_addrdb_add(datagram_addrdb *addrdb, int id, const char *address, int port);
+
+/**
+ * See suci.h.
+ *
+ * As suci.h says.
+ */
+int datagram_addrdb_set(datagram_addrdb *addrdb, const char *name, const char *value);
+
+/**
+ * See suci.h.
+ *
+ * As suci.h says.
+ */
+void datagram_addrdb_free(datagram_addrdb *addrdb);
+
+/**
+ * See suci.h.
+ *
+ * As suci.h says.
+ */
+datagram_socket *datagram(datagram_addrdb *addrdb, const char *myaddr, int myport, int myid);
+
+/**
+ * See suci.h.
+ *
+ * As suci.h says.
+ */
+void datagram_close(datagram_socket *sock);
+
+/**
+ * See suci.h.
+ *
+ * As suci.h says.
+ */
+int datagram_set_destination(datagram_socket *sock, int id);
+
+/**
+ * See suci.h.
+ *
+ * As suci.h says.
+ */
+int datagram_destination(int id, datagram_socket *sock);
+
+/**
+ * See suci.h.
+ *
+ * As suci.h says.
+ */
+int datagram_write(datagram_socket *sock, const void *buf, int len);
+
+/**
+ * See suci.h.
+ *
+ * As suci.h says.
+ */
+int datagram_write0(datagram_socket *sock, const void *buf, int len);
+
+/**
+ * See suci.h.
+ *
+ * As suci.h says.
+ */
+int datagram_read(datagram_socket *sock, void *buf, int len);
+
+/**
+ * See suci.h.
+ *
+ * As suci.h says.
+ */
+int datagram_read0(datagram_socket *sock, void *buf, int len);
+
+/**
+ * See suci.h.
+ *
+ * As suci.h says.
+ */
+int datagram_source(datagram_socket *sock);
+
+/**
+ * See suci.h.
+ *
+ * As suci.h says.
+ */
+int datagram_ready(datagram_socket *sock, int sec, int usec);
+
+/**
+ * See suci.h.
+ *
+ * As suci.h says.
+ */
+int datagram_wait(datagram_socket *sock, int sec, int usec, int size, int id);
+
+/**
+ * See suci.h.
+ *
+ * As suci.h says.
+ */
+int datagram_queue_length(datagram_socket *sock, int id);
+
+/**
+ * See suci.h.
+ *
+ * As suci.h says.
+ */
+int datagram_retransmission(datagram_socket *sock, int id);
+
+/**
+ * See suci.h.
+ *
+ * As suci.h says.
+ */
+uint64_t datagram_lost(datagram_socket *sock, int id);
+
+/**
+ * See suci.h.
+ *
+ * As suci.h says.
+ */
+int datagram_flow(datagram_socket *sock, int id, datagram_flow_state *state);
+
+/**
+ * See suci.h.
+ */
+const char *datagram_error(void);
 
 #ifdef __cplusplus
 }  // extern "C"
