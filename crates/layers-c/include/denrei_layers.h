@@ -1,0 +1,62 @@
+/* The library calls of "one processor per layer" (L5), over denrei's rings and pools.
+ *
+ * Each layer is a thread with a number, started by p_startproc. A queue has one reading and one
+ * writing layer; each opens its end by the queue's name, in any order, and only the thread that
+ * opened an end uses it. A layer allocates from its own pool; any thread frees.
+ *
+ * Link with libdenrei_layers_c.a -lpthread -ldl -lm, or with libdenrei_layers_c.so.
+ */
+#ifndef DENREI_LAYERS_H
+#define DENREI_LAYERS_H
+
+#include <stddef.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Primitives that a queue holds. */
+#define P_QUEUE_MAX 1024
+/* Octets of the largest buffer. */
+#define P_BUFFER_MAX 131072
+
+/* Starts a layer: a thread that runs main_function, on a core of its own as long as there are any.
+ * Returns its number (0, 1, ...), or -1: main_function is NULL, or there is no thread to be had. */
+int p_startproc(void (*main_function)(void));
+
+/* Waits until a layer has returned from its main function. 0, or -1: no such layer, or waited for
+ * already. (Not in the paper, whose layers never end.) */
+int p_waitproc(int layer);
+
+/* The number of the layer that calls, or -1: not called by a layer. */
+int p_self(void);
+
+/* Opens the end of a queue that the caller will read / write. Returns its identifier, valid in this
+ * thread, or -1: no name, or that end is open already. */
+int p_cremsgq_r(const char *name);
+int p_cremsgq_s(const char *name);
+
+/* Puts a primitive at the end of a queue: 0, or -1: the queue is full (try again), the primitive is
+ * NULL, or `queue` is no queue that this thread writes. */
+int p_putmsg(int queue, void *primitive);
+
+/* Takes the first primitive of a queue, or NULL: the queue is empty, or no queue that this thread
+ * reads. */
+void *p_getmsg(int queue);
+
+/* A buffer of at least `size` octets from the pool of `layer`, which has to be the caller, or NULL:
+ * it is not, or all are in use (try again when some have been freed), or `size` is above
+ * P_BUFFER_MAX. Aligned to 64 octets. */
+void *p_galloc(int layer, size_t size);
+
+/* Frees a buffer, in any thread. NULL is nothing. A buffer that is freed twice ends the program with
+ * a message. Buffers go home in batches: a thread that frees and then neither frees, allocates nor
+ * reads an empty queue for long calls p_flush. */
+void p_free(void *buffer);
+void p_flush(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

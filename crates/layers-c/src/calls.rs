@@ -1,0 +1,137 @@
+//! What the C calls do: layers by number, queues by name, ends and pools by thread.
+//!
+//! Inputs → outputs: see the header. The ends of queues and the pool belong to the thread that opened
+//! them, so that handing on a primitive takes no lock; names are looked up under one.
+
+use crate::Primitive;
+use denrei_layers::{Consumer, Pdu, Pool, Producer, flush_frees, pin, ring};
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+
+/// `P_QUEUE_MAX` of the header.
+const QUEUE_MAX: usize = 1024;
+/// Layers at most: numbers stay small, and a program that starts more has a loop too many.
+const LAYERS_MAX: usize = 1024;
+
+/// What all threads share; locked to start layers and to open queues.
+#[derive(Default)]
+struct Registry {
+    layers: Vec<Option<JoinHandle<()>>>,
+    /// Ends of queues that nobody has opened yet.
+    queues: HashMap<Vec<u8>, Ends>,
+}
+
+struct Ends {
+    producer: Option<Producer<Primitive>>,
+    consumer: Option<Consumer<Primitive>>,
+}
+
+static REGISTRY: LazyLock<Mutex<Registry>> = LazyLock::new(Mutex::default);
+
+/// What a thread has opened. A queue's identifier is its place in `ends`.
+#[derive(Default)]
+struct Own {
+    layer: Option<(usize, Pool)>,
+    ends: Vec<End>,
+}
+
+enum End {
+    Read(Consumer<Primitive>),
+    Write(Producer<Primitive>),
+}
+
+thread_local! {
+    static OWN: RefCell<Own> = RefCell::default();
+}
+
+fn registry() -> MutexGuard<'static, Registry> {
+    // A panic ends the program; whatever it left here is never seen.
+    REGISTRY.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Starts a layer; its number.
+pub fn start_layer(main: impl FnOnce() + Send + 'static) -> Option<usize> {
+    let mut registry = registry();
+    let layer = registry.layers.len();
+    if layer >= LAYERS_MAX {
+        return None;
+    }
+    let cores = pin::allowed_cores();
+    let run = move || {
+        if let Some(core) = cores.get(layer) {
+            // Without the right to it the layer runs where the system puts it.
+            let _ = pin::to_core(*core);
+        }
+        OWN.with_borrow_mut(|own| own.layer = Some((layer, Pool::default())));
+        main();
+    };
+    let thread = std::thread::Builder::new().name(format!("layer {layer}")).spawn(run).ok()?;
+    registry.layers.push(Some(thread));
+    Some(layer)
+}
+
+/// Waits for a layer to end; whether there was one.
+pub fn wait_for_layer(layer: usize) -> bool {
+    let thread = registry().layers.get_mut(layer).and_then(Option::take);
+    thread.is_some_and(|thread| thread.join().is_ok())
+}
+
+/// The layer that runs in this thread.
+pub fn current_layer() -> Option<usize> {
+    OWN.with_borrow(|own| own.layer.as_ref().map(|(layer, _)| *layer))
+}
+
+fn open(name: &[u8], take: impl FnOnce(&mut Ends) -> Option<End>) -> Option<usize> {
+    if name.is_empty() {
+        return None;
+    }
+    let end = take(registry().queues.entry(name.to_owned()).or_insert_with(|| {
+        let (producer, consumer) = ring(QUEUE_MAX);
+        Ends { producer: Some(producer), consumer: Some(consumer) }
+    }))?;
+    OWN.with_borrow_mut(|own| {
+        own.ends.push(end);
+        Some(own.ends.len() - 1)
+    })
+}
+
+/// Opens the reading end of a queue; its identifier in this thread.
+pub fn open_reading(name: &[u8]) -> Option<usize> {
+    open(name, |ends| ends.consumer.take().map(End::Read))
+}
+
+/// Opens the writing end of a queue; its identifier in this thread.
+pub fn open_writing(name: &[u8]) -> Option<usize> {
+    open(name, |ends| ends.producer.take().map(End::Write))
+}
+
+/// Puts a primitive into a queue; whether there was room.
+pub fn put(queue: usize, primitive: Primitive) -> bool {
+    OWN.with_borrow_mut(|own| match own.ends.get_mut(queue) {
+        Some(End::Write(producer)) => producer.push(primitive).is_ok(),
+        _ => false,
+    })
+}
+
+/// Takes a primitive from a queue.
+pub fn get(queue: usize) -> Option<Primitive> {
+    let taken = OWN.with_borrow_mut(|own| match own.ends.get_mut(queue)? {
+        End::Read(consumer) => consumer.pop(),
+        End::Write(_) => None,
+    });
+    if taken.is_none() {
+        // Nothing to do: the time to send home what was freed.
+        flush_frees();
+    }
+    taken
+}
+
+/// A buffer from the pool of `layer`, if that is who asks.
+pub fn allocate(layer: usize, size: usize) -> Option<Pdu> {
+    OWN.with_borrow_mut(|own| match &mut own.layer {
+        Some((own_layer, pool)) if *own_layer == layer => pool.allocate(0, size).ok(),
+        _ => None,
+    })
+}
