@@ -61,6 +61,9 @@ pub struct Config {
     pub identity: Option<Identity>,
     /// The identities to speak with; each needs this Node's on its own list.
     pub allowed: Vec<PublicIdentity>,
+    /// Handshakes a second that one source address (IPv6: one /64) may make this Node compute, once
+    /// it has a cluster key; FIRSTs beyond are dropped and counted. At least 1.
+    pub max_handshakes_per_s: u32,
     /// Packets sealed with one key before the next one takes over. 16 ..= 2^22: far below what
     /// AES-128-GCM allows (RFC 9001 §6.6); small values are for tests.
     pub rekey_after_packets: u64,
@@ -124,6 +127,7 @@ impl Default for Config {
             cluster_key: None,
             identity: None,
             allowed: Vec::new(),
+            max_handshakes_per_s: 10_000,
             rekey_after_packets: MAX_PACKETS_PER_KEY,
         }
     }
@@ -219,6 +223,12 @@ impl Config {
             } else {
                 "empty, or identity set: a peer with an identity speaks with those alone that have one"
             },
+        )?;
+        require(
+            self.max_handshakes_per_s > 0,
+            "max_handshakes_per_s",
+            self.max_handshakes_per_s,
+            "at least 1",
         )?;
         require(
             (16..=MAX_PACKETS_PER_KEY).contains(&self.rekey_after_packets),

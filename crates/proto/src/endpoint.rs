@@ -13,6 +13,7 @@ mod datagrams;
 mod flow;
 mod groups;
 mod messages;
+mod opening;
 mod replies;
 mod sessions;
 
@@ -20,10 +21,11 @@ use crate::config::Config;
 use crate::event::{ChannelId, EndpointCounters, Event, PeerError, PeerId};
 use crate::group;
 use crate::peer::{Beginning, Context, Notes, Peer};
-use crate::seal::{Random, Seed};
+use crate::seal::{Gate, Protection, Random, Seed};
 use crate::timer_queue::TimerQueue;
 use core::net::SocketAddr;
 use denrei_wire::group::GROUP_CHANNEL;
+use denrei_wire::packet::Opening;
 use denrei_wire::{Incarnation, Instant, Token};
 use replies::Replies;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -35,6 +37,7 @@ pub struct Endpoint {
     config: Arc<Config>,
     incarnation: Incarnation,
     random: Random,
+    gate: Gate,
     slots: Vec<Slot>,
     free: Vec<u32>,
     /// The live peer at each address, as far as it has proven itself or we chose it.
@@ -81,10 +84,13 @@ impl Endpoint {
     pub fn new(config: Arc<Config>, seed: impl Into<Seed>, _now: Instant) -> Self {
         config.validate().expect("the configuration was validated");
         let mut random = Random::new(&seed.into());
+        let incarnation = Incarnation(random.next_u64());
+        let gate = Gate::new(&config, &mut random);
         Self {
             config,
-            incarnation: Incarnation(random.next_u64()),
+            incarnation,
             random,
+            gate,
             slots: Vec::new(),
             free: Vec::new(),
             by_addr: BTreeMap::new(),
@@ -134,10 +140,21 @@ impl Endpoint {
         event
     }
 
-    fn beginning(&mut self, slot: u32, addr: SocketAddr, now: Instant) -> Beginning {
+    /// How this side introduces itself in a session of `slot`: under a token of its own each time.
+    fn new_opening(&mut self, slot: u32) -> Opening {
+        Opening { own_token: Token::new(slot, self.random.next_u64()), incarnation: self.incarnation }
+    }
+
+    fn beginning(
+        &self,
+        slot: u32,
+        addr: SocketAddr,
+        now: Instant,
+        own: Opening,
+        protection: Protection,
+    ) -> Beginning {
         let id = PeerId { slot, generation: self.slots[slot as usize].generation };
-        let local_token = Token::new(slot, self.random.next_u64());
-        Beginning { id, addr, local_token, incarnation: self.incarnation, now }
+        Beginning { id, addr, own, protection, now }
     }
 
     fn new_slot(&mut self) -> Option<u32> {
@@ -220,8 +237,9 @@ impl Endpoint {
         }
         let addr = peer.addr;
         // All taken before any is followed: following lets other peers work, who make notes too.
-        let Notes { proven, offers, lost, .. } = self.notes;
+        let Notes { proven, offers, lost, inquire, inquiry_answered, .. } = self.notes;
         (self.notes.proven, self.notes.offers, self.notes.lost) = (false, false, false);
+        (self.notes.inquire, self.notes.inquiry_answered) = (false, false);
         if records || lost || !self.notes.reports.is_empty() {
             self.follow_group_notes(now, slot, records, lost);
         }
@@ -234,6 +252,12 @@ impl Endpoint {
         if lost {
             self.forget_addr(slot, addr);
             self.share_memory(now);
+        }
+        if inquire {
+            self.inquire(now, addr);
+        }
+        if inquiry_answered {
+            self.conclude_inquiry(now, slot, addr);
         }
     }
 

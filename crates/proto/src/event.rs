@@ -197,7 +197,10 @@ impl fmt::Display for LostReason {
             Self::Aborted => f.write_str("aborted by this side"),
             Self::Ended { code: 0, reason } if reason.is_empty() => f.write_str("ended by the peer"),
             Self::Ended { code, reason } => write!(f, "ended by the peer: {reason} (code {code})"),
-            Self::NoAnswer => f.write_str("no answer: is a Node running at that address?"),
+            Self::NoAnswer => f.write_str(
+                "no answer: is a Node running at that address, with the same cluster key (or, like this one, \
+                 none), and does each allow the other's identity?",
+            ),
             Self::TimedOut => f.write_str("silent for longer than failure_timeout"),
             Self::Restarted => f.write_str("its process was started again"),
             Self::Forgotten => f.write_str("it no longer knows the session"),
@@ -412,6 +415,18 @@ pub struct EndpointCounters {
     pub foreign_version: u64,
     /// FIRSTs turned away because the address table was full.
     pub refused_sessions: u64,
-    /// RESETs and VERSIONS not sent because too many were waiting.
+    /// RESETs, VERSIONS and RETRYs not sent because too many were waiting.
     pub suppressed_replies: u64,
+    /// FIRSTs made with another cluster key, forged, or damaged.
+    pub strange_keys: u64,
+    /// Peers with the cluster key whose identity is not allowed.
+    pub strangers: u64,
+    /// Plain packets, which a Node with a cluster key does not take.
+    pub unsealed: u64,
+    /// FIRSTs that only a Node with a cluster key can read.
+    pub sealed_unread: u64,
+    /// FIRSTs dropped because their source or their session had brought too much.
+    pub limited: u64,
+    /// Initiators asked to prove their address first, by RETRY.
+    pub retries: u64,
 }

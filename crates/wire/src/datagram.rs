@@ -135,6 +135,14 @@ impl TransmitBuf {
         self.bytes[at..at + bytes.len()].copy_from_slice(bytes);
     }
 
+    /// What was appended from offset `at` on, to be sealed in place.
+    ///
+    /// # Panics
+    /// If less was appended.
+    pub fn tail_mut(&mut self, at: usize) -> &mut [u8] {
+        &mut self.bytes[at..]
+    }
+
     /// Takes back everything after the first `len` bytes.
     pub fn truncate(&mut self, len: usize) {
         self.bytes.truncate(len);
@@ -153,6 +161,8 @@ mod tests {
         buf.put_zeros(2);
         buf.overwrite(4, b"ER");
         assert_eq!(buf.bytes(), b"headER\0\0");
+        buf.tail_mut(6).fill(7);
+        assert_eq!(buf.bytes(), b"headER\x07\x07");
         buf.truncate(3);
         assert_eq!((buf.bytes(), buf.len()), (&b"hea"[..], 3));
         buf.clear();

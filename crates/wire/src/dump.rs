@@ -31,9 +31,12 @@ impl fmt::Display for Dump<'_> {
         if !packet.handshake.is_empty() {
             write!(f, " handshake {} bytes", packet.handshake.len())?;
         }
+        if packet.header.kind == Kind::Retry {
+            return write!(f, " | cookie");
+        }
         let content = &packet.body[..packet.body.len() - CHECKSUM_BYTES];
         match packet.header.kind {
-            Kind::Reset => {}
+            Kind::Reset | Kind::Retry => {}
             Kind::Versions => write!(f, " | {content:?}")?,
             Kind::First | Kind::Answer | Kind::Session => show_frames(f, content)?,
             Kind::Group => show_group(f, content)?,

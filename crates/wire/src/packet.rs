@@ -31,6 +31,8 @@ pub enum Kind {
     Reset = 0xd4,
     /// "I speak these versions."
     Versions = 0xd5,
+    /// "Open again and show me this."
+    Retry = 0xd6,
     /// What the opener of a group sends to its address.
     Group = 0xd7,
 }
@@ -66,6 +68,11 @@ struct OpeningHeader {
     handshake_len: U16,
     reserved: U16,
 }
+
+/// Octets of the tag at the end of every sealed packet.
+pub const TAG_BYTES: usize = 16;
+/// Octets of the cookie that RETRY carries, and a FIRST after its handshake message that shows it.
+pub const COOKIE_BYTES: usize = 20;
 
 /// Octets of [`CommonHeader`], which is the whole header of session packets.
 pub const COMMON_HEADER_BYTES: usize = size_of::<CommonHeader>();
@@ -184,8 +191,9 @@ fn require_trailer(body: &[u8], error: PacketError) -> Result<(), PacketError> {
     if body.len() < CHECKSUM_BYTES { Err(error) } else { Ok(()) }
 }
 
-/// RESET and VERSIONS belong to no session: no flags, no number. RESET carries nothing, VERSIONS
-/// one octet per version; both end with a CRC-32C whatever the mode.
+/// RESET, VERSIONS and RETRY belong to no session: no flags, no number. RESET carries nothing,
+/// VERSIONS one octet per version; both end with a CRC-32C whatever the mode. RETRY carries a cookie
+/// and ends with a check value.
 fn check_outside_a_session(header: &Header, body: &[u8]) -> Result<(), PacketError> {
     let kind = header.kind;
     let (field, holds) = match kind {
@@ -193,6 +201,7 @@ fn check_outside_a_session(header: &Header, body: &[u8]) -> Result<(), PacketErr
         _ if header.flags != 0 => return Err(PacketError::Reserved(header.flags)),
         _ if header.number != 0 => ("number", false),
         Kind::Reset => ("length", body.len() == CHECKSUM_BYTES),
+        Kind::Retry => ("length", body.len() == COOKIE_BYTES + TAG_BYTES),
         Kind::Versions => {
             ("length", (CHECKSUM_BYTES + 1..=CHECKSUM_BYTES + MAX_VERSIONS).contains(&body.len()))
         }
@@ -209,13 +218,14 @@ impl Kind {
             0xd3 => Self::Session,
             0xd4 => Self::Reset,
             0xd5 => Self::Versions,
+            0xd6 => Self::Retry,
             0xd7 => Self::Group,
             _ => return None,
         })
     }
 }
 
-/// The header of a session, RESET or VERSIONS packet, ready to send.
+/// The header of a session, RESET, VERSIONS or RETRY packet, ready to send.
 pub fn common_header(
     kind: Kind,
     flags: u16,
@@ -281,6 +291,7 @@ impl fmt::Display for Kind {
             Self::Session => "SESSION",
             Self::Reset => "RESET",
             Self::Versions => "VERSIONS",
+            Self::Retry => "RETRY",
             Self::Group => "GROUP",
         })
     }
@@ -357,7 +368,7 @@ mod tests {
             Packet::decode(&bytes).map(|packet| packet.header.kind)
         };
         let impossible = |kind, field| Err(PacketError::Impossible { kind, field });
-        for (kind, len) in [(Kind::Reset, 4), (Kind::Versions, 5), (Kind::Versions, 20)] {
+        for (kind, len) in [(Kind::Reset, 4), (Kind::Versions, 5), (Kind::Versions, 20), (Kind::Retry, 36)] {
             assert_eq!(with_body(kind, 0, 0, len), Ok(kind));
             assert_eq!(with_body(kind, 0, 1, len), impossible(kind, "number"));
             assert_eq!(with_body(kind, flags::ACK_NOW, 0, len), Err(PacketError::Reserved(1)));
@@ -368,6 +379,8 @@ mod tests {
             (Kind::Versions, 3),
             (Kind::Versions, 4),
             (Kind::Versions, 21),
+            (Kind::Retry, 35),
+            (Kind::Retry, 37),
         ] {
             assert_eq!(with_body(kind, 0, 0, len), impossible(kind, "length"), "{len}");
         }

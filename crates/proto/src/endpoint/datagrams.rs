@@ -5,41 +5,40 @@
 
 use super::Endpoint;
 use super::replies::Reply;
-use crate::peer::{Context, Incoming};
+use crate::peer::Context;
 use core::net::SocketAddr;
-use denrei_wire::checksum::{self, CHECKSUM_BYTES};
-use denrei_wire::packet::{self, Kind, Packet, PacketError, flags};
+use denrei_wire::checksum;
+use denrei_wire::packet::{self, Header, Kind, Packet, PacketError};
 use denrei_wire::{DatagramMeta, Instant, Token, Transmit, TransmitBuf};
 
+/// A datagram whose header could be read.
+#[derive(Clone, Copy)]
+pub(super) struct Arrived {
+    pub header: Header,
+    /// Octets before the frames.
+    pub header_len: usize,
+    pub meta: DatagramMeta,
+}
+
 impl Endpoint {
-    /// Takes a datagram. One that is damaged, forged, stale or foreign is counted and dropped.
+    /// Takes a datagram, which is opened in place. One that is damaged, forged, stale or foreign is
+    /// counted and dropped.
     pub fn handle_datagram(&mut self, now: Instant, meta: DatagramMeta, datagram: &mut [u8]) {
         self.counters.datagrams += 1;
-        let packet = match Packet::decode(datagram) {
-            Ok(packet) => packet,
+        let arrived = match Packet::decode(datagram) {
+            Ok(Packet { header, header_len, .. }) => Arrived { header, header_len, meta },
             Err(error) => return self.drop_undecodable(meta, datagram, error),
         };
-        // Plain mode has one key, which is none, and an empty handshake.
-        if packet.header.flags & flags::KEY_PHASE != 0 || !packet.handshake.is_empty() {
-            self.counters.malformed += 1;
-            return;
-        }
-        match packet.header.kind {
-            Kind::Session | Kind::Answer => {
-                let Some(slot) = self.find(packet.header.token, meta.from) else {
-                    return self.reject_unknown(meta, datagram);
-                };
-                if checksum::verify(datagram) {
-                    self.deliver(now, slot, meta, &packet, datagram.len());
-                } else {
-                    self.counters.corrupted += 1;
-                }
-            }
-            _ if !checksum::verify(datagram) => self.counters.corrupted += 1,
-            Kind::First => self.handle_first(now, meta, &packet, datagram.len()),
-            Kind::Reset => self.handle_reset(now, meta, packet.header.token),
-            Kind::Versions => self.handle_versions(now, meta, &packet),
-            Kind::Group => self.handle_group_packet(now, meta, &packet),
+        match arrived.header.kind {
+            Kind::Session | Kind::Answer => match self.find(arrived.header.token, meta.from) {
+                Some(slot) => self.deliver(now, slot, arrived, datagram),
+                None => self.reject_unknown(arrived, datagram),
+            },
+            Kind::First => self.handle_first(now, arrived, datagram),
+            Kind::Reset => self.handle_reset(now, arrived, datagram),
+            Kind::Versions => self.handle_versions(now, arrived, datagram),
+            Kind::Retry => self.handle_retry(now, arrived, datagram),
+            Kind::Group => self.handle_group_packet(now, arrived, datagram),
         }
     }
 
@@ -49,41 +48,35 @@ impl Endpoint {
             return;
         }
         self.counters.foreign_version += 1;
-        if let Some(token) = packet::first_token_of_any_version(datagram)
-            && !self.replies.push(Reply::Versions { to: meta.from, token })
-        {
-            self.counters.suppressed_replies += 1;
+        if let Some(token) = packet::first_token_of_any_version(datagram) {
+            self.reply(Reply::Versions { to: meta.from, token });
         }
     }
 
-    fn reject_unknown(&mut self, meta: DatagramMeta, datagram: &[u8]) {
+    fn reject_unknown(&mut self, arrived: Arrived, datagram: &[u8]) {
         self.counters.unknown_session += 1;
-        let Ok(packet) = Packet::decode(datagram) else { return };
-        if !checksum::verify(datagram) {
-            return;
-        }
-        let reply = Reply::Reset { to: meta.from, token: packet.header.token };
-        if !self.replies.push(reply) {
-            self.counters.suppressed_replies += 1;
+        // A plain packet has a checksum to tell it from noise; whether a sealed one is genuine, nobody
+        // can say who does not have its session's keys.
+        let plain = checksum::verify(datagram);
+        self.counters.unsealed += (plain && self.gate.is_sealed()) as u64;
+        if plain != self.gate.is_sealed() {
+            self.reply(Reply::Reset { to: arrived.meta.from, token: arrived.header.token });
         }
     }
 
-    fn find(&self, token: Token, from: SocketAddr) -> Option<u32> {
+    pub(super) fn find(&self, token: Token, from: SocketAddr) -> Option<u32> {
         let peer = self.slots.get(token.slot())?.peer.as_deref()?;
         (peer.local_token == token && peer.addr == from).then_some(token.slot() as u32)
     }
 
-    pub(super) fn deliver(
-        &mut self,
-        now: Instant,
-        slot: u32,
-        meta: DatagramMeta,
-        packet: &Packet<'_>,
-        len: usize,
-    ) {
-        let body = &packet.body[..packet.body.len() - CHECKSUM_BYTES];
-        let incoming = Incoming { header: packet.header, body, datagram_len: len, ecn: meta.ecn };
-        self.with_peer(now, slot, |peer, cx| peer.handle_packet(cx, &incoming));
+    pub(super) fn deliver(&mut self, now: Instant, slot: u32, arrived: Arrived, datagram: &mut [u8]) {
+        let Arrived { header, header_len, meta } = arrived;
+        let handled = self.with_peer(now, slot, |peer, cx| {
+            peer.handle_datagram(cx, header, header_len, meta.ecn, datagram)
+        });
+        if let Err(unopened) = handled {
+            self.count_unopened(unopened);
+        }
     }
 
     /// Time has come to `now`: fires what is due. Call it after the datagrams that have arrived.

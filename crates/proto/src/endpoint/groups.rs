@@ -4,6 +4,7 @@
 //! say to members → sessions. An endpoint without groups has no table and pays for none.
 
 use super::Endpoint;
+use super::datagrams::Arrived;
 use crate::Completion;
 use crate::config::Config;
 use crate::event::PeerId;
@@ -14,10 +15,9 @@ use crate::peer::GroupReport;
 use bytes::Bytes;
 use core::net::SocketAddr;
 use core::time::Duration;
-use denrei_wire::checksum::CHECKSUM_BYTES;
+use denrei_wire::checksum::{self, CHECKSUM_BYTES};
 use denrei_wire::group::GROUP_CHANNEL;
-use denrei_wire::packet::Packet;
-use denrei_wire::{DatagramMeta, Instant, Transmit, TransmitBuf};
+use denrei_wire::{Instant, Transmit, TransmitBuf};
 
 impl Endpoint {
     /// Opens a group at `address` (multicast) with the endpoints at `members`: SYN to all of them
@@ -198,13 +198,23 @@ impl Endpoint {
         Ok(result)
     }
 
-    pub(super) fn handle_group_packet(&mut self, now: Instant, meta: DatagramMeta, packet: &Packet<'_>) {
+    pub(super) fn handle_group_packet(&mut self, now: Instant, arrived: Arrived, datagram: &mut [u8]) {
+        if !checksum::verify(datagram) {
+            self.counters.corrupted += 1;
+            return;
+        }
+        if self.gate.is_sealed() {
+            self.counters.unsealed += 1;
+            return;
+        }
         if self.groups.is_none() {
             self.counters.unknown_session += 1;
             return;
         }
-        let body = &packet.body[..packet.body.len() - CHECKSUM_BYTES];
-        self.with_groups(|groups, host| groups.on_packet(now, meta.from, packet, body, host));
+        let body = &datagram[arrived.header_len..datagram.len() - CHECKSUM_BYTES];
+        self.with_groups(|groups, host| {
+            groups.on_packet(now, arrived.meta.from, &arrived.header, body, host)
+        });
     }
 
     /// A session has brought something for groups, or is over.

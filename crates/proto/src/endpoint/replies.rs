@@ -1,8 +1,9 @@
-//! Answers that need no state: RESET and VERSIONS.
+//! Answers that need no state: RESET, VERSIONS and RETRY.
 //!
 //! Inputs → outputs: what to answer to whom → packets no larger than what they answer. Bounded:
 //! when [`MAX_WAITING`] wait, further ones are suppressed, so a flood is not reflected.
 
+use crate::seal::{Check, Cookie};
 use denrei_wire::checksum::crc32c;
 use denrei_wire::packet::{self, Kind, VERSION};
 use denrei_wire::{Ecn, PacketNumber, Token, Transmit, TransmitBuf};
@@ -19,6 +20,8 @@ pub(super) enum Reply {
     Reset { to: SocketAddr, token: Token },
     /// What versions are spoken here.
     Versions { to: SocketAddr, token: Token },
+    /// Open again and show this cookie.
+    Retry { to: SocketAddr, token: Token, cookie: Cookie, check: Check },
 }
 
 /// Answers that wait to be sent.
@@ -47,19 +50,31 @@ impl Replies {
 
     /// Writes the next answer into the empty `out`.
     pub fn write(&mut self, out: &mut TransmitBuf) -> Option<Transmit> {
+        let header = |kind, token| packet::common_header(kind, 0, PacketNumber(0), token);
         let to = match self.waiting.pop_front()? {
             Reply::Reset { to, token } => {
-                out.put(&packet::common_header(Kind::Reset, 0, PacketNumber(0), token));
+                out.put(&header(Kind::Reset, token));
+                put_checksum(out);
                 to
             }
             Reply::Versions { to, token } => {
-                out.put(&packet::common_header(Kind::Versions, 0, PacketNumber(0), token));
+                out.put(&header(Kind::Versions, token));
                 out.put(&[VERSION]);
+                put_checksum(out);
+                to
+            }
+            Reply::Retry { to, token, cookie, check } => {
+                out.put(&header(Kind::Retry, token));
+                out.put(&cookie);
+                out.put(&check);
                 to
             }
         };
-        let crc = crc32c(out.bytes());
-        out.put(&crc.to_le_bytes());
         Some(Transmit { to, len: out.len(), segment_size: None, ecn: Ecn::NotEct })
     }
+}
+
+fn put_checksum(out: &mut TransmitBuf) {
+    let crc = crc32c(out.bytes());
+    out.put(&crc.to_le_bytes());
 }

@@ -26,7 +26,7 @@ use core::net::SocketAddr;
 use core::time::Duration;
 use denrei_wire::frame::Feedback;
 use denrei_wire::group::{GroupHeader, Join, Open, Record};
-use denrei_wire::packet::{Packet, flags};
+use denrei_wire::packet::{Header, flags};
 use denrei_wire::{Instant, Transmit, TransmitBuf};
 use membership::{Grant, Membership, Stage};
 pub(crate) use sender::Sender;
@@ -265,19 +265,19 @@ impl Table {
         &mut self,
         now: Instant,
         from: SocketAddr,
-        packet: &Packet<'_>,
+        packet: &Header,
         body: &[u8],
         host: &mut dyn Host,
     ) {
-        let id = GroupId(packet.header.token.0);
+        let id = GroupId(packet.token.0);
         let member = self.members.get_mut(&id).filter(|member| member.opener_addr == from);
         let (Some(member), Some((header, frames))) = (member, GroupHeader::decode(body)) else {
             self.foreign_packets += 1;
             return;
         };
-        let poll = packet.header.flags & flags::ACK_NOW != 0;
+        let poll = packet.flags & flags::ACK_NOW != 0;
         let was_ready = member.has_ready();
-        let result = member.on_packet(now, packet.header.number, poll, &header, frames);
+        let result = member.on_packet(now, packet.number, poll, &header, frames);
         self.after_symbol(now, id, was_ready, result, host);
     }
 

@@ -137,10 +137,36 @@ impl Peer {
         );
     }
 
-    /// The peer says that it knows no session of this token.
+    /// Somebody says, for the peer, that it knows no session of this token. Where packets are sealed
+    /// that is no more than a hint: the peer is asked for a sign of life.
     pub fn on_reset(&mut self, cx: &mut Context<'_>) {
+        if self.protection.is_sealed() {
+            return self.doubt(cx.now);
+        }
         let both_done = self.both_done_writing();
         self.lose(cx, if both_done { LostReason::Closed } else { LostReason::Forgotten });
+    }
+
+    fn doubt(&mut self, now: Instant) {
+        if self.is_proven() && !self.is_doubted() {
+            self.doubted_at = Some(now);
+            self.want(Control::Ping);
+        }
+    }
+
+    /// Whether it was said that the peer does not know the session, and it was not heard since.
+    pub fn is_doubted(&self) -> bool {
+        self.doubted_at.is_some_and(|at| self.heard_at <= at)
+    }
+
+    /// Somebody says that the attempt to open cannot succeed. Where packets are sealed anybody might:
+    /// it is what the application is told if nobody answers.
+    pub fn suspect(&mut self, cx: &mut Context<'_>, reason: LostReason) {
+        if self.phase != Phase::Opening || self.protection.is_sealed() {
+            self.suspicion = Some(Box::new(reason));
+        } else {
+            self.lose(cx, reason);
+        }
     }
 
     /// Whether nothing was left to do but to end. Our CLOSE_WRITE goes out when everything else is

@@ -14,7 +14,7 @@ mod transmit;
 use crate::ack::ReceivedPackets;
 use crate::config::{Config, MIN_CHANNEL_CREDIT_BYTES};
 use crate::congestion::{self, Controller};
-use crate::event::{ChannelId, Event, FlowState, MessageId, PeerCounters, PeerId, Phase};
+use crate::event::{ChannelId, Event, FlowState, LostReason, MessageId, PeerCounters, PeerId, Phase};
 use crate::inbox::Inbox;
 use crate::loss::{Control, SentPacket, SentPackets};
 use crate::mtu::MtuSearch;
@@ -22,9 +22,11 @@ use crate::outbox::Outbox;
 use crate::pacing::Pacer;
 use crate::rate::{DEFAULT_WEIGHT, Rate, RateCredit};
 use crate::rtt::Rtt;
+use crate::seal::Protection;
 use close::Closing;
 use core::net::SocketAddr;
 use denrei_wire::frame::{OwnedFeedback, Status};
+use denrei_wire::packet::Opening;
 use denrei_wire::{EcnCounts, Incarnation, Instant, Parameters, Token};
 pub(crate) use receive::Incoming;
 use smallvec::SmallVec;
@@ -62,6 +64,10 @@ pub(crate) struct Notes {
     pub proven: bool,
     /// The session is over.
     pub lost: bool,
+    /// The peer may have been started again, and only a handshake can tell.
+    pub inquire: bool,
+    /// Such a handshake was answered, by the incarnation that lives at the address now.
+    pub inquiry_answered: bool,
     /// Members of groups have reported.
     pub reports: Vec<GroupReport>,
 }
@@ -79,6 +85,7 @@ pub(crate) struct Peer {
     pub remote_incarnation: Option<Incarnation>,
     /// Our own incarnation, for FIRST and ANSWER.
     incarnation: Incarnation,
+    protection: Protection,
     /// This side sent the FIRST that holds.
     initiated: bool,
     /// The application knows of this peer: events are for it.
@@ -129,6 +136,10 @@ pub(crate) struct Peer {
     /// Since when it owes a sign of life.
     unanswered_since: Option<Instant>,
 
+    /// When somebody last said, for the peer, that it does not know the session.
+    doubted_at: Option<Instant>,
+    /// What has been said against the attempt to open, by somebody who may have no right to.
+    suspicion: Option<Box<LostReason>>,
     closing: Closing,
     pub counters: PeerCounters,
 }
@@ -137,24 +148,26 @@ pub(crate) struct Peer {
 pub(crate) struct Beginning {
     pub id: PeerId,
     pub addr: SocketAddr,
-    pub local_token: Token,
-    pub incarnation: Incarnation,
+    /// How this side introduces itself.
+    pub own: Opening,
+    pub protection: Protection,
     pub now: Instant,
 }
 
 impl Peer {
     /// A session that this side opens.
     pub fn opening(beginning: Beginning, config: &Config) -> Self {
-        let Beginning { id, addr, local_token, incarnation, now } = beginning;
+        let Beginning { id, addr, own, protection, now } = beginning;
         let mtu = MtuSearch::new(config.min_datagram_bytes, config.max_datagram_bytes);
         let mut peer = Self {
             id,
             addr,
             phase: Phase::Opening,
-            local_token,
+            local_token: own.own_token,
             remote_token: None,
             remote_incarnation: None,
-            incarnation,
+            incarnation: own.incarnation,
+            protection,
             initiated: true,
             visible: true,
             remote: assumed_parameters(config),
@@ -187,6 +200,8 @@ impl Peer {
             inbox: Inbox::default(),
             heard_at: now,
             unanswered_since: None,
+            doubted_at: None,
+            suspicion: None,
             closing: Closing::default(),
             counters: PeerCounters::default(),
         };
@@ -195,13 +210,20 @@ impl Peer {
     }
 
     /// A session that the other side opens.
-    pub fn answering(beginning: Beginning, config: &Config, token: Token, remote: Incarnation) -> Self {
+    pub fn answering(beginning: Beginning, config: &Config, remote: Opening) -> Self {
         let mut peer = Self::opening(beginning, config);
         peer.initiated = false;
         peer.visible = false;
         peer.phase = Phase::Answering;
-        peer.remote_token = Some(token);
-        peer.remote_incarnation = Some(remote);
+        peer.remote_token = Some(remote.own_token);
+        peer.remote_incarnation = Some(remote.incarnation);
+        peer
+    }
+
+    /// A handshake that asks nothing but which incarnation is at an address now.
+    pub fn inquiring(beginning: Beginning, config: &Config) -> Self {
+        let mut peer = Self::opening(beginning, config);
+        peer.visible = false;
         peer
     }
 
@@ -209,26 +231,27 @@ impl Peer {
     /// Nothing has been acknowledged yet, so everything is sent again.
     ///
     /// `own_token` replaces the one by which the given-up attempt could still be addressed.
-    pub fn yield_to(&mut self, config: &Config, own_token: Token, token: Token, remote: Incarnation) {
-        self.local_token = own_token;
-        self.begin_anew(config);
+    pub fn yield_to(&mut self, config: &Config, own_token: Token, remote: Opening, protection: Protection) {
+        self.begin_anew(config, own_token, protection);
         self.initiated = false;
         self.phase = Phase::Answering;
-        self.remote_token = Some(token);
-        self.remote_incarnation = Some(remote);
+        self.remote_token = Some(remote.own_token);
+        self.remote_incarnation = Some(remote.incarnation);
     }
 
-    /// The initiator we answered does not exist (any more): opens the session from this side.
-    pub fn reopen(&mut self, config: &Config, own_token: Token) {
-        self.local_token = own_token;
-        self.begin_anew(config);
+    /// The initiator we answered does not exist (any more), or the responder wants a cookie shown:
+    /// opens the session from this side.
+    pub fn reopen(&mut self, config: &Config, own_token: Token, protection: Protection) {
+        self.begin_anew(config, own_token, protection);
         self.initiated = true;
         self.phase = Phase::Opening;
         self.remote_token = None;
         self.remote_incarnation = None;
     }
 
-    fn begin_anew(&mut self, config: &Config) {
+    fn begin_anew(&mut self, config: &Config, own_token: Token, protection: Protection) {
+        self.local_token = own_token;
+        self.protection = protection;
         self.sent.take_oldest(usize::MAX, |_| ());
         self.received = ReceivedPackets::default();
         self.inbox.clear();

@@ -8,6 +8,7 @@ use crate::inbox::Change;
 use crate::loss::{Control, SentFrame, SentPacket};
 use crate::rate::Rate;
 use crate::recv_channel::{Announced, Violation};
+use crate::seal::Unopened;
 use crate::send_channel::Finished;
 use core::time::Duration;
 use denrei_wire::ack::AckFrame;
@@ -18,7 +19,9 @@ use denrei_wire::{Ecn, Frame, Frames, Instant, Parameters, ids};
 /// A packet of this session whose trailer has been checked.
 pub(crate) struct Incoming<'a> {
     pub header: Header,
-    /// Frames, the trailer removed.
+    /// The whole of its number.
+    pub number: u64,
+    /// Frames, opened, the trailer removed.
     pub body: &'a [u8],
     /// Octets of the whole datagram.
     pub datagram_len: usize,
@@ -26,12 +29,36 @@ pub(crate) struct Incoming<'a> {
 }
 
 impl Peer {
-    /// Processes a packet of this session.
+    /// Takes a packet that names this session: opens it and, if it is genuine, processes it.
+    pub fn handle_datagram(
+        &mut self,
+        cx: &mut Context<'_>,
+        header: Header,
+        header_len: usize,
+        ecn: Ecn,
+        datagram: &mut [u8],
+    ) -> Result<(), Unopened> {
+        let (number, datagram_len) = (ids::expand(header.number, self.received.expected()), datagram.len());
+        match self.protection.open(cx.now, &header, number, header_len, datagram) {
+            Ok(body) => {
+                self.handle_packet(cx, &Incoming { header, number, body, datagram_len, ecn });
+                Ok(())
+            }
+            Err(unopened) => {
+                if unopened == Unopened::WornOut {
+                    self.violate(cx, "too many forged packets for the session's keys");
+                }
+                Err(unopened)
+            }
+        }
+    }
+
+    /// Processes a genuine packet of this session.
     pub fn handle_packet(&mut self, cx: &mut Context<'_>, incoming: &Incoming<'_>) {
         if !self.is_alive() {
             return self.repeat_end();
         }
-        let number = ids::expand(incoming.header.number, self.received.expected());
+        let number = incoming.number;
         if self.received.is_duplicate(number) {
             // What is repeated comes under a new number; this is the network's doing.
             self.counters.duplicates += 1;
@@ -93,7 +120,11 @@ impl Peer {
             (Phase::Opening, Kind::Answer, Some(opening)) => {
                 self.remote_token = Some(opening.own_token);
                 self.remote_incarnation = Some(opening.incarnation);
-                self.opened(cx);
+                if self.visible {
+                    self.opened(cx);
+                } else {
+                    cx.notes.inquiry_answered = true;
+                }
             }
             // Our ANSWER has not arrived.
             (Phase::Answering, Kind::First, _) => self.want(Control::Parameters),
@@ -107,6 +138,7 @@ impl Peer {
 
     fn opened(&mut self, cx: &mut Context<'_>) {
         self.phase = Phase::Open;
+        self.protection.on_proven();
         self.visible = true;
         if let Some(incarnation) = self.remote_incarnation {
             cx.events.push_back(Event::Connected { peer: self.id, addr: self.addr, incarnation });
@@ -266,6 +298,7 @@ impl Peer {
         if ids::expand(ack.largest, next) >= next {
             return Err("acknowledgement of a packet that was never sent");
         }
+        self.protection.on_acked(ids::expand(ack.largest, next));
         let in_flight_before = self.sent.cost_in_flight();
         let mut close_write_acked = false;
         let Self { sent, outbox, received, mtu, control, id, status, .. } = self;

@@ -48,9 +48,14 @@ impl Peer {
             return self.drain(cx.now);
         }
         if self.failure_at(cx.config).is_some_and(|at| at <= cx.now) {
-            let opening = self.phase == Phase::Opening;
-            return self.lose(cx, if opening { LostReason::NoAnswer } else { LostReason::TimedOut });
+            let reason = match (self.phase, self.suspicion.take()) {
+                (Phase::Opening, Some(suspicion)) => *suspicion,
+                (Phase::Opening, None) => LostReason::NoAnswer,
+                _ => LostReason::TimedOut,
+            };
+            return self.lose(cx, reason);
         }
+        self.protection.handle_timeout(cx.now);
         if self.paced_until.is_some_and(|at| at <= cx.now) {
             self.paced_until = None;
         }
@@ -115,6 +120,7 @@ impl Peer {
         self.probe_timeouts += 1;
         self.counters.probes += 1;
         self.probes_left = PACKETS_PER_PROBE;
+        cx.notes.inquire |= self.is_doubted();
         let mut oldest = Vec::with_capacity(PACKETS_PER_PROBE as usize);
         self.sent.take_oldest(PACKETS_PER_PROBE as usize, |packet| oldest.push(packet));
         for packet in oldest {

@@ -7,7 +7,6 @@ use crate::event::Phase;
 use crate::loss::{Control, SentFrame, SentPacket};
 use crate::rate::Rate;
 use crate::send_channel::MIN_FRAGMENT_BYTES;
-use denrei_wire::checksum::{self, CHECKSUM_BYTES};
 use denrei_wire::datagram::MAX_DATAGRAM_BYTES;
 use denrei_wire::frame::{
     self, Accept, Credit, Delivered, End, FRAGMENT_HEADER_BYTES, Frame, MAX_CONTROL_FRAME_BYTES,
@@ -18,6 +17,13 @@ use smallvec::SmallVec;
 
 /// A packet is closed when less than this is left: no frame worth sending fits.
 const MIN_USEFUL_ROOM: usize = 12;
+
+/// Where in a buffer a packet begins, and where its frames do.
+#[derive(Clone, Copy)]
+struct Start {
+    at: usize,
+    body_at: usize,
+}
 
 type Frames = SmallVec<[SentFrame; 2]>;
 
@@ -105,10 +111,8 @@ impl Peer {
 
     /// Appends one packet of at most `limit` octets; its octets, 0 if there is nothing to send.
     fn write_packet(&mut self, cx: &mut Context<'_>, out: &mut TransmitBuf, limit: usize) -> usize {
-        let mark = out.len();
-        self.write_header(out);
-        let body_at = out.len();
-        let end = mark + limit - CHECKSUM_BYTES;
+        let start = self.write_header(out);
+        let end = start.at + limit - self.protection.trailer_bytes();
         let mut frames = Frames::new();
         if self.is_sure_of_peer()
             && self.received.is_pending()
@@ -123,19 +127,20 @@ impl Peer {
             && out.len() + MIN_USEFUL_ROOM <= end
             && self.may_send_data(cx)
         {
-            let fresh = limit - (body_at - mark) - CHECKSUM_BYTES;
+            let fresh = end - start.body_at;
             self.write_data(cx.now, out, end, fresh, &mut frames);
         }
         if frames.is_empty() && !said_once {
-            out.truncate(mark);
+            out.truncate(start.at);
             return 0;
         }
         let mut eliciting = frames.iter().any(|frame| !matches!(frame, SentFrame::Ack { .. }));
-        if !eliciting && self.received.wants_pruning() {
+        let max_packets = cx.config.rekey_after_packets;
+        if !eliciting && (self.received.wants_pruning() || self.protection.wants_confirmation(max_packets)) {
             Frame::Ping.encode(&mut |bytes| out.put(bytes));
             eliciting = true;
         }
-        self.finish_packet(cx, out, mark, frames, eliciting)
+        self.finish_packet(cx, out, start, frames, eliciting)
     }
 
     /// Appends messages, no more than the rate credit has room for. The last few octets of a burst
@@ -171,7 +176,8 @@ impl Peer {
         said > 0
     }
 
-    fn write_header(&mut self, out: &mut TransmitBuf) {
+    fn write_header(&mut self, out: &mut TransmitBuf) -> Start {
+        let at = out.len();
         let number = PacketNumber(self.sent.next_number());
         let opening = Opening { own_token: self.local_token, incarnation: self.incarnation };
         let (kind, token) = match (self.phase, self.remote_token) {
@@ -181,8 +187,11 @@ impl Peer {
         };
         out.put(&packet::common_header(kind, 0, number, token));
         if kind != Kind::Session {
-            out.put(&packet::opening_header(opening, 0));
+            let handshake = self.protection.handshake();
+            out.put(&packet::opening_header(opening, handshake.len() as u16));
+            out.put(handshake);
         }
+        Start { at, body_at: out.len() }
     }
 
     /// Decides the packet's flags, seals it, and takes note of it.
@@ -190,21 +199,23 @@ impl Peer {
         &mut self,
         cx: &mut Context<'_>,
         out: &mut TransmitBuf,
-        mark: usize,
+        start: Start,
         frames: Frames,
         eliciting: bool,
     ) -> usize {
-        let bytes = out.len() - mark + CHECKSUM_BYTES;
+        let bytes = out.len() - start.at + self.protection.trailer_bytes();
         let cost = (bytes as u64).max(MIN_PACKET_COST_BYTES);
         let window_full =
             self.sent.cost_in_flight() + cost + self.mtu.current() as u64 > self.congestion.window();
         let hurried = self.hurried && !self.outbox.has_turn();
+        let number = self.sent.next_number();
+        let mut flags = self.protection.flags_for(number, cx.config.rekey_after_packets);
         if eliciting && (window_full || hurried || self.probes_left > 0 || self.phase != Phase::Open) {
             self.hurried &= !hurried;
-            out.overwrite(mark + FLAGS_OFFSET, &flags::ACK_NOW.to_le_bytes());
+            flags |= flags::ACK_NOW;
         }
-        let crc = checksum::crc32c(&out.bytes()[mark..]);
-        out.put(&crc.to_le_bytes());
+        out.overwrite(start.at + FLAGS_OFFSET, &flags.to_le_bytes());
+        self.protection.seal(number, start.body_at - start.at, start.at, out);
         self.counters.packets_sent += 1;
         self.counters.bytes_sent += bytes as u64;
         if !eliciting {
@@ -271,12 +282,11 @@ impl Peer {
         }
         let probe = self.mtu.probe(cx.now)?;
         self.mtu.on_probe_sent();
-        let mark = out.len();
-        self.write_header(out);
+        let start = self.write_header(out);
         Frame::Ping.encode(&mut |bytes| out.put(bytes));
-        out.put_zeros(probe as usize - out.len() - CHECKSUM_BYTES);
+        out.put_zeros(probe as usize - out.len() - self.protection.trailer_bytes());
         let frames = Frames::from_iter([SentFrame::MtuProbe { bytes: probe }]);
-        self.finish_packet(cx, out, mark, frames, true);
+        self.finish_packet(cx, out, start, frames, true);
         Some(())
     }
 
@@ -284,13 +294,12 @@ impl Peer {
         if !core::mem::take(&mut self.closing.end_due) {
             return None;
         }
-        let mark = out.len();
-        self.write_header(out);
+        let start = self.write_header(out);
         // The last acknowledgement tells the peer that its own closing was heard.
         self.received.write(cx.now, out);
         let (code, reason) = self.closing.end()?;
         Frame::End(End { code, reason }).encode(&mut |bytes| out.put(bytes));
-        self.finish_packet(cx, out, mark, Frames::new(), false);
+        self.finish_packet(cx, out, start, Frames::new(), false);
         Some(self.transmit(out.len(), None))
     }
 }

@@ -3,8 +3,20 @@
 //! Inputs → outputs: secrets, random octets and packets → sealed packets, opened packets, or a
 //! reason to drop one. Source: `spec/protocol.md` §12, `spec/security.md`.
 
+mod aead;
+mod gate;
+mod handshake;
+mod noise;
+mod prf;
+mod protection;
 mod random;
+mod recent;
 mod secrets;
+mod session;
 
+pub(crate) use gate::{Cookie, Gate, Turned, Verdict};
+pub(crate) use prf::Check;
+pub(crate) use protection::Protection;
 pub(crate) use random::Random;
 pub use secrets::{ClusterKey, Identity, PublicIdentity, SECRET_BYTES, Seed};
+pub(crate) use session::Unopened;

@@ -1,0 +1,346 @@
+//! Who gets in: FIRST, and what is said outside of sessions (RETRY, RESET, VERSIONS).
+//!
+//! Inputs → outputs: packets that belong to no proven session → sessions opened, begun anew or ended,
+//! replies, counters. Source: `spec/protocol.md` §7 (opening, incarnations), §12.3 (order of checks).
+
+use super::Endpoint;
+use super::datagrams::Arrived;
+use super::replies::Reply;
+use crate::event::{LostReason, Phase};
+use crate::peer::{Incoming, Peer};
+use crate::seal::{Protection, Turned, Unopened, Verdict};
+use core::net::{IpAddr, Ipv6Addr, SocketAddr};
+use denrei_wire::checksum::{self, CHECKSUM_BYTES};
+use denrei_wire::packet::{COMMON_HEADER_BYTES, COOKIE_BYTES, OPENING_HEADER_BYTES, Opening, VERSION, flags};
+use denrei_wire::{Instant, Token};
+
+/// Sessions that others have opened and not proven, at most. Beyond, FIRSTs are dropped and
+/// counted; an honest initiator repeats its own.
+const MAX_UNPROVEN: usize = 1024;
+
+/// Of these, how many one source (IPv6: one /64) may have.
+const MAX_UNPROVEN_PER_SOURCE: usize = MAX_UNPROVEN / 2;
+
+/// With more than these, an initiator has to prove its address before a handshake is computed.
+const MANY_UNPROVEN: usize = MAX_UNPROVEN / 4;
+
+/// What an unproven session may have brought, bytes: more than a window's worth of FIRSTs. Beyond,
+/// they are dropped as if they had been lost.
+const MAX_UNPROVEN_BYTES: u64 = 128 * 1024;
+
+/// What a FIRST of no session would bring about.
+#[derive(Clone, Copy)]
+enum Place {
+    /// A new session.
+    New,
+    /// A new session in place of an unproven one.
+    Instead(u32),
+    /// This side has opened, or answered an earlier attempt, and begins anew as the responder.
+    Anew(u32),
+}
+
+impl Endpoint {
+    pub(super) fn handle_first(&mut self, now: Instant, arrived: Arrived, datagram: &mut [u8]) {
+        let Some(opening) = arrived.header.opening else { return };
+        if arrived.header.flags & flags::KEY_PHASE != 0 {
+            self.counters.malformed += 1;
+            return;
+        }
+        if let Some(slot) = self.session_of(arrived.meta.from, opening) {
+            if self.peer_in(slot).is_some_and(brings_too_much) {
+                self.counters.limited += 1;
+                return;
+            }
+            return self.deliver(now, slot, arrived, datagram);
+        }
+        let (header_len, datagram_len) = (arrived.header_len, datagram.len());
+        let field = datagram[OPENING_HEADER_BYTES..header_len].to_owned();
+        // Nothing has been received yet: the number is what it says.
+        let number = arrived.header.number as u64;
+        let body = match self.gate.open_first(opening, number, header_len, datagram) {
+            Ok(body) => body,
+            Err(turned) => return self.count_turned(turned),
+        };
+        if opening.incarnation == self.incarnation {
+            return self.handle_own_first(now, opening);
+        }
+        let Some(slot) = self.make_room(now, arrived.meta.from, opening, arrived.header.token, &field) else {
+            return;
+        };
+        let incoming = Incoming { header: arrived.header, number, body, datagram_len, ecn: arrived.meta.ecn };
+        self.with_peer(now, slot, |peer, cx| peer.handle_packet(cx, &incoming));
+    }
+
+    /// The session that a FIRST belongs to.
+    fn session_of(&self, from: SocketAddr, opening: Opening) -> Option<u32> {
+        let of_opening = |slot: &u32| {
+            self.peer_in(*slot).is_some_and(|peer| {
+                peer.remote_token == Some(opening.own_token)
+                    && peer.remote_incarnation == Some(opening.incarnation)
+            })
+        };
+        [self.by_addr.get(&from), self.unproven.get(&from)].into_iter().flatten().copied().find(of_opening)
+    }
+
+    /// Somebody connects to itself: a session needs two ends. Or somebody else sends our own FIRST
+    /// back: the attempt goes on, and this is what it is told if nobody else answers.
+    fn handle_own_first(&mut self, now: Instant, opening: Opening) {
+        let slot = opening.own_token.slot() as u32;
+        if self.peer_in(slot).is_some_and(|peer| peer.local_token == opening.own_token) {
+            let reason = LostReason::Violation("that address is this Node's own");
+            self.with_peer(now, slot, |peer, cx| peer.suspect(cx, reason));
+        }
+    }
+
+    /// The slot of a session for a genuine FIRST that belongs to none.
+    fn make_room(
+        &mut self,
+        now: Instant,
+        from: SocketAddr,
+        opening: Opening,
+        token: Token,
+        field: &[u8],
+    ) -> Option<u32> {
+        let place = self.place_for(from, opening)?;
+        let pressed = matches!(place, Place::Instead(_)) || self.unproven.len() >= MANY_UNPROVEN;
+        match self.gate.judge(now, from, field, pressed) {
+            Verdict::Answer => {}
+            Verdict::TooMany => {
+                self.counters.limited += 1;
+                return None;
+            }
+            Verdict::Retry(cookie) => {
+                self.counters.retries += 1;
+                let check = self.gate.retry_check(token, &cookie)?;
+                self.reply(Reply::Retry { to: from, token, cookie, check });
+                return None;
+            }
+        }
+        match place {
+            Place::Anew(slot) => self.answer_anew(slot, opening, field),
+            Place::Instead(before) => {
+                // The older attempt has been given up by whoever made it.
+                self.unproven.remove(&from);
+                self.with_peer(now, before, |peer, cx| peer.lose(cx, LostReason::Forgotten));
+                self.free_if_finished(before);
+                self.begin_answering(now, from, opening, field)
+            }
+            Place::New => self.begin_answering(now, from, opening, field),
+        }
+    }
+
+    /// What a FIRST that belongs to no session is to become; `None`: nothing.
+    fn place_for(&self, from: SocketAddr, opening: Opening) -> Option<Place> {
+        if let Some(&slot) = self.by_addr.get(&from) {
+            let peer = self.peer_in(slot)?;
+            match peer.phase {
+                // Both sides opened at once: the FIRST of the higher incarnation prevails.
+                Phase::Opening if self.incarnation > opening.incarnation => return None,
+                Phase::Opening => return Some(Place::Anew(slot)),
+                // It began anew before it heard our answer.
+                Phase::Answering if peer.remote_incarnation == Some(opening.incarnation) => {
+                    return Some(Place::Anew(slot));
+                }
+                _ => {}
+            }
+        }
+        Some(self.unproven.get(&from).map_or(Place::New, |slot| Place::Instead(*slot)))
+    }
+
+    /// Makes the peer in `slot` the responder to this FIRST, whatever it was before.
+    fn answer_anew(&mut self, slot: u32, opening: Opening, field: &[u8]) -> Option<u32> {
+        let own = self.new_opening(slot);
+        let protection = self.answer_handshake(opening, own, field)?;
+        let peer = self.slots[slot as usize].peer.as_deref_mut()?;
+        self.held_bytes -= peer.inbox().held_bytes();
+        peer.yield_to(&self.config, own.own_token, opening, protection);
+        Some(slot)
+    }
+
+    fn begin_answering(
+        &mut self,
+        now: Instant,
+        from: SocketAddr,
+        opening: Opening,
+        field: &[u8],
+    ) -> Option<u32> {
+        let room = self.unproven.len() < MAX_UNPROVEN && self.unproven_of(from) < MAX_UNPROVEN_PER_SOURCE;
+        let Some(slot) = room.then(|| self.new_slot()).flatten() else {
+            self.counters.refused_sessions += 1;
+            return None;
+        };
+        let own = self.new_opening(slot);
+        let Some(protection) = self.answer_handshake(opening, own, field) else {
+            self.free.push(slot);
+            return None;
+        };
+        let beginning = self.beginning(slot, from, now, own, protection);
+        let peer = Peer::answering(beginning, &self.config, opening);
+        self.slots[slot as usize].peer = Some(Box::new(peer));
+        self.unproven.insert(from, slot);
+        Some(slot)
+    }
+
+    fn answer_handshake(&mut self, opening: Opening, own: Opening, field: &[u8]) -> Option<Protection> {
+        self.gate.answer(opening, own, field).map_err(|turned| self.count_turned(turned)).ok()
+    }
+
+    /// Unproven sessions of one source.
+    fn unproven_of(&self, from: SocketAddr) -> usize {
+        let (low, high) = match from.ip() {
+            ip @ IpAddr::V4(_) => (ip, ip),
+            IpAddr::V6(ip) => {
+                let prefix = u128::from(ip) >> 64 << 64;
+                let last = prefix | u64::MAX as u128;
+                (IpAddr::V6(Ipv6Addr::from(prefix)), IpAddr::V6(Ipv6Addr::from(last)))
+            }
+        };
+        let range = SocketAddr::new(low, 0)..=SocketAddr::new(high, u16::MAX);
+        self.unproven.range(range).take(MAX_UNPROVEN_PER_SOURCE).count()
+    }
+
+    /// The initiator in `slot` has used our token: it is at that address, now. An earlier session
+    /// with the address is over.
+    pub(super) fn admit(&mut self, now: Instant, slot: u32, addr: SocketAddr) {
+        if self.unproven.get(&addr) == Some(&slot) {
+            self.unproven.remove(&addr);
+        }
+        let before = self.by_addr.insert(addr, slot).filter(|before| *before != slot);
+        let Some(before) = before else { return };
+        let incarnation = self.peer_in(slot).and_then(|peer| peer.remote_incarnation);
+        let same = self.peer_in(before).is_some_and(|peer| peer.remote_incarnation == incarnation);
+        let reason = if same { LostReason::Forgotten } else { LostReason::Restarted };
+        self.with_peer(now, before, |peer, cx| peer.lose(cx, reason));
+        self.free_if_finished(before);
+    }
+
+    // ---- who is there now ----
+
+    /// The peer at `addr` is said not to know its session, and does not answer. Anybody could have
+    /// said so: asks, by a handshake, which incarnation is there.
+    pub(super) fn inquire(&mut self, now: Instant, addr: SocketAddr) {
+        if self.unproven.contains_key(&addr) || self.unproven.len() >= MAX_UNPROVEN {
+            return;
+        }
+        let Some(slot) = self.new_slot() else { return };
+        let own = self.new_opening(slot);
+        let protection = self.gate.open_session(own, &[]);
+        let beginning = self.beginning(slot, addr, now, own, protection);
+        self.slots[slot as usize].peer = Some(Box::new(Peer::inquiring(beginning, &self.config)));
+        self.unproven.insert(addr, slot);
+        self.after(now, slot);
+    }
+
+    /// An incarnation has answered at `addr`. If it is not the one that the session there is with, and
+    /// that one is still silent, the session is over. The inquiry itself goes no further.
+    pub(super) fn conclude_inquiry(&mut self, now: Instant, slot: u32, addr: SocketAddr) {
+        let answered = self.peer_in(slot).and_then(|peer| peer.remote_incarnation);
+        let session = self.by_addr.get(&addr).copied().filter(|session| *session != slot);
+        let restarted = |peer: &Peer| peer.is_doubted() && peer.remote_incarnation != answered;
+        if let Some(session) = session.filter(|session| self.peer_in(*session).is_some_and(restarted)) {
+            self.with_peer(now, session, |peer, cx| peer.lose(cx, LostReason::Restarted));
+            self.free_if_finished(session);
+        }
+        self.with_peer(now, slot, |peer, cx| peer.lose(cx, LostReason::Closed));
+        self.free_if_finished(slot);
+    }
+
+    // ---- what is said outside of sessions ----
+
+    /// A peer does not know a session. Heard only if it names the token we address it by, which
+    /// nobody off the path knows.
+    pub(super) fn handle_reset(&mut self, now: Instant, arrived: Arrived, datagram: &[u8]) {
+        if !checksum::verify(datagram) {
+            self.counters.corrupted += 1;
+            return;
+        }
+        let (from, token) = (arrived.meta.from, arrived.header.token);
+        let candidates = [self.by_addr.get(&from), self.unproven.get(&from)];
+        let Some(slot) = candidates.into_iter().flatten().copied().find(|&slot| {
+            self.peer_in(slot).is_some_and(|peer| peer.remote_token == Some(token) && peer.is_alive())
+        }) else {
+            self.counters.unknown_session += 1;
+            return;
+        };
+        let wanted = self.peer_in(slot).is_some_and(|peer| peer.phase == Phase::Answering && peer.visible);
+        if wanted {
+            // We answered an initiator of yesterday, but the application wants this peer.
+            return self.open_anew(now, slot, &[]);
+        }
+        self.with_peer(now, slot, |peer, cx| peer.on_reset(cx));
+        self.free_if_finished(slot);
+    }
+
+    /// A responder wants to know first that we are at our address.
+    pub(super) fn handle_retry(&mut self, now: Instant, arrived: Arrived, datagram: &[u8]) {
+        let token = arrived.header.token;
+        let (cookie, check) = datagram[COMMON_HEADER_BYTES..].split_at(COOKIE_BYTES);
+        let Some(slot) = self.find(token, arrived.meta.from).filter(|slot| self.is_opening(*slot)) else {
+            self.counters.unknown_session += 1;
+            return;
+        };
+        if !self.gate.is_retry_genuine(token, cookie, check) {
+            self.counters.corrupted += 1;
+            return;
+        }
+        self.open_anew(now, slot, cookie);
+    }
+
+    /// Opens the session in `slot` from this side, whatever it was before.
+    fn open_anew(&mut self, now: Instant, slot: u32, cookie: &[u8]) {
+        let own = self.new_opening(slot);
+        let protection = self.gate.open_session(own, cookie);
+        self.with_peer(now, slot, |peer, cx| peer.reopen(cx.config, own.own_token, protection));
+    }
+
+    fn is_opening(&self, slot: u32) -> bool {
+        self.peer_in(slot).is_some_and(|peer| peer.phase == Phase::Opening)
+    }
+
+    pub(super) fn handle_versions(&mut self, now: Instant, arrived: Arrived, datagram: &[u8]) {
+        if !checksum::verify(datagram) {
+            self.counters.corrupted += 1;
+            return;
+        }
+        let slot = self.find(arrived.header.token, arrived.meta.from).filter(|slot| self.is_opening(*slot));
+        let Some(slot) = slot else {
+            self.counters.unknown_session += 1;
+            return;
+        };
+        let offered = datagram[COMMON_HEADER_BYTES..datagram.len() - CHECKSUM_BYTES].to_vec();
+        // Whoever speaks our version has no reason to say this.
+        if !offered.contains(&VERSION) {
+            let reason = LostReason::VersionMismatch { offered };
+            self.with_peer(now, slot, |peer, cx| peer.suspect(cx, reason));
+        }
+    }
+
+    pub(super) fn reply(&mut self, reply: Reply) {
+        if !self.replies.push(reply) {
+            self.counters.suppressed_replies += 1;
+        }
+    }
+
+    fn count_turned(&mut self, turned: Turned) {
+        let counter = match turned {
+            Turned::NotGenuine if self.gate.is_sealed() => &mut self.counters.strange_keys,
+            Turned::NotGenuine => &mut self.counters.corrupted,
+            Turned::Unsealed => &mut self.counters.unsealed,
+            Turned::Sealed => &mut self.counters.sealed_unread,
+            Turned::Stranger => &mut self.counters.strangers,
+        };
+        *counter += 1;
+    }
+
+    pub(super) fn count_unopened(&mut self, unopened: Unopened) {
+        match unopened {
+            Unopened::NotGenuine | Unopened::WornOut => self.counters.corrupted += 1,
+            Unopened::Stranger => self.counters.strangers += 1,
+        }
+    }
+}
+
+/// Whether an unproven session holds as much as it may.
+fn brings_too_much(peer: &Peer) -> bool {
+    !peer.is_sure_of_peer() && peer.inbox().held_bytes() > MAX_UNPROVEN_BYTES
+}
