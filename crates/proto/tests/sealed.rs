@@ -1,5 +1,7 @@
 //! The behaviours of the other files between endpoints that have a cluster key.
 
+#![expect(clippy::duplicate_mod, reason = "each file brings its own copy of the helpers")]
+
 #[path = "pace.rs"]
 mod pace;
 #[path = "pair.rs"]

@@ -13,11 +13,14 @@ use crate::rng::Rng;
 use crate::world::HostSpec;
 use core::fmt;
 use core::time::Duration;
+use denrei_proto::seal::{ClusterKey, Identity};
 use denrei_proto::{Completion, Config, CongestionAlgorithm, MESSAGE_COST_BYTES, OfferPolicy};
 use std::sync::Arc;
 
 /// Bytes of messages that one scenario sends at most: bounds the time a seed takes.
 const BYTES_BUDGET: u64 = 3 << 20;
+/// Share of seeds whose hosts have a cluster key.
+const SEALED_SHARE: f64 = 0.5;
 /// Smallest datagram that every simulated path carries, bytes of UDP payload.
 const BASE_DATAGRAM_BYTES: u16 = 1200;
 
@@ -60,7 +63,12 @@ impl fmt::Display for Setup {
 /// The scenario of `seed`.
 pub fn generate(seed: u64) -> (Setup, Vec<TimedOp>) {
     let mut rng = Rng::new(seed);
-    let setup = draw_setup(&mut rng.fork(1), rng.next_u64());
+    let mut setup = draw_setup(&mut rng.fork(1), rng.next_u64());
+    // From a generator of its own, so that a seed does the same operations sealed or plain.
+    let mut secrets = Rng::new(seed ^ 0x5ea1_5ea1_5ea1_5ea1);
+    if secrets.chance(SEALED_SHARE) {
+        draw_secrets(&mut secrets, &mut setup.hosts);
+    }
     let mut draw = Draw::new(rng.fork(2), setup.hosts.len() as u64);
     let count = draw.rng.within(10..=90);
     let ops = (0..count).map(|_| draw.timed_op()).collect();
@@ -79,6 +87,25 @@ fn draw_setup(rng: &mut Rng, world_seed: u64) -> Setup {
     let hosts = hosts.collect();
     let trunk = rng.chance(0.3).then(|| draw_link(rng));
     Setup { world_seed, hosts, trunk }
+}
+
+/// One cluster key for all, sometimes identities, and keys that wear out soon.
+fn draw_secrets(rng: &mut Rng, hosts: &mut [HostSetup]) {
+    let mut secret = || core::array::from_fn(|_| rng.next_u64() as u8);
+    let cluster_key = Some(ClusterKey::from_bytes(secret()));
+    let identities: Vec<_> = hosts.iter().map(|_| Identity::from_bytes(secret())).collect();
+    let allowed: Vec<_> = identities.iter().map(Identity::public).collect();
+    let with_identities = rng.chance(0.3);
+    let rekey_after_packets = rng.log_within(16..=4096);
+    for (host, identity) in hosts.iter_mut().zip(identities) {
+        let config =
+            Config { cluster_key: cluster_key.clone(), rekey_after_packets, ..(*host.config).clone() };
+        host.config = Arc::new(if with_identities {
+            Config { identity: Some(identity), allowed: allowed.clone(), ..config }
+        } else {
+            config
+        });
+    }
 }
 
 /// A queue takes no longer than this to drain: a peer behind a longer one would rightly count as
