@@ -103,7 +103,8 @@ impl Io {
             // What the network or the kernel refuses counts as lost; the protocol repeats it.
             SendOutcome::Sent | SendOutcome::Dropped { .. } => {}
         }
-        if self.busy.on_sent(transmit.to) {
+        // A group has no socket of its own to speak to it: the main one's options are for that.
+        if !transmit.to.ip().is_multicast() && self.busy.on_sent(transmit.to) {
             self.review_busy();
         }
         true

@@ -31,6 +31,7 @@ mod driver;
 pub mod environment;
 mod error;
 mod future;
+mod group;
 mod io;
 pub mod key_file;
 mod node;
@@ -39,6 +40,10 @@ mod wait;
 
 pub use config::{Config, Drive};
 pub use denrei_io::{BackendChoice, Capabilities, IoCounters, SocketConfig};
+pub use denrei_proto::group::{
+    Departure, GroupBackend, GroupCounters, GroupError, GroupEvent, GroupId, GroupMessage, GroupOptions,
+    GroupPolicy, GroupStatus, MemberPath, MemberStatus, MembershipEnd,
+};
 pub use denrei_proto::seal::{ClusterKey, Identity, PublicIdentity};
 pub use denrei_proto::{
     AcceptInto, ChannelId, Completion, CongestionAlgorithm, ConnectError, DEFAULT_WEIGHT, EndpointCounters,
@@ -47,6 +52,7 @@ pub use denrei_proto::{
 };
 pub use denrei_proto::{Config as ProtocolConfig, ConfigError};
 pub use error::{BindError, NodeError};
+pub use group::{Group, GroupListener, Membership, OpenGroupError};
 pub use node::{Incoming, Node};
 pub use settings::{SETTINGS, Setting};
 

@@ -122,7 +122,7 @@ impl Node {
 
     // ---- plumbing ----
 
-    fn with_core<T>(&self, act: impl FnOnce(&mut Core, Instant) -> T) -> T {
+    pub(crate) fn with_core<T>(&self, act: impl FnOnce(&mut Core, Instant) -> T) -> T {
         let mut core = self.shared().core.lock();
         let now = core.now();
         act(&mut core, now)

@@ -36,6 +36,8 @@ pub(crate) struct Lane {
     pub(crate) socket: UdpSocket,
     /// The peer it is connected to; `None`: the main socket.
     pub(crate) peer: Option<SocketAddr>,
+    /// The group it hears; `None`: the port's own address.
+    pub(crate) group: Option<SocketAddr>,
     /// Messages to ask for in the next receive call: grows while calls come back full.
     pub(crate) ask: usize,
     /// Calls in a row that came back full.
@@ -55,7 +57,13 @@ pub(crate) struct Lane {
 impl Lane {
     pub(crate) fn new(socket: UdpSocket, peer: Option<SocketAddr>, trains: bool) -> Self {
         let (ask, full_calls, lone) = (1, 0, 0);
-        Self { socket, peer, ask, full_calls, trains, lone, was_empty: false, settled: false, draining: None }
+        let (was_empty, settled, draining) = (false, false, None);
+        Self { socket, peer, group: None, ask, full_calls, trains, lone, was_empty, settled, draining }
+    }
+
+    /// A socket that hears a group of the network.
+    pub(crate) fn of_group(socket: UdpSocket, group: SocketAddr, trains: bool) -> Self {
+        Self { group: Some(group), ..Self::new(socket, None, trains) }
     }
 
     /// Whose every datagram here is, if that is certain: before it was connected, and after it was

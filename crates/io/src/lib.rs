@@ -26,6 +26,7 @@ pub mod fault;
 mod lanes;
 #[cfg(target_os = "linux")]
 mod mmsg;
+mod multicast;
 mod open;
 #[cfg(target_os = "linux")]
 mod options;

@@ -65,6 +65,22 @@ pub(crate) fn open_connected<'a>(
     Ok(socket.into())
 }
 
+/// Opens a socket for a group, bound to its address so that it gets nothing else; others of this host
+/// may be bound to it too (M2).
+pub(crate) fn open_group(group: SocketAddr, config: &SocketConfig) -> io::Result<Socket> {
+    let socket = new_socket(group)?;
+    configure(&socket, group.is_ipv6(), config);
+    socket.set_reuse_address(true)?;
+    socket.bind(&group.into())?;
+    Ok(socket)
+}
+
+/// Asks for what is sent to groups that this very socket has joined, and not to all that any of the
+/// host's has. Where the system knows no such wish, binding to the group's address does most of it.
+pub(crate) fn only_joined_groups(socket: &Socket, ipv6: bool) {
+    platform::only_joined_groups(socket, ipv6);
+}
+
 /// Turns a connected socket away from its peer, so that its queue only shrinks: new datagrams of
 /// the peer go to the main socket. Connecting a socket to its own address does that and keeps what
 /// is queued. Returns whether it worked.
@@ -163,6 +179,15 @@ mod platform {
         }
     }
 
+    /// Best effort: old kernels do not know the option for IPv6.
+    pub(super) fn only_joined_groups(socket: &Socket, ipv6: bool) {
+        let (level, name) = match ipv6 {
+            true => (libc::IPPROTO_IPV6, libc::IPV6_MULTICAST_ALL),
+            false => (libc::IPPROTO_IP, libc::IP_MULTICAST_ALL),
+        };
+        let _ = set(socket.as_fd(), level, name, 0);
+    }
+
     /// Works with CAP_NET_ADMIN only; a refusal leaves the permitted maximum.
     pub(super) fn force_recv_buffer(socket: &Socket, bytes: usize) {
         let _ = set(socket.as_fd(), libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, clamp(bytes));
@@ -198,6 +223,9 @@ mod platform {
     pub(super) fn configure(_: &Socket, _: bool, _: &SocketConfig) -> Granted {
         Granted { gso: false, gro: false, ecn: false, recv_buffer_bytes: 0, send_buffer_bytes: 0 }
     }
+
+    /// Nothing to ask for.
+    pub(super) fn only_joined_groups(_: &Socket, _: bool) {}
 
     /// There is no way past the permitted maximum.
     pub(super) fn force_recv_buffer(_: &Socket, _: usize) {}

@@ -127,13 +127,16 @@ impl UdpSocket {
     pub fn connect_peer(&mut self, peer: SocketAddr) -> io::Result<bool> {
         let peer = canonical(peer);
         let limit = self.config.connected_sockets;
-        let full = self.connected_peers().count() >= limit || self.lanes.len() > 2 * limit;
+        let groups = self.lanes.iter().filter(|lane| lane.group.is_some()).count();
+        let full = self.connected_peers().count() >= limit
+            || self.lanes.len() - groups > 2 * limit
+            || self.lanes.len() >= MAX_LANES;
         if full || self.connected_peers().any(|connected| connected == peer) {
             return Ok(false);
         }
         let target = mapped(peer, self.local.is_ipv6());
         let socket = open::open_connected(
-            self.lanes.iter().map(|lane| &lane.socket),
+            self.lanes.iter().filter(|lane| lane.group.is_none()).map(|lane| &lane.socket),
             self.local,
             target,
             &self.config,

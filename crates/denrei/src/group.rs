@@ -1,0 +1,362 @@
+//! Groups: one send, any number of receivers (M1–M10).
+//!
+//! Inputs → outputs: calls → the core's groups and the socket's. [`Group`] is the opener's end,
+//! [`GroupListener`] waits for groups to be made a member of, [`Membership`] is the member's end. A Node
+//! may have many of each, on its one port.
+
+use crate::Node;
+use crate::core::Core;
+use bytes::Bytes;
+use denrei_proto::group::{
+    GroupError, GroupEvent, GroupId, GroupMessage, GroupOptions, GroupStatus, MembershipEnd,
+};
+use std::net::SocketAddr;
+use std::time::Duration;
+use thiserror::Error;
+
+/// What opening waits beyond the group's own timeout for the core to say how it went.
+const OPENING_GRACE: Duration = Duration::from_secs(2);
+
+/// How long a group that is dropped has to end in order.
+const DROP_GRACE: Duration = Duration::from_millis(500);
+
+/// Why a group could not be opened or joined.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum OpenGroupError {
+    /// The protocol says no.
+    #[error("{0}")]
+    Group(#[from] GroupError),
+    /// The system says no.
+    #[error(
+        "cannot use the multicast address {address}: {source}; `denrei doctor` says what this host can, and \
+         GroupBackend::Unicast needs no multicast"
+    )]
+    Socket {
+        /// The group's address.
+        address: SocketAddr,
+        /// What the system says.
+        source: std::io::Error,
+    },
+}
+
+/// The opener's end of a group. Dropping it ends the group; [`close`](Self::close) says when all have
+/// everything.
+#[derive(Debug)]
+pub struct Group {
+    node: Node,
+    id: GroupId,
+    address: SocketAddr,
+}
+
+/// Waits for openers who name this Node as a member. Dropping it stops the waiting.
+#[derive(Debug)]
+pub struct GroupListener {
+    node: Node,
+    address: SocketAddr,
+}
+
+/// The member's end of a group. Dropping it leaves the group.
+#[derive(Debug)]
+pub struct Membership {
+    node: Node,
+    id: GroupId,
+    address: SocketAddr,
+    member: u32,
+    opener: SocketAddr,
+}
+
+impl Node {
+    /// Opens a group at the multicast `address` with the Nodes at `members`, and waits until every one
+    /// of them takes part (M4). Messages then go to all of them at once (M1). `policy` is a
+    /// [`GroupPolicy`](crate::GroupPolicy) or [`GroupOptions`].
+    ///
+    /// # Errors
+    /// Members that did not answer are named; members join the address by
+    /// [`join_group`](Self::join_group).
+    pub fn open_group(
+        &self,
+        address: SocketAddr,
+        members: &[SocketAddr],
+        policy: impl Into<GroupOptions>,
+    ) -> Result<Group, OpenGroupError> {
+        let options: GroupOptions = policy.into();
+        let timeout = options.open_timeout + OPENING_GRACE;
+        self.enable_multicast(address, &options)?;
+        let id = self.with_core(|core, now| core.endpoint.open_group(now, address, members, options))?;
+        let group = Group { node: self.clone(), id, address };
+        self.shared().kick();
+        let outcome = self.shared().wait_for(Some(timeout), |core| core.endpoint.poll_group_event(id));
+        match outcome {
+            Some(GroupEvent::Opened) => Ok(group),
+            Some(GroupEvent::OpenFailed { missing }) => Err(GroupError::OpenFailed { missing }.into()),
+            _ => Err(GroupError::OpenFailed { missing: members.to_vec() }.into()),
+        }
+    }
+
+    /// Sending to the address is only needed where multicast is wanted.
+    fn enable_multicast(&self, address: SocketAddr, options: &GroupOptions) -> Result<(), OpenGroupError> {
+        use denrei_proto::group::GroupBackend;
+        let enabled = self.shared().with_io(|io| io.socket.enable_multicast(address));
+        match (enabled, options.backend) {
+            (Err(source), GroupBackend::Multicast) => Err(OpenGroupError::Socket { address, source }),
+            (Err(source), GroupBackend::Auto) => {
+                tracing::warn!("no multicast to {address}: {source}; members are served by unicast");
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Joins the multicast `address`: openers may from now on name this Node as a member of groups
+    /// there; [`GroupListener::accept`] brings the memberships. Where the host has no multicast the
+    /// groups come by unicast.
+    ///
+    /// # Errors
+    /// Not an address that a group can have.
+    pub fn join_group(&self, address: SocketAddr) -> Result<GroupListener, OpenGroupError> {
+        self.with_core(|core, now| core.endpoint.join_group(now, address))?;
+        if let Err(error) = self.shared().with_io(|io| io.socket.join_multicast(address)) {
+            tracing::warn!(
+                "cannot hear the multicast address {address}: {error}; its groups come by unicast"
+            );
+        }
+        // Whoever sleeps on the sockets does not know the new one.
+        self.shared().wake();
+        self.shared().kick();
+        Ok(GroupListener { node: self.clone(), address })
+    }
+
+    /// Stops hearing a group's address that nobody here needs any more.
+    fn release_address(&self, address: SocketAddr) {
+        let needed = self.with_core(|core, _| core.endpoint.needs_group_address(address));
+        if !needed {
+            self.shared().with_io(|io| io.socket.leave_multicast(address));
+            self.shared().wake();
+        }
+    }
+}
+
+impl Group {
+    /// The group's name, the same at all members.
+    pub fn id(&self) -> GroupId {
+        self.id
+    }
+
+    /// The group's address.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Sends a message to all members; waits while the queue is full. Its number. A `Bytes` is not
+    /// copied before it goes out.
+    ///
+    /// # Errors
+    /// See [`GroupError`] (never `WouldBlock`); the message was not taken.
+    pub fn send(&self, message: impl Into<Bytes>) -> Result<u64, GroupError> {
+        self.send_within(message.into(), None)
+    }
+
+    /// Like [`send`](Self::send), and waits at most `timeout`.
+    ///
+    /// # Errors
+    /// [`GroupError::WouldBlock`] if the queue is still full; others as for [`send`](Self::send).
+    pub fn send_timeout(&self, message: impl Into<Bytes>, timeout: Duration) -> Result<u64, GroupError> {
+        self.send_within(message.into(), Some(timeout))
+    }
+
+    /// Sends a message if the queue has room.
+    ///
+    /// # Errors
+    /// [`GroupError::WouldBlock`] if not; others as for [`send`](Self::send).
+    pub fn try_send(&self, message: impl Into<Bytes>) -> Result<u64, GroupError> {
+        let sent = self.node.with_core(|core, _| core.endpoint.group_send(self.id, message.into()));
+        self.node.shared().kick();
+        sent
+    }
+
+    fn send_within(&self, message: Bytes, timeout: Option<Duration>) -> Result<u64, GroupError> {
+        let full = match self.try_send(message.clone()) {
+            Err(full @ GroupError::WouldBlock { .. }) => full,
+            result => return result,
+        };
+        let push = |core: &mut Core| match core.endpoint.group_send(self.id, message.clone()) {
+            Err(GroupError::WouldBlock { .. }) => None,
+            result => Some(result),
+        };
+        let sent = self.node.shared().wait_for(timeout, push);
+        self.node.shared().kick();
+        sent.unwrap_or(Err(full))
+    }
+
+    /// Waits until every member that counts has acknowledged everything sent so far, at most
+    /// `timeout`; whether it is so.
+    pub fn flush(&self, timeout: Duration) -> bool {
+        // A group that is over has nothing left to wait for.
+        let _ = self.node.with_core(|core, _| core.endpoint.group_hurry(self.id));
+        self.node.shared().kick();
+        let empty = |core: &mut Core| match core.endpoint.group_queue_bytes(self.id) {
+            None | Some(0) => Some(()),
+            Some(_) => None,
+        };
+        self.node.shared().wait_for(Some(timeout), empty).is_some()
+    }
+
+    /// Ends the group in order: FIN once all is sent, then the members' answers. Whether all of them
+    /// have answered within `timeout`; what still comes can be seen in [`event_timeout`](Self::event_timeout).
+    pub fn close(&self, timeout: Duration) -> bool {
+        if self.node.with_core(|core, _| core.endpoint.close_group(self.id)).is_err() {
+            return true;
+        }
+        self.node.shared().kick();
+        let over = |core: &mut Core| core.endpoint.group_queue_bytes(self.id).is_none().then_some(());
+        self.node.shared().wait_for(Some(timeout), over).is_some()
+    }
+
+    /// The group's state: values are minima over the members (M3, M5, M6).
+    pub fn status(&self) -> Option<GroupStatus> {
+        self.node.with_core(|core, _| core.endpoint.group_status(self.id))
+    }
+
+    /// The next event, if there is one.
+    pub fn try_event(&self) -> Option<GroupEvent> {
+        self.event_timeout(Duration::ZERO)
+    }
+
+    /// Waits for the next event, at most `timeout`.
+    pub fn event_timeout(&self, timeout: Duration) -> Option<GroupEvent> {
+        self.node.shared().wait_for(Some(timeout), |core| core.endpoint.poll_group_event(self.id))
+    }
+
+    /// Makes the Node at `addr` a member, from the next message on, or with what is retained
+    /// (`history`; see [`GroupOptions::history_bytes`]). Its id; [`GroupEvent::Joined`] says when it
+    /// takes part.
+    ///
+    /// # Errors
+    /// It is one already, or cannot be one.
+    pub fn add_member(&self, addr: SocketAddr, history: bool) -> Result<u32, GroupError> {
+        let added =
+            self.node.with_core(|core, now| core.endpoint.add_group_member(now, self.id, addr, history));
+        self.node.shared().kick();
+        added
+    }
+
+    /// Removes a member.
+    ///
+    /// # Errors
+    /// No such member.
+    pub fn remove_member(&self, member: u32) -> Result<(), GroupError> {
+        let removed =
+            self.node.with_core(|core, now| core.endpoint.remove_group_member(now, self.id, member));
+        self.node.shared().kick();
+        removed
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        self.close(DROP_GRACE);
+        self.node.with_core(|core, _| core.endpoint.forget_group(self.id));
+    }
+}
+
+impl GroupListener {
+    /// The address joined.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Waits at most `timeout` for a group that this Node is made a member of.
+    pub fn accept(&self, timeout: Duration) -> Option<Membership> {
+        let accept = |core: &mut Core| {
+            let id = core.endpoint.accept_group(self.address)?;
+            let (member, opener) = core.endpoint.membership(id)?;
+            Some((id, member, opener))
+        };
+        let (id, member, opener) = self.node.shared().wait_for(Some(timeout), accept)?;
+        Some(Membership { node: self.node.clone(), id, address: self.address, member, opener })
+    }
+
+    /// Asks the Node at `opener` to be made a member of its group at this address, from the next
+    /// message on, or with what is retained (`history`). [`accept`](Self::accept) brings the
+    /// membership. Whether it could be asked.
+    pub fn ask(&self, opener: SocketAddr, history: bool) -> bool {
+        let asked =
+            self.node.with_core(|core, now| core.endpoint.ask_to_join(now, opener, self.address, history));
+        self.node.shared().kick();
+        asked
+    }
+}
+
+impl Drop for GroupListener {
+    fn drop(&mut self) {
+        self.node.with_core(|core, _| core.endpoint.stop_joining(self.address));
+        self.node.release_address(self.address);
+    }
+}
+
+impl Membership {
+    /// The group's name.
+    pub fn id(&self) -> GroupId {
+        self.id
+    }
+
+    /// This member's id (M2).
+    pub fn member(&self) -> u32 {
+        self.member
+    }
+
+    /// The opener's address.
+    pub fn opener(&self) -> SocketAddr {
+        self.opener
+    }
+
+    /// Waits for the next message.
+    ///
+    /// # Errors
+    /// How the membership ended, once all that came before is taken.
+    pub fn recv(&self) -> Result<GroupMessage, MembershipEnd> {
+        self.recv_within(None)?.ok_or(MembershipEnd::Left)
+    }
+
+    /// The next message that is here now.
+    ///
+    /// # Errors
+    /// As for [`recv`](Self::recv).
+    pub fn try_recv(&self) -> Result<Option<GroupMessage>, MembershipEnd> {
+        self.recv_within(Some(Duration::ZERO))
+    }
+
+    /// Waits for the next message, at most `timeout`.
+    ///
+    /// # Errors
+    /// As for [`recv`](Self::recv).
+    pub fn recv_timeout(&self, timeout: Duration) -> Result<Option<GroupMessage>, MembershipEnd> {
+        self.recv_within(Some(timeout))
+    }
+
+    fn recv_within(&self, timeout: Option<Duration>) -> Result<Option<GroupMessage>, MembershipEnd> {
+        let take = |core: &mut Core| {
+            let now = core.recently();
+            let message = core.endpoint.group_recv(now, self.id).map(Ok);
+            message.or_else(|| core.endpoint.membership_end(self.id).map(Err))
+        };
+        self.node.shared().wait_for(timeout, take).transpose()
+    }
+
+    /// How the membership ended; `None` while it lasts.
+    pub fn end(&self) -> Option<MembershipEnd> {
+        self.node.with_core(|core, _| core.endpoint.membership_end(self.id))
+    }
+
+    /// Leaves the group.
+    pub fn leave(self) {}
+}
+
+impl Drop for Membership {
+    fn drop(&mut self) {
+        self.node.with_core(|core, now| core.endpoint.leave_group(now, self.id));
+        self.node.shared().kick();
+        self.node.release_address(self.address);
+    }
+}

@@ -1,0 +1,160 @@
+//! Groups of Nodes over real sockets on loopback.
+
+use denrei::{
+    Bytes, Config, Drive, Group, GroupBackend, GroupError, GroupEvent, GroupOptions, GroupPolicy, MemberPath,
+    Membership, MembershipEnd, Node, OpenGroupError,
+};
+use std::net::SocketAddr;
+use std::thread;
+use std::time::Duration;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn threaded() -> Config {
+    Config { drive: Drive::Thread, ..Config::default() }
+}
+
+fn group_address(last: u8) -> SocketAddr {
+    let port = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    SocketAddr::from(([239, 255, 78, last], port))
+}
+
+fn content(number: usize, len: usize) -> Bytes {
+    (0..len).map(|at| (at * 31 + number) as u8).collect::<Vec<u8>>().into()
+}
+
+/// A member that reads until the group ends.
+type Reader = thread::JoinHandle<(Vec<Bytes>, MembershipEnd)>;
+
+/// A Node and `count` members, each reading in a thread what it gets until the group ends.
+fn group_of(
+    count: usize,
+    address: SocketAddr,
+    options: impl Into<GroupOptions>,
+) -> (Node, Group, Vec<Reader>) {
+    let nodes: Vec<Node> = (0..count).map(|_| Node::bind("127.0.0.1:0", threaded()).unwrap()).collect();
+    let members: Vec<SocketAddr> = nodes.iter().map(Node::local_addr).collect();
+    let listeners: Vec<_> = nodes.iter().map(|node| node.join_group(address).unwrap()).collect();
+    let readers = listeners.into_iter().map(|listener| {
+        thread::spawn(move || read_all(&listener.accept(PATIENCE).expect("the group opens")))
+    });
+    let readers = readers.collect();
+    let opener = Node::bind("127.0.0.1:0", threaded()).unwrap();
+    let group = opener.open_group(address, &members, options).unwrap();
+    (opener, group, readers)
+}
+
+fn read_all(membership: &Membership) -> (Vec<Bytes>, MembershipEnd) {
+    let mut got = Vec::new();
+    loop {
+        match membership.recv_timeout(PATIENCE) {
+            Ok(Some(message)) => {
+                assert_eq!(message.number, got.len() as u64);
+                got.push(message.data);
+            }
+            Ok(None) => panic!("nothing within {PATIENCE:?} after {} messages", got.len()),
+            Err(end) => return (got, end),
+        }
+    }
+}
+
+fn exchange(options: GroupOptions, last: u8) -> Vec<MemberPath> {
+    let (_opener, group, readers) = group_of(5, group_address(last), options);
+    let sizes = [16, 0, 4096, 70_000, 5_000_000, 1, 1400];
+    for (number, size) in sizes.iter().enumerate() {
+        assert_eq!(group.send(content(number, *size)).unwrap(), number as u64);
+    }
+    assert!(group.flush(PATIENCE), "{:?}", group.status());
+    let status = group.status().unwrap();
+    assert_eq!((status.messages_acknowledged, status.queued_bytes), (7, 0));
+    assert!(group.close(PATIENCE));
+    for reader in readers {
+        let (got, end) = reader.join().unwrap();
+        assert_eq!(end, MembershipEnd::Closed);
+        assert_eq!(got.len(), sizes.len());
+        assert!(got.iter().enumerate().all(|(number, data)| *data == content(number, sizes[number])));
+    }
+    status.members.iter().map(|member| member.path).collect()
+}
+
+#[test]
+fn a_group_over_multicast() {
+    let paths = exchange(GroupOptions::default(), 1);
+    assert_eq!(paths, [MemberPath::Multicast; 5], "loopback carries multicast");
+}
+
+#[test]
+fn a_group_over_unicast_and_over_a_tree() {
+    let options = |backend| GroupOptions { backend, ..GroupOptions::default() };
+    assert_eq!(exchange(options(GroupBackend::Unicast), 2), [MemberPath::Unicast; 5]);
+    let paths = exchange(options(GroupBackend::Tree), 3);
+    assert_eq!(paths.iter().filter(|path| **path == MemberPath::Relay).count(), 3);
+}
+
+#[test]
+fn who_does_not_answer_is_named() {
+    let address = group_address(4);
+    let present = Node::bind("127.0.0.1:0", threaded()).unwrap();
+    let _listener = present.join_group(address).unwrap();
+    let absent = Node::bind("127.0.0.1:0", threaded()).unwrap();
+    let opener = Node::bind("127.0.0.1:0", Config::default()).unwrap();
+    let options = GroupOptions { open_timeout: Duration::from_millis(300), ..GroupOptions::default() };
+    let error =
+        opener.open_group(address, &[present.local_addr(), absent.local_addr()], options).unwrap_err();
+    let OpenGroupError::Group(GroupError::OpenFailed { missing }) = &error else { panic!("{error}") };
+    assert_eq!(*missing, [absent.local_addr()]);
+    assert!(error.to_string().contains(&absent.local_addr().to_string()), "{error}");
+}
+
+#[test]
+fn several_openers_share_an_address_and_a_member_leaves_and_returns() {
+    let address = group_address(5);
+    let member = Node::bind("127.0.0.1:0", threaded()).unwrap();
+    let other = Node::bind("127.0.0.1:0", threaded()).unwrap();
+    let (listener, _other_listener) =
+        (member.join_group(address).unwrap(), other.join_group(address).unwrap());
+    let openers: Vec<Node> = (0..2).map(|_| Node::bind("127.0.0.1:0", threaded()).unwrap()).collect();
+    let to = [member.local_addr(), other.local_addr()];
+    let groups: Vec<Group> =
+        openers.iter().map(|opener| opener.open_group(address, &to, GroupPolicy::Wait).unwrap()).collect();
+    let mut memberships: Vec<Membership> = (0..2).map(|_| listener.accept(PATIENCE).unwrap()).collect();
+    for (group, text) in groups.iter().zip(["first", "second"]) {
+        group.send(text).unwrap();
+        let membership = memberships.iter().find(|membership| membership.id() == group.id()).unwrap();
+        assert_eq!(membership.recv().unwrap().data, text);
+        assert_eq!(membership.member(), 0);
+    }
+    let left = memberships.pop().unwrap();
+    let at = groups.iter().position(|group| group.id() == left.id()).unwrap();
+    left.leave();
+    let event = groups[at].event_timeout(PATIENCE);
+    assert!(matches!(event, Some(GroupEvent::Departed { member: 0, .. })), "{event:?}");
+    assert!(listener.ask(openers[at].local_addr(), false));
+    let back = listener.accept(PATIENCE).unwrap();
+    assert_eq!(back.id(), groups[at].id());
+    groups[at].send("again").unwrap();
+    assert_eq!(back.recv().unwrap().data, "again");
+}
+
+#[test]
+fn a_node_that_goes_away_is_reported_with_its_last_message() {
+    let address = group_address(6);
+    let nodes: Vec<Node> = (0..2).map(|_| Node::bind("127.0.0.1:0", threaded()).unwrap()).collect();
+    let listeners: Vec<_> = nodes.iter().map(|node| node.join_group(address).unwrap()).collect();
+    let to: Vec<SocketAddr> = nodes.iter().map(Node::local_addr).collect();
+    let opener = Node::bind("127.0.0.1:0", threaded()).unwrap();
+    let group = opener.open_group(address, &to, GroupPolicy::Wait).unwrap();
+    let mut memberships: Vec<_> =
+        listeners.iter().map(|listener| listener.accept(PATIENCE).unwrap()).collect();
+    group.send("all have this").unwrap();
+    assert!(group.flush(PATIENCE));
+    memberships.pop();
+    let event = group.event_timeout(PATIENCE).unwrap();
+    let GroupEvent::Departed { member: 1, last_acknowledged: Some(0), .. } = event else {
+        panic!("{event:?}")
+    };
+    group.send("the other has this").unwrap();
+    assert!(group.flush(PATIENCE));
+    assert_eq!(memberships[0].recv().unwrap().data, "all have this");
+    assert_eq!(memberships[0].recv().unwrap().data, "the other has this");
+}

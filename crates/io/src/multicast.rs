@@ -1,0 +1,127 @@
+//! Groups of the network: hearing them, and speaking to them.
+//!
+//! Inputs → outputs: a group's address → one more socket of the port, bound to that address, so that
+//! any number of Nodes of a host may hear the same group on the same port; options of the main socket,
+//! which is the one that speaks. Source: RFC 1112 (IGMP does the kernel), RFC 3493 §5.2 (IPv6, MLD).
+
+use crate::config::MAX_LANES;
+use crate::lanes::Lane;
+use crate::open;
+use crate::socket::UdpSocket;
+use socket2::{SockRef, Socket};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+/// Routers that a group's packets may cross: those of one site.
+const MULTICAST_HOPS: u32 = 8;
+
+/// The loopback interface, which does not say of itself that it can do multicast and can.
+#[cfg(target_os = "linux")]
+const LOOPBACK_INTERFACE: u32 = 1;
+#[cfg(not(target_os = "linux"))]
+const LOOPBACK_INTERFACE: u32 = 0;
+
+impl UdpSocket {
+    /// Hears the group at `group` from now on, on the interface that the port's address is of; of the
+    /// port of `group`, which may be another than this socket's. `Ok(false)`: it does already.
+    ///
+    /// # Errors
+    /// When the system refuses (no route for multicast, memberships or descriptors used up).
+    pub fn join_multicast(&mut self, group: SocketAddr) -> io::Result<bool> {
+        if !group.ip().is_multicast() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{group} is not multicast")));
+        }
+        if self.lanes.iter().any(|lane| lane.group == Some(group)) {
+            return Ok(false);
+        }
+        if self.lanes.len() >= MAX_LANES {
+            return Err(io::Error::other("all sockets of this port are taken; leave another group first"));
+        }
+        let socket = self.open_group(group)?;
+        listen_to(&socket, group, self.local.ip())?;
+        self.lanes.push(Lane::of_group(socket.into(), group, self.config.gro));
+        Ok(true)
+    }
+
+    /// On the port of a main socket that is bound to all addresses, both have to be willing to share;
+    /// it is only while the second is being bound, so that no other process slips onto the port.
+    fn open_group(&self, group: SocketAddr) -> io::Result<Socket> {
+        match open::open_group(group, &self.config) {
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && group.port() == self.local.port() => {}
+            result => return result,
+        }
+        let main = SockRef::from(&self.lanes[0].socket);
+        main.set_reuse_address(true)?;
+        let socket = open::open_group(group, &self.config);
+        main.set_reuse_address(false)?;
+        // Bound to all addresses, it would get what is the group's as well.
+        open::only_joined_groups(&main, self.local.is_ipv6());
+        socket
+    }
+
+    /// Hears the group no more. Nothing happens if it did not.
+    pub fn leave_multicast(&mut self, group: SocketAddr) {
+        if let Some(index) = self.lanes.iter().position(|lane| lane.group == Some(group)) {
+            self.lanes.swap_remove(index);
+            self.policy.removed(index, self.lanes.len());
+            self.blocked = None;
+        }
+    }
+
+    /// Makes the main socket speak to groups by the interface that its address is of, also to those
+    /// of this host that listen.
+    ///
+    /// # Errors
+    /// When the system refuses.
+    pub fn enable_multicast(&mut self, group: SocketAddr) -> io::Result<()> {
+        let socket = SockRef::from(&self.lanes[0].socket);
+        match (self.local.ip().to_canonical(), group.ip()) {
+            (IpAddr::V4(local), IpAddr::V4(_)) => {
+                socket.set_multicast_loop_v4(true)?;
+                socket.set_multicast_ttl_v4(MULTICAST_HOPS)?;
+                socket.set_multicast_if_v4(&local)
+            }
+            (IpAddr::V6(local), IpAddr::V4(_)) if local.is_unspecified() => {
+                socket.set_multicast_ttl_v4(MULTICAST_HOPS)?;
+                socket.set_multicast_loop_v4(true)
+            }
+            (IpAddr::V6(local), IpAddr::V6(_)) => {
+                socket.set_multicast_loop_v6(true)?;
+                socket.set_multicast_hops_v6(MULTICAST_HOPS)?;
+                socket.set_multicast_if_v6(interface(local.is_loopback(), group))
+            }
+            (local, _) => {
+                let text =
+                    format!("a socket at {local} cannot speak to {group}: bind to an address of its family");
+                Err(io::Error::new(io::ErrorKind::InvalidInput, text))
+            }
+        }
+    }
+}
+
+/// 0: the one that routes say.
+fn interface(loopback: bool, group: SocketAddr) -> u32 {
+    match group {
+        SocketAddr::V6(group) if group.scope_id() != 0 => group.scope_id(),
+        _ if loopback => LOOPBACK_INTERFACE,
+        _ => 0,
+    }
+}
+
+fn listen_to(socket: &Socket, group: SocketAddr, local: IpAddr) -> io::Result<()> {
+    match group.ip() {
+        IpAddr::V4(ip) => {
+            let local = match local.to_canonical() {
+                IpAddr::V4(local) => local,
+                IpAddr::V6(_) => Ipv4Addr::UNSPECIFIED,
+            };
+            // Only the groups joined by this very socket (M2): Linux would hand it all of the host's.
+            open::only_joined_groups(socket, false);
+            socket.join_multicast_v4(&ip, &local)
+        }
+        IpAddr::V6(ip) => {
+            open::only_joined_groups(socket, true);
+            socket.join_multicast_v6(&ip, interface(local.is_loopback(), group))
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! Groups of the network, on loopback.
+
+use denrei_io::{RecvBuffers, SocketConfig, UdpSocket, Waiter};
+use denrei_wire::{Ecn, Transmit, TransmitBuf};
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+fn socket(addr: &str) -> UdpSocket {
+    UdpSocket::bind(addr.parse().unwrap(), &SocketConfig::default()).unwrap()
+}
+
+/// What arrives until `count` datagrams are there, or nothing comes any more.
+fn receive(socket: &mut UdpSocket, count: usize) -> Vec<Vec<u8>> {
+    let waiter = Waiter::new().unwrap();
+    let mut buffers = RecvBuffers::default();
+    let mut got = Vec::new();
+    let end = Instant::now() + Duration::from_secs(2);
+    while got.len() < count && Instant::now() < end {
+        let _ = waiter.wait(socket.raw_fds(), None, Some(Duration::from_millis(50)));
+        socket.recv_all(&mut buffers, |_, datagram| got.push(datagram.to_vec())).unwrap();
+    }
+    got
+}
+
+fn send(socket: &mut UdpSocket, to: SocketAddr, count: usize, bytes: usize) {
+    let mut buf = TransmitBuf::new(64);
+    for datagram in 0..count {
+        buf.put(&vec![datagram as u8; bytes]);
+    }
+    let segment_size = (count > 1).then_some(bytes);
+    let transmit = Transmit { to, len: count * bytes, segment_size, ecn: Ecn::Ect0 };
+    assert_eq!(socket.send(&transmit, &buf), denrei_io::SendOutcome::Sent);
+}
+
+fn a_train_reaches_all_who_listen(host: &str, group: &str) {
+    let group: SocketAddr = group.parse().unwrap();
+    let mut speaker = socket(host);
+    if let Err(error) = speaker.enable_multicast(group) {
+        eprintln!("SKIPPED multicast {group}: {error}");
+        return;
+    }
+    let mut listeners: Vec<UdpSocket> = (0..3).map(|_| socket(host)).collect();
+    for listener in &mut listeners[..2] {
+        match listener.join_multicast(group) {
+            Ok(joined) => assert!(joined),
+            Err(error) => return eprintln!("SKIPPED multicast {group}: {error}"),
+        }
+        assert!(!listener.join_multicast(group).unwrap(), "a second time is nothing new");
+    }
+    send(&mut speaker, group, 20, 1000);
+    assert_eq!(speaker.counters().send_calls, 1, "one call, however many listen");
+    for listener in &mut listeners[..2] {
+        let got = receive(listener, 20);
+        assert_eq!(got.len(), 20);
+        assert!(got.iter().enumerate().all(|(at, datagram)| *datagram == [at as u8; 1000]));
+    }
+    let own = listeners[0].local_addr();
+    send(&mut speaker, own, 1, 10);
+    assert_eq!(receive(&mut listeners[0], 1).len(), 1, "the port's own address still works");
+    listeners[0].leave_multicast(group);
+    send(&mut speaker, group, 1, 10);
+    assert_eq!(receive(&mut listeners[1], 1).len(), 1);
+    for listener in [0, 2] {
+        let mut buffers = RecvBuffers::default();
+        let heard = listeners[listener].recv_all(&mut buffers, |_, _| ()).unwrap();
+        assert_eq!(heard, 0, "who does not listen hears nothing");
+    }
+}
+
+#[test]
+fn ipv4_groups() {
+    a_train_reaches_all_who_listen("127.0.0.1:0", &format!("239.255.77.1:{}", free_port()));
+}
+
+#[test]
+fn a_group_may_share_the_port_of_a_socket_that_is_bound_to_all_addresses() {
+    let mut member = socket("0.0.0.0:0");
+    let group = SocketAddr::from(([239, 255, 77, 2], member.local_addr().port()));
+    let mut speaker = socket("127.0.0.1:0");
+    if let Err(error) = member.join_multicast(group) {
+        // Without an address of its own it is on the interface of the host's route.
+        return eprintln!("SKIPPED multicast {group}: {error}");
+    }
+    send(&mut speaker, SocketAddr::from(([127, 0, 0, 1], group.port())), 1, 10);
+    assert_eq!(receive(&mut member, 1).len(), 1);
+    let again = UdpSocket::bind(member.local_addr(), &SocketConfig::default());
+    assert!(again.is_err(), "nobody else slips onto the port");
+}
+
+#[test]
+fn ipv6_groups() {
+    a_train_reaches_all_who_listen("[::1]:0", &format!("[ff11::7777]:{}", free_port()));
+}
+
+#[test]
+fn a_group_of_the_other_family_is_refused_with_advice() {
+    let mut speaker = socket("127.0.0.1:0");
+    let error = speaker.enable_multicast("[ff11::1]:7000".parse().unwrap()).unwrap_err();
+    assert!(error.to_string().contains("bind to an address of its family"), "{error}");
+    assert!(speaker.join_multicast("127.0.0.1:7000".parse().unwrap()).is_err());
+}
+
+fn free_port() -> u16 {
+    std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
