@@ -5,6 +5,7 @@
 
 mod aead;
 mod gate;
+mod group;
 mod handshake;
 mod noise;
 mod prf;
@@ -13,10 +14,13 @@ mod random;
 mod recent;
 mod secrets;
 mod session;
+mod signature;
 
 pub(crate) use gate::{Cookie, Gate, Turned, Verdict};
+pub use group::{GROUP_KEY_BYTES, GroupKey, GroupOpener, GroupSealer, GroupUnopened};
 pub(crate) use prf::Check;
 pub(crate) use protection::Protection;
 pub(crate) use random::Random;
 pub use secrets::{ClusterKey, Identity, PublicIdentity, SECRET_BYTES, Seed};
 pub(crate) use session::Unopened;
+pub use signature::{MAX_BATCH, SignedBatch, Signer, Verifier, proof_bytes};

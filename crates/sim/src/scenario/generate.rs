@@ -298,3 +298,18 @@ impl Draw {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn about_half_of_the_seeds_are_sealed_and_all_settings_are_valid() {
+        let setups = (0..400).map(|seed| generate(seed).0);
+        let sealed = setups.filter(|setup| {
+            setup.hosts.iter().for_each(|host| host.config.validate().unwrap());
+            setup.hosts.iter().all(|host| host.config.cluster_key.is_some())
+        });
+        assert!((150..250).contains(&sealed.count()));
+    }
+}
