@@ -5,11 +5,11 @@
 //! remembered of a FIRST that was not made with the cluster key, and what is remembered of others has
 //! a fixed size. Source: `spec/protocol.md` §12.3; the order of checks is WireGuard's (§5.3–5.4 there).
 
+use super::Random;
 use super::handshake::{Credentials, Initiator, Refused};
 use super::prf::{Check, Prf, Secret};
 use super::protection::Protection;
 use super::recent::{Recent, SourceRates};
-use super::{Random, Seed};
 use crate::config::Config;
 use core::net::{IpAddr, SocketAddr};
 use denrei_wire::packet::{COOKIE_BYTES, OPENING_HEADER_BYTES, Opening};
@@ -67,7 +67,7 @@ impl Gate {
     pub fn new(config: &Config, random: &mut Random) -> Self {
         let guard = config.cluster_key.as_ref().map(|key| {
             let credentials = Credentials::new(key, config.identity.as_ref(), &config.allowed);
-            let mut random = Random::new(&Seed::from_bytes(*random.block()));
+            let mut random = Random::new(&random.seed());
             Box::new(Guard {
                 credentials: Arc::new(credentials),
                 cookies: Prf::new(&random.block()),
@@ -87,7 +87,7 @@ impl Gate {
     /// Protection for a session that this side opens as `own`, showing `cookie` (or nothing).
     pub fn open_session(&mut self, own: Opening, cookie: &[u8]) -> Protection {
         let Some(guard) = &mut self.guard else { return Protection::Plain };
-        let seed = guard.seed();
+        let seed = guard.random.seed();
         Protection::opening(Initiator::new(guard.credentials.clone(), own, cookie, seed))
     }
 
@@ -142,7 +142,7 @@ impl Gate {
     /// Answers the handshake of a FIRST: protection for a session in which this side is `own`.
     pub fn answer(&mut self, from: Opening, own: Opening, field: &[u8]) -> Result<Protection, Turned> {
         let Some(guard) = &mut self.guard else { return Ok(Protection::Plain) };
-        let seed = guard.seed();
+        let seed = guard.random.seed();
         let credentials = &guard.credentials;
         let message = &field[..credentials.message_bytes().min(field.len())];
         let response = credentials.respond(from, message, seed).map_err(|refused| match refused {
@@ -167,10 +167,6 @@ impl Gate {
 }
 
 impl Guard {
-    fn seed(&mut self) -> Seed {
-        Seed::from_bytes(*self.random.block())
-    }
-
     fn secret_of(&self, epoch: u32) -> Secret {
         self.cookies.derive("epoch", &[&epoch.to_le_bytes()])
     }

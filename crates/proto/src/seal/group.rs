@@ -8,7 +8,7 @@
 
 use super::aead::{PacketKey, Suite};
 use super::prf::{Prf, Secret};
-use super::{Random, SECRET_BYTES};
+use super::{SECRET_BYTES, Seed};
 use core::time::Duration;
 use denrei_wire::packet::TAG_BYTES;
 use denrei_wire::{Instant, ids};
@@ -61,14 +61,14 @@ pub enum GroupUnopened {
 }
 
 impl GroupKey {
-    /// A new group's first key.
-    pub(crate) fn generate(random: &mut Random) -> Self {
-        Self { suite: Suite::preferred(), epoch: 0, secret: random.block() }
+    /// A new group's first key, from a seed that is used for nothing else.
+    pub fn new(seed: &Seed) -> Self {
+        Self { suite: Suite::preferred(), epoch: 0, secret: Zeroizing::new(*seed.as_bytes()) }
     }
 
-    /// The key of the next epoch, which nothing of this one tells.
-    pub(crate) fn successor(&self, random: &mut Random) -> Self {
-        Self { epoch: self.epoch.wrapping_add(1), secret: random.block(), ..self.clone() }
+    /// The key of the next epoch, from a seed of its own: nothing of this one tells it.
+    pub fn successor(&self, seed: &Seed) -> Self {
+        Self { suite: self.suite, epoch: self.epoch.wrapping_add(1), ..Self::new(seed) }
     }
 
     /// Counts the keys of a group.
@@ -208,7 +208,6 @@ impl core::fmt::Debug for GroupKey {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::seal::Seed;
     use proptest::prelude::*;
     use std::collections::BTreeSet;
 
@@ -236,8 +235,7 @@ mod tests {
 
     #[test]
     fn each_packet_of_a_sender_is_opened_once_and_of_no_other() {
-        let mut random = Random::new(&Seed::from(1));
-        let key = GroupKey::from_octets(&*GroupKey::generate(&mut random).to_octets()).unwrap();
+        let key = GroupKey::from_octets(&*GroupKey::new(&Seed::from(1)).to_octets()).unwrap();
         let start = (1 << 32) - 3;
         let (mut sealer, mut opener) = (key.sealer(7), key.opener(7, start));
         let mut other = key.opener(8, start);
@@ -254,9 +252,8 @@ mod tests {
 
     #[test]
     fn the_epoch_before_ends_when_it_is_told_to() {
-        let mut random = Random::new(&Seed::from(1));
-        let first = GroupKey::generate(&mut random);
-        let second = first.successor(&mut random);
+        let first = GroupKey::new(&Seed::from(1));
+        let second = first.successor(&Seed::from(2));
         assert_eq!((first.epoch(), second.epoch()), (0, 1));
         let now = Instant::ZERO;
         let (mut old, mut new) = (first.sealer(7), second.sealer(7));
@@ -281,7 +278,7 @@ mod tests {
 
     #[test]
     fn what_is_no_key_is_refused() {
-        let key = GroupKey::generate(&mut Random::new(&Seed::from(1)));
+        let key = GroupKey::new(&Seed::from(1));
         let octets = key.to_octets();
         assert!(GroupKey::from_octets(&octets[1..]).is_none());
         let mut wrong = *octets;

@@ -32,6 +32,11 @@ impl Random {
         block
     }
 
+    /// A seed for a purpose of its own.
+    pub fn seed(&mut self) -> Seed {
+        Seed::from_bytes(*self.block())
+    }
+
     /// The next 64 bits.
     pub fn next_u64(&mut self) -> u64 {
         let block = self.block();
