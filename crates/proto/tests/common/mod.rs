@@ -6,6 +6,7 @@
 use bytes::Bytes;
 use denrei_proto::seal::ClusterKey;
 use denrei_proto::{ChannelId, Completion, Config, Endpoint, Event, LostReason, Message, PeerId};
+use denrei_wire::packet::Kind;
 use denrei_wire::{DatagramMeta, Ecn, Instant, TransmitBuf};
 use std::collections::BinaryHeap;
 use std::net::SocketAddr;
@@ -16,7 +17,7 @@ use std::time::Duration;
 /// endpoint has the cluster key.
 pub fn secured(config: Config) -> Arc<Config> {
     let sealed = module_path!().starts_with("sealed::");
-    let cluster_key = sealed.then(|| ClusterKey::from_bytes([0x5e; 32]));
+    let cluster_key = config.cluster_key.or_else(|| sealed.then(|| ClusterKey::from_bytes([0x5e; 32])));
     Arc::new(Config { cluster_key, ..config })
 }
 
@@ -60,6 +61,8 @@ pub struct Pair {
     /// Which datagrams the link loses, by running number.
     pub lose: fn(u64) -> bool,
     pub connected: bool,
+    /// Everything that was sent: to which end, and what.
+    pub tapped: Vec<(usize, Vec<u8>)>,
     pub seed: u64,
 }
 
@@ -69,11 +72,15 @@ pub fn addr(end: usize) -> SocketAddr {
 
 impl Pair {
     pub fn new(config: Config) -> Self {
-        let config = secured(config);
-        let end = |seed| Endpoint::new(config.clone(), seed, Instant::ZERO);
+        Self::of([config.clone(), config])
+    }
+
+    pub fn of([first, second]: [Config; 2]) -> Self {
+        let end = |config, seed: u64| Endpoint::new(secured(config), seed, Instant::ZERO);
         Self {
             now: Instant::ZERO,
-            ends: [end(1), end(2)],
+            ends: [end(first, 1), end(second, 2)],
+            tapped: Vec::new(),
             under_way: BinaryHeap::new(),
             order: 0,
             events: Default::default(),
@@ -100,6 +107,7 @@ impl Pair {
             assert_eq!(transmit.len, buf.len());
             for bytes in buf.bytes().chunks(transmit.segment_size.unwrap_or(transmit.len)) {
                 self.order += 1;
+                self.tapped.push((1 - end, bytes.to_vec()));
                 if !self.connected || transmit.to != addr(1 - end) || (self.lose)(self.order) {
                     continue;
                 }
@@ -114,6 +122,23 @@ impl Pair {
             let Some(message) = self.ends[end].recv(self.now) else { break };
             self.received[end].push(message);
         }
+    }
+
+    /// Hands `end` a datagram that seems to come from the other one; what it says to that is sent.
+    pub fn inject(&mut self, end: usize, bytes: &[u8]) {
+        self.inject_from(end, addr(1 - end), bytes);
+    }
+
+    pub fn inject_from(&mut self, end: usize, from: SocketAddr, bytes: &[u8]) {
+        let meta = DatagramMeta { from, ecn: Ecn::NotEct };
+        self.ends[end].handle_datagram(self.now, meta, &mut bytes.to_vec());
+        self.drain(end);
+    }
+
+    /// The datagrams to `end` whose first octet is `kind`.
+    pub fn tapped(&self, end: usize, kind: Kind) -> Vec<Vec<u8>> {
+        let wanted = |(to, bytes): &&(usize, Vec<u8>)| *to == end && bytes[0] == kind as u8;
+        self.tapped.iter().filter(wanted).map(|(_, bytes)| bytes.clone()).collect()
     }
 
     /// Runs for `time`, or until nothing more would happen.
