@@ -1,0 +1,125 @@
+"""denrei for asyncio: the same Node, awaited.
+
+>>> import asyncio
+>>> from denrei.aio import AsyncNode
+>>> async def main():
+...     async with AsyncNode() as alice, AsyncNode() as bob:
+...         peer = alice.connect(bob.node.address)
+...         await alice.send(peer, b"one order for many")
+...         message = await bob.recv()
+...         await bob.send(message.peer, bytes(message).upper())
+...         return bytes(await alice.recv())
+>>> asyncio.run(main())
+b'ONE ORDER FOR MANY'
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from types import TracebackType
+from typing import TYPE_CHECKING, Literal
+
+from denrei._internal import Event, Message, Node, Peer, QueueFull
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+__all__ = ["AsyncNode"]
+
+
+class AsyncNode:
+    """A Node in the running event loop. Use it as a context manager, or call `close`.
+
+    `node` is the Node itself, for everything that does not wait. Messages and events wait in queues
+    of their own, so one task may take messages while another takes events.
+    """
+
+    #: Messages taken from the Node and not awaited yet. What is beyond stays in the Node, whose
+    #: senders run out of credit: a slow reader slows them down, and memory stays bounded.
+    MAX_WAITING = 1024
+
+    def __init__(
+        self, address: str = "127.0.0.1:0", **settings: str | int | float | bool | os.PathLike[str]
+    ) -> None:
+        self.node = Node(address, **settings)
+        self._loop = asyncio.get_running_loop()
+        self._messages: asyncio.Queue[Message] = asyncio.Queue(self.MAX_WAITING)
+        self._events: asyncio.Queue[Event] = asyncio.Queue(self.MAX_WAITING)
+        self._news = asyncio.Event()
+        self._fd = self.node.fileno()
+        self._loop.add_reader(self._fd, self._take)
+
+    def _take(self) -> None:
+        """Moves what has come into the queues, as far as there is room."""
+        self.node.clear_news()
+        self._news.set()
+        while not self._messages.full():
+            incoming = self.node.try_next()
+            if incoming is None:
+                return
+            if isinstance(incoming, Message):
+                self._messages.put_nowait(incoming)
+            else:
+                if self._events.full():
+                    # Nobody looks at them: the oldest goes.
+                    self._events.get_nowait()
+                self._events.put_nowait(incoming)
+
+    def connect(self, address: str) -> Peer:
+        """Opens a session with the node at an address. Returns at once."""
+        return self.node.connect(address)
+
+    async def recv(self) -> Message:
+        """The next message of any peer."""
+        was_full = self._messages.full()
+        message = await self._messages.get()
+        if was_full:
+            self._take()
+        return message
+
+    async def event(self) -> Event:
+        """The next event."""
+        return await self._events.get()
+
+    async def send(
+        self,
+        peer: Peer,
+        data: Buffer,
+        channel: int = 0,
+        *,
+        completion: Literal["acknowledged", "delivered"] | None = None,
+        copy: bool = False,
+    ) -> int:
+        """Sends a message; waits while the queue to the peer is full. See `Peer.send`."""
+        while True:
+            self._news.clear()
+            try:
+                return peer.send(data, channel, completion=completion, timeout=0, copy=copy)
+            except QueueFull:
+                await self._room(peer, memoryview(data).nbytes)
+
+    async def _room(self, peer: Peer, length: int) -> None:
+        """Waits, in a thread, until the queue has room."""
+        await self._loop.run_in_executor(None, peer.wait, length, 1.0)
+
+    async def flush(self, peer: Peer, timeout: float | None = None) -> bool:
+        """Waits until everything sent so far to `peer` is acknowledged; whether it is."""
+        return await self._loop.run_in_executor(None, peer.flush, timeout)
+
+    def close(self) -> None:
+        """Leaves the event loop. The Node is closed with the last reference to it."""
+        if self._fd >= 0:
+            self._loop.remove_reader(self._fd)
+            self._fd = -1
+
+    async def __aenter__(self) -> AsyncNode:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

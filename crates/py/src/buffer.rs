@@ -1,0 +1,114 @@
+//! Memory that Python lends, without copies: what is sent from, and what is received into.
+
+use bytes::Bytes;
+use denrei::Placement;
+use pyo3::buffer::PyBuffer;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+
+/// Messages up to this size are copied: a few cache lines cost less than taking the interpreter's
+/// lock to give the memory back.
+const COPY_BELOW_BYTES: usize = 4096;
+
+/// A message that lives in an object's memory. The object is kept, and its export, until denrei lets
+/// go of the message.
+pub(crate) fn message_of(data: &Bound<'_, PyAny>, copy: bool) -> PyResult<Bytes> {
+    let buffer = PyBuffer::<u8>::get(&bytes_view(data)?)?;
+    if !buffer.is_c_contiguous() {
+        return Err(PyValueError::new_err("the buffer is not contiguous: send a contiguous copy of it"));
+    }
+    if copy || buffer.len_bytes() < COPY_BELOW_BYTES {
+        return Ok(Bytes::from(buffer.to_vec(data.py())?));
+    }
+    Ok(Bytes::from_owner(Lent { buffer: Some(buffer) }))
+}
+
+/// The object's memory as bytes, whatever its items are.
+fn bytes_view<'py>(data: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    let view = pyo3::types::PyMemoryView::from(data)?;
+    let plain =
+        view.getattr("format")?.extract::<&str>()? == "B" && view.getattr("ndim")?.extract::<usize>()? == 1;
+    if plain {
+        return Ok(view.into_any());
+    }
+    if !view.getattr("c_contiguous")?.extract::<bool>()? {
+        return Err(PyValueError::new_err("the buffer is not contiguous: send a contiguous copy of it"));
+    }
+    view.call_method1("cast", ("B",))
+}
+
+/// Gives an export back; to nobody, if the interpreter is gone.
+fn give_back(buffer: Option<PyBuffer<u8>>) {
+    let mut buffer = buffer;
+    if Python::try_attach(|_| drop(buffer.take())).is_none() {
+        std::mem::forget(buffer);
+    }
+}
+
+/// An exported buffer that a message lives in.
+struct Lent {
+    buffer: Option<PyBuffer<u8>>,
+}
+
+impl AsRef<[u8]> for Lent {
+    fn as_ref(&self) -> &[u8] {
+        let Some(buffer) = &self.buffer else { return &[] };
+        if buffer.len_bytes() == 0 {
+            return &[];
+        }
+        // SAFETY: the export keeps the memory where it is as long as `buffer` lives, and it is
+        // contiguous. The caller of `send` has promised not to write to it meanwhile.
+        unsafe { std::slice::from_raw_parts(buffer.buf_ptr().cast(), buffer.len_bytes()) }
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        // By whichever thread has sent the last of it, or been told that it arrived.
+        give_back(self.buffer.take());
+    }
+}
+
+/// Memory of a writable object that an offered message is received into.
+#[derive(Debug)]
+pub(crate) struct Target {
+    buffer: Option<PyBuffer<u8>>,
+    address: usize,
+    length: usize,
+}
+
+impl Target {
+    pub fn new(into: &Bound<'_, PyAny>) -> PyResult<Self> {
+        let buffer = PyBuffer::<u8>::get(&bytes_view(into)?)?;
+        if buffer.readonly() {
+            return Err(PyValueError::new_err("the buffer cannot be written to"));
+        }
+        let (address, length) = (buffer.buf_ptr() as usize, buffer.len_bytes());
+        Ok(Self { buffer: Some(buffer), address, length })
+    }
+
+    pub fn len(&self) -> usize {
+        self.length
+    }
+}
+
+impl Placement for Target {
+    fn place(&mut self, offset: u64, bytes: &[u8]) {
+        let room = usize::try_from(offset).ok().and_then(|offset| self.length.checked_sub(offset));
+        let count = bytes.len().min(room.unwrap_or(0));
+        if count > 0 {
+            // SAFETY: offset + count ≤ length; the export keeps the memory where it is, and the caller
+            // of `accept` has promised to leave it alone until the message has come.
+            unsafe {
+                let target = (self.address as *mut u8).add(offset as usize);
+                std::ptr::copy_nonoverlapping(bytes.as_ptr(), target, count);
+            }
+        }
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        give_back(self.buffer.take());
+    }
+}

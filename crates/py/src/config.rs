@@ -1,0 +1,48 @@
+//! Settings as keyword arguments.
+
+use crate::error;
+use denrei::key_file::{read_allow_list, read_cluster_key, read_identity};
+use denrei::{Config, Drive, SETTINGS};
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyDict};
+use std::path::PathBuf;
+
+/// Names of all settings, and what their values look like.
+pub(crate) fn settings(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
+    let all = PyDict::new(py);
+    for setting in SETTINGS {
+        all.set_item(setting.name, setting.values)?;
+    }
+    for file in ["key_file", "identity_file", "allow_list"] {
+        all.set_item(file, "the path of a file")?;
+    }
+    Ok(all)
+}
+
+/// The settings that keyword arguments make.
+pub(crate) fn from_keywords(keywords: Option<&Bound<'_, PyDict>>) -> PyResult<Config> {
+    // A Python program goes away and computes.
+    let mut config = Config { drive: Drive::Thread, ..Config::default() };
+    for (name, value) in keywords.into_iter().flatten() {
+        let name: String = name.extract()?;
+        match name.as_str() {
+            "key_file" => config.cluster_key = Some(read_cluster_key(&path(&value)?).map_err(error::value)?),
+            "identity_file" => config.identity = Some(read_identity(&path(&value)?).map_err(error::value)?),
+            "allow_list" => config.allowed = read_allow_list(&path(&value)?).map_err(error::value)?,
+            _ => config.set(&name, &text(&value)?).map_err(error::config)?,
+        }
+    }
+    Ok(config)
+}
+
+fn path(value: &Bound<'_, PyAny>) -> PyResult<PathBuf> {
+    value.extract()
+}
+
+/// `True` is "on"; numbers are what they look like.
+fn text(value: &Bound<'_, PyAny>) -> PyResult<String> {
+    if let Ok(switch) = value.cast::<PyBool>() {
+        return Ok(if switch.is_true() { "on" } else { "off" }.to_owned());
+    }
+    Ok(value.str()?.to_str()?.to_owned())
+}

@@ -1,0 +1,32 @@
+//! denrei for Python: the module `denrei._internal`, which `python/denrei` dresses.
+//!
+//! Inputs → outputs: Python calls → calls of [`denrei::Node`]. The interpreter's lock is released
+//! around every one of them: the Node's own threads take it when they let go of memory that Python
+//! has lent, so nobody may wait for the Node while holding it.
+
+mod buffer;
+mod config;
+mod error;
+mod event;
+mod flow;
+mod message;
+mod node;
+
+use pyo3::prelude::*;
+
+/// The compiled part of denrei; import `denrei` instead.
+#[pymodule]
+fn _internal(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    let py = module.py();
+    module.add("__version__", env!("CARGO_PKG_VERSION"))?;
+    module.add("SETTINGS", config::settings(py)?)?;
+    module.add_class::<node::Node>()?;
+    module.add_class::<node::Peer>()?;
+    module.add_class::<message::Message>()?;
+    module.add_class::<event::Event>()?;
+    module.add_class::<flow::FlowState>()?;
+    module.add("DenreiError", py.get_type::<error::DenreiError>())?;
+    module.add("PeerLost", py.get_type::<error::PeerLost>())?;
+    module.add("QueueFull", py.get_type::<error::QueueFull>())?;
+    Ok(())
+}

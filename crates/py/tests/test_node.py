@@ -1,0 +1,213 @@
+"""Nodes from Python: every call, buffers without copies, threads, errors."""
+
+import gc
+import pickle
+import sys
+import threading
+import time
+
+import denrei
+import numpy as np
+import pytest
+
+LONG = 10.0
+
+
+def pair(**settings):
+    a, b = denrei.Node(**settings), denrei.Node(**settings)
+    return a, b, a.connect(b.address)
+
+
+def event(node, kind):
+    deadline = time.monotonic() + LONG
+    while time.monotonic() < deadline:
+        happened = node.event(timeout=LONG)
+        if happened.kind == kind:
+            return happened
+    raise AssertionError(f"no event {kind}")
+
+
+def test_messages_of_all_sizes_go_both_ways():
+    a, b, peer = pair()
+    for size in (0, 1, 1500, 70_000, 3_000_000):
+        data = bytes(i * 7 % 251 for i in range(min(size, 5000))) * (size // 5000 + 1)
+        data = data[:size]
+        peer.send(data)
+        message = b.recv(timeout=LONG)
+        assert bytes(message) == data and len(message) == size
+        message.peer.send(message, channel=3)
+        back = peer.recv(channel=3, timeout=LONG)
+        assert back.channel == 3 and bytes(back) == data
+
+
+def test_numpy_arrays_travel_without_copies():
+    a, b, peer = pair()
+    array = np.arange(1_000_000, dtype=np.float64).reshape(1000, 1000)
+    before = sys.getrefcount(array)
+    peer.send(array, completion="acknowledged")
+    message = b.recv(timeout=LONG)
+    view = np.frombuffer(message, dtype=np.float64)
+    assert not view.flags.writeable and not view.flags.owndata
+    assert np.array_equal(view.reshape(1000, 1000), array)
+    assert event(a, "acknowledged").number == 0
+    deadline = time.monotonic() + LONG
+    while sys.getrefcount(array) != before and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert sys.getrefcount(array) == before, "the memory is given back"
+    with pytest.raises(ValueError, match="contiguous"):
+        peer.send(array[:, ::2])
+    with pytest.raises(TypeError):
+        peer.send("text")
+
+
+def test_a_view_keeps_the_message():
+    a, b, peer = pair()
+    peer.send(bytes(range(256)) * 100)
+    view = memoryview(b.recv(timeout=LONG))
+    del b
+    gc.collect()
+    assert view[255] == 255 and view.readonly and view.nbytes == 25_600
+
+
+def test_offered_messages_are_received_into_an_array():
+    a = denrei.Node()
+    b = denrei.Node(offers="ask", offer_above_bytes="64KiB")
+    peer = a.connect(b.address)
+    data = np.random.default_rng(7).integers(0, 255, 2_000_000, dtype=np.uint8)
+    peer.send(data)
+    offered = event(b, "offered")
+    # The size that is offered depends on the sender's setting; ask for one that is.
+    assert offered.bytes == data.nbytes
+    into = np.zeros_like(data)
+    offered.peer.accept(offered.channel, offered.number, into)
+    message = b.recv(timeout=LONG)
+    assert len(message) == 0 and np.array_equal(into, data)
+    peer.send(data)
+    offered = event(b, "offered")
+    with pytest.raises(ValueError, match="written"):
+        offered.peer.accept(offered.channel, offered.number, bytes(10))
+    offered.peer.refuse(offered.channel, offered.number)
+    assert event(a, "refused").number == offered.number
+    with pytest.raises(KeyError):
+        offered.peer.refuse(offered.channel, offered.number)
+
+
+def test_objects_are_pickled():
+    a, b, peer = pair()
+    thing = {"a": [1, 2.5, None], "b": ("x", {"y"})}
+    peer.send_object(thing)
+    assert b.recv(timeout=LONG).object() == thing
+    peer.send(pickle.dumps(thing))
+    assert b.recv(timeout=LONG).object() == thing
+
+
+def test_waiting_releases_the_interpreter_and_ends_in_time():
+    a, b, peer = pair()
+    counted = 0
+    done = threading.Event()
+
+    def count():
+        nonlocal counted
+        while not done.is_set():
+            counted += 1
+            time.sleep(0.001)
+
+    thread = threading.Thread(target=count)
+    thread.start()
+    began = time.monotonic()
+    with pytest.raises(TimeoutError):
+        b.recv(timeout=0.3)
+    waited = time.monotonic() - began
+    done.set()
+    thread.join()
+    assert 0.28 <= waited < 3 and counted > 20
+    assert b.try_recv() is None
+    assert event(b, "connected").peer.address == a.address
+    assert b.try_next() is None
+    with pytest.raises(ValueError):
+        b.recv(timeout=-1)
+
+
+def test_threads_share_a_node():
+    a, b, peer = pair()
+    each, threads = 500, 4
+
+    def produce(channel):
+        for number in range(each):
+            assert peer.send(number.to_bytes(8, "little"), channel=channel) == number
+
+    workers = [threading.Thread(target=produce, args=(channel,)) for channel in range(threads)]
+    for worker in workers:
+        worker.start()
+    expected = [0] * threads
+    for _ in range(each * threads):
+        message = b.recv(timeout=LONG)
+        assert int.from_bytes(bytes(message), "little") == expected[message.channel]
+        expected[message.channel] += 1
+    for worker in workers:
+        worker.join()
+    assert expected == [each] * threads
+    assert peer.flush(timeout=LONG)
+
+
+def test_flow_is_seen_and_steered():
+    a, b, peer = pair()
+    peer.send(b"x")
+    message = b.recv(timeout=LONG)
+    assert peer.flush(timeout=LONG)
+    flow = peer.flow
+    assert flow is not None and flow.phase == "open" and 0 < flow.srtt < 1
+    assert flow.addr == b.address == peer.address and flow.incarnation == b.incarnation
+    assert peer.queue_length == 0 and peer.wait(1000, timeout=LONG)
+    assert a.peers() == [peer] and a.peer_at(b.address) == peer and hash(peer) == hash(a.peers()[0])
+    peer.set_priority(2, 0)
+    message.peer.set_weight(50)
+    message.peer.set_rate(0)
+    assert event(a, "rate_set").bytes == 0
+    number = peer.send_within(b"late", 0.02)
+    assert event(a, "expired").number == number
+    message.peer.set_rate(10**9)
+    assert peer.request_status() == event(a, "status").number
+    peer.retransmit()
+    with pytest.raises(ValueError, match="1"):
+        message.peer.set_weight(0)
+    with pytest.raises(ValueError):
+        peer.send(b"", channel=65_000)
+
+
+def test_a_full_queue_and_a_lost_peer_are_told():
+    a, b, peer = pair(send_buffer_bytes="10000", channel_credit_bytes="64KiB", offer_above_bytes="60000")
+    with pytest.raises(denrei.QueueFull):
+        for _ in range(1000):
+            peer.send(bytes(5000), timeout=0)
+    peer.abort(reason="enough")
+    lost = event(a, "peer_lost")
+    assert "aborted" in lost.reason and lost.unacknowledged
+    with pytest.raises(denrei.PeerLost):
+        peer.send(b"x")
+
+
+def test_wrong_use_says_what_to_do():
+    with pytest.raises(ValueError, match="one of"):
+        denrei.Node(no_such_setting=1)
+    with pytest.raises(ValueError, match="no address"):
+        denrei.Node("nowhere")
+    with pytest.raises(denrei.DenreiError, match="keygen"):
+        denrei.Node("0.0.0.0:0")
+    with pytest.raises(ValueError, match="nowhere.key"):
+        denrei.Node(key_file="/nowhere.key")
+    a = denrei.Node()
+    with pytest.raises(OSError) as refused:
+        denrei.Node(a.address)
+    assert refused.value.errno == 98
+    with pytest.raises(ValueError, match="completion"):
+        a.connect(a.address.rsplit(":", 1)[0] + ":9").send(b"", completion="soon")
+    assert "channel_credit_bytes" in denrei.SETTINGS
+
+
+def test_closing_with_lent_memory_under_way_does_not_hang():
+    for _ in range(20):
+        a, b, peer = pair()
+        peer.send(bytearray(1_000_000))
+        del a, b, peer
+        gc.collect()
