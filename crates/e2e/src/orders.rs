@@ -139,6 +139,10 @@ pub struct Settings {
     pub max_channels: Option<u16>,
     /// UDP payload, bytes.
     pub min_datagram_bytes: Option<u16>,
+    /// The octets of the cluster key.
+    pub key: Option<[u8; 32]>,
+    /// Packets.
+    pub rekey_after_packets: Option<u64>,
     /// See `denrei::SocketConfig`, bytes.
     pub recv_buffer_bytes: Option<usize>,
 }
@@ -164,6 +168,8 @@ impl Settings {
         if let Some(ms) = self.keepalive_ms {
             protocol.keepalive = Some(Duration::from_millis(ms));
         }
+        protocol.cluster_key = self.key.map(denrei::ClusterKey::from_bytes);
+        set(&mut protocol.rekey_after_packets, self.rekey_after_packets);
         set(&mut protocol.max_message_bytes, self.max_message_bytes);
         set(&mut protocol.max_channels, self.max_channels);
         set(&mut protocol.min_datagram_bytes, self.min_datagram_bytes);

@@ -157,7 +157,7 @@ impl Process {
     /// The state of the process.
     pub fn resources(&mut self) -> Resources {
         self.ask(&Order::Resources, |report| match report {
-            Report::Resources(resources) => Some(*resources),
+            Report::Resources(resources) => Some(resources.clone()),
             _ => None,
         })
     }

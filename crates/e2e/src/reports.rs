@@ -114,6 +114,8 @@ pub struct Session {
     pub channels: Vec<u64>,
     /// Bytes of all of them.
     pub bytes: u64,
+    /// Longest time between two messages, ms.
+    pub longest_gap_ms: u64,
     /// What was wrong, the first of it.
     pub problems: Vec<String>,
 }
@@ -150,12 +152,16 @@ pub struct Flow {
 }
 
 /// The state of a process and its Node.
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Resources {
     /// Open descriptors.
     pub descriptors: usize,
     /// Resident memory, bytes.
     pub rss_bytes: u64,
+    /// The most that it ever was, bytes.
+    pub peak_rss_bytes: u64,
+    /// CPU time, of the program and of the kernel for it, ms.
+    pub cpu_ms: u64,
     /// Usable receive buffer of the socket, bytes.
     pub recv_buffer_bytes: usize,
     /// Datagrams that were no packets of the protocol.
@@ -166,4 +172,6 @@ pub struct Resources {
     pub unknown_session: u64,
     /// Packets of other protocol versions.
     pub foreign_version: u64,
+    /// All counters of the Node, as text for people.
+    pub counters: String,
 }

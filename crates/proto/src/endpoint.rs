@@ -15,6 +15,8 @@ mod groups;
 mod messages;
 mod opening;
 mod replies;
+#[cfg(feature = "rogue")]
+mod rogue;
 mod sessions;
 
 use crate::config::Config;

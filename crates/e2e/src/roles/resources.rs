@@ -3,7 +3,8 @@
 use crate::Resources;
 use anyhow::{Context, Result};
 use denrei::Node;
-use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::resource::{Resource, UsageWho, getrlimit, getrusage, setrlimit};
+use nix::sys::time::TimeValLike;
 use std::fs;
 
 /// The state of this process and of `node`.
@@ -11,12 +12,15 @@ pub fn of(node: &Node) -> Result<Resources> {
     let counters = node.counters();
     Ok(Resources {
         descriptors: descriptors()?,
-        rss_bytes: rss_bytes()?,
+        rss_bytes: status_bytes("VmRSS:")?,
+        peak_rss_bytes: status_bytes("VmHWM:")?,
+        cpu_ms: cpu_ms()?,
         recv_buffer_bytes: node.capabilities().recv_buffer_bytes,
         malformed: counters.malformed,
         corrupted: counters.corrupted,
         unknown_session: counters.unknown_session,
         foreign_version: counters.foreign_version,
+        counters: format!("{counters:?}"),
     })
 }
 
@@ -40,9 +44,18 @@ fn descriptors() -> Result<usize> {
     Ok(fs::read_dir("/proc/self/fd").context("cannot list descriptors")?.count() - 1)
 }
 
-fn rss_bytes() -> Result<u64> {
+/// A line of `/proc/self/status` that is a size.
+fn status_bytes(label: &str) -> Result<u64> {
     let status = fs::read_to_string("/proc/self/status").context("cannot read /proc/self/status")?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).context("no VmRSS")?;
-    let kib: u64 = line.trim().trim_end_matches(" kB").parse().context("VmRSS is no number")?;
+    let line =
+        status.lines().find_map(|line| line.strip_prefix(label)).with_context(|| format!("no {label}"))?;
+    let kib: u64 =
+        line.trim().trim_end_matches(" kB").parse().with_context(|| format!("{label} is no number"))?;
     Ok(kib * 1024)
+}
+
+fn cpu_ms() -> Result<u64> {
+    let usage = getrusage(UsageWho::RUSAGE_SELF)?;
+    let ms = |time: nix::sys::time::TimeVal| time.num_milliseconds() as u64;
+    Ok(ms(usage.user_time()) + ms(usage.system_time()))
 }

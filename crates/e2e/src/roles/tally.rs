@@ -6,6 +6,7 @@
 use crate::{Plan, Report, Session};
 use denrei::Message;
 use std::collections::BTreeMap;
+use std::time::Instant;
 
 /// Faults reported per session: the first few say all.
 const MAX_PROBLEMS: usize = 8;
@@ -17,12 +18,14 @@ pub struct Tally {
     from: Vec<u64>,
     trace: bool,
     sessions: BTreeMap<u64, Session>,
+    /// When the last message of each session came.
+    last: BTreeMap<u64, Instant>,
 }
 
 impl Tally {
     /// Compares content with `plan`, whose index `from[channel]` is message 0 of a session.
     pub fn verifying(plan: Plan, from: Vec<u64>, trace: bool) -> Self {
-        Self { plan: Some(plan), from, trace, sessions: BTreeMap::new() }
+        Self { plan: Some(plan), from, trace, ..Self::default() }
     }
 
     pub fn sessions(&self) -> Vec<Session> {
@@ -34,6 +37,9 @@ impl Tally {
         let peer = message.channel.peer.as_u64();
         let (channel, number) = (message.channel.channel, message.number);
         let session = self.sessions.entry(peer).or_insert_with(|| Session { peer, ..Session::default() });
+        let now = Instant::now();
+        let since = self.last.insert(peer, now).map_or(0, |last| now.duration_since(last).as_millis() as u64);
+        session.longest_gap_ms = session.longest_gap_ms.max(since);
         let place = usize::from(channel);
         if session.channels.len() <= place {
             session.channels.resize(place + 1, 0);

@@ -1,0 +1,44 @@
+//! All attacks, in short, on a Node in network namespaces. Need root.
+
+use denrei_attack::{ATTACKS, Attack, Effort};
+use denrei_netlab::LabError;
+use std::path::Path;
+
+/// The program that plays the honest processes.
+const PROGRAM: &str = env!("CARGO_BIN_EXE_attack");
+
+/// Why an attack cannot be tried here, if that is so.
+fn reason_to_skip(error: &anyhow::Error) -> Option<String> {
+    match error.downcast_ref::<LabError>()? {
+        error @ (LabError::NotRoot | LabError::MissingTool { .. }) => Some(error.to_string()),
+        error => error.to_string().contains("not permitted").then(|| error.to_string()),
+    }
+}
+
+#[test]
+fn no_attack_achieves_anything() {
+    let mut broken = Vec::new();
+    for attack in ATTACKS {
+        match denrei_attack::run(attack, Effort::Short, Path::new(PROGRAM), 1) {
+            Ok(outcome) => {
+                println!("{outcome}");
+                if !outcome.held {
+                    broken.push(outcome);
+                }
+            }
+            Err(error) => match reason_to_skip(&error) {
+                Some(reason) => return println!("SKIPPED no_attack_achieves_anything: {reason}"),
+                None => panic!("{}: {error:#}", attack.name),
+            },
+        }
+    }
+    assert!(broken.is_empty(), "{broken:#?}");
+}
+
+#[test]
+fn every_attack_has_a_name_of_its_own() {
+    let mut names: Vec<_> = ATTACKS.iter().map(|attack: &Attack| attack.name).collect();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), ATTACKS.len());
+}
