@@ -20,6 +20,8 @@ pub struct RecvBuffers {
     pub(crate) bytes: Vec<u8>,
     pub(crate) bytes_each: usize,
     pub(crate) slots: Vec<Slot>,
+    /// Buffers that [`recv_held`](crate::UdpSocket::recv_held) has filled.
+    pub(crate) filled: usize,
 }
 
 /// What a backend learnt about one buffer's content.
@@ -59,7 +61,7 @@ impl RecvBuffers {
     pub fn new(count: usize, bytes_each: usize) -> Self {
         let count = count.clamp(1, MAX_RECV_BATCH);
         let bytes_each = bytes_each.clamp(MIN_BUFFER_BYTES, TRAIN_BYTES);
-        Self { bytes: vec![0; count * bytes_each], bytes_each, slots: vec![Slot::EMPTY; count] }
+        Self { bytes: vec![0; count * bytes_each], bytes_each, slots: vec![Slot::EMPTY; count], filled: 0 }
     }
 
     /// Number of buffers.
@@ -67,8 +69,16 @@ impl RecvBuffers {
         self.slots.len()
     }
 
+    /// Hands the datagrams that [`recv_held`](crate::UdpSocket::recv_held) has left here to `handle`,
+    /// in the same order every time.
+    pub fn deliver(&mut self, mut handle: impl FnMut(DatagramMeta, &mut [u8])) {
+        for index in 0..self.filled {
+            self.deliver_one(index, &mut handle);
+        }
+    }
+
     /// Hands the datagrams of buffer `index` to `handle`; returns what they were.
-    pub(crate) fn deliver(
+    pub(crate) fn deliver_one(
         &mut self,
         index: usize,
         handle: &mut impl FnMut(DatagramMeta, &mut [u8]),
@@ -120,7 +130,7 @@ mod tests {
         let mut buffers = RecvBuffers::new(1, 2000);
         buffers.slots[0] = Slot { len, segment_bytes, truncated, ..Slot::EMPTY };
         let mut seen = Vec::new();
-        let delivered = buffers.deliver(0, &mut |_, datagram| seen.push(datagram.len()));
+        let delivered = buffers.deliver_one(0, &mut |_, datagram| seen.push(datagram.len()));
         (seen, delivered)
     }
 

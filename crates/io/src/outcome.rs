@@ -136,3 +136,31 @@ pub struct IoCounters {
     /// Connected sockets closed.
     pub peers_disconnected: u64,
 }
+
+impl std::ops::Add for IoCounters {
+    type Output = Self;
+
+    /// The totals of two sockets of one port.
+    fn add(self, other: Self) -> Self {
+        Self {
+            send_calls: self.send_calls + other.send_calls,
+            recv_calls: self.recv_calls + other.recv_calls,
+            sent_datagrams: self.sent_datagrams + other.sent_datagrams,
+            sent_bytes: self.sent_bytes + other.sent_bytes,
+            sent_trains: self.sent_trains + other.sent_trains,
+            send_would_block: self.send_would_block + other.send_would_block,
+            send_dropped: self.send_dropped + other.send_dropped,
+            gso_fallbacks: self.gso_fallbacks + other.gso_fallbacks,
+            gso_disabled: self.gso_disabled + other.gso_disabled,
+            recv_datagrams: self.recv_datagrams + other.recv_datagrams,
+            recv_bytes: self.recv_bytes + other.recv_bytes,
+            recv_trains: self.recv_trains + other.recv_trains,
+            gro_switches: self.gro_switches + other.gro_switches,
+            recv_would_block: self.recv_would_block + other.recv_would_block,
+            recv_errors: self.recv_errors + other.recv_errors,
+            recv_truncated: self.recv_truncated + other.recv_truncated,
+            peers_connected: self.peers_connected + other.peers_connected,
+            peers_disconnected: self.peers_disconnected + other.peers_disconnected,
+        }
+    }
+}

@@ -15,6 +15,12 @@ use std::io;
 /// behind it there may be another one.
 const MAX_TRIES: usize = 3;
 
+/// What one lane brought.
+struct Received {
+    buffers: usize,
+    datagrams: usize,
+}
+
 impl UdpSocket {
     /// Receives what is there now on the lanes whose turn it is, at most the buffers' capacity per
     /// lane, and calls `handle` for each datagram. Returns how many; 0 means that the lanes polled in
@@ -36,7 +42,7 @@ impl UdpSocket {
         }
         let mut total = 0;
         for lane in plan {
-            total += self.recv_lane(lane, buffers, &mut handle)?;
+            total += self.recv_lane(lane, buffers, &mut handle)?.datagrams;
         }
         if self.draining > 0 {
             self.close_drained();
@@ -57,6 +63,32 @@ impl UdpSocket {
         self.recv(buffers, handle)
     }
 
+    /// Like [`recv`](Self::recv), but of the first lane that has something, and leaves the datagrams in
+    /// `buffers` for whoever gets those: [`RecvBuffers::deliver`]. Returns how many.
+    ///
+    /// # Errors
+    /// As for [`recv`](Self::recv).
+    pub fn recv_held(&mut self, buffers: &mut RecvBuffers) -> io::Result<usize> {
+        buffers.filled = 0;
+        let mut plan = self.policy.plan(self.lanes.len());
+        if self.draining > 0 {
+            plan.0 |= self.draining_lanes();
+        }
+        while let Some(lane) = plan.next() {
+            let received = self.recv_lane(lane, buffers, &mut |_, _| {})?;
+            if received.buffers > 0 {
+                buffers.filled = received.buffers;
+                // The others' turn is next.
+                self.policy.hint(plan.0);
+                return Ok(received.datagrams);
+            }
+        }
+        if self.draining > 0 {
+            self.close_drained();
+        }
+        Ok(0)
+    }
+
     /// Makes the next [`recv`](Self::recv) poll exactly the lanes in `readable`: bit i stands for the
     /// i-th of [`raw_fds`](Self::raw_fds), as in [`Wake::readable`](crate::Wake::readable).
     pub fn hint_readable(&mut self, readable: u64) {
@@ -68,7 +100,7 @@ impl UdpSocket {
         index: usize,
         buffers: &mut RecvBuffers,
         handle: &mut impl FnMut(DatagramMeta, &mut [u8]),
-    ) -> io::Result<usize> {
+    ) -> io::Result<Received> {
         let asked = self.lanes[index].ask.min(buffers.count());
         let got = self.fill(index, buffers, asked)?;
         self.lanes[index].adapt(asked, got, buffers.count());
@@ -79,7 +111,7 @@ impl UdpSocket {
         }
         let mut datagrams = 0;
         for buffer in 0..got {
-            let delivered = buffers.deliver(buffer, handle);
+            let delivered = buffers.deliver_one(buffer, handle);
             datagrams += delivered.datagrams;
             self.counters.recv_bytes += delivered.bytes as u64;
             self.counters.recv_trains += u64::from(delivered.datagrams > 1);
@@ -89,7 +121,7 @@ impl UdpSocket {
         if let Some(calls) = &mut self.lanes[index].draining {
             *calls = if got == 0 { MAX_DRAIN_CALLS } else { *calls + 1 };
         }
-        Ok(datagrams)
+        Ok(Received { buffers: got, datagrams })
     }
 
     /// One successful or empty receive call on lane `index`; returns the buffers filled.

@@ -72,6 +72,30 @@ impl UdpSocket {
         })
     }
 
+    /// The same port again, to send from another thread: a descriptor of the main socket, with queue
+    /// and counters of its own. It is not meant to receive.
+    ///
+    /// # Errors
+    /// When the process is out of descriptors.
+    pub fn sender(&self) -> io::Result<Self> {
+        let main = self.lanes[0].socket.try_clone()?;
+        Ok(Self {
+            local: self.local,
+            config: self.config.clone(),
+            batched: self.batched,
+            lanes: vec![Lane::new(main, None, self.lanes[0].trains)],
+            draining: 0,
+            policy: PollPolicy::default(),
+            gso: GsoPaths::new(self.gso.enabled()),
+            queue: SendQueue::default(),
+            blocked: None,
+            hook: None,
+            counters: IoCounters::default(),
+            granted: self.granted,
+            warnings: Vec::new(),
+        })
+    }
+
     /// The address bound.
     pub fn local_addr(&self) -> SocketAddr {
         self.local

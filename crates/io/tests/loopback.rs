@@ -299,3 +299,33 @@ fn trains_arrive_over_ipv6_and_to_mapped_addresses() {
     train(&mut dual, &mut v4, 64 * 1452, 1452);
     assert_eq!(dual.counters().gso_fallbacks + a.counters().gso_fallbacks, 0);
 }
+
+#[test]
+fn datagrams_can_be_held_and_sent_from_a_second_handle() {
+    let (a, mut b) = (bind("127.0.0.1:0"), bind("127.0.0.1:0"));
+    let mut sender = a.sender().unwrap();
+    assert_eq!(sender.local_addr(), a.local_addr());
+    let bytes = pattern(4_000, 3);
+    let (transmit, buf) = transmit(b.local_addr(), &bytes, Some(1_000));
+    assert_eq!(sender.send(&transmit, &buf), SendOutcome::Sent);
+    let mut buffers = RecvBuffers::default();
+    let began = std::time::Instant::now();
+    let mut held = Vec::new();
+    while held.len() < 4_000 {
+        assert!(began.elapsed() < std::time::Duration::from_secs(5));
+        let count = b.recv_held(&mut buffers).unwrap();
+        let (mut once, mut twice) = (Vec::new(), Vec::new());
+        buffers.deliver(|meta, datagram| {
+            assert_eq!(meta.from, a.local_addr(), "both handles are one port");
+            once.push(datagram.to_vec());
+        });
+        buffers.deliver(|_, datagram| twice.push(datagram.to_vec()));
+        assert_eq!((once.len(), &once), (count, &twice));
+        held.extend(once.concat());
+    }
+    assert_eq!(held, bytes);
+    let both = *a.counters() + *sender.counters();
+    assert_eq!((both.sent_datagrams, both.sent_bytes), (4, 4_000));
+    assert_eq!(b.recv_held(&mut buffers).unwrap(), 0);
+    buffers.deliver(|_, _| panic!("nothing is held"));
+}

@@ -10,11 +10,26 @@ use crate::sync::{AtomicBool, Ordering, ThreadHandle, fence, park, thread_handle
 use std::sync::OnceLock;
 use std::time::Duration;
 
+/// A way to sleep other than being parked: on descriptors, for example.
+pub trait Sleeper {
+    /// Sleeps until something happens, the waker is used (also if that was before), or `limit`.
+    fn sleep(&mut self, limit: Duration);
+
+    /// What ends a sleep, from any thread.
+    fn waker(&self) -> Box<dyn Fn() + Send + Sync>;
+}
+
 /// A sleeper's bell.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Bell {
     asleep: AtomicBool,
-    sleeper: OnceLock<ThreadHandle>,
+    sleeper: OnceLock<Wake>,
+}
+
+/// How a sleeper is woken.
+enum Wake {
+    Unpark(ThreadHandle),
+    Call(Box<dyn Fn() + Send + Sync>),
 }
 
 impl Bell {
@@ -38,20 +53,39 @@ impl Bell {
         if self.asleep.swap(false, Ordering::AcqRel)
             && let Some(sleeper) = self.sleeper.get()
         {
-            sleeper.unpark();
+            match sleeper {
+                Wake::Unpark(thread) => thread.unpark(),
+                Wake::Call(wake) => wake(),
+            }
         }
     }
 
     /// Sleeps until the bell rings, unless `has_work` says after the announcement that something is
     /// there already; at most `limit`. One thread only ever sleeps by a bell.
     pub fn sleep(&self, limit: Duration, has_work: impl FnOnce() -> bool) {
-        self.sleeper.get_or_init(thread_handle);
+        self.sleeper.get_or_init(|| Wake::Unpark(thread_handle()));
+        self.announced(has_work, || park(limit));
+    }
+
+    /// Like [`sleep`](Self::sleep), by a sleeper's own means: the same one in every call.
+    pub fn sleep_by(&self, sleeper: &mut dyn Sleeper, limit: Duration, has_work: impl FnOnce() -> bool) {
+        self.sleeper.get_or_init(|| Wake::Call(sleeper.waker()));
+        self.announced(has_work, || sleeper.sleep(limit));
+    }
+
+    fn announced(&self, has_work: impl FnOnce() -> bool, sleep: impl FnOnce()) {
         self.asleep.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         if !has_work() {
-            park(limit);
+            sleep();
         }
         self.asleep.store(false, Ordering::Relaxed);
+    }
+}
+
+impl std::fmt::Debug for Bell {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Bell").field("asleep", &self.asleep).finish_non_exhaustive()
     }
 }
 

@@ -4,7 +4,9 @@
 //! I/O backend reads its pieces and sends them. Received datagrams carry a [`DatagramMeta`].
 //! Defined here, below both sides, so that neither knows the other.
 
+use crate::packet::TAG_BYTES;
 use core::net::SocketAddr;
+use std::sync::Arc;
 
 /// Largest UDP payload: 65,535 − 8 (UDP) − 20 (IPv4); IPv6 without jumbograms allows a little
 /// more, which denrei does not use.
@@ -69,6 +71,29 @@ impl Transmit {
     }
 }
 
+/// How a packet is completed that was written: its frames are encrypted in place, and the tag over
+/// them and the header comes behind.
+pub trait Seal: Send + Sync {
+    /// Seals packet `number`.
+    fn seal(&self, number: u64, header: &[u8], frames: &mut [u8]) -> [u8; TAG_BYTES];
+}
+
+/// A packet that has room for its tag and is not sealed yet.
+struct Unsealed {
+    key: Arc<dyn Seal>,
+    number: u64,
+    /// Where in the buffer its header and its frames begin, and its tag.
+    header_at: usize,
+    frames_at: usize,
+    tag_at: usize,
+}
+
+impl core::fmt::Debug for Unsealed {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        write!(f, "Unsealed({}, {}..{})", self.number, self.header_at, self.tag_at)
+    }
+}
+
 /// The datagrams of one [`Transmit`] under construction, one after the other.
 ///
 /// Contiguous: on Linux, copying 64 KiB of payload between headers costs a third of what the
@@ -78,13 +103,50 @@ impl Transmit {
 pub struct TransmitBuf {
     bytes: Vec<u8>,
     max_segments: usize,
+    defers_sealing: bool,
+    unsealed: Vec<Unsealed>,
 }
 
 impl TransmitBuf {
     /// An empty buffer for at most `max_segments` (1..=[`MAX_SEGMENTS`]) datagrams per transmit;
     /// 1 where the backend has no segmentation offload.
     pub fn new(max_segments: usize) -> Self {
-        Self { bytes: Vec::with_capacity(4096), max_segments: max_segments.clamp(1, MAX_SEGMENTS) }
+        Self {
+            bytes: Vec::with_capacity(4096),
+            max_segments: max_segments.clamp(1, MAX_SEGMENTS),
+            defers_sealing: false,
+            unsealed: Vec::new(),
+        }
+    }
+
+    /// Leaves the sealing of packets to whoever calls [`seal`](Self::seal), before they are sent: in
+    /// another thread, for example.
+    #[must_use]
+    pub fn deferring_sealing(mut self) -> Self {
+        self.defers_sealing = true;
+        self
+    }
+
+    /// Whether packets may be put in [unsealed](Self::put_unsealed).
+    pub fn defers_sealing(&self) -> bool {
+        self.defers_sealing
+    }
+
+    /// Completes the packet whose header begins at `header_at` and whose frames go from `frames_at` to
+    /// the end with room for its tag, to be sealed later.
+    pub fn put_unsealed(&mut self, key: Arc<dyn Seal>, number: u64, header_at: usize, frames_at: usize) {
+        let tag_at = self.bytes.len();
+        self.unsealed.push(Unsealed { key, number, header_at, frames_at, tag_at });
+        self.put_zeros(TAG_BYTES);
+    }
+
+    /// Seals what was put in unsealed.
+    pub fn seal(&mut self) {
+        for Unsealed { key, number, header_at, frames_at, tag_at } in self.unsealed.drain(..) {
+            let (header, frames) = self.bytes[header_at..tag_at].split_at_mut(frames_at - header_at);
+            let tag = key.seal(number, header, frames);
+            self.bytes[tag_at..tag_at + TAG_BYTES].copy_from_slice(&tag);
+        }
     }
 
     /// Most datagrams the next transmit may have.
@@ -100,6 +162,7 @@ impl TransmitBuf {
     /// Forgets all content and keeps the memory.
     pub fn clear(&mut self) {
         self.bytes.clear();
+        self.unsealed.clear();
     }
 
     /// Bytes appended since the last [`clear`](Self::clear).
@@ -167,6 +230,29 @@ mod tests {
         assert_eq!((buf.bytes(), buf.len()), (&b"hea"[..], 3));
         buf.clear();
         assert!(buf.is_empty());
+    }
+
+    #[test]
+    fn what_was_put_in_unsealed_is_sealed_later() {
+        struct Xor;
+        impl Seal for Xor {
+            fn seal(&self, number: u64, header: &[u8], frames: &mut [u8]) -> [u8; TAG_BYTES] {
+                frames.iter_mut().for_each(|octet| *octet ^= number as u8);
+                [header[0]; TAG_BYTES]
+            }
+        }
+        let mut buf = TransmitBuf::new(4).deferring_sealing();
+        assert!(buf.defers_sealing());
+        for number in [1, 2] {
+            let at = buf.len();
+            buf.put(&[number, 0, 0]);
+            buf.put_unsealed(Arc::new(Xor), number.into(), at, at + 1);
+        }
+        assert_eq!(buf.bytes()[..3], [1, 0, 0]);
+        buf.seal();
+        buf.seal();
+        let packet = |number: u8| [[number; 3].as_slice(), &[number; TAG_BYTES]].concat();
+        assert_eq!(buf.bytes(), [packet(1), packet(2)].concat());
     }
 
     #[test]

@@ -150,6 +150,8 @@ impl<P: Send + 'static> Builder<P> {
         let mut plumbing = Plumbing::new(groups, self.queue, self.idle);
         let (top, bottom) = plumbing.lay(self.loop_back);
         let Plumbing { edges, mut stack, groups, .. } = plumbing;
+        stack.worker_of =
+            sizes.iter().enumerate().flat_map(|(group, size)| std::iter::repeat_n(group, *size)).collect();
         let mut layers = self.layers.into_iter().map(|(_, layer)| layer);
         for (index, (edges, size)) in edges.into_iter().zip(sizes).enumerate() {
             let (state, thread) = &mut stack.workers[index];
@@ -224,7 +226,7 @@ impl<P> Plumbing<P> {
             loop_back: false,
         });
         let edges = edges.collect();
-        let stack = Stack { control, workers, queues: Vec::new(), inner_queues: 0 };
+        let stack = Stack { control, workers, queues: Vec::new(), inner_queues: 0, worker_of: Vec::new() };
         Self { groups, queue, idle, edges, stack }
     }
 

@@ -1,5 +1,6 @@
 //! What a protocol layer is to the runtime (L6).
 
+use crate::wake::Sleeper;
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -30,6 +31,18 @@ pub trait Layer<P>: Send {
     /// How long [`poll`](Self::poll) has nothing to do by itself; `None` for ever. A thread that
     /// parks sleeps no longer.
     fn idle_for(&self) -> Option<Duration> {
+        None
+    }
+
+    /// Whether [`poll`](Self::poll) has something to do now, because of what others did who rang the
+    /// layer's [bell](super::Stack::bell) after it. Asked between the announcement of a sleep and the
+    /// sleep itself.
+    fn has_work(&self) -> bool {
+        false
+    }
+
+    /// How the layer's thread sleeps, if not parked; one layer of a thread at most.
+    fn sleeper(&mut self) -> Option<&mut dyn Sleeper> {
         None
     }
 

@@ -106,6 +106,8 @@ pub struct Stack {
     queues: Vec<(String, String, Gauge)>,
     /// The first so many of `queues` are read by workers.
     inner_queues: usize,
+    /// The worker of each layer.
+    worker_of: Vec<usize>,
 }
 
 impl Stack {
@@ -127,6 +129,12 @@ impl Stack {
     /// Times that a thread went to sleep.
     pub fn parks(&self) -> u64 {
         self.workers.iter().map(|(state, _)| state.parks.load(Ordering::Relaxed)).sum()
+    }
+
+    /// The bell of the thread that runs a layer (0: the top one). Who changes something that the
+    /// layer's [`has_work`](Layer::has_work) looks at rings it afterwards.
+    pub fn bell(&self, layer: usize) -> Option<Arc<Bell>> {
+        Some(Arc::clone(&self.workers[*self.worker_of.get(layer)?].0.bell))
     }
 
     /// Threads.

@@ -209,14 +209,25 @@ impl<P: Send> Worker<P> {
 
     fn park(&mut self) {
         let limit = self.layers.iter().filter_map(|layer| layer.idle_for()).min();
-        let state = Arc::clone(&self.state);
+        let limit = limit.unwrap_or(MAX_SLEEP).min(MAX_SLEEP);
+        let Self { layers, edges, state, closing, .. } = self;
+        let (bell, control) = (&state.bell, &state.control);
         state.parks.fetch_add(1, Ordering::Relaxed);
-        let control = &state.control;
-        state.bell.sleep(limit.unwrap_or(MAX_SLEEP).min(MAX_SLEEP), || {
-            !self.edges.are_empty()
+        let mut has_work = || {
+            !edges.are_empty()
                 || control.stop.load(Ordering::Relaxed)
-                || control.closing.load(Ordering::Relaxed) != self.closing
-        });
+                || control.closing.load(Ordering::Relaxed) != *closing
+        };
+        let Some(index) = layers.iter_mut().position(|layer| layer.sleeper().is_some()) else {
+            return bell.sleep(limit, || has_work() || layers.iter().any(|layer| layer.has_work()));
+        };
+        let (before, rest) = layers.split_at_mut(index);
+        let Some((sleeping, after)) = rest.split_first_mut() else { return };
+        let busy = sleeping.has_work();
+        let mut others = before.iter().chain(after.iter());
+        if let Some(sleeper) = sleeping.sleeper() {
+            bell.sleep_by(sleeper, limit, || busy || has_work() || others.any(|layer| layer.has_work()));
+        }
     }
 }
 

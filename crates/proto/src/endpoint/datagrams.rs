@@ -6,6 +6,7 @@
 use super::Endpoint;
 use super::replies::Reply;
 use crate::peer::Context;
+use crate::seal::{OpenJob, Opened};
 use core::net::SocketAddr;
 use denrei_wire::checksum;
 use denrei_wire::packet::{self, Header, Kind, Packet, PacketError};
@@ -39,6 +40,36 @@ impl Endpoint {
             Kind::Versions => self.handle_versions(now, arrived, datagram),
             Kind::Retry => self.handle_retry(now, arrived, datagram),
             Kind::Group => self.handle_group_packet(now, arrived, datagram),
+        }
+    }
+
+    /// What it takes to open a datagram elsewhere, for drivers that have a core for that: then the
+    /// datagram goes to [`handle_opened`](Self::handle_opened), else to
+    /// [`handle_datagram`](Self::handle_datagram). The order in which datagrams are handled may be any.
+    pub fn open_job(&self, meta: DatagramMeta, datagram: &[u8]) -> Option<OpenJob> {
+        let Packet { header, header_len, .. } = Packet::decode(datagram).ok()?;
+        if header.kind != Kind::Session {
+            return None;
+        }
+        self.peer_in(self.find(header.token, meta.from)?)?.open_job(&header, header_len)
+    }
+
+    /// Takes a datagram that was opened elsewhere.
+    pub fn handle_opened(&mut self, now: Instant, meta: DatagramMeta, datagram: &[u8], opened: &Opened) {
+        self.counters.datagrams += 1;
+        let Ok(Packet { header, header_len, .. }) = Packet::decode(datagram) else {
+            self.counters.malformed += 1;
+            return;
+        };
+        let Some(slot) = self.find(header.token, meta.from) else {
+            self.counters.unknown_session += 1;
+            return;
+        };
+        let place = (header, header_len);
+        let handled =
+            self.with_peer(now, slot, |peer, cx| peer.handle_opened(cx, place, meta.ecn, datagram, opened));
+        if let Err(unopened) = handled {
+            self.count_unopened(unopened);
         }
     }
 

@@ -8,7 +8,7 @@ use crate::inbox::Change;
 use crate::loss::{Control, SentFrame, SentPacket};
 use crate::rate::Rate;
 use crate::recv_channel::{Announced, Violation};
-use crate::seal::Unopened;
+use crate::seal::{OpenJob, Opened, Unopened};
 use crate::send_channel::Finished;
 use core::time::Duration;
 use denrei_wire::ack::AckFrame;
@@ -45,11 +45,37 @@ impl Peer {
                 Ok(())
             }
             Err(unopened) => {
-                if unopened == Unopened::WornOut {
-                    self.violate(cx, "too many forged packets for the session's keys");
-                }
+                self.note_unopened(cx, unopened);
                 Err(unopened)
             }
+        }
+    }
+
+    /// What opens a packet of this session, in another place.
+    pub fn open_job(&self, header: &Header, header_len: usize) -> Option<OpenJob> {
+        let number = ids::expand(header.number, self.received.expected());
+        self.protection.open_job(header, number, header_len)
+    }
+
+    /// Takes a packet that was opened elsewhere.
+    pub fn handle_opened(
+        &mut self,
+        cx: &mut Context<'_>,
+        (header, header_len): (Header, usize),
+        ecn: Ecn,
+        datagram: &[u8],
+        opened: &Opened,
+    ) -> Result<(), Unopened> {
+        self.protection.take_opened(opened).inspect_err(|unopened| self.note_unopened(cx, *unopened))?;
+        let body = opened.frames(header_len, datagram).ok_or(Unopened::NotGenuine)?;
+        let (number, datagram_len) = (opened.number(), datagram.len());
+        self.handle_packet(cx, &Incoming { header, number, body, datagram_len, ecn });
+        Ok(())
+    }
+
+    fn note_unopened(&mut self, cx: &mut Context<'_>, unopened: Unopened) {
+        if unopened == Unopened::WornOut {
+            self.violate(cx, "too many forged packets for the session's keys");
         }
     }
 

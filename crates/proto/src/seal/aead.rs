@@ -6,6 +6,7 @@
 
 use super::prf::{Prf, Secret};
 use aws_lc_rs::aead::{AES_128_GCM, Aad, Algorithm, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
+use denrei_wire::Seal;
 use denrei_wire::packet::TAG_BYTES;
 
 /// Octets of a nonce, of either cipher.
@@ -104,6 +105,13 @@ impl PacketKey {
             *octet ^= of_number;
         }
         Nonce::assume_unique_for_key(nonce)
+    }
+}
+
+/// Packets may be sealed after the session has let go of them, and elsewhere.
+impl Seal for PacketKey {
+    fn seal(&self, number: u64, header: &[u8], frames: &mut [u8]) -> [u8; TAG_BYTES] {
+        PacketKey::seal(self, number, header, frames)
     }
 }
 

@@ -15,6 +15,7 @@ mod recent;
 mod secrets;
 mod session;
 mod signature;
+mod staged;
 
 pub(crate) use gate::{Cookie, Gate, Turned, Verdict};
 pub use group::{GROUP_KEY_BYTES, GroupKey, GroupOpener, GroupSealer, GroupUnopened};
@@ -24,3 +25,4 @@ pub(crate) use random::Random;
 pub use secrets::{ClusterKey, Identity, PublicIdentity, SECRET_BYTES, Seed};
 pub(crate) use session::Unopened;
 pub use signature::{MAX_BATCH, SignedBatch, Signer, Verifier, proof_bytes};
+pub use staged::{OpenJob, Opened};

@@ -7,6 +7,7 @@
 use super::aead::PacketKey;
 use super::handshake::{Initiator, Refused, Secrets};
 use super::session::{SessionKeys, Unopened};
+use super::staged::{OpenJob, Opened};
 use denrei_wire::checksum::{self, CHECKSUM_BYTES};
 use denrei_wire::packet::{COMMON_HEADER_BYTES, Header, Kind, OPENING_HEADER_BYTES, TAG_BYTES, flags};
 use denrei_wire::{Instant, TransmitBuf};
@@ -96,17 +97,11 @@ impl Protection {
                 return out.put(&crc.to_le_bytes());
             }
             Self::Opening(opening) => {
-                let (header, frames) = parts(out, start, header_len);
+                let (header, frames) = out.tail_mut(start).split_at_mut(header_len);
                 opening.initiator.early.seal(number, header, frames)
             }
-            Self::Answering(answering) => {
-                let (header, frames) = parts(out, start, header_len);
-                answering.keys.send.seal(number, header, frames)
-            }
-            Self::Open(keys) => {
-                let (header, frames) = parts(out, start, header_len);
-                keys.send.seal(number, header, frames)
-            }
+            Self::Answering(answering) => return answering.keys.send.seal(number, header_len, start, out),
+            Self::Open(keys) => return keys.send.seal(number, header_len, start, out),
         };
         out.put(&tag);
     }
@@ -140,6 +135,22 @@ impl Protection {
         keys.recv.open(now, phase, number, header, sealed)
     }
 
+    /// What opens packet `number` of an open session, in another place.
+    pub fn open_job(&self, header: &Header, number: u64, header_len: usize) -> Option<OpenJob> {
+        let Self::Open(keys) = self else { return None };
+        let key = keys.recv.key_of_phase(header.flags & flags::KEY_PHASE != 0)?;
+        Some(OpenJob::new(key, number, header_len))
+    }
+
+    /// Takes note of what an [`OpenJob`] has come to.
+    pub fn take_opened(&mut self, opened: &Opened) -> Result<(), Unopened> {
+        match self {
+            Self::Open(keys) => keys.recv.take_opened(opened.key(), opened.number(), opened.is_genuine()),
+            // The session was opened anew meanwhile.
+            _ => Err(Unopened::NotGenuine),
+        }
+    }
+
     /// The other side has used the session's keys: there is nothing left to shake hands about.
     pub fn on_proven(&mut self) {
         *self = match core::mem::replace(self, Self::Plain) {
@@ -158,12 +169,6 @@ impl Protection {
             keys.recv.forget_previous(now);
         }
     }
-}
-
-/// The packet that starts at `start`: what is authenticated, and what is encrypted as well.
-fn parts(out: &mut TransmitBuf, start: usize, header_len: usize) -> (&[u8], &mut [u8]) {
-    let (header, frames) = out.tail_mut(start).split_at_mut(header_len);
-    (header, frames)
 }
 
 /// A plain packet has one key, which is none, and no handshake.

@@ -9,8 +9,8 @@ use super::aead::{PacketKey, Suite};
 use super::handshake::Secrets;
 use super::prf::{Prf, Secret};
 use core::time::Duration;
-use denrei_wire::Instant;
-use denrei_wire::packet::TAG_BYTES;
+use denrei_wire::{Instant, TransmitBuf};
+use std::sync::Arc;
 
 /// Octets sealed with one key. AES-GCM with 2^32 blocks keeps an attacker's advantage below 2^-64
 /// (Bellare and Tackmann 2016; RFC 9001 appendix B counts in packets).
@@ -53,13 +53,14 @@ impl SessionKeys {
 
 /// A key and the secret of the one after it.
 struct Generation {
-    key: PacketKey,
+    /// Shared with packets that are sealed or opened elsewhere (see [`staged`](super::staged)).
+    key: Arc<PacketKey>,
     next: Secret,
 }
 
 impl Generation {
     fn new(suite: Suite, secret: &Secret) -> Self {
-        Self { key: PacketKey::new(suite, secret), next: Prf::new(secret).derive("next", &[]) }
+        Self { key: Arc::new(PacketKey::new(suite, secret)), next: Prf::new(secret).derive("next", &[]) }
     }
 }
 
@@ -103,10 +104,17 @@ impl SendKeys {
         self.confirmed |= number >= self.since;
     }
 
-    pub fn seal(&mut self, number: u64, header: &[u8], frames: &mut [u8]) -> [u8; TAG_BYTES] {
+    /// Completes packet `number`, which starts at `start` of `out`: now, or when the buffer is sealed.
+    pub fn seal(&mut self, number: u64, header_len: usize, start: usize, out: &mut TransmitBuf) {
         self.packets += 1;
-        self.bytes += frames.len() as u64;
-        self.current.key.seal(number, header, frames)
+        self.bytes += (out.len() - start - header_len) as u64;
+        if out.defers_sealing() {
+            let key = Arc::clone(&self.current.key);
+            return out.put_unsealed(key, number, start, start + header_len);
+        }
+        let (header, frames) = out.tail_mut(start).split_at_mut(header_len);
+        let tag = self.current.key.seal(number, header, frames);
+        out.put(&tag);
     }
 
     fn is_used_up(&self, max_packets: u64) -> bool {
@@ -122,7 +130,7 @@ pub(crate) struct RecvKeys {
     /// Smallest number seen under the current key.
     since: u64,
     /// The key before, for packets that were overtaken, and until when.
-    previous: Option<Box<(PacketKey, Instant)>>,
+    previous: Option<Box<(Arc<PacketKey>, Instant)>>,
     /// The key after, once somebody has claimed to use it.
     next: Option<Box<Generation>>,
     forgeries: u64,
@@ -153,10 +161,7 @@ impl RecvKeys {
         } else {
             self.open_with_next(now, number, header, sealed)
         };
-        opened.ok_or_else(|| {
-            self.forgeries += 1;
-            if self.forgeries > MAX_FORGERIES { Unopened::WornOut } else { Unopened::NotGenuine }
-        })
+        opened.ok_or_else(|| self.note_forgery())
     }
 
     /// The peer claims to have changed its key. The key after the current one is kept for the next
@@ -179,6 +184,33 @@ impl RecvKeys {
         self.since = number;
         self.forgeries = 0;
         Some(opened)
+    }
+
+    /// The current key, for packets of its phase.
+    pub fn key_of_phase(&self, phase: bool) -> Option<&Arc<PacketKey>> {
+        (phase == self.phase).then_some(&self.current.key)
+    }
+
+    /// Takes note of what `key` has made of packet `number` elsewhere: whether it may be processed.
+    pub fn take_opened(&mut self, key: &Arc<PacketKey>, number: u64, genuine: bool) -> Result<(), Unopened> {
+        let current = Arc::ptr_eq(key, &self.current.key);
+        let known = current || self.previous.as_ref().is_some_and(|previous| Arc::ptr_eq(key, &previous.0));
+        if !known {
+            // Of a key that is gone meanwhile, or of an earlier session.
+            return Err(Unopened::NotGenuine);
+        }
+        if !genuine {
+            return Err(self.note_forgery());
+        }
+        if current {
+            self.since = self.since.min(number);
+        }
+        Ok(())
+    }
+
+    fn note_forgery(&mut self) -> Unopened {
+        self.forgeries += 1;
+        if self.forgeries > MAX_FORGERIES { Unopened::WornOut } else { Unopened::NotGenuine }
     }
 
     /// Forgets the key before the current one when its time is over.
@@ -213,10 +245,11 @@ mod tests {
 
     fn seal(send: &mut SendKeys, number: u64) -> (bool, Vec<u8>) {
         let phase = send.phase_for(number, LIMIT);
-        let mut packet = number.to_le_bytes().to_vec();
-        let tag = send.seal(number, &[phase as u8], &mut packet);
-        packet.extend(tag);
-        (phase, packet)
+        let mut out = TransmitBuf::new(1);
+        out.put(&[phase as u8]);
+        out.put(&number.to_le_bytes());
+        send.seal(number, 1, 0, &mut out);
+        (phase, out.bytes()[1..].to_vec())
     }
 
     fn open(recv: &mut RecvKeys, now: Instant, number: u64, packet: &(bool, Vec<u8>)) -> bool {

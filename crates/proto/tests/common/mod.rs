@@ -16,9 +16,14 @@ use std::time::Duration;
 /// The test files are compiled twice: by themselves, and as modules of `sealed.rs`, where every
 /// endpoint has the cluster key.
 pub fn secured(config: Config) -> Arc<Config> {
-    let sealed = module_path!().starts_with("sealed::");
+    let sealed = module_path!().starts_with("sealed::") || is_staged();
     let cluster_key = config.cluster_key.or_else(|| sealed.then(|| ClusterKey::from_bytes([0x5e; 32])));
     Arc::new(Config { cluster_key, ..config })
+}
+
+/// Whether packets are sealed and opened outside of the endpoints, as in `staged.rs`.
+fn is_staged() -> bool {
+    module_path!().starts_with("staged::")
 }
 
 /// One-way delay of the link.
@@ -103,7 +108,11 @@ impl Pair {
 
     pub fn drain(&mut self, end: usize) {
         let mut buf = TransmitBuf::new(64);
+        if is_staged() {
+            buf = buf.deferring_sealing();
+        }
         while let Some(transmit) = self.ends[end].poll_transmit(self.now, &mut buf) {
+            buf.seal();
             assert_eq!(transmit.len, buf.len());
             for bytes in buf.bytes().chunks(transmit.segment_size.unwrap_or(transmit.len)) {
                 self.order += 1;
@@ -158,10 +167,21 @@ impl Pair {
                 return;
             };
             self.now = self.now.max(next);
+            let mut arrived = Vec::new();
             while self.under_way.peek().is_some_and(|datagram| datagram.at <= self.now) {
                 let mut datagram = self.under_way.pop().unwrap();
                 let meta = DatagramMeta { from: addr(1 - datagram.to), ecn: Ecn::Ect0 };
-                self.ends[datagram.to].handle_datagram(self.now, meta, &mut datagram.bytes);
+                let job = self.ends[datagram.to].open_job(meta, &datagram.bytes).filter(|_| is_staged());
+                let opened = job.map(|job| job.run(&mut datagram.bytes));
+                arrived.push((datagram, meta, opened));
+            }
+            // Opened all before any is handled, as on another core.
+            for (mut datagram, meta, opened) in arrived {
+                let end = &mut self.ends[datagram.to];
+                match opened {
+                    Some(opened) => end.handle_opened(self.now, meta, &datagram.bytes, &opened),
+                    None => end.handle_datagram(self.now, meta, &mut datagram.bytes),
+                }
             }
             for end in &mut self.ends {
                 end.handle_timeout(self.now);
