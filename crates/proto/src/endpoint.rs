@@ -19,6 +19,7 @@ mod replies;
 mod rogue;
 mod sessions;
 
+use crate::buffer_pool::BufferPool;
 use crate::config::Config;
 use crate::event::{ChannelId, EndpointCounters, Event, PeerError, PeerId};
 use crate::group;
@@ -52,6 +53,7 @@ pub struct Endpoint {
     /// Kept so that handling a timeout does not allocate.
     due: Vec<u32>,
     replies: Replies,
+    pool: BufferPool,
     events: VecDeque<Event>,
     /// Channels that have something to take, in turn.
     readable: VecDeque<ChannelId>,
@@ -101,6 +103,7 @@ impl Endpoint {
             timers: TimerQueue::default(),
             due: Vec::new(),
             replies: Replies::default(),
+            pool: BufferPool::default(),
             events: VecDeque::new(),
             readable: VecDeque::new(),
             listings: 0,
@@ -156,7 +159,7 @@ impl Endpoint {
         protection: Protection,
     ) -> Beginning {
         let id = PeerId { slot, generation: self.slots[slot as usize].generation };
-        Beginning { id, addr, own, protection, now }
+        Beginning { id, addr, own, protection, now, pool: self.pool.clone() }
     }
 
     fn new_slot(&mut self) -> Option<u32> {

@@ -3,6 +3,7 @@
 //! Inputs → outputs: message frames → per-channel sequences, the control frames that answer them,
 //! and notes for the endpoint about what became ready.
 
+use crate::buffer_pool::BufferPool;
 use crate::config::Config;
 use crate::loss::Control;
 use crate::placement::AcceptInto;
@@ -12,13 +13,14 @@ use denrei_wire::group::GROUP_CHANNEL;
 use std::collections::BTreeMap;
 
 /// The channels from one peer.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Inbox {
     /// Boxed: a tree's node has room for eleven at once, and most peers use one.
     channels: BTreeMap<u16, Box<RecvChannel>>,
     held_bytes: u64,
     /// This side said that it wants no more: what arrives is dropped.
     discarding: bool,
+    pool: BufferPool,
 }
 
 /// What a frame changed.
@@ -33,6 +35,11 @@ pub(crate) struct Change {
 }
 
 impl Inbox {
+    /// Nothing has arrived; memory for what will comes from `pool`.
+    pub fn new(pool: BufferPool) -> Self {
+        Self { channels: BTreeMap::new(), held_bytes: 0, discarding: false, pool }
+    }
+
     /// Bytes received, or promised memory to, and not taken.
     pub fn held_bytes(&self) -> u64 {
         self.held_bytes
@@ -176,7 +183,8 @@ impl Inbox {
         if channel >= config.max_channels && channel != GROUP_CHANNEL {
             return Err("a channel beyond max_channels");
         }
-        let new = || Box::new(RecvChannel::new(config.channel_credit_bytes, config.offers));
+        let new =
+            || Box::new(RecvChannel::new(config.channel_credit_bytes, config.offers, self.pool.clone()));
         Ok(self.channels.entry(channel).or_insert_with(new))
     }
 

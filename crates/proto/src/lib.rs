@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod ack;
+mod buffer_pool;
 mod config;
 mod congestion;
 mod endpoint;

@@ -6,6 +6,7 @@
 //! grant has allowed. A message accepted into memory of somebody else is placed there at once, in
 //! whatever order it arrives.
 
+use crate::buffer_pool::BufferPool;
 use crate::placement::{AcceptInto, Placing};
 use bytes::Bytes;
 use std::collections::BTreeMap;
@@ -23,7 +24,9 @@ pub(crate) struct Reassembly {
     prefix: Vec<u8>,
     /// What lies beyond, by offset; disjoint.
     waiting: BTreeMap<u64, Bytes>,
-    /// Instead of both: where it is placed.
+    /// Where `prefix` comes from, if it is not the application's.
+    pool: Option<BufferPool>,
+    /// Instead of all that: where it is placed.
     placing: Option<Box<Placing>>,
 }
 
@@ -33,17 +36,26 @@ pub(crate) struct TooManyPieces;
 
 impl Reassembly {
     /// A message of `total` bytes, to be put `into` a buffer (its content is dropped, its memory
-    /// used) or wherever it is placed. `None`: there is no memory for it.
-    pub fn new(total: u64, into: impl Into<AcceptInto>) -> Option<Self> {
-        let (mut prefix, placing) = match into.into() {
-            AcceptInto::Buffer(buffer) => (buffer, None),
-            AcceptInto::Placement(placement) => (Vec::new(), Some(Box::new(Placing::new(placement)))),
-        };
-        prefix.clear();
-        if placing.is_none() {
-            prefix.try_reserve_exact(usize::try_from(total).ok()?).ok()?;
+    /// used) or wherever it is placed. `None`: there is no memory for it. A buffer without memory
+    /// stands for one of the endpoint's own, from `pool`.
+    pub fn new(total: u64, into: impl Into<AcceptInto>, pool: &BufferPool) -> Option<Self> {
+        let size = usize::try_from(total).ok()?;
+        let waiting = BTreeMap::new();
+        match into.into() {
+            AcceptInto::Buffer(buffer) if buffer.capacity() == 0 => {
+                let (prefix, pool) = (pool.take(size)?, Some(pool.clone()));
+                Some(Self { total, prefix, waiting, pool, placing: None })
+            }
+            AcceptInto::Buffer(mut prefix) => {
+                prefix.clear();
+                prefix.try_reserve_exact(size).ok()?;
+                Some(Self { total, prefix, waiting, pool: None, placing: None })
+            }
+            AcceptInto::Placement(placement) => {
+                let placing = Some(Box::new(Placing::new(placement)));
+                Some(Self { total, prefix: Vec::new(), waiting, pool: None, placing })
+            }
         }
-        Some(Self { total, prefix, waiting: BTreeMap::new(), placing })
     }
 
     /// Bytes of memory that the endpoint holds for it.
@@ -64,7 +76,10 @@ impl Reassembly {
     /// The message; empty if it was placed.
     pub fn into_bytes(self) -> Bytes {
         debug_assert!(self.is_complete());
-        Bytes::from(self.prefix)
+        match self.pool {
+            Some(pool) => pool.lend(self.prefix),
+            None => Bytes::from(self.prefix),
+        }
     }
 
     /// Adds `payload` at `offset`; the caller has checked that it ends within the message.
@@ -135,7 +150,7 @@ mod tests {
             cuts in prop::collection::vec((0usize..2000, 1usize..400), 0..100),
         ) {
             let message: Vec<u8> = (0..total).map(|i| (i * 7 + i / 256) as u8).collect();
-            let mut reassembly = Reassembly::new(total as u64, Vec::new()).unwrap();
+            let mut reassembly = Reassembly::new(total as u64, Vec::new(), &BufferPool::default()).unwrap();
             for (start, len) in cuts {
                 let start = start % total;
                 let end = (start + len).min(total);
@@ -170,7 +185,7 @@ mod tests {
             let message: Vec<u8> = (0..total).map(|i| (i * 7 + i / 256) as u8).collect();
             let memory = std::sync::Arc::new(std::sync::Mutex::new(vec![0; total]));
             let placement: Box<dyn crate::Placement> = Box::new(Shared(memory.clone()));
-            let mut reassembly = Reassembly::new(total as u64, placement).unwrap();
+            let mut reassembly = Reassembly::new(total as u64, placement, &BufferPool::default()).unwrap();
             let mut there = vec![false; total];
             let rest = (0..total).step_by(64).rev().map(|start| (start, 64));
             for (start, len) in cuts.into_iter().chain(rest) {
@@ -190,7 +205,7 @@ mod tests {
         let placement: Box<dyn crate::Placement> =
             Box::new(Shared(std::sync::Arc::new(vec![0; 1000].into())));
         for into in [AcceptInto::Buffer(Vec::new()), placement.into()] {
-            let mut reassembly = Reassembly::new(1000, into).unwrap();
+            let mut reassembly = Reassembly::new(1000, into, &BufferPool::default()).unwrap();
             let result = (1..500).try_for_each(|i| reassembly.insert(i * 2, &[0]));
             assert_eq!(result, Err(TooManyPieces));
         }

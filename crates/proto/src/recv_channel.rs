@@ -3,6 +3,7 @@
 //! Inputs → outputs: message frames in any order → messages in sequence, offers in sequence, and
 //! the credit the sender may have (S5). Source: `spec/protocol.md` §6.
 
+use crate::buffer_pool::BufferPool;
 use crate::config::{MESSAGE_COST_BYTES, OfferPolicy};
 use crate::placement::AcceptInto;
 use crate::reassembly::Reassembly;
@@ -98,6 +99,8 @@ pub(crate) struct RecvChannel {
     pending: BTreeMap<u64, Pending>,
     ready: VecDeque<Ready>,
     policy: OfferPolicy,
+    /// Where the memory for messages in parts comes from.
+    pool: BufferPool,
     /// Whether the endpoint lists this channel among those with something to take.
     pub listed: bool,
     /// Cost of the messages seen, granted to the sender, and given back by the application.
@@ -117,12 +120,13 @@ pub(crate) struct RecvChannel {
 }
 
 impl RecvChannel {
-    pub fn new(initial_credit: u64, policy: OfferPolicy) -> Self {
+    pub fn new(initial_credit: u64, policy: OfferPolicy, pool: BufferPool) -> Self {
         Self {
             next: 0,
             pending: BTreeMap::new(),
             ready: VecDeque::new(),
             policy,
+            pool,
             listed: false,
             seen: 0,
             granted: initial_credit,
@@ -169,7 +173,7 @@ impl RecvChannel {
                 return Err("fragment of a message that was not accepted");
             }
             self.charge(fragment.total.saturating_add(MESSAGE_COST_BYTES))?;
-            let reassembly = Reassembly::new(fragment.total, Vec::new()).ok_or(OUT_OF_MEMORY)?;
+            let reassembly = Reassembly::new(fragment.total, Vec::new(), &self.pool).ok_or(OUT_OF_MEMORY)?;
             held = fragment.total;
             self.held_bytes += held;
             self.pending.insert(number, Pending::Unasked { reassembly, report });
@@ -307,7 +311,7 @@ impl RecvChannel {
     pub fn accept(&mut self, number: u64, into: AcceptInto) -> Option<u64> {
         let entry = self.pending.get_mut(&number)?;
         let Pending::Offered { total, report, queued } = *entry else { return None };
-        let reassembly = Reassembly::new(total, into)?;
+        let reassembly = Reassembly::new(total, into, &self.pool)?;
         let held = reassembly.held();
         match queued {
             true => self.queued_bytes -= total,

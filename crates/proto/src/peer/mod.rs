@@ -12,6 +12,7 @@ mod timers;
 mod transmit;
 
 use crate::ack::ReceivedPackets;
+use crate::buffer_pool::BufferPool;
 use crate::config::{Config, MIN_CHANNEL_CREDIT_BYTES};
 use crate::congestion::{self, Controller};
 use crate::event::{ChannelId, Event, FlowState, LostReason, MessageId, PeerCounters, PeerId, Phase};
@@ -152,12 +153,13 @@ pub(crate) struct Beginning {
     pub own: Opening,
     pub protection: Protection,
     pub now: Instant,
+    pub pool: BufferPool,
 }
 
 impl Peer {
     /// A session that this side opens.
     pub fn opening(beginning: Beginning, config: &Config) -> Self {
-        let Beginning { id, addr, own, protection, now } = beginning;
+        let Beginning { id, addr, own, protection, now, pool } = beginning;
         let mtu = MtuSearch::new(config.min_datagram_bytes, config.max_datagram_bytes);
         let mut peer = Self {
             id,
@@ -197,7 +199,7 @@ impl Peer {
             rate_opens_at: None,
             ce_seen: 0,
             received: ReceivedPackets::default(),
-            inbox: Inbox::default(),
+            inbox: Inbox::new(pool),
             heard_at: now,
             unanswered_since: None,
             doubted_at: None,
