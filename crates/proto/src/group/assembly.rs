@@ -3,6 +3,7 @@
 //! Inputs → outputs: the frames of symbols → whole messages, and what they cost. Memory is bounded by
 //! the limit that the member announced. Source: M5, U4; `spec/protocol.md` §13.2.
 
+use crate::buffer_pool::BufferPool;
 use crate::config::MESSAGE_COST_BYTES;
 use crate::reassembly::Reassembly;
 use bytes::Bytes;
@@ -28,6 +29,8 @@ pub(crate) struct Assembly {
     seen_cost: u64,
     taken_cost: u64,
     held_bytes: u64,
+    /// Where the memory for messages in parts comes from.
+    pool: BufferPool,
 }
 
 impl Assembly {
@@ -40,6 +43,7 @@ impl Assembly {
             seen_cost: cost,
             taken_cost: cost,
             held_bytes: 0,
+            pool: BufferPool::default(),
         }
     }
 
@@ -116,7 +120,8 @@ impl Assembly {
         }
         if !self.parts.contains_key(&number) {
             self.charge(fragment.total, max_message)?;
-            let pieces = Reassembly::new(fragment.total, Vec::new()).ok_or("no memory for a message")?;
+            let pieces =
+                Reassembly::new(fragment.total, Vec::new(), &self.pool).ok_or("no memory for a message")?;
             self.parts.insert(number, Part::Pieces(pieces));
         }
         let Some(Part::Pieces(pieces)) = self.parts.get_mut(&number) else { return Ok(()) };
