@@ -58,7 +58,7 @@ pub const SETTINGS: &[Setting] = &[
     setting!(initial_rtt, TIME, time, protocol.initial_rtt),
     setting!(max_datagram_bytes, COUNT, number, protocol.max_datagram_bytes),
     setting!(min_datagram_bytes, COUNT, number, protocol.min_datagram_bytes),
-    setting!(congestion, "delay or cubic", congestion, protocol.congestion),
+    setting!(congestion, "delay, cubic or rate-only", congestion, protocol.congestion),
     Setting {
         name: "ecn",
         values: SWITCH,
@@ -200,6 +200,7 @@ fn congestion(text: &str) -> Option<CongestionAlgorithm> {
     match text {
         "delay" => Some(CongestionAlgorithm::Delay),
         "cubic" => Some(CongestionAlgorithm::Cubic),
+        "rate-only" => Some(CongestionAlgorithm::RateOnly),
         _ => None,
     }
 }

@@ -87,6 +87,9 @@ pub enum CongestionAlgorithm {
     Delay,
     /// CUBIC (RFC 9438), for paths shared with TCP over a distance.
     Cubic,
+    /// No window: the rate, the burst and the credit that the receiver sets are the only limits
+    /// (R1–R4). For paths whose capacity is reserved, and for measuring what a rate does.
+    RateOnly,
 }
 
 /// Least channel credit: what a sender may assume before it has heard from the receiver

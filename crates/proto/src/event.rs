@@ -390,6 +390,8 @@ pub struct PeerCounters {
     pub messages_received: u64,
     /// Packets declared lost.
     pub packets_lost: u64,
+    /// Recoveries started: losses of what was sent after the recovery before had begun (R9, R12).
+    pub recoveries: u64,
     /// Fragments and messages sent again.
     pub retransmissions: u64,
     /// Tail probes and timeouts fired.

@@ -7,6 +7,7 @@
 
 mod cubic;
 mod delay;
+mod rate_only;
 
 use crate::CongestionAlgorithm;
 use core::time::Duration;
@@ -65,6 +66,7 @@ pub(crate) fn controller(algorithm: CongestionAlgorithm, datagram_bytes: u64) ->
     match algorithm {
         CongestionAlgorithm::Delay => Box::new(delay::Delay::new(datagram_bytes)),
         CongestionAlgorithm::Cubic => Box::new(cubic::Cubic::new(datagram_bytes)),
+        CongestionAlgorithm::RateOnly => Box::new(rate_only::RateOnly),
     }
 }
 
@@ -132,6 +134,14 @@ mod tests {
             controller.on_persistent_loss();
             assert_eq!(controller.window(), 2 * 1472);
         }
+    }
+
+    #[test]
+    fn without_a_window_only_the_receiver_limits() {
+        let mut controller = controller(CongestionAlgorithm::RateOnly, 1472);
+        controller.on_loss(Instant::ZERO, Instant::ZERO, 1_000);
+        controller.on_persistent_loss();
+        assert_eq!(controller.window(), MAX_WINDOW_BYTES);
     }
 
     #[test]

@@ -143,6 +143,8 @@ pub(crate) struct Peer {
     suspicion: Option<Box<LostReason>>,
     closing: Closing,
     pub counters: PeerCounters,
+    /// When the last recovery began; what was sent before and is lost belongs to it.
+    recovery_began: Option<Instant>,
 }
 
 /// How the session begins.
@@ -206,6 +208,7 @@ impl Peer {
             suspicion: None,
             closing: Closing::default(),
             counters: PeerCounters::default(),
+            recovery_began: None,
         };
         peer.want(Control::Parameters);
         peer

@@ -393,6 +393,10 @@ impl Peer {
         }
         self.lost_scratch = lost;
         if let Some(sent_at) = newest {
+            if self.recovery_began.is_none_or(|began| sent_at > began) {
+                self.recovery_began = Some(cx.now);
+                self.counters.recoveries += 1;
+            }
             self.congestion.on_loss(cx.now, sent_at, count);
         }
     }

@@ -50,6 +50,8 @@ pub enum Congestion {
     Delay,
     /// See [`CongestionAlgorithm::Cubic`].
     Cubic,
+    /// See [`CongestionAlgorithm::RateOnly`].
+    RateOnly,
 }
 
 impl From<Congestion> for CongestionAlgorithm {
@@ -57,6 +59,7 @@ impl From<Congestion> for CongestionAlgorithm {
         match name {
             Congestion::Delay => Self::Delay,
             Congestion::Cubic => Self::Cubic,
+            Congestion::RateOnly => Self::RateOnly,
         }
     }
 }
