@@ -153,6 +153,42 @@ fn a_sealed_row_stands_beside_the_plain_one() {
     }
 }
 
+/// R9: throughput is the rate where the receiver keeps up; a burst beyond its buffer loses at any
+/// rate; and there is a picture of it.
+#[test]
+fn a_rate_is_tracked_and_a_burst_too_large_loses() {
+    let place = tempfile::tempdir().unwrap();
+    let svg = place.path().join("rate.svg");
+    let args = ["bench", "rate", "--parts=tracking", "--receivers=slow", "--rates=1M", "--bursts=4K,256K"];
+    let args = [&args[..], &["--json", "--svg", svg.to_str().unwrap()]].concat();
+    let lines = lines_with_more(&args);
+    let figure = |line: &Line, name: &str| line[name].as_f64().unwrap_or_else(|| panic!("{name}: {line:?}"));
+    assert_eq!(lines.len(), 3, "{lines:?}");
+    let (learnt, small, large) = (&lines[0], &lines[1], &lines[2]);
+    assert!(learnt["rate"].is_null() && figure(learnt, "bytes_per_s") > 1e6, "{learnt:?}");
+    assert!((0.8..1.1).contains(&(figure(small, "bytes_per_s") / 1_048_576.0)), "{small:?}");
+    assert!(figure(small, "lost_per_1000") < 5.0, "{small:?}");
+    assert!(figure(large, "lost_per_1000") > 50.0 && figure(large, "recoveries_per_1000") > 0.0, "{large:?}");
+    let picture = std::fs::read_to_string(svg).unwrap();
+    assert!(picture.contains("<svg") && picture.contains("slow receiver: throughput"), "{picture}");
+}
+
+/// R2 over two seconds at a rate that any machine keeps.
+#[test]
+fn a_rate_is_kept_and_free_capacity_used() {
+    let args = ["bench", "rate", "--parts=accuracy,capacity", "--accuracy-seconds=1", "--json"];
+    let lines = lines_with_more(&args);
+    let figure = |line: &Line, name: &str| line[name].as_f64().unwrap_or_else(|| panic!("{name}: {line:?}"));
+    for line in lines.iter().filter(|line| line["rate"].as_u64().is_some_and(|rate| rate <= 10_000_000)) {
+        // A burst more or less in a second, and a machine that others use too.
+        assert!(figure(line, "rate_error").abs() < 0.05, "{line:?}");
+        assert!(figure(line, "burst_p99") > 0.0, "{line:?}");
+    }
+    let capacity = lines.last().unwrap();
+    assert_eq!(capacity["part"], "capacity");
+    assert!(figure(capacity, "taken_up_ms") < 1_000.0, "{capacity:?}");
+}
+
 #[test]
 fn another_process_can_serve_the_other_side() {
     // A free port, most likely still free a moment later.

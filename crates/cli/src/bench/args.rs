@@ -1,6 +1,6 @@
 //! The options that all benchmarks share.
 
-use super::control::{Bench, Drive, Transport, Wait};
+use super::control::{Bench, Drive, Pace, Transport, Wait};
 use crate::cmd::key::KeyArgs;
 use crate::cmd::wrong_arguments;
 use anyhow::Result;
@@ -127,6 +127,8 @@ pub struct Plan {
     pub rate_per_s: Option<f64>,
     /// How long the receiver of a burst is busy, milliseconds.
     pub read_after_ms: u64,
+    /// For runs at a set rate.
+    pub pace: Option<Pace>,
     /// Processes.
     pub members: usize,
     /// Whether each side of a pair gets a core of its own.
@@ -147,6 +149,7 @@ impl Plan {
             repeat: DEFAULT_REPEAT,
             rate_per_s: None,
             read_after_ms: 0,
+            pace: None,
             members: 2,
             pin: true,
         }
@@ -217,6 +220,9 @@ fn default_transports(bench: Bench) -> Vec<Transport> {
 }
 
 fn offered_transports(bench: Bench) -> Vec<Transport> {
+    if bench == Bench::Rate {
+        return vec![Transport::Denrei];
+    }
     if matches!(bench, Bench::Mesh | Bench::Gather) {
         return vec![Transport::Denrei, Transport::DenreiSealed, Transport::Tcp];
     }
@@ -236,6 +242,7 @@ fn default_sizes(bench: Bench) -> Vec<usize> {
         Bench::Burst => vec![16, 32, 64, 128, 256, 512, 1024],
         Bench::Stream => vec![4, 16, 64, 256, 1024, 4096, 16_384, 65_536, 262_144, 1 << 20],
         Bench::Mesh => vec![64, 4096, 65_536],
+        Bench::Rate => vec![1400],
         Bench::Gather => vec![4, 1024, 65_536, 1 << 20],
     }
 }
@@ -247,6 +254,7 @@ fn default_iters(bench: Bench) -> u64 {
         Bench::Stream => 500_000,
         Bench::Mesh => 2_000,
         Bench::Gather => 200,
+        Bench::Rate => u64::MAX,
     }
 }
 

@@ -58,6 +58,7 @@ pub fn tcp_counts() -> PacketCounts {
         lost: retransmitted,
         retransmitted,
         probes: extended("TCPTimeouts") + extended("TCPLossProbes"),
+        recoveries: 0,
     }
 }
 

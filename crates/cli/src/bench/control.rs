@@ -21,6 +21,8 @@ pub enum Bench {
     Mesh,
     /// All to one, at once (S12).
     Gather,
+    /// One or more to one, at the rate that the receiver sets (R9).
+    Rate,
 }
 
 impl Bench {
@@ -32,6 +34,7 @@ impl Bench {
             Self::Stream => "stream",
             Self::Mesh => "mesh",
             Self::Gather => "gather",
+            Self::Rate => "rate",
         }
     }
 }
@@ -110,6 +113,8 @@ pub struct Job {
     pub rate_per_s: Option<f64>,
     /// How long the receiver of a burst is busy after the first message, milliseconds.
     pub read_after_ms: u64,
+    /// For a run at a set rate.
+    pub pace: Option<Pace>,
     /// Core to run on.
     pub core: Option<usize>,
     /// Which side: 0 sends first.
@@ -177,8 +182,71 @@ pub struct Report {
     pub resident_bytes: u64,
     /// What the receiver of a gather measured beside that.
     pub gather: Option<GatherReport>,
-    /// Packets that a sender of a gather sent.
+    /// Packets that a sender of a gather sent, or of a run at a set rate.
     pub packets: Option<PacketReport>,
+    /// What the receiver of a run at a set rate measured.
+    pub pace: Option<PaceReport>,
+    /// What a sender of such a run was told last, bytes per second and bytes; its round-trip time,
+    /// nanoseconds.
+    pub told: Option<Told>,
+}
+
+/// How the sides of a run at a set rate are made (R9).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Pace {
+    /// Rate and burst that the receiver sets, bytes per second and bytes; `None`: it learns them.
+    pub fixed: Option<(u64, u64)>,
+    /// How long the receiver computes after each message, nanoseconds.
+    pub read_ns: u64,
+    /// Socket buffer of the receiver, bytes; `None`: the usual one.
+    pub buffer_bytes: Option<usize>,
+    /// How long each sender sends, milliseconds.
+    pub send_ms: Vec<u64>,
+    /// Before this the run counts as not settled, milliseconds.
+    pub settle_ms: u64,
+    /// Whether packets may travel in trains.
+    pub trains: bool,
+    /// Whether the receiver asks again and again instead of sleeping.
+    pub spin: bool,
+}
+
+/// What the receiver of a run at a set rate measured.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PaceReport {
+    /// By sender, in the order in which they connected.
+    pub lanes: Vec<PaceLane>,
+    /// Bytes per bin, settled or not, of all senders.
+    pub bins: Vec<u64>,
+    /// Length of a bin, nanoseconds.
+    pub bin_ns: u64,
+}
+
+/// What came from one sender.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PaceLane {
+    /// Messages, once settled.
+    pub messages: u64,
+    /// Bytes of them.
+    pub bytes: u64,
+    /// From the first of them to the last, nanoseconds.
+    pub time_ns: u64,
+    /// Most bytes that came in a row: with pauses below half of burst / rate.
+    pub largest_burst: u64,
+    /// What 99 % of the bursts did not exceed.
+    pub burst_p99: u64,
+    /// What the receiver has set at the end, bytes per second and bytes.
+    pub set: (u64, u64),
+}
+
+/// What a sender knows of its pace.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Told {
+    /// Bytes per second.
+    pub rate: u64,
+    /// Bytes.
+    pub burst: u64,
+    /// Smoothed round-trip time, nanoseconds.
+    pub srtt_ns: u64,
 }
 
 /// What the receiver of a gather measured.
@@ -205,6 +273,31 @@ pub struct PacketCounts {
     pub retransmitted: u64,
     /// Probes: a timer fired because no acknowledgement came.
     pub probes: u64,
+    /// Recoveries started (R9); not known of TCP.
+    #[serde(default)]
+    pub recoveries: u64,
+}
+
+impl PacketCounts {
+    /// The sum of both.
+    pub fn plus(self, other: Self) -> Self {
+        self.with(other, u64::saturating_add)
+    }
+
+    /// What has come since `before`.
+    pub fn since(self, before: Self) -> Self {
+        self.with(before, u64::saturating_sub)
+    }
+
+    fn with(self, other: Self, combine: impl Fn(u64, u64) -> u64) -> Self {
+        Self {
+            sent: combine(self.sent, other.sent),
+            lost: combine(self.lost, other.lost),
+            retransmitted: combine(self.retransmitted, other.retransmitted),
+            probes: combine(self.probes, other.probes),
+            recoveries: combine(self.recoveries, other.recoveries),
+        }
+    }
 }
 
 /// What a sender counted.

@@ -12,6 +12,7 @@ mod listen;
 mod machine;
 pub mod peer;
 mod place;
+pub mod rate;
 mod result;
 mod runner;
 mod table;

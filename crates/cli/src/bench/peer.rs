@@ -41,6 +41,12 @@ fn obey(orders: &Orders<Order>, keys: &KeyArgs) -> Result<()> {
         let addresses = wait_for_start(orders, &job)?;
         return work::run_mesh(endpoint, &addresses, &job, &Until::stop(orders, &job));
     }
+    if job.bench == Bench::Rate {
+        let endpoint = work::PaceEndpoint::open(&job, keys)?;
+        answer(&Answer::Ready(endpoint.local_addr()))?;
+        let addresses = wait_for_start(orders, &job)?;
+        return endpoint.run(&addresses, &Until::stop(orders, &job));
+    }
     if job.bench == Bench::Gather {
         let endpoint = work::prepare_gather(&job, keys)?;
         answer(&Answer::Ready(endpoint.local_addr()?))?;

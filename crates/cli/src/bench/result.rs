@@ -50,7 +50,7 @@ impl Run {
         match (plan.bench, reports.as_slice()) {
             (Bench::Pingpong, [asker, _]) => run.take_pingpong(asker),
             (Bench::Mesh, _) => run.take_mesh(&reports),
-            (Bench::Gather, _) => run.take_gather(&reports),
+            (Bench::Gather | Bench::Rate, _) => run.take_gather(&reports),
             (_, [sender, receiver]) => run.take_one_way(plan, one_clock, sender, receiver),
             _ => unreachable!("the runner starts two sides of everything but a mesh and a gather"),
         }

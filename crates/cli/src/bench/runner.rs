@@ -78,7 +78,7 @@ pub fn measure(plan: &Plan, place: &Place, transport: Transport, size: usize) ->
         side.send(&Order::Start(addresses.clone()))?;
     }
     match plan.bench {
-        Bench::Mesh | Bench::Gather => all_at_once(&mut sides, limit),
+        Bench::Mesh | Bench::Gather | Bench::Rate => all_at_once(&mut sides, limit),
         _ => asker_first(&mut sides, limit),
     }
 }
@@ -122,7 +122,8 @@ fn job(plan: &Plan, transport: Transport, size: usize, index: usize, bind: IpAdd
     let iters = plan.iters_for(size);
     // A paced run lasts as long as it is meant to.
     let paced_ms = plan.rate_per_s.map_or(0, |rate| (iters as f64 / rate * 1e3) as u64);
-    let send_ms = plan.seconds * 1000 + 2 * paced_ms;
+    let rate_ms = plan.pace.iter().flat_map(|pace| &pace.send_ms).max().copied().unwrap_or(0);
+    let send_ms = plan.seconds * 1000 + 2 * paced_ms + rate_ms;
     let core = if plan.pin && plan.members == 2 { core_for(index) } else { None };
     Job {
         bench: plan.bench,
@@ -134,6 +135,7 @@ fn job(plan: &Plan, transport: Transport, size: usize, index: usize, bind: IpAdd
         drive: plan.drive,
         rate_per_s: plan.rate_per_s,
         read_after_ms: plan.read_after_ms,
+        pace: plan.pace.clone(),
         core,
         index,
         members: plan.members,

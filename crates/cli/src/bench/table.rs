@@ -49,7 +49,7 @@ impl ResultTable {
             (Bench::Burst, _) => &["sent", "lost", "first loss at", "sent again", "CPU µs/msg"],
             (Bench::Stream, false) => &["msgs/s", "bytes/s", "vs tcp", "lost", "sent again", "CPU µs/msg"],
             (Bench::Stream, true) => &["one way µs", "p99 µs", "vs tcp", "lost", "sent again", "CPU µs/msg"],
-            (Bench::Mesh | Bench::Gather, _) => {
+            (Bench::Mesh | Bench::Gather | Bench::Rate, _) => {
                 &["time ms", "msgs/s", "vs tcp", "descriptors", "memory", "sent again", "CPU µs/msg"]
             }
         };
@@ -76,7 +76,7 @@ impl ResultTable {
                 let bytes = row.bytes_per_s.map_or_else(dash, |rate| human_bytes(rate) + "/s");
                 vec![human_count(row.msgs_per_s), bytes, against, row.lost.to_string(), again, cpu]
             }
-            (Bench::Mesh | Bench::Gather, _) => {
+            (Bench::Mesh | Bench::Gather | Bench::Rate, _) => {
                 let descriptors = median_of(runs, |run| Some(run.descriptors as f64));
                 let memory = median_of(runs, |run| Some(run.resident_bytes as f64));
                 let time = number(median_of(runs, |run| Some(run.elapsed_ms)), 1);

@@ -2,6 +2,7 @@
 
 use crate::bench::args::{BenchArgs, Plan};
 use crate::bench::gather::{self, GatherArgs};
+use crate::bench::rate::{self, RateArgs};
 use crate::bench::{self, Bench};
 use crate::cmd::wrong_arguments;
 use anyhow::Result;
@@ -29,6 +30,8 @@ enum BenchKind {
     Mesh(MeshArgs),
     /// N to one at once: completion of a gather in rounds, goodput and fairness of a stream
     Gather(GatherArgs),
+    /// What the receiver's rate and burst do: tracking and collapse, accuracy, sharing, free capacity
+    Rate(RateArgs),
 }
 
 #[derive(Args, Debug)]
@@ -75,6 +78,7 @@ impl BenchCommand {
             }
             BenchKind::Stream(args) => run_stream(&args),
             BenchKind::Gather(args) => gather::run(&args),
+            BenchKind::Rate(args) => rate::run(&args),
             BenchKind::Mesh(args) => {
                 if args.common.place.connect.is_some() || args.common.place.listen.is_some() {
                     return Err(wrong_arguments(

@@ -43,8 +43,8 @@ impl Figures {
         let counts = reports.iter().filter_map(|report| report.packets);
         let counts = counts.take(if one_tcp { 1 } else { reports.len() });
         let packets = counts.fold(PacketReport::default(), |sum, counts| PacketReport {
-            first: add(sum.first, counts.first),
-            all: add(sum.all, counts.all),
+            first: sum.first.plus(counts.first),
+            all: sum.all.plus(counts.all),
         });
         let idle_us = gather.idle_ns as f64 / 1e3;
         let mut common = Run::new(plan, true, size, reports);
@@ -56,24 +56,6 @@ impl Figures {
     /// Bytes per second of the stream.
     pub fn goodput(&self) -> Option<f64> {
         self.common.bytes_per_s
-    }
-}
-
-fn add(a: PacketCounts, b: PacketCounts) -> PacketCounts {
-    PacketCounts {
-        sent: a.sent + b.sent,
-        lost: a.lost + b.lost,
-        retransmitted: a.retransmitted + b.retransmitted,
-        probes: a.probes + b.probes,
-    }
-}
-
-fn subtract(a: PacketCounts, b: PacketCounts) -> PacketCounts {
-    PacketCounts {
-        sent: a.sent.saturating_sub(b.sent),
-        lost: a.lost.saturating_sub(b.lost),
-        retransmitted: a.retransmitted.saturating_sub(b.retransmitted),
-        probes: a.probes.saturating_sub(b.probes),
     }
 }
 
@@ -119,10 +101,10 @@ impl Row {
         let commons: Vec<Run> = runs.iter().map(|run| run.common.clone()).collect();
         let common = result::Row::new(Bench::Gather, transport, size, &commons);
         let packets = runs.iter().fold(PacketReport::default(), |sum, run| PacketReport {
-            first: add(sum.first, run.packets.first),
-            all: add(sum.all, run.packets.all),
+            first: sum.first.plus(run.packets.first),
+            all: sum.all.plus(run.packets.all),
         });
-        let later = subtract(packets.all, packets.first);
+        let later = packets.all.since(packets.first);
         let link = bottleneck.map(|link| link.payload_per_s(size as u64));
         let median =
             |figure: fn(&Figures) -> Option<f64>| result::median(runs.iter().filter_map(figure).collect());

@@ -119,12 +119,19 @@ impl StarLink for DenreiStar {
     }
 
     fn packets(&self) -> PacketCounts {
-        let peers = self.node.peers();
-        peers.iter().map(|flow| flow.counters).fold(PacketCounts::default(), |sum, peer| PacketCounts {
-            sent: sum.sent + peer.packets_sent,
-            lost: sum.lost + peer.packets_lost,
-            retransmitted: sum.retransmitted + peer.retransmissions,
-            probes: sum.probes + peer.probes,
-        })
+        packet_counts(&self.node)
     }
+}
+
+/// What a Node has sent to all its peers.
+pub fn packet_counts(node: &Node) -> PacketCounts {
+    let peers = node.peers();
+    let counts = peers.iter().map(|flow| PacketCounts {
+        sent: flow.counters.packets_sent,
+        lost: flow.counters.packets_lost,
+        retransmitted: flow.counters.retransmissions,
+        probes: flow.counters.probes,
+        recoveries: flow.counters.recoveries,
+    });
+    counts.fold(PacketCounts::default(), PacketCounts::plus)
 }

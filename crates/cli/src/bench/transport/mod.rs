@@ -15,7 +15,7 @@ mod udp;
 mod zmq;
 
 pub use denrei::DenreiEndpoint;
-pub use denrei_star::DenreiStarEndpoint;
+pub use denrei_star::{DenreiStarEndpoint, packet_counts};
 use framing::{Frame, FrameReader, HEADER_BYTES};
 pub use tcp_mesh::TcpMeshEndpoint;
 pub use tcp_star::TcpStarEndpoint;
@@ -88,7 +88,7 @@ pub trait Link {
 }
 
 /// A configuration with a key or without, as is to be measured.
-fn secrets(job: &Job, keys: &KeyArgs) -> Result<Config> {
+pub fn secrets(job: &Job, keys: &KeyArgs) -> Result<Config> {
     if job.transport != Transport::DenreiSealed {
         return Ok(Config { insecure: keys.insecure, ..Config::default() });
     }

@@ -147,12 +147,6 @@ impl StarLink for TcpStar {
     }
 
     fn packets(&self) -> PacketCounts {
-        let (now, before) = (tcp_counts(), self.before);
-        PacketCounts {
-            sent: now.sent.saturating_sub(before.sent),
-            lost: now.lost.saturating_sub(before.lost),
-            retransmitted: now.retransmitted.saturating_sub(before.retransmitted),
-            probes: now.probes.saturating_sub(before.probes),
-        }
+        tcp_counts().since(self.before)
     }
 }

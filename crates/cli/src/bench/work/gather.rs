@@ -300,7 +300,7 @@ impl Receiver<'_> {
 }
 
 /// Jain, Chiu, Hawe 1984: (Σx)² / (n Σx²).
-fn jain(shares: &[u64]) -> f64 {
+pub fn jain(shares: &[u64]) -> f64 {
     let sum: f64 = shares.iter().map(|share| *share as f64).sum();
     let squares: f64 = shares.iter().map(|share| (*share as f64).powi(2)).sum();
     sum * sum / (shares.len() as f64 * squares)

@@ -6,12 +6,14 @@
 mod burst;
 mod gather;
 mod mesh;
+mod pace;
 mod pingpong;
 mod stream;
 mod tally;
 
 pub use gather::{Arrival, StarEndpoint, StarLink, prepare as prepare_gather, run as run_gather};
 pub use mesh::{MeshEndpoint, MeshLink, prepare as prepare_mesh, run as run_mesh};
+pub use pace::PaceEndpoint;
 pub use pingpong::warmup_for;
 pub use stream::due_ns;
 
@@ -96,7 +98,9 @@ pub fn run(link: &mut dyn Link, job: &Job, until: &Until<'_>) -> Result<Report> 
         (Bench::Stream, 0) => stream::send(link, job),
         (Bench::Burst, 0) => burst::send(link, job),
         (Bench::Stream | Bench::Burst, _) => stream::receive(link, job, until),
-        (Bench::Mesh | Bench::Gather, _) => bail!("{} is not a benchmark between two", job.bench.name()),
+        (Bench::Mesh | Bench::Gather | Bench::Rate, _) => {
+            bail!("{} is not a benchmark between two", job.bench.name())
+        }
     }
 }
 
