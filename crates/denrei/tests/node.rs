@@ -387,3 +387,20 @@ fn queued_messages_leave_together_and_large_ones_are_placed() {
     assert_eq!(order, [vec![], vec![0], vec![1], vec![2]]);
     assert_eq!(std::sync::Arc::strong_count(&memory), 1, "the placement is dropped with its message");
 }
+
+#[test]
+fn a_thread_that_waits_for_one_channel_is_woken_by_each_message() {
+    let (a, b) = (bind(Drive::Thread), bind(Drive::Thread));
+    let to = a.connect(b.local_addr()).unwrap();
+    a.send(channel(to, 3), content(0, 10)).unwrap();
+    let from = b.ready(LONG).expect("the first message").0;
+    for number in 0..200 {
+        let message = b.recv_from(from, LONG).unwrap().expect("a message within ten seconds");
+        assert_eq!(message.number, number);
+        // The channel is empty now, and the next message comes while nobody or somebody waits.
+        if number % 2 == 0 {
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        a.send(channel(to, 3), content(number, 10)).unwrap();
+    }
+}

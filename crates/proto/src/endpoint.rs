@@ -57,8 +57,8 @@ pub struct Endpoint {
     events: VecDeque<Event>,
     /// Channels that have something to take, in turn.
     readable: VecDeque<ChannelId>,
-    /// Times a channel was put on that list, and events taken: see [`news`](Self::news).
-    listings: u64,
+    /// Times something came for a channel, and events taken: see [`news`](Self::news).
+    arrivals: u64,
     events_polled: u64,
     notes: Notes,
     /// Bytes received, or promised memory to, and not taken, over all peers.
@@ -106,7 +106,7 @@ impl Endpoint {
             pool: BufferPool::default(),
             events: VecDeque::new(),
             readable: VecDeque::new(),
-            listings: 0,
+            arrivals: 0,
             events_polled: 0,
             notes: Notes::default(),
             held_bytes: 0,
@@ -130,7 +130,7 @@ impl Endpoint {
     /// A number that changes whenever there is a new event, or a channel has something to take.
     pub fn news(&self) -> u64 {
         let groups = self.groups.as_deref().map_or(0, group::Table::news);
-        self.listings + self.events_polled + self.events.len() as u64 + groups
+        self.arrivals + self.events_polled + self.events.len() as u64 + groups
     }
 
     /// Events that wait to be polled.
@@ -233,10 +233,11 @@ impl Endpoint {
                 records = true;
                 continue;
             }
+            // News even of a channel that is listed: `recv_from` may have emptied it meanwhile.
+            self.arrivals += 1;
             if let Some(state) = peer.inbox_mut().get_mut(channel)
                 && !core::mem::replace(&mut state.listed, true)
             {
-                self.listings += 1;
                 self.readable.push_back(ChannelId { peer: id, channel });
             }
         }

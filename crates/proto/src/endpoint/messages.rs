@@ -133,7 +133,7 @@ impl Endpoint {
         let taken = taken?;
         let answers = peer.on_taken(&config, id.channel, memory_left);
         if list_again {
-            self.listings += 1;
+            self.arrivals += 1;
             self.readable.push_back(id);
         }
         if !memory_left {
