@@ -1,6 +1,7 @@
 //! The settings of a Node: of the protocol, of the socket, and of who drives it.
 
 use crate::BindError;
+use crate::pipeline::Stage;
 use denrei_io::SocketConfig;
 use denrei_proto::Config as ProtocolConfig;
 use denrei_proto::seal::{ClusterKey, Identity, PublicIdentity};
@@ -16,6 +17,9 @@ pub struct Config {
     pub socket: SocketConfig,
     /// Which thread does the work.
     pub drive: Drive,
+    /// For [`Drive::Pipelined`]: the stages of a packet's way, in groups that share a thread, as in
+    /// `[[Rx, Open], [Proto], [Seal, Tx]]`. Empty, the default: as the number of cores suggests.
+    pub pipeline: Vec<Vec<Stage>>,
     /// How long a waiting call looks again and again before it sleeps. Saves the wake-up (tens of
     /// microseconds) at the price of a busy core; zero, the default, never does. At most 10 s.
     pub spin: Duration,
@@ -44,6 +48,10 @@ pub enum Drive {
     /// One thread in the background, for applications that go away and compute, or that send
     /// small messages faster than a system call each would allow.
     Thread,
+    /// Threads for receiving, decrypting, the protocol, encrypting and sending, grouped as
+    /// [`Config::pipeline`] says: for hosts with cores to spare, where one core is not enough for a
+    /// peer. The protocol is the same.
+    Pipelined,
 }
 
 /// Longest busy polling: it is for the time between messages, not for the time between jobs.
@@ -56,6 +64,7 @@ impl Config {
     /// The first one that cannot work, with what it would have to be.
     pub fn validate(&self) -> Result<(), BindError> {
         self.protocol().validate()?;
+        crate::pipeline::check(&self.pipeline)?;
         if self.spin > MAX_SPIN {
             return Err(BindError::Config(denrei_proto::ConfigError {
                 setting: "spin",

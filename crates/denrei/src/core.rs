@@ -69,6 +69,11 @@ impl Core {
         }
     }
 
+    /// The clock, for those who need no lock to read it.
+    pub fn clock(&self) -> Clock {
+        self.clock
+    }
+
     /// Reads the clock.
     pub fn now(&mut self) -> Instant {
         self.recent = self.clock.now();

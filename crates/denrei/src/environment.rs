@@ -1,11 +1,11 @@
-//! The secrets that the environment names, for programs whose code names none.
+//! What the environment decides for programs whose code does not: secrets, and who drives a Node.
 //!
 //! Inputs → outputs: a [`Config`] and variables → the same with what was missing. The configuration
 //! goes before the environment; a Node that is [`insecure`](Config::insecure) and has no key was
 //! meant to have none, so nothing is read for it.
 
 use crate::BindError;
-use crate::config::Config;
+use crate::config::{Config, Drive};
 use crate::key_file::{read_allow_list, read_cluster_key, read_identity};
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -17,12 +17,20 @@ pub const IDENTITY_FILE: &str = "DENREI_IDENTITY_FILE";
 /// Names the file with the identities to speak with.
 pub const ALLOW_FILE: &str = "DENREI_ALLOW_FILE";
 
+/// Which thread drives a Node whose program leaves that at the default: inline, thread or pipelined.
+pub const DRIVE: &str = "DENREI_DRIVE";
+
 /// Fills in what `config` leaves open from the files that `variable` names.
 pub(crate) fn complete(
     mut config: Config,
     variable: impl Fn(&'static str) -> Option<OsString>,
 ) -> Result<Config, BindError> {
     let path = |name| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    if config.drive == Drive::default()
+        && let Some(drive) = variable(DRIVE).filter(|value| !value.is_empty())
+    {
+        config.set("drive", &drive.to_string_lossy())?;
+    }
     if !config.has_key()
         && !config.insecure
         && let Some(path) = path(KEY_FILE)
@@ -60,7 +68,7 @@ mod tests {
         write_new(&dir.path().join(KEY_FILE), &cluster_key_line(&key)).unwrap();
         write_new(&dir.path().join(IDENTITY_FILE), &identity_line(&identity)).unwrap();
         write_new(&dir.path().join(ALLOW_FILE), &public_identity_line(&identity.public())).unwrap();
-        let variable = |name| Some(dir.path().join(name).into());
+        let variable = |name| (name != DRIVE).then(|| dir.path().join(name).into());
         let all = complete(Config::default(), variable).unwrap();
         assert_eq!((all.cluster_key, all.identity), (Some(key), Some(identity.clone())));
         assert_eq!(all.allowed, [identity.public()]);
@@ -70,7 +78,16 @@ mod tests {
         let plain = complete(Config { insecure: true, ..Config::default() }, variable).unwrap();
         assert!(!plain.has_key() && plain.identity.is_none() && plain.allowed.is_empty());
         assert!(!complete(Config::default(), |_| Some(OsString::new())).unwrap().has_key());
-        let missing = complete(Config::default(), |_| Some("/nowhere".into())).unwrap_err().to_string();
+        let piped = complete(Config::default(), |name| (name == DRIVE).then(|| "pipelined".into())).unwrap();
+        assert_eq!(piped.drive, Drive::Pipelined);
+        let set = Config { drive: Drive::Thread, ..Config::default() };
+        let kept = complete(set, |name| (name == DRIVE).then(|| "pipelined".into())).unwrap();
+        assert_eq!(kept.drive, Drive::Thread, "the configuration goes before the environment");
+        let unknown = complete(Config::default(), |name| (name == DRIVE).then(|| "fast".into()));
+        assert!(unknown.unwrap_err().to_string().contains("inline, thread or pipelined"));
+        let missing = complete(Config::default(), |name| (name != DRIVE).then(|| "/nowhere".into()))
+            .unwrap_err()
+            .to_string();
         assert!(missing.contains("/nowhere"), "{missing}");
     }
 }

@@ -126,7 +126,7 @@ impl Io {
 }
 
 /// `io::Error` is not `Clone`; its number or kind and text are what matters.
-fn copy_error(error: &std::io::Error) -> std::io::Error {
+pub(crate) fn copy_error(error: &std::io::Error) -> std::io::Error {
     match error.raw_os_error() {
         Some(number) => std::io::Error::from_raw_os_error(number),
         None => std::io::Error::new(error.kind(), error.to_string()),

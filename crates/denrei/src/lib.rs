@@ -35,6 +35,7 @@ mod group;
 mod io;
 pub mod key_file;
 mod node;
+mod pipeline;
 mod settings;
 mod wait;
 
@@ -54,6 +55,7 @@ pub use denrei_proto::{Config as ProtocolConfig, ConfigError};
 pub use error::{BindError, NodeError};
 pub use group::{Group, GroupListener, Membership, OpenGroupError};
 pub use node::{Incoming, Node};
+pub use pipeline::Stage;
 pub use settings::{SETTINGS, Setting};
 
 /// The owned bytes that messages are made of, re-exported from the `bytes` crate.

@@ -13,6 +13,7 @@ use crate::driver;
 use crate::environment;
 use crate::error::BindError;
 use crate::io::Io;
+use crate::pipeline::Pipeline;
 use crate::wait::Shared;
 use denrei_io::{Capabilities, IoCounters, UdpSocket, Waiter};
 use denrei_proto::EndpointCounters;
@@ -38,6 +39,7 @@ struct Handle {
     local: SocketAddr,
     incarnation: Incarnation,
     thread: Mutex<Option<JoinHandle<()>>>,
+    pipeline: Mutex<Option<Pipeline>>,
 }
 
 /// END code of a Node that is dropped (`spec/protocol.md` §8).
@@ -67,9 +69,22 @@ impl Node {
         let local = socket.local_addr();
         let waiter = Waiter::new().map_err(system)?;
         let shared = Arc::new(Shared::new(core, Io::new(socket), waiter, config.spin));
-        let node = Self { handle: Arc::new(Handle { shared, local, incarnation, thread: Mutex::default() }) };
-        if config.drive == Drive::Thread {
-            node.start_thread().map_err(system)?;
+        let node = Self {
+            handle: Arc::new(Handle {
+                shared,
+                local,
+                incarnation,
+                thread: Mutex::default(),
+                pipeline: Mutex::default(),
+            }),
+        };
+        match config.drive {
+            Drive::Inline => {}
+            Drive::Thread => node.start_thread().map_err(system)?,
+            Drive::Pipelined => {
+                let started = Pipeline::start(&node.handle.shared, &config.pipeline).map_err(system)?;
+                *node.handle.pipeline.lock() = Some(started);
+            }
         }
         Ok(node)
     }
@@ -80,7 +95,7 @@ impl Node {
 
     fn start_thread(&self) -> std::io::Result<()> {
         let mut thread = self.handle.thread.lock();
-        if thread.is_none() {
+        if thread.is_none() && !self.shared().is_pipelined() {
             *thread = Some(driver::start(Arc::clone(&self.handle.shared))?);
             let mut core = self.shared().core.lock();
             core.has_driver = true;
@@ -107,7 +122,8 @@ impl Node {
 
     /// System calls, datagrams and bytes of the socket.
     pub fn io_counters(&self) -> IoCounters {
-        self.shared().with_io(|io| *io.socket.counters())
+        let own = self.shared().with_io(|io| *io.socket.counters());
+        self.shared().sender().map_or(own, |sender| own + *sender.lock().counters())
     }
 
     /// What the socket can do here.
@@ -151,6 +167,10 @@ impl Drop for Handle {
                 // One that is over already needs no word.
                 let _ = core.endpoint.abort(now, peer, SHUTTING_DOWN, "the Node was closed");
             }
+        }
+        if let Some(pipeline) = self.pipeline.lock().take() {
+            self.shared.kick();
+            pipeline.stop();
         }
         self.shared.stopping.store(true, Ordering::Release);
         self.shared.wake();

@@ -5,6 +5,7 @@
 
 use crate::config::{Config, Drive};
 use crate::key_file::{read_allow_list, read_cluster_key, read_identity};
+use crate::pipeline;
 use denrei_io::BackendChoice;
 use denrei_proto::{ConfigError, CongestionAlgorithm, OfferPolicy};
 use std::path::Path;
@@ -74,7 +75,13 @@ pub const SETTINGS: &[Setting] = &[
     setting!(gso, SWITCH, switch, socket.gso),
     setting!(gro, SWITCH, switch, socket.gro),
     setting!(connected_sockets, COUNT, number, socket.connected_sockets),
-    setting!(drive, "inline or thread", drive, drive),
+    setting!(drive, "inline, thread or pipelined", drive, drive),
+    setting!(
+        pipeline,
+        "groups of rx, open, proto, seal, tx, such as rx+open|proto|seal+tx",
+        pipeline::parse,
+        pipeline
+    ),
     setting!(spin, TIME, time, spin),
     setting!(insecure, SWITCH, switch, insecure),
     setting!(rekey_after_packets, COUNT, number, protocol.rekey_after_packets),
@@ -218,6 +225,7 @@ fn drive(text: &str) -> Option<Drive> {
     match text {
         "inline" => Some(Drive::Inline),
         "thread" => Some(Drive::Thread),
+        "pipelined" => Some(Drive::Pipelined),
         _ => None,
     }
 }
@@ -236,6 +244,7 @@ mod tests {
             ("offers", "ask"),
             ("max_channels", "64"),
             ("drive", "thread"),
+            ("pipeline", "rx+open|proto|seal+tx"),
             ("ecn", "off"),
             ("socket_recv_buffer_bytes", "1000000"),
         ] {
@@ -247,6 +256,7 @@ mod tests {
         assert_eq!(config.protocol.offers, OfferPolicy::Ask);
         assert_eq!(config.protocol.max_channels, 64);
         assert_eq!(config.drive, Drive::Thread);
+        assert_eq!(config.pipeline.iter().map(Vec::len).collect::<Vec<_>>(), [2, 1, 2]);
         assert!(!config.protocol.ecn && !config.socket.ecn);
         assert_eq!(config.socket.recv_buffer_bytes, 1_000_000);
     }

@@ -4,15 +4,16 @@
 //! (leader) does the I/O when it wakes and tells the others (followers); when it leaves, one of
 //! them takes its place. In `Drive::Thread` the background thread is always the leader.
 
-use crate::core::Core;
+use crate::core::{Clock, Core};
 use crate::io::{Flush, Io};
-use denrei_io::{Waiter, Waker};
+use denrei_io::{UdpSocket, Waiter, Waker};
+use denrei_layers::wake::Bell;
 use denrei_wire::Instant;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use smallvec::SmallVec;
 use std::os::fd::RawFd;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// Longest sleep without a look: bounds the harm of a clock that jumps.
@@ -40,10 +41,22 @@ pub(crate) struct Shared {
     bell: OnceLock<Waiter>,
     pub spin: Duration,
     pub stopping: AtomicBool,
+    pub clock: Clock,
+    /// Threads of a pipeline do all I/O, if there is one.
+    pipeline: OnceLock<Hands>,
+}
+
+/// What reaches the threads of a pipeline.
+struct Hands {
+    /// Wakes the one that runs the protocol.
+    bell: Arc<Bell>,
+    /// What the last one sends with.
+    sender: Arc<Mutex<UdpSocket>>,
 }
 
 impl Shared {
     pub fn new(core: Core, io: Io, waiter: Waiter, spin: Duration) -> Self {
+        let clock = core.clock();
         Self {
             core: Mutex::new(core),
             io: Mutex::new(io),
@@ -56,6 +69,8 @@ impl Shared {
             bell: OnceLock::new(),
             spin,
             stopping: AtomicBool::new(false),
+            clock,
+            pipeline: OnceLock::new(),
         }
     }
 
@@ -69,6 +84,47 @@ impl Shared {
             }
         }
         self.send();
+    }
+
+    /// From now on a pipeline does all I/O.
+    pub fn hand_over(&self, bell: Arc<Bell>, sender: Arc<Mutex<UdpSocket>>) {
+        let set = self.pipeline.set(Hands { bell, sender });
+        debug_assert!(set.is_ok(), "a Node has one pipeline");
+        let mut core = self.core.lock();
+        core.has_driver = true;
+        self.rally(&mut core);
+    }
+
+    /// Whether a pipeline does all I/O.
+    pub fn is_pipelined(&self) -> bool {
+        self.pipeline.get().is_some()
+    }
+
+    /// The socket that a pipeline sends with.
+    pub fn sender(&self) -> Option<&Mutex<UdpSocket>> {
+        self.pipeline.get().map(|hands| &*hands.sender)
+    }
+
+    /// Whether somebody has queued something to send since this was last asked.
+    pub fn take_dirty(&self) -> bool {
+        self.is_dirty() && self.dirty.swap(false, Ordering::SeqCst)
+    }
+
+    /// Whether somebody has queued something to send.
+    pub fn is_dirty(&self) -> bool {
+        self.dirty.load(Ordering::SeqCst)
+    }
+
+    /// The socket has become unusable: everybody who waits is told.
+    pub fn fail(&self, error: std::io::Error) {
+        let mut core = self.core.lock();
+        core.failure.get_or_insert(Arc::new(error));
+        self.notify(&mut core);
+    }
+
+    /// Sleeps on descriptors, at most for `limit`, until [`wake`](Self::wake).
+    pub fn wait_on(&self, fds: Vec<RawFd>, limit: Duration) -> std::io::Result<denrei_io::Wake> {
+        self.waiter.wait(fds, None, Some(limit))
     }
 
     /// Sends until nothing is left, or the kernel has no room.
@@ -101,6 +157,9 @@ impl Shared {
 
     /// Receives, fires timers, sends. Whether anything was received.
     pub fn turn(&self) -> bool {
+        if self.is_pipelined() {
+            return false;
+        }
         let received = self.receive();
         let mut core = self.core.lock();
         let now = core.now();
@@ -134,6 +193,9 @@ impl Shared {
     /// Sends what is queued. Whoever holds the lock looks at `dirty` after letting go of it.
     fn send(&self) {
         self.dirty.store(true, Ordering::SeqCst);
+        if let Some(hands) = self.pipeline.get() {
+            return hands.bell.ring();
+        }
         while self.dirty.load(Ordering::SeqCst) {
             let Some(mut io) = self.io.try_lock() else { return };
             self.flush(&mut io);

@@ -29,7 +29,7 @@ fn expect(node: &Node) -> denrei::Message {
     node.recv_timeout(LONG).unwrap().expect("a message within ten seconds")
 }
 
-const DRIVES: [Drive; 2] = [Drive::Inline, Drive::Thread];
+const DRIVES: [Drive; 3] = [Drive::Inline, Drive::Thread, Drive::Pipelined];
 
 #[test]
 fn messages_of_all_sizes_go_both_ways() {

@@ -1,0 +1,70 @@
+//! `Drive::Pipelined`: receive, open, protocol, seal, send on cores of their own, or grouped (L1–L7).
+//!
+//! Inputs → outputs: a Node's shared state and a grouping of [`Stage`]s → threads that do its work,
+//! on the runtime of `denrei-layers`. What goes from stage to stage are whole receive calls and whole
+//! transmits with the memory they lie in, which comes back when it is empty: nothing is copied, and
+//! a stage that cannot keep up holds the others back. The protocol is the same endpoint, under the same
+//! lock, as in the other drive modes; applications' threads queue messages and take them as always.
+
+mod plan;
+mod stages;
+
+pub use plan::Stage;
+pub(crate) use plan::{check, parse};
+
+use crate::wait::Shared;
+use denrei_io::UdpSocket;
+use denrei_layers::{Builder, Grouping, Idle, Stack, StackError};
+use parking_lot::Mutex;
+use stages::{Opener, Parcel, Protocol, Receiver, Sealer, Sender};
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Receive calls, and transmits, that may be under way between the stages. Each has up to a
+/// megabyte (what is never used is never backed), and each is a wait for those behind it.
+const ARRIVALS: usize = 8;
+const DEPARTURES: usize = 32;
+/// Looks in vain before a thread sleeps: some tens of microseconds, a wake-up's time.
+const LOOKS: u32 = 64;
+/// What is under way when a Node ends, the last words to its peers among it, gets this time.
+const LAST_WORDS: Duration = Duration::from_millis(500);
+
+/// A Node's pipeline while it runs.
+pub(crate) struct Pipeline {
+    stack: Stack,
+}
+
+impl Pipeline {
+    /// Starts the threads.
+    pub fn start(shared: &Arc<Shared>, pipeline: &[Vec<Stage>]) -> io::Result<Self> {
+        let socket = shared.io.lock().socket.sender()?;
+        let segments = socket.capabilities().max_segments;
+        let sender: Arc<Mutex<UdpSocket>> = Arc::new(Mutex::new(socket));
+        let sizes = plan::groups(pipeline).iter().map(Vec::len).collect();
+        let builder = Builder::<Parcel>::new()
+            .layer(Stage::Rx.name(), Receiver::new(Arc::clone(shared), ARRIVALS))
+            .layer(Stage::Open.name(), Opener::new(Arc::clone(shared)))
+            .layer(Stage::Proto.name(), Protocol::new(Arc::clone(shared), DEPARTURES, segments))
+            .layer(Stage::Seal.name(), Sealer)
+            .layer(Stage::Tx.name(), Sender::new(Arc::clone(&sender)))
+            .grouping(Grouping::Sizes(sizes))
+            .idle(Idle::Park { after_turns: LOOKS })
+            .queue(ARRIVALS + DEPARTURES);
+        let (stack, _, _) = builder.start().map_err(|error| match error {
+            StackError::Thread(error) => error,
+            other => io::Error::other(other.to_string()),
+        })?;
+        let bell = stack.bell(Stage::Proto as usize).expect("there is such a layer");
+        shared.hand_over(bell, sender);
+        Ok(Self { stack })
+    }
+
+    /// Lets what is under way leave, and ends the threads.
+    pub fn stop(self) {
+        let shutdown = self.stack.shutdown(LAST_WORDS);
+        if shutdown.panicked > 0 {
+            tracing::error!("{} threads of the pipeline had panicked", shutdown.panicked);
+        }
+    }
+}

@@ -1,0 +1,321 @@
+//! The stages as layers, from the top (what arrives) to the bottom (what leaves).
+//!
+//! Arrivals go down from the receiver to the protocol and come back up when they are empty; departures
+//! go down from the protocol to the sender, and come back up.
+
+use crate::io::copy_error;
+use crate::wait::Shared;
+use denrei_io::{RecvBuffers, SendOutcome, UdpSocket};
+use denrei_layers::wake::Sleeper;
+use denrei_layers::{Layer, Outlet};
+use denrei_proto::seal::Opened;
+use denrei_wire::{Instant, Transmit, TransmitBuf};
+use parking_lot::Mutex;
+use std::os::fd::RawFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long a sender that the kernel has no room for waits before it tries again: a full buffer
+/// drains in some hundreds of microseconds at 10 Gbit/s.
+const RETRY: Duration = Duration::from_micros(100);
+
+/// What goes from stage to stage.
+pub(super) enum Parcel {
+    /// What a receive call brought.
+    Arrival(Box<Arrival>),
+    /// A transmit.
+    Departure(Box<Departure>),
+}
+
+/// The datagrams of one receive call.
+pub(super) struct Arrival {
+    buffers: RecvBuffers,
+    /// For each datagram, what opening it came to, if that was done.
+    opened: Vec<Option<Opened>>,
+}
+
+/// One transmit, and its datagrams.
+pub(super) struct Departure {
+    transmit: Option<Transmit>,
+    out: TransmitBuf,
+    /// Octets that the kernel has taken.
+    sent: usize,
+}
+
+/// Receives.
+pub(super) struct Receiver {
+    shared: Arc<Shared>,
+    // Boxed when they are made, and passed on as they are.
+    #[allow(clippy::vec_box)]
+    free: Vec<Box<Arrival>>,
+    sleeper: SocketSleeper,
+}
+
+/// Sleeps on the sockets.
+struct SocketSleeper {
+    shared: Arc<Shared>,
+}
+
+impl Receiver {
+    pub fn new(shared: Arc<Shared>, arrivals: usize) -> Self {
+        let arrival = || Box::new(Arrival { buffers: RecvBuffers::default(), opened: Vec::new() });
+        let sleeper = SocketSleeper { shared: Arc::clone(&shared) };
+        Self { shared, free: (0..arrivals).map(|_| arrival()).collect(), sleeper }
+    }
+}
+
+impl Layer<Parcel> for Receiver {
+    fn from_above(&mut self, _: Parcel, _: &mut Outlet<'_, Parcel>) {}
+
+    fn from_below(&mut self, parcel: Parcel, _: &mut Outlet<'_, Parcel>) {
+        if let Parcel::Arrival(arrival) = parcel {
+            self.free.push(arrival);
+        }
+    }
+
+    fn poll(&mut self, out: &mut Outlet<'_, Parcel>) -> bool {
+        let Some(mut arrival) = self.free.pop() else { return false };
+        let received = self.shared.io.lock().socket.recv_held(&mut arrival.buffers);
+        match received {
+            Ok(1..) => {
+                out.down(Parcel::Arrival(arrival));
+                return true;
+            }
+            Ok(0) => {}
+            Err(error) => self.shared.fail(copy_error(&error)),
+        }
+        self.free.push(arrival);
+        false
+    }
+
+    fn sleeper(&mut self) -> Option<&mut dyn Sleeper> {
+        Some(&mut self.sleeper)
+    }
+}
+
+impl Sleeper for SocketSleeper {
+    fn sleep(&mut self, limit: Duration) {
+        let fds: Vec<RawFd> = self.shared.io.lock().socket.raw_fds().collect();
+        // A descriptor that was closed meanwhile ends the sleep: the next one has the new list.
+        if let Ok(wake) = self.shared.wait_on(fds, limit) {
+            self.shared.io.lock().socket.hint_readable(wake.readable);
+        }
+    }
+
+    fn waker(&self) -> Box<dyn Fn() + Send + Sync> {
+        let shared = Arc::clone(&self.shared);
+        Box::new(move || shared.wake())
+    }
+}
+
+/// Opens what is sealed: asks the protocol for the keys of a whole receive call at once, and decrypts
+/// without its lock.
+pub(super) struct Opener {
+    shared: Arc<Shared>,
+    jobs: Vec<Option<denrei_proto::seal::OpenJob>>,
+}
+
+impl Opener {
+    pub fn new(shared: Arc<Shared>) -> Self {
+        Self { shared, jobs: Vec::new() }
+    }
+}
+
+impl Layer<Parcel> for Opener {
+    fn from_above(&mut self, mut parcel: Parcel, out: &mut Outlet<'_, Parcel>) {
+        if let Parcel::Arrival(arrival) = &mut parcel {
+            let Arrival { buffers, opened } = &mut **arrival;
+            {
+                let core = self.shared.core.lock();
+                buffers.deliver(|meta, datagram| self.jobs.push(core.endpoint.open_job(meta, datagram)));
+            }
+            let mut jobs = self.jobs.drain(..);
+            opened.clear();
+            buffers.deliver(|_, datagram| opened.push(jobs.next().flatten().map(|job| job.run(datagram))));
+        }
+        out.down(parcel);
+    }
+
+    fn from_below(&mut self, parcel: Parcel, out: &mut Outlet<'_, Parcel>) {
+        out.up(parcel);
+    }
+}
+
+/// The protocol.
+pub(super) struct Protocol {
+    shared: Arc<Shared>,
+    #[allow(clippy::vec_box)]
+    free: Vec<Box<Departure>>,
+    departures: usize,
+    /// When a timer has to fire.
+    deadline: Option<Instant>,
+    /// There may be more to send than there were departures for.
+    wants: bool,
+}
+
+impl Protocol {
+    pub fn new(shared: Arc<Shared>, departures: usize, segments: usize) -> Self {
+        let departure = || {
+            let out = TransmitBuf::new(segments).deferring_sealing();
+            Box::new(Departure { transmit: None, out, sent: 0 })
+        };
+        let free = (0..departures).map(|_| departure()).collect();
+        Self { shared, free, departures, deadline: None, wants: false }
+    }
+
+    fn take_in(&mut self, arrival: &mut Arrival) {
+        let mut core = self.shared.core.lock();
+        let now = core.now();
+        let mut opened = arrival.opened.drain(..);
+        arrival.buffers.deliver(|meta, datagram| match opened.next().flatten() {
+            Some(opened) => core.endpoint.handle_opened(now, meta, datagram, &opened),
+            None => core.endpoint.handle_datagram(now, meta, datagram),
+        });
+        core.limit_events();
+    }
+
+    /// Fires timers, and writes what may be sent into the departures that are free.
+    fn send(&mut self, out: &mut Outlet<'_, Parcel>) -> bool {
+        let mut wrote = false;
+        loop {
+            let mut core = self.shared.core.lock();
+            let now = core.now();
+            core.fire_timers(now);
+            self.wants = core.endpoint.wants_transmit();
+            let departure = if self.wants { self.free.pop() } else { None };
+            let Some(mut departure) = departure else {
+                self.deadline = core.endpoint.poll_timeout();
+                self.shared.notify(&mut core);
+                return wrote;
+            };
+            departure.transmit = core.endpoint.poll_transmit(now, &mut departure.out);
+            departure.sent = 0;
+            if departure.transmit.is_none() {
+                self.free.push(departure);
+                self.wants = false;
+                self.deadline = core.endpoint.poll_timeout();
+                self.shared.notify(&mut core);
+                return wrote;
+            }
+            // Applications may queue and take messages in between.
+            drop(core);
+            wrote = true;
+            out.down(Parcel::Departure(departure));
+        }
+    }
+
+    fn until_deadline(&self) -> Option<Duration> {
+        self.deadline.map(|deadline| deadline.saturating_since(self.shared.clock.now()))
+    }
+}
+
+impl Layer<Parcel> for Protocol {
+    fn from_above(&mut self, mut parcel: Parcel, out: &mut Outlet<'_, Parcel>) {
+        if let Parcel::Arrival(arrival) = &mut parcel {
+            self.take_in(arrival);
+        }
+        out.up(parcel);
+        self.send(out);
+    }
+
+    fn from_below(&mut self, parcel: Parcel, out: &mut Outlet<'_, Parcel>) {
+        if let Parcel::Departure(departure) = parcel {
+            self.free.push(departure);
+        }
+        if self.wants {
+            self.send(out);
+        }
+    }
+
+    fn poll(&mut self, out: &mut Outlet<'_, Parcel>) -> bool {
+        if !self.shared.take_dirty() && !self.until_deadline().is_some_and(|left| left.is_zero()) {
+            return false;
+        }
+        self.send(out)
+    }
+
+    fn idle_for(&self) -> Option<Duration> {
+        self.until_deadline()
+    }
+
+    fn has_work(&self) -> bool {
+        self.shared.is_dirty()
+    }
+
+    fn is_quiet(&self) -> bool {
+        !self.wants && !self.shared.is_dirty() && self.free.len() == self.departures
+    }
+}
+
+/// Seals what the protocol has written.
+pub(super) struct Sealer;
+
+impl Layer<Parcel> for Sealer {
+    fn from_above(&mut self, mut parcel: Parcel, out: &mut Outlet<'_, Parcel>) {
+        if let Parcel::Departure(departure) = &mut parcel {
+            departure.out.seal();
+        }
+        out.down(parcel);
+    }
+
+    fn from_below(&mut self, parcel: Parcel, out: &mut Outlet<'_, Parcel>) {
+        out.up(parcel);
+    }
+}
+
+/// Sends.
+pub(super) struct Sender {
+    socket: Arc<Mutex<UdpSocket>>,
+    /// What the kernel had no room for.
+    stuck: Option<Box<Departure>>,
+}
+
+impl Sender {
+    pub fn new(socket: Arc<Mutex<UdpSocket>>) -> Self {
+        Self { socket, stuck: None }
+    }
+
+    /// Whether the kernel had room.
+    fn send(&mut self, mut departure: Box<Departure>, out: &mut Outlet<'_, Parcel>) -> bool {
+        if let Some(transmit) = departure.transmit {
+            let outcome = self.socket.lock().send_from(&transmit, &departure.out, departure.sent);
+            // What the network or the kernel refuses counts as lost; the protocol repeats it.
+            if let SendOutcome::WouldBlock { sent } = outcome {
+                departure.sent = sent;
+                self.stuck = Some(departure);
+                return false;
+            }
+        }
+        out.up(Parcel::Departure(departure));
+        true
+    }
+}
+
+impl Layer<Parcel> for Sender {
+    fn takes_from_above(&self) -> bool {
+        self.stuck.is_none()
+    }
+
+    fn from_above(&mut self, parcel: Parcel, out: &mut Outlet<'_, Parcel>) {
+        if let Parcel::Departure(departure) = parcel {
+            self.send(departure, out);
+        }
+    }
+
+    fn from_below(&mut self, _: Parcel, _: &mut Outlet<'_, Parcel>) {}
+
+    fn poll(&mut self, out: &mut Outlet<'_, Parcel>) -> bool {
+        match self.stuck.take() {
+            Some(departure) => self.send(departure, out),
+            None => false,
+        }
+    }
+
+    fn idle_for(&self) -> Option<Duration> {
+        self.stuck.as_ref().map(|_| RETRY)
+    }
+
+    fn is_quiet(&self) -> bool {
+        self.stuck.is_none()
+    }
+}
