@@ -192,6 +192,12 @@ impl Node {
         Event::new(py, self, in_time(event)?)
     }
 
+    /// Takes the next event if one is here.
+    fn try_event(&self, py: Python<'_>) -> PyResult<Option<Event>> {
+        let event = py.detach(|| self.node.try_event());
+        event.map(|event| Event::new(py, self, event)).transpose()
+    }
+
     /// Does what is due now without waiting; for drive="inline".
     fn poll(&self, py: Python<'_>) {
         py.detach(|| self.node.poll());
@@ -320,6 +326,14 @@ impl Peer {
         let attempt = |slice| self.node.node.recv_from(from, slice).map_err(error::node);
         let received = wait(py, timeout, attempt)?;
         self.node.message(py, in_time(received)?)
+    }
+
+    /// Takes the next message of one of the peer's channels if it is here.
+    #[pyo3(signature = (channel = 0))]
+    fn try_recv(&self, py: Python<'_>, channel: u16) -> PyResult<Option<Message>> {
+        let from = self.channel(channel);
+        let received = py.detach(|| self.node.node.recv_from(from, Duration::ZERO)).map_err(error::node)?;
+        received.map(|message| self.node.message(py, message)).transpose()
     }
 
     /// Waits until a message of `length` bytes may be sent without waiting; whether it may.
