@@ -1,0 +1,421 @@
+//! The address vector object; socket addresses as libfabric passes them.
+
+use super::domain::Domain;
+use super::eq::Eq;
+use super::refuse::{self, PLAIN};
+use super::{Children, call, class, guard, hand_out, head, object, take_back};
+use crate::engine::address::AddressVector;
+use crate::error::Errno;
+use crate::ffi::*;
+use core::ffi::{CStr, c_char, c_int, c_void};
+use parking_lot::Mutex;
+use smallvec::SmallVec;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
+use std::sync::Arc;
+
+#[repr(C)]
+pub(super) struct Av {
+    head: fid_av,
+    pub(super) addresses: Arc<AddressVector>,
+    /// Insertions are reported here.
+    events: Mutex<Option<Arc<super::eq::Events>>>,
+    wants_events: bool,
+    pub(super) children: Children,
+    _domain: Children,
+}
+
+static FID_OPS: fi_ops = fi_ops { close: Some(close), bind: Some(bind), ..PLAIN };
+static OPS: fi_ops_av = fi_ops_av {
+    insert: Some(insert),
+    insertsvc: Some(insertsvc),
+    insertsym: Some(insertsym),
+    remove: Some(remove),
+    lookup: Some(lookup),
+    straddr: Some(straddr),
+    av_set: Some(refuse::av_set),
+    ..fi_ops_av::NONE
+};
+
+pub(super) unsafe extern "C" fn open(
+    domain: *mut fid_domain,
+    attr: *mut fi_av_attr,
+    out: *mut *mut fid_av,
+    context: *mut c_void,
+) -> c_int {
+    call(|| {
+        // SAFETY: libfabric's contract.
+        let (domain, attr) = unsafe { (object::<Domain, _>(domain)?, attr.as_mut()) };
+        let mut wants_events = false;
+        if let Some(attr) = attr {
+            wants_events = attr.flags & FI_EVENT != 0;
+            let known = matches!(attr.type_, FI_AV_UNSPEC | FI_AV_MAP | FI_AV_TABLE);
+            if !known || attr.rx_ctx_bits != 0 {
+                return Err(Errno::INVALID);
+            }
+            // Vectors that processes share by name.
+            if !attr.name.is_null() {
+                return Err(Errno::NO_SYSTEM);
+            }
+            if attr.type_ == FI_AV_UNSPEC {
+                attr.type_ = FI_AV_TABLE;
+            }
+        }
+        let av = Av {
+            head: fid_av { fid: head(FI_CLASS_AV, context, &FID_OPS), ops: &OPS },
+            addresses: Arc::default(),
+            events: Mutex::default(),
+            wants_events,
+            children: Children::default(),
+            _domain: domain.children(),
+        };
+        // SAFETY: the caller's.
+        unsafe { hand_out(av, out) }
+    })
+}
+
+unsafe extern "C" fn close(fid: *mut fid) -> c_int {
+    call(|| {
+        // SAFETY: a vector of ours, by libfabric's contract.
+        unsafe {
+            object::<Av, _>(fid)?.children.check_none()?;
+            take_back::<Av, _>(fid).map(drop)
+        }
+    })
+}
+
+unsafe extern "C" fn bind(fid: *mut fid, other: *mut fid, _: u64) -> c_int {
+    call(|| {
+        // SAFETY: objects of ours, by libfabric's contract.
+        unsafe {
+            let av = object::<Av, _>(fid)?;
+            if class(other) != FI_CLASS_EQ {
+                return Err(Errno::INVALID);
+            }
+            *av.events.lock() = Some(object::<Eq, _>(other)?.events());
+        }
+        Ok(())
+    })
+}
+
+impl Av {
+    /// Inserts addresses, as far as there are any; how many. Numbers go to `numbers`.
+    ///
+    /// # Safety
+    /// `numbers` is null or has room for all; so has `context`, if `FI_SYNC_ERR` says that it is an
+    /// array of errors.
+    unsafe fn insert_all(
+        &self,
+        all: impl Iterator<Item = Option<SocketAddr>>,
+        numbers: *mut u64,
+        flags: u64,
+        context: *mut c_void,
+    ) -> Result<usize, Errno> {
+        if flags & !(FI_MORE | FI_SYNC_ERR) != 0 {
+            return Err(Errno::BAD_FLAGS);
+        }
+        if self.wants_events && self.events.lock().is_none() {
+            return Err(Errno(FI_ENOEQ));
+        }
+        let errors = if flags & FI_SYNC_ERR != 0 { context.cast::<c_int>() } else { core::ptr::null_mut() };
+        let mut inserted = 0;
+        for (index, address) in all.enumerate() {
+            let number = address.and_then(|address| self.addresses.insert(address));
+            inserted += usize::from(number.is_some());
+            // SAFETY: room for all, by the caller's promise.
+            unsafe {
+                if !numbers.is_null() {
+                    *numbers.add(index) = number.unwrap_or(FI_ADDR_UNSPEC);
+                }
+                if !errors.is_null() {
+                    *errors.add(index) = if number.is_some() { 0 } else { EINVAL };
+                }
+            }
+        }
+        match &*self.events.lock() {
+            Some(events) if self.wants_events => {
+                let fid = (&raw const self.head).cast_mut().cast();
+                events.push(FI_AV_COMPLETE, super::eq::Entry { fid, context, data: inserted as u64 });
+                Ok(0)
+            }
+            _ => Ok(inserted),
+        }
+    }
+}
+
+/// The result of an insertion as a number of libfabric's.
+fn inserted(run: impl FnOnce() -> Result<usize, Errno>) -> c_int {
+    guard(-FI_EOTHER, || match run() {
+        Ok(count) => count as c_int,
+        Err(errno) => -errno.0,
+    })
+}
+
+unsafe extern "C" fn insert(
+    av: *mut fid_av,
+    address: *const c_void,
+    count: usize,
+    numbers: *mut u64,
+    flags: u64,
+    context: *mut c_void,
+) -> c_int {
+    inserted(|| {
+        if count > 0 && address.is_null() {
+            return Err(Errno::INVALID);
+        }
+        // SAFETY: libfabric's contract: `count` addresses of one family, one after the other.
+        unsafe {
+            let av = object::<Av, _>(av)?;
+            let each = if count > 0 { len_of_family(address) } else { 0 };
+            let all = (0..count).map(|index| read_address(address.byte_add(index * each), each));
+            av.insert_all(all, numbers, flags, context)
+        }
+    })
+}
+
+/// # Safety
+/// Both are null or C strings.
+unsafe fn service_addresses(node: *const c_char, service: *const c_char) -> Result<(String, u16), Errno> {
+    if node.is_null() || service.is_null() {
+        return Err(Errno::INVALID);
+    }
+    // SAFETY: as the caller promises.
+    let (node, service) = unsafe { (CStr::from_ptr(node), CStr::from_ptr(service)) };
+    let node = node.to_str().map_err(|_| Errno::INVALID)?.to_owned();
+    let port = service.to_str().ok().and_then(|service| service.parse().ok()).ok_or(Errno::INVALID)?;
+    Ok((node, port))
+}
+
+fn resolve(node: &str, port: u16) -> Option<SocketAddr> {
+    let mut all: Vec<SocketAddr> = (node, port).to_socket_addrs().ok()?.collect();
+    all.sort_by_key(SocketAddr::is_ipv6);
+    all.first().copied()
+}
+
+unsafe extern "C" fn insertsvc(
+    av: *mut fid_av,
+    node: *const c_char,
+    service: *const c_char,
+    number: *mut u64,
+    flags: u64,
+    context: *mut c_void,
+) -> c_int {
+    inserted(|| {
+        // SAFETY: libfabric's contract.
+        unsafe {
+            let (node, port) = service_addresses(node, service)?;
+            object::<Av, _>(av)?.insert_all([resolve(&node, port)].into_iter(), number, flags, context)
+        }
+    })
+}
+
+/// Hosts and ports that count up: node0 … and port, port + 1 …
+unsafe extern "C" fn insertsym(
+    av: *mut fid_av,
+    node: *const c_char,
+    nodes: usize,
+    service: *const c_char,
+    services: usize,
+    numbers: *mut u64,
+    flags: u64,
+    context: *mut c_void,
+) -> c_int {
+    inserted(|| {
+        // SAFETY: libfabric's contract.
+        unsafe {
+            let (node, port) = service_addresses(node, service)?;
+            let all = (0..nodes).flat_map(|host| {
+                let name = counted(&node, host);
+                (0..services)
+                    .map(move |service| resolve(&name, port.checked_add(u16::try_from(service).ok()?)?))
+            });
+            object::<Av, _>(av)?.insert_all(all, numbers, flags, context)
+        }
+    })
+}
+
+/// A name or address whose number at the end is `more` higher.
+fn counted(name: &str, more: usize) -> String {
+    let digits = name.len() - name.bytes().rev().take_while(u8::is_ascii_digit).count();
+    let (prefix, number) = name.split_at(digits);
+    match number.parse::<usize>() {
+        Ok(first) => format!(
+            "{prefix}{:0width$}",
+            first + more,
+            width = if number.starts_with('0') { number.len() } else { 0 }
+        ),
+        Err(_) => name.to_owned(),
+    }
+}
+
+unsafe extern "C" fn remove(av: *mut fid_av, numbers: *mut u64, count: usize, flags: u64) -> c_int {
+    call(|| {
+        if flags != 0 {
+            return Err(Errno::BAD_FLAGS);
+        }
+        if count > 0 && numbers.is_null() {
+            return Err(Errno::INVALID);
+        }
+        // SAFETY: libfabric's contract: `count` numbers.
+        let (av, numbers) = unsafe {
+            (object::<Av, _>(av)?, if count > 0 { core::slice::from_raw_parts(numbers, count) } else { &[] })
+        };
+        // All that can be are removed.
+        let missing = numbers.iter().filter(|number| !av.addresses.remove(**number)).count();
+        if missing == 0 { Ok(()) } else { Err(Errno::INVALID) }
+    })
+}
+
+unsafe extern "C" fn lookup(av: *mut fid_av, number: u64, address: *mut c_void, len: *mut usize) -> c_int {
+    call(|| {
+        // SAFETY: libfabric's contract.
+        unsafe {
+            let found = object::<Av, _>(av)?.addresses.address(number).ok_or(Errno::INVALID)?;
+            write_address(found, address, len, false)
+        }
+    })
+}
+
+unsafe extern "C" fn straddr(
+    _: *mut fid_av,
+    address: *const c_void,
+    text: *mut c_char,
+    len: *mut usize,
+) -> *const c_char {
+    guard(core::ptr::null(), || {
+        // SAFETY: libfabric's contract: an address of ours, and `len` bytes of room.
+        unsafe {
+            if address.is_null() || len.is_null() {
+                return core::ptr::null();
+            }
+            let Some(address) = read_address(address, len_of_family(address)) else {
+                return core::ptr::null();
+            };
+            let words = format!("fi_sockaddr{}://{address}", if address.is_ipv4() { "_in" } else { "_in6" });
+            let room = *len;
+            *len = words.len() + 1;
+            if room > 0 && !text.is_null() {
+                let count = words.len().min(room - 1);
+                core::ptr::copy_nonoverlapping(words.as_ptr(), text.cast(), count);
+                *text.add(count) = 0;
+            }
+            text
+        }
+    })
+}
+
+// ---- socket addresses ----
+
+/// Bytes of the address that begins here; 0 for a family that we do not speak.
+///
+/// # Safety
+/// At least a family is there.
+unsafe fn len_of_family(address: *const c_void) -> usize {
+    // SAFETY: as the caller promises.
+    match unsafe { address.cast::<libc::sa_family_t>().read_unaligned() } as c_int {
+        libc::AF_INET => size_of::<libc::sockaddr_in>(),
+        libc::AF_INET6 => size_of::<libc::sockaddr_in6>(),
+        _ => 0,
+    }
+}
+
+/// Reads an address of `len` bytes; `None` if there is none that we speak.
+///
+/// # Safety
+/// `address` is null, or `len` bytes are there.
+pub(super) unsafe fn read_address(address: *const c_void, len: usize) -> Option<SocketAddr> {
+    // SAFETY: as the caller promises; what is read is as long as its family says, which is checked.
+    unsafe {
+        if address.is_null() || len < size_of::<libc::sockaddr_in>() || len_of_family(address) > len {
+            return None;
+        }
+        match len_of_family(address) {
+            0 => None,
+            16 => {
+                let raw = address.cast::<libc::sockaddr_in>().read_unaligned();
+                Some((Ipv4Addr::from(u32::from_be(raw.sin_addr.s_addr)), u16::from_be(raw.sin_port)).into())
+            }
+            _ => {
+                let raw = address.cast::<libc::sockaddr_in6>().read_unaligned();
+                Some((Ipv6Addr::from(raw.sin6_addr.s6_addr), u16::from_be(raw.sin6_port)).into())
+            }
+        }
+    }
+}
+
+/// An address as C has it.
+pub(super) fn octets_of(address: SocketAddr) -> SmallVec<[u8; 28]> {
+    let mut octets = SmallVec::new();
+    match address {
+        SocketAddr::V4(v4) => {
+            octets.extend_from_slice(&(libc::AF_INET as libc::sa_family_t).to_ne_bytes());
+            octets.extend_from_slice(&v4.port().to_be_bytes());
+            octets.extend_from_slice(&v4.ip().octets());
+            octets.resize(size_of::<libc::sockaddr_in>(), 0);
+        }
+        SocketAddr::V6(v6) => {
+            octets.extend_from_slice(&(libc::AF_INET6 as libc::sa_family_t).to_ne_bytes());
+            octets.extend_from_slice(&v6.port().to_be_bytes());
+            octets.extend_from_slice(&v6.flowinfo().to_be_bytes());
+            octets.extend_from_slice(&v6.ip().octets());
+            octets.extend_from_slice(&v6.scope_id().to_ne_bytes());
+        }
+    }
+    octets
+}
+
+/// Writes an address to the caller, cut to `len`, and sets `len` to what it is.
+///
+/// # Safety
+/// `len` is null or valid, and so many bytes of room are there.
+pub(super) unsafe fn write_address(
+    address: SocketAddr,
+    out: *mut c_void,
+    len: *mut usize,
+    must_fit: bool,
+) -> Result<(), Errno> {
+    // SAFETY: as the caller promises.
+    let len = unsafe { len.as_mut() }.ok_or(Errno::INVALID)?;
+    let octets = octets_of(address);
+    let room = if out.is_null() { 0 } else { *len };
+    *len = octets.len();
+    let count = octets.len().min(room);
+    if count > 0 {
+        // SAFETY: `count` is at most the room.
+        unsafe { core::ptr::copy_nonoverlapping(octets.as_ptr(), out.cast(), count) };
+    }
+    if must_fit && room < octets.len() { Err(Errno::TOO_SMALL) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_survive_the_way_to_c_and_back() {
+        for text in ["10.1.2.3:4567", "[fd00::7]:65535"] {
+            let address: SocketAddr = text.parse().unwrap();
+            let octets = octets_of(address);
+            // SAFETY: as many bytes as are said.
+            let read = unsafe { read_address(octets.as_ptr().cast(), octets.len()) };
+            assert_eq!(read, Some(address));
+            // SAFETY: as above.
+            assert_eq!(unsafe { read_address(octets.as_ptr().cast(), octets.len() - 1) }, None);
+        }
+    }
+
+    #[test]
+    fn an_address_that_does_not_fit_says_how_long_it_is() {
+        let (mut out, mut len) = ([0u8; 4], 4);
+        let address = "10.1.2.3:4567".parse().unwrap();
+        // SAFETY: four bytes of room, as is said.
+        let result = unsafe { write_address(address, out.as_mut_ptr().cast(), &mut len, true) };
+        assert_eq!((result, len), (Err(Errno::TOO_SMALL), 16));
+    }
+
+    #[test]
+    fn names_count_up() {
+        assert_eq!(counted("node08", 3), "node11");
+        assert_eq!(counted("10.0.0.9", 1), "10.0.0.10");
+        assert_eq!(counted("localhost", 1), "localhost");
+    }
+}

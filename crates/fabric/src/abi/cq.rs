@@ -1,0 +1,291 @@
+//! The completion queue object.
+
+use super::domain::Domain;
+use super::refuse::PLAIN;
+use super::{Children, call, count, guard, hand_out, head, object, take_back};
+use crate::engine::completion::{Completion, CompletionQueue};
+use crate::error::Errno;
+use crate::ffi::*;
+use core::ffi::{c_char, c_int, c_void};
+use libc::ssize_t;
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+#[repr(C)]
+pub(super) struct Cq {
+    head: fid_cq,
+    pub(super) queue: Arc<CompletionQueue>,
+    format: c_int,
+    wait_obj: c_int,
+    /// Whether error entries of this caller have room for the source.
+    knows_source: bool,
+    pub(super) children: Children,
+    _domain: Children,
+}
+
+static FID_OPS: fi_ops = fi_ops { close: Some(close), control: Some(control), ..PLAIN };
+static OPS: fi_ops_cq = fi_ops_cq {
+    read: Some(read),
+    readfrom: Some(readfrom),
+    readerr: Some(readerr),
+    sread: Some(sread),
+    sreadfrom: Some(sreadfrom),
+    signal: Some(signal),
+    strerror: Some(strerror),
+    ..fi_ops_cq::NONE
+};
+
+impl Cq {
+    pub(super) fn has_something(&self) -> bool {
+        self.queue.sources.work();
+        !self.queue.is_empty()
+    }
+
+    /// Whether threads may sleep on it.
+    pub(super) fn is_waitable(&self) -> bool {
+        self.wait_obj != FI_WAIT_NONE
+    }
+}
+
+pub(super) unsafe extern "C" fn open(
+    domain: *mut fid_domain,
+    attr: *mut fi_cq_attr,
+    out: *mut *mut fid_cq,
+    context: *mut c_void,
+) -> c_int {
+    call(|| {
+        // SAFETY: libfabric's contract.
+        let (domain, attr) = unsafe { (object::<Domain, _>(domain)?, attr.as_mut()) };
+        let (mut format, mut wait_obj) = (FI_CQ_FORMAT_CONTEXT, FI_WAIT_NONE);
+        if let Some(attr) = attr {
+            if attr.format == FI_CQ_FORMAT_UNSPEC {
+                attr.format = FI_CQ_FORMAT_CONTEXT;
+            }
+            if !(FI_CQ_FORMAT_CONTEXT..=FI_CQ_FORMAT_TAGGED).contains(&attr.format) {
+                return Err(Errno::NO_SYSTEM);
+            }
+            if !matches!(attr.wait_obj, FI_WAIT_NONE | FI_WAIT_UNSPEC | FI_WAIT_FD | FI_WAIT_YIELD) {
+                return Err(Errno::NO_SYSTEM);
+            }
+            (format, wait_obj) = (attr.format, attr.wait_obj);
+        }
+        let cq = Cq {
+            head: fid_cq { fid: head(FI_CLASS_CQ, context, &FID_OPS), ops: &OPS },
+            queue: Arc::new(CompletionQueue::new(wait_obj != FI_WAIT_NONE)?),
+            format,
+            wait_obj,
+            knows_source: domain.api_version >= fi_version(1, 20),
+            children: Children::default(),
+            _domain: domain.children(),
+        };
+        // SAFETY: the caller's.
+        unsafe { hand_out(cq, out) }
+    })
+}
+
+unsafe extern "C" fn close(fid: *mut fid) -> c_int {
+    call(|| {
+        // SAFETY: a queue of ours, by libfabric's contract.
+        unsafe {
+            object::<Cq, _>(fid)?.children.check_none()?;
+            take_back::<Cq, _>(fid).map(drop)
+        }
+    })
+}
+
+unsafe extern "C" fn control(fid: *mut fid, command: c_int, arg: *mut c_void) -> c_int {
+    call(|| {
+        // SAFETY: a queue of ours; what `arg` points to is what the command says.
+        unsafe {
+            let cq = object::<Cq, _>(fid)?;
+            if arg.is_null() {
+                return Err(Errno::INVALID);
+            }
+            match command {
+                FI_GETWAIT => {
+                    let descriptor = cq.queue.alarm().descriptor().ok_or(Errno::NO_SYSTEM)?;
+                    *arg.cast::<c_int>() = descriptor.as_raw_fd();
+                }
+                FI_GETWAITOBJ => *arg.cast::<c_int>() = cq.wait_obj,
+                _ => return Err(Errno::NO_SYSTEM),
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Bytes of an entry in a format.
+const fn entry_bytes(format: c_int) -> usize {
+    match format {
+        FI_CQ_FORMAT_CONTEXT => 8,
+        FI_CQ_FORMAT_MSG => 24,
+        FI_CQ_FORMAT_DATA => 40,
+        _ => size_of::<fi_cq_tagged_entry>(),
+    }
+}
+
+/// Writes an entry in a format: each is the beginning of the next.
+///
+/// # Safety
+/// So many bytes of room are there.
+unsafe fn write_entry(format: c_int, entry: &Completion, out: *mut u8) {
+    let whole = fi_cq_tagged_entry {
+        op_context: entry.context as *mut c_void,
+        flags: entry.flags,
+        len: entry.len,
+        buf: entry.buffer as *mut c_void,
+        data: entry.data,
+        tag: entry.tag,
+    };
+    // SAFETY: as the caller promises.
+    unsafe { core::ptr::copy_nonoverlapping((&raw const whole).cast::<u8>(), out, entry_bytes(format)) };
+}
+
+unsafe extern "C" fn read(cq: *mut fid_cq, out: *mut c_void, most: usize) -> ssize_t {
+    // SAFETY: the same contract.
+    unsafe { readfrom(cq, out, most, core::ptr::null_mut()) }
+}
+
+unsafe extern "C" fn readfrom(cq: *mut fid_cq, out: *mut c_void, most: usize, sources: *mut u64) -> ssize_t {
+    // SAFETY: a queue of ours, by libfabric's contract; room for `most` entries and sources.
+    count(|| unsafe { take(object::<Cq, _>(cq)?, out, most, sources) })
+}
+
+/// # Safety
+/// `out` has room for `most` entries, and so has `sources`, or is null.
+unsafe fn take(cq: &Cq, out: *mut c_void, most: usize, sources: *mut u64) -> Result<usize, Errno> {
+    let bytes = entry_bytes(cq.format);
+    // Asking for nothing is a way to make progress.
+    if most == 0 || out.is_null() {
+        cq.queue.sources.work();
+        return if cq.queue.is_empty() { Err(Errno::AGAIN) } else { Ok(0) };
+    }
+    cq.queue.read(most, |index, entry| {
+        // SAFETY: `index` is below `most`.
+        unsafe {
+            write_entry(cq.format, entry, out.cast::<u8>().add(index * bytes));
+            if !sources.is_null() {
+                *sources.add(index) = entry.source;
+            }
+        }
+    })
+}
+
+unsafe extern "C" fn readerr(cq: *mut fid_cq, out: *mut fi_cq_err_entry, _flags: u64) -> ssize_t {
+    count(|| {
+        // SAFETY: libfabric's contract. The last field is written only for callers that have it.
+        unsafe {
+            let cq = object::<Cq, _>(cq)?;
+            if out.is_null() {
+                return Err(Errno::INVALID);
+            }
+            let entry = cq.queue.read_failure()?;
+            let (errno, missing) = entry.error.unwrap_or((Errno::OTHER, 0));
+            (*out).op_context = entry.context as *mut c_void;
+            (*out).flags = entry.flags;
+            (*out).len = entry.len;
+            (*out).buf = entry.buffer as *mut c_void;
+            (*out).data = entry.data;
+            (*out).tag = entry.tag;
+            (*out).olen = missing;
+            (*out).err = errno.0;
+            (*out).prov_errno = errno.0;
+            (*out).err_data_size = 0;
+            if cq.knows_source {
+                (*out).src_addr = entry.source;
+            }
+        }
+        Ok(1)
+    })
+}
+
+/// When a timeout of libfabric's, in ms, is over; negative: never.
+pub(super) fn deadline(timeout: c_int) -> Option<Instant> {
+    u64::try_from(timeout).ok().map(|ms| Instant::now() + Duration::from_millis(ms))
+}
+
+unsafe extern "C" fn sread(
+    cq: *mut fid_cq,
+    out: *mut c_void,
+    most: usize,
+    cond: *const c_void,
+    timeout: c_int,
+) -> ssize_t {
+    // SAFETY: the same contract.
+    unsafe { sreadfrom(cq, out, most, core::ptr::null_mut(), cond, timeout) }
+}
+
+unsafe extern "C" fn sreadfrom(
+    cq: *mut fid_cq,
+    out: *mut c_void,
+    most: usize,
+    sources: *mut u64,
+    _cond: *const c_void,
+    timeout: c_int,
+) -> ssize_t {
+    count(|| {
+        // SAFETY: libfabric's contract.
+        unsafe {
+            let cq = object::<Cq, _>(cq)?;
+            if !cq.is_waitable() {
+                return Err(Errno::NO_SYSTEM);
+            }
+            let deadline = deadline(timeout);
+            loop {
+                match take(cq, out, most, sources) {
+                    Err(Errno::AGAIN) => cq.queue.wait(deadline)?,
+                    result => return result,
+                }
+            }
+        }
+    })
+}
+
+unsafe extern "C" fn signal(cq: *mut fid_cq) -> c_int {
+    call(|| {
+        // SAFETY: a queue of ours, by libfabric's contract.
+        unsafe { object::<Cq, _>(cq)?.queue.wake() };
+        Ok(())
+    })
+}
+
+unsafe extern "C" fn strerror(
+    _: *mut fid_cq,
+    errno: c_int,
+    _: *const c_void,
+    text: *mut c_char,
+    len: usize,
+) -> *const c_char {
+    // SAFETY: room for `len` characters, or null.
+    guard(core::ptr::null(), || unsafe { describe(errno, text, len) })
+}
+
+/// What an error number says, also copied to the caller.
+///
+/// # Safety
+/// `text` is null or has room for `len` characters.
+pub(super) unsafe fn describe(errno: c_int, text: *mut c_char, len: usize) -> *const c_char {
+    let words = match errno {
+        FI_ETRUNC => c"the message was longer than the buffer",
+        FI_ENOKEY => c"no memory region of that key allows it there",
+        ETIMEDOUT => c"the peer is silent: its host, its process or the network is down",
+        ECONNRESET => c"the peer has ended the session",
+        ECONNABORTED => c"the session was ended by this side",
+        ECANCELED => c"cancelled",
+        ENOMSG => c"there is no such message",
+        EOPNOTSUPP => c"not supported by the peer",
+        EINVAL => c"the peer refuses the request",
+        _ => c"failed in the transport",
+    };
+    if !text.is_null() && len > 0 {
+        let bytes = words.to_bytes();
+        let count = bytes.len().min(len - 1);
+        // SAFETY: as the caller promises.
+        unsafe {
+            core::ptr::copy_nonoverlapping(bytes.as_ptr(), text.cast(), count);
+            *text.add(count) = 0;
+        }
+    }
+    words.as_ptr()
+}

@@ -1,0 +1,233 @@
+//! The event queue object: insertions of addresses, and what the application writes itself.
+
+use super::fabric::Fabric;
+use super::refuse::PLAIN;
+use super::{Children, call, count, guard, hand_out, head, object, take_back};
+use crate::engine::completion::Alarm;
+use crate::error::Errno;
+use crate::ffi::*;
+use core::ffi::{c_char, c_int, c_void};
+use libc::ssize_t;
+use parking_lot::{Condvar, Mutex};
+use std::collections::VecDeque;
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Events kept; more cannot be written.
+const MAX_EVENTS: usize = 65_536;
+/// Longest sleep of a waiter without an end.
+const LONG: Duration = Duration::from_secs(3600);
+
+/// One event's content.
+pub(super) struct Entry {
+    pub(super) fid: *mut fid,
+    pub(super) context: *mut c_void,
+    pub(super) data: u64,
+}
+
+/// Events, each with its kind.
+#[derive(Default)]
+pub(super) struct Events {
+    queue: Mutex<VecDeque<(u32, Vec<u8>)>>,
+    changed: Condvar,
+    alarm: Alarm,
+}
+
+impl Events {
+    pub(super) fn push(&self, kind: u32, entry: Entry) {
+        let mut octets = Vec::with_capacity(size_of::<fi_eq_entry>());
+        for number in [entry.fid as u64, entry.context as u64, entry.data] {
+            octets.extend_from_slice(&number.to_ne_bytes());
+        }
+        self.push_octets(kind, octets);
+    }
+
+    fn push_octets(&self, kind: u32, octets: Vec<u8>) -> bool {
+        let mut queue = self.queue.lock();
+        if queue.len() >= MAX_EVENTS {
+            return false;
+        }
+        queue.push_back((kind, octets));
+        self.alarm.ring();
+        self.changed.notify_all();
+        true
+    }
+}
+
+#[repr(C)]
+pub(super) struct Eq {
+    head: fid_eq,
+    events: Arc<Events>,
+    wait_obj: c_int,
+    _fabric: Children,
+}
+
+static FID_OPS: fi_ops = fi_ops { close: Some(close), control: Some(control), ..PLAIN };
+static OPS: fi_ops_eq = fi_ops_eq {
+    read: Some(read),
+    readerr: Some(readerr),
+    write: Some(write),
+    sread: Some(sread),
+    strerror: Some(strerror),
+    ..fi_ops_eq::NONE
+};
+
+impl Eq {
+    pub(super) fn events(&self) -> Arc<Events> {
+        Arc::clone(&self.events)
+    }
+
+    pub(super) fn has_something(&self) -> bool {
+        !self.events.queue.lock().is_empty()
+    }
+}
+
+pub(super) unsafe extern "C" fn open(
+    fabric: *mut fid_fabric,
+    attr: *mut fi_eq_attr,
+    out: *mut *mut fid_eq,
+    context: *mut c_void,
+) -> c_int {
+    call(|| {
+        // SAFETY: libfabric's contract.
+        let (fabric, attr) = unsafe { (object::<Fabric, _>(fabric)?, attr.as_ref()) };
+        let wait_obj = attr.map_or(FI_WAIT_NONE, |attr| attr.wait_obj);
+        if !matches!(wait_obj, FI_WAIT_NONE | FI_WAIT_UNSPEC | FI_WAIT_FD | FI_WAIT_YIELD) {
+            return Err(Errno::NO_SYSTEM);
+        }
+        let events = Events { alarm: Alarm::new(wait_obj != FI_WAIT_NONE)?, ..Events::default() };
+        let eq = Eq {
+            head: fid_eq { fid: head(FI_CLASS_EQ, context, &FID_OPS), ops: &OPS },
+            events: Arc::new(events),
+            wait_obj,
+            _fabric: fabric.children(),
+        };
+        // SAFETY: the caller's.
+        unsafe { hand_out(eq, out) }
+    })
+}
+
+unsafe extern "C" fn close(fid: *mut fid) -> c_int {
+    // SAFETY: a queue of ours, by libfabric's contract. Whoever reports to it holds the events.
+    call(|| unsafe { take_back::<Eq, _>(fid).map(drop) })
+}
+
+unsafe extern "C" fn control(fid: *mut fid, command: c_int, arg: *mut c_void) -> c_int {
+    call(|| {
+        // SAFETY: a queue of ours; what `arg` points to is what the command says.
+        unsafe {
+            let eq = object::<Eq, _>(fid)?;
+            if arg.is_null() {
+                return Err(Errno::INVALID);
+            }
+            match command {
+                FI_GETWAIT => {
+                    let descriptor = eq.events.alarm.descriptor().ok_or(Errno::NO_SYSTEM)?;
+                    *arg.cast::<c_int>() = descriptor.as_raw_fd();
+                }
+                FI_GETWAITOBJ => *arg.cast::<c_int>() = eq.wait_obj,
+                _ => return Err(Errno::NO_SYSTEM),
+            }
+        }
+        Ok(())
+    })
+}
+
+/// FI_PEEK leaves the event where it is.
+///
+/// # Safety
+/// `event` is null or valid, `out` has room for `len` bytes.
+unsafe fn take(eq: &Eq, event: *mut u32, out: *mut c_void, len: usize, flags: u64) -> Result<usize, Errno> {
+    let mut queue = eq.events.queue.lock();
+    let (kind, octets) = queue.front().ok_or(Errno::AGAIN)?;
+    if octets.len() > len || (out.is_null() && !octets.is_empty()) {
+        return Err(Errno::TOO_SMALL);
+    }
+    let count = octets.len();
+    // SAFETY: as the caller promises.
+    unsafe {
+        if !event.is_null() {
+            *event = *kind;
+        }
+        core::ptr::copy_nonoverlapping(octets.as_ptr(), out.cast(), count);
+    }
+    if flags & FI_PEEK == 0 {
+        queue.pop_front();
+        if queue.is_empty() {
+            eq.events.alarm.quiet();
+        }
+    }
+    Ok(count)
+}
+
+unsafe extern "C" fn read(
+    eq: *mut fid_eq,
+    event: *mut u32,
+    out: *mut c_void,
+    len: usize,
+    flags: u64,
+) -> ssize_t {
+    // SAFETY: libfabric's contract.
+    count(|| unsafe { take(object::<Eq, _>(eq)?, event, out, len, flags) })
+}
+
+/// Nothing that is reported here fails.
+unsafe extern "C" fn readerr(_: *mut fid_eq, _: *mut fi_eq_err_entry, _: u64) -> ssize_t {
+    -EAGAIN as ssize_t
+}
+
+unsafe extern "C" fn write(
+    eq: *mut fid_eq,
+    event: u32,
+    octets: *const c_void,
+    len: usize,
+    _: u64,
+) -> ssize_t {
+    count(|| {
+        // SAFETY: libfabric's contract.
+        let (eq, octets) = unsafe { (object::<Eq, _>(eq)?, super::bytes(octets, len)) };
+        if eq.events.push_octets(event, octets.to_vec()) { Ok(len) } else { Err(Errno::AGAIN) }
+    })
+}
+
+unsafe extern "C" fn sread(
+    eq: *mut fid_eq,
+    event: *mut u32,
+    out: *mut c_void,
+    len: usize,
+    timeout: c_int,
+    flags: u64,
+) -> ssize_t {
+    count(|| {
+        // SAFETY: libfabric's contract.
+        unsafe {
+            let eq = object::<Eq, _>(eq)?;
+            if eq.wait_obj == FI_WAIT_NONE {
+                return Err(Errno::NO_SYSTEM);
+            }
+            let deadline = super::cq::deadline(timeout).unwrap_or_else(|| Instant::now() + LONG);
+            loop {
+                match take(eq, event, out, len, flags) {
+                    Err(Errno::AGAIN) => {}
+                    result => return result,
+                }
+                let mut queue = eq.events.queue.lock();
+                if queue.is_empty() && eq.events.changed.wait_until(&mut queue, deadline).timed_out() {
+                    return Err(Errno::AGAIN);
+                }
+            }
+        }
+    })
+}
+
+unsafe extern "C" fn strerror(
+    _: *mut fid_eq,
+    errno: c_int,
+    _: *const c_void,
+    text: *mut c_char,
+    len: usize,
+) -> *const c_char {
+    // SAFETY: room for `len` characters, or null.
+    guard(core::ptr::null(), || unsafe { super::cq::describe(errno, text, len) })
+}

@@ -1,0 +1,409 @@
+//! Sending and receiving messages, tagged and not.
+
+use super::ep::Ep;
+use super::{buffer, bytes, memory, object, operation};
+use crate::engine::{Payload, Receive, Send, Take};
+use crate::error::Errno;
+use crate::ffi::*;
+use crate::memory::Memory;
+use core::ffi::c_void;
+use libc::{iovec, ssize_t};
+use std::sync::atomic::Ordering;
+
+pub(super) static MSG_OPS: fi_ops_msg = fi_ops_msg {
+    recv: Some(recv),
+    recvv: Some(recvv),
+    recvmsg: Some(recvmsg),
+    send: Some(send),
+    sendv: Some(sendv),
+    sendmsg: Some(sendmsg),
+    inject: Some(inject),
+    senddata: Some(senddata),
+    injectdata: Some(injectdata),
+    ..fi_ops_msg::NONE
+};
+pub(super) static TAGGED_OPS: fi_ops_tagged = fi_ops_tagged {
+    recv: Some(trecv),
+    recvv: Some(trecvv),
+    recvmsg: Some(trecvmsg),
+    send: Some(tsend),
+    sendv: Some(tsendv),
+    sendmsg: Some(tsendmsg),
+    inject: Some(tinject),
+    senddata: Some(tsenddata),
+    injectdata: Some(tinjectdata),
+    ..fi_ops_tagged::NONE
+};
+
+/// To whom, and as what.
+#[derive(Clone, Copy)]
+struct Envelope {
+    to: u64,
+    tag: Option<u64>,
+    data: Option<u64>,
+}
+
+impl Ep {
+    fn send_message(
+        &self,
+        envelope: Envelope,
+        posted: Memory,
+        context: *mut c_void,
+        flags: u64,
+    ) -> Result<(), Errno> {
+        let Envelope { to, tag, data } = envelope;
+        let copied;
+        let payload = if flags & FI_INJECT != 0 {
+            if posted.len() > self.inject_bytes {
+                return Err(Errno::TOO_LARGE);
+            }
+            copied = posted.into_bytes();
+            Payload::Copied(&copied)
+        } else {
+            Payload::Posted(posted)
+        };
+        let kind = FI_SEND | if tag.is_some() { FI_TAGGED } else { FI_MSG };
+        let report = Some(self.report(context, kind, flags));
+        let delivery = flags & FI_DELIVERY_COMPLETE != 0;
+        self.begin(Send { to, tag, data, payload, report, delivery })
+    }
+
+    fn inject_message(&self, envelope: Envelope, bytes: &[u8]) -> Result<(), Errno> {
+        if bytes.len() > self.inject_bytes {
+            return Err(Errno::TOO_LARGE);
+        }
+        let Envelope { to, tag, data } = envelope;
+        let kind = FI_SEND | if tag.is_some() { FI_TAGGED } else { FI_MSG };
+        let report = Some(crate::engine::Report { context: 0, flags: kind, wanted: false });
+        self.begin(Send { to, tag, data, payload: Payload::Copied(bytes), report, delivery: false })
+    }
+
+    fn begin(&self, send: Send<'_>) -> Result<(), Errno> {
+        let endpoint = self.ready()?;
+        let mut engine = endpoint.engine();
+        match engine.send(send) {
+            Ok(true) => {
+                drop(engine);
+                endpoint.deferred();
+                Ok(())
+            }
+            Ok(false) => Ok(()),
+            Err(errno) => {
+                // Whoever tries again at once must not wait for ever.
+                if errno == Errno::AGAIN {
+                    engine.progress();
+                }
+                Err(errno)
+            }
+        }
+    }
+
+    fn receive_message(
+        &self,
+        tag: Option<(u64, u64)>,
+        from: u64,
+        memory: Memory,
+        context: *mut c_void,
+        flags: u64,
+    ) -> Result<(), Errno> {
+        let tagged = tag.is_some();
+        let (tag, ignore) = tag.unwrap_or((0, u64::MAX));
+        let mut engine = self.ready()?.engine();
+        let multi =
+            (flags & FI_MULTI_RECV != 0 && !tagged).then(|| self.min_multi_recv.load(Ordering::Relaxed));
+        let receive =
+            Receive { memory, context: context as usize, wanted: self.reports_receive(flags), multi };
+        if flags & FI_CLAIM != 0 && flags & FI_PEEK == 0 {
+            return match flags & FI_DISCARD {
+                0 => engine.receive_claimed(tagged, receive),
+                _ => {
+                    let anything = engine.pattern(FI_ADDR_UNSPEC, 0, u64::MAX)?;
+                    engine.look(tagged, &anything, Take::Discard, context as usize)
+                }
+            };
+        }
+        // Without that capability the source is nothing that a caller has to set.
+        let from = if self.caps & FI_DIRECTED_RECV != 0 { from } else { FI_ADDR_UNSPEC };
+        let pattern = engine.pattern(from, tag, ignore)?;
+        if flags & FI_PEEK == 0 {
+            return engine.receive(tagged, pattern, receive);
+        }
+        let take = match (flags & FI_CLAIM != 0, flags & FI_DISCARD != 0) {
+            (_, true) => Take::PeekAndDiscard,
+            (true, false) => Take::PeekAndClaim,
+            (false, false) => Take::Peek,
+        };
+        match engine.look(tagged, &pattern, take, context as usize) {
+            Err(Errno::NO_MESSAGE) => {
+                engine.progress();
+                engine.look(tagged, &pattern, take, context as usize)
+            }
+            result => result,
+        }
+    }
+
+    fn tx_flags(&self) -> u64 {
+        self.tx_flags.load(Ordering::Relaxed)
+    }
+
+    fn rx_flags(&self) -> u64 {
+        self.rx_flags.load(Ordering::Relaxed)
+    }
+}
+
+/// Remote completion data, if the flags say that there is some.
+fn data_of(flags: u64, data: u64) -> Option<u64> {
+    (flags & FI_REMOTE_CQ_DATA != 0).then_some(data)
+}
+
+// SAFETY of all that follows: libfabric's contract. Endpoints are ours, buffers as long as is said,
+// and valid until the operation is reported.
+
+unsafe extern "C" fn recv(
+    ep: *mut fid_ep,
+    buf: *mut c_void,
+    len: usize,
+    _: *mut c_void,
+    from: u64,
+    context: *mut c_void,
+) -> ssize_t {
+    // SAFETY: see above.
+    operation(|| unsafe {
+        let ep = object::<Ep, _>(ep)?;
+        ep.receive_message(None, from, buffer(buf, len), context, ep.rx_flags())
+    })
+}
+
+unsafe extern "C" fn recvv(
+    ep: *mut fid_ep,
+    iov: *const iovec,
+    _: *mut *mut c_void,
+    count: usize,
+    from: u64,
+    context: *mut c_void,
+) -> ssize_t {
+    // SAFETY: see above.
+    operation(|| unsafe {
+        let ep = object::<Ep, _>(ep)?;
+        ep.receive_message(None, from, memory(iov, count)?, context, ep.rx_flags())
+    })
+}
+
+unsafe extern "C" fn recvmsg(ep: *mut fid_ep, msg: *const fi_msg, flags: u64) -> ssize_t {
+    // SAFETY: see above.
+    operation(|| unsafe {
+        let (ep, msg) = (object::<Ep, _>(ep)?, msg.as_ref().ok_or(Errno::INVALID)?);
+        ep.receive_message(None, msg.addr, memory(msg.msg_iov, msg.iov_count)?, msg.context, flags)
+    })
+}
+
+unsafe extern "C" fn send(
+    ep: *mut fid_ep,
+    buf: *const c_void,
+    len: usize,
+    _: *mut c_void,
+    to: u64,
+    context: *mut c_void,
+) -> ssize_t {
+    // SAFETY: see above.
+    operation(|| unsafe {
+        let ep = object::<Ep, _>(ep)?;
+        ep.send_message(Envelope { to, tag: None, data: None }, buffer(buf, len), context, ep.tx_flags())
+    })
+}
+
+unsafe extern "C" fn sendv(
+    ep: *mut fid_ep,
+    iov: *const iovec,
+    _: *mut *mut c_void,
+    count: usize,
+    to: u64,
+    context: *mut c_void,
+) -> ssize_t {
+    // SAFETY: see above.
+    operation(|| unsafe {
+        let ep = object::<Ep, _>(ep)?;
+        ep.send_message(Envelope { to, tag: None, data: None }, memory(iov, count)?, context, ep.tx_flags())
+    })
+}
+
+unsafe extern "C" fn sendmsg(ep: *mut fid_ep, msg: *const fi_msg, flags: u64) -> ssize_t {
+    // SAFETY: see above.
+    operation(|| unsafe {
+        let (ep, msg) = (object::<Ep, _>(ep)?, msg.as_ref().ok_or(Errno::INVALID)?);
+        let envelope = Envelope { to: msg.addr, tag: None, data: data_of(flags, msg.data) };
+        ep.send_message(envelope, memory(msg.msg_iov, msg.iov_count)?, msg.context, flags)
+    })
+}
+
+unsafe extern "C" fn inject(ep: *mut fid_ep, buf: *const c_void, len: usize, to: u64) -> ssize_t {
+    // SAFETY: see above.
+    operation(|| unsafe {
+        object::<Ep, _>(ep)?.inject_message(Envelope { to, tag: None, data: None }, bytes(buf, len))
+    })
+}
+
+unsafe extern "C" fn senddata(
+    ep: *mut fid_ep,
+    buf: *const c_void,
+    len: usize,
+    _: *mut c_void,
+    data: u64,
+    to: u64,
+    context: *mut c_void,
+) -> ssize_t {
+    // SAFETY: see above.
+    operation(|| unsafe {
+        let ep = object::<Ep, _>(ep)?;
+        let envelope = Envelope { to, tag: None, data: Some(data) };
+        ep.send_message(envelope, buffer(buf, len), context, ep.tx_flags())
+    })
+}
+
+unsafe extern "C" fn injectdata(
+    ep: *mut fid_ep,
+    buf: *const c_void,
+    len: usize,
+    data: u64,
+    to: u64,
+) -> ssize_t {
+    // SAFETY: see above.
+    operation(|| unsafe {
+        object::<Ep, _>(ep)?.inject_message(Envelope { to, tag: None, data: Some(data) }, bytes(buf, len))
+    })
+}
+
+unsafe extern "C" fn trecv(
+    ep: *mut fid_ep,
+    buf: *mut c_void,
+    len: usize,
+    _: *mut c_void,
+    from: u64,
+    tag: u64,
+    ignore: u64,
+    context: *mut c_void,
+) -> ssize_t {
+    // SAFETY: see above.
+    operation(|| unsafe {
+        let ep = object::<Ep, _>(ep)?;
+        ep.receive_message(Some((tag, ignore)), from, buffer(buf, len), context, ep.rx_flags())
+    })
+}
+
+unsafe extern "C" fn trecvv(
+    ep: *mut fid_ep,
+    iov: *const iovec,
+    _: *mut *mut c_void,
+    count: usize,
+    from: u64,
+    tag: u64,
+    ignore: u64,
+    context: *mut c_void,
+) -> ssize_t {
+    // SAFETY: see above.
+    operation(|| unsafe {
+        let ep = object::<Ep, _>(ep)?;
+        ep.receive_message(Some((tag, ignore)), from, memory(iov, count)?, context, ep.rx_flags())
+    })
+}
+
+unsafe extern "C" fn trecvmsg(ep: *mut fid_ep, msg: *const fi_msg_tagged, flags: u64) -> ssize_t {
+    // SAFETY: see above.
+    operation(|| unsafe {
+        let (ep, msg) = (object::<Ep, _>(ep)?, msg.as_ref().ok_or(Errno::INVALID)?);
+        let tag = Some((msg.tag, msg.ignore));
+        // Who only looks needs no buffer.
+        let posted = if flags & (FI_PEEK | FI_DISCARD) != 0 {
+            Memory::default()
+        } else {
+            memory(msg.msg_iov, msg.iov_count)?
+        };
+        ep.receive_message(tag, msg.addr, posted, msg.context, flags)
+    })
+}
+
+unsafe extern "C" fn tsend(
+    ep: *mut fid_ep,
+    buf: *const c_void,
+    len: usize,
+    _: *mut c_void,
+    to: u64,
+    tag: u64,
+    context: *mut c_void,
+) -> ssize_t {
+    // SAFETY: see above.
+    operation(|| unsafe {
+        let ep = object::<Ep, _>(ep)?;
+        ep.send_message(Envelope { to, tag: Some(tag), data: None }, buffer(buf, len), context, ep.tx_flags())
+    })
+}
+
+unsafe extern "C" fn tsendv(
+    ep: *mut fid_ep,
+    iov: *const iovec,
+    _: *mut *mut c_void,
+    count: usize,
+    to: u64,
+    tag: u64,
+    context: *mut c_void,
+) -> ssize_t {
+    // SAFETY: see above.
+    operation(|| unsafe {
+        let ep = object::<Ep, _>(ep)?;
+        ep.send_message(
+            Envelope { to, tag: Some(tag), data: None },
+            memory(iov, count)?,
+            context,
+            ep.tx_flags(),
+        )
+    })
+}
+
+unsafe extern "C" fn tsendmsg(ep: *mut fid_ep, msg: *const fi_msg_tagged, flags: u64) -> ssize_t {
+    // SAFETY: see above.
+    operation(|| unsafe {
+        let (ep, msg) = (object::<Ep, _>(ep)?, msg.as_ref().ok_or(Errno::INVALID)?);
+        let envelope = Envelope { to: msg.addr, tag: Some(msg.tag), data: data_of(flags, msg.data) };
+        ep.send_message(envelope, memory(msg.msg_iov, msg.iov_count)?, msg.context, flags)
+    })
+}
+
+unsafe extern "C" fn tinject(ep: *mut fid_ep, buf: *const c_void, len: usize, to: u64, tag: u64) -> ssize_t {
+    // SAFETY: see above.
+    operation(|| unsafe {
+        object::<Ep, _>(ep)?.inject_message(Envelope { to, tag: Some(tag), data: None }, bytes(buf, len))
+    })
+}
+
+unsafe extern "C" fn tsenddata(
+    ep: *mut fid_ep,
+    buf: *const c_void,
+    len: usize,
+    _: *mut c_void,
+    data: u64,
+    to: u64,
+    tag: u64,
+    context: *mut c_void,
+) -> ssize_t {
+    // SAFETY: see above.
+    operation(|| unsafe {
+        let ep = object::<Ep, _>(ep)?;
+        let envelope = Envelope { to, tag: Some(tag), data: Some(data) };
+        ep.send_message(envelope, buffer(buf, len), context, ep.tx_flags())
+    })
+}
+
+unsafe extern "C" fn tinjectdata(
+    ep: *mut fid_ep,
+    buf: *const c_void,
+    len: usize,
+    data: u64,
+    to: u64,
+    tag: u64,
+) -> ssize_t {
+    // SAFETY: see above.
+    operation(|| unsafe {
+        let envelope = Envelope { to, tag: Some(tag), data: Some(data) };
+        object::<Ep, _>(ep)?.inject_message(envelope, bytes(buf, len))
+    })
+}

@@ -1,0 +1,192 @@
+//! An endpoint: the engine under its lock, and the keeper.
+//!
+//! Inputs → outputs: calls of any thread → the engine's. With manual progress the engine works in the
+//! threads that call. The keeper is a thread that sleeps: it sends, within [`KEEPER_TURN`], what waits
+//! for company and the application has gone away from, and it speaks for a process that computes
+//! for long without a call, so that its peers do not take it for dead. With automatic progress, or
+//! when threads may sleep on completions, it drives the engine as well.
+
+use crate::engine::address::AddressVector;
+use crate::engine::region_table::RegionTable;
+use crate::engine::{Engine, Limits, Progress};
+use denrei::{BindError, Config, Node};
+use parking_lot::{Mutex, MutexGuard};
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::thread::{JoinHandle, Thread};
+use std::time::{Duration, Instant};
+
+/// How long a message may wait for company, about.
+const KEEPER_TURN: Duration = Duration::from_micros(50);
+/// How long the keeper stays awake after there was something to keep.
+const KEEPER_AWAKE: Duration = Duration::from_millis(2);
+/// How often it looks whether the application has looked: well below any keepalive.
+const KEEPER_ROUND: Duration = Duration::from_millis(200);
+/// Longest sleep of a driving keeper, so that it notices that it is to end.
+const DRIVER_SLEEP: Duration = Duration::from_millis(100);
+/// Pause of a driving keeper while unexpected messages hold others back.
+const HELD_BACK_PAUSE: Duration = Duration::from_micros(200);
+
+/// An endpoint.
+#[derive(Debug)]
+pub struct Endpoint {
+    engine: Mutex<Engine>,
+    node: Node,
+    keeper: Arc<Keeper>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+    drives: AtomicBool,
+}
+
+/// What the endpoint and its keeper share.
+#[derive(Debug, Default)]
+struct Keeper {
+    /// Something waits for company.
+    deferred: AtomicBool,
+    /// The keeper is awake and will see it.
+    awake: AtomicBool,
+    /// The application has called since the last round.
+    attended: AtomicBool,
+    stopping: AtomicBool,
+}
+
+impl Endpoint {
+    /// Opens an endpoint at an address; port 0: any free one.
+    ///
+    /// # Errors
+    /// The address cannot be bound, or must not be without a key.
+    pub fn open(
+        address: SocketAddr,
+        config: Config,
+        regions: Arc<RegionTable>,
+        limits: Limits,
+    ) -> Result<Arc<Self>, BindError> {
+        let node = Node::bind(address, config)?;
+        let engine = Engine::new(node.clone(), Arc::new(AddressVector::default()), regions, limits);
+        Ok(Arc::new(Self {
+            engine: Mutex::new(engine),
+            node,
+            keeper: Arc::default(),
+            thread: Mutex::default(),
+            drives: AtomicBool::new(false),
+        }))
+    }
+
+    /// The engine; the caller has it for itself.
+    pub fn engine(&self) -> MutexGuard<'_, Engine> {
+        self.engine.lock()
+    }
+
+    /// Where the endpoint is.
+    pub fn local_address(&self) -> SocketAddr {
+        self.node.local_addr()
+    }
+
+    /// Starts the keeper. `drives`: it makes progress by itself.
+    ///
+    /// # Errors
+    /// The system gives no thread.
+    pub fn enable(self: &Arc<Self>, drives: bool) -> std::io::Result<()> {
+        let mut thread = self.thread.lock();
+        if thread.is_some() {
+            return Ok(());
+        }
+        self.drives.store(drives, Ordering::Release);
+        if drives {
+            self.engine().send_at_once();
+        }
+        let (keeper, node, endpoint) = (Arc::clone(&self.keeper), self.node.clone(), Arc::downgrade(self));
+        let builder = std::thread::Builder::new().name("denrei-keeper".into());
+        *thread =
+            Some(builder.spawn(move || {
+                if drives { drive(&keeper, &node, &endpoint) } else { keep(&keeper, &node) }
+            })?);
+        Ok(())
+    }
+
+    /// Something was queued and waits for company: the keeper sees that it leaves.
+    pub fn deferred(&self) {
+        self.keeper.deferred.store(true, Ordering::Release);
+        if !self.keeper.awake.load(Ordering::Acquire) && !self.keeper.awake.swap(true, Ordering::AcqRel) {
+            self.unpark();
+        }
+    }
+
+    fn unpark(&self) {
+        if let Some(thread) = &*self.thread.lock() {
+            Thread::unpark(thread.thread());
+        }
+    }
+
+    /// Sends what was queued, waits a while for it to be acknowledged, and ends the keeper.
+    pub fn close(&self) {
+        self.engine().flush();
+        self.keeper.stopping.store(true, Ordering::Release);
+        self.unpark();
+        if let Some(thread) = self.thread.lock().take() {
+            // It has nothing that could panic.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Progress for Endpoint {
+    fn progress(&self) -> bool {
+        // Another thread that is at it does it for us.
+        let Some(mut engine) = self.engine.try_lock() else { return false };
+        self.keeper.attended.store(true, Ordering::Relaxed);
+        engine.progress()
+    }
+
+    fn has_thread(&self) -> bool {
+        self.drives.load(Ordering::Acquire)
+    }
+}
+
+/// The keeper's life with manual progress.
+fn keep(keeper: &Keeper, node: &Node) {
+    let mut last = Instant::now();
+    while !keeper.stopping.load(Ordering::Acquire) {
+        if keeper.deferred.swap(false, Ordering::AcqRel) {
+            node.send_queued();
+            last = Instant::now();
+        }
+        if keeper.awake.load(Ordering::Acquire) {
+            if last.elapsed() < KEEPER_AWAKE {
+                std::thread::park_timeout(KEEPER_TURN);
+                continue;
+            }
+            keeper.awake.store(false, Ordering::Release);
+            // Whoever deferred something before it saw that has relied on us.
+            continue;
+        }
+        std::thread::park_timeout(KEEPER_ROUND);
+        if keeper.awake.load(Ordering::Acquire) {
+            last = Instant::now();
+        }
+        if !keeper.attended.swap(false, Ordering::Relaxed) {
+            node.poll();
+        }
+    }
+}
+
+/// The keeper's life with automatic progress.
+fn drive(keeper: &Keeper, node: &Node, endpoint: &Weak<Endpoint>) {
+    while !keeper.stopping.load(Ordering::Acquire) {
+        let Some(endpoint) = endpoint.upgrade() else { return };
+        keeper.awake.store(true, Ordering::Release);
+        let (worked, held_back) = {
+            let mut engine = endpoint.engine();
+            (engine.progress(), engine.is_holding_back())
+        };
+        drop(endpoint);
+        if worked {
+            continue;
+        }
+        if held_back {
+            std::thread::sleep(HELD_BACK_PAUSE);
+        } else {
+            node.wait_incoming(DRIVER_SLEEP);
+        }
+    }
+}

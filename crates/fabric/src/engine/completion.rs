@@ -1,0 +1,397 @@
+//! Where finished operations are reported: completion queues and counters.
+//!
+//! Inputs → outputs: completions of any thread → entries in order, a count, a descriptor that is
+//! readable while there are any. Looking at an empty queue is one load. Queues are bounded by the
+//! operations that may be under way: each of those adds one entry.
+
+use crate::engine::Progress;
+use crate::error::Errno;
+use nix::sys::eventfd::{EfdFlags, EventFd};
+use parking_lot::{Condvar, Mutex, RwLock};
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Weak;
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+/// Looks at an empty queue that do no work, between two that do: a look costs a system call, which
+/// a program that polls between other things should not pay each time.
+const IDLE_LOOKS: u32 = 3;
+/// Looks with work, without success, after which other processes get the core.
+const YIELD_AFTER: u32 = 32;
+
+/// What happened to an operation; libfabric's flags and numbers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Completion {
+    /// The application's pointer.
+    pub context: usize,
+    pub flags: u64,
+    /// Bytes received.
+    pub len: usize,
+    /// Where they are.
+    pub buffer: usize,
+    pub data: u64,
+    pub tag: u64,
+    /// Who sent them, or [`FI_ADDR_UNSPEC`](crate::ffi::FI_ADDR_UNSPEC).
+    pub source: u64,
+    /// What went wrong, and bytes that did not fit.
+    pub error: Option<(Errno, usize)>,
+}
+
+/// A completion queue.
+#[derive(Debug, Default)]
+pub struct CompletionQueue {
+    /// Entries, readable without the lock.
+    count: AtomicUsize,
+    entries: Mutex<VecDeque<Completion>>,
+    alarm: Alarm,
+    /// What has to work for this queue to fill.
+    pub sources: Sources,
+}
+
+/// A descriptor and a condition to sleep on.
+#[derive(Debug, Default)]
+pub struct Alarm {
+    descriptor: Option<EventFd>,
+    changed: Condvar,
+}
+
+impl Alarm {
+    /// One to sleep on; without, threads can only poll.
+    pub fn new(with_descriptor: bool) -> Result<Self, Errno> {
+        if !with_descriptor {
+            return Ok(Self::default());
+        }
+        let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
+        let descriptor = EventFd::from_flags(flags).map_err(|error| Errno(error as i32))?;
+        Ok(Self { descriptor: Some(descriptor), changed: Condvar::new() })
+    }
+
+    /// Readable while there is news.
+    pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.descriptor.as_ref().map(AsFd::as_fd)
+    }
+
+    /// There is news.
+    pub fn ring(&self) {
+        if let Some(descriptor) = &self.descriptor {
+            // Full means that it is readable already.
+            let _ = descriptor.write(1);
+            self.changed.notify_all();
+        }
+    }
+
+    /// There is none any more.
+    pub fn quiet(&self) {
+        if let Some(descriptor) = &self.descriptor {
+            // Empty means that it is quiet already.
+            let _ = descriptor.read();
+        }
+    }
+}
+
+/// The endpoints that a queue or counter belongs to, and how often they are asked to work.
+#[derive(Debug, Default)]
+pub struct Sources {
+    endpoints: RwLock<Vec<Weak<dyn Progress>>>,
+    looks: AtomicU32,
+    idle: AtomicU32,
+}
+
+impl Sources {
+    /// One more endpoint.
+    pub fn add(&self, endpoint: Weak<dyn Progress>) {
+        let mut endpoints = self.endpoints.write();
+        endpoints.retain(|known| known.strong_count() > 0 && !known.ptr_eq(&endpoint));
+        endpoints.push(endpoint);
+    }
+
+    /// Called for each look that found nothing: works for most of them, and lets others have the
+    /// core when nothing comes for long.
+    pub fn look(&self) {
+        let looks = self.looks.load(Ordering::Relaxed);
+        self.looks.store(looks.wrapping_add(1), Ordering::Relaxed);
+        if looks & IDLE_LOOKS == 0 {
+            self.work();
+        }
+    }
+
+    /// Lets the endpoints do what is due.
+    pub fn work(&self) {
+        let mut worked = false;
+        for endpoint in &*self.endpoints.read() {
+            worked |= endpoint.upgrade().is_some_and(|endpoint| endpoint.progress());
+        }
+        if worked {
+            self.idle.store(0, Ordering::Relaxed);
+            self.looks.store(0, Ordering::Relaxed);
+            return;
+        }
+        let idle = self.idle.load(Ordering::Relaxed).saturating_add(1);
+        self.idle.store(idle, Ordering::Relaxed);
+        if idle > YIELD_AFTER {
+            std::thread::yield_now();
+        }
+    }
+
+    /// Whether a thread of the endpoints' own works, so that a caller may sleep.
+    fn work_by_themselves(&self) -> bool {
+        self.endpoints.read().iter().filter_map(Weak::upgrade).all(|endpoint| endpoint.has_thread())
+    }
+}
+
+/// Longest sleep between two looks of a waiter, while no thread works for it.
+const SHORT_SLEEP: Duration = Duration::from_micros(50);
+/// Longest sleep of one that is told.
+const LONG_SLEEP: Duration = Duration::from_secs(10);
+
+impl CompletionQueue {
+    /// An empty queue; `waitable`: threads may sleep on it.
+    pub fn new(waitable: bool) -> Result<Self, Errno> {
+        Ok(Self { alarm: Alarm::new(waitable)?, ..Self::default() })
+    }
+
+    /// Adds an entry.
+    pub fn push(&self, completion: Completion) {
+        let mut entries = self.entries.lock();
+        entries.push_back(completion);
+        self.count.store(entries.len(), Ordering::Release);
+        self.alarm.ring();
+    }
+
+    /// Entries that wait.
+    pub fn len(&self) -> usize {
+        self.count.load(Ordering::Acquire)
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// What there is to sleep on.
+    pub fn alarm(&self) -> &Alarm {
+        &self.alarm
+    }
+
+    /// Takes up to `most` successful completions, oldest first, up to the first failure; how many.
+    ///
+    /// # Errors
+    /// `AGAIN`: there are none. `AVAILABLE`: the next one is a failure.
+    pub fn read(&self, most: usize, mut take: impl FnMut(usize, &Completion)) -> Result<usize, Errno> {
+        if self.is_empty() {
+            self.sources.look();
+            if self.is_empty() {
+                return Err(Errno::AGAIN);
+            }
+        }
+        let mut entries = self.entries.lock();
+        let ready = entries.iter().take(most).take_while(|entry| entry.error.is_none()).count();
+        for (index, entry) in entries.drain(..ready).enumerate() {
+            take(index, &entry);
+        }
+        self.count.store(entries.len(), Ordering::Release);
+        match (ready, entries.is_empty()) {
+            (0, true) => Err(Errno::AGAIN),
+            (0, false) if most > 0 => Err(Errno::AVAILABLE),
+            (ready, empty) => {
+                if empty {
+                    self.alarm.quiet();
+                }
+                Ok(ready)
+            }
+        }
+    }
+
+    /// Takes the next failure, if it is its turn.
+    ///
+    /// # Errors
+    /// `AGAIN`: it is not a failure's turn.
+    pub fn read_failure(&self) -> Result<Completion, Errno> {
+        let mut entries = self.entries.lock();
+        if entries.front().is_none_or(|entry| entry.error.is_none()) {
+            return Err(Errno::AGAIN);
+        }
+        let failure = entries.pop_front().ok_or(Errno::AGAIN)?;
+        self.count.store(entries.len(), Ordering::Release);
+        if entries.is_empty() {
+            self.alarm.quiet();
+        }
+        Ok(failure)
+    }
+
+    /// Sleeps until there is an entry, somebody calls [`wake`](Self::wake), or `deadline`.
+    ///
+    /// # Errors
+    /// `AGAIN`: time is up, or somebody woke the sleeper.
+    pub fn wait(&self, deadline: Option<Instant>) -> Result<(), Errno> {
+        loop {
+            if !self.is_empty() {
+                return Ok(());
+            }
+            self.sources.work();
+            let longest = if self.sources.work_by_themselves() { LONG_SLEEP } else { SHORT_SLEEP };
+            let mut entries = self.entries.lock();
+            if !entries.is_empty() {
+                return Ok(());
+            }
+            let left = deadline.map_or(longest, |at| at.saturating_duration_since(Instant::now()));
+            if left.is_zero() {
+                return Err(Errno::AGAIN);
+            }
+            let timed_out = self.alarm.changed.wait_for(&mut entries, left.min(longest)).timed_out();
+            if !timed_out && entries.is_empty() {
+                return Err(Errno::AGAIN);
+            }
+        }
+    }
+
+    /// Wakes whoever sleeps on the queue.
+    pub fn wake(&self) {
+        let _entries = self.entries.lock();
+        self.alarm.changed.notify_all();
+    }
+}
+
+/// A counter.
+#[derive(Debug, Default)]
+pub struct Counter {
+    value: AtomicU64,
+    errors: AtomicU64,
+    /// Held by whoever is about to sleep.
+    sleeping: Mutex<()>,
+    alarm: Alarm,
+    /// What has to work for this counter to rise.
+    pub sources: Sources,
+}
+
+impl Counter {
+    /// A counter at zero; `waitable`: it has a descriptor.
+    pub fn new(waitable: bool) -> Result<Self, Errno> {
+        Ok(Self { alarm: Alarm::new(waitable)?, ..Self::default() })
+    }
+
+    /// Operations that went well. Looking works, as with a queue.
+    pub fn read(&self) -> u64 {
+        self.sources.look();
+        self.value.load(Ordering::Acquire)
+    }
+
+    /// Operations that failed.
+    pub fn read_errors(&self) -> u64 {
+        self.sources.look();
+        self.errors.load(Ordering::Acquire)
+    }
+
+    /// What there is to sleep on.
+    pub fn alarm(&self) -> &Alarm {
+        &self.alarm
+    }
+
+    /// Adds to the one or the other.
+    pub fn add(&self, good: u64, failed: u64) {
+        self.value.fetch_add(good, Ordering::AcqRel);
+        self.errors.fetch_add(failed, Ordering::AcqRel);
+        self.tell();
+    }
+
+    /// Sets the number of those that went well.
+    pub fn set(&self, value: u64) {
+        self.value.store(value, Ordering::Release);
+        self.tell();
+    }
+
+    /// Sets the number of those that failed.
+    pub fn set_errors(&self, value: u64) {
+        self.errors.store(value, Ordering::Release);
+        self.tell();
+    }
+
+    fn tell(&self) {
+        if self.alarm.descriptor.is_some() {
+            drop(self.sleeping.lock());
+            self.alarm.ring();
+        }
+    }
+
+    /// Waits until it is at least `threshold`, an error is counted, or `deadline`.
+    ///
+    /// # Errors
+    /// `AVAILABLE`: an error was counted. `ETIMEDOUT`: time is up.
+    pub fn wait(&self, threshold: u64, deadline: Option<Instant>) -> Result<(), Errno> {
+        let errors = self.errors.load(Ordering::Acquire);
+        loop {
+            if self.value.load(Ordering::Acquire) >= threshold {
+                return Ok(());
+            }
+            if self.errors.load(Ordering::Acquire) != errors {
+                return Err(Errno::AVAILABLE);
+            }
+            if deadline.is_some_and(|at| at <= Instant::now()) {
+                return Err(Errno(crate::ffi::ETIMEDOUT));
+            }
+            self.sources.work();
+            if self.alarm.descriptor.is_some() {
+                let mut sleeping = self.sleeping.lock();
+                if self.value.load(Ordering::Acquire) < threshold {
+                    self.alarm.changed.wait_for(&mut sleeping, SHORT_SLEEP);
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    fn entry(context: usize, error: Option<(Errno, usize)>) -> Completion {
+        Completion { context, flags: 0, len: 0, buffer: 0, data: 0, tag: 0, source: 0, error }
+    }
+
+    #[test]
+    fn failures_come_in_their_turn() {
+        let queue = CompletionQueue::new(false).unwrap();
+        let read = |most| {
+            let mut contexts = Vec::new();
+            queue.read(most, |_, entry| contexts.push(entry.context)).map(|_| contexts)
+        };
+        assert_eq!(read(8), Err(Errno::AGAIN));
+        for (context, failed) in [(1, false), (2, false), (3, true), (4, false)] {
+            queue.push(entry(context, failed.then_some((Errno::CANCELED, 0))));
+        }
+        assert_eq!(queue.read_failure(), Err(Errno::AGAIN));
+        assert_eq!(read(1), Ok(vec![1]));
+        assert_eq!(read(8), Ok(vec![2]));
+        assert_eq!(read(8), Err(Errno::AVAILABLE));
+        assert_eq!(queue.read_failure().unwrap().context, 3);
+        assert_eq!(read(8), Ok(vec![4]));
+        assert_eq!(queue.len(), 0);
+    }
+
+    #[test]
+    fn a_sleeper_is_woken_by_an_entry() {
+        let queue = Arc::new(CompletionQueue::new(true).unwrap());
+        let soon = Instant::now() + Duration::from_millis(20);
+        assert_eq!(queue.wait(Some(soon)), Err(Errno::AGAIN));
+        let pusher = Arc::clone(&queue);
+        let thread = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(20));
+            pusher.push(entry(1, None));
+        });
+        assert_eq!(queue.wait(Some(Instant::now() + Duration::from_secs(20))), Ok(()));
+        thread.join().unwrap();
+    }
+
+    #[test]
+    fn a_counter_waits_for_its_threshold_or_an_error() {
+        let counter = Counter::new(true).unwrap();
+        counter.add(2, 0);
+        assert_eq!(counter.wait(2, None), Ok(()));
+        let soon = Some(Instant::now() + Duration::from_millis(10));
+        assert_eq!(counter.wait(3, soon), Err(Errno(crate::ffi::ETIMEDOUT)));
+        counter.add(0, 1);
+        assert_eq!((counter.read(), counter.read_errors()), (2, 1));
+    }
+}

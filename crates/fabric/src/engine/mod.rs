@@ -1,0 +1,262 @@
+//! What an endpoint does, without libfabric's structures: matching, rendezvous, one-sided operations.
+//!
+//! Inputs → outputs: the application's operations, and what the [`port`] brings → messages to peers,
+//! memory filled, completions. Everything happens in the thread that calls, under the endpoint's
+//! lock. What is on the wire is in `spec/fabric.md`.
+//!
+//! | file | decides |
+//! |---|---|
+//! | `port` | which session, the way to oneself |
+//! | `matching` | which receive a message is for |
+//! | `send`, `receive` | eager or offered; unexpected messages; peek, claim, cancel |
+//! | `origin`, `target`, `atomics` | the two sides of one-sided operations |
+//! | `bulk` | offers and those who wait for them |
+//! | `completion`, `address`, `region_table` | what the other objects hold |
+
+pub mod address;
+pub mod atomics;
+mod bulk;
+pub mod completion;
+pub mod header;
+pub mod matching;
+mod origin;
+pub mod port;
+mod receive;
+pub mod region_table;
+mod send;
+mod target;
+
+pub use origin::OneSided;
+pub use receive::{Receive, Take};
+pub use send::{Payload, Send};
+
+use crate::error::Errno;
+use crate::ffi;
+use address::AddressVector;
+use bulk::Bulks;
+use completion::{Completion, CompletionQueue, Counter};
+use denrei::{LostReason, Node};
+use matching::PeerIndex;
+use port::{Arrival, Port};
+use receive::Receiving;
+use region_table::RegionTable;
+use send::Sending;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Something that has to be asked to work.
+pub trait Progress: std::fmt::Debug + std::marker::Send + Sync {
+    /// Does what is due; whether there was anything.
+    fn progress(&self) -> bool;
+    /// Whether a thread asks it all the time.
+    fn has_thread(&self) -> bool;
+}
+
+/// Sizes that the engine works with.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Messages up to this size are sent at once, larger ones are offered; bytes.
+    pub eager_bytes: usize,
+    /// Unexpected bytes above which no more messages are taken in, unless a receive waits for them.
+    pub unexpected_bytes: usize,
+    /// Bytes sent at once to one peer and not acknowledged, above which it has to be waited.
+    pub unacknowledged_bytes: usize,
+    /// How long closing waits for what was sent to be acknowledged.
+    pub linger: Duration,
+}
+
+/// What an operation is reported as.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// The application's pointer.
+    pub context: usize,
+    /// libfabric's flags: what kind of operation it was.
+    pub flags: u64,
+    /// Whether success is reported to the queue.
+    pub wanted: bool,
+}
+
+/// Where operations are reported.
+#[derive(Debug, Default)]
+pub struct Sinks {
+    pub transmit: Option<Arc<CompletionQueue>>,
+    pub receive: Option<Arc<CompletionQueue>>,
+    /// Counters, and the kinds of operations that each counts.
+    pub counters: Vec<(u64, Arc<Counter>)>,
+}
+
+impl Sinks {
+    /// An operation of this side's initiative is done.
+    pub fn transmitted(&self, report: &Report, result: Result<(), Errno>) {
+        self.count(report.flags, result.is_ok());
+        if let (Some(queue), true) = (&self.transmit, report.wanted || result.is_err()) {
+            queue.push(Completion {
+                context: report.context,
+                flags: report.flags,
+                len: 0,
+                buffer: 0,
+                data: 0,
+                tag: 0,
+                source: ffi::FI_ADDR_UNSPEC,
+                error: result.err().map(|error| (error, 0)),
+            });
+        }
+    }
+
+    /// A message was received, or not; `wanted`: whether success is reported to the queue.
+    pub fn received(&self, completion: Completion, wanted: bool) {
+        self.count(completion.flags, completion.error.is_none());
+        if let (Some(queue), true) = (&self.receive, wanted || completion.error.is_some()) {
+            queue.push(completion);
+        }
+    }
+
+    /// Counts an operation of this kind.
+    pub fn count(&self, flags: u64, good: bool) {
+        const KINDS: u64 = ffi::FI_SEND
+            | ffi::FI_RECV
+            | ffi::FI_READ
+            | ffi::FI_WRITE
+            | ffi::FI_REMOTE_READ
+            | ffi::FI_REMOTE_WRITE;
+        for (counted, counter) in &self.counters {
+            if counted & flags & KINDS != 0 {
+                counter.add(good as u64, !good as u64);
+            }
+        }
+    }
+}
+
+/// What an endpoint does.
+#[derive(Debug)]
+pub struct Engine {
+    port: Port,
+    limits: Limits,
+    pub sinks: Sinks,
+    addresses: Arc<AddressVector>,
+    /// Peers by the application's numbers, as of a version of the address vector.
+    known: Vec<Option<PeerIndex>>,
+    known_version: u64,
+    regions: Arc<RegionTable>,
+    sending: Sending,
+    receiving: Receiving,
+    bulks: Bulks,
+    origin: origin::Origin,
+    target: target::Target,
+    arrivals: Vec<Arrival>,
+}
+
+impl Engine {
+    /// The engine of an endpoint that uses `node`.
+    pub fn new(node: Node, addresses: Arc<AddressVector>, regions: Arc<RegionTable>, limits: Limits) -> Self {
+        Self {
+            port: Port::new(node),
+            limits,
+            sinks: Sinks::default(),
+            addresses,
+            known: Vec::new(),
+            known_version: u64::MAX,
+            regions,
+            sending: Sending::default(),
+            receiving: Receiving::default(),
+            bulks: Bulks::default(),
+            origin: origin::Origin::default(),
+            target: target::Target::default(),
+            arrivals: Vec::new(),
+        }
+    }
+
+    /// The peer that the application calls `number`.
+    fn peer(&mut self, number: u64) -> Result<PeerIndex, Errno> {
+        let version = self.addresses.version();
+        if version != self.known_version {
+            self.known.clear();
+            self.known_version = version;
+        }
+        if let Some(Some(peer)) = self.known.get(number as usize) {
+            return Ok(*peer);
+        }
+        let address = self.addresses.address(number).ok_or(Errno(ffi::EADDRNOTAVAIL))?;
+        let peer = self.port.index(address);
+        // Addresses have small numbers: the vector knows this one.
+        let index = number as usize;
+        if index >= self.known.len() {
+            self.known.resize(index + 1, None);
+        }
+        self.known[index] = Some(peer);
+        Ok(peer)
+    }
+
+    /// What the application calls a peer.
+    fn number_of(&self, peer: PeerIndex) -> u64 {
+        self.addresses.number(self.port.address(peer)).unwrap_or(ffi::FI_ADDR_UNSPEC)
+    }
+
+    /// Does what is due; whether anything came.
+    pub fn progress(&mut self) -> bool {
+        self.sending.burst_ends();
+        let takes_all = self.takes_messages();
+        let mut arrivals = std::mem::take(&mut self.arrivals);
+        let worked = self.port.work(&mut arrivals, |channel| channel != header::MATCHED || takes_all);
+        for arrival in arrivals.drain(..) {
+            self.handle(arrival);
+        }
+        self.arrivals = arrivals;
+        self.answer_done();
+        self.port.send_queued();
+        worked
+    }
+
+    fn handle(&mut self, arrival: Arrival) {
+        match arrival {
+            Arrival::Message { key, data } => match key.channel {
+                header::MATCHED => self.on_matched(key.peer, data),
+                header::BULK => self.on_bulk(key, data),
+                header::REQUESTS => self.on_request(key.peer, key.number, &data),
+                header::ANSWERS => self.on_answer(key.peer, &data),
+                _ => {}
+            },
+            Arrival::Offered(key) => self.on_offered(key),
+            Arrival::Acknowledged(key) => self.on_acknowledged(key),
+            Arrival::Lost { peer, reason } => self.on_lost(peer, &reason),
+        }
+    }
+
+    /// A session is over: what was under way on it fails.
+    fn on_lost(&mut self, peer: PeerIndex, reason: &LostReason) {
+        let errno = Errno::of_loss(reason);
+        crate::log::peer_lost(self.port.address(peer), reason);
+        self.fail_sends(peer, errno);
+        self.forget_offers(peer);
+        self.fail_bulks(peer, errno);
+        self.fail_requests(peer, errno);
+        self.target.forget(peer);
+        // One that went in order owes nothing; receives may wait for its successor.
+        let in_order = matches!(reason, LostReason::Closed | LostReason::Ended { code: 0 | 4, .. });
+        if !in_order {
+            self.fail_receives(peer, errno);
+        }
+    }
+
+    /// Sends what was queued and waits a while for it to be acknowledged.
+    pub fn flush(&mut self) {
+        self.progress();
+        self.port.flush(self.limits.linger);
+    }
+
+    /// The peers' addresses, from now on.
+    pub fn set_addresses(&mut self, addresses: Arc<AddressVector>) {
+        self.addresses = addresses;
+        self.known_version = u64::MAX;
+    }
+
+    /// Every message leaves at once: nobody is there to send what waits for company.
+    pub fn send_at_once(&mut self) {
+        self.sending.at_once = true;
+    }
+
+    /// Whether unexpected messages hold further ones back.
+    pub fn is_holding_back(&self) -> bool {
+        !self.takes_messages()
+    }
+}

@@ -1,0 +1,278 @@
+//! The way to the peers: a Node, and a short way to oneself.
+//!
+//! Inputs → outputs: messages for peers by the engine's index → the Node's channels; what the Node
+//! brings → [`Arrival`]s by index. A session is opened when there is something to send, and opened
+//! anew after it was lost. Messages to oneself do not touch the network.
+
+use super::header::BULK;
+use super::matching::PeerIndex;
+use crate::error::Errno;
+use bytes::Bytes;
+use denrei::{ChannelId, Completion, Event, Incoming, LostReason, Node, PeerId, Placement};
+use std::collections::{HashMap, VecDeque};
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+/// Most that is taken from the Node at a time.
+const MAX_TAKEN: usize = 256;
+
+/// A message by its place: peer, channel and number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct MessageKey {
+    pub peer: PeerIndex,
+    pub channel: u16,
+    pub number: u64,
+}
+
+/// What the port brings.
+#[derive(Debug)]
+pub enum Arrival {
+    /// A message.
+    Message { key: MessageKey, data: Bytes },
+    /// A large message is offered on [`BULK`].
+    Offered(MessageKey),
+    /// A message that was to be reported is in the peer's memory, or refused by it.
+    Acknowledged(MessageKey),
+    /// The session is over; operations under way on it fail.
+    Lost { peer: PeerIndex, reason: LostReason },
+}
+
+#[derive(Debug)]
+struct Peer {
+    address: SocketAddr,
+    session: Option<PeerId>,
+}
+
+/// The way to the peers.
+#[derive(Debug)]
+pub struct Port {
+    node: Node,
+    peers: Vec<Peer>,
+    by_address: HashMap<SocketAddr, PeerIndex>,
+    /// By the session's slot, which is the low half of its number.
+    by_slot: Vec<Option<(PeerId, PeerIndex)>>,
+    own: PeerIndex,
+    loopback: VecDeque<Arrival>,
+    /// Large messages to oneself that were not taken yet, by number.
+    own_bulk: HashMap<u64, Bytes>,
+    own_numbers: [u64; 4],
+    /// Something was queued and not sent.
+    unsent: bool,
+    taken: Vec<Incoming>,
+    /// Sessions that are over, of which messages may still have to be taken.
+    lost: Vec<(PeerIndex, LostReason)>,
+}
+
+impl Port {
+    /// The port of a Node.
+    pub fn new(node: Node) -> Self {
+        let mut port = Self {
+            peers: Vec::new(),
+            by_address: HashMap::new(),
+            by_slot: Vec::new(),
+            own: 0,
+            loopback: VecDeque::new(),
+            own_bulk: HashMap::new(),
+            own_numbers: [0; 4],
+            unsent: false,
+            taken: Vec::new(),
+            lost: Vec::new(),
+            node,
+        };
+        port.own = port.index(port.node.local_addr());
+        port
+    }
+
+    /// The index of an address, which may be nobody's yet.
+    pub fn index(&mut self, address: SocketAddr) -> PeerIndex {
+        let next = self.peers.len() as PeerIndex;
+        let index = *self.by_address.entry(address).or_insert(next);
+        if index == next {
+            self.peers.push(Peer { address, session: None });
+        }
+        index
+    }
+
+    /// The address of an index.
+    pub fn address(&self, peer: PeerIndex) -> SocketAddr {
+        self.peers[peer as usize].address
+    }
+
+    /// Opens a session with a peer unless there is one.
+    ///
+    /// # Errors
+    /// Too many peers, or an address that cannot be one.
+    pub fn connect(&mut self, peer: PeerIndex) -> Result<(), Errno> {
+        if peer == self.own {
+            return Ok(());
+        }
+        self.session(peer).map(drop)
+    }
+
+    fn session(&mut self, peer: PeerIndex) -> Result<PeerId, Errno> {
+        let entry = &self.peers[peer as usize];
+        if let Some(session) = entry.session {
+            return Ok(session);
+        }
+        let session = self.node.connect(entry.address).map_err(|_| Errno(crate::ffi::EADDRNOTAVAIL))?;
+        self.bind(peer, session);
+        Ok(session)
+    }
+
+    fn bind(&mut self, peer: PeerIndex, session: PeerId) {
+        self.peers[peer as usize].session = Some(session);
+        let slot = session.as_u64() as u32 as usize;
+        if slot >= self.by_slot.len() {
+            self.by_slot.resize(slot + 1, None);
+        }
+        self.by_slot[slot] = Some((session, peer));
+    }
+
+    fn of_session(&self, session: PeerId) -> Option<PeerIndex> {
+        let (known, peer) = (*self.by_slot.get(session.as_u64() as u32 as usize)?)?;
+        (known == session).then_some(peer)
+    }
+
+    /// Queues a message for a peer; its number on the channel. `report`: [`Arrival::Acknowledged`]
+    /// is wanted. It leaves with [`send_queued`](Self::send_queued) or [`work`](Self::work).
+    ///
+    /// # Errors
+    /// `AGAIN`: the queue is full. Others: there is no way to this peer.
+    pub fn queue(&mut self, peer: PeerIndex, channel: u16, data: Bytes, report: bool) -> Result<u64, Errno> {
+        if peer == self.own {
+            return Ok(self.queue_to_self(channel, data, report));
+        }
+        let completion = if report { Completion::Acknowledged } else { Completion::None };
+        let to = ChannelId { peer: self.session(peer)?, channel };
+        let id = self.node.queue(to, data, completion).map_err(|error| Errno::of_send(&error))?;
+        self.unsent = true;
+        Ok(id.number)
+    }
+
+    fn queue_to_self(&mut self, channel: u16, data: Bytes, report: bool) -> u64 {
+        let number = self.own_numbers[channel as usize];
+        self.own_numbers[channel as usize] += 1;
+        let key = MessageKey { peer: self.own, channel, number };
+        if channel == BULK {
+            // Reported when it has been taken: until then its bytes are the application's.
+            self.own_bulk.insert(number, data);
+            self.loopback.push_back(Arrival::Offered(key));
+            return number;
+        }
+        self.loopback.push_back(Arrival::Message { key, data });
+        if report {
+            self.loopback.push_back(Arrival::Acknowledged(key));
+        }
+        number
+    }
+
+    /// Takes an offered message into `into`; it comes as a message without bytes.
+    ///
+    /// # Errors
+    /// The offer is gone, with its sender.
+    pub fn accept(&mut self, key: MessageKey, mut into: Box<dyn Placement>) -> Result<(), Errno> {
+        if key.peer == self.own {
+            let data = self.own_bulk.remove(&key.number).ok_or(Errno::OTHER)?;
+            into.place(0, &data);
+            drop((into, data));
+            self.loopback.push_back(Arrival::Message { key, data: Bytes::new() });
+            self.loopback.push_back(Arrival::Acknowledged(key));
+            return Ok(());
+        }
+        let channel = ChannelId { peer: self.session(key.peer)?, channel: key.channel };
+        self.node.accept(channel, key.number, into).map_err(|_| Errno::OTHER)
+    }
+
+    /// Refuses an offered message: its sender is told that it is done with.
+    pub fn refuse(&mut self, key: MessageKey) {
+        if key.peer == self.own {
+            self.own_bulk.remove(&key.number);
+            self.loopback.push_back(Arrival::Acknowledged(key));
+            return;
+        }
+        if let Some(peer) = self.peers[key.peer as usize].session {
+            // Gone with its sender: then nobody has to be told.
+            let _ = self.node.refuse(ChannelId { peer, channel: key.channel }, key.number);
+        }
+    }
+
+    /// Sends what was queued.
+    pub fn send_queued(&mut self) {
+        if std::mem::take(&mut self.unsent) {
+            self.node.send_queued();
+        }
+    }
+
+    /// Does what is due on the network, and appends what has come to `arrivals`. `takes`: whether a
+    /// channel's messages are wanted. Whether anything came.
+    pub fn work(&mut self, arrivals: &mut Vec<Arrival>, takes: impl FnMut(u16) -> bool) -> bool {
+        self.send_queued();
+        self.node.poll();
+        self.collect(arrivals, takes)
+    }
+
+    fn collect(&mut self, arrivals: &mut Vec<Arrival>, mut takes: impl FnMut(u16) -> bool) -> bool {
+        let before = arrivals.len();
+        arrivals.extend(self.loopback.drain(..));
+        let mut taken = std::mem::take(&mut self.taken);
+        let count = self.node.drain(MAX_TAKEN, |id| takes(id.channel), |incoming| taken.push(incoming));
+        for incoming in taken.drain(..) {
+            match incoming {
+                Incoming::Message(message) => {
+                    let ChannelId { peer, channel } = message.channel;
+                    if let Some(peer) = self.of_session(peer) {
+                        let key = MessageKey { peer, channel, number: message.number };
+                        arrivals.push(Arrival::Message { key, data: message.data });
+                    }
+                }
+                Incoming::Event(event) => self.note(event, arrivals),
+            }
+        }
+        self.taken = taken;
+        if count < MAX_TAKEN && takes(super::header::MATCHED) {
+            // Everything they sent has been taken.
+            let over = self.lost.drain(..).map(|(peer, reason)| Arrival::Lost { peer, reason });
+            arrivals.extend(over);
+        }
+        arrivals.len() > before
+    }
+
+    fn note(&mut self, event: Event, arrivals: &mut Vec<Arrival>) {
+        match event {
+            Event::Connected { peer: session, addr, .. } => {
+                let peer = self.index(addr);
+                self.bind(peer, session);
+            }
+            Event::Acknowledged(id) | Event::Refused(id) => {
+                if let Some(peer) = self.of_session(id.channel.peer) {
+                    let key = MessageKey { peer, channel: id.channel.channel, number: id.number };
+                    arrivals.push(Arrival::Acknowledged(key));
+                }
+            }
+            Event::Offered { channel, number, .. } => {
+                if let Some(peer) = self.of_session(channel.peer) {
+                    arrivals.push(Arrival::Offered(MessageKey { peer, channel: channel.channel, number }));
+                }
+            }
+            Event::PeerLost { peer: session, addr, reason, .. } => {
+                let peer = self.index(addr);
+                let entry = &mut self.peers[peer as usize];
+                // A successor may have taken its place already.
+                if entry.session == Some(session) {
+                    entry.session = None;
+                }
+                self.lost.push((peer, reason));
+            }
+            _ => {}
+        }
+    }
+
+    /// Waits until what was sent is acknowledged, at most `longest` in all.
+    pub fn flush(&mut self, longest: Duration) {
+        self.send_queued();
+        let deadline = Instant::now() + longest;
+        for session in self.peers.iter().filter_map(|peer| peer.session) {
+            self.node.flush(session, deadline.saturating_duration_since(Instant::now()));
+        }
+    }
+}

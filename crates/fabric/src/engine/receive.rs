@@ -1,0 +1,407 @@
+//! Receiving messages that are matched: posted receives, unexpected messages, peek and claim.
+//!
+//! Inputs → outputs: receives and messages → memory filled and completions. Unexpected messages are
+//! bounded: above a limit nothing more is taken from the peers (their credit runs out, S5) unless
+//! a receive waits that may need what comes later. The bytes of large unexpected messages stay with
+//! their senders.
+
+use super::Engine;
+use super::bulk::Recipient;
+use super::completion::Completion;
+use super::header::{self, Envelope};
+use super::matching::{Matching, Pattern, PeerIndex};
+use crate::error::Errno;
+use crate::ffi;
+use crate::memory::Memory;
+use bytes::Bytes;
+use denrei::Placement;
+use std::collections::HashMap;
+
+/// What an unexpected message costs beside its bytes.
+const UNEXPECTED_COST_BYTES: usize = 128;
+/// While a receive waits that may need them, this many times the limit is taken.
+const STRETCH: usize = 16;
+
+/// A receive.
+#[derive(Debug)]
+pub struct Receive {
+    pub memory: Memory,
+    /// The application's pointer.
+    pub context: usize,
+    /// Whether success is reported to the queue.
+    pub wanted: bool,
+    /// The buffer takes several messages, as long as so many bytes are left.
+    pub multi: Option<usize>,
+}
+
+/// What to look for, and what to do with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Take {
+    /// Look, and report what there is.
+    Peek,
+    /// Look, report, and keep it for a receive with the same context.
+    PeekAndClaim,
+    /// Look, report and drop it.
+    PeekAndDiscard,
+    /// Drop what was claimed.
+    Discard,
+}
+
+/// A message that no receive has taken.
+#[derive(Debug)]
+struct Unexpected {
+    data: Option<u64>,
+    body: Body,
+}
+
+#[derive(Debug)]
+enum Body {
+    Eager(Bytes),
+    Bulk { number: u64, len: u64 },
+}
+
+impl Unexpected {
+    fn len(&self) -> u64 {
+        match &self.body {
+            Body::Eager(bytes) => bytes.len() as u64,
+            Body::Bulk { len, .. } => *len,
+        }
+    }
+
+    fn cost(&self) -> usize {
+        let held = if let Body::Eager(bytes) = &self.body { bytes.len() } else { 0 };
+        held + UNEXPECTED_COST_BYTES
+    }
+}
+
+/// A receive that waits, or a buffer that takes several.
+#[derive(Debug)]
+struct Posted {
+    receive: Receive,
+    /// Bytes of a buffer for several messages that are taken.
+    used: usize,
+    /// Names such a buffer.
+    buffer: u64,
+}
+
+/// A receive that has got its message, of which bytes may be missing.
+#[derive(Debug)]
+pub(super) struct Matched {
+    completion: Completion,
+    wanted: bool,
+    /// The buffer for several messages that it is part of.
+    buffer: Option<u64>,
+    silent: bool,
+}
+
+impl Matched {
+    /// For what nobody wants to know of.
+    pub(super) fn nobody() -> Self {
+        let completion =
+            Completion { context: 0, flags: 0, len: 0, buffer: 0, data: 0, tag: 0, source: 0, error: None };
+        Self { completion, wanted: false, buffer: None, silent: true }
+    }
+}
+
+/// A buffer for several messages.
+#[derive(Debug, Default)]
+struct Buffer {
+    /// Messages on their way into it.
+    under_way: usize,
+    /// Nothing more fits.
+    is_full: bool,
+}
+
+/// Receives and unexpected messages.
+#[derive(Debug, Default)]
+pub(super) struct Receiving {
+    tagged: Matching<Posted, Unexpected>,
+    untagged: Matching<Posted, Unexpected>,
+    /// Claimed messages by the context of who claimed them.
+    claimed: HashMap<usize, (PeerIndex, u64, Unexpected)>,
+    unexpected_bytes: usize,
+    buffers: HashMap<u64, Buffer>,
+    next_buffer: u64,
+}
+
+impl Receiving {
+    fn queue(&mut self, tagged: bool) -> &mut Matching<Posted, Unexpected> {
+        if tagged { &mut self.tagged } else { &mut self.untagged }
+    }
+}
+
+impl Engine {
+    /// What a receive takes: `source` is the application's number, or anybody.
+    ///
+    /// # Errors
+    /// No such peer.
+    pub fn pattern(&mut self, source: u64, tag: u64, ignore: u64) -> Result<Pattern, Errno> {
+        let source = if source == ffi::FI_ADDR_UNSPEC { None } else { Some(self.peer(source)?) };
+        Ok(Pattern { source, tag, ignore })
+    }
+
+    /// Posts a receive.
+    ///
+    /// # Errors
+    /// There is no way to the peer it names.
+    pub fn receive(&mut self, tagged: bool, pattern: Pattern, receive: Receive) -> Result<(), Errno> {
+        let mut posted = Posted { receive, used: 0, buffer: 0 };
+        if posted.receive.multi.is_some() {
+            posted.buffer = self.receiving.next_buffer;
+            self.receiving.next_buffer += 1;
+            self.receiving.buffers.insert(posted.buffer, Buffer::default());
+        }
+        while let Some((source, tag, message)) = self.receiving.queue(tagged).take_message(&pattern) {
+            self.receiving.unexpected_bytes -= message.cost();
+            match self.deliver(tagged, posted, source, tag, message) {
+                Some(more) => posted = more,
+                None => return Ok(()),
+            }
+        }
+        if let Some(source) = pattern.source {
+            // So that it is noticed when this peer is gone.
+            self.port.connect(source)?;
+        }
+        self.receiving.queue(tagged).post(pattern, posted);
+        Ok(())
+    }
+
+    /// Receives the message that was claimed under the receive's context.
+    ///
+    /// # Errors
+    /// `INVALID`: none was.
+    pub fn receive_claimed(&mut self, tagged: bool, receive: Receive) -> Result<(), Errno> {
+        let claimed = self.receiving.claimed.remove(&receive.context).ok_or(Errno::INVALID)?;
+        let (source, tag, message) = claimed;
+        self.deliver(tagged, Posted { receive, used: 0, buffer: 0 }, source, tag, message);
+        Ok(())
+    }
+
+    /// Looks for a message, or drops a claimed one.
+    ///
+    /// # Errors
+    /// `NO_MESSAGE`: there is none. `INVALID`: none was claimed.
+    pub fn look(&mut self, tagged: bool, pattern: &Pattern, take: Take, context: usize) -> Result<(), Errno> {
+        if take == Take::Discard {
+            let (source, _, message) = self.receiving.claimed.remove(&context).ok_or(Errno::INVALID)?;
+            self.discard(source, &message);
+            return Ok(());
+        }
+        let queue = self.receiving.queue(tagged);
+        let (source, tag, message) = queue.find_message(pattern).ok_or(Errno::NO_MESSAGE)?;
+        let (len, data) = (message.len() as usize, message.data);
+        let mut completion = self.completion(context, tagged, source, tag, data);
+        completion.len = len;
+        if take != Take::Peek
+            && let Some((source, tag, message)) = self.receiving.queue(tagged).take_message(pattern)
+        {
+            self.receiving.unexpected_bytes -= message.cost();
+            match take {
+                Take::PeekAndClaim => {
+                    self.receiving.claimed.insert(context, (source, tag, message));
+                }
+                _ => self.discard(source, &message),
+            }
+        }
+        // Looking is not receiving: it is reported, but not counted.
+        if let Some(queue) = &self.sinks.receive {
+            queue.push(completion);
+        }
+        Ok(())
+    }
+
+    fn discard(&mut self, source: PeerIndex, message: &Unexpected) {
+        if let Body::Bulk { number, .. } = message.body {
+            self.refuse_bulk(source, number);
+            self.leave_now();
+        }
+    }
+
+    /// Cancels the oldest receive with this context; whether there was one.
+    pub fn cancel(&mut self, context: usize) -> bool {
+        for tagged in [true, false] {
+            let is_it = |posted: &Posted| posted.receive.context == context;
+            if let Some(posted) = self.receiving.queue(tagged).take_receive_if(is_it) {
+                self.fail_posted(tagged, &posted, Errno::CANCELED);
+                return true;
+            }
+        }
+        false
+    }
+
+    fn fail_posted(&mut self, tagged: bool, posted: &Posted, errno: Errno) {
+        let mut flags = receive_flags(tagged);
+        if posted.receive.multi.is_some() {
+            flags |= ffi::FI_MULTI_RECV;
+            self.receiving.buffers.remove(&posted.buffer);
+        }
+        self.sinks.received(
+            Completion {
+                context: posted.receive.context,
+                flags,
+                len: 0,
+                buffer: 0,
+                data: 0,
+                tag: 0,
+                source: ffi::FI_ADDR_UNSPEC,
+                error: Some((errno, 0)),
+            },
+            true,
+        );
+    }
+
+    /// A message to match has come.
+    pub(super) fn on_matched(&mut self, source: PeerIndex, octets: Bytes) {
+        let Some((Envelope { tag, data }, matched)) = header::decode_matched(&octets) else {
+            return crate::log::malformed(self.port.address(source));
+        };
+        let body = match matched {
+            header::Matched::Eager(bytes) => Body::Eager(octets.slice_ref(bytes)),
+            header::Matched::Bulk { number, len } => Body::Bulk { number, len },
+        };
+        let message = Unexpected { data, body };
+        let (tagged, tag) = (tag.is_some(), tag.unwrap_or(0));
+        let queue = self.receiving.queue(tagged);
+        let Some(place) = queue.find_receive(source, tag) else {
+            let cost = message.cost();
+            queue.keep(source, tag, message);
+            self.receiving.unexpected_bytes += cost;
+            return;
+        };
+        if queue.receive_mut(place).receive.multi.is_none() {
+            let posted = queue.take_receive(place);
+            self.deliver(tagged, posted, source, tag, message);
+            return;
+        }
+        // A buffer for several keeps its place in the queue.
+        let empty = Posted {
+            receive: Receive { memory: Memory::default(), context: 0, wanted: false, multi: Some(0) },
+            used: 0,
+            buffer: 0,
+        };
+        let posted = std::mem::replace(queue.receive_mut(place), empty);
+        let more = self.deliver(tagged, posted, source, tag, message);
+        let queue = self.receiving.queue(tagged);
+        match more {
+            Some(posted) => *queue.receive_mut(place) = posted,
+            None => drop(queue.take_receive(place)),
+        }
+    }
+
+    /// Gives a message to a receive. Returns the receive if it takes more.
+    fn deliver(
+        &mut self,
+        tagged: bool,
+        mut posted: Posted,
+        source: PeerIndex,
+        tag: u64,
+        message: Unexpected,
+    ) -> Option<Posted> {
+        let mut completion = self.completion(posted.receive.context, tagged, source, tag, message.data);
+        let wanted = posted.receive.wanted;
+        let len = usize::try_from(message.len()).unwrap_or(usize::MAX);
+        let room = posted.receive.memory.len() - posted.used;
+        completion.len = len.min(room);
+        if len > room {
+            completion.error = Some((Errno::TRUNCATED, len - room));
+        }
+        let (memory, more) = match posted.receive.multi {
+            None => (posted.receive.memory, None),
+            Some(least) => {
+                let window = posted.receive.memory.window(posted.used, completion.len);
+                posted.used += completion.len;
+                let is_full = posted.receive.memory.len() - posted.used < least.max(1);
+                let buffer = self.receiving.buffers.entry(posted.buffer).or_default();
+                buffer.under_way += 1;
+                buffer.is_full = is_full;
+                (window, Some((posted, is_full)))
+            }
+        };
+        completion.buffer = memory.address();
+        let buffer = more.as_ref().map(|(posted, _)| posted.buffer);
+        let matched = Matched { completion, wanted, buffer, silent: false };
+        match message.body {
+            Body::Eager(bytes) => {
+                memory.write(0, &bytes);
+                drop(memory);
+                self.finish_receive(matched, Ok(()));
+            }
+            Body::Bulk { number, .. } => {
+                let into: Box<dyn Placement> = Box::new(memory);
+                self.want_bulk(source, number, Recipient::Receive(matched), into);
+            }
+        }
+        more.filter(|(_, is_full)| !is_full).map(|(posted, _)| posted)
+    }
+
+    pub(super) fn finish_receive(&mut self, matched: Matched, result: Result<(), Errno>) {
+        let Matched { mut completion, wanted, buffer, silent } = matched;
+        if silent {
+            return;
+        }
+        if let Err(errno) = result {
+            completion.error = Some((errno, 0));
+        }
+        if let Some(id) = buffer
+            && let Some(buffer) = self.receiving.buffers.get_mut(&id)
+        {
+            buffer.under_way -= 1;
+            if buffer.is_full && buffer.under_way == 0 {
+                self.receiving.buffers.remove(&id);
+                completion.flags |= ffi::FI_MULTI_RECV;
+            }
+        }
+        // A buffer that is given back is always reported.
+        let released = completion.flags & ffi::FI_MULTI_RECV != 0;
+        self.sinks.received(completion, wanted || released);
+    }
+
+    fn completion(
+        &self,
+        context: usize,
+        tagged: bool,
+        source: PeerIndex,
+        tag: u64,
+        data: Option<u64>,
+    ) -> Completion {
+        let flags = receive_flags(tagged) | if data.is_some() { ffi::FI_REMOTE_CQ_DATA } else { 0 };
+        let source = self.number_of(source);
+        Completion { context, flags, len: 0, buffer: 0, data: data.unwrap_or(0), tag, source, error: None }
+    }
+
+    /// Whether messages are taken from the peers.
+    pub(super) fn takes_messages(&self) -> bool {
+        let limit = self.limits.unexpected_bytes;
+        let held = self.receiving.unexpected_bytes;
+        held <= limit || (held <= STRETCH * limit && self.receiving.tagged.receives() > 0)
+    }
+
+    /// A session is over: large messages that nobody has taken are gone.
+    pub(super) fn forget_offers(&mut self, peer: PeerIndex) {
+        let is_gone = |message: &Unexpected| matches!(message.body, Body::Bulk { .. });
+        let mut freed = 0;
+        let mut gone = |message: &Unexpected| {
+            let is_gone = is_gone(message);
+            freed += if is_gone { message.cost() } else { 0 };
+            is_gone
+        };
+        self.receiving.tagged.drop_messages(peer, &mut gone);
+        self.receiving.untagged.drop_messages(peer, &mut gone);
+        self.receiving.unexpected_bytes -= freed;
+        self.receiving.claimed.retain(|_, (source, _, message)| *source != peer || !is_gone(message));
+    }
+
+    /// A session is over: receives that wait for this peer alone fail.
+    pub(super) fn fail_receives(&mut self, peer: PeerIndex, errno: Errno) {
+        for tagged in [true, false] {
+            let posted: Vec<_> = self.receiving.queue(tagged).take_directed(peer).collect();
+            for posted in &posted {
+                self.fail_posted(tagged, posted, errno);
+            }
+        }
+    }
+}
+
+fn receive_flags(tagged: bool) -> u64 {
+    ffi::FI_RECV | if tagged { ffi::FI_TAGGED } else { ffi::FI_MSG }
+}

@@ -1,0 +1,263 @@
+//! Sending messages that are matched: at once when small, offered when large.
+//!
+//! Inputs → outputs: a message, to whom, how it is to be reported → denrei messages, and a report
+//! when the application has its buffer back, or when the peer has the message. Small messages are
+//! copied, and reported at once; large ones are sent from where they lie.
+//!
+//! Small messages that the application sends in a row to one peer share system calls: the first ones
+//! leave at once, further ones with the next [`MAX_DEFERRED`], the next look for completions, or by
+//! the keeper's hand, whatever is first.
+
+use super::header::{self, Envelope, MATCHED, MAX_HEADER_BYTES};
+use super::matching::PeerIndex;
+use super::port::MessageKey;
+use super::{Engine, Report};
+use crate::error::Errno;
+use crate::memory::Memory;
+use std::collections::HashMap;
+
+/// Messages of a row that leave at once: an exchange is never slowed down.
+const DIRECT: u32 = 2;
+/// Messages that may wait for each other.
+const MAX_DEFERRED: u32 = 32;
+/// Bytes that may wait: what one datagram carries on loopback.
+const MAX_DEFERRED_BYTES: usize = 32 * 1024;
+/// Bytes after which the peer's acknowledgement is asked for, so that it is known what is under way.
+const MARK_EVERY_BYTES: usize = 256 * 1024;
+
+/// Where a message's bytes are.
+#[derive(Debug)]
+pub enum Payload<'a> {
+    /// To be copied before the call returns.
+    Copied(&'a [u8]),
+    /// The application's until the operation is reported.
+    Posted(Memory),
+}
+
+impl Payload<'_> {
+    /// Bytes in all.
+    pub fn len(&self) -> usize {
+        match self {
+            Self::Copied(bytes) => bytes.len(),
+            Self::Posted(memory) => memory.len(),
+        }
+    }
+
+    pub(super) fn append_to(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Copied(bytes) => out.extend_from_slice(bytes),
+            Self::Posted(memory) => memory.append_to(out),
+        }
+    }
+}
+
+/// A message to send.
+#[derive(Debug)]
+pub struct Send<'a> {
+    /// The application's number of the peer.
+    pub to: u64,
+    pub tag: Option<u64>,
+    pub data: Option<u64>,
+    pub payload: Payload<'a>,
+    /// `None`: not reported at all, the payload is copied.
+    pub report: Option<Report>,
+    /// Reported when the peer has it, not when the buffer is free.
+    pub delivery: bool,
+}
+
+/// What a message on the wire stands for.
+#[derive(Debug)]
+enum Sent {
+    /// A message that is reported.
+    Message(Report),
+    /// Everything that was sent at once so far, as far as it was not counted before.
+    Mark(usize),
+    /// The bytes of a one-sided operation.
+    Part(super::origin::OperationId),
+    /// Nothing that is reported.
+    Nothing,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Unacknowledged {
+    bytes: usize,
+    since_mark: usize,
+}
+
+/// What was sent.
+#[derive(Debug, Default)]
+pub(super) struct Sending {
+    under_way: HashMap<MessageKey, Sent>,
+    /// By peer.
+    unacknowledged: Vec<Unacknowledged>,
+    last: PeerIndex,
+    burst: u32,
+    deferred: u32,
+    deferred_bytes: usize,
+    /// Nobody is there to send what waits for company: nothing waits.
+    pub(super) at_once: bool,
+}
+
+impl Sending {
+    /// Everything queued is being sent.
+    pub(super) fn burst_ends(&mut self) {
+        self.burst = 0;
+        self.deferred = 0;
+        self.deferred_bytes = 0;
+    }
+
+    fn of(&mut self, peer: PeerIndex) -> &mut Unacknowledged {
+        let index = peer as usize;
+        if index >= self.unacknowledged.len() {
+            self.unacknowledged.resize(index + 1, Unacknowledged::default());
+        }
+        &mut self.unacknowledged[index]
+    }
+}
+
+impl Engine {
+    /// Sends a message. `true`: it waits for company, and somebody has to see that it leaves.
+    ///
+    /// # Errors
+    /// `AGAIN`: too much is under way. Others: there is no such peer.
+    pub fn send(&mut self, send: Send<'_>) -> Result<bool, Errno> {
+        let peer = self.peer(send.to)?;
+        let envelope = Envelope { tag: send.tag, data: send.data };
+        let len = send.payload.len();
+        if len > self.limits.eager_bytes {
+            self.send_bulk(peer, envelope, send)?;
+            self.leave_now();
+            return Ok(false);
+        }
+        self.check_room(peer)?;
+        let mut message = Vec::with_capacity(MAX_MATCHED_HEADER + len);
+        header::encode_matched(envelope, None, &mut message);
+        send.payload.append_to(&mut message);
+        let (mark, later) = (self.mark(peer, len), send.delivery && send.report.is_some());
+        let sent = match (send.report, mark) {
+            (Some(report), _) if later => Sent::Message(report),
+            (report, mark) => {
+                let queued = self.queue(peer, message, mark.map_or(Sent::Nothing, Sent::Mark));
+                if let (Ok(()), Some(report)) = (queued, report) {
+                    self.sinks.transmitted(&report, Ok(()));
+                }
+                return queued.map(|()| self.leave_soon(peer, len));
+            }
+        };
+        self.queue(peer, message, sent)?;
+        Ok(self.leave_soon(peer, len))
+    }
+
+    fn queue(&mut self, peer: PeerIndex, message: Vec<u8>, sent: Sent) -> Result<(), Errno> {
+        let report = !matches!(sent, Sent::Nothing);
+        let number = self.port.queue(peer, MATCHED, message.into(), report)?;
+        if report {
+            self.sending.under_way.insert(MessageKey { peer, channel: MATCHED, number }, sent);
+        }
+        Ok(())
+    }
+
+    fn send_bulk(&mut self, peer: PeerIndex, envelope: Envelope, send: Send<'_>) -> Result<(), Errno> {
+        let len = send.payload.len() as u64;
+        let Payload::Posted(memory) = send.payload else { return Err(Errno::TOO_LARGE) };
+        let sent = send.report.map_or(Sent::Nothing, Sent::Message);
+        let number = self.queue_bulk(peer, memory)?;
+        self.sending.under_way.insert(MessageKey { peer, channel: header::BULK, number }, sent);
+        let mut message = Vec::with_capacity(MAX_MATCHED_HEADER);
+        header::encode_matched(envelope, Some((number, len)), &mut message);
+        // The first has opened the session, so the second does not fail but with it.
+        self.port.queue(peer, MATCHED, message.into(), false).map(drop)
+    }
+
+    fn queue_bulk(&mut self, peer: PeerIndex, memory: Memory) -> Result<u64, Errno> {
+        self.port.queue(peer, header::BULK, memory.into_bytes(), true)
+    }
+
+    /// Offers the bytes of a one-sided operation; the number of the offer.
+    pub(super) fn send_part(
+        &mut self,
+        peer: PeerIndex,
+        bytes: bytes::Bytes,
+        operation: Option<super::origin::OperationId>,
+    ) -> Result<u64, Errno> {
+        let number = self.port.queue(peer, header::BULK, bytes, operation.is_some())?;
+        if let Some(operation) = operation {
+            let key = MessageKey { peer, channel: header::BULK, number };
+            self.sending.under_way.insert(key, Sent::Part(operation));
+        }
+        Ok(number)
+    }
+
+    /// Whether more may be sent at once to a peer.
+    pub(super) fn check_room(&mut self, peer: PeerIndex) -> Result<(), Errno> {
+        if self.sending.of(peer).bytes > self.limits.unacknowledged_bytes {
+            Err(Errno::AGAIN)
+        } else {
+            Ok(())
+        }
+    }
+
+    /// Counts what is sent at once; what to ask the acknowledgement of, if it is time.
+    fn mark(&mut self, peer: PeerIndex, len: usize) -> Option<usize> {
+        let state = self.sending.of(peer);
+        state.bytes += len + MAX_HEADER_BYTES;
+        state.since_mark += len + MAX_HEADER_BYTES;
+        (state.since_mark >= MARK_EVERY_BYTES).then(|| std::mem::take(&mut state.since_mark))
+    }
+
+    /// Sends what was queued, or lets it wait for company; whether it waits.
+    fn leave_soon(&mut self, peer: PeerIndex, len: usize) -> bool {
+        let sending = &mut self.sending;
+        if sending.last != peer {
+            sending.last = peer;
+            sending.burst = 0;
+        }
+        sending.burst += 1;
+        sending.deferred += 1;
+        sending.deferred_bytes += len;
+        let waits = !sending.at_once
+            && sending.burst > DIRECT
+            && sending.deferred < MAX_DEFERRED
+            && sending.deferred_bytes < MAX_DEFERRED_BYTES;
+        if !waits {
+            self.leave_now();
+        }
+        waits
+    }
+
+    pub(super) fn leave_now(&mut self) {
+        self.sending.deferred = 0;
+        self.sending.deferred_bytes = 0;
+        self.port.send_queued();
+    }
+
+    pub(super) fn on_acknowledged(&mut self, key: MessageKey) {
+        match self.sending.under_way.remove(&key) {
+            Some(Sent::Message(report)) => self.sinks.transmitted(&report, Ok(())),
+            Some(Sent::Mark(bytes)) => {
+                let state = self.sending.of(key.peer);
+                state.bytes = state.bytes.saturating_sub(bytes);
+            }
+            Some(Sent::Part(operation)) => self.finish_part(operation, Ok(())),
+            Some(Sent::Nothing) | None => {}
+        }
+    }
+
+    /// A session is over: what was not acknowledged fails.
+    pub(super) fn fail_sends(&mut self, peer: PeerIndex, errno: Errno) {
+        let mut keys: Vec<MessageKey> =
+            self.sending.under_way.keys().filter(|key| key.peer == peer).copied().collect();
+        keys.sort_unstable();
+        for key in keys {
+            match self.sending.under_way.remove(&key) {
+                Some(Sent::Message(report)) => self.sinks.transmitted(&report, Err(errno)),
+                Some(Sent::Part(operation)) => self.finish_part(operation, Err(errno)),
+                _ => {}
+            }
+        }
+        *self.sending.of(peer) = Unacknowledged::default();
+    }
+}
+
+/// The longest header of a matched message.
+const MAX_MATCHED_HEADER: usize = 2 + 4 * 8;

@@ -1,0 +1,251 @@
+//! One-sided operations, at the side whose memory it is.
+//!
+//! Inputs → outputs: requests, in the order of their channel → memory read and written, answers. All
+//! writes and atomics that were done since the last turn are answered by one message. What a peer
+//! may touch is what a key names and its region allows; anything else is refused.
+
+use super::Engine;
+use super::atomics;
+use super::bulk::Recipient;
+use super::completion::Completion;
+use super::header::{self, ANSWERS, Answer, AtomicKind, AtomicMode, Request, Stretch, Stretches};
+use super::matching::PeerIndex;
+use super::region_table::Registered;
+use crate::error::Errno;
+use crate::ffi;
+use crate::memory::RegionStretches;
+use smallvec::SmallVec;
+use std::sync::Arc;
+
+/// The regions of a request, in the order of its stretches.
+pub(super) type Keys = SmallVec<[Arc<Registered>; 1]>;
+
+/// The side whose memory it is.
+#[derive(Debug, Default)]
+pub(super) struct Target {
+    /// By peer: requests below this number are done, except those that get answers of their own.
+    done: Vec<u64>,
+    /// Peers that have not been told.
+    untold: Vec<PeerIndex>,
+}
+
+impl Target {
+    /// A session is over: its requests need no answer.
+    pub(super) fn forget(&mut self, peer: PeerIndex) {
+        self.untold.retain(|other| *other != peer);
+        if let Some(done) = self.done.get_mut(peer as usize) {
+            *done = 0;
+        }
+    }
+
+    fn note(&mut self, peer: PeerIndex, number: u64) {
+        let index = peer as usize;
+        if index >= self.done.len() {
+            self.done.resize(index + 1, 0);
+        }
+        self.done[index] = number + 1;
+        if !self.untold.contains(&peer) {
+            self.untold.push(peer);
+        }
+    }
+}
+
+impl Engine {
+    /// A request has come.
+    pub(super) fn on_request(&mut self, peer: PeerIndex, number: u64, octets: &[u8]) {
+        let Some((stretches, data, request)) = header::decode_request(octets) else {
+            crate::log::malformed(self.port.address(peer));
+            return self.answer(peer, &Answer::Failed { number, errno: ffi::EINVAL as u32 });
+        };
+        let done = match request {
+            Request::Write(bytes) => self.on_write(peer, &stretches, data, bytes),
+            Request::WriteBulk { number: bulk } => self.on_write_bulk(peer, number, &stretches, data, bulk),
+            Request::Read => self.on_read(peer, number, &stretches),
+            Request::Atomic { kind, operands } => {
+                self.on_atomic(peer, number, &stretches, data, kind, operands)
+            }
+        };
+        match done {
+            Ok(Done::Now) => self.target.note(peer, number),
+            Ok(Done::Answered) => {}
+            Err(errno) => self.answer(peer, &Answer::Failed { number, errno: errno.0 as u32 }),
+        }
+    }
+
+    fn answer(&mut self, peer: PeerIndex, answer: &Answer<'_>) {
+        // A peer that is gone needs none.
+        let _ = self.port.queue(peer, ANSWERS, header::encode_answer(answer).into(), false);
+    }
+
+    /// Tells the peers what was done for them since the last time.
+    pub(super) fn answer_done(&mut self) {
+        for peer in std::mem::take(&mut self.target.untold) {
+            let done = self.target.done[peer as usize];
+            self.answer(peer, &Answer::DoneBelow(done));
+        }
+    }
+
+    fn keys(&self, stretches: &[Stretch]) -> Result<Keys, Errno> {
+        stretches.iter().map(|stretch| self.regions.get(stretch.key)).collect()
+    }
+
+    fn on_write(
+        &mut self,
+        peer: PeerIndex,
+        stretches: &[Stretch],
+        data: Option<u64>,
+        bytes: &[u8],
+    ) -> Result<Done, Errno> {
+        let keys = self.keys(stretches)?;
+        check(stretches, &keys, bytes.len() as u64)?;
+        let mut rest = bytes;
+        for (stretch, key) in stretches.iter().zip(&keys) {
+            let (now, later) = rest.split_at(stretch.len as usize);
+            key.region.write(stretch.address, now)?;
+            rest = later;
+        }
+        self.note_write(peer, bytes.len() as u64, data, &keys, ffi::FI_RMA);
+        Ok(Done::Now)
+    }
+
+    fn on_write_bulk(
+        &mut self,
+        peer: PeerIndex,
+        request: u64,
+        stretches: &[Stretch],
+        data: Option<u64>,
+        bulk: u64,
+    ) -> Result<Done, Errno> {
+        let len = stretches.iter().fold(0u64, |sum, stretch| sum.saturating_add(stretch.len));
+        let checked = self.keys(stretches).and_then(|keys| check(stretches, &keys, len).map(|()| keys));
+        let keys = match checked {
+            Ok(keys) => keys,
+            Err(errno) => {
+                self.refuse_bulk(peer, bulk);
+                return Err(errno);
+            }
+        };
+        let into = RegionStretches {
+            stretches: stretches
+                .iter()
+                .zip(&keys)
+                .map(|(stretch, key)| (Arc::clone(&key.region), stretch.address, stretch.len))
+                .collect(),
+        };
+        let recipient = Recipient::Write { request, len, data, keys };
+        self.want_bulk(peer, bulk, recipient, Box::new(into));
+        Ok(Done::Answered)
+    }
+
+    /// A large write is in place, or will not come.
+    pub(super) fn finish_write(
+        &mut self,
+        peer: PeerIndex,
+        number: u64,
+        len: u64,
+        data: Option<u64>,
+        keys: &Keys,
+        result: Result<(), Errno>,
+    ) {
+        match result {
+            Ok(()) => {
+                self.note_write(peer, len, data, keys, ffi::FI_RMA);
+                self.answer(peer, &Answer::Done(number));
+            }
+            Err(errno) => self.answer(peer, &Answer::Failed { number, errno: errno.0 as u32 }),
+        }
+    }
+
+    fn note_write(&mut self, peer: PeerIndex, len: u64, data: Option<u64>, keys: &Keys, kind: u64) {
+        for key in keys {
+            key.count(ffi::FI_REMOTE_WRITE);
+        }
+        let flags = kind | ffi::FI_REMOTE_WRITE;
+        let Some(data) = data else { return self.sinks.count(flags, true) };
+        let source = self.number_of(peer);
+        let flags = flags | ffi::FI_REMOTE_CQ_DATA;
+        let completion =
+            Completion { context: 0, flags, len: len as usize, buffer: 0, data, tag: 0, source, error: None };
+        self.sinks.received(completion, true);
+    }
+
+    fn on_read(&mut self, peer: PeerIndex, number: u64, stretches: &Stretches) -> Result<Done, Errno> {
+        let mut bytes = Vec::new();
+        let keys = self.keys(stretches)?;
+        for (stretch, key) in stretches.iter().zip(&keys) {
+            key.region.read(stretch.address, stretch.len, &mut bytes)?;
+            key.count(ffi::FI_REMOTE_READ);
+        }
+        self.sinks.count(ffi::FI_RMA | ffi::FI_REMOTE_READ, true);
+        if bytes.len() <= self.limits.eager_bytes {
+            self.answer(peer, &Answer::Data { number, bytes: &bytes });
+            return Ok(Done::Answered);
+        }
+        let bulk = self.send_part(peer, bytes.into(), None)?;
+        self.answer(peer, &Answer::Bulk { number, bulk });
+        Ok(Done::Answered)
+    }
+
+    fn on_atomic(
+        &mut self,
+        peer: PeerIndex,
+        number: u64,
+        stretches: &[Stretch],
+        data: Option<u64>,
+        kind: AtomicKind,
+        operands: &[u8],
+    ) -> Result<Done, Errno> {
+        let element = atomics::element_bytes(kind).ok_or(Errno::NOT_SUPPORTED)? as u64;
+        let keys = self.keys(stretches)?;
+        let len = stretches.iter().fold(0u64, |sum, stretch| sum.saturating_add(stretch.len));
+        let expected = match (atomics::has_operands(kind), kind.mode) {
+            (false, _) => 0,
+            (true, AtomicMode::Compare) => len.saturating_mul(2),
+            (true, _) => len,
+        };
+        let whole = stretches.iter().all(|stretch| stretch.len.is_multiple_of(element));
+        if !whole || operands.len() as u64 != expected {
+            return Err(Errno::INVALID);
+        }
+        check(stretches, &keys, len)?;
+        let (operands, comparands) = operands.split_at(operands.len().min(len as usize));
+        let (mut before, mut at) = (Vec::new(), 0);
+        for (stretch, key) in stretches.iter().zip(&keys) {
+            let end = at + stretch.len as usize;
+            let (now, compare) = (part(operands, at, end), part(comparands, at, end));
+            let change = |octets: &mut [u8]| atomics::apply(kind, octets, now, compare);
+            before.extend(key.region.update(stretch.address, stretch.len, change)?);
+            at = end;
+        }
+        self.note_write(peer, len, data, &keys, ffi::FI_ATOMIC);
+        if kind.mode == AtomicMode::Write {
+            return Ok(Done::Now);
+        }
+        self.answer(peer, &Answer::Data { number, bytes: &before });
+        Ok(Done::Answered)
+    }
+}
+
+/// How a request stands.
+enum Done {
+    /// It is done; the next collective answer says so.
+    Now,
+    /// It has, or will get, an answer of its own.
+    Answered,
+}
+
+/// Checks that all stretches may be written, and take `len` bytes together.
+fn check(stretches: &[Stretch], keys: &Keys, len: u64) -> Result<(), Errno> {
+    let there = stretches.iter().fold(0u64, |sum, stretch| sum.saturating_add(stretch.len));
+    if there != len {
+        return Err(Errno::INVALID);
+    }
+    stretches
+        .iter()
+        .zip(keys)
+        .try_for_each(|(stretch, key)| key.region.check_write(stretch.address, stretch.len))
+}
+
+fn part(bytes: &[u8], from: usize, to: usize) -> &[u8] {
+    bytes.get(from..to).unwrap_or(&[])
+}

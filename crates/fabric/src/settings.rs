@@ -1,0 +1,186 @@
+//! Settings of the provider, from the environment: `FI_DENREI_*`.
+//!
+//! Inputs → outputs: environment → [`Settings`], with defaults that are right; what cannot be read is
+//! named in libfabric's log and the default taken.
+
+use crate::engine::Limits;
+use crate::log::{self, Level, Subsystem};
+use denrei::{Config, OfferPolicy};
+use std::ffi::CStr;
+use std::str::FromStr;
+use std::time::Duration;
+
+/// A parameter: its name in libfabric's spelling, and what it does, default last.
+pub struct Parameter {
+    /// Without `FI_DENREI_`, in small letters.
+    pub name: &'static CStr,
+    pub help: &'static CStr,
+}
+
+const fn parameter(name: &'static CStr, help: &'static CStr) -> Parameter {
+    Parameter { name, help }
+}
+
+/// All parameters, as `fi_info -e` shows them.
+pub const PARAMETERS: &[Parameter] = &[
+    parameter(c"iface", c"Interface name or address to use (default: all that are up, loopback last)"),
+    parameter(c"key_file", c"File with the cluster key; peers without it are kept out (default: DENREI_KEY_FILE)"),
+    parameter(
+        c"insecure",
+        c"1: use other interfaces than loopback without a cluster key, on networks that you trust (default: 0)",
+    ),
+    parameter(
+        c"eager_bytes",
+        c"Messages up to this size are copied and sent at once; larger ones are offered and placed once \
+          (default: 16384)",
+    ),
+    parameter(
+        c"unexpected_bytes",
+        c"Memory for messages nobody has asked for; above it peers have to wait (default: 268435456)",
+    ),
+    parameter(
+        c"failure_timeout_ms",
+        c"A peer that is silent for so long is lost, and its operations fail (default: 20000)",
+    ),
+    parameter(
+        c"linger_ms",
+        c"How long closing an endpoint waits for what was sent to be acknowledged (default: 2000)",
+    ),
+    parameter(
+        c"progress_thread",
+        c"1: a thread makes progress while the program computes, whatever the program asks for (default: 0)",
+    ),
+];
+
+/// Messages up to this size are sent at once, unless set otherwise.
+const EAGER_BYTES: usize = 16 * 1024;
+/// Least and most that may be set: headers must fit below, the least channel credit above.
+const EAGER_RANGE: std::ops::RangeInclusive<usize> = 1024..=32 * 1024;
+/// Unexpected bytes, unless set otherwise.
+const UNEXPECTED_BYTES: usize = 256 << 20;
+/// Sent at once to one peer and not acknowledged.
+const UNACKNOWLEDGED_BYTES: usize = 8 << 20;
+/// Room that headers take in front of an eager message's bytes.
+const HEADER_ROOM: u64 = 256;
+/// What cannot be a message: the application's own bounds hold, not the transport's.
+const NO_LIMIT: u64 = 1 << 60;
+
+/// Settings.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    pub iface: Option<String>,
+    pub key_file: Option<String>,
+    pub insecure: bool,
+    pub failure_timeout: Duration,
+    pub progress_thread: bool,
+    pub limits: Limits,
+}
+
+impl Settings {
+    /// What the environment says now.
+    pub fn from_environment() -> Self {
+        Self::from(|name| std::env::var(name).ok())
+    }
+
+    fn from(get: impl Fn(&str) -> Option<String>) -> Self {
+        let text = |name: &str| get(&format!("FI_DENREI_{name}")).filter(|value| !value.is_empty());
+        let eager_bytes = number(&text, "EAGER_BYTES", EAGER_BYTES);
+        let millis = |name, default| Duration::from_millis(number(&text, name, default));
+        Self {
+            iface: text("IFACE"),
+            key_file: text("KEY_FILE").or_else(|| get("DENREI_KEY_FILE").filter(|value| !value.is_empty())),
+            insecure: flag(&text, "INSECURE"),
+            failure_timeout: millis("FAILURE_TIMEOUT_MS", 20_000).max(Duration::from_millis(100)),
+            progress_thread: flag(&text, "PROGRESS_THREAD"),
+            limits: Limits {
+                eager_bytes: eager_bytes.clamp(*EAGER_RANGE.start(), *EAGER_RANGE.end()),
+                unexpected_bytes: number(&text, "UNEXPECTED_BYTES", UNEXPECTED_BYTES),
+                unacknowledged_bytes: UNACKNOWLEDGED_BYTES,
+                linger: millis("LINGER_MS", 2_000),
+            },
+        }
+    }
+
+    /// Whether addresses beyond loopback may be used.
+    pub fn may_leave_the_host(&self) -> bool {
+        self.insecure || self.key_file.is_some()
+    }
+
+    /// The configuration of an endpoint's Node. The key's file is read by whoever opens the Node.
+    pub fn node_config(&self) -> Config {
+        // A key goes before carelessness.
+        let insecure = self.insecure && self.key_file.is_none();
+        let mut config = Config { insecure, ..Config::default() };
+        let protocol = &mut config.protocol;
+        protocol.offers = OfferPolicy::Ask;
+        protocol.offer_above_bytes = self.limits.eager_bytes as u64 + HEADER_ROOM;
+        // The bytes of a large message are the application's: what is bounded is in the engine.
+        protocol.send_buffer_bytes = NO_LIMIT;
+        protocol.max_message_bytes = NO_LIMIT;
+        protocol.failure_timeout = self.failure_timeout;
+        protocol.connect_timeout = self.failure_timeout;
+        protocol.keepalive = Some((self.failure_timeout / 4).min(Duration::from_secs(5)));
+        config
+    }
+}
+
+fn flag(text: &impl Fn(&str) -> Option<String>, name: &str) -> bool {
+    text(name)
+        .is_some_and(|value| !matches!(value.to_ascii_lowercase().as_str(), "0" | "no" | "off" | "false"))
+}
+
+fn number<T: FromStr>(text: &impl Fn(&str) -> Option<String>, name: &str, default: T) -> T {
+    let Some(value) = text(name) else { return default };
+    value.parse().unwrap_or_else(|_| {
+        log::say(Level::Warn, Subsystem::Core, || {
+            format!("FI_DENREI_{name}={value} is not a number: the default is taken")
+        });
+        default
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(values: &[(&str, &str)]) -> Settings {
+        Settings::from(|name| values.iter().find(|(known, _)| *known == name).map(|(_, v)| v.to_string()))
+    }
+
+    #[test]
+    fn the_environment_is_read_and_nonsense_ignored() {
+        let default = settings(&[]);
+        assert!(!default.insecure && !default.may_leave_the_host());
+        assert_eq!(default.limits.eager_bytes, EAGER_BYTES);
+        let set = settings(&[
+            ("FI_DENREI_INSECURE", "1"),
+            ("FI_DENREI_EAGER_BYTES", "999999999"),
+            ("FI_DENREI_LINGER_MS", "a while"),
+            ("FI_DENREI_FAILURE_TIMEOUT_MS", "3000"),
+        ]);
+        assert!(set.may_leave_the_host());
+        assert_eq!(set.limits.eager_bytes, *EAGER_RANGE.end());
+        assert_eq!(set.limits.linger, Duration::from_secs(2));
+        assert_eq!(set.failure_timeout, Duration::from_secs(3));
+        assert!(!settings(&[("FI_DENREI_INSECURE", "0")]).insecure);
+        assert!(settings(&[("DENREI_KEY_FILE", "/etc/key")]).may_leave_the_host());
+    }
+
+    #[test]
+    fn the_nodes_configuration_is_valid_at_both_ends() {
+        for eager in ["0", "999999999"] {
+            let settings =
+                settings(&[("FI_DENREI_EAGER_BYTES", eager), ("FI_DENREI_FAILURE_TIMEOUT_MS", "1")]);
+            settings.node_config().validate().unwrap();
+        }
+    }
+
+    #[test]
+    fn every_parameter_is_one_that_is_read() {
+        let source = include_str!("settings.rs");
+        for parameter in PARAMETERS {
+            let name = parameter.name.to_str().unwrap().to_uppercase();
+            assert!(source.contains(&format!("\"{name}\"")), "{name} is not read");
+        }
+    }
+}
