@@ -64,7 +64,8 @@ impl Node {
         }
         let mut seed = [0; SECRET_BYTES];
         getrandom::fill(&mut seed).map_err(|error| system(std::io::Error::other(error.to_string())))?;
-        let core = Core::new(config.protocol(), Seed::from_bytes(seed));
+        let mut core = Core::new(config.protocol(), Seed::from_bytes(seed));
+        core.endpoint.set_receive_buffer(socket.capabilities().recv_buffer_bytes as u64);
         let incarnation = core.endpoint.incarnation();
         let local = socket.local_addr();
         let waiter = Waiter::new().map_err(system)?;

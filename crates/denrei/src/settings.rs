@@ -59,6 +59,9 @@ pub const SETTINGS: &[Setting] = &[
     setting!(initial_rtt, TIME, time, protocol.initial_rtt),
     setting!(max_datagram_bytes, COUNT, number, protocol.max_datagram_bytes),
     setting!(min_datagram_bytes, COUNT, number, protocol.min_datagram_bytes),
+    setting!(first_flight_bytes, SIZE, size, protocol.first_flight_bytes),
+    setting!(rate_request_bytes_per_s, COUNT, number, protocol.rate_request.bytes_per_s),
+    setting!(rate_request_burst_bytes, SIZE, size, protocol.rate_request.burst_bytes),
     setting!(congestion, "delay, cubic or rate-only", congestion, protocol.congestion),
     Setting {
         name: "ecn",

@@ -47,6 +47,9 @@ pub struct Config {
     pub max_datagram_bytes: u16,
     /// Smallest datagram every path is expected to carry, and where probing starts. 576 ..= 1,472.
     pub min_datagram_bytes: u16,
+    /// Octets of data packets that may be sent to a receiver before it has answered, beyond the one
+    /// that reaches this. Many may open at once, and their receiver has had no word in it.
+    pub first_flight_bytes: u64,
     /// Rate and burst to send with until a receiver sets others (R4); told to every peer.
     pub rate_request: Rate,
     /// Which congestion controller peers get.
@@ -92,6 +95,10 @@ pub enum CongestionAlgorithm {
     RateOnly,
 }
 
+/// Sixty-four who open at once fill half of a shallow switch buffer (64 KiB) with it, and lose none; a
+/// larger first flight would win a round trip on an empty path only.
+const FIRST_FLIGHT_BYTES: u64 = 512;
+
 /// Least channel credit: what a sender may assume before it has heard from the receiver
 /// (`spec/protocol.md` §6), bytes.
 pub const MIN_CHANNEL_CREDIT_BYTES: u64 = 64 * 1024;
@@ -124,6 +131,7 @@ impl Default for Config {
             initial_rtt: Duration::from_millis(10),
             max_datagram_bytes: denrei_wire::datagram::MAX_DATAGRAM_BYTES as u16,
             min_datagram_bytes: 1200,
+            first_flight_bytes: FIRST_FLIGHT_BYTES,
             rate_request: Rate::UNLIMITED,
             congestion: CongestionAlgorithm::Delay,
             ecn: true,

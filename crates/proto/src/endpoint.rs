@@ -14,6 +14,7 @@ mod flow;
 mod groups;
 mod messages;
 mod opening;
+mod pace;
 mod replies;
 #[cfg(feature = "rogue")]
 mod rogue;
@@ -30,6 +31,8 @@ use core::net::SocketAddr;
 use denrei_wire::group::GROUP_CHANNEL;
 use denrei_wire::packet::Opening;
 use denrei_wire::{Incarnation, Instant, Token};
+use pace::Pace;
+pub(crate) use pace::PaceNote;
 use replies::Replies;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -70,6 +73,7 @@ pub struct Endpoint {
     counters: EndpointCounters,
     /// Made when the first group is.
     groups: Option<Box<group::Table>>,
+    pace: Pace,
 }
 
 #[derive(Debug)]
@@ -114,6 +118,7 @@ impl Endpoint {
             waiting_credit: VecDeque::new(),
             counters: EndpointCounters::default(),
             groups: None,
+            pace: Pace::default(),
         }
     }
 
@@ -280,6 +285,7 @@ impl Endpoint {
     }
 
     fn forget_addr(&mut self, slot: u32, addr: SocketAddr) {
+        self.forget_pace(slot);
         self.by_addr.extract_if(addr..=addr, |_, at| *at == slot).for_each(drop);
         self.unproven.extract_if(addr..=addr, |_, at| *at == slot).for_each(drop);
         let of_slot = |channel: &ChannelId| channel.peer.slot == slot;

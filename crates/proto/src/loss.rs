@@ -51,6 +51,8 @@ pub(crate) enum Control {
     CloseWrite,
     CloseRead,
     Rate,
+    GrantRequest,
+    Grant,
 }
 
 /// One packet under way.
@@ -119,6 +121,12 @@ impl SentPackets {
     /// Whether anything is under way.
     pub fn is_idle(&self) -> bool {
         self.under_way == 0
+    }
+
+    /// Whether nothing is under way but probes of the path's datagram size.
+    pub fn is_all_probing_mtu(&self) -> bool {
+        let probes = |packet: &SentPacket| matches!(packet.frames[..], [SentFrame::MtuProbe { .. }]);
+        self.under_way > 0 && self.ring.iter().flatten().all(probes)
     }
 
     /// When the newest packet under way was sent.

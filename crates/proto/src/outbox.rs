@@ -43,6 +43,8 @@ pub(crate) struct Wrote {
     pub repeated: u64,
     /// Octets of messages.
     pub payload: u64,
+    /// Frames of any kind.
+    pub frames: u64,
 }
 
 impl Outbox {
@@ -71,6 +73,15 @@ impl Outbox {
     /// Credit left on channel 0.
     pub fn credit(&self) -> u64 {
         self.channels.get(&0).map_or(self.initial_credit, |state| state.credit())
+    }
+
+    /// Octets of messages that could be sent now: not what waits for credit or for the receiver's word.
+    pub fn sendable(&self) -> u64 {
+        let turns = self.turns.iter().flatten();
+        turns
+            .filter_map(|channel| self.channels.get(channel))
+            .map(|state| state.sendable(self.allowance))
+            .sum()
     }
 
     /// Whether some channel may have a frame to send.
@@ -213,6 +224,7 @@ impl Outbox {
                 let state = self.channels.get_mut(&channel).expect("scheduled channels exist");
                 match state.write(out, room, allowance_of(channel, self.allowance)) {
                     Written::Frame { frame, again } => {
+                        wrote.frames += 1;
                         wrote.repeated += again as u64;
                         wrote.payload += payload_of(&frame, out.len() - before);
                         note(frames, frame);

@@ -18,6 +18,9 @@ use std::collections::VecDeque;
 /// A packet that is nearly full is not topped up with a fragment smaller than this.
 pub(crate) const MIN_FRAGMENT_BYTES: usize = 64;
 
+/// Messages of a queue looked at to tell how much could be sent.
+const MESSAGES_LOOKED_AT: usize = 256;
+
 /// Slots a queue keeps when it is empty.
 const IDLE_SLOTS: usize = 4;
 
@@ -187,6 +190,35 @@ impl SendChannel {
     /// Credit left, bytes of cost (S5).
     pub fn credit(&self) -> u64 {
         self.credit_limit.saturating_sub(self.credit_used)
+    }
+
+    /// Octets of messages that could be sent now. Offers count as what
+    /// they take themselves. Looks at a bounded part of the queue: whoever asks
+    /// will ask again.
+    pub fn sendable(&self, allowance: Allowance) -> u64 {
+        let lost: u64 = self.lost.iter().map(|lost| lost.len).sum();
+        let small = self.lost_offers.len() + self.late.as_ref().map_or(0, |late| late.skips_waiting());
+        let left = |message: &Outgoing| message.limit().saturating_sub(message.sent);
+        let of = |number: &u64| self.queue.get(number.checked_sub(self.base)? as usize);
+        let granted = self.granted.iter().filter_map(of);
+        let granted: u64 = granted.take(MESSAGES_LOOKED_AT).map(left).sum();
+        let mut credit = self.credit();
+        let mut fresh = 0;
+        for message in self.queue.iter().skip(self.next_new).take(MESSAGES_LOOKED_AT) {
+            let cost = match message.progress {
+                Progress::Queued if !allowance.demands_offer(message.len()) => {
+                    message.len() + MESSAGE_COST_BYTES
+                }
+                Progress::Queued => MESSAGE_COST_BYTES,
+                Progress::Unasked => 0,
+                _ => continue,
+            };
+            let Some(rest) = credit.checked_sub(cost) else { break };
+            credit = rest;
+            let offered = cost == MESSAGE_COST_BYTES && message.len() > 0;
+            fresh += if offered { OFFER_BYTES as u64 } else { left(message) + MESSAGE_HEADER_BYTES as u64 };
+        }
+        lost + granted + fresh + (small * OFFER_BYTES) as u64
     }
 
     /// New credit from the receiver; whether it is more than before.

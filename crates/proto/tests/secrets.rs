@@ -233,7 +233,8 @@ fn an_unproven_address_gets_no_more_than_three_times_what_it_sent() {
 #[test]
 fn what_an_unproven_session_brings_is_bounded() {
     let mut pair = Pair::new(sealed());
-    let mut end = Endpoint::new(Arc::new(sealed()), 77, Instant::ZERO);
+    let eager = Config { first_flight_bytes: u64::MAX, ..sealed() };
+    let mut end = Endpoint::new(Arc::new(eager), 77, Instant::ZERO);
     let peer = end.connect(Instant::ZERO, addr(1)).unwrap();
     let from: SocketAddr = "172.16.0.1:7000".parse().unwrap();
     for channel in 0..16 {

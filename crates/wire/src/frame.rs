@@ -14,7 +14,7 @@ mod pace;
 pub use decode::Frames;
 pub use encode::{fragment_header, message_header};
 pub use feedback::{Feedback, Gap, OwnedFeedback, feedback_flags};
-pub use pace::{GRANT_UNLIMITED, Grant, GrantRequest, MAX_PACE, Rate, Skip};
+pub use pace::{GRANT_REQUEST_BYTES, GRANT_UNLIMITED, Grant, GrantRequest, MAX_PACE, Rate, Skip};
 
 use crate::ack::AckFrame;
 use layout::{EndBody, FragmentHeader, MessageHeader};

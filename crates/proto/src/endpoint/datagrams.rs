@@ -108,6 +108,9 @@ impl Endpoint {
         if let Err(unopened) = handled {
             self.count_unopened(unopened);
         }
+        if let Some(note) = self.notes.pace.take() {
+            self.follow_pace(now, slot, note);
+        }
     }
 
     /// Time has come to `now`: fires what is due. Call it after the datagrams that have arrived.
@@ -126,12 +129,14 @@ impl Endpoint {
         {
             groups.touch();
         }
+        self.handle_pace_timeout(now);
     }
 
     /// When [`handle_timeout`](Self::handle_timeout) has to be called at the latest.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let groups = self.groups.as_deref().map_or(Instant::FAR_FUTURE, |groups| groups.deadline());
-        let next = self.timers.next().unwrap_or(Instant::FAR_FUTURE).min(groups);
+        let pace = self.pace_deadline().unwrap_or(Instant::FAR_FUTURE);
+        let next = self.timers.next().unwrap_or(Instant::FAR_FUTURE).min(groups).min(pace);
         (next < Instant::FAR_FUTURE).then_some(next)
     }
 

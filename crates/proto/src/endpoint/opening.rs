@@ -154,6 +154,7 @@ impl Endpoint {
         let peer = self.slots[slot as usize].peer.as_deref_mut()?;
         self.held_bytes -= peer.inbox().held_bytes();
         peer.yield_to(&self.config, own.own_token, opening, protection);
+        self.forget_pace(slot);
         Some(slot)
     }
 
@@ -290,6 +291,7 @@ impl Endpoint {
     fn open_anew(&mut self, now: Instant, slot: u32, cookie: &[u8]) {
         let own = self.new_opening(slot);
         let protection = self.gate.open_session(own, cookie);
+        self.forget_pace(slot);
         self.with_peer(now, slot, |peer, cx| peer.reopen(cx.config, own.own_token, protection));
     }
 

@@ -7,6 +7,7 @@
 //! how a session ends. Source: `spec/protocol.md` §§5–10.
 
 mod close;
+mod pace;
 mod receive;
 mod timers;
 mod transmit;
@@ -15,13 +16,14 @@ use crate::ack::ReceivedPackets;
 use crate::buffer_pool::BufferPool;
 use crate::config::{Config, MIN_CHANNEL_CREDIT_BYTES};
 use crate::congestion::{self, Controller};
+use crate::endpoint::PaceNote;
 use crate::event::{ChannelId, Event, FlowState, LostReason, MessageId, PeerCounters, PeerId, Phase};
 use crate::inbox::Inbox;
 use crate::loss::{Control, SentPacket, SentPackets};
 use crate::mtu::MtuSearch;
 use crate::outbox::Outbox;
 use crate::pacing::Pacer;
-use crate::rate::{DEFAULT_WEIGHT, Rate, RateCredit};
+use crate::rate::{Allowed, DEFAULT_WEIGHT, Rate, RateCredit};
 use crate::rtt::Rtt;
 use crate::seal::Protection;
 use close::Closing;
@@ -29,6 +31,7 @@ use core::net::SocketAddr;
 use denrei_wire::frame::{OwnedFeedback, Status};
 use denrei_wire::packet::Opening;
 use denrei_wire::{EcnCounts, Incarnation, Instant, Parameters, Token};
+use pace::Told;
 pub(crate) use receive::Incoming;
 use smallvec::SmallVec;
 use std::collections::VecDeque;
@@ -71,6 +74,8 @@ pub(crate) struct Notes {
     pub inquiry_answered: bool,
     /// Members of groups have reported.
     pub reports: Vec<GroupReport>,
+    /// What a packet told of the pace.
+    pub pace: Option<PaceNote>,
 }
 
 /// One remote incarnation.
@@ -103,6 +108,12 @@ pub(crate) struct Peer {
     /// R2's credit, as the peer or `rate_request` sets it, and the serial of the peer's word.
     rate: RateCredit,
     rate_serial: Option<u32>,
+    first_flight_bytes: u64,
+    /// What the receiver lets this side send.
+    allowed: Allowed,
+    /// What this side lets the peer send, and octets of data packets that came.
+    told: Told,
+    data_received: u64,
     /// What this side has set for the peer, and how often.
     rate_set: Option<Rate>,
     /// Its share of what this side can receive.
@@ -183,6 +194,10 @@ impl Peer {
             pacer: Pacer::new(now),
             rate: RateCredit::new(now, config.rate_request),
             rate_serial: None,
+            first_flight_bytes: config.first_flight_bytes,
+            allowed: Allowed::default(),
+            told: Told::default(),
+            data_received: 0,
             rate_set: None,
             weight: DEFAULT_WEIGHT,
             rate_set_serial: 0,
@@ -273,10 +288,7 @@ impl Peer {
         if self.closing.read_closed {
             self.want(Control::CloseRead);
         }
-        if self.rate_set.is_some() {
-            self.want(Control::Rate);
-        }
-        self.rate_serial = None;
+        self.restart_pace();
         self.closing.begin_anew();
     }
 
@@ -304,6 +316,11 @@ impl Peer {
 
     pub fn inbox_mut(&mut self) -> &mut Inbox {
         &mut self.inbox
+    }
+
+    /// Octets of data packets that came.
+    pub fn data_received(&self) -> u64 {
+        self.data_received
     }
 
     /// Largest message the peer takes, as far as it has told.
@@ -376,15 +393,6 @@ impl Peer {
             self.note_lost_packet(now, packet);
         }
         packets.len() as u64
-    }
-
-    /// Sets how fast the peer may send (R4).
-    pub fn set_rate(&mut self, rate: Rate) {
-        if self.is_alive() && self.rate_set != Some(rate) {
-            self.rate_set = Some(rate);
-            self.rate_set_serial = self.rate_set_serial.wrapping_add(1);
-            self.want(Control::Rate);
-        }
     }
 
     /// The application has taken a message from `channel`: whether the sender is to be told.

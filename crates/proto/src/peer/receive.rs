@@ -3,10 +3,10 @@
 use super::{Context, Peer};
 use crate::ack::Arrival;
 use crate::congestion::Acked;
+use crate::endpoint::PaceNote;
 use crate::event::{ChannelId, Completion, Event, Phase};
 use crate::inbox::Change;
 use crate::loss::{Control, SentFrame, SentPacket};
-use crate::rate::Rate;
 use crate::recv_channel::{Announced, Violation};
 use crate::seal::{OpenJob, Opened, Unopened};
 use crate::send_channel::Finished;
@@ -99,11 +99,19 @@ impl Peer {
         self.counters.packets_received += 1;
         self.counters.bytes_received += incoming.datagram_len as u64;
         let mut ack_eliciting = false;
+        let missing = number.saturating_sub(self.received.expected());
+        let mut pace = PaceNote { data: 0, request: None, missing };
         for frame in Frames::new(incoming.body) {
             let result = match frame {
                 Ok(frame) => {
                     ack_eliciting |= frame.is_ack_eliciting();
-                    self.handle_frame(cx, frame)
+                    if matches!(
+                        frame,
+                        Frame::Message(_) | Frame::Fragment(_) | Frame::Offer(_) | Frame::Skip(_)
+                    ) {
+                        pace.data = incoming.datagram_len as u64;
+                    }
+                    self.handle_frame(cx, frame, &mut pace)
                 }
                 Err(_) => Err("a frame that cannot be read"),
             };
@@ -123,6 +131,8 @@ impl Peer {
             ack_now: incoming.header.flags & flags::ACK_NOW != 0,
         };
         self.received.record(arrival, cx.config.max_ack_delay);
+        self.data_received += pace.data;
+        cx.notes.pace = Some(pace);
         self.advance_close(cx);
     }
 
@@ -178,7 +188,12 @@ impl Peer {
         cx.notes.offers = true;
     }
 
-    fn handle_frame(&mut self, cx: &mut Context<'_>, frame: Frame<'_>) -> Result<(), Violation> {
+    fn handle_frame(
+        &mut self,
+        cx: &mut Context<'_>,
+        frame: Frame<'_>,
+        pace: &mut PaceNote,
+    ) -> Result<(), Violation> {
         match frame {
             Frame::Message(message) => {
                 let channel = message.channel;
@@ -232,6 +247,8 @@ impl Peer {
                 let frame = denrei_wire::frame::OwnedFeedback::from(&report);
                 cx.notes.reports.push(super::GroupReport { from: self.id, frame });
             }
+            Frame::Grant(grant) => self.on_grant(&grant),
+            Frame::GrantRequest(request) => pace.request = Some((request.sent, request.wanted)),
             Frame::End(end) => self.on_end(cx, end.code, end.reason),
             // PING wants nothing but the acknowledgement. Frames of later versions are never sent
             // to a peer that speaks this one.
@@ -280,18 +297,6 @@ impl Peer {
         self.outbox.on_delivered(delivered.channel, delivered.next, |number| {
             cx.events.push_back(Event::Delivered(crate::MessageId { channel, number }));
         });
-    }
-
-    fn on_rate(&mut self, cx: &mut Context<'_>, rate: &denrei_wire::frame::Rate) {
-        // Half of the numbers are newer than a serial, half older (RFC 1982).
-        if self.rate_serial.is_some_and(|newest| rate.serial.wrapping_sub(newest) as i32 <= 0) {
-            return;
-        }
-        self.rate_serial = Some(rate.serial);
-        let rate = Rate { bytes_per_s: rate.rate, burst_bytes: rate.burst };
-        self.rate.set(cx.now, rate);
-        self.rate_opens_at = None;
-        cx.events.push_back(Event::RateSet { peer: self.id, rate });
     }
 
     fn on_status_request(&mut self, id: u32) {

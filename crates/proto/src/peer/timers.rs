@@ -117,6 +117,16 @@ impl Peer {
     /// Nothing has been acknowledged for a probe timeout: repeats the oldest that is under way
     /// (RFC 8985 §7's tail loss probe, RFC 9002 §6.2).
     fn on_probe_timeout(&mut self, cx: &mut Context<'_>) {
+        if self.sent.is_all_probing_mtu() {
+            // Their loss says that the path carries less, and nothing else (RFC 8899 §3).
+            self.unanswered_since = None;
+            let (mut lost, now) = (Vec::new(), cx.now);
+            self.sent.take_oldest(usize::MAX, |packet| lost.push(packet));
+            lost.iter().for_each(|packet| {
+                self.note_lost_packet(now, packet);
+            });
+            return;
+        }
         self.probe_timeouts += 1;
         self.counters.probes += 1;
         self.probes_left = PACKETS_PER_PROBE;
@@ -130,7 +140,7 @@ impl Peer {
             self.congestion.on_persistent_loss();
         }
         // A probe may exceed the window, but not the receiver's pace.
-        if self.control.is_empty() && !(self.outbox.has_turn() && self.rate_is_open(cx.now)) {
+        if self.control.is_empty() && !(self.outbox.has_turn() && self.is_let(cx.now)) {
             self.want(Control::Ping);
         }
     }

@@ -5,14 +5,10 @@ use crate::config::Config;
 use crate::congestion::MIN_PACKET_COST_BYTES;
 use crate::event::Phase;
 use crate::loss::{Control, SentFrame, SentPacket};
-use crate::rate::Rate;
-use crate::send_channel::MIN_FRAGMENT_BYTES;
 use denrei_wire::datagram::MAX_DATAGRAM_BYTES;
-use denrei_wire::frame::{
-    self, Accept, Credit, Delivered, End, FRAGMENT_HEADER_BYTES, Frame, MAX_CONTROL_FRAME_BYTES,
-};
+use denrei_wire::frame::{Accept, Credit, Delivered, End, Frame, MAX_CONTROL_FRAME_BYTES};
 use denrei_wire::packet::{self, FLAGS_OFFSET, Kind, Opening, flags};
-use denrei_wire::{Ecn, Instant, PacketNumber, Parameters, Transmit, TransmitBuf};
+use denrei_wire::{Ecn, PacketNumber, Parameters, Transmit, TransmitBuf};
 use smallvec::SmallVec;
 
 /// A packet is closed when less than this is left: no frame worth sending fits.
@@ -25,7 +21,7 @@ struct Start {
     body_at: usize,
 }
 
-type Frames = SmallVec<[SentFrame; 2]>;
+pub(super) type Frames = SmallVec<[SentFrame; 2]>;
 
 impl Peer {
     /// Whether [`write_transmit`](Self::write_transmit) has something to write.
@@ -35,6 +31,9 @@ impl Peer {
         }
         if self.phase == Phase::Answering {
             return self.control.contains(&Control::Parameters);
+        }
+        if self.allowed.is_limited() {
+            self.ask_if_closed();
         }
         self.received.is_due(cx.now)
             || !self.control.is_empty()
@@ -86,15 +85,8 @@ impl Peer {
         self.phase != Phase::Answering
     }
 
-    /// Whether R2 lets data go now; if not, notes when it will.
-    pub(super) fn rate_is_open(&mut self, now: Instant) -> bool {
-        let open = self.rate.room(now) != Some(0);
-        self.rate_opens_at = if open { None } else { self.rate.open_at() };
-        open
-    }
-
     fn may_send_data(&mut self, cx: &Context<'_>) -> bool {
-        if !self.rate_is_open(cx.now) {
+        if !self.is_let(cx.now) {
             return false;
         }
         if self.probes_left > 0 {
@@ -121,6 +113,9 @@ impl Peer {
             frames.extend(self.received.write(cx.now, out).map(|largest| SentFrame::Ack { largest }));
         }
         let said_once = self.write_once(out, end);
+        if self.allowed.is_limited() {
+            self.ask_if_closed();
+        }
         self.write_control(cx, out, end, &mut frames);
         if self.is_sure_of_peer()
             && self.outbox.has_turn()
@@ -128,7 +123,7 @@ impl Peer {
             && self.may_send_data(cx)
         {
             let fresh = end - start.body_at;
-            self.write_data(cx.now, out, end, fresh, &mut frames);
+            self.write_data(cx.now, out, start.at, end, fresh, &mut frames);
         }
         if frames.is_empty() && !said_once {
             out.truncate(start.at);
@@ -141,23 +136,6 @@ impl Peer {
             eliciting = true;
         }
         self.finish_packet(cx, out, start, frames, eliciting)
-    }
-
-    /// Appends messages, no more than the rate credit has room for. The last few octets of a burst
-    /// are exceeded by less than the smallest fragment, which is owed (R2).
-    fn write_data(
-        &mut self,
-        now: Instant,
-        out: &mut TransmitBuf,
-        end: usize,
-        fresh: usize,
-        frames: &mut Frames,
-    ) {
-        let room = self.rate.room(now);
-        let end = room.map_or(end, |room| cut_at(out.len(), end, room));
-        let wrote = self.outbox.write(out, end, fresh.min(end - out.len()), frames);
-        self.counters.retransmissions += wrote.repeated;
-        self.rate.spend(wrote.payload);
     }
 
     /// What is not repeated; whether there was any.
@@ -208,6 +186,7 @@ impl Peer {
         let window_full =
             self.sent.cost_in_flight() + cost + self.mtu.current() as u64 > self.congestion.window();
         let hurried = self.hurried && !self.outbox.has_turn();
+        let window_full = window_full || self.allowed.room() == Some(0);
         let number = self.sent.next_number();
         let mut flags = self.protection.flags_for(number, cx.config.rekey_after_packets);
         if eliciting && (window_full || hurried || self.probes_left > 0 || self.phase != Phase::Open) {
@@ -266,11 +245,9 @@ impl Peer {
             }
             Control::StatusRequest { id } => Frame::StatusRequest(id),
             Control::Status { id } => Frame::Status(self.status.filter(|status| status.id == id)?),
-            Control::Rate => {
-                let Rate { bytes_per_s, burst_bytes } = self.rate_set?;
-                let serial = self.rate_set_serial;
-                Frame::Rate(frame::Rate { serial, rate: bytes_per_s, burst: burst_bytes })
-            }
+            Control::Rate => self.rate_frame()?,
+            Control::GrantRequest => self.grant_request()?,
+            Control::Grant => self.grant_frame(),
             Control::CloseWrite => Frame::CloseWrite,
             Control::CloseRead => Frame::CloseRead,
         })
@@ -316,17 +293,4 @@ fn own_parameters(config: &Config) -> Parameters {
         rate_req: if rate.is_unlimited() { u64::MAX } else { rate.bytes_per_s },
         burst_req: rate.burst_bytes,
     }
-}
-
-/// Where a packet that might reach to `end` has to end so that it carries no more than `room` octets
-/// of one fragment, and leaves none so small that it would not be sent.
-fn cut_at(written: usize, end: usize, room: u64) -> usize {
-    let room = usize::try_from(room).unwrap_or(usize::MAX).max(MIN_FRAGMENT_BYTES);
-    let full = end.saturating_sub(written + FRAGMENT_HEADER_BYTES);
-    let payload = match room.checked_sub(full) {
-        None => room,
-        Some(1..MIN_FRAGMENT_BYTES) => full.saturating_sub(MIN_FRAGMENT_BYTES),
-        Some(_) => return end,
-    };
-    (written + FRAGMENT_HEADER_BYTES + payload).min(end)
 }

@@ -1,11 +1,18 @@
 //! The pace that receivers set: rate and burst, grants.
 //!
-//! Inputs → outputs: see the files; each is a unit that knows no other. `credit` R2's rules.
+//! Inputs → outputs: see the files; `credit` R2's rules; `allowed` the sender's
+//! half of grants, `grants` the receiver's, which holds the `inbound` window.
 //! Source: R1–R4, R11–R13, S11; `spec/protocol.md` §13.
 
+mod allowed;
 mod credit;
+mod grants;
+mod inbound;
 
+pub(crate) use allowed::Allowed;
 pub(crate) use credit::RateCredit;
+pub(crate) use grants::Grants;
+use inbound::InboundWindow;
 
 use core::fmt;
 use denrei_wire::frame::MAX_PACE;

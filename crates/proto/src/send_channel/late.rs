@@ -33,6 +33,13 @@ pub(crate) struct Expired {
     pub bytes: u64,
 }
 
+impl Late {
+    /// SKIPs that have to be sent.
+    pub fn skips_waiting(&self) -> usize {
+        self.skips.len()
+    }
+}
+
 impl SendChannel {
     /// Appends a message that is to be dropped if not all of it was sent by `deadline`; its number.
     pub fn push_before(&mut self, data: Bytes, completion: Completion, deadline: Instant) -> u64 {

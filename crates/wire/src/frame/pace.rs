@@ -16,6 +16,9 @@ pub const MAX_PACE: u64 = 1 << 50;
 /// Flag of GRANT: there is no limit any more.
 pub const GRANT_UNLIMITED: u8 = 1 << 0;
 
+/// Octets of a GRANT_REQUEST.
+pub const GRANT_REQUEST_BYTES: usize = size_of::<GrantRequestBody>();
+
 /// How fast the receiver of this frame may send (R1).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rate {

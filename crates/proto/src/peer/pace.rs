@@ -1,0 +1,194 @@
+//! The pace between two peers: what the other side lets this one send, and what this side tells it.
+//!
+//! Inputs → outputs: RATE, GRANT, octets sent and received → whether data may go, and the frames
+//! that ask and tell. Source: R1–R4, S11; `spec/protocol.md` §13.
+
+use super::{Context, Peer};
+use crate::event::{Event, Phase};
+use crate::loss::Control;
+use crate::rate::Rate;
+use crate::send_channel::MIN_FRAGMENT_BYTES;
+use denrei_wire::frame::{self, FRAGMENT_HEADER_BYTES, Frame, GRANT_REQUEST_BYTES};
+use denrei_wire::{Instant, TransmitBuf};
+
+/// What this side tells the other that it may send.
+#[derive(Debug, Default)]
+pub(super) struct Told {
+    serial: u32,
+    limit: Option<u64>,
+}
+
+impl Peer {
+    // ---- as sender ----
+
+    /// Whether R2 lets data go now; if not, notes when it will.
+    fn rate_is_open(&mut self, now: Instant) -> bool {
+        let open = self.rate.room(now) != Some(0);
+        self.rate_opens_at = if open { None } else { self.rate.open_at() };
+        open
+    }
+
+    /// Whether the receiver lets data go now.
+    pub(super) fn is_let(&mut self, now: Instant) -> bool {
+        let first = self.phase != Phase::Opening || self.allowed.sent() < self.first_flight_bytes;
+        first && self.allowed.room() != Some(0) && self.rate_is_open(now)
+    }
+
+    /// Asks the receiver for a grant if data waits for one and it does not know.
+    pub(super) fn ask_if_closed(&mut self) {
+        if self.allowed.room() == Some(0) && self.outbox.has_turn() && self.is_proven() {
+            let wanted = self.wanted();
+            if wanted > 0 && self.allowed.must_ask(wanted) {
+                self.want(Control::GrantRequest);
+            }
+        }
+    }
+
+    /// Octets of data packets that could be sent if there were no limit.
+    fn wanted(&self) -> u64 {
+        let payload = self.outbox.sendable();
+        if payload == 0 {
+            return 0;
+        }
+        // Headers and trailers: those of one packet, and of as many as it takes.
+        const PER_PACKET: u64 = 64;
+        let per_packet = (self.mtu.current() as u64).saturating_sub(PER_PACKET).max(1);
+        payload + PER_PACKET * payload.div_ceil(per_packet)
+    }
+
+    /// Appends messages, no more than rate and grant have room for. The last few octets of a burst
+    /// are exceeded by less than the smallest fragment, which is owed (R2). `mark`: where the packet
+    /// begins.
+    pub(super) fn write_data(
+        &mut self,
+        now: Instant,
+        out: &mut TransmitBuf,
+        mark: usize,
+        end: usize,
+        fresh: usize,
+        frames: &mut super::transmit::Frames,
+    ) {
+        let mut end = self.rate.room(now).map_or(end, |room| cut_at(out.len(), end, room));
+        if self.phase == Phase::Opening {
+            let left = self.first_flight_bytes.saturating_sub(self.allowed.sent());
+            let left = usize::try_from(left).unwrap_or(usize::MAX).max(HEADERS_BYTES);
+            end = end.min(mark.saturating_add(left));
+        }
+        let mut due = false;
+        if let Some(room) = self.allowed.room() {
+            let most = mark.saturating_add(usize::try_from(room).unwrap_or(usize::MAX));
+            end = end.min(most.saturating_sub(self.protection.trailer_bytes()));
+            due = self.allowed.request_is_due((end + self.protection.trailer_bytes() - mark) as u64);
+        }
+        let packet_end = end;
+        let end = if due { end.saturating_sub(GRANT_REQUEST_BYTES) } else { end };
+        let wrote = self.outbox.write(out, end, fresh.min(end.saturating_sub(out.len())), frames);
+        self.counters.retransmissions += wrote.repeated;
+        self.rate.spend(wrote.payload);
+        if wrote.frames > 0 {
+            // The last packet there is says so, if it has room.
+            due |= !self.outbox.has_turn() && out.len() + GRANT_REQUEST_BYTES <= packet_end;
+            self.note_data(out, mark, due);
+        }
+    }
+
+    /// Counts a data packet, and adds a request to it if one is due.
+    fn note_data(&mut self, out: &mut TransmitBuf, mark: usize, due: bool) {
+        let mut octets = (out.len() - mark + self.protection.trailer_bytes()) as u64;
+        if due && self.allowed.is_limited() {
+            octets += GRANT_REQUEST_BYTES as u64;
+            let wanted = self.wanted();
+            Frame::GrantRequest(self.allowed.request(octets, wanted)).encode(&mut |bytes| out.put(bytes));
+        }
+        self.allowed.on_sent(octets);
+    }
+
+    pub(super) fn grant_request(&mut self) -> Option<Frame<'static>> {
+        let wanted = self.wanted();
+        self.allowed.is_limited().then(|| Frame::GrantRequest(self.allowed.request(0, wanted)))
+    }
+
+    /// A sender that is newly limited says where it is, unless it is idle: the receiver does not know
+    /// what is on its way, and the answer's acknowledgement shows what of it was lost.
+    pub(super) fn on_grant(&mut self, grant: &frame::Grant) {
+        let was_limited = self.allowed.is_limited();
+        self.allowed.on_grant(grant);
+        let busy = !self.sent.is_idle() || self.outbox.has_turn();
+        if self.allowed.is_limited() && !was_limited && busy {
+            self.want(Control::GrantRequest);
+        }
+    }
+
+    pub(super) fn on_rate(&mut self, cx: &mut Context<'_>, rate: &frame::Rate) {
+        // Half of the numbers are newer than a serial, half older (RFC 1982).
+        if self.rate_serial.is_some_and(|newest| rate.serial.wrapping_sub(newest) as i32 <= 0) {
+            return;
+        }
+        self.rate_serial = Some(rate.serial);
+        let rate = Rate { bytes_per_s: rate.rate, burst_bytes: rate.burst };
+        self.rate.set(cx.now, rate);
+        self.rate_opens_at = None;
+        cx.events.push_back(Event::RateSet { peer: self.id, rate });
+    }
+
+    // ---- as receiver ----
+
+    /// Sets how fast the peer may send (R4).
+    pub fn set_rate(&mut self, rate: Rate) {
+        if self.is_alive() && self.rate_set != Some(rate) {
+            self.rate_set = Some(rate);
+            self.rate_set_serial = self.rate_set_serial.wrapping_add(1);
+            self.want(Control::Rate);
+        }
+    }
+
+    pub(super) fn rate_frame(&self) -> Option<Frame<'static>> {
+        let Rate { bytes_per_s, burst_bytes } = self.rate_set?;
+        let serial = self.rate_set_serial;
+        Some(Frame::Rate(frame::Rate { serial, rate: bytes_per_s, burst: burst_bytes }))
+    }
+
+    /// Tells the peer how much it may send.
+    pub fn tell_limit(&mut self, limit: Option<u64>) {
+        if !self.is_alive() || self.told.limit == limit {
+            return;
+        }
+        if limit.is_none() || self.told.limit.is_none() {
+            self.told.serial = self.told.serial.wrapping_add(1);
+        }
+        self.told.limit = limit;
+        self.want(Control::Grant);
+    }
+
+    pub(super) fn grant_frame(&self) -> Frame<'static> {
+        Frame::Grant(frame::Grant { serial: self.told.serial, limit: self.told.limit })
+    }
+
+    /// The session begins anew: both sides count from the start.
+    pub(super) fn restart_pace(&mut self) {
+        self.allowed.restart();
+        self.data_received = 0;
+        self.told.limit = None;
+        self.rate_serial = None;
+        if self.rate_set.is_some() {
+            self.want(Control::Rate);
+        }
+    }
+}
+
+/// Headers of a FIRST with PARAMETERS, its own trailer and one message's header: less leaves no room
+/// for data.
+const HEADERS_BYTES: usize = 128;
+
+/// Where a packet that might reach to `end` has to end so that it carries no more than `room` octets
+/// of one fragment, and leaves none so small that it would not be sent.
+fn cut_at(written: usize, end: usize, room: u64) -> usize {
+    let room = usize::try_from(room).unwrap_or(usize::MAX).max(MIN_FRAGMENT_BYTES);
+    let full = end.saturating_sub(written + FRAGMENT_HEADER_BYTES);
+    let payload = match room.checked_sub(full) {
+        None => room,
+        Some(1..MIN_FRAGMENT_BYTES) => full.saturating_sub(MIN_FRAGMENT_BYTES),
+        Some(_) => return end,
+    };
+    (written + FRAGMENT_HEADER_BYTES + payload).min(end)
+}

@@ -1,0 +1,130 @@
+//! The sender's half of grants (S11): what the receiver lets this side send, and when to ask for more.
+//!
+//! Inputs → outputs: GRANTs, octets sent, octets that wait → whether data may go and how much, and
+//! the GRANT_REQUEST to write. Source: S11; `spec/protocol.md` §13.3.
+
+use denrei_wire::frame::{Grant, GrantRequest};
+
+/// A grant smaller than this is kept until there is more: not worth a packet's headers.
+pub(crate) const LEAST_GRANT: u64 = 96;
+
+/// Data packets that go without a request at most, so that the receiver's account stays right.
+const REQUEST_EVERY: u8 = 8;
+
+/// What a receiver allows.
+#[derive(Debug, Default)]
+pub(crate) struct Allowed {
+    /// Octets of data packets that may be sent; `None`: any number.
+    limit: Option<u64>,
+    serial: Option<u32>,
+    /// Octets of data packets sent since the session began.
+    sent: u64,
+    /// `sent` plus what waited, as told last.
+    told: Option<u64>,
+    since_request: u8,
+}
+
+impl Allowed {
+    /// Takes the receiver's word.
+    pub fn on_grant(&mut self, grant: &Grant) {
+        let age = self.serial.map_or(1, |serial| grant.serial.wrapping_sub(serial) as i32);
+        if age < 0 {
+            return;
+        }
+        let limit = if age == 0 { self.limit.max(grant.limit) } else { grant.limit };
+        if age > 0 {
+            self.told = None;
+        }
+        self.serial = Some(grant.serial);
+        self.limit = limit;
+    }
+
+    /// Whether there is a limit.
+    pub fn is_limited(&self) -> bool {
+        self.limit.is_some()
+    }
+
+    /// Octets that the next data packet may have at most, if there is a limit; 0: none may go.
+    pub fn room(&self) -> Option<u64> {
+        let left = self.limit?.saturating_sub(self.sent);
+        Some(if left < LEAST_GRANT { 0 } else { left })
+    }
+
+    /// Takes note of a data packet.
+    pub fn on_sent(&mut self, octets: u64) {
+        self.sent += octets;
+        self.since_request = self.since_request.saturating_add(1);
+    }
+
+    /// Octets sent.
+    pub fn sent(&self) -> u64 {
+        self.sent
+    }
+
+    /// Whether a data packet of up to `octets` shall carry a request: it uses up what is allowed, or
+    /// many have gone without.
+    pub fn request_is_due(&self, octets: u64) -> bool {
+        let Some(limit) = self.limit else { return false };
+        let last = limit.saturating_sub(self.sent + octets) < LEAST_GRANT;
+        last || self.since_request + 1 >= REQUEST_EVERY
+    }
+
+    /// Whether a sender that may not go on and has `wanted` octets to send has to say so.
+    pub fn must_ask(&self, wanted: u64) -> bool {
+        self.room() == Some(0) && self.told != Some(self.sent + wanted)
+    }
+
+    /// The request to write into a packet; `octets`: how large it is if it holds data, else 0.
+    pub fn request(&mut self, octets: u64, wanted: u64) -> GrantRequest {
+        let sent = self.sent + octets;
+        self.told = Some(sent + wanted);
+        self.since_request = 0;
+        GrantRequest { sent: sent as u32, wanted: u32::try_from(wanted).unwrap_or(u32::MAX) }
+    }
+
+    /// The session begins anew.
+    pub fn restart(&mut self) {
+        *self = Self::default();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn grant(serial: u32, limit: Option<u64>) -> Grant {
+        Grant { serial, limit }
+    }
+
+    #[test]
+    fn the_newest_word_holds_and_limits_of_one_serial_only_grow() {
+        let mut allowed = Allowed::default();
+        assert_eq!(allowed.room(), None);
+        allowed.on_grant(&grant(u32::MAX, Some(5_000)));
+        allowed.on_grant(&grant(u32::MAX, Some(4_000)));
+        assert_eq!(allowed.room(), Some(5_000), "an old one came late");
+        allowed.on_grant(&grant(0, None));
+        allowed.on_grant(&grant(u32::MAX, Some(9_000)));
+        assert_eq!(allowed.room(), None, "an older serial came late");
+        allowed.on_grant(&grant(1, Some(3_000)));
+        allowed.on_sent(2_950);
+        assert_eq!(allowed.room(), Some(0), "what is left is not worth a packet");
+    }
+
+    #[test]
+    fn a_sender_that_may_not_go_on_asks_once_for_each_amount() {
+        let mut allowed = Allowed::default();
+        assert!(!allowed.must_ask(10_000), "there is no limit");
+        allowed.on_grant(&grant(1, Some(0)));
+        assert!(allowed.must_ask(10_000));
+        assert_eq!(allowed.request(0, 10_000), GrantRequest { sent: 0, wanted: 10_000 });
+        assert!(!allowed.must_ask(10_000) && allowed.must_ask(11_000));
+        allowed.on_grant(&grant(1, Some(3_000)));
+        assert!(!allowed.must_ask(11_000), "it may go on");
+        assert!(!allowed.request_is_due(1_000));
+        allowed.on_sent(1_000);
+        assert!(!allowed.request_is_due(1_000));
+        assert!(allowed.request_is_due(1_950), "the last that is allowed");
+        assert_eq!(allowed.request(100, 0), GrantRequest { sent: 1_100, wanted: 0 });
+    }
+}

@@ -1,0 +1,512 @@
+//! The receiver's half of grants (S11): who may send how much, when many want to.
+//!
+//! Inputs → outputs: what each peer has sent, wants, and what of it arrived → new limits, such that
+//! no more is on its way than [`InboundWindow`] lets in. Source: S11; Homa (Montazeri et al. 2018)
+//! for small remainders first; Stoica's virtual time for weighted shares. `spec/protocol.md` §13.4.
+//!
+//! Policy: the class of the smallest remainder first, a class being a power of four; within a class
+//! by weight; one grant in eight to whoever waits longest, so that nobody starves. Equal senders
+//! thus share equally, up to their last few packets. Who has nothing to send keeps a small standing
+//! allowance, so that short messages need not ask.
+
+use super::InboundWindow;
+use super::allowed::LEAST_GRANT;
+use core::time::Duration;
+use denrei_wire::Instant;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// Grants of which one goes to whoever waits longest.
+const OLDEST_EVERY: u32 = 8;
+/// A grant is at most this part of the window, so that as many senders are under way: the next one
+/// answers while the last is being served.
+const GRANT_SHARE: u64 = 8;
+/// Smallest grant, in datagrams, if so much is wanted.
+const LEAST_TRAIN: u64 = 2;
+/// Largest grant: a train of datagrams.
+const MAX_GRANT: u64 = 64 * 1024;
+/// Smallest class of remainders, octets; classes are powers of four of it.
+const FIRST_CLASS_BYTES: u64 = 4096;
+/// A grant whose data has not come after so many round trips, and this long, is given to others: its
+/// data was lost, or its sender is gone.
+const PATIENCE_RTTS: u32 = 8;
+const LEAST_PATIENCE: Duration = Duration::from_millis(10);
+/// Doublings of the time for which a peer that does not use its grants is passed over.
+const MOST_LAPSES: u32 = 6;
+/// When nothing has come for so long, a queue that overflowed is empty.
+const LULL: Duration = Duration::from_millis(1);
+/// Standing allowances are not smaller: a short message with its headers.
+const LEAST_STANDING: u64 = 128;
+/// Standing allowances are not larger: the first window of a sender that was told nothing.
+const MOST_STANDING: u64 = 14_720;
+
+/// A peer that was told a limit.
+#[derive(Debug)]
+struct Claim {
+    /// Octets of data packets that it may have sent.
+    limit: u64,
+    /// Octets that arrived, or are known not to.
+    accounted: u64,
+    /// Octets up to which it wants to send.
+    wanted: u64,
+    weight: u32,
+    /// Grants so far, weighed: the least comes next.
+    served: u64,
+    /// Since when it wants.
+    since: Instant,
+    /// When something was last granted to it or came from it.
+    moved: Instant,
+    /// Where it stands in the lists.
+    listed: Option<(u8, u64, Instant)>,
+    /// Grants that nothing came of, in a row; until when it is passed over for them.
+    lapses: u32,
+    not_before: Instant,
+    /// The limit before the latest grant that waited for its data, and when that was granted.
+    awaited: Option<(u64, Instant)>,
+}
+
+impl Claim {
+    fn is_active(&self) -> bool {
+        self.wanted > self.accounted
+    }
+
+    /// Octets not granted yet.
+    fn remaining(&self) -> u64 {
+        self.wanted.saturating_sub(self.limit)
+    }
+
+    /// Octets granted and not here.
+    fn outstanding(&self) -> u64 {
+        self.limit.saturating_sub(self.accounted)
+    }
+
+    fn class(&self) -> u8 {
+        ((self.remaining() / FIRST_CLASS_BYTES + 1).ilog2() / 2) as u8
+    }
+}
+
+/// All claims on what one endpoint can receive.
+#[derive(Debug)]
+pub(crate) struct Grants {
+    pub window: InboundWindow,
+    claims: BTreeMap<u32, Claim>,
+    /// Claims that want more than they were granted: class, service, peer.
+    turns: BTreeSet<(u8, u64, u32)>,
+    /// The same by how long they have waited.
+    ages: BTreeSet<(Instant, u32)>,
+    /// Octets granted to active claims that have not come.
+    outstanding: u64,
+    /// Where a claim that comes anew begins.
+    clock: u64,
+    grants: u32,
+    /// Peers that are still to be told a limit.
+    newcomers: VecDeque<(u32, u32, u64)>,
+    /// Peers whose limit has changed.
+    changed: BTreeSet<u32>,
+}
+
+impl Grants {
+    pub fn new(now: Instant, buffer: u64) -> Self {
+        Self {
+            window: InboundWindow::new(now, buffer),
+            claims: BTreeMap::new(),
+            turns: BTreeSet::new(),
+            ages: BTreeSet::new(),
+            outstanding: 0,
+            clock: 0,
+            grants: 0,
+            newcomers: VecDeque::new(),
+            changed: BTreeSet::new(),
+        }
+    }
+
+    /// Whether the peer has been told a limit.
+    pub fn knows(&self, peer: u32) -> bool {
+        self.claims.contains_key(&peer)
+    }
+
+    /// What the peer may have sent.
+    pub fn limit(&self, peer: u32) -> Option<u64> {
+        self.claims.get(&peer).map(|claim| claim.limit)
+    }
+
+    /// A peer of which so many octets have come is to be told a limit from now on.
+    pub fn admit(&mut self, now: Instant, peer: u32, weight: u32, received: u64) {
+        let claim = Claim {
+            limit: received + self.standing(),
+            accounted: received,
+            wanted: 0,
+            weight,
+            served: self.clock,
+            since: now,
+            moved: now,
+            listed: None,
+            lapses: 0,
+            not_before: Instant::ZERO,
+            awaited: None,
+        };
+        self.claims.insert(peer, claim);
+        self.changed.insert(peer);
+    }
+
+    /// The same, by and by: a limit is answered, and all the answers at once would not fit into the
+    /// queue that has just overflowed. One for each packet that leaves it does.
+    pub fn admit_later(&mut self, peer: u32, weight: u32, received: u64) {
+        self.newcomers.push_back((peer, weight, received));
+    }
+
+    fn admit_next(&mut self, now: Instant) {
+        while let Some((peer, weight, received)) = self.newcomers.pop_front() {
+            if !self.knows(peer) {
+                return self.admit(now, peer, weight, received);
+            }
+        }
+    }
+
+    /// Nothing comes any more: admits all who wait for it.
+    pub fn admit_all(&mut self, now: Instant) {
+        while !self.newcomers.is_empty() {
+            self.admit_next(now);
+        }
+    }
+
+    /// The peer is gone.
+    pub fn forget(&mut self, peer: u32) {
+        self.unlist(peer);
+        if let Some(claim) = self.claims.remove(&peer)
+            && claim.is_active()
+        {
+            self.outstanding = self.outstanding.saturating_sub(claim.outstanding());
+        }
+        self.changed.remove(&peer);
+        self.newcomers.retain(|(other, ..)| *other != peer);
+    }
+
+    /// A data packet has come.
+    pub fn on_data(&mut self, now: Instant, peer: u32, octets: u64) {
+        self.admit_next(now);
+        let backlog = !self.turns.is_empty();
+        let Some(claim) = self.claims.get_mut(&peer) else { return };
+        let before = if claim.is_active() { claim.outstanding() } else { 0 };
+        claim.accounted += octets;
+        claim.moved = now;
+        (claim.lapses, claim.not_before) = (0, Instant::ZERO);
+        if let Some((mark, at)) = claim.awaited
+            && claim.accounted > mark
+        {
+            claim.awaited = None;
+            self.window.on_round_trip(now, now.saturating_since(at));
+        }
+        self.window.on_arrival(now, octets, backlog);
+        self.settle(now, peer, before);
+    }
+
+    /// A peer has said what it has sent and still wants to send.
+    pub fn on_request(&mut self, now: Instant, peer: u32, sent: u32, wanted: u32) {
+        let Some(claim) = self.claims.get_mut(&peer) else { return };
+        let before = if claim.is_active() { claim.outstanding() } else { 0 };
+        let sent = denrei_wire::ids::expand(sent, claim.accounted);
+        if !claim.is_active() {
+            claim.since = now;
+            claim.served = claim.served.max(self.clock);
+        }
+        // What was sent by then has come by now or was lost; overtaken packets correct themselves with
+        // the next request.
+        let lost = sent > claim.accounted;
+        claim.accounted = sent;
+        claim.wanted = sent.saturating_add(wanted as u64);
+        claim.moved = now;
+        (claim.lapses, claim.not_before) = (0, Instant::ZERO);
+        self.settle(now, peer, before);
+        if lost {
+            self.window.on_loss(now);
+        }
+    }
+
+    /// Puts a claim right after it changed; `before`: what it had outstanding.
+    fn settle(&mut self, now: Instant, peer: u32, before: u64) {
+        self.unlist(peer);
+        let standing = self.standing();
+        let Some(claim) = self.claims.get_mut(&peer) else { return };
+        self.outstanding = self.outstanding.saturating_sub(before);
+        if claim.is_active() {
+            self.outstanding += claim.outstanding();
+            self.list(now, peer);
+        } else {
+            claim.awaited = None;
+            // Half used up: small messages of a chatty peer do not have a grant each.
+            if claim.outstanding() <= standing / 2 {
+                claim.limit = claim.accounted + standing;
+                self.changed.insert(peer);
+            }
+        }
+    }
+
+    fn unlist(&mut self, peer: u32) {
+        if let Some((class, served, since)) = self.claims.get_mut(&peer).and_then(|claim| claim.listed.take())
+        {
+            self.turns.remove(&(class, served, peer));
+            self.ages.remove(&(since, peer));
+        }
+    }
+
+    /// Gives a claim that wants more its place in the lists.
+    fn list(&mut self, now: Instant, peer: u32) {
+        let Some(claim) = self.claims.get_mut(&peer) else { return };
+        if claim.remaining() > 0 && claim.not_before <= now && claim.listed.is_none() {
+            let place = (claim.class(), claim.served, claim.since);
+            claim.listed = Some(place);
+            self.turns.insert((place.0, place.1, peer));
+            self.ages.insert((place.2, peer));
+        }
+    }
+
+    /// What an idle peer may send unasked: together no more than the queue has room for.
+    fn standing(&self) -> u64 {
+        let peers = self.claims.len() + self.newcomers.len();
+        let share = self.window.queue() / (peers as u64).max(1);
+        share.clamp(LEAST_STANDING, MOST_STANDING)
+    }
+
+    /// Grants what there is room for.
+    pub fn distribute(&mut self, now: Instant) {
+        let window = self.window.octets();
+        let most = (window / GRANT_SHARE).clamp(LEAST_GRANT, MAX_GRANT);
+        while let Some(peer) = self.next() {
+            let free = window.saturating_sub(self.outstanding);
+            let claim = self.claims.get_mut(&peer).expect("listed claims exist");
+            let datagram = self.window.datagram();
+            // Whole datagrams, and a few at least, or there would be as many grants as datagrams.
+            let train = (most / datagram).max(LEAST_TRAIN) * datagram;
+            let grant = claim.remaining().max(LEAST_GRANT).min(train);
+            if free < grant && self.outstanding > 0 {
+                return;
+            }
+            self.grant(now, peer, grant);
+        }
+    }
+
+    fn next(&self) -> Option<u32> {
+        if self.grants % OLDEST_EVERY == OLDEST_EVERY - 1 {
+            return self.ages.first().map(|(_, peer)| *peer);
+        }
+        self.turns.first().map(|(_, _, peer)| *peer)
+    }
+
+    fn grant(&mut self, now: Instant, peer: u32, octets: u64) {
+        self.unlist(peer);
+        self.grants = self.grants.wrapping_add(1);
+        let Some(claim) = self.claims.get_mut(&peer) else { return };
+        let outstanding_before = claim.outstanding();
+        if claim.awaited.is_none() {
+            claim.awaited = Some((claim.limit.max(claim.accounted), now));
+        }
+        self.clock = self.clock.max(claim.served);
+        claim.limit = claim.limit.max(claim.accounted) + octets;
+        claim.served += octets * super::DEFAULT_WEIGHT as u64 / claim.weight.max(1) as u64;
+        claim.moved = now;
+        self.outstanding += claim.outstanding() - outstanding_before;
+        self.list(now, peer);
+        self.changed.insert(peer);
+    }
+
+    /// Gives grants that nothing came of to others. Due at [`deadline`](Self::deadline).
+    pub fn reclaim(&mut self, now: Instant) {
+        let patience = self.patience();
+        let stale =
+            |claim: &Claim| claim.is_active() && claim.outstanding() > 0 && claim.moved + patience <= now;
+        let peers: Vec<u32> =
+            self.claims.iter().filter(|(_, claim)| stale(claim)).map(|(&peer, _)| peer).collect();
+        for peer in peers {
+            let Some(claim) = self.claims.get_mut(&peer) else { continue };
+            let before = claim.outstanding();
+            // It may still come; then more is on its way for a moment than should be.
+            claim.accounted = claim.limit;
+            claim.awaited = None;
+            claim.not_before = now + patience * (1 << claim.lapses.min(MOST_LAPSES));
+            claim.lapses += 1;
+            self.settle(now, peer, before);
+        }
+        let peers: Vec<u32> = self.claims.keys().copied().collect();
+        for peer in peers {
+            self.list(now, peer);
+        }
+    }
+
+    fn patience(&self) -> Duration {
+        (self.window.rtt() * PATIENCE_RTTS).max(LEAST_PATIENCE)
+    }
+
+    /// How soon to call [`reclaim`](Self::reclaim), if at all.
+    pub fn deadline(&self) -> Option<Duration> {
+        if !self.newcomers.is_empty() {
+            return Some(LULL);
+        }
+        let waiting = self.outstanding > 0 || self.claims.values().any(|claim| claim.remaining() > 0);
+        waiting.then(|| self.patience())
+    }
+
+    /// Takes a peer whose limit has changed.
+    pub fn take_changed(&mut self) -> Option<u32> {
+        self.changed.pop_first()
+    }
+
+    /// Whether any peer has said that it wants to send.
+    pub fn is_busy(&self) -> bool {
+        self.outstanding > 0 || !self.turns.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::DEFAULT_WEIGHT;
+    use super::*;
+
+    /// Senders that send whatever they are granted, and a link that brings one datagram at a time.
+    struct Crowd {
+        grants: Grants,
+        now: Instant,
+        /// Per sender: octets sent, octets to send in all.
+        senders: Vec<(u64, u64)>,
+        finished: Vec<usize>,
+    }
+
+    const DATAGRAM: u64 = 1472;
+    const STEP: Duration = Duration::from_nanos(12_000);
+
+    impl Crowd {
+        fn new(sizes: &[u64], weights: &[u32]) -> Self {
+            let mut grants = Grants::new(Instant::ZERO, 4 << 20);
+            for (peer, _) in sizes.iter().enumerate() {
+                let weight = weights.get(peer).copied().unwrap_or(DEFAULT_WEIGHT);
+                grants.admit(Instant::ZERO, peer as u32, weight, 0);
+            }
+            let senders = sizes.iter().map(|&size| (0, size)).collect();
+            let mut crowd = Self { grants, now: Instant::ZERO, senders, finished: Vec::new() };
+            for peer in 0..sizes.len() {
+                crowd.ask(peer);
+            }
+            crowd
+        }
+
+        fn ask(&mut self, peer: usize) {
+            let (sent, all) = self.senders[peer];
+            self.grants.on_request(self.now, peer as u32, sent as u32, (all - sent) as u32);
+        }
+
+        /// Lets one datagram arrive, of the sender that has waited longest; `false`: none may send.
+        fn step(&mut self, order: &mut VecDeque<usize>) -> bool {
+            self.grants.distribute(self.now);
+            while let Some(peer) = self.grants.take_changed() {
+                if !order.contains(&(peer as usize)) {
+                    order.push_back(peer as usize);
+                }
+            }
+            self.now += STEP;
+            while let Some(peer) = order.pop_front() {
+                let (sent, all) = self.senders[peer];
+                let may = self.grants.limit(peer as u32).unwrap().min(all).saturating_sub(sent);
+                if may == 0 {
+                    continue;
+                }
+                let octets = may.min(DATAGRAM);
+                self.senders[peer].0 += octets;
+                self.grants.on_data(self.now, peer as u32, octets);
+                if self.senders[peer].0 == all {
+                    self.ask(peer);
+                    self.finished.push(peer);
+                }
+                order.push_back(peer);
+                return true;
+            }
+            false
+        }
+
+        fn run(&mut self, steps: usize) -> usize {
+            let mut order = VecDeque::new();
+            (0..steps).take_while(|_| self.step(&mut order)).count()
+        }
+    }
+
+    #[test]
+    fn no_more_is_on_its_way_than_the_window_lets_in() {
+        let mut crowd = Crowd::new(&[1 << 20; 64], &[]);
+        let mut order = VecDeque::new();
+        for _ in 0..20_000 {
+            if !crowd.step(&mut order) {
+                break;
+            }
+            let window = crowd.grants.window.octets();
+            // A standing allowance each may come on top, and the grant under way.
+            assert!(crowd.grants.outstanding <= window + 2 * MAX_GRANT, "{}", crowd.grants.outstanding);
+        }
+    }
+
+    #[test]
+    fn every_claim_is_served_to_its_end() {
+        let sizes: Vec<u64> = (0..300).map(|n| 100 + n * n * 37 % 200_000).collect();
+        let mut crowd = Crowd::new(&sizes, &[]);
+        crowd.run(1_000_000);
+        assert_eq!(crowd.finished.len(), sizes.len(), "{:?}", crowd.senders);
+        assert!(!crowd.grants.is_busy());
+    }
+
+    #[test]
+    fn equal_senders_share_equally_and_weights_count() {
+        let mut crowd = Crowd::new(&[8 << 20; 8], &[]);
+        crowd.run(8_000);
+        let (least, most) = (
+            crowd.senders.iter().map(|(sent, _)| *sent).min().unwrap(),
+            crowd.senders.iter().map(|(sent, _)| *sent).max().unwrap(),
+        );
+        assert!(least as f64 > 0.95 * most as f64, "{least} and {most}");
+        let mut crowd = Crowd::new(&[16 << 20; 2], &[100, 300]);
+        crowd.run(8_000);
+        let share = crowd.senders[1].0 as f64 / crowd.senders[0].0 as f64;
+        // One grant in eight goes by age, which is the same for both.
+        assert!((2.0..3.2).contains(&share), "{share}");
+    }
+
+    #[test]
+    fn small_remainders_go_first_and_the_oldest_does_not_starve() {
+        let mut sizes = vec![4 << 20];
+        sizes.extend([20_000; 40]);
+        let mut crowd = Crowd::new(&sizes, &[]);
+        let steps = crowd.run(40 * 14 + 400);
+        assert!(crowd.finished.len() >= 40 && !crowd.finished.contains(&0), "{:?}", crowd.finished);
+        let share = crowd.senders[0].0 as f64 / (steps as u64 * DATAGRAM) as f64;
+        assert!(share > 0.05, "the large one, which waited longest, got {share}");
+    }
+
+    #[test]
+    fn grants_that_nothing_comes_of_are_given_to_others() {
+        let mut crowd = Crowd::new(&[1 << 20, 1 << 20], &[]);
+        crowd.grants.distribute(crowd.now);
+        // Sender 0 is gone with what it was granted.
+        let held = crowd.grants.claims[&0].outstanding();
+        assert!(held > 0);
+        crowd.now += crowd.grants.deadline().unwrap();
+        crowd.grants.reclaim(crowd.now);
+        assert_eq!(crowd.grants.claims[&0].outstanding(), 0);
+        assert!(crowd.grants.claims[&0].not_before > crowd.now, "it is passed over for a while");
+        crowd.grants.forget(0);
+        assert!(crowd.grants.claims.len() == 1 && !crowd.grants.knows(0));
+    }
+
+    #[test]
+    fn idle_peers_keep_a_small_allowance() {
+        let mut grants = Grants::new(Instant::ZERO, 4 << 20);
+        for peer in 0..64 {
+            grants.admit_later(peer, DEFAULT_WEIGHT, 1000);
+        }
+        grants.admit_all(Instant::ZERO);
+        while grants.take_changed().is_some() {}
+        let before = grants.limit(5).unwrap();
+        assert!((1500..1530).contains(&before), "{before}: a 64th of the queue's room");
+        grants.on_data(Instant::ZERO, 5, 400);
+        grants.on_request(Instant::ZERO, 5, 1400, 0);
+        let after = grants.limit(5).unwrap();
+        assert!(after > before && after - 1400 >= LEAST_STANDING, "{before} {after}");
+        assert_eq!(grants.take_changed(), Some(5));
+        assert_eq!(grants.take_changed(), None, "the others are not bothered");
+    }
+}

@@ -1,0 +1,239 @@
+//! How much may be on its way to this host, over all its peers.
+//!
+//! Inputs → outputs: octets that arrive, octets that were lost, the time from a grant to its data →
+//! a window. Source: R12, R13 (capacity learnt from the arrival rate when losses occur); BBR
+//! (Cardwell et al. 2016) for the form: what the path holds, from the largest recent rate and the
+//! smallest recent round trip, plus room for a queue. Deviation: the queue's room is learnt from
+//! loss and remembered, so that a full queue is not probed for again and again, and chance loss
+//! cannot bring the window below what the path holds.
+
+use core::time::Duration;
+use denrei_wire::{Instant, duration_nanos};
+
+/// Room for a queue at first, octets: half of a shallow switch buffer. A link of 1 Gbit/s empties it
+/// in 0.26 ms, longer than a process is usually late.
+const FIRST_QUEUE_BYTES: u64 = 32 * 1024;
+/// Least room for a queue, in datagrams: one being sent while the next is asked for.
+const LEAST_QUEUE_DATAGRAMS: u64 = 4;
+/// Arrivals are counted over at least this long: shorter, and a batch of datagrams that waited for
+/// this process would look like a faster link.
+const LEAST_SAMPLE: Duration = Duration::from_millis(2);
+/// Samples of which the largest counts.
+const SAMPLES: usize = 16;
+/// Share of the queue's room that is kept when it was too large, in 1/16.
+const KEPT_ON_LOSS: u64 = 11;
+/// The room that lost is not tried again for this long.
+const MEMORY: Duration = Duration::from_secs(10);
+/// The smallest round trip is measured anew after this long.
+const RTT_LIFETIME: Duration = Duration::from_secs(10);
+/// Samples without growth by a quarter after which the rate counts as found (BBR's full pipe).
+const PLATEAU: u8 = 3;
+/// Round trip before one was measured: a LAN's.
+const ASSUMED_RTT: Duration = Duration::from_micros(100);
+
+/// The window of a host.
+#[derive(Debug)]
+pub(crate) struct InboundWindow {
+    /// Octets per second, newest last.
+    rates: [u64; SAMPLES],
+    sample_began: Instant,
+    sample_octets: u64,
+    /// The window, not the senders, limited the sample so far.
+    sample_limited: bool,
+    sample_lost: bool,
+    min_rtt: Duration,
+    min_rtt_at: Instant,
+    /// Still looking for the rate: twice what the path seems to hold is let in.
+    starting: bool,
+    plateau: u8,
+    best_rate: u64,
+    /// Octets beyond what the path holds.
+    queue: u64,
+    /// Above this something was lost, until then.
+    ceiling: u64,
+    ceiling_until: Instant,
+    shrunk_at: Instant,
+    datagram: u64,
+    /// Room for a queue that is never exceeded: what the socket holds.
+    most_queue: u64,
+}
+
+impl InboundWindow {
+    /// `buffer`: octets of datagrams that the socket holds.
+    pub fn new(now: Instant, buffer: u64) -> Self {
+        Self {
+            rates: [0; SAMPLES],
+            sample_began: now,
+            sample_octets: 0,
+            sample_limited: false,
+            sample_lost: false,
+            min_rtt: Duration::MAX,
+            min_rtt_at: now,
+            starting: true,
+            plateau: 0,
+            best_rate: 0,
+            queue: FIRST_QUEUE_BYTES.min(buffer / 2),
+            ceiling: u64::MAX,
+            ceiling_until: now,
+            shrunk_at: Instant::ZERO,
+            datagram: 1472,
+            most_queue: buffer / 2,
+        }
+    }
+
+    /// Octets that may be on their way.
+    pub fn octets(&self) -> u64 {
+        let held = self.held();
+        (if self.starting { held * 2 } else { held }) + self.queue()
+    }
+
+    /// Room for a queue, octets.
+    pub fn queue(&self) -> u64 {
+        self.queue.max(LEAST_QUEUE_DATAGRAMS * self.datagram)
+    }
+
+    /// The largest datagram that came, octets.
+    pub fn datagram(&self) -> u64 {
+        self.datagram
+    }
+
+    /// The largest recent arrival rate, bytes/s.
+    pub fn rate(&self) -> u64 {
+        self.rates.iter().copied().max().unwrap_or(0)
+    }
+
+    /// The smallest recent round trip from a grant to its data.
+    pub fn rtt(&self) -> Duration {
+        if self.min_rtt == Duration::MAX { ASSUMED_RTT } else { self.min_rtt }
+    }
+
+    /// What the path holds at its rate.
+    fn held(&self) -> u64 {
+        let octets = self.rate() as u128 * self.rtt().as_nanos() / 1_000_000_000;
+        u64::try_from(octets).unwrap_or(u64::MAX / 4)
+    }
+
+    /// Data arrived while so much is on its way; `backlog`: senders wait for grants.
+    pub fn on_arrival(&mut self, now: Instant, octets: u64, backlog: bool) {
+        self.datagram = self.datagram.max(octets);
+        self.sample_octets += octets;
+        self.sample_limited |= backlog;
+        let length = now.saturating_since(self.sample_began);
+        if length >= LEAST_SAMPLE.max(self.rtt()) {
+            self.end_sample(now, length);
+        }
+    }
+
+    /// A grant's data came after `rtt`.
+    pub fn on_round_trip(&mut self, now: Instant, rtt: Duration) {
+        if rtt <= self.min_rtt || now.saturating_since(self.min_rtt_at) > RTT_LIFETIME {
+            self.min_rtt = rtt.max(Duration::from_nanos(100));
+            self.min_rtt_at = now;
+        }
+    }
+
+    /// Packets are missing. Counted once per round trip, or a burst of losses would count as many.
+    pub fn on_loss(&mut self, now: Instant) {
+        self.sample_lost = true;
+        if now.saturating_since(self.shrunk_at) < self.rtt() + LEAST_SAMPLE {
+            return;
+        }
+        self.shrunk_at = now;
+        self.starting = false;
+        self.ceiling = self.queue();
+        self.ceiling_until = now + MEMORY;
+        self.queue = self.queue() * KEPT_ON_LOSS / 16;
+    }
+
+    fn end_sample(&mut self, now: Instant, length: Duration) {
+        let rate = self.sample_octets as u128 * 1_000_000_000 / duration_nanos(length).max(1) as u128;
+        let rate = u64::try_from(rate).unwrap_or(u64::MAX);
+        if self.sample_limited || rate > self.rate() {
+            self.rates.rotate_left(1);
+            self.rates[SAMPLES - 1] = rate;
+        }
+        if self.sample_limited {
+            self.learn(now, rate);
+        }
+        self.sample_began = now;
+        self.sample_octets = 0;
+        self.sample_limited = false;
+        self.sample_lost = false;
+    }
+
+    fn learn(&mut self, now: Instant, rate: u64) {
+        if rate > self.best_rate + self.best_rate / 4 {
+            self.best_rate = rate;
+            self.plateau = 0;
+        } else {
+            self.plateau = self.plateau.saturating_add(1);
+            self.starting &= self.plateau < PLATEAU;
+        }
+        if now >= self.ceiling_until {
+            self.ceiling = u64::MAX;
+        }
+        if !self.sample_lost {
+            let most = (self.ceiling - self.ceiling / 8).min(self.most_queue);
+            let grown = self.queue + (self.queue / 32).max(self.datagram / 8);
+            self.queue = self.queue.max(grown.min(most));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A link with a queue, fed by grants: what is beyond the queue is lost.
+    fn settle(rate: u64, rtt: Duration, queue: u64, chance: fn(u64) -> bool, seconds: u64) -> (f64, f64) {
+        let mut window = InboundWindow::new(Instant::ZERO, 4 << 20);
+        let step = Duration::from_nanos(1472 * 1_000_000_000 / rate);
+        let (mut now, mut backlog) = (Instant::ZERO, 0.0f64);
+        let (mut arrived, mut lost, mut count) = (0u64, 0u64, 0u64);
+        let held = rate as f64 * rtt.as_secs_f64();
+        let end = Instant::ZERO + Duration::from_secs(seconds);
+        while now < end {
+            // What is in flight beyond what the path holds stands in the queue.
+            backlog = (window.octets() as f64 - held).max(-held);
+            now += if backlog > 0.0 { step } else { step.mul_f64(held / (held + backlog).max(1.0)) };
+            count += 1;
+            let full = backlog > queue as f64 && count % 20 == 0;
+            if full || chance(count) {
+                lost += 1;
+                window.on_loss(now);
+            } else {
+                arrived += 1472;
+                window.on_round_trip(now, rtt + Duration::from_secs_f64(backlog.max(0.0) / rate as f64));
+                window.on_arrival(now, 1472, true);
+            }
+        }
+        assert!(backlog.is_finite());
+        (arrived as f64 / seconds as f64 / rate as f64, lost as f64 * 1472.0 / arrived as f64)
+    }
+
+    #[test]
+    fn the_link_is_full_and_its_queue_is_not() {
+        for (rate, rtt_us, queue) in [
+            (125_000_000, 60, 64 << 10),
+            (1_250_000_000, 20, 64 << 10),
+            (1_250_000_000, 20, 1 << 20),
+            (12_500_000, 1_000, 64 << 10),
+        ] {
+            let (used, lost) = settle(rate, Duration::from_micros(rtt_us), queue, |_| false, 2);
+            assert!(used > 0.95, "{used} of {rate} B/s, {rtt_us} µs, {queue}");
+            assert!(lost < 0.001, "{lost} of {rate} B/s, {rtt_us} µs, {queue}");
+        }
+    }
+
+    #[test]
+    fn a_long_path_is_filled_within_a_few_dozen_round_trips() {
+        let (used, _) = settle(125_000_000, Duration::from_millis(20), 1 << 20, |_| false, 4);
+        assert!(used > 0.85, "{used}, the start included");
+    }
+
+    #[test]
+    fn chance_loss_does_not_close_the_window() {
+        let (used, _) = settle(125_000_000, Duration::from_micros(100), 64 << 10, |n| n % 50 == 0, 2);
+        assert!(used > 0.90, "{used} with 2 % of chance loss");
+    }
+}
