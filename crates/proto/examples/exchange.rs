@@ -1,12 +1,14 @@
 //! Sends 64 bytes back and forth between two endpoints in memory: denrei's own work per message,
 //! without system calls. `cargo xtask instructions` counts its instructions.
 //!
-//! Usage: `exchange COUNT` prints the time per message.
+//! Usage: `exchange COUNT [sealed]` prints the time per message, between endpoints that have a cluster
+//! key if so asked.
 
 // A measurement reads the clock; the core it measures does not.
 #![allow(clippy::disallowed_types)]
 
 use bytes::Bytes;
+use denrei_proto::seal::ClusterKey;
 use denrei_proto::{ChannelId, Completion, Config, Endpoint, PeerId};
 use denrei_wire::{DatagramMeta, Ecn, Instant, TransmitBuf};
 use std::net::SocketAddr;
@@ -18,8 +20,10 @@ struct End {
 }
 
 impl End {
-    fn new(host: u8) -> Self {
-        let endpoint = Endpoint::new(Arc::new(Config::default()), host as u64, Instant::ZERO);
+    fn new(host: u8, sealed: bool) -> Self {
+        let cluster_key = sealed.then(|| ClusterKey::from_bytes([1; 32]));
+        let config = Config { cluster_key, ..Config::default() };
+        let endpoint = Endpoint::new(Arc::new(config), host as u64, Instant::ZERO);
         Self { endpoint, addr: SocketAddr::from(([10, 0, 0, host], 7000)) }
     }
 
@@ -43,7 +47,8 @@ fn carry(now: Instant, from: &mut End, to: &mut End, buf: &mut TransmitBuf, data
 
 fn main() {
     let count: u64 = std::env::args().nth(1).and_then(|count| count.parse().ok()).unwrap_or(1_000_000);
-    let (mut a, mut b) = (End::new(1), End::new(2));
+    let sealed = std::env::args().nth(2).is_some_and(|mode| mode == "sealed");
+    let (mut a, mut b) = (End::new(1, sealed), End::new(2, sealed));
     let (mut buf, mut datagram) = (TransmitBuf::new(64), Vec::with_capacity(2000));
     let message = Bytes::from(vec![7; 64]);
     let mut now = Instant::ZERO;
