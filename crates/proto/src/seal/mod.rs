@@ -16,6 +16,8 @@ mod secrets;
 mod session;
 mod signature;
 mod staged;
+#[cfg(test)]
+mod vectors;
 
 pub(crate) use gate::{Cookie, Gate, Turned, Verdict};
 pub use group::{GROUP_KEY_BYTES, GroupKey, GroupOpener, GroupSealer, GroupUnopened};
