@@ -1,4 +1,4 @@
-//! What sealing costs on this machine: packets, handshakes, forged FIRSTs, signed batches.
+//! What sealing costs on this machine: packets, handshakes, idle peers, forged FIRSTs, signed batches.
 //!
 //! Usage: `cargo run --release -p denrei-proto --example seal_cost`. Each figure is the best of a few
 //! rounds on one core; a handshake is both sides of it, on the same core.
@@ -82,15 +82,43 @@ fn handshakes(with_identities: bool) {
     let mut host = 1;
     let handshake = time(1000, || {
         host += 1;
-        let mut client = Endpoint::new(initiator.clone(), host as u64, Instant::ZERO);
-        client.connect(Instant::ZERO, addr(1)).expect("an address");
-        carry(&mut client, addr(host), &mut server, &mut buf);
-        carry(&mut server, addr(1), &mut client, &mut buf);
-        carry(&mut client, addr(host), &mut server, &mut buf);
-        assert!(server.peer_at(addr(host)).is_some(), "{:?}", server.counters());
+        open_session(&initiator, &mut server, host, &mut buf);
     });
     let kind = if with_identities { "with identities" } else { "with the cluster key" };
     println!("a handshake {kind}, both sides: {:.1} µs, {:.0} a second", handshake / 1e3, 1e9 / handshake);
+}
+
+/// Opens a session from a new endpoint at host `host`, which is dropped.
+fn open_session(initiator: &Arc<Config>, server: &mut Endpoint, host: u32, buf: &mut TransmitBuf) {
+    let mut client = Endpoint::new(initiator.clone(), host as u64, Instant::ZERO);
+    client.connect(Instant::ZERO, addr(1)).expect("an address");
+    carry(&mut client, addr(host), server, buf);
+    carry(server, addr(1), &mut client, buf);
+    carry(&mut client, addr(host), server, buf);
+    assert!(server.peer_at(addr(host)).is_some(), "{:?}", server.counters());
+}
+
+/// Resident memory of this process, bytes; 0 where the system does not say.
+fn resident_bytes() -> usize {
+    const PAGE_BYTES: usize = 4096;
+    let pages = std::fs::read_to_string("/proc/self/statm").ok();
+    let pages = pages.and_then(|text| text.split_whitespace().nth(1)?.parse::<usize>().ok());
+    pages.unwrap_or(0) * PAGE_BYTES
+}
+
+fn idle_peers() {
+    const PEERS: u32 = 5000;
+    for sealed in [false, true] {
+        let initiator = Arc::new(if sealed { config(None) } else { Config::default() });
+        let mut server = Endpoint::new(initiator.clone(), 1, Instant::ZERO);
+        let mut buf = TransmitBuf::new(1);
+        // What is allocated once is allocated before.
+        (2..500).for_each(|host| open_session(&initiator, &mut server, host, &mut buf));
+        let before = resident_bytes();
+        (500..500 + PEERS).for_each(|host| open_session(&initiator, &mut server, host, &mut buf));
+        let each = (resident_bytes() - before) / PEERS as usize;
+        println!("an idle {} peer: {each} bytes", if sealed { "sealed" } else { "plain" });
+    }
 }
 
 fn forgeries() {
@@ -142,6 +170,7 @@ fn signatures() {
 }
 
 fn main() {
+    idle_peers();
     packets();
     handshakes(false);
     handshakes(true);
