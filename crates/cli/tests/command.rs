@@ -190,6 +190,32 @@ fn a_rate_is_kept_and_free_capacity_used() {
 }
 
 #[test]
+fn layers_have_a_time_per_pdu_and_a_picture() {
+    let dir = tempfile::tempdir().unwrap();
+    let svg = dir.path().join("layers.svg");
+    let output = denrei(&[
+        "bench",
+        "layers",
+        "--figures",
+        "ip",
+        "--iters",
+        "500",
+        "--repeat",
+        "1",
+        "--json",
+        "--svg",
+        svg.to_str().unwrap(),
+    ]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let rows: Vec<serde_json::Value> =
+        stdout(&output).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let together = rows.iter().filter(|row| row["mode"] == "together" && row["transport"] == "ip");
+    assert_eq!(together.count(), 4 * 5, "1 to 4 layers, 5 sizes");
+    assert!(rows.iter().all(|row| row["ns_per_pdu"].as_f64().unwrap() > 1.0 && row["lost"] == 0));
+    assert!(std::fs::read_to_string(svg).unwrap().contains("<svg"));
+}
+
+#[test]
 fn another_process_can_serve_the_other_side() {
     // A free port, most likely still free a moment later.
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();

@@ -90,6 +90,8 @@ pub enum Drive {
     Inline,
     /// One in the background.
     Thread,
+    /// Several: receiving, opening, the protocol, sealing, sending.
+    Pipelined,
 }
 
 /// One side's part in one run.

@@ -8,6 +8,7 @@ pub mod args;
 mod clock;
 mod control;
 pub mod gather;
+pub mod layers;
 mod listen;
 mod machine;
 pub mod peer;

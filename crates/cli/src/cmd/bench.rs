@@ -2,6 +2,7 @@
 
 use crate::bench::args::{BenchArgs, Plan};
 use crate::bench::gather::{self, GatherArgs};
+use crate::bench::layers::{self, LayersArgs};
 use crate::bench::rate::{self, RateArgs};
 use crate::bench::{self, Bench};
 use crate::cmd::wrong_arguments;
@@ -28,6 +29,8 @@ enum BenchKind {
     Stream(StreamArgs),
     /// All to all: descriptors and memory per process, time
     Mesh(MeshArgs),
+    /// Time per PDU through 1-4 protocol layers, in one thread or in several (L8)
+    Layers(LayersArgs),
     /// N to one at once: completion of a gather in rounds, goodput and fairness of a stream
     Gather(GatherArgs),
     /// What the receiver's rate and burst do: tracking and collapse, accuracy, sharing, free capacity
@@ -77,6 +80,7 @@ impl BenchCommand {
                 bench::run(&Plan { read_after_ms: args.read_after, ..plan }, &args.common)
             }
             BenchKind::Stream(args) => run_stream(&args),
+            BenchKind::Layers(args) => layers::run(&args),
             BenchKind::Gather(args) => gather::run(&args),
             BenchKind::Rate(args) => rate::run(&args),
             BenchKind::Mesh(args) => {

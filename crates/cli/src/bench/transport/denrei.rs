@@ -36,6 +36,7 @@ impl DenreiEndpoint {
             drive: match job.drive {
                 Drive::Inline => denrei::Drive::Inline,
                 Drive::Thread => denrei::Drive::Thread,
+                Drive::Pipelined => denrei::Drive::Pipelined,
             },
             spin: if job.wait == Wait::Poll { PATIENCE } else { Duration::ZERO },
             ..secrets(job, keys)?
@@ -174,7 +175,7 @@ impl Link for DenreiLink {
 
     /// In inline mode the waiting thread is the one that takes acknowledgements.
     fn pause_until(&mut self, until_ns: u64) -> Result<()> {
-        if self.drive == Drive::Thread {
+        if self.drive != Drive::Inline {
             return super::sleep_until(until_ns);
         }
         while now_ns() < until_ns {

@@ -30,6 +30,7 @@ impl DenreiStarEndpoint {
             drive: match job.drive {
                 Drive::Inline => denrei::Drive::Inline,
                 Drive::Thread => denrei::Drive::Thread,
+                Drive::Pipelined => denrei::Drive::Pipelined,
             },
             spin: if job.wait == Wait::Poll { PATIENCE } else { Duration::ZERO },
             ..secrets(job, keys)?

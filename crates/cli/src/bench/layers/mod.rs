@@ -1,0 +1,294 @@
+//! `denrei bench layers` (L8): time per PDU through 1–4 layers of the same protocol over a loop-back,
+//! in one thread, in as many as there are cores, and in one each.
+//!
+//! Inputs → outputs: [`LayersArgs`] → [`stacks`] of each figure, interleaved → a table or JSON lines, an
+//! SVG, and what the [`model`] says about more cores.
+
+mod model;
+mod plot;
+mod stacks;
+
+use super::{Machine, result};
+use anyhow::{Context, Result};
+use clap::{Args, ValueEnum};
+use comfy_table::{Table, presets::UTF8_FULL_CONDENSED};
+use indicatif::{ProgressBar, ProgressDrawTarget};
+use model::Model;
+use serde::Serialize;
+use stacks::{Point, Protocol, Threads};
+use std::path::PathBuf;
+
+/// Layers at most, as in the paper.
+const MAX_LAYERS: usize = 4;
+/// PDU size where that is not what varies, as in the paper.
+const SIZE: usize = 1024;
+const SIZES: [usize; 5] = [64, 256, 1024, 4096, 16_384];
+const CREDITS: [u16; 5] = [2, 8, 32, 128, 512];
+/// A credit that does not hold anybody up.
+const AMPLE: u16 = 128;
+
+/// Options of `denrei bench layers`.
+#[derive(Args, Clone, Debug)]
+pub struct LayersArgs {
+    /// Which figures, separated by commas
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = Figure::ALL, value_name = "NAME,...")]
+    figures: Vec<Figure>,
+
+    /// PDUs per run; a twentieth of that where a checksum is computed
+    #[arg(long, default_value_t = 200_000, value_parser = clap::value_parser!(u64).range(100..=100_000_000), value_name = "N")]
+    iters: u64,
+
+    /// Runs per point, interleaved; figures are medians over the runs
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000), value_name = "N")]
+    repeat: u32,
+
+    /// Print one JSON object per line and per point instead of a table
+    #[arg(long)]
+    json: bool,
+
+    /// Draw the figures into this file
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+}
+
+/// L8's figures; the last is the goal of equal work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Figure {
+    /// IP against packet size
+    Ip,
+    /// TP4 against credit, nothing kept, no checksum
+    Tp4,
+    /// TP4 against credit, DTs kept for retransmission
+    Tp4Retain,
+    /// TP4 against credit, checksum in the top layer
+    Tp4Checksum,
+    /// TP4 against credit, both
+    Tp4Both,
+    /// TP4 against packet size, the checksum in every layer: equal work
+    Work,
+}
+
+impl Figure {
+    const ALL: [Self; 6] =
+        [Self::Ip, Self::Tp4, Self::Tp4Retain, Self::Tp4Checksum, Self::Tp4Both, Self::Work];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Ip => "ip",
+            Self::Tp4 => "tp4",
+            Self::Tp4Retain => "tp4-retain",
+            Self::Tp4Checksum => "tp4-checksum",
+            Self::Tp4Both => "tp4-both",
+            Self::Work => "work",
+        }
+    }
+
+    fn title(self) -> &'static str {
+        match self {
+            Self::Ip => "IP",
+            Self::Tp4 => "TP4: no checksum, nothing kept",
+            Self::Tp4Retain => "TP4: no checksum, DTs kept",
+            Self::Tp4Checksum => "TP4: checksum in the top layer, nothing kept",
+            Self::Tp4Both => "TP4: checksum in the top layer, DTs kept",
+            Self::Work => "TP4: checksum in every layer",
+        }
+    }
+
+    fn is_against_size(self) -> bool {
+        matches!(self, Self::Ip | Self::Work)
+    }
+
+    fn axis(self) -> &'static str {
+        if self.is_against_size() { "packet size, octets" } else { "credit, DTs" }
+    }
+
+    fn axis_of(self, row: &Row) -> usize {
+        if self.is_against_size() { row.common.size } else { row.credit.unwrap_or(0).into() }
+    }
+
+    fn protocol(self, credit: u16) -> Protocol {
+        let tp4 = |retain, checksums| Protocol::Tp4 { credit, retain, checksums };
+        match self {
+            Self::Ip => Protocol::Ip,
+            Self::Tp4 => tp4(false, 0),
+            Self::Tp4Retain => tp4(true, 0),
+            Self::Tp4Checksum => tp4(false, 1),
+            Self::Tp4Both => tp4(true, 1),
+            Self::Work => tp4(false, MAX_LAYERS),
+        }
+    }
+
+    fn points(self) -> Vec<Point> {
+        let (sizes, credits): (&[usize], &[u16]) =
+            if self.is_against_size() { (&SIZES, &[AMPLE]) } else { (&[SIZE], &CREDITS) };
+        let mut points = Vec::new();
+        for layers in 1..=MAX_LAYERS {
+            for threads in [Threads::Together, Threads::Cores, Threads::Each] {
+                for (size, credit) in sizes.iter().flat_map(|size| credits.iter().map(move |c| (*size, *c))) {
+                    let point = Point { protocol: self.protocol(credit), layers, threads, size };
+                    let same = |other: &Point| {
+                        Point { threads, ..*other } == point && other.groups() == point.groups()
+                    };
+                    if !points.iter().any(same) {
+                        points.push(point);
+                    }
+                }
+            }
+        }
+        points
+    }
+}
+
+/// A line of `--json`.
+#[derive(Clone, Debug, Serialize)]
+struct Row {
+    /// The fields of every benchmark; a message is a PDU, its latency the time per PDU.
+    #[serde(flatten)]
+    common: result::Row,
+    figure: &'static str,
+    layers: usize,
+    /// together: one thread; cores: as many threads as cores; each: a thread per layer.
+    mode: &'static str,
+    threads: usize,
+    credit: Option<u16>,
+    retain: bool,
+    /// Layers that compute a checksum over everything.
+    checksums: usize,
+    ns_per_pdu: f64,
+}
+
+impl Row {
+    fn new(figure: Figure, point: &Point, count: u64, mut runs: Vec<f64>) -> Self {
+        runs.sort_unstable_by(f64::total_cmp);
+        let ns_per_pdu = runs[runs.len() / 2];
+        let (credit, retain, checksums) = match point.protocol {
+            Protocol::Ip => (None, false, 0),
+            Protocol::Tp4 { credit, retain, checksums } => {
+                (Some(credit), retain, checksums.min(point.layers))
+            }
+        };
+        let common = result::Row {
+            bench: "layers",
+            transport: if credit.is_some() { "tp4" } else { "ip" },
+            size: point.size,
+            n: count * runs.len() as u64,
+            median_us: Some(ns_per_pdu / 1e3),
+            p99_us: None,
+            msgs_per_s: Some(1e9 / ns_per_pdu),
+            bytes_per_s: Some(1e9 / ns_per_pdu * point.size as f64),
+            lost: 0,
+            retransmitted: Some(0),
+            cpu_us_per_msg: None,
+        };
+        let mode = match point.threads {
+            Threads::Together => "together",
+            Threads::Cores => "cores",
+            Threads::Each => "each",
+        };
+        let (figure, layers, threads) = (figure.name(), point.layers, point.groups().len());
+        Self { common, figure, layers, mode, threads, credit, retain, checksums, ns_per_pdu }
+    }
+}
+
+/// Measures, and prints or draws.
+pub fn run(args: &LayersArgs) -> Result<()> {
+    let mut rows = Vec::new();
+    for figure in &args.figures {
+        rows.extend(measure(*figure, args)?);
+    }
+    if args.json {
+        for row in &rows {
+            println!("{}", serde_json::to_string(row)?);
+        }
+    } else {
+        println!("{}\n{}", Machine::this(), table(&rows));
+        rows_of(&rows, "ip").map(|rows| println!("{}", verdict(&rows))).unwrap_or_default();
+        rows_of(&rows, "work").map(|rows| println!("{}", equal_work(&rows))).unwrap_or_default();
+    }
+    match &args.svg {
+        Some(path) => plot::write(path, &rows).with_context(|| format!("cannot draw {}", path.display())),
+        None => Ok(()),
+    }
+}
+
+fn measure(figure: Figure, args: &LayersArgs) -> Result<Vec<Row>> {
+    let points = figure.points();
+    let heavy = matches!(figure, Figure::Tp4Checksum | Figure::Tp4Both | Figure::Work);
+    let count = if heavy { (args.iters / 20).max(100) } else { args.iters };
+    let progress = ProgressBar::with_draw_target(
+        Some(points.len() as u64 * u64::from(args.repeat)),
+        ProgressDrawTarget::stderr(),
+    );
+    let mut runs = vec![Vec::new(); points.len()];
+    for _ in 0..args.repeat {
+        for (point, runs) in points.iter().zip(&mut runs) {
+            progress.inc(1);
+            runs.push(stacks::run(point, count)?);
+        }
+    }
+    progress.finish_and_clear();
+    Ok(points.iter().zip(runs).map(|(point, runs)| Row::new(figure, point, count, runs)).collect())
+}
+
+fn table(rows: &[Row]) -> Table {
+    let mut table = Table::new();
+    table.load_preset(UTF8_FULL_CONDENSED);
+    table.set_header(["figure", "size", "credit", "layers", "threads", "ns per PDU"]);
+    for row in rows {
+        let credit = row.credit.map_or("-".to_owned(), |credit| credit.to_string());
+        let figures = [row.common.size.to_string(), credit, row.layers.to_string()];
+        let threads = format!("{} ({})", row.threads, row.mode);
+        let mut cells = vec![row.figure.to_owned()];
+        cells.extend(figures);
+        cells.extend([threads, format!("{:.1}", row.ns_per_pdu)]);
+        table.add_row(cells);
+    }
+    table
+}
+
+fn rows_of<'a>(rows: &'a [Row], figure: &str) -> Option<Vec<&'a Row>> {
+    let rows: Vec<&Row> = rows.iter().filter(|row| row.figure == figure).collect();
+    (!rows.is_empty()).then_some(rows)
+}
+
+fn time(rows: &[&Row], size: usize, layers: usize, threads: usize) -> Option<f64> {
+    let found = |row: &&&Row| row.common.size == size && row.layers == layers && row.threads == threads;
+    rows.iter().find(found).map(|row| row.ns_per_pdu)
+}
+
+/// The paper's 80/60, and what more cores would do.
+fn verdict(rows: &[&Row]) -> String {
+    let together: Vec<f64> = (1..=MAX_LAYERS).filter_map(|layers| time(rows, SIZE, layers, 1)).collect();
+    let Some(split) = time(rows, SIZE, 2, 2) else {
+        return "one core: nothing runs side by side".to_owned();
+    };
+    let ratio = split / together[0];
+    let mut said =
+        format!("IP: 2 layers on 2 cores take {ratio:.2} of the time of one (paper: 80/60 = 1.33)\n");
+    let Some(model) = Model::fit(&together, split) else { return said };
+    let Model { user, layer, hand_over } = model;
+    said += &format!("model: user {user:.1} ns, layer {layer:.1} ns, hand-over {hand_over:.1} ns per PDU\n");
+    for layers in 3..=MAX_LAYERS {
+        let groups = vec![layers / 2, layers - layers / 2];
+        let predicted = model.predict(&groups);
+        if let Some(measured) = time(rows, SIZE, layers, 2) {
+            let error = (predicted / measured - 1.0) * 100.0;
+            said += &format!(
+                "  {layers} layers on 2 cores: {predicted:.1} ns predicted, {measured:.1} measured ({error:+.0} %)\n"
+            );
+        }
+        let predicted = model.predict(&vec![1; layers]);
+        said += &format!("  {layers} layers on {layers} cores: {predicted:.1} ns predicted\n");
+    }
+    said
+}
+
+/// Throughput of two layers with equal work on two cores against one.
+fn equal_work(rows: &[&Row]) -> String {
+    let gain = |size: usize| Some(time(rows, size, 2, 1)? / time(rows, size, 2, 2)?);
+    let gains = SIZES.iter().filter_map(|size| Some(format!("{:.2} at {size} B", gain(*size)?)));
+    format!(
+        "equal work: 2 layers on 2 cores have {} times the throughput of one core",
+        gains.collect::<Vec<_>>().join(", ")
+    )
+}

@@ -1,0 +1,150 @@
+//! One run: a stack of the paper's layers over a loop-back, and how long a PDU takes.
+//!
+//! Inputs → outputs: a [`Point`] → nanoseconds per PDU: the time until the user has got back a number
+//! of PDUs, divided by it (L8's measure).
+
+use anyhow::{Context, Result, ensure};
+use denrei_layers::stacks::ip::{self, Ip};
+use denrei_layers::stacks::tp4::{self, Tp4, Tp4Config};
+use denrei_layers::stacks::user::{Traffic, User};
+use denrei_layers::{Builder, Grouping, Idle, Pdu, Pool, PoolConfig, pin};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// PDUs under way at most: they and their headers stay in a core's cache.
+const UNDER_WAY: u64 = 256;
+/// A run ends after this time, with what there is: oversubscribed stacks may be very slow.
+const RUN_LIMIT: Duration = Duration::from_secs(2);
+/// Between two looks of the thread that waits: each takes a core away from a layer.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+/// Where nothing is lost, a machine that is busy must not look like a loss.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Which layers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// A header and its checksum.
+    Ip,
+    /// Credit, acknowledgements, and what is asked for.
+    Tp4 {
+        /// DTs under way.
+        credit: u16,
+        /// Keep DTs until acknowledged.
+        retain: bool,
+        /// Layers, from the top, that compute the checksum over everything.
+        checksums: usize,
+    },
+}
+
+/// Which layers share a thread. The user belongs to the top layer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Threads {
+    /// All layers in one: run to completion.
+    Together,
+    /// As many threads as cores, or as layers if there are fewer.
+    Cores,
+    /// A thread for each layer, also beyond the number of cores.
+    Each,
+}
+
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Point {
+    pub protocol: Protocol,
+    pub layers: usize,
+    pub threads: Threads,
+    /// Octets of user data.
+    pub size: usize,
+}
+
+impl Point {
+    /// Groups of layers, the user among the first.
+    pub fn groups(&self) -> Vec<usize> {
+        let threads = match self.threads {
+            Threads::Together => 1,
+            Threads::Cores => self.layers.min(pin::allowed_cores().len().max(1)),
+            Threads::Each => self.layers,
+        };
+        let (each, more) = (self.layers / threads, self.layers % threads);
+        // The lower groups are the larger ones: the top one has the user.
+        let mut groups: Vec<usize> =
+            (0..threads).map(|group| each + usize::from(group >= threads - more)).collect();
+        groups[0] += 1;
+        groups
+    }
+}
+
+fn with_layers(point: &Point, mut builder: Builder<Pdu>) -> Builder<Pdu> {
+    for number in 0..point.layers {
+        builder = match point.protocol {
+            Protocol::Ip => builder.layer(format!("ip{number}"), Ip::new([10, 0, 0, 1], [10, 0, 0, 2])),
+            Protocol::Tp4 { credit, retain, checksums } => {
+                let head_room = (point.layers - number - 1) * tp4::HEADER_BYTES;
+                let checksum = number < checksums;
+                let config = Tp4Config {
+                    credit,
+                    retain,
+                    checksum,
+                    head_room,
+                    retransmit_after: PATIENCE,
+                    ..Tp4Config::default()
+                };
+                builder
+                    .layer(format!("tp4-{number}"), Tp4::new(config, Pool::new(&PoolConfig::uniform(1024))))
+            }
+        };
+    }
+    builder
+}
+
+/// Nanoseconds per PDU, over up to `count` of them.
+pub fn run(point: &Point, count: u64) -> Result<f64> {
+    let header = match point.protocol {
+        Protocol::Ip => ip::HEADER_BYTES,
+        Protocol::Tp4 { .. } => tp4::HEADER_BYTES,
+    };
+    let head_room = header * point.layers;
+    let warmup = count / 10;
+    let traffic = Traffic { warmup, count, bytes: point.size, head_room, under_way: UNDER_WAY };
+    let user = User::new(traffic, Pool::new(&PoolConfig::uniform(1024)));
+    let seen = user.seen();
+    let builder = with_layers(point, Builder::new().layer("user", user));
+    // As in the paper threads never sleep; beyond the cores they let each other run.
+    let idle = if point.groups().len() > pin::allowed_cores().len() { Idle::Yield } else { Idle::Spin };
+    let builder = builder.grouping(Grouping::Sizes(point.groups())).idle(idle).loop_back();
+    let began = Instant::now();
+    let (stack, _top, _bottom) = builder.start().context("cannot run the layers")?;
+    while seen.elapsed_ns.load(Ordering::Acquire) == 0 && began.elapsed() < RUN_LIMIT {
+        std::thread::sleep(LOOK_EVERY);
+    }
+    let (elapsed_ns, received) =
+        (seen.elapsed_ns.load(Ordering::Acquire), seen.received.load(Ordering::Relaxed));
+    let all_ns = began.elapsed().as_nanos() as f64;
+    let shutdown = stack.shutdown(RUN_LIMIT);
+    ensure!(shutdown.drained && shutdown.dropped == 0, "the stack lost PDUs: {shutdown:?}, {point:?}");
+    ensure!(received > 0, "no PDU came back within {RUN_LIMIT:?}: {point:?}");
+    Ok(if elapsed_ns > 0 { elapsed_ns as f64 / count as f64 } else { all_ns / received as f64 })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn layers_are_spread_and_the_user_is_with_the_top_one() {
+        let point = |layers, threads| Point { protocol: Protocol::Ip, layers, threads, size: 64 };
+        assert_eq!(point(4, Threads::Together).groups(), [5]);
+        assert_eq!(point(3, Threads::Each).groups(), [2, 1, 1]);
+        let cores = pin::allowed_cores().len();
+        assert_eq!(point(4, Threads::Cores).groups().len(), cores.min(4));
+        assert_eq!(point(4, Threads::Cores).groups().iter().sum::<usize>(), 5);
+    }
+
+    #[test]
+    fn a_stack_has_a_time_per_pdu() {
+        for protocol in [Protocol::Ip, Protocol::Tp4 { credit: 8, retain: true, checksums: 1 }] {
+            let point = Point { protocol, layers: 2, threads: Threads::Cores, size: 256 };
+            assert!(run(&point, 2_000).unwrap() > 1.0);
+        }
+    }
+}
