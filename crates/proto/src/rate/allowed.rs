@@ -5,8 +5,9 @@
 
 use denrei_wire::frame::{Grant, GrantRequest};
 
-/// A grant smaller than this is kept until there is more: not worth a packet's headers.
-pub(crate) const LEAST_GRANT: u64 = 96;
+/// A limit is not used to its last octets: a packet of headers, request, trailer and the smallest
+/// fragment has to fit, or a sender that may go on could not.
+pub(crate) const LEAST_GRANT: u64 = 160;
 
 /// Data packets that go without a request at most, so that the receiver's account stays right.
 const REQUEST_EVERY: u8 = 8;
@@ -107,7 +108,7 @@ mod tests {
         allowed.on_grant(&grant(u32::MAX, Some(9_000)));
         assert_eq!(allowed.room(), None, "an older serial came late");
         allowed.on_grant(&grant(1, Some(3_000)));
-        allowed.on_sent(2_950);
+        allowed.on_sent(2_850);
         assert_eq!(allowed.room(), Some(0), "what is left is not worth a packet");
     }
 

@@ -35,7 +35,7 @@ const MOST_LAPSES: u32 = 6;
 /// When nothing has come for so long, a queue that overflowed is empty.
 const LULL: Duration = Duration::from_millis(1);
 /// Standing allowances are not smaller: a short message with its headers.
-const LEAST_STANDING: u64 = 128;
+const LEAST_STANDING: u64 = 192;
 /// Standing allowances are not larger: the first window of a sender that was told nothing.
 const MOST_STANDING: u64 = 14_720;
 
@@ -214,6 +214,10 @@ impl Grants {
         let lost = sent > claim.accounted;
         claim.accounted = sent;
         claim.wanted = sent.saturating_add(wanted as u64);
+        if wanted > 0 && claim.limit.saturating_sub(sent) < LEAST_GRANT {
+            // What is left of its limit is too little for a packet.
+            claim.wanted = claim.wanted.max(claim.limit.max(sent) + LEAST_GRANT);
+        }
         claim.moved = now;
         (claim.lapses, claim.not_before) = (0, Instant::ZERO);
         self.settle(now, peer, before);
