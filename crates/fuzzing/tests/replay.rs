@@ -35,12 +35,22 @@ fn corpus_of_operations() {
     replay("operations");
 }
 
+#[test]
+fn corpus_of_insider() {
+    replay("insider");
+}
+
+#[test]
+fn corpus_of_outsider() {
+    replay("outsider");
+}
+
 /// Blind inputs of the stateful targets, the same ones every time: where the corpus knows what was
 /// once interesting, these walk where nobody has been led.
 #[test]
 fn random_inputs() {
     const INPUTS: u64 = 1500;
-    for name in ["handle_datagram", "operations"] {
+    for name in ["handle_datagram", "insider", "operations", "outsider"] {
         let (_, body) = denrei_fuzzing::TARGETS.iter().find(|target| target.0 == name).expect("a target");
         for seed in 0..INPUTS {
             let data = random_octets(seed, 600);

@@ -156,7 +156,7 @@ impl Endpoint {
     }
 
     fn beginning(
-        &self,
+        &mut self,
         slot: u32,
         addr: SocketAddr,
         now: Instant,
@@ -164,7 +164,8 @@ impl Endpoint {
         protection: Protection,
     ) -> Beginning {
         let id = PeerId { slot, generation: self.slots[slot as usize].generation };
-        Beginning { id, addr, own, protection, now, pool: self.pool.clone() }
+        let skips = self.random.next_u64();
+        Beginning { id, addr, own, protection, now, pool: self.pool.clone(), skips }
     }
 
     fn new_slot(&mut self) -> Option<u32> {

@@ -18,6 +18,14 @@ const PACKET_THRESHOLD: u64 = 3;
 /// Ring slots kept when nothing is under way.
 const IDLE_SLOTS: usize = 16;
 
+/// Packets between two numbers that are left out, at least and how much more at most: seldom enough to
+/// cost nothing, often enough that whoever acknowledges a window ahead hits one.
+const SKIP_AFTER: u64 = 128;
+const SKIP_SPREAD: u64 = 1024;
+
+/// Left-out numbers remembered: a liar may be careful and stay some windows behind.
+const SKIPS_REMEMBERED: usize = 4;
+
 /// What a packet carried, as far as it has to be repeated or noted when its fate is known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum SentFrame {
@@ -67,7 +75,7 @@ pub(crate) struct SentPacket {
 }
 
 /// Packets of one session that have been sent and whose fate is unknown.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct SentPackets {
     /// Number of the ring's first slot.
     base: u64,
@@ -77,6 +85,36 @@ pub(crate) struct SentPackets {
     largest_acked: Option<u64>,
     last_sent_at: Instant,
     loss_time: Option<Instant>,
+    skips: Skips,
+}
+
+/// Numbers that are used for no packet, now and then, so that a receiver which acknowledges what it
+/// has not received cannot help telling (RFC 9000 §21.4).
+#[derive(Debug)]
+struct Skips {
+    /// What the distances are made from (splitmix64): the receiver does not know it.
+    state: u64,
+    /// The next number to leave out.
+    next: u64,
+    /// The last that were left out, in turn; `u64::MAX` is never sent.
+    last: [u64; SKIPS_REMEMBERED],
+}
+
+impl Skips {
+    fn new(seed: u64) -> Self {
+        let mut new = Self { state: seed, next: 0, last: [u64::MAX; SKIPS_REMEMBERED] };
+        new.choose();
+        new
+    }
+
+    /// Decides on the one after `next`.
+    fn choose(&mut self) {
+        self.state = self.state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut word = self.state;
+        word = (word ^ (word >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        word = (word ^ (word >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        self.next += SKIP_AFTER + (word ^ (word >> 31)) % SKIP_SPREAD;
+    }
 }
 
 /// What an ACK told.
@@ -88,9 +126,25 @@ pub(crate) struct AckSummary {
     pub cost: u64,
     /// When the largest newly acknowledged packet was sent, if it is the largest acknowledged.
     pub largest_sent_at: Option<Instant>,
+    /// A number that was left out is among them: whoever says so has not looked.
+    pub invented: bool,
 }
 
 impl SentPackets {
+    /// Nothing sent yet. `seed`: what the numbers that are left out follow from, unknown to the receiver.
+    pub fn new(seed: u64) -> Self {
+        Self {
+            base: 0,
+            ring: VecDeque::new(),
+            under_way: 0,
+            cost_in_flight: 0,
+            largest_acked: None,
+            last_sent_at: Instant::ZERO,
+            loss_time: None,
+            skips: Skips::new(seed),
+        }
+    }
+
     /// The number of the next packet.
     pub fn next_number(&self) -> u64 {
         self.base + self.ring.len() as u64
@@ -102,6 +156,18 @@ impl SentPackets {
         self.cost_in_flight += packet.cost;
         self.last_sent_at = packet.at;
         self.ring.push_back(Some(packet));
+        if self.next_number() >= self.skips.next {
+            self.skip();
+        }
+    }
+
+    /// Leaves a number out.
+    #[cold]
+    fn skip(&mut self) {
+        self.skips.last.rotate_right(1);
+        self.skips.last[0] = self.next_number();
+        self.ring.push_back(None);
+        self.skips.choose();
     }
 
     /// Uses up a number for a packet that wants none.
@@ -150,6 +216,7 @@ impl SentPackets {
             if *range.end() < self.base {
                 break;
             }
+            summary.invented |= self.skips.last.iter().any(|skipped| range.contains(skipped));
             let newest = (*range.end()).min(self.next_number().saturating_sub(1));
             for number in ((*range.start()).max(self.base)..=newest).rev() {
                 let Some(packet) = self.ring.get_mut((number - self.base) as usize).and_then(Option::take)
@@ -245,7 +312,7 @@ mod tests {
 
     #[test]
     fn three_later_arrivals_make_a_packet_lost() {
-        let mut sent = SentPackets::default();
+        let mut sent = SentPackets::new(1);
         for _ in 0..5 {
             sent.on_sent(packet(0));
         }
@@ -261,22 +328,39 @@ mod tests {
     }
 
     #[test]
+    fn whoever_acknowledges_everything_acknowledges_what_was_left_out() {
+        let mut sent = SentPackets::new(1);
+        let mut numbers = Vec::new();
+        while numbers.len() < 5000 {
+            numbers.push(sent.next_number());
+            sent.on_sent(packet(0));
+        }
+        let left_out = sent.next_number() - 5000;
+        assert!((5000 / 1151..=5000 / 128).contains(&left_out), "{left_out}");
+        let received = numbers.iter().rev().map(|number| *number..=*number);
+        let honest = sent.on_ack(received, |_| ());
+        assert!(!honest.invented && honest.packets == 5000);
+        sent.on_sent(packet(0));
+        assert!(sent.on_ack([0..=sent.next_number() - 1].into_iter(), |_| ()).invented);
+    }
+
+    #[test]
     fn numbers_that_want_no_ack_leave_no_trace() {
-        let mut sent = SentPackets::default();
-        for _ in 0..10_000 {
+        let mut sent = SentPackets::new(1);
+        for _ in 0..100 {
             sent.on_sent_unacknowledged();
         }
-        assert_eq!((sent.next_number(), sent.ring.len()), (10_000, 0));
+        assert_eq!((sent.next_number(), sent.ring.len()), (100, 0));
         sent.on_sent(packet(0));
         sent.on_sent_unacknowledged();
-        sent.on_ack([10_000..=10_001].into_iter(), |_| ());
+        sent.on_ack([100..=101].into_iter(), |_| ());
         assert!(sent.is_idle() && sent.ring.is_empty());
-        assert_eq!(sent.next_number(), 10_002);
+        assert_eq!(sent.next_number(), 102);
     }
 
     #[test]
     fn acks_of_what_was_never_under_way_change_nothing() {
-        let mut sent = SentPackets::default();
+        let mut sent = SentPackets::new(1);
         sent.on_sent(packet(0));
         let summary = sent.on_ack([5..=u64::MAX - 1].into_iter(), |_| ());
         assert_eq!(summary.packets, 0);

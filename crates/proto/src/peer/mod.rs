@@ -167,12 +167,14 @@ pub(crate) struct Beginning {
     pub protection: Protection,
     pub now: Instant,
     pub pool: BufferPool,
+    /// What the packet numbers that are left out follow from.
+    pub skips: u64,
 }
 
 impl Peer {
     /// A session that this side opens.
     pub fn opening(beginning: Beginning, config: &Config) -> Self {
-        let Beginning { id, addr, own, protection, now, pool } = beginning;
+        let Beginning { id, addr, own, protection, now, pool, skips } = beginning;
         let mtu = MtuSearch::new(config.min_datagram_bytes, config.max_datagram_bytes);
         let mut peer = Self {
             id,
@@ -187,7 +189,7 @@ impl Peer {
             visible: true,
             remote: assumed_parameters(config),
             parameters_heard: false,
-            sent: SentPackets::default(),
+            sent: SentPackets::new(skips),
             lost_scratch: Vec::new(),
             rtt: Rtt::new(config.initial_rtt, config.max_ack_delay),
             congestion: congestion::controller(config.congestion, mtu.current() as u64),

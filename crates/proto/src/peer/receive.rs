@@ -354,6 +354,9 @@ impl Peer {
                 }
             }
         });
+        if summary.invented {
+            return Err("acknowledgement of a packet that was never sent");
+        }
         if close_write_acked {
             self.on_close_write_acked();
         }
