@@ -44,6 +44,9 @@ enum Command {
     /// One side of a benchmark; started by `denrei bench`.
     #[command(name = bench::PEER_COMMAND, hide = true)]
     BenchPeer(cmd::key::KeyArgs),
+    /// One side of a broadcast; started by `denrei bench bcast`.
+    #[command(name = bench::bcast::SIDE_COMMAND, hide = true)]
+    BcastSide(cmd::key::KeyArgs),
     /// One node of the demonstration; started by `denrei demo`.
     #[command(name = demo::NODE_COMMAND, hide = true)]
     DemoNode(cmd::key::KeyArgs),
@@ -74,6 +77,7 @@ fn run(command: Command) -> Result<bool> {
         }
         Command::Man(command) => command.run::<Cli>().map(|()| true),
         Command::BenchPeer(keys) => bench::peer::run(&keys).map(|()| true),
+        Command::BcastSide(keys) => bench::bcast::side::run(&keys).map(|()| true),
         Command::DemoNode(keys) => demo::run_node(&keys).map(|()| true),
     }
 }

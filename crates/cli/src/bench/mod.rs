@@ -5,6 +5,7 @@
 //! JSON.
 
 pub mod args;
+pub mod bcast;
 mod clock;
 mod control;
 pub mod gather;

@@ -134,10 +134,15 @@ impl Kind {
 /// Makes `command`, this program, one side, with these secrets and none from the environment: which
 /// row is sealed is for the plan to say.
 pub fn with_secrets<'a>(command: &'a mut Command, keys: &KeyArgs) -> &'a mut Command {
+    with_secrets_of(command, PEER_COMMAND, keys)
+}
+
+/// Makes `command`, this program, its hidden subcommand `subcommand`, with these secrets.
+pub fn with_secrets_of<'a>(command: &'a mut Command, subcommand: &str, keys: &KeyArgs) -> &'a mut Command {
     for name in [environment::KEY_FILE, environment::IDENTITY_FILE, environment::ALLOW_FILE] {
         command.env_remove(name);
     }
-    command.arg(PEER_COMMAND).args(keys.to_args())
+    command.arg(subcommand).args(keys.to_args())
 }
 
 fn connect(addr: &SocketAddr) -> Result<TcpStream> {

@@ -1,6 +1,7 @@
 //! `denrei bench`: which benchmark, with what options.
 
 use crate::bench::args::{BenchArgs, Plan};
+use crate::bench::bcast::{self, BcastArgs};
 use crate::bench::gather::{self, GatherArgs};
 use crate::bench::layers::{self, LayersArgs};
 use crate::bench::rate::{self, RateArgs};
@@ -35,6 +36,8 @@ enum BenchKind {
     Gather(GatherArgs),
     /// What the receiver's rate and burst do: tracking and collapse, accuracy, sharing, free capacity
     Rate(RateArgs),
+    /// One to N: time, the sender's CPU time, packets and bytes, over each backend of a group
+    Bcast(BcastArgs),
 }
 
 #[derive(Args, Debug)]
@@ -83,6 +86,7 @@ impl BenchCommand {
             BenchKind::Layers(args) => layers::run(&args),
             BenchKind::Gather(args) => gather::run(&args),
             BenchKind::Rate(args) => rate::run(&args),
+            BenchKind::Bcast(args) => bcast::run(&args),
             BenchKind::Mesh(args) => {
                 if args.common.place.connect.is_some() || args.common.place.listen.is_some() {
                     return Err(wrong_arguments(

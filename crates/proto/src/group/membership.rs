@@ -247,6 +247,11 @@ impl Membership {
         }
     }
 
+    /// A symbol by the session asked for a report.
+    pub fn on_asked(&mut self, now: Instant) {
+        self.report_by(now);
+    }
+
     /// POLL by the session: something of this member's is overdue.
     pub fn on_poll(&mut self, now: Instant, next: u64) {
         self.arrivals.learn(next);

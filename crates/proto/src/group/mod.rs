@@ -376,7 +376,12 @@ impl Table {
         let was_ready = member.has_ready();
         let mut result = Ok(());
         match record {
-            Record::Symbol { number, frames } => result = member.on_symbol(now, *number, frames),
+            Record::Symbol { number, report, frames } => {
+                result = member.on_symbol(now, *number, frames);
+                if *report {
+                    member.on_asked(now);
+                }
+            }
             Record::Poll { next } => member.on_poll(now, *next),
             Record::Begin(begin) if from_opener => {
                 member.begin(begin);

@@ -79,6 +79,8 @@ pub(crate) struct Sender {
     trains: VecDeque<(u64, Instant)>,
     /// Ask all for a report with the next packet.
     poll: bool,
+    /// Reports were asked for when symbols below this were sent.
+    asked: u64,
     polls_unanswered: u32,
     last_sent_at: Instant,
     reprobe_at: Instant,
@@ -120,6 +122,7 @@ impl Sender {
             packet: 0,
             trains: VecDeque::new(),
             poll: false,
+            asked: 0,
             polls_unanswered: 0,
             last_sent_at: now,
             reprobe_at: Instant::FAR_FUTURE,
@@ -165,9 +168,16 @@ impl Sender {
             return;
         }
         self.hurried = true;
-        if self.stream.is_drained() && self.multicast_next == self.stream.next() {
-            self.poll = true;
-        }
+        let all_sent = self.stream.is_drained() && self.multicast_next == self.stream.next();
+        self.poll |= all_sent && self.asked < self.multicast_next && self.uses_multicast();
+    }
+
+    /// Whether the last symbol of a train asks for reports: nothing more can go without them, or
+    /// nothing more is there to go, and no earlier question is still to be answered.
+    fn asks(&self) -> bool {
+        let drained = self.stream.is_drained();
+        let unasked = self.hurried || self.asked <= self.stream.acked();
+        self.is_blocked() || (drained && unasked)
     }
 
     /// Ends the group once everything is acknowledged.
@@ -196,7 +206,7 @@ impl Sender {
             messages_sent: self.stream.message_count(),
             queued_bytes: self.stream.unacked_bytes(),
             credit_bytes: credit.unwrap_or(0),
-            window_bytes: self.window.window(),
+            window_bytes: self.window(),
             members: self.members.iter().map(|member| member.status(self.stream.next())).collect(),
             counters: self.counters,
         }
@@ -311,8 +321,15 @@ impl Sender {
     fn has_window(&self) -> bool {
         let in_flight = self.stream.in_flight();
         // Sessions have windows of their own.
-        let window = if self.uses_multicast() { self.window.window() } else { MAX_SESSION_WINDOW_BYTES };
+        let window = if self.uses_multicast() { self.window() } else { MAX_SESSION_WINDOW_BYTES };
         in_flight == 0 || in_flight + self.symbol_bytes as u64 <= window
+    }
+
+    /// Bytes that may be under way to the group's address: the controller's window, but not more than
+    /// half of what the member with the least room takes. Its socket has about as much.
+    fn window(&self) -> u64 {
+        let room = self.counting().map(|member| member.credit / 2).min().unwrap_or(u64::MAX);
+        self.window.window().min(room)
     }
 
     /// Whether the next symbol has to wait for somebody's word.

@@ -191,6 +191,8 @@ pub enum MembershipEnd {
     Violation(&'static str),
 }
 
+impl core::error::Error for MembershipEnd {}
+
 impl fmt::Display for MembershipEnd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

@@ -19,6 +19,7 @@ mod kind {
     pub(super) const REMOVED: u8 = 0x0a;
     pub(super) const ROUTE: u8 = 0x0b;
     pub(super) const BEGIN: u8 = 0x0c;
+    pub(super) const SYMBOL_REPORT: u8 = 0x0d;
 }
 
 /// Most children a ROUTE names.
@@ -97,6 +98,8 @@ pub enum Record<'a> {
     Symbol {
         /// Its number.
         number: u64,
+        /// Report once it has come.
+        report: bool,
         /// The frames.
         frames: &'a [u8],
     },
@@ -148,7 +151,11 @@ impl<'a> Record<'a> {
             kind::BEGIN => {
                 Self::Begin(Begin { symbol: reader.u64()?, message: reader.u64()?, cost: reader.u64()? })
             }
-            kind::SYMBOL => Self::Symbol { number: reader.u64()?, frames: reader.rest() },
+            kind::SYMBOL | kind::SYMBOL_REPORT => Self::Symbol {
+                number: reader.u64()?,
+                report: kind == kind::SYMBOL_REPORT,
+                frames: reader.rest(),
+            },
             kind::POLL => Self::Poll { next: reader.u64()? },
             kind::CLOSE => Self::Close { symbols: reader.u64()?, messages: reader.u64()? },
             kind::CLOSED => Self::Closed,
@@ -185,7 +192,7 @@ impl<'a> Record<'a> {
                     out.extend(number.to_le_bytes());
                 }
             }
-            Self::Symbol { number, frames } => {
+            Self::Symbol { number, frames, .. } => {
                 out.extend(number.to_le_bytes());
                 out.extend(*frames);
             }
@@ -201,9 +208,9 @@ impl<'a> Record<'a> {
     }
 
     /// What precedes the frames of a SYMBOL record.
-    pub fn symbol_header(group: u64, number: u64) -> [u8; SYMBOL_HEADER_BYTES] {
+    pub fn symbol_header(group: u64, number: u64, report: bool) -> [u8; SYMBOL_HEADER_BYTES] {
         let mut header = [0; SYMBOL_HEADER_BYTES];
-        header[0] = kind::SYMBOL;
+        header[0] = if report { kind::SYMBOL_REPORT } else { kind::SYMBOL };
         header[1..9].copy_from_slice(&group.to_le_bytes());
         header[9..].copy_from_slice(&number.to_le_bytes());
         header
@@ -215,6 +222,7 @@ impl<'a> Record<'a> {
             Self::Accept { .. } => kind::ACCEPT,
             Self::Refuse => kind::REFUSE,
             Self::Begin(_) => kind::BEGIN,
+            Self::Symbol { report: true, .. } => kind::SYMBOL_REPORT,
             Self::Symbol { .. } => kind::SYMBOL,
             Self::Poll { .. } => kind::POLL,
             Self::Close { .. } => kind::CLOSE,
@@ -332,7 +340,8 @@ mod tests {
             Record::Accept { credit: 4 << 20, max_message: 1 << 30 },
             Record::Refuse,
             Record::Begin(Begin { symbol: 1 << 40, message: 17, cost: 1 << 50 }),
-            Record::Symbol { number: 5, frames: b"frames" },
+            Record::Symbol { number: 5, report: false, frames: b"frames" },
+            Record::Symbol { number: 6, report: true, frames: b"frames" },
             Record::Poll { next: 9 },
             Record::Close { symbols: 10, messages: 11 },
             Record::Closed,
@@ -368,8 +377,10 @@ mod tests {
 
     #[test]
     fn a_symbol_header_is_the_start_of_its_record() {
-        let octets = Record::Symbol { number: 5, frames: b"x" }.encode(7);
-        assert_eq!(octets[..octets.len() - 1], Record::symbol_header(7, 5));
+        for report in [false, true] {
+            let octets = Record::Symbol { number: 5, report, frames: b"x" }.encode(7);
+            assert_eq!(octets[..octets.len() - 1], Record::symbol_header(7, 5, report));
+        }
     }
 
     proptest! {

@@ -17,6 +17,7 @@ mod zmq;
 pub use denrei::DenreiEndpoint;
 pub use denrei_star::{DenreiStarEndpoint, packet_counts};
 use framing::{Frame, FrameReader, HEADER_BYTES};
+pub use tcp::accept as accept_tcp;
 pub use tcp_mesh::TcpMeshEndpoint;
 pub use tcp_star::TcpStarEndpoint;
 

@@ -61,17 +61,17 @@ impl Sender {
 
     fn repair_one(&mut self, now: Instant, symbol: u64, member: usize, host: &mut dyn Host) {
         let Some(peer) = self.members.get(member).map(|member| member.peer) else { return };
-        let Some(record) = self.symbol_record(symbol) else { return };
+        let Some(record) = self.symbol_record(symbol, false) else { return };
         self.members[member].repairing.insert(symbol);
         self.counters.unicast_repairs += 1;
         self.counters.unicast_symbols += 1;
         host.send(now, peer, record);
     }
 
-    fn symbol_record(&self, symbol: u64) -> Option<bytes::Bytes> {
+    fn symbol_record(&self, symbol: u64, ask: bool) -> Option<bytes::Bytes> {
         let bytes = self.stream.symbol(symbol)?.bytes;
         let mut record = Vec::with_capacity(bytes + denrei_wire::group::SYMBOL_HEADER_BYTES);
-        record.extend(Record::symbol_header(self.id.0, symbol));
+        record.extend(Record::symbol_header(self.id.0, symbol, ask));
         self.stream.write(symbol, &mut |part| record.extend_from_slice(part));
         Some(record.into())
     }
@@ -88,6 +88,8 @@ impl Sender {
             member.is_active() && matches!(member.path, Path::Unicast { .. })
         };
         let served: Vec<usize> = (0..self.members.len()).filter(unicast).collect();
+        let ask = !self.uses_multicast() && self.asks();
+        let last = self.stream.next().wrapping_sub(1);
         // The record of the symbol that all are at is made once.
         let mut made: Option<(u64, bytes::Bytes)> = None;
         for index in served {
@@ -99,7 +101,7 @@ impl Sender {
             while room > 0 && next < self.stream.next() && self.has_credit(index, next) {
                 let record = match &made {
                     Some((symbol, record)) if *symbol == next => record.clone(),
-                    _ => match self.symbol_record(next) {
+                    _ => match self.symbol_record(next, ask && next == last) {
                         Some(record) => record,
                         None => break,
                     },
@@ -111,6 +113,9 @@ impl Sender {
                 next += 1;
             }
             self.members[index].path = Path::Unicast { next };
+        }
+        if ask {
+            (self.hurried, self.asked) = (false, self.stream.next());
         }
     }
 

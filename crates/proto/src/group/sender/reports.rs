@@ -12,6 +12,10 @@ use denrei_wire::{Instant, ids};
 /// Symbols of one report's gaps that are looked at; the next report names the rest.
 const MAX_GAP_SYMBOLS: u64 = 4096;
 
+/// Delay that is not the path's: members take their turns on their cores, and the slowest of them
+/// counts. A window that followed it would be a few packets long with many members on a host.
+const MEMBERS_DELAY: Duration = Duration::from_millis(4);
+
 impl Sender {
     /// A report of the member at `index`, or of it and those below it.
     pub fn on_report(&mut self, now: Instant, index: usize, report: &Feedback<'_>, host: &mut dyn Host) {
@@ -166,11 +170,11 @@ impl Sender {
             cost: in_flight - self.stream.in_flight(),
             packets: acked - before,
             marked: 0,
-            rtt: rtt.latest(),
+            rtt: rtt.latest().saturating_sub(MEMBERS_DELAY).max(rtt.min()),
             min_rtt: rtt.min(),
             srtt: rtt.smoothed(),
             sent_at,
-            window_limited: in_flight * 2 >= self.window.window(),
+            window_limited: in_flight * 2 >= self.window(),
         });
     }
 }

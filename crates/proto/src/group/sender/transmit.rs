@@ -105,13 +105,13 @@ impl Sender {
             }
         }
         let last = self.multicast_next.checked_sub(1).filter(|last| *last >= first)?;
-        let drained = self.stream.is_drained() && self.multicast_next == self.stream.next();
-        let poll = self.is_blocked() || (drained && self.hurried) || self.poll;
+        let poll = self.poll || (self.multicast_next == self.stream.next() && self.asks());
         for symbol in first..=last {
             self.write_packet(out, symbol, poll && symbol == last);
         }
-        self.poll &= !poll;
-        self.hurried &= !(poll && drained);
+        if poll {
+            (self.poll, self.hurried, self.asked) = (false, false, self.multicast_next);
+        }
         Some(size)
     }
 
@@ -121,6 +121,7 @@ impl Sender {
             return None;
         }
         self.counters.polls += 1;
+        self.asked = self.multicast_next;
         let next = self.multicast_next;
         Some(self.write_header_and(out, next, true, |_, _| ()))
     }
@@ -162,7 +163,7 @@ impl Sender {
     }
 
     fn ack_every(&self) -> u16 {
-        let symbols = self.window.window() / self.symbol_bytes.max(1) as u64;
+        let symbols = self.window() / self.symbol_bytes.max(1) as u64;
         (symbols / REPORTS_PER_WINDOW).clamp(1, u16::MAX as u64) as u16
     }
 

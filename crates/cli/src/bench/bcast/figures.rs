@@ -1,0 +1,192 @@
+//! From what the sides of a broadcast report to the figures that are shown.
+//!
+//! Inputs → outputs: [`SenderReport`] and [`MemberReport`]s of one run → [`Figures`]; the runs of one
+//! backend → a [`Row`], whose fields are the interface of `--json`.
+
+use super::Backend;
+use super::side::{MemberReport, SenderReport};
+use crate::bench::table::{dash, human_bytes, number, right};
+use anyhow::{Result, ensure};
+use comfy_table::Cell;
+use comfy_table::presets::UTF8_FULL_CONDENSED;
+use serde::Serialize;
+use std::fmt;
+
+/// One run's figures.
+#[derive(Clone, Debug)]
+pub struct Figures {
+    done_us: f64,
+    sent_us: f64,
+    last_us: f64,
+    cpu_us: f64,
+    calls: f64,
+    packets: f64,
+    bytes: f64,
+    received: f64,
+    repairs: f64,
+}
+
+impl Figures {
+    /// The figures of a run; those per message are means, times are medians.
+    pub fn new(size: u64, sender: &SenderReport, members: &[MemberReport]) -> Result<Self> {
+        let messages = sender.done.len();
+        ensure!(
+            messages > 0 && members.iter().all(|member| member.arrived.len() == messages),
+            "messages of {size} bytes are missing"
+        );
+        let last = |at: usize| members.iter().map(|member| member.arrived[at]).max().unwrap_or(0);
+        let lasts = (0..messages).map(|at| last(at).saturating_sub(sender.began[at])).collect();
+        let per_message = |total: u64| total as f64 / messages as f64;
+        Ok(Self {
+            done_us: median_ns(sender.done.clone()) / 1e3,
+            sent_us: median_ns(sender.sent.clone()) / 1e3,
+            last_us: median_ns(lasts) / 1e3,
+            cpu_us: per_message(sender.cpu_ns) / 1e3,
+            calls: per_message(sender.wire.calls),
+            packets: per_message(sender.wire.packets),
+            bytes: per_message(sender.wire.bytes),
+            received: per_message(sender.wire.received),
+            repairs: per_message(sender.wire.repairs),
+        })
+    }
+}
+
+fn median_ns(mut values: Vec<u64>) -> f64 {
+    values.sort_unstable();
+    values.get(values.len() / 2).copied().unwrap_or(0) as f64
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_unstable_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(0.0)
+}
+
+/// What is shown of one backend, size and number of receivers.
+#[derive(Clone, Debug, Serialize)]
+pub struct Row {
+    bench: &'static str,
+    backend: Backend,
+    /// Receivers.
+    nodes: u64,
+    /// Bytes per message.
+    size: u64,
+    runs: usize,
+    /// Until all had acknowledged it, µs.
+    done_us: f64,
+    /// Until `send` returned, µs.
+    sent_us: f64,
+    /// Until the last member's application had it, µs.
+    last_us: f64,
+    /// The sender's CPU time, µs.
+    cpu_us: f64,
+    /// System calls that send.
+    calls: f64,
+    /// Packets sent.
+    packets: f64,
+    /// Bytes sent, headers included.
+    wire_bytes: f64,
+    /// Datagrams that came back.
+    received: f64,
+    /// Symbols, or segments, sent again.
+    repairs: f64,
+    /// Bytes that arrived at all members together, per second.
+    aggregate_bytes_per_s: f64,
+    /// TCP's `done_us` over this one's, by runs made side by side.
+    speed_vs_tcp: Option<f64>,
+    /// This one's CPU time over TCP's.
+    cpu_vs_tcp: Option<f64>,
+    /// Bytes sent over the payload of one message.
+    wire_vs_payload: f64,
+}
+
+/// One row per backend.
+pub fn rows(nodes: u64, size: u64, runs: &[(Backend, Vec<Figures>)]) -> Vec<Row> {
+    let tcp = runs.iter().find(|(backend, _)| *backend == Backend::Tcp).map(|(_, runs)| runs);
+    runs.iter().map(|(backend, own)| row(nodes, size, *backend, own, tcp)).collect()
+}
+
+fn row(nodes: u64, size: u64, backend: Backend, runs: &[Figures], tcp: Option<&Vec<Figures>>) -> Row {
+    let of = |value: fn(&Figures) -> f64| median(runs.iter().map(value).collect());
+    let against = |ratio: fn(&Figures, &Figures) -> f64| {
+        let tcp = tcp.filter(|_| backend != Backend::Tcp)?;
+        Some(median(runs.iter().zip(tcp).map(|(own, tcp)| ratio(own, tcp)).collect()))
+    };
+    Row {
+        bench: "bcast",
+        backend,
+        nodes,
+        size,
+        runs: runs.len(),
+        done_us: of(|run| run.done_us),
+        sent_us: of(|run| run.sent_us),
+        last_us: of(|run| run.last_us),
+        cpu_us: of(|run| run.cpu_us),
+        calls: of(|run| run.calls),
+        packets: of(|run| run.packets),
+        wire_bytes: of(|run| run.bytes),
+        received: of(|run| run.received),
+        repairs: of(|run| run.repairs),
+        aggregate_bytes_per_s: (nodes * size) as f64 / of(|run| run.done_us) * 1e6,
+        speed_vs_tcp: against(|own, tcp| tcp.done_us / own.done_us),
+        cpu_vs_tcp: against(|own, tcp| own.cpu_us / tcp.cpu_us),
+        wire_vs_payload: of(|run| run.bytes) / size as f64,
+    }
+}
+
+/// All rows.
+pub struct Table(comfy_table::Table);
+
+impl Table {
+    /// No row yet.
+    pub fn new() -> Self {
+        let mut table = comfy_table::Table::new();
+        table.load_preset(UTF8_FULL_CONDENSED);
+        table.set_header([
+            "1→N",
+            "size",
+            "backend",
+            "done µs",
+            "sent µs",
+            "last has it µs",
+            "CPU µs",
+            "calls",
+            "packets",
+            "wire B",
+            "answers",
+            "repairs",
+            "aggregate B/s",
+            "speed vs tcp",
+            "CPU vs tcp",
+        ]);
+        Self(table)
+    }
+
+    /// Adds one.
+    pub fn add(&mut self, row: &Row) {
+        let plain = |value: f64| right(number(Some(value), 1));
+        let ratio = |value: Option<f64>| right(value.map_or_else(dash, |value| format!("{value:.2}×")));
+        self.0.add_row(vec![
+            right(row.nodes.to_string()),
+            right(human_bytes(row.size as f64)),
+            Cell::new(row.backend.name()),
+            plain(row.done_us),
+            plain(row.sent_us),
+            plain(row.last_us),
+            plain(row.cpu_us),
+            plain(row.calls),
+            plain(row.packets),
+            right(human_bytes(row.wire_bytes)),
+            plain(row.received),
+            plain(row.repairs),
+            right(human_bytes(row.aggregate_bytes_per_s)),
+            ratio(row.speed_vs_tcp),
+            ratio(row.cpu_vs_tcp),
+        ]);
+    }
+}
+
+impl fmt::Display for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}

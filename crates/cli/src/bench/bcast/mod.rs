@@ -1,0 +1,225 @@
+//! `denrei bench bcast` (M9, S12): one sender, N receivers, against N TCP connections.
+//!
+//! Inputs → outputs: [`BcastArgs`] → for every number of receivers and every size, interleaved runs of
+//! all backends, each with processes of its own ([`side`]) → [`figures`] → a table or JSON lines.
+
+mod figures;
+pub mod side;
+mod tcp;
+
+use super::Machine;
+use super::args::parse_size;
+use super::place::with_secrets_of;
+use crate::cmd::key::KeyArgs;
+use crate::cmd::wrong_arguments;
+use crate::process::LineProcess;
+use anyhow::{Context, Result, bail};
+use clap::{Args, ValueEnum};
+use denrei_netlab::{Lab, LabConfig};
+use figures::{Figures, Table};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde::{Deserialize, Serialize};
+use side::{Answer, Job, MemberReport, Order, SenderReport};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::process::Command;
+use std::time::Duration;
+
+/// The hidden subcommand that is one side.
+pub const SIDE_COMMAND: &str = "__bcast-side";
+
+/// A side has to be ready within this time.
+const READY_LIMIT: Duration = Duration::from_secs(30);
+/// A run may take this long.
+const RUN_LIMIT: Duration = Duration::from_secs(120);
+/// Bytes that a run sends if nothing else is asked for, and most and fewest messages.
+const RUN_BYTES: u64 = 64 << 20;
+const MESSAGES: std::ops::RangeInclusive<u64> = 3..=500;
+
+/// What carries the messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum Backend {
+    /// A group; the backend is chosen by probing.
+    Auto,
+    /// A group over IP multicast.
+    Multicast,
+    /// A group over one session with each member.
+    Unicast,
+    /// A group over a tree of relays.
+    Tree,
+    /// N TCP connections, NODELAY, one after the other.
+    Tcp,
+}
+
+impl Backend {
+    /// Its name in commands and JSON.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Multicast => "multicast",
+            Self::Unicast => "unicast",
+            Self::Tree => "tree",
+            Self::Tcp => "tcp",
+        }
+    }
+}
+
+/// Options of `denrei bench bcast`.
+///
+/// The sender sends a message, waits until every member has acknowledged it, and sends the next.
+/// "done" is that time, "sent" until send returned, "last has it" until the last member's application
+/// had it. CPU time is the sender process's, with all that the kernel does on its behalf: on one machine
+/// a software bridge copies multicast on the sender's own core, which a real switch would do.
+#[derive(Args, Clone, Debug)]
+pub struct BcastArgs {
+    /// Receivers, separated by commas (1..=256)
+    #[arg(long, value_delimiter = ',', default_values_t = [1, 2, 4, 8, 9], value_parser = clap::value_parser!(u64).range(1..=256), value_name = "N,...")]
+    nodes: Vec<u64>,
+
+    /// Message sizes in bytes, separated by commas; K, M and G are powers of 1024 (1..=1G)
+    #[arg(long, value_delimiter = ',', default_values_t = [16, 4096, 65_536, 1 << 20, 64 << 20], value_parser = parse_size, value_name = "BYTES,...")]
+    sizes: Vec<u64>,
+
+    /// What to compare, separated by commas; tcp is always measured
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Backend::Multicast, Backend::Unicast, Backend::Tree], value_name = "NAME,...")]
+    backend: Vec<Backend>,
+
+    /// Messages per run; fewer for large sizes if not given
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1_000_000), value_name = "N")]
+    iters: Option<u64>,
+
+    /// Runs per backend, size and number of receivers, interleaved; figures are medians over the runs
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100), value_name = "N")]
+    repeat: u32,
+
+    /// Between network namespaces on a bridge with multicast, built and removed by this program; needs root
+    #[arg(long)]
+    netns: bool,
+
+    /// With --netns: every receiver loses this share of the packets that reach it, permille
+    #[arg(long, requires = "netns", value_parser = clap::value_parser!(u32).range(0..=500), value_name = "PERMILLE")]
+    loss: Option<u32>,
+
+    /// With --netns: packets travel one by one, as on a cable, and not as trains that are lost together
+    #[arg(long, requires = "netns")]
+    no_offload: bool,
+
+    /// Print one JSON object per line and per (receivers, size, backend) instead of a table
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    keys: KeyArgs,
+}
+
+/// Where the sides run.
+struct Place {
+    lab: Option<Lab>,
+    keys: KeyArgs,
+}
+
+impl Place {
+    fn open(args: &BcastArgs) -> Result<Self> {
+        let mut keys = args.keys.clone().or_environment();
+        if !args.netns {
+            return Ok(Self { lab: None, keys });
+        }
+        keys.insecure |= keys.key_file.is_none();
+        let most = args.nodes.iter().max().copied().unwrap_or(1) as usize;
+        let config = LabConfig { offload: !args.no_offload, ..LabConfig::default() };
+        let lab = Lab::with_config(most + 1, config).context("cannot build the namespaces")?;
+        for host in 1..=most {
+            lab.loss(host, args.loss.unwrap_or(0))?;
+        }
+        Ok(Self { lab: Some(lab), keys })
+    }
+
+    fn start(&self, index: usize) -> Result<(LineProcess, IpAddr)> {
+        let exe = std::env::current_exe().context("cannot find this program")?;
+        let (mut command, ip) = match &self.lab {
+            None => (Command::new(exe), Ipv4Addr::LOCALHOST.into()),
+            Some(lab) => (lab.host(index).command(exe), lab.host(index).ip()),
+        };
+        with_secrets_of(&mut command, SIDE_COMMAND, &self.keys);
+        Ok((LineProcess::spawn(command, format!("side {index}"))?, ip))
+    }
+}
+
+/// Measures, and prints.
+pub fn run(args: &BcastArgs) -> Result<()> {
+    if args.sizes.contains(&0) {
+        return Err(wrong_arguments("--sizes: a message of a broadcast has at least 1 byte"));
+    }
+    let place = Place::open(args)?;
+    let mut backends = vec![Backend::Tcp];
+    backends.extend(args.backend.iter().copied().filter(|backend| *backend != Backend::Tcp));
+    let total = args.nodes.len() * args.sizes.len() * backends.len() * args.repeat as usize;
+    let progress = ProgressBar::with_draw_target(Some(total as u64), ProgressDrawTarget::stderr());
+    progress.set_style(ProgressStyle::with_template("{msg:32} {wide_bar} {pos}/{len} runs, {eta} left")?);
+    let mut table = Table::new();
+    for (&nodes, &size) in args.nodes.iter().flat_map(|n| args.sizes.iter().map(move |size| (n, size))) {
+        let mut runs: Vec<(Backend, Vec<Figures>)> =
+            backends.iter().map(|backend| (*backend, Vec::new())).collect();
+        for repeat in 0..args.repeat as usize {
+            for turn in 0..runs.len() {
+                let at = (turn + repeat) % runs.len();
+                let (backend, done) = &mut runs[at];
+                progress.set_message(format!("1→{nodes} {} {size} B", backend.name()));
+                let figures = measure(args, &place, *backend, nodes as usize, size)
+                    .with_context(|| format!("1→{nodes} over {}, {size} bytes", backend.name()))?;
+                done.push(figures);
+                progress.inc(1);
+            }
+        }
+        for row in figures::rows(nodes, size, &runs) {
+            match args.json {
+                true => println!("{}", serde_json::to_string(&row)?),
+                false => table.add(&row),
+            }
+        }
+    }
+    progress.finish_and_clear();
+    if !args.json {
+        println!("{}\n{table}", Machine::this());
+    }
+    Ok(())
+}
+
+/// One run.
+fn measure(args: &BcastArgs, place: &Place, backend: Backend, nodes: usize, size: u64) -> Result<Figures> {
+    let iters = args.iters.unwrap_or((RUN_BYTES / size / 4).clamp(*MESSAGES.start(), *MESSAGES.end()));
+    let group = SocketAddr::from((Ipv4Addr::new(239, 255, 90, 1), 7401));
+    let mut sides = Vec::with_capacity(nodes + 1);
+    for index in 0..=nodes {
+        let (mut side, bind) = place.start(index)?;
+        side.send(&Order::Prepare(Job { backend, size, iters, index, bind, group }))?;
+        sides.push(side);
+    }
+    let addresses = sides.iter().map(ready).collect::<Result<Vec<SocketAddr>>>()?;
+    for side in sides.iter_mut().rev() {
+        side.send(&Order::Start(addresses.clone()))?;
+    }
+    let sender: SenderReport = match sides[0].receive(RUN_LIMIT)? {
+        Answer::Sent(report) => report,
+        other => bail!("the sender said {other:?}"),
+    };
+    let mut members: Vec<MemberReport> = Vec::with_capacity(nodes);
+    for side in &sides[1..] {
+        match side.receive(RUN_LIMIT)? {
+            Answer::Received(report) => members.push(report),
+            other => bail!("{} said {other:?}", side.name()),
+        }
+    }
+    for side in &mut sides {
+        side.send(&Order::Stop)?;
+    }
+    Figures::new(size, &sender, &members)
+}
+
+fn ready(side: &LineProcess) -> Result<SocketAddr> {
+    match side.receive(READY_LIMIT)? {
+        Answer::Ready(addr) => Ok(addr),
+        Answer::Failed(why) => bail!("{}: {why}", side.name()),
+        other => bail!("{} said {other:?} before it was started", side.name()),
+    }
+}
