@@ -25,6 +25,7 @@
 #![warn(missing_docs)]
 
 mod busy;
+mod collective;
 mod config;
 mod core;
 mod driver;
@@ -39,6 +40,7 @@ mod pipeline;
 mod settings;
 mod wait;
 
+pub use collective::{Collective, CollectiveError};
 pub use config::{Config, Drive};
 pub use denrei_io::{BackendChoice, Capabilities, IoCounters, SocketConfig};
 pub use denrei_proto::group::{

@@ -169,6 +169,33 @@ impl Lab {
         self.shape(&self.bridge, &format!("port{index}"), mbit, queue_bytes)
     }
 
+    /// Whether the bridge carries multicast to its ports. Snooping has to be off: a bridge that knows who
+    /// listens carries it to those all the same.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn multicast(&self, carried: bool) -> Result<(), LabError> {
+        let flood = if carried { "on" } else { "off" };
+        (0..self.len()).try_for_each(|index| {
+            let port = format!("port{index}");
+            let set =
+                ["-n", &self.bridge, "link", "set", &port, "type", "bridge_slave", "mcast_flood", flood];
+            run("ip", &set).map(drop)
+        })
+    }
+
+    /// Makes the bridge carry multicast only to ports behind which somebody has joined the group (IGMP,
+    /// MLD), and ask for that itself; or to all.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn snooping(&self, on: bool) -> Result<(), LabError> {
+        let value = if on { "1" } else { "0" };
+        let place = ["-n", &self.bridge, "link", "set", "br0", "type", "bridge"];
+        let wish = ["mcast_snooping", value, "mcast_querier", value];
+        run("ip", &[&place[..], &wish[..]].concat()).map(drop)
+    }
+
     fn shape(&self, namespace: &str, device: &str, mbit: u64, queue_bytes: u64) -> Result<(), LabError> {
         let bucket = (mbit * BUCKET_MICROS / 8).max(MIN_BUCKET_BYTES);
         let (rate, bucket) = (format!("{mbit}mbit"), bucket.to_string());

@@ -1,7 +1,7 @@
 //! What groups add to the formats: the header of GROUP packets, and records.
 //!
 //! Inputs → outputs: octets ↔ [`GroupHeader`] and [`Record`], every length checked. Records are the
-//! messages of the session's channel [`GROUP_CHANNEL`]. Source: `spec/protocol.md` §13; M2, M4.
+//! messages of the session's channel [`GROUP_CHANNEL`]. Source: `spec/protocol.md` §14; M2, M4.
 
 mod record;
 

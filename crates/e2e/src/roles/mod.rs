@@ -4,9 +4,11 @@
 //! input ends, because the test has ended or died, the process ends.
 //!
 //! Roles: `node` holds one Node; `leaves` holds hundreds, each with one message to say; `capture`
-//! and `inject` are the attacker's.
+//! and `inject` are the attacker's. `group-opener` and `group-member` take no orders: their command
+//! line says what to do.
 
 mod capture;
+mod group;
 mod inject;
 mod leaves;
 mod ping;
@@ -28,13 +30,20 @@ const MAX_WAITING_ORDERS: usize = 64;
 /// # Errors
 /// For a role that is none, or if nobody reads the reports any more.
 pub fn run(role: Option<&str>) -> Result<()> {
+    match role {
+        Some("group-member") => return group::run_member(),
+        Some("group-opener") => return group::run_opener(),
+        _ => {}
+    }
     let orders = read_orders()?;
     match role {
         Some("node") => serve::run(&orders),
         Some("leaves") => leaves::run(&orders),
         Some("capture") => capture::run(&orders),
         Some("inject") => inject::run(&orders),
-        role => bail!("the role {role:?} is none of node, leaves, capture, inject"),
+        role => {
+            bail!("the role {role:?} is none of node, leaves, capture, inject, group-opener, group-member")
+        }
     }
 }
 

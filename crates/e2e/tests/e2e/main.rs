@@ -8,6 +8,7 @@ mod harness;
 
 mod crash;
 mod garbage;
+mod group;
 mod hub;
 mod limits;
 mod lossy;

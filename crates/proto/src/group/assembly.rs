@@ -1,7 +1,7 @@
 //! What a member has of the group's messages: symbols in any order → messages in order.
 //!
 //! Inputs → outputs: the frames of symbols → whole messages, and what they cost. Memory is bounded by
-//! the limit that the member announced. Source: M5, U4; `spec/protocol.md` §13.2.
+//! the limit that the member announced. Source: M5, U4; `spec/protocol.md` §14.2.
 
 use crate::buffer_pool::BufferPool;
 use crate::config::MESSAGE_COST_BYTES;

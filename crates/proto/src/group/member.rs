@@ -62,6 +62,8 @@ pub(crate) struct Member {
     pub rtt: Rtt,
     /// When it last made progress, or last owed none.
     pub progress_at: Instant,
+    /// How long the others have waited for it alone, since that was last looked at.
+    pub held_up: core::time::Duration,
     /// When it was last asked by its session for a report.
     pub asked_at: Option<Instant>,
     /// Polls of the group it has not answered since its last report.
@@ -103,6 +105,7 @@ impl Member {
             echo: None,
             rtt,
             progress_at: now,
+            held_up: Duration::ZERO,
             asked_at: None,
             silent_polls: 0,
             deaf_polls: 0,
@@ -147,6 +150,8 @@ impl Member {
         }
         if progress.moved {
             self.progress_at = now;
+            // Relays tell of no packets: what comes by them shows in what is acknowledged.
+            self.deaf_polls = if self.path == Path::Relay { 0 } else { self.deaf_polls };
         }
         self.silent_polls = 0;
         self.asked_at = None;

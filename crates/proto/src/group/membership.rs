@@ -2,7 +2,7 @@
 //!
 //! Inputs → outputs: packets from the group's address, records from the opener, time, the
 //! application's taking → messages in order, reports (when, and what they say), symbols to hand on.
-//! Source: M3, M5, M6 (what a report says), M10 (when); `spec/protocol.md` §13.3–13.5.
+//! Source: M3, M5, M6 (what a report says), M10 (when); `spec/protocol.md` §14.3–13.5.
 
 use super::arrivals::Arrivals;
 use super::assembly::Assembly;

@@ -3,7 +3,7 @@
 //! Inputs → outputs: messages, records, reports, time → packets to the group's address, records to
 //! members, events. `opening` begins and ends, `reports` takes in what members say, `repair` decides
 //! how what is missing goes out again, `transmit` writes packets, `timers` asks those who are
-//! silent. Source: M1–M7; `spec/protocol.md` §13.
+//! silent. Source: M1–M7; `spec/protocol.md` §14.
 
 mod opening;
 mod repair;
@@ -92,6 +92,9 @@ pub(crate) struct Sender {
     parents: BTreeMap<u32, u32>,
     /// Parents hand on symbols, and do not only join reports.
     relays: bool,
+    /// Since when it is added up who is waited for, and until when that is done.
+    held_since: Instant,
+    held_at: Instant,
     pub events: VecDeque<GroupEvent>,
     pub counters: GroupCounters,
     /// Grows with everything an application may wait for.
@@ -130,6 +133,8 @@ impl Sender {
             joining: Vec::new(),
             parents: BTreeMap::new(),
             relays: false,
+            held_since: now,
+            held_at: now,
             events: VecDeque::new(),
             counters: GroupCounters::default(),
             news: 0,

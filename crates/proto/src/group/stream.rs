@@ -4,7 +4,7 @@
 //! number and content for ever, so that whoever misses one can have it again. A symbol is a
 //! description (which part of which message); the message's bytes are kept once and never copied
 //! before they go out. Source: M5 (one sequence for all), RFC 5740 §1 (symbols), `spec/protocol.md`
-//! §13.2.
+//! §14.2.
 
 use crate::config::MESSAGE_COST_BYTES;
 use bytes::Bytes;

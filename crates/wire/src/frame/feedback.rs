@@ -1,7 +1,7 @@
 //! FEEDBACK: what a member of a group has received, and may still be sent (M3, M6).
 //!
 //! Inputs → outputs: octets ↔ [`Feedback`], which borrows its gaps. Never repeated: the next one
-//! says what holds then. Source: `spec/protocol.md` §13.4.
+//! says what holds then. Source: `spec/protocol.md` §14.4.
 
 use super::{FrameError, kind};
 use crate::group::MAX_GAPS;

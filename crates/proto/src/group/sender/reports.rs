@@ -59,6 +59,7 @@ impl Sender {
             if next > member.next && next <= sent {
                 member.next = next;
                 member.progress_at = now;
+                member.deaf_polls = 0;
             }
             member.messages = member.messages.max(ids::expand(report.messages, member.messages));
             if report.limit > member.limit {

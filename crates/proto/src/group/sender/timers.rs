@@ -136,9 +136,38 @@ impl Sender {
         owes || no_room || closing
     }
 
+    /// Adds up for how long each member was the only one that the others waited for: a slow member makes
+    /// progress all the time, and so does, at its pace, the whole group.
+    fn add_up_waiting(&mut self, now: Instant, patience: Duration) {
+        let elapsed = now.saturating_since(self.held_at);
+        self.held_at = now;
+        let waits = self.is_blocked();
+        if let Some(alone) = self.held_up_by().filter(|_| waits) {
+            self.members[alone as usize].held_up += elapsed;
+        }
+        if self.held_since + patience * 2 <= now {
+            self.held_since = now;
+            self.members.iter_mut().for_each(|member| member.held_up = Duration::ZERO);
+        }
+    }
+
+    /// The member that is clearly behind all others that count.
+    fn held_up_by(&self) -> Option<u32> {
+        let last = self.counting().min_by_key(|member| member.next)?;
+        let others = self.counting().filter(|member| member.id != last.id).map(|member| member.next).min()?;
+        let under_way = self.stream.next() - last.next;
+        (others > last.next && (others - last.next) * 2 >= under_way).then_some(last.id)
+    }
+
+    /// Whether the others have waited for this member alone, for most of the time that the policy allows.
+    fn is_far_behind(&self, index: usize, patience: Duration) -> bool {
+        matches!(self.options.policy, GroupPolicy::Lag { .. }) && self.members[index].held_up * 2 >= patience
+    }
+
     /// Applies the policy to those who have made no progress for too long.
     fn judge(&mut self, now: Instant, host: &mut dyn Host) {
         let Some(patience) = self.patience() else { return };
+        self.add_up_waiting(now, patience);
         for index in 0..self.members.len() {
             let member = &self.members[index];
             if !member.is_active() {
@@ -150,7 +179,7 @@ impl Sender {
             }
             if member.lagging {
                 self.judge_lagging(now, index, host);
-            } else if member.progress_at + patience <= now {
+            } else if member.progress_at + patience <= now || self.is_far_behind(index, patience) {
                 match self.options.policy {
                     GroupPolicy::Lag { .. } if !self.is_closing() => self.let_lag(index),
                     _ => self.depart(now, index, Departure::Ejected, host),

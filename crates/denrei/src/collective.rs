@@ -1,0 +1,319 @@
+//! Collective operations over a set of Nodes: barrier, broadcast, gather, all-gather, reduce.
+//!
+//! Inputs → outputs: every Node of the set calls the same operation, in the same order → all have its
+//! result, or an error that says who is missing. One to all goes through a group (one send, M9), many
+//! to one through channels of sessions, whose receivers set the pace (S11). Source: U9, S12; the names
+//! are MPI's.
+
+use crate::group::{Group, GroupListener, Membership, OpenGroupError};
+use crate::{ChannelId, GroupError, GroupOptions, MembershipEnd, Node, PeerId, SendError};
+use bytes::Bytes;
+use denrei_proto::ConnectError;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+use thiserror::Error;
+
+/// Channel that carries what goes to one Node.
+const CHANNEL: u16 = 15;
+
+/// Why a collective operation did not complete.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum CollectiveError {
+    /// The Nodes of the set cannot be.
+    #[error("a set of Nodes needs distinct addresses, its own among them: {0}")]
+    BadSet(String),
+    /// The group cannot be opened or joined.
+    #[error("{0}")]
+    Open(#[from] OpenGroupError),
+    /// A Node cannot be reached.
+    #[error("{0}")]
+    Connect(#[from] ConnectError),
+    /// Nothing can be sent to a Node.
+    #[error("rank {rank}: {source}")]
+    Send {
+        /// Which.
+        rank: usize,
+        /// Why.
+        source: SendError,
+    },
+    /// Nothing can be sent to the group.
+    #[error("{0}")]
+    Group(#[from] GroupError),
+    /// The root of the set has ended its group.
+    #[error("the root is gone: {0}")]
+    RootGone(#[from] MembershipEnd),
+    /// The socket has become unusable.
+    #[error("{0}")]
+    Node(#[from] crate::NodeError),
+    /// Time is up.
+    #[error("{operation} did not complete in time: nothing from rank{} {missing:?}", if .missing.len() == 1 { "" } else { "s" })]
+    TimedOut {
+        /// Which operation.
+        operation: &'static str,
+        /// Whose part is missing.
+        missing: Vec<usize>,
+    },
+}
+
+/// How this Node hears, or speaks to, all others.
+#[derive(Debug)]
+enum Tie {
+    /// Rank 0.
+    Root(Group),
+    Other(Membership, #[allow(dead_code, reason = "hears the address as long as it lives")] GroupListener),
+    /// The set has one Node.
+    Alone,
+}
+
+/// A set of Nodes that work together. Rank 0 is the first.
+#[derive(Debug)]
+pub struct Collective {
+    node: Node,
+    rank: usize,
+    peers: Vec<Option<PeerId>>,
+    tie: Tie,
+    /// Operations so far: tells a late message of one from the next one's.
+    round: u64,
+}
+
+impl Collective {
+    /// Makes a set of the Nodes at `addresses` (the same list everywhere, with this Node's own address
+    /// in it) that speaks to all by a group at `group`. All of them have to call this within `timeout`.
+    ///
+    /// # Errors
+    /// Who did not answer is named.
+    pub fn new(
+        node: &Node,
+        addresses: &[SocketAddr],
+        group: SocketAddr,
+        timeout: Duration,
+    ) -> Result<Self, CollectiveError> {
+        let own = node.local_addr();
+        let rank = addresses.iter().position(|addr| *addr == own);
+        let rank = rank.ok_or_else(|| CollectiveError::BadSet(format!("{own} is not in {addresses:?}")))?;
+        let distinct: std::collections::BTreeSet<_> = addresses.iter().collect();
+        if distinct.len() != addresses.len() {
+            return Err(CollectiveError::BadSet(format!("an address is given twice in {addresses:?}")));
+        }
+        let tie = match rank {
+            _ if addresses.len() == 1 => Tie::Alone,
+            0 => {
+                let options = GroupOptions { open_timeout: timeout, ..GroupOptions::default() };
+                Tie::Root(node.open_group(group, &addresses[1..], options)?)
+            }
+            _ => {
+                let listener = node.join_group(group)?;
+                let missing = || CollectiveError::TimedOut { operation: "opening", missing: vec![0] };
+                Tie::Other(listener.accept(timeout).ok_or_else(missing)?, listener)
+            }
+        };
+        let connect = |(other, addr): (usize, &SocketAddr)| match other == rank {
+            true => Ok(None),
+            false => node.connect(*addr).map(Some),
+        };
+        let peers = addresses.iter().enumerate().map(connect).collect::<Result<Vec<_>, _>>()?;
+        Ok(Self { node: node.clone(), rank, peers, tie, round: 0 })
+    }
+
+    /// This Node's place in the list.
+    pub fn rank(&self) -> usize {
+        self.rank
+    }
+
+    /// How many Nodes there are.
+    pub fn size(&self) -> usize {
+        self.peers.len()
+    }
+
+    /// Waits until all have come here.
+    ///
+    /// # Errors
+    /// After `timeout`: who has not come, as far as it is known here.
+    pub fn barrier(&mut self, timeout: Duration) -> Result<(), CollectiveError> {
+        let until = Instant::now() + timeout;
+        self.collect("barrier", Bytes::new(), until)?;
+        self.spread("barrier", Bytes::new(), until).map(drop)
+    }
+
+    /// Gives what rank 0 has to all. The others' `data` is not looked at.
+    ///
+    /// # Errors
+    /// After `timeout`.
+    pub fn broadcast(&mut self, data: impl Into<Bytes>, timeout: Duration) -> Result<Bytes, CollectiveError> {
+        let until = Instant::now() + timeout;
+        self.round += 1;
+        self.spread("broadcast", data.into(), until)
+    }
+
+    /// Brings what all have to rank 0, in the order of ranks; the others get nothing.
+    ///
+    /// # Errors
+    /// After `timeout`: whose part is missing.
+    pub fn gather(
+        &mut self,
+        data: impl Into<Bytes>,
+        timeout: Duration,
+    ) -> Result<Vec<Bytes>, CollectiveError> {
+        self.collect("gather", data.into(), Instant::now() + timeout)
+    }
+
+    /// Brings what all have to all, in the order of ranks.
+    ///
+    /// # Errors
+    /// As for [`gather`](Self::gather).
+    pub fn all_gather(
+        &mut self,
+        data: impl Into<Bytes>,
+        timeout: Duration,
+    ) -> Result<Vec<Bytes>, CollectiveError> {
+        let until = Instant::now() + timeout;
+        let parts = self.collect("all_gather", data.into(), until)?;
+        let all = self.spread("all_gather", pack(&parts), until)?;
+        Ok(unpack(&all, self.size()))
+    }
+
+    /// Joins what all have by `join`, in the order of ranks; all get the result. `join` has to be
+    /// associative.
+    ///
+    /// # Errors
+    /// As for [`gather`](Self::gather).
+    pub fn reduce(
+        &mut self,
+        data: impl Into<Bytes>,
+        join: impl FnMut(Bytes, Bytes) -> Bytes,
+        timeout: Duration,
+    ) -> Result<Bytes, CollectiveError> {
+        let until = Instant::now() + timeout;
+        let parts = self.collect("reduce", data.into(), until)?;
+        let joined = parts.into_iter().reduce(join).unwrap_or_default();
+        self.spread("reduce", joined, until)
+    }
+
+    /// Ends the set: rank 0 waits until all have everything, at most `timeout`; whether they have.
+    pub fn close(self, timeout: Duration) -> bool {
+        match &self.tie {
+            Tie::Root(group) => group.close(timeout),
+            _ => true,
+        }
+    }
+
+    /// Many to one.
+    fn collect(
+        &mut self,
+        operation: &'static str,
+        own: Bytes,
+        until: Instant,
+    ) -> Result<Vec<Bytes>, CollectiveError> {
+        self.round += 1;
+        if self.rank > 0 {
+            let root = self.peers[0].expect("rank 0 is another");
+            let message = tagged(self.round, &own);
+            let to = ChannelId { peer: root, channel: CHANNEL };
+            let sent = self.node.send_timeout(to, message, left(until));
+            sent.map_err(|source| CollectiveError::Send { rank: 0, source })?;
+            return Ok(Vec::new());
+        }
+        let mut parts = Vec::with_capacity(self.size());
+        parts.push(own);
+        for rank in 1..self.size() {
+            match self.part_of(rank, until)? {
+                Some(part) => parts.push(part),
+                None => return Err(CollectiveError::TimedOut { operation, missing: self.silent(rank)? }),
+            }
+        }
+        Ok(parts)
+    }
+
+    /// A rank's part in the operation under way. What it sent for one that was given up is dropped.
+    fn part_of(&self, rank: usize, until: Instant) -> Result<Option<Bytes>, CollectiveError> {
+        let peer = self.peers[rank].expect("other ranks have peers");
+        loop {
+            let Some(message) = self.node.recv_from(ChannelId { peer, channel: CHANNEL }, left(until))?
+            else {
+                return Ok(None);
+            };
+            match untagged(message.data) {
+                Some((round, data)) if round == self.round => return Ok(Some(data)),
+                _ if Instant::now() >= until => return Ok(None),
+                _ => {}
+            }
+        }
+    }
+
+    /// Of the ranks from `first` on, those that have not sent their part.
+    fn silent(&self, first: usize) -> Result<Vec<usize>, CollectiveError> {
+        let mut silent = vec![first];
+        for rank in first + 1..self.size() {
+            if self.part_of(rank, Instant::now())?.is_none() {
+                silent.push(rank);
+            }
+        }
+        Ok(silent)
+    }
+
+    /// One to all.
+    fn spread(
+        &mut self,
+        operation: &'static str,
+        data: Bytes,
+        until: Instant,
+    ) -> Result<Bytes, CollectiveError> {
+        match &self.tie {
+            Tie::Alone => Ok(data),
+            Tie::Root(group) => {
+                group.send_timeout(tagged(self.round, &data), left(until))?;
+                Ok(data)
+            }
+            Tie::Other(membership, _) => loop {
+                let Some(message) = membership.recv_timeout(left(until))? else {
+                    return Err(CollectiveError::TimedOut { operation, missing: vec![0] });
+                };
+                // What belongs to an operation that was given up here is dropped.
+                if let Some((round, data)) = untagged(message.data)
+                    && round == self.round
+                {
+                    return Ok(data);
+                }
+            },
+        }
+    }
+}
+
+fn left(until: Instant) -> Duration {
+    until.saturating_duration_since(Instant::now())
+}
+
+fn tagged(round: u64, data: &Bytes) -> Bytes {
+    let mut message = Vec::with_capacity(8 + data.len());
+    message.extend(round.to_le_bytes());
+    message.extend_from_slice(data);
+    message.into()
+}
+
+fn untagged(message: Bytes) -> Option<(u64, Bytes)> {
+    let round = u64::from_le_bytes(*message.first_chunk()?);
+    Some((round, message.slice(8..)))
+}
+
+fn pack(parts: &[Bytes]) -> Bytes {
+    let mut all = Vec::with_capacity(parts.iter().map(|part| part.len() + 8).sum());
+    for part in parts {
+        all.extend((part.len() as u64).to_le_bytes());
+        all.extend_from_slice(part);
+    }
+    all.into()
+}
+
+fn unpack(all: &Bytes, count: usize) -> Vec<Bytes> {
+    let (mut parts, mut at) = (Vec::with_capacity(count), 0);
+    while let Some(len) = all.get(at..).and_then(|rest| rest.first_chunk()) {
+        let end = at + 8 + u64::from_le_bytes(*len) as usize;
+        if end > all.len() {
+            break;
+        }
+        parts.push(all.slice(at + 8..end));
+        at = end;
+    }
+    parts
+}

@@ -1,0 +1,115 @@
+//! Collective operations between Nodes on loopback.
+
+use denrei::{Bytes, Collective, CollectiveError, Config, Drive, Node};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Runs `work` on every rank of a set of `size` Nodes; what each returned.
+fn on_all<T: Send + 'static>(
+    size: usize,
+    last: u8,
+    work: impl Fn(&mut Collective) -> T + Send + Sync + Clone + 'static,
+) -> Vec<T> {
+    let config = Config { drive: Drive::Thread, ..Config::default() };
+    let nodes: Vec<Node> = (0..size).map(|_| Node::bind("127.0.0.1:0", config.clone()).unwrap()).collect();
+    let addresses: Arc<Vec<SocketAddr>> = Arc::new(nodes.iter().map(Node::local_addr).collect());
+    let port = addresses[0].port();
+    let group = SocketAddr::from(([239, 255, 79, last], port));
+    let threads = nodes.into_iter().map(|node| {
+        let (addresses, work) = (Arc::clone(&addresses), work.clone());
+        thread::spawn(move || {
+            let mut set = Collective::new(&node, &addresses, group, PATIENCE).unwrap();
+            let result = work(&mut set);
+            assert!(set.close(PATIENCE));
+            // Others may still want something of this Node.
+            thread::sleep(Duration::from_millis(200));
+            result
+        })
+    });
+    threads.collect::<Vec<_>>().into_iter().map(|thread| thread.join().unwrap()).collect()
+}
+
+#[test]
+fn all_have_what_the_operations_promise() {
+    let results = on_all(5, 1, |set| {
+        let rank = set.rank();
+        let own = Bytes::from(vec![rank as u8; 10 * rank]);
+        let gathered = set.gather(own.clone(), PATIENCE).unwrap();
+        let everything = set.all_gather(own, PATIENCE).unwrap();
+        let order = set.broadcast(if rank == 0 { "go" } else { "ignored" }, PATIENCE).unwrap();
+        let sum = set
+            .reduce(
+                (rank as u64 + 1).to_le_bytes().to_vec(),
+                |a, b| {
+                    let number = |bytes: Bytes| u64::from_le_bytes(*bytes.first_chunk().unwrap());
+                    (number(a) + number(b)).to_le_bytes().to_vec().into()
+                },
+                PATIENCE,
+            )
+            .unwrap();
+        (gathered.len(), everything, order, sum)
+    });
+    for (rank, (gathered, everything, order, sum)) in results.into_iter().enumerate() {
+        assert_eq!(gathered, if rank == 0 { 5 } else { 0 });
+        assert_eq!(everything.len(), 5);
+        assert!(everything.iter().enumerate().all(|(other, part)| *part == vec![other as u8; 10 * other]));
+        assert_eq!(order, "go");
+        assert_eq!(sum, 15u64.to_le_bytes().to_vec());
+    }
+}
+
+#[test]
+fn nobody_leaves_a_barrier_before_all_have_come() {
+    let arrived = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&arrived);
+    let seen = on_all(4, 2, move |set| {
+        let mut seen = Vec::new();
+        for round in 1..=20 {
+            if set.rank() == round % 4 {
+                thread::sleep(Duration::from_millis(3));
+            }
+            counter.fetch_add(1, Ordering::SeqCst);
+            set.barrier(PATIENCE).unwrap();
+            seen.push((round, counter.load(Ordering::SeqCst)));
+        }
+        seen
+    });
+    for (round, count) in seen.into_iter().flatten() {
+        assert!(count >= 4 * round, "{count} had come in round {round}");
+    }
+}
+
+#[test]
+fn who_does_not_come_is_named_and_the_next_operation_works() {
+    let results = on_all(3, 3, |set| {
+        if set.rank() == 2 {
+            thread::sleep(Duration::from_millis(700));
+        }
+        let began = Instant::now();
+        let first = set.gather("late", Duration::from_millis(300));
+        if set.rank() != 2 {
+            thread::sleep(Duration::from_millis(700).saturating_sub(began.elapsed()));
+        }
+        (first, set.gather(vec![set.rank() as u8], PATIENCE).unwrap())
+    });
+    let (first, second) = &results[0];
+    let Err(CollectiveError::TimedOut { operation: "gather", missing }) = first else { panic!("{first:?}") };
+    assert_eq!(*missing, [2]);
+    assert_eq!(*second, [vec![0u8], vec![1], vec![2]]);
+}
+
+#[test]
+fn a_set_of_one_needs_nobody() {
+    let node = Node::bind("127.0.0.1:0", Config::default()).unwrap();
+    let group = "239.255.79.4:7411".parse().unwrap();
+    let mut set = Collective::new(&node, &[node.local_addr()], group, PATIENCE).unwrap();
+    set.barrier(PATIENCE).unwrap();
+    assert_eq!(set.all_gather("x", PATIENCE).unwrap(), ["x"]);
+    let wrong = Collective::new(&node, &["127.0.0.1:9".parse().unwrap()], group, PATIENCE).unwrap_err();
+    assert!(wrong.to_string().contains("its own among them"), "{wrong}");
+}
