@@ -270,6 +270,34 @@ impl World {
         transmits > 0
     }
 
+    /// A datagram to a group: over the sender's cable once, and from its switch to every host whose
+    /// endpoint hears the group (IGMP snooping). Each copy meets the faults of the links behind the
+    /// switch by itself.
+    fn spread(&mut self, from: HostId, transmit: &Transmit, datagram: &[u8]) {
+        let heard = |process: &super::host::Process| {
+            process.endpoint.as_ref().is_some_and(|endpoint| endpoint.needs_group_address(transmit.to))
+        };
+        let hosts = (0..self.processes.len() as u32).map(HostId);
+        let hearing: Vec<HostId> =
+            hosts.filter(|host| *host != from && heard(&self.processes[host.0 as usize])).collect();
+        let Self { topology, rng, counts, .. } = self;
+        let Some(&first) = hearing.first() else { return };
+        let Some((cable, place)) = topology.next_link(Place::Host(from), first) else { return };
+        let passed = cable.pass(self.now, datagram.len(), transmit.ecn, rng, counts);
+        // A datagram that is damaged on the way to the switch is dropped by it, as its frame check fails.
+        let Some(passage) = passed.filter(|passage| passage.flipped_bits == 0) else { return };
+        for to in hearing {
+            if self.cut_pairs.contains(&(from.min(to), from.max(to))) {
+                self.counts.cut += 1;
+                continue;
+            }
+            for at in [Some(passage.at), passage.copy_at].into_iter().flatten() {
+                let copy = self.datagrams.insert(from.addr(), to, passage.ecn, datagram);
+                self.queue.push(at, Happening::Arrival { datagram: copy, place });
+            }
+        }
+    }
+
     /// Splits a transmit into its datagrams and sends each.
     fn send(&mut self, from: HostId, transmit: &Transmit, buf: &TransmitBuf) {
         assert_eq!(buf.len(), transmit.len, "a transmit describes what is in its buffer");
@@ -279,6 +307,10 @@ impl World {
             self.digest.add(self.now.as_nanos());
             self.digest.add((from.0 as u64) << 32 | transmit.ecn as u64);
             self.digest.add_bytes(datagram);
+            if transmit.to.ip().is_multicast() {
+                self.spread(from, transmit, datagram);
+                continue;
+            }
             let Some(to) = HostId::at(transmit.to) else { continue };
             if let Some(trace) = self.trace {
                 let what = denrei_wire::dump(datagram);
