@@ -6,7 +6,7 @@
 use crate::busy::BusyPeers;
 use crate::core::Core;
 use denrei_io::{RecvBuffers, SendOutcome, UdpSocket};
-use denrei_wire::{Transmit, TransmitBuf};
+use denrei_wire::{Instant, Transmit, TransmitBuf};
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
 
@@ -48,7 +48,7 @@ impl Io {
 
     /// Receives what is there, and fires the timers that are due. Returns the datagrams received.
     pub fn receive(&mut self, core: &Mutex<Core>) -> usize {
-        let mut guard: Option<(MutexGuard<'_, Core>, denrei_wire::Instant)> = None;
+        let mut guard: Option<(MutexGuard<'_, Core>, Instant)> = None;
         let received = self.socket.recv(&mut self.buffers, |meta, datagram| {
             let (core, now) = guard.get_or_insert_with(|| {
                 let mut core = core.lock();
@@ -68,14 +68,18 @@ impl Io {
         received.unwrap_or(0)
     }
 
-    /// Sends what may be sent; fires the timers that are due.
-    pub fn flush(&mut self, core: &Mutex<Core>) -> Flush {
+    /// Sends what may be sent; fires the timers that are due. `now`: the time, if it was just read and
+    /// timers were fired; reading it takes as long as a lock and its release.
+    pub fn flush(&mut self, core: &Mutex<Core>, mut now: Option<Instant>) -> Flush {
         for _ in 0..MAX_SENDS_PER_FLUSH {
             let mut more = true;
             if self.stuck.is_none() {
                 let mut core = core.lock();
-                let now = core.now();
-                core.fire_timers(now);
+                let now = now.take().unwrap_or_else(|| {
+                    let now = core.now();
+                    core.fire_timers(now);
+                    now
+                });
                 let Some(transmit) = core.endpoint.poll_transmit(now, &mut self.out) else {
                     return Flush::Done;
                 };

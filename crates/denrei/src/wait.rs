@@ -76,6 +76,24 @@ impl Shared {
 
     /// Something was queued: sends it, unless a thread that is at it anyway will.
     pub fn kick(&self) {
+        self.kick_at(None);
+    }
+
+    /// Something was queued at `now`, the time just read: sends it if the window lets it go. If not,
+    /// the acknowledgement that opens the window, or a timer, will.
+    pub fn kick_if_due(&self, core: MutexGuard<'_, Core>, now: Instant) {
+        // A pipeline is told of everything: it keeps its own alarm.
+        let due = core.endpoint.wants_transmit() || self.is_pipelined();
+        let late = core.sleeper_is_late();
+        drop(core);
+        if due {
+            self.kick_at(Some(now));
+        } else if late {
+            self.waker.wake();
+        }
+    }
+
+    fn kick_at(&self, now: Option<Instant>) {
         if self.hot.load(Ordering::SeqCst) {
             self.dirty.store(true, Ordering::SeqCst);
             // It looks once more after it has cooled down, but may have done so just now.
@@ -83,7 +101,7 @@ impl Shared {
                 return;
             }
         }
-        self.send();
+        self.send(now);
     }
 
     /// From now on a pipeline does all I/O.
@@ -127,10 +145,10 @@ impl Shared {
         self.waiter.wait(fds, None, Some(limit))
     }
 
-    /// Sends until nothing is left, or the kernel has no room.
-    fn flush(&self, io: &mut Io) {
+    /// Sends until nothing is left, or the kernel has no room. `now`: the time, if it was just read.
+    fn flush(&self, io: &mut Io, mut now: Option<Instant>) {
         while self.dirty.swap(false, Ordering::SeqCst) {
-            match io.flush(&self.core) {
+            match io.flush(&self.core, now.take()) {
                 Flush::Done => {}
                 Flush::More => {
                     self.dirty.store(true, Ordering::SeqCst);
@@ -178,7 +196,7 @@ impl Shared {
     pub fn with_io<T>(&self, work: impl FnOnce(&mut Io) -> T) -> T {
         let result = work(&mut self.io.lock());
         if self.dirty.load(Ordering::SeqCst) && !self.hot.load(Ordering::SeqCst) {
-            self.send();
+            self.send(None);
         }
         result
     }
@@ -186,19 +204,19 @@ impl Shared {
     /// Sends if there is anything to send, the core's lock released meanwhile.
     pub fn answer(&self, core: &mut MutexGuard<'_, Core>) {
         if core.endpoint.wants_transmit() {
-            MutexGuard::unlocked(core, || self.send());
+            MutexGuard::unlocked(core, || self.send(None));
         }
     }
 
     /// Sends what is queued. Whoever holds the lock looks at `dirty` after letting go of it.
-    fn send(&self) {
+    fn send(&self, mut now: Option<Instant>) {
         self.dirty.store(true, Ordering::SeqCst);
         if let Some(hands) = self.pipeline.get() {
             return hands.bell.ring();
         }
         while self.dirty.load(Ordering::SeqCst) {
             let Some(mut io) = self.io.try_lock() else { return };
-            self.flush(&mut io);
+            self.flush(&mut io, now.take());
         }
         self.wake_sleeper_if_late();
     }

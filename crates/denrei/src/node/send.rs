@@ -61,12 +61,11 @@ impl Node {
         message: impl Into<Bytes>,
         completion: Completion,
     ) -> Result<MessageId, SendError> {
-        let id = {
-            let mut core = self.shared().core.lock();
-            let now = core.recently();
-            core.endpoint.send(now, to, message.into(), completion)?
-        };
-        self.shared().kick();
+        let mut core = self.shared().core.lock();
+        let now = core.now();
+        core.fire_timers(now);
+        let id = core.endpoint.send(now, to, message.into(), completion)?;
+        self.shared().kick_if_due(core, now);
         Ok(id)
     }
 
