@@ -3,7 +3,6 @@
 //! Inputs → outputs: a [`Link`] and a [`Job`] → a [`Report`]. Side 0 sends first and decides when it
 //! is done; side 1 goes on until it is told to stop.
 
-mod burst;
 mod gather;
 mod mesh;
 mod pace;
@@ -95,8 +94,7 @@ pub fn run(link: &mut dyn Link, job: &Job, until: &Until<'_>) -> Result<Report> 
     match (job.bench, job.index) {
         (Bench::Pingpong, 0) => pingpong::ask(link, job, until),
         (Bench::Pingpong, _) => pingpong::answer(link, job, until),
-        (Bench::Stream, 0) => stream::send(link, job),
-        (Bench::Burst, 0) => burst::send(link, job),
+        (Bench::Stream | Bench::Burst, 0) => stream::send(link, job),
         (Bench::Stream | Bench::Burst, _) => stream::receive(link, job, until),
         (Bench::Mesh | Bench::Gather | Bench::Rate, _) => {
             bail!("{} is not a benchmark between two", job.bench.name())

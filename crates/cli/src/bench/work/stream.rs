@@ -1,4 +1,7 @@
-//! Stream: messages one way, as fast as they go, or at a pace to see each one's latency.
+//! Stream: messages one way, as fast as they go, or at a pace to see each one's latency. And burst
+//! (U8): the same without a pace, to a receiver that takes the first message, is busy for a while,
+//! and then takes what is there, so that the figure shows what buffers and flow control hold, not how
+//! fast two loops are.
 
 use super::tally::Tally;
 use super::{SendLimit, Until, is_time_to_look};
@@ -18,7 +21,7 @@ pub fn due_ns(start_ns: u64, rate_per_s: f64, number: u64) -> u64 {
     start_ns + (number as f64 * 1e9 / rate_per_s) as u64
 }
 
-/// The side that sends.
+/// The side that sends a stream or a burst.
 pub fn send(link: &mut dyn Link, job: &Job) -> Result<Report> {
     let message = Bytes::from(vec![0x5a; job.size]);
     let mut meter = Meter::start();
