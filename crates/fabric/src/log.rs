@@ -127,3 +127,10 @@ pub fn malformed(address: SocketAddr) {
         )
     });
 }
+
+/// A peer refused a one-sided request.
+pub fn refused(address: SocketAddr, errno: u32) {
+    say(Level::Warn, Subsystem::EndpointData, || {
+        format!("{address} refuses a one-sided request: error {errno}")
+    });
+}

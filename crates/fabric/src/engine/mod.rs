@@ -260,3 +260,6 @@ impl Engine {
         !self.takes_messages()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -293,6 +293,7 @@ impl Engine {
                 }
             }
             Answer::Failed { number, errno } => {
+                crate::log::refused(self.port.address(peer), errno);
                 if let Some(asked) = self.origin.requests(peer).take(number) {
                     drop(asked.memory);
                     self.finish_part(asked.operation, Err(Errno(errno.min(4095) as i32)));

@@ -376,6 +376,12 @@ impl Engine {
         held <= limit || (held <= STRETCH * limit && self.receiving.tagged.receives() > 0)
     }
 
+    /// Whether an unexpected message waits.
+    #[cfg(test)]
+    pub(super) fn receiving_is_busy(&self) -> bool {
+        self.receiving.unexpected_bytes > 0
+    }
+
     /// A session is over: large messages that nobody has taken are gone.
     pub(super) fn forget_offers(&mut self, peer: PeerIndex) {
         let is_gone = |message: &Unexpected| matches!(message.body, Body::Bulk { .. });

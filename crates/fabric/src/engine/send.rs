@@ -68,8 +68,8 @@ pub struct Send<'a> {
 /// What a message on the wire stands for.
 #[derive(Debug)]
 enum Sent {
-    /// A message that is reported.
-    Message(Report),
+    /// A message that is reported, and what else it stands for, as below.
+    Message(Report, usize),
     /// Everything that was sent at once so far, as far as it was not counted before.
     Mark(usize),
     /// The bytes of a one-sided operation.
@@ -133,18 +133,16 @@ impl Engine {
         let mut message = Vec::with_capacity(MAX_MATCHED_HEADER + len);
         header::encode_matched(envelope, None, &mut message);
         send.payload.append_to(&mut message);
-        let (mark, later) = (self.mark(peer, len), send.delivery && send.report.is_some());
-        let sent = match (send.report, mark) {
-            (Some(report), _) if later => Sent::Message(report),
-            (report, mark) => {
-                let queued = self.queue(peer, message, mark.map_or(Sent::Nothing, Sent::Mark));
-                if let (Ok(()), Some(report)) = (queued, report) {
-                    self.sinks.transmitted(&report, Ok(()));
-                }
-                return queued.map(|()| self.leave_soon(peer, len));
-            }
+        let mark = self.mark(peer, len);
+        let (sent, at_once) = match (send.report, mark) {
+            (Some(report), mark) if send.delivery => (Sent::Message(report, mark.unwrap_or(0)), None),
+            (report, Some(mark)) => (Sent::Mark(mark), report),
+            (report, None) => (Sent::Nothing, report),
         };
         self.queue(peer, message, sent)?;
+        if let Some(report) = at_once {
+            self.sinks.transmitted(&report, Ok(()));
+        }
         Ok(self.leave_soon(peer, len))
     }
 
@@ -160,7 +158,7 @@ impl Engine {
     fn send_bulk(&mut self, peer: PeerIndex, envelope: Envelope, send: Send<'_>) -> Result<(), Errno> {
         let len = send.payload.len() as u64;
         let Payload::Posted(memory) = send.payload else { return Err(Errno::TOO_LARGE) };
-        let sent = send.report.map_or(Sent::Nothing, Sent::Message);
+        let sent = send.report.map_or(Sent::Nothing, |report| Sent::Message(report, 0));
         let number = self.queue_bulk(peer, memory)?;
         self.sending.under_way.insert(MessageKey { peer, channel: header::BULK, number }, sent);
         let mut message = Vec::with_capacity(MAX_MATCHED_HEADER);
@@ -205,6 +203,12 @@ impl Engine {
         (state.since_mark >= MARK_EVERY_BYTES).then(|| std::mem::take(&mut state.since_mark))
     }
 
+    /// So much of what was sent at once is acknowledged.
+    fn unmark(&mut self, peer: PeerIndex, bytes: usize) {
+        let state = self.sending.of(peer);
+        state.bytes = state.bytes.saturating_sub(bytes);
+    }
+
     /// Sends what was queued, or lets it wait for company; whether it waits.
     fn leave_soon(&mut self, peer: PeerIndex, len: usize) -> bool {
         let sending = &mut self.sending;
@@ -233,11 +237,11 @@ impl Engine {
 
     pub(super) fn on_acknowledged(&mut self, key: MessageKey) {
         match self.sending.under_way.remove(&key) {
-            Some(Sent::Message(report)) => self.sinks.transmitted(&report, Ok(())),
-            Some(Sent::Mark(bytes)) => {
-                let state = self.sending.of(key.peer);
-                state.bytes = state.bytes.saturating_sub(bytes);
+            Some(Sent::Message(report, bytes)) => {
+                self.unmark(key.peer, bytes);
+                self.sinks.transmitted(&report, Ok(()));
             }
+            Some(Sent::Mark(bytes)) => self.unmark(key.peer, bytes),
             Some(Sent::Part(operation)) => self.finish_part(operation, Ok(())),
             Some(Sent::Nothing) | None => {}
         }
@@ -250,7 +254,7 @@ impl Engine {
         keys.sort_unstable();
         for key in keys {
             match self.sending.under_way.remove(&key) {
-                Some(Sent::Message(report)) => self.sinks.transmitted(&report, Err(errno)),
+                Some(Sent::Message(report, _)) => self.sinks.transmitted(&report, Err(errno)),
                 Some(Sent::Part(operation)) => self.finish_part(operation, Err(errno)),
                 _ => {}
             }
