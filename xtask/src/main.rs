@@ -1,5 +1,7 @@
-//! What developers run that is not the program: `cargo xtask sim`, `cargo xtask instructions`.
+//! What developers run that is not the program: `cargo xtask sim`, `cargo xtask instructions`,
+//! `cargo xtask fabric`.
 
+mod fabric;
 mod instructions;
 mod sim;
 
@@ -20,11 +22,14 @@ enum Task {
     Sim(sim::SimArgs),
     /// Counts the instructions of one small message under valgrind and compares them with the record.
     Instructions(instructions::InstructionsArgs),
+    /// Builds the libfabric provider under the name that libfabric looks for.
+    Fabric(fabric::FabricArgs),
 }
 
 fn main() -> anyhow::Result<ExitCode> {
     match Arguments::parse().task {
         Task::Sim(arguments) => sim::run(&arguments),
         Task::Instructions(arguments) => instructions::run(&arguments),
+        Task::Fabric(arguments) => fabric::run(&arguments),
     }
 }

@@ -36,6 +36,7 @@ enum Command {
     Bench(Box<cmd::bench::BenchCommand>),
     Keygen(cmd::keygen::KeygenCommand),
     Doctor(cmd::doctor::DoctorCommand),
+    MpirunEnv(cmd::mpirun_env::MpirunEnvCommand),
     Sim(cmd::sim::SimCommand),
     #[command(hide = true)]
     Completions(cmd::generate::CompletionsCommand),
@@ -70,6 +71,7 @@ fn run(command: Command) -> Result<bool> {
         Command::Bench(command) => command.run().map(|()| true),
         Command::Keygen(command) => command.run().map(|()| true),
         Command::Doctor(command) => command.run(),
+        Command::MpirunEnv(command) => command.run().map(|()| true),
         Command::Sim(command) => command.run(),
         Command::Completions(command) => {
             command.run::<Cli>();

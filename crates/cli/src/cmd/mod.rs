@@ -8,6 +8,7 @@ pub mod doctor;
 pub mod generate;
 pub mod key;
 pub mod keygen;
+pub mod mpirun_env;
 pub mod sim;
 
 /// Arguments that clap alone cannot refuse.
