@@ -396,6 +396,8 @@ pub struct PeerCounters {
     pub retransmissions: u64,
     /// Tail probes and timeouts fired.
     pub probes: u64,
+    /// Packets dropped because the peer sent more than it was told it may.
+    pub excess: u64,
     /// Packets received twice.
     pub duplicates: u64,
     /// Packets that came back marked with congestion.

@@ -23,7 +23,7 @@ use crate::loss::{Control, SentPacket, SentPackets};
 use crate::mtu::MtuSearch;
 use crate::outbox::Outbox;
 use crate::pacing::Pacer;
-use crate::rate::{Allowed, DEFAULT_WEIGHT, Rate, RateCredit};
+use crate::rate::{Allowed, DEFAULT_WEIGHT, Police, Rate, RateCredit};
 use crate::rtt::Rtt;
 use crate::seal::Protection;
 use close::Closing;
@@ -113,6 +113,7 @@ pub(crate) struct Peer {
     allowed: Allowed,
     /// What this side lets the peer send, and octets of data packets that came.
     told: Told,
+    police: Police,
     data_received: u64,
     /// What this side has set for the peer, and how often.
     rate_set: Option<Rate>,
@@ -199,6 +200,7 @@ impl Peer {
             first_flight_bytes: config.first_flight_bytes,
             allowed: Allowed::default(),
             told: Told::default(),
+            police: Police::default(),
             data_received: 0,
             rate_set: None,
             weight: DEFAULT_WEIGHT,

@@ -6,10 +6,10 @@
 use super::{Context, Peer};
 use crate::event::{Event, Phase};
 use crate::loss::Control;
-use crate::rate::Rate;
+use crate::rate::{Police, Rate};
 use crate::send_channel::MIN_FRAGMENT_BYTES;
 use denrei_wire::frame::{self, FRAGMENT_HEADER_BYTES, Frame, GRANT_REQUEST_BYTES};
-use denrei_wire::{Instant, TransmitBuf};
+use denrei_wire::{Frames, Instant, TransmitBuf};
 
 /// What this side tells the other that it may send.
 #[derive(Debug, Default)]
@@ -138,6 +138,7 @@ impl Peer {
         if self.is_alive() && self.rate_set != Some(rate) {
             self.rate_set = Some(rate);
             self.rate_set_serial = self.rate_set_serial.wrapping_add(1);
+            self.police.watch_rate(Instant::ZERO, None);
             self.want(Control::Rate);
         }
     }
@@ -148,6 +149,34 @@ impl Peer {
         Some(Frame::Rate(frame::Rate { serial, rate: bytes_per_s, burst: burst_bytes }))
     }
 
+    /// Whether a packet is more than the peer was told that it may send.
+    pub(super) fn is_excess(&mut self, now: Instant, body: &[u8], datagram_len: usize) -> bool {
+        let (mut payload, mut data) = (0, false);
+        for frame in Frames::new(body).flatten() {
+            data |= is_data(&frame);
+            payload += match frame {
+                Frame::Message(message) => message.payload.len() as u64,
+                Frame::Fragment(fragment) => fragment.payload.len() as u64,
+                _ => 0,
+            };
+        }
+        let after = self.data_received + datagram_len as u64;
+        let beyond = self.told.limit.is_some_and(|limit| after > limit);
+        data && self.police.is_excess(now, payload, beyond)
+    }
+
+    /// The peer has heard what it may send. What it sent before arrives within a probe timeout.
+    pub(super) fn on_told(&mut self, now: Instant, control: Control) {
+        let from = now + self.rtt.probe_timeout();
+        match control {
+            // A later word is on its way.
+            _ if self.control.contains(&control) => {}
+            Control::Rate => self.police.watch_rate(from, self.rate_set),
+            Control::Grant => self.police.watch_limit(self.told.limit.map(|_| from)),
+            _ => {}
+        }
+    }
+
     /// Tells the peer how much it may send.
     pub fn tell_limit(&mut self, limit: Option<u64>) {
         if !self.is_alive() || self.told.limit == limit {
@@ -155,6 +184,7 @@ impl Peer {
         }
         if limit.is_none() || self.told.limit.is_none() {
             self.told.serial = self.told.serial.wrapping_add(1);
+            self.police.watch_limit(None);
         }
         self.told.limit = limit;
         self.want(Control::Grant);
@@ -169,11 +199,17 @@ impl Peer {
         self.allowed.restart();
         self.data_received = 0;
         self.told.limit = None;
+        self.police = Police::default();
         self.rate_serial = None;
         if self.rate_set.is_some() {
             self.want(Control::Rate);
         }
     }
+}
+
+/// Whether a frame makes its packet a data packet (`spec/protocol.md` §13.3).
+pub(super) fn is_data(frame: &Frame<'_>) -> bool {
+    matches!(frame, Frame::Message(_) | Frame::Fragment(_) | Frame::Offer(_) | Frame::Skip(_))
 }
 
 /// Headers of a FIRST with PARAMETERS, its own trailer and one message's header: less leaves no room

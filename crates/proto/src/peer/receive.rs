@@ -1,5 +1,6 @@
 //! What an incoming packet changes.
 
+use super::pace::is_data;
 use super::{Context, Peer};
 use crate::ack::Arrival;
 use crate::congestion::Acked;
@@ -15,6 +16,7 @@ use denrei_wire::ack::AckFrame;
 use denrei_wire::frame::{Delivered, Status};
 use denrei_wire::packet::{Header, Kind, flags};
 use denrei_wire::{Ecn, Frame, Frames, Instant, Parameters, ids};
+use smallvec::SmallVec;
 
 /// A packet of this session whose trailer has been checked.
 pub(crate) struct Incoming<'a> {
@@ -93,6 +95,10 @@ impl Peer {
         if !self.is_of_this_session(&incoming.header) {
             return;
         }
+        if self.police.is_on_duty() && self.is_excess(cx.now, incoming.body, incoming.datagram_len) {
+            self.counters.excess += 1;
+            return;
+        }
         self.learn_phase(cx, &incoming.header);
         self.heard_at = cx.now;
         self.unanswered_since = None;
@@ -105,10 +111,7 @@ impl Peer {
             let result = match frame {
                 Ok(frame) => {
                     ack_eliciting |= frame.is_ack_eliciting();
-                    if matches!(
-                        frame,
-                        Frame::Message(_) | Frame::Fragment(_) | Frame::Offer(_) | Frame::Skip(_)
-                    ) {
+                    if is_data(&frame) {
                         pace.data = incoming.datagram_len as u64;
                     }
                     self.handle_frame(cx, frame, &mut pace)
@@ -332,6 +335,7 @@ impl Peer {
         self.protection.on_acked(ids::expand(ack.largest, next));
         let in_flight_before = self.sent.cost_in_flight();
         let mut close_write_acked = false;
+        let mut heard = SmallVec::<[Control; 2]>::new();
         let Self { sent, outbox, received, mtu, control, id, status, .. } = self;
         let summary = sent.on_ack(ack.ranges(next), |packet| {
             mtu.on_acked(packet.bytes);
@@ -347,6 +351,7 @@ impl Peer {
                     SentFrame::Control(Control::Parameters) => {
                         control.retain(|other| *other != Control::Parameters);
                     }
+                    SentFrame::Control(told @ (Control::Rate | Control::Grant)) => heard.push(*told),
                     SentFrame::Control(_) => {}
                     frame => outbox.on_acked(frame, |channel, done| {
                         report(cx, ChannelId { peer: *id, channel }, done);
@@ -359,6 +364,9 @@ impl Peer {
         }
         if close_write_acked {
             self.on_close_write_acked();
+        }
+        for told in heard {
+            self.on_told(cx.now, told);
         }
         if summary.packets == 0 {
             return Ok(());

@@ -8,10 +8,13 @@ mod allowed;
 mod credit;
 mod grants;
 mod inbound;
+mod police;
 
 pub(crate) use allowed::Allowed;
 pub(crate) use credit::RateCredit;
 pub(crate) use grants::Grants;
+pub(crate) use police::Police;
+
 use inbound::InboundWindow;
 
 use core::fmt;
