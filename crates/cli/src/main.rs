@@ -38,6 +38,7 @@ enum Command {
     Doctor(cmd::doctor::DoctorCommand),
     MpirunEnv(cmd::mpirun_env::MpirunEnvCommand),
     Sim(cmd::sim::SimCommand),
+    Relay(cmd::relay::RelayCommand),
     #[command(hide = true)]
     Completions(cmd::generate::CompletionsCommand),
     #[command(hide = true)]
@@ -73,6 +74,7 @@ fn run(command: Command) -> Result<bool> {
         Command::Doctor(command) => command.run(),
         Command::MpirunEnv(command) => command.run().map(|()| true),
         Command::Sim(command) => command.run(),
+        Command::Relay(command) => command.run(),
         Command::Completions(command) => {
             command.run::<Cli>();
             Ok(true)

@@ -216,6 +216,35 @@ fn layers_have_a_time_per_pdu_and_a_picture() {
 }
 
 #[test]
+fn a_relay_says_what_it_relays_and_refuses_what_cannot_work() {
+    use std::io::{BufRead, BufReader};
+    let mut relay = Command::new(env!("CARGO_BIN_EXE_denrei"))
+        .args(["relay", "--route", "127.0.0.1:0=127.0.0.1:9", "--status=1"])
+        .stdout(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(relay.stdout.take().unwrap()).lines();
+    let line = lines.next().unwrap().unwrap();
+    relay.kill().unwrap();
+    relay.wait().unwrap();
+    assert!(line.starts_with("relaying 127.0.0.1:") && line.ends_with("to 127.0.0.1:9"), "{line}");
+    for (args, hint) in [
+        (&["relay"][..], "--route"),
+        (&["relay", "--route", "here=there"], "LISTEN=TARGET"),
+        (&["relay", "--route", "127.0.0.1:0=127.0.0.1:9", "--pair-bytes=4K"], "pair_bytes is 4096"),
+        (&["relay", "--route", "127.0.0.1:0=127.0.0.1:9", "--max-pairs=0"], "1..=1024"),
+    ] {
+        let output = denrei(args);
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {}", stderr(&output));
+        assert!(stderr(&output).contains(hint), "{args:?}: {}", stderr(&output));
+    }
+    // Without a key only loopback.
+    let open = denrei(&["relay", "--route", "0.0.0.0:0=10.0.0.1:9"]);
+    assert_eq!(open.status.code(), Some(3));
+    assert!(stderr(&open).contains("--insecure"), "{}", stderr(&open));
+}
+
+#[test]
 fn another_process_can_serve_the_other_side() {
     // A free port, most likely still free a moment later.
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();

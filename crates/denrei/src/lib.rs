@@ -37,6 +37,7 @@ mod io;
 pub mod key_file;
 mod node;
 mod pipeline;
+pub mod relay;
 mod settings;
 mod wait;
 

@@ -17,6 +17,18 @@ pub enum Order {
     },
     /// Bind one more Node on loopback and let it go again. → `Bound` or `Failed`
     BindAnother,
+    /// Forward from now on, without a Node of its own. → `Bound` with the address that stands for the
+    /// target, or `Failed`
+    Relay {
+        /// Where senders come.
+        listen: SocketAddr,
+        /// Whom it stands for.
+        target: SocketAddr,
+        /// What a pair may hold, bytes.
+        pair_bytes: u64,
+        /// Of its Nodes.
+        settings: Settings,
+    },
     /// Allow the process only `spare` descriptors more than it has. → `Done`
     LimitFiles {
         /// How many more.

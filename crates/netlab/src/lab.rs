@@ -148,6 +148,24 @@ impl Lab {
         feed("ip", &prefix, &script).map(drop)
     }
 
+    /// Keeps two hosts from reaching each other, as if they were in different networks, for good.
+    ///
+    /// # Errors
+    /// Without `nft`.
+    pub fn keep_apart(&self, a: usize, b: usize) -> Result<(), LabError> {
+        // Asked for by itself first: `ip netns exec` would hide that it is not installed.
+        run("nft", &["--version"])?;
+        for (at, other) in [(a, b), (b, a)] {
+            let script = format!(
+                "table ip apart {{\n chain in {{\n  type filter hook input priority filter; policy accept;\n  \
+                 ip saddr {} drop\n }}\n}}\n",
+                self.host(other).ipv4()
+            );
+            feed("ip", &["netns", "exec", self.host(at).namespace(), "nft", "-f", "-"], &script)?;
+        }
+        Ok(())
+    }
+
     /// Gives host `index` a link of `mbit` Mbit/s in both directions, with a switch queue of
     /// `queue_bytes` towards it. What overflows the queue is lost.
     ///

@@ -9,6 +9,7 @@ pub mod generate;
 pub mod key;
 pub mod keygen;
 pub mod mpirun_env;
+pub mod relay;
 pub mod sim;
 
 /// Arguments that clap alone cannot refuse.

@@ -9,6 +9,7 @@ use super::tally::Tally;
 use super::{report, report_failure};
 use crate::{Flow, Order, Report};
 use anyhow::Result;
+use denrei::relay::{Relay, RelayConfig, Route};
 use denrei::{ChannelId, Event, Message, MessageId, Node, PeerId};
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::{Duration, Instant};
@@ -32,6 +33,7 @@ enum Reception {
 
 struct Server {
     node: Option<Node>,
+    relay: Option<Relay>,
     reception: Reception,
     reading: bool,
     streams: Vec<Sending>,
@@ -42,6 +44,7 @@ struct Server {
 pub fn run(orders: &Receiver<Order>) -> Result<()> {
     let mut server = Server {
         node: None,
+        relay: None,
         reception: Reception::Count(Tally::default()),
         reading: true,
         streams: Vec::new(),
@@ -70,6 +73,16 @@ impl Server {
                 Ok(node) => report(&Report::Bound { addr: node.local_addr() })?,
                 Err(error) => report_failure(error)?,
             },
+            Order::Relay { listen, target, pair_bytes, settings } => {
+                let config = RelayConfig { node: settings.config(), pair_bytes, ..RelayConfig::default() };
+                match Relay::start(&[Route { listen, target }], &config) {
+                    Ok(relay) => {
+                        report(&Report::Bound { addr: relay.addresses()[0] })?;
+                        self.relay = Some(relay);
+                    }
+                    Err(error) => report_failure(error)?,
+                }
+            }
             Order::LimitFiles { spare } => match resources::limit_files(spare) {
                 Ok(()) => report(&Report::Done)?,
                 Err(error) => report_failure(error)?,

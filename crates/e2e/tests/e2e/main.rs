@@ -14,5 +14,6 @@ mod limits;
 mod lossy;
 mod mtu;
 mod outage;
+mod relay;
 mod slow;
 mod stopped;

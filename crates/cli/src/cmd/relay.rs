@@ -1,0 +1,114 @@
+//! `denrei relay`: forwards between networks that cannot reach each other.
+
+use super::key::KeyArgs;
+use super::wrong_arguments;
+use anyhow::{Context, Result};
+use clap::Args;
+use denrei::BindError;
+use denrei::relay::{Relay, RelayConfig, Route};
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+/// Stand for peers that senders cannot reach, and forward messages both ways.
+///
+/// Every route is an address of this host that stands for a peer beyond: who connects to LISTEN
+/// speaks with TARGET. To let both sides begin, give a route in each direction. The relay is a node
+/// like any other: it needs the cluster's key, and reads what it forwards. Messages arrive once, whole
+/// and in order while it lives; what it had acknowledged and not forwarded is lost if it dies. A slow
+/// far side slows its own senders only. Runs until it is ended.
+#[derive(Args, Debug)]
+pub struct RelayCommand {
+    /// An address of this host and the peer it stands for; may be repeated
+    #[arg(long = "route", required = true, value_parser = parse_route, value_name = "LISTEN=TARGET")]
+    routes: Vec<Route>,
+
+    /// Local address towards the targets [default: any; loopback towards loopback]
+    #[arg(long, value_name = "IP")]
+    from: Option<IpAddr>,
+
+    /// What a pair of peers may hold in each direction, and the largest message that goes through,
+    /// bytes
+    #[arg(long, default_value = "64M", value_parser = crate::bench::args::parse_size, value_name = "BYTES")]
+    pair_bytes: u64,
+
+    /// Pairs of peers at a time
+    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=1024), value_name = "N")]
+    max_pairs: u64,
+
+    /// Print the state of all pairs this often, as one JSON object a line
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=86_400), value_name = "S")]
+    status: Option<u64>,
+
+    #[command(flatten)]
+    keys: KeyArgs,
+}
+
+/// How long the relay sleeps where no status is asked for.
+const NAP: Duration = Duration::from_secs(3600);
+
+impl RelayCommand {
+    /// Relays until the process is ended.
+    pub fn run(self) -> Result<bool> {
+        let node = self.keys.or_environment().config()?;
+        let config = RelayConfig {
+            node,
+            from: self.from,
+            pair_bytes: self.pair_bytes,
+            max_pairs: self.max_pairs as usize,
+        };
+        let relay = Relay::start(&self.routes, &config).map_err(|error| match error {
+            BindError::Config(error) => wrong_arguments(error.to_string()),
+            error => anyhow::Error::new(error).context("cannot open the relay"),
+        })?;
+        for (addr, route) in relay.addresses().iter().zip(&self.routes) {
+            println!("relaying {addr} to {}", route.target);
+        }
+        loop {
+            std::thread::sleep(self.status.map_or(NAP, Duration::from_secs));
+            if self.status.is_some() {
+                print_status(&relay)?;
+            }
+        }
+    }
+}
+
+fn print_status(relay: &Relay) -> Result<()> {
+    for pair in relay.pairs() {
+        let line = serde_json::json!({
+            "near": pair.near.to_string(),
+            "target": pair.target.to_string(),
+            "forwarded_messages": pair.forwarded_messages,
+            "forwarded_bytes": pair.forwarded_bytes,
+            "returned_messages": pair.returned_messages,
+            "held_bytes": pair.held_bytes,
+            "lowered": pair.lowered,
+        });
+        println!("{}", serde_json::to_string(&line).context("cannot print the status")?);
+    }
+    Ok(())
+}
+
+fn parse_route(text: &str) -> Result<Route, String> {
+    let addr = |text: &str| text.trim().parse::<SocketAddr>().ok();
+    let parts = text.split_once('=');
+    let route =
+        parts.and_then(|(listen, target)| Some(Route { listen: addr(listen)?, target: addr(target)? }));
+    route.ok_or_else(|| {
+        format!("{text:?} is no route: give LISTEN=TARGET, such as 10.1.0.1:7000=10.2.0.5:7000")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_route_is_two_addresses() {
+        let route = parse_route("10.1.0.1:7000=[fd00::5]:7001").unwrap();
+        assert_eq!(route.listen, "10.1.0.1:7000".parse().unwrap());
+        assert_eq!(route.target, "[fd00::5]:7001".parse().unwrap());
+        for wrong in ["10.1.0.1:7000", "a=b", "10.1.0.1=10.2.0.5:7000", ""] {
+            assert!(parse_route(wrong).unwrap_err().contains("LISTEN=TARGET"), "{wrong}");
+        }
+    }
+}

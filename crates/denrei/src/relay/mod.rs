@@ -1,0 +1,149 @@
+//! A node on the path (R6): forwards messages between networks that cannot reach each other.
+//!
+//! Inputs → outputs: routes, each an address of the relay that stands for a peer beyond it → a
+//! session with every sender that comes to such an address, and for each of those (a *pair*) a Node
+//! of its own towards the peer; messages, closes and rates carried over in both directions. A
+//! sender names the far peer by the address that stands for it: nothing in the protocol is special.
+//!
+//! What holds: a message is forwarded whole, exactly once and in the order of its channel while the
+//! relay lives. It is acknowledged hop by hop: what the relay has acknowledged and not forwarded is
+//! lost if the relay dies, or if the far peer does; senders are told that the peer is lost, and not
+//! which of these messages arrived. A slow far side holds up its own pair and no other: the relay
+//! lowers the pair's rate as its queue grows, down to a stop (§13.2 of the protocol).
+
+mod pace;
+mod pair;
+mod route;
+
+pub use pair::PairState;
+
+use crate::{BindError, Config, Drive, Node};
+use denrei_proto::ConfigError;
+use parking_lot::Mutex;
+use route::RouteState;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+/// Least queue of a pair, bytes.
+const MIN_PAIR_BYTES: u64 = 64 * 1024;
+/// Most pairs of a relay: each has a socket and three threads with its Node's.
+const MAX_PAIRS: usize = 1_024;
+
+/// An address that stands for a peer beyond.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Route {
+    /// Where senders find the peer: an address of the relay; port 0 takes any.
+    pub listen: SocketAddr,
+    /// The peer.
+    pub target: SocketAddr,
+}
+
+/// The settings of a [`Relay`].
+#[derive(Clone, Debug)]
+pub struct RelayConfig {
+    /// Those of its Nodes, secrets included. Who drives them is the relay's choice.
+    pub node: Config,
+    /// Local address towards targets; `None`: loopback towards loopback, else any.
+    pub from: Option<IpAddr>,
+    /// Bytes of messages that a pair may hold in a direction, and the largest message that goes
+    /// through. 64 KiB or more.
+    pub pair_bytes: u64,
+    /// Pairs at a time, of all routes; further senders are turned away. 1 ..= 1,024.
+    pub max_pairs: usize,
+}
+
+impl Default for RelayConfig {
+    fn default() -> Self {
+        Self { node: Config::default(), from: None, pair_bytes: 64 << 20, max_pairs: 64 }
+    }
+}
+
+impl RelayConfig {
+    fn validate(&self) -> Result<(), BindError> {
+        let refuse = |setting, value: u64, expected: String| {
+            let value = value.to_string();
+            Err(BindError::Config(ConfigError { setting, value, expected }))
+        };
+        if self.pair_bytes < MIN_PAIR_BYTES {
+            return refuse("pair_bytes", self.pair_bytes, format!("at least {MIN_PAIR_BYTES}"));
+        }
+        if !(1..=MAX_PAIRS).contains(&self.max_pairs) {
+            return refuse("max_pairs", self.max_pairs as u64, format!("between 1 and {MAX_PAIRS}"));
+        }
+        Ok(())
+    }
+
+    /// The settings of the Nodes on both sides.
+    fn node(&self) -> Config {
+        let mut config = Config { drive: Drive::Thread, ..self.node.clone() };
+        config.protocol.max_message_bytes = config.protocol.max_message_bytes.min(self.pair_bytes);
+        config.protocol.send_buffer_bytes = config.protocol.send_buffer_bytes.min(self.pair_bytes / 4);
+        config
+    }
+
+    /// Where the Node towards a target is bound.
+    fn from(&self, target: SocketAddr) -> IpAddr {
+        let any = match target.ip() {
+            IpAddr::V4(ip) if ip.is_loopback() => Ipv4Addr::LOCALHOST.into(),
+            IpAddr::V6(ip) if ip.is_loopback() => Ipv6Addr::LOCALHOST.into(),
+            IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+            IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        self.from.unwrap_or(any)
+    }
+}
+
+/// A running relay. Dropping it ends all its sessions.
+pub struct Relay {
+    routes: Vec<(SocketAddr, Arc<RouteState>)>,
+    threads: Vec<JoinHandle<()>>,
+    stopping: Arc<AtomicBool>,
+}
+
+impl Relay {
+    /// Opens the routes and forwards from now on, in threads of its own.
+    ///
+    /// # Errors
+    /// A setting that cannot work, or an address that cannot be bound; nothing remains then.
+    pub fn start(routes: &[Route], config: &RelayConfig) -> Result<Self, BindError> {
+        config.validate()?;
+        let places = Arc::new(Mutex::new(config.max_pairs));
+        let mut relay =
+            Self { routes: Vec::new(), threads: Vec::new(), stopping: Arc::new(AtomicBool::new(false)) };
+        for route in routes {
+            let near = Node::bind(route.listen, config.node())?;
+            // What the first sender would find out.
+            drop(Node::bind(SocketAddr::new(config.from(route.target), 0), config.node())?);
+            let addr = near.local_addr();
+            let state = Arc::new(RouteState::new(near, route.target, config.clone(), places.clone()));
+            let (running, stopping) = (state.clone(), relay.stopping.clone());
+            let thread = std::thread::Builder::new().name("relay route".into());
+            let thread = thread.spawn(move || running.run(&stopping));
+            relay.threads.push(thread.map_err(|source| BindError::System { source })?);
+            relay.routes.push((addr, state));
+        }
+        Ok(relay)
+    }
+
+    /// The addresses that stand for the targets, in the order of the routes.
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        self.routes.iter().map(|(addr, _)| *addr).collect()
+    }
+
+    /// All pairs, as of now.
+    pub fn pairs(&self) -> Vec<PairState> {
+        self.routes.iter().flat_map(|(_, route)| route.pairs()).collect()
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        self.stopping.store(true, Ordering::Release);
+        for thread in self.threads.drain(..) {
+            // A thread that has panicked has said so, and there is nothing left to forward.
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! How fast a sender may send through the relay (R6).
+//!
+//! Inputs → outputs: how full the pair's queue is, how fast it drains, what the far receiver allows
+//! → the rate to set. An empty queue passes the far receiver's rate on; a growing one lowers it
+//! towards what drains, a full one stops data while control goes on (R3).
+
+use denrei_proto::Rate;
+use std::time::Duration;
+
+/// Below this share of the queue nothing is lowered.
+const CALM: f64 = 0.25;
+/// Above this share data stops.
+const FULL: f64 = 0.75;
+/// A stopped pair goes on below this share.
+const RESUMED: f64 = 0.5;
+/// Least rate that is not a stop, bytes/s: at less, one packet takes longer than a keepalive.
+const LEAST_RATE: f64 = 16_384.0;
+/// A burst is what the rate brings in this time …
+const BURST: Duration = Duration::from_millis(5);
+/// … but not less than this, bytes: some packets.
+const LEAST_BURST_BYTES: f64 = 16_384.0;
+/// A rate is set anew when it differs by more than this share.
+const WORTH_SAYING: f64 = 0.125;
+/// Weight of the newest look in the mean of what drains.
+const GAIN: f64 = 0.25;
+
+/// The pace of one pair's sender.
+#[derive(Debug)]
+pub(super) struct Pace {
+    set: Rate,
+    /// Bytes per second that leave the queue, smoothed.
+    drain: f64,
+}
+
+impl Pace {
+    /// No limit was set.
+    pub fn new() -> Self {
+        Self { set: Rate::UNLIMITED, drain: 0.0 }
+    }
+
+    /// Takes note of what has left the queue since the last look.
+    pub fn drained(&mut self, bytes: u64, elapsed: Duration) {
+        if !elapsed.is_zero() {
+            self.drain += GAIN * (bytes as f64 / elapsed.as_secs_f64() - self.drain);
+        }
+    }
+
+    /// The rate to set now, if it is another than before. `fill` is the queue's share of its limit.
+    pub fn follow(&mut self, fill: f64, allowed: Rate) -> Option<Rate> {
+        let wanted = self.wanted(fill, allowed);
+        let worth = wanted.is_unlimited() != self.set.is_unlimited()
+            || differs(wanted.bytes_per_s, self.set.bytes_per_s)
+            || differs(wanted.burst_bytes, self.set.burst_bytes);
+        if !worth {
+            return None;
+        }
+        self.set = wanted;
+        Some(wanted)
+    }
+
+    fn wanted(&self, fill: f64, allowed: Rate) -> Rate {
+        let stopped = self.set.bytes_per_s == 0;
+        if fill >= FULL || stopped && fill >= RESUMED {
+            return Rate::STOPPED;
+        }
+        if fill < CALM || allowed.bytes_per_s == 0 {
+            // A far receiver that stops data stops it here when the queue is full: it may go on soon.
+            return if allowed.bytes_per_s == 0 { self.unless_stopped(allowed) } else { allowed };
+        }
+        // From what drains and a half at the calm end to nothing at the full one.
+        let share = 1.5 * (FULL - fill) / (FULL - CALM);
+        let bytes_per_s = (self.drain * share).max(LEAST_RATE);
+        let burst = (bytes_per_s * BURST.as_secs_f64()).max(LEAST_BURST_BYTES) as u64;
+        let lowered = Rate { bytes_per_s: bytes_per_s as u64, burst_bytes: burst };
+        if allowed.is_unlimited() {
+            return lowered;
+        }
+        Rate {
+            bytes_per_s: lowered.bytes_per_s.min(allowed.bytes_per_s),
+            burst_bytes: lowered.burst_bytes.min(allowed.burst_bytes),
+        }
+    }
+
+    fn unless_stopped(&self, allowed: Rate) -> Rate {
+        if self.set.bytes_per_s == 0 { Rate::STOPPED } else { allowed }
+    }
+}
+
+fn differs(a: u64, b: u64) -> bool {
+    a.abs_diff(b) as f64 > WORTH_SAYING * a.max(b) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FAR: Rate = Rate { bytes_per_s: 1_000_000, burst_bytes: 20_000 };
+
+    #[test]
+    fn an_empty_queue_passes_the_far_receivers_rate_on() {
+        let mut pace = Pace::new();
+        assert_eq!(pace.follow(0.0, Rate::UNLIMITED), None, "nothing was limited before");
+        assert_eq!(pace.follow(0.0, FAR), Some(FAR));
+        assert_eq!(pace.follow(0.1, FAR), None);
+        assert_eq!(pace.follow(0.0, Rate::UNLIMITED), Some(Rate::UNLIMITED));
+    }
+
+    #[test]
+    fn a_growing_queue_lowers_it_and_a_full_one_stops_until_it_is_half_empty() {
+        let mut pace = Pace::new();
+        for _ in 0..50 {
+            pace.drained(10_000, Duration::from_millis(10));
+        }
+        let lowered = pace.follow(0.5, Rate::UNLIMITED).unwrap();
+        assert!((700_000..800_000).contains(&lowered.bytes_per_s), "{lowered}");
+        assert!(pace.follow(0.6, Rate::UNLIMITED).unwrap().bytes_per_s < lowered.bytes_per_s);
+        assert_eq!(pace.follow(0.8, Rate::UNLIMITED), Some(Rate::STOPPED));
+        assert_eq!(pace.follow(0.6, Rate::UNLIMITED), None, "still stopped");
+        assert!(pace.follow(0.4, Rate::UNLIMITED).unwrap().bytes_per_s > lowered.bytes_per_s);
+    }
+
+    #[test]
+    fn it_never_allows_more_than_the_far_receiver() {
+        let mut pace = Pace::new();
+        pace.drained(1 << 30, Duration::from_millis(1));
+        let lowered = pace.follow(0.3, FAR).unwrap();
+        assert!(lowered.bytes_per_s <= FAR.bytes_per_s && lowered.burst_bytes <= FAR.burst_bytes);
+        assert_eq!(pace.follow(0.0, Rate::STOPPED), Some(Rate::STOPPED), "a stop is passed on");
+        assert_eq!(pace.follow(0.0, FAR), Some(FAR));
+    }
+}

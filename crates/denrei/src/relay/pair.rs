@@ -1,0 +1,331 @@
+//! One sender and the peer it speaks to through the relay.
+//!
+//! Inputs → outputs: messages and ends of either side → the same on the other. Towards the far peer
+//! there is a queue, because the Node that receives from the sender serves other pairs too; back
+//! there is none, because the far Node is this pair's own: what it does not take its peer's credit
+//! holds back.
+
+use super::pace::Pace;
+use crate::{Incoming, Node};
+use bytes::Bytes;
+use denrei_proto::{ChannelId, Event, LostReason, PeerId, SendError};
+use parking_lot::{Condvar, Mutex};
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// How soon a thread that waits notices that its pair is over.
+const PATIENCE: Duration = Duration::from_millis(50);
+
+/// How long the last messages may take to be acknowledged after the sender has gone.
+const FLUSH_LIMIT: Duration = Duration::from_secs(20);
+
+/// A pair that holds so many times its limit has a sender that ignores its rate.
+const UNRULY: u64 = 4;
+
+/// END code: the peer beyond the relay is lost. One of those that applications may use.
+pub(super) const FAR_PEER_LOST: u16 = 0x8e01;
+/// END code: the sender ignores its rate.
+const IGNORES_RATE: u16 = 0x8e02;
+
+/// A pair, as of now.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PairState {
+    /// The sender.
+    pub near: SocketAddr,
+    /// The peer that it speaks to.
+    pub target: SocketAddr,
+    /// Messages forwarded to the target.
+    pub forwarded_messages: u64,
+    /// Bytes of them.
+    pub forwarded_bytes: u64,
+    /// Messages forwarded back.
+    pub returned_messages: u64,
+    /// Bytes held on the way to the target.
+    pub held_bytes: u64,
+    /// Times that the sender's rate was lowered or stopped.
+    pub lowered: u64,
+}
+
+/// What a sender does last.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Ending {
+    /// It will send no more.
+    DoneWriting,
+    /// It is gone, in order or not.
+    Gone(LostReason),
+}
+
+#[derive(Default)]
+struct Queue {
+    messages: VecDeque<(u16, Bytes)>,
+    bytes: u64,
+    ending: Option<Ending>,
+}
+
+/// One sender and its peer beyond.
+pub(super) struct Pair {
+    near: Node,
+    near_peer: PeerId,
+    near_addr: SocketAddr,
+    far: Node,
+    far_peer: PeerId,
+    target: SocketAddr,
+    limit: u64,
+    queue: Mutex<Queue>,
+    changed: Condvar,
+    over: AtomicBool,
+    /// With the time of the last look and what the far peer had acknowledged then, bytes.
+    pace: Mutex<(Pace, Instant, u64)>,
+    forwarded_messages: AtomicU64,
+    forwarded_bytes: AtomicU64,
+    returned_messages: AtomicU64,
+    lowered: AtomicU64,
+}
+
+impl Pair {
+    /// A pair whose far session is being opened.
+    pub fn new(
+        near: Node,
+        near_peer: PeerId,
+        far: Node,
+        far_peer: PeerId,
+        target: SocketAddr,
+        limit: u64,
+    ) -> Self {
+        let near_addr = near.flow(near_peer).map_or(target, |flow| flow.addr);
+        Self {
+            near,
+            near_peer,
+            near_addr,
+            far,
+            far_peer,
+            target,
+            limit,
+            queue: Mutex::default(),
+            changed: Condvar::new(),
+            over: AtomicBool::new(false),
+            pace: Mutex::new((Pace::new(), Instant::now(), 0)),
+            forwarded_messages: AtomicU64::new(0),
+            forwarded_bytes: AtomicU64::new(0),
+            returned_messages: AtomicU64::new(0),
+            lowered: AtomicU64::new(0),
+        }
+    }
+
+    /// Whether nothing is left to do.
+    pub fn is_over(&self) -> bool {
+        self.over.load(Ordering::Acquire)
+    }
+
+    /// Ends it, whatever is left.
+    pub fn end(&self) {
+        self.over.store(true, Ordering::Release);
+        self.changed.notify_all();
+    }
+
+    /// Takes a message of the sender.
+    pub fn push(&self, channel: u16, message: Bytes) {
+        let held = {
+            let mut queue = self.queue.lock();
+            queue.bytes += message.len() as u64;
+            queue.messages.push_back((channel, message));
+            queue.bytes
+        };
+        self.changed.notify_all();
+        if held > UNRULY * self.limit {
+            let held = "the relay holds several times its limit: this sender ignores its rate";
+            self.fail(IGNORES_RATE, held);
+        } else if held > self.limit / 4 {
+            self.regulate();
+        }
+    }
+
+    /// The sender has sent its last.
+    pub fn finish(&self, ending: Ending) {
+        self.queue.lock().ending = Some(ending);
+        self.changed.notify_all();
+    }
+
+    /// Sets the sender's rate by what is held.
+    pub fn regulate(&self) {
+        let Some(far) = self.far.flow(self.far_peer) else { return };
+        let held = self.queue.lock().bytes + far.queued_bytes;
+        let mut pace = self.pace.lock();
+        let now = Instant::now();
+        let forwarded = self.forwarded_bytes.load(Ordering::Relaxed);
+        let acknowledged = forwarded.saturating_sub(far.queued_bytes);
+        let (since, before) = (pace.1, pace.2);
+        if now - since >= super::route::LOOK {
+            pace.0.drained(acknowledged.saturating_sub(before), now - since);
+            (pace.1, pace.2) = (now, acknowledged);
+        }
+        if let Some(rate) = pace.0.follow(held as f64 / self.limit as f64, far.rate) {
+            self.lowered.fetch_add(u64::from(!rate.is_unlimited()), Ordering::Relaxed);
+            // A sender that is gone needs none.
+            let _ = self.near.set_rate(self.near_peer, rate);
+        }
+    }
+
+    /// As of now.
+    pub fn state(&self) -> PairState {
+        let queued = self.far.flow(self.far_peer).map_or(0, |flow| flow.queued_bytes);
+        PairState {
+            near: self.near_addr,
+            target: self.target,
+            forwarded_messages: self.forwarded_messages.load(Ordering::Relaxed),
+            forwarded_bytes: self.forwarded_bytes.load(Ordering::Relaxed),
+            returned_messages: self.returned_messages.load(Ordering::Relaxed),
+            held_bytes: self.queue.lock().bytes + queued,
+            lowered: self.lowered.load(Ordering::Relaxed),
+        }
+    }
+
+    /// The thread that forwards to the far peer, until the pair is over.
+    pub fn forward(&self) {
+        while let Some(next) = self.next() {
+            match next {
+                Next::Message(channel, message) => {
+                    if !self.send_far(channel, &message) {
+                        return;
+                    }
+                }
+                Next::Ending(Ending::DoneWriting) => {
+                    // A peer that is gone has been told to the other thread.
+                    let _ = self.far.close_write(self.far_peer);
+                }
+                Next::Ending(Ending::Gone(reason)) => {
+                    self.flush(&self.far, self.far_peer);
+                    self.close_far(&reason);
+                    return self.end();
+                }
+            }
+        }
+    }
+
+    /// The thread that carries back what the far peer sends, until the pair is over.
+    pub fn carry_back(&self) {
+        while !self.is_over() {
+            match self.far.next(PATIENCE) {
+                Ok(None) => {}
+                Ok(Some(Incoming::Message(message))) => {
+                    self.send_near(message.channel.channel, &message.data);
+                }
+                Ok(Some(Incoming::Event(event))) => self.on_far_event(event),
+                Err(error) => self.fail(FAR_PEER_LOST, &format!("the relay's socket failed: {error}")),
+            }
+        }
+    }
+
+    /// Waits for something to do; `None`: the pair is over.
+    fn next(&self) -> Option<Next> {
+        let mut queue = self.queue.lock();
+        loop {
+            if self.is_over() {
+                return None;
+            }
+            if let Some((channel, message)) = queue.messages.pop_front() {
+                return Some(Next::Message(channel, message));
+            }
+            if let Some(ending) = queue.ending.take() {
+                return Some(Next::Ending(ending));
+            }
+            self.changed.wait_for(&mut queue, PATIENCE);
+        }
+    }
+
+    /// Whether the message was sent.
+    fn send_far(&self, channel: u16, message: &Bytes) -> bool {
+        let to = ChannelId { peer: self.far_peer, channel };
+        while !self.is_over() {
+            match self.far.send_timeout(to, message.clone(), PATIENCE) {
+                Ok(_) => {
+                    self.queue.lock().bytes -= message.len() as u64;
+                    self.forwarded_messages.fetch_add(1, Ordering::Relaxed);
+                    self.forwarded_bytes.fetch_add(message.len() as u64, Ordering::Relaxed);
+                    return true;
+                }
+                Err(SendError::WouldBlock { .. }) => {}
+                Err(error) => self.fail(FAR_PEER_LOST, &format!("the peer beyond the relay: {error}")),
+            }
+        }
+        false
+    }
+
+    fn send_near(&self, channel: u16, message: &Bytes) {
+        let to = ChannelId { peer: self.near_peer, channel };
+        while !self.is_over() {
+            match self.near.send_timeout(to, message.clone(), PATIENCE) {
+                Ok(_) => {
+                    self.returned_messages.fetch_add(1, Ordering::Relaxed);
+                    return;
+                }
+                Err(SendError::WouldBlock { .. }) => {}
+                // The sender wants no more, or is gone, which the route's thread hears.
+                Err(_) => return,
+            }
+        }
+    }
+
+    fn on_far_event(&self, event: Event) {
+        match event {
+            Event::PeerDoneWriting(_) => {
+                let _ = self.near.close_write(self.near_peer);
+            }
+            Event::PeerDoneReading { .. } => {
+                let _ = self.near.close_read(self.near_peer);
+            }
+            Event::PeerLost { reason, .. } if is_orderly(&reason) => {
+                self.flush(&self.near, self.near_peer);
+                let _ = self.near.close(self.near_peer);
+                self.end();
+            }
+            Event::PeerLost { reason, .. } => {
+                self.fail(FAR_PEER_LOST, &format!("the peer beyond the relay: {reason}"));
+            }
+            _ => {}
+        }
+    }
+
+    /// Tells the sender why, and ends the pair.
+    fn fail(&self, code: u16, why: &str) {
+        // One that is gone needs no word.
+        let _ = self.near.abort(self.near_peer, code, why);
+        let _ = self.far.abort(self.far_peer, code, why);
+        self.end();
+    }
+
+    fn close_far(&self, reason: &LostReason) {
+        let _ = match reason {
+            reason if is_orderly(reason) => self.far.close(self.far_peer),
+            LostReason::Ended { code, reason } => self.far.abort(self.far_peer, *code, reason),
+            other => {
+                self.far.abort(self.far_peer, FAR_PEER_LOST, &format!("the peer beyond the relay: {other}"))
+            }
+        };
+        // Closing takes a round trip; dropping the Node would cut it short. The other thread hears
+        // that it is over.
+        let until = Instant::now() + FLUSH_LIMIT;
+        while is_orderly(reason) && !self.is_over() && Instant::now() < until {
+            std::thread::sleep(PATIENCE / 10);
+        }
+    }
+
+    /// Waits until a side has acknowledged everything, unless the pair is ended meanwhile.
+    fn flush(&self, node: &Node, peer: PeerId) {
+        let until = Instant::now() + FLUSH_LIMIT;
+        while !node.flush(peer, PATIENCE) && !self.is_over() && Instant::now() < until {}
+    }
+}
+
+/// Whether both sides had said all they wanted to.
+fn is_orderly(reason: &LostReason) -> bool {
+    matches!(reason, LostReason::Closed | LostReason::Ended { code: 0, .. })
+}
+
+/// What the forwarding thread does next.
+enum Next {
+    Message(u16, Bytes),
+    Ending(Ending),
+}

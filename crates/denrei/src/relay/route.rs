@@ -1,0 +1,171 @@
+//! One route: the Node that stands for a target, and the pairs of those who speak to it.
+//!
+//! Inputs → outputs: what comes to the Node → the pair of whom it is from; a new sender → a new pair
+//! with a Node of its own towards the target, so that the target sees as many peers as there are
+//! senders.
+
+use super::RelayConfig;
+use super::pair::{Ending, FAR_PEER_LOST, Pair, PairState};
+use crate::{Incoming, Node};
+use denrei_proto::{Event, PeerId};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// How often the pairs' rates are looked at.
+pub(super) const LOOK: Duration = Duration::from_millis(10);
+
+/// A route's Node and pairs.
+pub(super) struct RouteState {
+    near: Node,
+    target: SocketAddr,
+    config: RelayConfig,
+    /// Pairs that the relay still has room for.
+    places: Arc<Mutex<usize>>,
+    pairs: Mutex<HashMap<PeerId, Running>>,
+}
+
+/// A pair and its threads.
+struct Running {
+    pair: Arc<Pair>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl RouteState {
+    /// A route without pairs.
+    pub fn new(near: Node, target: SocketAddr, config: RelayConfig, places: Arc<Mutex<usize>>) -> Self {
+        Self { near, target, config, places, pairs: Mutex::default() }
+    }
+
+    /// All pairs, as of now.
+    pub fn pairs(&self) -> Vec<PairState> {
+        self.pairs.lock().values().map(|running| running.pair.state()).collect()
+    }
+
+    /// The route's thread.
+    pub fn run(&self, stopping: &AtomicBool) {
+        let mut looked = Instant::now();
+        while !stopping.load(Ordering::Acquire) {
+            match self.near.next(LOOK) {
+                Ok(None) => {}
+                Ok(Some(Incoming::Message(message))) => {
+                    if let Some(pair) = self.pair_of(message.channel.peer) {
+                        pair.push(message.channel.channel, message.data);
+                    }
+                }
+                Ok(Some(Incoming::Event(event))) => self.on_event(event),
+                Err(error) => {
+                    tracing::error!("the route to {} is closed: {error}", self.target);
+                    break;
+                }
+            }
+            if looked.elapsed() >= LOOK {
+                looked = Instant::now();
+                self.look();
+            }
+        }
+        let pairs: Vec<Running> = self.pairs.lock().drain().map(|(_, running)| running).collect();
+        pairs.into_iter().for_each(|running| self.put_away(running));
+    }
+
+    fn on_event(&self, event: Event) {
+        let known = |peer| self.pairs.lock().get(&peer).map(|running| running.pair.clone());
+        match event {
+            Event::Connected { peer, .. } => drop(self.pair_of(peer)),
+            Event::PeerDoneWriting(peer) => {
+                if let Some(pair) = known(peer) {
+                    pair.finish(Ending::DoneWriting);
+                }
+            }
+            Event::PeerLost { peer, reason, .. } => {
+                if let Some(pair) = known(peer) {
+                    pair.finish(Ending::Gone(reason));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Sets rates, and takes away pairs that are over.
+    fn look(&self) {
+        let over: Vec<Running> = {
+            let mut pairs = self.pairs.lock();
+            pairs.values().for_each(|running| running.pair.regulate());
+            let over: Vec<PeerId> =
+                pairs.iter().filter(|(_, running)| running.pair.is_over()).map(|(peer, _)| *peer).collect();
+            over.iter().filter_map(|peer| pairs.remove(peer)).collect()
+        };
+        over.into_iter().for_each(|running| self.put_away(running));
+    }
+
+    fn put_away(&self, running: Running) {
+        running.pair.end();
+        for thread in running.threads {
+            // One that has panicked has said so.
+            let _ = thread.join();
+        }
+        *self.places.lock() += 1;
+    }
+
+    /// The pair of a sender, a new one for one that comes for the first time; `None`: it was turned
+    /// away.
+    fn pair_of(&self, peer: PeerId) -> Option<Arc<Pair>> {
+        if let Some(running) = self.pairs.lock().get(&peer) {
+            return Some(running.pair.clone());
+        }
+        match self.open(peer) {
+            Ok(running) => {
+                let pair = running.pair.clone();
+                self.pairs.lock().insert(peer, running);
+                Some(pair)
+            }
+            Err(why) => {
+                // One that is gone needs no word.
+                let _ = self.near.abort(peer, FAR_PEER_LOST, &why);
+                None
+            }
+        }
+    }
+
+    fn open(&self, peer: PeerId) -> Result<Running, String> {
+        if self.near.flow(peer).is_none() {
+            return Err("it is gone".into());
+        }
+        {
+            let mut places = self.places.lock();
+            *places = places.checked_sub(1).ok_or("the relay has no room for another pair (max_pairs)")?;
+        }
+        let opened = self.start(peer);
+        if opened.is_err() {
+            *self.places.lock() += 1;
+        }
+        opened
+    }
+
+    fn start(&self, peer: PeerId) -> Result<Running, String> {
+        let unable = |error: &dyn std::fmt::Display| format!("the relay cannot reach further: {error}");
+        let from = SocketAddr::new(self.config.from(self.target), 0);
+        let far = Node::bind(from, self.config.node()).map_err(|error| unable(&error))?;
+        let far_peer = far.connect(self.target).map_err(|error| unable(&error))?;
+        let limit = self.config.pair_bytes;
+        let pair = Arc::new(Pair::new(self.near.clone(), peer, far, far_peer, self.target, limit));
+        let spawn = |name: &str, run: fn(&Pair)| {
+            let pair = pair.clone();
+            let thread = std::thread::Builder::new().name(name.into());
+            thread.spawn(move || run(&pair)).map_err(|error| unable(&error))
+        };
+        let mut threads = vec![spawn("relay forward", Pair::forward)?];
+        match spawn("relay back", Pair::carry_back) {
+            Ok(thread) => threads.push(thread),
+            Err(error) => {
+                pair.end();
+                return Err(error);
+            }
+        }
+        Ok(Running { pair, threads })
+    }
+}

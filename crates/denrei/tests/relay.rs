@@ -1,0 +1,177 @@
+//! A relay between Nodes of one machine: what goes through, what it holds, how it ends.
+
+use denrei::relay::{Relay, RelayConfig, Route};
+use denrei::{ChannelId, ClusterKey, Config, Drive, Event, LostReason, Node, PeerId, SendError};
+use std::time::{Duration, Instant};
+
+const SOON: Duration = Duration::from_secs(20);
+
+fn config() -> Config {
+    Config { drive: Drive::Thread, ..Config::default() }
+}
+
+fn node() -> Node {
+    Node::bind("127.0.0.1:0", config()).unwrap()
+}
+
+/// A relay to `target`, and the peer that stands for it at `sender`.
+fn through(sender: &Node, target: &Node, relay: RelayConfig) -> (Relay, PeerId) {
+    let route = Route { listen: "127.0.0.1:0".parse().unwrap(), target: target.local_addr() };
+    let relay = Relay::start(&[route], &relay).unwrap();
+    let peer = sender.connect(relay.addresses()[0]).unwrap();
+    (relay, peer)
+}
+
+fn small(pair_bytes: u64) -> RelayConfig {
+    RelayConfig { pair_bytes, ..RelayConfig::default() }
+}
+
+fn content(number: usize, bytes: usize) -> Vec<u8> {
+    (0..bytes).map(|place| (number * 131 + place * 7) as u8).collect()
+}
+
+/// Waits for the loss of a peer.
+fn lost(node: &Node) -> LostReason {
+    let until = Instant::now() + SOON;
+    while Instant::now() < until {
+        if let Some(Event::PeerLost { reason, .. }) = node.event_timeout(Duration::from_millis(50)) {
+            return reason;
+        }
+    }
+    panic!("no peer was lost");
+}
+
+#[test]
+fn messages_of_any_size_go_through_in_order_and_back() {
+    let (sender, target) = (node(), node());
+    let (relay, peer) = through(&sender, &target, small(16 << 20));
+    let sizes = [0, 1, 700, 65_536, 3 << 20, 12, 16 << 20, 5];
+    for (number, bytes) in sizes.into_iter().enumerate() {
+        let channel = ChannelId { peer, channel: number as u16 % 2 };
+        sender.send(channel, content(number, bytes)).unwrap();
+    }
+    let mut next = [0, 1];
+    let mut back = None;
+    for _ in sizes {
+        let message = target.recv_timeout(SOON).unwrap().expect("it arrives");
+        let number = &mut next[usize::from(message.channel.channel)];
+        assert!(message.data == content(*number, sizes[*number]), "message {number} is whole and in order");
+        *number += 2;
+        back = Some(message.channel);
+    }
+    target.send(back.unwrap(), content(99, 2 << 20)).unwrap();
+    let answer = sender.recv_timeout(SOON).unwrap().expect("the answer comes back");
+    assert!(answer.data == content(99, 2 << 20) && answer.channel.peer == peer);
+    let state = &relay.pairs()[0];
+    assert_eq!((state.forwarded_messages, state.returned_messages), (sizes.len() as u64, 1));
+    assert_eq!(state.near, sender.local_addr());
+}
+
+#[test]
+fn a_target_that_does_not_read_stops_its_own_sender_only() {
+    const LIMIT: u64 = 1 << 20;
+    let (eager, calm, idle, awake) = (node(), node(), node(), node());
+    let listen = "127.0.0.1:0".parse().unwrap();
+    let routes = [&idle, &awake].map(|target| Route { listen, target: target.local_addr() });
+    let relay = Relay::start(&routes, &small(LIMIT)).unwrap();
+    let to_idle = ChannelId { peer: eager.connect(relay.addresses()[0]).unwrap(), channel: 0 };
+    let mut sent = 0usize;
+    // Its reader sleeps: the target's credit, the relay's queue and the sender's own fill up.
+    while eager.send_timeout(to_idle, content(sent, 50_000), Duration::from_millis(500)).is_ok() {
+        sent += 1;
+        assert!(sent < 2_000, "100 MB are held somewhere");
+    }
+    let pair = relay.pairs().into_iter().find(|pair| pair.target == idle.local_addr()).unwrap();
+    assert!(pair.held_bytes < 3 * LIMIT, "{pair:?}");
+    assert!(pair.lowered > 0, "{pair:?}");
+    let to_awake = ChannelId { peer: calm.connect(relay.addresses()[1]).unwrap(), channel: 0 };
+    for number in 0..100 {
+        calm.send(to_awake, content(number, 10_000)).unwrap();
+        let message = awake.recv_timeout(SOON).unwrap().expect("the other pair goes on");
+        assert!(message.data == content(number, 10_000));
+    }
+    for number in 0..sent {
+        let message = idle.recv_timeout(SOON).unwrap().expect("what was held arrives");
+        assert!(message.data == content(number, 50_000), "message {number} of {sent}");
+    }
+}
+
+#[test]
+fn what_is_larger_than_a_pair_may_hold_is_refused_by_name() {
+    let (sender, target) = (node(), node());
+    let (_relay, peer) = through(&sender, &target, small(1 << 20));
+    let channel = ChannelId { peer, channel: 0 };
+    sender.send(channel, "open").unwrap();
+    assert!(target.recv_timeout(SOON).unwrap().is_some());
+    let error = sender.send(channel, vec![0; (1 << 20) + 1]).unwrap_err();
+    assert!(matches!(error, SendError::TooLarge { max: 1_048_576, .. }), "{error}");
+}
+
+#[test]
+fn an_orderly_end_comes_through_after_everything() {
+    let (sender, target) = (node(), node());
+    let (_relay, peer) = through(&sender, &target, small(1 << 20));
+    for number in 0..50 {
+        sender.send(ChannelId { peer, channel: 0 }, content(number, 30_000)).unwrap();
+    }
+    sender.close(peer).unwrap();
+    for number in 0..50 {
+        let message = target.recv_timeout(SOON).unwrap().expect("what was sent before the end arrives");
+        assert!(message.data == content(number, 30_000));
+    }
+    for side in [&target, &sender] {
+        let reason = lost(side);
+        assert!(matches!(reason, LostReason::Closed | LostReason::Ended { code: 0, .. }), "{reason}");
+    }
+}
+
+#[test]
+fn the_sender_hears_that_the_peer_beyond_is_lost_and_may_come_again() {
+    let (sender, target) = (node(), node());
+    let (relay, peer) = through(&sender, &target, small(1 << 20));
+    sender.send(ChannelId { peer, channel: 0 }, "hello").unwrap();
+    assert!(target.recv_timeout(SOON).unwrap().is_some());
+    let addr = target.local_addr();
+    drop(target);
+    let reason = lost(&sender);
+    assert!(
+        matches!(&reason, LostReason::Ended { reason, .. } if reason.contains("beyond the relay")),
+        "{reason}"
+    );
+    let again = Node::bind(addr, config()).unwrap();
+    let peer = sender.connect(relay.addresses()[0]).unwrap();
+    sender.send(ChannelId { peer, channel: 0 }, "hello again").unwrap();
+    assert_eq!(again.recv_timeout(SOON).unwrap().unwrap().data, "hello again");
+}
+
+#[test]
+fn a_relay_is_sealed_like_any_other_node_and_knows_no_strangers() {
+    let sealed = |octet: u8| Config { cluster_key: Some(ClusterKey::from_bytes([octet; 32])), ..config() };
+    let [sender, target] = [(); 2].map(|()| Node::bind("127.0.0.1:0", sealed(7)).unwrap());
+    let (relay, peer) = through(&sender, &target, RelayConfig { node: sealed(7), ..small(1 << 20) });
+    sender.send(ChannelId { peer, channel: 0 }, "in secret").unwrap();
+    assert_eq!(target.recv_timeout(SOON).unwrap().unwrap().data, "in secret");
+    let mut strange = sealed(8);
+    strange.protocol.connect_timeout = Duration::from_millis(300);
+    let stranger = Node::bind("127.0.0.1:0", strange).unwrap();
+    let peer = stranger.connect(relay.addresses()[0]).unwrap();
+    stranger.send(ChannelId { peer, channel: 0 }, "let me in").unwrap();
+    lost(&stranger);
+    assert!(target.recv_timeout(Duration::from_millis(100)).unwrap().is_none());
+    assert_eq!(relay.pairs().len(), 1);
+}
+
+#[test]
+fn impossible_settings_and_one_pair_too_many_are_refused() {
+    let (sender, late, target) = (node(), node(), node());
+    let route = Route { listen: "127.0.0.1:0".parse().unwrap(), target: target.local_addr() };
+    let error = Relay::start(&[route], &small(1)).err().unwrap().to_string();
+    assert!(error.contains("pair_bytes is 1") && error.contains("at least 65536"), "{error}");
+    let (relay, peer) = through(&sender, &target, RelayConfig { max_pairs: 1, ..small(1 << 20) });
+    sender.send(ChannelId { peer, channel: 0 }, "first").unwrap();
+    assert!(target.recv_timeout(SOON).unwrap().is_some());
+    let peer = late.connect(relay.addresses()[0]).unwrap();
+    late.send(ChannelId { peer, channel: 0 }, "second").unwrap();
+    let reason = lost(&late);
+    assert!(matches!(&reason, LostReason::Ended { reason, .. } if reason.contains("max_pairs")), "{reason}");
+}
