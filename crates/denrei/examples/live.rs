@@ -6,7 +6,7 @@
 //! ```
 //!
 //! Each receiver is a Node on loopback that sets its own pace: one takes all it can get, one has room
-//! for the frames and a little more, one for half of the frames, and one reads slowly. Frames go by
+//! for the frames and a little more, one for less than the frames, and one reads slowly. Frames go by
 //! an urgent channel with a deadline, bulk by another one. Exits with 1 if the fast receiver did not
 //! get its frames in time.
 
