@@ -4,6 +4,7 @@ use bytes::Bytes;
 use denrei_proto::group::{
     Departure, GroupBackend, GroupEvent, GroupId, GroupOptions, GroupPolicy, MemberPath, MembershipEnd,
 };
+use denrei_proto::seal::ClusterKey;
 use denrei_proto::{Config, Endpoint, OfferPolicy};
 use denrei_wire::{DatagramMeta, Ecn, Instant, TransmitBuf};
 use std::collections::{BTreeMap, BTreeSet};
@@ -243,6 +244,24 @@ fn every_backend_delivers() {
             assert_eq!(net.multicast_datagrams > 0, backend == GroupBackend::Multicast, "{backend:?}");
         }
     }
+}
+
+#[test]
+fn with_a_cluster_key_everything_travels_over_sealed_sessions() {
+    let config = Config { cluster_key: Some(ClusterKey::from_bytes([7; 32])), ..Config::default() };
+    for (members, path) in [(3, MemberPath::Unicast), (12, MemberPath::Relay)] {
+        let mut net = Net::new(members, config.clone());
+        net.open(GroupOptions::default());
+        net.run(Duration::from_secs(1));
+        let net = exchange(net, members);
+        assert_eq!(net.multicast_datagrams, 0, "nothing is said at the group's address");
+        assert!(net.hosts.iter().all(|host| host.counters().unsealed == 0));
+        assert!(net.paths().contains(&path), "{:?}", net.paths());
+    }
+    let mut host = Endpoint::new(Arc::new(config), 1, Instant::ZERO);
+    let options = GroupOptions { backend: GroupBackend::Multicast, ..GroupOptions::default() };
+    let refused = host.open_group(Instant::ZERO, group_addr(), &[addr(1)], options).unwrap_err();
+    assert!(refused.to_string().contains("set backend to Auto"), "{refused}");
 }
 
 #[test]

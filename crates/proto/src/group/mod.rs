@@ -29,6 +29,7 @@ use denrei_wire::group::{GroupHeader, Join, Open, Record};
 use denrei_wire::packet::{Header, flags};
 use denrei_wire::{Instant, Transmit, TransmitBuf};
 use membership::{Grant, Membership, Stage};
+use sender::RELAY_FROM;
 pub(crate) use sender::Sender;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -87,6 +88,21 @@ pub(crate) struct Table {
     pub foreign_packets: u64,
 }
 
+/// Where there is a cluster key, symbols travel over members' sessions, which are sealed, and not to
+/// the group's address, where nothing is yet (`spec/protocol.md` §12.6).
+fn over_sessions(options: GroupOptions, members: usize, config: &Config) -> Result<GroupOptions, GroupError> {
+    if config.cluster_key.is_none() {
+        return Ok(options);
+    }
+    let backend = match options.backend {
+        GroupBackend::Multicast => return Err(GroupError::NotSealed),
+        GroupBackend::Auto if members < RELAY_FROM => GroupBackend::Unicast,
+        GroupBackend::Auto => GroupBackend::Tree,
+        set => set,
+    };
+    Ok(GroupOptions { backend, ..options })
+}
+
 impl Table {
     // ---- the opener's verbs ----
 
@@ -105,6 +121,7 @@ impl Table {
         if self.senders.len() >= MAX_GROUPS {
             return Err(GroupError::TooManyGroups { max: MAX_GROUPS });
         }
+        let options = over_sessions(options, addrs.len(), host.config())?;
         let bad = |problem: String| GroupError::BadMembers { max: MAX_MEMBERS, problem };
         if addrs.is_empty() || addrs.len() > MAX_MEMBERS {
             return Err(bad(format!("{} were given", addrs.len())));

@@ -12,6 +12,8 @@ mod timers;
 mod transmit;
 mod tree;
 
+pub(super) use tree::RELAY_FROM;
+
 use super::Host;
 use super::member::{Member, Path, Stage};
 use super::stream::Stream;

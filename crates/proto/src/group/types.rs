@@ -312,6 +312,12 @@ pub enum GroupError {
         /// What is wrong.
         problem: String,
     },
+    /// Multicast was demanded, and a cluster key is set.
+    #[error(
+        "with a cluster key a group travels over its members' sealed sessions, not by multicast: set backend to \
+         Auto, Unicast or Tree"
+    )]
+    NotSealed,
     /// There are too many groups.
     #[error("there are {max} groups already; close one")]
     TooManyGroups {

@@ -17,7 +17,7 @@ const JOIN_REPORTS_ABOVE: usize = 64;
 /// thousand symbols, the opener hears fewer than two for a hundred packets.
 const REPORT_FAN_IN: usize = 4;
 /// Members served by session from which on a tree of relays is cheaper than serving each.
-const RELAY_FROM: usize = 9;
+pub(in crate::group) const RELAY_FROM: usize = 9;
 
 /// The parent's address that stands for the opener.
 const OPENER: SocketAddr = SocketAddr::new(core::net::IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
