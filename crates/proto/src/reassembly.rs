@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 /// Waiting fragments allowed per message, whatever its size …
 const MIN_WAITING: usize = 64;
 /// … and one more for each so many bytes of it: no honest sender cuts finer.
-const BYTES_PER_WAITING: u64 = 256;
+const BYTES_PER_WAITING: u64 = 64;
 
 /// A message under construction.
 #[derive(Debug)]
