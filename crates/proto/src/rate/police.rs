@@ -107,7 +107,7 @@ mod tests {
         police.watch_rate(at(0), Some(RATE));
         // A burst every RTIMER, bunched by three periods now and then.
         for burst in 0..1000u64 {
-            let when = (burst + 3) / 4 * 4 * 14_540;
+            let when = burst.div_ceil(4) * 4 * 14_540;
             for _ in 0..10 {
                 assert!(!police.is_excess(at(when), 1454, false), "burst {burst}");
             }
