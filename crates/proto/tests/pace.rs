@@ -230,3 +230,23 @@ fn the_application_sees_its_queue_and_repeats_when_it_knows_better() {
     pair.ends[0].set_weight(pair.now, there, 300).unwrap();
     assert_eq!(pair.ends[0].flow(there).unwrap().weight, 300);
 }
+
+#[test]
+fn a_channel_whose_messages_all_expire_does_not_run_out_of_credit() {
+    let config = Config { channel_credit_bytes: 100_000, offer_above_bytes: 90_000, ..Config::default() };
+    let (mut pair, there, back) = open(config);
+    pair.ends[1].set_rate(pair.now, back, Rate { bytes_per_s: 1_000_000, burst_bytes: 1_454 }).unwrap();
+    pair.run(MS);
+    let to = ChannelId { peer: there, channel: 0 };
+    for number in 0..20 {
+        // 60 ms at this rate: begun, and not finished.
+        let (data, deadline) = (content(number, 60_000).into(), pair.now + 20 * MS);
+        pair.ends[0].send_before(pair.now, to, data, Completion::None, deadline).unwrap();
+        pair.run(40 * MS);
+    }
+    let expired = pair.events[0].iter().filter(|event| matches!(event, Event::Expired(_))).count();
+    assert_eq!((expired, pair.received[1].len()), (20, 0));
+    pair.send(0, there, 0, content(1, 60_000));
+    pair.run(SECOND);
+    assert_eq!(pair.received[1].len(), 1);
+}

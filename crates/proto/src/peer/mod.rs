@@ -292,7 +292,7 @@ impl Peer {
         if self.closing.read_closed {
             self.want(Control::CloseRead);
         }
-        self.restart_pace();
+        self.restart_pace(config);
         self.closing.begin_anew();
     }
 

@@ -4,9 +4,10 @@
 //! that ask and tell. Source: R1–R4, S11; `spec/protocol.md` §13.
 
 use super::{Context, Peer};
+use crate::config::Config;
 use crate::event::{Event, Phase};
 use crate::loss::Control;
-use crate::rate::{Police, Rate};
+use crate::rate::{Police, Rate, RateCredit};
 use crate::send_channel::MIN_FRAGMENT_BYTES;
 use denrei_wire::frame::{self, FRAGMENT_HEADER_BYTES, Frame, GRANT_REQUEST_BYTES};
 use denrei_wire::{Frames, Instant, TransmitBuf};
@@ -194,8 +195,11 @@ impl Peer {
         Frame::Grant(frame::Grant { serial: self.told.serial, limit: self.told.limit })
     }
 
-    /// The session begins anew: both sides count from the start.
-    pub(super) fn restart_pace(&mut self) {
+    /// The session begins anew: both sides count from the start, and what the other side told in the
+    /// attempt that was given up does not hold.
+    pub(super) fn restart_pace(&mut self, config: &Config) {
+        self.rate = RateCredit::new(self.heard_at, config.rate_request);
+        self.rate_opens_at = None;
         self.allowed.restart();
         self.data_received = 0;
         self.told.limit = None;

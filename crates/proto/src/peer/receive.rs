@@ -244,6 +244,8 @@ impl Peer {
                     cx.events.push_back(Event::Withdrawn { channel, number });
                 }
                 self.apply(cx, channel, change);
+                // Nobody will take it, which is when credit is renewed otherwise.
+                self.renew_credit(cx.config, channel);
             }
             Frame::Rate(rate) => self.on_rate(cx, &rate),
             Frame::Feedback(report) if self.is_proven() => {
