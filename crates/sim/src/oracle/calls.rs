@@ -5,7 +5,8 @@ use super::ledger::{Fate, Sent, SessionNo};
 use super::{OfferAnswer, Oracle};
 use crate::content::Name;
 use crate::net::topology::HostId;
-use denrei_proto::{ChannelId, Completion, Endpoint, PeerError, PeerId, SendError};
+use core::time::Duration;
+use denrei_proto::{ChannelId, Completion, Endpoint, PeerError, PeerId, Rate, SendError};
 use denrei_wire::Instant;
 
 /// A message to send.
@@ -19,6 +20,8 @@ pub struct Order {
     pub bytes: usize,
     /// What to report.
     pub completion: Completion,
+    /// How long it is worth anything; `None`: for ever.
+    pub lifetime: Option<Duration>,
 }
 
 /// One of the ways to end a session or a half of it (R7).
@@ -68,13 +71,19 @@ impl Oracle {
         let Order { channel, bytes, completion, .. } = order;
         let number = self.sessions[session].sent.get(&channel).map_or(0, Vec::len) as u64;
         let data = Name { session: session as u32, channel, number }.bytes(bytes);
-        match endpoint.send(now, ChannelId { peer, channel }, data, completion) {
+        let to = ChannelId { peer, channel };
+        let result = match order.lifetime {
+            None => endpoint.send(now, to, data, completion),
+            Some(lifetime) => endpoint.send_before(now, to, data, completion, now + lifetime),
+        };
+        match result {
             Ok(id) => {
                 if (id.channel, id.number) != (ChannelId { peer, channel }, number) {
                     let label = self.label(session);
                     self.fail(format!("{label}: message {number} of channel {channel} was named {id:?}"));
                 }
-                let sent = Sent { bytes: bytes as u64, completion, fate: Fate::Open };
+                let mortal = order.lifetime.is_some();
+                let sent = Sent { bytes: bytes as u64, completion, fate: Fate::Open, mortal };
                 self.sessions[session].sent.entry(channel).or_default().push(sent);
                 self.totals.sent += 1;
                 true
@@ -138,6 +147,31 @@ impl Oracle {
             self.sessions[session].status_newest = Some(request);
         }
         self.check_peer_result(session, result);
+    }
+
+    /// Sets how fast `from` may send, if there is a session with it.
+    pub fn set_rate(
+        &mut self,
+        now: Instant,
+        host: HostId,
+        endpoint: &mut Endpoint,
+        from: HostId,
+        rate: Rate,
+    ) {
+        let Some((session, peer)) = self.live_session(host, endpoint, from) else { return };
+        let result = endpoint.set_rate(now, peer, rate);
+        self.check_peer_result(session, result);
+    }
+
+    /// Lets all who were slowed down go on.
+    pub fn lift_rates(&mut self, now: Instant, endpoint: &mut Endpoint) {
+        let peers: Vec<_> = endpoint.peers().collect();
+        for peer in peers {
+            if endpoint.flow(peer).is_some_and(|flow| flow.rate_set.is_some()) {
+                // One that is lost needs no rate.
+                let _ = endpoint.set_rate(now, peer, Rate::UNLIMITED);
+            }
+        }
     }
 
     /// Sets the priority of a channel to `to`, if there is a session with it.

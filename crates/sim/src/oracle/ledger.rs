@@ -55,6 +55,8 @@ pub(super) enum Fate {
     Refused,
     /// Named in `PeerLost` or `PeerDoneReading`.
     Unacknowledged,
+    /// `Event::Expired`.
+    Expired,
 }
 
 /// A message sent.
@@ -63,6 +65,8 @@ pub(super) struct Sent {
     pub bytes: u64,
     pub completion: Completion,
     pub fate: Fate,
+    /// It may be given up when it is late.
+    pub mortal: bool,
 }
 
 /// What arrived on one channel.

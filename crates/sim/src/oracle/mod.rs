@@ -260,11 +260,13 @@ impl Oracle {
         let refused_unasked = |number: u64| {
             let sent =
                 source.and_then(|source| self.sessions[source].sent.get(&channel)?.get(number as usize));
-            sent.is_some_and(|sent| sent.bytes > limit)
+            sent.is_some_and(|sent| sent.bytes > limit || sent.mortal)
         };
         let skipped: Vec<_> = {
-            let next = self.sessions[session].arrived.get(&channel).map_or(0, |arrivals| arrivals.next);
-            (next..number).filter(|&number| refused_unasked(number)).collect()
+            let arrivals = self.sessions[session].arrived.get(&channel);
+            let next = arrivals.map_or(0, |arrivals| arrivals.next);
+            let awaited = |number| arrivals.is_some_and(|arrivals| arrivals.offered.contains(&number));
+            (next..number).filter(|&number| refused_unasked(number) && !awaited(number)).collect()
         };
         let arrivals = self.sessions[session].arrived.entry(channel).or_default();
         arrivals.taken += 1;
@@ -307,8 +309,9 @@ impl Oracle {
         // The loss may be known to the endpoint, and its event come after this one.
         let alive = endpoint.flow(channel.peer).is_some_and(|flow| flow.phase != Phase::Over);
         let over = !alive || self.sessions[session].done_reading;
+        let mortal = self.may_be_withdrawn(session, channel.channel, number);
         if let Err(error) = result {
-            if !over {
+            if !over && !mortal {
                 self.fail(format!("{}: an offer could not be answered: {error}", self.label(session)));
             }
         } else if answer == OfferAnswer::Refuse {
@@ -318,17 +321,26 @@ impl Oracle {
         }
     }
 
+    /// Whether the sender may have given the message up since it was offered.
+    fn may_be_withdrawn(&self, session: SessionNo, channel: u16, number: u64) -> bool {
+        self.possible_sources(session).iter().any(|&source| {
+            let sent = self.sessions[source].sent.get(&channel).and_then(|sent| sent.get(number as usize));
+            sent.is_some_and(|sent| sent.mortal)
+        })
+    }
+
     fn set_fate(&mut self, session: SessionNo, id: MessageId, fate: Fate) {
         let MessageId { channel: ChannelId { channel, .. }, number } = id;
         let Some(sent) = self.sessions[session].message(channel, number) else {
             let label = self.label(session);
             return self.fail(format!("{label}: {fate:?} is reported for {id:?}, which was never sent"));
         };
-        let (before, asked_for) = (sent.fate, sent.completion);
+        let (before, asked_for, mortal) = (sent.fate, sent.completion, sent.mortal);
         sent.fate = fate;
         let asked = match fate {
             Fate::Acknowledged => asked_for == Completion::Acknowledged,
             Fate::Delivered => asked_for == Completion::Delivered,
+            Fate::Expired => mortal,
             _ => true,
         };
         if before != Fate::Open || !asked {

@@ -22,6 +22,9 @@ impl Oracle {
                 self.totals.refused += 1;
                 self.set_fate(session, id, Fate::Refused);
             }
+            Event::Expired(id) => self.set_fate(session, id, Fate::Expired),
+            Event::Withdrawn { channel, number } => self.withdraw(session, channel, number),
+            Event::RateSet { .. } => {}
             Event::Offered { channel, number, bytes } => {
                 self.check_offered(session, channel, number);
                 self.answer_offer(now, endpoint, life, (channel, number, bytes));
@@ -62,11 +65,14 @@ impl Oracle {
         let peer = match event {
             Event::Connected { peer, .. }
             | Event::Status { peer, .. }
+            | Event::RateSet { peer, .. }
             | Event::PeerDoneWriting(peer)
             | Event::PeerDoneReading { peer, .. }
             | Event::PeerLost { peer, .. } => *peer,
-            Event::Acknowledged(id) | Event::Delivered(id) | Event::Refused(id) => id.channel.peer,
-            Event::Offered { channel, .. } => channel.peer,
+            Event::Acknowledged(id) | Event::Delivered(id) | Event::Refused(id) | Event::Expired(id) => {
+                id.channel.peer
+            }
+            Event::Offered { channel, .. } | Event::Withdrawn { channel, .. } => channel.peer,
             _ => return None,
         };
         self.session_of(life, peer, endpoint)
@@ -88,6 +94,16 @@ impl Oracle {
         if number < arrivals.next || !arrivals.offered.insert(number) {
             let label = self.label(session);
             self.fail(format!("{label}: message {number} of {channel:?} is offered after it had its turn"));
+        }
+    }
+
+    /// An offer will not come: it has had its turn.
+    fn withdraw(&mut self, session: SessionNo, channel: ChannelId, number: u64) {
+        let life = self.sessions[session].life;
+        self.lives[life].unanswered.retain(|(other, offered, _)| (*other, *offered) != (channel, number));
+        let arrivals = self.sessions[session].arrived.entry(channel.channel).or_default();
+        if arrivals.offered.remove(&number) {
+            arrivals.refused.insert(number);
         }
     }
 

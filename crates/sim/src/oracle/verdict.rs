@@ -88,7 +88,8 @@ impl Oracle {
             .any(|reader| self.sessions[reader].arrived.get(&channel).is_some_and(|a| a.has(number)));
         let lost = self.sessions[side].lost.is_some();
         match message.fate {
-            Fate::Unacknowledged => return Ok(()),
+            // What expired may have arrived: what seemed lost was late.
+            Fate::Unacknowledged | Fate::Expired => return Ok(()),
             Fate::Refused if arrived => return Err("refused, and yet delivered".to_owned()),
             Fate::Refused => return Ok(()),
             Fate::Delivered if !arrived => return Err("reported delivered, and was not".to_owned()),

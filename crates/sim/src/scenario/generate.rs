@@ -14,7 +14,7 @@ use crate::world::HostSpec;
 use core::fmt;
 use core::time::Duration;
 use denrei_proto::seal::{ClusterKey, Identity};
-use denrei_proto::{Completion, Config, CongestionAlgorithm, MESSAGE_COST_BYTES, OfferPolicy};
+use denrei_proto::{Completion, Config, CongestionAlgorithm, MESSAGE_COST_BYTES, OfferPolicy, Rate};
 use std::sync::Arc;
 
 /// Bytes of messages that one scenario sends at most: bounds the time a seed takes.
@@ -165,17 +165,19 @@ fn draw_config(rng: &mut Rng) -> Config {
 }
 
 /// Kinds of operations with their weights, in the order of [`Draw::op`].
-const WEIGHTS: [u64; 18] = [2, 40, 2, 4, 4, 3, 3, 3, 3, 3, 5, 2, 4, 2, 5, 2, 4, 4];
+const WEIGHTS: [u64; 19] = [2, 40, 2, 4, 4, 3, 3, 3, 3, 3, 5, 2, 4, 2, 5, 2, 4, 4, 3];
 /// The kind that no seed leaves out: sending.
 const SEND: usize = 1;
 
 struct Draw {
     rng: Rng,
     hosts: u64,
-    weights: [u64; 18],
+    weights: [u64; 19],
     faults_enabled: [bool; 7],
     largest_message: u64,
     budget: u64,
+    /// Some messages have a deadline.
+    mortals: bool,
 }
 
 impl Draw {
@@ -188,7 +190,8 @@ impl Draw {
         }
         let faults_enabled = [(); 7].map(|()| rng.chance(0.4));
         let largest_message = *rng.pick(&[200, 2_000, 60_000, 300_000, 2 << 20]);
-        Self { rng, hosts, weights, faults_enabled, largest_message, budget: BYTES_BUDGET }
+        let mortals = rng.chance(0.4);
+        Self { rng, hosts, weights, faults_enabled, largest_message, budget: BYTES_BUDGET, mortals }
     }
 
     fn timed_op(&mut self) -> TimedOp {
@@ -241,6 +244,7 @@ impl Draw {
             14 => TestOp::SetFaults(self.host(), Box::new(self.faults())),
             15 => TestOp::Heal,
             16 => TestOp::Forge(from, to, self.forgery()),
+            18 => TestOp::SetRate(from, to, self.rate()),
             _ => TestOp::Replay(
                 self.rng.below(1 << 20) as usize,
                 Duration::from_micros(self.rng.log_within(1..=1_000_000)),
@@ -254,7 +258,20 @@ impl Draw {
         let bytes = self.rng.within(0..=largest);
         self.budget -= bytes;
         let completion = *self.rng.pick(&[Completion::None, Completion::Acknowledged, Completion::Delivered]);
-        Order { to, channel: self.channel(), bytes: bytes as usize, completion }
+        let mortal = self.mortals && self.rng.chance(0.3);
+        let lifetime = mortal.then(|| Duration::from_micros(self.rng.log_within(1..=1_000_000)));
+        Order { to, channel: self.channel(), bytes: bytes as usize, completion, lifetime }
+    }
+
+    fn rate(&mut self) -> Rate {
+        match self.rng.below(4) {
+            0 => Rate::STOPPED,
+            1 => Rate::UNLIMITED,
+            _ => Rate {
+                bytes_per_s: self.rng.log_within(10_000..=1_000_000_000),
+                burst_bytes: self.rng.log_within(1..=200_000),
+            },
+        }
     }
 
     fn closing(&mut self) -> Closing {

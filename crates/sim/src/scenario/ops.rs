@@ -7,6 +7,7 @@ use crate::oracle::OfferAnswer;
 use crate::oracle::calls::{Closing, Order};
 use core::fmt;
 use core::time::Duration;
+use denrei_proto::Rate;
 
 /// An operation, and how long after the one before it.
 #[derive(Clone, Debug, PartialEq)]
@@ -35,6 +36,8 @@ pub enum TestOp {
     SetPriority(HostId, HostId, u16, u8),
     /// The process reads all that arrives, or nothing by itself.
     SetReading(HostId, bool),
+    /// Sets how fast the second host may send to the first.
+    SetRate(HostId, HostId, Rate),
     /// Takes up to so many messages.
     Read(HostId, usize),
     /// Takes up to so many messages of one channel of one peer.

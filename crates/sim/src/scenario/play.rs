@@ -110,6 +110,11 @@ impl<'a> Play<'a> {
                     oracle.set_priority(host, endpoint, to, channel, priority);
                 });
             }
+            TestOp::SetRate(host, from, rate) => {
+                world.touch(host, oracle, |oracle, now, endpoint| {
+                    oracle.set_rate(now, host, endpoint, from, rate);
+                });
+            }
             TestOp::SetReading(host, reading) => {
                 world.touch(host, oracle, |oracle, _, _| oracle.set_reading(host, reading));
             }
@@ -197,6 +202,7 @@ impl<'a> Play<'a> {
             self.world.touch(host, &mut self.oracle, |oracle, now, endpoint| {
                 oracle.set_offers(now, host, endpoint, OfferAnswer::Accept);
                 oracle.set_reading(host, true);
+                oracle.lift_rates(now, endpoint);
             });
         }
         self.check()

@@ -55,7 +55,7 @@ impl Rig {
 
     /// Whether the message was taken.
     pub fn send(&mut self, from: HostId, to: HostId, channel: u16, bytes: usize) -> bool {
-        let order = Order { to, channel, bytes, completion: Completion::Acknowledged };
+        let order = Order { to, channel, bytes, completion: Completion::Acknowledged, lifetime: None };
         let sent = self
             .world
             .touch(from, &mut self.oracle, |oracle, now, endpoint| oracle.send(now, from, endpoint, order));
