@@ -26,6 +26,9 @@ const LEAST_TRAIN: u64 = 2;
 const MAX_GRANT: u64 = 64 * 1024;
 /// Smallest class of remainders, octets; classes are powers of four of it.
 const FIRST_CLASS_BYTES: u64 = 4096;
+/// All remainders from 64 KiB on are of one class, and share by weight: the backlog of one that is
+/// ahead is no reason to serve it first.
+const LAST_CLASS: u32 = 2;
 /// A grant whose data has not come after so many round trips, and this long, is given to others: its
 /// data was lost, or its sender is gone.
 const PATIENCE_RTTS: u32 = 8;
@@ -51,7 +54,7 @@ struct Claim {
     weight: u32,
     /// Grants so far, weighed: the least comes next.
     served: u64,
-    /// Since when it wants.
+    /// Since when it waits: when it began to want, or was last granted something.
     since: Instant,
     /// When something was last granted to it or came from it.
     moved: Instant,
@@ -80,7 +83,7 @@ impl Claim {
     }
 
     fn class(&self) -> u8 {
-        ((self.remaining() / FIRST_CLASS_BYTES + 1).ilog2() / 2) as u8
+        ((self.remaining() / FIRST_CLASS_BYTES + 1).ilog2() / 2).min(LAST_CLASS) as u8
     }
 }
 
@@ -307,7 +310,7 @@ impl Grants {
         self.clock = self.clock.max(claim.served);
         claim.limit = claim.limit.max(claim.accounted) + octets;
         claim.served += octets * super::DEFAULT_WEIGHT as u64 / claim.weight.max(1) as u64;
-        claim.moved = now;
+        (claim.moved, claim.since) = (now, now);
         self.outstanding += claim.outstanding() - outstanding_before;
         self.list(now, peer);
         self.changed.insert(peer);
