@@ -66,7 +66,7 @@ impl Allowed {
     /// many have gone without.
     pub fn request_is_due(&self, octets: u64) -> bool {
         let Some(limit) = self.limit else { return false };
-        let last = limit.saturating_sub(self.sent + octets) < LEAST_GRANT;
+        let last = limit.saturating_sub(self.sent.saturating_add(octets)) < LEAST_GRANT;
         last || self.since_request + 1 >= REQUEST_EVERY
     }
 
@@ -77,7 +77,7 @@ impl Allowed {
 
     /// The request to write into a packet; `octets`: how large it is if it holds data, else 0.
     pub fn request(&mut self, octets: u64, wanted: u64) -> GrantRequest {
-        let sent = self.sent + octets;
+        let sent = self.sent.saturating_add(octets);
         self.told = Some(sent + wanted);
         self.since_request = 0;
         GrantRequest { sent: sent as u32, wanted: u32::try_from(wanted).unwrap_or(u32::MAX) }
