@@ -67,7 +67,7 @@ impl Allowed {
     pub fn request_is_due(&self, octets: u64) -> bool {
         let Some(limit) = self.limit else { return false };
         let last = limit.saturating_sub(self.sent.saturating_add(octets)) < LEAST_GRANT;
-        last || self.since_request + 1 >= REQUEST_EVERY
+        last || self.since_request.saturating_add(1) >= REQUEST_EVERY
     }
 
     /// Whether a sender that may not go on and has `wanted` octets to send has to say so.
