@@ -90,8 +90,16 @@ impl Peer {
         if self.probe_timeouts == 0 {
             return Some(self.sent.last_sent_at() + base);
         }
-        let backed_off = base * (1 << self.probe_timeouts.min(10));
-        Some(self.sent.last_sent_at() + backed_off.min(LONGEST_PROBE_TIMEOUT.max(base)))
+        let backed_off = (base * (1 << self.probe_timeouts.min(10))).min(LONGEST_PROBE_TIMEOUT.max(base));
+        Some(self.sent.last_sent_at() + backed_off + self.probe_spread(backed_off))
+    }
+
+    /// Up to a quarter of the interval, another one for each peer and each repetition: many that lost
+    /// packets to the same full queue must not fill it again all at once.
+    fn probe_spread(&self, interval: Duration) -> Duration {
+        let random_octet = 3 + self.probe_timeouts % 5;
+        let share = (self.local_token.0 >> (8 * random_octet)) & 0xff;
+        interval * share as u32 / (4 * 256)
     }
 
     fn failure_at(&self, config: &Config) -> Option<Instant> {
