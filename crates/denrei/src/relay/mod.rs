@@ -18,7 +18,7 @@ mod route;
 pub use pair::PairState;
 
 use crate::{BindError, Config, Drive, Node};
-use denrei_proto::ConfigError;
+use denrei_proto::{ConfigError, MESSAGE_COST_BYTES, MIN_CHANNEL_CREDIT_BYTES};
 use parking_lot::Mutex;
 use route::RouteState;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -75,11 +75,18 @@ impl RelayConfig {
         Ok(())
     }
 
-    /// The settings of the Nodes on both sides.
+    /// The settings of the Nodes on both sides. What a sender has credit for still arrives after it
+    /// was told to stop, so the credit too is a share of what a pair may hold.
     fn node(&self) -> Config {
         let mut config = Config { drive: Drive::Thread, ..self.node.clone() };
-        config.protocol.max_message_bytes = config.protocol.max_message_bytes.min(self.pair_bytes);
-        config.protocol.send_buffer_bytes = config.protocol.send_buffer_bytes.min(self.pair_bytes / 4);
+        let protocol = &mut config.protocol;
+        let share = self.pair_bytes / 4;
+        protocol.max_message_bytes = protocol.max_message_bytes.min(self.pair_bytes);
+        protocol.send_buffer_bytes = protocol.send_buffer_bytes.min(share);
+        protocol.channel_credit_bytes =
+            protocol.channel_credit_bytes.min(share.max(MIN_CHANNEL_CREDIT_BYTES));
+        let most_unasked = protocol.channel_credit_bytes.saturating_sub(MESSAGE_COST_BYTES);
+        protocol.offer_above_bytes = protocol.offer_above_bytes.min(most_unasked);
         config
     }
 
