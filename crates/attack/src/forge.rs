@@ -5,6 +5,7 @@
 
 use anyhow::{Context, Result};
 use nix::sched::{CloneFlags, setns};
+use nix::sys::socket::{setsockopt, sockopt};
 use socket2::{Domain, Protocol, Socket, Type};
 use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
@@ -45,9 +46,9 @@ pub fn inside<T: Send>(namespace: &str, open: impl FnOnce() -> Result<T> + Send)
 pub fn udp(namespace: &str, addr: Ipv4Addr) -> Result<UdpSocket> {
     inside(namespace, || {
         let socket = Socket::new(Domain::IPV4, Type::DGRAM, Some(Protocol::UDP))?;
-        // As much as the system allows.
-        let _ = socket.set_recv_buffer_size(BUFFER_BYTES);
-        let _ = socket.set_send_buffer_size(BUFFER_BYTES);
+        // Beyond what the system allows others: attackers are root.
+        setsockopt(&socket, sockopt::RcvBufForce, &BUFFER_BYTES).context("cannot enlarge a buffer")?;
+        setsockopt(&socket, sockopt::SndBufForce, &BUFFER_BYTES).context("cannot enlarge a buffer")?;
         socket.bind(&SocketAddr::from((addr, 0)).into()).context("cannot bind the attacker's socket")?;
         Ok(socket.into())
     })

@@ -7,6 +7,7 @@
 use anyhow::{Context, Result};
 use denrei_proto::seal::{ClusterKey, Seed};
 use denrei_proto::{ChannelId, Completion, Config, Endpoint, Event, LostReason, PeerId};
+use denrei_wire::packet::{Header, Kind, Packet};
 use denrei_wire::{DatagramMeta, Ecn, Instant, TransmitBuf};
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
@@ -32,7 +33,7 @@ pub struct Member {
     lost: Option<LostReason>,
     /// Every datagram it sent, if that is wanted.
     sent: Option<Vec<Vec<u8>>>,
-    datagrams: u64,
+    newest: u32,
 }
 
 impl Member {
@@ -49,7 +50,7 @@ impl Member {
             peer: None,
             lost: None,
             sent: None,
-            datagrams: 0,
+            newest: 0,
         }
     }
 
@@ -106,9 +107,9 @@ impl Member {
         self.lost.as_ref()
     }
 
-    /// Datagrams that have come.
-    pub fn datagrams(&self) -> u64 {
-        self.datagrams
+    /// The highest packet number that has come.
+    pub fn newest(&self) -> u32 {
+        self.newest
     }
 
     /// Receives, answers and times out for this long, and at least once.
@@ -130,7 +131,11 @@ impl Member {
         self.socket.set_read_timeout(Some(PATIENCE))?;
         for _ in 0..TURN {
             let Ok((len, from)) = self.socket.recv_from(&mut self.buffer) else { return Ok(()) };
-            self.datagrams += 1;
+            if let Ok(Packet { header: Header { kind: Kind::Session, number, .. }, .. }) =
+                Packet::decode(&self.buffer[..len])
+            {
+                self.newest = self.newest.max(number);
+            }
             let now = self.now();
             let meta = DatagramMeta { from, ecn: Ecn::NotEct };
             self.endpoint.handle_datagram(now, meta, &mut self.buffer[..len]);
