@@ -1,7 +1,9 @@
 //! Codes and texts: how a failure gets to C.
 
 use denrei::key_file::KeyFileError;
-use denrei::{BindError, ConfigError, ConnectError, NodeError, PeerError, SendError};
+use denrei::{
+    BindError, ConfigError, ConnectError, GroupError, NodeError, OpenGroupError, PeerError, SendError,
+};
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char};
 use std::fmt::Display;
@@ -35,7 +37,7 @@ pub enum denrei_code {
     DENREI_PEER_LOST = 10,
     /// No such offer waits.
     DENREI_NO_OFFER = 11,
-    /// The address table is full.
+    /// The address table is full, or there are too many groups.
     DENREI_TOO_MANY_PEERS = 12,
     /// Without a cluster key a node opens on loopback only.
     DENREI_EXPOSED = 13,
@@ -73,6 +75,11 @@ impl Failure {
 
     pub fn null(what: &str) -> Self {
         Self::new(DENREI_INVALID, format!("{what} is NULL"))
+    }
+
+    /// The code alone.
+    pub fn code(&self) -> denrei_code {
+        self.code
     }
 
     /// The text alone.
@@ -193,6 +200,31 @@ impl From<SendError> for Failure {
             _ => DENREI_INVALID,
         };
         Self::new(code, error)
+    }
+}
+
+impl From<GroupError> for Failure {
+    fn from(error: GroupError) -> Self {
+        let code = match error {
+            GroupError::OpenFailed { .. } => DENREI_TIMEOUT,
+            GroupError::WouldBlock { .. } => DENREI_WOULD_BLOCK,
+            GroupError::TooLarge { .. } => DENREI_TOO_LARGE,
+            GroupError::Unknown(_) | GroupError::Closing(_) => DENREI_CLOSED,
+            GroupError::Deserted(_) => DENREI_PEER_LOST,
+            GroupError::UnknownMember { .. } => DENREI_UNKNOWN_PEER,
+            GroupError::TooManyGroups { .. } => DENREI_TOO_MANY_PEERS,
+            _ => DENREI_INVALID,
+        };
+        Self::new(code, error)
+    }
+}
+
+impl From<OpenGroupError> for Failure {
+    fn from(error: OpenGroupError) -> Self {
+        match error {
+            OpenGroupError::Group(error) => error.into(),
+            _ => Self::new(DENREI_SYSTEM, error),
+        }
     }
 }
 

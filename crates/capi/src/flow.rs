@@ -3,7 +3,7 @@
 use crate::error::denrei_code::DENREI_UNKNOWN_PEER;
 use crate::error::{Failure, borrow, call, denrei_code, place, put};
 use crate::node::{denrei_node, denrei_peer, write_text};
-use denrei::{FlowState, PeerId, Phase};
+use denrei::{FlowState, PeerId, Phase, Rate};
 use std::ffi::c_char;
 
 /// Where a session is in its life.
@@ -76,6 +76,36 @@ pub struct denrei_flow_state {
     pub duplicates: u64,
     /// Packets that came back marked with congestion.
     pub ecn_marks: u64,
+    /// Recoveries started: losses of what was sent after the recovery before had begun.
+    pub recoveries: u64,
+    /// Packets dropped because the peer sent more than it was told it may.
+    pub excess: u64,
+    /// How fast this side sends to the peer: what the peer has set, or what this side asked for.
+    pub rate: denrei_rate,
+    /// How fast the peer may send, as set by this side; without a limit if it was never told.
+    pub rate_set: denrei_rate,
+    /// Whether `rate_set` was told.
+    pub has_rate_set: bool,
+    /// How fast the peer would send by itself.
+    pub rate_requested: denrei_rate,
+    /// The peer's share of what this side can receive (denrei_set_weight).
+    pub weight: u32,
+}
+
+/// How fast one side may send: a mean, and what may come in a row.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct denrei_rate {
+    /// Mean rate, bytes/s; 0 is no data at all, 1 PiB/s (2 to the power of 50) no limit.
+    pub bytes_per_s: u64,
+    /// Bytes that may come in a row; 0 is no limit.
+    pub burst_bytes: u64,
+}
+
+impl From<Rate> for denrei_rate {
+    fn from(rate: Rate) -> Self {
+        Self { bytes_per_s: rate.bytes_per_s, burst_bytes: rate.burst_bytes }
+    }
 }
 
 impl From<FlowState> for denrei_flow_state {
@@ -111,6 +141,13 @@ impl From<FlowState> for denrei_flow_state {
             probes: flow.counters.probes,
             duplicates: flow.counters.duplicates,
             ecn_marks: flow.counters.ecn_marks,
+            recoveries: flow.counters.recoveries,
+            excess: flow.counters.excess,
+            rate: flow.rate.into(),
+            rate_set: flow.rate_set.unwrap_or(Rate::UNLIMITED).into(),
+            has_rate_set: flow.rate_set.is_some(),
+            rate_requested: flow.rate_requested.into(),
+            weight: flow.weight,
         }
     }
 }
@@ -234,6 +271,26 @@ pub struct denrei_counters {
     pub bytes_sent: u64,
     /// Bytes received.
     pub bytes_received: u64,
+    /// Times that several peers together sent more than arrived, and were told limits from then on.
+    pub crowds: u64,
+    /// Answers to strangers not sent because too many were waiting.
+    pub suppressed_replies: u64,
+    /// Openings made with another cluster key, forged, or damaged.
+    pub strange_keys: u64,
+    /// Peers with the cluster key whose identity is not allowed.
+    pub strangers: u64,
+    /// Plain packets, which a node with a cluster key does not take.
+    pub unsealed: u64,
+    /// Openings that only a node with a cluster key can read.
+    pub sealed_unread: u64,
+    /// Openings dropped because their source or their session had brought too much.
+    pub limited: u64,
+    /// Those who were asked to prove their address first.
+    pub retries: u64,
+    /// Datagrams sent.
+    pub datagrams_sent: u64,
+    /// Datagrams that the host refused to send.
+    pub send_dropped: u64,
 }
 
 /// A node's counters.
@@ -261,6 +318,16 @@ pub unsafe extern "C" fn denrei_node_counters(
             recv_calls: io.recv_calls,
             bytes_sent: io.sent_bytes,
             bytes_received: io.recv_bytes,
+            crowds: endpoint.crowds,
+            suppressed_replies: endpoint.suppressed_replies,
+            strange_keys: endpoint.strange_keys,
+            strangers: endpoint.strangers,
+            unsealed: endpoint.unsealed,
+            sealed_unread: endpoint.sealed_unread,
+            limited: endpoint.limited,
+            retries: endpoint.retries,
+            datagrams_sent: io.sent_datagrams,
+            send_dropped: io.send_dropped,
         };
         // SAFETY: by the contract.
         unsafe { place.put(all) };

@@ -9,29 +9,31 @@
 #![allow(non_camel_case_types, reason = "the names are those of C")]
 #![deny(unsafe_op_in_unsafe_fn)]
 
+mod collective;
 mod config;
+mod errno;
 mod error;
 mod event;
 mod flow;
+mod group;
+mod membership;
+pub mod mtcp;
 mod node;
 mod recv;
 mod send;
 mod steer;
 pub mod suci;
+mod version;
 
+pub use collective::*;
 pub use config::*;
 pub use error::{denrei_code, denrei_error_message};
 pub use event::*;
 pub use flow::*;
+pub use group::*;
+pub use membership::*;
 pub use node::*;
 pub use recv::*;
 pub use send::*;
 pub use steer::*;
-
-use std::ffi::c_char;
-
-/// The library's version, such as "0.1.0".
-#[unsafe(no_mangle)]
-pub extern "C" fn denrei_version() -> *const c_char {
-    concat!(env!("CARGO_PKG_VERSION"), "\0").as_ptr().cast()
-}
+pub use version::*;

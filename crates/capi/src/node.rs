@@ -44,7 +44,7 @@ unsafe fn act(node: *const denrei_node, verb: impl FnOnce(&Node) -> Result<(), P
     call(|| Ok(verb(&unsafe { borrow("node", node) }?.node)?))
 }
 
-fn resolve(address: &str) -> Result<SocketAddr, Failure> {
+pub(crate) fn resolve(address: &str) -> Result<SocketAddr, Failure> {
     let refuse = |why: String| Failure::new(DENREI_INVALID, format!("{address:?} is no address: {why}"));
     let mut found = address.to_socket_addrs().map_err(|error| refuse(error.to_string()))?;
     found.next().ok_or_else(|| refuse("it resolves to nothing".into()))

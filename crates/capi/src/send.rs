@@ -67,6 +67,23 @@ impl Drop for Lent {
     }
 }
 
+/// A message in memory of the application's, which is released whatever becomes of it.
+///
+/// # Safety
+/// `data` is null or has `length` bytes that stay as they are until `release` is called.
+pub(crate) unsafe fn lent(
+    data: *const c_void,
+    length: usize,
+    release: denrei_release,
+    context: *mut c_void,
+) -> Result<Bytes, Failure> {
+    let lent = Lent { data: data.cast(), length, release, context };
+    if data.is_null() && length > 0 {
+        return Err(Failure::null("data"));
+    }
+    Ok(Bytes::from_owner(lent))
+}
+
 /// # Safety
 /// `data` is null or has `length` bytes.
 pub(crate) unsafe fn copied(data: *const c_void, length: usize) -> Result<Bytes, Failure> {
@@ -159,15 +176,12 @@ pub unsafe extern "C" fn denrei_send_lent(
     timeout_us: i64,
     number: *mut u64,
 ) -> denrei_code {
-    let lent = Lent { data: data.cast(), length, release, context };
+    // SAFETY: by the contract.
+    let message = unsafe { lent(data, length, release, context) };
     call(|| {
         // SAFETY: by the contract.
         let node = unsafe { borrow("node", node)? };
-        if data.is_null() && length > 0 {
-            return Err(Failure::null("data"));
-        }
-        let sent =
-            send(node, (peer, channel), Bytes::from_owner(lent), completion_of(completion)?, timeout_us)?;
+        let sent = send(node, (peer, channel), message?, completion_of(completion)?, timeout_us)?;
         // SAFETY: by the contract.
         unsafe { put(number, sent.number) };
         Ok(())

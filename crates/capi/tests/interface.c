@@ -228,6 +228,9 @@ static void steering(denrei_node *a, denrei_node *b, denrei_peer peer) {
   CHECK(denrei_event_message(event).number == number);
   denrei_event_free(event);
   OK(denrei_set_rate(b, back, 1000000000, 0));
+  denrei_flow_state flow;
+  OK(denrei_flow(b, back, &flow));
+  CHECK(flow.has_rate_set && flow.rate_set.bytes_per_s == 1000000000 && flow.weight == 200);
   denrei_event_free(expect(a, DENREI_EVENT_RATE_SET));
 }
 

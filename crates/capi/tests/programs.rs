@@ -1,76 +1,11 @@
 //! C and C++ programs against the installed library: every warning an error, by pkg-config and by
 //! CMake, under AddressSanitizer and valgrind.
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
-use std::sync::OnceLock;
+mod common;
 
-const WARNINGS: [&str; 3] = ["-Wall", "-Wextra", "-Werror"];
-
-/// A prefix that the library is installed to, made once for all tests of this process.
-struct Installed {
-    dir: tempfile::TempDir,
-}
-
-impl Installed {
-    fn get() -> &'static Self {
-        static INSTALLED: OnceLock<Installed> = OnceLock::new();
-        INSTALLED.get_or_init(|| {
-            let installed = Self { dir: tempfile::tempdir().unwrap() };
-            // Where cargo has put this test it has put the library before.
-            let beside = std::env::current_exe().unwrap();
-            let library = beside.parent().unwrap().join("libdenrei_c.a");
-            let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("install");
-            succeed(Command::new(script).arg(library).arg(installed.prefix()));
-            installed
-        })
-    }
-
-    fn prefix(&self) -> PathBuf {
-        self.dir.path().join("prefix")
-    }
-
-    fn pkg_config(&self) -> Vec<String> {
-        let mut command = Command::new("pkg-config");
-        command.env("PKG_CONFIG_PATH", self.prefix().join("lib/pkgconfig"));
-        let flags = succeed(command.args(["--cflags", "--libs", "denrei"]));
-        String::from_utf8(flags.stdout).unwrap().split_whitespace().map(str::to_owned).collect()
-    }
-
-    /// Compiles a program; `None` if the compiler is not there, which it has said.
-    fn compile(&self, test: &str, compiler: &str, source: &str, flags: &[&str]) -> Option<PathBuf> {
-        if !is_there(test, compiler) || !is_there(test, "pkg-config") {
-            return None;
-        }
-        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(source);
-        let program = self.dir.path().join(format!("{test}-{compiler}"));
-        let language = if compiler == "g++" { "c++" } else { "c" };
-        let mut command = Command::new(compiler);
-        command.args(WARNINGS).args(flags).args(["-g", "-x", language]).arg(source).args(["-x", "none"]);
-        succeed(command.arg("-o").arg(&program).args(self.pkg_config()));
-        Some(program)
-    }
-
-    fn run(&self, program: &mut Command) -> String {
-        let output = succeed(program.env("LD_LIBRARY_PATH", self.prefix().join("lib")));
-        String::from_utf8(output.stdout).unwrap()
-    }
-}
-
-fn is_there(test: &str, command: &str) -> bool {
-    let there = Command::new(command).arg("--version").output().is_ok();
-    if !there {
-        println!("SKIPPED {test}: {command} is not installed");
-    }
-    there
-}
-
-fn succeed(command: &mut Command) -> Output {
-    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
-    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success(), "{command:?}: {}\n{out}\n{err}", output.status);
-    output
-}
+use common::{Installed, group_address, is_there, succeed};
+use std::path::Path;
+use std::process::Command;
 
 #[test]
 fn every_call_works_from_c_and_from_cpp() {
@@ -110,11 +45,35 @@ fn sucis_sample_loop_runs() {
 }
 
 #[test]
+fn every_call_about_groups_works_from_c_and_from_cpp() {
+    let installed = Installed::get();
+    for compiler in ["gcc", "g++"] {
+        if let Some(program) = installed.compile("groups", compiler, "tests/groups.c", &["-pthread"]) {
+            assert_eq!(installed.run(Command::new(program).arg(group_address(1))), "ok\n", "{compiler}");
+        }
+    }
+}
+
+#[test]
+fn the_example_of_groups_gives_orders() {
+    let installed = Installed::get();
+    for compiler in ["gcc", "g++"] {
+        if let Some(program) = installed.compile("group", compiler, "examples/group.c", &[]) {
+            let said = installed.run(Command::new(program).arg(group_address(2)));
+            assert_eq!(said.matches("order 2: to the left").count(), 3, "{said}");
+            assert_eq!(said.matches("the group was closed in order").count(), 3, "{said}");
+        }
+    }
+}
+
+#[test]
 fn nothing_is_touched_that_should_not_be() {
     let installed = Installed::get();
-    let flags = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"];
-    if let Some(program) = installed.compile("asan", "gcc", "tests/interface.c", &flags) {
-        assert_eq!(installed.run(&mut Command::new(program)), "ok\n");
+    let flags = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-pthread"];
+    for (test, source) in [("asan", "tests/interface.c"), ("asan-groups", "tests/groups.c")] {
+        if let Some(program) = installed.compile(test, "gcc", source, &flags) {
+            assert_eq!(installed.run(Command::new(program).arg(group_address(3))), "ok\n", "{source}");
+        }
     }
 }
 
@@ -124,11 +83,15 @@ fn valgrind_finds_nothing() {
     if !is_there("valgrind", "valgrind") {
         return;
     }
-    if let Some(program) = installed.compile("valgrind", "gcc", "examples/hello.c", &[]) {
+    let examples = [("hello", "thanks"), ("group", "member 2: the group was closed in order")];
+    for (example, expected) in examples {
+        let test = format!("valgrind-{example}");
+        let source = format!("examples/{example}.c");
+        let Some(program) = installed.compile(&test, "gcc", &source, &[]) else { return };
         let mut command = Command::new("valgrind");
         command.args(["-q", "--error-exitcode=9", "--leak-check=full", "--errors-for-leak-kinds=definite"]);
-        let said = installed.run(command.arg(program));
-        assert!(said.contains("thanks"), "{said}");
+        let said = installed.run(command.arg(program).arg(group_address(4)));
+        assert!(said.contains(expected), "{said}");
     }
 }
 
@@ -170,8 +133,9 @@ fn symbols_have_versions_and_nothing_else_is_shown() {
     for line in defined {
         let fields: Vec<&str> = line.split_whitespace().collect();
         let [.., version, name] = fields[..] else { panic!("{line}") };
-        let ours = name.starts_with("denrei_") && version == "DENREI_0.1";
-        assert!(ours || name.starts_with("datagram") && version == "SUCI_0.1", "{line}");
+        let ours = [("denrei_", "DENREI_0.1"), ("datagram", "SUCI_0.1"), ("mtcp_", "MTCP_0.1")];
+        let is_ours = ours.iter().any(|(prefix, ours)| name.starts_with(prefix) && version == *ours);
+        assert!(is_ours, "{line}");
         count += 1;
     }
     assert!(count > 40, "{count} calls");

@@ -349,14 +349,16 @@ impl Membership {
         self.node.with_core(|core, _| core.endpoint.membership_end(self.id))
     }
 
-    /// Leaves the group.
-    pub fn leave(self) {}
+    /// Leaves the group: what was not taken is gone, and receiving says [`MembershipEnd::Left`].
+    pub fn leave(&self) {
+        self.node.with_core(|core, now| core.endpoint.leave_group(now, self.id));
+        self.node.shared().kick();
+    }
 }
 
 impl Drop for Membership {
     fn drop(&mut self) {
-        self.node.with_core(|core, now| core.endpoint.leave_group(now, self.id));
-        self.node.shared().kick();
+        self.leave();
         self.node.release_address(self.address);
     }
 }

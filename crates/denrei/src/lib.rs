@@ -59,7 +59,7 @@ pub use error::{BindError, NodeError};
 pub use group::{Group, GroupListener, Membership, OpenGroupError};
 pub use node::{Incoming, Node};
 pub use pipeline::Stage;
-pub use settings::{SETTINGS, Setting};
+pub use settings::{GROUP_SETTINGS, SETTINGS, Setting, set_group_option};
 
 /// The owned bytes that messages are made of, re-exported from the `bytes` crate.
 pub use bytes::Bytes;

@@ -3,6 +3,10 @@
 //! Inputs → outputs: a name of [`SETTINGS`] and a value as text → the field of that name in
 //! [`Config`], set. Sizes take KiB, MiB, GiB; times take ns, us, ms, s, min; switches on and off.
 
+mod group;
+
+pub use group::{GROUP_SETTINGS, set_group_option};
+
 use crate::config::{Config, Drive};
 use crate::key_file::{read_allow_list, read_cluster_key, read_identity};
 use crate::pipeline;
@@ -12,14 +16,36 @@ use std::path::Path;
 use std::str::FromStr;
 use std::time::Duration;
 
-/// One setting that has a name.
+/// One setting of a `T` that has a name.
 #[derive(Debug)]
-pub struct Setting {
+pub struct Setting<T = Config> {
     /// Its name.
     pub name: &'static str,
     /// What values look like.
     pub values: &'static str,
-    set: fn(&mut Config, &str) -> Option<()>,
+    set: fn(&mut T, &str) -> Option<()>,
+}
+
+/// Sets the one of `settings` that has this name.
+fn set_by_name<T>(
+    settings: &[Setting<T>],
+    target: &mut T,
+    name: &str,
+    value: &str,
+) -> Result<(), ConfigError> {
+    let Some(setting) = settings.iter().find(|setting| setting.name == name) else {
+        let names: Vec<_> = settings.iter().map(|setting| setting.name).collect();
+        return Err(ConfigError {
+            setting: "the setting's name",
+            value: format!("{name:?}"),
+            expected: format!("one of {}", names.join(", ")),
+        });
+    };
+    (setting.set)(target, value.trim()).ok_or_else(|| ConfigError {
+        setting: setting.name,
+        value: format!("{value:?}"),
+        expected: setting.values.to_owned(),
+    })
 }
 
 const SIZE: &str = "a size, such as 65536, 64KiB, 4MiB or 1GiB";
@@ -129,19 +155,7 @@ impl Config {
     /// # Ok::<(), denrei::ConfigError>(())
     /// ```
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), ConfigError> {
-        let Some(setting) = SETTINGS.iter().find(|setting| setting.name == name) else {
-            let names: Vec<_> = SETTINGS.iter().map(|setting| setting.name).collect();
-            return Err(ConfigError {
-                setting: "the setting's name",
-                value: format!("{name:?}"),
-                expected: format!("one of {}", names.join(", ")),
-            });
-        };
-        (setting.set)(self, value.trim()).ok_or_else(|| ConfigError {
-            setting: setting.name,
-            value: format!("{value:?}"),
-            expected: setting.values.to_owned(),
-        })
+        set_by_name(SETTINGS, self, name, value)
     }
 }
 

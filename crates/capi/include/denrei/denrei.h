@@ -72,7 +72,7 @@ typedef enum {
    */
   DENREI_NO_OFFER = 11,
   /**
-   * The address table is full.
+   * The address table is full, or there are too many groups.
    */
   DENREI_TOO_MANY_PEERS = 12,
   /**
@@ -227,6 +227,54 @@ typedef enum {
 } denrei_phase;
 
 /**
+ * What happened in a group, at its opener.
+ */
+typedef enum {
+  /**
+   * A kind that this version of the interface has no name for; see the text.
+   */
+  DENREI_GROUP_OTHER = 0,
+  /**
+   * A member has begun to take part; `number` is the first message it gets.
+   */
+  DENREI_GROUP_JOINED = 1,
+  /**
+   * A member is one no longer; the text says why.
+   */
+  DENREI_GROUP_DEPARTED = 2,
+  /**
+   * A slow member is served by itself from now on.
+   */
+  DENREI_GROUP_LAGGING = 3,
+  /**
+   * A member that lagged is back with the others.
+   */
+  DENREI_GROUP_CAUGHT_UP = 4,
+  /**
+   * Every member has everything and has said so.
+   */
+  DENREI_GROUP_CLOSED = 5,
+} denrei_group_event_kind;
+
+/**
+ * How a member is reached.
+ */
+typedef enum {
+  /**
+   * By the group's address.
+   */
+  DENREI_PATH_MULTICAST = 0,
+  /**
+   * By the session with it.
+   */
+  DENREI_PATH_UNICAST = 1,
+  /**
+   * By another member.
+   */
+  DENREI_PATH_RELAY = 2,
+} denrei_member_path;
+
+/**
  * What shall be reported about a message later, as an event.
  */
 typedef enum {
@@ -245,14 +293,9 @@ typedef enum {
 } denrei_completion;
 
 /**
- * Ids, addresses and settings.
+ * A set of nodes that work together. Rank 0 is the first.
  */
-typedef struct datagram_addrdb datagram_addrdb;
-
-/**
- * A Node, and the names of its peers.
- */
-typedef struct datagram_socket datagram_socket;
+typedef struct denrei_collective denrei_collective;
 
 /**
  * Settings of a node, made by denrei_config_new.
@@ -265,6 +308,26 @@ typedef struct denrei_config denrei_config;
 typedef struct denrei_event denrei_event;
 
 /**
+ * The opener's end of a group: what is sent to it reaches all its members.
+ */
+typedef struct denrei_group denrei_group;
+
+/**
+ * Waits for openers who name this node as a member.
+ */
+typedef struct denrei_group_listener denrei_group_listener;
+
+/**
+ * Options of a group, made by denrei_group_options_new.
+ */
+typedef struct denrei_group_options denrei_group_options;
+
+/**
+ * The member's end of a group.
+ */
+typedef struct denrei_membership denrei_membership;
+
+/**
  * A message received. Give it back with denrei_message_free.
  */
 typedef struct denrei_message denrei_message;
@@ -273,6 +336,11 @@ typedef struct denrei_message denrei_message;
  * One UDP port, and all the peers that are spoken to through it.
  */
 typedef struct denrei_node denrei_node;
+
+/**
+ * What several ranks had, in their order. Give it back with denrei_parts_free.
+ */
+typedef struct denrei_parts denrei_parts;
 
 /**
  * Names a peer of a node.
@@ -298,6 +366,20 @@ typedef struct {
    */
   uint64_t number;
 } denrei_message_id;
+
+/**
+ * How fast one side may send: a mean, and what may come in a row.
+ */
+typedef struct {
+  /**
+   * Mean rate, bytes/s; 0 is no data at all, 1 PiB/s (2 to the power of 50) no limit.
+   */
+  uint64_t bytes_per_s;
+  /**
+   * Bytes that may come in a row; 0 is no limit.
+   */
+  uint64_t burst_bytes;
+} denrei_rate;
 
 /**
  * A peer's flow state, as of now.
@@ -399,6 +481,34 @@ typedef struct {
    * Packets that came back marked with congestion.
    */
   uint64_t ecn_marks;
+  /**
+   * Recoveries started: losses of what was sent after the recovery before had begun.
+   */
+  uint64_t recoveries;
+  /**
+   * Packets dropped because the peer sent more than it was told it may.
+   */
+  uint64_t excess;
+  /**
+   * How fast this side sends to the peer: what the peer has set, or what this side asked for.
+   */
+  denrei_rate rate;
+  /**
+   * How fast the peer may send, as set by this side; without a limit if it was never told.
+   */
+  denrei_rate rate_set;
+  /**
+   * Whether `rate_set` was told.
+   */
+  bool has_rate_set;
+  /**
+   * How fast the peer would send by itself.
+   */
+  denrei_rate rate_requested;
+  /**
+   * The peer's share of what this side can receive (denrei_set_weight).
+   */
+  uint32_t weight;
 } denrei_flow_state;
 
 /**
@@ -445,19 +555,179 @@ typedef struct {
    * Bytes received.
    */
   uint64_t bytes_received;
+  /**
+   * Times that several peers together sent more than arrived, and were told limits from then on.
+   */
+  uint64_t crowds;
+  /**
+   * Answers to strangers not sent because too many were waiting.
+   */
+  uint64_t suppressed_replies;
+  /**
+   * Openings made with another cluster key, forged, or damaged.
+   */
+  uint64_t strange_keys;
+  /**
+   * Peers with the cluster key whose identity is not allowed.
+   */
+  uint64_t strangers;
+  /**
+   * Plain packets, which a node with a cluster key does not take.
+   */
+  uint64_t unsealed;
+  /**
+   * Openings that only a node with a cluster key can read.
+   */
+  uint64_t sealed_unread;
+  /**
+   * Openings dropped because their source or their session had brought too much.
+   */
+  uint64_t limited;
+  /**
+   * Those who were asked to prove their address first.
+   */
+  uint64_t retries;
+  /**
+   * Datagrams sent.
+   */
+  uint64_t datagrams_sent;
+  /**
+   * Datagrams that the host refused to send.
+   */
+  uint64_t send_dropped;
 } denrei_counters;
 
 /**
- * See suci.h.
+ * Something that happened in a group.
  */
 typedef struct {
-  uint64_t delay_us;
+  /**
+   * What.
+   */
+  denrei_group_event_kind kind;
+  /**
+   * To which member.
+   */
+  uint32_t member;
+  /**
+   * The first message it gets, or the last one it has acknowledged.
+   */
+  uint64_t number;
+  /**
+   * Whether `number` says something: it does not if nothing was acknowledged.
+   */
+  bool has_number;
+  /**
+   * The member's address; "" if it is about none.
+   */
+  char address[64];
+  /**
+   * For people: why, cut at 191 bytes.
+   */
+  char text[192];
+} denrei_group_event;
+
+/**
+ * A group, as its opener sees it: values are minima over the members.
+ */
+typedef struct {
+  /**
+   * Whether it is open.
+   */
+  bool open;
+  /**
+   * Messages acknowledged by all.
+   */
+  uint64_t messages_acknowledged;
+  /**
+   * Messages taken from the application.
+   */
+  uint64_t messages_sent;
+  /**
+   * Bytes of messages not acknowledged by all.
+   */
+  uint64_t queued_bytes;
+  /**
+   * What may still be begun before the member with the least room has no more, bytes.
+   */
+  uint64_t credit_bytes;
+  /**
+   * Bytes that may be under way.
+   */
   uint64_t window_bytes;
-  uint64_t in_flight_bytes;
-  uint64_t queue_length;
-  uint64_t queue_bytes;
-  uint64_t lost_packets;
-} datagram_flow_state;
+  /**
+   * Packets sent to the group's address.
+   */
+  uint64_t packets_sent;
+  /**
+   * Their bytes.
+   */
+  uint64_t bytes_sent;
+  /**
+   * Parts sent by unicast, repairs included.
+   */
+  uint64_t unicast_symbols;
+  /**
+   * Parts sent again to the group's address.
+   */
+  uint64_t multicast_repairs;
+  /**
+   * Parts sent again to one member.
+   */
+  uint64_t unicast_repairs;
+  /**
+   * Reports of members taken in.
+   */
+  uint64_t reports;
+} denrei_group_state;
+
+/**
+ * A member, as the opener sees it.
+ */
+typedef struct {
+  /**
+   * Its id.
+   */
+  uint32_t member;
+  /**
+   * How it is reached.
+   */
+  denrei_member_path path;
+  /**
+   * Whether it takes part now.
+   */
+  bool active;
+  /**
+   * Whether it is served by itself because it is slow.
+   */
+  bool lagging;
+  /**
+   * Its address.
+   */
+  char address[64];
+  /**
+   * Messages it has acknowledged.
+   */
+  uint64_t messages_acknowledged;
+  /**
+   * Parts of messages sent that it has not acknowledged.
+   */
+  uint64_t symbols_behind;
+  /**
+   * Parts it reported missing.
+   */
+  uint64_t symbols_missed;
+  /**
+   * Smoothed round-trip time, ns; 0 before the first sample.
+   */
+  uint64_t srtt_ns;
+} denrei_member_state;
+
+/**
+ * Joins `next` to `accumulated`, which has the same `length`, in place; called with the `context` of
+ * denrei_collective_reduce, and must not call the set.
+ */
+typedef void (*denrei_join)(void *context, void *accumulated, const void *next, uintptr_t length);
 
 /**
  * No peer has this name.
@@ -990,666 +1260,353 @@ denrei_code denrei_send_within(const denrei_node *node,
                                uint64_t *number);
 
 /**
+ * Options with which all wait for the slowest, and multicast is used where it reaches members.
+ */
+denrei_group_options *denrei_group_options_new(void);
+
+/**
+ * Sets one option by its name, such as "policy" to "eject:2s", "backend" to "tree",
+ * "history_bytes" to "1MiB". An unknown name and an impossible value are refused with DENREI_CONFIG
+ * and a message that lists what is possible.
+ *
+ * `options` comes from denrei_group_options_new; `name` and `value` are strings.
+ */
+denrei_code denrei_group_options_set(denrei_group_options *options,
+                                     const char *name,
+                                     const char *value);
+
+/**
+ * Names of all options of groups, in turn from index 0; NULL after the last.
+ */
+const char *denrei_group_option_name(uintptr_t index);
+
+/**
+ * Gives options back. Groups opened with them keep theirs.
+ *
+ * `options` is NULL or comes from denrei_group_options_new, and is not used again.
+ */
+void denrei_group_options_free(denrei_group_options *options);
+
+/**
+ * Opens a group at a multicast `address`, such as "239.255.78.1:7411", with the nodes at `members`,
+ * `count` addresses, and waits until every one takes part, for the option "open_timeout" at most
+ * (DENREI_TIMEOUT then, and the message names those that are missing). `options` may be NULL.
+ * Members call denrei_group_join before.
+ *
+ * `node` is a node, `address` a string, `members` has `count` strings, `options` is NULL or options,
+ * `group` a place for a pointer.
+ */
+denrei_code denrei_group_open(const denrei_node *node,
+                              const char *address,
+                              const char *const *members,
+                              uintptr_t count,
+                              const denrei_group_options *options,
+                              denrei_group **group);
+
+/**
+ * Sends a message, a copy of `length` bytes at `data`, to all members; waits while the queue is full,
+ * at most `timeout_us`. Puts its number in the group into `number` unless that is NULL.
+ *
+ * `group` is a group, `data` has `length` bytes, `number` is NULL or a place for a number.
+ */
+denrei_code denrei_group_send(const denrei_group *group,
+                              const void *data,
+                              uintptr_t length,
+                              int64_t timeout_us,
+                              uint64_t *number);
+
+/**
+ * Like denrei_group_send, without a copy: `data` must not change until `release` is called with
+ * `context`, which is done once, also if the call fails.
+ *
+ * As for denrei_group_send and denrei_release.
+ */
+denrei_code denrei_group_send_lent(const denrei_group *group,
+                                   const void *data,
+                                   uintptr_t length,
+                                   denrei_release release,
+                                   void *context,
+                                   int64_t timeout_us,
+                                   uint64_t *number);
+
+/**
+ * Waits until every member has acknowledged everything sent so far; DENREI_TIMEOUT if not in time.
+ *
+ * `group` is a group.
+ */
+denrei_code denrei_group_flush(const denrei_group *group, int64_t timeout_us);
+
+/**
+ * Ends the group in order: once all is sent members are told, and answer. DENREI_TIMEOUT if not all
+ * have answered in time. The group is still to be freed.
+ *
+ * `group` is a group.
+ */
+denrei_code denrei_group_close(const denrei_group *group, int64_t timeout_us);
+
+/**
+ * Ends the group, if denrei_group_close has not, and gives it back.
+ *
+ * `group` is NULL or a group that is not used again.
+ */
+void denrei_group_free(denrei_group *group);
+
+/**
+ * The group's number, the same at all its members; 0 for NULL.
+ *
+ * `group` is NULL or a group.
+ */
+uint64_t denrei_group_id(const denrei_group *group);
+
+/**
+ * Makes the node at `address` a member, from the next message on, or with what the option
+ * "history_bytes" has retained; DENREI_GROUP_JOINED says when it takes part. Its id goes into
+ * `member` unless that is NULL.
+ *
+ * `group` is a group, `address` a string, `member` NULL or a place for a number.
+ */
+denrei_code denrei_group_add_member(const denrei_group *group,
+                                    const char *address,
+                                    bool history,
+                                    uint32_t *member);
+
+/**
+ * Removes a member.
+ *
+ * `group` is a group.
+ */
+denrei_code denrei_group_remove_member(const denrei_group *group, uint32_t member);
+
+/**
+ * Takes the group's next event.
+ *
+ * `group` is a group, `event` a place for an event.
+ */
+denrei_code denrei_group_event_next(const denrei_group *group,
+                                    int64_t timeout_us,
+                                    denrei_group_event *event);
+
+/**
+ * Puts the group's state into `state` and its members' into `members`, `room` at most, and how many
+ * there are into `count`. DENREI_UNKNOWN_PEER if the group is over.
+ *
+ * `group` is a group; `state` and `count` are NULL or places for what they are named after; `members`
+ * is NULL, with `room` 0, or has `room` places.
+ */
+denrei_code denrei_group_status(const denrei_group *group,
+                                denrei_group_state *state,
+                                denrei_member_state *members,
+                                uintptr_t room,
+                                uintptr_t *count);
+
+/**
+ * Writes the group's address, as text that ends with NUL, into `buffer`; 64 bytes are always enough.
+ *
+ * `group` is a group, `buffer` has `length` bytes.
+ */
+denrei_code denrei_group_address(const denrei_group *group,
+                                 char *buffer,
+                                 uintptr_t length);
+
+/**
+ * Joins the multicast `address`: openers may from now on name this node as a member of groups
+ * there, and denrei_group_accept brings the memberships.
+ *
+ * `node` is a node, `address` a string, `listener` a place for a pointer.
+ */
+denrei_code denrei_group_join(const denrei_node *node,
+                              const char *address,
+                              denrei_group_listener **listener);
+
+/**
+ * Waits for a group that this node is made a member of.
+ *
+ * `listener` is a listener, `membership` a place for a pointer.
+ */
+denrei_code denrei_group_accept(const denrei_group_listener *listener,
+                                int64_t timeout_us,
+                                denrei_membership **membership);
+
+/**
+ * Asks the node at `opener` to be made a member of its group at the listener's address, from the
+ * next message on, or with what it has retained; denrei_group_accept brings the membership.
+ *
+ * `listener` is a listener, `opener` a string.
+ */
+denrei_code denrei_group_ask(const denrei_group_listener *listener,
+                             const char *opener,
+                             bool history);
+
+/**
+ * Stops waiting for openers; memberships stay.
+ *
+ * `listener` is NULL or a listener that is not used again.
+ */
+void denrei_group_listener_free(denrei_group_listener *listener);
+
+/**
+ * Takes the group's next message. Once all are taken: DENREI_CLOSED if the opener closed the group,
+ * and everything has arrived; DENREI_PEER_LOST if this member was removed or the opener is gone.
+ *
+ * `membership` is a membership, `message` a place for a pointer.
+ */
+denrei_code denrei_membership_recv(const denrei_membership *membership,
+                                   int64_t timeout_us,
+                                   denrei_message **message);
+
+/**
+ * The group's number, the same at its opener; 0 for NULL.
+ *
+ * `membership` is NULL or a membership.
+ */
+uint64_t denrei_membership_group(const denrei_membership *membership);
+
+/**
+ * This member's id.
+ *
+ * `membership` is NULL or a membership.
+ */
+uint32_t denrei_membership_member(const denrei_membership *membership);
+
+/**
+ * Writes the opener's address, as text that ends with NUL, into `buffer`; 64 bytes are always enough.
+ *
+ * `membership` is a membership, `buffer` has `length` bytes.
+ */
+denrei_code denrei_membership_opener(const denrei_membership *membership,
+                                     char *buffer,
+                                     uintptr_t length);
+
+/**
+ * Leaves the group, if it is not over, and gives the membership back.
+ *
+ * `membership` is NULL or a membership that is not used again.
+ */
+void denrei_membership_leave(denrei_membership *membership);
+
+/**
+ * Makes a set of the nodes at `addresses` (the same `count` addresses everywhere, with this node's
+ * own among them), that speaks to all by a group at the multicast address `group`. All of them have
+ * to call this within the time given. Operations are then called by all nodes in the same order.
+ *
+ * `node` is a node, `addresses` has `count` strings, `group` is a string, `set` a place for a pointer.
+ */
+denrei_code denrei_collective_open(const denrei_node *node,
+                                   const char *const *addresses,
+                                   uintptr_t count,
+                                   const char *group,
+                                   int64_t timeout_us,
+                                   denrei_collective **set);
+
+/**
+ * This node's place in the list of addresses; 0 for NULL.
+ *
+ * `set` is NULL or a set.
+ */
+uintptr_t denrei_collective_rank(const denrei_collective *set);
+
+/**
+ * How many nodes there are; 0 for NULL.
+ *
+ * `set` is NULL or a set.
+ */
+uintptr_t denrei_collective_size(const denrei_collective *set);
+
+/**
+ * Waits until all have come here. DENREI_TIMEOUT, and a message that names the ranks that are
+ * missing, if they have not in time.
+ *
+ * `set` is a set.
+ */
+denrei_code denrei_collective_barrier(denrei_collective *set, int64_t timeout_us);
+
+/**
+ * Gives what rank 0 has, `length` bytes at `data`, to all, as a message to be freed. The others'
+ * `data` is not looked at.
+ *
+ * `set` is a set, `data` has `length` bytes, `result` is a place for a pointer.
+ */
+denrei_code denrei_collective_broadcast(denrei_collective *set,
+                                        const void *data,
+                                        uintptr_t length,
+                                        int64_t timeout_us,
+                                        denrei_message **result);
+
+/**
+ * Brings what all have to rank 0, in the order of ranks; the others get none.
+ *
+ * `set` is a set, `data` has `length` bytes, `parts` is a place for a pointer.
+ */
+denrei_code denrei_collective_gather(denrei_collective *set,
+                                     const void *data,
+                                     uintptr_t length,
+                                     int64_t timeout_us,
+                                     denrei_parts **parts);
+
+/**
+ * Brings what all have to all, in the order of ranks.
+ *
+ * As for denrei_collective_gather.
+ */
+denrei_code denrei_collective_all_gather(denrei_collective *set,
+                                         const void *data,
+                                         uintptr_t length,
+                                         int64_t timeout_us,
+                                         denrei_parts **parts);
+
+/**
+ * Joins what all have, `length` bytes everywhere, in the order of ranks, by `join` at rank 0, which
+ * has to be associative; all get the result, as a message to be freed. Where lengths differ the
+ * others' parts are left out, and rank 0 gets DENREI_INVALID.
+ *
+ * `set` is a set, `data` has `length` bytes, `join` may be called with `context`, `result` is a place
+ * for a pointer.
+ */
+denrei_code denrei_collective_reduce(denrei_collective *set,
+                                     const void *data,
+                                     uintptr_t length,
+                                     denrei_join join,
+                                     void *context,
+                                     int64_t timeout_us,
+                                     denrei_message **result);
+
+/**
+ * How many parts there are; 0 for NULL.
+ *
+ * `parts` is NULL or parts.
+ */
+uintptr_t denrei_parts_count(const denrei_parts *parts);
+
+/**
+ * The part of a rank, and in `length` its size; valid until the parts are freed. NULL if there is no
+ * such part.
+ *
+ * `parts` is NULL or parts, `length` NULL or a place for a number.
+ */
+const void *denrei_parts_data(const denrei_parts *parts,
+                              uintptr_t rank,
+                              uintptr_t *length);
+
+/**
+ * Gives parts back.
+ *
+ * `parts` is NULL or parts that are not used again.
+ */
+void denrei_parts_free(denrei_parts *parts);
+
+/**
+ * Ends the set and gives it back: rank 0 waits until all have everything; DENREI_TIMEOUT if they have
+ * not in time. Takes NULL.
+ *
+ * `set` is NULL or a set that is not used again.
+ */
+denrei_code denrei_collective_close(denrei_collective *set,
+                                    int64_t timeout_us);
+
+/**
  * The library's version, such as "0.1.0".
  */
 const char *denrei_version(void);
-
-/**
- * Settings that are right for a LAN and safe on the internet.
- */
-denrei_config *denrei_config_new(void);
-
-/**
- * Gives settings back. Nodes made with them keep theirs.
- *
- * `config` is NULL or comes from denrei_config_new, and is not used again.
- */
-void denrei_config_free(denrei_config *config);
-
-/**
- * Sets one setting by its name, such as "failure_timeout" to "5s", "channel_credit_bytes" to
- * "1MiB", "drive" to "thread". An unknown name and an impossible value are refused with
- * DENREI_CONFIG and a message that lists what is possible.
- *
- * `config` comes from denrei_config_new; `name` and `value` are strings.
- */
-denrei_code denrei_config_set(denrei_config *config, const char *name, const char *value);
-
-/**
- * Takes the cluster key from a file that `denrei keygen` has made. Without this a node takes the one
- * that DENREI_KEY_FILE names, if it is set.
- *
- * `config` comes from denrei_config_new, `path` is a string.
- */
-denrei_code denrei_config_key_file(denrei_config *config,
-                                   const char *path);
-
-/**
- * Takes this node's identity from a file that `denrei keygen --identity` has made, and the public
- * identities to speak with from a list, one a line.
- *
- * `config` comes from denrei_config_new, `identity` and `allow_list` are strings.
- */
-denrei_code denrei_config_identity(denrei_config *config,
-                                   const char *identity,
-                                   const char *allow_list);
-
-/**
- * Whether a node could be made with these settings; if not, the message says what to change.
- *
- * `config` comes from denrei_config_new.
- */
-denrei_code denrei_config_check(const denrei_config *config);
-
-/**
- * Names of all settings, in turn from index 0; NULL after the last.
- */
-const char *denrei_setting_name(uintptr_t index);
-
-/**
- * What the last call of this thread that failed has to say, for people. Valid until the next call
- * of this thread fails; empty if none has.
- */
-const char *denrei_error_message(void);
-
-/**
- * Takes the next event.
- *
- * `node` is a node, `event` a place for a pointer.
- */
-denrei_code denrei_event_next(const denrei_node *node, int64_t timeout_us, denrei_event **event);
-
-/**
- * What happened. DENREI_EVENT_OTHER for NULL.
- *
- * `event` is NULL or an event.
- */
-denrei_event_kind denrei_event_get_kind(const denrei_event *event);
-
-/**
- * With which peer.
- *
- * `event` is NULL or an event.
- */
-denrei_peer denrei_event_peer(const denrei_event *event);
-
-/**
- * The message it is about: channel and number, 0 if it is about none.
- *
- * `event` is NULL or an event.
- */
-denrei_message_id denrei_event_message(const denrei_event *event);
-
-/**
- * Bytes it is about, 0 if none.
- *
- * `event` is NULL or an event.
- */
-uint64_t denrei_event_bytes(const denrei_event *event);
-
-/**
- * How many messages it is about: of a status, or in denrei_event_messages.
- *
- * `event` is NULL or an event.
- */
-uint64_t denrei_event_count(const denrei_event *event);
-
-/**
- * The messages of which it is not known that they arrived, oldest first per channel, and in
- * `count` how many; valid until the event is freed. NULL if there are none.
- *
- * `event` is NULL or an event, `count` a place for a number.
- */
-const denrei_message_id *denrei_event_messages(const denrei_event *event, uintptr_t *count);
-
-/**
- * Why the session is over.
- *
- * `event` is NULL or an event.
- */
-denrei_lost_reason denrei_event_reason(const denrei_event *event);
-
-/**
- * The code with which the peer ended the session.
- *
- * `event` is NULL or an event.
- */
-uint16_t denrei_event_code(const denrei_event *event);
-
-/**
- * For people: the address of a peer that has come, the reason for which one is gone; "" otherwise.
- * Valid until the event is freed.
- *
- * `event` is NULL or an event.
- */
-const char *denrei_event_text(const denrei_event *event);
-
-/**
- * Gives an event back.
- *
- * `event` is NULL or an event that is not used again.
- */
-void denrei_event_free(denrei_event *event);
-
-/**
- * A peer's flow state.
- *
- * `node` is a node, `flow` a place for a denrei_flow_state.
- */
-denrei_code denrei_flow(const denrei_node *node, denrei_peer peer, denrei_flow_state *flow);
-
-/**
- * The address table: writes the flow states of up to `room` peers to `flows`, and to `count` how
- * many there are, which may be more. `flows` may be NULL if `room` is 0.
- *
- * `node` is a node, `flows` has `room` places, `count` is a place for a number.
- */
-denrei_code denrei_peers(const denrei_node *node,
-                         denrei_flow_state *flows,
-                         uintptr_t room,
-                         uintptr_t *count);
-
-/**
- * Writes a peer's address, as text that ends with NUL, into `buffer`; 64 bytes are always enough.
- *
- * `node` is a node, `buffer` has `length` bytes.
- */
-denrei_code denrei_peer_address(const denrei_node *node,
-                                denrei_peer peer,
-                                char *buffer,
-                                uintptr_t length);
-
-/**
- * Asks a peer for its state now; DENREI_EVENT_STATUS brings it, with the number put into `request`
- * unless that is NULL.
- *
- * `node` is a node, `request` NULL or a place for a number.
- */
-denrei_code denrei_request_status(const denrei_node *node, denrei_peer peer, uint32_t *request);
-
-/**
- * A node's counters.
- *
- * `node` is a node, `counters` a place for a denrei_counters.
- */
-denrei_code denrei_node_counters(const denrei_node *node, denrei_counters *counters);
-
-/**
- * Opens a UDP port on `address` (port 0: any free one) with settings, NULL for the defaults.
- *
- * `address` is a string, `config` NULL or settings, `node` a place for a pointer.
- */
-denrei_code denrei_node_open(const char *address, const denrei_config *config, denrei_node **node);
-
-/**
- * Closes a node: peers are told that it is gone, and what was not acknowledged is lost, so call
- * denrei_flush or denrei_close before. Messages and events taken from it stay valid.
- *
- * `node` is NULL or comes from denrei_node_open, and no thread uses it any more.
- */
-void denrei_node_free(denrei_node *node);
-
-/**
- * Writes the address that a node has opened, as text that ends with NUL, into `buffer` of `length`
- * bytes; 64 are always enough.
- *
- * `node` is a node, `buffer` has `length` bytes.
- */
-denrei_code denrei_node_address(const denrei_node *node, char *buffer, uintptr_t length);
-
-/**
- * Which start of this node this is: peers see another number after a restart. 0 for NULL.
- *
- * `node` is NULL or a node.
- */
-uint64_t denrei_node_incarnation(const denrei_node *node);
-
-/**
- * A descriptor for an event loop: readable when there may be messages or events to take. Then call
- * denrei_node_clear *first*, and take until there is nothing left. Do not read or close it. Starts
- * the node's background thread. -1, with a message, if the process is out of descriptors.
- *
- * `node` is a node.
- */
-int denrei_node_fd(const denrei_node *node);
-
-/**
- * Makes the descriptor of denrei_node_fd unreadable until there is news again.
- *
- * `node` is a node.
- */
-denrei_code denrei_node_clear(const denrei_node *node);
-
-/**
- * Does what is due now (receive, acknowledge, repeat) without waiting: for programs in drive
- * "inline" that compute for long.
- *
- * `node` is a node.
- */
-denrei_code denrei_node_poll(const denrei_node *node);
-
-/**
- * Writes the `index`-th thing that the user should know about this host, from 0, one sentence, into
- * `buffer`. DENREI_TIMEOUT after the last.
- *
- * `node` is a node, `buffer` has `length` bytes.
- */
-denrei_code denrei_node_warning(const denrei_node *node,
-                                uintptr_t index,
-                                char *buffer,
-                                uintptr_t length);
-
-/**
- * Opens a session with the node at `address`, or names the one there is. Returns at once: messages
- * may be sent right away. If nobody answers within the connect timeout, an event says so.
- *
- * `node` is a node, `address` a string, `peer` a place for a number.
- */
-denrei_code denrei_connect(const denrei_node *node, const char *address, denrei_peer *peer);
-
-/**
- * The live peer at an address; DENREI_UNKNOWN_PEER if there is none.
- *
- * As for denrei_connect.
- */
-denrei_code denrei_peer_at(const denrei_node *node, const char *address, denrei_peer *peer);
-
-/**
- * Says that this side will send no more to `peer`; what is queued is still delivered. When both
- * sides have done so the session ends.
- *
- * `node` is a node.
- */
-denrei_code denrei_close_write(const denrei_node *node, denrei_peer peer);
-
-/**
- * Says that this side wants no more from `peer`; what was not taken is dropped.
- *
- * `node` is a node.
- */
-denrei_code denrei_close_read(const denrei_node *node, denrei_peer peer);
-
-/**
- * Ends the session with `peer` in order, as soon as everything queued is delivered; an event says
- * when.
- *
- * `node` is a node.
- */
-denrei_code denrei_close(const denrei_node *node, denrei_peer peer);
-
-/**
- * Ends the session with `peer` at once. `code` (0x8000 and up are the application's) and `reason`
- * (cut at 128 bytes) reach the peer.
- *
- * `node` is a node, `reason` a string.
- */
-denrei_code denrei_abort(const denrei_node *node,
-                         denrei_peer peer,
-                         uint16_t code,
-                         const char *reason);
-
-/**
- * Takes the next message of any peer and channel.
- *
- * `node` is a node, `message` a place for a pointer.
- */
-denrei_code denrei_recv(const denrei_node *node, int64_t timeout_us, denrei_message **message);
-
-/**
- * Takes the next message of one channel.
- *
- * As for denrei_recv.
- */
-denrei_code denrei_recv_from(const denrei_node *node,
-                             denrei_peer peer,
-                             uint16_t channel,
-                             int64_t timeout_us,
-                             denrei_message **message);
-
-/**
- * Takes the next message or the next event, whichever is there first; the other pointer becomes
- * NULL. Events come before messages that arrived with them.
- *
- * `node` is a node, `message` and `event` are places for pointers.
- */
-denrei_code denrei_next(const denrei_node *node,
-                        int64_t timeout_us,
-                        denrei_message **message,
-                        denrei_event **event);
-
-/**
- * The bytes of a message; valid until it is freed. NULL for NULL.
- *
- * `message` is NULL or a message.
- */
-const void *denrei_message_data(const denrei_message *message);
-
-/**
- * How many bytes a message has. One that was accepted into memory of yours has none of its own.
- *
- * `message` is NULL or a message.
- */
-uintptr_t denrei_message_length(const denrei_message *message);
-
-/**
- * Who sent a message.
- *
- * `message` is NULL or a message.
- */
-denrei_peer denrei_message_peer(const denrei_message *message);
-
-/**
- * On which channel it came.
- *
- * `message` is NULL or a message.
- */
-uint16_t denrei_message_channel(const denrei_message *message);
-
-/**
- * Its number in the channel, from 0.
- *
- * `message` is NULL or a message.
- */
-uint64_t denrei_message_number(const denrei_message *message);
-
-/**
- * Gives a message back.
- *
- * `message` is NULL or a message that is not used again.
- */
-void denrei_message_free(denrei_message *message);
-
-/**
- * Accepts an offered message (DENREI_EVENT_OFFERED). With a buffer, its bytes are written there,
- * `length` at most (the rest is dropped), and the message that arrives later by denrei_recv has
- * none of its own; the buffer belongs to the node until that message has come or the peer is lost.
- * With NULL the node makes room itself.
- *
- * `node` is a node; `buffer` is NULL or has `length` bytes that nobody touches meanwhile.
- */
-denrei_code denrei_accept(const denrei_node *node,
-                          denrei_peer peer,
-                          uint16_t channel,
-                          uint64_t number,
-                          void *buffer,
-                          uintptr_t length);
-
-/**
- * Refuses an offered message; its sender gets DENREI_EVENT_REFUSED.
- *
- * `node` is a node.
- */
-denrei_code denrei_refuse(const denrei_node *node,
-                          denrei_peer peer,
-                          uint16_t channel,
-                          uint64_t number);
-
-/**
- * Sends a message, a copy of `length` bytes at `data`; waits while the queue to the peer is full.
- *
- * `node` is a node, `data` has `length` bytes.
- */
-denrei_code denrei_send(const denrei_node *node,
-                        denrei_peer peer,
-                        uint16_t channel,
-                        const void *data,
-                        uintptr_t length);
-
-/**
- * Like denrei_send, reports later what `completion` (a denrei_completion) asks for, waits at most `timeout_us`, and puts
- * the message's number in its channel into `number` unless that is NULL.
- *
- * As for denrei_send; `number` is NULL or a place for a number.
- */
-denrei_code denrei_send_with(const denrei_node *node,
-                             denrei_peer peer,
-                             uint16_t channel,
-                             const void *data,
-                             uintptr_t length,
-                             unsigned int completion,
-                             int64_t timeout_us,
-                             uint64_t *number);
-
-/**
- * Like denrei_send_with, without a copy: the memory must stay as it is until `release` is called
- * with `context`, which happens exactly once, also when the call fails.
- *
- * As for denrei_send_with; the memory stays valid and unchanged until `release` is called.
- */
-denrei_code denrei_send_lent(const denrei_node *node,
-                             denrei_peer peer,
-                             uint16_t channel,
-                             const void *data,
-                             uintptr_t length,
-                             denrei_release release,
-                             void *context,
-                             unsigned int completion,
-                             int64_t timeout_us,
-                             uint64_t *number);
-
-/**
- * Sets how urgent a channel is: 0 (most) to 7, 4 if never set.
- *
- * `node` is a node.
- */
-denrei_code denrei_set_priority(const denrei_node *node,
-                                denrei_peer peer,
-                                uint16_t channel,
-                                uint8_t priority);
-
-/**
- * Waits until everything sent so far to `peer` is acknowledged. DENREI_TIMEOUT if it is not within
- * the time given.
- *
- * `node` is a node.
- */
-denrei_code denrei_flush(const denrei_node *node, denrei_peer peer, int64_t timeout_us);
-
-/**
- * Waits until a message is there, and says who sent it on which channel and how large it is, without
- * taking it.
- *
- * `node` is a node; `peer`, `channel` and `length` are NULL or places for what they are named after.
- */
-denrei_code denrei_ready(const denrei_node *node,
-                         int64_t timeout_us,
-                         denrei_peer *peer,
-                         uint16_t *channel,
-                         uintptr_t *length);
-
-/**
- * Waits until a message of `length` bytes may be sent to `peer` without waiting.
- *
- * `node` is a node.
- */
-denrei_code denrei_wait(const denrei_node *node,
-                        denrei_peer peer,
-                        uint64_t length,
-                        int64_t timeout_us);
-
-/**
- * Puts into `count` how many messages to `peer` are not acknowledged.
- *
- * `node` is a node, `count` a place for a number.
- */
-denrei_code denrei_queue_length(const denrei_node *node, denrei_peer peer, uint64_t *count);
-
-/**
- * Sends again, now, what was sent to `peer` longer ago than a round trip and is not acknowledged.
- *
- * `node` is a node.
- */
-denrei_code denrei_retransmit(const denrei_node *node, denrei_peer peer);
-
-/**
- * Sets a peer's share of what this node can receive, relative to the other peers': 1 to 10000, 100
- * if never set.
- *
- * `node` is a node.
- */
-denrei_code denrei_set_weight(const denrei_node *node, denrei_peer peer, uint32_t weight);
-
-/**
- * Sets how fast `peer` may send to this node: a mean rate in bytes/s (0: no data at all) and the
- * bytes that may come in a row (0: no limit).
- *
- * `node` is a node.
- */
-denrei_code denrei_set_rate(const denrei_node *node,
-                            denrei_peer peer,
-                            uint64_t bytes_per_s,
-                            uint64_t burst_bytes);
-
-/**
- * Sends a message that is worth nothing after `lifetime_us`: if it could not be sent by then, it is
- * dropped, the channel goes on without it, and DENREI_EVENT_EXPIRED says so. Never waits.
- *
- * As for denrei_send_with.
- */
-denrei_code denrei_send_within(const denrei_node *node,
-                               denrei_peer peer,
-                               uint16_t channel,
-                               const void *data,
-                               uintptr_t length,
-                               unsigned int completion,
-                               uint64_t lifetime_us,
-                               uint64_t *number);
-
-/**
- * See suci.h.
- */
-datagram_addrdb *datagram_addrdb_new(void);
-
-/**
- * See suci.h.
- *
- * As suci.h says.
- */
-int datagram_addrdb_add(datagram_addrdb *addrdb, int id, const char *address, int port);
-
-/**
- * See suci.h.
- *
- * As suci.h says.
- */
-int datagram_addrdb_set(datagram_addrdb *addrdb, const char *name, const char *value);
-
-/**
- * See suci.h.
- *
- * As suci.h says.
- */
-void datagram_addrdb_free(datagram_addrdb *addrdb);
-
-/**
- * See suci.h.
- *
- * As suci.h says.
- */
-datagram_socket *datagram(datagram_addrdb *addrdb, const char *myaddr, int myport, int myid);
-
-/**
- * See suci.h.
- *
- * As suci.h says.
- */
-void datagram_close(datagram_socket *sock);
-
-/**
- * See suci.h.
- *
- * As suci.h says.
- */
-int datagram_set_destination(datagram_socket *sock, int id);
-
-/**
- * See suci.h.
- *
- * As suci.h says.
- */
-int datagram_destination(int id, datagram_socket *sock);
-
-/**
- * See suci.h.
- *
- * As suci.h says.
- */
-int datagram_write(datagram_socket *sock, const void *buf, int len);
-
-/**
- * See suci.h.
- *
- * As suci.h says.
- */
-int datagram_write0(datagram_socket *sock, const void *buf, int len);
-
-/**
- * See suci.h.
- *
- * As suci.h says.
- */
-int datagram_read(datagram_socket *sock, void *buf, int len);
-
-/**
- * See suci.h.
- *
- * As suci.h says.
- */
-int datagram_read0(datagram_socket *sock, void *buf, int len);
-
-/**
- * See suci.h.
- *
- * As suci.h says.
- */
-int datagram_source(datagram_socket *sock);
-
-/**
- * See suci.h.
- *
- * As suci.h says.
- */
-int datagram_ready(datagram_socket *sock, int sec, int usec);
-
-/**
- * See suci.h.
- *
- * As suci.h says.
- */
-int datagram_wait(datagram_socket *sock, int sec, int usec, int size, int id);
-
-/**
- * See suci.h.
- *
- * As suci.h says.
- */
-int datagram_queue_length(datagram_socket *sock, int id);
-
-/**
- * See suci.h.
- *
- * As suci.h says.
- */
-int datagram_retransmission(datagram_socket *sock, int id);
-
-/**
- * See suci.h.
- *
- * As suci.h says.
- */
-uint64_t datagram_lost(datagram_socket *sock, int id);
-
-/**
- * See suci.h.
- *
- * As suci.h says.
- */
-int datagram_flow(datagram_socket *sock, int id, datagram_flow_state *state);
-
-/**
- * See suci.h.
- */
-const char *datagram_error(void);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -8,8 +8,8 @@ mod socket;
 
 pub use socket::datagram_socket;
 
-use crate::error::denrei_code::{DENREI_INVALID, DENREI_OK};
-use crate::error::{Failure, borrow, call, denrei_error_message, text};
+use crate::errno::{Refusal, run};
+use crate::error::{borrow, denrei_error_message, text};
 use denrei::{Config, Drive, Node};
 use std::collections::HashMap;
 use std::ffi::{c_char, c_int, c_void};
@@ -24,42 +24,6 @@ const LINGER: Duration = Duration::from_secs(5);
 pub struct datagram_addrdb {
     config: Config,
     addresses: HashMap<c_int, SocketAddr>,
-}
-
-/// What a call of this interface fails with: the number for errno and the text.
-struct Refusal(c_int, String);
-
-impl Refusal {
-    fn new(errno: c_int, message: impl ToString) -> Self {
-        Self(errno, message.to_string())
-    }
-}
-
-impl From<Failure> for Refusal {
-    fn from(failure: Failure) -> Self {
-        Self(libc::EINVAL, failure.into_message())
-    }
-}
-
-/// Runs a call; `failed` is what it returns if it fails.
-fn run<T>(failed: T, work: impl FnOnce() -> Result<T, Refusal>) -> T {
-    let mut result = None;
-    let mut number = libc::EIO;
-    let code = call(|| match work() {
-        Ok(value) => {
-            result = Some(value);
-            Ok(())
-        }
-        Err(Refusal(errno, message)) => {
-            number = errno;
-            Err(Failure::new(DENREI_INVALID, message))
-        }
-    });
-    if code != DENREI_OK {
-        // SAFETY: errno is this thread's own.
-        unsafe { *libc::__errno_location() = number };
-    }
-    result.unwrap_or(failed)
 }
 
 /// Seconds and microseconds from C; negative ones are none.

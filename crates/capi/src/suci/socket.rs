@@ -2,7 +2,7 @@
 //!
 //! Inputs → outputs: ids and blocks → sessions and messages on one channel.
 
-use super::Refusal;
+use crate::errno::Refusal;
 use denrei::{ChannelId, Completion, Event, Incoming, LostReason, Message, Node, PeerId, SendError};
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};

@@ -1,0 +1,314 @@
+//! A descriptor in group mode, from `socket` to `close` (M8).
+//!
+//! Inputs → outputs: calls in the paper's order → a [`Sender`] or a [`Listener`]; calls out of order
+//! → a refusal that says which is missing.
+
+use super::listener::{Handed, Listener};
+use super::sender::Sender;
+use crate::errno::Refusal;
+use denrei::{Config, Drive, Node};
+use std::collections::BTreeMap;
+use std::ffi::c_int;
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::net::UnixStream;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Names the address of this host that groups are spoken through: "192.0.2.7".
+const INTERFACE: &str = "MTCP_INTERFACE";
+/// Names ids and addresses, for networks that carry no multicast: "1=192.0.2.7:7500,2=192.0.2.8:7500".
+const HOSTS: &str = "MTCP_HOSTS";
+/// Settings of denrei's, as for denrei_config_set: "insecure=on,send_buffer_bytes=1MiB".
+const SETTINGS: &str = "MTCP_SETTINGS";
+
+/// Ids and the addresses of their Nodes.
+pub(super) type Hosts = BTreeMap<u32, SocketAddr>;
+
+/// What is known of a descriptor in this mode. Cheap to clone; every clone is the same.
+#[derive(Clone)]
+pub(super) struct Socket(Arc<Mutex<State>>);
+
+enum State {
+    Setup(Setup),
+    Sending(Sender),
+    Listening(Listener),
+    Receiving,
+    /// A call failed half way: only `close` is left.
+    Broken,
+}
+
+/// Before `connect` or `listen`.
+#[derive(Default)]
+struct Setup {
+    ids: Vec<u32>,
+    joined: Option<Ipv4Addr>,
+    interface: Option<Ipv4Addr>,
+    bound: Option<SocketAddrV4>,
+    /// The other end of the descriptor.
+    inner: Option<UnixStream>,
+}
+
+fn invalid(message: impl ToString) -> Refusal {
+    Refusal::new(libc::EINVAL, message)
+}
+
+impl Socket {
+    fn new(state: State) -> Self {
+        Self(Arc::new(Mutex::new(state)))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Puts one end of a pair in the place of a stream socket.
+    pub fn adopt(fd: RawFd) -> Result<(), Refusal> {
+        if table::is_in_mode(fd) {
+            return Ok(());
+        }
+        let (outer, inner) = UnixStream::pair()?;
+        // SAFETY: flags of a descriptor of the caller's are read; no memory is passed.
+        let (flags, closing) = unsafe { (libc::fcntl(fd, libc::F_GETFL), libc::fcntl(fd, libc::F_GETFD)) };
+        if flags < 0 || closing < 0 {
+            return Err(std::io::Error::last_os_error().into());
+        }
+        outer.set_nonblocking(flags & libc::O_NONBLOCK != 0)?;
+        let on_exec = if closing & libc::FD_CLOEXEC != 0 { libc::O_CLOEXEC } else { 0 };
+        // SAFETY: what was at `fd` is the caller's, who wants it in this mode.
+        if unsafe { libc::dup3(outer.as_raw_fd(), fd, on_exec) } < 0 {
+            return Err(std::io::Error::last_os_error().into());
+        }
+        table::insert(fd, Self::new(State::Setup(Setup { inner: Some(inner), ..Setup::default() })))
+    }
+
+    fn set_up(&self, act: impl FnOnce(&mut Setup) -> Result<(), Refusal>) -> Result<(), Refusal> {
+        match &mut *self.state() {
+            State::Setup(setup) => act(setup),
+            _ => Err(Refusal::new(libc::EISCONN, "this belongs before connect and listen")),
+        }
+    }
+
+    /// `setsockopt(SET_HOSTID)` with an `int`.
+    pub fn set_host_id(&self, value: &[u8]) -> Result<(), Refusal> {
+        let id = value.try_into().map(c_int::from_ne_bytes).map_err(|_| invalid("an id is an int"))?;
+        let id = u32::try_from(id).map_err(|_| invalid("an id is not negative"))?;
+        self.set_up(|setup| {
+            if setup.ids.contains(&id) {
+                return Err(invalid(format!("id {id} is a member already")));
+            }
+            setup.ids.push(id);
+            Ok(())
+        })
+    }
+
+    /// `setsockopt(JOIN)` with a `struct in_addr` or a `struct ip_mreq`.
+    pub fn join(&self, value: &[u8]) -> Result<(), Refusal> {
+        let address = |bytes: [u8; 4]| Ipv4Addr::from(bytes);
+        let (group, interface) = match *value {
+            [a, b, c, d] => (address([a, b, c, d]), None),
+            [a, b, c, d, e, f, g, h] => (address([a, b, c, d]), Some(address([e, f, g, h]))),
+            _ => return Err(invalid("JOIN takes a struct in_addr or a struct ip_mreq")),
+        };
+        if !group.is_multicast() {
+            return Err(invalid(format!("{group} is not of class D: 224.0.0.0 to 239.255.255.255")));
+        }
+        self.set_up(|setup| {
+            setup.joined = Some(group);
+            setup.interface = interface.filter(|interface| !interface.is_unspecified());
+            Ok(())
+        })
+    }
+
+    pub fn bind(&self, group: SocketAddrV4) -> Result<(), Refusal> {
+        self.set_up(|setup| match setup.joined {
+            Some(joined) if joined == *group.ip() => {
+                setup.bound = Some(group);
+                Ok(())
+            }
+            _ => Err(Refusal::new(libc::EADDRNOTAVAIL, format!("setsockopt(JOIN) {} first", group.ip()))),
+        })
+    }
+
+    pub fn connect(&self, group: SocketAddrV4) -> Result<(), Refusal> {
+        let mut state = self.state();
+        let State::Setup(setup) = &mut *state else {
+            return Err(Refusal::new(libc::EISCONN, "this socket is connected or listens"));
+        };
+        if setup.ids.is_empty() {
+            return Err(Refusal::new(libc::EDESTADDRREQ, "setsockopt(SET_HOSTID) for each member first"));
+        }
+        let hosts = hosts_of(&setup.ids)?;
+        let node = open_node(setup.interface, None)?;
+        // A failed connect may be tried again.
+        let inner = setup.inner.as_ref().expect("a socket has it until it is used").try_clone()?;
+        *state = State::Sending(Sender::connect(&node, group, &setup.ids, hosts, inner)?);
+        Ok(())
+    }
+
+    pub fn listen(&self, fd: RawFd) -> Result<(), Refusal> {
+        let mut state = self.state();
+        let State::Setup(setup) = &mut *state else {
+            return Err(Refusal::new(libc::EISCONN, "this socket is connected or listens"));
+        };
+        let group = setup.bound.ok_or_else(|| Refusal::new(libc::EDESTADDRREQ, "bind first"))?;
+        let &[id] = &setup.ids[..] else {
+            return Err(invalid("a member has one id: setsockopt(SET_HOSTID) once"));
+        };
+        let own = hosts_of(&[id])?.get(&id).copied();
+        let node = open_node(setup.interface, own)?;
+        let inner = setup.inner.as_ref().expect("a socket has it until it is used").try_clone()?;
+        *state = State::Listening(Listener::start(&node, group, id, inner, fd)?);
+        Ok(())
+    }
+
+    /// The next connection and who sends there. Waits without this socket's lock, as `recvmsg` does.
+    pub fn accept(&self) -> Result<(RawFd, SocketAddrV4), Refusal> {
+        let fd = match &*self.state() {
+            State::Listening(listener) => listener.outer(),
+            _ => return Err(invalid("listen first")),
+        };
+        let Handed { connection, sender } = Handed::take(fd)?;
+        let fd = std::os::fd::IntoRawFd::into_raw_fd(connection);
+        match table::insert(fd, Self::new(State::Receiving)) {
+            Ok(()) => Ok((fd, sender)),
+            Err(refusal) => {
+                // SAFETY: it was ours a moment ago, and nobody knows it.
+                drop(unsafe { OwnedFd::from_raw_fd(fd) });
+                Err(refusal)
+            }
+        }
+    }
+
+    /// Whether data may be sent.
+    pub fn check_sending(&self) -> Result<(), Refusal> {
+        match &*self.state() {
+            State::Sending(_) => Ok(()),
+            State::Receiving => {
+                Err(Refusal::new(libc::EOPNOTSUPP, "data goes from the sender to the members"))
+            }
+            _ => Err(Refusal::new(libc::ENOTCONN, "connect first")),
+        }
+    }
+
+    /// Whether data may be received.
+    pub fn check_receiving(&self) -> Result<(), Refusal> {
+        match &*self.state() {
+            State::Receiving => Ok(()),
+            State::Sending(_) => {
+                Err(Refusal::new(libc::EOPNOTSUPP, "data goes from the sender to the members"))
+            }
+            _ => Err(Refusal::new(libc::ENOTCONN, "accept first")),
+        }
+    }
+
+    /// Ends it; a sender waits until all members have everything.
+    pub fn close(self, fd: RawFd) -> Result<(), Refusal> {
+        let state = std::mem::replace(&mut *self.state(), State::Broken);
+        // SAFETY: the descriptor is the caller's, who gives it up. Other processes that have it too
+        // must not keep the stream from ending.
+        unsafe {
+            libc::shutdown(fd, libc::SHUT_WR);
+            libc::close(fd);
+        }
+        match state {
+            State::Sending(sender) => sender.finish(),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Those of the ids whose addresses the environment tells.
+fn hosts_of(ids: &[u32]) -> Result<Hosts, Refusal> {
+    let mut hosts = Hosts::new();
+    for entry in std::env::var(HOSTS).unwrap_or_default().split(',').filter(|entry| !entry.is_empty()) {
+        let parsed = entry.split_once('=').and_then(|(id, address)| {
+            Some((id.trim().parse::<u32>().ok()?, address.trim().parse::<SocketAddr>().ok()?))
+        });
+        let (id, address) =
+            parsed.ok_or_else(|| invalid(format!("{HOSTS} has {entry:?}, but needs 1=192.0.2.7:7500,…")))?;
+        if ids.contains(&id) {
+            hosts.insert(id, address);
+        }
+    }
+    Ok(hosts)
+}
+
+/// A Node for one socket.
+fn open_node(interface: Option<Ipv4Addr>, own: Option<SocketAddr>) -> Result<Node, Refusal> {
+    // A program that computes between its calls must not seem dead.
+    let mut config = Config { drive: Drive::Thread, ..Config::default() };
+    for entry in std::env::var(SETTINGS).unwrap_or_default().split(',').filter(|entry| !entry.is_empty()) {
+        let (name, value) = entry
+            .split_once('=')
+            .ok_or_else(|| invalid(format!("{SETTINGS} has {entry:?}, not NAME=VALUE")))?;
+        config.set(name.trim(), value).map_err(invalid)?;
+    }
+    let named = std::env::var(INTERFACE).ok().filter(|text| !text.is_empty());
+    let named = named
+        .map(|text| text.parse().map_err(|_| invalid(format!("{INTERFACE} is {text:?}, no IPv4 address"))));
+    let is_open = config.insecure || std::env::var_os(denrei::environment::KEY_FILE).is_some();
+    let ip = match (interface, named.transpose()?) {
+        (Some(ip), _) | (None, Some(ip)) => ip,
+        // Without a key nobody else is let in anyway.
+        _ if is_open => Ipv4Addr::UNSPECIFIED,
+        _ => Ipv4Addr::LOCALHOST,
+    };
+    let address = own.unwrap_or_else(|| SocketAddr::from((ip, 0)));
+    Node::bind(address, config)
+        .map_err(|error| Refusal::new(error.raw_os_error().unwrap_or(libc::EADDRNOTAVAIL), error))
+}
+
+/// Which descriptors are in this mode.
+pub(super) mod table {
+    use super::{BTreeMap, Mutex, PoisonError, RawFd, Refusal, Socket};
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    /// Descriptors beyond this cannot be in this mode: 64 Ki are the usual hard limit and more.
+    const MAX_FD: usize = 1 << 16;
+
+    /// A bit per descriptor, so that programs under the preloaded library pay next to nothing for
+    /// descriptors that are not in this mode, in signal handlers too.
+    static IN_MODE: [AtomicU64; MAX_FD / 64] = [const { AtomicU64::new(0) }; MAX_FD / 64];
+    static SOCKETS: Mutex<BTreeMap<RawFd, Socket>> = Mutex::new(BTreeMap::new());
+
+    fn word_and_bit(fd: RawFd) -> Option<(&'static AtomicU64, u64)> {
+        let fd = usize::try_from(fd).ok()?;
+        Some((IN_MODE.get(fd / 64)?, 1 << (fd % 64)))
+    }
+
+    pub fn is_in_mode(fd: RawFd) -> bool {
+        word_and_bit(fd).is_some_and(|(word, bit)| word.load(Ordering::Acquire) & bit != 0)
+    }
+
+    pub fn get(fd: RawFd) -> Option<Socket> {
+        if !is_in_mode(fd) {
+            return None;
+        }
+        SOCKETS.lock().unwrap_or_else(PoisonError::into_inner).get(&fd).cloned()
+    }
+
+    pub fn insert(fd: RawFd, socket: Socket) -> Result<(), Refusal> {
+        let (word, bit) = word_and_bit(fd)
+            .ok_or_else(|| Refusal::new(libc::EMFILE, format!("descriptor {fd} is not below {MAX_FD}")))?;
+        // What was there is dropped without the lock: dropping closes descriptors, which look here.
+        let before = SOCKETS.lock().unwrap_or_else(PoisonError::into_inner).insert(fd, socket);
+        word.fetch_or(bit, Ordering::Release);
+        drop(before);
+        Ok(())
+    }
+
+    pub fn remove(fd: RawFd) -> Option<Socket> {
+        let (word, bit) = word_and_bit(fd)?;
+        if word.fetch_and(!bit, Ordering::AcqRel) & bit == 0 {
+            return None;
+        }
+        SOCKETS.lock().unwrap_or_else(PoisonError::into_inner).remove(&fd)
+    }
+}
+
+/// Whether the other end of a pair was closed.
+pub(super) fn is_hung_up(stream: BorrowedFd<'_>) -> bool {
+    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+    let mut fds = [PollFd::new(stream, PollFlags::empty())];
+    matches!(poll(&mut fds, PollTimeout::ZERO), Ok(1))
+}
