@@ -1,4 +1,5 @@
-//! `cargo xtask fabric`: builds `libdenrei-fi.so`, for `FI_PROVIDER_PATH`.
+//! `cargo xtask fabric`: builds `libdenrei-fi.so`, for `FI_PROVIDER_PATH`, and with `--mpicc` also
+//! `libdenrei-mpi.so`, for `LD_PRELOAD`.
 //!
 //! Cargo knows no dash in a library's name, and libfabric's convention is `lib<provider>-fi.so`: the
 //! library is built as `libdenrei_fi.so` and copied.
@@ -14,6 +15,11 @@ pub struct FabricArgs {
     /// Directory to put it into, made if need be; not given: beside where cargo builds it
     #[arg(long, value_name = "DIR")]
     into: Option<PathBuf>,
+
+    /// An MPI's compiler: builds libdenrei-mpi.so for that MPI beside it, which carries collective
+    /// operations by multicast
+    #[arg(long, value_name = "MPICC")]
+    mpicc: Option<PathBuf>,
 }
 
 /// Builds and copies it; prints where it is.
@@ -32,7 +38,28 @@ pub fn run(arguments: &FabricArgs) -> anyhow::Result<ExitCode> {
     std::fs::copy(&built, &place)
         .with_context(|| format!("cannot copy {} to {}", built.display(), place.display()))?;
     println!("{}", place.display());
+    if let Some(mpicc) = &arguments.mpicc {
+        println!("{}", build_mpi(mpicc, &into)?.display());
+    }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Builds `libdenrei-mpi.so`, which finds `libdenrei-fi.so` beside itself.
+fn build_mpi(mpicc: &Path, into: &Path) -> anyhow::Result<PathBuf> {
+    let place = into.join("libdenrei-mpi.so");
+    let built = Command::new(mpicc)
+        .args(["-O2", "-Wall", "-Wextra", "-shared", "-fPIC", "-o"])
+        .arg(&place)
+        .arg(root().join("crates/fabric/mpi/denrei_mpi.c"))
+        .arg("-L")
+        .arg(into)
+        .args(["-l:libdenrei-fi.so", "-Wl,-rpath,$ORIGIN", "-pthread"])
+        .status()
+        .with_context(|| format!("cannot start {}", mpicc.display()))?;
+    if !built.success() {
+        bail!("{} failed", mpicc.display());
+    }
+    Ok(place)
 }
 
 fn root() -> PathBuf {

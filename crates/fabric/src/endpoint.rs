@@ -141,6 +141,10 @@ impl Progress for Endpoint {
     fn has_thread(&self) -> bool {
         self.drives.load(Ordering::Acquire)
     }
+
+    fn rest(&self, longest: Duration) {
+        self.node.wait_incoming(longest);
+    }
 }
 
 /// The keeper's life with manual progress.

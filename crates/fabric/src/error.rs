@@ -1,8 +1,9 @@
 //! libfabric's error numbers, and which one stands for what happened in the transport.
 
 use crate::ffi;
+use crate::log::{self, Level, Subsystem};
 use core::ffi::c_int;
-use denrei::{LostReason, SendError};
+use denrei::{BindError, LostReason, SendError};
 
 /// A positive error number, as in `fi_errno.h`; functions return it negated.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -39,6 +40,15 @@ impl Errno {
             LostReason::Aborted => ffi::ECONNABORTED,
             _ => ffi::EIO,
         })
+    }
+
+    /// Why a Node could not be opened; said in the log.
+    pub fn of_bind(error: &BindError) -> Self {
+        log::say(Level::Warn, Subsystem::EndpointControl, || error.to_string());
+        match error {
+            BindError::Socket { source, .. } => Self(source.raw_os_error().unwrap_or(ffi::EIO)),
+            _ => Self(ffi::EADDRNOTAVAIL),
+        }
     }
 
     /// Why a message was not taken.

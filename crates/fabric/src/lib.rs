@@ -9,6 +9,7 @@
 //! `log` (libfabric's own functions), and nowhere else.
 
 mod abi;
+mod collective;
 mod endpoint;
 mod engine;
 mod error;

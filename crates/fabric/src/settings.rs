@@ -4,9 +4,11 @@
 //! named in libfabric's log and the default taken.
 
 use crate::engine::Limits;
+use crate::error::Errno;
 use crate::log::{self, Level, Subsystem};
-use denrei::{Config, OfferPolicy};
+use denrei::{ClusterKey, Config, OfferPolicy};
 use std::ffi::CStr;
+use std::net::SocketAddr;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -104,6 +106,24 @@ impl Settings {
     /// Whether addresses beyond loopback may be used.
     pub fn may_leave_the_host(&self) -> bool {
         self.insecure || self.key_file.is_some()
+    }
+
+    /// The cluster key, if one is named.
+    ///
+    /// # Errors
+    /// `EACCES`: its file cannot be read; the log says why.
+    pub fn cluster_key(&self) -> Result<Option<ClusterKey>, Errno> {
+        let Some(path) = &self.key_file else { return Ok(None) };
+        denrei::key_file::read_cluster_key(path.as_ref()).map(Some).map_err(|error| {
+            log::say(Level::Warn, Subsystem::EndpointControl, || error.to_string());
+            Errno(libc::EACCES)
+        })
+    }
+
+    /// The address to open a Node at where none is asked for: the most useful one, any free port.
+    pub fn first_address(&self) -> SocketAddr {
+        let first = crate::interfaces::list(self.iface.as_deref(), self.may_leave_the_host());
+        SocketAddr::new(first.first().map_or([127, 0, 0, 1].into(), |interface| interface.address), 0)
     }
 
     /// The configuration of an endpoint's Node. The key's file is read by whoever opens the Node.

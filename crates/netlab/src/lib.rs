@@ -22,6 +22,7 @@
 mod cleanup;
 mod error;
 mod lab;
+mod shell;
 mod tool;
 
 pub use error::LabError;

@@ -260,6 +260,15 @@ fn default_iters(bench: Bench) -> u64 {
 
 /// A size with a suffix, as an argument.
 pub fn parse_size(text: &str) -> Result<u64, String> {
+    parse_within(text, SIZES)
+}
+
+/// The same for messages that may be empty.
+pub fn parse_length(text: &str) -> Result<u64, String> {
+    parse_within(text, 0..=*SIZES.end())
+}
+
+fn parse_within(text: &str, sizes: std::ops::RangeInclusive<u64>) -> Result<u64, String> {
     let (digits, shift) = match text.trim().to_ascii_uppercase().trim_end_matches("IB") {
         number if number.ends_with('K') => (number.trim_end_matches('K').to_owned(), 10),
         number if number.ends_with('M') => (number.trim_end_matches('M').to_owned(), 20),
@@ -267,8 +276,9 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
         number => (number.to_owned(), 0),
     };
     let size = digits.parse::<u64>().ok().and_then(|number| number.checked_mul(1 << shift));
-    size.filter(|size| SIZES.contains(size))
-        .ok_or_else(|| format!("{text:?} is no size from 4 to 1G bytes, such as 64, 4K or 1M"))
+    let least = *sizes.start();
+    size.filter(|size| sizes.contains(size))
+        .ok_or_else(|| format!("{text:?} is no size from {least} to 1G bytes, such as 64, 4K or 1M"))
 }
 
 /// A link rate in Mbit/s, as an argument: a number with `mbit` or `gbit`.
@@ -311,5 +321,7 @@ mod tests {
         for wrong in ["3", "2G", "x", "", "-1", "99999999999999999999", "18014398509481984K"] {
             assert!(parse_size(wrong).unwrap_err().contains("from 4 to 1G"), "{wrong}");
         }
+        assert_eq!(parse_length("0"), Ok(0));
+        assert!(parse_length("2G").unwrap_err().contains("from 0 to 1G"));
     }
 }

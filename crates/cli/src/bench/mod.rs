@@ -12,6 +12,7 @@ pub mod gather;
 pub mod layers;
 mod listen;
 mod machine;
+pub mod mpi;
 pub mod peer;
 mod place;
 pub mod rate;

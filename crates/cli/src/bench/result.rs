@@ -157,9 +157,14 @@ pub struct Row {
 impl Row {
     /// The medians over the runs of one transport and size.
     pub fn new(bench: Bench, transport: Transport, size: usize, runs: &[Run]) -> Self {
+        Self::named(bench.name(), transport.name(), size, runs)
+    }
+
+    /// The medians over the runs, under these names.
+    pub fn named(bench: &'static str, transport: &'static str, size: usize, runs: &[Run]) -> Self {
         Self {
-            bench: bench.name(),
-            transport: transport.name(),
+            bench,
+            transport,
             size,
             n: runs.iter().map(|run| run.n).sum(),
             median_us: median_of(runs, |run| run.median_us),

@@ -4,6 +4,7 @@ use crate::bench::args::{BenchArgs, Plan};
 use crate::bench::bcast::{self, BcastArgs};
 use crate::bench::gather::{self, GatherArgs};
 use crate::bench::layers::{self, LayersArgs};
+use crate::bench::mpi::{self, MpiArgs};
 use crate::bench::rate::{self, RateArgs};
 use crate::bench::{self, Bench};
 use crate::cmd::wrong_arguments;
@@ -38,6 +39,8 @@ enum BenchKind {
     Rate(RateArgs),
     /// One to N: time, the sender's CPU time, packets and bytes, over each backend of a group
     Bcast(BcastArgs),
+    /// MPI programs over denrei, and over what else carries MPI, interleaved; needs an MPI's mpicc
+    Mpi(MpiArgs),
 }
 
 #[derive(Args, Debug)]
@@ -87,6 +90,7 @@ impl BenchCommand {
             BenchKind::Gather(args) => gather::run(&args),
             BenchKind::Rate(args) => rate::run(&args),
             BenchKind::Bcast(args) => bcast::run(&args),
+            BenchKind::Mpi(args) => mpi::run(&args),
             BenchKind::Mesh(args) => {
                 if args.common.place.connect.is_some() || args.common.place.listen.is_some() {
                     return Err(wrong_arguments(

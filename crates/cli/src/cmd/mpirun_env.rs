@@ -54,7 +54,8 @@ impl MpirunEnvCommand {
     }
 }
 
-fn find_provider() -> Option<PathBuf> {
+/// The directory of the provider that was installed with this command.
+pub fn find_provider() -> Option<PathBuf> {
     let here = std::env::current_exe().ok()?.parent()?.to_owned();
     [here.clone(), here.join("../lib")].into_iter().find(|directory| directory.join(PROVIDER).is_file())
 }

@@ -141,17 +141,8 @@ fn open_endpoint(
     domain: &Domain,
 ) -> Result<Arc<Endpoint>, Errno> {
     let mut config = settings.node_config();
-    if let Some(path) = &settings.key_file {
-        let key = denrei::key_file::read_cluster_key(path.as_ref()).map_err(|error| {
-            log::say(Level::Warn, Subsystem::EndpointControl, || error.to_string());
-            Errno(libc::EACCES)
-        })?;
-        config.cluster_key = Some(key);
-    }
-    let address = source.unwrap_or_else(|| {
-        let first = crate::interfaces::list(settings.iface.as_deref(), settings.may_leave_the_host());
-        SocketAddr::new(first.first().map_or([127, 0, 0, 1].into(), |interface| interface.address), 0)
-    });
+    config.cluster_key = settings.cluster_key()?;
+    let address = source.unwrap_or_else(|| settings.first_address());
     Endpoint::open(address, config, Arc::clone(&domain.regions), settings.limits.clone())
         .inspect(|endpoint| {
             log::say(Level::Info, Subsystem::EndpointControl, || {
@@ -159,13 +150,7 @@ fn open_endpoint(
                 format!("endpoint at {}, {sealed}", endpoint.local_address())
             });
         })
-        .map_err(|error| {
-            log::say(Level::Warn, Subsystem::EndpointControl, || error.to_string());
-            match error {
-                denrei::BindError::Socket { source, .. } => Errno(source.raw_os_error().unwrap_or(EIO)),
-                _ => Errno(EADDRNOTAVAIL),
-            }
-        })
+        .map_err(|error| Errno::of_bind(&error))
 }
 
 impl Ep {

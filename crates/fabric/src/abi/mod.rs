@@ -9,9 +9,23 @@
 // As many arguments as libfabric's functions have.
 #![allow(clippy::too_many_arguments)]
 
+/// Defines operations of an endpoint, as libfabric calls them: the endpoint, arguments, what is done.
+macro_rules! calls {
+    ($(fn $name:ident($ep:ident $(, $argument:ident: $type:ty)* $(,)?) $body:block)*) => {$(
+        unsafe extern "C" fn $name($ep: *mut fid_ep $(, $argument: $type)*) -> libc::ssize_t {
+            // SAFETY: libfabric's contract, as said before the calls.
+            crate::abi::operation(|| unsafe {
+                let $ep = crate::abi::object::<Ep, _>($ep)?;
+                $body
+            })
+        }
+    )*};
+}
+
 mod atomic;
 mod av;
 mod cntr;
+mod collective;
 mod cq;
 mod domain;
 mod ep;

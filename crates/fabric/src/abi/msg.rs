@@ -1,13 +1,13 @@
 //! Sending and receiving messages, tagged and not.
 
 use super::ep::Ep;
-use super::{buffer, bytes, memory, object, operation};
+use super::{buffer, bytes, memory};
 use crate::engine::{Payload, Receive, Send, Take};
 use crate::error::Errno;
 use crate::ffi::*;
 use crate::memory::Memory;
 use core::ffi::c_void;
-use libc::{iovec, ssize_t};
+use libc::iovec;
 use std::sync::atomic::Ordering;
 
 pub(super) static MSG_OPS: fi_ops_msg = fi_ops_msg {
@@ -133,13 +133,16 @@ impl Ep {
             (true, false) => Take::PeekAndClaim,
             (false, false) => Take::Peek,
         };
-        match engine.look(tagged, &pattern, take, context as usize) {
-            Err(Errno::NO_MESSAGE) => {
-                engine.progress();
-                engine.look(tagged, &pattern, take, context as usize)
-            }
-            result => result,
+        let mut looked = engine.look(tagged, &pattern, take, context as usize);
+        if looked == Err(Errno::NO_MESSAGE) {
+            engine.progress();
+            looked = engine.look(tagged, &pattern, take, context as usize);
         }
+        // Not all programs take it as the call's result (fi_tagged(3) has it as a completion).
+        if let Err(errno) = looked {
+            engine.found_nothing(tagged, context as usize, errno);
+        }
+        Ok(())
     }
 
     fn tx_flags(&self) -> u64 {
@@ -159,158 +162,54 @@ fn data_of(flags: u64, data: u64) -> Option<u64> {
 // SAFETY of all that follows: libfabric's contract. Endpoints are ours, buffers as long as is said,
 // and valid until the operation is reported.
 
-unsafe extern "C" fn recv(
-    ep: *mut fid_ep,
-    buf: *mut c_void,
-    len: usize,
-    _: *mut c_void,
-    from: u64,
-    context: *mut c_void,
-) -> ssize_t {
-    // SAFETY: see above.
-    operation(|| unsafe {
-        let ep = object::<Ep, _>(ep)?;
+calls! {
+    fn recv(ep, buf: *mut c_void, len: usize, _desc: *mut c_void, from: u64, context: *mut c_void) {
         ep.receive_message(None, from, buffer(buf, len), context, ep.rx_flags())
-    })
-}
-
-unsafe extern "C" fn recvv(
-    ep: *mut fid_ep,
-    iov: *const iovec,
-    _: *mut *mut c_void,
-    count: usize,
-    from: u64,
-    context: *mut c_void,
-) -> ssize_t {
-    // SAFETY: see above.
-    operation(|| unsafe {
-        let ep = object::<Ep, _>(ep)?;
+    }
+    fn recvv(ep, iov: *const iovec, _desc: *mut *mut c_void, count: usize, from: u64, context: *mut c_void) {
         ep.receive_message(None, from, memory(iov, count)?, context, ep.rx_flags())
-    })
-}
-
-unsafe extern "C" fn recvmsg(ep: *mut fid_ep, msg: *const fi_msg, flags: u64) -> ssize_t {
-    // SAFETY: see above.
-    operation(|| unsafe {
-        let (ep, msg) = (object::<Ep, _>(ep)?, msg.as_ref().ok_or(Errno::INVALID)?);
+    }
+    fn recvmsg(ep, msg: *const fi_msg, flags: u64) {
+        let msg = msg.as_ref().ok_or(Errno::INVALID)?;
         ep.receive_message(None, msg.addr, memory(msg.msg_iov, msg.iov_count)?, msg.context, flags)
-    })
-}
-
-unsafe extern "C" fn send(
-    ep: *mut fid_ep,
-    buf: *const c_void,
-    len: usize,
-    _: *mut c_void,
-    to: u64,
-    context: *mut c_void,
-) -> ssize_t {
-    // SAFETY: see above.
-    operation(|| unsafe {
-        let ep = object::<Ep, _>(ep)?;
+    }
+    fn send(ep, buf: *const c_void, len: usize, _desc: *mut c_void, to: u64, context: *mut c_void) {
         ep.send_message(Envelope { to, tag: None, data: None }, buffer(buf, len), context, ep.tx_flags())
-    })
-}
-
-unsafe extern "C" fn sendv(
-    ep: *mut fid_ep,
-    iov: *const iovec,
-    _: *mut *mut c_void,
-    count: usize,
-    to: u64,
-    context: *mut c_void,
-) -> ssize_t {
-    // SAFETY: see above.
-    operation(|| unsafe {
-        let ep = object::<Ep, _>(ep)?;
+    }
+    fn sendv(ep, iov: *const iovec, _desc: *mut *mut c_void, count: usize, to: u64, context: *mut c_void) {
         ep.send_message(Envelope { to, tag: None, data: None }, memory(iov, count)?, context, ep.tx_flags())
-    })
-}
-
-unsafe extern "C" fn sendmsg(ep: *mut fid_ep, msg: *const fi_msg, flags: u64) -> ssize_t {
-    // SAFETY: see above.
-    operation(|| unsafe {
-        let (ep, msg) = (object::<Ep, _>(ep)?, msg.as_ref().ok_or(Errno::INVALID)?);
+    }
+    fn sendmsg(ep, msg: *const fi_msg, flags: u64) {
+        let msg = msg.as_ref().ok_or(Errno::INVALID)?;
         let envelope = Envelope { to: msg.addr, tag: None, data: data_of(flags, msg.data) };
         ep.send_message(envelope, memory(msg.msg_iov, msg.iov_count)?, msg.context, flags)
-    })
-}
-
-unsafe extern "C" fn inject(ep: *mut fid_ep, buf: *const c_void, len: usize, to: u64) -> ssize_t {
-    // SAFETY: see above.
-    operation(|| unsafe {
-        object::<Ep, _>(ep)?.inject_message(Envelope { to, tag: None, data: None }, bytes(buf, len))
-    })
-}
-
-unsafe extern "C" fn senddata(
-    ep: *mut fid_ep,
-    buf: *const c_void,
-    len: usize,
-    _: *mut c_void,
-    data: u64,
-    to: u64,
-    context: *mut c_void,
-) -> ssize_t {
-    // SAFETY: see above.
-    operation(|| unsafe {
-        let ep = object::<Ep, _>(ep)?;
+    }
+    fn inject(ep, buf: *const c_void, len: usize, to: u64) {
+        ep.inject_message(Envelope { to, tag: None, data: None }, bytes(buf, len))
+    }
+    fn senddata(
+        ep, buf: *const c_void, len: usize, _desc: *mut c_void, data: u64, to: u64, context: *mut c_void
+    ) {
         let envelope = Envelope { to, tag: None, data: Some(data) };
         ep.send_message(envelope, buffer(buf, len), context, ep.tx_flags())
-    })
-}
-
-unsafe extern "C" fn injectdata(
-    ep: *mut fid_ep,
-    buf: *const c_void,
-    len: usize,
-    data: u64,
-    to: u64,
-) -> ssize_t {
-    // SAFETY: see above.
-    operation(|| unsafe {
-        object::<Ep, _>(ep)?.inject_message(Envelope { to, tag: None, data: Some(data) }, bytes(buf, len))
-    })
-}
-
-unsafe extern "C" fn trecv(
-    ep: *mut fid_ep,
-    buf: *mut c_void,
-    len: usize,
-    _: *mut c_void,
-    from: u64,
-    tag: u64,
-    ignore: u64,
-    context: *mut c_void,
-) -> ssize_t {
-    // SAFETY: see above.
-    operation(|| unsafe {
-        let ep = object::<Ep, _>(ep)?;
+    }
+    fn injectdata(ep, buf: *const c_void, len: usize, data: u64, to: u64) {
+        ep.inject_message(Envelope { to, tag: None, data: Some(data) }, bytes(buf, len))
+    }
+    fn trecv(
+        ep, buf: *mut c_void, len: usize, _desc: *mut c_void, from: u64, tag: u64, ignore: u64,
+        context: *mut c_void
+    ) {
         ep.receive_message(Some((tag, ignore)), from, buffer(buf, len), context, ep.rx_flags())
-    })
-}
-
-unsafe extern "C" fn trecvv(
-    ep: *mut fid_ep,
-    iov: *const iovec,
-    _: *mut *mut c_void,
-    count: usize,
-    from: u64,
-    tag: u64,
-    ignore: u64,
-    context: *mut c_void,
-) -> ssize_t {
-    // SAFETY: see above.
-    operation(|| unsafe {
-        let ep = object::<Ep, _>(ep)?;
+    }
+    fn trecvv(
+        ep, iov: *const iovec, _desc: *mut *mut c_void, count: usize, from: u64, tag: u64, ignore: u64,
+        context: *mut c_void
+    ) {
         ep.receive_message(Some((tag, ignore)), from, memory(iov, count)?, context, ep.rx_flags())
-    })
-}
-
-unsafe extern "C" fn trecvmsg(ep: *mut fid_ep, msg: *const fi_msg_tagged, flags: u64) -> ssize_t {
-    // SAFETY: see above.
-    operation(|| unsafe {
-        let (ep, msg) = (object::<Ep, _>(ep)?, msg.as_ref().ok_or(Errno::INVALID)?);
+    }
+    fn trecvmsg(ep, msg: *const fi_msg_tagged, flags: u64) {
+        let msg = msg.as_ref().ok_or(Errno::INVALID)?;
         let tag = Some((msg.tag, msg.ignore));
         // Who only looks needs no buffer.
         let posted = if flags & (FI_PEEK | FI_DISCARD) != 0 {
@@ -319,91 +218,40 @@ unsafe extern "C" fn trecvmsg(ep: *mut fid_ep, msg: *const fi_msg_tagged, flags:
             memory(msg.msg_iov, msg.iov_count)?
         };
         ep.receive_message(tag, msg.addr, posted, msg.context, flags)
-    })
-}
-
-unsafe extern "C" fn tsend(
-    ep: *mut fid_ep,
-    buf: *const c_void,
-    len: usize,
-    _: *mut c_void,
-    to: u64,
-    tag: u64,
-    context: *mut c_void,
-) -> ssize_t {
-    // SAFETY: see above.
-    operation(|| unsafe {
-        let ep = object::<Ep, _>(ep)?;
+    }
+    fn tsend(
+        ep, buf: *const c_void, len: usize, _desc: *mut c_void, to: u64, tag: u64, context: *mut c_void
+    ) {
         ep.send_message(Envelope { to, tag: Some(tag), data: None }, buffer(buf, len), context, ep.tx_flags())
-    })
-}
-
-unsafe extern "C" fn tsendv(
-    ep: *mut fid_ep,
-    iov: *const iovec,
-    _: *mut *mut c_void,
-    count: usize,
-    to: u64,
-    tag: u64,
-    context: *mut c_void,
-) -> ssize_t {
-    // SAFETY: see above.
-    operation(|| unsafe {
-        let ep = object::<Ep, _>(ep)?;
+    }
+    fn tsendv(
+        ep, iov: *const iovec, _desc: *mut *mut c_void, count: usize, to: u64, tag: u64,
+        context: *mut c_void
+    ) {
         ep.send_message(
             Envelope { to, tag: Some(tag), data: None },
             memory(iov, count)?,
             context,
             ep.tx_flags(),
         )
-    })
-}
-
-unsafe extern "C" fn tsendmsg(ep: *mut fid_ep, msg: *const fi_msg_tagged, flags: u64) -> ssize_t {
-    // SAFETY: see above.
-    operation(|| unsafe {
-        let (ep, msg) = (object::<Ep, _>(ep)?, msg.as_ref().ok_or(Errno::INVALID)?);
+    }
+    fn tsendmsg(ep, msg: *const fi_msg_tagged, flags: u64) {
+        let msg = msg.as_ref().ok_or(Errno::INVALID)?;
         let envelope = Envelope { to: msg.addr, tag: Some(msg.tag), data: data_of(flags, msg.data) };
         ep.send_message(envelope, memory(msg.msg_iov, msg.iov_count)?, msg.context, flags)
-    })
-}
-
-unsafe extern "C" fn tinject(ep: *mut fid_ep, buf: *const c_void, len: usize, to: u64, tag: u64) -> ssize_t {
-    // SAFETY: see above.
-    operation(|| unsafe {
-        object::<Ep, _>(ep)?.inject_message(Envelope { to, tag: Some(tag), data: None }, bytes(buf, len))
-    })
-}
-
-unsafe extern "C" fn tsenddata(
-    ep: *mut fid_ep,
-    buf: *const c_void,
-    len: usize,
-    _: *mut c_void,
-    data: u64,
-    to: u64,
-    tag: u64,
-    context: *mut c_void,
-) -> ssize_t {
-    // SAFETY: see above.
-    operation(|| unsafe {
-        let ep = object::<Ep, _>(ep)?;
+    }
+    fn tinject(ep, buf: *const c_void, len: usize, to: u64, tag: u64) {
+        ep.inject_message(Envelope { to, tag: Some(tag), data: None }, bytes(buf, len))
+    }
+    fn tsenddata(
+        ep, buf: *const c_void, len: usize, _desc: *mut c_void, data: u64, to: u64, tag: u64,
+        context: *mut c_void
+    ) {
         let envelope = Envelope { to, tag: Some(tag), data: Some(data) };
         ep.send_message(envelope, buffer(buf, len), context, ep.tx_flags())
-    })
-}
-
-unsafe extern "C" fn tinjectdata(
-    ep: *mut fid_ep,
-    buf: *const c_void,
-    len: usize,
-    data: u64,
-    to: u64,
-    tag: u64,
-) -> ssize_t {
-    // SAFETY: see above.
-    operation(|| unsafe {
+    }
+    fn tinjectdata(ep, buf: *const c_void, len: usize, data: u64, to: u64, tag: u64) {
         let envelope = Envelope { to, tag: Some(tag), data: Some(data) };
-        object::<Ep, _>(ep)?.inject_message(envelope, bytes(buf, len))
-    })
+        ep.inject_message(envelope, bytes(buf, len))
+    }
 }

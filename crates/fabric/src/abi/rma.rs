@@ -1,14 +1,14 @@
 //! Reading and writing peers' memory.
 
 use super::ep::Ep;
-use super::{buffer, bytes, memory, object, operation};
+use super::{buffer, bytes, memory};
 use crate::engine::header::{Stretch, Stretches};
 use crate::engine::{Engine, OneSided, Payload, Report};
 use crate::error::Errno;
 use crate::ffi::*;
 use crate::memory::Memory;
 use core::ffi::c_void;
-use libc::{iovec, ssize_t};
+use libc::iovec;
 use std::sync::atomic::Ordering;
 
 pub(super) static OPS: fi_ops_rma = fi_ops_rma {
@@ -114,139 +114,57 @@ impl Ep {
 // SAFETY of all that follows: libfabric's contract. Endpoints are ours, buffers as long as is said,
 // and valid until the operation is reported.
 
-unsafe extern "C" fn read(
-    ep: *mut fid_ep,
-    buf: *mut c_void,
-    len: usize,
-    _: *mut c_void,
-    from: u64,
-    address: u64,
-    key: u64,
-    context: *mut c_void,
-) -> ssize_t {
-    // SAFETY: see above.
-    operation(|| unsafe {
-        let ep = object::<Ep, _>(ep)?;
+calls! {
+    fn read(
+        ep, buf: *mut c_void, len: usize, _desc: *mut c_void, from: u64, address: u64, key: u64,
+        context: *mut c_void
+    ) {
         let there = There::at(from, address, len, key, None);
         ep.read_there(there, buffer(buf, len), context, ep.default_flags())
-    })
-}
-
-unsafe extern "C" fn readv(
-    ep: *mut fid_ep,
-    iov: *const iovec,
-    _: *mut *mut c_void,
-    count: usize,
-    from: u64,
-    address: u64,
-    key: u64,
-    context: *mut c_void,
-) -> ssize_t {
-    // SAFETY: see above.
-    operation(|| unsafe {
-        let (ep, memory) = (object::<Ep, _>(ep)?, memory(iov, count)?);
+    }
+    fn readv(
+        ep, iov: *const iovec, _desc: *mut *mut c_void, count: usize, from: u64, address: u64, key: u64,
+        context: *mut c_void
+    ) {
+        let memory = memory(iov, count)?;
         let there = There::at(from, address, memory.len(), key, None);
         ep.read_there(there, memory, context, ep.default_flags())
-    })
-}
-
-unsafe extern "C" fn readmsg(ep: *mut fid_ep, msg: *const fi_msg_rma, flags: u64) -> ssize_t {
-    // SAFETY: see above.
-    operation(|| unsafe {
-        let (ep, msg) = (object::<Ep, _>(ep)?, msg.as_ref().ok_or(Errno::INVALID)?);
+    }
+    fn readmsg(ep, msg: *const fi_msg_rma, flags: u64) {
+        let msg = msg.as_ref().ok_or(Errno::INVALID)?;
         ep.read_there(There::of(msg, None)?, memory(msg.msg_iov, msg.iov_count)?, msg.context, flags)
-    })
-}
-
-unsafe extern "C" fn write(
-    ep: *mut fid_ep,
-    buf: *const c_void,
-    len: usize,
-    _: *mut c_void,
-    to: u64,
-    address: u64,
-    key: u64,
-    context: *mut c_void,
-) -> ssize_t {
-    // SAFETY: see above.
-    operation(|| unsafe {
-        let ep = object::<Ep, _>(ep)?;
+    }
+    fn write(
+        ep, buf: *const c_void, len: usize, _desc: *mut c_void, to: u64, address: u64, key: u64,
+        context: *mut c_void
+    ) {
         let there = There::at(to, address, len, key, None);
         ep.write_there(there, buffer(buf, len), context, ep.default_flags())
-    })
-}
-
-unsafe extern "C" fn writev(
-    ep: *mut fid_ep,
-    iov: *const iovec,
-    _: *mut *mut c_void,
-    count: usize,
-    to: u64,
-    address: u64,
-    key: u64,
-    context: *mut c_void,
-) -> ssize_t {
-    // SAFETY: see above.
-    operation(|| unsafe {
-        let (ep, memory) = (object::<Ep, _>(ep)?, memory(iov, count)?);
+    }
+    fn writev(
+        ep, iov: *const iovec, _desc: *mut *mut c_void, count: usize, to: u64, address: u64, key: u64,
+        context: *mut c_void
+    ) {
+        let memory = memory(iov, count)?;
         let there = There::at(to, address, memory.len(), key, None);
         ep.write_there(there, memory, context, ep.default_flags())
-    })
-}
-
-unsafe extern "C" fn writemsg(ep: *mut fid_ep, msg: *const fi_msg_rma, flags: u64) -> ssize_t {
-    // SAFETY: see above.
-    operation(|| unsafe {
-        let (ep, msg) = (object::<Ep, _>(ep)?, msg.as_ref().ok_or(Errno::INVALID)?);
+    }
+    fn writemsg(ep, msg: *const fi_msg_rma, flags: u64) {
+        let msg = msg.as_ref().ok_or(Errno::INVALID)?;
         let data = (flags & FI_REMOTE_CQ_DATA != 0).then_some(msg.data);
         ep.write_there(There::of(msg, data)?, memory(msg.msg_iov, msg.iov_count)?, msg.context, flags)
-    })
-}
-
-unsafe extern "C" fn inject(
-    ep: *mut fid_ep,
-    buf: *const c_void,
-    len: usize,
-    to: u64,
-    address: u64,
-    key: u64,
-) -> ssize_t {
-    // SAFETY: see above.
-    operation(|| unsafe {
-        object::<Ep, _>(ep)?.inject_there(There::at(to, address, len, key, None), bytes(buf, len))
-    })
-}
-
-unsafe extern "C" fn writedata(
-    ep: *mut fid_ep,
-    buf: *const c_void,
-    len: usize,
-    _: *mut c_void,
-    data: u64,
-    to: u64,
-    address: u64,
-    key: u64,
-    context: *mut c_void,
-) -> ssize_t {
-    // SAFETY: see above.
-    operation(|| unsafe {
-        let ep = object::<Ep, _>(ep)?;
+    }
+    fn inject(ep, buf: *const c_void, len: usize, to: u64, address: u64, key: u64) {
+        ep.inject_there(There::at(to, address, len, key, None), bytes(buf, len))
+    }
+    fn writedata(
+        ep, buf: *const c_void, len: usize, _desc: *mut c_void, data: u64, to: u64, address: u64,
+        key: u64, context: *mut c_void
+    ) {
         let there = There::at(to, address, len, key, Some(data));
         ep.write_there(there, buffer(buf, len), context, ep.default_flags())
-    })
-}
-
-unsafe extern "C" fn injectdata(
-    ep: *mut fid_ep,
-    buf: *const c_void,
-    len: usize,
-    data: u64,
-    to: u64,
-    address: u64,
-    key: u64,
-) -> ssize_t {
-    // SAFETY: see above.
-    operation(|| unsafe {
-        object::<Ep, _>(ep)?.inject_there(There::at(to, address, len, key, Some(data)), bytes(buf, len))
-    })
+    }
+    fn injectdata(ep, buf: *const c_void, len: usize, data: u64, to: u64, address: u64, key: u64) {
+        ep.inject_there(There::at(to, address, len, key, Some(data)), bytes(buf, len))
+    }
 }

@@ -19,6 +19,16 @@ use std::time::{Duration, Instant};
 const IDLE_LOOKS: u32 = 3;
 /// Looks with work, without success, after which other processes get the core.
 const YIELD_AFTER: u32 = 32;
+/// A yield that lasts longer has given the core to somebody who uses up a slice of the scheduler's (3 ms),
+/// not to other ranks, who yield as well.
+const CROWDED_YIELD: Duration = Duration::from_millis(2);
+/// Looks with work after such a yield, until the next is tried.
+const CROWDED_LOOKS: u32 = 1 << 17;
+/// Looks with work, without success, after which one sleeps where yielding is too dear: about the time
+/// of a slice.
+const REST_AFTER: u32 = 2048;
+/// Longest sleep; whatever else the program polls waits for so long.
+const REST: Duration = Duration::from_micros(100);
 
 /// What happened to an operation; libfabric's flags and numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -96,6 +106,8 @@ pub struct Sources {
     endpoints: RwLock<Vec<Weak<dyn Progress>>>,
     looks: AtomicU32,
     idle: AtomicU32,
+    /// Looks that are left before a yield is tried again.
+    crowded: AtomicU32,
 }
 
 impl Sources {
@@ -130,7 +142,28 @@ impl Sources {
         let idle = self.idle.load(Ordering::Relaxed).saturating_add(1);
         self.idle.store(idle, Ordering::Relaxed);
         if idle > YIELD_AFTER {
-            std::thread::yield_now();
+            self.rest(idle);
+        }
+    }
+
+    /// Lets others have the core. Where they keep it for long, an answer that is on its way is better
+    /// waited for, and one that is not, asleep on the sockets.
+    fn rest(&self, idle: u32) {
+        let crowded = self.crowded.load(Ordering::Relaxed);
+        if crowded > 0 {
+            self.crowded.store(crowded - 1, Ordering::Relaxed);
+            if idle > REST_AFTER
+                && let [only] = &self.endpoints.read()[..]
+                && let Some(endpoint) = only.upgrade()
+            {
+                endpoint.rest(REST);
+            }
+            return;
+        }
+        let began = Instant::now();
+        std::thread::yield_now();
+        if began.elapsed() > CROWDED_YIELD {
+            self.crowded.store(CROWDED_LOOKS, Ordering::Relaxed);
         }
     }
 

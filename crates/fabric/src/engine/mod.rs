@@ -50,6 +50,8 @@ pub trait Progress: std::fmt::Debug + std::marker::Send + Sync {
     fn progress(&self) -> bool;
     /// Whether a thread asks it all the time.
     fn has_thread(&self) -> bool;
+    /// Sleeps until there may be something to do, at most so long.
+    fn rest(&self, longest: Duration);
 }
 
 /// Sizes that the engine works with.

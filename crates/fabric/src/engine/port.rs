@@ -109,6 +109,11 @@ impl Port {
         self.session(peer).map(drop)
     }
 
+    /// Whether there is a session with a peer, or one to it is being opened.
+    pub fn has_session(&self, peer: PeerIndex) -> bool {
+        self.peers[peer as usize].session.is_some()
+    }
+
     fn session(&mut self, peer: PeerIndex) -> Result<PeerId, Errno> {
         let entry = &self.peers[peer as usize];
         if let Some(session) = entry.session {

@@ -122,6 +122,8 @@ pub(super) struct Receiving {
     unexpected_bytes: usize,
     buffers: HashMap<u64, Buffer>,
     next_buffer: u64,
+    /// Peers whose last session broke, and of which no look for a message has been told.
+    broken: HashMap<PeerIndex, Errno>,
 }
 
 impl Receiving {
@@ -180,15 +182,17 @@ impl Engine {
     /// Looks for a message, or drops a claimed one.
     ///
     /// # Errors
-    /// `NO_MESSAGE`: there is none. `INVALID`: none was claimed.
+    /// `NO_MESSAGE`: there is none. `INVALID`: none was claimed. Others: there is none, and the peer
+    /// that it had to be of is lost; said once for each session that breaks.
     pub fn look(&mut self, tagged: bool, pattern: &Pattern, take: Take, context: usize) -> Result<(), Errno> {
         if take == Take::Discard {
             let (source, _, message) = self.receiving.claimed.remove(&context).ok_or(Errno::INVALID)?;
             self.discard(source, &message);
             return Ok(());
         }
-        let queue = self.receiving.queue(tagged);
-        let (source, tag, message) = queue.find_message(pattern).ok_or(Errno::NO_MESSAGE)?;
+        let Some((source, tag, message)) = self.receiving.queue(tagged).find_message(pattern) else {
+            return Err(self.why_no_message(pattern.source));
+        };
         let (len, data) = (message.len() as usize, message.data);
         let mut completion = self.completion(context, tagged, source, tag, data);
         completion.len = len;
@@ -208,6 +212,22 @@ impl Engine {
             queue.push(completion);
         }
         Ok(())
+    }
+
+    /// Why nothing of `source` is there. Its session is kept open: that is how its end is noticed.
+    fn why_no_message(&mut self, source: Option<PeerIndex>) -> Errno {
+        let Some(source) = source else { return Errno::NO_MESSAGE };
+        match self.receiving.broken.remove(&source) {
+            Some(errno) if !self.port.has_session(source) => errno,
+            _ => self.port.connect(source).err().unwrap_or(Errno::NO_MESSAGE),
+        }
+    }
+
+    /// Reports that a look has found nothing, and why.
+    pub fn found_nothing(&self, tagged: bool, context: usize, errno: Errno) {
+        if let Some(queue) = &self.sinks.receive {
+            queue.push(failure(context, receive_flags(tagged), errno));
+        }
     }
 
     fn discard(&mut self, source: PeerIndex, message: &Unexpected) {
@@ -235,19 +255,7 @@ impl Engine {
             flags |= ffi::FI_MULTI_RECV;
             self.receiving.buffers.remove(&posted.buffer);
         }
-        self.sinks.received(
-            Completion {
-                context: posted.receive.context,
-                flags,
-                len: 0,
-                buffer: 0,
-                data: 0,
-                tag: 0,
-                source: ffi::FI_ADDR_UNSPEC,
-                error: Some((errno, 0)),
-            },
-            true,
-        );
+        self.sinks.received(failure(posted.receive.context, flags, errno), true);
     }
 
     /// A message to match has come.
@@ -397,14 +405,30 @@ impl Engine {
         self.receiving.claimed.retain(|_, (source, _, message)| *source != peer || !is_gone(message));
     }
 
-    /// A session is over: receives that wait for this peer alone fail.
+    /// A session broke: receives that wait for this peer alone fail, and so does the next look for
+    /// a message of its.
     pub(super) fn fail_receives(&mut self, peer: PeerIndex, errno: Errno) {
+        self.receiving.broken.insert(peer, errno);
         for tagged in [true, false] {
             let posted: Vec<_> = self.receiving.queue(tagged).take_directed(peer).collect();
             for posted in &posted {
                 self.fail_posted(tagged, posted, errno);
             }
         }
+    }
+}
+
+/// What a receive that got nothing is reported as.
+fn failure(context: usize, flags: u64, errno: Errno) -> Completion {
+    Completion {
+        context,
+        flags,
+        len: 0,
+        buffer: 0,
+        data: 0,
+        tag: 0,
+        source: ffi::FI_ADDR_UNSPEC,
+        error: Some((errno, 0)),
     }
 }
 

@@ -342,6 +342,17 @@ fn a_peer_that_is_gone_fails_what_waits_for_it() {
     send(&mut sides[0], 1, 2, &mut out);
     // It hangs: it does not say goodbye, it just does nothing any more.
     let began = Instant::now();
+    let pattern = sides[0].engine.pattern(1, 3, 0).unwrap();
+    let look = |sides: &mut [Side]| sides[0].engine.look(true, &pattern, Take::Peek, 9);
+    let mut looked = look(&mut sides);
+    assert_eq!(looked, Err(Errno::NO_MESSAGE));
+    work(&mut sides[..1], |sides| {
+        looked = look(sides);
+        looked != Err(Errno::NO_MESSAGE)
+    });
+    assert_eq!(looked, Err(Errno(ffi::ETIMEDOUT)));
+    // Who looks again begins anew.
+    assert_eq!(look(&mut sides), Err(Errno::NO_MESSAGE));
     let failed = wait_for(&mut sides[..1], 0, 2);
     assert!(failed.iter().all(|entry| entry.error == Some((Errno(ffi::ETIMEDOUT), 0))), "{failed:?}");
     assert!(began.elapsed() < Duration::from_secs(3), "after {:?}", began.elapsed());

@@ -1,0 +1,469 @@
+/* libdenrei-mpi.so: collective operations of MPI over denrei's groups, for LD_PRELOAD (MPI's profiling
+ * interface). One source, compiled with the mpicc of the MPI that it is for: `cargo xtask fabric --mpicc`.
+ *
+ * Inputs -> outputs: MPI_Bcast, MPI_Barrier, MPI_Allgather, MPI_Allgatherv, MPI_Allreduce -> what goes from
+ * one to all travels once, as multicast, over a group that is opened per communicator and root; what goes
+ * the other way stays the MPI's. For each communicator, operation and power of two of bytes the first
+ * calls are made both ways in turn and timed; the faster way is kept. What cannot be served goes to the
+ * MPI: intercommunicators, few ranks, more than 2 GiB, hosts where no group can be opened.
+ *
+ * While it waits for a group the MPI's own progress is made, so that whoever needs an operation of
+ * this rank's to go on gets it. Sources: S12, M9; ADR 0032. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <limits.h>
+#include <mpi.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/types.h>
+#include <time.h>
+#include <unistd.h>
+
+/* libdenrei-fi.so's part: crates/fabric/src/abi/collective.rs. */
+typedef struct denrei_coll_node denrei_coll_node;
+typedef struct denrei_coll_seat denrei_coll_seat;
+extern denrei_coll_node *denrei_coll_open(char *address, size_t room);
+extern denrei_coll_seat *denrei_coll_listen(denrei_coll_node *node, const char *group);
+extern int denrei_coll_accept(denrei_coll_seat *seat, const char *opener, int timeout_ms);
+extern denrei_coll_seat *denrei_coll_lead(denrei_coll_node *node, const char *group, const char *members,
+                                          size_t count, int timeout_ms);
+extern int denrei_coll_send(denrei_coll_seat *seat, const void *bytes, size_t len, int timeout_us);
+extern ssize_t denrei_coll_receive(denrei_coll_seat *seat, void *bytes, size_t room, int timeout_us);
+extern void denrei_coll_leave(denrei_coll_seat *seat);
+extern void denrei_coll_close(denrei_coll_node *node);
+
+/* Room for an address as text. */
+#define ADDRESS 64
+/* What is sent at once: receivers copy one piece while the next is under way. */
+#define PIECE ((size_t)256 * 1024)
+/* How long a group may take to open. */
+#define OPEN_MS 5000
+/* Between two looks at what the MPI has to do. */
+#define SLICE_US 500
+/* Calls of each way that are timed before one is chosen. */
+#define TRIALS 3
+/* Powers of two of bytes. */
+#define CLASSES 32
+
+enum operation { BCAST, BARRIER, ALLGATHER, ALLREDUCE, OPERATIONS };
+enum way { OWN_OF_MPI, GROUP, WAYS };
+
+struct choice {
+    int calls, is_made;
+    enum way way;
+    double seconds[WAYS];
+};
+
+/* What a communicator has. */
+struct state {
+    /* Our messages do not meet the application's. */
+    MPI_Comm private_comm;
+    int rank, size;
+    char *addresses;
+    denrei_coll_seat **seats;
+    /* By root: 0 not tried, 1 opened, -1 cannot be. */
+    signed char *is_open;
+    struct choice choices[OPERATIONS][CLASSES];
+    struct state *next;
+    MPI_Comm comm;
+};
+
+static enum { AUTO, ALWAYS, NEVER } use = AUTO;
+static int least_ranks = 3;
+static int keyval = MPI_KEYVAL_INVALID;
+static int is_finalizing;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static struct state *states;
+static denrei_coll_node *node;
+/* Operations that groups have carried; shown at the end if DENREI_MPI_VERBOSE is set. */
+static unsigned long carried;
+static char own_address[ADDRESS];
+
+static void release(struct state *state) {
+    for (int root = 0; root < state->size; root++)
+        if (state->seats[root] != NULL)
+            denrei_coll_leave(state->seats[root]);
+    PMPI_Comm_free(&state->private_comm);
+    free(state->addresses);
+    free(state->seats);
+    free(state->is_open);
+    free(state);
+}
+
+/* The communicator is freed, by all its ranks: all have everything before the groups end. */
+static int forget(MPI_Comm comm, int key, void *value, void *extra) {
+    struct state *state = value;
+    (void)comm, (void)key, (void)extra;
+    pthread_mutex_lock(&lock);
+    for (struct state **at = &states; *at != NULL; at = &(*at)->next)
+        if (*at == state) {
+            *at = state->next;
+            break;
+        }
+    pthread_mutex_unlock(&lock);
+    if (!is_finalizing)
+        PMPI_Barrier(state->private_comm);
+    release(state);
+    return MPI_SUCCESS;
+}
+
+static void begin(void) {
+    const char *how = getenv("DENREI_MPI_USE"), *ranks = getenv("DENREI_MPI_MIN_RANKS");
+    if (how != NULL)
+        use = strcmp(how, "always") == 0 ? ALWAYS : strcmp(how, "never") == 0 ? NEVER : AUTO;
+    if (ranks != NULL && atoi(ranks) > 1)
+        least_ranks = atoi(ranks);
+    if (use == NEVER)
+        return;
+    node = denrei_coll_open(own_address, sizeof own_address);
+    if (node == NULL)
+        fprintf(stderr, "denrei-mpi: no Node can be opened here, the MPI's own collectives are used\n");
+    PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, forget, &keyval, NULL);
+}
+
+/* All ranks of a communicator come here at their first collective call. */
+static struct state *make_state(MPI_Comm comm, int size) {
+    struct state *state = calloc(1, sizeof *state);
+    if (state == NULL || PMPI_Comm_dup(comm, &state->private_comm) != MPI_SUCCESS) {
+        free(state);
+        return NULL;
+    }
+    state->size = size;
+    state->comm = comm;
+    PMPI_Comm_rank(comm, &state->rank);
+    state->addresses = calloc(size, ADDRESS);
+    state->seats = calloc(size, sizeof *state->seats);
+    state->is_open = calloc(size, 1);
+    if (state->addresses == NULL || state->seats == NULL || state->is_open == NULL)
+        PMPI_Abort(comm, 1);
+    PMPI_Allgather(own_address, ADDRESS, MPI_CHAR, state->addresses, ADDRESS, MPI_CHAR, state->private_comm);
+    int all_have_nodes = 1;
+    for (int rank = 0; rank < size; rank++)
+        all_have_nodes &= state->addresses[rank * ADDRESS] != 0;
+    memset(state->is_open, all_have_nodes ? 0 : -1, size);
+    PMPI_Comm_set_attr(comm, keyval, state);
+    pthread_mutex_lock(&lock);
+    state->next = states;
+    states = state;
+    pthread_mutex_unlock(&lock);
+    return state;
+}
+
+/* NULL: not for us. The same at all ranks. */
+static struct state *state_of(MPI_Comm comm) {
+    int is_inter = 1, size = 0, is_there = 0;
+    struct state *state = NULL;
+    if (comm == MPI_COMM_NULL)
+        return NULL;
+    pthread_once(&once, begin);
+    if (use == NEVER)
+        return NULL;
+    PMPI_Comm_get_attr(comm, keyval, &state, &is_there);
+    if (is_there)
+        return state;
+    PMPI_Comm_test_inter(comm, &is_inter);
+    PMPI_Comm_size(comm, &size);
+    return is_inter || size < least_ranks ? NULL : make_state(comm, size);
+}
+
+/* A group's address that nobody else is likely to have: administratively scoped (RFC 2365). */
+static void choose_address(char *text) {
+    static unsigned count;
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    uint64_t mix = (uint64_t)now.tv_nsec ^ (uint64_t)now.tv_sec << 20 ^ (uint64_t)getpid() << 40;
+    mix = (mix + __atomic_add_fetch(&count, 1, __ATOMIC_RELAXED)) * 0x9e3779b97f4a7c15u;
+    snprintf(text, ADDRESS, "239.%u.%u.%u:%u", 193 + (unsigned)(mix >> 56) % 58, (unsigned)(mix >> 48) & 255,
+             1 + (unsigned)(mix >> 40) % 254, 20000 + (unsigned)(mix >> 24) % 10000);
+}
+
+static denrei_coll_seat *lead(const struct state *state, const char *group) {
+    char *members = malloc((size_t)state->size * ADDRESS);
+    if (members == NULL)
+        return NULL;
+    size_t count = 0;
+    for (int rank = 0; rank < state->size; rank++)
+        if (rank != state->rank)
+            memcpy(members + ADDRESS * count++, state->addresses + ADDRESS * rank, ADDRESS);
+    denrei_coll_seat *seat = denrei_coll_lead(node, group, members, count, OPEN_MS);
+    free(members);
+    return seat;
+}
+
+/* Opens the group of a root. All ranks come here together, and agree on whether it worked. */
+static int open_group(struct state *state, int root) {
+    char group[ADDRESS] = {0};
+    int is_good = 1, all_good = 0;
+    if (state->rank == root)
+        choose_address(group);
+    PMPI_Bcast(group, ADDRESS, MPI_CHAR, root, state->private_comm);
+    denrei_coll_seat *seat = state->rank == root ? NULL : denrei_coll_listen(node, group);
+    PMPI_Barrier(state->private_comm);
+    if (state->rank == root)
+        seat = lead(state, group);
+    is_good = seat != NULL;
+    if (is_good && state->rank != root)
+        is_good = denrei_coll_accept(seat, state->addresses + ADDRESS * root, OPEN_MS + 1000) == 0;
+    PMPI_Allreduce(&is_good, &all_good, 1, MPI_INT, MPI_MIN, state->private_comm);
+    if (!all_good && seat != NULL) {
+        denrei_coll_leave(seat);
+        seat = NULL;
+    }
+    state->seats[root] = seat;
+    state->is_open[root] = all_good ? 1 : -1;
+    return all_good;
+}
+
+static int is_served(struct state *state, int root) {
+    return state->is_open[root] == 1 || (state->is_open[root] == 0 && open_group(state, root));
+}
+
+static struct choice *choice_of(struct state *state, enum operation operation, size_t bytes) {
+    int class = 0;
+    while (bytes >>= 1)
+        class++;
+    return &state->choices[operation][class < CLASSES ? class : CLASSES - 1];
+}
+
+static enum way way_of(const struct choice *choice) {
+    if (use == ALWAYS)
+        return GROUP;
+    return choice->is_made ? choice->way : choice->calls % 2 == 0 ? OWN_OF_MPI : GROUP;
+}
+
+/* A call is over: after enough of them all ranks choose the way that was faster for the slowest. */
+static void learn(struct state *state, struct choice *choice, enum way way, double seconds) {
+    if (choice->is_made || use == ALWAYS)
+        return;
+    /* The first call of each way warms up. */
+    if (choice->calls >= WAYS)
+        choice->seconds[way] += seconds;
+    if (++choice->calls < WAYS * (TRIALS + 1))
+        return;
+    double slowest[WAYS];
+    PMPI_Allreduce(choice->seconds, slowest, WAYS, MPI_DOUBLE, MPI_MAX, state->private_comm);
+    choice->way = slowest[GROUP] < slowest[OWN_OF_MPI] ? GROUP : OWN_OF_MPI;
+    choice->is_made = 1;
+}
+
+/* Others may wait for something that the MPI has to do here. */
+static void make_progress(const struct state *state) {
+    int found;
+    PMPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, state->private_comm, &found, MPI_STATUS_IGNORE);
+}
+
+/* From the root to all. */
+static int down(struct state *state, int root, char *bytes, size_t len) {
+    denrei_coll_seat *seat = state->seats[root];
+    for (size_t at = 0; at < len;) {
+        size_t piece = len - at < PIECE ? len - at : PIECE;
+        ssize_t done;
+        if (state->rank == root)
+            done = denrei_coll_send(seat, bytes + at, piece, SLICE_US);
+        else
+            done = denrei_coll_receive(seat, bytes + at, piece, SLICE_US);
+        if (done == -EAGAIN) {
+            make_progress(state);
+            continue;
+        }
+        if (done < 0 || (state->rank != root && (size_t)done != piece)) {
+            fprintf(stderr, "denrei-mpi: rank %d: the group of rank %d broke: %s\n", state->rank, root,
+                    done < 0 ? strerror((int)-done) : "a piece has the wrong length");
+            return MPI_ERR_OTHER;
+        }
+        at += piece;
+    }
+    return MPI_SUCCESS;
+}
+
+/* Whether memory of a type is what travels: no gaps, no other order. */
+static int is_plain(MPI_Datatype type) {
+    int integers, addresses, types, combiner, size;
+    MPI_Aint lower, extent;
+    PMPI_Type_get_envelope(type, &integers, &addresses, &types, &combiner);
+    PMPI_Type_size(type, &size);
+    PMPI_Type_get_extent(type, &lower, &extent);
+    return combiner == MPI_COMBINER_NAMED && lower == 0 && extent == size;
+}
+
+/* Elements of any type from the root to all; `bytes` is their size without gaps. */
+static int down_typed(struct state *state, int root, void *buffer, int count, MPI_Datatype type, size_t bytes) {
+    if (is_plain(type))
+        return down(state, root, buffer, bytes);
+    int room = 0, at = 0, result = MPI_SUCCESS;
+    PMPI_Pack_size(count, type, state->private_comm, &room);
+    char *packed = malloc((size_t)room > bytes ? (size_t)room : bytes + 1);
+    if (packed == NULL)
+        return MPI_ERR_NO_MEM;
+    if (state->rank == root)
+        result = PMPI_Pack(buffer, count, type, packed, room, &at, state->private_comm);
+    if (result == MPI_SUCCESS)
+        result = down(state, root, packed, bytes);
+    if (result == MPI_SUCCESS && state->rank != root)
+        result = PMPI_Unpack(packed, (int)bytes, &at, buffer, count, type, state->private_comm);
+    free(packed);
+    return result;
+}
+
+/* Bytes of `count` elements; 0: nothing, or not for us. */
+static size_t bytes_of(MPI_Count count, MPI_Datatype type) {
+    int size = 0;
+    if (count <= 0 || type == MPI_DATATYPE_NULL || PMPI_Type_size(type, &size) != MPI_SUCCESS || size <= 0)
+        return 0;
+    return count > INT_MAX / size ? 0 : (size_t)count * size;
+}
+
+/* One call: which way, how long it took, and what is reported. */
+#define EITHER(state, operation, root, bytes, comm, own, ours)                                           \
+    do {                                                                                                 \
+        struct choice *choice = choice_of(state, operation, bytes);                                      \
+        enum way way = way_of(choice);                                                                   \
+        if (way == GROUP && !is_served(state, root))                                                     \
+            return own;                                                                                  \
+        double began = PMPI_Wtime();                                                                     \
+        int result = way == GROUP ? (ours) : (own);                                                      \
+        if (result != MPI_SUCCESS)                                                                       \
+            return way == GROUP ? PMPI_Comm_call_errhandler(comm, result), result : result;              \
+        if (way == GROUP)                                                                                \
+            __atomic_add_fetch(&carried, 1, __ATOMIC_RELAXED);                                           \
+        learn(state, choice, way, PMPI_Wtime() - began);                                                 \
+        return MPI_SUCCESS;                                                                              \
+    } while (0)
+
+static int barrier_by_group(struct state *state) {
+    int one = 1, all = 0;
+    char token = 0;
+    int result = PMPI_Reduce(&one, &all, 1, MPI_INT, MPI_SUM, 0, state->private_comm);
+    return result == MPI_SUCCESS ? down(state, 0, &token, sizeof token) : result;
+}
+
+static int allreduce_by_group(struct state *state, const void *from, void *to, int count, MPI_Datatype type,
+                              MPI_Op op, size_t bytes) {
+    const void *own = from != MPI_IN_PLACE ? from : state->rank == 0 ? MPI_IN_PLACE : to;
+    int result = PMPI_Reduce(own, to, count, type, op, 0, state->private_comm);
+    return result == MPI_SUCCESS ? down_typed(state, 0, to, count, type, bytes) : result;
+}
+
+static int allgather_by_group(struct state *state, const void *from, int out_count, MPI_Datatype out_type,
+                              void *to, int count, MPI_Datatype type, size_t bytes) {
+    MPI_Aint lower, extent;
+    PMPI_Type_get_extent(type, &lower, &extent);
+    if (from == MPI_IN_PLACE && state->rank != 0) {
+        from = (char *)to + (MPI_Aint)state->rank * count * extent;
+        out_count = count;
+        out_type = type;
+    }
+    int result = PMPI_Gather(from, out_count, out_type, to, count, type, 0, state->private_comm);
+    return result == MPI_SUCCESS ? down_typed(state, 0, to, count * state->size, type, bytes) : result;
+}
+
+/* Parts that lie anywhere: each goes down by itself, in the order of ranks. */
+static int allgatherv_by_group(struct state *state, const void *from, int out_count, MPI_Datatype out_type,
+                               void *to, const int *counts, const int *at, MPI_Datatype type) {
+    MPI_Aint lower, extent;
+    PMPI_Type_get_extent(type, &lower, &extent);
+    if (from == MPI_IN_PLACE && state->rank != 0) {
+        from = (char *)to + at[state->rank] * extent;
+        out_count = counts[state->rank];
+        out_type = type;
+    }
+    int result = PMPI_Gatherv(from, out_count, out_type, to, counts, at, type, 0, state->private_comm);
+    for (int rank = 0; rank < state->size && result == MPI_SUCCESS; rank++)
+        result = down_typed(state, 0, (char *)to + at[rank] * extent, counts[rank], type, bytes_of(counts[rank], type));
+    return result;
+}
+
+int MPI_Bcast(void *buffer, int count, MPI_Datatype type, int root, MPI_Comm comm) {
+    size_t bytes = bytes_of(count, type);
+    struct state *state = bytes > 0 ? state_of(comm) : NULL;
+    if (state == NULL || root < 0 || root >= state->size)
+        return PMPI_Bcast(buffer, count, type, root, comm);
+    EITHER(state, BCAST, root, bytes, comm, PMPI_Bcast(buffer, count, type, root, comm),
+           down_typed(state, root, buffer, count, type, bytes));
+}
+
+int MPI_Barrier(MPI_Comm comm) {
+    struct state *state = state_of(comm);
+    if (state == NULL)
+        return PMPI_Barrier(comm);
+    EITHER(state, BARRIER, 0, 1, comm, PMPI_Barrier(comm), barrier_by_group(state));
+}
+
+int MPI_Allreduce(const void *from, void *to, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm) {
+    size_t bytes = bytes_of(count, type);
+    struct state *state = bytes > 0 && op != MPI_OP_NULL ? state_of(comm) : NULL;
+    if (state == NULL)
+        return PMPI_Allreduce(from, to, count, type, op, comm);
+    EITHER(state, ALLREDUCE, 0, bytes, comm, PMPI_Allreduce(from, to, count, type, op, comm),
+           allreduce_by_group(state, from, to, count, type, op, bytes));
+}
+
+int MPI_Allgather(const void *from, int out_count, MPI_Datatype out_type, void *to, int count,
+                  MPI_Datatype type, MPI_Comm comm) {
+    size_t bytes = bytes_of(count, type);
+    struct state *state = bytes > 0 ? state_of(comm) : NULL;
+    if (state == NULL || (bytes = bytes_of((MPI_Count)count * state->size, type)) == 0)
+        return PMPI_Allgather(from, out_count, out_type, to, count, type, comm);
+    EITHER(state, ALLGATHER, 0, bytes, comm,
+           PMPI_Allgather(from, out_count, out_type, to, count, type, comm),
+           allgather_by_group(state, from, out_count, out_type, to, count, type, bytes));
+}
+
+int MPI_Allgatherv(const void *from, int out_count, MPI_Datatype out_type, void *to, const int counts[],
+                   const int at[], MPI_Datatype type, MPI_Comm comm) {
+    struct state *state = type != MPI_DATATYPE_NULL ? state_of(comm) : NULL;
+    MPI_Count all = 0;
+    for (int rank = 0; state != NULL && rank < state->size; rank++)
+        all += counts[rank];
+    size_t bytes = bytes_of(all, type);
+    if (state == NULL || bytes == 0)
+        return PMPI_Allgatherv(from, out_count, out_type, to, counts, at, type, comm);
+    EITHER(state, ALLGATHER, 0, bytes, comm,
+           PMPI_Allgatherv(from, out_count, out_type, to, counts, at, type, comm),
+           allgatherv_by_group(state, from, out_count, out_type, to, counts, at, type));
+}
+
+/* The forms with large counts: those that fit are the same. */
+#if MPI_VERSION >= 4
+int MPI_Bcast_c(void *buffer, MPI_Count count, MPI_Datatype type, int root, MPI_Comm comm) {
+    if (count > INT_MAX)
+        return PMPI_Bcast_c(buffer, count, type, root, comm);
+    return MPI_Bcast(buffer, (int)count, type, root, comm);
+}
+
+int MPI_Allreduce_c(const void *from, void *to, MPI_Count count, MPI_Datatype type, MPI_Op op, MPI_Comm comm) {
+    if (count > INT_MAX)
+        return PMPI_Allreduce_c(from, to, count, type, op, comm);
+    return MPI_Allreduce(from, to, (int)count, type, op, comm);
+}
+
+int MPI_Allgather_c(const void *from, MPI_Count out_count, MPI_Datatype out_type, void *to, MPI_Count count,
+                    MPI_Datatype type, MPI_Comm comm) {
+    /* The receive count is the same at all ranks, the send count need not be. */
+    if (count > INT_MAX || out_count > INT_MAX)
+        return PMPI_Allgather_c(from, out_count, out_type, to, count, type, comm);
+    return MPI_Allgather(from, (int)out_count, out_type, to, (int)count, type, comm);
+}
+#endif
+
+int MPI_Finalize(void) {
+    if (states != NULL) {
+        /* All have everything. */
+        PMPI_Barrier(MPI_COMM_WORLD);
+        is_finalizing = 1;
+        while (states != NULL)
+            PMPI_Comm_delete_attr(states->comm, keyval);
+    }
+    if (keyval != MPI_KEYVAL_INVALID)
+        PMPI_Comm_free_keyval(&keyval);
+    if (node != NULL)
+        denrei_coll_close(node);
+    node = NULL;
+    if (getenv("DENREI_MPI_VERBOSE") != NULL)
+        fprintf(stderr, "denrei-mpi: groups carried %lu operations\n", carried);
+    return PMPI_Finalize();
+}

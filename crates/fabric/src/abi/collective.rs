@@ -1,0 +1,174 @@
+//! Groups for `libdenrei-mpi.so` (`mpi/denrei_mpi.c`, which declares the same functions).
+//!
+//! Addresses are texts, each in [`ADDRESS_BYTES`] with a zero at its end. What returns a pointer returns
+//! null if it failed; what returns a number a negative error number.
+
+use super::{bytes, call, count, guard};
+use crate::collective::{Seat, open_node};
+use crate::error::Errno;
+use crate::settings::Settings;
+use core::ffi::{CStr, c_char, c_int, c_void};
+use denrei::Node;
+use libc::ssize_t;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// Room of an address.
+const ADDRESS_BYTES: usize = 64;
+
+/// Opens the process's Node and writes its address.
+///
+/// # Safety
+/// `address` has `room` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn denrei_coll_open(address: *mut c_char, room: usize) -> *mut Node {
+    pointer(|| {
+        let node = open_node(&Settings::from_environment())?;
+        let text = node.local_addr().to_string();
+        if address.is_null() || text.len() >= room {
+            return Err(Errno::TOO_SMALL);
+        }
+        // SAFETY: there is room, as the caller promises, for it and the zero.
+        unsafe {
+            core::ptr::copy_nonoverlapping(text.as_ptr(), address.cast(), text.len());
+            *address.add(text.len()) = 0;
+        }
+        Ok(node)
+    })
+}
+
+/// Closes it; its seats are left before.
+///
+/// # Safety
+/// A pointer that [`denrei_coll_open`] gave, for the last time.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn denrei_coll_close(node: *mut Node) {
+    // SAFETY: as the caller promises.
+    guard((), || unsafe { release(node) });
+}
+
+/// Listens at a group's address.
+///
+/// # Safety
+/// A Node of ours and an address.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn denrei_coll_listen(node: *mut Node, group: *const c_char) -> *mut Seat {
+    // SAFETY: as the caller promises.
+    pointer(|| unsafe { Seat::listen(node.as_ref().ok_or(Errno::INVALID)?, address(group)?) })
+}
+
+/// Waits for `opener` to open the group.
+///
+/// # Safety
+/// A seat of ours that nobody else uses meanwhile, and an address.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn denrei_coll_accept(
+    seat: *mut Seat,
+    opener: *const c_char,
+    timeout_ms: c_int,
+) -> c_int {
+    // SAFETY: as the caller promises.
+    call(|| unsafe {
+        let seat = seat.as_mut().ok_or(Errno::INVALID)?;
+        seat.accept(address(opener)?, Duration::from_millis(timeout_ms.max(0) as u64))
+    })
+}
+
+/// Opens a group with `count` members.
+///
+/// # Safety
+/// A Node of ours, an address, and `count` addresses in a row.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn denrei_coll_lead(
+    node: *mut Node,
+    group: *const c_char,
+    members: *const c_char,
+    count: usize,
+    timeout_ms: c_int,
+) -> *mut Seat {
+    // SAFETY: as the caller promises.
+    pointer(|| unsafe {
+        let node = node.as_ref().ok_or(Errno::INVALID)?;
+        let members: Result<Vec<_>, _> =
+            (0..count).map(|at| address(members.add(at * ADDRESS_BYTES))).collect();
+        Seat::lead(node, address(group)?, &members?, Duration::from_millis(timeout_ms.max(0) as u64))
+    })
+}
+
+/// Sends to all members; 0 when it is queued, `-EAGAIN` if there was no room for so long.
+///
+/// # Safety
+/// A seat of ours and `len` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn denrei_coll_send(
+    seat: *mut Seat,
+    buffer: *const c_void,
+    len: usize,
+    timeout_us: c_int,
+) -> c_int {
+    // SAFETY: as the caller promises.
+    call(|| unsafe { seat.as_ref().ok_or(Errno::INVALID)?.send(bytes(buffer, len), micros(timeout_us)) })
+}
+
+/// Receives the next message; its length, or `-EAGAIN` if none came for so long.
+///
+/// # Safety
+/// A seat of ours and `room` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn denrei_coll_receive(
+    seat: *mut Seat,
+    buffer: *mut c_void,
+    room: usize,
+    timeout_us: c_int,
+) -> ssize_t {
+    count(|| {
+        // SAFETY: as the caller promises.
+        let message = unsafe { seat.as_ref() }.ok_or(Errno::INVALID)?.receive(micros(timeout_us))?;
+        if message.len() > room || buffer.is_null() {
+            return Err(Errno::TOO_SMALL);
+        }
+        // SAFETY: there is room, as the caller promises.
+        unsafe { core::ptr::copy_nonoverlapping(message.as_ptr(), buffer.cast(), message.len()) };
+        Ok(message.len())
+    })
+}
+
+/// Leaves a group, or ends it.
+///
+/// # Safety
+/// A seat of ours, for the last time.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn denrei_coll_leave(seat: *mut Seat) {
+    // SAFETY: as the caller promises.
+    guard((), || unsafe { release(seat) });
+}
+
+fn pointer<T>(make: impl FnOnce() -> Result<T, Errno>) -> *mut T {
+    guard(core::ptr::null_mut(), || {
+        make().map_or(core::ptr::null_mut(), |made| Box::into_raw(Box::new(made)))
+    })
+}
+
+/// # Safety
+/// A pointer that [`pointer`] gave, for the last time, or null.
+unsafe fn release<T>(pointer: *mut T) {
+    if !pointer.is_null() {
+        // SAFETY: as the caller promises.
+        drop(unsafe { Box::from_raw(pointer) });
+    }
+}
+
+fn micros(timeout: c_int) -> Duration {
+    Duration::from_micros(timeout.max(0) as u64)
+}
+
+/// # Safety
+/// A text with a zero at its end, or null.
+unsafe fn address(text: *const c_char) -> Result<SocketAddr, Errno> {
+    if text.is_null() {
+        return Err(Errno::INVALID);
+    }
+    // SAFETY: as the caller promises.
+    let text = unsafe { CStr::from_ptr(text) };
+    text.to_str().ok().and_then(|text| text.parse().ok()).ok_or(Errno::INVALID)
+}
