@@ -71,7 +71,9 @@ def one_sided():
     for i in range(100_000):
         memory[i] = 0.0
     window.Fence()
-    window.Put(array("d", [rank + 1.0]) * 50_000, right)
+    # Nobody but us keeps it until the operation is done.
+    own, one = array("d", [rank + 1.0]) * 50_000, array("d", [1.0])
+    window.Put(own, right)
     window.Fence()
     assert memory[0] == memory[49_999] == left + 1.0
     got = array("d", [0.0]) * 50_000
@@ -80,11 +82,11 @@ def one_sided():
     assert got[0] == got[-1] == rank + 1.0
     for _ in range(20):
         window.Lock(0)
-        window.Accumulate(array("d", [1.0]), 0, 60_000)
+        window.Accumulate(one, 0, 60_000)
         window.Unlock(0)
     counter = array("d", [0.0])
     window.Lock(0)
-    window.Fetch_and_op(array("d", [1.0]), counter, 0, 60_001)
+    window.Fetch_and_op(one, counter, 0, 60_001)
     window.Unlock(0)
     window.Fence()
     if rank == 0:
