@@ -4,19 +4,18 @@
 //! and notes for the endpoint about what became ready.
 
 use crate::buffer_pool::BufferPool;
+use crate::channel_map::ChannelMap;
 use crate::config::Config;
 use crate::loss::Control;
 use crate::placement::AcceptInto;
 use crate::recv_channel::{Announced, RecvChannel, Taken, Violation};
 use denrei_wire::frame::{Fragment, Message, Offer, Skip};
 use denrei_wire::group::GROUP_CHANNEL;
-use std::collections::BTreeMap;
 
 /// The channels from one peer.
 #[derive(Debug)]
 pub(crate) struct Inbox {
-    /// Boxed: a tree's node has room for eleven at once, and most peers use one.
-    channels: BTreeMap<u16, Box<RecvChannel>>,
+    channels: ChannelMap<RecvChannel>,
     held_bytes: u64,
     /// This side said that it wants no more: what arrives is dropped.
     discarding: bool,
@@ -37,7 +36,7 @@ pub(crate) struct Change {
 impl Inbox {
     /// Nothing has arrived; memory for what will comes from `pool`.
     pub fn new(pool: BufferPool) -> Self {
-        Self { channels: BTreeMap::new(), held_bytes: 0, discarding: false, pool }
+        Self { channels: ChannelMap::default(), held_bytes: 0, discarding: false, pool }
     }
 
     /// Bytes received, or promised memory to, and not taken.
@@ -47,27 +46,27 @@ impl Inbox {
 
     /// Accepted messages that are not complete.
     pub fn promised(&self) -> usize {
-        self.channels.values().map(|state| state.promised()).sum()
+        self.channels.iter().map(|(_, state)| state.promised()).sum()
     }
 
     /// Messages that could be taken.
     pub fn ready_messages(&self) -> usize {
-        self.channels.values().map(|state| state.ready_messages()).sum()
+        self.channels.iter().map(|(_, state)| state.ready_messages()).sum()
     }
 
     /// Whether anything can be taken.
     pub fn has_ready(&self) -> bool {
-        self.channels.values().any(|state| state.has_ready())
+        self.channels.iter().any(|(_, state)| state.has_ready())
     }
 
     /// The channels that have something to take.
     pub fn ready_channels(&self) -> impl Iterator<Item = u16> + '_ {
-        self.channels.iter().filter(|(_, state)| state.has_ready()).map(|(&channel, _)| channel)
+        self.channels.iter().filter(|(_, state)| state.has_ready()).map(|(channel, _)| channel)
     }
 
     /// The channel with this number, if anything ever arrived on it.
     pub fn get_mut(&mut self, channel: u16) -> Option<&mut RecvChannel> {
-        self.channels.get_mut(&channel).map(|state| &mut **state)
+        self.channels.get_mut(channel)
     }
 
     /// MESSAGE.
@@ -131,14 +130,14 @@ impl Inbox {
 
     /// Accepts an offer; whether there was one.
     pub fn accept(&mut self, channel: u16, number: u64, into: AcceptInto) -> bool {
-        let accepted = self.channels.get_mut(&channel).and_then(|state| state.accept(number, into));
+        let accepted = self.channels.get_mut(channel).and_then(|state| state.accept(number, into));
         self.held_bytes += accepted.unwrap_or(0);
         accepted.is_some()
     }
 
     /// Takes the next message of a channel.
     pub fn take(&mut self, channel: u16) -> Option<Taken> {
-        let taken = self.channels.get_mut(&channel)?.take()?;
+        let taken = self.channels.get_mut(channel)?.take()?;
         self.held_bytes -= taken.data.len() as u64;
         Some(taken)
     }
@@ -146,14 +145,14 @@ impl Inbox {
     /// Drops what was not taken, and everything that comes from now on.
     pub fn discard(&mut self) {
         self.discarding = true;
-        for state in self.channels.values_mut() {
+        for (_, state) in self.channels.iter_mut() {
             self.held_bytes -= state.discard();
         }
     }
 
     /// Hands each offer that its channel may accept now to `queue`, once: channel and offer.
     pub fn queue_offers(&mut self, window: u64, mut queue: impl FnMut(u16, Announced)) {
-        for (&channel, state) in &mut self.channels {
+        for (channel, state) in self.channels.iter_mut() {
             state.queue_offers(window, |offer| queue(channel, offer));
         }
     }
@@ -162,7 +161,7 @@ impl Inbox {
     pub fn announced_offers(&self) -> impl Iterator<Item = (u16, Announced)> + '_ {
         self.channels
             .iter()
-            .flat_map(|(&channel, state)| state.announced_offers().map(move |offer| (channel, offer)))
+            .flat_map(|(channel, state)| state.announced_offers().map(move |offer| (channel, offer)))
     }
 
     /// Forgets everything.
@@ -173,23 +172,22 @@ impl Inbox {
 
     /// Forgets incomplete messages; what is ready stays.
     pub fn drop_incomplete(&mut self) {
-        for state in self.channels.values_mut() {
+        for (_, state) in self.channels.iter_mut() {
             self.held_bytes -= state.drop_incomplete();
         }
-        self.channels.retain(|_, state| state.has_ready());
+        self.channels.retain(RecvChannel::has_ready);
     }
 
     fn channel(&mut self, config: &Config, channel: u16) -> Result<&mut RecvChannel, Violation> {
         if channel >= config.max_channels && channel != GROUP_CHANNEL {
             return Err("a channel beyond max_channels");
         }
-        let new =
-            || Box::new(RecvChannel::new(config.channel_credit_bytes, config.offers, self.pool.clone()));
-        Ok(self.channels.entry(channel).or_insert_with(new))
+        let new = || RecvChannel::new(config.channel_credit_bytes, config.offers, self.pool.clone());
+        Ok(self.channels.get_or_insert_with(channel, new))
     }
 
     fn advance(&mut self, channel: u16, announce: impl FnMut(Announced)) -> Change {
-        let Some(state) = self.channels.get_mut(&channel) else { return Change::default() };
+        let Some(state) = self.channels.get_mut(channel) else { return Change::default() };
         if self.discarding {
             self.held_bytes -= state.discard();
             state.advance(|_| ());

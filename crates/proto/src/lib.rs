@@ -7,6 +7,7 @@
 
 mod ack;
 mod buffer_pool;
+mod channel_map;
 mod config;
 mod congestion;
 mod endpoint;
@@ -26,6 +27,7 @@ mod recv_channel;
 mod rtt;
 pub mod seal;
 mod send_channel;
+mod slots;
 mod timer_queue;
 
 pub use config::{

@@ -5,7 +5,9 @@
 //! A packet that is repeated travels under a new number, so each range of a message belongs to
 //! one packet under way at a time.
 
+use crate::congestion::packet_cost;
 use crate::rtt::Rtt;
+use crate::slots;
 use core::ops::RangeInclusive;
 use core::time::Duration;
 use denrei_wire::Instant;
@@ -16,7 +18,7 @@ use std::collections::VecDeque;
 const PACKET_THRESHOLD: u64 = 3;
 
 /// Ring slots kept when nothing is under way.
-const IDLE_SLOTS: usize = 16;
+const IDLE_SLOTS: usize = 2;
 
 /// Packets between two numbers that are left out, at least and how much more at most: seldom enough to
 /// cost nothing, often enough that whoever acknowledges a window ahead hits one.
@@ -30,9 +32,9 @@ const SKIPS_REMEMBERED: usize = 4;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum SentFrame {
     /// A run of whole messages of one channel.
-    Messages { channel: u16, first: u64, count: u64 },
+    Messages { channel: u16, count: u32, first: u64 },
     /// A part of a message.
-    Fragment { channel: u16, number: u64, offset: u64, len: u64 },
+    Fragment { channel: u16, len: u16, number: u64, offset: u64 },
     /// OFFER of a message.
     Offer { channel: u16, number: u64 },
     /// SKIP of a message.
@@ -67,11 +69,16 @@ pub(crate) enum Control {
 #[derive(Debug)]
 pub(crate) struct SentPacket {
     pub at: Instant,
-    /// What it is charged for in the congestion window.
-    pub cost: u64,
     /// Octets of the datagram.
     pub bytes: u16,
     pub frames: SmallVec<[SentFrame; 2]>,
+}
+
+impl SentPacket {
+    /// What it is charged for in the congestion window.
+    pub fn cost(&self) -> u64 {
+        packet_cost(self.bytes as u64)
+    }
 }
 
 /// Packets of one session that have been sent and whose fate is unknown.
@@ -153,9 +160,9 @@ impl SentPackets {
     /// Takes note of a packet that wants an acknowledgement.
     pub fn on_sent(&mut self, packet: SentPacket) {
         self.under_way += 1;
-        self.cost_in_flight += packet.cost;
+        self.cost_in_flight += packet.cost();
         self.last_sent_at = packet.at;
-        self.ring.push_back(Some(packet));
+        slots::push(&mut self.ring, Some(packet));
         if self.next_number() >= self.skips.next {
             self.skip();
         }
@@ -224,9 +231,9 @@ impl SentPackets {
                     continue;
                 };
                 self.under_way -= 1;
-                self.cost_in_flight -= packet.cost;
+                self.cost_in_flight -= packet.cost();
                 summary.packets += 1;
-                summary.cost += packet.cost;
+                summary.cost += packet.cost();
                 if self.largest_acked.is_none_or(|largest| largest < number) {
                     self.largest_acked = Some(number);
                     summary.largest_sent_at = Some(packet.at);
@@ -253,7 +260,7 @@ impl SentPackets {
             if number + PACKET_THRESHOLD <= largest_acked || too_late <= now {
                 let packet = slot.take().expect("seen above");
                 self.under_way -= 1;
-                self.cost_in_flight -= packet.cost;
+                self.cost_in_flight -= packet.cost();
                 lost(packet);
             } else {
                 // Later packets were sent later: this one is due first.
@@ -274,7 +281,7 @@ impl SentPackets {
         for slot in self.ring.iter_mut().filter(|slot| slot.is_some()).take(count) {
             let packet = slot.take().expect("filtered");
             self.under_way -= 1;
-            self.cost_in_flight -= packet.cost;
+            self.cost_in_flight -= packet.cost();
             lost(packet);
         }
         self.trim();
@@ -285,9 +292,7 @@ impl SentPackets {
             self.ring.pop_front();
             self.base += 1;
         }
-        if self.ring.is_empty() && self.ring.capacity() > 4 * IDLE_SLOTS && self.cost_in_flight == 0 {
-            self.ring.shrink_to(IDLE_SLOTS);
-        }
+        slots::give_back(&mut self.ring, IDLE_SLOTS);
     }
 }
 
@@ -296,12 +301,7 @@ mod tests {
     use super::*;
 
     fn packet(at_ms: u64) -> SentPacket {
-        SentPacket {
-            at: Instant::from_nanos(at_ms * 1_000_000),
-            cost: 100,
-            bytes: 100,
-            frames: SmallVec::new(),
-        }
+        SentPacket { at: Instant::from_nanos(at_ms * 1_000_000), bytes: 1400, frames: SmallVec::new() }
     }
 
     fn rtt_of_one_ms() -> Rtt {
@@ -317,14 +317,14 @@ mod tests {
             sent.on_sent(packet(0));
         }
         let summary = sent.on_ack([3..=3].into_iter(), |_| ());
-        assert_eq!((summary.packets, sent.cost_in_flight()), (1, 400));
+        assert_eq!((summary.packets, sent.cost_in_flight()), (1, 4 * 1400));
         let mut lost = 0;
         sent.detect_lost(Instant::ZERO, &rtt_of_one_ms(), |_| lost += 1);
         assert_eq!(lost, 1, "only packet 0 is three behind");
         assert_eq!(sent.loss_time(), Some(Instant::from_nanos(1_125_000)));
         sent.detect_lost(Instant::from_nanos(1_125_000), &rtt_of_one_ms(), |_| lost += 1);
         assert_eq!(lost, 3, "1 and 2 are too late, 4 is newer than what arrived");
-        assert_eq!(sent.cost_in_flight(), 100);
+        assert_eq!(sent.cost_in_flight(), 1400);
     }
 
     #[test]

@@ -5,6 +5,7 @@
 //! out of the turn until it gets one, so it holds no other up.
 
 use crate::Completion;
+use crate::channel_map::ChannelMap;
 use crate::config::{MESSAGE_COST_BYTES, MIN_CHANNELS};
 use crate::loss::SentFrame;
 use crate::send_channel::{Allowance, Expired, Finished, Room, SendChannel, Written};
@@ -13,20 +14,19 @@ use denrei_wire::frame::MESSAGE_HEADER_BYTES;
 use denrei_wire::group::GROUP_CHANNEL;
 use denrei_wire::{Instant, TransmitBuf};
 use smallvec::SmallVec;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 
-/// Priorities go from 0, the most urgent, to 7.
-pub(crate) const PRIORITIES: usize = 8;
+/// Priorities go from 0, the most urgent, to this.
+const LEAST_URGENT: u8 = 7;
 /// Priority of a channel that was given none.
 pub(crate) const DEFAULT_PRIORITY: u8 = 4;
 
 /// The channels to one peer.
 #[derive(Debug)]
 pub(crate) struct Outbox {
-    /// Boxed: a tree's node has room for eleven at once, and most peers use one.
-    channels: BTreeMap<u16, Box<SendChannel>>,
-    /// Channels that may have something to send, per priority.
-    turns: [VecDeque<u16>; PRIORITIES],
+    channels: ChannelMap<SendChannel>,
+    /// Channels that may have something to send, the most urgent first, those of one priority in turn.
+    turns: VecDeque<Turn>,
     /// Credit that a new channel starts with.
     initial_credit: u64,
     pub allowance: Allowance,
@@ -34,6 +34,13 @@ pub(crate) struct Outbox {
     queued_messages: u64,
     /// The earliest deadline of a message.
     next_deadline: Instant,
+}
+
+/// A channel's place among those that may have something to send.
+#[derive(Debug, Clone, Copy)]
+struct Turn {
+    priority: u8,
+    channel: u16,
 }
 
 /// What [`Outbox::write`] put into a packet.
@@ -50,8 +57,8 @@ pub(crate) struct Wrote {
 impl Outbox {
     pub fn new(initial_credit: u64, offer_above: u64) -> Self {
         Self {
-            channels: BTreeMap::new(),
-            turns: Default::default(),
+            channels: ChannelMap::default(),
+            turns: VecDeque::new(),
             initial_credit,
             allowance: Allowance { channel_credit: None, offer_above },
             queued_bytes: 0,
@@ -72,21 +79,18 @@ impl Outbox {
 
     /// Credit left on channel 0.
     pub fn credit(&self) -> u64 {
-        self.channels.get(&0).map_or(self.initial_credit, |state| state.credit())
+        self.channels.get(0).map_or(self.initial_credit, |state| state.credit())
     }
 
     /// Octets of messages that could be sent now: not what waits for credit or for the receiver's word.
     pub fn sendable(&self) -> u64 {
-        let turns = self.turns.iter().flatten();
-        turns
-            .filter_map(|channel| self.channels.get(channel))
-            .map(|state| state.sendable(self.allowance))
-            .sum()
+        let states = self.turns.iter().filter_map(|turn| self.channels.get(turn.channel));
+        states.map(|state| state.sendable(self.allowance)).sum()
     }
 
     /// Whether some channel may have a frame to send.
     pub fn has_turn(&self) -> bool {
-        self.turns.iter().any(|turn| !turn.is_empty())
+        !self.turns.is_empty()
     }
 
     /// Appends a message to a channel; its number.
@@ -123,25 +127,25 @@ impl Outbox {
     pub fn expire(&mut self, now: Instant, mut expired: impl FnMut(u16, u64)) {
         let due = |state: &SendChannel| state.next_deadline() <= now;
         let channels: SmallVec<[u16; 8]> =
-            self.channels.iter().filter(|(_, state)| due(state)).map(|(&channel, _)| channel).collect();
+            self.channels.iter().filter(|(_, state)| due(state)).map(|(channel, _)| channel).collect();
         for channel in channels {
-            let Some(state) = self.channels.get_mut(&channel) else { continue };
+            let Some(state) = self.channels.get_mut(channel) else { continue };
             state.expire(now, |Expired { number, bytes }| {
                 self.queued_bytes -= bytes;
                 expired(channel, number);
             });
             self.schedule(channel);
         }
-        self.next_deadline =
-            self.channels.values().map(|state| state.next_deadline()).min().unwrap_or(Instant::FAR_FUTURE);
+        let deadlines = self.channels.iter().map(|(_, state)| state.next_deadline());
+        self.next_deadline = deadlines.min().unwrap_or(Instant::FAR_FUTURE);
     }
 
     /// Changes a channel's priority, 0 ..= 7.
     pub fn set_priority(&mut self, channel: u16, priority: u8) {
         let state = self.channel(channel);
-        let before = core::mem::replace(&mut state.priority, priority.min(PRIORITIES as u8 - 1));
+        state.priority = priority.min(LEAST_URGENT);
         if core::mem::take(&mut state.scheduled) {
-            self.turns[before as usize].retain(|other| *other != channel);
+            self.turns.retain(|turn| turn.channel != channel);
             self.schedule(channel);
         }
     }
@@ -157,7 +161,7 @@ impl Outbox {
     ) {
         self.initial_credit = channel_credit;
         self.allowance.channel_credit = Some(channel_credit);
-        let channels: SmallVec<[u16; 8]> = self.channels.keys().copied().collect();
+        let channels: SmallVec<[u16; 8]> = self.channels.iter().map(|(channel, _)| channel).collect();
         for channel in channels {
             if channel >= max_channels && channel != GROUP_CHANNEL {
                 self.drop_channel(channel, |number| refused(channel, number));
@@ -169,8 +173,8 @@ impl Outbox {
     }
 
     fn drop_channel(&mut self, channel: u16, mut dropped: impl FnMut(u64)) {
-        let Some(mut state) = self.channels.remove(&channel) else { return };
-        self.turns[state.priority as usize].retain(|other| *other != channel);
+        let Some(mut state) = self.channels.remove(channel) else { return };
+        self.turns.retain(|turn| turn.channel != channel);
         state.drop_all(|done| {
             self.queued_messages -= 1;
             self.queued_bytes -= done.bytes + MESSAGE_COST_BYTES;
@@ -182,7 +186,7 @@ impl Outbox {
 
     /// DELIVERED: hands each message of which that was to be reported to `delivered`.
     pub fn on_delivered(&mut self, channel: u16, next: u32, mut delivered: impl FnMut(u64)) {
-        let Some(state) = self.channels.get_mut(&channel) else { return };
+        let Some(state) = self.channels.get_mut(channel) else { return };
         let (queued_messages, queued_bytes) = (&mut self.queued_messages, &mut self.queued_bytes);
         state.on_delivered(state.expand(next), |number, finished| {
             if let Some(done) = finished {
@@ -195,14 +199,14 @@ impl Outbox {
 
     /// New credit for a channel.
     pub fn on_credit(&mut self, channel: u16, limit: u64) {
-        if self.channels.get_mut(&channel).is_some_and(|state| state.on_credit(limit)) {
+        if self.channels.get_mut(channel).is_some_and(|state| state.on_credit(limit)) {
             self.schedule(channel);
         }
     }
 
     /// The receiver's word on an offered message.
     pub fn on_accept(&mut self, channel: u16, number: u32, limit: u64, refused: bool) -> Option<Finished> {
-        let state = self.channels.get_mut(&channel)?;
+        let state = self.channels.get_mut(channel)?;
         let finished = state.on_accept(state.expand(number), limit, refused);
         self.schedule(channel);
         finished.inspect(|finished| self.account(finished))
@@ -217,26 +221,24 @@ impl Outbox {
         frames: &mut SmallVec<[SentFrame; 2]>,
     ) -> Wrote {
         let mut wrote = Wrote::default();
-        for level in 0..PRIORITIES {
-            while let Some(&channel) = self.turns[level].front() {
-                let before = out.len();
-                let room = Room { here: end.saturating_sub(before), fresh };
-                let state = self.channels.get_mut(&channel).expect("scheduled channels exist");
-                match state.write(out, room, allowance_of(channel, self.allowance)) {
-                    Written::Frame { frame, again } => {
-                        wrote.frames += 1;
-                        wrote.repeated += again as u64;
-                        wrote.payload += payload_of(&frame, out.len() - before);
-                        note(frames, frame);
-                        if self.turns[level].len() > 1 {
-                            self.turns[level].rotate_left(1);
-                        }
+        while let Some(&Turn { channel, .. }) = self.turns.front() {
+            let before = out.len();
+            let room = Room { here: end.saturating_sub(before), fresh };
+            let state = self.channels.get_mut(channel).expect("scheduled channels exist");
+            match state.write(out, room, allowance_of(channel, self.allowance)) {
+                Written::Frame { frame, again } => {
+                    wrote.frames += 1;
+                    wrote.repeated += again as u64;
+                    wrote.payload += payload_of(&frame, out.len() - before);
+                    note(frames, frame);
+                    if self.turns.len() > 1 {
+                        self.pass_turn();
                     }
-                    Written::NoRoom => return wrote,
-                    Written::Nothing => {
-                        state.scheduled = false;
-                        self.turns[level].pop_front();
-                    }
+                }
+                Written::NoRoom => return wrote,
+                Written::Nothing => {
+                    state.scheduled = false;
+                    self.turns.pop_front();
                 }
             }
         }
@@ -253,18 +255,18 @@ impl Outbox {
         };
         match *frame {
             SentFrame::Messages { channel, first, count } => {
-                if let Some(state) = self.channels.get_mut(&channel) {
-                    state.on_messages_acked(first, count, |done| note(channel, done));
+                if let Some(state) = self.channels.get_mut(channel) {
+                    state.on_messages_acked(first, count.into(), |done| note(channel, done));
                 }
             }
             SentFrame::Fragment { channel, number, len, .. } => {
-                let state = self.channels.get_mut(&channel);
-                if let Some(done) = state.and_then(|state| state.on_fragment_acked(number, len)) {
+                let state = self.channels.get_mut(channel);
+                if let Some(done) = state.and_then(|state| state.on_fragment_acked(number, len.into())) {
                     note(channel, done);
                 }
             }
             SentFrame::Skip { channel, number } => {
-                let state = self.channels.get_mut(&channel);
+                let state = self.channels.get_mut(channel);
                 if let Some(done) = state.and_then(|state| state.on_skip_acked(number)) {
                     note(channel, done);
                 }
@@ -284,10 +286,12 @@ impl Outbox {
             | SentFrame::Skip { channel, .. } => channel,
             _ => return,
         };
-        let Some(state) = self.channels.get_mut(&channel) else { return };
+        let Some(state) = self.channels.get_mut(channel) else { return };
         match *frame {
-            SentFrame::Messages { first, count, .. } => state.on_messages_lost(first, count),
-            SentFrame::Fragment { number, offset, len, .. } => state.on_fragment_lost(number, offset, len),
+            SentFrame::Messages { first, count, .. } => state.on_messages_lost(first, count.into()),
+            SentFrame::Fragment { number, offset, len, .. } => {
+                state.on_fragment_lost(number, offset, len.into());
+            }
             SentFrame::Offer { number, .. } => state.on_offer_lost(number),
             SentFrame::Skip { number, .. } => state.on_skip_lost(number),
             _ => {}
@@ -298,14 +302,14 @@ impl Outbox {
 
     /// Messages that are not acknowledged: channel and number, oldest first per channel.
     pub fn unacknowledged(&self) -> impl Iterator<Item = (u16, u64)> {
-        let own = self.channels.iter().filter(|(id, _)| **id != GROUP_CHANNEL);
-        own.flat_map(|(&id, state)| state.unacknowledged().map(move |number| (id, number)))
+        let own = self.channels.iter().filter(|(id, _)| *id != GROUP_CHANNEL);
+        own.flat_map(|(id, state)| state.unacknowledged().map(move |number| (id, number)))
     }
 
     /// Drops all messages: nobody will take them.
     pub fn clear(&mut self) {
         self.channels.clear();
-        self.turns = Default::default();
+        self.turns = VecDeque::new();
         self.next_deadline = Instant::FAR_FUTURE;
         self.queued_bytes = 0;
         self.queued_messages = 0;
@@ -315,7 +319,7 @@ impl Outbox {
     pub fn restart(&mut self, initial_credit: u64) {
         self.initial_credit = initial_credit;
         self.allowance.channel_credit = None;
-        let channels: SmallVec<[u16; 8]> = self.channels.keys().copied().collect();
+        let channels: SmallVec<[u16; 8]> = self.channels.iter().map(|(channel, _)| channel).collect();
         for channel in channels {
             let state = self.channel(channel);
             state.restart(initial_credit);
@@ -327,9 +331,7 @@ impl Outbox {
 
     fn channel(&mut self, channel: u16) -> &mut SendChannel {
         let credit = self.initial_credit;
-        self.channels
-            .entry(channel)
-            .or_insert_with(|| Box::new(SendChannel::new(channel, DEFAULT_PRIORITY, credit)))
+        self.channels.get_or_insert_with(channel, || SendChannel::new(channel, DEFAULT_PRIORITY, credit))
     }
 
     fn schedule(&mut self, channel: u16) {
@@ -337,11 +339,27 @@ impl Outbox {
         if self.allowance.channel_credit.is_none() && channel >= MIN_CHANNELS {
             return;
         }
-        let Some(state) = self.channels.get_mut(&channel) else { return };
+        let Some(state) = self.channels.get_mut(channel) else { return };
         if !state.scheduled && !state.is_empty() {
             state.scheduled = true;
-            self.turns[state.priority as usize].push_back(channel);
+            let turn = Turn { priority: state.priority, channel };
+            self.enqueue(turn);
         }
+    }
+
+    /// The channel whose turn it was is the last of its priority now.
+    fn pass_turn(&mut self) {
+        if let Some(turn) = self.turns.pop_front() {
+            self.enqueue(turn);
+        }
+    }
+
+    fn enqueue(&mut self, turn: Turn) {
+        if self.turns.back().is_none_or(|last| last.priority <= turn.priority) {
+            return self.turns.push_back(turn);
+        }
+        let behind = self.turns.partition_point(|other| other.priority <= turn.priority);
+        self.turns.insert(behind, turn);
     }
 
     fn account(&mut self, finished: &Finished) {
@@ -354,7 +372,7 @@ impl Outbox {
 /// has a rate, too.
 fn payload_of(frame: &SentFrame, octets: usize) -> u64 {
     match frame {
-        SentFrame::Fragment { len, .. } => *len,
+        SentFrame::Fragment { len, .. } => u64::from(*len),
         SentFrame::Messages { .. } => (octets - MESSAGE_HEADER_BYTES).max(1) as u64,
         _ => 0,
     }
@@ -372,7 +390,7 @@ fn note(frames: &mut SmallVec<[SentFrame; 2]>, frame: SentFrame) {
         SentFrame::Messages { channel: other, first: next, .. },
     ) = (frames.last_mut(), &frame)
         && channel == other
-        && *first + *count == *next
+        && *first + u64::from(*count) == *next
     {
         *count += 1;
         return;

@@ -7,6 +7,7 @@ use crate::buffer_pool::BufferPool;
 use crate::config::{MESSAGE_COST_BYTES, OfferPolicy};
 use crate::placement::AcceptInto;
 use crate::reassembly::Reassembly;
+use crate::slots;
 use bytes::Bytes;
 use denrei_wire::frame::{Fragment, message_flags};
 use denrei_wire::ids::expand;
@@ -156,7 +157,7 @@ impl RecvChannel {
         };
         if number == self.next && self.pending.is_empty() {
             self.next += 1;
-            self.ready.push_back(ready);
+            slots::push(&mut self.ready, ready);
         } else {
             self.pending.insert(number, Pending::Whole(ready));
         }
@@ -360,9 +361,7 @@ impl RecvChannel {
         }
         self.taken += cost;
         self.held_bytes -= data.len() as u64;
-        if self.ready.is_empty() && self.ready.capacity() > 64 * IDLE_SLOTS {
-            self.ready.shrink_to(IDLE_SLOTS);
-        }
+        slots::give_back(&mut self.ready, IDLE_SLOTS);
         Some(Taken { number, data })
     }
 
@@ -478,7 +477,7 @@ impl RecvChannel {
         let ready = Ready { number, data, cost, report };
         if number < self.next {
             // Its turn came when it was announced.
-            self.ready.push_back(ready);
+            slots::push(&mut self.ready, ready);
         } else {
             self.pending.insert(number, Pending::Whole(ready));
         }
@@ -486,7 +485,7 @@ impl RecvChannel {
 
     fn make_ready(&mut self, number: u64) {
         if let Some(Pending::Whole(ready)) = self.pending.remove(&number) {
-            self.ready.push_back(ready);
+            slots::push(&mut self.ready, ready);
         }
     }
 

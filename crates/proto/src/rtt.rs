@@ -5,50 +5,53 @@
 //! probe timeout made of them.
 
 use core::time::Duration;
-use denrei_wire::Instant;
+use denrei_wire::{Instant, duration_nanos};
 
-/// Least allowance for scheduling and timers in a probe timeout; TCP's is 200 ms.
-const GRANULARITY: Duration = Duration::from_millis(1);
+/// Least allowance for scheduling and timers in a probe timeout, ns; TCP's is 200 ms.
+const GRANULARITY_NS: u64 = 1_000_000;
 
 /// Probes of a silent path come at least this often, unless the path is longer: a cable plugged in
 /// again is noticed soon, and one stop of the process in the middle of a sample costs no seconds.
 pub(crate) const LONGEST_PROBE_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// A path whose least round-trip time is a third of that has longer probe timeouts.
-const LONGEST_IN_MIN_RTTS: u32 = 3;
+const LONGEST_IN_MIN_RTTS: u64 = 3;
 
 /// After this long the smallest sample is measured anew, so that a path that got longer is learnt.
 const MIN_RTT_LIFETIME: Duration = Duration::from_secs(30);
 
-/// Round-trip time of one path.
+/// Round-trip time of one path. Nanoseconds inside: it is part of every session and asked for with
+/// every packet.
 #[derive(Debug, Clone)]
 pub(crate) struct Rtt {
-    smoothed: Option<Duration>,
-    variation: Duration,
-    latest: Duration,
-    min: Duration,
+    /// 0 before the first sample.
+    smoothed_ns: u64,
+    variation_ns: u64,
+    latest_ns: u64,
+    min_ns: u64,
     min_at: Instant,
-    /// Smallest sample since `min_at`, which replaces `min` when its lifetime is over.
-    recent_min: Duration,
-    initial: Duration,
+    /// Smallest sample since `min_at`, which replaces the minimum when its lifetime is over.
+    recent_min_ns: u64,
+    initial_ns: u64,
     /// Longest time the peer holds an acknowledgement back.
-    max_ack_delay: Duration,
-    /// Made anew with each sample: it is asked for with each packet.
-    probe_timeout: Duration,
+    max_ack_delay_ns: u64,
+    /// Made anew with each sample.
+    probe_timeout_ns: u64,
 }
 
 impl Rtt {
     pub fn new(initial: Duration, max_ack_delay: Duration) -> Self {
+        let initial_ns = duration_nanos(initial);
         let mut rtt = Self {
-            smoothed: None,
-            variation: initial / 2,
-            latest: initial,
-            min: Duration::MAX,
+            smoothed_ns: 0,
+            variation_ns: initial_ns / 2,
+            latest_ns: initial_ns,
+            min_ns: u64::MAX,
             min_at: Instant::ZERO,
-            recent_min: Duration::MAX,
-            initial,
-            max_ack_delay,
-            probe_timeout: Duration::ZERO,
+            recent_min_ns: u64::MAX,
+            initial_ns,
+            max_ack_delay_ns: 0,
+            probe_timeout_ns: 0,
         };
         rtt.set_max_ack_delay(max_ack_delay);
         rtt
@@ -56,81 +59,104 @@ impl Rtt {
 
     /// The peer has told how long it may hold an acknowledgement back.
     pub fn set_max_ack_delay(&mut self, max_ack_delay: Duration) {
-        self.max_ack_delay = max_ack_delay;
-        let wanted = self.smoothed() + (self.variation * 4).max(GRANULARITY) + max_ack_delay;
-        self.probe_timeout = wanted.min(LONGEST_PROBE_TIMEOUT.max(self.min() * LONGEST_IN_MIN_RTTS));
+        self.max_ack_delay_ns = duration_nanos(max_ack_delay);
+        self.set_probe_timeout();
+    }
+
+    fn set_probe_timeout(&mut self) {
+        let allowance = self.variation_ns.saturating_mul(4).max(GRANULARITY_NS);
+        let wanted = self.smoothed_ns().saturating_add(allowance).saturating_add(self.max_ack_delay_ns);
+        let least_longest = duration_nanos(LONGEST_PROBE_TIMEOUT);
+        let longest = least_longest.max(self.known_min_ns().saturating_mul(LONGEST_IN_MIN_RTTS));
+        self.probe_timeout_ns = wanted.min(longest);
     }
 
     /// Takes a sample; `ack_delay` is what the receiver says it waited.
     pub fn sample(&mut self, now: Instant, sample: Duration, ack_delay: Duration) {
-        self.update(now, sample, ack_delay);
-        self.set_max_ack_delay(self.max_ack_delay);
+        self.update(now, duration_nanos(sample), duration_nanos(ack_delay));
+        self.set_probe_timeout();
     }
 
-    fn update(&mut self, now: Instant, sample: Duration, ack_delay: Duration) {
-        self.latest = sample;
-        self.update_min(now, sample);
-        let Some(smoothed) = self.smoothed else {
-            self.smoothed = Some(sample);
-            self.variation = sample / 2;
+    fn update(&mut self, now: Instant, sample_ns: u64, ack_delay_ns: u64) {
+        self.latest_ns = sample_ns;
+        self.update_min(now, sample_ns);
+        if self.smoothed_ns == 0 {
+            self.smoothed_ns = sample_ns.max(1);
+            self.variation_ns = sample_ns / 2;
             return;
-        };
+        }
         // RFC 9002 §5.3: the delay is taken off only as far as the sample stays plausible.
-        let adjusted = if sample >= self.min + ack_delay { sample - ack_delay } else { sample };
-        self.latest = adjusted;
-        let deviation = smoothed.abs_diff(adjusted);
-        self.variation = (self.variation * 3 + deviation) / 4;
-        self.smoothed = Some((smoothed * 7 + adjusted) / 8);
+        let plausible = sample_ns >= self.min_ns.saturating_add(ack_delay_ns);
+        let adjusted = if plausible { sample_ns - ack_delay_ns } else { sample_ns };
+        self.latest_ns = adjusted;
+        let deviation = self.smoothed_ns.abs_diff(adjusted);
+        self.variation_ns = weighted(self.variation_ns, 3, deviation);
+        self.smoothed_ns = weighted(self.smoothed_ns, 7, adjusted).max(1);
     }
 
-    fn update_min(&mut self, now: Instant, sample: Duration) {
-        self.recent_min = self.recent_min.min(sample);
-        if sample <= self.min {
-            self.min = sample;
-            self.min_at = now;
-            self.recent_min = Duration::MAX;
-        } else if now.saturating_since(self.min_at) > MIN_RTT_LIFETIME {
-            self.min = self.recent_min;
-            self.min_at = now;
-            self.recent_min = Duration::MAX;
+    fn update_min(&mut self, now: Instant, sample_ns: u64) {
+        self.recent_min_ns = self.recent_min_ns.min(sample_ns);
+        let outlived = now.saturating_since(self.min_at) > MIN_RTT_LIFETIME;
+        if sample_ns <= self.min_ns {
+            self.min_ns = sample_ns;
+        } else if outlived {
+            self.min_ns = self.recent_min_ns;
+        } else {
+            return;
         }
+        self.min_at = now;
+        self.recent_min_ns = u64::MAX;
+    }
+
+    fn smoothed_ns(&self) -> u64 {
+        if self.smoothed_ns == 0 { self.initial_ns } else { self.smoothed_ns }
+    }
+
+    fn known_min_ns(&self) -> u64 {
+        if self.min_ns == u64::MAX { self.initial_ns } else { self.min_ns }
     }
 
     /// Smoothed RTT, or the assumed one before the first sample.
     pub fn smoothed(&self) -> Duration {
-        self.smoothed.unwrap_or(self.initial)
+        Duration::from_nanos(self.smoothed_ns())
     }
 
     /// Smoothed RTT if there has been a sample.
     pub fn measured(&self) -> Option<Duration> {
-        self.smoothed
+        (self.smoothed_ns > 0).then(|| self.smoothed())
     }
 
     /// Latest sample, without the receiver's delay.
     pub fn latest(&self) -> Duration {
-        self.latest
+        Duration::from_nanos(self.latest_ns)
     }
 
     /// Smallest recent sample, or the assumed RTT before the first.
     pub fn min(&self) -> Duration {
-        if self.min == Duration::MAX { self.initial } else { self.min }
+        Duration::from_nanos(self.known_min_ns())
     }
 
     /// Mean deviation.
     pub fn variation(&self) -> Duration {
-        self.variation
+        Duration::from_nanos(self.variation_ns)
     }
 
     /// How long to wait for an acknowledgement before probing (RFC 9002 §6.2.1).
     pub fn probe_timeout(&self) -> Duration {
-        self.probe_timeout
+        Duration::from_nanos(self.probe_timeout_ns)
     }
 
     /// How late a packet may be, when later ones have arrived, before it is lost (RFC 9002 §6.1.2).
     pub fn loss_delay(&self) -> Duration {
-        const MIN_LOSS_DELAY: Duration = Duration::from_micros(100);
-        (self.smoothed().max(self.latest) * 9 / 8).max(MIN_LOSS_DELAY)
+        const MIN_LOSS_DELAY_NS: u64 = 100_000;
+        let newest = self.smoothed_ns().max(self.latest_ns);
+        Duration::from_nanos(newest.saturating_add(newest / 8).max(MIN_LOSS_DELAY_NS))
     }
+}
+
+/// The mean of `old`, `times` times, and `new`, once.
+fn weighted(old: u64, times: u64, new: u64) -> u64 {
+    old.saturating_mul(times).saturating_add(new) / (times + 1)
 }
 
 #[cfg(test)]

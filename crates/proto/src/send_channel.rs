@@ -9,7 +9,7 @@ pub(crate) use late::Expired;
 
 use crate::config::MESSAGE_COST_BYTES;
 use crate::loss::SentFrame;
-use crate::{Completion, SendError};
+use crate::{Completion, SendError, slots};
 use bytes::Bytes;
 use denrei_wire::TransmitBuf;
 use denrei_wire::frame::{self, FRAGMENT_HEADER_BYTES, Frame, MESSAGE_HEADER_BYTES, Offer, message_flags};
@@ -147,15 +147,22 @@ pub(crate) struct SendChannel {
     queue: VecDeque<Outgoing>,
     /// Index in `queue` of the first message that has not been begun, or not been sent to its end.
     next_new: usize,
+    credit_limit: u64,
+    credit_used: u64,
+    /// Made when the first message needs it.
+    aside: Option<Box<Aside>>,
+    /// Deadlines, once a message has one.
+    late: Option<Box<late::Late>>,
+}
+
+/// Messages that do not take the usual way: most channels never have any.
+#[derive(Debug, Default)]
+struct Aside {
     lost: VecDeque<Lost>,
     lost_offers: VecDeque<u64>,
     granted: VecDeque<u64>,
-    credit_limit: u64,
-    credit_used: u64,
-    /// Messages whose hand-over the application wants to know of.
+    /// Those whose hand-over the application wants to know of.
     unreported: VecDeque<u64>,
-    /// Deadlines, once a message has one.
-    late: Option<Box<late::Late>>,
 }
 
 impl SendChannel {
@@ -167,12 +174,9 @@ impl SendChannel {
             base: 0,
             queue: VecDeque::new(),
             next_new: 0,
-            lost: VecDeque::new(),
-            lost_offers: VecDeque::new(),
-            granted: VecDeque::new(),
             credit_limit,
             credit_used: 0,
-            unreported: VecDeque::new(),
+            aside: None,
             late: None,
         }
     }
@@ -181,9 +185,10 @@ impl SendChannel {
     pub fn push(&mut self, data: Bytes, completion: Completion) -> u64 {
         let number = self.base + self.queue.len() as u64;
         if completion == Completion::Delivered {
-            self.unreported.push_back(number);
+            self.aside().unreported.push_back(number);
         }
-        self.queue.push_back(Outgoing { data, completion, progress: Progress::Queued, sent: 0, acked: 0 });
+        let message = Outgoing { data, completion, progress: Progress::Queued, sent: 0, acked: 0 };
+        slots::push(&mut self.queue, message);
         number
     }
 
@@ -196,12 +201,15 @@ impl SendChannel {
     /// they take themselves. Looks at a bounded part of the queue: whoever asks
     /// will ask again.
     pub fn sendable(&self, allowance: Allowance) -> u64 {
-        let lost: u64 = self.lost.iter().map(|lost| lost.len).sum();
-        let small = self.lost_offers.len() + self.late.as_ref().map_or(0, |late| late.skips_waiting());
         let left = |message: &Outgoing| message.limit().saturating_sub(message.sent);
         let of = |number: &u64| self.queue.get(number.checked_sub(self.base)? as usize);
-        let granted = self.granted.iter().filter_map(of);
-        let granted: u64 = granted.take(MESSAGES_LOOKED_AT).map(left).sum();
+        let mut small = self.late.as_ref().map_or(0, |late| late.skips_waiting());
+        let (mut lost, mut granted) = (0, 0);
+        if let Some(aside) = &self.aside {
+            lost = aside.lost.iter().map(|lost| lost.len).sum();
+            granted = aside.granted.iter().filter_map(of).take(MESSAGES_LOOKED_AT).map(left).sum();
+            small += aside.lost_offers.len();
+        }
         let mut credit = self.credit();
         let mut fresh = 0;
         for message in self.queue.iter().skip(self.next_new).take(MESSAGES_LOOKED_AT) {
@@ -233,13 +241,15 @@ impl SendChannel {
         let message = self.get_mut(number)?;
         let Progress::Offered { limit: before } = message.progress else { return None };
         if refused {
-            self.unreported.retain(|other| *other != number);
+            self.forget_unreported(number);
             return self.finish(number);
         }
         if limit > before {
             message.progress = Progress::Offered { limit };
-            if message.sent < message.limit() && !self.granted.contains(&number) {
-                self.granted.push_back(number);
+            let unsent = message.sent < message.limit();
+            let granted = &mut self.aside().granted;
+            if unsent && !granted.contains(&number) {
+                granted.push_back(number);
             }
         }
         None
@@ -258,32 +268,39 @@ impl SendChannel {
 
     /// Writes the next frame into `out`, if one may be sent and fits.
     pub fn write(&mut self, out: &mut TransmitBuf, room: Room, allowance: Allowance) -> Written {
-        if !self.lost.is_empty() || !self.lost_offers.is_empty() {
-            let written = self.write_lost(out, room);
-            if written != Written::Nothing {
-                return written;
-            }
-        }
-        if self.late.is_some() {
-            match self.write_skip(out, room) {
+        if self.aside.is_some() || self.late.is_some() {
+            match self.write_aside(out, room) {
                 Written::Nothing => {}
                 written => return written,
             }
         }
-        while let Some(&number) = self.granted.front() {
-            if self.get_mut(number).is_some_and(|message| message.sent < message.limit()) {
-                return self.write_granted(out, room, number);
-            }
-            self.granted.pop_front();
-        }
         self.write_new(out, room, allowance)
     }
 
+    /// What goes before the messages that have not been begun.
+    fn write_aside(&mut self, out: &mut TransmitBuf, room: Room) -> Written {
+        match self.write_lost(out, room) {
+            Written::Nothing => {}
+            written => return written,
+        }
+        match self.write_skip(out, room) {
+            Written::Nothing => {}
+            written => return written,
+        }
+        while let Some(number) = self.aside.as_ref().and_then(|aside| aside.granted.front().copied()) {
+            if self.get_mut(number).is_some_and(|message| message.sent < message.limit()) {
+                return self.write_granted(out, room, number);
+            }
+            self.aside().granted.pop_front();
+        }
+        Written::Nothing
+    }
+
     fn write_lost(&mut self, out: &mut TransmitBuf, room: Room) -> Written {
-        if !self.lost_offers.is_empty() && room.here < OFFER_BYTES {
+        if room.here < OFFER_BYTES && self.aside.as_ref().is_some_and(|aside| !aside.lost_offers.is_empty()) {
             return Written::NoRoom;
         }
-        while let Some(number) = self.lost_offers.pop_front() {
+        while let Some(number) = self.aside.as_mut().and_then(|aside| aside.lost_offers.pop_front()) {
             if self.get_mut(number).is_some_and(|m| matches!(m.progress, Progress::Offered { .. })) {
                 return self.write_offer(out, number, true);
             }
@@ -292,21 +309,22 @@ impl SendChannel {
     }
 
     fn write_lost_part(&mut self, out: &mut TransmitBuf, room: Room) -> Written {
-        while let Some(&lost) = self.lost.front() {
+        while let Some(lost) = self.aside.as_ref().and_then(|aside| aside.lost.front().copied()) {
             let Some(message) = self.get_mut(lost.number).filter(|m| m.progress.is_open()) else {
-                self.lost.pop_front();
+                self.aside().lost.pop_front();
                 continue;
             };
             let whole = lost.len == message.len() && !matches!(message.progress, Progress::Offered { .. });
             if whole && MESSAGE_HEADER_BYTES + message.data.len() <= room.here {
-                self.lost.pop_front();
+                self.aside().lost.pop_front();
                 return self.write_whole(out, lost.number, true);
             }
             let Some(len) = fragment_room(room, lost.len, whole) else { return Written::NoRoom };
+            let queue = &mut self.aside().lost;
             if len == lost.len {
-                self.lost.pop_front();
+                queue.pop_front();
             } else {
-                self.lost[0] = Lost { offset: lost.offset + len, len: lost.len - len, ..lost };
+                queue[0] = Lost { offset: lost.offset + len, len: lost.len - len, ..lost };
             }
             return self.write_fragment(out, lost.number, lost.offset, len, true);
         }
@@ -319,7 +337,7 @@ impl SendChannel {
         let Some(len) = fragment_room(room, left, false) else { return Written::NoRoom };
         message.sent += len;
         if len == left {
-            self.granted.pop_front();
+            self.aside().granted.pop_front();
         }
         self.write_fragment(out, number, sent, len, false)
     }
@@ -388,8 +406,10 @@ impl SendChannel {
         let channel = self.channel;
         let message = self.get_mut(number).expect("the caller has seen it");
         let total = message.len();
-        out.put(&frame::fragment_header(message.flags(), channel, number, len as u16, offset, total));
-        out.put(&message.data[offset as usize..(offset + len) as usize]);
+        let part = &message.data[offset as usize..(offset + len) as usize];
+        let len = len as u16;
+        out.put(&frame::fragment_header(message.flags(), channel, number, len, offset, total));
+        out.put(part);
         Written::Frame { frame: SentFrame::Fragment { channel, number, offset, len }, again }
     }
 
@@ -423,7 +443,7 @@ impl SendChannel {
         for number in first..first + count {
             if let Some(message) = self.get_mut(number).filter(|message| message.progress.is_open()) {
                 let len = message.len();
-                self.lost.push_back(Lost { number, offset: 0, len });
+                self.aside().lost.push_back(Lost { number, offset: 0, len });
                 self.note_late_loss(number);
             }
         }
@@ -432,7 +452,7 @@ impl SendChannel {
     /// A fragment has to be sent again.
     pub fn on_fragment_lost(&mut self, number: u64, offset: u64, len: u64) {
         if self.get_mut(number).is_some_and(|message| message.progress.is_open()) {
-            self.lost.push_back(Lost { number, offset, len });
+            self.aside().lost.push_back(Lost { number, offset, len });
             self.note_late_loss(number);
         }
     }
@@ -444,18 +464,19 @@ impl SendChannel {
 
     /// An OFFER has to be sent again.
     pub fn on_offer_lost(&mut self, number: u64) {
-        self.lost_offers.push_back(number);
+        self.aside().lost_offers.push_back(number);
     }
 
     /// The receiver's application has taken everything before `next`, except what it refused. Hands
     /// each message of which that was to be reported to `delivered`, and what is finished by it.
     pub fn on_delivered(&mut self, next: u64, mut delivered: impl FnMut(u64, Option<Finished>)) {
-        let asked = core::mem::take(&mut self.unreported);
+        let Some(aside) = &mut self.aside else { return };
+        let asked = core::mem::take(&mut aside.unreported);
         for number in asked {
             // Not all of it was sent: it can only have been refused, and the ACCEPT will say so.
             let refused = self.get_mut(number).is_some_and(|message| message.sent < message.len());
             if number >= next || refused {
-                self.unreported.push_back(number);
+                self.aside().unreported.push_back(number);
             } else {
                 delivered(number, self.finish(number));
             }
@@ -464,7 +485,7 @@ impl SendChannel {
 
     /// Drops all messages: the receiver has no such channel. Hands each to `dropped`.
     pub fn drop_all(&mut self, mut dropped: impl FnMut(Finished)) {
-        self.unreported.clear();
+        self.aside = None;
         for number in self.base..self.base + self.queue.len() as u64 {
             if let Some(done) = self.finish(number) {
                 dropped(done);
@@ -487,12 +508,23 @@ impl SendChannel {
             }
         }
         self.next_new = 0;
-        self.lost.clear();
-        self.lost_offers.clear();
-        self.granted.clear();
+        if let Some(aside) = &mut self.aside {
+            **aside = Aside { unreported: core::mem::take(&mut aside.unreported), ..Aside::default() };
+        }
         self.credit_limit = credit_limit;
         self.credit_used = 0;
         self.restart_skips();
+    }
+
+    fn aside(&mut self) -> &mut Aside {
+        self.aside.get_or_insert_default()
+    }
+
+    /// The application need not be told of a message's hand-over: there will be none.
+    fn forget_unreported(&mut self, number: u64) {
+        if let Some(aside) = &mut self.aside {
+            aside.unreported.retain(|other| *other != number);
+        }
     }
 
     fn get_mut(&mut self, number: u64) -> Option<&mut Outgoing> {
@@ -510,9 +542,7 @@ impl SendChannel {
             self.base += 1;
             self.next_new = self.next_new.saturating_sub(1);
         }
-        if self.queue.is_empty() && self.queue.capacity() > 64 * IDLE_SLOTS {
-            self.queue.shrink_to(IDLE_SLOTS);
-        }
+        slots::give_back(&mut self.queue, IDLE_SLOTS);
         Some(finished)
     }
 }

@@ -14,7 +14,12 @@ use core::time::Duration;
 use denrei_wire::Instant;
 
 /// What Linux charges a socket's receive buffer for a small datagram (its `truesize`), rounded up.
-pub(crate) const MIN_PACKET_COST_BYTES: u64 = 1024;
+const MIN_PACKET_COST_BYTES: u64 = 1024;
+
+/// What a datagram of so many octets is charged for.
+pub(crate) fn packet_cost(octets: u64) -> u64 {
+    octets.max(MIN_PACKET_COST_BYTES)
+}
 
 /// Packets of the first window (RFC 6928).
 const INITIAL_WINDOW_PACKETS: u64 = 10;

@@ -36,13 +36,18 @@ pub(super) struct Closing {
     end_when_delivered: bool,
     pub peer_done_writing: bool,
     pub peer_done_reading: bool,
-    /// END to send, and how often it may be repeated.
-    end: Option<(u16, String)>,
     pub end_due: bool,
+    over: Option<Box<Over>>,
+}
+
+/// What is left of a session that is over.
+#[derive(Debug)]
+struct Over {
+    why: LostReason,
+    /// END to send, and how often it was repeated.
+    end: Option<(u16, String)>,
     repeats: u8,
     drain_until: Option<Instant>,
-    /// Why the session is over.
-    reason: Option<LostReason>,
 }
 
 impl Closing {
@@ -52,7 +57,8 @@ impl Closing {
 
     /// The END to write.
     pub fn end(&self) -> Option<(u16, &str)> {
-        self.end.as_ref().map(|(code, reason)| (*code, reason.as_str()))
+        let (code, reason) = self.over.as_ref()?.end.as_ref()?;
+        Some((*code, reason))
     }
 }
 
@@ -83,21 +89,19 @@ impl Peer {
     /// Ends the session at once.
     pub fn abort(&mut self, cx: &mut Context<'_>, code: u16, reason: &str) {
         if self.is_alive() {
-            self.closing.end = Some((code, reason.to_owned()));
-            self.lose(cx, LostReason::Aborted);
+            self.end(cx, LostReason::Aborted, Some((code, reason.to_owned())));
         }
     }
 
     /// The peer broke the protocol.
     pub(super) fn violate(&mut self, cx: &mut Context<'_>, what: &'static str) {
         let code = if what == CREDIT_EXCEEDED { end_code::CREDIT_EXCEEDED } else { end_code::VIOLATION };
-        self.closing.end = Some((code, what.to_owned()));
-        self.lose(cx, LostReason::Violation(what));
+        self.end(cx, LostReason::Violation(what), Some((code, what.to_owned())));
     }
 
     /// Why no message can be sent, if so.
     pub fn lost_reason(&self) -> Option<LostReason> {
-        self.closing.reason.clone()
+        self.closing.over.as_ref().map(|over| over.why.clone())
     }
 
     /// Whether this side has said that it will send no more.
@@ -193,23 +197,27 @@ impl Peer {
         }
         let done = self.closing.peer_done_writing || self.closing.end_when_delivered;
         if self.closing.write_acked && done && self.is_proven() {
-            self.closing.end = Some((end_code::CLOSED, String::new()));
-            self.lose(cx, LostReason::Closed);
+            self.end(cx, LostReason::Closed, Some((end_code::CLOSED, String::new())));
         }
     }
 
     /// The session is over. What was received whole remains readable.
     pub fn lose(&mut self, cx: &mut Context<'_>, reason: LostReason) {
+        self.end(cx, reason, None);
+    }
+
+    /// The session is over, and the peer hears `end`.
+    fn end(&mut self, cx: &mut Context<'_>, reason: LostReason, end: Option<(u16, String)>) {
         if !self.is_alive() {
             return;
         }
         let unacknowledged = self.unacknowledged();
         let was_proven = self.is_proven();
         self.phase = Phase::Over;
-        self.closing.end_due = self.closing.end.is_some() && self.remote_token.is_some();
+        self.closing.end_due = end.is_some() && self.remote_token.is_some();
         let drain = (self.rtt.probe_timeout() * 3).max(MIN_DRAIN);
-        self.closing.drain_until = Some(if self.closing.end_due { cx.now + drain } else { cx.now });
-        self.closing.reason = Some(reason.clone());
+        let drain_until = Some(if self.closing.end_due { cx.now + drain } else { cx.now });
+        self.closing.over = Some(Box::new(Over { why: reason.clone(), end, repeats: 0, drain_until }));
         self.sent.take_oldest(usize::MAX, |_| ());
         self.outbox.clear();
         self.inbox.drop_incomplete();
@@ -226,25 +234,30 @@ impl Peer {
 
     /// A packet came although the session is over: the END was lost.
     pub(super) fn repeat_end(&mut self) {
-        if self.closing.end.is_some() && self.closing.repeats < MAX_END_REPEATS {
-            self.closing.repeats += 1;
+        if let Some(over) = &mut self.closing.over
+            && over.end.is_some()
+            && over.repeats < MAX_END_REPEATS
+        {
+            over.repeats += 1;
             self.closing.end_due = true;
         }
     }
 
     /// Until when an ended session has to answer; `None`: no longer.
     pub(super) fn drain_until(&self) -> Option<Instant> {
-        self.closing.drain_until
+        self.closing.over.as_ref()?.drain_until
     }
 
     pub(super) fn drain(&mut self, now: Instant) {
-        if self.closing.drain_until.is_some_and(|until| until <= now) {
-            self.closing.drain_until = None;
+        if let Some(over) = &mut self.closing.over
+            && over.drain_until.is_some_and(|until| until <= now)
+        {
+            over.drain_until = None;
         }
     }
 
     /// Whether an ended session has nothing left to say and nothing left to read.
     pub fn is_finished(&self) -> bool {
-        self.closing.drain_until.is_none() && !self.inbox.has_ready()
+        self.drain_until().is_none() && !self.inbox.has_ready()
     }
 }

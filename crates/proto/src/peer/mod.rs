@@ -9,6 +9,7 @@
 mod close;
 mod pace;
 mod receive;
+mod status;
 mod timers;
 mod transmit;
 
@@ -23,21 +24,18 @@ use crate::loss::{Control, SentPacket, SentPackets};
 use crate::mtu::MtuSearch;
 use crate::outbox::Outbox;
 use crate::pacing::Pacer;
-use crate::rate::{Allowed, DEFAULT_WEIGHT, Police, Rate, RateCredit};
+use crate::rate::{Allowed, DEFAULT_WEIGHT, Rate};
 use crate::rtt::Rtt;
 use crate::seal::Protection;
 use close::Closing;
 use core::net::SocketAddr;
-use denrei_wire::frame::{OwnedFeedback, Status};
+use denrei_wire::frame::OwnedFeedback;
 use denrei_wire::packet::Opening;
 use denrei_wire::{EcnCounts, Incarnation, Instant, Parameters, Token};
-use pace::Told;
+use pace::{SenderRate, Told};
 pub(crate) use receive::Incoming;
-use smallvec::SmallVec;
+use status::Statuses;
 use std::collections::VecDeque;
-
-/// Status requests remembered; the answer to an older one is ignored.
-const MAX_STATUS_REQUESTS: usize = 64;
 
 /// Frames that are not repeated and wait for a packet: one per group, and then some.
 const MAX_WAITING_ONCE: usize = 64;
@@ -76,6 +74,8 @@ pub(crate) struct Notes {
     pub reports: Vec<GroupReport>,
     /// What a packet told of the pace.
     pub pace: Option<PaceNote>,
+    /// Empty between calls: kept so that handling a loss does not allocate.
+    pub lost_packets: Vec<SentPacket>,
 }
 
 /// One remote incarnation.
@@ -100,36 +100,26 @@ pub(crate) struct Peer {
     parameters_heard: bool,
 
     sent: SentPackets,
-    /// Kept so that handling a loss does not allocate.
-    lost_scratch: Vec<SentPacket>,
     rtt: Rtt,
     congestion: Box<dyn Controller>,
     pacer: Pacer,
-    /// R2's credit, as the peer or `rate_request` sets it, and the serial of the peer's word.
-    rate: RateCredit,
-    rate_serial: Option<u32>,
-    first_flight_bytes: u64,
+    /// How fast this side sends, if the peer or `rate_request` says.
+    rate: Option<Box<SenderRate>>,
     /// What the receiver lets this side send.
     allowed: Allowed,
-    /// What this side lets the peer send, and octets of data packets that came.
-    told: Told,
-    police: Police,
+    /// What this side lets the peer send, if it has told.
+    told: Option<Box<Told>>,
+    /// Octets of data packets that came.
     data_received: u64,
-    /// What this side has set for the peer, and how often.
-    rate_set: Option<Rate>,
     /// Its share of what this side can receive.
     pub weight: u32,
-    rate_set_serial: u32,
     mtu: MtuSearch,
     outbox: Outbox,
     control: VecDeque<Control>,
     /// Frames for the next packets that are not repeated, one after the other.
     once: Vec<Vec<u8>>,
-    /// Answer to the newest status request.
-    status: Option<Status>,
-    next_status_request: u32,
-    /// Status requests that have not been answered.
-    status_requests: SmallVec<[u32; 4]>,
+    /// Made with the first question, from either side.
+    statuses: Option<Box<Statuses>>,
     /// Packets are marked ECN-capable.
     ecn_works: bool,
     /// The packet that empties the queue asks for its acknowledgement at once.
@@ -138,8 +128,6 @@ pub(crate) struct Peer {
     probes_left: u8,
     probe_timeouts: u32,
     paced_until: Option<Instant>,
-    /// When there is rate credit again, if data waits for it.
-    rate_opens_at: Option<Instant>,
     ce_seen: u32,
 
     received: ReceivedPackets,
@@ -191,33 +179,24 @@ impl Peer {
             remote: assumed_parameters(config),
             parameters_heard: false,
             sent: SentPackets::new(skips),
-            lost_scratch: Vec::new(),
             rtt: Rtt::new(config.initial_rtt, config.max_ack_delay),
             congestion: congestion::controller(config.congestion, mtu.current() as u64),
             pacer: Pacer::new(now),
-            rate: RateCredit::new(now, config.rate_request),
-            rate_serial: None,
-            first_flight_bytes: config.first_flight_bytes,
+            rate: SenderRate::requested(now, config),
             allowed: Allowed::default(),
-            told: Told::default(),
-            police: Police::default(),
+            told: None,
             data_received: 0,
-            rate_set: None,
             weight: DEFAULT_WEIGHT,
-            rate_set_serial: 0,
             mtu,
             outbox: Outbox::new(MIN_CHANNEL_CREDIT_BYTES, config.offer_above_bytes),
             control: VecDeque::new(),
             once: Vec::new(),
-            status: None,
-            next_status_request: 0,
-            status_requests: SmallVec::new(),
+            statuses: None,
             ecn_works: config.ecn,
             hurried: false,
             probes_left: 0,
             probe_timeouts: 0,
             paced_until: None,
-            rate_opens_at: None,
             ce_seen: 0,
             received: ReceivedPackets::default(),
             inbox: Inbox::new(pool),
@@ -283,12 +262,9 @@ impl Peer {
         self.remote = assumed_parameters(config);
         self.parameters_heard = false;
         self.control.clear();
-        self.status = None;
         self.probe_timeouts = 0;
         self.want(Control::Parameters);
-        for id in self.status_requests.clone() {
-            self.want(Control::StatusRequest { id });
-        }
+        self.restart_status();
         if self.closing.read_closed {
             self.want(Control::CloseRead);
         }
@@ -375,18 +351,6 @@ impl Peer {
         }
     }
 
-    /// SREQ: asks for the peer's state; the request's number.
-    pub fn request_status(&mut self) -> u32 {
-        let id = self.next_status_request;
-        self.next_status_request = id.wrapping_add(1);
-        if self.status_requests.len() == MAX_STATUS_REQUESTS {
-            self.status_requests.remove(0);
-        }
-        self.status_requests.push(id);
-        self.want(Control::StatusRequest { id });
-        id
-    }
-
     /// Sends again what has been under way for longer than a round trip; how many packets.
     pub fn retransmit(&mut self, now: Instant) -> u64 {
         let patience = self.rtt.smoothed();
@@ -443,8 +407,8 @@ impl Peer {
             window_bytes: self.congestion.window(),
             in_flight_bytes: self.sent.cost_in_flight(),
             credit_bytes: self.outbox.credit(),
-            rate: self.rate.rate(),
-            rate_set: self.rate_set,
+            rate: self.sender_rate(),
+            rate_set: self.rate_set(),
             weight: self.weight,
             rate_requested: requested_rate(&self.remote),
             queued_messages: self.outbox.queued_messages(),

@@ -12,27 +12,71 @@ use crate::send_channel::MIN_FRAGMENT_BYTES;
 use denrei_wire::frame::{self, FRAGMENT_HEADER_BYTES, Frame, GRANT_REQUEST_BYTES};
 use denrei_wire::{Frames, Instant, TransmitBuf};
 
-/// What this side tells the other that it may send.
+/// R2's rate of this side as a sender; most peers never set one.
+#[derive(Debug)]
+pub(super) struct SenderRate {
+    credit: RateCredit,
+    /// Serial of the peer's word; `None`: the rate is the one this side asks for.
+    serial: Option<u32>,
+    /// When there is credit again, if data waits for it.
+    opens_at: Option<Instant>,
+}
+
+impl SenderRate {
+    /// What holds until the peer speaks.
+    pub fn requested(now: Instant, config: &Config) -> Option<Box<Self>> {
+        let rate = config.rate_request;
+        (rate != Rate::UNLIMITED).then(|| Box::new(Self::new(now, rate)))
+    }
+
+    fn new(now: Instant, rate: Rate) -> Self {
+        Self { credit: RateCredit::new(now, rate), serial: None, opens_at: None }
+    }
+
+    fn is_open(&mut self, now: Instant) -> bool {
+        let open = self.credit.room(now) != Some(0);
+        self.opens_at = if open { None } else { self.credit.open_at() };
+        open
+    }
+}
+
+/// What this side tells the other that it may send, and whether it keeps to that; most peers are told
+/// nothing.
 #[derive(Debug, Default)]
 pub(super) struct Told {
-    serial: u32,
     limit: Option<u64>,
+    limit_serial: u32,
+    rate: Option<Rate>,
+    rate_serial: u32,
+    police: Police,
 }
 
 impl Peer {
     // ---- as sender ----
 
-    /// Whether R2 lets data go now; if not, notes when it will.
-    fn rate_is_open(&mut self, now: Instant) -> bool {
-        let open = self.rate.room(now) != Some(0);
-        self.rate_opens_at = if open { None } else { self.rate.open_at() };
-        open
+    /// R2's parameters in force.
+    pub(super) fn sender_rate(&self) -> Rate {
+        self.rate.as_ref().map_or(Rate::UNLIMITED, |rate| rate.credit.rate())
+    }
+
+    /// When data that waits for R2's credit may go.
+    pub(super) fn rate_opens_at(&self) -> Option<Instant> {
+        self.rate.as_ref()?.opens_at
+    }
+
+    /// Time has come to `now`: there may be credit again.
+    pub(super) fn reopen_rate(&mut self, now: Instant) {
+        if let Some(rate) = &mut self.rate
+            && rate.opens_at.is_some_and(|at| at <= now)
+        {
+            rate.opens_at = None;
+        }
     }
 
     /// Whether the receiver lets data go now.
-    pub(super) fn is_let(&mut self, now: Instant) -> bool {
-        let first = self.phase != Phase::Opening || self.allowed.sent() < self.first_flight_bytes;
-        first && self.allowed.room() != Some(0) && self.rate_is_open(now)
+    pub(super) fn is_let(&mut self, config: &Config, now: Instant) -> bool {
+        let first = self.phase != Phase::Opening || self.allowed.sent() < config.first_flight_bytes;
+        first && self.allowed.room() != Some(0) && self.rate.as_mut().is_none_or(|rate| rate.is_open(now))
     }
 
     /// Asks the receiver for a grant if data waits for one and it does not know.
@@ -62,16 +106,17 @@ impl Peer {
     /// begins.
     pub(super) fn write_data(
         &mut self,
-        now: Instant,
+        cx: &Context<'_>,
         out: &mut TransmitBuf,
         mark: usize,
         end: usize,
         fresh: usize,
         frames: &mut super::transmit::Frames,
     ) {
-        let mut end = self.rate.room(now).map_or(end, |room| cut_at(out.len(), end, room));
+        let room = self.rate.as_mut().and_then(|rate| rate.credit.room(cx.now));
+        let mut end = room.map_or(end, |room| cut_at(out.len(), end, room));
         if self.phase == Phase::Opening {
-            let left = self.first_flight_bytes.saturating_sub(self.allowed.sent());
+            let left = cx.config.first_flight_bytes.saturating_sub(self.allowed.sent());
             let left = usize::try_from(left).unwrap_or(usize::MAX).max(HEADERS_BYTES);
             end = end.min(mark.saturating_add(left));
         }
@@ -85,7 +130,9 @@ impl Peer {
         let end = if due { end.saturating_sub(GRANT_REQUEST_BYTES) } else { end };
         let wrote = self.outbox.write(out, end, fresh.min(end.saturating_sub(out.len())), frames);
         self.counters.retransmissions += wrote.repeated;
-        self.rate.spend(wrote.payload);
+        if let Some(rate) = &mut self.rate {
+            rate.credit.spend(wrote.payload);
+        }
         if wrote.frames > 0 {
             // The last packet there is says so, if it has room.
             due |= !self.outbox.has_turn() && out.len() + GRANT_REQUEST_BYTES <= packet_end;
@@ -121,14 +168,15 @@ impl Peer {
     }
 
     pub(super) fn on_rate(&mut self, cx: &mut Context<'_>, rate: &frame::Rate) {
+        let state = self.rate.get_or_insert_with(|| Box::new(SenderRate::new(cx.now, Rate::UNLIMITED)));
         // Half of the numbers are newer than a serial, half older (RFC 1982).
-        if self.rate_serial.is_some_and(|newest| rate.serial.wrapping_sub(newest) as i32 <= 0) {
+        if state.serial.is_some_and(|newest| rate.serial.wrapping_sub(newest) as i32 <= 0) {
             return;
         }
-        self.rate_serial = Some(rate.serial);
+        state.serial = Some(rate.serial);
         let rate = Rate { bytes_per_s: rate.rate, burst_bytes: rate.burst };
-        self.rate.set(cx.now, rate);
-        self.rate_opens_at = None;
+        state.credit.set(cx.now, rate);
+        state.opens_at = None;
         cx.events.push_back(Event::RateSet { peer: self.id, rate });
     }
 
@@ -136,22 +184,33 @@ impl Peer {
 
     /// Sets how fast the peer may send (R4).
     pub fn set_rate(&mut self, rate: Rate) {
-        if self.is_alive() && self.rate_set != Some(rate) {
-            self.rate_set = Some(rate);
-            self.rate_set_serial = self.rate_set_serial.wrapping_add(1);
-            self.police.watch_rate(Instant::ZERO, None);
+        if self.is_alive() && self.rate_set() != Some(rate) {
+            let told = self.told.get_or_insert_default();
+            told.rate = Some(rate);
+            told.rate_serial = told.rate_serial.wrapping_add(1);
+            told.police.watch_rate(Instant::ZERO, None);
             self.want(Control::Rate);
         }
     }
 
+    /// What this side has set for the peer.
+    pub(super) fn rate_set(&self) -> Option<Rate> {
+        self.told.as_ref()?.rate
+    }
+
+    fn limit_told(&self) -> Option<u64> {
+        self.told.as_ref()?.limit
+    }
+
     pub(super) fn rate_frame(&self) -> Option<Frame<'static>> {
-        let Rate { bytes_per_s, burst_bytes } = self.rate_set?;
-        let serial = self.rate_set_serial;
+        let told = self.told.as_ref()?;
+        let (Rate { bytes_per_s, burst_bytes }, serial) = (told.rate?, told.rate_serial);
         Some(Frame::Rate(frame::Rate { serial, rate: bytes_per_s, burst: burst_bytes }))
     }
 
     /// Whether a packet is more than the peer was told that it may send.
     pub(super) fn is_excess(&mut self, now: Instant, body: &[u8], datagram_len: usize) -> bool {
+        let Some(told) = self.told.as_mut().filter(|told| told.police.is_on_duty()) else { return false };
         let (mut payload, mut data) = (0, false);
         for frame in Frames::new(body).flatten() {
             data |= is_data(&frame);
@@ -162,50 +221,55 @@ impl Peer {
             };
         }
         let after = self.data_received + datagram_len as u64;
-        let beyond = self.told.limit.is_some_and(|limit| after > limit);
-        data && self.police.is_excess(now, payload, beyond)
+        let beyond = told.limit.is_some_and(|limit| after > limit);
+        data && told.police.is_excess(now, payload, beyond)
     }
 
     /// The peer has heard what it may send. What it sent before arrives within a probe timeout.
     pub(super) fn on_told(&mut self, now: Instant, control: Control) {
         let from = now + self.rtt.probe_timeout();
-        match control {
-            // A later word is on its way.
-            _ if self.control.contains(&control) => {}
-            Control::Rate => self.police.watch_rate(from, self.rate_set),
-            Control::Grant => self.police.watch_limit(self.told.limit.map(|_| from)),
-            _ => {}
+        // Else a later word is on its way.
+        if !self.control.contains(&control)
+            && let Some(told) = &mut self.told
+        {
+            match control {
+                Control::Rate => told.police.watch_rate(from, told.rate),
+                Control::Grant => told.police.watch_limit(told.limit.map(|_| from)),
+                _ => {}
+            }
         }
     }
 
     /// Tells the peer how much it may send.
     pub fn tell_limit(&mut self, limit: Option<u64>) {
-        if !self.is_alive() || self.told.limit == limit {
+        if !self.is_alive() || self.limit_told() == limit {
             return;
         }
-        if limit.is_none() || self.told.limit.is_none() {
-            self.told.serial = self.told.serial.wrapping_add(1);
-            self.police.watch_limit(None);
+        let told = self.told.get_or_insert_default();
+        if limit.is_none() || told.limit.is_none() {
+            told.limit_serial = told.limit_serial.wrapping_add(1);
+            told.police.watch_limit(None);
         }
-        self.told.limit = limit;
+        told.limit = limit;
         self.want(Control::Grant);
     }
 
-    pub(super) fn grant_frame(&self) -> Frame<'static> {
-        Frame::Grant(frame::Grant { serial: self.told.serial, limit: self.told.limit })
+    pub(super) fn grant_frame(&self) -> Option<Frame<'static>> {
+        let told = self.told.as_ref()?;
+        Some(Frame::Grant(frame::Grant { serial: told.limit_serial, limit: told.limit }))
     }
 
     /// The session begins anew: both sides count from the start, and what the other side told in the
     /// attempt that was given up does not hold.
     pub(super) fn restart_pace(&mut self, config: &Config) {
-        self.rate = RateCredit::new(self.heard_at, config.rate_request);
-        self.rate_opens_at = None;
+        self.rate = SenderRate::requested(self.heard_at, config);
         self.allowed.restart();
         self.data_received = 0;
-        self.told.limit = None;
-        self.police = Police::default();
-        self.rate_serial = None;
-        if self.rate_set.is_some() {
+        if let Some(told) = &mut self.told {
+            told.limit = None;
+            told.police = Police::default();
+        }
+        if self.rate_set().is_some() {
             self.want(Control::Rate);
         }
     }

@@ -13,7 +13,7 @@ use crate::seal::{OpenJob, Opened, Unopened};
 use crate::send_channel::Finished;
 use core::time::Duration;
 use denrei_wire::ack::AckFrame;
-use denrei_wire::frame::{Delivered, Status};
+use denrei_wire::frame::Delivered;
 use denrei_wire::packet::{Header, Kind, flags};
 use denrei_wire::{Ecn, Frame, Frames, Instant, Parameters, ids};
 use smallvec::SmallVec;
@@ -95,7 +95,7 @@ impl Peer {
         if !self.is_of_this_session(&incoming.header) {
             return;
         }
-        if self.police.is_on_duty() && self.is_excess(cx.now, incoming.body, incoming.datagram_len) {
+        if self.is_excess(cx.now, incoming.body, incoming.datagram_len) {
             self.counters.excess += 1;
             return;
         }
@@ -304,31 +304,6 @@ impl Peer {
         });
     }
 
-    fn on_status_request(&mut self, id: u32) {
-        // An older request, repeated, must not displace the newest one's answer.
-        if self.status.is_some_and(|status| status.id.wrapping_sub(id) < u32::MAX / 2 && status.id != id) {
-            return;
-        }
-        self.status = Some(Status {
-            id,
-            buffered_bytes: self.inbox.held_bytes(),
-            buffered_messages: self.inbox.ready_messages() as u32,
-        });
-        self.control.retain(|control| !matches!(control, Control::Status { .. }));
-        self.want(Control::Status { id });
-    }
-
-    fn on_status(&mut self, cx: &mut Context<'_>, status: &Status) {
-        let Some(asked) = self.status_requests.iter().position(|id| *id == status.id) else { return };
-        self.status_requests.remove(asked);
-        cx.events.push_back(Event::Status {
-            peer: self.id,
-            request: status.id,
-            buffered_bytes: status.buffered_bytes,
-            buffered_messages: status.buffered_messages,
-        });
-    }
-
     fn on_ack(&mut self, cx: &mut Context<'_>, ack: &AckFrame<'_>) -> Result<(), Violation> {
         let next = self.sent.next_number();
         if ids::expand(ack.largest, next) >= next {
@@ -338,7 +313,7 @@ impl Peer {
         let in_flight_before = self.sent.cost_in_flight();
         let mut close_write_acked = false;
         let mut heard = SmallVec::<[Control; 2]>::new();
-        let Self { sent, outbox, received, mtu, control, id, status, .. } = self;
+        let Self { sent, outbox, received, mtu, control, id, statuses, .. } = self;
         let summary = sent.on_ack(ack.ranges(next), |packet| {
             mtu.on_acked(packet.bytes);
             for frame in &packet.frames {
@@ -346,8 +321,8 @@ impl Peer {
                     SentFrame::Ack { largest } => received.on_ack_acked(*largest),
                     SentFrame::MtuProbe { bytes } => mtu.on_probe_acked(*bytes),
                     SentFrame::Control(Control::CloseWrite) => close_write_acked = true,
-                    SentFrame::Control(Control::Status { id }) if status.is_some_and(|s| s.id == *id) => {
-                        *status = None;
+                    SentFrame::Control(Control::Status { id }) => {
+                        statuses.iter_mut().for_each(|statuses| statuses.on_answer_acked(*id));
                     }
                     // Acknowledged while it was about to be repeated.
                     SentFrame::Control(Control::Parameters) => {
@@ -400,7 +375,7 @@ impl Peer {
     /// Looks for packets that have to be taken for lost.
     pub(super) fn detect_lost(&mut self, cx: &mut Context<'_>) {
         let (mut newest, mut count): (Option<Instant>, u64) = (None, 0);
-        let mut lost = core::mem::take(&mut self.lost_scratch);
+        let mut lost = core::mem::take(&mut cx.notes.lost_packets);
         self.sent.detect_lost(cx.now, &self.rtt, |packet| lost.push(packet));
         for packet in lost.drain(..) {
             self.counters.packets_lost += 1;
@@ -409,7 +384,7 @@ impl Peer {
                 count += 1;
             }
         }
-        self.lost_scratch = lost;
+        cx.notes.lost_packets = lost;
         if let Some(sent_at) = newest {
             if self.recovery_began.is_none_or(|began| sent_at > began) {
                 self.recovery_began = Some(cx.now);

@@ -31,7 +31,7 @@ impl Peer {
         }
         consider(self.sent.loss_time());
         consider(self.paced_until);
-        consider(self.rate_opens_at);
+        consider(self.rate_opens_at());
         consider(Some(self.outbox.next_deadline()));
         consider(self.failure_at(config));
         if self.sent.is_idle() {
@@ -59,9 +59,7 @@ impl Peer {
         if self.paced_until.is_some_and(|at| at <= cx.now) {
             self.paced_until = None;
         }
-        if self.rate_opens_at.is_some_and(|at| at <= cx.now) {
-            self.rate_opens_at = None;
-        }
+        self.reopen_rate(cx.now);
         if self.outbox.next_deadline() <= cx.now {
             let id = self.id;
             self.outbox.expire(cx.now, |channel, number| {
@@ -148,7 +146,7 @@ impl Peer {
             self.congestion.on_persistent_loss();
         }
         // A probe may exceed the window, but not the receiver's pace.
-        if self.control.is_empty() && !(self.outbox.has_turn() && self.is_let(cx.now)) {
+        if self.control.is_empty() && !(self.outbox.has_turn() && self.is_let(cx.config, cx.now)) {
             self.want(Control::Ping);
         }
     }

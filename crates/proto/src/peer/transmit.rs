@@ -2,7 +2,7 @@
 
 use super::{Context, Peer};
 use crate::config::Config;
-use crate::congestion::MIN_PACKET_COST_BYTES;
+use crate::congestion::packet_cost;
 use crate::event::Phase;
 use crate::loss::{Control, SentFrame, SentPacket};
 use denrei_wire::datagram::MAX_DATAGRAM_BYTES;
@@ -86,7 +86,7 @@ impl Peer {
     }
 
     fn may_send_data(&mut self, cx: &Context<'_>) -> bool {
-        if !self.is_let(cx.now) {
+        if !self.is_let(cx.config, cx.now) {
             return false;
         }
         if self.probes_left > 0 {
@@ -123,7 +123,7 @@ impl Peer {
             && self.may_send_data(cx)
         {
             let fresh = end - start.body_at;
-            self.write_data(cx.now, out, start.at, end, fresh, &mut frames);
+            self.write_data(cx, out, start.at, end, fresh, &mut frames);
         }
         if frames.is_empty() && !said_once {
             out.truncate(start.at);
@@ -182,7 +182,7 @@ impl Peer {
         eliciting: bool,
     ) -> usize {
         let bytes = out.len() - start.at + self.protection.trailer_bytes();
-        let cost = (bytes as u64).max(MIN_PACKET_COST_BYTES);
+        let cost = packet_cost(bytes as u64);
         let window_full =
             self.sent.cost_in_flight() + cost + self.mtu.current() as u64 > self.congestion.window();
         let hurried = self.hurried && !self.outbox.has_turn();
@@ -204,7 +204,7 @@ impl Peer {
         self.pacer.on_sent(cost);
         self.probes_left = self.probes_left.saturating_sub(1);
         self.unanswered_since.get_or_insert(cx.now);
-        self.sent.on_sent(SentPacket { at: cx.now, cost, bytes: bytes as u16, frames });
+        self.sent.on_sent(SentPacket { at: cx.now, bytes: bytes as u16, frames });
         bytes
     }
 
@@ -244,10 +244,10 @@ impl Peer {
                 Frame::Delivered(Delivered { channel, next })
             }
             Control::StatusRequest { id } => Frame::StatusRequest(id),
-            Control::Status { id } => Frame::Status(self.status.filter(|status| status.id == id)?),
+            Control::Status { id } => Frame::Status(self.statuses.as_ref()?.answer(id)?),
             Control::Rate => self.rate_frame()?,
             Control::GrantRequest => self.grant_request()?,
-            Control::Grant => self.grant_frame(),
+            Control::Grant => self.grant_frame()?,
             Control::CloseWrite => Frame::CloseWrite,
             Control::CloseRead => Frame::CloseRead,
         })

@@ -15,39 +15,51 @@ const REQUEST_EVERY: u8 = 8;
 /// What a receiver allows.
 #[derive(Debug, Default)]
 pub(crate) struct Allowed {
+    /// Octets of data packets sent since the session began.
+    sent: u64,
+    since_request: u8,
+    /// Most receivers never grant.
+    word: Option<Box<Word>>,
+}
+
+/// What the receiver said last, and what it was told.
+#[derive(Debug, Default)]
+struct Word {
     /// Octets of data packets that may be sent; `None`: any number.
     limit: Option<u64>,
     serial: Option<u32>,
-    /// Octets of data packets sent since the session began.
-    sent: u64,
-    /// `sent` plus what waited, as told last.
+    /// Octets sent plus what waited, as told last.
     told: Option<u64>,
-    since_request: u8,
 }
 
 impl Allowed {
     /// Takes the receiver's word.
     pub fn on_grant(&mut self, grant: &Grant) {
-        let age = self.serial.map_or(1, |serial| grant.serial.wrapping_sub(serial) as i32);
+        let word = self.word.get_or_insert_default();
+        let age = word.serial.map_or(1, |serial| grant.serial.wrapping_sub(serial) as i32);
         if age < 0 {
             return;
         }
-        let limit = if age == 0 { self.limit.max(grant.limit) } else { grant.limit };
+        let limit = if age == 0 { word.limit.max(grant.limit) } else { grant.limit };
         if age > 0 {
-            self.told = None;
+            word.told = None;
         }
-        self.serial = Some(grant.serial);
-        self.limit = limit;
+        word.serial = Some(grant.serial);
+        word.limit = limit;
+    }
+
+    fn limit(&self) -> Option<u64> {
+        self.word.as_ref()?.limit
     }
 
     /// Whether there is a limit.
     pub fn is_limited(&self) -> bool {
-        self.limit.is_some()
+        self.limit().is_some()
     }
 
     /// Octets that the next data packet may have at most, if there is a limit; 0: none may go.
     pub fn room(&self) -> Option<u64> {
-        let left = self.limit?.saturating_sub(self.sent);
+        let left = self.limit()?.saturating_sub(self.sent);
         Some(if left < LEAST_GRANT { 0 } else { left })
     }
 
@@ -65,20 +77,21 @@ impl Allowed {
     /// Whether a data packet of up to `octets` shall carry a request: it uses up what is allowed, or
     /// many have gone without.
     pub fn request_is_due(&self, octets: u64) -> bool {
-        let Some(limit) = self.limit else { return false };
+        let Some(limit) = self.limit() else { return false };
         let last = limit.saturating_sub(self.sent.saturating_add(octets)) < LEAST_GRANT;
         last || self.since_request.saturating_add(1) >= REQUEST_EVERY
     }
 
     /// Whether a sender that may not go on and has `wanted` octets to send has to say so.
     pub fn must_ask(&self, wanted: u64) -> bool {
-        self.room() == Some(0) && self.told != Some(self.sent + wanted)
+        let told = self.word.as_ref().and_then(|word| word.told);
+        self.room() == Some(0) && told != Some(self.sent + wanted)
     }
 
     /// The request to write into a packet; `octets`: how large it is if it holds data, else 0.
     pub fn request(&mut self, octets: u64, wanted: u64) -> GrantRequest {
         let sent = self.sent.saturating_add(octets);
-        self.told = Some(sent + wanted);
+        self.word.get_or_insert_default().told = Some(sent + wanted);
         self.since_request = 0;
         GrantRequest { sent: sent as u32, wanted: u32::try_from(wanted).unwrap_or(u32::MAX) }
     }

@@ -7,7 +7,7 @@
 //! found lost after it. It keeps its number until the SKIP is acknowledged, so that the channel's
 //! sequence has no gap that the receiver does not know of.
 
-use super::{MESSAGE_COST_BYTES, OFFER_BYTES, Progress, Room, SendChannel, Written};
+use super::{Lost, MESSAGE_COST_BYTES, OFFER_BYTES, Progress, Room, SendChannel, Written};
 use crate::event::Completion;
 use crate::loss::SentFrame;
 use bytes::Bytes;
@@ -61,7 +61,8 @@ impl SendChannel {
             && at <= now
         {
             late.due.pop_first();
-            let lost = self.lost.iter().any(|lost| lost.number == number);
+            let is_it = |lost: &Lost| lost.number == number;
+            let lost = self.aside.as_ref().is_some_and(|aside| aside.lost.iter().any(is_it));
             let Some(message) = self.get_mut(number).filter(|message| message.progress.is_open()) else {
                 continue;
             };
@@ -93,7 +94,7 @@ impl SendChannel {
         message.progress = Progress::Skipped { charged, billed };
         message.data = Bytes::new();
         message.completion = Completion::None;
-        self.unreported.retain(|other| *other != number);
+        self.forget_unreported(number);
         self.late.get_or_insert_default().skips.push_back(number);
         Some(bytes)
     }
