@@ -106,7 +106,7 @@ impl ReceivedPackets {
     /// Writes the ACK frame; the largest number acknowledged. `None` if nothing has arrived.
     pub fn write(&mut self, now: Instant, out: &mut TransmitBuf) -> Option<u64> {
         let largest = self.seen.largest()?;
-        let delay = now.saturating_since(self.largest_at).as_micros().min(u16::MAX as u128) as u16;
+        let delay = (now.nanos_since(self.largest_at) / 1000).min(u16::MAX as u64) as u16;
         ack::encode(self.seen.newest_first(), delay, self.ecn, &mut |bytes| out.put(bytes));
         self.pending = 0;
         self.pending_bytes = 0;

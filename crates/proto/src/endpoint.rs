@@ -188,9 +188,7 @@ impl Endpoint {
     }
 
     fn get_mut(&mut self, id: PeerId) -> Result<&mut Peer, PeerError> {
-        let slot = self.slots.get_mut(id.slot as usize);
-        let peer = slot.and_then(|slot| slot.peer.as_deref_mut()).filter(|peer| peer.id == id);
-        peer.ok_or(PeerError::UnknownPeer(id))
+        peer_of(&mut self.slots, id).ok_or(PeerError::UnknownPeer(id))
     }
 
     fn on_peer<T>(
@@ -247,6 +245,9 @@ impl Endpoint {
                 self.readable.push_back(ChannelId { peer: id, channel });
             }
         }
+        if !records && self.notes.is_nothing_left() {
+            return;
+        }
         let addr = peer.addr;
         // All taken before any is followed: following lets other peers work, who make notes too.
         let Notes { proven, offers, lost, inquire, inquiry_answered, .. } = self.notes;
@@ -275,13 +276,24 @@ impl Endpoint {
 
     /// Lists a peer among those that send and arms its timer, as its state demands.
     fn after(&mut self, now: Instant, slot: u32) {
+        self.enlist(now, slot);
+        self.arm(slot);
+    }
+
+    /// Lists a peer among those that send, if it has something to send; whether it is listed.
+    fn enlist(&mut self, now: Instant, slot: u32) -> bool {
         let entry = &mut self.slots[slot as usize];
-        let Some(peer) = entry.peer.as_deref_mut() else { return };
+        let Some(peer) = entry.peer.as_deref_mut() else { return false };
         let cx = Context { config: &self.config, now, events: &mut self.events, notes: &mut self.notes };
         if !entry.sending && peer.wants_transmit(&cx) {
             entry.sending = true;
             self.sending.push_back(slot);
         }
+        entry.sending
+    }
+
+    fn arm(&mut self, slot: u32) {
+        let Some(peer) = self.slots[slot as usize].peer.as_deref() else { return };
         self.timers.arm(slot, peer.deadline(&self.config));
     }
 
@@ -303,4 +315,10 @@ impl Endpoint {
         entry.generation = entry.generation.wrapping_add(1);
         self.free.push(slot);
     }
+}
+
+/// The peer that `id` names, unless it has gone.
+fn peer_of(slots: &mut [Slot], id: PeerId) -> Option<&mut Peer> {
+    let slot = slots.get_mut(id.slot as usize).filter(|slot| slot.generation == id.generation)?;
+    slot.peer.as_deref_mut()
 }

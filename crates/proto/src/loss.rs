@@ -114,6 +114,12 @@ impl Skips {
         new
     }
 
+    /// Whether one of the last that were left out is in `range`.
+    fn meet(&self, range: &RangeInclusive<u64>) -> bool {
+        // Most ranges lie above all of them.
+        *range.start() <= self.last[0] && self.last.iter().any(|skipped| range.contains(skipped))
+    }
+
     /// Decides on the one after `next`.
     fn choose(&mut self) {
         self.state = self.state.wrapping_add(0x9E37_79B9_7F4A_7C15);
@@ -223,7 +229,7 @@ impl SentPackets {
             if *range.end() < self.base {
                 break;
             }
-            summary.invented |= self.skips.last.iter().any(|skipped| range.contains(skipped));
+            summary.invented |= self.skips.meet(&range);
             let newest = (*range.end()).min(self.next_number().saturating_sub(1));
             for number in ((*range.start()).max(self.base)..=newest).rev() {
                 let Some(packet) = self.ring.get_mut((number - self.base) as usize).and_then(Option::take)
@@ -249,6 +255,9 @@ impl SentPackets {
     /// [`loss_time`](Self::loss_time).
     pub fn detect_lost(&mut self, now: Instant, rtt: &Rtt, mut lost: impl FnMut(SentPacket)) {
         self.loss_time = None;
+        if self.is_idle() {
+            return;
+        }
         let Some(largest_acked) = self.largest_acked else { return };
         let patience = rtt.loss_delay();
         let end = (largest_acked + 1).saturating_sub(self.base).min(self.ring.len() as u64) as usize;
@@ -306,7 +315,7 @@ mod tests {
 
     fn rtt_of_one_ms() -> Rtt {
         let mut rtt = Rtt::new(Duration::from_millis(10), Duration::from_millis(1));
-        rtt.sample(Instant::ZERO, Duration::from_millis(1), Duration::ZERO);
+        rtt.sample(Instant::ZERO, 1_000_000, 0);
         rtt
     }
 

@@ -11,8 +11,8 @@ use denrei_wire::Instant;
 const BURST_BYTES: u64 = 128 * 1024;
 /// Pacing runs a little ahead of the window, so that it is the window that limits (RFC 9002 §7.7).
 const AHEAD: f64 = 1.25;
-/// Round trips shorter than this are not paced: timers are coarser than the gaps would be.
-const MIN_PACED_RTT: Duration = Duration::from_millis(2);
+/// Round trips shorter than this are not paced, nanoseconds: timers are coarser than the gaps would be.
+const MIN_PACED_RTT_NS: u64 = 2_000_000;
 
 /// A token bucket filled at 1.25 windows per round trip.
 #[derive(Debug)]
@@ -26,14 +26,14 @@ impl Pacer {
         Self { tokens: BURST_BYTES as f64, filled_at: now }
     }
 
-    /// When the next packet may leave; `None`: now.
-    pub fn delay_until(&mut self, now: Instant, window: u64, srtt: Duration) -> Option<Instant> {
-        if srtt < MIN_PACED_RTT {
+    /// When the next packet may leave; `None`: now. `srtt_ns`: the round-trip time, nanoseconds.
+    pub fn delay_until(&mut self, now: Instant, window: u64, srtt_ns: u64) -> Option<Instant> {
+        if srtt_ns < MIN_PACED_RTT_NS {
             self.tokens = BURST_BYTES as f64;
             self.filled_at = now;
             return None;
         }
-        let rate = AHEAD * window as f64 / srtt.as_secs_f64();
+        let rate = AHEAD * window as f64 / Duration::from_nanos(srtt_ns).as_secs_f64();
         let elapsed = now.saturating_since(self.filled_at).as_secs_f64();
         self.tokens = (self.tokens + elapsed * rate).min(BURST_BYTES as f64);
         self.filled_at = now;
@@ -62,7 +62,7 @@ mod tests {
         let (window, srtt) = (1_000_000, Duration::from_millis(50));
         let mut sent = 0;
         while now < Instant::ZERO + srtt {
-            match pacer.delay_until(now, window, srtt) {
+            match pacer.delay_until(now, window, 50_000_000) {
                 None => {
                     pacer.on_sent(1472);
                     sent += 1472;
@@ -81,7 +81,7 @@ mod tests {
     fn a_lan_is_not_paced() {
         let mut pacer = Pacer::new(Instant::ZERO);
         for _ in 0..10_000 {
-            assert_eq!(pacer.delay_until(Instant::ZERO, 100_000, Duration::from_micros(50)), None);
+            assert_eq!(pacer.delay_until(Instant::ZERO, 100_000, 50_000), None);
             pacer.on_sent(1472);
         }
     }

@@ -17,8 +17,8 @@ pub(crate) const LONGEST_PROBE_TIMEOUT: Duration = Duration::from_millis(500);
 /// A path whose least round-trip time is a third of that has longer probe timeouts.
 const LONGEST_IN_MIN_RTTS: u64 = 3;
 
-/// After this long the smallest sample is measured anew, so that a path that got longer is learnt.
-const MIN_RTT_LIFETIME: Duration = Duration::from_secs(30);
+/// After this long the smallest sample is measured anew, so that a path that got longer is learnt, ns.
+const MIN_RTT_LIFETIME_NS: u64 = 30_000_000_000;
 
 /// Round-trip time of one path. Nanoseconds inside: it is part of every session and asked for with
 /// every packet.
@@ -67,13 +67,13 @@ impl Rtt {
         let allowance = self.variation_ns.saturating_mul(4).max(GRANULARITY_NS);
         let wanted = self.smoothed_ns().saturating_add(allowance).saturating_add(self.max_ack_delay_ns);
         let least_longest = duration_nanos(LONGEST_PROBE_TIMEOUT);
-        let longest = least_longest.max(self.known_min_ns().saturating_mul(LONGEST_IN_MIN_RTTS));
+        let longest = least_longest.max(self.min_ns().saturating_mul(LONGEST_IN_MIN_RTTS));
         self.probe_timeout_ns = wanted.min(longest);
     }
 
-    /// Takes a sample; `ack_delay` is what the receiver says it waited.
-    pub fn sample(&mut self, now: Instant, sample: Duration, ack_delay: Duration) {
-        self.update(now, duration_nanos(sample), duration_nanos(ack_delay));
+    /// Takes a sample; `ack_delay_ns` is what the receiver says it waited.
+    pub fn sample(&mut self, now: Instant, sample_ns: u64, ack_delay_ns: u64) {
+        self.update(now, sample_ns, ack_delay_ns);
         self.set_probe_timeout();
     }
 
@@ -96,7 +96,7 @@ impl Rtt {
 
     fn update_min(&mut self, now: Instant, sample_ns: u64) {
         self.recent_min_ns = self.recent_min_ns.min(sample_ns);
-        let outlived = now.saturating_since(self.min_at) > MIN_RTT_LIFETIME;
+        let outlived = now.nanos_since(self.min_at) > MIN_RTT_LIFETIME_NS;
         if sample_ns <= self.min_ns {
             self.min_ns = sample_ns;
         } else if outlived {
@@ -108,11 +108,13 @@ impl Rtt {
         self.recent_min_ns = u64::MAX;
     }
 
-    fn smoothed_ns(&self) -> u64 {
+    /// Smoothed RTT, or the assumed one before the first sample, nanoseconds.
+    pub fn smoothed_ns(&self) -> u64 {
         if self.smoothed_ns == 0 { self.initial_ns } else { self.smoothed_ns }
     }
 
-    fn known_min_ns(&self) -> u64 {
+    /// Smallest recent sample, or the assumed RTT before the first, nanoseconds.
+    pub fn min_ns(&self) -> u64 {
         if self.min_ns == u64::MAX { self.initial_ns } else { self.min_ns }
     }
 
@@ -126,14 +128,14 @@ impl Rtt {
         (self.smoothed_ns > 0).then(|| self.smoothed())
     }
 
-    /// Latest sample, without the receiver's delay.
-    pub fn latest(&self) -> Duration {
-        Duration::from_nanos(self.latest_ns)
+    /// Latest sample, without the receiver's delay, nanoseconds.
+    pub fn latest_ns(&self) -> u64 {
+        self.latest_ns
     }
 
     /// Smallest recent sample, or the assumed RTT before the first.
     pub fn min(&self) -> Duration {
-        Duration::from_nanos(self.known_min_ns())
+        Duration::from_nanos(self.min_ns())
     }
 
     /// Mean deviation.
@@ -164,16 +166,17 @@ mod tests {
     use super::*;
 
     const MS: Duration = Duration::from_millis(1);
+    const MS_NS: u64 = 1_000_000;
 
     #[test]
     fn the_receivers_delay_is_taken_off_unless_implausible() {
         let mut rtt = Rtt::new(10 * MS, MS);
-        rtt.sample(Instant::ZERO, 2 * MS, MS);
+        rtt.sample(Instant::ZERO, 2 * MS_NS, MS_NS);
         assert_eq!(rtt.smoothed(), 2 * MS);
-        rtt.sample(Instant::ZERO, 4 * MS, 2 * MS);
-        assert_eq!(rtt.latest(), 2 * MS);
-        rtt.sample(Instant::ZERO, 3 * MS, 2 * MS);
-        assert_eq!(rtt.latest(), 3 * MS, "less than the minimum would remain");
+        rtt.sample(Instant::ZERO, 4 * MS_NS, 2 * MS_NS);
+        assert_eq!(rtt.latest_ns(), 2_000_000);
+        rtt.sample(Instant::ZERO, 3 * MS_NS, 2 * MS_NS);
+        assert_eq!(rtt.latest_ns(), 3_000_000, "less than the minimum would remain");
         assert_eq!(rtt.min(), 2 * MS);
     }
 
@@ -181,7 +184,7 @@ mod tests {
     fn the_probe_timeout_is_milliseconds_on_a_lan() {
         let mut rtt = Rtt::new(10 * MS, MS);
         for _ in 0..50 {
-            rtt.sample(Instant::ZERO, Duration::from_micros(20), Duration::ZERO);
+            rtt.sample(Instant::ZERO, 20_000, 0);
         }
         assert!(rtt.probe_timeout() < 3 * MS, "{:?}", rtt.probe_timeout());
     }
@@ -189,20 +192,20 @@ mod tests {
     #[test]
     fn one_sample_taken_across_a_stop_does_not_silence_probes() {
         let mut rtt = Rtt::new(10 * MS, MS);
-        rtt.sample(Instant::ZERO, 4_000 * MS, Duration::ZERO);
-        rtt.sample(Instant::ZERO, MS, Duration::ZERO);
+        rtt.sample(Instant::ZERO, 4_000 * MS_NS, 0);
+        rtt.sample(Instant::ZERO, MS_NS, 0);
         assert_eq!(rtt.probe_timeout(), LONGEST_PROBE_TIMEOUT);
         let mut satellite = Rtt::new(10 * MS, MS);
-        satellite.sample(Instant::ZERO, 600 * MS, Duration::ZERO);
+        satellite.sample(Instant::ZERO, 600 * MS_NS, 0);
         assert!(satellite.probe_timeout() > 1_200 * MS, "{:?}", satellite.probe_timeout());
     }
 
     #[test]
     fn a_longer_path_is_learnt_after_a_while() {
         let mut rtt = Rtt::new(10 * MS, MS);
-        rtt.sample(Instant::ZERO, MS, Duration::ZERO);
+        rtt.sample(Instant::ZERO, MS_NS, 0);
         for second in 1..=62 {
-            rtt.sample(Instant::from_nanos(second * 1_000_000_000), 5 * MS, Duration::ZERO);
+            rtt.sample(Instant::from_nanos(second * 1_000_000_000), 5 * MS_NS, 0);
         }
         assert_eq!(rtt.min(), 5 * MS);
     }

@@ -36,7 +36,12 @@ impl Instant {
 
     /// Time passed since `earlier`, zero if `earlier` lies in the future.
     pub const fn saturating_since(self, earlier: Self) -> Duration {
-        Duration::from_nanos(self.0.get().saturating_sub(earlier.0.get()))
+        Duration::from_nanos(self.nanos_since(earlier))
+    }
+
+    /// The same in nanoseconds, for what is asked with every packet.
+    pub const fn nanos_since(self, earlier: Self) -> u64 {
+        self.0.get().saturating_sub(earlier.0.get())
     }
 }
 

@@ -65,7 +65,8 @@ impl Cubic {
         // §4.3: Reno-friendly region with α = 3 (1 − β) / (1 + β), 1 once W_est has reached W_max.
         let alpha = if self.w_est < self.w_max { 3.0 * (1.0 - BETA) / (1.0 + BETA) } else { 1.0 };
         self.w_est += alpha * segment * acked.cost as f64 / self.window;
-        let target = self.w_cubic(t + acked.srtt).clamp(self.window, 1.5 * self.window);
+        let target =
+            self.w_cubic(t + Duration::from_nanos(acked.srtt_ns)).clamp(self.window, 1.5 * self.window);
         let cubic = self.window + (target - self.window) * acked.cost as f64 / self.window;
         self.window = self.limits.clamp(cubic.max(self.w_est) as u64) as f64;
     }

@@ -8,13 +8,12 @@
 //! proportion to its share, so that chance loss does not close the window.
 
 use super::{Acked, Controller, Limits};
-use core::time::Duration;
 use denrei_wire::Instant;
 
-/// Queueing delay that is always tolerated: the receiver's scheduling and batches of packets.
-const BASE_TARGET: Duration = Duration::from_micros(500);
+/// Queueing delay that is always tolerated, nanoseconds: the receiver's scheduling and batches of packets.
+const BASE_TARGET_NS: u64 = 500_000;
 /// Further tolerance in proportion to the path: a quarter of the minimum RTT.
-const TARGET_SHARE: u32 = 4;
+const TARGET_SHARE: u64 = 4;
 /// Largest share of the window given up in one round trip (Swift's max_mdf).
 const MAX_DECREASE: f64 = 0.5;
 /// How strongly excess delay shrinks the window (Swift's β).
@@ -49,12 +48,12 @@ struct Round {
     packets: u64,
     marked: u64,
     lost: u64,
-    min_rtt: Duration,
+    min_rtt_ns: u64,
 }
 
 impl Round {
     fn new(began: Instant) -> Self {
-        Self { began, packets: 0, marked: 0, lost: 0, min_rtt: Duration::MAX }
+        Self { began, packets: 0, marked: 0, lost: 0, min_rtt_ns: u64::MAX }
     }
 }
 
@@ -75,13 +74,17 @@ impl Delay {
 
     fn end_round(&mut self, acked: &Acked) {
         let round = core::mem::replace(&mut self.round, Round::new(acked.now));
-        let target = acked.min_rtt + BASE_TARGET + acked.min_rtt / TARGET_SHARE;
-        self.queueing = round.min_rtt > target;
+        let tolerated = BASE_TARGET_NS.saturating_add(acked.min_rtt_ns / TARGET_SHARE);
+        let target = acked.min_rtt_ns.saturating_add(tolerated);
+        self.queueing = round.min_rtt_ns > target;
         let by_delay = if self.queueing {
-            DELAY_GAIN * (round.min_rtt - target).as_secs_f64() / round.min_rtt.as_secs_f64()
+            DELAY_GAIN * (round.min_rtt_ns - target) as f64 / round.min_rtt_ns as f64
         } else {
             0.0
         };
+        if round.marked + round.lost == 0 && self.marked_share == 0.0 && !self.queueing {
+            return;
+        }
         let sent = (round.packets + round.lost).max(1) as f64;
         let share = round.marked as f64 / sent;
         self.marked_share += MARK_GAIN * (share - self.marked_share);
@@ -122,7 +125,7 @@ impl Controller for Delay {
     fn on_ack(&mut self, acked: Acked) {
         self.round.packets += acked.packets;
         self.round.marked += acked.marked;
-        self.round.min_rtt = self.round.min_rtt.min(acked.rtt);
+        self.round.min_rtt_ns = self.round.min_rtt_ns.min(acked.rtt_ns);
         if !self.queueing && acked.marked == 0 {
             self.grow(&acked);
         }

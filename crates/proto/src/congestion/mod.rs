@@ -10,7 +10,6 @@ mod delay;
 mod rate_only;
 
 use crate::CongestionAlgorithm;
-use core::time::Duration;
 use denrei_wire::Instant;
 
 /// What Linux charges a socket's receive buffer for a small datagram (its `truesize`), rounded up.
@@ -40,12 +39,12 @@ pub(crate) struct Acked {
     pub packets: u64,
     /// Of these, packets that came back marked.
     pub marked: u64,
-    /// Latest RTT sample without the receiver's own delay.
-    pub rtt: Duration,
-    /// Smallest recent RTT.
-    pub min_rtt: Duration,
-    /// Smoothed RTT.
-    pub srtt: Duration,
+    /// Latest RTT sample without the receiver's own delay, nanoseconds.
+    pub rtt_ns: u64,
+    /// Smallest recent RTT, nanoseconds.
+    pub min_rtt_ns: u64,
+    /// Smoothed RTT, nanoseconds.
+    pub srtt_ns: u64,
     /// When the newest acknowledged packet was sent.
     pub sent_at: Instant,
     /// Whether the window was what held the sender back.
@@ -100,6 +99,8 @@ impl Limits {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use core::time::Duration;
+    use denrei_wire::duration_nanos;
 
     const MS: Duration = Duration::from_millis(1);
 
@@ -110,9 +111,9 @@ mod tests {
             cost,
             packets: cost / 1472,
             marked: 0,
-            rtt,
-            min_rtt: MS,
-            srtt: rtt,
+            rtt_ns: duration_nanos(rtt),
+            min_rtt_ns: duration_nanos(MS),
+            srtt_ns: duration_nanos(rtt),
             sent_at: now,
             window_limited: true,
         }

@@ -161,8 +161,7 @@ impl Endpoint {
                 self.slots[slot as usize].sending = true;
                 self.sending.push_back(slot);
             }
-            let deadline = self.slots[slot as usize].peer.as_deref().map(|peer| peer.deadline(&self.config));
-            self.timers.arm(slot, deadline.unwrap_or(Instant::FAR_FUTURE));
+            self.arm(slot);
             if transmit.is_some() {
                 return transmit;
             }

@@ -1,6 +1,6 @@
 //! The application's verbs for messages: send, and take what has come.
 
-use super::Endpoint;
+use super::{Endpoint, peer_of};
 use crate::config::Config;
 use crate::event::{ChannelId, Completion, Message, MessageId, PeerError, SendError};
 use crate::peer::Peer;
@@ -24,7 +24,10 @@ impl Endpoint {
         let peer = self.sendable(to, message.len() as u64, self.config.send_buffer_bytes)?;
         let number = peer.outbox_mut().push(to.channel, message, completion);
         peer.counters.messages_sent += 1;
-        self.after(now, to.peer.slot);
+        // What is sent arms the timer, right away.
+        if !self.enlist(now, to.peer.slot) {
+            self.arm(to.peer.slot);
+        }
         Ok(MessageId { channel: to, number })
     }
 
@@ -54,13 +57,7 @@ impl Endpoint {
     /// The peer to send so many bytes to, if it takes them now and no more than `most` would be queued.
     fn sendable(&mut self, to: ChannelId, bytes: u64, most: u64) -> Result<&mut Peer, SendError> {
         let config = &self.config;
-        let slot = to.peer.slot as usize;
-        let peer = self
-            .slots
-            .get_mut(slot)
-            .filter(|slot| slot.generation == to.peer.generation)
-            .and_then(|slot| slot.peer.as_deref_mut())
-            .ok_or(SendError::UnknownPeer(to.peer))?;
+        let peer = peer_of(&mut self.slots, to.peer).ok_or(SendError::UnknownPeer(to.peer))?;
         check_sendable(peer, config, to, bytes, most).inspect_err(|error| {
             if matches!(error, SendError::WouldBlock { .. }) {
                 peer.hurry();
@@ -116,8 +113,8 @@ impl Endpoint {
 
     fn take(&mut self, now: Instant, id: ChannelId, unlisted: bool) -> Option<Message> {
         let memory_left = self.held_bytes <= self.config.receive_memory_bytes;
-        let config = self.config.clone();
-        let peer = self.get_mut(id.peer).ok()?;
+        let (config, slots) = (&self.config, &mut self.slots);
+        let peer = peer_of(slots, id.peer)?;
         // What an unproven session has brought may be a replay.
         if !peer.visible || !peer.is_sure_of_peer() {
             return None;
@@ -131,7 +128,7 @@ impl Endpoint {
         channel.listed |= list_again;
         let more_offers = channel.has_open_offers();
         let taken = taken?;
-        let answers = peer.on_taken(&config, id.channel, memory_left);
+        let answers = peer.on_taken(config, id.channel, memory_left);
         if list_again {
             self.arrivals += 1;
             self.readable.push_back(id);

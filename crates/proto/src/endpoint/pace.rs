@@ -51,6 +51,9 @@ impl Endpoint {
 
     /// Takes in what a packet told.
     pub(super) fn follow_pace(&mut self, now: Instant, slot: u32, note: PaceNote) {
+        if self.pace.grants.is_none() && note.request.is_none() && note.missing == 0 {
+            return;
+        }
         let Some(peer) = self.slots[slot as usize].peer.as_deref_mut() else { return };
         if !peer.is_alive() || !peer.is_proven() {
             return;

@@ -78,6 +78,14 @@ pub(crate) struct Notes {
     pub lost_packets: Vec<SentPacket>,
 }
 
+impl Notes {
+    /// Whether there is nothing to do beside channels and the pace, as after most packets.
+    pub fn is_nothing_left(&self) -> bool {
+        let any = self.proven | self.offers | self.lost | self.inquire | self.inquiry_answered;
+        !any && self.reports.is_empty()
+    }
+}
+
 /// One remote incarnation.
 #[derive(Debug)]
 pub(crate) struct Peer {

@@ -92,14 +92,17 @@ impl Peer {
             self.counters.duplicates += 1;
             return;
         }
-        if !self.is_of_this_session(&incoming.header) {
+        let usual = self.phase == Phase::Open && incoming.header.kind == Kind::Session;
+        if !usual && !self.is_of_this_session(&incoming.header) {
             return;
         }
         if self.is_excess(cx.now, incoming.body, incoming.datagram_len) {
             self.counters.excess += 1;
             return;
         }
-        self.learn_phase(cx, &incoming.header);
+        if !usual {
+            self.learn_phase(cx, &incoming.header);
+        }
         self.heard_at = cx.now;
         self.unanswered_since = None;
         self.counters.packets_received += 1;
@@ -288,6 +291,7 @@ impl Peer {
         self.remote.ack_delay_us = parameters.ack_delay_us.min(MAX_ACK_DELAY_US);
         self.rtt.set_max_ack_delay(Duration::from_micros(self.remote.ack_delay_us as u64));
         self.mtu.limit(parameters.max_datagram);
+        self.follow_mtu();
         let id = self.id;
         self.outbox.on_parameters(parameters.channel_credit, parameters.max_channels, |channel, number| {
             let channel = ChannelId { peer: id, channel };
@@ -310,7 +314,7 @@ impl Peer {
             return Err("acknowledgement of a packet that was never sent");
         }
         self.protection.on_acked(ids::expand(ack.largest, next));
-        let in_flight_before = self.sent.cost_in_flight();
+        let (in_flight_before, mtu_before) = (self.sent.cost_in_flight(), self.mtu.current());
         let mut close_write_acked = false;
         let mut heard = SmallVec::<[Control; 2]>::new();
         let Self { sent, outbox, received, mtu, control, id, statuses, .. } = self;
@@ -353,21 +357,23 @@ impl Peer {
         self.ecn_works &= ack.ecn.is_some();
         let marked = self.note_ce(ack.ecn);
         if let Some(sent_at) = summary.largest_sent_at {
-            let delay = Duration::from_micros(ack.delay_us as u64);
-            self.rtt.sample(cx.now, cx.now.saturating_since(sent_at), delay);
+            let delay_ns = ack.delay_us as u64 * 1000;
+            self.rtt.sample(cx.now, cx.now.nanos_since(sent_at), delay_ns);
             self.congestion.on_ack(Acked {
                 now: cx.now,
                 cost: summary.cost,
                 packets: summary.packets,
                 marked: marked.min(summary.packets),
-                rtt: self.rtt.latest(),
-                min_rtt: self.rtt.min(),
-                srtt: self.rtt.smoothed(),
+                rtt_ns: self.rtt.latest_ns(),
+                min_rtt_ns: self.rtt.min_ns(),
+                srtt_ns: self.rtt.smoothed_ns(),
                 sent_at,
                 window_limited: in_flight_before * 2 >= self.congestion.window(),
             });
         }
-        self.follow_mtu();
+        if self.mtu.current() != mtu_before {
+            self.follow_mtu();
+        }
         self.detect_lost(cx);
         Ok(())
     }

@@ -111,7 +111,8 @@ impl Peer {
 
     fn keepalive_at(&self, config: &Config) -> Option<Instant> {
         // One ping at a time: while something is under way, the probe timer asks.
-        if !self.is_proven() || !self.sent.is_idle() || self.control.contains(&Control::Ping) {
+        let pinging = !self.control.is_empty() && self.control.contains(&Control::Ping);
+        if !self.is_proven() || !self.sent.is_idle() || pinging {
             return None;
         }
         // Nobody waits for ever for an answer to an offer, or keeps memory for one that is gone.

@@ -97,7 +97,7 @@ impl Peer {
         if in_flight > 0 && in_flight + self.mtu.current() as u64 > window {
             return false;
         }
-        self.paced_until = self.pacer.delay_until(cx.now, window, self.rtt.smoothed());
+        self.paced_until = self.pacer.delay_until(cx.now, window, self.rtt.smoothed_ns());
         self.paced_until.is_none()
     }
 
@@ -209,6 +209,9 @@ impl Peer {
     }
 
     fn write_control(&mut self, cx: &Context<'_>, out: &mut TransmitBuf, end: usize, frames: &mut Frames) {
+        if self.control.is_empty() {
+            return;
+        }
         let sure = self.is_sure_of_peer();
         let eager = |control: &Control| sure || *control == Control::Parameters;
         while let Some(next) = self.control.iter().position(eager)

@@ -5,7 +5,6 @@ use crate::congestion::Acked;
 use crate::group::Host;
 use crate::group::member::{Path, Stage};
 use crate::group::types::{GroupBackend, GroupEvent};
-use core::time::Duration;
 use denrei_wire::frame::{Feedback, feedback_flags};
 use denrei_wire::{Instant, ids};
 
@@ -14,7 +13,7 @@ const MAX_GAP_SYMBOLS: u64 = 4096;
 
 /// Delay that is not the path's: members take their turns on their cores, and the slowest of them
 /// counts. A window that followed it would be a few packets long with many members on a host.
-const MEMBERS_DELAY: Duration = Duration::from_millis(4);
+const MEMBERS_DELAY_NS: u64 = 4_000_000;
 
 impl Sender {
     /// A report of the member at `index`, or of it and those below it.
@@ -79,9 +78,9 @@ impl Sender {
     /// A packet's number is used once, so the sample is unambiguous whatever the packet carried (M7).
     fn sample(&mut self, now: Instant, index: usize, echoed: u64, report: &Feedback<'_>) {
         let Some(at) = self.sent_at(echoed) else { return };
-        let held = Duration::from_micros(report.delay_us.into());
-        let sample = now.saturating_since(at).saturating_sub(held).max(Duration::from_micros(1));
-        self.members[index].rtt.sample(now, sample, Duration::ZERO);
+        let held_ns = u64::from(report.delay_us) * 1000;
+        let sample_ns = now.nanos_since(at).saturating_sub(held_ns).max(1000);
+        self.members[index].rtt.sample(now, sample_ns, 0);
     }
 
     pub(super) fn note_train(&mut self, now: Instant, first_packet: u64) {
@@ -171,9 +170,9 @@ impl Sender {
             cost: in_flight - self.stream.in_flight(),
             packets: acked - before,
             marked: 0,
-            rtt: rtt.latest().saturating_sub(MEMBERS_DELAY).max(rtt.min()),
-            min_rtt: rtt.min(),
-            srtt: rtt.smoothed(),
+            rtt_ns: rtt.latest_ns().saturating_sub(MEMBERS_DELAY_NS).max(rtt.min_ns()),
+            min_rtt_ns: rtt.min_ns(),
+            srtt_ns: rtt.smoothed_ns(),
             sent_at,
             window_limited: in_flight * 2 >= self.window(),
         });
