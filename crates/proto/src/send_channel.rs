@@ -3,9 +3,12 @@
 //! Inputs → outputs: messages, credit, grants and the fates of frames → the next frame to send and
 //! the messages that are done. Source: U4, U5, S2, S5, S7; `spec/protocol.md` §6.
 
+mod aside;
 mod late;
 
 pub(crate) use late::Expired;
+
+use aside::Aside;
 
 use crate::config::MESSAGE_COST_BYTES;
 use crate::loss::SentFrame;
@@ -79,14 +82,6 @@ impl Outgoing {
     }
 }
 
-/// A part of a message that has to be sent again.
-#[derive(Debug, Clone, Copy)]
-struct Lost {
-    number: u64,
-    offset: u64,
-    len: u64,
-}
-
 /// What [`SendChannel::write`] did.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Written {
@@ -153,16 +148,6 @@ pub(crate) struct SendChannel {
     aside: Option<Box<Aside>>,
     /// Deadlines, once a message has one.
     late: Option<Box<late::Late>>,
-}
-
-/// Messages that do not take the usual way: most channels never have any.
-#[derive(Debug, Default)]
-struct Aside {
-    lost: VecDeque<Lost>,
-    lost_offers: VecDeque<u64>,
-    granted: VecDeque<u64>,
-    /// Those whose hand-over the application wants to know of.
-    unreported: VecDeque<u64>,
 }
 
 impl SendChannel {
@@ -277,71 +262,6 @@ impl SendChannel {
         self.write_new(out, room, allowance)
     }
 
-    /// What goes before the messages that have not been begun.
-    fn write_aside(&mut self, out: &mut TransmitBuf, room: Room) -> Written {
-        match self.write_lost(out, room) {
-            Written::Nothing => {}
-            written => return written,
-        }
-        match self.write_skip(out, room) {
-            Written::Nothing => {}
-            written => return written,
-        }
-        while let Some(number) = self.aside.as_ref().and_then(|aside| aside.granted.front().copied()) {
-            if self.get_mut(number).is_some_and(|message| message.sent < message.limit()) {
-                return self.write_granted(out, room, number);
-            }
-            self.aside().granted.pop_front();
-        }
-        Written::Nothing
-    }
-
-    fn write_lost(&mut self, out: &mut TransmitBuf, room: Room) -> Written {
-        if room.here < OFFER_BYTES && self.aside.as_ref().is_some_and(|aside| !aside.lost_offers.is_empty()) {
-            return Written::NoRoom;
-        }
-        while let Some(number) = self.aside.as_mut().and_then(|aside| aside.lost_offers.pop_front()) {
-            if self.get_mut(number).is_some_and(|m| matches!(m.progress, Progress::Offered { .. })) {
-                return self.write_offer(out, number, true);
-            }
-        }
-        self.write_lost_part(out, room)
-    }
-
-    fn write_lost_part(&mut self, out: &mut TransmitBuf, room: Room) -> Written {
-        while let Some(lost) = self.aside.as_ref().and_then(|aside| aside.lost.front().copied()) {
-            let Some(message) = self.get_mut(lost.number).filter(|m| m.progress.is_open()) else {
-                self.aside().lost.pop_front();
-                continue;
-            };
-            let whole = lost.len == message.len() && !matches!(message.progress, Progress::Offered { .. });
-            if whole && MESSAGE_HEADER_BYTES + message.data.len() <= room.here {
-                self.aside().lost.pop_front();
-                return self.write_whole(out, lost.number, true);
-            }
-            let Some(len) = fragment_room(room, lost.len, whole) else { return Written::NoRoom };
-            let queue = &mut self.aside().lost;
-            if len == lost.len {
-                queue.pop_front();
-            } else {
-                queue[0] = Lost { offset: lost.offset + len, len: lost.len - len, ..lost };
-            }
-            return self.write_fragment(out, lost.number, lost.offset, len, true);
-        }
-        Written::Nothing
-    }
-
-    fn write_granted(&mut self, out: &mut TransmitBuf, room: Room, number: u64) -> Written {
-        let message = self.get_mut(number).expect("the caller has seen it");
-        let (sent, left) = (message.sent, message.limit() - message.sent);
-        let Some(len) = fragment_room(room, left, false) else { return Written::NoRoom };
-        message.sent += len;
-        if len == left {
-            self.aside().granted.pop_front();
-        }
-        self.write_fragment(out, number, sent, len, false)
-    }
-
     fn write_new(&mut self, out: &mut TransmitBuf, room: Room, allowance: Allowance) -> Written {
         let credit = self.credit();
         while self.queue.get(self.next_new).is_some_and(|message| !message.progress.is_open()) {
@@ -438,49 +358,9 @@ impl SendChannel {
         if message.acked >= message.len() { self.finish(number) } else { None }
     }
 
-    /// A run of whole messages has to be sent again.
-    pub fn on_messages_lost(&mut self, first: u64, count: u64) {
-        for number in first..first + count {
-            if let Some(message) = self.get_mut(number).filter(|message| message.progress.is_open()) {
-                let len = message.len();
-                self.aside().lost.push_back(Lost { number, offset: 0, len });
-                self.note_late_loss(number);
-            }
-        }
-    }
-
-    /// A fragment has to be sent again.
-    pub fn on_fragment_lost(&mut self, number: u64, offset: u64, len: u64) {
-        if self.get_mut(number).is_some_and(|message| message.progress.is_open()) {
-            self.aside().lost.push_back(Lost { number, offset, len });
-            self.note_late_loss(number);
-        }
-    }
-
     /// A SKIP has arrived.
     pub fn on_skip_acked(&mut self, number: u64) -> Option<Finished> {
         self.finish(number)
-    }
-
-    /// An OFFER has to be sent again.
-    pub fn on_offer_lost(&mut self, number: u64) {
-        self.aside().lost_offers.push_back(number);
-    }
-
-    /// The receiver's application has taken everything before `next`, except what it refused. Hands
-    /// each message of which that was to be reported to `delivered`, and what is finished by it.
-    pub fn on_delivered(&mut self, next: u64, mut delivered: impl FnMut(u64, Option<Finished>)) {
-        let Some(aside) = &mut self.aside else { return };
-        let asked = core::mem::take(&mut aside.unreported);
-        for number in asked {
-            // Not all of it was sent: it can only have been refused, and the ACCEPT will say so.
-            let refused = self.get_mut(number).is_some_and(|message| message.sent < message.len());
-            if number >= next || refused {
-                self.aside().unreported.push_back(number);
-            } else {
-                delivered(number, self.finish(number));
-            }
-        }
     }
 
     /// Drops all messages: the receiver has no such channel. Hands each to `dropped`.
@@ -514,17 +394,6 @@ impl SendChannel {
         self.credit_limit = credit_limit;
         self.credit_used = 0;
         self.restart_skips();
-    }
-
-    fn aside(&mut self) -> &mut Aside {
-        self.aside.get_or_insert_default()
-    }
-
-    /// The application need not be told of a message's hand-over: there will be none.
-    fn forget_unreported(&mut self, number: u64) {
-        if let Some(aside) = &mut self.aside {
-            aside.unreported.retain(|other| *other != number);
-        }
     }
 
     fn get_mut(&mut self, number: u64) -> Option<&mut Outgoing> {

@@ -7,7 +7,8 @@
 //! found lost after it. It keeps its number until the SKIP is acknowledged, so that the channel's
 //! sequence has no gap that the receiver does not know of.
 
-use super::{Lost, MESSAGE_COST_BYTES, OFFER_BYTES, Progress, Room, SendChannel, Written};
+use super::aside::Lost;
+use super::{MESSAGE_COST_BYTES, OFFER_BYTES, Progress, Room, SendChannel, Written};
 use crate::event::Completion;
 use crate::loss::SentFrame;
 use bytes::Bytes;
