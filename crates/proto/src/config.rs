@@ -52,6 +52,12 @@ pub struct Config {
     pub first_flight_bytes: u64,
     /// Rate and burst to send with until a receiver sets others (R4); told to every peer.
     pub rate_request: Rate,
+    /// Learn how fast, and how much in a row, this endpoint can receive, and set rate and burst of its
+    /// peers accordingly (R11–R13), in place of grants: for receivers that are slower than the network,
+    /// and for senders without a congestion window. Without it, senders that lose packets slow down by
+    /// themselves, and only a crowd is told what to do; it is off because a receiver cannot tell loss by
+    /// chance on a long path from its own.
+    pub learn_rates: bool,
     /// Which congestion controller peers get.
     pub congestion: CongestionAlgorithm,
     /// Mark packets ECN-capable and react to marks (RFC 3168).
@@ -133,6 +139,7 @@ impl Default for Config {
             min_datagram_bytes: 1200,
             first_flight_bytes: FIRST_FLIGHT_BYTES,
             rate_request: Rate::UNLIMITED,
+            learn_rates: false,
             congestion: CongestionAlgorithm::Delay,
             ecn: true,
             cluster_key: None,

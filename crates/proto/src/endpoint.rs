@@ -15,6 +15,7 @@ mod groups;
 mod messages;
 mod opening;
 mod pace;
+mod rates;
 mod replies;
 #[cfg(feature = "rogue")]
 mod rogue;

@@ -421,6 +421,8 @@ pub struct EndpointCounters {
     pub refused_sessions: u64,
     /// Times that several peers together sent more than arrived, and were told limits from then on.
     pub crowds: u64,
+    /// Times that more was sent than arrived, and rates were learnt from then on.
+    pub overruns: u64,
     /// RESETs, VERSIONS and RETRYs not sent because too many were waiting.
     pub suppressed_replies: u64,
     /// FIRSTs made with another cluster key, forged, or damaged.

@@ -1,6 +1,6 @@
 //! The example plans that come with the project are valid and run.
 
-use denrei_sim::plan::{Cell, Plan, Workload};
+use denrei_sim::plan::{Cell, Congestion, Plan, Workload};
 
 fn example(name: &str) -> Plan {
     let path = format!("{}/plans/{name}.toml", env!("CARGO_MANIFEST_DIR"));
@@ -79,10 +79,10 @@ fn an_incast_reaches_everyone_fairly() {
 }
 
 /// With sessions open and room for everyone's first flight, a gather takes little more than its
-/// link's own time. (At 100 Gb/s it is over before the receiver knows what its path holds.)
+/// link's own time, whatever the rate of the link.
 #[test]
 fn a_warm_incast_takes_little_more_than_the_link() {
-    for link_mbit in [1_000, 10_000, 25_000] {
+    for link_mbit in [1_000, 10_000, 25_000, 100_000] {
         let cell = Cell {
             workload: Workload::Incast,
             warm: true,
@@ -119,4 +119,34 @@ fn a_thousand_senders_all_arrive() {
     assert!(outcome.finished, "{outcome:#?}");
     assert_eq!(outcome.lost_peers, 0, "{outcome:#?}");
     assert!(outcome.fairness.is_none(), "one message each shows no shares");
+}
+
+/// R12, R13: a host slower than its link, with a small buffer, and senders without a window. It sets
+/// rates that it can keep up with, and even ones. What it takes to learn them counts here as well.
+#[test]
+fn a_slow_host_learns_what_it_can_receive() {
+    let takes = 1_400.0 / 100e-6;
+    for (hosts, messages) in [(2, 20_000), (5, 5_000)] {
+        let cell = Cell {
+            workload: Workload::Incast,
+            warm: true,
+            hosts,
+            messages,
+            message_bytes: 1_400,
+            link_mbit: 1_000,
+            delay_us: 20.0,
+            receive_buffer_bytes: 84_000,
+            service_ns: 100_000,
+            segments: 1,
+            congestion: Congestion::RateOnly,
+            learn_rates: true,
+            send_buffer_bytes: 256 << 10,
+            ..Cell::default()
+        };
+        let outcome = cell.run().outcome;
+        assert!(outcome.finished, "{outcome:#?}");
+        assert!(outcome.goodput_bytes_per_s > 0.75 * takes, "{outcome:#?}");
+        assert!(outcome.lost_share_later < 0.05, "{outcome:#?}");
+        assert!(outcome.fairness.unwrap() > 0.98, "{outcome:#?}");
+    }
 }

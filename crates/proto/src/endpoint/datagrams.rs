@@ -6,7 +6,7 @@
 use super::Endpoint;
 use super::replies::Reply;
 use crate::peer::Context;
-use crate::seal::{OpenJob, Opened};
+use crate::seal::{OpenJob, Opened, Unopened};
 use core::net::SocketAddr;
 use denrei_wire::checksum;
 use denrei_wire::packet::{self, Header, Kind, Packet, PacketError};
@@ -68,8 +68,16 @@ impl Endpoint {
         let place = (header, header_len);
         let handled =
             self.with_peer(now, slot, |peer, cx| peer.handle_opened(cx, place, meta.ecn, datagram, opened));
+        self.conclude(now, slot, handled);
+    }
+
+    /// What a packet leads to beyond its peer.
+    fn conclude(&mut self, now: Instant, slot: u32, handled: Result<(), Unopened>) {
         if let Err(unopened) = handled {
             self.count_unopened(unopened);
+        }
+        if let Some(note) = self.notes.pace.take() {
+            self.follow_pace(now, slot, note);
         }
     }
 
@@ -105,12 +113,7 @@ impl Endpoint {
         let handled = self.with_peer(now, slot, |peer, cx| {
             peer.handle_datagram(cx, header, header_len, meta.ecn, datagram)
         });
-        if let Err(unopened) = handled {
-            self.count_unopened(unopened);
-        }
-        if let Some(note) = self.notes.pace.take() {
-            self.follow_pace(now, slot, note);
-        }
+        self.conclude(now, slot, handled);
     }
 
     /// Time has come to `now`: fires what is due. Call it after the datagrams that have arrived.

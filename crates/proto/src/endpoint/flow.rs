@@ -15,7 +15,9 @@ impl Endpoint {
         if let Some((setting, value)) = rate.impossible_field() {
             return Err(PeerError::BadRate { setting, value });
         }
-        self.on_peer(now, peer, |peer, _| peer.set_rate(rate))
+        self.on_peer(now, peer, |peer, _| peer.set_rate(rate))?;
+        self.leave_rate(now, peer.slot);
+        Ok(())
     }
 
     /// Sets a peer's share of what this endpoint can receive, relative to the other peers': 1 to
@@ -27,7 +29,9 @@ impl Endpoint {
         if !(1..=MAX_WEIGHT).contains(&weight) {
             return Err(PeerError::BadWeight(weight));
         }
-        self.on_peer(now, peer, |peer, _| peer.weight = weight)
+        self.on_peer(now, peer, |peer, _| peer.weight = weight)?;
+        self.weigh_grants(peer.slot, weight);
+        Ok(())
     }
 
     /// Whether a message of `bytes` could be queued for a peer now.

@@ -6,18 +6,21 @@
 //! As long as nothing is lost nobody is told a limit, and this costs a comparison per packet.
 
 use super::Endpoint;
-use crate::rate::Grants;
+use crate::rate::{Grants, Manager};
 use core::time::Duration;
 use denrei_wire::Instant;
 
 /// Octets that a socket is taken to hold if nobody has told: Linux' default.
-const ASSUMED_BUFFER_BYTES: u64 = 208 * 1024;
+pub(super) const ASSUMED_BUFFER_BYTES: u64 = 208 * 1024;
 /// Losses of several peers within this time are one host's affair, not a path's.
 const COINCIDENCE: Duration = Duration::from_millis(20);
 /// Packets missing from which on it is taken for more than chance or a probe of the path.
 const LEAST_MISSING: u64 = 4;
+/// And one more for each so many datagrams: a sender leaves a number out now and then, never two among
+/// so many (`spec/protocol.md` §5.3).
+const DATAGRAMS_PER_SKIP: u64 = 128;
 /// A crowd that has been quiet for so long has gone home.
-const CALM: Duration = Duration::from_secs(30);
+pub(super) const CALM: Duration = Duration::from_secs(30);
 
 /// What one packet told of the pace.
 #[derive(Debug, Clone, Copy)]
@@ -30,16 +33,47 @@ pub(crate) struct PaceNote {
     pub missing: u64,
 }
 
+/// Packets that are missing lately.
+#[derive(Debug)]
+struct Missing {
+    /// Who missed the first.
+    slot: u32,
+    since: Instant,
+    /// Datagrams handled by then.
+    datagrams: u64,
+    packets: u64,
+}
+
+/// What is done about who sends how much.
+#[derive(Debug, Default)]
+pub(super) enum Mode {
+    /// Nothing: no one is limited by this side but by the application.
+    #[default]
+    Free,
+    /// All are told limits.
+    Granting(Box<Grants>),
+    /// All are told rates.
+    Managing(Box<Manager>),
+}
+
+impl Mode {
+    fn grants(&mut self) -> Option<&mut Grants> {
+        match self {
+            Self::Granting(grants) => Some(grants),
+            _ => None,
+        }
+    }
+}
+
 /// The pace of one endpoint.
 #[derive(Debug, Default)]
 pub(super) struct Pace {
-    grants: Option<Box<Grants>>,
-    /// Who missed packets last, when the counting began, and how many.
-    missing: Option<(u32, Instant, u64)>,
+    pub mode: Mode,
+    missing: Option<Missing>,
     /// Octets that the socket holds, if known.
-    buffer: Option<u64>,
+    pub buffer: Option<u64>,
     /// When to look for grants that nothing came of.
-    look_at: Option<Instant>,
+    pub look_at: Option<Instant>,
     busy_at: Instant,
 }
 
@@ -51,7 +85,7 @@ impl Endpoint {
 
     /// Takes in what a packet told.
     pub(super) fn follow_pace(&mut self, now: Instant, slot: u32, note: PaceNote) {
-        if self.pace.grants.is_none() && note.request.is_none() && note.missing == 0 {
+        if matches!(self.pace.mode, Mode::Free) && note.request.is_none() && note.missing == 0 {
             return;
         }
         let Some(peer) = self.slots[slot as usize].peer.as_deref_mut() else { return };
@@ -59,21 +93,28 @@ impl Endpoint {
             return;
         }
         let (weight, received) = (peer.weight, peer.data_received());
-        if self.pace.grants.is_none() {
-            if note.request.is_some() {
-                peer.tell_limit(None);
-                self.after(now, slot);
+        match self.pace.mode {
+            Mode::Free => {
+                if note.request.is_some() {
+                    peer.tell_limit(None);
+                    self.after(now, slot);
+                }
+                // What is missing before a packet without data may have been a probe of the path's size.
+                if note.missing > 0 && note.data > 0 && self.is_overrun(now, slot, note.missing) {
+                    self.act_on_overrun(now);
+                }
+                return;
             }
-            if note.missing > 0 && self.is_overrun(now, slot, note.missing) {
-                self.govern(now);
-            }
-            return;
+            Mode::Managing(_) => return self.note_rates(now, slot, note),
+            Mode::Granting(_) => {}
         }
-        let Some(grants) = self.pace.grants.as_deref_mut() else { return };
-        if note.data > 0 && !grants.knows(slot) {
-            grants.admit(now, slot, weight, received);
-        } else if note.data > 0 {
-            grants.on_data(now, slot, note.data);
+        let Some(grants) = self.pace.mode.grants() else { return };
+        if note.data > 0 {
+            grants.on_arrival(now, note.data);
+            match grants.knows(slot) {
+                true => grants.on_data(now, slot, note.data),
+                false => grants.admit(now, slot, weight, received),
+            }
         }
         if let Some((sent, wanted)) = note.request {
             grants.on_request(now, slot, sent, wanted);
@@ -86,50 +127,60 @@ impl Endpoint {
 
     /// Whether losses of several peers coincide.
     fn is_overrun(&mut self, now: Instant, slot: u32, missing: u64) -> bool {
+        let datagrams = self.counters.datagrams;
         match &mut self.pace.missing {
-            Some((other, since, count)) if now.saturating_since(*since) <= COINCIDENCE => {
-                *count += missing;
-                *other != slot && *count >= LEAST_MISSING
+            Some(lately) if now.saturating_since(lately.since) <= COINCIDENCE => {
+                lately.packets += missing;
+                let skips = (datagrams - lately.datagrams) / DATAGRAMS_PER_SKIP;
+                (lately.slot != slot || self.config.learn_rates) && lately.packets >= LEAST_MISSING + skips
             }
             entry => {
-                *entry = Some((slot, now, missing));
+                *entry = Some(Missing { slot, since: now, datagrams, packets: missing });
                 false
             }
         }
     }
 
+    fn act_on_overrun(&mut self, now: Instant) {
+        self.pace.missing = None;
+        if self.config.learn_rates { self.manage(now) } else { self.govern(now) }
+    }
+
     /// From now on, all who send are told how much.
     fn govern(&mut self, now: Instant) {
         let buffer = self.pace.buffer.unwrap_or(ASSUMED_BUFFER_BYTES);
-        let mut grants = Box::new(Grants::new(now, buffer));
-        for (slot, entry) in self.slots.iter().enumerate() {
-            if let Some(peer) = entry.peer.as_deref().filter(|peer| peer.is_proven() && peer.is_alive()) {
-                grants.admit_later(slot as u32, peer.weight, peer.data_received());
-            }
+        let peers = self.slots.iter().enumerate().filter_map(|(slot, entry)| {
+            let peer = entry.peer.as_deref().filter(|peer| peer.is_proven() && peer.is_alive())?;
+            Some((slot, peer))
+        });
+        let rtt = peers.clone().filter_map(|(_, peer)| peer.min_rtt()).min();
+        let mut grants = Box::new(Grants::new(now, buffer, rtt));
+        for (slot, peer) in peers {
+            grants.admit_later(slot as u32, peer.weight, peer.data_received());
         }
         self.counters.crowds += 1;
-        self.pace.grants = Some(grants);
-        self.pace.missing = None;
+        self.pace.mode = Mode::Granting(grants);
         self.pace.busy_at = now;
         self.grant(now);
     }
 
     /// Hands out what there is room for.
     fn grant(&mut self, now: Instant) {
-        let Some(mut grants) = self.pace.grants.take() else { return };
+        let Mode::Granting(grants) = &mut self.pace.mode else { return };
         grants.distribute(now);
-        while let Some(slot) = grants.take_changed() {
+        let deadline = grants.deadline();
+        while let Mode::Granting(grants) = &mut self.pace.mode
+            && let Some(slot) = grants.take_changed()
+        {
             let limit = grants.limit(slot);
             if let Some(peer) = self.slots[slot as usize].peer.as_deref_mut() {
                 peer.tell_limit(limit);
                 self.after(now, slot);
             }
         }
-        let deadline = grants.deadline();
         if self.pace.look_at.is_none() || deadline.is_none() {
             self.pace.look_at = deadline.map(|patience| now + patience).or(Some(now + CALM));
         }
-        self.pace.grants = Some(grants);
     }
 
     /// Time has come to `now`.
@@ -138,10 +189,13 @@ impl Endpoint {
             return;
         }
         self.pace.look_at = None;
-        let Some(grants) = self.pace.grants.as_deref_mut() else { return };
+        if let Mode::Managing(_) = self.pace.mode {
+            return self.set_learnt_rates(now);
+        }
+        let Some(grants) = self.pace.mode.grants() else { return };
         if now.saturating_since(self.pace.busy_at) >= CALM && !grants.is_busy() {
             // Who still has a limit is told otherwise when it asks.
-            self.pace.grants = None;
+            self.pace.mode = Mode::Free;
             return;
         }
         grants.admit_all(now);
@@ -154,10 +208,19 @@ impl Endpoint {
         self.pace.look_at
     }
 
+    /// The share of the peer in `slot` has changed.
+    pub(super) fn weigh_grants(&mut self, slot: u32, weight: u32) {
+        if let Some(grants) = self.pace.mode.grants() {
+            grants.set_weight(slot, weight);
+        }
+    }
+
     /// The peer in `slot` is gone, or begins anew.
     pub(super) fn forget_pace(&mut self, slot: u32) {
-        if let Some(grants) = &mut self.pace.grants {
-            grants.forget(slot);
+        match &mut self.pace.mode {
+            Mode::Free => {}
+            Mode::Granting(grants) => grants.forget(slot),
+            Mode::Managing(manager) => manager.forget(slot),
         }
     }
 }

@@ -9,6 +9,7 @@ use crate::event::{Event, Phase};
 use crate::loss::Control;
 use crate::rate::{Police, Rate, RateCredit};
 use crate::send_channel::MIN_FRAGMENT_BYTES;
+use core::time::Duration;
 use denrei_wire::frame::{self, FRAGMENT_HEADER_BYTES, Frame, GRANT_REQUEST_BYTES};
 use denrei_wire::{Frames, Instant, TransmitBuf};
 
@@ -182,6 +183,11 @@ impl Peer {
 
     // ---- as receiver ----
 
+    /// The path's smallest round trip, if measured.
+    pub fn min_rtt(&self) -> Option<Duration> {
+        self.rtt.measured().map(|_| self.rtt.min())
+    }
+
     /// Sets how fast the peer may send (R4).
     pub fn set_rate(&mut self, rate: Rate) {
         if self.is_alive() && self.rate_set() != Some(rate) {
@@ -200,6 +206,11 @@ impl Peer {
 
     fn limit_told(&self) -> Option<u64> {
         self.told.as_ref()?.limit
+    }
+
+    /// Whether this side has set how fast the peer may send.
+    pub fn is_paced(&self) -> bool {
+        self.rate_set().is_some_and(|rate| !rate.is_unlimited())
     }
 
     pub(super) fn rate_frame(&self) -> Option<Frame<'static>> {

@@ -18,17 +18,25 @@ const LEAST_QUEUE_DATAGRAMS: u64 = 4;
 /// Arrivals are counted over at least this long: shorter, and a batch of datagrams that waited for
 /// this process would look like a faster link.
 const LEAST_SAMPLE: Duration = Duration::from_millis(2);
+/// Times of arrival in the sample that is taken right after an overrun. What comes then was under way
+/// before anyone was limited, so it comes as fast as path and host can: the rate is known before the
+/// first full sample ends. As many, or a batch more or less would count for much.
+const OVERRUN_ARRIVALS: u32 = 16;
 /// Samples of which the largest counts.
 const SAMPLES: usize = 16;
 /// Share of the queue's room that is kept when it was too large, in 1/16.
 const KEPT_ON_LOSS: u64 = 11;
+/// The queue's room grows by this share with each sample that lost nothing; and by that one while more
+/// room brings a larger rate.
+const GROWTH_SHARE: u64 = 32;
+const RISING_SHARE: u64 = 4;
 /// The room that lost is not tried again for this long.
 const MEMORY: Duration = Duration::from_secs(10);
 /// The smallest round trip is measured anew after this long.
 const RTT_LIFETIME: Duration = Duration::from_secs(10);
 /// Samples without growth by a quarter after which the rate counts as found (BBR's full pipe).
 const PLATEAU: u8 = 3;
-/// Round trip before one was measured: a LAN's.
+/// Round trip before one was measured and if no session knows one: a LAN's.
 const ASSUMED_RTT: Duration = Duration::from_micros(100);
 
 /// The window of a host.
@@ -41,6 +49,11 @@ pub(crate) struct InboundWindow {
     /// The window, not the senders, limited the sample so far.
     sample_limited: bool,
     sample_lost: bool,
+    /// Times at which something of the sample arrived, and the last of them.
+    sample_arrivals: u32,
+    arrived_at: Instant,
+    /// Round trip until a grant's is measured.
+    assumed_rtt: Duration,
     min_rtt: Duration,
     min_rtt_at: Instant,
     /// Still looking for the rate: twice what the path seems to hold is let in.
@@ -59,14 +72,18 @@ pub(crate) struct InboundWindow {
 }
 
 impl InboundWindow {
-    /// `buffer`: octets of datagrams that the socket holds.
-    pub fn new(now: Instant, buffer: u64) -> Self {
+    /// After an overrun. `buffer`: octets of datagrams that the socket holds; `rtt`: the smallest
+    /// round trip of any session, if measured.
+    pub fn new(now: Instant, buffer: u64, rtt: Option<Duration>) -> Self {
         Self {
             rates: [0; SAMPLES],
             sample_began: now,
             sample_octets: 0,
             sample_limited: false,
             sample_lost: false,
+            sample_arrivals: 0,
+            arrived_at: now,
+            assumed_rtt: rtt.unwrap_or(ASSUMED_RTT),
             min_rtt: Duration::MAX,
             min_rtt_at: now,
             starting: true,
@@ -104,7 +121,7 @@ impl InboundWindow {
 
     /// The smallest recent round trip from a grant to its data.
     pub fn rtt(&self) -> Duration {
-        if self.min_rtt == Duration::MAX { ASSUMED_RTT } else { self.min_rtt }
+        if self.min_rtt == Duration::MAX { self.assumed_rtt } else { self.min_rtt }
     }
 
     /// What the path holds at its rate.
@@ -118,9 +135,16 @@ impl InboundWindow {
         self.datagram = self.datagram.max(octets);
         self.sample_octets += octets;
         self.sample_limited |= backlog;
+        if now > self.arrived_at {
+            self.arrived_at = now;
+            self.sample_arrivals += 1;
+        }
         let length = now.saturating_since(self.sample_began);
         if length >= LEAST_SAMPLE.max(self.rtt()) {
             self.end_sample(now, length);
+        } else if self.rate() == 0 && self.sample_arrivals >= OVERRUN_ARRIVALS && length >= self.rtt() {
+            self.rates[SAMPLES - 1] = rate_of(self.sample_octets, length);
+            self.starting = false;
         }
     }
 
@@ -146,22 +170,27 @@ impl InboundWindow {
     }
 
     fn end_sample(&mut self, now: Instant, length: Duration) {
-        let rate = self.sample_octets as u128 * 1_000_000_000 / duration_nanos(length).max(1) as u128;
-        let rate = u64::try_from(rate).unwrap_or(u64::MAX);
+        let (rate, known) = (rate_of(self.sample_octets, length), self.rate());
+        if self.sample_limited && self.sample_lost {
+            // As fast as it can be: whatever seemed faster was not.
+            self.rates = [0; SAMPLES];
+        }
         if self.sample_limited || rate > self.rate() {
             self.rates.rotate_left(1);
             self.rates[SAMPLES - 1] = rate;
         }
         if self.sample_limited {
-            self.learn(now, rate);
+            // A larger window brought more: the path is not full yet.
+            self.learn(now, rate, rate > known + known / 16);
         }
         self.sample_began = now;
         self.sample_octets = 0;
         self.sample_limited = false;
         self.sample_lost = false;
+        self.sample_arrivals = 0;
     }
 
-    fn learn(&mut self, now: Instant, rate: u64) {
+    fn learn(&mut self, now: Instant, rate: u64, rising: bool) {
         if rate > self.best_rate + self.best_rate / 4 {
             self.best_rate = rate;
             self.plateau = 0;
@@ -174,10 +203,17 @@ impl InboundWindow {
         }
         if !self.sample_lost {
             let most = (self.ceiling - self.ceiling / 8).min(self.most_queue);
-            let grown = self.queue + (self.queue / 32).max(self.datagram / 8);
+            let share = if rising { RISING_SHARE } else { GROWTH_SHARE };
+            let grown = self.queue + (self.queue / share).max(self.datagram / 8);
             self.queue = self.queue.max(grown.min(most));
         }
     }
+}
+
+/// Bytes per second.
+fn rate_of(octets: u64, length: Duration) -> u64 {
+    let rate = octets as u128 * 1_000_000_000 / duration_nanos(length).max(1) as u128;
+    u64::try_from(rate).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
@@ -186,7 +222,7 @@ mod tests {
 
     /// A link with a queue, fed by grants: what is beyond the queue is lost.
     fn settle(rate: u64, rtt: Duration, queue: u64, chance: fn(u64) -> bool, seconds: u64) -> (f64, f64) {
-        let mut window = InboundWindow::new(Instant::ZERO, 4 << 20);
+        let mut window = InboundWindow::new(Instant::ZERO, 4 << 20, None);
         let step = Duration::from_nanos(1472 * 1_000_000_000 / rate);
         let (mut now, mut backlog) = (Instant::ZERO, 0.0f64);
         let (mut arrived, mut lost, mut count) = (0u64, 0u64, 0u64);
@@ -223,6 +259,43 @@ mod tests {
             assert!(used > 0.95, "{used} of {rate} B/s, {rtt_us} µs, {queue}");
             assert!(lost < 0.001, "{lost} of {rate} B/s, {rtt_us} µs, {queue}");
         }
+    }
+
+    /// What comes right after an overrun is as fast as the link, and tells its rate.
+    #[test]
+    fn the_rate_is_known_as_soon_as_what_was_under_way_has_come() {
+        let rtt = Duration::from_micros(5);
+        let mut window = InboundWindow::new(Instant::ZERO, 4 << 20, Some(rtt));
+        let first = window.octets();
+        let mut now = Instant::ZERO;
+        for _ in 0..50 {
+            now += Duration::from_nanos(118);
+            window.on_arrival(now, 1472, false);
+        }
+        let link = 1472 * 1_000_000_000 / 118;
+        assert!(window.rate().abs_diff(link) < link / 100, "{} of {link}", window.rate());
+        assert_eq!(window.octets(), first + window.rate() * 5 / 1_000_000);
+    }
+
+    #[test]
+    fn a_rate_that_was_too_high_lasts_until_something_is_lost() {
+        let mut window = InboundWindow::new(Instant::ZERO, 4 << 20, None);
+        let mut now = Instant::ZERO;
+        // A process that was late reads what had waited.
+        for _ in 0..200 {
+            now += Duration::from_nanos(1000);
+            window.on_arrival(now, 1472, true);
+        }
+        assert!(window.rate() > 1_000_000_000);
+        for packet in 0..2_000 {
+            now += Duration::from_micros(12);
+            window.on_arrival(now, 1472, true);
+            if packet == 500 {
+                window.on_loss(now);
+            }
+        }
+        let link = 1472 * 1_000_000 / 12;
+        assert!(window.rate().abs_diff(link) < link / 50, "{} of {link}", window.rate());
     }
 
     #[test]

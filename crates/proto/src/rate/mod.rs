@@ -1,18 +1,24 @@
 //! The pace that receivers set: rate and burst, grants.
 //!
 //! Inputs → outputs: see the files; `credit` R2's rules; `allowed` the sender's
-//! half of grants, `grants` the receiver's, which holds the `inbound` window.
+//! half of grants, `grants` the receiver's, which holds the `inbound` window; `manager` sets rates
+//! within the `capacity` that it learns, in the shares of `share`.
 //! Source: R1–R4, R11–R13, S11; `spec/protocol.md` §13.
 
 mod allowed;
+mod capacity;
+mod claim;
 mod credit;
 mod grants;
 mod inbound;
+mod manager;
 mod police;
+mod share;
 
 pub(crate) use allowed::Allowed;
 pub(crate) use credit::RateCredit;
 pub(crate) use grants::Grants;
+pub(crate) use manager::{Heard, Manager};
 pub(crate) use police::Police;
 
 use inbound::InboundWindow;

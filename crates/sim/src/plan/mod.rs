@@ -106,6 +106,8 @@ pub struct Cell {
     pub segments: usize,
     /// Congestion controller.
     pub congestion: Congestion,
+    /// `Config::learn_rates`.
+    pub learn_rates: bool,
     /// Whether datagrams are ECN-capable.
     pub ecn: bool,
     /// `Config::channel_credit_bytes`.
@@ -144,6 +146,7 @@ impl Default for Cell {
             service_ns: 0,
             segments: 16,
             congestion: Congestion::Delay,
+            learn_rates: config.learn_rates,
             ecn: config.ecn,
             channel_credit_bytes: config.channel_credit_bytes,
             offer_above_bytes: config.offer_above_bytes,

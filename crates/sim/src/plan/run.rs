@@ -70,6 +70,7 @@ impl Cell {
             send_buffer_bytes: self.send_buffer_bytes,
             max_ack_delay: Duration::from_micros(self.max_ack_delay_us),
             congestion: self.congestion.into(),
+            learn_rates: self.learn_rates,
             ecn: self.ecn,
             ..Config::default()
         }

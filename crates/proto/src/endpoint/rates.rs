@@ -1,0 +1,71 @@
+//! Rates that this host learns: notices that it is overrun, and from then on sets them.
+//!
+//! Inputs → outputs: what each arriving packet tells of the pace, time → RATE for the peers that the
+//! application has set none for. Source: R10–R13; `spec/protocol.md` §13.7. The policy is in
+//! `rate/manager.rs`; whether it is used, [`Config::learn_rates`](crate::Config::learn_rates) says.
+
+use super::Endpoint;
+use super::pace::{ASSUMED_BUFFER_BYTES, CALM, Mode, PaceNote};
+use crate::rate::{Heard, Manager};
+use core::time::Duration;
+use denrei_wire::Instant;
+
+impl Endpoint {
+    /// From now on, all who send are told how fast, but those whom the application has told.
+    pub(super) fn manage(&mut self, now: Instant) {
+        let buffer = self.pace.buffer.unwrap_or(ASSUMED_BUFFER_BYTES);
+        let peers = self.slots.iter().enumerate().filter_map(|(slot, entry)| {
+            Some((slot as u32, entry.peer.as_deref().filter(|peer| peer.is_alive())?))
+        });
+        let rtt = peers.clone().filter_map(|(_, peer)| peer.min_rtt()).max().unwrap_or(Duration::ZERO);
+        let mut manager = Box::new(Manager::new(now, buffer, rtt));
+        for (slot, peer) in peers.filter(|(_, peer)| peer.is_paced()) {
+            manager.set_fixed(now, slot, peer.weight, true);
+        }
+        self.counters.overruns += 1;
+        self.pace.look_at = Some(manager.deadline());
+        self.pace.mode = Mode::Managing(manager);
+    }
+
+    /// Takes in what a packet told while rates are learnt.
+    pub(super) fn note_rates(&mut self, now: Instant, slot: u32, note: PaceNote) {
+        let Some(peer) = self.slots[slot as usize].peer.as_deref_mut() else { return };
+        if note.request.is_some() {
+            // There are rates here, and no grants.
+            peer.tell_limit(None);
+        }
+        let Mode::Managing(manager) = &mut self.pace.mode else { return };
+        manager.on_packet(now, slot, peer.weight, Heard { data: note.data, missing: note.missing });
+        if manager.deadline() <= now || note.request.is_some() {
+            self.set_learnt_rates(now);
+            self.after(now, slot);
+        }
+    }
+
+    /// Time has come to `now`.
+    pub(super) fn set_learnt_rates(&mut self, now: Instant) {
+        let Mode::Managing(manager) = &mut self.pace.mode else { return };
+        let calm = now.saturating_since(manager.heard_at()) >= CALM;
+        let told = if calm { manager.release() } else { manager.look(now) };
+        let next = manager.deadline().max(now + Manager::INTERVAL);
+        // A quiet host is not woken until it is time to stop.
+        self.pace.look_at = Some(if manager.is_quiet() { manager.heard_at() + CALM } else { next });
+        for (slot, rate) in told {
+            if let Some(peer) = self.slots[slot as usize].peer.as_deref_mut() {
+                peer.set_rate(rate);
+                self.after(now, slot);
+            }
+        }
+        if calm {
+            (self.pace.mode, self.pace.look_at) = (Mode::Free, None);
+        }
+    }
+
+    /// The application has set the rate of the peer in `slot`.
+    pub(super) fn leave_rate(&mut self, now: Instant, slot: u32) {
+        let Some(peer) = self.slots[slot as usize].peer.as_deref() else { return };
+        if let Mode::Managing(manager) = &mut self.pace.mode {
+            manager.set_fixed(now, slot, peer.weight, peer.is_paced());
+        }
+    }
+}

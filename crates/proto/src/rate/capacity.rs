@@ -1,0 +1,273 @@
+//! What a host can receive: bytes per second, and bytes in a row (R11, R12).
+//!
+//! Inputs → outputs: what arrived in an interval, what was lost in it, whether its senders were held
+//! back by their rates → rate and burst for all together. Source: R12 (*packets receivable in a row =
+//! packets received / recoveries started*; *if the burst is right and losses go on, the measured
+//! arrival rate is the new base*), R11 (up again when there may be more). Deviations: what was found
+//! to be too much is remembered for a while, or it would be tried, and lost, again and again; rate and
+//! burst are raised in turns, so that it is known which of them was too much.
+
+use core::time::Duration;
+use denrei_wire::Instant;
+
+/// What was too much is not tried again for this long.
+const MEMORY: Duration = Duration::from_secs(10);
+/// Of what was too much this is kept, in 1/32: within 10 % of the true limit, and a little below it.
+const KEPT: u64 = 31;
+/// And the rate is this at least, bytes per second, R9's smallest: loss by chance goes on at any rate.
+const LEAST_RATE: u64 = 100_000;
+/// The rate is raised by this share while nothing is known to be too much.
+const FREE_STEP: u64 = 4;
+/// Rate and burst are raised by this share where they have been too much before.
+const CAREFUL_STEP: u64 = 32;
+/// The burst holds this many datagrams at least: one is what R9 begins with.
+const LEAST_BURST_DATAGRAMS: u64 = 1;
+
+/// What came in one interval.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Interval {
+    pub length: Duration,
+    /// Octets of messages that arrived.
+    pub octets: u64,
+    /// Recoveries that began.
+    pub recoveries: u64,
+    /// Largest datagram, octets.
+    pub datagram: u64,
+    /// The senders would have sent more: their throughput was their rate.
+    pub held_back: bool,
+}
+
+impl Interval {
+    /// Octets per second.
+    pub fn rate(&self) -> u64 {
+        let nanos = self.length.as_nanos().max(1);
+        u64::try_from(self.octets as u128 * 1_000_000_000 / nanos).unwrap_or(u64::MAX)
+    }
+}
+
+/// A value that is raised until it is too much.
+#[derive(Debug)]
+struct Search {
+    value: u64,
+    /// What was too much, and until when that counts.
+    too_much: Option<(u64, Instant)>,
+}
+
+impl Search {
+    /// Raises the value; `false`: it is as high as it may be.
+    fn raise(&mut self, now: Instant, free_step: u64) -> bool {
+        self.too_much = self.too_much.filter(|&(_, until)| until > now);
+        let (step, most) = match self.too_much {
+            Some((value, _)) => (CAREFUL_STEP, value - value / CAREFUL_STEP),
+            None => (free_step, u64::MAX),
+        };
+        let raised = (self.value + (self.value / step).max(1)).min(most);
+        let higher = raised > self.value;
+        self.value = self.value.max(raised);
+        higher
+    }
+
+    /// Makes the value smaller; `to_blame`: it is known that it was too much.
+    fn lower(&mut self, now: Instant, value: u64, to_blame: bool) {
+        if to_blame {
+            self.too_much = Some((self.value, now + MEMORY));
+        }
+        self.value = value.min(self.value * KEPT / 32).max(1);
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Raised {
+    Rate,
+    Burst,
+}
+
+/// The limits of a host, as far as they are known.
+#[derive(Debug)]
+pub(crate) struct Capacity {
+    rate: Search,
+    burst: Search,
+    /// What was raised last, if nothing was lost since.
+    raised: Option<Raised>,
+    /// Intervals in a row in which something was lost.
+    lossy: u32,
+}
+
+impl Capacity {
+    /// After an overrun. `first`: what came in it; `buffer`: octets of datagrams that the socket holds.
+    pub fn new(first: &Interval, buffer: u64) -> Self {
+        let search = |value: u64| Search { value: value.max(1), too_much: None };
+        Self {
+            rate: search((first.rate() * KEPT / 32).max(LEAST_RATE)),
+            burst: search(buffer / 2),
+            raised: None,
+            lossy: 0,
+        }
+    }
+
+    /// Octets per second over all peers.
+    pub fn rate(&self) -> u64 {
+        self.rate.value
+    }
+
+    /// Octets that may come in a row.
+    pub fn burst(&self) -> u64 {
+        self.burst.value
+    }
+
+    /// Learns from an interval in which what was told before was in force.
+    pub fn learn(&mut self, now: Instant, interval: &Interval) {
+        if interval.recoveries == 0 {
+            self.lossy = 0;
+            return self.raise(now, interval);
+        }
+        self.lossy += 1;
+        let least = LEAST_BURST_DATAGRAMS * interval.datagram.max(1);
+        let in_a_row = interval.octets / interval.recoveries;
+        let burst_is_wrong = in_a_row < self.burst.value - self.burst.value / 8;
+        match self.raised.take() {
+            Some(Raised::Rate) => {
+                let arrived = interval.rate().max(self.rate.value / 2);
+                self.rate.lower(now, arrived * KEPT / 32, true);
+            }
+            Some(Raised::Burst) => self.burst.lower(now, self.burst.value, true),
+            // The burst first; if losses go on, the rate; and so on in turns.
+            None if self.lossy % 2 == 1 => {
+                let most = if burst_is_wrong { in_a_row * KEPT / 32 } else { self.burst.value };
+                self.burst.lower(now, most, false);
+            }
+            None => self.rate.lower(now, interval.rate() * KEPT / 32, false),
+        }
+        self.burst.value = self.burst.value.max(least);
+        self.rate.value = self.rate.value.max(LEAST_RATE);
+    }
+
+    /// Nothing was lost: more may fit, if more is wanted.
+    fn raise(&mut self, now: Instant, interval: &Interval) {
+        if !interval.held_back {
+            return;
+        }
+        let rate_first = self.raised != Some(Raised::Rate);
+        self.raised = if rate_first && self.rate.raise(now, FREE_STEP) {
+            Some(Raised::Rate)
+        } else if self.burst.raise(now, CAREFUL_STEP) {
+            Some(Raised::Burst)
+        } else if !rate_first && self.rate.raise(now, FREE_STEP) {
+            Some(Raised::Rate)
+        } else {
+            None
+        };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A receiver that holds `row` octets and takes `rate`: bursts beyond the one lose, and so does
+    /// what comes faster than the other.
+    #[derive(Clone, Copy)]
+    struct Receiver {
+        rate: u64,
+        row: u64,
+    }
+
+    const LENGTH: Duration = Duration::from_millis(20);
+    const DATAGRAM: u64 = 1400;
+
+    impl Receiver {
+        /// What an interval brings if `rate` and `burst` are in force and senders have more.
+        fn interval(self, rate: u64, burst: u64) -> Interval {
+            let sent = rate / 50;
+            let bursts = (sent / burst.max(1)).max(1);
+            let fits = if burst > self.row { sent * self.row / burst } else { sent };
+            let octets = fits.min(self.rate / 50);
+            let recoveries = if octets < sent { bursts } else { 0 };
+            Interval { length: LENGTH, octets, recoveries, datagram: DATAGRAM, held_back: true }
+        }
+
+        /// Rate, burst, and recoveries per 1000 packets of the last 8 s of 10.
+        fn settle(self, capacity: &mut Capacity) -> (f64, f64, f64) {
+            let (mut recoveries, mut octets) = (0, 0);
+            for step in 0..500u64 {
+                let now = Instant::ZERO + LENGTH * step as u32;
+                let interval = self.interval(capacity.rate(), capacity.burst());
+                capacity.learn(now, &interval);
+                if step >= 100 {
+                    (recoveries, octets) = (recoveries + interval.recoveries, octets + interval.octets);
+                }
+            }
+            let rate = octets as f64 / 8.0 / self.rate as f64;
+            let burst = capacity.burst() as f64 / self.row as f64;
+            (rate, burst, recoveries as f64 * 1e3 * DATAGRAM as f64 / octets as f64)
+        }
+    }
+
+    #[test]
+    fn both_limits_are_found_from_above_and_from_below() {
+        for (rate, row) in [
+            (13_000_000, 84_000),
+            (1_000_000, 18_032),
+            (650_000, 18_032),
+            (125_000_000, 400_000),
+            (1_000_000_000, 4_000_000),
+        ] {
+            for (first_rate, buffer) in [(rate, 2 * row), (rate / 4, row), (rate * 3, 16 * row)] {
+                let receiver = Receiver { rate, row };
+                let first = Interval { length: LENGTH, octets: first_rate / 50, ..Interval::default() };
+                let mut capacity = Capacity::new(&first, buffer);
+                let (used, burst, recoveries) = receiver.settle(&mut capacity);
+                let case = format!("{rate} B/s, {row} in a row, from {first_rate} and {buffer}");
+                assert!(used > 0.95, "{case}: {used} of the rate");
+                assert!((0.9..=1.0).contains(&burst), "{case}: {burst} of the burst");
+                assert!(recoveries <= 1.0, "{case}: {recoveries} recoveries per 1000 packets");
+            }
+        }
+    }
+
+    /// R9's two receivers: about 40 and 13 packets of 1454 bytes in a row.
+    #[test]
+    fn the_burst_is_what_comes_between_two_recoveries() {
+        for (packets, recoveries, expected) in [(1000, 25, 40), (1000, 77, 13)] {
+            let octets = packets * 1454;
+            let first = Interval { length: LENGTH, octets, ..Interval::default() };
+            let mut capacity = Capacity::new(&first, 1 << 20);
+            let datagram = 1454;
+            capacity.learn(Instant::ZERO, &Interval { recoveries, datagram, held_back: true, ..first });
+            let learnt = capacity.burst() as f64 / 1454.0;
+            assert!((0.9..=1.0).contains(&(learnt / expected as f64)), "{learnt} packets of {expected}");
+            assert_eq!(capacity.rate(), first.rate() * 31 / 32, "the burst is mended first");
+        }
+    }
+
+    #[test]
+    fn losses_that_go_on_make_the_arrival_rate_the_new_base() {
+        let first = Interval { length: LENGTH, octets: 2_000_000, ..Interval::default() };
+        let mut capacity = Capacity::new(&first, 100_000);
+        let lossy = Interval { octets: 1_000_000, recoveries: 20, held_back: true, ..first };
+        capacity.learn(Instant::ZERO, &lossy);
+        assert_eq!(capacity.rate(), 100_000_000 * 31 / 32);
+        capacity.learn(Instant::ZERO, &lossy);
+        assert_eq!(capacity.rate(), 50_000_000 * 31 / 32);
+    }
+
+    #[test]
+    fn loss_by_chance_does_not_close_the_rate() {
+        let lossy = Interval { length: LENGTH, octets: 2_000, recoveries: 1, ..Interval::default() };
+        let mut capacity = Capacity::new(&lossy, 100_000);
+        for _ in 0..1_000 {
+            capacity.learn(Instant::ZERO, &Interval { datagram: DATAGRAM, ..lossy });
+        }
+        assert_eq!((capacity.rate(), capacity.burst()), (LEAST_RATE, DATAGRAM));
+    }
+
+    #[test]
+    fn nothing_is_raised_for_who_does_not_use_what_it_has() {
+        let first = Interval { length: LENGTH, octets: 2_000_000, ..Interval::default() };
+        let mut capacity = Capacity::new(&first, 100_000);
+        for _ in 0..100 {
+            capacity.learn(Instant::ZERO, &first);
+        }
+        assert_eq!((capacity.rate(), capacity.burst()), (100_000_000 * 31 / 32, 50_000));
+    }
+}

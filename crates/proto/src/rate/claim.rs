@@ -1,0 +1,77 @@
+//! What one peer may send, has sent and wants to: an entry in [`Grants`](super::Grants).
+//!
+//! Inputs → outputs: counts of octets, changed by `grants` → how much is wanted, granted, under way,
+//! and how urgent that is. Source: S11; Homa for classes of remainders. `spec/protocol.md` §13.4.
+
+use denrei_wire::Instant;
+
+/// Smallest class of remainders, octets; classes are powers of four of it.
+const FIRST_CLASS_BYTES: u64 = 4096;
+/// All remainders from 64 KiB on are of one class, and share by weight: the backlog of one that is
+/// ahead is no reason to serve it first.
+const LAST_CLASS: u32 = 2;
+
+/// A peer that was told a limit.
+#[derive(Debug)]
+pub(super) struct Claim {
+    /// Octets of data packets that it may have sent.
+    pub limit: u64,
+    /// Octets that arrived, or are known not to.
+    pub accounted: u64,
+    /// Octets up to which it wants to send.
+    pub wanted: u64,
+    pub weight: u32,
+    /// Grants so far, weighed: the least comes next.
+    pub served: u64,
+    /// Since when it waits: when it began to want, or was last granted something.
+    pub since: Instant,
+    /// When something was last granted to it or came from it.
+    pub moved: Instant,
+    /// Where it stands in the lists.
+    pub listed: Option<(u8, u64, Instant)>,
+    /// Grants that nothing came of, in a row; until when it is passed over for them.
+    pub lapses: u32,
+    pub not_before: Instant,
+    /// The limit before the latest grant that waited for its data, and when that was granted.
+    pub awaited: Option<(u64, Instant)>,
+    /// It has said what it sent; what was lost before that, it sent without a limit.
+    pub asked: bool,
+}
+
+impl Claim {
+    /// Of a peer of which so many octets have come.
+    pub fn new(now: Instant, weight: u32, received: u64, limit: u64, served: u64) -> Self {
+        Self {
+            limit,
+            accounted: received,
+            wanted: 0,
+            weight,
+            served,
+            since: now,
+            moved: now,
+            listed: None,
+            lapses: 0,
+            not_before: Instant::ZERO,
+            awaited: None,
+            asked: false,
+        }
+    }
+
+    pub fn is_active(&self) -> bool {
+        self.wanted > self.accounted
+    }
+
+    /// Octets not granted yet.
+    pub fn remaining(&self) -> u64 {
+        self.wanted.saturating_sub(self.limit)
+    }
+
+    /// Octets granted and not here.
+    pub fn outstanding(&self) -> u64 {
+        self.limit.saturating_sub(self.accounted)
+    }
+
+    pub fn class(&self) -> u8 {
+        ((self.remaining() / FIRST_CLASS_BYTES + 1).ilog2() / 2).min(LAST_CLASS) as u8
+    }
+}

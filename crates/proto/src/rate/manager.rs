@@ -1,0 +1,442 @@
+//! The manager of a host's rates (R10, R13): who may send how fast, when the host learns what it can
+//! receive.
+//!
+//! Inputs → outputs: packets of each peer, and what was missing before them; time → rate and burst for
+//! each. Source: R11–R13; `spec/protocol.md` §13.7. [`Capacity`] learns what the host can receive in
+//! all; [`max_min`] shares it. Who does not use its share lends it to those held back by theirs, and
+//! has it back as soon as it is used: nobody's rate is below its fair share.
+
+use super::capacity::{Capacity, Interval};
+use super::share::{Want, max_min};
+use super::{MAX_RATE, Rate};
+use core::time::Duration;
+use denrei_wire::Instant;
+use std::collections::BTreeMap;
+
+/// And of so many datagrams at least, but not longer than the longest interval.
+const LEAST_DATAGRAMS: u64 = 32;
+const LONGEST_INTERVAL: Duration = Duration::from_millis(200);
+/// RTIMER is not shorter: a sender that sleeps cannot keep time any better.
+const LEAST_RTIMER_PER_S: u64 = 1000;
+/// A recovery lasts this long: what is missing after a shorter time belongs to it.
+const LEAST_RECOVERY: Duration = Duration::from_millis(1);
+/// A sender leaves one number out among at least so many (`spec/protocol.md` §5.3): a single one that
+/// is missing is a loss if another was, less long ago.
+const NUMBERS_PER_SKIP: u64 = 128;
+/// Headers and trailer of a data packet, about, octets: rates count what is in it.
+const PACKET_OVERHEAD: u64 = 48;
+/// An interval has so many bursts at least, or one more or less would count for much.
+const BURSTS: u32 = 4;
+/// A peer is held back by its rate if it uses so much of it, in 1/8: of four bursts one may be late.
+const HELD_BACK: u64 = 5;
+/// And may use that much more than it did if it is not, in 1/4.
+const HEADROOM: u64 = 5;
+/// Rates are told if they have changed by more than this share, or somebody has become active.
+const WORTH_TELLING: u64 = 32;
+
+/// A packet of a peer, as far as the pace goes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Heard {
+    /// Octets of the packet if it held data, else 0.
+    pub data: u64,
+    /// Packets missing right before it.
+    pub missing: u64,
+}
+
+/// One peer that sends.
+#[derive(Debug)]
+struct Flow {
+    weight: u32,
+    /// In this interval.
+    octets: u64,
+    /// Packets since one alone was missing.
+    since_single: u64,
+    recovery_until: Instant,
+    /// Octets per second in the last interval.
+    throughput: u64,
+    told: Option<Rate>,
+    /// The application has set its rate: it counts, and is told nothing.
+    fixed: bool,
+}
+
+impl Flow {
+    fn new(now: Instant, weight: u32) -> Self {
+        Self {
+            weight,
+            octets: 0,
+            since_single: NUMBERS_PER_SKIP,
+            recovery_until: now,
+            throughput: 0,
+            told: None,
+            fixed: false,
+        }
+    }
+
+    fn is_held_back(&self) -> bool {
+        self.told.is_none_or(|rate| self.throughput >= rate.bytes_per_s / 8 * HELD_BACK)
+    }
+
+    fn want(&self) -> Want {
+        if self.fixed {
+            return Want { weight: self.weight, most: Some(self.throughput) };
+        }
+        let most = (!self.is_held_back()).then(|| self.throughput / 4 * HEADROOM);
+        Want { weight: self.weight, most }
+    }
+}
+
+/// All flows of one endpoint.
+#[derive(Debug)]
+pub(crate) struct Manager {
+    /// Known once the first interval is over.
+    capacity: Option<Capacity>,
+    flows: BTreeMap<u32, Flow>,
+    /// Octets of datagrams that the socket holds.
+    buffer: u64,
+    began: Instant,
+    /// How long it lasts.
+    lasts: Duration,
+    /// Until then what was told last is not in force everywhere.
+    settled_at: Instant,
+    datagrams: u64,
+    recoveries: u64,
+    datagram: u64,
+    /// Longest round trip of the peers told.
+    rtt: Duration,
+    heard_at: Instant,
+}
+
+impl Manager {
+    /// What came is looked at this often: longer than a process is usually late.
+    pub const INTERVAL: Duration = Duration::from_millis(10);
+
+    /// After an overrun. `buffer`: octets of datagrams that the socket holds; `rtt`: the longest round
+    /// trip of any session.
+    pub fn new(now: Instant, buffer: u64, rtt: Duration) -> Self {
+        Self {
+            capacity: None,
+            flows: BTreeMap::new(),
+            buffer,
+            began: now,
+            lasts: Self::INTERVAL,
+            settled_at: now,
+            datagrams: 0,
+            recoveries: 0,
+            datagram: 0,
+            rtt,
+            heard_at: now,
+        }
+    }
+
+    /// Takes in a packet of a peer that may be told a rate.
+    pub fn on_packet(&mut self, now: Instant, peer: u32, weight: u32, heard: Heard) {
+        if heard.data == 0 {
+            return;
+        }
+        self.heard_at = now;
+        let flow = self.flows.entry(peer).or_insert_with(|| Flow::new(now, weight));
+        flow.weight = weight;
+        flow.octets += heard.data.saturating_sub(PACKET_OVERHEAD).max(1);
+        self.datagrams += 1;
+        self.datagram = self.datagram.max(heard.data);
+        let lost = heard.missing > 1 || (heard.missing == 1 && flow.since_single < NUMBERS_PER_SKIP);
+        flow.since_single = if heard.missing == 1 { 0 } else { flow.since_single.saturating_add(1) };
+        if lost && now >= flow.recovery_until {
+            let rtimer = flow.told.map_or(Duration::ZERO, rtimer);
+            flow.recovery_until = now + LEAST_RECOVERY.max(rtimer / 2);
+            self.recoveries += 1;
+        }
+    }
+
+    /// The application sets the peer's rate, or leaves it to this side again.
+    pub fn set_fixed(&mut self, now: Instant, peer: u32, weight: u32, fixed: bool) {
+        let flow = self.flows.entry(peer).or_insert_with(|| Flow::new(now, weight));
+        (flow.fixed, flow.told) = (fixed, None);
+    }
+
+    /// The peer is gone.
+    pub fn forget(&mut self, peer: u32) {
+        self.flows.remove(&peer);
+    }
+
+    /// Nobody is held back any more: what to tell them.
+    pub fn release(&self) -> Vec<(u32, Rate)> {
+        let told = self.flows.iter().filter(|(_, flow)| flow.told.is_some());
+        told.map(|(peer, _)| (*peer, Rate::UNLIMITED)).collect()
+    }
+
+    /// When to call [`look`](Self::look).
+    pub fn deadline(&self) -> Instant {
+        self.began + self.lasts
+    }
+
+    /// Whether nothing has come for an interval.
+    pub fn is_quiet(&self) -> bool {
+        self.datagrams == 0 && self.flows.values().all(|flow| flow.throughput == 0)
+    }
+
+    /// When data was last heard.
+    pub fn heard_at(&self) -> Instant {
+        self.heard_at
+    }
+
+    /// Looks at what has come; who is to be told another rate.
+    pub fn look(&mut self, now: Instant) -> Vec<(u32, Rate)> {
+        let length = now.saturating_since(self.began);
+        if length < self.lasts || (self.datagrams < LEAST_DATAGRAMS && length < LONGEST_INTERVAL) {
+            return Vec::new();
+        }
+        let mut held_back = false;
+        for flow in self.flows.values_mut() {
+            flow.throughput = rate_of(flow.octets, length);
+            held_back |= flow.octets > 0 && !flow.fixed && flow.is_held_back();
+        }
+        let octets = self.flows.values().map(|flow| flow.octets).sum();
+        let datagram = self.datagram;
+        let interval = Interval { length, octets, recoveries: self.recoveries, datagram, held_back };
+        match &mut self.capacity {
+            None => self.capacity = (octets > 0).then(|| Capacity::new(&interval, self.buffer)),
+            Some(capacity) if self.began >= self.settled_at => capacity.learn(now, &interval),
+            Some(_) => {}
+        }
+        self.begin(now);
+        self.share(now)
+    }
+
+    fn begin(&mut self, now: Instant) {
+        self.began = now;
+        self.datagrams = 0;
+        self.recoveries = 0;
+        self.flows.values_mut().for_each(|flow| flow.octets = 0);
+    }
+
+    /// Shares the capacity; what is worth telling.
+    fn share(&mut self, now: Instant) -> Vec<(u32, Rate)> {
+        let Some(capacity) = &self.capacity else { return Vec::new() };
+        let wants: Vec<Want> = self.flows.values().map(Flow::want).collect();
+        let shares = max_min(capacity.rate(), &wants);
+        let weights: u64 = wants.iter().map(|want| want.weight as u64).sum();
+        let active = self.flows.values().filter(|flow| flow.throughput > 0).count().max(1) as u64;
+        let burst = (capacity.burst() / active).max(self.datagram);
+        let mut told = Vec::new();
+        for ((peer, flow), share) in self.flows.iter_mut().zip(shares) {
+            let fair = capacity.rate() as u128 * flow.weight as u128 / weights.max(1) as u128;
+            let bytes_per_s = share.max(fair as u64).clamp(1, MAX_RATE);
+            let burst_bytes = burst.max(bytes_per_s / LEAST_RTIMER_PER_S).min(MAX_RATE);
+            let rate = Rate { bytes_per_s, burst_bytes };
+            if !flow.fixed && flow.told.is_none_or(|told| differs(told, rate)) {
+                flow.told = Some(rate);
+                told.push((*peer, rate));
+            }
+        }
+        let active = self.flows.values().filter(|flow| flow.throughput > 0).filter_map(|flow| flow.told);
+        let slowest = active.map(rtimer).max().unwrap_or_default().min(LONGEST_INTERVAL);
+        self.lasts = (slowest * BURSTS).clamp(Self::INTERVAL, LONGEST_INTERVAL);
+        if !told.is_empty() {
+            self.settled_at = now + self.rtt * 2 + slowest;
+        }
+        told
+    }
+}
+
+/// Whether another rate is worth a frame.
+fn differs(one: Rate, two: Rate) -> bool {
+    let apart = |one: u64, two: u64| one.abs_diff(two) > one.min(two) / WORTH_TELLING / 2;
+    apart(one.bytes_per_s, two.bytes_per_s) || apart(one.burst_bytes, two.burst_bytes)
+}
+
+fn rtimer(rate: Rate) -> Duration {
+    Duration::from_secs_f64(rate.burst_bytes as f64 / rate.bytes_per_s.max(1) as f64)
+}
+
+fn rate_of(octets: u64, length: Duration) -> u64 {
+    Interval { length, octets, ..Interval::default() }.rate()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{DEFAULT_WEIGHT, RateCredit};
+    use super::*;
+    use std::collections::VecDeque;
+
+    const PAYLOAD: u64 = 1400;
+    const DATAGRAM: u64 = PAYLOAD + PACKET_OVERHEAD;
+    const RTT: Duration = Duration::from_micros(100);
+    const STEP: Duration = Duration::from_micros(20);
+
+    /// Senders with data without end, and a host that takes a datagram each `service` and holds some.
+    struct Host {
+        manager: Manager,
+        now: Instant,
+        service: Duration,
+        holds: usize,
+        free_at: Instant,
+        queue: VecDeque<usize>,
+        senders: Vec<Sender>,
+        turn: usize,
+    }
+
+    struct Sender {
+        credit: RateCredit,
+        weight: u32,
+        /// Most bytes per second that it has to send; a time when it may send the next.
+        supply: Option<u64>,
+        next_at: Instant,
+        missing: u64,
+        arrived: u64,
+        lost: u64,
+    }
+
+    impl Host {
+        fn new(service: Duration, holds: usize, weights: &[u32]) -> Self {
+            let senders = weights.iter().map(|&weight| Sender {
+                credit: RateCredit::new(Instant::ZERO, Rate::UNLIMITED),
+                weight,
+                supply: None,
+                next_at: Instant::ZERO,
+                missing: 0,
+                arrived: 0,
+                lost: 0,
+            });
+            Self {
+                manager: Manager::new(Instant::ZERO, 2 * holds as u64 * PAYLOAD, RTT),
+                now: Instant::ZERO,
+                service,
+                holds,
+                free_at: Instant::ZERO,
+                queue: VecDeque::new(),
+                senders: senders.collect(),
+                turn: 0,
+            }
+        }
+
+        fn run(&mut self, time: Duration) {
+            let end = self.now + time;
+            while self.now < end {
+                let before = self.now;
+                self.now += STEP;
+                let count = self.senders.len();
+                self.turn += 1;
+                for sender in 0..count {
+                    self.send((sender + self.turn) % count);
+                }
+                while self.free_at <= self.now
+                    && let Some(sender) = self.queue.pop_front()
+                {
+                    self.free_at = self.free_at.max(before) + self.service;
+                    let from = &mut self.senders[sender];
+                    from.arrived += PAYLOAD;
+                    let heard = Heard { data: DATAGRAM, missing: core::mem::take(&mut from.missing) };
+                    self.manager.on_packet(self.now, sender as u32, from.weight, heard);
+                }
+                for (peer, rate) in self.manager.look(self.now) {
+                    self.senders[peer as usize].credit.set(self.now, rate);
+                }
+            }
+        }
+
+        /// All that may go now, at most as much as a fast link brings in a step.
+        fn send(&mut self, sender: usize) {
+            let from = &mut self.senders[sender];
+            for _ in 0..16 {
+                if from.credit.room(self.now) == Some(0) || from.next_at > self.now {
+                    return;
+                }
+                if let Some(supply) = from.supply {
+                    from.next_at = from.next_at.max(self.now)
+                        + Duration::from_nanos(PAYLOAD * 1_000_000_000 / supply.max(1));
+                }
+                from.credit.spend(PAYLOAD);
+                if self.queue.len() < self.holds {
+                    self.queue.push_back(sender);
+                } else {
+                    (from.missing, from.lost) = (from.missing + 1, from.lost + 1);
+                }
+            }
+        }
+
+        /// Octets that arrived from each in that time.
+        fn measure(&mut self, time: Duration) -> Vec<u64> {
+            let before: Vec<u64> = self.senders.iter().map(|sender| sender.arrived).collect();
+            self.run(time);
+            self.senders.iter().zip(before).map(|(sender, before)| sender.arrived - before).collect()
+        }
+    }
+
+    /// Jain, Chiu, Hawe 1984.
+    fn jain(shares: &[u64]) -> f64 {
+        let sum: f64 = shares.iter().map(|&share| share as f64).sum();
+        let squares: f64 = shares.iter().map(|&share| (share as f64).powi(2)).sum();
+        sum * sum / (shares.len() as f64 * squares)
+    }
+
+    const SECOND: Duration = Duration::from_secs(1);
+    const SERVICE: Duration = Duration::from_micros(100);
+    /// What such a host takes, octets per second.
+    const TAKES: f64 = 14_000_000.0;
+
+    #[test]
+    fn one_sender_gets_what_the_host_takes_and_the_burst_is_what_it_holds() {
+        let mut host = Host::new(SERVICE, 60, &[DEFAULT_WEIGHT]);
+        host.run(SECOND * 4);
+        let lost = host.senders[0].lost;
+        let taken = host.measure(SECOND * 4)[0];
+        assert!(taken as f64 > 0.95 * 4.0 * TAKES, "{taken}");
+        let burst = host.senders[0].credit.rate().burst_bytes as f64 / (60.0 * PAYLOAD as f64);
+        assert!((0.85..=1.1).contains(&burst), "{burst} of what the host holds");
+        let lost = (host.senders[0].lost - lost) as f64 * 1e3 * PAYLOAD as f64 / taken as f64;
+        assert!(lost <= 1.0, "{lost} lost per 1000 packets");
+    }
+
+    #[test]
+    fn several_share_evenly_or_by_weight() {
+        let mut host = Host::new(SERVICE, 200, &[DEFAULT_WEIGHT; 4]);
+        host.run(SECOND * 3);
+        let shares = host.measure(SECOND * 2);
+        assert!(jain(&shares) > 0.98, "{shares:?}");
+        let mut host = Host::new(SERVICE, 200, &[100, 300]);
+        host.run(SECOND * 3);
+        let shares = host.measure(SECOND * 2);
+        let share = shares[1] as f64 / shares[0] as f64;
+        assert!((2.7..3.3).contains(&share), "{shares:?}");
+    }
+
+    #[test]
+    fn what_one_does_not_use_the_others_have_and_gets_back() {
+        let mut host = Host::new(SERVICE, 200, &[DEFAULT_WEIGHT; 2]);
+        host.run(SECOND * 3);
+        host.senders[0].supply = Some(1_000_000);
+        host.run(SECOND / 10);
+        let shares = host.measure(SECOND / 10);
+        assert!(shares[1] as f64 > 0.08 * TAKES, "{shares:?}: the first left it almost all");
+        host.senders[0].supply = None;
+        host.run(SECOND);
+        let shares = host.measure(SECOND);
+        assert!(jain(&shares) > 0.98, "{shares:?}");
+    }
+
+    #[test]
+    fn a_rate_that_the_application_set_is_left_alone_and_counts() {
+        let mut host = Host::new(SERVICE, 200, &[DEFAULT_WEIGHT; 2]);
+        let fixed = Rate { bytes_per_s: 2_000_000, burst_bytes: 14_000 };
+        host.senders[0].credit.set(Instant::ZERO, fixed);
+        host.manager.set_fixed(Instant::ZERO, 0, DEFAULT_WEIGHT, true);
+        host.run(SECOND * 2);
+        let shares = host.measure(SECOND);
+        assert_eq!(host.senders[0].credit.rate(), fixed);
+        assert!(shares[0] as f64 > 0.9 * 2_000_000.0, "{shares:?}");
+        assert!((shares[0] + shares[1]) as f64 > 0.95 * TAKES, "{shares:?}");
+    }
+
+    #[test]
+    fn one_number_left_out_is_no_loss() {
+        let mut manager = Manager::new(Instant::ZERO, 1 << 20, RTT);
+        for packet in 1..10_000u64 {
+            let missing = packet.is_multiple_of(130) as u64;
+            manager.on_packet(Instant::ZERO, 1, DEFAULT_WEIGHT, Heard { data: DATAGRAM, missing });
+        }
+        assert_eq!(manager.recoveries, 0);
+        manager.on_packet(Instant::ZERO + SECOND, 1, DEFAULT_WEIGHT, Heard { data: DATAGRAM, missing: 2 });
+        assert_eq!(manager.recoveries, 1);
+    }
+}
