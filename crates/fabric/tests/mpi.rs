@@ -172,23 +172,25 @@ fn open_mpi_programs_run_on_two_and_four_ranks() {
     }
 }
 
-/// What of mpi4py's tests is run if not all of it is: one-sided, matched probes.
-const QUICK: [&str; 2] = ["test_rma_nb", "test_p2p_buf_matched"];
+/// What of mpi4py's tests is run if not all of it is: windows, matched probes.
+const QUICK: [&str; 2] = ["test_win", "test_p2p_buf_matched"];
 
 /// The names of mpi4py's tests that pass at rank 0, or are left out there.
 fn mpi4pys_tests(venv: &Path, sources: &Path, provider: &Path, name: &str) -> BTreeSet<String> {
-    let seconds = if is_full() { 1800 } else { 100 };
+    let seconds = if is_full() { 1800 } else { 300 };
     let mut command = mpich(seconds, venv, provider, 2);
     let said = provider.join(name);
     // Each rank's words in a file of its own.
     command.arg("-errfile-pattern").arg(provider.join(format!("{name}.%r")));
     command.arg(venv.join("bin/python")).arg(sources.join("test/main.py")).arg("-v");
     // Spawned processes would share memory; the last one fails now and then over MPICH's tcp too.
-    command.args(["-e", "spawn", "-e", "dynproc", "-e", "testGetFortranInfo", "-e", "testDistgraphcomm"]);
+    command.args(["-e", "spawn", "-e", "dynproc"]);
+    command.args(["-x", "*.testGetFortranInfo", "-x", "*.testDistgraphcomm"]);
     if !is_full() {
         command.args(QUICK.iter().flat_map(|module| ["-i", module]));
     }
-    let output = command.env("FI_PROVIDER", name).output().unwrap();
+    // They write files and have each flushed: in memory that takes no time.
+    let output = command.env("FI_PROVIDER", name).env("TMPDIR", "/dev/shm").output().unwrap();
     let words = std::fs::read_to_string(said.with_extension("0")).unwrap_or_default();
     assert!(output.status.success(), "mpi4py's tests over {name}: {}\n{words}", output.status);
     let outcome = |line: &str| {

@@ -99,7 +99,10 @@ impl Launcher {
         let device = if self.lab.is_some() { "eth0" } else { "lo" };
         let mut variables: Vec<(&str, String)> =
             route.variables.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();
-        variables.push(("UCX_NET_DEVICES", device.to_owned()));
+        if self.lab.is_some() {
+            // On one host UCX finds its own way, which loopback is not.
+            variables.push(("UCX_NET_DEVICES", device.to_owned()));
+        }
         if route.is_denrei() {
             let directory = self.provider.as_ref().context(
                 "libdenrei-fi.so is not there: build it with `cargo xtask fabric` and name its directory by --provider",
