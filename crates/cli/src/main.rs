@@ -34,6 +34,7 @@ struct Cli {
 enum Command {
     Demo(cmd::demo::DemoCommand),
     Bench(Box<cmd::bench::BenchCommand>),
+    Cast(Box<cmd::cast::CastCommand>),
     Keygen(cmd::keygen::KeygenCommand),
     Doctor(cmd::doctor::DoctorCommand),
     MpirunEnv(cmd::mpirun_env::MpirunEnvCommand),
@@ -70,6 +71,7 @@ fn run(command: Command) -> Result<bool> {
     match command {
         Command::Demo(command) => command.run(),
         Command::Bench(command) => command.run().map(|()| true),
+        Command::Cast(command) => command.run(),
         Command::Keygen(command) => command.run().map(|()| true),
         Command::Doctor(command) => command.run(),
         Command::MpirunEnv(command) => command.run().map(|()| true),

@@ -11,7 +11,7 @@ use std::path::PathBuf;
 pub struct KeyArgs {
     /// Seal everything with the cluster key of this file, which `denrei keygen` writes; where it is
     /// not given, DENREI_KEY_FILE names one
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, alias = "key", value_name = "FILE")]
     pub key_file: Option<PathBuf>,
 
     /// This node's secret identity, which `denrei keygen --identity` writes, or DENREI_IDENTITY_FILE

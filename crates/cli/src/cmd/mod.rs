@@ -3,6 +3,7 @@
 use anyhow::Error;
 
 pub mod bench;
+pub mod cast;
 pub mod demo;
 pub mod doctor;
 pub mod generate;

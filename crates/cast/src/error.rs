@@ -1,0 +1,105 @@
+//! Why a cast, or one receiver's part of it, came to nothing.
+
+use crate::manifest::ManifestError;
+use crate::message::FailureCode;
+use std::io;
+use std::path::PathBuf;
+use thiserror::Error;
+
+/// Why a cast could not be sent or received. The text says what to do.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum CastError {
+    /// A file or directory.
+    #[error("cannot {what} {}: {source}{}", path.display(), hint(source))]
+    Storage {
+        /// What was tried.
+        what: &'static str,
+        /// With what.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// What would be sent or received may not be.
+    #[error("{0}")]
+    Manifest(#[from] ManifestError),
+    /// A thing that cannot be sent.
+    #[error("{}: {problem}", path.display())]
+    Unsendable {
+        /// Its path.
+        path: PathBuf,
+        /// Why, and what to do.
+        problem: &'static str,
+    },
+    /// It was written to meanwhile.
+    #[error("{} changed while it was sent: send a copy of it, or once nobody writes to it", path.display())]
+    Changed {
+        /// Its path.
+        path: PathBuf,
+    },
+    /// What arrived is not what was sent, and not the second time either.
+    #[error("{} differs from what was sent, twice: the disk or the memory of a host is faulty", path.display())]
+    Damaged {
+        /// Its path.
+        path: PathBuf,
+    },
+    /// What is there is of another kind.
+    #[error("{} is there and {problem}: move it away, or receive into another directory", path.display())]
+    InTheWay {
+        /// Its path.
+        path: PathBuf,
+        /// What about it.
+        problem: &'static str,
+    },
+    /// Nobody to send to.
+    #[error("{0}")]
+    NoReceivers(String),
+    /// The sender is gone, or has given up.
+    #[error("{0}")]
+    Sender(String),
+    /// The other side does not keep to the protocol.
+    #[error("the sender broke the protocol of a cast: {0}")]
+    Protocol(&'static str),
+    /// More than one file for a pipe.
+    #[error(
+        "only one file or a stream can go to standard output, but this is {entries} entries: give a directory"
+    )]
+    NotOneFile {
+        /// How many entries there are.
+        entries: usize,
+    },
+    /// The Node or its group.
+    #[error("{0}")]
+    Transport(String),
+}
+
+impl CastError {
+    /// How the other side is told.
+    pub fn code(&self) -> FailureCode {
+        match self {
+            Self::Storage { source, .. } if is_full(source) => FailureCode::Full,
+            Self::Storage { .. } | Self::InTheWay { .. } => FailureCode::Storage,
+            Self::Manifest(_) | Self::Protocol(_) | Self::NotOneFile { .. } => FailureCode::Refused,
+            Self::Damaged { .. } => FailureCode::Damaged,
+            _ => FailureCode::Other,
+        }
+    }
+}
+
+/// Makes a storage error of what was tried with a path.
+pub fn storage(what: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> CastError {
+    let path = path.into();
+    move |source| CastError::Storage { what, path, source }
+}
+
+fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
+fn hint(error: &io::Error) -> &'static str {
+    if is_full(error) {
+        "; make room and receive again: what is here already is kept and not sent again"
+    } else {
+        ""
+    }
+}

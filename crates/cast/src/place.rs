@@ -1,0 +1,142 @@
+//! A directory that untrusted names are used in.
+//!
+//! Inputs → outputs: entries of a valid manifest → directories and files below one open directory. A
+//! name is always one component, used relative to an open directory; no link is ever followed, so
+//! whatever is there, nothing outside is touched. Source: openat(2), `spec/cast.md` §6.
+
+use crate::error::{CastError, storage};
+use crate::manifest::{Entry, Kind, Manifest};
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, openat};
+use nix::sys::stat::{Mode, mkdirat};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+const DIRECTORY: OFlag = OFlag::O_RDONLY.union(OFlag::O_DIRECTORY).union(OFlag::O_CLOEXEC);
+
+/// An open directory.
+#[derive(Debug)]
+pub struct Place {
+    root: OwnedFd,
+    path: PathBuf,
+}
+
+impl Place {
+    /// Opens a directory that the user named, so its own links are followed.
+    ///
+    /// # Errors
+    /// It is not there, or none.
+    pub fn open(path: &Path) -> Result<Self, CastError> {
+        let opened = nix::fcntl::open(path, DIRECTORY, Mode::empty());
+        let root = opened.map_err(|error| storage("open the directory", path)(error.into()))?;
+        Ok(Self { root, path: path.into() })
+    }
+
+    /// What it is called.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The directory of an entry; the place itself for what is at the top.
+    ///
+    /// # Errors
+    /// A directory on the way is not there, or is none (a link, for one).
+    pub fn directory(&self, manifest: &Manifest, entry: Option<u32>) -> Result<OwnedFd, CastError> {
+        let mut way = Vec::new();
+        let mut at = entry;
+        while let Some(index) = at {
+            way.push(index as usize);
+            at = manifest.entries[index as usize].parent;
+        }
+        let mut here = self.root.try_clone().map_err(storage("open", &self.path))?;
+        for index in way.into_iter().rev() {
+            here = self.enter(&here, manifest, index)?;
+        }
+        Ok(here)
+    }
+
+    /// A directory in the open one it is in.
+    fn enter(&self, parent: impl AsFd, manifest: &Manifest, index: usize) -> Result<OwnedFd, CastError> {
+        let name = manifest.entries[index].name.as_slice();
+        openat(parent, name, DIRECTORY | OFlag::O_NOFOLLOW, Mode::empty()).map_err(|error| match error {
+            Errno::ELOOP | Errno::ENOTDIR => CastError::InTheWay {
+                path: self.path.join(manifest.path(index)),
+                problem: "is not a directory (links are not followed)",
+            },
+            error => self.error("open the directory", manifest, index)(error),
+        })
+    }
+
+    /// Makes the directories of a manifest that are not there.
+    ///
+    /// # Errors
+    /// One cannot be made.
+    pub fn make_directories(&self, manifest: &Manifest) -> Result<(), CastError> {
+        // Siblings follow each other: their directory is opened once.
+        let mut opened: Option<(Option<u32>, OwnedFd)> = None;
+        for (index, entry) in manifest.entries.iter().enumerate() {
+            if entry.kind != Kind::Directory {
+                continue;
+            }
+            let parent = match opened.take() {
+                Some((parent, fd)) if parent == entry.parent => fd,
+                _ => self.directory(manifest, entry.parent)?,
+            };
+            match mkdirat(&parent, entry.name.as_slice(), Mode::S_IRWXU) {
+                Ok(()) | Err(Errno::EEXIST) => {}
+                Err(error) => return Err(self.error("create the directory", manifest, index)(error)),
+            }
+            opened = Some((entry.parent, parent));
+        }
+        Ok(())
+    }
+
+    /// Opens a file to write, and makes it if it is not there, with the size it will have.
+    ///
+    /// # Errors
+    /// It cannot be; something else is in its place.
+    pub fn open_file(&self, manifest: &Manifest, index: usize) -> Result<File, CastError> {
+        let entry = &manifest.entries[index];
+        let parent = self.directory(manifest, entry.parent)?;
+        // O_NONBLOCK: what is a FIFO after all does not stop us.
+        let flags = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK;
+        let mode = Mode::S_IRUSR | Mode::S_IWUSR;
+        let file: File = openat(&parent, entry.name.as_slice(), flags, mode)
+            .map_err(self.error("create", manifest, index))?
+            .into();
+        let failed = || storage("create", self.path.join(manifest.path(index)));
+        let meta = file.metadata().map_err(failed())?;
+        if !meta.is_file() {
+            let path = self.path.join(manifest.path(index));
+            return Err(CastError::InTheWay { path, problem: "is not a file" });
+        }
+        match entry.kind {
+            Kind::File { size, .. } if meta.len() != size => file.set_len(size).map_err(failed())?,
+            _ => {}
+        }
+        Ok(file)
+    }
+
+    /// What a refused call about an entry is called.
+    pub fn error(
+        &self,
+        what: &'static str,
+        manifest: &Manifest,
+        index: usize,
+    ) -> impl FnOnce(Errno) -> CastError {
+        let path = self.path.join(manifest.path(index));
+        move |error| storage(what, path)(io::Error::from(error))
+    }
+}
+
+/// The entries that are at the top, or in a directory.
+pub fn children(manifest: &Manifest) -> Vec<Vec<u32>> {
+    let mut children = vec![Vec::new(); manifest.entries.len() + 1];
+    for (index, Entry { parent, .. }) in manifest.entries.iter().enumerate() {
+        // Number 0 is the top, a directory's is one more than its entry's.
+        children[parent.map_or(0, |parent| parent as usize + 1)].push(index as u32);
+    }
+    children
+}

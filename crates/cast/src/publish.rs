@@ -1,0 +1,166 @@
+//! From the staging directory to the destination: what is complete and verified appears in its place.
+//!
+//! Inputs → outputs: a complete [`Stage`] → its entries in the destination. What is at the top and was
+//! not there before appears by one rename, a whole directory too; where a directory is there already,
+//! what is in it is put into place one by one, each file by a rename. A process that dies in between
+//! goes on where it was. Source: `spec/cast.md` §6, rename(2).
+
+use crate::error::{CastError, storage};
+use crate::manifest::{Entry, Kind};
+use crate::place::{Place, children};
+use crate::stage::{PUBLISHING, Stage};
+use nix::errno::Errno;
+use nix::fcntl::{AtFlags, renameat};
+use nix::sys::stat::{SFlag, fstatat};
+use nix::unistd::{UnlinkatFlags, symlinkat, unlinkat};
+use std::fs::{self, File, FileTimes, Permissions};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+/// Puts everything into `into`, and removes the staging directory. With `sync` everything is on disk
+/// before it appears.
+///
+/// # Errors
+/// Something else is in the way; the file system says no. What is staged remains.
+pub fn publish(stage: &Stage, into: &Path, sync: bool) -> Result<(), CastError> {
+    let to = Place::open(into)?;
+    if !stage.is_publishing() {
+        check(stage, &to)?;
+        finish_files(stage)?;
+        if sync {
+            let root = File::open(stage.root()).map_err(storage("open", stage.root()))?;
+            nix::unistd::syncfs(&root).map_err(|error| storage("sync", stage.root())(error.into()))?;
+        }
+        let marker = stage.root().join(PUBLISHING);
+        fs::write(&marker, []).map_err(storage("write", marker))?;
+    }
+    let mover = Mover { stage, to: &to, children: children(stage.manifest()) };
+    mover.place_all(None)?;
+    finish_directories(stage, &to)?;
+    if sync {
+        let root = File::open(into).map_err(storage("open", into))?;
+        root.sync_all().map_err(storage("sync", into))?;
+    }
+    fs::remove_dir_all(stage.root()).map_err(storage("remove", stage.root()))
+}
+
+/// Whether everything of a cast can be put into place as things are now.
+///
+/// # Errors
+/// What is in the way.
+pub fn check(stage: &Stage, to: &Place) -> Result<(), CastError> {
+    let manifest = stage.manifest();
+    // Below a directory that is not there nothing is in the way.
+    let mut there = vec![false; manifest.entries.len()];
+    for (index, entry) in manifest.entries.iter().enumerate() {
+        if entry.parent.is_some_and(|parent| !there[parent as usize]) {
+            continue;
+        }
+        let parent = to.directory(manifest, entry.parent)?;
+        let Some(found) = kind_at(&parent, entry).map_err(to.error("look at", manifest, index))? else {
+            continue;
+        };
+        there[index] = entry.kind == Kind::Directory;
+        let problem = match (entry.kind == Kind::Directory, found == SFlag::S_IFDIR) {
+            (true, false) => "is not a directory (links are not followed)",
+            (false, true) => "is a directory",
+            _ => continue,
+        };
+        return Err(CastError::InTheWay { path: to.path().join(manifest.path(index)), problem });
+    }
+    Ok(())
+}
+
+/// What is there under an entry's name, itself and not what it points to.
+fn kind_at(directory: impl AsFd, entry: &Entry) -> Result<Option<SFlag>, Errno> {
+    match fstatat(directory, entry.name.as_slice(), AtFlags::AT_SYMLINK_NOFOLLOW) {
+        Ok(stat) => Ok(Some(SFlag::from_bits_truncate(stat.st_mode) & SFlag::S_IFMT)),
+        Err(Errno::ENOENT) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn finish_files(stage: &Stage) -> Result<(), CastError> {
+    let manifest = stage.manifest();
+    for (index, entry) in manifest.entries.iter().enumerate() {
+        match &entry.kind {
+            Kind::Directory => {}
+            Kind::File { .. } | Kind::Stream => {
+                let file = stage.tree().open_file(manifest, index)?;
+                set_attributes(&file, entry).map_err(storage("finish", manifest.path(index)))?;
+            }
+            Kind::Symlink { target } => {
+                let parent = stage.tree().directory(manifest, entry.parent)?;
+                let name = entry.name.as_slice();
+                // One of an earlier attempt.
+                let _ = unlinkat(&parent, name, UnlinkatFlags::NoRemoveDir);
+                let made = symlinkat(target.as_slice(), &parent, name);
+                made.map_err(stage.tree().error("create the link", manifest, index))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Directories last: those that nobody may write to have everything by then.
+fn finish_directories(stage: &Stage, to: &Place) -> Result<(), CastError> {
+    let manifest = stage.manifest();
+    for (index, entry) in manifest.entries.iter().enumerate().rev() {
+        if entry.kind == Kind::Directory {
+            let directory = File::from(to.directory(manifest, Some(index as u32))?);
+            set_attributes(&directory, entry)
+                .map_err(storage("finish", to.path().join(manifest.path(index))))?;
+        }
+    }
+    Ok(())
+}
+
+fn set_attributes(file: &File, entry: &Entry) -> std::io::Result<()> {
+    file.set_permissions(Permissions::from_mode(entry.mode.into()))?;
+    // A stream has no time of its own.
+    if entry.kind == Kind::Stream {
+        return Ok(());
+    }
+    let distance = Duration::from_nanos(entry.mtime_ns.unsigned_abs());
+    let modified = if entry.mtime_ns < 0 {
+        SystemTime::UNIX_EPOCH.checked_sub(distance)
+    } else {
+        SystemTime::UNIX_EPOCH.checked_add(distance)
+    };
+    modified.map_or(Ok(()), |modified| file.set_times(FileTimes::new().set_modified(modified)))
+}
+
+struct Mover<'a> {
+    stage: &'a Stage,
+    to: &'a Place,
+    children: Vec<Vec<u32>>,
+}
+
+impl Mover<'_> {
+    /// Moves what is in a directory, or at the top.
+    fn place_all(&self, directory: Option<u32>) -> Result<(), CastError> {
+        let manifest = self.stage.manifest();
+        let from = self.stage.tree().directory(manifest, directory)?;
+        let to = self.to.directory(manifest, directory)?;
+        for &child in &self.children[directory.map_or(0, |directory| directory as usize + 1)] {
+            self.place(&from, &to, child)?;
+        }
+        Ok(())
+    }
+
+    fn place(&self, from: &OwnedFd, to: &OwnedFd, index: u32) -> Result<(), CastError> {
+        let manifest = self.stage.manifest();
+        let entry = &manifest.entries[index as usize];
+        let failed = || self.to.error("put into place", manifest, index as usize);
+        // Not staged any more: it was moved before this process was started again.
+        let Some(staged) = kind_at(from, entry).map_err(failed())? else { return Ok(()) };
+        let merge = staged == SFlag::S_IFDIR && kind_at(to, entry).map_err(failed())?.is_some();
+        if merge {
+            return self.place_all(Some(index));
+        }
+        let name = entry.name.as_slice();
+        renameat(from, name, to, name).map_err(failed())
+    }
+}

@@ -1,0 +1,400 @@
+//! The receiving side: a Node that waits for an offer, and takes what it brings.
+//!
+//! Inputs → outputs: a Node, where to write → a [`ReceiveReport`]. [`Reception`] decides and writes;
+//! this file waits and answers. A sender that vanishes is waited for: it may come back and go on.
+//! Source: `spec/cast.md` §5, §7.
+
+use crate::beacon::Finder;
+use crate::error::CastError;
+use crate::message::{CHANNEL, FailureCode, Message, Offer, VERSION, short};
+use crate::reception::{Destination, Reception};
+use denrei::{ChannelId, Event, GroupListener, Incoming, Membership, Node, PeerId};
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+/// How long to wait for news at a time; the other way in is looked at that often.
+const TURN: Duration = Duration::from_millis(5);
+/// How long to wait where nothing is going on.
+const IDLE_TURN: Duration = Duration::from_millis(50);
+/// How often progress is told, here and to the sender.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
+/// How often a sender that was named is asked.
+const ASK_INTERVAL: Duration = Duration::from_millis(500);
+/// How long the sender has to acknowledge the last word.
+const LAST_WORD: Duration = Duration::from_secs(5);
+/// Messages taken in one go from either way in.
+const MAX_MESSAGES: usize = 64;
+
+/// How to receive.
+#[derive(Clone, Debug)]
+pub struct ReceiveOptions {
+    /// The group whose beacons are listened to.
+    pub group: SocketAddr,
+    /// A sender to ask, where beacons do not reach.
+    pub from: Option<SocketAddr>,
+    /// How long to wait for an offer; `None`: for ever.
+    pub wait: Option<Duration>,
+    /// How long to wait for a sender that has vanished.
+    pub patience: Duration,
+    /// What people call this host.
+    pub name: String,
+}
+
+impl ReceiveOptions {
+    /// The defaults, and this host's name.
+    pub fn new(group: SocketAddr) -> Self {
+        let name = nix::unistd::gethostname().map(|name| name.to_string_lossy().into_owned());
+        let name = name.unwrap_or_default();
+        Self { group, from: None, wait: None, patience: Duration::from_secs(60), name }
+    }
+}
+
+/// How it goes.
+#[derive(Clone, Copy, Debug)]
+pub struct ReceiveProgress {
+    /// The sender.
+    pub sender: SocketAddr,
+    /// Bytes of the body that are here.
+    pub bytes: u64,
+    /// Bytes of the body, if that is known.
+    pub total_bytes: Option<u64>,
+}
+
+/// How it went.
+#[derive(Clone, Debug)]
+pub struct ReceiveReport {
+    /// The first octets of the cast's name.
+    pub cast: u64,
+    /// The sender.
+    pub sender: SocketAddr,
+    /// From the offer until everything was in its place.
+    pub took: Duration,
+    /// Bytes of the body.
+    pub bytes: u64,
+    /// Of these, those that were here before.
+    pub resumed_bytes: u64,
+    /// Those that came now.
+    pub new_bytes: u64,
+    /// Files.
+    pub files: u64,
+    /// Directories.
+    pub directories: u64,
+}
+
+/// Receives one cast.
+pub struct Receiver {
+    node: Node,
+    options: ReceiveOptions,
+    destination: Option<Destination>,
+    finder: Option<Finder>,
+    reception: Option<Reception>,
+    sender: Option<(PeerId, SocketAddr)>,
+    listener: Option<GroupListener>,
+    membership: Option<Membership>,
+    /// What came last came by the group.
+    by_group: bool,
+    asked_at: Option<Instant>,
+    alone_since: Instant,
+    began: Instant,
+    progress_at: Instant,
+    told_bytes: u64,
+}
+
+impl Receiver {
+    /// Prepares to receive over `node`, which should have a thread of its own
+    /// ([`denrei::Drive::Thread`]).
+    pub fn new(node: Node, destination: Destination, options: ReceiveOptions) -> Self {
+        let finder = Finder::new(options.group, node.local_addr());
+        if let Err(error) = &finder {
+            tracing::warn!(
+                "cannot hear casts announced at {}: {error}; --from names a sender",
+                options.group
+            );
+        }
+        let now = Instant::now();
+        Self {
+            node,
+            options,
+            destination: Some(destination),
+            finder: finder.ok(),
+            reception: None,
+            sender: None,
+            listener: None,
+            membership: None,
+            by_group: false,
+            asked_at: None,
+            alone_since: now,
+            began: now,
+            progress_at: now,
+            told_bytes: 0,
+        }
+    }
+
+    /// Waits for a cast and receives it; tells `progress` how it goes.
+    ///
+    /// # Errors
+    /// No sender within the time given; the sender has given up; something cannot be written. What has
+    /// arrived is kept, and the next attempt goes on from there.
+    pub fn run(mut self, mut progress: impl FnMut(&ReceiveProgress)) -> Result<ReceiveReport, CastError> {
+        let outcome = self.receive(&mut progress);
+        if let (Err(error), Some((peer, _))) = (&outcome, self.sender) {
+            // The sender knows already what it has said itself.
+            if !matches!(error, CastError::Sender(_)) {
+                self.say(peer, &Message::Failed { code: error.code(), text: error.to_string() });
+                self.node.flush(peer, LAST_WORD);
+            }
+        }
+        outcome
+    }
+
+    fn receive(&mut self, progress: &mut impl FnMut(&ReceiveProgress)) -> Result<ReceiveReport, CastError> {
+        loop {
+            let now = Instant::now();
+            self.find(now);
+            self.sessions()?;
+            self.members()?;
+            self.tell(now, progress);
+            if self.reception.as_ref().is_some_and(Reception::is_complete) {
+                return self.finish(progress);
+            }
+            self.give_up(now)?;
+        }
+    }
+
+    /// Asks senders that were named or have been heard.
+    fn find(&mut self, now: Instant) {
+        if self.sender.is_some() {
+            return;
+        }
+        let due = self.asked_at.is_none_or(|asked| now.duration_since(asked) >= ASK_INTERVAL);
+        let named = self.options.from.filter(|_| due);
+        let heard = self.finder.as_mut().and_then(|finder| finder.poll(now));
+        for sender in [named, heard].into_iter().flatten() {
+            self.asked_at = Some(now);
+            match self.node.connect(sender) {
+                Ok(peer) => self.say(peer, &Message::Hello { version: VERSION }),
+                Err(error) => tracing::debug!("cannot ask {sender}: {error}"),
+            }
+        }
+    }
+
+    /// Takes what has come by sessions; waits for it where nothing else is to be expected.
+    fn sessions(&mut self) -> Result<(), CastError> {
+        let mut wait = match (&self.membership, &self.sender) {
+            (Some(_), _) if self.by_group => Duration::ZERO,
+            (_, Some(_)) => TURN,
+            _ => IDLE_TURN,
+        };
+        for _ in 0..MAX_MESSAGES {
+            let next = self.node.next(wait).map_err(|error| CastError::Transport(error.to_string()))?;
+            wait = Duration::ZERO;
+            match next {
+                None => return Ok(()),
+                Some(Incoming::Message(message)) if message.channel.channel == CHANNEL => {
+                    self.by_group = false;
+                    let peer = message.channel.peer;
+                    match Message::decode(message.data) {
+                        Some(said) => self.heard(peer, said)?,
+                        None => tracing::debug!("{peer} said what cannot be read"),
+                    }
+                }
+                Some(Incoming::Event(Event::PeerLost { peer, reason, .. })) => {
+                    self.lost(peer, &reason.to_string())?
+                }
+                Some(_) => {}
+            }
+            if self.reception.as_ref().is_some_and(Reception::is_complete) {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    fn heard(&mut self, peer: PeerId, said: Message) -> Result<(), CastError> {
+        if let Message::Offer(offer) = said {
+            return self.offered(peer, offer);
+        }
+        // Others than the sender have nothing to say.
+        if self.sender.is_none_or(|(sender, _)| sender != peer) {
+            if let (Message::Abort { text }, Some(named)) = (&said, self.options.from)
+                && self.node.peer_at(named) == Some(peer)
+            {
+                return Err(CastError::Sender(text.clone()));
+            }
+            return Ok(());
+        }
+        match said {
+            Message::Piece(piece) => self.piece(&piece),
+            Message::Resync { .. } => {
+                self.membership = None;
+                self.want();
+                Ok(())
+            }
+            Message::Abort { text } => Err(CastError::Sender(format!("the sender has given up: {text}"))),
+            _ => Ok(()),
+        }
+    }
+
+    fn offered(&mut self, peer: PeerId, offer: Offer) -> Result<(), CastError> {
+        let same = self.reception.as_ref().is_some_and(|reception| reception.offer().id == offer.id);
+        let free = self.sender.is_none_or(|(sender, _)| sender == peer);
+        if !free || (self.reception.is_some() && !same) {
+            let text = "it is receiving something else, or waits for the sender of that to come back";
+            self.say(peer, &Message::Failed { code: FailureCode::Busy, text: text.into() });
+            return Ok(());
+        }
+        let Some(addr) = self.node.flow(peer).map(|flow| flow.addr) else { return Ok(()) };
+        self.sender = Some((peer, addr));
+        if self.reception.is_none() {
+            self.began = Instant::now();
+            let Some(destination) = self.destination.take() else { return Ok(()) };
+            self.reception = Some(Reception::new(offer, destination, &self.options.name)?);
+        }
+        // Joined before the first WANT: who has said what it misses may be made a member at once.
+        if self.listener.as_ref().is_none_or(|listener| listener.address() != offer.group) {
+            let joined = self.node.join_group(offer.group);
+            self.listener = Some(joined.map_err(|error| CastError::Transport(error.to_string()))?);
+        }
+        self.want();
+        Ok(())
+    }
+
+    /// Takes what has come by the group.
+    fn members(&mut self) -> Result<(), CastError> {
+        let Some(listener) = &self.listener else { return Ok(()) };
+        let opener = self.sender.map(|(_, addr)| addr);
+        while let Some(membership) = listener.accept(Duration::ZERO) {
+            // Others than the sender may open groups at this address, too.
+            if Some(membership.opener()) == opener {
+                self.membership = Some(membership);
+                self.by_group = true;
+            }
+        }
+        let mut wait = if self.by_group { TURN } else { Duration::ZERO };
+        for _ in 0..MAX_MESSAGES {
+            let Some(membership) = &self.membership else { return Ok(()) };
+            match membership.recv_timeout(wait) {
+                Ok(None) => return Ok(()),
+                Ok(Some(message)) => {
+                    self.by_group = true;
+                    if let Some(Message::Piece(piece)) = Message::decode(message.data) {
+                        self.piece(&piece)?;
+                    }
+                }
+                // The sender says by the session how it goes on.
+                Err(end) => {
+                    tracing::debug!("no member any more: {end}");
+                    self.membership = None;
+                    self.by_group = false;
+                }
+            }
+            wait = Duration::ZERO;
+            if self.reception.as_ref().is_some_and(Reception::is_complete) {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    fn piece(&mut self, piece: &crate::message::Piece) -> Result<(), CastError> {
+        let Some(reception) = &mut self.reception else { return Ok(()) };
+        let answer = reception.piece(piece)?;
+        reception.pump()?;
+        if let (Some(answer), Some((peer, _))) = (answer, self.sender) {
+            self.say(peer, &answer);
+        }
+        Ok(())
+    }
+
+    fn want(&self) {
+        if let (Some(reception), Some((peer, _))) = (&self.reception, self.sender) {
+            self.say(peer, &reception.want());
+        }
+    }
+
+    fn lost(&mut self, peer: PeerId, why: &str) -> Result<(), CastError> {
+        if self.sender.is_none_or(|(sender, _)| sender != peer) {
+            return Ok(());
+        }
+        tracing::warn!(
+            "the sender is gone ({why}); waiting {:.0?} for it to come back",
+            self.options.patience
+        );
+        self.sender = None;
+        self.membership = None;
+        self.by_group = false;
+        self.alone_since = Instant::now();
+        match &self.reception {
+            // What has gone into a pipe cannot be taken back, and a stream does not come again.
+            Some(reception) if reception.manifest().is_some_and(|manifest| manifest.is_stream()) => {
+                Err(CastError::Sender(format!("the sender is gone before the stream ended: {why}")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn give_up(&self, now: Instant) -> Result<(), CastError> {
+        if self.sender.is_some() {
+            return Ok(());
+        }
+        let waited = now.duration_since(self.alone_since);
+        match (&self.reception, self.options.wait) {
+            (Some(_), _) if waited > self.options.patience => Err(CastError::Sender(format!(
+                "the sender has not come back for {:.0?}; what has arrived is kept: receive again to go on",
+                self.options.patience
+            ))),
+            (None, Some(limit)) if waited > limit => Err(CastError::NoReceivers(format!(
+                "no sender within {limit:.0?}: it has to name this receiver, {}, with --members, or announce \
+                 itself at {} with --min-members; both need the same key",
+                self.node.local_addr(),
+                self.options.group
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    fn tell(&mut self, now: Instant, progress: &mut impl FnMut(&ReceiveProgress)) {
+        let due = now.duration_since(self.progress_at) >= PROGRESS_INTERVAL;
+        let (Some(reception), Some((peer, sender)), true) = (&self.reception, self.sender, due) else {
+            return;
+        };
+        let (bytes, total_bytes) = reception.bytes();
+        progress(&ReceiveProgress { sender, bytes, total_bytes });
+        if bytes != self.told_bytes {
+            self.say(peer, &Message::Progress { cast: short(&reception.offer().id), bytes });
+        }
+        self.told_bytes = bytes;
+        self.progress_at = now;
+    }
+
+    fn finish(&mut self, progress: &mut impl FnMut(&ReceiveProgress)) -> Result<ReceiveReport, CastError> {
+        let Some(reception) = &mut self.reception else {
+            return Err(CastError::Protocol("nothing was offered"));
+        };
+        let complete = reception.finish()?;
+        let (bytes, _) = reception.bytes();
+        let (resumed_bytes, new_bytes) = reception.resumed_and_new_bytes();
+        let (files, directories, _) =
+            reception.manifest().map(|manifest| manifest.totals()).unwrap_or_default();
+        let cast = short(&reception.offer().id);
+        let (peer, sender) = match self.sender {
+            Some((peer, sender)) => (Some(peer), sender),
+            None => (None, self.node.local_addr()),
+        };
+        progress(&ReceiveProgress { sender, bytes, total_bytes: Some(bytes) });
+        if let Some(peer) = peer {
+            self.say(peer, &Message::Progress { cast, bytes });
+            self.say(peer, &complete);
+            self.node.flush(peer, LAST_WORD);
+        }
+        let took = self.began.elapsed();
+        Ok(ReceiveReport { cast, sender, took, bytes, resumed_bytes, new_bytes, files, directories })
+    }
+
+    fn say(&self, peer: PeerId, message: &Message) {
+        // A session that is over says so by an event.
+        if let Err(error) = self.node.try_send(ChannelId { peer, channel: CHANNEL }, message.encode()) {
+            tracing::debug!("cannot say {message:?} to {peer}: {error}");
+        }
+    }
+}

@@ -1,0 +1,352 @@
+//! The members of a cast as their sender sees them, without sockets: who is where, and what goes to
+//! whom next.
+//!
+//! Inputs → outputs: what members said, what was sent → the next piece of the group, the next one of
+//! a member that is served by itself, whether all is done. There are no rounds and no history: as
+//! long as a member misses pieces, what its path still has to carry goes out; so one that comes late,
+//! or comes back, costs the others nothing. Source: `spec/cast.md` §5.
+
+use crate::message::FailureCode;
+use crate::pieces::{PieceSet, Range};
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+/// Pieces remembered with the number of the group's message they went in, for members that join.
+const RECENT: usize = 64;
+
+/// Where a member is in the cast.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum State {
+    /// It has not been heard of, or not since it vanished.
+    Absent {
+        /// Why it is believed to be gone; `None`: it was never there.
+        why: Option<String>,
+    },
+    /// It is there, and has not said what it misses.
+    Invited,
+    /// It gets pieces.
+    Receiving,
+    /// It has everything, verified, in its place.
+    Complete {
+        /// When it said so.
+        at: Instant,
+    },
+    /// It has given up, or was given up.
+    Failed {
+        /// Why.
+        text: String,
+        /// What kind, where it said so itself.
+        code: Option<FailureCode>,
+    },
+}
+
+/// How a member gets its pieces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Path {
+    /// By its session.
+    Alone,
+    /// It is to be a member of the group, with this id there, and gets nothing till it is.
+    Joining(u32, Instant),
+    /// By the group.
+    Group(u32),
+}
+
+/// One member.
+#[derive(Clone, Debug)]
+pub struct Member {
+    /// Its address.
+    pub addr: SocketAddr,
+    /// What it calls itself.
+    pub name: String,
+    /// Where it is.
+    pub state: State,
+    /// How it gets pieces.
+    pub path: Path,
+    /// It takes pieces in ascending order only.
+    pub ordered: bool,
+    /// It was in a group and did not keep up, or could not join one.
+    pub no_group: bool,
+    /// Not sent to it, or lost on the way.
+    pub wanted: PieceSet,
+    /// It has asked for pieces of the body: it has the manifest.
+    pub ready: bool,
+    /// Bytes of the body that it says it has.
+    pub bytes: u64,
+    /// Bytes it had before it was sent any.
+    pub resumed_bytes: u64,
+    /// When it last said that it has more.
+    pub progress_at: Instant,
+    /// When it first said what it misses.
+    pub began: Option<Instant>,
+}
+
+impl Member {
+    /// Whether it takes part now.
+    pub fn is_active(&self) -> bool {
+        matches!(self.state, State::Invited | State::Receiving)
+    }
+
+    /// Whether nothing more is to be expected of it or done for it.
+    pub fn is_settled(&self) -> bool {
+        matches!(self.state, State::Complete { .. } | State::Failed { .. })
+    }
+
+    fn gets_from_group(&self) -> bool {
+        self.state == State::Receiving && matches!(self.path, Path::Group(_))
+    }
+}
+
+/// All members of a cast.
+#[derive(Debug)]
+pub struct Roster {
+    /// In the order in which they came, or are listed.
+    pub members: Vec<Member>,
+    manifest_pieces: u32,
+    pieces: u32,
+    cursor: u32,
+    recent: std::collections::VecDeque<(u64, u32)>,
+}
+
+impl Roster {
+    /// Nobody yet. `pieces` of which the first `manifest_pieces` are the manifest's.
+    pub fn new(manifest_pieces: u32, pieces: u32) -> Self {
+        let recent = std::collections::VecDeque::new();
+        Self { members: Vec::new(), manifest_pieces, pieces, cursor: 0, recent }
+    }
+
+    /// The member at an address, a new one if there is none; its place.
+    pub fn member_at(&mut self, addr: SocketAddr, now: Instant) -> usize {
+        if let Some(known) = self.members.iter().position(|member| member.addr == addr) {
+            return known;
+        }
+        self.members.push(Member {
+            addr,
+            name: String::new(),
+            state: State::Absent { why: None },
+            path: Path::Alone,
+            ordered: false,
+            no_group: false,
+            wanted: PieceSet::new(self.pieces),
+            ready: false,
+            bytes: 0,
+            resumed_bytes: 0,
+            progress_at: now,
+            began: None,
+        });
+        self.members.len() - 1
+    }
+
+    /// A member misses these.
+    pub fn want(&mut self, index: usize, ranges: &[Range], ordered: bool, now: Instant) {
+        let (before, pieces) = (self.manifest_pieces, self.pieces);
+        let member = &mut self.members[index];
+        if member.is_settled() {
+            return;
+        }
+        member.state = State::Receiving;
+        member.ordered |= ordered;
+        member.progress_at = now;
+        member.wanted.grow(pieces);
+        ranges.iter().for_each(|range| member.wanted.insert_range(*range));
+        let body = |&(first, count): &Range| first.saturating_add(count) > before;
+        // Nothing missing is said by one that has the manifest, too.
+        if ranges.iter().any(body) || ranges.is_empty() {
+            member.ready = true;
+            member.began.get_or_insert(now);
+        }
+        // What it misses may be behind what the group is at.
+        if member.gets_from_group() {
+            self.cursor = 0;
+        }
+    }
+
+    /// There are more pieces: a stream goes on.
+    pub fn grow(&mut self, pieces: u32) {
+        for member in self.members.iter_mut().filter(|member| member.ready && !member.is_settled()) {
+            member.wanted.grow(pieces);
+            member.wanted.insert_range((self.pieces, pieces.saturating_sub(self.pieces)));
+        }
+        self.pieces = self.pieces.max(pieces);
+    }
+
+    /// The next piece for the group; the lowest that one of its members misses, then those behind it.
+    pub fn next_for_group(&self) -> Option<u32> {
+        let next = |from| {
+            let group = self.members.iter().filter(|member| member.gets_from_group());
+            group.filter_map(|member| member.wanted.next_from(from)).min()
+        };
+        next(self.cursor).or_else(|| next(0))
+    }
+
+    /// A piece went to the group, in its message `number`.
+    pub fn sent_to_group(&mut self, piece: u32, number: u64) {
+        for member in self.members.iter_mut().filter(|member| member.gets_from_group()) {
+            member.wanted.remove(piece);
+        }
+        self.cursor = piece + 1;
+        self.recent.push_back((number, piece));
+        if self.recent.len() > RECENT {
+            self.recent.pop_front();
+        }
+    }
+
+    /// The next piece for a member that is served by itself.
+    pub fn next_alone(&self, index: usize) -> Option<u32> {
+        let member = &self.members[index];
+        let alone = member.state == State::Receiving && member.path == Path::Alone;
+        if alone { member.wanted.next_from(0) } else { None }
+    }
+
+    /// A piece went to a member by its session.
+    pub fn sent_alone(&mut self, index: usize, piece: u32) {
+        self.members[index].wanted.remove(piece);
+    }
+
+    /// A member gets what the group gets, from the group's message `first_message` on.
+    pub fn joined(&mut self, id: u32, first_message: u64) {
+        let joining = |member: &&mut Member| matches!(member.path, Path::Joining(of, _) if of == id);
+        let Some(member) = self.members.iter_mut().find(joining) else { return };
+        member.path = Path::Group(id);
+        for (_, piece) in self.recent.iter().filter(|(number, _)| *number >= first_message) {
+            member.wanted.remove(*piece);
+        }
+    }
+
+    /// The member with an id of the group is not in it any more. Its place, if what it has got is not
+    /// known now, and it has to be asked.
+    pub fn departed(&mut self, id: u32) -> Option<usize> {
+        let of = |member: &Member| matches!(member.path, Path::Group(of) | Path::Joining(of, _) if of == id);
+        let index = self.members.iter().position(of)?;
+        let member = &mut self.members[index];
+        member.path = Path::Alone;
+        member.no_group = true;
+        if !member.is_active() {
+            return None;
+        }
+        member.wanted.clear();
+        Some(index)
+    }
+
+    /// A new group begins.
+    pub fn begin_group(&mut self, members: &[usize]) {
+        self.recent.clear();
+        self.cursor = 0;
+        for (id, index) in members.iter().enumerate() {
+            self.members[*index].path = Path::Group(id as u32);
+        }
+    }
+
+    /// The session with a member is over.
+    pub fn lost(&mut self, index: usize, why: String) {
+        let member = &mut self.members[index];
+        if !member.is_settled() {
+            member.state = State::Absent { why: Some(why) };
+        }
+        // When it is back it says what it has; and it is as good as a new one.
+        member.wanted.clear();
+        member.ready = false;
+        member.no_group = false;
+        member.path = Path::Alone;
+    }
+
+    /// Those who could be in a group and are not.
+    pub fn eligible(&self) -> Vec<usize> {
+        let fits = |member: &Member| {
+            member.state == State::Receiving
+                && member.path == Path::Alone
+                && member.ready
+                && !member.no_group
+                && !member.wanted.is_empty()
+        };
+        (0..self.members.len()).filter(|index| fits(&self.members[*index])).collect()
+    }
+
+    /// The member of the group that has been without progress for `limit`, if there is one.
+    pub fn stuck(&self, now: Instant, limit: Duration) -> Option<usize> {
+        let stuck = |m: &Member| m.is_active() && now.saturating_duration_since(m.progress_at) > limit;
+        self.members.iter().position(stuck)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn addr(port: u16) -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, 1], port))
+    }
+
+    /// Members that each miss `wants`, of 1 + 4 pieces; the first `grouped` are in a group.
+    fn roster(wants: &[Range], grouped: usize) -> Roster {
+        let now = Instant::now();
+        let mut roster = Roster::new(1, 5);
+        for (port, want) in wants.iter().enumerate() {
+            let index = roster.member_at(addr(port as u16), now);
+            roster.want(index, &[*want], false, now);
+        }
+        roster.begin_group(&(0..grouped).collect::<Vec<_>>());
+        roster
+    }
+
+    fn drain_group(roster: &mut Roster) -> Vec<u32> {
+        let mut sent = Vec::new();
+        while let Some(piece) = roster.next_for_group() {
+            roster.sent_to_group(piece, sent.len() as u64);
+            sent.push(piece);
+        }
+        sent
+    }
+
+    #[test]
+    fn the_group_gets_what_any_of_its_members_misses_once() {
+        let mut roster = roster(&[(1, 2), (2, 3), (1, 1)], 2);
+        assert_eq!(drain_group(&mut roster), [1, 2, 3, 4]);
+        assert_eq!(roster.next_alone(2), Some(1), "the third is by itself");
+        roster.sent_alone(2, 1);
+        assert_eq!(roster.next_alone(2), None);
+    }
+
+    #[test]
+    fn one_that_joins_late_gets_the_rest_with_the_others_and_then_what_it_missed() {
+        let mut roster = roster(&[(1, 4), (1, 4), (1, 4)], 2);
+        roster.sent_to_group(1, 0);
+        roster.sent_to_group(2, 1);
+        assert_eq!(roster.eligible(), [2]);
+        roster.members[2].path = Path::Joining(2, Instant::now());
+        assert_eq!((roster.next_alone(2), roster.next_for_group()), (None, Some(3)));
+        roster.sent_to_group(3, 2);
+        roster.joined(2, 2);
+        assert_eq!(drain_group(&mut roster), [4, 1, 2], "message 2, piece 3, reached it");
+    }
+
+    #[test]
+    fn one_that_leaves_the_group_is_asked_again_and_served_alone() {
+        let mut roster = roster(&[(1, 4), (1, 4)], 2);
+        roster.sent_to_group(1, 0);
+        assert_eq!(roster.departed(1), Some(1));
+        assert_eq!(roster.departed(1), None);
+        assert_eq!(roster.next_alone(1), None, "what it has is not known");
+        roster.want(1, &[(1, 4)], false, Instant::now());
+        assert_eq!(roster.next_alone(1), Some(1));
+        assert!(roster.eligible().is_empty(), "it did not keep up");
+        roster.lost(1, "gone".into());
+        assert_eq!(roster.members[1].state, State::Absent { why: Some("gone".into()) });
+        roster.want(1, &[(3, 1)], false, Instant::now());
+        assert_eq!((roster.next_alone(1), roster.eligible()), (Some(3), vec![1]), "only what is missing");
+    }
+
+    #[test]
+    fn a_stream_grows_for_those_who_have_begun() {
+        let now = Instant::now();
+        let mut roster = Roster::new(1, 1);
+        let index = roster.member_at(addr(1), now);
+        roster.want(index, &[(0, 1)], false, now);
+        assert_eq!(roster.next_alone(index), Some(0));
+        roster.sent_alone(index, 0);
+        roster.want(index, &[(1, u32::MAX - 1)], true, now);
+        assert_eq!(roster.next_alone(index), None);
+        roster.grow(3);
+        assert_eq!(roster.next_alone(index), Some(1));
+        assert!(roster.stuck(now + Duration::from_secs(2), Duration::from_secs(1)).is_some());
+    }
+}

@@ -1,0 +1,235 @@
+//! From paths to a manifest: what there is to send.
+//!
+//! Inputs → outputs: the paths that a user names → a [`Manifest`] and, entry by entry, where its
+//! content is. Links that are named are followed; links below are sent as links, if they stay in
+//! their tree. Source: `spec/cast.md` §3.
+
+use crate::error::{CastError, storage};
+use crate::manifest::{Entry, Extent, Kind, MAX_ENTRIES, Manifest, ManifestError, check_target};
+use nix::errno::Errno;
+use nix::unistd::{Whence, lseek64};
+use std::fs::{self, File, Metadata};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// Holes that are smaller are sent as the zeros they read as, bytes: a part costs 16 in the manifest,
+/// and a file system's block is no smaller than this.
+const MIN_HOLE_BYTES: u64 = 64 << 10;
+/// Parts of one file, at most: what is beyond is sent with its holes.
+const MAX_EXTENTS: usize = 1 << 16;
+
+/// What there is to send.
+#[derive(Debug)]
+pub struct Scan {
+    /// The entries.
+    pub manifest: Manifest,
+    /// Where each of them is here.
+    pub sources: Vec<PathBuf>,
+    /// What was left out, a sentence each.
+    pub skipped: Vec<String>,
+}
+
+/// Looks at everything below `paths`. With `dereference` links are sent as what they point to.
+///
+/// # Errors
+/// What cannot be read; links that leave their tree; two paths of one name.
+pub fn scan(paths: &[PathBuf], dereference: bool) -> Result<Scan, CastError> {
+    let manifest = Manifest { nonce: [0; 16], entries: Vec::new() };
+    let mut scan =
+        Scanner { found: Scan { manifest, sources: Vec::new(), skipped: Vec::new() }, dereference };
+    for path in paths {
+        scan.top(path)?;
+    }
+    scan.found.manifest.validate()?;
+    Ok(scan.found)
+}
+
+struct Scanner {
+    found: Scan,
+    dereference: bool,
+}
+
+impl Scanner {
+    fn top(&mut self, path: &Path) -> Result<(), CastError> {
+        let real = fs::canonicalize(path).map_err(storage("send", path))?;
+        let meta = fs::metadata(&real).map_err(storage("send", path))?;
+        // `.`, `..` and `/` have no name of their own: what is in them goes to the top.
+        match path.file_name() {
+            None if meta.is_dir() => self.directory(&real, None, 0),
+            None => Err(CastError::Unsendable { path: path.into(), problem: "it has no name" }),
+            Some(name) => self.entry(real.clone(), name.as_bytes().to_vec(), None, &meta, 0),
+        }
+    }
+
+    fn directory(&mut self, path: &Path, parent: Option<u32>, depth: u32) -> Result<(), CastError> {
+        let listing = fs::read_dir(path).map_err(storage("read the directory", path))?;
+        let mut children =
+            listing.collect::<Result<Vec<_>, _>>().map_err(storage("read the directory", path))?;
+        // The same tree gives the same manifest, and so the same name of the cast.
+        children.sort_by_key(fs::DirEntry::file_name);
+        for child in children {
+            let path = child.path();
+            let look = if self.dereference { fs::metadata } else { fs::symlink_metadata };
+            let meta = look(&path).map_err(storage("look at", &path))?;
+            self.entry(path, child.file_name().as_bytes().to_vec(), parent, &meta, depth)?;
+        }
+        Ok(())
+    }
+
+    fn entry(
+        &mut self,
+        path: PathBuf,
+        name: Vec<u8>,
+        parent: Option<u32>,
+        meta: &Metadata,
+        depth: u32,
+    ) -> Result<(), CastError> {
+        let kind = if meta.is_dir() {
+            Kind::Directory
+        } else if meta.is_file() {
+            Kind::File { size: meta.len(), extents: extents(&path, meta)? }
+        } else if meta.is_symlink() {
+            link(&path, depth)?
+        } else {
+            let text = "neither a file nor a directory nor a link, and not sent";
+            self.found.skipped.push(format!("{}: {text}", path.display()));
+            return Ok(());
+        };
+        let index = self.found.manifest.entries.len();
+        if index >= MAX_ENTRIES || depth > crate::manifest::MAX_DEPTH {
+            let (what, value, max) = if index >= MAX_ENTRIES {
+                ("entries", index as u64 + 1, MAX_ENTRIES as u64)
+            } else {
+                ("levels of directories", depth.into(), crate::manifest::MAX_DEPTH.into())
+            };
+            return Err(ManifestError::TooLarge { what, value, max }.into());
+        }
+        let descend = kind == Kind::Directory;
+        let mode = (meta.mode() & 0o777) as u16;
+        let mtime_ns = mtime_ns(meta);
+        self.found.manifest.entries.push(Entry { parent, name, mode, mtime_ns, kind });
+        self.found.sources.push(path.clone());
+        if descend { self.directory(&path, Some(index as u32), depth + 1) } else { Ok(()) }
+    }
+}
+
+/// When a file was written to last, nanoseconds since 1970.
+pub fn mtime_ns(meta: &Metadata) -> i64 {
+    meta.mtime().saturating_mul(1_000_000_000).saturating_add(meta.mtime_nsec())
+}
+
+fn link(path: &Path, depth: u32) -> Result<Kind, CastError> {
+    let target = fs::read_link(path).map_err(storage("read the link", path))?.into_os_string();
+    let target = target.as_bytes().to_vec();
+    match check_target(&target, depth) {
+        Ok(()) => Ok(Kind::Symlink { target }),
+        Err(_) => Err(CastError::Unsendable {
+            path: path.into(),
+            problem: "this symbolic link points out of the tree that is sent; send what it points to with \
+                      --dereference, or remove it",
+        }),
+    }
+}
+
+/// Where a file has data.
+fn extents(path: &Path, meta: &Metadata) -> Result<Vec<Extent>, CastError> {
+    let size = meta.len();
+    let whole = || if size == 0 { vec![] } else { vec![Extent { offset: 0, len: size }] };
+    // Fewer blocks than the size would take: there are holes.
+    if meta.blocks().saturating_mul(512) >= size {
+        return Ok(whole());
+    }
+    let file = File::open(path).map_err(storage("read", path))?;
+    let mut found: Vec<Extent> = Vec::new();
+    let mut at = 0;
+    while let Some(offset) = seek(&file, at, Whence::SeekData).map_err(storage("read", path))? {
+        let end = seek(&file, offset, Whence::SeekHole).map_err(storage("read", path))?.unwrap_or(size);
+        at = end.min(size);
+        if offset >= at {
+            break;
+        }
+        match found.last_mut() {
+            Some(last) if offset - (last.offset + last.len) < MIN_HOLE_BYTES => last.len = at - last.offset,
+            _ => found.push(Extent { offset, len: at - offset }),
+        }
+        if found.len() > MAX_EXTENTS {
+            return Ok(whole());
+        }
+    }
+    Ok(found)
+}
+
+/// The next data or hole; `None`: there is none up to the end. A file system that knows no holes says
+/// that all is data.
+fn seek(file: &File, from: u64, whence: Whence) -> io::Result<Option<u64>> {
+    match lseek64(file, from as i64, whence) {
+        Ok(offset) => Ok(Some(offset as u64)),
+        Err(Errno::ENXIO) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
+
+    fn names(scan: &Scan) -> Vec<String> {
+        let manifest = &scan.manifest;
+        (0..manifest.entries.len()).map(|n| manifest.path(n).display().to_string()).collect()
+    }
+
+    #[test]
+    fn a_tree_is_listed_in_order_with_modes_and_holes() {
+        let dir = tempfile::tempdir().unwrap();
+        let top = dir.path().join("top");
+        fs::create_dir_all(top.join("sub")).unwrap();
+        fs::write(top.join("b"), "hello").unwrap();
+        fs::set_permissions(top.join("b"), fs::Permissions::from_mode(0o6751)).unwrap();
+        symlink("../b", top.join("sub/link")).unwrap();
+        let sparse = File::create(top.join("a")).unwrap();
+        sparse.set_len(10 << 20).unwrap();
+        sparse.write_all_at(b"middle", 5 << 20).unwrap();
+        nix::unistd::mkfifo(&top.join("pipe"), nix::sys::stat::Mode::S_IRWXU).unwrap();
+        let found = scan(std::slice::from_ref(&top), false).unwrap();
+        assert_eq!(names(&found), ["top", "top/a", "top/b", "top/sub", "top/sub/link"]);
+        assert_eq!(found.manifest.entries[2].mode, 0o751, "no setuid");
+        let Kind::File { size, extents } = &found.manifest.entries[1].kind else { panic!() };
+        assert_eq!(*size, 10 << 20);
+        let data: u64 = extents.iter().map(|extent| extent.len).sum();
+        assert!(data < 1 << 20, "{extents:?}");
+        assert!(extents.iter().any(|e| e.offset <= 5 << 20 && e.offset + e.len >= (5 << 20) + 6));
+        assert!(found.skipped.len() == 1 && found.skipped[0].contains("pipe"), "{:?}", found.skipped);
+        // The directory itself by another name.
+        let inside = scan(&[top.join(".")], false).unwrap();
+        assert_eq!(names(&inside)[0], "top");
+    }
+
+    #[test]
+    fn a_link_out_of_the_tree_is_refused_or_followed() {
+        let dir = tempfile::tempdir().unwrap();
+        let top = dir.path().join("top");
+        fs::create_dir(&top).unwrap();
+        fs::write(dir.path().join("outside"), "x").unwrap();
+        symlink("../outside", top.join("link")).unwrap();
+        let error = scan(std::slice::from_ref(&top), false).unwrap_err().to_string();
+        assert!(error.contains("--dereference") && error.contains("top/link"), "{error}");
+        let found = scan(&[top], true).unwrap();
+        assert!(matches!(found.manifest.entries[1].kind, Kind::File { size: 1, .. }));
+    }
+
+    #[test]
+    fn two_of_one_name_and_none_at_all_are_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        for sub in ["a", "b"] {
+            fs::create_dir(dir.path().join(sub)).unwrap();
+            fs::write(dir.path().join(sub).join("same"), "x").unwrap();
+        }
+        let paths = [dir.path().join("a/same"), dir.path().join("b/same")];
+        assert!(scan(&paths, false).unwrap_err().to_string().contains("two of that name"));
+        let error = scan(&[dir.path().join("none")], false).unwrap_err().to_string();
+        assert!(error.contains("none") && error.contains("No such file"), "{error}");
+    }
+}

@@ -1,0 +1,533 @@
+//! The sending side: a Node, a group, members.
+//!
+//! Inputs → outputs: a [`Source`] and [`SendOptions`] → pieces to the group and to those who are served
+//! by themselves, progress, a [`SendReport`]. [`Roster`] decides what goes to whom; this file waits,
+//! reads and sends. One thread; the Node's own does the protocol. Source: `spec/cast.md` §5.
+
+mod options;
+mod talk;
+
+pub use options::{
+    MemberProgress, MemberReport, Members, Outcome, SendOptions, SendProgress, SendReport, Wire,
+};
+
+use crate::beacon::Beacon;
+use crate::error::CastError;
+use crate::message::{CHANNEL, Message, Offer};
+use crate::roster::{Path, Roster, State};
+use crate::source::Source;
+use bytes::Bytes;
+use denrei::{
+    ChannelId, Group, GroupCounters, GroupError, GroupEvent, GroupOptions, GroupPolicy, Node, OpenGroupError,
+    PeerId,
+};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+/// How long a group waits for its members to answer: they were heard of just now.
+const OPEN_TIMEOUT: Duration = Duration::from_secs(3);
+/// How long a member may take to join.
+const JOIN_TIMEOUT: Duration = Duration::from_secs(3);
+/// A member that says nothing of progress for so long, though it is there, is given up.
+const STUCK: Duration = Duration::from_secs(60);
+/// How often progress is told.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
+/// How long to wait for news where there is nothing to send.
+const IDLE_WAIT: Duration = Duration::from_millis(20);
+/// How long to wait where queues are full: an eighth of what they hold at 10 Gbit/s.
+const FULL_WAIT: Duration = Duration::from_millis(1);
+/// Longest time that a rate may be behind and catch up.
+const PACE_SLACK: Duration = Duration::from_millis(50);
+/// How long members have to hear the end.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
+/// Pieces in one go, between looks at what has come in.
+const PIECES_PER_TURN: usize = 16;
+
+/// Sends one cast.
+pub struct Sender {
+    node: Node,
+    source: Source,
+    options: SendOptions,
+    offer: Offer,
+    roster: Roster,
+    peers: BTreeMap<PeerId, usize>,
+    beacon: Option<Beacon>,
+    group: Option<Group>,
+    /// Read, and not taken by a queue that was full.
+    pending_group: Option<(u32, Bytes)>,
+    pending_alone: BTreeMap<usize, (u32, Bytes)>,
+    /// Of groups that are over.
+    counters: GroupCounters,
+    retransmitted: BTreeMap<PeerId, u64>,
+    began: Instant,
+    started: Option<Instant>,
+    idle_since: Option<Instant>,
+    sent_bytes: u64,
+    next_send: Instant,
+    progress_at: Instant,
+}
+
+impl Sender {
+    /// Prepares to send over `node`, which should have a thread of its own ([`denrei::Drive::Thread`]).
+    ///
+    /// # Errors
+    /// The group's address is none, or too much is to be sent.
+    pub fn new(node: Node, source: Source, options: SendOptions) -> Result<Self, CastError> {
+        let pieces = u32::try_from(source.pieces()).map_err(|_| {
+            CastError::Transport("this is more than a cast can number: send it in parts".into())
+        })?;
+        if !options.group.ip().is_multicast() || options.group.port() == 0 {
+            let text = format!(
+                "{} is not a multicast address with a port, such as 239.255.71.17:7118",
+                options.group
+            );
+            return Err(CastError::Transport(text));
+        }
+        let offer = source.offer(options.group);
+        let now = Instant::now();
+        let mut roster = Roster::new(offer.manifest_pieces(), pieces);
+        let mut beacon = None;
+        match &options.members {
+            Members::Listed(members) => {
+                for addr in members {
+                    roster.member_at(*addr, now);
+                }
+            }
+            Members::AtLeast(_) => match Beacon::new(options.group, node.local_addr()) {
+                Ok(opened) => beacon = Some(opened),
+                Err(error) => tracing::warn!("cannot announce the cast: {error}; receivers need --from"),
+            },
+        }
+        Ok(Self {
+            node,
+            source,
+            options,
+            offer,
+            roster,
+            peers: BTreeMap::new(),
+            beacon,
+            group: None,
+            pending_group: None,
+            pending_alone: BTreeMap::new(),
+            counters: GroupCounters::default(),
+            retransmitted: BTreeMap::new(),
+            began: now,
+            started: None,
+            idle_since: None,
+            sent_bytes: 0,
+            next_send: now,
+            progress_at: now,
+        })
+    }
+
+    /// What is offered.
+    pub fn offer(&self) -> &Offer {
+        &self.offer
+    }
+
+    /// Sends until every member has everything or is given up; tells `progress` how it goes.
+    ///
+    /// # Errors
+    /// Nobody came; what is sent cannot be read. Members that failed are in the report instead.
+    pub fn run(mut self, mut progress: impl FnMut(&SendProgress)) -> Result<SendReport, CastError> {
+        loop {
+            let now = Instant::now();
+            self.invite();
+            self.listen(now)?;
+            self.group_events();
+            if self.started.is_none() {
+                self.start_if_gathered(now)?;
+            }
+            self.arrange_group(now);
+            let sent = self.feed(now).inspect_err(|error| self.abort_all(&error.to_string()))?;
+            self.give_up_stuck(now);
+            self.note_repairs(now, &mut progress);
+            if self.is_over(now) {
+                break;
+            }
+            if !sent {
+                self.rest(now);
+            }
+        }
+        progress(&self.progress());
+        Ok(self.close())
+    }
+
+    /// Opens sessions to those who are listed and not there, and offers.
+    fn invite(&mut self) {
+        let now = Instant::now();
+        if let Some(beacon) = &mut self.beacon {
+            beacon.poll(now);
+        }
+        if !matches!(self.options.members, Members::Listed(_)) {
+            return;
+        }
+        for index in 0..self.roster.members.len() {
+            let member = &self.roster.members[index];
+            let connecting = self.peers.values().any(|known| *known == index);
+            if member.is_settled() || connecting {
+                continue;
+            }
+            match self.node.connect(member.addr) {
+                Ok(peer) => {
+                    self.peers.insert(peer, index);
+                    self.say(peer, &Message::Offer(self.offer));
+                }
+                Err(error) => self.fail(index, error.to_string(), None),
+            }
+        }
+    }
+
+    fn start_if_gathered(&mut self, now: Instant) -> Result<(), CastError> {
+        let ready = self.roster.members.iter().filter(|member| member.ready || member.is_settled()).count();
+        let waited = now.duration_since(self.began);
+        let enough = match &self.options.members {
+            Members::Listed(members) => ready == members.len(),
+            Members::AtLeast(least) => ready >= *least,
+        };
+        if enough {
+            self.started = Some(now);
+            return Ok(());
+        }
+        if waited < self.options.wait {
+            return Ok(());
+        }
+        match &self.options.members {
+            Members::Listed(_) if ready > 0 => self.started = Some(now),
+            Members::Listed(_) => {
+                return Err(CastError::NoReceivers(format!(
+                    "no member answered within {waited:.0?}: run `denrei cast recv` on each, at the address that \
+                     --members names, with the same key"
+                )));
+            }
+            Members::AtLeast(least) => {
+                let text = format!(
+                    "only {ready} of {least} receivers came within {waited:.0?}: run `denrei cast recv --group {}` \
+                     on them, with the same key, or with --from {} where multicast does not reach",
+                    self.options.group,
+                    self.node.local_addr()
+                );
+                self.abort_all(&text);
+                return Err(CastError::NoReceivers(text));
+            }
+        }
+        Ok(())
+    }
+
+    /// Sees to it that two members or more are served by a group.
+    fn arrange_group(&mut self, now: Instant) {
+        if self.started.is_none() {
+            return;
+        }
+        for index in 0..self.roster.members.len() {
+            let member = &mut self.roster.members[index];
+            if matches!(member.path, Path::Joining(_, since) if now.duration_since(since) > JOIN_TIMEOUT) {
+                member.path = Path::Alone;
+                member.no_group = true;
+            }
+        }
+        let first = self.sent_bytes == 0;
+        let mut eligible = self.roster.eligible();
+        // What comes in order to them by two paths would not come in order.
+        eligible.retain(|index| first || !self.roster.members[*index].ordered);
+        match &self.group {
+            None if eligible.len() >= 2 => self.open_group(&eligible),
+            Some(_) => eligible.into_iter().for_each(|index| self.add_to_group(index, now)),
+            None => {}
+        }
+    }
+
+    fn open_group(&mut self, members: &[usize]) {
+        let addresses: Vec<SocketAddr> =
+            members.iter().map(|index| self.roster.members[*index].addr).collect();
+        let options = GroupOptions {
+            policy: GroupPolicy::Eject { after: self.options.stall },
+            backend: self.options.backend,
+            open_timeout: OPEN_TIMEOUT,
+            admit: false,
+            ..GroupOptions::default()
+        };
+        match self.node.open_group(self.options.group, &addresses, options) {
+            Ok(group) => {
+                self.roster.begin_group(members);
+                self.group = Some(group);
+            }
+            Err(OpenGroupError::Group(GroupError::OpenFailed { missing })) => {
+                let failed = |addr: SocketAddr| missing.is_empty() || missing.contains(&addr);
+                for index in members {
+                    let member = &mut self.roster.members[*index];
+                    member.no_group |= failed(member.addr);
+                }
+            }
+            Err(error) => {
+                tracing::warn!("members are served one by one: {error}");
+                members.iter().for_each(|index| self.roster.members[*index].no_group = true);
+            }
+        }
+    }
+
+    fn add_to_group(&mut self, index: usize, now: Instant) {
+        let Some(group) = &self.group else { return };
+        let member = &mut self.roster.members[index];
+        match group.add_member(member.addr, false) {
+            Ok(id) => member.path = Path::Joining(id, now),
+            Err(error) => {
+                tracing::debug!("{} is served by itself: {error}", member.addr);
+                member.no_group = true;
+            }
+        }
+    }
+
+    fn group_events(&mut self) {
+        let Some(group) = &self.group else { return };
+        let events: Vec<GroupEvent> = std::iter::from_fn(|| group.try_event()).take(1024).collect();
+        for event in events {
+            match event {
+                GroupEvent::Joined { member, first_message, .. } => self.roster.joined(member, first_message),
+                GroupEvent::Departed { member, .. } => self.departed(member),
+                _ => {}
+            }
+        }
+        let in_group = |path: Path| !matches!(path, Path::Alone);
+        if !self.roster.members.iter().any(|member| member.is_active() && in_group(member.path)) {
+            self.end_group();
+        }
+    }
+
+    fn departed(&mut self, id: u32) {
+        if let Some(index) = self.roster.departed(id) {
+            let cast = crate::message::short(&self.offer.id);
+            self.say_to(index, &Message::Resync { cast });
+        }
+    }
+
+    fn end_group(&mut self) {
+        let Some(group) = self.group.take() else { return };
+        let status = group.status().map(|status| status.counters).unwrap_or_default();
+        self.counters.multicast_repairs += status.multicast_repairs;
+        self.counters.unicast_repairs += status.unicast_repairs;
+        self.counters.packets_sent += status.packets_sent;
+        self.counters.unicast_symbols += status.unicast_symbols;
+        self.pending_group = None;
+        for member in &mut self.roster.members {
+            member.path = Path::Alone;
+        }
+    }
+
+    /// Sends what there is room for; whether anything was.
+    fn feed(&mut self, now: Instant) -> Result<bool, CastError> {
+        let mut any = self.read_stream()?;
+        for _ in 0..PIECES_PER_TURN {
+            if self.options.rate_bytes_per_s.is_some() && Instant::now() < self.next_send {
+                return Ok(any);
+            }
+            // One of the body's for everybody, each in turn.
+            let mut sent = self.started.is_some() && self.feed_group(now)?;
+            for index in 0..self.roster.members.len() {
+                sent |= self.feed_alone(index)?;
+            }
+            if !sent {
+                break;
+            }
+            any = true;
+        }
+        Ok(any)
+    }
+
+    /// Reads on in a stream, as far as the fastest of the group, or else of all, keeps up.
+    fn read_stream(&mut self) -> Result<bool, CastError> {
+        if !self.source.is_stream() || self.started.is_none() {
+            return Ok(false);
+        }
+        let (first, more) = self.source.available();
+        let active = || self.roster.members.iter().filter(|member| member.is_active() && member.ready);
+        let grouped = active().any(|member| matches!(member.path, Path::Group(_)));
+        let paced = |path: Path| !grouped || matches!(path, Path::Group(_));
+        let up_to_date = active().any(|member| paced(member.path) && member.wanted.is_empty());
+        if !more || active().next().is_none() {
+            return Ok(false);
+        }
+        let read = self.source.refill(!up_to_date)?;
+        if read {
+            self.roster.grow(self.source.pieces() as u32);
+        }
+        if self.source.available().0 != first {
+            self.drop_those_behind();
+        }
+        Ok(read)
+    }
+
+    fn drop_those_behind(&mut self) {
+        let (first, _) = self.source.available();
+        let before = self.offer.manifest_pieces();
+        for index in 0..self.roster.members.len() {
+            let oldest = self.roster.members[index].wanted.next_from(before);
+            if self.roster.members[index].is_active() && oldest.is_some_and(|oldest| oldest < first) {
+                self.fail(index, options::TOO_LATE.into(), None);
+            }
+        }
+    }
+
+    fn feed_group(&mut self, now: Instant) -> Result<bool, CastError> {
+        if self.group.is_none() {
+            return Ok(false);
+        }
+        let pending = self.pending_group.take();
+        let (piece, message) = match pending {
+            Some(pending) => pending,
+            None => {
+                let Some(piece) = self.roster.next_for_group() else { return Ok(false) };
+                (piece, self.source.message(piece)?.0)
+            }
+        };
+        let Some(group) = &self.group else { return Ok(false) };
+        match group.try_send(message.clone()) {
+            Ok(number) => {
+                self.roster.sent_to_group(piece, number);
+                let copies = self.copies();
+                self.account(message.len() as u64 * copies, now);
+                Ok(true)
+            }
+            Err(GroupError::WouldBlock { .. }) => {
+                self.pending_group = Some((piece, message));
+                Ok(false)
+            }
+            // All have left: their events are on the way.
+            Err(GroupError::Deserted(_) | GroupError::Unknown(_)) => {
+                self.pending_group = Some((piece, message));
+                Ok(false)
+            }
+            Err(error) => Err(CastError::Transport(error.to_string())),
+        }
+    }
+
+    /// How many times a message to the group leaves this host.
+    fn copies(&self) -> u64 {
+        // Only a rate has to know.
+        if self.options.rate_bytes_per_s.is_none() {
+            return 1;
+        }
+        let Some(status) = self.group.as_ref().and_then(Group::status) else { return 1 };
+        let by = |path| status.members.iter().filter(|m| m.active && m.path == path).count() as u64;
+        let multicast = by(denrei::MemberPath::Multicast).min(1);
+        (multicast + by(denrei::MemberPath::Unicast)).max(1)
+    }
+
+    fn feed_alone(&mut self, index: usize) -> Result<bool, CastError> {
+        let (piece, message) = match self.pending_alone.remove(&index) {
+            Some(pending) => pending,
+            None => {
+                let Some(piece) = self.roster.next_alone(index) else { return Ok(false) };
+                let before = self.offer.manifest_pieces();
+                // All begin together; manifests go out before.
+                if piece >= before && self.started.is_none() {
+                    return Ok(false);
+                }
+                if piece >= before && piece < self.source.available().0 {
+                    self.fail(index, options::TOO_LATE.into(), None);
+                    return Ok(false);
+                }
+                (piece, self.source.message(piece)?.0)
+            }
+        };
+        let Some(peer) = self.peer_of(index) else { return Ok(false) };
+        match self.node.try_send(ChannelId { peer, channel: CHANNEL }, message.clone()) {
+            Ok(_) => {
+                self.roster.sent_alone(index, piece);
+                let bytes = message.len() as u64;
+                self.account(bytes, Instant::now());
+                Ok(true)
+            }
+            Err(denrei::SendError::WouldBlock { .. }) => {
+                self.pending_alone.insert(index, (piece, message));
+                Ok(false)
+            }
+            // The event that says why is on the way.
+            Err(_) => Ok(false),
+        }
+    }
+
+    fn account(&mut self, bytes: u64, now: Instant) {
+        self.sent_bytes += bytes;
+        if let Some(rate) = self.options.rate_bytes_per_s {
+            let from = self.next_send.max(now.checked_sub(PACE_SLACK).unwrap_or(now));
+            self.next_send = from + Duration::from_secs_f64(bytes as f64 / rate.max(1) as f64);
+        }
+    }
+
+    fn give_up_stuck(&mut self, now: Instant) {
+        while let Some(index) = self.roster.stuck(now, STUCK) {
+            let member = &self.roster.members[index];
+            if self.started.is_none() && member.ready {
+                self.roster.members[index].progress_at = now;
+                continue;
+            }
+            // One that has all that a stream has brought waits with us.
+            let waits = self.source.is_stream() && member.ready && member.wanted.is_empty();
+            if waits {
+                self.roster.members[index].progress_at = now;
+                continue;
+            }
+            self.fail(index, format!("no progress for {STUCK:.0?}"), None);
+        }
+    }
+
+    /// Whether nothing is left to do, and nobody to wait for.
+    fn is_over(&mut self, now: Instant) -> bool {
+        let active = self.roster.members.iter().any(|member| member.is_active());
+        if self.started.is_none() || active {
+            self.idle_since = None;
+            return false;
+        }
+        let idle = now.duration_since(*self.idle_since.get_or_insert(now));
+        let missing = self.roster.members.iter().any(|member| !member.is_settled());
+        let patience =
+            if missing { self.options.patience.max(self.options.linger) } else { self.options.linger };
+        idle >= patience
+    }
+
+    fn rest(&self, now: Instant) {
+        let paced = self.options.rate_bytes_per_s.map(|_| self.next_send.saturating_duration_since(now));
+        let waiting = self.pending_group.is_some() || !self.pending_alone.is_empty();
+        let reading = self.source.is_stream() && self.started.is_some() && self.source.available().1;
+        let longest = if waiting || reading { FULL_WAIT } else { IDLE_WAIT };
+        let wait = paced.filter(|paced| !paced.is_zero()).unwrap_or(longest);
+        self.node.wait_incoming(wait.min(longest.max(FULL_WAIT)));
+    }
+
+    fn close(mut self) -> SendReport {
+        self.end_group();
+        let report = self.report();
+        // What is still under way to them (refusals, mostly) gets a moment.
+        let until = Instant::now() + CLOSE_TIMEOUT;
+        for peer in self.peers.keys() {
+            self.node.flush(*peer, until.saturating_duration_since(Instant::now()));
+        }
+        report
+    }
+
+    fn peer_of(&self, index: usize) -> Option<PeerId> {
+        self.peers.iter().find(|(_, known)| **known == index).map(|(peer, _)| *peer)
+    }
+
+    fn fail(&mut self, index: usize, text: String, code: Option<crate::message::FailureCode>) {
+        if code.is_none() {
+            self.say_to(index, &Message::Abort { text: text.clone() });
+        }
+        let member = &mut self.roster.members[index];
+        tracing::debug!("{} has failed: {text}", member.addr);
+        member.state = State::Failed { text, code };
+        self.leave_group(index);
+        self.pending_alone.remove(&index);
+    }
+
+    fn leave_group(&mut self, index: usize) {
+        let member = &mut self.roster.members[index];
+        if let (Path::Group(id) | Path::Joining(id, _), Some(group)) = (member.path, &self.group) {
+            // It may have left already.
+            let _ = group.remove_member(id);
+        }
+        member.path = Path::Alone;
+    }
+}

@@ -1,0 +1,137 @@
+//! What members say, and what is said to them.
+
+use super::{Members, Sender};
+use crate::error::CastError;
+use crate::message::{CHANNEL, Message, short};
+use crate::roster::State;
+use denrei::{ChannelId, Event, Incoming, PeerId};
+use std::time::{Duration, Instant};
+
+/// Messages and events taken in one go.
+const MAX_INCOMING: usize = 1024;
+/// Members of a cast: what a group carries.
+const MAX_MEMBERS: usize = 16_384;
+
+impl Sender {
+    /// Takes in what members have said and what has become of their sessions.
+    pub(super) fn listen(&mut self, now: Instant) -> Result<(), CastError> {
+        for _ in 0..MAX_INCOMING {
+            let next = self.node.next(Duration::ZERO);
+            match next.map_err(|error| CastError::Transport(error.to_string()))? {
+                None => break,
+                Some(Incoming::Message(message)) if message.channel.channel == CHANNEL => {
+                    let peer = message.channel.peer;
+                    match Message::decode(message.data) {
+                        Some(said) => self.heard(peer, said, now),
+                        None => tracing::debug!("{peer} said what cannot be read"),
+                    }
+                }
+                Some(Incoming::Message(_)) => {}
+                Some(Incoming::Event(Event::PeerLost { peer, reason, .. })) => {
+                    self.lost(peer, reason.to_string());
+                }
+                Some(Incoming::Event(_)) => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn heard(&mut self, peer: PeerId, said: Message, now: Instant) {
+        if let Message::Hello { version } = said {
+            return self.hello(peer, version, now);
+        }
+        let Some(index) = self.peers.get(&peer).copied() else { return };
+        let ours = short(&self.offer.id);
+        match said {
+            Message::Want { cast, ordered, name, ranges } if cast == ours => {
+                self.roster.members[index].name = name;
+                self.roster.want(index, &ranges, ordered, now);
+            }
+            Message::Progress { cast, bytes } if cast == ours => {
+                let member = &mut self.roster.members[index];
+                member.bytes = bytes;
+                member.progress_at = now;
+            }
+            Message::Complete { cast, resumed_bytes } if cast == ours => {
+                self.leave_group(index);
+                self.pending_alone.remove(&index);
+                let member = &mut self.roster.members[index];
+                member.resumed_bytes = resumed_bytes;
+                if !member.is_settled() {
+                    member.state = State::Complete { at: now };
+                }
+            }
+            Message::Failed { code, text } => self.fail(index, text, Some(code)),
+            _ => {}
+        }
+    }
+
+    /// A receiver that has found this sender.
+    fn hello(&mut self, peer: PeerId, version: u16, now: Instant) {
+        let Some(addr) = self.node.flow(peer).map(|flow| flow.addr) else { return };
+        let refuse = |text: &str| Message::Abort { text: text.into() };
+        if version != crate::message::VERSION {
+            return self.say(peer, &refuse("the sender speaks another version of the protocol of casts"));
+        }
+        if let Members::Listed(members) = &self.options.members
+            && !members.contains(&addr)
+        {
+            return self.say(peer, &refuse("the sender's --members does not list this receiver"));
+        }
+        if self.roster.members.len() >= MAX_MEMBERS {
+            return self.say(peer, &refuse("the sender has as many receivers as it can serve"));
+        }
+        let index = self.roster.member_at(addr, now);
+        let known = self.peers.get(&peer) == Some(&index);
+        if known && self.roster.members[index].is_active() {
+            return;
+        }
+        // One that has failed or is through, or was started again, is taken as it comes.
+        if !known {
+            self.leave_group(index);
+            self.pending_alone.remove(&index);
+            self.peers.retain(|_, of| *of != index);
+            self.roster.lost(index, "started again".into());
+        }
+        let member = &mut self.roster.members[index];
+        member.state = State::Invited;
+        member.progress_at = now;
+        self.peers.insert(peer, index);
+        self.say(peer, &Message::Offer(self.offer));
+    }
+
+    fn lost(&mut self, peer: PeerId, why: String) {
+        let Some(index) = self.peers.remove(&peer) else { return };
+        self.pending_alone.remove(&index);
+        self.leave_group(index);
+        // Its next session may be there already.
+        if self.peer_of(index).is_none() {
+            self.roster.lost(index, why);
+        }
+    }
+
+    pub(super) fn say(&self, peer: PeerId, message: &Message) {
+        // A session that is over says so by an event.
+        if let Err(error) = self.node.try_send(ChannelId { peer, channel: CHANNEL }, message.encode()) {
+            tracing::debug!("cannot say {message:?} to {peer}: {error}");
+        }
+    }
+
+    pub(super) fn say_to(&self, index: usize, message: &Message) {
+        if let Some(peer) = self.peer_of(index) {
+            self.say(peer, message);
+        }
+    }
+
+    /// Tells all who take part that it is over.
+    pub(super) fn abort_all(&mut self, text: &str) {
+        for index in 0..self.roster.members.len() {
+            if self.roster.members[index].is_active() {
+                self.fail(index, text.into(), None);
+            }
+        }
+        for peer in self.peers.keys() {
+            self.node.flush(*peer, Duration::from_millis(500));
+        }
+    }
+}

@@ -1,0 +1,405 @@
+//! The receiver's partial state: a hidden directory beside the destination.
+//!
+//! Inputs → outputs: pieces → files below `DIR/.denrei-cast-NAME/tree`, a journal of what is there, and
+//! files verified. It survives the process: whoever opens it again goes on where it was left. What is
+//! written is untrusted, so every step is relative to an open directory and follows no link
+//! ([`crate::place`]); links are made last, by [`crate::publish`]. Source: `spec/cast.md` §6.
+
+use crate::body::{Body, Part};
+use crate::error::{CastError, storage};
+use crate::manifest::{Kind, MAX_MANIFEST_BYTES, Manifest, STAGING_PREFIX};
+use crate::message::{CastId, Digest, Offer, Piece};
+use crate::pieces::{PieceSet, Range};
+use crate::place::Place;
+use crate::source::data_offset;
+use blake3::Hasher;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::os::unix::fs::{DirBuilderExt, FileExt};
+use std::path::{Path, PathBuf};
+
+/// What is read at a time to verify a file, bytes.
+const VERIFY_BYTES: usize = 256 << 10;
+/// Times that a file may turn out damaged.
+const MAX_DAMAGE: u32 = 1;
+/// A file's entry and its digest in the list of digests.
+const RECORD_BYTES: usize = 4 + 32;
+/// There once everything is verified, and on its way to its place.
+pub(crate) const PUBLISHING: &str = "publishing";
+/// In the journal.
+const MISSING: u8 = 0;
+const HERE: u8 = 1;
+
+/// One cast being received.
+#[derive(Debug)]
+pub struct Stage {
+    manifest: Manifest,
+    body: Body,
+    /// The hidden directory.
+    root: PathBuf,
+    tree: Place,
+    /// An octet a piece.
+    journal: File,
+    have: PieceSet,
+    open: Option<(usize, File)>,
+    hashing: Option<(usize, u64, Hasher)>,
+    /// Of files whose data is not all here or not verified.
+    digests: BTreeMap<usize, Digest>,
+    digest_log: File,
+    /// Of what was here when it was opened.
+    verified: BTreeSet<usize>,
+    damaged: BTreeMap<usize, u32>,
+    /// A stream's bytes, once its end is known.
+    stream_bytes: Option<u64>,
+    resumed_bytes: u64,
+    /// Everything was here before, and is on its way to its place.
+    publishing: bool,
+}
+
+/// What writing a piece led to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Written {
+    /// It was here already, or is not one of this cast.
+    Nothing,
+    /// It is here now.
+    New,
+    /// Files are not what was sent; these pieces are needed again.
+    Again(Vec<Range>),
+}
+
+impl Stage {
+    /// Where the state of a cast into `into` is.
+    fn directory(into: &Path, id: &CastId) -> PathBuf {
+        let name: String = id[..8].iter().map(|octet| format!("{octet:02x}")).collect();
+        into.join(format!("{STAGING_PREFIX}{name}"))
+    }
+
+    /// The manifest of a cast that was begun here before.
+    pub fn known_manifest(into: &Path, id: &CastId) -> Option<Vec<u8>> {
+        let file = File::open(Self::directory(into, id).join("manifest")).ok()?;
+        let mut encoded = Vec::new();
+        file.take(MAX_MANIFEST_BYTES).read_to_end(&mut encoded).ok()?;
+        (blake3::hash(&encoded).as_bytes() == id).then_some(encoded)
+    }
+
+    /// Begins, or goes on with, the cast of a manifest that is what was offered.
+    ///
+    /// # Errors
+    /// The manifest is refused; the directory cannot be written.
+    pub fn open(into: &Path, offer: &Offer, encoded: &[u8]) -> Result<Self, CastError> {
+        let manifest = Manifest::decode(encoded)?;
+        let body = Body::new(&manifest, offer.piece_bytes);
+        if !manifest.is_stream() && body.total() != offer.body_bytes {
+            return Err(CastError::Protocol("the body is not as large as its manifest says"));
+        }
+        let root = Self::directory(into, &offer.id);
+        let create = |path: &Path| match fs::DirBuilder::new().mode(0o700).create(path) {
+            Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
+                Err(storage("create the directory", path)(error))
+            }
+            _ => Ok(()),
+        };
+        create(&root)?;
+        let known = root.join("manifest");
+        // A manifest that is there whole was written before anything else.
+        if Self::known_manifest(into, &offer.id).is_none() {
+            fs::write(&known, encoded).map_err(storage("write", &known))?;
+        }
+        create(&root.join("tree"))?;
+        let tree = Place::open(&root.join("tree"))?;
+        let publishing = root.join(PUBLISHING).exists();
+        let open = |name: String| {
+            let at = root.join(name);
+            let mut options = File::options();
+            let file = options.read(true).write(true).create(true).truncate(false).open(&at);
+            file.map_err(storage("open", at))
+        };
+        let mut stage = Self {
+            have: PieceSet::new(body.pieces() as u32),
+            manifest,
+            body,
+            // Pieces of another size have other numbers.
+            journal: open(format!("journal-{}", offer.piece_bytes))?,
+            digest_log: open("digests".into())?,
+            tree,
+            root,
+            open: None,
+            hashing: None,
+            digests: BTreeMap::new(),
+            damaged: BTreeMap::new(),
+            verified: BTreeSet::new(),
+            stream_bytes: None,
+            resumed_bytes: 0,
+            publishing,
+        };
+        if !publishing {
+            stage.tree.make_directories(&stage.manifest)?;
+            stage.recall()?;
+        }
+        Ok(stage)
+    }
+
+    /// Reads what earlier runs have noted, and verifies what is here whole: a host that lost its power
+    /// may have kept the note and not the data. A stream's notes are of no use: its digest is not known.
+    fn recall(&mut self) -> Result<(), CastError> {
+        let in_root = |what| storage(what, &self.root);
+        if self.manifest.is_stream() {
+            return self.journal.set_len(0).map_err(in_root("clear the journal in"));
+        }
+        let mut noted = Vec::new();
+        let read = (&self.journal).take(self.body.pieces()).read_to_end(&mut noted);
+        read.map_err(in_root("read the journal in"))?;
+        for (piece, _) in noted.iter().enumerate().filter(|(_, state)| **state == HERE) {
+            self.have.insert(piece as u32);
+        }
+        let mut records = Vec::new();
+        let most = self.manifest.entries.len() as u64 * 2 * RECORD_BYTES as u64;
+        let read = (&self.digest_log).take(most).read_to_end(&mut records);
+        read.map_err(in_root("read the digests in"))?;
+        for record in records.chunks_exact(RECORD_BYTES) {
+            let (entry, digest) = record.split_at(4);
+            let entry = u32::from_le_bytes(entry.try_into().expect("four octets")) as usize;
+            if self.manifest.entries.get(entry).is_some_and(|entry| entry.data_bytes() > 0) {
+                self.digests.insert(entry, digest.try_into().expect("32 octets"));
+            }
+        }
+        let known: Vec<usize> = self.digests.keys().copied().collect();
+        for entry in known {
+            self.verify_if_whole(entry)?;
+        }
+        self.forget_undigested()?;
+        self.damaged.clear();
+        self.resumed_bytes = self.bytes();
+        Ok(())
+    }
+
+    /// A file of which every piece is noted and no digest (the note of it was lost) needs its last one
+    /// again.
+    fn forget_undigested(&mut self) -> Result<(), CastError> {
+        for piece in 0..self.have.len() {
+            let ends_unknown = |part: Part| {
+                part.last && !self.digests.contains_key(&part.entry) && !self.verified.contains(&part.entry)
+            };
+            if self.have.contains(piece) && self.body.parts(piece).any(ends_unknown) {
+                self.have.remove(piece);
+                self.note(piece, MISSING)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What is received.
+    pub fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    /// Where it is put together.
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// The directory that has all of it.
+    pub fn tree(&self) -> &Place {
+        &self.tree
+    }
+
+    /// Whether it was on its way to its place already.
+    pub fn is_publishing(&self) -> bool {
+        self.publishing
+    }
+
+    /// Bytes of the body that were here when it was opened.
+    pub fn resumed_bytes(&self) -> u64 {
+        self.resumed_bytes
+    }
+
+    /// Bytes of the body that are here.
+    pub fn bytes(&self) -> u64 {
+        if let Some(bytes) = self.stream_bytes {
+            return bytes;
+        }
+        let piece = self.piece_bytes();
+        let whole = u64::from(self.have.count()) * piece;
+        let short = match self.have.len().checked_sub(1) {
+            Some(last) if !self.manifest.is_stream() && self.have.contains(last) => {
+                piece - self.body.piece_len(last) as u64
+            }
+            _ => 0,
+        };
+        whole - short
+    }
+
+    fn piece_bytes(&self) -> u64 {
+        self.body.piece_bytes()
+    }
+
+    /// What is missing, of the body.
+    pub fn missing(&self, most: usize) -> Vec<Range> {
+        if self.manifest.is_stream() {
+            let first = self.have.next_missing(0).unwrap_or(self.have.len());
+            return vec![(first, u32::MAX - first)];
+        }
+        self.have.missing(most)
+    }
+
+    /// Whether everything is here and verified.
+    pub fn is_complete(&self) -> bool {
+        if self.publishing {
+            return true;
+        }
+        let known = self.stream_bytes.is_some() || !self.manifest.is_stream();
+        known && self.have.count() == self.have.len() && self.digests.is_empty()
+    }
+
+    /// Writes piece `number` of the body.
+    ///
+    /// # Errors
+    /// It cannot be written, or a file is damaged for the second time.
+    pub fn write(&mut self, number: u32, piece: &Piece) -> Result<Written, CastError> {
+        if self.manifest.is_stream() {
+            return self.write_stream(number, piece);
+        }
+        if piece.data.len() != self.body.piece_len(number) || piece.data.is_empty() {
+            return Err(CastError::Protocol("a piece is not as long as it has to be"));
+        }
+        if self.have.contains(number) {
+            return Ok(Written::Nothing);
+        }
+        let parts: Vec<Part> = self.body.parts(number).collect();
+        let ending: Vec<usize> = parts.iter().filter(|part| part.last).map(|part| part.entry).collect();
+        if ending.len() != piece.digests.len() {
+            return Err(CastError::Protocol("a piece lacks digests"));
+        }
+        for (entry, digest) in ending.iter().zip(&piece.digests) {
+            self.digests.insert(*entry, *digest);
+            let record = [&(*entry as u32).to_le_bytes()[..], digest].concat();
+            self.digest_log.write_all(&record).map_err(storage("write the digests in", &self.root))?;
+        }
+        for part in &parts {
+            let data = &piece.data[part.at..part.at + part.len];
+            self.write_at(part.entry, part.offset, data)?;
+            self.hash(part.entry, data_offset(&self.manifest, part.entry, part.offset), data);
+        }
+        self.have.insert(number);
+        self.note(number, HERE)?;
+        let mut again = Vec::new();
+        for part in parts {
+            again.extend(self.verify_if_whole(part.entry)?);
+        }
+        Ok(if again.is_empty() { Written::New } else { Written::Again(again) })
+    }
+
+    fn write_stream(&mut self, number: u32, piece: &Piece) -> Result<Written, CastError> {
+        let bytes = self.piece_bytes();
+        let short = piece.data.len() as u64 != bytes;
+        if (short && !piece.last) || piece.data.len() as u64 > bytes || piece.digests.len() > 1 {
+            return Err(CastError::Protocol("a piece is not as long as it has to be"));
+        }
+        if self.have.contains(number) {
+            return Ok(Written::Nothing);
+        }
+        // Streams come in order; one that jumps far ahead would cost memory for its bits.
+        let next = self.have.next_missing(0).unwrap_or(self.have.len());
+        if number != next {
+            return Ok(Written::Nothing);
+        }
+        self.write_at(0, u64::from(number) * bytes, &piece.data)?;
+        self.hash(0, u64::from(number) * bytes, &piece.data);
+        self.have.grow(number + 1);
+        self.have.insert(number);
+        if let (true, Some(digest)) = (piece.last, piece.digests.first()) {
+            let total = u64::from(number) * bytes + piece.data.len() as u64;
+            self.stream_bytes = Some(total);
+            let whole = self.hashing.as_ref().map(|(_, _, hasher)| hasher.finalize());
+            if whole.is_none_or(|whole| whole.as_bytes() != digest) {
+                return Err(CastError::Damaged { path: self.manifest.path(0) });
+            }
+        }
+        Ok(Written::New)
+    }
+
+    fn note(&self, number: u32, state: u8) -> Result<(), CastError> {
+        self.journal
+            .write_all_at(&[state], number.into())
+            .map_err(storage("write the journal in", &self.root))
+    }
+
+    fn write_at(&mut self, entry: usize, offset: u64, data: &[u8]) -> Result<(), CastError> {
+        let path = self.manifest.path(entry);
+        let Self { open, tree, manifest, .. } = self;
+        if open.as_ref().is_none_or(|(which, _)| *which != entry) {
+            *open = Some((entry, tree.open_file(manifest, entry)?));
+        }
+        let Some((_, file)) = open else { return Ok(()) };
+        file.write_all_at(data, offset).map_err(storage("write", path))
+    }
+
+    fn hash(&mut self, entry: usize, data_offset: u64, data: &[u8]) {
+        if data_offset == 0 {
+            self.hashing = Some((entry, 0, Hasher::new()));
+        }
+        if let Some((hashing, done, hasher)) = &mut self.hashing
+            && *hashing == entry
+            && *done == data_offset
+        {
+            hasher.update(data);
+            *done += data.len() as u64;
+        }
+    }
+
+    /// Verifies a file if all of its pieces are here; what is needed again if it is damaged.
+    fn verify_if_whole(&mut self, entry: usize) -> Result<Option<Range>, CastError> {
+        let Some(digest) = self.digests.get(&entry).copied() else { return Ok(None) };
+        let (first, count) = self.body.pieces_of(entry);
+        if self.have.next_missing(first).is_some_and(|missing| missing < first + count) {
+            return Ok(None);
+        }
+        let total = self.manifest.entries[entry].data_bytes();
+        let found = match &self.hashing {
+            Some((hashing, done, hasher)) if *hashing == entry && *done == total => hasher.finalize(),
+            _ => self.hash_from_disk(entry)?,
+        };
+        self.digests.remove(&entry);
+        if *found.as_bytes() == digest {
+            self.verified.insert(entry);
+            return Ok(None);
+        }
+        let times = self.damaged.entry(entry).or_default();
+        *times += 1;
+        if *times > MAX_DAMAGE {
+            return Err(CastError::Damaged { path: self.manifest.path(entry) });
+        }
+        for piece in first..first + count {
+            self.have.remove(piece);
+            self.note(piece, MISSING)?;
+        }
+        Ok(Some((first, count)))
+    }
+
+    /// The digest of what is on disk.
+    fn hash_from_disk(&mut self, entry: usize) -> Result<blake3::Hash, CastError> {
+        let mut hasher = Hasher::new();
+        let Kind::File { extents, .. } = &self.manifest.entries[entry].kind else {
+            return Ok(hasher.finalize());
+        };
+        let file = self.tree.open_file(&self.manifest, entry)?;
+        let mut buffer = vec![0; VERIFY_BYTES];
+        for extent in extents {
+            let mut at = 0;
+            while at < extent.len {
+                let len = (extent.len - at).min(VERIFY_BYTES as u64) as usize;
+                match file.read_at(&mut buffer[..len], extent.offset + at) {
+                    // Shorter than it has to be: damaged.
+                    Ok(0) => return Ok(hasher.finalize()),
+                    Ok(read) => {
+                        hasher.update(&buffer[..read]);
+                        at += read as u64;
+                    }
+                    Err(error) => return Err(storage("verify", self.manifest.path(entry))(error)),
+                }
+            }
+        }
+        Ok(hasher.finalize())
+    }
+}

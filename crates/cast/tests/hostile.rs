@@ -1,0 +1,195 @@
+//! A sender that is hostile, and a network that carries its messages: nothing outside of the receiving
+//! directory is touched, and the receiver says why it ends.
+
+use blake3::hash;
+use denrei_cast::manifest::{Entry, Extent, Kind, Manifest};
+use denrei_cast::message::{Message, Offer, PIECE_BYTES, Piece, short};
+use denrei_cast::{CastError, Destination, Reception};
+use std::path::Path;
+
+fn entry(parent: Option<u32>, name: &str, kind: Kind) -> Entry {
+    Entry { parent, name: name.into(), mode: 0o644, mtime_ns: 0, kind }
+}
+
+fn file(len: u64) -> Kind {
+    Kind::File { size: len, extents: vec![Extent { offset: 0, len }] }
+}
+
+fn offer(manifest: &Manifest, encoded: &[u8]) -> Offer {
+    Offer {
+        id: *hash(encoded).as_bytes(),
+        group: "239.1.2.3:7118".parse().unwrap(),
+        piece_bytes: PIECE_BYTES,
+        manifest_bytes: encoded.len() as u64,
+        body_bytes: manifest.totals().2,
+    }
+}
+
+fn into(path: &Path) -> Destination {
+    Destination::Directory { path: path.into(), sync: false }
+}
+
+fn piece(offer: &Offer, number: u32, data: &[u8], digests: &[[u8; 32]]) -> Piece {
+    let (data, digests) = (data.to_vec().into(), digests.to_vec());
+    Piece { cast: short(&offer.id), number, last: false, digests, data }
+}
+
+/// Offers a manifest, and sends it: how far that gets.
+fn begin(path: &Path, entries: Vec<Entry>) -> Result<(Reception, Offer), CastError> {
+    let manifest = Manifest { nonce: [0; 16], entries };
+    let encoded = manifest.encode();
+    let offer = offer(&manifest, &encoded);
+    let mut reception = Reception::new(offer, into(path), "test")?;
+    reception.piece(&piece(&offer, 0, &encoded, &[]))?;
+    Ok((reception, offer))
+}
+
+fn receive(path: &Path, entries: Vec<Entry>, data: &[u8]) -> Result<(), CastError> {
+    let (mut reception, offer) = begin(path, entries)?;
+    if !data.is_empty() {
+        reception.piece(&piece(&offer, 1, data, &[*hash(data).as_bytes()]))?;
+    }
+    assert!(reception.is_complete());
+    reception.finish().map(drop)
+}
+
+#[test]
+fn names_that_lead_out_are_refused_before_anything_is_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("into");
+    std::fs::create_dir(&path).unwrap();
+    let link = |target: &str| Kind::Symlink { target: target.into() };
+    let cases = [
+        vec![entry(None, "../x", file(1))],
+        vec![entry(None, "/tmp/denrei-cast-x", file(1))],
+        vec![entry(None, "..", Kind::Directory), entry(Some(0), "x", file(1))],
+        vec![entry(None, "d", Kind::Directory), entry(Some(0), "l", link("../../.."))],
+        vec![entry(None, "d", Kind::Directory), entry(Some(0), "l", link("/etc"))],
+    ];
+    for entries in cases {
+        let error = receive(&path, entries.clone(), b"x").unwrap_err();
+        assert!(matches!(error, CastError::Manifest(_)), "{entries:?}: {error}");
+        assert_eq!(std::fs::read_dir(&path).unwrap().count(), 0, "{entries:?}");
+    }
+    assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1);
+}
+
+/// What a manifest alone cannot do, two casts could: the first brings a link, the second goes
+/// through it.
+#[test]
+fn a_link_that_is_there_is_not_followed() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, outside) = (dir.path().join("into"), dir.path().join("outside"));
+    std::fs::create_dir(&path).unwrap();
+    std::fs::create_dir(&outside).unwrap();
+    std::os::unix::fs::symlink("../outside", path.join("d")).unwrap();
+    let entries = vec![entry(None, "d", Kind::Directory), entry(Some(0), "x", file(1))];
+    let error = receive(&path, entries, b"x").unwrap_err().to_string();
+    assert!(error.contains("into/d") && error.contains("not followed"), "{error}");
+    assert_eq!(std::fs::read_dir(&outside).unwrap().count(), 0);
+    // A file of a link's name takes the link's place; what it points to stays as it is.
+    std::fs::write(outside.join("f"), "before").unwrap();
+    std::os::unix::fs::symlink("../outside/f", path.join("f")).unwrap();
+    receive(&path, vec![entry(None, "f", file(5))], b"after").unwrap();
+    assert_eq!(std::fs::read_to_string(outside.join("f")).unwrap(), "before");
+    assert_eq!(std::fs::read_to_string(path.join("f")).unwrap(), "after");
+    assert!(!path.join("f").is_symlink());
+}
+
+#[test]
+fn what_was_not_sent_so_is_asked_for_again_and_then_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut reception, offer) = begin(dir.path(), vec![entry(None, "f", file(4))]).unwrap();
+    let digest = *hash(b"good").as_bytes();
+    let again = reception.piece(&piece(&offer, 1, b"evil", &[digest])).unwrap();
+    assert!(matches!(again, Some(Message::Want { ranges, .. }) if ranges == [(1, 1)]));
+    assert!(!reception.is_complete() && !dir.path().join("f").exists());
+    let error = reception.piece(&piece(&offer, 1, b"evil", &[digest])).unwrap_err();
+    assert!(matches!(error, CastError::Damaged { .. }), "{error}");
+    assert!(!dir.path().join("f").exists());
+}
+
+#[test]
+fn offers_and_pieces_out_of_bounds_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let manifest = Manifest { nonce: [0; 16], entries: vec![entry(None, "f", file(4))] };
+    let encoded = manifest.encode();
+    let good = offer(&manifest, &encoded);
+    let group = "10.0.0.1:5".parse().unwrap();
+    for wrong in [
+        Offer { piece_bytes: 1, ..good },
+        Offer { piece_bytes: u32::MAX, ..good },
+        Offer { manifest_bytes: 0, ..good },
+        Offer { manifest_bytes: u64::MAX, ..good },
+        Offer { body_bytes: u64::MAX - 1, ..good },
+        Offer { group, ..good },
+    ] {
+        assert!(Reception::new(wrong, into(dir.path()), "").is_err(), "{wrong:?}");
+    }
+    let other = Offer { id: [1; 32], ..good };
+    let mut reception = Reception::new(other, into(dir.path()), "").unwrap();
+    let error = reception.piece(&piece(&other, 0, &encoded, &[])).unwrap_err();
+    assert!(error.to_string().contains("not the one that was offered"), "{error}");
+    let (mut reception, good) = begin(dir.path(), manifest.entries.clone()).unwrap();
+    for wrong in [
+        piece(&good, 1, b"longer than four", &[[0; 32]]),
+        piece(&good, 1, b"good", &[]),
+        piece(&good, 9, b"good", &[]),
+        piece(&good, u32::MAX, b"", &[]),
+    ] {
+        assert!(reception.piece(&wrong).is_err(), "{wrong:?}");
+    }
+}
+
+#[test]
+fn what_was_begun_is_resumed_and_verified_from_disk() {
+    let dir = tempfile::tempdir().unwrap();
+    let size = u64::from(PIECE_BYTES) * 3;
+    let data: Vec<u8> = (0..size).map(|n| (n / 5) as u8).collect();
+    let entries = vec![entry(None, "f", file(size))];
+    let digest = [*hash(&data).as_bytes()];
+    let part = |n: usize| &data[n * PIECE_BYTES as usize..(n + 1) * PIECE_BYTES as usize];
+    {
+        let (mut reception, offer) = begin(dir.path(), entries.clone()).unwrap();
+        reception.piece(&piece(&offer, 1, part(0), &[])).unwrap();
+        reception.piece(&piece(&offer, 3, part(2), &digest)).unwrap();
+        // And the process dies.
+    }
+    let manifest = Manifest { nonce: [0; 16], entries };
+    let offer = offer(&manifest, &manifest.encode());
+    let mut reception = Reception::new(offer, into(dir.path()), "").unwrap();
+    let wanted =
+        Message::Want { cast: short(&offer.id), ordered: false, name: "".into(), ranges: vec![(2, 1)] };
+    assert_eq!(reception.want(), wanted, "the manifest is known, and two pieces are here");
+    assert_eq!(reception.resumed_and_new_bytes().0, u64::from(PIECE_BYTES) * 2);
+    reception.piece(&piece(&offer, 2, part(1), &[])).unwrap();
+    assert!(reception.is_complete());
+    reception.finish().unwrap();
+    assert_eq!(std::fs::read(dir.path().join("f")).unwrap(), data);
+    let names: Vec<_> = std::fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
+    assert_eq!(names, ["f"], "nothing else remains");
+}
+
+#[test]
+fn what_was_kept_and_is_damaged_on_disk_is_asked_for_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let entries = vec![entry(None, "a", file(4)), entry(None, "b", file(u64::from(PIECE_BYTES)))];
+    let manifest = Manifest { nonce: [0; 16], entries: entries.clone() };
+    let body: Vec<u8> = b"good".iter().copied().chain(vec![7; PIECE_BYTES as usize]).collect();
+    let first = &body[..PIECE_BYTES as usize];
+    {
+        let (mut reception, offer) = begin(dir.path(), entries).unwrap();
+        reception.piece(&piece(&offer, 1, first, &[*hash(b"good").as_bytes()])).unwrap();
+    }
+    let staging = std::fs::read_dir(dir.path()).unwrap().next().unwrap().unwrap().path();
+    std::fs::write(staging.join("tree/a"), "evil").unwrap();
+    let offer = offer(&manifest, &manifest.encode());
+    let mut reception = Reception::new(offer, into(dir.path()), "").unwrap();
+    assert!(matches!(reception.want(), Message::Want { ranges, .. } if ranges == [(1, 2)]));
+    reception.piece(&piece(&offer, 1, first, &[*hash(b"good").as_bytes()])).unwrap();
+    let digest = *hash(&vec![7; PIECE_BYTES as usize]).as_bytes();
+    reception.piece(&piece(&offer, 2, &body[PIECE_BYTES as usize..], &[digest])).unwrap();
+    assert!(reception.is_complete());
+    reception.finish().unwrap();
+    assert_eq!(std::fs::read(dir.path().join("a")).unwrap(), b"good");
+}

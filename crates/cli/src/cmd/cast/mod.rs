@@ -1,0 +1,165 @@
+//! `denrei cast`: files and directories, or a stream, to any number of hosts at once.
+//!
+//! Inputs → outputs: paths, addresses → a summary or JSON, progress on standard error, an exit status.
+//! What is done is in the crate `denrei-cast`.
+
+mod recv;
+mod send;
+mod show;
+
+use crate::cmd::key::KeyArgs;
+use anyhow::{Context, Result};
+use clap::{Args, Subcommand};
+use denrei::{BindError, Config, Drive, Node};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
+
+/// The group of a cast for which none is named: of the range that stays within an organisation
+/// (RFC 2365).
+const DEFAULT_GROUP: &str = "239.255.71.17:7118";
+
+/// The port of receivers for which none is named.
+const DEFAULT_PORT: u16 = 7117;
+
+/// A host that is silent for so long has vanished, though its process may live.
+const FAILURE_TIMEOUT: Duration = Duration::from_secs(6);
+
+/// How often a silent host is asked for a sign of life.
+const KEEPALIVE: Duration = Duration::from_secs(1);
+
+/// Send files and directories to many hosts at once, or receive them
+///
+/// One host sends, any number receive. What is sent travels once for all of them where the network
+/// carries multicast, and by unicast or a tree of relays where it does not. Content is verified
+/// (BLAKE3), appears under its name when it is complete, and is resumed where it was interrupted;
+/// a receiver that comes late, vanishes or fails does not disturb the others.
+///
+/// On each receiver: denrei cast recv --into DIR
+///
+/// On the sender: denrei cast send PATH --members host1,host2,host3
+#[derive(Args, Debug)]
+pub struct CastCommand {
+    #[command(subcommand)]
+    command: Direction,
+}
+
+#[derive(Subcommand, Debug)]
+enum Direction {
+    Send(Box<send::SendCommand>),
+    Recv(Box<recv::RecvCommand>),
+}
+
+impl CastCommand {
+    /// Sends or receives; whether all have everything.
+    pub fn run(self) -> Result<bool> {
+        match self.command {
+            Direction::Send(command) => command.run(),
+            Direction::Recv(command) => command.run(),
+        }
+    }
+}
+
+/// The port that a cast uses here, and what protects it.
+#[derive(Args, Clone, Debug)]
+struct PortArgs {
+    /// Local address [default: any address; loopback only, if there is no key and no --insecure]
+    #[arg(long, value_name = "ADDR")]
+    bind: Option<String>,
+
+    #[command(flatten)]
+    keys: KeyArgs,
+}
+
+impl PortArgs {
+    /// Opens the Node. `beyond` says that others than this host's processes have to reach it; one at
+    /// `port`, or any other where that is taken, if no address was given.
+    fn open(&self, group: SocketAddr, port: u16, beyond: bool) -> Result<Node> {
+        let mut config = self.keys.clone().or_environment().config()?;
+        config.drive = Drive::Thread;
+        config.protocol.failure_timeout = FAILURE_TIMEOUT;
+        config.protocol.keepalive = Some(KEEPALIVE);
+        let open = config.insecure || config.cluster_key.is_some() || beyond;
+        let ip = match (group.is_ipv4(), open) {
+            (true, true) => IpAddr::from(Ipv4Addr::UNSPECIFIED),
+            (true, false) => Ipv4Addr::LOCALHOST.into(),
+            (false, true) => Ipv6Addr::UNSPECIFIED.into(),
+            (false, false) => Ipv6Addr::LOCALHOST.into(),
+        };
+        let Some(bind) = &self.bind else { return bind_default(ip, port, &config) };
+        let addr = resolve(bind, port).map_err(crate::cmd::wrong_arguments)?;
+        Node::bind(addr, config).context("cannot open the port")
+    }
+}
+
+/// Binds `port`, or another where that is taken: several receivers on one host find senders all the
+/// same.
+fn bind_default(ip: IpAddr, port: u16, config: &Config) -> Result<Node> {
+    let bound = match Node::bind((ip, port), config.clone()) {
+        Err(BindError::Socket { .. }) if port != 0 => Node::bind((ip, 0), config.clone()),
+        bound => bound,
+    };
+    bound.context("cannot open the port")
+}
+
+/// `host`, `host:port`, `10.0.0.1`, `[fd00::1]:7117`.
+fn resolve(text: &str, port: u16) -> Result<SocketAddr, String> {
+    use std::net::ToSocketAddrs;
+    if let Ok(addr) = text.parse::<SocketAddr>() {
+        return Ok(addr);
+    }
+    if let Ok(ip) = text.trim_matches(['[', ']']).parse::<IpAddr>() {
+        return Ok(SocketAddr::new(ip, port));
+    }
+    let with_port = if text.contains(':') { text.to_owned() } else { format!("{text}:{port}") };
+    let mut found =
+        with_port.to_socket_addrs().map_err(|error| format!("cannot resolve {text:?}: {error}"))?;
+    found.next().ok_or_else(|| format!("{text:?} has no address"))
+}
+
+fn parse_group(text: &str) -> Result<SocketAddr, String> {
+    let example =
+        || format!("{text:?} is no group: give a multicast address and a port, such as {DEFAULT_GROUP}");
+    let group: SocketAddr = text.parse().map_err(|_| example())?;
+    // The port after it is that of the announcements.
+    if group.ip().is_multicast() && (1..u16::MAX).contains(&group.port()) {
+        Ok(group)
+    } else {
+        Err(example())
+    }
+}
+
+fn parse_seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse::<f64>().ok().filter(|seconds| (0.0..=1e6).contains(seconds));
+    let seconds = seconds.ok_or_else(|| format!("{text:?} is no time: give seconds, such as 10 or 0.5"))?;
+    Ok(Duration::from_secs_f64(seconds))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_may_lack_their_port() {
+        for (text, addr) in [
+            ("10.0.0.1", "10.0.0.1:7117"),
+            ("10.0.0.1:9", "10.0.0.1:9"),
+            ("[fd00::1]", "[fd00::1]:7117"),
+            ("fd00::1", "[fd00::1]:7117"),
+            ("[fd00::1]:9", "[fd00::1]:9"),
+        ] {
+            assert_eq!(resolve(text, DEFAULT_PORT), Ok(addr.parse().unwrap()), "{text}");
+        }
+        assert!(resolve("localhost", 9).unwrap().ip().is_loopback());
+        assert!(resolve("no such host", 9).unwrap_err().contains("no such host"));
+    }
+
+    #[test]
+    fn a_group_is_multicast_with_a_port() {
+        assert!(parse_group(DEFAULT_GROUP).is_ok() && parse_group("[ff15::1]:7000").is_ok());
+        for wrong in ["10.0.0.1:7118", "239.1.1.1", "239.1.1.1:0", "239.1.1.1:65535"] {
+            assert!(parse_group(wrong).unwrap_err().contains("such as"), "{wrong}");
+        }
+        assert_eq!(parse_seconds("0.5"), Ok(Duration::from_millis(500)));
+        assert!(parse_seconds("-1").is_err() && parse_seconds("soon").is_err());
+    }
+}

@@ -1,0 +1,144 @@
+//! `denrei cast recv`.
+
+use super::show::{RecvBar, bytes, seconds};
+use super::{DEFAULT_GROUP, DEFAULT_PORT, PortArgs, parse_group, parse_seconds, resolve};
+use crate::cmd::wrong_arguments;
+use anyhow::{Context, Result};
+use clap::Args;
+use denrei_cast::{CastError, Destination, ReceiveOptions, ReceiveReport, Receiver};
+use serde_json::json;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Receive what a host sends to many
+///
+/// Waits for one cast, receives it, and ends. What arrives is put together in a hidden directory
+/// (DIR/.denrei-cast-NAME), verified, and only then appears under its name: a file or a whole
+/// directory by one rename, and one by one where a directory of that name is there already. If it is
+/// interrupted, the same command goes on where it was, as long as or whenever the sender sends the
+/// same again. Nothing is ever written outside of DIR. To throw away what was begun and will not be
+/// finished, remove the hidden directory.
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Exit status: 0 everything is here, verified and in its place; 1 it is not (what is here is \
+                        kept); 2 the command line is wrong; 3 nothing could be received"
+)]
+pub struct RecvCommand {
+    /// Directory to receive into; - for standard output, which takes one file or a stream
+    #[arg(long, value_name = "DIR")]
+    into: PathBuf,
+
+    /// The group whose announcements (send --min-members) are answered
+    #[arg(long, value_parser = parse_group, default_value = DEFAULT_GROUP, value_name = "ADDR")]
+    group: SocketAddr,
+
+    /// Ask the sender at this address, where its announcements do not reach
+    #[arg(long, value_name = "HOST:PORT")]
+    from: Option<String>,
+
+    /// Wait so long for a sender [default: for ever]
+    #[arg(long, value_parser = parse_seconds, value_name = "S")]
+    wait: Option<Duration>,
+
+    /// Wait so long for a sender that has vanished in the middle
+    #[arg(long, value_parser = parse_seconds, default_value = "60", value_name = "S")]
+    patience: Duration,
+
+    /// What the sender's summary calls this receiver [default: the host's name]
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+
+    /// Have everything on disk before it appears under its name
+    #[arg(long)]
+    fsync: bool,
+
+    /// Print the summary as one JSON object; with --into - on standard error
+    #[arg(long)]
+    json: bool,
+
+    /// Show no progress
+    #[arg(long, short)]
+    quiet: bool,
+
+    #[command(flatten)]
+    port: PortArgs,
+}
+
+impl RecvCommand {
+    /// Receives; whether everything is here.
+    pub fn run(self) -> Result<bool> {
+        let piped = self.into.as_os_str() == "-";
+        let destination = if piped {
+            Destination::Pipe(Box::new(std::io::stdout()))
+        } else {
+            let path = self.into.clone();
+            let meta = std::fs::metadata(&path);
+            let meta = meta.with_context(|| format!("cannot receive into {}", path.display()))?;
+            if !meta.is_dir() {
+                return Err(wrong_arguments(format!("{} is not a directory", path.display())));
+            }
+            Destination::Directory { path, sync: self.fsync }
+        };
+        let from = self.from.as_deref().map(|from| resolve(from, DEFAULT_PORT).map_err(wrong_arguments));
+        let from = from.transpose()?;
+        let beyond = from.is_some_and(|from| !from.ip().to_canonical().is_loopback());
+        let node = self.port.open(self.group, DEFAULT_PORT, beyond)?;
+        let mut options = ReceiveOptions::new(self.group);
+        options.from = from;
+        options.wait = self.wait;
+        options.patience = self.patience;
+        options.name = self.name.unwrap_or(options.name);
+        if !self.quiet {
+            eprintln!("receiving at {}, group {}", node.local_addr(), self.group);
+        }
+        let mut bar = RecvBar::new(self.quiet || self.json);
+        let received = Receiver::new(node, destination, options).run(|progress| bar.show(progress));
+        bar.clear();
+        let (line, text) = match &received {
+            Ok(report) => (json_of(report), summary_of(report)),
+            Err(CastError::NoReceivers(text)) => anyhow::bail!("{text}"),
+            Err(error) => {
+                let text = format!("denrei: {error}");
+                (json!({ "complete": false, "error": error.to_string() }).to_string(), text)
+            }
+        };
+        let shown = if self.json { line } else { text };
+        if piped || (received.is_err() && !self.json) {
+            eprintln!("{shown}");
+        } else {
+            println!("{shown}");
+        }
+        Ok(received.is_ok())
+    }
+}
+
+fn json_of(report: &ReceiveReport) -> String {
+    let line = json!({
+        "cast": format!("{:016x}", report.cast.swap_bytes()),
+        "complete": true,
+        "sender": report.sender.to_string(),
+        "bytes": report.bytes,
+        "resumed_bytes": report.resumed_bytes,
+        "new_bytes": report.new_bytes,
+        "files": report.files,
+        "directories": report.directories,
+        "seconds": report.took.as_secs_f64(),
+    });
+    line.to_string()
+}
+
+fn summary_of(report: &ReceiveReport) -> String {
+    let resumed = match report.resumed_bytes {
+        0 => String::new(),
+        resumed => format!(", {} of it here before", bytes(resumed)),
+    };
+    format!(
+        "{} in {} files and {} directories from {} in {}{resumed}",
+        bytes(report.bytes),
+        report.files,
+        report.directories,
+        report.sender,
+        seconds(report.took)
+    )
+}

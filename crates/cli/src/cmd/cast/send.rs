@@ -1,0 +1,259 @@
+//! `denrei cast send`.
+
+use super::show::{SendBars, bytes, seconds};
+use super::{DEFAULT_GROUP, DEFAULT_PORT, PortArgs, parse_group, parse_seconds, resolve};
+use crate::bench::args::parse_size;
+use crate::cmd::wrong_arguments;
+use anyhow::{Context, Result};
+use clap::{Args, ValueEnum};
+use denrei::GroupBackend;
+use denrei_cast::{CastError, Members, Outcome, SendOptions, SendReport, Sender, Source, scan};
+use serde_json::json;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// How long to wait for receivers whose number alone is known: people start them by hand.
+const GATHER_WAIT: Duration = Duration::from_secs(600);
+/// How long to wait for receivers that are listed: they are started together with the sender.
+const LISTED_WAIT: Duration = Duration::from_secs(30);
+
+/// How a cast travels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Backend {
+    /// Multicast to those it reaches, unicast or a tree to the others
+    Auto,
+    /// Multicast alone
+    Multicast,
+    /// From the sender to each receiver
+    Unicast,
+    /// From receiver to receiver
+    Tree,
+}
+
+/// Send files, directories or standard input to many receivers at once
+///
+/// Either the receivers are listed (--members), or the sender announces itself and begins when enough
+/// have come (--min-members); those that come later are served too. Where multicast does not reach,
+/// receivers are told the sender's address with their --from, and the sender binds a port of its own
+/// choice with --bind. Permissions, times, symbolic links and holes of files are kept; owners,
+/// setuid bits, hard links and extended attributes are not. Links that lead out of what is sent are
+/// refused. A PATH of - is standard input: tar c . | denrei cast send - --min-members 3
+#[derive(Args, Debug)]
+#[command(
+    after_help = "Exit status: 0 every receiver has everything, verified and in its place; 1 some have not \
+                        (the summary names them and says why); 2 the command line is wrong; 3 nothing could be sent"
+)]
+pub struct SendCommand {
+    /// What to send; - for standard input
+    #[arg(required = true, value_name = "PATH")]
+    paths: Vec<PathBuf>,
+
+    /// Multicast address and port of the group
+    #[arg(long, value_parser = parse_group, default_value = DEFAULT_GROUP, value_name = "ADDR")]
+    group: SocketAddr,
+
+    /// The receivers: host or host:port, separated by commas; port 7117 where none is given
+    #[arg(long, value_delimiter = ',', required_unless_present = "min_members", value_name = "HOST,...")]
+    members: Vec<String>,
+
+    /// Announce the cast, and begin when so many receivers have come
+    #[arg(long, conflicts_with = "members", value_parser = clap::value_parser!(u32).range(1..=16_384), value_name = "N")]
+    min_members: Option<u32>,
+
+    /// How the content travels
+    #[arg(long, value_enum, default_value_t = Backend::Auto)]
+    backend: Backend,
+
+    /// Send at most so many bytes a second; K, M and G are powers of 1024
+    #[arg(long, value_parser = parse_rate, value_name = "BYTES")]
+    rate: Option<u64>,
+
+    /// Wait so long for the receivers: then begin with those of --members that are there, or give up if
+    /// --min-members are not [default: 30, or 600 with --min-members]
+    #[arg(long, value_parser = parse_seconds, value_name = "S")]
+    wait: Option<Duration>,
+
+    /// Wait so long, once the others are served, for receivers that are missing or have vanished
+    #[arg(long, value_parser = parse_seconds, default_value = "10", value_name = "S")]
+    patience: Duration,
+
+    /// Stay so long after all are served, for receivers that come late
+    #[arg(long, value_parser = parse_seconds, default_value = "0", value_name = "S")]
+    linger: Duration,
+
+    /// A receiver that holds the others up for so long is served by itself from then on
+    #[arg(long, value_parser = parse_seconds, default_value = "2", value_name = "S")]
+    stall: Duration,
+
+    /// Send what symbolic links point to instead of the links
+    #[arg(long, short = 'L')]
+    dereference: bool,
+
+    /// With -: the name of the file that receivers write it to
+    #[arg(long, default_value = "stdin", value_name = "NAME")]
+    name: String,
+
+    /// With -: how much of what was read is kept for receivers that are late or slow
+    #[arg(long, default_value = "64M", value_parser = parse_size, value_name = "BYTES")]
+    retain: u64,
+
+    /// Print the summary as one JSON object
+    #[arg(long)]
+    json: bool,
+
+    /// Show no progress
+    #[arg(long, short)]
+    quiet: bool,
+
+    #[command(flatten)]
+    port: PortArgs,
+}
+
+impl SendCommand {
+    /// Sends; whether every receiver has everything.
+    pub fn run(self) -> Result<bool> {
+        let members = self.members()?;
+        let source = self.source()?;
+        let beyond = match &members {
+            Members::Listed(listed) => listed.iter().any(|addr| !addr.ip().to_canonical().is_loopback()),
+            Members::AtLeast(_) => false,
+        };
+        let node = self.port.open(self.group, 0, beyond)?;
+        if !self.quiet {
+            eprintln!("sending from {} to the group {}", node.local_addr(), self.group);
+        }
+        let wait = match members {
+            Members::Listed(_) => LISTED_WAIT,
+            Members::AtLeast(_) => GATHER_WAIT,
+        };
+        let options = SendOptions {
+            backend: match self.backend {
+                Backend::Auto => GroupBackend::Auto,
+                Backend::Multicast => GroupBackend::Multicast,
+                Backend::Unicast => GroupBackend::Unicast,
+                Backend::Tree => GroupBackend::Tree,
+            },
+            wait: self.wait.unwrap_or(wait),
+            patience: self.patience,
+            linger: self.linger,
+            stall: self.stall.max(Duration::from_millis(100)),
+            rate_bytes_per_s: self.rate,
+            ..SendOptions::new(self.group, members)
+        };
+        let sender = Sender::new(node, source, options).context("cannot send")?;
+        let mut bars = SendBars::new(self.quiet || self.json);
+        let sent = sender.run(|progress| bars.show(progress));
+        bars.clear();
+        match sent {
+            Ok(report) => {
+                if self.json {
+                    print_json(&report)
+                } else {
+                    print_summary(&report)
+                }
+                Ok(report.is_complete())
+            }
+            Err(error @ CastError::Changed { .. }) => {
+                eprintln!("denrei: {error}");
+                Ok(false)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn members(&self) -> Result<Members> {
+        if let Some(least) = self.min_members {
+            return Ok(Members::AtLeast(least as usize));
+        }
+        let mut members = Vec::new();
+        for text in &self.members {
+            let addr = resolve(text.trim(), DEFAULT_PORT).map_err(wrong_arguments)?;
+            if members.contains(&addr) {
+                return Err(wrong_arguments(format!("--members names {addr} twice")));
+            }
+            members.push(addr);
+        }
+        Ok(Members::Listed(members))
+    }
+
+    fn source(&self) -> Result<Source> {
+        if self.paths.iter().any(|path| path.as_os_str() == "-") {
+            if self.paths.len() > 1 {
+                return Err(wrong_arguments("- is sent alone: give files and directories to another cast"));
+            }
+            return Source::stream(&self.name, std::io::stdin(), self.retain)
+                .context("cannot send standard input");
+        }
+        let found = scan(&self.paths, self.dereference).context("cannot send")?;
+        found.skipped.iter().for_each(|skipped| eprintln!("denrei: {skipped}"));
+        Ok(Source::files(found)?)
+    }
+}
+
+fn parse_rate(text: &str) -> Result<u64, String> {
+    parse_size(text)
+        .and_then(|rate| if rate > 0 { Ok(rate) } else { Err("a rate of 0 sends nothing".into()) })
+}
+
+/// What became of a member: a word, and a reason.
+fn outcome(outcome: &Outcome) -> (&'static str, Option<&str>) {
+    match outcome {
+        Outcome::Complete => ("complete", None),
+        Outcome::Failed(text) => ("failed", Some(text)),
+        Outcome::Vanished(text) => ("vanished", Some(text)),
+        Outcome::Absent => ("absent", Some("it never answered")),
+    }
+}
+
+fn print_json(report: &SendReport) {
+    let members = report.members.iter().map(|member| {
+        let (state, error) = outcome(&member.outcome);
+        json!({
+            "addr": member.addr.to_string(),
+            "name": member.name,
+            "state": state,
+            "error": error,
+            "seconds": member.took.as_secs_f64(),
+            "resumed_bytes": member.resumed_bytes,
+        })
+    });
+    let wire = report.wire;
+    let line = json!({
+        "cast": format!("{:016x}", report.cast.swap_bytes()),
+        "complete": report.is_complete(),
+        "bytes": report.bytes,
+        "seconds": report.took.as_secs_f64(),
+        "wire_bytes": wire.bytes,
+        "wire_packets": wire.packets,
+        "repairs": wire.multicast_repairs + wire.unicast_repairs,
+        "multicast_repairs": wire.multicast_repairs,
+        "unicast_repairs": wire.unicast_repairs,
+        "slowest": report.slowest().map(|member| member.addr.to_string()),
+        "members": members.collect::<Vec<_>>(),
+    });
+    println!("{line}");
+}
+
+fn print_summary(report: &SendReport) {
+    let through = report.members.iter().filter(|member| member.outcome == Outcome::Complete).count();
+    println!(
+        "{} to {through} of {} receivers in {}",
+        bytes(report.bytes),
+        report.members.len(),
+        seconds(report.took)
+    );
+    let wire = report.wire;
+    let repairs = wire.multicast_repairs + wire.unicast_repairs;
+    println!("on the wire: {} in {} packets, {repairs} repairs", bytes(wire.bytes), wire.packets);
+    if let Some(slowest) = report.slowest() {
+        println!("slowest: {} {} after {}", slowest.addr, slowest.name, seconds(slowest.took));
+    }
+    for member in &report.members {
+        if let (word, Some(why)) = outcome(&member.outcome) {
+            println!("{word}: {} {}: {why}", member.addr, member.name);
+        } else if member.resumed_bytes > 0 {
+            println!("resumed: {} {} had {} already", member.addr, member.name, bytes(member.resumed_bytes));
+        }
+    }
+}

@@ -1,0 +1,416 @@
+//! `denrei cast` between real processes: on loopback, and between hosts in namespaces with loss.
+
+use denrei_netlab::Lab;
+use serde_json::Value;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// Longest wait for anything; far above what it takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn denrei() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_denrei"))
+}
+
+/// A group that no other test uses.
+fn group() -> String {
+    let port = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    format!("239.255.80.{}:{}", port % 250 + 1, port.min(65_000))
+}
+
+/// A process. Killed when dropped.
+struct Side(Option<Child>);
+
+impl Side {
+    fn start(command: &mut Command) -> Self {
+        let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+        Self(Some(child.expect("it starts")))
+    }
+
+    /// A receiver that is there; and its address.
+    fn receiver(command: &mut Command) -> (Self, String) {
+        let mut side = Self::start(command);
+        let child = side.0.as_mut().unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap());
+        let mut line = String::new();
+        lines.read_line(&mut line).unwrap();
+        // What follows is kept from filling the pipe.
+        std::thread::spawn(move || std::io::copy(&mut lines, &mut std::io::stderr()));
+        let addr = line.strip_prefix("receiving at ").and_then(|rest| rest.split(',').next());
+        (side, addr.unwrap_or_else(|| panic!("{line:?}")).to_owned())
+    }
+
+    fn kill(&mut self) {
+        if let Some(child) = &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+
+    /// Waits for the end.
+    fn end(mut self) -> Output {
+        let until = Instant::now() + PATIENCE;
+        while self.0.as_mut().unwrap().try_wait().unwrap().is_none() {
+            assert!(Instant::now() < until, "it does not end");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        self.0.take().unwrap().wait_with_output().unwrap()
+    }
+
+    /// Waits for the end: the exit status, and the line of JSON.
+    fn json(self) -> (Option<i32>, Value) {
+        let output = self.end();
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        let value = serde_json::from_str(&text);
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        (output.status.code(), value.unwrap_or_else(|_| panic!("{:?} {text:?} {error:?}", output.status)))
+    }
+}
+
+impl Drop for Side {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+fn content(len: usize) -> Vec<u8> {
+    let mut state = 1_u64;
+    let next = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 56) as u8
+    };
+    std::iter::repeat_with(next).take(len).collect()
+}
+
+fn recv(into: &Path, group: &str) -> Command {
+    let mut command = denrei();
+    command.args(["cast", "recv", "--group", group, "--json", "--into"]).arg(into);
+    command
+}
+
+fn on_loopback(mut command: Command) -> Command {
+    command.args(["--bind", "127.0.0.1:0"]);
+    command
+}
+
+fn send(paths: &[&Path], group: &str) -> Command {
+    let mut command = denrei();
+    command.args(["cast", "send", "--json", "--group", group]).args(paths);
+    command
+}
+
+fn places(count: usize) -> Vec<TempDir> {
+    (0..count).map(|_| tempfile::tempdir().unwrap()).collect()
+}
+
+/// A tree with everything that has to be kept.
+fn tree(top: &Path) {
+    fs::create_dir_all(top.join("sub/deeper")).unwrap();
+    fs::write(top.join("data"), content(3_000_000)).unwrap();
+    fs::write(top.join("empty"), "").unwrap();
+    fs::write(top.join("sub/run"), "#!/bin/sh\n").unwrap();
+    fs::set_permissions(top.join("sub/run"), fs::Permissions::from_mode(0o751)).unwrap();
+    fs::set_permissions(top.join("sub/deeper"), fs::Permissions::from_mode(0o550)).unwrap();
+    symlink("../data", top.join("sub/link")).unwrap();
+    let sparse = File::create(top.join("sparse")).unwrap();
+    sparse.set_len(64 << 20).unwrap();
+    sparse.write_all_at(b"middle", 40 << 20).unwrap();
+    (0..200).for_each(|n| fs::write(top.join(format!("sub/{n}")), format!("file {n}")).unwrap());
+}
+
+fn expect_tree(top: &Path, from: &Path) {
+    assert_eq!(fs::read(top.join("data")).unwrap(), content(3_000_000));
+    assert_eq!(fs::read(top.join("empty")).unwrap(), b"");
+    assert_eq!(fs::metadata(top.join("sub/run")).unwrap().mode() & 0o7777, 0o751);
+    assert_eq!(fs::metadata(top.join("sub/deeper")).unwrap().mode() & 0o7777, 0o550);
+    assert_eq!(fs::read_link(top.join("sub/link")).unwrap(), Path::new("../data"));
+    let (sparse, original) =
+        (fs::metadata(top.join("sparse")).unwrap(), fs::metadata(from.join("sparse")).unwrap());
+    assert_eq!(sparse.len(), 64 << 20);
+    assert!(sparse.blocks() * 512 < 4 << 20, "{} blocks", sparse.blocks());
+    assert_eq!((sparse.mtime(), sparse.mtime_nsec()), (original.mtime(), original.mtime_nsec()));
+    let mut middle = [0; 6];
+    File::open(top.join("sparse")).unwrap().read_exact_at(&mut middle, 40 << 20).unwrap();
+    assert_eq!(&middle, b"middle");
+    assert_eq!(fs::read_to_string(top.join("sub/199")).unwrap(), "file 199");
+}
+
+fn names(dir: &Path) -> Vec<String> {
+    let names = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    names.collect()
+}
+
+/// How many bytes a receiver has on disk, of what it has begun.
+fn begun(dir: &Path) -> u64 {
+    let staged = names(dir).into_iter().find(|name| name.starts_with(".denrei-cast-"));
+    let journal = staged.map(|name| dir.join(name).join("journal-262144"));
+    journal.and_then(|path| fs::metadata(path).ok()).map_or(0, |meta| meta.len() * 262_144)
+}
+
+fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+    let until = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < until, "{what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn a_tree_to_three_listed_receivers() {
+    let (group, into, from) = (group(), places(3), tempfile::tempdir().unwrap());
+    let top = from.path().join("top");
+    tree(&top);
+    let receivers: Vec<(Side, String)> =
+        into.iter().map(|dir| Side::receiver(&mut on_loopback(recv(dir.path(), &group)))).collect();
+    let members: Vec<&str> = receivers.iter().map(|(_, addr)| addr.as_str()).collect();
+    let (status, report) = Side::start(send(&[&top], &group).args(["--members", &members.join(",")])).json();
+    assert_eq!((status, &report["complete"]), (Some(0), &Value::Bool(true)), "{report}");
+    assert_eq!(report["members"].as_array().unwrap().len(), 3);
+    let (bytes, wire) = (report["bytes"].as_u64().unwrap(), report["wire_bytes"].as_u64().unwrap());
+    assert!((3_000_000..4_000_000).contains(&bytes) && wire > bytes, "{report}");
+    assert!(report["repairs"].is_u64() && report["seconds"].as_f64().unwrap() > 0.0, "{report}");
+    assert!(members.contains(&report["slowest"].as_str().unwrap()), "{report}");
+    for ((side, _), dir) in receivers.into_iter().zip(&into) {
+        let (status, report) = side.json();
+        assert_eq!(status, Some(0), "{report}");
+        assert_eq!((&report["new_bytes"], &report["resumed_bytes"]), (&bytes.into(), &0.into()), "{report}");
+        assert_eq!(names(dir.path()), ["top"]);
+        expect_tree(&dir.path().join("top"), &top);
+    }
+}
+
+#[test]
+fn receivers_that_announce_themselves_and_one_that_is_late() {
+    let (group, into, from) = (group(), places(3), tempfile::tempdir().unwrap());
+    let file = from.path().join("file");
+    fs::write(&file, content(6_000_000)).unwrap();
+    let mut command = send(&[&file], &group);
+    command.args(["--min-members=2", "--rate=3M", "--bind=127.0.0.1:0"]);
+    let sender = Side::start(&mut command);
+    let mut receivers: Vec<Side> =
+        into[..2].iter().map(|dir| Side::receiver(&mut on_loopback(recv(dir.path(), &group))).0).collect();
+    wait_until("the cast begins", || begun(into[0].path()) > 1_000_000);
+    receivers.push(Side::receiver(&mut on_loopback(recv(into[2].path(), &group))).0);
+    let (status, report) = sender.json();
+    assert_eq!(status, Some(0), "{report}");
+    assert_eq!(report["members"].as_array().unwrap().len(), 3, "{report}");
+    for (side, dir) in receivers.into_iter().zip(&into) {
+        assert_eq!(side.json().0, Some(0));
+        assert_eq!(fs::read(dir.path().join("file")).unwrap(), content(6_000_000));
+    }
+    // A rate of 3 MiB/s: never faster, however slow the machine.
+    assert!(report["seconds"].as_f64().unwrap() > 1.5, "{report}");
+}
+
+#[test]
+fn one_that_is_killed_and_started_again_gets_only_what_it_misses() {
+    let (group, into, from) = (group(), places(2), tempfile::tempdir().unwrap());
+    let file = from.path().join("file");
+    fs::write(&file, content(8_000_000)).unwrap();
+    let (steady, steady_addr) = Side::receiver(&mut on_loopback(recv(into[0].path(), &group)));
+    let (mut killed, addr) = Side::receiver(&mut on_loopback(recv(into[1].path(), &group)));
+    let members = format!("{steady_addr},{addr}");
+    let sender = Side::start(send(&[&file], &group).args(["--rate=4M", "--members", &members]));
+    wait_until("a quarter is there", || begun(into[1].path()) > 2_000_000);
+    killed.kill();
+    assert!(!into[1].path().join("file").exists(), "nothing has a name before it is complete");
+    let mut again = recv(into[1].path(), &group);
+    again.args(["--bind", &addr]);
+    let (again, _) = Side::receiver(&mut again);
+    let (status, report) = sender.json();
+    assert_eq!(status, Some(0), "{report}");
+    let (status, resumed) = again.json();
+    assert_eq!(status, Some(0), "{resumed}");
+    let figure = |name: &str| resumed[name].as_u64().unwrap();
+    assert!(figure("resumed_bytes") > 1_500_000, "{resumed}");
+    assert_eq!(figure("resumed_bytes") + figure("new_bytes"), 8_000_000, "{resumed}");
+    assert_eq!(steady.json().0, Some(0));
+    for dir in &into {
+        assert_eq!(fs::read(dir.path().join("file")).unwrap(), content(8_000_000));
+    }
+}
+
+#[test]
+fn a_pipe_goes_to_two_pipes_and_a_directory() {
+    let (group, into) = (group(), places(1));
+    let receivers: Vec<(Side, String)> =
+        (0..2).map(|_| Side::receiver(&mut on_loopback(recv(Path::new("-"), &group)))).collect();
+    let (filed, addr) = Side::receiver(&mut on_loopback(recv(into[0].path(), &group)));
+    let members: Vec<&str> = receivers.iter().map(|(_, addr)| addr.as_str()).chain([addr.as_str()]).collect();
+    let mut command = send(&[Path::new("-")], &group);
+    command.args(["--name=archive", "--members", &members.join(",")]);
+    let mut sender = Side::start(&mut command);
+    // What they bring is read while it comes: a pipe holds little.
+    let readers: Vec<_> = receivers
+        .into_iter()
+        .map(|(mut side, _)| {
+            let mut out = side.0.as_mut().unwrap().stdout.take().unwrap();
+            std::thread::spawn(move || {
+                let mut got = Vec::new();
+                out.read_to_end(&mut got).unwrap();
+                (side, got)
+            })
+        })
+        .collect();
+    let text = content(5_000_001);
+    let mut stdin = sender.0.as_mut().unwrap().stdin.take().unwrap();
+    stdin.write_all(&text).unwrap();
+    drop(stdin);
+    let (status, report) = sender.json();
+    assert_eq!((status, &report["bytes"]), (Some(0), &5_000_001.into()), "{report}");
+    for reader in readers {
+        let (side, got) = reader.join().unwrap();
+        assert!(got == text, "{} bytes of {}", got.len(), text.len());
+        assert_eq!(side.end().status.code(), Some(0));
+    }
+    assert_eq!(filed.json().0, Some(0));
+    assert_eq!(fs::read(into[0].path().join("archive")).unwrap(), text);
+}
+
+#[test]
+fn a_full_disk_is_named_and_the_others_go_on() {
+    if !nix::unistd::geteuid().is_root() {
+        return eprintln!(
+            "SKIPPED a_full_disk_is_named_and_the_others_go_on: mounting a small disk needs root"
+        );
+    }
+    let (group, into, from) = (group(), places(2), tempfile::tempdir().unwrap());
+    let file = from.path().join("file");
+    fs::write(&file, content(4_000_000)).unwrap();
+    let (good, good_addr) = Side::receiver(&mut on_loopback(recv(into[0].path(), &group)));
+    // The disk is gone with the process that has mounted it.
+    let mut small = Command::new("unshare");
+    let script = r#"mount -t tmpfs -o size=2m none "$0" && exec "$@""#;
+    small.args(["--mount", "sh", "-c", script]).arg(into[1].path()).arg(env!("CARGO_BIN_EXE_denrei"));
+    small
+        .args(["cast", "recv", "--json", "--group", &group, "--bind=127.0.0.1:0", "--into"])
+        .arg(into[1].path());
+    let (small, small_addr) = Side::receiver(&mut small);
+    let members = format!("{good_addr},{small_addr}");
+    let (status, report) = Side::start(send(&[&file], &group).args(["--members", &members])).json();
+    assert_eq!((status, &report["complete"]), (Some(1), &Value::Bool(false)), "{report}");
+    let failed =
+        report["members"].as_array().unwrap().iter().find(|member| member["state"] == "failed").unwrap();
+    assert_eq!(failed["addr"], small_addr.as_str(), "{report}");
+    assert!(failed["error"].as_str().unwrap().contains("No space left on device"), "{report}");
+    let (status, told) = small.json();
+    assert_eq!(status, Some(1));
+    assert!(told["error"].as_str().unwrap().contains("make room"), "{told}");
+    assert_eq!(good.json().0, Some(0));
+    assert_eq!(fs::read(into[0].path().join("file")).unwrap(), content(4_000_000));
+}
+
+#[test]
+fn who_is_absent_is_named_and_the_others_are_served() {
+    let (group, into, from) = (group(), places(1), tempfile::tempdir().unwrap());
+    let file = from.path().join("file");
+    fs::write(&file, "an order").unwrap();
+    let (side, addr) = Side::receiver(&mut on_loopback(recv(into[0].path(), &group)));
+    let absent = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let mut command = send(&[&file], &group);
+    command.args(["--wait=1", "--patience=0.5", "--members", &format!("{addr},{absent}")]);
+    let (status, report) = Side::start(&mut command).json();
+    assert_eq!(status, Some(1), "{report}");
+    assert_eq!(
+        (&report["members"][0]["state"], &report["members"][1]["state"]),
+        (&"complete".into(), &"absent".into())
+    );
+    assert_eq!(side.json().0, Some(0));
+}
+
+#[test]
+fn what_cannot_work_is_said_before_anything_is_sent() {
+    let dir = tempfile::tempdir().unwrap();
+    let (file, top) = (dir.path().join("file"), dir.path().join("top"));
+    fs::write(&file, "x").unwrap();
+    fs::create_dir(&top).unwrap();
+    symlink("/etc/passwd", top.join("link")).unwrap();
+    let path = |path: &PathBuf| path.display().to_string();
+    for (args, status, hint) in [
+        (vec!["send".into(), path(&file)], 2, "--members"),
+        (vec!["send".into(), path(&file), "--members=127.0.0.1,127.0.0.1".into()], 2, "twice"),
+        (
+            vec!["send".into(), path(&file), "--min-members=1".into(), "--group=10.0.0.1:5".into()],
+            2,
+            "multicast",
+        ),
+        (vec!["send".into(), "-".into(), path(&file), "--min-members=1".into()], 2, "alone"),
+        (vec!["send".into(), path(&file), "--min-members=0".into()], 2, "1..=16384"),
+        (
+            vec!["send".into(), path(&file), "--members=127.0.0.1:9".into(), "--wait=0.3".into()],
+            3,
+            "cast recv",
+        ),
+        (vec!["send".into(), path(&file), "--members=10.99.99.99:9".into()], 3, "--insecure"),
+        (vec!["send".into(), path(&top), "--members=127.0.0.1".into()], 3, "--dereference"),
+        (vec!["send".into(), "/none/such".into(), "--members=127.0.0.1".into()], 3, "/none/such"),
+        (vec!["recv".into()], 2, "--into"),
+        (vec!["recv".into(), "--into".into(), path(&file)], 2, "not a directory"),
+        (vec!["recv".into(), "--into=/none/such".into()], 3, "/none/such"),
+        (vec!["recv".into(), "--into".into(), path(&top), "--bind=0.0.0.0:0".into()], 3, "--insecure"),
+    ] {
+        let output = denrei().arg("cast").args(&args).stdin(Stdio::null()).output().unwrap();
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(status), "{args:?}: {error}");
+        assert!(error.contains(hint), "{args:?}: {error}");
+    }
+    let into = dir.path().join("into");
+    fs::create_dir(&into).unwrap();
+    let output = on_loopback(recv(&into, &group())).arg("--wait=0.2").output().unwrap();
+    assert_eq!(output.status.code(), Some(3));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("--min-members"), "{output:?}");
+}
+
+/// Hosts with 1 % loss on a switch with multicast; one is killed, one comes late, one is stopped and
+/// started again.
+#[test]
+fn hosts_with_loss_of_which_one_dies_one_is_late_and_one_is_interrupted() {
+    const NAME: &str = "hosts_with_loss_of_which_one_dies_one_is_late_and_one_is_interrupted";
+    let lab = match Lab::bridge(6) {
+        Ok(lab) => lab,
+        Err(error) => return eprintln!("SKIPPED {NAME}: {error}"),
+    };
+    for host in 1..6 {
+        if let Err(error) = lab.loss(host, 10) {
+            return eprintln!("SKIPPED {NAME}: {error}");
+        }
+    }
+    let (group, into, from) = ("239.255.81.1:7118", places(5), tempfile::tempdir().unwrap());
+    let file = from.path().join("file");
+    fs::write(&file, content(12_000_000)).unwrap();
+    let receiver = |host: usize| {
+        let mut command = lab.host(host).command(env!("CARGO_BIN_EXE_denrei"));
+        command.args(["cast", "recv", "--insecure", "--json", "--group", group, "--into"]);
+        command.arg(into[host - 1].path()).args(["--name", &format!("host{host}")]);
+        Side::receiver(&mut command).0
+    };
+    let mut command = lab.host(0).command(env!("CARGO_BIN_EXE_denrei"));
+    command.args(["cast", "send", "--insecure", "--json", "--group", group, "--min-members=4"]);
+    let sender = Side::start(command.args(["--rate=5M", "--patience=1"]).arg(&file));
+    let mut sides: Vec<Side> = (1..5).map(receiver).collect();
+    wait_until("the cast begins", || begun(into[1].path()) > 2_000_000);
+    sides[0].kill();
+    sides[1].kill();
+    sides.push(receiver(5));
+    sides[1] = receiver(2);
+    let (status, report) = sender.json();
+    assert_eq!(status, Some(1), "one is gone: {report}");
+    let members = report["members"].as_array().unwrap();
+    let of = |name: &str| members.iter().filter(move |member| member["name"] == name);
+    assert!(of("host1").all(|member| member["state"] == "vanished"), "{report}");
+    for host in ["host2", "host3", "host4", "host5"] {
+        assert!(of(host).any(|member| member["state"] == "complete"), "{host}: {report}");
+    }
+    assert!(report["repairs"].as_u64().unwrap() > 0, "{report}");
+    sides.remove(0);
+    for (side, dir) in sides.into_iter().zip(&into[1..]) {
+        let (status, received) = side.json();
+        assert_eq!(status, Some(0), "{received}");
+        assert!(fs::read(dir.path().join("file")).unwrap() == content(12_000_000));
+    }
+}
