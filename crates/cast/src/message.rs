@@ -301,7 +301,16 @@ fn take_ranges(bytes: &mut Bytes) -> Option<Vec<Range>> {
     if count > MAX_RANGES || count * 8 > bytes.len() {
         return None;
     }
-    (0..count).map(|_| Some((bytes.try_get_u32_le().ok()?, bytes.try_get_u32_le().ok()?))).collect()
+    let mut ranges: Vec<Range> = Vec::with_capacity(count);
+    for _ in 0..count {
+        let (first, len) = (bytes.try_get_u32_le().ok()?, bytes.try_get_u32_le().ok()?);
+        // Ascending and apart, so that all of them together cost no more than the set they are of.
+        if ranges.last().is_some_and(|(before, len)| before.saturating_add(*len) > first) {
+            return None;
+        }
+        ranges.push((first, len));
+    }
+    Some(ranges)
 }
 
 fn take_offer(bytes: &mut Bytes) -> Option<Offer> {
@@ -388,6 +397,16 @@ mod tests {
         );
         assert_eq!(text(&said[5]), "0505000000000000000600000000000000");
         assert_eq!(text(&said[7]), "070007006e6f20726f6f6d");
+    }
+
+    #[test]
+    fn ranges_that_overlap_are_refused() {
+        let want = |ranges: &[Range]| {
+            let ranges = ranges.to_vec();
+            Message::decode(Message::Want { cast: 1, ordered: false, name: String::new(), ranges }.encode())
+        };
+        assert!(want(&[(0, 2), (2, 1)]).is_some());
+        assert_eq!((want(&[(0, 3), (2, 1)]), want(&[(5, 1), (0, 1)])), (None, None));
     }
 
     #[test]

@@ -7,7 +7,7 @@
 use crate::beacon::Finder;
 use crate::error::CastError;
 use crate::message::{CHANNEL, FailureCode, Message, Offer, VERSION, short};
-use crate::reception::{Destination, Reception};
+use crate::reception::{Destination, Reception, check_offer};
 use denrei::{ChannelId, Event, GroupListener, Incoming, Membership, Node, PeerId};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -241,6 +241,11 @@ impl Receiver {
         if !free || (self.reception.is_some() && !same) {
             let text = "it is receiving something else, or waits for the sender of that to come back";
             self.say(peer, &Message::Failed { code: FailureCode::Busy, text: text.into() });
+            return Ok(());
+        }
+        if let Err(error) = check_offer(&offer) {
+            // Not worth ending for: there may be others.
+            self.say(peer, &Message::Failed { code: error.code(), text: error.to_string() });
             return Ok(());
         }
         let Some(addr) = self.node.flow(peer).map(|flow| flow.addr) else { return Ok(()) };

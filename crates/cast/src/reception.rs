@@ -74,7 +74,7 @@ impl Reception {
     /// # Errors
     /// The offer is not one to take; the directory cannot be used.
     pub fn new(offer: Offer, destination: Destination, name: &str) -> Result<Self, CastError> {
-        check(&offer)?;
+        check_offer(&offer)?;
         let mut reception = Self {
             offer,
             name: name.into(),
@@ -265,7 +265,8 @@ impl Reception {
     }
 }
 
-fn check(offer: &Offer) -> Result<(), CastError> {
+/// Whether an offer is one to take.
+pub(crate) fn check_offer(offer: &Offer) -> Result<(), CastError> {
     let refuse = |problem| Err(CastError::Protocol(problem));
     if !PIECE_SIZES.contains(&offer.piece_bytes) {
         return refuse("the size of its pieces is out of range");

@@ -13,7 +13,7 @@ pub use options::{
 
 use crate::beacon::Beacon;
 use crate::error::CastError;
-use crate::message::{CHANNEL, Message, Offer};
+use crate::message::{CHANNEL, Message, Offer, PIECE_BYTES};
 use crate::roster::{Path, Roster, State};
 use crate::source::Source;
 use bytes::Bytes;
@@ -52,6 +52,8 @@ pub struct Sender {
     offer: Offer,
     roster: Roster,
     peers: BTreeMap<PeerId, usize>,
+    /// The session with each member that there is one with.
+    sessions: BTreeMap<usize, PeerId>,
     beacon: Option<Beacon>,
     group: Option<Group>,
     /// Read, and not taken by a queue that was full.
@@ -106,6 +108,7 @@ impl Sender {
             offer,
             roster,
             peers: BTreeMap::new(),
+            sessions: BTreeMap::new(),
             beacon,
             group: None,
             pending_group: None,
@@ -165,13 +168,12 @@ impl Sender {
         }
         for index in 0..self.roster.members.len() {
             let member = &self.roster.members[index];
-            let connecting = self.peers.values().any(|known| *known == index);
-            if member.is_settled() || connecting {
+            if member.is_settled() || self.sessions.contains_key(&index) {
                 continue;
             }
             match self.node.connect(member.addr) {
                 Ok(peer) => {
-                    self.peers.insert(peer, index);
+                    self.bind_session(peer, index);
                     self.say(peer, &Message::Offer(self.offer));
                 }
                 Err(error) => self.fail(index, error.to_string(), None),
@@ -457,7 +459,13 @@ impl Sender {
     }
 
     fn give_up_stuck(&mut self, now: Instant) {
-        while let Some(index) = self.roster.stuck(now, STUCK) {
+        let turn = self.options.rate_bytes_per_s.map_or(Duration::ZERO, |rate| {
+            let all = PIECE_BYTES as f64 * self.roster.members.len() as f64;
+            Duration::from_secs_f64(all / rate.max(1) as f64)
+        });
+        // Where a rate is set, each has its turn twice.
+        let limit = STUCK.max(turn * 2);
+        while let Some(index) = self.roster.stuck(now, limit) {
             let member = &self.roster.members[index];
             if self.started.is_none() && member.ready {
                 self.roster.members[index].progress_at = now;
@@ -469,7 +477,7 @@ impl Sender {
                 self.roster.members[index].progress_at = now;
                 continue;
             }
-            self.fail(index, format!("no progress for {STUCK:.0?}"), None);
+            self.fail(index, format!("no progress for {limit:.0?}"), None);
         }
     }
 
@@ -508,7 +516,15 @@ impl Sender {
     }
 
     fn peer_of(&self, index: usize) -> Option<PeerId> {
-        self.peers.iter().find(|(_, known)| **known == index).map(|(peer, _)| *peer)
+        self.sessions.get(&index).copied()
+    }
+
+    /// A session is the one with a member from now on.
+    fn bind_session(&mut self, peer: PeerId, index: usize) {
+        if let Some(before) = self.sessions.insert(index, peer) {
+            self.peers.remove(&before);
+        }
+        self.peers.insert(peer, index);
     }
 
     fn fail(&mut self, index: usize, text: String, code: Option<crate::message::FailureCode>) {

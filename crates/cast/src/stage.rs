@@ -15,7 +15,7 @@ use crate::source::data_offset;
 use blake3::Hasher;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
-use std::io::{Read, Write};
+use std::io::Read;
 use std::os::unix::fs::{DirBuilderExt, FileExt};
 use std::path::{Path, PathBuf};
 
@@ -47,6 +47,8 @@ pub struct Stage {
     /// Of files whose data is not all here or not verified.
     digests: BTreeMap<usize, Digest>,
     digest_log: File,
+    /// Where its next record goes, bytes.
+    digest_end: u64,
     /// Of what was here when it was opened.
     verified: BTreeSet<usize>,
     damaged: BTreeMap<usize, u32>,
@@ -122,6 +124,7 @@ impl Stage {
             // Pieces of another size have other numbers.
             journal: open(format!("journal-{}", offer.piece_bytes))?,
             digest_log: open("digests".into())?,
+            digest_end: 0,
             tree,
             root,
             open: None,
@@ -157,7 +160,10 @@ impl Stage {
         let most = self.manifest.entries.len() as u64 * 2 * RECORD_BYTES as u64;
         let read = (&self.digest_log).take(most).read_to_end(&mut records);
         read.map_err(in_root("read the digests in"))?;
-        for record in records.chunks_exact(RECORD_BYTES) {
+        let whole = records.chunks_exact(RECORD_BYTES);
+        // One that was cut short is overwritten.
+        self.digest_end = (whole.len() * RECORD_BYTES) as u64;
+        for record in whole {
             let (entry, digest) = record.split_at(4);
             let entry = u32::from_le_bytes(entry.try_into().expect("four octets")) as usize;
             if self.manifest.entries.get(entry).is_some_and(|entry| entry.data_bytes() > 0) {
@@ -216,7 +222,7 @@ impl Stage {
 
     /// Bytes of the body that are here.
     pub fn bytes(&self) -> u64 {
-        if let Some(bytes) = self.stream_bytes {
+        if let Some(bytes) = self.stream_bytes.or(self.publishing.then(|| self.body.total())) {
             return bytes;
         }
         let piece = self.piece_bytes();
@@ -274,7 +280,9 @@ impl Stage {
         for (entry, digest) in ending.iter().zip(&piece.digests) {
             self.digests.insert(*entry, *digest);
             let record = [&(*entry as u32).to_le_bytes()[..], digest].concat();
-            self.digest_log.write_all(&record).map_err(storage("write the digests in", &self.root))?;
+            let written = self.digest_log.write_all_at(&record, self.digest_end);
+            written.map_err(storage("write the digests in", &self.root))?;
+            self.digest_end += RECORD_BYTES as u64;
         }
         for part in &parts {
             let data = &piece.data[part.at..part.at + part.len];

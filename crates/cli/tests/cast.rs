@@ -401,7 +401,7 @@ fn hosts_with_loss_of_which_one_dies_one_is_late_and_one_is_interrupted() {
     let (status, report) = sender.json();
     assert_eq!(status, Some(1), "one is gone: {report}");
     let members = report["members"].as_array().unwrap();
-    let of = |name: &str| members.iter().filter(move |member| member["name"] == name);
+    let of = |name: &'static str| members.iter().filter(move |member| member["name"] == name);
     assert!(of("host1").all(|member| member["state"] == "vanished"), "{report}");
     for host in ["host2", "host3", "host4", "host5"] {
         assert!(of(host).any(|member| member["state"] == "complete"), "{host}: {report}");

@@ -90,24 +90,22 @@ impl Sender {
         if !known {
             self.leave_group(index);
             self.pending_alone.remove(&index);
-            self.peers.retain(|_, of| *of != index);
             self.roster.lost(index, "started again".into());
         }
         let member = &mut self.roster.members[index];
         member.state = State::Invited;
         member.progress_at = now;
-        self.peers.insert(peer, index);
+        self.bind_session(peer, index);
         self.say(peer, &Message::Offer(self.offer));
     }
 
     fn lost(&mut self, peer: PeerId, why: String) {
+        // One whose next session was there already is none of theirs any more.
         let Some(index) = self.peers.remove(&peer) else { return };
+        self.sessions.remove(&index);
         self.pending_alone.remove(&index);
         self.leave_group(index);
-        // Its next session may be there already.
-        if self.peer_of(index).is_none() {
-            self.roster.lost(index, why);
-        }
+        self.roster.lost(index, why);
     }
 
     pub(super) fn say(&self, peer: PeerId, message: &Message) {

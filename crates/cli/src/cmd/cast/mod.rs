@@ -63,7 +63,7 @@ impl CastCommand {
 #[derive(Args, Clone, Debug)]
 struct PortArgs {
     /// Local address [default: any address; loopback only, if there is no key and no --insecure]
-    #[arg(long, value_name = "ADDR")]
+    #[arg(long, visible_alias = "listen", value_name = "ADDR")]
     bind: Option<String>,
 
     #[command(flatten)]

@@ -1,5 +1,5 @@
-//! A sender that is hostile, and a network that carries its messages: nothing outside of the receiving
-//! directory is touched, and the receiver says why it ends.
+//! What a receiver takes, without a network: hostile senders first (nothing outside of the receiving directory
+//! is touched), then interruptions and damage.
 
 use blake3::hash;
 use denrei_cast::manifest::{Entry, Extent, Kind, Manifest};
@@ -192,4 +192,43 @@ fn what_was_kept_and_is_damaged_on_disk_is_asked_for_again() {
     assert!(reception.is_complete());
     reception.finish().unwrap();
     assert_eq!(std::fs::read(dir.path().join("a")).unwrap(), b"good");
+}
+
+#[test]
+fn a_directory_that_is_there_is_added_to_and_the_rest_of_it_stays() {
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::create_dir(dir.path().join("d")).unwrap();
+    std::fs::write(dir.path().join("d/old"), "stays").unwrap();
+    std::fs::write(dir.path().join("d/new"), "is replaced").unwrap();
+    let entries = vec![entry(None, "d", Kind::Directory), entry(Some(0), "new", file(3))];
+    receive(dir.path(), entries, b"new").unwrap();
+    assert_eq!(std::fs::read_to_string(dir.path().join("d/old")).unwrap(), "stays");
+    assert_eq!(std::fs::read_to_string(dir.path().join("d/new")).unwrap(), "new");
+    // A directory does not give way to a file, and that is said before anything is sent.
+    let error = begin(dir.path(), vec![entry(None, "d", file(3))]).unwrap_err().to_string();
+    assert!(error.contains("is a directory") && error.contains("move it away"), "{error}");
+}
+
+/// A process that dies while it puts things into their places: what is moved stays, what is not follows.
+#[test]
+fn putting_into_place_goes_on_where_it_was() {
+    let dir = tempfile::tempdir().unwrap();
+    let entries = vec![entry(None, "a", file(1)), entry(None, "b", file(1))];
+    let manifest = Manifest { nonce: [0; 16], entries: entries.clone() };
+    let digests = [*hash(b"x").as_bytes(), *hash(b"y").as_bytes()];
+    {
+        let (mut reception, offer) = begin(dir.path(), entries).unwrap();
+        reception.piece(&piece(&offer, 1, b"xy", &digests)).unwrap();
+        assert!(reception.is_complete());
+    }
+    let staging = std::fs::read_dir(dir.path()).unwrap().next().unwrap().unwrap().path();
+    std::fs::write(staging.join("publishing"), "").unwrap();
+    std::fs::rename(staging.join("tree/a"), dir.path().join("a")).unwrap();
+    let offer = offer(&manifest, &manifest.encode());
+    let mut reception = Reception::new(offer, into(dir.path()), "").unwrap();
+    assert!(reception.is_complete());
+    reception.finish().unwrap();
+    assert_eq!(std::fs::read(dir.path().join("a")).unwrap(), b"x");
+    assert_eq!(std::fs::read(dir.path().join("b")).unwrap(), b"y");
+    assert!(!staging.exists());
 }
