@@ -63,7 +63,10 @@ impl Beacon {
         let mut datagram = [0; 10];
         datagram[..8].copy_from_slice(&MAGIC);
         datagram[8..].copy_from_slice(&local.port().to_le_bytes());
-        Ok(Self { socket: socket.into(), to: address(group), datagram, next: Instant::now() })
+        let socket: UdpSocket = socket.into();
+        // Where there is no way for them, the first shows it.
+        socket.send_to(&datagram, address(group))?;
+        Ok(Self { socket, to: address(group), datagram, next: Instant::now() })
     }
 
     /// Says it, if it is time to.

@@ -87,6 +87,7 @@ pub struct Receiver {
     options: ReceiveOptions,
     destination: Option<Destination>,
     finder: Option<Finder>,
+    warnings: Vec<String>,
     reception: Option<Reception>,
     sender: Option<(PeerId, SocketAddr)>,
     listener: Option<GroupListener>,
@@ -105,17 +106,15 @@ impl Receiver {
     /// ([`denrei::Drive::Thread`]).
     pub fn new(node: Node, destination: Destination, options: ReceiveOptions) -> Self {
         let finder = Finder::new(options.group, node.local_addr());
-        if let Err(error) = &finder {
-            tracing::warn!(
-                "cannot hear casts announced at {}: {error}; --from names a sender",
-                options.group
-            );
-        }
+        let warning = finder.as_ref().err().map(|error| {
+            format!("cannot hear casts announced at {}: {error}; --from names a sender", options.group)
+        });
         let now = Instant::now();
         Self {
             node,
             options,
             destination: Some(destination),
+            warnings: warning.into_iter().collect(),
             finder: finder.ok(),
             reception: None,
             sender: None,
@@ -128,6 +127,11 @@ impl Receiver {
             progress_at: now,
             told_bytes: 0,
         }
+    }
+
+    /// What its user should know before it runs, a sentence each.
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
     }
 
     /// Waits for a cast and receives it; tells `progress` how it goes.

@@ -23,7 +23,7 @@ const MAX_PIECES: u64 = 1 << 27;
 /// How often a gap in what has to come in order is asked for.
 const GAP_INTERVAL: Duration = Duration::from_millis(500);
 /// Zeros written at a time where a file has a hole.
-const ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
 /// Where a cast goes.
 pub enum Destination {
@@ -65,7 +65,7 @@ enum Sink {
     /// The manifest is not here yet.
     None,
     Stage(Box<Stage>),
-    Pipe(Pipe),
+    Pipe(Box<Pipe>),
 }
 
 impl Reception {
@@ -224,7 +224,7 @@ impl Reception {
                 }
                 self.sink = Sink::Stage(Box::new(stage));
             }
-            Destination::Pipe(_) => self.sink = Sink::Pipe(Pipe::new(&self.offer, encoded)?),
+            Destination::Pipe(_) => self.sink = Sink::Pipe(Box::new(Pipe::new(&self.offer, encoded)?)),
         }
         Ok(())
     }

@@ -4,6 +4,7 @@
 //! by themselves, progress, a [`SendReport`]. [`Roster`] decides what goes to whom; this file waits,
 //! reads and sends. One thread; the Node's own does the protocol. Source: `spec/cast.md` §5.
 
+mod groups;
 mod options;
 mod talk;
 
@@ -17,18 +18,10 @@ use crate::message::{CHANNEL, Message, Offer, PIECE_BYTES};
 use crate::roster::{Path, Roster, State};
 use crate::source::Source;
 use bytes::Bytes;
-use denrei::{
-    ChannelId, Group, GroupCounters, GroupError, GroupEvent, GroupOptions, GroupPolicy, Node, OpenGroupError,
-    PeerId,
-};
+use denrei::{ChannelId, Group, GroupCounters, GroupError, Node, PeerId};
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-/// How long a group waits for its members to answer: they were heard of just now.
-const OPEN_TIMEOUT: Duration = Duration::from_secs(3);
-/// How long a member may take to join.
-const JOIN_TIMEOUT: Duration = Duration::from_secs(3);
 /// A member that says nothing of progress for so long, though it is there, is given up.
 const STUCK: Duration = Duration::from_secs(60);
 /// How often progress is told.
@@ -55,6 +48,7 @@ pub struct Sender {
     /// The session with each member that there is one with.
     sessions: BTreeMap<usize, PeerId>,
     beacon: Option<Beacon>,
+    warnings: Vec<String>,
     group: Option<Group>,
     /// Read, and not taken by a queue that was full.
     pending_group: Option<(u32, Bytes)>,
@@ -90,6 +84,7 @@ impl Sender {
         let now = Instant::now();
         let mut roster = Roster::new(offer.manifest_pieces(), pieces);
         let mut beacon = None;
+        let mut warnings = Vec::new();
         match &options.members {
             Members::Listed(members) => {
                 for addr in members {
@@ -98,7 +93,10 @@ impl Sender {
             }
             Members::AtLeast(_) => match Beacon::new(options.group, node.local_addr()) {
                 Ok(opened) => beacon = Some(opened),
-                Err(error) => tracing::warn!("cannot announce the cast: {error}; receivers need --from"),
+                Err(error) => warnings.push(format!(
+                    "cannot announce the cast at {}: {error}; tell receivers the address of this sender, with --from",
+                    options.group
+                )),
             },
         }
         Ok(Self {
@@ -110,6 +108,7 @@ impl Sender {
             peers: BTreeMap::new(),
             sessions: BTreeMap::new(),
             beacon,
+            warnings,
             group: None,
             pending_group: None,
             pending_alone: BTreeMap::new(),
@@ -127,6 +126,11 @@ impl Sender {
     /// What is offered.
     pub fn offer(&self) -> &Offer {
         &self.offer
+    }
+
+    /// What its user should know before it runs, a sentence each.
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
     }
 
     /// Sends until every member has everything or is given up; tells `progress` how it goes.
@@ -217,106 +221,6 @@ impl Sender {
         Ok(())
     }
 
-    /// Sees to it that two members or more are served by a group.
-    fn arrange_group(&mut self, now: Instant) {
-        if self.started.is_none() {
-            return;
-        }
-        for index in 0..self.roster.members.len() {
-            let member = &mut self.roster.members[index];
-            if matches!(member.path, Path::Joining(_, since) if now.duration_since(since) > JOIN_TIMEOUT) {
-                member.path = Path::Alone;
-                member.no_group = true;
-            }
-        }
-        let first = self.sent_bytes == 0;
-        let mut eligible = self.roster.eligible();
-        // What comes in order to them by two paths would not come in order.
-        eligible.retain(|index| first || !self.roster.members[*index].ordered);
-        match &self.group {
-            None if eligible.len() >= 2 => self.open_group(&eligible),
-            Some(_) => eligible.into_iter().for_each(|index| self.add_to_group(index, now)),
-            None => {}
-        }
-    }
-
-    fn open_group(&mut self, members: &[usize]) {
-        let addresses: Vec<SocketAddr> =
-            members.iter().map(|index| self.roster.members[*index].addr).collect();
-        let options = GroupOptions {
-            policy: GroupPolicy::Eject { after: self.options.stall },
-            backend: self.options.backend,
-            open_timeout: OPEN_TIMEOUT,
-            admit: false,
-            ..GroupOptions::default()
-        };
-        match self.node.open_group(self.options.group, &addresses, options) {
-            Ok(group) => {
-                self.roster.begin_group(members);
-                self.group = Some(group);
-            }
-            Err(OpenGroupError::Group(GroupError::OpenFailed { missing })) => {
-                let failed = |addr: SocketAddr| missing.is_empty() || missing.contains(&addr);
-                for index in members {
-                    let member = &mut self.roster.members[*index];
-                    member.no_group |= failed(member.addr);
-                }
-            }
-            Err(error) => {
-                tracing::warn!("members are served one by one: {error}");
-                members.iter().for_each(|index| self.roster.members[*index].no_group = true);
-            }
-        }
-    }
-
-    fn add_to_group(&mut self, index: usize, now: Instant) {
-        let Some(group) = &self.group else { return };
-        let member = &mut self.roster.members[index];
-        match group.add_member(member.addr, false) {
-            Ok(id) => member.path = Path::Joining(id, now),
-            Err(error) => {
-                tracing::debug!("{} is served by itself: {error}", member.addr);
-                member.no_group = true;
-            }
-        }
-    }
-
-    fn group_events(&mut self) {
-        let Some(group) = &self.group else { return };
-        let events: Vec<GroupEvent> = std::iter::from_fn(|| group.try_event()).take(1024).collect();
-        for event in events {
-            match event {
-                GroupEvent::Joined { member, first_message, .. } => self.roster.joined(member, first_message),
-                GroupEvent::Departed { member, .. } => self.departed(member),
-                _ => {}
-            }
-        }
-        let in_group = |path: Path| !matches!(path, Path::Alone);
-        if !self.roster.members.iter().any(|member| member.is_active() && in_group(member.path)) {
-            self.end_group();
-        }
-    }
-
-    fn departed(&mut self, id: u32) {
-        if let Some(index) = self.roster.departed(id) {
-            let cast = crate::message::short(&self.offer.id);
-            self.say_to(index, &Message::Resync { cast });
-        }
-    }
-
-    fn end_group(&mut self) {
-        let Some(group) = self.group.take() else { return };
-        let status = group.status().map(|status| status.counters).unwrap_or_default();
-        self.counters.multicast_repairs += status.multicast_repairs;
-        self.counters.unicast_repairs += status.unicast_repairs;
-        self.counters.packets_sent += status.packets_sent;
-        self.counters.unicast_symbols += status.unicast_symbols;
-        self.pending_group = None;
-        for member in &mut self.roster.members {
-            member.path = Path::Alone;
-        }
-    }
-
     /// Sends what there is room for; whether anything was.
     fn feed(&mut self, now: Instant) -> Result<bool, CastError> {
         let mut any = self.read_stream()?;
@@ -402,18 +306,6 @@ impl Sender {
             }
             Err(error) => Err(CastError::Transport(error.to_string())),
         }
-    }
-
-    /// How many times a message to the group leaves this host.
-    fn copies(&self) -> u64 {
-        // Only a rate has to know.
-        if self.options.rate_bytes_per_s.is_none() {
-            return 1;
-        }
-        let Some(status) = self.group.as_ref().and_then(Group::status) else { return 1 };
-        let by = |path| status.members.iter().filter(|m| m.active && m.path == path).count() as u64;
-        let multicast = by(denrei::MemberPath::Multicast).min(1);
-        (multicast + by(denrei::MemberPath::Unicast)).max(1)
     }
 
     fn feed_alone(&mut self, index: usize) -> Result<bool, CastError> {
@@ -536,14 +428,5 @@ impl Sender {
         member.state = State::Failed { text, code };
         self.leave_group(index);
         self.pending_alone.remove(&index);
-    }
-
-    fn leave_group(&mut self, index: usize) {
-        let member = &mut self.roster.members[index];
-        if let (Path::Group(id) | Path::Joining(id, _), Some(group)) = (member.path, &self.group) {
-            // It may have left already.
-            let _ = group.remove_member(id);
-        }
-        member.path = Path::Alone;
     }
 }

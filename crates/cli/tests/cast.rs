@@ -414,3 +414,36 @@ fn hosts_with_loss_of_which_one_dies_one_is_late_and_one_is_interrupted() {
         assert!(fs::read(dir.path().join("file")).unwrap() == content(12_000_000));
     }
 }
+
+/// A sender that dies and is started again goes on where it was: receivers wait for it.
+#[test]
+fn a_sealed_sender_that_is_killed_and_started_again_sends_only_what_is_missing() {
+    let (group, into, from) = (group(), places(2), tempfile::tempdir().unwrap());
+    let (file, key) = (from.path().join("file"), from.path().join("key"));
+    fs::write(&file, content(6_000_000)).unwrap();
+    let made = denrei().args(["keygen", "--out"]).arg(&key).output().unwrap();
+    assert!(made.status.success(), "{made:?}");
+    let with_key = |mut command: Command| {
+        command.env("DENREI_KEY_FILE", &key);
+        command
+    };
+    let receivers: Vec<(Side, String)> =
+        into.iter().map(|dir| Side::receiver(&mut with_key(on_loopback(recv(dir.path(), &group))))).collect();
+    let members: Vec<&str> = receivers.iter().map(|(_, addr)| addr.as_str()).collect();
+    let sender = |more: &str| {
+        let mut command = with_key(on_loopback(send(&[&file], &group)));
+        Side::start(command.args(["--members", &members.join(","), more]))
+    };
+    let mut first = sender("--rate=3M");
+    wait_until("a quarter is there", || into.iter().all(|dir| begun(dir.path()) > 1_500_000));
+    first.kill();
+    let (status, report) = sender("--backend=unicast").json();
+    assert_eq!(status, Some(0), "{report}");
+    // To two, one by one, of what one of them would need twice.
+    assert!(report["wire_bytes"].as_u64().unwrap() < 2 * 6_000_000, "{report}");
+    for ((side, _), dir) in receivers.into_iter().zip(&into) {
+        let (status, received) = side.json();
+        assert_eq!((status, &received["new_bytes"]), (Some(0), &6_000_000.into()), "{received}");
+        assert!(fs::read(dir.path().join("file")).unwrap() == content(6_000_000));
+    }
+}

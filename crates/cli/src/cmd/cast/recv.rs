@@ -92,8 +92,10 @@ impl RecvCommand {
         if !self.quiet {
             eprintln!("receiving at {}, group {}", node.local_addr(), self.group);
         }
+        let receiver = Receiver::new(node, destination, options);
+        receiver.warnings().iter().for_each(|warning| eprintln!("denrei: {warning}"));
         let mut bar = RecvBar::new(self.quiet || self.json);
-        let received = Receiver::new(node, destination, options).run(|progress| bar.show(progress));
+        let received = receiver.run(|progress| bar.show(progress));
         bar.clear();
         let (line, text) = match &received {
             Ok(report) => (json_of(report), summary_of(report)),

@@ -142,6 +142,7 @@ impl SendCommand {
             ..SendOptions::new(self.group, members)
         };
         let sender = Sender::new(node, source, options).context("cannot send")?;
+        sender.warnings().iter().for_each(|warning| eprintln!("denrei: {warning}"));
         let mut bars = SendBars::new(self.quiet || self.json);
         let sent = sender.run(|progress| bars.show(progress));
         bars.clear();

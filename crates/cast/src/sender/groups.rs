@@ -1,0 +1,138 @@
+//! The group of a cast: who is in it, and who is not any more.
+
+use super::Sender;
+use crate::message::{Message, short};
+use crate::roster::Path;
+use denrei::{Group, GroupError, GroupEvent, GroupOptions, GroupPolicy, MemberPath, OpenGroupError};
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+/// How long a group waits for its members to answer: they were heard of just now.
+const OPEN_TIMEOUT: Duration = Duration::from_secs(3);
+/// How long a member may take to join.
+const JOIN_TIMEOUT: Duration = Duration::from_secs(3);
+/// Events taken in one go.
+const MAX_EVENTS: usize = 1024;
+
+impl Sender {
+    /// Sees to it that two members or more are served by a group.
+    pub(super) fn arrange_group(&mut self, now: Instant) {
+        if self.started.is_none() {
+            return;
+        }
+        for index in 0..self.roster.members.len() {
+            let member = &mut self.roster.members[index];
+            if matches!(member.path, Path::Joining(_, since) if now.duration_since(since) > JOIN_TIMEOUT) {
+                member.path = Path::Alone;
+                member.no_group = true;
+            }
+        }
+        let first = self.sent_bytes == 0;
+        let mut eligible = self.roster.eligible();
+        // What comes in order to them by two paths would not come in order.
+        eligible.retain(|index| first || !self.roster.members[*index].ordered);
+        match &self.group {
+            None if eligible.len() >= 2 => self.open_group(&eligible),
+            Some(_) => eligible.into_iter().for_each(|index| self.add_to_group(index, now)),
+            None => {}
+        }
+    }
+
+    fn open_group(&mut self, members: &[usize]) {
+        let addresses: Vec<SocketAddr> =
+            members.iter().map(|index| self.roster.members[*index].addr).collect();
+        let options = GroupOptions {
+            policy: GroupPolicy::Eject { after: self.options.stall },
+            backend: self.options.backend,
+            open_timeout: OPEN_TIMEOUT,
+            admit: false,
+            ..GroupOptions::default()
+        };
+        match self.node.open_group(self.options.group, &addresses, options) {
+            Ok(group) => {
+                self.roster.begin_group(members);
+                self.group = Some(group);
+            }
+            Err(OpenGroupError::Group(GroupError::OpenFailed { missing })) => {
+                let failed = |addr: SocketAddr| missing.is_empty() || missing.contains(&addr);
+                for index in members {
+                    let member = &mut self.roster.members[*index];
+                    member.no_group |= failed(member.addr);
+                }
+            }
+            Err(error) => {
+                tracing::warn!("members are served one by one: {error}");
+                members.iter().for_each(|index| self.roster.members[*index].no_group = true);
+            }
+        }
+    }
+
+    fn add_to_group(&mut self, index: usize, now: Instant) {
+        let Some(group) = &self.group else { return };
+        let member = &mut self.roster.members[index];
+        match group.add_member(member.addr, false) {
+            Ok(id) => member.path = Path::Joining(id, now),
+            Err(error) => {
+                tracing::debug!("{} is served by itself: {error}", member.addr);
+                member.no_group = true;
+            }
+        }
+    }
+
+    pub(super) fn group_events(&mut self) {
+        let Some(group) = &self.group else { return };
+        let events: Vec<GroupEvent> = std::iter::from_fn(|| group.try_event()).take(MAX_EVENTS).collect();
+        for event in events {
+            match event {
+                GroupEvent::Joined { member, first_message, .. } => self.roster.joined(member, first_message),
+                GroupEvent::Departed { member, .. } => self.departed(member),
+                _ => {}
+            }
+        }
+        let in_group = |path: Path| !matches!(path, Path::Alone);
+        if !self.roster.members.iter().any(|member| member.is_active() && in_group(member.path)) {
+            self.end_group();
+        }
+    }
+
+    fn departed(&mut self, id: u32) {
+        if let Some(index) = self.roster.departed(id) {
+            let cast = short(&self.offer.id);
+            self.say_to(index, &Message::Resync { cast });
+        }
+    }
+
+    pub(super) fn end_group(&mut self) {
+        let Some(group) = self.group.take() else { return };
+        let status = group.status().map(|status| status.counters).unwrap_or_default();
+        self.counters.multicast_repairs += status.multicast_repairs;
+        self.counters.unicast_repairs += status.unicast_repairs;
+        self.counters.packets_sent += status.packets_sent;
+        self.counters.unicast_symbols += status.unicast_symbols;
+        self.pending_group = None;
+        for member in &mut self.roster.members {
+            member.path = Path::Alone;
+        }
+    }
+
+    /// How many times a message to the group leaves this host.
+    pub(super) fn copies(&self) -> u64 {
+        // Only a rate has to know.
+        if self.options.rate_bytes_per_s.is_none() {
+            return 1;
+        }
+        let Some(status) = self.group.as_ref().and_then(Group::status) else { return 1 };
+        let by = |path| status.members.iter().filter(|m| m.active && m.path == path).count() as u64;
+        let multicast = by(MemberPath::Multicast).min(1);
+        (multicast + by(MemberPath::Unicast)).max(1)
+    }
+
+    pub(super) fn leave_group(&mut self, index: usize) {
+        let member = &mut self.roster.members[index];
+        if let (Path::Group(id) | Path::Joining(id, _), Some(group)) = (member.path, &self.group) {
+            // It may have left already.
+            let _ = group.remove_member(id);
+        }
+        member.path = Path::Alone;
+    }
+}
