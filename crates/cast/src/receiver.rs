@@ -90,6 +90,8 @@ pub struct Receiver {
     warnings: Vec<String>,
     reception: Option<Reception>,
     sender: Option<(PeerId, SocketAddr)>,
+    /// Another sender of the same cast: the same one, started again before its end was noticed.
+    next_sender: Option<(PeerId, Offer)>,
     listener: Option<GroupListener>,
     membership: Option<Membership>,
     /// What came last came by the group.
@@ -118,6 +120,7 @@ impl Receiver {
             finder: finder.ok(),
             reception: None,
             sender: None,
+            next_sender: None,
             listener: None,
             membership: None,
             by_group: false,
@@ -242,6 +245,10 @@ impl Receiver {
     fn offered(&mut self, peer: PeerId, offer: Offer) -> Result<(), CastError> {
         let same = self.reception.as_ref().is_some_and(|reception| reception.offer().id == offer.id);
         let free = self.sender.is_none_or(|(sender, _)| sender == peer);
+        if same && !free {
+            self.next_sender = Some((peer, offer));
+            return Ok(());
+        }
         if !free || (self.reception.is_some() && !same) {
             let text = "it is receiving something else, or waits for the sender of that to come back";
             self.say(peer, &Message::Failed { code: FailureCode::Busy, text: text.into() });
@@ -322,6 +329,9 @@ impl Receiver {
     }
 
     fn lost(&mut self, peer: PeerId, why: &str) -> Result<(), CastError> {
+        if self.next_sender.is_some_and(|(next, _)| next == peer) {
+            self.next_sender = None;
+        }
         if self.sender.is_none_or(|(sender, _)| sender != peer) {
             return Ok(());
         }
@@ -333,12 +343,15 @@ impl Receiver {
         self.membership = None;
         self.by_group = false;
         self.alone_since = Instant::now();
-        match &self.reception {
-            // What has gone into a pipe cannot be taken back, and a stream does not come again.
-            Some(reception) if reception.manifest().is_some_and(|manifest| manifest.is_stream()) => {
-                Err(CastError::Sender(format!("the sender is gone before the stream ended: {why}")))
-            }
-            _ => Ok(()),
+        let stream =
+            |reception: &Reception| reception.manifest().is_some_and(|manifest| manifest.is_stream());
+        if self.reception.as_ref().is_some_and(stream) {
+            // It does not come again.
+            return Err(CastError::Sender(format!("the sender is gone before the stream ended: {why}")));
+        }
+        match self.next_sender.take() {
+            Some((next, offer)) => self.offered(next, offer),
+            None => Ok(()),
         }
     }
 
