@@ -114,62 +114,110 @@ fn mpich_programs_run_across_hosts_with_loss() {
     assert_says("checks.py", &output, "3 ranks: all checks hold");
 }
 
+/// `libdenrei-mpi.so` for an MPI, and the program that compares.
+struct Groups {
+    library: PathBuf,
+    program: PathBuf,
+}
+
+impl Groups {
+    /// Builds both into the provider's directory.
+    fn build(compiler: &Path, provider: &Path) -> Self {
+        let new = Self { library: provider.join("libdenrei-mpi.so"), program: provider.join("collectives") };
+        let beside = provider.display().to_string();
+        let link = ["-shared", "-fPIC", "-L", &beside, "-l:libdenrei-fi.so", "-Wl,-rpath,$ORIGIN"];
+        compile(compiler, &sources().join("../mpi/denrei_mpi.c"), &link, &new.library);
+        compile(compiler, &sources().join("mpi/collectives.c"), &[], &new.program);
+        new
+    }
+
+    /// Runs the program, which has to find no difference, and groups in use at every rank.
+    fn check(&self, command: &mut Command, ranks: usize) {
+        command.arg(&self.program).env("DENREI_MPI_USE", "always").env("DENREI_MPI_VERBOSE", "1");
+        let output = command.output().unwrap();
+        assert_says("collectives", &output, &format!("{ranks} ranks: all collectives agree"));
+        let said = String::from_utf8_lossy(&output.stderr);
+        let carried = said.matches("denrei-mpi: groups carried").count();
+        assert!(carried == ranks && !said.contains("carried 0 "), "{said}");
+    }
+}
+
 #[test]
 fn collective_operations_over_groups_are_those_of_the_mpi() {
     const NAME: &str = "collective_operations_over_groups_are_those_of_the_mpi";
     let Some(venv) = venv(NAME) else { return };
     let place = tempfile::tempdir().unwrap();
     let (provider, shell) = (provider(place.path()), place.path().join("shell"));
-    let (library, program) = (place.path().join("libdenrei-mpi.so"), place.path().join("collectives"));
-    let compiler = venv.join("bin/mpicc");
-    let beside = provider.display().to_string();
-    let link = ["-shared", "-fPIC", "-L", &beside, "-l:libdenrei-fi.so", "-Wl,-rpath,$ORIGIN"];
-    compile(&compiler, &sources().join("../mpi/denrei_mpi.c"), &link, &library);
-    compile(&compiler, &sources().join("mpi/collectives.c"), &[], &program);
-    let check = |command: &mut Command, ranks: usize| {
-        let output = command
-            .arg(&program)
-            .env("LD_PRELOAD", &library)
-            .env("DENREI_MPI_USE", "always")
-            .env("DENREI_MPI_VERBOSE", "1")
-            .output()
-            .unwrap();
-        assert_says("collectives", &output, &format!("{ranks} ranks: all collectives agree"));
-        let said = String::from_utf8_lossy(&output.stderr);
-        let carried = said.matches("denrei-mpi: groups carried").count();
-        assert!(carried == ranks && !said.contains("carried 0 "), "{said}");
-    };
+    let groups = Groups::build(&venv.join("bin/mpicc"), &provider);
+    let check =
+        |command: &mut Command, ranks| groups.check(command.env("LD_PRELOAD", &groups.library), ranks);
     check(&mut mpich(100, &venv, &provider, 4), 4);
     let hosts = if is_full() { 8 } else { 4 };
     let Some(lab) = lab(NAME, hosts, &shell) else { return };
     check(&mut mpich_on_hosts(100, &venv, &provider, &lab, &shell), hosts);
 }
 
+/// Debian's Open MPI, compiler and launcher, or word that a test is skipped.
+fn open_mpi(test: &str) -> Option<(&'static Path, &'static Path)> {
+    let (compiler, launcher) = (Path::new("/usr/bin/mpicc.openmpi"), Path::new("/usr/bin/mpirun.openmpi"));
+    if compiler.exists() && launcher.exists() {
+        return Some((compiler, launcher));
+    }
+    println!("SKIPPED {test}: openmpi-bin and libopenmpi-dev are not installed");
+    None
+}
+
+/// Open MPI on ranks of this host.
+fn mpirun(launcher: &Path, provider: &Path, ranks: usize) -> Command {
+    let mut command = limited(100, launcher, provider);
+    command.args(["--allow-run-as-root", "--oversubscribe", "-np", &ranks.to_string()]);
+    command.args(["--mca", "mpi_yield_when_idle", "1"]);
+    command
+}
+
 #[test]
 fn open_mpi_programs_run_on_two_and_four_ranks() {
-    let (compiler, launcher) = (Path::new("/usr/bin/mpicc.openmpi"), Path::new("/usr/bin/mpirun.openmpi"));
-    if !compiler.exists() || !launcher.exists() {
-        println!(
-            "SKIPPED open_mpi_programs_run_on_two_and_four_ranks: openmpi-bin and libopenmpi-dev are not installed"
-        );
-        return;
-    }
+    let Some((compiler, launcher)) = open_mpi("open_mpi_programs_run_on_two_and_four_ranks") else { return };
     let place = tempfile::tempdir().unwrap();
     let provider = provider(place.path());
     let program = place.path().join("checks");
     compile(compiler, &sources().join("mpi/checks.c"), &[], &program);
-    for ranks in ["2", "4"] {
-        let output = limited(100, launcher, &provider)
-            .args(["--allow-run-as-root", "--oversubscribe", "-np", ranks, "-x", "FI_PROVIDER_PATH"])
-            .args(["-x", "FI_PROVIDER", "--mca", "pml", "cm", "--mca", "mtl", "ofi"])
-            .args(["--mca", "btl", "^ofi,openib,vader,tcp", "--mca", "mpi_yield_when_idle", "1"])
-            .args(["--mca", "mtl_ofi_provider_include", "denrei"])
+    for ranks in [2, 4] {
+        let output = mpirun(launcher, &provider, ranks)
+            .args([
+                "-x",
+                "FI_PROVIDER_PATH",
+                "-x",
+                "FI_PROVIDER",
+                "--mca",
+                "pml",
+                "cm",
+                "--mca",
+                "mtl",
+                "ofi",
+            ])
+            .args(["--mca", "btl", "^ofi,openib,vader,tcp", "--mca", "mtl_ofi_provider_include", "denrei"])
             .arg(&program)
             .arg(if is_full() { "1073741824" } else { "8388608" })
             .output()
             .unwrap();
         assert_says("checks.c", &output, &format!("{ranks} ranks: all checks hold"));
     }
+}
+
+#[test]
+fn open_mpis_collectives_over_groups_are_its_own() {
+    let Some((compiler, launcher)) = open_mpi("open_mpis_collectives_over_groups_are_its_own") else {
+        return;
+    };
+    let place = tempfile::tempdir().unwrap();
+    let provider = provider(place.path());
+    let groups = Groups::build(compiler, &provider);
+    let preload = format!("LD_PRELOAD={}", groups.library.display());
+    let mut command = mpirun(launcher, &provider, 4);
+    command.args(["--mca", "pml", "ob1", "--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include", "lo"]);
+    command.args(["-x", &preload, "-x", "DENREI_MPI_USE", "-x", "DENREI_MPI_VERBOSE"]);
+    groups.check(&mut command, 4);
 }
 
 /// What of mpi4py's tests is run if not all of it is: windows, matched probes.
