@@ -12,7 +12,7 @@
 
 pub mod attacks;
 mod forge;
-mod member;
+pub mod member;
 mod outcome;
 mod relay;
 mod stage;

@@ -88,6 +88,7 @@ pub const SETTINGS: &[Setting] = &[
     setting!(first_flight_bytes, SIZE, size, protocol.first_flight_bytes),
     setting!(rate_request_bytes_per_s, COUNT, number, protocol.rate_request.bytes_per_s),
     setting!(rate_request_burst_bytes, SIZE, size, protocol.rate_request.burst_bytes),
+    setting!(learn_rates, SWITCH, switch, protocol.learn_rates),
     setting!(congestion, "delay, cubic or rate-only", congestion, protocol.congestion),
     Setting {
         name: "ecn",
