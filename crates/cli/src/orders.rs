@@ -24,7 +24,7 @@ pub struct Orders<T> {
 
 impl<T: DeserializeOwned + Send + 'static> Orders<T> {
     /// Begins to read standard input, on a thread that does nothing else.
-    pub fn from_stdin() -> Result<Self> {
+    fn from_stdin() -> Result<Self> {
         let (sender, orders) = sync_channel(MAX_WAITING_ORDERS);
         let reader = thread::Builder::new().name("orders".into());
         reader.spawn(move || {
@@ -61,6 +61,18 @@ impl<T: DeserializeOwned + Send + 'static> Orders<T> {
             Err(TryRecvError::Disconnected) => bail!("the orders have ended"),
         }
     }
+}
+
+/// Carries orders out until they end. What goes wrong is said, as what `failed` makes of it, and returned.
+pub fn obey<T: DeserializeOwned + Send + 'static, A: Serialize>(
+    obey: impl FnOnce(&Orders<T>) -> Result<()>,
+    failed: impl FnOnce(String) -> A,
+) -> Result<()> {
+    let outcome = obey(&Orders::from_stdin()?);
+    if let Err(error) = &outcome {
+        answer(&failed(format!("{error:#}")))?;
+    }
+    outcome
 }
 
 /// Says something to the process that started this one.

@@ -9,7 +9,7 @@ use super::machine::pin_to;
 use super::transport;
 use super::work::{self, Until};
 use crate::cmd::key::KeyArgs;
-use crate::orders::{Orders, answer};
+use crate::orders::{self, Orders, answer};
 use anyhow::{Result, bail};
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -22,12 +22,7 @@ const LINGER_NS: u64 = 1_000_000;
 
 /// Runs until told to stop. What goes wrong is reported, and returned.
 pub fn run(keys: &KeyArgs) -> Result<()> {
-    let orders = Orders::from_stdin()?;
-    let outcome = obey(&orders, keys);
-    if let Err(error) = &outcome {
-        answer(&Answer::Failed(format!("{error:#}")))?;
-    }
-    outcome
+    orders::obey(|orders| obey(orders, keys), Answer::Failed)
 }
 
 fn obey(orders: &Orders<Order>, keys: &KeyArgs) -> Result<()> {

@@ -8,7 +8,7 @@ use super::ledger::Ledger;
 use super::protocol::{Answer, Exchange, Order, STAGE_AGAIN, Setup};
 use super::traffic::{Label, Traffic};
 use crate::cmd::key::KeyArgs;
-use crate::orders::{Orders, answer};
+use crate::orders::{self, Orders, answer};
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
 use denrei::{ChannelId, Completion, Event, LostReason, MessageId, Node, PeerId, SendError};
@@ -36,12 +36,7 @@ const RECEIVE_TURN: usize = 64;
 
 /// Runs until told to stop.
 pub fn run(keys: &KeyArgs) -> Result<()> {
-    let orders = Orders::from_stdin()?;
-    let outcome = DemoNode::set_up(&orders, keys).and_then(|mut node| node.run(&orders));
-    if let Err(error) = &outcome {
-        answer(&Answer::Failed(format!("{error:#}")))?;
-    }
-    outcome
+    orders::obey(|orders| DemoNode::set_up(orders, keys)?.run(orders), Answer::Failed)
 }
 
 /// Another node, as this one deals with it.

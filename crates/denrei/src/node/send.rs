@@ -33,14 +33,7 @@ impl Node {
         message: impl Into<Bytes>,
         completion: Completion,
     ) -> Result<MessageId, SendError> {
-        let message = message.into();
-        match self.try_send_with(to, message.clone(), completion) {
-            Err(SendError::WouldBlock { .. }) => {}
-            result => return result,
-        }
-        let sent = self.shared().wait_for(None, |core| push_or_wait(core, to, &message, completion));
-        self.shared().kick();
-        sent.unwrap_or(Err(SendError::UnknownPeer(to.peer)))
+        self.send_in_time(to, message.into(), completion, None)
     }
 
     /// Sends a message if the queue to the peer has room.
@@ -114,12 +107,22 @@ impl Node {
         completion: Completion,
         timeout: Duration,
     ) -> Result<MessageId, SendError> {
-        let message = message.into();
+        self.send_in_time(to, message.into(), completion, Some(timeout))
+    }
+
+    /// Sends a message; waits while the queue to the peer is full, at most `limit` if there is one.
+    fn send_in_time(
+        &self,
+        to: ChannelId,
+        message: Bytes,
+        completion: Completion,
+        limit: Option<Duration>,
+    ) -> Result<MessageId, SendError> {
         let full = match self.try_send_with(to, message.clone(), completion) {
             Err(full @ SendError::WouldBlock { .. }) => full,
             result => return result,
         };
-        let sent = self.shared().wait_for(Some(timeout), |core| push_or_wait(core, to, &message, completion));
+        let sent = self.shared().wait_for(limit, |core| push_or_wait(core, to, &message, completion));
         self.shared().kick();
         sent.unwrap_or(Err(full))
     }

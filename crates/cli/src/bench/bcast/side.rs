@@ -6,7 +6,7 @@ use super::Backend;
 use super::tcp;
 use crate::bench::clock::{Meter, now_ns};
 use crate::cmd::key::KeyArgs;
-use crate::orders::{Orders, answer};
+use crate::orders::{self, Orders, answer};
 use anyhow::{Result, bail, ensure};
 use bytes::Bytes;
 use denrei::{Drive, Group, GroupBackend, GroupListener, GroupOptions, Membership, Node};
@@ -101,12 +101,7 @@ pub struct MemberReport {
 
 /// Runs until told to stop. What goes wrong is reported, and returned.
 pub fn run(keys: &KeyArgs) -> Result<()> {
-    let orders = Orders::from_stdin()?;
-    let outcome = obey(&orders, keys);
-    if let Err(error) = &outcome {
-        answer(&Answer::Failed(format!("{error:#}")))?;
-    }
-    outcome
+    orders::obey(|orders| obey(orders, keys), Answer::Failed)
 }
 
 fn obey(orders: &Orders<Order>, keys: &KeyArgs) -> Result<()> {

@@ -4,9 +4,9 @@
 //! Messages that are offered, being large, are accepted into buffers that are used again, as TCP's
 //! are here: else their time would be that of the kernel clearing fresh pages.
 
-use super::{Endpoint, Incoming, Link, PATIENCE, secrets};
+use super::{Endpoint, Incoming, Link, PATIENCE, open_node};
 use crate::bench::clock::now_ns;
-use crate::bench::control::{Bench, Drive, Job, Wait};
+use crate::bench::control::{Bench, Drive, Job};
 use crate::bench::work::{MeshEndpoint, MeshLink, Until};
 use crate::cmd::key::KeyArgs;
 use anyhow::{Context, Result, bail};
@@ -32,21 +32,10 @@ pub struct DenreiEndpoint {
 impl DenreiEndpoint {
     /// Opens a Node at a free port.
     pub fn open(job: &Job, keys: &KeyArgs) -> Result<Self> {
-        let mut config = Config {
-            drive: match job.drive {
-                Drive::Inline => denrei::Drive::Inline,
-                Drive::Thread => denrei::Drive::Thread,
-                Drive::Pipelined => denrei::Drive::Pipelined,
-            },
-            spin: if job.wait == Wait::Poll { PATIENCE } else { Duration::ZERO },
-            ..secrets(job, keys)?
-        };
-        let posts_buffers = job.bench != Bench::Mesh && job.size as u64 > config.protocol.offer_above_bytes;
-        if posts_buffers {
-            config.protocol.offers = OfferPolicy::Ask;
-        }
-        let node = Node::bind((job.bind, 0), config)
-            .with_context(|| format!("cannot open a Node at {}", job.bind))?;
+        let largest_unasked = Config::default().protocol.offer_above_bytes;
+        let posts_buffers = job.bench != Bench::Mesh && job.size as u64 > largest_unasked;
+        let offers = if posts_buffers { OfferPolicy::Ask } else { OfferPolicy::Automatic };
+        let node = open_node(job, keys, offers)?;
         Ok(Self { node, job: job.clone(), posts_buffers })
     }
 }

@@ -3,16 +3,15 @@
 //! Inputs → outputs: `Bytes` handed over without a copy. Messages that are offered, being large,
 //! are accepted at once, into buffers that are used again, as TCP's are.
 
-use super::{PATIENCE, secrets};
-use crate::bench::control::{Drive, Job, PacketCounts, Wait};
+use super::{PATIENCE, open_node};
+use crate::bench::control::{Job, PacketCounts};
 use crate::bench::work::{Arrival, StarEndpoint, StarLink};
 use crate::cmd::key::KeyArgs;
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
-use denrei::{ChannelId, Config, Event, Incoming, Message, Node, OfferPolicy, PeerId};
+use denrei::{ChannelId, Event, Incoming, Message, Node, OfferPolicy, PeerId};
 use std::collections::HashMap;
 use std::net::SocketAddr;
-use std::time::Duration;
 
 /// Most buffers kept for large messages: more are not under way at a time from 64 senders.
 const SPARE_BUFFERS: usize = 128;
@@ -26,18 +25,7 @@ pub struct DenreiStarEndpoint {
 impl DenreiStarEndpoint {
     /// Opens a Node at a free port.
     pub fn open(job: &Job, keys: &KeyArgs) -> Result<Self> {
-        let mut config = Config {
-            drive: match job.drive {
-                Drive::Inline => denrei::Drive::Inline,
-                Drive::Thread => denrei::Drive::Thread,
-                Drive::Pipelined => denrei::Drive::Pipelined,
-            },
-            spin: if job.wait == Wait::Poll { PATIENCE } else { Duration::ZERO },
-            ..secrets(job, keys)?
-        };
-        config.protocol.offers = OfferPolicy::Ask;
-        let node = Node::bind((job.bind, 0), config)
-            .with_context(|| format!("cannot open a Node at {}", job.bind))?;
+        let node = open_node(job, keys, OfferPolicy::Ask)?;
         Ok(Self { node, is_receiver: job.index == 0 })
     }
 }

@@ -22,9 +22,9 @@ pub use tcp_mesh::TcpMeshEndpoint;
 pub use tcp_star::TcpStarEndpoint;
 
 use crate::bench::clock::now_ns;
-use crate::bench::control::{Job, Transport, Wait};
+use crate::bench::control::{Drive, Job, Transport, Wait};
 use crate::cmd::key::KeyArgs;
-use ::denrei::Config;
+use ::denrei::{Config, Node, OfferPolicy};
 use anyhow::{Context, Result};
 use bytes::Bytes;
 use std::net::SocketAddr;
@@ -99,6 +99,22 @@ pub fn secrets(job: &Job, keys: &KeyArgs) -> Result<Config> {
         .as_ref()
         .context("this side has no cluster key: say --key-file FILE on both machines, with the same key")?;
     Ok(config)
+}
+
+/// Opens a Node at a free port that waits and is driven as the job says; `offers`: who answers offers of
+/// messages too large to be sent unasked.
+fn open_node(job: &Job, keys: &KeyArgs, offers: OfferPolicy) -> Result<Node> {
+    let mut config = Config {
+        drive: match job.drive {
+            Drive::Inline => ::denrei::Drive::Inline,
+            Drive::Thread => ::denrei::Drive::Thread,
+            Drive::Pipelined => ::denrei::Drive::Pipelined,
+        },
+        spin: if job.wait == Wait::Poll { PATIENCE } else { Duration::ZERO },
+        ..secrets(job, keys)?
+    };
+    config.protocol.offers = offers;
+    Node::bind((job.bind, 0), config).with_context(|| format!("cannot open a Node at {}", job.bind))
 }
 
 /// Opens the local endpoint for a job between two sides.
