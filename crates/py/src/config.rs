@@ -2,7 +2,7 @@
 
 use crate::error;
 use denrei::key_file::{read_allow_list, read_cluster_key, read_identity};
-use denrei::{Config, Drive, SETTINGS};
+use denrei::{Config, Drive, GROUP_SETTINGS, SETTINGS};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict};
 use std::path::PathBuf;
@@ -17,6 +17,26 @@ pub(crate) fn settings(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
         all.set_item(file, "the path of a file")?;
     }
     Ok(all)
+}
+
+/// Names of all options of groups, and what their values look like.
+pub(crate) fn group_options(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
+    let all = PyDict::new(py);
+    for option in GROUP_SETTINGS {
+        all.set_item(option.name, option.values)?;
+    }
+    Ok(all)
+}
+
+/// Sets each keyword argument by its name and its value as text.
+pub(crate) fn set_by_keywords(
+    keywords: Option<&Bound<'_, PyDict>>,
+    mut set: impl FnMut(&str, &str) -> PyResult<()>,
+) -> PyResult<()> {
+    for (name, value) in keywords.into_iter().flatten() {
+        set(&name.extract::<String>()?, &text(&value)?)?;
+    }
+    Ok(())
 }
 
 /// The settings that keyword arguments make.

@@ -1,13 +1,17 @@
 //! Errors of denrei as exceptions.
 
-use denrei::{BindError, ConfigError, ConnectError, NodeError, PeerError, SendError};
+use denrei::{
+    BindError, CollectiveError, ConfigError, ConnectError, GroupError, NodeError, OpenGroupError, PeerError,
+    SendError,
+};
 use pyo3::create_exception;
-use pyo3::exceptions::{PyException, PyKeyError, PyOSError, PyValueError};
+use pyo3::exceptions::{PyException, PyKeyError, PyOSError, PyTimeoutError, PyValueError};
 use pyo3::prelude::*;
 use std::fmt::Display;
 
 create_exception!(denrei, DenreiError, PyException, "What denrei refuses, or cannot do.");
 create_exception!(denrei, PeerLost, DenreiError, "The session with a peer is over.");
+create_exception!(denrei, GroupClosed, DenreiError, "A group has ended in order: there is no more.");
 create_exception!(denrei, QueueFull, DenreiError, "The queue to a peer is full: wait, or send less.");
 
 /// A wish that cannot be: `ValueError`.
@@ -53,4 +57,36 @@ pub(crate) fn peer(error: PeerError) -> PyErr {
 
 pub(crate) fn node(error: NodeError) -> PyErr {
     DenreiError::new_err(error.to_string())
+}
+
+pub(crate) fn group(error: GroupError) -> PyErr {
+    let text = error.to_string();
+    match error {
+        GroupError::OpenFailed { .. } => PyTimeoutError::new_err(text),
+        GroupError::WouldBlock { .. } => QueueFull::new_err(text),
+        GroupError::Unknown(_) | GroupError::Closing(_) => GroupClosed::new_err(text),
+        GroupError::Deserted(_) => PeerLost::new_err(text),
+        GroupError::UnknownMember { .. } => PyKeyError::new_err(text),
+        GroupError::TooManyGroups { .. } => DenreiError::new_err(text),
+        _ => PyValueError::new_err(text),
+    }
+}
+
+pub(crate) fn open_group(error: OpenGroupError) -> PyErr {
+    match error {
+        OpenGroupError::Group(error) => group(error),
+        _ => DenreiError::new_err(error.to_string()),
+    }
+}
+
+pub(crate) fn collective(error: CollectiveError) -> PyErr {
+    match error {
+        CollectiveError::Open(error) => open_group(error),
+        CollectiveError::Connect(error) => connect(error),
+        CollectiveError::Group(error) => group(error),
+        CollectiveError::TimedOut { .. } => PyTimeoutError::new_err(error.to_string()),
+        CollectiveError::BadSet(_) => value(error),
+        CollectiveError::RootGone(_) => PeerLost::new_err(error.to_string()),
+        _ => DenreiError::new_err(error.to_string()),
+    }
 }

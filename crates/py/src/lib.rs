@@ -5,10 +5,13 @@
 //! has lent, so nobody may wait for the Node while holding it.
 
 mod buffer;
+mod collective;
 mod config;
 mod error;
 mod event;
 mod flow;
+mod group;
+mod held;
 mod message;
 mod node;
 
@@ -20,13 +23,21 @@ fn _internal(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = module.py();
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add("SETTINGS", config::settings(py)?)?;
+    module.add("GROUP_OPTIONS", config::group_options(py)?)?;
     module.add_class::<node::Node>()?;
     module.add_class::<node::Peer>()?;
     module.add_class::<message::Message>()?;
     module.add_class::<event::Event>()?;
     module.add_class::<flow::FlowState>()?;
+    module.add_class::<group::Group>()?;
+    module.add_class::<group::GroupEvent>()?;
+    module.add_class::<group::GroupMember>()?;
+    module.add_class::<group::GroupListener>()?;
+    module.add_class::<group::Membership>()?;
+    module.add_class::<collective::Collective>()?;
     module.add("DenreiError", py.get_type::<error::DenreiError>())?;
     module.add("PeerLost", py.get_type::<error::PeerLost>())?;
+    module.add("GroupClosed", py.get_type::<error::GroupClosed>())?;
     module.add("QueueFull", py.get_type::<error::QueueFull>())?;
     Ok(())
 }

@@ -5,14 +5,14 @@ use crate::config::from_keywords;
 use crate::error::{self, QueueFull};
 use crate::event::Event;
 use crate::flow::FlowState;
+use crate::group::{self, Group, GroupListener};
+use crate::held::Held;
 use crate::message::Message;
 use denrei::{Bytes, ChannelId, Completion, Incoming, PeerId, Placement, Rate, SendError};
 use pyo3::exceptions::{PyTimeoutError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use std::mem::ManuallyDrop;
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::ops::Deref;
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
@@ -23,30 +23,7 @@ const SLICE: Duration = Duration::from_millis(100);
 #[pyclass(frozen, module = "denrei")]
 #[derive(Clone)]
 pub(crate) struct Node {
-    node: Held,
-}
-
-/// A Node that is let go without the interpreter's lock: closing waits for its thread, which may be
-/// waiting for the lock to give lent memory back.
-#[derive(Clone)]
-struct Held(ManuallyDrop<denrei::Node>);
-
-impl Deref for Held {
-    type Target = denrei::Node;
-
-    fn deref(&self) -> &denrei::Node {
-        &self.0
-    }
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        // SAFETY: taken once, as a value is dropped once, and not used after.
-        let node = unsafe { ManuallyDrop::take(&mut self.0) };
-        let mut node = Some(node);
-        // Without an interpreter there is no lock to release.
-        Python::try_attach(|py| py.detach(|| drop(node.take())));
-    }
+    node: Held<denrei::Node>,
 }
 
 /// One peer of a node.
@@ -65,8 +42,19 @@ fn timeout_of(seconds: Option<f64>) -> PyResult<Option<Duration>> {
         .map_err(|_| PyValueError::new_err("a timeout is a number of seconds, 0 or more, or None"))
 }
 
+/// A time of which every wait has one.
+pub(crate) fn seconds(seconds: f64) -> PyResult<Duration> {
+    Ok(timeout_of(Some(seconds))?.unwrap_or_default())
+}
+
+/// An object as the bytes of its pickle.
+pub(crate) fn pickled<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    let pickle = object.py().import("pickle")?;
+    pickle.call_method1("dumps", (object, pickle.getattr("HIGHEST_PROTOCOL")?))
+}
+
 /// Tries, with the interpreter's lock released, until there is a value or time is up.
-fn wait<T: Send>(
+pub(crate) fn wait<T: Send>(
     py: Python<'_>,
     timeout: Option<f64>,
     mut attempt: impl FnMut(Duration) -> PyResult<Option<T>> + Send,
@@ -85,11 +73,11 @@ fn wait<T: Send>(
     }
 }
 
-fn in_time<T>(value: Option<T>) -> PyResult<T> {
+pub(crate) fn in_time<T>(value: Option<T>) -> PyResult<T> {
     value.ok_or_else(|| PyTimeoutError::new_err("nothing was there within the time given"))
 }
 
-fn resolve(address: &str) -> PyResult<SocketAddr> {
+pub(crate) fn resolve(address: &str) -> PyResult<SocketAddr> {
     let refuse = |why: String| PyValueError::new_err(format!("{address:?} is no address: {why}"));
     let mut found = address.to_socket_addrs().map_err(|error| refuse(error.to_string()))?;
     found.next().ok_or_else(|| refuse("it resolves to nothing".into()))
@@ -107,6 +95,10 @@ fn completion_of(name: Option<&str>) -> PyResult<Completion> {
 }
 
 impl Node {
+    pub fn denrei(&self) -> &denrei::Node {
+        &self.node
+    }
+
     fn message(&self, py: Python<'_>, message: denrei::Message) -> PyResult<Message> {
         Message::new(py, Peer::new(self, message.channel.peer), message)
     }
@@ -126,7 +118,7 @@ impl Node {
     fn bind(py: Python<'_>, address: &str, settings: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
         let (address, config) = (resolve(address)?, from_keywords(settings)?);
         let node = py.detach(|| denrei::Node::bind(address, config)).map_err(error::bind)?;
-        Ok(Self { node: Held(ManuallyDrop::new(node)) })
+        Ok(Self { node: Held::new(node) })
     }
 
     /// The address bound, such as "127.0.0.1:40123".
@@ -157,6 +149,25 @@ impl Node {
     /// All peers in the address table.
     fn peers(&self, py: Python<'_>) -> Vec<Peer> {
         py.detach(|| self.node.peers()).iter().map(|flow| Peer::new(self, flow.peer)).collect()
+    }
+
+    /// Opens a group at a multicast address, such as "239.255.78.1:7411", with the nodes at `members`,
+    /// and waits until every one takes part. Options are keyword arguments; `denrei.GROUP_OPTIONS`
+    /// lists them. Members call `join_group` before.
+    #[pyo3(signature = (address, members, **options))]
+    fn open_group(
+        &self,
+        py: Python<'_>,
+        address: &str,
+        members: Vec<String>,
+        options: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Group> {
+        group::open(py, &self.node, address, &members, options)
+    }
+
+    /// Joins a multicast address: openers may from now on name this node as a member of groups there.
+    fn join_group(&self, py: Python<'_>, address: &str) -> PyResult<GroupListener> {
+        group::join(py, self, address)
     }
 
     /// Takes the next message of any peer; `TimeoutError` if none comes in time.
@@ -238,7 +249,7 @@ impl Peer {
         py: Python<'_>,
         verb: impl FnOnce(&denrei::Node, PeerId) -> Result<(), denrei::PeerError> + Send,
     ) -> PyResult<()> {
-        py.detach(|| verb(&self.node.node, self.id)).map_err(error::peer)
+        py.detach(|| verb(self.node.denrei(), self.id)).map_err(error::peer)
     }
 }
 
@@ -296,9 +307,7 @@ impl Peer {
         channel: u16,
         timeout: Option<f64>,
     ) -> PyResult<u64> {
-        let pickle = py.import("pickle")?;
-        let data = pickle.call_method1("dumps", (object, pickle.getattr("HIGHEST_PROTOCOL")?))?;
-        self.send(py, &data, channel, None, timeout, false)
+        self.send(py, &pickled(object)?, channel, None, timeout, false)
     }
 
     /// Sends a message that is worth nothing after `lifetime` seconds: if it is not sent by then it is

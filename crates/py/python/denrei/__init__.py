@@ -13,7 +13,18 @@ b'one order for many'
 >>> alice.recv(timeout=5).object()
 {'thanks': [1, 2, 3]}
 
-Settings are keyword arguments of `Node`; `denrei.SETTINGS` names them all. Everything that waits
+One send reaches a whole group:
+
+>>> members = [denrei.Node() for _ in range(3)]
+>>> listeners = [node.join_group("239.255.78.61:7411") for node in members]
+>>> with alice.open_group("239.255.78.61:7411", [node.address for node in members]) as group:
+...     group.send(b"march")
+...     [bytes(listener.accept(timeout=5).recv(timeout=5)) for listener in listeners]
+0
+[b'march', b'march', b'march']
+
+Settings are keyword arguments of `Node`; `denrei.SETTINGS` names them all; options of a
+group are those of `open_group` (`denrei.GROUP_OPTIONS`). Everything that waits
 takes a `timeout` in seconds (`None`: no limit) and releases the interpreter's lock. `denrei.aio` has
 the same for `asyncio`.
 
@@ -24,10 +35,18 @@ ValueError: failure_timeout is "soon", but has to be a time, such as 50us, 20ms,
 """
 
 from denrei._internal import (
+    GROUP_OPTIONS,
     SETTINGS,
+    Collective,
     DenreiError,
     Event,
     FlowState,
+    Group,
+    GroupClosed,
+    GroupEvent,
+    GroupListener,
+    GroupMember,
+    Membership,
     Message,
     Node,
     Peer,
@@ -37,10 +56,18 @@ from denrei._internal import (
 )
 
 __all__ = [
+    "GROUP_OPTIONS",
     "SETTINGS",
+    "Collective",
     "DenreiError",
     "Event",
     "FlowState",
+    "Group",
+    "GroupClosed",
+    "GroupEvent",
+    "GroupListener",
+    "GroupMember",
+    "Membership",
     "Message",
     "Node",
     "Peer",

@@ -1,0 +1,142 @@
+//! Collective operations over a set of nodes (U9, S12).
+
+use crate::buffer::message_of;
+use crate::error;
+use crate::held::Held;
+use crate::node::{Node, resolve, seconds};
+use denrei::{Bytes, CollectiveError};
+use pyo3::prelude::*;
+use pyo3::types::PyBytes;
+use std::sync::{Mutex, PoisonError};
+
+/// A set of nodes that work together: every node calls the same operations in the same order. Rank 0
+/// is the first. Waits at most `timeout` seconds (`TimeoutError` then, which names the ranks missing).
+#[pyclass(frozen, module = "denrei")]
+pub(crate) struct Collective {
+    set: Mutex<Held<denrei::Collective>>,
+    rank: usize,
+    size: usize,
+}
+
+impl Collective {
+    fn operate<T: Send>(
+        &self,
+        py: Python<'_>,
+        operation: impl FnOnce(&mut denrei::Collective) -> Result<T, CollectiveError> + Send,
+    ) -> PyResult<T> {
+        py.detach(|| operation(&mut self.set.lock().unwrap_or_else(PoisonError::into_inner)))
+            .map_err(error::collective)
+    }
+}
+
+fn bytes<'py>(py: Python<'py>, parts: &[Bytes]) -> Vec<Bound<'py, PyBytes>> {
+    parts.iter().map(|part| PyBytes::new(py, part)).collect()
+}
+
+#[pymethods]
+impl Collective {
+    #[new]
+    #[pyo3(signature = (node, addresses, group, timeout = 30.0))]
+    fn new(py: Python<'_>, node: &Node, addresses: Vec<String>, group: &str, timeout: f64) -> PyResult<Self> {
+        let (group, timeout) = (resolve(group)?, seconds(timeout)?);
+        let addresses = addresses.iter().map(|address| resolve(address)).collect::<PyResult<Vec<_>>>()?;
+        let made = py.detach(|| denrei::Collective::new(node.denrei(), &addresses, group, timeout));
+        let set = made.map_err(error::collective)?;
+        Ok(Self { rank: set.rank(), size: set.size(), set: Mutex::new(Held::new(set)) })
+    }
+
+    /// This node's place in the list of addresses.
+    #[getter]
+    fn rank(&self) -> usize {
+        self.rank
+    }
+
+    /// How many nodes there are.
+    #[getter]
+    fn size(&self) -> usize {
+        self.size
+    }
+
+    /// Waits until all have come here.
+    #[pyo3(signature = (timeout = 30.0))]
+    fn barrier(&self, py: Python<'_>, timeout: f64) -> PyResult<()> {
+        let timeout = seconds(timeout)?;
+        self.operate(py, |set| set.barrier(timeout))
+    }
+
+    /// Gives what rank 0 has to all; the others' `data` is not looked at.
+    #[pyo3(signature = (data = None, timeout = 30.0))]
+    fn broadcast<'py>(
+        &self,
+        py: Python<'py>,
+        data: Option<&Bound<'py, PyAny>>,
+        timeout: f64,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        let (data, timeout) = (self.part(data)?, seconds(timeout)?);
+        let all = self.operate(py, |set| set.broadcast(data, timeout))?;
+        Ok(PyBytes::new(py, &all))
+    }
+
+    /// Brings what all have to rank 0, in the order of ranks; the others get an empty list.
+    #[pyo3(signature = (data, timeout = 30.0))]
+    fn gather<'py>(
+        &self,
+        py: Python<'py>,
+        data: &Bound<'py, PyAny>,
+        timeout: f64,
+    ) -> PyResult<Vec<Bound<'py, PyBytes>>> {
+        let (data, timeout) = (message_of(data, true)?, seconds(timeout)?);
+        Ok(bytes(py, &self.operate(py, |set| set.gather(data, timeout))?))
+    }
+
+    /// Brings what all have to all, in the order of ranks.
+    #[pyo3(signature = (data, timeout = 30.0))]
+    fn all_gather<'py>(
+        &self,
+        py: Python<'py>,
+        data: &Bound<'py, PyAny>,
+        timeout: f64,
+    ) -> PyResult<Vec<Bound<'py, PyBytes>>> {
+        let (data, timeout) = (message_of(data, true)?, seconds(timeout)?);
+        Ok(bytes(py, &self.operate(py, |set| set.all_gather(data, timeout))?))
+    }
+
+    /// Joins what all have by `join(a, b)`, a function of two `bytes` that returns a buffer and has to
+    /// be associative, at rank 0 and in the order of ranks; all get the result.
+    #[pyo3(signature = (data, join, timeout = 30.0))]
+    fn reduce<'py>(
+        &self,
+        py: Python<'py>,
+        data: &Bound<'py, PyAny>,
+        join: Py<PyAny>,
+        timeout: f64,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        let (data, timeout) = (message_of(data, true)?, seconds(timeout)?);
+        let mut failed = None;
+        let two = |a: Bytes, b: Bytes| {
+            let joined = Python::attach(|py| {
+                let both = (PyBytes::new(py, &a), PyBytes::new(py, &b));
+                message_of(join.bind(py).call1(both)?.as_any(), true)
+            });
+            joined.unwrap_or_else(|error| {
+                failed.get_or_insert(error);
+                a
+            })
+        };
+        let all = self.operate(py, |set| set.reduce(data, two, timeout))?;
+        failed.map_or_else(|| Ok(PyBytes::new(py, &all)), Err)
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<denrei.Collective rank {} of {}>", self.rank, self.size)
+    }
+}
+
+impl Collective {
+    fn part(&self, data: Option<&Bound<'_, PyAny>>) -> PyResult<Bytes> {
+        match data {
+            Some(data) if self.rank == 0 => message_of(data, true),
+            _ => Ok(Bytes::new()),
+        }
+    }
+}

@@ -1,0 +1,362 @@
+//! Groups: one send, any number of receivers (M1–M10).
+
+use crate::buffer::message_of;
+use crate::config::set_by_keywords;
+use crate::error::{self, GroupClosed, QueueFull};
+use crate::held::Held;
+use crate::message::Message;
+use crate::node::{Node, Peer, in_time, pickled, resolve, wait};
+use denrei::{
+    ChannelId, GroupError, GroupEvent as Happened, GroupMessage, GroupOptions, MemberStatus, MembershipEnd,
+    PeerId, set_group_option,
+};
+use pyo3::exceptions::PyStopIteration;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use std::time::Duration;
+
+/// The options that keyword arguments make.
+fn options_of(keywords: Option<&Bound<'_, PyDict>>) -> PyResult<GroupOptions> {
+    let mut options = GroupOptions::default();
+    set_by_keywords(keywords, |name, value| {
+        set_group_option(&mut options, name, value).map_err(error::config)
+    })?;
+    Ok(options)
+}
+
+/// Opens a group; see `Node.open_group`.
+pub(crate) fn open(
+    py: Python<'_>,
+    node: &denrei::Node,
+    address: &str,
+    members: &[String],
+    options: Option<&Bound<'_, PyDict>>,
+) -> PyResult<Group> {
+    let (address, options) = (resolve(address)?, options_of(options)?);
+    let members = members.iter().map(|member| resolve(member)).collect::<PyResult<Vec<_>>>()?;
+    let group = py.detach(|| node.open_group(address, &members, options)).map_err(error::open_group)?;
+    Ok(Group { group: Held::new(group) })
+}
+
+/// Joins a group's address; see `Node.join_group`.
+pub(crate) fn join(py: Python<'_>, node: &Node, address: &str) -> PyResult<GroupListener> {
+    let address = resolve(address)?;
+    let listener = py.detach(|| node.denrei().join_group(address)).map_err(error::open_group)?;
+    Ok(GroupListener { node: node.clone(), listener: Held::new(listener) })
+}
+
+/// The opener's end of a group: what is sent reaches all its members. Use it as a context manager, or
+/// call `close`.
+#[pyclass(frozen, module = "denrei")]
+pub(crate) struct Group {
+    group: Held<denrei::Group>,
+}
+
+#[pymethods]
+impl Group {
+    /// The group's address, such as "239.255.78.1:7411".
+    #[getter]
+    fn address(&self) -> String {
+        self.group.address().to_string()
+    }
+
+    /// The group's number, the same at all its members.
+    #[getter]
+    fn id(&self) -> u64 {
+        self.group.id().0
+    }
+
+    /// Sends a message to all members; waits while the queue is full, at most `timeout` seconds
+    /// (`QueueFull` then). `data` is anything with a contiguous buffer; a large one is not copied, so
+    /// it must not change until `flush`, unless `copy` is true. Returns its number in the group.
+    #[pyo3(signature = (data, *, timeout = None, copy = false))]
+    fn send(
+        &self,
+        py: Python<'_>,
+        data: &Bound<'_, PyAny>,
+        timeout: Option<f64>,
+        copy: bool,
+    ) -> PyResult<u64> {
+        let message = message_of(data, copy)?;
+        let attempt = |slice| match self.group.send_timeout(message.clone(), slice) {
+            Ok(number) => Ok(Some(number)),
+            Err(GroupError::WouldBlock { .. }) => Ok(None),
+            Err(error) => Err(error::group(error)),
+        };
+        let sent = wait(py, timeout, attempt);
+        // Lent memory is given back without the interpreter's lock: whoever does takes it.
+        py.detach(|| drop(message));
+        sent?.ok_or_else(|| QueueFull::new_err("the queue to the group was full for the time given"))
+    }
+
+    /// Sends a Python object, pickled; members call `Message.object`.
+    #[pyo3(signature = (object, *, timeout = None))]
+    fn send_object(&self, py: Python<'_>, object: &Bound<'_, PyAny>, timeout: Option<f64>) -> PyResult<u64> {
+        self.send(py, &pickled(object)?, timeout, false)
+    }
+
+    /// Waits until all members have acknowledged everything sent so far; whether they have.
+    #[pyo3(signature = (timeout = None))]
+    fn flush(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
+        Ok(wait(py, timeout, |slice| Ok(self.group.flush(slice).then_some(())))?.is_some())
+    }
+
+    /// Ends the group in order: once all is sent members are told, and answer; whether all have.
+    #[pyo3(signature = (timeout = None))]
+    fn close(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
+        Ok(wait(py, timeout, |slice| Ok(self.group.close(slice).then_some(())))?.is_some())
+    }
+
+    /// Takes the group's next event; `TimeoutError` if none comes in time.
+    #[pyo3(signature = (timeout = None))]
+    fn event(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<GroupEvent> {
+        let event = wait(py, timeout, |slice| Ok(self.group.event_timeout(slice)))?;
+        Ok(GroupEvent::from(&in_time(event)?))
+    }
+
+    /// Takes the group's next event if there is one.
+    fn try_event(&self, py: Python<'_>) -> Option<GroupEvent> {
+        py.detach(|| self.group.try_event()).as_ref().map(GroupEvent::from)
+    }
+
+    /// Makes the node at an address a member, from the next message on, or with what the option
+    /// `history_bytes` has retained. Returns its id; an event of kind "joined" says when it takes part.
+    #[pyo3(signature = (address, *, history = false))]
+    fn add_member(&self, py: Python<'_>, address: &str, history: bool) -> PyResult<u32> {
+        let address = resolve(address)?;
+        py.detach(|| self.group.add_member(address, history)).map_err(error::group)
+    }
+
+    /// Removes a member.
+    fn remove_member(&self, py: Python<'_>, member: u32) -> PyResult<()> {
+        py.detach(|| self.group.remove_member(member)).map_err(error::group)
+    }
+
+    /// The members, as of now; none if the group is over.
+    #[getter]
+    fn members(&self, py: Python<'_>) -> Vec<GroupMember> {
+        let status = py.detach(|| self.group.status());
+        status.iter().flat_map(|status| &status.members).map(GroupMember::from).collect()
+    }
+
+    /// Messages that not all members have acknowledged.
+    #[getter]
+    fn queue_length(&self, py: Python<'_>) -> u64 {
+        let status = py.detach(|| self.group.status());
+        status.map_or(0, |status| status.messages_sent - status.messages_acknowledged)
+    }
+
+    fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        slf
+    }
+
+    #[pyo3(signature = (*_error))]
+    fn __exit__(&self, py: Python<'_>, _error: &Bound<'_, pyo3::types::PyTuple>) -> PyResult<()> {
+        self.close(py, None).map(drop)
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<denrei.Group {}>", self.group.address())
+    }
+}
+
+/// Something that happened in a group. `kind` says what; the other fields are `None` where they have
+/// no meaning.
+#[pyclass(frozen, get_all, module = "denrei")]
+pub(crate) struct GroupEvent {
+    /// "joined", "departed", "lagging", "caught_up", "closed" or "other".
+    kind: &'static str,
+    /// To which member.
+    member: Option<u32>,
+    /// Its address.
+    address: Option<String>,
+    /// The first message it gets, or the last one it has acknowledged.
+    number: Option<u64>,
+    /// Why it is a member no longer; what happened, if the kind is "other".
+    reason: Option<String>,
+}
+
+impl From<&Happened> for GroupEvent {
+    fn from(happened: &Happened) -> Self {
+        let blank = |kind| Self { kind, member: None, address: None, number: None, reason: None };
+        let about = |kind, member: &u32, addr: &std::net::SocketAddr, number| Self {
+            member: Some(*member),
+            address: Some(addr.to_string()),
+            number,
+            ..blank(kind)
+        };
+        match happened {
+            Happened::Joined { member, addr, first_message } => {
+                about("joined", member, addr, Some(*first_message))
+            }
+            Happened::Departed { member, addr, why, last_acknowledged } => {
+                Self { reason: Some(why.to_string()), ..about("departed", member, addr, *last_acknowledged) }
+            }
+            Happened::Lagging { member, addr, last_acknowledged } => {
+                about("lagging", member, addr, *last_acknowledged)
+            }
+            Happened::CaughtUp { member, addr } => about("caught_up", member, addr, None),
+            Happened::Closed => blank("closed"),
+            other => Self { reason: Some(format!("{other:?}")), ..blank("other") },
+        }
+    }
+}
+
+#[pymethods]
+impl GroupEvent {
+    fn __repr__(&self) -> String {
+        let member = self.member.map(|member| format!(" member {member}")).unwrap_or_default();
+        let reason = self.reason.as_deref().map(|reason| format!(": {reason}")).unwrap_or_default();
+        format!("<denrei.GroupEvent {}{member}{reason}>", self.kind)
+    }
+}
+
+/// A member, as the opener sees it.
+#[pyclass(frozen, get_all, module = "denrei")]
+pub(crate) struct GroupMember {
+    /// Its id.
+    member: u32,
+    /// Its address.
+    address: String,
+    /// Whether it takes part now.
+    active: bool,
+    /// Whether it is served by itself because it is slow.
+    lagging: bool,
+    /// "multicast", "unicast" or "relay".
+    path: String,
+    /// Messages it has acknowledged.
+    messages_acknowledged: u64,
+    /// Smoothed round-trip time, seconds; `None` before the first sample.
+    srtt: Option<f64>,
+}
+
+impl From<&MemberStatus> for GroupMember {
+    fn from(member: &MemberStatus) -> Self {
+        Self {
+            member: member.member,
+            address: member.addr.to_string(),
+            active: member.active,
+            lagging: member.lagging,
+            path: format!("{:?}", member.path).to_lowercase(),
+            messages_acknowledged: member.messages_acknowledged,
+            srtt: member.srtt_ns.map(|ns| ns as f64 / 1e9),
+        }
+    }
+}
+
+/// Waits for openers who name this node as a member.
+#[pyclass(frozen, module = "denrei")]
+pub(crate) struct GroupListener {
+    node: Node,
+    listener: Held<denrei::GroupListener>,
+}
+
+impl GroupListener {
+    fn membership(&self, py: Python<'_>, membership: denrei::Membership) -> Membership {
+        let opener = membership.opener();
+        // The session may be over by now: its messages are still here.
+        let peer = py.detach(|| self.node.denrei().peer_at(opener)).unwrap_or(PeerId::from_u64(u64::MAX));
+        Membership { node: self.node.clone(), peer, membership: Held::new(membership) }
+    }
+}
+
+#[pymethods]
+impl GroupListener {
+    /// Waits for a group that this node is made a member of; `TimeoutError` if none comes in time.
+    #[pyo3(signature = (timeout = None))]
+    fn accept(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Membership> {
+        let accepted = in_time(wait(py, timeout, |slice| Ok(self.listener.accept(slice)))?)?;
+        Ok(self.membership(py, accepted))
+    }
+
+    /// A group that this node was made a member of, if there is one.
+    fn try_accept(&self, py: Python<'_>) -> Option<Membership> {
+        let accepted = py.detach(|| self.listener.accept(Duration::ZERO));
+        accepted.map(|membership| self.membership(py, membership))
+    }
+
+    /// Asks the node at an address to be made a member of its group, from the next message on, or with
+    /// what it has retained; `accept` brings the membership.
+    #[pyo3(signature = (opener, *, history = false))]
+    fn ask(&self, py: Python<'_>, opener: &str, history: bool) -> PyResult<bool> {
+        let opener = resolve(opener)?;
+        Ok(py.detach(|| self.listener.ask(opener, history)))
+    }
+}
+
+/// The member's end of a group. Iterating over it yields its messages until the group ends in order.
+#[pyclass(frozen, module = "denrei")]
+pub(crate) struct Membership {
+    node: Node,
+    peer: PeerId,
+    membership: Held<denrei::Membership>,
+}
+
+fn ended(end: MembershipEnd) -> PyErr {
+    match end {
+        MembershipEnd::Closed | MembershipEnd::Left => GroupClosed::new_err(end.to_string()),
+        _ => error::PeerLost::new_err(end.to_string()),
+    }
+}
+
+impl Membership {
+    fn message(&self, py: Python<'_>, message: GroupMessage) -> PyResult<Message> {
+        let channel = ChannelId { peer: self.peer, channel: 0 };
+        let message = denrei::Message { channel, number: message.number, data: message.data };
+        Message::new(py, Peer::new(&self.node, self.peer), message)
+    }
+}
+
+#[pymethods]
+impl Membership {
+    /// The group's number, the same at its opener.
+    #[getter]
+    fn id(&self) -> u64 {
+        self.membership.id().0
+    }
+
+    /// This member's id.
+    #[getter]
+    fn member(&self) -> u32 {
+        self.membership.member()
+    }
+
+    /// The opener's address.
+    #[getter]
+    fn opener(&self) -> String {
+        self.membership.opener().to_string()
+    }
+
+    /// Takes the next message. `TimeoutError` if none comes in time, `GroupClosed` if all have been
+    /// taken and the group has ended in order, `PeerLost` if it has not.
+    #[pyo3(signature = (timeout = None))]
+    fn recv(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Message> {
+        let received = wait(py, timeout, |slice| self.membership.recv_timeout(slice).map_err(ended))?;
+        self.message(py, in_time(received)?)
+    }
+
+    /// Takes the next message if one is here; otherwise as `recv`.
+    fn try_recv(&self, py: Python<'_>) -> PyResult<Option<Message>> {
+        let received = py.detach(|| self.membership.try_recv()).map_err(ended)?;
+        received.map(|message| self.message(py, message)).transpose()
+    }
+
+    /// Leaves the group.
+    fn leave(&self, py: Python<'_>) {
+        py.detach(|| self.membership.leave());
+    }
+
+    fn __iter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        slf
+    }
+
+    fn __next__(&self, py: Python<'_>) -> PyResult<Message> {
+        self.recv(py, None).map_err(|error| {
+            if error.is_instance_of::<GroupClosed>(py) { PyStopIteration::new_err(()) } else { error }
+        })
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<denrei.Membership {} of {}>", self.membership.member(), self.membership.id())
+    }
+}

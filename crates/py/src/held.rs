@@ -1,0 +1,40 @@
+//! What is let go without the interpreter's lock.
+
+use pyo3::prelude::*;
+use std::mem::ManuallyDrop;
+use std::ops::{Deref, DerefMut};
+
+/// A value that is dropped without the interpreter's lock: closing waits for the Node's thread, which
+/// may be waiting for the lock to give lent memory back.
+#[derive(Clone)]
+pub(crate) struct Held<T: Send>(ManuallyDrop<T>);
+
+impl<T: Send> Held<T> {
+    pub fn new(value: T) -> Self {
+        Self(ManuallyDrop::new(value))
+    }
+}
+
+impl<T: Send> Deref for Held<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+impl<T: Send> DerefMut for Held<T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.0
+    }
+}
+
+impl<T: Send> Drop for Held<T> {
+    fn drop(&mut self) {
+        // SAFETY: taken once, as a value is dropped once, and not used after.
+        let value = unsafe { ManuallyDrop::take(&mut self.0) };
+        let mut value = Some(value);
+        // Without an interpreter there is no lock to release.
+        Python::try_attach(|py| py.detach(|| drop(value.take())));
+    }
+}

@@ -1,0 +1,151 @@
+"""Groups from Python: every call, blocking and asynchronous."""
+
+import asyncio
+import socket
+import threading
+
+import denrei
+import numpy as np
+import pytest
+from denrei.aio import AsyncNode
+
+LONG = 10.0
+
+
+def group_address(last):
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.bind(("127.0.0.1", 0))
+        return f"239.255.80.{last}:{probe.getsockname()[1]}"
+
+
+def group_of(count, last, **options):
+    address = group_address(last)
+    opener, nodes = denrei.Node(), [denrei.Node() for _ in range(count)]
+    listeners = [node.join_group(address) for node in nodes]
+    group = opener.open_group(address, [node.address for node in nodes], **options)
+    return opener, group, nodes, listeners, [listener.accept(timeout=LONG) for listener in listeners]
+
+
+def event(group, kind):
+    """The next event of a kind; others are passed over."""
+    for _ in range(20):
+        happened = group.event(timeout=LONG)
+        if happened.kind == kind:
+            return happened
+    raise AssertionError(f"no event {kind}")
+
+
+def test_one_send_reaches_all_members():
+    opener, group, nodes, _, memberships = group_of(3, 1)
+    array = np.arange(500_000, dtype=np.float64)
+    assert [group.send(b"first"), group.send(array), group.send_object({"a": [1]})] == [0, 1, 2]
+    for membership in memberships:
+        assert membership.id == group.id and membership.opener == opener.address
+        assert bytes(membership.recv(timeout=LONG)) == b"first"
+        message = membership.recv(timeout=LONG)
+        assert np.array_equal(np.frombuffer(message), array) and message.number == 1
+        assert membership.recv(timeout=LONG).object() == {"a": [1]}
+        assert membership.try_recv() is None
+        with pytest.raises(TimeoutError):
+            membership.recv(timeout=0.01)
+    assert group.flush(timeout=LONG) and group.queue_length == 0
+    members = group.members
+    assert [member.address for member in members] == [node.address for node in nodes]
+    assert all(member.active and member.messages_acknowledged == 3 for member in members)
+    assert group.close(timeout=LONG)
+    for membership in memberships:
+        assert list(membership) == []
+        with pytest.raises(denrei.GroupClosed, match="order"):
+            membership.recv(timeout=LONG)
+    with pytest.raises(denrei.GroupClosed):
+        group.send(b"more")
+
+
+def test_members_come_and_go():
+    opener, group, nodes, listeners, memberships = group_of(2, 2, history_bytes="1MiB", policy="lag:2s")
+    group.send(b"early")
+    late = denrei.Node()
+    listener = late.join_group(group.address)
+    number = group.add_member(late.address, history=True)
+    joined = event(group, "joined")
+    assert (joined.member, joined.address) == (number, late.address)
+    membership = listener.accept(timeout=LONG)
+    assert membership.member == number and bytes(membership.recv(timeout=LONG)) == b"early"
+    memberships[0].leave()
+    departed = event(group, "departed")
+    assert departed.address == nodes[0].address and "left" in departed.reason
+    group.remove_member(number)
+    assert event(group, "departed").member == number
+    with pytest.raises(denrei.PeerLost, match="removed"):
+        membership.recv(timeout=LONG)
+    with pytest.raises(KeyError):
+        group.remove_member(77)
+    stranger = denrei.Node()
+    asking = stranger.join_group(group.address)
+    assert asking.ask(opener.address)
+    assert event(group, "joined").address == stranger.address
+
+
+def test_wrong_use_says_what_to_do():
+    node = denrei.Node()
+    with pytest.raises(ValueError, match="multicast"):
+        node.join_group("127.0.0.1:7411")
+    with pytest.raises(ValueError, match="eject"):
+        node.open_group("239.255.80.3:7411", [node.address], policy="hope")
+    with pytest.raises(TimeoutError, match=":9"):
+        node.open_group("239.255.80.3:7411", ["127.0.0.1:9"], open_timeout="100ms")
+    assert set(denrei.GROUP_OPTIONS) >= {"policy", "backend", "history_bytes"}
+
+
+def test_collective_operations():
+    nodes = [denrei.Node() for _ in range(3)]
+    addresses, group = [node.address for node in nodes], group_address(4)
+    results = [None] * 3
+
+    def work(node, rank):
+        together = denrei.Collective(node, addresses, group)
+        assert (together.rank, together.size) == (rank, 3)
+        together.barrier()
+        plan = together.broadcast(b"plan" if rank == 0 else None)
+        gathered = together.gather(bytes([rank]))
+        everything = together.all_gather(np.full(2, rank, dtype=np.uint8))
+        total = together.reduce(
+            np.full(4, rank + 1.0), lambda a, b: np.frombuffer(a) + np.frombuffer(b)
+        )
+        together.barrier()
+        results[rank] = plan, gathered, everything, np.frombuffer(total).tolist()
+
+    threads = [threading.Thread(target=work, args=(node, rank)) for rank, node in enumerate(nodes)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    everything = [b"\x00\x00", b"\x01\x01", b"\x02\x02"]
+    for rank, result in enumerate(results):
+        gathered = [b"\x00", b"\x01", b"\x02"] if rank == 0 else []
+        assert result == (b"plan", gathered, everything, [6.0] * 4)
+    with pytest.raises(ValueError, match="own"):
+        denrei.Collective(nodes[0], ["127.0.0.1:9"], group)
+
+
+def test_groups_are_awaited():
+    async def main():
+        async with AsyncNode() as opener, AsyncNode() as first, AsyncNode() as second:
+            address = group_address(5)
+            listeners = [node.join_group(address) for node in (first, second)]
+
+            async def read(listener):
+                membership = await listener.accept()
+                return [int.from_bytes(bytes(message), "little") async for message in membership]
+
+            reading = [asyncio.create_task(read(listener)) for listener in listeners]
+            members = [node.node.address for node in (first, second)]
+            async with await opener.open_group(address, members) as group:
+                for number in range(300):
+                    await group.send(number.to_bytes(4, "little") * 100)
+                assert await group.flush(LONG)
+            assert (await group.event()).kind == "closed"
+            numbers = [int.from_bytes(number.to_bytes(4, "little") * 100, "little") for number in range(300)]
+            assert [await task for task in reading] == [numbers, numbers]
+
+    asyncio.run(asyncio.wait_for(main(), 60))
