@@ -1,0 +1,304 @@
+//! All groups of an endpoint: those it opened and those it is a member of.
+//!
+//! Inputs → outputs: the application's verbs, time, what [`inbound`] takes in → the group's own machine
+//! ([`Sender`], [`Membership`]), packets to groups' addresses, reports. Source: `spec/protocol.md` §14.
+
+mod inbound;
+
+use super::membership::{Membership, Stage};
+use super::sender::RELAY_FROM;
+use super::{
+    Departure, GroupBackend, GroupError, GroupId, GroupMessage, GroupOptions, Host, MAX_MEMBERS,
+    MembershipEnd, Sender,
+};
+use crate::config::Config;
+use crate::event::PeerId;
+use core::net::SocketAddr;
+use denrei_wire::group::{Join, Record};
+use denrei_wire::{Instant, Transmit, TransmitBuf};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+/// Most groups that an endpoint opens, and most that it is a member of.
+const MAX_GROUPS: usize = 1024;
+
+/// An OPEN for an address that nobody has joined yet.
+#[derive(Debug)]
+struct Invitation {
+    group: GroupId,
+    from: PeerId,
+    from_addr: SocketAddr,
+    open: Vec<u8>,
+}
+
+/// All groups of an endpoint.
+#[derive(Debug, Default)]
+pub(crate) struct Table {
+    senders: BTreeMap<GroupId, Box<Sender>>,
+    members: BTreeMap<GroupId, Box<Membership>>,
+    /// Addresses at which this endpoint becomes a member when asked.
+    joined: BTreeSet<SocketAddr>,
+    invitations: VecDeque<Invitation>,
+    /// Something has happened that [`drive`](Self::drive) has to follow.
+    dirty: bool,
+    /// Senders take turns.
+    turn: GroupId,
+    news: u64,
+    /// Packets of groups that nobody here is a member of.
+    pub foreign_packets: u64,
+}
+
+/// Where there is a cluster key, symbols travel over members' sessions, which are sealed, and not to
+/// the group's address, where nothing is yet (`spec/protocol.md` §12.6).
+fn over_sessions(options: GroupOptions, members: usize, config: &Config) -> Result<GroupOptions, GroupError> {
+    if config.cluster_key.is_none() {
+        return Ok(options);
+    }
+    let backend = match options.backend {
+        GroupBackend::Multicast => return Err(GroupError::NotSealed),
+        GroupBackend::Auto if members < RELAY_FROM => GroupBackend::Unicast,
+        GroupBackend::Auto => GroupBackend::Tree,
+        set => set,
+    };
+    Ok(GroupOptions { backend, ..options })
+}
+
+impl Table {
+    // ---- the opener's verbs ----
+
+    pub fn open(
+        &mut self,
+        now: Instant,
+        id: GroupId,
+        address: SocketAddr,
+        addrs: &[SocketAddr],
+        options: GroupOptions,
+        host: &mut dyn Host,
+    ) -> Result<(), GroupError> {
+        if !address.ip().is_multicast() || address.port() == 0 {
+            return Err(GroupError::BadAddress(address));
+        }
+        if self.senders.len() >= MAX_GROUPS {
+            return Err(GroupError::TooManyGroups { max: MAX_GROUPS });
+        }
+        let options = over_sessions(options, addrs.len(), host.config())?;
+        let bad = |problem: String| GroupError::BadMembers { max: MAX_MEMBERS, problem };
+        if addrs.is_empty() || addrs.len() > MAX_MEMBERS {
+            return Err(bad(format!("{} were given", addrs.len())));
+        }
+        let mut distinct = BTreeSet::new();
+        if let Some(twice) = addrs.iter().find(|addr| !distinct.insert(**addr)) {
+            return Err(bad(format!("{twice} was given twice")));
+        }
+        let mut sender = Box::new(Sender::new(id, address, options, host.config(), now));
+        for addr in addrs {
+            let peer =
+                host.connect(now, *addr).ok_or_else(|| bad(format!("{addr} cannot be connected to")))?;
+            sender.invite(now, *addr, peer, addrs.len(), host);
+        }
+        self.senders.insert(id, sender);
+        self.dirty = true;
+        Ok(())
+    }
+
+    pub fn sender(&mut self, id: GroupId) -> Option<&mut Sender> {
+        self.senders.get_mut(&id).map(|sender| &mut **sender)
+    }
+
+    pub fn sender_ref(&self, id: GroupId) -> Option<&Sender> {
+        self.senders.get(&id).map(|sender| &**sender)
+    }
+
+    /// Something was asked of a group.
+    pub fn touch(&mut self) {
+        self.dirty = true;
+    }
+
+    /// Forgets a group that is over.
+    pub fn forget(&mut self, id: GroupId) {
+        self.senders.remove(&id);
+    }
+
+    /// Adds a member to an open group; its id.
+    pub fn add_member(
+        &mut self,
+        now: Instant,
+        id: GroupId,
+        addr: SocketAddr,
+        history: bool,
+        host: &mut dyn Host,
+    ) -> Result<u32, GroupError> {
+        let sender = self.senders.get_mut(&id).ok_or(GroupError::Unknown(id))?;
+        let bad = |problem: String| GroupError::BadMembers { max: MAX_MEMBERS, problem };
+        let peer = host.connect(now, addr).ok_or_else(|| bad(format!("{addr} cannot be connected to")))?;
+        self.dirty = true;
+        sender.add(now, addr, peer, history, host).map_err(bad)
+    }
+
+    /// Removes a member.
+    pub fn remove_member(
+        &mut self,
+        now: Instant,
+        id: GroupId,
+        member: u32,
+        host: &mut dyn Host,
+    ) -> Result<(), GroupError> {
+        let sender = self.senders.get_mut(&id).ok_or(GroupError::Unknown(id))?;
+        if member as usize >= sender.member_count() {
+            return Err(GroupError::UnknownMember { group: id, member });
+        }
+        sender.depart(now, member as usize, Departure::Removed, host);
+        self.dirty = true;
+        Ok(())
+    }
+
+    // ---- the member's verbs ----
+
+    /// Becomes a member of groups at this address when asked.
+    pub fn join(&mut self, now: Instant, address: SocketAddr, host: &mut dyn Host) -> Result<(), GroupError> {
+        if !address.ip().is_multicast() || address.port() == 0 {
+            return Err(GroupError::BadAddress(address));
+        }
+        if self.joined.len() >= MAX_GROUPS {
+            return Err(GroupError::TooManyGroups { max: MAX_GROUPS });
+        }
+        self.joined.insert(address);
+        for invitation in core::mem::take(&mut self.invitations) {
+            match Record::decode(&invitation.open) {
+                Ok((_, Record::Open(open))) if open.address == address => {
+                    self.accept_open(now, &invitation, &open, host);
+                }
+                _ => self.invitations.push_back(invitation),
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks the opener at `opener` to be made a member of its group at `address`.
+    pub fn ask_to_join(
+        &mut self,
+        now: Instant,
+        opener: SocketAddr,
+        address: SocketAddr,
+        history: bool,
+        host: &mut dyn Host,
+    ) -> bool {
+        let Some(peer) = host.connect(now, opener) else { return false };
+        host.send(now, peer, Record::Join(Join { address, history }).encode(0).into());
+        true
+    }
+
+    /// Takes part no longer in groups at this address that begin from now on.
+    pub fn stop_joining(&mut self, address: SocketAddr) {
+        self.joined.remove(&address);
+    }
+
+    /// Whether any membership needs the address.
+    pub fn needs_address(&self, address: SocketAddr) -> bool {
+        self.joined.contains(&address)
+            || self.members.values().any(|member| member.address == address && !member.is_finished())
+    }
+
+    /// The next membership at an address that the application has not been given and that has begun.
+    pub fn accept(&mut self, address: SocketAddr) -> Option<GroupId> {
+        let begun = |member: &&mut Box<Membership>| {
+            member.address == address && !member.accepted && member.stage != Stage::Accepted
+        };
+        let member = self.members.values_mut().find(begun)?;
+        member.accepted = true;
+        Some(member.group)
+    }
+
+    pub fn membership(&self, id: GroupId) -> Option<&Membership> {
+        self.members.get(&id).map(|member| &**member)
+    }
+
+    /// Takes the next message of a group.
+    pub fn take(&mut self, now: Instant, id: GroupId, memory_left: bool) -> Option<GroupMessage> {
+        let member = self.members.get_mut(&id)?;
+        let taken = member.take(now, memory_left);
+        self.dirty |= member.deadline() <= now;
+        taken
+    }
+
+    /// Leaves a group, and forgets it.
+    pub fn leave(&mut self, now: Instant, id: GroupId, host: &mut dyn Host) {
+        let Some(mut member) = self.members.remove(&id) else { return };
+        if member.end(MembershipEnd::Left) {
+            host.send(now, member.opener, Record::Leave.encode(id.0).into());
+        }
+        self.news += 1;
+    }
+
+    /// Bytes held for the application.
+    pub fn held_bytes(&self) -> u64 {
+        self.members.values().map(|member| member.held_bytes()).sum()
+    }
+
+    // ---- time and the way out ----
+
+    /// Follows what has happened, and does what is due.
+    pub fn drive(&mut self, now: Instant, host: &mut dyn Host) {
+        self.dirty = false;
+        for sender in self.senders.values_mut() {
+            sender.drive(now, host);
+        }
+        for member in self.members.values_mut() {
+            if member.deadline() <= now {
+                report(now, member, host);
+            }
+        }
+    }
+
+    /// Whether [`drive`](Self::drive) has something to do now.
+    pub fn wants_drive(&self, now: Instant) -> bool {
+        self.dirty || self.deadline() <= now
+    }
+
+    /// Whether something has happened that is to be followed.
+    pub fn is_dirty(&self) -> bool {
+        self.dirty
+    }
+
+    /// Room in a session may have become free.
+    pub fn on_session_progress(&mut self) {
+        self.dirty |= self.senders.values().any(|sender| sender.pumps());
+    }
+
+    /// When [`drive`](Self::drive) has to be called at the latest.
+    pub fn deadline(&self) -> Instant {
+        let senders = self.senders.values().map(|sender| sender.deadline());
+        let members = self.members.values().map(|member| member.deadline());
+        senders.chain(members).min().unwrap_or(Instant::FAR_FUTURE)
+    }
+
+    /// Whether [`write_transmit`](Self::write_transmit) has something to write.
+    pub fn wants_transmit(&self) -> bool {
+        self.senders.values().any(|sender| sender.wants_transmit())
+    }
+
+    /// Writes the next datagrams to a group's address, each group in its turn.
+    pub fn write_transmit(&mut self, now: Instant, out: &mut TransmitBuf) -> Option<Transmit> {
+        let after = (core::ops::Bound::Excluded(self.turn), core::ops::Bound::Unbounded);
+        let next = self.senders.range(after).find(|(_, sender)| sender.wants_transmit()).map(|(id, _)| *id);
+        let first = || self.senders.iter().find(|(_, sender)| sender.wants_transmit()).map(|(id, _)| *id);
+        let id = next.or_else(first)?;
+        self.turn = id;
+        self.senders.get_mut(&id)?.write_transmit(now, out)
+    }
+
+    /// A number that grows with everything an application may wait for.
+    pub fn news(&self) -> u64 {
+        self.news + self.senders.values().map(|sender| sender.news).sum::<u64>()
+    }
+}
+
+/// Sends a member's report to whom it reports. What is missing goes to the opener itself.
+fn report(now: Instant, member: &mut Membership, host: &mut dyn Host) {
+    let parent = member.reports_to().filter(|_| !member.misses_something());
+    let to = parent.and_then(|parent| host.peer_at(parent)).unwrap_or(member.opener);
+    let rtt = host.rtt(member.opener).unwrap_or_default();
+    let memory_left = host.memory_left();
+    let mut frame = Vec::with_capacity(64);
+    member.report(now, rtt, memory_left, &mut |part| frame.extend_from_slice(part));
+    host.report(now, to, &frame);
+}

@@ -1,0 +1,228 @@
+//! The way in: GROUP packets, reports, records, the end of a session → whose group they are of.
+
+use super::{Invitation, MAX_GROUPS, Table};
+use crate::event::{LostReason, PeerId};
+use crate::group::membership::{Grant, Membership};
+use crate::group::{Departure, GroupId, Host, MembershipEnd, Sender};
+use bytes::Bytes;
+use core::net::SocketAddr;
+use denrei_wire::Instant;
+use denrei_wire::frame::Feedback;
+use denrei_wire::group::{GroupHeader, Join, Open, Record};
+use denrei_wire::packet::{Header, flags};
+
+/// Invitations kept for an address that nobody has joined yet; beyond, they are refused.
+const MAX_INVITATIONS: usize = 64;
+
+impl Table {
+    /// A GROUP packet whose trailer has been checked.
+    pub fn on_packet(
+        &mut self,
+        now: Instant,
+        from: SocketAddr,
+        packet: &Header,
+        body: &[u8],
+        host: &mut dyn Host,
+    ) {
+        let id = GroupId(packet.token.0);
+        let member = self.members.get_mut(&id).filter(|member| member.opener_addr == from);
+        let (Some(member), Some((header, frames))) = (member, GroupHeader::decode(body)) else {
+            self.foreign_packets += 1;
+            return;
+        };
+        let poll = packet.flags & flags::ACK_NOW != 0;
+        let was_ready = member.has_ready();
+        let result = member.on_packet(now, packet.number, poll, &header, frames);
+        self.after_symbol(now, id, was_ready, result, host);
+    }
+
+    fn after_symbol(
+        &mut self,
+        now: Instant,
+        id: GroupId,
+        was_ready: bool,
+        result: Result<(), &'static str>,
+        host: &mut dyn Host,
+    ) {
+        let Some(member) = self.members.get_mut(&id) else { return };
+        if let Err(what) = result
+            && member.end(MembershipEnd::Violation(what))
+        {
+            host.send(now, member.opener, Record::Leave.encode(id.0).into());
+            self.news += 1;
+            return;
+        }
+        self.news += (member.has_ready() && !was_ready) as u64;
+        self.dirty |= member.deadline() <= now;
+        self.finish(now, id, host);
+    }
+
+    /// Says FIN+ACK if everything has come.
+    fn finish(&mut self, now: Instant, id: GroupId, host: &mut dyn Host) {
+        let Some(member) = self.members.get_mut(&id) else { return };
+        if member.finish() {
+            host.send(now, member.opener, Record::Closed.encode(id.0).into());
+            self.news += 1;
+        }
+    }
+
+    /// A report of a member, by its session.
+    pub fn on_report(&mut self, now: Instant, peer: PeerId, report: &Feedback<'_>, host: &mut dyn Host) {
+        let id = GroupId(report.group);
+        if let Some(sender) = self.senders.get_mut(&id) {
+            if let Some(index) = sender.member_of(peer) {
+                sender.on_report(now, index, report, host);
+                self.dirty = true;
+            }
+        } else if let Some(member) = self.members.get_mut(&id) {
+            member.on_report_from_below(now, peer, report);
+            self.dirty |= member.deadline() <= now;
+        }
+    }
+
+    /// A record, by the session with `peer`. What cannot be read, or is not expected, is dropped: a
+    /// peer may be behind the times.
+    pub fn on_record(&mut self, now: Instant, peer: PeerId, octets: &Bytes, host: &mut dyn Host) {
+        let Ok((id, record)) = Record::decode(octets) else { return };
+        let id = GroupId(id);
+        match record {
+            Record::Open(open) => self.on_open(now, id, peer, &open, octets, host),
+            Record::Join(join) => self.on_join(now, peer, &join, host),
+            Record::Accept { .. } | Record::Refuse | Record::Closed | Record::Leave => {
+                self.on_answer(now, id, peer, &record, host);
+            }
+            _ => self.on_opener_record(now, id, peer, &record, octets, host),
+        }
+    }
+
+    fn on_answer(
+        &mut self,
+        now: Instant,
+        id: GroupId,
+        peer: PeerId,
+        record: &Record<'_>,
+        host: &mut dyn Host,
+    ) {
+        let Some(sender) = self.senders.get_mut(&id) else { return };
+        let Some(index) = sender.member_of(peer) else { return };
+        self.dirty = true;
+        match *record {
+            Record::Accept { credit, max_message } => sender.on_accept(now, index, credit, max_message),
+            Record::Refuse => sender.depart(now, index, Departure::Refused, host),
+            Record::Closed => sender.on_closed(now, index),
+            _ => sender.depart(now, index, Departure::Left, host),
+        }
+    }
+
+    fn on_opener_record(
+        &mut self,
+        now: Instant,
+        id: GroupId,
+        peer: PeerId,
+        record: &Record<'_>,
+        octets: &Bytes,
+        host: &mut dyn Host,
+    ) {
+        let Some(member) = self.members.get_mut(&id) else {
+            self.invitations.retain(|invitation| invitation.group != id || invitation.from != peer);
+            return;
+        };
+        let from_opener = member.opener == peer;
+        let was_ready = member.has_ready();
+        let mut result = Ok(());
+        match record {
+            Record::Symbol { number, report, frames } => {
+                result = member.on_symbol(now, *number, frames);
+                if *report {
+                    member.on_asked(now);
+                }
+            }
+            Record::Poll { next } => member.on_poll(now, *next),
+            Record::Begin(begin) if from_opener => {
+                member.begin(begin);
+                self.news += 1;
+            }
+            Record::Close { symbols, .. } if from_opener => member.on_close(now, *symbols),
+            Record::Removed if from_opener => {
+                self.news += member.end(MembershipEnd::Removed) as u64;
+            }
+            Record::Route(route) if from_opener => {
+                let children =
+                    route.children.iter().filter_map(|(_, addr)| host.connect(now, *addr)).collect();
+                member.set_route(now, route.clone(), children);
+            }
+            _ => return,
+        }
+        if matches!(record, Record::Symbol { .. } | Record::Poll { .. }) {
+            for child in member.relays_to() {
+                host.send(now, *child, octets.clone());
+            }
+        }
+        self.after_symbol(now, id, was_ready, result, host);
+    }
+
+    fn on_open(
+        &mut self,
+        now: Instant,
+        group: GroupId,
+        from: PeerId,
+        open: &Open<'_>,
+        octets: &Bytes,
+        host: &mut dyn Host,
+    ) {
+        let Some(from_addr) = host.addr_of(from) else { return };
+        let invitation = Invitation { group, from, from_addr, open: octets.to_vec() };
+        if self.joined.contains(&open.address) {
+            self.accept_open(now, &invitation, open, host);
+        } else if self.invitations.len() < MAX_INVITATIONS {
+            self.invitations.push_back(invitation);
+        } else {
+            host.send(now, from, Record::Refuse.encode(group.0).into());
+        }
+    }
+
+    pub(super) fn accept_open(
+        &mut self,
+        now: Instant,
+        invitation: &Invitation,
+        open: &Open<'_>,
+        host: &mut dyn Host,
+    ) {
+        let id = invitation.group;
+        if self.members.len() >= MAX_GROUPS || self.members.contains_key(&id) {
+            return host.send(now, invitation.from, Record::Refuse.encode(id.0).into());
+        }
+        let config = host.config();
+        let credit = config.channel_credit_bytes;
+        let max_message = config.max_message_bytes.min(config.receive_memory_bytes);
+        let grant = Grant { credit, max_message };
+        let member = Membership::new(id, invitation.from, invitation.from_addr, open, grant);
+        self.members.insert(id, Box::new(member));
+        host.send(now, invitation.from, Record::Accept { credit, max_message }.encode(id.0).into());
+        self.news += 1;
+    }
+
+    fn on_join(&mut self, now: Instant, peer: PeerId, join: &Join, host: &mut dyn Host) {
+        let Some(addr) = host.addr_of(peer) else { return };
+        let wanted = |sender: &&mut Box<Sender>| sender.address == join.address && sender.admits();
+        if let Some(sender) = self.senders.values_mut().find(wanted) {
+            // One that is a member already needs no second invitation.
+            let _ = sender.add(now, addr, peer, join.history, host);
+            self.dirty = true;
+        }
+    }
+
+    /// A session is over.
+    pub fn on_peer_lost(&mut self, now: Instant, peer: PeerId, reason: &LostReason, host: &mut dyn Host) {
+        self.invitations.retain(|invitation| invitation.from != peer);
+        for sender in self.senders.values_mut() {
+            if let Some(index) = sender.member_of(peer) {
+                sender.depart(now, index, Departure::Lost(reason.clone()), host);
+                self.dirty = true;
+            }
+        }
+        for member in self.members.values_mut().filter(|member| member.opener == peer) {
+            self.news += member.end(MembershipEnd::Lost(reason.clone())) as u64;
+        }
+    }
+}
