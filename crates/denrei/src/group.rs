@@ -8,7 +8,8 @@ use crate::Node;
 use crate::core::Core;
 use bytes::Bytes;
 use denrei_proto::group::{
-    GroupError, GroupEvent, GroupId, GroupMessage, GroupOptions, GroupStatus, MembershipEnd,
+    GroupError, GroupEvent, GroupId, GroupMessage, GroupOptions, GroupStatus, MembershipCounters,
+    MembershipEnd,
 };
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -347,6 +348,11 @@ impl Membership {
     /// How the membership ended; `None` while it lasts.
     pub fn end(&self) -> Option<MembershipEnd> {
         self.node.with_core(|core, _| core.endpoint.membership_end(self.id))
+    }
+
+    /// What has happened at this member; `None` once it is none.
+    pub fn counters(&self) -> Option<MembershipCounters> {
+        self.node.with_core(|core, _| core.endpoint.membership_counters(self.id))
     }
 
     /// Leaves the group: what was not taken is gone, and receiving says [`MembershipEnd::Left`].

@@ -45,8 +45,8 @@ pub use collective::{Collective, CollectiveError};
 pub use config::{Config, Drive};
 pub use denrei_io::{BackendChoice, Capabilities, IoCounters, SocketConfig};
 pub use denrei_proto::group::{
-    Departure, GroupBackend, GroupCounters, GroupError, GroupEvent, GroupId, GroupMessage, GroupOptions,
-    GroupPolicy, GroupStatus, MemberPath, MemberStatus, MembershipEnd,
+    Departure, GroupBackend, GroupCounters, GroupError, GroupEvent, GroupFeedback, GroupId, GroupMessage,
+    GroupOptions, GroupPolicy, GroupStatus, MemberPath, MemberStatus, MembershipCounters, MembershipEnd,
 };
 pub use denrei_proto::seal::{ClusterKey, Identity, PublicIdentity};
 pub use denrei_proto::{

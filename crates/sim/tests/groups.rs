@@ -6,7 +6,9 @@
 
 use bytes::Bytes;
 use core::time::Duration;
-use denrei_proto::group::{Departure, GroupBackend, GroupEvent, GroupId, GroupOptions, GroupPolicy};
+use denrei_proto::group::{
+    Departure, GroupBackend, GroupEvent, GroupFeedback, GroupId, GroupOptions, GroupPolicy,
+};
 use denrei_proto::{Config, Endpoint, Event};
 use denrei_sim::rng::Rng;
 use denrei_sim::{Application, Faults, HostId, HostSpec, LinkSpec, World};

@@ -42,7 +42,7 @@ pub struct GroupHeader {
     pub ack_every: u16,
     /// Symbols of the block that this packet is parity of; 0: it is not parity.
     pub parity_of: u8,
-    /// Which parity of the block.
+    /// Which parity of the block; in a packet with a symbol 1 if parity may follow for it, else 0.
     pub parity_index: u8,
 }
 

@@ -9,7 +9,8 @@ use crate::Completion;
 use crate::config::Config;
 use crate::event::PeerId;
 use crate::group::{
-    GroupError, GroupEvent, GroupId, GroupMessage, GroupOptions, GroupStatus, Host, MembershipEnd, Table,
+    GroupError, GroupEvent, GroupId, GroupMessage, GroupOptions, GroupStatus, Host, MembershipCounters,
+    MembershipEnd, Table,
 };
 use crate::peer::GroupReport;
 use bytes::Bytes;
@@ -152,6 +153,11 @@ impl Endpoint {
     pub fn membership(&self, group: GroupId) -> Option<(u32, SocketAddr)> {
         let member = self.groups.as_deref()?.membership(group)?;
         Some((member.member, member.opener_addr))
+    }
+
+    /// What has happened at this member of a group; `None`: it is none.
+    pub fn membership_counters(&self, group: GroupId) -> Option<MembershipCounters> {
+        Some(self.groups.as_deref()?.membership(group)?.counters())
     }
 
     /// Takes the next message of a group this endpoint is a member of.

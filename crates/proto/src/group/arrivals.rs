@@ -41,9 +41,20 @@ impl Arrivals {
         self.next < self.known
     }
 
+    /// Whether a symbol has arrived.
+    pub fn contains(&self, number: u64) -> bool {
+        let below = self.ahead.range(..=number).next_back();
+        number < self.next || below.is_some_and(|(_, end)| number < *end)
+    }
+
+    /// Whether symbols below `number` are near enough to be taken in.
+    pub fn is_near(&self, number: u64) -> bool {
+        number.saturating_sub(self.next) <= MAX_AHEAD
+    }
+
     /// Everything below `number` has been sent; whether that makes a new gap.
     pub fn learn(&mut self, number: u64) -> bool {
-        let news = number > self.known && number - self.next <= MAX_AHEAD;
+        let news = number > self.known && self.is_near(number);
         if news {
             self.known = number;
         }
@@ -93,6 +104,7 @@ mod tests {
         fn agrees_with_a_set(numbers in proptest::collection::vec(10u64..80, 0..100), known in 10u64..100) {
             let (mut arrivals, mut oracle) = (Arrivals::new(10), BTreeSet::new());
             for number in numbers {
+                prop_assert_eq!(arrivals.contains(number), oracle.contains(&number));
                 prop_assert_eq!(arrivals.insert(number), oracle.insert(number));
             }
             arrivals.learn(known);

@@ -3,6 +3,7 @@
 //! Inputs → outputs: its reports → what it has, what it may be sent, its round-trip time. Source: M3
 //! (one block per member), M6, M7.
 
+use super::hearing::Hearing;
 use super::types::{Departure, MemberPath, MemberStatus};
 use crate::event::PeerId;
 use crate::rtt::Rtt;
@@ -74,8 +75,10 @@ pub(crate) struct Member {
     pub by_session: u64,
     /// Symbols on their way to it by its session, as repairs.
     pub repairing: BTreeSet<u64>,
-    /// Symbols it has missed since the congestion window was last looked at, and ever.
-    pub missed_now: u64,
+    /// How many of the group's packets it gets, and how many it has lost in this round trip.
+    pub hearing: Hearing,
+    pub lost_now: u64,
+    /// Symbols it has reported missing.
     pub missed: u64,
 }
 
@@ -111,7 +114,8 @@ impl Member {
             deaf_polls: 0,
             by_session: 0,
             repairing: BTreeSet::new(),
-            missed_now: 0,
+            hearing: Hearing::default(),
+            lost_now: 0,
             missed: 0,
         }
     }
@@ -146,6 +150,7 @@ impl Member {
         if heard && echo < packets && self.echo.is_none_or(|before| echo > before) {
             self.echo = Some(echo);
             progress.echoed = Some(echo);
+            self.lost_now += self.hearing.on_report(echo, report.received);
             self.deaf_polls = 0;
         }
         if progress.moved {
@@ -180,6 +185,7 @@ impl Member {
             symbols_behind: sent.saturating_sub(self.next),
             srtt_ns: self.rtt.measured().map(denrei_wire::duration_nanos),
             symbols_missed: self.missed,
+            loss: self.hearing.share(),
         }
     }
 

@@ -2,28 +2,31 @@
 //!
 //! Inputs → outputs: packets from the group's address, records from the opener, time, the
 //! application's taking → messages in order, reports (when, and what they say), symbols to hand on.
-//! Source: M3, M5, M6 (what a report says), M10 (when); `spec/protocol.md` §14.3–13.5.
+//! Source: M3, M5, M6 (what a report says), M10 (when); `spec/protocol.md` §14.3–14.6. `membership/asking`
+//! holds when a gap is spoken of, `membership/joint` reports for others.
+
+mod asking;
+mod joint;
 
 use super::arrivals::Arrivals;
 use super::assembly::Assembly;
-use super::types::{GroupId, GroupMessage, MembershipEnd};
+use super::parity::{Parity, Restorer};
+use super::types::{GroupId, GroupMessage, MembershipCounters, MembershipEnd};
 use crate::event::PeerId;
+use asking::Asking;
 use core::net::SocketAddr;
 use core::time::Duration;
 use denrei_wire::frame::{Feedback, Frame, Gap, feedback_flags};
 use denrei_wire::group::{Begin, GroupHeader, MAX_GAPS, Open, Route};
 use denrei_wire::{Instant, ids};
+use joint::Joint;
 
-/// A gap is reported at once when so many symbols beyond it have come (RFC 9002 §6.1.1) …
-const GAP_THRESHOLD: u64 = 3;
-/// … and otherwise after this long: it may be reordering.
-const REORDER_DELAY: Duration = Duration::from_micros(250);
 /// Members answer a poll one after the other, so far apart: an opener handles a report in less.
 const POLL_SPACING: Duration = Duration::from_micros(4);
 /// The last member answers a poll after this long, however many there are.
 const MAX_POLL_SPREAD: Duration = Duration::from_millis(4);
-/// A gap is reported again after two round trips, and not sooner than this.
-const MIN_REPEAT_DELAY: Duration = Duration::from_millis(2);
+/// So many members may answer a poll at once.
+const MAX_ANSWERS_AT_ONCE: u32 = 16;
 
 /// What a member's application and endpoint grant.
 #[derive(Clone, Copy, Debug)]
@@ -45,17 +48,6 @@ pub(crate) enum Stage {
     Ended(MembershipEnd),
 }
 
-/// The values of the members below, for a joint report.
-#[derive(Debug, Clone, Copy)]
-struct Below {
-    peer: PeerId,
-    member: u32,
-    covers: u32,
-    next: u64,
-    messages: u64,
-    limit: u64,
-}
-
 /// One group, as a member sees it.
 #[derive(Debug)]
 pub(crate) struct Membership {
@@ -71,22 +63,26 @@ pub(crate) struct Membership {
     pub accepted: bool,
     /// The application wants no more of it: to be forgotten once it has ended.
     pub abandoned: bool,
+    /// Polls are answered in turn.
+    staggers: bool,
     grant: Grant,
     arrivals: Arrivals,
     assembly: Assembly,
+    restorer: Restorer,
     /// Largest packet number seen, and when.
     echo: Option<(u64, Instant)>,
+    /// Packets from the group's address, low 32 bits.
+    received: u32,
     heard: bool,
-    /// When a report is due at the latest, for whichever reason.
+    /// When a report is due at the latest, for whichever reason but what is missing.
     due: Option<Instant>,
+    asking: Asking,
     limit_reported: u64,
     /// All symbols there are, once the opener has said so.
     end: Option<u64>,
     closed_said: bool,
-    route: Option<(Route, Vec<PeerId>)>,
-    below: Vec<Below>,
-    /// Symbols that came twice.
-    pub duplicates: u64,
+    joint: Joint,
+    counters: MembershipCounters,
 }
 
 impl Membership {
@@ -108,18 +104,21 @@ impl Membership {
             stage: Stage::Accepted,
             accepted: false,
             abandoned: false,
+            staggers: open.stagger,
             grant,
             arrivals: Arrivals::new(0),
             assembly: Assembly::new(0, 0),
+            restorer: Restorer::default(),
             echo: None,
+            received: 0,
             heard: false,
             due: None,
+            asking: Asking::new(group, open),
             limit_reported: 0,
             end: None,
             closed_said: false,
-            route: None,
-            below: Vec::new(),
-            duplicates: 0,
+            joint: Joint::default(),
+            counters: MembershipCounters::default(),
         }
     }
 
@@ -191,6 +190,7 @@ impl Membership {
         frames: &[u8],
     ) -> Result<(), &'static str> {
         self.heard = true;
+        self.received = self.received.wrapping_add(1);
         let number = ids::expand(packet, self.echo.map_or(0, |(largest, _)| largest + 1));
         if self.echo.is_none_or(|(largest, _)| number > largest) {
             self.echo = Some((number, now));
@@ -202,19 +202,64 @@ impl Membership {
             return Ok(());
         }
         let symbol = ids::expand(header.symbol, self.arrivals.known());
-        if frames.is_empty() {
+        let sent = match header.parity_of {
+            0 if frames.is_empty() => symbol,
+            0 => symbol + 1,
+            symbols => symbol + symbols as u64,
+        };
+        if header.parity_of > 0 {
+            let (symbols, index) = (header.parity_of, header.parity_index);
+            self.on_parity(now, &Parity { first: symbol, symbols, index, shard: frames })?;
+        } else if frames.is_empty() {
             self.learn(now, symbol);
         } else {
-            self.on_symbol(now, symbol, frames)?;
-            let every = header.ack_every as u64;
-            let turn = self.member as u64 * every / self.members as u64;
-            if (symbol + turn).is_multiple_of(every) {
-                self.report_by(now);
-            }
+            self.on_multicast_symbol(now, symbol, header, frames)?;
         }
         if poll {
+            self.asking.all_below(sent);
             self.report_by(now + self.stagger());
         }
+        Ok(())
+    }
+
+    fn on_multicast_symbol(
+        &mut self,
+        now: Instant,
+        symbol: u64,
+        header: &GroupHeader,
+        frames: &[u8],
+    ) -> Result<(), &'static str> {
+        self.asking.expect_parity(header.parity_index > 0);
+        if header.parity_index > 0 && !self.arrivals.contains(symbol) {
+            self.restorer.keep(symbol, frames);
+        } else if header.parity_index == 0 {
+            self.restorer.clear();
+        }
+        self.on_symbol(now, symbol, frames)?;
+        let every = header.ack_every as u64;
+        let turn = self.member as u64 * every / self.members as u64;
+        if (symbol + turn).is_multiple_of(every) {
+            self.report_by(now);
+        }
+        Ok(())
+    }
+
+    /// A parity has come: what it restores has come with it.
+    fn on_parity(&mut self, now: Instant, parity: &Parity<'_>) -> Result<(), &'static str> {
+        self.counters.parities += 1;
+        let restored = self.restorer.on_parity(parity, &self.arrivals)?;
+        self.take_restored(now, restored)?;
+        self.arrivals.learn(parity.end());
+        self.asking.parity_came(now, parity.end(), &self.arrivals);
+        Ok(())
+    }
+
+    fn take_restored(&mut self, now: Instant, restored: Vec<(u64, Vec<u8>)>) -> Result<(), &'static str> {
+        for (symbol, frames) in restored {
+            self.counters.restored += 1;
+            self.take_symbol(now, symbol, &frames)?;
+        }
+        self.restorer.forget_below(self.arrivals.next());
         Ok(())
     }
 
@@ -226,24 +271,32 @@ impl Membership {
         if self.stage != Stage::Begun {
             return Ok(());
         }
-        let known = self.arrivals.known();
-        if !self.arrivals.insert(symbol) {
-            self.duplicates += 1;
+        let late = symbol < self.arrivals.known();
+        if !self.take_symbol(now, symbol, frames)? || !late || !self.asking.expects_parity() {
             return Ok(());
         }
-        self.assembly.add(frames, self.grant.max_message)?;
-        if symbol > known {
-            let threshold = symbol >= known + GAP_THRESHOLD;
-            self.report_by(now + if threshold { Duration::ZERO } else { REORDER_DELAY });
+        self.restorer.keep(symbol, frames);
+        let restored = self.restorer.on_late(symbol, &self.arrivals)?;
+        self.take_restored(now, restored)
+    }
+
+    /// Takes in a symbol; whether it is new.
+    fn take_symbol(&mut self, now: Instant, symbol: u64, frames: &[u8]) -> Result<bool, &'static str> {
+        let known = self.arrivals.known();
+        if !self.arrivals.insert(symbol) {
+            self.counters.duplicates += 1;
+            return Ok(false);
         }
+        self.assembly.add(frames, self.grant.max_message)?;
+        self.asking.symbol_came(now, symbol, known, &self.arrivals);
         self.report_by(now + self.report_delay);
-        Ok(())
+        Ok(true)
     }
 
     /// Everything below `symbol` has been sent.
     fn learn(&mut self, now: Instant, symbol: u64) {
         if self.arrivals.learn(symbol) {
-            self.report_by(now + REORDER_DELAY);
+            self.asking.told(now, &self.arrivals);
         }
     }
 
@@ -255,6 +308,7 @@ impl Membership {
     /// POLL by the session: something of this member's is overdue.
     pub fn on_poll(&mut self, now: Instant, next: u64) {
         self.arrivals.learn(next);
+        self.asking.all_below(next);
         self.report_by(now);
     }
 
@@ -262,6 +316,7 @@ impl Membership {
     pub fn on_close(&mut self, now: Instant, symbols: u64) {
         self.end = Some(symbols);
         self.arrivals.learn(symbols);
+        self.asking.all_below(symbols);
         if self.arrivals.has_gaps() {
             self.report_by(now);
         }
@@ -273,7 +328,7 @@ impl Membership {
         if complete && !self.closed_said {
             self.closed_said = true;
             self.stage = Stage::Ended(MembershipEnd::Closed);
-            self.due = None;
+            self.stop_reporting();
             return true;
         }
         false
@@ -284,7 +339,7 @@ impl Membership {
         let news = !matches!(self.stage, Stage::Ended(_));
         if news {
             self.stage = Stage::Ended(why);
-            self.due = None;
+            self.stop_reporting();
         }
         news
     }
@@ -295,62 +350,61 @@ impl Membership {
 
     /// Members answer one after the other.
     fn stagger(&self) -> Duration {
-        if self.members <= 16 {
+        if self.members <= MAX_ANSWERS_AT_ONCE || !self.staggers {
             return Duration::ZERO;
         }
         (POLL_SPACING * self.member).min(MAX_POLL_SPREAD * (self.member + 1) / self.members)
     }
 
-    /// When to [`report`](Self::report).
-    pub fn deadline(&self) -> Instant {
-        self.due.unwrap_or(Instant::FAR_FUTURE)
-    }
-
     /// Whom symbols are handed on to.
     pub fn relays_to(&self) -> &[PeerId] {
-        match &self.route {
-            Some((route, children)) if route.relay => children,
-            _ => &[],
-        }
+        self.joint.relays_to()
     }
 
     /// To whom this member reports: its parent's address, or `None` for the opener.
     pub fn reports_to(&self) -> Option<SocketAddr> {
-        let (route, _) = self.route.as_ref()?;
-        route.report_to_parent.then_some(route.parent)
-    }
-
-    /// Whether something is missing.
-    pub fn misses_something(&self) -> bool {
-        self.arrivals.has_gaps()
+        self.joint.reports_to()
     }
 
     /// The opener has said who hands on to whom.
     pub fn set_route(&mut self, now: Instant, route: Route, children: Vec<PeerId>) {
-        self.below.retain(|below| children.contains(&below.peer));
-        self.route = Some((route, children));
+        self.joint.set_route(route, children);
         self.report_by(now);
     }
 
-    /// A report of a member below has come: joins it with this one's next.
+    /// A report of a member below has come: joins it with this one's next. What is missing below is
+    /// the opener's to repair, and was said to it; the rest can wait for company.
     pub fn on_report_from_below(&mut self, now: Instant, peer: PeerId, feedback: &Feedback<'_>) {
-        let index = match self.below.iter().position(|below| below.peer == peer) {
-            Some(index) => index,
-            None if self.route.as_ref().is_some_and(|(_, children)| children.contains(&peer)) => {
-                let next = self.arrivals.known();
-                self.below.push(Below { peer, member: 0, covers: 0, next, messages: 0, limit: 0 });
-                self.below.len() - 1
-            }
-            None => return,
-        };
-        let below = &mut self.below[index];
-        below.next = ids::expand(feedback.next, below.next);
-        below.messages = ids::expand(feedback.messages, below.messages);
-        below.limit = below.limit.max(feedback.limit);
-        (below.member, below.covers) = (feedback.member, feedback.covers);
-        // What is missing below is the opener's to repair, at once; the rest can wait for company.
-        let urgent = !feedback.gaps.is_empty();
-        self.report_by(if urgent { now } else { now + self.report_delay });
+        if self.joint.on_report(peer, feedback, self.arrivals.known()) {
+            let urgent = !feedback.gaps.is_empty();
+            self.report_by(if urgent { now } else { now + self.report_delay });
+        }
+    }
+
+    fn stop_reporting(&mut self) {
+        self.due = None;
+        self.asking.stop();
+    }
+
+    /// When to [`report`](Self::report), if [`owes_report`](Self::owes_report) then.
+    pub fn deadline(&self) -> Instant {
+        self.due.unwrap_or(Instant::FAR_FUTURE).min(self.asking.deadline())
+    }
+
+    /// Whether a report is due: what was missing may be here meanwhile.
+    pub fn owes_report(&mut self, now: Instant) -> bool {
+        let asks = self.asking.is_due(now, &self.arrivals);
+        asks || self.due.is_some_and(|due| due <= now)
+    }
+
+    /// Whether something is missing that is to be spoken of.
+    pub fn misses_something(&self) -> bool {
+        self.asking.gaps(&self.arrivals).next().is_some()
+    }
+
+    /// What has happened so far.
+    pub fn counters(&self) -> MembershipCounters {
+        self.counters
     }
 
     /// The report that is due. `rtt` is the session's, to pace repetitions by; the limit is raised only
@@ -361,12 +415,10 @@ impl Membership {
             self.limit_reported = self.limit_reported.max(self.limit());
         }
         let mut gaps = Vec::new();
-        for (first, count) in self.arrivals.gaps().take(MAX_GAPS) {
+        for (first, count) in self.asking.gaps(&self.arrivals).take(MAX_GAPS) {
             gaps.push(Gap::new(first as u32, count.min(u16::MAX as u64) as u16));
         }
-        if !gaps.is_empty() {
-            self.report_by(now + (rtt * 2).max(MIN_REPEAT_DELAY));
-        }
+        self.asking.asked(now, rtt, &self.arrivals);
         let (echo, since) = self.echo.unwrap_or((0, now));
         let mut report = Feedback {
             flags: if self.heard { feedback_flags::HEARD } else { 0 },
@@ -374,6 +426,7 @@ impl Membership {
             member: self.member,
             covers: 1,
             echo: echo as u32,
+            received: self.received,
             delay_us: (now - since).as_micros().min(u32::MAX as u128) as u32,
             next: self.arrivals.next() as u32,
             messages: self.assembly.next() as u32,
@@ -381,23 +434,8 @@ impl Membership {
             gaps: &gaps,
         };
         self.heard = false;
-        self.join_below(&mut report);
+        self.counters.reports += 1;
+        self.joint.join(self.arrivals.next(), self.assembly.next(), &mut report);
         Frame::Feedback(report).encode(put);
-    }
-
-    /// Lowers each value to the least of those below (M3).
-    fn join_below(&self, report: &mut Feedback<'_>) {
-        let (mut next, mut messages) = (self.arrivals.next(), self.assembly.next());
-        for below in &self.below {
-            report.covers += below.covers;
-            report.limit = report.limit.min(below.limit);
-            messages = messages.min(below.messages);
-            if below.next < next {
-                next = below.next;
-                report.member = below.member;
-            }
-        }
-        report.next = next as u32;
-        report.messages = messages as u32;
     }
 }

@@ -8,16 +8,18 @@
 
 mod arrivals;
 mod assembly;
+mod hearing;
 mod member;
 mod membership;
+mod parity;
 mod sender;
 mod stream;
 mod table;
 mod types;
 
 pub use types::{
-    Departure, GroupBackend, GroupCounters, GroupError, GroupEvent, GroupId, GroupMessage, GroupOptions,
-    GroupPolicy, GroupStatus, MemberPath, MemberStatus, MembershipEnd,
+    Departure, GroupBackend, GroupCounters, GroupError, GroupEvent, GroupFeedback, GroupId, GroupMessage,
+    GroupOptions, GroupPolicy, GroupStatus, MemberPath, MemberStatus, MembershipCounters, MembershipEnd,
 };
 
 use crate::config::Config;

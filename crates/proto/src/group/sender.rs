@@ -6,6 +6,7 @@
 //! silent. Source: M1–M7; `spec/protocol.md` §14.
 
 mod opening;
+mod protect;
 mod repair;
 mod reports;
 mod timers;
@@ -16,6 +17,7 @@ pub(super) use tree::RELAY_FROM;
 
 use super::Host;
 use super::member::{Member, Path, Stage};
+use super::parity::PARITY_OVERHEAD_BYTES;
 use super::stream::Stream;
 use super::types::{
     Departure, GroupBackend, GroupCounters, GroupError, GroupEvent, GroupId, GroupOptions, GroupStatus,
@@ -26,13 +28,17 @@ use bytes::Bytes;
 use core::net::SocketAddr;
 use core::time::Duration;
 use denrei_wire::Instant;
-use denrei_wire::group::Record;
+use denrei_wire::group::{GROUP_HEADER_BYTES, Record};
+use denrei_wire::packet::TAG_BYTES;
+use protect::Protect;
 use repair::Repairs;
 use std::collections::{BTreeMap, VecDeque};
 
-/// Octets that a symbol leaves free in a datagram: the headers of a GROUP packet, or those of a
-/// session packet, a MESSAGE frame and a SYMBOL record, whichever is more, and a 16-octet seal.
+/// Octets that a symbol leaves free in a datagram: the headers of a GROUP packet and what parity adds to
+/// the symbol, or the headers of a session packet, a MESSAGE frame and a SYMBOL record, whichever is
+/// more, and a 16-octet seal.
 const SYMBOL_OVERHEAD_BYTES: usize = 16 + 10 + 17 + 16;
+const _: () = assert!(GROUP_HEADER_BYTES + PARITY_OVERHEAD_BYTES + TAG_BYTES <= SYMBOL_OVERHEAD_BYTES);
 /// Symbols that travel by sessions alone are this large: a tenth of a percent of headers, and a
 /// receiver's first credit holds two.
 const UNICAST_SYMBOL_BYTES: usize = 30 * 1024;
@@ -71,6 +77,7 @@ pub(crate) struct Sender {
     members: Vec<Member>,
     stream: Stream,
     repairs: Repairs,
+    protect: Protect,
     window: Box<dyn Controller>,
     symbol_bytes: usize,
     /// The first symbol that has not gone to the group's address.
@@ -97,6 +104,10 @@ pub(crate) struct Sender {
     /// Since when it is added up who is waited for, and until when that is done.
     held_since: Instant,
     held_at: Instant,
+    /// What the congestion controller was told of the worst member's losses in this round trip, and
+    /// when that ends.
+    lost_told: u64,
+    round_ends: Instant,
     pub events: VecDeque<GroupEvent>,
     pub counters: GroupCounters,
     /// Grows with everything an application may wait for.
@@ -121,6 +132,7 @@ impl Sender {
             members: Vec::new(),
             stream: Stream::default(),
             repairs: Repairs::default(),
+            protect: Protect::default(),
             window: congestion::controller(config.congestion, config.min_datagram_bytes as u64),
             symbol_bytes: config.min_datagram_bytes as usize - SYMBOL_OVERHEAD_BYTES,
             multicast_next: 0,
@@ -137,6 +149,8 @@ impl Sender {
             relays: false,
             held_since: now,
             held_at: now,
+            lost_told: 0,
+            round_ends: now,
             events: VecDeque::new(),
             counters: GroupCounters::default(),
             news: 0,
@@ -183,8 +197,8 @@ impl Sender {
     /// nothing more is there to go, and no earlier question is still to be answered.
     fn asks(&self) -> bool {
         let drained = self.stream.is_drained();
-        let unasked = self.hurried || self.asked <= self.stream.acked();
-        self.is_blocked() || (drained && unasked)
+        let answered = self.asked <= self.stream.acked();
+        (answered && self.is_blocked()) || (drained && (self.hurried || answered))
     }
 
     /// Ends the group once everything is acknowledged.

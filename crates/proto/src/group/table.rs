@@ -243,7 +243,7 @@ impl Table {
             sender.drive(now, host);
         }
         for member in self.members.values_mut() {
-            if member.deadline() <= now {
+            if member.owes_report(now) {
                 report(now, member, host);
             }
         }

@@ -72,6 +72,35 @@ pub struct GroupOptions {
     pub admit: bool,
     /// Members each relay serves; 0: chosen from the number of members.
     pub fan_out: u32,
+    /// What keeps reports few.
+    pub feedback: GroupFeedback,
+    /// Parity is sent where it costs less than what is missing: by measured loss × members.
+    pub parity: bool,
+}
+
+/// The means that keep reports few where members are many (M10). All are used; whoever studies them
+/// switches some off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GroupFeedback {
+    /// Members report at every k-th symbol, and not at each.
+    pub thin: bool,
+    /// Members take turns: at which symbol each reports, and when it answers a question.
+    pub stagger: bool,
+    /// Members wait, each its own time, before they say what they miss: others may have said it.
+    pub suppress: bool,
+    /// Beyond 64 members reports are joined along a tree.
+    pub tree: bool,
+}
+
+impl GroupFeedback {
+    /// The paper's scheme: every member acknowledges every packet.
+    pub const ALL_ACK: Self = Self { thin: false, stagger: false, suppress: false, tree: false };
+}
+
+impl Default for GroupFeedback {
+    fn default() -> Self {
+        Self { thin: true, stagger: true, suppress: true, tree: true }
+    }
 }
 
 impl Default for GroupOptions {
@@ -83,6 +112,8 @@ impl Default for GroupOptions {
             history_bytes: 0,
             admit: true,
             fan_out: 0,
+            feedback: GroupFeedback::default(),
+            parity: true,
         }
     }
 }
@@ -247,6 +278,8 @@ pub struct MemberStatus {
     pub srtt_ns: Option<u64>,
     /// Symbols it reported missing.
     pub symbols_missed: u64,
+    /// The share of packets to the group's address that it loses, restored or not; `None`: not known.
+    pub loss: Option<f64>,
 }
 
 /// A group, as its opener sees it: values are minima over the members (M3, M5, M6).
@@ -295,6 +328,19 @@ pub struct GroupCounters {
     pub reports_with_gaps: u64,
     /// Polls sent.
     pub polls: u64,
+}
+
+/// What happened at a member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub struct MembershipCounters {
+    /// Reports sent.
+    pub reports: u64,
+    /// Symbols that came twice.
+    pub duplicates: u64,
+    /// Parities received.
+    pub parities: u64,
+    /// Symbols restored from parities.
+    pub restored: u64,
 }
 
 /// Why a call about a group did nothing.

@@ -41,6 +41,8 @@ impl Load {
         let pairs: Vec<_> = match workload {
             Workload::Stream => vec![(1, 0)],
             Workload::PingPong => vec![(0, 1), (1, 0)],
+            // Sends by a group, not by sessions.
+            Workload::Multicast => Vec::new(),
             Workload::Incast => (1..hosts).map(|from| (from, 0)).collect(),
             Workload::Mesh => (0..hosts)
                 .flat_map(|from| (0..hosts).filter(move |&to| to != from).map(move |to| (from, to)))

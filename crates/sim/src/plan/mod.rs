@@ -13,9 +13,11 @@
 //! ```
 
 mod greeting;
+mod group;
 mod load;
 mod run;
 
+pub use group::GroupOutcome;
 pub use run::Outcome;
 
 use denrei_proto::CongestionAlgorithm;
@@ -39,6 +41,27 @@ pub enum Workload {
     Incast,
     /// Everyone sends to everyone.
     Mesh,
+    /// Host 0 sends to a group of all others.
+    Multicast,
+}
+
+/// What keeps the reports of a group few (M10); each with all that come before it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Feedback {
+    /// Every member acknowledges every packet, as in the paper.
+    AllAck,
+    /// Every k-th packet.
+    Thinned,
+    /// Members take turns, and answer questions one after the other.
+    Staggered,
+    /// Members wait before they say what they miss.
+    Suppressed,
+    /// Reports are joined along a tree.
+    Tree,
+    /// Parity.
+    #[default]
+    Parity,
 }
 
 /// Which controller; the names in plans.
@@ -96,6 +119,10 @@ pub struct Cell {
     pub link_datagram_bytes: u16,
     /// Loss of datagrams on the way to a host, 0.0 ..= 1.0.
     pub loss: f64,
+    /// Loss of datagrams on host 0's own cable, which all miss that it was for, 0.0 ..= 1.0.
+    pub shared_loss: f64,
+    /// What keeps the reports of the workload `multicast` few.
+    pub feedback: Feedback,
     /// Mean length of a burst of lost datagrams; 1: losses are independent.
     pub burst_datagrams: f64,
     /// Receive buffer of every socket, bytes.
@@ -141,6 +168,8 @@ impl Default for Cell {
             ecn_above_bytes: 100_000,
             link_datagram_bytes: 1472,
             loss: 0.0,
+            shared_loss: 0.0,
+            feedback: Feedback::Parity,
             burst_datagrams: 1.0,
             receive_buffer_bytes: 4 << 20,
             service_ns: 0,
@@ -263,6 +292,12 @@ impl Cell {
             "between 1 and 1000000",
         )?;
         range((0.0..=1.0).contains(&self.loss), "loss", &self.loss, "between 0.0 and 1.0")?;
+        range(
+            (0.0..=1.0).contains(&self.shared_loss),
+            "shared_loss",
+            &self.shared_loss,
+            "between 0.0 and 1.0",
+        )?;
         range(self.burst_datagrams >= 1.0, "burst_datagrams", &self.burst_datagrams, "at least 1")?;
         range((0.0..=1e9).contains(&self.delay_us), "delay_us", &self.delay_us, "between 0 and 1e9")?;
         range((0.0..=1e9).contains(&self.jitter_us), "jitter_us", &self.jitter_us, "between 0 and 1e9")?;

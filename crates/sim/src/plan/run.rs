@@ -1,7 +1,7 @@
 //! Simulates one combination of a plan and measures it.
 
 use super::load::Load;
-use super::{Cell, Workload, greeting};
+use super::{Cell, GroupOutcome, Workload, greeting, group};
 use crate::net::faults::{Burst, FaultCounts, Faults};
 use crate::net::link::{LinkSpec, WIRE_OVERHEAD_BYTES};
 use crate::net::topology::HostId;
@@ -19,7 +19,7 @@ const COARSE_MESSAGES: u64 = 10;
 const LOOKS: u32 = 6_000;
 
 /// What came of a combination. Sums are over all hosts.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Outcome {
     /// Everything arrived within the time limit.
     pub finished: bool,
@@ -56,6 +56,9 @@ pub struct Outcome {
     pub deepest_queue_bytes: u64,
     /// Sessions lost.
     pub lost_peers: u64,
+    /// Of a group, what its opener sent and heard.
+    #[serde(flatten)]
+    pub group: GroupOutcome,
     /// Fingerprint of the run: equal for equal combinations and equal code. As text, because JSON's
     /// numbers do not hold 64 bits.
     pub digest: String,
@@ -76,7 +79,7 @@ impl Cell {
         }
     }
 
-    fn host(&self) -> HostSpec {
+    pub(super) fn host(&self) -> HostSpec {
         let link = LinkSpec {
             rate_bits_per_s: self.link_mbit * 1_000_000,
             // Half before and half behind the switch.
@@ -96,7 +99,7 @@ impl Cell {
     /// How long the busiest link towards a host takes for all messages, in full datagrams, µs.
     fn wire_time_us(&self) -> f64 {
         let flows = match self.workload {
-            Workload::Stream | Workload::PingPong => 1,
+            Workload::Stream | Workload::PingPong | Workload::Multicast => 1,
             Workload::Incast | Workload::Mesh => self.hosts as u64 - 1,
         };
         let datagrams = self.message_bytes.div_ceil(self.link_datagram_bytes as u64).max(1);
@@ -110,26 +113,30 @@ impl Cell {
         Duration::from_secs_f64((2.0 * self.delay_us + queue_us) / 1e6)
     }
 
-    fn faults(&self) -> Faults {
+    /// Faults of a cable on which datagrams are lost with this chance.
+    pub(super) fn faults(&self, loss: f64) -> Faults {
         let healthy =
             Faults { jitter: Duration::from_nanos((self.jitter_us * 1e3) as u64), ..Faults::default() };
-        if self.burst_datagrams <= 1.0 || self.loss >= 1.0 {
-            return Faults { loss: self.loss, ..healthy };
+        if self.burst_datagrams <= 1.0 || loss >= 1.0 {
+            return Faults { loss, ..healthy };
         }
         // In the long run the link is bad for enter / (enter + leave) of the datagrams.
         let leave = 1.0 / self.burst_datagrams;
-        let enter = leave * self.loss / (1.0 - self.loss);
-        Faults { burst: (self.loss > 0.0).then_some(Burst { enter, leave, loss: 1.0 }), ..healthy }
+        let enter = leave * loss / (1.0 - loss);
+        Faults { burst: (loss > 0.0).then_some(Burst { enter, leave, loss: 1.0 }), ..healthy }
     }
 }
 
 pub(super) fn run(cell: &Cell) -> Outcome {
+    if cell.workload == Workload::Multicast {
+        return group::run(cell);
+    }
     let mut world = World::new(cell.seed);
     let switch = world.add_switch(None);
     let config = Arc::new(cell.config());
     for _ in 0..cell.hosts {
         let host = world.add_host(switch, cell.host());
-        world.topology().downlink(host).faults = cell.faults();
+        world.topology().downlink(host).faults = cell.faults(cell.loss);
         world.start(host, config.clone());
     }
     let mut load = Load::new(cell.workload, cell.hosts, cell.messages, cell.message_bytes, cell.channels);
@@ -185,7 +192,7 @@ fn lost(counts: &FaultCounts) -> u64 {
 }
 
 /// The share of datagrams lost between two looks.
-fn lost_share(after: &FaultCounts, before: &FaultCounts) -> f64 {
+pub(super) fn lost_share(after: &FaultCounts, before: &FaultCounts) -> f64 {
     (lost(after) - lost(before)) as f64 / ((after.sent - before.sent) as f64).max(1.0)
 }
 
@@ -220,6 +227,7 @@ fn measure(cell: &Cell, world: &mut World, load: &mut Load, before: &Before, fir
         ecn_marks: counters.ecn_marks - before.counters.ecn_marks,
         deepest_queue_bytes: world.topology().deepest_queue_bytes(),
         lost_peers: load.lost_peers,
+        group: GroupOutcome::default(),
         digest: format!("{:016x}", world.digest()),
     }
 }
@@ -244,7 +252,7 @@ mod tests {
 
     #[test]
     fn bursty_loss_has_the_share_asked_for() {
-        let burst = Cell { loss: 0.02, burst_datagrams: 5.0, ..Cell::default() }.faults().burst.unwrap();
+        let burst = Cell { loss: 0.02, burst_datagrams: 5.0, ..Cell::default() }.faults(0.02).burst.unwrap();
         assert!((burst.enter / (burst.enter + burst.leave) - 0.02).abs() < 1e-12);
     }
 }

@@ -26,6 +26,7 @@ struct Layout {
     member: U32,
     covers: U32,
     echo: U32,
+    received: U32,
     delay_us: U32,
     next: U32,
     messages: U32,
@@ -71,7 +72,9 @@ pub struct Feedback<'a> {
     pub covers: u32,
     /// Low 32 bits of the largest packet number received from the group's address.
     pub echo: u32,
-    /// Time since that packet arrived, µs.
+    /// Low 32 bits of the number of packets received from the group's address.
+    pub received: u32,
+    /// Time since the packet `echo` arrived, µs.
     pub delay_us: u32,
     /// Low 32 bits of the first symbol not received (M3).
     pub next: u32,
@@ -104,6 +107,7 @@ impl<'a> Feedback<'a> {
             member: layout.member.get(),
             covers: layout.covers.get(),
             echo: layout.echo.get(),
+            received: layout.received.get(),
             delay_us: layout.delay_us.get(),
             next: layout.next.get(),
             messages: layout.messages.get(),
@@ -122,6 +126,7 @@ impl<'a> Feedback<'a> {
             member: self.member.into(),
             covers: self.covers.into(),
             echo: self.echo.into(),
+            received: self.received.into(),
             delay_us: self.delay_us.into(),
             next: self.next.into(),
             messages: self.messages.into(),
@@ -178,6 +183,7 @@ mod tests {
             member: 4,
             covers: 1,
             echo: 12,
+            received: 11,
             delay_us: 13,
             next: 14,
             messages: 15,

@@ -20,14 +20,15 @@ mod kind {
     pub(super) const ROUTE: u8 = 0x0b;
     pub(super) const BEGIN: u8 = 0x0c;
     pub(super) const SYMBOL_REPORT: u8 = 0x0d;
+    pub(super) const KEY: u8 = 0x0e;
 }
 
 /// Most children a ROUTE names.
 pub const MAX_CHILDREN: usize = 64;
 /// Octets of a SYMBOL record before its frames.
 pub const SYMBOL_HEADER_BYTES: usize = 1 + 8 + 8;
-/// Longest key an OPEN carries.
-const MAX_KEY_BYTES: usize = 64;
+/// Longest key an OPEN or a KEY carries.
+const MAX_KEY_BYTES: usize = 96;
 
 /// SYN: an opener names a member of its group (M2, M4).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,7 +41,11 @@ pub struct Open<'a> {
     pub members: u32,
     /// Longest time the member may hold a report back, µs.
     pub report_delay_us: u32,
-    /// The group key, empty in plain mode.
+    /// Members answer a question one after the other.
+    pub stagger: bool,
+    /// Members wait a while before they say what they miss: others may have said it.
+    pub suppress: bool,
+    /// The group key and what belongs to it, empty in plain mode.
     pub key: &'a [u8],
 }
 
@@ -125,6 +130,13 @@ pub enum Record<'a> {
     Removed,
     /// Whom to hand symbols on to.
     Route(Route),
+    /// The group's key changes.
+    Key {
+        /// Packets under the key before are still taken for a while.
+        keep_previous: bool,
+        /// The new one.
+        key: &'a [u8],
+    },
 }
 
 /// A message of the group channel that is no record.
@@ -144,6 +156,8 @@ impl<'a> Record<'a> {
                 member: reader.u32()?,
                 members: reader.u32()?,
                 report_delay_us: reader.u32()?,
+                stagger: reader.flag()?,
+                suppress: reader.flag()?,
                 key: reader.key()?,
             }),
             kind::ACCEPT => Self::Accept { credit: reader.u64()?, max_message: reader.u64()? },
@@ -163,6 +177,7 @@ impl<'a> Record<'a> {
             kind::JOIN => Self::Join(Join { address: reader.addr()?, history: reader.flag()? }),
             kind::REMOVED => Self::Removed,
             kind::ROUTE => Self::Route(reader.route()?),
+            kind::KEY => Self::Key { keep_previous: reader.flag()?, key: reader.key()? },
             _ => return Err(RecordError),
         };
         if reader.0.is_empty() { Ok((group, record)) } else { Err(RecordError) }
@@ -179,8 +194,8 @@ impl<'a> Record<'a> {
                 for number in [open.member, open.members, open.report_delay_us] {
                     out.extend(number.to_le_bytes());
                 }
-                out.push(open.key.len().min(MAX_KEY_BYTES) as u8);
-                out.extend(&open.key[..open.key.len().min(MAX_KEY_BYTES)]);
+                out.extend([open.stagger as u8, open.suppress as u8]);
+                put_key(&mut out, open.key);
             }
             Self::Accept { credit: first, max_message: second }
             | Self::Close { symbols: first, messages: second } => {
@@ -202,6 +217,10 @@ impl<'a> Record<'a> {
                 out.push(join.history as u8);
             }
             Self::Route(route) => put_route(&mut out, route),
+            Self::Key { keep_previous, key } => {
+                out.push(*keep_previous as u8);
+                put_key(&mut out, key);
+            }
             Self::Refuse | Self::Closed | Self::Leave | Self::Removed => {}
         }
         out
@@ -231,8 +250,15 @@ impl<'a> Record<'a> {
             Self::Join(_) => kind::JOIN,
             Self::Removed => kind::REMOVED,
             Self::Route(_) => kind::ROUTE,
+            Self::Key { .. } => kind::KEY,
         }
     }
+}
+
+fn put_key(out: &mut Vec<u8>, key: &[u8]) {
+    let key = &key[..key.len().min(MAX_KEY_BYTES)];
+    out.push(key.len() as u8);
+    out.extend(key);
 }
 
 fn put_addr(out: &mut Vec<u8>, addr: SocketAddr) {
@@ -336,7 +362,16 @@ mod tests {
         let v4 = "239.1.2.3:7400".parse().unwrap();
         let v6 = "[ff15::7]:7400".parse().unwrap();
         vec![
-            Record::Open(Open { address: v4, member: 3, members: 8, report_delay_us: 1000, key: b"key" }),
+            Record::Open(Open {
+                address: v4,
+                member: 3,
+                members: 8,
+                report_delay_us: 1000,
+                stagger: true,
+                suppress: false,
+                key: b"key",
+            }),
+            Record::Key { keep_previous: false, key: b"key" },
             Record::Accept { credit: 4 << 20, max_message: 1 << 30 },
             Record::Refuse,
             Record::Begin(Begin { symbol: 1 << 40, message: 17, cost: 1 << 50 }),

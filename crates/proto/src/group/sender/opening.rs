@@ -43,6 +43,8 @@ impl Sender {
             member: id,
             members: of as u32,
             report_delay_us: delay.as_micros() as u32,
+            stagger: self.options.feedback.stagger,
+            suppress: self.options.feedback.suppress,
             key: &[],
         };
         host.send(now, peer, Record::Open(open).encode(self.id.0).into());

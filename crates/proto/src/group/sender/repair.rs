@@ -6,6 +6,7 @@
 use super::Sender;
 use crate::group::Host;
 use crate::group::member::Path;
+use core::time::Duration;
 use denrei_wire::Instant;
 use denrei_wire::group::Record;
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,18 +15,27 @@ use std::collections::{BTreeMap, BTreeSet};
 /// does what as many would.
 const MULTICAST_FROM: u32 = 2;
 
+/// Where members wait before they say what they miss, others may say the same within this time of the
+/// first: what several miss goes to all. A sixteenth of what members spread their words over.
+const HOLD: Duration = Duration::from_micros(500);
+/// Members up to this many speak at once, and so does the opener.
+const HOLD_ABOVE: usize = 16;
+
 /// What is missing.
 #[derive(Debug, Default)]
 pub(crate) struct Repairs {
     /// By symbol: how many members miss it, and one of them.
     missing: BTreeMap<u64, (u32, u32)>,
+    /// When the first of them was named.
+    since: Option<Instant>,
     /// To go to the group's address.
     pub(super) multicast: BTreeSet<u64>,
 }
 
 impl Repairs {
     /// A member misses a symbol.
-    pub fn want(&mut self, symbol: u64, member: u32) {
+    pub fn want(&mut self, now: Instant, symbol: u64, member: u32) {
+        self.since.get_or_insert(now);
         let entry = self.missing.entry(symbol).or_insert((0, member));
         if entry.0 == 0 || entry.1 != member {
             *entry = (entry.0 + 1, member);
@@ -41,15 +51,15 @@ impl Repairs {
             self.multicast = self.multicast.split_off(&symbol);
         }
     }
-
-    pub fn is_empty(&self) -> bool {
-        self.missing.is_empty() && self.multicast.is_empty()
-    }
 }
 
 impl Sender {
     /// Decides about all that has been reported missing.
     pub(super) fn decide_repairs(&mut self, now: Instant, host: &mut dyn Host) {
+        if self.repairs_at() > now {
+            return;
+        }
+        self.repairs.since = None;
         for (symbol, (count, member)) in core::mem::take(&mut self.repairs.missing) {
             if count >= MULTICAST_FROM {
                 self.repairs.multicast.insert(symbol);
@@ -59,8 +69,16 @@ impl Sender {
         }
     }
 
+    /// When to decide about what has been reported missing.
+    pub(super) fn repairs_at(&self) -> Instant {
+        let Some(since) = self.repairs.since else { return Instant::FAR_FUTURE };
+        let holds = self.options.feedback.suppress && self.members.len() > HOLD_ABOVE;
+        if holds { since + HOLD } else { since }
+    }
+
     fn repair_one(&mut self, now: Instant, symbol: u64, member: usize, host: &mut dyn Host) {
-        let Some(peer) = self.members.get(member).map(|member| member.peer) else { return };
+        let served = self.members.get(member).filter(|member| member.is_active() && member.next <= symbol);
+        let Some(peer) = served.map(|member| member.peer) else { return };
         let Some(record) = self.symbol_record(symbol, false) else { return };
         self.members[member].repairing.insert(symbol);
         self.counters.unicast_repairs += 1;

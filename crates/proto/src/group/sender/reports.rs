@@ -37,7 +37,7 @@ impl Sender {
             self.on_heard(index);
         }
         if self.members[index].is_active() {
-            self.take_gaps(index, report);
+            self.take_gaps(now, index, report);
         }
         self.catch_up(index);
         self.settle();
@@ -119,7 +119,7 @@ impl Sender {
 
     /// Notes what is missing, unless it is on its way: sent again in a packet that the report
     /// could not know of, or handed to the member's session.
-    fn take_gaps(&mut self, index: usize, report: &Feedback<'_>) {
+    fn take_gaps(&mut self, now: Instant, index: usize, report: &Feedback<'_>) {
         let member = &mut self.members[index];
         // Sessions and relays lose nothing.
         if member.path != Path::Multicast {
@@ -145,25 +145,24 @@ impl Sender {
                     continue;
                 }
                 member.missed += 1;
-                member.missed_now += 1;
-                self.repairs.want(number, member.id);
+                self.repairs.want(now, number, member.id);
             }
         }
     }
 
     /// Tells the congestion controller what has arrived everywhere, and what the member with the
-    /// worst path has missed.
+    /// worst path has lost in this round trip: each member's losses are of a path of its own, so they
+    /// do not add up.
     fn open_window(&mut self, now: Instant, index: usize, before: u64, in_flight: u64) {
         let acked = self.stream.acked();
         if acked == before {
             return;
         }
-        let worst = self.members.iter_mut().filter(|member| member.counts());
-        let missed = worst.map(|member| core::mem::take(&mut member.missed_now)).max().unwrap_or(0);
+        let lost = self.newly_lost(now);
         let rtt = &self.members[index].rtt;
         let sent_at = self.members[index].echo.and_then(|echo| self.sent_at(echo)).unwrap_or(now);
-        if missed > 0 {
-            self.window.on_loss(now, sent_at, missed);
+        if lost > 0 {
+            self.window.on_loss(now, sent_at, lost);
         }
         self.window.on_ack(Acked {
             now,
@@ -176,5 +175,19 @@ impl Sender {
             sent_at,
             window_limited: in_flight * 2 >= self.window(),
         });
+    }
+
+    /// By how much the losses of the worst member in this round trip have grown.
+    fn newly_lost(&mut self, now: Instant) -> u64 {
+        let worst = self.counting().map(|member| member.lost_now).max().unwrap_or(0);
+        let fresh = worst.saturating_sub(self.lost_told);
+        self.lost_told += fresh;
+        if self.round_ends <= now {
+            let slowest = self.counting().map(|member| member.rtt.smoothed()).max();
+            self.round_ends = now + slowest.unwrap_or_default();
+            self.lost_told = 0;
+            self.members.iter_mut().for_each(|member| member.lost_now = 0);
+        }
+        fresh
     }
 }

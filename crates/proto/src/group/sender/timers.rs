@@ -41,7 +41,7 @@ impl Sender {
             Phase::Over => return Instant::FAR_FUTURE,
             Phase::Open | Phase::Closing { .. } => {}
         }
-        let mut deadline = self.poll_at();
+        let mut deadline = self.poll_at().min(self.repairs_at());
         if self.options.backend == GroupBackend::Auto
             && self.members.iter().any(|member| member.is_active() && member.path != Path::Multicast)
         {

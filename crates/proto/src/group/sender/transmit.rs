@@ -2,6 +2,7 @@
 //!
 //! One train is one system call, whatever the number of members (M9).
 
+use super::protect::ParityPacket;
 use super::{Phase, SYMBOL_OVERHEAD_BYTES, Sender, UNICAST_SYMBOL_BYTES};
 use crate::group::Host;
 use crate::group::member::Path;
@@ -11,8 +12,10 @@ use denrei_wire::group::{GROUP_HEADER_BYTES, GroupHeader};
 use denrei_wire::packet::{self, Kind, flags};
 use denrei_wire::{Ecn, Instant, PacketNumber, Token, Transmit, TransmitBuf};
 
-/// Reports per window and member: often enough that the window never runs dry.
+/// Reports per window and member: often enough that the window never runs dry …
 const REPORTS_PER_WINDOW: u64 = 4;
+/// … with more members than this half as often: together they still say enough.
+const FEW_MEMBERS: usize = 4;
 
 impl Sender {
     /// Whether [`write_transmit`](Self::write_transmit) has something to write.
@@ -21,7 +24,8 @@ impl Sender {
             return false;
         }
         self.poll
-            || !self.repairs.is_empty()
+            || !self.repairs.multicast.is_empty()
+            || !self.protect.pending.is_empty()
             || (self.uses_multicast() && (self.multicast_next < self.stream.next() || self.may_cut()))
     }
 
@@ -47,7 +51,8 @@ impl Sender {
     /// Writes datagrams for one send operation into the empty `out`.
     pub fn write_transmit(&mut self, now: Instant, out: &mut TransmitBuf) -> Option<Transmit> {
         let first_packet = self.packet;
-        let segment_size = self.write_repairs(out).or_else(|| self.write_symbols(out));
+        let segment_size = self.write_repairs(out).or_else(|| self.write_parities(out));
+        let segment_size = segment_size.or_else(|| self.write_symbols(out));
         let segment_size = segment_size.or_else(|| self.write_question(out))?;
         self.note_train(now, first_packet);
         self.last_sent_at = now;
@@ -72,7 +77,8 @@ impl Sender {
             self.counters.multicast_repairs += 1;
             // Who still misses something says so as soon as the last of them is there.
             let poll = self.repairs.multicast.is_empty();
-            size = size.max(self.write_packet(out, symbol, poll));
+            let may_follow = self.protect.is_on();
+            size = size.max(self.write_packet(out, symbol, poll, may_follow));
             if packet_bytes(bytes) < size {
                 break;
             }
@@ -93,8 +99,8 @@ impl Sender {
             }
             let bytes = packet_bytes(self.stream.symbol(self.multicast_next)?.bytes);
             let count = (self.multicast_next - first) as usize;
-            if size > 0 && (bytes > size || total + bytes > MAX_DATAGRAM_BYTES || count == out.max_segments())
-            {
+            let full = total + bytes > MAX_DATAGRAM_BYTES || count == out.max_segments();
+            if size > 0 && (bytes > size || full || self.protect.room(self.multicast_next) == 0) {
                 break;
             }
             size = size.max(bytes);
@@ -106,33 +112,66 @@ impl Sender {
         }
         let last = self.multicast_next.checked_sub(1).filter(|last| *last >= first)?;
         let poll = self.poll || (self.multicast_next == self.stream.next() && self.asks());
+        let ends = poll || self.protect.room(last + 1) == 0;
+        let may_follow = self.protect.is_on();
+        let follows = ends && self.end_block(last + 1) > 0;
         for symbol in first..=last {
-            self.write_packet(out, symbol, poll && symbol == last);
+            let is_end = ends && symbol == last;
+            self.write_packet(
+                out,
+                symbol,
+                poll && is_end && !follows,
+                if is_end { follows } else { may_follow },
+            );
         }
         if poll {
             (self.poll, self.hurried, self.asked) = (false, false, self.multicast_next);
+            self.protect.asks = follows;
         }
         Some(size)
     }
 
+    fn write_parities(&mut self, out: &mut TransmitBuf) -> Option<usize> {
+        let mut size = 0;
+        while let Some(parity) = self.protect.pending.front() {
+            let bytes = packet_bytes(parity.shard.len());
+            if size > 0 && (bytes != size || !fits(out, size, bytes)) {
+                break;
+            }
+            let ParityPacket { first, symbols, index, shard } = self.protect.pending.pop_front()?;
+            let poll = self.protect.pending.is_empty() && core::mem::take(&mut self.protect.asks);
+            let block = (symbols, index);
+            size = self.write_header_and(out, first, block, poll, |_, out| out.put(&shard));
+            self.counters.parity_sent += 1;
+        }
+        (size > 0).then_some(size)
+    }
+
     /// A packet without a symbol: tells how far the group is, and asks for reports.
     fn write_question(&mut self, out: &mut TransmitBuf) -> Option<usize> {
-        if !core::mem::take(&mut self.poll) {
+        if !self.poll {
             return None;
         }
+        // What is out is asked about: no more of its block comes before the answer.
+        if self.protect.is_on() && self.end_block(self.multicast_next) > 0 {
+            (self.poll, self.hurried, self.asked) = (false, false, self.multicast_next);
+            self.protect.asks = true;
+            return self.write_parities(out);
+        }
+        self.poll = false;
         self.counters.polls += 1;
         self.asked = self.multicast_next;
         let next = self.multicast_next;
-        Some(self.write_header_and(out, next, true, |_, _| ()))
+        Some(self.write_header_and(out, next, (0, 0), true, |_, _| ()))
     }
 
-    /// Appends the packet of one symbol; its octets.
-    fn write_packet(&mut self, out: &mut TransmitBuf, symbol: u64, poll: bool) -> usize {
+    /// Appends the packet of one symbol, for which `parity` may follow; its octets.
+    fn write_packet(&mut self, out: &mut TransmitBuf, symbol: u64, poll: bool, parity: bool) -> usize {
         let packet = self.packet;
         if let Some(symbol) = self.stream.symbol_mut(symbol) {
             symbol.packet = Some(packet);
         }
-        self.write_header_and(out, symbol, poll, |sender, out| {
+        self.write_header_and(out, symbol, (0, parity as u8), poll, |sender, out| {
             sender.stream.write(symbol, &mut |part| out.put(part));
         })
     }
@@ -141,6 +180,7 @@ impl Sender {
         &mut self,
         out: &mut TransmitBuf,
         symbol: u64,
+        (parity_of, parity_index): (u8, u8),
         poll: bool,
         frames: impl FnOnce(&Self, &mut TransmitBuf),
     ) -> usize {
@@ -151,8 +191,8 @@ impl Sender {
             symbol: symbol as u32,
             floor: self.stream.base() as u32,
             ack_every: self.ack_every(),
-            parity_of: 0,
-            parity_index: 0,
+            parity_of,
+            parity_index,
         };
         out.put(&header.encode());
         frames(self, out);
@@ -163,8 +203,13 @@ impl Sender {
     }
 
     fn ack_every(&self) -> u16 {
+        if !self.options.feedback.thin {
+            return 1;
+        }
         let symbols = self.window() / self.symbol_bytes.max(1) as u64;
-        (symbols / REPORTS_PER_WINDOW).clamp(1, u16::MAX as u64) as u16
+        let few = self.members.len() <= FEW_MEMBERS;
+        let reports = if few { REPORTS_PER_WINDOW } else { REPORTS_PER_WINDOW / 2 };
+        (symbols / reports).clamp(1, u16::MAX as u64) as u16
     }
 
     /// Whether anything at all goes to the group's address.

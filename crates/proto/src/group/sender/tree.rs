@@ -39,7 +39,7 @@ impl Sender {
             let fan_out = self.fan_out(served.len());
             self.plant(&served, fan_out, true);
         }
-        if active.len() > JOIN_REPORTS_ABOVE && self.parents.is_empty() {
+        if self.options.feedback.tree && active.len() > JOIN_REPORTS_ABOVE && self.parents.is_empty() {
             self.plant(&active, REPORT_FAN_IN, false);
         }
         let ids: Vec<u32> = active.into_iter().filter(|id| self.is_in_tree(*id)).collect();
@@ -90,7 +90,7 @@ impl Sender {
 
     fn tell_route(&self, now: Instant, id: u32, host: &mut dyn Host) {
         let addr = |id: &u32| self.members[*id as usize].addr;
-        let joins_reports = self.parents.len() + 1 > JOIN_REPORTS_ABOVE;
+        let joins_reports = self.options.feedback.tree && self.parents.len() + 1 > JOIN_REPORTS_ABOVE;
         let route = Route {
             parent: self.parents.get(&id).map_or(OPENER, addr),
             report_to_parent: joins_reports && self.parents.contains_key(&id),

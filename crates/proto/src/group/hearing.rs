@@ -1,0 +1,158 @@
+//! How many of the packets to the group's address a member gets, and what follows for parity.
+//!
+//! Inputs → outputs: the largest packet number and the number of packets in a member's reports → the
+//! share it loses, whether or not parity restores it; the shares of all → parities for a block.
+//! Source: M10; RFC 5740 §5.5 (loss estimates of receivers).
+
+use super::parity::{MAX_BLOCK, MAX_PARITIES};
+
+/// Packets after which the past counts half: some blocks, and a lossy moment of a calm path is over soon.
+const MEMORY_PACKETS: f64 = 4096.0;
+/// Packets before a share is spoken of.
+const MIN_PACKETS: f64 = 128.0;
+/// Members that may still miss something of a block after its parities, on average: repairs by name
+/// serve so few well.
+const RESIDUAL_MEMBERS: f64 = 0.25;
+/// Parity is left again when it saves less than this share of what it costs.
+const LEAVE_BELOW: f64 = 0.5;
+
+/// What one member gets.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) struct Hearing {
+    last: Option<(u64, u32)>,
+    sent: f64,
+    lost: f64,
+}
+
+impl Hearing {
+    /// A report: largest packet number, packets received (low 32 bits). How many have been lost since
+    /// the report before.
+    pub fn on_report(&mut self, echo: u64, received: u32) -> u64 {
+        let Some((echo_before, received_before)) = self.last else {
+            self.last = Some((echo, received));
+            return 0;
+        };
+        if echo <= echo_before {
+            return 0;
+        }
+        self.last = Some((echo, received));
+        let sent = echo - echo_before;
+        let got = received.wrapping_sub(received_before) as u64;
+        if self.sent > MEMORY_PACKETS {
+            (self.sent, self.lost) = (self.sent / 2.0, self.lost / 2.0);
+        }
+        self.sent += sent as f64;
+        // What was overtaken is no loss once it is here.
+        self.lost = (self.lost + sent as f64 - got as f64).max(0.0);
+        sent.saturating_sub(got)
+    }
+
+    /// The share of packets it loses; `None`: not known yet.
+    pub fn share(&self) -> Option<f64> {
+        (self.sent >= MIN_PACKETS).then(|| (self.lost / self.sent).min(1.0))
+    }
+}
+
+/// How much parity a block of [`MAX_BLOCK`] symbols gets.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) struct Protection {
+    /// Parities for a full block, if parity is on.
+    parities: usize,
+    /// Repairs that a symbol would need without: the sum of all shares (loss × N).
+    repairs: f64,
+}
+
+impl Protection {
+    /// Follows the members' shares; those of which nothing is known lose what the others do.
+    pub fn follow(&mut self, shares: impl Iterator<Item = Option<f64>> + Clone) {
+        let members = shares.clone().count() as f64;
+        let (known, sum) =
+            shares.clone().flatten().fold((0.0, 0.0), |(known, sum), share| (known + 1.0, sum + share));
+        if known == 0.0 {
+            return *self = Self::default();
+        }
+        let factor = members / known;
+        let repairs = sum * factor;
+        let residual = |parities: usize| {
+            let exceeding = shares.clone().flatten().map(|share| more_than(parities, share));
+            exceeding.sum::<f64>() * factor
+        };
+        let enough = (1..MAX_PARITIES).find(|parities| residual(*parities) <= RESIDUAL_MEMBERS);
+        let parities = enough.unwrap_or(MAX_PARITIES);
+        let saved = repairs * MAX_BLOCK as f64;
+        let worth = if self.is_on() { parities as f64 * LEAVE_BELOW } else { parities as f64 };
+        *self = Self { parities: if saved > worth { parities } else { 0 }, repairs };
+    }
+
+    /// Whether blocks are protected.
+    pub fn is_on(&self) -> bool {
+        self.parities > 0
+    }
+
+    /// Parities for a block of `symbols`, 0 if asking for what is missing costs less.
+    pub fn parities_for(&self, symbols: usize) -> usize {
+        let parities = (self.parities * symbols).div_ceil(MAX_BLOCK);
+        if self.repairs * symbols as f64 > parities as f64 * LEAVE_BELOW { parities } else { 0 }
+    }
+}
+
+/// The chance that more than `parities` packets of a full block and its parities are lost, each with
+/// chance `share` (Poisson).
+fn more_than(parities: usize, share: f64) -> f64 {
+    let mean = share * (MAX_BLOCK + parities) as f64;
+    let mut term = (-mean).exp();
+    let mut at_most = term;
+    for count in 1..=parities {
+        term *= mean / count as f64;
+        at_most += term;
+    }
+    (1.0 - at_most).max(0.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn protection(share: f64, members: usize) -> Protection {
+        let mut protection = Protection::default();
+        protection.follow(core::iter::repeat_n(Some(share), members));
+        protection
+    }
+
+    #[test]
+    fn a_share_is_what_did_not_come_and_reordering_is_no_loss() {
+        let mut hearing = Hearing::default();
+        assert_eq!(hearing.on_report(9, 10), 0, "from here on it is counted");
+        assert_eq!(hearing.on_report(109, 105), 5);
+        assert_eq!(hearing.share(), None, "too few");
+        assert_eq!(hearing.on_report(209, 210), 0, "five of before had been overtaken");
+        assert_eq!(hearing.share(), Some(0.0));
+        assert_eq!(hearing.on_report(309, 300), 10);
+        assert!((hearing.share().unwrap() - 10.0 / 300.0).abs() < 1e-9);
+        assert_eq!(hearing.on_report(300, 200), 0, "an old report changes nothing");
+    }
+
+    #[test]
+    fn parity_is_on_where_loss_times_members_is_more_than_it_costs() {
+        assert!(!protection(0.0, 1000).is_on());
+        assert!(!protection(0.001, 8).is_on());
+        assert!(!protection(0.05, 1).is_on(), "one member asks for what it misses");
+        assert!(protection(0.01, 8).is_on());
+        assert!(protection(0.001, 256).is_on());
+        assert_eq!(protection(0.01, 8).parities_for(MAX_BLOCK), 2);
+        assert!(protection(0.05, 8).parities_for(MAX_BLOCK) <= 8);
+        assert_eq!(protection(0.5, 1000).parities_for(MAX_BLOCK), MAX_PARITIES);
+        assert_eq!(protection(0.01, 8).parities_for(1), 0, "a short block is not worth one");
+    }
+
+    #[test]
+    fn parity_is_not_left_for_a_small_change() {
+        let mut protection = protection(0.01, 8);
+        protection.follow(core::iter::repeat_n(Some(0.004), 8));
+        assert!(protection.is_on());
+        protection.follow(core::iter::repeat_n(Some(0.0005), 8));
+        assert!(!protection.is_on());
+        protection.follow(core::iter::repeat_n(None, 8));
+        assert_eq!(protection, Protection::default());
+    }
+}

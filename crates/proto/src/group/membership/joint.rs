@@ -1,0 +1,86 @@
+//! Reports for others: a member in a tree joins the reports of those below it with its own (M10), and
+//! hands symbols on to them.
+//!
+//! Inputs → outputs: ROUTE, reports from below → this member's report with each value lowered to the
+//! least of those below (M3). Source: `spec/protocol.md` §14.4.
+
+use crate::event::PeerId;
+use core::net::SocketAddr;
+use denrei_wire::frame::Feedback;
+use denrei_wire::group::Route;
+use denrei_wire::ids;
+
+/// The values of one member below, and of those below that one.
+#[derive(Debug, Clone, Copy)]
+struct Below {
+    peer: PeerId,
+    member: u32,
+    covers: u32,
+    next: u64,
+    messages: u64,
+    limit: u64,
+}
+
+/// Who is above and who is below.
+#[derive(Debug, Default)]
+pub(super) struct Joint {
+    route: Option<(Route, Vec<PeerId>)>,
+    below: Vec<Below>,
+}
+
+impl Joint {
+    /// Whom symbols are handed on to.
+    pub fn relays_to(&self) -> &[PeerId] {
+        match &self.route {
+            Some((route, children)) if route.relay => children,
+            _ => &[],
+        }
+    }
+
+    /// To whom this member reports: its parent's address, or `None` for the opener.
+    pub fn reports_to(&self) -> Option<SocketAddr> {
+        let (route, _) = self.route.as_ref()?;
+        route.report_to_parent.then_some(route.parent)
+    }
+
+    /// The opener has said who hands on to whom.
+    pub fn set_route(&mut self, route: Route, children: Vec<PeerId>) {
+        self.below.retain(|below| children.contains(&below.peer));
+        self.route = Some((route, children));
+    }
+
+    /// Takes in a report from below; `known` is the first symbol not known to have been sent. Whether
+    /// who sent it is below.
+    pub fn on_report(&mut self, peer: PeerId, feedback: &Feedback<'_>, known: u64) -> bool {
+        let index = match self.below.iter().position(|below| below.peer == peer) {
+            Some(index) => index,
+            None if self.route.as_ref().is_some_and(|(_, children)| children.contains(&peer)) => {
+                self.below.push(Below { peer, member: 0, covers: 0, next: known, messages: 0, limit: 0 });
+                self.below.len() - 1
+            }
+            None => return false,
+        };
+        let below = &mut self.below[index];
+        below.next = ids::expand(feedback.next, below.next);
+        below.messages = ids::expand(feedback.messages, below.messages);
+        below.limit = below.limit.max(feedback.limit);
+        (below.member, below.covers) = (feedback.member, feedback.covers);
+        true
+    }
+
+    /// Lowers each value of this member's report to the least of those below (M3).
+    pub fn join(&self, next: u64, messages: u64, report: &mut Feedback<'_>) {
+        let (mut least, mut messages) = (next, messages);
+        for below in &self.below {
+            report.covers += below.covers;
+            report.limit = report.limit.min(below.limit);
+            messages = messages.min(below.messages);
+            if below.next < least {
+                least = below.next;
+                report.member = below.member;
+            }
+        }
+        report.next = least as u32;
+        report.messages = messages as u32;
+    }
+}

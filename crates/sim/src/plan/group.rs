@@ -1,0 +1,206 @@
+//! One to many: host 0 opens a group of all others and sends; what the members' reports cost it (M10).
+//!
+//! Inputs → outputs: a [`Cell`] with the workload `multicast` → what arrived, how long it took, and what
+//! the opener sent and heard. Endpoints, sessions and packets are the real ones; only the network is not.
+
+use super::run::{Outcome, lost_share};
+use super::{Cell, Feedback};
+use crate::net::topology::HostId;
+use crate::world::{Application, World};
+use bytes::Bytes;
+use core::time::Duration;
+use denrei_proto::group::{GroupCounters, GroupEvent, GroupFeedback, GroupId, GroupOptions};
+use denrei_proto::{Endpoint, Event};
+use denrei_wire::Instant;
+use serde::Serialize;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+const OPENER: HostId = HostId(0);
+/// Virtual time for all to accept: thousands of handshakes at one host.
+const OPEN_LIMIT: Duration = Duration::from_secs(30);
+/// Looks at whether all has arrived, over the time limit.
+const LOOKS: u32 = 20_000;
+/// Messages the opener keeps queued at most: what its send buffer takes.
+const QUEUED: u64 = 32;
+
+/// What came of a group; nothing of it, where there is none.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct GroupOutcome {
+    /// Packets the opener sent to the group's address, repairs, parities and questions included.
+    pub group_packets: Option<u64>,
+    /// Reports (ACKs and NAKs) that the opener took in.
+    pub reports: Option<u64>,
+    /// Of these, those that named something missing (NAKs).
+    pub naks: Option<u64>,
+    /// Reports for each 100 symbols, sent once.
+    pub reports_per_100: Option<f64>,
+    /// Symbols sent again, to one member or to all.
+    pub repairs: Option<u64>,
+    /// Parities sent.
+    pub parities: Option<u64>,
+}
+
+impl Feedback {
+    /// What a plan's name stands for: each scheme has what the one before has, and one thing more.
+    fn options(self) -> GroupOptions {
+        let feedback = GroupFeedback {
+            thin: self >= Self::Thinned,
+            stagger: self >= Self::Staggered,
+            suppress: self >= Self::Suppressed,
+            tree: self >= Self::Tree,
+        };
+        let parity = self >= Self::Parity;
+        GroupOptions { feedback, parity, open_timeout: OPEN_LIMIT, ..GroupOptions::default() }
+    }
+}
+
+fn group_addr() -> SocketAddr {
+    SocketAddr::from(([239, 1, 1, 1], 7400))
+}
+
+/// Counts what arrives, and keeps the opener's queue filled.
+struct Members {
+    group: Option<GroupId>,
+    opened: bool,
+    messages: u64,
+    message: Bytes,
+    sent: u64,
+    received: Vec<u64>,
+    missing: u64,
+    last_arrival: Instant,
+}
+
+impl Members {
+    fn fill(&mut self, endpoint: &mut Endpoint) {
+        let Some(group) = self.group.filter(|_| self.opened) else { return };
+        let queued = |endpoint: &Endpoint| {
+            endpoint
+                .group_status(group)
+                .map_or(0, |status| status.messages_sent - status.messages_acknowledged)
+        };
+        while self.sent < self.messages && queued(endpoint) < QUEUED {
+            if endpoint.group_send(group, self.message.clone()).is_err() {
+                return;
+            }
+            self.sent += 1;
+        }
+        if self.sent == self.messages {
+            // A group that is over has nobody to hurry.
+            let _ = endpoint.group_hurry(group);
+        }
+    }
+}
+
+impl Application for Members {
+    fn on_event(&mut self, _: Instant, _: HostId, _: &mut Endpoint, _: Event) {}
+
+    fn on_readable(&mut self, now: Instant, host: HostId, endpoint: &mut Endpoint) {
+        let Some(group) = self.group else { return };
+        if host == OPENER {
+            while let Some(event) = endpoint.poll_group_event(group) {
+                self.opened |= event == GroupEvent::Opened;
+            }
+            return self.fill(endpoint);
+        }
+        endpoint.accept_group(group_addr());
+        while endpoint.group_recv(now, group).is_some() {
+            self.received[host.0 as usize] += 1;
+            self.missing -= 1;
+            self.last_arrival = now;
+        }
+    }
+}
+
+pub(super) fn run(cell: &Cell) -> Outcome {
+    let mut world = World::new(cell.seed);
+    let switch = world.add_switch(None);
+    let config = Arc::new(cell.config());
+    for _ in 0..cell.hosts {
+        let host = world.add_host(switch, cell.host());
+        world.start(host, config.clone());
+    }
+    let members = cell.hosts as u64 - 1;
+    let mut app = Members {
+        group: None,
+        opened: false,
+        messages: cell.messages,
+        message: vec![7; cell.message_bytes as usize].into(),
+        sent: 0,
+        received: vec![0; cell.hosts as usize],
+        missing: cell.messages * members,
+        last_arrival: Instant::ZERO,
+    };
+    let mut going = open(cell, &mut world, &mut app);
+    let (began, before, counts) = (world.now(), counters(&world, &app), *world.counts());
+    for member in 1..cell.hosts {
+        world.topology().downlink(HostId(member)).faults = cell.faults(cell.loss);
+    }
+    world.topology().uplink(OPENER).faults = cell.faults(cell.shared_loss);
+    world.touch(OPENER, &mut app, |app, _, endpoint| app.fill(endpoint));
+    let step = Duration::from_secs_f64(cell.time_limit_s) / LOOKS;
+    for _ in 0..LOOKS {
+        if app.missing == 0 || !going {
+            break;
+        }
+        going = world.run_for(step, &mut app).is_ok();
+        world.touch(OPENER, &mut app, |app, _, endpoint| app.fill(endpoint));
+    }
+    let after = counters(&world, &app);
+    let time_s = app.last_arrival.saturating_since(began).as_secs_f64();
+    let received: u64 = app.received.iter().sum();
+    let symbols = (cell.messages * cell.message_bytes) as f64 / f64::from(SYMBOL_BYTES);
+    let reports = after.reports - before.reports;
+    Outcome {
+        finished: app.missing == 0,
+        time_s,
+        goodput_bytes_per_s: (received * cell.message_bytes) as f64 / members as f64 / time_s.max(1e-12),
+        datagrams: world.counts().sent - counts.sent,
+        lost_share: lost_share(world.counts(), &counts),
+        deepest_queue_bytes: world.topology().deepest_queue_bytes(),
+        digest: format!("{:016x}", world.digest()),
+        group: GroupOutcome {
+            group_packets: Some(after.packets_sent - before.packets_sent),
+            reports: Some(reports),
+            naks: Some(after.reports_with_gaps - before.reports_with_gaps),
+            reports_per_100: Some(100.0 * reports as f64 / symbols),
+            repairs: Some(
+                after.unicast_repairs + after.multicast_repairs
+                    - before.unicast_repairs
+                    - before.multicast_repairs,
+            ),
+            parities: Some(after.parity_sent - before.parity_sent),
+        },
+        ..Outcome::default()
+    }
+}
+
+/// Payload of a symbol in datagrams of 1,472 octets, bytes: what reports are related to.
+const SYMBOL_BYTES: u16 = 1386;
+
+/// Opens the group on a network without faults, and lets it come to rest.
+fn open(cell: &Cell, world: &mut World, app: &mut Members) -> bool {
+    for member in 1..cell.hosts {
+        world.touch(HostId(member), app, |_, now, endpoint| endpoint.join_group(now, group_addr()).is_ok());
+    }
+    let members: Vec<SocketAddr> = (1..cell.hosts).map(|host| HostId(host).addr()).collect();
+    let options = cell.feedback.options();
+    world.touch(OPENER, app, |app, now, endpoint| {
+        app.group = endpoint.open_group(now, group_addr(), &members, options).ok();
+    });
+    let full = core::mem::replace(&mut app.messages, 0);
+    for _ in 0..OPEN_LIMIT.as_secs() * 10 {
+        if app.opened || world.run_for(Duration::from_millis(100), app).is_err() {
+            break;
+        }
+    }
+    let rested = world.run_for(Duration::from_secs(1), app).is_ok();
+    app.messages = full;
+    app.opened && rested
+}
+
+fn counters(world: &World, app: &Members) -> GroupCounters {
+    let endpoint = world.endpoint(OPENER);
+    let status = endpoint.zip(app.group).and_then(|(endpoint, group)| endpoint.group_status(group));
+    status.map(|status| status.counters).unwrap_or_default()
+}
