@@ -13,8 +13,9 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 use thiserror::Error;
 
-/// Channel that carries what goes to one Node.
-const CHANNEL: u16 = 15;
+/// Channel that carries what goes to one Node, of a [`Collective`] that is given no other: nothing else may
+/// use it with the Nodes of the set.
+pub const COLLECTIVE_CHANNEL: u16 = 15;
 
 /// Why a collective operation did not complete.
 #[derive(Debug, Error)]
@@ -73,13 +74,15 @@ pub struct Collective {
     rank: usize,
     peers: Vec<Option<PeerId>>,
     tie: Tie,
+    channel: u16,
     /// Operations so far: tells a late message of one from the next one's.
     round: u64,
 }
 
 impl Collective {
     /// Makes a set of the Nodes at `addresses` (the same list everywhere, with this Node's own address
-    /// in it) that speaks to all by a group at `group`. All of them have to call this within `timeout`.
+    /// in it) that speaks to all by a group at `group`, and to rank 0 on [`COLLECTIVE_CHANNEL`]. All of them
+    /// have to call this within `timeout`.
     ///
     /// # Errors
     /// Who did not answer is named.
@@ -87,6 +90,21 @@ impl Collective {
         node: &Node,
         addresses: &[SocketAddr],
         group: SocketAddr,
+        timeout: Duration,
+    ) -> Result<Self, CollectiveError> {
+        Self::on_channel(node, addresses, group, COLLECTIVE_CHANNEL, timeout)
+    }
+
+    /// Like [`new`](Self::new), with what goes to one Node on `channel`, which nothing else uses with the
+    /// Nodes of the set: the same everywhere. Two sets of the same Nodes need two channels and two groups.
+    ///
+    /// # Errors
+    /// As for [`new`](Self::new).
+    pub fn on_channel(
+        node: &Node,
+        addresses: &[SocketAddr],
+        group: SocketAddr,
+        channel: u16,
         timeout: Duration,
     ) -> Result<Self, CollectiveError> {
         let own = node.local_addr();
@@ -113,7 +131,7 @@ impl Collective {
             false => node.connect(*addr).map(Some),
         };
         let peers = addresses.iter().enumerate().map(connect).collect::<Result<Vec<_>, _>>()?;
-        Ok(Self { node: node.clone(), rank, peers, tie, round: 0 })
+        Ok(Self { node: node.clone(), rank, peers, tie, channel, round: 0 })
     }
 
     /// This Node's place in the list.
@@ -209,7 +227,7 @@ impl Collective {
         if self.rank > 0 {
             let root = self.peers[0].expect("rank 0 is another");
             let message = tagged(self.round, &own);
-            let to = ChannelId { peer: root, channel: CHANNEL };
+            let to = ChannelId { peer: root, channel: self.channel };
             let sent = self.node.send_timeout(to, message, left(until));
             sent.map_err(|source| CollectiveError::Send { rank: 0, source })?;
             return Ok(Vec::new());
@@ -229,7 +247,8 @@ impl Collective {
     fn part_of(&self, rank: usize, until: Instant) -> Result<Option<Bytes>, CollectiveError> {
         let peer = self.peers[rank].expect("other ranks have peers");
         loop {
-            let Some(message) = self.node.recv_from(ChannelId { peer, channel: CHANNEL }, left(until))?
+            let Some(message) =
+                self.node.recv_from(ChannelId { peer, channel: self.channel }, left(until))?
             else {
                 return Ok(None);
             };

@@ -41,7 +41,7 @@ pub mod relay;
 mod settings;
 mod wait;
 
-pub use collective::{Collective, CollectiveError};
+pub use collective::{COLLECTIVE_CHANNEL, Collective, CollectiveError};
 pub use config::{Config, Drive};
 pub use denrei_io::{BackendChoice, Capabilities, IoCounters, SocketConfig};
 pub use denrei_proto::group::{

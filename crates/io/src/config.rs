@@ -2,6 +2,8 @@
 //!
 //! Inputs → outputs: plain data, read by `open` and `socket`.
 
+use std::net::Ipv4Addr;
+
 /// Wished socket receive buffer: 4 MiB hold 3 ms of a 10 Gbit/s link, longer than a process is
 /// usually kept off its core.
 const DEFAULT_RECV_BUFFER_BYTES: usize = 4 << 20;
@@ -43,6 +45,10 @@ pub struct SocketConfig {
     pub ecn: bool,
     /// Most connected sockets on this port, at most 31; 0 switches them off.
     pub connected_sockets: usize,
+    /// Address of the interface by which IPv4 groups are heard and spoken to; `None`: the one that the
+    /// port's address is of, or that of the default route for a port on all addresses. For IPv6 groups
+    /// the scope of the group's address says it (`[ff02::7%eth1]:7400`).
+    pub multicast_interface: Option<Ipv4Addr>,
 }
 
 impl Default for SocketConfig {
@@ -55,6 +61,7 @@ impl Default for SocketConfig {
             gro: true,
             ecn: true,
             connected_sockets: DEFAULT_CONNECTED_SOCKETS,
+            multicast_interface: None,
         }
     }
 }

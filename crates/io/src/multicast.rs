@@ -22,7 +22,7 @@ const LOOPBACK_INTERFACE: u32 = 1;
 const LOOPBACK_INTERFACE: u32 = 0;
 
 impl UdpSocket {
-    /// Hears the group at `group` from now on, on the interface that the port's address is of; of the
+    /// Hears the group at `group` from now on, on the interface that the settings or the port's address name; of the
     /// port of `group`, which may be another than this socket's. `Ok(false)`: it does already.
     ///
     /// # Errors
@@ -38,9 +38,15 @@ impl UdpSocket {
             return Err(io::Error::other("all sockets of this port are taken; leave another group first"));
         }
         let socket = self.open_group(group)?;
-        listen_to(&socket, group, self.local.ip())?;
+        listen_to(&socket, group, self.group_interface(group))?;
         self.lanes.push(Lane::of_group(socket.into(), group, self.config.gro));
         Ok(true)
+    }
+
+    /// Address of the interface that a group is on.
+    fn group_interface(&self, group: SocketAddr) -> IpAddr {
+        let chosen = self.config.multicast_interface.filter(|_| group.is_ipv4());
+        chosen.map_or(self.local.ip(), IpAddr::V4)
     }
 
     /// On the port of a main socket that is bound to all addresses, both have to be willing to share;
@@ -75,7 +81,7 @@ impl UdpSocket {
     /// When the system refuses.
     pub fn enable_multicast(&mut self, group: SocketAddr) -> io::Result<()> {
         let socket = SockRef::from(&self.lanes[0].socket);
-        match (self.local.ip().to_canonical(), group.ip()) {
+        match (self.group_interface(group).to_canonical(), group.ip()) {
             (IpAddr::V4(local), IpAddr::V4(_)) => {
                 socket.set_multicast_loop_v4(true)?;
                 socket.set_multicast_ttl_v4(MULTICAST_HOPS)?;

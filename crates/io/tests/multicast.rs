@@ -88,6 +88,19 @@ fn a_group_may_share_the_port_of_a_socket_that_is_bound_to_all_addresses() {
 }
 
 #[test]
+fn a_port_on_all_addresses_may_choose_the_interface_of_its_groups() {
+    let config =
+        SocketConfig { multicast_interface: Some("127.0.0.1".parse().unwrap()), ..SocketConfig::default() };
+    let open = || UdpSocket::bind("0.0.0.0:0".parse().unwrap(), &config).unwrap();
+    let (mut speaker, mut listener) = (open(), open());
+    let group: SocketAddr = format!("239.255.77.3:{}", free_port()).parse().unwrap();
+    speaker.enable_multicast(group).expect("loopback speaks to groups if it is told to");
+    assert!(listener.join_multicast(group).expect("loopback hears groups if it is told to"));
+    send(&mut speaker, group, 3, 100);
+    assert_eq!(receive(&mut listener, 3).len(), 3);
+}
+
+#[test]
 fn ipv6_groups() {
     a_train_reaches_all_who_listen("[::1]:0", &format!("[ff11::7777]:{}", free_port()));
 }

@@ -431,6 +431,8 @@ pub struct EndpointCounters {
     pub strangers: u64,
     /// Plain packets, which a Node with a cluster key does not take.
     pub unsealed: u64,
+    /// Packets of groups that had come before.
+    pub repeated_group_packets: u64,
     /// FIRSTs that only a Node with a cluster key can read.
     pub sealed_unread: u64,
     /// FIRSTs dropped because their source or their session had brought too much.

@@ -17,6 +17,8 @@ fn every_example_is_valid_and_its_first_cell_finishes() {
         ("incast-lan", 108),
         ("incast-wan", 72),
         ("incast-sustained", 48),
+        ("multicast", 96),
+        ("multicast-shared", 96),
     ];
     for (name, cells) in examples {
         let plan = example(name);

@@ -9,14 +9,15 @@ use crate::Completion;
 use crate::config::Config;
 use crate::event::PeerId;
 use crate::group::{
-    GroupError, GroupEvent, GroupId, GroupMessage, GroupOptions, GroupStatus, Host, MembershipCounters,
+    Fate, GroupError, GroupEvent, GroupId, GroupMessage, GroupOptions, GroupStatus, Host, MembershipCounters,
     MembershipEnd, Table,
 };
 use crate::peer::GroupReport;
+use crate::seal::Seed;
 use bytes::Bytes;
 use core::net::SocketAddr;
 use core::time::Duration;
-use denrei_wire::checksum::{self, CHECKSUM_BYTES};
+use denrei_wire::checksum;
 use denrei_wire::group::GROUP_CHANNEL;
 use denrei_wire::{Instant, Transmit, TransmitBuf};
 
@@ -205,22 +206,26 @@ impl Endpoint {
     }
 
     pub(super) fn handle_group_packet(&mut self, now: Instant, arrived: Arrived, datagram: &mut [u8]) {
-        if !checksum::verify(datagram) {
-            self.counters.corrupted += 1;
-            return;
-        }
-        if self.gate.is_sealed() {
-            self.counters.unsealed += 1;
-            return;
-        }
         if self.groups.is_none() {
-            self.counters.unknown_session += 1;
-            return;
+            return self.count_group_packet(Fate::Foreign, datagram);
         }
-        let body = &datagram[arrived.header_len..datagram.len() - CHECKSUM_BYTES];
-        self.with_groups(|groups, host| {
-            groups.on_packet(now, arrived.meta.from, &arrived.header, body, host)
+        let fate = self.with_groups(|groups, host| {
+            groups.on_packet(now, arrived.meta.from, &arrived.header, datagram, host)
         });
+        self.count_group_packet(fate, datagram);
+    }
+
+    fn count_group_packet(&mut self, fate: Fate, datagram: &[u8]) {
+        match fate {
+            Fate::Taken => {}
+            Fate::Repeated => self.counters.repeated_group_packets += 1,
+            Fate::NotGenuine => self.counters.corrupted += 1,
+            // Sealed ones have no checksum to tell them from noise.
+            Fate::Foreign if self.gate.is_sealed() && checksum::verify(datagram) => {
+                self.counters.unsealed += 1;
+            }
+            Fate::Foreign => self.counters.unknown_session += 1,
+        }
     }
 
     /// A session has brought something for groups, or is over.
@@ -303,6 +308,14 @@ impl Host for Endpoint {
 
     fn addr_of(&self, peer: PeerId) -> Option<SocketAddr> {
         self.get(peer).map(|peer| peer.addr)
+    }
+
+    fn seed(&mut self) -> Seed {
+        self.random.seed()
+    }
+
+    fn is_proven(&self, peer: PeerId) -> bool {
+        self.get(peer).is_some_and(|peer| peer.is_proven())
     }
 
     fn memory_left(&self) -> bool {

@@ -46,6 +46,10 @@ pub(crate) struct Member {
     pub addr: SocketAddr,
     pub peer: PeerId,
     pub stage: Stage,
+    /// Members there were when it was invited, itself included.
+    pub of: u32,
+    /// OPEN has been sent: it has the group's key.
+    pub told: bool,
     pub path: Path,
     /// It is slow, and the others do not wait for it.
     pub lagging: bool,
@@ -98,6 +102,8 @@ impl Member {
             addr,
             peer,
             stage: Stage::Invited,
+            of: 1,
+            told: false,
             path: Path::Multicast,
             lagging: false,
             next: 0,

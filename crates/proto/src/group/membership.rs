@@ -10,14 +10,18 @@ mod joint;
 
 use super::arrivals::Arrivals;
 use super::assembly::Assembly;
+use super::keys::MemberKeys;
 use super::parity::{Parity, Restorer};
 use super::types::{GroupId, GroupMessage, MembershipCounters, MembershipEnd};
 use crate::event::PeerId;
+use crate::seal::GroupUnopened;
 use asking::Asking;
 use core::net::SocketAddr;
 use core::time::Duration;
+use denrei_wire::checksum::{self, CHECKSUM_BYTES};
 use denrei_wire::frame::{Feedback, Frame, Gap, feedback_flags};
-use denrei_wire::group::{Begin, GroupHeader, MAX_GAPS, Open, Route};
+use denrei_wire::group::{Begin, GROUP_HEADER_BYTES, GroupHeader, MAX_GAPS, Open, Route};
+use denrei_wire::packet::{Header, flags};
 use denrei_wire::{Instant, ids};
 use joint::Joint;
 
@@ -63,6 +67,8 @@ pub(crate) struct Membership {
     pub accepted: bool,
     /// The application wants no more of it: to be forgotten once it has ended.
     pub abandoned: bool,
+    /// Opens the group's packets; `None`: they are plain.
+    keys: Option<MemberKeys>,
     /// Polls are answered in turn.
     staggers: bool,
     grant: Grant,
@@ -91,6 +97,7 @@ impl Membership {
         opener: PeerId,
         opener_addr: SocketAddr,
         open: &Open<'_>,
+        keys: Option<MemberKeys>,
         grant: Grant,
     ) -> Self {
         Self {
@@ -104,6 +111,7 @@ impl Membership {
             stage: Stage::Accepted,
             accepted: false,
             abandoned: false,
+            keys,
             staggers: open.stagger,
             grant,
             arrivals: Arrivals::new(0),
@@ -175,6 +183,37 @@ impl Membership {
 
     fn limit(&self) -> u64 {
         self.assembly.taken_cost() + self.grant.credit
+    }
+
+    /// Opens a packet from the group's address, in place: what follows its header.
+    ///
+    /// # Errors
+    /// Damaged, forged, or here before.
+    pub fn open<'a>(
+        &mut self,
+        now: Instant,
+        packet: &Header,
+        datagram: &'a mut [u8],
+    ) -> Result<&'a [u8], GroupUnopened> {
+        let phase = packet.flags & flags::KEY_PHASE != 0;
+        if let Some(keys) = &mut self.keys {
+            return keys.open(now, phase, packet.number, datagram);
+        }
+        let end = datagram.len().saturating_sub(CHECKSUM_BYTES);
+        let frames = datagram.get(GROUP_HEADER_BYTES..end);
+        frames.filter(|_| !phase && checksum::verify(datagram)).ok_or(GroupUnopened::NotGenuine)
+    }
+
+    /// Whether the opener signs its packets.
+    pub fn is_signed(&self) -> bool {
+        self.keys.as_ref().is_some_and(MemberKeys::is_signed)
+    }
+
+    /// The group's key changes.
+    pub fn rekey(&mut self, now: Instant, key: &[u8], keep_previous: bool) {
+        if let Some(keys) = &mut self.keys {
+            keys.rekey(now, key, keep_previous);
+        }
     }
 
     /// A packet has come from the group's address.

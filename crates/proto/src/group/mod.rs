@@ -9,6 +9,7 @@
 mod arrivals;
 mod assembly;
 mod hearing;
+mod keys;
 mod member;
 mod membership;
 mod parity;
@@ -24,12 +25,13 @@ pub use types::{
 
 use crate::config::Config;
 use crate::event::PeerId;
+use crate::seal::Seed;
 use bytes::Bytes;
 use core::net::SocketAddr;
 use core::time::Duration;
 use denrei_wire::Instant;
 pub(crate) use sender::Sender;
-pub(crate) use table::Table;
+pub(crate) use table::{Fate, Table};
 
 /// Most members of a group: each costs its opener about half a kilobyte.
 pub const MAX_MEMBERS: usize = 16_384;
@@ -52,6 +54,10 @@ pub(crate) trait Host {
     /// The live peer at an address.
     fn peer_at(&self, addr: SocketAddr) -> Option<PeerId>;
     fn addr_of(&self, peer: PeerId) -> Option<SocketAddr>;
+    /// A seed for a purpose of its own.
+    fn seed(&mut self) -> Seed;
+    /// Whether the other side of a session has proven itself: what is said before is less secret.
+    fn is_proven(&self, peer: PeerId) -> bool;
     /// Whether received messages have not used up the memory for them.
     fn memory_left(&self) -> bool;
 }

@@ -7,15 +7,15 @@
 
 mod opening;
 mod protect;
+mod rekey;
 mod repair;
 mod reports;
 mod timers;
 mod transmit;
 mod tree;
 
-pub(super) use tree::RELAY_FROM;
-
 use super::Host;
+use super::keys::OpenerKeys;
 use super::member::{Member, Path, Stage};
 use super::parity::PARITY_OVERHEAD_BYTES;
 use super::stream::Stream;
@@ -78,6 +78,10 @@ pub(crate) struct Sender {
     stream: Stream,
     repairs: Repairs,
     protect: Protect,
+    /// Seals packets to the group's address; `None`: they are plain.
+    keys: Option<OpenerKeys>,
+    /// Somebody has gone who has the key.
+    rekey_due: bool,
     window: Box<dyn Controller>,
     symbol_bytes: usize,
     /// The first symbol that has not gone to the group's address.
@@ -119,6 +123,7 @@ impl Sender {
         id: GroupId,
         address: SocketAddr,
         options: GroupOptions,
+        keys: Option<OpenerKeys>,
         config: &Config,
         now: Instant,
     ) -> Self {
@@ -133,6 +138,8 @@ impl Sender {
             stream: Stream::default(),
             repairs: Repairs::default(),
             protect: Protect::default(),
+            keys,
+            rekey_due: false,
             window: congestion::controller(config.congestion, config.min_datagram_bytes as u64),
             symbol_bytes: config.min_datagram_bytes as usize - SYMBOL_OVERHEAD_BYTES,
             multicast_next: 0,
@@ -278,6 +285,7 @@ impl Sender {
             return;
         }
         let was_active = member.is_active();
+        self.rekey_due |= member.told && why != Departure::Refused;
         let told = matches!(why, Departure::Left | Departure::Refused | Departure::Lost(_));
         member.stage = Stage::Gone(why.clone());
         member.repairing.clear();

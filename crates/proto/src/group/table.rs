@@ -5,8 +5,8 @@
 
 mod inbound;
 
+use super::keys::OpenerKeys;
 use super::membership::{Membership, Stage};
-use super::sender::RELAY_FROM;
 use super::{
     Departure, GroupBackend, GroupError, GroupId, GroupMessage, GroupOptions, Host, MAX_MEMBERS,
     MembershipEnd, Sender,
@@ -17,6 +17,7 @@ use core::net::SocketAddr;
 use denrei_wire::group::{Join, Record};
 use denrei_wire::{Instant, Transmit, TransmitBuf};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use zeroize::Zeroizing;
 
 /// Most groups that an endpoint opens, and most that it is a member of.
 const MAX_GROUPS: usize = 1024;
@@ -27,7 +28,20 @@ struct Invitation {
     group: GroupId,
     from: PeerId,
     from_addr: SocketAddr,
-    open: Vec<u8>,
+    /// With the group's key.
+    open: Zeroizing<Vec<u8>>,
+}
+
+/// What became of a GROUP packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    Taken,
+    /// Of no group here, or not from its opener.
+    Foreign,
+    /// Damaged or forged.
+    NotGenuine,
+    /// Taken before.
+    Repeated,
 }
 
 /// All groups of an endpoint.
@@ -43,23 +57,26 @@ pub(crate) struct Table {
     /// Senders take turns.
     turn: GroupId,
     news: u64,
-    /// Packets of groups that nobody here is a member of.
-    pub foreign_packets: u64,
 }
 
-/// Where there is a cluster key, symbols travel over members' sessions, which are sealed, and not to
-/// the group's address, where nothing is yet (`spec/protocol.md` §12.6).
-fn over_sessions(options: GroupOptions, members: usize, config: &Config) -> Result<GroupOptions, GroupError> {
-    if config.cluster_key.is_none() {
-        return Ok(options);
+/// Refuses what cannot be kept: signatures say who has sent a packet, so packets have to be sealed, and
+/// no member may stand between.
+fn check(options: &GroupOptions, config: &Config) -> Result<(), GroupError> {
+    if options.sign && config.cluster_key.is_none() {
+        return Err(GroupError::NotSealed);
     }
-    let backend = match options.backend {
-        GroupBackend::Multicast => return Err(GroupError::NotSealed),
-        GroupBackend::Auto if members < RELAY_FROM => GroupBackend::Unicast,
-        GroupBackend::Auto => GroupBackend::Tree,
-        set => set,
-    };
-    Ok(GroupOptions { backend, ..options })
+    if options.sign && options.backend == GroupBackend::Tree {
+        return Err(GroupError::NotSigned);
+    }
+    Ok(())
+}
+
+/// The keys of a new group, if this endpoint seals.
+fn keys(id: GroupId, options: &GroupOptions, host: &mut dyn Host) -> Option<OpenerKeys> {
+    host.config().cluster_key.as_ref()?;
+    let seed = host.seed();
+    let sign = options.sign.then(|| host.seed());
+    Some(OpenerKeys::new(id, &seed, sign.as_ref()))
 }
 
 impl Table {
@@ -80,7 +97,7 @@ impl Table {
         if self.senders.len() >= MAX_GROUPS {
             return Err(GroupError::TooManyGroups { max: MAX_GROUPS });
         }
-        let options = over_sessions(options, addrs.len(), host.config())?;
+        check(&options, host.config())?;
         let bad = |problem: String| GroupError::BadMembers { max: MAX_MEMBERS, problem };
         if addrs.is_empty() || addrs.len() > MAX_MEMBERS {
             return Err(bad(format!("{} were given", addrs.len())));
@@ -89,7 +106,8 @@ impl Table {
         if let Some(twice) = addrs.iter().find(|addr| !distinct.insert(**addr)) {
             return Err(bad(format!("{twice} was given twice")));
         }
-        let mut sender = Box::new(Sender::new(id, address, options, host.config(), now));
+        let keys = keys(id, &options, host);
+        let mut sender = Box::new(Sender::new(id, address, options, keys, host.config(), now));
         for addr in addrs {
             let peer =
                 host.connect(now, *addr).ok_or_else(|| bad(format!("{addr} cannot be connected to")))?;
@@ -261,7 +279,7 @@ impl Table {
 
     /// Room in a session may have become free.
     pub fn on_session_progress(&mut self) {
-        self.dirty |= self.senders.values().any(|sender| sender.pumps());
+        self.dirty |= self.senders.values().any(|sender| sender.pumps() || sender.is_inviting());
     }
 
     /// When [`drive`](Self::drive) has to be called at the latest.

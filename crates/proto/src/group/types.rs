@@ -76,6 +76,9 @@ pub struct GroupOptions {
     pub feedback: GroupFeedback,
     /// Parity is sent where it costs less than what is missing: by measured loss × members.
     pub parity: bool,
+    /// With a cluster key: packets are signed, so that no member can pass for the opener. Costs 162 octets
+    /// a packet and some microseconds; see `spec/security.md`.
+    pub sign: bool,
 }
 
 /// The means that keep reports few where members are many (M10). All are used; whoever studies them
@@ -114,6 +117,7 @@ impl Default for GroupOptions {
             fan_out: 0,
             feedback: GroupFeedback::default(),
             parity: true,
+            sign: false,
         }
     }
 }
@@ -358,12 +362,14 @@ pub enum GroupError {
         /// What is wrong.
         problem: String,
     },
-    /// Multicast was demanded, and a cluster key is set.
+    /// Signatures were demanded, and there is no cluster key.
     #[error(
-        "with a cluster key a group travels over its members' sealed sessions, not by multicast: set backend to \
-         Auto, Unicast or Tree"
+        "packets that are not sealed are not signed: set Config::cluster_key, or leave GroupOptions::sign"
     )]
     NotSealed,
+    /// Signatures were demanded, and relays.
+    #[error("what is signed is not relayed by members: set backend to Auto, Multicast or Unicast")]
+    NotSigned,
     /// There are too many groups.
     #[error("there are {max} groups already; close one")]
     TooManyGroups {

@@ -26,7 +26,7 @@ const MAX_ROOTS: usize = 32;
 type Node = [u8; NODE_BYTES];
 
 /// Octets of the proof of each packet of a batch of `packets`.
-pub fn proof_bytes(packets: usize) -> usize {
+pub const fn proof_bytes(packets: usize) -> usize {
     PROOF_HEAD_BYTES + depth(packets) * NODE_BYTES
 }
 
@@ -141,7 +141,7 @@ impl Verifier {
 }
 
 /// Levels between a packet and the root.
-fn depth(packets: usize) -> usize {
+const fn depth(packets: usize) -> usize {
     packets.next_power_of_two().ilog2() as usize
 }
 
@@ -164,6 +164,12 @@ fn node(kind: u8, parts: &[&[u8]]) -> Node {
     context.update(&[kind]);
     parts.iter().for_each(|part| context.update(part));
     *context.finish().as_ref().first_chunk().expect("SHA-256 has 32 octets")
+}
+
+impl core::fmt::Debug for Verifier {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("Verifier")
+    }
 }
 
 impl core::fmt::Debug for Signer {

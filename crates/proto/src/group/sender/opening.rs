@@ -12,7 +12,7 @@ use crate::rtt::Rtt;
 use core::net::SocketAddr;
 use core::time::Duration;
 use denrei_wire::Instant;
-use denrei_wire::group::{Begin, Open, Record};
+use denrei_wire::group::{Begin, Record};
 
 /// SYNs to the group's address after which a member that has answered by its session, and not heard
 /// one, counts as out of multicast's reach.
@@ -37,17 +37,10 @@ impl Sender {
         let id = self.members.len() as u32;
         let delay = Self::report_delay(host.config(), of);
         let rtt = host.rtt(peer).unwrap_or(host.config().initial_rtt);
-        self.members.push(Member::new(id, addr, peer, now, Rtt::new(rtt, delay)));
-        let open = Open {
-            address: self.address,
-            member: id,
-            members: of as u32,
-            report_delay_us: delay.as_micros() as u32,
-            stagger: self.options.feedback.stagger,
-            suppress: self.options.feedback.suppress,
-            key: &[],
-        };
-        host.send(now, peer, Record::Open(open).encode(self.id.0).into());
+        let mut member = Member::new(id, addr, peer, now, Rtt::new(rtt, delay));
+        member.of = of as u32;
+        self.members.push(member);
+        self.send_invitations(now, host);
         id
     }
 
@@ -92,6 +85,7 @@ impl Sender {
 
     /// Looks whether the opening can be completed, has failed, or wants another SYN.
     pub(super) fn advance_opening(&mut self, now: Instant, host: &mut dyn Host) {
+        self.send_invitations(now, host);
         let Phase::Opening { until, probes, probe_at } = self.phase else { return };
         let refused = self.members.iter().any(|member| matches!(member.stage, Stage::Gone(_)));
         let all_accepted = self.members.iter().all(|member| member.stage == Stage::Accepted);

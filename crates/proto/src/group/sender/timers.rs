@@ -19,10 +19,14 @@ impl Sender {
     /// Does what is due, and all that follows from what has come in.
     pub fn drive(&mut self, now: Instant, host: &mut dyn Host) {
         match self.phase {
-            Phase::Opening { .. } => return self.advance_opening(now, host),
+            Phase::Opening { .. } => {
+                self.advance_opening(now, host);
+                return self.rekey(now, host);
+            }
             Phase::Over => return,
             Phase::Open | Phase::Closing { .. } => {}
         }
+        self.send_invitations(now, host);
         self.choose_symbol_bytes(host);
         self.admit_joining(now, host);
         self.reprobe(now);
@@ -31,6 +35,7 @@ impl Sender {
         self.decide_repairs(now, host);
         self.pump(now, host);
         self.advance_closing(now, host);
+        self.rekey(now, host);
     }
 
     /// When [`drive`](Self::drive) has to be called at the latest.
@@ -41,7 +46,9 @@ impl Sender {
             Phase::Over => return Instant::FAR_FUTURE,
             Phase::Open | Phase::Closing { .. } => {}
         }
-        let mut deadline = self.poll_at().min(self.repairs_at());
+        let worn = self.keys.as_ref().is_some_and(|keys| keys.is_wearing_out());
+        let key_at = if worn { self.last_sent_at } else { Instant::FAR_FUTURE };
+        let mut deadline = self.poll_at().min(self.repairs_at()).min(key_at);
         if self.options.backend == GroupBackend::Auto
             && self.members.iter().any(|member| member.is_active() && member.path != Path::Multicast)
         {

@@ -9,7 +9,7 @@ use crate::group::member::Path;
 use denrei_wire::checksum::{self, CHECKSUM_BYTES};
 use denrei_wire::datagram::MAX_DATAGRAM_BYTES;
 use denrei_wire::group::{GROUP_HEADER_BYTES, GroupHeader};
-use denrei_wire::packet::{self, Kind, flags};
+use denrei_wire::packet::{self, Kind, TAG_BYTES, flags};
 use denrei_wire::{Ecn, Instant, PacketNumber, Token, Transmit, TransmitBuf};
 
 /// Reports per window and member: often enough that the window never runs dry …
@@ -42,7 +42,7 @@ impl Sender {
         let Some(datagram) = datagram else { return };
         let multicast = self.uses_multicast();
         self.symbol_bytes = match multicast {
-            true => datagram as usize - SYMBOL_OVERHEAD_BYTES,
+            true => datagram as usize - SYMBOL_OVERHEAD_BYTES - self.proof_bytes(),
             false => UNICAST_SYMBOL_BYTES,
         };
         self.window.set_datagram_bytes(self.symbol_bytes as u64);
@@ -51,9 +51,15 @@ impl Sender {
     /// Writes datagrams for one send operation into the empty `out`.
     pub fn write_transmit(&mut self, now: Instant, out: &mut TransmitBuf) -> Option<Transmit> {
         let first_packet = self.packet;
+        if let Some(keys) = &mut self.keys {
+            keys.turn(now);
+        }
         let segment_size = self.write_repairs(out).or_else(|| self.write_parities(out));
         let segment_size = segment_size.or_else(|| self.write_symbols(out));
         let segment_size = segment_size.or_else(|| self.write_question(out))?;
+        if let Some(keys) = &mut self.keys {
+            keys.seal(out);
+        }
         self.note_train(now, first_packet);
         self.last_sent_at = now;
         let packets = self.packet - first_packet;
@@ -70,7 +76,7 @@ impl Sender {
                 self.repairs.multicast.remove(&symbol);
                 continue;
             };
-            if !fits(out, size, packet_bytes(bytes)) {
+            if !fits(out, size, self.packet_bytes(bytes)) {
                 break;
             }
             self.repairs.multicast.remove(&symbol);
@@ -79,7 +85,7 @@ impl Sender {
             let poll = self.repairs.multicast.is_empty();
             let may_follow = self.protect.is_on();
             size = size.max(self.write_packet(out, symbol, poll, may_follow));
-            if packet_bytes(bytes) < size {
+            if self.packet_bytes(bytes) < size {
                 break;
             }
         }
@@ -97,7 +103,7 @@ impl Sender {
             if self.multicast_next == self.stream.next() && self.cut().is_none() {
                 break;
             }
-            let bytes = packet_bytes(self.stream.symbol(self.multicast_next)?.bytes);
+            let bytes = self.packet_bytes(self.stream.symbol(self.multicast_next)?.bytes);
             let count = (self.multicast_next - first) as usize;
             let full = total + bytes > MAX_DATAGRAM_BYTES || count == out.max_segments();
             if size > 0 && (bytes > size || full || self.protect.room(self.multicast_next) == 0) {
@@ -134,7 +140,7 @@ impl Sender {
     fn write_parities(&mut self, out: &mut TransmitBuf) -> Option<usize> {
         let mut size = 0;
         while let Some(parity) = self.protect.pending.front() {
-            let bytes = packet_bytes(parity.shard.len());
+            let bytes = self.packet_bytes(parity.shard.len());
             if size > 0 && (bytes != size || !fits(out, size, bytes)) {
                 break;
             }
@@ -185,7 +191,8 @@ impl Sender {
         frames: impl FnOnce(&Self, &mut TransmitBuf),
     ) -> usize {
         let mark = out.len();
-        let flags = if poll { flags::ACK_NOW } else { 0 };
+        let phase = self.keys.as_ref().is_some_and(|keys| keys.phase());
+        let flags = if poll { flags::ACK_NOW } else { 0 } | if phase { flags::KEY_PHASE } else { 0 };
         out.put(&packet::common_header(Kind::Group, flags, PacketNumber(self.packet), Token(self.id.0)));
         let header = GroupHeader {
             symbol: symbol as u32,
@@ -195,11 +202,27 @@ impl Sender {
             parity_index,
         };
         out.put(&header.encode());
+        out.put_zeros(self.proof_bytes());
         frames(self, out);
-        let crc = checksum::crc32c(&out.bytes()[mark..]);
-        out.put(&crc.to_le_bytes());
+        match &mut self.keys {
+            Some(keys) => keys.note(self.packet, mark, out),
+            None => {
+                let crc = checksum::crc32c(&out.bytes()[mark..]);
+                out.put(&crc.to_le_bytes());
+            }
+        }
         self.packet += 1;
         out.len() - mark
+    }
+
+    /// Octets of the packet of a symbol of so many, or of a parity.
+    fn packet_bytes(&self, symbol_bytes: usize) -> usize {
+        let trailer = if self.keys.is_some() { TAG_BYTES } else { CHECKSUM_BYTES };
+        GROUP_HEADER_BYTES + self.proof_bytes() + symbol_bytes + trailer
+    }
+
+    fn proof_bytes(&self) -> usize {
+        self.keys.as_ref().map_or(0, |keys| keys.proof_bytes())
     }
 
     fn ack_every(&self) -> u16 {
@@ -216,10 +239,6 @@ impl Sender {
     pub(super) fn has_multicast_member(&self) -> bool {
         self.members.iter().any(|member| member.path == Path::Multicast)
     }
-}
-
-fn packet_bytes(symbol_bytes: usize) -> usize {
-    GROUP_HEADER_BYTES + symbol_bytes + CHECKSUM_BYTES
 }
 
 /// Whether a packet may join a train of packets of `size` (0: it begins one).

@@ -17,7 +17,7 @@ const JOIN_REPORTS_ABOVE: usize = 64;
 /// thousand symbols, the opener hears fewer than two for a hundred packets.
 const REPORT_FAN_IN: usize = 4;
 /// Members served by session from which on a tree of relays is cheaper than serving each.
-pub(in crate::group) const RELAY_FROM: usize = 9;
+const RELAY_FROM: usize = 9;
 
 /// The parent's address that stands for the opener.
 const OPENER: SocketAddr = SocketAddr::new(core::net::IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
@@ -35,6 +35,8 @@ impl Sender {
         let by_session = |id: &u32| self.members[*id as usize].path != Path::Multicast;
         let served: Vec<u32> = active.iter().copied().filter(by_session).collect();
         let forced = self.options.backend == super::GroupBackend::Unicast;
+        // What is signed is not relayed: nobody could tell whose it is.
+        let forced = forced || self.options.sign;
         if self.wants_tree() || (served.len() >= RELAY_FROM && !forced) {
             let fan_out = self.fan_out(served.len());
             self.plant(&served, fan_out, true);

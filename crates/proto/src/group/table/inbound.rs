@@ -1,39 +1,49 @@
 //! The way in: GROUP packets, reports, records, the end of a session → whose group they are of.
 
+use super::Fate;
 use super::{Invitation, MAX_GROUPS, Table};
 use crate::event::{LostReason, PeerId};
+use crate::group::keys::MemberKeys;
 use crate::group::membership::{Grant, Membership};
 use crate::group::{Departure, GroupId, Host, MembershipEnd, Sender};
+use crate::seal::GroupUnopened;
 use bytes::Bytes;
 use core::net::SocketAddr;
 use denrei_wire::Instant;
 use denrei_wire::frame::Feedback;
 use denrei_wire::group::{GroupHeader, Join, Open, Record};
-use denrei_wire::packet::{Header, flags};
+use denrei_wire::packet::{COMMON_HEADER_BYTES, Header, flags};
 
 /// Invitations kept for an address that nobody has joined yet; beyond, they are refused.
 const MAX_INVITATIONS: usize = 64;
 
 impl Table {
-    /// A GROUP packet whose trailer has been checked.
+    /// A GROUP packet, which is opened in place. Whose it is comes first: that is cheap.
     pub fn on_packet(
         &mut self,
         now: Instant,
         from: SocketAddr,
         packet: &Header,
-        body: &[u8],
+        datagram: &mut [u8],
         host: &mut dyn Host,
-    ) {
+    ) -> Fate {
         let id = GroupId(packet.token.0);
         let member = self.members.get_mut(&id).filter(|member| member.opener_addr == from);
-        let (Some(member), Some((header, frames))) = (member, GroupHeader::decode(body)) else {
-            self.foreign_packets += 1;
-            return;
+        let Some(member) = member else { return Fate::Foreign };
+        let Some((header, _)) = GroupHeader::decode(&datagram[COMMON_HEADER_BYTES.min(datagram.len())..])
+        else {
+            return Fate::NotGenuine;
+        };
+        let was_ready = member.has_ready();
+        let frames = match member.open(now, packet, datagram) {
+            Ok(frames) => frames,
+            Err(GroupUnopened::NotGenuine) => return Fate::NotGenuine,
+            Err(GroupUnopened::Duplicate) => return Fate::Repeated,
         };
         let poll = packet.flags & flags::ACK_NOW != 0;
-        let was_ready = member.has_ready();
         let result = member.on_packet(now, packet.number, poll, &header, frames);
         self.after_symbol(now, id, was_ready, result, host);
+        Fate::Taken
     }
 
     fn after_symbol(
@@ -131,6 +141,8 @@ impl Table {
         let was_ready = member.has_ready();
         let mut result = Ok(());
         match record {
+            // Whose packets are signed is believed alone.
+            Record::Symbol { .. } if member.is_signed() && !from_opener => return,
             Record::Symbol { number, report, frames } => {
                 result = member.on_symbol(now, *number, frames);
                 if *report {
@@ -146,6 +158,7 @@ impl Table {
             Record::Removed if from_opener => {
                 self.news += member.end(MembershipEnd::Removed) as u64;
             }
+            Record::Key { keep_previous, key } if from_opener => member.rekey(now, key, *keep_previous),
             Record::Route(route) if from_opener => {
                 let children =
                     route.children.iter().filter_map(|(_, addr)| host.connect(now, *addr)).collect();
@@ -171,7 +184,7 @@ impl Table {
         host: &mut dyn Host,
     ) {
         let Some(from_addr) = host.addr_of(from) else { return };
-        let invitation = Invitation { group, from, from_addr, open: octets.to_vec() };
+        let invitation = Invitation { group, from, from_addr, open: octets.to_vec().into() };
         if self.joined.contains(&open.address) {
             self.accept_open(now, &invitation, open, host);
         } else if self.invitations.len() < MAX_INVITATIONS {
@@ -196,7 +209,12 @@ impl Table {
         let credit = config.channel_credit_bytes;
         let max_message = config.max_message_bytes.min(config.receive_memory_bytes);
         let grant = Grant { credit, max_message };
-        let member = Membership::new(id, invitation.from, invitation.from_addr, open, grant);
+        let sealed = config.cluster_key.is_some();
+        let keys = MemberKeys::from_octets(id, open.key);
+        if keys.is_some() != sealed || (!sealed && !open.key.is_empty()) {
+            return host.send(now, invitation.from, Record::Refuse.encode(id.0).into());
+        }
+        let member = Membership::new(id, invitation.from, invitation.from_addr, open, keys, grant);
         self.members.insert(id, Box::new(member));
         host.send(now, invitation.from, Record::Accept { credit, max_message }.encode(id.0).into());
         self.news += 1;

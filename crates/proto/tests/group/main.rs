@@ -1,203 +1,17 @@
 //! Groups over a network in memory: multicast that reaches some, loss, members that fail.
 
-use bytes::Bytes;
+mod net;
+
 use denrei_proto::group::{
-    Departure, GroupBackend, GroupEvent, GroupId, GroupOptions, GroupPolicy, MemberPath, MembershipEnd,
+    Departure, GroupBackend, GroupEvent, GroupOptions, GroupPolicy, MemberPath, MembershipEnd,
 };
 use denrei_proto::seal::ClusterKey;
 use denrei_proto::{Config, Endpoint, OfferPolicy};
-use denrei_wire::{DatagramMeta, Ecn, Instant, TransmitBuf};
-use std::collections::{BTreeMap, BTreeSet};
-use std::net::SocketAddr;
+use denrei_wire::Instant;
+use net::{Net, addr, content, group_addr};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
-
-const DELAY: Duration = Duration::from_micros(50);
-const STEPS: usize = 3_000_000;
-
-fn addr(host: usize) -> SocketAddr {
-    SocketAddr::from(([10, 0, (host / 250) as u8, (host % 250) as u8 + 1], 7000))
-}
-
-fn group_addr() -> SocketAddr {
-    "239.1.1.1:7400".parse().unwrap()
-}
-
-/// Host 0 opens the group; the others are its members.
-struct Net {
-    now: Instant,
-    hosts: Vec<Endpoint>,
-    under_way: BTreeMap<(Instant, u64), (usize, SocketAddr, Vec<u8>)>,
-    order: u64,
-    random: u64,
-    /// Per mille of all datagrams lost, per receiving host.
-    loss: Vec<u64>,
-    /// Hosts that multicast does not reach.
-    deaf: BTreeSet<usize>,
-    /// Hosts that neither receive nor act.
-    stopped: BTreeSet<usize>,
-    /// Hosts whose application does not take messages.
-    idle: BTreeSet<usize>,
-    group: GroupId,
-    events: Vec<GroupEvent>,
-    received: Vec<Vec<(u64, Bytes)>>,
-    multicast_datagrams: u64,
-    sent_datagrams: u64,
-    sent_bytes: u64,
-}
-
-impl Net {
-    fn new(members: usize, config: Config) -> Self {
-        let config = Arc::new(config);
-        let hosts: Vec<_> =
-            (0..=members).map(|host| Endpoint::new(config.clone(), host as u64 + 1, Instant::ZERO)).collect();
-        Self {
-            now: Instant::ZERO,
-            under_way: BTreeMap::new(),
-            order: 0,
-            random: 12345,
-            loss: vec![0; hosts.len()],
-            deaf: BTreeSet::new(),
-            stopped: BTreeSet::new(),
-            idle: BTreeSet::new(),
-            group: GroupId(0),
-            events: Vec::new(),
-            received: vec![Vec::new(); hosts.len()],
-            hosts,
-            multicast_datagrams: 0,
-            sent_datagrams: 0,
-            sent_bytes: 0,
-        }
-    }
-
-    fn chance(&mut self, permille: u64) -> bool {
-        self.random = self.random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-        (self.random >> 33) % 1000 < permille
-    }
-
-    fn open(&mut self, options: GroupOptions) {
-        let members: Vec<SocketAddr> = (1..self.hosts.len()).map(addr).collect();
-        for host in 1..self.hosts.len() {
-            self.hosts[host].join_group(self.now, group_addr()).unwrap();
-        }
-        self.group = self.hosts[0].open_group(self.now, group_addr(), &members, options).unwrap();
-    }
-
-    fn opened(members: usize, options: GroupOptions) -> Self {
-        let mut net = Self::new(members, Config::default());
-        net.open(options);
-        net.run(Duration::from_secs(1));
-        assert_eq!(net.events, [GroupEvent::Opened]);
-        net
-    }
-
-    fn send(&mut self, message: impl Into<Bytes>) {
-        self.hosts[0].group_send(self.group, message.into()).unwrap();
-    }
-
-    fn deliver(&mut self, from: usize, to: usize, bytes: &[u8]) {
-        let loss = self.loss[to].max(self.loss[from] * (from != 0) as u64);
-        if self.chance(loss) {
-            return;
-        }
-        self.order += 1;
-        self.under_way.insert((self.now + DELAY, self.order), (to, addr(from), bytes.to_vec()));
-    }
-
-    fn drain(&mut self, host: usize) {
-        if self.stopped.contains(&host) {
-            return;
-        }
-        let mut buf = TransmitBuf::new(64);
-        for _ in 0..100_000 {
-            let Some(transmit) = self.hosts[host].poll_transmit(self.now, &mut buf) else { break };
-            assert_eq!(transmit.len, buf.len());
-            let bytes = buf.bytes().to_vec();
-            for datagram in bytes.chunks(transmit.segment_size.unwrap_or(transmit.len)) {
-                assert!(datagram.len() <= 1472 || transmit.to != group_addr(), "larger than the path");
-                self.sent_datagrams += (host == 0) as u64;
-                self.sent_bytes += if host == 0 { datagram.len() as u64 } else { 0 };
-                if transmit.to == group_addr() {
-                    self.multicast_datagrams += 1;
-                    for to in 1..self.hosts.len() {
-                        if !self.deaf.contains(&to) {
-                            self.deliver(host, to, datagram);
-                        }
-                    }
-                } else if let Some(to) = (0..self.hosts.len()).find(|to| addr(*to) == transmit.to) {
-                    self.deliver(host, to, datagram);
-                }
-            }
-        }
-        while let Some(event) = self.hosts[0].poll_group_event(self.group) {
-            self.events.push(event);
-        }
-        while self.hosts[host].poll_event().is_some() {}
-        if host > 0 && !self.idle.contains(&host) {
-            self.hosts[host].accept_group(group_addr());
-            while let Some(message) = self.hosts[host].group_recv(self.now, self.group) {
-                self.received[host].push((message.number, message.data));
-            }
-        }
-    }
-
-    fn run(&mut self, time: Duration) {
-        let end = self.now + time;
-        for _ in 0..STEPS {
-            for host in 0..self.hosts.len() {
-                self.drain(host);
-            }
-            let arrival = self.under_way.first_key_value().map(|((at, _), _)| *at);
-            let live = (0..self.hosts.len()).filter(|host| !self.stopped.contains(host));
-            let timeout = live.filter_map(|host| self.hosts[host].poll_timeout()).min();
-            let next = [arrival, timeout].into_iter().flatten().min().filter(|next| *next <= end);
-            let Some(next) = next else {
-                self.now = end;
-                return;
-            };
-            self.now = self.now.max(next);
-            while let Some(entry) = self.under_way.first_entry().filter(|entry| entry.key().0 <= self.now) {
-                let (to, from, mut bytes) = entry.remove();
-                if !self.stopped.contains(&to) && bytes.len() <= 1472 {
-                    self.hosts[to].handle_datagram(
-                        self.now,
-                        DatagramMeta { from, ecn: Ecn::NotEct },
-                        &mut bytes,
-                    );
-                }
-            }
-            for host in 0..self.hosts.len() {
-                if !self.stopped.contains(&host)
-                    && self.hosts[host].poll_timeout().is_some_and(|at| at <= self.now)
-                {
-                    self.hosts[host].handle_timeout(self.now);
-                }
-            }
-        }
-        panic!("no rest after {STEPS} steps at {:?}", self.now);
-    }
-
-    fn close(&mut self) {
-        self.hosts[0].close_group(self.group).unwrap();
-    }
-
-    fn paths(&self) -> Vec<MemberPath> {
-        let status = self.hosts[0].group_status(self.group).unwrap();
-        status.members.iter().map(|member| member.path).collect()
-    }
-
-    fn assert_received(&self, host: usize, sizes: &[usize]) {
-        assert_eq!(self.received[host].len(), sizes.len(), "messages at host {host}");
-        for (number, size) in sizes.iter().enumerate() {
-            let (got, data) = &self.received[host][number];
-            assert_eq!((*got, data), (number as u64, &content(number, *size)), "host {host}");
-        }
-    }
-}
-
-fn content(number: usize, len: usize) -> Bytes {
-    (0..len).map(|at| (at * 31 + number * 7 + at / 251) as u8).collect::<Vec<u8>>().into()
-}
 
 const SIZES: [usize; 8] = [16, 0, 4096, 100_000, 64, 1_000_000, 1400, 3];
 
@@ -205,6 +19,12 @@ fn send_all(net: &mut Net) {
     for (number, size) in SIZES.iter().enumerate() {
         net.send(content(number, *size));
     }
+}
+
+/// The same contents under the numbers that follow.
+fn send_all_again(net: &mut Net) {
+    send_all(net);
+    net.run(Duration::from_millis(100));
 }
 
 fn exchange(mut net: Net, members: usize) -> Net {
@@ -281,22 +101,90 @@ fn every_backend_delivers() {
     }
 }
 
+fn sealed() -> Config {
+    Config { cluster_key: Some(ClusterKey::from_bytes([7; 32])), ..Config::default() }
+}
+
+fn sealed_net(members: usize, options: GroupOptions) -> Net {
+    let mut net = Net::new(members, sealed());
+    net.open(options);
+    net.run(Duration::from_secs(1));
+    assert_eq!(net.events, [GroupEvent::Opened]);
+    net
+}
+
 #[test]
-fn with_a_cluster_key_everything_travels_over_sealed_sessions() {
-    let config = Config { cluster_key: Some(ClusterKey::from_bytes([7; 32])), ..Config::default() };
-    for (members, path) in [(3, MemberPath::Unicast), (12, MemberPath::Relay)] {
-        let mut net = Net::new(members, config.clone());
-        net.open(GroupOptions::default());
-        net.run(Duration::from_secs(1));
-        let net = exchange(net, members);
-        assert_eq!(net.multicast_datagrams, 0, "nothing is said at the group's address");
-        assert!(net.hosts.iter().all(|host| host.counters().unsealed == 0));
-        assert!(net.paths().contains(&path), "{:?}", net.paths());
+fn with_a_cluster_key_groups_are_sealed_on_every_backend() {
+    for sign in [false, true] {
+        for backend in [GroupBackend::Auto, GroupBackend::Unicast, GroupBackend::Tree] {
+            if sign && backend == GroupBackend::Tree {
+                continue;
+            }
+            let mut net = sealed_net(9, GroupOptions { backend, sign, ..GroupOptions::default() });
+            net.loss = vec![20; 10];
+            let net = exchange(net, 9);
+            assert_eq!(net.multicast_datagrams > 0, backend == GroupBackend::Auto, "{backend:?}");
+            assert!(net.hosts.iter().all(|host| host.counters().unsealed == 0));
+            assert!(net.hosts.iter().all(|host| host.counters().corrupted == 0), "{backend:?}, sign {sign}");
+        }
     }
-    let mut host = Endpoint::new(Arc::new(config), 1, Instant::ZERO);
-    let options = GroupOptions { backend: GroupBackend::Multicast, ..GroupOptions::default() };
-    let refused = host.open_group(Instant::ZERO, group_addr(), &[addr(1)], options).unwrap_err();
-    assert!(refused.to_string().contains("set backend to Auto"), "{refused}");
+}
+
+#[test]
+fn signatures_need_a_key_and_no_relays() {
+    let refusal = |config: Config, backend| {
+        let mut host = Endpoint::new(Arc::new(config), 1, Instant::ZERO);
+        let options = GroupOptions { backend, sign: true, ..GroupOptions::default() };
+        host.open_group(Instant::ZERO, group_addr(), &[addr(1)], options).unwrap_err().to_string()
+    };
+    assert!(refusal(Config::default(), GroupBackend::Auto).contains("cluster_key"));
+    assert!(refusal(sealed(), GroupBackend::Tree).contains("set backend to Auto"));
+}
+
+#[test]
+fn recorded_packets_of_a_group_bring_nothing() {
+    let mut net = sealed_net(3, GroupOptions::default());
+    net.recording = Some(Vec::new());
+    send_all(&mut net);
+    net.run(Duration::from_secs(1));
+    let recording = net.recording.take().unwrap();
+    assert!(recording.len() > 100);
+    for datagram in &recording {
+        for to in 1..=3 {
+            net.order += 1;
+            net.under_way.insert((net.now, net.order), (to, addr(0), datagram.clone()));
+        }
+    }
+    net.run(Duration::from_secs(1));
+    for host in 1..=3 {
+        net.assert_received(host, &SIZES);
+        let repeated = net.hosts[host].counters().repeated_group_packets;
+        assert_eq!(repeated, recording.len() as u64, "host {host}");
+    }
+}
+
+#[test]
+fn the_key_changes_when_a_member_goes_and_the_others_lose_nothing() {
+    let mut net = sealed_net(4, GroupOptions::default());
+    net.loss = vec![10; 5];
+    send_all(&mut net);
+    net.run(Duration::from_secs(2));
+    net.recording = Some(Vec::new());
+    let group = net.group;
+    net.hosts[0].remove_group_member(net.now, group, 1).unwrap();
+    send_all_again(&mut net);
+    net.hosts[3].leave_group(net.now, group);
+    send_all_again(&mut net);
+    net.close();
+    net.run(Duration::from_secs(20));
+    let thrice: Vec<usize> = [SIZES; 3].concat();
+    for host in [1, 4] {
+        assert_eq!(net.received[host].len(), thrice.len(), "host {host}");
+    }
+    assert_eq!(net.received[2].len(), SIZES.len());
+    let phases: BTreeSet<u8> = net.recording.take().unwrap().iter().map(|packet| packet[2] & 2).collect();
+    assert_eq!(phases.len(), 2, "two went, one after the other: epochs 1 and 2");
+    assert_eq!(net.events.last(), Some(&GroupEvent::Closed));
 }
 
 #[test]

@@ -1,0 +1,57 @@
+//! Who has the group's key: OPEN brings it, KEY changes it when somebody has gone or it is worn.
+//!
+//! Inputs → outputs: members that are invited and members that have gone → records to members' sessions.
+//! Source: `spec/protocol.md` §12.6.
+
+use super::Sender;
+use crate::group::Host;
+use crate::group::member::Stage;
+use denrei_wire::Instant;
+use denrei_wire::group::{Open, Record};
+
+impl Sender {
+    /// Whether somebody is still to be sent OPEN.
+    pub fn is_inviting(&self) -> bool {
+        self.members.iter().any(|member| member.stage == Stage::Invited && !member.told)
+    }
+
+    /// Sends OPEN (SYN) to those who have not got it. One that holds a key waits until its member has
+    /// proven itself: before, what is said to it can be read by whoever gets the cluster key.
+    pub(super) fn send_invitations(&mut self, now: Instant, host: &mut dyn Host) {
+        for index in 0..self.members.len() {
+            let member = &mut self.members[index];
+            let waits = self.keys.is_some() && !host.is_proven(member.peer);
+            if member.stage != Stage::Invited || member.told || waits {
+                continue;
+            }
+            member.told = true;
+            let key = self.keys.as_ref().map(|keys| keys.for_member(self.packet)).unwrap_or_default();
+            let open = Open {
+                address: self.address,
+                member: member.id,
+                members: member.of,
+                report_delay_us: Self::report_delay(host.config(), member.of as usize).as_micros() as u32,
+                stagger: self.options.feedback.stagger,
+                suppress: self.options.feedback.suppress,
+                key: &key,
+            };
+            host.send(now, member.peer, Record::Open(open).encode(self.id.0).into());
+        }
+    }
+
+    /// Changes the key if that is due, before another packet is sealed.
+    pub(super) fn rekey(&mut self, now: Instant, host: &mut dyn Host) {
+        let somebody_has_gone = core::mem::take(&mut self.rekey_due);
+        let Some(keys) = &mut self.keys else { return };
+        if !somebody_has_gone && !keys.is_wearing_out() {
+            return;
+        }
+        let key = keys.rekey(now, &host.seed(), somebody_has_gone);
+        let record = Record::Key { keep_previous: !somebody_has_gone, key: &key }.encode(self.id.0);
+        let record = bytes::Bytes::from(record);
+        let has_key = |stage: &Stage| matches!(stage, Stage::Invited | Stage::Accepted | Stage::Active);
+        for member in self.members.iter().filter(|member| member.told && has_key(&member.stage)) {
+            host.send(now, member.peer, record.clone());
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! A network in memory: multicast that reaches some, loss, hosts that stand still.
+
+use bytes::Bytes;
+use denrei_proto::group::{GroupEvent, GroupId, GroupOptions, MemberPath};
+use denrei_proto::{Config, Endpoint};
+use denrei_wire::{DatagramMeta, Ecn, Instant, TransmitBuf};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+const DELAY: Duration = Duration::from_micros(50);
+const STEPS: usize = 3_000_000;
+
+pub fn addr(host: usize) -> SocketAddr {
+    SocketAddr::from(([10, 0, (host / 250) as u8, (host % 250) as u8 + 1], 7000))
+}
+
+pub fn group_addr() -> SocketAddr {
+    "239.1.1.1:7400".parse().unwrap()
+}
+
+/// Host 0 opens the group; the others are its members.
+pub struct Net {
+    pub now: Instant,
+    pub hosts: Vec<Endpoint>,
+    pub under_way: BTreeMap<(Instant, u64), (usize, SocketAddr, Vec<u8>)>,
+    pub order: u64,
+    pub random: u64,
+    /// Per mille of all datagrams lost, per receiving host.
+    pub loss: Vec<u64>,
+    /// Hosts that multicast does not reach.
+    pub deaf: BTreeSet<usize>,
+    /// Hosts that neither receive nor act.
+    pub stopped: BTreeSet<usize>,
+    /// Hosts whose application does not take messages.
+    pub idle: BTreeSet<usize>,
+    pub group: GroupId,
+    pub events: Vec<GroupEvent>,
+    pub received: Vec<Vec<(u64, Bytes)>>,
+    pub multicast_datagrams: u64,
+    pub sent_datagrams: u64,
+    pub sent_bytes: u64,
+    /// Datagrams to the group's address, where they are wanted.
+    pub recording: Option<Vec<Vec<u8>>>,
+}
+
+impl Net {
+    pub fn new(members: usize, config: Config) -> Self {
+        let config = Arc::new(config);
+        let hosts: Vec<_> =
+            (0..=members).map(|host| Endpoint::new(config.clone(), host as u64 + 1, Instant::ZERO)).collect();
+        Self {
+            now: Instant::ZERO,
+            under_way: BTreeMap::new(),
+            order: 0,
+            random: 12345,
+            loss: vec![0; hosts.len()],
+            deaf: BTreeSet::new(),
+            stopped: BTreeSet::new(),
+            idle: BTreeSet::new(),
+            group: GroupId(0),
+            events: Vec::new(),
+            received: vec![Vec::new(); hosts.len()],
+            hosts,
+            multicast_datagrams: 0,
+            sent_datagrams: 0,
+            sent_bytes: 0,
+            recording: None,
+        }
+    }
+
+    pub fn chance(&mut self, permille: u64) -> bool {
+        self.random = self.random.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (self.random >> 33) % 1000 < permille
+    }
+
+    pub fn open(&mut self, options: GroupOptions) {
+        let members: Vec<SocketAddr> = (1..self.hosts.len()).map(addr).collect();
+        for host in 1..self.hosts.len() {
+            self.hosts[host].join_group(self.now, group_addr()).unwrap();
+        }
+        self.group = self.hosts[0].open_group(self.now, group_addr(), &members, options).unwrap();
+    }
+
+    pub fn opened(members: usize, options: GroupOptions) -> Self {
+        let mut net = Self::new(members, Config::default());
+        net.open(options);
+        net.run(Duration::from_secs(1));
+        assert_eq!(net.events, [GroupEvent::Opened]);
+        net
+    }
+
+    pub fn send(&mut self, message: impl Into<Bytes>) {
+        self.hosts[0].group_send(self.group, message.into()).unwrap();
+    }
+
+    pub fn deliver(&mut self, from: usize, to: usize, bytes: &[u8]) {
+        let loss = self.loss[to].max(self.loss[from] * (from != 0) as u64);
+        if self.chance(loss) {
+            return;
+        }
+        self.order += 1;
+        self.under_way.insert((self.now + DELAY, self.order), (to, addr(from), bytes.to_vec()));
+    }
+
+    pub fn drain(&mut self, host: usize) {
+        if self.stopped.contains(&host) {
+            return;
+        }
+        let mut buf = TransmitBuf::new(64);
+        for _ in 0..100_000 {
+            let Some(transmit) = self.hosts[host].poll_transmit(self.now, &mut buf) else { break };
+            assert_eq!(transmit.len, buf.len());
+            let bytes = buf.bytes().to_vec();
+            for datagram in bytes.chunks(transmit.segment_size.unwrap_or(transmit.len)) {
+                assert!(datagram.len() <= 1472 || transmit.to != group_addr(), "larger than the path");
+                self.sent_datagrams += (host == 0) as u64;
+                self.sent_bytes += if host == 0 { datagram.len() as u64 } else { 0 };
+                if transmit.to == group_addr() {
+                    self.multicast_datagrams += 1;
+                    if let Some(recording) = &mut self.recording {
+                        recording.push(datagram.to_vec());
+                    }
+                    for to in 1..self.hosts.len() {
+                        if !self.deaf.contains(&to) {
+                            self.deliver(host, to, datagram);
+                        }
+                    }
+                } else if let Some(to) = (0..self.hosts.len()).find(|to| addr(*to) == transmit.to) {
+                    self.deliver(host, to, datagram);
+                }
+            }
+        }
+        while let Some(event) = self.hosts[0].poll_group_event(self.group) {
+            self.events.push(event);
+        }
+        while self.hosts[host].poll_event().is_some() {}
+        if host > 0 && !self.idle.contains(&host) {
+            self.hosts[host].accept_group(group_addr());
+            while let Some(message) = self.hosts[host].group_recv(self.now, self.group) {
+                self.received[host].push((message.number, message.data));
+            }
+        }
+    }
+
+    pub fn run(&mut self, time: Duration) {
+        let end = self.now + time;
+        for _ in 0..STEPS {
+            for host in 0..self.hosts.len() {
+                self.drain(host);
+            }
+            let arrival = self.under_way.first_key_value().map(|((at, _), _)| *at);
+            let live = (0..self.hosts.len()).filter(|host| !self.stopped.contains(host));
+            let timeout = live.filter_map(|host| self.hosts[host].poll_timeout()).min();
+            let next = [arrival, timeout].into_iter().flatten().min().filter(|next| *next <= end);
+            let Some(next) = next else {
+                self.now = end;
+                return;
+            };
+            self.now = self.now.max(next);
+            while let Some(entry) = self.under_way.first_entry().filter(|entry| entry.key().0 <= self.now) {
+                let (to, from, mut bytes) = entry.remove();
+                if !self.stopped.contains(&to) && bytes.len() <= 1472 {
+                    self.hosts[to].handle_datagram(
+                        self.now,
+                        DatagramMeta { from, ecn: Ecn::NotEct },
+                        &mut bytes,
+                    );
+                }
+            }
+            for host in 0..self.hosts.len() {
+                if !self.stopped.contains(&host)
+                    && self.hosts[host].poll_timeout().is_some_and(|at| at <= self.now)
+                {
+                    self.hosts[host].handle_timeout(self.now);
+                }
+            }
+        }
+        panic!("no rest after {STEPS} steps at {:?}", self.now);
+    }
+
+    pub fn close(&mut self) {
+        self.hosts[0].close_group(self.group).unwrap();
+    }
+
+    pub fn paths(&self) -> Vec<MemberPath> {
+        let status = self.hosts[0].group_status(self.group).unwrap();
+        status.members.iter().map(|member| member.path).collect()
+    }
+
+    pub fn assert_received(&self, host: usize, sizes: &[usize]) {
+        assert_eq!(self.received[host].len(), sizes.len(), "messages at host {host}");
+        for (number, size) in sizes.iter().enumerate() {
+            let (got, data) = &self.received[host][number];
+            assert_eq!((*got, data), (number as u64, &content(number, *size)), "host {host}");
+        }
+    }
+}
+
+pub fn content(number: usize, len: usize) -> Bytes {
+    (0..len).map(|at| (at * 31 + number * 7 + at / 251) as u8).collect::<Vec<u8>>().into()
+}
