@@ -79,7 +79,11 @@ fn live(seed: u64) -> u64 {
         1 => GroupBackend::Tree,
         _ => GroupBackend::Auto,
     };
-    let options = GroupOptions { backend, policy: GroupPolicy::Wait, ..GroupOptions::default() };
+    let mut switch = || random.chance(0.7);
+    let feedback = GroupFeedback { thin: switch(), stagger: switch(), suppress: switch(), tree: switch() };
+    let parity = switch();
+    let options =
+        GroupOptions { backend, policy: GroupPolicy::Wait, feedback, parity, ..GroupOptions::default() };
     let addrs: Vec<SocketAddr> = hosts.iter().map(|host| host.addr()).collect();
     let opened = world.touch(OPENER, &mut app, |app, now, endpoint| {
         app.group = endpoint.open_group(now, group_addr(), &addrs, options).unwrap();
