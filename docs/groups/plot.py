@@ -2,7 +2,8 @@
 """Draws a column of a multicast plan's rows against the number of members.
 
 Input: the CSV of `denrei sim --csv crates/sim/plans/multicast.toml` (or multicast-shared.toml); output: an
-SVG with a panel for each loss and a line for each scheme, both axes logarithmic.
+SVG with a panel for each loss and a line for each scheme, both axes logarithmic; numbers of members after
+that choose rows.
 
     denrei sim --csv crates/sim/plans/multicast.toml > independent.csv
     python3 docs/groups/plot.py independent.csv loss reports_per_100 docs/groups/reports.svg
@@ -41,9 +42,11 @@ def panel(rows, column, x0, low, high):
 
 
 def main():
-    source, loss, column, target = sys.argv[1:]
+    source, loss, column, target, *chosen = sys.argv[1:]
     with open(source, newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
+    if chosen:
+        rows = [row for row in rows if str(int(row["hosts"]) - 1) in chosen]
     losses = sorted({float(row[loss]) for row in rows})
     values = [float(row[column]) for row in rows]
     low = 10 ** math.floor(math.log10(min((value for value in values if value > 0), default=1)))
