@@ -26,7 +26,7 @@ const MAX_FLIPS: u64 = 8;
 /// Largest random datagram, bytes.
 const MAX_RANDOM_BYTES: u64 = 1400;
 /// Packets between two pauses: they are meant to be looked at, not to overflow a queue.
-const BURST: u64 = 32;
+const BURST: u64 = 12;
 /// That pause.
 const PAUSE: Duration = Duration::from_millis(2);
 
