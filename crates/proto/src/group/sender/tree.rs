@@ -108,7 +108,9 @@ impl Sender {
         let parent = self.parents.remove(&id);
         for orphan in &orphans {
             self.parents.remove(orphan);
-            let Member { path, next, .. } = &mut self.members[*orphan as usize];
+            let Member { path, next, progress_at, .. } = &mut self.members[*orphan as usize];
+            // It was its parent that held it up.
+            *progress_at = now;
             if *path == Path::Relay {
                 *path = Path::Unicast { next: *next };
             }
