@@ -6,8 +6,10 @@
 
 use crate::beacon::Finder;
 use crate::error::CastError;
+use crate::last_words;
 use crate::message::{CHANNEL, FailureCode, Message, Offer, VERSION, short};
 use crate::reception::{Destination, Reception, check_offer};
+use bytes::Bytes;
 use denrei::{ChannelId, Event, GroupListener, Incoming, Membership, Node, PeerId};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -199,14 +201,13 @@ impl Receiver {
                 None => return Ok(()),
                 Some(Incoming::Message(message)) if message.channel.channel == CHANNEL => {
                     self.by_group = false;
-                    let peer = message.channel.peer;
-                    match Message::decode(message.data) {
-                        Some(said) => self.heard(peer, said)?,
-                        None => tracing::debug!("{peer} said what cannot be read"),
-                    }
+                    self.heard(message.channel.peer, message.data)?;
                 }
                 Some(Incoming::Event(Event::PeerLost { peer, reason, .. })) => {
-                    self.lost(peer, &reason.to_string())?
+                    for data in last_words(&self.node, peer) {
+                        self.heard(peer, data)?;
+                    }
+                    self.lost(peer, &reason.to_string())?;
                 }
                 Some(_) => {}
             }
@@ -217,7 +218,11 @@ impl Receiver {
         Ok(())
     }
 
-    fn heard(&mut self, peer: PeerId, said: Message) -> Result<(), CastError> {
+    fn heard(&mut self, peer: PeerId, data: Bytes) -> Result<(), CastError> {
+        let Some(said) = Message::decode(data) else {
+            tracing::debug!("{peer} said what cannot be read");
+            return Ok(());
+        };
         if let Message::Offer(offer) = said {
             return self.offered(peer, offer);
         }

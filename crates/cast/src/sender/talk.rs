@@ -2,8 +2,10 @@
 
 use super::{Members, Sender};
 use crate::error::CastError;
+use crate::last_words;
 use crate::message::{CHANNEL, Message, short};
 use crate::roster::State;
+use bytes::Bytes;
 use denrei::{ChannelId, Event, Incoming, PeerId};
 use std::time::{Duration, Instant};
 
@@ -20,14 +22,13 @@ impl Sender {
             match next.map_err(|error| CastError::Transport(error.to_string()))? {
                 None => break,
                 Some(Incoming::Message(message)) if message.channel.channel == CHANNEL => {
-                    let peer = message.channel.peer;
-                    match Message::decode(message.data) {
-                        Some(said) => self.heard(peer, said, now),
-                        None => tracing::debug!("{peer} said what cannot be read"),
-                    }
+                    self.heard(message.channel.peer, message.data, now);
                 }
                 Some(Incoming::Message(_)) => {}
                 Some(Incoming::Event(Event::PeerLost { peer, reason, .. })) => {
+                    for data in last_words(&self.node, peer) {
+                        self.heard(peer, data, now);
+                    }
                     self.lost(peer, reason.to_string());
                 }
                 Some(Incoming::Event(_)) => {}
@@ -36,7 +37,10 @@ impl Sender {
         Ok(())
     }
 
-    fn heard(&mut self, peer: PeerId, said: Message, now: Instant) {
+    fn heard(&mut self, peer: PeerId, data: Bytes, now: Instant) {
+        let Some(said) = Message::decode(data) else {
+            return tracing::debug!("{peer} said what cannot be read");
+        };
         if let Message::Hello { version } = said {
             return self.hello(peer, version, now);
         }
