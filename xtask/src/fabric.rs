@@ -62,6 +62,7 @@ fn build_mpi(mpicc: &Path, into: &Path) -> anyhow::Result<PathBuf> {
     Ok(place)
 }
 
-fn root() -> PathBuf {
+/// The workspace's directory.
+pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().map_or_else(|| PathBuf::from("."), Path::to_owned)
 }

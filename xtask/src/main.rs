@@ -1,8 +1,10 @@
 //! What developers run that is not the program: `cargo xtask sim`, `cargo xtask instructions`,
-//! `cargo xtask fabric`.
+//! `cargo xtask fabric`, `cargo xtask install`, `cargo xtask package`.
 
 mod fabric;
+mod install;
 mod instructions;
+mod package;
 mod sim;
 
 use clap::{Parser, Subcommand};
@@ -24,6 +26,10 @@ enum Task {
     Instructions(instructions::InstructionsArgs),
     /// Builds the libfabric provider under the name that libfabric looks for.
     Fabric(fabric::FabricArgs),
+    /// Installs command, libraries, headers, manual pages and completions below a prefix.
+    Install(install::InstallArgs),
+    /// Makes a Debian package of what `install` installs.
+    Package(package::PackageArgs),
 }
 
 fn main() -> anyhow::Result<ExitCode> {
@@ -31,5 +37,7 @@ fn main() -> anyhow::Result<ExitCode> {
         Task::Sim(arguments) => sim::run(&arguments),
         Task::Instructions(arguments) => instructions::run(&arguments),
         Task::Fabric(arguments) => fabric::run(&arguments),
+        Task::Install(arguments) => install::run(&arguments),
+        Task::Package(arguments) => package::run(&arguments),
     }
 }
