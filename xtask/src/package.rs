@@ -63,6 +63,7 @@ pub fn run(arguments: &PackageArgs) -> anyhow::Result<ExitCode> {
     std::fs::create_dir_all(&tree).with_context(|| format!("cannot make {}", tree.display()))?;
     let tree = tree.canonicalize()?;
     install(&binaries, &tree, Path::new("/usr"))?;
+    strip(&tree.join("usr"))?;
 
     let architecture = String::from_utf8(succeed(Command::new("dpkg").arg("--print-architecture"))?)?;
     let architecture = architecture.trim();
@@ -82,6 +83,21 @@ pub fn run(arguments: &PackageArgs) -> anyhow::Result<ExitCode> {
     built?;
     println!("{}", file.display());
     Ok(ExitCode::SUCCESS)
+}
+
+/// Takes debug information out of commands and libraries, as Debian's policy wants (§10.1, §10.2).
+fn strip(usr: &Path) -> anyhow::Result<()> {
+    let mut files = Vec::new();
+    for directory in ["bin", "lib"] {
+        for entry in std::fs::read_dir(usr.join(directory))? {
+            let entry = entry?;
+            // Links lead to what is here too.
+            if entry.file_type()?.is_file() {
+                files.push(entry.path());
+            }
+        }
+    }
+    succeed(Command::new("strip").arg("--strip-debug").args(files)).map(drop)
 }
 
 /// The package's control file.

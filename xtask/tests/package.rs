@@ -24,7 +24,7 @@ fn binaries() -> Option<PathBuf> {
             return None;
         }
     }
-    for tool in ["dpkg", "dpkg-deb", "cc"] {
+    for tool in ["dpkg", "dpkg-deb", "strip", "cc"] {
         if Command::new(tool).arg("--version").output().is_err() {
             println!("SKIPPED package: {tool} is not installed");
             return None;
