@@ -203,10 +203,11 @@ fn an_offer_that_expires_is_withdrawn_from_the_application() {
     let id = pair.ends[0]
         .send_before(pair.now, to, content(1, 3 << 20).into(), Completion::None, deadline)
         .unwrap();
-    pair.send(0, there, 0, "next");
+    let next = pair.ends[0].send(pair.now, to, "next".into(), Completion::Delivered).unwrap();
     pair.run(SECOND);
     let channel = ChannelId { peer: back, channel: 0 };
     assert!(pair.events[1].contains(&Event::Offered { channel, number: 0, bytes: 3 << 20 }));
+    assert!(pair.events[0].contains(&Event::Delivered(next)), "it was taken before the offer was withdrawn");
     assert!(pair.events[0].contains(&Event::Expired(id)));
     assert!(pair.events[1].contains(&Event::Withdrawn { channel, number: 0 }));
     assert!(pair.ends[1].accept(pair.now, channel, 0, Vec::new()).is_err());

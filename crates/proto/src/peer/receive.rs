@@ -247,7 +247,9 @@ impl Peer {
                     cx.events.push_back(Event::Withdrawn { channel, number });
                 }
                 self.apply(cx, channel, change);
-                // Nobody will take it, which is when credit is renewed otherwise.
+                // Nobody will take it, which is when these are done otherwise. What came after it may have
+                // been taken long ago.
+                self.report_delivery(channel);
                 self.renew_credit(cx.config, channel);
             }
             Frame::Rate(rate) => self.on_rate(cx, &rate),
