@@ -12,7 +12,7 @@ use denrei_wire::Instant;
 const PERSISTENT_TIMEOUTS: u32 = 3;
 
 /// Packets sent per probe timeout (RFC 9002 §6.2.4).
-const PACKETS_PER_PROBE: u8 = 2;
+pub(super) const PACKETS_PER_PROBE: u8 = 2;
 
 /// A responder whose initiator stays silent forgets the session after this long.
 const UNPROVEN_TIMEOUT: Duration = Duration::from_secs(3);

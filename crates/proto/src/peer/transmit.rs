@@ -1,5 +1,6 @@
 //! What goes out: packets built from acknowledgements, control frames, retransmissions and data.
 
+use super::timers::PACKETS_PER_PROBE;
 use super::{Context, Peer};
 use crate::config::Config;
 use crate::congestion::packet_cost;
@@ -125,13 +126,17 @@ impl Peer {
             let fresh = end - start.body_at;
             self.write_data(cx, out, start.at, end, fresh, &mut frames);
         }
-        if frames.is_empty() && !said_once {
+        // A probe whose packets had carried nothing that still matters only asks.
+        let asks = frames.is_empty() && self.probes_left == PACKETS_PER_PROBE && self.is_proven();
+        if frames.is_empty() && !said_once && !asks {
             out.truncate(start.at);
             return 0;
         }
         let mut eliciting = frames.iter().any(|frame| !matches!(frame, SentFrame::Ack { .. }));
         let max_packets = cx.config.rekey_after_packets;
-        if !eliciting && (self.received.wants_pruning() || self.protection.wants_confirmation(max_packets)) {
+        if !eliciting
+            && (asks || self.received.wants_pruning() || self.protection.wants_confirmation(max_packets))
+        {
             Frame::Ping.encode(&mut |bytes| out.put(bytes));
             eliciting = true;
         }
