@@ -153,7 +153,9 @@ pub enum Event {
         addr: SocketAddr,
         /// Why.
         reason: LostReason,
-        /// Messages to it of which it is not known that they arrived, oldest first per channel.
+        /// Messages to it of which it is not known that they arrived, oldest first per channel. What
+        /// follows one of them on its channel may have arrived and not have been handed over. One
+        /// that expired is among them if the peer may not know that.
         unacknowledged: Vec<MessageId>,
     },
 }

@@ -245,9 +245,10 @@ impl SendChannel {
         self.queue.is_empty()
     }
 
-    /// Messages that are not acknowledged, oldest first.
+    /// Messages that are not acknowledged, oldest first; with those given up of which the receiver may
+    /// not know: it hands over nothing behind them.
     pub fn unacknowledged(&self) -> impl Iterator<Item = u64> {
-        let undone = |(_, message): &(usize, &Outgoing)| message.progress.is_open();
+        let undone = |(_, message): &(usize, &Outgoing)| message.progress != Progress::Done;
         self.queue.iter().enumerate().filter(undone).map(|(index, _)| self.base + index as u64)
     }
 

@@ -343,7 +343,9 @@ impl Oracle {
             Fate::Expired => mortal,
             _ => true,
         };
-        if before != Fate::Open || !asked {
+        // The peer may not have heard that it expired.
+        let told_again = before == Fate::Expired && fate == Fate::Unacknowledged;
+        if (before != Fate::Open && !told_again) || !asked {
             let label = self.label(session);
             self.fail(format!("{label}: {id:?} ({asked_for:?} asked for) is {fate:?} after {before:?}"));
         }
