@@ -9,6 +9,7 @@ use crate::recv::denrei_message;
 use crate::send::copied;
 use denrei::{Bytes, Collective, CollectiveError, GroupMessage};
 use std::ffi::{c_char, c_void};
+use std::time::Duration;
 
 /// A set of nodes that work together. Rank 0 is the first.
 pub struct denrei_collective {
@@ -57,6 +58,32 @@ unsafe fn operate(
         let set = unsafe { set.as_mut() }.ok_or_else(|| Failure::null("set"))?;
         operation(&mut set.set)
     })
+}
+
+/// An operation that brings what several ranks have.
+///
+/// # Safety
+/// `set` is null or a set that no other thread uses, `data` has `length` bytes, `parts` is null or a
+/// place for a pointer.
+unsafe fn bring(
+    set: *mut denrei_collective,
+    data: *const c_void,
+    length: usize,
+    timeout_us: i64,
+    parts: *mut *mut denrei_parts,
+    gather: impl FnOnce(&mut Collective, Bytes, Duration) -> Result<Vec<Bytes>, CollectiveError>,
+) -> denrei_code {
+    let operation = |set: &mut Collective| {
+        let place = place("parts", parts)?;
+        // SAFETY: as the caller promises.
+        let data = unsafe { copied(data, length) }?;
+        let parts = gather(set, data, bounded(timeout_us))?;
+        // SAFETY: as the caller promises.
+        unsafe { place.put(Box::into_raw(Box::new(denrei_parts { parts }))) };
+        Ok(())
+    };
+    // SAFETY: as the caller promises.
+    unsafe { operate(set, operation) }
 }
 
 fn result_of(data: Bytes) -> *mut denrei_message {
@@ -163,17 +190,8 @@ pub unsafe extern "C" fn denrei_collective_gather(
     timeout_us: i64,
     parts: *mut *mut denrei_parts,
 ) -> denrei_code {
-    let operation = |set: &mut Collective| {
-        let place = place("parts", parts)?;
-        // SAFETY: by the contract.
-        let data = unsafe { copied(data, length) }?;
-        let parts = set.gather(data, bounded(timeout_us))?;
-        // SAFETY: by the contract.
-        unsafe { place.put(Box::into_raw(Box::new(denrei_parts { parts }))) };
-        Ok(())
-    };
     // SAFETY: by the contract.
-    unsafe { operate(set, operation) }
+    unsafe { bring(set, data, length, timeout_us, parts, Collective::gather) }
 }
 
 /// Brings what all have to all, in the order of ranks.
@@ -188,17 +206,8 @@ pub unsafe extern "C" fn denrei_collective_all_gather(
     timeout_us: i64,
     parts: *mut *mut denrei_parts,
 ) -> denrei_code {
-    let operation = |set: &mut Collective| {
-        let place = place("parts", parts)?;
-        // SAFETY: by the contract.
-        let data = unsafe { copied(data, length) }?;
-        let parts = set.all_gather(data, bounded(timeout_us))?;
-        // SAFETY: by the contract.
-        unsafe { place.put(Box::into_raw(Box::new(denrei_parts { parts }))) };
-        Ok(())
-    };
     // SAFETY: by the contract.
-    unsafe { operate(set, operation) }
+    unsafe { bring(set, data, length, timeout_us, parts, Collective::all_gather) }
 }
 
 /// Joins what all have, `length` bytes everywhere, in the order of ranks, by `join` at rank 0, which

@@ -1,5 +1,6 @@
 /* Every call about groups and collective operations, used rightly and wrongly. Prints "ok" at the
  * end. The first argument is a multicast address that nobody else uses. */
+#include "check.h"
 #include <denrei/denrei.h>
 #include <poll.h>
 #include <pthread.h>
@@ -9,24 +10,6 @@
 
 #define SECOND 1000000LL
 #define COUNT 3
-
-#define CHECK(condition)                                                                      \
-  do {                                                                                        \
-    if (!(condition)) {                                                                       \
-      fprintf(stderr, "%s:%d: %s\n  last message: %s\n", __FILE__, __LINE__, #condition,      \
-              denrei_error_message());                                                        \
-      exit(1);                                                                                \
-    }                                                                                         \
-  } while (0)
-
-#define OK(call) CHECK((call) == DENREI_OK)
-
-/* The call fails with this code, and the message has this in it. */
-#define FAILS(call, code, text)                                                               \
-  do {                                                                                        \
-    CHECK((call) == (code));                                                                  \
-    CHECK(strstr(denrei_error_message(), (text)) != NULL);                                    \
-  } while (0)
 
 static int released;
 

@@ -1,4 +1,5 @@
 /* Every call of the interface, used rightly and wrongly. Prints "ok" at the end. */
+#include "check.h"
 #include <denrei/denrei.h>
 #include <poll.h>
 #include <stdio.h>
@@ -6,24 +7,6 @@
 #include <string.h>
 
 #define SECOND 1000000LL
-
-#define CHECK(condition)                                                                      \
-  do {                                                                                        \
-    if (!(condition)) {                                                                       \
-      fprintf(stderr, "%s:%d: %s\n  last message: %s\n", __FILE__, __LINE__, #condition,      \
-              denrei_error_message());                                                        \
-      exit(1);                                                                                \
-    }                                                                                         \
-  } while (0)
-
-#define OK(call) CHECK((call) == DENREI_OK)
-
-/* The call fails with this code, and the message has this in it. */
-#define FAILS(call, code, text)                                                               \
-  do {                                                                                        \
-    CHECK((call) == (code));                                                                  \
-    CHECK(strstr(denrei_error_message(), (text)) != NULL);                                    \
-  } while (0)
 
 static int released;
 
