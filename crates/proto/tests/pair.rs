@@ -5,7 +5,8 @@ mod common;
 use bytes::Bytes;
 use common::{Pair, SECOND, addr, content};
 use denrei_proto::{ChannelId, Completion, Config, Event, LostReason, OfferPolicy, SendError};
-use denrei_wire::{DatagramMeta, Ecn, TransmitBuf};
+use denrei_wire::packet::{self, Kind};
+use denrei_wire::{DatagramMeta, Ecn, PacketNumber, Token, TransmitBuf};
 use std::time::Duration;
 
 #[test]
@@ -153,6 +154,31 @@ fn an_outage_shorter_than_that_loses_nothing() {
     pair.run(SECOND);
     assert_eq!(pair.received[1].len(), 2, "within a second after the outage");
     assert_eq!(pair.lost(0), []);
+}
+
+#[test]
+fn a_session_whose_initiator_is_gone_is_adopted_and_begins_anew() {
+    let mut pair = Pair::new(Config { failure_timeout: SECOND, keepalive: None, ..Config::default() });
+    let given_up = pair.connect(0);
+    pair.send(0, given_up, 0, "never mind");
+    // The FIRST has arrived, and nothing else does for longer than a proven session would live.
+    pair.run(Duration::from_micros(60));
+    pair.connected = false;
+    pair.under_way.clear();
+    pair.ends[0].abort(pair.now, given_up, 7, "changed its mind").unwrap();
+    pair.run(2 * SECOND);
+    pair.connected = true;
+    let adopted = pair.connect(1);
+    pair.send(1, adopted, 0, "hello");
+    // Somebody off the path says that the session is not known, but not by which name.
+    let guess = packet::common_header(Kind::Reset, 0, PacketNumber(0), Token(77)).to_vec();
+    let sum = denrei_wire::checksum::crc32c(&guess).to_le_bytes();
+    pair.inject(1, &[&guess[..], &sum].concat());
+    assert_eq!(pair.tapped(0, Kind::First).len(), 0, "it still stands");
+    pair.run(SECOND);
+    assert!(!pair.tapped(0, Kind::First).is_empty(), "it began anew");
+    assert_eq!((pair.received[0].len(), pair.received[1].len()), (1, 0));
+    assert_eq!(pair.lost(1), []);
 }
 
 #[test]

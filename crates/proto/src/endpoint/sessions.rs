@@ -20,11 +20,10 @@ impl Endpoint {
             return Ok(peer);
         }
         if let Some(slot) = self.unproven.remove(&target) {
-            // It is opening a session to us this moment: that one will do.
+            // It is opening a session to us, or was: that one will do, or begins anew when RESET says
+            // that it is not.
             self.by_addr.insert(target, slot);
-            let peer = self.slots[slot as usize].peer.as_deref_mut().expect("unproven peers exist");
-            peer.visible = true;
-            return Ok(peer.id);
+            return Ok(self.with_peer(now, slot, |peer, cx| peer.adopt(cx.now)));
         }
         let slot = self.new_slot().ok_or(ConnectError::TooManyPeers { max: self.config.max_peers })?;
         let own = self.new_opening(slot);

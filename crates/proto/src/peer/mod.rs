@@ -231,6 +231,14 @@ impl Peer {
         peer
     }
 
+    /// The application wants a peer whose initiative has not been proven. It may be seconds old, and whoever
+    /// took it gone: time to answer counts from now.
+    pub fn adopt(&mut self, now: Instant) -> PeerId {
+        self.visible = true;
+        self.unanswered_since = self.unanswered_since.map(|_| now);
+        self.id
+    }
+
     /// A handshake that asks nothing but which incarnation is at an address now.
     pub fn inquiring(beginning: Beginning, config: &Config) -> Self {
         let mut peer = Self::opening(beginning, config);
