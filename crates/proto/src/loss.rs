@@ -21,8 +21,9 @@ const PACKET_THRESHOLD: u64 = 3;
 const IDLE_SLOTS: usize = 2;
 
 /// Packets between two numbers that are left out, at least and how much more at most: seldom enough to
-/// cost nothing, often enough that whoever acknowledges a window ahead hits one.
-const SKIP_AFTER: u64 = 128;
+/// cost nothing, often enough that whoever acknowledges a window ahead hits one. Receivers rely on the
+/// least (`spec/protocol.md` §5.3): what is missing beyond it was lost.
+pub(crate) const NUMBERS_PER_SKIP: u64 = 128;
 const SKIP_SPREAD: u64 = 1024;
 
 /// Left-out numbers remembered: a liar may be careful and stay some windows behind.
@@ -126,7 +127,7 @@ impl Skips {
         let mut word = self.state;
         word = (word ^ (word >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         word = (word ^ (word >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        self.next += SKIP_AFTER + (word ^ (word >> 31)) % SKIP_SPREAD;
+        self.next += NUMBERS_PER_SKIP + (word ^ (word >> 31)) % SKIP_SPREAD;
     }
 }
 

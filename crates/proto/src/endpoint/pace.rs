@@ -6,6 +6,7 @@
 //! As long as nothing is lost nobody is told a limit, and this costs a comparison per packet.
 
 use super::Endpoint;
+use crate::loss::NUMBERS_PER_SKIP;
 use crate::rate::{Grants, Manager};
 use core::time::Duration;
 use denrei_wire::Instant;
@@ -14,11 +15,9 @@ use denrei_wire::Instant;
 pub(super) const ASSUMED_BUFFER_BYTES: u64 = 208 * 1024;
 /// Losses of several peers within this time are one host's affair, not a path's.
 const COINCIDENCE: Duration = Duration::from_millis(20);
-/// Packets missing from which on it is taken for more than chance or a probe of the path.
+/// Packets missing from which on it is taken for more than chance or a probe of the path; and one more for
+/// each number that may have been left out.
 const LEAST_MISSING: u64 = 4;
-/// And one more for each so many datagrams: a sender leaves a number out now and then, never two among
-/// so many (`spec/protocol.md` §5.3).
-const DATAGRAMS_PER_SKIP: u64 = 128;
 /// A crowd that has been quiet for so long has gone home.
 pub(super) const CALM: Duration = Duration::from_secs(30);
 
@@ -131,7 +130,7 @@ impl Endpoint {
         match &mut self.pace.missing {
             Some(lately) if now.saturating_since(lately.since) <= COINCIDENCE => {
                 lately.packets += missing;
-                let skips = (datagrams - lately.datagrams) / DATAGRAMS_PER_SKIP;
+                let skips = (datagrams - lately.datagrams) / NUMBERS_PER_SKIP;
                 (lately.slot != slot || self.config.learn_rates) && lately.packets >= LEAST_MISSING + skips
             }
             entry => {

@@ -9,6 +9,7 @@
 use super::capacity::{Capacity, Interval};
 use super::share::{Want, max_min};
 use super::{MAX_RATE, Rate};
+use crate::loss::NUMBERS_PER_SKIP;
 use core::time::Duration;
 use denrei_wire::Instant;
 use std::collections::BTreeMap;
@@ -20,9 +21,6 @@ const LONGEST_INTERVAL: Duration = Duration::from_millis(200);
 const LEAST_RTIMER_PER_S: u64 = 1000;
 /// A recovery lasts this long: what is missing after a shorter time belongs to it.
 const LEAST_RECOVERY: Duration = Duration::from_millis(1);
-/// A sender leaves one number out among at least so many (`spec/protocol.md` §5.3): a single one that
-/// is missing is a loss if another was, less long ago.
-const NUMBERS_PER_SKIP: u64 = 128;
 /// Headers and trailer of a data packet, about, octets: rates count what is in it.
 const PACKET_OVERHEAD: u64 = 48;
 /// An interval has so many bursts at least, or one more or less would count for much.
@@ -139,6 +137,7 @@ impl Manager {
         flow.octets += heard.data.saturating_sub(PACKET_OVERHEAD).max(1);
         self.datagrams += 1;
         self.datagram = self.datagram.max(heard.data);
+        // A single number that is missing was left out, unless another was, too short a time ago.
         let lost = heard.missing > 1 || (heard.missing == 1 && flow.since_single < NUMBERS_PER_SKIP);
         flow.since_single = if heard.missing == 1 { 0 } else { flow.since_single.saturating_add(1) };
         if lost && now >= flow.recovery_until {
