@@ -257,3 +257,13 @@ impl From<std::io::Error> for Failure {
         Self::new(DENREI_SYSTEM, error)
     }
 }
+
+/// Text in an array, cut to fit, with a NUL at the end.
+pub(crate) fn array_of<const N: usize>(text: &str) -> [c_char; N] {
+    let mut array = [0; N];
+    let end = text.floor_char_boundary(N - 1);
+    for (place, byte) in array.iter_mut().zip(&text.as_bytes()[..end]) {
+        *place = *byte as c_char;
+    }
+    array
+}

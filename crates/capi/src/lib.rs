@@ -16,6 +16,8 @@ mod error;
 mod event;
 mod flow;
 mod group;
+mod group_event;
+mod group_state;
 mod membership;
 pub mod mtcp;
 mod node;

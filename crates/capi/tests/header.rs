@@ -19,6 +19,8 @@ fn the_header_is_in_step_with_the_sources() {
         "flow",
         "steer",
         "group",
+        "group_event",
+        "group_state",
         "membership",
         "collective",
         "version",

@@ -676,9 +676,21 @@ typedef struct {
    */
   uint64_t unicast_repairs;
   /**
+   * Parities sent to the group's address.
+   */
+  uint64_t parity_sent;
+  /**
    * Reports of members taken in.
    */
   uint64_t reports;
+  /**
+   * Those of them that missed something.
+   */
+  uint64_t reports_with_gaps;
+  /**
+   * Questions asked.
+   */
+  uint64_t polls;
 } denrei_group_state;
 
 /**
@@ -1378,6 +1390,15 @@ denrei_code denrei_group_add_member(const denrei_group *group,
 denrei_code denrei_group_remove_member(const denrei_group *group, uint32_t member);
 
 /**
+ * Writes the group's address, as text that ends with NUL, into `buffer`; 64 bytes are always enough.
+ *
+ * `group` is a group, `buffer` has `length` bytes.
+ */
+denrei_code denrei_group_address(const denrei_group *group,
+                                 char *buffer,
+                                 uintptr_t length);
+
+/**
  * Takes the group's next event.
  *
  * `group` is a group, `event` a place for an event.
@@ -1398,15 +1419,6 @@ denrei_code denrei_group_status(const denrei_group *group,
                                 denrei_member_state *members,
                                 uintptr_t room,
                                 uintptr_t *count);
-
-/**
- * Writes the group's address, as text that ends with NUL, into `buffer`; 64 bytes are always enough.
- *
- * `group` is a group, `buffer` has `length` bytes.
- */
-denrei_code denrei_group_address(const denrei_group *group,
-                                 char *buffer,
-                                 uintptr_t length);
 
 /**
  * Joins the multicast `address`: openers may from now on name this node as a member of groups
