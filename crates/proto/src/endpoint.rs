@@ -20,6 +20,7 @@ mod replies;
 #[cfg(feature = "rogue")]
 mod rogue;
 mod sessions;
+mod shards;
 
 use crate::buffer_pool::BufferPool;
 use crate::config::Config;
@@ -35,6 +36,7 @@ use denrei_wire::{Incarnation, Instant, Token};
 use pace::Pace;
 pub(crate) use pace::PaceNote;
 use replies::Replies;
+pub use shards::Place;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
@@ -43,6 +45,7 @@ use std::sync::Arc;
 pub struct Endpoint {
     config: Arc<Config>,
     incarnation: Incarnation,
+    place: Place,
     random: Random,
     gate: Gate,
     slots: Vec<Slot>,
@@ -77,7 +80,7 @@ pub struct Endpoint {
     pace: Pace,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Slot {
     generation: u32,
     peer: Option<Box<Peer>>,
@@ -90,14 +93,26 @@ impl Endpoint {
     ///
     /// # Panics
     /// If `config` is not [valid](Config::validate).
-    pub fn new(config: Arc<Config>, seed: impl Into<Seed>, _now: Instant) -> Self {
+    pub fn new(config: Arc<Config>, seed: impl Into<Seed>, now: Instant) -> Self {
+        Self::at(Place::default(), config, seed, now)
+    }
+
+    /// An endpoint without peers that shares its address with others, each of which has another
+    /// [`Place`] and the same `config` and `seed`.
+    ///
+    /// # Panics
+    /// If `config` is not [valid](Config::validate).
+    pub fn at(place: Place, config: Arc<Config>, seed: impl Into<Seed>, _now: Instant) -> Self {
         config.validate().expect("the configuration was validated");
         let mut random = Random::new(&seed.into());
+        // Whoever speaks to this address sees one process, and cookies are good at all its places.
         let incarnation = Incarnation(random.next_u64());
         let gate = Gate::new(&config, &mut random);
+        let random = place.own_random(random);
         Self {
             config,
             incarnation,
+            place,
             random,
             gate,
             slots: Vec::new(),
@@ -170,14 +185,20 @@ impl Endpoint {
     }
 
     fn new_slot(&mut self) -> Option<u32> {
+        if !self.place.occupy(self.config.max_peers) {
+            return None;
+        }
         if let Some(slot) = self.free.pop() {
             return Some(slot);
         }
-        if self.slots.len() >= self.config.max_peers as usize {
-            return None;
-        }
-        self.slots.push(Slot { generation: 0, peer: None, sending: false });
-        Some(self.slots.len() as u32 - 1)
+        let slot = self.place.number_from(self.slots.len());
+        self.slots.resize_with(slot + 1, Slot::default);
+        Some(slot as u32)
+    }
+
+    fn release_slot(&mut self, slot: u32) {
+        self.place.vacate();
+        self.free.push(slot);
     }
 
     fn peer_in(&self, slot: u32) -> Option<&Peer> {
@@ -314,7 +335,7 @@ impl Endpoint {
         }
         entry.peer = None;
         entry.generation = entry.generation.wrapping_add(1);
-        self.free.push(slot);
+        self.release_slot(slot);
     }
 }
 

@@ -24,6 +24,12 @@ impl PeerId {
     pub const fn from_u64(value: u64) -> Self {
         Self { slot: value as u32, generation: (value >> 32) as u32 }
     }
+
+    /// Of `shards` endpoints that share an address, the one that began the session (see
+    /// [`Place`](crate::Place)).
+    pub const fn shard(self, shards: usize) -> usize {
+        self.slot as usize % shards
+    }
 }
 
 impl fmt::Debug for PeerId {

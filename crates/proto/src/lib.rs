@@ -34,7 +34,7 @@ pub use config::{
     Config, ConfigError, CongestionAlgorithm, MESSAGE_COST_BYTES, MIN_CHANNEL_CREDIT_BYTES, MIN_CHANNELS,
     OfferPolicy,
 };
-pub use endpoint::Endpoint;
+pub use endpoint::{Endpoint, Place};
 pub use event::{
     ChannelId, Completion, ConnectError, EndpointCounters, Event, FlowState, LostReason, Message, MessageId,
     PeerCounters, PeerError, PeerId, Phase, SendError,

@@ -6,3 +6,5 @@
 mod pace;
 #[path = "pair.rs"]
 mod pair;
+#[path = "shards.rs"]
+mod shards;

@@ -172,7 +172,7 @@ impl Endpoint {
         };
         let own = self.new_opening(slot);
         let Some(protection) = self.answer_handshake(opening, own, field) else {
-            self.free.push(slot);
+            self.release_slot(slot);
             return None;
         };
         let beginning = self.beginning(slot, from, now, own, protection);

@@ -43,6 +43,11 @@ impl Replies {
         room
     }
 
+    /// Takes over the answers that wait elsewhere; how many there was no room for.
+    pub fn absorb(&mut self, other: &mut Self) -> u64 {
+        other.waiting.drain(..).map(|reply| !self.push(reply) as u64).sum()
+    }
+
     /// Whether no answer waits.
     pub fn is_empty(&self) -> bool {
         self.waiting.is_empty()

@@ -79,6 +79,13 @@ impl Gate {
         Self { guard }
     }
 
+    /// Remembers whom another gate of the same secrets has answered.
+    pub fn absorb(&mut self, other: &mut Self) {
+        if let (Some(guard), Some(other)) = (&mut self.guard, &mut other.guard) {
+            guard.answered.absorb(&mut other.answered);
+        }
+    }
+
     /// Whether packets are sealed here.
     pub fn is_sealed(&self) -> bool {
         self.guard.is_some()

@@ -32,7 +32,17 @@ impl Recent {
     }
 
     pub fn insert(&mut self, field: &[u8]) {
-        if !self.known.insert(name(field)) {
+        self.insert_name(name(field));
+    }
+
+    /// Remembers what `other` does, as the latest.
+    pub fn absorb(&mut self, other: &mut Self) {
+        other.known.clear();
+        other.order.drain(..).for_each(|name| self.insert_name(name));
+    }
+
+    fn insert_name(&mut self, name: [u8; 16]) {
+        if !self.known.insert(name) {
             return;
         }
         if self.order.len() == MAX_REMEMBERED
@@ -40,7 +50,7 @@ impl Recent {
         {
             self.known.remove(&oldest);
         }
-        self.order.push_back(name(field));
+        self.order.push_back(name);
     }
 }
 
