@@ -2,14 +2,16 @@
 
 use crate::BindError;
 use crate::pipeline::Stage;
+use crate::shards::MAX_SHARDS;
 use denrei_io::SocketConfig;
-use denrei_proto::Config as ProtocolConfig;
 use denrei_proto::seal::{ClusterKey, Identity, PublicIdentity};
+use denrei_proto::{Config as ProtocolConfig, ConfigError};
+use denrei_wire::Token;
 use std::net::SocketAddr;
 use std::time::Duration;
 
 /// Everything that can be set. `Config::default()` is right for a LAN and safe on the internet.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Config {
     /// Times, sizes, limits and algorithms of the protocol.
     pub protocol: ProtocolConfig,
@@ -20,6 +22,12 @@ pub struct Config {
     /// For [`Drive::Pipelined`]: the stages of a packet's way, in groups that share a thread, as in
     /// `[[Rx, Open], [Proto], [Seal, Tx]]`. Empty, the default: as the number of cores suggests.
     pub pipeline: Vec<Vec<Stage>>,
+    /// For [`Drive::Pipelined`]: over how many protocol threads peers are spread, by a hash of their
+    /// addresses. For hosts where one core cannot keep up with the protocol: more than one is for
+    /// cores to spare. The threads of `proto` are as many; each has its part of
+    /// [`receive_memory_bytes`](ProtocolConfig::receive_memory_bytes). As soon as the Node has to do with
+    /// a group, one of them has all peers. 1 (the default) ..= 128, and 1 in the other drive modes.
+    pub shards: usize,
     /// How long a waiting call looks again and again before it sleeps. Saves the wake-up (tens of
     /// microseconds) at the price of a busy core; zero, the default, never does. At most 10 s.
     pub spin: Duration,
@@ -36,6 +44,23 @@ pub struct Config {
     pub identity: Option<Identity>,
     /// The identities to speak with.
     pub allowed: Vec<PublicIdentity>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            protocol: ProtocolConfig::default(),
+            socket: SocketConfig::default(),
+            drive: Drive::default(),
+            pipeline: Vec::new(),
+            shards: 1,
+            spin: Duration::ZERO,
+            insecure: false,
+            cluster_key: None,
+            identity: None,
+            allowed: Vec::new(),
+        }
+    }
 }
 
 /// Which thread does a Node's I/O.
@@ -57,6 +82,9 @@ pub enum Drive {
 /// Longest busy polling: it is for the time between messages, not for the time between jobs.
 const MAX_SPIN: Duration = Duration::from_secs(10);
 
+/// Peers that a port can have: as many as tokens can name.
+const MAX_PEERS: usize = (1 << Token::SLOT_BITS) - 1;
+
 impl Config {
     /// Checks all settings.
     ///
@@ -65,14 +93,42 @@ impl Config {
     pub fn validate(&self) -> Result<(), BindError> {
         self.protocol().validate()?;
         crate::pipeline::check(&self.pipeline)?;
+        self.check_shards()?;
         if self.spin > MAX_SPIN {
-            return Err(BindError::Config(denrei_proto::ConfigError {
+            return Err(BindError::Config(ConfigError {
                 setting: "spin",
                 value: format!("{:?}", self.spin),
                 expected: format!("at most {MAX_SPIN:?}"),
             }));
         }
         Ok(())
+    }
+
+    fn check_shards(&self) -> Result<(), ConfigError> {
+        let most = match self.drive {
+            Drive::Pipelined => MAX_SHARDS.min(MAX_PEERS / self.protocol.max_peers.max(1) as usize),
+            Drive::Inline | Drive::Thread => 1,
+        };
+        if (1..=most).contains(&self.shards) {
+            return Ok(());
+        }
+        Err(ConfigError {
+            setting: "shards",
+            value: self.shards.to_string(),
+            expected: match self.drive {
+                Drive::Pipelined => format!("1 to {most}, as max_peers times shards is below 2^24"),
+                other => format!("1 where drive is {other:?}; only Pipelined has protocol threads"),
+            },
+        })
+    }
+
+    /// The protocol's settings for each shard: they share the memory for what is received and what a
+    /// source may ask of this Node.
+    pub(crate) fn shard_protocol(&self) -> ProtocolConfig {
+        let mut protocol = self.protocol();
+        protocol.receive_memory_bytes /= self.shards as u64;
+        protocol.max_handshakes_per_s = protocol.max_handshakes_per_s.div_ceil(self.shards as u32);
+        protocol
     }
 
     /// The protocol's settings with the secrets in their place.

@@ -1,7 +1,7 @@
 //! The part of a Node that is under its lock: the protocol's state, and who waits for what.
 
 use denrei_proto::seal::Seed;
-use denrei_proto::{Config, Endpoint, PeerId};
+use denrei_proto::{Config, Endpoint, PeerId, Place};
 use denrei_wire::Instant;
 use std::sync::Arc;
 use std::task::Waker;
@@ -15,6 +15,8 @@ pub(crate) struct Core {
     clock: Clock,
     /// The clock's last reading.
     recent: Instant,
+    /// Another core has gone on with all that was here.
+    pub absorbed: bool,
     /// The background thread drives: everybody else waits for it.
     pub has_driver: bool,
     /// A thread is asleep on the sockets, or about to be, and will wake at this time.
@@ -50,11 +52,11 @@ impl Clock {
 }
 
 impl Core {
-    pub fn new(config: Config, seed: Seed) -> Self {
-        let clock = Clock::new();
+    pub fn new(place: Place, config: Arc<Config>, seed: Seed, clock: Clock) -> Self {
         let send_buffer_bytes = config.send_buffer_bytes;
         Self {
-            endpoint: Endpoint::new(Arc::new(config), seed, clock.now()),
+            endpoint: Endpoint::at(place, config, seed, clock.now()),
+            absorbed: false,
             clock,
             recent: clock.now(),
             has_driver: false,
@@ -67,6 +69,16 @@ impl Core {
             failure: None,
             send_buffer_bytes,
         }
+    }
+
+    /// Goes on with all that another core has, and whoever waits for it there.
+    pub fn absorb(&mut self, other: &mut Self) {
+        let now = self.now();
+        self.endpoint.absorb(now, &mut other.endpoint);
+        self.blocked.append(&mut other.blocked);
+        // They look again, and then wait here.
+        other.tasks.drain(..).for_each(Waker::wake);
+        other.absorbed = true;
     }
 
     /// The clock, for those who need no lock to read it.

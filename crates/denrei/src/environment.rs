@@ -20,6 +20,9 @@ pub const ALLOW_FILE: &str = "DENREI_ALLOW_FILE";
 /// Which thread drives a Node whose program leaves that at the default: inline, thread or pipelined.
 pub const DRIVE: &str = "DENREI_DRIVE";
 
+/// Over how many threads a pipelined Node, whose program leaves that at the default, spreads its peers.
+pub const SHARDS: &str = "DENREI_SHARDS";
+
 /// Fills in what `config` leaves open from the files that `variable` names.
 pub(crate) fn complete(
     mut config: Config,
@@ -30,6 +33,12 @@ pub(crate) fn complete(
         && let Some(drive) = variable(DRIVE).filter(|value| !value.is_empty())
     {
         config.set("drive", &drive.to_string_lossy())?;
+    }
+    if config.drive == Drive::Pipelined
+        && config.shards == 1
+        && let Some(shards) = variable(SHARDS).filter(|value| !value.is_empty())
+    {
+        config.set("shards", &shards.to_string_lossy())?;
     }
     if !config.has_key()
         && !config.insecure
@@ -68,7 +77,7 @@ mod tests {
         write_new(&dir.path().join(KEY_FILE), &cluster_key_line(&key)).unwrap();
         write_new(&dir.path().join(IDENTITY_FILE), &identity_line(&identity)).unwrap();
         write_new(&dir.path().join(ALLOW_FILE), &public_identity_line(&identity.public())).unwrap();
-        let variable = |name| (name != DRIVE).then(|| dir.path().join(name).into());
+        let variable = |name| (![DRIVE, SHARDS].contains(&name)).then(|| dir.path().join(name).into());
         let all = complete(Config::default(), variable).unwrap();
         assert_eq!((all.cluster_key, all.identity), (Some(key), Some(identity.clone())));
         assert_eq!(all.allowed, [identity.public()]);
@@ -79,15 +88,21 @@ mod tests {
         assert!(!plain.has_key() && plain.identity.is_none() && plain.allowed.is_empty());
         assert!(!complete(Config::default(), |_| Some(OsString::new())).unwrap().has_key());
         let piped = complete(Config::default(), |name| (name == DRIVE).then(|| "pipelined".into())).unwrap();
-        assert_eq!(piped.drive, Drive::Pipelined);
+        assert_eq!((piped.drive, piped.shards), (Drive::Pipelined, 1));
+        let shards = |drive| {
+            let config = Config { drive, ..Config::default() };
+            complete(config, |name| (name == SHARDS).then(|| "3".into())).unwrap().shards
+        };
+        assert_eq!([Drive::Inline, Drive::Thread, Drive::Pipelined].map(shards), [1, 1, 3]);
         let set = Config { drive: Drive::Thread, ..Config::default() };
         let kept = complete(set, |name| (name == DRIVE).then(|| "pipelined".into())).unwrap();
         assert_eq!(kept.drive, Drive::Thread, "the configuration goes before the environment");
         let unknown = complete(Config::default(), |name| (name == DRIVE).then(|| "fast".into()));
         assert!(unknown.unwrap_err().to_string().contains("inline, thread or pipelined"));
-        let missing = complete(Config::default(), |name| (name != DRIVE).then(|| "/nowhere".into()))
-            .unwrap_err()
-            .to_string();
+        let missing =
+            complete(Config::default(), |name| (![DRIVE, SHARDS].contains(&name)).then(|| "/nowhere".into()))
+                .unwrap_err()
+                .to_string();
         assert!(missing.contains("/nowhere"), "{missing}");
     }
 }

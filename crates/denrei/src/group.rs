@@ -82,6 +82,7 @@ impl Node {
         policy: impl Into<GroupOptions>,
     ) -> Result<Group, OpenGroupError> {
         let options: GroupOptions = policy.into();
+        self.shards().gather();
         let timeout = options.open_timeout + OPENING_GRACE;
         self.enable_multicast(address, &options)?;
         let id = self.with_core(|core, now| core.endpoint.open_group(now, address, members, options))?;
@@ -116,6 +117,7 @@ impl Node {
     /// # Errors
     /// Not an address that a group can have.
     pub fn join_group(&self, address: SocketAddr) -> Result<GroupListener, OpenGroupError> {
+        self.shards().gather();
         self.with_core(|core, now| core.endpoint.join_group(now, address))?;
         if let Err(error) = self.shared().with_io(|io| io.socket.join_multicast(address)) {
             tracing::warn!(

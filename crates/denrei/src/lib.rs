@@ -39,6 +39,7 @@ mod node;
 mod pipeline;
 pub mod relay;
 mod settings;
+mod shards;
 mod wait;
 
 pub use collective::{COLLECTIVE_CHANNEL, Collective, CollectiveError};

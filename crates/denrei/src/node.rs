@@ -8,16 +8,17 @@ mod send;
 pub use recv::Incoming;
 
 use crate::config::{Config, Drive};
-use crate::core::Core;
+use crate::core::{Clock, Core};
 use crate::driver;
 use crate::environment;
 use crate::error::BindError;
 use crate::io::Io;
 use crate::pipeline::Pipeline;
+use crate::shards::Shards;
 use crate::wait::Shared;
 use denrei_io::{Capabilities, IoCounters, UdpSocket, Waiter};
-use denrei_proto::EndpointCounters;
 use denrei_proto::seal::{SECRET_BYTES, Seed};
+use denrei_proto::{EndpointCounters, PeerId};
 use denrei_wire::{Incarnation, Instant};
 use parking_lot::Mutex;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -35,7 +36,7 @@ pub struct Node {
 
 /// What ends with the last clone.
 struct Handle {
-    shared: Arc<Shared>,
+    shards: Shards,
     local: SocketAddr,
     incarnation: Incarnation,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -64,15 +65,12 @@ impl Node {
         }
         let mut seed = [0; SECRET_BYTES];
         getrandom::fill(&mut seed).map_err(|error| system(std::io::Error::other(error.to_string())))?;
-        let mut core = Core::new(config.protocol(), Seed::from_bytes(seed));
-        core.endpoint.set_receive_buffer(socket.capabilities().recv_buffer_bytes as u64);
-        let incarnation = core.endpoint.incarnation();
         let local = socket.local_addr();
-        let waiter = Waiter::new().map_err(system)?;
-        let shared = Arc::new(Shared::new(core, Io::new(socket), waiter, config.spin));
+        let shards = make_shards(&config, &seed, socket).map_err(system)?;
+        let incarnation = shards.first().core.lock().endpoint.incarnation();
         let node = Self {
             handle: Arc::new(Handle {
-                shared,
+                shards,
                 local,
                 incarnation,
                 thread: Mutex::default(),
@@ -83,21 +81,26 @@ impl Node {
             Drive::Inline => {}
             Drive::Thread => node.start_thread().map_err(system)?,
             Drive::Pipelined => {
-                let started = Pipeline::start(&node.handle.shared, &config.pipeline).map_err(system)?;
+                let started = Pipeline::start(&node.handle.shards, &config.pipeline).map_err(system)?;
                 *node.handle.pipeline.lock() = Some(started);
             }
         }
         Ok(node)
     }
 
+    /// The first shard, in most Nodes the only one: the socket's, and that of groups.
     pub(crate) fn shared(&self) -> &Shared {
-        &self.handle.shared
+        self.handle.shards.first()
+    }
+
+    pub(crate) fn shards(&self) -> &Shards {
+        &self.handle.shards
     }
 
     fn start_thread(&self) -> std::io::Result<()> {
         let mut thread = self.handle.thread.lock();
         if thread.is_none() && !self.shared().is_pipelined() {
-            *thread = Some(driver::start(Arc::clone(&self.handle.shared))?);
+            *thread = Some(driver::start(Arc::clone(self.handle.shards.first()))?);
             let mut core = self.shared().core.lock();
             core.has_driver = true;
             // Threads that were driving themselves hand over.
@@ -118,7 +121,8 @@ impl Node {
 
     /// What happened on this port that belongs to no peer.
     pub fn counters(&self) -> EndpointCounters {
-        *self.shared().core.lock().endpoint.counters()
+        let counters = self.shards().all().map(|shard| *shard.core.lock().endpoint.counters());
+        counters.reduce(|sum, more| sum + more).expect("a Node has a shard")
     }
 
     /// System calls, datagrams and bytes of the socket.
@@ -139,15 +143,20 @@ impl Node {
 
     // ---- plumbing ----
 
+    /// Works with the first shard's core, which has the groups.
     pub(crate) fn with_core<T>(&self, act: impl FnOnce(&mut Core, Instant) -> T) -> T {
         let mut core = self.shared().core.lock();
         let now = core.now();
         act(&mut core, now)
     }
 
-    fn act<T, E>(&self, act: impl FnOnce(&mut Core, Instant) -> Result<T, E>) -> Result<T, E> {
-        let value = self.with_core(act)?;
-        self.shared().kick();
+    /// Works with the core of a peer, and sends what came of it.
+    fn act<T, E>(&self, peer: PeerId, act: impl FnOnce(&mut Core, Instant) -> Result<T, E>) -> Result<T, E> {
+        let (shard, mut core) = self.shards().enter_of(peer);
+        let now = core.now();
+        let value = act(&mut core, now)?;
+        drop(core);
+        shard.kick();
         Ok(value)
     }
 
@@ -160,28 +169,47 @@ impl Node {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        {
-            let mut core = self.shared.core.lock();
-            let now = core.now();
-            let peers: Vec<_> = core.endpoint.peers().collect();
-            for peer in peers {
-                // One that is over already needs no word.
-                let _ = core.endpoint.abort(now, peer, SHUTTING_DOWN, "the Node was closed");
-            }
+        for shard in self.shards.all() {
+            say_goodbye(&mut shard.core.lock());
         }
         if let Some(pipeline) = self.pipeline.lock().take() {
-            self.shared.kick();
+            self.shards.all().for_each(|shard| shard.kick());
             pipeline.stop();
         }
-        self.shared.stopping.store(true, Ordering::Release);
-        self.shared.wake();
+        let shared = self.shards.first();
+        shared.stopping.store(true, Ordering::Release);
+        shared.wake();
         if let Some(thread) = self.thread.lock().take() {
             // The thread has nothing that could panic but a broken invariant, which it has reported.
             let _ = thread.join();
         }
-        self.shared.hot.store(false, Ordering::SeqCst);
-        self.shared.kick();
+        shared.hot.store(false, Ordering::SeqCst);
+        shared.kick();
     }
+}
+
+/// Tells all peers of a shard that the Node is gone.
+fn say_goodbye(core: &mut Core) {
+    let now = core.now();
+    let peers: Vec<_> = core.endpoint.peers().collect();
+    for peer in peers {
+        // One that is over already needs no word.
+        let _ = core.endpoint.abort(now, peer, SHUTTING_DOWN, "the Node was closed");
+    }
+}
+
+/// The shards that `config` asks for, around one socket.
+fn make_shards(config: &Config, seed: &[u8; SECRET_BYTES], socket: UdpSocket) -> std::io::Result<Shards> {
+    let buffer = socket.capabilities().recv_buffer_bytes as u64 / config.shards as u64;
+    let protocol = Arc::new(config.shard_protocol());
+    let clock = Clock::new();
+    let waiter = Arc::new(Waiter::new()?);
+    let io = Arc::new(Mutex::new(Io::new(socket)));
+    Ok(Shards::new(config.shards, |place, lobby| {
+        let mut core = Core::new(place, Arc::clone(&protocol), Seed::from_bytes(*seed), clock);
+        core.endpoint.set_receive_buffer(buffer);
+        Shared::new(core, Arc::clone(&io), Arc::clone(&waiter), lobby, config.spin)
+    }))
 }
 
 impl std::fmt::Debug for Node {

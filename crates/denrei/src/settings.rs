@@ -112,6 +112,7 @@ pub const SETTINGS: &[Setting] = &[
         pipeline::parse,
         pipeline
     ),
+    setting!(shards, COUNT, number, shards),
     setting!(spin, TIME, time, spin),
     setting!(insecure, SWITCH, switch, insecure),
     setting!(rekey_after_packets, COUNT, number, protocol.rekey_after_packets),
@@ -263,6 +264,7 @@ mod tests {
             ("max_channels", "64"),
             ("drive", "thread"),
             ("pipeline", "rx+open|proto|seal+tx"),
+            ("shards", "4"),
             ("ecn", "off"),
             ("socket_recv_buffer_bytes", "1000000"),
         ] {
@@ -275,6 +277,7 @@ mod tests {
         assert_eq!(config.protocol.max_channels, 64);
         assert_eq!(config.drive, Drive::Thread);
         assert_eq!(config.pipeline.iter().map(Vec::len).collect::<Vec<_>>(), [2, 1, 2]);
+        assert_eq!(config.shards, 4);
         assert!(!config.protocol.ecn && !config.socket.ecn);
         assert_eq!(config.socket.recv_buffer_bytes, 1_000_000);
     }

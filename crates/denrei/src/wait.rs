@@ -6,6 +6,7 @@
 
 use crate::core::{Clock, Core};
 use crate::io::{Flush, Io};
+use crate::shards::Lobby;
 use denrei_io::{UdpSocket, Waiter, Waker};
 use denrei_layers::wake::Bell;
 use denrei_wire::Instant;
@@ -23,10 +24,10 @@ const MAX_SLEEP: Duration = Duration::from_secs(60);
 /// reading it costs a quarter of a look, and no timer is finer than that.
 const LOOKS_PER_CLOCK_READING: u32 = 4;
 
-/// A Node's shared state.
+/// A Node's shared state, or that of one of its shards.
 pub(crate) struct Shared {
     pub core: Mutex<Core>,
-    pub io: Mutex<Io>,
+    pub io: Arc<Mutex<Io>>,
     /// Somebody has queued something to send since the last flush began.
     dirty: AtomicBool,
     /// The background thread is busy and will see `dirty` by itself.
@@ -35,10 +36,12 @@ pub(crate) struct Shared {
     asleep: AtomicBool,
     /// Followers wait here.
     news: Condvar,
-    waiter: Waiter,
+    waiter: Arc<Waiter>,
     waker: Waker,
     /// For event loops of others, once one has asked for it: rung when there is news.
-    bell: OnceLock<Waiter>,
+    bell: OnceLock<Arc<Waiter>>,
+    /// Where those wait who wait for any shard, if there are several.
+    lobby: Option<Arc<Lobby>>,
     pub spin: Duration,
     pub stopping: AtomicBool,
     pub clock: Clock,
@@ -55,11 +58,17 @@ struct Hands {
 }
 
 impl Shared {
-    pub fn new(core: Core, io: Io, waiter: Waiter, spin: Duration) -> Self {
+    pub fn new(
+        core: Core,
+        io: Arc<Mutex<Io>>,
+        waiter: Arc<Waiter>,
+        lobby: Option<Arc<Lobby>>,
+        spin: Duration,
+    ) -> Self {
         let clock = core.clock();
         Self {
             core: Mutex::new(core),
-            io: Mutex::new(io),
+            io,
             dirty: AtomicBool::new(false),
             hot: AtomicBool::new(false),
             asleep: AtomicBool::new(false),
@@ -67,6 +76,7 @@ impl Shared {
             waker: waiter.waker(),
             waiter,
             bell: OnceLock::new(),
+            lobby,
             spin,
             stopping: AtomicBool::new(false),
             clock,
@@ -227,7 +237,8 @@ impl Shared {
         let asleep = core.sleeper_until.is_some();
         let bell = self.bell.get();
         let anybody = core.followers > 0 || asleep || !core.tasks.is_empty() || bell.is_some();
-        if anybody && core.has_news() {
+        let lobby = self.lobby.as_deref().filter(|lobby| !lobby.is_empty());
+        if (anybody || lobby.is_some()) && core.has_news() {
             self.news.notify_all();
             core.tasks.drain(..).for_each(std::task::Waker::wake);
             if asleep {
@@ -236,18 +247,26 @@ impl Shared {
             if let Some(bell) = bell {
                 bell.waker().wake();
             }
+            if let Some(lobby) = lobby {
+                lobby.call();
+            }
         }
     }
 
     /// What rings when there is news, for event loops of others; rung at first.
-    pub fn bell(&self) -> std::io::Result<&Waiter> {
+    pub fn bell(&self) -> std::io::Result<&Arc<Waiter>> {
         if self.bell.get().is_none() {
             let bell = Waiter::new()?;
             bell.waker().wake();
-            // Another thread may have been first: then its bell is as good.
-            let _ = self.bell.set(bell);
+            self.share_bell(&Arc::new(bell));
         }
         Ok(self.bell.get().expect("it was set just now"))
+    }
+
+    /// From now on, another shard's bell rings for this one's news as well.
+    pub fn share_bell(&self, bell: &Arc<Waiter>) {
+        // Another thread may have been first: then its bell is as good.
+        let _ = self.bell.set(Arc::clone(bell));
     }
 
     /// Waits until `ready` returns something, or `timeout` has passed; `None` for no limit.

@@ -1,6 +1,9 @@
 //! Collective operations between Nodes on loopback.
 
-use denrei::{Bytes, Collective, CollectiveError, Config, Drive, Node};
+mod common;
+
+use common::background;
+use denrei::{Bytes, Collective, CollectiveError, Config, Node};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -15,7 +18,7 @@ fn on_all<T: Send + 'static>(
     last: u8,
     work: impl Fn(&mut Collective) -> T + Send + Sync + Clone + 'static,
 ) -> Vec<T> {
-    let config = Config { drive: Drive::Thread, ..Config::default() };
+    let config = Config { drive: background(), ..Config::default() };
     let nodes: Vec<Node> = (0..size).map(|_| Node::bind("127.0.0.1:0", config.clone()).unwrap()).collect();
     let addresses: Arc<Vec<SocketAddr>> = Arc::new(nodes.iter().map(Node::local_addr).collect());
     let port = addresses[0].port();

@@ -1,7 +1,10 @@
 //! Groups of Nodes over real sockets on loopback.
 
+mod common;
+
+use common::background;
 use denrei::{
-    Bytes, Config, Drive, Group, GroupBackend, GroupError, GroupEvent, GroupOptions, GroupPolicy, MemberPath,
+    Bytes, Config, Group, GroupBackend, GroupError, GroupEvent, GroupOptions, GroupPolicy, MemberPath,
     Membership, MembershipEnd, Node, OpenGroupError,
 };
 use std::net::SocketAddr;
@@ -11,7 +14,7 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_secs(20);
 
 fn threaded() -> Config {
-    Config { drive: Drive::Thread, ..Config::default() }
+    Config { drive: background(), ..Config::default() }
 }
 
 fn group_address(last: u8) -> SocketAddr {

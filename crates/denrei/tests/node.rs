@@ -1,5 +1,8 @@
 //! Nodes over real sockets on loopback, in all drive modes.
 
+mod common;
+
+use common::background;
 use denrei::{
     Bytes, ChannelId, Completion, Config, Drive, Event, Incoming, LostReason, Node, OfferPolicy, PeerId,
     ProtocolConfig, SendError,
@@ -93,7 +96,7 @@ fn a_full_queue_blocks_times_out_or_says_so() {
     for drive in DRIVES {
         let small = ProtocolConfig { send_buffer_bytes: 1 << 20, ..ProtocolConfig::default() };
         let a = Node::bind("127.0.0.1:0", Config { protocol: small, ..config(drive) }).unwrap();
-        let b = bind(Drive::Thread);
+        let b = bind(background());
         let peer = a.connect(b.local_addr()).unwrap();
         let to = channel(peer, 0);
         let mut sent = 0;
@@ -126,7 +129,7 @@ fn a_full_queue_blocks_times_out_or_says_so() {
 #[test]
 fn completion_is_reported_at_both_levels() {
     for drive in DRIVES {
-        let (a, b) = (bind(drive), bind(Drive::Thread));
+        let (a, b) = (bind(drive), bind(background()));
         let peer = a.connect(b.local_addr()).unwrap();
         let acked = a.send_with(channel(peer, 0), "one", Completion::Acknowledged).unwrap();
         let delivered = a.send_with(channel(peer, 0), "two", Completion::Delivered).unwrap();
@@ -150,7 +153,7 @@ fn completion_is_reported_at_both_levels() {
 #[test]
 fn an_offered_message_is_placed_into_the_posted_buffer() {
     let ask = ProtocolConfig { offers: OfferPolicy::Ask, ..ProtocolConfig::default() };
-    let a = bind(Drive::Thread);
+    let a = bind(background());
     let b = Node::bind("127.0.0.1:0", Config { protocol: ask, ..config(Drive::Inline) }).unwrap();
     let peer = a.connect(b.local_addr()).unwrap();
     a.send(channel(peer, 0), content(9, 3_000_000)).unwrap();
@@ -200,7 +203,7 @@ fn a_dropped_node_is_noticed_at_once_and_a_new_one_takes_its_place() {
 
 #[test]
 fn closing_in_order_ends_both_sides() {
-    let (a, b) = (bind(Drive::Thread), bind(Drive::Thread));
+    let (a, b) = (bind(background()), bind(background()));
     let peer = a.connect(b.local_addr()).unwrap();
     a.send(channel(peer, 0), content(1, 500_000)).unwrap();
     a.close(peer).unwrap();
@@ -221,7 +224,7 @@ fn closing_in_order_ends_both_sides() {
 
 #[test]
 fn one_socket_serves_hundreds_of_peers() {
-    let hub = bind(Drive::Thread);
+    let hub = bind(background());
     let fds = || std::fs::read_dir("/proc/self/fd").unwrap().count();
     let leaves: Vec<Node> = (0..200).map(|_| bind(Drive::Inline)).collect();
     let before = fds();
@@ -299,7 +302,7 @@ fn a_node_is_send_and_sync() {
 
 #[test]
 fn an_event_loop_waits_on_the_news_descriptor() {
-    let (a, b) = (bind(Drive::Inline), bind(Drive::Thread));
+    let (a, b) = (bind(Drive::Inline), bind(background()));
     let fd = a.news_fd().unwrap().as_raw_fd();
     let waiter = denrei_io::Waiter::new().unwrap();
     let wait = |timeout| !waiter.wait([fd], None, Some(timeout)).unwrap().timed_out();
@@ -390,7 +393,7 @@ fn queued_messages_leave_together_and_large_ones_are_placed() {
 
 #[test]
 fn a_thread_that_waits_for_one_channel_is_woken_by_each_message() {
-    let (a, b) = (bind(Drive::Thread), bind(Drive::Thread));
+    let (a, b) = (bind(background()), bind(background()));
     let to = a.connect(b.local_addr()).unwrap();
     a.send(channel(to, 3), content(0, 10)).unwrap();
     let from = b.ready(LONG).expect("the first message").0;

@@ -1,13 +1,16 @@
 //! A relay between Nodes of one machine: what goes through, what it holds, how it ends.
 
+mod common;
+
+use common::background;
 use denrei::relay::{Relay, RelayConfig, Route};
-use denrei::{ChannelId, ClusterKey, Config, Drive, Event, LostReason, Node, PeerId, SendError};
+use denrei::{ChannelId, ClusterKey, Config, Event, LostReason, Node, PeerId, SendError};
 use std::time::{Duration, Instant};
 
 const SOON: Duration = Duration::from_secs(20);
 
 fn config() -> Config {
-    Config { drive: Drive::Thread, ..Config::default() }
+    Config { drive: background(), ..Config::default() }
 }
 
 fn node() -> Node {

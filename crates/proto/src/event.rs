@@ -448,3 +448,29 @@ pub struct EndpointCounters {
     /// Initiators asked to prove their address first, by RETRY.
     pub retries: u64,
 }
+
+impl core::ops::Add for EndpointCounters {
+    type Output = Self;
+
+    /// The totals of two endpoints at one address.
+    fn add(self, other: Self) -> Self {
+        Self {
+            datagrams: self.datagrams + other.datagrams,
+            malformed: self.malformed + other.malformed,
+            corrupted: self.corrupted + other.corrupted,
+            unknown_session: self.unknown_session + other.unknown_session,
+            foreign_version: self.foreign_version + other.foreign_version,
+            refused_sessions: self.refused_sessions + other.refused_sessions,
+            crowds: self.crowds + other.crowds,
+            overruns: self.overruns + other.overruns,
+            suppressed_replies: self.suppressed_replies + other.suppressed_replies,
+            strange_keys: self.strange_keys + other.strange_keys,
+            strangers: self.strangers + other.strangers,
+            unsealed: self.unsealed + other.unsealed,
+            repeated_group_packets: self.repeated_group_packets + other.repeated_group_packets,
+            sealed_unread: self.sealed_unread + other.sealed_unread,
+            limited: self.limited + other.limited,
+            retries: self.retries + other.retries,
+        }
+    }
+}

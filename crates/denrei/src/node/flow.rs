@@ -10,7 +10,7 @@ impl Node {
     /// Waits until a message is there, at most `timeout`, and says which channel it is on and how
     /// large it is, without taking it (S9's `datagram_ready`).
     pub fn ready(&self, timeout: Duration) -> Option<(ChannelId, usize)> {
-        self.shared().wait_for(Some(timeout), |core: &mut Core| core.endpoint.peek())
+        self.shards().wait_for_any(Some(timeout), |core: &mut Core| core.endpoint.peek())
     }
 
     /// Waits until a message of `bytes` may be sent to `peer` without waiting, at most `timeout`;
@@ -27,14 +27,14 @@ impl Node {
             answer => Some(answer),
         };
         // Asks that the acknowledgements it waits for come at once.
-        self.act(|core, now| core.endpoint.hurry(now, peer))?;
-        self.shared().wait_for(Some(timeout), room).unwrap_or(Ok(false))
+        self.act(peer, |core, now| core.endpoint.hurry(now, peer))?;
+        self.shards().wait_for(peer, Some(timeout), room).unwrap_or(Ok(false))
     }
 
     /// Messages to `peer` that are not acknowledged (S9's `datagram_queue_length`); `None` if the peer
     /// is not in the address table any more.
     pub fn queue_len(&self, peer: PeerId) -> Option<u64> {
-        self.shared().core.lock().endpoint.queue_len(peer)
+        self.shards().enter_of(peer).1.endpoint.queue_len(peer)
     }
 
     /// Sends again, now, what was sent to `peer` longer ago than a round trip and is not acknowledged
@@ -44,7 +44,7 @@ impl Node {
     /// # Errors
     /// No such peer.
     pub fn retransmit(&self, peer: PeerId) -> Result<u64, PeerError> {
-        self.act(|core, now| core.endpoint.retransmit(now, peer))
+        self.act(peer, |core, now| core.endpoint.retransmit(now, peer))
     }
 
     /// Sets a peer's share of what this Node can receive, relative to the other peers': 1 to
@@ -53,7 +53,7 @@ impl Node {
     /// # Errors
     /// No such peer; a weight out of range.
     pub fn set_weight(&self, peer: PeerId, weight: u32) -> Result<(), PeerError> {
-        self.act(|core, now| core.endpoint.set_weight(now, peer, weight))
+        self.act(peer, |core, now| core.endpoint.set_weight(now, peer, weight))
     }
 
     /// Sends a message that is worth nothing after `lifetime` (S10): if not all of it was sent by then,
@@ -70,12 +70,8 @@ impl Node {
         completion: Completion,
         lifetime: Duration,
     ) -> Result<MessageId, SendError> {
-        let id = {
-            let mut core = self.shared().core.lock();
-            let now = core.now();
-            core.endpoint.send_before(now, to, message.into(), completion, now + lifetime)?
-        };
-        self.shared().kick();
-        Ok(id)
+        self.act(to.peer, |core, now| {
+            core.endpoint.send_before(now, to, message.into(), completion, now + lifetime)
+        })
     }
 }

@@ -1,8 +1,10 @@
 //! A Node's peers: open, look at, close.
 
 use super::Node;
+use crate::wait::Shared;
 use denrei_proto::{ConnectError, FlowState, PeerError, PeerId, Rate};
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 impl Node {
     /// Opens a session with the Node at `addr`, or names the one there is. Returns at once:
@@ -12,25 +14,31 @@ impl Node {
     /// # Errors
     /// The address table is full, or the address is not one to send to.
     pub fn connect(&self, addr: SocketAddr) -> Result<PeerId, ConnectError> {
-        let peer = self.with_core(|core, now| core.endpoint.connect(now, addr))?;
-        self.shared().kick();
+        let (shard, mut core) = self.shards().enter_at(addr);
+        let now = core.now();
+        let peer = core.endpoint.connect(now, addr)?;
+        drop(core);
+        shard.kick();
         Ok(peer)
     }
 
     /// The live peer at an address.
     pub fn peer_at(&self, addr: SocketAddr) -> Option<PeerId> {
-        self.shared().core.lock().endpoint.peer_at(addr)
+        self.shards().enter_at(addr).1.endpoint.peer_at(addr)
     }
 
     /// The address table (S8): every peer and its flow state, as of now.
     pub fn peers(&self) -> Vec<FlowState> {
-        let core = self.shared().core.lock();
-        core.endpoint.peers().filter_map(|peer| core.endpoint.flow(peer)).collect()
+        let flows = |shard: &Arc<Shared>| {
+            let core = shard.core.lock();
+            core.endpoint.peers().filter_map(|peer| core.endpoint.flow(peer)).collect::<Vec<_>>()
+        };
+        self.shards().all().flat_map(flows).collect()
     }
 
     /// A peer's flow state (S8), `None` if the peer is not in the address table any more.
     pub fn flow(&self, peer: PeerId) -> Option<FlowState> {
-        self.shared().core.lock().endpoint.flow(peer)
+        self.shards().enter_of(peer).1.endpoint.flow(peer)
     }
 
     /// Sets how fast `peer` may send to this Node (R4): the receiver sets the pace. `Rate::STOPPED`
@@ -39,7 +47,7 @@ impl Node {
     /// # Errors
     /// No such peer; a rate or burst above 1 PiB.
     pub fn set_rate(&self, peer: PeerId, rate: Rate) -> Result<(), PeerError> {
-        self.act(|core, now| core.endpoint.set_rate(now, peer, rate))
+        self.act(peer, |core, now| core.endpoint.set_rate(now, peer, rate))
     }
 
     /// SREQ: asks a peer for its state now; [`Event::Status`] brings it, with the number returned.
@@ -47,7 +55,7 @@ impl Node {
     /// # Errors
     /// No such peer.
     pub fn request_status(&self, peer: PeerId) -> Result<u32, PeerError> {
-        self.act(|core, now| core.endpoint.request_status(now, peer))
+        self.act(peer, |core, now| core.endpoint.request_status(now, peer))
     }
 
     /// WCLOSE: this side will send no more to `peer`; what is queued is still delivered. When both
@@ -56,7 +64,7 @@ impl Node {
     /// # Errors
     /// No such peer.
     pub fn close_write(&self, peer: PeerId) -> Result<(), PeerError> {
-        self.act(|core, now| core.endpoint.close_write(now, peer))
+        self.act(peer, |core, now| core.endpoint.close_write(now, peer))
     }
 
     /// RCLOSE: this side wants no more from `peer`; what was not taken is dropped.
@@ -64,7 +72,7 @@ impl Node {
     /// # Errors
     /// No such peer.
     pub fn close_read(&self, peer: PeerId) -> Result<(), PeerError> {
-        self.act(|core, now| core.endpoint.close_read(now, peer))
+        self.act(peer, |core, now| core.endpoint.close_read(now, peer))
     }
 
     /// Ends the session with `peer` in order: as soon as everything queued is delivered.
@@ -73,7 +81,7 @@ impl Node {
     /// # Errors
     /// No such peer.
     pub fn close(&self, peer: PeerId) -> Result<(), PeerError> {
-        self.act(|core, now| core.endpoint.close(now, peer))
+        self.act(peer, |core, now| core.endpoint.close(now, peer))
     }
 
     /// Ends the session with `peer` at once. `code` (0x8000 and up are the application's) and
@@ -82,6 +90,6 @@ impl Node {
     /// # Errors
     /// No such peer.
     pub fn abort(&self, peer: PeerId, code: u16, reason: &str) -> Result<(), PeerError> {
-        self.act(|core, now| core.endpoint.abort(now, peer, code, reason))
+        self.act(peer, |core, now| core.endpoint.abort(now, peer, code, reason))
     }
 }

@@ -23,7 +23,7 @@ impl Node {
     /// # Errors
     /// The socket has become unusable.
     pub fn recv(&self) -> Result<Message, NodeError> {
-        let received = self.shared().wait_for(None, take_or_fail);
+        let received = self.shards().wait_for_any(None, take_or_fail);
         received.unwrap_or_else(|| Err(closed()))
     }
 
@@ -40,7 +40,7 @@ impl Node {
     /// # Errors
     /// As for [`recv`](Self::recv).
     pub fn recv_timeout(&self, timeout: Duration) -> Result<Option<Message>, NodeError> {
-        self.shared().wait_for(Some(timeout), take_or_fail).transpose()
+        self.shards().wait_for_any(Some(timeout), take_or_fail).transpose()
     }
 
     /// Waits for the next message of one channel, at most `timeout`.
@@ -53,7 +53,7 @@ impl Node {
             let message = core.endpoint.recv_from(now, channel);
             message.map(Ok).or_else(|| failure(core))
         };
-        self.shared().wait_for(Some(timeout), take).transpose()
+        self.shards().wait_for(channel.peer, Some(timeout), take).transpose()
     }
 
     /// The next message of any peer, without blocking the task. Starts the background thread if
@@ -63,9 +63,7 @@ impl Node {
     /// As for [`recv`](Self::recv).
     pub async fn recv_async(&self) -> Result<Message, NodeError> {
         self.ensure_thread();
-        let message = self.wait_async(take_or_fail).await;
-        self.shared().answer(&mut self.shared().core.lock());
-        message
+        self.wait_async(take_or_fail).await
     }
 
     /// Does what is due now (receive, acknowledge, repeat) without waiting. For applications in
@@ -82,7 +80,9 @@ impl Node {
     /// The process is out of descriptors.
     pub fn news_fd(&self) -> std::io::Result<BorrowedFd<'_>> {
         self.ensure_thread();
-        Ok(self.shared().bell()?.as_fd())
+        let bell = self.shared().bell()?;
+        self.shards().all().for_each(|shard| shard.share_bell(bell));
+        Ok(bell.as_fd())
     }
 
     /// Makes [`news_fd`](Self::news_fd) unreadable until there is news again.
@@ -102,17 +102,19 @@ impl Node {
         mut wanted: impl FnMut(ChannelId) -> bool,
         mut take: impl FnMut(Incoming),
     ) -> usize {
-        let mut core = self.shared().core.lock();
-        let now = core.recently();
-        for taken in 0..most {
-            let event = core.endpoint.poll_event().map(Incoming::Event);
-            let next = event.or_else(|| core.endpoint.recv_where(now, &mut wanted).map(Incoming::Message));
-            match next {
-                Some(incoming) => take(incoming),
-                None => return taken,
+        let mut taken = 0;
+        let end = self.shards().visit(|core| {
+            let now = core.recently();
+            while taken < most {
+                let event = core.endpoint.poll_event().map(Incoming::Event);
+                let next =
+                    event.or_else(|| core.endpoint.recv_where(now, &mut wanted).map(Incoming::Message))?;
+                take(next);
+                taken += 1;
             }
-        }
-        most
+            Some(most)
+        });
+        end.unwrap_or(taken)
     }
 
     /// Waits until there is an event or a message to take, at most `timeout`; whether there is.
@@ -121,7 +123,7 @@ impl Node {
             let endpoint = &core.endpoint;
             (endpoint.is_readable() || endpoint.waiting_events() > 0 || core.failure.is_some()).then_some(())
         };
-        self.shared().wait_for(Some(timeout), here).is_some()
+        self.shards().wait_for_any(Some(timeout), here).is_some()
     }
 
     /// Accepts an offered message ([`Event::Offered`]) into a buffer, whose memory is used and
@@ -138,7 +140,7 @@ impl Node {
         number: u64,
         into: impl Into<AcceptInto>,
     ) -> Result<(), PeerError> {
-        self.act(|core, now| core.endpoint.accept(now, channel, number, into))
+        self.act(channel.peer, |core, now| core.endpoint.accept(now, channel, number, into))
     }
 
     /// Refuses an offered message: its sender gets [`Event::Refused`].
@@ -146,7 +148,7 @@ impl Node {
     /// # Errors
     /// No such offer waits.
     pub fn refuse(&self, channel: ChannelId, number: u64) -> Result<(), PeerError> {
-        self.act(|core, now| core.endpoint.refuse(now, channel, number))
+        self.act(channel.peer, |core, now| core.endpoint.refuse(now, channel, number))
     }
 
     /// The next event, if there is one.
@@ -156,7 +158,7 @@ impl Node {
 
     /// Waits for the next event, at most `timeout`.
     pub fn event_timeout(&self, timeout: Duration) -> Option<Event> {
-        self.shared().wait_for(Some(timeout), |core| core.endpoint.poll_event())
+        self.shards().wait_for_any(Some(timeout), |core| core.endpoint.poll_event())
     }
 
     /// The next event, without blocking the task. Starts the background thread if there is none.
@@ -175,7 +177,7 @@ impl Node {
             Some(event) => Some(Ok(Incoming::Event(event))),
             None => take_or_fail(core).map(|message| message.map(Incoming::Message)),
         };
-        self.shared().wait_for(Some(timeout), next).transpose()
+        self.shards().wait_for_any(Some(timeout), next).transpose()
     }
 }
 

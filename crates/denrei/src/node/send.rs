@@ -12,7 +12,7 @@ impl Node {
     /// # Errors
     /// No such peer or channel.
     pub fn set_priority(&self, channel: ChannelId, priority: u8) -> Result<(), PeerError> {
-        self.with_core(|core, _| core.endpoint.set_priority(channel, priority))
+        self.shards().enter_of(channel.peer).1.endpoint.set_priority(channel, priority)
     }
 
     /// Sends a message; waits while the queue to the peer is full. A `Bytes` is not copied.
@@ -54,11 +54,11 @@ impl Node {
         message: impl Into<Bytes>,
         completion: Completion,
     ) -> Result<MessageId, SendError> {
-        let mut core = self.shared().core.lock();
+        let (shard, mut core) = self.shards().enter_of(to.peer);
         let now = core.now();
         core.fire_timers(now);
         let id = core.endpoint.send(now, to, message.into(), completion)?;
-        self.shared().kick_if_due(core, now);
+        shard.kick_if_due(core, now);
         Ok(id)
     }
 
@@ -73,14 +73,14 @@ impl Node {
         message: impl Into<Bytes>,
         completion: Completion,
     ) -> Result<MessageId, SendError> {
-        let mut core = self.shared().core.lock();
+        let (_, mut core) = self.shards().enter_of(to.peer);
         let now = core.recently();
         core.endpoint.send(now, to, message.into(), completion)
     }
 
     /// Sends what was [queued](Self::queue), and what else is due.
     pub fn send_queued(&self) {
-        self.shared().kick();
+        self.shards().all().for_each(|shard| shard.kick());
     }
 
     /// Sends a message; waits at most `timeout` while the queue to the peer is full.
@@ -122,8 +122,9 @@ impl Node {
             Err(full @ SendError::WouldBlock { .. }) => full,
             result => return result,
         };
-        let sent = self.shared().wait_for(limit, |core| push_or_wait(core, to, &message, completion));
-        self.shared().kick();
+        let push = |core: &mut Core| push_or_wait(core, to, &message, completion);
+        let sent = self.shards().wait_for(to.peer, limit, push);
+        self.shards().kick(to.peer);
         sent.unwrap_or(Err(full))
     }
 
@@ -134,15 +135,16 @@ impl Node {
     pub async fn send_async(&self, to: ChannelId, message: impl Into<Bytes>) -> Result<MessageId, SendError> {
         self.ensure_thread();
         let message = message.into();
-        let sent = self.wait_async(|core| push_or_wait(core, to, &message, Completion::None)).await;
-        self.shared().kick();
+        let push = |core: &mut Core| push_or_wait(core, to, &message, Completion::None);
+        let sent = self.wait_async_for(to.peer, push).await;
+        self.shards().kick(to.peer);
         sent
     }
 
     /// Waits until everything sent so far to `peer` is acknowledged, at most `timeout`; whether it is.
     pub fn flush(&self, peer: PeerId, timeout: Duration) -> bool {
         // A peer that is gone is flushed.
-        let _ = self.act(|core, now| core.endpoint.hurry(now, peer));
+        let _ = self.act(peer, |core, now| core.endpoint.hurry(now, peer));
         let empty = |core: &mut Core| match core.endpoint.flow_queue_bytes(peer) {
             None | Some(0) => Some(()),
             Some(_) => {
@@ -150,7 +152,7 @@ impl Node {
                 None
             }
         };
-        self.shared().wait_for(Some(timeout), empty).is_some()
+        self.shards().wait_for(peer, Some(timeout), empty).is_some()
     }
 }
 

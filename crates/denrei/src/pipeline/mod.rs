@@ -5,6 +5,10 @@
 //! transmits with the memory they lie in, which comes back when it is empty: nothing is copied, and
 //! a stage that cannot keep up holds the others back. The protocol is the same endpoint, under the same
 //! lock, as in the other drive modes; applications' threads queue messages and take them as always.
+//!
+//! Of a Node with several shards each has a protocol stage of its own, one below the other: an arrival
+//! goes from one to the next until all have taken theirs out of it, as the first stage that looks at
+//! datagrams has marked them; departures pass the stages below theirs.
 
 mod plan;
 mod stages;
@@ -12,7 +16,7 @@ mod stages;
 pub use plan::Stage;
 pub(crate) use plan::{check, parse};
 
-use crate::wait::Shared;
+use crate::shards::Shards;
 use denrei_io::UdpSocket;
 use denrei_layers::{Builder, Grouping, Idle, Stack, StackError};
 use parking_lot::Mutex;
@@ -37,26 +41,35 @@ pub(crate) struct Pipeline {
 
 impl Pipeline {
     /// Starts the threads.
-    pub fn start(shared: &Arc<Shared>, pipeline: &[Vec<Stage>]) -> io::Result<Self> {
-        let socket = shared.io.lock().socket.sender()?;
+    pub fn start(shards: &Shards, pipeline: &[Vec<Stage>]) -> io::Result<Self> {
+        let all: Arc<[_]> = shards.all().cloned().collect();
+        let socket = shards.first().io.lock().socket.sender()?;
         let segments = socket.capabilities().max_segments;
         let sender: Arc<Mutex<UdpSocket>> = Arc::new(Mutex::new(socket));
-        let sizes = plan::groups(pipeline).iter().map(Vec::len).collect();
-        let builder = Builder::<Parcel>::new()
-            .layer(Stage::Rx.name(), Receiver::new(Arc::clone(shared), ARRIVALS))
-            .layer(Stage::Open.name(), Opener::new(Arc::clone(shared)))
-            .layer(Stage::Proto.name(), Protocol::new(Arc::clone(shared), DEPARTURES, segments))
+        let sizes = plan::sizes(&plan::groups(pipeline), all.len());
+        let mut builder = Builder::<Parcel>::new()
+            .layer(Stage::Rx.name(), Receiver::new(Arc::clone(&all), ARRIVALS))
+            .layer(Stage::Open.name(), Opener::new(Arc::clone(&all), Arc::clone(shards.steering())));
+        for index in 0..all.len() {
+            builder = builder.layer(
+                format!("{}{index}", Stage::Proto.name()),
+                Protocol::new(Arc::clone(&all), index, DEPARTURES, segments),
+            );
+        }
+        let builder = builder
             .layer(Stage::Seal.name(), Sealer)
             .layer(Stage::Tx.name(), Sender::new(Arc::clone(&sender)))
             .grouping(Grouping::Sizes(sizes))
             .idle(Idle::Park { after_turns: LOOKS })
-            .queue(ARRIVALS + DEPARTURES);
+            .queue(ARRIVALS + all.len() * DEPARTURES);
         let (stack, _, _) = builder.start().map_err(|error| match error {
             StackError::Thread(error) => error,
             other => io::Error::other(other.to_string()),
         })?;
-        let bell = stack.bell(Stage::Proto as usize).expect("there is such a layer");
-        shared.hand_over(bell, sender);
+        for (index, shard) in all.iter().enumerate() {
+            let bell = stack.bell(Stage::Proto as usize + index).expect("there is such a layer");
+            shard.hand_over(bell, Arc::clone(&sender));
+        }
         Ok(Self { stack })
     }
 

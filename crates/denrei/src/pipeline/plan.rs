@@ -70,6 +70,23 @@ pub(crate) fn groups(pipeline: &[Vec<Stage>]) -> Vec<Vec<Stage>> {
     }
 }
 
+/// How many layers each thread runs, if the protocol has so many shards: each beyond the first has a
+/// thread of its own, the last one that of the stages after it.
+pub(crate) fn sizes(groups: &[Vec<Stage>], shards: usize) -> Vec<usize> {
+    let mut sizes = Vec::new();
+    for group in groups {
+        match group.iter().position(|stage| *stage == Stage::Proto) {
+            Some(before) if shards > 1 => {
+                sizes.push(before + 1);
+                sizes.extend(std::iter::repeat_n(1, shards - 2));
+                sizes.push(group.len() - before);
+            }
+            _ => sizes.push(group.len()),
+        }
+    }
+    sizes
+}
+
 /// Checks that every stage is there once and in order. An empty pipeline is the default one.
 pub(crate) fn check(pipeline: &[Vec<Stage>]) -> Result<(), ConfigError> {
     let flat: Vec<Stage> = pipeline.iter().flatten().copied().collect();
@@ -88,6 +105,15 @@ pub(crate) fn check(pipeline: &[Vec<Stage>]) -> Result<(), ConfigError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_shard_has_a_thread() {
+        let sizes = |text: &str, shards| sizes(&parse(text).unwrap(), shards);
+        assert_eq!(sizes("rx+open|proto|seal+tx", 1), [2, 1, 2]);
+        assert_eq!(sizes("rx+open|proto|seal+tx", 3), [2, 1, 1, 1, 2]);
+        assert_eq!(sizes("rx+open|proto+seal+tx", 2), [2, 1, 3]);
+        assert_eq!(sizes("rx+open+proto+seal+tx", 4), [3, 1, 1, 3]);
+    }
 
     #[test]
     fn pipelines_are_read_checked_and_written() {

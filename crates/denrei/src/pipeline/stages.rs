@@ -3,13 +3,15 @@
 //! Arrivals go down from the receiver to the protocol and come back up when they are empty; departures
 //! go down from the protocol to the sender, and come back up.
 
+use crate::core::Core;
 use crate::io::copy_error;
+use crate::shards::Steering;
 use crate::wait::Shared;
 use denrei_io::{RecvBuffers, SendOutcome, UdpSocket};
 use denrei_layers::wake::Sleeper;
 use denrei_layers::{Layer, Outlet};
 use denrei_proto::seal::Opened;
-use denrei_wire::{Instant, Transmit, TransmitBuf};
+use denrei_wire::{DatagramMeta, Instant, Transmit, TransmitBuf};
 use parking_lot::Mutex;
 use std::os::fd::RawFd;
 use std::sync::Arc;
@@ -30,12 +32,16 @@ pub(super) enum Parcel {
 /// The datagrams of one receive call.
 pub(super) struct Arrival {
     buffers: RecvBuffers,
+    /// For each datagram, whose it is; empty: all are the first shard's.
+    shards: Vec<u8>,
     /// For each datagram, what opening it came to, if that was done.
     opened: Vec<Option<Opened>>,
 }
 
 /// One transmit, and its datagrams.
 pub(super) struct Departure {
+    /// Whose it is.
+    shard: usize,
     transmit: Option<Transmit>,
     out: TransmitBuf,
     /// Octets that the kernel has taken.
@@ -44,7 +50,7 @@ pub(super) struct Departure {
 
 /// Receives.
 pub(super) struct Receiver {
-    shared: Arc<Shared>,
+    shards: Arc<[Arc<Shared>]>,
     // Boxed when they are made, and passed on as they are.
     #[allow(clippy::vec_box)]
     free: Vec<Box<Arrival>>,
@@ -57,10 +63,11 @@ struct SocketSleeper {
 }
 
 impl Receiver {
-    pub fn new(shared: Arc<Shared>, arrivals: usize) -> Self {
-        let arrival = || Box::new(Arrival { buffers: RecvBuffers::default(), opened: Vec::new() });
-        let sleeper = SocketSleeper { shared: Arc::clone(&shared) };
-        Self { shared, free: (0..arrivals).map(|_| arrival()).collect(), sleeper }
+    pub fn new(shards: Arc<[Arc<Shared>]>, arrivals: usize) -> Self {
+        let arrival =
+            || Box::new(Arrival { buffers: RecvBuffers::default(), shards: Vec::new(), opened: Vec::new() });
+        let sleeper = SocketSleeper { shared: Arc::clone(&shards[0]) };
+        Self { shards, free: (0..arrivals).map(|_| arrival()).collect(), sleeper }
     }
 }
 
@@ -75,14 +82,14 @@ impl Layer<Parcel> for Receiver {
 
     fn poll(&mut self, out: &mut Outlet<'_, Parcel>) -> bool {
         let Some(mut arrival) = self.free.pop() else { return false };
-        let received = self.shared.io.lock().socket.recv_held(&mut arrival.buffers);
+        let received = self.shards[0].io.lock().socket.recv_held(&mut arrival.buffers);
         match received {
             Ok(1..) => {
                 out.down(Parcel::Arrival(arrival));
                 return true;
             }
             Ok(0) => {}
-            Err(error) => self.shared.fail(copy_error(&error)),
+            Err(error) => self.shards.iter().for_each(|shard| shard.fail(copy_error(&error))),
         }
         self.free.push(arrival);
         false
@@ -108,29 +115,86 @@ impl Sleeper for SocketSleeper {
     }
 }
 
-/// Opens what is sealed: asks the protocol for the keys of a whole receive call at once, and decrypts
-/// without its lock.
+/// Steers, and opens what is sealed: asks the protocol for the keys of a whole receive call at once, and
+/// decrypts without its lock.
 pub(super) struct Opener {
-    shared: Arc<Shared>,
+    shards: Arc<[Arc<Shared>]>,
+    steering: Arc<Steering>,
     jobs: Vec<Option<denrei_proto::seal::OpenJob>>,
 }
 
 impl Opener {
-    pub fn new(shared: Arc<Shared>) -> Self {
-        Self { shared, jobs: Vec::new() }
+    pub fn new(shards: Arc<[Arc<Shared>]>, steering: Arc<Steering>) -> Self {
+        Self { shards, steering, jobs: Vec::new() }
+    }
+
+    /// Marks datagrams with the shards that they are for.
+    fn steer(&self, arrival: &mut Arrival) {
+        arrival.shards.clear();
+        if !self.steering.is_spread() {
+            return;
+        }
+        // Datagrams of one source come in runs.
+        let mut last = None;
+        let Arrival { buffers, shards, .. } = arrival;
+        buffers.deliver(|meta, _| {
+            let shard = match last {
+                Some((from, shard)) if from == meta.from => shard,
+                _ => self.steering.at(meta.from) as u8,
+            };
+            last = Some((meta.from, shard));
+            shards.push(shard);
+        });
+    }
+
+    /// Asks each shard for the keys of its datagrams.
+    fn ask(&mut self, arrival: &mut Arrival) {
+        self.jobs.clear();
+        for (index, shard) in self.shards.iter().enumerate() {
+            if !arrival.has_any_of(index) {
+                continue;
+            }
+            let core = shard.core.lock();
+            let jobs = &mut self.jobs;
+            arrival.deliver_to(index, |at, meta, datagram, _| {
+                jobs.resize_with(jobs.len().max(at + 1), || None);
+                jobs[at] = core.endpoint.open_job(meta, datagram);
+            });
+        }
+    }
+}
+
+impl Arrival {
+    /// Whether any of the datagrams is for a shard.
+    fn has_any_of(&self, shard: usize) -> bool {
+        if self.shards.is_empty() { shard == 0 } else { self.shards.contains(&(shard as u8)) }
+    }
+
+    /// Hands a shard's datagrams to `take`: which one it is, and what opening it came to.
+    fn deliver_to(
+        &mut self,
+        shard: usize,
+        mut take: impl FnMut(usize, DatagramMeta, &mut [u8], Option<Opened>),
+    ) {
+        let Self { buffers, shards, opened } = self;
+        let mut index = 0;
+        buffers.deliver(|meta, datagram| {
+            if shards.get(index).map_or(0, |shard| *shard as usize) == shard {
+                take(index, meta, datagram, opened.get_mut(index).and_then(Option::take));
+            }
+            index += 1;
+        });
     }
 }
 
 impl Layer<Parcel> for Opener {
     fn from_above(&mut self, mut parcel: Parcel, out: &mut Outlet<'_, Parcel>) {
         if let Parcel::Arrival(arrival) = &mut parcel {
-            let Arrival { buffers, opened } = &mut **arrival;
-            {
-                let core = self.shared.core.lock();
-                buffers.deliver(|meta, datagram| self.jobs.push(core.endpoint.open_job(meta, datagram)));
-            }
+            arrival.opened.clear();
+            self.steer(arrival);
+            self.ask(arrival);
+            let Arrival { buffers, opened, .. } = &mut **arrival;
             let mut jobs = self.jobs.drain(..);
-            opened.clear();
             buffers.deliver(|_, datagram| opened.push(jobs.next().flatten().map(|job| job.run(datagram))));
         }
         out.down(parcel);
@@ -141,8 +205,11 @@ impl Layer<Parcel> for Opener {
     }
 }
 
-/// The protocol.
+/// The protocol of one shard.
 pub(super) struct Protocol {
+    shards: Arc<[Arc<Shared>]>,
+    index: usize,
+    /// This shard's.
     shared: Arc<Shared>,
     #[allow(clippy::vec_box)]
     free: Vec<Box<Departure>>,
@@ -154,24 +221,34 @@ pub(super) struct Protocol {
 }
 
 impl Protocol {
-    pub fn new(shared: Arc<Shared>, departures: usize, segments: usize) -> Self {
+    pub fn new(shards: Arc<[Arc<Shared>]>, index: usize, departures: usize, segments: usize) -> Self {
         let departure = || {
             let out = TransmitBuf::new(segments).deferring_sealing();
-            Box::new(Departure { transmit: None, out, sent: 0 })
+            Box::new(Departure { shard: index, transmit: None, out, sent: 0 })
         };
         let free = (0..departures).map(|_| departure()).collect();
-        Self { shared, free, departures, deadline: None, wants: false }
+        let shared = Arc::clone(&shards[index]);
+        Self { shards, index, shared, free, departures, deadline: None, wants: false }
     }
 
     fn take_in(&mut self, arrival: &mut Arrival) {
+        if !arrival.has_any_of(self.index) {
+            return;
+        }
         let mut core = self.shared.core.lock();
-        let now = core.now();
-        let mut opened = arrival.opened.drain(..);
-        arrival.buffers.deliver(|meta, datagram| match opened.next().flatten() {
-            Some(opened) => core.endpoint.handle_opened(now, meta, datagram, &opened),
-            None => core.endpoint.handle_datagram(now, meta, datagram),
-        });
-        core.limit_events();
+        if core.absorbed {
+            // Steered here just before the first shard took all sessions over.
+            drop(core);
+            let first = &self.shards[0];
+            handle(&mut first.core.lock(), arrival, self.index);
+            return first.kick();
+        }
+        handle(&mut core, arrival, self.index);
+    }
+
+    /// Whether another protocol stage comes after this one.
+    fn is_last(&self) -> bool {
+        self.index + 1 == self.shards.len()
     }
 
     /// Fires timers, and writes what may be sent into the departures that are free.
@@ -211,16 +288,22 @@ impl Protocol {
 
 impl Layer<Parcel> for Protocol {
     fn from_above(&mut self, mut parcel: Parcel, out: &mut Outlet<'_, Parcel>) {
-        if let Parcel::Arrival(arrival) = &mut parcel {
-            self.take_in(arrival);
+        match &mut parcel {
+            Parcel::Arrival(arrival) => self.take_in(arrival),
+            Parcel::Departure(_) => return out.down(parcel),
         }
-        out.up(parcel);
+        if self.is_last() {
+            out.up(parcel);
+        } else {
+            out.down(parcel);
+        }
         self.send(out);
     }
 
     fn from_below(&mut self, parcel: Parcel, out: &mut Outlet<'_, Parcel>) {
-        if let Parcel::Departure(departure) = parcel {
-            self.free.push(departure);
+        match parcel {
+            Parcel::Departure(departure) if departure.shard == self.index => self.free.push(departure),
+            of_others => return out.up(of_others),
         }
         if self.wants {
             self.send(out);
@@ -245,6 +328,16 @@ impl Layer<Parcel> for Protocol {
     fn is_quiet(&self) -> bool {
         !self.wants && !self.shared.is_dirty() && self.free.len() == self.departures
     }
+}
+
+/// Gives the datagrams that were marked as `shard`'s to a core.
+fn handle(core: &mut Core, arrival: &mut Arrival, shard: usize) {
+    let now = core.now();
+    arrival.deliver_to(shard, |_, meta, datagram, opened| match opened {
+        Some(opened) => core.endpoint.handle_opened(now, meta, datagram, &opened),
+        None => core.endpoint.handle_datagram(now, meta, datagram),
+    });
+    core.limit_events();
 }
 
 /// Seals what the protocol has written.

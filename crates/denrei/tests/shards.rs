@@ -1,0 +1,268 @@
+//! Nodes whose peers are spread over several protocol threads.
+
+use denrei::{
+    Bytes, ChannelId, ClusterKey, Completion, Config, Drive, Event, GroupOptions, LostReason, Message, Node,
+    PeerId,
+};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::thread;
+use std::time::{Duration, Instant};
+
+const LONG: Duration = Duration::from_secs(20);
+const SHARDS: usize = 3;
+const PEERS: usize = 24;
+const CHANNELS: u16 = 2;
+const EACH: u64 = 40;
+
+fn sharded(key: Option<ClusterKey>) -> Config {
+    Config { drive: Drive::Pipelined, shards: SHARDS, cluster_key: key, ..Config::default() }
+}
+
+fn threaded(key: Option<ClusterKey>) -> Config {
+    Config { drive: Drive::Thread, cluster_key: key, ..Config::default() }
+}
+
+fn bind(config: Config) -> Node {
+    Node::bind("127.0.0.1:0", config).unwrap()
+}
+
+fn content(peer: usize, channel: u16, number: u64) -> Bytes {
+    let len = (number as usize * 997) % 20_000;
+    (0..len).map(|at| (at * 31 + peer * 17 + channel as usize * 5 + number as usize) as u8).collect()
+}
+
+fn expect(node: &Node) -> Message {
+    node.recv_timeout(LONG).unwrap().expect("a message within twenty seconds")
+}
+
+/// Takes events until one is `wanted`.
+fn await_event(node: &Node, wanted: impl Fn(&Event) -> bool) {
+    let deadline = Instant::now() + LONG;
+    loop {
+        let event = node.event_timeout(deadline.saturating_duration_since(Instant::now()));
+        if wanted(&event.expect("the event comes within twenty seconds")) {
+            return;
+        }
+    }
+}
+
+/// A hub, spokes that are connected to it, and the hub's name for each.
+fn wheel(spokes: usize) -> (Node, Vec<(Node, PeerId)>, Vec<PeerId>) {
+    let hub = bind(sharded(None));
+    let spokes: Vec<_> = (0..spokes)
+        .map(|index| {
+            let spoke = bind(threaded(None));
+            let peer = spoke.connect(hub.local_addr()).unwrap();
+            spoke.send(ChannelId { peer, channel: 0 }, vec![index as u8]).unwrap();
+            (spoke, peer)
+        })
+        .collect();
+    let names: BTreeMap<u8, PeerId> =
+        spokes.iter().map(|_| expect(&hub)).map(|message| (message.data[0], message.channel.peer)).collect();
+    (hub, spokes, names.into_values().collect())
+}
+
+fn a_hub_echoes(key: Option<ClusterKey>) {
+    let hub = bind(sharded(key.clone()));
+    let addr = hub.local_addr();
+    thread::scope(|scope| {
+        for index in 0..PEERS {
+            let key = key.clone();
+            scope.spawn(move || {
+                let spoke = bind(threaded(key));
+                let peer = spoke.connect(addr).unwrap();
+                for number in 0..EACH {
+                    for channel in 0..CHANNELS {
+                        spoke.send(ChannelId { peer, channel }, content(index, channel, number)).unwrap();
+                    }
+                }
+                let mut next = [0; CHANNELS as usize];
+                for _ in 0..EACH * CHANNELS as u64 {
+                    let Message { channel: ChannelId { channel, .. }, data, .. } = expect(&spoke);
+                    let number = &mut next[channel as usize];
+                    assert_eq!(data, content(index, channel, *number), "peer {index}, channel {channel}");
+                    *number += 1;
+                }
+                assert!(spoke.flush(peer, LONG));
+            });
+        }
+        let mut next = BTreeMap::new();
+        for _ in 0..PEERS as u64 * EACH * CHANNELS as u64 {
+            let message = expect(&hub);
+            let number = next.entry(message.channel).or_insert(0);
+            assert_eq!(message.number, *number, "{:?}", message.channel);
+            *number += 1;
+            hub.send(message.channel, message.data).unwrap();
+        }
+        assert_eq!(next.len(), PEERS * CHANNELS as usize);
+        let peers: BTreeSet<_> = next.keys().map(|channel| channel.peer).collect();
+        let shards: BTreeSet<_> = peers.iter().map(|peer| peer.shard(SHARDS)).collect();
+        assert_eq!((peers.len(), shards.len()), (PEERS, SHARDS), "{shards:?}");
+        for peer in &peers {
+            assert!(hub.flush(*peer, LONG));
+        }
+    });
+    assert!(hub.counters().datagrams > 0 && hub.counters().malformed == 0);
+}
+
+#[test]
+fn a_hub_of_shards_keeps_the_order_of_every_channel() {
+    a_hub_echoes(None);
+}
+
+#[test]
+fn a_sealed_hub_of_shards_keeps_the_order_of_every_channel() {
+    a_hub_echoes(Some(ClusterKey::from_bytes([9; 32])));
+}
+
+#[test]
+fn every_call_finds_the_shard_of_its_peer() {
+    let (hub, spokes, names) = wheel(8);
+    assert!(names.iter().map(|peer| peer.shard(SHARDS)).collect::<BTreeSet<_>>().len() > 1);
+    let listed: BTreeSet<_> = hub.peers().iter().map(|flow| flow.peer).collect();
+    assert_eq!(listed, names.iter().copied().collect());
+    for ((spoke, back), &peer) in spokes.iter().zip(&names) {
+        assert_eq!(hub.peer_at(spoke.local_addr()), Some(peer));
+        assert_eq!(hub.connect(spoke.local_addr()), Ok(peer));
+        assert_eq!(hub.flow(peer).map(|flow| flow.peer), Some(peer));
+        assert_eq!(hub.wait(peer, 1000, LONG), Ok(true));
+        let channel = ChannelId { peer, channel: 5 };
+        hub.set_priority(channel, 1).unwrap();
+        let id = hub.send_with(channel, "to one", Completion::Delivered).unwrap();
+        assert_eq!(expect(spoke).data, "to one");
+        await_event(&hub, |event| *event == Event::Delivered(id));
+        let asked = hub.request_status(peer).unwrap();
+        await_event(&hub, |event| matches!(event, Event::Status { request, .. } if *request == asked));
+        spoke.send(ChannelId { peer: *back, channel: 6 }, "back").unwrap();
+        let answer = hub.recv_from(ChannelId { peer, channel: 6 }, LONG).unwrap().expect("it comes");
+        assert_eq!(answer.data, "back");
+        spoke.send(ChannelId { peer: *back, channel: 7 }, "again").unwrap();
+        assert_eq!(hub.ready(LONG), Some((ChannelId { peer, channel: 7 }, 5)));
+        assert_eq!(pollster::block_on(hub.recv_async()).unwrap().data, "again");
+        pollster::block_on(hub.send_async(channel, "async")).unwrap();
+        assert_eq!(expect(spoke).data, "async");
+    }
+    let unknown = PeerId::from_u64(u64::MAX);
+    assert!(hub.flow(unknown).is_none() && hub.request_status(unknown).is_err());
+}
+
+#[test]
+fn whoever_waits_for_any_peer_is_woken_by_each() {
+    let (hub, spokes, names) = wheel(8);
+    let fd = hub.news_fd().unwrap();
+    while hub.try_event().is_some() {}
+    hub.clear_news();
+    let mut taken = BTreeSet::new();
+    for (index, (spoke, peer)) in spokes.iter().enumerate() {
+        spoke.send(ChannelId { peer: *peer, channel: 1 }, vec![index as u8]).unwrap();
+        assert!(becomes_readable(fd), "the descriptor tells of peer {index}");
+        hub.clear_news();
+        assert!(hub.wait_incoming(LONG));
+        let drained = hub.drain(
+            10,
+            |_| true,
+            |incoming| match incoming {
+                denrei::Incoming::Message(message) => assert!(taken.insert(message.channel.peer)),
+                denrei::Incoming::Event(event) => panic!("{event:?}"),
+            },
+        );
+        assert_eq!(drained, 1);
+    }
+    assert_eq!(taken, names.into_iter().collect());
+}
+
+/// Waits until a descriptor is readable.
+fn becomes_readable(fd: std::os::fd::BorrowedFd<'_>) -> bool {
+    let waiter = denrei_io::Waiter::new().unwrap();
+    use std::os::fd::AsRawFd;
+    waiter.wait([fd.as_raw_fd()], None, Some(LONG)).unwrap().readable == 1
+}
+
+#[test]
+fn a_node_of_shards_says_goodbye_to_all_after_everything_has_arrived() {
+    let (hub, spokes, names) = wheel(12);
+    for &peer in &names {
+        for number in 0..20 {
+            hub.send(ChannelId { peer, channel: 3 }, content(0, 3, number)).unwrap();
+        }
+    }
+    for &peer in &names {
+        assert!(hub.flush(peer, LONG));
+    }
+    drop(hub);
+    for (spoke, _) in &spokes {
+        for number in 0..20 {
+            assert_eq!(expect(spoke).data, content(0, 3, number));
+        }
+        await_event(spoke, |event| {
+            matches!(event, Event::PeerLost { reason: LostReason::Ended { code: 4, .. }, .. })
+        });
+    }
+}
+
+#[test]
+fn groups_open_among_peers_of_all_shards_while_messages_flow() {
+    let (hub, spokes, names) = wheel(6);
+    assert!(names.iter().map(|peer| peer.shard(SHARDS)).collect::<BTreeSet<_>>().len() > 1);
+    let port = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let address = SocketAddr::from(([239, 255, 79, 1], port));
+    let members: Vec<SocketAddr> = spokes.iter().map(|(spoke, _)| spoke.local_addr()).collect();
+    let listeners: Vec<_> = spokes.iter().map(|(spoke, _)| spoke.join_group(address).unwrap()).collect();
+    const BEFORE: u64 = 50;
+    thread::scope(|scope| {
+        // These wait in every shard while all peers move into one.
+        for ((spoke, _), &peer) in spokes.iter().zip(&names) {
+            let hub = hub.clone();
+            scope.spawn(move || {
+                for number in 0..2 * BEFORE {
+                    hub.send(ChannelId { peer, channel: 1 }, content(1, 1, number)).unwrap();
+                }
+                assert!(hub.flush(peer, LONG));
+            });
+            scope.spawn(move || {
+                for number in 0..2 * BEFORE {
+                    assert_eq!(expect(spoke).data, content(1, 1, number));
+                }
+            });
+        }
+        let waiting = hub.clone();
+        let waiter = scope.spawn(move || expect(&waiting).data);
+        let group = hub.open_group(address, &members, GroupOptions::default()).unwrap();
+        for number in 0..10 {
+            group.send(content(2, 2, number)).unwrap();
+        }
+        let memberships = listeners.iter().map(|listener| listener.accept(LONG).expect("it is open"));
+        let memberships: Vec<_> = memberships.collect();
+        for membership in &memberships {
+            for number in 0..10 {
+                let message = membership.recv_timeout(LONG).unwrap().expect("it comes");
+                assert_eq!(message.data, content(2, 2, number));
+            }
+        }
+        let (spoke, peer) = &spokes[0];
+        spoke.send(ChannelId { peer: *peer, channel: 0 }, "for whoever waits").unwrap();
+        assert_eq!(waiter.join().unwrap(), "for whoever waits");
+        assert!(group.close(LONG));
+        assert!(memberships.iter().all(|membership| membership.recv_timeout(LONG).is_err()));
+    });
+    // Peers keep their names, and new ones come.
+    for ((spoke, _), &peer) in spokes.iter().zip(&names) {
+        assert_eq!(hub.peer_at(spoke.local_addr()), Some(peer));
+    }
+    let late = bind(threaded(None));
+    let peer = late.connect(hub.local_addr()).unwrap();
+    late.send(ChannelId { peer, channel: 0 }, "late").unwrap();
+    assert_eq!(expect(&hub).data, "late");
+}
+
+#[test]
+fn shards_that_cannot_be_are_refused() {
+    let error = |drive, shards| {
+        let config = Config { drive, shards, ..Config::default() };
+        Node::bind("127.0.0.1:0", config).unwrap_err().to_string()
+    };
+    assert!(error(Drive::Pipelined, 0).contains("shards is 0, but has to be 1 to 128"));
+    assert!(error(Drive::Pipelined, 1000).contains("1 to 128"));
+    assert!(error(Drive::Thread, 2).contains("only Pipelined"));
+}
