@@ -2,8 +2,9 @@
 //!
 //! Inputs → outputs: a message's size → a buffer; a finished buffer → [`Bytes`] whose memory comes
 //! back when the application drops it. Handing memory to the system and getting it again, cleared
-//! page by page, costs a receiver a fifth of its time at 64 KiB a message. Bounded by
-//! [`MAX_SPARE_BYTES`]; what is beyond is freed, and larger messages are not kept at all.
+//! page by page, costs a receiver a fifth of its time at 64 KiB a message, and half in large messages.
+//! Bounded by [`MAX_SPARE_BYTES`], or whatever its owner allows; what is beyond is freed, and messages
+//! larger than that are not kept at all.
 
 use bytes::Bytes;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -27,13 +28,29 @@ pub(crate) struct BufferPool {
     spare: Arc<Mutex<Spare>>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Spare {
     buffers: Vec<Vec<u8>>,
     bytes: usize,
+    /// Largest buffer kept, and most that may lie idle, bytes.
+    max_kept: usize,
+    max_bytes: usize,
+}
+
+impl Default for Spare {
+    fn default() -> Self {
+        Self { buffers: Vec::new(), bytes: 0, max_kept: MAX_KEPT_BYTES, max_bytes: MAX_SPARE_BYTES }
+    }
 }
 
 impl BufferPool {
+    /// One that also keeps large buffers, as long as no more than `max_bytes` lie idle.
+    pub fn for_large(max_bytes: usize) -> Self {
+        let max_bytes = max_bytes.max(MAX_SPARE_BYTES);
+        let spare = Spare { max_kept: max_bytes, max_bytes, ..Spare::default() };
+        Self { spare: Arc::new(Mutex::new(spare)) }
+    }
+
     /// An empty buffer with room for `total` bytes; `None`: there is no memory for it.
     pub fn take(&self, total: usize) -> Option<Vec<u8>> {
         if let Some(spare) = self.lock().take(total) {
@@ -46,7 +63,7 @@ impl BufferPool {
 
     /// The content of `buffer`, whose memory comes back here in the end.
     pub fn lend(&self, buffer: Vec<u8>) -> Bytes {
-        if !(MIN_KEPT_BYTES..=MAX_KEPT_BYTES).contains(&buffer.capacity()) {
+        if buffer.capacity() < MIN_KEPT_BYTES || buffer.capacity() > self.lock().max_kept {
             return Bytes::from(buffer);
         }
         Bytes::from_owner(Lent { buffer, pool: self.clone() })
@@ -69,7 +86,7 @@ impl Spare {
     }
 
     fn keep(&mut self, mut buffer: Vec<u8>) {
-        if self.bytes + buffer.capacity() <= MAX_SPARE_BYTES && self.buffers.len() < MAX_SPARE_BUFFERS {
+        if self.bytes + buffer.capacity() <= self.max_bytes && self.buffers.len() < MAX_SPARE_BUFFERS {
             buffer.clear();
             self.bytes += buffer.capacity();
             self.buffers.push(buffer);
@@ -133,5 +150,16 @@ mod tests {
         assert_eq!(fill(100, MIN_KEPT_BYTES).0, MAX_SPARE_BUFFERS);
         *pool.lock() = Spare::default();
         assert_eq!(fill(20, MAX_KEPT_BYTES), (8, MAX_SPARE_BYTES));
+    }
+
+    #[test]
+    fn a_pool_for_large_messages_keeps_one_of_the_largest() {
+        let pool = BufferPool::for_large(16 << 20);
+        let first = used_at(&pool, 16 << 20);
+        assert_eq!(used_at(&pool, 16 << 20), first);
+        drop(pool.lend(Vec::with_capacity((16 << 20) + 1)));
+        drop(pool.lend(Vec::with_capacity(1 << 20)));
+        let spare = pool.lock();
+        assert_eq!((spare.buffers.len(), spare.bytes), (1, 16 << 20));
     }
 }

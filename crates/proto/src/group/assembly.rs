@@ -34,8 +34,9 @@ pub(crate) struct Assembly {
 }
 
 impl Assembly {
-    /// Begins with this message; those before it cost so much.
-    pub fn new(first_message: u64, cost: u64) -> Self {
+    /// Begins with this message; those before it cost so much. Up to `spare_bytes` lie idle between two
+    /// messages.
+    pub fn new(first_message: u64, cost: u64, spare_bytes: u64) -> Self {
         Self {
             next: first_message,
             parts: BTreeMap::new(),
@@ -43,7 +44,7 @@ impl Assembly {
             seen_cost: cost,
             taken_cost: cost,
             held_bytes: 0,
-            pool: BufferPool::default(),
+            pool: BufferPool::for_large(spare_bytes as usize),
         }
     }
 
@@ -93,7 +94,6 @@ impl Assembly {
                 Err(_) => return Err("a symbol that cannot be read"),
             }
         }
-        self.advance();
         Ok(())
     }
 
@@ -109,6 +109,7 @@ impl Assembly {
             self.ready.push_back((number, data));
         } else {
             self.parts.insert(number, Part::Whole(data));
+            self.advance();
         }
         Ok(())
     }
@@ -118,17 +119,34 @@ impl Assembly {
         if number < self.next {
             return Ok(());
         }
-        if !self.parts.contains_key(&number) {
-            self.charge(fragment.total, max_message)?;
-            let pieces =
-                Reassembly::new(fragment.total, Vec::new(), &self.pool).ok_or("no memory for a message")?;
-            self.parts.insert(number, Part::Pieces(pieces));
-        }
-        let Some(Part::Pieces(pieces)) = self.parts.get_mut(&number) else { return Ok(()) };
+        let pieces = match self.parts.get_mut(&number) {
+            Some(Part::Pieces(pieces)) => pieces,
+            Some(Part::Whole(_)) => return Ok(()),
+            None => self.begin_pieces(number, fragment.total, max_message)?,
+        };
         if pieces.total() != fragment.total {
             return Err("two sizes of one message");
         }
-        pieces.insert(fragment.offset, fragment.payload).map_err(|_| "message cut into too many pieces")
+        let inserted = pieces.insert(fragment.offset, fragment.payload);
+        inserted.map_err(|_| "message cut into too many pieces")?;
+        if pieces.is_complete() {
+            self.advance();
+        }
+        Ok(())
+    }
+
+    fn begin_pieces(
+        &mut self,
+        number: u64,
+        total: u64,
+        max_message: u64,
+    ) -> Result<&mut Reassembly, &'static str> {
+        self.charge(total, max_message)?;
+        let pieces = Reassembly::new(total, Vec::new(), &self.pool).ok_or("no memory for a message")?;
+        match self.parts.entry(number).or_insert(Part::Pieces(pieces)) {
+            Part::Pieces(pieces) => Ok(pieces),
+            Part::Whole(_) => Err("a message that is whole and in pieces"),
+        }
     }
 
     fn charge(&mut self, bytes: u64, max_message: u64) -> Result<(), &'static str> {
@@ -176,7 +194,7 @@ mod tests {
 
     #[test]
     fn messages_come_in_order_and_once() {
-        let mut assembly = Assembly::new(5, 1000);
+        let mut assembly = Assembly::new(5, 1000, 0);
         assembly.add(&frames(&[message(6, b"second")]), 100).unwrap();
         assert!(!assembly.has_ready());
         assembly
@@ -191,7 +209,7 @@ mod tests {
 
     #[test]
     fn what_nobody_may_send_is_refused() {
-        let mut assembly = Assembly::new(0, 0);
+        let mut assembly = Assembly::new(0, 0, 0);
         assert!(assembly.add(&frames(&[Frame::Ping]), 100).is_err());
         assert!(assembly.add(&[0xff], 100).is_err());
         assert!(assembly.add(&frames(&[message(0, &[0; 101])]), 100).is_err());

@@ -39,6 +39,8 @@ pub(crate) struct Grant {
     pub credit: u64,
     /// Largest message.
     pub max_message: u64,
+    /// Memory that may lie idle between two messages.
+    pub spare_bytes: u64,
 }
 
 /// Where a membership is in its life.
@@ -115,7 +117,7 @@ impl Membership {
             staggers: open.stagger,
             grant,
             arrivals: Arrivals::new(0),
-            assembly: Assembly::new(0, 0),
+            assembly: Assembly::new(0, 0, grant.spare_bytes),
             restorer: Restorer::default(),
             echo: None,
             received: 0,
@@ -135,7 +137,7 @@ impl Membership {
         if self.stage == Stage::Accepted {
             self.stage = Stage::Begun;
             self.arrivals = Arrivals::new(begin.symbol);
-            self.assembly = Assembly::new(begin.message, begin.cost);
+            self.assembly = Assembly::new(begin.message, begin.cost, self.grant.spare_bytes);
             self.limit_reported = begin.cost + self.grant.credit;
         }
     }
@@ -234,7 +236,7 @@ impl Membership {
         if self.echo.is_none_or(|(largest, _)| number > largest) {
             self.echo = Some((number, now));
         }
-        if self.stage != Stage::Begun {
+        if !matches!(self.stage, Stage::Begun) {
             if poll {
                 self.report_by(now + self.stagger());
             }
@@ -307,7 +309,7 @@ impl Membership {
     /// # Errors
     /// What no honest opener sends.
     pub fn on_symbol(&mut self, now: Instant, symbol: u64, frames: &[u8]) -> Result<(), &'static str> {
-        if self.stage != Stage::Begun {
+        if !matches!(self.stage, Stage::Begun) {
             return Ok(());
         }
         let late = symbol < self.arrivals.known();
@@ -363,7 +365,7 @@ impl Membership {
 
     /// Whether FIN+ACK is to be said now, which ends the membership.
     pub fn finish(&mut self) -> bool {
-        let complete = self.stage == Stage::Begun && self.end.is_some_and(|end| end <= self.arrivals.next());
+        let complete = self.end.is_some_and(|end| end <= self.arrivals.next()) && self.stage == Stage::Begun;
         if complete && !self.closed_said {
             self.closed_said = true;
             self.stage = Stage::Ended(MembershipEnd::Closed);

@@ -13,6 +13,7 @@ mod keys;
 mod member;
 mod membership;
 mod parity;
+mod roll;
 mod sender;
 mod stream;
 mod table;

@@ -16,8 +16,9 @@ mod tree;
 
 use super::Host;
 use super::keys::OpenerKeys;
-use super::member::{Member, Path, Stage};
+use super::member::{Member, Stage};
 use super::parity::PARITY_OVERHEAD_BYTES;
+use super::roll::Roll;
 use super::stream::Stream;
 use super::types::{
     Departure, GroupBackend, GroupCounters, GroupError, GroupEvent, GroupId, GroupOptions, GroupStatus,
@@ -32,7 +33,8 @@ use denrei_wire::group::{GROUP_HEADER_BYTES, Record};
 use denrei_wire::packet::TAG_BYTES;
 use protect::Protect;
 use repair::Repairs;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
+use tree::Tree;
 
 /// Octets that a symbol leaves free in a datagram: the headers of a GROUP packet and what parity adds to
 /// the symbol, or the headers of a session packet, a MESSAGE frame and a SYMBOL record, whichever is
@@ -46,6 +48,10 @@ const UNICAST_SYMBOL_BYTES: usize = 30 * 1024;
 const MAX_SESSION_QUEUE_BYTES: u64 = 2 << 20;
 /// Under way where all members are served by sessions: bounds what relays hold.
 const MAX_SESSION_WINDOW_BYTES: u64 = 8 << 20;
+/// Between two looks at what all members' paths are like, at least: some round trips of a LAN.
+const REVIEW_INTERVAL: Duration = Duration::from_millis(1);
+/// Before anything is known of a member.
+const IDLE_PROBE_TIMEOUT: Duration = Duration::from_millis(10);
 /// Round trips remembered.
 const MAX_TRAINS: usize = 1024;
 
@@ -74,7 +80,7 @@ pub(crate) struct Sender {
     options: GroupOptions,
     pub phase: Phase,
     pub failed: Option<Vec<SocketAddr>>,
-    members: Vec<Member>,
+    members: Roll,
     stream: Stream,
     repairs: Repairs,
     protect: Protect,
@@ -101,10 +107,10 @@ pub(crate) struct Sender {
     hurried: bool,
     /// Members that wait for the next message to begin with.
     joining: Vec<(u32, bool)>,
-    /// In the tree: the parent of each member that has one.
-    parents: BTreeMap<u32, u32>,
-    /// Parents hand on symbols, and do not only join reports.
-    relays: bool,
+    tree: Tree,
+    /// Longest probe timeout of those who count, as of the last review, and when the next one is due.
+    probe_timeout: Duration,
+    review_at: Instant,
     /// Since when it is added up who is waited for, and until when that is done.
     held_since: Instant,
     held_at: Instant,
@@ -134,7 +140,7 @@ impl Sender {
             options,
             phase: Phase::Opening { until, probes: 0, probe_at: now },
             failed: None,
-            members: Vec::new(),
+            members: Roll::default(),
             stream: Stream::default(),
             repairs: Repairs::default(),
             protect: Protect::default(),
@@ -152,8 +158,9 @@ impl Sender {
             reprobe_at: Instant::FAR_FUTURE,
             hurried: false,
             joining: Vec::new(),
-            parents: BTreeMap::new(),
-            relays: false,
+            tree: Tree::default(),
+            probe_timeout: IDLE_PROBE_TIMEOUT,
+            review_at: now,
             held_since: now,
             held_at: now,
             lost_told: 0,
@@ -174,7 +181,7 @@ impl Sender {
             Phase::Over => return Err(GroupError::Unknown(self.id)),
         }
         let bytes = message.len() as u64;
-        if self.phase == Phase::Open && !self.members.iter().any(Member::is_active) {
+        if self.phase == Phase::Open && self.members.counts().active == 0 {
             return Err(GroupError::Deserted(self.id));
         }
         let max = self.members.iter().filter(|member| member.is_active()).map(|member| member.max_message);
@@ -225,7 +232,7 @@ impl Sender {
     /// What the application sees.
     pub fn status(&self) -> GroupStatus {
         let begun = self.stream.begun_cost();
-        let credit = self.counting().map(|member| member.limit.saturating_sub(begun)).min();
+        let credit = self.members.least_limit().map(|limit| limit.saturating_sub(begun));
         GroupStatus {
             group: self.id,
             address: self.address,
@@ -249,18 +256,17 @@ impl Sender {
 
     /// Whether anybody is served by the group's address.
     fn uses_multicast(&self) -> bool {
-        self.members.iter().any(|member| member.is_active() && member.path == Path::Multicast)
+        self.members.counts().by_address > 0
     }
 
     /// Whether this opener serves anybody by session.
     pub fn pumps(&self) -> bool {
-        self.members.iter().any(|member| member.is_active() && matches!(member.path, Path::Unicast { .. }))
+        self.members.counts().by_session > 0
     }
 
     /// The member with whom this session is.
     pub fn member_of(&self, peer: crate::PeerId) -> Option<usize> {
-        // The newest first: one that left and joined again has two entries.
-        self.members.iter().rposition(|member| member.peer == peer)
+        self.members.of_peer(peer)
     }
 
     /// Members so far, those that have gone included.
@@ -280,7 +286,7 @@ impl Sender {
 
     /// A member is one no longer.
     pub fn depart(&mut self, now: Instant, index: usize, why: Departure, host: &mut dyn Host) {
-        let member = &mut self.members[index];
+        let mut member = self.members.edit(index);
         if matches!(member.stage, Stage::Gone(_) | Stage::Closed) {
             return;
         }
@@ -291,6 +297,7 @@ impl Sender {
         member.repairing.clear();
         let (id, addr, peer) = (member.id, member.addr, member.peer);
         let last_acknowledged = member.last_acknowledged();
+        drop(member);
         if !told {
             host.send(now, peer, Record::Removed.encode(self.id.0).into());
         }
@@ -312,14 +319,18 @@ impl Sender {
     /// Brings what all have acknowledged up to date, and forgets what nobody needs.
     fn settle(&mut self) {
         let sent = self.stream.next();
-        let acked = self.counting().map(|member| member.next).min();
         // Nobody is left to wait for: whoever lags is served from what is retained.
-        let acked = acked.unwrap_or(if self.phase == Phase::Open || self.is_closing() { sent } else { 0 });
+        let nobody = || if self.phase == Phase::Open || self.is_closing() { sent } else { 0 };
+        let acked = self.members.least_next().unwrap_or_else(nobody);
         if self.stream.acknowledge(acked) {
             self.news += 1;
             self.polls_unanswered = 0;
         }
-        let needed = self.members.iter().filter(|member| member.is_active()).map(|member| member.next).min();
+        let lagging = self.members.iter().filter(|member| member.is_active() && member.lagging);
+        let needed = match self.members.counts().lagging {
+            0 => None,
+            _ => lagging.map(|member| member.next).min(),
+        };
         let floor = self.stream.acked().min(needed.unwrap_or(u64::MAX));
         self.stream.release(floor, self.options.history_bytes);
         self.repairs.forget_below(self.stream.base());
@@ -327,12 +338,6 @@ impl Sender {
 
     fn is_closing(&self) -> bool {
         matches!(self.phase, Phase::Closing { .. })
-    }
-
-    /// Whether all who count allow a message of this cost to be begun (M6).
-    fn may_begin(members: &[Member], begun: u64, cost: u64) -> bool {
-        let mut counting = members.iter().filter(|member| member.counts());
-        counting.all(|member| member.may_begin(begun, cost))
     }
 
     /// Cuts the next symbol if window and credit allow.
@@ -344,7 +349,7 @@ impl Sender {
         if !joining.is_empty() && !stream.is_within_message() {
             return None;
         }
-        stream.cut(*symbol_bytes, !joining.is_empty(), |begun, cost| Self::may_begin(members, begun, cost))
+        stream.cut(*symbol_bytes, !joining.is_empty(), |begun, cost| members.may_begin(begun, cost))
     }
 
     fn has_window(&self) -> bool {
@@ -357,20 +362,25 @@ impl Sender {
     /// Bytes that may be under way to the group's address: the controller's window, but not more than
     /// half of what the member with the least room takes. Its socket has about as much.
     fn window(&self) -> u64 {
-        let room = self.counting().map(|member| member.credit / 2).min().unwrap_or(u64::MAX);
+        let room = self.members.least_credit().map_or(u64::MAX, |credit| credit / 2);
         self.window.window().min(room)
     }
 
     /// Whether the next symbol has to wait for somebody's word.
     fn is_blocked(&self) -> bool {
         let Some(cost) = self.stream.next_cost() else { return false };
-        !self.has_window() || (cost > 0 && !Self::may_begin(&self.members, self.stream.begun_cost(), cost))
+        !self.has_window() || (cost > 0 && !self.members.may_begin(self.stream.begun_cost(), cost))
     }
 
-    /// Longest probe timeout of those who count.
-    fn probe_timeout(&self) -> Duration {
+    /// Works out anew what is a maximum over all, and changes little in a round trip.
+    fn review_members(&mut self, now: Instant, host: &mut dyn Host) {
+        if self.review_at > now {
+            return;
+        }
         let longest = self.counting().map(Member::probe_timeout).max();
-        longest.unwrap_or(Duration::from_millis(10))
+        self.probe_timeout = longest.unwrap_or(IDLE_PROBE_TIMEOUT);
+        self.review_at = now + REVIEW_INTERVAL.max(self.probe_timeout / 4);
+        self.choose_symbol_bytes(host);
     }
 
     /// How long members may hold a report back: enough that they do not all speak at once.

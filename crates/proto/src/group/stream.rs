@@ -314,7 +314,7 @@ mod tests {
                 seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
                 numbers.swap(at, (seed >> 33) as usize % (at + 1));
             }
-            let mut assembly = Assembly::new(0, 0);
+            let mut assembly = Assembly::new(0, 0, 0);
             for number in numbers {
                 prop_assert_eq!(assembly.add(&written(&stream, number), u64::MAX), Ok(()));
             }

@@ -52,6 +52,8 @@ pub(crate) struct Table {
     /// Addresses at which this endpoint becomes a member when asked.
     joined: BTreeSet<SocketAddr>,
     invitations: VecDeque<Invitation>,
+    /// Bytes that all members hold for the application.
+    held: u64,
     /// Something has happened that [`drive`](Self::drive) has to follow.
     dirty: bool,
     /// Senders take turns.
@@ -233,7 +235,9 @@ impl Table {
     /// Takes the next message of a group.
     pub fn take(&mut self, now: Instant, id: GroupId, memory_left: bool) -> Option<GroupMessage> {
         let member = self.members.get_mut(&id)?;
+        let held = member.held_bytes();
         let taken = member.take(now, memory_left);
+        self.held = self.held + member.held_bytes() - held;
         self.dirty |= member.deadline() <= now;
         taken
     }
@@ -241,6 +245,7 @@ impl Table {
     /// Leaves a group, and forgets it.
     pub fn leave(&mut self, now: Instant, id: GroupId, host: &mut dyn Host) {
         let Some(mut member) = self.members.remove(&id) else { return };
+        self.held -= member.held_bytes();
         if member.end(MembershipEnd::Left) {
             host.send(now, member.opener, Record::Leave.encode(id.0).into());
         }
@@ -249,7 +254,7 @@ impl Table {
 
     /// Bytes held for the application.
     pub fn held_bytes(&self) -> u64 {
-        self.members.values().map(|member| member.held_bytes()).sum()
+        self.held
     }
 
     // ---- time and the way out ----

@@ -46,7 +46,7 @@ impl Sender {
 
     /// SYN+ACK.
     pub fn on_accept(&mut self, now: Instant, index: usize, credit: u64, max_message: u64) {
-        let member = &mut self.members[index];
+        let mut member = self.members.edit(index);
         if member.stage != Stage::Invited {
             return;
         }
@@ -55,6 +55,7 @@ impl Sender {
         if self.options.backend == GroupBackend::Unicast || self.options.backend == GroupBackend::Tree {
             member.path = Path::Unicast { next: 0 };
         }
+        drop(member);
         if let Phase::Opening { probes, probe_at, .. } = &mut self.phase {
             // Who has just accepted gets its share of SYNs.
             *probes = (*probes).min(1);
@@ -116,13 +117,14 @@ impl Sender {
         self.poll = false;
         for index in 0..self.members.len() {
             if self.members[index].echo.is_none() {
-                self.members[index].path = Path::Unicast { next: 0 };
+                self.members.edit(index).path = Path::Unicast { next: 0 };
             }
             let begin = Begin { symbol: 0, message: 0, cost: 0 };
             self.begin_member(now, index, begin, host);
         }
         self.lay_routes(now, host);
-        self.choose_symbol_bytes(host);
+        self.review_at = now;
+        self.review_members(now, host);
         self.reprobe_at = now + REPROBE_INTERVAL;
         self.emit(GroupEvent::Opened);
     }
@@ -132,7 +134,7 @@ impl Sender {
         let present = |member: &Member| member.stage == Stage::Accepted && (!forced || member.echo.is_some());
         let missing: Vec<SocketAddr> =
             self.members.iter().filter(|member| !present(member)).map(|member| member.addr).collect();
-        for member in &self.members {
+        for member in self.members.iter() {
             host.send(now, member.peer, Record::Removed.encode(self.id.0).into());
         }
         self.failed = Some(missing.clone());
@@ -142,7 +144,7 @@ impl Sender {
 
     /// M4's ACK: the member's share begins here.
     fn begin_member(&mut self, now: Instant, index: usize, begin: Begin, host: &mut dyn Host) {
-        let member = &mut self.members[index];
+        let mut member = self.members.edit(index);
         member.stage = Stage::Active;
         (member.next, member.messages) = (begin.symbol, begin.message);
         member.limit = begin.cost + member.credit;
@@ -169,13 +171,19 @@ impl Sender {
             let begin = Begin { symbol: from.0, message: from.1, cost: from.2 };
             let index = id as usize;
             // Served by itself until it is heard that multicast reaches it, and has caught up.
-            self.members[index].path = Path::Unicast { next: from.0 };
-            self.members[index].lagging = from.0 < here.0;
+            self.members.edit(index).path = Path::Unicast { next: from.0 };
+            self.members.edit(index).lagging = from.0 < here.0;
             self.begin_member(now, index, begin, host);
             let addr = self.members[index].addr;
             self.emit(GroupEvent::Joined { member: id, addr, first_message: begin.message });
             self.reprobe_at = now;
         }
+    }
+
+    /// Whether somebody who takes part is not served by the group's address.
+    pub(super) fn has_astray(&self) -> bool {
+        let counts = self.members.counts();
+        counts.by_address < counts.active
     }
 
     /// Sends a SYN to the group's address for those it did not reach.
@@ -185,8 +193,7 @@ impl Sender {
         }
         self.reprobe_at = now + REPROBE_INTERVAL;
         let probing = self.options.backend == GroupBackend::Auto;
-        let astray = |member: &Member| member.is_active() && member.path != Path::Multicast;
-        self.poll |= probing && self.members.iter().any(astray);
+        self.poll |= probing && self.has_astray();
     }
 
     /// FIN, once everything has been sent; over, once all have answered.
@@ -204,7 +211,7 @@ impl Sender {
                 }
             }
         }
-        if said && !self.members.iter().any(Member::is_active) {
+        if said && self.members.counts().active == 0 {
             self.phase = Phase::Over;
             self.emit(GroupEvent::Closed);
         }
@@ -213,12 +220,13 @@ impl Sender {
     /// FIN+ACK.
     pub fn on_closed(&mut self, now: Instant, index: usize) {
         let end = self.stream.next();
-        let member = &mut self.members[index];
-        if member.is_active() && (self.phase == Phase::Closing { said: true }) {
+        if self.members[index].is_active() && (self.phase == Phase::Closing { said: true }) {
+            let mut member = self.members.edit(index);
             member.next = end;
             member.messages = self.stream.message_count();
             member.stage = Stage::Closed;
             member.progress_at = now;
+            drop(member);
             self.settle();
         }
     }

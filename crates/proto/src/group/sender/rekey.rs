@@ -12,14 +12,17 @@ use denrei_wire::group::{Open, Record};
 impl Sender {
     /// Whether somebody is still to be sent OPEN.
     pub fn is_inviting(&self) -> bool {
-        self.members.iter().any(|member| member.stage == Stage::Invited && !member.told)
+        self.members.counts().uninvited > 0
     }
 
     /// Sends OPEN (SYN) to those who have not got it. One that holds a key waits until its member has
     /// proven itself: before, what is said to it can be read by whoever gets the cluster key.
     pub(super) fn send_invitations(&mut self, now: Instant, host: &mut dyn Host) {
+        if !self.is_inviting() {
+            return;
+        }
         for index in 0..self.members.len() {
-            let member = &mut self.members[index];
+            let mut member = self.members.edit(index);
             let waits = self.keys.is_some() && !host.is_proven(member.peer);
             if member.stage != Stage::Invited || member.told || waits {
                 continue;

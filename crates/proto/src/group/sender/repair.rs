@@ -80,7 +80,7 @@ impl Sender {
         let served = self.members.get(member).filter(|member| member.is_active() && member.next <= symbol);
         let Some(peer) = served.map(|member| member.peer) else { return };
         let Some(record) = self.symbol_record(symbol, false) else { return };
-        self.members[member].repairing.insert(symbol);
+        self.members.edit(member).repairing.insert(symbol);
         self.counters.unicast_repairs += 1;
         self.counters.unicast_symbols += 1;
         host.send(now, peer, record);
@@ -100,6 +100,9 @@ impl Sender {
         if !self.uses_multicast() {
             while self.cut().is_some() {}
             self.multicast_next = self.stream.next();
+        }
+        if !self.pumps() {
+            return;
         }
         let unicast = |index: &usize| {
             let member = &self.members[*index];
@@ -130,7 +133,7 @@ impl Sender {
                 host.send(now, peer, record);
                 next += 1;
             }
-            self.members[index].path = Path::Unicast { next };
+            self.members.edit(index).path = Path::Unicast { next };
         }
         if ask {
             (self.hurried, self.asked) = (false, self.stream.next());

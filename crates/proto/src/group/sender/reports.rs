@@ -26,7 +26,7 @@ impl Sender {
         let in_flight = self.stream.in_flight();
         let before = self.stream.acked();
         let sent = self.stream.next();
-        let progress = self.members[index].on_report(now, report, sent, self.packet);
+        let progress = self.members.edit(index).on_report(now, report, sent, self.packet);
         if let Some(echoed) = progress.echoed {
             self.sample(now, index, echoed, report);
         }
@@ -52,8 +52,8 @@ impl Sender {
     /// What a joint report says holds for all below the one who sent it.
     fn on_joint_report(&mut self, now: Instant, index: usize, report: &Feedback<'_>) {
         let sent = self.stream.next();
-        for below in self.below(self.members[index].id) {
-            let member = &mut self.members[below as usize];
+        for below in self.tree.below(self.members[index].id) {
+            let mut member = self.members.edit(below as usize);
             let next = ids::expand(report.next, member.next);
             if next > member.next && next <= sent {
                 member.next = next;
@@ -80,7 +80,7 @@ impl Sender {
         let Some(at) = self.sent_at(echoed) else { return };
         let held_ns = u64::from(report.delay_us) * 1000;
         let sample_ns = now.nanos_since(at).saturating_sub(held_ns).max(1000);
-        self.members[index].rtt.sample(now, sample_ns, 0);
+        self.members.edit(index).rtt.sample(now, sample_ns, 0);
     }
 
     pub(super) fn note_train(&mut self, now: Instant, first_packet: u64) {
@@ -93,12 +93,12 @@ impl Sender {
     /// Multicast reaches a member that it did not reach before.
     fn on_heard(&mut self, index: usize) {
         let auto = self.options.backend == GroupBackend::Auto && !self.wants_tree();
-        let member = &mut self.members[index];
-        let behind = match member.path {
+        let behind = match self.members[index].path {
             Path::Unicast { next } => self.stream.next().saturating_sub(next),
             Path::Relay => 0,
             Path::Multicast => return,
         };
+        let mut member = self.members.edit(index);
         // From the next symbol on; what is on its way by other paths arrives there.
         if auto && member.is_active() && behind == 0 && self.multicast_next == self.stream.next() {
             member.by_session = self.stream.next();
@@ -109,10 +109,10 @@ impl Sender {
     /// A member that lagged and has everything is one of the others again.
     fn catch_up(&mut self, index: usize) {
         let acked = self.stream.acked();
-        let member = &mut self.members[index];
+        let member = &self.members[index];
         if member.lagging && member.is_active() && member.next >= acked {
-            member.lagging = false;
             let (id, addr) = (member.id, member.addr);
+            self.members.edit(index).lagging = false;
             self.emit(GroupEvent::CaughtUp { member: id, addr });
         }
     }
@@ -120,11 +120,11 @@ impl Sender {
     /// Notes what is missing, unless it is on its way: sent again in a packet that the report
     /// could not know of, or handed to the member's session.
     fn take_gaps(&mut self, now: Instant, index: usize, report: &Feedback<'_>) {
-        let member = &mut self.members[index];
         // Sessions and relays lose nothing.
-        if member.path != Path::Multicast {
+        if report.gaps.is_empty() || self.members[index].path != Path::Multicast {
             return;
         }
+        let mut member = self.members.edit(index);
         let echo = member.echo;
         let mut budget = MAX_GAP_SYMBOLS;
         let base = self.stream.base();
@@ -186,7 +186,7 @@ impl Sender {
             let slowest = self.counting().map(|member| member.rtt.smoothed()).max();
             self.round_ends = now + slowest.unwrap_or_default();
             self.lost_told = 0;
-            self.members.iter_mut().for_each(|member| member.lost_now = 0);
+            self.members.edit_all(|member| member.lost_now = 0);
         }
         fresh
     }

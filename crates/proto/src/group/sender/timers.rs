@@ -27,7 +27,7 @@ impl Sender {
             Phase::Open | Phase::Closing { .. } => {}
         }
         self.send_invitations(now, host);
-        self.choose_symbol_bytes(host);
+        self.review_members(now, host);
         self.admit_joining(now, host);
         self.reprobe(now);
         self.judge(now, host);
@@ -49,9 +49,7 @@ impl Sender {
         let worn = self.keys.as_ref().is_some_and(|keys| keys.is_wearing_out());
         let key_at = if worn { self.last_sent_at } else { Instant::FAR_FUTURE };
         let mut deadline = self.poll_at().min(self.repairs_at()).min(key_at);
-        if self.options.backend == GroupBackend::Auto
-            && self.members.iter().any(|member| member.is_active() && member.path != Path::Multicast)
-        {
+        if self.options.backend == GroupBackend::Auto && self.has_astray() {
             deadline = deadline.min(self.reprobe_at);
         }
         if let Some(patience) = self.patience() {
@@ -64,14 +62,16 @@ impl Sender {
 
     /// When to ask, if nobody says anything until then.
     fn poll_at(&self) -> Instant {
+        let owes = |member: &Member| member.is_active() && member.next < self.handed_to(member);
+        let apart = || self.has_astray() || self.members.counts().lagging > 0;
         let owed = self.stream.acked() < self.multicast_next
-            || self.members.iter().any(|member| member.is_active() && member.next < self.handed_to(member))
+            || (apart() && self.members.iter().any(owes))
             || (self.is_blocked() && self.stream.next_cost().is_some());
         if !owed {
             return Instant::FAR_FUTURE;
         }
-        let interval = self.probe_timeout() * (1 << self.polls_unanswered.min(8));
-        self.last_sent_at + interval.min(MAX_POLL_INTERVAL.max(self.probe_timeout()))
+        let interval = self.probe_timeout * (1 << self.polls_unanswered.min(8));
+        self.last_sent_at + interval.min(MAX_POLL_INTERVAL.max(self.probe_timeout))
     }
 
     /// The first symbol that has not been handed to this member's path.
@@ -91,14 +91,14 @@ impl Sender {
         self.last_sent_at = now;
         self.poll = self.has_multicast_member();
         let blocked = self.is_blocked();
-        let interval = self.probe_timeout();
+        let interval = self.probe_timeout;
         for index in 0..self.members.len() {
             let member = &self.members[index];
             let handed = self.handed_to(member);
             if !member.is_active() || (member.next >= handed && !blocked) {
                 continue;
             }
-            let member = &mut self.members[index];
+            let mut member = self.members.edit(index);
             member.silent_polls += 1;
             member.deaf_polls += (member.path != Path::Unicast { next: handed }) as u32;
             let by_session = member.path != Path::Multicast || member.silent_polls > SILENT_POLLS;
@@ -109,7 +109,9 @@ impl Sender {
                 self.counters.polls += 1;
                 host.send(now, member.peer, Record::Poll { next: handed }.encode(self.id.0).into());
             }
-            if member.deaf_polls >= DEAF_POLLS {
+            let deaf = member.deaf_polls >= DEAF_POLLS;
+            drop(member);
+            if deaf {
                 self.reroute(index);
             }
         }
@@ -118,7 +120,7 @@ impl Sender {
     /// What reaches a member by neither multicast nor relay reaches it by its session.
     fn reroute(&mut self, index: usize) {
         let forced = self.options.backend == GroupBackend::Multicast;
-        let member = &mut self.members[index];
+        let mut member = self.members.edit(index);
         if !forced && !matches!(member.path, Path::Unicast { .. }) {
             member.path = Path::Unicast { next: member.next };
             member.deaf_polls = 0;
@@ -150,11 +152,11 @@ impl Sender {
         self.held_at = now;
         let waits = self.is_blocked();
         if let Some(alone) = self.held_up_by().filter(|_| waits) {
-            self.members[alone as usize].held_up += elapsed;
+            self.members.edit(alone as usize).held_up += elapsed;
         }
         if self.held_since + patience * 2 <= now {
             self.held_since = now;
-            self.members.iter_mut().for_each(|member| member.held_up = Duration::ZERO);
+            self.members.edit_all(|member| member.held_up = Duration::ZERO);
         }
     }
 
@@ -181,7 +183,7 @@ impl Sender {
                 continue;
             }
             if !self.holds_up(member) {
-                self.members[index].progress_at = now;
+                self.members.edit(index).progress_at = now;
                 continue;
             }
             if member.lagging {
@@ -196,12 +198,13 @@ impl Sender {
     }
 
     fn let_lag(&mut self, index: usize) {
-        let member = &mut self.members[index];
+        let mut member = self.members.edit(index);
         member.lagging = true;
         if !matches!(member.path, Path::Unicast { .. }) {
             member.path = Path::Unicast { next: member.next };
         }
         let (id, addr, last_acknowledged) = (member.id, member.addr, member.last_acknowledged());
+        drop(member);
         self.emit(GroupEvent::Lagging { member: id, addr, last_acknowledged });
         self.settle();
     }

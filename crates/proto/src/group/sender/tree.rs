@@ -6,10 +6,11 @@
 
 use super::Sender;
 use crate::group::Host;
-use crate::group::member::{Member, Path};
+use crate::group::member::Path;
 use core::net::{Ipv4Addr, SocketAddr};
 use denrei_wire::Instant;
 use denrei_wire::group::{MAX_CHILDREN, Record, Route};
+use std::collections::BTreeMap;
 
 /// With more members than this, reports are joined along a tree: the opener could not hear all.
 const JOIN_REPORTS_ABOVE: usize = 64;
@@ -27,6 +28,54 @@ fn parent_index(index: usize, fan_out: usize) -> Option<usize> {
     (index / fan_out).checked_sub(1)
 }
 
+/// Who is above whom.
+#[derive(Debug, Default)]
+pub(super) struct Tree {
+    parents: BTreeMap<u32, u32>,
+    children: BTreeMap<u32, Vec<u32>>,
+    /// Parents hand on symbols, and do not only join reports.
+    relays: bool,
+}
+
+impl Tree {
+    fn insert(&mut self, child: u32, parent: u32) {
+        self.parents.insert(child, parent);
+        self.children.entry(parent).or_default().push(child);
+    }
+
+    /// Takes a member out; its parent, and its children, who have none now.
+    fn remove(&mut self, id: u32) -> (Option<u32>, Vec<u32>) {
+        let parent = self.parents.remove(&id);
+        if let Some(siblings) = parent.and_then(|parent| self.children.get_mut(&parent)) {
+            siblings.retain(|sibling| *sibling != id);
+        }
+        let orphans = self.children.remove(&id).unwrap_or_default();
+        for orphan in &orphans {
+            self.parents.remove(orphan);
+        }
+        (parent, orphans)
+    }
+
+    fn children(&self, id: u32) -> &[u32] {
+        self.children.get(&id).map_or(&[], Vec::as_slice)
+    }
+
+    fn contains(&self, id: u32) -> bool {
+        self.parents.contains_key(&id) || !self.children(id).is_empty()
+    }
+
+    /// All members below one.
+    pub fn below(&self, id: u32) -> Vec<u32> {
+        let mut found = self.children(id).to_vec();
+        let mut at = 0;
+        while let Some(child) = found.get(at).copied() {
+            found.extend(self.children(child));
+            at += 1;
+        }
+        found
+    }
+}
+
 impl Sender {
     /// Decides who relays to whom and who reports to whom, and tells them.
     pub(super) fn lay_routes(&mut self, now: Instant, host: &mut dyn Host) {
@@ -41,10 +90,10 @@ impl Sender {
             let fan_out = self.fan_out(served.len());
             self.plant(&served, fan_out, true);
         }
-        if self.options.feedback.tree && active.len() > JOIN_REPORTS_ABOVE && self.parents.is_empty() {
+        if self.options.feedback.tree && active.len() > JOIN_REPORTS_ABOVE && self.tree.parents.is_empty() {
             self.plant(&active, REPORT_FAN_IN, false);
         }
-        let ids: Vec<u32> = active.into_iter().filter(|id| self.is_in_tree(*id)).collect();
+        let ids: Vec<u32> = active.into_iter().filter(|id| self.tree.contains(*id)).collect();
         ids.into_iter().for_each(|id| self.tell_route(now, id, host));
     }
 
@@ -60,60 +109,40 @@ impl Sender {
     }
 
     fn plant(&mut self, ids: &[u32], fan_out: usize, relay: bool) {
-        self.relays = relay;
+        self.tree.relays = relay;
         for (index, id) in ids.iter().enumerate() {
             if let Some(parent) = parent_index(index, fan_out) {
-                self.parents.insert(*id, ids[parent]);
+                self.tree.insert(*id, ids[parent]);
                 if relay {
-                    self.members[*id as usize].path = Path::Relay;
+                    self.members.edit(*id as usize).path = Path::Relay;
                 }
             }
         }
     }
 
-    fn is_in_tree(&self, id: u32) -> bool {
-        self.parents.contains_key(&id) || self.parents.values().any(|parent| *parent == id)
-    }
-
-    fn children(&self, id: u32) -> Vec<u32> {
-        self.parents.iter().filter(|(_, parent)| **parent == id).map(|(child, _)| *child).collect()
-    }
-
-    /// All members below one in the tree.
-    pub(super) fn below(&self, id: u32) -> Vec<u32> {
-        let mut found = self.children(id);
-        let mut at = 0;
-        while let Some(child) = found.get(at).copied() {
-            found.extend(self.children(child));
-            at += 1;
-        }
-        found
-    }
-
     fn tell_route(&self, now: Instant, id: u32, host: &mut dyn Host) {
         let addr = |id: &u32| self.members[*id as usize].addr;
-        let joins_reports = self.options.feedback.tree && self.parents.len() + 1 > JOIN_REPORTS_ABOVE;
+        let joins_reports = self.options.feedback.tree && self.tree.parents.len() + 1 > JOIN_REPORTS_ABOVE;
         let route = Route {
-            parent: self.parents.get(&id).map_or(OPENER, addr),
-            report_to_parent: joins_reports && self.parents.contains_key(&id),
-            relay: self.relays,
-            children: self.children(id).iter().map(|child| (*child, addr(child))).collect(),
+            parent: self.tree.parents.get(&id).map_or(OPENER, addr),
+            report_to_parent: joins_reports && self.tree.parents.contains_key(&id),
+            relay: self.tree.relays,
+            children: self.tree.children(id).iter().map(|child| (*child, addr(child))).collect(),
         };
         host.send(now, self.members[id as usize].peer, Record::Route(route).encode(self.id.0).into());
     }
 
     /// A member has gone: its children are the opener's, and its parent need not serve it.
     pub(super) fn adopt_orphans(&mut self, now: Instant, id: u32, host: &mut dyn Host) {
-        let orphans = self.children(id);
-        let parent = self.parents.remove(&id);
+        let (parent, orphans) = self.tree.remove(id);
         for orphan in &orphans {
-            self.parents.remove(orphan);
-            let Member { path, next, progress_at, .. } = &mut self.members[*orphan as usize];
+            let mut member = self.members.edit(*orphan as usize);
             // It was its parent that held it up.
-            *progress_at = now;
-            if *path == Path::Relay {
-                *path = Path::Unicast { next: *next };
+            member.progress_at = now;
+            if member.path == Path::Relay {
+                member.path = Path::Unicast { next: member.next };
             }
+            drop(member);
             self.tell_route(now, *orphan, host);
         }
         if let Some(parent) = parent {
@@ -125,6 +154,16 @@ impl Sender {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_goes_leaves_its_children_without_a_parent() {
+        let mut tree = Tree::default();
+        [(2, 0), (3, 0), (4, 2), (5, 2), (6, 4)].into_iter().for_each(|(id, parent)| tree.insert(id, parent));
+        assert_eq!(tree.below(0), [2, 3, 4, 5, 6]);
+        assert_eq!(tree.remove(2), (Some(0), vec![4, 5]));
+        assert_eq!((tree.below(0), tree.below(4)), (vec![3], vec![6]));
+        assert!(!tree.contains(5) && tree.contains(4) && tree.contains(6));
+    }
 
     #[test]
     fn the_tree_is_complete_and_every_parent_has_its_share() {
