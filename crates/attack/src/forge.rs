@@ -54,6 +54,19 @@ pub fn udp(namespace: &str, addr: Ipv4Addr) -> Result<UdpSocket> {
     })
 }
 
+/// A UDP socket on a host that hears the group at `group` and does not wait for it.
+pub fn listener(namespace: &str, addr: Ipv4Addr, group: SocketAddrV4) -> Result<UdpSocket> {
+    inside(namespace, || {
+        let socket = Socket::new(Domain::IPV4, Type::DGRAM, Some(Protocol::UDP))?;
+        socket.set_reuse_address(true)?;
+        setsockopt(&socket, sockopt::RcvBufForce, &BUFFER_BYTES).context("cannot enlarge a buffer")?;
+        socket.bind(&SocketAddr::from(group).into()).context("cannot bind to the group's address")?;
+        socket.join_multicast_v4(group.ip(), &addr).context("cannot hear the group")?;
+        socket.set_nonblocking(true)?;
+        Ok(socket.into())
+    })
+}
+
 /// Sends packets under any address.
 pub struct Forger {
     socket: Socket,
@@ -61,11 +74,14 @@ pub struct Forger {
 }
 
 impl Forger {
-    /// On a host.
-    pub fn on(namespace: &str) -> Result<Self> {
+    /// On the host with this address. It does not hear what it sends to groups itself.
+    pub fn on(namespace: &str, addr: Ipv4Addr) -> Result<Self> {
         let socket = inside(namespace, || {
-            Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::from(IPPROTO_RAW)))
-                .context("cannot send packets with forged addresses")
+            let socket = Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::from(IPPROTO_RAW)))
+                .context("cannot send packets with forged addresses")?;
+            socket.set_multicast_if_v4(&addr)?;
+            socket.set_multicast_loop_v4(false)?;
+            Ok(socket)
         })?;
         Ok(Self { socket, sent: 0 })
     }

@@ -12,6 +12,7 @@
 
 pub mod attacks;
 mod forge;
+mod former;
 pub mod member;
 mod outcome;
 mod relay;

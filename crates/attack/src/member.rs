@@ -5,8 +5,10 @@
 //! own, sealed as its key allows; what comes back is taken as an honest endpoint takes it.
 
 use anyhow::{Context, Result};
+use denrei_proto::group::GroupId;
 use denrei_proto::seal::{ClusterKey, Seed};
 use denrei_proto::{ChannelId, Completion, Config, Endpoint, Event, LostReason, PeerId};
+use denrei_wire::group::Record;
 use denrei_wire::packet::{Header, Kind, Packet};
 use denrei_wire::{DatagramMeta, Ecn, Instant, TransmitBuf};
 use std::net::{SocketAddr, UdpSocket};
@@ -21,6 +23,8 @@ const PATIENCE: Duration = Duration::from_millis(1);
 const OPEN_LIMIT: Duration = Duration::from_millis(1500);
 /// Datagrams taken before it is time to send.
 const TURN: usize = 64;
+/// Most datagrams of a group kept until they are asked for.
+const MOST_KEPT: usize = 20_000;
 
 /// A member.
 pub struct Member {
@@ -34,6 +38,19 @@ pub struct Member {
     /// Every datagram it sent, if that is wanted.
     sent: Option<Vec<Vec<u8>>>,
     newest: u32,
+    group: Option<Heard>,
+}
+
+/// What comes of a group.
+struct Heard {
+    socket: UdpSocket,
+    /// The first OPEN that came.
+    open: Option<Vec<u8>>,
+    begun: bool,
+    /// Messages taken as a member.
+    messages: u64,
+    /// Datagrams that have come since they were last asked for.
+    datagrams: Vec<Vec<u8>>,
 }
 
 impl Member {
@@ -51,7 +68,62 @@ impl Member {
             lost: None,
             sent: None,
             newest: 0,
+            group: None,
         }
+    }
+
+    /// Where it can be reached.
+    pub fn local_addr(&self) -> Result<SocketAddr> {
+        Ok(self.socket.local_addr()?)
+    }
+
+    /// Hears the group's address by `socket` from now on.
+    pub fn listen(&mut self, socket: UdpSocket) {
+        self.group = Some(Heard { socket, open: None, begun: false, messages: 0, datagrams: Vec::new() });
+    }
+
+    /// Takes part in the group at `address` once it was asked to; whether it does. The OPEN, which has the
+    /// key, is kept.
+    pub fn takes_part(&mut self, address: SocketAddr) -> Result<bool> {
+        let now = self.now();
+        let group = self.group.as_mut().context("the member does not listen")?;
+        if group.open.is_none() {
+            group.open = self.endpoint.invitations().next().map(<[u8]>::to_vec);
+            if group.open.is_some() {
+                self.endpoint.join_group(now, address)?;
+                self.flush()?;
+            }
+            return Ok(false);
+        }
+        Ok(group.begun)
+    }
+
+    /// The OPEN that made it a member.
+    pub fn open_record(&self) -> Option<&[u8]> {
+        self.group.as_ref()?.open.as_deref()
+    }
+
+    /// OPENs that it has not followed.
+    pub fn invitations(&self) -> usize {
+        self.endpoint.invitations().count()
+    }
+
+    /// Messages of groups that it took as a member.
+    pub fn group_messages(&self) -> u64 {
+        self.group.as_ref().map_or(0, |group| group.messages)
+    }
+
+    /// The datagrams heard at the group's address since the last time.
+    pub fn heard(&mut self) -> Vec<Vec<u8>> {
+        self.group.as_mut().map(|group| std::mem::take(&mut group.datagrams)).unwrap_or_default()
+    }
+
+    /// Says a record of groups to whoever is at `to`.
+    pub fn say_record(&mut self, to: SocketAddr, record: &[u8]) -> Result<()> {
+        let now = self.now();
+        let peer = self.endpoint.connect(now, to).context("cannot begin a session")?;
+        self.endpoint.say_record(now, peer, record);
+        self.flush()
     }
 
     fn now(&self) -> Instant {
@@ -127,7 +199,30 @@ impl Member {
         }
     }
 
+    /// What is here of the group goes the way it goes in an honest member, and is kept.
+    fn hear(&mut self) {
+        let now = self.now();
+        let Some(group) = &mut self.group else { return };
+        while group.datagrams.len() < MOST_KEPT
+            && let Ok((len, from)) = group.socket.recv_from(&mut self.buffer)
+        {
+            group.datagrams.push(self.buffer[..len].to_vec());
+            let meta = DatagramMeta { from, ecn: Ecn::NotEct };
+            self.endpoint.handle_datagram(now, meta, &mut self.buffer[..len]);
+        }
+    }
+
+    fn take_of_group(&mut self, now: Instant) {
+        let Some(group) = &mut self.group else { return };
+        let Some(Ok((name, Record::Open(open)))) = group.open.as_deref().map(Record::decode) else { return };
+        group.begun |= self.endpoint.accept_group(open.address).is_some();
+        while self.endpoint.group_recv(now, GroupId(name)).is_some() {
+            group.messages += 1;
+        }
+    }
+
     fn receive(&mut self) -> Result<()> {
+        self.hear();
         self.socket.set_read_timeout(Some(PATIENCE))?;
         for _ in 0..TURN {
             let Ok((len, from)) = self.socket.recv_from(&mut self.buffer) else { return Ok(()) };
@@ -146,6 +241,7 @@ impl Member {
     fn take(&mut self) {
         let now = self.now();
         while self.endpoint.recv(now).is_some() {}
+        self.take_of_group(now);
         while let Some(event) = self.endpoint.poll_event() {
             if let Event::PeerLost { peer, reason, .. } = event
                 && Some(peer) == self.peer

@@ -4,6 +4,8 @@
 //! session of the first two, direct or through the attacker's relay → while the attack goes on, a
 //! transfer whose every message the victim checks → the [`Outcome`].
 
+mod group;
+
 use crate::attacks::{Attack, Wiring};
 use crate::forge::{self, Forger};
 use crate::member::Member;
@@ -70,6 +72,8 @@ pub struct Stage {
     peer: u64,
     /// Messages per channel of the transfer under way.
     count: u64,
+    /// Messages of the group's transfer.
+    group_messages: u64,
     /// Longest gaps of transfers that are over.
     past_gap_ms: u64,
     /// Honest traffic of transfers that are over: messages, bytes.
@@ -109,6 +113,7 @@ impl Stage {
             sender_addr,
             peer: 0,
             count: 0,
+            group_messages: 0,
             past_gap_ms: 0,
             past: (0, 0),
             delivered: 0,
@@ -197,7 +202,7 @@ impl Stage {
 
     /// A forger on the attacker's host.
     pub fn forger(&self) -> Result<Forger> {
-        Forger::on(self.lab.host(2).namespace())
+        Forger::on(self.lab.host(2).namespace(), self.attacker_ip())
     }
 
     /// Somebody on the attacker's host who speaks the protocol, with a key or without.

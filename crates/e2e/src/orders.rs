@@ -78,6 +78,40 @@ pub enum Order {
     Resources,
     /// → `Peers`
     Peers,
+    /// Take part in the first group at an address, and compare what comes with channel 0 of a plan.
+    /// → `Done` or `Failed`
+    GroupJoin {
+        /// Multicast.
+        address: SocketAddr,
+        /// The plan.
+        plan: Plan,
+    },
+    /// Open a group and wait for its members. → `Done` or `Failed`
+    GroupOpen {
+        /// Multicast.
+        address: SocketAddr,
+        /// Their Nodes; the member ids count them from 0.
+        members: Vec<SocketAddr>,
+        /// Whether others may ask to become members.
+        admit: bool,
+    },
+    /// Send the messages with the indices 0 .. `to` of a plan's channel 0 to the group. → `GroupSent`
+    /// once all members have them, or `Failed`
+    GroupSend {
+        /// The plan.
+        plan: Plan,
+        /// How many.
+        to: u64,
+        /// Least time from one message to the next, µs.
+        pace_us: u64,
+    },
+    /// Remove a member from the group. → `Done` or `Failed`, and `GroupDeparted`
+    GroupEject {
+        /// Its id.
+        member: u32,
+    },
+    /// What came of groups, each as the session of a peer with its name. → `Tally`
+    GroupTally,
     /// Role `leaves`: bind Nodes, let each say something to the hub and wait for its echo. → `Echoed`
     Leaves {
         /// How many Nodes.

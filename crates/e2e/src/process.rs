@@ -135,10 +135,17 @@ impl Process {
 
     /// What has been received, by session.
     pub fn tally(&mut self) -> Vec<Session> {
-        self.ask(&Order::Tally, |report| match report {
-            Report::Tally(sessions) => Some(sessions.clone()),
-            _ => None,
-        })
+        self.ask(&Order::Tally, tally)
+    }
+
+    /// Gives an order that has no answer but that it was carried out.
+    pub fn make(&mut self, order: &Order) {
+        self.ask(order, |report| matches!(report, Report::Done).then_some(()));
+    }
+
+    /// What has been received of groups.
+    pub fn group_tally(&mut self) -> Vec<Session> {
+        self.ask(&Order::GroupTally, tally)
     }
 
     /// Messages received over all sessions.
@@ -209,6 +216,13 @@ impl Process {
 impl Drop for Process {
     fn drop(&mut self) {
         self.end();
+    }
+}
+
+fn tally(report: &Report) -> Option<Vec<Session>> {
+    match report {
+        Report::Tally(sessions) => Some(sessions.clone()),
+        _ => None,
     }
 }
 

@@ -45,6 +45,22 @@ pub enum Report {
         /// Its index in the plan.
         index: u64,
     },
+    /// All messages of a `GroupSend` are acknowledged by all members.
+    GroupSent {
+        /// How many.
+        messages: u64,
+        /// Bytes of all of them.
+        bytes: u64,
+        /// Time from the order to the last acknowledgement, ms.
+        millis: u64,
+    },
+    /// A member of the group that was opened is one no longer.
+    GroupDeparted {
+        /// Its id.
+        member: u32,
+        /// The text that a user would see.
+        why: String,
+    },
     /// What has been received, by session.
     Tally(Vec<Session>),
     /// The state of a peer.

@@ -1,5 +1,6 @@
 //! The attacks, each with what it needs.
 
+pub mod group;
 pub mod member;
 pub mod outside;
 pub mod path;
@@ -147,6 +148,36 @@ pub const ATTACKS: &[Attack] = &[
         "cross-session-close",
         "a member ends sessions of others: END and RATE 0 under the sender's address",
         member::cross_session_close,
+    ),
+    outsider(
+        "replay-group",
+        "every packet of a group again, at once and a little later, to the group and to the victim",
+        group::replay_at_once,
+    ),
+    outsider(
+        "replay-group-after-restart",
+        "a group's recorded packets again, to a victim that was started anew",
+        group::replay_after_restart,
+    ),
+    outsider(
+        "replay-group-after-rekey",
+        "a group's recorded packets again, when its key has been given up",
+        group::replay_after_rekey,
+    ),
+    outsider(
+        "group-forgery",
+        "copies of a group's packets cut short and with bits turned, and plain ones, before the next",
+        group::forgery,
+    ),
+    outsider(
+        "ejected-member",
+        "a member that was ejected listens on, forges with its old key and asks to be let in again",
+        group::ejected_member,
+    ),
+    outsider(
+        "refusing-member",
+        "the same, by a member that refuses to take part once it has the key",
+        group::refusing_member,
     ),
     outsider("session-churn", "a member opens and drops sessions without end", member::session_churn),
 ];

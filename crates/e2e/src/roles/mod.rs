@@ -9,6 +9,7 @@
 
 mod capture;
 mod group;
+mod groups;
 mod inject;
 mod leaves;
 mod ping;

@@ -2,6 +2,7 @@
 //!
 //! Inputs → outputs: orders, messages and events → messages and reports.
 
+use super::groups::Groups;
 use super::ping::Ping;
 use super::resources;
 use super::stream::Sending;
@@ -38,6 +39,7 @@ struct Server {
     reading: bool,
     streams: Vec<Sending>,
     pings: Vec<Ping>,
+    groups: Groups,
 }
 
 /// Carries out orders until there will be no more.
@@ -49,6 +51,7 @@ pub fn run(orders: &Receiver<Order>) -> Result<()> {
         reading: true,
         streams: Vec::new(),
         pings: Vec::new(),
+        groups: Groups::default(),
     };
     loop {
         match orders.try_recv() {
@@ -97,7 +100,11 @@ impl Server {
                 Reception::Echo => report_failure("echoes are not counted")?,
             },
             order => match self.node.clone() {
-                Some(node) => self.carry_out_with(&node, order)?,
+                Some(node) => {
+                    if let Some(order) = self.groups.carry_out(&node, order)? {
+                        self.carry_out_with(&node, order)?;
+                    }
+                }
                 None => report_failure(format_args!("{order:?} needs a Node: bind first"))?,
             },
         }
@@ -144,6 +151,7 @@ impl Server {
             return Ok(());
         };
         self.send(&node)?;
+        self.groups.turn()?;
         let wait = self.wait();
         if self.reading {
             self.receive(&node, wait)?;
@@ -176,7 +184,7 @@ impl Server {
         let now = Instant::now();
         let dues =
             self.streams.iter().filter_map(Sending::due).chain(self.pings.iter().filter_map(Ping::due));
-        let longest = if self.streams.is_empty() { IDLE_WAIT } else { BUSY_WAIT };
+        let longest = if self.streams.is_empty() && self.groups.is_empty() { IDLE_WAIT } else { BUSY_WAIT };
         dues.map(|due| due.saturating_duration_since(now)).fold(longest, Duration::min)
     }
 

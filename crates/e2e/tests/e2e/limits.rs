@@ -104,8 +104,7 @@ fn a_process_without_descriptors_says_so_and_goes_on() {
         caller.bind(LOOPBACK, Settings::driven(drive));
         let before = caller.resources().descriptors;
         for process in [&mut caller, &mut echo] {
-            process
-                .ask(&Order::LimitFiles { spare: 0 }, |report| matches!(report, Report::Done).then_some(()));
+            process.make(&Order::LimitFiles { spare: 0 });
             let error = process.ask_in_vain(&Order::BindAnother);
             assert!(error.contains("out of descriptors: raise `ulimit -n`"), "{error}");
         }

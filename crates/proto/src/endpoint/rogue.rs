@@ -5,6 +5,7 @@
 
 use super::Endpoint;
 use crate::event::{PeerError, PeerId};
+use crate::group::Host;
 use denrei_wire::Instant;
 
 impl Endpoint {
@@ -14,5 +15,15 @@ impl Endpoint {
     /// There is no such peer.
     pub fn say(&mut self, now: Instant, peer: PeerId, frames: &[u8]) -> Result<(), PeerError> {
         self.on_peer(now, peer, |peer, _| peer.say_once(frames))
+    }
+
+    /// Says `record` to `peer` as a record of groups, whatever it is.
+    pub fn say_record(&mut self, now: Instant, peer: PeerId, record: &[u8]) {
+        Host::send(self, now, peer, record.to_vec().into());
+    }
+
+    /// The OPENs that have come for addresses that nobody has joined here, with the groups' keys.
+    pub fn invitations(&self) -> impl Iterator<Item = &[u8]> {
+        self.groups.iter().flat_map(|groups| groups.invitations())
     }
 }

@@ -207,7 +207,7 @@ impl Membership {
     }
 
     /// Whether the opener signs its packets.
-    pub fn is_signed(&self) -> bool {
+    fn is_signed(&self) -> bool {
         self.keys.as_ref().is_some_and(MemberKeys::is_signed)
     }
 
@@ -405,6 +405,13 @@ impl Membership {
     /// To whom this member reports: its parent's address, or `None` for the opener.
     pub fn reports_to(&self) -> Option<SocketAddr> {
         self.joint.reports_to()
+    }
+
+    /// Whether symbols are taken from the session with `peer`, at `addr`: the opener's, or that of the relay
+    /// it named, if its packets are not signed.
+    pub fn hears(&self, peer: PeerId, addr: Option<SocketAddr>) -> bool {
+        let relay = || !self.is_signed() && addr.is_some_and(|addr| self.joint.is_served_by(addr));
+        peer == self.opener || relay()
     }
 
     /// The opener has said who hands on to whom.

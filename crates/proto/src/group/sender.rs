@@ -291,7 +291,8 @@ impl Sender {
             return;
         }
         let was_active = member.is_active();
-        self.rekey_due |= member.told && why != Departure::Refused;
+        // Who refuses has been told the key as well.
+        self.rekey_due |= member.told;
         let told = matches!(why, Departure::Left | Departure::Refused | Departure::Lost(_));
         member.stage = Stage::Gone(why.clone());
         member.repairing.clear();

@@ -187,6 +187,39 @@ fn the_key_changes_when_a_member_goes_and_the_others_lose_nothing() {
     assert_eq!(net.events.last(), Some(&GroupEvent::Closed));
 }
 
+/// Runs where attacks are built too (feature `rogue`).
+#[cfg(feature = "rogue")]
+#[test]
+fn nobody_but_the_opener_and_its_relays_brings_symbols_and_who_refuses_has_no_key() {
+    use denrei_wire::group::Record;
+    let mut net = sealed_net(3, GroupOptions::default());
+    send_all(&mut net);
+    net.run(Duration::from_secs(1));
+    let (now, group) = (net.now, net.group);
+    for to in [2, 3] {
+        let peer = net.hosts[1].connect(now, addr(to)).unwrap();
+        for number in 0..2000 {
+            // MESSAGE, of which nobody has said anything.
+            let frames = [4, 0, 0, 0, 8, 0, 0, 0, 1, 0, b'x'];
+            let record = Record::Symbol { number, report: true, frames: &frames }.encode(group.0);
+            net.hosts[1].say_record(now, peer, &record);
+        }
+    }
+    net.run(Duration::from_secs(1));
+    let opener = net.hosts[1].connect(net.now, addr(0)).unwrap();
+    net.hosts[1].say_record(now, opener, &Record::Refuse.encode(group.0));
+    net.run(Duration::from_secs(1));
+    net.recording = Some(Vec::new());
+    send_all_again(&mut net);
+    net.run(Duration::from_secs(1));
+    for host in [2, 3] {
+        assert_eq!(net.received[host].split_off(SIZES.len()).len(), SIZES.len(), "host {host}");
+        net.assert_received(host, &SIZES);
+    }
+    assert_eq!(net.received[1].len(), SIZES.len());
+    assert!(net.recording.take().unwrap().iter().all(|packet| packet[2] & 2 == 2), "all of the next epoch");
+}
+
 #[test]
 fn whom_multicast_does_not_reach_is_served_by_unicast() {
     let mut net = Net::new(4, Config::default());

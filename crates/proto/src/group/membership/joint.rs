@@ -43,6 +43,11 @@ impl Joint {
         route.report_to_parent.then_some(route.parent)
     }
 
+    /// Whether the member at `addr` hands symbols on to this one.
+    pub fn is_served_by(&self, addr: SocketAddr) -> bool {
+        self.route.as_ref().is_some_and(|(route, _)| route.relay && route.parent == addr)
+    }
+
     /// The opener has said who hands on to whom.
     pub fn set_route(&mut self, route: Route, children: Vec<PeerId>) {
         self.below.retain(|below| children.contains(&below.peer));

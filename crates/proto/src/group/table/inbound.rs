@@ -152,8 +152,8 @@ impl Table {
         let before = Before::of(member);
         let mut result = Ok(());
         match record {
-            // Whose packets are signed is believed alone.
-            Record::Symbol { .. } if member.is_signed() && !from_opener => return,
+            // Whoever has a session could say it.
+            Record::Symbol { .. } | Record::Poll { .. } if !member.hears(peer, host.addr_of(peer)) => return,
             Record::Symbol { number, report, frames } => {
                 result = member.on_symbol(now, *number, frames);
                 if *report {
@@ -185,6 +185,12 @@ impl Table {
         self.news += follow(now, member, &before, result, host);
         self.held = self.held + member.held_bytes() - before.held_bytes;
         self.dirty |= member.deadline() <= now;
+    }
+
+    /// The OPENs that wait for somebody to join their address.
+    #[cfg(feature = "rogue")]
+    pub fn invitations(&self) -> impl Iterator<Item = &[u8]> {
+        self.invitations.iter().map(|invitation| &**invitation.open)
     }
 
     fn on_open(
