@@ -7,8 +7,8 @@ use crate::held::Held;
 use crate::message::Message;
 use crate::node::{Node, Peer, in_time, pickled, resolve, wait};
 use denrei::{
-    ChannelId, GroupError, GroupEvent as Happened, GroupMessage, GroupOptions, MemberStatus, MembershipEnd,
-    PeerId, set_group_option,
+    ChannelId, GroupError, GroupEvent as Happened, GroupMessage, GroupOptions, GroupStatus as Status,
+    MemberStatus, MembershipEnd, PeerId, set_group_option,
 };
 use pyo3::exceptions::PyStopIteration;
 use pyo3::prelude::*;
@@ -139,6 +139,12 @@ impl Group {
         status.iter().flat_map(|status| &status.members).map(GroupMember::from).collect()
     }
 
+    /// The state as of now, counters included; `None` if the group is over.
+    #[getter]
+    fn status(&self, py: Python<'_>) -> Option<GroupStatus> {
+        py.detach(|| self.group.status()).map(GroupStatus::from)
+    }
+
     /// Messages that not all members have acknowledged.
     #[getter]
     fn queue_length(&self, py: Python<'_>) -> u64 {
@@ -208,6 +214,73 @@ impl GroupEvent {
         let member = self.member.map(|member| format!(" member {member}")).unwrap_or_default();
         let reason = self.reason.as_deref().map(|reason| format!(": {reason}")).unwrap_or_default();
         format!("<denrei.GroupEvent {}{member}{reason}>", self.kind)
+    }
+}
+
+/// A group's state, as the opener sees it: windows and credits are the least of all members' (M3, M5),
+/// counters count since the group was opened.
+#[pyclass(frozen, get_all, module = "denrei")]
+pub(crate) struct GroupStatus {
+    /// Whether it is open.
+    open: bool,
+    /// Messages taken from the application.
+    messages_sent: u64,
+    /// Messages acknowledged by all.
+    messages_acknowledged: u64,
+    /// Bytes of messages not acknowledged by all.
+    queued_bytes: u64,
+    /// What may still be sent before the member with the least room has no more, bytes.
+    credit_bytes: u64,
+    /// Bytes that may be under way.
+    window_bytes: u64,
+    /// Packets sent to the group's address.
+    packets_sent: u64,
+    /// Their bytes, UDP payload.
+    bytes_sent: u64,
+    /// Symbols sent to single members, repairs included.
+    unicast_symbols: u64,
+    /// Symbols sent again to the group's address.
+    multicast_repairs: u64,
+    /// Symbols sent again to single members.
+    unicast_repairs: u64,
+    /// Parity packets sent.
+    parity_sent: u64,
+    /// Reports of members taken in.
+    reports: u64,
+    /// Of these, those that named something missing.
+    reports_with_gaps: u64,
+    /// Polls sent.
+    polls: u64,
+}
+
+impl From<Status> for GroupStatus {
+    fn from(status: Status) -> Self {
+        let counters = status.counters;
+        Self {
+            open: status.open,
+            messages_sent: status.messages_sent,
+            messages_acknowledged: status.messages_acknowledged,
+            queued_bytes: status.queued_bytes,
+            credit_bytes: status.credit_bytes,
+            window_bytes: status.window_bytes,
+            packets_sent: counters.packets_sent,
+            bytes_sent: counters.bytes_sent,
+            unicast_symbols: counters.unicast_symbols,
+            multicast_repairs: counters.multicast_repairs,
+            unicast_repairs: counters.unicast_repairs,
+            parity_sent: counters.parity_sent,
+            reports: counters.reports,
+            reports_with_gaps: counters.reports_with_gaps,
+            polls: counters.polls,
+        }
+    }
+}
+
+#[pymethods]
+impl GroupStatus {
+    fn __repr__(&self) -> String {
+        let acknowledged = self.messages_acknowledged;
+        format!("<denrei.GroupStatus: {acknowledged} of {} messages acknowledged>", self.messages_sent)
     }
 }
 

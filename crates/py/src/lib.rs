@@ -32,6 +32,7 @@ fn _internal(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<group::Group>()?;
     module.add_class::<group::GroupEvent>()?;
     module.add_class::<group::GroupMember>()?;
+    module.add_class::<group::GroupStatus>()?;
     module.add_class::<group::GroupListener>()?;
     module.add_class::<group::Membership>()?;
     module.add_class::<collective::Collective>()?;

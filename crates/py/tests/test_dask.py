@@ -7,6 +7,8 @@ import pytest
 
 distributed = pytest.importorskip("distributed")
 
+import dask  # noqa: E402
+from distributed import Client, LocalCluster  # noqa: E402
 from distributed.comm import CommClosedError, connect, listen  # noqa: E402
 from distributed.protocol import to_serialize  # noqa: E402
 
@@ -104,8 +106,6 @@ def test_nobody_listens():
 
 
 def test_a_cluster_computes_the_same_as_over_tcp():
-    from distributed import Client, LocalCluster
-
     def compute(protocol):
         options = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None, "processes": True}
         with LocalCluster(protocol=protocol, **options) as cluster, Client(cluster) as client:
@@ -119,6 +119,112 @@ def test_a_cluster_computes_the_same_as_over_tcp():
             return total, sums
 
     assert compute("denrei://") == compute("tcp://")
+
+
+async def pair():
+    """Both ends of a connection."""
+    taken = asyncio.Queue()
+    async with listen(ADDRESS, taken.put) as listener:
+        comm = await connect(listener.contact_address)
+    return comm, await asyncio.wait_for(taken.get(), 10)
+
+
+def test_a_reading_that_was_given_up_ends_the_connection():
+    async def main():
+        near, far = await pair()
+        with pytest.raises(asyncio.TimeoutError):
+            await asyncio.wait_for(far.read(), 0.02)
+        assert far.closed()
+        with pytest.raises(CommClosedError):
+            await near.read()
+
+    run(main())
+
+
+def test_a_message_that_was_given_up_half_way_ends_the_connection(monkeypatch):
+    async def main():
+        near, far = await pair()
+        sent = 0
+
+        async def send(self, *arguments):
+            nonlocal sent
+            sent += 1
+            if sent == 2:
+                raise BufferError("no more")
+            return await original(self, *arguments)
+
+        original = type(near._channel.hub).send
+        monkeypatch.setattr(type(near._channel.hub), "send", send)
+        with pytest.raises(BufferError):
+            await near.write([to_serialize(np.ones(100_000)), to_serialize(np.ones(100_000))])
+        assert near.closed() and sent == 2
+        with pytest.raises(CommClosedError, match="gave a message up"):
+            await far.read()
+
+    run(main())
+
+
+def test_a_connection_that_nobody_holds_is_closed():
+    async def main():
+        near, far = await pair()
+        reading = asyncio.create_task(far.read())
+        del near
+        with pytest.raises(CommClosedError):
+            await asyncio.wait_for(reading, 10)
+        # And one whose other end has gone is seen to be over though nobody reads.
+        near, far = await pair()
+        await near.close()
+        while not far.closed():
+            await asyncio.sleep(0.01)
+
+    run(main())
+
+
+def test_wishes_for_encryption_are_heard():
+    async def main():
+        with pytest.raises(RuntimeError, match="keygen"):
+            await listen(ADDRESS, echo, require_encryption=True)
+        with pytest.raises(RuntimeError, match="keygen"):
+            await connect("denrei://127.0.0.1:9", require_encryption=True)
+
+    run(main())
+
+
+def counters_of(dask_scheduler):
+    return dask_scheduler.extensions["denrei"].counters
+
+
+def broadcast(data, **settings):
+    """Scatters to three workers: what each then has, and the scheduler's counters."""
+    with (
+        dask.config.set(settings),
+        LocalCluster(
+            n_workers=3, threads_per_worker=1, processes=False, protocol="denrei://", dashboard_address=None
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        futures = client.scatter(data, broadcast=True)
+        assert [len(workers) for workers in client.who_has(futures).values()] == [3] * len(data)
+        kept = client.run(lambda dask_worker: [dask_worker.data[future.key] for future in futures])
+        return list(kept.values()), client.run_on_scheduler(counters_of)
+
+
+def test_a_broadcast_goes_over_a_group_once():
+    array = np.random.default_rng(8).normal(size=250_000)
+    kept, counters = broadcast([array, "word"])
+    assert len(kept) == 3
+    for numbers, word in kept:
+        assert np.array_equal(numbers, array) and word == "word"
+    assert counters["groups"] == 1 and counters["fallbacks"] == 0
+    # Sent once, not three times: something may have been sent again.
+    assert array.nbytes < counters["bytes_sent"] < 2 * array.nbytes
+
+
+def test_a_broadcast_without_a_group_arrives_all_the_same():
+    for settings in ({"denrei.group": None}, {"denrei.group": "127.0.0.1:7467"}):
+        kept, counters = broadcast(["word"], **settings)
+        assert kept == [["word"]] * 3
+        assert counters["groups"] == 0 and counters["fallbacks"] == (settings["denrei.group"] is not None)
 
 
 if __name__ == "__main__":
