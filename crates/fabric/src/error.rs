@@ -62,6 +62,11 @@ impl Errno {
     }
 }
 
+/// Whether a peer has gone in order: it has closed, or its process has ended as it should.
+pub fn is_orderly(reason: &LostReason) -> bool {
+    matches!(reason, LostReason::Closed | LostReason::Ended { code: 0 | 4, .. })
+}
+
 /// The return value of a function that says nothing but whether it worked.
 pub fn status(result: Result<(), Errno>) -> c_int {
     result.map_or_else(|error| -error.0, |()| 0)

@@ -111,11 +111,7 @@ pub fn say(level: Level, subsystem: Subsystem, text: impl FnOnce() -> String) {
 
 /// A session is over.
 pub fn peer_lost(address: SocketAddr, reason: &LostReason) {
-    let level = if matches!(reason, LostReason::Closed | LostReason::Ended { code: 0 | 4, .. }) {
-        Level::Info
-    } else {
-        Level::Warn
-    };
+    let level = if crate::error::is_orderly(reason) { Level::Info } else { Level::Warn };
     say(level, Subsystem::EndpointData, || format!("peer {address} is lost: {reason}"));
 }
 

@@ -25,7 +25,7 @@ const fn parameter(name: &'static CStr, help: &'static CStr) -> Parameter {
 
 /// All parameters, as `fi_info -e` shows them.
 pub const PARAMETERS: &[Parameter] = &[
-    parameter(c"iface", c"Interface name or address to use (default: all that are up, loopback last)"),
+    parameter(c"iface", c"Interface name or address to use (default: all that are up, loopback where there is no other)"),
     parameter(c"key_file", c"File with the cluster key; peers without it are kept out (default: DENREI_KEY_FILE)"),
     parameter(
         c"insecure",
@@ -47,6 +47,11 @@ pub const PARAMETERS: &[Parameter] = &[
     parameter(
         c"linger_ms",
         c"How long closing an endpoint waits for what was sent to be acknowledged (default: 2000)",
+    ),
+    parameter(
+        c"keep_any_source",
+        c"1: receives from any source stay posted when a peer is lost, for servers whose clients come and go \
+          (default: 0, they fail, so that MPI jobs end)",
     ),
     parameter(
         c"progress_thread",
@@ -99,6 +104,7 @@ impl Settings {
                 unexpected_bytes: number(&text, "UNEXPECTED_BYTES", UNEXPECTED_BYTES),
                 unacknowledged_bytes: UNACKNOWLEDGED_BYTES,
                 linger: millis("LINGER_MS", 2_000),
+                keeps_any_source: flag(&text, "KEEP_ANY_SOURCE"),
             },
         }
     }

@@ -75,6 +75,11 @@ impl AddressVector {
         self.table.read().numbers.get(&address).copied()
     }
 
+    /// All addresses, each once.
+    pub fn all(&self) -> Vec<SocketAddr> {
+        self.table.read().numbers.keys().copied().collect()
+    }
+
     /// Changes whenever a number may mean another address, or an address another number.
     pub fn version(&self) -> u64 {
         self.version.load(Ordering::Acquire)
@@ -99,5 +104,8 @@ mod tests {
         assert_eq!(vector.insert(address(3)), Some(0));
         assert_eq!(vector.address(0), Some(address(3)));
         assert_eq!(vector.address(u64::MAX), None);
+        let mut all = vector.all();
+        all.sort_unstable();
+        assert_eq!(all, [address(1), address(2), address(3)]);
     }
 }

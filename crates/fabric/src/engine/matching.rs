@@ -136,6 +136,20 @@ impl<R, M> Matching<R, M> {
         queue.into_iter().map(|(_, _, receive)| receive)
     }
 
+    /// Receives that wait for anybody's message.
+    pub fn undirected(&self) -> impl Iterator<Item = &R> {
+        self.undirected.iter().map(|(_, _, receive)| receive)
+    }
+
+    /// Takes all receives that wait for anybody's message and that `is_it` says yes to, oldest first.
+    pub fn take_undirected_if(&mut self, is_it: impl Fn(&R) -> bool) -> Vec<R> {
+        let (taken, left): (Queue<_, _>, _) =
+            std::mem::take(&mut self.undirected).into_iter().partition(|(_, _, receive)| is_it(receive));
+        self.undirected = left;
+        self.receives -= taken.len();
+        taken.into_iter().map(|(_, _, receive)| receive).collect()
+    }
+
     /// The oldest message that fits a receive: who sent it, and the message.
     pub fn find_message(&self, pattern: &Pattern) -> Option<(PeerIndex, u64, &M)> {
         let (source, index) = self.locate(pattern)?;
@@ -249,5 +263,9 @@ mod tests {
         assert_eq!(matching.take_receive_if(|receive| *receive == 99), None);
         assert_eq!(matching.take_directed(4).collect::<Vec<_>>(), [12]);
         assert_eq!(matching.receives(), 1);
+        matching.post(pattern(None, 2, 0), 13);
+        matching.post(pattern(None, 1, 0), 14);
+        assert_eq!(matching.take_undirected_if(|receive| *receive != 13), [10, 14]);
+        assert_eq!((matching.undirected().collect::<Vec<_>>(), matching.receives()), (vec![&13], 1));
     }
 }

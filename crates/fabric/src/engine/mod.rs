@@ -11,6 +11,7 @@
 //! | `send`, `receive` | eager or offered; unexpected messages; peek, claim, cancel |
 //! | `origin`, `target`, `atomics` | the two sides of one-sided operations |
 //! | `bulk` | offers and those who wait for them |
+//! | `watch` | whose end is noticed, and what fails then |
 //! | `completion`, `address`, `region_table` | what the other objects hold |
 
 pub mod address;
@@ -25,12 +26,13 @@ mod receive;
 pub mod region_table;
 mod send;
 mod target;
+mod watch;
 
 pub use origin::OneSided;
 pub use receive::{Receive, Take};
 pub use send::{Payload, Send};
 
-use crate::error::Errno;
+use crate::error::{Errno, is_orderly};
 use crate::ffi;
 use address::AddressVector;
 use bulk::Bulks;
@@ -65,6 +67,8 @@ pub struct Limits {
     pub unacknowledged_bytes: usize,
     /// How long closing waits for what was sent to be acknowledged.
     pub linger: Duration,
+    /// Receives from any source stay posted when a peer is lost.
+    pub keeps_any_source: bool,
 }
 
 /// What an operation is reported as.
@@ -142,6 +146,7 @@ pub struct Engine {
     regions: Arc<RegionTable>,
     sending: Sending,
     receiving: Receiving,
+    watch: watch::Watch,
     bulks: Bulks,
     origin: origin::Origin,
     target: target::Target,
@@ -161,6 +166,7 @@ impl Engine {
             regions,
             sending: Sending::default(),
             receiving: Receiving::default(),
+            watch: watch::Watch::default(),
             bulks: Bulks::default(),
             origin: origin::Origin::default(),
             target: target::Target::default(),
@@ -204,6 +210,9 @@ impl Engine {
             self.handle(arrival);
         }
         self.arrivals = arrivals;
+        if !worked {
+            self.watch_everybody();
+        }
         self.answer_done();
         self.port.send_queued();
         worked
@@ -234,9 +243,8 @@ impl Engine {
         self.fail_requests(peer, errno);
         self.target.forget(peer);
         // One that went in order owes nothing; receives may wait for its successor.
-        let in_order = matches!(reason, LostReason::Closed | LostReason::Ended { code: 0 | 4, .. });
-        if !in_order {
-            self.fail_receives(peer, errno);
+        if !is_orderly(reason) {
+            self.on_broken(peer, errno);
         }
     }
 

@@ -6,7 +6,7 @@
 
 use super::header::BULK;
 use super::matching::PeerIndex;
-use crate::error::Errno;
+use crate::error::{Errno, is_orderly};
 use bytes::Bytes;
 use denrei::{ChannelId, Completion, Event, Incoming, LostReason, Node, PeerId, Placement};
 use std::collections::{HashMap, VecDeque};
@@ -41,6 +41,8 @@ pub enum Arrival {
 struct Peer {
     address: SocketAddr,
     session: Option<PeerId>,
+    /// Its last session ended in order.
+    has_departed: bool,
 }
 
 /// The way to the peers.
@@ -88,7 +90,7 @@ impl Port {
         let next = self.peers.len() as PeerIndex;
         let index = *self.by_address.entry(address).or_insert(next);
         if index == next {
-            self.peers.push(Peer { address, session: None });
+            self.peers.push(Peer { address, session: None, has_departed: false });
         }
         index
     }
@@ -114,6 +116,11 @@ impl Port {
         self.peers[peer as usize].session.is_some()
     }
 
+    /// Whether a peer has gone in order, and there was no session with it since.
+    pub fn has_departed(&self, peer: PeerIndex) -> bool {
+        self.peers[peer as usize].has_departed
+    }
+
     fn session(&mut self, peer: PeerIndex) -> Result<PeerId, Errno> {
         let entry = &self.peers[peer as usize];
         if let Some(session) = entry.session {
@@ -125,7 +132,8 @@ impl Port {
     }
 
     fn bind(&mut self, peer: PeerIndex, session: PeerId) {
-        self.peers[peer as usize].session = Some(session);
+        let entry = &mut self.peers[peer as usize];
+        (entry.session, entry.has_departed) = (Some(session), false);
         let slot = session.as_u64() as u32 as usize;
         if slot >= self.by_slot.len() {
             self.by_slot.resize(slot + 1, None);
@@ -264,7 +272,7 @@ impl Port {
                 let entry = &mut self.peers[peer as usize];
                 // A successor may have taken its place already.
                 if entry.session == Some(session) {
-                    entry.session = None;
+                    (entry.session, entry.has_departed) = (None, is_orderly(&reason));
                 }
                 self.lost.push((peer, reason));
             }

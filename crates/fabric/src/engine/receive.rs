@@ -84,6 +84,12 @@ struct Posted {
     buffer: u64,
 }
 
+impl Posted {
+    fn takes_one(&self) -> bool {
+        self.receive.multi.is_none()
+    }
+}
+
 /// A receive that has got its message, of which bytes may be missing.
 #[derive(Debug)]
 pub(super) struct Matched {
@@ -122,8 +128,6 @@ pub(super) struct Receiving {
     unexpected_bytes: usize,
     buffers: HashMap<u64, Buffer>,
     next_buffer: u64,
-    /// Peers whose last session broke, and of which no look for a message has been told.
-    broken: HashMap<PeerIndex, Errno>,
 }
 
 impl Receiving {
@@ -160,9 +164,8 @@ impl Engine {
                 None => return Ok(()),
             }
         }
-        if let Some(source) = pattern.source {
-            // So that it is noticed when this peer is gone.
-            self.port.connect(source)?;
+        if posted.receive.multi.is_none() || pattern.source.is_some() {
+            self.watch(pattern.source)?;
         }
         self.receiving.queue(tagged).post(pattern, posted);
         Ok(())
@@ -212,15 +215,6 @@ impl Engine {
             queue.push(completion);
         }
         Ok(())
-    }
-
-    /// Why nothing of `source` is there. Its session is kept open: that is how its end is noticed.
-    fn why_no_message(&mut self, source: Option<PeerIndex>) -> Errno {
-        let Some(source) = source else { return Errno::NO_MESSAGE };
-        match self.receiving.broken.remove(&source) {
-            Some(errno) if !self.port.has_session(source) => errno,
-            _ => self.port.connect(source).err().unwrap_or(Errno::NO_MESSAGE),
-        }
     }
 
     /// Reports that a look has found nothing, and why.
@@ -405,16 +399,32 @@ impl Engine {
         self.receiving.claimed.retain(|_, (source, _, message)| *source != peer || !is_gone(message));
     }
 
-    /// A session broke: receives that wait for this peer alone fail, and so does the next look for
-    /// a message of its.
-    pub(super) fn fail_receives(&mut self, peer: PeerIndex, errno: Errno) {
-        self.receiving.broken.insert(peer, errno);
+    /// Receives that wait for this peer alone fail.
+    pub(super) fn fail_directed(&mut self, peer: PeerIndex, errno: Errno) {
         for tagged in [true, false] {
             let posted: Vec<_> = self.receiving.queue(tagged).take_directed(peer).collect();
-            for posted in &posted {
-                self.fail_posted(tagged, posted, errno);
-            }
+            self.fail_all(tagged, &posted, errno);
         }
+    }
+
+    /// Receives of one message from anybody fail.
+    pub(super) fn fail_undirected(&mut self, errno: Errno) {
+        for tagged in [true, false] {
+            let posted = self.receiving.queue(tagged).take_undirected_if(Posted::takes_one);
+            self.fail_all(tagged, &posted, errno);
+        }
+    }
+
+    fn fail_all(&mut self, tagged: bool, posted: &[Posted], errno: Errno) {
+        for posted in posted {
+            self.fail_posted(tagged, posted, errno);
+        }
+    }
+
+    /// Whether a receive of one message from anybody waits.
+    pub(super) fn receives_from_anybody(&self) -> bool {
+        let queues = [&self.receiving.tagged, &self.receiving.untagged];
+        queues.into_iter().flat_map(Matching::undirected).any(Posted::takes_one)
     }
 }
 

@@ -315,12 +315,13 @@ fn unexpected_messages_are_bounded_and_nothing_is_lost() {
     }
 }
 
-#[test]
-fn a_peer_that_is_gone_fails_what_waits_for_it() {
+/// Two sides that know each other as 1, and miss each other after 300 ms.
+fn impatient_pair(keeps_any_source: bool) -> Vec<Side> {
     let mut settings = Settings::from_environment();
     settings.failure_timeout = Duration::from_millis(300);
     settings.key_file = None;
     settings.insecure = true;
+    settings.limits.keeps_any_source = keeps_any_source;
     let mut sides = vec![side(|_| ()), side(|_| ())];
     for side in &mut sides {
         let node = Node::bind("127.0.0.1:0", settings.node_config()).unwrap();
@@ -334,6 +335,12 @@ fn a_peer_that_is_gone_fails_what_waits_for_it() {
     let other = sides[1].addresses.address(0).unwrap();
     sides[0].addresses.insert(other);
     sides[1].addresses.insert(sides[0].addresses.address(0).unwrap());
+    sides
+}
+
+#[test]
+fn a_peer_that_is_gone_fails_what_waits_for_it() {
+    let mut sides = impatient_pair(false);
     let (mut out, mut into) = (pattern_of(100_000), vec![0; 8]);
     send(&mut sides[0], 1, 1, &mut out[..100]);
     receive(&mut sides[0], 1, 1, &mut into, 1);
@@ -356,4 +363,42 @@ fn a_peer_that_is_gone_fails_what_waits_for_it() {
     let failed = wait_for(&mut sides[..1], 0, 2);
     assert!(failed.iter().all(|entry| entry.error == Some((Errno(ffi::ETIMEDOUT), 0))), "{failed:?}");
     assert!(began.elapsed() < Duration::from_secs(3), "after {:?}", began.elapsed());
+}
+
+#[test]
+fn receives_from_anybody_fail_when_a_peer_is_gone_that_never_said_a_word() {
+    let mut sides = impatient_pair(false);
+    let (mut one, mut several) = ([0; 8], [0; 80]);
+    receive(&mut sides[0], ffi::FI_ADDR_UNSPEC, 1, &mut one, 1);
+    let anything = sides[0].engine.pattern(ffi::FI_ADDR_UNSPEC, 0, u64::MAX).unwrap();
+    let buffer = Receive { memory: posted(&mut several), context: 2, wanted: true, multi: Some(8) };
+    sides[0].engine.receive(false, anything, buffer).unwrap();
+    let failed = wait_for(&mut sides[..1], 0, 1);
+    assert_eq!((failed[0].context, failed[0].error), (1, Some((Errno(ffi::ETIMEDOUT), 0))));
+    assert_eq!(failed.len(), 1, "a buffer for several messages stays: {failed:?}");
+    // Looks for anybody's message are told as well, once.
+    assert_eq!(sides[0].engine.look(true, &anything, Take::Peek, 3), Err(Errno(ffi::ETIMEDOUT)));
+    assert_eq!(sides[0].engine.look(true, &anything, Take::Peek, 3), Err(Errno::NO_MESSAGE));
+}
+
+#[test]
+fn receives_from_anybody_stay_when_a_peer_goes_in_order_or_they_are_to() {
+    for keeps in [false, true] {
+        let mut sides = impatient_pair(keeps);
+        let (mut out, mut into) = ([5; 8], [0; 8]);
+        receive(&mut sides[0], ffi::FI_ADDR_UNSPEC, 1, &mut into, 1);
+        send(&mut sides[1], 1, 2, &mut out);
+        work(&mut sides, |sides| sides[0].engine.receiving_is_busy());
+        let gone = sides.pop().unwrap();
+        if keeps {
+            // It hangs until the other has missed it.
+            let directed = sides[0].engine.pattern(1, 9, 0).unwrap();
+            let look = |sides: &mut [Side]| sides[0].engine.look(true, &directed, Take::Peek, 9);
+            work(&mut sides, |sides| look(sides) == Err(Errno(ffi::ETIMEDOUT)));
+        }
+        drop(gone);
+        let end = Instant::now() + Duration::from_millis(1500);
+        work(&mut sides, |_| Instant::now() > end);
+        assert_eq!(read(&sides[0]), [], "keeps {keeps}");
+    }
 }

@@ -371,6 +371,11 @@ unsafe fn places(
     if found.is_empty() {
         return Err("no interface that fits is up, or may be used".into());
     }
+    let is_loopback = |interface: &Interface| interface.address.is_loopback();
+    // Open MPI spreads the ranks of a host over all that is offered, and other hosts cannot reach loopback.
+    if !dest.is_some_and(|dest| dest.ip().is_loopback()) && !found.iter().all(is_loopback) {
+        found.retain(|interface| !is_loopback(interface));
+    }
     if let Some(dest) = dest {
         // The way to this host's own addresses is the shortest from there.
         found.sort_by_key(|interface| interface.address.is_loopback() != dest.ip().is_loopback());

@@ -1,0 +1,91 @@
+//! Peers that are gone: what waits for them fails, and that they are gone is noticed.
+//!
+//! Inputs → outputs: sessions that break, and receives and looks that wait → failures of those; sessions
+//! with peers whose end would not be noticed otherwise. Who names a source has a session with it from
+//! then on. Who takes anybody's message waits for everybody in the address vector: after
+//! [`WATCH_AFTER`] there is a session with each, so that one that died before it ever said a word is
+//! missed within the failure time (MPI's MPI_ERR_PROC_FAILED_PENDING; MPIs end the job). Buffers for several
+//! messages are a server's, and stay.
+
+use super::Engine;
+use super::matching::PeerIndex;
+use crate::error::Errno;
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+/// How long somebody waits for anybody's message until sessions are opened for it: most are served
+/// long before.
+const WATCH_AFTER: Duration = Duration::from_secs(1);
+/// Sessions opened in a row; more follow after [`WATCH_AFTER`].
+const MAX_OPENED: usize = 256;
+
+/// What is known of peers that are gone.
+#[derive(Debug, Default)]
+pub(super) struct Watch {
+    /// Peers whose last session broke, and of which no look for a message has been told.
+    broken: HashMap<PeerIndex, Errno>,
+    /// The same for looks for anybody's message.
+    anybody: Option<Errno>,
+    /// Somebody has begun to wait for anybody's message since the last turn, or still does.
+    is_wanted: bool,
+    /// When sessions are opened.
+    turn: Option<Instant>,
+}
+
+impl Engine {
+    /// Somebody waits for a message of `source`: that this peer is gone will be noticed.
+    ///
+    /// # Errors
+    /// There is no way to this peer.
+    pub(super) fn watch(&mut self, source: Option<PeerIndex>) -> Result<(), Errno> {
+        match source {
+            Some(source) => self.port.connect(source),
+            None => {
+                self.watch.is_wanted = true;
+                Ok(())
+            }
+        }
+    }
+
+    /// Opens sessions with everybody, if somebody has waited for anybody for long enough.
+    pub(super) fn watch_everybody(&mut self) {
+        if !self.watch.is_wanted || self.limits.keeps_any_source {
+            return;
+        }
+        let now = Instant::now();
+        if now < *self.watch.turn.get_or_insert(now + WATCH_AFTER) {
+            return;
+        }
+        self.watch.turn = None;
+        self.watch.is_wanted = self.receives_from_anybody();
+        let mut opened = 0;
+        for address in self.addresses.all() {
+            let peer = self.port.index(address);
+            if opened < MAX_OPENED && !self.port.has_session(peer) && !self.port.has_departed(peer) {
+                // One that cannot be reached is nobody who could send.
+                let _ = self.port.connect(peer);
+                opened += 1;
+            }
+        }
+    }
+
+    /// Why no message of `source` is there: none has come, or none will.
+    pub(super) fn why_no_message(&mut self, source: Option<PeerIndex>) -> Errno {
+        let broken = match source {
+            Some(source) => self.watch.broken.remove(&source).filter(|_| !self.port.has_session(source)),
+            None => self.watch.anybody.take(),
+        };
+        broken.or_else(|| self.watch(source).err()).unwrap_or(Errno::NO_MESSAGE)
+    }
+
+    /// A session broke: receives that wait for this peer fail, and so does the next look for a message of
+    /// its. Those that wait for anybody could have been for it, if the application knows it.
+    pub(super) fn on_broken(&mut self, peer: PeerIndex, errno: Errno) {
+        self.watch.broken.insert(peer, errno);
+        self.fail_directed(peer, errno);
+        if !self.limits.keeps_any_source && self.addresses.number(self.port.address(peer)).is_some() {
+            self.watch.anybody = Some(errno);
+            self.fail_undirected(errno);
+        }
+    }
+}
