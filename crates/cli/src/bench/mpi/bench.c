@@ -91,14 +91,24 @@ static void run_turns(const struct kind *kind, int bytes, int turns) {
     }
 }
 
-/* Turns that fit into the time there is, the same at all ranks. */
+/* Turns that fit into the time there is, the same at all ranks: from a batch that takes a tenth of it at
+ * least, so that one pause does not make all the difference. */
 static int turns_in(double seconds, const struct kind *kind, int bytes) {
-    MPI_Barrier(MPI_COMM_WORLD);
-    double began = MPI_Wtime();
-    run_turns(kind, bytes, WARM_UP);
-    double turns = seconds * WARM_UP / (MPI_Wtime() - began + 1e-9);
-    int count = turns > MOST ? MOST : turns < LEAST ? LEAST : (int)turns;
-    MPI_Bcast(&count, 1, MPI_INT, 0, MPI_COMM_WORLD);
+    int count = WARM_UP, enough = 0;
+    while (!enough) {
+        MPI_Barrier(MPI_COMM_WORLD);
+        double began = MPI_Wtime();
+        run_turns(kind, bytes, count);
+        double elapsed = MPI_Wtime() - began + 1e-9, turns = seconds * count / elapsed;
+        enough = elapsed > seconds / 10 || count >= MOST / 4;
+        if (enough)
+            count = turns > MOST ? MOST : turns < LEAST ? LEAST : (int)turns;
+        else
+            count *= 4;
+        int agreed[2] = {count, enough};
+        MPI_Bcast(agreed, 2, MPI_INT, 0, MPI_COMM_WORLD);
+        count = agreed[0], enough = agreed[1];
+    }
     return count;
 }
 
