@@ -40,7 +40,7 @@ impl Io {
         Self {
             socket,
             buffers: RecvBuffers::default(),
-            out: TransmitBuf::new(segments),
+            out: TransmitBuf::new(segments).lending(),
             stuck: None,
             busy: BusyPeers::default(),
         }

@@ -130,7 +130,7 @@ impl<S: DatagramIo> DatagramIo for Faulty<S> {
     }
 
     fn send_from(&mut self, transmit: &Transmit, buf: &TransmitBuf, skip: usize) -> SendOutcome {
-        let bytes = buf.bytes();
+        let bytes = buf.contiguous();
         let segment = transmit.segment_size.unwrap_or(transmit.len).max(1);
         let mut sent = skip;
         loop {

@@ -116,7 +116,7 @@ impl<S: DatagramIo, W: Write> DatagramIo for Tapped<S, W> {
             SendOutcome::WouldBlock { sent } => sent,
             SendOutcome::Dropped { .. } => return outcome,
         };
-        let bytes = buf.bytes();
+        let bytes = buf.contiguous();
         let (now, from) = (SystemTime::now(), self.inner.local_addr());
         let segment = transmit.segment_size.unwrap_or(transmit.len).max(1);
         if bytes.is_empty() && outcome == SendOutcome::Sent {

@@ -5,7 +5,8 @@
 
 use crate::buffers::{RecvBuffers, Slot};
 use denrei_wire::Ecn;
-use std::io;
+use socket2::SockRef;
+use std::io::{self, IoSlice};
 use std::net::{IpAddr, SocketAddr, SocketAddrV6, UdpSocket};
 
 /// Sends one datagram; `to` is `None` on a connected socket.
@@ -13,6 +14,19 @@ pub(crate) fn send(socket: &UdpSocket, to: Option<SocketAddr>, datagram: &[u8]) 
     match to {
         Some(to) => socket.send_to(datagram, to),
         None => socket.send(datagram),
+    }
+}
+
+/// Sends one datagram that lies in parts; `to` is `None` on a connected socket.
+pub(crate) fn send_parts(
+    socket: &UdpSocket,
+    to: Option<SocketAddr>,
+    parts: &[&[u8]; 3],
+) -> io::Result<usize> {
+    let parts = parts.map(IoSlice::new);
+    match to {
+        Some(to) => SockRef::from(socket).send_to_vectored(&parts, &to.into()),
+        None => SockRef::from(socket).send_vectored(&parts),
     }
 }
 

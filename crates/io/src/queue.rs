@@ -51,7 +51,7 @@ impl SendQueue {
     pub(crate) fn push(&mut self, transmit: &Transmit, buf: &TransmitBuf, name: &SockAddr) {
         assert!(self.fits(transmit), "the caller checks that the transmit fits");
         let first = self.bytes.len();
-        self.bytes.extend_from_slice(buf.bytes());
+        self.bytes.extend_from_slice(&buf.contiguous());
         let segment = transmit.segment_size.unwrap_or(transmit.len).max(1);
         for index in 0..transmit.segments() {
             let start = first + index * segment;

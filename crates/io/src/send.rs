@@ -121,6 +121,12 @@ impl UdpSocket {
             return SendOutcome::WouldBlock { sent: skip };
         }
         let target = self.target(transmit);
+        if let Some(parts) = buf.parts() {
+            return match self.send_parts(&target, parts) {
+                Ok(()) => SendOutcome::Sent,
+                Err(error) => self.not_sent(skip, &error, 1),
+            };
+        }
         let segment = transmit.segment_size.unwrap_or(transmit.len).max(1);
         // The kernel takes trains of so many datagrams, and no more bytes than a datagram can have.
         let most = segment * (MAX_DATAGRAM_BYTES / segment).clamp(1, MAX_SEGMENTS);
@@ -131,11 +137,8 @@ impl UdpSocket {
             let chunk = Chunk { bytes: &rest[..rest.len().min(most)], segment };
             if let Err(stop) = self.send_chunk(&target, chunk) {
                 sent += stop.sent;
-                if stop.error.kind() == io::ErrorKind::WouldBlock {
-                    return SendOutcome::WouldBlock { sent };
-                }
-                self.counters.send_dropped += ((transmit.len - sent).div_ceil(segment)).max(1) as u64;
-                return SendOutcome::Dropped { kind: DropKind::of(&stop.error) };
+                let left = (transmit.len - sent).div_ceil(segment).max(1);
+                return self.not_sent(sent, &stop.error, left);
             }
             sent += chunk.bytes.len();
             if sent >= transmit.len {
@@ -191,6 +194,27 @@ impl UdpSocket {
     /// Whether trains to `peer` go out in one call.
     pub fn gso_to(&self, peer: SocketAddr) -> bool {
         self.gso.works_to(canonical(peer).ip())
+    }
+
+    /// What becomes of `left` datagrams of a transmit that ended in an error after byte `sent`.
+    fn not_sent(&mut self, sent: usize, error: &io::Error, left: usize) -> SendOutcome {
+        if error.kind() == io::ErrorKind::WouldBlock {
+            return SendOutcome::WouldBlock { sent };
+        }
+        self.counters.send_dropped += left as u64;
+        SendOutcome::Dropped { kind: DropKind::of(error) }
+    }
+
+    /// Sends the one datagram of a buffer that lends.
+    fn send_parts(&mut self, target: &Target, parts: [&[u8]; 3]) -> io::Result<()> {
+        let attempt = SendAttempt { to: target.to, datagrams: 1, offload: false };
+        let bytes = self.attempt(target.lane, attempt, |socket| match target.ecn {
+            None => plain::send_parts(&socket.lanes[target.lane].socket, target.name, &parts),
+            // A path that spoils ECN is rare, and not worth a second kind of control message.
+            Some(_) => socket.call_one(target, &parts.concat(), None),
+        })?;
+        self.count_sent(1, bytes);
+        Ok(())
     }
 
     fn target(&self, transmit: &Transmit) -> Target {

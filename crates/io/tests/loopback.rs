@@ -89,6 +89,28 @@ fn trains_arrive_datagram_by_datagram_whatever_the_backends() {
 }
 
 #[test]
+fn a_datagram_in_parts_arrives_whole_whatever_the_backends() {
+    let payload = pattern(60_000, 1);
+    for (mut a, mut b) in [
+        (bind("127.0.0.1:0"), bind("127.0.0.1:0")),
+        (bind_plain("127.0.0.1:0"), bind("127.0.0.1:0")),
+        (bind("127.0.0.1:0"), bind_plain("127.0.0.1:0")),
+    ] {
+        let to = b.local_addr();
+        for (ecn, connect) in [(Ecn::Ect0, false), (Ecn::NotEct, false), (Ecn::Ect0, true)] {
+            if connect {
+                a.connect_peer(to).unwrap();
+            }
+            let (transmit, buf) = lent(to, [b"before", &payload, b"after"], ecn);
+            assert_eq!(a.send(&transmit, &buf), SendOutcome::Sent);
+            assert_eq!(payloads(&mut b, 1), [[b"before", payload.as_slice(), b"after"].concat()]);
+        }
+        assert_eq!(a.counters().sent_datagrams, 3);
+        assert_eq!(a.counters().sent_bytes, 3 * (payload.len() as u64 + 11));
+    }
+}
+
+#[test]
 fn a_train_is_one_call_on_both_sides() {
     let (mut a, mut b) = (bind("127.0.0.1:0"), bind("127.0.0.1:0"));
     if !a.capabilities().gso || !b.capabilities().gro {

@@ -312,7 +312,7 @@ impl SendChannel {
         let message = self.get_mut(number).expect("the caller has seen it");
         let length = message.data.len() as u16;
         out.put(&frame::message_header(message.flags() & message_flags::REPORT, channel, number, length));
-        out.put(&message.data);
+        out.put_message(&message.data, 0..message.data.len());
         Written::Frame { frame: SentFrame::Messages { channel, first: number, count: 1 }, again }
     }
 
@@ -327,10 +327,10 @@ impl SendChannel {
         let channel = self.channel;
         let message = self.get_mut(number).expect("the caller has seen it");
         let total = message.len();
-        let part = &message.data[offset as usize..(offset + len) as usize];
+        let range = offset as usize..(offset + len) as usize;
         let len = len as u16;
         out.put(&frame::fragment_header(message.flags(), channel, number, len, offset, total));
-        out.put(part);
+        out.put_message(&message.data, range);
         Written::Frame { frame: SentFrame::Fragment { channel, number, offset, len }, again }
     }
 

@@ -31,6 +31,11 @@ fn messages_of_all_sizes_arrive_whole_once_and_in_order() {
         let flow = pair.ends[0].flow(peer).unwrap();
         assert_eq!((flow.queued_messages, flow.queued_bytes, flow.in_flight_bytes), (0, 0, 0));
         assert_eq!(pair.lost(0), []);
+        assert_eq!(
+            pair.lent > 0,
+            !common::is_sealed(),
+            "what is sealed is copied, large plain packets are not"
+        );
     }
 }
 

@@ -1,6 +1,6 @@
 //! CRC-32C (Castagnoli), the trailer of plain packets (RFC 3720 appendix B.4).
 
-use crc_fast::CrcAlgorithm;
+use crc_fast::{CrcAlgorithm, Digest};
 
 /// Bytes the checksum takes at the end of a plain packet.
 pub const CHECKSUM_BYTES: usize = 4;
@@ -8,6 +8,13 @@ pub const CHECKSUM_BYTES: usize = 4;
 /// CRC-32C of `bytes`.
 pub fn crc32c(bytes: &[u8]) -> u32 {
     crc_fast::checksum(CrcAlgorithm::Crc32Iscsi, bytes) as u32
+}
+
+/// CRC-32C of `parts`, one after the other.
+pub fn crc32c_of_parts(parts: &[&[u8]]) -> u32 {
+    let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
+    parts.iter().for_each(|part| digest.update(part));
+    digest.finalize() as u32
 }
 
 /// Whether `packet` ends with the CRC-32C of what precedes it, little-endian.
@@ -26,6 +33,7 @@ mod tests {
         assert_eq!(crc32c(&[0xff; 32]), 0x62a8_ab43);
         let ascending: Vec<u8> = (0..32).collect();
         assert_eq!(crc32c(&ascending), 0x46dd_794e);
+        assert_eq!(crc32c_of_parts(&[&ascending[..5], &[], &ascending[5..]]), 0x46dd_794e);
     }
 
     #[test]

@@ -4,13 +4,21 @@
 //! I/O backend reads its pieces and sends them. Received datagrams carry a [`DatagramMeta`].
 //! Defined here, below both sides, so that neither knows the other.
 
+use crate::checksum;
 use crate::packet::TAG_BYTES;
+use bytes::Bytes;
 use core::net::SocketAddr;
+use core::ops::Range;
+use std::borrow::Cow;
 use std::sync::Arc;
 
 /// Largest UDP payload: 65,535 − 8 (UDP) − 20 (IPv4); IPv6 without jumbograms allows a little
 /// more, which denrei does not use.
 pub const MAX_DATAGRAM_BYTES: usize = 65_507;
+
+/// A part of a message of at least so many octets may be referred to where it is
+/// ([`TransmitBuf::lending`]). No transmit has two of them, so whatever has one is a single datagram.
+const LENT_FROM_BYTES: usize = MAX_DATAGRAM_BYTES / 2 + 1;
 
 /// Most segments in one [`Transmit`]. Linux accepts 128 since 6.9 and 64 before.
 pub const MAX_SEGMENTS: usize = 64;
@@ -97,11 +105,16 @@ impl core::fmt::Debug for Unsealed {
 /// The datagrams of one [`Transmit`] under construction, one after the other.
 ///
 /// Contiguous: on Linux, copying 64 KiB of payload between headers costs a third of what the
-/// kernel takes to walk two I/O vectors per packet, and sealing needs the copy anyway. Reused
-/// from transmit to transmit: it allocates only until it has reached its working size.
+/// kernel takes to walk two I/O vectors per packet, and sealing needs the copy anyway. The exception is
+/// a datagram of tens of KiB that is not sealed: a buffer that [lends](Self::lending) refers to its
+/// payload where it is. Reused from transmit to transmit: it allocates only until it has reached its
+/// working size.
 #[derive(Debug)]
 pub struct TransmitBuf {
     bytes: Vec<u8>,
+    /// Part of a message, and before which of `bytes` it belongs.
+    lent: Option<(usize, Bytes)>,
+    lends: bool,
     max_segments: usize,
     defers_sealing: bool,
     unsealed: Vec<Unsealed>,
@@ -113,10 +126,20 @@ impl TransmitBuf {
     pub fn new(max_segments: usize) -> Self {
         Self {
             bytes: Vec::with_capacity(4096),
+            lent: None,
+            lends: false,
             max_segments: max_segments.clamp(1, MAX_SEGMENTS),
             defers_sealing: false,
             unsealed: Vec::new(),
         }
+    }
+
+    /// Refers to large parts of messages instead of copying them. Whoever sends has to take
+    /// [`parts`](Self::parts) then.
+    #[must_use]
+    pub fn lending(mut self) -> Self {
+        self.lends = true;
+        self
     }
 
     /// Leaves the sealing of packets to whoever calls [`seal`](Self::seal), before they are sent: in
@@ -135,6 +158,7 @@ impl TransmitBuf {
     /// Completes the packet whose header begins at `header_at` and whose frames go from `frames_at` to
     /// the end with room for its tag, to be sealed later.
     pub fn put_unsealed(&mut self, key: Arc<dyn Seal>, number: u64, header_at: usize, frames_at: usize) {
+        self.take_in();
         let tag_at = self.bytes.len();
         self.unsealed.push(Unsealed { key, number, header_at, frames_at, tag_at });
         self.put_zeros(TAG_BYTES);
@@ -162,12 +186,13 @@ impl TransmitBuf {
     /// Forgets all content and keeps the memory.
     pub fn clear(&mut self) {
         self.bytes.clear();
+        self.lent = None;
         self.unsealed.clear();
     }
 
     /// Bytes appended since the last [`clear`](Self::clear).
     pub fn len(&self) -> usize {
-        self.bytes.len()
+        self.bytes.len() + self.lent.as_ref().map_or(0, |(_, data)| data.len())
     }
 
     /// Whether nothing has been appended.
@@ -176,8 +201,23 @@ impl TransmitBuf {
     }
 
     /// The datagrams, one after the other.
+    ///
+    /// # Panics
+    /// If a part is lent, which only happens in a buffer made for it.
     pub fn bytes(&self) -> &[u8] {
+        assert!(self.lent.is_none(), "a buffer that lends is read by its parts");
         &self.bytes
+    }
+
+    /// The datagrams, one after the other, whether a part is lent or not.
+    pub fn contiguous(&self) -> Cow<'_, [u8]> {
+        self.parts().map_or(Cow::Borrowed(&self.bytes), |parts| Cow::Owned(parts.concat()))
+    }
+
+    /// The one datagram in its parts, in order, of which the middle one is lent; `None`: nothing is.
+    pub fn parts(&self) -> Option<[&[u8]; 3]> {
+        let (at, data) = self.lent.as_ref()?;
+        Some([&self.bytes[..*at], data, &self.bytes[*at..]])
     }
 
     /// Appends a copy of `bytes`.
@@ -185,12 +225,24 @@ impl TransmitBuf {
         self.bytes.extend_from_slice(bytes);
     }
 
+    /// Appends octets `range` of `message`, or what refers to them.
+    ///
+    /// # Panics
+    /// If the message is shorter.
+    pub fn put_message(&mut self, message: &Bytes, range: Range<usize>) {
+        if self.lends && range.len() >= LENT_FROM_BYTES && self.lent.is_none() {
+            self.lent = Some((self.bytes.len(), message.slice(range)));
+        } else {
+            self.put(&message[range]);
+        }
+    }
+
     /// Appends `count` zero bytes.
     pub fn put_zeros(&mut self, count: usize) {
         self.bytes.resize(self.bytes.len() + count, 0);
     }
 
-    /// Writes `bytes` over what was appended at offset `at`.
+    /// Writes `bytes` over what was appended at offset `at`, before anything lent.
     ///
     /// # Panics
     /// If that reaches beyond what was appended.
@@ -198,16 +250,36 @@ impl TransmitBuf {
         self.bytes[at..at + bytes.len()].copy_from_slice(bytes);
     }
 
-    /// What was appended from offset `at` on, to be sealed in place.
+    /// What was appended from offset `at` on, to be sealed in place; nothing is lent any more.
     ///
     /// # Panics
     /// If less was appended.
     pub fn tail_mut(&mut self, at: usize) -> &mut [u8] {
+        self.take_in();
         &mut self.bytes[at..]
     }
 
-    /// Takes back everything after the first `len` bytes.
+    /// Copies what is lent.
+    fn take_in(&mut self) {
+        if let Some((at, data)) = self.lent.take() {
+            self.bytes.splice(at..at, data);
+        }
+    }
+
+    /// The CRC-32C of what was appended from offset `at` on, before anything lent.
+    ///
+    /// # Panics
+    /// If less was appended.
+    pub fn checksum(&self, at: usize) -> u32 {
+        match self.parts() {
+            None => checksum::crc32c(&self.bytes[at..]),
+            Some([before, lent, after]) => checksum::crc32c_of_parts(&[&before[at..], lent, after]),
+        }
+    }
+
+    /// Takes back everything after the first `len` bytes, which end before anything lent.
     pub fn truncate(&mut self, len: usize) {
+        self.lent = None;
         self.bytes.truncate(len);
     }
 }
@@ -230,6 +302,31 @@ mod tests {
         assert_eq!((buf.bytes(), buf.len()), (&b"hea"[..], 3));
         buf.clear();
         assert!(buf.is_empty());
+    }
+
+    #[test]
+    fn a_large_part_is_lent_once_and_taken_in_to_be_sealed() {
+        let message = Bytes::from(vec![5; 2 * LENT_FROM_BYTES]);
+        let mut copying = TransmitBuf::new(1);
+        let mut buf = TransmitBuf::new(1).lending();
+        for buf in [&mut copying, &mut buf] {
+            buf.put(b"head");
+            buf.put_message(&message, 3..LENT_FROM_BYTES + 3);
+            buf.put_message(&message, 0..2);
+            buf.overwrite(0, b"HE");
+        }
+        assert_eq!((copying.len(), buf.len()), (LENT_FROM_BYTES + 6, LENT_FROM_BYTES + 6));
+        assert_eq!(copying.parts(), None);
+        assert_eq!(buf.contiguous(), copying.contiguous());
+        assert_eq!(buf.checksum(4), copying.checksum(4));
+        assert!(core::ptr::eq(&raw const buf.parts().unwrap()[1][0], &raw const message[3]), "not a copy");
+        assert_eq!(buf.tail_mut(0), copying.bytes());
+        assert_eq!((buf.bytes(), buf.parts()), (copying.bytes(), None));
+        buf.clear();
+        buf.put(b"head");
+        buf.put_message(&message, 0..LENT_FROM_BYTES);
+        buf.truncate(2);
+        assert_eq!((buf.bytes(), buf.len()), (&b"he"[..], 2));
     }
 
     #[test]

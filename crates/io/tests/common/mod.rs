@@ -1,6 +1,7 @@
 //! What the integration tests share: bounded receiving and easy transmits, on loopback only.
 #![allow(dead_code)] // each test binary uses its part
 
+use bytes::Bytes;
 use denrei_io::{BackendChoice, RecvBuffers, SocketConfig, UdpSocket, Waiter};
 use denrei_wire::{DatagramMeta, Ecn, Transmit, TransmitBuf};
 use std::net::SocketAddr;
@@ -40,6 +41,17 @@ pub fn transmit(to: SocketAddr, bytes: &[u8], segment_size: Option<usize>) -> (T
     let mut buf = TransmitBuf::new(64);
     buf.put(bytes);
     (Transmit { to, len: bytes.len(), segment_size, ecn: Ecn::Ect0 }, buf)
+}
+
+/// A transmit of one datagram of three parts, the middle one lent.
+pub fn lent(to: SocketAddr, parts: [&[u8]; 3], ecn: Ecn) -> (Transmit, TransmitBuf) {
+    let mut buf = TransmitBuf::new(1).lending();
+    let [before, message, after] = parts;
+    buf.put(before);
+    buf.put_message(&Bytes::copy_from_slice(message), 0..message.len());
+    buf.put(after);
+    assert!(buf.parts().is_some(), "so much is lent");
+    (Transmit { to, len: buf.len(), segment_size: None, ecn }, buf)
 }
 
 /// Receives `count` datagrams, or what came until nothing more did.

@@ -4,7 +4,6 @@
 //! when [`MAX_WAITING`] wait, further ones are suppressed, so a flood is not reflected.
 
 use crate::seal::{Check, Cookie};
-use denrei_wire::checksum::crc32c;
 use denrei_wire::packet::{self, Kind, VERSION};
 use denrei_wire::{Ecn, PacketNumber, Token, Transmit, TransmitBuf};
 use std::collections::VecDeque;
@@ -80,6 +79,6 @@ impl Replies {
 }
 
 fn put_checksum(out: &mut TransmitBuf) {
-    let crc = crc32c(out.bytes());
+    let crc = out.checksum(0);
     out.put(&crc.to_le_bytes());
 }

@@ -93,7 +93,7 @@ impl Protection {
     pub fn seal(&mut self, number: u64, header_len: usize, start: usize, out: &mut TransmitBuf) {
         let tag = match self {
             Self::Plain => {
-                let crc = checksum::crc32c(out.tail_mut(start));
+                let crc = out.checksum(start);
                 return out.put(&crc.to_le_bytes());
             }
             Self::Opening(opening) => {

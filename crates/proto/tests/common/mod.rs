@@ -16,9 +16,13 @@ use std::time::Duration;
 /// The test files are compiled twice: by themselves, and as modules of `sealed.rs`, where every
 /// endpoint has the cluster key.
 pub fn secured(config: Config) -> Arc<Config> {
-    let sealed = module_path!().starts_with("sealed::") || is_staged();
-    let cluster_key = config.cluster_key.or_else(|| sealed.then(|| ClusterKey::from_bytes([0x5e; 32])));
+    let cluster_key = config.cluster_key.or_else(|| is_sealed().then(|| ClusterKey::from_bytes([0x5e; 32])));
     Arc::new(Config { cluster_key, ..config })
+}
+
+/// Whether every endpoint has the cluster key.
+pub fn is_sealed() -> bool {
+    module_path!().starts_with("sealed::") || is_staged()
 }
 
 /// Whether packets are sealed and opened outside of the endpoints, as in `staged.rs`.
@@ -68,6 +72,8 @@ pub struct Pair {
     pub connected: bool,
     /// Everything that was sent: to which end, and what.
     pub tapped: Vec<(usize, Vec<u8>)>,
+    /// Datagrams that were sent with a part of a message lent.
+    pub lent: u64,
     pub seed: u64,
 }
 
@@ -86,6 +92,7 @@ impl Pair {
             now: Instant::ZERO,
             ends: [end(first, 1), end(second, 2)],
             tapped: Vec::new(),
+            lent: 0,
             under_way: BinaryHeap::new(),
             order: 0,
             events: Default::default(),
@@ -107,14 +114,15 @@ impl Pair {
     }
 
     pub fn drain(&mut self, end: usize) {
-        let mut buf = TransmitBuf::new(64);
+        let mut buf = TransmitBuf::new(64).lending();
         if is_staged() {
             buf = buf.deferring_sealing();
         }
         while let Some(transmit) = self.ends[end].poll_transmit(self.now, &mut buf) {
             buf.seal();
             assert_eq!(transmit.len, buf.len());
-            for bytes in buf.bytes().chunks(transmit.segment_size.unwrap_or(transmit.len)) {
+            self.lent += u64::from(buf.parts().is_some());
+            for bytes in buf.contiguous().chunks(transmit.segment_size.unwrap_or(transmit.len)) {
                 self.order += 1;
                 self.tapped.push((1 - end, bytes.to_vec()));
                 if !self.connected || transmit.to != addr(1 - end) || (self.lose)(self.order) {

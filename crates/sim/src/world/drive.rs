@@ -247,7 +247,7 @@ impl World {
     fn transmit(&mut self, host: HostId, endpoint: &mut Endpoint) -> bool {
         let spec = &self.specs[host.0 as usize];
         let send_buffer_bytes = spec.send_buffer_bytes;
-        let mut buf = self.transmit_buf.take().unwrap_or_else(|| TransmitBuf::new(1));
+        let mut buf = self.transmit_buf.take().unwrap_or_else(|| TransmitBuf::new(1).lending());
         buf.set_max_segments(spec.max_segments);
         self.processes[host.0 as usize].blocked_until = None;
         let mut transmits = 0;
@@ -302,7 +302,7 @@ impl World {
     fn send(&mut self, from: HostId, transmit: &Transmit, buf: &TransmitBuf) {
         assert_eq!(buf.len(), transmit.len, "a transmit describes what is in its buffer");
         let size = transmit.segment_size.unwrap_or(transmit.len).max(1);
-        for datagram in buf.bytes().chunks(size) {
+        for datagram in buf.contiguous().chunks(size) {
             self.counts.sent += 1;
             self.digest.add(self.now.as_nanos());
             self.digest.add((from.0 as u64) << 32 | transmit.ecn as u64);

@@ -117,7 +117,7 @@ impl World {
             rng: Rng::new(seed),
             digest: Digest::default(),
             counts: FaultCounts::default(),
-            transmit_buf: Some(TransmitBuf::new(1)),
+            transmit_buf: Some(TransmitBuf::new(1).lending()),
             happenings: 0,
             happenings_limit: u64::MAX,
             stuck: None,

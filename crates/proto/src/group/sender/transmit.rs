@@ -6,7 +6,7 @@ use super::protect::ParityPacket;
 use super::{Phase, SYMBOL_OVERHEAD_BYTES, Sender, UNICAST_SYMBOL_BYTES};
 use crate::group::Host;
 use crate::group::member::Path;
-use denrei_wire::checksum::{self, CHECKSUM_BYTES};
+use denrei_wire::checksum::CHECKSUM_BYTES;
 use denrei_wire::datagram::MAX_DATAGRAM_BYTES;
 use denrei_wire::group::{GROUP_HEADER_BYTES, GroupHeader};
 use denrei_wire::packet::{self, Kind, TAG_BYTES, flags};
@@ -207,7 +207,7 @@ impl Sender {
         match &mut self.keys {
             Some(keys) => keys.note(self.packet, mark, out),
             None => {
-                let crc = checksum::crc32c(&out.bytes()[mark..]);
+                let crc = out.checksum(mark);
                 out.put(&crc.to_le_bytes());
             }
         }
