@@ -8,6 +8,7 @@
 mod bench;
 mod cmd;
 mod demo;
+mod log;
 mod orders;
 mod process;
 
@@ -68,6 +69,7 @@ fn main() -> ExitCode {
 
 /// Whether what was tried holds.
 fn run(command: Command) -> Result<bool> {
+    log::start(&command)?;
     match command {
         Command::Demo(command) => command.run(),
         Command::Bench(command) => command.run().map(|()| true),

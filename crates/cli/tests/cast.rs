@@ -38,7 +38,10 @@ impl Side {
         let child = side.0.as_mut().unwrap();
         let mut lines = BufReader::new(child.stderr.take().unwrap());
         let mut line = String::new();
-        lines.read_line(&mut line).unwrap();
+        // What the host does not grant is warned of first.
+        while lines.read_line(&mut line).unwrap() > 0 && line.starts_with(" WARN ") {
+            line.clear();
+        }
         // What follows is kept from filling the pipe.
         std::thread::spawn(move || std::io::copy(&mut lines, &mut std::io::stderr()));
         let addr = line.strip_prefix("receiving at ").and_then(|rest| rest.split(',').next());

@@ -303,6 +303,11 @@ fn wrong_arguments_end_with_2_and_say_what_is_possible() {
         assert_eq!(output.status.code(), Some(2), "{args:?}: {}", stderr(&output));
         assert!(stderr(&output).contains(hint), "{args:?}: {}", stderr(&output));
     }
+    let chatty =
+        Command::new(env!("CARGO_BIN_EXE_denrei")).arg("doctor").env("DENREI_LOG", "chatty").output();
+    let output = chatty.expect("the command runs");
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("levels are off, error, warn"), "{}", stderr(&output));
     let output = denrei(&["bench", "pingpong", "--connect", "127.0.0.1:1"]);
     assert_eq!(output.status.code(), Some(3));
     assert!(stderr(&output).contains("--listen 127.0.0.1:1"), "{}", stderr(&output));
