@@ -7,7 +7,7 @@
 //! anything that costs: the cheap check against floods that WireGuard has in its `mac1` (§5.3 there).
 
 use super::aead::{PacketKey, Suite};
-use super::noise::Primitives;
+use super::noise::{KeyPair, Primitives};
 use super::prf::{CHECK_BYTES, Prf, Secret};
 use super::{ClusterKey, Identity, PublicIdentity, Seed};
 use denrei_wire::packet::Opening;
@@ -42,7 +42,7 @@ pub(crate) struct Credentials {
     first: Prf,
     answer: Prf,
     pub(super) retry: Prf,
-    identity: Option<Identity>,
+    identity: Option<Arc<KeyPair>>,
     allowed: BTreeSet<PublicIdentity>,
     suite: Suite,
 }
@@ -69,7 +69,10 @@ impl Credentials {
             first: Prf::new(&root.derive("first", &[])),
             answer: Prf::new(&root.derive("answer", &[])),
             retry: Prf::new(&root.derive("retry", &[])),
-            identity: identity.cloned(),
+            identity: identity.map(|identity| {
+                let pair = KeyPair::new(Zeroizing::new(*identity.as_bytes()));
+                Arc::new(pair.expect("every 32 octets are a key"))
+            }),
             allowed: allowed.iter().copied().collect(),
             suite: Suite::preferred(),
         }
@@ -87,11 +90,12 @@ impl Credentials {
     }
 
     fn state(&self, initiator: Opening, seed: Seed, initiates: bool) -> HandshakeState {
-        let builder = Builder::with_resolver(self.params.clone(), Box::new(Primitives { seed }));
+        let primitives = Primitives { seed, identity: self.identity.clone() };
+        let builder = Builder::with_resolver(self.params.clone(), Box::new(primitives));
         let prologue = octets(initiator);
         let built = builder.psk(0, &self.psk).and_then(|builder| builder.prologue(&prologue));
         let built = built.and_then(|builder| match &self.identity {
-            Some(identity) => builder.local_private_key(identity.as_bytes()),
+            Some(identity) => builder.local_private_key(identity.private()),
             None => Ok(builder),
         });
         let state = built.and_then(|b| if initiates { b.build_initiator() } else { b.build_responder() });

@@ -7,12 +7,14 @@
 use super::{Random, Seed};
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use aws_lc_rs::agreement::{PrivateKey, UnparsedPublicKey, X25519, agree};
+use aws_lc_rs::constant_time;
 use aws_lc_rs::digest::{Context, SHA256};
 use aws_lc_rs::hmac::{HMAC_SHA256, Key, sign};
 use snow::Error;
 use snow::params::{CipherChoice, DHChoice, HashChoice};
 use snow::resolvers::CryptoResolver;
 use snow::types::{Cipher, Dh, Hash, Random as NoiseRandom};
+use std::sync::Arc;
 use zeroize::Zeroizing;
 
 const KEY_BYTES: usize = 32;
@@ -24,6 +26,32 @@ const SHA256_BLOCK_BYTES: usize = 64;
 pub(super) struct Primitives {
     /// What the handshake's ephemeral key follows from.
     pub seed: Seed,
+    /// This side's identity, if it has one.
+    pub identity: Option<Arc<KeyPair>>,
+}
+
+/// An X25519 key pair, ready for agreements.
+pub(super) struct KeyPair {
+    private: Zeroizing<[u8; KEY_BYTES]>,
+    key: PrivateKey,
+    public: [u8; KEY_BYTES],
+}
+
+impl KeyPair {
+    /// That of a private key. Computes the public one, which costs about as much as an agreement.
+    ///
+    /// # Errors
+    /// The library refuses the key; every 32 octets are one.
+    pub fn new(private: Zeroizing<[u8; KEY_BYTES]>) -> Result<Self, Error> {
+        let key = PrivateKey::from_private_key(&X25519, &*private).map_err(|_| Error::Dh)?;
+        let mut public = [0; KEY_BYTES];
+        public.copy_from_slice(key.compute_public_key().map_err(|_| Error::Dh)?.as_ref());
+        Ok(Self { private, key, public })
+    }
+
+    pub fn private(&self) -> &[u8; KEY_BYTES] {
+        &self.private
+    }
 }
 
 impl CryptoResolver for Primitives {
@@ -32,7 +60,8 @@ impl CryptoResolver for Primitives {
     }
 
     fn resolve_dh(&self, choice: &DHChoice) -> Option<Box<dyn Dh>> {
-        (*choice == DHChoice::Curve25519).then(|| Box::new(Curve25519::default()) as _)
+        (*choice == DHChoice::Curve25519)
+            .then(|| Box::new(Curve25519 { identity: self.identity.clone(), key: None }) as _)
     }
 
     fn resolve_hash(&self, choice: &HashChoice) -> Option<Box<dyn Hash>> {
@@ -55,22 +84,14 @@ impl NoiseRandom for Ephemeral {
     }
 }
 
-#[derive(Default)]
 struct Curve25519 {
-    private: Zeroizing<[u8; KEY_BYTES]>,
-    key: Option<PrivateKey>,
-    public: [u8; KEY_BYTES],
+    /// A pair that need not be computed again when it is set.
+    identity: Option<Arc<KeyPair>>,
+    key: Option<Arc<KeyPair>>,
 }
 
-impl Curve25519 {
-    fn adopt(&mut self) -> Result<(), Error> {
-        let key = PrivateKey::from_private_key(&X25519, &*self.private).map_err(|_| Error::Dh)?;
-        let public = key.compute_public_key().map_err(|_| Error::Dh)?;
-        self.public.copy_from_slice(public.as_ref());
-        self.key = Some(key);
-        Ok(())
-    }
-}
+/// What snow sees of a key that is not set yet.
+const NO_KEY: &[u8] = &[0; KEY_BYTES];
 
 impl Dh for Curve25519 {
     fn name(&self) -> &'static str {
@@ -86,27 +107,36 @@ impl Dh for Curve25519 {
     }
 
     fn set(&mut self, private: &[u8]) {
-        self.private.copy_from_slice(private);
-        // Every 32 octets are a key; were they not, each agreement would fail.
-        let _ = self.adopt();
+        // Nothing but the identity is ever set, and every 32 octets are a key; were they not, each
+        // agreement would fail.
+        let known = self
+            .identity
+            .take()
+            .filter(|pair| constant_time::verify_slices_are_equal(&*pair.private, private).is_ok());
+        self.key = known.or_else(|| {
+            let private = Zeroizing::new(private.try_into().ok()?);
+            KeyPair::new(private).ok().map(Arc::new)
+        });
     }
 
     fn generate(&mut self, rng: &mut dyn NoiseRandom) -> Result<(), Error> {
-        rng.try_fill_bytes(&mut *self.private)?;
-        self.adopt()
+        let mut private = Zeroizing::new([0; KEY_BYTES]);
+        rng.try_fill_bytes(&mut *private)?;
+        self.key = Some(Arc::new(KeyPair::new(private)?));
+        Ok(())
     }
 
     fn pubkey(&self) -> &[u8] {
-        &self.public
+        self.key.as_ref().map_or(NO_KEY, |pair| &pair.public)
     }
 
     fn privkey(&self) -> &[u8] {
-        &*self.private
+        self.key.as_ref().map_or(NO_KEY, |pair| &*pair.private)
     }
 
     fn dh(&self, public: &[u8], out: &mut [u8]) -> Result<(), Error> {
         let public = public.get(..KEY_BYTES).ok_or(Error::Dh)?;
-        let key = self.key.as_ref().ok_or(Error::Dh)?;
+        let key = &self.key.as_ref().ok_or(Error::Dh)?.key;
         agree(key, UnparsedPublicKey::new(&X25519, public), Error::Dh, |shared| {
             out[..KEY_BYTES].copy_from_slice(shared);
             Ok(())
