@@ -118,6 +118,8 @@ pub enum Order {
         count: usize,
         /// The Node that echoes.
         hub: SocketAddr,
+        /// Of these Nodes.
+        settings: Settings,
     },
     /// Role `capture`: collect IPv4 packets with UDP datagrams to this port. → `Captured`
     Capture {

@@ -3,9 +3,9 @@
 //! Inputs → outputs: `Leaves` → Nodes that have their echo and stay connected.
 
 use super::{report, report_failure, resources};
-use crate::{Order, Plan, Report, Sizes};
+use crate::{Order, Plan, Report, Settings, Sizes};
 use anyhow::{Context, Result};
-use denrei::{ChannelId, Config, Node};
+use denrei::{ChannelId, Node};
 use std::net::SocketAddr;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
@@ -23,7 +23,7 @@ pub fn run(orders: &Receiver<Order>) -> Result<()> {
     let mut leaves: Vec<Node> = Vec::new();
     loop {
         match orders.recv_timeout(PAUSE) {
-            Ok(Order::Leaves { count, hub }) => match grow(&mut leaves, count, hub) {
+            Ok(Order::Leaves { count, hub, settings }) => match grow(&mut leaves, count, hub, &settings) {
                 Ok(echoed) => report(&echoed)?,
                 Err(error) => report_failure(format_args!("{error:#}"))?,
             },
@@ -35,11 +35,11 @@ pub fn run(orders: &Receiver<Order>) -> Result<()> {
 }
 
 /// Adds `count` Nodes and waits until each has its echo.
-fn grow(leaves: &mut Vec<Node>, count: usize, hub: SocketAddr) -> Result<Report> {
+fn grow(leaves: &mut Vec<Node>, count: usize, hub: SocketAddr, settings: &Settings) -> Result<Report> {
     let began = Instant::now();
     let first = leaves.len();
     for index in first..first + count {
-        let leaf = Node::bind((hub.ip(), 0), Config { insecure: true, ..Config::default() })?;
+        let leaf = Node::bind((hub.ip(), 0), settings.config())?;
         let peer = leaf.connect(hub)?;
         leaf.send(ChannelId { peer, channel: 0 }, PLAN.content(0, index as u64))?;
         leaves.push(leaf);

@@ -1,32 +1,33 @@
 //! A thousand peers on one port.
 
-use crate::harness::begin;
+use crate::harness::{Test, begin};
 use denrei_e2e::{Drive, Order, Report, Settings};
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
 /// Processes that hold the peers.
 const PROCESSES: usize = 4;
-/// Peers that come in one step.
-const STEP: usize = 1000;
 /// Memory of a peer that has nothing to say, bytes.
 const MEMORY_PER_PEER: u64 = 4096;
+/// The same where packets are sealed: keys of both directions, and of those that follow.
+const MEMORY_PER_SEALED_PEER: u64 = 6 << 10;
 /// Descriptors beyond those of a Node without peers: its connected sockets.
 const MORE_DESCRIPTORS: usize = 8;
 
-#[test]
-fn a_thousand_peers_share_one_port() {
-    let test = begin("a_thousand_peers_share_one_port");
+/// Two steps of `step` peers each at a hub that echoes; resident bytes for each peer of the second.
+fn crowd(test: &Test, settings: &Settings, step: usize) -> u64 {
     let mut hub = test.process("hub", "node");
     hub.order(&Order::Echo);
-    let addr = hub.bind(Ipv4Addr::LOCALHOST.into(), Settings::driven(Drive::Thread));
+    let of_hub = Settings { drive: Drive::Thread, ..settings.clone() };
+    let addr = hub.bind(Ipv4Addr::LOCALHOST.into(), of_hub);
     let alone = hub.resources();
     let mut leaves: Vec<_> =
         (0..PROCESSES).map(|number| test.process(format!("leaves {number}"), "leaves")).collect();
     let mut steps = Vec::new();
     for _ in 0..2 {
         for process in &mut leaves {
-            process.order(&Order::Leaves { count: STEP / PROCESSES, hub: addr });
+            let settings = settings.clone();
+            process.order(&Order::Leaves { count: step / PROCESSES, hub: addr, settings });
         }
         for process in &mut leaves {
             let (wrong, millis) = process.wait("echoes", Duration::from_secs(40), |report| match *report {
@@ -34,25 +35,40 @@ fn a_thousand_peers_share_one_port() {
                 _ => None,
             });
             assert_eq!(wrong, 0);
-            test.print(format_args!("{} more peers have their echo after {millis} ms", STEP / PROCESSES));
+            test.print(format_args!("{} more peers have their echo after {millis} ms", step / PROCESSES));
         }
         // Idle: acknowledged, and buffers that the exchange needed given back.
         std::thread::sleep(Duration::from_millis(500));
         let resources = hub.resources();
         assert!(resources.descriptors <= alone.descriptors + MORE_DESCRIPTORS, "{resources:?}");
         steps.push(resources);
-        assert_eq!(hub.peers(), steps.len() * STEP);
+        assert_eq!(hub.peers(), steps.len() * step);
     }
     hub.expect_no_loss();
     let grown = steps[1].rss_bytes.saturating_sub(steps[0].rss_bytes);
-    let each = grown / STEP as u64;
+    let each = grown / step as u64;
     test.print(format_args!(
-        "resident: {} KiB alone, {} KiB with {STEP}, {} KiB with {}: {each} bytes per idle peer; {} descriptors",
+        "resident: {} KiB alone, {} KiB with {step}, {} KiB with {}: {each} bytes per idle peer; {} descriptors",
         alone.rss_bytes >> 10,
         steps[0].rss_bytes >> 10,
         steps[1].rss_bytes >> 10,
-        2 * STEP,
+        2 * step,
         steps[1].descriptors,
     ));
+    each
+}
+
+#[test]
+fn a_thousand_peers_share_one_port() {
+    let test = begin("a_thousand_peers_share_one_port");
+    let each = crowd(&test, &Settings::default(), 1000);
     assert!(each <= MEMORY_PER_PEER, "{each} bytes per idle peer");
+}
+
+#[test]
+fn a_thousand_sealed_peers_stay_small() {
+    let test = begin("a_thousand_sealed_peers_stay_small");
+    let settings = Settings { key: Some([7; 32]), ..Settings::default() };
+    let each = crowd(&test, &settings, 500);
+    assert!(each <= MEMORY_PER_SEALED_PEER, "{each} bytes per idle peer");
 }
