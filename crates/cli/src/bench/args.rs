@@ -233,6 +233,8 @@ fn offered_transports(bench: Bench) -> Vec<Transport> {
         Transport::Udp,
         #[cfg(feature = "bench-zmq")]
         Transport::Zmq,
+        #[cfg(feature = "bench-quinn")]
+        Transport::Quinn,
     ]
 }
 

@@ -56,6 +56,9 @@ pub enum Transport {
     /// ZeroMQ over TCP, a PAIR of sockets.
     #[cfg(feature = "bench-zmq")]
     Zmq,
+    /// QUIC by quinn: one connection, one stream.
+    #[cfg(feature = "bench-quinn")]
+    Quinn,
 }
 
 impl Transport {
@@ -68,6 +71,8 @@ impl Transport {
             Self::Udp => "udp",
             #[cfg(feature = "bench-zmq")]
             Self::Zmq => "zmq",
+            #[cfg(feature = "bench-quinn")]
+            Self::Quinn => "quinn",
         }
     }
 }

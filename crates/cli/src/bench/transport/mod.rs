@@ -7,6 +7,8 @@
 mod denrei;
 mod denrei_star;
 mod framing;
+#[cfg(feature = "bench-quinn")]
+mod quinn;
 mod tcp;
 mod tcp_mesh;
 mod tcp_star;
@@ -125,6 +127,8 @@ pub fn prepare(job: &Job, keys: &KeyArgs) -> Result<Box<dyn Endpoint>> {
         Transport::Udp => Box::new(udp::UdpEndpoint::open(job)?),
         #[cfg(feature = "bench-zmq")]
         Transport::Zmq => Box::new(zmq::ZmqEndpoint::open(job)?),
+        #[cfg(feature = "bench-quinn")]
+        Transport::Quinn => Box::new(quinn::QuinnEndpoint::open(job)?),
     })
 }
 
