@@ -5,6 +5,7 @@ use anyhow::{Context, Result};
 use denrei::Node;
 use nix::sys::resource::{Resource, UsageWho, getrlimit, getrusage, setrlimit};
 use nix::sys::time::TimeValLike;
+use std::collections::BTreeSet;
 use std::fs;
 
 /// The state of this process and of `node`.
@@ -26,9 +27,11 @@ pub fn of(node: &Node) -> Result<Resources> {
 
 /// Lets this process open only `spare` descriptors more.
 pub fn limit_files(spare: u64) -> Result<()> {
-    // The limit is above the highest number, not on the count: without gaps they are the same.
+    // The limit is on numbers, of which the lowest that are free are taken first.
+    let taken = descriptor_numbers()?;
+    let limit = (0..).filter(|number| !taken.contains(number)).nth(spare as usize).expect("there is no end");
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
-    setrlimit(Resource::RLIMIT_NOFILE, descriptors()? as u64 + spare, hard)?;
+    setrlimit(Resource::RLIMIT_NOFILE, limit, hard)?;
     Ok(())
 }
 
@@ -40,8 +43,16 @@ pub fn allow_many_files() -> Result<()> {
 }
 
 fn descriptors() -> Result<usize> {
-    // One is that of the listing itself.
-    Ok(fs::read_dir("/proc/self/fd").context("cannot list descriptors")?.count() - 1)
+    Ok(descriptor_numbers()?.len())
+}
+
+fn descriptor_numbers() -> Result<BTreeSet<u64>> {
+    let numbers = |entry: std::io::Result<fs::DirEntry>| entry.ok()?.file_name().to_str()?.parse().ok();
+    let listed: BTreeSet<u64> =
+        fs::read_dir("/proc/self/fd").context("cannot list descriptors")?.filter_map(numbers).collect();
+    // One was that of the listing itself.
+    let open = |number: &u64| fs::symlink_metadata(format!("/proc/self/fd/{number}")).is_ok();
+    Ok(listed.into_iter().filter(open).collect())
 }
 
 /// A line of `/proc/self/status` that is a size.
