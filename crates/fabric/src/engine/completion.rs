@@ -14,8 +14,10 @@ use std::sync::Weak;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// Looks at an empty queue that do no work, between two that do: a look costs a system call, which
-/// a program that polls between other things should not pay each time.
+/// Looks at an empty queue that all work after something came: who exchanges messages waits for the next.
+const EAGER_LOOKS: u32 = 64;
+/// After those, looks that do no work, between two that do: a look costs a system call, which a
+/// program that polls between other things should not pay each time.
 const IDLE_LOOKS: u32 = 3;
 /// Looks with work, without success, after which other processes get the core.
 const YIELD_AFTER: u32 = 32;
@@ -123,7 +125,7 @@ impl Sources {
     pub fn look(&self) {
         let looks = self.looks.load(Ordering::Relaxed);
         self.looks.store(looks.wrapping_add(1), Ordering::Relaxed);
-        if looks & IDLE_LOOKS == 0 {
+        if looks < EAGER_LOOKS || looks & IDLE_LOOKS == 0 {
             self.work();
         }
     }

@@ -133,6 +133,22 @@ impl Sinks {
     }
 }
 
+/// Peers and the application's numbers for them, as of a version of the address vector.
+#[derive(Debug, Default)]
+struct Known {
+    version: u64,
+    peers: Vec<Option<PeerIndex>>,
+    numbers: Vec<Option<u64>>,
+}
+
+/// Remembers `value` at a small index.
+fn remember<T: Copy>(values: &mut Vec<Option<T>>, index: usize, value: T) {
+    if index >= values.len() {
+        values.resize(index + 1, None);
+    }
+    values[index] = Some(value);
+}
+
 /// What an endpoint does.
 #[derive(Debug)]
 pub struct Engine {
@@ -140,9 +156,7 @@ pub struct Engine {
     limits: Limits,
     pub sinks: Sinks,
     addresses: Arc<AddressVector>,
-    /// Peers by the application's numbers, as of a version of the address vector.
-    known: Vec<Option<PeerIndex>>,
-    known_version: u64,
+    known: Known,
     regions: Arc<RegionTable>,
     sending: Sending,
     receiving: Receiving,
@@ -161,8 +175,7 @@ impl Engine {
             limits,
             sinks: Sinks::default(),
             addresses,
-            known: Vec::new(),
-            known_version: u64::MAX,
+            known: Known::default(),
             regions,
             sending: Sending::default(),
             receiving: Receiving::default(),
@@ -174,30 +187,35 @@ impl Engine {
         }
     }
 
+    /// What is known of the address vector as it is now.
+    fn known(&mut self) -> &mut Known {
+        let version = self.addresses.version();
+        if version != self.known.version {
+            self.known = Known { version, ..Known::default() };
+        }
+        &mut self.known
+    }
+
     /// The peer that the application calls `number`.
     fn peer(&mut self, number: u64) -> Result<PeerIndex, Errno> {
-        let version = self.addresses.version();
-        if version != self.known_version {
-            self.known.clear();
-            self.known_version = version;
-        }
-        if let Some(Some(peer)) = self.known.get(number as usize) {
+        if let Some(Some(peer)) = self.known().peers.get(number as usize) {
             return Ok(*peer);
         }
         let address = self.addresses.address(number).ok_or(Errno(ffi::EADDRNOTAVAIL))?;
         let peer = self.port.index(address);
-        // Addresses have small numbers: the vector knows this one.
-        let index = number as usize;
-        if index >= self.known.len() {
-            self.known.resize(index + 1, None);
-        }
-        self.known[index] = Some(peer);
+        // The vector has an address of this number: so it is small.
+        remember(&mut self.known.peers, number as usize, peer);
         Ok(peer)
     }
 
     /// What the application calls a peer.
-    fn number_of(&self, peer: PeerIndex) -> u64 {
-        self.addresses.number(self.port.address(peer)).unwrap_or(ffi::FI_ADDR_UNSPEC)
+    fn number_of(&mut self, peer: PeerIndex) -> u64 {
+        if let Some(Some(number)) = self.known().numbers.get(peer as usize) {
+            return *number;
+        }
+        let number = self.addresses.number(self.port.address(peer)).unwrap_or(ffi::FI_ADDR_UNSPEC);
+        remember(&mut self.known.numbers, peer as usize, number);
+        number
     }
 
     /// Does what is due; whether anything came.
@@ -257,7 +275,7 @@ impl Engine {
     /// The peers' addresses, from now on.
     pub fn set_addresses(&mut self, addresses: Arc<AddressVector>) {
         self.addresses = addresses;
-        self.known_version = u64::MAX;
+        self.known = Known::default();
     }
 
     /// Every message leaves at once: nobody is there to send what waits for company.

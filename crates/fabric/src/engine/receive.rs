@@ -359,7 +359,7 @@ impl Engine {
     }
 
     fn completion(
-        &self,
+        &mut self,
         context: usize,
         tagged: bool,
         source: PeerIndex,
