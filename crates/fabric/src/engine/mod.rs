@@ -255,13 +255,14 @@ impl Engine {
     fn on_lost(&mut self, peer: PeerIndex, reason: &LostReason) {
         let errno = Errno::of_loss(reason);
         crate::log::peer_lost(self.port.address(peer), reason);
-        self.fail_sends(peer, errno);
+        let in_order = is_orderly(reason);
+        self.fail_sends(peer, errno, in_order);
         self.forget_offers(peer);
         self.fail_bulks(peer, errno);
         self.fail_requests(peer, errno);
         self.target.forget(peer);
         // One that went in order owes nothing; receives may wait for its successor.
-        if !is_orderly(reason) {
+        if !in_order {
             self.on_broken(peer, errno);
         }
     }

@@ -247,14 +247,19 @@ impl Engine {
         }
     }
 
-    /// A session is over: what was not acknowledged fails.
-    pub(super) fn fail_sends(&mut self, peer: PeerIndex, errno: Errno) {
+    /// A session is over: what was not acknowledged fails. But a peer that has gone in order has taken what
+    /// it wanted of the messages sent at once, and the acknowledgement of the last one may have been for an
+    /// earlier copy of it: those are done with, as if refused.
+    pub(super) fn fail_sends(&mut self, peer: PeerIndex, errno: Errno, in_order: bool) {
         let mut keys: Vec<MessageKey> =
             self.sending.under_way.keys().filter(|key| key.peer == peer).copied().collect();
         keys.sort_unstable();
         for key in keys {
             match self.sending.under_way.remove(&key) {
-                Some(Sent::Message(report, _)) => self.sinks.transmitted(&report, Err(errno)),
+                Some(Sent::Message(report, _)) => {
+                    let is_done = in_order && key.channel == MATCHED;
+                    self.sinks.transmitted(&report, if is_done { Ok(()) } else { Err(errno) });
+                }
                 Some(Sent::Part(operation)) => self.finish_part(operation, Err(errno)),
                 _ => {}
             }

@@ -402,3 +402,28 @@ fn receives_from_anybody_stay_when_a_peer_goes_in_order_or_they_are_to() {
         assert_eq!(read(&sides[0]), [], "keeps {keeps}");
     }
 }
+
+#[test]
+fn what_was_sent_at_once_to_a_peer_that_goes_in_order_is_done_with() {
+    let mut sides = impatient_pair(false);
+    let (mut small, mut large) = ([5; 8], pattern_of(100_000));
+    send(&mut sides[0], 1, 2, &mut small);
+    work(&mut sides, |sides| sides[1].engine.receiving_is_busy());
+    read(&sides[0]);
+    let delivered = Send {
+        to: 1,
+        tag: Some(3),
+        data: None,
+        payload: Payload::Posted(posted(&mut small)),
+        report: Some(report(8, ffi::FI_SEND | ffi::FI_TAGGED)),
+        delivery: true,
+    };
+    sides[0].engine.send(delivered).unwrap();
+    send(&mut sides[0], 1, 4, &mut large);
+    // It does not look at its socket any more, but says goodbye.
+    drop(sides.pop());
+    let mut entries = wait_for(&mut sides, 0, 2);
+    entries.sort_unstable_by_key(|entry| entry.context);
+    assert_eq!((entries[0].context, entries[0].error), (7, Some((Errno(ffi::ECONNRESET), 0))));
+    assert_eq!((entries[1].context, entries[1].error), (8, None));
+}
