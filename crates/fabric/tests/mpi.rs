@@ -1,7 +1,7 @@
 //! MPI programs over the provider, and collective operations over groups.
 //!
 //! Needs a Python environment with MPICH and mpi4py, named by `DENREI_MPI_VENV`, and for some tests
-//! Debian's Open MPI and hpcc; `./test` installs them. With `DENREI_MPI=full` the long list is run as
+//! Debian's Open MPI and hpcc; `./test` installs them. One wants Intel MPI, which `DENREI_INTEL_MPI` names. With `DENREI_MPI=full` the long list is run as
 //! well: messages of 1 GiB, two to eight hosts, every wait for the dead, and all of mpi4py's own tests, if
 //! `DENREI_MPI4PY` names its sources.
 
@@ -10,7 +10,7 @@ mod common;
 mod launch;
 
 use common::{assert_good, provider, sources};
-use launch::{LIMIT, LONG_LIMIT, Mpich, OpenMpi, compile, is_full, lab};
+use launch::{IntelMpi, LIMIT, LONG_LIMIT, Mpich, OpenMpi, compile, is_full, lab};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -154,6 +154,20 @@ fn open_mpis_collectives_over_groups_are_its_own() {
     command.args(["--mca", "pml", "ob1", "--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include", "lo"]);
     command.args(["-x", &preload, "-x", "DENREI_MPI_USE", "-x", "DENREI_MPI_VERBOSE"]);
     groups.check(&mut command, 4);
+}
+
+/// Programs of MPICH's ABI, which Intel MPI has too.
+#[test]
+fn intel_mpi_programs_run_on_two_and_four_ranks() {
+    const NAME: &str = "intel_mpi_programs_run_on_two_and_four_ranks";
+    let (Some(intel), Some(mpich)) = (IntelMpi::find(NAME), Mpich::find(NAME)) else { return };
+    let place = tempfile::tempdir().unwrap();
+    let (provider, program) = (provider(place.path()), place.path().join("checks"));
+    compile(&mpich.program("mpicc"), &sources().join("mpi/checks.c"), &[], &program);
+    for ranks in [2, 4] {
+        let output = intel.run(LIMIT, &provider, ranks).arg(&program).arg(LARGE).output().unwrap();
+        assert_says("checks.c", &output, &format!("{ranks} ranks: all checks hold"));
+    }
 }
 
 /// Debian's hpcc, an Open MPI program: linear algebra, transposition, random access, transforms; each checks

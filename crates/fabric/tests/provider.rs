@@ -9,20 +9,29 @@ use std::process::Command;
 
 #[test]
 fn every_call_does_what_libfabric_says_or_is_refused() {
+    run("every_call_does_what_libfabric_says_or_is_refused", "provider");
+}
+
+#[test]
+fn every_other_form_of_a_call_does_the_same() {
+    run("every_other_form_of_a_call_does_the_same", "forms");
+}
+
+/// Compiles and runs a program in C.
+fn run(test: &str, name: &str) {
     if !Path::new("/usr/include/rdma/fabric.h").exists() {
-        println!("SKIPPED every_call_does_what_libfabric_says_or_is_refused: libfabric-dev is not installed");
-        return;
+        return println!("SKIPPED {test}: libfabric-dev is not installed");
     }
     let place = tempfile::tempdir().unwrap();
     let provider = provider(place.path());
-    let program = place.path().join("provider");
+    let program = place.path().join(name);
     let built = Command::new("cc")
         .args(["-Wall", "-Werror", "-O1", "-o"])
         .arg(&program)
-        .arg(sources().join("c/provider.c"))
+        .arg(sources().join("c").join(name).with_extension("c"))
         .arg("-lfabric")
         .output()
         .unwrap();
     assert_good("cc", &built);
-    assert_good("provider.c", &limited(60, &program, &provider).output().unwrap());
+    assert_good(name, &limited(60, &program, &provider).output().unwrap());
 }

@@ -156,3 +156,29 @@ impl OpenMpi {
         command.args(["--mca", "btl", "^ofi,openib,vader,tcp", "--mca", "mtl_ofi_provider_include", "denrei"])
     }
 }
+
+/// Intel MPI, as of `pip install impi-rt`.
+pub struct IntelMpi(PathBuf);
+
+impl IntelMpi {
+    /// The environment that is named, or word that a test is skipped.
+    pub fn find(test: &str) -> Option<Self> {
+        let root = std::env::var_os("DENREI_INTEL_MPI").map(PathBuf::from);
+        if root.is_none() {
+            println!("SKIPPED {test}: DENREI_INTEL_MPI names no Python environment with impi-rt");
+        }
+        root.map(Self)
+    }
+
+    /// Ranks of this host that do not share memory, as `denrei mpirun-env intel` has it.
+    pub fn run(&self, seconds: u32, provider: &Path, ranks: usize) -> Command {
+        let own = self.0.join("lib");
+        let mut command = limited(seconds, &self.0.join("bin/mpiexec.hydra"), provider);
+        command.env("I_MPI_ROOT", &self.0).env("LD_LIBRARY_PATH", &own);
+        command.env("FI_PROVIDER_PATH", format!("{}:{}", provider.display(), own.display()));
+        command.env("I_MPI_FABRICS", "ofi").env("I_MPI_OFI_PROVIDER", "denrei");
+        command.env("I_MPI_OFI_LIBRARY_INTERNAL", "1").env("I_MPI_THREAD_YIELD", "2");
+        command.args(["-n", &ranks.to_string()]);
+        command
+    }
+}
