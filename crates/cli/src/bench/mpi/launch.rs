@@ -15,6 +15,8 @@ use tempfile::TempDir;
 
 /// What runs.
 const PROGRAM: &str = include_str!("bench.c");
+/// What carries collective operations over groups; like the program, made with each MPI's own compiler.
+const GROUPS: &str = include_str!("../../../../fabric/mpi/denrei_mpi.c");
 /// How often it is looked whether a run is over.
 const LOOK: Duration = Duration::from_millis(20);
 /// What a launcher may need beside the measurement.
@@ -27,7 +29,7 @@ pub struct Launcher {
     provider: Option<PathBuf>,
     /// Programs, what stands in for ssh, output.
     scratch: TempDir,
-    programs: BTreeMap<Family, PathBuf>,
+    made: BTreeMap<(Family, &'static str), PathBuf>,
 }
 
 impl Launcher {
@@ -40,7 +42,7 @@ impl Launcher {
             }
             false => None,
         };
-        let launcher = Self { lab, ranks, provider, scratch, programs: BTreeMap::new() };
+        let launcher = Self { lab, ranks, provider, scratch, made: BTreeMap::new() };
         if let Some(lab) = &launcher.lab {
             lab.write_remote_shell(&launcher.agent()).context("cannot write what stands in for ssh")?;
         }
@@ -52,23 +54,38 @@ impl Launcher {
         self.scratch.path().join("agent")
     }
 
-    /// Compiles the program for an MPI, once.
-    fn program(&mut self, mpi: &Mpi) -> Result<PathBuf> {
-        if let Some(program) = self.programs.get(&mpi.family) {
-            return Ok(program.clone());
+    /// Compiles a source for an MPI, once; where the result is.
+    fn compile(&mut self, mpi: &Mpi, name: &'static str, source: &str, options: &[&str]) -> Result<PathBuf> {
+        if let Some(made) = self.made.get(&(mpi.family, name)) {
+            return Ok(made.clone());
         }
-        let source = self.scratch.path().join("bench.c");
-        fs::write(&source, PROGRAM)?;
-        let program = self.scratch.path().join(format!("bench-{:?}", mpi.family));
+        let file = self.scratch.path().join(name).with_extension("c");
+        fs::write(&file, source)?;
+        let made = self.scratch.path().join(format!("{name}-{:?}", mpi.family));
         let output = Command::new(&mpi.compiler)
             .args(["-O2", "-o"])
-            .args([&program, &source])
+            .args([&made, &file])
+            .args(options)
             .output()
             .with_context(|| format!("cannot start {}", mpi.compiler.display()))?;
         let said = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.success(), "{} failed: {said}", mpi.compiler.display());
-        self.programs.insert(mpi.family, program.clone());
-        Ok(program)
+        self.made.insert((mpi.family, name), made.clone());
+        Ok(made)
+    }
+
+    /// Makes what carries collective operations over groups.
+    fn groups(&mut self, mpi: &Mpi) -> Result<PathBuf> {
+        let directory = self.provider()?.display().to_string();
+        let run_path = format!("-Wl,-rpath,{directory}");
+        let options = ["-shared", "-fPIC", "-pthread", "-L", &directory, "-l:libdenrei-fi.so", &run_path];
+        self.compile(mpi, "groups", GROUPS, &options)
+    }
+
+    fn provider(&self) -> Result<&Path> {
+        self.provider.as_deref().context(
+            "libdenrei-fi.so is not there: build it with `cargo xtask fabric` and name its directory by --provider",
+        )
     }
 
     /// Runs the program over a route; what rank 0 printed.
@@ -76,12 +93,20 @@ impl Launcher {
     /// # Errors
     /// The MPI or the route does not work here, or the run took longer than `limit` beyond its start.
     pub fn run(&mut self, mpi: &Mpi, route: &Route, arguments: &[String], limit: Duration) -> Result<String> {
-        let program = self.program(mpi)?;
+        let program = self.compile(mpi, "bench", PROGRAM, &[])?;
+        let preload = if route.groups { Some(self.groups(mpi)?) } else { None };
         let mut command = match &self.lab {
             Some(lab) => lab.host(0).command(&mpi.launcher),
             None => Command::new(&mpi.launcher),
         };
         self.tell(&mut command, route)?;
+        if let Some(library) = preload {
+            // For the ranks alone: the launcher has no MPI in it.
+            match mpi.family {
+                Family::Mpich => command.args(["-env", "LD_PRELOAD"]).arg(library),
+                Family::OpenMpi => command.arg("-x").arg(format!("LD_PRELOAD={}", library.display())),
+            };
+        }
         command.arg(&program).args(arguments);
         let (out, said) = (self.scratch.path().join("out"), self.scratch.path().join("said"));
         command.stdin(Stdio::null()).stdout(File::create(&out)?).stderr(File::create(&said)?);
@@ -104,9 +129,7 @@ impl Launcher {
             variables.push(("UCX_NET_DEVICES", device.to_owned()));
         }
         if route.is_denrei() {
-            let directory = self.provider.as_ref().context(
-                "libdenrei-fi.so is not there: build it with `cargo xtask fabric` and name its directory by --provider",
-            )?;
+            let directory = self.provider()?;
             variables.push(("FI_PROVIDER_PATH", directory.display().to_string()));
             variables.push(("FI_DENREI_IFACE", device.to_owned()));
             // These namespaces, and loopback, are alone with each other.

@@ -56,6 +56,11 @@ impl Kind {
         }
     }
 
+    /// Whether it is an operation of all ranks.
+    fn is_collective(self) -> bool {
+        !matches!(self, Self::Latency | Self::Bandwidth)
+    }
+
     fn default_sizes(self) -> Vec<u64> {
         match self {
             Self::Latency => vec![1, 16, 64, 256, 1024, 16_384, 65_536],
@@ -89,8 +94,9 @@ pub struct MpiArgs {
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100), value_name = "N")]
     repeat: u32,
 
-    /// What to compare, separated by commas: denrei, tcp, "tcp;ofi_rxm", "udp;ofi_rxd", ucx-tcp (MPICH),
-    /// openmpi-denrei, openmpi-tcp [default: all]
+    /// What to compare, separated by commas: denrei, denrei-groups, tcp, "tcp;ofi_rxm", "udp;ofi_rxd",
+    /// ucx-tcp (MPICH), openmpi-denrei, openmpi-denrei-groups, openmpi-tcp [default: all; those with groups
+    /// for collective operations alone]
     #[arg(long, value_delimiter = ',', value_name = "NAME,...")]
     transports: Vec<String>,
 
@@ -188,7 +194,7 @@ fn measure(
     let mut runs: BTreeMap<(usize, &str), Vec<Run>> = BTreeMap::new();
     for _ in 0..args.repeat {
         let mut failed = Vec::new();
-        for (route, mpi) in routes.iter() {
+        for (route, mpi) in routes.iter().filter(|(route, _)| !route.groups || kind.is_collective()) {
             match launcher.run(mpi, route, &arguments, limit).and_then(|printed| parse(&printed, sizes.len()))
             {
                 Ok(figures) => {

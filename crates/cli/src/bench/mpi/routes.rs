@@ -69,6 +69,8 @@ pub struct Route {
     pub variables: &'static [(&'static str, &'static str)],
     /// Arguments of the launcher that select it.
     pub arguments: &'static [&'static str],
+    /// Collective operations go over denrei's groups, by `libdenrei-mpi.so`.
+    pub groups: bool,
 }
 
 impl Route {
@@ -79,40 +81,47 @@ impl Route {
 }
 
 const fn mpich(name: &'static str, variables: &'static [(&'static str, &'static str)]) -> Route {
-    Route { name, family: Family::Mpich, variables, arguments: &[] }
+    Route { name, family: Family::Mpich, variables, arguments: &[], groups: false }
 }
+
+const DENREI: Route = mpich("denrei", &[("MPIR_CVAR_CH4_NETMOD", "ofi"), ("FI_PROVIDER", "denrei")]);
+const OPEN_MPI_DENREI: Route = Route {
+    name: "openmpi-denrei",
+    family: Family::OpenMpi,
+    variables: &[("FI_PROVIDER", "denrei")],
+    arguments: &[
+        "--mca",
+        "pml",
+        "cm",
+        "--mca",
+        "mtl",
+        "ofi",
+        "--mca",
+        "btl",
+        "^ofi,openib,vader,tcp",
+        "--mca",
+        "mtl_ofi_provider_include",
+        "denrei",
+    ],
+    groups: false,
+};
 
 /// All that can be compared; the first is what the others are compared with.
 pub const ROUTES: &[Route] = &[
-    mpich("denrei", &[("MPIR_CVAR_CH4_NETMOD", "ofi"), ("FI_PROVIDER", "denrei")]),
+    DENREI,
+    Route { name: "denrei-groups", groups: true, ..DENREI },
     mpich("tcp", &[("MPIR_CVAR_CH4_NETMOD", "ofi"), ("FI_PROVIDER", "tcp")]),
     mpich("tcp;ofi_rxm", &[("MPIR_CVAR_CH4_NETMOD", "ofi"), ("FI_PROVIDER", "tcp;ofi_rxm")]),
     mpich("udp;ofi_rxd", &[("MPIR_CVAR_CH4_NETMOD", "ofi"), ("FI_PROVIDER", "udp;ofi_rxd")]),
     mpich("ucx-tcp", &[("MPIR_CVAR_CH4_NETMOD", "ucx"), ("UCX_TLS", "tcp,self")]),
-    Route {
-        name: "openmpi-denrei",
-        family: Family::OpenMpi,
-        variables: &[("FI_PROVIDER", "denrei")],
-        arguments: &[
-            "--mca",
-            "pml",
-            "cm",
-            "--mca",
-            "mtl",
-            "ofi",
-            "--mca",
-            "btl",
-            "^ofi,openib,vader,tcp",
-            "--mca",
-            "mtl_ofi_provider_include",
-            "denrei",
-        ],
-    },
+    OPEN_MPI_DENREI,
+    Route { name: "openmpi-denrei-groups", groups: true, ..OPEN_MPI_DENREI },
     Route {
         name: "openmpi-tcp",
         family: Family::OpenMpi,
         variables: &[],
         arguments: &["--mca", "pml", "ob1", "--mca", "btl", "tcp,self"],
+        groups: false,
     },
 ];
 
