@@ -37,6 +37,6 @@ pub fn run(attack: &Attack, effort: Effort, program: &Path, seed: u64) -> anyhow
     Ok(outcome.unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().cloned();
         let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
-        Outcome::failed(attack.name, text.unwrap_or_else(|| "the attack's driver died".to_owned()))
+        Outcome::failed(attack, text.unwrap_or_else(|| "the attack's driver died".to_owned()))
     }))
 }

@@ -1,5 +1,6 @@
 //! What an attack did, and what it cost.
 
+use crate::Attack;
 use serde::Serialize;
 
 /// Longest time without a message that is no stall, ms: many probe timeouts, far below a failure
@@ -41,6 +42,8 @@ impl Tried {
 pub struct Outcome {
     /// Its name.
     pub attack: &'static str,
+    /// What it tries.
+    pub summary: &'static str,
     /// Whether all that had to hold did.
     pub held: bool,
     /// Datagrams or sessions that were meant to do harm.
@@ -77,8 +80,8 @@ pub struct Outcome {
 
 impl Outcome {
     /// The outcome of an attack that broke something.
-    pub fn failed(attack: &'static str, failure: String) -> Self {
-        Self { attack, failures: vec![failure], ..Self::default() }
+    pub fn failed(attack: &Attack, failure: String) -> Self {
+        Self { attack: attack.name, summary: attack.summary, failures: vec![failure], ..Self::default() }
     }
 
     /// Decides whether everything held.
@@ -102,6 +105,7 @@ impl std::fmt::Display for Outcome {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let verdict = if self.held { "held" } else { "BROKEN" };
         writeln!(f, "{}: {verdict}", self.attack)?;
+        writeln!(f, "  tried: {}", self.summary)?;
         writeln!(f, "  {} attempts in {} ms; {} delivered", self.attempts, self.millis, self.delivered)?;
         writeln!(
             f,

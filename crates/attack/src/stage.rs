@@ -141,6 +141,7 @@ impl Stage {
         let cpu_ms = at_end.cpu_ms.saturating_sub(before.cpu_ms);
         let outcome = Outcome {
             attack: attack.name,
+            summary: attack.summary,
             attempts: tried.attempts,
             delivered: self.delivered,
             lost: self.lost_sessions(),

@@ -117,7 +117,7 @@ pub const ATTACKS: &[Attack] = &[
     on_path("bit-flips", "copies with one bit turned, at every offset, before the original", path::bit_flips),
     on_path(
         "forged-close",
-        "RESET, END and their like with the right token, without the keys",
+        "RESET, END, RATE 0 and their like with the right token, without the keys",
         path::forged_close,
     ),
     on_path("downgrade", "plain FIRSTs and ANSWERs in place of sealed ones", path::downgrade),

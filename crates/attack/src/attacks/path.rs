@@ -8,7 +8,7 @@ use crate::outcome::Tried;
 use crate::relay::{Passed, Way};
 use crate::stage::Stage;
 use anyhow::Result;
-use denrei_wire::frame::{End, Frame};
+use denrei_wire::frame::{End, Frame, Rate};
 use denrei_wire::packet::{self, Kind, OPENING_HEADER_BYTES, Opening, Packet};
 use denrei_wire::{Incarnation, PacketNumber, Token, checksum};
 use std::collections::VecDeque;
@@ -235,13 +235,16 @@ pub fn forged_close(stage: &mut Stage, tried: &mut Tried) -> Result<()> {
         let end = || Frame::End(End { code: 0, reason: "" });
         let mut forged = vec![
             plain(Kind::Reset, 0, token, &[]),
-            plain(Kind::Session, number, token, &[end()]),
             plain(Kind::Session, number, token, &[Frame::CloseRead, Frame::CloseWrite]),
         ];
-        // As long as a sealed one, with a tag that is none.
-        let mut sealed = plain(Kind::Session, number, token, &[end()]);
-        sealed.extend_from_slice(&[0x5a; 16]);
-        forged.push(sealed);
+        // As long as sealed ones, with a tag that is none.
+        let stop = Frame::Rate(Rate { serial: u32::MAX / 2, rate: 0, burst: 0 });
+        for frame in [end(), stop] {
+            let mut sealed = plain(Kind::Session, number, token, &[frame]);
+            forged.push(sealed.clone());
+            sealed.extend_from_slice(&[0x5a; 16]);
+            forged.push(sealed);
+        }
         counter.fetch_add(forged.len() as u64, Ordering::Relaxed);
         let forged = forged.into_iter().map(|bytes| Passed { way, bytes });
         std::iter::once(passed).chain(forged).collect()

@@ -133,6 +133,7 @@ pub(crate) struct RecvKeys {
     previous: Option<Box<(Arc<PacketKey>, Instant)>>,
     /// The key after, once somebody has claimed to use it.
     next: Option<Box<Generation>>,
+    /// Packets that did not open, under all keys of the session: what RFC 9001 §6.6 limits.
     forgeries: u64,
 }
 
@@ -182,7 +183,6 @@ impl RecvKeys {
         self.previous = Some(Box::new((before.key, now + PREVIOUS_KEY_KEPT)));
         self.phase = !self.phase;
         self.since = number;
-        self.forgeries = 0;
         Some(opened)
     }
 
@@ -304,10 +304,14 @@ mod tests {
             assert!(!open(&mut recv, Instant::ZERO, number, &(true, packet.1.clone())));
         }
         assert!(open(&mut recv, Instant::ZERO, 0, &packet));
-        assert_eq!(recv.forgeries, 100);
+        (1..LIMIT).for_each(|number| drop(seal(&mut send, number)));
+        send.on_acked(0);
+        let changed = seal(&mut send, LIMIT);
+        assert!(changed.0 && open(&mut recv, Instant::ZERO, LIMIT, &changed));
+        assert_eq!(recv.forgeries, 100, "a new key forgives nothing");
         recv.forgeries = MAX_FORGERIES;
         let mut forged = [0; 24];
-        let worn = recv.open(Instant::ZERO, false, 1, &[0], &mut forged);
+        let worn = recv.open(Instant::ZERO, true, LIMIT + 1, &[0], &mut forged);
         assert_eq!(worn, Err(Unopened::WornOut));
     }
 }
