@@ -2,7 +2,7 @@
 
 use crate::error::{Failure, borrow, call, denrei_code, text};
 use denrei::key_file::{read_allow_list, read_cluster_key, read_identity};
-use denrei::{Config, SETTINGS};
+use denrei::{Config, SETTINGS, Setting};
 use std::ffi::{CString, c_char};
 use std::path::Path;
 use std::sync::OnceLock;
@@ -107,11 +107,19 @@ pub unsafe extern "C" fn denrei_config_check(config: *const denrei_config) -> de
     call(|| Ok(unsafe { borrow("config", config) }?.config.validate()?))
 }
 
+/// One of the names of settings, which `kept` keeps as strings of C.
+pub(crate) fn name_of<T>(
+    kept: &'static OnceLock<Vec<CString>>,
+    settings: &[Setting<T>],
+    index: usize,
+) -> *const c_char {
+    let strings = || settings.iter().filter_map(|setting| CString::new(setting.name).ok()).collect();
+    kept.get_or_init(strings).get(index).map_or(std::ptr::null(), |name| name.as_ptr())
+}
+
 /// Names of all settings, in turn from index 0; NULL after the last.
 #[unsafe(no_mangle)]
 pub extern "C" fn denrei_setting_name(index: usize) -> *const c_char {
     static NAMES: OnceLock<Vec<CString>> = OnceLock::new();
-    let names =
-        NAMES.get_or_init(|| SETTINGS.iter().filter_map(|setting| CString::new(setting.name).ok()).collect());
-    names.get(index).map_or(std::ptr::null(), |name| name.as_ptr())
+    name_of(&NAMES, SETTINGS, index)
 }

@@ -47,6 +47,10 @@ pub enum denrei_code {
     DENREI_INTERNAL = 15,
     /// A key file is not there, is none, or can be read by others.
     DENREI_KEY = 16,
+    /// The caller broke it off.
+    DENREI_CANCELLED = 17,
+    /// A cast came to nothing: what is sent or received cannot be, or the sender has given up.
+    DENREI_CAST = 18,
 }
 
 use denrei_code::*;

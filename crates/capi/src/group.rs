@@ -1,5 +1,6 @@
 //! Groups: one send, any number of receivers (M1–M10). The opener's side.
 
+use crate::config::name_of;
 use crate::error::denrei_code::DENREI_INVALID;
 use crate::error::{Failure, borrow, call, denrei_code, place, put, text};
 use crate::node::{bounded, denrei_node, resolve, timeout, write_text};
@@ -50,10 +51,7 @@ pub unsafe extern "C" fn denrei_group_options_set(
 #[unsafe(no_mangle)]
 pub extern "C" fn denrei_group_option_name(index: usize) -> *const c_char {
     static NAMES: OnceLock<Vec<CString>> = OnceLock::new();
-    let names = NAMES.get_or_init(|| {
-        GROUP_SETTINGS.iter().filter_map(|setting| CString::new(setting.name).ok()).collect()
-    });
-    names.get(index).map_or(std::ptr::null(), |name| name.as_ptr())
+    name_of(&NAMES, GROUP_SETTINGS, index)
 }
 
 /// Gives options back. Groups opened with them keep theirs.

@@ -9,6 +9,7 @@
 #![allow(non_camel_case_types, reason = "the names are those of C")]
 #![deny(unsafe_op_in_unsafe_fn)]
 
+mod cast;
 mod collective;
 mod config;
 mod errno;
@@ -22,11 +23,13 @@ mod membership;
 pub mod mtcp;
 mod node;
 mod recv;
+mod relay;
 mod send;
 mod steer;
 pub mod suci;
 mod version;
 
+pub use cast::*;
 pub use collective::*;
 pub use config::*;
 pub use error::{denrei_code, denrei_error_message};
@@ -36,6 +39,7 @@ pub use group::*;
 pub use membership::*;
 pub use node::*;
 pub use recv::*;
+pub use relay::*;
 pub use send::*;
 pub use steer::*;
 pub use version::*;

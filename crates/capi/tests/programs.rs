@@ -67,6 +67,21 @@ fn the_example_of_groups_gives_orders() {
 }
 
 #[test]
+fn casts_and_relays_work_from_c_and_from_cpp() {
+    let installed = Installed::get();
+    let asan = ["-pthread", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"];
+    let ways = [("cast", "gcc", &asan[..1]), ("cast", "g++", &asan[..1]), ("asan-cast", "gcc", &asan)];
+    for (number, (test, compiler, flags)) in ways.into_iter().enumerate() {
+        if let Some(program) = installed.compile(test, compiler, "tests/cast.c", flags) {
+            let directory = tempfile::tempdir().unwrap();
+            let group = group_address(10 + number as u8);
+            let said = installed.run(Command::new(program).arg(directory.path()).arg(group));
+            assert_eq!(said, "ok\n", "{test} {compiler}");
+        }
+    }
+}
+
+#[test]
 fn nothing_is_touched_that_should_not_be() {
     let installed = Installed::get();
     let flags = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-pthread"];

@@ -68,6 +68,9 @@ pub enum CastError {
         /// How many entries there are.
         entries: usize,
     },
+    /// Its user broke it off.
+    #[error("the cast was broken off; what receivers have is kept, and the same cast goes on from there")]
+    Cancelled,
     /// The Node or its group.
     #[error("{0}")]
     Transport(String),

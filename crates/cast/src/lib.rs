@@ -7,6 +7,7 @@
 //!
 //! ```
 //! use denrei::{Config, Drive, Node};
+//! use std::ops::ControlFlow;
 //! use denrei_cast::{Destination, Members, ReceiveOptions, Receiver, SendOptions, Sender, Source, scan};
 //!
 //! let config = || Config { drive: Drive::Thread, ..Config::default() };
@@ -19,11 +20,11 @@
 //! let members = Members::Listed(vec![node.local_addr()]);
 //! let destination = Destination::Directory { path: into.path().into(), sync: false };
 //! let receiver = Receiver::new(node, destination, ReceiveOptions::new(group));
-//! let receiving = std::thread::spawn(move || receiver.run(|_| {}));
+//! let receiving = std::thread::spawn(move || receiver.run(|_| ControlFlow::Continue(())));
 //!
 //! let source = Source::files(scan(&[dir.path().join("order")], false)?)?;
 //! let node = Node::bind("127.0.0.1:0", config())?;
-//! let report = Sender::new(node, source, SendOptions::new(group, members))?.run(|_| {})?;
+//! let report = Sender::new(node, source, SendOptions::new(group, members))?.run(|_| ControlFlow::Continue(()))?;
 //! assert!(report.is_complete());
 //! receiving.join().unwrap()?;
 //! assert_eq!(std::fs::read(into.path().join("order"))?, b"attack at dawn");
@@ -46,6 +47,7 @@ mod reception;
 mod roster;
 mod scan;
 mod sender;
+mod settings;
 mod source;
 mod stage;
 
@@ -61,6 +63,7 @@ pub use scan::{Scan, scan};
 pub use sender::{
     MemberProgress, MemberReport, Members, Outcome, SendOptions, SendProgress, SendReport, Sender, Wire,
 };
+pub use settings::{CAST_SETTINGS, CastOptions, DEFAULT_GROUP};
 pub use source::Source;
 
 /// What a peer that is lost had still said: its loss, an event, is told before messages are.

@@ -12,6 +12,7 @@ use crate::reception::{Destination, Reception, check_offer};
 use bytes::Bytes;
 use denrei::{ChannelId, Event, GroupListener, Incoming, Membership, Node, PeerId};
 use std::net::SocketAddr;
+use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 /// How long to wait for news at a time; the other way in is looked at that often.
@@ -54,8 +55,8 @@ impl ReceiveOptions {
 /// How it goes.
 #[derive(Clone, Copy, Debug)]
 pub struct ReceiveProgress {
-    /// The sender.
-    pub sender: SocketAddr,
+    /// The sender; `None` while there is none.
+    pub sender: Option<SocketAddr>,
     /// Bytes of the body that are here.
     pub bytes: u64,
     /// Bytes of the body, if that is known.
@@ -139,12 +140,16 @@ impl Receiver {
         &self.warnings
     }
 
-    /// Waits for a cast and receives it; tells `progress` how it goes.
+    /// Waits for a cast and receives it; tells `progress` how it goes, five times a second, and ends
+    /// when that breaks off.
     ///
     /// # Errors
-    /// No sender within the time given; the sender has given up; something cannot be written. What has
-    /// arrived is kept, and the next attempt goes on from there.
-    pub fn run(mut self, mut progress: impl FnMut(&ReceiveProgress)) -> Result<ReceiveReport, CastError> {
+    /// No sender within the time given; the sender has given up; something cannot be written; broken
+    /// off. What has arrived is kept, and the next attempt goes on from there.
+    pub fn run(
+        mut self,
+        mut progress: impl FnMut(&ReceiveProgress) -> ControlFlow<()>,
+    ) -> Result<ReceiveReport, CastError> {
         let outcome = self.receive(&mut progress);
         if let (Err(error), Some((peer, _))) = (&outcome, self.sender) {
             // The sender knows already what it has said itself.
@@ -156,13 +161,16 @@ impl Receiver {
         outcome
     }
 
-    fn receive(&mut self, progress: &mut impl FnMut(&ReceiveProgress)) -> Result<ReceiveReport, CastError> {
+    fn receive(
+        &mut self,
+        progress: &mut impl FnMut(&ReceiveProgress) -> ControlFlow<()>,
+    ) -> Result<ReceiveReport, CastError> {
         loop {
             let now = Instant::now();
             self.find(now);
             self.sessions()?;
             self.members()?;
-            self.tell(now, progress);
+            self.tell(now, progress)?;
             if self.reception.as_ref().is_some_and(Reception::is_complete) {
                 return self.finish(progress);
             }
@@ -380,21 +388,33 @@ impl Receiver {
         }
     }
 
-    fn tell(&mut self, now: Instant, progress: &mut impl FnMut(&ReceiveProgress)) {
-        let due = now.duration_since(self.progress_at) >= PROGRESS_INTERVAL;
-        let (Some(reception), Some((peer, sender)), true) = (&self.reception, self.sender, due) else {
-            return;
-        };
-        let (bytes, total_bytes) = reception.bytes();
-        progress(&ReceiveProgress { sender, bytes, total_bytes });
-        if bytes != self.told_bytes {
-            self.say(peer, &Message::Progress { cast: short(&reception.offer().id), bytes });
+    fn tell(
+        &mut self,
+        now: Instant,
+        progress: &mut impl FnMut(&ReceiveProgress) -> ControlFlow<()>,
+    ) -> Result<(), CastError> {
+        if now.duration_since(self.progress_at) < PROGRESS_INTERVAL {
+            return Ok(());
         }
-        self.told_bytes = bytes;
         self.progress_at = now;
+        let (bytes, total_bytes) = self.reception.as_ref().map_or((0, None), Reception::bytes);
+        let sender = self.sender.map(|(_, sender)| sender);
+        if progress(&ReceiveProgress { sender, bytes, total_bytes }).is_break() {
+            return Err(CastError::Cancelled);
+        }
+        if let (Some(reception), Some((peer, _)), true) =
+            (&self.reception, self.sender, bytes != self.told_bytes)
+        {
+            self.say(peer, &Message::Progress { cast: short(&reception.offer().id), bytes });
+            self.told_bytes = bytes;
+        }
+        Ok(())
     }
 
-    fn finish(&mut self, progress: &mut impl FnMut(&ReceiveProgress)) -> Result<ReceiveReport, CastError> {
+    fn finish(
+        &mut self,
+        progress: &mut impl FnMut(&ReceiveProgress) -> ControlFlow<()>,
+    ) -> Result<ReceiveReport, CastError> {
         let Some(reception) = &mut self.reception else {
             return Err(CastError::Protocol("nothing was offered"));
         };
@@ -408,7 +428,8 @@ impl Receiver {
             Some((peer, sender)) => (Some(peer), sender),
             None => (None, self.node.local_addr()),
         };
-        progress(&ReceiveProgress { sender, bytes, total_bytes: Some(bytes) });
+        // Everything is in its place: there is nothing left to break off.
+        let _ = progress(&ReceiveProgress { sender: Some(sender), bytes, total_bytes: Some(bytes) });
         if let Some(peer) = peer {
             self.say(peer, &Message::Progress { cast, bytes });
             self.say(peer, &complete);

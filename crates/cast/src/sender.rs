@@ -20,6 +20,7 @@ use crate::source::Source;
 use bytes::Bytes;
 use denrei::{ChannelId, Group, GroupCounters, GroupError, Node, PeerId};
 use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 /// A member that says nothing of progress for so long, though it is there, is given up.
@@ -133,11 +134,16 @@ impl Sender {
         &self.warnings
     }
 
-    /// Sends until every member has everything or is given up; tells `progress` how it goes.
+    /// Sends until every member has everything or is given up; tells `progress` how it goes, five times
+    /// a second, and gives up when that breaks off.
     ///
     /// # Errors
-    /// Nobody came; what is sent cannot be read. Members that failed are in the report instead.
-    pub fn run(mut self, mut progress: impl FnMut(&SendProgress)) -> Result<SendReport, CastError> {
+    /// Nobody came; what is sent cannot be read; broken off. Members that failed are in the report
+    /// instead.
+    pub fn run(
+        mut self,
+        mut progress: impl FnMut(&SendProgress) -> ControlFlow<()>,
+    ) -> Result<SendReport, CastError> {
         loop {
             let now = Instant::now();
             self.invite();
@@ -149,7 +155,10 @@ impl Sender {
             self.arrange_group(now);
             let sent = self.feed(now).inspect_err(|error| self.abort_all(&error.to_string()))?;
             self.give_up_stuck(now);
-            self.note_repairs(now, &mut progress);
+            if self.note_repairs(now, &mut progress).is_break() {
+                self.abort_all(&CastError::Cancelled.to_string());
+                return Err(CastError::Cancelled);
+            }
             if self.is_over(now) {
                 break;
             }
@@ -157,7 +166,8 @@ impl Sender {
                 self.rest(now);
             }
         }
-        progress(&self.progress());
+        // All are served: there is nothing left to break off.
+        let _ = progress(&self.progress());
         Ok(self.close())
     }
 

@@ -38,7 +38,7 @@ pub mod key_file;
 mod node;
 mod pipeline;
 pub mod relay;
-mod settings;
+pub mod settings;
 mod shards;
 mod wait;
 

@@ -5,7 +5,7 @@
 
 mod group;
 
-pub use group::{GROUP_SETTINGS, set_group_option};
+pub use group::{GROUP_SETTINGS, backend as group_backend, set_group_option};
 
 use crate::config::{Config, Drive};
 use crate::key_file::{read_allow_list, read_cluster_key, read_identity};
@@ -26,8 +26,18 @@ pub struct Setting<T = Config> {
     set: fn(&mut T, &str) -> Option<()>,
 }
 
+impl<T> Setting<T> {
+    /// A setting that `set` makes of text; `None` if the text is no value of it.
+    pub const fn new(name: &'static str, values: &'static str, set: fn(&mut T, &str) -> Option<()>) -> Self {
+        Self { name, values, set }
+    }
+}
+
 /// Sets the one of `settings` that has this name.
-fn set_by_name<T>(
+///
+/// # Errors
+/// None has this name, or the text is no value of it; both say what would be possible.
+pub fn set_by_name<T>(
     settings: &[Setting<T>],
     target: &mut T,
     name: &str,
@@ -48,10 +58,13 @@ fn set_by_name<T>(
     })
 }
 
-const SIZE: &str = "a size, such as 65536, 64KiB, 4MiB or 1GiB";
-const TIME: &str = "a time, such as 50us, 20ms, 1.5s or 2min";
+/// What [`size`] takes.
+pub const SIZE: &str = "a size, such as 65536, 64KiB, 4MiB or 1GiB";
+/// What [`time`] takes.
+pub const TIME: &str = "a time, such as 50us, 20ms, 1.5s or 2min";
 const COUNT: &str = "a whole number";
-const SWITCH: &str = "on or off";
+/// What [`switch`] takes.
+pub const SWITCH: &str = "on or off";
 
 macro_rules! setting {
     ($name:ident, $values:expr, $parse:expr, $($path:ident).+) => {
@@ -172,7 +185,8 @@ fn quantity(text: &str) -> Option<(f64, &str)> {
     Some((digits.parse().ok()?, unit.trim()))
 }
 
-fn size<T: TryFrom<u64>>(text: &str) -> Option<T> {
+/// A size, bytes.
+pub fn size<T: TryFrom<u64>>(text: &str) -> Option<T> {
     if let Ok(bytes) = text.parse::<u64>() {
         return bytes.try_into().ok();
     }
@@ -188,7 +202,8 @@ fn size<T: TryFrom<u64>>(text: &str) -> Option<T> {
     ((count * scale as f64) as u64).try_into().ok()
 }
 
-fn time(text: &str) -> Option<Duration> {
+/// A time with its unit.
+pub fn time(text: &str) -> Option<Duration> {
     let (count, unit) = quantity(text)?;
     let seconds = match unit {
         "ns" => count / 1e9,
@@ -206,7 +221,8 @@ fn time_or_off(text: &str) -> Option<Option<Duration>> {
     if text == "off" { Some(None) } else { time(text).map(Some) }
 }
 
-fn switch(text: &str) -> Option<bool> {
+/// On or off.
+pub fn switch(text: &str) -> Option<bool> {
     match text {
         "on" | "true" | "yes" | "1" => Some(true),
         "off" | "false" | "no" | "0" => Some(false),

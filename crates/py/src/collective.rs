@@ -3,7 +3,8 @@
 use crate::buffer::message_of;
 use crate::error;
 use crate::held::Held;
-use crate::node::{Node, resolve, seconds};
+use crate::node::Node;
+use crate::wait::{resolve, seconds};
 use denrei::{Bytes, CollectiveError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;

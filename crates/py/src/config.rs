@@ -2,28 +2,25 @@
 
 use crate::error;
 use denrei::key_file::{read_allow_list, read_cluster_key, read_identity};
-use denrei::{Config, Drive, GROUP_SETTINGS, SETTINGS};
+use denrei::{Config, Drive, SETTINGS, Setting};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict};
 use std::path::PathBuf;
 
 /// Names of all settings, and what their values look like.
 pub(crate) fn settings(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
-    let all = PyDict::new(py);
-    for setting in SETTINGS {
-        all.set_item(setting.name, setting.values)?;
-    }
+    let all = described(py, SETTINGS)?;
     for file in ["key_file", "identity_file", "allow_list"] {
         all.set_item(file, "the path of a file")?;
     }
     Ok(all)
 }
 
-/// Names of all options of groups, and what their values look like.
-pub(crate) fn group_options(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
+/// Names of settings, and what their values look like.
+pub(crate) fn described<'py, T>(py: Python<'py>, settings: &[Setting<T>]) -> PyResult<Bound<'py, PyDict>> {
     let all = PyDict::new(py);
-    for option in GROUP_SETTINGS {
-        all.set_item(option.name, option.values)?;
+    for setting in settings {
+        all.set_item(setting.name, setting.values)?;
     }
     Ok(all)
 }

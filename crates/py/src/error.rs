@@ -12,6 +12,7 @@ use std::fmt::Display;
 create_exception!(denrei, DenreiError, PyException, "What denrei refuses, or cannot do.");
 create_exception!(denrei, PeerLost, DenreiError, "The session with a peer is over.");
 create_exception!(denrei, GroupClosed, DenreiError, "A group has ended in order: there is no more.");
+create_exception!(denrei, CastFailed, DenreiError, "A cast came to nothing.");
 create_exception!(denrei, QueueFull, DenreiError, "The queue to a peer is full: wait, or send less.");
 
 /// A wish that cannot be: `ValueError`.

@@ -1,6 +1,7 @@
 //! Events.
 
-use crate::node::{Node, Peer};
+use crate::node::Node;
+use crate::peer::Peer;
 use denrei::{Event as Happened, MessageId};
 use pyo3::prelude::*;
 

@@ -5,7 +5,9 @@ use crate::config::set_by_keywords;
 use crate::error::{self, GroupClosed, QueueFull};
 use crate::held::Held;
 use crate::message::Message;
-use crate::node::{Node, Peer, in_time, pickled, resolve, wait};
+use crate::node::Node;
+use crate::peer::Peer;
+use crate::wait::{in_time, pickled, resolve, wait};
 use denrei::{
     ChannelId, GroupError, GroupEvent as Happened, GroupMessage, GroupOptions, GroupStatus as Status,
     MemberStatus, MembershipEnd, PeerId, set_group_option,

@@ -5,6 +5,7 @@
 //! has lent, so nobody may wait for the Node while holding it.
 
 mod buffer;
+mod cast;
 mod collective;
 mod config;
 mod error;
@@ -14,7 +15,12 @@ mod group;
 mod held;
 mod message;
 mod node;
+mod peer;
+mod relay;
+mod wait;
 
+use denrei::GROUP_SETTINGS;
+use denrei_cast::CAST_SETTINGS;
 use pyo3::prelude::*;
 
 /// The compiled part of denrei; import `denrei` instead.
@@ -23,9 +29,10 @@ fn _internal(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = module.py();
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add("SETTINGS", config::settings(py)?)?;
-    module.add("GROUP_OPTIONS", config::group_options(py)?)?;
+    module.add("GROUP_OPTIONS", config::described(py, GROUP_SETTINGS)?)?;
+    module.add("CAST_OPTIONS", config::described(py, CAST_SETTINGS)?)?;
     module.add_class::<node::Node>()?;
-    module.add_class::<node::Peer>()?;
+    module.add_class::<peer::Peer>()?;
     module.add_class::<message::Message>()?;
     module.add_class::<event::Event>()?;
     module.add_class::<flow::FlowState>()?;
@@ -36,9 +43,16 @@ fn _internal(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<group::GroupListener>()?;
     module.add_class::<group::Membership>()?;
     module.add_class::<collective::Collective>()?;
+    module.add_class::<cast::CastMember>()?;
+    module.add_class::<cast::CastProgress>()?;
+    module.add_class::<cast::CastReport>()?;
+    module.add_class::<cast::CastReceipt>()?;
+    module.add_class::<relay::Relay>()?;
+    module.add_class::<relay::RelayPair>()?;
     module.add("DenreiError", py.get_type::<error::DenreiError>())?;
     module.add("PeerLost", py.get_type::<error::PeerLost>())?;
     module.add("GroupClosed", py.get_type::<error::GroupClosed>())?;
+    module.add("CastFailed", py.get_type::<error::CastFailed>())?;
     module.add("QueueFull", py.get_type::<error::QueueFull>())?;
     Ok(())
 }

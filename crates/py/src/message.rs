@@ -1,6 +1,6 @@
 //! Messages, whose bytes Python sees where they are.
 
-use crate::node::Peer;
+use crate::peer::Peer;
 use bytes::Bytes;
 use pyo3::exceptions::PyBufferError;
 use pyo3::ffi;

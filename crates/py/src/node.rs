@@ -1,24 +1,20 @@
-//! Nodes and peers.
+//! Nodes.
 
-use crate::buffer::{Target, message_of};
+use crate::cast::{self, CastReceipt, CastReport};
 use crate::config::from_keywords;
-use crate::error::{self, QueueFull};
+use crate::error;
 use crate::event::Event;
-use crate::flow::FlowState;
 use crate::group::{self, Group, GroupListener};
 use crate::held::Held;
 use crate::message::Message;
-use denrei::{Bytes, ChannelId, Completion, Incoming, PeerId, Placement, Rate, SendError};
-use pyo3::exceptions::{PyTimeoutError, PyValueError};
+use crate::peer::Peer;
+use crate::wait::{in_time, resolve, wait};
+use denrei::Incoming;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::fd::AsRawFd;
-use std::time::{Duration, Instant};
-
-/// A wait without limit is made of such ones, between which signals are looked at: Ctrl-C works.
-const SLICE: Duration = Duration::from_millis(100);
-
+use std::path::PathBuf;
+use std::time::Duration;
 /// One UDP port, and all the peers that are spoken to through it.
 #[pyclass(frozen, module = "denrei")]
 #[derive(Clone)]
@@ -26,80 +22,12 @@ pub(crate) struct Node {
     node: Held<denrei::Node>,
 }
 
-/// One peer of a node.
-#[pyclass(frozen, module = "denrei")]
-#[derive(Clone)]
-pub(crate) struct Peer {
-    node: Node,
-    id: PeerId,
-}
-
-fn timeout_of(seconds: Option<f64>) -> PyResult<Option<Duration>> {
-    let Some(seconds) = seconds else { return Ok(None) };
-    let timeout = Duration::try_from_secs_f64(seconds);
-    timeout
-        .map(Some)
-        .map_err(|_| PyValueError::new_err("a timeout is a number of seconds, 0 or more, or None"))
-}
-
-/// A time of which every wait has one.
-pub(crate) fn seconds(seconds: f64) -> PyResult<Duration> {
-    Ok(timeout_of(Some(seconds))?.unwrap_or_default())
-}
-
-/// An object as the bytes of its pickle.
-pub(crate) fn pickled<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-    let pickle = object.py().import("pickle")?;
-    pickle.call_method1("dumps", (object, pickle.getattr("HIGHEST_PROTOCOL")?))
-}
-
-/// Tries, with the interpreter's lock released, until there is a value or time is up.
-pub(crate) fn wait<T: Send>(
-    py: Python<'_>,
-    timeout: Option<f64>,
-    mut attempt: impl FnMut(Duration) -> PyResult<Option<T>> + Send,
-) -> PyResult<Option<T>> {
-    let deadline = timeout_of(timeout)?.and_then(|timeout| Instant::now().checked_add(timeout));
-    loop {
-        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        let slice = left.unwrap_or(SLICE).min(SLICE);
-        if let Some(value) = py.detach(|| attempt(slice))? {
-            return Ok(Some(value));
-        }
-        if left.is_some_and(|left| left <= slice) {
-            return Ok(None);
-        }
-        py.check_signals()?;
-    }
-}
-
-pub(crate) fn in_time<T>(value: Option<T>) -> PyResult<T> {
-    value.ok_or_else(|| PyTimeoutError::new_err("nothing was there within the time given"))
-}
-
-pub(crate) fn resolve(address: &str) -> PyResult<SocketAddr> {
-    let refuse = |why: String| PyValueError::new_err(format!("{address:?} is no address: {why}"));
-    let mut found = address.to_socket_addrs().map_err(|error| refuse(error.to_string()))?;
-    found.next().ok_or_else(|| refuse("it resolves to nothing".into()))
-}
-
-fn completion_of(name: Option<&str>) -> PyResult<Completion> {
-    match name {
-        None => Ok(Completion::None),
-        Some("acknowledged") => Ok(Completion::Acknowledged),
-        Some("delivered") => Ok(Completion::Delivered),
-        Some(other) => Err(PyValueError::new_err(format!(
-            "completion is {other:?}, but has to be None, \"acknowledged\" or \"delivered\""
-        ))),
-    }
-}
-
 impl Node {
     pub fn denrei(&self) -> &denrei::Node {
         &self.node
     }
 
-    fn message(&self, py: Python<'_>, message: denrei::Message) -> PyResult<Message> {
+    pub fn message(&self, py: Python<'_>, message: denrei::Message) -> PyResult<Message> {
         Message::new(py, Peer::new(self, message.channel.peer), message)
     }
 
@@ -170,6 +98,38 @@ impl Node {
         group::join(py, self, address)
     }
 
+    /// Sends files and directories to the nodes at `members`, all of which call `cast_receive`; or, if
+    /// none are named, to whoever comes, as soon as `min_members` have. Returns a report when each has
+    /// everything or is given up; what failed is in it. `progress` is called five times a second with a
+    /// `CastProgress`; if it returns `False` or raises, the cast is broken off. Options are keyword
+    /// arguments; `denrei.CAST_OPTIONS` lists them. Nobody else may use this node meanwhile.
+    #[pyo3(signature = (paths, members = Vec::new(), *, progress = None, **options))]
+    fn cast_send(
+        &self,
+        py: Python<'_>,
+        paths: Vec<PathBuf>,
+        members: Vec<String>,
+        progress: Option<Py<PyAny>>,
+        options: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<CastReport> {
+        cast::send(py, self, &paths, &members, progress, options)
+    }
+
+    /// Waits for one cast and receives it into the directory `into`, where it appears when it is
+    /// complete and verified; what has come is kept whatever happens, and the next call goes on from
+    /// there. Waits without limit for a sender, or for the option `wait` (`TimeoutError` then). As to
+    /// `progress` and options, see `cast_send`.
+    #[pyo3(signature = (into, *, progress = None, **options))]
+    fn cast_receive(
+        &self,
+        py: Python<'_>,
+        into: PathBuf,
+        progress: Option<Py<PyAny>>,
+        options: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<CastReceipt> {
+        cast::receive(py, self, &into, progress, options)
+    }
+
     /// Takes the next message of any peer; `TimeoutError` if none comes in time.
     #[pyo3(signature = (timeout = None))]
     fn recv(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Message> {
@@ -232,242 +192,5 @@ impl Node {
 
     fn __repr__(&self) -> String {
         format!("<denrei.Node {}>", self.node.local_addr())
-    }
-}
-
-impl Peer {
-    pub fn new(node: &Node, id: PeerId) -> Self {
-        Self { node: node.clone(), id }
-    }
-
-    fn channel(&self, channel: u16) -> ChannelId {
-        ChannelId { peer: self.id, channel }
-    }
-
-    fn verb(
-        &self,
-        py: Python<'_>,
-        verb: impl FnOnce(&denrei::Node, PeerId) -> Result<(), denrei::PeerError> + Send,
-    ) -> PyResult<()> {
-        py.detach(|| verb(self.node.denrei(), self.id)).map_err(error::peer)
-    }
-}
-
-/// Sends within a slice of time: `None` if the queue is still full then.
-fn send_slice(
-    node: &denrei::Node,
-    to: ChannelId,
-    message: &Bytes,
-    completion: Completion,
-    slice: Duration,
-) -> PyResult<Option<u64>> {
-    match node.send_timeout_with(to, message.clone(), completion, slice) {
-        Ok(id) => Ok(Some(id.number)),
-        Err(SendError::WouldBlock { .. }) => Ok(None),
-        Err(error) => Err(error::send(error)),
-    }
-}
-
-#[pymethods]
-impl Peer {
-    /// The peer as one number.
-    #[getter]
-    fn id(&self) -> u64 {
-        self.id.as_u64()
-    }
-
-    /// Sends a message; waits while the queue to the peer is full, at most `timeout` seconds
-    /// (`QueueFull` then). `data` is anything with a contiguous buffer; a large one is not copied, so
-    /// it must not change until it is acknowledged, unless `copy` is true. Returns its number in the
-    /// channel.
-    #[pyo3(signature = (data, channel = 0, *, completion = None, timeout = None, copy = false))]
-    fn send(
-        &self,
-        py: Python<'_>,
-        data: &Bound<'_, PyAny>,
-        channel: u16,
-        completion: Option<&str>,
-        timeout: Option<f64>,
-        copy: bool,
-    ) -> PyResult<u64> {
-        let (message, completion) = (message_of(data, copy)?, completion_of(completion)?);
-        let (node, to) = (&self.node.node, self.channel(channel));
-        let sent = wait(py, timeout, |slice| send_slice(node, to, &message, completion, slice));
-        // Lent memory is given back without the interpreter's lock: whoever does takes it.
-        py.detach(|| drop(message));
-        sent?.ok_or_else(|| QueueFull::new_err("the queue to the peer was full for the time given"))
-    }
-
-    /// Sends a Python object, pickled; the receiver calls `Message.object`.
-    #[pyo3(signature = (object, channel = 0, *, timeout = None))]
-    fn send_object(
-        &self,
-        py: Python<'_>,
-        object: &Bound<'_, PyAny>,
-        channel: u16,
-        timeout: Option<f64>,
-    ) -> PyResult<u64> {
-        self.send(py, &pickled(object)?, channel, None, timeout, false)
-    }
-
-    /// Sends a message that is worth nothing after `lifetime` seconds: if it is not sent by then it is
-    /// dropped, and an event of kind "expired" says so. Never waits.
-    #[pyo3(signature = (data, lifetime, channel = 0, *, copy = false))]
-    fn send_within(
-        &self,
-        py: Python<'_>,
-        data: &Bound<'_, PyAny>,
-        lifetime: f64,
-        channel: u16,
-        copy: bool,
-    ) -> PyResult<u64> {
-        let message = message_of(data, copy)?;
-        let lifetime = timeout_of(Some(lifetime))?.unwrap_or_default();
-        let to = self.channel(channel);
-        let sent = py.detach(|| self.node.node.send_within(to, message, Completion::None, lifetime));
-        sent.map(|id| id.number).map_err(error::send)
-    }
-
-    /// Takes the next message of one of the peer's channels.
-    #[pyo3(signature = (channel = 0, timeout = None))]
-    fn recv(&self, py: Python<'_>, channel: u16, timeout: Option<f64>) -> PyResult<Message> {
-        let from = self.channel(channel);
-        let attempt = |slice| self.node.node.recv_from(from, slice).map_err(error::node);
-        let received = wait(py, timeout, attempt)?;
-        self.node.message(py, in_time(received)?)
-    }
-
-    /// Takes the next message of one of the peer's channels if it is here.
-    #[pyo3(signature = (channel = 0))]
-    fn try_recv(&self, py: Python<'_>, channel: u16) -> PyResult<Option<Message>> {
-        let from = self.channel(channel);
-        let received = py.detach(|| self.node.node.recv_from(from, Duration::ZERO)).map_err(error::node)?;
-        received.map(|message| self.node.message(py, message)).transpose()
-    }
-
-    /// Waits until a message of `length` bytes may be sent without waiting; whether it may.
-    #[pyo3(signature = (length, timeout = None))]
-    fn wait(&self, py: Python<'_>, length: u64, timeout: Option<f64>) -> PyResult<bool> {
-        let attempt = |slice| {
-            let room = self.node.node.wait(self.id, length, slice).map_err(error::peer)?;
-            Ok(room.then_some(()))
-        };
-        Ok(wait(py, timeout, attempt)?.is_some())
-    }
-
-    /// Waits until everything sent so far is acknowledged; whether it is.
-    #[pyo3(signature = (timeout = None))]
-    fn flush(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
-        let attempt = |slice| Ok(self.node.node.flush(self.id, slice).then_some(()));
-        Ok(wait(py, timeout, attempt)?.is_some())
-    }
-
-    /// Accepts a message that an event of kind "offered" named: into a writable buffer, which must be
-    /// left alone until the message, without bytes of its own, has come; or into memory of denrei's.
-    #[pyo3(signature = (channel, number, into = None))]
-    fn accept(
-        &self,
-        py: Python<'_>,
-        channel: u16,
-        number: u64,
-        into: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<()> {
-        let channel = self.channel(channel);
-        let target = into.map(Target::new).transpose()?;
-        if target.as_ref().is_some_and(|target| target.len() == 0) {
-            return Err(PyValueError::new_err("the buffer is empty"));
-        }
-        self.verb(py, |node, _| match target {
-            Some(target) => {
-                let target: Box<dyn Placement> = Box::new(target);
-                node.accept(channel, number, target)
-            }
-            None => node.accept(channel, number, Vec::new()),
-        })
-    }
-
-    /// Refuses a message that an event of kind "offered" named.
-    fn refuse(&self, py: Python<'_>, channel: u16, number: u64) -> PyResult<()> {
-        let channel = self.channel(channel);
-        self.verb(py, |node, _| node.refuse(channel, number))
-    }
-
-    /// Sets how urgent a channel is: 0 (most) to 7, 4 if never set.
-    fn set_priority(&self, py: Python<'_>, channel: u16, priority: u8) -> PyResult<()> {
-        let channel = self.channel(channel);
-        self.verb(py, |node, _| node.set_priority(channel, priority))
-    }
-
-    /// Sets how fast the peer may send to this node: bytes per second (0: not at all), and bytes in a
-    /// row (0: no limit).
-    #[pyo3(signature = (bytes_per_s, burst_bytes = 0))]
-    fn set_rate(&self, py: Python<'_>, bytes_per_s: u64, burst_bytes: u64) -> PyResult<()> {
-        self.verb(py, |node, id| node.set_rate(id, Rate { bytes_per_s, burst_bytes }))
-    }
-
-    /// Sets the peer's share of what this node can receive: 1 to 10000, 100 if never set.
-    fn set_weight(&self, py: Python<'_>, weight: u32) -> PyResult<()> {
-        self.verb(py, |node, id| node.set_weight(id, weight))
-    }
-
-    /// Sends again what is due and not acknowledged.
-    fn retransmit(&self, py: Python<'_>) -> PyResult<()> {
-        self.verb(py, |node, id| node.retransmit(id).map(drop))
-    }
-
-    /// Asks the peer for its state; an event of kind "status" with the number returned brings it.
-    fn request_status(&self, py: Python<'_>) -> PyResult<u32> {
-        py.detach(|| self.node.node.request_status(self.id)).map_err(error::peer)
-    }
-
-    /// Messages that are not acknowledged.
-    #[getter]
-    fn queue_length(&self, py: Python<'_>) -> Option<u64> {
-        py.detach(|| self.node.node.queue_len(self.id))
-    }
-
-    /// The flow state as of now; `None` if the peer is gone.
-    #[getter]
-    fn flow(&self, py: Python<'_>) -> Option<FlowState> {
-        py.detach(|| self.node.node.flow(self.id)).map(FlowState::from)
-    }
-
-    /// The peer's address; `None` if it is gone.
-    #[getter]
-    fn address(&self, py: Python<'_>) -> Option<String> {
-        py.detach(|| self.node.node.flow(self.id)).map(|flow| flow.addr.to_string())
-    }
-
-    /// Says that this side will send no more.
-    fn close_write(&self, py: Python<'_>) -> PyResult<()> {
-        self.verb(py, |node, id| node.close_write(id))
-    }
-
-    /// Says that this side wants no more.
-    fn close_read(&self, py: Python<'_>) -> PyResult<()> {
-        self.verb(py, |node, id| node.close_read(id))
-    }
-
-    /// Ends the session in order, as soon as everything queued is delivered.
-    fn close(&self, py: Python<'_>) -> PyResult<()> {
-        self.verb(py, |node, id| node.close(id))
-    }
-
-    /// Ends the session at once.
-    #[pyo3(signature = (code = 0x8000, reason = ""))]
-    fn abort(&self, py: Python<'_>, code: u16, reason: &str) -> PyResult<()> {
-        self.verb(py, |node, id| node.abort(id, code, reason))
-    }
-
-    fn __eq__(&self, other: &Self) -> bool {
-        self.id == other.id && self.node.node.local_addr() == other.node.node.local_addr()
-    }
-
-    fn __hash__(&self) -> u64 {
-        self.id.as_u64()
-    }
-
-    fn __repr__(&self) -> String {
-        format!("<denrei.{:?}>", self.id)
     }
 }

@@ -91,6 +91,14 @@ typedef enum {
    * A key file is not there, is none, or can be read by others.
    */
   DENREI_KEY = 16,
+  /**
+   * The caller broke it off.
+   */
+  DENREI_CANCELLED = 17,
+  /**
+   * A cast came to nothing: what is sent or received cannot be, or the sender has given up.
+   */
+  DENREI_CAST = 18,
 } denrei_code;
 
 /**
@@ -275,6 +283,32 @@ typedef enum {
 } denrei_member_path;
 
 /**
+ * Where a receiver of a cast is.
+ */
+typedef enum {
+  /**
+   * It was not heard of, or not since it vanished.
+   */
+  DENREI_CAST_ABSENT = 0,
+  /**
+   * It is there, and has not said what it misses.
+   */
+  DENREI_CAST_INVITED = 1,
+  /**
+   * It gets what it misses.
+   */
+  DENREI_CAST_RECEIVING = 2,
+  /**
+   * It has everything, verified, in its place.
+   */
+  DENREI_CAST_COMPLETE = 3,
+  /**
+   * It has given up, or was given up.
+   */
+  DENREI_CAST_FAILED = 4,
+} denrei_cast_stage;
+
+/**
  * What shall be reported about a message later, as an event.
  */
 typedef enum {
@@ -291,6 +325,16 @@ typedef enum {
    */
   DENREI_REPORT_DELIVERED = 2,
 } denrei_completion;
+
+/**
+ * How to send or receive a cast, made by denrei_cast_options_new.
+ */
+typedef struct denrei_cast_options denrei_cast_options;
+
+/**
+ * How sending went. Give it back with denrei_cast_report_free.
+ */
+typedef struct denrei_cast_report denrei_cast_report;
 
 /**
  * A set of nodes that work together. Rank 0 is the first.
@@ -341,6 +385,11 @@ typedef struct denrei_node denrei_node;
  * What several ranks had, in their order. Give it back with denrei_parts_free.
  */
 typedef struct denrei_parts denrei_parts;
+
+/**
+ * A running relay.
+ */
+typedef struct denrei_relay denrei_relay;
 
 /**
  * Names a peer of a node.
@@ -740,6 +789,208 @@ typedef struct {
  * denrei_collective_reduce, and must not call the set.
  */
 typedef void (*denrei_join)(void *context, void *accumulated, const void *next, uintptr_t length);
+
+/**
+ * A receiver of a cast, as its sender sees it.
+ */
+typedef struct {
+  /**
+   * Where it is.
+   */
+  denrei_cast_stage stage;
+  /**
+   * Its address.
+   */
+  char address[64];
+  /**
+   * What it calls itself, cut to fit.
+   */
+  char name[64];
+  /**
+   * Why it failed or vanished, cut to fit.
+   */
+  char reason[256];
+  /**
+   * Bytes that it has; in a report 0.
+   */
+  uint64_t bytes;
+  /**
+   * Bytes that it had before; in progress 0.
+   */
+  uint64_t resumed_bytes;
+  /**
+   * In a report: until it had everything, from the first piece sent; 0 if it has not.
+   */
+  uint64_t took_us;
+} denrei_cast_member;
+
+/**
+ * How a cast goes.
+ */
+typedef struct {
+  /**
+   * Bytes sent; at a receiver, bytes that are here.
+   */
+  uint64_t bytes;
+  /**
+   * Bytes of all there is; UINT64_MAX if that is not known.
+   */
+  uint64_t total_bytes;
+  /**
+   * At the sender: since pieces began to be sent.
+   */
+  uint64_t elapsed_us;
+  /**
+   * At a receiver: the sender; empty while there is none.
+   */
+  char sender[64];
+  /**
+   * At the sender: the receivers, valid during the call.
+   */
+  const denrei_cast_member *members;
+  /**
+   * How many they are.
+   */
+  uintptr_t member_count;
+} denrei_cast_progress;
+
+/**
+ * Called about five times a second by the thread that sends or receives; false breaks the cast off.
+ */
+typedef bool (*denrei_cast_watch)(void *context, const denrei_cast_progress *progress);
+
+/**
+ * How sending went, in numbers.
+ */
+typedef struct {
+  /**
+   * Whether every receiver has everything.
+   */
+  bool complete;
+  /**
+   * The cast's name, its first octets.
+   */
+  uint64_t cast;
+  /**
+   * From the first piece until the last receiver had everything.
+   */
+  uint64_t took_us;
+  /**
+   * Bytes of what was sent.
+   */
+  uint64_t bytes;
+  /**
+   * Bytes put onto the network, with headers.
+   */
+  uint64_t wire_bytes;
+  /**
+   * Datagrams put onto the network.
+   */
+  uint64_t wire_packets;
+  /**
+   * Sent again to the whole group.
+   */
+  uint64_t multicast_repairs;
+  /**
+   * Sent again to single receivers.
+   */
+  uint64_t unicast_repairs;
+  /**
+   * How many receivers there were.
+   */
+  uintptr_t member_count;
+} denrei_cast_summary;
+
+/**
+ * How receiving went.
+ */
+typedef struct {
+  /**
+   * The cast's name, its first octets.
+   */
+  uint64_t cast;
+  /**
+   * The sender's address.
+   */
+  char sender[64];
+  /**
+   * From the offer until everything was in its place.
+   */
+  uint64_t took_us;
+  /**
+   * Bytes of all that was sent.
+   */
+  uint64_t bytes;
+  /**
+   * Of these, those that were here before.
+   */
+  uint64_t resumed_bytes;
+  /**
+   * Those that came now.
+   */
+  uint64_t new_bytes;
+  /**
+   * Files.
+   */
+  uint64_t files;
+  /**
+   * Directories.
+   */
+  uint64_t directories;
+} denrei_cast_receipt;
+
+/**
+ * How a relay works; what is 0 or NULL has its default.
+ */
+typedef struct {
+  /**
+   * Local IP address towards the targets: any if NULL, and loopback towards loopback.
+   */
+  const char *from;
+  /**
+   * What a pair may hold in each direction, and the largest message that goes through, bytes;
+   * 64 MiB.
+   */
+  uint64_t pair_bytes;
+  /**
+   * How many pairs there may be at a time; 64.
+   */
+  uintptr_t max_pairs;
+} denrei_relay_options;
+
+/**
+ * A sender and the peer beyond the relay that it speaks to.
+ */
+typedef struct {
+  /**
+   * The sender's address.
+   */
+  char near[64];
+  /**
+   * The peer's address.
+   */
+  char target[64];
+  /**
+   * Messages forwarded to the target.
+   */
+  uint64_t forwarded_messages;
+  /**
+   * Bytes of them.
+   */
+  uint64_t forwarded_bytes;
+  /**
+   * Messages forwarded back.
+   */
+  uint64_t returned_messages;
+  /**
+   * Bytes held on the way to the target.
+   */
+  uint64_t held_bytes;
+  /**
+   * Times that the sender's rate was lowered or stopped.
+   */
+  uint64_t lowered;
+} denrei_relay_pair;
 
 /**
  * No peer has this name.
@@ -1614,6 +1865,146 @@ void denrei_parts_free(denrei_parts *parts);
  */
 denrei_code denrei_collective_close(denrei_collective *set,
                                     int64_t timeout_us);
+
+/**
+ * Options of a cast with their defaults.
+ */
+denrei_cast_options *denrei_cast_options_new(void);
+
+/**
+ * Sets one option by its name, such as "group" to "239.255.71.17:7118", "wait" to "10s",
+ * "rate_bytes_per_s" to "50MiB", "sync" to "on". An unknown name and an impossible value are refused
+ * with DENREI_CONFIG and a message that lists what is possible.
+ *
+ * `options` comes from denrei_cast_options_new; `name` and `value` are strings.
+ */
+denrei_code denrei_cast_options_set(denrei_cast_options *options,
+                                    const char *name,
+                                    const char *value);
+
+/**
+ * Has `watch` called with `context` while a cast goes on; NULL: nothing.
+ *
+ * `options` comes from denrei_cast_options_new; `watch` may be called with `context` during every call
+ * with these options, by the thread that makes it.
+ */
+denrei_code denrei_cast_options_watch(denrei_cast_options *options,
+                                      denrei_cast_watch watch,
+                                      void *context);
+
+/**
+ * Names of all options of casts, in turn from index 0; NULL after the last.
+ */
+const char *denrei_cast_option_name(uintptr_t index);
+
+/**
+ * Gives options back.
+ *
+ * `options` is NULL or comes from denrei_cast_options_new, and is not used again.
+ */
+void denrei_cast_options_free(denrei_cast_options *options);
+
+/**
+ * Sends the files and directories at `paths` to the receivers at `members` (`member_count` 0: to
+ * whoever comes, as soon as the option "min_members" have), and returns when every one has
+ * everything or is given up: receivers that failed are in the report. `node` needs the setting
+ * "drive" to be "thread", and nobody else may take messages or events from it meanwhile. `options` and
+ * `report` may be NULL. DENREI_TIMEOUT if nobody came, DENREI_CANCELLED if the options' watch broke it
+ * off, DENREI_SYSTEM or DENREI_CAST if something cannot be sent.
+ *
+ * `node` is a node, `paths` and `members` have so many strings, `options` is NULL or options, `report`
+ * is NULL or a place for a pointer.
+ */
+denrei_code denrei_cast_send(const denrei_node *node,
+                             const char *const *paths,
+                             uintptr_t path_count,
+                             const char *const *members,
+                             uintptr_t member_count,
+                             const denrei_cast_options *options,
+                             denrei_cast_report **report);
+
+/**
+ * What a report says in numbers.
+ *
+ * `report` is a report, `summary` a place for a summary.
+ */
+denrei_code denrei_cast_report_summary(const denrei_cast_report *report,
+                                       denrei_cast_summary *summary);
+
+/**
+ * What a report says about a receiver, the first is 0. DENREI_UNKNOWN_PEER after the last.
+ *
+ * `report` is a report, `member` a place for a member.
+ */
+denrei_code denrei_cast_report_member(const denrei_cast_report *report,
+                                      uintptr_t index,
+                                      denrei_cast_member *member);
+
+/**
+ * Gives a report back.
+ *
+ * `report` is NULL or a report that is not used again.
+ */
+void denrei_cast_report_free(denrei_cast_report *report);
+
+/**
+ * Waits for one cast, for the option "wait" at most (else without limit), and receives it into the
+ * directory `into`: what has come is kept whatever happens, and appears under its name when it is
+ * complete and verified. `options` and `receipt` may be NULL; as to `node` and the codes, see
+ * denrei_cast_send. DENREI_CAST if the sender has given up.
+ *
+ * `node` is a node, `into` a string, `options` is NULL or options, `receipt` is NULL or a place for a
+ * receipt.
+ */
+denrei_code denrei_cast_receive(const denrei_node *node,
+                                const char *into,
+                                const denrei_cast_options *options,
+                                denrei_cast_receipt *receipt);
+
+/**
+ * Starts a relay in threads of its own: whoever connects to an address of `listen` speaks with the
+ * peer at the same place in `targets`, `count` of each. To let both sides begin, give a route in
+ * each direction. `config` has the settings of its nodes, keys included; it and `options` may be
+ * NULL.
+ *
+ * `listen` and `targets` have `count` strings, `config` is NULL or settings, `options` NULL or options,
+ * `relay` a place for a pointer.
+ */
+denrei_code denrei_relay_start(const char *const *listen,
+                               const char *const *targets,
+                               uintptr_t count,
+                               const denrei_config *config,
+                               const denrei_relay_options *options,
+                               denrei_relay **relay);
+
+/**
+ * Writes the address of a route, the first is 0, as text that ends with NUL, into `buffer` of `length`
+ * bytes; 64 are always enough. DENREI_UNKNOWN_PEER after the last.
+ *
+ * `relay` is a relay, `buffer` has `length` bytes.
+ */
+denrei_code denrei_relay_address(const denrei_relay *relay,
+                                 uintptr_t index,
+                                 char *buffer,
+                                 uintptr_t length);
+
+/**
+ * Writes the state of at most `capacity` pairs into `pairs`, and how many there are in `count`.
+ *
+ * `relay` is a relay, `pairs` has room for `capacity` (it may be NULL if that is 0), `count` is a
+ * place for a number.
+ */
+denrei_code denrei_relay_pairs(const denrei_relay *relay,
+                               denrei_relay_pair *pairs,
+                               uintptr_t capacity,
+                               uintptr_t *count);
+
+/**
+ * Ends a relay and all its sessions. Takes NULL.
+ *
+ * `relay` is NULL or a relay that is not used again.
+ */
+void denrei_relay_free(denrei_relay *relay);
 
 /**
  * The library's version, such as "0.1.0".

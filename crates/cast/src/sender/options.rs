@@ -4,6 +4,7 @@ use super::{PROGRESS_INTERVAL, Sender};
 use crate::roster::State;
 use denrei::GroupBackend;
 use std::net::SocketAddr;
+use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 /// Said to a member that needs what a stream's sender no longer has.
@@ -174,13 +175,17 @@ impl Sender {
     }
 
     /// Remembers what sessions have repeated, for they may end; tells how it goes.
-    pub(super) fn note_repairs(&mut self, now: Instant, progress: &mut impl FnMut(&SendProgress)) {
+    pub(super) fn note_repairs(
+        &mut self,
+        now: Instant,
+        progress: &mut impl FnMut(&SendProgress) -> ControlFlow<()>,
+    ) -> ControlFlow<()> {
         if now.duration_since(self.progress_at) < PROGRESS_INTERVAL {
-            return;
+            return ControlFlow::Continue(());
         }
         self.progress_at = now;
         self.count_retransmissions();
-        progress(&self.progress());
+        progress(&self.progress())
     }
 
     fn count_retransmissions(&mut self) {

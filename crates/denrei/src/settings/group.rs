@@ -52,7 +52,8 @@ fn policy(text: &str) -> Option<GroupPolicy> {
     }
 }
 
-fn backend(text: &str) -> Option<GroupBackend> {
+/// How a group's messages travel, by name.
+pub fn backend(text: &str) -> Option<GroupBackend> {
     match text {
         "auto" => Some(GroupBackend::Auto),
         "multicast" => Some(GroupBackend::Multicast),

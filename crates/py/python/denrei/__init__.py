@@ -23,6 +23,9 @@ One send reaches a whole group:
 0
 [b'march', b'march', b'march']
 
+Files and directories go to many at once by `Node.cast_send` and `Node.cast_receive`; a `Relay` joins
+networks that cannot reach each other.
+
 Settings are keyword arguments of `Node`; `denrei.SETTINGS` names them all; options of a
 group are those of `open_group` (`denrei.GROUP_OPTIONS`). Everything that waits
 takes a `timeout` in seconds (`None`: no limit) and releases the interpreter's lock. `denrei.aio` has
@@ -35,8 +38,14 @@ ValueError: failure_timeout is "soon", but has to be a time, such as 50us, 20ms,
 """
 
 from denrei._internal import (
+    CAST_OPTIONS,
     GROUP_OPTIONS,
     SETTINGS,
+    CastFailed,
+    CastMember,
+    CastProgress,
+    CastReceipt,
+    CastReport,
     Collective,
     DenreiError,
     Event,
@@ -53,12 +62,20 @@ from denrei._internal import (
     Peer,
     PeerLost,
     QueueFull,
+    Relay,
+    RelayPair,
     __version__,
 )
 
 __all__ = [
+    "CAST_OPTIONS",
     "GROUP_OPTIONS",
     "SETTINGS",
+    "CastFailed",
+    "CastMember",
+    "CastProgress",
+    "CastReceipt",
+    "CastReport",
     "Collective",
     "DenreiError",
     "Event",
@@ -75,5 +92,7 @@ __all__ = [
     "Peer",
     "PeerLost",
     "QueueFull",
+    "Relay",
+    "RelayPair",
     "__version__",
 ]

@@ -11,12 +11,9 @@ use crate::cmd::key::KeyArgs;
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
 use denrei::{BindError, Config, Drive, Node};
+use denrei_cast::DEFAULT_GROUP;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
-
-/// The group of a cast for which none is named: of the range that stays within an organisation
-/// (RFC 2365).
-const DEFAULT_GROUP: &str = "239.255.71.17:7118";
 
 /// The port of receivers for which none is named.
 const DEFAULT_PORT: u16 = 7117;

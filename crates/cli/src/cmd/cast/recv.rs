@@ -1,13 +1,14 @@
 //! `denrei cast recv`.
 
 use super::show::{RecvBar, bytes, seconds};
-use super::{DEFAULT_GROUP, DEFAULT_PORT, PortArgs, parse_group, parse_seconds, resolve};
+use super::{DEFAULT_PORT, PortArgs, parse_group, parse_seconds, resolve};
 use crate::cmd::wrong_arguments;
 use anyhow::{Context, Result};
 use clap::Args;
-use denrei_cast::{CastError, Destination, ReceiveOptions, ReceiveReport, Receiver};
+use denrei_cast::{CastError, DEFAULT_GROUP, Destination, ReceiveOptions, ReceiveReport, Receiver};
 use serde_json::json;
 use std::net::SocketAddr;
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -95,7 +96,10 @@ impl RecvCommand {
         let receiver = Receiver::new(node, destination, options);
         receiver.warnings().iter().for_each(|warning| eprintln!("denrei: {warning}"));
         let mut bar = RecvBar::new(self.quiet || self.json);
-        let received = receiver.run(|progress| bar.show(progress));
+        let received = receiver.run(|progress| {
+            bar.show(progress);
+            ControlFlow::Continue(())
+        });
         bar.clear();
         let (line, text) = match &received {
             Ok(report) => (json_of(report), summary_of(report)),

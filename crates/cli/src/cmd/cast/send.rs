@@ -1,15 +1,18 @@
 //! `denrei cast send`.
 
 use super::show::{SendBars, bytes, seconds};
-use super::{DEFAULT_GROUP, DEFAULT_PORT, PortArgs, parse_group, parse_seconds, resolve};
+use super::{DEFAULT_PORT, PortArgs, parse_group, parse_seconds, resolve};
 use crate::bench::args::parse_size;
 use crate::cmd::wrong_arguments;
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use denrei::GroupBackend;
-use denrei_cast::{CastError, Members, Outcome, SendOptions, SendReport, Sender, Source, scan};
+use denrei_cast::{
+    CastError, DEFAULT_GROUP, Members, Outcome, SendOptions, SendReport, Sender, Source, scan,
+};
 use serde_json::json;
 use std::net::SocketAddr;
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -144,7 +147,10 @@ impl SendCommand {
         let sender = Sender::new(node, source, options).context("cannot send")?;
         sender.warnings().iter().for_each(|warning| eprintln!("denrei: {warning}"));
         let mut bars = SendBars::new(self.quiet || self.json);
-        let sent = sender.run(|progress| bars.show(progress));
+        let sent = sender.run(|progress| {
+            bars.show(progress);
+            ControlFlow::Continue(())
+        });
         bars.clear();
         match sent {
             Ok(report) => {

@@ -108,13 +108,14 @@ impl RecvBar {
 
     /// Shows how it goes.
     pub fn show(&mut self, progress: &ReceiveProgress) {
+        let Some(sender) = progress.sender else { return };
         let hidden = self.hidden;
         let bar = self.bar.get_or_insert_with(|| {
             let bar = bar(progress.total_bytes);
             if hidden {
                 bar.set_draw_target(ProgressDrawTarget::hidden());
             }
-            bar.with_message(format!("from {}", progress.sender))
+            bar.with_message(format!("from {sender}"))
         });
         bar.set_position(progress.bytes);
     }

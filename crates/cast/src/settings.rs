@@ -1,0 +1,197 @@
+//! Casts by name and text, for those who have no Rust: C and Python.
+//!
+//! Inputs → outputs: names of [`CAST_SETTINGS`] and values as text → [`CastOptions`] → what a
+//! [`Sender`] or a [`Receiver`] takes.
+
+use crate::error::{CastError, storage};
+use crate::receiver::{ReceiveOptions, Receiver};
+use crate::reception::Destination;
+use crate::scan::scan;
+use crate::sender::{Members, SendOptions, Sender};
+use crate::source::Source;
+use denrei::settings::{SIZE, SWITCH, Setting, TIME, group_backend, set_by_name, size, switch, time};
+use denrei::{ConfigError, GroupBackend, Node};
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// The group of a cast for which none is named: of the range that stays within an organisation
+/// (RFC 2365).
+pub const DEFAULT_GROUP: &str = "239.255.71.17:7118";
+
+/// How to send or to receive; what does not concern the one or the other is not looked at.
+#[derive(Clone, Debug, Default)]
+pub struct CastOptions {
+    /// The group's multicast address; its port + 1 is that of the beacons. [`DEFAULT_GROUP`] if `None`.
+    pub group: Option<SocketAddr>,
+    /// How the group's messages travel.
+    pub backend: GroupBackend,
+    /// How long to wait for the members, or for a sender.
+    pub wait: Option<Duration>,
+    /// How long to wait for those that have vanished.
+    pub patience: Option<Duration>,
+    /// How long to go on serving those who come late, once all are served.
+    pub linger: Duration,
+    /// A member that holds the others up for this long is served by itself from then on.
+    pub stall: Option<Duration>,
+    /// Bytes a second that leave this host, at most.
+    pub rate_bytes_per_s: Option<u64>,
+    /// Begin when so many receivers have come, where they are not listed.
+    pub min_members: usize,
+    /// Send what links point to, not the links.
+    pub dereference: bool,
+    /// A sender to ask, where its beacons do not reach.
+    pub from: Option<SocketAddr>,
+    /// What people call this receiver; the host's name if `None`.
+    pub name: Option<String>,
+    /// Have everything on disk before it appears under its name.
+    pub sync: bool,
+}
+
+/// All options of casts. Each is described at the field of [`CastOptions`] that has its name.
+pub const CAST_SETTINGS: &[Setting<CastOptions>] = &[
+    Setting::new("group", "a multicast address with a port, such as 239.255.71.17:7118", |options, text| {
+        let group = address(text).filter(|group| group.ip().is_multicast() && group.port() != 0)?;
+        options.group = Some(group);
+        Some(())
+    }),
+    Setting::new("backend", "auto, multicast, unicast or tree", |options, text| {
+        options.backend = group_backend(text)?;
+        Some(())
+    }),
+    Setting::new("wait", TIME, |options, text| set(&mut options.wait, time(text))),
+    Setting::new("patience", TIME, |options, text| set(&mut options.patience, time(text))),
+    Setting::new("linger", TIME, |options, text| {
+        options.linger = time(text)?;
+        Some(())
+    }),
+    Setting::new("stall", TIME, |options, text| set(&mut options.stall, time(text))),
+    Setting::new("rate_bytes_per_s", SIZE, |options, text| set(&mut options.rate_bytes_per_s, size(text))),
+    Setting::new("min_members", "a whole number", |options, text| {
+        options.min_members = text.parse().ok()?;
+        Some(())
+    }),
+    Setting::new("dereference", SWITCH, |options, text| {
+        options.dereference = switch(text)?;
+        Some(())
+    }),
+    Setting::new("from", "the address of a sender", |options, text| set(&mut options.from, address(text))),
+    Setting::new("name", "text", |options, text| set(&mut options.name, Some(text.to_owned()))),
+    Setting::new("sync", SWITCH, |options, text| {
+        options.sync = switch(text)?;
+        Some(())
+    }),
+];
+
+/// Sets what has a value.
+fn set<T>(place: &mut Option<T>, value: Option<T>) -> Option<()> {
+    *place = Some(value?);
+    Some(())
+}
+
+fn address(text: &str) -> Option<SocketAddr> {
+    text.to_socket_addrs().ok()?.next()
+}
+
+impl CastOptions {
+    /// Sets one option by its name in [`CAST_SETTINGS`].
+    ///
+    /// # Errors
+    /// No option has this name, or the text is no value of it; both say what would be possible.
+    ///
+    /// ```
+    /// let mut options = denrei_cast::CastOptions::default();
+    /// options.set("patience", "3s")?;
+    /// assert_eq!(options.patience, Some(std::time::Duration::from_secs(3)));
+    /// # Ok::<(), denrei::ConfigError>(())
+    /// ```
+    pub fn set(&mut self, name: &str, value: &str) -> Result<(), ConfigError> {
+        set_by_name(CAST_SETTINGS, self, name, value)
+    }
+
+    fn group(&self) -> Result<SocketAddr, CastError> {
+        let default = || address(DEFAULT_GROUP).ok_or_else(|| CastError::Transport("no group".into()));
+        self.group.map_or_else(default, Ok)
+    }
+
+    /// A sender of files and directories over `node`: to the nodes at `members`, or, if those are
+    /// none, to whoever comes, as soon as [`min_members`](Self::min_members) have.
+    ///
+    /// # Errors
+    /// What is to be sent cannot be, or nobody to send to was named.
+    pub fn sender(
+        &self,
+        node: Node,
+        paths: &[PathBuf],
+        members: Vec<SocketAddr>,
+    ) -> Result<Sender, CastError> {
+        if members.is_empty() && self.min_members == 0 {
+            let text = "nobody to send to: name members, or set min_members to how many have to come";
+            return Err(CastError::NoReceivers(text.into()));
+        }
+        let listed = !members.is_empty();
+        let members = if listed { Members::Listed(members) } else { Members::AtLeast(self.min_members) };
+        let mut options = SendOptions::new(self.group()?, members);
+        options.backend = self.backend;
+        options.wait = self.wait.unwrap_or(options.wait);
+        options.patience = self.patience.unwrap_or(options.patience);
+        options.linger = self.linger;
+        options.stall = self.stall.unwrap_or(options.stall);
+        options.rate_bytes_per_s = self.rate_bytes_per_s;
+        Sender::new(node, Source::files(scan(paths, self.dereference)?)?, options)
+    }
+
+    /// A receiver into a directory, over `node`.
+    ///
+    /// # Errors
+    /// `into` is no directory, or cannot be looked at.
+    pub fn receiver(&self, node: Node, into: &Path) -> Result<Receiver, CastError> {
+        if !std::fs::metadata(into).map_err(storage("receive into", into))?.is_dir() {
+            let problem = "is no directory";
+            return Err(CastError::InTheWay { path: into.into(), problem });
+        }
+        let mut options = ReceiveOptions::new(self.group()?);
+        options.from = self.from;
+        options.wait = self.wait;
+        options.patience = self.patience.unwrap_or(options.patience);
+        options.name = self.name.clone().unwrap_or(options.name);
+        let destination = Destination::Directory { path: into.into(), sync: self.sync };
+        Ok(Receiver::new(node, destination, options))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_becomes_the_option_of_that_name() {
+        let mut options = CastOptions::default();
+        for (name, value) in [
+            ("group", "239.1.2.3:7000"),
+            ("backend", "unicast"),
+            ("wait", "3s"),
+            ("patience", "1.5s"),
+            ("linger", "20ms"),
+            ("stall", "4s"),
+            ("rate_bytes_per_s", "10MiB"),
+            ("min_members", "3"),
+            ("dereference", "on"),
+            ("from", "127.0.0.1:7117"),
+            ("name", "rack 7"),
+            ("sync", "on"),
+        ] {
+            options.set(name, value).unwrap();
+        }
+        assert_eq!(CAST_SETTINGS.len(), 12);
+        assert_eq!((options.group, options.from), (address("239.1.2.3:7000"), address("127.0.0.1:7117")));
+        assert_eq!(options.backend, GroupBackend::Unicast);
+        assert_eq!((options.wait, options.linger), (time("3s"), Duration::from_millis(20)));
+        assert_eq!((options.patience, options.stall), (time("1.5s"), time("4s")));
+        assert_eq!((options.rate_bytes_per_s, options.min_members), (Some(10 << 20), 3));
+        assert!(options.dereference && options.sync && options.name.as_deref() == Some("rack 7"));
+        for (name, value) in [("group", "10.0.0.1:7000"), ("wait", "soon"), ("colour", "red")] {
+            assert!(options.set(name, value).is_err(), "{name}");
+        }
+    }
+}

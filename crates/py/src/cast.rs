@@ -1,0 +1,294 @@
+//! Casts: files and directories to many hosts at once.
+
+use crate::config::set_by_keywords;
+use crate::error::{self, CastFailed};
+use crate::node::Node;
+use crate::wait::resolve;
+use denrei_cast::{
+    CastError, CastOptions, MemberProgress, MemberReport, Outcome, ReceiveProgress, ReceiveReport,
+    SendProgress, SendReport, State,
+};
+use pyo3::exceptions::{PyOSError, PyTimeoutError};
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+
+/// A receiver, as its sender sees it.
+#[pyclass(frozen, get_all, module = "denrei")]
+pub(crate) struct CastMember {
+    /// Its address.
+    address: String,
+    /// What it calls itself.
+    name: String,
+    /// "absent", "invited", "receiving", "complete" or "failed".
+    state: &'static str,
+    /// Why it failed or vanished.
+    reason: Option<String>,
+    /// Bytes that it has; `None` in a report.
+    bytes: Option<u64>,
+    /// Bytes that it had before; `None` while the cast goes on.
+    resumed_bytes: Option<u64>,
+    /// Seconds until it had everything; `None` if it has not.
+    took: Option<f64>,
+}
+
+impl From<&MemberProgress> for CastMember {
+    fn from(member: &MemberProgress) -> Self {
+        let (state, reason) = match &member.state {
+            State::Absent { why } => ("absent", why.clone()),
+            State::Invited => ("invited", None),
+            State::Receiving => ("receiving", None),
+            State::Complete { .. } => ("complete", None),
+            State::Failed { text, .. } => ("failed", Some(text.clone())),
+        };
+        Self {
+            address: member.addr.to_string(),
+            name: member.name.clone(),
+            state,
+            reason,
+            bytes: Some(member.bytes),
+            resumed_bytes: None,
+            took: None,
+        }
+    }
+}
+
+impl From<&MemberReport> for CastMember {
+    fn from(member: &MemberReport) -> Self {
+        let (state, reason) = match &member.outcome {
+            Outcome::Complete => ("complete", None),
+            Outcome::Failed(why) => ("failed", Some(why.clone())),
+            Outcome::Vanished(why) => ("absent", Some(why.clone())),
+            Outcome::Absent => ("absent", None),
+        };
+        Self {
+            address: member.addr.to_string(),
+            name: member.name.clone(),
+            state,
+            reason,
+            bytes: None,
+            resumed_bytes: Some(member.resumed_bytes),
+            took: (member.outcome == Outcome::Complete).then_some(member.took.as_secs_f64()),
+        }
+    }
+}
+
+#[pymethods]
+impl CastMember {
+    fn __repr__(&self) -> String {
+        format!("<denrei.CastMember {} {}>", self.address, self.state)
+    }
+}
+
+/// How a cast goes.
+#[pyclass(frozen, get_all, module = "denrei")]
+pub(crate) struct CastProgress {
+    /// Bytes sent; at a receiver, bytes that are here.
+    bytes: u64,
+    /// Bytes of all there is; `None` if that is not known.
+    total_bytes: Option<u64>,
+    /// At a receiver: the sender's address; `None` while there is none.
+    sender: Option<String>,
+    /// At the sender: the receivers.
+    members: Vec<Py<CastMember>>,
+}
+
+#[pymethods]
+impl CastProgress {
+    fn __repr__(&self) -> String {
+        let total = self.total_bytes.map_or("?".into(), |bytes| bytes.to_string());
+        format!("<denrei.CastProgress {} of {total} bytes>", self.bytes)
+    }
+}
+
+/// How sending went.
+#[pyclass(frozen, get_all, module = "denrei")]
+pub(crate) struct CastReport {
+    /// Whether every receiver has everything.
+    complete: bool,
+    /// Seconds from the first piece until the last receiver had everything.
+    took: f64,
+    /// Bytes of what was sent.
+    bytes: u64,
+    /// Bytes put onto the network, with headers.
+    wire_bytes: u64,
+    /// Datagrams put onto the network.
+    wire_packets: u64,
+    /// Sent again to the whole group.
+    multicast_repairs: u64,
+    /// Sent again to single receivers.
+    unicast_repairs: u64,
+    /// The receivers.
+    members: Vec<Py<CastMember>>,
+}
+
+#[pymethods]
+impl CastReport {
+    fn __repr__(&self) -> String {
+        let complete = if self.complete { "complete" } else { "not complete" };
+        format!("<denrei.CastReport {} bytes to {}: {complete}>", self.bytes, self.members.len())
+    }
+}
+
+/// How receiving went.
+#[pyclass(frozen, get_all, module = "denrei")]
+pub(crate) struct CastReceipt {
+    /// The sender's address.
+    sender: String,
+    /// Seconds from the offer until everything was in its place.
+    took: f64,
+    /// Bytes of all that was sent.
+    bytes: u64,
+    /// Of these, those that were here before.
+    resumed_bytes: u64,
+    /// Those that came now.
+    new_bytes: u64,
+    /// Files.
+    files: u64,
+    /// Directories.
+    directories: u64,
+}
+
+#[pymethods]
+impl CastReceipt {
+    fn __repr__(&self) -> String {
+        format!("<denrei.CastReceipt {} bytes from {}>", self.bytes, self.sender)
+    }
+}
+
+fn members<'a, T: 'a>(py: Python<'_>, of: &'a [T]) -> PyResult<Vec<Py<CastMember>>>
+where
+    CastMember: From<&'a T>,
+{
+    of.iter().map(|member| Py::new(py, CastMember::from(member))).collect()
+}
+
+fn sending(py: Python<'_>, progress: &SendProgress) -> PyResult<CastProgress> {
+    let (bytes, total_bytes) = (progress.sent_bytes, progress.total_bytes);
+    Ok(CastProgress { bytes, total_bytes, sender: None, members: members(py, &progress.members)? })
+}
+
+fn receiving(_py: Python<'_>, progress: &ReceiveProgress) -> PyResult<CastProgress> {
+    let sender = progress.sender.map(|sender| sender.to_string());
+    Ok(CastProgress { bytes: progress.bytes, total_bytes: progress.total_bytes, sender, members: Vec::new() })
+}
+
+fn report(py: Python<'_>, report: &SendReport) -> PyResult<CastReport> {
+    Ok(CastReport {
+        complete: report.is_complete(),
+        took: report.took.as_secs_f64(),
+        bytes: report.bytes,
+        wire_bytes: report.wire.bytes,
+        wire_packets: report.wire.packets,
+        multicast_repairs: report.wire.multicast_repairs,
+        unicast_repairs: report.wire.unicast_repairs,
+        members: members(py, &report.members)?,
+    })
+}
+
+fn receipt(report: &ReceiveReport) -> CastReceipt {
+    CastReceipt {
+        sender: report.sender.to_string(),
+        took: report.took.as_secs_f64(),
+        bytes: report.bytes,
+        resumed_bytes: report.resumed_bytes,
+        new_bytes: report.new_bytes,
+        files: report.files,
+        directories: report.directories,
+    }
+}
+
+/// Who is told how it goes, and what that said: an exception ends the cast, and so does `False`.
+struct Watch {
+    tell: Option<Py<PyAny>>,
+    raised: Option<PyErr>,
+}
+
+impl Watch {
+    fn new(tell: Option<Py<PyAny>>) -> Self {
+        Self { tell, raised: None }
+    }
+
+    /// Tells it; takes signals, such as Ctrl-C, too.
+    fn see<P>(
+        &mut self,
+        progress: &P,
+        show: impl Fn(Python<'_>, &P) -> PyResult<CastProgress>,
+    ) -> ControlFlow<()> {
+        let told = Python::attach(|py| {
+            py.check_signals()?;
+            let Some(tell) = &self.tell else { return Ok(true) };
+            let answer = tell.call1(py, (Py::new(py, show(py, progress)?)?,))?;
+            Ok(!answer.bind(py).is(pyo3::types::PyBool::new(py, false).as_any()))
+        });
+        match told {
+            Ok(true) => return ControlFlow::Continue(()),
+            Ok(false) => {}
+            Err(raised) => self.raised = Some(raised),
+        }
+        ControlFlow::Break(())
+    }
+
+    /// What the cast came to.
+    fn outcome<T>(self, came: Result<T, CastError>) -> PyResult<T> {
+        match self.raised {
+            Some(raised) => Err(raised),
+            None => came.map_err(failed),
+        }
+    }
+}
+
+fn failed(error: CastError) -> PyErr {
+    let text = error.to_string();
+    match error {
+        CastError::NoReceivers(_) => PyTimeoutError::new_err(text),
+        CastError::Storage { source, .. } => match source.raw_os_error() {
+            Some(number) => PyOSError::new_err((number, text)),
+            None => PyOSError::new_err(text),
+        },
+        _ => CastFailed::new_err(text),
+    }
+}
+
+fn options_of(keywords: Option<&Bound<'_, PyDict>>) -> PyResult<CastOptions> {
+    let mut options = CastOptions::default();
+    set_by_keywords(keywords, |name, value| options.set(name, value).map_err(error::config))?;
+    Ok(options)
+}
+
+/// Sends a cast; see `Node.cast_send`.
+pub(crate) fn send(
+    py: Python<'_>,
+    node: &Node,
+    paths: &[PathBuf],
+    to: &[String],
+    progress: Option<Py<PyAny>>,
+    options: Option<&Bound<'_, PyDict>>,
+) -> PyResult<CastReport> {
+    let options = options_of(options)?;
+    let to = to.iter().map(|member| resolve(member)).collect::<PyResult<Vec<_>>>()?;
+    let (node, mut watch) = (node.denrei().clone(), Watch::new(progress));
+    let sent = py.detach(|| {
+        let sender = options.sender(node, paths, to)?;
+        sender.run(|progress| watch.see(progress, sending))
+    });
+    report(py, &watch.outcome(sent)?)
+}
+
+/// Receives a cast; see `Node.cast_receive`.
+pub(crate) fn receive(
+    py: Python<'_>,
+    node: &Node,
+    into: &std::path::Path,
+    progress: Option<Py<PyAny>>,
+    options: Option<&Bound<'_, PyDict>>,
+) -> PyResult<CastReceipt> {
+    let options = options_of(options)?;
+    let (node, mut watch) = (node.denrei().clone(), Watch::new(progress));
+    let received = py.detach(|| {
+        let receiver = options.receiver(node, into)?;
+        receiver.run(|progress| watch.see(progress, receiving))
+    });
+    Ok(receipt(&watch.outcome(received)?))
+}

@@ -1,0 +1,269 @@
+//! Peers: what is sent to one, received from one, and steered between the two.
+
+use crate::buffer::{Target, message_of};
+use crate::error::{self, QueueFull};
+use crate::flow::FlowState;
+use crate::message::Message;
+use crate::node::Node;
+use crate::wait::{in_time, pickled, timeout_of, wait};
+use denrei::{Bytes, ChannelId, Completion, PeerId, Placement, Rate, SendError};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use std::time::Duration;
+
+/// One peer of a node.
+#[pyclass(frozen, module = "denrei")]
+#[derive(Clone)]
+pub(crate) struct Peer {
+    node: Node,
+    id: PeerId,
+}
+
+fn completion_of(name: Option<&str>) -> PyResult<Completion> {
+    match name {
+        None => Ok(Completion::None),
+        Some("acknowledged") => Ok(Completion::Acknowledged),
+        Some("delivered") => Ok(Completion::Delivered),
+        Some(other) => Err(PyValueError::new_err(format!(
+            "completion is {other:?}, but has to be None, \"acknowledged\" or \"delivered\""
+        ))),
+    }
+}
+
+impl Peer {
+    pub fn new(node: &Node, id: PeerId) -> Self {
+        Self { node: node.clone(), id }
+    }
+
+    fn channel(&self, channel: u16) -> ChannelId {
+        ChannelId { peer: self.id, channel }
+    }
+
+    fn verb(
+        &self,
+        py: Python<'_>,
+        verb: impl FnOnce(&denrei::Node, PeerId) -> Result<(), denrei::PeerError> + Send,
+    ) -> PyResult<()> {
+        py.detach(|| verb(self.node.denrei(), self.id)).map_err(error::peer)
+    }
+}
+
+/// Sends within a slice of time: `None` if the queue is still full then.
+fn send_slice(
+    node: &denrei::Node,
+    to: ChannelId,
+    message: &Bytes,
+    completion: Completion,
+    slice: Duration,
+) -> PyResult<Option<u64>> {
+    match node.send_timeout_with(to, message.clone(), completion, slice) {
+        Ok(id) => Ok(Some(id.number)),
+        Err(SendError::WouldBlock { .. }) => Ok(None),
+        Err(error) => Err(error::send(error)),
+    }
+}
+
+#[pymethods]
+impl Peer {
+    /// The peer as one number.
+    #[getter]
+    fn id(&self) -> u64 {
+        self.id.as_u64()
+    }
+
+    /// Sends a message; waits while the queue to the peer is full, at most `timeout` seconds
+    /// (`QueueFull` then). `data` is anything with a contiguous buffer; a large one is not copied, so
+    /// it must not change until it is acknowledged, unless `copy` is true. Returns its number in the
+    /// channel.
+    #[pyo3(signature = (data, channel = 0, *, completion = None, timeout = None, copy = false))]
+    fn send(
+        &self,
+        py: Python<'_>,
+        data: &Bound<'_, PyAny>,
+        channel: u16,
+        completion: Option<&str>,
+        timeout: Option<f64>,
+        copy: bool,
+    ) -> PyResult<u64> {
+        let (message, completion) = (message_of(data, copy)?, completion_of(completion)?);
+        let (node, to) = (self.node.denrei(), self.channel(channel));
+        let sent = wait(py, timeout, |slice| send_slice(node, to, &message, completion, slice));
+        // Lent memory is given back without the interpreter's lock: whoever does takes it.
+        py.detach(|| drop(message));
+        sent?.ok_or_else(|| QueueFull::new_err("the queue to the peer was full for the time given"))
+    }
+
+    /// Sends a Python object, pickled; the receiver calls `Message.object`.
+    #[pyo3(signature = (object, channel = 0, *, timeout = None))]
+    fn send_object(
+        &self,
+        py: Python<'_>,
+        object: &Bound<'_, PyAny>,
+        channel: u16,
+        timeout: Option<f64>,
+    ) -> PyResult<u64> {
+        self.send(py, &pickled(object)?, channel, None, timeout, false)
+    }
+
+    /// Sends a message that is worth nothing after `lifetime` seconds: if it is not sent by then it is
+    /// dropped, and an event of kind "expired" says so. Never waits.
+    #[pyo3(signature = (data, lifetime, channel = 0, *, copy = false))]
+    fn send_within(
+        &self,
+        py: Python<'_>,
+        data: &Bound<'_, PyAny>,
+        lifetime: f64,
+        channel: u16,
+        copy: bool,
+    ) -> PyResult<u64> {
+        let message = message_of(data, copy)?;
+        let lifetime = timeout_of(Some(lifetime))?.unwrap_or_default();
+        let to = self.channel(channel);
+        let sent = py.detach(|| self.node.denrei().send_within(to, message, Completion::None, lifetime));
+        sent.map(|id| id.number).map_err(error::send)
+    }
+
+    /// Takes the next message of one of the peer's channels.
+    #[pyo3(signature = (channel = 0, timeout = None))]
+    fn recv(&self, py: Python<'_>, channel: u16, timeout: Option<f64>) -> PyResult<Message> {
+        let from = self.channel(channel);
+        let attempt = |slice| self.node.denrei().recv_from(from, slice).map_err(error::node);
+        let received = wait(py, timeout, attempt)?;
+        self.node.message(py, in_time(received)?)
+    }
+
+    /// Takes the next message of one of the peer's channels if it is here.
+    #[pyo3(signature = (channel = 0))]
+    fn try_recv(&self, py: Python<'_>, channel: u16) -> PyResult<Option<Message>> {
+        let from = self.channel(channel);
+        let received =
+            py.detach(|| self.node.denrei().recv_from(from, Duration::ZERO)).map_err(error::node)?;
+        received.map(|message| self.node.message(py, message)).transpose()
+    }
+
+    /// Waits until a message of `length` bytes may be sent without waiting; whether it may.
+    #[pyo3(signature = (length, timeout = None))]
+    fn wait(&self, py: Python<'_>, length: u64, timeout: Option<f64>) -> PyResult<bool> {
+        let attempt = |slice| {
+            let room = self.node.denrei().wait(self.id, length, slice).map_err(error::peer)?;
+            Ok(room.then_some(()))
+        };
+        Ok(wait(py, timeout, attempt)?.is_some())
+    }
+
+    /// Waits until everything sent so far is acknowledged; whether it is.
+    #[pyo3(signature = (timeout = None))]
+    fn flush(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
+        let attempt = |slice| Ok(self.node.denrei().flush(self.id, slice).then_some(()));
+        Ok(wait(py, timeout, attempt)?.is_some())
+    }
+
+    /// Accepts a message that an event of kind "offered" named: into a writable buffer, which must be
+    /// left alone until the message, without bytes of its own, has come; or into memory of denrei's.
+    #[pyo3(signature = (channel, number, into = None))]
+    fn accept(
+        &self,
+        py: Python<'_>,
+        channel: u16,
+        number: u64,
+        into: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        let channel = self.channel(channel);
+        let target = into.map(Target::new).transpose()?;
+        if target.as_ref().is_some_and(|target| target.len() == 0) {
+            return Err(PyValueError::new_err("the buffer is empty"));
+        }
+        self.verb(py, |node, _| match target {
+            Some(target) => {
+                let target: Box<dyn Placement> = Box::new(target);
+                node.accept(channel, number, target)
+            }
+            None => node.accept(channel, number, Vec::new()),
+        })
+    }
+
+    /// Refuses a message that an event of kind "offered" named.
+    fn refuse(&self, py: Python<'_>, channel: u16, number: u64) -> PyResult<()> {
+        let channel = self.channel(channel);
+        self.verb(py, |node, _| node.refuse(channel, number))
+    }
+
+    /// Sets how urgent a channel is: 0 (most) to 7, 4 if never set.
+    fn set_priority(&self, py: Python<'_>, channel: u16, priority: u8) -> PyResult<()> {
+        let channel = self.channel(channel);
+        self.verb(py, |node, _| node.set_priority(channel, priority))
+    }
+
+    /// Sets how fast the peer may send to this node: bytes per second (0: not at all), and bytes in a
+    /// row (0: no limit).
+    #[pyo3(signature = (bytes_per_s, burst_bytes = 0))]
+    fn set_rate(&self, py: Python<'_>, bytes_per_s: u64, burst_bytes: u64) -> PyResult<()> {
+        self.verb(py, |node, id| node.set_rate(id, Rate { bytes_per_s, burst_bytes }))
+    }
+
+    /// Sets the peer's share of what this node can receive: 1 to 10000, 100 if never set.
+    fn set_weight(&self, py: Python<'_>, weight: u32) -> PyResult<()> {
+        self.verb(py, |node, id| node.set_weight(id, weight))
+    }
+
+    /// Sends again what is due and not acknowledged.
+    fn retransmit(&self, py: Python<'_>) -> PyResult<()> {
+        self.verb(py, |node, id| node.retransmit(id).map(drop))
+    }
+
+    /// Asks the peer for its state; an event of kind "status" with the number returned brings it.
+    fn request_status(&self, py: Python<'_>) -> PyResult<u32> {
+        py.detach(|| self.node.denrei().request_status(self.id)).map_err(error::peer)
+    }
+
+    /// Messages that are not acknowledged.
+    #[getter]
+    fn queue_length(&self, py: Python<'_>) -> Option<u64> {
+        py.detach(|| self.node.denrei().queue_len(self.id))
+    }
+
+    /// The flow state as of now; `None` if the peer is gone.
+    #[getter]
+    fn flow(&self, py: Python<'_>) -> Option<FlowState> {
+        py.detach(|| self.node.denrei().flow(self.id)).map(FlowState::from)
+    }
+
+    /// The peer's address; `None` if it is gone.
+    #[getter]
+    fn address(&self, py: Python<'_>) -> Option<String> {
+        py.detach(|| self.node.denrei().flow(self.id)).map(|flow| flow.addr.to_string())
+    }
+
+    /// Says that this side will send no more.
+    fn close_write(&self, py: Python<'_>) -> PyResult<()> {
+        self.verb(py, |node, id| node.close_write(id))
+    }
+
+    /// Says that this side wants no more.
+    fn close_read(&self, py: Python<'_>) -> PyResult<()> {
+        self.verb(py, |node, id| node.close_read(id))
+    }
+
+    /// Ends the session in order, as soon as everything queued is delivered.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        self.verb(py, |node, id| node.close(id))
+    }
+
+    /// Ends the session at once.
+    #[pyo3(signature = (code = 0x8000, reason = ""))]
+    fn abort(&self, py: Python<'_>, code: u16, reason: &str) -> PyResult<()> {
+        self.verb(py, |node, id| node.abort(id, code, reason))
+    }
+
+    fn __eq__(&self, other: &Self) -> bool {
+        self.id == other.id && self.node.denrei().local_addr() == other.node.denrei().local_addr()
+    }
+
+    fn __hash__(&self) -> u64 {
+        self.id.as_u64()
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<denrei.{:?}>", self.id)
+    }
+}

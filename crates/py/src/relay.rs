@@ -1,0 +1,123 @@
+//! Relays: nodes on the path between networks that cannot reach each other (R6).
+
+use crate::config::from_keywords;
+use crate::error;
+use crate::held::Held;
+use crate::wait::resolve;
+use denrei::relay::{PairState, RelayConfig, Route};
+use parking_lot::Mutex;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use std::net::IpAddr;
+
+/// A relay, at work until it is closed: whoever connects to the first address of a route speaks with the
+/// peer at the second. To let both sides begin, give a route in each direction. `from_address` is the
+/// local IP address towards the targets, `pair_bytes` what a pair may hold in each direction and the
+/// largest message that goes through, `max_pairs` how many pairs there may be. Settings of its nodes
+/// are keyword arguments, as those of `Node`.
+#[pyclass(frozen, module = "denrei")]
+pub(crate) struct Relay {
+    addresses: Vec<String>,
+    relay: Mutex<Option<Held<denrei::relay::Relay>>>,
+}
+
+/// A sender and the peer beyond a relay that it speaks to.
+#[pyclass(frozen, get_all, module = "denrei")]
+pub(crate) struct RelayPair {
+    /// The sender's address.
+    near: String,
+    /// The peer's address.
+    target: String,
+    /// Messages forwarded to the target.
+    forwarded_messages: u64,
+    /// Bytes of them.
+    forwarded_bytes: u64,
+    /// Messages forwarded back.
+    returned_messages: u64,
+    /// Bytes held on the way to the target.
+    held_bytes: u64,
+    /// Times that the sender's rate was lowered or stopped.
+    lowered: u64,
+}
+
+impl From<PairState> for RelayPair {
+    fn from(pair: PairState) -> Self {
+        Self {
+            near: pair.near.to_string(),
+            target: pair.target.to_string(),
+            forwarded_messages: pair.forwarded_messages,
+            forwarded_bytes: pair.forwarded_bytes,
+            returned_messages: pair.returned_messages,
+            held_bytes: pair.held_bytes,
+            lowered: pair.lowered,
+        }
+    }
+}
+
+#[pymethods]
+impl RelayPair {
+    fn __repr__(&self) -> String {
+        format!("<denrei.RelayPair {} to {}>", self.near, self.target)
+    }
+}
+
+#[pymethods]
+impl Relay {
+    #[new]
+    #[pyo3(signature = (routes, *, from_address = None, pair_bytes = None, max_pairs = None, **settings))]
+    fn new(
+        py: Python<'_>,
+        routes: Vec<(String, String)>,
+        from_address: Option<&str>,
+        pair_bytes: Option<u64>,
+        max_pairs: Option<usize>,
+        settings: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Self> {
+        let mut config = RelayConfig { node: from_keywords(settings)?, ..RelayConfig::default() };
+        let refuse = |text| PyValueError::new_err(format!("{text:?} is no IP address"));
+        let from = from_address.map(|text| text.parse::<IpAddr>().map_err(|_| refuse(text)));
+        config.from = from.transpose()?;
+        config.pair_bytes = pair_bytes.unwrap_or(config.pair_bytes);
+        config.max_pairs = max_pairs.unwrap_or(config.max_pairs);
+        let route = |(listen, target): &(String, String)| {
+            Ok(Route { listen: resolve(listen)?, target: resolve(target)? })
+        };
+        let routes = routes.iter().map(route).collect::<PyResult<Vec<_>>>()?;
+        let relay = py.detach(|| denrei::relay::Relay::start(&routes, &config)).map_err(error::bind)?;
+        let addresses = relay.addresses().iter().map(ToString::to_string).collect();
+        Ok(Self { addresses, relay: Mutex::new(Some(Held::new(relay))) })
+    }
+
+    /// The addresses that stand for the targets, in the order of the routes.
+    #[getter]
+    fn addresses(&self) -> Vec<String> {
+        self.addresses.clone()
+    }
+
+    /// All pairs, as of now; none once it is closed.
+    #[getter]
+    fn pairs(&self, py: Python<'_>) -> Vec<RelayPair> {
+        let pairs = py.detach(|| self.relay.lock().as_ref().map(|relay| relay.pairs()));
+        pairs.into_iter().flatten().map(RelayPair::from).collect()
+    }
+
+    /// Ends the relay and all its sessions.
+    fn close(&self, py: Python<'_>) {
+        let relay = py.detach(|| self.relay.lock().take());
+        drop(relay);
+    }
+
+    fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        slf
+    }
+
+    #[pyo3(signature = (*_error))]
+    fn __exit__(&self, py: Python<'_>, _error: &Bound<'_, pyo3::types::PyTuple>) {
+        self.close(py);
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<denrei.Relay {}>", self.addresses.join(", "))
+    }
+}

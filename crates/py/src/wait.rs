@@ -1,0 +1,58 @@
+//! What all calls share: waiting without the interpreter's lock, times, addresses.
+
+use pyo3::exceptions::{PyTimeoutError, PyValueError};
+use pyo3::prelude::*;
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::time::{Duration, Instant};
+
+/// A wait without limit is made of such ones, between which signals are looked at: Ctrl-C works.
+const SLICE: Duration = Duration::from_millis(100);
+
+pub(crate) fn timeout_of(seconds: Option<f64>) -> PyResult<Option<Duration>> {
+    let Some(seconds) = seconds else { return Ok(None) };
+    let timeout = Duration::try_from_secs_f64(seconds);
+    timeout
+        .map(Some)
+        .map_err(|_| PyValueError::new_err("a timeout is a number of seconds, 0 or more, or None"))
+}
+
+/// A time of which every wait has one.
+pub(crate) fn seconds(seconds: f64) -> PyResult<Duration> {
+    Ok(timeout_of(Some(seconds))?.unwrap_or_default())
+}
+
+/// An object as the bytes of its pickle.
+pub(crate) fn pickled<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
+    let pickle = object.py().import("pickle")?;
+    pickle.call_method1("dumps", (object, pickle.getattr("HIGHEST_PROTOCOL")?))
+}
+
+/// Tries, with the interpreter's lock released, until there is a value or time is up.
+pub(crate) fn wait<T: Send>(
+    py: Python<'_>,
+    timeout: Option<f64>,
+    mut attempt: impl FnMut(Duration) -> PyResult<Option<T>> + Send,
+) -> PyResult<Option<T>> {
+    let deadline = timeout_of(timeout)?.and_then(|timeout| Instant::now().checked_add(timeout));
+    loop {
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let slice = left.unwrap_or(SLICE).min(SLICE);
+        if let Some(value) = py.detach(|| attempt(slice))? {
+            return Ok(Some(value));
+        }
+        if left.is_some_and(|left| left <= slice) {
+            return Ok(None);
+        }
+        py.check_signals()?;
+    }
+}
+
+pub(crate) fn in_time<T>(value: Option<T>) -> PyResult<T> {
+    value.ok_or_else(|| PyTimeoutError::new_err("nothing was there within the time given"))
+}
+
+pub(crate) fn resolve(address: &str) -> PyResult<SocketAddr> {
+    let refuse = |why: String| PyValueError::new_err(format!("{address:?} is no address: {why}"));
+    let mut found = address.to_socket_addrs().map_err(|error| refuse(error.to_string()))?;
+    found.next().ok_or_else(|| refuse("it resolves to nothing".into()))
+}
