@@ -262,7 +262,10 @@ impl TransmitBuf {
     /// Copies what is lent.
     fn take_in(&mut self) {
         if let Some((at, data)) = self.lent.take() {
-            self.bytes.splice(at..at, data);
+            // As one block: `splice` would take it octet by octet.
+            let behind = self.bytes.len() - at;
+            self.bytes.extend_from_slice(&data);
+            self.bytes[at..].rotate_left(behind);
         }
     }
 
