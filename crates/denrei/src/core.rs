@@ -5,9 +5,46 @@ use denrei_proto::{Config, Endpoint, PeerId, Place};
 use denrei_wire::Instant;
 use std::sync::Arc;
 use std::task::Waker;
+use std::time::Duration;
 
 /// Events kept for an application that does not ask for them; the oldest are dropped and counted.
 const MAX_EVENTS: usize = 65_536;
+
+/// An application that takes what is here without a pause has the socket looked at this often, or what
+/// comes meanwhile would overflow it: a tenth of the time in which 10 Gbit/s fill 4 MiB.
+const LONGEST_WITHOUT_LOOK: Duration = Duration::from_micros(300);
+/// Takes from one reading of the clock to the next, at most: reading it costs a tenth of a take.
+const MOST_TAKES_UNTIMED: u32 = 16;
+
+/// When to look at the socket although there is something to take.
+#[derive(Debug)]
+struct Glance {
+    /// Takes until the clock is read again, and how many that were at first: as many as take about
+    /// [`LONGEST_WITHOUT_LOOK`].
+    left: u32,
+    takes: u32,
+    looked_at: Instant,
+}
+
+impl Default for Glance {
+    fn default() -> Self {
+        Self { left: 1, takes: 1, looked_at: Instant::ZERO }
+    }
+}
+
+impl Glance {
+    /// Something is taken that was here; whether a look is due. `now` reads the clock.
+    fn is_due(&mut self, now: impl FnOnce() -> Instant) -> bool {
+        self.left = self.left.saturating_sub(1);
+        if self.left > 0 {
+            return false;
+        }
+        let due = now().saturating_since(self.looked_at) >= LONGEST_WITHOUT_LOOK;
+        self.takes = if due { (self.takes / 2).max(1) } else { (self.takes * 2).min(MOST_TAKES_UNTIMED) };
+        self.left = self.takes;
+        due
+    }
+}
 
 /// State under the Node's lock.
 pub(crate) struct Core {
@@ -33,6 +70,7 @@ pub(crate) struct Core {
     send_buffer_bytes: u64,
     /// [`Endpoint::news`] when those who wait were last told.
     seen_news: u64,
+    glance: Glance,
 }
 
 /// Time since the Node was made.
@@ -61,6 +99,7 @@ impl Core {
             recent: clock.now(),
             has_driver: false,
             seen_news: 0,
+            glance: Glance::default(),
             sleeper_until: None,
             followers: 0,
             blocked: Vec::new(),
@@ -96,6 +135,18 @@ impl Core {
     /// timer that the next flush or receive does not set anew.
     pub fn recently(&self) -> Instant {
         self.recent
+    }
+
+    /// Something is taken that was here: whether the sockets were not looked at for long, and nobody
+    /// else does.
+    pub fn look_is_due(&mut self) -> bool {
+        let clock = self.clock;
+        !self.is_driven_by_another() && self.glance.is_due(|| clock.now())
+    }
+
+    /// The sockets were looked at, or are about to be, at `now`.
+    pub fn looked(&mut self, now: Instant) {
+        self.glance.looked_at = now;
     }
 
     /// Whether another thread looks at the sockets.
@@ -159,5 +210,39 @@ impl Core {
         if !self.blocked.contains(&(peer, level)) {
             self.blocked.push((peer, level));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Readings of the clock and looks of an application that takes a message each `pause`, in 100 ms.
+    fn readings_and_looks(pause: Duration) -> (u32, u32) {
+        let mut glance = Glance::default();
+        let (mut now, mut readings, mut looks) = (Instant::ZERO, 0, 0);
+        while now < Instant::ZERO + Duration::from_millis(100) {
+            now += pause;
+            let due = glance.is_due(|| {
+                readings += 1;
+                now
+            });
+            if due {
+                looks += 1;
+                glance.looked_at = now;
+            }
+        }
+        (readings, looks)
+    }
+
+    #[test]
+    fn a_slow_application_looks_often_enough_and_a_fast_one_hardly_reads_the_clock() {
+        let (_, looks) = readings_and_looks(Duration::from_millis(1));
+        assert_eq!(looks, 100, "each message takes longer than it should go unseen");
+        let (_, looks) = readings_and_looks(Duration::from_micros(100));
+        assert!((150..=340).contains(&looks), "{looks} looks in 100 ms");
+        let (readings, looks) = readings_and_looks(Duration::from_nanos(100));
+        assert!(readings <= 1_000_000 / 16 + 1_000, "{readings} readings for a million messages");
+        assert!((200..=340).contains(&looks), "{looks} looks in 100 ms");
     }
 }

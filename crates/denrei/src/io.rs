@@ -53,6 +53,7 @@ impl Io {
             let (core, now) = guard.get_or_insert_with(|| {
                 let mut core = core.lock();
                 let now = core.now();
+                core.looked(now);
                 (core, now)
             });
             core.endpoint.handle_datagram(*now, meta, datagram);

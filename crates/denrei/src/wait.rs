@@ -197,6 +197,16 @@ impl Shared {
         received
     }
 
+    /// Receives, and fires timers, for an application that has enough to take and does not wait.
+    fn look(&self) {
+        self.receive();
+        let mut core = self.core.lock();
+        let now = core.now();
+        core.looked(now);
+        core.fire_timers(now);
+        self.notify(&mut core);
+    }
+
     /// Receives what is there; whether that was anything.
     fn receive(&self) -> bool {
         self.with_io(|io| io.receive(&self.core)) > 0
@@ -277,6 +287,9 @@ impl Shared {
     ) -> Option<T> {
         let mut core = self.core.lock();
         if let Some(value) = ready(&mut core) {
+            if core.look_is_due() {
+                MutexGuard::unlocked(&mut core, || self.look());
+            }
             self.answer(&mut core);
             return Some(value);
         }

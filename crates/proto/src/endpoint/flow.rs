@@ -16,7 +16,7 @@ impl Endpoint {
             return Err(PeerError::BadRate { setting, value });
         }
         self.on_peer(now, peer, |peer, _| peer.set_rate(rate))?;
-        self.leave_rate(now, peer.slot);
+        self.leave_rate(peer.slot);
         Ok(())
     }
 

@@ -137,6 +137,9 @@ impl Endpoint {
             self.waiting_credit.push_back(id);
         }
         self.held_bytes -= taken.data.len() as u64;
+        self.pace.taken.messages += 1;
+        self.pace.taken.octets += taken.data.len() as u64;
+        self.pace.taken.emptied += self.readable.is_empty() as u64;
         if more_offers {
             self.note_offers(now, id.peer.slot);
         }

@@ -7,7 +7,7 @@
 
 use super::Endpoint;
 use crate::loss::NUMBERS_PER_SKIP;
-use crate::rate::{Grants, Manager};
+use crate::rate::{Grants, Manager, Taken};
 use core::time::Duration;
 use denrei_wire::Instant;
 
@@ -74,6 +74,8 @@ pub(super) struct Pace {
     /// When to look for grants that nothing came of.
     pub look_at: Option<Instant>,
     busy_at: Instant,
+    /// What the application has taken.
+    pub taken: Taken,
 }
 
 impl Endpoint {

@@ -18,9 +18,9 @@ impl Endpoint {
             Some((slot as u32, entry.peer.as_deref().filter(|peer| peer.is_alive())?))
         });
         let rtt = peers.clone().filter_map(|(_, peer)| peer.min_rtt()).max().unwrap_or(Duration::ZERO);
-        let mut manager = Box::new(Manager::new(now, buffer, rtt));
+        let mut manager = Box::new(Manager::new(now, buffer, rtt, self.pace.taken));
         for (slot, peer) in peers.filter(|(_, peer)| peer.is_paced()) {
-            manager.set_fixed(now, slot, peer.weight, true);
+            manager.set_fixed(slot, peer.weight, true);
         }
         self.counters.overruns += 1;
         self.pace.look_at = Some(manager.deadline());
@@ -46,7 +46,7 @@ impl Endpoint {
     pub(super) fn set_learnt_rates(&mut self, now: Instant) {
         let Mode::Managing(manager) = &mut self.pace.mode else { return };
         let calm = now.saturating_since(manager.heard_at()) >= CALM;
-        let told = if calm { manager.release() } else { manager.look(now) };
+        let told = if calm { manager.release() } else { manager.look(now, self.pace.taken) };
         let next = manager.deadline().max(now + Manager::INTERVAL);
         // A quiet host is not woken until it is time to stop.
         self.pace.look_at = Some(if manager.is_quiet() { manager.heard_at() + CALM } else { next });
@@ -62,10 +62,10 @@ impl Endpoint {
     }
 
     /// The application has set the rate of the peer in `slot`.
-    pub(super) fn leave_rate(&mut self, now: Instant, slot: u32) {
+    pub(super) fn leave_rate(&mut self, slot: u32) {
         let Some(peer) = self.slots[slot as usize].peer.as_deref() else { return };
         if let Mode::Managing(manager) = &mut self.pace.mode {
-            manager.set_fixed(now, slot, peer.weight, peer.is_paced());
+            manager.set_fixed(slot, peer.weight, peer.is_paced());
         }
     }
 }

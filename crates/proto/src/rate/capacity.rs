@@ -1,7 +1,8 @@
 //! What a host can receive: bytes per second, and bytes in a row (R11, R12).
 //!
-//! Inputs → outputs: what arrived in an interval, what was lost in it, whether its senders were held
-//! back by their rates → rate and burst for all together. Source: R12 (*packets receivable in a row =
+//! Inputs → outputs: what arrived in an interval, what was lost in it, how fast the application took
+//! it if it never had nothing to take, whether senders were held back by their rates → rate and burst
+//! for all together. Source: R12 (*packets receivable in a row =
 //! packets received / recoveries started*; *if the burst is right and losses go on, the measured
 //! arrival rate is the new base*), R11 (up again when there may be more). Deviations: what was found
 //! to be too much is remembered for a while, or it would be tried, and lost, again and again; rate and
@@ -20,6 +21,14 @@ const LEAST_RATE: u64 = 100_000;
 const FREE_STEP: u64 = 4;
 /// Rate and burst are raised by this share where they have been too much before.
 const CAREFUL_STEP: u64 = 32;
+/// Intervals in which the application was busy without a pause that are remembered: the fastest of
+/// them counts, for a process that was kept off its core takes less than it could.
+const BUSY_INTERVALS: usize = 8;
+/// One recovery in so many datagrams is none of the limits' doing: a process was kept off its core.
+const TOLERATED_DATAGRAMS: u64 = 1_000;
+/// A burst that is too large loses in each; it is to blame if no more than this many bursts came
+/// between two recoveries.
+const BURSTS_TO_BLAME: u64 = 2;
 /// The burst holds this many datagrams at least: one is what R9 begins with.
 const LEAST_BURST_DATAGRAMS: u64 = 1;
 
@@ -35,6 +44,9 @@ pub(crate) struct Interval {
     pub datagram: u64,
     /// The senders would have sent more: their throughput was their rate.
     pub held_back: bool,
+    /// Octets per second that the application took, if messages waited for it all the time: what came
+    /// faster has queued up here.
+    pub taken: Option<u64>,
 }
 
 impl Interval {
@@ -91,6 +103,10 @@ pub(crate) struct Capacity {
     raised: Option<Raised>,
     /// Intervals in a row in which something was lost.
     lossy: u32,
+    /// How fast the application took, lately, octets per second; 0: not known.
+    taken: [u64; BUSY_INTERVALS],
+    /// Octets since the last recovery began.
+    since_recovery: u64,
 }
 
 impl Capacity {
@@ -99,9 +115,11 @@ impl Capacity {
         let search = |value: u64| Search { value: value.max(1), too_much: None };
         Self {
             rate: search((first.rate() * KEPT / 32).max(LEAST_RATE)),
-            burst: search(buffer / 2),
+            burst: search(buffer / 32 * 30),
             raised: None,
             lossy: 0,
+            taken: [0; BUSY_INTERVALS],
+            since_recovery: 0,
         }
     }
 
@@ -117,42 +135,73 @@ impl Capacity {
 
     /// Learns from an interval in which what was told before was in force.
     pub fn learn(&mut self, now: Instant, interval: &Interval) {
+        if let Some(taken) = interval.taken {
+            self.taken.rotate_left(1);
+            self.taken[BUSY_INTERVALS - 1] = taken;
+        }
+        let tolerated = TOLERATED_DATAGRAMS * interval.datagram;
         if interval.recoveries == 0 {
             self.lossy = 0;
-            return self.raise(now, interval);
+            self.since_recovery += interval.octets;
+            self.raise(now, interval);
+        } else if interval.recoveries == 1 && self.since_recovery > tolerated {
+            self.since_recovery = 0;
+        } else {
+            self.lossy += 1;
+            self.since_recovery = 0;
+            self.lower(now, interval);
         }
-        self.lossy += 1;
+    }
+
+    /// The application's pace: the fastest of late, octets per second; 0 if it was never busy.
+    fn application(&self) -> u64 {
+        self.taken.iter().copied().max().unwrap_or(0)
+    }
+
+    /// Something was lost.
+    fn lower(&mut self, now: Instant, interval: &Interval) {
         let least = LEAST_BURST_DATAGRAMS * interval.datagram.max(1);
         let in_a_row = interval.octets / interval.recoveries;
         let burst_is_wrong = in_a_row < self.burst.value - self.burst.value / 8;
+        // What the application has been seen to take was not too fast.
+        let arrived = interval.rate().max(self.application());
         match self.raised.take() {
             Some(Raised::Rate) => {
-                let arrived = interval.rate().max(self.rate.value / 2);
-                self.rate.lower(now, arrived * KEPT / 32, true);
+                self.rate.lower(now, arrived.max(self.rate.value / 2) * KEPT / 32, true);
             }
-            Some(Raised::Burst) => self.burst.lower(now, self.burst.value, true),
+            Some(Raised::Burst) => {
+                let to_blame = in_a_row < self.burst.value * BURSTS_TO_BLAME;
+                self.burst.lower(now, self.burst.value, to_blame);
+            }
             // The burst first; if losses go on, the rate; and so on in turns.
             None if self.lossy % 2 == 1 => {
                 let most = if burst_is_wrong { in_a_row * KEPT / 32 } else { self.burst.value };
                 self.burst.lower(now, most, false);
             }
-            None => self.rate.lower(now, interval.rate() * KEPT / 32, false),
+            None => self.rate.lower(now, arrived * KEPT / 32, false),
         }
         self.burst.value = self.burst.value.max(least);
         self.rate.value = self.rate.value.max(LEAST_RATE);
     }
 
-    /// Nothing was lost: more may fit, if more is wanted.
+    /// Nothing was lost: more may fit, if more is wanted, and if messages do not wait here anyway.
     fn raise(&mut self, now: Instant, interval: &Interval) {
+        let pace = self.application();
+        let busy = interval.taken.is_some();
+        if busy && self.rate.value > pace {
+            self.rate.lower(now, (pace * KEPT / 32).max(LEAST_RATE), true);
+            self.raised = None;
+            return;
+        }
         if !interval.held_back {
             return;
         }
         let rate_first = self.raised != Some(Raised::Rate);
-        self.raised = if rate_first && self.rate.raise(now, FREE_STEP) {
+        self.raised = if !busy && rate_first && self.rate.raise(now, FREE_STEP) {
             Some(Raised::Rate)
         } else if self.burst.raise(now, CAREFUL_STEP) {
             Some(Raised::Burst)
-        } else if !rate_first && self.rate.raise(now, FREE_STEP) {
+        } else if !busy && !rate_first && self.rate.raise(now, FREE_STEP) {
             Some(Raised::Rate)
         } else {
             None
@@ -183,7 +232,8 @@ mod tests {
             let fits = if burst > self.row { sent * self.row / burst } else { sent };
             let octets = fits.min(self.rate / 50);
             let recoveries = if octets < sent { bursts } else { 0 };
-            Interval { length: LENGTH, octets, recoveries, datagram: DATAGRAM, held_back: true }
+            let taken = None;
+            Interval { length: LENGTH, octets, recoveries, datagram: DATAGRAM, held_back: true, taken }
         }
 
         /// Rate, burst, and recoveries per 1000 packets of the last 8 s of 10.
@@ -261,6 +311,47 @@ mod tests {
         assert_eq!((capacity.rate(), capacity.burst()), (LEAST_RATE, DATAGRAM));
     }
 
+    /// What comes in 20 ms of a rate, for an application that takes 13 MB/s and less now and then.
+    fn of_a_busy_application(step: u64, rate: u64, waiting: &mut u64) -> Interval {
+        let pace = if step.is_multiple_of(7) { 4_000_000 } else { 13_000_000 };
+        let octets = rate / 50;
+        let taken = (*waiting + octets).min(pace / 50);
+        *waiting = *waiting + octets - taken;
+        let taken = (*waiting > 0).then_some(taken * 50);
+        Interval { length: LENGTH, octets, recoveries: 0, datagram: DATAGRAM, held_back: true, taken }
+    }
+
+    #[test]
+    fn what_the_application_takes_is_known_without_any_loss() {
+        let mut waiting = 0;
+        let first = of_a_busy_application(1, 100_000_000, &mut waiting);
+        let mut capacity = Capacity::new(&first, 80_000);
+        let mut most = 0;
+        for step in 1..500 {
+            let interval = of_a_busy_application(step, capacity.rate(), &mut waiting);
+            capacity.learn(Instant::ZERO + LENGTH * step as u32, &interval);
+            most = if step > 20 { most.max(capacity.rate()) } else { 0 };
+        }
+        assert!((12_000_000..=13_000_000).contains(&capacity.rate()), "{}", capacity.rate());
+        assert!(most <= 13_000_000, "{most}: messages wait without end");
+    }
+
+    #[test]
+    fn one_recovery_in_a_thousand_packets_changes_nothing() {
+        let clean =
+            Interval { length: LENGTH, octets: 1_000 * DATAGRAM, datagram: DATAGRAM, ..Interval::default() };
+        let mut capacity = Capacity::new(&clean, 80_000);
+        let before = (capacity.rate(), capacity.burst());
+        for _ in 0..20 {
+            capacity.learn(Instant::ZERO, &clean);
+            capacity.learn(Instant::ZERO, &clean);
+            capacity.learn(Instant::ZERO, &Interval { recoveries: 1, ..clean });
+        }
+        assert_eq!((capacity.rate(), capacity.burst()), before);
+        capacity.learn(Instant::ZERO, &Interval { recoveries: 1, ..clean });
+        assert!(capacity.burst() < before.1, "two within a thousand are the burst's");
+    }
+
     #[test]
     fn nothing_is_raised_for_who_does_not_use_what_it_has() {
         let first = Interval { length: LENGTH, octets: 2_000_000, ..Interval::default() };
@@ -268,6 +359,6 @@ mod tests {
         for _ in 0..100 {
             capacity.learn(Instant::ZERO, &first);
         }
-        assert_eq!((capacity.rate(), capacity.burst()), (100_000_000 * 31 / 32, 50_000));
+        assert_eq!((capacity.rate(), capacity.burst()), (100_000_000 * 31 / 32, 93_750));
     }
 }

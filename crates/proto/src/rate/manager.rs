@@ -23,12 +23,17 @@ const LEAST_RTIMER_PER_S: u64 = 1000;
 const LEAST_RECOVERY: Duration = Duration::from_millis(1);
 /// Headers and trailer of a data packet, about, octets: rates count what is in it.
 const PACKET_OVERHEAD: u64 = 48;
+/// An application's pace is known from so many messages on: one more or less is little then.
+const LEAST_TAKES: u64 = 16;
 /// An interval has so many bursts at least, or one more or less would count for much.
 const BURSTS: u32 = 4;
 /// A peer is held back by its rate if it uses so much of it, in 1/8: of four bursts one may be late.
 const HELD_BACK: u64 = 5;
 /// And may use that much more than it did if it is not, in 1/4.
 const HEADROOM: u64 = 5;
+/// After this time half of a throughput still counts: who waits for credit sends in turns, and whoever
+/// was lent its share meanwhile would overrun this side when it goes on.
+const HALF_LIFE: Duration = Duration::from_millis(20);
 /// Rates are told if they have changed by more than this share, or somebody has become active.
 const WORTH_TELLING: u64 = 32;
 
@@ -41,6 +46,23 @@ pub(crate) struct Heard {
     pub missing: u64,
 }
 
+/// What the application has taken, counted since the endpoint was made.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Taken {
+    pub messages: u64,
+    pub octets: u64,
+    /// Times that it had taken all there was.
+    pub emptied: u64,
+}
+
+impl Taken {
+    /// Octets per second since `earlier`, if messages waited all the time.
+    fn pace_since(self, earlier: Self, length: Duration) -> Option<u64> {
+        let busy = self.emptied == earlier.emptied && self.messages - earlier.messages >= LEAST_TAKES;
+        busy.then(|| rate_of(self.octets - earlier.octets, length))
+    }
+}
+
 /// One peer that sends.
 #[derive(Debug)]
 struct Flow {
@@ -49,22 +71,23 @@ struct Flow {
     octets: u64,
     /// Packets since one alone was missing.
     since_single: u64,
-    recovery_until: Instant,
     /// Octets per second in the last interval.
     throughput: u64,
+    /// The same of late: what it leaves for a moment nobody else gets.
+    lately: u64,
     told: Option<Rate>,
     /// The application has set its rate: it counts, and is told nothing.
     fixed: bool,
 }
 
 impl Flow {
-    fn new(now: Instant, weight: u32) -> Self {
+    fn new(weight: u32) -> Self {
         Self {
             weight,
             octets: 0,
             since_single: NUMBERS_PER_SKIP,
-            recovery_until: now,
             throughput: 0,
+            lately: 0,
             told: None,
             fixed: false,
         }
@@ -76,9 +99,9 @@ impl Flow {
 
     fn want(&self) -> Want {
         if self.fixed {
-            return Want { weight: self.weight, most: Some(self.throughput) };
+            return Want { weight: self.weight, most: Some(self.lately) };
         }
-        let most = (!self.is_held_back()).then(|| self.throughput / 4 * HEADROOM);
+        let most = (!self.is_held_back()).then(|| self.lately / 4 * HEADROOM);
         Want { weight: self.weight, most }
     }
 }
@@ -94,14 +117,20 @@ pub(crate) struct Manager {
     began: Instant,
     /// How long it lasts.
     lasts: Duration,
-    /// Until then what was told last is not in force everywhere.
+    /// Until then what was learnt last is not in force everywhere.
     settled_at: Instant,
+    /// What was learnt when shares were told last.
+    shared: Rate,
     datagrams: u64,
     recoveries: u64,
+    /// What is missing before then, from whomever, belongs to the last of them.
+    recovery_until: Instant,
     datagram: u64,
     /// Longest round trip of the peers told.
     rtt: Duration,
     heard_at: Instant,
+    /// What the application had taken when the interval began.
+    taken: Taken,
 }
 
 impl Manager {
@@ -110,7 +139,7 @@ impl Manager {
 
     /// After an overrun. `buffer`: octets of datagrams that the socket holds; `rtt`: the longest round
     /// trip of any session.
-    pub fn new(now: Instant, buffer: u64, rtt: Duration) -> Self {
+    pub fn new(now: Instant, buffer: u64, rtt: Duration, taken: Taken) -> Self {
         Self {
             capacity: None,
             flows: BTreeMap::new(),
@@ -118,11 +147,14 @@ impl Manager {
             began: now,
             lasts: Self::INTERVAL,
             settled_at: now,
+            shared: Rate::UNLIMITED,
             datagrams: 0,
             recoveries: 0,
+            recovery_until: now,
             datagram: 0,
             rtt,
             heard_at: now,
+            taken,
         }
     }
 
@@ -132,7 +164,7 @@ impl Manager {
             return;
         }
         self.heard_at = now;
-        let flow = self.flows.entry(peer).or_insert_with(|| Flow::new(now, weight));
+        let flow = self.flows.entry(peer).or_insert_with(|| Flow::new(weight));
         flow.weight = weight;
         flow.octets += heard.data.saturating_sub(PACKET_OVERHEAD).max(1);
         self.datagrams += 1;
@@ -140,16 +172,16 @@ impl Manager {
         // A single number that is missing was left out, unless another was, too short a time ago.
         let lost = heard.missing > 1 || (heard.missing == 1 && flow.since_single < NUMBERS_PER_SKIP);
         flow.since_single = if heard.missing == 1 { 0 } else { flow.since_single.saturating_add(1) };
-        if lost && now >= flow.recovery_until {
+        if lost && now >= self.recovery_until {
             let rtimer = flow.told.map_or(Duration::ZERO, rtimer);
-            flow.recovery_until = now + LEAST_RECOVERY.max(rtimer / 2);
+            self.recovery_until = now + LEAST_RECOVERY.max(rtimer / 2);
             self.recoveries += 1;
         }
     }
 
     /// The application sets the peer's rate, or leaves it to this side again.
-    pub fn set_fixed(&mut self, now: Instant, peer: u32, weight: u32, fixed: bool) {
-        let flow = self.flows.entry(peer).or_insert_with(|| Flow::new(now, weight));
+    pub fn set_fixed(&mut self, peer: u32, weight: u32, fixed: bool) {
+        let flow = self.flows.entry(peer).or_insert_with(|| Flow::new(weight));
         (flow.fixed, flow.told) = (fixed, None);
     }
 
@@ -180,19 +212,24 @@ impl Manager {
     }
 
     /// Looks at what has come; who is to be told another rate.
-    pub fn look(&mut self, now: Instant) -> Vec<(u32, Rate)> {
+    pub fn look(&mut self, now: Instant, taken: Taken) -> Vec<(u32, Rate)> {
         let length = now.saturating_since(self.began);
         if length < self.lasts || (self.datagrams < LEAST_DATAGRAMS && length < LONGEST_INTERVAL) {
             return Vec::new();
         }
         let mut held_back = false;
+        let still_counts = 0.5f64.powf(length.as_secs_f64() / HALF_LIFE.as_secs_f64());
         for flow in self.flows.values_mut() {
             flow.throughput = rate_of(flow.octets, length);
+            flow.lately = flow.throughput.max((flow.lately as f64 * still_counts) as u64);
             held_back |= flow.octets > 0 && !flow.fixed && flow.is_held_back();
         }
         let octets = self.flows.values().map(|flow| flow.octets).sum();
         let datagram = self.datagram;
-        let interval = Interval { length, octets, recoveries: self.recoveries, datagram, held_back };
+        let pace = taken.pace_since(self.taken, length);
+        let recoveries = self.recoveries;
+        let interval = Interval { length, octets, recoveries, datagram, held_back, taken: pace };
+        self.taken = taken;
         match &mut self.capacity {
             None => self.capacity = (octets > 0).then(|| Capacity::new(&interval, self.buffer)),
             Some(capacity) if self.began >= self.settled_at => capacity.learn(now, &interval),
@@ -231,7 +268,9 @@ impl Manager {
         let active = self.flows.values().filter(|flow| flow.throughput > 0).filter_map(|flow| flow.told);
         let slowest = active.map(rtimer).max().unwrap_or_default().min(LONGEST_INTERVAL);
         self.lasts = (slowest * BURSTS).clamp(Self::INTERVAL, LONGEST_INTERVAL);
-        if !told.is_empty() {
+        let learnt = Rate { bytes_per_s: capacity.rate(), burst_bytes: capacity.burst() };
+        if differs(self.shared, learnt) {
+            self.shared = learnt;
             self.settled_at = now + self.rtt * 2 + slowest;
         }
         told
@@ -298,7 +337,7 @@ mod tests {
                 lost: 0,
             });
             Self {
-                manager: Manager::new(Instant::ZERO, 2 * holds as u64 * PAYLOAD, RTT),
+                manager: Manager::new(Instant::ZERO, holds as u64 * PAYLOAD, RTT, Taken::default()),
                 now: Instant::ZERO,
                 service,
                 holds,
@@ -328,7 +367,7 @@ mod tests {
                     let heard = Heard { data: DATAGRAM, missing: core::mem::take(&mut from.missing) };
                     self.manager.on_packet(self.now, sender as u32, from.weight, heard);
                 }
-                for (peer, rate) in self.manager.look(self.now) {
+                for (peer, rate) in self.manager.look(self.now, Taken::default()) {
                     self.senders[peer as usize].credit.set(self.now, rate);
                 }
             }
@@ -419,7 +458,7 @@ mod tests {
         let mut host = Host::new(SERVICE, 200, &[DEFAULT_WEIGHT; 2]);
         let fixed = Rate { bytes_per_s: 2_000_000, burst_bytes: 14_000 };
         host.senders[0].credit.set(Instant::ZERO, fixed);
-        host.manager.set_fixed(Instant::ZERO, 0, DEFAULT_WEIGHT, true);
+        host.manager.set_fixed(0, DEFAULT_WEIGHT, true);
         host.run(SECOND * 2);
         let shares = host.measure(SECOND);
         assert_eq!(host.senders[0].credit.rate(), fixed);
@@ -429,7 +468,7 @@ mod tests {
 
     #[test]
     fn one_number_left_out_is_no_loss() {
-        let mut manager = Manager::new(Instant::ZERO, 1 << 20, RTT);
+        let mut manager = Manager::new(Instant::ZERO, 1 << 20, RTT, Taken::default());
         for packet in 1..10_000u64 {
             let missing = packet.is_multiple_of(130) as u64;
             manager.on_packet(Instant::ZERO, 1, DEFAULT_WEIGHT, Heard { data: DATAGRAM, missing });

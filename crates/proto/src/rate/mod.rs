@@ -18,7 +18,7 @@ mod share;
 pub(crate) use allowed::Allowed;
 pub(crate) use credit::RateCredit;
 pub(crate) use grants::Grants;
-pub(crate) use manager::{Heard, Manager};
+pub(crate) use manager::{Heard, Manager, Taken};
 pub(crate) use police::Police;
 
 use inbound::InboundWindow;

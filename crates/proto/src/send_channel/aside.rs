@@ -11,7 +11,7 @@ use denrei_wire::TransmitBuf;
 use std::collections::VecDeque;
 
 /// A part of a message that has to be sent again.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Lost {
     pub number: u64,
     pub offset: u64,
@@ -21,11 +21,20 @@ pub(super) struct Lost {
 /// Messages that do not take the usual way: most channels never have any.
 #[derive(Debug, Default)]
 pub(super) struct Aside {
+    /// In order: the receiver's application waits for the oldest, though it be lost again and again.
     pub lost: VecDeque<Lost>,
     pub lost_offers: VecDeque<u64>,
     pub granted: VecDeque<u64>,
     /// Those whose hand-over the application wants to know of.
     pub unreported: VecDeque<u64>,
+}
+
+impl Aside {
+    fn add_lost(&mut self, part: Lost) {
+        // Nearly always the last.
+        let at = self.lost.partition_point(|other| *other < part);
+        self.lost.insert(at, part);
+    }
 }
 
 impl SendChannel {
@@ -110,7 +119,7 @@ impl SendChannel {
         for number in first..first + count {
             if let Some(message) = self.get_mut(number).filter(|message| message.progress.is_open()) {
                 let len = message.len();
-                self.aside().lost.push_back(Lost { number, offset: 0, len });
+                self.aside().add_lost(Lost { number, offset: 0, len });
                 self.note_late_loss(number);
             }
         }
@@ -119,7 +128,7 @@ impl SendChannel {
     /// A fragment has to be sent again.
     pub fn on_fragment_lost(&mut self, number: u64, offset: u64, len: u64) {
         if self.get_mut(number).is_some_and(|message| message.progress.is_open()) {
-            self.aside().lost.push_back(Lost { number, offset, len });
+            self.aside().add_lost(Lost { number, offset, len });
             self.note_late_loss(number);
         }
     }
@@ -143,5 +152,21 @@ impl SendChannel {
                 delivered(number, self.finish(number));
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_goes_again_first_however_often_it_was_lost() {
+        let mut aside = Aside::default();
+        let parts = [(3, 0), (4, 0), (7, 0), (7, 1400), (3, 0), (7, 700), (1, 0)];
+        for (number, offset) in parts {
+            aside.add_lost(Lost { number, offset, len: 100 });
+        }
+        let order: Vec<_> = aside.lost.iter().map(|lost| (lost.number, lost.offset)).collect();
+        assert_eq!(order, [(1, 0), (3, 0), (3, 0), (4, 0), (7, 0), (7, 700), (7, 1400)]);
     }
 }

@@ -26,8 +26,9 @@ use std::path::PathBuf;
 /// Options of `denrei bench rate`.
 ///
 /// The slowed receiver computes for a while after each message, and its socket has a small buffer:
-/// nothing is received meanwhile, so what exceeds the buffer is lost. With a rate that was set the
-/// senders have no congestion window: the rate is the only limit, as it was when R9 was measured.
+/// nothing is received meanwhile, so what exceeds the buffer is lost. The senders have no congestion
+/// window: the rate is the only limit, as it was when R9 was measured. *auto* is what a receiver with
+/// the setting `learn_rates` learns and sets by itself.
 #[derive(Args, Clone, Debug)]
 pub struct RateArgs {
     #[command(flatten)]
@@ -40,6 +41,10 @@ pub struct RateArgs {
     /// Tracking: receivers, separated by commas
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = Receiver::ALL, value_name = "NAME,...")]
     receivers: Vec<Receiver>,
+
+    /// Tracking: learnt parameters only
+    #[arg(long)]
+    auto: bool,
 
     /// Tracking: rates in bytes per second, separated by commas [default: from an eighth of the
     /// receiver's capacity to twice that]
@@ -121,7 +126,7 @@ const POINT_BURSTS: u64 = 5;
 const SETTLE_SHARE: u64 = 4;
 
 /// The same with learnt parameters: they have to be learnt first.
-const LEARNING_MS: (u64, u64) = (2_500, 1_500);
+const LEARNING_MS: (u64, u64) = (3_000, 2_000);
 
 /// Rates of the tracking as shares of the receiver's capacity: tracking below 1, collapse above.
 const RATE_SHARES: [f64; 6] = [0.125, 0.3, 0.6, 0.9, 1.25, 2.0];
@@ -239,6 +244,9 @@ impl Measurement<'_> {
         let row = self.measure(&learnt)?;
         let capacity = row.common.bytes_per_s.context("nothing arrived")?;
         done(row)?;
+        if self.args.auto {
+            return Ok(());
+        }
         let rates: Vec<u64> = match self.args.rates.as_slice() {
             [] => RATE_SHARES.iter().map(|share| (share * capacity) as u64).collect(),
             rates => rates.to_vec(),

@@ -53,9 +53,11 @@ impl PaceEndpoint {
             config.socket.gro = false;
             config.protocol.max_datagram_bytes = PACKET_BYTES;
         }
-        if let Some((_, burst)) = pace.fixed {
-            config.protocol.congestion = CongestionAlgorithm::RateOnly;
-            config.protocol.send_buffer_bytes = (2 * burst).max(LEAST_QUEUE_BYTES);
+        // As in R9: what the receiver sets, or learns and sets, is the only limit.
+        config.protocol.congestion = CongestionAlgorithm::RateOnly;
+        match pace.fixed {
+            Some((_, burst)) => config.protocol.send_buffer_bytes = (2 * burst).max(LEAST_QUEUE_BYTES),
+            None => config.protocol.learn_rates = true,
         }
         if pace.spin && job.index == 0 {
             config.spin = PATIENCE;
