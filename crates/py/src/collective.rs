@@ -9,6 +9,7 @@ use denrei::{Bytes, CollectiveError};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 /// A set of nodes that work together: every node calls the same operations in the same order. Rank 0
 /// is the first. Waits at most `timeout` seconds (`TimeoutError` then, which names the ranks missing).
@@ -86,8 +87,7 @@ impl Collective {
         data: &Bound<'py, PyAny>,
         timeout: f64,
     ) -> PyResult<Vec<Bound<'py, PyBytes>>> {
-        let (data, timeout) = (message_of(data, true)?, seconds(timeout)?);
-        Ok(bytes(py, &self.operate(py, |set| set.gather(data, timeout))?))
+        self.bring(py, data, timeout, denrei::Collective::gather)
     }
 
     /// Brings what all have to all, in the order of ranks.
@@ -98,8 +98,7 @@ impl Collective {
         data: &Bound<'py, PyAny>,
         timeout: f64,
     ) -> PyResult<Vec<Bound<'py, PyBytes>>> {
-        let (data, timeout) = (message_of(data, true)?, seconds(timeout)?);
-        Ok(bytes(py, &self.operate(py, |set| set.all_gather(data, timeout))?))
+        self.bring(py, data, timeout, denrei::Collective::all_gather)
     }
 
     /// Joins what all have by `join(a, b)`, a function of two `bytes` that returns a buffer and has to
@@ -134,6 +133,19 @@ impl Collective {
 }
 
 impl Collective {
+    /// An operation that brings what several ranks have.
+    fn bring<'py>(
+        &self,
+        py: Python<'py>,
+        data: &Bound<'py, PyAny>,
+        timeout: f64,
+        gather: impl FnOnce(&mut denrei::Collective, Bytes, Duration) -> Result<Vec<Bytes>, CollectiveError>
+        + Send,
+    ) -> PyResult<Vec<Bound<'py, PyBytes>>> {
+        let (data, timeout) = (message_of(data, true)?, seconds(timeout)?);
+        Ok(bytes(py, &self.operate(py, |set| gather(set, data, timeout))?))
+    }
+
     fn part(&self, data: Option<&Bound<'_, PyAny>>) -> PyResult<Bytes> {
         match data {
             Some(data) if self.rank == 0 => message_of(data, true),

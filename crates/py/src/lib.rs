@@ -8,6 +8,7 @@ mod buffer;
 mod cast;
 mod collective;
 mod config;
+mod counters;
 mod error;
 mod event;
 mod flow;

@@ -2,6 +2,7 @@
 
 use crate::cast::{self, CastReceipt, CastReport};
 use crate::config::from_keywords;
+use crate::counters;
 use crate::error;
 use crate::event::Event;
 use crate::group::{self, Group, GroupListener};
@@ -183,6 +184,32 @@ impl Node {
     /// Makes the descriptor unreadable until there is news again.
     fn clear_news(&self, py: Python<'_>) {
         py.detach(|| self.node.clear_news());
+    }
+
+    /// Waits until a message is here, without taking it: who has sent it, on which channel, and its
+    /// bytes; `None` if none comes in time.
+    #[pyo3(signature = (timeout = None))]
+    fn ready(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<(Peer, u16, usize)>> {
+        let ready = wait(py, timeout, |slice| Ok(self.node.ready(slice)))?;
+        Ok(ready.map(|(channel, bytes)| (Peer::new(self, channel.peer), channel.channel, bytes)))
+    }
+
+    /// What the protocol has counted since the node was opened: datagrams, and those it did not take.
+    #[getter]
+    fn counters<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        counters::endpoint(py, py.detach(|| self.node.counters()))
+    }
+
+    /// What the sockets have counted since the node was opened.
+    #[getter]
+    fn io_counters<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        counters::io(py, py.detach(|| self.node.io_counters()))
+    }
+
+    /// What the port can do: backend, segmentation offload, ECN, sizes of its buffers.
+    #[getter]
+    fn capabilities<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        counters::port(py, py.detach(|| self.node.capabilities()))
     }
 
     /// What the user should know and can change about this host.

@@ -169,6 +169,11 @@ def test_flow_is_seen_and_steered():
     message.peer.set_rate(10**9)
     assert peer.request_status() == event(a, "status").number
     peer.retransmit()
+    message.peer.send(b"look", channel=5)
+    assert a.ready(timeout=LONG) == (peer, 5, 4) and a.ready(timeout=0.01) is not None
+    assert bytes(a.recv(timeout=LONG)) == b"look" and a.ready(timeout=0.01) is None
+    assert a.counters["datagrams"] > 0 and a.counters["malformed"] == 0
+    assert a.io_counters["sent_datagrams"] > 0 and a.capabilities["recv_buffer_bytes"] > 0
     with pytest.raises(ValueError, match="1"):
         message.peer.set_weight(0)
     with pytest.raises(ValueError):

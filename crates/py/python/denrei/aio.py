@@ -18,8 +18,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Sequence
-from types import TracebackType
-from typing import TYPE_CHECKING, Literal, TypeVar
+from typing import TYPE_CHECKING, Literal, Self, TypeVar
 
 from denrei._internal import (
     Event,
@@ -45,7 +44,20 @@ T = TypeVar("T")
 SLICE = 0.5
 
 
-class AsyncNode:
+class _Context:
+    """What `async with` is for: it is closed at the end of the block."""
+
+    async def _leave(self) -> None:
+        raise NotImplementedError
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_error: object) -> None:
+        await self._leave()
+
+
+class AsyncNode(_Context):
     """A Node in the running event loop. Use it as a context manager, or call `close`.
 
     `node` is the Node itself, for everything that does not wait. Messages and events wait in queues
@@ -158,19 +170,11 @@ class AsyncNode:
             self._loop.remove_reader(self._fd)
             self._fd = -1
 
-    async def __aenter__(self) -> AsyncNode:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def _leave(self) -> None:
         self.close()
 
 
-class AsyncGroup:
+class AsyncGroup(_Context):
     """The opener's end of a group. Use it as a context manager, or call `close`.
 
     `group` is the `Group` itself, for everything that does not wait.
@@ -200,15 +204,7 @@ class AsyncGroup:
         """Ends the group in order; whether all members have everything."""
         return await self._node._loop.run_in_executor(None, self.group.close, timeout)
 
-    async def __aenter__(self) -> AsyncGroup:
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def _leave(self) -> None:
         await self.close()
 
 
