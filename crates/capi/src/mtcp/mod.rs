@@ -1,10 +1,10 @@
-//! Sockets for groups (M8) on a [`Node`]: what `include/denrei/mtcp.h` declares and describes.
+//! Sockets for groups (M8) on a [`denrei::Node`]: what `include/denrei/mtcp.h` declares and describes.
 //!
 //! Inputs → outputs: the paper's sequence of socket calls → a group of denrei's, in which one byte
 //! stream goes to all members (M1). A descriptor in this mode is one end of a pair of connected
 //! stream sockets, whose other end a thread of ours copies to or from the group: reading, writing,
 //! buffering, `poll` and `O_NONBLOCK` are the kernel's. Deviations: members are found by their ids
-//! ([`discovery`]), since here an id is not in every acknowledgement; a member that is lost ends the
+//! (`discovery.rs`), since here an id is not in every acknowledgement; a member that is lost ends the
 //! connection, where the paper has no failures.
 
 mod discovery;
