@@ -205,6 +205,8 @@ impl Settings {
     pub fn config(&self) -> denrei::Config {
         let drive = match self.drive {
             Drive::Inline => denrei::Drive::Inline,
+            // In the background: as the environment says, or in one thread.
+            Drive::Thread if std::env::var_os(denrei::environment::DRIVE).is_some() => Default::default(),
             Drive::Thread => denrei::Drive::Thread,
         };
         // Hosts of a lab are alone with each other.

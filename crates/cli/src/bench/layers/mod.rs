@@ -98,6 +98,21 @@ impl Figure {
         matches!(self, Self::Ip | Self::Work)
     }
 
+    /// Whether all layers cost the same, as the [`Model`] takes for granted.
+    fn has_equal_layers(self) -> bool {
+        !matches!(self, Self::Tp4Checksum | Self::Tp4Both)
+    }
+
+    /// What the paper gives in figures, us per PDU: IP with one layer, and with two to four; TP4 with a
+    /// checksum, where the layer that computes it sets the pace. Its curves are only drawn.
+    fn paper_us(self) -> &'static [f64] {
+        match self {
+            Self::Ip => &[60.0, 80.0],
+            Self::Tp4Checksum | Self::Tp4Both => &[600.0],
+            Self::Tp4 | Self::Tp4Retain | Self::Work => &[],
+        }
+    }
+
     fn axis(self) -> &'static str {
         if self.is_against_size() { "packet size, octets" } else { "credit, DTs" }
     }

@@ -1,18 +1,38 @@
 //! L8's figures as SVG: time per PDU against packet size, and four times against credit.
+//!
+//! Inputs → outputs: the points of a run → a panel for each figure: what was measured, what the [`Model`]
+//! says of a core for each layer, and what the paper says, its microseconds as if they were nanoseconds.
 
-use super::{Figure, Row};
+use super::model::Model;
+use super::{Figure, MAX_LAYERS, Row};
 use anyhow::{Result, anyhow};
+use plotters::coord::Shift;
+use plotters::element::DashedPathElement;
 use plotters::prelude::*;
 use std::path::Path;
 
 /// One panel, pixels.
 const PANEL: (u32, u32) = (480, 340);
+/// The legend below all panels, pixels.
+const LEGEND_HEIGHT: u32 = 70;
 /// Lines, by number of layers.
-const COLOURS: [RGBColor; 4] = [
+const COLOURS: [RGBColor; MAX_LAYERS] = [
     RGBColor(0x33, 0x33, 0x33),
     RGBColor(0x1f, 0x77, 0xb4),
     RGBColor(0x2c, 0xa0, 0x2c),
     RGBColor(0xd6, 0x27, 0x28),
+];
+const PAPER: RGBColor = RGBColor(0x88, 0x88, 0x88);
+
+type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+
+/// How a line was come by, and how it looks.
+const KINDS: [(&str, &str); 5] = [
+    ("together", "one thread"),
+    ("cores", "as many threads as cores"),
+    ("each", "a thread per layer, beyond the cores"),
+    ("model", "a core per layer (model)"),
+    ("paper", "the paper, microseconds"),
 ];
 
 /// Writes the file: a panel for each figure that has rows.
@@ -20,55 +40,134 @@ pub fn write(path: &Path, rows: &[Row]) -> Result<()> {
     let figures: Vec<Figure> =
         Figure::ALL.into_iter().filter(|figure| rows.iter().any(|row| row.figure == figure.name())).collect();
     let lines = figures.len().div_ceil(2).max(1);
-    let root = SVGBackend::new(path, (2 * PANEL.0, PANEL.1 * lines as u32)).into_drawing_area();
+    let height = PANEL.1 * lines as u32;
+    let root = SVGBackend::new(path, (2 * PANEL.0, height + LEGEND_HEIGHT)).into_drawing_area();
     root.fill(&WHITE).map_err(drawing)?;
-    for (figure, area) in figures.into_iter().zip(root.split_evenly((lines, 2))) {
-        panel(&area, figure, rows)?;
+    let (panels, below) = root.split_vertically(height);
+    for (figure, area) in figures.into_iter().zip(panels.split_evenly((lines, 2))) {
+        let rows: Vec<&Row> = rows.iter().filter(|row| row.figure == figure.name()).collect();
+        panel(&area, figure, &rows)?;
     }
+    legend(&below)?;
     root.present().map_err(drawing)
 }
 
-fn panel(
-    area: &DrawingArea<SVGBackend<'_>, plotters::coord::Shift>,
-    figure: Figure,
-    rows: &[Row],
-) -> Result<()> {
-    let rows: Vec<&Row> = rows.iter().filter(|row| row.figure == figure.name()).collect();
+/// One line of a panel.
+struct Line {
+    layers: usize,
+    kind: &'static str,
+    points: Vec<(f64, f64)>,
+}
+
+fn lines(figure: Figure, rows: &[&Row]) -> Vec<Line> {
     let at = |row: &Row| figure.axis_of(row) as f64;
-    let right = rows.iter().map(|row| at(row)).fold(1.0, f64::max);
-    let top = rows.iter().map(|row| row.ns_per_pdu).fold(1.0, f64::max);
-    let least = rows.iter().map(|row| row.ns_per_pdu).fold(top, f64::min);
+    let mut names: Vec<(usize, &'static str)> = rows.iter().map(|row| (row.layers, row.mode)).collect();
+    names.sort_unstable();
+    names.dedup();
+    let measured = names.into_iter().map(|(layers, kind)| {
+        let of_line = rows.iter().filter(|row| row.layers == layers && row.mode == kind);
+        Line { layers, kind, points: of_line.map(|row| (at(row), row.ns_per_pdu)).collect() }
+    });
+    let mut lines: Vec<Line> = measured.collect();
+    if figure.has_equal_layers() {
+        lines.extend((3..=MAX_LAYERS).map(|layers| modelled(figure, rows, layers)));
+    }
+    let ends = rows.iter().map(|row| at(row));
+    let (left, right) = (ends.clone().fold(f64::MAX, f64::min), ends.fold(0.0, f64::max));
+    let papers = figure.paper_us().iter();
+    lines.extend(papers.map(|us| Line { layers: 0, kind: "paper", points: vec![(left, *us), (right, *us)] }));
+    lines
+}
+
+/// What the model says of so many layers with a core each.
+fn modelled(figure: Figure, rows: &[&Row], layers: usize) -> Line {
+    let mut axis: Vec<usize> = rows.iter().map(|row| figure.axis_of(row)).collect();
+    axis.sort_unstable();
+    axis.dedup();
+    let time = |at: usize, layers: usize, threads: usize| {
+        let found = |row: &&&Row| figure.axis_of(row) == at && (row.layers, row.threads) == (layers, threads);
+        rows.iter().find(found).map(|row| row.ns_per_pdu)
+    };
+    let point = |at: usize| {
+        let together: Vec<f64> = (1..=MAX_LAYERS).map_while(|layers| time(at, layers, 1)).collect();
+        let model = Model::fit(&together, time(at, 2, 2)?)?;
+        Some((at as f64, model.predict(&vec![1; layers])))
+    };
+    Line { layers, kind: "model", points: axis.into_iter().filter_map(point).collect() }
+}
+
+fn panel(area: &Area<'_>, figure: Figure, rows: &[&Row]) -> Result<()> {
+    let lines = lines(figure, rows);
+    let all = || lines.iter().flat_map(|line| &line.points);
+    let range = |value: fn(&(f64, f64)) -> f64| {
+        let (least, most) = (all().map(value).fold(f64::MAX, f64::min), all().map(value).fold(1.0, f64::max));
+        (least.min(most) * 0.8..most * 1.25).log_scale()
+    };
     let mut chart = ChartBuilder::on(area)
         .caption(figure.title(), ("sans-serif", 15))
         .margin(10)
         .x_label_area_size(35)
-        .y_label_area_size(55)
-        .build_cartesian_2d((1.0..right * 1.1).log_scale(), (least * 0.8..top * 1.2).log_scale())
+        .y_label_area_size(70)
+        .build_cartesian_2d(range(|point| point.0), range(|point| point.1))
         .map_err(drawing)?;
-    let axis =
-        chart.configure_mesh().x_desc(figure.axis()).y_desc("ns per PDU").light_line_style(WHITE).draw();
-    axis.map_err(drawing)?;
-    let mut names: Vec<(usize, &str)> = rows.iter().map(|row| (row.layers, row.mode)).collect();
-    names.sort_unstable();
-    names.dedup();
-    for (layers, mode) in names {
-        let colour = COLOURS[(layers - 1) % COLOURS.len()];
-        // One thread: thin. As many as cores: bold. More than cores: pale.
-        let style = match mode {
-            "together" => colour.stroke_width(1),
-            "cores" => colour.stroke_width(3),
-            _ => colour.mix(0.35).stroke_width(2),
+    let mesh = &mut chart.configure_mesh();
+    let axis = mesh.x_desc(figure.axis()).y_desc("ns per PDU").light_line_style(WHITE);
+    let number = |value: &f64| format!("{value:.0}");
+    axis.x_label_formatter(&number).y_label_formatter(&number).draw().map_err(drawing)?;
+    for Line { layers, kind, points } in lines {
+        let colour = layers.checked_sub(1).map_or(PAPER, |index| COLOURS[index % COLOURS.len()]);
+        let drawn = match dashes(kind) {
+            Some((dash, gap)) => {
+                let series = DashedLineSeries::new(points, dash, gap, style(kind, colour));
+                chart.draw_series(series).map(drop)
+            }
+            None => chart.draw_series(LineSeries::new(points, style(kind, colour))).map(drop),
         };
-        let points = rows.iter().filter(|row| row.layers == layers && row.mode == mode);
-        let line = LineSeries::new(points.map(|row| (at(row), row.ns_per_pdu)), style);
-        chart
-            .draw_series(line)
-            .map_err(drawing)?
-            .label(format!("{layers} {mode}"))
-            .legend(move |(x, y)| PathElement::new([(x, y), (x + 15, y)], style));
+        drawn.map_err(drawing)?;
     }
-    let labels = chart.configure_series_labels().background_style(WHITE.mix(0.8)).draw();
-    labels.map_err(drawing)
+    Ok(())
+}
+
+fn style(kind: &str, colour: RGBColor) -> ShapeStyle {
+    match kind {
+        "cores" => colour.stroke_width(3),
+        "each" => colour.mix(0.35).stroke_width(2),
+        "model" => colour.stroke_width(2),
+        _ => colour.stroke_width(1),
+    }
+}
+
+/// Pixels of a dash and of the gap after it; `None`: a whole line.
+fn dashes(kind: &str) -> Option<(u32, u32)> {
+    match kind {
+        "model" => Some((3, 5)),
+        "paper" => Some((9, 5)),
+        _ => None,
+    }
+}
+
+fn legend(area: &Area<'_>) -> Result<()> {
+    let font = ("sans-serif", 13).into_font();
+    let entry = |x: i32, y: i32, text: &str, kind: &str, colour: RGBColor| -> Result<()> {
+        let (from, to) = ((x, y + 7), (x + 40, y + 7));
+        let drawn = match dashes(kind) {
+            Some((dash, gap)) => {
+                area.draw(&DashedPathElement::new([from, to], dash, gap, style(kind, colour)))
+            }
+            None => area.draw(&PathElement::new([from, to], style(kind, colour))),
+        };
+        drawn.map_err(drawing)?;
+        area.draw(&Text::new(text.to_owned(), (x + 48, y), font.clone())).map_err(drawing)
+    };
+    for (index, colour) in COLOURS.into_iter().enumerate() {
+        let layers = format!("{} layer{}", index + 1, if index > 0 { "s" } else { "" });
+        entry(20 + 130 * index as i32, 5, &layers, "cores", colour)?;
+    }
+    for (index, (kind, says)) in KINDS.into_iter().enumerate() {
+        let (column, row) = (index as i32 % 3, index as i32 / 3);
+        entry(20 + 310 * column, 27 + 20 * row, says, kind, COLOURS[0])?;
+    }
+    Ok(())
 }
 
 /// The error of a drawing borrows what is drawn on.
