@@ -38,7 +38,7 @@ pub struct Config {
     /// The secret that the cluster shares: with it everything is sealed. Where it is not set,
     /// [`Node::bind`](crate::Node::bind) reads the file that `DENREI_KEY_FILE` names
     /// ([`environment`](crate::environment)). Like the next two a
-    /// shorthand for the field of [`protocol`](Self::protocol) of the same name, and goes before it.
+    /// shorthand for the field of `protocol` of the same name, and goes before it.
     pub cluster_key: Option<ClusterKey>,
     /// This Node's own secret, for peers that have its public half on their lists.
     pub identity: Option<Identity>,

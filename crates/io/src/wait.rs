@@ -70,7 +70,7 @@ impl Waiter {
         Waker { shared: Arc::clone(&self.shared) }
     }
 
-    /// Sleeps until one of `readable` (at most [`MAX_WAIT_FDS`], more are ignored) is readable,
+    /// Sleeps until one of `readable` (at most `MAX_WAIT_FDS`, more are ignored) is readable,
     /// `writable` is writable, a waker is used, or `timeout` has passed (`None`: no limit, so only
     /// for callers that hold a [`Waker`] elsewhere). A use of a waker before the call counts.
     ///

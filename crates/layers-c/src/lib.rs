@@ -1,7 +1,7 @@
 //! The paper's C calls (L5) as a thin layer over `denrei-layers`; `include/denrei_layers.h` is their
 //! documentation.
 //!
-//! Inputs → outputs: C's pointers and numbers → the calls of [`calls`], which are safe but for the
+//! Inputs → outputs: C's pointers and numbers → the calls of `calls`, which are safe but for the
 //! pointers. A panic does not cross into C: it ends the program.
 //!
 //! All `unsafe` of this crate is in this file.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 impl Node {
     /// Opens a session with the Node at `addr`, or names the one there is. Returns at once:
     /// messages may be sent right away and travel with the FIRST (R5). If nobody answers within
-    /// the connect timeout, [`Event::PeerLost`] says so.
+    /// the connect timeout, [`Event::PeerLost`](crate::Event::PeerLost) says so.
     ///
     /// # Errors
     /// The address table is full, or the address is not one to send to.
@@ -50,7 +50,7 @@ impl Node {
         self.act(peer, |core, now| core.endpoint.set_rate(now, peer, rate))
     }
 
-    /// SREQ: asks a peer for its state now; [`Event::Status`] brings it, with the number returned.
+    /// SREQ: asks a peer for its state now; [`Event::Status`](crate::Event::Status) brings it, with the number returned.
     ///
     /// # Errors
     /// No such peer.
@@ -76,7 +76,7 @@ impl Node {
     }
 
     /// Ends the session with `peer` in order: as soon as everything queued is delivered.
-    /// [`Event::PeerLost`] with `Closed` says when.
+    /// [`Event::PeerLost`](crate::Event::PeerLost) with `Closed` says when.
     ///
     /// # Errors
     /// No such peer.
@@ -85,7 +85,7 @@ impl Node {
     }
 
     /// Ends the session with `peer` at once. `code` (0x8000 and up are the application's) and
-    /// `reason` (cut at 128 octets) reach the peer in its [`Event::PeerLost`].
+    /// `reason` (cut at 128 octets) reach the peer in its [`Event::PeerLost`](crate::Event::PeerLost).
     ///
     /// # Errors
     /// No such peer.

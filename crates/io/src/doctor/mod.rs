@@ -2,7 +2,7 @@
 //!
 //! Inputs → outputs: this host → a list of [`Check`]s. What can be tried is tried, on loopback only;
 //! the rest is read from the system's own description. Nothing is changed, nothing needs
-//! privileges, and no check takes longer than [`PATIENCE`].
+//! privileges, and no check takes longer than `PATIENCE`.
 
 mod host;
 mod network;

@@ -10,7 +10,7 @@ use denrei_wire::Instant;
 
 impl Endpoint {
     /// Queues a message. It is delivered whole, once and in order of its channel, or named in
-    /// [`Event::PeerLost`].
+    /// [`Event::PeerLost`](crate::Event::PeerLost).
     ///
     /// # Errors
     /// See [`SendError`]; the message was not taken.

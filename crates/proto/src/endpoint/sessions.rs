@@ -71,7 +71,7 @@ impl Endpoint {
         self.on_peer(now, peer, |peer, _| peer.hurry())
     }
 
-    /// SREQ: asks a peer for its state now; the answer is [`Event::Status`] with the number returned.
+    /// SREQ: asks a peer for its state now; the answer is [`Event::Status`](crate::Event::Status) with the number returned.
     pub fn request_status(&mut self, now: Instant, peer: PeerId) -> Result<u32, PeerError> {
         self.on_peer(now, peer, |peer, _| peer.request_status())
     }

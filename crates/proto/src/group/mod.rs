@@ -1,9 +1,9 @@
 //! Reliable multicast groups: one send, any number of receivers (M1–M10).
 //!
 //! Inputs → outputs: GROUP packets, records and reports from sessions, time, the application's calls →
-//! packets to groups' addresses, records and reports for sessions, messages and events. [`Table`] knows
+//! packets to groups' addresses, records and reports for sessions, messages and events. `Table` knows
 //! all groups of an endpoint; what is said to members in confidence and in order goes through their
-//! sessions ([`Host`]), so this room has no retransmission of its own but that of symbols. Source: the
+//! sessions (`Host`), so this room has no retransmission of its own but that of symbols. Source: the
 //! paper's M rows; RFC 5740 (NORM) for reports and repairs; `spec/protocol.md` §14.
 
 mod arrivals;
