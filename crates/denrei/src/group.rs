@@ -87,6 +87,9 @@ impl Node {
         self.enable_multicast(address, &options)?;
         let id = self.with_core(|core, now| core.endpoint.open_group(now, address, members, options))?;
         let group = Group { node: self.clone(), id, address };
+        if let Some(bytes) = self.shared().with_io(|io| io.socket.multicast_datagram_bytes(address)) {
+            self.with_core(|core, _| core.endpoint.limit_group_datagrams(id, bytes))?;
+        }
         self.shared().kick();
         let outcome = self.shared().wait_for(Some(timeout), |core| core.endpoint.poll_group_event(id));
         match outcome {
@@ -341,25 +344,25 @@ impl Membership {
     fn recv_within(&self, timeout: Option<Duration>) -> Result<Option<GroupMessage>, MembershipEnd> {
         let take = |core: &mut Core| {
             let now = core.recently();
-            let message = core.endpoint.group_recv(now, self.id).map(Ok);
-            message.or_else(|| core.endpoint.membership_end(self.id).map(Err))
+            let message = core.endpoint.group_recv(now, (self.id, self.member)).map(Ok);
+            message.or_else(|| core.endpoint.membership_end((self.id, self.member)).map(Err))
         };
         self.node.shared().wait_for(timeout, take).transpose()
     }
 
     /// How the membership ended; `None` while it lasts.
     pub fn end(&self) -> Option<MembershipEnd> {
-        self.node.with_core(|core, _| core.endpoint.membership_end(self.id))
+        self.node.with_core(|core, _| core.endpoint.membership_end((self.id, self.member)))
     }
 
     /// What has happened at this member; `None` once it is none.
     pub fn counters(&self) -> Option<MembershipCounters> {
-        self.node.with_core(|core, _| core.endpoint.membership_counters(self.id))
+        self.node.with_core(|core, _| core.endpoint.membership_counters((self.id, self.member)))
     }
 
     /// Leaves the group: what was not taken is gone, and receiving says [`MembershipEnd::Left`].
     pub fn leave(&self) {
-        self.node.with_core(|core, now| core.endpoint.leave_group(now, self.id));
+        self.node.with_core(|core, now| core.endpoint.leave_group(now, (self.id, self.member)));
         self.node.shared().kick();
     }
 }

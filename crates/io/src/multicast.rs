@@ -74,6 +74,39 @@ impl UdpSocket {
         }
     }
 
+    /// Octets of UDP payload of the largest datagram that the interface by which `group` is spoken to
+    /// carries whole; `None`: the system does not say. To members on this host's own addresses larger ones
+    /// go by sessions.
+    #[cfg(target_os = "linux")]
+    pub fn multicast_datagram_bytes(&self, group: SocketAddr) -> Option<u16> {
+        use denrei_wire::datagram::MAX_DATAGRAM_BYTES;
+        use socket2::{Domain, Type};
+        use std::os::fd::AsFd;
+        // IP's and UDP's headers.
+        let (level, name, headers) = match group.ip() {
+            IpAddr::V4(_) => (libc::IPPROTO_IP, libc::IP_MTU, 28),
+            IpAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_MTU, 48),
+        };
+        // Only a connected socket has a route, and so an MTU.
+        let socket = Socket::new(Domain::for_address(group), Type::DGRAM, None).ok()?;
+        match (self.group_interface(group).to_canonical(), group.ip()) {
+            (IpAddr::V4(local), IpAddr::V4(_)) => socket.set_multicast_if_v4(&local).ok()?,
+            (local, IpAddr::V6(_)) => {
+                socket.set_multicast_if_v6(interface(local.is_loopback(), group)).ok()?
+            }
+            _ => {}
+        }
+        socket.connect(&group.into()).ok()?;
+        let mtu = crate::options::get(socket.as_fd(), level, name).ok()?;
+        u16::try_from(mtu.saturating_sub(headers).clamp(0, MAX_DATAGRAM_BYTES as i32)).ok()
+    }
+
+    /// See above; this system does not say.
+    #[cfg(not(target_os = "linux"))]
+    pub fn multicast_datagram_bytes(&self, _group: SocketAddr) -> Option<u16> {
+        None
+    }
+
     /// Makes the main socket speak to groups by the interface that its address is of, also to those
     /// of this host that listen.
     ///

@@ -105,6 +105,15 @@ fn ipv6_groups() {
     a_train_reaches_all_who_listen("[::1]:0", &format!("[ff11::7777]:{}", free_port()));
 }
 
+#[cfg(target_os = "linux")]
+#[test]
+fn the_interface_says_how_large_datagrams_to_a_group_may_be() {
+    let speaker = socket("127.0.0.1:0");
+    let bytes = speaker.multicast_datagram_bytes("239.255.77.4:7000".parse().unwrap());
+    let mtu = std::fs::read_to_string("/sys/class/net/lo/mtu").unwrap();
+    assert_eq!(bytes, Some((mtu.trim().parse::<u32>().unwrap() - 28).min(65_507) as u16));
+}
+
 #[test]
 fn a_group_of_the_other_family_is_refused_with_advice() {
     let mut speaker = socket("127.0.0.1:0");

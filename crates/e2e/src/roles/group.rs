@@ -81,6 +81,7 @@ pub fn run_opener() -> Result<()> {
     if let Some(status) = group.status() {
         let paths: Vec<String> = status.members.iter().map(|member| format!("{:?}", member.path)).collect();
         println!("paths {}", paths.join(" "));
+        println!("repaired by session {}", status.counters.unicast_repairs);
         println!("counters {:?}", status.counters);
     }
     let closed = group.close(PATIENCE);

@@ -6,11 +6,15 @@ use denrei_netlab::Lab;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::io::{BufRead, BufReader};
+use std::net::{IpAddr, SocketAddr};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 const GROUP: &str = "239.255.91.1:7499";
+/// Of the site, so that it is no matter of one link alone.
+const GROUP_IPV6: &str = "[ff05::5b:1]:7499";
+/// Of the opener; each member has the next.
 const MEMBER_PORT: u16 = 7500;
 /// Longest wait for a line; the processes give up later than that.
 const LIMIT: Duration = Duration::from_secs(40);
@@ -70,6 +74,9 @@ impl Drop for Side {
     }
 }
 
+/// A host, and which of its addresses.
+type Place = (usize, IpAddr);
+
 /// An opener on host 0 and members on the others, the group open.
 struct Gang {
     opener: Side,
@@ -78,19 +85,33 @@ struct Gang {
 
 impl Gang {
     fn open(lab: &Lab, policy: &str, backend: &str, count: u64, bytes: usize, pace_us: u64) -> Self {
-        let address = |host: usize, port: u16| format!("{}:{port}", lab.host(host).ip());
-        let mut members: Vec<Side> = (1..lab.len())
-            .map(|host| {
-                let arguments = ["group-member".into(), address(host, MEMBER_PORT), GROUP.into()];
-                Side::start(lab, host, &format!("member {}", host - 1), &arguments)
+        let ips: Vec<IpAddr> = lab.hosts().map(|host| host.ip()).collect();
+        let places: Vec<Place> = ips.into_iter().enumerate().collect();
+        Self::open_at(lab, GROUP, &places, policy, backend, (count, bytes, pace_us))
+    }
+
+    /// The same at another group's address and at these places, the opener's first.
+    fn open_at(
+        lab: &Lab,
+        group: &str,
+        places: &[Place],
+        policy: &str,
+        backend: &str,
+        (count, bytes, pace_us): (u64, usize, u64),
+    ) -> Self {
+        let address = |index: usize| SocketAddr::new(places[index].1, MEMBER_PORT + index as u16).to_string();
+        let mut members: Vec<Side> = (1..places.len())
+            .map(|index| {
+                let arguments = ["group-member".into(), address(index), group.into()];
+                Side::start(lab, places[index].0, &format!("member {}", index - 1), &arguments)
             })
             .collect();
         members.iter_mut().for_each(|member| drop(member.wait("ready")));
-        let mut arguments = vec!["group-opener".into(), address(0, 0), GROUP.into()];
+        let mut arguments = vec!["group-opener".into(), address(0), group.into()];
         arguments.extend([policy.into(), backend.into()]);
         arguments.extend([count.to_string(), bytes.to_string(), pace_us.to_string()]);
-        arguments.extend((1..lab.len()).map(|host| address(host, MEMBER_PORT)));
-        let mut opener = Side::start(lab, 0, "opener", &arguments);
+        arguments.extend((1..places.len()).map(address));
+        let mut opener = Side::start(lab, places[0].0, "opener", &arguments);
         opener.wait("open");
         Self { opener, members }
     }
@@ -197,6 +218,39 @@ fn a_bridge_that_snoops_carries_the_group_to_those_who_joined() {
     gang.expect_all(&[0, 1, 2], 100);
     assert_eq!(gang.opener.wait("closed"), "true");
     test.print(gang.opener.said.join(" | "));
+}
+
+#[test]
+fn a_group_over_ipv6_passes_a_bridge_that_snoops_on_mld() {
+    let test = begin("a_group_over_ipv6_passes_a_bridge_that_snoops_on_mld");
+    let Some(lab) = lab(&test, 4) else { return };
+    let place = |index: usize| Some((index, lab.host(index).ipv6()?.into()));
+    let places: Option<Vec<Place>> = (0..4).map(place).collect();
+    let Some(places) = places else { return test.skip_because("this kernel has no IPv6") };
+    for snooping in [false, true] {
+        lab.snooping(snooping).unwrap();
+        let mut gang = Gang::open_at(&lab, GROUP_IPV6, &places, "wait", "auto", (100, 20_000, 0));
+        gang.expect_all(&[0, 1, 2], 100);
+        assert_eq!(gang.opener.wait("closed"), "true");
+        let paths = "paths Multicast Multicast Multicast".to_owned();
+        assert!(gang.opener.said.contains(&paths), "snooping {snooping}: {:?}", gang.opener.said);
+    }
+}
+
+#[test]
+fn members_on_the_openers_own_host_hear_what_its_interface_carries() {
+    let test = begin("members_on_the_openers_own_host_hear_what_its_interface_carries");
+    let Some(lab) = lab(&test, 2) else { return };
+    // Sessions among them find that 64 KiB pass; the group's packets take the way of the cable.
+    let places: Vec<Place> = [0; 4].map(|host| (host, lab.host(host).ip())).into();
+    let mut gang = Gang::open_at(&lab, GROUP, &places, "wait", "auto", (100, 100_000, 2_000));
+    gang.expect_all(&[0, 1, 2], 100);
+    assert_eq!(gang.opener.wait("closed"), "true");
+    assert!(gang.opener.said.contains(&"paths Multicast Multicast Multicast".to_owned()));
+    let repaired = gang.opener.said.iter().find_map(|line| line.strip_prefix("repaired by session "));
+    let repaired: u64 = repaired.unwrap().parse().unwrap();
+    // Some 160 symbols of 64 KiB would all be lost.
+    assert!(repaired < 20, "{repaired}: {:?}", gang.opener.said);
 }
 
 #[test]

@@ -10,7 +10,7 @@ use crate::config::Config;
 use crate::event::PeerId;
 use crate::group::{
     Fate, GroupError, GroupEvent, GroupId, GroupMessage, GroupOptions, GroupStatus, Host, MembershipCounters,
-    MembershipEnd, Table,
+    MembershipEnd, MembershipId, Table,
 };
 use crate::peer::GroupReport;
 use crate::seal::Seed;
@@ -37,6 +37,15 @@ impl Endpoint {
         let id = GroupId(self.random.next_u64());
         self.with_groups(|groups, host| groups.open(now, id, address, members, options, host))?;
         Ok(id)
+    }
+
+    /// Datagrams to the group's address may have no more than `bytes` octets of UDP payload: what the
+    /// interface carries that it is spoken to by, which the members' paths need not show.
+    ///
+    /// # Errors
+    /// No such group.
+    pub fn limit_group_datagrams(&mut self, group: GroupId, bytes: u16) -> Result<(), GroupError> {
+        self.on_group(group, |sender, config| sender.limit_datagrams(bytes.max(config.min_datagram_bytes)))
     }
 
     /// Queues a message for a group; its number.
@@ -152,33 +161,33 @@ impl Endpoint {
 
     /// This endpoint's id in a group it is a member of, and the opener's address.
     pub fn membership(&self, group: GroupId) -> Option<(u32, SocketAddr)> {
-        let member = self.groups.as_deref()?.membership(group)?;
+        let member = self.groups.as_deref()?.membership(group.into())?;
         Some((member.member, member.opener_addr))
     }
 
     /// What has happened at this member of a group; `None`: it is none.
-    pub fn membership_counters(&self, group: GroupId) -> Option<MembershipCounters> {
-        Some(self.groups.as_deref()?.membership(group)?.counters())
+    pub fn membership_counters(&self, membership: impl Into<MembershipId>) -> Option<MembershipCounters> {
+        Some(self.groups.as_deref()?.membership(membership.into())?.counters())
     }
 
     /// Takes the next message of a group this endpoint is a member of.
-    pub fn group_recv(&mut self, now: Instant, group: GroupId) -> Option<GroupMessage> {
+    pub fn group_recv(&mut self, now: Instant, membership: impl Into<MembershipId>) -> Option<GroupMessage> {
         let memory_left = Host::memory_left(self);
         self.groups.as_ref()?;
-        self.with_groups(|groups, _| groups.take(now, group, memory_left))
+        self.with_groups(|groups, _| groups.take(now, membership.into(), memory_left))
     }
 
     /// How a membership ended; `None` while it lasts.
-    pub fn membership_end(&self, group: GroupId) -> Option<MembershipEnd> {
-        match self.groups.as_deref()?.membership(group) {
+    pub fn membership_end(&self, membership: impl Into<MembershipId>) -> Option<MembershipEnd> {
+        match self.groups.as_deref()?.membership(membership.into()) {
             Some(member) => member.ended().cloned(),
             None => Some(MembershipEnd::Left),
         }
     }
 
     /// Leaves a group, or forgets one that is over.
-    pub fn leave_group(&mut self, now: Instant, group: GroupId) {
-        self.with_groups(|groups, host| groups.leave(now, group, host));
+    pub fn leave_group(&mut self, now: Instant, membership: impl Into<MembershipId>) {
+        self.with_groups(|groups, host| groups.leave(now, membership.into(), host));
     }
 
     // ---- plumbing ----

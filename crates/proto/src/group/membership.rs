@@ -3,16 +3,17 @@
 //! Inputs → outputs: packets from the group's address, records from the opener, time, the
 //! application's taking → messages in order, reports (when, and what they say), symbols to hand on.
 //! Source: M3, M5, M6 (what a report says), M10 (when); `spec/protocol.md` §14.3–14.6. `membership/asking`
-//! holds when a gap is spoken of, `membership/joint` reports for others.
+//! holds when a gap is spoken of, `membership/joint` reports for others, `membership/turns` whose turn it is.
 
 mod asking;
 mod joint;
+mod turns;
 
 use super::arrivals::Arrivals;
 use super::assembly::Assembly;
 use super::keys::MemberKeys;
 use super::parity::{Parity, Restorer};
-use super::types::{GroupId, GroupMessage, MembershipCounters, MembershipEnd};
+use super::types::{GroupId, GroupMessage, MembershipCounters, MembershipEnd, MembershipId};
 use crate::event::PeerId;
 use crate::seal::GroupUnopened;
 use asking::Asking;
@@ -24,13 +25,6 @@ use denrei_wire::group::{Begin, GROUP_HEADER_BYTES, GroupHeader, MAX_GAPS, Open,
 use denrei_wire::packet::{Header, flags};
 use denrei_wire::{Instant, ids};
 use joint::Joint;
-
-/// Members answer a poll one after the other, so far apart: an opener handles a report in less.
-const POLL_SPACING: Duration = Duration::from_micros(4);
-/// The last member answers a poll after this long, however many there are.
-const MAX_POLL_SPREAD: Duration = Duration::from_millis(4);
-/// So many members may answer a poll at once.
-const MAX_ANSWERS_AT_ONCE: u32 = 16;
 
 /// What a member's application and endpoint grant.
 #[derive(Clone, Copy, Debug)]
@@ -84,6 +78,8 @@ pub(crate) struct Membership {
     heard: bool,
     /// When a report is due at the latest, for whichever reason but what is missing.
     due: Option<Instant>,
+    /// The opener has asked this member itself: whoever is above it may be dead.
+    asked_in_person: bool,
     asking: Asking,
     limit_reported: u64,
     /// All symbols there are, once the opener has said so.
@@ -123,6 +119,7 @@ impl Membership {
             received: 0,
             heard: false,
             due: None,
+            asked_in_person: false,
             asking: Asking::new(group, open),
             limit_reported: 0,
             end: None,
@@ -150,6 +147,11 @@ impl Membership {
     /// Whether there is something to take.
     pub fn has_ready(&self) -> bool {
         self.assembly.has_ready()
+    }
+
+    /// Whether it is meant.
+    pub fn is(&self, meant: MembershipId) -> bool {
+        self.group == meant.group && meant.member.is_none_or(|member| member == self.member)
     }
 
     /// How it ended, if it has.
@@ -238,7 +240,7 @@ impl Membership {
         }
         if !matches!(self.stage, Stage::Begun) {
             if poll {
-                self.report_by(now + self.stagger());
+                self.report_in_turn(now);
             }
             return Ok(());
         }
@@ -258,7 +260,7 @@ impl Membership {
         }
         if poll {
             self.asking.all_below(sent);
-            self.report_by(now + self.stagger());
+            self.report_on(now, sent);
         }
         Ok(())
     }
@@ -277,11 +279,7 @@ impl Membership {
             self.restorer.clear();
         }
         self.on_symbol(now, symbol, frames)?;
-        let every = header.ack_every as u64;
-        let turn = self.member as u64 * every / self.members as u64;
-        if (symbol + turn).is_multiple_of(every) {
-            self.report_by(now);
-        }
+        self.take_turn(now, symbol, header.ack_every as u64);
         Ok(())
     }
 
@@ -331,6 +329,11 @@ impl Membership {
         self.assembly.add(frames, self.grant.max_message)?;
         self.asking.symbol_came(now, symbol, known, &self.arrivals);
         self.report_by(now + self.report_delay);
+        let late = symbol + 1 < known && !self.arrivals.has_gaps();
+        // Above, they wait for this member alone.
+        if self.joint.is_complete(self.arrivals.next()) || (late && self.joint.reports_to().is_some()) {
+            self.report_by(now);
+        }
         Ok(true)
     }
 
@@ -346,8 +349,9 @@ impl Membership {
         self.report_by(now);
     }
 
-    /// POLL by the session: something of this member's is overdue.
-    pub fn on_poll(&mut self, now: Instant, next: u64) {
+    /// POLL by the session, of the opener's or of one that relays: something of this member's is overdue.
+    pub fn on_poll(&mut self, now: Instant, next: u64, in_person: bool) {
+        self.asked_in_person |= in_person;
         self.arrivals.learn(next);
         self.asking.all_below(next);
         self.report_by(now);
@@ -389,14 +393,6 @@ impl Membership {
         self.due = Some(self.due.map_or(at, |due| due.min(at)));
     }
 
-    /// Members answer one after the other.
-    fn stagger(&self) -> Duration {
-        if self.members <= MAX_ANSWERS_AT_ONCE || !self.staggers {
-            return Duration::ZERO;
-        }
-        (POLL_SPACING * self.member).min(MAX_POLL_SPREAD * (self.member + 1) / self.members)
-    }
-
     /// Whom symbols are handed on to.
     pub fn relays_to(&self) -> &[PeerId] {
         self.joint.relays_to()
@@ -404,7 +400,7 @@ impl Membership {
 
     /// To whom this member reports: its parent's address, or `None` for the opener.
     pub fn reports_to(&self) -> Option<SocketAddr> {
-        self.joint.reports_to()
+        self.joint.reports_to().filter(|_| !self.asked_in_person)
     }
 
     /// Whether symbols are taken from the session with `peer`, at `addr`: the opener's, or that of the relay
@@ -424,7 +420,7 @@ impl Membership {
     /// the opener's to repair, and was said to it; the rest can wait for company.
     pub fn on_report_from_below(&mut self, now: Instant, peer: PeerId, feedback: &Feedback<'_>) {
         if self.joint.on_report(peer, feedback, self.arrivals.known()) {
-            let urgent = !feedback.gaps.is_empty();
+            let urgent = !feedback.gaps.is_empty() || self.joint.is_complete(self.arrivals.next());
             self.report_by(if urgent { now } else { now + self.report_delay });
         }
     }
@@ -458,7 +454,7 @@ impl Membership {
     /// The report that is due. `rtt` is the session's, to pace repetitions by; the limit is raised only
     /// if `memory_left`.
     pub fn report(&mut self, now: Instant, rtt: Duration, memory_left: bool, put: &mut impl FnMut(&[u8])) {
-        self.due = None;
+        (self.due, self.asked_in_person) = (None, false);
         if memory_left {
             self.limit_reported = self.limit_reported.max(self.limit());
         }

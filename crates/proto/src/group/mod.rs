@@ -22,6 +22,7 @@ mod types;
 pub use types::{
     Departure, GroupBackend, GroupCounters, GroupError, GroupEvent, GroupFeedback, GroupId, GroupMessage,
     GroupOptions, GroupPolicy, GroupStatus, MemberPath, MemberStatus, MembershipCounters, MembershipEnd,
+    MembershipId,
 };
 
 use crate::config::Config;

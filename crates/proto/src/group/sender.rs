@@ -90,6 +90,8 @@ pub(crate) struct Sender {
     rekey_due: bool,
     window: Box<dyn Controller>,
     symbol_bytes: usize,
+    /// Largest datagram that the interface towards the group's address carries.
+    interface_bytes: u16,
     /// The first symbol that has not gone to the group's address.
     multicast_next: u64,
     /// Number of the next packet to the group's address.
@@ -148,6 +150,7 @@ impl Sender {
             rekey_due: false,
             window: congestion::controller(config.congestion, config.min_datagram_bytes as u64),
             symbol_bytes: config.min_datagram_bytes as usize - SYMBOL_OVERHEAD_BYTES,
+            interface_bytes: u16::MAX,
             multicast_next: 0,
             packet: 0,
             trains: VecDeque::new(),
@@ -195,6 +198,11 @@ impl Sender {
             return Err(GroupError::WouldBlock { queued_bytes });
         }
         Ok(self.stream.push(message))
+    }
+
+    /// Datagrams to the group's address may be so large.
+    pub fn limit_datagrams(&mut self, bytes: u16) {
+        self.interface_bytes = bytes;
     }
 
     /// The application waits for what is under way.

@@ -9,7 +9,7 @@ use super::keys::OpenerKeys;
 use super::membership::{Membership, Stage};
 use super::{
     Departure, GroupBackend, GroupError, GroupId, GroupMessage, GroupOptions, Host, MAX_MEMBERS,
-    MembershipEnd, Sender,
+    MembershipEnd, MembershipId, Sender,
 };
 use crate::config::Config;
 use crate::event::PeerId;
@@ -49,6 +49,8 @@ pub(crate) enum Fate {
 pub(crate) struct Table {
     senders: BTreeMap<GroupId, Box<Sender>>,
     members: BTreeMap<GroupId, Box<Membership>>,
+    /// Those that ended and that the application still holds, though it is a member of the group again.
+    former: Vec<Membership>,
     /// Addresses at which this endpoint becomes a member when asked.
     joined: BTreeSet<SocketAddr>,
     invitations: VecDeque<Invitation>,
@@ -228,13 +230,16 @@ impl Table {
         Some(member.group)
     }
 
-    pub fn membership(&self, id: GroupId) -> Option<&Membership> {
-        self.members.get(&id).map(|member| &**member)
+    pub fn membership(&self, id: MembershipId) -> Option<&Membership> {
+        let current = self.members.get(&id.group).map(|member| &**member).filter(|member| member.is(id));
+        current.or_else(|| self.former.iter().find(|member| member.is(id)))
     }
 
     /// Takes the next message of a group.
-    pub fn take(&mut self, now: Instant, id: GroupId, memory_left: bool) -> Option<GroupMessage> {
-        let member = self.members.get_mut(&id)?;
+    pub fn take(&mut self, now: Instant, id: MembershipId, memory_left: bool) -> Option<GroupMessage> {
+        let current = self.members.get_mut(&id.group).map(|member| &mut **member);
+        let current = current.filter(|member| member.is(id));
+        let member = current.or_else(|| self.former.iter_mut().find(|member| member.is(id)))?;
         let held = member.held_bytes();
         let taken = member.take(now, memory_left);
         self.held = self.held + member.held_bytes() - held;
@@ -243,11 +248,17 @@ impl Table {
     }
 
     /// Leaves a group, and forgets it.
-    pub fn leave(&mut self, now: Instant, id: GroupId, host: &mut dyn Host) {
-        let Some(mut member) = self.members.remove(&id) else { return };
+    pub fn leave(&mut self, now: Instant, id: MembershipId, host: &mut dyn Host) {
+        let current = self.members.get(&id.group).is_some_and(|member| member.is(id));
+        let former = || self.former.iter().position(|member| member.is(id));
+        let mut member = match (current, former()) {
+            (true, _) => *self.members.remove(&id.group).expect("it was found just now"),
+            (false, Some(at)) => self.former.swap_remove(at),
+            (false, None) => return,
+        };
         self.held -= member.held_bytes();
         if member.end(MembershipEnd::Left) {
-            host.send(now, member.opener, Record::Leave.encode(id.0).into());
+            host.send(now, member.opener, Record::Leave.encode(id.group.0).into());
         }
         self.news += 1;
     }

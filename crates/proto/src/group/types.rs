@@ -23,6 +23,28 @@ impl fmt::Display for GroupId {
     }
 }
 
+/// One membership of an endpoint: by the group's name, that which is current, or, with the member's id too,
+/// a certain one. Who was removed and joins again has another id, and may still hold the membership before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MembershipId {
+    /// The group.
+    pub group: GroupId,
+    /// The member's id in it; `None`: whichever is current.
+    pub member: Option<u32>,
+}
+
+impl From<GroupId> for MembershipId {
+    fn from(group: GroupId) -> Self {
+        Self { group, member: None }
+    }
+}
+
+impl From<(GroupId, u32)> for MembershipId {
+    fn from((group, member): (GroupId, u32)) -> Self {
+        Self { group, member: Some(member) }
+    }
+}
+
 /// What becomes of a member that does not keep up (M excludes the question).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum GroupPolicy {

@@ -261,6 +261,55 @@ fn a_member_that_does_not_answer_is_named() {
 }
 
 #[test]
+fn who_was_removed_joins_again_though_its_application_holds_the_membership_before() {
+    let options = GroupOptions { history_bytes: 1 << 20, ..GroupOptions::default() };
+    let mut net = Net::opened(2, options);
+    net.idle.insert(2);
+    net.send(content(0, 100));
+    net.run(Duration::from_millis(100));
+    net.hosts[0].remove_group_member(net.now, net.group, 1).unwrap();
+    net.run(Duration::from_millis(100));
+    let (group, removed) = (net.group, (net.group, 1));
+    assert_eq!(net.hosts[2].membership_end(group), Some(MembershipEnd::Removed));
+    assert!(net.hosts[2].ask_to_join(net.now, addr(0), group_addr(), false));
+    net.run(Duration::from_millis(500));
+    net.send(content(1, 200));
+    net.run(Duration::from_millis(100));
+    let joined = |event: &&GroupEvent| matches!(event, GroupEvent::Joined { member: 2, .. });
+    assert_eq!(net.events.iter().filter(joined).count(), 1, "{:?}", net.events);
+    let take = |net: &mut Net, id| net.hosts[2].group_recv(net.now, id).map(|message| message.number);
+    assert_eq!(take(&mut net, removed), Some(0), "what had come before is there still");
+    assert_eq!((take(&mut net, removed), take(&mut net, (group, 2))), (None, Some(1)));
+    assert_eq!(net.hosts[2].membership_end(removed), Some(MembershipEnd::Removed));
+    net.hosts[2].leave_group(net.now, removed);
+    assert_eq!(net.hosts[2].membership_end((group, 2)), None, "the other one stays");
+    net.hosts[2].leave_group(net.now, (group, 2));
+    assert_eq!(net.hosts[2].membership_end(group), Some(MembershipEnd::Left));
+}
+
+#[test]
+fn a_dead_root_of_the_tree_of_reports_is_ejected_alone() {
+    let policy = GroupPolicy::Eject { after: Duration::from_secs(1) };
+    let mut net = Net::opened(70, policy.into());
+    net.send(content(0, 100));
+    net.run(Duration::from_millis(500));
+    net.stopped.insert(1);
+    net.send(content(1, 100));
+    net.run(Duration::from_secs(3));
+    let gone = |event: &&GroupEvent| matches!(event, GroupEvent::Departed { .. });
+    let gone: Vec<&GroupEvent> = net.events.iter().filter(gone).collect();
+    assert!(
+        matches!(gone[..], [GroupEvent::Departed { member: 0, why: Departure::Ejected, .. }]),
+        "{gone:?}"
+    );
+    net.send(content(2, 100));
+    net.close();
+    net.run(Duration::from_secs(3));
+    (2..=70).for_each(|host| net.assert_received(host, &[100; 3]));
+    assert_eq!(net.events.last(), Some(&GroupEvent::Closed));
+}
+
+#[test]
 fn all_wait_for_the_slowest() {
     let mut net = Net::opened(3, GroupOptions::default());
     net.idle.insert(2);

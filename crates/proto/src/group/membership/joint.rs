@@ -26,6 +26,8 @@ struct Below {
 pub(super) struct Joint {
     route: Option<(Route, Vec<PeerId>)>,
     below: Vec<Below>,
+    /// All have to have what is below this symbol before a report for all is worth it.
+    wanted: Option<u64>,
 }
 
 impl Joint {
@@ -35,6 +37,29 @@ impl Joint {
             Some((route, children)) if route.relay => children,
             _ => &[],
         }
+    }
+
+    /// Whether others report to this member.
+    pub fn collects(&self) -> bool {
+        !self.below.is_empty()
+    }
+
+    /// A report is wanted as soon as all below have everything below `symbol`.
+    pub fn want(&mut self, symbol: u64) {
+        self.wanted = Some(self.wanted.map_or(symbol, |wanted| wanted.max(symbol)));
+    }
+
+    /// Whether a report that was wanted is due, as this member has everything below `next`, and so have
+    /// all below it.
+    pub fn is_complete(&mut self, next: u64) -> bool {
+        let Some(wanted) = self.wanted else { return false };
+        let children = self.route.as_ref().map_or(0, |(_, children)| children.len());
+        let all = self.below.len() == children && self.below.iter().all(|below| below.next >= wanted);
+        if next >= wanted && all {
+            self.wanted = None;
+            return true;
+        }
+        false
     }
 
     /// To whom this member reports: its parent's address, or `None` for the opener.

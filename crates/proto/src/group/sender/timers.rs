@@ -190,14 +190,14 @@ impl Sender {
                 self.judge_lagging(now, index, host);
             } else if member.progress_at + patience <= now || self.is_far_behind(index, patience) {
                 match self.options.policy {
-                    GroupPolicy::Lag { .. } if !self.is_closing() => self.let_lag(index),
+                    GroupPolicy::Lag { .. } if !self.is_closing() => self.let_lag(now, index, host),
                     _ => self.depart(now, index, Departure::Ejected, host),
                 }
             }
         }
     }
 
-    fn let_lag(&mut self, index: usize) {
+    fn let_lag(&mut self, now: Instant, index: usize, host: &mut dyn Host) {
         let mut member = self.members.edit(index);
         member.lagging = true;
         if !matches!(member.path, Path::Unicast { .. }) {
@@ -206,6 +206,8 @@ impl Sender {
         let (id, addr, last_acknowledged) = (member.id, member.addr, member.last_acknowledged());
         drop(member);
         self.emit(GroupEvent::Lagging { member: id, addr, last_acknowledged });
+        // Nobody waits for it: neither may those whose reports it would join with its own.
+        self.adopt_orphans(now, id, host);
         self.settle();
     }
 

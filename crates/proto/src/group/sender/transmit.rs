@@ -42,7 +42,7 @@ impl Sender {
         let Some(datagram) = datagram else { return };
         let multicast = self.uses_multicast();
         self.symbol_bytes = match multicast {
-            true => datagram as usize - SYMBOL_OVERHEAD_BYTES - self.proof_bytes(),
+            true => datagram.min(self.interface_bytes) as usize - SYMBOL_OVERHEAD_BYTES - self.proof_bytes(),
             false => UNICAST_SYMBOL_BYTES,
         };
         self.window.set_datagram_bytes(self.symbol_bytes as u64);
@@ -230,8 +230,12 @@ impl Sender {
             return 1;
         }
         let symbols = self.window() / self.symbol_bytes.max(1) as u64;
-        let few = self.members.len() <= FEW_MEMBERS;
-        let reports = if few { REPORTS_PER_WINDOW } else { REPORTS_PER_WINDOW / 2 };
+        let reports = match self.members.len() {
+            // Whoever speaks for all is asked at the end of each window anyway.
+            _ if self.tree.joins => 1,
+            ..=FEW_MEMBERS => REPORTS_PER_WINDOW,
+            _ => REPORTS_PER_WINDOW / 2,
+        };
         (symbols / reports).clamp(1, u16::MAX as u64) as u16
     }
 

@@ -14,8 +14,8 @@ use std::collections::BTreeMap;
 
 /// With more members than this, reports are joined along a tree: the opener could not hear all.
 const JOIN_REPORTS_ABOVE: usize = 64;
-/// Members that report to one other, or to the opener, in such a tree: at four reports a window of a
-/// thousand symbols, the opener hears fewer than two for a hundred packets.
+/// Members that report to one other in such a tree. The opener hears one of them alone, which speaks for
+/// all: once or twice a window, however small that is at first.
 const REPORT_FAN_IN: usize = 4;
 /// Members served by session from which on a tree of relays is cheaper than serving each.
 const RELAY_FROM: usize = 9;
@@ -35,6 +35,8 @@ pub(super) struct Tree {
     children: BTreeMap<u32, Vec<u32>>,
     /// Parents hand on symbols, and do not only join reports.
     relays: bool,
+    /// Reports are joined on their way.
+    pub joins: bool,
 }
 
 impl Tree {
@@ -88,11 +90,13 @@ impl Sender {
         let forced = forced || self.options.sign;
         if self.wants_tree() || (served.len() >= RELAY_FROM && !forced) {
             let fan_out = self.fan_out(served.len());
-            self.plant(&served, fan_out, true);
+            self.tree.relays = true;
+            self.plant(&served, |index| parent_index(index, fan_out));
         }
         if self.options.feedback.tree && active.len() > JOIN_REPORTS_ABOVE && self.tree.parents.is_empty() {
-            self.plant(&active, REPORT_FAN_IN, false);
+            self.plant(&active, |index| index.checked_sub(1).map(|index| index / REPORT_FAN_IN));
         }
+        self.tree.joins = self.options.feedback.tree && self.tree.parents.len() >= JOIN_REPORTS_ABOVE;
         let ids: Vec<u32> = active.into_iter().filter(|id| self.tree.contains(*id)).collect();
         ids.into_iter().for_each(|id| self.tell_route(now, id, host));
     }
@@ -108,12 +112,11 @@ impl Sender {
         .clamp(1, MAX_CHILDREN)
     }
 
-    fn plant(&mut self, ids: &[u32], fan_out: usize, relay: bool) {
-        self.tree.relays = relay;
+    fn plant(&mut self, ids: &[u32], parent_of: impl Fn(usize) -> Option<usize>) {
         for (index, id) in ids.iter().enumerate() {
-            if let Some(parent) = parent_index(index, fan_out) {
+            if let Some(parent) = parent_of(index) {
                 self.tree.insert(*id, ids[parent]);
-                if relay {
+                if self.tree.relays {
                     self.members.edit(*id as usize).path = Path::Relay;
                 }
             }
@@ -122,18 +125,20 @@ impl Sender {
 
     fn tell_route(&self, now: Instant, id: u32, host: &mut dyn Host) {
         let addr = |id: &u32| self.members[*id as usize].addr;
-        let joins_reports = self.options.feedback.tree && self.tree.parents.len() + 1 > JOIN_REPORTS_ABOVE;
         let route = Route {
             parent: self.tree.parents.get(&id).map_or(OPENER, addr),
-            report_to_parent: joins_reports && self.tree.parents.contains_key(&id),
+            report_to_parent: self.tree.joins && self.tree.parents.contains_key(&id),
             relay: self.tree.relays,
             children: self.tree.children(id).iter().map(|child| (*child, addr(child))).collect(),
         };
         host.send(now, self.members[id as usize].peer, Record::Route(route).encode(self.id.0).into());
     }
 
-    /// A member has gone: its children are the opener's, and its parent need not serve it.
+    /// A member has gone, or lags: its children are the opener's, and its parent need not serve it.
     pub(super) fn adopt_orphans(&mut self, now: Instant, id: u32, host: &mut dyn Host) {
+        if !self.tree.contains(id) {
+            return;
+        }
         let (parent, orphans) = self.tree.remove(id);
         for orphan in &orphans {
             let mut member = self.members.edit(*orphan as usize);
@@ -147,6 +152,9 @@ impl Sender {
         }
         if let Some(parent) = parent {
             self.tell_route(now, parent, host);
+        }
+        if self.members[id as usize].is_active() {
+            self.tell_route(now, id, host);
         }
     }
 }

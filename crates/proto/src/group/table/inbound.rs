@@ -160,7 +160,7 @@ impl Table {
                     member.on_asked(now);
                 }
             }
-            Record::Poll { next } => member.on_poll(now, *next),
+            Record::Poll { next } => member.on_poll(now, *next, from_opener),
             Record::Begin(begin) if from_opener => {
                 member.begin(begin);
                 self.news += 1;
@@ -221,7 +221,8 @@ impl Table {
         host: &mut dyn Host,
     ) {
         let id = invitation.group;
-        if self.members.len() >= MAX_GROUPS || self.members.contains_key(&id) {
+        let taken = self.members.get(&id).is_some_and(|member| member.ended().is_none());
+        if self.members.len() + self.former.len() >= MAX_GROUPS || taken {
             return host.send(now, invitation.from, Record::Refuse.encode(id.0).into());
         }
         let config = host.config();
@@ -235,7 +236,9 @@ impl Table {
             return host.send(now, invitation.from, Record::Refuse.encode(id.0).into());
         }
         let member = Membership::new(id, invitation.from, invitation.from_addr, open, keys, grant);
-        self.members.insert(id, Box::new(member));
+        // One that was removed and asked again, and whose application still holds what it was before.
+        let before = self.members.insert(id, Box::new(member));
+        self.former.extend(before.map(|before| *before));
         host.send(now, invitation.from, Record::Accept { credit, max_message }.encode(id.0).into());
         self.news += 1;
     }
