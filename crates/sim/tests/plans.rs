@@ -1,6 +1,6 @@
 //! The example plans that come with the project are valid and run.
 
-use denrei_sim::plan::{Cell, Congestion, Plan, Workload};
+use denrei_sim::plan::{Cell, Congestion, Feedback, Plan, Workload};
 
 fn example(name: &str) -> Plan {
     let path = format!("{}/plans/{name}.toml", env!("CARGO_MANIFEST_DIR"));
@@ -27,6 +27,18 @@ fn every_example_is_valid_and_its_first_cell_finishes() {
         assert!(row.outcome.finished, "{name}: {row:#?}");
         assert_eq!(row, plan.cells[0].run(), "{name}: the same combination gives the same row");
     }
+}
+
+/// M10: without loss the opener of a large group hears next to nothing, also in a short transfer.
+#[test]
+fn a_thousand_members_send_two_reports_for_a_hundred_symbols_at_most() {
+    let plan = example("multicast-1024");
+    let cell = plan.cells.iter().find(|cell| cell.feedback == Feedback::Parity && cell.loss == 0.0).unwrap();
+    let outcome = cell.run().outcome;
+    assert!(outcome.finished, "{outcome:#?}");
+    assert!(outcome.group.reports_per_100.unwrap() <= 2.0, "{outcome:#?}");
+    // 2 MB take 17 ms.
+    assert!(outcome.time_s < 0.05, "{outcome:#?}");
 }
 
 #[test]

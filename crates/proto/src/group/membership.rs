@@ -454,7 +454,8 @@ impl Membership {
     /// The report that is due. `rtt` is the session's, to pace repetitions by; the limit is raised only
     /// if `memory_left`.
     pub fn report(&mut self, now: Instant, rtt: Duration, memory_left: bool, put: &mut impl FnMut(&[u8])) {
-        (self.due, self.asked_in_person) = (None, false);
+        self.due = None;
+        let in_person = core::mem::take(&mut self.asked_in_person);
         if memory_left {
             self.limit_reported = self.limit_reported.max(self.limit());
         }
@@ -479,7 +480,10 @@ impl Membership {
         };
         self.heard = false;
         self.counters.reports += 1;
-        self.joint.join(self.arrivals.next(), self.assembly.next(), &mut report);
+        // Asked itself it speaks for itself: one below may be dead.
+        if !in_person {
+            self.joint.join(self.arrivals.next(), self.assembly.next(), &mut report);
+        }
         Frame::Feedback(report).encode(put);
     }
 }

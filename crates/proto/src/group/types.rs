@@ -340,6 +340,10 @@ pub struct GroupCounters {
     pub packets_sent: u64,
     /// Their bytes, UDP payload.
     pub bytes_sent: u64,
+    /// Of these, packets that carried a symbol for the first time.
+    pub symbols_sent: u64,
+    /// Their bytes, UDP payload: what has to be sent where nothing is lost.
+    pub symbol_bytes: u64,
     /// Symbols sent by unicast, repairs included.
     pub unicast_symbols: u64,
     /// Symbols sent again to the group's address.

@@ -24,6 +24,7 @@ pub struct Figures {
     bytes: f64,
     received: f64,
     repairs: f64,
+    needed: f64,
 }
 
 impl Figures {
@@ -47,6 +48,7 @@ impl Figures {
             bytes: per_message(sender.wire.bytes),
             received: per_message(sender.wire.received),
             repairs: per_message(sender.wire.repairs),
+            needed: per_message(sender.wire.needed),
         })
     }
 }
@@ -97,6 +99,9 @@ pub struct Row {
     cpu_vs_tcp: Option<f64>,
     /// Bytes sent over the payload of one message.
     wire_vs_payload: f64,
+    /// Bytes sent, whatever for, over the payload and the headers of its packets; of what goes to the group's
+    /// address alone.
+    wire_vs_needed: Option<f64>,
 }
 
 /// One row per backend.
@@ -130,6 +135,7 @@ fn row(nodes: u64, size: u64, backend: Backend, runs: &[Figures], tcp: Option<&V
         speed_vs_tcp: against(|own, tcp| tcp.done_us / own.done_us),
         cpu_vs_tcp: against(|own, tcp| own.cpu_us / tcp.cpu_us),
         wire_vs_payload: of(|run| run.bytes) / size as f64,
+        wire_vs_needed: (of(|run| run.needed) > 0.0).then(|| of(|run| run.bytes / run.needed)),
     }
 }
 
@@ -152,6 +158,7 @@ impl Table {
             "calls",
             "packets",
             "wire B",
+            "of needed",
             "answers",
             "repairs",
             "aggregate B/s",
@@ -176,6 +183,7 @@ impl Table {
             plain(row.calls),
             plain(row.packets),
             right(human_bytes(row.wire_bytes)),
+            ratio(row.wire_vs_needed),
             plain(row.received),
             plain(row.repairs),
             right(human_bytes(row.aggregate_bytes_per_s)),

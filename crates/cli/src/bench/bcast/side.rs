@@ -88,6 +88,9 @@ pub struct Wire {
     pub received: u64,
     /// Symbols sent again.
     pub repairs: u64,
+    /// Of `bytes`, those of packets that brought a part of a message to the group's address for the first
+    /// time; 0 where there are none.
+    pub needed: u64,
 }
 
 /// What a member measured.
@@ -172,6 +175,7 @@ fn send_all(orders: &Orders<Order>, job: &Job, node: &Node, members: &[SocketAdd
         bytes: after.bytes - before.bytes,
         received: after.received - before.received,
         repairs: after.repairs - before.repairs,
+        needed: after.needed - before.needed,
     };
     ensure!(group.close(LIMIT), "not closed within {LIMIT:?}: {:?}", group.status());
     answer(&Answer::Sent(report))?;
@@ -190,6 +194,7 @@ fn wire_of(node: &Node, group: &Group) -> Wire {
         bytes: io.sent_bytes + io.sent_datagrams * HEADER_BYTES,
         received: io.recv_datagrams,
         repairs: counters.multicast_repairs + counters.unicast_repairs,
+        needed: counters.symbol_bytes + counters.symbols_sent * HEADER_BYTES,
     }
 }
 

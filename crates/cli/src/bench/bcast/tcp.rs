@@ -62,6 +62,7 @@ fn send_all(job: &Job, members: &[SocketAddr]) -> Result<()> {
         bytes: messages * payload + packets.max(segments) * HEADER_BYTES,
         received: 0,
         repairs: tcp_counts().retransmitted - before.retransmitted,
+        needed: 0,
     };
     answer(&Answer::Sent(report))
 }

@@ -12,6 +12,8 @@ use denrei_wire::group::Record;
 const SILENT_POLLS: u32 = 1;
 /// Questions to the group's address, and nothing heard of them, before a member is served otherwise.
 const DEAF_POLLS: u32 = 4;
+/// … and no progress for this long: a process of a busy host may be off its core for some of it.
+const MIN_DEAF: Duration = Duration::from_millis(200);
 /// Longest time between two questions.
 const MAX_POLL_INTERVAL: Duration = Duration::from_millis(500);
 
@@ -109,7 +111,7 @@ impl Sender {
                 self.counters.polls += 1;
                 host.send(now, member.peer, Record::Poll { next: handed }.encode(self.id.0).into());
             }
-            let deaf = member.deaf_polls >= DEAF_POLLS;
+            let deaf = member.deaf_polls >= DEAF_POLLS && member.progress_at + MIN_DEAF <= now;
             drop(member);
             if deaf {
                 self.reroute(index);
@@ -186,6 +188,9 @@ impl Sender {
                 self.members.edit(index).progress_at = now;
                 continue;
             }
+            if self.waits_for_relay(now, member, patience) {
+                continue;
+            }
             if member.lagging {
                 self.judge_lagging(now, index, host);
             } else if member.progress_at + patience <= now || self.is_far_behind(index, patience) {
@@ -195,6 +200,15 @@ impl Sender {
                 }
             }
         }
+    }
+
+    /// Whether a member is served by others of whom one has stood still for long itself: that one is judged.
+    fn waits_for_relay(&self, now: Instant, member: &Member, patience: Duration) -> bool {
+        let stands_still = |above: &Member| {
+            self.holds_up(above) && above.progress_at + patience / 2 <= now && above.is_active()
+        };
+        member.path == Path::Relay
+            && self.tree.above(member.id).any(|above| stands_still(&self.members[above as usize]))
     }
 
     fn let_lag(&mut self, now: Instant, index: usize, host: &mut dyn Host) {

@@ -117,6 +117,8 @@ impl Sender {
             }
         }
         let last = self.multicast_next.checked_sub(1).filter(|last| *last >= first)?;
+        self.counters.symbols_sent += self.multicast_next - first;
+        self.counters.symbol_bytes += total as u64;
         let poll = self.poll || (self.multicast_next == self.stream.next() && self.asks());
         let ends = poll || self.protect.room(last + 1) == 0;
         let may_follow = self.protect.is_on();

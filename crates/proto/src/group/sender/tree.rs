@@ -66,6 +66,11 @@ impl Tree {
         self.parents.contains_key(&id) || !self.children(id).is_empty()
     }
 
+    /// The parent, its parent, and so on.
+    pub fn above(&self, id: u32) -> impl Iterator<Item = u32> + '_ {
+        core::iter::successors(self.parents.get(&id), |parent| self.parents.get(parent)).copied()
+    }
+
     /// All members below one.
     pub fn below(&self, id: u32) -> Vec<u32> {
         let mut found = self.children(id).to_vec();
@@ -139,11 +144,13 @@ impl Sender {
         if !self.tree.contains(id) {
             return;
         }
+        // It held up all below it.
+        for below in self.tree.below(id) {
+            self.members.edit(below as usize).progress_at = now;
+        }
         let (parent, orphans) = self.tree.remove(id);
         for orphan in &orphans {
             let mut member = self.members.edit(*orphan as usize);
-            // It was its parent that held it up.
-            member.progress_at = now;
             if member.path == Path::Relay {
                 member.path = Path::Unicast { next: member.next };
             }
@@ -168,6 +175,7 @@ mod tests {
         let mut tree = Tree::default();
         [(2, 0), (3, 0), (4, 2), (5, 2), (6, 4)].into_iter().for_each(|(id, parent)| tree.insert(id, parent));
         assert_eq!(tree.below(0), [2, 3, 4, 5, 6]);
+        assert_eq!(tree.above(6).collect::<Vec<_>>(), [4, 2, 0]);
         assert_eq!(tree.remove(2), (Some(0), vec![4, 5]));
         assert_eq!((tree.below(0), tree.below(4)), (vec![3], vec![6]));
         assert!(!tree.contains(5) && tree.contains(4) && tree.contains(6));
