@@ -18,23 +18,20 @@ pub const CLASSES: usize = 10;
 /// Octets of the largest body.
 pub const LARGEST_BODY: usize = SMALLEST_BODY << (CLASSES - 1);
 
-/// A cache line: blocks begin with one, so that counting references does not disturb whoever works on
-/// a neighbour's body.
-const LINE: usize = 64;
-/// Octets of a header. The other half of its line are the first octets of the body, which is where the
-/// lowest layers write their headers: what they touch of a PDU goes from core to core as one line.
-const HEADER: usize = 32;
+/// Alignment and size of a header: a cache line, so that counting references does not disturb
+/// whoever works on a neighbour's body.
+const HEADER: usize = 64;
 /// [`Header::state`] of a block that somebody has.
 const LIVE: u32 = 0x11fe_b10c;
 /// [`Header::state`] of a block that nobody has.
 const FREE: u32 = 0xdead_b10c;
 
-const _: () = assert!(size_of::<Header>() == HEADER && LINE.is_multiple_of(HEADER));
-const _: () = assert!(size_of::<Batch>() <= SMALLEST_BODY && HEADER.is_multiple_of(align_of::<Batch>()));
-const _: () = assert!(CLASSES <= LINE, "a class fits the low bits of an address");
+const _: () = assert!(size_of::<Header>() == HEADER && align_of::<Header>() == HEADER);
+const _: () = assert!(size_of::<Batch>() <= SMALLEST_BODY);
+const _: () = assert!(CLASSES <= HEADER, "a class fits the low bits of an address");
 
 /// What lies in front of a body.
-#[repr(C)]
+#[repr(C, align(64))]
 pub(super) struct Header {
     /// The part of its pool that outlives the pool.
     pub shared: NonNull<Shared>,
@@ -98,8 +95,8 @@ impl Block {
 
     /// The reverse of [`Self::tagged`].
     pub fn from_tagged(word: usize) -> (Self, usize) {
-        let header = std::ptr::with_exposed_provenance_mut::<Header>(word & !(LINE - 1));
-        (Self(NonNull::new(header).expect("no block lies at 0")), word & (LINE - 1))
+        let header = std::ptr::with_exposed_provenance_mut::<Header>(word & !(HEADER - 1));
+        (Self(NonNull::new(header).expect("no block lies at 0")), word & (HEADER - 1))
     }
 
     /// A block leaves the pool.
@@ -136,9 +133,7 @@ impl Block {
     #[inline(always)]
     pub fn prefetch(&self, offset: usize) {
         prefetch_to_write(self.0.as_ptr().cast());
-        if offset >= LINE - HEADER {
-            prefetch_to_write(self.body().wrapping_add(offset));
-        }
+        prefetch_to_write(self.body().wrapping_add(offset));
     }
 
     /// Who allocated it, in debug builds.
@@ -207,15 +202,15 @@ impl Shared {
         class: usize,
         count: usize,
     ) -> Option<impl Iterator<Item = Block>> {
-        let stride = (HEADER + body_bytes(class)).next_multiple_of(LINE);
-        let layout = Layout::from_size_align(stride.checked_mul(count)?, LINE).ok()?;
+        let stride = HEADER + body_bytes(class);
+        let layout = Layout::from_size_align(stride.checked_mul(count)?, HEADER).ok()?;
         // SAFETY: the size is not zero: a block has a header. Zeroed, so that bodies are initialised.
         let memory = NonNull::new(unsafe { alloc::alloc_zeroed(layout) })?;
         // SAFETY: the pool that asks is alive, so `this` is too.
         let shared = unsafe { this.as_ref() };
         shared.chunks.lock().expect("nothing panics in it").push(Chunk { memory, layout, stride });
         Some((0..count).map(move |index| {
-            // SAFETY: within the chunk, and aligned, as the stride is whole lines.
+            // SAFETY: within the chunk, and aligned, as size of header and body are multiples of it.
             let header = unsafe { memory.add(index * stride) }.cast::<Header>();
             let fresh = Header {
                 shared: this,
