@@ -307,12 +307,13 @@ impl SendChannel {
         self.write_fragment(out, number, sent, fragment, false)
     }
 
+    #[inline(always)] // nearly every message is a small one
     fn write_whole(&mut self, out: &mut TransmitBuf, number: u64, again: bool) -> Written {
         let channel = self.channel;
         let message = self.get_mut(number).expect("the caller has seen it");
         let length = message.data.len() as u16;
         out.put(&frame::message_header(message.flags() & message_flags::REPORT, channel, number, length));
-        out.put_message(&message.data, 0..message.data.len());
+        out.put_part(&message.data, &message.data);
         Written::Frame { frame: SentFrame::Messages { channel, first: number, count: 1 }, again }
     }
 
@@ -327,10 +328,10 @@ impl SendChannel {
         let channel = self.channel;
         let message = self.get_mut(number).expect("the caller has seen it");
         let total = message.len();
-        let range = offset as usize..(offset + len) as usize;
+        let part = &message.data[offset as usize..(offset + len) as usize];
         let len = len as u16;
         out.put(&frame::fragment_header(message.flags(), channel, number, len, offset, total));
-        out.put_message(&message.data, range);
+        out.put_part(part, &message.data);
         Written::Frame { frame: SentFrame::Fragment { channel, number, offset, len }, again }
     }
 

@@ -8,7 +8,6 @@ use crate::checksum;
 use crate::packet::TAG_BYTES;
 use bytes::Bytes;
 use core::net::SocketAddr;
-use core::ops::Range;
 use std::borrow::Cow;
 use std::sync::Arc;
 
@@ -114,6 +113,8 @@ pub struct TransmitBuf {
     bytes: Vec<u8>,
     /// Part of a message, and before which of `bytes` it belongs.
     lent: Option<(usize, Bytes)>,
+    /// Octets of it, 0 if nothing is lent: asked for several times a packet.
+    lent_bytes: usize,
     lends: bool,
     max_segments: usize,
     defers_sealing: bool,
@@ -127,6 +128,7 @@ impl TransmitBuf {
         Self {
             bytes: Vec::with_capacity(4096),
             lent: None,
+            lent_bytes: 0,
             lends: false,
             max_segments: max_segments.clamp(1, MAX_SEGMENTS),
             defers_sealing: false,
@@ -185,14 +187,13 @@ impl TransmitBuf {
 
     /// Forgets all content and keeps the memory.
     pub fn clear(&mut self) {
-        self.bytes.clear();
-        self.lent = None;
+        self.truncate(0);
         self.unsealed.clear();
     }
 
     /// Bytes appended since the last [`clear`](Self::clear).
     pub fn len(&self) -> usize {
-        self.bytes.len() + self.lent.as_ref().map_or(0, |(_, data)| data.len())
+        self.bytes.len() + self.lent_bytes
     }
 
     /// Whether nothing has been appended.
@@ -205,7 +206,7 @@ impl TransmitBuf {
     /// # Panics
     /// If a part is lent, which only happens in a buffer made for it.
     pub fn bytes(&self) -> &[u8] {
-        assert!(self.lent.is_none(), "a buffer that lends is read by its parts");
+        assert!(self.lent_bytes == 0, "a buffer that lends is read by its parts");
         &self.bytes
     }
 
@@ -225,16 +226,22 @@ impl TransmitBuf {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// Appends octets `range` of `message`, or what refers to them.
+    /// Appends `part` of `message`, or what refers to it.
     ///
     /// # Panics
-    /// If the message is shorter.
-    pub fn put_message(&mut self, message: &Bytes, range: Range<usize>) {
-        if self.lends && range.len() >= LENT_FROM_BYTES && self.lent.is_none() {
-            self.lent = Some((self.bytes.len(), message.slice(range)));
+    /// If it is no part of it.
+    pub fn put_part(&mut self, part: &[u8], message: &Bytes) {
+        if part.len() >= LENT_FROM_BYTES && self.lends && self.lent_bytes == 0 {
+            self.lend(part, message);
         } else {
-            self.put(&message[range]);
+            self.put(part);
         }
+    }
+
+    #[cold]
+    fn lend(&mut self, part: &[u8], message: &Bytes) {
+        self.lent_bytes = part.len();
+        self.lent = Some((self.bytes.len(), message.slice_ref(part)));
     }
 
     /// Appends `count` zero bytes.
@@ -262,6 +269,7 @@ impl TransmitBuf {
     /// Copies what is lent.
     fn take_in(&mut self) {
         if let Some((at, data)) = self.lent.take() {
+            self.lent_bytes = 0;
             // As one block: `splice` would take it octet by octet.
             let behind = self.bytes.len() - at;
             self.bytes.extend_from_slice(&data);
@@ -274,15 +282,23 @@ impl TransmitBuf {
     /// # Panics
     /// If less was appended.
     pub fn checksum(&self, at: usize) -> u32 {
-        match self.parts() {
-            None => checksum::crc32c(&self.bytes[at..]),
-            Some([before, lent, after]) => checksum::crc32c_of_parts(&[&before[at..], lent, after]),
+        match self.lent_bytes {
+            0 => checksum::crc32c(&self.bytes[at..]),
+            _ => self.checksum_of_parts(at),
         }
+    }
+
+    #[cold]
+    fn checksum_of_parts(&self, at: usize) -> u32 {
+        let [before, lent, after] = self.parts().expect("some of them are lent");
+        checksum::crc32c_of_parts(&[&before[at..], lent, after])
     }
 
     /// Takes back everything after the first `len` bytes, which end before anything lent.
     pub fn truncate(&mut self, len: usize) {
-        self.lent = None;
+        if self.lent_bytes > 0 {
+            (self.lent, self.lent_bytes) = (None, 0);
+        }
         self.bytes.truncate(len);
     }
 }
@@ -314,8 +330,8 @@ mod tests {
         let mut buf = TransmitBuf::new(1).lending();
         for buf in [&mut copying, &mut buf] {
             buf.put(b"head");
-            buf.put_message(&message, 3..LENT_FROM_BYTES + 3);
-            buf.put_message(&message, 0..2);
+            buf.put_part(&message[3..LENT_FROM_BYTES + 3], &message);
+            buf.put_part(&message[..2], &message);
             buf.overwrite(0, b"HE");
         }
         assert_eq!((copying.len(), buf.len()), (LENT_FROM_BYTES + 6, LENT_FROM_BYTES + 6));
@@ -327,7 +343,7 @@ mod tests {
         assert_eq!((buf.bytes(), buf.parts()), (copying.bytes(), None));
         buf.clear();
         buf.put(b"head");
-        buf.put_message(&message, 0..LENT_FROM_BYTES);
+        buf.put_part(&message[..LENT_FROM_BYTES], &message);
         buf.truncate(2);
         assert_eq!((buf.bytes(), buf.len()), (&b"he"[..], 2));
     }

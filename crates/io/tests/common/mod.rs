@@ -48,7 +48,8 @@ pub fn lent(to: SocketAddr, parts: [&[u8]; 3], ecn: Ecn) -> (Transmit, TransmitB
     let mut buf = TransmitBuf::new(1).lending();
     let [before, message, after] = parts;
     buf.put(before);
-    buf.put_message(&Bytes::copy_from_slice(message), 0..message.len());
+    let message = Bytes::copy_from_slice(message);
+    buf.put_part(&message, &message);
     buf.put(after);
     assert!(buf.parts().is_some(), "so much is lent");
     (Transmit { to, len: buf.len(), segment_size: None, ecn }, buf)
