@@ -2,7 +2,7 @@
 
 use crate::config::name_of;
 use crate::error::denrei_code::{DENREI_CAST, DENREI_INVALID, DENREI_UNKNOWN_PEER};
-use crate::error::{Failure, array_of, borrow, call, denrei_code, place, put, text};
+use crate::error::{Failure, array_of, borrow, call, denrei_code, free, place, put, text};
 use crate::group::resolve_all;
 use crate::node::denrei_node;
 use denrei_cast::{
@@ -303,10 +303,8 @@ pub extern "C" fn denrei_cast_option_name(index: usize) -> *const c_char {
 /// `options` is NULL or comes from denrei_cast_options_new, and is not used again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn denrei_cast_options_free(options: *mut denrei_cast_options) {
-    if !options.is_null() {
-        // SAFETY: by the contract it was made by Box::into_raw.
-        drop(unsafe { Box::from_raw(options) });
-    }
+    // SAFETY: by the contract.
+    unsafe { free(options) };
 }
 
 /// Sends the files and directories at `paths` to the receivers at `members` (`member_count` 0: to
@@ -427,10 +425,8 @@ pub unsafe extern "C" fn denrei_cast_report_member(
 /// `report` is NULL or a report that is not used again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn denrei_cast_report_free(report: *mut denrei_cast_report) {
-    if !report.is_null() {
-        // SAFETY: by the contract it was made by Box::into_raw.
-        drop(unsafe { Box::from_raw(report) });
-    }
+    // SAFETY: by the contract.
+    unsafe { free(report) };
 }
 
 /// Waits for one cast, for the option "wait" at most (else without limit), and receives it into the

@@ -1,7 +1,7 @@
 //! Collective operations over a set of nodes (U9, S12).
 
 use crate::error::denrei_code::{DENREI_INVALID, DENREI_SYSTEM, DENREI_TIMEOUT};
-use crate::error::{Failure, call, denrei_code, place, put, text};
+use crate::error::{Failure, call, denrei_code, free, place, put, text};
 use crate::group::resolve_all;
 use crate::membership::message_of;
 use crate::node::{bounded, denrei_node, resolve};
@@ -290,10 +290,8 @@ pub unsafe extern "C" fn denrei_parts_data(
 /// `parts` is NULL or parts that are not used again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn denrei_parts_free(parts: *mut denrei_parts) {
-    if !parts.is_null() {
-        // SAFETY: by the contract it was made by Box::into_raw.
-        drop(unsafe { Box::from_raw(parts) });
-    }
+    // SAFETY: by the contract.
+    unsafe { free(parts) };
 }
 
 /// Ends the set and gives it back: rank 0 waits until all have everything; DENREI_TIMEOUT if they have

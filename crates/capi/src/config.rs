@@ -1,6 +1,6 @@
 //! Settings.
 
-use crate::error::{Failure, borrow, call, denrei_code, text};
+use crate::error::{Failure, borrow, call, denrei_code, free, text};
 use denrei::key_file::{read_allow_list, read_cluster_key, read_identity};
 use denrei::{Config, SETTINGS, Setting};
 use std::ffi::{CString, c_char};
@@ -31,10 +31,8 @@ unsafe fn writable<'a>(config: *mut denrei_config) -> Result<&'a mut denrei_conf
 /// `config` is NULL or comes from denrei_config_new, and is not used again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn denrei_config_free(config: *mut denrei_config) {
-    if !config.is_null() {
-        // SAFETY: by the contract it was made by Box::into_raw.
-        drop(unsafe { Box::from_raw(config) });
-    }
+    // SAFETY: by the contract.
+    unsafe { free(config) };
 }
 
 /// Sets one setting by its name, such as "failure_timeout" to "5s", "channel_credit_bytes" to

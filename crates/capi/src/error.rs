@@ -136,6 +136,17 @@ pub(crate) unsafe fn borrow<'a, T>(what: &str, pointer: *const T) -> Result<&'a 
     unsafe { pointer.as_ref() }.ok_or_else(|| Failure::null(what))
 }
 
+/// Takes back what C was given, if anything.
+///
+/// # Safety
+/// `pointer` is null or comes from `Box::into_raw`, and is not used again.
+pub(crate) unsafe fn free<T>(pointer: *mut T) {
+    if !pointer.is_null() {
+        // SAFETY: by the contract.
+        drop(unsafe { Box::from_raw(pointer) });
+    }
+}
+
 /// Checks a place for a result before the work is done.
 pub(crate) fn place<T>(what: &str, pointer: *mut T) -> Result<Place<T>, Failure> {
     if pointer.is_null() { Err(Failure::null(what)) } else { Ok(Place(pointer)) }

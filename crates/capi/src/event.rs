@@ -1,6 +1,6 @@
 //! Events.
 
-use crate::error::{Failure, borrow, call, denrei_code, place, put};
+use crate::error::{Failure, borrow, call, denrei_code, free, place, put};
 use crate::node::{DENREI_NO_PEER, bounded, denrei_node, denrei_peer};
 use denrei::{Event, LostReason, MessageId, PeerId};
 use std::ffi::{CString, c_char};
@@ -316,8 +316,6 @@ pub unsafe extern "C" fn denrei_event_text(event: *const denrei_event) -> *const
 /// `event` is NULL or an event that is not used again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn denrei_event_free(event: *mut denrei_event) {
-    if !event.is_null() {
-        // SAFETY: by the contract it was made by Box::into_raw.
-        drop(unsafe { Box::from_raw(event) });
-    }
+    // SAFETY: by the contract.
+    unsafe { free(event) };
 }

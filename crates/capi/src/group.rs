@@ -2,7 +2,7 @@
 
 use crate::config::name_of;
 use crate::error::denrei_code::DENREI_INVALID;
-use crate::error::{Failure, borrow, call, denrei_code, place, put, text};
+use crate::error::{Failure, borrow, call, denrei_code, free, place, put, text};
 use crate::node::{bounded, denrei_node, resolve, timeout, write_text};
 use crate::send::{copied, denrei_release, lent};
 use denrei::{Bytes, GROUP_SETTINGS, Group, GroupError, GroupOptions, set_group_option};
@@ -60,10 +60,8 @@ pub extern "C" fn denrei_group_option_name(index: usize) -> *const c_char {
 /// `options` is NULL or comes from denrei_group_options_new, and is not used again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn denrei_group_options_free(options: *mut denrei_group_options) {
-    if !options.is_null() {
-        // SAFETY: by the contract it was made by Box::into_raw.
-        drop(unsafe { Box::from_raw(options) });
-    }
+    // SAFETY: by the contract.
+    unsafe { free(options) };
 }
 
 /// A list of addresses from C.

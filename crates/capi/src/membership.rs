@@ -1,7 +1,7 @@
 //! Groups, the member's side.
 
 use crate::error::denrei_code::{DENREI_CLOSED, DENREI_PEER_LOST};
-use crate::error::{Failure, borrow, call, denrei_code, place, text};
+use crate::error::{Failure, borrow, call, denrei_code, free, place, text};
 use crate::node::{DENREI_NO_PEER, bounded, denrei_node, resolve, write_text};
 use crate::recv::{boxed, denrei_message};
 use denrei::{ChannelId, GroupListener, GroupMessage, Membership, MembershipEnd, Message, PeerId};
@@ -94,10 +94,8 @@ pub unsafe extern "C" fn denrei_group_ask(
 /// `listener` is NULL or a listener that is not used again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn denrei_group_listener_free(listener: *mut denrei_group_listener) {
-    if !listener.is_null() {
-        // SAFETY: by the contract it was made by Box::into_raw.
-        drop(unsafe { Box::from_raw(listener) });
-    }
+    // SAFETY: by the contract.
+    unsafe { free(listener) };
 }
 
 impl From<MembershipEnd> for Failure {

@@ -1,6 +1,6 @@
 //! Receiving.
 
-use crate::error::{Failure, borrow, call, denrei_code, place};
+use crate::error::{Failure, borrow, call, denrei_code, free, place};
 use crate::event::denrei_event;
 use crate::node::{bounded, channel_of, denrei_node, denrei_peer};
 use denrei::{Incoming, Message, Placement};
@@ -145,10 +145,8 @@ pub unsafe extern "C" fn denrei_message_number(message: *const denrei_message) -
 /// `message` is NULL or a message that is not used again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn denrei_message_free(message: *mut denrei_message) {
-    if !message.is_null() {
-        // SAFETY: by the contract it was made by Box::into_raw.
-        drop(unsafe { Box::from_raw(message) });
-    }
+    // SAFETY: by the contract.
+    unsafe { free(message) };
 }
 
 /// Accepts an offered message (DENREI_EVENT_OFFERED). With a buffer, its bytes are written there,

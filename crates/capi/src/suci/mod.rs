@@ -9,7 +9,7 @@ mod socket;
 pub use socket::datagram_socket;
 
 use crate::errno::{Refusal, run};
-use crate::error::{borrow, denrei_error_message, text};
+use crate::error::{borrow, denrei_error_message, free, text};
 use denrei::{Config, Drive, Node};
 use std::collections::HashMap;
 use std::ffi::{c_char, c_int, c_void};
@@ -106,10 +106,8 @@ pub unsafe extern "C" fn datagram_addrdb_set(
 /// As suci.h says.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn datagram_addrdb_free(addrdb: *mut datagram_addrdb) {
-    if !addrdb.is_null() {
-        // SAFETY: by the contract it was made by Box::into_raw.
-        drop(unsafe { Box::from_raw(addrdb) });
-    }
+    // SAFETY: by the contract.
+    unsafe { free(addrdb) };
 }
 
 /// See suci.h.
