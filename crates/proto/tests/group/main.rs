@@ -432,3 +432,27 @@ fn many_members_join_their_reports_along_a_tree() {
     let (reports, packets) = (after.reports - before.reports, after.packets_sent - before.packets_sent);
     assert!(reports * 100 <= packets * 4, "{reports} reports for {packets} packets");
 }
+
+#[test]
+fn a_group_whose_members_all_leave_once_they_have_everything_closes() {
+    let mut net = Net::opened(6, GroupOptions::default());
+    for number in 0..10 {
+        net.send(content(number, 100));
+    }
+    let mut left = [false; 7];
+    for _ in 0..2000 {
+        net.run(Duration::from_micros(10));
+        for host in 1..=6 {
+            if net.received[host].len() == 10 && !left[host] {
+                left[host] = true;
+                let now = net.now;
+                net.hosts[host].leave_group(now, net.group);
+                net.drain(host);
+            }
+        }
+    }
+    assert!(left[1..].iter().all(|left| *left));
+    net.close();
+    net.run(Duration::from_secs(5));
+    assert_eq!(net.events.last(), Some(&GroupEvent::Closed), "{:?}", net.events);
+}

@@ -211,7 +211,8 @@ impl Sender {
                 }
             }
         }
-        if said && self.members.counts().active == 0 {
+        // Also at once, where nobody is left who could answer.
+        if self.phase == (Phase::Closing { said: true }) && self.members.counts().active == 0 {
             self.phase = Phase::Over;
             self.emit(GroupEvent::Closed);
         }
