@@ -256,11 +256,14 @@ impl Oracle {
     /// The message has to be the next of its channel; offered ones come when they come.
     fn check_turn(&mut self, session: SessionNo, channel: u16, number: u64) {
         let limit = self.lives[self.sessions[session].life].config.max_message_bytes;
-        let source = self.sessions[session].sources.as_ref().and_then(|sources| sources.first().copied());
+        // Empty messages look alike: one of several sessions may have sent this.
+        let sources = self.sessions[session].sources.as_deref().unwrap_or_default();
         let refused_unasked = |number: u64| {
-            let sent =
-                source.and_then(|source| self.sessions[source].sent.get(&channel)?.get(number as usize));
-            sent.is_some_and(|sent| sent.bytes > limit || sent.mortal)
+            sources.iter().any(|&source| {
+                let sent =
+                    self.sessions[source].sent.get(&channel).and_then(|sent| sent.get(number as usize));
+                sent.is_some_and(|sent| sent.bytes > limit || sent.mortal)
+            })
         };
         let skipped: Vec<_> = {
             let arrivals = self.sessions[session].arrived.get(&channel);
