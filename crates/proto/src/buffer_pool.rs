@@ -23,23 +23,26 @@ const MAX_SPARE_BUFFERS: usize = 64;
 const MAX_WASTE: usize = 2;
 
 /// One endpoint's spare buffers. Clones are the same pool.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct BufferPool {
-    spare: Arc<Mutex<Spare>>,
-}
+#[derive(Clone, Debug)]
+pub(crate) struct BufferPool(Arc<Pool>);
 
 #[derive(Debug)]
-struct Spare {
-    buffers: Vec<Vec<u8>>,
-    bytes: usize,
+struct Pool {
     /// Largest buffer kept, and most that may lie idle, bytes.
     max_kept: usize,
     max_bytes: usize,
+    spare: Mutex<Spare>,
 }
 
-impl Default for Spare {
+#[derive(Debug, Default)]
+struct Spare {
+    buffers: Vec<Vec<u8>>,
+    bytes: usize,
+}
+
+impl Default for BufferPool {
     fn default() -> Self {
-        Self { buffers: Vec::new(), bytes: 0, max_kept: MAX_KEPT_BYTES, max_bytes: MAX_SPARE_BYTES }
+        Self::bounded(MAX_KEPT_BYTES, MAX_SPARE_BYTES)
     }
 }
 
@@ -47,8 +50,11 @@ impl BufferPool {
     /// One that also keeps large buffers, as long as no more than `max_bytes` lie idle.
     pub fn for_large(max_bytes: usize) -> Self {
         let max_bytes = max_bytes.max(MAX_SPARE_BYTES);
-        let spare = Spare { max_kept: max_bytes, max_bytes, ..Spare::default() };
-        Self { spare: Arc::new(Mutex::new(spare)) }
+        Self::bounded(max_bytes, max_bytes)
+    }
+
+    fn bounded(max_kept: usize, max_bytes: usize) -> Self {
+        Self(Arc::new(Pool { max_kept, max_bytes, spare: Mutex::default() }))
     }
 
     /// An empty buffer with room for `total` bytes; `None`: there is no memory for it.
@@ -63,7 +69,7 @@ impl BufferPool {
 
     /// The content of `buffer`, whose memory comes back here in the end.
     pub fn lend(&self, buffer: Vec<u8>) -> Bytes {
-        if buffer.capacity() < MIN_KEPT_BYTES || buffer.capacity() > self.lock().max_kept {
+        if !(MIN_KEPT_BYTES..=self.0.max_kept).contains(&buffer.capacity()) {
             return Bytes::from(buffer);
         }
         Bytes::from_owner(Lent { buffer, pool: self.clone() })
@@ -71,7 +77,7 @@ impl BufferPool {
 
     /// What happens under the lock cannot panic half-way: a poisoned lock guards sound data.
     fn lock(&self) -> std::sync::MutexGuard<'_, Spare> {
-        self.spare.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.spare.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -85,8 +91,8 @@ impl Spare {
         Some(buffer)
     }
 
-    fn keep(&mut self, mut buffer: Vec<u8>) {
-        if self.bytes + buffer.capacity() <= self.max_bytes && self.buffers.len() < MAX_SPARE_BUFFERS {
+    fn keep(&mut self, mut buffer: Vec<u8>, max_bytes: usize) {
+        if self.bytes + buffer.capacity() <= max_bytes && self.buffers.len() < MAX_SPARE_BUFFERS {
             buffer.clear();
             self.bytes += buffer.capacity();
             self.buffers.push(buffer);
@@ -108,7 +114,8 @@ impl AsRef<[u8]> for Lent {
 
 impl Drop for Lent {
     fn drop(&mut self) {
-        self.pool.lock().keep(core::mem::take(&mut self.buffer));
+        let max_bytes = self.pool.0.max_bytes;
+        self.pool.lock().keep(core::mem::take(&mut self.buffer), max_bytes);
     }
 }
 
