@@ -8,6 +8,7 @@ use denrei_proto::seal::{ClusterKey, Identity, PublicIdentity};
 use denrei_proto::{Config as ProtocolConfig, ConfigError};
 use denrei_wire::Token;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// Everything that can be set. `Config::default()` is right for a LAN and safe on the internet.
@@ -35,6 +36,14 @@ pub struct Config {
     /// Whoever reaches it can then read, change and inject messages (`spec/protocol.md` §12); for
     /// networks that only trusted machines are on. A Node that has a key is sealed whatever this says.
     pub insecure: bool,
+    /// Nodes that name the same directory here, in whatever process of this host, share what the host can
+    /// receive (R10, R13): what one does not use, the others have. Each keeps a small file there, best in a
+    /// file system in memory, such as `/run/user/1000/denrei` or `/dev/shm/denrei`; it is made if need be,
+    /// for this user alone. Needs [`learn_rates`](ProtocolConfig::learn_rates).
+    pub host_directory: Option<PathBuf>,
+    /// What the host can receive in all its Nodes, bytes per second; the same for all of them. 0, the
+    /// default: learnt when several of them are overrun.
+    pub host_bytes_per_s: u64,
     /// The secret that the cluster shares: with it everything is sealed. Where it is not set,
     /// [`Node::bind`](crate::Node::bind) reads the file that `DENREI_KEY_FILE` names
     /// ([`environment`](crate::environment)). Like the next two a
@@ -56,6 +65,8 @@ impl Default for Config {
             shards: 1,
             spin: Duration::ZERO,
             insecure: false,
+            host_directory: None,
+            host_bytes_per_s: 0,
             cluster_key: None,
             identity: None,
             allowed: Vec::new(),
@@ -99,6 +110,13 @@ impl Config {
                 setting: "spin",
                 value: format!("{:?}", self.spin),
                 expected: format!("at most {MAX_SPIN:?}"),
+            }));
+        }
+        if self.host_directory.is_some() && !self.protocol.learn_rates {
+            return Err(BindError::Config(denrei_proto::ConfigError {
+                setting: "learn_rates",
+                value: "off".to_owned(),
+                expected: "on where host_directory is set: a host is shared by the rates it sets".to_owned(),
             }));
         }
         Ok(())

@@ -39,6 +39,17 @@ pub enum BindError {
         /// What the system says.
         source: io::Error,
     },
+    /// The directory that the host's Nodes share cannot be used.
+    #[error(
+        "cannot keep a record in {directory}: {source} (name a directory that this user can write to as \
+         host_directory, best in memory, such as /dev/shm/denrei)"
+    )]
+    HostDirectory {
+        /// The directory.
+        directory: std::path::PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
     /// The system refuses something else that a Node needs.
     #[error("cannot make a Node: {source}{}", advice(.source))]
     System {

@@ -33,6 +33,7 @@ pub mod environment;
 mod error;
 mod future;
 mod group;
+mod host;
 mod io;
 pub mod key_file;
 mod node;

@@ -12,6 +12,7 @@ use crate::core::{Clock, Core};
 use crate::driver;
 use crate::environment;
 use crate::error::BindError;
+use crate::host::HostShare;
 use crate::io::Io;
 use crate::pipeline::Pipeline;
 use crate::shards::Shards;
@@ -41,6 +42,7 @@ struct Handle {
     incarnation: Incarnation,
     thread: Mutex<Option<JoinHandle<()>>>,
     pipeline: Mutex<Option<Pipeline>>,
+    host: Mutex<Option<HostShare>>,
 }
 
 /// END code of a Node that is dropped (`spec/protocol.md` §8).
@@ -75,6 +77,7 @@ impl Node {
                 incarnation,
                 thread: Mutex::default(),
                 pipeline: Mutex::default(),
+                host: Mutex::default(),
             }),
         };
         match config.drive {
@@ -84,6 +87,12 @@ impl Node {
                 let started = Pipeline::start(&node.handle.shards, &config.pipeline).map_err(system)?;
                 *node.handle.pipeline.lock() = Some(started);
             }
+        }
+        if let Some(directory) = &config.host_directory {
+            let capacity = Some(config.host_bytes_per_s).filter(|bytes| *bytes > 0);
+            let name = incarnation.0;
+            let started = HostShare::start(&node.handle.shards, directory, name, capacity)?;
+            *node.handle.host.lock() = Some(started);
         }
         Ok(node)
     }
@@ -179,6 +188,9 @@ impl Drop for Handle {
         let shared = self.shards.first();
         shared.stopping.store(true, Ordering::Release);
         shared.wake();
+        if let Some(host) = self.host.lock().take() {
+            host.stop();
+        }
         if let Some(thread) = self.thread.lock().take() {
             // The thread has nothing that could panic but a broken invariant, which it has reported.
             let _ = thread.join();

@@ -128,6 +128,15 @@ pub const SETTINGS: &[Setting] = &[
     setting!(shards, COUNT, number, shards),
     setting!(spin, TIME, time, spin),
     setting!(insecure, SWITCH, switch, insecure),
+    Setting {
+        name: "host_directory",
+        values: "a directory that this host's Nodes share",
+        set: |config, text| {
+            config.host_directory = (!text.is_empty()).then(|| text.into());
+            Some(())
+        },
+    },
+    setting!(host_bytes_per_s, COUNT, number, host_bytes_per_s),
     setting!(rekey_after_packets, COUNT, number, protocol.rekey_after_packets),
     Setting {
         name: "key_file",

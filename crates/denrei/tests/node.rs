@@ -407,3 +407,18 @@ fn a_thread_that_waits_for_one_channel_is_woken_by_each_message() {
         a.send(channel(to, 3), content(number, 10)).unwrap();
     }
 }
+
+/// Nodes that cannot share their host say what to change.
+#[test]
+fn a_host_directory_needs_learnt_rates_and_a_place_to_write() {
+    let refusal = |learn: &str, directory: &str| {
+        let mut config = Config::default();
+        config.set("learn_rates", learn).unwrap();
+        config.set("host_directory", directory).unwrap();
+        Node::bind("127.0.0.1:0", config).unwrap_err().to_string()
+    };
+    let without = refusal("off", "/dev/shm/denrei");
+    assert!(without.contains("learn_rates") && without.contains("host_directory"), "{without}");
+    let nowhere = refusal("on", "/dev/null/denrei");
+    assert!(nowhere.contains("/dev/null/denrei") && nowhere.contains("/dev/shm"), "{nowhere}");
+}

@@ -1,11 +1,12 @@
 //! Nodes whose peers are spread over several protocol threads.
 
 use denrei::{
-    Bytes, ChannelId, ClusterKey, Completion, Config, Drive, Event, GroupOptions, LostReason, Message, Node,
-    PeerId,
+    Bytes, ChannelId, ClusterKey, Completion, Config, CongestionAlgorithm, Drive, Event, GroupOptions,
+    LostReason, Message, Node, PeerId,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -265,4 +266,52 @@ fn shards_that_cannot_be_are_refused() {
     assert!(error(Drive::Pipelined, 0).contains("shards is 0, but has to be 1 to 128"));
     assert!(error(Drive::Pipelined, 1000).contains("1 to 128"));
     assert!(error(Drive::Thread, 2).contains("only Pipelined"));
+}
+
+/// Shards are to a host what Nodes are: all that come through them share it.
+#[test]
+fn shards_share_what_the_host_takes() {
+    const HOST_BYTES_PER_S: u64 = 24_000_000;
+    let directory = std::env::temp_dir().join(format!("denrei-shards-{}", std::process::id()));
+    let mut config = sharded(None);
+    config.protocol.learn_rates = true;
+    (config.host_directory, config.host_bytes_per_s) = (Some(directory.clone()), HOST_BYTES_PER_S);
+    let hub = bind(config);
+    let done = AtomicBool::new(false);
+    let flood = |(spoke, peer): &(Node, PeerId)| {
+        while !done.load(Ordering::Relaxed) {
+            spoke.send_timeout(ChannelId { peer: *peer, channel: 0 }, vec![1; 1200], LONG).unwrap();
+        }
+    };
+    let spokes: Vec<_> = (0..12)
+        .map(|_| {
+            let mut config = threaded(None);
+            config.protocol.congestion = CongestionAlgorithm::RateOnly;
+            config.protocol.send_buffer_bytes = 128 << 10;
+            let spoke = bind(config);
+            let peer = spoke.connect(hub.local_addr()).unwrap();
+            (spoke, peer)
+        })
+        .collect();
+    let rates = || -> Vec<f64> {
+        let rate = |(spoke, peer): &(Node, PeerId)| spoke.flow(*peer).unwrap().rate.bytes_per_s as f64;
+        spokes.iter().map(rate).map(|rate| rate / HOST_BYTES_PER_S as f64).collect()
+    };
+    let fair = |rates: &[f64]| {
+        let sum: f64 = rates.iter().sum();
+        (0.9..=1.05).contains(&sum) && rates.iter().all(|rate| (0.04..=0.13).contains(rate))
+    };
+    thread::scope(|scope| {
+        spokes.iter().for_each(|spoke| drop(scope.spawn(|| flood(spoke))));
+        scope.spawn(|| while hub.recv_timeout(LONG / 40).unwrap().is_some() {});
+        let deadline = Instant::now() + LONG;
+        while !fair(&rates()) && Instant::now() < deadline {
+            thread::sleep(Duration::from_millis(5));
+        }
+        let last = rates();
+        done.store(true, Ordering::Relaxed);
+        assert!(fair(&last), "a twelfth of the host for each: {last:?}");
+    });
+    drop(hub);
+    std::fs::remove_dir(directory).expect("the Node has left nothing in it");
 }

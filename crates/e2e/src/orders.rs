@@ -193,6 +193,8 @@ pub struct Settings {
     pub rekey_after_packets: Option<u64>,
     /// See `denrei::SocketConfig`, bytes.
     pub recv_buffer_bytes: Option<usize>,
+    /// Others, as `denrei::Config::set` takes them.
+    pub named: Vec<(String, String)>,
 }
 
 impl Settings {
@@ -224,6 +226,9 @@ impl Settings {
         set(&mut protocol.max_channels, self.max_channels);
         set(&mut protocol.min_datagram_bytes, self.min_datagram_bytes);
         set(&mut config.socket.recv_buffer_bytes, self.recv_buffer_bytes);
+        for (name, value) in &self.named {
+            config.set(name, value).expect("a setting of the test");
+        }
         config
     }
 }

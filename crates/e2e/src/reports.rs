@@ -165,6 +165,8 @@ pub struct Flow {
     pub queued_bytes: u64,
     /// Packets declared lost.
     pub packets_lost: u64,
+    /// How fast this side sends to it at most, bytes per second.
+    pub rate_bytes_per_s: u64,
 }
 
 /// The state of a process and its Node.

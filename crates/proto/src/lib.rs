@@ -40,4 +40,4 @@ pub use event::{
     PeerCounters, PeerError, PeerId, Phase, SendError,
 };
 pub use placement::{AcceptInto, Placement};
-pub use rate::{DEFAULT_WEIGHT, MAX_RATE, MAX_WEIGHT, Rate};
+pub use rate::{DEFAULT_WEIGHT, HostRecord, MAX_RATE, MAX_WEIGHT, Rate};

@@ -132,6 +132,7 @@ impl Server {
                     unread_bytes: flow.unread_bytes,
                     queued_bytes: flow.queued_bytes,
                     packets_lost: flow.counters.packets_lost,
+                    rate_bytes_per_s: flow.rate.bytes_per_s,
                 })),
                 None => report_failure("no such peer"),
             },

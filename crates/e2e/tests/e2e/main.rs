@@ -9,6 +9,7 @@ mod harness;
 mod crash;
 mod garbage;
 mod group;
+mod host;
 mod hub;
 mod limits;
 mod lossy;

@@ -6,25 +6,62 @@
 
 use super::Endpoint;
 use super::pace::{ASSUMED_BUFFER_BYTES, CALM, Mode, PaceNote};
-use crate::rate::{Heard, Manager};
+use crate::rate::{Heard, HostRecord, Manager, host_share};
 use core::time::Duration;
 use denrei_wire::Instant;
 
 impl Endpoint {
-    /// From now on, all who send are told how fast, but those whom the application has told.
+    /// This side was overrun: from now on, all who send are told how fast, but those whom the
+    /// application has told.
     pub(super) fn manage(&mut self, now: Instant) {
+        self.counters.overruns += 1;
+        let manager = self.new_manager(now);
+        self.begin_managing(manager);
+    }
+
+    /// What this endpoint says of itself to the others of its host, for a driver that passes it on
+    /// ([`share_host`](Self::share_host)).
+    pub fn host_record(&self, now: Instant) -> HostRecord {
+        match &self.pace.mode {
+            Mode::Managing(manager) => manager.host_record(now),
+            _ => HostRecord::default(),
+        }
+    }
+
+    /// What the other endpoints of this host say of themselves, and what the host can receive in all
+    /// if that is known, bytes per second (R10, R13). Has an effect if
+    /// [`Config::learn_rates`](crate::Config::learn_rates) is on; call it every few milliseconds while
+    /// anything comes.
+    pub fn share_host(&mut self, now: Instant, capacity: Option<u64>, others: &[HostRecord]) {
+        if !self.config.learn_rates {
+            return;
+        }
+        if matches!(self.pace.mode, Mode::Free) {
+            let manager = self.new_manager(now).of_shared_host();
+            self.begin_managing(manager);
+        }
+        if let Mode::Managing(manager) = &mut self.pace.mode {
+            let share = host_share(capacity, manager.host_record(now), others);
+            manager.set_host_share(share, others.iter().map(|other| other.bytes_per_s).sum());
+        }
+    }
+
+    fn begin_managing(&mut self, manager: Manager) {
+        self.pace.look_at = Some(manager.deadline());
+        self.pace.mode = Mode::Managing(Box::new(manager));
+    }
+
+    fn new_manager(&self, now: Instant) -> Manager {
         let buffer = self.pace.buffer.unwrap_or(ASSUMED_BUFFER_BYTES);
         let peers = self.slots.iter().enumerate().filter_map(|(slot, entry)| {
             Some((slot as u32, entry.peer.as_deref().filter(|peer| peer.is_alive())?))
         });
         let rtt = peers.clone().filter_map(|(_, peer)| peer.min_rtt()).max().unwrap_or(Duration::ZERO);
-        let mut manager = Box::new(Manager::new(now, buffer, rtt, self.pace.taken));
+        let mut manager = Manager::new(now, buffer, rtt, self.pace.taken);
         for (slot, peer) in peers.filter(|(_, peer)| peer.is_paced()) {
             manager.set_fixed(slot, peer.weight, true);
         }
-        self.counters.overruns += 1;
-        self.pace.look_at = Some(manager.deadline());
-        self.pace.mode = Mode::Managing(manager);
+        manager
     }
 
     /// Takes in what a packet told while rates are learnt.

@@ -9,7 +9,7 @@
 //! on peers. Groups are an endpoint's own, so their members' sessions have to be there.
 
 use super::Endpoint;
-use super::pace::Mode;
+use super::pace::{Mode, Pace};
 use crate::seal::Random;
 use denrei_wire::Instant;
 use std::sync::Arc;
@@ -109,8 +109,10 @@ impl Endpoint {
     fn absorb_pace(&mut self, other: &mut Self) {
         let pace = std::mem::take(&mut other.pace);
         let buffer = self.pace.buffer.zip(pace.buffer).map(|(own, more)| own + more);
-        if matches!(self.pace.mode, Mode::Free) {
-            self.pace = pace;
+        match (&mut self.pace.mode, pace) {
+            (Mode::Free, pace) => self.pace = pace,
+            (Mode::Managing(manager), Pace { mode: Mode::Managing(other), .. }) => manager.absorb(*other),
+            _ => {}
         }
         self.pace.buffer = buffer;
     }

@@ -7,9 +7,9 @@
 //! has it back as soon as it is used: nobody's rate is below its fair share.
 
 use super::capacity::{Capacity, Interval};
+use super::flow::{Flow, rate_of, rtimer};
 use super::share::{Want, max_min};
-use super::{MAX_RATE, Rate};
-use crate::loss::NUMBERS_PER_SKIP;
+use super::{HostRecord, MAX_RATE, Rate};
 use core::time::Duration;
 use denrei_wire::Instant;
 use std::collections::BTreeMap;
@@ -19,6 +19,8 @@ const LEAST_DATAGRAMS: u64 = 32;
 const LONGEST_INTERVAL: Duration = Duration::from_millis(200);
 /// RTIMER is not shorter: a sender that sleeps cannot keep time any better.
 const LEAST_RTIMER_PER_S: u64 = 1000;
+/// Nor longer: an interval would not have its bursts, and who waits for the next one seems idle.
+const LONGEST_RTIMER_PER_S: u64 = 20;
 /// A recovery lasts this long: what is missing after a shorter time belongs to it.
 const LEAST_RECOVERY: Duration = Duration::from_millis(1);
 /// Headers and trailer of a data packet, about, octets: rates count what is in it.
@@ -27,13 +29,8 @@ const PACKET_OVERHEAD: u64 = 48;
 const LEAST_TAKES: u64 = 16;
 /// An interval has so many bursts at least, or one more or less would count for much.
 const BURSTS: u32 = 4;
-/// A peer is held back by its rate if it uses so much of it, in 1/8: of four bursts one may be late.
-const HELD_BACK: u64 = 5;
-/// And may use that much more than it did if it is not, in 1/4.
-const HEADROOM: u64 = 5;
-/// After this time half of a throughput still counts: who waits for credit sends in turns, and whoever
-/// was lent its share meanwhile would overrun this side when it goes on.
-const HALF_LIFE: Duration = Duration::from_millis(20);
+/// An overrun says something of the host for this long.
+const OVERRUN_COUNTS: Duration = Duration::from_secs(10);
 /// Rates are told if they have changed by more than this share, or somebody has become active.
 const WORTH_TELLING: u64 = 32;
 
@@ -63,49 +60,6 @@ impl Taken {
     }
 }
 
-/// One peer that sends.
-#[derive(Debug)]
-struct Flow {
-    weight: u32,
-    /// In this interval.
-    octets: u64,
-    /// Packets since one alone was missing.
-    since_single: u64,
-    /// Octets per second in the last interval.
-    throughput: u64,
-    /// The same of late: what it leaves for a moment nobody else gets.
-    lately: u64,
-    told: Option<Rate>,
-    /// The application has set its rate: it counts, and is told nothing.
-    fixed: bool,
-}
-
-impl Flow {
-    fn new(weight: u32) -> Self {
-        Self {
-            weight,
-            octets: 0,
-            since_single: NUMBERS_PER_SKIP,
-            throughput: 0,
-            lately: 0,
-            told: None,
-            fixed: false,
-        }
-    }
-
-    fn is_held_back(&self) -> bool {
-        self.told.is_none_or(|rate| self.throughput >= rate.bytes_per_s / 8 * HELD_BACK)
-    }
-
-    fn want(&self) -> Want {
-        if self.fixed {
-            return Want { weight: self.weight, most: Some(self.lately) };
-        }
-        let most = (!self.is_held_back()).then(|| self.lately / 4 * HEADROOM);
-        Want { weight: self.weight, most }
-    }
-}
-
 /// All flows of one endpoint.
 #[derive(Debug)]
 pub(crate) struct Manager {
@@ -131,6 +85,20 @@ pub(crate) struct Manager {
     heard_at: Instant,
     /// What the application had taken when the interval began.
     taken: Taken,
+    /// It began because this side was overrun.
+    overrun: bool,
+    host: HostView,
+}
+
+/// What is known of the other Nodes of this host.
+#[derive(Debug, Default)]
+struct HostView {
+    /// This Node's share, bytes per second, if there is a limit.
+    share: Option<u64>,
+    /// What comes to the others, bytes per second.
+    others: u64,
+    /// What came to all when this one was overrun, and when that was.
+    overrun: Option<(u64, Instant)>,
 }
 
 impl Manager {
@@ -155,7 +123,31 @@ impl Manager {
             rtt,
             heard_at: now,
             taken,
+            overrun: true,
+            host: HostView::default(),
         }
+    }
+
+    /// This side was not overrun: it shares a host with others.
+    pub fn of_shared_host(self) -> Self {
+        Self { overrun: false, ..self }
+    }
+
+    /// What to tell the other Nodes of this host.
+    pub fn host_record(&self, now: Instant) -> HostRecord {
+        let active = || self.flows.values().filter(|flow| flow.lately > 0);
+        let lately = |&(_, at): &(u64, Instant)| now.saturating_since(at) < OVERRUN_COUNTS;
+        HostRecord {
+            weight: active().map(|flow| flow.weight as u64).sum(),
+            bytes_per_s: active().map(|flow| flow.lately).sum(),
+            held_back: active().any(|flow| !flow.fixed && flow.is_held_back()),
+            overrun_bytes_per_s: self.host.overrun.filter(lately).map_or(0, |(rate, _)| rate),
+        }
+    }
+
+    /// What this Node may receive, if there is a limit, and what comes to the others of its host.
+    pub fn set_host_share(&mut self, share: Option<u64>, others: u64) {
+        (self.host.share, self.host.others) = (share, others);
     }
 
     /// Takes in a packet of a peer that may be told a rate.
@@ -169,10 +161,7 @@ impl Manager {
         flow.octets += heard.data.saturating_sub(PACKET_OVERHEAD).max(1);
         self.datagrams += 1;
         self.datagram = self.datagram.max(heard.data);
-        // A single number that is missing was left out, unless another was, too short a time ago.
-        let lost = heard.missing > 1 || (heard.missing == 1 && flow.since_single < NUMBERS_PER_SKIP);
-        flow.since_single = if heard.missing == 1 { 0 } else { flow.since_single.saturating_add(1) };
-        if lost && now >= self.recovery_until {
+        if flow.has_lost(heard.missing) && now >= self.recovery_until {
             let rtimer = flow.told.map_or(Duration::ZERO, rtimer);
             self.recovery_until = now + LEAST_RECOVERY.max(rtimer / 2);
             self.recoveries += 1;
@@ -183,6 +172,11 @@ impl Manager {
     pub fn set_fixed(&mut self, peer: u32, weight: u32, fixed: bool) {
         let flow = self.flows.entry(peer).or_insert_with(|| Flow::new(weight));
         (flow.fixed, flow.told) = (fixed, None);
+    }
+
+    /// Goes on with the flows of another manager, none of which is here.
+    pub fn absorb(&mut self, mut other: Self) {
+        self.flows.append(&mut other.flows);
     }
 
     /// The peer is gone.
@@ -217,21 +211,23 @@ impl Manager {
         if length < self.lasts || (self.datagrams < LEAST_DATAGRAMS && length < LONGEST_INTERVAL) {
             return Vec::new();
         }
-        let mut held_back = false;
-        let still_counts = 0.5f64.powf(length.as_secs_f64() / HALF_LIFE.as_secs_f64());
-        for flow in self.flows.values_mut() {
-            flow.throughput = rate_of(flow.octets, length);
-            flow.lately = flow.throughput.max((flow.lately as f64 * still_counts) as u64);
-            held_back |= flow.octets > 0 && !flow.fixed && flow.is_held_back();
-        }
+        self.flows.values_mut().for_each(|flow| flow.measure(length));
+        let held_back = self.flows.values().any(|flow| flow.octets > 0 && !flow.fixed && flow.is_held_back());
         let octets = self.flows.values().map(|flow| flow.octets).sum();
         let datagram = self.datagram;
         let pace = taken.pace_since(self.taken, length);
         let recoveries = self.recoveries;
         let interval = Interval { length, octets, recoveries, datagram, held_back, taken: pace };
         self.taken = taken;
+        if recoveries > 0 {
+            let all = self.host.others + self.flows.values().map(|flow| flow.throughput).sum::<u64>();
+            self.host.overrun = Some((all, now));
+        }
         match &mut self.capacity {
-            None => self.capacity = (octets > 0).then(|| Capacity::new(&interval, self.buffer)),
+            None if self.overrun || recoveries > 0 => {
+                self.capacity = (octets > 0).then(|| Capacity::new(&interval, self.buffer));
+            }
+            None => {}
             Some(capacity) if self.began >= self.settled_at => capacity.learn(now, &interval),
             Some(_) => {}
         }
@@ -246,19 +242,28 @@ impl Manager {
         self.flows.values_mut().for_each(|flow| flow.octets = 0);
     }
 
+    /// What may come in all, as far as this Node or its host has limits.
+    fn limits(&self) -> Option<Rate> {
+        let learnt = self.capacity.as_ref();
+        let rates = [learnt.map(Capacity::rate), self.host.share];
+        let bytes_per_s = rates.into_iter().flatten().min()?;
+        Some(Rate { bytes_per_s, burst_bytes: learnt.map_or(self.buffer, Capacity::burst) })
+    }
+
     /// Shares the capacity; what is worth telling.
     fn share(&mut self, now: Instant) -> Vec<(u32, Rate)> {
-        let Some(capacity) = &self.capacity else { return Vec::new() };
+        let Some(Rate { bytes_per_s: all, burst_bytes: row }) = self.limits() else { return Vec::new() };
         let wants: Vec<Want> = self.flows.values().map(Flow::want).collect();
-        let shares = max_min(capacity.rate(), &wants);
+        let shares = max_min(all, &wants);
         let weights: u64 = wants.iter().map(|want| want.weight as u64).sum();
         let active = self.flows.values().filter(|flow| flow.throughput > 0).count().max(1) as u64;
-        let burst = (capacity.burst() / active).max(self.datagram);
+        let burst = (row / active).max(self.datagram);
         let mut told = Vec::new();
         for ((peer, flow), share) in self.flows.iter_mut().zip(shares) {
-            let fair = capacity.rate() as u128 * flow.weight as u128 / weights.max(1) as u128;
+            let fair = all as u128 * flow.weight as u128 / weights.max(1) as u128;
             let bytes_per_s = share.max(fair as u64).clamp(1, MAX_RATE);
-            let burst_bytes = burst.max(bytes_per_s / LEAST_RTIMER_PER_S).min(MAX_RATE);
+            let brief = (bytes_per_s / LONGEST_RTIMER_PER_S).max(self.datagram);
+            let burst_bytes = burst.min(brief).max(bytes_per_s / LEAST_RTIMER_PER_S).min(MAX_RATE);
             let rate = Rate { bytes_per_s, burst_bytes };
             if !flow.fixed && flow.told.is_none_or(|told| differs(told, rate)) {
                 flow.told = Some(rate);
@@ -268,9 +273,9 @@ impl Manager {
         let active = self.flows.values().filter(|flow| flow.throughput > 0).filter_map(|flow| flow.told);
         let slowest = active.map(rtimer).max().unwrap_or_default().min(LONGEST_INTERVAL);
         self.lasts = (slowest * BURSTS).clamp(Self::INTERVAL, LONGEST_INTERVAL);
-        let learnt = Rate { bytes_per_s: capacity.rate(), burst_bytes: capacity.burst() };
-        if differs(self.shared, learnt) {
-            self.shared = learnt;
+        let limits = Rate { bytes_per_s: all, burst_bytes: row };
+        if differs(self.shared, limits) {
+            self.shared = limits;
             self.settled_at = now + self.rtt * 2 + slowest;
         }
         told
@@ -281,14 +286,6 @@ impl Manager {
 fn differs(one: Rate, two: Rate) -> bool {
     let apart = |one: u64, two: u64| one.abs_diff(two) > one.min(two) / WORTH_TELLING / 2;
     apart(one.bytes_per_s, two.bytes_per_s) || apart(one.burst_bytes, two.burst_bytes)
-}
-
-fn rtimer(rate: Rate) -> Duration {
-    Duration::from_secs_f64(rate.burst_bytes as f64 / rate.bytes_per_s.max(1) as f64)
-}
-
-fn rate_of(octets: u64, length: Duration) -> u64 {
-    Interval { length, octets, ..Interval::default() }.rate()
 }
 
 #[cfg(test)]

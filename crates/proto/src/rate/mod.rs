@@ -2,14 +2,16 @@
 //!
 //! Inputs → outputs: see the files; `credit` R2's rules; `allowed` the sender's
 //! half of grants, `grants` the receiver's, which holds the `inbound` window; `manager` sets rates
-//! within the `capacity` that it learns, in the shares of `share`.
+//! within the `capacity` that it learns, in the shares of `share`; `host` is several Nodes on one host.
 //! Source: R1–R4, R11–R13, S11; `spec/protocol.md` §13.
 
 mod allowed;
 mod capacity;
 mod claim;
 mod credit;
+mod flow;
 mod grants;
+mod host;
 mod inbound;
 mod manager;
 mod police;
@@ -18,6 +20,8 @@ mod share;
 pub(crate) use allowed::Allowed;
 pub(crate) use credit::RateCredit;
 pub(crate) use grants::Grants;
+pub use host::HostRecord;
+pub(crate) use host::host_share;
 pub(crate) use manager::{Heard, Manager, Taken};
 pub(crate) use police::Police;
 

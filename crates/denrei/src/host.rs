@@ -1,0 +1,234 @@
+//! Nodes of one host that share what it can receive (R10, R13), whatever process each is in.
+//!
+//! Inputs → outputs: a directory, and every few milliseconds a record of each of this Node's shards → a
+//! small file there; the others' files → their records, for the shards' endpoints, which compute their
+//! shares. Source: R13; `spec/protocol.md` §13.8; ADR 41.
+//!
+//! A Node holds a lock on its file as long as it lives. The kernel lets go of it however a process ends,
+//! so a file that can be locked is a dead Node's: whoever finds it removes it, and its share is free.
+
+use crate::error::BindError;
+use crate::shards::{MAX_SHARDS, Shards};
+use crate::wait::Shared;
+use denrei_proto::HostRecord;
+use denrei_wire::checksum::{CHECKSUM_BYTES, crc32c, verify};
+use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
+use std::io::{self, Read};
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// While something comes the Nodes hear of each other this often: as often as shares are computed.
+const PERIOD: Duration = Duration::from_millis(10);
+/// And else: as soon as somebody who begins may wait for its share.
+const QUIET_PERIOD: Duration = Duration::from_millis(50);
+/// Entries of the directory that are looked at: a host has fewer Nodes that receive much.
+const MOST_NODES: usize = 256;
+/// How the file of a Node ends; while it is made it ends otherwise.
+const EXTENSION: &str = "node";
+/// Layout of a record: version, weight, bytes per second, overrun, held back, checksum.
+const RECORD_BYTES: usize = 8 * 5 + CHECKSUM_BYTES;
+const VERSION: u64 = 1;
+
+/// Octets of a file that are read at most: a record for each shard.
+const MOST_BYTES: usize = RECORD_BYTES * MAX_SHARDS;
+
+/// The thread that keeps a Node's records, and reads the others'.
+pub(crate) struct HostShare {
+    thread: JoinHandle<()>,
+}
+
+impl HostShare {
+    /// Makes the Node's file in `directory`, which is made too, and starts. `capacity`: what the host
+    /// receives in all, bytes per second, if that is known.
+    pub fn start(
+        shards: &Shards,
+        directory: &Path,
+        name: u64,
+        capacity: Option<u64>,
+    ) -> Result<Self, BindError> {
+        let wrong = |source| BindError::HostDirectory { directory: directory.to_owned(), source };
+        let own = OwnFile::create(directory, name).map_err(wrong)?;
+        let shards: Vec<Arc<Shared>> = shards.all().cloned().collect();
+        let run = move || run(&shards, &own, capacity);
+        let thread = std::thread::Builder::new().name("denrei-host".into()).spawn(run).map_err(wrong)?;
+        Ok(Self { thread })
+    }
+
+    /// Ends; [`Shared::stopping`] has been set.
+    pub fn stop(self) {
+        self.thread.thread().unpark();
+        // It has nothing that could panic but a broken invariant, which it has reported.
+        let _ = self.thread.join();
+    }
+}
+
+fn run(shards: &[Arc<Shared>], own: &OwnFile, capacity: Option<u64>) {
+    let mut told = false;
+    while !shards[0].stopping.load(Ordering::Acquire) {
+        let records: Vec<_> = shards.iter().map(|shard| record_of(shard)).collect();
+        match own.write(&records).and_then(|()| own.others()) {
+            Ok(others) => share(shards, capacity, &records, &others),
+            Err(error) if !told => {
+                told = true;
+                tracing::warn!("the shares of this host's Nodes stay as they are: {error}");
+            }
+            Err(_) => {}
+        }
+        let busy = records.iter().any(|record| record.bytes_per_s > 0);
+        std::thread::park_timeout(if busy { PERIOD } else { QUIET_PERIOD });
+    }
+}
+
+fn record_of(shard: &Shared) -> HostRecord {
+    let mut core = shard.core.lock();
+    let now = core.now();
+    // One whose sessions the first shard has gone on with has nothing to say.
+    if core.absorbed { HostRecord::default() } else { core.endpoint.host_record(now) }
+}
+
+/// Tells each shard what the others, and other Nodes, say of themselves.
+fn share(shards: &[Arc<Shared>], capacity: Option<u64>, records: &[HostRecord], nodes: &[HostRecord]) {
+    for (at, shard) in shards.iter().enumerate() {
+        let siblings = [&records[..at], &records[at + 1..]].concat();
+        let others = [nodes, &siblings].concat();
+        let mut core = shard.core.lock();
+        let now = core.now();
+        if !core.absorbed {
+            core.endpoint.share_host(now, capacity, &others);
+        }
+    }
+}
+
+/// The file of this Node; gone when this is dropped.
+struct OwnFile {
+    directory: PathBuf,
+    path: PathBuf,
+    file: File,
+}
+
+impl OwnFile {
+    fn create(directory: &Path, name: u64) -> io::Result<Self> {
+        DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+        let path = directory.join(format!("{}-{name:016x}.{EXTENSION}", std::process::id()));
+        // Nobody takes it for a dead Node's before it is locked.
+        let unborn = path.with_extension("new");
+        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&unborn)?;
+        let own = Self { directory: directory.to_owned(), path, file };
+        own.file.lock()?;
+        std::fs::rename(unborn, &own.path)?;
+        Ok(own)
+    }
+
+    /// As many records as before, but for the first time.
+    fn write(&self, records: &[HostRecord]) -> io::Result<()> {
+        let octets: Vec<u8> = records.iter().flat_map(|record| encode(*record)).collect();
+        self.file.write_all_at(&octets, 0)
+    }
+
+    /// The records of all other Nodes that live; files of the dead are removed.
+    fn others(&self) -> io::Result<Vec<HostRecord>> {
+        let mut records = Vec::new();
+        for entry in std::fs::read_dir(&self.directory)?.take(MOST_NODES) {
+            let entry = entry?;
+            let path = entry.path();
+            // Whatever else lies here holds nobody up, as a pipe would.
+            let is_file = entry.file_type().is_ok_and(|kind| kind.is_file());
+            if is_file
+                && path != self.path
+                && path.extension().is_some_and(|extension| extension == EXTENSION)
+            {
+                // One that ended between being listed and being read is no error.
+                records.extend(read(&path).unwrap_or_default());
+            }
+        }
+        Ok(records)
+    }
+}
+
+impl Drop for OwnFile {
+    fn drop(&mut self) {
+        // Else whoever finds it does.
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+/// The records in a file, if its Node lives.
+fn read(path: &Path) -> io::Result<Vec<HostRecord>> {
+    let file = File::open(path)?;
+    match file.try_lock_shared() {
+        Ok(()) => {
+            std::fs::remove_file(path)?;
+            return Ok(Vec::new());
+        }
+        Err(TryLockError::WouldBlock) => {}
+        Err(TryLockError::Error(error)) => return Err(error),
+    }
+    let mut octets = Vec::new();
+    file.take(MOST_BYTES as u64).read_to_end(&mut octets)?;
+    Ok(octets.as_chunks().0.iter().filter_map(decode).collect())
+}
+
+fn encode(record: HostRecord) -> [u8; RECORD_BYTES] {
+    let fields =
+        [VERSION, record.weight, record.bytes_per_s, record.overrun_bytes_per_s, u64::from(record.held_back)];
+    let mut octets = [0; RECORD_BYTES];
+    for (place, field) in octets.chunks_exact_mut(8).zip(fields) {
+        place.copy_from_slice(&field.to_le_bytes());
+    }
+    let checksum = crc32c(&octets[..RECORD_BYTES - CHECKSUM_BYTES]);
+    octets[RECORD_BYTES - CHECKSUM_BYTES..].copy_from_slice(&checksum.to_le_bytes());
+    octets
+}
+
+/// `None`: it was read while it was written, or is none.
+fn decode(octets: &[u8; RECORD_BYTES]) -> Option<HostRecord> {
+    let mut fields =
+        octets.chunks_exact(8).map(|field| u64::from_le_bytes(field.try_into().unwrap_or([0; 8])));
+    let mut next = || fields.next().unwrap_or(0);
+    let (version, weight, bytes_per_s, overrun_bytes_per_s) = (next(), next(), next(), next());
+    let record = HostRecord { weight, bytes_per_s, held_back: next() == 1, overrun_bytes_per_s };
+    (verify(octets) && version == VERSION).then_some(record)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RECORD: HostRecord =
+        HostRecord { weight: 300, bytes_per_s: 12_345_678, held_back: true, overrun_bytes_per_s: 9 };
+
+    #[test]
+    fn a_record_is_whole_or_none() {
+        let octets = encode(RECORD);
+        assert_eq!(decode(&octets), Some(RECORD));
+        for at in 0..RECORD_BYTES {
+            let mut torn = octets;
+            torn[at] ^= 1;
+            assert_eq!(decode(&torn), None, "octet {at}");
+        }
+    }
+
+    #[test]
+    fn the_living_are_read_and_the_dead_removed() {
+        let directory = std::env::temp_dir().join(format!("denrei-host-{}", std::process::id()));
+        let one = OwnFile::create(&directory, 1).unwrap();
+        let two = OwnFile::create(&directory, 2).unwrap();
+        let shards = [RECORD, HostRecord { weight: 7, ..RECORD }];
+        two.write(&shards).unwrap();
+        assert_eq!(one.others().unwrap(), shards);
+        // What a process leaves that was killed, and what is not a Node's.
+        let dead = directory.join("1-0000000000000003.node");
+        std::fs::write(&dead, encode(RECORD)).unwrap();
+        std::fs::write(directory.join("notes.txt"), "not a record").unwrap();
+        std::os::unix::fs::symlink("/dev/zero", directory.join("link.node")).unwrap();
+        assert_eq!(one.others().unwrap(), shards);
+        assert!(!dead.exists());
+        drop(two);
+        assert_eq!(one.others().unwrap(), []);
+        std::fs::remove_dir_all(directory).unwrap();
+    }
+}

@@ -1,0 +1,76 @@
+//! Processes that share what their host can receive.
+
+use crate::harness::{Process, Test, begin, stream, until};
+use denrei_e2e::{Drive, Order, Plan, Settings, Sizes};
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+
+/// What the host receives in all, bytes per second.
+const HOST_BYTES_PER_S: u64 = 20_000_000;
+/// Messages a channel: nobody comes to the end of them.
+const ENDLESS: u64 = 1 << 32;
+const PLAN: Plan = Plan { seed: 7, sizes: Sizes::Fixed(1_200) };
+
+/// A receiver that shares its host, and a sender that has more for it than it may send.
+struct Stream {
+    sender: Process,
+    receiver: Process,
+    peer: u64,
+}
+
+impl Stream {
+    fn start(test: &Test, name: &str, directory: &Path) -> Self {
+        let named = |settings: &[(&str, &str)]| Settings {
+            named: settings.iter().map(|&(name, value)| (name.to_owned(), value.to_owned())).collect(),
+            ..Settings::driven(Drive::Thread)
+        };
+        let shares = named(&[
+            ("learn_rates", "on"),
+            ("host_directory", directory.to_str().expect("a path in UTF-8")),
+            ("host_bytes_per_s", &HOST_BYTES_PER_S.to_string()),
+        ]);
+        let mut receiver = test.process(format!("receiver {name}"), "node");
+        let mut sender = test.process(format!("sender {name}"), "node");
+        let addr = receiver.bind(Ipv4Addr::LOCALHOST.into(), shares);
+        sender.bind(Ipv4Addr::LOCALHOST.into(), named(&[("congestion", "rate-only")]));
+        let peer = sender.connect(addr);
+        sender.order(&Order::Send(stream(peer, PLAN, ENDLESS, 0)));
+        Self { sender, receiver, peer }
+    }
+
+    /// What the sender may send, as a share of what the host receives.
+    fn share(&mut self) -> f64 {
+        self.sender.flow(self.peer).rate_bytes_per_s as f64 / HOST_BYTES_PER_S as f64
+    }
+}
+
+fn records(directory: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(directory).expect("the receivers made it");
+    entries.map(|entry| entry.expect("an entry").path()).collect()
+}
+
+/// Each has half; when one is killed the other has all, and what it left behind is gone.
+#[test]
+fn two_processes_share_a_host_until_one_is_killed() {
+    let test = begin("two_processes_share_a_host_until_one_is_killed");
+    let directory = std::env::temp_dir().join(format!("denrei-e2e-host-{}", std::process::id()));
+    let (mut one, mut two) =
+        (Stream::start(&test, "one", &directory), Stream::start(&test, "two", &directory));
+    let half = |share: f64| (0.45..=0.55).contains(&share);
+    until("half for each", || half(one.share()) && half(two.share()));
+    assert_eq!(records(&directory).len(), 2);
+    // Shares hold while both want all they can get.
+    let before = (one.receiver.received(), two.receiver.received());
+    until("messages within the rates", || two.receiver.received() > before.1 + 2_000);
+    assert!(one.receiver.received() > before.0);
+
+    two.receiver.kill();
+    until("all for the one left", || one.share() > 0.95);
+    until("no trace of the other", || records(&directory).len() == 1);
+
+    let mut third = Stream::start(&test, "three", &directory);
+    until("half for each again", || half(one.share()) && half(third.share()));
+    one.receiver.kill();
+    third.receiver.kill();
+    std::fs::remove_dir_all(&directory).expect("it is there");
+}
