@@ -147,6 +147,22 @@ fn silence_is_noticed_in_the_stated_time() {
 }
 
 #[test]
+fn a_peer_whose_end_was_lost_is_found_to_be_gone_by_asking() {
+    let mut pair = Pair::new(Config::default());
+    let peer = pair.connect(0);
+    pair.send(0, peer, 0, "hello");
+    pair.run(SECOND);
+    pair.connected = false;
+    let back = pair.ends[1].peers().next().unwrap();
+    pair.ends[1].abort(pair.now, back, 7, "nobody hears this").unwrap();
+    pair.run(SECOND);
+    pair.connected = true;
+    // Its keepalive comes after five seconds, and patience ends after twenty.
+    pair.run(6 * SECOND);
+    assert_eq!(pair.lost(0), [(LostReason::Forgotten, 0)]);
+}
+
+#[test]
 fn an_outage_shorter_than_that_loses_nothing() {
     let mut pair = Pair::new(Config::default());
     let peer = pair.connect(0);

@@ -232,14 +232,12 @@ impl Endpoint {
         self.after(now, slot);
     }
 
-    /// An incarnation has answered at `addr`. If it is not the one that the session there is with, and
-    /// that one is still silent, the session is over. The inquiry itself goes no further.
+    /// An incarnation has answered at `addr`: what that says about the session there, if that is still
+    /// silent, the session decides. The inquiry itself goes no further.
     pub(super) fn conclude_inquiry(&mut self, now: Instant, slot: u32, addr: SocketAddr) {
         let answered = self.peer_in(slot).and_then(|peer| peer.remote_incarnation);
-        let session = self.by_addr.get(&addr).copied().filter(|session| *session != slot);
-        let restarted = |peer: &Peer| peer.is_doubted() && peer.remote_incarnation != answered;
-        if let Some(session) = session.filter(|session| self.peer_in(*session).is_some_and(restarted)) {
-            self.with_peer(now, session, |peer, cx| peer.lose(cx, LostReason::Restarted));
+        if let Some(session) = self.by_addr.get(&addr).copied().filter(|session| *session != slot) {
+            self.with_peer(now, session, |peer, cx| peer.on_inquiry_answered(cx, answered));
             self.free_if_finished(session);
         }
         self.with_peer(now, slot, |peer, cx| peer.lose(cx, LostReason::Closed));

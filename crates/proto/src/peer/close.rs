@@ -5,7 +5,7 @@ use crate::event::{Event, LostReason, Phase};
 use crate::loss::Control;
 use crate::recv_channel::CREDIT_EXCEEDED;
 use core::time::Duration;
-use denrei_wire::Instant;
+use denrei_wire::{Incarnation, Instant};
 
 /// END codes of the protocol (`spec/protocol.md` §8).
 pub(crate) mod end_code {
@@ -22,6 +22,10 @@ const MAX_END_REPEATS: u8 = 16;
 
 /// A session that is over answers for at least this long, so that a lost END is repeated.
 const MIN_DRAIN: Duration = Duration::from_millis(20);
+
+/// So many handshakes the peer answers, and nothing in the session, before it is believed to have
+/// forgotten the session: each goes with a probe of its own, all of which may be lost by chance.
+const MAX_ANSWERED_ELSEWHERE: u8 = 3;
 
 /// Where this side is on its way out.
 #[derive(Debug, Default)]
@@ -147,19 +151,39 @@ impl Peer {
         if self.protection.is_sealed() {
             return self.doubt(cx.now);
         }
-        let both_done = self.both_done_writing();
-        self.lose(cx, if both_done { LostReason::Closed } else { LostReason::Forgotten });
+        self.lose_forgotten(cx);
     }
 
     fn doubt(&mut self, now: Instant) {
         if self.is_proven() && !self.is_doubted() {
-            self.doubted_at = Some(now);
+            (self.doubted_at, self.answered_elsewhere) = (Some(now), 0);
             self.want(Control::Ping);
         }
     }
 
+    /// An inquiry was answered, provably, by `incarnation`. If it is another than the session's, that
+    /// one is gone. If it is the same, time and again, and silent in the session it is said not to
+    /// know, then it does not know it: its END was lost.
+    pub fn on_inquiry_answered(&mut self, cx: &mut Context<'_>, incarnation: Option<Incarnation>) {
+        if !self.is_doubted() {
+            return;
+        }
+        if self.remote_incarnation != incarnation {
+            return self.lose(cx, LostReason::Restarted);
+        }
+        self.answered_elsewhere += 1;
+        if self.answered_elsewhere == MAX_ANSWERED_ELSEWHERE {
+            self.lose_forgotten(cx);
+        }
+    }
+
+    fn lose_forgotten(&mut self, cx: &mut Context<'_>) {
+        let both_done = self.both_done_writing();
+        self.lose(cx, if both_done { LostReason::Closed } else { LostReason::Forgotten });
+    }
+
     /// Whether it was said that the peer does not know the session, and it was not heard since.
-    pub fn is_doubted(&self) -> bool {
+    pub(super) fn is_doubted(&self) -> bool {
         self.doubted_at.is_some_and(|at| self.heard_at <= at)
     }
 

@@ -147,6 +147,8 @@ pub(crate) struct Peer {
 
     /// When somebody last said, for the peer, that it does not know the session.
     doubted_at: Option<Instant>,
+    /// Inquiries that the same incarnation has answered since then, while the session was silent.
+    answered_elsewhere: u8,
     /// What has been said against the attempt to open, by somebody who may have no right to.
     suspicion: Option<Box<LostReason>>,
     closing: Closing,
@@ -211,6 +213,7 @@ impl Peer {
             heard_at: now,
             unanswered_since: None,
             doubted_at: None,
+            answered_elsewhere: 0,
             suspicion: None,
             closing: Closing::default(),
             counters: PeerCounters::default(),
