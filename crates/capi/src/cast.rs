@@ -1,19 +1,22 @@
 //! Files and directories to many hosts at once: casts.
 
+use crate::cast_state::{
+    Warnings, denrei_cast_member, denrei_cast_progress, denrei_cast_receipt, denrei_cast_summary, receiving,
+    sending,
+};
 use crate::config::name_of;
-use crate::error::denrei_code::{DENREI_CAST, DENREI_INVALID, DENREI_UNKNOWN_PEER};
-use crate::error::{Failure, array_of, borrow, call, denrei_code, free, place, put, text};
+use crate::error::denrei_code::{DENREI_CAST, DENREI_INVALID, DENREI_SYSTEM, DENREI_UNKNOWN_PEER};
+use crate::error::{Failure, borrow, call, denrei_code, free, place, put, text};
 use crate::group::resolve_all;
 use crate::node::denrei_node;
-use denrei_cast::{
-    CAST_SETTINGS, CastError, CastOptions, MemberProgress, MemberReport, Outcome, ReceiveProgress,
-    ReceiveReport, SendProgress, SendReport, State,
-};
-use std::ffi::{CString, c_char, c_void};
+use denrei_cast::{CAST_SETTINGS, CastError, CastOptions, Receiver, SendReport, Sender};
+use std::ffi::{CString, c_char, c_int, c_void};
+use std::fs::File;
+use std::net::SocketAddr;
 use std::ops::ControlFlow;
+use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
-use std::time::Duration;
 
 /// How to send or receive a cast, made by denrei_cast_options_new.
 pub struct denrei_cast_options {
@@ -28,62 +31,6 @@ impl Default for denrei_cast_options {
     }
 }
 
-/// Where a receiver of a cast is.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum denrei_cast_stage {
-    /// It was not heard of, or not since it vanished.
-    DENREI_CAST_ABSENT = 0,
-    /// It is there, and has not said what it misses.
-    DENREI_CAST_INVITED = 1,
-    /// It gets what it misses.
-    DENREI_CAST_RECEIVING = 2,
-    /// It has everything, verified, in its place.
-    DENREI_CAST_COMPLETE = 3,
-    /// It has given up, or was given up.
-    DENREI_CAST_FAILED = 4,
-}
-
-use denrei_cast_stage::*;
-
-/// A receiver of a cast, as its sender sees it.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct denrei_cast_member {
-    /// Where it is.
-    pub stage: denrei_cast_stage,
-    /// Its address.
-    pub address: [c_char; 64],
-    /// What it calls itself, cut to fit.
-    pub name: [c_char; 64],
-    /// Why it failed or vanished, cut to fit.
-    pub reason: [c_char; 256],
-    /// Bytes that it has; in a report 0.
-    pub bytes: u64,
-    /// Bytes that it had before; in progress 0.
-    pub resumed_bytes: u64,
-    /// In a report: until it had everything, from the first piece sent; 0 if it has not.
-    pub took_us: u64,
-}
-
-/// How a cast goes.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct denrei_cast_progress {
-    /// Bytes sent; at a receiver, bytes that are here.
-    pub bytes: u64,
-    /// Bytes of all there is; UINT64_MAX if that is not known.
-    pub total_bytes: u64,
-    /// At the sender: since pieces began to be sent.
-    pub elapsed_us: u64,
-    /// At a receiver: the sender; empty while there is none.
-    pub sender: [c_char; 64],
-    /// At the sender: the receivers, valid during the call.
-    pub members: *const denrei_cast_member,
-    /// How many they are.
-    pub member_count: usize,
-}
-
 /// Called about five times a second by the thread that sends or receives; false breaks the cast off.
 pub type denrei_cast_watch =
     Option<unsafe extern "C" fn(context: *mut c_void, progress: *const denrei_cast_progress) -> bool>;
@@ -91,52 +38,6 @@ pub type denrei_cast_watch =
 /// How sending went. Give it back with denrei_cast_report_free.
 pub struct denrei_cast_report {
     report: SendReport,
-}
-
-/// How sending went, in numbers.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct denrei_cast_summary {
-    /// Whether every receiver has everything.
-    pub complete: bool,
-    /// The cast's name, its first octets.
-    pub cast: u64,
-    /// From the first piece until the last receiver had everything.
-    pub took_us: u64,
-    /// Bytes of what was sent.
-    pub bytes: u64,
-    /// Bytes put onto the network, with headers.
-    pub wire_bytes: u64,
-    /// Datagrams put onto the network.
-    pub wire_packets: u64,
-    /// Sent again to the whole group.
-    pub multicast_repairs: u64,
-    /// Sent again to single receivers.
-    pub unicast_repairs: u64,
-    /// How many receivers there were.
-    pub member_count: usize,
-}
-
-/// How receiving went.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct denrei_cast_receipt {
-    /// The cast's name, its first octets.
-    pub cast: u64,
-    /// The sender's address.
-    pub sender: [c_char; 64],
-    /// From the offer until everything was in its place.
-    pub took_us: u64,
-    /// Bytes of all that was sent.
-    pub bytes: u64,
-    /// Of these, those that were here before.
-    pub resumed_bytes: u64,
-    /// Those that came now.
-    pub new_bytes: u64,
-    /// Files.
-    pub files: u64,
-    /// Directories.
-    pub directories: u64,
 }
 
 impl From<CastError> for Failure {
@@ -151,66 +52,6 @@ impl From<CastError> for Failure {
     }
 }
 
-fn micros(time: Duration) -> u64 {
-    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
-}
-
-impl From<&MemberProgress> for denrei_cast_member {
-    fn from(member: &MemberProgress) -> Self {
-        let (stage, reason) = match &member.state {
-            State::Absent { why } => (DENREI_CAST_ABSENT, why.as_deref()),
-            State::Invited => (DENREI_CAST_INVITED, None),
-            State::Receiving => (DENREI_CAST_RECEIVING, None),
-            State::Complete { .. } => (DENREI_CAST_COMPLETE, None),
-            State::Failed { text, .. } => (DENREI_CAST_FAILED, Some(text.as_str())),
-        };
-        Self {
-            stage,
-            address: array_of(&member.addr.to_string()),
-            name: array_of(&member.name),
-            reason: array_of(reason.unwrap_or_default()),
-            bytes: member.bytes,
-            resumed_bytes: 0,
-            took_us: 0,
-        }
-    }
-}
-
-impl From<&MemberReport> for denrei_cast_member {
-    fn from(member: &MemberReport) -> Self {
-        let (stage, reason) = match &member.outcome {
-            Outcome::Complete => (DENREI_CAST_COMPLETE, None),
-            Outcome::Failed(why) => (DENREI_CAST_FAILED, Some(why.as_str())),
-            Outcome::Vanished(why) => (DENREI_CAST_ABSENT, Some(why.as_str())),
-            Outcome::Absent => (DENREI_CAST_ABSENT, None),
-        };
-        Self {
-            stage,
-            address: array_of(&member.addr.to_string()),
-            name: array_of(&member.name),
-            reason: array_of(reason.unwrap_or_default()),
-            bytes: 0,
-            resumed_bytes: member.resumed_bytes,
-            took_us: micros(member.took),
-        }
-    }
-}
-
-impl From<&ReceiveReport> for denrei_cast_receipt {
-    fn from(report: &ReceiveReport) -> Self {
-        Self {
-            cast: report.cast,
-            sender: array_of(&report.sender.to_string()),
-            took_us: micros(report.took),
-            bytes: report.bytes,
-            resumed_bytes: report.resumed_bytes,
-            new_bytes: report.new_bytes,
-            files: report.files,
-            directories: report.directories,
-        }
-    }
-}
-
 impl denrei_cast_options {
     /// Tells C how it goes.
     fn tell(&self, progress: &denrei_cast_progress) -> ControlFlow<()> {
@@ -218,29 +59,6 @@ impl denrei_cast_options {
         // SAFETY: by the contract of denrei_cast_options_watch.
         let go_on = unsafe { watch(self.context, progress) };
         if go_on { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-    }
-}
-
-fn sending(progress: &SendProgress, members: &[denrei_cast_member]) -> denrei_cast_progress {
-    denrei_cast_progress {
-        bytes: progress.sent_bytes,
-        total_bytes: progress.total_bytes.unwrap_or(u64::MAX),
-        elapsed_us: micros(progress.elapsed),
-        sender: [0; 64],
-        members: members.as_ptr(),
-        member_count: members.len(),
-    }
-}
-
-fn receiving(progress: &ReceiveProgress) -> denrei_cast_progress {
-    let sender = progress.sender.map(|sender| sender.to_string()).unwrap_or_default();
-    denrei_cast_progress {
-        bytes: progress.bytes,
-        total_bytes: progress.total_bytes.unwrap_or(u64::MAX),
-        elapsed_us: 0,
-        sender: array_of(&sender),
-        members: std::ptr::null(),
-        member_count: 0,
     }
 }
 
@@ -338,22 +156,61 @@ pub unsafe extern "C" fn denrei_cast_send(
         // SAFETY: by the contract.
         let paths = paths.iter().map(|path| unsafe { text("path", *path) }.map(PathBuf::from));
         let paths = paths.collect::<Result<Vec<_>, _>>()?;
-        let members = match member_count {
-            0 => Vec::new(),
-            // SAFETY: by the contract.
-            count => unsafe { resolve_all("members", members, count) }?,
-        };
+        // SAFETY: by the contract.
+        let members = unsafe { receivers(members, member_count) }?;
         let none = denrei_cast_options::default();
         let options = options.unwrap_or(&none);
         let sender = options.options.sender(node.node.clone(), &paths, members)?;
-        let sent = sender.run(|progress| {
-            let members: Vec<_> = progress.members.iter().map(denrei_cast_member::from).collect();
-            options.tell(&sending(progress, &members))
-        })?;
         // SAFETY: by the contract.
-        unsafe { hand_out(report, denrei_cast_report { report: sent }) };
-        Ok(())
+        unsafe { send(sender, options, report) }
     })
+}
+
+/// The addresses of receivers, which may be none.
+///
+/// # Safety
+/// `members` has `count` strings.
+unsafe fn receivers(members: *const *const c_char, count: usize) -> Result<Vec<SocketAddr>, Failure> {
+    match count {
+        0 => Ok(Vec::new()),
+        // SAFETY: by the contract.
+        _ => unsafe { resolve_all("members", members, count) },
+    }
+}
+
+/// Sends, and gives the report to a caller who may not want it.
+///
+/// # Safety
+/// `report` is null or a place for a pointer.
+unsafe fn send(
+    sender: Sender,
+    options: &denrei_cast_options,
+    report: *mut *mut denrei_cast_report,
+) -> Result<(), Failure> {
+    let warnings = Warnings::new(sender.warnings());
+    let sent = sender.run(|progress| {
+        let members: Vec<_> = progress.members.iter().map(denrei_cast_member::from).collect();
+        options.tell(&sending(progress, &members, &warnings))
+    })?;
+    // SAFETY: by the contract.
+    unsafe { hand_out(report, denrei_cast_report { report: sent }) };
+    Ok(())
+}
+
+/// Receives, and gives the receipt to a caller who may not want it.
+///
+/// # Safety
+/// `receipt` is null or a place for a receipt.
+unsafe fn receive(
+    receiver: Receiver,
+    options: &denrei_cast_options,
+    receipt: *mut denrei_cast_receipt,
+) -> Result<(), Failure> {
+    let warnings = Warnings::new(receiver.warnings());
+    let received = receiver.run(|progress| options.tell(&receiving(progress, &warnings)))?;
+    // SAFETY: by the contract.
+    unsafe { put(receipt, (&received).into()) };
+    Ok(())
 }
 
 /// Gives a value to a caller who may not want it.
@@ -365,6 +222,47 @@ unsafe fn hand_out<T>(place: *mut *mut T, value: T) {
         // SAFETY: by the contract.
         unsafe { put(place, Box::into_raw(Box::new(value))) }
     }
+}
+
+/// A descriptor of the caller's for this cast: a copy, so that each side closes its own.
+fn descriptor(fd: c_int) -> Result<File, Failure> {
+    if fd < 0 {
+        return Err(Failure::new(DENREI_INVALID, format!("{fd} is no descriptor")));
+    }
+    // SAFETY: not negative; one that is not open is refused by the copying.
+    let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
+    let own = borrowed.try_clone_to_owned();
+    own.map(File::from).map_err(|error| Failure::new(DENREI_SYSTEM, format!("descriptor {fd}: {error}")))
+}
+
+/// Sends what can be read from the descriptor `fd`, to its end, as one stream, to those to whom
+/// denrei_cast_send would send files; those who receive into a directory get a file of the name that
+/// the option "name" says ("stdin" if none). Of what was read the option "retain_bytes" (64 MiB) is
+/// kept for receivers that are late or slow. `fd` stays open and is the caller's; nobody else may read
+/// from it until its end. The rest is as for denrei_cast_send.
+///
+/// # Safety
+/// As for denrei_cast_send.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn denrei_cast_send_stream(
+    node: *const denrei_node,
+    fd: c_int,
+    members: *const *const c_char,
+    member_count: usize,
+    options: *const denrei_cast_options,
+    report: *mut *mut denrei_cast_report,
+) -> denrei_code {
+    call(|| {
+        // SAFETY: by the contract.
+        let (node, options) = unsafe { (borrow("node", node)?, options.as_ref()) };
+        // SAFETY: by the contract.
+        let members = unsafe { receivers(members, member_count) }?;
+        let none = denrei_cast_options::default();
+        let options = options.unwrap_or(&none);
+        let sender = options.options.stream_sender(node.node.clone(), descriptor(fd)?, members)?;
+        // SAFETY: by the contract.
+        unsafe { send(sender, options, report) }
+    })
 }
 
 /// What a report says in numbers.
@@ -379,19 +277,8 @@ pub unsafe extern "C" fn denrei_cast_report_summary(
     call(|| {
         // SAFETY: by the contract.
         let (report, place) = (&unsafe { borrow("report", report) }?.report, place("summary", summary)?);
-        let summary = denrei_cast_summary {
-            complete: report.is_complete(),
-            cast: report.cast,
-            took_us: micros(report.took),
-            bytes: report.bytes,
-            wire_bytes: report.wire.bytes,
-            wire_packets: report.wire.packets,
-            multicast_repairs: report.wire.multicast_repairs,
-            unicast_repairs: report.wire.unicast_repairs,
-            member_count: report.members.len(),
-        };
         // SAFETY: by the contract.
-        unsafe { place.put(summary) };
+        unsafe { place.put(report.into()) };
         Ok(())
     })
 }
@@ -450,9 +337,31 @@ pub unsafe extern "C" fn denrei_cast_receive(
         let none = denrei_cast_options::default();
         let options = options.unwrap_or(&none);
         let receiver = options.options.receiver(node.node.clone(), Path::new(into))?;
-        let received = receiver.run(|progress| options.tell(&receiving(progress)))?;
         // SAFETY: by the contract.
-        unsafe { put(receipt, (&received).into()) };
-        Ok(())
+        unsafe { receive(receiver, options, receipt) }
+    })
+}
+
+/// Waits for one cast of a stream or a single file, and writes its bytes to the descriptor `fd` as they
+/// come, so a part of them if the sender gives up. `fd` stays open and is the caller's. The rest is as for
+/// denrei_cast_receive.
+///
+/// # Safety
+/// As for denrei_cast_receive.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn denrei_cast_receive_stream(
+    node: *const denrei_node,
+    fd: c_int,
+    options: *const denrei_cast_options,
+    receipt: *mut denrei_cast_receipt,
+) -> denrei_code {
+    call(|| {
+        // SAFETY: by the contract.
+        let (node, options) = unsafe { (borrow("node", node)?, options.as_ref()) };
+        let none = denrei_cast_options::default();
+        let options = options.unwrap_or(&none);
+        let receiver = options.options.stream_receiver(node.node.clone(), descriptor(fd)?)?;
+        // SAFETY: by the contract.
+        unsafe { receive(receiver, options, receipt) }
     })
 }

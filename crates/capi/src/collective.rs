@@ -1,13 +1,13 @@
 //! Collective operations over a set of nodes (U9, S12).
 
 use crate::error::denrei_code::{DENREI_INVALID, DENREI_SYSTEM, DENREI_TIMEOUT};
-use crate::error::{Failure, call, denrei_code, free, place, put, text};
+use crate::error::{Failure, borrow, call, denrei_code, free, place, put, text};
 use crate::group::resolve_all;
 use crate::membership::message_of;
 use crate::node::{bounded, denrei_node, resolve};
 use crate::recv::denrei_message;
 use crate::send::copied;
-use denrei::{Bytes, Collective, CollectiveError, GroupMessage};
+use denrei::{Bytes, COLLECTIVE_CHANNEL, Collective, CollectiveError, GroupMessage};
 use std::ffi::{c_char, c_void};
 use std::time::Duration;
 
@@ -105,13 +105,33 @@ pub unsafe extern "C" fn denrei_collective_open(
     timeout_us: i64,
     set: *mut *mut denrei_collective,
 ) -> denrei_code {
+    // SAFETY: by the contract.
+    unsafe { denrei_collective_open_on(node, addresses, count, group, COLLECTIVE_CHANNEL, timeout_us, set) }
+}
+
+/// Like denrei_collective_open, with what goes to one node on `channel` instead of 15, the same
+/// everywhere: nodes that are in several sets at a time give each a channel, and a group, of its own.
+///
+/// # Safety
+/// As for denrei_collective_open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn denrei_collective_open_on(
+    node: *const denrei_node,
+    addresses: *const *const c_char,
+    count: usize,
+    group: *const c_char,
+    channel: u16,
+    timeout_us: i64,
+    set: *mut *mut denrei_collective,
+) -> denrei_code {
     call(|| {
         let place = place("set", set)?;
         // SAFETY: by the contract.
-        let (node, group) = unsafe { (crate::error::borrow("node", node)?, text("group", group)?) };
+        let (node, group) = unsafe { (borrow("node", node)?, resolve(text("group", group)?)?) };
         // SAFETY: by the contract.
         let addresses = unsafe { resolve_all("addresses", addresses, count) }?;
-        let set = Collective::new(&node.node, &addresses, resolve(group)?, bounded(timeout_us))?;
+        let timeout = bounded(timeout_us);
+        let set = Collective::on_channel(&node.node, &addresses, group, channel, timeout)?;
         // SAFETY: by the contract.
         unsafe { place.put(Box::into_raw(Box::new(denrei_collective { set }))) };
         Ok(())

@@ -4,6 +4,7 @@ use crate::error::{Failure, borrow, call, denrei_code, free, place, put};
 use crate::node::{DENREI_NO_PEER, bounded, denrei_node, denrei_peer};
 use denrei::{Event, LostReason, MessageId, PeerId};
 use std::ffi::{CString, c_char};
+use std::net::SocketAddr;
 
 /// What happened.
 #[repr(C)]
@@ -95,6 +96,7 @@ pub struct denrei_event {
     reason: denrei_lost_reason,
     code: u16,
     text: CString,
+    address: CString,
     messages: Vec<denrei_message_id>,
 }
 
@@ -113,6 +115,7 @@ impl denrei_event {
             reason: DENREI_LOST_OTHER,
             code: 0,
             text: CString::default(),
+            address: CString::default(),
             messages: Vec::new(),
         }
     }
@@ -126,6 +129,10 @@ impl denrei_event {
         Self { text: CString::new(text.replace('\0', " ")).unwrap_or_default(), ..self }
     }
 
+    fn at(self, addr: SocketAddr) -> Self {
+        Self { address: CString::new(addr.to_string()).unwrap_or_default(), ..self }
+    }
+
     fn with_messages(self, messages: Vec<MessageId>) -> Self {
         let messages: Vec<_> = messages.into_iter().map(denrei_message_id::from).collect();
         Self { count: messages.len() as u64, messages, ..self }
@@ -135,7 +142,7 @@ impl denrei_event {
         let told = format!("{event:?}");
         match event {
             Event::Connected { peer, addr, .. } => {
-                Self::of(DENREI_EVENT_CONNECTED, peer).with_text(&addr.to_string())
+                Self::of(DENREI_EVENT_CONNECTED, peer).with_text(&addr.to_string()).at(addr)
             }
             Event::Acknowledged(id) => Self::about(DENREI_EVENT_ACKNOWLEDGED, id),
             Event::Delivered(id) => Self::about(DENREI_EVENT_DELIVERED, id),
@@ -162,10 +169,10 @@ impl denrei_event {
             Event::PeerDoneReading { peer, unacknowledged } => {
                 Self::of(DENREI_EVENT_DONE_READING, peer).with_messages(unacknowledged)
             }
-            Event::PeerLost { peer, reason, unacknowledged, .. } => {
+            Event::PeerLost { peer, addr, reason, unacknowledged } => {
                 let (kind, code) = describe(&reason);
                 let event = Self { reason: kind, code, ..Self::of(DENREI_EVENT_PEER_LOST, peer) };
-                event.with_text(&reason.to_string()).with_messages(unacknowledged)
+                event.with_text(&reason.to_string()).at(addr).with_messages(unacknowledged)
             }
             _ => {
                 let nobody = Self::of(DENREI_EVENT_OTHER, PeerId::from_u64(DENREI_NO_PEER));
@@ -308,6 +315,16 @@ pub unsafe extern "C" fn denrei_event_code(event: *const denrei_event) -> u16 {
 pub unsafe extern "C" fn denrei_event_text(event: *const denrei_event) -> *const c_char {
     // SAFETY: by the contract.
     unsafe { event.as_ref() }.map_or(c"".as_ptr(), |event| event.text.as_ptr())
+}
+
+/// The address of a peer that has come or is gone; "" otherwise. Valid until the event is freed.
+///
+/// # Safety
+/// `event` is NULL or an event.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn denrei_event_address(event: *const denrei_event) -> *const c_char {
+    // SAFETY: by the contract.
+    unsafe { event.as_ref() }.map_or(c"".as_ptr(), |event| event.address.as_ptr())
 }
 
 /// Gives an event back.

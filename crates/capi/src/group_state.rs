@@ -40,6 +40,8 @@ pub struct denrei_member_state {
     pub symbols_missed: u64,
     /// Smoothed round-trip time, ns; 0 before the first sample.
     pub srtt_ns: u64,
+    /// Share of packets sent to the group's address that do not reach it, 0 to 1; negative if not known.
+    pub loss: f64,
 }
 
 impl From<&MemberStatus> for denrei_member_state {
@@ -58,6 +60,7 @@ impl From<&MemberStatus> for denrei_member_state {
             symbols_behind: member.symbols_behind,
             symbols_missed: member.symbols_missed,
             srtt_ns: member.srtt_ns.unwrap_or(0),
+            loss: member.loss.unwrap_or(-1.0),
         }
     }
 }
@@ -96,6 +99,10 @@ pub struct denrei_group_state {
     pub reports_with_gaps: u64,
     /// Questions asked.
     pub polls: u64,
+    /// Parts sent to the group's address for the first time.
+    pub symbols_sent: u64,
+    /// Their bytes, UDP payload: what has to be sent where nothing is lost.
+    pub symbol_bytes: u64,
 }
 
 impl From<&GroupStatus> for denrei_group_state {
@@ -116,6 +123,8 @@ impl From<&GroupStatus> for denrei_group_state {
             reports: status.counters.reports,
             reports_with_gaps: status.counters.reports_with_gaps,
             polls: status.counters.polls,
+            symbols_sent: status.counters.symbols_sent,
+            symbol_bytes: status.counters.symbol_bytes,
         }
     }
 }

@@ -10,8 +10,11 @@
 #![deny(unsafe_op_in_unsafe_fn)]
 
 mod cast;
+mod cast_state;
 mod collective;
 mod config;
+mod counters;
+mod drain;
 mod errno;
 mod error;
 mod event;
@@ -22,6 +25,7 @@ mod group_state;
 mod membership;
 pub mod mtcp;
 mod node;
+mod queue;
 mod recv;
 mod relay;
 mod send;
@@ -30,14 +34,18 @@ pub mod suci;
 mod version;
 
 pub use cast::*;
+pub use cast_state::*;
 pub use collective::*;
 pub use config::*;
+pub use counters::*;
+pub use drain::*;
 pub use error::{denrei_code, denrei_error_message};
 pub use event::*;
 pub use flow::*;
 pub use group::*;
 pub use membership::*;
 pub use node::*;
+pub use queue::*;
 pub use recv::*;
 pub use relay::*;
 pub use send::*;

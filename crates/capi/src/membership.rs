@@ -4,7 +4,9 @@ use crate::error::denrei_code::{DENREI_CLOSED, DENREI_PEER_LOST};
 use crate::error::{Failure, borrow, call, denrei_code, free, place, text};
 use crate::node::{DENREI_NO_PEER, bounded, denrei_node, resolve, write_text};
 use crate::recv::{boxed, denrei_message};
-use denrei::{ChannelId, GroupListener, GroupMessage, Membership, MembershipEnd, Message, PeerId};
+use denrei::{
+    ChannelId, GroupListener, GroupMessage, Membership, MembershipCounters, MembershipEnd, Message, PeerId,
+};
 use std::ffi::c_char;
 
 /// Waits for openers who name this node as a member.
@@ -88,6 +90,24 @@ pub unsafe extern "C" fn denrei_group_ask(
     })
 }
 
+/// Writes the group's address, as text that ends with NUL, into `buffer`; 64 bytes are always enough.
+///
+/// # Safety
+/// `listener` is a listener, `buffer` has `length` bytes.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn denrei_group_listener_address(
+    listener: *const denrei_group_listener,
+    buffer: *mut c_char,
+    length: usize,
+) -> denrei_code {
+    call(|| {
+        // SAFETY: by the contract.
+        let address = unsafe { borrow("listener", listener) }?.listener.address().to_string();
+        // SAFETY: by the contract.
+        unsafe { write_text(&address, buffer, length) }
+    })
+}
+
 /// Stops waiting for openers; memberships stay.
 ///
 /// # Safety
@@ -165,6 +185,61 @@ pub unsafe extern "C" fn denrei_membership_opener(
         let opener = unsafe { borrow("membership", membership) }?.membership.opener().to_string();
         // SAFETY: by the contract.
         unsafe { write_text(&opener, buffer, length) }
+    })
+}
+
+/// Whether the membership is over, whatever is still to be taken: DENREI_OK while it goes on; as for
+/// denrei_membership_recv, with a message that says why, once it is.
+///
+/// # Safety
+/// `membership` is a membership.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn denrei_membership_end(membership: *const denrei_membership) -> denrei_code {
+    call(|| {
+        // SAFETY: by the contract.
+        let end = unsafe { borrow("membership", membership) }?.membership.end();
+        end.map_or(Ok(()), |end| Err(end.into()))
+    })
+}
+
+/// What a member has counted since it joined.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct denrei_membership_counters {
+    /// Reports sent to the opener.
+    pub reports: u64,
+    /// Parts of messages that came twice.
+    pub duplicates: u64,
+    /// Parities received.
+    pub parities: u64,
+    /// Parts of messages restored from parities.
+    pub restored: u64,
+}
+
+impl From<MembershipCounters> for denrei_membership_counters {
+    fn from(counters: MembershipCounters) -> Self {
+        let MembershipCounters { reports, duplicates, parities, restored } = counters;
+        Self { reports, duplicates, parities, restored }
+    }
+}
+
+/// A membership's counters. DENREI_CLOSED once the membership is over and forgotten.
+///
+/// # Safety
+/// `membership` is a membership, `counters` a place for a denrei_membership_counters.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn denrei_membership_count(
+    membership: *const denrei_membership,
+    counters: *mut denrei_membership_counters,
+) -> denrei_code {
+    call(|| {
+        let place = place("counters", counters)?;
+        // SAFETY: by the contract.
+        let counted = unsafe { borrow("membership", membership) }?.membership.counters();
+        let over = || Failure::new(DENREI_CLOSED, "the membership is over");
+        // SAFETY: by the contract.
+        unsafe { place.put(counted.ok_or_else(over)?.into()) };
+        Ok(())
     })
 }
 

@@ -1,9 +1,10 @@
 //! Receiving.
 
+use crate::drain::denrei_incoming;
 use crate::error::{Failure, borrow, call, denrei_code, free, place};
 use crate::event::denrei_event;
 use crate::node::{bounded, channel_of, denrei_node, denrei_peer};
-use denrei::{Incoming, Message, Placement};
+use denrei::{Message, Placement};
 use std::ffi::c_void;
 
 /// A message received. Give it back with denrei_message_free.
@@ -76,14 +77,11 @@ pub unsafe extern "C" fn denrei_next(
         // SAFETY: by the contract.
         let node = unsafe { borrow("node", node) }?;
         let next = node.node.next(bounded(timeout_us))?.ok_or_else(Failure::timeout)?;
-        let (message, event) = match next {
-            Incoming::Message(message) => (boxed(message), std::ptr::null_mut()),
-            Incoming::Event(event) => (std::ptr::null_mut(), denrei_event::boxed(event)),
-        };
+        let next = denrei_incoming::from(next);
         // SAFETY: by the contract.
         unsafe {
-            for_message.put(message);
-            for_event.put(event);
+            for_message.put(next.message);
+            for_event.put(next.event);
         }
         Ok(())
     })

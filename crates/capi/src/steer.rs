@@ -76,14 +76,21 @@ pub unsafe extern "C" fn denrei_queue_length(
 }
 
 /// Sends again, now, what was sent to `peer` longer ago than a round trip and is not acknowledged.
+/// How many packets were given up for it goes into `packets` unless that is NULL.
 ///
 /// # Safety
-/// `node` is a node.
+/// `node` is a node, `packets` NULL or a place for a number.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn denrei_retransmit(node: *const denrei_node, peer: denrei_peer) -> denrei_code {
+pub unsafe extern "C" fn denrei_retransmit(
+    node: *const denrei_node,
+    peer: denrei_peer,
+    packets: *mut u64,
+) -> denrei_code {
     call(|| {
         // SAFETY: by the contract.
-        unsafe { borrow("node", node) }?.node.retransmit(PeerId::from_u64(peer))?;
+        let given_up = unsafe { borrow("node", node) }?.node.retransmit(PeerId::from_u64(peer))?;
+        // SAFETY: by the contract.
+        unsafe { put(packets, given_up) };
         Ok(())
     })
 }

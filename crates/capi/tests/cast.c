@@ -1,9 +1,11 @@
 /* Casts and relays from C: every call.  cast DIRECTORY GROUP  */
 #include "check.h"
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 enum { SECOND = 1000000, RECEIVERS = 2, SIZE = 3000000 };
 
@@ -51,7 +53,7 @@ static void same_file(const char *path) {
 struct seen {
   int calls;
   uint64_t bytes;
-  size_t members;
+  size_t members, warnings;
   bool go_on;
 };
 
@@ -61,6 +63,9 @@ static bool watch(void *context, const denrei_cast_progress *progress) {
   seen->bytes = progress->bytes;
   if (progress->member_count > seen->members)
     seen->members = progress->member_count;
+  for (size_t i = 0; i < progress->warning_count; i++)
+    CHECK(strlen(progress->warnings[i]) > 0);
+  seen->warnings = progress->warning_count;
   for (size_t i = 0; i < progress->member_count; i++)
     CHECK(strncmp(progress->members[i].address, "127.0.0.1:", 10) == 0);
   return seen->go_on;
@@ -105,12 +110,15 @@ static void a_file_reaches_all(void) {
   }
   denrei_node *node = open_node();
   denrei_cast_options *options = new_options();
-  struct seen seen = {0, 0, 0, true};
+  struct seen seen = {0, 0, 0, 0, true};
   OK(denrei_cast_options_watch(options, watch, &seen));
-  const char *paths[] = {file};
+  char fifo[600];
+  path_of(fifo, sizeof fifo, "fifo");
+  CHECK(mkfifo(fifo, 0600) == 0);
+  const char *paths[] = {file, fifo};
   denrei_cast_report *report;
-  OK(denrei_cast_send(node, paths, 1, members, RECEIVERS, options, &report));
-  CHECK(seen.calls > 0 && seen.members == RECEIVERS);
+  OK(denrei_cast_send(node, paths, 2, members, RECEIVERS, options, &report));
+  CHECK(seen.calls > 0 && seen.members == RECEIVERS && seen.warnings == 1);
 
   denrei_cast_summary summary;
   OK(denrei_cast_report_summary(report, &summary));
@@ -139,6 +147,75 @@ static void a_file_reaches_all(void) {
   denrei_node_free(node);
 }
 
+/* Reads what the other end of a pipe brings, and says how many bytes were as they should be. */
+static void *read_pipe(void *argument) {
+  int fd = *(int *)argument;
+  size_t *count = (size_t *)calloc(1, sizeof *count);
+  unsigned char bytes[4096];
+  for (ssize_t got; (got = read(fd, bytes, sizeof bytes)) > 0;)
+    for (ssize_t i = 0; i < got; i++, ++*count)
+      CHECK(bytes[i] == (int)*count * 7 % 251);
+  return count;
+}
+
+struct stream {
+  denrei_node *node;
+  int fd;
+  denrei_cast_receipt receipt;
+};
+
+static void *receive_stream(void *argument) {
+  struct stream *stream = (struct stream *)argument;
+  denrei_cast_options *options = new_options();
+  OK(denrei_cast_receive_stream(stream->node, stream->fd, options, &stream->receipt));
+  denrei_cast_options_free(options);
+  return NULL;
+}
+
+/* A file is read as a stream; it comes out of a pipe. */
+static void a_stream_reaches_a_pipe(void) {
+  char file[600], address[64];
+  path_of(file, sizeof file, "order");
+  int in = open(file, O_RDONLY), out[2];
+  CHECK(in >= 0 && pipe(out) == 0);
+  struct stream stream;
+  memset(&stream, 0, sizeof stream);
+  stream.node = open_node();
+  stream.fd = out[1];
+  OK(denrei_node_address(stream.node, address, sizeof address));
+  pthread_t receiving, reading;
+  CHECK(pthread_create(&receiving, NULL, receive_stream, &stream) == 0);
+  CHECK(pthread_create(&reading, NULL, read_pipe, &out[0]) == 0);
+
+  denrei_node *node = open_node();
+  denrei_cast_options *options = new_options();
+  OK(denrei_cast_options_set(options, "retain_bytes", "8MiB"));
+  const char *members[] = {address};
+  FAILS(denrei_cast_send_stream(node, -1, members, 1, options, NULL), DENREI_INVALID, "-1");
+  FAILS(denrei_cast_send_stream(node, 9999, members, 1, options, NULL), DENREI_SYSTEM, "9999");
+  FAILS(denrei_cast_receive_stream(node, 9999, options, NULL), DENREI_SYSTEM, "9999");
+  FAILS(denrei_cast_send_stream(node, in, NULL, 0, options, NULL), DENREI_TIMEOUT, "min_members");
+  denrei_cast_report *report;
+  OK(denrei_cast_send_stream(node, in, members, 1, options, &report));
+  denrei_cast_summary summary;
+  OK(denrei_cast_report_summary(report, &summary));
+  CHECK(summary.complete && summary.bytes == SIZE && summary.member_count == 1);
+  denrei_cast_report_free(report);
+
+  CHECK(pthread_join(receiving, NULL) == 0);
+  CHECK(stream.receipt.bytes == SIZE && stream.receipt.cast == summary.cast);
+  /* Both descriptors are still this program's. */
+  CHECK(close(in) == 0 && close(out[1]) == 0);
+  void *count = NULL;
+  CHECK(pthread_join(reading, &count) == 0);
+  CHECK(*(size_t *)count == SIZE);
+  free(count);
+  close(out[0]);
+  denrei_cast_options_free(options);
+  denrei_node_free(node);
+  denrei_node_free(stream.node);
+}
+
 static void what_goes_wrong_is_told(void) {
   denrei_node *node = open_node();
   denrei_cast_options *options = new_options();
@@ -150,7 +227,7 @@ static void what_goes_wrong_is_told(void) {
   FAILS(denrei_cast_send(node, paths, 0, nobody, 1, options, NULL), DENREI_INVALID, "paths");
   FAILS(denrei_cast_send(node, paths, 1, NULL, 0, options, NULL), DENREI_TIMEOUT, "min_members");
   FAILS(denrei_cast_receive(node, "/no/such/place", options, NULL), DENREI_SYSTEM, "/no/such");
-  struct seen seen = {0, 0, 0, false};
+  struct seen seen = {0, 0, 0, 0, false};
   OK(denrei_cast_options_watch(options, watch, &seen));
   FAILS(denrei_cast_send(node, paths, 1, nobody, 1, options, NULL), DENREI_CANCELLED, "broken off");
   FAILS(denrei_cast_receive(node, directory, options, NULL), DENREI_CANCELLED, "broken off");
@@ -161,7 +238,7 @@ static void what_goes_wrong_is_told(void) {
   size_t options_known = 0;
   while (denrei_cast_option_name(options_known) != NULL)
     options_known++;
-  CHECK(options_known >= 12);
+  CHECK(options_known >= 13);
   denrei_cast_options_free(options);
   denrei_cast_options_free(NULL);
   denrei_cast_report_free(NULL);
@@ -219,6 +296,7 @@ int main(int argc, char **argv) {
   snprintf(directory, sizeof directory, "%s", argv[1]);
   group = argv[2];
   a_file_reaches_all();
+  a_stream_reaches_a_pipe();
   what_goes_wrong_is_told();
   a_relay_forwards();
   puts("ok");

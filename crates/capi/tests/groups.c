@@ -129,6 +129,12 @@ static void groups(const char *address) {
   OK(denrei_group_status(group, &state, table, COUNT, &count));
   CHECK(count == 3 && state.open && state.messages_sent == 2 && state.queued_bytes == 0);
   CHECK(strcmp(table[0].address, members[0]) == 0 && table[0].messages_acknowledged == 2);
+  CHECK(table[0].loss <= 1 && state.symbols_sent + state.unicast_symbols > 0);
+  denrei_membership_counters counted;
+  OK(denrei_membership_count(memberships[0], &counted));
+  CHECK(counted.reports > 0);
+  FAILS(denrei_membership_count(NULL, &counted), DENREI_INVALID, "membership");
+  OK(denrei_membership_end(memberships[0]));
   OK(denrei_group_status(group, NULL, NULL, 0, NULL));
 
   /* One leaves, one is removed, the last sees the end. */
@@ -140,6 +146,7 @@ static void groups(const char *address) {
   CHECK(event.member == third);
   denrei_message *message = NULL;
   FAILS(denrei_membership_recv(memberships[2], 10 * SECOND, &message), DENREI_PEER_LOST, "removed");
+  FAILS(denrei_membership_end(memberships[2]), DENREI_PEER_LOST, "removed");
   OK(denrei_group_close(group, 10 * SECOND));
   FAILS(denrei_membership_recv(memberships[1], 10 * SECOND, &message), DENREI_CLOSED, "closed");
   CHECK(denrei_group_send(group, "x", 1, 0, NULL) == DENREI_CLOSED);
@@ -151,6 +158,8 @@ static void groups(const char *address) {
 
   /* One asks to be let in. */
   OK(denrei_group_open(opener, address, members, 1, NULL, &group));
+  OK(denrei_group_listener_address(listeners[1], text, sizeof text));
+  CHECK(strcmp(text, address) == 0);
   OK(denrei_group_ask(listeners[1], opener_name, false));
   expect(group, DENREI_GROUP_JOINED, &event);
   CHECK(strcmp(event.address, members[1]) == 0);
@@ -216,6 +225,11 @@ static void *work(void *argument) {
   denrei_code code = denrei_collective_reduce(set, own, rank == 1 ? 4 : 8, add, &joins, 20 * SECOND, &all);
   CHECK(code == (rank == 0 ? DENREI_INVALID : DENREI_OK));
   if (code == DENREI_OK) denrei_message_free(all);
+  OK(denrei_collective_barrier(set, 20 * SECOND));
+  OK(denrei_collective_close(set, 20 * SECOND));
+
+  /* Once more, over a channel of its own. */
+  OK(denrei_collective_open_on(self->node, self->addresses, COUNT, self->group, 14, 20 * SECOND, &set));
   OK(denrei_collective_barrier(set, 20 * SECOND));
   OK(denrei_collective_close(set, 20 * SECOND));
   return NULL;

@@ -175,6 +175,12 @@ static void state(denrei_node *a, denrei_node *b, denrei_peer peer) {
   denrei_counters counters;
   OK(denrei_node_counters(a, &counters));
   CHECK(counters.datagrams > 0 && counters.send_calls > 0 && counters.bytes_sent > 0);
+  CHECK(counters.datagrams_received > 0 && counters.overruns == 0 && counters.recv_truncated == 0);
+  denrei_capabilities capabilities;
+  OK(denrei_node_capabilities(a, &capabilities));
+  CHECK(strcmp(capabilities.backend, "batched") == 0 || strcmp(capabilities.backend, "plain") == 0);
+  CHECK(capabilities.recv_buffer_bytes > 0 && capabilities.max_segments > 0);
+  FAILS(denrei_node_capabilities(NULL, &capabilities), DENREI_INVALID, "node");
   char warning[512];
   denrei_code code = denrei_node_warning(a, 0, warning, sizeof warning);
   CHECK(code == DENREI_OK || code == DENREI_TIMEOUT);
@@ -199,7 +205,9 @@ static void steering(denrei_node *a, denrei_node *b, denrei_peer peer) {
   OK(denrei_flush(a, peer, 5 * SECOND));
   OK(denrei_queue_length(a, peer, &count));
   CHECK(count == 0);
-  OK(denrei_retransmit(a, peer));
+  OK(denrei_retransmit(a, peer, &count));
+  CHECK(count == 0);
+  OK(denrei_retransmit(a, peer, NULL));
   OK(denrei_set_weight(b, back, 200));
   FAILS(denrei_set_weight(b, back, 0), DENREI_INVALID, "1");
   OK(denrei_set_rate(b, back, 0, 0));
@@ -215,6 +223,61 @@ static void steering(denrei_node *a, denrei_node *b, denrei_peer peer) {
   OK(denrei_flow(b, back, &flow));
   CHECK(flow.has_rate_set && flow.rate_set.bytes_per_s == 1000000000 && flow.weight == 200);
   denrei_event_free(expect(a, DENREI_EVENT_RATE_SET));
+}
+
+static bool only_six(void *context, denrei_peer peer, uint16_t channel) {
+  ++*(int *)context;
+  return peer != DENREI_NO_PEER && channel == 6;
+}
+
+/* Takes what is here, events aside: how many messages, and all their bytes. */
+static size_t drained(denrei_node *node, denrei_wanted wanted, int *asked, size_t room, size_t *bytes) {
+  denrei_incoming incoming[8];
+  size_t count = 99, messages = 0;
+  *bytes = 0;
+  OK(denrei_drain(node, wanted, asked, incoming, room, &count));
+  CHECK(count <= room);
+  for (size_t i = 0; i < count; i++) {
+    CHECK((incoming[i].message == NULL) != (incoming[i].event == NULL));
+    if (incoming[i].message != NULL) {
+      messages++;
+      *bytes += denrei_message_length(incoming[i].message);
+    }
+    denrei_message_free(incoming[i].message);
+    denrei_event_free(incoming[i].event);
+  }
+  return messages;
+}
+
+static void several_at_once(denrei_node *a, denrei_node *b, denrei_peer peer) {
+  int before = __atomic_load_n(&released, __ATOMIC_SEQ_CST), asked = 0;
+  uint64_t number = 99;
+  size_t bytes = 0, count = 0;
+  OK(denrei_queue(a, peer, 6, "one", 3, DENREI_REPORT_NOTHING, NULL));
+  OK(denrei_queue(a, peer, 7, "another", 7, DENREI_REPORT_ACKNOWLEDGED, &number));
+  CHECK(number == 0);
+  OK(denrei_queue_lent(a, peer, 6, "three", 5, release, &released, DENREI_REPORT_NOTHING, &number));
+  CHECK(number == 1);
+  FAILS(denrei_queue(a, 77, 6, "x", 1, DENREI_REPORT_NOTHING, NULL), DENREI_UNKNOWN_PEER, "77");
+  FAILS(denrei_queue(a, peer, 6, NULL, 1, DENREI_REPORT_NOTHING, NULL), DENREI_INVALID, "data");
+  FAILS(denrei_queue(a, peer, 6, "x", 1, 9, NULL), DENREI_INVALID, "completion");
+  FAILS(denrei_queue_lent(a, 77, 6, "x", 1, release, &released, DENREI_REPORT_NOTHING, NULL), DENREI_UNKNOWN_PEER, "77");
+  FAILS(denrei_send_queued(NULL), DENREI_INVALID, "node");
+  OK(denrei_send_queued(a));
+  OK(denrei_wait_incoming(b, 5 * SECOND));
+  FAILS(denrei_wait_incoming(NULL, 0), DENREI_INVALID, "node");
+  OK(denrei_flush(a, peer, 5 * SECOND));
+  denrei_event_free(expect(a, DENREI_EVENT_ACKNOWLEDGED));
+
+  FAILS(denrei_drain(b, NULL, NULL, NULL, 1, &count), DENREI_INVALID, "incoming");
+  CHECK(drained(b, NULL, NULL, 0, &bytes) == 0);
+  CHECK(drained(b, only_six, &asked, 8, &bytes) == 2 && bytes == 8 && asked > 0);
+  CHECK(drained(b, only_six, &asked, 8, &bytes) == 0);
+  OK(denrei_wait_incoming(b, 5 * SECOND));
+  CHECK(drained(b, NULL, NULL, 8, &bytes) == 1 && bytes == 7);
+  CHECK(denrei_wait_incoming(b, 0) == DENREI_TIMEOUT);
+  for (int i = 0; i < 1000 && __atomic_load_n(&released, __ATOMIC_SEQ_CST) < before + 2; i++) poll(NULL, 0, 5);
+  CHECK(__atomic_load_n(&released, __ATOMIC_SEQ_CST) == before + 2);
 }
 
 static void event_loop(denrei_node *a, denrei_node *b, denrei_peer peer) {
@@ -261,6 +324,7 @@ static void endings(denrei_node *a, denrei_node *b, denrei_peer peer) {
   event = expect(a, DENREI_EVENT_PEER_LOST);
   CHECK(denrei_event_reason(event) == DENREI_LOST_ENDED && denrei_event_code(event) == 0x8001);
   CHECK(strstr(denrei_event_text(event), "enough") != NULL);
+  CHECK(strcmp(denrei_event_address(event), address) == 0 && strcmp(denrei_event_address(NULL), "") == 0);
   denrei_event_free(event);
   denrei_event_free(NULL);
 }
@@ -277,6 +341,7 @@ int main(void) {
   offers(a, b, peer);
   state(a, b, peer);
   steering(a, b, peer);
+  several_at_once(a, b, peer);
   event_loop(a, b, peer);
   endings(a, b, peer);
   denrei_node_free(a);

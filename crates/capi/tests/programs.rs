@@ -116,7 +116,7 @@ fn cmake_finds_the_package() {
     if !is_there("cmake", "cmake") || !is_there("cmake", "gcc") {
         return;
     }
-    let project = installed.dir.path().join("cmake");
+    let project = installed.join("cmake");
     std::fs::create_dir_all(&project).unwrap();
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/hello.c");
     let lists = format!(

@@ -129,6 +129,12 @@ impl Sender {
         &self.offer
     }
 
+    /// Has more to warn of.
+    pub(crate) fn warning_of(mut self, more: Vec<String>) -> Self {
+        self.warnings.extend(more);
+        self
+    }
+
     /// What its user should know before it runs, a sentence each.
     pub fn warnings(&self) -> &[String] {
         &self.warnings

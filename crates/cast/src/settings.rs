@@ -11,6 +11,7 @@ use crate::sender::{Members, SendOptions, Sender};
 use crate::source::Source;
 use denrei::settings::{SIZE, SWITCH, Setting, TIME, group_backend, set_by_name, size, switch, time};
 use denrei::{ConfigError, GroupBackend, Node};
+use std::io::{Read, Write};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -18,6 +19,12 @@ use std::time::Duration;
 /// The group of a cast for which none is named: of the range that stays within an organisation
 /// (RFC 2365).
 pub const DEFAULT_GROUP: &str = "239.255.71.17:7118";
+
+/// The name of the file that receivers write a stream to, if none is given.
+const STREAM_NAME: &str = "stdin";
+
+/// How much of a stream is retained, bytes: little to a host, and a second of a 500 Mbit/s stream.
+const RETAIN_BYTES: u64 = 64 << 20;
 
 /// How to send or to receive; what does not concern the one or the other is not looked at.
 #[derive(Clone, Debug, Default)]
@@ -42,8 +49,11 @@ pub struct CastOptions {
     pub dereference: bool,
     /// A sender to ask, where its beacons do not reach.
     pub from: Option<SocketAddr>,
-    /// What people call this receiver; the host's name if `None`.
+    /// What people call this receiver, the host's name if `None`; at the sender of a stream, the name of
+    /// the file that receivers write it to.
     pub name: Option<String>,
+    /// How much of what was read of a stream is kept for receivers that are late or slow, bytes.
+    pub retain_bytes: Option<u64>,
     /// Have everything on disk before it appears under its name.
     pub sync: bool,
 }
@@ -77,6 +87,7 @@ pub const CAST_SETTINGS: &[Setting<CastOptions>] = &[
     }),
     Setting::new("from", "the address of a sender", |options, text| set(&mut options.from, address(text))),
     Setting::new("name", "text", |options, text| set(&mut options.name, Some(text.to_owned()))),
+    Setting::new("retain_bytes", SIZE, |options, text| set(&mut options.retain_bytes, size(text))),
     Setting::new("sync", SWITCH, |options, text| {
         options.sync = switch(text)?;
         Some(())
@@ -125,6 +136,29 @@ impl CastOptions {
         paths: &[PathBuf],
         members: Vec<SocketAddr>,
     ) -> Result<Sender, CastError> {
+        let options = self.send_options(members)?;
+        let found = scan(paths, self.dereference)?;
+        let skipped = found.skipped.clone();
+        Ok(Sender::new(node, Source::files(found)?, options)?.warning_of(skipped))
+    }
+
+    /// A sender of what `reader` brings, to the same members as [`sender`](Self::sender).
+    ///
+    /// # Errors
+    /// A name that no file can have, no thread to be had, or nobody to send to was named.
+    pub fn stream_sender(
+        &self,
+        node: Node,
+        reader: impl Read + Send + 'static,
+        members: Vec<SocketAddr>,
+    ) -> Result<Sender, CastError> {
+        let options = self.send_options(members)?;
+        let name = self.name.as_deref().unwrap_or(STREAM_NAME);
+        let source = Source::stream(name, reader, self.retain_bytes.unwrap_or(RETAIN_BYTES))?;
+        Sender::new(node, source, options)
+    }
+
+    fn send_options(&self, members: Vec<SocketAddr>) -> Result<SendOptions, CastError> {
         if members.is_empty() && self.min_members == 0 {
             let text = "nobody to send to: name members, or set min_members to how many have to come";
             return Err(CastError::NoReceivers(text.into()));
@@ -138,7 +172,7 @@ impl CastOptions {
         options.linger = self.linger;
         options.stall = self.stall.unwrap_or(options.stall);
         options.rate_bytes_per_s = self.rate_bytes_per_s;
-        Sender::new(node, Source::files(scan(paths, self.dereference)?)?, options)
+        Ok(options)
     }
 
     /// A receiver into a directory, over `node`.
@@ -150,13 +184,29 @@ impl CastOptions {
             let problem = "is no directory";
             return Err(CastError::InTheWay { path: into.into(), problem });
         }
+        let destination = Destination::Directory { path: into.into(), sync: self.sync };
+        Ok(Receiver::new(node, destination, self.receive_options()?))
+    }
+
+    /// A receiver of one file or stream, whose bytes go to `writer` as they come, over `node`.
+    ///
+    /// # Errors
+    /// The group's address is none.
+    pub fn stream_receiver(
+        &self,
+        node: Node,
+        writer: impl Write + Send + 'static,
+    ) -> Result<Receiver, CastError> {
+        Ok(Receiver::new(node, Destination::Pipe(Box::new(writer)), self.receive_options()?))
+    }
+
+    fn receive_options(&self) -> Result<ReceiveOptions, CastError> {
         let mut options = ReceiveOptions::new(self.group()?);
         options.from = self.from;
         options.wait = self.wait;
         options.patience = self.patience.unwrap_or(options.patience);
         options.name = self.name.clone().unwrap_or(options.name);
-        let destination = Destination::Directory { path: into.into(), sync: self.sync };
-        Ok(Receiver::new(node, destination, options))
+        Ok(options)
     }
 }
 
@@ -179,11 +229,13 @@ mod tests {
             ("dereference", "on"),
             ("from", "127.0.0.1:7117"),
             ("name", "rack 7"),
+            ("retain_bytes", "8MiB"),
             ("sync", "on"),
         ] {
             options.set(name, value).unwrap();
         }
-        assert_eq!(CAST_SETTINGS.len(), 12);
+        assert_eq!(CAST_SETTINGS.len(), 13);
+        assert_eq!(options.retain_bytes, Some(8 << 20));
         assert_eq!((options.group, options.from), (address("239.1.2.3:7000"), address("127.0.0.1:7117")));
         assert_eq!(options.backend, GroupBackend::Unicast);
         assert_eq!((options.wait, options.linger), (time("3s"), Duration::from_millis(20)));

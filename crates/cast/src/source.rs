@@ -332,7 +332,7 @@ impl Stream {
             return Ok(false);
         }
         let piece = match self.pieces.try_recv() {
-            Ok(piece) => piece.map_err(storage("read", "standard input"))?,
+            Ok(piece) => piece.map_err(storage("read", "the stream"))?,
             Err(TryRecvError::Empty) => return Ok(false),
             Err(TryRecvError::Disconnected) => return Err(CastError::Transport("the reader ended".into())),
         };

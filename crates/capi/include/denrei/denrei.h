@@ -403,6 +403,26 @@ typedef uint64_t denrei_peer;
 typedef void (*denrei_release)(void *context);
 
 /**
+ * Whether messages of a peer's channel shall be taken; called with the `context` of denrei_drain, and
+ * must not call the node.
+ */
+typedef bool (*denrei_wanted)(void *context, denrei_peer peer, uint16_t channel);
+
+/**
+ * A message or an event: the other pointer is NULL.
+ */
+typedef struct {
+  /**
+   * A message, to be freed.
+   */
+  denrei_message *message;
+  /**
+   * An event, to be freed.
+   */
+  denrei_event *event;
+} denrei_incoming;
+
+/**
  * A message that was sent: its place in a channel's sequence.
  */
 typedef struct {
@@ -644,7 +664,101 @@ typedef struct {
    * Datagrams that the host refused to send.
    */
   uint64_t send_dropped;
+  /**
+   * Times that more was sent than arrived, and rates were learnt from then on.
+   */
+  uint64_t overruns;
+  /**
+   * Packets of groups that had come before.
+   */
+  uint64_t repeated_group_packets;
+  /**
+   * Datagrams received and handed on.
+   */
+  uint64_t datagrams_received;
+  /**
+   * Trains sent in one call by segmentation offload.
+   */
+  uint64_t sent_trains;
+  /**
+   * Send calls that found the send buffer full.
+   */
+  uint64_t send_would_block;
+  /**
+   * Trains that offload refused and that were sent segment by segment.
+   */
+  uint64_t gso_fallbacks;
+  /**
+   * Paths on which offload was switched off.
+   */
+  uint64_t gso_disabled;
+  /**
+   * Receive calls that brought a train of several datagrams.
+   */
+  uint64_t recv_trains;
+  /**
+   * Times a socket was switched to trains or to lone datagrams.
+   */
+  uint64_t gro_switches;
+  /**
+   * Receive calls that found nothing.
+   */
+  uint64_t recv_would_block;
+  /**
+   * Errors reported by receive calls, such as a peer's "port unreachable".
+   */
+  uint64_t recv_errors;
+  /**
+   * Datagrams or trains larger than the buffer; what was cut is discarded.
+   */
+  uint64_t recv_truncated;
+  /**
+   * Connected sockets opened.
+   */
+  uint64_t peers_connected;
+  /**
+   * Connected sockets closed.
+   */
+  uint64_t peers_disconnected;
 } denrei_counters;
+
+/**
+ * What a node's port can do on this host.
+ */
+typedef struct {
+  /**
+   * How system calls are made: "batched" or "plain".
+   */
+  char backend[16];
+  /**
+   * Trains of datagrams are sent in one call.
+   */
+  bool gso;
+  /**
+   * Trains of datagrams are received in one call.
+   */
+  bool gro;
+  /**
+   * Marks of congestion are sent and read.
+   */
+  bool ecn;
+  /**
+   * Paths on which `gso` was found not to work although the kernel announced it.
+   */
+  uintptr_t gso_disabled_paths;
+  /**
+   * Usable receive buffer, bytes.
+   */
+  uintptr_t recv_buffer_bytes;
+  /**
+   * Usable send buffer, bytes.
+   */
+  uintptr_t send_buffer_bytes;
+  /**
+   * Most datagrams in a train that is sent.
+   */
+  uintptr_t max_segments;
+} denrei_capabilities;
 
 /**
  * Something that happened in a group.
@@ -740,6 +854,14 @@ typedef struct {
    * Questions asked.
    */
   uint64_t polls;
+  /**
+   * Parts sent to the group's address for the first time.
+   */
+  uint64_t symbols_sent;
+  /**
+   * Their bytes, UDP payload: what has to be sent where nothing is lost.
+   */
+  uint64_t symbol_bytes;
 } denrei_group_state;
 
 /**
@@ -782,7 +904,33 @@ typedef struct {
    * Smoothed round-trip time, ns; 0 before the first sample.
    */
   uint64_t srtt_ns;
+  /**
+   * Share of packets sent to the group's address that do not reach it, 0 to 1; negative if not known.
+   */
+  double loss;
 } denrei_member_state;
+
+/**
+ * What a member has counted since it joined.
+ */
+typedef struct {
+  /**
+   * Reports sent to the opener.
+   */
+  uint64_t reports;
+  /**
+   * Parts of messages that came twice.
+   */
+  uint64_t duplicates;
+  /**
+   * Parities received.
+   */
+  uint64_t parities;
+  /**
+   * Parts of messages restored from parities.
+   */
+  uint64_t restored;
+} denrei_membership_counters;
 
 /**
  * Joins `next` to `accumulated`, which has the same `length`, in place; called with the `context` of
@@ -852,6 +1000,15 @@ typedef struct {
    * How many they are.
    */
   uintptr_t member_count;
+  /**
+   * What the user should know, a sentence each, valid during the call: what was left out, casts that
+   * cannot be heard.
+   */
+  const char *const *warnings;
+  /**
+   * How many they are.
+   */
+  uintptr_t warning_count;
 } denrei_cast_progress;
 
 /**
@@ -1235,6 +1392,44 @@ denrei_code denrei_set_priority(const denrei_node *node,
 denrei_code denrei_flush(const denrei_node *node, denrei_peer peer, int64_t timeout_us);
 
 /**
+ * Queues a message, a copy of `length` bytes at `data`, if the queue to the peer has room
+ * (DENREI_WOULD_BLOCK if not), and leaves it to denrei_send_queued, or to the next call that sends or
+ * polls, to send it: who queues several at once pays for one system call. Never waits. As to
+ * `completion` and `number`, see denrei_send_with.
+ *
+ * As for denrei_send_with.
+ */
+denrei_code denrei_queue(const denrei_node *node,
+                         denrei_peer peer,
+                         uint16_t channel,
+                         const void *data,
+                         uintptr_t length,
+                         unsigned int completion,
+                         uint64_t *number);
+
+/**
+ * Like denrei_queue, without a copy: see denrei_send_lent.
+ *
+ * As for denrei_send_lent.
+ */
+denrei_code denrei_queue_lent(const denrei_node *node,
+                              denrei_peer peer,
+                              uint16_t channel,
+                              const void *data,
+                              uintptr_t length,
+                              denrei_release release,
+                              void *context,
+                              unsigned int completion,
+                              uint64_t *number);
+
+/**
+ * Sends what denrei_queue has queued, and what else is due.
+ *
+ * `node` is a node.
+ */
+denrei_code denrei_send_queued(const denrei_node *node);
+
+/**
  * Takes the next message of any peer and channel.
  *
  * `node` is a node, `message` a place for a pointer.
@@ -1331,6 +1526,29 @@ denrei_code denrei_refuse(const denrei_node *node,
                           uint64_t number);
 
 /**
+ * Takes events and messages that are here, events first, into up to `room` places, and puts into
+ * `count` how many came. Messages of channels that `wanted` (NULL: all are) refuses stay, and by and by
+ * their senders run out of credit. Never waits, and does not look at the socket: denrei_node_poll does,
+ * and the node's thread. That nothing is here is no failure.
+ *
+ * `node` is a node, `wanted` may be called with `context` during the call, `incoming` has `room` places,
+ * `count` is a place for a number.
+ */
+denrei_code denrei_drain(const denrei_node *node,
+                         denrei_wanted wanted,
+                         void *context,
+                         denrei_incoming *incoming,
+                         uintptr_t room,
+                         uintptr_t *count);
+
+/**
+ * Waits until there is a message or an event to take, without taking it.
+ *
+ * `node` is a node.
+ */
+denrei_code denrei_wait_incoming(const denrei_node *node, int64_t timeout_us);
+
+/**
  * Takes the next event.
  *
  * `node` is a node, `event` a place for a pointer.
@@ -1403,6 +1621,13 @@ uint16_t denrei_event_code(const denrei_event *event);
 const char *denrei_event_text(const denrei_event *event);
 
 /**
+ * The address of a peer that has come or is gone; "" otherwise. Valid until the event is freed.
+ *
+ * `event` is NULL or an event.
+ */
+const char *denrei_event_address(const denrei_event *event);
+
+/**
  * Gives an event back.
  *
  * `event` is NULL or an event that is not used again.
@@ -1453,6 +1678,13 @@ denrei_code denrei_request_status(const denrei_node *node, denrei_peer peer, uin
 denrei_code denrei_node_counters(const denrei_node *node, denrei_counters *counters);
 
 /**
+ * What a node's port can do.
+ *
+ * `node` is a node, `capabilities` a place for a denrei_capabilities.
+ */
+denrei_code denrei_node_capabilities(const denrei_node *node, denrei_capabilities *capabilities);
+
+/**
  * Waits until a message is there, and says who sent it on which channel and how large it is, without
  * taking it.
  *
@@ -1483,10 +1715,11 @@ denrei_code denrei_queue_length(const denrei_node *node, denrei_peer peer, uint6
 
 /**
  * Sends again, now, what was sent to `peer` longer ago than a round trip and is not acknowledged.
+ * How many packets were given up for it goes into `packets` unless that is NULL.
  *
- * `node` is a node.
+ * `node` is a node, `packets` NULL or a place for a number.
  */
-denrei_code denrei_retransmit(const denrei_node *node, denrei_peer peer);
+denrei_code denrei_retransmit(const denrei_node *node, denrei_peer peer, uint64_t *packets);
 
 /**
  * Sets a peer's share of what this node can receive, relative to the other peers': 1 to 10000, 100
@@ -1701,6 +1934,15 @@ denrei_code denrei_group_ask(const denrei_group_listener *listener,
                              bool history);
 
 /**
+ * Writes the group's address, as text that ends with NUL, into `buffer`; 64 bytes are always enough.
+ *
+ * `listener` is a listener, `buffer` has `length` bytes.
+ */
+denrei_code denrei_group_listener_address(const denrei_group_listener *listener,
+                                          char *buffer,
+                                          uintptr_t length);
+
+/**
  * Stops waiting for openers; memberships stay.
  *
  * `listener` is NULL or a listener that is not used again.
@@ -1741,6 +1983,22 @@ denrei_code denrei_membership_opener(const denrei_membership *membership,
                                      uintptr_t length);
 
 /**
+ * Whether the membership is over, whatever is still to be taken: DENREI_OK while it goes on; as for
+ * denrei_membership_recv, with a message that says why, once it is.
+ *
+ * `membership` is a membership.
+ */
+denrei_code denrei_membership_end(const denrei_membership *membership);
+
+/**
+ * A membership's counters. DENREI_CLOSED once the membership is over and forgotten.
+ *
+ * `membership` is a membership, `counters` a place for a denrei_membership_counters.
+ */
+denrei_code denrei_membership_count(const denrei_membership *membership,
+                                    denrei_membership_counters *counters);
+
+/**
  * Leaves the group, if it is not over, and gives the membership back.
  *
  * `membership` is NULL or a membership that is not used again.
@@ -1760,6 +2018,20 @@ denrei_code denrei_collective_open(const denrei_node *node,
                                    const char *group,
                                    int64_t timeout_us,
                                    denrei_collective **set);
+
+/**
+ * Like denrei_collective_open, with what goes to one node on `channel` instead of 15, the same
+ * everywhere: nodes that are in several sets at a time give each a channel, and a group, of its own.
+ *
+ * As for denrei_collective_open.
+ */
+denrei_code denrei_collective_open_on(const denrei_node *node,
+                                      const char *const *addresses,
+                                      uintptr_t count,
+                                      const char *group,
+                                      uint16_t channel,
+                                      int64_t timeout_us,
+                                      denrei_collective **set);
 
 /**
  * This node's place in the list of addresses; 0 for NULL.
@@ -1924,6 +2196,22 @@ denrei_code denrei_cast_send(const denrei_node *node,
                              denrei_cast_report **report);
 
 /**
+ * Sends what can be read from the descriptor `fd`, to its end, as one stream, to those to whom
+ * denrei_cast_send would send files; those who receive into a directory get a file of the name that
+ * the option "name" says ("stdin" if none). Of what was read the option "retain_bytes" (64 MiB) is
+ * kept for receivers that are late or slow. `fd` stays open and is the caller's; nobody else may read
+ * from it until its end. The rest is as for denrei_cast_send.
+ *
+ * As for denrei_cast_send.
+ */
+denrei_code denrei_cast_send_stream(const denrei_node *node,
+                                    int fd,
+                                    const char *const *members,
+                                    uintptr_t member_count,
+                                    const denrei_cast_options *options,
+                                    denrei_cast_report **report);
+
+/**
  * What a report says in numbers.
  *
  * `report` is a report, `summary` a place for a summary.
@@ -1960,6 +2248,18 @@ denrei_code denrei_cast_receive(const denrei_node *node,
                                 const char *into,
                                 const denrei_cast_options *options,
                                 denrei_cast_receipt *receipt);
+
+/**
+ * Waits for one cast of a stream or a single file, and writes its bytes to the descriptor `fd` as they
+ * come, so a part of them if the sender gives up. `fd` stays open and is the caller's. The rest is as for
+ * denrei_cast_receive.
+ *
+ * As for denrei_cast_receive.
+ */
+denrei_code denrei_cast_receive_stream(const denrei_node *node,
+                                       int fd,
+                                       const denrei_cast_options *options,
+                                       denrei_cast_receipt *receipt);
 
 /**
  * Starts a relay in threads of its own: whoever connects to an address of `listen` speaks with the

@@ -11,15 +11,21 @@ const WARNINGS: [&str; 3] = ["-Wall", "-Wextra", "-Werror"];
 
 /// A prefix that the library is installed to, made once for all tests of this process.
 pub struct Installed {
-    /// The prefix is in it, and what is compiled.
-    pub dir: tempfile::TempDir,
+    /// The prefix is in it, and what is compiled. Nothing is dropped at the end of a process that a
+    /// static has, so it is no temporary directory, but one of cargo's that the next run empties.
+    dir: PathBuf,
 }
 
 impl Installed {
     pub fn get() -> &'static Self {
         static INSTALLED: OnceLock<Installed> = OnceLock::new();
         INSTALLED.get_or_init(|| {
-            let installed = Self { dir: tempfile::tempdir().unwrap() };
+            let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(concat!("capi-", env!("CARGO_CRATE_NAME")));
+            if dir.exists() {
+                std::fs::remove_dir_all(&dir).unwrap();
+            }
+            std::fs::create_dir_all(&dir).unwrap();
+            let installed = Self { dir };
             // Where cargo has put this test it has put the library before.
             let beside = std::env::current_exe().unwrap();
             let library = beside.parent().unwrap().join("libdenrei_c.a");
@@ -30,7 +36,12 @@ impl Installed {
     }
 
     pub fn prefix(&self) -> PathBuf {
-        self.dir.path().join("prefix")
+        self.join("prefix")
+    }
+
+    /// A place beside the prefix.
+    pub fn join(&self, name: &str) -> PathBuf {
+        self.dir.join(name)
     }
 
     fn pkg_config(&self) -> Vec<String> {
@@ -46,7 +57,7 @@ impl Installed {
             return None;
         }
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(source);
-        let program = self.dir.path().join(format!("{test}-{compiler}"));
+        let program = self.join(&format!("{test}-{compiler}"));
         let language = if compiler == "g++" { "c++" } else { "c" };
         let mut command = Command::new(compiler);
         command.args(WARNINGS).args(flags).args(["-g", "-x", language]).arg(source).args(["-x", "none"]);
@@ -59,7 +70,7 @@ impl Installed {
         if !is_there(test, "gcc") {
             return None;
         }
-        let program = self.dir.path().join(test);
+        let program = self.join(test);
         let mut command = Command::new("gcc");
         command.args(WARNINGS).args(["-g", "-DORDINARY", "-I"]).arg(self.prefix().join("include"));
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(source);
