@@ -17,8 +17,11 @@ use std::sync::{Arc, Weak};
 use std::thread::{JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
-/// How long a message may wait for company, about.
+/// How long a message may wait for company, about: at first, and as long as the application goes away.
 const KEEPER_TURN: Duration = Duration::from_micros(50);
+/// The longest turn: while the application is there and sends by itself what it has let wait, each turn
+/// takes the core from it for nothing.
+const KEEPER_LONGEST_TURN: Duration = Duration::from_micros(800);
 /// How long the keeper stays awake after there was something to keep.
 const KEEPER_AWAKE: Duration = Duration::from_millis(2);
 /// How often it looks whether the application has looked: well below any keepalive.
@@ -97,10 +100,9 @@ impl Endpoint {
         }
         let (keeper, node, endpoint) = (Arc::clone(&self.keeper), self.node.clone(), Arc::downgrade(self));
         let builder = std::thread::Builder::new().name("denrei-keeper".into());
-        *thread =
-            Some(builder.spawn(move || {
-                if drives { drive(&keeper, &node, &endpoint) } else { keep(&keeper, &node) }
-            })?);
+        *thread = Some(builder.spawn(move || {
+            if drives { drive(&keeper, &node, &endpoint) } else { keep(&keeper, &node, &endpoint) }
+        })?);
         Ok(())
     }
 
@@ -110,6 +112,13 @@ impl Endpoint {
         if !self.keeper.awake.load(Ordering::Acquire) && !self.keeper.awake.swap(true, Ordering::AcqRel) {
             self.unpark();
         }
+    }
+
+    /// Sends what waits for company; whether the application has left anything to be sent.
+    fn send_deferred(&self) -> bool {
+        // Whoever has the engine may let something wait after this look: it says so.
+        let Some(mut engine) = self.engine.try_lock() else { return false };
+        engine.send_deferred()
     }
 
     fn unpark(&self) {
@@ -148,16 +157,17 @@ impl Progress for Endpoint {
 }
 
 /// The keeper's life with manual progress.
-fn keep(keeper: &Keeper, node: &Node) {
-    let mut last = Instant::now();
+fn keep(keeper: &Keeper, node: &Node, endpoint: &Weak<Endpoint>) {
+    let (mut last, mut turn) = (Instant::now(), KEEPER_TURN);
     while !keeper.stopping.load(Ordering::Acquire) {
         if keeper.deferred.swap(false, Ordering::AcqRel) {
-            node.send_queued();
+            let Some(endpoint) = endpoint.upgrade() else { return };
+            turn = if endpoint.send_deferred() { KEEPER_TURN } else { (2 * turn).min(KEEPER_LONGEST_TURN) };
             last = Instant::now();
         }
         if keeper.awake.load(Ordering::Acquire) {
             if last.elapsed() < KEEPER_AWAKE {
-                std::thread::park_timeout(KEEPER_TURN);
+                std::thread::park_timeout(turn);
                 continue;
             }
             keeper.awake.store(false, Ordering::Release);

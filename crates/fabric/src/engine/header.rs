@@ -21,6 +21,9 @@ pub const MAX_STRETCHES: usize = 8;
 /// The longest header there is.
 pub const MAX_HEADER_BYTES: usize = 4 + 8 + MAX_STRETCHES * 24 + 8;
 
+/// The longest header of a matched message.
+pub const MAX_MATCHED_HEADER: usize = 2 + 4 * 8;
+
 /// Who and what a matched message is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Envelope {
@@ -120,6 +123,66 @@ pub fn decode_matched(mut octets: &[u8]) -> Option<(Envelope, Matched<'_>)> {
         _ => return None,
     };
     Some((Envelope { tag, data }, message))
+}
+
+/// The kind of a message that holds several.
+const BATCH: u8 = 3;
+
+/// Several small messages that travel as one.
+#[derive(Debug, Default)]
+pub struct Batch(Vec<u8>);
+
+impl Batch {
+    /// What a batch adds to a message's own octets.
+    pub const ROOM: usize = 4;
+
+    /// Adds an eager message: its envelope, and `payload`, which appends so many bytes.
+    pub fn push(&mut self, envelope: Envelope, len: usize, payload: impl FnOnce(&mut Vec<u8>)) {
+        if self.0.is_empty() {
+            self.0.extend_from_slice(&[BATCH, 0]);
+        }
+        let at = self.0.len();
+        self.0.reserve(Self::ROOM + MAX_MATCHED_HEADER + len);
+        self.0.extend_from_slice(&[0; Self::ROOM]);
+        encode_matched(envelope, None, &mut self.0);
+        payload(&mut self.0);
+        let octets = (self.0.len() - at - Self::ROOM) as u32;
+        self.0[at..at + Self::ROOM].copy_from_slice(&octets.to_le_bytes());
+    }
+
+    /// Octets so far.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// The message, and an empty batch in its place; as much room is made for the next.
+    pub fn take(&mut self) -> Option<Vec<u8>> {
+        let room = self.0.len();
+        (room > 0).then(|| std::mem::replace(&mut self.0, Vec::with_capacity(room)))
+    }
+}
+
+/// The messages of a batch, up to the first that cannot be read, which is `None`; not a batch: `None`.
+pub fn decode_batch(octets: &[u8]) -> Option<impl Iterator<Item = Option<&[u8]>>> {
+    let [BATCH, _, rest @ ..] = octets else { return None };
+    let mut rest = rest;
+    Some(std::iter::from_fn(move || {
+        if rest.is_empty() {
+            return None;
+        }
+        let message = take(&mut rest).and_then(|len| split(&mut rest, u32::from_le_bytes(len) as usize));
+        if message.is_none() {
+            rest = &[];
+        }
+        Some(message)
+    }))
+}
+
+/// The first `len` octets.
+fn split<'a>(octets: &mut &'a [u8], len: usize) -> Option<&'a [u8]> {
+    let (first, rest) = octets.split_at_checked(len)?;
+    *octets = rest;
+    Some(first)
 }
 
 /// The header of a request; for [`Request::Write`] and [`Request::Atomic`] the bytes follow.
@@ -242,6 +305,29 @@ mod tests {
                 assert_eq!(decode_matched(&octets[..cut]), None);
             }
         }
+    }
+
+    #[test]
+    fn batches_survive_the_wire_and_end_where_they_cannot_be_read() {
+        let envelope = |tag| Envelope { tag, data: None };
+        let sent = [(envelope(None), &b""[..]), (envelope(Some(7)), b"abc"), (envelope(Some(8)), b"d")];
+        let mut batch = Batch::default();
+        assert_eq!(batch.take(), None);
+        for (envelope, bytes) in sent {
+            batch.push(envelope, bytes.len(), |out| out.extend_from_slice(bytes));
+        }
+        let octets = batch.take().unwrap();
+        assert_eq!((batch.len(), decode_matched(&octets)), (0, None), "a batch is not one message");
+        let read: Vec<_> =
+            decode_batch(&octets).unwrap().map(|octets| decode_matched(octets.unwrap())).collect();
+        let whole = sent.map(|(envelope, bytes)| Some((envelope, Matched::Eager(bytes))));
+        assert_eq!(read, whole);
+        for cut in 3..octets.len() {
+            let last = decode_batch(&octets[..cut]).unwrap().last().unwrap();
+            let ends = last.is_none() || last.and_then(decode_matched).is_some();
+            assert!(ends && decode_batch(&octets[..cut]).unwrap().count() <= sent.len());
+        }
+        assert!(decode_batch(&[1, 0, 0]).is_none() && decode_batch(&[3]).is_none());
     }
 
     #[test]

@@ -220,7 +220,7 @@ impl Engine {
 
     /// Does what is due; whether anything came.
     pub fn progress(&mut self) -> bool {
-        self.sending.burst_ends();
+        self.burst_ends();
         let takes_all = self.takes_messages();
         let mut arrivals = std::mem::take(&mut self.arrivals);
         let worked = self.port.work(&mut arrivals, |channel| channel != header::MATCHED || takes_all);
@@ -263,7 +263,7 @@ impl Engine {
         self.target.forget(peer);
         // One that went in order owes nothing; receives may wait for its successor.
         if !in_order {
-            self.on_broken(peer, errno);
+            self.on_broken(peer, errno, *reason != LostReason::NoAnswer);
         }
     }
 

@@ -100,15 +100,16 @@ impl Port {
         self.peers[peer as usize].address
     }
 
-    /// Opens a session with a peer unless there is one.
+    /// Opens a session with a peer unless there is one; whether it did.
     ///
     /// # Errors
     /// Too many peers, or an address that cannot be one.
-    pub fn connect(&mut self, peer: PeerIndex) -> Result<(), Errno> {
-        if peer == self.own {
-            return Ok(());
+    pub fn connect(&mut self, peer: PeerIndex) -> Result<bool, Errno> {
+        let is_there = peer == self.own || self.has_session(peer);
+        if !is_there {
+            self.session(peer)?;
         }
-        self.session(peer).map(drop)
+        Ok(!is_there)
     }
 
     /// Whether there is a session with a peer, or one to it is being opened.

@@ -252,19 +252,37 @@ impl Engine {
         self.sinks.received(failure(posted.receive.context, flags, errno), true);
     }
 
-    /// A message to match has come.
+    /// A message to match has come, or several.
     pub(super) fn on_matched(&mut self, source: PeerIndex, octets: Bytes) {
-        let Some((Envelope { tag, data }, matched)) = header::decode_matched(&octets) else {
+        self.is_served();
+        let Some(messages) = header::decode_batch(&octets) else {
+            return self.match_one(source, &octets, &octets, false);
+        };
+        for message in messages {
+            match message {
+                Some(message) => self.match_one(source, message, &octets, true),
+                None => crate::log::malformed(self.port.address(source)),
+            }
+        }
+    }
+
+    /// Gives the message `octets`, which lie within `whole`, to a receive, or keeps it for one.
+    fn match_one(&mut self, source: PeerIndex, octets: &[u8], whole: &Bytes, is_of_several: bool) {
+        let Some((Envelope { tag, data }, matched)) = header::decode_matched(octets) else {
             return crate::log::malformed(self.port.address(source));
         };
         let body = match matched {
-            header::Matched::Eager(bytes) => Body::Eager(octets.slice_ref(bytes)),
+            header::Matched::Eager(bytes) => Body::Eager(whole.slice_ref(bytes)),
             header::Matched::Bulk { number, len } => Body::Bulk { number, len },
         };
-        let message = Unexpected { data, body };
+        let mut message = Unexpected { data, body };
         let (tagged, tag) = (tag.is_some(), tag.unwrap_or(0));
         let queue = self.receiving.queue(tagged);
         let Some(place) = queue.find_receive(source, tag) else {
+            if let (Body::Eager(bytes), true) = (&mut message.body, is_of_several) {
+                // It must not keep the memory of all others.
+                *bytes = Bytes::copy_from_slice(bytes);
+            }
             let cost = message.cost();
             queue.keep(source, tag, message);
             self.receiving.unexpected_bytes += cost;

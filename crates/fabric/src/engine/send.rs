@@ -4,11 +4,12 @@
 //! when the application has its buffer back, or when the peer has the message. Small messages are
 //! copied, and reported at once; large ones are sent from where they lie.
 //!
-//! Small messages that the application sends in a row to one peer share system calls: the first ones
-//! leave at once, further ones with the next [`MAX_DEFERRED`], the next look for completions, or by
-//! the keeper's hand, whatever is first.
+//! Small messages that the application sends in a row to one peer travel together: the first ones
+//! leave at once, further ones as one batch with the next [`MAX_DEFERRED`], the next look for
+//! completions, or by the keeper's hand, whatever is first. What the peer has to acknowledge by itself
+//! goes by itself.
 
-use super::header::{self, Envelope, MATCHED, MAX_HEADER_BYTES};
+use super::header::{self, Batch, Envelope, MATCHED, MAX_HEADER_BYTES, MAX_MATCHED_HEADER};
 use super::matching::PeerIndex;
 use super::port::MessageKey;
 use super::{Engine, Report};
@@ -78,6 +79,15 @@ enum Sent {
     Nothing,
 }
 
+/// What a small message does.
+#[derive(Clone, Copy, Debug)]
+struct Waits {
+    /// It travels with others.
+    joins: bool,
+    /// All that waits leaves now.
+    leaves: bool,
+}
+
 #[derive(Clone, Copy, Debug, Default)]
 struct Unacknowledged {
     bytes: usize,
@@ -90,22 +100,18 @@ pub(super) struct Sending {
     under_way: HashMap<MessageKey, Sent>,
     /// By peer.
     unacknowledged: Vec<Unacknowledged>,
+    /// Who was sent to last, and how many in a row.
     last: PeerIndex,
     burst: u32,
+    /// Messages that wait for each other, and their bytes; those that go together are in `batch`, for `last`.
     deferred: u32,
     deferred_bytes: usize,
+    batch: Batch,
     /// Nobody is there to send what waits for company: nothing waits.
     pub(super) at_once: bool,
 }
 
 impl Sending {
-    /// Everything queued is being sent.
-    pub(super) fn burst_ends(&mut self) {
-        self.burst = 0;
-        self.deferred = 0;
-        self.deferred_bytes = 0;
-    }
-
     fn of(&mut self, peer: PeerIndex) -> &mut Unacknowledged {
         let index = peer as usize;
         if index >= self.unacknowledged.len() {
@@ -130,10 +136,30 @@ impl Engine {
             return Ok(false);
         }
         self.check_room(peer)?;
+        let waits = self.waits_for_company(peer, len);
+        if waits.joins && !send.delivery {
+            self.push_batch(peer, envelope, &send.payload);
+            if let Some(report) = send.report {
+                self.sinks.transmitted(&report, Ok(()));
+            }
+        } else {
+            self.send_alone(peer, envelope, send)?;
+        }
+        if waits.leaves {
+            self.leave_now();
+        }
+        Ok(!waits.leaves)
+    }
+
+    /// Queues a small message of its own.
+    fn send_alone(&mut self, peer: PeerIndex, envelope: Envelope, send: Send<'_>) -> Result<(), Errno> {
+        self.close_batch();
+        let len = send.payload.len();
         let mut message = Vec::with_capacity(MAX_MATCHED_HEADER + len);
         header::encode_matched(envelope, None, &mut message);
         send.payload.append_to(&mut message);
-        let mark = self.mark(peer, len);
+        self.count(peer, len);
+        let mark = self.mark(peer);
         let (sent, at_once) = match (send.report, mark) {
             (Some(report), mark) if send.delivery => (Sent::Message(report, mark.unwrap_or(0)), None),
             (report, Some(mark)) => (Sent::Mark(mark), report),
@@ -143,7 +169,30 @@ impl Engine {
         if let Some(report) = at_once {
             self.sinks.transmitted(&report, Ok(()));
         }
-        Ok(self.leave_soon(peer, len))
+        Ok(())
+    }
+
+    /// Adds a small message to the batch, which is for this peer.
+    fn push_batch(&mut self, peer: PeerIndex, envelope: Envelope, payload: &Payload<'_>) {
+        let len = payload.len();
+        // A larger one would be offered.
+        if self.sending.batch.len() + Batch::ROOM + len > self.limits.eager_bytes {
+            self.close_batch();
+        }
+        self.count(peer, len);
+        self.sending.batch.push(envelope, len, |out| payload.append_to(out));
+    }
+
+    /// Queues the batch, if there is one.
+    pub(super) fn close_batch(&mut self) {
+        let Some(message) = self.sending.batch.take() else { return };
+        let peer = self.sending.last;
+        let sent = self.mark(peer).map_or(Sent::Nothing, Sent::Mark);
+        // Queues have room without limit, so it fails only with its session: then it is lost as what was
+        // queued before it.
+        if let Err(errno) = self.queue(peer, message, sent) {
+            crate::log::refused(self.port.address(peer), errno.0.unsigned_abs());
+        }
     }
 
     fn queue(&mut self, peer: PeerIndex, message: Vec<u8>, sent: Sent) -> Result<(), Errno> {
@@ -158,6 +207,7 @@ impl Engine {
     fn send_bulk(&mut self, peer: PeerIndex, envelope: Envelope, send: Send<'_>) -> Result<(), Errno> {
         let len = send.payload.len() as u64;
         let Payload::Posted(memory) = send.payload else { return Err(Errno::TOO_LARGE) };
+        self.close_batch();
         let sent = send.report.map_or(Sent::Nothing, |report| Sent::Message(report, 0));
         let number = self.queue_bulk(peer, memory)?;
         self.sending.under_way.insert(MessageKey { peer, channel: header::BULK, number }, sent);
@@ -195,11 +245,16 @@ impl Engine {
         }
     }
 
-    /// Counts what is sent at once; what to ask the acknowledgement of, if it is time.
-    fn mark(&mut self, peer: PeerIndex, len: usize) -> Option<usize> {
+    /// Counts what is sent at once.
+    fn count(&mut self, peer: PeerIndex, len: usize) {
         let state = self.sending.of(peer);
         state.bytes += len + MAX_HEADER_BYTES;
         state.since_mark += len + MAX_HEADER_BYTES;
+    }
+
+    /// What to ask the acknowledgement of, if it is time.
+    fn mark(&mut self, peer: PeerIndex) -> Option<usize> {
+        let state = self.sending.of(peer);
         (state.since_mark >= MARK_EVERY_BYTES).then(|| std::mem::take(&mut state.since_mark))
     }
 
@@ -209,30 +264,41 @@ impl Engine {
         state.bytes = state.bytes.saturating_sub(bytes);
     }
 
-    /// Sends what was queued, or lets it wait for company; whether it waits.
-    fn leave_soon(&mut self, peer: PeerIndex, len: usize) -> bool {
-        let sending = &mut self.sending;
-        if sending.last != peer {
-            sending.last = peer;
-            sending.burst = 0;
+    /// Whether a small message for a peer waits for company.
+    fn waits_for_company(&mut self, peer: PeerIndex, len: usize) -> Waits {
+        if self.sending.last != peer {
+            self.close_batch();
+            self.sending.last = peer;
+            self.sending.burst = 0;
         }
+        let sending = &mut self.sending;
         sending.burst += 1;
         sending.deferred += 1;
         sending.deferred_bytes += len;
-        let waits = !sending.at_once
-            && sending.burst > DIRECT
-            && sending.deferred < MAX_DEFERRED
-            && sending.deferred_bytes < MAX_DEFERRED_BYTES;
-        if !waits {
-            self.leave_now();
-        }
-        waits
+        let joins = !sending.at_once && sending.burst > DIRECT;
+        let is_full = sending.deferred >= MAX_DEFERRED || sending.deferred_bytes >= MAX_DEFERRED_BYTES;
+        Waits { joins, leaves: !joins || is_full }
     }
 
+    /// Sends what was queued, and what waits.
     pub(super) fn leave_now(&mut self) {
+        self.close_batch();
         self.sending.deferred = 0;
         self.sending.deferred_bytes = 0;
         self.port.send_queued();
+    }
+
+    /// The application looks for completions: what it sends next is not of this row.
+    pub(super) fn burst_ends(&mut self) {
+        self.sending.burst = 0;
+        self.leave_now();
+    }
+
+    /// Sends what waits for company, which the application has gone away from; whether there was any.
+    pub fn send_deferred(&mut self) -> bool {
+        let waited = self.sending.deferred > 0;
+        self.leave_now();
+        waited
     }
 
     pub(super) fn on_acknowledged(&mut self, key: MessageKey) {
@@ -265,8 +331,8 @@ impl Engine {
             }
         }
         *self.sending.of(peer) = Unacknowledged::default();
+        if self.sending.last == peer {
+            self.sending.batch.take();
+        }
     }
 }
-
-/// The longest header of a matched message.
-const MAX_MATCHED_HEADER: usize = 2 + 4 * 8;

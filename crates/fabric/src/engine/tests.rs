@@ -140,6 +140,67 @@ fn messages_of_all_sizes_arrive_expected_and_not_from_others_and_oneself() {
 }
 
 #[test]
+fn messages_in_a_row_travel_together_and_keep_their_order_and_content() {
+    const MESSAGES: usize = 100;
+    for (to, expected) in [(1, true), (1, false), (0, true), (0, false)] {
+        let mut sides = pair();
+        sides[0].engine.sending.at_once = false;
+        // Small ones go together; the others, alone or offered, keep their places.
+        let lens: Vec<usize> =
+            (0..MESSAGES).map(|i| [0, 5, 64, 700, 9000, 20_000][i * i % 6] + i % 3).collect();
+        let mut out: Vec<Vec<u8>> = lens.iter().map(|len| pattern_of(*len)).collect();
+        let mut into: Vec<Vec<u8>> = lens.iter().map(|len| vec![0; len + 1]).collect();
+        let post = |sides: &mut [Side], into: &mut [Vec<u8>]| {
+            for (index, bytes) in into.iter_mut().enumerate() {
+                receive(&mut sides[to as usize], to, 5, bytes, 1000 + index);
+            }
+        };
+        if expected {
+            post(&mut sides, &mut into);
+        }
+        for bytes in &mut out {
+            send(&mut sides[0], to, 5, bytes);
+        }
+        assert!(sides[0].engine.send_deferred(), "the last ones wait");
+        assert!(!sides[0].engine.send_deferred());
+        if !expected {
+            let end = Instant::now() + Duration::from_millis(30);
+            work(&mut sides, |_| Instant::now() > end);
+            post(&mut sides, &mut into);
+        }
+        let count = if to == 0 { 2 * MESSAGES } else { MESSAGES };
+        let entries = wait_for(&mut sides, to as usize, count);
+        assert!(entries.iter().all(|entry| entry.error.is_none()));
+        for index in 0..MESSAGES {
+            let entry = entries.iter().find(|entry| entry.context == 1000 + index).unwrap();
+            assert_eq!((entry.len, entry.source, index), (lens[index], to, index));
+            assert_eq!(into[index][..lens[index]], out[index][..]);
+        }
+    }
+}
+
+#[test]
+fn what_waits_for_company_goes_with_its_session_and_nothing_else() {
+    let mut sides = impatient_pair(true);
+    sides[0].engine.sending.at_once = false;
+    let mut out = pattern_of(10);
+    for _ in 0..3 {
+        send(&mut sides[0], 1, 5, &mut out);
+    }
+    let peer = sides[0].engine.peer(1).unwrap();
+    sides[0].engine.fail_sends(peer, Errno::OTHER, false);
+    send(&mut sides[0], 1, 5, &mut out[..7]);
+    sides[0].engine.send_deferred();
+    let mut into = [[0; 10]; 3];
+    for (context, bytes) in into.iter_mut().enumerate() {
+        receive(&mut sides[1], 1, 5, bytes, context);
+    }
+    let got = wait_for(&mut sides, 1, 3);
+    let lens: Vec<usize> = got.iter().map(|entry| entry.len).collect();
+    assert_eq!(lens, [10, 10, 7], "two that left at once, and the one after");
+}
+
+#[test]
 fn a_message_that_does_not_fit_is_cut_and_says_so() {
     for len in [1000, 100_000] {
         let mut sides = pair();
@@ -379,6 +440,30 @@ fn receives_from_anybody_fail_when_a_peer_is_gone_that_never_said_a_word() {
     // Looks for anybody's message are told as well, once.
     assert_eq!(sides[0].engine.look(true, &anything, Take::Peek, 3), Err(Errno(ffi::ETIMEDOUT)));
     assert_eq!(sides[0].engine.look(true, &anything, Take::Peek, 3), Err(Errno::NO_MESSAGE));
+}
+
+#[test]
+fn receives_from_anybody_stay_while_others_speak_though_somebody_never_answers() {
+    let mut sides = impatient_pair(false);
+    // Somebody who has gone: nobody listens there any more.
+    let gone = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    sides[0].addresses.insert(gone);
+    let gone = sides[0].engine.peer(2).unwrap();
+    let (mut out, mut into) = ([5; 8], [0; 8]);
+    receive(&mut sides[0], ffi::FI_ADDR_UNSPEC, 1, &mut into, 1);
+    let mut last = Instant::now();
+    work(&mut sides, |sides| {
+        // For another receive than the one that waits.
+        if last.elapsed() > Duration::from_millis(50) {
+            last = Instant::now();
+            send(&mut sides[1], 1, 2, &mut out);
+        }
+        sides[0].engine.has_noticed(gone)
+    });
+    assert!(read(&sides[0]).is_empty(), "nobody is missed while others speak");
+    // Then they fall silent, and it is asked for again.
+    let failed = wait_for(&mut sides, 0, 1);
+    assert_eq!((failed[0].context, failed[0].error), (1, Some((Errno(ffi::ETIMEDOUT), 0))));
 }
 
 #[test]

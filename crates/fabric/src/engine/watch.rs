@@ -4,8 +4,10 @@
 //! with peers whose end would not be noticed otherwise. Who names a source has a session with it from
 //! then on. Who takes anybody's message waits for everybody in the address vector: after
 //! [`WATCH_AFTER`] there is a session with each, so that one that died before it ever said a word is
-//! missed within the failure time (MPI's MPI_ERR_PROC_FAILED_PENDING; MPIs end the job). Buffers for several
-//! messages are a server's, and stay.
+//! missed within the failure time (MPI's MPI_ERR_PROC_FAILED_PENDING; MPIs end the job). But an address
+//! vector may also name processes that have gone in order before anybody spoke with them (MPI_Comm_spawn),
+//! and those do not answer either: that counts for who waits for anybody only if nothing has come from anybody meanwhile. Buffers
+//! for several messages are a server's, and stay.
 
 use super::Engine;
 use super::matching::PeerIndex;
@@ -30,6 +32,10 @@ pub(super) struct Watch {
     is_wanted: bool,
     /// When sessions are opened.
     turn: Option<Instant>,
+    /// Messages to match that have come, from anybody.
+    served: u64,
+    /// Peers to whom a session was opened because somebody waits, and `served` at that time.
+    opened: HashMap<PeerIndex, u64>,
 }
 
 impl Engine {
@@ -39,12 +45,17 @@ impl Engine {
     /// There is no way to this peer.
     pub(super) fn watch(&mut self, source: Option<PeerIndex>) -> Result<(), Errno> {
         match source {
-            Some(source) => self.port.connect(source),
-            None => {
-                self.watch.is_wanted = true;
-                Ok(())
-            }
+            Some(source) => self.open_watched(source)?,
+            None => self.watch.is_wanted = true,
         }
+        Ok(())
+    }
+
+    fn open_watched(&mut self, peer: PeerIndex) -> Result<(), Errno> {
+        if self.port.connect(peer)? {
+            self.watch.opened.insert(peer, self.watch.served);
+        }
+        Ok(())
     }
 
     /// Opens sessions with everybody, if somebody has waited for anybody for long enough.
@@ -63,7 +74,7 @@ impl Engine {
             let peer = self.port.index(address);
             if opened < MAX_OPENED && !self.port.has_session(peer) && !self.port.has_departed(peer) {
                 // One that cannot be reached is nobody who could send.
-                let _ = self.port.connect(peer);
+                let _ = self.open_watched(peer);
                 opened += 1;
             }
         }
@@ -78,11 +89,28 @@ impl Engine {
         broken.or_else(|| self.watch(source).err()).unwrap_or(Errno::NO_MESSAGE)
     }
 
-    /// A session broke: receives that wait for this peer fail, and so does the next look for a message of
-    /// its. Those that wait for anybody could have been for it, if the application knows it.
-    pub(super) fn on_broken(&mut self, peer: PeerIndex, errno: Errno) {
+    /// Whether a peer's session broke, and no look has been told.
+    #[cfg(test)]
+    pub(super) fn has_noticed(&self, peer: PeerIndex) -> bool {
+        self.watch.broken.contains_key(&peer)
+    }
+
+    /// A message to match has come.
+    pub(super) fn is_served(&mut self) {
+        self.watch.served += 1;
+    }
+
+    /// A session broke, or there was never an answer: receives that wait for this peer fail, and so does
+    /// the next look for a message of its. Those that wait for anybody could have been for it, if the
+    /// application knows it.
+    pub(super) fn on_broken(&mut self, peer: PeerIndex, errno: Errno, answered: bool) {
         self.watch.broken.insert(peer, errno);
         self.fail_directed(peer, errno);
+        let opened = self.watch.opened.remove(&peer);
+        if !answered && opened.is_some_and(|served| served != self.watch.served) {
+            // Others go on without it. Whoever waits for anybody still will ask again.
+            return;
+        }
         if !self.limits.keeps_any_source && self.addresses.number(self.port.address(peer)).is_some() {
             self.watch.anybody = Some(errno);
             self.fail_undirected(errno);
