@@ -26,6 +26,10 @@ const BLACK_HOLE_LOSSES: u8 = 6;
 /// RFC's 600 s: three probes are cheap, and on a lossy path a failure says little.
 const RAISE_AFTER: Duration = Duration::from_secs(30);
 
+/// The other side searches at about the same time: a search of its own that began later, or went slower on
+/// a busy core, is over when this one has been for so long.
+const SEARCHES_APART: Duration = Duration::from_millis(100);
+
 /// The search for one path.
 #[derive(Debug)]
 pub(crate) struct MtuSearch {
@@ -85,6 +89,15 @@ impl MtuSearch {
             self.choose();
         }
         self.next
+    }
+
+    /// Whether neither side is looking for a larger size now: then no packet is missing because it was a
+    /// probe. Both begin with the session, and again after as long.
+    pub fn is_settled(&self, now: Instant) -> bool {
+        match self.raise_at {
+            Some(at) => now + SEARCHES_APART <= at && at + SEARCHES_APART <= now + RAISE_AFTER,
+            None => self.next.is_none() && !self.probing,
+        }
     }
 
     /// A probe of the size that [`probe`](Self::probe) named has been sent.
@@ -189,6 +202,20 @@ mod tests {
             assert_eq!(mtu.current(), found, "path of {path}");
             assert!(probes <= 5 * MAX_PROBES as usize, "{probes} probes on a path of {path}");
         }
+    }
+
+    #[test]
+    fn what_is_missing_may_be_a_probe_until_both_sides_have_searched() {
+        let ms = |ms: u64| Instant::from_nanos(ms * 1_000_000);
+        let mut mtu = MtuSearch::new(1200, 65_507);
+        assert!(!mtu.is_settled(ms(0)), "the search has not begun");
+        search(&mut mtu, 1472);
+        assert!(!mtu.is_settled(ms(99)), "the other side may be slower");
+        assert!(mtu.is_settled(ms(100)) && mtu.is_settled(ms(29_900)));
+        assert!(!mtu.is_settled(ms(29_901)), "the other side may be faster with the next one");
+        let mut local = MtuSearch::new(1200, 65_507);
+        search(&mut local, 65_507);
+        assert!(local.is_settled(ms(0)), "nothing larger is left to try");
     }
 
     #[test]

@@ -29,6 +29,17 @@ const MIN_WINDOW_PACKETS: u64 = 2;
 /// Largest window: what a path of 100 Gb/s and 20 ms holds. Bounds the memory for packets under way.
 const MAX_WINDOW_BYTES: u64 = 256 << 20;
 
+/// Delay that is not the path's where several are sent the same at once: they take their turns on their
+/// cores, and on the network, and the last of them is no sign of a queue. A window that followed it would
+/// be a few packets long with many members on a host.
+const TURNS_DELAY_NS: u64 = 4_000_000;
+
+/// What of a round trip is the path's if the receiver is one of several that take their turns; not below
+/// the least round trip there was.
+pub(crate) fn rtt_without_turns(rtt_ns: u64, min_rtt_ns: u64) -> u64 {
+    rtt_ns.saturating_sub(TURNS_DELAY_NS).max(min_rtt_ns)
+}
+
 /// An acknowledgement, as controllers see it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Acked {

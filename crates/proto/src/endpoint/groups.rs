@@ -293,6 +293,13 @@ impl Host for Endpoint {
         }
     }
 
+    fn send_in_turn(&mut self, now: Instant, peer: PeerId, record: Bytes) {
+        if let Ok(state) = self.get_mut(peer) {
+            state.take_turns();
+        }
+        Host::send(self, now, peer, record);
+    }
+
     fn report(&mut self, now: Instant, peer: PeerId, frame: &[u8]) {
         let Ok(state) = self.get_mut(peer) else { return };
         state.say_once(frame);

@@ -93,15 +93,17 @@ impl Endpoint {
         if !peer.is_alive() || !peer.is_proven() {
             return;
         }
-        let (weight, received) = (peer.weight, peer.data_received());
+        let (weight, received, settled) = (peer.weight, peer.data_received(), peer.knows_path(now));
         match self.pace.mode {
             Mode::Free => {
                 if note.request.is_some() {
                     peer.tell_limit(None);
                     self.after(now, slot);
                 }
-                // What is missing before a packet without data may have been a probe of the path's size.
-                if note.missing > 0 && note.data > 0 && self.is_overrun(now, slot, note.missing) {
+                // What is missing before a packet without data, or while sizes of the path are tried, may
+                // have been a probe.
+                let counts = note.missing > 0 && note.data > 0 && settled;
+                if counts && self.is_overrun(now, slot, note.missing) {
                     self.act_on_overrun(now);
                 }
                 return;

@@ -45,6 +45,8 @@ pub(crate) trait Host {
     fn connect(&mut self, now: Instant, addr: SocketAddr) -> Option<PeerId>;
     /// Sends a record to a peer.
     fn send(&mut self, now: Instant, peer: PeerId, record: Bytes);
+    /// Sends a record to a peer that is one of several which take their turns at what they are sent.
+    fn send_in_turn(&mut self, now: Instant, peer: PeerId, record: Bytes);
     /// Sends a frame that is not repeated to a peer.
     fn report(&mut self, now: Instant, peer: PeerId, frame: &[u8]);
     /// Cost queued for a peer; `None`: there is no such peer.

@@ -32,7 +32,7 @@ use denrei_wire::Instant;
 use denrei_wire::group::{GROUP_HEADER_BYTES, Record};
 use denrei_wire::packet::TAG_BYTES;
 use protect::Protect;
-use repair::Repairs;
+use repair::{Records, Repairs};
 use std::collections::VecDeque;
 use tree::Tree;
 
@@ -83,6 +83,7 @@ pub(crate) struct Sender {
     members: Roll,
     stream: Stream,
     repairs: Repairs,
+    records: Records,
     protect: Protect,
     /// Seals packets to the group's address; `None`: they are plain.
     keys: Option<OpenerKeys>,
@@ -145,6 +146,7 @@ impl Sender {
             members: Roll::default(),
             stream: Stream::default(),
             repairs: Repairs::default(),
+            records: Records::default(),
             protect: Protect::default(),
             keys,
             rekey_due: false,

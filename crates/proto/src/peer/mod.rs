@@ -132,6 +132,8 @@ pub(crate) struct Peer {
     ecn_works: bool,
     /// The packet that empties the queue asks for its acknowledgement at once.
     hurried: bool,
+    /// What is under way goes to others at the same time, and they take their turns at it.
+    takes_turns: bool,
     /// Packets that may leave although the window is full.
     probes_left: u8,
     probe_timeouts: u32,
@@ -204,6 +206,7 @@ impl Peer {
             statuses: None,
             ecn_works: config.ecn,
             hurried: false,
+            takes_turns: false,
             probes_left: 0,
             probe_timeouts: 0,
             paced_until: None,
@@ -348,9 +351,19 @@ impl Peer {
         self.once.push(frame.to_vec());
     }
 
+    /// What is queued now goes to others at the same time: delay is no sign of a queue until it is through.
+    pub fn take_turns(&mut self) {
+        self.takes_turns = true;
+    }
+
     /// Smoothed round-trip time.
     pub fn smoothed_rtt(&self) -> core::time::Duration {
         self.rtt.smoothed()
+    }
+
+    /// Whether neither side is trying what datagrams the path carries.
+    pub fn knows_path(&self, now: Instant) -> bool {
+        self.mtu.is_settled(now)
     }
 
     /// Largest datagram the path is known to carry.

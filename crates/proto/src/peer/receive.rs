@@ -3,7 +3,7 @@
 use super::pace::is_data;
 use super::{Context, Peer};
 use crate::ack::Arrival;
-use crate::congestion::Acked;
+use crate::congestion::{Acked, rtt_without_turns};
 use crate::endpoint::PaceNote;
 use crate::event::{ChannelId, Completion, Event, Phase};
 use crate::inbox::Change;
@@ -361,17 +361,19 @@ impl Peer {
         if let Some(sent_at) = summary.largest_sent_at {
             let delay_ns = ack.delay_us as u64 * 1000;
             self.rtt.sample(cx.now, cx.now.nanos_since(sent_at), delay_ns);
+            let (latest_ns, min_ns) = (self.rtt.latest_ns(), self.rtt.min_ns());
             self.congestion.on_ack(Acked {
                 now: cx.now,
                 cost: summary.cost,
                 packets: summary.packets,
                 marked: marked.min(summary.packets),
-                rtt_ns: self.rtt.latest_ns(),
-                min_rtt_ns: self.rtt.min_ns(),
+                rtt_ns: if self.takes_turns { rtt_without_turns(latest_ns, min_ns) } else { latest_ns },
+                min_rtt_ns: min_ns,
                 srtt_ns: self.rtt.smoothed_ns(),
                 sent_at,
                 window_limited: in_flight_before * 2 >= self.congestion.window(),
             });
+            self.takes_turns &= self.outbox.queued_messages() > 0;
         }
         if self.mtu.current() != mtu_before {
             self.follow_mtu();

@@ -235,6 +235,11 @@ impl<'a> Record<'a> {
         header
     }
 
+    /// Whether a record's octets are a symbol's that asks for a report.
+    pub fn asks_for_report(octets: &[u8]) -> bool {
+        octets.first() == Some(&kind::SYMBOL_REPORT)
+    }
+
     fn kind(&self) -> u8 {
         match self {
             Self::Open(_) => kind::OPEN,
@@ -415,6 +420,7 @@ mod tests {
         for report in [false, true] {
             let octets = Record::Symbol { number: 5, report, frames: b"x" }.encode(7);
             assert_eq!(octets[..octets.len() - 1], Record::symbol_header(7, 5, report));
+            assert_eq!(Record::asks_for_report(&octets), report);
         }
     }
 

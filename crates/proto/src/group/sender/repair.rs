@@ -5,11 +5,12 @@
 
 use super::Sender;
 use crate::group::Host;
-use crate::group::member::Path;
+use crate::group::member::{Member, Path};
+use bytes::Bytes;
 use core::time::Duration;
 use denrei_wire::Instant;
-use denrei_wire::group::Record;
-use std::collections::{BTreeMap, BTreeSet};
+use denrei_wire::group::{Record, SYMBOL_HEADER_BYTES};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Members that have to miss a symbol for it to go to the group's address again: then one packet
 /// does what as many would.
@@ -53,6 +54,43 @@ impl Repairs {
     }
 }
 
+/// SYMBOL records that not every session has been handed: each is made once, whatever the number of
+/// members, and its octets are shared by the sessions' queues.
+#[derive(Debug, Default)]
+pub(crate) struct Records {
+    /// Symbol of the first.
+    first: u64,
+    made: VecDeque<Bytes>,
+}
+
+impl Records {
+    /// The record of a symbol, if it was kept and asks for a report if it has to (`asks`).
+    fn get(&self, symbol: u64, asks: bool) -> Option<Bytes> {
+        let record = self.made.get(usize::try_from(symbol.checked_sub(self.first)?).ok()?)?;
+        (!asks || Record::asks_for_report(record)).then(|| record.clone())
+    }
+
+    /// Keeps a record for the other sessions: the next one in order, or in place of one that was kept.
+    fn keep(&mut self, symbol: u64, record: Bytes) {
+        if self.made.is_empty() {
+            self.first = symbol;
+        }
+        let at = symbol.checked_sub(self.first).and_then(|at| usize::try_from(at).ok());
+        match at {
+            Some(at) if at == self.made.len() => self.made.push_back(record),
+            Some(at) if at < self.made.len() => self.made[at] = record,
+            _ => {}
+        }
+    }
+
+    /// All sessions that count have been handed what is below.
+    fn forget_below(&mut self, symbol: u64) {
+        while self.first < symbol && self.made.pop_front().is_some() {
+            self.first += 1;
+        }
+    }
+}
+
 impl Sender {
     /// Decides about all that has been reported missing.
     pub(super) fn decide_repairs(&mut self, now: Instant, host: &mut dyn Host) {
@@ -86,9 +124,9 @@ impl Sender {
         host.send(now, peer, record);
     }
 
-    fn symbol_record(&self, symbol: u64, ask: bool) -> Option<bytes::Bytes> {
+    fn symbol_record(&self, symbol: u64, ask: bool) -> Option<Bytes> {
         let bytes = self.stream.symbol(symbol)?.bytes;
-        let mut record = Vec::with_capacity(bytes + denrei_wire::group::SYMBOL_HEADER_BYTES);
+        let mut record = Vec::with_capacity(bytes + SYMBOL_HEADER_BYTES);
         record.extend(Record::symbol_header(self.id.0, symbol, ask));
         self.stream.write(symbol, &mut |part| record.extend_from_slice(part));
         Some(record.into())
@@ -104,40 +142,43 @@ impl Sender {
         if !self.pumps() {
             return;
         }
-        let unicast = |index: &usize| {
-            let member = &self.members[*index];
-            member.is_active() && matches!(member.path, Path::Unicast { .. })
-        };
-        let served: Vec<usize> = (0..self.members.len()).filter(unicast).collect();
         let ask = !self.uses_multicast() && self.asks();
-        let last = self.stream.next().wrapping_sub(1);
-        // The record of the symbol that all are at is made once.
-        let mut made: Option<(u64, bytes::Bytes)> = None;
-        for index in served {
-            let Path::Unicast { mut next } = self.members[index].path else { continue };
-            let peer = self.members[index].peer;
-            let mut room =
-                super::MAX_SESSION_QUEUE_BYTES.saturating_sub(host.queued_bytes(peer).unwrap_or(u64::MAX));
-            next = next.max(self.stream.base());
-            while room > 0 && next < self.stream.next() && self.has_credit(index, next) {
-                let record = match &made {
-                    Some((symbol, record)) if *symbol == next => record.clone(),
-                    _ => match self.symbol_record(next, ask && next == last) {
-                        Some(record) => record,
-                        None => break,
-                    },
-                };
-                made = Some((next, record.clone()));
-                room = room.saturating_sub(record.len() as u64);
-                self.counters.unicast_symbols += 1;
-                host.send(now, peer, record);
-                next += 1;
+        let next = |member: &Member| match member.path {
+            Path::Unicast { next } if member.is_active() => Some(next),
+            _ => None,
+        };
+        let needed = self.counting().filter_map(next).min();
+        self.records.forget_below(needed.unwrap_or(u64::MAX));
+        for index in 0..self.members.len() {
+            if let Some(next) = next(&self.members[index]) {
+                self.feed(now, index, next, ask, host);
             }
-            self.members.edit(index).path = Path::Unicast { next };
         }
         if ask {
             (self.hurried, self.asked) = (false, self.stream.next());
         }
+    }
+
+    /// Hands one member what it lacks from `next` on.
+    fn feed(&mut self, now: Instant, index: usize, mut next: u64, ask: bool, host: &mut dyn Host) {
+        let peer = self.members[index].peer;
+        let queued = host.queued_bytes(peer).unwrap_or(u64::MAX);
+        let mut room = super::MAX_SESSION_QUEUE_BYTES.saturating_sub(queued);
+        next = next.max(self.stream.base());
+        let end = self.stream.next();
+        while room > 0 && next < end && self.has_credit(index, next) {
+            let asks = ask && next + 1 == end;
+            let made = self.records.get(next, asks).or_else(|| self.symbol_record(next, asks));
+            let Some(record) = made else { break };
+            if !self.members[index].lagging {
+                self.records.keep(next, record.clone());
+            }
+            room = room.saturating_sub(record.len() as u64);
+            self.counters.unicast_symbols += 1;
+            host.send_in_turn(now, peer, record);
+            next += 1;
+        }
+        self.members.edit(index).path = Path::Unicast { next };
     }
 
     /// Whether a member may be sent a symbol that was cut: of those who count that is known.
@@ -147,5 +188,32 @@ impl Sender {
             || symbol.is_some_and(|symbol| {
                 symbol.cost_after <= member.limit || symbol.cost_before + member.credit <= member.limit
             })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(symbol: u64, ask: bool) -> Bytes {
+        Bytes::copy_from_slice(&Record::symbol_header(7, symbol, ask))
+    }
+
+    #[test]
+    fn a_record_is_made_once_and_kept_until_all_have_it() {
+        let mut records = Records::default();
+        assert_eq!(records.get(5, false), None);
+        (5..8).for_each(|symbol| records.keep(symbol, record(symbol, false)));
+        records.keep(3, record(3, false));
+        assert_eq!(records.get(3, false), None, "who is far behind is served apart");
+        assert_eq!(records.get(6, false).unwrap().as_ptr(), records.get(6, false).unwrap().as_ptr());
+        assert_eq!(records.get(7, true), None, "it does not ask");
+        records.keep(7, record(7, true));
+        assert_eq!(records.get(7, true), Some(record(7, true)));
+        records.forget_below(7);
+        assert_eq!((records.get(6, false), records.get(7, false)), (None, Some(record(7, true))));
+        records.forget_below(u64::MAX);
+        records.keep(9, record(9, false));
+        assert_eq!(records.get(9, false), Some(record(9, false)));
     }
 }

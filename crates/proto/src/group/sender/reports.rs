@@ -1,7 +1,7 @@
 //! What members say: acknowledgements, gaps, limits (M3, M5, M6), round trips (M7).
 
 use super::{MAX_TRAINS, Phase, Sender};
-use crate::congestion::Acked;
+use crate::congestion::{Acked, rtt_without_turns};
 use crate::group::Host;
 use crate::group::member::{Path, Stage};
 use crate::group::types::{GroupBackend, GroupEvent};
@@ -10,10 +10,6 @@ use denrei_wire::{Instant, ids};
 
 /// Symbols of one report's gaps that are looked at; the next report names the rest.
 const MAX_GAP_SYMBOLS: u64 = 4096;
-
-/// Delay that is not the path's: members take their turns on their cores, and the slowest of them
-/// counts. A window that followed it would be a few packets long with many members on a host.
-const MEMBERS_DELAY_NS: u64 = 4_000_000;
 
 impl Sender {
     /// A report of the member at `index`, or of it and those below it.
@@ -173,7 +169,7 @@ impl Sender {
             cost: in_flight - self.stream.in_flight(),
             packets: acked - before,
             marked: 0,
-            rtt_ns: rtt.latest_ns().saturating_sub(MEMBERS_DELAY_NS).max(rtt.min_ns()),
+            rtt_ns: rtt_without_turns(rtt.latest_ns(), rtt.min_ns()),
             min_rtt_ns: rtt.min_ns(),
             srtt_ns: rtt.smoothed_ns(),
             sent_at,

@@ -179,7 +179,7 @@ impl Table {
         }
         if matches!(record, Record::Symbol { .. } | Record::Poll { .. }) {
             for child in member.relays_to() {
-                host.send(now, *child, octets.clone());
+                host.send_in_turn(now, *child, octets.clone());
             }
         }
         self.news += follow(now, member, &before, result, host);
