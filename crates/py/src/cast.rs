@@ -5,13 +5,16 @@ use crate::error::{self, CastFailed};
 use crate::node::Node;
 use crate::wait::resolve;
 use denrei_cast::{
-    CastError, CastOptions, MemberProgress, MemberReport, Outcome, ReceiveProgress, ReceiveReport,
-    SendProgress, SendReport, State,
+    CastError, CastOptions, MemberProgress, MemberReport, Outcome, ReceiveProgress, ReceiveReport, Receiver,
+    SendProgress, SendReport, Sender, State,
 };
-use pyo3::exceptions::{PyOSError, PyTimeoutError};
+use pyo3::exceptions::{PyTimeoutError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
+use std::fs::File;
+use std::net::SocketAddr;
 use std::ops::ControlFlow;
+use std::os::fd::{BorrowedFd, RawFd};
 use std::path::PathBuf;
 
 /// A receiver, as its sender sees it.
@@ -88,6 +91,10 @@ pub(crate) struct CastProgress {
     bytes: u64,
     /// Bytes of all there is; `None` if that is not known.
     total_bytes: Option<u64>,
+    /// At the sender: seconds since pieces began to be sent.
+    elapsed: Option<f64>,
+    /// What the user should know, a sentence each: what was left out, casts that cannot be heard.
+    warnings: Vec<String>,
     /// At a receiver: the sender's address; `None` while there is none.
     sender: Option<String>,
     /// At the sender: the receivers.
@@ -105,6 +112,8 @@ impl CastProgress {
 /// How sending went.
 #[pyclass(frozen, get_all, module = "denrei")]
 pub(crate) struct CastReport {
+    /// The cast's name, the same at its receivers.
+    cast: u64,
     /// Whether every receiver has everything.
     complete: bool,
     /// Seconds from the first piece until the last receiver had everything.
@@ -134,6 +143,8 @@ impl CastReport {
 /// How receiving went.
 #[pyclass(frozen, get_all, module = "denrei")]
 pub(crate) struct CastReceipt {
+    /// The cast's name, the same at its sender.
+    cast: u64,
     /// The sender's address.
     sender: String,
     /// Seconds from the offer until everything was in its place.
@@ -164,18 +175,31 @@ where
     of.iter().map(|member| Py::new(py, CastMember::from(member))).collect()
 }
 
-fn sending(py: Python<'_>, progress: &SendProgress) -> PyResult<CastProgress> {
-    let (bytes, total_bytes) = (progress.sent_bytes, progress.total_bytes);
-    Ok(CastProgress { bytes, total_bytes, sender: None, members: members(py, &progress.members)? })
+fn sending(py: Python<'_>, progress: &SendProgress, warnings: &[String]) -> PyResult<CastProgress> {
+    Ok(CastProgress {
+        bytes: progress.sent_bytes,
+        total_bytes: progress.total_bytes,
+        elapsed: Some(progress.elapsed.as_secs_f64()),
+        warnings: warnings.to_vec(),
+        sender: None,
+        members: members(py, &progress.members)?,
+    })
 }
 
-fn receiving(_py: Python<'_>, progress: &ReceiveProgress) -> PyResult<CastProgress> {
-    let sender = progress.sender.map(|sender| sender.to_string());
-    Ok(CastProgress { bytes: progress.bytes, total_bytes: progress.total_bytes, sender, members: Vec::new() })
+fn receiving(_py: Python<'_>, progress: &ReceiveProgress, warnings: &[String]) -> PyResult<CastProgress> {
+    Ok(CastProgress {
+        bytes: progress.bytes,
+        total_bytes: progress.total_bytes,
+        elapsed: None,
+        warnings: warnings.to_vec(),
+        sender: progress.sender.map(|sender| sender.to_string()),
+        members: Vec::new(),
+    })
 }
 
 fn report(py: Python<'_>, report: &SendReport) -> PyResult<CastReport> {
     Ok(CastReport {
+        cast: report.cast,
         complete: report.is_complete(),
         took: report.took.as_secs_f64(),
         bytes: report.bytes,
@@ -189,6 +213,7 @@ fn report(py: Python<'_>, report: &SendReport) -> PyResult<CastReport> {
 
 fn receipt(report: &ReceiveReport) -> CastReceipt {
     CastReceipt {
+        cast: report.cast,
         sender: report.sender.to_string(),
         took: report.took.as_secs_f64(),
         bytes: report.bytes,
@@ -243,10 +268,7 @@ fn failed(error: CastError) -> PyErr {
     let text = error.to_string();
     match error {
         CastError::NoReceivers(_) => PyTimeoutError::new_err(text),
-        CastError::Storage { source, .. } => match source.raw_os_error() {
-            Some(number) => PyOSError::new_err((number, text)),
-            None => PyOSError::new_err(text),
-        },
+        CastError::Storage { source, .. } => error::system(&source, text),
         _ => CastFailed::new_err(text),
     }
 }
@@ -255,6 +277,58 @@ fn options_of(keywords: Option<&Bound<'_, PyDict>>) -> PyResult<CastOptions> {
     let mut options = CastOptions::default();
     set_by_keywords(keywords, |name, value| options.set(name, value).map_err(error::config))?;
     Ok(options)
+}
+
+/// A descriptor of a Python object's, or one that is a number: a copy, which is closed by itself.
+fn file_of(object: &Bound<'_, PyAny>) -> PyResult<File> {
+    let number = match object.extract::<RawFd>() {
+        Ok(number) => number,
+        Err(_) => object.call_method0("fileno")?.extract::<RawFd>()?,
+    };
+    if number < 0 {
+        return Err(PyValueError::new_err(format!("{number} is no descriptor")));
+    }
+    // SAFETY: not negative; one that is not open is refused by the copying.
+    let borrowed = unsafe { BorrowedFd::borrow_raw(number) };
+    Ok(File::from(borrowed.try_clone_to_owned().map_err(|refused| error::system(&refused, &refused))?))
+}
+
+/// Makes a sender and sends.
+fn run_sender(
+    py: Python<'_>,
+    node: &Node,
+    to: &[String],
+    progress: Option<Py<PyAny>>,
+    make: impl FnOnce(denrei::Node, Vec<SocketAddr>) -> Result<Sender, CastError> + Send,
+) -> PyResult<CastReport> {
+    let to = to.iter().map(|member| resolve(member)).collect::<PyResult<Vec<_>>>()?;
+    let mut watch = Watch::new(progress);
+    let sent = py.detach(|| {
+        let node = node.denrei()?;
+        Ok::<_, PyErr>(make(node, to).and_then(|sender| {
+            let warnings = sender.warnings().to_vec();
+            sender.run(|progress| watch.see(progress, |py, progress| sending(py, progress, &warnings)))
+        }))
+    })?;
+    report(py, &watch.outcome(sent)?)
+}
+
+/// Makes a receiver and receives.
+fn run_receiver(
+    py: Python<'_>,
+    node: &Node,
+    progress: Option<Py<PyAny>>,
+    make: impl FnOnce(denrei::Node) -> Result<Receiver, CastError> + Send,
+) -> PyResult<CastReceipt> {
+    let mut watch = Watch::new(progress);
+    let received = py.detach(|| {
+        let node = node.denrei()?;
+        Ok::<_, PyErr>(make(node).and_then(|receiver| {
+            let warnings = receiver.warnings().to_vec();
+            receiver.run(|progress| watch.see(progress, |py, progress| receiving(py, progress, &warnings)))
+        }))
+    })?;
+    Ok(receipt(&watch.outcome(received)?))
 }
 
 /// Sends a cast; see `Node.cast_send`.
@@ -267,13 +341,20 @@ pub(crate) fn send(
     options: Option<&Bound<'_, PyDict>>,
 ) -> PyResult<CastReport> {
     let options = options_of(options)?;
-    let to = to.iter().map(|member| resolve(member)).collect::<PyResult<Vec<_>>>()?;
-    let (node, mut watch) = (node.denrei().clone(), Watch::new(progress));
-    let sent = py.detach(|| {
-        let sender = options.sender(node, paths, to)?;
-        sender.run(|progress| watch.see(progress, sending))
-    });
-    report(py, &watch.outcome(sent)?)
+    run_sender(py, node, to, progress, |node, to| options.sender(node, paths, to))
+}
+
+/// Sends a stream; see `Node.cast_send_stream`.
+pub(crate) fn send_stream(
+    py: Python<'_>,
+    node: &Node,
+    source: &Bound<'_, PyAny>,
+    to: &[String],
+    progress: Option<Py<PyAny>>,
+    options: Option<&Bound<'_, PyDict>>,
+) -> PyResult<CastReport> {
+    let (options, source) = (options_of(options)?, file_of(source)?);
+    run_sender(py, node, to, progress, |node, to| options.stream_sender(node, source, to))
 }
 
 /// Receives a cast; see `Node.cast_receive`.
@@ -285,10 +366,17 @@ pub(crate) fn receive(
     options: Option<&Bound<'_, PyDict>>,
 ) -> PyResult<CastReceipt> {
     let options = options_of(options)?;
-    let (node, mut watch) = (node.denrei().clone(), Watch::new(progress));
-    let received = py.detach(|| {
-        let receiver = options.receiver(node, into)?;
-        receiver.run(|progress| watch.see(progress, receiving))
-    });
-    Ok(receipt(&watch.outcome(received)?))
+    run_receiver(py, node, progress, |node| options.receiver(node, into))
+}
+
+/// Receives a stream; see `Node.cast_receive_stream`.
+pub(crate) fn receive_stream(
+    py: Python<'_>,
+    node: &Node,
+    target: &Bound<'_, PyAny>,
+    progress: Option<Py<PyAny>>,
+    options: Option<&Bound<'_, PyDict>>,
+) -> PyResult<CastReceipt> {
+    let (options, target) = (options_of(options)?, file_of(target)?);
+    run_receiver(py, node, progress, |node| options.stream_receiver(node, target))
 }

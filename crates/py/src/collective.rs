@@ -1,21 +1,30 @@
 //! Collective operations over a set of nodes (U9, S12).
 
 use crate::buffer::message_of;
-use crate::error;
+use crate::error::{self, DenreiError};
 use crate::held::Held;
 use crate::node::Node;
 use crate::wait::{resolve, seconds};
-use denrei::{Bytes, CollectiveError};
+use denrei::{Bytes, COLLECTIVE_CHANNEL, CollectiveError};
+use parking_lot::Mutex;
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
-use std::sync::{Mutex, PoisonError};
+use pyo3::types::{PyBytes, PyTuple};
 use std::time::Duration;
 
+// Signatures that Python shows have the number itself.
+const _: () = assert!(COLLECTIVE_CHANNEL == 15);
+
+/// How long leaving a block waits for the others, seconds.
+const CLOSE_LIMIT_S: f64 = 30.0;
+
 /// A set of nodes that work together: every node calls the same operations in the same order. Rank 0
-/// is the first. Waits at most `timeout` seconds (`TimeoutError` then, which names the ranks missing).
+/// is the first. Waits at most `timeout` seconds (`TimeoutError` then, which names the ranks missing). What
+/// goes to one node goes over `channel`: nodes that are in several sets at a time give each a channel, and
+/// a group, of its own. Use it as a context manager, or call `close`.
 #[pyclass(frozen, module = "denrei")]
 pub(crate) struct Collective {
-    set: Mutex<Held<denrei::Collective>>,
+    /// `None` once it was closed.
+    set: Mutex<Option<Held<denrei::Collective>>>,
     rank: usize,
     size: usize,
 }
@@ -26,8 +35,11 @@ impl Collective {
         py: Python<'_>,
         operation: impl FnOnce(&mut denrei::Collective) -> Result<T, CollectiveError> + Send,
     ) -> PyResult<T> {
-        py.detach(|| operation(&mut self.set.lock().unwrap_or_else(PoisonError::into_inner)))
-            .map_err(error::collective)
+        py.detach(|| {
+            let mut set = self.set.lock();
+            let set = set.as_mut().ok_or_else(|| DenreiError::new_err("the set was closed"))?;
+            operation(set).map_err(error::collective)
+        })
     }
 }
 
@@ -38,13 +50,41 @@ fn bytes<'py>(py: Python<'py>, parts: &[Bytes]) -> Vec<Bound<'py, PyBytes>> {
 #[pymethods]
 impl Collective {
     #[new]
-    #[pyo3(signature = (node, addresses, group, timeout = 30.0))]
-    fn new(py: Python<'_>, node: &Node, addresses: Vec<String>, group: &str, timeout: f64) -> PyResult<Self> {
+    #[pyo3(signature = (node, addresses, group, timeout = 30.0, *, channel = 15))]
+    fn new(
+        py: Python<'_>,
+        node: &Node,
+        addresses: Vec<String>,
+        group: &str,
+        timeout: f64,
+        channel: u16,
+    ) -> PyResult<Self> {
         let (group, timeout) = (resolve(group)?, seconds(timeout)?);
         let addresses = addresses.iter().map(|address| resolve(address)).collect::<PyResult<Vec<_>>>()?;
-        let made = py.detach(|| denrei::Collective::new(node.denrei(), &addresses, group, timeout));
-        let set = made.map_err(error::collective)?;
-        Ok(Self { rank: set.rank(), size: set.size(), set: Mutex::new(Held::new(set)) })
+        let set = node.call(py, |node| {
+            let set = denrei::Collective::on_channel(node, &addresses, group, channel, timeout);
+            set.map_err(error::collective)
+        })?;
+        Ok(Self { rank: set.rank(), size: set.size(), set: Mutex::new(Some(Held::new(set))) })
+    }
+
+    /// Ends the set: rank 0 waits until all have everything; whether they have. Calls fail from then on.
+    #[pyo3(signature = (timeout = 30.0))]
+    fn close(&self, py: Python<'_>, timeout: f64) -> PyResult<bool> {
+        let timeout = seconds(timeout)?;
+        Ok(py.detach(|| {
+            let set = self.set.lock().take();
+            set.is_none_or(|set| set.into_inner().close(timeout))
+        }))
+    }
+
+    fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        slf
+    }
+
+    #[pyo3(signature = (*_error))]
+    fn __exit__(&self, py: Python<'_>, _error: &Bound<'_, PyTuple>) -> PyResult<()> {
+        self.close(py, CLOSE_LIMIT_S).map(drop)
     }
 
     /// This node's place in the list of addresses.

@@ -1,6 +1,6 @@
 //! What a node counts and what its port can do, as dicts.
 
-use denrei::{Capabilities, EndpointCounters, IoCounters};
+use denrei::{Capabilities, EndpointCounters, IoCounters, MembershipCounters};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -66,6 +66,11 @@ pub(crate) fn io<'py>(py: Python<'py>, counters: IoCounters) -> PyResult<Bound<'
             peers_disconnected
         }
     )
+}
+
+/// Those of a group's member.
+pub(crate) fn membership<'py>(py: Python<'py>, counters: MembershipCounters) -> PyResult<Bound<'py, PyDict>> {
+    fields!(py, counters, MembershipCounters { reports, duplicates, parities, restored })
 }
 
 /// What the port can do.

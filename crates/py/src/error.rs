@@ -32,6 +32,14 @@ pub(crate) fn bind(error: BindError) -> PyErr {
     }
 }
 
+/// What the system refused, with its number: `OSError` of the kind that has it.
+pub(crate) fn system(refused: &std::io::Error, text: impl Display) -> PyErr {
+    match refused.raw_os_error() {
+        Some(number) => PyOSError::new_err((number, text.to_string())),
+        None => PyOSError::new_err(text.to_string()),
+    }
+}
+
 pub(crate) fn connect(error: ConnectError) -> PyErr {
     match error {
         ConnectError::BadAddress(_) => value(error),

@@ -2,7 +2,7 @@
 
 use crate::node::Node;
 use crate::peer::Peer;
-use denrei::{Event as Happened, MessageId};
+use denrei::{Event as Happened, LostReason, MessageId};
 use pyo3::prelude::*;
 
 /// Something that happened. `kind` says what; the other fields are `None` where they have no meaning.
@@ -13,12 +13,18 @@ pub(crate) struct Event {
     kind: &'static str,
     /// With which peer.
     peer: Option<Py<Peer>>,
+    /// The address of a peer that has come or is gone.
+    address: Option<String>,
     /// Channel of the message it is about.
     channel: Option<u16>,
     /// Number of the message it is about in its channel, or of the request for a status.
     number: Option<u64>,
     /// Bytes: of the message offered, of a status, per second of a rate.
     bytes: Option<u64>,
+    /// How many: messages of a status, bytes in a row of a rate (0: no limit).
+    count: Option<u64>,
+    /// The code with which the peer ended the session.
+    code: Option<u16>,
     /// Why the session is over, for people; what happened, if the kind is "other".
     reason: Option<String>,
     /// The messages of which it is not known that they arrived: pairs of channel and number.
@@ -30,11 +36,26 @@ fn pairs(messages: Vec<MessageId>) -> Vec<(u16, u64)> {
 }
 
 impl Event {
+    /// An event that says no more than its kind.
+    fn nothing(kind: &'static str) -> Self {
+        Self {
+            kind,
+            peer: None,
+            address: None,
+            channel: None,
+            number: None,
+            bytes: None,
+            count: None,
+            code: None,
+            reason: None,
+            unacknowledged: Vec::new(),
+        }
+    }
+
     pub fn new(py: Python<'_>, node: &Node, happened: Happened) -> PyResult<Self> {
         let blank = |kind, peer| -> PyResult<Self> {
             let peer = Some(Py::new(py, Peer::new(node, peer))?);
-            let unacknowledged = Vec::new();
-            Ok(Self { kind, peer, channel: None, number: None, bytes: None, reason: None, unacknowledged })
+            Ok(Self { peer, ..Self::nothing(kind) })
         };
         let about = |kind, id: MessageId| -> PyResult<Self> {
             let (channel, number) = (Some(id.channel.channel), Some(id.number));
@@ -42,7 +63,9 @@ impl Event {
         };
         let told = format!("{happened:?}");
         Ok(match happened {
-            Happened::Connected { peer, .. } => blank("connected", peer)?,
+            Happened::Connected { peer, addr, .. } => {
+                Self { address: Some(addr.to_string()), ..blank("connected", peer)? }
+            }
             Happened::Acknowledged(id) => about("acknowledged", id)?,
             Happened::Delivered(id) => about("delivered", id)?,
             Happened::Offered { channel, number, bytes } => {
@@ -51,31 +74,29 @@ impl Event {
             Happened::Refused(id) => about("refused", id)?,
             Happened::Expired(id) => about("expired", id)?,
             Happened::Withdrawn { channel, number } => about("withdrawn", MessageId { channel, number })?,
-            Happened::Status { peer, request, buffered_bytes, .. } => {
+            Happened::Status { peer, request, buffered_bytes, buffered_messages } => {
                 let (number, bytes) = (Some(request.into()), Some(buffered_bytes));
-                Self { number, bytes, ..blank("status", peer)? }
+                Self { number, bytes, count: Some(buffered_messages.into()), ..blank("status", peer)? }
             }
             Happened::RateSet { peer, rate } => {
-                Self { bytes: Some(rate.bytes_per_s), ..blank("rate_set", peer)? }
+                let (bytes, count) = (Some(rate.bytes_per_s), Some(rate.burst_bytes));
+                Self { bytes, count, ..blank("rate_set", peer)? }
             }
             Happened::PeerDoneWriting(peer) => blank("done_writing", peer)?,
             Happened::PeerDoneReading { peer, unacknowledged } => {
                 Self { unacknowledged: pairs(unacknowledged), ..blank("done_reading", peer)? }
             }
-            Happened::PeerLost { peer, reason, unacknowledged, .. } => Self {
+            Happened::PeerLost { peer, addr, reason, unacknowledged } => Self {
+                address: Some(addr.to_string()),
+                code: match reason {
+                    LostReason::Ended { code, .. } => Some(code),
+                    _ => None,
+                },
                 reason: Some(reason.to_string()),
                 unacknowledged: pairs(unacknowledged),
                 ..blank("peer_lost", peer)?
             },
-            _ => Self {
-                kind: "other",
-                peer: None,
-                channel: None,
-                number: None,
-                bytes: None,
-                reason: Some(told),
-                unacknowledged: Vec::new(),
-            },
+            _ => Self { reason: Some(told), ..Self::nothing("other") },
         })
     }
 }

@@ -1,6 +1,6 @@
 //! A peer's flow state (S8).
 
-use denrei::FlowState as State;
+use denrei::{FlowState as State, PeerCounters, Rate};
 use pyo3::prelude::*;
 
 /// What is known of the way to a peer, as of the moment it was asked for.
@@ -36,19 +36,57 @@ pub(crate) struct FlowState {
     packets_sent: u64,
     /// Packets received.
     packets_received: u64,
+    /// Bytes sent, UDP payload.
+    bytes_sent: u64,
+    /// Bytes received, UDP payload.
+    bytes_received: u64,
     /// Messages taken from the application.
     messages_sent: u64,
     /// Messages handed to the application.
     messages_received: u64,
     /// Packets declared lost.
     packets_lost: u64,
+    /// Recoveries started: losses of what was sent after the recovery before had begun.
+    recoveries: u64,
     /// Fragments and messages sent again.
     retransmissions: u64,
+    /// Tail probes and timeouts fired.
+    probes: u64,
+    /// Packets dropped because the peer sent more than it was told it may.
+    excess: u64,
+    /// Packets received twice.
+    duplicates: u64,
+    /// Packets that came back marked with congestion.
+    ecn_marks: u64,
+    /// How fast this side sends to the peer: bytes per second, and bytes in a row (0: no limit).
+    rate: (u64, u64),
+    /// How fast the peer may send, as set by this side; `None` if it was never told.
+    rate_set: Option<(u64, u64)>,
+    /// How fast the peer would send by itself.
+    rate_requested: (u64, u64),
+    /// The peer's share of what this side can receive (`Peer.set_weight`).
+    weight: u32,
 }
 
 impl From<State> for FlowState {
     fn from(state: State) -> Self {
         let seconds = |ns: u64| ns as f64 / 1e9;
+        let pair = |rate: Rate| (rate.bytes_per_s, rate.burst_bytes);
+        let PeerCounters {
+            packets_sent,
+            packets_received,
+            bytes_sent,
+            bytes_received,
+            messages_sent,
+            messages_received,
+            packets_lost,
+            recoveries,
+            retransmissions,
+            probes,
+            excess,
+            duplicates,
+            ecn_marks,
+        } = state.counters;
         Self {
             addr: state.addr.to_string(),
             incarnation: state.incarnation.map(|incarnation| incarnation.0),
@@ -63,12 +101,23 @@ impl From<State> for FlowState {
             queued_bytes: state.queued_bytes,
             unread_bytes: state.unread_bytes,
             datagram_bytes: state.datagram_bytes,
-            packets_sent: state.counters.packets_sent,
-            packets_received: state.counters.packets_received,
-            messages_sent: state.counters.messages_sent,
-            messages_received: state.counters.messages_received,
-            packets_lost: state.counters.packets_lost,
-            retransmissions: state.counters.retransmissions,
+            packets_sent,
+            packets_received,
+            bytes_sent,
+            bytes_received,
+            messages_sent,
+            messages_received,
+            packets_lost,
+            recoveries,
+            retransmissions,
+            probes,
+            excess,
+            duplicates,
+            ecn_marks,
+            rate: pair(state.rate),
+            rate_set: state.rate_set.map(pair),
+            rate_requested: pair(state.rate_requested),
+            weight: state.weight,
         }
     }
 }

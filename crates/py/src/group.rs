@@ -2,6 +2,7 @@
 
 use crate::buffer::message_of;
 use crate::config::set_by_keywords;
+use crate::counters;
 use crate::error::{self, GroupClosed, QueueFull};
 use crate::held::Held;
 use crate::message::Message;
@@ -29,21 +30,22 @@ fn options_of(keywords: Option<&Bound<'_, PyDict>>) -> PyResult<GroupOptions> {
 /// Opens a group; see `Node.open_group`.
 pub(crate) fn open(
     py: Python<'_>,
-    node: &denrei::Node,
+    node: &Node,
     address: &str,
     members: &[String],
     options: Option<&Bound<'_, PyDict>>,
 ) -> PyResult<Group> {
     let (address, options) = (resolve(address)?, options_of(options)?);
     let members = members.iter().map(|member| resolve(member)).collect::<PyResult<Vec<_>>>()?;
-    let group = py.detach(|| node.open_group(address, &members, options)).map_err(error::open_group)?;
+    let open = |node: &denrei::Node| node.open_group(address, &members, options).map_err(error::open_group);
+    let group = node.call(py, open)?;
     Ok(Group { group: Held::new(group) })
 }
 
 /// Joins a group's address; see `Node.join_group`.
 pub(crate) fn join(py: Python<'_>, node: &Node, address: &str) -> PyResult<GroupListener> {
     let address = resolve(address)?;
-    let listener = py.detach(|| node.denrei().join_group(address)).map_err(error::open_group)?;
+    let listener = node.call(py, |node| node.join_group(address).map_err(error::open_group))?;
     Ok(GroupListener { node: node.clone(), listener: Held::new(listener) })
 }
 
@@ -239,6 +241,10 @@ pub(crate) struct GroupStatus {
     packets_sent: u64,
     /// Their bytes, UDP payload.
     bytes_sent: u64,
+    /// Of these, packets that carried a symbol for the first time.
+    symbols_sent: u64,
+    /// Their bytes, UDP payload: what has to be sent where nothing is lost.
+    symbol_bytes: u64,
     /// Symbols sent to single members, repairs included.
     unicast_symbols: u64,
     /// Symbols sent again to the group's address.
@@ -267,6 +273,8 @@ impl From<Status> for GroupStatus {
             window_bytes: status.window_bytes,
             packets_sent: counters.packets_sent,
             bytes_sent: counters.bytes_sent,
+            symbols_sent: counters.symbols_sent,
+            symbol_bytes: counters.symbol_bytes,
             unicast_symbols: counters.unicast_symbols,
             multicast_repairs: counters.multicast_repairs,
             unicast_repairs: counters.unicast_repairs,
@@ -301,8 +309,14 @@ pub(crate) struct GroupMember {
     path: String,
     /// Messages it has acknowledged.
     messages_acknowledged: u64,
+    /// Symbols sent that it has not acknowledged.
+    symbols_behind: u64,
+    /// Symbols it reported missing.
+    symbols_missed: u64,
     /// Smoothed round-trip time, seconds; `None` before the first sample.
     srtt: Option<f64>,
+    /// The share of packets to the group's address that it loses, restored or not; `None`: not known.
+    loss: Option<f64>,
 }
 
 impl From<&MemberStatus> for GroupMember {
@@ -314,7 +328,10 @@ impl From<&MemberStatus> for GroupMember {
             lagging: member.lagging,
             path: format!("{:?}", member.path).to_lowercase(),
             messages_acknowledged: member.messages_acknowledged,
+            symbols_behind: member.symbols_behind,
+            symbols_missed: member.symbols_missed,
             srtt: member.srtt_ns.map(|ns| ns as f64 / 1e9),
+            loss: member.loss,
         }
     }
 }
@@ -329,14 +346,21 @@ pub(crate) struct GroupListener {
 impl GroupListener {
     fn membership(&self, py: Python<'_>, membership: denrei::Membership) -> Membership {
         let opener = membership.opener();
-        // The session may be over by now: its messages are still here.
-        let peer = py.detach(|| self.node.denrei().peer_at(opener)).unwrap_or(PeerId::from_u64(u64::MAX));
+        // The session may be over by now, or the node closed: its messages are still here.
+        let peer = self.node.look(py, |node| node.peer_at(opener)).ok().flatten();
+        let peer = peer.unwrap_or(PeerId::from_u64(u64::MAX));
         Membership { node: self.node.clone(), peer, membership: Held::new(membership) }
     }
 }
 
 #[pymethods]
 impl GroupListener {
+    /// The group's address.
+    #[getter]
+    fn address(&self) -> String {
+        self.listener.address().to_string()
+    }
+
     /// Waits for a group that this node is made a member of; `TimeoutError` if none comes in time.
     #[pyo3(signature = (timeout = None))]
     fn accept(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Membership> {
@@ -414,6 +438,19 @@ impl Membership {
     fn try_recv(&self, py: Python<'_>) -> PyResult<Option<Message>> {
         let received = py.detach(|| self.membership.try_recv()).map_err(ended)?;
         received.map(|message| self.message(py, message)).transpose()
+    }
+
+    /// Why the membership is over, whatever is still to be taken; `None` while it goes on.
+    #[getter]
+    fn end(&self, py: Python<'_>) -> Option<String> {
+        py.detach(|| self.membership.end()).map(|end| end.to_string())
+    }
+
+    /// What this member has counted since it joined; `None` once the membership is over and forgotten.
+    #[getter]
+    fn counters<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
+        let counted = py.detach(|| self.membership.counters());
+        counted.map(|counted| counters::membership(py, counted)).transpose()
     }
 
     /// Leaves the group.

@@ -13,6 +13,13 @@ impl<T: Send> Held<T> {
     pub fn new(value: T) -> Self {
         Self(ManuallyDrop::new(value))
     }
+
+    /// The value, for those who have let go of the lock already.
+    pub fn into_inner(self) -> T {
+        let mut held = ManuallyDrop::new(self);
+        // SAFETY: taken once: `held` is not dropped.
+        unsafe { ManuallyDrop::take(&mut held.0) }
+    }
 }
 
 impl<T: Send> Deref for Held<T> {

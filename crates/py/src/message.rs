@@ -9,7 +9,7 @@ use pyo3::types::PyBytes;
 use std::ffi::{c_int, c_void};
 
 /// A message received. `memoryview(message)`, `numpy.frombuffer(message)` and everything else that
-/// takes a buffer reads its bytes where they are.
+/// takes a buffer reads its bytes where they are. A message keeps its node; views of `data` do not.
 #[pyclass(frozen, module = "denrei")]
 pub(crate) struct Message {
     /// Who sent it.
@@ -29,6 +29,12 @@ impl Message {
         let channel = message.channel.channel;
         Ok(Self { peer: Py::new(py, peer)?, channel, number: message.number, data: message.data })
     }
+}
+
+/// A message's bytes, for views of them: whoever keeps a view keeps these, and not the node.
+#[pyclass(frozen, module = "denrei")]
+struct Memory {
+    data: Bytes,
 }
 
 #[pymethods]
@@ -64,11 +70,12 @@ impl Message {
         if view.is_null() {
             return Err(PyBufferError::new_err("no view"));
         }
-        let data = &slf.get().data;
+        let memory = Bound::new(slf.py(), Memory { data: slf.get().data.clone() })?;
+        let data = &memory.get().data;
         let (pointer, length) = (data.as_ptr().cast_mut().cast::<c_void>(), data.len() as ffi::Py_ssize_t);
         // SAFETY: `view` is not null and the object, which the view keeps, keeps the bytes where they
         // are. The last argument but one says that they are read-only: a wish to write is refused.
-        let refused = unsafe { ffi::PyBuffer_FillInfo(view, slf.as_ptr(), pointer, length, 1, flags) };
+        let refused = unsafe { ffi::PyBuffer_FillInfo(view, memory.as_ptr(), pointer, length, 1, flags) };
         if refused == 0 { Ok(()) } else { Err(PyErr::fetch(slf.py())) }
     }
 }

@@ -3,29 +3,65 @@
 use crate::cast::{self, CastReceipt, CastReport};
 use crate::config::from_keywords;
 use crate::counters;
-use crate::error;
+use crate::error::{self, DenreiError};
 use crate::event::Event;
 use crate::group::{self, Group, GroupListener};
 use crate::held::Held;
 use crate::message::Message;
 use crate::peer::Peer;
 use crate::wait::{in_time, resolve, wait};
-use denrei::Incoming;
+use denrei::{ChannelId, Incoming};
+use parking_lot::RwLock;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyDict, PyTuple};
+use std::collections::HashSet;
+use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
-/// One UDP port, and all the peers that are spoken to through it.
+
+/// One UDP port, and all the peers that are spoken to through it. Use it as a context manager, or call
+/// `close`; without, the port is closed with the last reference to the node, its peers and messages.
 #[pyclass(frozen, module = "denrei")]
 #[derive(Clone)]
 pub(crate) struct Node {
-    node: Held<denrei::Node>,
+    port: Arc<Port>,
+}
+
+/// What all references to a node share.
+struct Port {
+    /// `None` once it was closed.
+    node: RwLock<Option<Held<denrei::Node>>>,
+    address: SocketAddr,
+    incarnation: u64,
 }
 
 impl Node {
-    pub fn denrei(&self) -> &denrei::Node {
-        &self.node
+    /// The node, unless it was closed. To be called, and let go, without the interpreter's lock: what is
+    /// let go last closes the port, and waits for threads that may be waiting for that lock.
+    pub fn denrei(&self) -> PyResult<denrei::Node> {
+        let node = self.port.node.read().as_ref().map(|node| denrei::Node::clone(node));
+        node.ok_or_else(|| DenreiError::new_err(format!("the node at {} was closed", self.port.address)))
+    }
+
+    /// Calls something of the node's without the interpreter's lock.
+    pub fn call<T: Send>(
+        &self,
+        py: Python<'_>,
+        call: impl FnOnce(&denrei::Node) -> PyResult<T> + Send,
+    ) -> PyResult<T> {
+        py.detach(|| call(&self.denrei()?))
+    }
+
+    /// The same for what cannot fail.
+    pub fn look<T: Send>(&self, py: Python<'_>, call: impl FnOnce(&denrei::Node) -> T + Send) -> PyResult<T> {
+        self.call(py, |node| Ok(call(node)))
+    }
+
+    /// The address bound.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.port.address
     }
 
     pub fn message(&self, py: Python<'_>, message: denrei::Message) -> PyResult<Message> {
@@ -47,37 +83,58 @@ impl Node {
     fn bind(py: Python<'_>, address: &str, settings: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
         let (address, config) = (resolve(address)?, from_keywords(settings)?);
         let node = py.detach(|| denrei::Node::bind(address, config)).map_err(error::bind)?;
-        Ok(Self { node: Held::new(node) })
+        let (address, incarnation) = (node.local_addr(), node.incarnation().0);
+        let node = RwLock::new(Some(Held::new(node)));
+        Ok(Self { port: Arc::new(Port { node, address, incarnation }) })
+    }
+
+    /// Closes the port: peers are told that the node is gone, and what was not acknowledged is lost, so
+    /// `Peer.flush` before. Groups, memberships and sets of the node keep the port until they are closed
+    /// too. Calls fail from then on; what was taken from the node stays.
+    fn close(&self) {
+        // Held lets go without the interpreter's lock, and nobody waits for this one meanwhile.
+        let node = self.port.node.write().take();
+        drop(node);
+    }
+
+    fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        slf
+    }
+
+    #[pyo3(signature = (*_error))]
+    fn __exit__(&self, _error: &Bound<'_, PyTuple>) {
+        self.close();
     }
 
     /// The address bound, such as "127.0.0.1:40123".
     #[getter]
     fn address(&self) -> String {
-        self.node.local_addr().to_string()
+        self.port.address.to_string()
     }
 
     /// Which start of this node this is.
     #[getter]
     fn incarnation(&self) -> u64 {
-        self.node.incarnation().0
+        self.port.incarnation
     }
 
     /// Opens a session with the node at an address, or names the one there is. Returns at once.
     fn connect(&self, py: Python<'_>, address: &str) -> PyResult<Peer> {
         let address = resolve(address)?;
-        let id = py.detach(|| self.node.connect(address)).map_err(error::connect)?;
+        let id = self.call(py, |node| node.connect(address).map_err(error::connect))?;
         Ok(Peer::new(self, id))
     }
 
     /// The live peer at an address, or `None`.
     fn peer_at(&self, py: Python<'_>, address: &str) -> PyResult<Option<Peer>> {
         let address = resolve(address)?;
-        Ok(py.detach(|| self.node.peer_at(address)).map(|id| Peer::new(self, id)))
+        Ok(self.look(py, |node| node.peer_at(address))?.map(|id| Peer::new(self, id)))
     }
 
     /// All peers in the address table.
-    fn peers(&self, py: Python<'_>) -> Vec<Peer> {
-        py.detach(|| self.node.peers()).iter().map(|flow| Peer::new(self, flow.peer)).collect()
+    fn peers(&self, py: Python<'_>) -> PyResult<Vec<Peer>> {
+        let flows = self.look(py, |node| node.peers())?;
+        Ok(flows.iter().map(|flow| Peer::new(self, flow.peer)).collect())
     }
 
     /// Opens a group at a multicast address, such as "239.255.78.1:7411", with the nodes at `members`,
@@ -91,7 +148,7 @@ impl Node {
         members: Vec<String>,
         options: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Group> {
-        group::open(py, &self.node, address, &members, options)
+        group::open(py, self, address, &members, options)
     }
 
     /// Joins a multicast address: openers may from now on name this node as a member of groups there.
@@ -116,6 +173,36 @@ impl Node {
         cast::send(py, self, &paths, &members, progress, options)
     }
 
+    /// Sends what can be read from `source`, a file, pipe or socket (anything with a `fileno`, or a
+    /// descriptor), to its end, as one stream: otherwise as `cast_send`. Who receives into a directory
+    /// gets a file of the name that the option `name` says ("stdin" if none). Of what was read the option
+    /// `retain_bytes` (64 MiB) is kept for receivers that are late or slow.
+    #[pyo3(signature = (source, members = Vec::new(), *, progress = None, **options))]
+    fn cast_send_stream(
+        &self,
+        py: Python<'_>,
+        source: &Bound<'_, PyAny>,
+        members: Vec<String>,
+        progress: Option<Py<PyAny>>,
+        options: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<CastReport> {
+        cast::send_stream(py, self, source, &members, progress, options)
+    }
+
+    /// Waits for one cast of a stream or a single file, and writes its bytes to `target` (anything with a
+    /// `fileno`, or a descriptor) as they come, so a part of them if the sender gives up: otherwise as
+    /// `cast_receive`.
+    #[pyo3(signature = (target, *, progress = None, **options))]
+    fn cast_receive_stream(
+        &self,
+        py: Python<'_>,
+        target: &Bound<'_, PyAny>,
+        progress: Option<Py<PyAny>>,
+        options: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<CastReceipt> {
+        cast::receive_stream(py, self, target, progress, options)
+    }
+
     /// Waits for one cast and receives it into the directory `into`, where it appears when it is
     /// complete and verified; what has come is kept whatever happens, and the next call goes on from
     /// there. Waits without limit for a sender, or for the option `wait` (`TimeoutError` then). As to
@@ -134,90 +221,127 @@ impl Node {
     /// Takes the next message of any peer; `TimeoutError` if none comes in time.
     #[pyo3(signature = (timeout = None))]
     fn recv(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Message> {
-        let received = wait(py, timeout, |slice| self.node.recv_timeout(slice).map_err(error::node))?;
+        let received = wait(py, timeout, |slice| self.denrei()?.recv_timeout(slice).map_err(error::node))?;
         self.message(py, in_time(received)?)
     }
 
     /// Takes the next message of any peer if one is here.
     fn try_recv(&self, py: Python<'_>) -> PyResult<Option<Message>> {
-        let received = py.detach(|| self.node.try_recv()).map_err(error::node)?;
+        let received = self.call(py, |node| node.try_recv().map_err(error::node))?;
         received.map(|message| self.message(py, message)).transpose()
     }
 
     /// Takes the next message or event, whichever is there first; `TimeoutError` if none comes in time.
     #[pyo3(signature = (timeout = None))]
     fn next<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> PyResult<Bound<'py, PyAny>> {
-        let next = wait(py, timeout, |slice| self.node.next(slice).map_err(error::node))?;
+        let next = wait(py, timeout, |slice| self.denrei()?.next(slice).map_err(error::node))?;
         self.incoming(py, in_time(next)?)
     }
 
     /// Takes the next message or event if one is here.
     fn try_next<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let next = py.detach(|| self.node.next(Duration::ZERO)).map_err(error::node)?;
+        let next = self.call(py, |node| node.next(Duration::ZERO).map_err(error::node))?;
         next.map(|incoming| self.incoming(py, incoming)).transpose()
     }
 
     /// Takes the next event; `TimeoutError` if none comes in time.
     #[pyo3(signature = (timeout = None))]
     fn event(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Event> {
-        let event = wait(py, timeout, |slice| Ok(self.node.event_timeout(slice)))?;
+        let event = wait(py, timeout, |slice| Ok(self.denrei()?.event_timeout(slice)))?;
         Event::new(py, self, in_time(event)?)
     }
 
     /// Takes the next event if one is here.
     fn try_event(&self, py: Python<'_>) -> PyResult<Option<Event>> {
-        let event = py.detach(|| self.node.try_event());
+        let event = self.look(py, |node| node.try_event())?;
         event.map(|event| Event::new(py, self, event)).transpose()
     }
 
     /// Does what is due now without waiting; for drive="inline".
-    fn poll(&self, py: Python<'_>) {
-        py.detach(|| self.node.poll());
+    fn poll(&self, py: Python<'_>) -> PyResult<()> {
+        self.look(py, |node| node.poll())
+    }
+
+    /// Waits until there is a message or an event to take, without taking it; whether there is.
+    #[pyo3(signature = (timeout = None))]
+    fn wait_incoming(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
+        Ok(wait(py, timeout, |slice| Ok(self.denrei()?.wait_incoming(slice).then_some(())))?.is_some())
+    }
+
+    /// Takes events and messages that are here, events first, at most `most`. Given `channels`, pairs of
+    /// a peer and a channel, messages of others stay; so do those of the channels whose numbers are in
+    /// `leave`. By and by the senders of what stays run out of credit. Never waits, and does not look at
+    /// the socket: `poll` does, and the node's thread.
+    #[pyo3(signature = (most = 1024, *, channels = None, leave = Vec::new()))]
+    fn drain<'py>(
+        &self,
+        py: Python<'py>,
+        most: usize,
+        channels: Option<Vec<(Bound<'py, Peer>, u16)>>,
+        leave: Vec<u16>,
+    ) -> PyResult<Vec<Bound<'py, PyAny>>> {
+        let named = |(peer, channel): (Bound<'_, Peer>, u16)| peer.get().channel(channel);
+        let wanted = channels.map(|channels| channels.into_iter().map(named).collect::<HashSet<_>>());
+        let mut taken = Vec::new();
+        self.call(py, |node| {
+            let is_wanted = |channel: ChannelId| {
+                let named = wanted.as_ref().is_none_or(|wanted| wanted.contains(&channel));
+                named && !leave.contains(&channel.channel)
+            };
+            node.drain(most, is_wanted, |incoming| taken.push(incoming));
+            Ok(())
+        })?;
+        taken.into_iter().map(|incoming| self.incoming(py, incoming)).collect()
+    }
+
+    /// Sends what `Peer.queue` has queued, and what else is due.
+    fn send_queued(&self, py: Python<'_>) -> PyResult<()> {
+        self.look(py, |node| node.send_queued())
     }
 
     /// A descriptor for event loops: readable when there may be something to take. Then call
     /// `clear_news` first, and `try_next` until it returns `None`.
     fn fileno(&self, py: Python<'_>) -> PyResult<i32> {
-        Ok(py.detach(|| self.node.news_fd().map(|fd| fd.as_raw_fd()))?)
+        self.call(py, |node| Ok(node.news_fd().map(|fd| fd.as_raw_fd())?))
     }
 
     /// Makes the descriptor unreadable until there is news again.
-    fn clear_news(&self, py: Python<'_>) {
-        py.detach(|| self.node.clear_news());
+    fn clear_news(&self, py: Python<'_>) -> PyResult<()> {
+        self.look(py, |node| node.clear_news())
     }
 
     /// Waits until a message is here, without taking it: who has sent it, on which channel, and its
     /// bytes; `None` if none comes in time.
     #[pyo3(signature = (timeout = None))]
     fn ready(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Option<(Peer, u16, usize)>> {
-        let ready = wait(py, timeout, |slice| Ok(self.node.ready(slice)))?;
+        let ready = wait(py, timeout, |slice| Ok(self.denrei()?.ready(slice)))?;
         Ok(ready.map(|(channel, bytes)| (Peer::new(self, channel.peer), channel.channel, bytes)))
     }
 
     /// What the protocol has counted since the node was opened: datagrams, and those it did not take.
     #[getter]
     fn counters<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        counters::endpoint(py, py.detach(|| self.node.counters()))
+        counters::endpoint(py, self.look(py, |node| node.counters())?)
     }
 
     /// What the sockets have counted since the node was opened.
     #[getter]
     fn io_counters<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        counters::io(py, py.detach(|| self.node.io_counters()))
+        counters::io(py, self.look(py, |node| node.io_counters())?)
     }
 
     /// What the port can do: backend, segmentation offload, ECN, sizes of its buffers.
     #[getter]
     fn capabilities<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        counters::port(py, py.detach(|| self.node.capabilities()))
+        counters::port(py, self.look(py, |node| node.capabilities())?)
     }
 
     /// What the user should know and can change about this host.
-    fn warnings(&self, py: Python<'_>) -> Vec<String> {
-        py.detach(|| self.node.warnings())
+    fn warnings(&self, py: Python<'_>) -> PyResult<Vec<String>> {
+        self.look(py, |node| node.warnings())
     }
 
     fn __repr__(&self) -> String {
-        format!("<denrei.Node {}>", self.node.local_addr())
+        format!("<denrei.Node {}>", self.port.address)
     }
 }

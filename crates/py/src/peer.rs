@@ -35,7 +35,8 @@ impl Peer {
         Self { node: node.clone(), id }
     }
 
-    fn channel(&self, channel: u16) -> ChannelId {
+    /// One of the peer's channels.
+    pub fn channel(&self, channel: u16) -> ChannelId {
         ChannelId { peer: self.id, channel }
     }
 
@@ -44,7 +45,7 @@ impl Peer {
         py: Python<'_>,
         verb: impl FnOnce(&denrei::Node, PeerId) -> Result<(), denrei::PeerError> + Send,
     ) -> PyResult<()> {
-        py.detach(|| verb(self.node.denrei(), self.id)).map_err(error::peer)
+        self.node.call(py, |node| verb(node, self.id).map_err(error::peer))
     }
 }
 
@@ -86,11 +87,30 @@ impl Peer {
         copy: bool,
     ) -> PyResult<u64> {
         let (message, completion) = (message_of(data, copy)?, completion_of(completion)?);
-        let (node, to) = (self.node.denrei(), self.channel(channel));
-        let sent = wait(py, timeout, |slice| send_slice(node, to, &message, completion, slice));
+        let to = self.channel(channel);
+        let attempt = |slice| send_slice(&self.node.denrei()?, to, &message, completion, slice);
+        let sent = wait(py, timeout, attempt);
         // Lent memory is given back without the interpreter's lock: whoever does takes it.
         py.detach(|| drop(message));
         sent?.ok_or_else(|| QueueFull::new_err("the queue to the peer was full for the time given"))
+    }
+
+    /// Queues a message, if the queue to the peer has room (`QueueFull` if not), and leaves it to
+    /// `Node.send_queued`, or to the next call that sends or polls, to send it: who queues several at
+    /// once pays for one system call. Never waits; otherwise as `send`.
+    #[pyo3(signature = (data, channel = 0, *, completion = None, copy = false))]
+    fn queue(
+        &self,
+        py: Python<'_>,
+        data: &Bound<'_, PyAny>,
+        channel: u16,
+        completion: Option<&str>,
+        copy: bool,
+    ) -> PyResult<u64> {
+        let (message, completion) = (message_of(data, copy)?, completion_of(completion)?);
+        let to = self.channel(channel);
+        let queue = |node: &denrei::Node| node.queue(to, message, completion).map_err(error::send);
+        Ok(self.node.call(py, queue)?.number)
     }
 
     /// Sends a Python object, pickled; the receiver calls `Message.object`.
@@ -106,28 +126,29 @@ impl Peer {
     }
 
     /// Sends a message that is worth nothing after `lifetime` seconds: if it is not sent by then it is
-    /// dropped, and an event of kind "expired" says so. Never waits.
-    #[pyo3(signature = (data, lifetime, channel = 0, *, copy = false))]
+    /// dropped, and an event of kind "expired" says so. Never waits; otherwise as `send`.
+    #[pyo3(signature = (data, lifetime, channel = 0, *, completion = None, copy = false))]
     fn send_within(
         &self,
         py: Python<'_>,
         data: &Bound<'_, PyAny>,
         lifetime: f64,
         channel: u16,
+        completion: Option<&str>,
         copy: bool,
     ) -> PyResult<u64> {
-        let message = message_of(data, copy)?;
+        let (message, completion) = (message_of(data, copy)?, completion_of(completion)?);
         let lifetime = timeout_of(Some(lifetime))?.unwrap_or_default();
         let to = self.channel(channel);
-        let sent = py.detach(|| self.node.denrei().send_within(to, message, Completion::None, lifetime));
-        sent.map(|id| id.number).map_err(error::send)
+        let send = |node: &denrei::Node| node.send_within(to, message, completion, lifetime);
+        Ok(self.node.call(py, |node| send(node).map_err(error::send))?.number)
     }
 
     /// Takes the next message of one of the peer's channels.
     #[pyo3(signature = (channel = 0, timeout = None))]
     fn recv(&self, py: Python<'_>, channel: u16, timeout: Option<f64>) -> PyResult<Message> {
         let from = self.channel(channel);
-        let attempt = |slice| self.node.denrei().recv_from(from, slice).map_err(error::node);
+        let attempt = |slice| self.node.denrei()?.recv_from(from, slice).map_err(error::node);
         let received = wait(py, timeout, attempt)?;
         self.node.message(py, in_time(received)?)
     }
@@ -136,8 +157,8 @@ impl Peer {
     #[pyo3(signature = (channel = 0))]
     fn try_recv(&self, py: Python<'_>, channel: u16) -> PyResult<Option<Message>> {
         let from = self.channel(channel);
-        let received =
-            py.detach(|| self.node.denrei().recv_from(from, Duration::ZERO)).map_err(error::node)?;
+        let take = |node: &denrei::Node| node.recv_from(from, Duration::ZERO).map_err(error::node);
+        let received = self.node.call(py, take)?;
         received.map(|message| self.node.message(py, message)).transpose()
     }
 
@@ -145,7 +166,7 @@ impl Peer {
     #[pyo3(signature = (length, timeout = None))]
     fn wait(&self, py: Python<'_>, length: u64, timeout: Option<f64>) -> PyResult<bool> {
         let attempt = |slice| {
-            let room = self.node.denrei().wait(self.id, length, slice).map_err(error::peer)?;
+            let room = self.node.denrei()?.wait(self.id, length, slice).map_err(error::peer)?;
             Ok(room.then_some(()))
         };
         Ok(wait(py, timeout, attempt)?.is_some())
@@ -154,7 +175,7 @@ impl Peer {
     /// Waits until everything sent so far is acknowledged; whether it is.
     #[pyo3(signature = (timeout = None))]
     fn flush(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
-        let attempt = |slice| Ok(self.node.denrei().flush(self.id, slice).then_some(()));
+        let attempt = |slice| Ok(self.node.denrei()?.flush(self.id, slice).then_some(()));
         Ok(wait(py, timeout, attempt)?.is_some())
     }
 
@@ -206,32 +227,33 @@ impl Peer {
         self.verb(py, |node, id| node.set_weight(id, weight))
     }
 
-    /// Sends again what is due and not acknowledged.
-    fn retransmit(&self, py: Python<'_>) -> PyResult<()> {
-        self.verb(py, |node, id| node.retransmit(id).map(drop))
+    /// Sends again, now, what was sent longer ago than a round trip and is not acknowledged; how many
+    /// packets were given up for it.
+    fn retransmit(&self, py: Python<'_>) -> PyResult<u64> {
+        self.node.call(py, |node| node.retransmit(self.id).map_err(error::peer))
     }
 
     /// Asks the peer for its state; an event of kind "status" with the number returned brings it.
     fn request_status(&self, py: Python<'_>) -> PyResult<u32> {
-        py.detach(|| self.node.denrei().request_status(self.id)).map_err(error::peer)
+        self.node.call(py, |node| node.request_status(self.id).map_err(error::peer))
     }
 
     /// Messages that are not acknowledged.
     #[getter]
-    fn queue_length(&self, py: Python<'_>) -> Option<u64> {
-        py.detach(|| self.node.denrei().queue_len(self.id))
+    fn queue_length(&self, py: Python<'_>) -> PyResult<Option<u64>> {
+        self.node.look(py, |node| node.queue_len(self.id))
     }
 
     /// The flow state as of now; `None` if the peer is gone.
     #[getter]
-    fn flow(&self, py: Python<'_>) -> Option<FlowState> {
-        py.detach(|| self.node.denrei().flow(self.id)).map(FlowState::from)
+    fn flow(&self, py: Python<'_>) -> PyResult<Option<FlowState>> {
+        self.node.call(py, |node| Ok(node.flow(self.id).map(FlowState::from)))
     }
 
     /// The peer's address; `None` if it is gone.
     #[getter]
-    fn address(&self, py: Python<'_>) -> Option<String> {
-        py.detach(|| self.node.denrei().flow(self.id)).map(|flow| flow.addr.to_string())
+    fn address(&self, py: Python<'_>) -> PyResult<Option<String>> {
+        self.node.call(py, |node| Ok(node.flow(self.id).map(|flow| flow.addr.to_string())))
     }
 
     /// Says that this side will send no more.
@@ -256,7 +278,7 @@ impl Peer {
     }
 
     fn __eq__(&self, other: &Self) -> bool {
-        self.id == other.id && self.node.denrei().local_addr() == other.node.denrei().local_addr()
+        self.id == other.id && self.node.local_addr() == other.node.local_addr()
     }
 
     fn __hash__(&self) -> u64 {

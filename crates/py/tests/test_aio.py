@@ -1,8 +1,11 @@
 """Nodes in asyncio."""
 
 import asyncio
+import socket
 
-from denrei.aio import AsyncNode
+import denrei
+import pytest
+from denrei.aio import AsyncNode, AsyncRelay
 
 
 def test_many_tasks_share_a_node():
@@ -44,3 +47,82 @@ def test_a_slow_reader_slows_the_sender_and_memory_stays_bounded():
             await producing
 
     asyncio.run(asyncio.wait_for(main(), 30))
+
+
+def group_address(last):
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.bind(("127.0.0.1", 0))
+        return f"239.255.82.{last}:{probe.getsockname()[1]}"
+
+
+def test_casts_leave_the_loop_free_and_messages_alone(tmp_path):
+    async def main():
+        (tmp_path / "order").write_bytes(b"march" * 200_000)
+        into, group = tmp_path / "into", group_address(1)
+        into.mkdir()
+        async with AsyncNode() as sender, AsyncNode() as receiver:
+            peer = sender.connect(receiver.node.address)
+            await sender.send(peer, b"before", 3)
+            assert bytes(await receiver.recv()) == b"before"
+            receiving = asyncio.create_task(receiver.cast_receive(into, group=group))
+            report = await sender.cast_send([tmp_path / "order"], [receiver.node.address], group=group)
+            receipt = await receiving
+            assert report.complete and receipt.bytes == report.bytes == 1_000_000
+            assert (into / "order").read_bytes() == (tmp_path / "order").read_bytes()
+            peer = sender.connect(receiver.node.address)
+            await sender.send(peer, b"after", 3)
+            while bytes(message := await receiver.recv()) != b"after":
+                pass
+            assert message.channel == 3
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+
+
+def test_a_cancelled_task_breaks_its_cast_off(tmp_path):
+    async def main():
+        async with AsyncNode() as node:
+            told = asyncio.Event()
+            loop = asyncio.get_running_loop()
+            receiving = asyncio.create_task(
+                node.cast_receive(
+                    tmp_path,
+                    group=group_address(2),
+                    progress=lambda _: loop.call_soon_threadsafe(told.set),
+                )
+            )
+            await told.wait()
+            receiving.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await receiving
+            with pytest.raises(TimeoutError):
+                await node.cast_receive(tmp_path, group=group_address(2), wait="50ms")
+
+    asyncio.run(asyncio.wait_for(main(), 30))
+
+
+def test_relays_and_sets_are_awaited():
+    async def work(node, addresses, group, rank):
+        made = await node.collective(addresses, group, channel=9)
+        async with made as together:
+            assert (together.set.rank, together.set.size) == (rank, 2)
+            await together.barrier()
+            assert await together.broadcast(b"plan" if rank == 0 else None) == b"plan"
+            assert await together.all_gather(bytes([rank])) == [b"\0", b"\1"]
+            assert await together.gather(bytes([rank])) == ([b"\0", b"\1"] if rank == 0 else [])
+            assert await together.reduce(b"ab", lambda a, b: a + b) == b"abab"
+        with pytest.raises(denrei.DenreiError, match="closed"):
+            await together.barrier()
+
+    async def main():
+        async with AsyncNode() as a, AsyncNode() as b:
+            async with AsyncRelay([("127.0.0.1:0", b.node.address)]) as relay:
+                peer = a.connect(relay.addresses[0])
+                await a.send(peer, b"over the hill")
+                assert bytes(await b.recv()) == b"over the hill"
+                assert await a.wait(peer, 1000, 5)
+                assert relay.pairs[0].target == b.node.address
+            assert relay.pairs == []
+            addresses, group = [a.node.address, b.node.address], group_address(3)
+            await asyncio.gather(work(a, addresses, group, 0), work(b, addresses, group, 1))
+
+    asyncio.run(asyncio.wait_for(main(), 60))

@@ -51,6 +51,69 @@ def test_a_directory_reaches_all(tmp_path):
     assert told[-1].members[0].state == "complete" and seen[-1].bytes == len(content)
 
 
+def test_a_stream_reaches_a_pipe_and_a_directory(tmp_path):
+    content = os.urandom(3_000_000)
+    (tmp_path / "source").write_bytes(content)
+    group = group_address(4)
+    nodes = [denrei.Node() for _ in range(2)]
+    out, into = os.pipe()
+    received, receipts = bytearray(), {}
+
+    def read():
+        while chunk := os.read(out, 65536):
+            received.extend(chunk)
+
+    def receive_pipe():
+        receipts["pipe"] = nodes[0].cast_receive_stream(into, group=group, wait="30s")
+        os.close(into)
+
+    def receive_directory():
+        receipts["directory"] = nodes[1].cast_receive(tmp_path, group=group, wait="30s")
+
+    threads = [threading.Thread(target=target) for target in (read, receive_pipe, receive_directory)]
+    for thread in threads:
+        thread.start()
+    told = []
+    with open(tmp_path / "source", "rb") as source:
+        options = {"group": group, "name": "copy", "retain_bytes": "16MiB"}
+        members = [node.address for node in nodes]
+        report = denrei.Node().cast_send_stream(source, members, progress=told.append, **options)
+        assert not source.closed
+    for thread in threads:
+        thread.join(60)
+    os.close(out)
+    assert report.complete and report.bytes == len(content)
+    assert received == content and (tmp_path / "copy").read_bytes() == content
+    assert receipts["pipe"].bytes == receipts["directory"].bytes == len(content)
+    assert {receipt.cast for receipt in receipts.values()} == {report.cast}
+    assert told[-1].elapsed > 0 and told[-1].warnings == []
+
+
+def test_what_is_no_descriptor_is_refused(tmp_path):
+    node = denrei.Node()
+    with pytest.raises(ValueError, match="-1"):
+        node.cast_receive_stream(-1)
+    with pytest.raises(OSError) as refused:
+        node.cast_send_stream(9999, ["127.0.0.1:9"])
+    assert refused.value.errno == 9
+    with pytest.raises(AttributeError):
+        node.cast_send_stream("path", ["127.0.0.1:9"])
+
+
+def test_what_is_left_out_is_told(tmp_path):
+    (tmp_path / "order").write_text("march")
+    os.mkfifo(tmp_path / "fifo")
+    seen = []
+
+    def stop(progress):
+        seen.extend(progress.warnings)
+        return False
+
+    with pytest.raises(denrei.CastFailed):
+        denrei.Node().cast_send([tmp_path], ["127.0.0.1:9"], progress=stop)
+    assert len(seen) == 1 and "fifo" in seen[0]
+
+
 def test_a_cast_is_broken_off_by_who_watches_it(tmp_path):
     node = denrei.Node()
     (tmp_path / "order").write_text("wait")

@@ -110,6 +110,8 @@ def test_a_cluster_computes_the_same_as_over_tcp():
         options = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None, "processes": True}
         with LocalCluster(protocol=protocol, **options) as cluster, Client(cluster) as client:
             assert cluster.scheduler_address.startswith(protocol)
+            # On a busy machine one may still be starting: it would be left out of the broadcast.
+            client.wait_for_workers(2, timeout=60)
             squares = client.map(lambda x: x**2, range(100))
             total = client.submit(sum, squares).result(timeout=60)
             array = np.arange(300_000, dtype=float)

@@ -41,6 +41,7 @@ def test_one_send_reaches_all_members():
     assert [group.send(b"first"), group.send(array), group.send_object({"a": [1]})] == [0, 1, 2]
     for membership in memberships:
         assert membership.id == group.id and membership.opener == opener.address
+        assert membership.end is None
         assert bytes(membership.recv(timeout=LONG)) == b"first"
         message = membership.recv(timeout=LONG)
         assert np.array_equal(np.frombuffer(message), array) and message.number == 1
@@ -52,9 +53,12 @@ def test_one_send_reaches_all_members():
     members = group.members
     assert [member.address for member in members] == [node.address for node in nodes]
     assert all(member.active and member.messages_acknowledged == 3 for member in members)
+    assert all(member.symbols_behind == 0 and (member.loss or 0) < 1 for member in members)
+    assert group.status.symbols_sent > 0 and group.status.symbol_bytes > array.nbytes
+    assert all(membership.counters["reports"] > 0 for membership in memberships)
     assert group.close(timeout=LONG)
     for membership in memberships:
-        assert list(membership) == []
+        assert list(membership) == [] and "order" in membership.end
         with pytest.raises(denrei.GroupClosed, match="order"):
             membership.recv(timeout=LONG)
     with pytest.raises(denrei.GroupClosed):
@@ -113,6 +117,11 @@ def test_collective_operations():
             np.full(4, rank + 1.0), lambda a, b: np.frombuffer(a) + np.frombuffer(b)
         )
         together.barrier()
+        assert together.close(60)
+        with pytest.raises(denrei.DenreiError, match="closed"):
+            together.barrier()
+        with denrei.Collective(node, addresses, group, channel=9) as again:
+            again.barrier()
         results[rank] = plan, gathered, everything, np.frombuffer(total).tolist()
 
     threads = [threading.Thread(target=work, args=(node, rank)) for rank, node in enumerate(nodes)]

@@ -23,8 +23,28 @@ One send reaches a whole group:
 0
 [b'march', b'march', b'march']
 
-Files and directories go to many at once by `Node.cast_send` and `Node.cast_receive`; a `Relay` joins
-networks that cannot reach each other.
+Files and directories go to many at once by `Node.cast_send` and `Node.cast_receive`, and what a pipe or a
+file brings by `Node.cast_send_stream` and `Node.cast_receive_stream`; a `Relay` joins networks that
+cannot reach each other.
+
+Many small messages go out with one system call, and are taken with one call:
+
+>>> numbers = [peer.queue(b"%d paces" % n, channel=2) for n in range(3)]
+>>> alice.send_queued()
+>>> peer.flush(timeout=5)
+True
+>>> [bytes(message) for message in bob.drain() if isinstance(message, denrei.Message)]
+[b'0 paces', b'1 paces', b'2 paces']
+
+A node is closed with the last reference to it, or at once:
+
+>>> with denrei.Node() as node:
+...     node.connect(bob.address).flush(timeout=5)
+True
+>>> node.connect(bob.address)  # doctest: +ELLIPSIS
+Traceback (most recent call last):
+...
+denrei.DenreiError: the node at 127.0.0.1:... was closed
 
 Settings are keyword arguments of `Node`; `denrei.SETTINGS` names them all; options of a
 group are those of `open_group` (`denrei.GROUP_OPTIONS`). Everything that waits

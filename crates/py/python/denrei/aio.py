@@ -11,16 +11,37 @@
 ...         return bytes(await alice.recv())
 >>> asyncio.run(main())
 b'ONE ORDER FOR MANY'
+
+Whole files, and what pipes bring, go to many; a task that is cancelled breaks its cast off:
+
+>>> import os
+>>> async def cast():
+...     end, beginning = os.pipe()
+...     async with AsyncNode() as alice, AsyncNode() as bob:
+...         receiving = asyncio.create_task(bob.cast_receive_stream(beginning, group="239.255.78.62:7411"))
+...         with open("/etc/hostname") as source:
+...             report = await alice.cast_send_stream(source, [bob.node.address], group="239.255.78.62:7411")
+...         receipt = await receiving
+...         return report.complete, receipt.bytes == len(os.read(end, 1000))
+>>> asyncio.run(cast())
+(True, True)
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Literal, Self, TypeVar
+import threading
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from denrei._internal import (
+    CastProgress,
+    CastReceipt,
+    CastReport,
+    Collective,
+    DenreiError,
     Event,
     Group,
     GroupClosed,
@@ -31,14 +52,28 @@ from denrei._internal import (
     Node,
     Peer,
     QueueFull,
+    Relay,
+    RelayPair,
 )
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-__all__ = ["AsyncGroup", "AsyncGroupListener", "AsyncMembership", "AsyncNode"]
+    from denrei._internal import _Descriptor
+
+__all__ = [
+    "AsyncCollective",
+    "AsyncGroup",
+    "AsyncGroupListener",
+    "AsyncMembership",
+    "AsyncNode",
+    "AsyncRelay",
+]
 
 T = TypeVar("T")
+
+#: Who is told how a cast goes: called by a thread, and breaks the cast off with `False`.
+Watch = Callable[[CastProgress], object]
 
 #: Seconds that a thread waits at a time for what the event loop cannot wait for.
 SLICE = 0.5
@@ -76,8 +111,11 @@ class AsyncNode(_Context):
         self._messages: asyncio.Queue[Message] = asyncio.Queue(self.MAX_WAITING)
         self._events: asyncio.Queue[Event] = asyncio.Queue(self.MAX_WAITING)
         self._waiting: set[asyncio.Future[None]] = set()
+        #: Channels whose messages are for sets of nodes.
+        self._left: set[int] = set()
         self._fd = self.node.fileno()
         self._loop.add_reader(self._fd, self._take)
+        self._casting = asyncio.Lock()
 
     def _take(self) -> None:
         """Moves what has come into the queues, as far as there is room."""
@@ -86,17 +124,18 @@ class AsyncNode(_Context):
         for future in waiting:
             if not future.done():
                 future.set_result(None)
-        while not self._messages.full():
-            incoming = self.node.try_next()
-            if incoming is None:
+        while room := self._messages.maxsize - self._messages.qsize():
+            taken = self.node.drain(room, leave=list(self._left))
+            if not taken:
                 return
-            if isinstance(incoming, Message):
-                self._messages.put_nowait(incoming)
-            else:
-                if self._events.full():
-                    # Nobody looks at them: the oldest goes.
-                    self._events.get_nowait()
-                self._events.put_nowait(incoming)
+            for incoming in taken:
+                if isinstance(incoming, Message):
+                    self._messages.put_nowait(incoming)
+                else:
+                    if self._events.full():
+                        # Nobody looks at them: the oldest goes.
+                        self._events.get_nowait()
+                    self._events.put_nowait(incoming)
 
     async def _until(self, attempt: Callable[[], T | None]) -> T:
         """Tries again whenever something has come, until there is a value."""
@@ -147,6 +186,10 @@ class AsyncNode(_Context):
         """Waits, in a thread, until the queue has room."""
         await self._loop.run_in_executor(None, peer.wait, length, 1.0)
 
+    async def wait(self, peer: Peer, length: int, timeout: float | None = None) -> bool:
+        """Waits until a message of `length` bytes may be sent without waiting. See `Peer.wait`."""
+        return await self._loop.run_in_executor(None, peer.wait, length, timeout)
+
     async def flush(self, peer: Peer, timeout: float | None = None) -> bool:
         """Waits until everything sent so far to `peer` is acknowledged; whether it is."""
         return await self._loop.run_in_executor(None, peer.flush, timeout)
@@ -164,14 +207,176 @@ class AsyncNode(_Context):
         """Joins a multicast address. See `Node.join_group`."""
         return AsyncGroupListener(self, self.node.join_group(address))
 
+    async def collective(
+        self, addresses: Sequence[str], group: str, timeout: float = 30.0, *, channel: int = 15
+    ) -> AsyncCollective:
+        """Makes a set of nodes that work together. See `Collective`.
+
+        From then on `recv` brings nothing of its channel, whoever sends it.
+        """
+        self._left.add(channel)
+        made = await self._loop.run_in_executor(
+            None, lambda: Collective(self.node, addresses, group, timeout, channel=channel)
+        )
+        return AsyncCollective(made)
+
+    async def cast_send(
+        self,
+        paths: Sequence[str | os.PathLike[str]],
+        members: Sequence[str] = (),
+        *,
+        progress: Watch | None = None,
+        **options: str | int | float | bool,
+    ) -> CastReport:
+        """Sends files and directories to many. See `Node.cast_send`; nothing else is received meanwhile."""
+        return await self._cast(
+            progress, lambda watch: self.node.cast_send(paths, members, progress=watch, **options)
+        )
+
+    async def cast_send_stream(
+        self,
+        source: _Descriptor,
+        members: Sequence[str] = (),
+        *,
+        progress: Watch | None = None,
+        **options: str | int | float | bool,
+    ) -> CastReport:
+        """Sends what can be read from a descriptor to many. See `Node.cast_send_stream`."""
+        return await self._cast(
+            progress, lambda watch: self.node.cast_send_stream(source, members, progress=watch, **options)
+        )
+
+    async def cast_receive(
+        self,
+        into: str | os.PathLike[str],
+        *,
+        progress: Watch | None = None,
+        **options: str | int | float | bool,
+    ) -> CastReceipt:
+        """Receives one cast into a directory. See `Node.cast_receive`."""
+        return await self._cast(
+            progress, lambda watch: self.node.cast_receive(into, progress=watch, **options)
+        )
+
+    async def cast_receive_stream(
+        self,
+        target: _Descriptor,
+        *,
+        progress: Watch | None = None,
+        **options: str | int | float | bool,
+    ) -> CastReceipt:
+        """Receives one cast of a stream into a descriptor. See `Node.cast_receive_stream`."""
+        return await self._cast(
+            progress, lambda watch: self.node.cast_receive_stream(target, progress=watch, **options)
+        )
+
+    async def _cast(self, progress: Watch | None, cast: Callable[[Watch], T]) -> T:
+        """Runs a cast in a thread; a task that is cancelled breaks it off."""
+        broken = threading.Event()
+
+        def watch(state: CastProgress) -> object:
+            return False if broken.is_set() else progress and progress(state)
+
+        async with self._casting, self._undisturbed():
+            running = self._loop.run_in_executor(None, cast, watch)
+            try:
+                return await asyncio.shield(running)
+            except asyncio.CancelledError:
+                broken.set()
+                await asyncio.wait([running])
+                raise
+
+    @asynccontextmanager
+    async def _undisturbed(self) -> AsyncIterator[None]:
+        """What comes to the Node is left to somebody else meanwhile."""
+        if self._fd < 0:
+            raise DenreiError("the node was closed")
+        self._loop.remove_reader(self._fd)
+        try:
+            yield
+        finally:
+            if self._fd >= 0:
+                self._loop.add_reader(self._fd, self._take)
+                self._take()
+
     def close(self) -> None:
-        """Leaves the event loop. The Node is closed with the last reference to it."""
+        """Leaves the event loop and closes the Node. See `Node.close`."""
         if self._fd >= 0:
             self._loop.remove_reader(self._fd)
             self._fd = -1
+            self._loop.run_in_executor(None, self.node.close)
 
     async def _leave(self) -> None:
         self.close()
+
+
+class AsyncRelay(_Context):
+    """A relay, at work until it is closed. Use it as a context manager, or call `close`.
+
+    `relay` is the `Relay` itself; arguments are the same.
+    """
+
+    def __init__(self, routes: Sequence[tuple[str, str]], **options: Any) -> None:
+        self.relay = Relay(routes, **options)
+
+    @property
+    def addresses(self) -> list[str]:
+        """The addresses that stand for the targets, in the order of the routes."""
+        return self.relay.addresses
+
+    @property
+    def pairs(self) -> list[RelayPair]:
+        """All pairs, as of now; none once it is closed."""
+        return self.relay.pairs
+
+    async def close(self) -> None:
+        """Ends the relay and all its sessions."""
+        await asyncio.get_running_loop().run_in_executor(None, self.relay.close)
+
+    async def _leave(self) -> None:
+        await self.close()
+
+
+class AsyncCollective(_Context):
+    """A set of nodes that work together. Use it as a context manager, or call `close`.
+
+    `set` is the `Collective` itself, whose calls these are, made by a thread.
+    """
+
+    def __init__(self, made: Collective) -> None:
+        self.set = made
+
+    async def barrier(self, timeout: float = 30.0) -> None:
+        """Waits until all have come here."""
+        await self._run(self.set.barrier, timeout)
+
+    async def broadcast(self, data: Buffer | None = None, timeout: float = 30.0) -> bytes:
+        """Gives what rank 0 has to all."""
+        return await self._run(self.set.broadcast, data, timeout)
+
+    async def gather(self, data: Buffer, timeout: float = 30.0) -> list[bytes]:
+        """Brings what all have to rank 0, in the order of ranks."""
+        return await self._run(self.set.gather, data, timeout)
+
+    async def all_gather(self, data: Buffer, timeout: float = 30.0) -> list[bytes]:
+        """Brings what all have to all, in the order of ranks."""
+        return await self._run(self.set.all_gather, data, timeout)
+
+    async def reduce(
+        self, data: Buffer, join: Callable[[bytes, bytes], Buffer], timeout: float = 30.0
+    ) -> bytes:
+        """Joins what all have; `join` is called by a thread. See `Collective.reduce`."""
+        return await self._run(self.set.reduce, data, join, timeout)
+
+    async def close(self, timeout: float = 30.0) -> bool:
+        """Ends the set: rank 0 waits until all have everything; whether they have."""
+        return await self._run(self.set.close, timeout)
+
+    async def _leave(self) -> None:
+        await self.close()
+
+    async def _run(self, call: Callable[..., T], *arguments: Any) -> T:
+        return await asyncio.get_running_loop().run_in_executor(None, call, *arguments)
 
 
 class AsyncGroup(_Context):

@@ -84,7 +84,10 @@ class GroupScatter:
             except (DenreiError, OSError, TimeoutError, ValueError) as error:
                 self.counters["fallbacks"] += 1
                 logger.warning("Broadcasting worker by worker, not over a group: %s", error)
-        return await self._scheduler.scatter(data, workers, client, broadcast=broadcast, timeout=timeout)
+        # By name: the order differs between versions of Dask.
+        return await self._scheduler.scatter(
+            data=data, workers=workers, client=client, broadcast=broadcast, timeout=timeout
+        )
 
     def _members(self, workers: Iterable[str] | None) -> list[str]:
         """The workers that get everything; none if a group cannot reach them all."""
