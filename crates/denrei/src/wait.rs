@@ -190,7 +190,8 @@ impl Shared {
         }
         let received = self.receive();
         let mut core = self.core.lock();
-        let now = core.now();
+        // What came was timed just now.
+        let now = if received { core.recently() } else { core.now() };
         core.fire_timers(now);
         self.answer(&mut core);
         self.notify(&mut core);

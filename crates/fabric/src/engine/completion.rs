@@ -11,7 +11,7 @@ use parking_lot::{Condvar, Mutex, RwLock};
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Weak;
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 /// Looks at an empty queue that all work after something came: who exchanges messages waits for the next.
@@ -21,14 +21,21 @@ const EAGER_LOOKS: u32 = 64;
 const IDLE_LOOKS: u32 = 3;
 /// Looks with work, without success, after which other processes get the core.
 const YIELD_AFTER: u32 = 32;
+/// The same while other ranks share the core: what is spent looking is theirs, who may have to work for what
+/// is waited for.
+const YIELD_AFTER_SHARED: u32 = 4;
+/// A yield that lasts longer has given the core to somebody; with nobody else to run it takes half of that.
+const SHARED_YIELD: Duration = Duration::from_micros(1);
 /// A yield that lasts longer has given the core to somebody who uses up a slice of the scheduler's (3 ms),
 /// not to other ranks, who yield as well.
 const CROWDED_YIELD: Duration = Duration::from_millis(2);
 /// Looks with work after such a yield, until the next is tried.
 const CROWDED_LOOKS: u32 = 1 << 17;
-/// Looks with work, without success, after which one sleeps where yielding is too dear: about the time
-/// of a slice.
-const REST_AFTER: u32 = 2048;
+/// So many of them does a sleep count for: it lasts as long.
+const LOOKS_PER_SLEEP: u32 = 256;
+/// Looks with work, without success, after which one sleeps where yielding is too dear: several times what
+/// an answer takes.
+const REST_AFTER: u32 = 128;
 /// Longest sleep; whatever else the program polls waits for so long.
 const REST: Duration = Duration::from_micros(100);
 
@@ -110,6 +117,8 @@ pub struct Sources {
     idle: AtomicU32,
     /// Looks that are left before a yield is tried again.
     crowded: AtomicU32,
+    /// The last yield gave the core to another rank.
+    shared: AtomicBool,
 }
 
 impl Sources {
@@ -143,7 +152,7 @@ impl Sources {
         }
         let idle = self.idle.load(Ordering::Relaxed).saturating_add(1);
         self.idle.store(idle, Ordering::Relaxed);
-        if idle > YIELD_AFTER {
+        if idle > if self.shared.load(Ordering::Relaxed) { YIELD_AFTER_SHARED } else { YIELD_AFTER } {
             self.rest(idle);
         }
     }
@@ -153,18 +162,21 @@ impl Sources {
     fn rest(&self, idle: u32) {
         let crowded = self.crowded.load(Ordering::Relaxed);
         if crowded > 0 {
-            self.crowded.store(crowded - 1, Ordering::Relaxed);
+            let mut passed = 1;
             if idle > REST_AFTER
                 && let [only] = &self.endpoints.read()[..]
                 && let Some(endpoint) = only.upgrade()
             {
                 endpoint.rest(REST);
+                passed = LOOKS_PER_SLEEP;
             }
-            return;
+            return self.crowded.store(crowded.saturating_sub(passed), Ordering::Relaxed);
         }
         let began = Instant::now();
         std::thread::yield_now();
-        if began.elapsed() > CROWDED_YIELD {
+        let lasted = began.elapsed();
+        self.shared.store(lasted > SHARED_YIELD && lasted <= CROWDED_YIELD, Ordering::Relaxed);
+        if lasted > CROWDED_YIELD {
             self.crowded.store(CROWDED_LOOKS, Ordering::Relaxed);
         }
     }

@@ -1,0 +1,161 @@
+//! Peers that hang, go, or were never there.
+
+use super::*;
+
+/// Two sides that know each other as 1, and miss each other after 300 ms.
+fn impatient_pair(keeps_any_source: bool) -> Vec<Side> {
+    let mut settings = Settings::from_environment();
+    settings.failure_timeout = Duration::from_millis(300);
+    settings.key_file = None;
+    settings.insecure = true;
+    settings.limits.keeps_any_source = keeps_any_source;
+    let mut sides = vec![side(|_| ()), side(|_| ())];
+    for side in &mut sides {
+        let node = Node::bind("127.0.0.1:0", settings.node_config()).unwrap();
+        let addresses = Arc::new(AddressVector::default());
+        addresses.insert(node.local_addr());
+        let sinks = std::mem::take(&mut side.engine.sinks);
+        side.engine = Engine::new(node, addresses.clone(), side.regions.clone(), settings.limits.clone());
+        side.engine.sinks = sinks;
+        side.addresses = addresses;
+    }
+    let other = sides[1].addresses.address(0).unwrap();
+    sides[0].addresses.insert(other);
+    sides[1].addresses.insert(sides[0].addresses.address(0).unwrap());
+    sides
+}
+
+#[test]
+fn a_peer_that_is_gone_fails_what_waits_for_it() {
+    let mut sides = impatient_pair(false);
+    let (mut out, mut into) = (pattern_of(100_000), vec![0; 8]);
+    send(&mut sides[0], 1, 1, &mut out[..100]);
+    receive(&mut sides[0], 1, 1, &mut into, 1);
+    work(&mut sides, |sides| sides[1].engine.receiving_is_busy());
+    assert_eq!(read(&sides[0]).len(), 1);
+    send(&mut sides[0], 1, 2, &mut out);
+    // It hangs: it does not say goodbye, it just does nothing any more.
+    let began = Instant::now();
+    let pattern = sides[0].engine.pattern(1, 3, 0).unwrap();
+    let look = |sides: &mut [Side]| sides[0].engine.look(true, &pattern, Take::Peek, 9);
+    let mut looked = look(&mut sides);
+    assert_eq!(looked, Err(Errno::NO_MESSAGE));
+    work(&mut sides[..1], |sides| {
+        looked = look(sides);
+        looked != Err(Errno::NO_MESSAGE)
+    });
+    assert_eq!(looked, Err(Errno(ffi::ETIMEDOUT)));
+    // Who looks again begins anew.
+    assert_eq!(look(&mut sides), Err(Errno::NO_MESSAGE));
+    let failed = wait_for(&mut sides[..1], 0, 2);
+    assert!(failed.iter().all(|entry| entry.error == Some((Errno(ffi::ETIMEDOUT), 0))), "{failed:?}");
+    assert!(began.elapsed() < Duration::from_secs(3), "after {:?}", began.elapsed());
+}
+
+#[test]
+fn receives_from_anybody_fail_when_a_peer_is_gone_that_never_said_a_word() {
+    let mut sides = impatient_pair(false);
+    let (mut one, mut several) = ([0; 8], [0; 80]);
+    receive(&mut sides[0], ffi::FI_ADDR_UNSPEC, 1, &mut one, 1);
+    let anything = sides[0].engine.pattern(ffi::FI_ADDR_UNSPEC, 0, u64::MAX).unwrap();
+    let buffer = Receive { memory: posted(&mut several), context: 2, wanted: true, multi: Some(8) };
+    sides[0].engine.receive(false, anything, buffer).unwrap();
+    let failed = wait_for(&mut sides[..1], 0, 1);
+    assert_eq!((failed[0].context, failed[0].error), (1, Some((Errno(ffi::ETIMEDOUT), 0))));
+    assert_eq!(failed.len(), 1, "a buffer for several messages stays: {failed:?}");
+    // Looks for anybody's message are told as well, once.
+    assert_eq!(sides[0].engine.look(true, &anything, Take::Peek, 3), Err(Errno(ffi::ETIMEDOUT)));
+    assert_eq!(sides[0].engine.look(true, &anything, Take::Peek, 3), Err(Errno::NO_MESSAGE));
+}
+
+#[test]
+fn receives_from_anybody_stay_while_others_speak_though_somebody_never_answers() {
+    let mut sides = impatient_pair(false);
+    // Somebody who has gone: nobody listens there any more.
+    let gone = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    sides[0].addresses.insert(gone);
+    let gone = sides[0].engine.peer(2).unwrap();
+    let (mut out, mut into) = ([5; 8], [0; 8]);
+    receive(&mut sides[0], ffi::FI_ADDR_UNSPEC, 1, &mut into, 1);
+    let mut last = Instant::now();
+    work(&mut sides, |sides| {
+        // For another receive than the one that waits.
+        if last.elapsed() > Duration::from_millis(50) {
+            last = Instant::now();
+            send(&mut sides[1], 1, 2, &mut out);
+        }
+        sides[0].engine.has_noticed(gone)
+    });
+    assert!(read(&sides[0]).is_empty(), "nobody is missed while others speak");
+    // Then they fall silent, and it is asked for again.
+    let failed = wait_for(&mut sides, 0, 1);
+    assert_eq!((failed[0].context, failed[0].error), (1, Some((Errno(ffi::ETIMEDOUT), 0))));
+}
+
+#[test]
+fn receives_from_anybody_stay_when_a_peer_goes_in_order_or_they_are_to() {
+    for keeps in [false, true] {
+        let mut sides = impatient_pair(keeps);
+        let (mut out, mut into) = ([5; 8], [0; 8]);
+        receive(&mut sides[0], ffi::FI_ADDR_UNSPEC, 1, &mut into, 1);
+        send(&mut sides[1], 1, 2, &mut out);
+        work(&mut sides, |sides| sides[0].engine.receiving_is_busy());
+        let gone = sides.pop().unwrap();
+        if keeps {
+            // It hangs until the other has missed it.
+            let directed = sides[0].engine.pattern(1, 9, 0).unwrap();
+            let look = |sides: &mut [Side]| sides[0].engine.look(true, &directed, Take::Peek, 9);
+            work(&mut sides, |sides| look(sides) == Err(Errno(ffi::ETIMEDOUT)));
+        }
+        drop(gone);
+        let end = Instant::now() + Duration::from_millis(1500);
+        work(&mut sides, |_| Instant::now() > end);
+        assert_eq!(read(&sides[0]), [], "keeps {keeps}");
+    }
+}
+
+#[test]
+fn what_was_sent_at_once_to_a_peer_that_goes_in_order_is_done_with() {
+    let mut sides = impatient_pair(false);
+    let (mut small, mut large) = ([5; 8], pattern_of(100_000));
+    send(&mut sides[0], 1, 2, &mut small);
+    work(&mut sides, |sides| sides[1].engine.receiving_is_busy());
+    read(&sides[0]);
+    let delivered = Send {
+        to: 1,
+        tag: Some(3),
+        data: None,
+        payload: Payload::Posted(posted(&mut small)),
+        report: Some(report(8, ffi::FI_SEND | ffi::FI_TAGGED)),
+        delivery: true,
+    };
+    sides[0].engine.send(delivered).unwrap();
+    send(&mut sides[0], 1, 4, &mut large);
+    // It does not look at its socket any more, but says goodbye.
+    drop(sides.pop());
+    let mut entries = wait_for(&mut sides, 0, 2);
+    entries.sort_unstable_by_key(|entry| entry.context);
+    assert_eq!((entries[0].context, entries[0].error), (7, Some((Errno(ffi::ECONNRESET), 0))));
+    assert_eq!((entries[1].context, entries[1].error), (8, None));
+}
+
+#[test]
+fn what_waits_for_company_goes_with_its_session_and_nothing_else() {
+    let mut sides = impatient_pair(true);
+    sides[0].engine.sending.at_once = false;
+    let mut out = pattern_of(10);
+    for _ in 0..3 {
+        send(&mut sides[0], 1, 5, &mut out);
+    }
+    let peer = sides[0].engine.peer(1).unwrap();
+    sides[0].engine.fail_sends(peer, Errno::OTHER, false);
+    send(&mut sides[0], 1, 5, &mut out[..7]);
+    sides[0].engine.send_deferred();
+    let mut into = [[0; 10]; 3];
+    for (context, bytes) in into.iter_mut().enumerate() {
+        receive(&mut sides[1], 1, 5, bytes, context);
+    }
+    let got = wait_for(&mut sides, 1, 3);
+    let lens: Vec<usize> = got.iter().map(|entry| entry.len).collect();
+    assert_eq!(lens, [10, 10, 7], "two that left at once, and the one after");
+}
