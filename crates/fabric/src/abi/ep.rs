@@ -115,7 +115,7 @@ pub(super) unsafe extern "C" fn open2(
                 rma: &super::rma::OPS,
                 tagged: &super::msg::TAGGED_OPS,
                 atomic: &super::atomic::OPS,
-                collective: core::ptr::null(),
+                collective: &super::refuse::COLLECTIVE,
             },
             endpoint,
             tx_flags: AtomicU64::new(tx.map_or(0, |attr| attr.op_flags)),

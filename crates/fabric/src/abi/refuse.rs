@@ -3,18 +3,18 @@
 
 use crate::ffi::{self, fid};
 use core::ffi::{c_char, c_int, c_void};
+use libc::ssize_t;
 
-/// Defines functions that return an error and look at nothing.
+/// Defines functions that return an error of a type and look at nothing.
 macro_rules! refuse {
-    ($($(#[$doc:meta])* $name:ident($($type:ty),*);)*) => {$(
-        $(#[$doc])*
-        pub(super) unsafe extern "C" fn $name($(_: $type),*) -> c_int {
-            -ffi::ENOSYS
+    ($result:ty: $($name:ident($($type:ty),*);)*) => {$(
+        pub(super) unsafe extern "C" fn $name($(_: $type),*) -> $result {
+            -ffi::ENOSYS as $result
         }
     )*};
 }
 
-refuse! {
+refuse! { c_int:
     bind(*mut fid, *mut fid, u64);
     control(*mut fid, c_int, *mut c_void);
     ops_open(*mut fid, *const c_char, u64, *mut *mut c_void, *mut c_void);
@@ -36,6 +36,45 @@ refuse! {
     shutdown(*mut ffi::fid_ep, u64);
     join(*mut ffi::fid_ep, *const c_void, u64, *mut *mut c_void, *mut c_void);
 }
+
+refuse! { ssize_t:
+    barrier(*mut ffi::fid_ep, u64, *mut c_void);
+    broadcast(*mut ffi::fid_ep, *mut c_void, usize, *mut c_void, u64, u64, c_int, u64, *mut c_void);
+    exchange(
+        *mut ffi::fid_ep, *const c_void, usize, *mut c_void, *mut c_void, *mut c_void, u64, c_int, u64,
+        *mut c_void
+    );
+    reduce_all(
+        *mut ffi::fid_ep, *const c_void, usize, *mut c_void, *mut c_void, *mut c_void, u64, c_int, c_int, u64,
+        *mut c_void
+    );
+    reduce(
+        *mut ffi::fid_ep, *const c_void, usize, *mut c_void, *mut c_void, *mut c_void, u64, u64, c_int, c_int,
+        u64, *mut c_void
+    );
+    rooted(
+        *mut ffi::fid_ep, *const c_void, usize, *mut c_void, *mut c_void, *mut c_void, u64, u64, c_int, u64,
+        *mut c_void
+    );
+    message(*mut ffi::fid_ep, *const c_void, *mut ffi::fi_ioc, *mut *mut c_void, usize, u64);
+    barrier2(*mut ffi::fid_ep, u64, u64, *mut c_void);
+}
+
+/// Collective operations of libfabric's own: MPIs bring theirs, and groups are `libdenrei-mpi.so`'s.
+pub(super) static COLLECTIVE: ffi::fi_ops_collective = ffi::fi_ops_collective {
+    barrier: Some(barrier),
+    broadcast: Some(broadcast),
+    alltoall: Some(exchange),
+    allreduce: Some(reduce_all),
+    allgather: Some(exchange),
+    reduce_scatter: Some(reduce_all),
+    reduce: Some(reduce),
+    scatter: Some(rooted),
+    gather: Some(rooted),
+    msg: Some(message),
+    barrier2: Some(barrier2),
+    ..ffi::fi_ops_collective::NONE
+};
 
 /// What objects without further talents answer.
 pub(super) const PLAIN: ffi::fi_ops =

@@ -1,8 +1,8 @@
 //! Objects, their attributes, and what is read from queues.
 
 use super::{
-    fi_ops, fi_ops_atomic, fi_ops_av, fi_ops_cm, fi_ops_cntr, fi_ops_cq, fi_ops_domain, fi_ops_ep, fi_ops_eq,
-    fi_ops_fabric, fi_ops_mr, fi_ops_msg, fi_ops_rma, fi_ops_tagged,
+    fi_ops, fi_ops_atomic, fi_ops_av, fi_ops_cm, fi_ops_cntr, fi_ops_collective, fi_ops_cq, fi_ops_domain,
+    fi_ops_ep, fi_ops_eq, fi_ops_fabric, fi_ops_mr, fi_ops_msg, fi_ops_rma, fi_ops_tagged,
 };
 use core::ffi::{c_char, c_int, c_void};
 use libc::iovec;
@@ -37,7 +37,7 @@ pub struct fid_ep {
     pub rma: *const fi_ops_rma,
     pub tagged: *const fi_ops_tagged,
     pub atomic: *const fi_ops_atomic,
-    pub collective: *const c_void,
+    pub collective: *const fi_ops_collective,
 }
 
 #[repr(C)]

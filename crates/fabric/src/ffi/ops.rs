@@ -194,4 +194,39 @@ tables! {
         readwritevalid(*mut fid_ep, c_int, c_int, *mut usize) -> c_int;
         compwritevalid(*mut fid_ep, c_int, c_int, *mut usize) -> c_int;
     }
+
+    fi_ops_collective {
+        barrier(*mut fid_ep, u64, *mut c_void) -> ssize_t;
+        broadcast(*mut fid_ep, *mut c_void, usize, *mut c_void, u64, u64, c_int, u64, *mut c_void) -> ssize_t;
+        alltoall(
+            *mut fid_ep, *const c_void, usize, *mut c_void, *mut c_void, *mut c_void, u64, c_int, u64,
+            *mut c_void
+        ) -> ssize_t;
+        allreduce(
+            *mut fid_ep, *const c_void, usize, *mut c_void, *mut c_void, *mut c_void, u64, c_int, c_int, u64,
+            *mut c_void
+        ) -> ssize_t;
+        allgather(
+            *mut fid_ep, *const c_void, usize, *mut c_void, *mut c_void, *mut c_void, u64, c_int, u64,
+            *mut c_void
+        ) -> ssize_t;
+        reduce_scatter(
+            *mut fid_ep, *const c_void, usize, *mut c_void, *mut c_void, *mut c_void, u64, c_int, c_int, u64,
+            *mut c_void
+        ) -> ssize_t;
+        reduce(
+            *mut fid_ep, *const c_void, usize, *mut c_void, *mut c_void, *mut c_void, u64, u64, c_int, c_int,
+            u64, *mut c_void
+        ) -> ssize_t;
+        scatter(
+            *mut fid_ep, *const c_void, usize, *mut c_void, *mut c_void, *mut c_void, u64, u64, c_int, u64,
+            *mut c_void
+        ) -> ssize_t;
+        gather(
+            *mut fid_ep, *const c_void, usize, *mut c_void, *mut c_void, *mut c_void, u64, u64, c_int, u64,
+            *mut c_void
+        ) -> ssize_t;
+        msg(*mut fid_ep, *const c_void, *mut fi_ioc, *mut *mut c_void, usize, u64) -> ssize_t;
+        barrier2(*mut fid_ep, u64, u64, *mut c_void) -> ssize_t;
+    }
 }

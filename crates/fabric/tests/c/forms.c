@@ -194,6 +194,15 @@ static void refused_calls(void)
 	CHECK(fi_join(ep, out, 0, &group, NULL) == -FI_ENOSYS);
 	CHECK(fi_av_set(sides[0].av, &set_attr, &set, NULL) == -FI_ENOSYS);
 	CHECK(fi_query_collective(domain, FI_BARRIER, NULL, 0) == -FI_ENOSYS);
+	CHECK(fi_barrier(ep, 0, NULL) == -FI_ENOSYS && fi_barrier2(ep, 0, 0, NULL) == -FI_ENOSYS);
+	CHECK(fi_broadcast(ep, out, 1, NULL, 0, 0, FI_UINT8, 0, NULL) == -FI_ENOSYS);
+	CHECK(fi_alltoall(ep, out, 1, NULL, in, NULL, 0, FI_UINT8, 0, NULL) == -FI_ENOSYS);
+	CHECK(fi_allreduce(ep, out, 1, NULL, in, NULL, 0, FI_UINT8, FI_SUM, 0, NULL) == -FI_ENOSYS);
+	CHECK(fi_allgather(ep, out, 1, NULL, in, NULL, 0, FI_UINT8, 0, NULL) == -FI_ENOSYS);
+	CHECK(fi_reduce_scatter(ep, out, 1, NULL, in, NULL, 0, FI_UINT8, FI_SUM, 0, NULL) == -FI_ENOSYS);
+	CHECK(fi_reduce(ep, out, 1, NULL, in, NULL, 0, 0, FI_UINT8, FI_SUM, 0, NULL) == -FI_ENOSYS);
+	CHECK(fi_scatter(ep, out, 1, NULL, in, NULL, 0, 0, FI_UINT8, 0, NULL) == -FI_ENOSYS);
+	CHECK(fi_gather(ep, out, 1, NULL, in, NULL, 0, 0, FI_UINT8, 0, NULL) == -FI_ENOSYS);
 	CHECK(fi_endpoint2(domain, info, &other, FI_MORE, NULL) == -FI_EBADFLAGS);
 	CHECK(fi_ep_bind(ep, &sides[0].cq->fid, FI_SEND) == -FI_EOPBADSTATE);
 }

@@ -18,6 +18,9 @@ static int offered(struct fi_info *hints)
 static void refusals(void)
 {
 	CHECK(offered(hints_of()) == 0);
+	setenv("FI_DENREI_KEY_FILE", "/nowhere/key", 1);
+	CHECK(offered(hints_of()) == -FI_ENODATA);
+	unsetenv("FI_DENREI_KEY_FILE");
 	REFUSED(h->caps |= FI_MULTICAST);
 	REFUSED(h->caps |= FI_COLLECTIVE);
 	REFUSED(h->caps |= FI_HMEM);

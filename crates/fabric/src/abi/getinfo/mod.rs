@@ -99,6 +99,8 @@ pub(super) unsafe extern "C" fn getinfo(
         let wanted = unsafe { Wanted::read(version, hints) };
         let settings = Settings::from_environment();
         let places = wanted.and_then(|wanted| {
+            // The log has said why.
+            settings.cluster_key().map_err(|_| Refusal::from("the cluster key cannot be read"))?;
             // SAFETY: both are null or C strings.
             let (node, service) = unsafe { (text(node)?, text(service)?) };
             // SAFETY: the addresses are as long as the hints say.
