@@ -22,6 +22,11 @@ const DELAY_GAIN: f64 = 0.8;
 const INCREASE_DATAGRAMS: u64 = 2;
 /// Below its last maximum the window grows by this share in one round trip instead.
 const REGROWTH_SHARE: u64 = 8;
+/// After so many round trips without a sign of a queue the increase doubles in each further one: what
+/// made the window small was not the path. DCTCP's own would take 800 round trips to fill 100 Gb/s × 200 µs.
+const CALM_ROUNDS: u32 = 3;
+/// The window never grows by more than this share in a round trip then.
+const MOST_INCREASE_SHARE: u64 = 2;
 /// Weight of the newest round trip in the share of marked packets (RFC 8257 g).
 const MARK_GAIN: f64 = 1.0 / 16.0;
 
@@ -37,6 +42,8 @@ pub(super) struct Delay {
     round: Round,
     marked_share: f64,
     queueing: bool,
+    /// Increases in a row, a round trip each, since there was a sign of a queue.
+    calm_rounds: u32,
     /// Cost acknowledged towards the next increase.
     credit: u64,
 }
@@ -68,6 +75,7 @@ impl Delay {
             round: Round::new(Instant::ZERO),
             marked_share: 0.0,
             queueing: false,
+            calm_rounds: 0,
             credit: 0,
         }
     }
@@ -77,6 +85,9 @@ impl Delay {
         let tolerated = BASE_TARGET_NS.saturating_add(acked.min_rtt_ns / TARGET_SHARE);
         let target = acked.min_rtt_ns.saturating_add(tolerated);
         self.queueing = round.min_rtt_ns > target;
+        if self.queueing || round.marked + round.lost > 0 {
+            self.calm_rounds = 0;
+        }
         let by_delay = if self.queueing {
             DELAY_GAIN * (round.min_rtt_ns - target) as f64 / round.min_rtt_ns as f64
         } else {
@@ -115,8 +126,11 @@ impl Delay {
         if self.credit >= self.window {
             self.credit = 0;
             let regrowth = self.maximum.saturating_sub(self.window).min(self.window / REGROWTH_SHARE);
-            let increase = regrowth.max(INCREASE_DATAGRAMS * self.limits.datagram);
-            self.window = self.limits.clamp(self.window + increase);
+            self.calm_rounds = self.calm_rounds.saturating_add(1);
+            let doublings = self.calm_rounds.saturating_sub(CALM_ROUNDS).min(u64::BITS / 2);
+            let least = INCREASE_DATAGRAMS * self.limits.datagram;
+            let bold = (least << doublings).min(self.window / MOST_INCREASE_SHARE);
+            self.window = self.limits.clamp(self.window + regrowth.max(bold).max(least));
         }
     }
 }

@@ -184,6 +184,23 @@ mod tests {
         assert!(controller.window() > 200 * 1472, "{}", controller.window());
     }
 
+    /// What made the window small was a burst of many senders, not the path: 10 packets grow to 2,000 in
+    /// fewer round trips than one a trip would take, and after the next mark growth is slow again.
+    #[test]
+    fn a_path_that_stays_calm_is_filled_soon() {
+        let mut controller = controller(CongestionAlgorithm::Delay, 1472);
+        controller.on_ack(Acked { marked: 10, ..acked(1, controller.window(), MS) });
+        for now in 2..30 {
+            controller.on_ack(acked(now, controller.window(), MS));
+        }
+        assert!(controller.window() > 2_000 * 1472, "{}", controller.window());
+        controller.on_ack(Acked { marked: 10, ..acked(30, controller.window(), MS) });
+        controller.on_ack(acked(31, controller.window(), MS));
+        let before = controller.window();
+        controller.on_ack(acked(32, before, MS));
+        assert!(controller.window() <= before + before / 8, "{} after {before}", controller.window());
+    }
+
     #[test]
     fn one_late_sample_is_not_a_queue() {
         let mut controller = controller(CongestionAlgorithm::Delay, 1472);
