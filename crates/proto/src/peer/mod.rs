@@ -111,6 +111,8 @@ pub(crate) struct Peer {
     rtt: Rtt,
     congestion: Box<dyn Controller>,
     pacer: Pacer,
+    /// Cost sent since an acknowledgement was last asked for at once.
+    unasked_cost: u64,
     /// How fast this side sends, if the peer or `rate_request` says.
     rate: Option<Box<SenderRate>>,
     /// What the receiver lets this side send.
@@ -194,6 +196,7 @@ impl Peer {
             rtt: Rtt::new(config.initial_rtt, config.max_ack_delay),
             congestion: congestion::controller(config.congestion, mtu.current() as u64),
             pacer: Pacer::new(now),
+            unasked_cost: 0,
             rate: SenderRate::requested(now, config),
             allowed: Allowed::default(),
             told: None,
