@@ -19,8 +19,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 /// Grants of which one goes to whoever waits longest.
 const OLDEST_EVERY: u32 = 8;
 /// A grant is at most this part of the window, so that as many senders are under way: the next one
-/// answers while the last is being served.
-const GRANT_SHARE: u64 = 8;
+/// answers while the last is being served. Smaller grants wake more processes for the same data: 16 senders
+/// on two cores fill 1 Gbit/s to .6 with eighths, to .9 with quarters.
+const GRANT_SHARE: u64 = 4;
 /// Smallest grant, in datagrams, if so much is wanted.
 const LEAST_TRAIN: u64 = 2;
 /// Largest grant: a train of datagrams.
