@@ -101,6 +101,9 @@ pub(crate) struct Capacity {
     burst: Search,
     /// What was raised last, if nothing was lost since.
     raised: Option<Raised>,
+    /// The burst was raised, something was lost, and it was taken back: should losses go on, it was not
+    /// the burst.
+    accused: bool,
     /// Intervals in a row in which something was lost.
     lossy: u32,
     /// How fast the application took, lately, octets per second; 0: not known.
@@ -117,6 +120,7 @@ impl Capacity {
             rate: search((first.rate() * KEPT / 32).max(LEAST_RATE)),
             burst: search(buffer / 32 * 30),
             raised: None,
+            accused: false,
             lossy: 0,
             taken: [0; BUSY_INTERVALS],
             since_recovery: 0,
@@ -141,7 +145,7 @@ impl Capacity {
         }
         let tolerated = TOLERATED_DATAGRAMS * interval.datagram;
         if interval.recoveries == 0 {
-            self.lossy = 0;
+            (self.lossy, self.accused) = (0, false);
             self.since_recovery += interval.octets;
             self.raise(now, interval);
         } else if interval.recoveries == 1 && self.since_recovery > tolerated {
@@ -170,8 +174,13 @@ impl Capacity {
                 self.rate.lower(now, arrived.max(self.rate.value / 2) * KEPT / 32, true);
             }
             Some(Raised::Burst) => {
-                let to_blame = in_a_row < self.burst.value * BURSTS_TO_BLAME;
-                self.burst.lower(now, self.burst.value, to_blame);
+                self.accused = in_a_row < self.burst.value * BURSTS_TO_BLAME;
+                self.burst.lower(now, self.burst.value, self.accused);
+            }
+            // A rate that is a little too high shows late, when the buffer is full.
+            None if core::mem::take(&mut self.accused) => {
+                self.burst.too_much = None;
+                self.rate.lower(now, arrived * KEPT / 32, true);
             }
             // The burst first; if losses go on, the rate; and so on in turns.
             None if self.lossy % 2 == 1 => {
@@ -334,6 +343,24 @@ mod tests {
         }
         assert!((12_000_000..=13_000_000).contains(&capacity.rate()), "{}", capacity.rate());
         assert!(most <= 13_000_000, "{most}: messages wait without end");
+    }
+
+    #[test]
+    fn a_rate_a_little_too_high_is_not_blamed_on_the_burst() {
+        let receiver = Receiver { rate: 13_000_000, row: 84_000 };
+        let first = Interval { length: LENGTH, octets: receiver.rate / 50, ..Interval::default() };
+        let mut capacity = Capacity::new(&first, receiver.row / 4 * 3);
+        // It fills the buffer slowly: by the time something is lost the burst has been raised.
+        capacity.rate.value = receiver.rate / 100 * 103;
+        capacity.raised = Some(Raised::Burst);
+        for step in 0..100 {
+            let interval = receiver.interval(capacity.rate(), capacity.burst());
+            capacity.learn(Instant::ZERO + LENGTH * step, &interval);
+        }
+        let burst = capacity.burst() as f64 / receiver.row as f64;
+        assert!((0.9..=1.0).contains(&burst), "{burst} of the burst within 2 s");
+        let rate = capacity.rate() as f64 / receiver.rate as f64;
+        assert!((0.93..=1.0).contains(&rate), "{rate} of the rate");
     }
 
     #[test]
