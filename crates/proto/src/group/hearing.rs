@@ -47,6 +47,11 @@ impl Hearing {
         sent.saturating_sub(got)
     }
 
+    /// Whether the member has told of packets at all.
+    pub fn is_known(&self) -> bool {
+        self.last.is_some()
+    }
+
     /// The share of packets it loses; `None`: not known yet.
     pub fn share(&self) -> Option<f64> {
         (self.sent >= MIN_PACKETS).then(|| (self.lost / self.sent).min(1.0))

@@ -71,6 +71,8 @@ pub(crate) struct Member {
     pub held_up: core::time::Duration,
     /// When it was last asked by its session for a report.
     pub asked_at: Option<Instant>,
+    /// The last report that spoke for it names it as who holds the others up, or was its own.
+    pub named: bool,
     /// Polls of the group it has not answered since its last report.
     pub silent_polls: u32,
     /// Polls of the group since it last told of a packet to the group's address.
@@ -116,6 +118,7 @@ impl Member {
             progress_at: now,
             held_up: Duration::ZERO,
             asked_at: None,
+            named: true,
             silent_polls: 0,
             deaf_polls: 0,
             by_session: 0,
@@ -166,6 +169,7 @@ impl Member {
         }
         self.silent_polls = 0;
         self.asked_at = None;
+        self.named = report.covers == 1;
         progress
     }
 

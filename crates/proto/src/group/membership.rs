@@ -3,10 +3,12 @@
 //! Inputs → outputs: packets from the group's address, records from the opener, time, the
 //! application's taking → messages in order, reports (when, and what they say), symbols to hand on.
 //! Source: M3, M5, M6 (what a report says), M10 (when); `spec/protocol.md` §14.3–14.6. `membership/asking`
-//! holds when a gap is spoken of, `membership/joint` reports for others, `membership/turns` whose turn it is.
+//! holds when a gap is spoken of, `membership/joint` reports for others, `membership/missed` what those
+//! miss, `membership/turns` whose turn it is.
 
 mod asking;
 mod joint;
+mod missed;
 mod turns;
 
 use super::arrivals::Arrivals;
@@ -25,6 +27,10 @@ use denrei_wire::group::{Begin, GROUP_HEADER_BYTES, GroupHeader, MAX_GAPS, Open,
 use denrei_wire::packet::{Header, flags};
 use denrei_wire::{Instant, ids};
 use joint::Joint;
+
+/// What is missing below is named together with what else is found missing within this time: as much again
+/// at each of at most six levels.
+const JOIN_GAPS: Duration = Duration::from_micros(500);
 
 /// What a member's application and endpoint grant.
 #[derive(Clone, Copy, Debug)]
@@ -273,6 +279,9 @@ impl Membership {
         frames: &[u8],
     ) -> Result<(), &'static str> {
         self.asking.expect_parity(header.parity_index > 0);
+        if self.joint.collects() && symbol < self.arrivals.known() {
+            self.joint.missed.repaired(now, symbol);
+        }
         if header.parity_index > 0 && !self.arrivals.contains(symbol) {
             self.restorer.keep(symbol, frames);
         } else if header.parity_index == 0 {
@@ -398,9 +407,10 @@ impl Membership {
         self.joint.relays_to()
     }
 
-    /// To whom this member reports: its parent's address, or `None` for the opener.
+    /// To whom this member reports: its parent's address, or `None` for the opener, who has asked this
+    /// member itself, or who has to hear what those above do not hand on.
     pub fn reports_to(&self) -> Option<SocketAddr> {
-        self.joint.reports_to().filter(|_| !self.asked_in_person)
+        self.joint.reports_to().filter(|_| !self.asked_in_person && !self.asking.is_unheard())
     }
 
     /// Whether symbols are taken from the session with `peer`, at `addr`: the opener's, or that of the relay
@@ -413,15 +423,20 @@ impl Membership {
     /// The opener has said who hands on to whom.
     pub fn set_route(&mut self, now: Instant, route: Route, children: Vec<PeerId>) {
         self.joint.set_route(route, children);
+        self.asking.ask_above(self.joint.reports_to().is_some());
         self.report_by(now);
     }
 
-    /// A report of a member below has come: joins it with this one's next. What is missing below is
-    /// the opener's to repair, and was said to it; the rest can wait for company.
+    /// A report of a member below has come: joins it with this one's next. What is missing below waits a
+    /// little for what others miss, the rest for company.
     pub fn on_report_from_below(&mut self, now: Instant, peer: PeerId, feedback: &Feedback<'_>) {
-        if self.joint.on_report(peer, feedback, self.arrivals.known()) {
-            let urgent = !feedback.gaps.is_empty() || self.joint.is_complete(self.arrivals.next());
-            self.report_by(if urgent { now } else { now + self.report_delay });
+        if !self.joint.on_report(now, peer, feedback, self.arrivals.known()) {
+            return;
+        }
+        let complete = self.joint.is_complete(self.arrivals.next());
+        self.report_by(if complete { now } else { now + self.report_delay });
+        if self.joint.missed.is_waiting() {
+            self.report_by(now + JOIN_GAPS);
         }
     }
 
@@ -441,11 +456,6 @@ impl Membership {
         asks || self.due.is_some_and(|due| due <= now)
     }
 
-    /// Whether something is missing that is to be spoken of.
-    pub fn misses_something(&self) -> bool {
-        self.asking.gaps(&self.arrivals).next().is_some()
-    }
-
     /// What has happened so far.
     pub fn counters(&self) -> MembershipCounters {
         self.counters
@@ -455,13 +465,19 @@ impl Membership {
     /// if `memory_left`.
     pub fn report(&mut self, now: Instant, rtt: Duration, memory_left: bool, put: &mut impl FnMut(&[u8])) {
         self.due = None;
+        let to_opener = self.reports_to().is_none();
         let in_person = core::mem::take(&mut self.asked_in_person);
         if memory_left {
             self.limit_reported = self.limit_reported.max(self.limit());
         }
-        let mut gaps = Vec::new();
-        for (first, count) in self.asking.gaps(&self.arrivals).take(MAX_GAPS) {
-            gaps.push(Gap::new(first as u32, count.min(u16::MAX as u64) as u16));
+        let mut gaps: Vec<(u64, u64)> = self.asking.gaps(&self.arrivals).take(MAX_GAPS).collect();
+        if !in_person && self.joint.missed.is_waiting() {
+            self.joint.missed.join(now, &mut gaps);
+        }
+        let gap = |&(first, count): &(u64, u64)| Gap::new(first as u32, count.min(u16::MAX as u64) as u16);
+        let gaps: Vec<Gap> = gaps.iter().map(gap).collect();
+        if self.joint.missed.is_waiting() {
+            self.report_by(now + JOIN_GAPS);
         }
         self.asking.asked(now, rtt, &self.arrivals);
         let (echo, since) = self.echo.unwrap_or((0, now));
@@ -478,7 +494,8 @@ impl Membership {
             limit: self.limit_reported,
             gaps: &gaps,
         };
-        self.heard = false;
+        // Those above have no use for it, and do not hand it on.
+        self.heard &= !to_opener;
         self.counters.reports += 1;
         // Asked itself it speaks for itself: one below may be dead.
         if !in_person {

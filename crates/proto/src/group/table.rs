@@ -326,10 +326,9 @@ impl Table {
     }
 }
 
-/// Sends a member's report to whom it reports. What is missing goes to the opener itself.
+/// Sends a member's report to whom it reports.
 fn report(now: Instant, member: &mut Membership, host: &mut dyn Host) {
-    let parent = member.reports_to().filter(|_| !member.misses_something());
-    let to = parent.and_then(|parent| host.peer_at(parent)).unwrap_or(member.opener);
+    let to = member.reports_to().and_then(|parent| host.peer_at(parent)).unwrap_or(member.opener);
     let rtt = host.rtt(member.opener).unwrap_or_default();
     let memory_left = host.memory_left();
     let mut frame = Vec::with_capacity(64);

@@ -297,6 +297,50 @@ fn a_dead_leaf_of_the_tree_of_reports_is_ejected_alone() {
     one_of_seventy_dies(70);
 }
 
+#[test]
+fn a_dead_parent_in_the_tree_of_reports_is_ejected_alone() {
+    one_of_seventy_dies(3);
+}
+
+/// Who has everything and whose application takes nothing holds the others up no less, and is named though
+/// others speak for it.
+#[test]
+fn who_takes_nothing_is_ejected_from_the_tree_of_reports_alone() {
+    let mut net = Net::new(
+        70,
+        Config { channel_credit_bytes: 256 << 10, offer_above_bytes: 64 << 10, ..Config::default() },
+    );
+    let policy = GroupPolicy::Eject { after: Duration::from_millis(300) };
+    net.open(policy.into());
+    net.run(Duration::from_secs(1));
+    net.idle.insert(50);
+    (0..12).for_each(|number| net.send(content(number, 60_000)));
+    net.run(Duration::from_secs(4));
+    let gone = |event: &&GroupEvent| matches!(event, GroupEvent::Departed { .. });
+    let gone: Vec<&GroupEvent> = net.events.iter().filter(gone).collect();
+    let [GroupEvent::Departed { member: 49, why: Departure::Ejected, .. }] = gone[..] else {
+        panic!("{gone:?}")
+    };
+    (1..=70).filter(|host| *host != 50).for_each(|host| net.assert_received(host, &[60_000; 12]));
+}
+
+/// What many miss reaches the opener in few words: each is joined with others on its way.
+#[test]
+fn gaps_are_joined_along_the_tree() {
+    let mut net = Net::opened(100, GroupOptions { parity: false, ..GroupOptions::default() });
+    let before = net.hosts[0].group_status(net.group).unwrap().counters;
+    (1..=100).for_each(|host| net.loss[host] = 10);
+    net.send(content(0, 1_000_000));
+    net.run(Duration::from_secs(2));
+    (1..=100).for_each(|host| net.assert_received(host, &[1_000_000]));
+    let after = net.hosts[0].group_status(net.group).unwrap().counters;
+    let (reports, symbols) = (after.reports - before.reports, after.symbols_sent - before.symbols_sent);
+    assert!(
+        reports * 100 <= symbols * 30,
+        "{reports} reports for {symbols} symbols, nearly all missed by somebody"
+    );
+}
+
 fn one_of_seventy_dies(dead: usize) {
     let policy = GroupPolicy::Eject { after: Duration::from_secs(1) };
     let mut net = Net::opened(70, policy.into());

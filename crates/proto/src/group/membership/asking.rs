@@ -20,6 +20,10 @@ const REORDER_DELAY: Duration = Duration::from_micros(250);
 const PARITY_PATIENCE: Duration = Duration::from_millis(4);
 /// A gap is reported again after two round trips, and not sooner than this.
 const MIN_REPEAT_DELAY: Duration = Duration::from_millis(2);
+/// … than this where the words climb a tree: at half a millisecond a level they take half of it.
+const MIN_REPEAT_DELAY_ABOVE: Duration = Duration::from_millis(8);
+/// What was named so often to those above, and has not come, is named to the opener itself.
+const UNHEARD: u32 = 3;
 /// With more members than this each waits its time before it says what it misses.
 const SUPPRESS_ABOVE: u32 = 16;
 /// What members spread their first words over, for each of them …
@@ -38,12 +42,37 @@ pub(super) struct Asking {
     /// Parity may come for what is not below this.
     ripe: u64,
     parity: bool,
+    /// Others join these words with those of more members.
+    above: bool,
+    /// First symbol missing when gaps were last spoken of, and how often it has been the same.
+    first: u64,
+    repeats: u32,
 }
 
 impl Asking {
     pub fn new(group: GroupId, open: &Open<'_>) -> Self {
         let crowd = if open.suppress && open.members > SUPPRESS_ABOVE { open.members } else { 1 };
-        Self { group, member: open.member, crowd, due: None, ripe: 0, parity: false }
+        Self {
+            group,
+            member: open.member,
+            crowd,
+            due: None,
+            ripe: 0,
+            parity: false,
+            above: false,
+            first: 0,
+            repeats: 0,
+        }
+    }
+
+    /// From now on this member names what it misses to another, or to the opener.
+    pub fn ask_above(&mut self, above: bool) {
+        self.above = above;
+    }
+
+    /// Whether those above were told often enough.
+    pub fn is_unheard(&self) -> bool {
+        self.repeats >= UNHEARD
     }
 
     /// Whether parity may come for the symbols that come now.
@@ -101,7 +130,8 @@ impl Asking {
     pub fn asked(&mut self, now: Instant, rtt: Duration, arrivals: &Arrivals) {
         self.due = self.due.filter(|_| self.gaps(arrivals).next().is_none());
         if let Some((first, _)) = self.gaps(arrivals).next() {
-            self.ask_by(now + (rtt * 2).max(MIN_REPEAT_DELAY) + self.own_time(now, first));
+            let least = if self.above { MIN_REPEAT_DELAY_ABOVE } else { MIN_REPEAT_DELAY };
+            self.ask_by(now + (rtt * 2).max(least) + self.own_time(now, first));
         }
     }
 
@@ -112,6 +142,8 @@ impl Asking {
         }
         self.due = None;
         self.ripe = self.ripe.max(arrivals.known());
+        self.repeats = if self.first == arrivals.next() { self.repeats + 1 } else { 0 };
+        self.first = arrivals.next();
         arrivals.has_gaps()
     }
 
@@ -130,7 +162,8 @@ impl Asking {
     /// What this member waits so that not all say the same: of `crowd` members few come early, and
     /// what they say is answered to all (RFC 5740's RandomBackoff).
     fn own_time(&self, now: Instant, symbol: u64) -> Duration {
-        if self.crowd == 1 {
+        // Those above join what several say.
+        if self.crowd == 1 || self.above {
             return Duration::ZERO;
         }
         let spread = (SPREAD_PER_MEMBER * self.crowd).min(MAX_SPREAD);

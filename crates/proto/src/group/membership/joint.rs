@@ -2,13 +2,14 @@
 //! hands symbols on to them.
 //!
 //! Inputs → outputs: ROUTE, reports from below → this member's report with each value lowered to the
-//! least of those below (M3). Source: `spec/protocol.md` §14.4.
+//! least of those below (M3), and with what those below miss. Source: `spec/protocol.md` §14.4.
 
+use super::missed::Missed;
 use crate::event::PeerId;
 use core::net::SocketAddr;
 use denrei_wire::frame::Feedback;
 use denrei_wire::group::Route;
-use denrei_wire::ids;
+use denrei_wire::{Instant, ids};
 
 /// The values of one member below, and of those below that one.
 #[derive(Debug, Clone, Copy)]
@@ -28,6 +29,7 @@ pub(super) struct Joint {
     below: Vec<Below>,
     /// All have to have what is below this symbol before a report for all is worth it.
     wanted: Option<u64>,
+    pub missed: Missed,
 }
 
 impl Joint {
@@ -81,7 +83,7 @@ impl Joint {
 
     /// Takes in a report from below; `known` is the first symbol not known to have been sent. Whether
     /// who sent it is below.
-    pub fn on_report(&mut self, peer: PeerId, feedback: &Feedback<'_>, known: u64) -> bool {
+    pub fn on_report(&mut self, now: Instant, peer: PeerId, feedback: &Feedback<'_>, known: u64) -> bool {
         let index = match self.below.iter().position(|below| below.peer == peer) {
             Some(index) => index,
             None if self.route.as_ref().is_some_and(|(_, children)| children.contains(&peer)) => {
@@ -95,22 +97,27 @@ impl Joint {
         below.messages = ids::expand(feedback.messages, below.messages);
         below.limit = below.limit.max(feedback.limit);
         (below.member, below.covers) = (feedback.member, feedback.covers);
+        let next = below.next;
+        for gap in feedback.gaps {
+            self.missed.want(now, ids::expand(gap.first(), next), gap.count().into());
+        }
         true
     }
 
-    /// Lowers each value of this member's report to the least of those below (M3).
+    /// Lowers each value of this member's report to the least of those below (M3), and names who holds the
+    /// others up: who has least, and of several with as much, who has room for least.
     pub fn join(&self, next: u64, messages: u64, report: &mut Feedback<'_>) {
-        let (mut least, mut messages) = (next, messages);
+        let (mut last, mut messages) = ((next, report.limit), messages);
         for below in &self.below {
             report.covers += below.covers;
             report.limit = report.limit.min(below.limit);
             messages = messages.min(below.messages);
-            if below.next < least {
-                least = below.next;
+            if (below.next, below.limit) < last {
+                last = (below.next, below.limit);
                 report.member = below.member;
             }
         }
-        report.next = least as u32;
+        report.next = last.0 as u32;
         report.messages = messages as u32;
     }
 }

@@ -43,6 +43,12 @@ impl Repairs {
         }
     }
 
+    /// Somebody of many misses a symbol.
+    pub fn want_for_many(&mut self, now: Instant, symbol: u64) {
+        self.since.get_or_insert(now);
+        self.missing.insert(symbol, (MULTICAST_FROM, u32::MAX));
+    }
+
     /// Everybody has these.
     pub fn forget_below(&mut self, symbol: u64) {
         if self.missing.first_key_value().is_some_and(|(first, _)| *first < symbol) {

@@ -3,7 +3,7 @@
 use super::{MAX_TRAINS, Phase, Sender};
 use crate::congestion::{Acked, rtt_without_turns};
 use crate::group::Host;
-use crate::group::member::{Path, Stage};
+use crate::group::member::{Member, Path, Stage};
 use crate::group::types::{GroupBackend, GroupEvent};
 use denrei_wire::frame::{Feedback, feedback_flags};
 use denrei_wire::{Instant, ids};
@@ -45,14 +45,23 @@ impl Sender {
         self.hurried &= self.stream.unacked_bytes() > 0;
     }
 
-    /// What a joint report says holds for all below the one who sent it.
+    /// What a joint report says holds for all below the one who sent it. Of those it does not name nobody
+    /// holds the others up, but for who was asked itself and is silent: others remember of it what it said.
     fn on_joint_report(&mut self, now: Instant, index: usize, report: &Feedback<'_>) {
         let sent = self.stream.next();
         let root = self.members[index].id;
-        for id in core::iter::once(root).chain(self.tree.below(root)) {
+        let below = self.tree.below(root);
+        // Some below have not reported to those above them yet: their values are not in it.
+        if report.covers as usize != below.len() + 1 {
+            return;
+        }
+        // Whom it names may have gone: then it could be anyone.
+        let knows = self.members.get(report.member as usize).is_some_and(Member::is_active);
+        for id in core::iter::once(root).chain(below) {
             let mut member = self.members.edit(id as usize);
-            if id != report.member {
-                // It is that one that holds the others up.
+            member.named = !knows || id == report.member;
+            let silent = member.asked_at.is_some();
+            if !member.named && !silent {
                 member.progress_at = now;
             }
             let next = ids::expand(report.next, member.next);
@@ -66,7 +75,9 @@ impl Sender {
                 member.limit = report.limit;
                 member.progress_at = now;
             }
-            member.silent_polls = 0;
+            if !silent {
+                member.silent_polls = 0;
+            }
         }
     }
 
@@ -121,32 +132,33 @@ impl Sender {
     /// Notes what is missing, unless it is on its way: sent again in a packet that the report
     /// could not know of, or handed to the member's session.
     fn take_gaps(&mut self, now: Instant, index: usize, report: &Feedback<'_>) {
-        // Sessions and relays lose nothing.
-        if report.gaps.is_empty() || self.members[index].path != Path::Multicast {
+        // What is named for several may be missed by any of them. Sessions and relays lose nothing.
+        let joint = report.covers > 1;
+        if report.gaps.is_empty() || (!joint && self.members[index].path != Path::Multicast) {
             return;
         }
         let mut member = self.members.edit(index);
         let echo = member.echo;
         let mut budget = MAX_GAP_SYMBOLS;
-        let base = self.stream.base();
+        let had = if joint { 0 } else { member.next.max(member.by_session) };
+        let base = self.stream.base().max(had);
         for gap in report.gaps {
-            let first =
-                ids::expand(gap.first(), member.next).max(base).max(member.next.max(member.by_session));
-            let end = (ids::expand(gap.first(), member.next) + gap.count() as u64).min(self.stream.next());
+            let named = ids::expand(gap.first(), member.next);
+            let first = named.max(base);
+            let end = (named + gap.count() as u64).min(self.stream.next());
             for number in first..end.max(first).min(first + budget) {
                 budget -= 1;
-                if member.repairing.contains(&number) {
-                    continue;
-                }
                 let sent_in = self.stream.symbol(number).and_then(|symbol| symbol.packet);
-                if sent_in.is_some_and(|packet| echo.is_none_or(|echo| echo < packet)) {
+                let under_way = sent_in.is_some_and(|packet| echo.is_none_or(|echo| echo < packet));
+                if under_way || self.repairs.multicast.contains(&number) {
                     continue;
                 }
-                if self.repairs.multicast.contains(&number) {
-                    continue;
+                if joint {
+                    self.repairs.want_for_many(now, number);
+                } else if !member.repairing.contains(&number) {
+                    member.missed += 1;
+                    self.repairs.want(now, number, member.id);
                 }
-                member.missed += 1;
-                self.repairs.want(now, number, member.id);
             }
         }
     }
@@ -179,7 +191,9 @@ impl Sender {
 
     /// By how much the losses that count have grown in this round trip.
     fn newly_lost(&mut self, now: Instant) -> u64 {
-        let fresh = losses_that_count(self.counting().map(|member| member.lost_now));
+        // In a tree few speak for themselves: the others lose what these do.
+        let heard = self.counting().filter(|member| member.hearing.is_known());
+        let fresh = losses_that_count(heard.map(|member| member.lost_now));
         let fresh = fresh.saturating_sub(self.lost_told);
         self.lost_told += fresh;
         if self.round_ends <= now {

@@ -7,6 +7,7 @@ use crate::group::types::{Departure, GroupBackend, GroupEvent, GroupPolicy};
 use core::time::Duration;
 use denrei_wire::Instant;
 use denrei_wire::group::Record;
+use std::collections::BTreeSet;
 
 /// Questions to the group's address that a member leaves unanswered before it is asked by its session.
 const SILENT_POLLS: u32 = 1;
@@ -94,6 +95,7 @@ impl Sender {
         self.poll = self.has_multicast_member();
         let blocked = self.is_blocked();
         let interval = self.probe_timeout;
+        let suspects = self.suspects();
         for index in 0..self.members.len() {
             let member = &self.members[index];
             let handed = self.handed_to(member);
@@ -103,7 +105,8 @@ impl Sender {
             let mut member = self.members.edit(index);
             member.silent_polls += 1;
             member.deaf_polls += (member.path != Path::Unicast { next: handed }) as u32;
-            let by_session = member.path != Path::Multicast || member.silent_polls > SILENT_POLLS;
+            let silent = member.silent_polls > SILENT_POLLS || suspects.contains(&member.id);
+            let by_session = member.path != Path::Multicast || silent;
             // Its session repeats the question as long as it has to; asking anew helps only if the
             // answer, which is not repeated, was lost.
             if by_session && member.asked_at.is_none_or(|at| at + interval * 2 <= now) {
@@ -117,6 +120,14 @@ impl Sender {
                 self.reroute(index);
             }
         }
+    }
+
+    /// Where reports are joined: who is said to hold the others up, and who says so: it may be dead, and so
+    /// may anyone between it and the opener.
+    fn suspects(&self) -> BTreeSet<u32> {
+        let named = |member: &&Member| self.tree.joins && member.named && self.holds_up(member);
+        let named = self.members.iter().filter(|member| member.is_active()).filter(named);
+        named.flat_map(|member| core::iter::once(member.id).chain(self.tree.above(member.id))).collect()
     }
 
     /// What reaches a member by neither multicast nor relay reaches it by its session.
@@ -184,7 +195,7 @@ impl Sender {
             if !member.is_active() {
                 continue;
             }
-            if !self.holds_up(member) {
+            if !self.holds_up(member) || self.is_excused(member) {
                 self.members.edit(index).progress_at = now;
                 continue;
             }
@@ -200,6 +211,12 @@ impl Sender {
                 }
             }
         }
+    }
+
+    /// Whether others speak for a member and name somebody else, so that what is known of it is theirs.
+    fn is_excused(&self, member: &Member) -> bool {
+        let silent = member.asked_at.is_some() || member.silent_polls > SILENT_POLLS;
+        self.tree.joins && !self.is_closing() && !member.named && !silent
     }
 
     /// Whether a member is served by others of whom one has stood still for long itself: that one is judged.
