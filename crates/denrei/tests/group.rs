@@ -140,6 +140,26 @@ fn several_openers_share_an_address_and_a_member_leaves_and_returns() {
 }
 
 #[test]
+fn members_that_leave_with_all_they_wanted_do_not_hold_up_the_end() {
+    let address = group_address(7);
+    let nodes: Vec<Node> = (0..6).map(|_| Node::bind("127.0.0.1:0", threaded()).unwrap()).collect();
+    let to: Vec<SocketAddr> = nodes.iter().map(Node::local_addr).collect();
+    let listeners: Vec<_> = nodes.iter().map(|node| node.join_group(address).unwrap()).collect();
+    let opener = Node::bind("127.0.0.1:0", threaded()).unwrap();
+    let group = opener.open_group(address, &to, GroupPolicy::Wait).unwrap();
+    for number in 0..10 {
+        group.send(content(number, 100)).unwrap();
+    }
+    for listener in &listeners {
+        let membership = listener.accept(PATIENCE).unwrap();
+        for number in 0..10 {
+            assert_eq!(membership.recv_timeout(PATIENCE).unwrap().unwrap().data, content(number, 100));
+        }
+    }
+    assert!(group.close(PATIENCE), "{:?}", group.status());
+}
+
+#[test]
 fn a_node_that_goes_away_is_reported_with_its_last_message() {
     let address = group_address(6);
     let nodes: Vec<Node> = (0..2).map(|_| Node::bind("127.0.0.1:0", threaded()).unwrap()).collect();
