@@ -162,6 +162,32 @@ fn a_peer_whose_end_was_lost_is_found_to_be_gone_by_asking() {
     assert_eq!(pair.lost(0), [(LostReason::Forgotten, 0)]);
 }
 
+/// In inline drive a Node does nothing between its application's calls.
+#[test]
+fn an_initiator_that_is_busy_before_it_looks_at_the_answer_loses_nothing() {
+    for speaks_first in [false, true] {
+        let mut pair = Pair::new(Config::default());
+        let peer = pair.connect(0);
+        pair.send(0, peer, 0, "before");
+        pair.run(Duration::from_micros(60));
+        let answer = std::mem::take(&mut pair.under_way);
+        assert_eq!(answer.len(), 1);
+        for _ in 0..100 {
+            pair.now += SECOND / 10;
+            let now = pair.now;
+            pair.ends[1].handle_timeout(now);
+        }
+        if speaks_first {
+            pair.send(0, peer, 0, "after");
+            pair.drain(0);
+        }
+        pair.under_way.extend(answer);
+        pair.run(SECOND);
+        assert_eq!(pair.lost(0), []);
+        assert_eq!(pair.received[1].len(), 1 + usize::from(speaks_first));
+    }
+}
+
 #[test]
 fn an_outage_shorter_than_that_loses_nothing() {
     let mut pair = Pair::new(Config::default());

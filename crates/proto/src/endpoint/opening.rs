@@ -24,6 +24,10 @@ const MAX_UNPROVEN_PER_SOURCE: usize = MAX_UNPROVEN / 2;
 /// With more than these, an initiator has to prove its address before a handshake is computed.
 const MANY_UNPROVEN: usize = MAX_UNPROVEN / 4;
 
+/// With as many as these, the next are forgotten soon if their initiators stay silent; the first may
+/// take as long as any peer, because nothing happens in a Node between its application's calls.
+const CROWD_OF_UNPROVEN: usize = MANY_UNPROVEN / 4;
+
 /// What an unproven session may have brought, bytes: more than a window's worth of FIRSTs. Beyond,
 /// they are dropped as if they had been lost.
 const MAX_UNPROVEN_BYTES: u64 = 128 * 1024;
@@ -176,7 +180,8 @@ impl Endpoint {
             return None;
         };
         let beginning = self.beginning(slot, from, now, own, protection);
-        let peer = Peer::answering(beginning, &self.config, opening);
+        let crowded = self.unproven.len() >= CROWD_OF_UNPROVEN;
+        let peer = Peer::answering(beginning, &self.config, opening, crowded);
         self.slots[slot as usize].peer = Some(Box::new(peer));
         self.unproven.insert(from, slot);
         Some(slot)

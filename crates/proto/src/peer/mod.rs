@@ -104,6 +104,8 @@ pub(crate) struct Peer {
     initiated: bool,
     /// The application knows of this peer: events are for it.
     pub visible: bool,
+    /// It came when many were unproven: if its initiator stays silent it is soon forgotten.
+    crowded: bool,
     remote: Parameters,
     parameters_heard: bool,
 
@@ -190,6 +192,7 @@ impl Peer {
             protection,
             initiated: true,
             visible: true,
+            crowded: false,
             remote: assumed_parameters(config),
             parameters_heard: false,
             sent: SentPackets::new(skips),
@@ -230,8 +233,11 @@ impl Peer {
     }
 
     /// A session that the other side opens.
-    pub fn answering(beginning: Beginning, config: &Config, remote: Opening) -> Self {
+    ///
+    /// `crowded`: there are many like it, so this one has to prove itself soon.
+    pub fn answering(beginning: Beginning, config: &Config, remote: Opening, crowded: bool) -> Self {
         let mut peer = Self::opening(beginning, config);
+        peer.crowded = crowded;
         peer.initiated = false;
         peer.visible = false;
         peer.phase = Phase::Answering;

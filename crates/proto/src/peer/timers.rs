@@ -14,8 +14,8 @@ const PERSISTENT_TIMEOUTS: u32 = 3;
 /// Packets sent per probe timeout (RFC 9002 §6.2.4).
 pub(super) const PACKETS_PER_PROBE: u8 = 2;
 
-/// A responder whose initiator stays silent forgets the session after this long.
-const UNPROVEN_TIMEOUT: Duration = Duration::from_secs(3);
+/// A responder whose initiator stays silent forgets the session after this long, if it has many such.
+const CROWDED_UNPROVEN_TIMEOUT: Duration = Duration::from_secs(3);
 
 impl Peer {
     /// The next time at which [`handle_timeout`](Self::handle_timeout) or a transmit is due.
@@ -104,7 +104,11 @@ impl Peer {
         let since = self.unanswered_since?;
         Some(match self.phase {
             Phase::Opening => since + config.connect_timeout,
-            Phase::Answering if !self.visible => self.heard_at + UNPROVEN_TIMEOUT,
+            Phase::Answering if !self.visible && self.crowded => self.heard_at + CROWDED_UNPROVEN_TIMEOUT,
+            // Its application may be busy elsewhere; whoever is silent for longer counts as dead anyway.
+            Phase::Answering if !self.visible => {
+                self.heard_at + config.failure_timeout.max(CROWDED_UNPROVEN_TIMEOUT)
+            }
             _ => since + config.failure_timeout,
         })
     }
