@@ -1,15 +1,17 @@
 //! `cargo xtask package`: a Debian package of what `cargo xtask install` installs.
 //!
 //! Inputs → outputs: binaries, and `[package.metadata.deb]` of the command → `denrei_VERSION_ARCH.deb`.
-//! The tree that goes into it stays beside it, in `root`, where the metadata's assets point: so
-//! `cargo deb -p denrei-cli --no-build` makes the same package (ADR 35).
+//! The tree that goes into it is left in `target/package/root`, where the metadata's assets point;
+//! cargo-deb makes the package of it, or, where that is not installed, dpkg-deb the same one (ADR 35).
 
 use crate::fabric::root;
 use crate::install::{Built, install, succeed};
 use anyhow::Context;
-use clap::Args;
+use clap::{Args, ValueEnum};
 use serde::Deserialize;
 use std::fmt::Write as _;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
@@ -19,8 +21,30 @@ pub struct PackageArgs {
     /// Directory to put the package into, made if need be
     #[arg(long, value_name = "DIR", default_value = "target/package")]
     into: PathBuf,
+    /// What makes the package; not given: cargo-deb if it is installed, else dpkg-deb
+    #[arg(long)]
+    tool: Option<Tool>,
+    /// Compress little: the package is larger, and there sooner
+    #[arg(long)]
+    fast: bool,
     #[command(flatten)]
     built: Built,
+}
+
+/// What makes packages of trees.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Tool {
+    /// `cargo deb`
+    CargoDeb,
+    /// `dpkg-deb`, which every Debian has
+    DpkgDeb,
+}
+
+impl Tool {
+    fn found() -> Self {
+        let there = Command::new("cargo-deb").arg("--version").output().is_ok();
+        if there { Self::CargoDeb } else { Self::DpkgDeb }
+    }
 }
 
 /// The parts of a manifest that matter here.
@@ -50,54 +74,102 @@ struct Deb {
     depends: String,
     #[serde(rename = "extended-description")]
     extended_description: String,
+    #[serde(rename = "triggers-file")]
+    triggers_file: PathBuf,
 }
 
 /// Makes the package; prints where it is.
 pub fn run(arguments: &PackageArgs) -> anyhow::Result<ExitCode> {
     let binaries = arguments.built.directory()?;
-    let into = &arguments.into;
-    let tree = into.join("root");
+    // The assets of the metadata are there and nowhere else.
+    let tree = root().join("target/package/root");
     if tree.exists() {
         std::fs::remove_dir_all(&tree).with_context(|| format!("cannot empty {}", tree.display()))?;
     }
-    std::fs::create_dir_all(&tree).with_context(|| format!("cannot make {}", tree.display()))?;
-    let tree = tree.canonicalize()?;
+    for directory in [&tree, &arguments.into] {
+        std::fs::create_dir_all(directory).with_context(|| format!("cannot make {}", directory.display()))?;
+    }
     install(&binaries, &tree, Path::new("/usr"))?;
     strip(&tree.join("usr"))?;
+    document(&tree.join("usr/share"))?;
+    let file = match arguments.tool.unwrap_or_else(Tool::found) {
+        Tool::CargoDeb => by_cargo_deb(&arguments.into, arguments.fast)?,
+        Tool::DpkgDeb => by_dpkg_deb(&tree, &arguments.into, arguments.fast)?,
+    };
+    println!("{}", file.display());
+    Ok(ExitCode::SUCCESS)
+}
 
+/// Has cargo-deb make the package, which takes everything from the metadata.
+fn by_cargo_deb(into: &Path, fast: bool) -> anyhow::Result<PathBuf> {
+    let into = into.canonicalize()?;
+    let mut command = Command::new(std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()));
+    command.current_dir(root()).args(["deb", "--package", "denrei-cli", "--quiet"]);
+    // Built and stripped it is already, so that both tools make the same.
+    command.args(["--no-build", "--no-strip", "--no-dbgsym", "--deb-revision", ""]);
+    command.args(fast.then_some("--fast")).arg("--output").arg(&into);
+    let said = String::from_utf8(succeed(&mut command)?)?;
+    let file = said.lines().last().context("cargo deb does not say where the package is")?;
+    Ok(PathBuf::from(file))
+}
+
+/// Has dpkg-deb make the package, with control files made of the metadata.
+fn by_dpkg_deb(tree: &Path, into: &Path, fast: bool) -> anyhow::Result<PathBuf> {
     let architecture = String::from_utf8(succeed(Command::new("dpkg").arg("--print-architecture"))?)?;
     let architecture = architecture.trim();
-    let manifest = std::fs::read_to_string(root().join("crates/cli/Cargo.toml"))?;
+    let directory = root().join("crates/cli");
+    let manifest = std::fs::read_to_string(directory.join("Cargo.toml"))?;
     let package = toml::from_str::<Manifest>(&manifest).context("crates/cli/Cargo.toml")?.package;
     let version = env!("CARGO_PKG_VERSION");
-    let file = into.join(format!("{}_{version}_{architecture}.deb", package.metadata.deb.name));
+    let deb = &package.metadata.deb;
+    let file = into.join(format!("{}_{version}_{architecture}.deb", deb.name));
 
     // The control files are no part of the tree that cargo-deb takes.
     let stage = tree.join("DEBIAN");
     std::fs::create_dir_all(&stage)?;
     std::fs::write(stage.join("control"), control(&package, version, architecture))?;
-    std::fs::write(stage.join("triggers"), "activate-noawait ldconfig\n")?;
-    let built =
-        succeed(Command::new("dpkg-deb").args(["--root-owner-group", "--build"]).arg(&tree).arg(&file));
+    std::fs::copy(directory.join(&deb.triggers_file), stage.join("triggers"))?;
+    let mut command = Command::new("dpkg-deb");
+    command.args(fast.then_some(["-Zgzip", "-z1"]).into_iter().flatten()).arg("--root-owner-group");
+    let built = succeed(command.arg("--build").arg(tree).arg(&file));
     std::fs::remove_dir_all(&stage)?;
     built?;
-    println!("{}", file.display());
-    Ok(ExitCode::SUCCESS)
+    Ok(file)
 }
 
-/// Takes debug information out of commands and libraries, as Debian's policy wants (§10.1, §10.2).
+/// Takes debug information out of commands and libraries, and the right to run the latter, as Debian's
+/// policy wants (§8.1, §10.1, §10.2).
 fn strip(usr: &Path) -> anyhow::Result<()> {
     let mut files = Vec::new();
-    for directory in ["bin", "lib"] {
+    for (directory, mode) in [("bin", 0o755), ("lib", 0o644)] {
         for entry in std::fs::read_dir(usr.join(directory))? {
             let entry = entry?;
             // Links lead to what is here too.
             if entry.file_type()?.is_file() {
+                std::fs::set_permissions(entry.path(), Permissions::from_mode(mode))?;
                 files.push(entry.path());
             }
         }
     }
     succeed(Command::new("strip").arg("--strip-debug").args(files)).map(drop)
+}
+
+/// Compresses manual pages and says who may do what, as Debian's policy wants (§12.1, §12.5).
+fn document(share: &Path) -> anyhow::Result<()> {
+    let mut pages = Vec::new();
+    for entry in std::fs::read_dir(share.join("man/man1"))? {
+        pages.push(entry?.path());
+    }
+    succeed(Command::new("gzip").args(["-9", "-n"]).args(pages))?;
+    let place = share.join("doc/denrei");
+    std::fs::create_dir_all(&place)?;
+    let mut text = String::from("denrei is under either of two licences, as you like.\n");
+    for licence in ["LICENSE-APACHE", "LICENSE-MIT"] {
+        text += "\n";
+        text += &std::fs::read_to_string(root().join(licence))?;
+    }
+    std::fs::write(place.join("copyright"), text)?;
+    Ok(())
 }
 
 /// The package's control file.

@@ -1,5 +1,6 @@
-//! The Debian package, unpacked into a clean root and used there.
+//! The Debian package, by cargo-deb where it is installed and by dpkg-deb, in a clean root, and used there.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
@@ -14,6 +15,10 @@ fn text(command: &mut Command) -> String {
     String::from_utf8(succeed(command).stdout).unwrap()
 }
 
+fn is_there(tool: &str) -> bool {
+    Command::new(tool).arg("--version").output().is_ok()
+}
+
 /// Where cargo has put what it has built; `None` if a part of it is not there, which it has said.
 fn binaries() -> Option<PathBuf> {
     let task = Path::new(env!("CARGO_BIN_EXE_xtask"));
@@ -24,8 +29,8 @@ fn binaries() -> Option<PathBuf> {
             return None;
         }
     }
-    for tool in ["dpkg", "dpkg-deb", "strip", "cc"] {
-        if Command::new(tool).arg("--version").output().is_err() {
+    for tool in ["dpkg", "dpkg-deb", "strip", "gzip", "cc"] {
+        if !is_there(tool) {
             println!("SKIPPED package: {tool} is not installed");
             return None;
         }
@@ -33,49 +38,111 @@ fn binaries() -> Option<PathBuf> {
     Some(directory)
 }
 
-/// Makes the package and unpacks it below a directory.
-fn unpacked(binaries: &Path, directory: &Path) -> PathBuf {
+/// Has a tool make the package.
+fn packaged(binaries: &Path, into: &Path, tool: &str) -> PathBuf {
     let mut command = Command::new(env!("CARGO_BIN_EXE_xtask"));
-    command.arg("package").arg("--into").arg(directory.join("package")).arg("--binaries").arg(binaries);
-    let package = PathBuf::from(text(&mut command).lines().last().unwrap());
+    command.args(["package", "--fast", "--tool", tool]).arg("--into").arg(into);
+    let package = PathBuf::from(text(command.arg("--binaries").arg(binaries)).lines().last().unwrap());
     let fields = text(Command::new("dpkg-deb").arg("--field").arg(&package));
     assert!(fields.contains("Package: denrei\n") && fields.contains("Depends: libc6"), "{fields}");
-    let clean = directory.join("clean");
-    succeed(Command::new("dpkg-deb").arg("--extract").arg(&package).arg(&clean));
-    clean
+    let control = text(Command::new("dpkg-deb").arg("--info").arg(&package).arg("triggers"));
+    assert_eq!(control, "activate-noawait ldconfig\n");
+    package
+}
+
+/// Modes, owners, names and links of all files in a package.
+fn contents(package: &Path) -> BTreeSet<String> {
+    let list = text(Command::new("dpkg-deb").arg("--contents").arg(package));
+    let files = list.lines().filter(|line| !line.starts_with('d'));
+    // Neither size nor time.
+    let told = |line: &str| {
+        let fields: Vec<_> = line.split_whitespace().collect();
+        format!("{} {} {}", fields[0], fields[1].replace("root/root", "0/0"), fields[5..].join(" "))
+    };
+    files.map(told).collect()
+}
+
+/// Installs into a root in which nothing else is; as one who may not, unpacks there.
+fn install(package: &Path, root: &Path) {
+    std::fs::create_dir_all(root).unwrap();
+    if !nix::unistd::geteuid().is_root() {
+        println!("SKIPPED installing the package: needs root; it is unpacked instead");
+        succeed(Command::new("dpkg-deb").arg("--extract").arg(package).arg(root));
+        return;
+    }
+    let state = root.join("var/lib/dpkg");
+    for directory in ["info", "updates", "triggers"] {
+        std::fs::create_dir_all(state.join(directory)).unwrap();
+    }
+    std::fs::write(state.join("status"), "").unwrap();
+    dpkg(root, "--install", package.as_os_str());
+    let status = text(Command::new("dpkg-query").arg("--admindir").arg(state).args(["--status", "denrei"]));
+    assert!(status.contains("Status: install ok "), "{status}");
+}
+
+/// Runs dpkg in a root without the packages that this one depends on.
+fn dpkg(root: &Path, verb: &str, argument: &std::ffi::OsStr) {
+    let mut command = Command::new("dpkg");
+    command.arg("--root").arg(root).arg("--log=/dev/null").arg("--force-depends");
+    succeed(command.args(["--force-script-chrootless", verb]).arg(argument));
 }
 
 #[test]
 fn the_package_works_in_a_clean_root() {
     let Some(binaries) = binaries() else { return };
     let directory = tempfile::tempdir().unwrap();
-    let root = unpacked(&binaries, directory.path());
-    let usr = root.join("usr");
+    let mut package = packaged(&binaries, &directory.path().join("dpkg-deb"), "dpkg-deb");
+    if is_there("cargo-deb") {
+        let other = packaged(&binaries, &directory.path().join("cargo-deb"), "cargo-deb");
+        assert_eq!(contents(&other), contents(&package), "both tools make the same package");
+        package = other;
+    } else {
+        println!("SKIPPED package by cargo-deb: it is not installed; dpkg-deb has made the package");
+    }
+    let root = directory.path().join("clean");
+    install(&package, &root);
+    is_complete(&root.join("usr"));
+    is_used(&root.join("usr"), directory.path());
+    if nix::unistd::geteuid().is_root() {
+        dpkg(&root, "--purge", "denrei".as_ref());
+        assert!(!root.join("usr/bin/denrei").exists() && !root.join("usr/include/denrei").exists());
+    }
+}
+
+fn is_complete(usr: &Path) {
     for file in [
         "bin/denrei",
+        "lib/libdenrei.so",
         "lib/libdenrei.a",
         "lib/libdenrei-fi.so",
         "lib/libdenrei-mtcp.so",
+        "lib/pkgconfig/denrei.pc",
         "lib/cmake/denrei/denrei-config.cmake",
         "include/denrei/denrei.h",
         "include/denrei/suci.h",
         "include/denrei/mtcp.h",
-        "share/man/man1/denrei.1",
-        "share/man/man1/denrei-demo.1",
+        "share/man/man1/denrei.1.gz",
+        "share/man/man1/denrei-demo.1.gz",
+        "share/doc/denrei/copyright",
         "share/bash-completion/completions/denrei",
         "share/fish/vendor_completions.d/denrei.fish",
         "share/zsh/site-functions/_denrei",
     ] {
         assert!(usr.join(file).is_file(), "{file}");
     }
+}
+
+fn is_used(usr: &Path, scratch: &Path) {
     assert!(text(Command::new(usr.join("bin/denrei")).arg("--version")).starts_with("denrei "));
     let variables = text(Command::new(usr.join("bin/denrei")).arg("mpirun-env"));
     assert!(variables.contains("FI_PROVIDER_PATH"), "it finds the provider of its own package: {variables}");
     let pc = std::fs::read_to_string(usr.join("lib/pkgconfig/denrei.pc")).unwrap();
     assert!(pc.contains("prefix=/usr\n"), "nothing of the place where it was made: {pc}");
+    let page = text(Command::new("gzip").arg("-dc").arg(usr.join("share/man/man1/denrei.1.gz")));
+    assert!(page.contains(".TH denrei"), "{page}");
 
     let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/capi/examples/hello.c");
-    let program = directory.path().join("hello");
+    let program = scratch.join("hello");
     let mut compile = Command::new("cc");
     compile.arg(example).arg("-o").arg(&program).arg("-I").arg(usr.join("include"));
     succeed(compile.arg("-L").arg(usr.join("lib")).arg("-ldenrei"));
