@@ -31,23 +31,60 @@ fn the_tutorials_programs_run() {
     group::main().unwrap();
 }
 
+/// A page with what it includes in its place.
+fn expanded(page: &Path, text: &str) -> String {
+    let mut whole = String::new();
+    let mut rest = text;
+    while let Some((before, after)) = rest.split_once("{{#include ") {
+        let (include, after) = after.split_once("}}").unwrap();
+        let mut parts = include.split(':');
+        let included = fs::read_to_string(docs().join(parts.next().unwrap()));
+        let included = included.unwrap_or_else(|error| panic!("{}: {include}: {error}", page.display()));
+        // A range of lines has to be in the file.
+        for line in parts.filter_map(|line| line.parse::<usize>().ok()) {
+            assert!(line <= included.lines().count(), "{}: {include}", page.display());
+        }
+        whole.push_str(before);
+        whole.push_str(&included);
+        rest = after;
+    }
+    whole + rest
+}
+
 #[test]
-fn links_and_includes_lead_to_files() {
+fn links_and_includes_lead_to_files_and_pages() {
+    let summary = fs::read_to_string(docs().join("SUMMARY.md")).unwrap();
     for (page, text) in pages() {
         let outside = |link: &&str| !link.starts_with("http") && !link.starts_with('#') && !link.is_empty();
+        let text = expanded(&page, &text);
+        // What is between backquotes is no link.
+        let text: String = text.split('`').step_by(2).collect();
         for link in between(&text, "](", ')').filter(outside) {
             let target = link.split('#').next().unwrap_or(link);
             assert!(docs().join(target).exists(), "{}: {link}", page.display());
+            let is_page = !target.ends_with(".md") || summary.contains(&format!("]({target})"));
+            assert!(is_page, "{}: {link} is no page of the book: put it into SUMMARY.md", page.display());
         }
-        for include in between(&text, "{{#include ", '}') {
-            let mut parts = include.split(':');
-            let included = fs::read_to_string(docs().join(parts.next().unwrap()));
-            let included = included.unwrap_or_else(|error| panic!("{}: {include}: {error}", page.display()));
-            // A range of lines has to be in the file.
-            for line in parts.filter_map(|line| line.parse::<usize>().ok()) {
-                assert!(line <= included.lines().count(), "{}: {include}", page.display());
-            }
-        }
+    }
+}
+
+/// mdBook itself builds it without a word of warning, where it is installed.
+#[test]
+fn mdbook_builds_it() {
+    let built = tempfile::tempdir().unwrap();
+    let mut command = std::process::Command::new("mdbook");
+    let command = command.arg("build").arg(docs()).arg("--dest-dir").arg(built.path());
+    let Ok(output) = command.output() else {
+        println!("SKIPPED mdbook: it is not installed; links, includes and the summary are checked without");
+        return;
+    };
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && !said.contains("WARN") && !said.contains("ERROR"), "{said}");
+    for (page, _) in pages() {
+        let name = page.file_stem().unwrap().to_str().unwrap();
+        let name = if name == "README" { "index" } else { name };
+        let made = built.path().join(format!("{name}.html"));
+        assert!(name == "SUMMARY" || made.is_file(), "{}", made.display());
     }
 }
 
