@@ -221,6 +221,9 @@ impl Endpoint {
         let fate = self.with_groups(|groups, host| {
             groups.on_packet(now, arrived.meta.from, &arrived.header, datagram, host)
         });
+        if fate == Fate::Taken {
+            self.note_group(now, arrived.header.token, datagram.len());
+        }
         self.count_group_packet(fate, datagram);
     }
 

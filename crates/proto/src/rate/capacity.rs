@@ -180,7 +180,7 @@ impl Capacity {
             // A rate that is a little too high shows late, when the buffer is full.
             None if core::mem::take(&mut self.accused) => {
                 self.burst.too_much = None;
-                self.rate.lower(now, arrived * KEPT / 32, true);
+                self.rate.lower(now, arrived * KEPT / 32, false);
             }
             // The burst first; if losses go on, the rate; and so on in turns.
             None if self.lossy % 2 == 1 => {

@@ -22,7 +22,7 @@ pub(crate) use credit::RateCredit;
 pub(crate) use grants::Grants;
 pub use host::HostRecord;
 pub(crate) use host::host_share;
-pub(crate) use manager::{Heard, Manager, Taken};
+pub(crate) use manager::{Heard, Manager, Source, Taken};
 pub(crate) use police::Police;
 
 use inbound::InboundWindow;
