@@ -68,6 +68,37 @@ fn links_and_includes_lead_to_files_and_pages() {
     }
 }
 
+#[test]
+fn every_call_is_beside_its_counterparts() {
+    let table = fs::read_to_string(docs().join("calls.md")).unwrap();
+    let rooms = ["node.rs", "node", "group.rs", "collective.rs", "relay/mod.rs"];
+    let mut files: Vec<PathBuf> =
+        rooms.iter().map(|room| docs().join("../crates/denrei/src").join(room)).collect();
+    files.extend(
+        ["settings.rs", "sender.rs", "receiver.rs"].map(|file| docs().join("../crates/cast/src").join(file)),
+    );
+    let mut calls = 0;
+    while let Some(file) = files.pop() {
+        if file.is_dir() {
+            files.extend(fs::read_dir(file).unwrap().map(|entry| entry.unwrap().path()));
+            continue;
+        }
+        let text = fs::read_to_string(&file).unwrap();
+        for kind in ["\n    pub fn ", "\n    pub async fn "] {
+            for name in between(&text, kind, '(') {
+                let name = name.split('<').next().unwrap();
+                assert!(
+                    table.contains(&format!("`{name}`")),
+                    "docs/calls.md lacks {name} of {}",
+                    file.display()
+                );
+                calls += 1;
+            }
+        }
+    }
+    assert!(calls > 80, "{calls} calls");
+}
+
 /// mdBook itself builds it without a word of warning, where it is installed.
 #[test]
 fn mdbook_builds_it() {

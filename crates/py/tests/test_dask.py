@@ -131,6 +131,26 @@ async def pair():
     return comm, await asyncio.wait_for(taken.get(), 10)
 
 
+def test_a_port_is_free_once_its_listener_is_gone():
+    async def main():
+        for _ in range(3):
+            taken = asyncio.Queue()
+            async with listen(ADDRESS, taken.put) as listener:
+                address = listener.contact_address
+                comm = await connect(address)
+                far = await asyncio.wait_for(taken.get(), 10)
+            await comm.close()
+            async with listen(address, taken.put) as listener:
+                assert listener.contact_address == address
+                again = await connect(address)
+                await again.write("here")
+                far = await asyncio.wait_for(taken.get(), 10)
+                assert await far.read() == "here"
+                await again.close()
+
+    run(main())
+
+
 def test_a_reading_that_was_given_up_ends_the_connection():
     async def main():
         near, far = await pair()

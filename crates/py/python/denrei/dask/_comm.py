@@ -195,7 +195,7 @@ class DenreiListener(BaseListener):
 
     async def start(self) -> None:
         host = ensure_ip(self.ip) if self.ip else "0.0.0.0"
-        hub = Hub(unparse_host_port(host, self.port))
+        hub = await Hub.listening(unparse_host_port(host, self.port))
         hub.accept = lambda channel: hub.start(self._serve(channel))
         self._hub, self._address = hub, hub.node.address
         _scatter.install(getattr(self.comm_handler, "__self__", None), hub)
@@ -214,8 +214,7 @@ class DenreiListener(BaseListener):
     def stop(self) -> None:
         hub, self._hub = self._hub, None
         if hub is not None:
-            hub.accept = None
-            hub.close_if_idle()
+            hub.stop_listening()
 
     def get_host_port(self) -> tuple[str, int]:
         """Where it listens."""

@@ -14,7 +14,7 @@ import asyncio
 import struct
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import dask
 from distributed.comm.core import CommClosedError
@@ -33,6 +33,9 @@ JOIN_BELOW_BYTES = 64 * 1024
 
 #: How long closing waits for what was written to arrive, seconds.
 LINGER = 5.0
+
+#: How long to wait before looking again whether a port is free, seconds.
+LOOK_AGAIN = 0.02
 
 #: How long a thread waits at a time for room in a queue, seconds.
 SLICE = 1.0
@@ -235,6 +238,25 @@ class Channel:
 class Hub:
     """A Node in an event loop, and the channels that share it."""
 
+    #: Those whose listeners have stopped, by their addresses, which are free as soon as all has been said.
+    leaving: ClassVar[dict[str, Hub]] = {}
+
+    @classmethod
+    async def listening(cls, address: str) -> Hub:
+        """A hub at an address, as soon as one before it in this process has left it."""
+        deadline = asyncio.get_running_loop().time() + 2 * LINGER
+        while True:
+            try:
+                return cls(address)
+            except OSError:
+                before = cls.leaving.get(address)
+                if before is None or asyncio.get_running_loop().time() > deadline:
+                    raise
+            if before.loop.is_closed():
+                # Nobody says anything there any more.
+                before._close()
+            await asyncio.sleep(LOOK_AGAIN)
+
     def __init__(self, address: str) -> None:
         self.node = Node(address, max_channels=MAX_CHANNELS, **settings())
         self.loop = asyncio.get_running_loop()
@@ -243,6 +265,8 @@ class Hub:
         self.accept: Callable[[Channel], None] | None = None
         #: Called whenever something has come.
         self.watchers: list[Callable[[], None]] = []
+        #: Called when the Node is let go.
+        self.endings: list[Callable[[], None]] = []
         self._callers: set[Peer] = set()
         #: Channels opened anew before their last use has been seen to end.
         self._again: deque[tuple[Peer, int]] = deque()
@@ -355,9 +379,28 @@ class Hub:
         if not self.channels and self.accept is None and self._fd >= 0:
             self.loop.remove_reader(self._fd)
             self._fd = -1
-            peers = self.node.peers()
-            if peers and not self.loop.is_closed():
-                self.loop.run_in_executor(None, _flush, self.node, peers)
+            for ending in self.endings:
+                ending()
+            if self.loop.is_closed():
+                self._leave()
+            else:
+                self.loop.run_in_executor(None, self._leave)
+
+    def stop_listening(self) -> None:
+        """Accepts no more."""
+        self.accept = None
+        self.leaving[self.node.address] = self
+        self.close_if_idle()
+
+    def _leave(self) -> None:
+        """Keeps the Node until what was written has arrived, then closes it."""
+        for peer in self.node.peers():
+            peer.flush(LINGER)
+        self._close()
+
+    def _close(self) -> None:
+        self.node.close()
+        self.leaving.pop(self.node.address, None)
 
     @property
     def is_closed(self) -> bool:
@@ -367,9 +410,3 @@ class Hub:
 def settings() -> dict[str, Any]:
     """The settings of nodes, from Dask's configuration."""
     return dict(dask.config.get("denrei.settings", {}) or {})
-
-
-def _flush(node: Node, peers: list[Peer]) -> None:
-    """Keeps a Node until what was written has arrived."""
-    for peer in peers:
-        peer.flush(LINGER)

@@ -154,6 +154,8 @@ class _Taking:
         self._memberships: dict[int, Membership] = {}
         self._news = asyncio.Event()
         hub.watchers.append(self._news.set)
+        # They would keep the port.
+        hub.endings.append(self._listeners.clear)
 
     async def join(self, address: str) -> dict[str, str]:
         """Joins a multicast address, once; says why if it cannot."""
