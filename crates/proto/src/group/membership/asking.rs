@@ -23,7 +23,7 @@ const MIN_REPEAT_DELAY: Duration = Duration::from_millis(2);
 /// … than this where the words climb a tree: at half a millisecond a level they take half of it.
 const MIN_REPEAT_DELAY_ABOVE: Duration = Duration::from_millis(8);
 /// What was named so often to those above, and has not come, is named to the opener itself.
-const UNHEARD: u32 = 3;
+const UNHEARD: u32 = 16;
 /// With more members than this each waits its time before it says what it misses.
 const SUPPRESS_ABOVE: u32 = 16;
 /// What members spread their first words over, for each of them …
