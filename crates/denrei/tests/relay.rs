@@ -170,6 +170,11 @@ fn impossible_settings_and_one_pair_too_many_are_refused() {
     let route = Route { listen: "127.0.0.1:0".parse().unwrap(), target: target.local_addr() };
     let error = Relay::start(&[route], &small(1)).err().unwrap().to_string();
     assert!(error.contains("pair_bytes is 1") && error.contains("at least 65536"), "{error}");
+    for listen in ["127.0.0.1:7000", "0.0.0.0:7000"] {
+        let itself = Route { listen: listen.parse().unwrap(), target: "127.0.0.1:7000".parse().unwrap() };
+        let error = Relay::start(&[route, itself], &small(1 << 20)).err().unwrap().to_string();
+        assert!(error.contains(listen) && error.contains("not this relay"), "{error}");
+    }
     let (relay, peer) = through(&sender, &target, RelayConfig { max_pairs: 1, ..small(1 << 20) });
     sender.send(ChannelId { peer, channel: 0 }, "first").unwrap();
     assert!(target.recv_timeout(SOON).unwrap().is_some());

@@ -109,6 +109,22 @@ pub struct Relay {
     stopping: Arc<AtomicBool>,
 }
 
+/// What is relayed to the relay itself would go round without end.
+fn refuse_circles(routes: &[Route]) -> Result<(), BindError> {
+    let reaches = |listen: SocketAddr, target: SocketAddr| {
+        let everywhere = listen.ip().is_unspecified() && target.ip().is_loopback();
+        listen.port() == target.port() && (listen.ip() == target.ip() || everywhere)
+    };
+    let to_itself = |route: &&Route| routes.iter().any(|own| reaches(own.listen, route.target));
+    routes.iter().find(to_itself).map_or(Ok(()), |route| {
+        Err(BindError::Config(ConfigError {
+            setting: "route",
+            value: format!("{}={}", route.listen, route.target),
+            expected: "to a peer that is not this relay".to_owned(),
+        }))
+    })
+}
+
 impl Relay {
     /// Opens the routes and forwards from now on, in threads of its own.
     ///
@@ -116,6 +132,7 @@ impl Relay {
     /// A setting that cannot work, or an address that cannot be bound; nothing remains then.
     pub fn start(routes: &[Route], config: &RelayConfig) -> Result<Self, BindError> {
         config.validate()?;
+        refuse_circles(routes)?;
         let places = Arc::new(Mutex::new(config.max_pairs));
         let mut relay =
             Self { routes: Vec::new(), threads: Vec::new(), stopping: Arc::new(AtomicBool::new(false)) };
