@@ -12,7 +12,7 @@ use crate::engine::{Engine, Limits, Progress};
 use denrei::{BindError, Config, Node};
 use parking_lot::{Mutex, MutexGuard};
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread::{JoinHandle, Thread};
 use std::time::{Duration, Instant};
@@ -39,6 +39,8 @@ pub struct Endpoint {
     keeper: Arc<Keeper>,
     thread: Mutex<Option<JoinHandle<()>>>,
     drives: AtomicBool,
+    /// Turns of the engine that brought something.
+    successes: AtomicU64,
 }
 
 /// What the endpoint and its keeper share.
@@ -72,6 +74,7 @@ impl Endpoint {
             keeper: Arc::default(),
             thread: Mutex::default(),
             drives: AtomicBool::new(false),
+            successes: AtomicU64::new(0),
         }))
     }
 
@@ -114,6 +117,15 @@ impl Endpoint {
         }
     }
 
+    /// Lets the engine work; whether anything came.
+    fn turn(&self, engine: &mut Engine) -> bool {
+        let worked = engine.progress();
+        if worked {
+            self.successes.fetch_add(1, Ordering::Relaxed);
+        }
+        worked
+    }
+
     /// Sends what waits for company; whether the application has left anything to be sent.
     fn send_deferred(&self) -> bool {
         // Whoever has the engine may let something wait after this look: it says so.
@@ -140,11 +152,15 @@ impl Endpoint {
 }
 
 impl Progress for Endpoint {
-    fn progress(&self) -> bool {
+    fn progress(&self) {
         // Another thread that is at it does it for us.
-        let Some(mut engine) = self.engine.try_lock() else { return false };
+        let Some(mut engine) = self.engine.try_lock() else { return };
         self.keeper.attended.store(true, Ordering::Relaxed);
-        engine.progress()
+        self.turn(&mut engine);
+    }
+
+    fn successes(&self) -> u64 {
+        self.successes.load(Ordering::Relaxed)
     }
 
     fn has_thread(&self) -> bool {
@@ -191,7 +207,7 @@ fn drive(keeper: &Keeper, node: &Node, endpoint: &Weak<Endpoint>) {
         keeper.awake.store(true, Ordering::Release);
         let (worked, held_back) = {
             let mut engine = endpoint.engine();
-            (engine.progress(), engine.is_holding_back())
+            (endpoint.turn(&mut engine), engine.is_holding_back())
         };
         drop(endpoint);
         if worked {

@@ -119,6 +119,8 @@ pub struct Sources {
     crowded: AtomicU32,
     /// The last yield gave the core to another rank.
     shared: AtomicBool,
+    /// What the endpoints have had at the last look that worked.
+    successes: AtomicU64,
 }
 
 impl Sources {
@@ -141,11 +143,13 @@ impl Sources {
 
     /// Lets the endpoints do what is due.
     pub fn work(&self) {
-        let mut worked = false;
-        for endpoint in &*self.endpoints.read() {
-            worked |= endpoint.upgrade().is_some_and(|endpoint| endpoint.progress());
+        let mut successes = 0;
+        for endpoint in self.endpoints.read().iter().filter_map(Weak::upgrade) {
+            endpoint.progress();
+            successes += endpoint.successes();
         }
-        if worked {
+        // A counter that is polled beside a queue is not idle while the queue's looks bring something.
+        if self.successes.swap(successes, Ordering::Relaxed) != successes {
             self.idle.store(0, Ordering::Relaxed);
             self.looks.store(0, Ordering::Relaxed);
             return;

@@ -48,8 +48,10 @@ use std::time::Duration;
 
 /// Something that has to be asked to work.
 pub trait Progress: std::fmt::Debug + std::marker::Send + Sync {
-    /// Does what is due; whether there was anything.
-    fn progress(&self) -> bool;
+    /// Does what is due.
+    fn progress(&self);
+    /// How often there was anything, whoever asked.
+    fn successes(&self) -> u64;
     /// Whether a thread asks it all the time.
     fn has_thread(&self) -> bool;
     /// Sleeps until there may be something to do, at most so long.
