@@ -30,7 +30,7 @@ use joint::Joint;
 
 /// What is missing below is named together with what else is found missing within this time: as much again
 /// at each of at most six levels.
-const JOIN_GAPS: Duration = Duration::from_micros(500);
+const JOIN_GAPS: Duration = Duration::from_micros(250);
 
 /// What a member's application and endpoint grant.
 #[derive(Clone, Copy, Debug)]

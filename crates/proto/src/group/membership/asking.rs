@@ -20,8 +20,8 @@ const REORDER_DELAY: Duration = Duration::from_micros(250);
 const PARITY_PATIENCE: Duration = Duration::from_millis(4);
 /// A gap is reported again after two round trips, and not sooner than this.
 const MIN_REPEAT_DELAY: Duration = Duration::from_millis(2);
-/// … than this where the words climb a tree: at half a millisecond a level they take half of it.
-const MIN_REPEAT_DELAY_ABOVE: Duration = Duration::from_millis(8);
+/// … than this where the words climb a tree: at a quarter of a millisecond a level they take half of it.
+const MIN_REPEAT_DELAY_ABOVE: Duration = Duration::from_millis(4);
 /// What was named so often to those above, and has not come, is named to the opener itself.
 const UNHEARD: u32 = 16;
 /// With more members than this each waits its time before it says what it misses.

@@ -116,7 +116,8 @@ impl Sender {
     /// When to decide about what has been reported missing.
     pub(super) fn repairs_at(&self) -> Instant {
         let Some(since) = self.repairs.since else { return Instant::FAR_FUTURE };
-        let holds = self.options.feedback.suppress && self.members.len() > HOLD_ABOVE;
+        // What climbs a tree was held on its way.
+        let holds = self.options.feedback.suppress && self.members.len() > HOLD_ABOVE && !self.tree.joins;
         if holds { since + HOLD } else { since }
     }
 
