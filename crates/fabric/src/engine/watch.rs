@@ -26,8 +26,8 @@ const MAX_OPENED: usize = 256;
 pub(super) struct Watch {
     /// Peers whose last session broke, and of which no look for a message has been told.
     broken: HashMap<PeerIndex, Errno>,
-    /// The same for looks for anybody's message.
-    anybody: Option<Errno>,
+    /// The same for looks for anybody's message, and `served` at that time: who is served goes on.
+    anybody: Option<(Errno, u64)>,
     /// Somebody has begun to wait for anybody's message since the last turn, or still does.
     is_wanted: bool,
     /// When sessions are opened.
@@ -84,7 +84,10 @@ impl Engine {
     pub(super) fn why_no_message(&mut self, source: Option<PeerIndex>) -> Errno {
         let broken = match source {
             Some(source) => self.watch.broken.remove(&source).filter(|_| !self.port.has_session(source)),
-            None => self.watch.anybody.take(),
+            None => {
+                let served = self.watch.served;
+                self.watch.anybody.take().filter(|(_, then)| *then == served).map(|(errno, _)| errno)
+            }
         };
         broken.or_else(|| self.watch(source).err()).unwrap_or(Errno::NO_MESSAGE)
     }
@@ -112,7 +115,7 @@ impl Engine {
             return;
         }
         if !self.limits.keeps_any_source && self.addresses.number(self.port.address(peer)).is_some() {
-            self.watch.anybody = Some(errno);
+            self.watch.anybody = Some((errno, self.watch.served));
             self.fail_undirected(errno);
         }
     }
