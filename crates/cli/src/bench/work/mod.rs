@@ -77,7 +77,11 @@ impl<'a> SendLimit<'a> {
 
     /// Whether message `number` shall not be sent any more.
     fn is_over(&self, number: u64) -> bool {
-        is_time_to_look(self.job, number) && now_ns() > self.end_ns
+        is_time_to_look(self.job, number) && self.is_past(now_ns())
+    }
+
+    fn is_past(&self, ns: u64) -> bool {
+        ns > self.end_ns
     }
 }
 
