@@ -18,6 +18,8 @@ const COINCIDENCE: Duration = Duration::from_millis(20);
 /// Packets missing from which on it is taken for more than chance or a probe of the path; and one more for
 /// each number that may have been left out.
 const LEAST_MISSING: u64 = 4;
+/// Packets missing in a row that may have been probes of the path's size, while it is searched for.
+const PROBES_IN_A_ROW: u64 = 3;
 /// A crowd that has been quiet for so long has gone home.
 pub(super) const CALM: Duration = Duration::from_secs(30);
 
@@ -100,10 +102,10 @@ impl Endpoint {
                     peer.tell_limit(None);
                     self.after(now, slot);
                 }
-                // What is missing before a packet without data, or while sizes of the path are tried, may
-                // have been a probe.
-                let counts = note.missing > 0 && note.data > 0 && settled;
-                if counts && self.is_overrun(now, slot, note.missing) {
+                // What is missing before a packet without data may have been a probe of the path's size, and
+                // so may a few packets while sizes are tried: a crowd that has just opened loses more at a time.
+                let missing = note.missing.saturating_sub(if settled { 0 } else { PROBES_IN_A_ROW });
+                if missing > 0 && note.data > 0 && self.is_overrun(now, slot, missing) {
                     self.act_on_overrun(now);
                 }
                 return;
