@@ -17,6 +17,7 @@
 
 #![warn(missing_docs)]
 
+mod alarm;
 mod buffers;
 #[cfg(target_os = "linux")]
 mod cmsg;

@@ -1,18 +1,22 @@
 //! Sleeping until a socket is readable or writable, another thread wakes us, or time is up.
 //!
-//! Inputs → outputs: descriptors and a timeout → [`Wake`]. Linux: `ppoll` and an eventfd; elsewhere
-//! `poll` (whole milliseconds, rounded up) and a pair of stream sockets.
+//! Inputs → outputs: descriptors and a timeout → [`Wake`]. Linux: `ppoll`, an eventfd and a timerfd
+//! ([`Alarm`]); elsewhere `poll` (whole milliseconds, rounded up) and a pair of stream sockets.
 
+use crate::alarm::Alarm;
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 /// Most descriptors of one wait; the readiness set has as many bits.
 pub const MAX_WAIT_FDS: usize = 64;
+
+/// Entries of a wait before those of the readable descriptors: bell, writable, alarm.
+const OWN_ENTRIES: usize = 3;
 
 /// Why a wait ended. Nothing set: the timeout has passed (or a signal came).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -37,6 +41,8 @@ impl Wake {
 pub struct Waiter {
     /// Read end of the bell.
     bell: File,
+    /// Held by one sleeper; another that sleeps at the same time goes without.
+    alarm: Mutex<Alarm>,
     shared: Arc<Shared>,
 }
 
@@ -62,7 +68,7 @@ impl Waiter {
     pub fn new() -> io::Result<Self> {
         let (bell, ring) = platform::bell()?;
         let shared = Arc::new(Shared { ring: ring.into(), rung: AtomicBool::new(false) });
-        Ok(Self { bell: bell.into(), shared })
+        Ok(Self { bell: bell.into(), alarm: Mutex::default(), shared })
     }
 
     /// A handle that ends a sleep from any thread.
@@ -82,25 +88,47 @@ impl Waiter {
         writable: Option<RawFd>,
         timeout: Option<Duration>,
     ) -> io::Result<Wake> {
-        let mut entries = [const { MaybeUninit::<libc::pollfd>::uninit() }; MAX_WAIT_FDS + 2];
+        let mut entries = [const { MaybeUninit::<libc::pollfd>::uninit() }; MAX_WAIT_FDS + OWN_ENTRIES];
         let entry = |fd, events| libc::pollfd { fd, events, revents: 0 };
         entries[0].write(entry(self.bell.as_raw_fd(), libc::POLLIN));
         // A negative descriptor is skipped by poll.
         entries[1].write(entry(writable.unwrap_or(-1), libc::POLLOUT));
-        let mut count = 2;
+        entries[2].write(entry(-1, libc::POLLIN));
+        let mut count = OWN_ENTRIES;
         for fd in readable.into_iter().take(MAX_WAIT_FDS) {
             entries[count].write(entry(fd, libc::POLLIN));
             count += 1;
         }
         // SAFETY: the first `count` entries are initialised, and MaybeUninit<T> has T's layout.
         let entries = unsafe { std::slice::from_raw_parts_mut(entries.as_mut_ptr().cast(), count) };
-        if !platform::poll(entries, timeout)? {
-            return Ok(Wake::default());
-        }
-        self.read(entries)
+        if self.poll(entries, timeout)? { self.read(entries) } else { Ok(Wake::default()) }
     }
 
-    /// Reads poll's answer: bell, writable, then the readable ones.
+    /// Polls until something happens but the alarm, which may ring too early; whether it did.
+    fn poll(&self, entries: &mut [libc::pollfd], timeout: Option<Duration>) -> io::Result<bool> {
+        let limit = timeout.filter(|timeout| !timeout.is_zero());
+        let Some((limit, mut alarm)) = limit.zip(self.alarm.try_lock().ok()) else {
+            return platform::poll(entries, timeout);
+        };
+        let mut now = Instant::now();
+        let Some(until) = now.checked_add(limit) else { return platform::poll(entries, timeout) };
+        while now < until {
+            let Some(fd) = alarm.ring_at(now, until) else {
+                return platform::poll(entries, Some(until - now));
+            };
+            entries[2].fd = fd;
+            if !platform::poll(entries, None)? {
+                return Ok(false);
+            }
+            if entries.iter().any(|entry| entry.fd != fd && entry.revents != 0) {
+                return Ok(true);
+            }
+            now = Instant::now();
+        }
+        Ok(false)
+    }
+
+    /// Reads poll's answer: bell, writable, alarm, then the readable ones.
     fn read(&self, entries: &[libc::pollfd]) -> io::Result<Wake> {
         if entries.iter().any(|entry| entry.revents & libc::POLLNVAL != 0) {
             return Err(io::Error::new(
@@ -108,7 +136,7 @@ impl Waiter {
                 "waiting on a descriptor that is not open",
             ));
         }
-        let readable = entries[2..].iter().enumerate().filter(|(_, entry)| entry.revents != 0);
+        let readable = entries[OWN_ENTRIES..].iter().enumerate().filter(|(_, entry)| entry.revents != 0);
         Ok(Wake {
             readable: readable.fold(0, |set, (index, _)| set | 1 << index),
             writable: entries[1].revents != 0,
