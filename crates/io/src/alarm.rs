@@ -35,24 +35,27 @@ mod platform {
     use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
     use std::time::Duration;
 
-    /// See the module. Has no descriptor before it is first used.
-    #[derive(Debug, Default)]
+    /// See the module.
+    #[derive(Debug)]
     pub(crate) struct Alarm {
+        /// None if the process was out of descriptors.
         timer: Option<OwnedFd>,
         /// The end of the wait for which the timer was set last.
         pub(super) set_for: Option<Instant>,
     }
 
     impl Alarm {
+        /// An alarm that is not set.
+        pub fn new() -> Self {
+            Self { timer: timer(), set_for: None }
+        }
+
         pub(super) fn descriptor(&self) -> Option<RawFd> {
             self.timer.as_ref().map(AsRawFd::as_raw_fd)
         }
 
         /// Sets the timer anew; if it has rung it does no longer.
         pub(super) fn set(&mut self, after: Duration) -> Option<()> {
-            if self.timer.is_none() {
-                self.timer = timer();
-            }
             let it_value = libc::timespec {
                 tv_sec: libc::time_t::try_from(after.as_secs()).unwrap_or(libc::time_t::MAX),
                 tv_nsec: after.subsec_nanos().into(),
@@ -67,7 +70,6 @@ mod platform {
         }
     }
 
-    /// A timer, unless the process is out of descriptors.
     fn timer() -> Option<OwnedFd> {
         // SAFETY: takes no pointers.
         let fd =
@@ -83,12 +85,16 @@ mod platform {
     use std::time::Duration;
 
     /// None.
-    #[derive(Debug, Default)]
+    #[derive(Debug)]
     pub(crate) struct Alarm {
         pub(super) set_for: Option<Instant>,
     }
 
     impl Alarm {
+        pub fn new() -> Self {
+            Self { set_for: None }
+        }
+
         pub(super) fn descriptor(&self) -> Option<RawFd> {
             None
         }
@@ -112,7 +118,7 @@ mod tests {
 
     #[test]
     fn it_is_set_anew_when_it_has_rung_or_would_ring_too_late() {
-        let mut alarm = Alarm::default();
+        let mut alarm = Alarm::new();
         let (now, ms) = (Instant::now(), Duration::from_millis(1));
         let fd = alarm.ring_at(now, now + 1_000_000 * ms).unwrap();
         assert!(alarm.ring_at(now, now + 2_000_000 * ms).is_some() && !rings(fd));

@@ -68,7 +68,7 @@ impl Waiter {
     pub fn new() -> io::Result<Self> {
         let (bell, ring) = platform::bell()?;
         let shared = Arc::new(Shared { ring: ring.into(), rung: AtomicBool::new(false) });
-        Ok(Self { bell: bell.into(), alarm: Mutex::default(), shared })
+        Ok(Self { bell: bell.into(), alarm: Mutex::new(Alarm::new()), shared })
     }
 
     /// A handle that ends a sleep from any thread.
