@@ -95,7 +95,8 @@ impl Endpoint {
         if !peer.is_alive() || !peer.is_proven() {
             return;
         }
-        let (weight, received, settled) = (peer.weight, peer.data_received(), peer.knows_path(now));
+        let (weight, received) = (peer.weight, peer.data_received());
+        let probing = note.missing > 0 && !peer.knows_path(now);
         match self.pace.mode {
             Mode::Free => {
                 if note.request.is_some() {
@@ -104,7 +105,7 @@ impl Endpoint {
                 }
                 // What is missing before a packet without data may have been a probe of the path's size, and
                 // so may a few packets while sizes are tried: a crowd that has just opened loses more at a time.
-                let missing = note.missing.saturating_sub(if settled { 0 } else { PROBES_IN_A_ROW });
+                let missing = note.missing.saturating_sub(if probing { PROBES_IN_A_ROW } else { 0 });
                 if missing > 0 && note.data > 0 && self.is_overrun(now, slot, missing) {
                     self.act_on_overrun(now);
                 }

@@ -373,7 +373,9 @@ impl Peer {
                 sent_at,
                 window_limited: in_flight_before * 2 >= self.congestion.window(),
             });
-            self.takes_turns &= self.outbox.queued_messages() > 0;
+            if self.takes_turns {
+                self.takes_turns = self.outbox.queued_messages() > 0;
+            }
         }
         if self.mtu.current() != mtu_before {
             self.follow_mtu();

@@ -189,21 +189,19 @@ impl Peer {
         let bytes = out.len() - start.at + self.protection.trailer_bytes();
         let cost = packet_cost(bytes as u64);
         let (window, in_flight) = (self.congestion.window(), self.sent.cost_in_flight() + cost);
-        let window_full = in_flight + self.mtu.current() as u64 > window;
-        // Half a window goes on while the other half is on its way: else the path runs empty meanwhile.
-        let half_full = in_flight >= window / 2 && self.unasked_cost + cost >= window / 2;
+        let unasked_bytes = || self.counters.bytes_sent - self.asked_at_bytes;
         let hurried = self.hurried && !self.outbox.has_turn();
-        let window_full = window_full || self.allowed.room() == Some(0);
+        let waits = hurried
+            || in_flight + self.mtu.current() as u64 > window
+            || self.allowed.room() == Some(0)
+            // Half a window goes on while the other half is on its way: else the path runs empty meanwhile.
+            || (in_flight >= window / 2 && unasked_bytes() >= window / 2);
         let number = self.sent.next_number();
         let mut flags = self.protection.flags_for(number, cx.config.rekey_after_packets);
-        if eliciting
-            && (window_full || half_full || hurried || self.probes_left > 0 || self.phase != Phase::Open)
-        {
+        if eliciting && (waits || self.probes_left > 0 || self.phase != Phase::Open) {
             self.hurried &= !hurried;
-            self.unasked_cost = 0;
+            self.asked_at_bytes = self.counters.bytes_sent;
             flags |= flags::ACK_NOW;
-        } else if eliciting {
-            self.unasked_cost = self.unasked_cost.saturating_add(cost);
         }
         out.overwrite(start.at + FLAGS_OFFSET, &flags.to_le_bytes());
         self.protection.seal(number, start.body_at - start.at, start.at, out);
