@@ -125,7 +125,9 @@ impl Inbox {
         let state = self.channel(config, skip.channel)?;
         let skipped = state.on_skip(skip.number, skip.charged)?;
         self.held_bytes -= skipped.freed;
-        Ok((self.advance(skip.channel, announce), skipped.withdrawn))
+        // What it held, or would have, others may be waiting for: in this channel or another.
+        let change = Change { offers: true, ..self.advance(skip.channel, announce) };
+        Ok((change, skipped.withdrawn))
     }
 
     /// Accepts an offer; whether there was one.

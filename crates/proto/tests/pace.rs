@@ -215,6 +215,21 @@ fn an_offer_that_expires_is_withdrawn_from_the_application() {
 }
 
 #[test]
+fn an_offer_behind_one_that_expires_halfway_is_accepted_then() {
+    let config = Config { channel_credit_bytes: 64 << 10, offer_above_bytes: 1000, ..Config::default() };
+    let (mut pair, there, _) = open(config);
+    let to = ChannelId { peer: there, channel: 0 };
+    let deadline = pair.now + MS / 2;
+    let late = content(1, 30 << 20).into();
+    let late = pair.ends[0].send_before(pair.now, to, late, Completion::None, deadline).unwrap();
+    pair.send(0, there, 0, content(2, 500_000));
+    pair.run(SECOND);
+    assert!(pair.events[0].contains(&Event::Expired(late)));
+    assert_eq!(pair.received[1].len(), 1);
+    assert_eq!(pair.received[1][0].data, content(2, 500_000));
+}
+
+#[test]
 fn the_application_sees_its_queue_and_repeats_when_it_knows_better() {
     let (mut pair, there, _) = open(Config::default());
     pair.send(0, there, 0, content(1, 500));
