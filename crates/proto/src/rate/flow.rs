@@ -11,8 +11,6 @@ use core::time::Duration;
 
 /// A peer is held back by its rate if it uses so much of it, in 1/8: of four bursts one may be late.
 const HELD_BACK: u64 = 5;
-/// And may use that much more than it did if it is not, in 1/4.
-const HEADROOM: u64 = 5;
 /// After this time half of a throughput still counts: who waits for credit sends in turns, and whoever
 /// was lent its share meanwhile would overrun this side when it goes on.
 const HALF_LIFE: Duration = Duration::from_millis(20);
@@ -70,8 +68,7 @@ impl Flow {
         if self.fixed {
             return Want { weight: self.weight, most: Some(self.lately) };
         }
-        let most = (!self.is_held_back()).then(|| self.lately / 4 * HEADROOM);
-        Want { weight: self.weight, most }
+        Want::of(self.weight, self.lately, self.is_held_back())
     }
 }
 

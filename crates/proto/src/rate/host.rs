@@ -7,8 +7,6 @@
 use super::DEFAULT_WEIGHT;
 use super::share::{Want, max_min};
 
-/// A Node that does not use its share wants this much more than what came, in 1/4.
-const HEADROOM: u64 = 5;
 /// One that nobody sends to has this part of a peer's share, to begin with: more than there is, for a moment.
 const BEGINNING: u64 = 8;
 
@@ -43,8 +41,7 @@ pub(crate) fn host_share(capacity: Option<u64>, own: HostRecord, others: &[HostR
 
 fn want(record: &HostRecord) -> Want {
     let weight = u32::try_from(record.weight).unwrap_or(u32::MAX);
-    let most = record.bytes_per_s.saturating_mul(HEADROOM) / 4;
-    Want { weight, most: (!record.held_back).then_some(most) }
+    Want::of(weight, record.bytes_per_s, record.held_back)
 }
 
 /// What is due to one of that weight.

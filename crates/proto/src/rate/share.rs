@@ -6,6 +6,9 @@
 
 use core::cmp::Ordering;
 
+/// Who is not held back may use that much more than it does, in 1/4.
+const HEADROOM: u64 = 5;
+
 /// One who wants a share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Want {
@@ -16,6 +19,11 @@ pub struct Want {
 }
 
 impl Want {
+    /// Of one that uses `lately` of the unit of the capacity, and would use more if it is held back.
+    pub fn of(weight: u32, lately: u64, held_back: bool) -> Self {
+        Self { weight, most: (!held_back).then(|| lately.saturating_mul(HEADROOM) / 4) }
+    }
+
     /// Compares what two want for their weight, without rounding.
     fn compare(&self, other: &Self) -> Ordering {
         let scaled = |most: u64, weight: u32| most as u128 * weight.max(1) as u128;

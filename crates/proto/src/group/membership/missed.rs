@@ -30,8 +30,10 @@ impl Missed {
     pub fn want(&mut self, now: Instant, first: u64, count: u64) {
         self.turn(now);
         for symbol in first..first.saturating_add(count.min(MAX_WAITING as u64)) {
-            let known = self.quiet.iter().any(|quiet| quiet.contains(&symbol));
-            if !known && self.waiting.len() < MAX_WAITING {
+            if self.waiting.len() >= MAX_WAITING {
+                return;
+            }
+            if !self.quiet.iter().any(|quiet| quiet.contains(&symbol)) {
                 self.waiting.insert(symbol);
             }
         }
