@@ -18,7 +18,9 @@ pub trait Layer<P>: Send {
     /// A PDU from the layer above: adds a header, hands it down.
     fn from_above(&mut self, pdu: P, out: &mut Outlet<'_, P>);
 
-    /// A PDU from the layer below: checks and takes off the header, hands it up.
+    /// A PDU from the layer below: checks and takes off the header, hands it up. This does not wait
+    /// for room below, or acknowledgements would wait for what waits for them; so what a layer hands
+    /// *down* here has a bound of the layer's own, such as its pool or its credit.
     fn from_below(&mut self, pdu: P, out: &mut Outlet<'_, P>);
 
     /// Called once a turn, for what comes neither from above nor from below: timers, sources. Not
@@ -62,8 +64,8 @@ pub trait Layer<P>: Send {
     }
 }
 
-/// Where a layer hands its PDUs. Takes any number; the runtime brings the layer no more from the
-/// side that feeds a direction in which PDUs are kept.
+/// Where a layer hands its PDUs. Takes any number; the runtime brings the layer no more from below
+/// while many are kept for above, and no more from above while many are kept for either side.
 #[derive(Debug)]
 pub struct Outlet<'a, P> {
     pub(super) down: &'a mut VecDeque<P>,

@@ -178,3 +178,56 @@ fn wrong_plans_are_refused_with_advice() {
     let core = error(stamps(1).pinning(Pinning::Cores(vec![9_999])));
     assert!(core.starts_with("cannot pin to core 9999: this process may use ["), "{core}");
 }
+
+/// Credit that has run out holds the way down; it comes back on the way up, behind other PDUs. If the
+/// way up waited for room on the way down, both would wait for ever.
+#[test]
+fn the_way_up_does_not_wait_for_the_way_down() {
+    const CREDIT: u8 = 255;
+    const DATA: u8 = 0;
+
+    /// May send one PDU for each credit from below.
+    struct Window {
+        credit: u32,
+    }
+    impl Layer<u8> for Window {
+        fn takes_from_above(&self) -> bool {
+            self.credit > 0
+        }
+        fn from_above(&mut self, pdu: u8, out: &mut Outlet<'_, u8>) {
+            self.credit -= 1;
+            out.down(pdu);
+        }
+        fn from_below(&mut self, pdu: u8, out: &mut Outlet<'_, u8>) {
+            if pdu == CREDIT { self.credit += 1 } else { out.up(pdu) }
+        }
+    }
+    /// Answers each PDU.
+    struct Echo;
+    impl Layer<u8> for Echo {
+        fn from_above(&mut self, pdu: u8, out: &mut Outlet<'_, u8>) {
+            out.down(pdu);
+        }
+        fn from_below(&mut self, pdu: u8, out: &mut Outlet<'_, u8>) {
+            out.down(pdu);
+            out.up(pdu);
+        }
+    }
+
+    /// More than a group keeps for one side.
+    const MANY: u32 = 200;
+    for grouping in [Grouping::Together, Grouping::Each] {
+        let builder = Builder::new().layer("echo", Echo).layer("window", Window { credit: 0 });
+        let (stack, mut top, mut bottom) = builder.grouping(grouping).start().unwrap();
+        for _ in 0..MANY {
+            top.send(DATA).unwrap();
+            bottom.send(DATA).unwrap();
+        }
+        for _ in 0..2 * MANY {
+            bottom.send(CREDIT).unwrap();
+        }
+        assert_eq!(stack.shutdown(LONG), CLEAN);
+        assert_eq!(std::iter::from_fn(|| top.recv()).count(), MANY as usize);
+        assert_eq!(std::iter::from_fn(|| bottom.recv()).count(), 2 * MANY as usize);
+    }
+}

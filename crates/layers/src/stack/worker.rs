@@ -3,6 +3,11 @@
 //! Inputs → outputs: the queues from the groups above and below → PDUs through this group's layers
 //! → the queues to the groups below and above. Within the group PDUs run to completion; at its edges
 //! they are taken and handed on in batches, each shown to the other side with one store.
+//!
+//! No group waits for ever for another, as waiting has one direction: the way up waits for room above
+//! and for nothing else; the way down waits for room below, for credit (which comes on the way up),
+//! and for room above. Were the way up to wait for the way down as well, a layer whose credit has run
+//! out would hold up the acknowledgement that renews it.
 
 use super::layer::{Layer, Outlet};
 use super::{Idle, WorkerState};
@@ -17,8 +22,9 @@ use std::time::Duration;
 /// PDUs taken from a queue at a time: enough to share the cost of an index's way between cores,
 /// few enough to stay in the first-level cache.
 const BATCH: usize = 32;
-/// PDUs kept for one side, beyond which a group takes nothing from the other side either. Below it
-/// it does, or two groups that wait for each other to take something would do so for ever.
+/// PDUs kept in front of a layer, beyond which its neighbour is brought no more of those that it would
+/// hand on there. What answers a PDU from below (an acknowledgement) is kept beyond it: see the
+/// module's page. As many as a layer has buffers for, then.
 const KEPT_MAX: usize = 64;
 /// Longest sleep: bounds the harm of a layer that is wrong about [`Layer::idle_for`].
 const MAX_SLEEP: Duration = Duration::from_secs(1);
@@ -121,7 +127,7 @@ impl<P: Send> Worker<P> {
 
     fn take_below(&mut self) -> usize {
         let lowest = self.layers.len();
-        if !self.up[lowest].is_empty() || !self.up[0].is_empty() || self.down[lowest].len() >= KEPT_MAX {
+        if !self.up[lowest].is_empty() || !self.up[0].is_empty() {
             return 0;
         }
         let Some(queue) = &mut self.edges.from_below else { return 0 };
@@ -157,7 +163,6 @@ impl<P: Send> Worker<P> {
             let (above, below) = self.up.split_at_mut(index + 1);
             let mut out = Outlet { down: &mut self.down[index + 1], up: &mut above[index] };
             while out.up.len() < KEPT_MAX
-                && out.down.len() < KEPT_MAX
                 && let Some(pdu) = below[0].pop_front()
             {
                 moved = true;
