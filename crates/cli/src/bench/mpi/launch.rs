@@ -167,6 +167,8 @@ impl Launcher {
         variables: &[(&str, String)],
     ) {
         command.args(["--allow-run-as-root", "--oversubscribe", "--mca", "btl_tcp_if_include", device]);
+        // Each "host" would bind its rank to the first core, which is the same for all. MPICH binds none.
+        command.args(["--bind-to", "none"]);
         if let Some(hosts) = self.hosts(":1") {
             command.args(["--host", &hosts, "--map-by", "node", "--mca", "plm_rsh_no_tree_spawn", "1"]);
             command.args(["--mca", "oob_tcp_if_include", device, "--mca", "plm_rsh_agent"]).arg(self.agent());
