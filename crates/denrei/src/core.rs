@@ -154,6 +154,11 @@ impl Core {
         self.has_driver || self.sleeper_until.is_some()
     }
 
+    /// Whether there is a message or an event to take, or a reason why there will be none.
+    pub fn has_incoming(&self) -> bool {
+        self.endpoint.is_readable() || self.endpoint.waiting_events() > 0 || self.failure.is_some()
+    }
+
     /// Fires the timers that are due.
     pub fn fire_timers(&mut self, now: Instant) {
         if self.endpoint.poll_timeout().is_some_and(|at| at <= now) {

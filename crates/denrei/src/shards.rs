@@ -143,6 +143,11 @@ impl Shards {
         std::iter::once(&self.first).chain(&self.others)
     }
 
+    /// Whether there is more than the first.
+    pub fn has_several(&self) -> bool {
+        !self.others.is_empty()
+    }
+
     /// What the pipeline steers by.
     pub fn steering(&self) -> &Arc<Steering> {
         &self.steering

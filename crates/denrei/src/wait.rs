@@ -185,8 +185,18 @@ impl Shared {
 
     /// Receives, fires timers, sends. Whether anything was received.
     pub fn turn(&self) -> bool {
+        self.turn_and(|_, received| received).unwrap_or(false)
+    }
+
+    /// The same, and whether there is a message or an event to take afterwards; a pipeline says yes.
+    pub fn poll(&self) -> bool {
+        self.turn_and(|core, _| core.has_incoming()).unwrap_or(true)
+    }
+
+    /// Receives, fires timers, sends, and last has a look at the core; `None`: a pipeline does all that.
+    fn turn_and<T>(&self, last: impl FnOnce(&Core, bool) -> T) -> Option<T> {
         if self.is_pipelined() {
-            return false;
+            return None;
         }
         let received = self.receive();
         let mut core = self.core.lock();
@@ -195,7 +205,7 @@ impl Shared {
         core.fire_timers(now);
         self.answer(&mut core);
         self.notify(&mut core);
-        received
+        Some(last(&core, received))
     }
 
     /// Receives, and fires timers, for an application that has enough to take and does not wait.

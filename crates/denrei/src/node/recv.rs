@@ -67,9 +67,10 @@ impl Node {
     }
 
     /// Does what is due now (receive, acknowledge, repeat) without waiting. For applications in
-    /// `Drive::Inline` that compute for long.
-    pub fn poll(&self) {
-        self.shared().turn();
+    /// `Drive::Inline` that compute for long, or look again and again. Whether there may be a message or an
+    /// event to [`drain`](Self::drain).
+    pub fn poll(&self) -> bool {
+        self.shared().poll() || self.shards().has_several()
     }
 
     /// A descriptor for an event loop of your own: readable when there may be messages or events to
@@ -119,10 +120,7 @@ impl Node {
 
     /// Waits until there is an event or a message to take, at most `timeout`; whether there is.
     pub fn wait_incoming(&self, timeout: Duration) -> bool {
-        let here = |core: &mut Core| {
-            let endpoint = &core.endpoint;
-            (endpoint.is_readable() || endpoint.waiting_events() > 0 || core.failure.is_some()).then_some(())
-        };
+        let here = |core: &mut Core| core.has_incoming().then_some(());
         self.shards().wait_for_any(Some(timeout), here).is_some()
     }
 

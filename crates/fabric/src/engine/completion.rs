@@ -20,7 +20,7 @@ const EAGER_LOOKS: u32 = 64;
 /// program that polls between other things should not pay each time.
 const IDLE_LOOKS: u32 = 3;
 /// Looks with work, without success, after which other processes get the core.
-const YIELD_AFTER: u32 = 32;
+const YIELD_AFTER: u32 = 64;
 /// The same while other ranks share the core: what is spent looking is theirs, who may have to work for what
 /// is waited for.
 const YIELD_AFTER_SHARED: u32 = 4;
@@ -143,13 +143,12 @@ impl Sources {
 
     /// Lets the endpoints do what is due.
     pub fn work(&self) {
-        let mut successes = 0;
-        for endpoint in self.endpoints.read().iter().filter_map(Weak::upgrade) {
-            endpoint.progress();
-            successes += endpoint.successes();
-        }
+        let endpoints = self.endpoints.read();
+        let successes = endpoints.iter().filter_map(Weak::upgrade).map(|endpoint| endpoint.progress()).sum();
+        drop(endpoints);
         // A counter that is polled beside a queue is not idle while the queue's looks bring something.
-        if self.successes.swap(successes, Ordering::Relaxed) != successes {
+        if self.successes.load(Ordering::Relaxed) != successes {
+            self.successes.store(successes, Ordering::Relaxed);
             self.idle.store(0, Ordering::Relaxed);
             self.looks.store(0, Ordering::Relaxed);
             return;

@@ -42,6 +42,16 @@ pub enum Matched<'a> {
     Bulk { number: u64, len: u64 },
 }
 
+impl Matched<'_> {
+    /// Its bytes in all.
+    pub fn len(&self) -> u64 {
+        match self {
+            Self::Eager(bytes) => bytes.len() as u64,
+            Self::Bulk { len, .. } => *len,
+        }
+    }
+}
+
 /// A stretch of memory of the target's.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Stretch {
@@ -98,18 +108,24 @@ pub enum Answer<'a> {
     Bulk { number: u64, bulk: u64 },
 }
 
-/// The header of a matched message.
+/// The header of a matched message; appended at once, and `out` need have no more room than it takes.
 pub fn encode_matched(envelope: Envelope, bulk: Option<(u64, u64)>, out: &mut Vec<u8>) {
     let flags =
         if envelope.tag.is_some() { TAGGED } else { 0 } | if envelope.data.is_some() { DATA } else { 0 };
-    out.extend_from_slice(&[if bulk.is_some() { 2 } else { 1 }, flags]);
-    for number in envelope.tag.into_iter().chain(envelope.data) {
-        out.extend_from_slice(&number.to_le_bytes());
+    let mut header = [0; MAX_MATCHED_HEADER];
+    header[..2].copy_from_slice(&[if bulk.is_some() { 2 } else { 1 }, flags]);
+    let mut end = 2;
+    let numbers = [envelope.tag, envelope.data, bulk.map(|bulk| bulk.0), bulk.map(|bulk| bulk.1)];
+    for number in numbers.into_iter().flatten() {
+        header[end..end + 8].copy_from_slice(&number.to_le_bytes());
+        end += 8;
     }
-    if let Some((number, len)) = bulk {
-        out.extend_from_slice(&number.to_le_bytes());
-        out.extend_from_slice(&len.to_le_bytes());
-    }
+    out.extend_from_slice(&header[..end]);
+}
+
+/// Octets of an eager message's header.
+pub fn eager_header_bytes(envelope: Envelope) -> usize {
+    2 + 8 * (usize::from(envelope.tag.is_some()) + usize::from(envelope.data.is_some()))
 }
 
 /// Reads a matched message.

@@ -48,10 +48,8 @@ use std::time::Duration;
 
 /// Something that has to be asked to work.
 pub trait Progress: std::fmt::Debug + std::marker::Send + Sync {
-    /// Does what is due.
-    fn progress(&self);
-    /// How often there was anything, whoever asked.
-    fn successes(&self) -> u64;
+    /// Does what is due; how often there has been anything so far, whoever asked.
+    fn progress(&self) -> u64;
     /// Whether a thread asks it all the time.
     fn has_thread(&self) -> bool;
     /// Sleeps until there may be something to do, at most so long.
@@ -224,18 +222,19 @@ impl Engine {
     pub fn progress(&mut self) -> bool {
         self.burst_ends();
         let takes_all = self.takes_messages();
+        let takes = |channel| channel != header::MATCHED || takes_all;
+        if !self.port.work(&mut self.arrivals, takes) {
+            self.watch_everybody();
+            return false;
+        }
         let mut arrivals = std::mem::take(&mut self.arrivals);
-        let worked = self.port.work(&mut arrivals, |channel| channel != header::MATCHED || takes_all);
         for arrival in arrivals.drain(..) {
             self.handle(arrival);
         }
         self.arrivals = arrivals;
-        if !worked {
-            self.watch_everybody();
-        }
         self.answer_done();
         self.port.send_queued();
-        worked
+        true
     }
 
     fn handle(&mut self, arrival: Arrival) {

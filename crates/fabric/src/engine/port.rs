@@ -221,8 +221,8 @@ impl Port {
     /// channel's messages are wanted. Whether anything came.
     pub fn work(&mut self, arrivals: &mut Vec<Arrival>, takes: impl FnMut(u16) -> bool) -> bool {
         self.send_queued();
-        self.node.poll();
-        self.collect(arrivals, takes)
+        let is_news = self.node.poll() || !self.loopback.is_empty() || !self.lost.is_empty();
+        is_news && self.collect(arrivals, takes)
     }
 
     fn collect(&mut self, arrivals: &mut Vec<Arrival>, mut takes: impl FnMut(u16) -> bool) -> bool {

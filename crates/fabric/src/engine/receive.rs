@@ -61,10 +61,21 @@ enum Body {
 }
 
 impl Unexpected {
-    fn len(&self) -> u64 {
+    /// Keeps a message that lies within `whole`, alone or beside others.
+    fn keep(data: Option<u64>, matched: header::Matched<'_>, whole: &Bytes, is_of_several: bool) -> Self {
+        let body = match matched {
+            // It must not keep the memory of all others.
+            header::Matched::Eager(bytes) if is_of_several => Body::Eager(Bytes::copy_from_slice(bytes)),
+            header::Matched::Eager(bytes) => Body::Eager(whole.slice_ref(bytes)),
+            header::Matched::Bulk { number, len } => Body::Bulk { number, len },
+        };
+        Self { data, body }
+    }
+
+    fn matched(&self) -> header::Matched<'_> {
         match &self.body {
-            Body::Eager(bytes) => bytes.len() as u64,
-            Body::Bulk { len, .. } => *len,
+            Body::Eager(bytes) => header::Matched::Eager(bytes),
+            Body::Bulk { number, len } => header::Matched::Bulk { number: *number, len: *len },
         }
     }
 
@@ -159,7 +170,7 @@ impl Engine {
         }
         while let Some((source, tag, message)) = self.receiving.queue(tagged).take_message(&pattern) {
             self.receiving.unexpected_bytes -= message.cost();
-            match self.deliver(tagged, posted, source, tag, message) {
+            match self.deliver(tagged, posted, (source, tag, message.data), message.matched()) {
                 Some(more) => posted = more,
                 None => return Ok(()),
             }
@@ -178,7 +189,8 @@ impl Engine {
     pub fn receive_claimed(&mut self, tagged: bool, receive: Receive) -> Result<(), Errno> {
         let claimed = self.receiving.claimed.remove(&receive.context).ok_or(Errno::INVALID)?;
         let (source, tag, message) = claimed;
-        self.deliver(tagged, Posted { receive, used: 0, buffer: 0 }, source, tag, message);
+        let posted = Posted { receive, used: 0, buffer: 0 };
+        self.deliver(tagged, posted, (source, tag, message.data), message.matched());
         Ok(())
     }
 
@@ -196,7 +208,7 @@ impl Engine {
         let Some((source, tag, message)) = self.receiving.queue(tagged).find_message(pattern) else {
             return Err(self.why_no_message(pattern.source));
         };
-        let (len, data) = (message.len() as usize, message.data);
+        let (len, data) = (message.matched().len() as usize, message.data);
         let mut completion = self.completion(context, tagged, source, tag, data);
         completion.len = len;
         if take != Take::Peek
@@ -271,26 +283,18 @@ impl Engine {
         let Some((Envelope { tag, data }, matched)) = header::decode_matched(octets) else {
             return crate::log::malformed(self.port.address(source));
         };
-        let body = match matched {
-            header::Matched::Eager(bytes) => Body::Eager(whole.slice_ref(bytes)),
-            header::Matched::Bulk { number, len } => Body::Bulk { number, len },
-        };
-        let mut message = Unexpected { data, body };
         let (tagged, tag) = (tag.is_some(), tag.unwrap_or(0));
         let queue = self.receiving.queue(tagged);
         let Some(place) = queue.find_receive(source, tag) else {
-            if let (Body::Eager(bytes), true) = (&mut message.body, is_of_several) {
-                // It must not keep the memory of all others.
-                *bytes = Bytes::copy_from_slice(bytes);
-            }
+            let message = Unexpected::keep(data, matched, whole, is_of_several);
             let cost = message.cost();
             queue.keep(source, tag, message);
             self.receiving.unexpected_bytes += cost;
             return;
         };
-        if queue.receive_mut(place).receive.multi.is_none() {
+        if queue.receive_mut(place).takes_one() {
             let posted = queue.take_receive(place);
-            self.deliver(tagged, posted, source, tag, message);
+            self.deliver(tagged, posted, (source, tag, data), matched);
             return;
         }
         // A buffer for several keeps its place in the queue.
@@ -300,7 +304,7 @@ impl Engine {
             buffer: 0,
         };
         let posted = std::mem::replace(queue.receive_mut(place), empty);
-        let more = self.deliver(tagged, posted, source, tag, message);
+        let more = self.deliver(tagged, posted, (source, tag, data), matched);
         let queue = self.receiving.queue(tagged);
         match more {
             Some(posted) => *queue.receive_mut(place) = posted,
@@ -308,16 +312,16 @@ impl Engine {
         }
     }
 
-    /// Gives a message to a receive. Returns the receive if it takes more.
+    /// Gives a message to a receive: whose it is, its tag and its completion data, where its bytes are.
+    /// Returns the receive if it takes more.
     fn deliver(
         &mut self,
         tagged: bool,
         mut posted: Posted,
-        source: PeerIndex,
-        tag: u64,
-        message: Unexpected,
+        (source, tag, data): (PeerIndex, u64, Option<u64>),
+        message: header::Matched<'_>,
     ) -> Option<Posted> {
-        let mut completion = self.completion(posted.receive.context, tagged, source, tag, message.data);
+        let mut completion = self.completion(posted.receive.context, tagged, source, tag, data);
         let wanted = posted.receive.wanted;
         let len = usize::try_from(message.len()).unwrap_or(usize::MAX);
         let room = posted.receive.memory.len() - posted.used;
@@ -340,13 +344,13 @@ impl Engine {
         completion.buffer = memory.address();
         let buffer = more.as_ref().map(|(posted, _)| posted.buffer);
         let matched = Matched { completion, wanted, buffer, silent: false };
-        match message.body {
-            Body::Eager(bytes) => {
-                memory.write(0, &bytes);
+        match message {
+            header::Matched::Eager(bytes) => {
+                memory.write(0, bytes);
                 drop(memory);
                 self.finish_receive(matched, Ok(()));
             }
-            Body::Bulk { number, .. } => {
+            header::Matched::Bulk { number, .. } => {
                 let into: Box<dyn Placement> = Box::new(memory);
                 self.want_bulk(source, number, Recipient::Receive(matched), into);
             }

@@ -155,7 +155,8 @@ impl Engine {
     fn send_alone(&mut self, peer: PeerIndex, envelope: Envelope, send: Send<'_>) -> Result<(), Errno> {
         self.close_batch();
         let len = send.payload.len();
-        let mut message = Vec::with_capacity(MAX_MATCHED_HEADER + len);
+        // No room is left over: it would be given back, or counted in an allocation of its own.
+        let mut message = Vec::with_capacity(header::eager_header_bytes(envelope) + len);
         header::encode_matched(envelope, None, &mut message);
         send.payload.append_to(&mut message);
         self.count(peer, len);
@@ -291,7 +292,9 @@ impl Engine {
     /// The application looks for completions: what it sends next is not of this row.
     pub(super) fn burst_ends(&mut self) {
         self.sending.burst = 0;
-        self.leave_now();
+        if self.sending.deferred > 0 {
+            self.leave_now();
+        }
     }
 
     /// Sends what waits for company, which the application has gone away from; whether there was any.
