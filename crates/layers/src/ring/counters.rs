@@ -11,7 +11,7 @@ use std::sync::atomic::AtomicU64;
 pub struct QueueCounters {
     /// Values in the queue now.
     pub depth: u64,
-    /// Most values that the consumer ever found.
+    /// Most values that the consumer ever found at once: in one look, of which a batch makes several.
     pub depth_max: u64,
     /// Times the producer found it full.
     pub full: u64,

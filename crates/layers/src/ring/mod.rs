@@ -4,20 +4,21 @@
 //! loop that waits for the other side: a full ring gives the value back, an empty one says so.
 //!
 //! Deviations from L3: the paper's slots hold a pointer or 0, and each side looks at the next slot
-//! to see whether it is its turn. Here two counters say so, published by release stores, for which
-//! a value need not have a forbidden bit pattern and a batch costs one store. Each side keeps what it
-//! last saw of the other's counter, and reads it again only when the ring seems full or empty; so
-//! in a stream the two share no cache line but those of the values.
+//! to see whether it is its turn. Here a value need not have a forbidden bit pattern: the producer
+//! counts what it has placed, and writes the count, by a release store, into the cache line of the
+//! values as well, which the consumer looks at. So, as in the paper, the word that is waited for and
+//! the value come in one transfer; a batch costs one store a line. Each side keeps what it last saw of
+//! the other's counter, and looks again only when the ring seems full or empty.
 
 mod counters;
-mod slots;
+mod lines;
 
 pub use counters::{Gauge, QueueCounters};
 
 use crate::sync::{Arc, AtomicBool, AtomicUsize, Ordering};
 use counters::Counts;
 use crossbeam_utils::CachePadded;
-use slots::Slots;
+use lines::{Cursor, Lines};
 
 /// Most values that a ring may hold: indices count on, and their difference has to stay exact.
 pub const MAX_CAPACITY: usize = 1 << 30;
@@ -27,8 +28,11 @@ pub const MAX_CAPACITY: usize = 1 << 30;
 struct Indices {
     /// The consumer's: the next to be taken.
     head: CachePadded<AtomicUsize>,
-    /// The producer's: the next to be placed.
+    /// The producer's: the next to be placed. Stored before a line's copy of it: who has taken a value
+    /// that the copy showed has not taken more than `tail` says were placed.
     tail: CachePadded<AtomicUsize>,
+    /// Where the consumer was when it went.
+    last_place: AtomicUsize,
     counts: Counts,
     consumer_gone: AtomicBool,
     producer_gone: AtomicBool,
@@ -46,39 +50,47 @@ pub fn ring<T>(capacity: usize) -> (Producer<T>, Consumer<T>) {
     let indices = Arc::new(Indices {
         head: CachePadded::new(AtomicUsize::new(0)),
         tail: CachePadded::new(AtomicUsize::new(0)),
+        last_place: AtomicUsize::new(0),
         counts: Counts::default(),
         consumer_gone: AtomicBool::new(false),
         producer_gone: AtomicBool::new(false),
     });
-    let slots = Arc::new(Slots::new(capacity, Arc::clone(&indices)));
+    let lines = Arc::new(Lines::new(capacity, Arc::clone(&indices)));
     let producer = Producer {
-        slots: Arc::clone(&slots),
-        indices: Arc::clone(&indices),
-        capacity,
+        cursor: lines.cursor(0),
         tail: 0,
         seen_head: 0,
+        capacity,
+        indices: Arc::clone(&indices),
+        _lines: Arc::clone(&lines),
     };
-    (producer, Consumer { slots, indices, capacity, head: 0, seen_tail: 0 })
+    (producer, Consumer { cursor: lines.cursor(0), head: 0, seen_tail: 0, capacity, indices, _lines: lines })
 }
 
 /// The end that values go into.
 pub struct Producer<T> {
-    slots: Arc<Slots<T>>,
-    indices: Arc<Indices>,
-    capacity: usize,
+    /// The place of `tail`.
+    cursor: Cursor<T>,
     tail: usize,
     /// `head` when it was last looked at: there is at least this much room.
     seen_head: usize,
+    capacity: usize,
+    indices: Arc<Indices>,
+    /// What the cursor moves in.
+    _lines: Arc<Lines<T>>,
 }
 
 /// The end that values come out of.
 pub struct Consumer<T> {
-    slots: Arc<Slots<T>>,
-    indices: Arc<Indices>,
-    capacity: usize,
+    /// The place of `head`.
+    cursor: Cursor<T>,
     head: usize,
-    /// `tail` when it was last looked at: at least this much is there.
+    /// `tail` when it, or a line's copy, was last looked at: at least this much is there.
     seen_tail: usize,
+    capacity: usize,
+    indices: Arc<Indices>,
+    /// What the cursor moves in.
+    _lines: Arc<Lines<T>>,
 }
 
 impl<T> Producer<T> {
@@ -91,34 +103,48 @@ impl<T> Producer<T> {
         if self.seen_room() == 0 && self.look_for_room() == 0 {
             return Err(value);
         }
-        // SAFETY: there is room, so the slot at `tail` is empty; `&mut self` is the one producer.
-        unsafe { self.slots.write(self.tail, value) };
+        // SAFETY: there is room, so no value is at `tail`; `&mut self` is the one producer.
+        unsafe { self.cursor.write(value) };
         self.tail = self.tail.wrapping_add(1);
         self.indices.tail.store(self.tail, Ordering::Release);
+        // SAFETY: `_lines` keeps them.
+        unsafe { self.cursor.line_tail() }.store(self.tail, Ordering::Release);
+        self.cursor.advance();
         Ok(())
     }
 
     /// Places values for as long as there is room and `values` has some, and shows them to the
-    /// consumer all at once. Returns how many. Takes nothing from `values` that has no room.
+    /// consumer a line at a time. Returns how many. Takes nothing from `values` that has no room.
     #[inline]
     pub fn push_batch(&mut self, values: impl IntoIterator<Item = T>) -> usize {
-        let mut values = values.into_iter();
+        let mut values = values.into_iter().fuse();
         let before = self.tail;
-        let publish = Publish { producer: self };
-        let producer = &mut *publish.producer;
         loop {
-            let mut room = producer.seen_room();
+            let mut room = self.seen_room();
             if room == 0 {
-                room = producer.look_for_room();
+                room = self.look_for_room();
             }
-            for _ in 0..room {
-                let Some(value) = values.next() else { return producer.tail.wrapping_sub(before) };
-                // SAFETY: as for `push`.
-                unsafe { producer.slots.write(producer.tail, value) };
-                producer.tail = producer.tail.wrapping_add(1);
+            let placed = self.tail;
+            self.fill_line(values.by_ref().take(room));
+            if self.tail == placed {
+                return self.tail.wrapping_sub(before);
             }
-            if room == 0 {
-                return producer.tail.wrapping_sub(before);
+        }
+    }
+
+    /// Places values, for which there is room, until the line ends, and shows them.
+    #[inline(always)]
+    fn fill_line(&mut self, values: impl Iterator<Item = T>) {
+        // SAFETY: `_lines` keeps them for longer than this call.
+        let line_tail = unsafe { self.cursor.line_tail() };
+        let publish = Publish { producer: self, line_tail };
+        for value in values {
+            let producer = &mut *publish.producer;
+            // SAFETY: as for `push`.
+            unsafe { producer.cursor.write(value) };
+            producer.tail = producer.tail.wrapping_add(1);
+            if producer.cursor.advance() {
+                break;
             }
         }
     }
@@ -161,15 +187,18 @@ impl<T> Producer<T> {
     }
 }
 
-/// Shows what has been placed, also if the iterator that brings the values panics.
+/// Shows what has been placed in a line, also if the iterator that brings the values panics.
 struct Publish<'a, T> {
     producer: &'a mut Producer<T>,
+    line_tail: &'a AtomicUsize,
 }
 
 impl<T> Drop for Publish<'_, T> {
-    #[inline]
+    #[inline(always)]
     fn drop(&mut self) {
-        self.producer.indices.tail.store(self.producer.tail, Ordering::Release);
+        let tail = self.producer.tail;
+        self.producer.indices.tail.store(tail, Ordering::Release);
+        self.line_tail.store(tail, Ordering::Release);
     }
 }
 
@@ -180,9 +209,7 @@ impl<T> Consumer<T> {
         if self.seen_len() == 0 && self.look_for_values() == 0 {
             return None;
         }
-        // SAFETY: `tail` has passed `head`, so there is a value; `&mut self` is the one consumer.
-        let value = unsafe { self.slots.read(self.head) };
-        self.head = self.head.wrapping_add(1);
+        let value = self.take();
         self.indices.head.store(self.head, Ordering::Release);
         Some(value)
     }
@@ -191,21 +218,28 @@ impl<T> Consumer<T> {
     /// at once. Returns how many.
     #[inline]
     pub fn pop_batch(&mut self, max: usize, mut take: impl FnMut(T)) -> usize {
-        let mut there = self.seen_len();
-        // With fewer than asked for, a look is worth its price: there may be more.
-        if there < max {
-            there = self.look_for_values();
-        }
-        let count = there.min(max);
         let release = Release { consumer: self };
-        for _ in 0..count {
-            let consumer = &mut *release.consumer;
-            // SAFETY: as for `pop`; `head` moves on before `take` may panic.
-            let value = unsafe { consumer.slots.read(consumer.head) };
-            consumer.head = consumer.head.wrapping_add(1);
-            take(value);
+        let consumer = &mut *release.consumer;
+        let mut count = 0;
+        while count < max && (consumer.seen_len() > 0 || consumer.look() > 0) {
+            count += 1;
+            // The place is free before `take` may panic.
+            take(consumer.take());
         }
+        consumer.indices.counts.note_look(count + consumer.seen_len());
         count
+    }
+
+    /// The first value's place moves on, and is given back by whoever stores `head`. Something is there.
+    #[inline(always)]
+    fn take(&mut self) -> T {
+        debug_assert!(self.seen_len() > 0);
+        // SAFETY: `tail` has passed `head`, so there is a value; `&mut self` is the one consumer;
+        // `_lines` keeps the lines.
+        let value = unsafe { self.cursor.read() };
+        self.head = self.head.wrapping_add(1);
+        self.cursor.advance();
+        value
     }
 
     /// The first value, which stays.
@@ -213,11 +247,12 @@ impl<T> Consumer<T> {
         if self.seen_len() == 0 && self.look_for_values() == 0 {
             return None;
         }
-        // SAFETY: as for `pop`; the reference borrows the one consumer.
-        Some(unsafe { self.slots.peek(self.head) })
+        // SAFETY: as for `take`; the reference borrows the one consumer.
+        Some(unsafe { self.cursor.peek() })
     }
 
-    /// Values that are there at least.
+    /// Values that are there at least. Disturbs the producer a little; [`is_empty`](Self::is_empty) does
+    /// not.
     #[inline]
     pub fn len(&mut self) -> usize {
         self.seen_tail = self.indices.tail.load(Ordering::Acquire);
@@ -227,7 +262,7 @@ impl<T> Consumer<T> {
     /// Whether nothing is there.
     #[inline]
     pub fn is_empty(&mut self) -> bool {
-        self.len() == 0
+        self.seen_len() == 0 && self.look() == 0
     }
 
     #[inline(always)]
@@ -235,10 +270,22 @@ impl<T> Consumer<T> {
         self.seen_tail.wrapping_sub(self.head)
     }
 
-    /// Looks at the producer's index anew.
+    /// Looks into the line of the next value: whether the producer has been there since.
+    #[inline(always)]
+    fn look(&mut self) -> usize {
+        // SAFETY: `_lines` keeps them.
+        let line_tail = unsafe { self.cursor.line_tail() }.load(Ordering::Acquire);
+        // Of an earlier round if it lies behind; of the next one, perhaps, if the line has been passed.
+        if (line_tail.wrapping_sub(self.head) as isize) > 0 {
+            self.seen_tail = line_tail;
+        }
+        self.seen_len()
+    }
+
+    /// Looks, and counts.
     #[inline(never)]
     fn look_for_values(&mut self) -> usize {
-        let there = self.len();
+        let there = self.look();
         self.indices.counts.note_look(there);
         there
     }
@@ -279,6 +326,7 @@ impl<T> Drop for Producer<T> {
 
 impl<T> Drop for Consumer<T> {
     fn drop(&mut self) {
+        self.indices.last_place.store(self.cursor.place(), Ordering::Relaxed);
         self.indices.consumer_gone.store(true, Ordering::Release);
     }
 }

@@ -65,3 +65,25 @@ fn what_was_not_taken_is_dropped_by_whoever_goes_last() {
         assert_eq!(loom::sync::Arc::strong_count(&value), 1);
     });
 }
+
+#[test]
+fn a_batch_crosses_the_end_of_a_line_and_never_more_comes_out_than_went_in() {
+    loom::model(|| {
+        // Two lines.
+        let (mut producer, mut consumer) = ring(3);
+        let gauge = producer.gauge();
+        let pushing = thread::spawn(move || {
+            assert_eq!(producer.push_batch([Box::new(1), Box::new(2), Box::new(3)]), 3);
+        });
+        assert_eq!(*wait_pop(&mut consumer), 1);
+        let (pushed, popped) = gauge.passed();
+        assert!((popped..=popped + 3).contains(&pushed), "{popped} of {pushed} came out");
+        let mut taken = Vec::new();
+        while taken.len() < 2 {
+            consumer.pop_batch(2, |value| taken.push(*value));
+            thread::yield_now();
+        }
+        assert_eq!(taken, [2, 3]);
+        pushing.join().unwrap();
+    });
+}

@@ -11,6 +11,8 @@ enum Op {
     Pop,
     PopBatch(usize),
     Peek,
+    /// Both sides look at how much is there.
+    Look,
 }
 
 fn op() -> impl Strategy<Value = Op> {
@@ -20,28 +22,41 @@ fn op() -> impl Strategy<Value = Op> {
         Just(Op::Pop),
         (0..20usize).prop_map(Op::PopBatch),
         Just(Op::Peek),
+        Just(Op::Look),
     ]
 }
 
-/// A ring beside the queue that it should be. Values are counted references, so that one dropped
-/// twice or never is noticed.
-struct Beside {
-    producer: Producer<Rc<u64>>,
-    consumer: Consumer<Rc<u64>>,
-    model: VecDeque<Rc<u64>>,
+/// A counted reference, so that a value dropped twice or never is noticed, among other octets: as many
+/// values as fit share a cache line.
+#[derive(Clone, Debug, PartialEq)]
+struct Value<const MORE: usize> {
+    number: Rc<u64>,
+    more: [u8; MORE],
+}
+
+/// A ring beside the queue that it should be.
+struct Beside<const MORE: usize> {
+    producer: Producer<Value<MORE>>,
+    consumer: Consumer<Value<MORE>>,
+    model: VecDeque<Value<MORE>>,
     capacity: usize,
     next: u64,
 }
 
-impl Beside {
-    fn new(capacity: usize) -> Self {
+impl<const MORE: usize> Beside<MORE> {
+    /// Does all of `ops`; whether what is left is dropped once.
+    fn run(capacity: usize, ops: &[Op]) -> bool {
         let (producer, consumer) = ring(capacity);
-        Self { producer, consumer, model: VecDeque::new(), capacity, next: 0 }
+        let mut beside = Self { producer, consumer, model: VecDeque::new(), capacity, next: 0 };
+        ops.iter().for_each(|op| beside.apply(op));
+        let Self { producer, consumer, model, .. } = beside;
+        drop((producer, consumer));
+        model.iter().all(|value| Rc::strong_count(&value.number) == 1)
     }
 
-    fn value(&mut self) -> Rc<u64> {
+    fn value(&mut self) -> Value<MORE> {
         self.next += 1;
-        Rc::new(self.next)
+        Value { number: Rc::new(self.next), more: [self.next as u8; MORE] }
     }
 
     fn apply(&mut self, op: &Op) {
@@ -53,7 +68,7 @@ impl Beside {
                     Ok(()) => self.model.push_back(value),
                     Err(back) => assert_eq!(back, value),
                 }
-                assert_eq!(room, self.model.back().is_some_and(|last| **last == self.next));
+                assert_eq!(room, self.model.back().is_some_and(|last| *last.number == self.next));
             }
             Op::PushBatch(count) => {
                 let mut values: VecDeque<_> = (0..count).map(|_| self.value()).collect();
@@ -70,22 +85,40 @@ impl Beside {
                 assert_eq!((count, &popped), (expected.len(), &expected));
             }
             Op::Peek => assert_eq!(self.consumer.peek(), self.model.front()),
+            Op::Look => {
+                assert_eq!(self.consumer.is_empty(), self.model.is_empty());
+                assert_eq!(self.consumer.len(), self.model.len());
+                assert_eq!(self.producer.room(), self.capacity - self.model.len());
+            }
         }
-        assert_eq!(self.consumer.len(), self.model.len());
-        assert_eq!(self.producer.room(), self.capacity - self.model.len());
         assert_eq!(self.producer.gauge().counters().depth, self.model.len() as u64);
-        assert!(self.model.iter().all(|value| Rc::strong_count(value) == 2));
+        assert!(self.model.iter().all(|value| Rc::strong_count(&value.number) == 2));
     }
 }
 
 proptest! {
     #[test]
-    fn is_a_bounded_queue(capacity in 1..9usize, ops in prop::collection::vec(op(), 1..200)) {
-        let mut beside = Beside::new(capacity);
-        ops.iter().for_each(|op| beside.apply(op));
-        let Beside { producer, consumer, model, .. } = beside;
-        drop((producer, consumer));
-        prop_assert!(model.iter().all(|value| Rc::strong_count(value) == 1), "what is left is dropped once");
+    fn is_a_bounded_queue(capacity in 1..20usize, ops in prop::collection::vec(op(), 1..200)) {
+        // Seven values in a line, three, one, and one in two lines.
+        prop_assert!(Beside::<0>::run(capacity, &ops));
+        prop_assert!(Beside::<8>::run(capacity, &ops));
+        prop_assert!(Beside::<40>::run(capacity, &ops));
+        prop_assert!(Beside::<100>::run(capacity, &ops));
+    }
+}
+
+#[test]
+fn values_without_a_size_and_of_a_large_alignment_pass() {
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    #[repr(align(256))]
+    struct Aligned(u64);
+    let (mut producer, mut consumer) = ring(3);
+    let (mut ticks, mut ticked) = ring(100);
+    for number in 0..300 {
+        assert_eq!(producer.push(Aligned(number)), Ok(()));
+        assert_eq!(consumer.peek().map(|value| std::ptr::from_ref(value).addr() % 256), Some(0));
+        assert_eq!(consumer.pop(), Some(Aligned(number)));
+        assert_eq!((ticks.push_batch([(); 101]), ticked.pop_batch(200, |()| ())), (100, 100));
     }
 }
 
