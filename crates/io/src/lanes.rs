@@ -10,6 +10,7 @@
 //! lane), and the main socket waits for at most two full calls or 2 × `COLD_EVERY` small ones.
 
 use crate::config::MAX_LANES;
+use denrei_wire::Ecn;
 use std::net::{SocketAddr, UdpSocket};
 
 /// Empty calls, datagrams or trains from one look at a cold lane to the next, while a lane is hot:
@@ -42,8 +43,10 @@ pub(crate) struct Lane {
     pub(crate) ask: usize,
     /// Calls in a row that came back full.
     full_calls: u32,
-    /// Whether the kernel is asked for trains (`UDP_GRO`).
+    /// Whether the kernel is asked for trains (`UDP_GRO`) and, on a connected lane, for ECN marks.
     pub(crate) trains: bool,
+    /// How the last datagram was marked.
+    mark: Ecn,
     /// Lone short datagrams in a row, each found after an empty look.
     lone: u32,
     /// The last call found nothing.
@@ -58,7 +61,8 @@ impl Lane {
     pub(crate) fn new(socket: UdpSocket, peer: Option<SocketAddr>, trains: bool) -> Self {
         let (ask, full_calls, lone) = (1, 0, 0);
         let (was_empty, settled, draining) = (false, false, None);
-        Self { socket, peer, group: None, ask, full_calls, trains, lone, was_empty, settled, draining }
+        let (group, mark) = (None, Ecn::NotEct);
+        Self { socket, peer, group, ask, full_calls, trains, mark, lone, was_empty, settled, draining }
     }
 
     /// A socket that hears a group of the network.
@@ -72,16 +76,24 @@ impl Lane {
         self.peer.filter(|_| self.settled)
     }
 
+    /// Whose every datagram here is, and how it is taken to be marked, if the kernel is asked for
+    /// neither: as the last one was for which it was asked (spec 9, ECN).
+    pub(crate) fn known(&self) -> Option<(SocketAddr, Ecn)> {
+        if self.trains { None } else { self.only_source().map(|source| (source, self.mark)) }
+    }
+
     /// Whether the lane should be asked for trains, given that a call brought `got` buffers, the
-    /// first of `bytes`. Asking costs every lone datagram 0.13 µs in the kernel, a twentieth of a
-    /// ping-pong, and saves a bulk transfer most of its work.
-    pub(crate) fn wants_trains(&mut self, got: usize, bytes: usize) -> bool {
+    /// first of `bytes`, the last marked `mark`. Asking costs every lone datagram 0.13 µs in the
+    /// kernel, and as much again for marks, each a twentieth of a ping-pong; it saves a bulk transfer
+    /// most of its work. Where a mark says that the path is congested, it is asked for.
+    pub(crate) fn wants_trains(&mut self, got: usize, bytes: usize, mark: Ecn) -> bool {
         if got == 0 {
             self.was_empty = true;
             self.settled = true;
             return self.trains;
         }
-        let lone = got == 1 && bytes < FULL_DATAGRAM_BYTES && self.was_empty;
+        self.mark = mark;
+        let lone = got == 1 && bytes < FULL_DATAGRAM_BYTES && self.was_empty && mark != Ecn::Ce;
         self.was_empty = false;
         self.lone = if lone { self.lone.saturating_add(1) } else { 0 };
         if self.trains { self.lone < LONE_BEFORE_PLAIN } else { !lone }
@@ -297,28 +309,34 @@ mod tests {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         let mut lane = Lane::new(socket, None, true);
         for lone in 1..=LONE_BEFORE_PLAIN {
-            lane.wants_trains(0, 0);
-            assert_eq!(lane.wants_trains(1, 100), lone < LONE_BEFORE_PLAIN);
+            lane.wants_trains(0, 0, Ecn::Ect0);
+            assert_eq!(lane.wants_trains(1, 100, Ecn::Ect0), lone < LONE_BEFORE_PLAIN);
         }
         lane.trains = false;
-        lane.wants_trains(0, 0);
-        assert!(!lane.wants_trains(1, 100));
-        assert!(lane.wants_trains(1, 100), "two without a pause");
-        lane.wants_trains(0, 0);
-        assert!(!lane.wants_trains(1, 100));
-        lane.wants_trains(0, 0);
-        assert!(lane.wants_trains(1, FULL_DATAGRAM_BYTES), "a full one");
+        lane.wants_trains(0, 0, Ecn::Ect0);
+        assert!(!lane.wants_trains(1, 100, Ecn::Ect0));
+        assert!(lane.wants_trains(1, 100, Ecn::Ect0), "two without a pause");
+        lane.wants_trains(0, 0, Ecn::Ect0);
+        assert!(!lane.wants_trains(1, 100, Ecn::Ect0));
+        lane.wants_trains(0, 0, Ecn::Ect0);
+        assert!(lane.wants_trains(1, FULL_DATAGRAM_BYTES, Ecn::Ect0), "a full one");
+        lane.wants_trains(0, 0, Ecn::Ect0);
+        assert!(lane.wants_trains(1, 100, Ecn::Ce), "congestion");
     }
 
     #[test]
     fn the_source_is_known_once_what_came_before_the_connection_is_read() {
         let peer = "127.0.0.1:9".parse().unwrap();
         let mut lane = Lane::new(UdpSocket::bind("127.0.0.1:0").unwrap(), Some(peer), true);
-        lane.wants_trains(1, 100);
+        lane.wants_trains(1, 100, Ecn::Ect0);
         assert_eq!(lane.only_source(), None);
-        lane.wants_trains(0, 0);
+        lane.wants_trains(0, 0, Ecn::Ect0);
         assert_eq!(lane.only_source(), Some(peer));
+        assert_eq!(lane.known(), None, "the kernel is asked");
+        lane.trains = false;
+        assert_eq!(lane.known(), Some((peer, Ecn::Ect0)), "as the last one was");
         lane.peer = None;
         assert_eq!(lane.only_source(), None);
+        assert_eq!(lane.known(), None);
     }
 }

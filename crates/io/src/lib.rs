@@ -35,6 +35,8 @@ mod outcome;
 pub mod pcap;
 mod plain;
 mod queue;
+#[cfg(target_os = "linux")]
+mod raw;
 mod recv;
 mod send;
 mod socket;

@@ -7,6 +7,8 @@
 
 use crate::buffers::{MAX_RECV_BATCH, RecvBuffers, Slot};
 use crate::cmsg::{self, Control, RecvControl};
+use crate::raw;
+use denrei_wire::Ecn;
 use socket2::SockAddr;
 use std::io;
 use std::mem::{MaybeUninit, size_of};
@@ -57,8 +59,7 @@ pub(crate) fn send(fd: BorrowedFd<'_>, message: &Outgoing<'_>) -> io::Result<usi
     let header = message.header(&raw mut stretch);
     // SAFETY: the header points to `stretch` and `message`'s referents, which outlive the call;
     // sendmsg only reads them, so the casts to mutable pointers are harmless.
-    let sent = unsafe { libc::sendmsg(fd.as_raw_fd(), &header, libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) };
-    usize::try_from(sent).map_err(|_| io::Error::last_os_error())
+    unsafe { raw::sendmsg(fd, &raw const header) }
 }
 
 /// Sends up to [`MAX_SEND_BATCH`] messages; returns how many. An error is that of the first message.
@@ -143,6 +144,20 @@ pub(crate) fn receive(
     Ok(count)
 }
 
+/// Receives one datagram of `from`, whose marks are `ecn`, into the first buffer: nothing but its
+/// bytes is asked for.
+pub(crate) fn receive_bytes(
+    fd: BorrowedFd<'_>,
+    buffers: &mut RecvBuffers,
+    from: SocketAddr,
+    ecn: Ecn,
+) -> io::Result<usize> {
+    let room = buffers.bytes_each;
+    let len = raw::recv(fd, &mut buffers.bytes[..room])?;
+    buffers.slots[0] = Slot { from, ecn, len: len.min(room), segment_bytes: 0, truncated: len > room };
+    Ok(1)
+}
+
 /// Fills `want` prepared headers; `recvmsg` when one is wanted, which spares the kernel's batch loop.
 ///
 /// # Safety
@@ -151,10 +166,9 @@ pub(crate) fn receive(
 unsafe fn receive_into(fd: BorrowedFd<'_>, headers: *mut libc::mmsghdr, want: usize) -> io::Result<usize> {
     if want == 1 {
         // SAFETY: the contract covers the first header.
-        let len = unsafe { libc::recvmsg(fd.as_raw_fd(), &raw mut (*headers).msg_hdr, libc::MSG_DONTWAIT) };
-        let len = u32::try_from(len).map_err(|_| io::Error::last_os_error())?;
-        // SAFETY: as above.
-        unsafe { (*headers).msg_len = len };
+        let len = unsafe { raw::recvmsg(fd, &raw mut (*headers).msg_hdr) }?;
+        // SAFETY: as above. A message is below 4 GiB.
+        unsafe { (*headers).msg_len = len as libc::c_uint };
         return Ok(1);
     }
     // SAFETY: the contract covers `want` headers; no timeout is passed.

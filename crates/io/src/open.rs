@@ -152,31 +152,39 @@ pub(crate) fn route_mtu(local: SocketAddr, peer: SocketAddr) -> Option<usize> {
 }
 
 #[cfg(target_os = "linux")]
+pub(crate) use platform::ask_for_marks;
+
+#[cfg(target_os = "linux")]
 mod platform {
     use super::Granted;
     use crate::config::SocketConfig;
     use crate::options::{get, set};
     use socket2::Socket;
-    use std::os::fd::AsFd;
+    use std::os::fd::{AsFd, BorrowedFd};
 
     /// Path MTU probing (packets carry DF and nothing is fragmented), ECN reading, GRO; asks for GSO.
     pub(super) fn configure(socket: &Socket, ipv6: bool, config: &SocketConfig) -> Granted {
         let fd = socket.as_fd();
         // Best effort: without these, oversized probes are fragmented and look deliverable.
         let _ = set(fd, libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_PROBE);
-        let mut ecn = config.ecn && set(fd, libc::IPPROTO_IP, libc::IP_RECVTOS, 1).is_ok();
         if ipv6 {
             let _ = set(fd, libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, libc::IPV6_PMTUDISC_PROBE);
             let _ = set(fd, libc::IPPROTO_IPV6, libc::IPV6_DONTFRAG, 1);
-            ecn = config.ecn && set(fd, libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, 1).is_ok();
         }
         Granted {
             gso: config.gso && get(fd, libc::SOL_UDP, libc::UDP_SEGMENT).is_ok(),
             gro: config.gro && set(fd, libc::SOL_UDP, libc::UDP_GRO, 1).is_ok(),
-            ecn,
+            ecn: config.ecn && ask_for_marks(fd, ipv6, true),
             recv_buffer_bytes: 0,
             send_buffer_bytes: 0,
         }
+    }
+
+    /// Asks for the ECN mark of each datagram, or no longer; whether the kernel agrees. A socket of
+    /// IPv6 gets datagrams of IPv4, too.
+    pub(crate) fn ask_for_marks(fd: BorrowedFd<'_>, ipv6: bool, on: bool) -> bool {
+        let ipv4_marks = set(fd, libc::IPPROTO_IP, libc::IP_RECVTOS, on.into()).is_ok();
+        if ipv6 { set(fd, libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, on.into()).is_ok() } else { ipv4_marks }
     }
 
     /// Best effort: old kernels do not know the option for IPv6.

@@ -105,7 +105,8 @@ impl UdpSocket {
         let got = self.fill(index, buffers, asked)?;
         self.lanes[index].adapt(asked, got, buffers.count());
         self.policy.polled(index, got);
-        let trains = self.lanes[index].wants_trains(got, buffers.slots[0].len);
+        let mark = buffers.slots[got.saturating_sub(1)].ecn;
+        let trains = self.lanes[index].wants_trains(got, buffers.slots[0].len, mark);
         if trains != self.lanes[index].trains {
             self.ask_for_trains(index, trains);
         }
@@ -145,12 +146,15 @@ impl UdpSocket {
 
     #[cfg(target_os = "linux")]
     fn receive(&self, index: usize, buffers: &mut RecvBuffers, asked: usize) -> io::Result<usize> {
+        use crate::mmsg;
         use std::os::fd::AsFd;
-        let socket = &self.lanes[index].socket;
-        if self.batched {
-            crate::mmsg::receive(socket.as_fd(), buffers, asked, self.lanes[index].only_source())
-        } else {
-            plain::receive(socket, buffers)
+        let lane = &self.lanes[index];
+        if !self.batched {
+            return plain::receive(&lane.socket, buffers);
+        }
+        match lane.known() {
+            Some((from, mark)) => mmsg::receive_bytes(lane.socket.as_fd(), buffers, from, mark),
+            None => mmsg::receive(lane.socket.as_fd(), buffers, asked, lane.only_source()),
         }
     }
 
@@ -159,11 +163,11 @@ impl UdpSocket {
         plain::receive(&self.lanes[index].socket, buffers)
     }
 
-    /// Switches `UDP_GRO` on a lane. A train that comes between the call that found the lane idle and
-    /// the switch to "off" arrives as one datagram, which its checksum does not survive: a lost train,
-    /// in a window of half a microsecond.
+    /// Switches `UDP_GRO` on a lane, and on a connected one the reading of ECN marks. A train that
+    /// comes between the call that found the lane idle and the switch to "off" arrives as one
+    /// datagram, which its checksum does not survive: a lost train, in a window of half a microsecond.
     #[cfg(target_os = "linux")]
-    fn ask_for_trains(&mut self, index: usize, on: bool) {
+    pub(crate) fn ask_for_trains(&mut self, index: usize, on: bool) {
         use std::os::fd::AsFd;
         let lane = &mut self.lanes[index];
         // Where it is not to be had, the note alone keeps this from being tried for each datagram.
@@ -172,10 +176,13 @@ impl UdpSocket {
             let _ = crate::options::set(lane.socket.as_fd(), libc::SOL_UDP, libc::UDP_GRO, on.into());
             self.counters.gro_switches += 1;
         }
+        if self.granted.ecn && lane.peer.is_some() {
+            crate::open::ask_for_marks(lane.socket.as_fd(), self.local.is_ipv6(), on);
+        }
     }
 
     #[cfg(not(target_os = "linux"))]
-    fn ask_for_trains(&mut self, index: usize, on: bool) {
+    pub(crate) fn ask_for_trains(&mut self, index: usize, on: bool) {
         self.lanes[index].trains = on;
     }
 

@@ -174,7 +174,11 @@ impl UdpSocket {
     /// of [`recv`](Self::recv), which then close it. Nothing happens if there is none.
     pub fn disconnect_peer(&mut self, peer: SocketAddr) {
         let peer = canonical(peer);
-        if let Some(lane) = self.lanes.iter_mut().find(|lane| lane.peer == Some(peer)) {
+        if let Some(index) = self.lanes.iter().position(|lane| lane.peer == Some(peer)) {
+            if !self.lanes[index].trains {
+                self.ask_for_trains(index, true);
+            }
+            let lane = &mut self.lanes[index];
             open::turn_away(&lane.socket);
             lane.peer = None;
             lane.draining = Some(0);

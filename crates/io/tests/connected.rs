@@ -4,6 +4,7 @@ mod common;
 
 use common::*;
 use denrei_io::{BackendChoice, RecvBuffers, SendOutcome, SocketConfig, UdpSocket, Waiter};
+use denrei_wire::Ecn;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
@@ -235,5 +236,52 @@ fn descriptors_close_on_exec_and_do_not_block() {
         let flags = u32::from_str_radix(flags, 8).unwrap();
         assert_ne!(flags & 0o2000000, 0, "O_CLOEXEC");
         assert_ne!(flags & 0o4000, 0, "O_NONBLOCK");
+    }
+}
+
+/// A short datagram of `from`, marked `ecn`, received by `node` after a look that found nothing: how
+/// it was taken to be marked.
+fn lone(from: &mut UdpSocket, node: &mut UdpSocket, to: SocketAddr, ecn: Ecn) -> Ecn {
+    let mut buffers = RecvBuffers::default();
+    assert_eq!(node.recv_all(&mut buffers, |_, _| ()).unwrap(), 0);
+    marked(from, to, ecn);
+    let got = receive_into(node, 1, &mut buffers);
+    assert_eq!((got[0].0.from, &got[0].1[..]), (from.local_addr(), &b"short"[..]));
+    got[0].0.ecn
+}
+
+fn marked(from: &mut UdpSocket, to: SocketAddr, ecn: Ecn) {
+    let (mut there, buf) = transmit(to, b"short", None);
+    there.ecn = ecn;
+    assert_eq!(from.send(&there, &buf), SendOutcome::Sent);
+}
+
+#[test]
+fn marks_are_read_again_when_datagrams_come_without_a_pause() {
+    for addr in ["127.0.0.1:0", "[::]:0"] {
+        if addr.starts_with('[') && !has_ipv6() {
+            continue;
+        }
+        let (mut node, mut peer) = (bind(addr), bind("127.0.0.1:0"));
+        let to = at(&node, [127, 0, 0, 1]);
+        if !node.capabilities().ecn {
+            eprintln!("SKIPPED marks_are_read_again: this host does not tell marks");
+            return;
+        }
+        assert!(node.connect_peer(peer.local_addr()).unwrap());
+        for _ in 0..40 {
+            assert_eq!(lone(&mut peer, &mut node, to, Ecn::Ect0), Ecn::Ect0);
+        }
+        assert_eq!(lone(&mut peer, &mut node, to, Ecn::NotEct), Ecn::Ect0, "nobody asks any more");
+        for _ in 0..4 {
+            marked(&mut peer, to, Ecn::Ce);
+        }
+        let marks: Vec<Ecn> = receive(&mut node, 4).iter().map(|(meta, _)| meta.ecn).collect();
+        assert_eq!(marks.last(), Some(&Ecn::Ce), "{marks:?}");
+        // As long as the path is congested, every mark is read.
+        for _ in 0..40 {
+            assert_eq!(lone(&mut peer, &mut node, to, Ecn::Ce), Ecn::Ce);
+        }
+        assert_eq!(lone(&mut peer, &mut node, to, Ecn::Ect0), Ecn::Ect0);
     }
 }

@@ -9,6 +9,7 @@ mod platform {
     use super::super::{Chunk, SendAttempt, Target, UdpSocket, canonical, plain};
     use crate::cmsg::Control;
     use crate::mmsg::{self, Outgoing};
+    use crate::raw;
     use denrei_wire::Ecn;
     use socket2::SockAddr;
     use std::io;
@@ -26,6 +27,7 @@ mod platform {
         ) -> io::Result<usize> {
             let socket = &self.lanes[target.lane].socket;
             let mut control = match (target.ecn, segment) {
+                (None, None) if target.name.is_none() => return raw::send(socket.as_fd(), bytes),
                 (None, None) => return plain::send(socket, target.name, bytes),
                 _ if !self.batched => return plain::send(socket, target.name, bytes),
                 (ecn, _) => ecn_control(ecn, target.to),
