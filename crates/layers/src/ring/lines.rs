@@ -5,7 +5,10 @@
 //! those from `head` up to `tail`.
 //!
 //! A line is a cache line: a copy of `tail`, and as many values as fit. So what the consumer waits for
-//! and the value itself come in one transfer from core to core, not one after the other.
+//! and the value itself come in one transfer from core to core, not one after the other. The copy is of
+//! the moment when a value, or the first of a batch, was last placed in this line; it may count values of
+//! later lines, and lines that the rest of a batch went to do not have it. Whoever has taken all that was
+//! shown before looks where the next is placed, and so never misses it.
 
 use super::Indices;
 use crate::sync::{Arc, AtomicUsize, Ordering, UnsafeCell};
@@ -127,15 +130,13 @@ impl<T> Cursor<T> {
         unsafe { self.word().as_ref() }
     }
 
-    /// Goes to the next place; whether that is in another line.
+    /// Goes to the next place.
     #[inline(always)]
-    pub fn advance(&mut self) -> bool {
+    pub fn advance(&mut self) {
         self.at += 1;
-        let leaves = self.at == Lines::<T>::PER_LINE;
-        if leaves {
+        if self.at == Lines::<T>::PER_LINE {
             self.turn_to_next_line();
         }
-        leaves
     }
 
     #[inline(always)]

@@ -7,7 +7,7 @@
 //! to see whether it is its turn. Here a value need not have a forbidden bit pattern: the producer
 //! counts what it has placed, and writes the count, by a release store, into the cache line of the
 //! values as well, which the consumer looks at. So, as in the paper, the word that is waited for and
-//! the value come in one transfer; a batch costs one store a line. Each side keeps what it last saw of
+//! the value come in one transfer; a batch is shown in the line of its first value alone. Each side keeps what it last saw of
 //! the other's counter, and looks again only when the ring seems full or empty.
 
 mod counters;
@@ -114,37 +114,30 @@ impl<T> Producer<T> {
     }
 
     /// Places values for as long as there is room and `values` has some, and shows them to the
-    /// consumer a line at a time. Returns how many. Takes nothing from `values` that has no room.
+    /// consumer all at once. Returns how many. Takes nothing from `values` that has no room.
     #[inline]
     pub fn push_batch(&mut self, values: impl IntoIterator<Item = T>) -> usize {
-        let mut values = values.into_iter().fuse();
+        let mut values = values.into_iter();
         let before = self.tail;
-        loop {
-            let mut room = self.seen_room();
-            if room == 0 {
-                room = self.look_for_room();
-            }
-            let placed = self.tail;
-            self.fill_line(values.by_ref().take(room));
-            if self.tail == placed {
-                return self.tail.wrapping_sub(before);
-            }
-        }
-    }
-
-    /// Places values, for which there is room, until the line ends, and shows them.
-    #[inline(always)]
-    fn fill_line(&mut self, values: impl Iterator<Item = T>) {
+        // Who waits for the first value looks into its line, and so learns of all.
         // SAFETY: `_lines` keeps them for longer than this call.
         let line_tail = unsafe { self.cursor.line_tail() };
         let publish = Publish { producer: self, line_tail };
-        for value in values {
-            let producer = &mut *publish.producer;
-            // SAFETY: as for `push`.
-            unsafe { producer.cursor.write(value) };
-            producer.tail = producer.tail.wrapping_add(1);
-            if producer.cursor.advance() {
-                break;
+        let producer = &mut *publish.producer;
+        loop {
+            let mut room = producer.seen_room();
+            if room == 0 {
+                room = producer.look_for_room();
+            }
+            for _ in 0..room {
+                let Some(value) = values.next() else { return producer.tail.wrapping_sub(before) };
+                // SAFETY: as for `push`.
+                unsafe { producer.cursor.write(value) };
+                producer.tail = producer.tail.wrapping_add(1);
+                producer.cursor.advance();
+            }
+            if room == 0 {
+                return producer.tail.wrapping_sub(before);
             }
         }
     }
@@ -187,7 +180,7 @@ impl<T> Producer<T> {
     }
 }
 
-/// Shows what has been placed in a line, also if the iterator that brings the values panics.
+/// Shows what has been placed, also if the iterator that brings the values panics.
 struct Publish<'a, T> {
     producer: &'a mut Producer<T>,
     line_tail: &'a AtomicUsize,
