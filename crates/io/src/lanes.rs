@@ -19,9 +19,9 @@ const COLD_EVERY: u32 = 8;
 /// Full calls in a row after which more is asked for: in a ping-pong every call is full too, and
 /// asking for two there costs a second look at the queue inside the kernel.
 const FULL_BEFORE_GROWTH: u32 = 4;
-/// Empty calls after which a lane is no longer hot: a few microseconds of polling, or a peer's
-/// time to answer.
-const COOL_AFTER: u32 = 16;
+/// Empty calls after which a lane is no longer hot: some 10 µs of polling, longer than a peer on another host
+/// takes to answer, or who waits for it would look elsewhere when the answer comes.
+const COOL_AFTER: u32 = 32;
 /// Lone short datagrams in a row, each with an empty look before it, after which a lane goes
 /// without trains ([`Lane::wants_trains`]): a switch costs as much as it saves on two.
 const LONE_BEFORE_PLAIN: u32 = 32;

@@ -44,7 +44,7 @@ use receive::Receiving;
 use region_table::RegionTable;
 use send::Sending;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Something that has to be asked to work.
 pub trait Progress: std::fmt::Debug + std::marker::Send + Sync {
@@ -268,10 +268,22 @@ impl Engine {
         }
     }
 
-    /// Sends what was queued and waits a while for it to be acknowledged.
+    /// Sends what was queued and waits a while for it to be acknowledged. A peer whose large message was
+    /// taken may be sending parts of it again whose first copies came after all, and would take the end of
+    /// the session for the message's: it is asked for acknowledgements until those are behind it. One has
+    /// heard ours when it answers the first time, and has sent what it sends again when it answers the second.
     pub fn flush(&mut self) {
+        const ROUNDS: usize = 2;
         self.progress();
-        self.port.flush(self.limits.linger);
+        let deadline = Instant::now() + self.limits.linger;
+        let givers: Vec<PeerIndex> = self.port.givers().collect();
+        for _ in 0..ROUNDS {
+            for peer in &givers {
+                // What is done anyway, said once more.
+                self.answer(*peer, &header::Answer::DoneBelow(self.target.done_below(*peer)));
+            }
+            self.port.flush(deadline);
+        }
     }
 
     /// The peers' addresses, from now on.

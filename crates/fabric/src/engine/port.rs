@@ -11,7 +11,7 @@ use bytes::Bytes;
 use denrei::{ChannelId, Completion, Event, Incoming, LostReason, Node, PeerId, Placement};
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Most that is taken from the Node at a time.
 const MAX_TAKEN: usize = 256;
@@ -43,6 +43,8 @@ struct Peer {
     session: Option<PeerId>,
     /// Its last session ended in order.
     has_departed: bool,
+    /// A large message of this session was taken.
+    has_given: bool,
 }
 
 /// The way to the peers.
@@ -90,7 +92,7 @@ impl Port {
         let next = self.peers.len() as PeerIndex;
         let index = *self.by_address.entry(address).or_insert(next);
         if index == next {
-            self.peers.push(Peer { address, session: None, has_departed: false });
+            self.peers.push(Peer { address, session: None, has_departed: false, has_given: false });
         }
         index
     }
@@ -134,7 +136,7 @@ impl Port {
 
     fn bind(&mut self, peer: PeerIndex, session: PeerId) {
         let entry = &mut self.peers[peer as usize];
-        (entry.session, entry.has_departed) = (Some(session), false);
+        (entry.session, entry.has_departed, entry.has_given) = (Some(session), false, false);
         let slot = session.as_u64() as u32 as usize;
         if slot >= self.by_slot.len() {
             self.by_slot.resize(slot + 1, None);
@@ -194,6 +196,7 @@ impl Port {
             return Ok(());
         }
         let channel = ChannelId { peer: self.session(key.peer)?, channel: key.channel };
+        self.peers[key.peer as usize].has_given = true;
         self.node.accept(channel, key.number, into).map_err(|_| Errno::OTHER)
     }
 
@@ -281,10 +284,15 @@ impl Port {
         }
     }
 
-    /// Waits until what was sent is acknowledged, at most `longest` in all.
-    pub fn flush(&mut self, longest: Duration) {
+    /// Peers whose large messages were taken, as far as their sessions live.
+    pub fn givers(&self) -> impl Iterator<Item = PeerIndex> {
+        let gives = |peer: &Peer| peer.session.is_some() && peer.has_given;
+        (0..).zip(&self.peers).filter(move |(_, peer)| gives(peer)).map(|(index, _)| index)
+    }
+
+    /// Waits until what was sent is acknowledged, until `deadline` at the latest.
+    pub fn flush(&mut self, deadline: Instant) {
         self.send_queued();
-        let deadline = Instant::now() + longest;
         for session in self.peers.iter().filter_map(|peer| peer.session) {
             self.node.flush(session, deadline.saturating_duration_since(Instant::now()));
         }

@@ -38,6 +38,11 @@ impl Target {
         }
     }
 
+    /// A peer's requests below this number are done.
+    pub(super) fn done_below(&self, peer: PeerIndex) -> u64 {
+        self.done.get(peer as usize).copied().unwrap_or(0)
+    }
+
     fn note(&mut self, peer: PeerIndex, number: u64) {
         let index = peer as usize;
         if index >= self.done.len() {
@@ -72,7 +77,7 @@ impl Engine {
         }
     }
 
-    fn answer(&mut self, peer: PeerIndex, answer: &Answer<'_>) {
+    pub(super) fn answer(&mut self, peer: PeerIndex, answer: &Answer<'_>) {
         // A peer that is gone needs none.
         let _ = self.port.queue(peer, ANSWERS, header::encode_answer(answer).into(), false);
     }

@@ -159,3 +159,23 @@ fn what_waits_for_company_goes_with_its_session_and_nothing_else() {
     let lens: Vec<usize> = got.iter().map(|entry| entry.len).collect();
     assert_eq!(lens, [10, 10, 7], "two that left at once, and the one after");
 }
+
+#[test]
+fn who_goes_in_order_lets_the_senders_of_large_messages_know_first_but_waits_for_nobody_for_long() {
+    for hangs in [false, true] {
+        let mut sides = impatient_pair(false);
+        let (mut out, mut into) = (pattern_of(100_000), vec![0; 100_000]);
+        receive(&mut sides[1], 1, 2, &mut into, 1);
+        send(&mut sides[0], 1, 2, &mut out);
+        assert_eq!(wait_for(&mut sides, 1, 1)[0].error, None);
+        let peer = sides[1].engine.peer(1).unwrap();
+        assert_eq!(sides[1].engine.port.givers().collect::<Vec<_>>(), [peer]);
+        let (mut gone, began) = (sides.pop().unwrap(), Instant::now());
+        let going = std::thread::spawn(move || gone.engine.flush());
+        work(&mut sides[..usize::from(!hangs)], |_| going.is_finished());
+        assert!(began.elapsed() < Duration::from_secs(5), "hangs {hangs}: {:?}", began.elapsed());
+        if !hangs {
+            assert_eq!(wait_for(&mut sides, 0, 1)[0].error, None);
+        }
+    }
+}
