@@ -6,7 +6,7 @@
 
 use socket2::{Domain, Protocol, Socket, Type};
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
 /// Begins every beacon.
@@ -34,49 +34,66 @@ pub fn address(group: SocketAddr) -> SocketAddr {
 /// Says where a sender is.
 #[derive(Debug)]
 pub struct Beacon {
-    socket: UdpSocket,
+    sockets: Vec<UdpSocket>,
     to: SocketAddr,
     datagram: [u8; 10],
     next: Instant,
 }
 
 impl Beacon {
-    /// For the Node at `local`.
+    /// For the Node at `local`. One that has all of the host's addresses is announced on the interface of
+    /// the default route, and to receivers at the host's loopback address.
     ///
     /// # Errors
     /// The host has no multicast there.
     pub fn new(group: SocketAddr, local: SocketAddr) -> io::Result<Self> {
-        let socket = open(group)?;
-        let loopback = local.ip().to_canonical().is_loopback();
-        match (group.ip(), local.ip().to_canonical()) {
-            (IpAddr::V4(_), IpAddr::V4(ip)) => {
-                socket.set_multicast_ttl_v4(HOPS)?;
-                socket.set_multicast_if_v4(&ip)?;
-                socket.bind(&SocketAddr::from((ip, 0)).into())?;
-            }
-            (IpAddr::V4(_), IpAddr::V6(_)) => socket.set_multicast_ttl_v4(HOPS)?,
-            (IpAddr::V6(_), _) => {
-                socket.set_multicast_hops_v6(HOPS)?;
-                socket.set_multicast_if_v6(interface(loopback))?;
-            }
-        }
         let mut datagram = [0; 10];
         datagram[..8].copy_from_slice(&MAGIC);
         datagram[8..].copy_from_slice(&local.port().to_le_bytes());
-        let socket: UdpSocket = socket.into();
+        let ip = local.ip().to_canonical();
         // Where there is no way for them, the first shows it.
-        socket.send_to(&datagram, address(group))?;
-        Ok(Self { socket, to: address(group), datagram, next: Instant::now() })
+        let announce = |from: IpAddr| -> io::Result<UdpSocket> {
+            let socket = voice(group, from)?;
+            socket.send_to(&datagram, address(group))?;
+            Ok(socket)
+        };
+        let mut sockets = vec![announce(ip)?];
+        if ip.is_unspecified() {
+            let loopback =
+                if group.is_ipv4() { Ipv4Addr::LOCALHOST.into() } else { Ipv6Addr::LOCALHOST.into() };
+            sockets.extend(announce(loopback));
+        }
+        Ok(Self { sockets, to: address(group), datagram, next: Instant::now() })
     }
 
     /// Says it, if it is time to.
     pub fn poll(&mut self, now: Instant) {
         if now >= self.next {
             self.next = now + INTERVAL;
-            // One that is lost is followed by another.
-            let _ = self.socket.send_to(&self.datagram, self.to);
+            for socket in &self.sockets {
+                // One that is lost is followed by another.
+                let _ = socket.send_to(&self.datagram, self.to);
+            }
         }
     }
+}
+
+/// A socket that speaks to the group on the interface of `from`.
+fn voice(group: SocketAddr, from: IpAddr) -> io::Result<UdpSocket> {
+    let socket = open(group)?;
+    match (group.ip(), from) {
+        (IpAddr::V4(_), IpAddr::V4(ip)) => {
+            socket.set_multicast_ttl_v4(HOPS)?;
+            socket.set_multicast_if_v4(&ip)?;
+            socket.bind(&SocketAddr::from((ip, 0)).into())?;
+        }
+        (IpAddr::V4(_), IpAddr::V6(_)) => socket.set_multicast_ttl_v4(HOPS)?,
+        (IpAddr::V6(_), _) => {
+            socket.set_multicast_hops_v6(HOPS)?;
+            socket.set_multicast_if_v6(interface(from.is_loopback()))?;
+        }
+    }
+    Ok(socket.into())
 }
 
 /// Hears where senders are.
@@ -94,6 +111,7 @@ impl Finder {
     pub fn new(group: SocketAddr, local: SocketAddr) -> io::Result<Self> {
         let socket = open(group)?;
         socket.set_reuse_address(true)?;
+        hear_own_interface_only(&socket, group)?;
         socket.bind(&address(group).into())?;
         let loopback = local.ip().to_canonical().is_loopback();
         match (group.ip(), local.ip().to_canonical()) {
@@ -133,6 +151,18 @@ fn open(group: SocketAddr) -> io::Result<Socket> {
     Ok(socket)
 }
 
+/// What others of the host have joined elsewhere is not for this socket: a sender heard on two interfaces
+/// would be two.
+#[cfg(target_os = "linux")]
+fn hear_own_interface_only(socket: &Socket, group: SocketAddr) -> io::Result<()> {
+    if group.is_ipv4() { socket.set_multicast_all_v4(false) } else { socket.set_multicast_all_v6(false) }
+}
+
+#[cfg(not(target_os = "linux"))]
+fn hear_own_interface_only(_socket: &Socket, _group: SocketAddr) -> io::Result<()> {
+    Ok(())
+}
+
 fn interface(loopback: bool) -> u32 {
     if loopback { LOOPBACK_INTERFACE } else { 0 }
 }
@@ -141,13 +171,13 @@ fn interface(loopback: bool) -> u32 {
 mod tests {
     use super::*;
 
-    #[test]
-    fn a_sender_is_found_and_followed_once() {
+    /// What a receiver at loopback hears of a sender at `local`.
+    fn found_at_loopback(local: &str) -> Option<SocketAddr> {
         let port = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let group = SocketAddr::from(([239, 255, 79, 1], port.min(65_000)));
-        let local: SocketAddr = "127.0.0.1:4711".parse().unwrap();
-        let mut finder = Finder::new(group, local).unwrap();
-        let mut beacon = Beacon::new(group, local).unwrap();
+        let here: SocketAddr = "127.0.0.1:4711".parse().unwrap();
+        let mut finder = Finder::new(group, here).unwrap();
+        let mut beacon = Beacon::new(group, local.parse().unwrap()).ok()?;
         let begin = Instant::now();
         let mut found = None;
         while found.is_none() && begin.elapsed() < Duration::from_secs(10) {
@@ -155,8 +185,25 @@ mod tests {
             std::thread::sleep(Duration::from_millis(5));
             found = finder.poll(begin);
         }
-        assert_eq!(found, Some(local));
-        assert_eq!(finder.poll(begin), None);
+        assert_eq!(finder.poll(begin), None, "it is followed once");
+        found
+    }
+
+    #[test]
+    fn a_sender_is_found_and_followed_once() {
+        assert_eq!(found_at_loopback("127.0.0.1:4711"), Some("127.0.0.1:4711".parse().unwrap()));
+    }
+
+    #[test]
+    fn a_sender_with_all_addresses_is_found_at_loopback() {
+        if voice("239.255.79.1:4000".parse().unwrap(), Ipv4Addr::UNSPECIFIED.into())
+            .and_then(|socket| socket.send_to(&[], "239.255.79.1:4000"))
+            .is_err()
+        {
+            println!("SKIPPED a_sender_with_all_addresses_is_found_at_loopback: no route for multicast");
+            return;
+        }
+        assert_eq!(found_at_loopback("0.0.0.0:4711"), Some("127.0.0.1:4711".parse().unwrap()));
     }
 
     #[test]
