@@ -15,11 +15,18 @@ use std::time::Instant;
 
 pub(crate) use platform::Alarm;
 
+/// A sleep may be longer than asked for by this share of it: the same deadline, worked out anew from another
+/// reading of the clock, is a microsecond earlier as often as later.
+const SLACK: u32 = 64;
+
 impl Alarm {
-    /// The descriptor that ends a sleep at `until` or before. `None`: there is no timer to be had, and
-    /// the sleep needs a timeout.
+    /// The descriptor that ends a sleep at `until` or before, or a [`SLACK`]th later. `None`: there is no
+    /// timer to be had, and the sleep needs a timeout.
     pub fn ring_at(&mut self, now: Instant, until: Instant) -> Option<RawFd> {
-        let stays = self.set_for.is_some_and(|set_for| now < set_for && set_for <= until);
+        let slack = until.saturating_duration_since(now) / SLACK;
+        let stays = self
+            .set_for
+            .is_some_and(|set_for| now < set_for && set_for.saturating_duration_since(until) <= slack);
         if !stays {
             // Less than nothing is left: the shortest time there is, as 0 would take the timer back.
             self.set(until.saturating_duration_since(now).max(std::time::Duration::from_nanos(1)))?;
@@ -123,6 +130,8 @@ mod tests {
         let fd = alarm.ring_at(now, now + 1_000_000 * ms).unwrap();
         assert!(alarm.ring_at(now, now + 2_000_000 * ms).is_some() && !rings(fd));
         assert_eq!(alarm.set_for, Some(now + 1_000_000 * ms), "the earlier one stays");
+        assert!(alarm.ring_at(now, now + 990_000 * ms).is_some());
+        assert_eq!(alarm.set_for, Some(now + 1_000_000 * ms), "a little later is no reason to set it anew");
         assert_eq!(alarm.ring_at(now, now), Some(fd));
         std::thread::sleep(ms);
         assert!(rings(fd), "an earlier one replaces it");
