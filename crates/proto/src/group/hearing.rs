@@ -20,6 +20,7 @@ const LEAVE_BELOW: f64 = 0.5;
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Hearing {
     last: Option<(u64, u32)>,
+    first: u64,
     sent: f64,
     lost: f64,
 }
@@ -36,6 +37,9 @@ impl Hearing {
             return 0;
         }
         self.last = Some((echo, received));
+        if echo_before + 1 < self.first {
+            return 0;
+        }
         let sent = echo - echo_before;
         let got = received.wrapping_sub(received_before) as u64;
         if self.sent > MEMORY_PACKETS {
@@ -45,6 +49,12 @@ impl Hearing {
         // What was overtaken is no loss once it is here.
         self.lost = (self.lost + sent as f64 - got as f64).max(0.0);
         sent.saturating_sub(got)
+    }
+
+    /// Counts from packet `first` on. What was lost of the SYNs before, hundreds in a large group, says
+    /// little of trains, and who reports to others from now on says nothing that would correct it.
+    pub fn count_from(&mut self, first: u64) {
+        *self = Self { first, last: self.last, ..Self::default() };
     }
 
     /// Whether the member has told of packets at all.
@@ -135,6 +145,11 @@ mod tests {
         assert_eq!(hearing.on_report(309, 300), 10);
         assert!((hearing.share().unwrap() - 10.0 / 300.0).abs() < 1e-9);
         assert_eq!(hearing.on_report(300, 200), 0, "an old report changes nothing");
+        hearing.count_from(400);
+        assert_eq!((hearing.share(), hearing.is_known()), (None, true));
+        assert_eq!(hearing.on_report(409, 380), 0, "what was before is in it");
+        assert_eq!(hearing.on_report(609, 560), 20, "since the last report");
+        assert_eq!(hearing.share(), Some(0.1));
     }
 
     #[test]

@@ -2,9 +2,10 @@
 //!
 //! Inputs → outputs: messages, records, reports, time → packets to the group's address, records to
 //! members, events. `opening` begins and ends, `reports` takes in what members say, `repair` decides
-//! how what is missing goes out again, `transmit` writes packets, `timers` asks those who are
-//! silent. Source: M1–M7; `spec/protocol.md` §14.
+//! how what is missing goes out again, `transmit` writes packets, `copies` multiplies them where there is no
+//! multicast, `timers` asks those who are silent. Source: M1–M7; `spec/protocol.md` §14.
 
+mod copies;
 mod opening;
 mod protect;
 mod rekey;
@@ -22,10 +23,12 @@ use super::roll::Roll;
 use super::stream::Stream;
 use super::types::{
     Departure, GroupBackend, GroupCounters, GroupError, GroupEvent, GroupId, GroupOptions, GroupStatus,
+    MemberPath, MemberStatus,
 };
 use crate::config::Config;
 use crate::congestion::{self, Controller};
 use bytes::Bytes;
+use copies::Copies;
 use core::net::SocketAddr;
 use core::time::Duration;
 use denrei_wire::Instant;
@@ -85,6 +88,7 @@ pub(crate) struct Sender {
     repairs: Repairs,
     records: Records,
     protect: Protect,
+    copies: Copies,
     /// Seals packets to the group's address; `None`: they are plain.
     keys: Option<OpenerKeys>,
     /// Somebody has gone who has the key.
@@ -148,6 +152,7 @@ impl Sender {
             repairs: Repairs::default(),
             records: Records::default(),
             protect: Protect::default(),
+            copies: Copies::default(),
             keys,
             rekey_due: false,
             window: congestion::controller(config.congestion, config.min_datagram_bytes as u64),
@@ -252,9 +257,17 @@ impl Sender {
             queued_bytes: self.stream.unacked_bytes(),
             credit_bytes: credit.unwrap_or(0),
             window_bytes: self.window(),
-            members: self.members.iter().map(|member| member.status(self.stream.next())).collect(),
+            members: self.members.iter().map(|member| self.status_of(member)).collect(),
             counters: self.counters,
         }
+    }
+
+    fn status_of(&self, member: &Member) -> MemberStatus {
+        let mut status = member.status(self.stream.next());
+        if self.replicates() && status.path == MemberPath::Multicast {
+            status.path = MemberPath::Unicast;
+        }
+        status
     }
 
     // ---- who is who ----
@@ -267,6 +280,16 @@ impl Sender {
     /// Whether anybody is served by the group's address.
     fn uses_multicast(&self) -> bool {
         self.members.counts().by_address > 0
+    }
+
+    /// Whether what goes to the group's address goes to each of its members instead.
+    fn replicates(&self) -> bool {
+        self.options.backend == GroupBackend::Unicast
+    }
+
+    /// How often a packet to the group's address leaves this host.
+    fn copies(&self) -> u64 {
+        if self.replicates() { self.members.counts().by_address as u64 } else { 1 }
     }
 
     /// Whether this opener serves anybody by session.

@@ -41,6 +41,8 @@ pub(super) struct Asking {
     due: Option<Instant>,
     /// Parity may come for what is not below this.
     ripe: u64,
+    /// Gaps below this were spoken of: again only when their time has come.
+    told: u64,
     parity: bool,
     /// Others join these words with those of more members.
     above: bool,
@@ -58,6 +60,7 @@ impl Asking {
             crowd,
             due: None,
             ripe: 0,
+            told: 0,
             parity: false,
             above: false,
             first: 0,
@@ -96,7 +99,7 @@ impl Asking {
         if self.parity {
             // A block before has ended for certain, and its parities left before this symbol.
             self.ripe = self.ripe.max((symbol + 1).saturating_sub(MAX_BLOCK as u64));
-            if self.gaps(arrivals).next().is_some() {
+            if self.has_news(arrivals) {
                 self.ask_by(now + self.own_time(now, known));
             } else if symbol > known {
                 self.ask_by(now + PARITY_PATIENCE);
@@ -111,9 +114,14 @@ impl Asking {
     /// A parity of the block that ends at `end` has come: others of the block are on their way at best.
     pub fn parity_came(&mut self, now: Instant, end: u64, arrivals: &Arrivals) {
         self.ripe = self.ripe.max(end);
-        if self.gaps(arrivals).next().is_some() {
+        if self.has_news(arrivals) {
             self.ask_by(now + REORDER_DELAY + self.own_time(now, end));
         }
+    }
+
+    /// Whether there are gaps to speak of that were not spoken of yet.
+    fn has_news(&self, arrivals: &Arrivals) -> bool {
+        self.gaps(arrivals).any(|(first, count)| first + count > self.told)
     }
 
     /// The opener has told how far it is.
@@ -130,6 +138,7 @@ impl Asking {
     pub fn asked(&mut self, now: Instant, rtt: Duration, arrivals: &Arrivals) {
         self.due = self.due.filter(|_| self.gaps(arrivals).next().is_none());
         if let Some((first, _)) = self.gaps(arrivals).next() {
+            self.told = self.gaps(arrivals).last().map_or(self.told, |(first, count)| first + count);
             let least = if self.above { MIN_REPEAT_DELAY_ABOVE } else { MIN_REPEAT_DELAY };
             self.ask_by(now + (rtt * 2).max(least) + self.own_time(now, first));
         }
@@ -222,8 +231,13 @@ mod tests {
         asking.parity_came(now, 6, &arrivals);
         assert_eq!(asking.gaps(&arrivals).collect::<Vec<_>>(), [(1, 1)]);
         assert_eq!(asking.deadline(), now + REORDER_DELAY);
+        asking.asked(now, Duration::ZERO, &arrivals);
+        arrivals.insert(6);
+        asking.symbol_came(now, 6, 6, &arrivals);
+        assert_eq!(asking.deadline(), now + MIN_REPEAT_DELAY, "it was spoken of, and has its time");
         arrivals.insert(1);
         assert!(!asking.is_due(now + REORDER_DELAY, &arrivals), "it has come meanwhile");
+        assert!(!asking.is_due(now + MIN_REPEAT_DELAY, &arrivals), "and is not asked for again");
         assert_eq!(asking.deadline(), Instant::FAR_FUTURE);
     }
 }

@@ -52,7 +52,7 @@ impl Sender {
         }
         member.stage = Stage::Accepted;
         (member.credit, member.max_message) = (credit, max_message);
-        if self.options.backend == GroupBackend::Unicast || self.options.backend == GroupBackend::Tree {
+        if self.options.backend == GroupBackend::Tree {
             member.path = Path::Unicast { next: 0 };
         }
         drop(member);
@@ -116,7 +116,7 @@ impl Sender {
         self.phase = Phase::Open;
         self.poll = false;
         for index in 0..self.members.len() {
-            if self.members[index].echo.is_none() {
+            if self.members[index].echo.is_none() && !self.replicates() {
                 self.members.edit(index).path = Path::Unicast { next: 0 };
             }
             let begin = Begin { symbol: 0, message: 0, cost: 0 };
@@ -144,11 +144,13 @@ impl Sender {
 
     /// M4's ACK: the member's share begins here.
     fn begin_member(&mut self, now: Instant, index: usize, begin: Begin, host: &mut dyn Host) {
+        let first_packet = self.packet;
         let mut member = self.members.edit(index);
         member.stage = Stage::Active;
         (member.next, member.messages) = (begin.symbol, begin.message);
         member.limit = begin.cost + member.credit;
         member.progress_at = now;
+        member.hearing.count_from(first_packet);
         if let Path::Unicast { next } = &mut member.path {
             *next = begin.symbol;
         }

@@ -79,7 +79,8 @@ impl Sender {
     fn follow_losses(&mut self) {
         let heard = self.members.iter().filter(|member| member.counts() && member.path == Path::Multicast);
         self.protect.protection.follow(heard.map(|member| member.hearing.share()));
-        if !self.options.parity {
+        // A parity for all is as many packets as there are members: repairs are fewer.
+        if !self.options.parity || self.replicates() {
             self.protect.protection = Protection::default();
         }
     }

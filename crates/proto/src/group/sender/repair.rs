@@ -121,7 +121,7 @@ impl Sender {
         if holds { since + HOLD } else { since }
     }
 
-    fn repair_one(&mut self, now: Instant, symbol: u64, member: usize, host: &mut dyn Host) {
+    pub(super) fn repair_one(&mut self, now: Instant, symbol: u64, member: usize, host: &mut dyn Host) {
         let served = self.members.get(member).filter(|member| member.is_active() && member.next <= symbol);
         let Some(peer) = served.map(|member| member.peer) else { return };
         let Some(record) = self.symbol_record(symbol, false) else { return };
@@ -167,7 +167,7 @@ impl Sender {
     }
 
     /// Hands one member what it lacks from `next` on.
-    fn feed(&mut self, now: Instant, index: usize, mut next: u64, ask: bool, host: &mut dyn Host) {
+    pub(super) fn feed(&mut self, now: Instant, index: usize, mut next: u64, ask: bool, host: &mut dyn Host) {
         let peer = self.members[index].peer;
         let queued = host.queued_bytes(peer).unwrap_or(u64::MAX);
         let mut room = super::MAX_SESSION_QUEUE_BYTES.saturating_sub(queued);

@@ -33,9 +33,10 @@ impl Sender {
             self.on_heard(index);
         }
         if self.members[index].is_active() {
-            self.take_gaps(now, index, report);
+            self.take_gaps(now, index, report, host);
         }
         self.catch_up(index);
+        self.take_back(now, index, host);
         self.settle();
         self.open_window(now, index, before, in_flight);
         if matches!(self.phase, Phase::Opening { .. }) {
@@ -118,6 +119,23 @@ impl Sender {
         }
     }
 
+    /// Who was served apart, and speaks again, is sent what the others are, from the next symbol on.
+    fn take_back(&mut self, now: Instant, index: usize, host: &mut dyn Host) {
+        let member = &self.members[index];
+        let Path::Unicast { next } = member.path else { return };
+        if !self.replicates() || !member.is_active() || member.lagging {
+            return;
+        }
+        self.feed(now, index, next, false, host);
+        let mut member = self.members.edit(index);
+        if member.path == (Path::Unicast { next: self.multicast_next }) {
+            member.by_session = self.multicast_next;
+            member.path = Path::Multicast;
+            // Symbols may be of another size.
+            self.review_at = now;
+        }
+    }
+
     /// A member that lagged and has everything is one of the others again.
     fn catch_up(&mut self, index: usize) {
         let acked = self.stream.acked();
@@ -131,12 +149,14 @@ impl Sender {
 
     /// Notes what is missing, unless it is on its way: sent again in a packet that the report
     /// could not know of, or handed to the member's session.
-    fn take_gaps(&mut self, now: Instant, index: usize, report: &Feedback<'_>) {
+    fn take_gaps(&mut self, now: Instant, index: usize, report: &Feedback<'_>, host: &mut dyn Host) {
         // What is named for several may be missed by any of them. Sessions and relays lose nothing.
         let joint = report.covers > 1;
         if report.gaps.is_empty() || (!joint && self.members[index].path != Path::Multicast) {
             return;
         }
+        let replicates = self.replicates();
+        let mut alone = Vec::new();
         let mut member = self.members.edit(index);
         let echo = member.echo;
         let mut budget = MAX_GAP_SYMBOLS;
@@ -157,10 +177,15 @@ impl Sender {
                     self.repairs.want_for_many(now, number);
                 } else if !member.repairing.contains(&number) {
                     member.missed += 1;
-                    self.repairs.want(now, number, member.id);
+                    match replicates {
+                        true => alone.push(number),
+                        false => self.repairs.want(now, number, member.id),
+                    }
                 }
             }
         }
+        drop(member);
+        alone.into_iter().for_each(|number| self.repair_one(now, number, index, host));
     }
 
     /// Tells the congestion controller what has arrived everywhere, and what has been lost in this round

@@ -5,7 +5,7 @@
 use super::protect::ParityPacket;
 use super::{Phase, SYMBOL_OVERHEAD_BYTES, Sender, UNICAST_SYMBOL_BYTES};
 use crate::group::Host;
-use crate::group::member::Path;
+use crate::group::member::{Member, Path};
 use denrei_wire::checksum::CHECKSUM_BYTES;
 use denrei_wire::datagram::MAX_DATAGRAM_BYTES;
 use denrei_wire::group::{GROUP_HEADER_BYTES, GroupHeader};
@@ -23,7 +23,8 @@ impl Sender {
         if self.phase == Phase::Over {
             return false;
         }
-        self.poll
+        self.copies.are_left()
+            || self.poll
             || !self.repairs.multicast.is_empty()
             || !self.protect.pending.is_empty()
             || (self.uses_multicast() && (self.multicast_next < self.stream.next() || self.may_cut()))
@@ -42,14 +43,33 @@ impl Sender {
         let Some(datagram) = datagram else { return };
         let multicast = self.uses_multicast();
         self.symbol_bytes = match multicast {
-            true => datagram.min(self.interface_bytes) as usize - SYMBOL_OVERHEAD_BYTES - self.proof_bytes(),
+            true => self.address_bytes(datagram) - SYMBOL_OVERHEAD_BYTES - self.proof_bytes(),
             false => UNICAST_SYMBOL_BYTES,
         };
         self.window.set_datagram_bytes(self.symbol_bytes as u64);
     }
 
+    /// How large a datagram to the group's address may be, if one to each member may have `datagram` octets.
+    fn address_bytes(&self, datagram: u16) -> usize {
+        let interface = if self.replicates() { u16::MAX } else { self.interface_bytes };
+        datagram.min(interface).into()
+    }
+
     /// Writes datagrams for one send operation into the empty `out`.
     pub fn write_transmit(&mut self, now: Instant, out: &mut TransmitBuf) -> Option<Transmit> {
+        let copy = self.copies.next(out);
+        let Some(transmit) = copy.or_else(|| self.write_train(now, out)) else {
+            // For nobody.
+            out.clear();
+            return None;
+        };
+        self.counters.packets_sent += transmit.segments() as u64;
+        self.counters.bytes_sent += transmit.len as u64;
+        Some(transmit)
+    }
+
+    /// Writes a train, for the first of those who are to have it.
+    fn write_train(&mut self, now: Instant, out: &mut TransmitBuf) -> Option<Transmit> {
         let first_packet = self.packet;
         if let Some(keys) = &mut self.keys {
             keys.turn(now);
@@ -62,11 +82,13 @@ impl Sender {
         }
         self.note_train(now, first_packet);
         self.last_sent_at = now;
-        let packets = self.packet - first_packet;
-        self.counters.packets_sent += packets;
-        self.counters.bytes_sent += out.len() as u64;
-        let segment_size = (packets > 1).then_some(segment_size);
-        Some(Transmit { to: self.address, len: out.len(), segment_size, ecn: Ecn::Ect0 })
+        let segment_size = (self.packet - first_packet > 1).then_some(segment_size);
+        let train = Transmit { to: self.address, len: out.len(), segment_size, ecn: Ecn::Ect0 };
+        if !self.replicates() {
+            return Some(train);
+        }
+        let served = |member: &&Member| member.is_active() && member.path == Path::Multicast;
+        self.copies.begin(train, out, self.members.iter().filter(served).map(|member| member.addr))
     }
 
     fn write_repairs(&mut self, out: &mut TransmitBuf) -> Option<usize> {
@@ -117,8 +139,8 @@ impl Sender {
             }
         }
         let last = self.multicast_next.checked_sub(1).filter(|last| *last >= first)?;
-        self.counters.symbols_sent += self.multicast_next - first;
-        self.counters.symbol_bytes += total as u64;
+        self.counters.symbols_sent += (self.multicast_next - first) * self.copies();
+        self.counters.symbol_bytes += total as u64 * self.copies();
         let poll = self.poll || (self.multicast_next == self.stream.next() && self.asks());
         let ends = poll || self.protect.room(last + 1) == 0;
         let may_follow = self.protect.is_on();
@@ -230,6 +252,10 @@ impl Sender {
     fn ack_every(&self) -> u16 {
         if !self.options.feedback.thin {
             return 1;
+        }
+        // All that is queued fits the window, and its last symbol asks.
+        if self.stream.unacked_bytes() <= self.window() {
+            return u16::MAX;
         }
         let symbols = self.window() / self.symbol_bytes.max(1) as u64;
         let reports = match self.members.len() {

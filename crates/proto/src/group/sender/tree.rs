@@ -90,7 +90,7 @@ impl Sender {
             self.members.iter().filter(|member| member.is_active()).map(|member| member.id).collect();
         let by_session = |id: &u32| self.members[*id as usize].path != Path::Multicast;
         let served: Vec<u32> = active.iter().copied().filter(by_session).collect();
-        let forced = self.options.backend == super::GroupBackend::Unicast;
+        let forced = self.replicates();
         // What is signed is not relayed: nobody could tell whose it is.
         let forced = forced || self.options.sign;
         if self.wants_tree() || (served.len() >= RELAY_FROM && !forced) {
@@ -98,10 +98,12 @@ impl Sender {
             self.tree.relays = true;
             self.plant(&served, |index| parent_index(index, fan_out));
         }
-        if self.options.feedback.tree && active.len() > JOIN_REPORTS_ABOVE && self.tree.parents.is_empty() {
+        // Who is sent packets of its own says itself what it misses.
+        let may_join = self.options.feedback.tree && !self.replicates();
+        if may_join && active.len() > JOIN_REPORTS_ABOVE && self.tree.parents.is_empty() {
             self.plant(&active, |index| index.checked_sub(1).map(|index| index / REPORT_FAN_IN));
         }
-        self.tree.joins = self.options.feedback.tree && self.tree.parents.len() >= JOIN_REPORTS_ABOVE;
+        self.tree.joins = may_join && self.tree.parents.len() >= JOIN_REPORTS_ABOVE;
         let ids: Vec<u32> = active.into_iter().filter(|id| self.tree.contains(*id)).collect();
         ids.into_iter().for_each(|id| self.tell_route(now, id, host));
     }
