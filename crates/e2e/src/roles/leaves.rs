@@ -28,7 +28,9 @@ pub fn run(orders: &Receiver<Order>) -> Result<()> {
                 Err(error) => report_failure(format_args!("{error:#}"))?,
             },
             Ok(order) => report_failure(format_args!("the role leaves does not know {order:?}"))?,
-            Err(RecvTimeoutError::Timeout) => leaves.iter().for_each(Node::poll),
+            Err(RecvTimeoutError::Timeout) => leaves.iter().for_each(|leaf| {
+                leaf.poll();
+            }),
             Err(RecvTimeoutError::Disconnected) => return Ok(()),
         }
     }
