@@ -1,50 +1,74 @@
 //! Replicated unicast: where no address reaches all members, each of them is sent the same packets.
 //!
-//! Inputs → outputs: a train written once, and to whom it goes → the same octets for each of them. What a
+//! Inputs → outputs: trains written once, and to whom they go → the same octets for each of them. What a
 //! train costs (cutting, writing, checksums, sealing) is paid once, whatever the number of members; what is
 //! left for each is the system call and the path. Source: M10's small N; `spec/protocol.md` §14.5.
 
 use core::net::SocketAddr;
+use core::ops::Range;
 use denrei_wire::{Transmit, TransmitBuf};
 
-/// A train and those who have still to be sent it.
+/// So many trains go to one member before they go to the next: what is just more than one holds, a message
+/// of 64 KiB for one, wakes a member once.
+const MAX_TRAINS: usize = 2;
+
+/// Trains and those who have still to be sent them.
 #[derive(Debug, Default)]
 pub(super) struct Copies {
     octets: Vec<u8>,
-    transmit: Option<Transmit>,
-    /// The last is next.
-    to: Vec<SocketAddr>,
+    trains: Vec<(Transmit, Range<usize>)>,
+    /// Who is sent trains as they are written.
+    first: Option<SocketAddr>,
+    /// The others; the last is next, with this train.
+    others: Vec<SocketAddr>,
+    at: usize,
 }
 
 impl Copies {
-    /// Whether somebody has still to be sent the train.
+    /// Whether somebody has still to be sent something.
     pub fn are_left(&self) -> bool {
-        !self.to.is_empty()
+        !self.others.is_empty()
     }
 
-    /// A train has been written: it is for the first of `to` now, for the others next.
+    /// Whether the next train may be written now, for the first member.
+    pub fn may_begin(&self) -> bool {
+        !self.are_left() || (self.first.is_some() && self.trains.len() < MAX_TRAINS)
+    }
+
+    /// A train has been written: it is for the first of `members` now, and for the others later.
     pub fn begin(
         &mut self,
         train: Transmit,
         out: &TransmitBuf,
-        to: impl DoubleEndedIterator<Item = SocketAddr>,
+        members: impl DoubleEndedIterator<Item = SocketAddr>,
     ) -> Option<Transmit> {
-        self.to.clear();
-        self.to.extend(to.rev());
-        let first = self.to.pop()?;
-        self.octets.clear();
-        if self.are_left() {
-            self.octets.extend_from_slice(&out.contiguous());
+        if !self.are_left() {
+            self.octets.clear();
+            self.trains.clear();
+            self.others.extend(members.rev());
+            self.first = self.others.pop();
         }
-        self.transmit = Some(train);
+        let first = self.first?;
+        if self.are_left() {
+            let begin = self.octets.len();
+            self.octets.extend_from_slice(&out.contiguous());
+            self.trains.push((train, begin..self.octets.len()));
+        }
         Some(Transmit { to: first, ..train })
     }
 
-    /// Writes the train for the next of those who have still to be sent it.
+    /// Writes the next train for the next of those who have still to be sent it.
     pub fn next(&mut self, out: &mut TransmitBuf) -> Option<Transmit> {
-        let to = self.to.pop()?;
-        out.put(&self.octets);
-        self.transmit.map(|train| Transmit { to, ..train })
+        let to = *self.others.last()?;
+        self.first = None;
+        let (train, range) = self.trains.get(self.at)?;
+        out.put(&self.octets[range.clone()]);
+        self.at += 1;
+        if self.at == self.trains.len() {
+            self.at = 0;
+            self.others.pop();
+        }
+        Some(Transmit { to, ..*train })
     }
 }
 
@@ -53,23 +77,54 @@ mod tests {
     use super::*;
     use denrei_wire::Ecn;
 
+    fn addr(last: u16) -> SocketAddr {
+        SocketAddr::from(([10, 0, 0, 1], last))
+    }
+
+    fn train(len: usize) -> Transmit {
+        Transmit { to: addr(9), len, segment_size: Some(3), ecn: Ecn::Ect0 }
+    }
+
+    /// Begins with a train, for three members.
+    fn begin(copies: &mut Copies, octets: &[u8]) -> Option<SocketAddr> {
+        let mut out = TransmitBuf::new(8);
+        out.put(octets);
+        copies.begin(train(octets.len()), &out, (1..4).map(addr)).map(|transmit| transmit.to)
+    }
+
+    fn next(copies: &mut Copies) -> Option<(SocketAddr, Vec<u8>)> {
+        let mut out = TransmitBuf::new(8);
+        let transmit = copies.next(&mut out)?;
+        assert_eq!(transmit, Transmit { to: transmit.to, ..train(out.len()) });
+        Some((transmit.to, out.bytes().to_vec()))
+    }
+
     #[test]
     fn all_get_the_same_in_order_and_nobody_twice() {
-        let addr = |last: u16| SocketAddr::from(([10, 0, 0, 1], last));
-        let train = Transmit { to: addr(9), len: 5, segment_size: Some(3), ecn: Ecn::Ect0 };
-        let mut out = TransmitBuf::new(8);
-        out.put(b"abcde");
         let mut copies = Copies::default();
-        let first = copies.begin(train, &out, (1..4).map(addr)).unwrap();
-        assert_eq!((first.to, first.segments()), (addr(1), 2));
+        assert!(copies.may_begin() && !copies.are_left());
+        assert_eq!(begin(&mut copies, b"abcde"), Some(addr(1)));
+        assert!(copies.may_begin() && copies.are_left());
+        assert_eq!(begin(&mut copies, b"fg"), Some(addr(1)));
+        assert!(!copies.may_begin(), "the others have waited long enough");
         for last in [2, 3] {
-            assert!(copies.are_left());
-            out.clear();
-            assert_eq!(copies.next(&mut out), Some(Transmit { to: addr(last), ..train }));
-            assert_eq!(out.bytes(), b"abcde");
+            assert_eq!(next(&mut copies), Some((addr(last), b"abcde".to_vec())));
+            assert_eq!(next(&mut copies), Some((addr(last), b"fg".to_vec())));
         }
-        out.clear();
-        assert_eq!(copies.next(&mut out), None);
-        assert_eq!(copies.begin(train, &out, core::iter::empty()), None, "nobody is left");
+        assert!(copies.may_begin());
+        assert_eq!(next(&mut copies), None);
+        assert_eq!(begin(&mut copies, b"h"), Some(addr(1)));
+        assert_eq!(next(&mut copies), Some((addr(2), b"h".to_vec())));
+        assert!(!copies.may_begin(), "the first would get what the second does not");
+        assert_eq!(next(&mut copies), Some((addr(3), b"h".to_vec())));
+    }
+
+    #[test]
+    fn a_train_for_nobody_or_for_one_leaves_nothing() {
+        let mut copies = Copies::default();
+        let out = TransmitBuf::new(8);
+        assert_eq!(copies.begin(train(1), &out, core::iter::empty()), None);
+        assert_eq!(copies.begin(train(1), &out, (4..5).map(addr)).unwrap().to, addr(4));
+        assert!(!copies.are_left() && copies.may_begin());
     }
 }

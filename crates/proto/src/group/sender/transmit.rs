@@ -57,8 +57,8 @@ impl Sender {
 
     /// Writes datagrams for one send operation into the empty `out`.
     pub fn write_transmit(&mut self, now: Instant, out: &mut TransmitBuf) -> Option<Transmit> {
-        let copy = self.copies.next(out);
-        let Some(transmit) = copy.or_else(|| self.write_train(now, out)) else {
+        let begun = if self.copies.may_begin() { self.write_train(now, out) } else { None };
+        let Some(transmit) = begun.or_else(|| self.copies.next(out)) else {
             // For nobody.
             out.clear();
             return None;
