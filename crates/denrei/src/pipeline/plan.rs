@@ -63,8 +63,8 @@ pub(crate) fn groups(pipeline: &[Vec<Stage>]) -> Vec<Vec<Stage>> {
         return pipeline.to_vec();
     }
     match pin::allowed_cores().len() {
-        // Measured on two: receiving and the kernel's work for it fill a core (docs/layers.md).
-        0..=2 => vec![vec![Rx, Open], vec![Proto, Seal, Tx]],
+        // Measured on two: what one core has received another would have to fetch (docs/layers.md).
+        0..=2 => vec![vec![Rx, Open, Proto], vec![Seal, Tx]],
         3..=4 => vec![vec![Rx, Open], vec![Proto], vec![Seal, Tx]],
         _ => Stage::ALL.into_iter().map(|stage| vec![stage]).collect(),
     }

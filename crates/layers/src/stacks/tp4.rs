@@ -192,7 +192,7 @@ impl Tp4 {
 
     fn on_dt(&mut self, mut pdu: Pdu, out: &mut Outlet<'_, Pdu>) {
         let header_bytes = DT_BYTES + self.checksum_bytes();
-        let Some(number) = number_at(&pdu, 4).filter(|_| pdu.len() >= header_bytes) else {
+        let Some(number) = number_at(&pdu, 4).filter(|_| has_header(&pdu, header_bytes)) else {
             return count(&self.counters.bad);
         };
         if number != self.expected & !EOT {
@@ -214,6 +214,9 @@ impl Tp4 {
         let (Some(number), Some(credit)) = (number_at(pdu, 4), pdu.get(8..10)) else {
             return count(&self.counters.bad);
         };
+        if !has_header(pdu, AK_BYTES + self.checksum_bytes()) {
+            return count(&self.counters.bad);
+        }
         let newly = number.wrapping_sub(self.acknowledged) & !EOT;
         if newly > self.next.wrapping_sub(self.acknowledged) {
             // Of the past, or of a future that has not been sent.
@@ -264,6 +267,11 @@ fn seal(header: &mut [u8], at: usize, payload: &[u8]) {
     header[at + 2..at + 4].copy_from_slice(&check);
 }
 
+/// Whether a TPDU says that its header has so many octets, and has them.
+fn has_header(pdu: &[u8], bytes: usize) -> bool {
+    pdu.len() >= bytes && usize::from(pdu[0]) == bytes - 1
+}
+
 fn number_at(pdu: &[u8], at: usize) -> Option<u32> {
     let octets = pdu.get(at..at + 4)?.first_chunk()?;
     Some(u32::from_be_bytes(*octets) & !EOT)
@@ -276,7 +284,8 @@ fn count(counter: &AtomicU64) {
 
 impl Layer<Pdu> for Tp4 {
     fn takes_from_above(&self) -> bool {
-        self.next != self.upper_edge
+        // A receiver may take credit back: the edge may lie behind what has been sent.
+        self.upper_edge.wrapping_sub(self.next) as i32 > 0
     }
 
     fn from_above(&mut self, mut pdu: Pdu, out: &mut Outlet<'_, Pdu>) {
@@ -446,19 +455,43 @@ mod tests {
     }
 
     #[test]
+    fn credit_that_is_taken_back_stops_the_sender() {
+        let mut pair = Loop::new(Tp4Config { credit: 8, ..Tp4Config::default() });
+        (0..5).for_each(|octet| pair.send(octet));
+        let mut say = |number: u8, credit: u8| {
+            let mut ak = pair.user.allocate(0, AK_BYTES).unwrap();
+            ak.get_mut().unwrap().copy_from_slice(&[9, AK, 0, 1, 0, 0, 0, number, 0, credit]);
+            pair.tp4.from_below(ak, &mut Outlet::new(&mut pair.down, &mut pair.up));
+            pair.tp4.takes_from_above()
+        };
+        assert!(!say(1, 2), "up to 3, and 5 are sent");
+        assert!(!say(1, 0) && !say(2, 3), "up to 5");
+        assert!(say(2, 4), "a sixth");
+    }
+
+    #[test]
     fn nothing_from_below_is_trusted() {
         let mut pair = Loop::new(Tp4Config::default());
         let mut pool = Pool::default();
-        for content in
-            [&[][..], &[7], &[7, 0xf0, 0, 1], &[9, 0x60, 0, 1, 0, 0, 0, 9, 0, 1], &[1, 2, 0, 1], &[0; 40]]
-        {
+        for content in [
+            &[][..],
+            &[7],
+            &[7, 0xf0, 0, 1],
+            &[9, 0x60, 0, 1, 0, 0, 0, 9, 0, 1],
+            &[1, 2, 0, 1],
+            &[0; 40],
+            // Headers that say they are longer, or shorter, than they are.
+            &[9, 0xf0, 0, 1, 0x80, 0, 0, 0, 9, 9],
+            &[6, 0xf0, 0, 1, 0x80, 0, 0, 0, 9],
+            &[7, 0x60, 0, 1, 0, 0, 0, 0, 0, 1],
+        ] {
             let mut pdu = pool.allocate(0, content.len()).unwrap();
             pdu.get_mut().unwrap().copy_from_slice(content);
             pair.tp4.from_below(pdu, &mut Outlet::new(&mut pair.down, &mut pair.up));
         }
         assert!(pair.down.is_empty() && pair.up.is_empty());
         let counters = pair.tp4.counters();
-        assert_eq!(counters.bad.load(Ordering::Relaxed), 5);
+        assert_eq!(counters.bad.load(Ordering::Relaxed), 8);
         assert_eq!(counters.out_of_sequence.load(Ordering::Relaxed), 1, "an AK for what was never sent");
     }
 }
