@@ -1,9 +1,9 @@
 //! Groups: one process opens one, or is a member of one. What it does is told by the rest of the
 //! command line; what happens is printed line by line, for people and tests alike.
 
-use crate::Random;
+use crate::{Drive, Random, Settings};
 use anyhow::{Context, Result, bail};
-use denrei::{Bytes, Config, Drive, GroupBackend, GroupOptions, GroupPolicy, Node};
+use denrei::{Bytes, GroupBackend, GroupOptions, GroupPolicy, Node};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ fn content(number: u64, bytes: usize) -> Bytes {
 }
 
 fn node(addr: SocketAddr) -> Result<Node> {
-    Ok(Node::bind(addr, Config { drive: Drive::Thread, insecure: true, ..Config::default() })?)
+    Ok(Node::bind(addr, Settings::driven(Drive::Thread).config())?)
 }
 
 fn argument<T: std::str::FromStr>(arguments: &mut impl Iterator<Item = String>, name: &str) -> Result<T> {

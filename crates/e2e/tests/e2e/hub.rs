@@ -21,8 +21,7 @@ fn crowd(test: &Test, settings: &Settings, step: usize) -> u64 {
     let of_hub = Settings { drive: Drive::Thread, ..settings.clone() };
     let addr = hub.bind(Ipv4Addr::LOCALHOST.into(), of_hub);
     let alone = hub.resources();
-    let mut leaves: Vec<_> =
-        (0..PROCESSES).map(|number| test.process(format!("leaves {number}"), "leaves")).collect();
+    let mut leaves: Vec<_> = (0..PROCESSES).map(|number| test.leaves(format!("leaves {number}"))).collect();
     let mut steps = Vec::new();
     for _ in 0..2 {
         for process in &mut leaves {

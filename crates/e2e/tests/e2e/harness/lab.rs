@@ -47,6 +47,14 @@ impl Test {
         Process::start(Command::new(PROGRAM), name, role)
     }
 
+    /// Starts a process on this machine that drives hundreds of Nodes by itself, whatever the environment
+    /// says about drives: threads for each of them would be all that it measures.
+    pub fn leaves(&self, name: impl Into<String>) -> Process {
+        let mut command = Command::new(PROGRAM);
+        command.env_remove(denrei::environment::DRIVE).env_remove(denrei::environment::SHARDS);
+        Process::start(command, name, "leaves")
+    }
+
     /// Starts a process on a host.
     pub fn process_on(&self, lab: &Lab, host: usize, name: impl Into<String>, role: &str) -> Process {
         Process::start(lab.host(host).command(PROGRAM), name, role)
