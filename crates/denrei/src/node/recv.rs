@@ -141,6 +141,22 @@ impl Node {
         self.act(channel.peer, |core, now| core.endpoint.accept(now, channel, number, into))
     }
 
+    /// [Accepts](Self::accept) an offered message, and leaves it to the next call that sends or polls to say
+    /// so: several offers that are accepted at once are one packet.
+    ///
+    /// # Errors
+    /// As for [`accept`](Self::accept).
+    pub fn queue_accept(
+        &self,
+        channel: ChannelId,
+        number: u64,
+        into: impl Into<AcceptInto>,
+    ) -> Result<(), PeerError> {
+        let (_, mut core) = self.shards().enter_of(channel.peer);
+        let now = core.recently();
+        core.endpoint.accept(now, channel, number, into)
+    }
+
     /// Refuses an offered message: its sender gets [`Event::Refused`].
     ///
     /// # Errors

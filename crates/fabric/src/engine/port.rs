@@ -182,7 +182,8 @@ impl Port {
         number
     }
 
-    /// Takes an offered message into `into`; it comes as a message without bytes.
+    /// Takes an offered message into `into`; it comes as a message without bytes. Its sender hears of it with
+    /// [`send_queued`](Self::send_queued) or [`work`](Self::work).
     ///
     /// # Errors
     /// The offer is gone, with its sender.
@@ -197,7 +198,8 @@ impl Port {
         }
         let channel = ChannelId { peer: self.session(key.peer)?, channel: key.channel };
         self.peers[key.peer as usize].has_given = true;
-        self.node.accept(channel, key.number, into).map_err(|_| Errno::OTHER)
+        self.unsent = true;
+        self.node.queue_accept(channel, key.number, into).map_err(|_| Errno::OTHER)
     }
 
     /// Refuses an offered message: its sender is told that it is done with.

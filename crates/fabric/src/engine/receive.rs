@@ -170,7 +170,10 @@ impl Engine {
         }
         while let Some((source, tag, message)) = self.receiving.queue(tagged).take_message(&pattern) {
             self.receiving.unexpected_bytes -= message.cost();
-            match self.deliver(tagged, posted, (source, tag, message.data), message.matched()) {
+            let more = self.deliver(tagged, posted, (source, tag, message.data), message.matched());
+            // The application may not look for long: who offered it hears now that it may send.
+            self.port.send_queued();
+            match more {
                 Some(more) => posted = more,
                 None => return Ok(()),
             }
@@ -191,6 +194,7 @@ impl Engine {
         let (source, tag, message) = claimed;
         let posted = Posted { receive, used: 0, buffer: 0 };
         self.deliver(tagged, posted, (source, tag, message.data), message.matched());
+        self.port.send_queued();
         Ok(())
     }
 

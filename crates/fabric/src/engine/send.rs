@@ -4,8 +4,8 @@
 //! when the application has its buffer back, or when the peer has the message. Small messages are
 //! copied, and reported at once; large ones are sent from where they lie.
 //!
-//! Small messages that the application sends in a row to one peer travel together: the first ones
-//! leave at once, further ones as one batch with the next [`MAX_DEFERRED`], the next look for
+//! Small messages that the application sends in a row to one peer travel together, and so do the offers of
+//! large ones: the first ones leave at once, further ones as one batch with the next [`MAX_DEFERRED`], the next look for
 //! completions, or by the keeper's hand, whatever is first. What the peer has to acknowledge by itself
 //! goes by itself.
 
@@ -130,14 +130,15 @@ impl Engine {
         let peer = self.peer(send.to)?;
         let envelope = Envelope { tag: send.tag, data: send.data };
         let len = send.payload.len();
-        if len > self.limits.eager_bytes {
-            self.send_bulk(peer, envelope, send)?;
-            self.leave_now();
-            return Ok(false);
+        let is_large = len > self.limits.eager_bytes;
+        if !is_large {
+            self.check_room(peer)?;
         }
-        self.check_room(peer)?;
-        let waits = self.waits_for_company(peer, len);
-        if waits.joins && !send.delivery {
+        // Of a large message only the offer leaves now.
+        let waits = self.waits_for_company(peer, if is_large { 0 } else { len });
+        if is_large {
+            self.send_bulk(peer, envelope, send)?;
+        } else if waits.joins && !send.delivery {
             self.push_batch(peer, envelope, &send.payload);
             if let Some(report) = send.report {
                 self.sinks.transmitted(&report, Ok(()));
