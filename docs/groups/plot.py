@@ -44,7 +44,8 @@ def panel(rows, column, x0, low, high):
 def main():
     source, loss, column, target, *chosen = sys.argv[1:]
     with open(source, newline="", encoding="utf-8") as file:
-        rows = list(csv.DictReader(file))
+        # One that did not end in its time says nothing.
+        rows = [row for row in csv.DictReader(file) if row["finished"] == "true"]
     if chosen:
         rows = [row for row in rows if str(int(row["hosts"]) - 1) in chosen]
     losses = sorted({float(row[loss]) for row in rows})
