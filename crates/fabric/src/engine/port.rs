@@ -4,7 +4,7 @@
 //! brings → [`Arrival`]s by index. A session is opened when there is something to send, and opened
 //! anew after it was lost. Messages to oneself do not touch the network.
 
-use super::header::BULK;
+use super::header::{BULK, MATCHED};
 use super::matching::PeerIndex;
 use crate::error::{Errno, is_orderly};
 use bytes::Bytes;
@@ -45,6 +45,14 @@ struct Peer {
     has_departed: bool,
     /// A large message of this session was taken.
     has_given: bool,
+    /// A message to match has come in this session.
+    has_spoken: bool,
+}
+
+impl Peer {
+    fn at(address: SocketAddr) -> Self {
+        Self { address, session: None, has_departed: false, has_given: false, has_spoken: false }
+    }
 }
 
 /// The way to the peers.
@@ -92,7 +100,7 @@ impl Port {
         let next = self.peers.len() as PeerIndex;
         let index = *self.by_address.entry(address).or_insert(next);
         if index == next {
-            self.peers.push(Peer { address, session: None, has_departed: false, has_given: false });
+            self.peers.push(Peer::at(address));
         }
         index
     }
@@ -124,6 +132,11 @@ impl Port {
         self.peers[peer as usize].has_departed
     }
 
+    /// Whether a message to match has come from a peer in its last session.
+    pub fn has_spoken(&self, peer: PeerIndex) -> bool {
+        self.peers[peer as usize].has_spoken
+    }
+
     fn session(&mut self, peer: PeerIndex) -> Result<PeerId, Errno> {
         let entry = &self.peers[peer as usize];
         if let Some(session) = entry.session {
@@ -136,7 +149,7 @@ impl Port {
 
     fn bind(&mut self, peer: PeerIndex, session: PeerId) {
         let entry = &mut self.peers[peer as usize];
-        (entry.session, entry.has_departed, entry.has_given) = (Some(session), false, false);
+        *entry = Peer { session: Some(session), ..Peer::at(entry.address) };
         let slot = session.as_u64() as u32 as usize;
         if slot >= self.by_slot.len() {
             self.by_slot.resize(slot + 1, None);
@@ -240,6 +253,7 @@ impl Port {
                 Incoming::Message(message) => {
                     let ChannelId { peer, channel } = message.channel;
                     if let Some(peer) = self.of_session(peer) {
+                        self.peers[peer as usize].has_spoken |= channel == MATCHED;
                         let key = MessageKey { peer, channel, number: message.number };
                         arrivals.push(Arrival::Message { key, data: message.data });
                     }
@@ -248,7 +262,7 @@ impl Port {
             }
         }
         self.taken = taken;
-        if count < MAX_TAKEN && takes(super::header::MATCHED) {
+        if count < MAX_TAKEN && takes(MATCHED) {
             // Everything they sent has been taken.
             let over = self.lost.drain(..).map(|(peer, reason)| Arrival::Lost { peer, reason });
             arrivals.extend(over);

@@ -105,7 +105,7 @@ impl Engine {
 
     /// A session broke, or there was never an answer: receives that wait for this peer fail, and so does
     /// the next look for a message of its. Those that wait for anybody could have been for it, if the
-    /// application knows it.
+    /// application knows it, or has heard of it without (Open MPI names a peer when it first sends to it).
     pub(super) fn on_broken(&mut self, peer: PeerIndex, errno: Errno, answered: bool) {
         self.watch.broken.insert(peer, errno);
         self.fail_directed(peer, errno);
@@ -114,7 +114,8 @@ impl Engine {
             // Others go on without it. Whoever waits for anybody still will ask again.
             return;
         }
-        if !self.limits.keeps_any_source && self.addresses.number(self.port.address(peer)).is_some() {
+        let is_known = self.port.has_spoken(peer) || self.addresses.number(self.port.address(peer)).is_some();
+        if !self.limits.keeps_any_source && is_known {
             self.watch.anybody = Some((errno, self.watch.served));
             self.fail_undirected(errno);
         }

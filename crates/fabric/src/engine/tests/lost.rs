@@ -179,3 +179,18 @@ fn who_goes_in_order_lets_the_senders_of_large_messages_know_first_but_waits_for
         }
     }
 }
+
+#[test]
+fn receives_from_anybody_fail_when_a_peer_is_gone_that_has_spoken_and_has_no_number() {
+    let mut sides = impatient_pair(false);
+    assert!(sides[0].addresses.remove(1));
+    let (mut out, mut first, mut second) = ([5; 8], [0; 8], [0; 8]);
+    receive(&mut sides[0], ffi::FI_ADDR_UNSPEC, 1, &mut first, 1);
+    receive(&mut sides[0], ffi::FI_ADDR_UNSPEC, 1, &mut second, 2);
+    send(&mut sides[1], 1, 1, &mut out);
+    let got = wait_for(&mut sides, 0, 1);
+    assert_eq!((got[0].context, &got[0].error, got[0].source), (1, &None, ffi::FI_ADDR_UNSPEC));
+    // It hangs.
+    let failed = wait_for(&mut sides[..1], 0, 1);
+    assert_eq!((failed[0].context, failed[0].error), (2, Some((Errno(ffi::ETIMEDOUT), 0))));
+}
