@@ -336,7 +336,7 @@ pub struct GroupStatus {
 /// What happened in a group since it was opened, at its opener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct GroupCounters {
-    /// Packets sent to the group's address.
+    /// Packets sent to the group's address; with [`GroupBackend::Unicast`] those to each member instead.
     pub packets_sent: u64,
     /// Their bytes, UDP payload.
     pub bytes_sent: u64,

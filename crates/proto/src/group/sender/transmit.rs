@@ -139,7 +139,9 @@ impl Sender {
             }
         }
         let last = self.multicast_next.checked_sub(1).filter(|last| *last >= first)?;
-        self.counters.symbols_sent += (self.multicast_next - first) * self.copies();
+        let symbols = (self.multicast_next - first) * self.copies();
+        self.counters.symbols_sent += symbols;
+        self.counters.unicast_symbols += if self.replicates() { symbols } else { 0 };
         self.counters.symbol_bytes += total as u64 * self.copies();
         let poll = self.poll || (self.multicast_next == self.stream.next() && self.asks());
         let ends = poll || self.protect.room(last + 1) == 0;
