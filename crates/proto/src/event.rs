@@ -396,7 +396,8 @@ pub struct PeerCounters {
     pub messages_sent: u64,
     /// Messages handed to the application.
     pub messages_received: u64,
-    /// Packets declared lost.
+    /// Packets declared lost. Probes of the path's size are not among them: that one is lost says that the
+    /// path carries less (RFC 8899 §3).
     pub packets_lost: u64,
     /// Recoveries started: losses of what was sent after the recovery before had begun (R9, R12).
     pub recoveries: u64,

@@ -390,8 +390,8 @@ impl Peer {
         let mut lost = core::mem::take(&mut cx.notes.lost_packets);
         self.sent.detect_lost(cx.now, &self.rtt, |packet| lost.push(packet));
         for packet in lost.drain(..) {
-            self.counters.packets_lost += 1;
             if self.note_lost_packet(cx.now, &packet) {
+                self.counters.packets_lost += 1;
                 newest = newest.max(Some(packet.at));
                 count += 1;
             }
