@@ -159,9 +159,14 @@ impl Core {
         self.endpoint.is_readable() || self.endpoint.waiting_events() > 0 || self.failure.is_some()
     }
 
+    /// Whether a timer is due.
+    pub fn has_timer_due(&self, now: Instant) -> bool {
+        self.endpoint.poll_timeout().is_some_and(|at| at <= now)
+    }
+
     /// Fires the timers that are due.
     pub fn fire_timers(&mut self, now: Instant) {
-        if self.endpoint.poll_timeout().is_some_and(|at| at <= now) {
+        if self.has_timer_due(now) {
             self.endpoint.handle_timeout(now);
         }
     }

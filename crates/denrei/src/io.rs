@@ -69,18 +69,25 @@ impl Io {
         received.unwrap_or(0)
     }
 
-    /// Sends what may be sent; fires the timers that are due. `now`: the time, if it was just read and
-    /// timers were fired; reading it takes as long as a lock and its release.
-    pub fn flush(&mut self, core: &Mutex<Core>, mut now: Option<Instant>) -> Flush {
+    /// Sends what may be sent; fires the timers that are due, if the socket was `looked` at before: this
+    /// process may not have run for a while, and the acknowledgement that a timer waits for be here. `now`:
+    /// the time, if it was just read and no timer is due; reading it takes as long as a lock and its release.
+    pub fn flush(&mut self, core: &Mutex<Core>, mut now: Option<Instant>, looked: bool) -> Flush {
         for _ in 0..MAX_SENDS_PER_FLUSH {
             let mut more = true;
             if self.stuck.is_none() {
                 let mut core = core.lock();
-                let now = now.take().unwrap_or_else(|| {
-                    let now = core.now();
-                    core.fire_timers(now);
-                    now
-                });
+                let now = match now.take() {
+                    Some(now) => now,
+                    None => {
+                        let now = core.now();
+                        if !looked && core.has_timer_due(now) {
+                            return Flush::More;
+                        }
+                        core.fire_timers(now);
+                        now
+                    }
+                };
                 let Some(transmit) = core.endpoint.poll_transmit(now, &mut self.out) else {
                     return Flush::Done;
                 };

@@ -93,11 +93,12 @@ impl Shared {
     /// the acknowledgement that opens the window, or a timer, will.
     pub fn kick_if_due(&self, core: MutexGuard<'_, Core>, now: Instant) {
         // A pipeline is told of everything: it keeps its own alarm.
-        let due = core.endpoint.wants_transmit() || self.is_pipelined();
+        let timer_due = core.has_timer_due(now);
+        let due = core.endpoint.wants_transmit() || timer_due || self.is_pipelined();
         let late = core.sleeper_is_late();
         drop(core);
         if due {
-            self.kick_at(Some(now));
+            self.kick_at((!timer_due).then_some(now));
         } else if late {
             self.waker.wake();
         }
@@ -157,12 +158,14 @@ impl Shared {
 
     /// Sends until nothing is left, or the kernel has no room. `now`: the time, if it was just read.
     fn flush(&self, io: &mut Io, mut now: Option<Instant>) {
+        let mut looked = false;
         while self.dirty.swap(false, Ordering::SeqCst) {
-            match io.flush(&self.core, now.take()) {
+            match io.flush(&self.core, now.take(), looked) {
                 Flush::Done => {}
                 Flush::More => {
                     self.dirty.store(true, Ordering::SeqCst);
                     io.receive(&self.core);
+                    looked = true;
                     self.notify(&mut self.core.lock());
                 }
                 // The sleeper waits for room.

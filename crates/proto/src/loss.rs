@@ -76,9 +76,14 @@ pub(crate) struct SentPacket {
 }
 
 impl SentPacket {
-    /// What it is charged for in the congestion window.
+    /// What it is charged for in the congestion window. A probe of the path's size, of which there is one
+    /// at a time, counts as a small packet: a lost one would close a small window for a probe timeout.
     pub fn cost(&self) -> u64 {
-        packet_cost(self.bytes as u64)
+        packet_cost(if self.is_mtu_probe() { 0 } else { self.bytes as u64 })
+    }
+
+    fn is_mtu_probe(&self) -> bool {
+        matches!(self.frames[..], [SentFrame::MtuProbe { .. }])
     }
 }
 
@@ -205,8 +210,7 @@ impl SentPackets {
 
     /// Whether nothing is under way but probes of the path's datagram size.
     pub fn is_all_probing_mtu(&self) -> bool {
-        let probes = |packet: &SentPacket| matches!(packet.frames[..], [SentFrame::MtuProbe { .. }]);
-        self.under_way > 0 && self.ring.iter().flatten().all(probes)
+        self.under_way > 0 && self.ring.iter().flatten().all(SentPacket::is_mtu_probe)
     }
 
     /// When the newest packet under way was sent.
@@ -318,6 +322,15 @@ mod tests {
         let mut rtt = Rtt::new(Duration::from_millis(10), Duration::from_millis(1));
         rtt.sample(Instant::ZERO, 1_000_000, 0);
         rtt
+    }
+
+    #[test]
+    fn a_probe_of_the_paths_size_leaves_room_in_the_window() {
+        let mut sent = SentPackets::new(1);
+        let frames = SmallVec::from_iter([SentFrame::MtuProbe { bytes: 8972 }]);
+        sent.on_sent(SentPacket { at: Instant::ZERO, bytes: 8972, frames });
+        assert_eq!(sent.cost_in_flight(), 1024);
+        assert!(sent.is_all_probing_mtu());
     }
 
     #[test]

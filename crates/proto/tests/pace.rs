@@ -220,7 +220,7 @@ fn an_offer_behind_one_that_expires_halfway_is_accepted_then() {
     let (mut pair, there, _) = open(config);
     let to = ChannelId { peer: there, channel: 0 };
     let deadline = pair.now + MS / 2;
-    let late = content(1, 3 << 20).into();
+    let late = content(1, 6 << 20).into();
     let late = pair.ends[0].send_before(pair.now, to, late, Completion::None, deadline).unwrap();
     pair.send(0, there, 0, content(2, 500_000));
     pair.run(SECOND);

@@ -89,7 +89,9 @@ fn an_incast_reaches_everyone_fairly() {
     };
     let outcome = cell.run().outcome;
     assert!(outcome.finished, "{outcome:#?}");
-    assert!(outcome.fairness.unwrap() > 0.8, "{outcome:#?}");
+    // Nothing is lost, so the marks alone tell the receiver that several share its link.
+    assert!(outcome.lost_share == 0.0 && outcome.fairness.unwrap() > 0.98, "{outcome:#?}");
+    assert!(outcome.goodput_of_link > 0.95, "{outcome:#?}");
 }
 
 /// With sessions open and room for everyone's first flight, a gather takes little more than its

@@ -56,7 +56,6 @@ impl Node {
     ) -> Result<MessageId, SendError> {
         let (shard, mut core) = self.shards().enter_of(to.peer);
         let now = core.now();
-        core.fire_timers(now);
         let id = core.endpoint.send(now, to, message.into(), completion)?;
         shard.kick_if_due(core, now);
         Ok(id)

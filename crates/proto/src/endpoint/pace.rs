@@ -3,7 +3,7 @@
 //! Inputs → outputs: what each arriving packet tells of the pace → limits for all peers.
 //! Source: S11, R10; `spec/protocol.md` §13.4. The policy is in `rate/grants.rs`.
 //!
-//! As long as nothing is lost nobody is told a limit, and this costs a comparison per packet.
+//! As long as nothing is lost or marked nobody is told a limit, and this costs a comparison per packet.
 
 use super::Endpoint;
 use crate::loss::NUMBERS_PER_SKIP;
@@ -18,6 +18,9 @@ const COINCIDENCE: Duration = Duration::from_millis(20);
 /// Packets missing from which on it is taken for more than chance or a probe of the path; and one more for
 /// each number that may have been left out.
 const LEAST_MISSING: u64 = 4;
+/// Marked packets of several peers from which on a queue is theirs together: as many as one peer's window
+/// brings when it grows into a queue by itself.
+const LEAST_MARKED: u64 = 32;
 /// Packets missing in a row that may have been probes of the path's size, while it is searched for.
 const PROBES_IN_A_ROW: u64 = 3;
 /// A crowd that has been quiet for so long has gone home.
@@ -32,17 +35,38 @@ pub(crate) struct PaceNote {
     pub request: Option<(u32, u32)>,
     /// Packets missing right before it.
     pub missing: u64,
+    /// It came marked with congestion (CE).
+    pub marked: bool,
 }
 
-/// Packets that are missing lately.
+/// Packets that are missing, or marked, lately.
 #[derive(Debug)]
-struct Missing {
-    /// Who missed the first.
+struct Signs {
+    /// Whose the first was.
     slot: u32,
     since: Instant,
     /// Datagrams handled by then.
     datagrams: u64,
     packets: u64,
+}
+
+impl Signs {
+    /// Adds so many packets of a peer, and begins anew if the first was too long ago; what has come
+    /// together if that is of several peers, or of one where that is enough.
+    fn add(signs: &mut Option<Self>, first: Self, one_is_enough: bool) -> Option<&Self> {
+        let begun = signs.as_ref().map(|lately| (lately.slot, lately.since));
+        match begun {
+            Some((slot, since)) if first.since.saturating_since(since) <= COINCIDENCE => {
+                let lately = signs.as_mut()?;
+                lately.packets += first.packets;
+                (slot != first.slot || one_is_enough).then_some(lately)
+            }
+            _ => {
+                *signs = Some(first);
+                None
+            }
+        }
+    }
 }
 
 /// What is done about who sends how much.
@@ -70,7 +94,8 @@ impl Mode {
 #[derive(Debug, Default)]
 pub(super) struct Pace {
     pub mode: Mode,
-    missing: Option<Missing>,
+    missing: Option<Signs>,
+    marked: Option<Signs>,
     /// Octets that the socket holds, if known.
     pub buffer: Option<u64>,
     /// When to look for grants that nothing came of.
@@ -88,7 +113,8 @@ impl Endpoint {
 
     /// Takes in what a packet told.
     pub(super) fn follow_pace(&mut self, now: Instant, slot: u32, note: PaceNote) {
-        if matches!(self.pace.mode, Mode::Free) && note.request.is_none() && note.missing == 0 {
+        let quiet = note.request.is_none() && note.missing == 0 && !note.marked;
+        if quiet && matches!(self.pace.mode, Mode::Free) {
             return;
         }
         let Some(peer) = self.slots[slot as usize].peer.as_deref_mut() else { return };
@@ -106,7 +132,8 @@ impl Endpoint {
                 // What is missing before a packet without data may have been a probe of the path's size, and
                 // so may a few packets while sizes are tried: a crowd that has just opened loses more at a time.
                 let missing = note.missing.saturating_sub(if probing { PROBES_IN_A_ROW } else { 0 });
-                if missing > 0 && note.data > 0 && self.is_overrun(now, slot, missing) {
+                let overrun = missing > 0 && self.is_overrun(now, slot, missing);
+                if note.data > 0 && (overrun || (note.marked && self.is_crowded(now, slot))) {
                     self.act_on_overrun(now);
                 }
                 return;
@@ -134,21 +161,22 @@ impl Endpoint {
     /// Whether losses of several peers coincide.
     fn is_overrun(&mut self, now: Instant, slot: u32, missing: u64) -> bool {
         let datagrams = self.counters.datagrams;
-        match &mut self.pace.missing {
-            Some(lately) if now.saturating_since(lately.since) <= COINCIDENCE => {
-                lately.packets += missing;
-                let skips = (datagrams - lately.datagrams) / NUMBERS_PER_SKIP;
-                (lately.slot != slot || self.config.learn_rates) && lately.packets >= LEAST_MISSING + skips
-            }
-            entry => {
-                *entry = Some(Missing { slot, since: now, datagrams, packets: missing });
-                false
-            }
-        }
+        let first = Signs { slot, since: now, datagrams, packets: missing };
+        Signs::add(&mut self.pace.missing, first, self.config.learn_rates).is_some_and(|lately| {
+            let skips = (datagrams - lately.datagrams) / NUMBERS_PER_SKIP;
+            lately.packets >= LEAST_MISSING + skips
+        })
+    }
+
+    /// Whether the network marks packets of several peers at a time: their queue is before this host.
+    fn is_crowded(&mut self, now: Instant, slot: u32) -> bool {
+        let first = Signs { slot, since: now, datagrams: self.counters.datagrams, packets: 1 };
+        let lately = Signs::add(&mut self.pace.marked, first, false);
+        !self.config.learn_rates && lately.is_some_and(|lately| lately.packets >= LEAST_MARKED)
     }
 
     fn act_on_overrun(&mut self, now: Instant) {
-        self.pace.missing = None;
+        (self.pace.missing, self.pace.marked) = (None, None);
         if self.config.learn_rates { self.manage(now) } else { self.govern(now) }
     }
 

@@ -109,7 +109,7 @@ impl Peer {
         self.counters.bytes_received += incoming.datagram_len as u64;
         let mut ack_eliciting = false;
         let missing = number.saturating_sub(self.received.expected());
-        let mut pace = PaceNote { data: 0, request: None, missing };
+        let mut pace = PaceNote { data: 0, request: None, missing, marked: incoming.ecn == Ecn::Ce };
         for frame in Frames::new(incoming.body) {
             let result = match frame {
                 Ok(frame) => {

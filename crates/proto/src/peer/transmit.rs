@@ -193,7 +193,8 @@ impl Peer {
         let hurried = self.hurried && !self.outbox.has_turn();
         let waits = hurried
             || in_flight + self.mtu.current() as u64 > window
-            || self.allowed.room() == Some(0)
+            // The grant that who wants more waits for brings the acknowledgement along.
+            || (self.allowed.room() == Some(0) && !self.outbox.has_turn())
             // Half a window goes on while the other half is on its way: else the path runs empty meanwhile.
             || (in_flight >= window / 2 && unasked_bytes() >= window / 2);
         let number = self.sent.next_number();

@@ -32,6 +32,9 @@ const GROWTH_SHARE: u64 = 32;
 const RISING_SHARE: u64 = 4;
 /// The room that lost is not tried again for this long.
 const MEMORY: Duration = Duration::from_secs(10);
+/// Samples in a row that lost nothing, with no less room, after which a loss is chance: losses that the room
+/// brings would have come before. 128 ms; chance loss that is seldomer does not narrow the room step by step.
+const PROVEN_SAMPLES: u32 = 64;
 /// The smallest round trip is measured anew after this long.
 const RTT_LIFETIME: Duration = Duration::from_secs(10);
 /// Samples without growth by a quarter after which the rate counts as found (BBR's full pipe).
@@ -66,6 +69,8 @@ pub(crate) struct InboundWindow {
     ceiling: u64,
     ceiling_until: Instant,
     shrunk_at: Instant,
+    /// Samples since the room changed, or something was lost.
+    proven: u32,
     datagram: u64,
     /// Room for a queue that is never exceeded: what the socket holds.
     most_queue: u64,
@@ -93,6 +98,7 @@ impl InboundWindow {
             ceiling: u64::MAX,
             ceiling_until: now,
             shrunk_at: Instant::ZERO,
+            proven: 0,
             datagram: 1472,
             most_queue: buffer / 2,
         }
@@ -164,6 +170,9 @@ impl InboundWindow {
         }
         self.shrunk_at = now;
         self.starting = false;
+        if core::mem::take(&mut self.proven) >= PROVEN_SAMPLES {
+            return;
+        }
         self.ceiling = self.queue();
         self.ceiling_until = now + MEMORY;
         self.queue = self.queue() * KEPT_ON_LOSS / 16;
@@ -205,7 +214,9 @@ impl InboundWindow {
             let most = (self.ceiling - self.ceiling / 8).min(self.most_queue);
             let share = if rising { RISING_SHARE } else { GROWTH_SHARE };
             let grown = self.queue + (self.queue / share).max(self.datagram / 8);
-            self.queue = self.queue.max(grown.min(most));
+            let room = self.queue.max(grown.min(most));
+            self.proven = if room == self.queue { self.proven.saturating_add(1) } else { 0 };
+            self.queue = room;
         }
     }
 }
@@ -302,6 +313,36 @@ mod tests {
     fn a_long_path_is_filled_within_a_few_dozen_round_trips() {
         let (used, _) = settle(125_000_000, Duration::from_millis(20), 1 << 20, |_| false, 4);
         assert!(used > 0.85, "{used}, the start included");
+    }
+
+    /// A window that has found its room, and then loses something each `pause`; its room in the end.
+    fn room_after_losses(pause: Duration) -> (u64, u64) {
+        let mut window = InboundWindow::new(Instant::ZERO, 64 << 10, None);
+        let mut now = Instant::ZERO;
+        let mut run = |window: &mut InboundWindow, time: Duration| {
+            let end = now + time;
+            while now < end {
+                now += Duration::from_micros(12);
+                window.on_round_trip(now, Duration::from_micros(60));
+                window.on_arrival(now, 1472, true);
+            }
+            now
+        };
+        run(&mut window, Duration::from_secs(1));
+        let before = window.queue();
+        for _ in 0..20 {
+            let now = run(&mut window, pause);
+            window.on_loss(now);
+        }
+        (before, window.queue())
+    }
+
+    #[test]
+    fn a_loss_now_and_then_does_not_narrow_a_room_that_was_enough() {
+        let (before, after) = room_after_losses(Duration::from_millis(400));
+        assert_eq!(before, after);
+        let (before, after) = room_after_losses(Duration::from_millis(40));
+        assert!(after < before / 4, "{after} of {before}: losses that go on are the room's");
     }
 
     #[test]
