@@ -132,8 +132,8 @@ impl Endpoint {
                 // What is missing before a packet without data may have been a probe of the path's size, and
                 // so may a few packets while sizes are tried: a crowd that has just opened loses more at a time.
                 let missing = note.missing.saturating_sub(if probing { PROBES_IN_A_ROW } else { 0 });
-                let overrun = missing > 0 && self.is_overrun(now, slot, missing);
-                if note.data > 0 && (overrun || (note.marked && self.is_crowded(now, slot))) {
+                let overrun = note.data > 0 && missing > 0 && self.is_overrun(now, slot, missing);
+                if overrun || (note.data > 0 && note.marked && self.is_crowded(now, slot)) {
                     self.act_on_overrun(now);
                 }
                 return;
