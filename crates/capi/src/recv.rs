@@ -4,7 +4,7 @@ use crate::drain::denrei_incoming;
 use crate::error::{Failure, borrow, call, denrei_code, free, place};
 use crate::event::denrei_event;
 use crate::node::{bounded, channel_of, denrei_node, denrei_peer};
-use denrei::{Message, Placement};
+use denrei::{AcceptInto, Message, Placement};
 use std::ffi::c_void;
 
 /// A message received. Give it back with denrei_message_free.
@@ -166,13 +166,38 @@ pub unsafe extern "C" fn denrei_accept(
     call(|| {
         // SAFETY: by the contract.
         let node = unsafe { borrow("node", node) }?;
-        let channel = channel_of(peer, channel);
-        if buffer.is_null() {
-            return Ok(node.node.accept(channel, number, Vec::new())?);
-        }
-        let into: Box<dyn Placement> = Box::new(Foreign { buffer: buffer.cast(), length });
-        Ok(node.node.accept(channel, number, into)?)
+        Ok(node.node.accept(channel_of(peer, channel), number, accept_into(buffer, length))?)
     })
+}
+
+/// Like denrei_accept, and leaves it to denrei_send_queued, or to the next call that sends or polls,
+/// to say so: several offers that are accepted at once are one packet.
+///
+/// # Safety
+/// As for denrei_accept.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn denrei_queue_accept(
+    node: *const denrei_node,
+    peer: denrei_peer,
+    channel: u16,
+    number: u64,
+    buffer: *mut c_void,
+    length: usize,
+) -> denrei_code {
+    call(|| {
+        // SAFETY: by the contract.
+        let node = unsafe { borrow("node", node) }?;
+        Ok(node.node.queue_accept(channel_of(peer, channel), number, accept_into(buffer, length))?)
+    })
+}
+
+/// Where an accepted message goes: into `buffer`, or where the node makes room.
+fn accept_into(buffer: *mut c_void, length: usize) -> AcceptInto {
+    if buffer.is_null() {
+        return Vec::new().into();
+    }
+    let into: Box<dyn Placement> = Box::new(Foreign { buffer: buffer.cast(), length });
+    into.into()
 }
 
 /// Memory of the application's that an accepted message is written to.

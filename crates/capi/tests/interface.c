@@ -121,7 +121,7 @@ static void messages(denrei_node *a, denrei_node *b) {
   FAILS(denrei_recv(a, 0, NULL), DENREI_INVALID, "NULL");
 }
 
-static void offers(denrei_node *a, denrei_node *b, denrei_peer peer) {
+static void offers(denrei_node *a, denrei_node *b, denrei_peer peer, int queued) {
   enum { SIZE = 300000 };
   unsigned char *sent = (unsigned char *)malloc(SIZE), *placed = (unsigned char *)calloc(1, SIZE);
   for (size_t i = 0; i < SIZE; i++) sent[i] = (unsigned char)(i * 7 + i / 251);
@@ -132,7 +132,13 @@ static void offers(denrei_node *a, denrei_node *b, denrei_peer peer) {
   denrei_message_id id = denrei_event_message(event);
   denrei_event_free(event);
   FAILS(denrei_accept(b, back, id.channel, id.number + 7, placed, SIZE), DENREI_NO_OFFER, "offer");
-  OK(denrei_accept(b, back, id.channel, id.number, placed, SIZE));
+  FAILS(denrei_queue_accept(b, back, id.channel, id.number + 7, placed, SIZE), DENREI_NO_OFFER, "offer");
+  if (queued) {
+    OK(denrei_queue_accept(b, back, id.channel, id.number, placed, SIZE));
+    OK(denrei_send_queued(b));
+  } else {
+    OK(denrei_accept(b, back, id.channel, id.number, placed, SIZE));
+  }
   denrei_message *message = NULL;
   event = NULL;
   for (int i = 0; i < 20 && message == NULL; i++) {
@@ -339,7 +345,8 @@ int main(void) {
   denrei_peer peer = DENREI_NO_PEER;
   OK(denrei_node_address(b, address, sizeof address));
   OK(denrei_peer_at(a, address, &peer));
-  offers(a, b, peer);
+  offers(a, b, peer, 0);
+  offers(a, b, peer, 1);
   state(a, b, peer);
   steering(a, b, peer);
   several_at_once(a, b, peer);

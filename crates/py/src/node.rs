@@ -257,8 +257,8 @@ impl Node {
         event.map(|event| Event::new(py, self, event)).transpose()
     }
 
-    /// Does what is due now without waiting; for drive="inline".
-    fn poll(&self, py: Python<'_>) -> PyResult<()> {
+    /// Does what is due now without waiting, for drive="inline"; whether there may be something to drain.
+    fn poll(&self, py: Python<'_>) -> PyResult<bool> {
         self.look(py, |node| node.poll())
     }
 

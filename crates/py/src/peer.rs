@@ -6,7 +6,7 @@ use crate::flow::FlowState;
 use crate::message::Message;
 use crate::node::Node;
 use crate::wait::{in_time, pickled, timeout_of, wait};
-use denrei::{Bytes, ChannelId, Completion, PeerId, Placement, Rate, SendError};
+use denrei::{AcceptInto, Bytes, ChannelId, Completion, PeerId, Placement, Rate, SendError};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use std::time::Duration;
@@ -181,25 +181,29 @@ impl Peer {
 
     /// Accepts a message that an event of kind "offered" named: into a writable buffer, which must be
     /// left alone until the message, without bytes of its own, has come; or into memory of denrei's.
-    #[pyo3(signature = (channel, number, into = None))]
+    /// `queued`: leaves it to `Node.send_queued`, or to the next call that sends or polls, to say so, so that
+    /// several offers that are accepted at once are one packet.
+    #[pyo3(signature = (channel, number, into = None, *, queued = false))]
     fn accept(
         &self,
         py: Python<'_>,
         channel: u16,
         number: u64,
         into: Option<&Bound<'_, PyAny>>,
+        queued: bool,
     ) -> PyResult<()> {
         let channel = self.channel(channel);
         let target = into.map(Target::new).transpose()?;
         if target.as_ref().is_some_and(|target| target.len() == 0) {
             return Err(PyValueError::new_err("the buffer is empty"));
         }
-        self.verb(py, |node, _| match target {
-            Some(target) => {
-                let target: Box<dyn Placement> = Box::new(target);
-                node.accept(channel, number, target)
-            }
-            None => node.accept(channel, number, Vec::new()),
+        let target: AcceptInto = match target {
+            Some(target) => (Box::new(target) as Box<dyn Placement>).into(),
+            None => Vec::new().into(),
+        };
+        self.verb(py, |node, _| match queued {
+            true => node.queue_accept(channel, number, target),
+            false => node.accept(channel, number, target),
         })
     }
 

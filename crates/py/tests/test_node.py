@@ -84,6 +84,11 @@ def test_offered_messages_are_received_into_an_array():
     assert len(message) == 0 and np.array_equal(into, data)
     peer.send(data)
     offered = event(b, "offered")
+    offered.peer.accept(offered.channel, offered.number, queued=True)
+    b.send_queued()
+    assert bytes(b.recv(timeout=LONG)) == data.tobytes()
+    peer.send(data)
+    offered = event(b, "offered")
     with pytest.raises(ValueError, match="written"):
         offered.peer.accept(offered.channel, offered.number, bytes(10))
     offered.peer.refuse(offered.channel, offered.number)

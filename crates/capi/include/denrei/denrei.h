@@ -1516,6 +1516,19 @@ denrei_code denrei_accept(const denrei_node *node,
                           uintptr_t length);
 
 /**
+ * Like denrei_accept, and leaves it to denrei_send_queued, or to the next call that sends or polls,
+ * to say so: several offers that are accepted at once are one packet.
+ *
+ * As for denrei_accept.
+ */
+denrei_code denrei_queue_accept(const denrei_node *node,
+                                denrei_peer peer,
+                                uint16_t channel,
+                                uint64_t number,
+                                void *buffer,
+                                uintptr_t length);
+
+/**
  * Refuses an offered message; its sender gets DENREI_EVENT_REFUSED.
  *
  * `node` is a node.
