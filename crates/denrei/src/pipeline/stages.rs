@@ -110,8 +110,14 @@ impl Sleeper for SocketSleeper {
     }
 
     fn waker(&self) -> Box<dyn Fn() + Send + Sync> {
-        let shared = Arc::clone(&self.shared);
-        Box::new(move || shared.wake())
+        // The Node's state may know the bell that this is kept in: where receiving and the protocol share a
+        // thread. Were each to keep the other, the socket would outlive the Node.
+        let shared = Arc::downgrade(&self.shared);
+        Box::new(move || {
+            if let Some(shared) = shared.upgrade() {
+                shared.wake();
+            }
+        })
     }
 }
 
