@@ -180,8 +180,10 @@ fn a_rate_is_kept_and_free_capacity_used() {
     let lines = lines_with_more(&args);
     let figure = |line: &Line, name: &str| line[name].as_f64().unwrap_or_else(|| panic!("{name}: {line:?}"));
     for line in lines.iter().filter(|line| line["rate"].as_u64().is_some_and(|rate| rate <= 10_000_000)) {
-        // A burst more or less in a second, and a machine that others use too.
-        assert!(figure(line, "rate_error").abs() < 0.05, "{line:?}");
+        // A burst more or less in a second; and what a machine that others use too makes the sender repeat
+        // takes its part of the rate.
+        let repeated = figure(line, "retransmitted") * figure(line, "size") / figure(line, "rate");
+        assert!(figure(line, "rate_error").abs() < 0.05 + repeated, "{line:?}");
         assert!(figure(line, "burst_p99") > 0.0, "{line:?}");
     }
     let capacity = lines.last().unwrap();
