@@ -164,11 +164,13 @@ pub fn optimistic_acks(stage: &mut Stage, tried: &mut Tried) -> Result<()> {
             // All up to a little more than what has come, whether it has come or is under way, and
             // so what the victim has left out.
             let newest = member.newest();
-            member.say(&ack(newest + ahead, newest + ahead))?;
+            let lie = newest.saturating_add(ahead);
+            member.say(&ack(lie, lie))?;
             tried.add(1);
             member.drive(GLANCE)?;
-            // A lie about what the path does not carry may have stopped all: the next is bolder.
-            ahead = if member.newest() == newest { ahead + 1 } else { LEAST_AHEAD };
+            // A lie about what the path does not carry may have stopped all, with many packets under way: the
+            // next is twice as bold.
+            ahead = if member.newest() == newest { ahead.saturating_mul(2) } else { LEAST_AHEAD };
         }
         noticed += usize::from(member.lost().is_some());
         stage.forget_what_the_victim_said();

@@ -11,7 +11,7 @@ use super::{report, report_failure};
 use crate::{Flow, Order, Report};
 use anyhow::Result;
 use denrei::relay::{Relay, RelayConfig, Route};
-use denrei::{ChannelId, Event, Message, MessageId, Node, PeerId};
+use denrei::{ChannelId, Event, Message, MessageId, Node, PeerId, SendError};
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::{Duration, Instant};
 
@@ -169,10 +169,12 @@ impl Server {
     fn send(&mut self, node: &Node) -> Result<()> {
         let mut failed = Ok(());
         self.streams.retain_mut(|stream| {
-            let outcome = stream.advance(node).map_or_else(
-                |error| Some(Report::Failed { error: error.to_string() }),
-                |done| done.then(|| stream.summary()),
-            );
+            let outcome = match stream.advance(node) {
+                Ok(done) => done.then(|| stream.summary()),
+                // Its event says so, and ends the stream: a Node in a thread may know before we take that.
+                Err(SendError::PeerLost { .. }) => None,
+                Err(error) => Some(Report::Failed { error: error.to_string() }),
+            };
             outcome.inspect(|outcome| failed = report(outcome)).is_none()
         });
         for ping in &mut self.pings {
