@@ -181,9 +181,10 @@ fn a_rate_is_kept_and_free_capacity_used() {
     let figure = |line: &Line, name: &str| line[name].as_f64().unwrap_or_else(|| panic!("{name}: {line:?}"));
     for line in lines.iter().filter(|line| line["rate"].as_u64().is_some_and(|rate| rate <= 10_000_000)) {
         // A burst more or less in a second; and what a machine that others use too makes the sender repeat
-        // takes its part of the rate.
+        // is missing in what it delivers. It is never faster for that.
         let repeated = figure(line, "retransmitted") * figure(line, "size") / figure(line, "rate");
-        assert!(figure(line, "rate_error").abs() < 0.05 + repeated, "{line:?}");
+        let error = figure(line, "rate_error");
+        assert!(error < 0.05 && error + repeated > -0.05, "{line:?}");
         assert!(figure(line, "burst_p99") > 0.0, "{line:?}");
     }
     let capacity = lines.last().unwrap();
