@@ -37,6 +37,7 @@
 mod beacon;
 mod body;
 mod error;
+mod interfaces;
 pub mod manifest;
 pub mod message;
 mod pieces;

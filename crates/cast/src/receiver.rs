@@ -6,6 +6,7 @@
 
 use crate::beacon::Finder;
 use crate::error::CastError;
+use crate::interfaces;
 use crate::last_words;
 use crate::message::{CHANNEL, FailureCode, Message, Offer, VERSION, short};
 use crate::reception::{Destination, Reception, check_offer};
@@ -380,9 +381,10 @@ impl Receiver {
             ))),
             (None, Some(limit)) if waited > limit => Err(CastError::NoReceivers(format!(
                 "no sender within {limit:.0?}: it has to name this receiver, {}, with --members, or announce \
-                 itself at {} with --min-members; both need the same key",
-                self.node.local_addr(),
-                self.options.group
+                 itself at {} with --min-members; both need the same key{}",
+                interfaces::told(self.node.local_addr()),
+                self.options.group,
+                interfaces::reach_of(self.node.local_addr())
             ))),
             _ => Ok(()),
         }

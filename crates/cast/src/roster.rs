@@ -249,14 +249,14 @@ impl Roster {
         member.path = Path::Alone;
     }
 
-    /// Those who could be in a group and are not.
+    /// Those who could be in a group and are not. A stream has nothing yet that they could miss.
     pub fn eligible(&self) -> Vec<usize> {
         let fits = |member: &Member| {
             member.state == State::Receiving
                 && member.path == Path::Alone
                 && member.ready
                 && !member.no_group
-                && !member.wanted.is_empty()
+                && (member.ordered || !member.wanted.is_empty())
         };
         (0..self.members.len()).filter(|index| fits(&self.members[*index])).collect()
     }

@@ -14,8 +14,9 @@ pub use options::{
 
 use crate::beacon::Beacon;
 use crate::error::CastError;
+use crate::interfaces;
 use crate::message::{CHANNEL, Message, Offer, PIECE_BYTES};
-use crate::roster::{Path, Roster, State};
+use crate::roster::{Member, Path, Roster, State};
 use crate::source::Source;
 use bytes::Bytes;
 use denrei::{ChannelId, Group, GroupCounters, GroupError, Node, PeerId};
@@ -61,6 +62,8 @@ pub struct Sender {
     started: Option<Instant>,
     idle_since: Option<Instant>,
     sent_bytes: u64,
+    /// Something of the body has been sent to somebody.
+    body_began: bool,
     next_send: Instant,
     progress_at: Instant,
 }
@@ -119,6 +122,7 @@ impl Sender {
             started: None,
             idle_since: None,
             sent_bytes: 0,
+            body_began: false,
             next_send: now,
             progress_at: now,
         })
@@ -220,15 +224,17 @@ impl Sender {
             Members::Listed(_) => {
                 return Err(CastError::NoReceivers(format!(
                     "no member answered within {waited:.0?}: run `denrei cast recv` on each, at the address that \
-                     --members names, with the same key"
+                     --members names, with the same key{}",
+                    interfaces::reach_of(self.node.local_addr())
                 )));
             }
             Members::AtLeast(least) => {
                 let text = format!(
                     "only {ready} of {least} receivers came within {waited:.0?}: run `denrei cast recv --group {}` \
-                     on them, with the same key, or with --from {} where multicast does not reach",
+                     on them, with the same key, or with --from {} where multicast does not reach{}",
                     self.options.group,
-                    self.node.local_addr()
+                    interfaces::told(self.node.local_addr()),
+                    interfaces::reach_of(self.node.local_addr())
                 );
                 self.abort_all(&text);
                 return Err(CastError::NoReceivers(text));
@@ -239,7 +245,7 @@ impl Sender {
 
     /// Sends what there is room for; whether anything was.
     fn feed(&mut self, now: Instant) -> Result<bool, CastError> {
-        let mut any = self.read_stream()?;
+        let mut any = self.read_stream(now)?;
         for _ in 0..PIECES_PER_TURN {
             if self.options.rate_bytes_per_s.is_some() && Instant::now() < self.next_send {
                 return Ok(any);
@@ -257,20 +263,27 @@ impl Sender {
         Ok(any)
     }
 
-    /// Reads on in a stream, as far as the fastest of the group, or else of all, keeps up.
-    fn read_stream(&mut self) -> Result<bool, CastError> {
+    /// Reads on in a stream; what somebody who keeps up still misses is not let go of.
+    fn read_stream(&mut self, now: Instant) -> Result<bool, CastError> {
         if !self.source.is_stream() || self.started.is_none() {
             return Ok(false);
         }
         let (first, more) = self.source.available();
         let active = || self.roster.members.iter().filter(|member| member.is_active() && member.ready);
-        let grouped = active().any(|member| matches!(member.path, Path::Group(_)));
-        let paced = |path: Path| !grouped || matches!(path, Path::Group(_));
-        let up_to_date = active().any(|member| paced(member.path) && member.wanted.is_empty());
         if !more || active().next().is_none() {
             return Ok(false);
         }
-        let read = self.source.refill(!up_to_date)?;
+        let before = self.offer.manifest_pieces();
+        let in_group = |member: &Member| matches!(member.path, Path::Group(_));
+        let grouped = active().any(in_group);
+        // The group ejects who does not keep up itself.
+        let stall = self.options.stall.max(PROGRESS_INTERVAL * 2);
+        let keeps_up = |member: &Member| now.saturating_duration_since(member.progress_at) < stall;
+        let waited_for = |member: &&Member| if grouped { in_group(member) } else { keeps_up(member) };
+        let needs = |member: &Member| member.wanted.next_from(before).is_some_and(|oldest| oldest <= first);
+        let up_to_date = active().any(|member| member.wanted.is_empty());
+        let wait = !up_to_date || active().filter(waited_for).any(needs);
+        let read = self.source.refill(wait)?;
         if read {
             self.roster.grow(self.source.pieces() as u32);
         }
@@ -307,6 +320,7 @@ impl Sender {
         match group.try_send(message.clone()) {
             Ok(number) => {
                 self.roster.sent_to_group(piece, number);
+                self.body_began |= piece >= self.offer.manifest_pieces();
                 let copies = self.copies();
                 self.account(message.len() as u64 * copies, now);
                 Ok(true)
@@ -345,6 +359,7 @@ impl Sender {
         match self.node.try_send(ChannelId { peer, channel: CHANNEL }, message.clone()) {
             Ok(_) => {
                 self.roster.sent_alone(index, piece);
+                self.body_began |= piece >= self.offer.manifest_pieces();
                 let bytes = message.len() as u64;
                 self.account(bytes, Instant::now());
                 Ok(true)

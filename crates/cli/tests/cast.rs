@@ -266,6 +266,7 @@ fn a_pipe_goes_to_two_pipes_and_a_directory() {
     drop(stdin);
     let (status, report) = sender.json();
     assert_eq!((status, &report["bytes"]), (Some(0), &5_000_001.into()), "{report}");
+    assert!(report["wire_bytes"].as_u64().unwrap() < 7_500_000, "once for all three: {report}");
     for reader in readers {
         let (side, got) = reader.join().unwrap();
         assert!(got == text, "{} bytes of {}", got.len(), text.len());
@@ -415,6 +416,45 @@ fn hosts_with_loss_of_which_one_dies_one_is_late_and_one_is_interrupted() {
         let (status, received) = side.json();
         assert_eq!(status, Some(0), "{received}");
         assert!(fs::read(dir.path().join("file")).unwrap() == content(12_000_000));
+    }
+}
+
+/// A sender on loopback, which is where one without a key is, and receivers on all addresses and one.
+#[test]
+fn processes_of_a_host_find_each_other_whatever_they_are_bound_to() {
+    let lab = match Lab::bridge(1) {
+        Ok(lab) => lab,
+        Err(error) => {
+            return eprintln!(
+                "SKIPPED processes_of_a_host_find_each_other_whatever_they_are_bound_to: {error}"
+            );
+        }
+    };
+    let (group, into, from) = ("239.255.81.2:7118", places(3), tempfile::tempdir().unwrap());
+    let file = from.path().join("file");
+    fs::write(&file, content(2_000_000)).unwrap();
+    let own = format!("--bind={}:0", lab.host(0).ipv4());
+    let binds = [&[][..], &["--insecure"], &["--insecure", &own]];
+    let cast = |direction: &str, bind: &[&str]| {
+        let mut command = lab.host(0).command(env!("CARGO_BIN_EXE_denrei"));
+        command.args(["cast", direction, "--json", "--group", group]).args(bind);
+        command
+    };
+    for sender in binds {
+        let receivers = binds
+            .iter()
+            .zip(&into)
+            .map(|(bind, dir)| Side::receiver(cast("recv", bind).arg("--into").arg(dir.path())).0);
+        let receivers: Vec<Side> = receivers.collect();
+        let (status, report) = Side::start(cast("send", sender).arg("--min-members=3").arg(&file)).json();
+        assert_eq!(status, Some(0), "{sender:?}: {report}");
+        assert_eq!(report["members"].as_array().unwrap().len(), 3, "each is heard once: {report}");
+        for (side, dir) in receivers.into_iter().zip(&into) {
+            assert_eq!(side.json().0, Some(0), "{sender:?}");
+            let file = dir.path().join("file");
+            assert!(fs::read(&file).unwrap() == content(2_000_000));
+            fs::remove_file(file).unwrap();
+        }
     }
 }
 

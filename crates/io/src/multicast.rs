@@ -147,20 +147,27 @@ fn interface(loopback: bool, group: SocketAddr) -> u32 {
     }
 }
 
+/// On all addresses it is the default route's interface, and loopback: some of the host's processes have no
+/// other.
 fn listen_to(socket: &Socket, group: SocketAddr, local: IpAddr) -> io::Result<()> {
-    match group.ip() {
+    // Only the groups joined by this very socket (M2): Linux would hand it all of the host's.
+    open::only_joined_groups(socket, group.is_ipv6());
+    let anywhere = local.is_unspecified();
+    let (first, second) = match group.ip() {
         IpAddr::V4(ip) => {
             let local = match local.to_canonical() {
                 IpAddr::V4(local) => local,
                 IpAddr::V6(_) => Ipv4Addr::UNSPECIFIED,
             };
-            // Only the groups joined by this very socket (M2): Linux would hand it all of the host's.
-            open::only_joined_groups(socket, false);
-            socket.join_multicast_v4(&ip, &local)
+            let join = |at| socket.join_multicast_v4(&ip, &at);
+            (join(local), anywhere.then(|| join(Ipv4Addr::LOCALHOST)))
         }
         IpAddr::V6(ip) => {
-            open::only_joined_groups(socket, true);
-            socket.join_multicast_v6(&ip, interface(local.is_loopback(), group))
+            let join = |index| socket.join_multicast_v6(&ip, index);
+            let first = join(interface(local.is_loopback(), group));
+            (first, anywhere.then(|| join(LOOPBACK_INTERFACE)))
         }
-    }
+    };
+    // Either will do.
+    if matches!(second, Some(Ok(()))) { Ok(()) } else { first }
 }

@@ -27,10 +27,9 @@ impl Sender {
                 member.no_group = true;
             }
         }
-        let first = self.sent_bytes == 0;
         let mut eligible = self.roster.eligible();
         // What comes in order to them by two paths would not come in order.
-        eligible.retain(|index| first || !self.roster.members[*index].ordered);
+        eligible.retain(|index| !self.body_began || !self.roster.members[*index].ordered);
         match &self.group {
             None if eligible.len() >= 2 => self.open_group(&eligible),
             Some(_) => eligible.into_iter().for_each(|index| self.add_to_group(index, now)),

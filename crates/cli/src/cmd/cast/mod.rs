@@ -88,6 +88,11 @@ impl PortArgs {
     }
 }
 
+/// What to say of a port that this host alone reaches.
+fn reach(node: &Node) -> &'static str {
+    if node.local_addr().ip().to_canonical().is_loopback() { ", for this host alone" } else { "" }
+}
+
 /// Binds `port`, or another where that is taken: several receivers on one host find senders all the
 /// same.
 fn bind_default(ip: IpAddr, port: u16, config: &Config) -> Result<Node> {

@@ -1,7 +1,7 @@
 //! `denrei cast recv`.
 
 use super::show::{RecvBar, bytes, seconds};
-use super::{DEFAULT_PORT, PortArgs, parse_group, parse_seconds, resolve};
+use super::{DEFAULT_PORT, PortArgs, parse_group, parse_seconds, reach, resolve};
 use crate::cmd::wrong_arguments;
 use anyhow::{Context, Result};
 use clap::Args;
@@ -91,7 +91,7 @@ impl RecvCommand {
         options.patience = self.patience;
         options.name = self.name.unwrap_or(options.name);
         if !self.quiet {
-            eprintln!("receiving at {}, group {}", node.local_addr(), self.group);
+            eprintln!("receiving at {}, group {}{}", node.local_addr(), self.group, reach(&node));
         }
         let receiver = Receiver::new(node, destination, options);
         receiver.warnings().iter().for_each(|warning| eprintln!("denrei: {warning}"));

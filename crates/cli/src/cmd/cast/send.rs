@@ -1,7 +1,7 @@
 //! `denrei cast send`.
 
 use super::show::{SendBars, bytes, seconds};
-use super::{DEFAULT_PORT, PortArgs, parse_group, parse_seconds, resolve};
+use super::{DEFAULT_PORT, PortArgs, parse_group, parse_seconds, reach, resolve};
 use crate::bench::args::parse_size;
 use crate::cmd::wrong_arguments;
 use anyhow::{Context, Result};
@@ -124,7 +124,7 @@ impl SendCommand {
         };
         let node = self.port.open(self.group, 0, beyond)?;
         if !self.quiet {
-            eprintln!("sending from {} to the group {}", node.local_addr(), self.group);
+            eprintln!("sending from {} to the group {}{}", node.local_addr(), self.group, reach(&node));
         }
         let wait = match members {
             Members::Listed(_) => LISTED_WAIT,

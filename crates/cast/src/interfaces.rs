@@ -1,0 +1,137 @@
+//! Where on its host a Node can be found by others.
+//!
+//! Inputs → outputs: a group's and a Node's address → the interfaces on which the one is to be spoken to and
+//! heard, so that all who can reach the other are reached. Source: `spec/cast.md` §7.
+
+use nix::ifaddrs::getifaddrs;
+use nix::net::if_::{InterfaceFlags, if_nametoindex};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+
+/// An interface as sockets of the two families want it named.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Interface {
+    /// An address of it.
+    V4(Ipv4Addr),
+    /// Its index.
+    V6(u32),
+}
+
+/// An interface, and the address that others see there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The interface.
+    pub interface: Interface,
+    /// The source address, port 0; it may be left to the system.
+    pub source: SocketAddr,
+}
+
+/// An address of this host.
+struct Local {
+    ip: IpAddr,
+    index: u32,
+    loopback: bool,
+}
+
+/// Where a Node at `local` and those who can reach it hear each other: on the interface of its address, or,
+/// where it has all addresses, on each, that of the route to the group first. And in the end on loopback,
+/// where the host's other processes are, whatever their address.
+///
+/// # Errors
+/// The Node cannot speak to groups of this family.
+pub fn of_node(group: SocketAddr, local: SocketAddr) -> io::Result<Vec<Place>> {
+    let own = local.ip().to_canonical();
+    let locals = locals();
+    let mut places = match (group.ip(), own) {
+        (IpAddr::V4(_), ip) if ip.is_unspecified() => {
+            let of_route = source_towards(group).filter(IpAddr::is_ipv4);
+            let all = locals.iter().filter(|local| !local.loopback).map(|local| local.ip);
+            let all = of_route.into_iter().chain(all).chain([Ipv4Addr::LOCALHOST.into()]);
+            all.filter_map(|ip| v4(ip, ip)).collect::<Vec<_>>()
+        }
+        (IpAddr::V4(_), ip @ IpAddr::V4(_)) => {
+            [v4(ip, ip), v4(Ipv4Addr::LOCALHOST.into(), ip)].into_iter().flatten().collect()
+        }
+        (IpAddr::V6(_), IpAddr::V6(ip)) => v6(&locals, group, ip, local),
+        (IpAddr::V4(_), _) => return Err(other_family(group, local, "0.0.0.0")),
+        (IpAddr::V6(_), _) => return Err(other_family(group, local, "[::]")),
+    };
+    let mut seen = Vec::new();
+    places.retain(|place| {
+        let new = !seen.contains(place);
+        seen.push(*place);
+        new
+    });
+    Ok(places)
+}
+
+/// What to tell people whom nobody reaches: a Node at loopback is for its own host.
+pub fn reach_of(local: SocketAddr) -> &'static str {
+    if local.ip().to_canonical().is_loopback() {
+        "; only processes of this host reach a loopback address: for others give a key, or --insecure, and no \
+         --bind or that of another address"
+    } else {
+        ""
+    }
+}
+
+/// An address for people to name to others.
+pub fn told(local: SocketAddr) -> String {
+    if local.ip().is_unspecified() {
+        format!("HOST:{}, this host's name", local.port())
+    } else {
+        local.to_string()
+    }
+}
+
+fn other_family(group: SocketAddr, local: SocketAddr, bind: &str) -> io::Error {
+    let text = format!("{local} is not of the family of {group}: choose another --group, or --bind {bind}");
+    io::Error::new(io::ErrorKind::InvalidInput, text)
+}
+
+fn v4(interface: IpAddr, source: IpAddr) -> Option<Place> {
+    let IpAddr::V4(at) = interface else { return None };
+    Some(Place { interface: Interface::V4(at), source: SocketAddr::new(source, 0) })
+}
+
+fn v6(locals: &[Local], group: SocketAddr, own: Ipv6Addr, local: SocketAddr) -> Vec<Place> {
+    let of_route = source_towards(group);
+    let on = |ip: IpAddr| locals.iter().filter(move |local| local.ip == ip);
+    let loopback = locals.iter().filter(|local| local.loopback && local.ip.is_ipv6());
+    let mut source = local;
+    source.set_port(0);
+    let first: Vec<&Local> = match own.is_unspecified() {
+        true => {
+            let all = locals.iter().filter(|local| !local.loopback && local.ip.is_ipv6());
+            of_route.into_iter().flat_map(on).chain(all).collect()
+        }
+        false => on(own.into()).collect(),
+    };
+    let places = first.into_iter().chain(loopback);
+    places.map(|at| Place { interface: Interface::V6(at.index), source }).collect()
+}
+
+/// Addresses of this host's interfaces that carry multicast; loopback does without saying so.
+fn locals() -> Vec<Local> {
+    let Ok(all) = getifaddrs() else { return Vec::new() };
+    let up = all.filter(|one| one.flags.contains(InterfaceFlags::IFF_UP));
+    let locals = up.filter_map(|one| {
+        let loopback = one.flags.contains(InterfaceFlags::IFF_LOOPBACK);
+        let address = one.address?;
+        let v4 = address.as_sockaddr_in().map(|v4| IpAddr::from(v4.ip()));
+        let ip = v4.or_else(|| address.as_sockaddr_in6().map(|v6| IpAddr::from(v6.ip())))?;
+        let index = if_nametoindex(one.interface_name.as_str()).ok()?;
+        let carries = loopback || one.flags.contains(InterfaceFlags::IFF_MULTICAST);
+        carries.then_some(Local { ip, index, loopback })
+    });
+    locals.collect()
+}
+
+/// The address that the system would speak to the group from.
+fn source_towards(group: SocketAddr) -> Option<IpAddr> {
+    let any: IpAddr =
+        if group.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    let socket = UdpSocket::bind((any, 0)).ok()?;
+    socket.connect(group).ok()?;
+    socket.local_addr().ok().map(|addr| addr.ip())
+}
