@@ -13,6 +13,7 @@ use crate::outcome::{IoCounters, SendOutcome};
 use crate::plain::{canonical, mapped};
 use crate::queue::SendQueue;
 use crate::send::{GsoPaths, SendHook};
+use crate::wait::any_readable;
 use denrei_wire::datagram::MAX_SEGMENTS;
 use denrei_wire::{DatagramMeta, Transmit, TransmitBuf};
 use std::io;
@@ -128,6 +129,12 @@ impl UdpSocket {
     /// Descriptors to wait on; the main socket first. At most 64.
     pub fn raw_fds(&self) -> impl Iterator<Item = RawFd> {
         self.lanes.iter().map(|lane| lane.socket.as_raw_fd())
+    }
+
+    /// Whether there is something to receive now. An answer that cannot be had is a yes: who then
+    /// receives learns what is wrong.
+    pub fn is_readable(&self) -> bool {
+        any_readable(self.raw_fds()).unwrap_or(true)
     }
 
     /// The descriptor whose send buffer was full at the last send, to wait on until it is writable.

@@ -18,6 +18,17 @@ pub const MAX_WAIT_FDS: usize = 64;
 /// Entries of a wait before those of the readable descriptors: bell, writable, alarm.
 const OWN_ENTRIES: usize = 3;
 
+/// Whether any of `fds` is readable, or has an error to report, now. No wait.
+pub(crate) fn any_readable(fds: impl IntoIterator<Item = RawFd>) -> io::Result<bool> {
+    let mut entries = [libc::pollfd { fd: -1, events: libc::POLLIN, revents: 0 }; MAX_WAIT_FDS];
+    let mut count = 0;
+    for (entry, fd) in entries.iter_mut().zip(fds) {
+        entry.fd = fd;
+        count += 1;
+    }
+    platform::poll(&mut entries[..count], Some(Duration::ZERO))
+}
+
 /// Why a wait ended. Nothing set: the timeout has passed (or a signal came).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Wake {

@@ -18,9 +18,9 @@ pub(crate) use plan::{check, parse};
 
 use crate::shards::Shards;
 use denrei_io::UdpSocket;
-use denrei_layers::{Builder, Grouping, Idle, Stack, StackError};
+use denrei_layers::{Builder, Grouping, Idle, Pinning, Stack, StackError};
 use parking_lot::Mutex;
-use stages::{Opener, Parcel, Protocol, Receiver, Sealer, Sender};
+use stages::{Inbound, Opener, Parcel, Protocol, Receiver, Sealer, Sender};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -47,19 +47,23 @@ impl Pipeline {
         let segments = socket.capabilities().max_segments;
         let sender: Arc<Mutex<UdpSocket>> = Arc::new(Mutex::new(socket));
         let sizes = plan::sizes(&plan::groups(pipeline), all.len());
+        let inbound = Arc::new(Inbound::new(&all[0]));
         let mut builder = Builder::<Parcel>::new()
-            .layer(Stage::Rx.name(), Receiver::new(Arc::clone(&all), ARRIVALS))
+            .layer(Stage::Rx.name(), Receiver::new(Arc::clone(&all), Arc::clone(&inbound), ARRIVALS))
             .layer(Stage::Open.name(), Opener::new(Arc::clone(&all), Arc::clone(shards.steering())));
         for index in 0..all.len() {
             builder = builder.layer(
                 format!("{}{index}", Stage::Proto.name()),
-                Protocol::new(Arc::clone(&all), index, DEPARTURES, segments),
+                Protocol::new(Arc::clone(&all), index, Arc::clone(&inbound), DEPARTURES, segments),
             );
         }
         let builder = builder
             .layer(Stage::Seal.name(), Sealer)
             .layer(Stage::Tx.name(), Sender::new(Arc::clone(&sender)))
             .grouping(Grouping::Sizes(sizes))
+            // Other Nodes, and others' threads, are on this host too: on cores of their own choice all of
+            // them would meet on the first ones.
+            .pinning(Pinning::Free)
             .idle(Idle::Park { after_turns: LOOKS })
             .queue(ARRIVALS + all.len() * DEPARTURES);
         let (stack, _, _) = builder.start().map_err(|error| match error {

@@ -4,7 +4,7 @@
 //! go down from the protocol to the sender, and come back up.
 
 use crate::core::Core;
-use crate::io::copy_error;
+use crate::io::{Io, copy_error};
 use crate::shards::Steering;
 use crate::wait::Shared;
 use denrei_io::{RecvBuffers, SendOutcome, UdpSocket};
@@ -13,12 +13,12 @@ use denrei_layers::{Layer, Outlet};
 use denrei_proto::seal::Opened;
 use denrei_wire::{DatagramMeta, Instant, Transmit, TransmitBuf};
 use parking_lot::Mutex;
-use std::os::fd::RawFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// How long a sender that the kernel has no room for waits before it tries again: a full buffer
-/// drains in some hundreds of microseconds at 10 Gbit/s.
+/// drains in some hundreds of microseconds at 10 Gbit/s. And a timer for what has come before it.
 const RETRY: Duration = Duration::from_micros(100);
 
 /// What goes from stage to stage.
@@ -32,6 +32,8 @@ pub(super) enum Parcel {
 /// The datagrams of one receive call.
 pub(super) struct Arrival {
     buffers: RecvBuffers,
+    /// When the call began.
+    looked_at: Instant,
     /// For each datagram, whose it is; empty: all are the first shard's.
     shards: Vec<u8>,
     /// For each datagram, what opening it came to, if that was done.
@@ -48,9 +50,40 @@ pub(super) struct Departure {
     sent: usize,
 }
 
+/// What has come and not been seen by the protocol yet. A timer that is due waits for that: this process
+/// may not have run for a while, and the acknowledgement that the timer waits for be here.
+pub(super) struct Inbound {
+    io: Arc<Mutex<Io>>,
+    /// Receive calls that are under way, and arrivals that have not passed the last protocol stage.
+    under_way: AtomicUsize,
+}
+
+impl Inbound {
+    pub fn new(shared: &Shared) -> Self {
+        Self { io: Arc::clone(&shared.io), under_way: AtomicUsize::new(0) }
+    }
+
+    /// Whether there is nothing: neither in the socket nor between it and the protocol.
+    fn is_empty(&self) -> bool {
+        // In this order: what the socket no longer has was counted before it was received. Whoever has the
+        // lock may be receiving.
+        self.io.try_lock().is_some_and(|io| !io.socket.is_readable())
+            && self.under_way.load(Ordering::SeqCst) == 0
+    }
+
+    fn begin(&self) {
+        self.under_way.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn end(&self) {
+        self.under_way.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
 /// Receives.
 pub(super) struct Receiver {
     shards: Arc<[Arc<Shared>]>,
+    inbound: Arc<Inbound>,
     // Boxed when they are made, and passed on as they are.
     #[allow(clippy::vec_box)]
     free: Vec<Box<Arrival>>,
@@ -60,14 +93,15 @@ pub(super) struct Receiver {
 /// Sleeps on the sockets.
 struct SocketSleeper {
     shared: Arc<Shared>,
+    /// There is nothing to receive into: what is readable is no reason to wake up.
+    is_deaf: bool,
 }
 
 impl Receiver {
-    pub fn new(shards: Arc<[Arc<Shared>]>, arrivals: usize) -> Self {
-        let arrival =
-            || Box::new(Arrival { buffers: RecvBuffers::default(), shards: Vec::new(), opened: Vec::new() });
-        let sleeper = SocketSleeper { shared: Arc::clone(&shards[0]) };
-        Self { shards, free: (0..arrivals).map(|_| arrival()).collect(), sleeper }
+    pub fn new(shards: Arc<[Arc<Shared>]>, inbound: Arc<Inbound>, arrivals: usize) -> Self {
+        let free = (0..arrivals).map(|_| Box::new(Arrival::new())).collect();
+        let sleeper = SocketSleeper { shared: Arc::clone(&shards[0]), is_deaf: false };
+        Self { shards, inbound, free, sleeper }
     }
 }
 
@@ -81,7 +115,11 @@ impl Layer<Parcel> for Receiver {
     }
 
     fn poll(&mut self, out: &mut Outlet<'_, Parcel>) -> bool {
-        let Some(mut arrival) = self.free.pop() else { return false };
+        let arrival = self.free.pop();
+        self.sleeper.is_deaf = arrival.is_none();
+        let Some(mut arrival) = arrival else { return false };
+        arrival.looked_at = self.shards[0].clock.now();
+        self.inbound.begin();
         let received = self.shards[0].io.lock().socket.recv_held(&mut arrival.buffers);
         match received {
             Ok(1..) => {
@@ -91,6 +129,7 @@ impl Layer<Parcel> for Receiver {
             Ok(0) => {}
             Err(error) => self.shards.iter().for_each(|shard| shard.fail(copy_error(&error))),
         }
+        self.inbound.end();
         self.free.push(arrival);
         false
     }
@@ -102,7 +141,10 @@ impl Layer<Parcel> for Receiver {
 
 impl Sleeper for SocketSleeper {
     fn sleep(&mut self, limit: Duration) {
-        let fds: Vec<RawFd> = self.shared.io.lock().socket.raw_fds().collect();
+        let mut fds = Vec::new();
+        if !self.is_deaf {
+            fds.extend(self.shared.io.lock().socket.raw_fds());
+        }
         // A descriptor that was closed meanwhile ends the sleep: the next one has the new list.
         if let Ok(wake) = self.shared.wait_on(fds, limit) {
             self.shared.io.lock().socket.hint_readable(wake.readable);
@@ -171,6 +213,11 @@ impl Opener {
 }
 
 impl Arrival {
+    fn new() -> Self {
+        let (buffers, shards, opened) = (RecvBuffers::default(), Vec::new(), Vec::new());
+        Self { buffers, looked_at: Instant::ZERO, shards, opened }
+    }
+
     /// Whether any of the datagrams is for a shard.
     fn has_any_of(&self, shard: usize) -> bool {
         if self.shards.is_empty() { shard == 0 } else { self.shards.contains(&(shard as u8)) }
@@ -182,7 +229,7 @@ impl Arrival {
         shard: usize,
         mut take: impl FnMut(usize, DatagramMeta, &mut [u8], Option<Opened>),
     ) {
-        let Self { buffers, shards, opened } = self;
+        let Self { buffers, shards, opened, .. } = self;
         let mut index = 0;
         buffers.deliver(|meta, datagram| {
             if shards.get(index).map_or(0, |shard| *shard as usize) == shard {
@@ -217,27 +264,40 @@ pub(super) struct Protocol {
     index: usize,
     /// This shard's.
     shared: Arc<Shared>,
+    inbound: Arc<Inbound>,
+    /// When the receive call began that brought what was last seen.
+    looked_at: Instant,
     #[allow(clippy::vec_box)]
     free: Vec<Box<Departure>>,
     departures: usize,
     /// When a timer has to fire.
     deadline: Option<Instant>,
+    /// A timer waits for what has come before it was due.
+    is_held: bool,
     /// There may be more to send than there were departures for.
     wants: bool,
 }
 
 impl Protocol {
-    pub fn new(shards: Arc<[Arc<Shared>]>, index: usize, departures: usize, segments: usize) -> Self {
+    pub fn new(
+        shards: Arc<[Arc<Shared>]>,
+        index: usize,
+        inbound: Arc<Inbound>,
+        departures: usize,
+        segments: usize,
+    ) -> Self {
         let departure = || {
             let out = TransmitBuf::new(segments).deferring_sealing();
             Box::new(Departure { shard: index, transmit: None, out, sent: 0 })
         };
         let free = (0..departures).map(|_| departure()).collect();
         let shared = Arc::clone(&shards[index]);
-        Self { shards, index, shared, free, departures, deadline: None, wants: false }
+        let looked_at = Instant::ZERO;
+        Self { shards, index, shared, inbound, looked_at, free, departures, deadline: None, is_held: false, wants: false }
     }
 
     fn take_in(&mut self, arrival: &mut Arrival) {
+        self.looked_at = arrival.looked_at;
         if !arrival.has_any_of(self.index) {
             return;
         }
@@ -257,13 +317,24 @@ impl Protocol {
         self.index + 1 == self.shards.len()
     }
 
+    /// Whether a timer is due, and nothing may have come before it that has not been seen.
+    fn may_fire(&mut self) -> bool {
+        let due = self.deadline.filter(|at| *at <= self.shared.clock.now());
+        let fires = due.is_some_and(|at| at <= self.looked_at || self.inbound.is_empty());
+        self.is_held = due.is_some() && !fires;
+        fires
+    }
+
     /// Fires timers, and writes what may be sent into the departures that are free.
     fn send(&mut self, out: &mut Outlet<'_, Parcel>) -> bool {
+        let fires = self.may_fire();
         let mut wrote = false;
         loop {
             let mut core = self.shared.core.lock();
             let now = core.now();
-            core.fire_timers(now);
+            if fires {
+                core.fire_timers(now);
+            }
             self.wants = core.endpoint.wants_transmit();
             let departure = if self.wants { self.free.pop() } else { None };
             let Some(mut departure) = departure else {
@@ -299,6 +370,7 @@ impl Layer<Parcel> for Protocol {
             Parcel::Departure(_) => return out.down(parcel),
         }
         if self.is_last() {
+            self.inbound.end();
             out.up(parcel);
         } else {
             out.down(parcel);
@@ -324,7 +396,7 @@ impl Layer<Parcel> for Protocol {
     }
 
     fn idle_for(&self) -> Option<Duration> {
-        self.until_deadline()
+        if self.is_held { Some(RETRY) } else { self.until_deadline() }
     }
 
     fn has_work(&self) -> bool {
@@ -418,3 +490,6 @@ impl Layer<Parcel> for Sender {
         self.stuck.is_none()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,185 @@
+//! Stages worked by hand: what happens when some of them do not run for a while.
+
+use super::*;
+use crate::config::{Config, Drive};
+use crate::node::{Node, make_shards};
+use crate::shards::Shards;
+use bytes::Bytes;
+use denrei_proto::{ChannelId, Completion, FlowState, PeerId, Phase};
+use std::collections::VecDeque;
+use std::thread::sleep;
+
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The stages of a Node, which no thread runs.
+struct ByHand {
+    shards: Shards,
+    receiver: Receiver,
+    opener: Opener,
+    protocol: Protocol,
+    sender: Sender,
+}
+
+impl ByHand {
+    fn bind() -> Self {
+        let config = Config { drive: Drive::Pipelined, ..Config::default() };
+        let socket = UdpSocket::bind("127.0.0.1:0".parse().unwrap(), &config.socket).unwrap();
+        let segments = socket.capabilities().max_segments;
+        let sender = Sender::new(Arc::new(Mutex::new(socket.sender().unwrap())));
+        let shards = make_shards(&config, &[7; 32], socket).unwrap();
+        let all: Arc<[_]> = shards.all().cloned().collect();
+        let inbound = Arc::new(Inbound::new(&all[0]));
+        let receiver = Receiver::new(Arc::clone(&all), Arc::clone(&inbound), 2);
+        let opener = Opener::new(Arc::clone(&all), Arc::clone(shards.steering()));
+        let protocol = Protocol::new(all, 0, inbound, 4, segments);
+        Self { shards, receiver, opener, protocol, sender }
+    }
+
+    fn with_core<T>(&self, act: impl FnOnce(&mut Core, Instant) -> T) -> T {
+        let mut core = self.shards.first().core.lock();
+        let now = core.now();
+        act(&mut core, now)
+    }
+
+    fn flow(&self, peer: PeerId) -> FlowState {
+        self.with_core(|core, _| core.endpoint.flow(peer)).unwrap()
+    }
+
+    /// One receive call; what it brought.
+    fn receive(&mut self) -> Option<Parcel> {
+        let (mut down, mut up) = (VecDeque::new(), VecDeque::new());
+        self.receiver.poll(&mut Outlet::new(&mut down, &mut up));
+        let arrival = down.pop_front()?;
+        self.opener.from_above(arrival, &mut Outlet::new(&mut down, &mut up));
+        down.pop_front()
+    }
+
+    /// The protocol's turn, with what was received; the departures that come of it leave.
+    fn work(&mut self, arrival: Option<Parcel>) {
+        let (mut down, mut up) = (VecDeque::new(), VecDeque::new());
+        let out = &mut Outlet::new(&mut down, &mut up);
+        match arrival {
+            Some(arrival) => self.protocol.from_above(arrival, out),
+            None => drop(self.protocol.poll(out)),
+        }
+        for departure in down {
+            let mut back = VecDeque::new();
+            let mut sealed = VecDeque::new();
+            Sealer.from_above(departure, &mut Outlet::new(&mut sealed, &mut back));
+            for departure in sealed {
+                self.sender.from_above(departure, &mut Outlet::new(&mut VecDeque::new(), &mut back));
+            }
+            for departure in back {
+                self.protocol.from_below(departure, &mut Outlet::new(&mut VecDeque::new(), &mut up));
+            }
+        }
+        for arrival in up {
+            self.receiver.from_below(arrival, &mut Outlet::new(&mut VecDeque::new(), &mut VecDeque::new()));
+        }
+    }
+
+    /// Works until `holds`.
+    fn work_until(&mut self, holds: impl Fn(&Self) -> bool) {
+        let end = std::time::Instant::now() + PATIENCE;
+        while !holds(self) {
+            assert!(std::time::Instant::now() < end, "not within {PATIENCE:?}");
+            let arrival = self.receive();
+            self.work(arrival);
+            sleep(Duration::from_micros(100));
+        }
+    }
+
+    /// Queues a message, as an application's thread does.
+    fn send(&self, to: ChannelId) {
+        let message = Bytes::from_static(b"of which the acknowledgement waits");
+        self.with_core(|core, now| core.endpoint.send(now, to, message, Completion::None)).unwrap();
+        self.shards.first().kick();
+    }
+}
+
+/// A session with a Node that acknowledges at once, and nothing under way.
+fn session() -> (ByHand, Node, PeerId) {
+    let mut here = ByHand::bind();
+    let there = Node::bind("127.0.0.1:0", Config { drive: Drive::Thread, ..Config::default() }).unwrap();
+    let peer = here.with_core(|core, now| core.endpoint.connect(now, there.local_addr())).unwrap();
+    here.send(ChannelId { peer, channel: 0 });
+    here.work_until(|here| {
+        let flow = here.flow(peer);
+        flow.phase == Phase::Open && flow.queued_bytes == 0 && flow.in_flight_bytes == 0
+    });
+    (here, there, peer)
+}
+
+/// Nobody ran for so long that every timer is due; the acknowledgement came before.
+#[test]
+fn a_timer_waits_for_what_came_before_it_was_due() {
+    for has_received in [false, true] {
+        let (mut here, _there, peer) = session();
+        let before = here.flow(peer).counters.probes;
+        here.send(ChannelId { peer, channel: 0 });
+        here.work(None);
+        assert!(here.flow(peer).in_flight_bytes > 0);
+        sleep(Duration::from_millis(300));
+        // Still in the socket, or between receiving and the protocol.
+        let arrival = if has_received { here.receive() } else { None };
+        assert_eq!(arrival.is_some(), has_received);
+        here.work(None);
+        assert_eq!(here.flow(peer).counters.probes, before, "the acknowledgement is here");
+        assert!(here.protocol.idle_for() > Some(Duration::ZERO), "it does not look again at once");
+        let arrival = arrival.or_else(|| here.receive());
+        here.work(arrival);
+        assert_eq!((here.flow(peer).in_flight_bytes, here.flow(peer).counters.probes), (0, before));
+    }
+}
+
+/// What comes all the time holds no timer up: neither what was received after the timer was due, nor what
+/// comes after that.
+#[test]
+fn a_timer_does_not_wait_for_what_came_later() {
+    let (mut here, there, peer) = session();
+    let before = here.flow(peer).counters.probes;
+    drop(there);
+    // Its goodbye is not heard: nobody acknowledges any more.
+    let stranger = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let addr = here.shards.first().io.lock().socket.local_addr();
+    while let Some(unseen) = here.receive() {
+        here.receiver.inbound.end();
+        here.receiver.from_below(unseen, &mut Outlet::new(&mut VecDeque::new(), &mut VecDeque::new()));
+    }
+    here.send(ChannelId { peer, channel: 0 });
+    here.work(None);
+    let end = std::time::Instant::now() + PATIENCE;
+    while here.flow(peer).counters.probes == before {
+        assert!(std::time::Instant::now() < end, "the timer never fires");
+        // Two in the socket for each that is received: it is never empty.
+        for _ in 0..2 {
+            stranger.send_to(b"noise", addr).unwrap();
+        }
+        let arrival = here.receive();
+        here.work(arrival);
+    }
+}
+
+#[test]
+fn a_receiver_without_buffers_does_not_listen() {
+    let (mut here, _there, _peer) = session();
+    let addr = here.shards.first().io.lock().socket.local_addr();
+    let stranger = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let mut arrivals = Vec::new();
+    for _ in 0..2 {
+        stranger.send_to(b"noise", addr).unwrap();
+        arrivals.push(here.receive().expect("it is on loopback"));
+    }
+    stranger.send_to(b"noise", addr).unwrap();
+    assert!(here.receive().is_none());
+    let began = std::time::Instant::now();
+    let limit = Duration::from_millis(50);
+    here.receiver.sleeper().unwrap().sleep(limit);
+    assert!(began.elapsed() >= limit, "there is nothing to receive into");
+    here.work(arrivals.pop());
+    let arrival = here.receive();
+    assert!(arrival.is_some());
+    stranger.send_to(b"noise", addr).unwrap();
+    here.receiver.sleeper().unwrap().sleep(PATIENCE);
+    assert!(began.elapsed() < PATIENCE, "now there is");
+}
