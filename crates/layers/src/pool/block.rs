@@ -37,7 +37,8 @@ pub(super) struct Header {
     pub shared: NonNull<Shared>,
     /// Descriptors of this body.
     pub references: AtomicU32,
-    /// Where the headers written so far begin: octets of the body below are nobody's yet.
+    /// Of a body that has several descriptors: where the headers written so far begin. Octets below are
+    /// nobody's yet.
     pub low: AtomicU32,
     /// Octets of the body.
     pub capacity: u32,
@@ -101,11 +102,10 @@ impl Block {
 
     /// A block leaves the pool.
     #[inline(always)]
-    pub fn take_out(&self, start: u32, site: &'static Location<'static>) {
+    pub fn take_out(&self, site: &'static Location<'static>) {
         let header = self.header();
         // Nobody else knows the block: plain stores.
         header.references.store(1, Ordering::Relaxed);
-        header.low.store(start, Ordering::Relaxed);
         header.state.store(LIVE, Ordering::Relaxed);
         if cfg!(debug_assertions) {
             header.site.store(std::ptr::from_ref(site).cast_mut(), Ordering::Relaxed);
@@ -129,10 +129,15 @@ impl Block {
         self.header().state.load(Ordering::Relaxed) == LIVE
     }
 
-    /// Asks for the header's cache line, and the one that `offset` of the body is in, to be written.
+    /// Asks for the header's cache line, to be written.
     #[inline(always)]
-    pub fn prefetch(&self, offset: usize) {
+    pub fn prefetch_header(&self) {
         prefetch_to_write(self.0.as_ptr().cast());
+    }
+
+    /// Asks for the cache line that `offset` of the body is in, to be written.
+    #[inline(always)]
+    pub fn prefetch_body(&self, offset: usize) {
         prefetch_to_write(self.body().wrapping_add(offset));
     }
 

@@ -152,10 +152,11 @@ impl Pool {
             None => self.refill(class)?,
         };
         if let Some(next) = self.classes[class].free.last() {
-            next.prefetch(0);
+            next.prefetch_header();
+            next.prefetch_body(0);
         }
         self.counters.allocated += 1;
-        block.take_out(head_room as u32, Location::caller());
+        block.take_out(Location::caller());
         Ok(Pdu::new(block, head_room as u32, bytes as u32))
     }
 

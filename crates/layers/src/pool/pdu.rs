@@ -8,8 +8,11 @@
 //! octets right below the lowest that were ever claimed, for a header. So a layer below can put its
 //! header in front of a PDU that the layer above has kept. A second one (the same PDU, sent again)
 //! finds the place taken and copies, as a network stack does with a cloned buffer.
+//!
+//! A descriptor knows whether there ever was another one. If not, nobody looks at the count, and the cache
+//! line it is in stays with the thread that allocates and frees: from core to core goes what layers write.
 
-use super::block::Block;
+use super::block::{Block, LARGEST_BODY};
 use super::frees;
 use std::ops::Deref;
 use std::ptr::NonNull;
@@ -19,8 +22,14 @@ use std::sync::atomic::{Ordering, fence};
 pub struct Pdu {
     block: Block,
     start: u32,
+    /// Where the window ends, and [`SHARED`].
     end: u32,
 }
+
+/// In a descriptor's `end`: there was another one of the same body, and may be still.
+const SHARED: u32 = 1 << 31;
+
+const _: () = assert!(LARGEST_BODY < SHARED as usize);
 
 /// A header cannot be put in front: there is no room, or another descriptor has put one there.
 /// [`Pool::copy`](super::Pool::copy) makes a PDU that has room.
@@ -44,16 +53,27 @@ impl Pdu {
         Self { block, start, end }
     }
 
+    #[inline(always)]
+    fn end(&self) -> u32 {
+        self.end & !SHARED
+    }
+
+    /// Whether there was another descriptor.
+    #[inline(always)]
+    fn was_shared(&self) -> bool {
+        self.end & SHARED != 0
+    }
+
     /// Octets of the window.
     #[inline]
     pub fn len(&self) -> usize {
-        (self.end - self.start) as usize
+        (self.end() - self.start) as usize
     }
 
     /// Whether the window is empty.
     #[inline]
     pub fn is_empty(&self) -> bool {
-        self.end == self.start
+        self.end() == self.start
     }
 
     /// Octets of the body in front of the window.
@@ -64,13 +84,18 @@ impl Pdu {
 
     /// Octets of the body behind the window.
     pub fn tail_room(&self) -> usize {
-        (self.block.header().capacity - self.end) as usize
+        (self.block.header().capacity - self.end()) as usize
     }
 
     /// Another descriptor of the same body and window.
     #[inline]
-    pub fn share(&self) -> Self {
-        let before = self.block.header().references.fetch_add(1, Ordering::Relaxed);
+    pub fn share(&mut self) -> Self {
+        let header = self.block.header();
+        if !self.was_shared() {
+            header.low.store(self.start, Ordering::Relaxed);
+            self.end |= SHARED;
+        }
+        let before = header.references.fetch_add(1, Ordering::Relaxed);
         assert!(before < u32::MAX / 2, "a body has two billion descriptors: they are leaked");
         Self { block: self.block, start: self.start, end: self.end }
     }
@@ -78,7 +103,7 @@ impl Pdu {
     /// Whether this is the body's only descriptor.
     #[inline]
     pub fn is_unique(&self) -> bool {
-        self.block.header().references.load(Ordering::Acquire) == 1
+        !self.was_shared() || self.block.header().references.load(Ordering::Acquire) == 1
     }
 
     /// The window, to be written: only if this is the body's only descriptor.
@@ -96,17 +121,23 @@ impl Pdu {
     pub fn prepend(&mut self, count: usize) -> Result<&mut [u8], NoHeadRoom> {
         let no_room = NoHeadRoom { wanted: count };
         let start = (self.start as usize).checked_sub(count).ok_or(no_room)? as u32;
-        let header = self.block.header();
-        if self.is_unique() {
-            header.low.store(start, Ordering::Relaxed);
-        } else if header.low.compare_exchange(self.start, start, Ordering::AcqRel, Ordering::Relaxed).is_err()
-        {
+        if self.was_shared() && !self.claim(start) {
             return Err(no_room);
         }
         self.start = start;
         // SAFETY: the octets were claimed just now: no other descriptor's window reaches them, nor
         // ever will while this one lives, except a copy made by `share`, which borrows `self`.
         Ok(unsafe { self.window_mut(start, count) })
+    }
+
+    /// Whether the octets from `start` up to the window are this descriptor's from now on.
+    fn claim(&self, start: u32) -> bool {
+        let low = &self.block.header().low;
+        if self.is_unique() {
+            low.store(start, Ordering::Relaxed);
+            return true;
+        }
+        low.compare_exchange(self.start, start, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
     /// Narrows the window by `count` octets in front: a header that was read.
@@ -122,7 +153,8 @@ impl Pdu {
     /// Narrows the window to its first `len` octets, if it has more.
     #[inline]
     pub fn truncate(&mut self, len: usize) {
-        self.end = self.end.min(self.start.saturating_add(u32::try_from(len).unwrap_or(u32::MAX)));
+        // The flag stays where it is, above every place in a body.
+        self.end -= self.len().saturating_sub(len) as u32;
     }
 
     /// Widens the window by `count` octets behind, and gives them to be written: only if this is the
@@ -131,7 +163,7 @@ impl Pdu {
         if count > self.tail_room() || !self.is_unique() {
             return None;
         }
-        let at = self.end;
+        let at = self.end();
         self.end += count as u32;
         // SAFETY: as for `get_mut`; within the body, as just checked.
         Some(unsafe { self.window_mut(at, count) })
@@ -140,7 +172,10 @@ impl Pdu {
     /// Asks for the cache lines that the next `prepend` or `strip` will touch.
     #[inline]
     pub fn prefetch(&self) {
-        self.block.prefetch(self.start as usize);
+        if self.was_shared() {
+            self.block.prefetch_header();
+        }
+        self.block.prefetch_body(self.start as usize);
     }
 
     /// Gives the body to a program that counts by itself: its first octet. [`Self::from_raw`] takes
@@ -159,7 +194,13 @@ impl Pdu {
     pub unsafe fn from_raw(body: NonNull<u8>) -> Option<Self> {
         // SAFETY: the caller's promise.
         let block = unsafe { Block::of_body(body) };
-        block.is_live().then(|| Self::new(block, 0, block.header().capacity))
+        if !block.is_live() {
+            return None;
+        }
+        let header = block.header();
+        // There may be other descriptors: nothing in front of this window, which is all, is anybody's.
+        header.low.store(0, Ordering::Relaxed);
+        Some(Self::new(block, 0, header.capacity | SHARED))
     }
 
     /// # Safety
@@ -185,10 +226,9 @@ impl Deref for Pdu {
 impl Drop for Pdu {
     #[inline]
     fn drop(&mut self) {
-        let references = &self.block.header().references;
         // Alone: nobody can make it two behind our back, so no exchange is needed.
-        if references.load(Ordering::Acquire) != 1 {
-            if references.fetch_sub(1, Ordering::Release) != 1 {
+        if !self.is_unique() {
+            if self.block.header().references.fetch_sub(1, Ordering::Release) != 1 {
                 return;
             }
             // What other descriptors' holders did with the body comes before its next use.

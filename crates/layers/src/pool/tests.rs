@@ -43,7 +43,7 @@ fn a_kept_descriptor_sees_nothing_of_headers_put_in_front() {
     let mut pool = Pool::default();
     let mut first = pool.allocate(40, 8).unwrap();
     fill(&mut first, 7);
-    let kept = first.share();
+    let mut kept = first.share();
     assert!(first.get_mut().is_none() && first.append(1).is_none());
     first.prepend(20).unwrap().fill(1);
     // Sent again while the first is still on its way: its place is taken, so a copy.
@@ -197,7 +197,7 @@ proptest! {
                     fill(&mut pdu, stamp);
                     pdus.push((pdu, vec![stamp; len]));
                 },
-                Op::Share(which) => if let Some((pdu, content)) = pdus.get(which) {
+                Op::Share(which) => if let Some((pdu, content)) = pdus.get_mut(which) {
                     let both = (pdu.share(), content.clone());
                     pdus.push(both);
                 },

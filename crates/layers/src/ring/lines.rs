@@ -133,7 +133,26 @@ impl<T> Cursor<T> {
     /// Goes to the next place.
     #[inline(always)]
     pub fn advance(&mut self) {
+        self.advance_in_line();
+        self.leave_full_line();
+    }
+
+    /// Places from this one to the end of its line.
+    #[inline(always)]
+    pub fn left_in_line(&self) -> usize {
+        Lines::<T>::PER_LINE - self.at
+    }
+
+    /// Goes to the next place, which may be the end of the line: then
+    /// [`leave_full_line`](Self::leave_full_line) is due before anything else.
+    #[inline(always)]
+    pub fn advance_in_line(&mut self) {
         self.at += 1;
+    }
+
+    /// Goes on to the next line if this one ends here.
+    #[inline(always)]
+    pub fn leave_full_line(&mut self) {
         if self.at == Lines::<T>::PER_LINE {
             self.turn_to_next_line();
         }

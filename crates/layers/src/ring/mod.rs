@@ -129,16 +129,17 @@ impl<T> Producer<T> {
             if room == 0 {
                 room = producer.look_for_room();
             }
-            for _ in 0..room {
+            if room == 0 {
+                return producer.tail.wrapping_sub(before);
+            }
+            for _ in 0..room.min(producer.cursor.left_in_line()) {
                 let Some(value) = values.next() else { return producer.tail.wrapping_sub(before) };
                 // SAFETY: as for `push`.
                 unsafe { producer.cursor.write(value) };
                 producer.tail = producer.tail.wrapping_add(1);
-                producer.cursor.advance();
+                producer.cursor.advance_in_line();
             }
-            if room == 0 {
-                return producer.tail.wrapping_sub(before);
-            }
+            producer.cursor.leave_full_line();
         }
     }
 
@@ -215,9 +216,17 @@ impl<T> Consumer<T> {
         let consumer = &mut *release.consumer;
         let mut count = 0;
         while count < max && (consumer.seen_len() > 0 || consumer.look() > 0) {
-            count += 1;
-            // The place is free before `take` may panic.
-            take(consumer.take());
+            let in_line = consumer.seen_len().min(max - count).min(consumer.cursor.left_in_line());
+            for _ in 0..in_line {
+                // SAFETY: as for `take`.
+                let value = unsafe { consumer.cursor.read() };
+                // The place is free before `take` may panic.
+                consumer.head = consumer.head.wrapping_add(1);
+                consumer.cursor.advance_in_line();
+                take(value);
+            }
+            consumer.cursor.leave_full_line();
+            count += in_line;
         }
         consumer.indices.counts.note_look(count + consumer.seen_len());
         count
@@ -307,6 +316,7 @@ struct Release<'a, T> {
 impl<T> Drop for Release<'_, T> {
     #[inline]
     fn drop(&mut self) {
+        self.consumer.cursor.leave_full_line();
         self.consumer.indices.head.store(self.consumer.head, Ordering::Release);
     }
 }
