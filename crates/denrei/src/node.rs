@@ -211,7 +211,11 @@ fn say_goodbye(core: &mut Core) {
 }
 
 /// The shards that `config` asks for, around one socket.
-pub(crate) fn make_shards(config: &Config, seed: &[u8; SECRET_BYTES], socket: UdpSocket) -> std::io::Result<Shards> {
+pub(crate) fn make_shards(
+    config: &Config,
+    seed: &[u8; SECRET_BYTES],
+    socket: UdpSocket,
+) -> std::io::Result<Shards> {
     let buffer = socket.capabilities().recv_buffer_bytes as u64 / config.shards as u64;
     let protocol = Arc::new(config.shard_protocol());
     let clock = Clock::new();

@@ -46,11 +46,13 @@ impl Pipeline {
         let socket = shards.first().io.lock().socket.sender()?;
         let segments = socket.capabilities().max_segments;
         let sender: Arc<Mutex<UdpSocket>> = Arc::new(Mutex::new(socket));
-        let sizes = plan::sizes(&plan::groups(pipeline), all.len());
+        let groups = plan::groups(pipeline);
+        let sizes = plan::sizes(&groups, all.len());
+        let opener = Opener::new(Arc::clone(&all), Arc::clone(shards.steering()), plan::opens_apart(&groups));
         let inbound = Arc::new(Inbound::new(&all[0]));
         let mut builder = Builder::<Parcel>::new()
             .layer(Stage::Rx.name(), Receiver::new(Arc::clone(&all), Arc::clone(&inbound), ARRIVALS))
-            .layer(Stage::Open.name(), Opener::new(Arc::clone(&all), Arc::clone(shards.steering())));
+            .layer(Stage::Open.name(), opener);
         for index in 0..all.len() {
             builder = builder.layer(
                 format!("{}{index}", Stage::Proto.name()),

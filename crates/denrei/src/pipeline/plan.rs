@@ -70,6 +70,11 @@ pub(crate) fn groups(pipeline: &[Vec<Stage>]) -> Vec<Vec<Stage>> {
     }
 }
 
+/// Whether opening has another thread than the protocol.
+pub(crate) fn opens_apart(groups: &[Vec<Stage>]) -> bool {
+    !groups.iter().any(|group| group.contains(&Stage::Open) && group.contains(&Stage::Proto))
+}
+
 /// How many layers each thread runs, if the protocol has so many shards: each beyond the first has a
 /// thread of its own, the last one that of the stages after it.
 pub(crate) fn sizes(groups: &[Vec<Stage>], shards: usize) -> Vec<usize> {
@@ -113,6 +118,13 @@ mod tests {
         assert_eq!(sizes("rx+open|proto|seal+tx", 3), [2, 1, 1, 1, 2]);
         assert_eq!(sizes("rx+open|proto+seal+tx", 2), [2, 1, 3]);
         assert_eq!(sizes("rx+open+proto+seal+tx", 4), [3, 1, 1, 3]);
+    }
+
+    #[test]
+    fn who_shares_a_thread_with_the_protocol_is_known() {
+        let apart = |text: &str| opens_apart(&parse(text).unwrap());
+        assert!(apart("rx+open|proto|seal+tx") && apart("rx|open|proto|seal|tx"));
+        assert!(!apart("rx+open+proto|seal+tx") && !apart("rx|open+proto+seal+tx"));
     }
 
     #[test]

@@ -3,18 +3,19 @@
 //! Arrivals go down from the receiver to the protocol and come back up when they are empty; departures
 //! go down from the protocol to the sender, and come back up.
 
+mod receiver;
+
+pub(super) use receiver::{Inbound, Receiver};
+
 use crate::core::Core;
-use crate::io::{Io, copy_error};
 use crate::shards::Steering;
 use crate::wait::Shared;
 use denrei_io::{RecvBuffers, SendOutcome, UdpSocket};
-use denrei_layers::wake::Sleeper;
 use denrei_layers::{Layer, Outlet};
 use denrei_proto::seal::Opened;
 use denrei_wire::{DatagramMeta, Instant, Transmit, TransmitBuf};
 use parking_lot::Mutex;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// How long a sender that the kernel has no room for waits before it tries again: a full buffer
@@ -50,130 +51,20 @@ pub(super) struct Departure {
     sent: usize,
 }
 
-/// What has come and not been seen by the protocol yet. A timer that is due waits for that: this process
-/// may not have run for a while, and the acknowledgement that the timer waits for be here.
-pub(super) struct Inbound {
-    io: Arc<Mutex<Io>>,
-    /// Receive calls that are under way, and arrivals that have not passed the last protocol stage.
-    under_way: AtomicUsize,
-}
-
-impl Inbound {
-    pub fn new(shared: &Shared) -> Self {
-        Self { io: Arc::clone(&shared.io), under_way: AtomicUsize::new(0) }
-    }
-
-    /// Whether there is nothing: neither in the socket nor between it and the protocol.
-    fn is_empty(&self) -> bool {
-        // In this order: what the socket no longer has was counted before it was received. Whoever has the
-        // lock may be receiving.
-        self.io.try_lock().is_some_and(|io| !io.socket.is_readable())
-            && self.under_way.load(Ordering::SeqCst) == 0
-    }
-
-    fn begin(&self) {
-        self.under_way.fetch_add(1, Ordering::SeqCst);
-    }
-
-    fn end(&self) {
-        self.under_way.fetch_sub(1, Ordering::SeqCst);
-    }
-}
-
-/// Receives.
-pub(super) struct Receiver {
-    shards: Arc<[Arc<Shared>]>,
-    inbound: Arc<Inbound>,
-    // Boxed when they are made, and passed on as they are.
-    #[allow(clippy::vec_box)]
-    free: Vec<Box<Arrival>>,
-    sleeper: SocketSleeper,
-}
-
-/// Sleeps on the sockets.
-struct SocketSleeper {
-    shared: Arc<Shared>,
-    /// There is nothing to receive into: what is readable is no reason to wake up.
-    is_deaf: bool,
-}
-
-impl Receiver {
-    pub fn new(shards: Arc<[Arc<Shared>]>, inbound: Arc<Inbound>, arrivals: usize) -> Self {
-        let free = (0..arrivals).map(|_| Box::new(Arrival::new())).collect();
-        let sleeper = SocketSleeper { shared: Arc::clone(&shards[0]), is_deaf: false };
-        Self { shards, inbound, free, sleeper }
-    }
-}
-
-impl Layer<Parcel> for Receiver {
-    fn from_above(&mut self, _: Parcel, _: &mut Outlet<'_, Parcel>) {}
-
-    fn from_below(&mut self, parcel: Parcel, _: &mut Outlet<'_, Parcel>) {
-        if let Parcel::Arrival(arrival) = parcel {
-            self.free.push(arrival);
-        }
-    }
-
-    fn poll(&mut self, out: &mut Outlet<'_, Parcel>) -> bool {
-        let arrival = self.free.pop();
-        self.sleeper.is_deaf = arrival.is_none();
-        let Some(mut arrival) = arrival else { return false };
-        arrival.looked_at = self.shards[0].clock.now();
-        self.inbound.begin();
-        let received = self.shards[0].io.lock().socket.recv_held(&mut arrival.buffers);
-        match received {
-            Ok(1..) => {
-                out.down(Parcel::Arrival(arrival));
-                return true;
-            }
-            Ok(0) => {}
-            Err(error) => self.shards.iter().for_each(|shard| shard.fail(copy_error(&error))),
-        }
-        self.inbound.end();
-        self.free.push(arrival);
-        false
-    }
-
-    fn sleeper(&mut self) -> Option<&mut dyn Sleeper> {
-        Some(&mut self.sleeper)
-    }
-}
-
-impl Sleeper for SocketSleeper {
-    fn sleep(&mut self, limit: Duration) {
-        let mut fds = Vec::new();
-        if !self.is_deaf {
-            fds.extend(self.shared.io.lock().socket.raw_fds());
-        }
-        // A descriptor that was closed meanwhile ends the sleep: the next one has the new list.
-        if let Ok(wake) = self.shared.wait_on(fds, limit) {
-            self.shared.io.lock().socket.hint_readable(wake.readable);
-        }
-    }
-
-    fn waker(&self) -> Box<dyn Fn() + Send + Sync> {
-        // The Node's state may know the bell that this is kept in: where receiving and the protocol share a
-        // thread. Were each to keep the other, the socket would outlive the Node.
-        let shared = Arc::downgrade(&self.shared);
-        Box::new(move || {
-            if let Some(shared) = shared.upgrade() {
-                shared.wake();
-            }
-        })
-    }
-}
-
 /// Steers, and opens what is sealed: asks the protocol for the keys of a whole receive call at once, and
-/// decrypts without its lock.
+/// decrypts without its lock. Where the protocol runs in the same thread it opens each datagram when it
+/// handles it: a whole call's would have left the fastest cache by then.
 pub(super) struct Opener {
     shards: Arc<[Arc<Shared>]>,
     steering: Arc<Steering>,
+    /// The protocol has another thread.
+    is_apart: bool,
     jobs: Vec<Option<denrei_proto::seal::OpenJob>>,
 }
 
 impl Opener {
-    pub fn new(shards: Arc<[Arc<Shared>]>, steering: Arc<Steering>) -> Self {
-        Self { shards, steering, jobs: Vec::new() }
+    pub fn new(shards: Arc<[Arc<Shared>]>, steering: Arc<Steering>, is_apart: bool) -> Self {
+        Self { shards, steering, is_apart, jobs: Vec::new() }
     }
 
     /// Marks datagrams with the shards that they are for.
@@ -193,6 +84,13 @@ impl Opener {
             last = Some((meta.from, shard));
             shards.push(shard);
         });
+    }
+
+    fn open(&mut self, arrival: &mut Arrival) {
+        self.ask(arrival);
+        let Arrival { buffers, opened, .. } = arrival;
+        let mut jobs = self.jobs.drain(..);
+        buffers.deliver(|_, datagram| opened.push(jobs.next().flatten().map(|job| job.run(datagram))));
     }
 
     /// Asks each shard for the keys of its datagrams.
@@ -245,10 +143,9 @@ impl Layer<Parcel> for Opener {
         if let Parcel::Arrival(arrival) = &mut parcel {
             arrival.opened.clear();
             self.steer(arrival);
-            self.ask(arrival);
-            let Arrival { buffers, opened, .. } = &mut **arrival;
-            let mut jobs = self.jobs.drain(..);
-            buffers.deliver(|_, datagram| opened.push(jobs.next().flatten().map(|job| job.run(datagram))));
+            if self.is_apart {
+                self.open(arrival);
+            }
         }
         out.down(parcel);
     }
@@ -293,7 +190,18 @@ impl Protocol {
         let free = (0..departures).map(|_| departure()).collect();
         let shared = Arc::clone(&shards[index]);
         let looked_at = Instant::ZERO;
-        Self { shards, index, shared, inbound, looked_at, free, departures, deadline: None, is_held: false, wants: false }
+        Self {
+            shards,
+            index,
+            shared,
+            inbound,
+            looked_at,
+            free,
+            departures,
+            deadline: None,
+            is_held: false,
+            wants: false,
+        }
     }
 
     fn take_in(&mut self, arrival: &mut Arrival) {

@@ -30,7 +30,7 @@ impl ByHand {
         let all: Arc<[_]> = shards.all().cloned().collect();
         let inbound = Arc::new(Inbound::new(&all[0]));
         let receiver = Receiver::new(Arc::clone(&all), Arc::clone(&inbound), 2);
-        let opener = Opener::new(Arc::clone(&all), Arc::clone(shards.steering()));
+        let opener = Opener::new(Arc::clone(&all), Arc::clone(shards.steering()), true);
         let protocol = Protocol::new(all, 0, inbound, 4, segments);
         Self { shards, receiver, opener, protocol, sender }
     }

@@ -1,0 +1,124 @@
+//! The uppermost stage: receive calls, the sleep between them, and what is on its way to the protocol.
+
+use super::{Arrival, Parcel};
+use crate::io::{Io, copy_error};
+use crate::wait::Shared;
+use denrei_layers::wake::Sleeper;
+use denrei_layers::{Layer, Outlet};
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+/// What has come and not been seen by the protocol yet. A timer that is due waits for that: this process
+/// may not have run for a while, and the acknowledgement that the timer waits for be here.
+pub(in crate::pipeline) struct Inbound {
+    io: Arc<Mutex<Io>>,
+    /// Receive calls that are under way, and arrivals that have not passed the last protocol stage.
+    under_way: AtomicUsize,
+}
+
+impl Inbound {
+    pub fn new(shared: &Shared) -> Self {
+        Self { io: Arc::clone(&shared.io), under_way: AtomicUsize::new(0) }
+    }
+
+    /// Whether there is nothing: neither in the socket nor between it and the protocol.
+    pub fn is_empty(&self) -> bool {
+        // In this order: what the socket no longer has was counted before it was received. Whoever has the
+        // lock may be receiving.
+        self.io.try_lock().is_some_and(|io| !io.socket.is_readable())
+            && self.under_way.load(Ordering::SeqCst) == 0
+    }
+
+    fn begin(&self) {
+        self.under_way.fetch_add(1, Ordering::SeqCst);
+    }
+
+    pub fn end(&self) {
+        self.under_way.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Receives.
+pub(in crate::pipeline) struct Receiver {
+    shards: Arc<[Arc<Shared>]>,
+    pub(super) inbound: Arc<Inbound>,
+    // Boxed when they are made, and passed on as they are.
+    #[allow(clippy::vec_box)]
+    free: Vec<Box<Arrival>>,
+    sleeper: SocketSleeper,
+}
+
+/// Sleeps on the sockets.
+struct SocketSleeper {
+    shared: Arc<Shared>,
+    /// There is nothing to receive into: what is readable is no reason to wake up.
+    is_deaf: bool,
+}
+
+impl Receiver {
+    pub fn new(shards: Arc<[Arc<Shared>]>, inbound: Arc<Inbound>, arrivals: usize) -> Self {
+        let free = (0..arrivals).map(|_| Box::new(Arrival::new())).collect();
+        let sleeper = SocketSleeper { shared: Arc::clone(&shards[0]), is_deaf: false };
+        Self { shards, inbound, free, sleeper }
+    }
+}
+
+impl Layer<Parcel> for Receiver {
+    fn from_above(&mut self, _: Parcel, _: &mut Outlet<'_, Parcel>) {}
+
+    fn from_below(&mut self, parcel: Parcel, _: &mut Outlet<'_, Parcel>) {
+        if let Parcel::Arrival(arrival) = parcel {
+            self.free.push(arrival);
+        }
+    }
+
+    fn poll(&mut self, out: &mut Outlet<'_, Parcel>) -> bool {
+        let arrival = self.free.pop();
+        self.sleeper.is_deaf = arrival.is_none();
+        let Some(mut arrival) = arrival else { return false };
+        arrival.looked_at = self.shards[0].clock.now();
+        self.inbound.begin();
+        let received = self.shards[0].io.lock().socket.recv_held(&mut arrival.buffers);
+        match received {
+            Ok(1..) => {
+                out.down(Parcel::Arrival(arrival));
+                return true;
+            }
+            Ok(0) => {}
+            Err(error) => self.shards.iter().for_each(|shard| shard.fail(copy_error(&error))),
+        }
+        self.inbound.end();
+        self.free.push(arrival);
+        false
+    }
+
+    fn sleeper(&mut self) -> Option<&mut dyn Sleeper> {
+        Some(&mut self.sleeper)
+    }
+}
+
+impl Sleeper for SocketSleeper {
+    fn sleep(&mut self, limit: Duration) {
+        let mut fds = Vec::new();
+        if !self.is_deaf {
+            fds.extend(self.shared.io.lock().socket.raw_fds());
+        }
+        // A descriptor that was closed meanwhile ends the sleep: the next one has the new list.
+        if let Ok(wake) = self.shared.wait_on(fds, limit) {
+            self.shared.io.lock().socket.hint_readable(wake.readable);
+        }
+    }
+
+    fn waker(&self) -> Box<dyn Fn() + Send + Sync> {
+        // The Node's state may know the bell that this is kept in: where receiving and the protocol share a
+        // thread. Were each to keep the other, the socket would outlive the Node.
+        let shared = Arc::downgrade(&self.shared);
+        Box::new(move || {
+            if let Some(shared) = shared.upgrade() {
+                shared.wake();
+            }
+        })
+    }
+}
