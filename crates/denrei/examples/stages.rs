@@ -3,9 +3,10 @@
 //!
 //! Inputs → outputs: a sender and a receiver in one process, the drive modes by turns → CPU time of
 //! every thread per MiB (what it waits is not in it), what the machine's cores made of it here, and what
-//! sides with cores of their own can at most reach: the busiest thread sets the pace, and two cores do
-//! two seconds' work in a second. What is *not* measured is a stream between two hosts: on a machine of
-//! two cores the two sides share them, and this says what they would do if they did not.
+//! sides with cores of their own can at most reach, together, and each beside one that is never waited
+//! for: the busiest thread sets the pace, and two cores do two seconds' work in a second. What is *not*
+//! measured is a stream between two hosts: on a machine of two cores the two sides share them, and this
+//! says what they would do if they did not.
 
 use denrei::{Bytes, ChannelId, ClusterKey, Config, Drive, Node, Stage};
 use std::collections::BTreeMap;
@@ -27,7 +28,7 @@ struct Mode {
     pipeline: &'static [&'static [Stage]],
 }
 
-const MODES: [Mode; 5] = {
+const MODES: [Mode; 6] = {
     use Stage::{Open, Proto, Rx, Seal, Tx};
     [
         Mode { name: "inline", drive: Drive::Inline, pipeline: &[] },
@@ -40,6 +41,11 @@ const MODES: [Mode; 5] = {
             name: "rx+open+proto|seal+tx",
             drive: Drive::Pipelined,
             pipeline: &[&[Rx, Open, Proto], &[Seal, Tx]],
+        },
+        Mode {
+            name: "rx+open+proto+seal|tx",
+            drive: Drive::Pipelined,
+            pipeline: &[&[Rx, Open, Proto, Seal], &[Tx]],
         },
         Mode {
             name: "rx+open|proto|seal+tx",
@@ -67,13 +73,15 @@ impl Run {
         (seconds.clone().fold(0.0, f64::max), seconds.sum())
     }
 
+    /// The least time of a side with so many cores.
+    fn least_of(&self, side: usize, cores: f64) -> f64 {
+        let (busiest, all) = self.busiest_and_all(side);
+        busiest.max(all / cores)
+    }
+
     /// The least time with so many cores for each side.
     fn least(&self, cores: f64) -> f64 {
-        let least = |side| {
-            let (busiest, all) = self.busiest_and_all(side);
-            busiest.max(all / cores)
-        };
-        least(0).max(least(1))
+        self.least_of(0, cores).max(self.least_of(1, cores))
     }
 }
 
@@ -161,7 +169,9 @@ fn report(runs: Vec<Vec<Run>>) {
         runs.sort_by_key(|run| run.elapsed);
         let run = &runs[RUNS / 2];
         let [here, two, many] = [run.elapsed.as_secs_f64(), run.least(2.0), run.least(f64::INFINITY)];
-        let (here_inline, two_inline, many_inline) = *inline.get_or_insert((here, two, many));
+        let sides = [0, 1].map(|side| run.least_of(side, 2.0));
+        let (here_inline, two_inline, many_inline, sides_inline) =
+            *inline.get_or_insert((here, two, many, sides));
         println!(
             "  {:<22} {:.2} GB/s here ({:.2} of inline); at most {:.2} with two cores a side ({:.2}), {:.2} with a core a thread ({:.2})",
             mode.name,
@@ -178,5 +188,7 @@ fn report(runs: Vec<Vec<Run>>) {
                 .map(|(name, ns)| format!("{name} {:.0}", *ns as f64 / 1e3 / (RUN_BYTES >> 20) as f64));
             println!("    {side:<9} us per MiB: {}", each.collect::<Vec<_>>().join(", "));
         }
+        let [sends, receives] = [0, 1].map(|side| sides_inline[side] / sides[side]);
+        println!("    two cores for one side alone: sending {sends:.2} of inline, receiving {receives:.2}");
     }
 }
