@@ -4,10 +4,11 @@
 //! Errors that a peer can cause (a refused connection, an unreachable host) are counted and consumed.
 
 use crate::buffers::RecvBuffers;
-use crate::lanes::MAX_DRAIN_CALLS;
+use crate::lanes::{MAX_DRAIN_CALLS, Plan};
 use crate::outcome::may_be_pending;
 use crate::plain;
 use crate::socket::UdpSocket;
+use crate::wait;
 use denrei_wire::DatagramMeta;
 use std::io;
 
@@ -36,10 +37,7 @@ impl UdpSocket {
         buffers: &mut RecvBuffers,
         mut handle: impl FnMut(DatagramMeta, &mut [u8]),
     ) -> io::Result<usize> {
-        let mut plan = self.policy.plan(self.lanes.len());
-        if self.draining > 0 {
-            plan.0 |= self.draining_lanes();
-        }
+        let plan = self.lanes_to_read()?;
         let mut total = 0;
         for lane in plan {
             total += self.recv_lane(lane, buffers, &mut handle)?.datagrams;
@@ -70,10 +68,7 @@ impl UdpSocket {
     /// As for [`recv`](Self::recv).
     pub fn recv_held(&mut self, buffers: &mut RecvBuffers) -> io::Result<usize> {
         buffers.filled = 0;
-        let mut plan = self.policy.plan(self.lanes.len());
-        if self.draining > 0 {
-            plan.0 |= self.draining_lanes();
-        }
+        let mut plan = self.lanes_to_read()?;
         while let Some(lane) = plan.next() {
             let received = self.recv_lane(lane, buffers, &mut |_, _| {})?;
             if received.buffers > 0 {
@@ -87,6 +82,27 @@ impl UdpSocket {
             self.close_drained();
         }
         Ok(0)
+    }
+
+    fn lanes_to_read(&mut self) -> io::Result<Plan> {
+        let mut plan = match self.policy.plan(self.lanes.len()) {
+            Some(plan) => plan,
+            None => self.look()?,
+        };
+        if self.draining > 0 {
+            plan.0 |= self.draining_lanes();
+        }
+        Ok(plan)
+    }
+
+    /// Asks which lanes have something; they are to be read.
+    fn look(&mut self) -> io::Result<Plan> {
+        self.counters.recv_calls += 1;
+        let readable = wait::readable_now(self.raw_fds())?;
+        self.counters.recv_would_block += u64::from(readable == 0);
+        let empty = self.lanes.iter_mut().enumerate().filter(|(index, _)| readable >> index & 1 == 0);
+        empty.for_each(|(_, lane)| lane.found_empty());
+        Ok(self.policy.looked(readable))
     }
 
     /// Makes the next [`recv`](Self::recv) poll exactly the lanes in `readable`: bit i stands for the

@@ -71,6 +71,49 @@ struct Shared {
     rung: AtomicBool,
 }
 
+/// Room for the descriptors of a poll, of which only those that are asked about are written.
+struct Entries([MaybeUninit<libc::pollfd>; MAX_WAIT_FDS + OWN_ENTRIES]);
+
+impl Entries {
+    fn new() -> Self {
+        Self([const { MaybeUninit::uninit() }; MAX_WAIT_FDS + OWN_ENTRIES])
+    }
+
+    /// Entries of one's own, at most [`OWN_ENTRIES`], and behind them those to be read.
+    fn fill<const OWN: usize>(
+        &mut self,
+        own: [(RawFd, libc::c_short); OWN],
+        readable: impl IntoIterator<Item = RawFd>,
+    ) -> &mut [libc::pollfd] {
+        const { assert!(OWN <= OWN_ENTRIES) };
+        let readable = readable.into_iter().take(MAX_WAIT_FDS).map(|fd| (fd, libc::POLLIN));
+        let mut count = 0;
+        for (entry, (fd, events)) in self.0.iter_mut().zip(own.into_iter().chain(readable)) {
+            entry.write(libc::pollfd { fd, events, revents: 0 });
+            count += 1;
+        }
+        // SAFETY: the first `count` entries are initialised, and MaybeUninit<T> has T's layout.
+        unsafe { std::slice::from_raw_parts_mut(self.0.as_mut_ptr().cast(), count) }
+    }
+}
+
+/// Bit i: the i-th entry is readable or has an error to report.
+fn with_something(entries: &[libc::pollfd]) -> u64 {
+    let something = entries.iter().enumerate().filter(|(_, entry)| entry.revents != 0);
+    something.fold(0, |set, (index, _)| set | 1 << index)
+}
+
+/// Which of `fds` (at most [`MAX_WAIT_FDS`], more are ignored) are readable or have an error to report, bit i
+/// for the i-th. Does not sleep.
+///
+/// # Errors
+/// When the kernel is out of memory.
+pub(crate) fn readable_now(fds: impl IntoIterator<Item = RawFd>) -> io::Result<u64> {
+    let mut entries = Entries::new();
+    let entries = entries.fill([], fds);
+    Ok(if platform::poll(entries, Some(Duration::ZERO))? { with_something(entries) } else { 0 })
+}
+
 impl Waiter {
     /// A waiter with its own bell.
     ///
@@ -99,19 +142,14 @@ impl Waiter {
         writable: Option<RawFd>,
         timeout: Option<Duration>,
     ) -> io::Result<Wake> {
-        let mut entries = [const { MaybeUninit::<libc::pollfd>::uninit() }; MAX_WAIT_FDS + OWN_ENTRIES];
-        let entry = |fd, events| libc::pollfd { fd, events, revents: 0 };
-        entries[0].write(entry(self.bell.as_raw_fd(), libc::POLLIN));
         // A negative descriptor is skipped by poll.
-        entries[1].write(entry(writable.unwrap_or(-1), libc::POLLOUT));
-        entries[2].write(entry(-1, libc::POLLIN));
-        let mut count = OWN_ENTRIES;
-        for fd in readable.into_iter().take(MAX_WAIT_FDS) {
-            entries[count].write(entry(fd, libc::POLLIN));
-            count += 1;
-        }
-        // SAFETY: the first `count` entries are initialised, and MaybeUninit<T> has T's layout.
-        let entries = unsafe { std::slice::from_raw_parts_mut(entries.as_mut_ptr().cast(), count) };
+        let own = [
+            (self.bell.as_raw_fd(), libc::POLLIN),
+            (writable.unwrap_or(-1), libc::POLLOUT),
+            (-1, libc::POLLIN),
+        ];
+        let mut entries = Entries::new();
+        let entries = entries.fill(own, readable);
         if self.poll(entries, timeout)? { self.read(entries) } else { Ok(Wake::default()) }
     }
 
@@ -147,9 +185,8 @@ impl Waiter {
                 "waiting on a descriptor that is not open",
             ));
         }
-        let readable = entries[OWN_ENTRIES..].iter().enumerate().filter(|(_, entry)| entry.revents != 0);
         Ok(Wake {
-            readable: readable.fold(0, |set, (index, _)| set | 1 << index),
+            readable: with_something(&entries[OWN_ENTRIES..]),
             writable: entries[1].revents != 0,
             woken: entries[0].revents != 0 && self.hear(),
         })
