@@ -300,6 +300,8 @@ fn wrong_arguments_end_with_2_and_say_what_is_possible() {
         (&["bench", "mesh", "--transports", "udp"], "choose from denrei, denrei-sealed, tcp"),
         (&["bench", "pingpong", "--wait", "spin"], "possible values: sleep, poll"),
         (&["bench", "pingpong", "--loss", "3"], "--netns"),
+        (&["bench", "rate", "--sizes", "1K,2K"], "of one size"),
+        (&["bench", "rate", "--svg", "/no/such/folder/x.svg"], "no folder /no/such/folder"),
         (&["demo", "--nodes", "1"], "1 is not in 2..=64"),
     ] {
         let output = denrei(args);

@@ -21,7 +21,7 @@ use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use figures::{Row, Table};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Options of `denrei bench rate`.
 ///
@@ -172,6 +172,17 @@ pub fn run(args: &RateArgs) -> Result<()> {
     let place_args = &args.common.place;
     if place_args.connect.is_some() || place_args.listen.is_some() {
         return Err(wrong_arguments("rates are measured on one machine: leave out --connect and --listen"));
+    }
+    if args.common.sizes.len() > 1 {
+        return Err(wrong_arguments("rates are measured with messages of one size: give one with --sizes"));
+    }
+    // Known before minutes of measuring.
+    if let Some(folder) = args.svg.as_deref().and_then(Path::parent)
+        && !folder.as_os_str().is_empty()
+        && !folder.is_dir()
+    {
+        let folder = folder.display();
+        return Err(wrong_arguments(format!("there is no folder {folder} for the file of --svg")));
     }
     let plan = Plan::new(Bench::Rate, &args.common)?;
     let most = SHARING.iter().max().copied().unwrap_or(1) + 1;
