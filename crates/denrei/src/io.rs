@@ -18,7 +18,7 @@ pub(crate) struct Io {
     pub socket: UdpSocket,
     buffers: RecvBuffers,
     out: TransmitBuf,
-    /// A transmit that the kernel had no room for, and how many of its datagrams it took.
+    /// A transmit that the kernel had no room for, and how many of its octets it took.
     stuck: Option<(Transmit, usize)>,
     busy: BusyPeers,
 }
@@ -109,7 +109,7 @@ impl Io {
         let Some((transmit, skip)) = self.stuck.take() else { return true };
         match self.socket.send_from(&transmit, &self.out, skip) {
             SendOutcome::WouldBlock { sent } => {
-                self.stuck = Some((transmit, skip + sent));
+                self.stuck = Some((transmit, sent));
                 return false;
             }
             // What the network or the kernel refuses counts as lost; the protocol repeats it.
@@ -142,5 +142,39 @@ pub(crate) fn copy_error(error: &std::io::Error) -> std::io::Error {
     match error.raw_os_error() {
         Some(number) => std::io::Error::from_raw_os_error(number),
         None => std::io::Error::new(error.kind(), error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use denrei_io::SocketConfig;
+    use denrei_wire::Ecn;
+    use std::net::UdpSocket as StdSocket;
+    use std::time::Duration;
+
+    #[test]
+    fn a_transmit_that_is_stuck_twice_goes_on_where_it_was() {
+        const DATAGRAMS: u8 = 60;
+        const BYTES: usize = 1_400;
+        const EAGAIN: i32 = 11;
+        let receiver = StdSocket::bind("127.0.0.1:0").unwrap();
+        receiver.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        let config = SocketConfig { gso: false, ..SocketConfig::default() };
+        let mut io = Io::new(UdpSocket::bind("127.0.0.1:0".parse().unwrap(), &config).unwrap());
+        let mut calls = 0;
+        // The first takes as many octets as a train may have.
+        io.socket.set_send_hook(Some(Box::new(move |_| {
+            calls += 1;
+            (2..=3).contains(&calls).then_some(EAGAIN)
+        })));
+        (0..DATAGRAMS).for_each(|number| io.out.put(&[number; BYTES]));
+        let (to, len) = (receiver.local_addr().unwrap(), io.out.len());
+        io.stuck = Some((Transmit { to, len, segment_size: Some(BYTES), ecn: Ecn::Ect0 }, 0));
+        assert_eq!([io.send(), io.send(), io.send()], [false, false, true]);
+        let mut datagram = [0; BYTES];
+        for number in 0..DATAGRAMS {
+            assert_eq!((receiver.recv(&mut datagram).unwrap(), datagram[0]), (BYTES, number));
+        }
     }
 }
