@@ -33,8 +33,8 @@ pub(super) enum Parcel {
 /// The datagrams of one receive call.
 pub(super) struct Arrival {
     buffers: RecvBuffers,
-    /// When the call began.
-    looked_at: Instant,
+    /// When the last look at all sockets began that had ended with this, if there was one.
+    looked_at: Option<Instant>,
     /// For each datagram, whose it is; empty: all are the first shard's.
     shards: Vec<u8>,
     /// For each datagram, what opening it came to, if that was done.
@@ -113,7 +113,7 @@ impl Opener {
 impl Arrival {
     fn new() -> Self {
         let (buffers, shards, opened) = (RecvBuffers::default(), Vec::new(), Vec::new());
-        Self { buffers, looked_at: Instant::ZERO, shards, opened }
+        Self { buffers, looked_at: None, shards, opened }
     }
 
     /// Whether any of the datagrams is for a shard.
@@ -162,7 +162,7 @@ pub(super) struct Protocol {
     /// This shard's.
     shared: Arc<Shared>,
     inbound: Arc<Inbound>,
-    /// When the receive call began that brought what was last seen.
+    /// When the last look at all sockets began of which everything was seen.
     looked_at: Instant,
     #[allow(clippy::vec_box)]
     free: Vec<Box<Departure>>,
@@ -205,7 +205,7 @@ impl Protocol {
     }
 
     fn take_in(&mut self, arrival: &mut Arrival) {
-        self.looked_at = arrival.looked_at;
+        self.looked_at = arrival.looked_at.unwrap_or(self.looked_at);
         if !arrival.has_any_of(self.index) {
             return;
         }
@@ -230,6 +230,9 @@ impl Protocol {
         let due = self.deadline.filter(|at| *at <= self.shared.clock.now());
         let fires = due.is_some_and(|at| at <= self.looked_at || self.inbound.is_empty());
         self.is_held = due.is_some() && !fires;
+        if self.is_held {
+            self.inbound.await_all();
+        }
         fires
     }
 

@@ -3,11 +3,13 @@
 use super::{Arrival, Parcel};
 use crate::io::{Io, copy_error};
 use crate::wait::Shared;
+use denrei_io::UdpSocket;
 use denrei_layers::wake::Sleeper;
 use denrei_layers::{Layer, Outlet};
+use denrei_wire::Instant;
 use parking_lot::Mutex;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// What has come and not been seen by the protocol yet. A timer that is due waits for that: this process
@@ -16,11 +18,17 @@ pub(in crate::pipeline) struct Inbound {
     io: Arc<Mutex<Io>>,
     /// Receive calls that are under way, and arrivals that have not passed the last protocol stage.
     under_way: AtomicUsize,
+    /// A timer waits for what is in the sockets.
+    is_awaited: AtomicBool,
 }
 
 impl Inbound {
     pub fn new(shared: &Shared) -> Self {
-        Self { io: Arc::clone(&shared.io), under_way: AtomicUsize::new(0) }
+        Self {
+            io: Arc::clone(&shared.io),
+            under_way: AtomicUsize::new(0),
+            is_awaited: AtomicBool::new(false),
+        }
     }
 
     /// Whether there is nothing: neither in the socket nor between it and the protocol.
@@ -29,6 +37,11 @@ impl Inbound {
         // lock may be receiving.
         self.io.try_lock().is_some_and(|io| !io.socket.is_readable())
             && self.under_way.load(Ordering::SeqCst) == 0
+    }
+
+    /// A timer waits: all sockets are to be looked at.
+    pub fn await_all(&self) {
+        self.is_awaited.store(true, Ordering::Relaxed);
     }
 
     fn begin(&self) {
@@ -47,7 +60,38 @@ pub(in crate::pipeline) struct Receiver {
     // Boxed when they are made, and passed on as they are.
     #[allow(clippy::vec_box)]
     free: Vec<Box<Arrival>>,
+    round: Round,
     sleeper: SocketSleeper,
+}
+
+/// A look at each of the sockets: a receive call brings what one of them has.
+struct Round {
+    began: Instant,
+    /// Calls that may be due until each had its turn.
+    left: usize,
+    /// When the last one began that has ended.
+    ended: Option<Instant>,
+}
+
+impl Round {
+    /// A call is about to be made; a round begins with it if one is due.
+    fn turn(&mut self, now: Instant, socket: &mut UdpSocket, inbound: &Inbound) {
+        let sockets = socket.raw_fds().count();
+        if sockets == 1 {
+            (self.began, self.left) = (now, 1);
+        } else if self.left == 0 && inbound.is_awaited.swap(false, Ordering::Relaxed) {
+            socket.hint_readable(u64::MAX);
+            (self.began, self.left) = (now, sockets);
+        }
+    }
+
+    /// A call was made, which leaves `left` to do.
+    fn call_leaves(&mut self, left: usize) {
+        if self.left > 0 && left == 0 {
+            self.ended = Some(self.began);
+        }
+        self.left = left;
+    }
 }
 
 /// Sleeps on the sockets.
@@ -61,7 +105,8 @@ impl Receiver {
     pub fn new(shards: Arc<[Arc<Shared>]>, inbound: Arc<Inbound>, arrivals: usize) -> Self {
         let free = (0..arrivals).map(|_| Box::new(Arrival::new())).collect();
         let sleeper = SocketSleeper { shared: Arc::clone(&shards[0]), is_deaf: false };
-        Self { shards, inbound, free, sleeper }
+        let round = Round { began: Instant::ZERO, left: 0, ended: None };
+        Self { shards, inbound, free, round, sleeper }
     }
 }
 
@@ -78,15 +123,21 @@ impl Layer<Parcel> for Receiver {
         let arrival = self.free.pop();
         self.sleeper.is_deaf = arrival.is_none();
         let Some(mut arrival) = arrival else { return false };
-        arrival.looked_at = self.shards[0].clock.now();
         self.inbound.begin();
-        let received = self.shards[0].io.lock().socket.recv_held(&mut arrival.buffers);
+        let received = {
+            let mut io = self.shards[0].io.lock();
+            self.round.turn(self.shards[0].clock.now(), &mut io.socket, &self.inbound);
+            io.socket.recv_held(&mut arrival.buffers)
+        };
         match received {
             Ok(1..) => {
+                self.round.call_leaves(self.round.left.saturating_sub(1));
+                arrival.looked_at = self.round.ended;
                 out.down(Parcel::Arrival(arrival));
                 return true;
             }
-            Ok(0) => {}
+            // Whatever was left of a round was empty.
+            Ok(0) => self.round.call_leaves(0),
             Err(error) => self.shards.iter().for_each(|shard| shard.fail(copy_error(&error))),
         }
         self.inbound.end();

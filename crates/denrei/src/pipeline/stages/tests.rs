@@ -132,31 +132,63 @@ fn a_timer_waits_for_what_came_before_it_was_due() {
     }
 }
 
-/// What comes all the time holds no timer up: neither what was received after the timer was due, nor what
-/// comes after that.
+/// A receive call brings what one socket has: who waits, waits for all of them.
 #[test]
-fn a_timer_does_not_wait_for_what_came_later() {
+fn a_timer_waits_for_every_socket() {
     let (mut here, there, peer) = session();
     let before = here.flow(peer).counters.probes;
-    drop(there);
-    // Its goodbye is not heard: nobody acknowledges any more.
+    // What comes from there comes to a socket of its own; what a stranger sends keeps the main one busy.
+    let addr = {
+        let mut io = here.shards.first().io.lock();
+        assert!(io.socket.connect_peer(there.local_addr()).unwrap());
+        io.socket.local_addr()
+    };
     let stranger = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
-    let addr = here.shards.first().io.lock().socket.local_addr();
-    while let Some(unseen) = here.receive() {
-        here.receiver.inbound.end();
-        here.receiver.from_below(unseen, &mut Outlet::new(&mut VecDeque::new(), &mut VecDeque::new()));
-    }
+    let hear_the_stranger = |here: &mut ByHand| {
+        stranger.send_to(b"noise", addr).unwrap();
+        let arrival = here.receive();
+        assert!(arrival.is_some());
+        here.work(arrival);
+    };
+    hear_the_stranger(&mut here);
     here.send(ChannelId { peer, channel: 0 });
     here.work(None);
-    let end = std::time::Instant::now() + PATIENCE;
-    while here.flow(peer).counters.probes == before {
-        assert!(std::time::Instant::now() < end, "the timer never fires");
-        // Two in the socket for each that is received: it is never empty.
-        for _ in 0..2 {
-            stranger.send_to(b"noise", addr).unwrap();
+    sleep(Duration::from_millis(300));
+    here.work(None);
+    (0..2).for_each(|_| hear_the_stranger(&mut here));
+    assert_eq!((here.flow(peer).in_flight_bytes, here.flow(peer).counters.probes), (0, before));
+}
+
+/// What comes all the time holds no timer up: neither what was received after the timer was due, nor what
+/// comes after that; on one socket, or on one of several.
+#[test]
+fn a_timer_does_not_wait_for_what_came_later() {
+    for sockets in [1, 2] {
+        let (mut here, there, peer) = session();
+        let before = here.flow(peer).counters.probes;
+        drop(there);
+        // Its goodbye is not heard: nobody acknowledges any more.
+        let stranger = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+        let addr = here.shards.first().io.lock().socket.local_addr();
+        while let Some(unseen) = here.receive() {
+            here.receiver.inbound.end();
+            here.receiver.from_below(unseen, &mut Outlet::new(&mut VecDeque::new(), &mut VecDeque::new()));
         }
-        let arrival = here.receive();
-        here.work(arrival);
+        if sockets == 2 {
+            let at = stranger.local_addr().unwrap();
+            assert!(here.shards.first().io.lock().socket.connect_peer(at).unwrap());
+        }
+        here.send(ChannelId { peer, channel: 0 });
+        here.work(None);
+        let end = std::time::Instant::now() + PATIENCE;
+        while here.flow(peer).counters.probes == before {
+            assert!(std::time::Instant::now() < end, "the timer never fires, with {sockets} sockets");
+            // Nobody ever finds it empty who looks between receive calls.
+            stranger.send_to(b"noise", addr).unwrap();
+            let arrival = here.receive();
+            stranger.send_to(b"noise", addr).unwrap();
+            here.work(arrival);
+        }
     }
 }
 
