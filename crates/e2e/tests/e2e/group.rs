@@ -251,6 +251,7 @@ fn members_on_the_openers_own_host_hear_what_its_interface_carries() {
     let repaired: u64 = repaired.unwrap().parse().unwrap();
     // Some 160 symbols of 64 KiB would all be lost.
     assert!(repaired < 20, "{repaired}: {:?}", gang.opener.said);
+    test.print(gang.opener.said.join(" | "));
 }
 
 #[test]
