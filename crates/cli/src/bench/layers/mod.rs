@@ -4,6 +4,7 @@
 //! Inputs → outputs: [`LayersArgs`] → [`stacks`] of each figure, interleaved → a table or JSON lines, an
 //! SVG, and what the [`model`] says about more cores.
 
+mod cores;
 mod model;
 mod plot;
 mod stacks;
@@ -12,6 +13,7 @@ use super::{Machine, result};
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use comfy_table::{Table, presets::UTF8_FULL_CONDENSED};
+use cores::TwoCores;
 use indicatif::{ProgressBar, ProgressDrawTarget};
 use model::Model;
 use serde::Serialize;
@@ -207,6 +209,7 @@ impl Row {
 
 /// Measures, and prints or draws.
 pub fn run(args: &LayersArgs) -> Result<()> {
+    let before = TwoCores::measure();
     let mut rows = Vec::new();
     for figure in &args.figures {
         rows.extend(measure(*figure, args)?);
@@ -217,6 +220,7 @@ pub fn run(args: &LayersArgs) -> Result<()> {
         }
     } else {
         println!("{}\n{}", Machine::this(), table(&rows));
+        println!("{}", two_cores(before, TwoCores::measure()));
         rows_of(&rows, "ip").map(|rows| println!("{}", verdict(&rows))).unwrap_or_default();
         rows_of(&rows, "work").map(|rows| println!("{}", equal_work(&rows))).unwrap_or_default();
     }
@@ -224,6 +228,15 @@ pub fn run(args: &LayersArgs) -> Result<()> {
         Some(path) => plot::write(path, &rows).with_context(|| format!("cannot draw {}", path.display())),
         None => Ok(()),
     }
+}
+
+/// What two threads can be to each other here, before and after the figures were measured.
+fn two_cores(before: Option<TwoCores>, after: Option<TwoCores>) -> String {
+    let Some((before, after)) = before.zip(after) else { return "one core".to_owned() };
+    let said = |cores: TwoCores| {
+        format!("{:.2} times the work of one alone, {} ns one way", cores.work, cores.one_way.as_nanos())
+    };
+    format!("two cores: {} before, {} after", said(before), said(after))
 }
 
 fn measure(figure: Figure, args: &LayersArgs) -> Result<Vec<Row>> {
