@@ -128,6 +128,44 @@ fn an_orderly_end_comes_through_after_everything() {
     }
 }
 
+/// Many small messages: some wait to be taken when their sender's end is there already.
+#[test]
+fn no_end_overtakes_what_was_sent_before_it() {
+    const COUNT: usize = 3_000;
+    for _ in 0..10 {
+        let (sender, target) = (node(), node());
+        let (_relay, peer) = through(&sender, &target, small(1 << 20));
+        let send_all = |from: &Node, peer| {
+            for number in 0..COUNT {
+                from.send(ChannelId { peer, channel: number as u16 % 4 }, content(number, 8)).unwrap();
+            }
+        };
+        let take_all = |at: &Node| {
+            let mut channels = [0, 1, 2, 3];
+            let mut from = None;
+            for taken in 0..COUNT {
+                let message = at.recv_timeout(SOON).unwrap();
+                let message = message.unwrap_or_else(|| panic!("{taken} of {COUNT} came"));
+                let number = &mut channels[usize::from(message.channel.channel)];
+                assert!(message.data == content(*number, 8), "message {number} in its order");
+                *number += 4;
+                from = Some(message.channel.peer);
+            }
+            from.expect("messages were taken")
+        };
+        send_all(&sender, peer);
+        sender.close_write(peer).unwrap();
+        let back = take_all(&target);
+        send_all(&target, back);
+        target.close(back).unwrap();
+        take_all(&sender);
+        for side in [&target, &sender] {
+            let reason = lost(side);
+            assert!(matches!(reason, LostReason::Closed | LostReason::Ended { code: 0, .. }), "{reason}");
+        }
+    }
+}
+
 #[test]
 fn the_sender_hears_that_the_peer_beyond_is_lost_and_may_come_again() {
     let (sender, target) = (node(), node());
@@ -179,7 +217,9 @@ fn impossible_settings_and_one_pair_too_many_are_refused() {
     sender.send(ChannelId { peer, channel: 0 }, "first").unwrap();
     assert!(target.recv_timeout(SOON).unwrap().is_some());
     let peer = late.connect(relay.addresses()[0]).unwrap();
-    late.send(ChannelId { peer, channel: 0 }, "second").unwrap();
+    // It may have been turned away by now.
+    let sent = late.send(ChannelId { peer, channel: 0 }, "second");
+    assert!(matches!(sent, Ok(_) | Err(SendError::PeerLost { .. } | SendError::UnknownPeer(_))), "{sent:?}");
     let reason = lost(&late);
     assert!(matches!(&reason, LostReason::Ended { reason, .. } if reason.contains("max_pairs")), "{reason}");
 }

@@ -257,9 +257,10 @@ def test_flow_is_seen_and_steered():
 
 def test_a_full_queue_and_a_lost_peer_are_told():
     a, b, peer = pair(send_buffer_bytes="10000", channel_credit_bytes="64KiB", offer_above_bytes="60000")
+    # Until `b`, which takes nothing, gives no more credit: what waits is not acknowledged meanwhile.
     with pytest.raises(denrei.QueueFull):
         for _ in range(1000):
-            peer.send(bytes(5000), timeout=0)
+            peer.send(bytes(5000), timeout=0.5)
     peer.abort(reason="enough")
     lost = event(a, "peer_lost")
     assert "aborted" in lost.reason and lost.unacknowledged

@@ -100,6 +100,7 @@ fn a_relay_is_killed_and_restarted() {
     let (_relay, _) = relay(&test, &lab, target, listen.port(), &settings);
     let from = before[0].channels.clone();
     pair.receiver.order(&Order::Verify { plan: pair.plan, from: from.clone(), trace: false });
+    assert!(pair.receiver.tally().is_empty(), "it counts anew before anybody connects");
     let peer = pair.sender.connect(listen);
     let rest = stream(peer, pair.plan, COUNT, 0);
     pair.sender.order(&Order::Send(denrei_e2e::Stream { from: from.clone(), ..rest }));
