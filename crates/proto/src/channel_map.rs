@@ -20,18 +20,25 @@ impl<T> Default for ChannelMap<T> {
 }
 
 impl<T> ChannelMap<T> {
+    #[inline] // several times a message
     pub fn get(&self, channel: u16) -> Option<&T> {
         match &self.lowest {
             Some((lowest, state)) if *lowest == channel => Some(state),
-            _ => self.others.get(&channel).map(|state| &**state),
+            _ => self.get_other(channel),
         }
     }
 
+    #[inline] // as above
     pub fn get_mut(&mut self, channel: u16) -> Option<&mut T> {
         match &mut self.lowest {
             Some((lowest, state)) if *lowest == channel => Some(state),
-            _ => self.others.get_mut(&channel).map(|state| &mut **state),
+            _ => get_other_mut(&mut self.others, channel),
         }
+    }
+
+    #[inline(never)] // a tree's descent, where most have no tree
+    fn get_other(&self, channel: u16) -> Option<&T> {
+        self.others.get(&channel).map(|state| &**state)
     }
 
     /// The state of a channel, which `make` makes if there is none.
@@ -75,6 +82,11 @@ impl<T> ChannelMap<T> {
         let lowest = self.lowest.as_mut().map(|(channel, state)| (*channel, &mut **state));
         lowest.into_iter().chain(self.others.iter_mut().map(|(channel, state)| (*channel, &mut **state)))
     }
+}
+
+#[inline(never)] // as for `get_other`
+fn get_other_mut<T>(others: &mut BTreeMap<u16, Box<T>>, channel: u16) -> Option<&mut T> {
+    others.get_mut(&channel).map(|state| &mut **state)
 }
 
 #[cfg(test)]

@@ -117,9 +117,18 @@ impl Node {
         completion: Completion,
         limit: Option<Duration>,
     ) -> Result<MessageId, SendError> {
-        let full = match self.try_send_with(to, message.clone(), completion) {
-            Err(full @ SendError::WouldBlock { .. }) => full,
-            result => return result,
+        let full = {
+            let (shard, mut core) = self.shards().enter_of(to.peer);
+            match core.endpoint.check_send(to, message.len() as u64) {
+                Ok(()) => {
+                    let now = core.now();
+                    let id = core.endpoint.send(now, to, message, completion)?;
+                    shard.kick_if_due(core, now);
+                    return Ok(id);
+                }
+                Err(full @ SendError::WouldBlock { .. }) => full,
+                Err(error) => return Err(error),
+            }
         };
         let push = |core: &mut Core| push_or_wait(core, to, &message, completion);
         let sent = self.shards().wait_for(to.peer, limit, push);

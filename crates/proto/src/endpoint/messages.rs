@@ -22,13 +22,22 @@ impl Endpoint {
         completion: Completion,
     ) -> Result<MessageId, SendError> {
         let peer = self.sendable(to, message.len() as u64, self.config.send_buffer_bytes)?;
+        let in_line = peer.is_in_line();
         let number = peer.outbox_mut().push(to.channel, message, completion);
         peer.counters.messages_sent += 1;
         // What is sent arms the timer, right away.
-        if !self.enlist(now, to.peer.slot) {
+        if !in_line && !self.enlist(now, to.peer.slot) {
             self.arm(to.peer.slot);
         }
         Ok(MessageId { channel: to, number })
+    }
+
+    /// Whether [`send`](Self::send) would take a message of so many bytes now.
+    ///
+    /// # Errors
+    /// Those that `send` would return.
+    pub fn check_send(&mut self, to: ChannelId, bytes: u64) -> Result<(), SendError> {
+        self.sendable(to, bytes, self.config.send_buffer_bytes).map(drop)
     }
 
     /// Queues a message that is worth nothing after `deadline` (S10): when not all of it was sent by

@@ -44,6 +44,12 @@ impl Peer {
             || (self.is_proven() && self.mtu.probe(cx.now).is_some())
     }
 
+    /// Whether messages wait already, so that another one changes nothing: whoever let them wait knows
+    /// what they wait for. A receiver that grants what it is asked for has to be asked for more.
+    pub fn is_in_line(&self) -> bool {
+        self.outbox.has_turn() && !self.allowed.is_limited()
+    }
+
     /// Writes datagrams for one send operation into the empty `out`.
     pub fn write_transmit(&mut self, cx: &mut Context<'_>, out: &mut TransmitBuf) -> Option<Transmit> {
         debug_assert!(out.is_empty());
