@@ -33,8 +33,8 @@ impl From<Incoming> for denrei_incoming {
 pub type denrei_wanted =
     Option<unsafe extern "C" fn(context: *mut c_void, peer: denrei_peer, channel: u16) -> bool>;
 
-/// Takes events and messages that are here, events first, into up to `room` places, and puts into
-/// `count` how many came. Messages of channels that `wanted` (NULL: all are) refuses stay, and by and by
+/// Takes events and messages that are here, in the order of denrei_next, into up to `room` places, and
+/// puts into `count` how many came. Messages of channels that `wanted` (NULL: all are) refuses stay, and by and by
 /// their senders run out of credit. Never waits, and does not look at the socket: denrei_node_poll does,
 /// and the node's thread. That nothing is here is no failure.
 ///

@@ -61,7 +61,8 @@ pub unsafe extern "C" fn denrei_recv_from(
 }
 
 /// Takes the next message or the next event, whichever is there first; the other pointer becomes
-/// NULL. Events come before messages that arrived with them.
+/// NULL. Events come before messages that arrived with them, but that a peer will send no more (it is
+/// done writing, or lost) comes after what it has sent.
 ///
 /// # Safety
 /// `node` is a node, `message` and `event` are places for pointers.

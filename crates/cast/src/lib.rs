@@ -52,10 +52,6 @@ mod settings;
 mod source;
 mod stage;
 
-use bytes::Bytes;
-use denrei::{ChannelId, Node, PeerId};
-use std::time::Duration;
-
 pub use error::CastError;
 pub use receiver::{ReceiveOptions, ReceiveProgress, ReceiveReport, Receiver};
 pub use reception::{Destination, Reception};
@@ -66,10 +62,3 @@ pub use sender::{
 };
 pub use settings::{CAST_SETTINGS, CastOptions, DEFAULT_GROUP};
 pub use source::Source;
-
-/// What a peer that is lost had still said: its loss, an event, is told before messages are.
-fn last_words(node: &Node, peer: PeerId) -> Vec<Bytes> {
-    let channel = ChannelId { peer, channel: message::CHANNEL };
-    let next = || Some(node.recv_from(channel, Duration::ZERO).ok()??.data);
-    std::iter::from_fn(next).collect()
-}

@@ -7,7 +7,6 @@
 use crate::beacon::Finder;
 use crate::error::CastError;
 use crate::interfaces;
-use crate::last_words;
 use crate::message::{CHANNEL, FailureCode, Message, Offer, VERSION, short};
 use crate::reception::{Destination, Reception, check_offer};
 use bytes::Bytes;
@@ -213,9 +212,6 @@ impl Receiver {
                     self.heard(message.channel.peer, message.data)?;
                 }
                 Some(Incoming::Event(Event::PeerLost { peer, reason, .. })) => {
-                    for data in last_words(&self.node, peer) {
-                        self.heard(peer, data)?;
-                    }
                     self.lost(peer, &reason.to_string())?;
                 }
                 Some(_) => {}

@@ -422,3 +422,47 @@ fn a_host_directory_needs_learnt_rates_and_a_place_to_write() {
     let nowhere = refusal("on", "/dev/null/denrei");
     assert!(nowhere.contains("/dev/null/denrei") && nowhere.contains("/dev/shm"), "{nowhere}");
 }
+
+/// How one takes messages and events in the order in which they count.
+type Take = fn(&Node) -> Vec<Incoming>;
+
+#[test]
+fn an_end_comes_after_what_was_sent_before_it() {
+    const COUNT: u64 = 200;
+    let takes: [Take; 2] = [
+        |node| node.next(LONG).unwrap().into_iter().collect(),
+        |node| {
+            let mut taken = Vec::new();
+            assert!(node.wait_incoming(LONG), "there is more to come");
+            node.drain(64, |_| true, |incoming| taken.push(incoming));
+            taken
+        },
+    ];
+    for (drive, take) in DRIVES.into_iter().flat_map(|drive| takes.map(|take| (drive, take))) {
+        let (a, b) = (bind(Drive::Thread), bind(drive));
+        let peer = a.connect(b.local_addr()).unwrap();
+        for number in 0..COUNT {
+            a.send(channel(peer, number as u16 % 3), content(number, 20)).unwrap();
+        }
+        a.close(peer).unwrap();
+        // In inline drive somebody has to be there to acknowledge.
+        let until = Instant::now() + LONG;
+        while !matches!(a.try_event(), Some(Event::PeerLost { .. })) {
+            assert!(Instant::now() < until, "{drive:?}: the end is not agreed upon");
+            b.poll();
+        }
+        let (mut messages, mut ends) = (0, 0);
+        while ends < 2 {
+            for incoming in take(&b) {
+                match incoming {
+                    Incoming::Message(_) => messages += 1,
+                    Incoming::Event(Event::PeerDoneWriting(_) | Event::PeerLost { .. }) => {
+                        assert_eq!(messages, COUNT, "{drive:?}: before the end");
+                        ends += 1;
+                    }
+                    Incoming::Event(_) => {}
+                }
+            }
+        }
+    }
+}

@@ -166,6 +166,16 @@ pub enum Event {
     },
 }
 
+impl Event {
+    /// The peer that will send nothing more, if this says so.
+    pub(crate) fn end_of(&self) -> Option<PeerId> {
+        match self {
+            Self::PeerDoneWriting(peer) | Self::PeerLost { peer, .. } => Some(*peer),
+            _ => None,
+        }
+    }
+}
+
 /// Why a session is over.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]

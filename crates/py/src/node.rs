@@ -232,6 +232,8 @@ impl Node {
     }
 
     /// Takes the next message or event, whichever is there first; `TimeoutError` if none comes in time.
+    /// Events come before messages that arrived with them, but that a peer will send no more comes after
+    /// what it has sent.
     #[pyo3(signature = (timeout = None))]
     fn next<'py>(&self, py: Python<'py>, timeout: Option<f64>) -> PyResult<Bound<'py, PyAny>> {
         let next = wait(py, timeout, |slice| self.denrei()?.next(slice).map_err(error::node))?;
@@ -268,10 +270,10 @@ impl Node {
         Ok(wait(py, timeout, |slice| Ok(self.denrei()?.wait_incoming(slice).then_some(())))?.is_some())
     }
 
-    /// Takes events and messages that are here, events first, at most `most`. Given `channels`, pairs of
-    /// a peer and a channel, messages of others stay; so do those of the channels whose numbers are in
-    /// `leave`. By and by the senders of what stays run out of credit. Never waits, and does not look at
-    /// the socket: `poll` does, and the node's thread.
+    /// Takes events and messages that are here, in the order of `next`, at most `most`. Given `channels`,
+    /// pairs of a peer and a channel, messages of others stay; so do those of the channels whose numbers
+    /// are in `leave`. By and by the senders of what stays run out of credit. Never waits, and does not
+    /// look at the socket: `poll` does, and the node's thread.
     #[pyo3(signature = (most = 1024, *, channels = None, leave = Vec::new()))]
     fn drain<'py>(
         &self,

@@ -1449,7 +1449,8 @@ denrei_code denrei_recv_from(const denrei_node *node,
 
 /**
  * Takes the next message or the next event, whichever is there first; the other pointer becomes
- * NULL. Events come before messages that arrived with them.
+ * NULL. Events come before messages that arrived with them, but that a peer will send no more (it is
+ * done writing, or lost) comes after what it has sent.
  *
  * `node` is a node, `message` and `event` are places for pointers.
  */
@@ -1539,8 +1540,8 @@ denrei_code denrei_refuse(const denrei_node *node,
                           uint64_t number);
 
 /**
- * Takes events and messages that are here, events first, into up to `room` places, and puts into
- * `count` how many came. Messages of channels that `wanted` (NULL: all are) refuses stay, and by and by
+ * Takes events and messages that are here, in the order of denrei_next, into up to `room` places, and
+ * puts into `count` how many came. Messages of channels that `wanted` (NULL: all are) refuses stay, and by and by
  * their senders run out of credit. Never waits, and does not look at the socket: denrei_node_poll does,
  * and the node's thread. That nothing is here is no failure.
  *

@@ -2,7 +2,6 @@
 
 use super::{Members, Sender};
 use crate::error::CastError;
-use crate::last_words;
 use crate::message::{CHANNEL, Message, short};
 use crate::roster::State;
 use bytes::Bytes;
@@ -26,9 +25,6 @@ impl Sender {
                 }
                 Some(Incoming::Message(_)) => {}
                 Some(Incoming::Event(Event::PeerLost { peer, reason, .. })) => {
-                    for data in last_words(&self.node, peer) {
-                        self.heard(peer, data, now);
-                    }
                     self.lost(peer, reason.to_string());
                 }
                 Some(Incoming::Event(_)) => {}

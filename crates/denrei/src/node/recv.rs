@@ -93,8 +93,8 @@ impl Node {
         }
     }
 
-    /// Takes events and messages that are here, events first, at most `most` in all, and hands each
-    /// to `take`, which must not call the Node. Messages of channels that `wanted` refuses stay, and
+    /// Takes events and messages that are here, in the order of [`next`](Self::next), at most `most` in
+    /// all, and hands each to `take`, which must not call the Node. Messages of channels that `wanted` refuses stay, and
     /// by and by their senders run out of credit. Does not look at the socket: [`poll`](Self::poll)
     /// does. How many were taken.
     pub fn drain(
@@ -107,10 +107,10 @@ impl Node {
         let end = self.shards().visit(|core| {
             let now = core.recently();
             while taken < most {
-                let event = core.endpoint.poll_event().map(Incoming::Event);
-                let next =
-                    event.or_else(|| core.endpoint.recv_where(now, &mut wanted).map(Incoming::Message))?;
-                take(next);
+                let last = core.endpoint.recv_before_end(now, &mut wanted).map(Incoming::Message);
+                let next = last.or_else(|| core.endpoint.poll_event().map(Incoming::Event));
+                let next = next.or_else(|| core.endpoint.recv_where(now, &mut wanted).map(Incoming::Message));
+                take(next?);
                 taken += 1;
             }
             Some(most)
@@ -182,14 +182,21 @@ impl Node {
     }
 
     /// The next message of any peer or the next event, whichever is there first; waits at most
-    /// `timeout`. Events come before messages that arrived with them.
+    /// `timeout`. Events come before messages that arrived with them, but that a peer will send no more
+    /// (it is done writing, or lost) comes after what it has sent.
     ///
     /// # Errors
     /// As for [`recv`](Self::recv).
     pub fn next(&self, timeout: Duration) -> Result<Option<Incoming>, NodeError> {
-        let next = |core: &mut Core| match core.endpoint.poll_event() {
-            Some(event) => Some(Ok(Incoming::Event(event))),
-            None => take_or_fail(core).map(|message| message.map(Incoming::Message)),
+        let next = |core: &mut Core| {
+            let now = core.recently();
+            if let Some(message) = core.endpoint.recv_before_end(now, |_| true) {
+                return Some(Ok(Incoming::Message(message)));
+            }
+            match core.endpoint.poll_event() {
+                Some(event) => Some(Ok(Incoming::Event(event))),
+                None => take_or_fail(core).map(|message| message.map(Incoming::Message)),
+            }
         };
         self.shards().wait_for_any(Some(timeout), next).transpose()
     }

@@ -271,14 +271,12 @@ impl Pair {
     fn on_far_event(&self, event: Event) {
         match event {
             Event::PeerDoneWriting(_) => {
-                self.return_rest();
                 let _ = self.near.close_write(self.near_peer);
             }
             Event::PeerDoneReading { .. } => {
                 let _ = self.near.close_read(self.near_peer);
             }
             Event::PeerLost { reason, .. } if is_orderly(&reason) => {
-                self.return_rest();
                 self.flush(&self.near, self.near_peer);
                 let _ = self.near.close(self.near_peer);
                 self.end();
@@ -287,13 +285,6 @@ impl Pair {
                 self.fail(FAR_PEER_LOST, &format!("the peer beyond the relay: {reason}"));
             }
             _ => {}
-        }
-    }
-
-    /// Carries back what the far peer sent before its end, which events have overtaken.
-    fn return_rest(&self) {
-        while let Ok(Some(message)) = self.far.try_recv() {
-            self.send_near(message.channel.channel, &message.data);
         }
     }
 

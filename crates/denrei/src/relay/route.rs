@@ -73,28 +73,21 @@ impl RouteState {
     }
 
     fn on_event(&self, event: Event) {
+        let known = |peer| self.pairs.lock().get(&peer).map(|running| running.pair.clone());
         match event {
             Event::Connected { peer, .. } => drop(self.pair_of(peer)),
-            Event::PeerDoneWriting(peer) => self.finish(peer, Ending::DoneWriting),
-            Event::PeerLost { peer, reason, .. } => self.finish(peer, Ending::Gone(reason)),
+            Event::PeerDoneWriting(peer) => {
+                if let Some(pair) = known(peer) {
+                    pair.finish(Ending::DoneWriting);
+                }
+            }
+            Event::PeerLost { peer, reason, .. } => {
+                if let Some(pair) = known(peer) {
+                    pair.finish(Ending::Gone(reason));
+                }
+            }
             _ => {}
         }
-    }
-
-    /// A sender has sent its last. What it sent before may still be here: events overtake messages.
-    fn finish(&self, peer: PeerId, ending: Ending) {
-        let Some(pair) = self.pairs.lock().get(&peer).map(|running| running.pair.clone()) else { return };
-        let mut rest = Vec::new();
-        self.near.drain(usize::MAX, |channel| channel.peer == peer, |incoming| rest.push(incoming));
-        let mut events = Vec::new();
-        for incoming in rest {
-            match incoming {
-                Incoming::Message(message) => pair.push(message.channel.channel, message.data),
-                Incoming::Event(event) => events.push(event),
-            }
-        }
-        pair.finish(ending);
-        events.into_iter().for_each(|event| self.on_event(event));
     }
 
     /// Sets rates, and takes away pairs that are over.

@@ -110,6 +110,16 @@ impl Endpoint {
         None
     }
 
+    /// Takes the next message of a peer whose end is the next event: it was sent before that.
+    pub fn recv_before_end(
+        &mut self,
+        now: Instant,
+        mut wanted: impl FnMut(ChannelId) -> bool,
+    ) -> Option<Message> {
+        let peer = self.events.front()?.end_of()?;
+        self.recv_where(now, |channel| channel.peer == peer && wanted(channel))
+    }
+
     /// Takes the next message of one channel.
     pub fn recv_from(&mut self, now: Instant, channel: ChannelId) -> Option<Message> {
         self.take(now, channel, false)
