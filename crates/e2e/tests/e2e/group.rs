@@ -249,8 +249,10 @@ fn members_on_the_openers_own_host_hear_what_its_interface_carries() {
     assert!(gang.opener.said.contains(&"paths Multicast Multicast Multicast".to_owned()));
     let repaired = gang.opener.said.iter().find_map(|line| line.strip_prefix("repaired by session "));
     let repaired: u64 = repaired.unwrap().parse().unwrap();
-    // Some 160 symbols of 64 KiB would all be lost.
-    assert!(repaired < 20, "{repaired}: {:?}", gang.opener.said);
+    // Symbols of 64 KiB would all be lost. The first ones that leave may overtake, on a way of their own, what a
+    // member's session says of the group's beginning: that member asks for them again.
+    let sent = 100 * 100_000 / 1_500;
+    assert!(repaired < sent / 100, "{repaired}: {:?}", gang.opener.said);
     test.print(gang.opener.said.join(" | "));
 }
 
