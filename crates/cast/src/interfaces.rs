@@ -78,7 +78,7 @@ pub fn reach_of(local: SocketAddr) -> &'static str {
 /// An address for people to name to others.
 pub fn told(local: SocketAddr) -> String {
     if local.ip().is_unspecified() {
-        format!("HOST:{}, this host's name", local.port())
+        format!("HOST:{} (HOST: a name of this host)", local.port())
     } else {
         local.to_string()
     }

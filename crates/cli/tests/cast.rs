@@ -419,6 +419,45 @@ fn hosts_with_loss_of_which_one_dies_one_is_late_and_one_is_interrupted() {
     }
 }
 
+/// One receiver behind a twentieth of the others' speed, which makes progress all the time.
+#[test]
+fn a_slow_receiver_is_served_by_itself_and_holds_nobody_up() {
+    const NAME: &str = "a_slow_receiver_is_served_by_itself_and_holds_nobody_up";
+    let lab = match Lab::bridge(4) {
+        Ok(lab) => lab,
+        Err(error) => return eprintln!("SKIPPED {NAME}: {error}"),
+    };
+    for (host, mbit) in [(1, 200), (2, 200), (3, 10)] {
+        if let Err(error) = lab.rate(host, mbit, 300_000) {
+            return eprintln!("SKIPPED {NAME}: {error}");
+        }
+    }
+    let (group, into, from) = ("239.255.81.3:7118", places(3), tempfile::tempdir().unwrap());
+    let file = from.path().join("file");
+    fs::write(&file, content(8_000_000)).unwrap();
+    let receivers = (1..4).map(|host| {
+        let mut command = lab.host(host).command(env!("CARGO_BIN_EXE_denrei"));
+        command.args(["cast", "recv", "--insecure", "--json", "--group", group, "--name"]);
+        Side::receiver(command.arg(format!("host{host}")).arg("--into").arg(into[host - 1].path())).0
+    });
+    let receivers: Vec<Side> = receivers.collect();
+    let mut command = lab.host(0).command(env!("CARGO_BIN_EXE_denrei"));
+    command.args(["cast", "send", "--insecure", "--json", "--group", group, "--stall=0.5"]);
+    let (status, report) = Side::start(command.arg("--min-members=3").arg(&file)).json();
+    assert_eq!(status, Some(0), "{report}");
+    let members = report["members"].as_array().unwrap();
+    let took = |name: &str| {
+        let member = members.iter().find(|member| member["name"] == name).unwrap();
+        member["seconds"].as_f64().unwrap()
+    };
+    let fast = took("host1").max(took("host2"));
+    assert!(fast * 2.0 < took("host3"), "{report}");
+    for (side, dir) in receivers.into_iter().zip(&into) {
+        assert_eq!(side.json().0, Some(0));
+        assert!(fs::read(dir.path().join("file")).unwrap() == content(8_000_000));
+    }
+}
+
 /// A sender on loopback, which is where one without a key is, and receivers on all addresses and one.
 #[test]
 fn processes_of_a_host_find_each_other_whatever_they_are_bound_to() {

@@ -41,7 +41,7 @@ impl Sender {
         let addresses: Vec<SocketAddr> =
             members.iter().map(|index| self.roster.members[*index].addr).collect();
         let options = GroupOptions {
-            policy: GroupPolicy::Eject { after: self.options.stall },
+            policy: GroupPolicy::Lag { after: self.options.stall },
             backend: self.options.backend,
             open_timeout: OPEN_TIMEOUT,
             admit: false,
@@ -82,9 +82,12 @@ impl Sender {
         let Some(group) = &self.group else { return };
         let events: Vec<GroupEvent> = std::iter::from_fn(|| group.try_event()).take(MAX_EVENTS).collect();
         for event in events {
+            let Some(group) = &self.group else { return };
             match event {
                 GroupEvent::Joined { member, first_message, .. } => self.roster.joined(member, first_message),
                 GroupEvent::Departed { member, .. } => self.departed(member),
+                // What it misses is known here: it is served by itself from now on, and nothing is retained.
+                GroupEvent::Lagging { member, .. } => remove(group, member),
                 _ => {}
             }
         }
@@ -129,9 +132,13 @@ impl Sender {
     pub(super) fn leave_group(&mut self, index: usize) {
         let member = &mut self.roster.members[index];
         if let (Path::Group(id) | Path::Joining(id, _), Some(group)) = (member.path, &self.group) {
-            // It may have left already.
-            let _ = group.remove_member(id);
+            remove(group, id);
         }
         member.path = Path::Alone;
     }
+}
+
+fn remove(group: &Group, member: u32) {
+    // It may have left already.
+    let _ = group.remove_member(member);
 }
