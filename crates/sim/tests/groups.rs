@@ -150,6 +150,32 @@ fn every_member_gets_everything_whatever_happens_to_datagrams() {
     }
 }
 
+/// Whoever has accepted answers every SYN: one for each who accepts would be the square of their number.
+#[test]
+fn a_crowd_that_accepts_is_not_asked_once_for_each() {
+    const MEMBERS: usize = 200;
+    let mut world = World::new(1);
+    let switch = world.add_switch(None);
+    for _ in 0..=MEMBERS {
+        let host = world.add_host(switch, HostSpec::new(LinkSpec::LAN));
+        world.start(host, Arc::new(Config::default()));
+    }
+    let received = vec![0; MEMBERS + 1];
+    let mut app = Members { group: GroupId(0), sizes: Vec::new(), received, events: Vec::new() };
+    let hosts: Vec<HostId> = (1..=MEMBERS as u32).map(HostId).collect();
+    for host in &hosts {
+        world.touch(*host, &mut app, |_, now, endpoint| endpoint.join_group(now, group_addr()).unwrap());
+    }
+    let addrs: Vec<SocketAddr> = hosts.iter().map(|host| host.addr()).collect();
+    world.touch(OPENER, &mut app, |app, now, endpoint| {
+        app.group = endpoint.open_group(now, group_addr(), &addrs, GroupOptions::default()).unwrap();
+    });
+    world.run_for(Duration::from_secs(1), &mut app).unwrap();
+    assert_eq!(app.events, [GroupEvent::Opened]);
+    let counters = world.endpoint(OPENER).unwrap().group_status(app.group).unwrap().counters;
+    assert!(counters.packets_sent < MEMBERS as u64 / 4, "{counters:?}");
+}
+
 #[test]
 fn a_seed_replays_to_the_byte() {
     assert_eq!(live(7), live(7));

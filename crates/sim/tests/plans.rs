@@ -41,6 +41,22 @@ fn a_thousand_members_send_two_reports_for_a_hundred_symbols_at_most() {
     assert!(outcome.time_s < 0.05, "{outcome:#?}");
 }
 
+/// M10: what is lost on its way up a tree of reports is said again (811 ms without), and the losses of all
+/// are heard there, also few of each (no parity without).
+#[test]
+fn a_tree_of_reports_survives_loss_and_tells_of_it() {
+    let plan = example("multicast");
+    let of = |feedback, loss| {
+        let cell =
+            plan.cells.iter().find(|c| (c.hosts, c.feedback, c.loss) == (257, feedback, loss)).unwrap();
+        cell.run().outcome
+    };
+    let lossy = of(Feedback::Tree, 0.05);
+    assert!(lossy.finished && lossy.time_s < 0.5, "{lossy:#?}");
+    let rare = of(Feedback::Parity, 0.001);
+    assert!(rare.finished && rare.group.parities > Some(0), "{rare:#?}");
+}
+
 #[test]
 fn a_loss_free_pair_fills_its_link() {
     let cell = Cell { messages: 400, link_mbit: 1_000, ..Cell::default() };

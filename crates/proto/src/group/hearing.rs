@@ -16,39 +16,45 @@ const RESIDUAL_MEMBERS: f64 = 0.25;
 /// Parity is left again when it saves less than this share of what it costs.
 const LEAVE_BELOW: f64 = 0.5;
 
-/// What one member gets.
+/// What one member gets, or it and those it speaks for, on average.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct Hearing {
-    last: Option<(u64, u32)>,
+    last: Option<Said>,
     first: u64,
     sent: f64,
     lost: f64,
 }
 
+/// The last report: largest packet number, packets received (low 32 bits), by how many members.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Said {
+    echo: u64,
+    received: u32,
+    covers: u32,
+}
+
 impl Hearing {
-    /// A report: largest packet number, packets received (low 32 bits). How many have been lost since
-    /// the report before.
-    pub fn on_report(&mut self, echo: u64, received: u32) -> u64 {
-        let Some((echo_before, received_before)) = self.last else {
-            self.last = Some((echo, received));
-            return 0;
-        };
-        if echo <= echo_before {
+    /// A report: largest packet number, packets received (low 32 bits) by all of `covers` members. How many
+    /// each has lost since the report before, on average.
+    pub fn on_report(&mut self, echo: u64, received: u32, covers: u32) -> u64 {
+        // One that speaks for others, and for once for itself.
+        let alone = covers == 1 && self.last.is_some_and(|last| last.covers > 1);
+        if alone || self.last.is_some_and(|last| echo <= last.echo && last.covers == covers) {
             return 0;
         }
-        self.last = Some((echo, received));
-        if echo_before + 1 < self.first {
+        let Some(last) = self.last.replace(Said { echo, received, covers }) else { return 0 };
+        if last.covers != covers || last.echo + 1 < self.first {
             return 0;
         }
-        let sent = echo - echo_before;
-        let got = received.wrapping_sub(received_before) as u64;
+        let sent = echo - last.echo;
+        let got = f64::from(received.wrapping_sub(last.received)) / f64::from(covers.max(1));
         if self.sent > MEMORY_PACKETS {
             (self.sent, self.lost) = (self.sent / 2.0, self.lost / 2.0);
         }
         self.sent += sent as f64;
         // What was overtaken is no loss once it is here.
-        self.lost = (self.lost + sent as f64 - got as f64).max(0.0);
-        sent.saturating_sub(got)
+        self.lost = (self.lost + sent as f64 - got).max(0.0);
+        (sent as f64 - got).max(0.0) as u64
     }
 
     /// Counts from packet `first` on. What was lost of the SYNs before, hundreds in a large group, says
@@ -137,19 +143,31 @@ mod tests {
     #[test]
     fn a_share_is_what_did_not_come_and_reordering_is_no_loss() {
         let mut hearing = Hearing::default();
-        assert_eq!(hearing.on_report(9, 10), 0, "from here on it is counted");
-        assert_eq!(hearing.on_report(109, 105), 5);
+        assert_eq!(hearing.on_report(9, 10, 1), 0, "from here on it is counted");
+        assert_eq!(hearing.on_report(109, 105, 1), 5);
         assert_eq!(hearing.share(), None, "too few");
-        assert_eq!(hearing.on_report(209, 210), 0, "five of before had been overtaken");
+        assert_eq!(hearing.on_report(209, 210, 1), 0, "five of before had been overtaken");
         assert_eq!(hearing.share(), Some(0.0));
-        assert_eq!(hearing.on_report(309, 300), 10);
+        assert_eq!(hearing.on_report(309, 300, 1), 10);
         assert!((hearing.share().unwrap() - 10.0 / 300.0).abs() < 1e-9);
-        assert_eq!(hearing.on_report(300, 200), 0, "an old report changes nothing");
+        assert_eq!(hearing.on_report(300, 200, 1), 0, "an old report changes nothing");
         hearing.count_from(400);
         assert_eq!((hearing.share(), hearing.is_known()), (None, true));
-        assert_eq!(hearing.on_report(409, 380), 0, "what was before is in it");
-        assert_eq!(hearing.on_report(609, 560), 20, "since the last report");
+        assert_eq!(hearing.on_report(409, 380, 1), 0, "what was before is in it");
+        assert_eq!(hearing.on_report(609, 560, 1), 20, "since the last report");
         assert_eq!(hearing.share(), Some(0.1));
+    }
+
+    #[test]
+    fn who_speaks_for_others_tells_of_all() {
+        let mut hearing = Hearing::default();
+        hearing.on_report(0, 1, 1);
+        assert_eq!(hearing.on_report(9, 10, 4), 0, "of others it tells for the first time");
+        assert_eq!(hearing.on_report(209, u32::MAX.wrapping_add(11 + 4 * 200 - 8), 4), 2, "wraps");
+        assert_eq!(hearing.share(), Some(0.01));
+        assert_eq!(hearing.on_report(250, 7, 1), 0, "for itself: not to be compared");
+        assert_eq!(hearing.on_report(309, 10 + 4 * 300 - 8, 4), 0);
+        assert!((hearing.share().unwrap() - 2.0 / 300.0).abs() < 1e-9);
     }
 
     #[test]

@@ -159,7 +159,7 @@ impl Member {
         if heard && echo < packets && self.echo.is_none_or(|before| echo > before) {
             self.echo = Some(echo);
             progress.echoed = Some(echo);
-            self.lost_now += self.hearing.on_report(echo, report.received);
+            self.lost_now += self.hearing.on_report(echo, report.received, report.covers);
             self.deaf_polls = 0;
         }
         if progress.moved {

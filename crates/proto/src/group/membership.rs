@@ -9,6 +9,7 @@
 mod asking;
 mod joint;
 mod missed;
+mod route;
 mod turns;
 
 use super::arrivals::Arrivals;
@@ -23,14 +24,11 @@ use core::net::SocketAddr;
 use core::time::Duration;
 use denrei_wire::checksum::{self, CHECKSUM_BYTES};
 use denrei_wire::frame::{Feedback, Frame, Gap, feedback_flags};
-use denrei_wire::group::{Begin, GROUP_HEADER_BYTES, GroupHeader, MAX_GAPS, Open, Route};
+use denrei_wire::group::{Begin, GROUP_HEADER_BYTES, GroupHeader, MAX_GAPS, Open};
 use denrei_wire::packet::{Header, flags};
 use denrei_wire::{Instant, ids};
 use joint::Joint;
-
-/// What is missing below is named together with what else is found missing within this time: as much again
-/// at each of at most six levels.
-const JOIN_GAPS: Duration = Duration::from_micros(250);
+use route::JOIN_GAPS;
 
 /// What a member's application and endpoint grant.
 #[derive(Clone, Copy, Debug)]
@@ -402,44 +400,6 @@ impl Membership {
         self.due = Some(self.due.map_or(at, |due| due.min(at)));
     }
 
-    /// Whom symbols are handed on to.
-    pub fn relays_to(&self) -> &[PeerId] {
-        self.joint.relays_to()
-    }
-
-    /// To whom this member reports: its parent's address, or `None` for the opener, who has asked this
-    /// member itself, or who has to hear what those above do not hand on.
-    pub fn reports_to(&self) -> Option<SocketAddr> {
-        self.joint.reports_to().filter(|_| !self.asked_in_person && !self.asking.is_unheard())
-    }
-
-    /// Whether symbols are taken from the session with `peer`, at `addr`: the opener's, or that of the relay
-    /// it named, if its packets are not signed.
-    pub fn hears(&self, peer: PeerId, addr: Option<SocketAddr>) -> bool {
-        let relay = || !self.is_signed() && addr.is_some_and(|addr| self.joint.is_served_by(addr));
-        peer == self.opener || relay()
-    }
-
-    /// The opener has said who hands on to whom.
-    pub fn set_route(&mut self, now: Instant, route: Route, children: Vec<PeerId>) {
-        self.joint.set_route(route, children);
-        self.asking.ask_above(self.joint.reports_to().is_some());
-        self.report_by(now);
-    }
-
-    /// A report of a member below has come: joins it with this one's next. What is missing below waits a
-    /// little for what others miss, the rest for company.
-    pub fn on_report_from_below(&mut self, now: Instant, peer: PeerId, feedback: &Feedback<'_>) {
-        if !self.joint.on_report(now, peer, feedback, self.arrivals.known()) {
-            return;
-        }
-        let complete = self.joint.is_complete(self.arrivals.next());
-        self.report_by(if complete { now } else { now + self.report_delay });
-        if self.joint.missed.is_waiting() {
-            self.report_by(now + JOIN_GAPS);
-        }
-    }
-
     fn stop_reporting(&mut self) {
         self.due = None;
         self.asking.stop();
@@ -500,6 +460,9 @@ impl Membership {
         // Asked itself it speaks for itself: one below may be dead.
         if !in_person {
             self.joint.join(self.arrivals.next(), self.assembly.next(), &mut report);
+        }
+        if let Some(after) = self.joint.repeat(&report).filter(|_| !to_opener) {
+            self.report_by(now + after);
         }
         Frame::Feedback(report).encode(put);
     }

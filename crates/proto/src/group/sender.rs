@@ -411,15 +411,24 @@ impl Sender {
         if self.review_at > now {
             return;
         }
-        let longest = self.counting().map(Member::probe_timeout).max();
-        self.probe_timeout = longest.unwrap_or(IDLE_PROBE_TIMEOUT);
+        // In a tree the others answer their parents, and what they say climbs.
+        let answers = |member: &&Member| !self.tree.joins || !self.tree.has_parent(member.id);
+        let longest = self.counting().filter(answers).map(Member::probe_timeout).max();
+        let climb = if self.tree.joins {
+            self.report_delay(host.config(), self.members.len())
+        } else {
+            Duration::ZERO
+        };
+        self.probe_timeout = longest.map_or(IDLE_PROBE_TIMEOUT, |longest| longest + climb);
         self.review_at = now + REVIEW_INTERVAL.max(self.probe_timeout / 4);
         self.choose_symbol_bytes(host);
     }
 
-    /// How long members may hold a report back: enough that they do not all speak at once.
-    fn report_delay(config: &Config, members: usize) -> Duration {
-        config.max_ack_delay.max(Duration::from_micros(20) * members.min(1000) as u32)
+    /// How long members may hold a report back: enough that they do not all speak at once. In a tree each
+    /// hears few.
+    fn report_delay(&self, config: &Config, members: usize) -> Duration {
+        let speak = members.min(if self.will_join(members) { 200 } else { 1000 });
+        config.max_ack_delay.max(Duration::from_micros(20) * speak as u32)
     }
 
     fn wants_tree(&self) -> bool {

@@ -72,7 +72,7 @@ pub struct Feedback<'a> {
     pub covers: u32,
     /// Low 32 bits of the largest packet number received from the group's address.
     pub echo: u32,
-    /// Low 32 bits of the number of packets received from the group's address.
+    /// Low 32 bits of the number of packets up to `echo` that those it speaks for have received, together.
     pub received: u32,
     /// Time since the packet `echo` arrived, µs.
     pub delay_us: u32,

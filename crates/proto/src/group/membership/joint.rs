@@ -7,6 +7,7 @@
 use super::missed::Missed;
 use crate::event::PeerId;
 use core::net::SocketAddr;
+use core::time::Duration;
 use denrei_wire::frame::Feedback;
 use denrei_wire::group::Route;
 use denrei_wire::{Instant, ids};
@@ -17,9 +18,21 @@ struct Below {
     peer: PeerId,
     member: u32,
     covers: u32,
+    /// What these have lost in all of the group's packets up to the one that the report echoes (low 32 bits).
+    lost: u32,
     next: u64,
     messages: u64,
     limit: u64,
+}
+
+/// What a report says that climbs is said so often, so far apart, unless there is news: those above repeat no
+/// question, and with a thousand members some of what is said is lost for certain.
+const REPEATS: u8 = 2;
+const REPEAT_AFTER: Duration = Duration::from_millis(2);
+
+/// What a report has lost of the packets that it could tell of.
+fn lost(report: &Feedback<'_>) -> u32 {
+    report.covers.wrapping_mul(report.echo.wrapping_add(1)).wrapping_sub(report.received)
 }
 
 /// Who is above and who is below.
@@ -29,6 +42,9 @@ pub(super) struct Joint {
     below: Vec<Below>,
     /// All have to have what is below this symbol before a report for all is worth it.
     wanted: Option<u64>,
+    /// The last report that went to a parent, and how often it will be said again.
+    said: Option<(u32, u32, u64)>,
+    repeats: u8,
     pub missed: Missed,
 }
 
@@ -81,35 +97,48 @@ impl Joint {
         self.route = Some((route, children));
     }
 
-    /// Takes in a report from below; `known` is the first symbol not known to have been sent. Whether
-    /// who sent it is below.
+    /// A report goes to the parent; when to say it again, if nothing newer is said until then.
+    pub fn repeat(&mut self, report: &Feedback<'_>) -> Option<Duration> {
+        let said = Some((report.next, report.covers, report.limit));
+        self.repeats = if self.said == said { self.repeats.saturating_sub(1) } else { REPEATS };
+        self.said = said;
+        (self.repeats > 0).then_some(REPEAT_AFTER)
+    }
+
+    /// Takes in a report from below; `known` is the first symbol not known to have been sent. Whether it
+    /// brings news of one below.
     pub fn on_report(&mut self, now: Instant, peer: PeerId, feedback: &Feedback<'_>, known: u64) -> bool {
         let index = match self.below.iter().position(|below| below.peer == peer) {
             Some(index) => index,
             None if self.route.as_ref().is_some_and(|(_, children)| children.contains(&peer)) => {
-                self.below.push(Below { peer, member: 0, covers: 0, next: known, messages: 0, limit: 0 });
+                let (member, covers, lost) = (0, 0, 0);
+                self.below.push(Below { peer, member, covers, lost, next: known, messages: 0, limit: 0 });
                 self.below.len() - 1
             }
             None => return false,
         };
         let below = &mut self.below[index];
+        let before = (below.next, below.limit, below.covers, below.member);
         below.next = ids::expand(feedback.next, below.next);
         below.messages = ids::expand(feedback.messages, below.messages);
         below.limit = below.limit.max(feedback.limit);
-        (below.member, below.covers) = (feedback.member, feedback.covers);
+        (below.member, below.covers, below.lost) = (feedback.member, feedback.covers, lost(feedback));
         let next = below.next;
+        let news = before != (next, below.limit, below.covers, below.member);
         for gap in feedback.gaps {
             self.missed.want(now, ids::expand(gap.first(), next), gap.count().into());
         }
-        true
+        news || !feedback.gaps.is_empty()
     }
 
     /// Lowers each value of this member's report to the least of those below (M3), and names who holds the
     /// others up: who has least, and of several with as much, who has room for least.
     pub fn join(&self, next: u64, messages: u64, report: &mut Feedback<'_>) {
         let (mut last, mut messages) = ((next, report.limit), messages);
+        let mut all_lost = lost(report);
         for below in &self.below {
             report.covers += below.covers;
+            all_lost = all_lost.wrapping_add(below.lost);
             report.limit = report.limit.min(below.limit);
             messages = messages.min(below.messages);
             if (below.next, below.limit) < last {
@@ -117,7 +146,64 @@ impl Joint {
                 report.member = below.member;
             }
         }
+        report.received = report.covers.wrapping_mul(report.echo.wrapping_add(1)).wrapping_sub(all_lost);
         report.next = last.0 as u32;
         report.messages = messages as u32;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(member: u32, covers: u32, echo: u32, received: u32, next: u32) -> Feedback<'static> {
+        Feedback {
+            flags: 0,
+            group: 7,
+            member,
+            covers,
+            echo,
+            received,
+            delay_us: 0,
+            next,
+            messages: 0,
+            limit: 100,
+            gaps: &[],
+        }
+    }
+
+    fn peer(slot: u32) -> PeerId {
+        PeerId { slot, generation: 0 }
+    }
+
+    fn joint() -> Joint {
+        let parent = "10.0.0.1:7".parse().unwrap();
+        let route = Route { parent, report_to_parent: true, relay: false, children: Vec::new() };
+        let mut joint = Joint::default();
+        joint.set_route(route, vec![peer(1), peer(2)]);
+        joint
+    }
+
+    #[test]
+    fn losses_of_all_are_added_up_as_of_the_packet_that_is_echoed() {
+        let mut joint = joint();
+        joint.on_report(Instant::ZERO, peer(1), &said(1, 1, 99, 97, 50), 50);
+        joint.on_report(Instant::ZERO, peer(2), &said(2, 5, 89, 5 * 90 - 4, 40), 50);
+        let mut own = said(0, 1, 199, 199, 60);
+        joint.join(60, 0, &mut own);
+        assert_eq!((own.covers, own.next, own.member), (7, 40, 2));
+        assert_eq!(own.received, 7 * 200 - 3 - 4 - 1);
+    }
+
+    #[test]
+    fn what_climbs_is_said_again_and_only_news_is_handed_on() {
+        let mut joint = joint();
+        let first = said(0, 1, 9, 10, 10);
+        assert_eq!([(); 4].map(|()| joint.repeat(&first).is_some()), [true, true, false, false]);
+        assert!(joint.repeat(&said(0, 1, 19, 20, 20)).is_some(), "that is new");
+        let below = said(1, 1, 9, 10, 10);
+        assert!(joint.on_report(Instant::ZERO, peer(1), &below, 10));
+        assert!(!joint.on_report(Instant::ZERO, peer(1), &said(1, 1, 12, 12, 10), 10), "the same again");
+        assert!(!joint.on_report(Instant::ZERO, peer(9), &below, 10), "who is not below");
     }
 }

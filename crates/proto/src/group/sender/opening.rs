@@ -21,6 +21,10 @@ const MAX_PROBES: u32 = 10;
 const PROBE_INTERVAL: Duration = Duration::from_millis(2);
 /// Longest interval of them.
 const MAX_PROBE_INTERVAL: Duration = Duration::from_millis(40);
+/// Members of a crowd answer a SYN one after the other, so far apart: the next one waits for that …
+const ANSWER_SPACING: Duration = Duration::from_micros(4);
+/// … where there are more than this.
+const CROWD: usize = 16;
 /// Members out of reach are tried again this often.
 const REPROBE_INTERVAL: Duration = Duration::from_secs(2);
 
@@ -35,7 +39,7 @@ impl Sender {
         host: &mut dyn Host,
     ) -> u32 {
         let id = self.members.len() as u32;
-        let delay = Self::report_delay(host.config(), of);
+        let delay = self.report_delay(host.config(), of);
         let rtt = host.rtt(peer).unwrap_or(host.config().initial_rtt);
         let mut member = Member::new(id, addr, peer, now, Rtt::new(rtt, delay));
         member.of = of as u32;
@@ -56,10 +60,14 @@ impl Sender {
             member.path = Path::Unicast { next: 0 };
         }
         drop(member);
+        let spacing = match self.members.len() {
+            ..=CROWD => Duration::ZERO,
+            crowd => PROBE_INTERVAL + ANSWER_SPACING * crowd as u32,
+        };
         if let Phase::Opening { probes, probe_at, .. } = &mut self.phase {
-            // Who has just accepted gets its share of SYNs.
+            // Who has just accepted gets its share of SYNs; each is answered by all who have.
             *probes = (*probes).min(1);
-            *probe_at = now;
+            *probe_at = (*probe_at).min(self.last_sent_at + spacing).max(now);
         }
     }
 

@@ -22,6 +22,7 @@ impl Sender {
             return;
         }
         for index in 0..self.members.len() {
+            let delay = self.report_delay(host.config(), self.members[index].of as usize);
             let mut member = self.members.edit(index);
             let waits = self.keys.is_some() && !host.is_proven(member.peer);
             if member.stage != Stage::Invited || member.told || waits {
@@ -33,7 +34,7 @@ impl Sender {
                 address: self.address,
                 member: member.id,
                 members: member.of,
-                report_delay_us: Self::report_delay(host.config(), member.of as usize).as_micros() as u32,
+                report_delay_us: delay.as_micros() as u32,
                 stagger: self.options.feedback.stagger,
                 suppress: self.options.feedback.suppress,
                 key: &key,

@@ -5,9 +5,13 @@ use crate::congestion::{Acked, rtt_without_turns};
 use crate::group::Host;
 use crate::group::member::{Member, Path, Stage};
 use crate::group::types::{GroupBackend, GroupEvent};
+use core::time::Duration;
 use denrei_wire::frame::{Feedback, feedback_flags};
 use denrei_wire::{Instant, ids};
+use std::collections::VecDeque;
 
+/// A request that was made before the answer went out has climbed a tree within this time.
+const CLIMB: Duration = Duration::from_millis(4);
 /// Symbols of one report's gaps that are looked at; the next report names the rest.
 const MAX_GAP_SYMBOLS: u64 = 4096;
 
@@ -22,7 +26,15 @@ impl Sender {
         let in_flight = self.stream.in_flight();
         let before = self.stream.acked();
         let sent = self.stream.next();
-        let progress = self.members.edit(index).on_report(now, report, sent, self.packet);
+        // One of a tree that speaks for itself was asked: what it has lost it has lost in all the time since.
+        let aside = self.tree.joins && self.tree.has_parent(self.members[index].id);
+        let mut member = self.members.edit(index);
+        let lost_before = member.lost_now;
+        let progress = member.on_report(now, report, sent, self.packet);
+        if aside {
+            member.lost_now = lost_before;
+        }
+        drop(member);
         if let Some(echoed) = progress.echoed {
             self.sample(now, index, echoed, report);
         }
@@ -82,10 +94,8 @@ impl Sender {
         }
     }
 
-    /// When the train of a packet left.
     fn sent_at(&self, packet: u64) -> Option<Instant> {
-        let after = self.trains.partition_point(|(first, _)| *first <= packet);
-        Some(self.trains.get(after.checked_sub(1)?)?.1)
+        left_at(&self.trains, packet)
     }
 
     /// A packet's number is used once, so the sample is unambiguous whatever the packet carried (M7).
@@ -155,7 +165,7 @@ impl Sender {
         if report.gaps.is_empty() || (!joint && self.members[index].path != Path::Multicast) {
             return;
         }
-        let replicates = self.replicates();
+        let (replicates, trains) = (self.replicates(), &self.trains);
         let mut alone = Vec::new();
         let mut member = self.members.edit(index);
         let echo = member.echo;
@@ -169,7 +179,10 @@ impl Sender {
             for number in first..end.max(first).min(first + budget) {
                 budget -= 1;
                 let sent_in = self.stream.symbol(number).and_then(|symbol| symbol.packet);
-                let under_way = sent_in.is_some_and(|packet| echo.is_none_or(|echo| echo < packet));
+                // Of what several miss the one who speaks may have missed the answer as well.
+                let old = |packet| joint && left_at(trains, packet).is_none_or(|at| at + CLIMB <= now);
+                let unheard = |packet| echo.is_none_or(|echo| echo < packet) && !old(packet);
+                let under_way = sent_in.is_some_and(unheard);
                 if under_way || self.repairs.multicast.contains(&number) {
                     continue;
                 }
@@ -229,6 +242,12 @@ impl Sender {
         }
         fresh
     }
+}
+
+/// When the train of a packet left.
+fn left_at(trains: &VecDeque<(u64, Instant)>, packet: u64) -> Option<Instant> {
+    let after = trains.partition_point(|(first, _)| *first <= packet);
+    Some(trains.get(after.checked_sub(1)?)?.1)
 }
 
 /// What the path has lost, given what each member has: as much as the member that lost most, if that is more

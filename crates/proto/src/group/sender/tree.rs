@@ -66,6 +66,11 @@ impl Tree {
         self.parents.contains_key(&id) || !self.children(id).is_empty()
     }
 
+    /// Whether a member is below another.
+    pub fn has_parent(&self, id: u32) -> bool {
+        self.parents.contains_key(&id)
+    }
+
     /// The parent, its parent, and so on.
     pub fn above(&self, id: u32) -> impl Iterator<Item = u32> + '_ {
         core::iter::successors(self.parents.get(&id), |parent| self.parents.get(parent)).copied()
@@ -98,14 +103,23 @@ impl Sender {
             self.tree.relays = true;
             self.plant(&served, |index| parent_index(index, fan_out));
         }
-        // Who is sent packets of its own says itself what it misses.
-        let may_join = self.options.feedback.tree && !self.replicates();
-        if may_join && active.len() > JOIN_REPORTS_ABOVE && self.tree.parents.is_empty() {
+        let may_join = self.may_join();
+        if self.will_join(active.len()) && self.tree.parents.is_empty() {
             self.plant(&active, |index| index.checked_sub(1).map(|index| index / REPORT_FAN_IN));
         }
         self.tree.joins = may_join && self.tree.parents.len() >= JOIN_REPORTS_ABOVE;
         let ids: Vec<u32> = active.into_iter().filter(|id| self.tree.contains(*id)).collect();
         ids.into_iter().for_each(|id| self.tell_route(now, id, host));
+    }
+
+    /// Who is sent packets of its own says itself what it misses.
+    fn may_join(&self) -> bool {
+        self.options.feedback.tree && !self.replicates()
+    }
+
+    /// Whether so many members join their reports.
+    pub(super) fn will_join(&self, members: usize) -> bool {
+        self.may_join() && members > JOIN_REPORTS_ABOVE
     }
 
     /// Few and large is served best by a narrow tree (each byte leaves a host `fan_out` times), many
