@@ -105,6 +105,18 @@ pub(super) struct Pace {
     pub taken: Taken,
 }
 
+impl Pace {
+    /// Looks for grants that nothing came of after `patience`, or earlier if that was planned; where there
+    /// are none, whether all is calm.
+    fn look_within(&mut self, now: Instant, patience: Option<Duration>) {
+        let calm = now + CALM;
+        self.look_at = Some(match patience {
+            Some(patience) => self.look_at.unwrap_or(calm).min(now + patience),
+            None => calm,
+        });
+    }
+}
+
 impl Endpoint {
     /// Tells how many octets of datagrams the socket holds that are not read yet.
     pub fn set_receive_buffer(&mut self, octets: u64) {
@@ -212,9 +224,7 @@ impl Endpoint {
                 self.after(now, slot);
             }
         }
-        if self.pace.look_at.is_none() || deadline.is_none() {
-            self.pace.look_at = deadline.map(|patience| now + patience).or(Some(now + CALM));
-        }
+        self.pace.look_within(now, deadline);
     }
 
     /// Time has come to `now`.
@@ -256,5 +266,25 @@ impl Endpoint {
             Mode::Granting(grants) => grants.forget(slot),
             Mode::Managing(manager) => manager.forget(slot),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_grant_is_looked_after_soon_although_all_was_calm_before() {
+        let at = |millis| Instant::ZERO + Duration::from_millis(millis);
+        let patience = Some(Duration::from_millis(10));
+        let mut pace = Pace::default();
+        pace.look_within(at(0), None);
+        assert_eq!(pace.look_at, Some(at(0) + CALM));
+        pace.look_within(at(1), patience);
+        assert_eq!(pace.look_at, Some(at(11)));
+        pace.look_within(at(5), patience);
+        assert_eq!(pace.look_at, Some(at(11)), "others' packets do not put it off");
+        pace.look_within(at(6), None);
+        assert_eq!(pace.look_at, Some(at(6) + CALM), "nothing is owed");
     }
 }

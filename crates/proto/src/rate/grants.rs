@@ -171,8 +171,9 @@ impl Grants {
         claim.accounted = sent;
         claim.wanted = sent.saturating_add(wanted as u64);
         if wanted > 0 && claim.limit.saturating_sub(sent) < LEAST_GRANT {
-            // What is left of its limit is too little for a packet.
-            claim.wanted = claim.wanted.max(claim.limit.max(sent) + LEAST_GRANT);
+            // What is left of its limit is too little for a packet, and does not come.
+            claim.accounted = claim.limit.max(sent);
+            claim.wanted = claim.wanted.max(claim.accounted + LEAST_GRANT);
         }
         claim.moved = now;
         (claim.lapses, claim.not_before) = (0, Instant::ZERO);
@@ -334,6 +335,7 @@ mod tests {
     }
 
     const DATAGRAM: u64 = 1472;
+    const ASSUMED: u64 = 208 * 1024;
     const STEP: Duration = Duration::from_nanos(12_000);
 
     impl Crowd {
@@ -403,6 +405,32 @@ mod tests {
             // A standing allowance each may come on top, and the grant under way.
             assert!(crowd.grants.outstanding <= window + 2 * MAX_GRANT, "{}", crowd.grants.outstanding);
         }
+    }
+
+    /// A thousand that have sent a little of a standing allowance, lost it, and cannot send it again with
+    /// what is left.
+    #[test]
+    fn what_is_left_of_a_limit_and_too_little_for_a_packet_holds_nobody_up() {
+        const PEERS: u32 = 1_000;
+        let (mut now, mut grants) = (Instant::ZERO, Grants::new(Instant::ZERO, ASSUMED, None));
+        (0..PEERS).for_each(|peer| grants.admit(now, peer, DEFAULT_WEIGHT, 0));
+        let limits: Vec<u64> = (0..PEERS).map(|peer| grants.limit(peer).unwrap()).collect();
+        while grants.take_changed().is_some() {}
+        let sent = |peer: u32| limits[peer as usize] - LEAST_GRANT / 2;
+        (0..PEERS).for_each(|peer| grants.on_request(now, peer, sent(peer) as u32, 80));
+        let mut served = BTreeSet::new();
+        for _ in 0..PEERS {
+            now += STEP;
+            grants.distribute(now);
+            while let Some(peer) = grants.take_changed() {
+                if grants.limit(peer).unwrap() - sent(peer) >= LEAST_GRANT && served.insert(peer) {
+                    grants.on_arrival(now, LEAST_GRANT / 2);
+                    grants.on_data(now, peer, LEAST_GRANT / 2);
+                    grants.on_request(now, peer, (sent(peer) + LEAST_GRANT / 2) as u32, 0);
+                }
+            }
+        }
+        assert_eq!(served.len(), PEERS as usize);
     }
 
     #[test]
