@@ -7,6 +7,7 @@
 //! miss, `membership/turns` whose turn it is.
 
 mod asking;
+mod early;
 mod joint;
 mod missed;
 mod route;
@@ -27,6 +28,7 @@ use denrei_wire::frame::{Feedback, Frame, Gap, feedback_flags};
 use denrei_wire::group::{Begin, GROUP_HEADER_BYTES, GroupHeader, MAX_GAPS, Open};
 use denrei_wire::packet::{Header, flags};
 use denrei_wire::{Instant, ids};
+use early::Early;
 use joint::Joint;
 use route::JOIN_GAPS;
 
@@ -75,6 +77,7 @@ pub(crate) struct Membership {
     arrivals: Arrivals,
     assembly: Assembly,
     restorer: Restorer,
+    early: Early,
     /// Largest packet number seen, and when.
     echo: Option<(u64, Instant)>,
     /// Packets from the group's address, low 32 bits.
@@ -119,6 +122,7 @@ impl Membership {
             arrivals: Arrivals::new(0),
             assembly: Assembly::new(0, 0, grant.spare_bytes),
             restorer: Restorer::default(),
+            early: Early::default(),
             echo: None,
             received: 0,
             heard: false,
@@ -133,19 +137,25 @@ impl Membership {
         }
     }
 
-    /// The opener's last word of the opening (M4's ACK).
-    pub fn begin(&mut self, begin: &Begin) {
-        if self.stage == Stage::Accepted {
-            self.stage = Stage::Begun;
-            self.arrivals = Arrivals::new(begin.symbol);
-            self.assembly = Assembly::new(begin.message, begin.cost, self.grant.spare_bytes);
-            self.limit_reported = begin.cost + self.grant.credit;
+    /// The opener's last word of the opening (M4's ACK): what has overtaken it is taken in.
+    ///
+    /// # Errors
+    /// What no honest opener sends.
+    pub fn begin(&mut self, now: Instant, begin: &Begin) -> Result<(), &'static str> {
+        if self.stage != Stage::Accepted {
+            return Ok(());
         }
+        self.stage = Stage::Begun;
+        self.arrivals = Arrivals::new(begin.symbol);
+        self.assembly = Assembly::new(begin.message, begin.cost, self.grant.spare_bytes);
+        self.limit_reported = begin.cost + self.grant.credit;
+        let mut early = self.early.take().into_iter();
+        early.try_for_each(|packet| self.take_packet(now, packet.poll, &packet.header, &packet.frames))
     }
 
     /// Bytes held for the application.
     pub fn held_bytes(&self) -> u64 {
-        self.assembly.held_bytes()
+        self.assembly.held_bytes() + self.early.bytes()
     }
 
     /// Whether there is something to take.
@@ -242,12 +252,25 @@ impl Membership {
         if self.echo.is_none_or(|(largest, _)| number > largest) {
             self.echo = Some((number, now));
         }
-        if !matches!(self.stage, Stage::Begun) {
-            if poll {
-                self.report_in_turn(now);
-            }
-            return Ok(());
+        match self.stage {
+            Stage::Begun => return self.take_packet(now, poll, header, frames),
+            Stage::Accepted => self.early.keep(poll, header, frames),
+            Stage::Ended(_) => {}
         }
+        if poll {
+            self.report_in_turn(now);
+        }
+        Ok(())
+    }
+
+    /// Takes in a packet from the group's address, once BEGIN is here.
+    fn take_packet(
+        &mut self,
+        now: Instant,
+        poll: bool,
+        header: &GroupHeader,
+        frames: &[u8],
+    ) -> Result<(), &'static str> {
         let symbol = ids::expand(header.symbol, self.arrivals.known());
         let sent = match header.parity_of {
             0 if frames.is_empty() => symbol,

@@ -50,6 +50,20 @@ fn every_member_gets_everything_over_multicast_and_the_sender_sends_once() {
 }
 
 #[test]
+fn symbols_that_overtake_begin_are_not_asked_for_again() {
+    let mut net = Net::new(8, Config::default());
+    net.session_delay = Duration::from_micros(200);
+    net.open(GroupOptions::default());
+    send_all(&mut net);
+    net.run(Duration::from_secs(1));
+    for host in 1..=8 {
+        net.assert_received(host, &SIZES);
+    }
+    let counters = net.hosts[0].group_status(net.group).unwrap().counters;
+    assert_eq!((counters.unicast_repairs, counters.multicast_repairs), (0, 0), "{counters:?}");
+}
+
+#[test]
 fn nothing_is_lost_where_datagrams_are() {
     let mut net = Net::opened(8, GroupOptions::default());
     net.loss = vec![50; 9];

@@ -27,6 +27,8 @@ pub struct Net {
     pub under_way: BTreeMap<(Instant, u64), (usize, SocketAddr, Vec<u8>)>,
     pub order: u64,
     pub random: u64,
+    /// How much later than multicast what goes to one host alone arrives.
+    pub session_delay: Duration,
     /// Per mille of all datagrams lost, per receiving host.
     pub loss: Vec<u64>,
     /// Hosts that multicast does not reach.
@@ -55,6 +57,7 @@ impl Net {
             under_way: BTreeMap::new(),
             order: 0,
             random: 12345,
+            session_delay: Duration::ZERO,
             loss: vec![0; hosts.len()],
             deaf: BTreeSet::new(),
             stopped: BTreeSet::new(),
@@ -95,13 +98,14 @@ impl Net {
         self.hosts[0].group_send(self.group, message.into()).unwrap();
     }
 
-    pub fn deliver(&mut self, from: usize, to: usize, bytes: &[u8]) {
+    pub fn deliver(&mut self, from: usize, to: usize, later: Duration, bytes: &[u8]) {
         let loss = self.loss[to].max(self.loss[from] * (from != 0) as u64);
         if self.chance(loss) {
             return;
         }
         self.order += 1;
-        self.under_way.insert((self.now + DELAY, self.order), (to, addr(from), bytes.to_vec()));
+        let at = self.now + DELAY + later;
+        self.under_way.insert((at, self.order), (to, addr(from), bytes.to_vec()));
     }
 
     pub fn drain(&mut self, host: usize) {
@@ -124,11 +128,11 @@ impl Net {
                     }
                     for to in 1..self.hosts.len() {
                         if !self.deaf.contains(&to) {
-                            self.deliver(host, to, datagram);
+                            self.deliver(host, to, Duration::ZERO, datagram);
                         }
                     }
                 } else if let Some(to) = (0..self.hosts.len()).find(|to| addr(*to) == transmit.to) {
-                    self.deliver(host, to, datagram);
+                    self.deliver(host, to, self.session_delay, datagram);
                 }
             }
         }

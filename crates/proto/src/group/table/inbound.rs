@@ -162,7 +162,7 @@ impl Table {
             }
             Record::Poll { next } => member.on_poll(now, *next, from_opener),
             Record::Begin(begin) if from_opener => {
-                member.begin(begin);
+                result = member.begin(now, begin);
                 self.news += 1;
             }
             Record::Close { symbols, .. } if from_opener => member.on_close(now, *symbols),
