@@ -10,6 +10,7 @@ mod cmd;
 mod demo;
 mod log;
 mod orders;
+mod output;
 mod process;
 
 use anyhow::Result;
@@ -21,7 +22,8 @@ const EXIT_STATUS: &str = "Exit status:
   0  all is well
   1  what was tried did not hold: a message was lost, repeated or out of order; a check failed
   2  the command line is wrong; the message says what is possible
-  3  it could not be tried: something is missing or refused; the message says what";
+  3  it could not be tried: something is missing or refused; the message says what
+141  nobody reads what it prints any more, as after SIGPIPE";
 
 /// Messages between the machines of a cluster, over one UDP port each.
 #[derive(Parser, Debug)]
@@ -57,14 +59,15 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    match run(Cli::parse().command) {
+    let command = Cli::parse().command;
+    output::ending_with_its_reader(|| match run(command) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(1),
         Err(error) => {
             eprintln!("denrei: {error:#}");
             ExitCode::from(if error.is::<cmd::WrongArguments>() { 2 } else { 3 })
         }
-    }
+    })
 }
 
 /// Whether what was tried holds.

@@ -337,3 +337,20 @@ fn manual_pages_and_completions_are_written() {
         assert!(stdout(&denrei(&["completions", shell])).contains("pingpong"), "{shell}");
     }
 }
+
+#[test]
+fn a_command_whose_output_nobody_reads_ends_without_a_word() {
+    let place = tempfile::tempdir().unwrap();
+    let plan = place.path().join("plan.toml");
+    std::fs::write(&plan, "name = 'two'\n[axes]\nmessages = [1, 2]\nmessage_bytes = 10\n").unwrap();
+    let plan = plan.to_str().unwrap();
+    for args in [&["doctor", "--json"][..], &["completions", "bash"], &["sim", "--csv", plan], &["sim", plan]]
+    {
+        let (nobody, closed_pipe) = std::io::pipe().unwrap();
+        drop(nobody);
+        let output =
+            Command::new(env!("CARGO_BIN_EXE_denrei")).args(args).stdout(closed_pipe).output().unwrap();
+        assert_eq!(output.status.code(), Some(141), "{args:?}: {}", stderr(&output));
+        assert!(!stderr(&output).contains("panicked"), "{args:?}: {}", stderr(&output));
+    }
+}

@@ -27,6 +27,7 @@ pub use machine::Machine;
 pub use place::{PEER_COMMAND, Place};
 pub use table::human_bytes;
 
+use crate::output::say;
 use anyhow::Result;
 use args::{BenchArgs, Plan};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
@@ -42,8 +43,8 @@ pub fn run(plan: &Plan, args: &BenchArgs) -> Result<()> {
     if args.json {
         return run_json(plan, &place);
     }
-    println!("{}", Machine::this());
-    println!("{}", run_table(plan, &place)?);
+    say!("{}", Machine::this());
+    say!("{}", run_table(plan, &place)?);
     Ok(())
 }
 
@@ -61,7 +62,7 @@ fn run_json(plan: &Plan, place: &Place) -> Result<()> {
     run_sizes(plan, place, |results| {
         for (transport, runs) in &results.runs {
             let row = Row::new(plan.bench, *transport, results.size, runs);
-            println!("{}", serde_json::to_string(&row)?);
+            say!("{}", serde_json::to_string(&row)?);
         }
         Ok(())
     })

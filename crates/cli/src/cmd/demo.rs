@@ -4,6 +4,7 @@ use crate::bench::args::Plan;
 use crate::bench::{self, Bench, Machine, Place};
 use crate::cmd::key::KeyArgs;
 use crate::demo::{self, Options};
+use crate::output::say;
 use anyhow::Result;
 use clap::Args;
 
@@ -46,12 +47,12 @@ pub struct DemoCommand {
 impl DemoCommand {
     /// Runs it; whether every message arrived whole, once and in order.
     pub fn run(&self) -> Result<bool> {
-        println!("{}", Machine::this());
+        say!("{}", Machine::this());
         let holds =
             demo::run(Options { nodes: self.nodes as usize, seed: self.seed, keys: self.keys.clone() })?;
         if !self.no_pingpong {
-            println!("\nping-pong between two processes on loopback:");
-            println!("{}", bench::run_table(&pingpong_plan(), &Place::loopback())?);
+            say!("\nping-pong between two processes on loopback:");
+            say!("{}", bench::run_table(&pingpong_plan(), &Place::loopback())?);
         }
         Ok(holds)
     }

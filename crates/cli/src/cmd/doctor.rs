@@ -1,5 +1,6 @@
 //! `denrei doctor`: what this host is missing, and what to do about it.
 
+use crate::output::say;
 use anyhow::Result;
 use clap::Args;
 use comfy_table::presets::UTF8_FULL_CONDENSED;
@@ -36,10 +37,10 @@ impl DoctorCommand {
         let checks = checks();
         if self.json {
             for check in &checks {
-                println!("{}", serde_json::to_string(&line(check))?);
+                say!("{}", serde_json::to_string(&line(check))?);
             }
         } else {
-            println!("{}", table(&checks));
+            say!("{}", table(&checks));
         }
         Ok(checks.iter().all(|check| check.status != Status::Fail))
     }

@@ -1,5 +1,6 @@
 //! Completions and manual pages, for packagers; hidden from the help.
 
+use crate::output;
 use anyhow::{Context, Result};
 use clap::{Args, CommandFactory};
 use clap_complete::Shell;
@@ -17,7 +18,9 @@ pub struct CompletionsCommand {
 impl CompletionsCommand {
     /// Runs it for the command line `C`.
     pub fn run<C: CommandFactory>(&self) {
-        clap_complete::generate(self.shell, &mut C::command(), "denrei", &mut std::io::stdout());
+        let mut completions = Vec::new();
+        clap_complete::generate(self.shell, &mut C::command(), "denrei", &mut completions);
+        output::text(&String::from_utf8_lossy(&completions));
     }
 }
 

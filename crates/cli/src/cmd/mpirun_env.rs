@@ -3,6 +3,7 @@
 //! Inputs → outputs: which MPI → lines to evaluate in a shell, or to give to a launcher.
 
 use super::wrong_arguments;
+use crate::output::say;
 use anyhow::Result;
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
@@ -48,7 +49,7 @@ impl MpirunEnvCommand {
             })?,
         };
         for (name, value) in variables(self.mpi, &directory.display().to_string()) {
-            println!("export {name}={}", quoted(&value));
+            say!("export {name}={}", quoted(&value));
         }
         Ok(())
     }

@@ -2,6 +2,7 @@
 
 use super::key::KeyArgs;
 use super::wrong_arguments;
+use crate::output::say;
 use anyhow::{Context, Result};
 use clap::Args;
 use denrei::BindError;
@@ -61,7 +62,7 @@ impl RelayCommand {
             error => anyhow::Error::new(error).context("cannot open the relay"),
         })?;
         for (addr, route) in relay.addresses().iter().zip(&self.routes) {
-            println!("relaying {addr} to {}", route.target);
+            say!("relaying {addr} to {}", route.target);
         }
         loop {
             std::thread::sleep(self.status.map_or(NAP, Duration::from_secs));
@@ -83,7 +84,7 @@ fn print_status(relay: &Relay) -> Result<()> {
             "held_bytes": pair.held_bytes,
             "lowered": pair.lowered,
         });
-        println!("{}", serde_json::to_string(&line).context("cannot print the status")?);
+        say!("{}", serde_json::to_string(&line).context("cannot print the status")?);
     }
     Ok(())
 }

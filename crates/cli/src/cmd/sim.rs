@@ -4,6 +4,7 @@
 //! per combination, in the plan's order whatever the number of threads.
 
 use super::wrong_arguments;
+use crate::output::{self, say};
 use anyhow::{Context, Result};
 use clap::Args;
 use comfy_table::Table;
@@ -75,9 +76,10 @@ impl SimCommand {
                     Ok(())
                 }
             }
-        })?;
+        })
+        .unwrap_or_else(|error| output::unwritable(error));
         if !self.json && !self.csv {
-            writeln!(out, "{}\n{table}", plan.name)?;
+            say!("{}\n{table}", plan.name);
         }
         Ok(finished)
     }

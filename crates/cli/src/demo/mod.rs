@@ -16,6 +16,7 @@ pub use members::NODE_COMMAND;
 pub use node::run as run_node;
 
 use crate::cmd::key::KeyArgs;
+use crate::output::say;
 use anyhow::{Result, bail};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use members::Members;
@@ -60,18 +61,18 @@ pub fn run(options: Options) -> Result<bool> {
     let completed = demo.run_stages();
     demo.progress.finish_and_clear();
     let report = Report::new(&demo.members, demo.victim);
-    println!("{}", report.table());
-    println!("† killed and started again; what its old incarnation had in its hands died with it");
+    say!("{}", report.table());
+    say!("† killed and started again; what its old incarnation had in its hands died with it");
     for fault in report.faults() {
-        println!("FAULT: {fault}");
+        say!("FAULT: {fault}");
     }
     if let Err(error) = completed {
-        println!("FAULT: {error:#}");
+        say!("FAULT: {error:#}");
         return Ok(false);
     }
     demo.members.stop()?;
     if report.faults().is_empty() {
-        println!("every message arrived whole, exactly once and in order");
+        say!("every message arrived whole, exactly once and in order");
     }
     Ok(report.faults().is_empty())
 }
@@ -85,13 +86,9 @@ struct Demo {
 
 impl Demo {
     fn introduce(&self) {
-        println!(
-            "{} nodes, a process and a UDP port each (seed {}):",
-            self.members.len(),
-            self.traffic.seed()
-        );
+        say!("{} nodes, a process and a UDP port each (seed {}):", self.members.len(), self.traffic.seed());
         for (index, addr) in self.members.addresses().iter().enumerate() {
-            println!("  node {index}: process {}, {addr}", self.members.pid(index));
+            say!("  node {index}: process {}, {addr}", self.members.pid(index));
         }
     }
 
@@ -166,7 +163,7 @@ impl Demo {
 
     /// Says something above the progress bar, or where there is none.
     fn say(&self, line: String) {
-        self.progress.suspend(|| println!("{line}"));
+        self.progress.suspend(|| say!("{line}"));
     }
 }
 

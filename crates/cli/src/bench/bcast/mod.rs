@@ -12,6 +12,7 @@ use super::args::parse_size;
 use super::place::with_secrets_of;
 use crate::cmd::key::KeyArgs;
 use crate::cmd::wrong_arguments;
+use crate::output::say;
 use crate::process::LineProcess;
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
@@ -173,14 +174,14 @@ pub fn run(args: &BcastArgs) -> Result<()> {
         }
         for row in figures::rows(nodes, size, &runs) {
             match args.json {
-                true => println!("{}", serde_json::to_string(&row)?),
+                true => say!("{}", serde_json::to_string(&row)?),
                 false => table.add(&row),
             }
         }
     }
     progress.finish_and_clear();
     if !args.json {
-        println!("{}\n{table}", Machine::this());
+        say!("{}\n{table}", Machine::this());
     }
     Ok(())
 }

@@ -10,6 +10,7 @@ use super::control::{Bench, Transport};
 use super::place::Place;
 use super::{Machine, runner};
 use crate::cmd::wrong_arguments;
+use crate::output::say;
 use anyhow::{Context, Result};
 use clap::Args;
 use figures::{Figures, Row, Table};
@@ -84,18 +85,18 @@ pub fn run(args: &GatherArgs) -> Result<()> {
     if args.common.json {
         return measure(args, &plan, &place, bottleneck, |_, rows| {
             for (row, _) in rows {
-                println!("{}", serde_json::to_string(row)?);
+                say!("{}", serde_json::to_string(row)?);
             }
             Ok(())
         });
     }
-    println!("{}", Machine::this());
+    say!("{}", Machine::this());
     let mut table = Table::new();
     measure(args, &plan, &place, bottleneck, |size, rows| {
         table.add(size, rows);
         Ok(())
     })?;
-    println!("{table}");
+    say!("{table}");
     Ok(())
 }
 

@@ -10,6 +10,7 @@ mod plot;
 mod stacks;
 
 use super::{Machine, result};
+use crate::output::say;
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use comfy_table::{Table, presets::UTF8_FULL_CONDENSED};
@@ -216,13 +217,13 @@ pub fn run(args: &LayersArgs) -> Result<()> {
     }
     if args.json {
         for row in &rows {
-            println!("{}", serde_json::to_string(row)?);
+            say!("{}", serde_json::to_string(row)?);
         }
     } else {
-        println!("{}\n{}", Machine::this(), table(&rows));
-        println!("{}", two_cores(before, TwoCores::measure()));
-        rows_of(&rows, "ip").map(|rows| println!("{}", verdict(&rows))).unwrap_or_default();
-        rows_of(&rows, "work").map(|rows| println!("{}", equal_work(&rows))).unwrap_or_default();
+        say!("{}\n{}", Machine::this(), table(&rows));
+        say!("{}", two_cores(before, TwoCores::measure()));
+        rows_of(&rows, "ip").map(|rows| say!("{}", verdict(&rows))).unwrap_or_default();
+        rows_of(&rows, "work").map(|rows| say!("{}", equal_work(&rows))).unwrap_or_default();
     }
     match &args.svg {
         Some(path) => plot::write(path, &rows).with_context(|| format!("cannot draw {}", path.display())),

@@ -13,6 +13,7 @@ use super::result::{Row, Run};
 use super::table::{dash, human_bytes, number, right};
 use crate::cmd::mpirun_env::find_provider;
 use crate::cmd::wrong_arguments;
+use crate::output::say;
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use comfy_table::Cell;
@@ -133,7 +134,7 @@ pub fn run(args: &MpiArgs) -> Result<()> {
     for kind in &args.kind {
         for row in measure(args, *kind, &mut routes, &mut launcher)? {
             match args.json {
-                true => println!("{}", serde_json::to_string(&row)?),
+                true => say!("{}", serde_json::to_string(&row)?),
                 false => table.add(&row),
             }
         }
@@ -142,7 +143,7 @@ pub fn run(args: &MpiArgs) -> Result<()> {
         return Err(wrong_arguments("nothing could be measured: see what was skipped, and why"));
     }
     if !args.json {
-        println!("{}\n{}", Machine::this(), table.0);
+        say!("{}\n{}", Machine::this(), table.0);
     }
     Ok(())
 }

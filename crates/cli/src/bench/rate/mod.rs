@@ -17,6 +17,7 @@ use super::control::{Bench, Pace};
 use super::place::Place;
 use super::{Machine, runner};
 use crate::cmd::wrong_arguments;
+use crate::output::say;
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use figures::{Row, Table};
@@ -191,15 +192,15 @@ pub fn run(args: &RateArgs) -> Result<()> {
     let mut rows = Vec::new();
     measurement.all(|row| {
         if args.common.json {
-            println!("{}", serde_json::to_string(&row)?);
+            say!("{}", serde_json::to_string(&row)?);
         }
         rows.push(row);
         Ok(())
     })?;
     if !args.common.json {
-        println!("{}", Machine::this());
+        say!("{}", Machine::this());
         for part in &args.parts {
-            println!("{}", Table::of(*part, &rows));
+            say!("{}", Table::of(*part, &rows));
         }
     }
     if let Some(path) = &args.svg {

@@ -3,6 +3,7 @@
 use super::show::{RecvBar, bytes, seconds};
 use super::{DEFAULT_PORT, PortArgs, parse_group, parse_seconds, reach, resolve};
 use crate::cmd::wrong_arguments;
+use crate::output::say;
 use anyhow::{Context, Result};
 use clap::Args;
 use denrei_cast::{CastError, DEFAULT_GROUP, Destination, ReceiveOptions, ReceiveReport, Receiver};
@@ -113,7 +114,7 @@ impl RecvCommand {
         if piped || (received.is_err() && !self.json) {
             eprintln!("{shown}");
         } else {
-            println!("{shown}");
+            say!("{shown}");
         }
         Ok(received.is_ok())
     }

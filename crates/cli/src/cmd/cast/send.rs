@@ -4,6 +4,7 @@ use super::show::{SendBars, bytes, seconds};
 use super::{DEFAULT_PORT, PortArgs, parse_group, parse_seconds, reach, resolve};
 use crate::bench::args::parse_size;
 use crate::cmd::wrong_arguments;
+use crate::output::say;
 use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use denrei::GroupBackend;
@@ -239,12 +240,12 @@ fn print_json(report: &SendReport) {
         "slowest": report.slowest().map(|member| member.addr.to_string()),
         "members": members.collect::<Vec<_>>(),
     });
-    println!("{line}");
+    say!("{line}");
 }
 
 fn print_summary(report: &SendReport) {
     let through = report.members.iter().filter(|member| member.outcome == Outcome::Complete).count();
-    println!(
+    say!(
         "{} to {through} of {} receivers in {}",
         bytes(report.bytes),
         report.members.len(),
@@ -252,15 +253,15 @@ fn print_summary(report: &SendReport) {
     );
     let wire = report.wire;
     let repairs = wire.multicast_repairs + wire.unicast_repairs;
-    println!("on the wire: {} in {} packets, {repairs} repairs", bytes(wire.bytes), wire.packets);
+    say!("on the wire: {} in {} packets, {repairs} repairs", bytes(wire.bytes), wire.packets);
     if let Some(slowest) = report.slowest() {
-        println!("slowest: {} {} after {}", slowest.addr, slowest.name, seconds(slowest.took));
+        say!("slowest: {} {} after {}", slowest.addr, slowest.name, seconds(slowest.took));
     }
     for member in &report.members {
         if let (word, Some(why)) = outcome(&member.outcome) {
-            println!("{word}: {} {}: {why}", member.addr, member.name);
+            say!("{word}: {} {}: {why}", member.addr, member.name);
         } else if member.resumed_bytes > 0 {
-            println!("resumed: {} {} had {} already", member.addr, member.name, bytes(member.resumed_bytes));
+            say!("resumed: {} {} had {} already", member.addr, member.name, bytes(member.resumed_bytes));
         }
     }
 }

@@ -1,0 +1,51 @@
+//! Standard output, which may end before the command does: `denrei bench … | head -1`.
+//!
+//! That ends the command without a word, as it ends other programs. It unwinds rather than being killed by the signal,
+//! so that processes and namespaces that were made are cleaned up, and a child that died does not take the command along.
+
+use std::fmt;
+use std::io::{self, Write as _};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::process::ExitCode;
+
+/// The exit status when nobody reads any more: what shells show for a program that SIGPIPE ended.
+const NOBODY_READS: u8 = 141;
+
+/// What the command unwinds with when a line cannot be written.
+struct Unwritable(io::Error);
+
+/// Prints a line, like `println!`, where that may also be the end of the command; see [`ending_with_its_reader`].
+macro_rules! say {
+    ($($line:tt)*) => { $crate::output::line(format_args!($($line)*)) };
+}
+pub(crate) use say;
+
+/// Writes `line` and an end of line to standard output; unwinds if that is not possible.
+pub fn line(line: fmt::Arguments<'_>) {
+    text(&format!("{line}\n"));
+}
+
+/// Writes `text` to standard output as it stands; unwinds if that is not possible.
+pub fn text(text: &str) {
+    let mut stdout = io::stdout().lock();
+    let written = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
+    drop(stdout);
+    written.unwrap_or_else(|error| unwritable(error));
+}
+
+/// Ends the command because standard output failed with `error`.
+pub fn unwritable(error: io::Error) -> ! {
+    resume_unwind(Box::new(Unwritable(error)))
+}
+
+/// What `command` returns, or the end of a command whose output cannot be written.
+pub fn ending_with_its_reader(command: impl FnOnce() -> ExitCode) -> ExitCode {
+    catch_unwind(AssertUnwindSafe(command)).unwrap_or_else(|cause| match cause.downcast::<Unwritable>() {
+        Ok(unwritable) if unwritable.0.kind() == io::ErrorKind::BrokenPipe => ExitCode::from(NOBODY_READS),
+        Ok(unwritable) => {
+            eprintln!("denrei: standard output cannot be written: {}", unwritable.0);
+            ExitCode::from(3)
+        }
+        Err(panic) => resume_unwind(panic),
+    })
+}
