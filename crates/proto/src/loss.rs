@@ -319,7 +319,7 @@ mod tests {
     }
 
     fn rtt_of_one_ms() -> Rtt {
-        let mut rtt = Rtt::new(Duration::from_millis(10), Duration::from_millis(1));
+        let mut rtt = Rtt::new(Duration::from_millis(10), Duration::from_millis(1), Duration::from_secs(20));
         rtt.sample(Instant::ZERO, 1_000_000, 0);
         rtt
     }

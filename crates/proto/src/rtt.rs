@@ -14,8 +14,12 @@ const GRANULARITY_NS: u64 = 1_000_000;
 /// again is noticed soon, and one stop of the process in the middle of a sample costs no seconds.
 pub(crate) const LONGEST_PROBE_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// A path whose least round-trip time is a third of that has longer probe timeouts.
+/// A path whose least round-trip time is a third of that has longer probe timeouts …
 const LONGEST_IN_MIN_RTTS: u64 = 3;
+
+/// … of which so many fit into the time after which a silent peer is lost: all samples so far may have been taken
+/// across one stop of the process, which says nothing about the path.
+const LEAST_PROBES: u64 = 2;
 
 /// After this long the smallest sample is measured anew, so that a path that got longer is learnt, ns.
 const MIN_RTT_LIFETIME_NS: u64 = 30_000_000_000;
@@ -35,12 +39,15 @@ pub(crate) struct Rtt {
     initial_ns: u64,
     /// Longest time the peer holds an acknowledgement back.
     max_ack_delay_ns: u64,
+    /// No probe timeout is longer, how long ever the path seems.
+    patience_ns: u64,
     /// Made anew with each sample.
     probe_timeout_ns: u64,
 }
 
 impl Rtt {
-    pub fn new(initial: Duration, max_ack_delay: Duration) -> Self {
+    /// Of a path that nothing is known of, to a peer that is lost when it is silent for `failure_timeout`.
+    pub fn new(initial: Duration, max_ack_delay: Duration, failure_timeout: Duration) -> Self {
         let initial_ns = duration_nanos(initial);
         let mut rtt = Self {
             smoothed_ns: 0,
@@ -51,6 +58,7 @@ impl Rtt {
             recent_min_ns: u64::MAX,
             initial_ns,
             max_ack_delay_ns: 0,
+            patience_ns: duration_nanos(failure_timeout) / LEAST_PROBES,
             probe_timeout_ns: 0,
         };
         rtt.set_max_ack_delay(max_ack_delay);
@@ -66,9 +74,8 @@ impl Rtt {
     fn set_probe_timeout(&mut self) {
         let allowance = self.variation_ns.saturating_mul(4).max(GRANULARITY_NS);
         let wanted = self.smoothed_ns().saturating_add(allowance).saturating_add(self.max_ack_delay_ns);
-        let least_longest = duration_nanos(LONGEST_PROBE_TIMEOUT);
-        let longest = least_longest.max(self.min_ns().saturating_mul(LONGEST_IN_MIN_RTTS));
-        self.probe_timeout_ns = wanted.min(longest);
+        let longest = self.min_ns().saturating_mul(LONGEST_IN_MIN_RTTS).min(self.patience_ns);
+        self.probe_timeout_ns = wanted.min(longest.max(duration_nanos(LONGEST_PROBE_TIMEOUT)));
     }
 
     /// Takes a sample; `ack_delay_ns` is what the receiver says it waited.
@@ -170,7 +177,7 @@ mod tests {
 
     #[test]
     fn the_receivers_delay_is_taken_off_unless_implausible() {
-        let mut rtt = Rtt::new(10 * MS, MS);
+        let mut rtt = Rtt::new(10 * MS, MS, 10_000 * MS);
         rtt.sample(Instant::ZERO, 2 * MS_NS, MS_NS);
         assert_eq!(rtt.smoothed(), 2 * MS);
         rtt.sample(Instant::ZERO, 4 * MS_NS, 2 * MS_NS);
@@ -182,7 +189,7 @@ mod tests {
 
     #[test]
     fn the_probe_timeout_is_milliseconds_on_a_lan() {
-        let mut rtt = Rtt::new(10 * MS, MS);
+        let mut rtt = Rtt::new(10 * MS, MS, 10_000 * MS);
         for _ in 0..50 {
             rtt.sample(Instant::ZERO, 20_000, 0);
         }
@@ -191,18 +198,27 @@ mod tests {
 
     #[test]
     fn one_sample_taken_across_a_stop_does_not_silence_probes() {
-        let mut rtt = Rtt::new(10 * MS, MS);
+        let mut rtt = Rtt::new(10 * MS, MS, 10_000 * MS);
         rtt.sample(Instant::ZERO, 4_000 * MS_NS, 0);
         rtt.sample(Instant::ZERO, MS_NS, 0);
         assert_eq!(rtt.probe_timeout(), LONGEST_PROBE_TIMEOUT);
-        let mut satellite = Rtt::new(10 * MS, MS);
+        let mut satellite = Rtt::new(10 * MS, MS, 10_000 * MS);
         satellite.sample(Instant::ZERO, 600 * MS_NS, 0);
         assert!(satellite.probe_timeout() > 1_200 * MS, "{:?}", satellite.probe_timeout());
     }
 
     #[test]
+    fn a_peer_is_probed_before_it_counts_as_lost_although_all_samples_were_taken_across_a_stop() {
+        let mut rtt = Rtt::new(10 * MS, MS, 3_000 * MS);
+        for _ in 0..5 {
+            rtt.sample(Instant::ZERO, 6_000 * MS_NS, 0);
+        }
+        assert_eq!(rtt.probe_timeout(), 1_500 * MS);
+    }
+
+    #[test]
     fn a_longer_path_is_learnt_after_a_while() {
-        let mut rtt = Rtt::new(10 * MS, MS);
+        let mut rtt = Rtt::new(10 * MS, MS, 10_000 * MS);
         rtt.sample(Instant::ZERO, MS_NS, 0);
         for second in 1..=62 {
             rtt.sample(Instant::from_nanos(second * 1_000_000_000), 5 * MS_NS, 0);

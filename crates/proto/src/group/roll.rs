@@ -276,7 +276,7 @@ mod tests {
 
     fn member(id: u32) -> Member {
         let (addr, peer) = ("10.0.0.1:7".parse().unwrap(), PeerId { slot: id, generation: 0 });
-        let rtt = Rtt::new(Duration::from_micros(100), Duration::ZERO);
+        let rtt = Rtt::new(Duration::from_micros(100), Duration::ZERO, Duration::from_secs(20));
         Member::new(id, addr, peer, Instant::ZERO, rtt)
     }
 

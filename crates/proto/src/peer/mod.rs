@@ -196,7 +196,7 @@ impl Peer {
             remote: assumed_parameters(config),
             parameters_heard: false,
             sent: SentPackets::new(skips),
-            rtt: Rtt::new(config.initial_rtt, config.max_ack_delay),
+            rtt: Rtt::new(config.initial_rtt, config.max_ack_delay, config.failure_timeout),
             congestion: congestion::controller(config.congestion, mtu.current() as u64),
             pacer: Pacer::new(now),
             asked_at_bytes: 0,

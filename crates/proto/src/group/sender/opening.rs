@@ -41,7 +41,8 @@ impl Sender {
         let id = self.members.len() as u32;
         let delay = self.report_delay(host.config(), of);
         let rtt = host.rtt(peer).unwrap_or(host.config().initial_rtt);
-        let mut member = Member::new(id, addr, peer, now, Rtt::new(rtt, delay));
+        let mut member =
+            Member::new(id, addr, peer, now, Rtt::new(rtt, delay, host.config().failure_timeout));
         member.of = of as u32;
         self.members.push(member);
         self.send_invitations(now, host);
