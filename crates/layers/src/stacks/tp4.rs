@@ -260,9 +260,11 @@ impl Tp4 {
     }
 }
 
-/// Writes a checksum parameter at `at` of a header whose place for it is 0.
+/// Writes a checksum parameter at `at` of a header.
 fn seal(header: &mut [u8], at: usize, payload: &[u8]) {
     header[at..at + 2].copy_from_slice(&CHECKSUM);
+    // What was in the buffer before must not count.
+    header[at + 2..at + 4].fill(0);
     let check = fletcher::check_octets(header, payload, at + 2);
     header[at + 2..at + 4].copy_from_slice(&check);
 }
@@ -396,6 +398,17 @@ mod tests {
         assert_eq!(pair.received(), [0, 1, 2, 3]);
         assert_eq!(pair.tp4.counters().acknowledgements.load(Ordering::Relaxed), 2);
         assert!(pair.tp4.takes_from_above() && pair.tp4.is_quiet() && pair.tp4.kept.is_empty());
+    }
+
+    #[test]
+    fn checksums_fit_in_buffers_that_were_used_before() {
+        let mut pair = Loop::new(Tp4Config { credit: 2, checksum: true, ..Tp4Config::default() });
+        for octet in 0..200 {
+            pair.send(octet);
+            pair.pass(|_| true);
+            assert_eq!(pair.received(), [octet]);
+        }
+        assert_eq!(pair.tp4.counters().bad.load(Ordering::Relaxed), 0);
     }
 
     #[test]
