@@ -4,8 +4,8 @@
  * Inputs -> outputs: MPI_Bcast, MPI_Barrier, MPI_Allgather, MPI_Allgatherv, MPI_Allreduce -> what goes from
  * one to all travels once, as multicast, over a group that is opened per communicator and root; what goes
  * the other way stays the MPI's. For each communicator, operation and power of two of bytes the first
- * calls are made both ways in turn and timed; the faster way is kept. What cannot be served goes to the
- * MPI: intercommunicators, few ranks, more than 2 GiB, hosts where no group can be opened.
+ * calls go one way, the next ones the other, and are timed; the faster way is kept. What cannot be served
+ * goes to the MPI: intercommunicators, few ranks, more than 2 GiB, hosts where no group can be opened.
  *
  * While it waits for a group the MPI's own progress is made, so that whoever needs an operation of
  * this rank's to go on gets it. Sources: S12, M9; ADR 0032. */
@@ -31,6 +31,7 @@ extern int denrei_coll_accept(denrei_coll_seat *seat, const char *opener, int ti
 extern denrei_coll_seat *denrei_coll_lead(denrei_coll_node *node, const char *group, const char *members,
                                           size_t count, int timeout_ms);
 extern int denrei_coll_send(denrei_coll_seat *seat, const void *bytes, size_t len, int timeout_us);
+extern int denrei_coll_flush(denrei_coll_seat *seat, int timeout_us);
 extern ssize_t denrei_coll_receive(denrei_coll_seat *seat, void *bytes, size_t room, int timeout_us);
 extern void denrei_coll_leave(denrei_coll_seat *seat);
 extern void denrei_coll_close(denrei_coll_node *node);
@@ -43,8 +44,14 @@ extern void denrei_coll_close(denrei_coll_node *node);
 #define OPEN_MS 5000
 /* Between two looks at what the MPI has to do. */
 #define SLICE_US 500
-/* Calls of each way that are timed before one is chosen. */
-#define TRIALS 3
+/* With more than this the opener stays until all have it: what does not leave at once would be late. */
+#define LEAVES_AT_ONCE ((size_t)8 * 1024)
+/* Calls of each way, in a row, that are timed. The one before them warms up, and waits for who is late. */
+#define TRIALS 4
+/* Groups have to be faster by this: what they have left to do after a call is not in its time. */
+#define WORTH_IT 0.9
+/* Up to so many ranks all speak to the first themselves: it takes less time than a tree of them. */
+#define FEW_RANKS 16
 /* Powers of two of bytes. */
 #define CLASSES 32
 
@@ -54,7 +61,7 @@ enum way { OWN_OF_MPI, GROUP, WAYS };
 struct choice {
     int calls, is_made;
     enum way way;
-    double seconds[WAYS];
+    double seconds[WAYS][TRIALS];
 };
 
 /* What a communicator has. */
@@ -232,21 +239,29 @@ static struct choice *choice_of(struct state *state, enum operation operation, s
 static enum way way_of(const struct choice *choice) {
     if (use == ALWAYS)
         return GROUP;
-    return choice->is_made ? choice->way : choice->calls % 2 == 0 ? OWN_OF_MPI : GROUP;
+    return choice->is_made ? choice->way : choice->calls <= TRIALS ? OWN_OF_MPI : GROUP;
+}
+
+/* What a turn of the scheduler's adds decides nothing. */
+static double fastest(const double *seconds) {
+    double least = seconds[0];
+    for (int i = 1; i < TRIALS; i++)
+        least = seconds[i] < least ? seconds[i] : least;
+    return least;
 }
 
 /* A call is over: after enough of them all ranks choose the way that was faster for the slowest. */
 static void learn(struct state *state, struct choice *choice, enum way way, double seconds) {
     if (choice->is_made || use == ALWAYS)
         return;
-    /* The first call of each way warms up. */
-    if (choice->calls >= WAYS)
-        choice->seconds[way] += seconds;
-    if (++choice->calls < WAYS * (TRIALS + 1))
+    int turn = choice->calls++ % (TRIALS + 1);
+    if (turn > 0)
+        choice->seconds[way][turn - 1] = seconds;
+    if (choice->calls < WAYS * (TRIALS + 1))
         return;
-    double slowest[WAYS];
-    PMPI_Allreduce(choice->seconds, slowest, WAYS, MPI_DOUBLE, MPI_MAX, state->private_comm);
-    choice->way = slowest[GROUP] < slowest[OWN_OF_MPI] ? GROUP : OWN_OF_MPI;
+    double slowest[WAYS][TRIALS];
+    PMPI_Allreduce(choice->seconds, slowest, WAYS * TRIALS, MPI_DOUBLE, MPI_MAX, state->private_comm);
+    choice->way = fastest(slowest[GROUP]) < WORTH_IT * fastest(slowest[OWN_OF_MPI]) ? GROUP : OWN_OF_MPI;
     choice->is_made = 1;
 }
 
@@ -259,10 +274,14 @@ static void make_progress(const struct state *state) {
 /* From the root to all. */
 static int down(struct state *state, int root, char *bytes, size_t len) {
     denrei_coll_seat *seat = state->seats[root];
-    for (size_t at = 0; at < len;) {
+    int is_root = state->rank == root, stays = is_root && len > LEAVES_AT_ONCE;
+    make_progress(state); /* What the MPI was told to send leaves. */
+    for (size_t at = 0; at < len || stays;) {
         size_t piece = len - at < PIECE ? len - at : PIECE;
         ssize_t done;
-        if (state->rank == root)
+        if (at == len)
+            stays = (done = denrei_coll_flush(seat, SLICE_US)) == -EAGAIN;
+        else if (is_root)
             done = denrei_coll_send(seat, bytes + at, piece, SLICE_US);
         else
             done = denrei_coll_receive(seat, bytes + at, piece, SLICE_US);
@@ -270,7 +289,7 @@ static int down(struct state *state, int root, char *bytes, size_t len) {
             make_progress(state);
             continue;
         }
-        if (done < 0 || (state->rank != root && (size_t)done != piece)) {
+        if (done < 0 || (!is_root && (size_t)done != piece)) {
             fprintf(stderr, "denrei-mpi: rank %d: the group of rank %d broke: %s\n", state->rank, root,
                     done < 0 ? strerror((int)-done) : "a piece has the wrong length");
             return MPI_ERR_OTHER;
@@ -334,10 +353,21 @@ static size_t bytes_of(MPI_Count count, MPI_Datatype type) {
         return MPI_SUCCESS;                                                                              \
     } while (0)
 
+/* All tell rank 0 that they are there. */
+static int report(struct state *state) {
+    int one = 1, all = 0, result = MPI_SUCCESS;
+    if (state->size > FEW_RANKS)
+        return PMPI_Reduce(&one, &all, 1, MPI_INT, MPI_SUM, 0, state->private_comm);
+    if (state->rank != 0)
+        return PMPI_Send(NULL, 0, MPI_CHAR, 0, 0, state->private_comm);
+    for (int rank = 1; rank < state->size && result == MPI_SUCCESS; rank++)
+        result = PMPI_Recv(NULL, 0, MPI_CHAR, rank, 0, state->private_comm, MPI_STATUS_IGNORE);
+    return result;
+}
+
 static int barrier_by_group(struct state *state) {
-    int one = 1, all = 0;
     char token = 0;
-    int result = PMPI_Reduce(&one, &all, 1, MPI_INT, MPI_SUM, 0, state->private_comm);
+    int result = report(state);
     return result == MPI_SUCCESS ? down(state, 0, &token, sizeof token) : result;
 }
 

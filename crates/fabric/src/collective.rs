@@ -2,35 +2,101 @@
 //!
 //! Inputs → outputs: a process's Node, a group's address and the members' → a [`Seat`] in the group,
 //! from which the opener sends to all others (M1, M9). The Node is one of its own, whatever carries the
-//! MPI's messages, and works in the background: members acknowledge while they compute.
+//! MPI's messages. The thread that waits in a collective operation drives it, so that an operation takes
+//! no change of threads and nobody is awake beside the ranks; while none does, the keeper: members
+//! acknowledge, and openers repeat, while they compute.
 
 use crate::error::Errno;
 use crate::log::{self, Level, Subsystem};
 use crate::settings::Settings;
 use bytes::Bytes;
-use denrei::{
-    Config, Drive, Group, GroupError, GroupListener, GroupOptions, Membership, Node, OpenGroupError,
-};
+use denrei::{Config, Group, GroupError, GroupListener, GroupOptions, Membership, Node, OpenGroupError};
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Opens a process's Node, with the provider's settings.
-///
-/// # Errors
-/// As for an endpoint: no address, or a key that cannot be read.
-pub fn open_node(settings: &Settings) -> Result<Node, Errno> {
-    let config = Config {
-        drive: Drive::Thread,
-        insecure: settings.insecure && settings.key_file.is_none(),
-        cluster_key: settings.cluster_key()?,
-        ..Config::default()
-    };
-    Node::bind(settings.first_address(), config).map_err(|error| Errno::of_bind(&error))
+/// How often the keeper looks whether the application has gone away: what it did not wait for is late by two
+/// of these at most, and eight ranks on a core spend a fiftieth of it on looking.
+const KEEPER_TURN: Duration = Duration::from_millis(2);
+/// How long the keeper sleeps on the sockets, if nothing comes: an operation that begins meanwhile gets what
+/// comes from its hands, until then.
+const KEEPER_SLEEP: Duration = Duration::from_millis(20);
+
+/// What the seats of a process and its keeper share.
+#[derive(Debug, Default)]
+struct Keeper {
+    /// A seat was used since the keeper last looked.
+    attended: AtomicBool,
+    stopping: AtomicBool,
+}
+
+/// A process's Node for groups, and its keeper.
+#[derive(Debug)]
+pub struct Carrier {
+    node: Node,
+    keeper: Arc<Keeper>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Carrier {
+    /// Opens a process's Node, with the provider's settings.
+    ///
+    /// # Errors
+    /// As for an endpoint: no address, or a key that cannot be read; and the system gives no thread.
+    pub fn open(settings: &Settings) -> Result<Self, Errno> {
+        let config = Config {
+            insecure: settings.insecure && settings.key_file.is_none(),
+            cluster_key: settings.cluster_key()?,
+            ..Config::default()
+        };
+        let node = Node::bind(settings.first_address(), config).map_err(|error| Errno::of_bind(&error))?;
+        let keeper = Arc::<Keeper>::default();
+        let (theirs, driven) = (Arc::clone(&keeper), node.clone());
+        let builder = std::thread::Builder::new().name("denrei-groups".into());
+        let thread = builder.spawn(move || keep(&theirs, &driven)).map_err(|_| Errno::OTHER)?;
+        Ok(Self { node, keeper, thread: Some(thread) })
+    }
+
+    /// Where the Node is.
+    pub fn local_address(&self) -> SocketAddr {
+        self.node.local_addr()
+    }
+}
+
+impl Drop for Carrier {
+    fn drop(&mut self) {
+        self.keeper.stopping.store(true, Ordering::Release);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            // It has nothing that could panic.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The keeper's life.
+fn keep(keeper: &Keeper, node: &Node) {
+    while !keeper.stopping.load(Ordering::Acquire) {
+        if keeper.attended.swap(false, Ordering::Relaxed) {
+            std::thread::park_timeout(KEEPER_TURN);
+        } else {
+            // Nobody else takes the events of the sessions beneath the groups.
+            node.event_timeout(KEEPER_SLEEP);
+        }
+    }
 }
 
 /// A place in a group.
 #[derive(Debug)]
-pub enum Seat {
+pub struct Seat {
+    role: Role,
+    keeper: Arc<Keeper>,
+}
+
+#[derive(Debug)]
+enum Role {
     /// The opener's.
     Leads(Group),
     /// Of one that waits to be made a member.
@@ -47,21 +113,33 @@ impl Seat {
     /// # Errors
     /// Not all of them did.
     pub fn lead(
-        node: &Node,
+        carrier: &Carrier,
         group: SocketAddr,
         members: &[SocketAddr],
         timeout: Duration,
     ) -> Result<Self, Errno> {
         let options = GroupOptions { open_timeout: timeout, ..GroupOptions::default() };
-        node.open_group(group, members, options).map(Self::Leads).map_err(|error| refused(&error))
+        let opened = carrier.node.open_group(group, members, options);
+        opened.map(|group| Self::of(carrier, Role::Leads(group))).map_err(|error| refused(&error))
     }
 
     /// Waits to be made a member of a group at `group`.
     ///
     /// # Errors
     /// Not an address that a group can have.
-    pub fn listen(node: &Node, group: SocketAddr) -> Result<Self, Errno> {
-        node.join_group(group).map(Self::Listens).map_err(|error| refused(&error))
+    pub fn listen(carrier: &Carrier, group: SocketAddr) -> Result<Self, Errno> {
+        let joined = carrier.node.join_group(group);
+        joined.map(|listener| Self::of(carrier, Role::Listens(listener))).map_err(|error| refused(&error))
+    }
+
+    fn of(carrier: &Carrier, role: Role) -> Self {
+        Self { role, keeper: Arc::clone(&carrier.keeper) }
+    }
+
+    /// The application is here, and drives the Node while it waits.
+    fn attend(&self) -> &Role {
+        self.keeper.attended.store(true, Ordering::Relaxed);
+        &self.role
     }
 
     /// Waits for `opener` to make this process a member. Groups of others at the address are left.
@@ -69,13 +147,14 @@ impl Seat {
     /// # Errors
     /// `ETIMEDOUT`: it did not. `EINVAL`: nobody listens here.
     pub fn accept(&mut self, opener: SocketAddr, timeout: Duration) -> Result<(), Errno> {
-        let Self::Listens(listener) = std::mem::replace(self, Self::Empty) else {
+        self.attend();
+        let Role::Listens(listener) = std::mem::replace(&mut self.role, Role::Empty) else {
             return Err(Errno::INVALID);
         };
         let end = Instant::now() + timeout;
         while let Some(membership) = listener.accept(end.saturating_duration_since(Instant::now())) {
             if membership.opener() == opener {
-                *self = Self::Follows(membership, listener);
+                self.role = Role::Follows(membership, listener);
                 return Ok(());
             }
         }
@@ -87,7 +166,7 @@ impl Seat {
     /// # Errors
     /// `AGAIN`: the queue was full for so long. Others: the group is over, or not this seat's to lead.
     pub fn send(&self, bytes: &[u8], timeout: Duration) -> Result<(), Errno> {
-        let Self::Leads(group) = self else { return Err(Errno::INVALID) };
+        let Role::Leads(group) = self.attend() else { return Err(Errno::INVALID) };
         match group.send_timeout(Bytes::copy_from_slice(bytes), timeout) {
             Ok(_) => Ok(()),
             Err(GroupError::WouldBlock { .. }) => Err(Errno::AGAIN),
@@ -95,12 +174,21 @@ impl Seat {
         }
     }
 
+    /// Waits until all have what was sent.
+    ///
+    /// # Errors
+    /// `AGAIN`: not all did for so long. `EINVAL`: not this seat's to lead.
+    pub fn flush(&self, timeout: Duration) -> Result<(), Errno> {
+        let Role::Leads(group) = self.attend() else { return Err(Errno::INVALID) };
+        if group.flush(timeout) { Ok(()) } else { Err(Errno::AGAIN) }
+    }
+
     /// The next message.
     ///
     /// # Errors
     /// `AGAIN`: none came for so long. Others: the group is over, or not one that this seat hears.
     pub fn receive(&self, timeout: Duration) -> Result<Bytes, Errno> {
-        let Self::Follows(membership, _) = self else { return Err(Errno::INVALID) };
+        let Role::Follows(membership, _) = self.attend() else { return Err(Errno::INVALID) };
         match membership.recv_timeout(timeout) {
             Ok(Some(message)) => Ok(message.data),
             Ok(None) => Err(Errno::AGAIN),
@@ -121,16 +209,16 @@ mod tests {
     #[test]
     fn what_one_sends_all_others_receive_in_order() {
         let settings = Settings { insecure: true, key_file: None, ..Settings::from_environment() };
-        let nodes: Vec<Node> = (0..3).map(|_| open_node(&settings).unwrap()).collect();
+        let carriers: Vec<Carrier> = (0..3).map(|_| Carrier::open(&settings).unwrap()).collect();
         let address: SocketAddr = "239.255.77.3:27403".parse().unwrap();
         let long = Duration::from_secs(20);
         let mut members: Vec<Seat> =
-            nodes[1..].iter().map(|node| Seat::listen(node, address).unwrap()).collect();
-        let addresses: Vec<SocketAddr> = nodes[1..].iter().map(Node::local_addr).collect();
-        let leader = Seat::lead(&nodes[0], address, &addresses, long).unwrap();
+            carriers[1..].iter().map(|carrier| Seat::listen(carrier, address).unwrap()).collect();
+        let addresses: Vec<SocketAddr> = carriers[1..].iter().map(Carrier::local_address).collect();
+        let leader = Seat::lead(&carriers[0], address, &addresses, long).unwrap();
         assert_eq!(leader.receive(Duration::ZERO), Err(Errno::INVALID));
         for member in &mut members {
-            member.accept(nodes[0].local_addr(), long).unwrap();
+            member.accept(carriers[0].local_address(), long).unwrap();
             assert_eq!(member.receive(Duration::ZERO), Err(Errno::AGAIN));
         }
         for len in [1, 100_000] {

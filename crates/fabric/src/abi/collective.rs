@@ -4,11 +4,10 @@
 //! null if it failed; what returns a number a negative error number.
 
 use super::{bytes, call, count, guard};
-use crate::collective::{Seat, open_node};
+use crate::collective::{Carrier, Seat};
 use crate::error::Errno;
 use crate::settings::Settings;
 use core::ffi::{CStr, c_char, c_int, c_void};
-use denrei::Node;
 use libc::ssize_t;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -21,10 +20,10 @@ const ADDRESS_BYTES: usize = 64;
 /// # Safety
 /// `address` has `room` bytes.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn denrei_coll_open(address: *mut c_char, room: usize) -> *mut Node {
+pub unsafe extern "C" fn denrei_coll_open(address: *mut c_char, room: usize) -> *mut Carrier {
     pointer(|| {
-        let node = open_node(&Settings::from_environment())?;
-        let text = node.local_addr().to_string();
+        let carrier = Carrier::open(&Settings::from_environment())?;
+        let text = carrier.local_address().to_string();
         if address.is_null() || text.len() >= room {
             return Err(Errno::TOO_SMALL);
         }
@@ -33,7 +32,7 @@ pub unsafe extern "C" fn denrei_coll_open(address: *mut c_char, room: usize) -> 
             core::ptr::copy_nonoverlapping(text.as_ptr(), address.cast(), text.len());
             *address.add(text.len()) = 0;
         }
-        Ok(node)
+        Ok(carrier)
     })
 }
 
@@ -42,7 +41,7 @@ pub unsafe extern "C" fn denrei_coll_open(address: *mut c_char, room: usize) -> 
 /// # Safety
 /// A pointer that [`denrei_coll_open`] gave, for the last time.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn denrei_coll_close(node: *mut Node) {
+pub unsafe extern "C" fn denrei_coll_close(node: *mut Carrier) {
     // SAFETY: as the caller promises.
     guard((), || unsafe { release(node) });
 }
@@ -52,7 +51,7 @@ pub unsafe extern "C" fn denrei_coll_close(node: *mut Node) {
 /// # Safety
 /// A Node of ours and an address.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn denrei_coll_listen(node: *mut Node, group: *const c_char) -> *mut Seat {
+pub unsafe extern "C" fn denrei_coll_listen(node: *mut Carrier, group: *const c_char) -> *mut Seat {
     // SAFETY: as the caller promises.
     pointer(|| unsafe { Seat::listen(node.as_ref().ok_or(Errno::INVALID)?, address(group)?) })
 }
@@ -80,7 +79,7 @@ pub unsafe extern "C" fn denrei_coll_accept(
 /// A Node of ours, an address, and `count` addresses in a row.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn denrei_coll_lead(
-    node: *mut Node,
+    node: *mut Carrier,
     group: *const c_char,
     members: *const c_char,
     count: usize,
@@ -108,6 +107,16 @@ pub unsafe extern "C" fn denrei_coll_send(
 ) -> c_int {
     // SAFETY: as the caller promises.
     call(|| unsafe { seat.as_ref().ok_or(Errno::INVALID)?.send(bytes(buffer, len), micros(timeout_us)) })
+}
+
+/// Waits until all members have what was sent; 0, or `-EAGAIN` if they did not for so long.
+///
+/// # Safety
+/// A seat of ours.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn denrei_coll_flush(seat: *mut Seat, timeout_us: c_int) -> c_int {
+    // SAFETY: as the caller promises.
+    call(|| unsafe { seat.as_ref().ok_or(Errno::INVALID)?.flush(micros(timeout_us)) })
 }
 
 /// Receives the next message; its length, or `-EAGAIN` if none came for so long.
