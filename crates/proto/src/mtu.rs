@@ -27,8 +27,10 @@ const BLACK_HOLE_LOSSES: u8 = 6;
 const RAISE_AFTER: Duration = Duration::from_secs(30);
 
 /// The other side searches at about the same time: a search of its own that began later, or went slower on
-/// a busy core, is over when this one has been for so long.
+/// a busy core, is over when this one has been for so long,
 const SEARCHES_APART: Duration = Duration::from_millis(100);
+/// and for so many round trips: it waits two or three for the loss of each of up to fifteen that are too large.
+const SEARCHES_APART_RTTS: u32 = 32;
 
 /// The search for one path.
 #[derive(Debug)]
@@ -93,9 +95,10 @@ impl MtuSearch {
 
     /// Whether neither side is looking for a larger size now: then no packet is missing because it was a
     /// probe. Both begin with the session, and again after as long.
-    pub fn is_settled(&self, now: Instant) -> bool {
+    pub fn is_settled(&self, now: Instant, rtt: Duration) -> bool {
+        let apart = SEARCHES_APART + rtt * SEARCHES_APART_RTTS;
         match self.raise_at {
-            Some(at) => now + SEARCHES_APART <= at && at + SEARCHES_APART <= now + RAISE_AFTER,
+            Some(at) => now + apart <= at && at + apart <= now + RAISE_AFTER,
             None => self.next.is_none() && !self.probing,
         }
     }
@@ -206,16 +209,18 @@ mod tests {
 
     #[test]
     fn what_is_missing_may_be_a_probe_until_both_sides_have_searched() {
-        let ms = |ms: u64| Instant::from_nanos(ms * 1_000_000);
+        let (ms, rtt) = (|ms: u64| Instant::from_nanos(ms * 1_000_000), Duration::ZERO);
         let mut mtu = MtuSearch::new(1200, 65_507);
-        assert!(!mtu.is_settled(ms(0)), "the search has not begun");
+        assert!(!mtu.is_settled(ms(0), rtt), "the search has not begun");
         search(&mut mtu, 1472);
-        assert!(!mtu.is_settled(ms(99)), "the other side may be slower");
-        assert!(mtu.is_settled(ms(100)) && mtu.is_settled(ms(29_900)));
-        assert!(!mtu.is_settled(ms(29_901)), "the other side may be faster with the next one");
+        assert!(!mtu.is_settled(ms(99), rtt), "the other side may be slower");
+        let long = Duration::from_millis(50);
+        assert!(!mtu.is_settled(ms(1_699), long) && mtu.is_settled(ms(1_700), long), "as on a long path");
+        assert!(mtu.is_settled(ms(100), rtt) && mtu.is_settled(ms(29_900), rtt));
+        assert!(!mtu.is_settled(ms(29_901), rtt), "the other side may be faster with the next one");
         let mut local = MtuSearch::new(1200, 65_507);
         search(&mut local, 65_507);
-        assert!(local.is_settled(ms(0)), "nothing larger is left to try");
+        assert!(local.is_settled(ms(0), rtt), "nothing larger is left to try");
     }
 
     #[test]

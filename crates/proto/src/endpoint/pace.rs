@@ -21,8 +21,6 @@ const LEAST_MISSING: u64 = 4;
 /// Marked packets of several peers from which on a queue is theirs together: as many as one peer's window
 /// brings when it grows into a queue by itself.
 const LEAST_MARKED: u64 = 32;
-/// Packets missing in a row that may have been probes of the path's size, while it is searched for.
-const PROBES_IN_A_ROW: u64 = 3;
 /// A crowd that has been quiet for so long has gone home.
 pub(super) const CALM: Duration = Duration::from_secs(30);
 
@@ -35,6 +33,8 @@ pub(crate) struct PaceNote {
     pub request: Option<(u32, u32)>,
     /// Packets missing right before it.
     pub missing: u64,
+    /// What is missing was sent after the packet before, or about as early: when that came.
+    pub heard_before: Instant,
     /// It came marked with congestion (CE).
     pub marked: bool,
 }
@@ -134,7 +134,7 @@ impl Endpoint {
             return;
         }
         let (weight, received) = (peer.weight, peer.data_received());
-        let probing = note.missing > 0 && !peer.knows_path(now);
+        let probes = if note.missing > 0 { peer.most_probes(now, note.heard_before) } else { 0 };
         match self.pace.mode {
             Mode::Free => {
                 if note.request.is_some() {
@@ -143,7 +143,7 @@ impl Endpoint {
                 }
                 // What is missing before a packet without data may have been a probe of the path's size, and
                 // so may a few packets while sizes are tried: a crowd that has just opened loses more at a time.
-                let missing = note.missing.saturating_sub(if probing { PROBES_IN_A_ROW } else { 0 });
+                let missing = note.missing.saturating_sub(probes);
                 let overrun = note.data > 0 && missing > 0 && self.is_overrun(now, slot, missing);
                 if overrun || (note.data > 0 && note.marked && self.is_crowded(now, slot)) {
                     self.act_on_overrun(now);

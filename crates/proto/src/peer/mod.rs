@@ -370,11 +370,6 @@ impl Peer {
         self.rtt.smoothed()
     }
 
-    /// Whether neither side is trying what datagrams the path carries.
-    pub fn knows_path(&self, now: Instant) -> bool {
-        self.mtu.is_settled(now)
-    }
-
     /// Largest datagram the path is known to carry.
     pub fn datagram_bytes(&self) -> u16 {
         self.mtu.current()

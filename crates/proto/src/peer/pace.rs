@@ -11,7 +11,14 @@ use crate::rate::{Police, Rate, RateCredit};
 use crate::send_channel::MIN_FRAGMENT_BYTES;
 use core::time::Duration;
 use denrei_wire::frame::{self, FRAGMENT_HEADER_BYTES, Frame, GRANT_REQUEST_BYTES};
-use denrei_wire::{Frames, Instant, TransmitBuf};
+use denrei_wire::{Frames, Instant, TransmitBuf, duration_nanos};
+
+/// Packets missing in a row that may have been probes of the path's size, while it is searched for: three of
+/// each of the five sizes in a row that do not pass, on a path that carries none.
+const PROBES_IN_A_ROW: u64 = 15;
+/// One is lost, where nothing else is sent, when a probe timeout is over: the other side's, which may be half
+/// of what it is here.
+const PROBES_PER_TIMEOUT: u64 = 2;
 
 /// R2's rate of this side as a sender; most peers never set one.
 #[derive(Debug)]
@@ -186,6 +193,19 @@ impl Peer {
     /// The path's smallest round trip, if measured.
     pub fn min_rtt(&self) -> Option<Duration> {
         self.rtt.measured().map(|_| self.rtt.min())
+    }
+
+    /// How many packets may have been probes of the path's size that are missing `now`, and were not when
+    /// something came before. Those that were lost when nothing else was sent are missing much later.
+    pub fn most_probes(&self, now: Instant, heard_before: Instant) -> u64 {
+        let is_settled = |at| self.mtu.is_settled(at, self.rtt.smoothed());
+        if is_settled(heard_before) && is_settled(now) {
+            return 0;
+        }
+        let since = duration_nanos(now.saturating_since(heard_before));
+        let timeouts =
+            PROBES_PER_TIMEOUT.saturating_mul(since) / duration_nanos(self.rtt.probe_timeout()).max(1);
+        timeouts.saturating_add(1).min(PROBES_IN_A_ROW)
     }
 
     /// Sets how fast the peer may send (R4).

@@ -103,13 +103,14 @@ impl Peer {
         if !usual {
             self.learn_phase(cx, &incoming.header);
         }
-        self.heard_at = cx.now;
+        let heard_before = core::mem::replace(&mut self.heard_at, cx.now);
         self.unanswered_since = None;
         self.counters.packets_received += 1;
         self.counters.bytes_received += incoming.datagram_len as u64;
         let mut ack_eliciting = false;
         let missing = number.saturating_sub(self.received.expected());
-        let mut pace = PaceNote { data: 0, request: None, missing, marked: incoming.ecn == Ecn::Ce };
+        let marked = incoming.ecn == Ecn::Ce;
+        let mut pace = PaceNote { data: 0, request: None, missing, heard_before, marked };
         for frame in Frames::new(incoming.body) {
             let result = match frame {
                 Ok(frame) => {

@@ -147,7 +147,8 @@ impl Peer {
         for packet in oldest {
             self.note_lost_packet(cx.now, &packet);
         }
-        if self.probe_timeouts == PERSISTENT_TIMEOUTS {
+        // Before the first answer only the guess of the round trip may have been too short (RFC 9002 §7.6.2).
+        if self.probe_timeouts == PERSISTENT_TIMEOUTS && self.rtt.measured().is_some() {
             self.congestion.on_persistent_loss();
         }
         // A probe may exceed the window, but not the receiver's pace.
