@@ -186,6 +186,9 @@ fn a_rate_is_kept_and_free_capacity_used() {
         let error = figure(line, "rate_error");
         assert!(error < 0.05 && error + repeated > -0.05, "{line:?}");
         assert!(figure(line, "burst_p99") > 0.0, "{line:?}");
+        // Where RTIMER is long beside what keeps a sender off its core between a look at the clock and sending.
+        let is_slow = figure(line, "rate") <= 100_000.0;
+        assert!(!is_slow || figure(line, "largest_burst") <= figure(line, "burst"), "{line:?}");
     }
     let capacity = lines.last().unwrap();
     assert_eq!(capacity["part"], "capacity");

@@ -15,6 +15,11 @@ pub fn now_ns() -> u64 {
     read(ClockId::CLOCK_MONOTONIC)
 }
 
+/// Nanoseconds of CLOCK_REALTIME, by which the kernel says when a datagram came.
+pub fn wall_ns() -> u64 {
+    read(ClockId::CLOCK_REALTIME)
+}
+
 /// CPU time of this process, user and system, all threads, nanoseconds.
 pub fn cpu_ns() -> u64 {
     read(ClockId::CLOCK_PROCESS_CPUTIME_ID)

@@ -213,8 +213,8 @@ pub struct Pace {
     pub settle_ms: u64,
     /// Whether packets may travel in trains.
     pub trains: bool,
-    /// Whether the receiver asks again and again instead of sleeping.
-    pub spin: bool,
+    /// Whether the kernel says when something came, and not the receiver, which may be late.
+    pub timed: bool,
 }
 
 /// What the receiver of a run at a set rate measured.
@@ -237,7 +237,7 @@ pub struct PaceLane {
     pub bytes: u64,
     /// From the first of them to the last, nanoseconds.
     pub time_ns: u64,
-    /// Most bytes that came in a row: with pauses below half of burst / rate.
+    /// Most bytes that came in a row: with pauses below an eighth of burst / rate.
     pub largest_burst: u64,
     /// What 99 % of the bursts did not exceed.
     pub burst_p99: u64,

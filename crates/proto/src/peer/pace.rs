@@ -139,7 +139,7 @@ impl Peer {
         let wrote = self.outbox.write(out, end, fresh.min(end.saturating_sub(out.len())), frames);
         self.counters.retransmissions += wrote.repeated;
         if let Some(rate) = &mut self.rate {
-            rate.credit.spend(wrote.payload);
+            rate.credit.spend(cx.now, wrote.payload);
         }
         if wrote.frames > 0 {
             // The last packet there is says so, if it has room.

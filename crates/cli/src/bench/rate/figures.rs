@@ -47,7 +47,7 @@ pub struct Row {
     pub lost_per_1000: f64,
     /// How far the mean rate was from the one set: 0.01 is 1 % faster.
     pub rate_error: Option<f64>,
-    /// Most bytes that came in a row: with pauses below half of burst / rate.
+    /// Most bytes that came in a row: with pauses below an eighth of burst / rate.
     pub largest_burst: Option<u64>,
     /// What 99 % of the bursts did not exceed, bytes.
     pub burst_p99: Option<u64>,

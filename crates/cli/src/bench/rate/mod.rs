@@ -278,7 +278,7 @@ impl Measurement<'_> {
                     send_ms: vec![send_ms],
                     settle_ms: send_ms / SETTLE_SHARE,
                     trains: false,
-                    spin: false,
+                    timed: false,
                 };
                 let pace = self.pace(receiver, pace);
                 done(self.measure(&Point { part: Part::Tracking, receiver, senders: 1, size, pace })?)?;
@@ -287,7 +287,7 @@ impl Measurement<'_> {
         Ok(())
     }
 
-    /// The receiver does not sleep: what it sees shall be the sender's doing.
+    /// Arrival is timed by the kernel: what is seen shall be the sender's doing.
     fn accuracy(&self, done: &mut impl FnMut(Row) -> Result<()>) -> Result<()> {
         for (rate, burst) in ACCURACY {
             let trains = rate > TRAINS_ABOVE;
@@ -298,7 +298,7 @@ impl Measurement<'_> {
                 send_ms: vec![self.args.accuracy_seconds * 1000],
                 settle_ms: 0,
                 trains,
-                spin: true,
+                timed: true,
             };
             let size = if trains { TRAIN_MESSAGE_BYTES } else { self.plan.sizes[0] };
             let receiver = Receiver::Fast;
@@ -316,7 +316,7 @@ impl Measurement<'_> {
             send_ms: (0..senders).map(send_ms).collect(),
             settle_ms: LEARNING_MS.1,
             trains: false,
-            spin: false,
+            timed: false,
         };
         let receiver = Receiver::Slow;
         let pace = self.pace(receiver, pace);

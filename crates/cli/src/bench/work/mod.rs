@@ -3,6 +3,7 @@
 //! Inputs → outputs: a [`Link`] and a [`Job`] → a [`Report`]. Side 0 sends first and decides when it
 //! is done; side 1 goes on until it is told to stop.
 
+mod arrivals;
 mod gather;
 mod mesh;
 mod pace;

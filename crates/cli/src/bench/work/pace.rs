@@ -6,6 +6,7 @@
 //! meanwhile, so what comes has to wait in the socket's buffer or is lost, as in R9.
 
 use super::Until;
+use super::arrivals::{Receiver, Timed};
 use super::gather::jain;
 use crate::bench::clock::{Meter, now_ns};
 use crate::bench::control::{
@@ -16,7 +17,7 @@ use crate::cmd::key::KeyArgs;
 use crate::orders::answer;
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
-use denrei::{ChannelId, CongestionAlgorithm, Message, Node, PeerId, Rate, SendError};
+use denrei::{ChannelId, Config, CongestionAlgorithm, Message, Node, PeerId, Rate, SendError};
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -27,6 +28,9 @@ const BIN_NS: u64 = 1_000_000;
 /// The largest UDP payload of an Ethernet: messages of 1,400 bytes then travel one in a packet.
 const PACKET_BYTES: u16 = 1472;
 
+/// A pause of RTIMER divided by this ends a burst: a sender leaves one of a quarter at least.
+const PAUSE_SHARE: u64 = 8;
+
 /// Where so many messages came without a pause there are no bursts to wait for.
 const MOST_IN_A_BURST: u64 = 100;
 
@@ -36,165 +40,196 @@ const LEAST_QUEUE_BYTES: u64 = 64 * 1024;
 /// What senders greet with, and what the receiver starts them with.
 const SIGN: &[u8] = b"go ahead";
 
-/// A Node with its port open.
+/// A member of a run, with its port open.
 pub struct PaceEndpoint {
-    node: Node,
+    side: Side,
     job: Job,
     pace: Pace,
 }
 
+/// Which part it has.
+enum Side {
+    Sender(Node),
+    Receiver(Box<dyn Receiver>),
+}
+
 impl PaceEndpoint {
-    /// Opens a Node at a free port.
+    /// Opens a free port.
     pub fn open(job: &Job, keys: &KeyArgs) -> Result<Self> {
         let pace = job.pace.clone().context("a run at a set rate has no rate")?;
-        let mut config = secrets(job, keys)?;
-        if !pace.trains {
-            config.socket.gso = false;
-            config.socket.gro = false;
-            config.protocol.max_datagram_bytes = PACKET_BYTES;
-        }
-        // As in R9: what the receiver sets, or learns and sets, is the only limit.
-        config.protocol.congestion = CongestionAlgorithm::RateOnly;
-        match pace.fixed {
-            Some((_, burst)) => config.protocol.send_buffer_bytes = (2 * burst).max(LEAST_QUEUE_BYTES),
-            None => config.protocol.learn_rates = true,
-        }
-        if pace.spin && job.index == 0 {
-            config.spin = PATIENCE;
-        }
-        if let Some(bytes) = pace.buffer_bytes.filter(|_| job.index == 0) {
-            config.socket.recv_buffer_bytes = bytes;
-        }
-        let node = Node::bind((job.bind, 0), config)
-            .with_context(|| format!("cannot open a Node at {}", job.bind))?;
-        Ok(Self { node, job: job.clone(), pace })
+        let config = config(job, keys, &pace)?;
+        let node = |config| {
+            Node::bind((job.bind, 0), config).with_context(|| format!("cannot open a Node at {}", job.bind))
+        };
+        let side = match job.index {
+            0 if pace.timed => Side::Receiver(Box::new(Timed::open(job.bind, &config)?)),
+            0 => Side::Receiver(Box::new(node(config)?)),
+            _ => Side::Sender(node(config)?),
+        };
+        Ok(Self { side, job: job.clone(), pace })
     }
 
     /// Where the others reach it.
     pub fn local_addr(&self) -> SocketAddr {
-        self.node.local_addr()
+        match &self.side {
+            Side::Sender(node) => node.local_addr(),
+            Side::Receiver(receiver) => receiver.local_addr(),
+        }
     }
 
     /// Does a member's part, reports, and stays until all are done.
     pub fn run(self, addresses: &[SocketAddr], until: &Until<'_>) -> Result<()> {
-        let report = if self.job.index == 0 {
-            self.receive(until)?
-        } else {
-            self.send(*addresses.first().context("the receiver has no address")?, until)?
-        };
-        answer(&Answer::Report(Box::new(report)))?;
-        while until.reached()?.is_none() {
-            self.node.recv_timeout(PATIENCE)?;
+        let Self { side, job, pace } = self;
+        let report = |report| answer(&Answer::Report(Box::new(report)));
+        match side {
+            Side::Sender(node) => {
+                let receiver = *addresses.first().context("the receiver has no address")?;
+                report(send(&node, &job, &pace, receiver, until)?)?;
+                while until.reached()?.is_none() {
+                    node.recv_timeout(PATIENCE)?;
+                }
+            }
+            Side::Receiver(mut receiver) => {
+                report(receive(&mut *receiver, &job, &pace, until)?)?;
+                while until.reached()?.is_none() {
+                    receiver.next(PATIENCE)?;
+                }
+            }
         }
         Ok(())
     }
+}
 
-    /// A sender.
-    fn send(&self, receiver: SocketAddr, until: &Until<'_>) -> Result<Report> {
-        let peer = self.node.connect(receiver)?;
-        let channel = ChannelId { peer, channel: 0 };
-        self.node.send(channel, SIGN)?;
-        while self.node.recv_timeout(PATIENCE)?.is_none() {
+/// The settings of a side.
+fn config(job: &Job, keys: &KeyArgs, pace: &Pace) -> Result<Config> {
+    let mut config = secrets(job, keys)?;
+    if !pace.trains {
+        config.socket.gso = false;
+        config.socket.gro = false;
+        config.protocol.max_datagram_bytes = PACKET_BYTES;
+    }
+    // As in R9: what the receiver sets, or learns and sets, is the only limit.
+    config.protocol.congestion = CongestionAlgorithm::RateOnly;
+    match pace.fixed {
+        Some((_, burst)) => config.protocol.send_buffer_bytes = (2 * burst).max(LEAST_QUEUE_BYTES),
+        None => config.protocol.learn_rates = true,
+    }
+    if let Some(bytes) = pace.buffer_bytes.filter(|_| job.index == 0) {
+        config.socket.recv_buffer_bytes = bytes;
+    }
+    Ok(config)
+}
+
+/// A sender.
+fn send(node: &Node, job: &Job, pace: &Pace, receiver: SocketAddr, until: &Until<'_>) -> Result<Report> {
+    let peer = node.connect(receiver)?;
+    let channel = ChannelId { peer, channel: 0 };
+    node.send(channel, SIGN)?;
+    while node.recv_timeout(PATIENCE)?.is_none() {
+        until.check()?;
+    }
+    let message = Bytes::from(vec![0x5a; job.size]);
+    let send_ms = *pace.send_ms.get(job.index - 1).context("this sender has no time")?;
+    let meter = Meter::start();
+    let settled_ns = meter.start_ns + pace.settle_ms * 1_000_000;
+    let end_ns = meter.start_ns + send_ms * 1_000_000;
+    let mut report = Report { start_ns: meter.start_ns, ..Report::default() };
+    let mut packets = PacketReport::default();
+    let mut settled = false;
+    loop {
+        let now = now_ns();
+        if !settled && now >= settled_ns {
+            (settled, packets.first) = (true, packet_counts(node));
+        }
+        if now >= end_ns {
+            break;
+        }
+        match node.send_timeout(channel, message.clone(), Duration::from_nanos(end_ns - now)) {
+            Ok(_) => report.messages += 1,
+            Err(SendError::WouldBlock { .. }) => {}
+            Err(error) => return Err(error).context("cannot send"),
+        }
+    }
+    packets.all = packet_counts(node);
+    let flow = node.flow(peer).context("the receiver is lost")?;
+    report.told = Some(Told {
+        rate: flow.rate.bytes_per_s,
+        burst: flow.rate.burst_bytes,
+        srtt_ns: flow.srtt_ns.unwrap_or(0),
+    });
+    report.packets = Some(packets);
+    (report.end_ns, report.cpu_ns) = (now_ns(), meter.cpu_ns());
+    if pace.send_ms.iter().any(|other| *other > send_ms) {
+        // The others shall have what this one leaves, at once.
+        node.abort(peer, 0, "done")?;
+    }
+    Ok(report)
+}
+
+/// The receiver.
+fn receive(receiver: &mut dyn Receiver, job: &Job, pace: &Pace, until: &Until<'_>) -> Result<Report> {
+    let lanes = greet(receiver, job, pace, until)?;
+    let longest_ms = pace.send_ms.iter().max().copied().unwrap_or(0);
+    let meter = Meter::start();
+    let end_ns = meter.start_ns + longest_ms * 1_000_000;
+    let mut seen = Seen {
+        start_ns: meter.start_ns,
+        settled_ns: meter.start_ns + pace.settle_ms * 1_000_000,
+        pause_ns: pace.fixed.map(|(rate, burst)| burst * 1_000_000_000 / rate.max(1) / PAUSE_SHARE),
+        lanes: vec![Lane::default(); lanes.len()],
+        bins: vec![0; longest_ms as usize],
+    };
+    loop {
+        let now = now_ns();
+        if now >= end_ns {
+            break;
+        }
+        let patience = PATIENCE.min(Duration::from_nanos(end_ns - now));
+        if let Some((at_ns, message)) = receiver.next(patience)? {
+            let lane = *lanes.get(&message.channel.peer).context("a stranger sends")?;
+            seen.note(at_ns, lane, &message);
+            compute(pace);
+        } else {
             until.check()?;
         }
-        let message = Bytes::from(vec![0x5a; self.job.size]);
-        let send_ms = *self.pace.send_ms.get(self.job.index - 1).context("this sender has no time")?;
-        let meter = Meter::start();
-        let settled_ns = meter.start_ns + self.pace.settle_ms * 1_000_000;
-        let end_ns = meter.start_ns + send_ms * 1_000_000;
-        let mut report = Report { start_ns: meter.start_ns, ..Report::default() };
-        let mut packets = PacketReport::default();
-        let mut settled = false;
-        loop {
-            let now = now_ns();
-            if !settled && now >= settled_ns {
-                (settled, packets.first) = (true, packet_counts(&self.node));
-            }
-            if now >= end_ns {
-                break;
-            }
-            match self.node.send_timeout(channel, message.clone(), Duration::from_nanos(end_ns - now)) {
-                Ok(_) => report.messages += 1,
-                Err(SendError::WouldBlock { .. }) => {}
-                Err(error) => return Err(error).context("cannot send"),
-            }
-        }
-        packets.all = packet_counts(&self.node);
-        let flow = self.node.flow(peer).context("the receiver is lost")?;
-        report.told = Some(Told {
-            rate: flow.rate.bytes_per_s,
-            burst: flow.rate.burst_bytes,
-            srtt_ns: flow.srtt_ns.unwrap_or(0),
-        });
-        report.packets = Some(packets);
-        (report.end_ns, report.cpu_ns) = (now_ns(), meter.cpu_ns());
-        if self.pace.send_ms.iter().any(|other| *other > send_ms) {
-            // The others shall have what this one leaves, at once.
-            self.node.abort(peer, 0, "done")?;
-        }
-        Ok(report)
     }
+    let cpu_ns = meter.cpu_ns();
+    Ok(Report { start_ns: meter.start_ns, end_ns, cpu_ns, ..seen.report(receiver, &lanes) })
+}
 
-    /// The receiver.
-    fn receive(&self, until: &Until<'_>) -> Result<Report> {
-        let lanes = self.greet(until)?;
-        let longest_ms = self.pace.send_ms.iter().max().copied().unwrap_or(0);
-        let meter = Meter::start();
-        let end_ns = meter.start_ns + longest_ms * 1_000_000;
-        let mut seen = Seen {
-            start_ns: meter.start_ns,
-            settled_ns: meter.start_ns + self.pace.settle_ms * 1_000_000,
-            pause_ns: self.pace.fixed.map(|(rate, burst)| burst * 1_000_000_000 / rate.max(1) / 2),
-            lanes: vec![Lane::default(); lanes.len()],
-            bins: vec![0; longest_ms as usize],
+/// Waits for all senders, sets their pace, and starts them.
+fn greet(
+    receiver: &mut dyn Receiver,
+    job: &Job,
+    pace: &Pace,
+    until: &Until<'_>,
+) -> Result<HashMap<PeerId, usize>> {
+    let mut lanes = HashMap::new();
+    while lanes.len() < job.members - 1 {
+        let Some((_, message)) = receiver.next(PATIENCE)? else {
+            until.check()?;
+            continue;
         };
-        loop {
-            let now = now_ns();
-            if now >= end_ns {
-                break;
-            }
-            let patience = PATIENCE.min(Duration::from_nanos(end_ns - now));
-            if let Some(message) = self.node.recv_timeout(patience)? {
-                let lane = *lanes.get(&message.channel.peer).context("a stranger sends")?;
-                seen.note(now_ns(), lane, &message);
-                self.compute();
-            } else {
-                until.check()?;
-            }
+        let peer = message.channel.peer;
+        if lanes.insert(peer, lanes.len()).is_some() {
+            bail!("a sender has begun before it was told");
         }
-        let cpu_ns = meter.cpu_ns();
-        Ok(Report { start_ns: meter.start_ns, end_ns, cpu_ns, ..seen.report(&self.node, &lanes) })
+        if let Some((bytes_per_s, burst_bytes)) = pace.fixed {
+            receiver.set_rate(peer, Rate { bytes_per_s, burst_bytes })?;
+        }
     }
-
-    /// Waits for all senders, sets their pace, and starts them.
-    fn greet(&self, until: &Until<'_>) -> Result<HashMap<PeerId, usize>> {
-        let mut lanes = HashMap::new();
-        while lanes.len() < self.job.members - 1 {
-            let Some(message) = self.node.recv_timeout(PATIENCE)? else {
-                until.check()?;
-                continue;
-            };
-            let peer = message.channel.peer;
-            if lanes.insert(peer, lanes.len()).is_some() {
-                bail!("a sender has begun before it was told");
-            }
-            if let Some((bytes_per_s, burst_bytes)) = self.pace.fixed {
-                self.node.set_rate(peer, Rate { bytes_per_s, burst_bytes })?;
-            }
-        }
-        for peer in lanes.keys() {
-            self.node.send(ChannelId { peer: *peer, channel: 0 }, SIGN)?;
-        }
-        Ok(lanes)
+    for peer in lanes.keys() {
+        receiver.say(*peer, SIGN)?;
     }
+    Ok(lanes)
+}
 
-    /// What makes this receiver slow.
-    fn compute(&self) {
-        if self.pace.read_ns > 0 {
-            let until_ns = now_ns() + self.pace.read_ns;
-            while now_ns() < until_ns {
-                std::hint::spin_loop();
-            }
+/// What makes this receiver slow.
+fn compute(pace: &Pace) {
+    if pace.read_ns > 0 {
+        let until_ns = now_ns() + pace.read_ns;
+        while now_ns() < until_ns {
+            std::hint::spin_loop();
         }
     }
 }
@@ -228,17 +263,17 @@ struct Lane {
 impl Seen {
     fn note(&mut self, now: u64, lane: usize, message: &Message) {
         let bytes = message.data.len() as u64;
-        if let Some(bin) = self.bins.get_mut(((now - self.start_ns) / BIN_NS) as usize) {
+        if let Some(bin) = self.bins.get_mut((now.saturating_sub(self.start_ns) / BIN_NS) as usize) {
             *bin += bytes;
         }
         let settled = now >= self.settled_ns;
         self.lanes[lane].note(now, bytes, settled, self.pause_ns);
     }
 
-    fn report(self, node: &Node, lanes: &HashMap<PeerId, usize>) -> Report {
+    fn report(self, receiver: &dyn Receiver, lanes: &HashMap<PeerId, usize>) -> Report {
         let mut measured: Vec<PaceLane> = self.lanes.into_iter().map(Lane::measured).collect();
         for (peer, lane) in lanes {
-            let set = node.flow(*peer).and_then(|flow| flow.rate_set);
+            let set = receiver.rate_set(*peer);
             measured[*lane].set = set.map_or((0, 0), |rate| (rate.bytes_per_s, rate.burst_bytes));
         }
         let shares: Vec<u64> = measured.iter().map(|lane| lane.bytes).collect();
