@@ -166,6 +166,8 @@ fn a_rate_is_tracked_and_a_burst_too_large_loses() {
     assert_eq!(lines.len(), 3, "{lines:?}");
     let (learnt, small, large) = (&lines[0], &lines[1], &lines[2]);
     assert!(learnt["rate"].is_null() && figure(learnt, "bytes_per_s") > 1e6, "{learnt:?}");
+    let of_limit = figure(learnt, "learnt_burst") / figure(learnt, "burst_limit");
+    assert!((0.5..1.5).contains(&of_limit), "{learnt:?}");
     assert!((0.8..1.1).contains(&(figure(small, "bytes_per_s") / 1_048_576.0)), "{small:?}");
     assert!(figure(small, "lost_per_1000") < 5.0, "{small:?}");
     assert!(figure(large, "lost_per_1000") > 50.0 && figure(large, "recoveries_per_1000") > 0.0, "{large:?}");

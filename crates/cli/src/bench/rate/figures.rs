@@ -39,6 +39,8 @@ pub struct Row {
     pub learnt_rate: u64,
     /// Their burst, bytes, mean.
     pub learnt_burst: u64,
+    /// The largest burst that the receiver takes without loss, bytes, where it is measured.
+    pub burst_limit: Option<u64>,
     /// Packets sent once settled.
     pub packets: u64,
     /// Recoveries started per 1000 of them.
@@ -87,6 +89,7 @@ impl Row {
             burst: point.pace.fixed.map(|(_, burst)| burst),
             learnt_rate: mean(told.iter().map(|told| told.rate).collect()),
             learnt_burst: mean(told.iter().map(|told| told.burst).collect()),
+            burst_limit: None,
             packets: settled.sent,
             recoveries_per_1000: per_1000(settled.recoveries),
             lost_per_1000: per_1000(settled.lost),
@@ -137,7 +140,7 @@ impl Table {
         let (title, columns): (_, &[&str]) = match part {
             Part::Tracking => (
                 "Throughput and recoveries against the rate (R9)",
-                &["burst", "rate", "throughput", "of best", "recoveries/1000", "lost/1000"],
+                &["burst", "of limit", "rate", "throughput", "of best", "recoveries/1000", "lost/1000"],
             ),
             Part::Accuracy => (
                 "Mean rate and largest burst at the receiver (R2)",
@@ -185,7 +188,8 @@ fn figures(part: Part, row: &Row, best: Option<f64>) -> Vec<String> {
     match part {
         Part::Tracking => {
             let of_best = row.common.bytes_per_s.zip(best).map(|(rate, best)| rate / best);
-            vec![burst, rate, throughput, number(of_best, 2), recoveries, lost]
+            let of_limit = row.burst_limit.map(|limit| row.learnt_burst as f64 / limit as f64);
+            vec![burst, number(of_limit, 2), rate, throughput, number(of_best, 2), recoveries, lost]
         }
         Part::Accuracy => {
             let largest = row.largest_burst.map(|bytes| bytes as f64);

@@ -10,6 +10,7 @@
 //! * *capacity*: one of two senders stops: how soon the other has taken what it left.
 
 mod figures;
+mod limit;
 mod plot;
 
 use super::args::{BenchArgs, Plan, parse_size};
@@ -248,13 +249,17 @@ impl Measurement<'_> {
         Ok(())
     }
 
-    /// Learnt parameters, and then every rate with every burst.
+    /// Learnt parameters, beside the burst that the slowed receiver can take, and then every rate with every
+    /// burst.
     fn tracking(&self, receiver: Receiver, done: &mut impl FnMut(Row) -> Result<()>) -> Result<()> {
         let size = self.plan.sizes[0];
         let learnt = Point { receiver, ..self.learning(Part::Tracking, 1, |_| LEARNING_MS.0) };
         let learnt = Point { pace: Pace { ..self.pace(receiver, learnt.pace) }, ..learnt };
-        let row = self.measure(&learnt)?;
+        let mut row = self.measure(&learnt)?;
         let capacity = row.common.bytes_per_s.context("nothing arrived")?;
+        if receiver == Receiver::Slow {
+            row.burst_limit = self.burst_limit(receiver, capacity as u64)?;
+        }
         done(row)?;
         if self.args.auto {
             return Ok(());
@@ -269,22 +274,26 @@ impl Measurement<'_> {
         };
         for burst in bursts {
             for rate in &rates {
-                let bursts_ms = POINT_BURSTS * burst * 1000 / rate.max(&1);
-                let send_ms = bursts_ms.clamp(POINT_MS.0, POINT_MS.1);
-                let pace = Pace {
-                    fixed: Some((*rate, burst)),
-                    read_ns: 0,
-                    buffer_bytes: None,
-                    send_ms: vec![send_ms],
-                    settle_ms: send_ms / SETTLE_SHARE,
-                    trains: false,
-                    timed: false,
-                };
-                let pace = self.pace(receiver, pace);
-                done(self.measure(&Point { part: Part::Tracking, receiver, senders: 1, size, pace })?)?;
+                done(self.measure(&self.fixed(receiver, *rate, burst, POINT_BURSTS))?)?;
             }
         }
         Ok(())
+    }
+
+    /// A point of the tracking with so many bursts, if they fit into its time.
+    fn fixed(&self, receiver: Receiver, rate: u64, burst: u64, bursts: u64) -> Point {
+        let send_ms = (bursts * burst * 1000 / rate.max(1)).clamp(POINT_MS.0, POINT_MS.1);
+        let pace = Pace {
+            fixed: Some((rate, burst)),
+            read_ns: 0,
+            buffer_bytes: None,
+            send_ms: vec![send_ms],
+            settle_ms: send_ms / SETTLE_SHARE,
+            trains: false,
+            timed: false,
+        };
+        let pace = self.pace(receiver, pace);
+        Point { part: Part::Tracking, receiver, senders: 1, size: self.plan.sizes[0], pace }
     }
 
     /// Arrival is timed by the kernel: what is seen shall be the sender's doing.
