@@ -12,7 +12,7 @@ use crate::engine::{Engine, Limits, Progress};
 use denrei::{BindError, Config, Node};
 use parking_lot::{Mutex, MutexGuard};
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread::{JoinHandle, Thread};
 use std::time::{Duration, Instant};
@@ -28,6 +28,9 @@ const KEEPER_AWAKE: Duration = Duration::from_millis(2);
 const KEEPER_ROUND: Duration = Duration::from_millis(200);
 /// Longest sleep of a driving keeper, so that it notices that it is to end.
 const DRIVER_SLEEP: Duration = Duration::from_millis(100);
+/// Yields in a row that nobody used, after which the core is this process's alone: those who share it are
+/// asleep now and then.
+const YIELDS_ALONE: u32 = 64;
 /// Pause of a driving keeper while unexpected messages hold others back.
 const HELD_BACK_PAUSE: Duration = Duration::from_micros(200);
 
@@ -41,6 +44,8 @@ pub struct Endpoint {
     drives: AtomicBool,
     /// Turns of the engine that brought something.
     successes: AtomicU64,
+    /// The engine's: yields that others may not use until the core counts as this process's alone.
+    turns: Arc<AtomicU32>,
 }
 
 /// What the endpoint and its keeper share.
@@ -69,6 +74,7 @@ impl Endpoint {
         let node = Node::bind(address, config)?;
         let engine = Engine::new(node.clone(), Arc::new(AddressVector::default()), regions, limits);
         Ok(Arc::new(Self {
+            turns: Arc::clone(&engine.turns),
             engine: Mutex::new(engine),
             node,
             keeper: Arc::default(),
@@ -159,6 +165,11 @@ impl Progress for Endpoint {
             self.turn(&mut engine);
         }
         self.successes.load(Ordering::Relaxed)
+    }
+
+    fn yielded(&self, shared: bool) {
+        let turns = if shared { YIELDS_ALONE } else { self.turns.load(Ordering::Relaxed).saturating_sub(1) };
+        self.turns.store(turns, Ordering::Relaxed);
     }
 
     fn has_thread(&self) -> bool {

@@ -3,7 +3,7 @@
 //! Inputs → outputs: environment → [`Settings`], with defaults that are right; what cannot be read is
 //! named in libfabric's log and the default taken.
 
-use crate::engine::Limits;
+use crate::engine::{Limits, header};
 use crate::error::Errno;
 use crate::log::{self, Level, Subsystem};
 use denrei::{ClusterKey, Config, OfferPolicy};
@@ -33,8 +33,8 @@ pub const PARAMETERS: &[Parameter] = &[
     ),
     parameter(
         c"eager_bytes",
-        c"Messages up to this size are copied and sent at once; larger ones are offered and placed once \
-          (default: 16384)",
+        c"Messages up to this size are copied and sent at once, the first of a row up to eight times that; larger \
+          ones are offered and placed once (default: 16384)",
     ),
     parameter(
         c"unexpected_bytes",
@@ -140,6 +140,7 @@ impl Settings {
         let protocol = &mut config.protocol;
         protocol.offers = OfferPolicy::Ask;
         protocol.offer_above_bytes = self.limits.eager_bytes as u64 + HEADER_ROOM;
+        protocol.offering_channel = Some(header::BULK);
         // The bytes of a large message are the application's: what is bounded is in the engine.
         protocol.send_buffer_bytes = NO_LIMIT;
         protocol.max_message_bytes = NO_LIMIT;

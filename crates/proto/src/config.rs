@@ -22,6 +22,9 @@ pub struct Config {
     /// Messages larger than this are offered and sent when the receiver accepts. Must leave room
     /// below the channel credit.
     pub offer_above_bytes: u64,
+    /// The only channel whose messages are offered because of that; those of others are if they cost more
+    /// than the receiver's channel credit. `None`: no channel is an exception.
+    pub offering_channel: Option<u16>,
     /// Who answers offers.
     pub offers: OfferPolicy,
     /// Unacknowledged and unsent bytes per peer above which `send` reports that it would block. A
@@ -126,6 +129,7 @@ impl Default for Config {
             receive_memory_bytes: 1 << 30,
             max_message_bytes: 16 << 30,
             offer_above_bytes: 1 << 20,
+            offering_channel: None,
             offers: OfferPolicy::Automatic,
             send_buffer_bytes: 8 << 20,
             max_channels: 1024,

@@ -6,7 +6,7 @@
 
 use crate::Completion;
 use crate::channel_map::ChannelMap;
-use crate::config::{MESSAGE_COST_BYTES, MIN_CHANNELS};
+use crate::config::{Config, MESSAGE_COST_BYTES, MIN_CHANNELS};
 use crate::loss::SentFrame;
 use crate::send_channel::{Allowance, Expired, Finished, Room, SendChannel, Written};
 use bytes::Bytes;
@@ -30,6 +30,8 @@ pub(crate) struct Outbox {
     /// Credit that a new channel starts with.
     initial_credit: u64,
     pub allowance: Allowance,
+    /// The only channel that offers what is larger than the allowance says.
+    offering: Option<u16>,
     queued_bytes: u64,
     queued_messages: u64,
     /// The earliest deadline of a message.
@@ -55,12 +57,13 @@ pub(crate) struct Wrote {
 }
 
 impl Outbox {
-    pub fn new(initial_credit: u64, offer_above: u64) -> Self {
+    pub fn new(initial_credit: u64, config: &Config) -> Self {
         Self {
             channels: ChannelMap::default(),
             turns: VecDeque::new(),
             initial_credit,
-            allowance: Allowance { channel_credit: None, offer_above },
+            allowance: Allowance { channel_credit: None, offer_above: config.offer_above_bytes },
+            offering: config.offering_channel,
             queued_bytes: 0,
             queued_messages: 0,
             next_deadline: Instant::FAR_FUTURE,
@@ -84,8 +87,9 @@ impl Outbox {
 
     /// Octets of messages that could be sent now: not what waits for credit or for the receiver's word.
     pub fn sendable(&self) -> u64 {
-        let states = self.turns.iter().filter_map(|turn| self.channels.get(turn.channel));
-        states.map(|state| state.sendable(self.allowance)).sum()
+        let states =
+            self.turns.iter().filter_map(|turn| Some((turn.channel, self.channels.get(turn.channel)?)));
+        states.map(|(channel, state)| state.sendable(self.allowance_of(channel))).sum()
     }
 
     /// Whether some channel may have a frame to send.
@@ -224,8 +228,9 @@ impl Outbox {
         while let Some(&Turn { channel, .. }) = self.turns.front() {
             let before = out.len();
             let room = Room { here: end.saturating_sub(before), fresh };
+            let allowance = self.allowance_of(channel);
             let state = self.channels.get_mut(channel).expect("scheduled channels exist");
-            match state.write(out, room, allowance_of(channel, self.allowance)) {
+            match state.write(out, room, allowance) {
                 Written::Frame { frame, again } => {
                     wrote.frames += 1;
                     wrote.repeated += again as u64;
@@ -362,6 +367,13 @@ impl Outbox {
         self.turns.insert(behind, turn);
     }
 
+    /// Records of groups are small, and nobody is asked about them.
+    fn allowance_of(&self, channel: u16) -> Allowance {
+        let offers = channel != GROUP_CHANNEL && self.offering.is_none_or(|only| only == channel);
+        let offer_above = if offers { self.allowance.offer_above } else { u64::MAX };
+        Allowance { offer_above, ..self.allowance }
+    }
+
     fn account(&mut self, finished: &Finished) {
         self.queued_messages -= 1;
         self.queued_bytes -= finished.bytes + MESSAGE_COST_BYTES;
@@ -376,11 +388,6 @@ fn payload_of(frame: &SentFrame, octets: usize) -> u64 {
         SentFrame::Messages { .. } => (octets - MESSAGE_HEADER_BYTES).max(1) as u64,
         _ => 0,
     }
-}
-
-/// Records of groups are small, and nobody is asked about them.
-fn allowance_of(channel: u16, allowance: Allowance) -> Allowance {
-    if channel == GROUP_CHANNEL { Allowance { offer_above: u64::MAX, ..allowance } } else { allowance }
 }
 
 /// Appends to a packet's record; consecutive whole messages become one run.

@@ -82,6 +82,28 @@ impl Node {
         self.shards().all().for_each(|shard| shard.kick());
     }
 
+    /// This process, or the peer's, shares its core with others that take their turns: until what is queued
+    /// for `peer` now is through, milliseconds of delay are no sign of a queue on the path.
+    ///
+    /// # Errors
+    /// No such peer.
+    pub fn take_turns(&self, peer: PeerId) -> Result<(), PeerError> {
+        let (_, mut core) = self.shards().enter_of(peer);
+        let now = core.recently();
+        core.endpoint.take_turns(now, peer)
+    }
+
+    /// Asks that the acknowledgement of what is queued for `peer` now comes at once, without waiting for it: for
+    /// those who have nothing to do until it is there.
+    ///
+    /// # Errors
+    /// No such peer.
+    pub fn hurry(&self, peer: PeerId) -> Result<(), PeerError> {
+        let (_, mut core) = self.shards().enter_of(peer);
+        let now = core.recently();
+        core.endpoint.hurry(now, peer)
+    }
+
     /// Sends a message; waits at most `timeout` while the queue to the peer is full.
     ///
     /// # Errors

@@ -63,6 +63,8 @@ pub struct CompletionQueue {
     /// Entries, readable without the lock.
     count: AtomicUsize,
     entries: Mutex<VecDeque<Completion>>,
+    /// How often the application has looked.
+    looks: AtomicU64,
     alarm: Alarm,
     /// What has to work for this queue to fill.
     pub sources: Sources,
@@ -179,6 +181,12 @@ impl Sources {
         std::thread::yield_now();
         let lasted = began.elapsed();
         self.shared.store(lasted > SHARED_YIELD && lasted <= CROWDED_YIELD, Ordering::Relaxed);
+        let endpoints = self.endpoints.read();
+        endpoints
+            .iter()
+            .filter_map(Weak::upgrade)
+            .for_each(|endpoint| endpoint.yielded(lasted > SHARED_YIELD));
+        drop(endpoints);
         if lasted > CROWDED_YIELD {
             self.crowded.store(CROWDED_LOOKS, Ordering::Relaxed);
         }
@@ -209,6 +217,11 @@ impl CompletionQueue {
         self.alarm.ring();
     }
 
+    /// How often the application has looked.
+    pub fn looks(&self) -> u64 {
+        self.looks.load(Ordering::Relaxed)
+    }
+
     /// Entries that wait.
     pub fn len(&self) -> usize {
         self.count.load(Ordering::Acquire)
@@ -229,6 +242,8 @@ impl CompletionQueue {
     /// # Errors
     /// `AGAIN`: there are none. `AVAILABLE`: the next one is a failure.
     pub fn read(&self, most: usize, mut take: impl FnMut(usize, &Completion)) -> Result<usize, Errno> {
+        // One that is lost to another thread's does no harm.
+        self.looks.store(self.looks.load(Ordering::Relaxed).wrapping_add(1), Ordering::Relaxed);
         if self.is_empty() {
             self.sources.look();
             if self.is_empty() {

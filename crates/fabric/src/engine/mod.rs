@@ -44,12 +44,15 @@ use receive::Receiving;
 use region_table::RegionTable;
 use send::Sending;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// Something that has to be asked to work.
 pub trait Progress: std::fmt::Debug + std::marker::Send + Sync {
     /// Does what is due; how often there has been anything so far, whoever asked.
     fn progress(&self) -> u64;
+    /// The core was yielded, and others had it meanwhile, or not.
+    fn yielded(&self, shared: bool);
     /// Whether a thread asks it all the time.
     fn has_thread(&self) -> bool;
     /// Sleeps until there may be something to do, at most so long.
@@ -59,7 +62,7 @@ pub trait Progress: std::fmt::Debug + std::marker::Send + Sync {
 /// Sizes that the engine works with.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Messages up to this size are sent at once, larger ones are offered; bytes.
+    /// Messages up to this size are sent at once, larger ones are offered but for the first of a row; bytes.
     pub eager_bytes: usize,
     /// Unexpected bytes above which no more messages are taken in, unless a receive waits for them.
     pub unexpected_bytes: usize,
@@ -165,6 +168,8 @@ pub struct Engine {
     origin: origin::Origin,
     target: target::Target,
     arrivals: Vec<Arrival>,
+    /// Not zero: others share this process's core.
+    pub turns: Arc<AtomicU32>,
 }
 
 impl Engine {
@@ -184,6 +189,7 @@ impl Engine {
             origin: origin::Origin::default(),
             target: target::Target::default(),
             arrivals: Vec::new(),
+            turns: Arc::default(),
         }
     }
 
@@ -235,6 +241,14 @@ impl Engine {
         self.answer_done();
         self.port.send_queued();
         true
+    }
+
+    /// Something long is queued for a peer: it takes several round trips, each of them a turn of all who
+    /// share the cores.
+    fn queued_long(&mut self, peer: PeerIndex) {
+        if self.turns.load(Ordering::Relaxed) > 0 {
+            self.port.take_turns(peer);
+        }
     }
 
     fn handle(&mut self, arrival: Arrival) {

@@ -175,6 +175,11 @@ impl Port {
         let to = ChannelId { peer: self.session(peer)?, channel };
         let id = self.node.queue(to, data, completion).map_err(|error| Errno::of_send(&error))?;
         self.unsent = true;
+        if report && channel == MATCHED {
+            // It may be all there is for a while, and the peer would hold its word back for a millisecond. What
+            // fails here has failed above.
+            let _ = self.node.hurry(to.peer);
+        }
         Ok(id.number)
     }
 
@@ -225,6 +230,14 @@ impl Port {
         if let Some(peer) = self.peers[key.peer as usize].session {
             // Gone with its sender: then nobody has to be told.
             let _ = self.node.refuse(ChannelId { peer, channel: key.channel }, key.number);
+        }
+    }
+
+    /// Ranks take their turns at the cores: until what is queued for a peer is through, delay says little.
+    pub fn take_turns(&mut self, peer: PeerIndex) {
+        if let Some(session) = self.peers[peer as usize].session {
+            // Gone: then nothing is queued.
+            let _ = self.node.take_turns(session);
         }
     }
 

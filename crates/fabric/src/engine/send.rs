@@ -1,4 +1,4 @@
-//! Sending messages that are matched: at once when small, offered when large.
+//! Sending messages that are matched: at once when small or the first of a row, offered when large.
 //!
 //! Inputs → outputs: a message, to whom, how it is to be reported → denrei messages, and a report
 //! when the application has its buffer back, or when the peer has the message. Small messages are
@@ -19,6 +19,10 @@ use std::collections::HashMap;
 
 /// Messages of a row that leave at once: an exchange is never slowed down.
 const DIRECT: u32 = 2;
+/// The first message of a row is sent at once up to so many eager sizes: nothing is under way that would
+/// hide the exchange of offer and acceptance, which costs as much as a copy of 128 KiB, and where ranks share
+/// cores a turn of all of them.
+const FIRST_EAGER_SIZES: usize = 8;
 /// Messages that may wait for each other.
 const MAX_DEFERRED: u32 = 32;
 /// Bytes that may wait: what one datagram carries on loopback.
@@ -103,6 +107,8 @@ pub(super) struct Sending {
     /// Who was sent to last, and how many in a row.
     last: PeerIndex,
     burst: u32,
+    /// How often the application had looked for completions then.
+    looks: u64,
     /// Messages that wait for each other, and their bytes; those that go together are in `batch`, for `last`.
     deferred: u32,
     deferred_bytes: usize,
@@ -130,7 +136,7 @@ impl Engine {
         let peer = self.peer(send.to)?;
         let envelope = Envelope { tag: send.tag, data: send.data };
         let len = send.payload.len();
-        let is_large = len > self.limits.eager_bytes;
+        let is_large = len > self.most_at_once(peer);
         if !is_large {
             self.check_room(peer)?;
         }
@@ -152,6 +158,17 @@ impl Engine {
         Ok(!waits.leaves)
     }
 
+    /// Up to which size a message for a peer is sent at once.
+    fn most_at_once(&mut self, peer: PeerIndex) -> usize {
+        let looks = self.sinks.transmit.as_ref().map_or(0, |queue| queue.looks());
+        // Completions may have been there without any work.
+        if std::mem::replace(&mut self.sending.looks, looks) != looks {
+            self.sending.burst = 0;
+        }
+        let is_first = self.sending.last != peer || self.sending.burst == 0;
+        self.limits.eager_bytes * if is_first { FIRST_EAGER_SIZES } else { 1 }
+    }
+
     /// Queues a small message of its own.
     fn send_alone(&mut self, peer: PeerIndex, envelope: Envelope, send: Send<'_>) -> Result<(), Errno> {
         self.close_batch();
@@ -168,6 +185,9 @@ impl Engine {
             (report, None) => (Sent::Nothing, report),
         };
         self.queue(peer, message, sent)?;
+        if len > self.limits.eager_bytes {
+            self.queued_long(peer);
+        }
         if let Some(report) = at_once {
             self.sinks.transmitted(&report, Ok(()));
         }
@@ -220,7 +240,9 @@ impl Engine {
     }
 
     fn queue_bulk(&mut self, peer: PeerIndex, memory: Memory) -> Result<u64, Errno> {
-        self.port.queue(peer, header::BULK, memory.into_bytes(), true)
+        let number = self.port.queue(peer, header::BULK, memory.into_bytes(), true)?;
+        self.queued_long(peer);
+        Ok(number)
     }
 
     /// Offers the bytes of a one-sided operation; the number of the offer.
@@ -231,6 +253,7 @@ impl Engine {
         operation: Option<super::origin::OperationId>,
     ) -> Result<u64, Errno> {
         let number = self.port.queue(peer, header::BULK, bytes, operation.is_some())?;
+        self.queued_long(peer);
         if let Some(operation) = operation {
             let key = MessageKey { peer, channel: header::BULK, number };
             self.sending.under_way.insert(key, Sent::Part(operation));

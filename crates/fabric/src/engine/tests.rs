@@ -180,8 +180,32 @@ fn messages_in_a_row_travel_together_and_keep_their_order_and_content() {
 }
 
 #[test]
+fn the_first_of_a_row_of_large_messages_leaves_at_once_and_the_others_are_offered() {
+    const LEN: usize = 100_000;
+    let mut sides = pair();
+    let mut out: Vec<Vec<u8>> = (0..3).map(|index| pattern_of(LEN + index)).collect();
+    for row in 0..2 {
+        for bytes in &mut out {
+            send(&mut sides[0], 1, 5, bytes);
+        }
+        let end = Instant::now() + Duration::from_millis(30);
+        work(&mut sides, |_| Instant::now() > end);
+        assert_eq!(read(&sides[0]).len(), 1, "row {row}: nobody has asked for them");
+        let mut into = vec![vec![0; LEN + 3]; out.len()];
+        for (index, bytes) in into.iter_mut().enumerate() {
+            receive(&mut sides[1], 1, 5, bytes, index);
+        }
+        for entry in wait_for(&mut sides, 1, out.len()) {
+            assert_eq!((entry.len, entry.error), (LEN + entry.context, None));
+            assert_eq!(into[entry.context][..entry.len], out[entry.context][..]);
+        }
+        wait_for(&mut sides, 0, out.len() - 1);
+    }
+}
+
+#[test]
 fn a_message_that_does_not_fit_is_cut_and_says_so() {
-    for len in [1000, 100_000] {
+    for len in [1000, 100_000, 300_000] {
         let mut sides = pair();
         let (mut out, mut into) = (pattern_of(len), [0; 500]);
         receive(&mut sides[1], 1, 5, &mut into, 1);

@@ -71,6 +71,15 @@ impl Endpoint {
         self.on_peer(now, peer, |peer, _| peer.hurry())
     }
 
+    /// This side, or the peer, shares its core with others that take their turns: until what is queued now is
+    /// through, milliseconds of delay are no sign of a queue.
+    ///
+    /// # Errors
+    /// No such peer.
+    pub fn take_turns(&mut self, now: Instant, peer: PeerId) -> Result<(), PeerError> {
+        self.on_peer(now, peer, |peer, _| peer.take_turns())
+    }
+
     /// SREQ: asks a peer for its state now; the answer is [`Event::Status`](crate::Event::Status) with the number returned.
     pub fn request_status(&mut self, now: Instant, peer: PeerId) -> Result<u32, PeerError> {
         self.on_peer(now, peer, |peer, _| peer.request_status())

@@ -206,7 +206,7 @@ impl Peer {
             data_received: 0,
             weight: DEFAULT_WEIGHT,
             mtu,
-            outbox: Outbox::new(MIN_CHANNEL_CREDIT_BYTES, config.offer_above_bytes),
+            outbox: Outbox::new(MIN_CHANNEL_CREDIT_BYTES, config),
             control: VecDeque::new(),
             once: Vec::new(),
             statuses: None,

@@ -28,7 +28,7 @@ fn impatient_pair(keeps_any_source: bool) -> Vec<Side> {
 #[test]
 fn a_peer_that_is_gone_fails_what_waits_for_it() {
     let mut sides = impatient_pair(false);
-    let (mut out, mut into) = (pattern_of(100_000), vec![0; 8]);
+    let (mut out, mut into) = (pattern_of(200_000), vec![0; 8]);
     send(&mut sides[0], 1, 1, &mut out[..100]);
     receive(&mut sides[0], 1, 1, &mut into, 1);
     work(&mut sides, |sides| sides[1].engine.receiving_is_busy());
@@ -164,7 +164,7 @@ fn what_waits_for_company_goes_with_its_session_and_nothing_else() {
 fn who_goes_in_order_lets_the_senders_of_large_messages_know_first_but_waits_for_nobody_for_long() {
     for hangs in [false, true] {
         let mut sides = impatient_pair(false);
-        let (mut out, mut into) = (pattern_of(100_000), vec![0; 100_000]);
+        let (mut out, mut into) = (pattern_of(200_000), vec![0; 200_000]);
         receive(&mut sides[1], 1, 2, &mut into, 1);
         send(&mut sides[0], 1, 2, &mut out);
         assert_eq!(wait_for(&mut sides, 1, 1)[0].error, None);
