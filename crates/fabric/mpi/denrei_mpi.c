@@ -50,8 +50,6 @@ extern void denrei_coll_close(denrei_coll_node *node);
 #define TRIALS 4
 /* Groups have to be faster by this: what they have left to do after a call is not in its time. */
 #define WORTH_IT 0.9
-/* Up to so many ranks all speak to the first themselves: it takes less time than a tree of them. */
-#define FEW_RANKS 16
 /* Powers of two of bytes. */
 #define CLASSES 32
 
@@ -353,21 +351,10 @@ static size_t bytes_of(MPI_Count count, MPI_Datatype type) {
         return MPI_SUCCESS;                                                                              \
     } while (0)
 
-/* All tell rank 0 that they are there. */
-static int report(struct state *state) {
-    int one = 1, all = 0, result = MPI_SUCCESS;
-    if (state->size > FEW_RANKS)
-        return PMPI_Reduce(&one, &all, 1, MPI_INT, MPI_SUM, 0, state->private_comm);
-    if (state->rank != 0)
-        return PMPI_Send(NULL, 0, MPI_CHAR, 0, 0, state->private_comm);
-    for (int rank = 1; rank < state->size && result == MPI_SUCCESS; rank++)
-        result = PMPI_Recv(NULL, 0, MPI_CHAR, rank, 0, state->private_comm, MPI_STATUS_IGNORE);
-    return result;
-}
-
 static int barrier_by_group(struct state *state) {
+    int one = 1, all = 0;
     char token = 0;
-    int result = report(state);
+    int result = PMPI_Reduce(&one, &all, 1, MPI_INT, MPI_SUM, 0, state->private_comm);
     return result == MPI_SUCCESS ? down(state, 0, &token, sizeof token) : result;
 }
 

@@ -201,8 +201,7 @@ fn a_slow_host_learns_what_it_can_receive() {
         let outcome = cell.run().outcome;
         assert!(outcome.finished, "{outcome:#?}");
         assert!(outcome.goodput_bytes_per_s > 0.75 * takes, "{outcome:#?}");
-        // Most of it before anything is learnt: the senders have no window.
-        assert!(outcome.lost_share_later < 0.06, "{outcome:#?}");
+        assert!(outcome.lost_share_later < 0.05, "{outcome:#?}");
         assert!(outcome.fairness.unwrap() > 0.98, "{outcome:#?}");
     }
 }

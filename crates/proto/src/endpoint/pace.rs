@@ -134,7 +134,9 @@ impl Endpoint {
             return;
         }
         let (weight, received) = (peer.weight, peer.data_received());
-        let probes = if note.missing > 0 { peer.most_probes(now, note.heard_before) } else { 0 };
+        // Who learns rates may begin by mistake: it learns from then on what it can take.
+        let excuses = note.missing > 0 && !self.config.learn_rates;
+        let probes = if excuses { peer.most_probes(now, note.heard_before) } else { 0 };
         match self.pace.mode {
             Mode::Free => {
                 if note.request.is_some() {

@@ -198,12 +198,10 @@ fn address(storage: &SockaddrStorage) -> Option<SocketAddr> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use denrei::SocketConfig;
 
     #[test]
     fn the_kernel_says_when_a_datagram_came_not_when_it_was_taken() {
-        let config = Config { socket: SocketConfig::default(), ..Config::default() };
-        let mut timed = Timed::open([127, 0, 0, 1].into(), &config).unwrap();
+        let mut timed = Timed::open([127, 0, 0, 1].into(), &Config::default()).unwrap();
         let node = Node::bind("127.0.0.1:0", Config::default()).unwrap();
         let peer = node.connect(timed.local_addr()).unwrap();
         node.send(ChannelId { peer, channel: 0 }, &b"first"[..]).unwrap();

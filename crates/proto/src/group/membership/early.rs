@@ -5,8 +5,8 @@
 
 use denrei_wire::group::GroupHeader;
 
-/// Octets kept at most: more than a group sends before it has heard a report.
-const MAX_BYTES: usize = 128 * 1024;
+/// Octets kept at most: the window that a group has before it has heard a report, with the largest datagrams.
+const MAX_BYTES: usize = 256 * 1024;
 
 /// A packet from the group's address that waits for BEGIN.
 #[derive(Debug)]
