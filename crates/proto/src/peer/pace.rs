@@ -7,7 +7,7 @@ use super::{Context, Peer};
 use crate::config::Config;
 use crate::event::{Event, Phase};
 use crate::loss::Control;
-use crate::rate::{Police, Rate, RateCredit};
+use crate::rate::{PacedCredit, Police, Rate};
 use crate::send_channel::MIN_FRAGMENT_BYTES;
 use core::time::Duration;
 use denrei_wire::frame::{self, FRAGMENT_HEADER_BYTES, Frame, GRANT_REQUEST_BYTES};
@@ -23,7 +23,7 @@ const PROBES_PER_TIMEOUT: u64 = 2;
 /// R2's rate of this side as a sender; most peers never set one.
 #[derive(Debug)]
 pub(super) struct SenderRate {
-    credit: RateCredit,
+    credit: PacedCredit,
     /// Serial of the peer's word; `None`: the rate is the one this side asks for.
     serial: Option<u32>,
     /// When there is credit again, if data waits for it.
@@ -38,7 +38,7 @@ impl SenderRate {
     }
 
     fn new(now: Instant, rate: Rate) -> Self {
-        Self { credit: RateCredit::new(now, rate), serial: None, opens_at: None }
+        Self { credit: PacedCredit::new(now, rate), serial: None, opens_at: None }
     }
 
     fn is_open(&mut self, now: Instant) -> bool {

@@ -7,48 +7,12 @@
 //! RTIMER is not a timer that is set again each time it fires, which would add every delay to the
 //! period: the k-th firing is due at epoch + k × burst / rate, exactly, and a late call makes good
 //! all that were missed.
-//!
-//! Deviation: a sender that was late, or that had credit left over, would have a second burst right
-//! behind the first, and the receiver two in a row. So there is a pause between them, which costs no rate:
-//! it is shorter than RTIMER.
 
 use super::Rate;
 use core::time::Duration;
 use denrei_wire::{Instant, duration_nanos};
 
 const NANOS_PER_S: u128 = 1_000_000_000;
-
-/// Between two bursts there is a pause of RTIMER divided by this: long enough for a receiver to tell them
-/// apart, and short enough that a sender that was late makes good what it missed.
-const PAUSE_SHARE: u32 = 4;
-
-/// What was sent in a row: since there was a pause, or for half of RTIMER, after which it was no burst.
-#[derive(Debug, Clone, Copy)]
-struct Row {
-    octets: u64,
-    began: Instant,
-    last: Instant,
-    /// A pause ends it.
-    pause: Duration,
-}
-
-impl Row {
-    fn new(now: Instant, rate: Rate) -> Self {
-        let scaled = rate.burst_bytes as u128 * NANOS_PER_S;
-        let rtimer = scaled.checked_div(rate.bytes_per_s as u128).unwrap_or(0);
-        let rtimer = Duration::from_nanos(u64::try_from(rtimer).unwrap_or(u64::MAX));
-        Self { octets: 0, began: now, last: now, pause: rtimer / PAUSE_SHARE }
-    }
-
-    /// Octets that may follow without a pause.
-    fn room(&mut self, now: Instant, burst: u64) -> u64 {
-        let is_full = self.octets >= burst;
-        if now >= self.last + self.pause || (!is_full && now >= self.began + self.pause * (PAUSE_SHARE / 2)) {
-            *self = Self { octets: 0, began: now, last: now, ..*self };
-        }
-        burst.saturating_sub(self.octets)
-    }
-}
 
 /// The credit of one direction of a session. Called *rate credit* where the channels' credit of S5
 /// is near.
@@ -61,13 +25,12 @@ pub(crate) struct RateCredit {
     fired: u64,
     /// Octets that may be sent; below 0 after a packet that was larger than what was left.
     credit: i64,
-    row: Row,
 }
 
 impl RateCredit {
     /// A first burst may leave at once.
     pub fn new(now: Instant, rate: Rate) -> Self {
-        Self { rate, epoch: now, fired: 0, credit: signed(rate.burst_bytes), row: Row::new(now, rate) }
+        Self { rate, epoch: now, fired: 0, credit: signed(rate.burst_bytes) }
     }
 
     /// The parameters in force.
@@ -82,8 +45,7 @@ impl RateCredit {
         let had = if self.rate.is_unlimited() { i64::MAX } else { self.credit };
         // A stopped rate has no burst of its own.
         let most = if rate.bytes_per_s == 0 { i64::MAX } else { signed(rate.burst_bytes) };
-        let row = Row { pause: Row::new(now, rate).pause, ..self.row };
-        *self = Self { rate, epoch: now, fired: 0, credit: had.min(most), row };
+        *self = Self { rate, epoch: now, fired: 0, credit: had.min(most) };
     }
 
     /// Octets that may be sent now; `None`: any number.
@@ -92,29 +54,21 @@ impl RateCredit {
             return None;
         }
         self.refresh(now);
-        if self.rate.bytes_per_s == 0 || self.credit <= 0 {
-            return Some(0);
-        }
-        Some(self.credit.unsigned_abs().min(self.row.room(now, self.rate.burst_bytes)))
+        let open = self.rate.bytes_per_s > 0;
+        Some(if open { u64::try_from(self.credit).unwrap_or(0) } else { 0 })
     }
 
     /// Takes note of octets sent.
-    pub fn spend(&mut self, now: Instant, octets: u64) {
+    pub fn spend(&mut self, octets: u64) {
         if !self.rate.is_unlimited() {
             self.credit = self.credit.saturating_sub(signed(octets));
-            self.row.octets = self.row.octets.saturating_add(octets);
-            self.row.last = now;
         }
     }
 
-    /// When something may be sent again, if nothing may now and something ever will.
+    /// When there is credit again, if there is none now and will ever be.
     pub fn open_at(&self) -> Option<Instant> {
-        if self.rate.bytes_per_s == 0 || self.rate.burst_bytes == 0 {
-            return None;
-        }
-        let (owed, full) = (self.credit <= 0, self.row.octets >= self.rate.burst_bytes);
-        let fires = owed.then(|| self.firing(self.fired.saturating_add(self.firings_to_open())));
-        fires.max(full.then(|| self.row.last + self.row.pause))
+        let limited = self.rate.bytes_per_s > 0 && self.rate.burst_bytes > 0;
+        (limited && self.credit <= 0).then(|| self.firing(self.fired.saturating_add(self.firings_to_open())))
     }
 
     /// Makes good the firings up to `now`.
@@ -187,7 +141,7 @@ mod tests {
         for (line, (micros, step)) in trace.iter().enumerate() {
             let room = credit.room(at(*micros));
             match step {
-                Send(octets) => credit.spend(at(*micros), *octets),
+                Send(octets) => credit.spend(*octets),
                 Set(rate) => credit.set(at(*micros), *rate),
                 Find(expected, again) => {
                     assert_eq!(room, Some(*expected), "{name}, line {line}, at {micros} µs");
@@ -276,33 +230,8 @@ mod tests {
                 (14_000, Find(10_000, None)),
                 (14_000, Send(10_000)),
                 (14_000, Find(0, Some(20_000))),
-                (29_000, Send(10_000)),
-                (29_000, Find(0, Some(31_500))),
-            ],
-        );
-        check(
-            "two bursts are not sent in a row: there is a pause of 2.5 ms",
-            slow,
-            &[
-                (0, Send(10_000)),
-                (19_000, Send(10_000)),
-                (20_000, Find(0, Some(21_500))),
-                (21_499, Find(0, Some(21_500))),
-                (21_500, Find(10_000, None)),
-                (21_500, Send(10_000)),
-                (21_500, Find(0, Some(30_000))),
-            ],
-        );
-        check(
-            "nor with credit that was left",
-            slow,
-            &[
-                (9_999, Send(9_000)),
-                (9_999, Find(1_000, None)),
-                (10_000, Find(1_000, None)),
-                (10_000, Send(1_000)),
-                (10_000, Find(0, Some(12_500))),
-                (12_500, Find(9_000, None)),
+                (29_999, Send(10_000)),
+                (29_999, Find(0, Some(30_000))),
             ],
         );
     }
@@ -337,7 +266,7 @@ mod tests {
             &[(0, Set(rate(1_000_000, 100))), (0, Find(100, None))],
         );
         let mut credit = RateCredit::new(at(0), Rate::UNLIMITED);
-        credit.spend(at(0), u64::MAX);
+        credit.spend(u64::MAX);
         assert_eq!((credit.room(at(0)), credit.open_at()), (None, None), "burst 0: no limit");
         credit.set(at(5), slow);
         assert_eq!(credit.room(at(5)), Some(10_000), "nothing is owed for what was not limited");
@@ -350,8 +279,8 @@ mod tests {
             let mut credit = RateCredit::new(at(0), rate(bytes_per_s, burst_bytes));
             for now in [Instant::ZERO, at(1), Instant::FAR_FUTURE] {
                 credit.room(now);
-                credit.spend(now, u64::MAX);
-                credit.spend(now, u64::MAX);
+                credit.spend(u64::MAX);
+                credit.spend(u64::MAX);
                 assert!(credit.open_at().is_some());
             }
         }
@@ -386,62 +315,42 @@ mod tests {
                     fired += 1;
                 }
                 prop_assume!(fired < 5_000_000);
-                let now = Instant::from_nanos(now as u64);
-                prop_assert!(credit.room(now) <= Some(plain.credit.max(0) as u64));
-                prop_assert_eq!(credit.credit, plain.credit);
+                let room = credit.room(Instant::from_nanos(now as u64));
+                prop_assert_eq!(room, Some(plain.credit.max(0) as u64));
                 if plain.credit > 0 {
                     plain.credit -= octets as i64;
-                    credit.spend(now, octets);
+                    credit.spend(octets);
                 }
             }
         }
 
-        /// A sender with data without end, woken late by up to half of RTIMER, as sleeping threads are, and
-        /// which takes up to a quarter of it for a burst: it keeps the mean, and a receiver to which a pause
-        /// of nearly a quarter of RTIMER ends a burst never sees a larger one.
+        /// A sender with data without end, woken late by up to a tenth of RTIMER, as sleeping
+        /// threads are.
         #[test]
-        fn mean_and_burst_are_kept_however_late_the_calls(
+        fn the_mean_is_the_rate_however_late_the_calls(
             bytes_per_s in 100_000u64..1_000_000_000,
             packets_per_burst in 2u64..50,
-            slow in 0u32..25,
-            lateness in prop::collection::vec(0u32..50, 1..50),
+            lateness in 0u64..100,
         ) {
             const PACKET: u64 = 1454;
             let burst_bytes = packets_per_burst * PACKET + 700;
             let mut credit = RateCredit::new(Instant::ZERO, rate(bytes_per_s, burst_bytes));
             let rtimer = Duration::from_nanos(burst_bytes * 1_000_000_000 / bytes_per_s);
             let end = Instant::ZERO + rtimer * 2_000;
-            let packet_takes = rtimer * slow / 100 / (packets_per_burst + 1) as u32;
-            let (mut now, mut sent, mut in_a_row, mut last) = (Instant::ZERO, 0, 0, Instant::ZERO);
-            let mut late = lateness.iter().cycle();
+            let (mut now, mut sent) = (Instant::ZERO, 0);
             while now < end {
+                let mut train = 0;
                 while let Some(room) = credit.room(now) && room > 0 {
                     let octets = room.min(PACKET);
-                    credit.spend(now, octets);
-                    let pauses = now.saturating_since(last) > rtimer * 24 / 100;
-                    in_a_row = if pauses { octets } else { in_a_row + octets };
-                    prop_assert!(in_a_row <= burst_bytes, "{} of {} in a row", in_a_row, burst_bytes);
-                    (last, sent) = (now, sent + octets);
-                    now += packet_takes;
+                    credit.spend(octets);
+                    train += octets;
                 }
-                now = now.max(credit.open_at().unwrap()) + rtimer * *late.next().unwrap() / 100;
+                prop_assert!(train <= burst_bytes);
+                sent += train;
+                now = credit.open_at().unwrap() + rtimer * lateness as u32 / 1000;
             }
             let expected = 2_000 * burst_bytes;
             prop_assert!(sent.abs_diff(expected) <= expected / 100 + burst_bytes, "{sent} of {expected}");
-        }
-
-        /// One that sends packet after packet at nine tenths of the rate is never held up.
-        #[test]
-        fn who_spreads_what_it_sends_is_not_made_to_pause(packets_per_burst in 2u64..500) {
-            const PACKET: u64 = 1454;
-            let (bytes_per_s, burst_bytes) = (1_000_000, packets_per_burst * PACKET);
-            let mut credit = RateCredit::new(Instant::ZERO, rate(bytes_per_s, burst_bytes));
-            let mut now = Instant::ZERO;
-            for _ in 0..5_000 {
-                prop_assert!(credit.room(now).unwrap() > 0);
-                credit.spend(now, PACKET);
-                now += Duration::from_nanos(PACKET * 1_111);
-            }
         }
     }
 }

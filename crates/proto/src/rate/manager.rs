@@ -404,7 +404,7 @@ mod tests {
                     from.next_at = from.next_at.max(self.now)
                         + Duration::from_nanos(PAYLOAD * 1_000_000_000 / supply.max(1));
                 }
-                from.credit.spend(self.now, PAYLOAD);
+                from.credit.spend(PAYLOAD);
                 if self.queue.len() < self.holds {
                     self.queue.push_back(sender);
                 } else {

@@ -1,11 +1,12 @@
 //! The pace that receivers set: rate and burst, grants.
 //!
-//! Inputs → outputs: see the files; `credit` R2's rules; `allowed` the sender's
+//! Inputs → outputs: see the files; `credit` R2's rules; `bursts` the pause between two; `allowed` the sender's
 //! half of grants, `grants` the receiver's, which holds the `inbound` window; `manager` sets rates
 //! within the `capacity` that it learns, in the shares of `share`; `host` is several Nodes on one host.
 //! Source: R1–R4, R11–R13, S11; `spec/protocol.md` §13.
 
 mod allowed;
+mod bursts;
 mod capacity;
 mod claim;
 mod credit;
@@ -18,6 +19,7 @@ mod police;
 mod share;
 
 pub(crate) use allowed::Allowed;
+pub(crate) use bursts::PacedCredit;
 pub(crate) use credit::RateCredit;
 pub(crate) use grants::Grants;
 pub use host::HostRecord;
