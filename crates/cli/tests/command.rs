@@ -63,9 +63,11 @@ fn the_demo_delivers_everything_around_a_death() {
 
 #[test]
 fn ping_pong_compares_all_transports() {
+    let dir = tempfile::tempdir().unwrap();
     for wait in ["sleep", "poll"] {
-        let args =
-            ["bench", "pingpong", "--sizes=16,64K", "--iters=50", "--repeat=1", "--json", "--wait", wait];
+        let svg = dir.path().join(wait);
+        let args = ["bench", "pingpong", "--sizes=16,64K", "--iters=50", "--repeat=1", "--json"];
+        let args = [&args[..], &["--wait", wait, "--svg", svg.to_str().unwrap()]].concat();
         let lines = json_lines(&args);
         let names: Vec<_> = lines.iter().map(|line| line["transport"].as_str().unwrap()).collect();
         assert_eq!(&names[..3], ["denrei", "tcp", "udp"]);
@@ -74,6 +76,8 @@ fn ping_pong_compares_all_transports() {
             assert_eq!(line["lost"], 0);
             assert!(line["median_us"].as_f64().unwrap() > 0.0);
         }
+        let picture = std::fs::read_to_string(svg).unwrap();
+        assert!(picture.contains("pingpong: 99th percentile") && picture.contains("64 KiB"), "{picture}");
     }
 }
 
@@ -307,6 +311,7 @@ fn wrong_arguments_end_with_2_and_say_what_is_possible() {
         (&["bench", "pingpong", "--loss", "3"], "--netns"),
         (&["bench", "rate", "--sizes", "1K,2K"], "of one size"),
         (&["bench", "rate", "--svg", "/no/such/folder/x.svg"], "no folder /no/such/folder"),
+        (&["bench", "stream", "--svg", "/no/such/folder/x.svg"], "no folder /no/such/folder"),
         (&["demo", "--nodes", "1"], "1 is not in 2..=64"),
     ] {
         let output = denrei(args);

@@ -50,7 +50,18 @@ fn await_event(node: &Node, wanted: impl Fn(&Event) -> bool) {
 }
 
 /// A hub, spokes that are connected to it, and the hub's name for each.
-fn wheel(spokes: usize) -> (Node, Vec<(Node, PeerId)>, Vec<PeerId>) {
+type Wheel = (Node, Vec<(Node, PeerId)>, Vec<PeerId>);
+
+/// One whose peers are in more than one shard. Which they are in follows from their ports: of six, all are
+/// in the same once in 243.
+fn wheel(spokes: usize) -> Wheel {
+    const TRIALS: usize = 20;
+    let is_spread = |wheel: &Wheel| wheel.2.iter().any(|peer| peer.shard(SHARDS) != wheel.2[0].shard(SHARDS));
+    let wheel = (0..TRIALS).map(|_| wheel_by_chance(spokes)).find(is_spread);
+    wheel.expect("peers are spread over shards")
+}
+
+fn wheel_by_chance(spokes: usize) -> Wheel {
     let hub = bind(sharded(None));
     let spokes: Vec<_> = (0..spokes)
         .map(|index| {
@@ -121,7 +132,6 @@ fn a_sealed_hub_of_shards_keeps_the_order_of_every_channel() {
 #[test]
 fn every_call_finds_the_shard_of_its_peer() {
     let (hub, spokes, names) = wheel(8);
-    assert!(names.iter().map(|peer| peer.shard(SHARDS)).collect::<BTreeSet<_>>().len() > 1);
     let listed: BTreeSet<_> = hub.peers().iter().map(|flow| flow.peer).collect();
     assert_eq!(listed, names.iter().copied().collect());
     for ((spoke, back), &peer) in spokes.iter().zip(&names) {
@@ -206,7 +216,6 @@ fn a_node_of_shards_says_goodbye_to_all_after_everything_has_arrived() {
 #[test]
 fn groups_open_among_peers_of_all_shards_while_messages_flow() {
     let (hub, spokes, names) = wheel(6);
-    assert!(names.iter().map(|peer| peer.shard(SHARDS)).collect::<BTreeSet<_>>().len() > 1);
     let port = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let address = SocketAddr::from(([239, 255, 79, 1], port));
     let members: Vec<SocketAddr> = spokes.iter().map(|(spoke, _)| spoke.local_addr()).collect();

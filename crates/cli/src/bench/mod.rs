@@ -2,18 +2,20 @@
 //!
 //! Inputs → outputs: options → a plan ([`args`]) → runs ([`runner`]), each with processes of its own
 //! ([`peer`]) that do their part ([`work`]) over a [`transport`] → figures ([`result`]) → a table or
-//! JSON.
+//! JSON, and a [`picture`].
 
 pub mod args;
 pub mod bcast;
 mod clock;
 mod control;
+mod curves;
 pub mod gather;
 pub mod layers;
 mod listen;
 mod machine;
 pub mod mpi;
 pub mod peer;
+pub mod picture;
 mod place;
 pub mod rate;
 mod result;
@@ -31,41 +33,56 @@ use crate::output::say;
 use anyhow::Result;
 use args::{BenchArgs, Plan};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use picture::PictureArgs;
 use result::Row;
 use table::ResultTable;
 
-/// Runs a plan and prints its results; or serves the other side, if that was asked for.
-pub fn run(plan: &Plan, args: &BenchArgs) -> Result<()> {
+/// Runs a plan, prints its results, and draws them if that was asked for; or serves the other side.
+pub fn run(plan: &Plan, args: &BenchArgs, picture: &PictureArgs) -> Result<()> {
     if let Some(addr) = args.place.listen {
         return listen::serve(addr, &args.keys.clone().or_environment());
     }
+    picture.check()?;
     let place = Place::open(args, &plan.transports, plan.members)?;
+    let mut rows = Vec::new();
     if args.json {
-        return run_json(plan, &place);
+        rows = run_json(plan, &place)?;
+    } else {
+        say!("{}", Machine::this());
+        say!("{}", table_of(plan, &place, &mut rows)?);
     }
-    say!("{}", Machine::this());
-    say!("{}", run_table(plan, &place)?);
-    Ok(())
+    picture.draw(|path| curves::write(path, &rows))
 }
 
 /// Runs a plan and gives its table.
 pub fn run_table(plan: &Plan, place: &Place) -> Result<String> {
+    table_of(plan, place, &mut Vec::new())
+}
+
+fn table_of(plan: &Plan, place: &Place, rows: &mut Vec<Row>) -> Result<String> {
     let mut table = ResultTable::new(plan.bench, plan.rate_per_s.is_some());
     run_sizes(plan, place, |results| {
         table.add(results);
+        rows.extend(rows_of(plan, results));
         Ok(())
     })?;
     Ok(table.to_string())
 }
 
-fn run_json(plan: &Plan, place: &Place) -> Result<()> {
+fn run_json(plan: &Plan, place: &Place) -> Result<Vec<Row>> {
+    let mut rows = Vec::new();
     run_sizes(plan, place, |results| {
-        for (transport, runs) in &results.runs {
-            let row = Row::new(plan.bench, *transport, results.size, runs);
+        for row in rows_of(plan, results) {
             say!("{}", serde_json::to_string(&row)?);
+            rows.push(row);
         }
         Ok(())
-    })
+    })?;
+    Ok(rows)
+}
+
+fn rows_of(plan: &Plan, results: &runner::SizeRuns) -> impl Iterator<Item = Row> {
+    results.runs.iter().map(|(transport, runs)| Row::new(plan.bench, *transport, results.size, runs))
 }
 
 fn run_sizes(

@@ -5,6 +5,7 @@ use crate::bench::bcast::{self, BcastArgs};
 use crate::bench::gather::{self, GatherArgs};
 use crate::bench::layers::{self, LayersArgs};
 use crate::bench::mpi::{self, MpiArgs};
+use crate::bench::picture::PictureArgs;
 use crate::bench::rate::{self, RateArgs};
 use crate::bench::{self, Bench};
 use crate::cmd::wrong_arguments;
@@ -24,7 +25,7 @@ pub struct BenchCommand {
 #[derive(Subcommand, Debug)]
 enum BenchKind {
     /// Round trips: latencies are of whole round trips, rates count messages one way (two per trip)
-    Pingpong(BenchArgs),
+    Pingpong(PingpongArgs),
     /// Messages without a pause to a receiver that is busy: what is lost, and where losses begin
     Burst(BurstArgs),
     /// One way, as fast as it goes, or paced with --rate to see the latency of each message
@@ -44,6 +45,14 @@ enum BenchKind {
 }
 
 #[derive(Args, Debug)]
+struct PingpongArgs {
+    #[command(flatten)]
+    common: BenchArgs,
+    #[command(flatten)]
+    picture: PictureArgs,
+}
+
+#[derive(Args, Debug)]
 struct BurstArgs {
     #[command(flatten)]
     common: BenchArgs,
@@ -59,6 +68,8 @@ struct StreamArgs {
     /// Send at this pace; shows one-way latencies (both sides on one machine)
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..=10_000_000), conflicts_with_all = ["connect", "listen"], value_name = "MSGS_PER_S")]
     rate: Option<u64>,
+    #[command(flatten)]
+    picture: PictureArgs,
 }
 
 #[derive(Args, Debug)]
@@ -80,10 +91,16 @@ impl BenchCommand {
     /// Runs it.
     pub fn run(self) -> Result<()> {
         match self.bench {
-            BenchKind::Pingpong(args) => bench::run(&Plan::new(Bench::Pingpong, &args)?, &args),
+            BenchKind::Pingpong(args) => {
+                bench::run(&Plan::new(Bench::Pingpong, &args.common)?, &args.common, &args.picture)
+            }
             BenchKind::Burst(args) => {
                 let plan = Plan::new(Bench::Burst, &args.common)?;
-                bench::run(&Plan { read_after_ms: args.read_after, ..plan }, &args.common)
+                bench::run(
+                    &Plan { read_after_ms: args.read_after, ..plan },
+                    &args.common,
+                    &PictureArgs::default(),
+                )
             }
             BenchKind::Stream(args) => run_stream(&args),
             BenchKind::Layers(args) => layers::run(&args),
@@ -98,7 +115,11 @@ impl BenchCommand {
                     ));
                 }
                 let plan = Plan::new(Bench::Mesh, &args.common)?;
-                bench::run(&Plan { members: args.nodes as usize, ..plan }, &args.common)
+                bench::run(
+                    &Plan { members: args.nodes as usize, ..plan },
+                    &args.common,
+                    &PictureArgs::default(),
+                )
             }
         }
     }
@@ -116,5 +137,5 @@ fn run_stream(args: &StreamArgs) -> Result<()> {
             )));
         }
     }
-    bench::run(&plan, &args.common)
+    bench::run(&plan, &args.common, &args.picture)
 }

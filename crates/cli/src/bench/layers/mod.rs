@@ -9,9 +9,10 @@ mod model;
 mod plot;
 mod stacks;
 
+use super::picture::PictureArgs;
 use super::{Machine, result};
 use crate::output::say;
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::{Args, ValueEnum};
 use comfy_table::{Table, presets::UTF8_FULL_CONDENSED};
 use cores::TwoCores;
@@ -19,7 +20,6 @@ use indicatif::{ProgressBar, ProgressDrawTarget};
 use model::Model;
 use serde::Serialize;
 use stacks::{Point, Protocol, Threads};
-use std::path::PathBuf;
 
 /// Layers at most, as in the paper.
 const MAX_LAYERS: usize = 4;
@@ -49,9 +49,8 @@ pub struct LayersArgs {
     #[arg(long)]
     json: bool,
 
-    /// Draw the figures into this file
-    #[arg(long, value_name = "FILE")]
-    svg: Option<PathBuf>,
+    #[command(flatten)]
+    picture: PictureArgs,
 }
 
 /// L8's figures; the last is the goal of equal work.
@@ -210,6 +209,7 @@ impl Row {
 
 /// Measures, and prints or draws.
 pub fn run(args: &LayersArgs) -> Result<()> {
+    args.picture.check()?;
     let before = TwoCores::measure();
     let mut rows = Vec::new();
     for figure in &args.figures {
@@ -225,10 +225,7 @@ pub fn run(args: &LayersArgs) -> Result<()> {
         rows_of(&rows, "ip").map(|rows| say!("{}", verdict(&rows))).unwrap_or_default();
         rows_of(&rows, "work").map(|rows| say!("{}", equal_work(&rows))).unwrap_or_default();
     }
-    match &args.svg {
-        Some(path) => plot::write(path, &rows).with_context(|| format!("cannot draw {}", path.display())),
-        None => Ok(()),
-    }
+    args.picture.draw(|path| plot::write(path, &rows))
 }
 
 /// What two threads can be to each other here, before and after the figures were measured.

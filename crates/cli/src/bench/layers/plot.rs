@@ -5,8 +5,8 @@
 
 use super::model::Model;
 use super::{Figure, MAX_LAYERS, Row};
-use anyhow::{Result, anyhow};
-use plotters::coord::Shift;
+use crate::bench::picture::{Area, drawing};
+use anyhow::Result;
 use plotters::element::DashedPathElement;
 use plotters::prelude::*;
 use std::path::Path;
@@ -23,8 +23,6 @@ const COLOURS: [RGBColor; MAX_LAYERS] = [
     RGBColor(0xd6, 0x27, 0x28),
 ];
 const PAPER: RGBColor = RGBColor(0x88, 0x88, 0x88);
-
-type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
 /// How a line was come by, and how it looks.
 const KINDS: [(&str, &str); 5] = [
@@ -168,9 +166,4 @@ fn legend(area: &Area<'_>) -> Result<()> {
         entry(20 + 310 * column, 27 + 20 * row, says, kind, COLOURS[0])?;
     }
     Ok(())
-}
-
-/// The error of a drawing borrows what is drawn on.
-fn drawing(error: impl std::fmt::Display) -> anyhow::Error {
-    anyhow!("{error}")
 }

@@ -15,15 +15,15 @@ mod plot;
 
 use super::args::{BenchArgs, Plan, parse_size};
 use super::control::{Bench, Pace};
+use super::picture::PictureArgs;
 use super::place::Place;
 use super::{Machine, runner};
 use crate::cmd::wrong_arguments;
 use crate::output::say;
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::{Args, ValueEnum};
 use figures::{Row, Table};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use std::path::{Path, PathBuf};
 
 /// Options of `denrei bench rate`.
 ///
@@ -69,9 +69,8 @@ pub struct RateArgs {
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=600), value_name = "S")]
     accuracy_seconds: u64,
 
-    /// Write the curves of the tracking into this file
-    #[arg(long, value_name = "FILE.svg")]
-    svg: Option<PathBuf>,
+    #[command(flatten)]
+    picture: PictureArgs,
 }
 
 /// What can be measured.
@@ -178,14 +177,7 @@ pub fn run(args: &RateArgs) -> Result<()> {
     if args.common.sizes.len() > 1 {
         return Err(wrong_arguments("rates are measured with messages of one size: give one with --sizes"));
     }
-    // Known before minutes of measuring.
-    if let Some(folder) = args.svg.as_deref().and_then(Path::parent)
-        && !folder.as_os_str().is_empty()
-        && !folder.is_dir()
-    {
-        let folder = folder.display();
-        return Err(wrong_arguments(format!("there is no folder {folder} for the file of --svg")));
-    }
+    args.picture.check()?;
     let plan = Plan::new(Bench::Rate, &args.common)?;
     let most = SHARING.iter().max().copied().unwrap_or(1) + 1;
     let place = Place::open(&args.common, &plan.transports, most)?;
@@ -204,10 +196,7 @@ pub fn run(args: &RateArgs) -> Result<()> {
             say!("{}", Table::of(*part, &rows));
         }
     }
-    if let Some(path) = &args.svg {
-        plot::write(path, &rows).with_context(|| format!("cannot write {}", path.display()))?;
-    }
-    Ok(())
+    args.picture.draw(|path| plot::write(path, &rows))
 }
 
 struct Measurement<'a> {

@@ -5,28 +5,13 @@
 
 use super::Receiver;
 use super::figures::{Row, tracking};
-use anyhow::{Result, anyhow};
+use crate::bench::picture::{Area, Curve, draw_curves, drawing};
+use anyhow::Result;
 use plotters::prelude::*;
 use std::path::Path;
 
 /// One panel, pixels.
 const PANEL: (u32, u32) = (460, 330);
-
-/// Lines, in the order of bursts.
-const COLOURS: [RGBColor; 6] = [
-    RGBColor(0x1f, 0x77, 0xb4),
-    RGBColor(0x2c, 0xa0, 0x2c),
-    RGBColor(0xff, 0x7f, 0x0e),
-    RGBColor(0xd6, 0x27, 0x28),
-    RGBColor(0x94, 0x67, 0xbd),
-    RGBColor(0x8c, 0x56, 0x4b),
-];
-
-/// One curve: rate in MB/s against what is shown.
-struct Curve {
-    name: String,
-    points: Vec<(f64, f64)>,
-}
 
 /// Writes the file.
 pub fn write(path: &Path, rows: &[Row]) -> Result<()> {
@@ -54,24 +39,16 @@ fn curves(rows: &[&Row], figure: impl Fn(&Row) -> f64) -> Vec<Curve> {
     for row in fixed {
         let name = format!("burst {}", row.burst.unwrap_or(0));
         let point = (row.rate.unwrap_or(0) as f64 / 1e6, figure(row));
-        match curves.iter_mut().find(|curve| curve.name == name) {
-            Some(curve) => curve.points.push(point),
-            None => curves.push(Curve { name, points: vec![point] }),
-        }
+        Curve::extend(&mut curves, &name, point);
     }
     for row in learnt {
         let at = row.common.bytes_per_s.unwrap_or(0.0) / 1e6;
-        curves.push(Curve { name: "auto".to_owned(), points: vec![(at, figure(row))] });
+        Curve::extend(&mut curves, "auto", (at, figure(row)));
     }
     curves
 }
 
-fn panel(
-    area: &DrawingArea<SVGBackend<'_>, plotters::coord::Shift>,
-    title: &str,
-    curves: &[Curve],
-    diagonal: bool,
-) -> Result<()> {
+fn panel(area: &Area<'_>, title: &str, curves: &[Curve], diagonal: bool) -> Result<()> {
     let largest = |of: fn(&(f64, f64)) -> f64| {
         curves.iter().flat_map(|curve| &curve.points).map(of).fold(1e-3, f64::max) * 1.05
     };
@@ -89,25 +66,5 @@ fn panel(
         let ideal = LineSeries::new([(0.0, 0.0), (end, end)], BLACK.mix(0.3));
         chart.draw_series(ideal).map_err(drawing)?;
     }
-    for (index, curve) in curves.iter().enumerate() {
-        let colour = COLOURS[index % COLOURS.len()];
-        let points = curve.points.iter().map(|point| Circle::new(*point, 3, colour.filled()));
-        chart
-            .draw_series(LineSeries::new(curve.points.iter().copied(), colour))
-            .map_err(drawing)?
-            .label(&curve.name)
-            .legend(move |(x, y)| PathElement::new([(x, y), (x + 15, y)], colour));
-        chart.draw_series(points).map_err(drawing)?;
-    }
-    chart
-        .configure_series_labels()
-        .position(SeriesLabelPosition::UpperLeft)
-        .background_style(WHITE.mix(0.8))
-        .draw()
-        .map_err(drawing)
-}
-
-/// The error of a drawing borrows what is drawn on.
-fn drawing(error: impl std::fmt::Display) -> anyhow::Error {
-    anyhow!("{error}")
+    draw_curves(&mut chart, curves)
 }
