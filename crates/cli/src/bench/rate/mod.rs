@@ -20,7 +20,7 @@ use super::place::Place;
 use super::{Machine, runner};
 use crate::cmd::wrong_arguments;
 use crate::output::say;
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::{Args, ValueEnum};
 use figures::{Row, Table};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
