@@ -4,9 +4,9 @@
 //! Messages that are offered, being large, are accepted into buffers that are used again, as TCP's
 //! are here: else their time would be that of the kernel clearing fresh pages.
 
-use super::{Endpoint, Incoming, Link, PATIENCE, open_node};
+use super::{Endpoint, Incoming, Link, PATIENCE, SPIN_NS, open_node};
 use crate::bench::clock::now_ns;
-use crate::bench::control::{Bench, Drive, Job};
+use crate::bench::control::{Bench, Drive, Job, Wait};
 use crate::bench::work::{MeshEndpoint, MeshLink, Until};
 use crate::cmd::key::KeyArgs;
 use anyhow::{Context, Result, bail};
@@ -51,7 +51,13 @@ impl Endpoint for DenreiEndpoint {
         let peer = if self.job.index == 0 { Some(self.node.connect(other)?) } else { None };
         let channel = peer.map(|peer| ChannelId { peer, channel: 0 });
         let posted = self.posts_buffers.then(Posted::default);
-        Ok(Box::new(DenreiLink { node: self.node, channel, drive: self.job.drive, posted }))
+        Ok(Box::new(DenreiLink {
+            node: self.node,
+            channel,
+            drive: self.job.drive,
+            wait: self.job.wait,
+            posted,
+        }))
     }
 }
 
@@ -60,6 +66,7 @@ struct DenreiLink {
     /// Where to send: known from the start, or from the first message.
     channel: Option<ChannelId>,
     drive: Drive,
+    wait: Wait,
     /// For large messages: the buffers that they are received into.
     posted: Option<Posted>,
 }
@@ -122,6 +129,14 @@ impl DenreiLink {
         posted.recycle(message);
         Ok(Some(place))
     }
+
+    /// Sleeps; the Node does its work meanwhile. Nobody tells this side anything that it has to act on.
+    fn doze_until(&self, until_ns: u64) {
+        let left = || Duration::from_nanos(until_ns.saturating_sub(now_ns()));
+        while !left().is_zero() && self.node.wait_incoming(left()) {
+            while self.node.try_event().is_some() {}
+        }
+    }
 }
 
 impl Link for DenreiLink {
@@ -166,6 +181,9 @@ impl Link for DenreiLink {
     fn pause_until(&mut self, until_ns: u64) -> Result<()> {
         if self.drive != Drive::Inline {
             return super::sleep_until(until_ns);
+        }
+        if self.wait == Wait::Sleep {
+            self.doze_until(until_ns.saturating_sub(SPIN_NS));
         }
         while now_ns() < until_ns {
             self.node.poll();
