@@ -8,7 +8,7 @@ use crate::Completion;
 use crate::channel_map::ChannelMap;
 use crate::config::{Config, MESSAGE_COST_BYTES, MIN_CHANNELS};
 use crate::loss::SentFrame;
-use crate::send_channel::{Allowance, Expired, Finished, Room, SendChannel, Written};
+use crate::send_channel::{Allowance, Answered, Expired, Finished, Room, SendChannel, Written};
 use bytes::Bytes;
 use denrei_wire::frame::MESSAGE_HEADER_BYTES;
 use denrei_wire::group::GROUP_CHANNEL;
@@ -209,11 +209,14 @@ impl Outbox {
     }
 
     /// The receiver's word on an offered message.
-    pub fn on_accept(&mut self, channel: u16, number: u32, limit: u64, refused: bool) -> Option<Finished> {
+    pub fn on_accept(&mut self, channel: u16, number: u32, limit: u64, refused: bool) -> Option<Answered> {
         let state = self.channels.get_mut(channel)?;
-        let finished = state.on_accept(state.expand(number), limit, refused);
+        let answered = state.on_accept(state.expand(number), limit, refused);
         self.schedule(channel);
-        finished.inspect(|finished| self.account(finished))
+        if let Some(Answered::Refused(finished)) = &answered {
+            self.account(finished);
+        }
+        answered
     }
 
     /// Fills the packet under construction.

@@ -103,6 +103,15 @@ pub(crate) struct Finished {
     pub expired: bool,
 }
 
+/// The receiver's word on an offered message, if it is news.
+#[derive(Debug, PartialEq, Eq, Clone, Copy)]
+pub(crate) enum Answered {
+    /// It is done with.
+    Refused(Finished),
+    /// More of it may be sent; what its sender wants to know.
+    Accepted(Completion),
+}
+
 /// Room in the packet under construction.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Room {
@@ -222,22 +231,23 @@ impl SendChannel {
     }
 
     /// The receiver's word on an offered message; what is finished by it.
-    pub fn on_accept(&mut self, number: u64, limit: u64, refused: bool) -> Option<Finished> {
+    pub fn on_accept(&mut self, number: u64, limit: u64, refused: bool) -> Option<Answered> {
         let message = self.get_mut(number)?;
         let Progress::Offered { limit: before } = message.progress else { return None };
         if refused {
             self.forget_unreported(number);
-            return self.finish(number);
+            return self.finish(number).map(Answered::Refused);
         }
-        if limit > before {
-            message.progress = Progress::Offered { limit };
-            let unsent = message.sent < message.limit();
-            let granted = &mut self.aside().granted;
-            if unsent && !granted.contains(&number) {
-                granted.push_back(number);
-            }
+        if limit <= before {
+            return None;
         }
-        None
+        message.progress = Progress::Offered { limit };
+        let (unsent, completion) = (message.sent < message.limit(), message.completion);
+        let granted = &mut self.aside().granted;
+        if unsent && !granted.contains(&number) {
+            granted.push_back(number);
+        }
+        Some(Answered::Accepted(completion))
     }
 
     /// Whether there is anything in the queue that is not done.

@@ -332,6 +332,23 @@ fn offers_wait_for_the_applications_word() {
 }
 
 #[test]
+fn the_end_of_what_was_accepted_is_acknowledged_at_once() {
+    const BYTES: usize = 30_000;
+    let mut pair = Pair::new(Config { offer_above_bytes: BYTES as u64 - 1, ..Config::default() });
+    let peer = pair.connect(0);
+    for _ in 0..2 {
+        // The second time, the path's size is known, and nothing else asks.
+        pair.send(0, peer, 0, content(0, 10 * BYTES));
+        pair.run(SECOND);
+    }
+    let acknowledged = pair.acknowledged(0);
+    pair.send(0, peer, 0, content(0, BYTES));
+    // Offer and acceptance, the message and its acknowledgement.
+    pair.run(Duration::from_micros(250));
+    assert_eq!(pair.acknowledged(0), acknowledged + 1, "a receiver holds it back for a millisecond");
+}
+
+#[test]
 fn delivery_is_reported_when_the_application_takes_the_message() {
     let mut pair = Pair::new(Config::default());
     let peer = pair.connect(0);

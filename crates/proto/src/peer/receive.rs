@@ -10,10 +10,10 @@ use crate::inbox::Change;
 use crate::loss::{Control, SentFrame, SentPacket};
 use crate::recv_channel::{Announced, Violation};
 use crate::seal::{OpenJob, Opened, Unopened};
-use crate::send_channel::Finished;
+use crate::send_channel::{Answered, Finished};
 use core::time::Duration;
 use denrei_wire::ack::AckFrame;
-use denrei_wire::frame::Delivered;
+use denrei_wire::frame::{Accept, Delivered};
 use denrei_wire::packet::{Header, Kind, flags};
 use denrei_wire::{Ecn, Frame, Frames, Instant, Parameters, ids};
 use smallvec::SmallVec;
@@ -224,13 +224,7 @@ impl Peer {
                 self.apply(cx, channel, change);
             }
             Frame::Ack(ack) => self.on_ack(cx, &ack)?,
-            Frame::Accept(accept) => {
-                let refused =
-                    self.outbox.on_accept(accept.channel, accept.number, accept.limit, accept.refused);
-                if let Some(refused) = refused {
-                    cx.events.push_back(Event::Refused(self.message_id(accept.channel, refused.number)));
-                }
-            }
+            Frame::Accept(accept) => self.on_accept(cx, &accept),
             Frame::Credit(credit) => self.outbox.on_credit(credit.channel, credit.limit),
             Frame::Parameters(parameters) => self.on_parameters(cx, &parameters)?,
             Frame::Delivered(delivered) => self.on_delivered(cx, &delivered),
@@ -301,6 +295,17 @@ impl Peer {
             cx.events.push_back(Event::Refused(crate::MessageId { channel, number }));
         });
         Ok(())
+    }
+
+    fn on_accept(&mut self, cx: &mut Context<'_>, accept: &Accept) {
+        match self.outbox.on_accept(accept.channel, accept.number, accept.limit, accept.refused) {
+            Some(Answered::Refused(refused)) => {
+                cx.events.push_back(Event::Refused(self.message_id(accept.channel, refused.number)));
+            }
+            // Whoever offered it waits for its end, of which the receiver would say nothing for a while.
+            Some(Answered::Accepted(Completion::Acknowledged)) => self.hurried = true,
+            Some(Answered::Accepted(_)) | None => {}
+        }
     }
 
     fn on_delivered(&mut self, cx: &mut Context<'_>, delivered: &Delivered) {
