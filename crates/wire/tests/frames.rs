@@ -74,6 +74,10 @@ fn padding_is_skipped_wherever_it_stands() {
     let frames = decode(&[0, 0, kind::PING, 0, kind::CLOSE_READ, 0]).unwrap();
     assert_eq!(frames, [Frame::Ping, Frame::CloseRead]);
     assert_eq!(decode(&[0; 1400]).unwrap(), []);
+    for octets in 0..200 {
+        let datagram = [&vec![0; octets][..], &[kind::PING], &vec![0; octets], &[kind::CLOSE_READ]].concat();
+        assert_eq!(decode(&datagram).unwrap(), [Frame::Ping, Frame::CloseRead], "{octets} octets of padding");
+    }
 }
 
 #[test]

@@ -148,6 +148,18 @@ impl<'a> Frames<'a> {
         })
     }
 
+    /// Many octets at a time: a probe of the path's size has up to 64 KiB of them.
+    #[cold]
+    fn skip_padding(&mut self) {
+        const AT_ONCE: [u8; 64] = [kind::PADDING; 64];
+        while let Some((&AT_ONCE, rest)) = self.rest.split_first_chunk() {
+            self.rest = rest;
+        }
+        while let [kind::PADDING, rest @ ..] = self.rest {
+            self.rest = rest;
+        }
+    }
+
     fn bare(&mut self, frame: Frame<'a>) -> Result<Frame<'a>, FrameError> {
         self.rest = &self.rest[1..];
         Ok(frame)
@@ -158,8 +170,8 @@ impl<'a> Iterator for Frames<'a> {
     type Item = Result<Frame<'a>, FrameError>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        while let [kind::PADDING, rest @ ..] = self.rest {
-            self.rest = rest;
+        if self.rest.first() == Some(&kind::PADDING) {
+            self.skip_padding();
         }
         let first = *self.rest.first()?;
         let frame = match first {
