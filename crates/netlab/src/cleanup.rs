@@ -11,7 +11,8 @@ use nix::unistd::Pid;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::path::Path;
-use std::sync::{Mutex, Once, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, LazyLock, Mutex, Once, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -27,13 +28,26 @@ const KILL_PAUSE: Duration = Duration::from_millis(10);
 /// The namespaces that this process has built and not removed.
 static LIVE: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
+/// Whether a signal is ending this process; its handler itself says so.
+static ENDING: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
+
 /// The name of a place in the lab numbered `lab` of this process.
 pub(crate) fn namespace_name(lab: usize, place: &str) -> String {
     format!("{PREFIX}{}-{lab}-{place}", std::process::id())
 }
 
+/// Does not return while a signal ends this process. Without that, whoever holds the lab sees its
+/// processes die of the removal, takes it for a failure, and ends with a message and a status that
+/// say so; or builds what nobody removes any more.
+pub(crate) fn yield_to_signal() {
+    while ENDING.load(Ordering::SeqCst) {
+        thread::park();
+    }
+}
+
 /// Notes that a namespace is about to be built, so that a signal finds it.
 pub(crate) fn register(namespace: &str) {
+    yield_to_signal();
     live().push(namespace.to_owned());
 }
 
@@ -65,6 +79,9 @@ pub(crate) fn watch_signals() -> Result<(), LabError> {
 }
 
 fn spawn_watcher() -> Result<(), LabError> {
+    for signal in [SIGINT, SIGTERM] {
+        signal_hook::flag::register(signal, ENDING.clone()).map_err(LabError::Signals)?;
+    }
     let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(LabError::Signals)?;
     let watcher = thread::Builder::new().name("lab signals".into());
     watcher
@@ -74,6 +91,7 @@ fn spawn_watcher() -> Result<(), LabError> {
                 remove_all(&namespaces);
                 // Ends the process the way the signal would have.
                 let _ = signal_hook::low_level::emulate_default_handler(signal);
+                std::process::exit(128 + signal);
             }
         })
         .map_err(LabError::Signals)?;

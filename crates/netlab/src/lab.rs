@@ -261,6 +261,7 @@ impl Lab {
 
 impl Drop for Lab {
     fn drop(&mut self) {
+        cleanup::yield_to_signal();
         let namespaces: Vec<String> = self.namespaces().map(str::to_owned).collect();
         cleanup::remove_all(&namespaces);
     }
@@ -303,6 +304,7 @@ impl<'a> Host<'a> {
 
     /// A command that runs `program` on this host. The process has the pid that `spawn` reports.
     pub fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
+        cleanup::yield_to_signal();
         let mut command = Command::new("ip");
         command.args(["netns", "exec", self.namespace()]).arg(program);
         command

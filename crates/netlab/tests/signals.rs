@@ -4,6 +4,7 @@ use denrei_netlab::{Lab, LabError};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::io::{BufRead, BufReader};
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -23,6 +24,17 @@ fn gone_within(name: &str, limit: Duration) -> bool {
         std::thread::sleep(Duration::from_millis(20));
     }
     false
+}
+
+/// What the child does: it waits for a process on its host, as a benchmark does for its sides, and
+/// takes the end of that for a failure.
+fn hold(lab: Lab) -> ! {
+    let mut side = lab.host(0).command("sleep").arg("30").spawn().unwrap();
+    println!("\nnamespace {}", lab.host(0).namespace());
+    let ended = side.wait();
+    drop(lab);
+    println!("a side has ended: {ended:?}");
+    std::process::exit(3);
 }
 
 /// Starts this program as a child that holds a lab; returns it and the name of a namespace.
@@ -52,15 +64,13 @@ fn signals_end_a_lab() {
         Err(error) => panic!("{error}"),
     };
     if std::env::var_os(CHILD).is_some() {
-        println!("\nnamespace {}", lab.host(0).namespace());
-        std::thread::sleep(Duration::from_secs(30));
-        return;
+        hold(lab);
     }
     for signal in [Signal::SIGTERM, Signal::SIGINT] {
         let (mut child, name) = child_with_lab();
         kill(Pid::from_raw(child.id() as i32), signal).unwrap();
         assert!(gone_within(&name, Duration::from_secs(10)), "{signal} left {name}");
-        assert!(!child.wait().unwrap().success());
+        assert_eq!(child.wait().unwrap().signal(), Some(signal as i32), "ends as the signal would end it");
     }
     let (mut child, name) = child_with_lab();
     child.kill().unwrap();
