@@ -149,12 +149,12 @@ pub(super) fn run(cell: &Cell) -> Outcome {
     let after = counters(&world, &app);
     let time_s = app.last_arrival.saturating_since(began).as_secs_f64();
     let received: u64 = app.received.iter().sum();
-    let symbols = (cell.messages * cell.message_bytes) as f64 / f64::from(SYMBOL_BYTES);
+    let symbols = cell.messages as f64 * cell.message_bytes as f64 / f64::from(SYMBOL_BYTES);
     let reports = after.reports - before.reports;
     Outcome {
         finished: app.missing == 0,
         time_s,
-        goodput_bytes_per_s: (received * cell.message_bytes) as f64 / members as f64 / time_s.max(1e-12),
+        goodput_bytes_per_s: received as f64 * cell.message_bytes as f64 / members as f64 / time_s.max(1e-12),
         datagrams: world.counts().sent - counts.sent,
         lost_share: lost_share(world.counts(), &counts),
         deepest_queue_bytes: world.topology().deepest_queue_bytes(),

@@ -28,6 +28,15 @@ use thiserror::Error;
 /// Most combinations of one plan: beyond it, an axis was probably given by mistake.
 const MAX_CELLS: usize = 10_000;
 
+/// Most hosts that all send to all: a run remembers something of each pair.
+const MAX_MESH_HOSTS: u32 = 2_000;
+
+/// Largest message, bytes: each sender holds one.
+const MAX_MESSAGE_BYTES: u64 = 1 << 30;
+
+/// Most messages of each sender to each of its receivers: days of simulating.
+const MAX_MESSAGES: u64 = 1_000_000_000;
+
 /// Who sends what to whom.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -97,11 +106,11 @@ pub struct Cell {
     /// Whether all sessions are open, and their paths' sizes known, before time begins. Else the
     /// first messages open them.
     pub warm: bool,
-    /// How many hosts, at one switch. 2 ..= 20,000.
+    /// How many hosts, at one switch. 2 ..= 20,000, with the workload `mesh` 2 ..= 2,000.
     pub hosts: u32,
     /// Messages that each sender sends to each of its receivers.
     pub messages: u64,
-    /// Their size, bytes.
+    /// Their size, bytes; at most 1 GiB.
     pub message_bytes: u64,
     /// Channels they are spread over, in turn.
     pub channels: u16,
@@ -123,7 +132,7 @@ pub struct Cell {
     pub shared_loss: f64,
     /// What keeps the reports of the workload `multicast` few.
     pub feedback: Feedback,
-    /// Mean length of a burst of lost datagrams; 1: losses are independent.
+    /// Mean length of a burst of lost datagrams, 1 ..= 10⁶; 1: losses are independent.
     pub burst_datagrams: f64,
     /// Receive buffer of every socket, bytes.
     pub receive_buffer_bytes: u64,
@@ -283,7 +292,20 @@ impl Cell {
             if holds { Ok(()) } else { Err(PlanError::Range { field, value: value.to_string(), expected }) }
         };
         range((2..=20_000).contains(&self.hosts), "hosts", &self.hosts, "between 2 and 20000")?;
-        range(self.messages > 0, "messages", &self.messages, "at least 1")?;
+        range(
+            self.workload != Workload::Mesh || self.hosts <= MAX_MESH_HOSTS,
+            "hosts",
+            &self.hosts,
+            "at most 2000 with the workload `mesh`",
+        )?;
+        range((1..=MAX_MESSAGES).contains(&self.messages), "messages", &self.messages, "between 1 and 1e9")?;
+        range(
+            self.message_bytes <= MAX_MESSAGE_BYTES,
+            "message_bytes",
+            &self.message_bytes,
+            "at most 1073741824",
+        )?;
+        range(self.link_datagram_bytes > 0, "link_datagram_bytes", &self.link_datagram_bytes, "at least 1")?;
         range(self.channels > 0, "channels", &self.channels, "at least 1")?;
         range(
             (1..=1_000_000).contains(&self.link_mbit),
@@ -298,7 +320,12 @@ impl Cell {
             &self.shared_loss,
             "between 0.0 and 1.0",
         )?;
-        range(self.burst_datagrams >= 1.0, "burst_datagrams", &self.burst_datagrams, "at least 1")?;
+        range(
+            (1.0..=1e6).contains(&self.burst_datagrams),
+            "burst_datagrams",
+            &self.burst_datagrams,
+            "between 1 and 1e6",
+        )?;
         range((0.0..=1e9).contains(&self.delay_us), "delay_us", &self.delay_us, "between 0 and 1e9")?;
         range((0.0..=1e9).contains(&self.jitter_us), "jitter_us", &self.jitter_us, "between 0 and 1e9")?;
         range(
@@ -383,6 +410,15 @@ mod tests {
         assert!(error("name = 'p'\n[axes]\nlos = 1").contains("unknown field `los`"));
         assert_eq!(error("name = 'p'\n[axes]\nhosts = 1"), "hosts is 1, but has to be between 2 and 20000");
         assert_eq!(error("name = 'p'\n[axes]\nhosts = []"), "axis `hosts` has no values");
+        for (axes, field) in [
+            ("link_datagram_bytes = 0", "link_datagram_bytes is 0, but has to be at least 1"),
+            ("message_bytes = 1_000_000_000_000", "message_bytes is 1000000000000, but has to be at most"),
+            ("messages = 9_000_000_000", "messages is 9000000000, but has to be between 1 and 1e9"),
+            ("burst_datagrams = inf", "burst_datagrams is inf, but has to be between 1 and 1e6"),
+            ("workload = 'mesh'\nhosts = 2_001", "hosts is 2001, but has to be at most 2000"),
+        ] {
+            assert!(error(&format!("name = 'p'\n[axes]\n{axes}")).starts_with(field), "{axes}");
+        }
         assert!(error("name = 'p'\n[axes]\nchannel_credit_bytes = 1").contains("channel_credit_bytes is 1"));
     }
 

@@ -104,7 +104,7 @@ impl Cell {
         };
         let datagrams = self.message_bytes.div_ceil(self.link_datagram_bytes as u64).max(1);
         let bytes = self.message_bytes + datagrams * WIRE_OVERHEAD_BYTES;
-        (flows * self.messages * bytes) as f64 * 8.0 / self.link_mbit as f64
+        flows as f64 * self.messages as f64 * bytes as f64 * 8.0 / self.link_mbit as f64
     }
 
     /// A round trip through a full queue.
@@ -149,11 +149,12 @@ pub(super) fn run(cell: &Cell) -> Outcome {
         world.touch(host, &mut load, |load, now, endpoint| load.send(now, host, endpoint));
     }
     // A run that gets stuck has not finished, which the row says.
-    let mut going = world.run_for(cell.full_round_trip(), &mut load).is_ok();
+    let limit = Duration::from_secs_f64(cell.time_limit_s);
+    let mut going = world.run_for(cell.full_round_trip().min(limit), &mut load).is_ok();
     let first = *world.counts();
-    let step = Duration::from_secs_f64(cell.time_limit_s) / LOOKS;
+    let step = limit / LOOKS;
     for _ in 0..LOOKS {
-        if load.is_finished() || !going {
+        if load.is_finished() || !going || world.now().saturating_since(before.at) >= limit {
             break;
         }
         going = world.run_for(step, &mut load).is_ok();
