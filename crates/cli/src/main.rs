@@ -14,7 +14,7 @@ mod output;
 mod process;
 
 use anyhow::Result;
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use std::process::ExitCode;
 
 /// What the exit status says.
@@ -59,15 +59,25 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let command = Cli::parse().command;
+    let matches = with_negative_values(Cli::command()).get_matches();
+    let command = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit()).command;
     output::ending_with_its_reader(|| match run(command) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(1),
         Err(error) => {
-            eprintln!("denrei: {error:#}");
+            eprintln!("denrei: {}", output::in_words(&error));
             ExitCode::from(if error.is::<cmd::WrongArguments>() { 2 } else { 3 })
         }
     })
+}
+
+/// Has `-1` after an option read as its value, so that the answer is what that value may be, and not
+/// that there is no option of this name.
+fn with_negative_values(command: clap::Command) -> clap::Command {
+    let takes_value = |arg: &clap::Arg| arg.get_long().is_some() && arg.get_action().takes_values();
+    command
+        .mut_args(|arg| if takes_value(&arg) { arg.allow_negative_numbers(true) } else { arg })
+        .mut_subcommands(with_negative_values)
 }
 
 /// Whether what was tried holds.

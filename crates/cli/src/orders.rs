@@ -70,7 +70,7 @@ pub fn obey<T: DeserializeOwned + Send + 'static, A: Serialize>(
 ) -> Result<()> {
     let outcome = obey(&Orders::from_stdin()?);
     if let Err(error) = &outcome {
-        answer(&failed(format!("{error:#}")))?;
+        answer(&failed(crate::output::in_words(error)))?;
     }
     outcome
 }

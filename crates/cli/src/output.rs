@@ -38,6 +38,20 @@ pub fn unwritable(error: io::Error) -> ! {
     resume_unwind(Box::new(Unwritable(error)))
 }
 
+/// An error and what it came from. A cause whose words are in those before is not said again: many errors of the
+/// library say in their own what the system's error says.
+pub fn in_words(error: &anyhow::Error) -> String {
+    error.chain().map(ToString::to_string).fold(String::new(), |words, cause| {
+        if words.is_empty() {
+            cause
+        } else if words.contains(&cause) {
+            words
+        } else {
+            format!("{words}: {cause}")
+        }
+    })
+}
+
 /// What `command` returns, or the end of a command whose output cannot be written.
 pub fn ending_with_its_reader(command: impl FnOnce() -> ExitCode) -> ExitCode {
     catch_unwind(AssertUnwindSafe(command)).unwrap_or_else(|cause| match cause.downcast::<Unwritable>() {
@@ -48,4 +62,16 @@ pub fn ending_with_its_reader(command: impl FnOnce() -> ExitCode) -> ExitCode {
         }
         Err(panic) => resume_unwind(panic),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cause_is_said_once() {
+        let missing = anyhow::anyhow!("not found").context("cannot open x: not found").context("side 0");
+        assert_eq!(in_words(&missing), "side 0: cannot open x: not found");
+        assert_eq!(in_words(&anyhow::anyhow!("a").context("b")), "b: a");
+    }
 }

@@ -344,7 +344,7 @@ fn what_cannot_work_is_said_before_anything_is_sent() {
             "multicast",
         ),
         (vec!["send".into(), "-".into(), path(&file), "--min-members=1".into()], 2, "alone"),
-        (vec!["send".into(), path(&file), "--min-members=0".into()], 2, "1..=16384"),
+        (vec!["send".into(), path(&file), "--min-members=0".into()], 2, "from 1 to 16384"),
         (
             vec!["send".into(), path(&file), "--members=127.0.0.1:9".into(), "--wait=0.3".into()],
             3,

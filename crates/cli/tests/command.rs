@@ -244,7 +244,7 @@ fn a_relay_says_what_it_relays_and_refuses_what_cannot_work() {
         (&["relay"][..], "--route"),
         (&["relay", "--route", "here=there"], "LISTEN=TARGET"),
         (&["relay", "--route", "127.0.0.1:0=127.0.0.1:9", "--pair-bytes=4K"], "pair_bytes is 4096"),
-        (&["relay", "--route", "127.0.0.1:0=127.0.0.1:9", "--max-pairs=0"], "1..=1024"),
+        (&["relay", "--route", "127.0.0.1:0=127.0.0.1:9", "--max-pairs=0"], "from 1 to 1024"),
     ] {
         let output = denrei(args);
         assert_eq!(output.status.code(), Some(2), "{args:?}: {}", stderr(&output));
@@ -312,7 +312,12 @@ fn wrong_arguments_end_with_2_and_say_what_is_possible() {
         (&["bench", "rate", "--sizes", "1K,2K"], "of one size"),
         (&["bench", "rate", "--svg", "/no/such/folder/x.svg"], "no folder /no/such/folder"),
         (&["bench", "stream", "--svg", "/no/such/folder/x.svg"], "no folder /no/such/folder"),
-        (&["demo", "--nodes", "1"], "1 is not in 2..=64"),
+        (&["bench", "layers", "--svg", "/no/such/folder/x.svg"], "no folder /no/such/folder"),
+        (&["bench", "stream", "--connect", "there:7411"], "such as 192.0.2.7:7411"),
+        (&["bench", "pingpong", "--repeat", "-1"], "no whole number from 1 to 1000"),
+        (&["demo", "--nodes", "1"], "no whole number from 2 to 64"),
+        (&["demo", "--nodes", "2.5"], "no whole number from 2 to 64"),
+        (&["cast", "recv", "--into", ".", "--wait", "-1"], "from 0 to 1000000"),
     ] {
         let output = denrei(args);
         assert_eq!(output.status.code(), Some(2), "{args:?}: {}", stderr(&output));

@@ -2,6 +2,7 @@
 
 use super::control::{Bench, Drive, Pace, Transport, Wait};
 use crate::cmd::key::KeyArgs;
+use crate::cmd::values::{address, whole};
 use crate::cmd::wrong_arguments;
 use anyhow::Result;
 use clap::Args;
@@ -24,11 +25,11 @@ pub struct BenchArgs {
     pub sizes: Vec<u64>,
 
     /// Messages (exchanges) per run; fewer for large sizes, so that a run stays below a few seconds
-    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=100_000_000), value_name = "N")]
+    #[arg(long, value_parser = whole(1_u64..=100_000_000), value_name = "N")]
     pub iters: Option<u64>,
 
     /// Longest time of one run; it ends with fewer messages then
-    #[arg(long, default_value_t = DEFAULT_SECONDS, value_parser = clap::value_parser!(u64).range(1..=600), value_name = "S")]
+    #[arg(long, default_value_t = DEFAULT_SECONDS, value_parser = whole(1_u64..=600), value_name = "S")]
     pub seconds: u64,
 
     /// How both sides wait for messages
@@ -40,7 +41,7 @@ pub struct BenchArgs {
     pub drive: Drive,
 
     /// Runs per transport and size, interleaved; figures are medians over the runs
-    #[arg(long, default_value_t = DEFAULT_REPEAT, value_parser = clap::value_parser!(u32).range(1..=1000), value_name = "N")]
+    #[arg(long, default_value_t = DEFAULT_REPEAT, value_parser = whole(1_u32..=1000), value_name = "N")]
     pub repeat: u32,
 
     /// Print one JSON object per line and per (transport, size) instead of a table
@@ -79,11 +80,11 @@ pub struct PlaceArgs {
     pub netns: bool,
 
     /// With --netns: share of packets that every host loses, in 1/1000
-    #[arg(long, requires = "netns", value_parser = clap::value_parser!(u32).range(0..=1000), value_name = "PERMILLE")]
+    #[arg(long, requires = "netns", value_parser = whole(0_u32..=1000), value_name = "PERMILLE")]
     pub loss: Option<u32>,
 
     /// With --netns: link rate of every host, Mbit/s
-    #[arg(long, requires = "netns", value_parser = clap::value_parser!(u64).range(1..=400_000), value_name = "MBIT")]
+    #[arg(long, requires = "netns", value_parser = whole(1_u64..=400_000), value_name = "MBIT")]
     pub link_mbit: Option<u64>,
 
     /// With --link-mbit: queue of the switch towards every host, bytes
@@ -96,11 +97,11 @@ pub struct PlaceArgs {
 
     /// Serve the other side of any benchmark to another machine; trusted networks only, for whoever
     /// reaches the address may start traffic
-    #[arg(long, conflicts_with = "connect", value_name = "ADDR:PORT")]
+    #[arg(long, value_parser = address, conflicts_with = "connect", value_name = "ADDR:PORT")]
     pub listen: Option<SocketAddr>,
 
     /// Measure against the machine where `denrei bench ... --listen` runs
-    #[arg(long, value_name = "ADDR:PORT")]
+    #[arg(long, value_parser = address, value_name = "ADDR:PORT")]
     pub connect: Option<SocketAddr>,
 }
 

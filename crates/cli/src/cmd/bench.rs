@@ -8,6 +8,7 @@ use crate::bench::mpi::{self, MpiArgs};
 use crate::bench::picture::PictureArgs;
 use crate::bench::rate::{self, RateArgs};
 use crate::bench::{self, Bench};
+use crate::cmd::values::whole;
 use crate::cmd::wrong_arguments;
 use anyhow::Result;
 use clap::{Args, Subcommand};
@@ -57,7 +58,7 @@ struct BurstArgs {
     #[command(flatten)]
     common: BenchArgs,
     /// How long the receiver computes after the first message before it takes the others
-    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(0..=10_000), value_name = "MS")]
+    #[arg(long, default_value_t = 100, value_parser = whole(0_u64..=10_000), value_name = "MS")]
     read_after: u64,
 }
 
@@ -66,7 +67,7 @@ struct StreamArgs {
     #[command(flatten)]
     common: BenchArgs,
     /// Send at this pace; shows one-way latencies (both sides on one machine)
-    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=10_000_000), conflicts_with_all = ["connect", "listen"], value_name = "MSGS_PER_S")]
+    #[arg(long, value_parser = whole(1_u64..=10_000_000), conflicts_with_all = ["connect", "listen"], value_name = "MSGS_PER_S")]
     rate: Option<u64>,
     #[command(flatten)]
     picture: PictureArgs,
@@ -77,7 +78,7 @@ struct MeshArgs {
     #[command(flatten)]
     common: BenchArgs,
     /// Processes
-    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u64).range(2..=100), value_name = "N")]
+    #[arg(long, default_value_t = 8, value_parser = whole(2_u64..=100), value_name = "N")]
     nodes: u64,
 }
 

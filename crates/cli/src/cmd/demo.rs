@@ -3,6 +3,7 @@
 use crate::bench::args::Plan;
 use crate::bench::{self, Bench, Machine, Place};
 use crate::cmd::key::KeyArgs;
+use crate::cmd::values::whole;
 use crate::demo::{self, Options};
 use crate::output::say;
 use anyhow::Result;
@@ -29,11 +30,11 @@ const PINGPONG_SECONDS: u64 = 1;
 #[derive(Args, Debug)]
 pub struct DemoCommand {
     /// How many nodes
-    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u64).range(2..=64), value_name = "N")]
+    #[arg(long, default_value_t = 4, value_parser = whole(2_u64..=64), value_name = "N")]
     nodes: u64,
 
     /// What sizes and contents follow from
-    #[arg(long, default_value_t = 1, value_name = "NUMBER")]
+    #[arg(long, default_value_t = 1, value_parser = whole(0..=u64::MAX), value_name = "NUMBER")]
     seed: u64,
 
     #[command(flatten)]

@@ -12,6 +12,7 @@ pub mod keygen;
 pub mod mpirun_env;
 pub mod relay;
 pub mod sim;
+pub mod values;
 
 /// Arguments that clap alone cannot refuse.
 #[derive(Debug, thiserror::Error)]

@@ -2,6 +2,7 @@
 
 use super::key::KeyArgs;
 use super::wrong_arguments;
+use crate::cmd::values::whole;
 use crate::output::say;
 use anyhow::{Context, Result};
 use clap::Args;
@@ -33,11 +34,11 @@ pub struct RelayCommand {
     pair_bytes: u64,
 
     /// Pairs of peers at a time
-    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=1024), value_name = "N")]
+    #[arg(long, default_value_t = 64, value_parser = whole(1_u64..=1024), value_name = "N")]
     max_pairs: u64,
 
     /// Print the state of all pairs this often, as one JSON object a line
-    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=86_400), value_name = "S")]
+    #[arg(long, value_parser = whole(1_u64..=86_400), value_name = "S")]
     status: Option<u64>,
 
     #[command(flatten)]

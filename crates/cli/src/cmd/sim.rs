@@ -3,6 +3,7 @@
 //! Inputs → outputs: a plan (TOML, see `crates/sim/plans`) → a table, CSV or JSON lines, one row
 //! per combination, in the plan's order whatever the number of threads.
 
+use super::values::whole;
 use super::wrong_arguments;
 use crate::output::{self, say};
 use anyhow::{Context, Result};
@@ -49,7 +50,7 @@ pub struct SimCommand {
     #[arg(long)]
     csv: bool,
     /// Threads; all cores if not given
-    #[arg(long)]
+    #[arg(long, value_parser = whole(1_usize..=1024), value_name = "N")]
     jobs: Option<usize>,
 }
 
@@ -86,7 +87,7 @@ impl SimCommand {
 
     fn threads(&self) -> usize {
         let cores = || std::thread::available_parallelism().map_or(1, |cores| cores.get());
-        self.jobs.unwrap_or_else(cores).max(1)
+        self.jobs.unwrap_or_else(cores)
     }
 }
 

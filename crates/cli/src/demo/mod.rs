@@ -67,7 +67,7 @@ pub fn run(options: Options) -> Result<bool> {
         say!("FAULT: {fault}");
     }
     if let Err(error) = completed {
-        say!("FAULT: {error:#}");
+        say!("FAULT: {}", crate::output::in_words(&error));
         return Ok(false);
     }
     demo.members.stop()?;

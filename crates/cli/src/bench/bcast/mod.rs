@@ -11,6 +11,7 @@ use super::Machine;
 use super::args::parse_size;
 use super::place::with_secrets_of;
 use crate::cmd::key::KeyArgs;
+use crate::cmd::values::whole;
 use crate::cmd::wrong_arguments;
 use crate::output::say;
 use crate::process::LineProcess;
@@ -74,7 +75,7 @@ impl Backend {
 #[derive(Args, Clone, Debug)]
 pub struct BcastArgs {
     /// Receivers, separated by commas (1..=256)
-    #[arg(long, value_delimiter = ',', default_values_t = [1, 2, 4, 8, 9], value_parser = clap::value_parser!(u64).range(1..=256), value_name = "N,...")]
+    #[arg(long, value_delimiter = ',', default_values_t = [1, 2, 4, 8, 9], value_parser = whole(1_u64..=256), value_name = "N,...")]
     nodes: Vec<u64>,
 
     /// Message sizes in bytes, separated by commas; K, M and G are powers of 1024 (1..=1G)
@@ -86,11 +87,11 @@ pub struct BcastArgs {
     backend: Vec<Backend>,
 
     /// Messages per run; fewer for large sizes if not given
-    #[arg(long, value_parser = clap::value_parser!(u64).range(1..=1_000_000), value_name = "N")]
+    #[arg(long, value_parser = whole(1_u64..=1_000_000), value_name = "N")]
     iters: Option<u64>,
 
     /// Runs per backend, size and number of receivers, interleaved; figures are medians over the runs
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100), value_name = "N")]
+    #[arg(long, default_value_t = 3, value_parser = whole(1_u32..=100), value_name = "N")]
     repeat: u32,
 
     /// Between network namespaces on a bridge with multicast, built and removed by this program; needs root
@@ -98,7 +99,7 @@ pub struct BcastArgs {
     netns: bool,
 
     /// With --netns: every receiver loses this share of the packets that reach it, permille
-    #[arg(long, requires = "netns", value_parser = clap::value_parser!(u32).range(0..=500), value_name = "PERMILLE")]
+    #[arg(long, requires = "netns", value_parser = whole(0_u32..=500), value_name = "PERMILLE")]
     loss: Option<u32>,
 
     /// With --netns: packets travel one by one, as on a cable, and not as trains that are lost together

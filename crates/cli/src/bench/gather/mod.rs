@@ -9,6 +9,7 @@ use super::args::{BenchArgs, Plan, parse_mbit, parse_size};
 use super::control::{Bench, Transport};
 use super::place::Place;
 use super::{Machine, runner};
+use crate::cmd::values::whole;
 use crate::cmd::wrong_arguments;
 use crate::output::say;
 use anyhow::{Context, Result};
@@ -28,7 +29,7 @@ pub struct GatherArgs {
     common: BenchArgs,
 
     /// Senders, separated by commas (1..=256)
-    #[arg(long, value_delimiter = ',', default_values_t = [1, 4, 16, 64], value_parser = clap::value_parser!(u64).range(1..=256), value_name = "N,...")]
+    #[arg(long, value_delimiter = ',', default_values_t = [1, 4, 16, 64], value_parser = whole(1_u64..=256), value_name = "N,...")]
     nodes: Vec<u64>,
 
     /// With --netns: rate of the switch's link towards the receiver, such as 1gbit

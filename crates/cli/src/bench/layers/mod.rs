@@ -11,6 +11,7 @@ mod stacks;
 
 use super::picture::PictureArgs;
 use super::{Machine, result};
+use crate::cmd::values::whole;
 use crate::output::say;
 use anyhow::Result;
 use clap::{Args, ValueEnum};
@@ -38,11 +39,11 @@ pub struct LayersArgs {
     figures: Vec<Figure>,
 
     /// PDUs per run; a twentieth of that where a checksum is computed
-    #[arg(long, default_value_t = 200_000, value_parser = clap::value_parser!(u64).range(100..=100_000_000), value_name = "N")]
+    #[arg(long, default_value_t = 200_000, value_parser = whole(100_u64..=100_000_000), value_name = "N")]
     iters: u64,
 
     /// Runs per point, interleaved; figures are medians over the runs
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000), value_name = "N")]
+    #[arg(long, default_value_t = 3, value_parser = whole(1_u32..=1000), value_name = "N")]
     repeat: u32,
 
     /// Print one JSON object per line and per point instead of a table

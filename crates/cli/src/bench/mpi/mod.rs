@@ -12,6 +12,7 @@ use super::args::parse_length;
 use super::result::{Row, Run};
 use super::table::{dash, human_bytes, number, right};
 use crate::cmd::mpirun_env::find_provider;
+use crate::cmd::values::whole;
 use crate::cmd::wrong_arguments;
 use crate::output::say;
 use anyhow::{Context, Result};
@@ -84,7 +85,7 @@ pub struct MpiArgs {
     sizes: Vec<u64>,
 
     /// Ranks; latency and bandwidth are between the first two
-    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u64).range(2..=64), value_name = "N")]
+    #[arg(long, default_value_t = 2, value_parser = whole(2_u64..=64), value_name = "N")]
     ranks: u64,
 
     /// Time to measure one size in one run
@@ -92,7 +93,7 @@ pub struct MpiArgs {
     seconds: f64,
 
     /// Runs per transport, interleaved; figures are medians over the runs
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100), value_name = "N")]
+    #[arg(long, default_value_t = 3, value_parser = whole(1_u32..=100), value_name = "N")]
     repeat: u32,
 
     /// What to compare, separated by commas: denrei, denrei-groups, tcp, "tcp;ofi_rxm", "udp;ofi_rxd",
@@ -204,7 +205,7 @@ fn measure(
                     }
                 }
                 Err(error) => {
-                    skipped(route, &format!("{name}: {error:#}"));
+                    skipped(route, &format!("{name}: {}", crate::output::in_words(&error)));
                     failed.push(route.name);
                 }
             }

@@ -18,6 +18,7 @@ use super::control::{Bench, Pace};
 use super::picture::PictureArgs;
 use super::place::Place;
 use super::{Machine, runner};
+use crate::cmd::values::whole;
 use crate::cmd::wrong_arguments;
 use crate::output::say;
 use anyhow::{Context, Result};
@@ -58,7 +59,7 @@ pub struct RateArgs {
     bursts: Vec<u64>,
 
     /// How long the slowed receiver computes after each message, µs
-    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u64).range(1..=100_000), value_name = "US")]
+    #[arg(long, default_value_t = 100, value_parser = whole(1_u64..=100_000), value_name = "US")]
     read_us: u64,
 
     /// Socket buffer of the slowed receiver, bytes
@@ -66,7 +67,7 @@ pub struct RateArgs {
     buffer: u64,
 
     /// Accuracy: how long each rate is kept, s
-    #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=600), value_name = "S")]
+    #[arg(long, default_value_t = 10, value_parser = whole(1_u64..=600), value_name = "S")]
     accuracy_seconds: u64,
 
     #[command(flatten)]

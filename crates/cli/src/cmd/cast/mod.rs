@@ -132,7 +132,8 @@ fn parse_group(text: &str) -> Result<SocketAddr, String> {
 
 fn parse_seconds(text: &str) -> Result<Duration, String> {
     let seconds = text.parse::<f64>().ok().filter(|seconds| (0.0..=1e6).contains(seconds));
-    let seconds = seconds.ok_or_else(|| format!("{text:?} is no time: give seconds, such as 10 or 0.5"))?;
+    let seconds = seconds
+        .ok_or_else(|| format!("{text:?} is no time: give seconds from 0 to 1000000, such as 10 or 0.5"))?;
     Ok(Duration::from_secs_f64(seconds))
 }
 

@@ -3,6 +3,7 @@
 use super::show::{SendBars, bytes, seconds};
 use super::{DEFAULT_PORT, PortArgs, parse_group, parse_seconds, reach, resolve};
 use crate::bench::args::parse_size;
+use crate::cmd::values::whole;
 use crate::cmd::wrong_arguments;
 use crate::output::say;
 use anyhow::{Context, Result};
@@ -62,7 +63,7 @@ pub struct SendCommand {
     members: Vec<String>,
 
     /// Announce the cast, and begin when so many receivers have come
-    #[arg(long, conflicts_with = "members", value_parser = clap::value_parser!(u32).range(1..=16_384), value_name = "N")]
+    #[arg(long, conflicts_with = "members", value_parser = whole(1_u32..=16_384), value_name = "N")]
     min_members: Option<u32>,
 
     /// How the content travels
