@@ -129,6 +129,23 @@ fn a_gather_of_processes_loses_nothing() {
 }
 
 #[test]
+fn a_broadcast_has_the_fields_of_every_benchmark() {
+    let args = ["bench", "bcast", "--nodes=2", "--sizes=16,4K", "--backend=auto", "--iters=5", "--repeat=1"];
+    let lines = lines_with_more(&[&args[..], &["--json"]].concat());
+    let text = |line: &Line, name: &str| line[name].as_str().unwrap().to_owned();
+    let names: Vec<_> =
+        lines.iter().map(|line| text(line, "transport") + " " + &text(line, "backend")).collect();
+    assert_eq!(names, ["tcp tcp", "denrei auto", "tcp tcp", "denrei auto"]);
+    for line in &lines {
+        assert_eq!((&line["bench"], &line["n"], &line["lost"]), (&"bcast".into(), &5.into(), &0.into()));
+        assert!(
+            line["median_us"].as_f64() <= line["p99_us"].as_f64() && line["msgs_per_s"].is_f64(),
+            "{line:?}"
+        );
+    }
+}
+
+#[test]
 fn a_gather_over_a_narrow_link_is_held_against_it() {
     let args = ["bench", "gather", "--netns", "--nodes=4", "--link=1gbit", "--queue=64KiB", "--json"];
     let args = [&args[..], &["--sizes=64K", "--iters=20", "--repeat=1", "--transports=denrei"]].concat();

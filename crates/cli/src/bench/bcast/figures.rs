@@ -1,10 +1,13 @@
 //! From what the sides of a broadcast report to the figures that are shown.
 //!
 //! Inputs → outputs: [`SenderReport`] and [`MemberReport`]s of one run → [`Figures`]; the runs of one
-//! backend → a [`Row`], whose fields are the interface of `--json`.
+//! backend → a [`Row`], whose fields are the interface of `--json`: those of every benchmark, and a
+//! broadcast's own.
 
 use super::Backend;
 use super::side::{MemberReport, SenderReport};
+use crate::bench::control::Transport;
+use crate::bench::result::{self, Run};
 use crate::bench::table::{dash, human_bytes, number, right};
 use anyhow::{Result, ensure};
 use comfy_table::Cell;
@@ -15,6 +18,8 @@ use std::fmt;
 /// One run's figures.
 #[derive(Clone, Debug)]
 pub struct Figures {
+    /// What every benchmark has.
+    common: Run,
     done_us: f64,
     sent_us: f64,
     last_us: f64,
@@ -39,6 +44,7 @@ impl Figures {
         let lasts = (0..messages).map(|at| last(at).saturating_sub(sender.began[at])).collect();
         let per_message = |total: u64| total as f64 / messages as f64;
         Ok(Self {
+            common: common(size, sender, members),
             done_us: median_ns(sender.done.clone()) / 1e3,
             sent_us: median_ns(sender.sent.clone()) / 1e3,
             last_us: median_ns(lasts) / 1e3,
@@ -50,6 +56,29 @@ impl Figures {
             repairs: per_message(sender.wire.repairs),
             needed: per_message(sender.wire.needed),
         })
+    }
+}
+
+/// The fields of every benchmark: latencies until all have acknowledged, throughput of the one sender.
+fn common(size: u64, sender: &SenderReport, members: &[MemberReport]) -> Run {
+    let mut done = sender.done.clone();
+    done.sort_unstable();
+    let quantile_us = |share: f64| {
+        let rank = (done.len() as f64 * share).ceil() as usize;
+        done.get(rank.saturating_sub(1)).map(|&ns| ns as f64 / 1e3)
+    };
+    let total_ns: u64 = done.iter().sum();
+    let msgs_per_s = (total_ns > 0).then(|| done.len() as f64 * 1e9 / total_ns as f64);
+    let cpu_ns = sender.cpu_ns + members.iter().map(|member| member.cpu_ns).sum::<u64>();
+    Run {
+        n: done.len() as u64,
+        median_us: quantile_us(0.5),
+        p99_us: quantile_us(0.99),
+        msgs_per_s,
+        bytes_per_s: msgs_per_s.map(|rate| rate * size as f64),
+        retransmitted: Some(sender.wire.repairs),
+        cpu_us_per_msg: cpu_ns as f64 / 1e3 / done.len().max(1) as f64,
+        ..Run::default()
     }
 }
 
@@ -66,14 +95,15 @@ fn median(mut values: Vec<f64>) -> f64 {
 /// What is shown of one backend, size and number of receivers.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
-    bench: &'static str,
+    /// The fields of every benchmark: latencies until all had acknowledged, throughput of the sender, CPU
+    /// time of all sides.
+    #[serde(flatten)]
+    common: result::Row,
     backend: Backend,
     /// Receivers.
     nodes: u64,
-    /// Bytes per message.
-    size: u64,
     runs: usize,
-    /// Until all had acknowledged it, µs.
+    /// Until all had acknowledged it, µs: the median of the runs' medians.
     done_us: f64,
     /// Until `send` returned, µs.
     sent_us: f64,
@@ -105,22 +135,34 @@ pub struct Row {
 }
 
 /// One row per backend.
-pub fn rows(nodes: u64, size: u64, runs: &[(Backend, Vec<Figures>)]) -> Vec<Row> {
+pub fn rows(nodes: u64, size: u64, sealed: bool, runs: &[(Backend, Vec<Figures>)]) -> Vec<Row> {
     let tcp = runs.iter().find(|(backend, _)| *backend == Backend::Tcp).map(|(_, runs)| runs);
-    runs.iter().map(|(backend, own)| row(nodes, size, *backend, own, tcp)).collect()
+    runs.iter().map(|(backend, own)| row(nodes, size, sealed, *backend, own, tcp)).collect()
 }
 
-fn row(nodes: u64, size: u64, backend: Backend, runs: &[Figures], tcp: Option<&Vec<Figures>>) -> Row {
+fn row(
+    nodes: u64,
+    size: u64,
+    sealed: bool,
+    backend: Backend,
+    runs: &[Figures],
+    tcp: Option<&Vec<Figures>>,
+) -> Row {
+    let transport = match backend {
+        Backend::Tcp => Transport::Tcp,
+        _ if sealed => Transport::DenreiSealed,
+        _ => Transport::Denrei,
+    };
+    let commons: Vec<Run> = runs.iter().map(|run| run.common.clone()).collect();
     let of = |value: fn(&Figures) -> f64| median(runs.iter().map(value).collect());
     let against = |ratio: fn(&Figures, &Figures) -> f64| {
         let tcp = tcp.filter(|_| backend != Backend::Tcp)?;
         Some(median(runs.iter().zip(tcp).map(|(own, tcp)| ratio(own, tcp)).collect()))
     };
     Row {
-        bench: "bcast",
+        common: result::Row::named("bcast", transport.name(), size as usize, &commons),
         backend,
         nodes,
-        size,
         runs: runs.len(),
         done_us: of(|run| run.done_us),
         sent_us: of(|run| run.sent_us),
@@ -174,7 +216,7 @@ impl Table {
         let ratio = |value: Option<f64>| right(value.map_or_else(dash, |value| format!("{value:.2}×")));
         self.0.add_row(vec![
             right(row.nodes.to_string()),
-            right(human_bytes(row.size as f64)),
+            right(human_bytes(row.common.size as f64)),
             Cell::new(row.backend.name()),
             plain(row.done_us),
             plain(row.sent_us),

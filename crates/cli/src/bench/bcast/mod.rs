@@ -173,7 +173,7 @@ pub fn run(args: &BcastArgs) -> Result<()> {
                 progress.inc(1);
             }
         }
-        for row in figures::rows(nodes, size, &runs) {
+        for row in figures::rows(nodes, size, place.keys.key_file.is_some(), &runs) {
             match args.json {
                 true => say!("{}", serde_json::to_string(&row)?),
                 false => table.add(&row),
