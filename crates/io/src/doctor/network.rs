@@ -87,7 +87,17 @@ fn transmit(to: SocketAddr, count: usize, bytes: usize, ecn: Ecn) -> (Transmit, 
 
 /// Runs a trial; trouble with its sockets becomes a complaint.
 fn trial(name: &'static str, advice: &str, run: impl FnOnce() -> io::Result<Check>) -> Check {
-    run().unwrap_or_else(|error| Check::warn(name, format!("could not be tried: {error}"), advice))
+    run().unwrap_or_else(|error| {
+        Check::warn(name, format!("could not be tried: {error}"), advice_for(&error, advice))
+    })
+}
+
+/// What to do about `error`: where descriptors have run out that, whatever was to be tried.
+fn advice_for<'a>(error: &io::Error, advice: &'a str) -> &'a str {
+    match error.raw_os_error() {
+        Some(libc::EMFILE | libc::ENFILE) => "let this process open more files: ulimit -n 256",
+        _ => advice,
+    }
 }
 
 fn udp() -> Check {
@@ -103,7 +113,7 @@ fn udp() -> Check {
         Ok((outcome, _, _)) => {
             Check::fail("udp", format!("nothing arrives on loopback ({outcome:?})"), advice)
         }
-        Err(error) => Check::fail("udp", format!("no socket: {error}"), advice),
+        Err(error) => Check::fail("udp", format!("no socket: {error}"), advice_for(&error, advice)),
     }
 }
 
