@@ -17,7 +17,8 @@ pub struct Config {
     /// Received, unread bytes over all peers above which no credit is renewed and no further
     /// offer is accepted by itself. At least `channel_credit_bytes`.
     pub receive_memory_bytes: u64,
-    /// Largest message this endpoint takes, bytes.
+    /// Largest message this endpoint takes, bytes. What a peer sent before it had heard of this is taken
+    /// up to 65,472 bytes all the same.
     pub max_message_bytes: u64,
     /// Messages larger than this are offered and sent when the receiver accepts. Must leave room
     /// below the channel credit.
@@ -118,6 +119,9 @@ pub const MIN_CHANNELS: u16 = 16;
 /// What a message costs beyond its payload when charged against credit: bounds the memory that
 /// empty messages take, bytes (`spec/protocol.md` §6).
 pub const MESSAGE_COST_BYTES: u64 = 64;
+
+/// Largest message that may come from a sender that has not heard `max_message_bytes` yet.
+pub(crate) const TAKEN_AT_FIRST_BYTES: u64 = MIN_CHANNEL_CREDIT_BYTES - MESSAGE_COST_BYTES;
 
 /// Most packets a key seals. RFC 9001 §6.6 allows AES-128-GCM 2^23 of full size.
 pub const MAX_PACKETS_PER_KEY: u64 = 1 << 22;

@@ -5,7 +5,7 @@
 
 use crate::buffer_pool::BufferPool;
 use crate::channel_map::ChannelMap;
-use crate::config::Config;
+use crate::config::{Config, TAKEN_AT_FIRST_BYTES};
 use crate::loss::Control;
 use crate::placement::AcceptInto;
 use crate::recv_channel::{Announced, RecvChannel, Taken, Violation};
@@ -89,6 +89,9 @@ impl Inbox {
         fragment: &Fragment<'_>,
         announce: impl FnMut(Announced),
     ) -> Result<Change, Violation> {
+        if fragment.total > config.max_message_bytes.max(TAKEN_AT_FIRST_BYTES) {
+            return Err("message larger than announced");
+        }
         let state = self.channel(config, fragment.channel)?;
         let held = state.on_fragment(fragment)?;
         self.held_bytes += held;

@@ -62,7 +62,11 @@ impl Outbox {
             channels: ChannelMap::default(),
             turns: VecDeque::new(),
             initial_credit,
-            allowance: Allowance { channel_credit: None, offer_above: config.offer_above_bytes },
+            allowance: Allowance {
+                channel_credit: None,
+                offer_above: config.offer_above_bytes,
+                max_message: u64::MAX,
+            },
             offering: config.offering_channel,
             queued_bytes: 0,
             queued_messages: 0,
@@ -160,11 +164,13 @@ impl Outbox {
     pub fn on_parameters(
         &mut self,
         channel_credit: u64,
+        max_message: u64,
         max_channels: u16,
         mut refused: impl FnMut(u16, u64),
     ) {
         self.initial_credit = channel_credit;
         self.allowance.channel_credit = Some(channel_credit);
+        self.allowance.max_message = max_message;
         let channels: SmallVec<[u16; 8]> = self.channels.iter().map(|(channel, _)| channel).collect();
         for channel in channels {
             if channel >= max_channels && channel != GROUP_CHANNEL {
@@ -327,6 +333,7 @@ impl Outbox {
     pub fn restart(&mut self, initial_credit: u64) {
         self.initial_credit = initial_credit;
         self.allowance.channel_credit = None;
+        self.allowance.max_message = u64::MAX;
         let channels: SmallVec<[u16; 8]> = self.channels.iter().map(|(channel, _)| channel).collect();
         for channel in channels {
             let state = self.channel(channel);

@@ -128,6 +128,8 @@ pub(crate) struct Allowance {
     pub channel_credit: Option<u64>,
     /// Messages larger than this are offered, whatever the credit.
     pub offer_above: u64,
+    /// The largest message that the receiver takes, once it has told: it refuses offers of larger ones.
+    pub max_message: u64,
 }
 
 impl Allowance {
@@ -135,7 +137,7 @@ impl Allowance {
     /// time, so what costs more than the other three quarters could wait for it for ever.
     fn demands_offer(self, len: u64) -> bool {
         let most = self.channel_credit.map_or(u64::MAX, |credit| credit - credit / 4);
-        len > self.offer_above || len + MESSAGE_COST_BYTES > most
+        len > self.offer_above.min(self.max_message) || len + MESSAGE_COST_BYTES > most
     }
 }
 

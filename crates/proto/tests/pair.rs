@@ -401,6 +401,22 @@ fn the_limits_of_the_receiver_are_known_after_the_first_answer() {
 }
 
 #[test]
+fn what_waited_for_credit_is_held_against_the_limit_too() {
+    let mut pair = Pair::new(Config { max_message_bytes: 1_000, ..Config::default() });
+    let peer = pair.connect(0);
+    // The first may travel before the other side has said anything, the second may not, and is not large
+    // enough to be offered for that.
+    for (number, bytes) in [(0, 60_000), (1, 500_000), (2, 1_000)] {
+        pair.send(0, peer, 0, content(number, bytes));
+    }
+    pair.run(SECOND);
+    let arrived: Vec<_> =
+        pair.received[1].iter().map(|message| (message.number, message.data.len())).collect();
+    assert_eq!(arrived, [(0, 60_000), (2, 1_000)]);
+    assert!(pair.events[0].iter().any(|event| matches!(event, Event::Refused(id) if id.number == 1)));
+}
+
+#[test]
 fn damaged_and_foreign_datagrams_change_nothing() {
     let mut pair = Pair::new(Config::default());
     let peer = pair.connect(0);

@@ -290,7 +290,8 @@ impl Peer {
         self.mtu.limit(parameters.max_datagram);
         self.follow_mtu();
         let id = self.id;
-        self.outbox.on_parameters(parameters.channel_credit, parameters.max_channels, |channel, number| {
+        let Parameters { channel_credit, max_message, max_channels, .. } = *parameters;
+        self.outbox.on_parameters(channel_credit, max_message, max_channels, |channel, number| {
             let channel = ChannelId { peer: id, channel };
             cx.events.push_back(Event::Refused(crate::MessageId { channel, number }));
         });
