@@ -11,6 +11,9 @@ use std::time::{Duration, Instant};
 const OPEN_TIMEOUT: Duration = Duration::from_secs(3);
 /// How long a member may take to join.
 const JOIN_TIMEOUT: Duration = Duration::from_secs(3);
+/// What the policy of a group may be told.
+const LEAST_STALL: Duration = Duration::from_millis(10);
+const LONGEST_STALL: Duration = Duration::from_secs(24 * 3600);
 /// Events taken in one go.
 const MAX_EVENTS: usize = 1024;
 
@@ -41,7 +44,7 @@ impl Sender {
         let addresses: Vec<SocketAddr> =
             members.iter().map(|index| self.roster.members[*index].addr).collect();
         let options = GroupOptions {
-            policy: GroupPolicy::Lag { after: self.options.stall },
+            policy: GroupPolicy::Lag { after: self.options.stall.clamp(LEAST_STALL, LONGEST_STALL) },
             backend: self.options.backend,
             open_timeout: OPEN_TIMEOUT,
             admit: false,

@@ -7,8 +7,9 @@ mod inbound;
 
 use super::keys::OpenerKeys;
 use super::membership::{Membership, Stage};
+use super::types::POLICY_TIMES;
 use super::{
-    Departure, GroupBackend, GroupError, GroupId, GroupMessage, GroupOptions, Host, MAX_MEMBERS,
+    Departure, GroupBackend, GroupError, GroupId, GroupMessage, GroupOptions, GroupPolicy, Host, MAX_MEMBERS,
     MembershipEnd, MembershipId, Sender,
 };
 use crate::config::Config;
@@ -72,7 +73,12 @@ fn check(options: &GroupOptions, config: &Config) -> Result<(), GroupError> {
     if options.sign && options.backend == GroupBackend::Tree {
         return Err(GroupError::NotSigned);
     }
-    Ok(())
+    match options.policy {
+        GroupPolicy::Eject { after } | GroupPolicy::Lag { after } if !POLICY_TIMES.contains(&after) => {
+            Err(GroupError::BadPolicy { after })
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The keys of a new group, if this endpoint seals.

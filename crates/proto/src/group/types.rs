@@ -4,6 +4,7 @@ use crate::event::LostReason;
 use bytes::Bytes;
 use core::fmt;
 use core::net::SocketAddr;
+use core::ops::RangeInclusive;
 use core::time::Duration;
 use thiserror::Error;
 
@@ -45,6 +46,11 @@ impl From<(GroupId, u32)> for MembershipId {
     }
 }
 
+/// What a policy's time may be. A member cannot answer at once: with less, all would be removed, with more
+/// nobody.
+pub(super) const POLICY_TIMES: RangeInclusive<Duration> =
+    Duration::from_millis(10)..=Duration::from_secs(24 * 3600);
+
 /// What becomes of a member that does not keep up (M excludes the question).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum GroupPolicy {
@@ -53,13 +59,13 @@ pub enum GroupPolicy {
     Wait,
     /// A member that has made no progress for this long, though it held others up, is removed.
     Eject {
-        /// How long.
+        /// How long. 10 ms ..= 24 h.
         after: Duration,
     },
     /// A member that has made no progress for this long is served by unicast, at its own pace, and
     /// holds nobody up. It is removed when it lags more than [`GroupOptions::history_bytes`] behind.
     Lag {
-        /// How long.
+        /// How long. 10 ms ..= 24 h.
         after: Duration,
     },
 }
@@ -380,6 +386,13 @@ pub enum GroupError {
     /// Not an address a group can have.
     #[error("{0} cannot be a group's address: it has to be multicast, with a port")]
     BadAddress(SocketAddr),
+    /// A time of the policy with which it would make no sense.
+    #[error("the policy's time is {after:?}, but has to be between {least:?} and {most:?}",
+        least = POLICY_TIMES.start(), most = POLICY_TIMES.end())]
+    BadPolicy {
+        /// The time.
+        after: Duration,
+    },
     /// No members, too many, or the same twice.
     #[error("a group needs between 1 and {max} members with addresses of their own: {problem}")]
     BadMembers {

@@ -3,7 +3,7 @@
 mod net;
 
 use denrei_proto::group::{
-    Departure, GroupBackend, GroupEvent, GroupOptions, GroupPolicy, MemberPath, MembershipEnd,
+    Departure, GroupBackend, GroupError, GroupEvent, GroupOptions, GroupPolicy, MemberPath, MembershipEnd,
 };
 use denrei_proto::seal::ClusterKey;
 use denrei_proto::{Config, Endpoint, OfferPolicy};
@@ -513,4 +513,18 @@ fn a_group_whose_members_all_leave_once_they_have_everything_closes() {
     net.close();
     net.run(Duration::from_secs(5));
     assert_eq!(net.events.last(), Some(&GroupEvent::Closed), "{:?}", net.events);
+}
+
+#[test]
+fn a_policy_has_a_time_that_members_can_keep() {
+    let mut net = Net::new(1, Config::default());
+    for after in [Duration::ZERO, Duration::from_millis(9), Duration::from_secs(24 * 3600 + 1), Duration::MAX]
+    {
+        for policy in [GroupPolicy::Eject { after }, GroupPolicy::Lag { after }] {
+            let opened = net.hosts[0].open_group(net.now, group_addr(), &[addr(1)], policy.into());
+            let error = opened.unwrap_err();
+            assert_eq!(error, GroupError::BadPolicy { after });
+            assert!(error.to_string().ends_with("between 10ms and 86400s"), "{error}");
+        }
+    }
 }
