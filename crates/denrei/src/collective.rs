@@ -6,6 +6,7 @@
 //! are MPI's.
 
 use crate::group::{Group, GroupListener, Membership, OpenGroupError};
+use crate::shards::deadline_of;
 use crate::{ChannelId, GroupError, GroupOptions, MembershipEnd, Node, PeerId, SendError};
 use bytes::Bytes;
 use denrei_proto::ConnectError;
@@ -149,7 +150,7 @@ impl Collective {
     /// # Errors
     /// After `timeout`: who has not come, as far as it is known here.
     pub fn barrier(&mut self, timeout: Duration) -> Result<(), CollectiveError> {
-        let until = Instant::now() + timeout;
+        let until = deadline_of(timeout);
         self.collect("barrier", Bytes::new(), until)?;
         self.spread("barrier", Bytes::new(), until).map(drop)
     }
@@ -159,7 +160,7 @@ impl Collective {
     /// # Errors
     /// After `timeout`.
     pub fn broadcast(&mut self, data: impl Into<Bytes>, timeout: Duration) -> Result<Bytes, CollectiveError> {
-        let until = Instant::now() + timeout;
+        let until = deadline_of(timeout);
         self.round += 1;
         self.spread("broadcast", data.into(), until)
     }
@@ -173,7 +174,7 @@ impl Collective {
         data: impl Into<Bytes>,
         timeout: Duration,
     ) -> Result<Vec<Bytes>, CollectiveError> {
-        self.collect("gather", data.into(), Instant::now() + timeout)
+        self.collect("gather", data.into(), deadline_of(timeout))
     }
 
     /// Brings what all have to all, in the order of ranks.
@@ -185,7 +186,7 @@ impl Collective {
         data: impl Into<Bytes>,
         timeout: Duration,
     ) -> Result<Vec<Bytes>, CollectiveError> {
-        let until = Instant::now() + timeout;
+        let until = deadline_of(timeout);
         let parts = self.collect("all_gather", data.into(), until)?;
         let all = self.spread("all_gather", pack(&parts), until)?;
         Ok(unpack(&all, self.size()))
@@ -202,7 +203,7 @@ impl Collective {
         join: impl FnMut(Bytes, Bytes) -> Bytes,
         timeout: Duration,
     ) -> Result<Bytes, CollectiveError> {
-        let until = Instant::now() + timeout;
+        let until = deadline_of(timeout);
         let parts = self.collect("reduce", data.into(), until)?;
         let joined = parts.into_iter().reduce(join).unwrap_or_default();
         self.spread("reduce", joined, until)

@@ -83,7 +83,7 @@ impl Node {
     ) -> Result<Group, OpenGroupError> {
         let options: GroupOptions = policy.into();
         self.shards().gather();
-        let timeout = options.open_timeout + OPENING_GRACE;
+        let timeout = options.open_timeout.saturating_add(OPENING_GRACE);
         self.enable_multicast(address, &options)?;
         let id = self.with_core(|core, now| core.endpoint.open_group(now, address, members, options))?;
         let group = Group { node: self.clone(), id, address };

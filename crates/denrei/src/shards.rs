@@ -196,7 +196,7 @@ impl Shards {
         if self.others.is_empty() {
             return self.first.wait_for(timeout, ready);
         }
-        let deadline = timeout.map(|timeout| Instant::now() + timeout);
+        let deadline = timeout.map(deadline_of);
         let here = |core: &mut Core| if core.absorbed { Some(None) } else { ready(core).map(Some) };
         match self.get(self.steering.of(peer)).wait_for(timeout, here)? {
             Some(value) => Some(value),
@@ -214,7 +214,7 @@ impl Shards {
             Some(lobby) if self.steering.is_spread() => lobby,
             _ => return self.first.wait_for(timeout, ready),
         };
-        let deadline = timeout.map(|timeout| Instant::now() + timeout);
+        let deadline = timeout.map(deadline_of);
         let _guest = Guest::enter(lobby);
         loop {
             // Before the look: what comes after it calls once more.
@@ -270,6 +270,12 @@ impl Shards {
         }
         self.first.kick();
     }
+}
+
+/// The end of `timeout`. A longer one than a century is as good as none, and would not fit into an `Instant`.
+pub(crate) fn deadline_of(timeout: Duration) -> Instant {
+    const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+    Instant::now() + timeout.min(LONGEST)
 }
 
 fn left(until: Instant) -> Duration {

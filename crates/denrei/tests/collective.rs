@@ -42,7 +42,9 @@ fn all_have_what_the_operations_promise() {
     let results = on_all(5, 1, |set| {
         let rank = set.rank();
         let own = Bytes::from(vec![rank as u8; 10 * rank]);
-        let gathered = set.gather(own.clone(), PATIENCE).unwrap();
+        // Who waits for ever says so with the longest time there is.
+        set.barrier(Duration::MAX).unwrap();
+        let gathered = set.gather(own.clone(), Duration::MAX).unwrap();
         let everything = set.all_gather(own, PATIENCE).unwrap();
         let order = set.broadcast(if rank == 0 { "go" } else { "ignored" }, PATIENCE).unwrap();
         let sum = set

@@ -325,3 +325,15 @@ fn shards_share_what_the_host_takes() {
     drop(hub);
     std::fs::remove_dir(directory).expect("the Node has left nothing in it");
 }
+
+#[test]
+fn the_longest_time_there_is_is_for_ever() {
+    let (hub, spokes, _) = wheel(2);
+    let (spoke, peer) = &spokes[0];
+    spoke.send(ChannelId { peer: *peer, channel: 0 }, "x").unwrap();
+    assert_eq!(hub.recv_timeout(Duration::MAX).unwrap().unwrap().data.len(), 1);
+    assert!(hub.event_timeout(Duration::MAX).is_some());
+    let options = GroupOptions { open_timeout: Duration::MAX, ..GroupOptions::default() };
+    // No member: refused at once, and not after a time that does not exist.
+    assert!(hub.open_group("239.255.71.9:7100".parse().unwrap(), &[], options).is_err());
+}
