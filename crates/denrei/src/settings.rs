@@ -137,6 +137,7 @@ pub const SETTINGS: &[Setting] = &[
         },
     },
     setting!(host_bytes_per_s, COUNT, number, host_bytes_per_s),
+    setting!(max_handshakes_per_s, COUNT, number, protocol.max_handshakes_per_s),
     setting!(rekey_after_packets, COUNT, number, protocol.rekey_after_packets),
     Setting {
         name: "key_file",

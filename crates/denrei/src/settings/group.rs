@@ -25,6 +25,8 @@ pub const GROUP_SETTINGS: &[Setting<GroupOptions>] = &[
     option!(history_bytes, SIZE, size),
     option!(admit, SWITCH, switch),
     option!(fan_out, "a whole number, 0 to have it chosen", number),
+    option!(parity, SWITCH, switch),
+    option!(sign, SWITCH, switch),
 ];
 
 /// Sets one option of a group by its name in [`GROUP_SETTINGS`].
@@ -77,12 +79,15 @@ mod tests {
             ("admit", "off"),
             ("fan_out", "4"),
             ("open_timeout", "1s"),
+            ("parity", "off"),
+            ("sign", "on"),
         ] {
             set_group_option(&mut options, name, value).unwrap();
         }
         assert_eq!(options.policy, GroupPolicy::Lag { after: Duration::from_millis(250) });
         assert_eq!((options.backend, options.admit, options.fan_out), (GroupBackend::Tree, false, 4));
         assert_eq!(options.open_timeout, Duration::from_secs(1));
+        assert!(options.sign && !options.parity);
     }
 
     #[test]
