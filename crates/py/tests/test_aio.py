@@ -55,6 +55,26 @@ def group_address(last):
         return f"239.255.82.{last}:{probe.getsockname()[1]}"
 
 
+def test_who_waits_for_a_node_that_is_closed_hears_of_it():
+    async def main():
+        async with AsyncNode() as server, AsyncNode() as client:
+            peer = client.connect(server.node.address)
+            await client.send(peer, b"first")
+            assert bytes(await server.recv()) == b"first"
+            listener = server.join_group("239.255.78.63:7411")
+            waits = [server.recv(), server.recv(), server.event(), server.event(), listener.accept()]
+            waiting = [asyncio.create_task(wait) for wait in waits]
+            await asyncio.sleep(0.1)
+            server.close()
+            ends = await asyncio.gather(*waiting, return_exceptions=True)
+            assert [type(end) for end in ends].count(denrei.DenreiError) == 4
+            assert [end.kind for end in ends if isinstance(end, denrei.Event)] == ["connected"]
+            with pytest.raises(denrei.DenreiError, match="closed"):
+                await server.recv()
+
+    asyncio.run(asyncio.wait_for(main(), 30))
+
+
 def test_casts_leave_the_loop_free_and_messages_alone(tmp_path):
     async def main():
         (tmp_path / "order").write_bytes(b"march" * 200_000)

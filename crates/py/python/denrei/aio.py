@@ -92,6 +92,10 @@ class _Context:
         await self._leave()
 
 
+def _closed() -> DenreiError:
+    return DenreiError("the node was closed")
+
+
 class AsyncNode(_Context):
     """A Node in the running event loop. Use it as a context manager, or call `close`.
 
@@ -108,8 +112,9 @@ class AsyncNode(_Context):
     ) -> None:
         self.node = Node(address, **settings)
         self._loop = asyncio.get_running_loop()
-        self._messages: asyncio.Queue[Message] = asyncio.Queue(self.MAX_WAITING)
-        self._events: asyncio.Queue[Event] = asyncio.Queue(self.MAX_WAITING)
+        #: What has come; `None` says to those who wait that nothing comes any more.
+        self._messages: asyncio.Queue[Message | None] = asyncio.Queue(self.MAX_WAITING)
+        self._events: asyncio.Queue[Event | None] = asyncio.Queue(self.MAX_WAITING)
         self._waiting: set[asyncio.Future[None]] = set()
         #: Channels whose messages are for sets of nodes.
         self._left: set[int] = set()
@@ -146,6 +151,8 @@ class AsyncNode(_Context):
                 value = attempt()
                 if value is not None:
                     return value
+                if self._fd < 0:
+                    raise _closed()
                 await news
             finally:
                 self._waiting.discard(news)
@@ -155,16 +162,27 @@ class AsyncNode(_Context):
         return self.node.connect(address)
 
     async def recv(self) -> Message:
-        """The next message of any peer."""
+        """The next message of any peer. `DenreiError` once the node is closed and none is left."""
         was_full = self._messages.full()
-        message = await self._messages.get()
-        if was_full:
+        message = await self._next(self._messages)
+        if was_full and self._fd >= 0:
             self._take()
         return message
 
     async def event(self) -> Event:
-        """The next event."""
-        return await self._events.get()
+        """The next event. `DenreiError` once the node is closed and none is left."""
+        return await self._next(self._events)
+
+    async def _next(self, queue: asyncio.Queue[T | None]) -> T:
+        """The first of a queue, or the news that there will be none."""
+        if self._fd < 0 and queue.empty():
+            raise _closed()
+        first = await queue.get()
+        if first is None:
+            # Others may be waiting, too.
+            queue.put_nowait(None)
+            raise _closed()
+        return first
 
     async def send(
         self,
@@ -290,7 +308,7 @@ class AsyncNode(_Context):
     async def _undisturbed(self) -> AsyncIterator[None]:
         """What comes to the Node is left to somebody else meanwhile."""
         if self._fd < 0:
-            raise DenreiError("the node was closed")
+            raise _closed()
         self._loop.remove_reader(self._fd)
         try:
             yield
@@ -300,10 +318,18 @@ class AsyncNode(_Context):
                 self._take()
 
     def close(self) -> None:
-        """Leaves the event loop and closes the Node. See `Node.close`."""
+        """Leaves the event loop and closes the Node; who waits gets `DenreiError`. See `Node.close`."""
         if self._fd >= 0:
             self._loop.remove_reader(self._fd)
             self._fd = -1
+            # Nobody waits for a queue that is full.
+            if not self._messages.full():
+                self._messages.put_nowait(None)
+            if not self._events.full():
+                self._events.put_nowait(None)
+            for news in self._waiting:
+                if not news.done():
+                    news.set_result(None)
             self._loop.run_in_executor(None, self.node.close)
 
     async def _leave(self) -> None:
