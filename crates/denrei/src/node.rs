@@ -5,6 +5,8 @@ mod peers;
 mod recv;
 mod send;
 
+pub(crate) use peers::can_reach;
+
 pub use recv::Incoming;
 
 use crate::config::{Config, Drive};

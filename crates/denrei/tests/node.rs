@@ -466,3 +466,18 @@ fn an_end_comes_after_what_was_sent_before_it() {
         }
     }
 }
+
+#[test]
+fn addresses_that_cannot_be_reached_from_here_are_refused_at_once() {
+    let insecure = |addr: &str| Node::bind(addr, Config { insecure: true, ..Config::default() });
+    let v4 = bind(Drive::Inline);
+    let error = v4.connect("[::1]:9".parse().unwrap()).unwrap_err().to_string();
+    assert!(error.contains("[::1]:9 cannot be reached from 127.0.0.1:"), "{error}");
+    // Where there is no IPv6 that was all.
+    let (Ok(v6), Ok(both)) = (insecure("[::1]:0"), insecure("[::]:0")) else { return };
+    assert!(v6.connect("127.0.0.1:9".parse().unwrap()).is_err());
+    assert!(v6.connect("[::1]:9".parse().unwrap()).is_ok());
+    for addr in ["127.0.0.1:9", "[::1]:9", "[::ffff:127.0.0.1]:10"] {
+        assert!(both.connect(addr.parse().unwrap()).is_ok(), "{addr}");
+    }
+}

@@ -213,6 +213,17 @@ fn impossible_settings_and_one_pair_too_many_are_refused() {
         let error = Relay::start(&[route, itself], &small(1 << 20)).err().unwrap().to_string();
         assert!(error.contains(listen) && error.contains("not this relay"), "{error}");
     }
+    for (target, hint) in [
+        ("127.0.0.1:0", "address and port of a peer"),
+        ("239.1.1.1:7000", "address and port of a peer"),
+        ("0.0.0.0:7000", "address and port of a peer"),
+        ("[::1]:7000", "can be reached from 127.0.0.1"),
+    ] {
+        let nowhere = Route { target: target.parse().unwrap(), ..route };
+        let config = RelayConfig { from: Some("127.0.0.1".parse().unwrap()), ..small(1 << 20) };
+        let error = Relay::start(&[nowhere], &config).err().unwrap().to_string();
+        assert!(error.contains(target) && error.contains(hint), "{error}");
+    }
     let (relay, peer) = through(&sender, &target, RelayConfig { max_pairs: 1, ..small(1 << 20) });
     sender.send(ChannelId { peer, channel: 0 }, "first").unwrap();
     assert!(target.recv_timeout(SOON).unwrap().is_some());

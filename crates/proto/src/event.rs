@@ -247,6 +247,14 @@ pub enum ConnectError {
     /// Not an address one can send to.
     #[error("{0} cannot be the address of a peer")]
     BadAddress(SocketAddr),
+    /// The socket cannot send to addresses of this family.
+    #[error("{addr} cannot be reached from {local}, which is of the other IP version: bind to [::] for both")]
+    OtherFamily {
+        /// The address.
+        addr: SocketAddr,
+        /// This side's.
+        local: SocketAddr,
+    },
 }
 
 /// Why `send` was refused. The message was not taken.

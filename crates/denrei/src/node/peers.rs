@@ -3,7 +3,7 @@
 use super::Node;
 use crate::wait::Shared;
 use denrei_proto::{ConnectError, FlowState, PeerError, PeerId, Rate};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 impl Node {
@@ -12,8 +12,12 @@ impl Node {
     /// the connect timeout, [`Event::PeerLost`](crate::Event::PeerLost) says so.
     ///
     /// # Errors
-    /// The address table is full, or the address is not one to send to.
+    /// The address table is full, or the address is not one to send to, or not from here.
     pub fn connect(&self, addr: SocketAddr) -> Result<PeerId, ConnectError> {
+        let local = self.local_addr();
+        if !can_reach(local.ip(), addr.ip()) {
+            return Err(ConnectError::OtherFamily { addr, local });
+        }
         let (shard, mut core) = self.shards().enter_at(addr);
         let now = core.now();
         let peer = core.endpoint.connect(now, addr)?;
@@ -91,5 +95,17 @@ impl Node {
     /// No such peer.
     pub fn abort(&self, peer: PeerId, code: u16, reason: &str) -> Result<(), PeerError> {
         self.act(peer, |core, now| core.endpoint.abort(now, peer, code, reason))
+    }
+}
+
+/// Whether a socket bound to `local` can send to `target`: IPv6 is for IPv4 too where it is bound to all
+/// addresses.
+pub(crate) fn can_reach(local: IpAddr, target: IpAddr) -> bool {
+    match local {
+        IpAddr::V4(_) => target.is_ipv4(),
+        IpAddr::V6(local) => {
+            local.is_unspecified()
+                || IpAddr::V6(local).to_canonical().is_ipv4() == target.to_canonical().is_ipv4()
+        }
     }
 }

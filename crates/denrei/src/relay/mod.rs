@@ -17,6 +17,7 @@ mod route;
 
 pub use pair::PairState;
 
+use crate::node::can_reach;
 use crate::{BindError, Config, Drive, Node};
 use denrei_proto::{ConfigError, MESSAGE_COST_BYTES, MIN_CHANNEL_CREDIT_BYTES};
 use parking_lot::Mutex;
@@ -125,6 +126,22 @@ fn refuse_circles(routes: &[Route]) -> Result<(), BindError> {
     })
 }
 
+/// Nobody could ever answer from there, and every pair would be lost.
+fn refuse_unreachable(route: &Route, from: IpAddr) -> Result<(), BindError> {
+    let (ip, port) = (route.target.ip(), route.target.port());
+    let refuse = |expected: String| {
+        let value = format!("{}={}", route.listen, route.target);
+        Err(BindError::Config(ConfigError { setting: "route", value, expected }))
+    };
+    if port == 0 || ip.is_unspecified() || ip.is_multicast() {
+        return refuse("to the address and port of a peer".to_owned());
+    }
+    if !can_reach(from, ip) {
+        return refuse(format!("to a peer that can be reached from {from}"));
+    }
+    Ok(())
+}
+
 impl Relay {
     /// Opens the routes and forwards from now on, in threads of its own.
     ///
@@ -132,6 +149,7 @@ impl Relay {
     /// A setting that cannot work, or an address that cannot be bound; nothing remains then.
     pub fn start(routes: &[Route], config: &RelayConfig) -> Result<Self, BindError> {
         config.validate()?;
+        routes.iter().try_for_each(|route| refuse_unreachable(route, config.from(route.target)))?;
         refuse_circles(routes)?;
         let places = Arc::new(Mutex::new(config.max_pairs));
         let mut relay =
