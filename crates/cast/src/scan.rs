@@ -42,6 +42,12 @@ pub fn scan(paths: &[PathBuf], dereference: bool) -> Result<Scan, CastError> {
     for path in paths {
         scan.top(path)?;
     }
+    if let (true, Some(first)) = (scan.found.manifest.entries.is_empty(), paths.first()) {
+        return Err(CastError::Unsendable {
+            path: first.into(),
+            problem: "there is nothing in it that can be sent",
+        });
+    }
     scan.found.manifest.validate()?;
     Ok(scan.found)
 }
@@ -55,6 +61,12 @@ impl Scanner {
     fn top(&mut self, path: &Path) -> Result<(), CastError> {
         let real = fs::canonicalize(path).map_err(storage("send", path))?;
         let meta = fs::metadata(&real).map_err(storage("send", path))?;
+        if !meta.is_dir() && !meta.is_file() {
+            return Err(CastError::Unsendable {
+                path: path.into(),
+                problem: "it is neither a file nor a directory",
+            });
+        }
         // `.`, `..` and `/` have no name of their own: what is in them goes to the top.
         match path.file_name() {
             None if meta.is_dir() => self.directory(&real, None, 0),
@@ -231,5 +243,11 @@ mod tests {
         assert!(scan(&paths, false).unwrap_err().to_string().contains("two of that name"));
         let error = scan(&[dir.path().join("none")], false).unwrap_err().to_string();
         assert!(error.contains("none") && error.contains("No such file"), "{error}");
+    }
+
+    #[test]
+    fn a_device_is_refused_by_its_name() {
+        let error = scan(&["/dev/null".into()], false).unwrap_err().to_string();
+        assert_eq!(error, "/dev/null: it is neither a file nor a directory");
     }
 }

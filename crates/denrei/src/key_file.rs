@@ -55,7 +55,7 @@ impl Kind {
         match self {
             Self::ClusterKey => "denrei keygen --out FILE",
             Self::Identity => "denrei keygen --identity --out FILE",
-            Self::PublicIdentity => "denrei keygen --identity --out FILE, which prints it",
+            Self::PublicIdentity => "denrei keygen --public FILE",
         }
     }
 }
