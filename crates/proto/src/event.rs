@@ -1,5 +1,6 @@
 //! What the core tells the application: names, events, reasons, errors.
 
+use crate::outbox::LEAST_URGENT;
 use crate::rate::{MAX_RATE, MAX_WEIGHT, Rate};
 use bytes::Bytes;
 use core::fmt;
@@ -330,6 +331,9 @@ pub enum PeerError {
     /// A weight that cannot be.
     #[error("weight is {0}, but has to be between 1 and {MAX_WEIGHT}")]
     BadWeight(u32),
+    /// A priority that cannot be.
+    #[error("priority is {0}, but has to be between 0 (most urgent) and {LEAST_URGENT}")]
+    BadPriority(u8),
     /// A value that cannot be.
     #[error("{setting} is {value}, but has to be at most {MAX_RATE} (1 PiB)")]
     BadRate {

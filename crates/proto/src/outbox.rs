@@ -17,7 +17,7 @@ use smallvec::SmallVec;
 use std::collections::VecDeque;
 
 /// Priorities go from 0, the most urgent, to this.
-const LEAST_URGENT: u8 = 7;
+pub(crate) const LEAST_URGENT: u8 = 7;
 /// Priority of a channel that was given none.
 pub(crate) const DEFAULT_PRIORITY: u8 = 4;
 
@@ -151,7 +151,7 @@ impl Outbox {
     /// Changes a channel's priority, 0 ..= 7.
     pub fn set_priority(&mut self, channel: u16, priority: u8) {
         let state = self.channel(channel);
-        state.priority = priority.min(LEAST_URGENT);
+        state.priority = priority;
         if core::mem::take(&mut state.scheduled) {
             self.turns.retain(|turn| turn.channel != channel);
             self.schedule(channel);

@@ -378,6 +378,8 @@ fn an_urgent_channel_overtakes_bulk() {
         pair.send(0, peer, 0, content(number, 1_000_000));
     }
     pair.ends[0].set_priority(ChannelId { peer, channel: 1 }, 0).unwrap();
+    let beyond = pair.ends[0].set_priority(ChannelId { peer, channel: 1 }, 8).unwrap_err();
+    assert_eq!(beyond.to_string(), "priority is 8, but has to be between 0 (most urgent) and 7");
     pair.run(Duration::from_micros(300));
     pair.send(0, peer, 1, "urgent");
     pair.run(10 * SECOND);

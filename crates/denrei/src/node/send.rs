@@ -10,7 +10,7 @@ impl Node {
     /// Sets how urgent a channel is: 0 (most) to 7, 4 if never set.
     ///
     /// # Errors
-    /// No such peer or channel.
+    /// No such peer, channel or priority.
     pub fn set_priority(&self, channel: ChannelId, priority: u8) -> Result<(), PeerError> {
         self.shards().enter_of(channel.peer).1.endpoint.set_priority(channel, priority)
     }

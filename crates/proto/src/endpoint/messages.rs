@@ -3,6 +3,7 @@
 use super::{Endpoint, peer_of};
 use crate::config::Config;
 use crate::event::{ChannelId, Completion, Message, MessageId, PeerError, SendError};
+use crate::outbox::LEAST_URGENT;
 use crate::peer::Peer;
 use crate::send_channel;
 use bytes::Bytes;
@@ -75,12 +76,15 @@ impl Endpoint {
         Ok(peer)
     }
 
-    /// Sets how urgent a channel is: 0 (most) to 7, 4 if never set. Larger numbers count as 7.
+    /// Sets how urgent a channel is: 0 (most) to 7, 4 if never set.
     pub fn set_priority(&mut self, channel: ChannelId, priority: u8) -> Result<(), PeerError> {
         let max_channels = self.config.max_channels;
         let peer = self.get_mut(channel.peer)?;
         if channel.channel >= max_channels {
             return Err(PeerError::NoSuchChannel { channel: channel.channel, last: max_channels - 1 });
+        }
+        if priority > LEAST_URGENT {
+            return Err(PeerError::BadPriority(priority));
         }
         peer.outbox_mut().set_priority(channel.channel, priority);
         Ok(())
