@@ -60,5 +60,5 @@ pub use scan::{Scan, scan};
 pub use sender::{
     MemberProgress, MemberReport, Members, Outcome, SendOptions, SendProgress, SendReport, Sender, Wire,
 };
-pub use settings::{CAST_SETTINGS, CastOptions, DEFAULT_GROUP};
+pub use settings::{CAST_SETTINGS, CastOptions, DEFAULT_GROUP, check_directory};
 pub use source::Source;

@@ -94,6 +94,19 @@ pub const CAST_SETTINGS: &[Setting<CastOptions>] = &[
     }),
 ];
 
+/// Whether casts can be received into a directory: known before a sender comes, who would have to be told.
+///
+/// # Errors
+/// It is none, cannot be looked at, or nothing can be made in it.
+pub fn check_directory(into: &Path) -> Result<(), CastError> {
+    use nix::unistd::{AccessFlags, access};
+    if !std::fs::metadata(into).map_err(storage("receive into", into))?.is_dir() {
+        return Err(CastError::InTheWay { path: into.into(), problem: "is not a directory" });
+    }
+    let made = access(into, AccessFlags::W_OK | AccessFlags::X_OK);
+    made.map_err(|error| storage("receive into", into)(error.into()))
+}
+
 /// Sets what has a value.
 fn set<T>(place: &mut Option<T>, value: Option<T>) -> Option<()> {
     *place = Some(value?);
@@ -178,12 +191,9 @@ impl CastOptions {
     /// A receiver into a directory, over `node`.
     ///
     /// # Errors
-    /// `into` is no directory, or cannot be looked at.
+    /// As for [`check_directory`].
     pub fn receiver(&self, node: Node, into: &Path) -> Result<Receiver, CastError> {
-        if !std::fs::metadata(into).map_err(storage("receive into", into))?.is_dir() {
-            let problem = "is no directory";
-            return Err(CastError::InTheWay { path: into.into(), problem });
-        }
+        check_directory(into)?;
         let destination = Destination::Directory { path: into.into(), sync: self.sync };
         Ok(Receiver::new(node, destination, self.receive_options()?))
     }

@@ -356,6 +356,8 @@ fn what_cannot_work_is_said_before_anything_is_sent() {
         (vec!["recv".into()], 2, "--into"),
         (vec!["recv".into(), "--into".into(), path(&file)], 2, "not a directory"),
         (vec!["recv".into(), "--into=/none/such".into()], 3, "/none/such"),
+        // Not even root can make files there.
+        (vec!["recv".into(), "--into=/proc/self".into()], 3, "cannot receive into /proc/self"),
         (vec!["recv".into(), "--into".into(), path(&top), "--bind=0.0.0.0:0".into()], 3, "--insecure"),
     ] {
         let output = denrei().arg("cast").args(&args).stdin(Stdio::null()).output().unwrap();

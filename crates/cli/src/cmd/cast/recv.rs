@@ -4,9 +4,11 @@ use super::show::{RecvBar, bytes, seconds};
 use super::{DEFAULT_PORT, PortArgs, parse_group, parse_seconds, reach, resolve};
 use crate::cmd::wrong_arguments;
 use crate::output::say;
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Args;
-use denrei_cast::{CastError, DEFAULT_GROUP, Destination, ReceiveOptions, ReceiveReport, Receiver};
+use denrei_cast::{
+    CastError, DEFAULT_GROUP, Destination, ReceiveOptions, ReceiveReport, Receiver, check_directory,
+};
 use serde_json::json;
 use std::net::SocketAddr;
 use std::ops::ControlFlow;
@@ -75,10 +77,11 @@ impl RecvCommand {
             Destination::Pipe(Box::new(std::io::stdout()))
         } else {
             let path = self.into.clone();
-            let meta = std::fs::metadata(&path);
-            let meta = meta.with_context(|| format!("cannot receive into {}", path.display()))?;
-            if !meta.is_dir() {
-                return Err(wrong_arguments(format!("{} is not a directory", path.display())));
+            match check_directory(&path) {
+                Err(CastError::InTheWay { .. }) => {
+                    return Err(wrong_arguments(format!("{} is not a directory", path.display())));
+                }
+                checked => checked?,
             }
             Destination::Directory { path, sync: self.fsync }
         };
