@@ -38,7 +38,9 @@ extern void denrei_coll_close(denrei_coll_node *node);
 
 /* Room for an address as text. */
 #define ADDRESS 64
-/* What is sent at once: receivers copy one piece while the next is under way. */
+/* What is sent at once: up to so much goes whole, which wakes each receiver once … */
+#define WHOLE ((size_t)1024 * 1024)
+/* … and of more, receivers copy one piece while the next is under way. */
 #define PIECE ((size_t)256 * 1024)
 /* How long a group may take to open. */
 #define OPEN_MS 5000
@@ -273,9 +275,10 @@ static void make_progress(const struct state *state) {
 static int down(struct state *state, int root, char *bytes, size_t len) {
     denrei_coll_seat *seat = state->seats[root];
     int is_root = state->rank == root, stays = is_root && len > LEAVES_AT_ONCE;
+    size_t most = len <= WHOLE ? WHOLE : PIECE;
     make_progress(state); /* What the MPI was told to send leaves. */
     for (size_t at = 0; at < len || stays;) {
-        size_t piece = len - at < PIECE ? len - at : PIECE;
+        size_t piece = len - at < most ? len - at : most;
         ssize_t done;
         if (at == len)
             stays = (done = denrei_coll_flush(seat, SLICE_US)) == -EAGAIN;
