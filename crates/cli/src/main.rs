@@ -65,7 +65,9 @@ fn main() -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(1),
         Err(error) => {
-            eprintln!("denrei: {}", output::in_words(&error));
+            if !error.is::<orders::Told>() {
+                eprintln!("denrei: {}", output::in_words(&error));
+            }
             ExitCode::from(if error.is::<cmd::WrongArguments>() { 2 } else { 3 })
         }
     })

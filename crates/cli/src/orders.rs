@@ -63,16 +63,20 @@ impl<T: DeserializeOwned + Send + 'static> Orders<T> {
     }
 }
 
-/// Carries orders out until they end. What goes wrong is said, as what `failed` makes of it, and returned.
+/// What went wrong was said to the process that gave the orders, which says it to the user.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Told(String);
+
+/// Carries orders out until they end. What goes wrong is said, as what `failed` makes of it, and returned as [`Told`].
 pub fn obey<T: DeserializeOwned + Send + 'static, A: Serialize>(
     obey: impl FnOnce(&Orders<T>) -> Result<()>,
     failed: impl FnOnce(String) -> A,
 ) -> Result<()> {
-    let outcome = obey(&Orders::from_stdin()?);
-    if let Err(error) = &outcome {
-        answer(&failed(crate::output::in_words(error)))?;
-    }
-    outcome
+    let Err(error) = obey(&Orders::from_stdin()?) else { return Ok(()) };
+    let words = crate::output::in_words(&error);
+    answer(&failed(words.clone()))?;
+    Err(Told(words).into())
 }
 
 /// Says something to the process that started this one.

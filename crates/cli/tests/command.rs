@@ -345,6 +345,9 @@ fn wrong_arguments_end_with_2_and_say_what_is_possible() {
         assert_eq!(output.status.code(), Some(2), "{args:?}: {}", stderr(&output));
         assert!(stderr(&output).contains(hint), "{args:?}: {}", stderr(&output));
     }
+    let output = denrei(&["bench", "stream", "--sealed", "--key-file", "/none/such", "--iters", "1"]);
+    assert_eq!(output.status.code(), Some(3));
+    assert_eq!(stderr(&output).matches("No such file").count(), 1, "said once: {}", stderr(&output));
     let chatty =
         Command::new(env!("CARGO_BIN_EXE_denrei")).arg("doctor").env("DENREI_LOG", "chatty").output();
     let output = chatty.expect("the command runs");
