@@ -208,6 +208,12 @@ impl SentPackets {
         self.under_way == 0
     }
 
+    /// Whether the packet of that number may arrive yet and say so.
+    pub fn is_under_way(&self, number: u64) -> bool {
+        let slot = number.checked_sub(self.base).and_then(|index| self.ring.get(index as usize));
+        slot.is_some_and(Option::is_some)
+    }
+
     /// Whether nothing is under way but probes of the path's datagram size.
     pub fn is_all_probing_mtu(&self) -> bool {
         self.under_way > 0 && self.ring.iter().flatten().all(SentPacket::is_mtu_probe)

@@ -93,6 +93,32 @@ fn throughput_does_not_fall_beyond_64_kib() {
     }
 }
 
+/// A link of 1 Gbit/s behind half a millisecond of queue, which overflows before its delay is too long: one
+/// sender loses no more than it takes to learn that, fills the link, and hears an acknowledgement for each
+/// dozen of packets.
+#[test]
+fn one_sender_does_not_overflow_a_shallow_queue_again_and_again() {
+    for message_bytes in [65_536, 1_048_576] {
+        let cell = Cell {
+            warm: true,
+            messages: (32 << 20) / message_bytes,
+            message_bytes,
+            link_mbit: 1_000,
+            uplink_mbit: 20_000,
+            delay_us: 20.0,
+            jitter_us: 5.0,
+            queue_bytes: 65_536,
+            ecn_above_bytes: 0,
+            ..Cell::default()
+        };
+        let outcome = cell.run().outcome;
+        assert!(outcome.finished && outcome.goodput_of_link > 0.95, "{outcome:#?}");
+        assert!(outcome.lost_share_later < 0.000_5, "{outcome:#?}");
+        let data = (32 << 20) / 1_400;
+        assert!(outcome.datagrams < data * 12 / 10, "{outcome:#?}");
+    }
+}
+
 #[test]
 fn an_incast_reaches_everyone_fairly() {
     let cell = Cell {

@@ -5,8 +5,10 @@
 //! packets. Deviations: the target follows the path's minimum RTT, so that one setting serves a
 //! switch and the internet. The delay of a round trip is the smallest of its samples: a queue
 //! delays all of them, a process that was not scheduled some. Loss is treated like marks, in
-//! proportion to its share, so that chance loss does not close the window.
+//! proportion to its share, so that chance loss does not close the window; what overflows a queue that
+//! is shallower than the target is a ceiling ([`Ceiling`]).
 
+use super::ceiling::{Ceiling, Loss, Verdict};
 use super::{Acked, Controller, Limits};
 use denrei_wire::Instant;
 
@@ -14,6 +16,9 @@ use denrei_wire::Instant;
 const BASE_TARGET_NS: u64 = 500_000;
 /// Further tolerance in proportion to the path: a quarter of the minimum RTT.
 const TARGET_SHARE: u64 = 4;
+/// Of the tolerance, the part from which on there is some queue: the window does not double any more, nor grow
+/// boldly. A shallow queue would overflow before the whole of it is reached.
+const SOME_QUEUE_SHARE: u64 = 4;
 /// Largest share of the window given up in one round trip (Swift's max_mdf).
 const MAX_DECREASE: f64 = 0.5;
 /// How strongly excess delay shrinks the window (Swift's β).
@@ -46,6 +51,12 @@ pub(super) struct Delay {
     calm_rounds: u32,
     /// Cost acknowledged towards the next increase.
     credit: u64,
+    ceiling: Ceiling,
+    /// The newest round trip, and the smallest, nanoseconds.
+    rtt_ns: u64,
+    min_rtt_ns: u64,
+    /// Most that was under way in the round trip before this one.
+    under_way_before: u64,
 }
 
 /// A round trip in progress: it ends with the first acknowledgement of a packet sent after it began.
@@ -56,11 +67,13 @@ struct Round {
     marked: u64,
     lost: u64,
     min_rtt_ns: u64,
+    /// Most that was under way.
+    under_way: u64,
 }
 
 impl Round {
     fn new(began: Instant) -> Self {
-        Self { began, packets: 0, marked: 0, lost: 0, min_rtt_ns: u64::MAX }
+        Self { began, packets: 0, marked: 0, lost: 0, min_rtt_ns: u64::MAX, under_way: 0 }
     }
 }
 
@@ -77,15 +90,21 @@ impl Delay {
             queueing: false,
             calm_rounds: 0,
             credit: 0,
+            ceiling: Ceiling::new(),
+            rtt_ns: 0,
+            min_rtt_ns: 0,
+            under_way_before: 0,
         }
     }
 
     fn end_round(&mut self, acked: &Acked) {
         let round = core::mem::replace(&mut self.round, Round::new(acked.now));
-        let tolerated = BASE_TARGET_NS.saturating_add(acked.min_rtt_ns / TARGET_SHARE);
-        let target = acked.min_rtt_ns.saturating_add(tolerated);
+        self.under_way_before = round.under_way;
+        let target = acked.min_rtt_ns.saturating_add(tolerated(acked));
         self.queueing = round.min_rtt_ns > target;
-        if self.queueing || round.marked + round.lost > 0 {
+        let some_queue = shows_some_queue(acked, round.min_rtt_ns);
+        self.starting &= !some_queue;
+        if some_queue || round.marked + round.lost > 0 {
             self.calm_rounds = 0;
         }
         let by_delay = if self.queueing {
@@ -119,7 +138,10 @@ impl Delay {
             return;
         }
         if self.starting {
-            self.window = self.limits.clamp(self.window + acked.cost);
+            // One that is late because a process was does not end the start.
+            if !shows_some_queue(acked, acked.rtt_ns) {
+                self.raise(acked.cost);
+            }
             return;
         }
         self.credit += acked.cost;
@@ -130,9 +152,23 @@ impl Delay {
             let doublings = self.calm_rounds.saturating_sub(CALM_ROUNDS).min(u64::BITS / 2);
             let least = INCREASE_DATAGRAMS * self.limits.datagram;
             let bold = (least << doublings).min(self.window / MOST_INCREASE_SHARE);
-            self.window = self.limits.clamp(self.window + regrowth.max(bold).max(least));
+            self.raise(regrowth.max(bold).max(least));
         }
     }
+
+    fn raise(&mut self, by: u64) {
+        self.window = self.limits.clamp((self.window + by).min(self.ceiling.most()));
+    }
+}
+
+/// Queueing delay that is tolerated on a path, nanoseconds.
+fn tolerated(acked: &Acked) -> u64 {
+    BASE_TARGET_NS.saturating_add(acked.min_rtt_ns / TARGET_SHARE)
+}
+
+/// Whether a round trip shows that a queue begins.
+fn shows_some_queue(acked: &Acked, rtt_ns: u64) -> bool {
+    rtt_ns > acked.min_rtt_ns.saturating_add(tolerated(acked) / SOME_QUEUE_SHARE)
 }
 
 impl Controller for Delay {
@@ -140,6 +176,9 @@ impl Controller for Delay {
         self.round.packets += acked.packets;
         self.round.marked += acked.marked;
         self.round.min_rtt_ns = self.round.min_rtt_ns.min(acked.rtt_ns);
+        self.round.under_way = self.round.under_way.max(acked.under_way);
+        (self.rtt_ns, self.min_rtt_ns) = (acked.rtt_ns, acked.min_rtt_ns);
+        self.ceiling.rise(acked.now);
         if !self.queueing && acked.marked == 0 {
             self.grow(&acked);
         }
@@ -148,8 +187,25 @@ impl Controller for Delay {
         }
     }
 
-    fn on_loss(&mut self, _now: Instant, _sent_at: Instant, packets: u64) {
+    fn on_loss(&mut self, now: Instant, sent_at: Instant, packets: u64) {
         self.round.lost += packets;
+        let verdict = self.ceiling.on_loss(Loss {
+            now,
+            sent_at,
+            under_way: self.round.under_way.max(self.under_way_before),
+            rtt_ns: self.rtt_ns,
+            min_rtt_ns: self.min_rtt_ns,
+            starting: self.starting,
+        });
+        match verdict {
+            Verdict::Overflow(most) => {
+                self.starting = false;
+                self.maximum = self.maximum.max(self.window);
+                self.window = self.limits.clamp(self.window.min(most));
+            }
+            Verdict::Chance(before) => self.maximum = self.maximum.max(before),
+            Verdict::Unchanged => {}
+        }
     }
 
     fn on_persistent_loss(&mut self) {

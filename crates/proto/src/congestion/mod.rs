@@ -5,6 +5,7 @@
 //! [`MIN_PACKET_COST_BYTES`] each, because a small datagram occupies more of the receiver's socket
 //! buffer than its bytes (U8).
 
+mod ceiling;
 mod cubic;
 mod delay;
 mod rate_only;
@@ -58,6 +59,8 @@ pub(crate) struct Acked {
     pub srtt_ns: u64,
     /// When the newest acknowledged packet was sent.
     pub sent_at: Instant,
+    /// Cost that was under way before.
+    pub under_way: u64,
     /// Whether the window was what held the sender back.
     pub window_limited: bool,
 }
@@ -126,6 +129,7 @@ mod tests {
             min_rtt_ns: duration_nanos(MS),
             srtt_ns: duration_nanos(rtt),
             sent_at: now,
+            under_way: cost,
             window_limited: true,
         }
     }

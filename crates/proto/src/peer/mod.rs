@@ -113,8 +113,8 @@ pub(crate) struct Peer {
     rtt: Rtt,
     congestion: Box<dyn Controller>,
     pacer: Pacer,
-    /// Octets that had been sent when an acknowledgement was last asked for at once.
-    asked_at_bytes: u64,
+    /// The packet that last asked for an acknowledgement at once, and the cost of those sent since.
+    asked: (u64, u64),
     /// How fast this side sends, if the peer or `rate_request` says.
     rate: Option<Box<SenderRate>>,
     /// What the receiver lets this side send.
@@ -199,7 +199,7 @@ impl Peer {
             rtt: Rtt::new(config.initial_rtt, config.max_ack_delay, config.failure_timeout),
             congestion: congestion::controller(config.congestion, mtu.current() as u64),
             pacer: Pacer::new(now),
-            asked_at_bytes: 0,
+            asked: (0, 0),
             rate: SenderRate::requested(now, config),
             allowed: Allowed::default(),
             told: None,

@@ -378,6 +378,7 @@ impl Peer {
                 min_rtt_ns: min_ns,
                 srtt_ns: self.rtt.smoothed_ns(),
                 sent_at,
+                under_way: in_flight_before,
                 window_limited: in_flight_before * 2 >= self.congestion.window(),
             });
             if self.takes_turns {

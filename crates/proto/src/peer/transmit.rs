@@ -195,19 +195,22 @@ impl Peer {
         let bytes = out.len() - start.at + self.protection.trailer_bytes();
         let cost = packet_cost(bytes as u64);
         let (window, in_flight) = (self.congestion.window(), self.sent.cost_in_flight() + cost);
-        let unasked_bytes = || self.counters.bytes_sent - self.asked_at_bytes;
+        let (asked, unasked) = self.asked;
         let hurried = self.hurried && !self.outbox.has_turn();
+        let full = in_flight + self.mtu.current() as u64 > window;
         let waits = hurried
-            || in_flight + self.mtu.current() as u64 > window
+            // Each quarter of a full window asks once, or each acknowledgement would let one packet go that asks
+            // for the next.
+            || (full && (unasked >= window / 4 || !self.sent.is_under_way(asked)))
             // The grant that who wants more waits for brings the acknowledgement along.
             || (self.allowed.room() == Some(0) && !self.outbox.has_turn())
             // Half a window goes on while the other half is on its way: else the path runs empty meanwhile.
-            || (in_flight >= window / 2 && unasked_bytes() >= window / 2);
+            || (in_flight >= window / 2 && unasked >= window / 2);
         let number = self.sent.next_number();
         let mut flags = self.protection.flags_for(number, cx.config.rekey_after_packets);
         if eliciting && (waits || self.probes_left > 0 || self.phase != Phase::Open) {
             self.hurried &= !hurried;
-            self.asked_at_bytes = self.counters.bytes_sent;
+            self.asked = (number, 0);
             flags |= flags::ACK_NOW;
         }
         out.overwrite(start.at + FLAGS_OFFSET, &flags.to_le_bytes());
@@ -218,6 +221,7 @@ impl Peer {
             self.sent.on_sent_unacknowledged();
             return bytes;
         }
+        self.asked.1 += cost;
         self.pacer.on_sent(cost);
         self.probes_left = self.probes_left.saturating_sub(1);
         self.unanswered_since.get_or_insert(cx.now);

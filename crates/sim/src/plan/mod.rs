@@ -116,6 +116,8 @@ pub struct Cell {
     pub channels: u16,
     /// Rate of every link, Mbit/s.
     pub link_mbit: u64,
+    /// Rate of the hosts' links to the switch where it is another one, Mbit/s; 0: `link_mbit`.
+    pub uplink_mbit: u64,
     /// Propagation delay from host to host, µs.
     pub delay_us: f64,
     /// Longest extra delay of a datagram on the way to a host, µs; order is kept.
@@ -171,6 +173,7 @@ impl Default for Cell {
             message_bytes: 65_536,
             channels: 1,
             link_mbit: 10_000,
+            uplink_mbit: 0,
             delay_us: 4.0,
             jitter_us: 0.0,
             queue_bytes: 1 << 20,
@@ -313,6 +316,7 @@ impl Cell {
             &self.link_mbit,
             "between 1 and 1000000",
         )?;
+        range(self.uplink_mbit <= 1_000_000, "uplink_mbit", &self.uplink_mbit, "at most 1000000")?;
         range((0.0..=1.0).contains(&self.loss), "loss", &self.loss, "between 0.0 and 1.0")?;
         range(
             (0.0..=1.0).contains(&self.shared_loss),

@@ -88,12 +88,16 @@ impl Cell {
             ecn_above_bytes: (self.ecn_above_bytes > 0).then_some(self.ecn_above_bytes),
             max_datagram_bytes: self.link_datagram_bytes,
         };
-        HostSpec {
+        let mut host = HostSpec {
             receive_buffer_bytes: self.receive_buffer_bytes,
             service_time: Duration::from_nanos(self.service_ns),
             max_segments: self.segments,
             ..HostSpec::new(link)
+        };
+        if self.uplink_mbit > 0 {
+            host.up.rate_bits_per_s = self.uplink_mbit * 1_000_000;
         }
+        host
     }
 
     /// How long the busiest link towards a host takes for all messages, in full datagrams, µs.

@@ -223,6 +223,7 @@ impl Sender {
             min_rtt_ns: rtt.min_ns(),
             srtt_ns: rtt.smoothed_ns(),
             sent_at,
+            under_way: in_flight,
             window_limited: in_flight * 2 >= self.window(),
         });
     }
