@@ -1,4 +1,4 @@
-//! Memory for messages that are put together from fragments, used again.
+//! Memory for messages of some size, used again.
 //!
 //! Inputs → outputs: a message's size → a buffer; a finished buffer → [`Bytes`] whose memory comes
 //! back when the application drops it. Handing memory to the system and getting it again, cleared
@@ -11,13 +11,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// Least buffer worth keeping: below, the allocator is as fast, bytes.
 const MIN_KEPT_BYTES: usize = 4 * 1024;
+/// Least message worth a buffer that arrives in one piece, bytes: smaller ones cost the allocator less.
+const MIN_COPIED_BYTES: usize = 16 * 1024;
 /// Largest buffer kept: by default larger messages are offered, and come into memory that the
 /// application posts, bytes.
 const MAX_KEPT_BYTES: usize = 1 << 20;
 /// Memory that may lie idle, bytes: two default channel credits.
 const MAX_SPARE_BYTES: usize = 8 << 20;
-/// Most buffers that may lie idle: a search looks at each.
-const MAX_SPARE_BUFFERS: usize = 64;
+/// Most buffers that may lie idle: a default channel credit in messages of 16 KiB. A search looks at each, the
+/// newest first, which in a row of messages of one size fits.
+const MAX_SPARE_BUFFERS: usize = 256;
 /// A buffer serves messages down to this part of its size, so that small messages do not hold
 /// large memory.
 const MAX_WASTE: usize = 2;
@@ -65,6 +68,16 @@ impl BufferPool {
         let mut buffer = Vec::new();
         buffer.try_reserve_exact(total).ok()?;
         Some(buffer)
+    }
+
+    /// A copy of `content`.
+    pub fn copy(&self, content: &[u8]) -> Bytes {
+        if content.len() < MIN_COPIED_BYTES {
+            return Bytes::copy_from_slice(content);
+        }
+        let mut buffer = self.take(content.len()).unwrap_or_default();
+        buffer.extend_from_slice(content);
+        self.lend(buffer)
     }
 
     /// The content of `buffer`, whose memory comes back here in the end.
@@ -144,6 +157,20 @@ mod tests {
     }
 
     #[test]
+    fn whole_messages_of_some_size_come_from_there_too() {
+        let pool = BufferPool::default();
+        for len in [0, 1, MIN_COPIED_BYTES - 1, MIN_COPIED_BYTES, 3 * MIN_COPIED_BYTES] {
+            let content: Vec<u8> = (0..len).map(|at| at as u8).collect();
+            let first = pool.copy(&content);
+            assert_eq!(first, content);
+            let at = first.as_ptr();
+            drop(first);
+            assert!(len < MIN_COPIED_BYTES || pool.copy(&content).as_ptr() == at, "{len}");
+        }
+        assert_eq!(pool.lock().buffers.len(), 2);
+    }
+
+    #[test]
     fn idle_memory_is_bounded() {
         let pool = BufferPool::default();
         let fill = |count: usize, bytes| {
@@ -154,7 +181,7 @@ mod tests {
         };
         assert_eq!(fill(3, 100), (0, 0), "not worth it");
         assert_eq!(fill(3, MAX_KEPT_BYTES + 1), (0, 0), "too large");
-        assert_eq!(fill(100, MIN_KEPT_BYTES).0, MAX_SPARE_BUFFERS);
+        assert_eq!(fill(2 * MAX_SPARE_BUFFERS, MIN_KEPT_BYTES).0, MAX_SPARE_BUFFERS);
         *pool.lock() = Spare::default();
         assert_eq!(fill(20, MAX_KEPT_BYTES), (8, MAX_SPARE_BYTES));
     }

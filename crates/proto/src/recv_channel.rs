@@ -151,7 +151,7 @@ impl RecvChannel {
         self.held_bytes += payload.len() as u64;
         let ready = Ready {
             number,
-            data: Bytes::copy_from_slice(payload),
+            data: self.pool.copy(payload),
             cost: payload.len() as u64 + MESSAGE_COST_BYTES,
             report: flags & message_flags::REPORT != 0,
         };

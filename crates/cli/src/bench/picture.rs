@@ -113,7 +113,10 @@ pub fn size_panel(area: &Area<'_>, title: &str, unit: &str, curves: &[Curve]) ->
         .margin(10)
         .x_label_area_size(35)
         .y_label_area_size(60)
-        .build_cartesian_2d(range(|point| point.0).log_scale().base(2.0), range(|point| point.1).log_scale())
+        .build_cartesian_2d(
+            range(|point| point.0).log_scale().base(2.0),
+            range(|point| point.1).log_scale().base(2.0),
+        )
         .map_err(drawing)?;
     chart
         .configure_mesh()
