@@ -43,10 +43,12 @@ pub fn scan(paths: &[PathBuf], dereference: bool) -> Result<Scan, CastError> {
         scan.top(path)?;
     }
     if let (true, Some(first)) = (scan.found.manifest.entries.is_empty(), paths.first()) {
-        return Err(CastError::Unsendable {
-            path: first.into(),
-            problem: "there is nothing in it that can be sent",
-        });
+        let problem = if first.is_dir() {
+            "there is nothing in it that can be sent"
+        } else {
+            "it is neither a file nor a directory"
+        };
+        return Err(CastError::Unsendable { path: first.into(), problem });
     }
     scan.found.manifest.validate()?;
     Ok(scan.found)
@@ -61,12 +63,6 @@ impl Scanner {
     fn top(&mut self, path: &Path) -> Result<(), CastError> {
         let real = fs::canonicalize(path).map_err(storage("send", path))?;
         let meta = fs::metadata(&real).map_err(storage("send", path))?;
-        if !meta.is_dir() && !meta.is_file() {
-            return Err(CastError::Unsendable {
-                path: path.into(),
-                problem: "it is neither a file nor a directory",
-            });
-        }
         // `.`, `..` and `/` have no name of their own: what is in them goes to the top.
         match path.file_name() {
             None if meta.is_dir() => self.directory(&real, None, 0),

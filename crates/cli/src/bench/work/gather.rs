@@ -11,7 +11,7 @@
 use super::{Until, latencies};
 use crate::bench::clock::{Meter, now_ns};
 use crate::bench::control::{Answer, GatherReport, Job, PacketCounts, PacketReport, Report, Transport};
-use crate::bench::transport::{DenreiStarEndpoint, TcpStarEndpoint};
+use crate::bench::transport::{DenreiStarEndpoint, PATIENCE, TcpStarEndpoint};
 use crate::cmd::key::KeyArgs;
 use crate::orders::answer;
 use anyhow::{Context, Result, bail};
@@ -108,7 +108,10 @@ pub fn run(
     };
     answer(&Answer::Report(Box::new(report)))?;
     while until.reached()?.is_none() {
-        link.recv()?;
+        // Who was told to stop before this side was has gone: not a fault any more.
+        if link.recv().is_err() {
+            std::thread::sleep(PATIENCE);
+        }
     }
     Ok(())
 }
