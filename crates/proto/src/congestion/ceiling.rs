@@ -37,6 +37,9 @@ pub(super) struct Loss {
     pub sent_at: Instant,
     /// Most cost that was under way lately.
     pub under_way: u64,
+    /// Less under way than this overflows no queue worth knowing: of an application that sends a little now and
+    /// then, what is lost is lost by chance or by others.
+    pub least: u64,
     /// The latest round trip, and the path's smallest, nanoseconds.
     pub rtt_ns: u64,
     pub min_rtt_ns: u64,
@@ -89,6 +92,11 @@ impl Ceiling {
         self.most
     }
 
+    /// Whether losses are taken for chance.
+    pub fn is_chance(&self, now: Instant) -> bool {
+        now < self.chance_until
+    }
+
     /// Time has come to `now` without a loss.
     pub fn rise(&mut self, now: Instant) {
         if self.most == u64::MAX || now < self.rises_at {
@@ -108,7 +116,10 @@ impl Ceiling {
         let queue = loss.rtt_ns.saturating_sub(loss.min_rtt_ns);
         let shows_queue = queue >= QUEUE_SIGN_NS.max(loss.min_rtt_ns / QUEUE_SIGN_SHARE);
         // What was sent before the ceiling was lowered says nothing about it.
-        if !shows_queue || loss.now < self.chance_until || loss.sent_at <= self.lowered_at {
+        if !shows_queue || self.is_chance(loss.now) || loss.sent_at <= self.lowered_at {
+            return Verdict::Unchanged;
+        }
+        if self.most == u64::MAX && loss.under_way < loss.least {
             return Verdict::Unchanged;
         }
         if self.most == u64::MAX {
@@ -151,7 +162,15 @@ mod tests {
     /// A loss at `ms` of something sent a moment before, behind a queue of half a millisecond.
     fn loss(ms: u64, under_way: u64) -> Loss {
         let sent_at = Instant::from_nanos(ms * 1_000_000 - 600_000);
-        Loss { now: at(ms), sent_at, under_way, rtt_ns: 600_000, min_rtt_ns: 100_000, starting: false }
+        Loss {
+            now: at(ms),
+            sent_at,
+            under_way,
+            least: 30_000,
+            rtt_ns: 600_000,
+            min_rtt_ns: 100_000,
+            starting: false,
+        }
     }
 
     #[test]
@@ -182,8 +201,16 @@ mod tests {
         assert!(matches!(ceiling.on_loss(loss(30, 50_000)), Verdict::Overflow(_)));
         assert_eq!(ceiling.on_loss(loss(40, 40_000)), Verdict::Chance(80_000));
         assert_eq!(ceiling.most(), u64::MAX);
+        assert!(ceiling.is_chance(at(5_000)) && !ceiling.is_chance(at(10_050)));
         assert_eq!(ceiling.on_loss(loss(5_000, 90_000)), Verdict::Unchanged);
         assert!(matches!(ceiling.on_loss(loss(10_050, 90_000)), Verdict::Overflow(_)));
+    }
+
+    #[test]
+    fn little_under_way_overflows_nothing() {
+        let mut ceiling = Ceiling::new();
+        assert_eq!(ceiling.on_loss(loss(10, 29_999)), Verdict::Unchanged);
+        assert_eq!(ceiling.on_loss(loss(10, 30_000)), Verdict::Overflow(26_250));
     }
 
     #[test]

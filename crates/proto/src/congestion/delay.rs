@@ -19,6 +19,8 @@ const TARGET_SHARE: u64 = 4;
 /// Of the tolerance, the part from which on there is some queue: the window does not double any more, nor grow
 /// boldly. A shallow queue would overflow before the whole of it is reached.
 const SOME_QUEUE_SHARE: u64 = 4;
+/// So many first windows have to be under way for a loss to be an overflow.
+const LEAST_OVERFLOW_WINDOWS: u64 = 2;
 /// Largest share of the window given up in one round trip (Swift's max_mdf).
 const MAX_DECREASE: f64 = 0.5;
 /// How strongly excess delay shrinks the window (Swift's β).
@@ -102,9 +104,9 @@ impl Delay {
         self.under_way_before = round.under_way;
         let target = acked.min_rtt_ns.saturating_add(tolerated(acked));
         self.queueing = round.min_rtt_ns > target;
-        let some_queue = shows_some_queue(acked, round.min_rtt_ns);
+        let some_queue = self.shows_some_queue(acked, round.min_rtt_ns);
         self.starting &= !some_queue;
-        if some_queue || round.marked + round.lost > 0 {
+        if self.queueing || some_queue || round.marked + round.lost > 0 {
             self.calm_rounds = 0;
         }
         let by_delay = if self.queueing {
@@ -139,7 +141,7 @@ impl Delay {
         }
         if self.starting {
             // One that is late because a process was does not end the start.
-            if !shows_some_queue(acked, acked.rtt_ns) {
+            if !self.shows_some_queue(acked, acked.rtt_ns) {
                 self.raise(acked.cost);
             }
             return;
@@ -156,6 +158,12 @@ impl Delay {
         }
     }
 
+    /// Whether a round trip shows that a queue begins. Where losses have turned out to be chance, none overflows.
+    fn shows_some_queue(&self, acked: &Acked, rtt_ns: u64) -> bool {
+        let some = acked.min_rtt_ns.saturating_add(tolerated(acked) / SOME_QUEUE_SHARE);
+        rtt_ns > some && !self.ceiling.is_chance(acked.now)
+    }
+
     fn raise(&mut self, by: u64) {
         self.window = self.limits.clamp((self.window + by).min(self.ceiling.most()));
     }
@@ -164,11 +172,6 @@ impl Delay {
 /// Queueing delay that is tolerated on a path, nanoseconds.
 fn tolerated(acked: &Acked) -> u64 {
     BASE_TARGET_NS.saturating_add(acked.min_rtt_ns / TARGET_SHARE)
-}
-
-/// Whether a round trip shows that a queue begins.
-fn shows_some_queue(acked: &Acked, rtt_ns: u64) -> bool {
-    rtt_ns > acked.min_rtt_ns.saturating_add(tolerated(acked) / SOME_QUEUE_SHARE)
 }
 
 impl Controller for Delay {
@@ -193,6 +196,7 @@ impl Controller for Delay {
             now,
             sent_at,
             under_way: self.round.under_way.max(self.under_way_before),
+            least: LEAST_OVERFLOW_WINDOWS * self.limits.initial(),
             rtt_ns: self.rtt_ns,
             min_rtt_ns: self.min_rtt_ns,
             starting: self.starting,
