@@ -371,7 +371,7 @@ impl Shared {
     /// Sleeps on the sockets, for everybody, until something happens or `deadline`.
     pub fn sleep(&self, core: &mut MutexGuard<'_, Core>, deadline: Option<Instant>) {
         let now = core.now();
-        let alarm = [deadline, core.endpoint.settle_timeout(), Some(now + MAX_SLEEP)];
+        let alarm = [deadline, core.endpoint.poll_timeout(), Some(now + MAX_SLEEP)];
         let until = alarm.into_iter().flatten().min().unwrap_or(now);
         if until <= now {
             return;

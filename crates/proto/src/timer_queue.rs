@@ -46,23 +46,6 @@ impl TimerQueue {
         None
     }
 
-    /// Puts off what would fire before it is due; `deadline`: when a slot is to be looked at, as it is now. For
-    /// those about to sleep, who would wake for it: an acknowledgement that has gone with a message was due
-    /// soon after each packet that came.
-    pub fn put_off(&mut self, deadline: impl Fn(u32) -> Instant) {
-        while let Some(&Reverse((at, slot))) = self.heap.peek() {
-            if self.armed[slot as usize] == at {
-                let deadline = deadline(slot);
-                if deadline <= at {
-                    return;
-                }
-                self.armed[slot as usize] = Instant::FAR_FUTURE;
-                self.arm(slot, deadline);
-            }
-            self.heap.pop();
-        }
-    }
-
     /// When [`pop_due`](Self::pop_due) has something at the earliest.
     pub fn next(&self) -> Option<Instant> {
         self.heap.peek().map(|Reverse((at, _))| *at)
@@ -90,20 +73,5 @@ mod tests {
         assert_eq!(timers.pop_due(at(200)), Some(0));
         assert_eq!(timers.pop_due(at(200)), Some(3));
         assert_eq!(timers.pop_due(at(200)), None, "the entry at 100 is stale");
-    }
-
-    #[test]
-    fn what_is_not_due_yet_is_put_off_and_nothing_is_forgotten() {
-        let at = Instant::from_nanos;
-        let mut timers = TimerQueue::default();
-        (0..4).for_each(|slot| timers.arm(slot, at(10 + slot as u64)));
-        // The first has nothing to wait for any more, the second longer, the third as long as before.
-        let deadlines = [Instant::FAR_FUTURE, at(50), at(12), at(40)];
-        timers.put_off(|slot| deadlines[slot as usize]);
-        assert_eq!(timers.next(), Some(at(12)));
-        let fired: Vec<_> = core::iter::from_fn(|| timers.pop_due(at(60))).collect();
-        assert_eq!(fired, [2, 3, 1]);
-        timers.arm(0, at(70));
-        assert_eq!(timers.pop_due(at(70)), Some(0));
     }
 }

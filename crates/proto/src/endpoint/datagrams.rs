@@ -143,17 +143,6 @@ impl Endpoint {
         (next < Instant::FAR_FUTURE).then_some(next)
     }
 
-    /// Like [`poll_timeout`](Self::poll_timeout), for a driver that is about to sleep: not earlier than there is
-    /// something to do. It costs a look at each peer with which packets were exchanged since the last call.
-    pub fn settle_timeout(&mut self) -> Option<Instant> {
-        let (slots, config) = (&self.slots, &self.config);
-        self.timers.put_off(|slot| {
-            let peer = slots[slot as usize].peer.as_deref();
-            peer.map_or(Instant::FAR_FUTURE, |peer| peer.deadline(config))
-        });
-        self.poll_timeout()
-    }
-
     /// Writes the next datagrams to send into `out`; call until `None`.
     pub fn poll_transmit(&mut self, now: Instant, out: &mut TransmitBuf) -> Option<Transmit> {
         out.clear();

@@ -205,7 +205,7 @@ impl World {
         let blocked_until = process.blocked_until;
         let more_received = !process.received.is_empty();
         let busy_until = process.busy_until;
-        let timeout = process.endpoint.as_mut().and_then(|endpoint| endpoint.settle_timeout());
+        let timeout = process.endpoint.as_ref().and_then(|endpoint| endpoint.poll_timeout());
         // A timeout that waits for the socket would fire again and again until it can send.
         let timeout = timeout.map(|at| at.max(blocked_until.unwrap_or(self.now)).max(self.now));
         if let Some(at) = timeout.filter(|&at| process.timeout_at.is_none_or(|earlier| at < earlier)) {
