@@ -2,11 +2,12 @@
 
 use super::control::{Bench, Drive, Pace, Transport, Wait};
 use crate::cmd::key::KeyArgs;
-use crate::cmd::values::{address, whole};
+use crate::cmd::values::{address, seconds, whole};
 use crate::cmd::wrong_arguments;
 use anyhow::Result;
 use clap::Args;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 /// Smallest and largest message, bytes: a number has to fit, and a length in four octets.
 const SIZES: std::ops::RangeInclusive<u64> = 4..=1 << 30;
@@ -15,7 +16,10 @@ const SIZES: std::ops::RangeInclusive<u64> = 4..=1 << 30;
 const DEFAULT_REPEAT: u32 = 5;
 
 /// Longest time of one run: TCP with 5 % loss moves a few MB/s.
-const DEFAULT_SECONDS: u64 = 5;
+const DEFAULT_TIME: Duration = Duration::from_secs(5);
+
+/// How long a run may be asked to take, seconds.
+pub const RUN_SECONDS: std::ops::RangeInclusive<f64> = 0.001..=600.0;
 
 /// Options of every benchmark.
 #[derive(Args, Clone, Debug)]
@@ -28,9 +32,9 @@ pub struct BenchArgs {
     #[arg(long, value_parser = whole(1_u64..=100_000_000), value_name = "N")]
     pub iters: Option<u64>,
 
-    /// Longest time of one run; it ends with fewer messages then
-    #[arg(long, default_value_t = DEFAULT_SECONDS, value_parser = whole(1_u64..=600), value_name = "S")]
-    pub seconds: u64,
+    /// Longest time of one run; it ends with fewer messages then [default: 5]
+    #[arg(long, value_parser = seconds(RUN_SECONDS), value_name = "S")]
+    pub seconds: Option<Duration>,
 
     /// How both sides wait for messages
     #[arg(long, value_enum, default_value_t = Wait::Sleep)]
@@ -116,8 +120,8 @@ pub struct Plan {
     pub sizes: Vec<usize>,
     /// Messages per run at most.
     pub iters: u64,
-    /// Longest time of one run, seconds.
-    pub seconds: u64,
+    /// Longest time of one run.
+    pub time: Duration,
     /// How to wait.
     pub wait: Wait,
     /// Which thread does a Node's work.
@@ -144,7 +148,7 @@ impl Plan {
             transports: default_transports(bench),
             sizes: default_sizes(bench),
             iters: default_iters(bench),
-            seconds: DEFAULT_SECONDS,
+            time: DEFAULT_TIME,
             wait: Wait::Sleep,
             drive: Drive::Inline,
             repeat: DEFAULT_REPEAT,
@@ -176,7 +180,7 @@ impl Plan {
             transports: transports(args, defaults.transports),
             sizes: or_else_default(sizes, defaults.sizes),
             iters: args.iters.unwrap_or(defaults.iters),
-            seconds: args.seconds,
+            time: args.seconds.unwrap_or(defaults.time),
             wait: args.wait,
             drive: args.drive,
             repeat: args.repeat,

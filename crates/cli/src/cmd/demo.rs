@@ -8,6 +8,7 @@ use crate::demo::{self, Options};
 use crate::output::say;
 use anyhow::Result;
 use clap::Args;
+use std::time::Duration;
 
 /// Sizes of the ping-pong at the end, bytes: U7's, and one that does not fit a packet.
 const PINGPONG_SIZES: [usize; 5] = [16, 64, 256, 1024, 65_536];
@@ -20,7 +21,7 @@ const PINGPONG_ITERS: u64 = 4000;
 const PINGPONG_REPEAT: u32 = 3;
 
 /// Longest time of one run: 45 of them are below a minute however busy the machine is.
-const PINGPONG_SECONDS: u64 = 1;
+const PINGPONG_TIME: Duration = Duration::from_secs(1);
 
 /// Start a small cluster, kill a node in the middle, and check every message.
 ///
@@ -64,7 +65,7 @@ fn pingpong_plan() -> Plan {
         sizes: PINGPONG_SIZES.to_vec(),
         iters: PINGPONG_ITERS,
         repeat: PINGPONG_REPEAT,
-        seconds: PINGPONG_SECONDS,
+        time: PINGPONG_TIME,
         ..Plan::of(Bench::Pingpong)
     }
 }

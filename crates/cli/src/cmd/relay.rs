@@ -2,13 +2,13 @@
 
 use super::key::KeyArgs;
 use super::wrong_arguments;
-use crate::cmd::values::whole;
+use crate::cmd::values::{address, whole};
 use crate::output::say;
 use anyhow::{Context, Result};
 use clap::Args;
 use denrei::BindError;
 use denrei::relay::{Relay, RelayConfig, Route};
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::time::Duration;
 
 /// Stand for peers that senders cannot reach, and forward messages both ways.
@@ -91,13 +91,11 @@ fn print_status(relay: &Relay) -> Result<()> {
 }
 
 fn parse_route(text: &str) -> Result<Route, String> {
-    let addr = |text: &str| text.trim().parse::<SocketAddr>().ok();
-    let parts = text.split_once('=');
-    let route =
-        parts.and_then(|(listen, target)| Some(Route { listen: addr(listen)?, target: addr(target)? }));
-    route.ok_or_else(|| {
-        format!("{text:?} is no route: give LISTEN=TARGET, such as 10.1.0.1:7000=10.2.0.5:7000")
-    })
+    let wrong =
+        |why: String| format!("{why}: give a route as LISTEN=TARGET, such as 10.1.0.1:7000=10.2.0.5:7000");
+    let (listen, target) = text.split_once('=').ok_or_else(|| wrong(format!("{text:?} is one address")))?;
+    let end = |text: &str| address(text.trim()).map_err(wrong);
+    Ok(Route { listen: end(listen)?, target: end(target)? })
 }
 
 #[cfg(test)]
@@ -109,6 +107,7 @@ mod tests {
         let route = parse_route("10.1.0.1:7000=[fd00::5]:7001").unwrap();
         assert_eq!(route.listen, "10.1.0.1:7000".parse().unwrap());
         assert_eq!(route.target, "[fd00::5]:7001".parse().unwrap());
+        assert!(parse_route("localhost:7000=[fd00::5]:7001").unwrap().listen.ip().is_loopback());
         for wrong in ["10.1.0.1:7000", "a=b", "10.1.0.1=10.2.0.5:7000", ""] {
             assert!(parse_route(wrong).unwrap_err().contains("LISTEN=TARGET"), "{wrong}");
         }

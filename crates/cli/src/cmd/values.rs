@@ -4,9 +4,10 @@
 //! `value_parser`, whose own parsers say what is possible only of numbers that can be read.
 
 use std::fmt::Display;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::ops::RangeInclusive;
 use std::str::FromStr;
+use std::time::Duration;
 
 /// Parses a whole number of `range`.
 pub fn whole<N>(
@@ -22,11 +23,32 @@ where
     }
 }
 
-/// Parses an address with a port.
+/// Parses a time of `range`, in seconds or parts of one.
+pub fn seconds(
+    range: RangeInclusive<f64>,
+) -> impl Fn(&str) -> Result<Duration, String> + Clone + Send + Sync + 'static {
+    move |text| {
+        let seconds = text.parse::<f64>().ok().filter(|seconds| range.contains(seconds));
+        let (least, most) = (range.start(), range.end());
+        let seconds = seconds.ok_or_else(|| format!("{text:?} is no time from {least} to {most} s"))?;
+        Ok(Duration::from_secs_f64(seconds))
+    }
+}
+
+/// Parses a host's name or address with a port; the name's first address.
 pub fn address(text: &str) -> Result<SocketAddr, String> {
-    text.parse().map_err(|_| {
-        format!("{text:?} is no IP address with a port, such as 192.0.2.7:7411 or [2001:db8::7]:7411")
-    })
+    if let Ok(address) = text.parse() {
+        return Ok(address);
+    }
+    let wrong = || format!("{text:?} is no address with a port, such as node1:7411 or [2001:db8::7]:7411");
+    let (host, port) = text.rsplit_once(':').ok_or_else(wrong)?;
+    let port = port.parse::<u16>().map_err(|_| wrong())?;
+    if host.is_empty() || host.contains([':', ' ']) {
+        return Err(wrong());
+    }
+    let found =
+        (host, port).to_socket_addrs().map_err(|error| format!("cannot resolve {host:?}: {error}"))?;
+    found.into_iter().next().ok_or_else(|| format!("{host:?} has no address"))
 }
 
 #[cfg(test)]
@@ -45,10 +67,23 @@ mod tests {
     }
 
     #[test]
-    fn addresses_have_ports() {
-        assert!(address("127.0.0.1:7411").is_ok() && address("[::1]:0").is_ok());
-        for wrong in ["127.0.0.1", "::1", "127.0.0.1:99999", "node1:7411", ""] {
-            assert!(address(wrong).unwrap_err().contains("such as 192.0.2.7:7411"), "{wrong}");
+    fn times_may_have_parts_of_a_second() {
+        let parse = seconds(0.0..=600.0);
+        assert_eq!(parse("0.5"), Ok(Duration::from_millis(500)));
+        assert_eq!(parse("600"), Ok(Duration::from_secs(600)));
+        for wrong in ["-1", "600.1", "soon", "NaN", "inf", ""] {
+            assert_eq!(parse(wrong).unwrap_err(), format!("{wrong:?} is no time from 0 to 600 s"));
+        }
+    }
+
+    #[test]
+    fn addresses_have_ports_and_hosts_may_have_names() {
+        assert_eq!(address("127.0.0.1:7411"), Ok(([127, 0, 0, 1], 7411).into()));
+        assert!(address("[::1]:0").is_ok());
+        let named = address("localhost:7411").unwrap();
+        assert!(named.ip().is_loopback() && named.port() == 7411);
+        for wrong in ["127.0.0.1", "::1", "127.0.0.1:99999", "node1", "node1:", ":7411", "no such:7411", ""] {
+            assert!(address(wrong).unwrap_err().contains("such as node1:7411"), "{wrong}");
         }
     }
 }

@@ -8,11 +8,11 @@ mod launch;
 mod routes;
 
 use super::Machine;
-use super::args::parse_length;
+use super::args::{RUN_SECONDS, parse_length};
 use super::result::{Row, Run};
 use super::table::{dash, human_bytes, number, right};
 use crate::cmd::mpirun_env::find_provider;
-use crate::cmd::values::whole;
+use crate::cmd::values::{seconds, whole};
 use crate::cmd::wrong_arguments;
 use crate::output::say;
 use anyhow::{Context, Result};
@@ -89,8 +89,8 @@ pub struct MpiArgs {
     ranks: u64,
 
     /// Time to measure one size in one run
-    #[arg(long, default_value_t = 0.5, value_name = "S")]
-    seconds: f64,
+    #[arg(long, default_value = "0.5", value_parser = seconds(RUN_SECONDS), value_name = "S")]
+    seconds: Duration,
 
     /// Runs per transport, interleaved; figures are medians over the runs
     #[arg(long, default_value_t = 3, value_parser = whole(1_u32..=100), value_name = "N")]
@@ -125,9 +125,6 @@ pub struct MpiArgs {
 
 /// Measures, and prints.
 pub fn run(args: &MpiArgs) -> Result<()> {
-    if !(0.001..=600.0).contains(&args.seconds) {
-        return Err(wrong_arguments("--seconds: from 0.001 to 600"));
-    }
     let mut routes = chosen_routes(args)?;
     let provider = args.provider.clone().or_else(find_provider);
     let mut launcher = Launcher::new(args.ranks as usize, args.netns, provider)?;
@@ -190,9 +187,9 @@ fn measure(
         false => args.sizes.clone(),
     };
     let (program_name, name) = kind.names();
-    let mut arguments = vec![program_name.to_owned(), args.seconds.to_string()];
+    let mut arguments = vec![program_name.to_owned(), args.seconds.as_secs_f64().to_string()];
     arguments.extend(sizes.iter().map(u64::to_string));
-    let limit = Duration::from_secs_f64(args.seconds) * PATIENCE * sizes.len() as u32;
+    let limit = args.seconds * PATIENCE * sizes.len() as u32;
     let mut runs: BTreeMap<(usize, &str), Vec<Run>> = BTreeMap::new();
     for _ in 0..args.repeat {
         let mut failed = Vec::new();

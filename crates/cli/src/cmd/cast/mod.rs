@@ -8,6 +8,7 @@ mod send;
 mod show;
 
 use crate::cmd::key::KeyArgs;
+use crate::cmd::values::{address, seconds};
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
 use denrei::{BindError, Config, Drive, Node};
@@ -105,17 +106,10 @@ fn bind_default(ip: IpAddr, port: u16, config: &Config) -> Result<Node> {
 
 /// `host`, `host:port`, `10.0.0.1`, `[fd00::1]:7117`.
 fn resolve(text: &str, port: u16) -> Result<SocketAddr, String> {
-    use std::net::ToSocketAddrs;
-    if let Ok(addr) = text.parse::<SocketAddr>() {
-        return Ok(addr);
-    }
     if let Ok(ip) = text.trim_matches(['[', ']']).parse::<IpAddr>() {
         return Ok(SocketAddr::new(ip, port));
     }
-    let with_port = if text.contains(':') { text.to_owned() } else { format!("{text}:{port}") };
-    let mut found =
-        with_port.to_socket_addrs().map_err(|error| format!("cannot resolve {text:?}: {error}"))?;
-    found.next().ok_or_else(|| format!("{text:?} has no address"))
+    if text.contains(':') { address(text) } else { address(&format!("{text}:{port}")) }
 }
 
 fn parse_group(text: &str) -> Result<SocketAddr, String> {
@@ -130,11 +124,12 @@ fn parse_group(text: &str) -> Result<SocketAddr, String> {
     }
 }
 
+/// Longest time that may be given: eleven days, seconds.
+const MAX_SECONDS: f64 = 1e6;
+
+/// A time to wait.
 fn parse_seconds(text: &str) -> Result<Duration, String> {
-    let seconds = text.parse::<f64>().ok().filter(|seconds| (0.0..=1e6).contains(seconds));
-    let seconds = seconds
-        .ok_or_else(|| format!("{text:?} is no time: give seconds from 0 to 1000000, such as 10 or 0.5"))?;
-    Ok(Duration::from_secs_f64(seconds))
+    seconds(0.0..=MAX_SECONDS)(text)
 }
 
 #[cfg(test)]
