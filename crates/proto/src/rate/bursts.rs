@@ -9,8 +9,6 @@ use super::{Rate, RateCredit};
 use core::time::Duration;
 use denrei_wire::Instant;
 
-const NANOS_PER_S: u128 = 1_000_000_000;
-
 /// Between two bursts there is a pause of RTIMER divided by this: long enough for a receiver to tell them
 /// apart, and short enough that a sender that was late makes good what it missed.
 const PAUSE_SHARE: u32 = 4;
@@ -27,10 +25,7 @@ struct Row {
 
 impl Row {
     fn new(now: Instant, rate: Rate) -> Self {
-        let scaled = rate.burst_bytes as u128 * NANOS_PER_S;
-        let rtimer = scaled.checked_div(rate.bytes_per_s as u128).unwrap_or(0);
-        let rtimer = Duration::from_nanos(u64::try_from(rtimer).unwrap_or(u64::MAX));
-        Self { octets: 0, began: now, last: now, pause: rtimer / PAUSE_SHARE }
+        Self { octets: 0, began: now, last: now, pause: rate.rtimer() / PAUSE_SHARE }
     }
 
     /// Octets that may follow without a pause.

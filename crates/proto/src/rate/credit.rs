@@ -8,11 +8,9 @@
 //! period: the k-th firing is due at epoch + k × burst / rate, exactly, and a late call makes good
 //! all that were missed.
 
-use super::Rate;
+use super::{NANOS_PER_S, Rate};
 use core::time::Duration;
 use denrei_wire::{Instant, duration_nanos};
-
-const NANOS_PER_S: u128 = 1_000_000_000;
 
 /// The credit of one direction of a session. Called *rate credit* where the channels' credit of S5
 /// is near.

@@ -72,11 +72,6 @@ impl Flow {
     }
 }
 
-/// How long a burst lasts (R1).
-pub(super) fn rtimer(rate: Rate) -> Duration {
-    Duration::from_secs_f64(rate.burst_bytes as f64 / rate.bytes_per_s.max(1) as f64)
-}
-
 /// Octets per second.
 pub(super) fn rate_of(octets: u64, length: Duration) -> u64 {
     Interval { length, octets, ..Interval::default() }.rate()

@@ -7,7 +7,7 @@
 //! has it back as soon as it is used: nobody's rate is below its fair share.
 
 use super::capacity::{Capacity, Interval};
-use super::flow::{Flow, rate_of, rtimer};
+use super::flow::{Flow, rate_of};
 use super::share::{Want, max_min};
 use super::{HostRecord, MAX_RATE, Rate};
 use core::time::Duration;
@@ -172,7 +172,7 @@ impl Manager {
         self.datagrams += 1;
         self.datagram = self.datagram.max(heard.data);
         if flow.has_lost(heard.missing) && now >= self.recovery_until {
-            let rtimer = flow.told.map_or(Duration::ZERO, rtimer);
+            let rtimer = flow.told.map_or(Duration::ZERO, Rate::rtimer);
             self.recovery_until = now + LEAST_RECOVERY.max(rtimer / 2);
             self.recoveries += 1;
         }
@@ -292,7 +292,7 @@ impl Manager {
             }
         }
         let active = self.flows.values().filter(|flow| flow.throughput > 0).filter_map(|flow| flow.told);
-        let slowest = active.map(rtimer).max().unwrap_or_default().min(LONGEST_INTERVAL);
+        let slowest = active.map(Rate::rtimer).max().unwrap_or_default().min(LONGEST_INTERVAL);
         self.lasts = (slowest * BURSTS).clamp(Self::INTERVAL, LONGEST_INTERVAL);
         let limits = Rate { bytes_per_s: all, burst_bytes: row };
         if differs(self.shared, limits) {

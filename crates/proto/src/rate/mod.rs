@@ -30,10 +30,13 @@ pub(crate) use police::Police;
 use inbound::InboundWindow;
 
 use core::fmt;
+use core::time::Duration;
 use denrei_wire::frame::MAX_PACE;
 
 /// Largest rate and burst, bytes per second and bytes: 1 PiB.
 pub const MAX_RATE: u64 = MAX_PACE;
+
+const NANOS_PER_S: u128 = 1_000_000_000;
 
 /// A peer's share if none is set.
 pub const DEFAULT_WEIGHT: u32 = 100;
@@ -58,6 +61,13 @@ impl Rate {
     /// Whether this sets no limit.
     pub const fn is_unlimited(self) -> bool {
         self.bytes_per_s > 0 && self.burst_bytes == 0
+    }
+
+    /// RTIMER: how long a burst lasts (R1); zero where no rate is.
+    pub(crate) fn rtimer(self) -> Duration {
+        let scaled = self.burst_bytes as u128 * NANOS_PER_S;
+        let nanos = scaled.checked_div(self.bytes_per_s as u128).unwrap_or(0);
+        Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     }
 
     /// The field, if any, that is out of range.
