@@ -119,12 +119,11 @@ impl Ceiling {
         if !shows_queue || self.is_chance(loss.now) || loss.sent_at <= self.lowered_at {
             return Verdict::Unchanged;
         }
-        if self.most == u64::MAX && loss.under_way < loss.least {
-            return Verdict::Unchanged;
-        }
         if self.most == u64::MAX {
+            if loss.under_way < loss.least {
+                return Verdict::Unchanged;
+            }
             self.before = loss.under_way;
-            self.strikes = 0;
             return self.lower(loss.now, loss.under_way, if loss.starting { KEPT_OF_START } else { KEPT });
         }
         if self.risen > 0 {
