@@ -3,7 +3,9 @@
 use super::Sender;
 use crate::message::{Message, short};
 use crate::roster::Path;
-use denrei::{Group, GroupError, GroupEvent, GroupOptions, GroupPolicy, MemberPath, OpenGroupError};
+use denrei::{
+    Group, GroupError, GroupEvent, GroupOptions, GroupPolicy, MemberPath, OpenGroupError, POLICY_TIMES,
+};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -11,9 +13,6 @@ use std::time::{Duration, Instant};
 const OPEN_TIMEOUT: Duration = Duration::from_secs(3);
 /// How long a member may take to join.
 const JOIN_TIMEOUT: Duration = Duration::from_secs(3);
-/// What the policy of a group may be told.
-const LEAST_STALL: Duration = Duration::from_millis(10);
-const LONGEST_STALL: Duration = Duration::from_secs(24 * 3600);
 /// Events taken in one go.
 const MAX_EVENTS: usize = 1024;
 
@@ -44,7 +43,9 @@ impl Sender {
         let addresses: Vec<SocketAddr> =
             members.iter().map(|index| self.roster.members[*index].addr).collect();
         let options = GroupOptions {
-            policy: GroupPolicy::Lag { after: self.options.stall.clamp(LEAST_STALL, LONGEST_STALL) },
+            policy: GroupPolicy::Lag {
+                after: self.options.stall.clamp(*POLICY_TIMES.start(), *POLICY_TIMES.end()),
+            },
             backend: self.options.backend,
             open_timeout: OPEN_TIMEOUT,
             admit: false,

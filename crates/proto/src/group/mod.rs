@@ -22,7 +22,7 @@ mod types;
 pub use types::{
     Departure, GroupBackend, GroupCounters, GroupError, GroupEvent, GroupFeedback, GroupId, GroupMessage,
     GroupOptions, GroupPolicy, GroupStatus, MemberPath, MemberStatus, MembershipCounters, MembershipEnd,
-    MembershipId,
+    MembershipId, POLICY_TIMES,
 };
 
 use crate::config::Config;

@@ -46,10 +46,9 @@ impl From<(GroupId, u32)> for MembershipId {
     }
 }
 
-/// What a policy's time may be. A member cannot answer at once: with less, all would be removed, with more
-/// nobody.
-pub(super) const POLICY_TIMES: RangeInclusive<Duration> =
-    Duration::from_millis(10)..=Duration::from_secs(24 * 3600);
+/// What the time of a [`GroupPolicy`] may be, 10 ms ..= 24 h. A member cannot answer at once: with less, all
+/// would be removed, with more nobody.
+pub const POLICY_TIMES: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_secs(24 * 3600);
 
 /// What becomes of a member that does not keep up (M excludes the question).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -59,13 +58,13 @@ pub enum GroupPolicy {
     Wait,
     /// A member that has made no progress for this long, though it held others up, is removed.
     Eject {
-        /// How long. 10 ms ..= 24 h.
+        /// How long, one of [`POLICY_TIMES`].
         after: Duration,
     },
     /// A member that has made no progress for this long is served by unicast, at its own pace, and
     /// holds nobody up. It is removed when it lags more than [`GroupOptions::history_bytes`] behind.
     Lag {
-        /// How long. 10 ms ..= 24 h.
+        /// How long, one of [`POLICY_TIMES`].
         after: Duration,
     },
 }
