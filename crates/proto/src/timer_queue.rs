@@ -18,7 +18,6 @@ pub(crate) struct TimerQueue {
 
 impl TimerQueue {
     /// Looks at `slot` at `deadline` or earlier.
-    #[inline(always)] // after each packet
     pub fn arm(&mut self, slot: u32, deadline: Instant) {
         let index = slot as usize;
         if self.armed.len() <= index {

@@ -19,7 +19,6 @@ const CROWDED_UNPROVEN_TIMEOUT: Duration = Duration::from_secs(3);
 
 impl Peer {
     /// The next time at which [`handle_timeout`](Self::handle_timeout) or a transmit is due.
-    #[inline(always)] // after each packet
     pub fn deadline(&self, config: &Config) -> Instant {
         if !self.is_alive() {
             return self.drain_until().unwrap_or(Instant::FAR_FUTURE);
