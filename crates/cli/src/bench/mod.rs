@@ -35,6 +35,7 @@ use args::{BenchArgs, Plan};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use picture::PictureArgs;
 use result::Row;
+use runner::SizeRuns;
 use table::ResultTable;
 
 /// Runs a plan, prints its results, and draws them if that was asked for; or serves the other side.
@@ -44,63 +45,54 @@ pub fn run(plan: &Plan, args: &BenchArgs, picture: &PictureArgs) -> Result<()> {
     }
     picture.check()?;
     let place = Place::open(args, &plan.transports, plan.members)?;
-    let mut rows = Vec::new();
-    if args.json {
-        rows = run_json(plan, &place)?;
+    let rows = if args.json {
+        run_sizes(plan, &place, |_, rows| {
+            for row in rows {
+                say!("{}", serde_json::to_string(row)?);
+            }
+            Ok(())
+        })?
     } else {
         say!("{}", Machine::this());
-        say!("{}", table_of(plan, &place, &mut rows)?);
-    }
+        let (table, rows) = run_table(plan, &place)?;
+        say!("{table}");
+        rows
+    };
     picture.draw(|path| curves::write(path, &rows))
 }
 
-/// Runs a plan and gives its table.
-pub fn run_table(plan: &Plan, place: &Place) -> Result<String> {
-    table_of(plan, place, &mut Vec::new())
-}
-
-fn table_of(plan: &Plan, place: &Place, rows: &mut Vec<Row>) -> Result<String> {
+/// Runs a plan; its table, and the rows of that.
+pub fn run_table(plan: &Plan, place: &Place) -> Result<(ResultTable, Vec<Row>)> {
     let mut table = ResultTable::new(plan.bench, plan.rate_per_s.is_some());
-    run_sizes(plan, place, |results| {
-        table.add(results);
-        rows.extend(rows_of(plan, results));
+    let rows = run_sizes(plan, place, |results, rows| {
+        table.add(results, rows);
         Ok(())
     })?;
-    Ok(table.to_string())
+    Ok((table, rows))
 }
 
-fn run_json(plan: &Plan, place: &Place) -> Result<Vec<Row>> {
-    let mut rows = Vec::new();
-    run_sizes(plan, place, |results| {
-        for row in rows_of(plan, results) {
-            say!("{}", serde_json::to_string(&row)?);
-            rows.push(row);
-        }
-        Ok(())
-    })?;
-    Ok(rows)
-}
-
-fn rows_of(plan: &Plan, results: &runner::SizeRuns) -> impl Iterator<Item = Row> {
-    results.runs.iter().map(|(transport, runs)| Row::new(plan.bench, *transport, results.size, runs))
-}
-
+/// Runs a plan; a row for every size and transport. Those of one size are handed to `done` as soon as they are
+/// there, with the runs that they are of.
 fn run_sizes(
     plan: &Plan,
     place: &Place,
-    mut done: impl FnMut(&runner::SizeRuns) -> Result<()>,
-) -> Result<()> {
+    mut done: impl FnMut(&SizeRuns, &[Row]) -> Result<()>,
+) -> Result<Vec<Row>> {
     let total = plan.sizes.len() as u64 * plan.transports.len() as u64 * u64::from(plan.repeat);
     // Drawn on standard error, and only if that is a terminal.
     let progress = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr());
     progress.set_style(ProgressStyle::with_template("{msg:32} {wide_bar} {pos}/{len} runs, {eta} left")?);
+    let mut rows = Vec::new();
     for size in &plan.sizes {
         let results = runner::run_size(plan, place, *size, |transport, _| {
             progress.set_message(format!("{} {} {size} B", plan.bench.name(), transport.name()));
             progress.inc(1);
         })?;
-        done(&results)?;
+        let of_size: Vec<Row> =
+            results.iter().map(|(transport, runs)| Row::new(plan.bench, *transport, *size, runs)).collect();
+        done(&results, &of_size)?;
+        rows.extend(of_size);
     }
     progress.finish_and_clear();
-    Ok(())
+    Ok(rows)
 }

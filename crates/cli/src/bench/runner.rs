@@ -24,13 +24,8 @@ const RUN_LIMIT_MS: u64 = 120_000;
 /// What a side may take beyond its limit to say that it gave up.
 const GRACE: Duration = Duration::from_secs(5);
 
-/// All runs of one size, by transport in the plan's order.
-pub struct SizeRuns {
-    /// Bytes per message.
-    pub size: usize,
-    /// Runs of each transport, in the order in which they were made.
-    pub runs: Vec<(Transport, Vec<Run>)>,
-}
+/// All runs of one size, by transport in the plan's order, and of each in the order in which they were made.
+pub type SizeRuns = Vec<(Transport, Vec<Run>)>;
 
 /// Makes all runs of one size. `before` is told what comes next.
 pub fn run_size(
@@ -39,8 +34,7 @@ pub fn run_size(
     size: usize,
     mut before: impl FnMut(Transport, u32),
 ) -> Result<SizeRuns> {
-    let mut runs: Vec<(Transport, Vec<Run>)> =
-        plan.transports.iter().map(|transport| (*transport, Vec::new())).collect();
+    let mut runs: SizeRuns = plan.transports.iter().map(|transport| (*transport, Vec::new())).collect();
     for repeat in 0..plan.repeat {
         for turn in 0..runs.len() {
             // Each begins in turn, so that none always follows the same other.
@@ -52,7 +46,7 @@ pub fn run_size(
             done.push(run);
         }
     }
-    Ok(SizeRuns { size, runs })
+    Ok(runs)
 }
 
 /// One run and its figures.

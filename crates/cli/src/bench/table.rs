@@ -28,15 +28,14 @@ impl ResultTable {
         new.with_header()
     }
 
-    /// Adds a row per transport.
-    pub fn add(&mut self, results: &SizeRuns) {
-        let base = results.runs.iter().find(|(transport, _)| *transport == BASE);
-        for (index, (transport, runs)) in results.runs.iter().enumerate() {
-            let row = Row::new(self.bench, *transport, results.size, runs);
+    /// Adds a row per transport: `rows`, of the runs of one size.
+    pub fn add(&mut self, results: &SizeRuns, rows: &[Row]) {
+        let base = results.iter().find(|(transport, _)| *transport == BASE);
+        for (index, ((_, runs), row)) in results.iter().zip(rows).enumerate() {
             let against = base.and_then(|(_, base)| ratio(runs, base));
-            let size = if index == 0 { human_bytes(results.size as f64) } else { String::new() };
+            let size = if index == 0 { human_bytes(row.size as f64) } else { String::new() };
             let mut cells = vec![Cell::new(size), Cell::new(row.transport)];
-            cells.extend(self.figures(&row, runs, against).into_iter().map(right));
+            cells.extend(self.figures(row, runs, against).into_iter().map(right));
             self.table.add_row(cells);
         }
     }
