@@ -118,12 +118,8 @@ impl Run {
             .map(|(number, arrived_ns)| arrived_ns.saturating_sub(due_ns(start_ns, rate_per_s, *number)))
             .collect();
         latencies.sort_unstable();
-        let quantile = |share: f64| {
-            let rank = (latencies.len() as f64 * share).ceil() as usize;
-            latencies.get(rank.saturating_sub(1)).map(|ns| us(*ns))
-        };
-        self.median_us = quantile(0.5);
-        self.p99_us = quantile(0.99);
+        self.median_us = quantile(&latencies, 0.5).map(us);
+        self.p99_us = quantile(&latencies, 0.99).map(us);
     }
 }
 
@@ -198,6 +194,12 @@ pub fn median(mut values: Vec<f64>) -> Option<f64> {
     if values.len() % 2 == 1 { Some(*upper) } else { Some((values[values.len() / 2 - 1] + upper) / 2.0) }
 }
 
+/// What that share of sorted values does not exceed: the smallest such value. `None` without values.
+pub fn quantile(sorted: &[u64], share: f64) -> Option<u64> {
+    let rank = (sorted.len() as f64 * share).ceil() as usize;
+    sorted.get(rank.saturating_sub(1)).copied()
+}
+
 /// The sum of what is known; `None` if nothing is.
 pub fn sum_of_known(values: impl Iterator<Item = Option<u64>>) -> Option<u64> {
     values.flatten().fold(None, |sum, value| Some(sum.unwrap_or(0) + value))
@@ -259,6 +261,14 @@ mod tests {
         assert_eq!(median(vec![3.0, 1.0, 2.0]), Some(2.0));
         assert_eq!(median(vec![4.0, 1.0, 2.0, 3.0]), Some(2.5));
         assert_eq!(median(vec![]), None);
+    }
+
+    #[test]
+    fn quantiles_are_values_that_were_measured() {
+        let sorted: Vec<u64> = (1..=200).collect();
+        assert_eq!([0.0, 0.5, 0.99, 1.0].map(|share| quantile(&sorted, share)), [1, 100, 198, 200].map(Some));
+        assert_eq!(quantile(&[7], 0.99), Some(7));
+        assert_eq!(quantile(&[], 0.5), None);
     }
 
     #[test]

@@ -7,7 +7,7 @@
 use super::Backend;
 use super::side::{MemberReport, SenderReport};
 use crate::bench::control::Transport;
-use crate::bench::result::{self, Run};
+use crate::bench::result::{self, Run, median, quantile};
 use crate::bench::table::{dash, human_bytes, number, right};
 use anyhow::{Result, ensure};
 use comfy_table::Cell;
@@ -45,9 +45,9 @@ impl Figures {
         let per_message = |total: u64| total as f64 / messages as f64;
         Ok(Self {
             common: common(size, sender, members),
-            done_us: median_ns(sender.done.clone()) / 1e3,
-            sent_us: median_ns(sender.sent.clone()) / 1e3,
-            last_us: median_ns(lasts) / 1e3,
+            done_us: median_us(sender.done.clone()),
+            sent_us: median_us(sender.sent.clone()),
+            last_us: median_us(lasts),
             cpu_us: per_message(sender.cpu_ns) / 1e3,
             calls: per_message(sender.wire.calls),
             packets: per_message(sender.wire.packets),
@@ -63,10 +63,7 @@ impl Figures {
 fn common(size: u64, sender: &SenderReport, members: &[MemberReport]) -> Run {
     let mut done = sender.done.clone();
     done.sort_unstable();
-    let quantile_us = |share: f64| {
-        let rank = (done.len() as f64 * share).ceil() as usize;
-        done.get(rank.saturating_sub(1)).map(|&ns| ns as f64 / 1e3)
-    };
+    let quantile_us = |share| quantile(&done, share).map(|ns| ns as f64 / 1e3);
     let total_ns: u64 = done.iter().sum();
     let msgs_per_s = (total_ns > 0).then(|| done.len() as f64 * 1e9 / total_ns as f64);
     let cpu_ns = sender.cpu_ns + members.iter().map(|member| member.cpu_ns).sum::<u64>();
@@ -82,14 +79,10 @@ fn common(size: u64, sender: &SenderReport, members: &[MemberReport]) -> Run {
     }
 }
 
-fn median_ns(mut values: Vec<u64>) -> f64 {
-    values.sort_unstable();
-    values.get(values.len() / 2).copied().unwrap_or(0) as f64
-}
-
-fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_unstable_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(0.0)
+/// The median of times in nanoseconds, µs.
+fn median_us(mut times: Vec<u64>) -> f64 {
+    times.sort_unstable();
+    quantile(&times, 0.5).unwrap_or(0) as f64 / 1e3
 }
 
 /// What is shown of one backend, size and number of receivers.
@@ -154,10 +147,10 @@ fn row(
         _ => Transport::Denrei,
     };
     let commons: Vec<Run> = runs.iter().map(|run| run.common.clone()).collect();
-    let of = |value: fn(&Figures) -> f64| median(runs.iter().map(value).collect());
+    let of = |value: fn(&Figures) -> f64| median(runs.iter().map(value).collect()).unwrap_or_default();
     let against = |ratio: fn(&Figures, &Figures) -> f64| {
         let tcp = tcp.filter(|_| backend != Backend::Tcp)?;
-        Some(median(runs.iter().zip(tcp).map(|(own, tcp)| ratio(own, tcp)).collect()))
+        median(runs.iter().zip(tcp).map(|(own, tcp)| ratio(own, tcp)).collect())
     };
     Row {
         common: result::Row::named("bcast", transport.name(), size as usize, &commons),

@@ -176,9 +176,9 @@ struct Row {
 }
 
 impl Row {
-    fn new(figure: Figure, point: &Point, count: u64, mut runs: Vec<f64>) -> Self {
-        runs.sort_unstable_by(f64::total_cmp);
-        let ns_per_pdu = runs[runs.len() / 2];
+    fn new(figure: Figure, point: &Point, count: u64, runs: Vec<f64>) -> Self {
+        let n = count * runs.len() as u64;
+        let ns_per_pdu = result::median(runs).expect("a point is measured at least once");
         let (credit, retain, checksums) = match point.protocol {
             Protocol::Ip => (None, false, 0),
             Protocol::Tp4 { credit, retain, checksums } => {
@@ -189,7 +189,7 @@ impl Row {
             bench: "layers",
             transport: if credit.is_some() { "tp4" } else { "ip" },
             size: point.size,
-            n: count * runs.len() as u64,
+            n,
             median_us: Some(ns_per_pdu / 1e3),
             p99_us: None,
             msgs_per_s: Some(1e9 / ns_per_pdu),

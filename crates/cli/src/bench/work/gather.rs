@@ -11,6 +11,7 @@
 use super::{Until, latencies};
 use crate::bench::clock::{Meter, now_ns};
 use crate::bench::control::{Answer, GatherReport, Job, PacketCounts, PacketReport, Report, Transport};
+use crate::bench::result::quantile;
 use crate::bench::transport::{DenreiStarEndpoint, PATIENCE, TcpStarEndpoint};
 use crate::cmd::key::KeyArgs;
 use crate::orders::answer;
@@ -218,7 +219,7 @@ impl Receiver<'_> {
             trips.push(now_ns() - start_ns);
         }
         trips.sort_unstable();
-        Ok(trips[trips.len() / 2])
+        quantile(&trips, 0.5).context("no round trip was measured")
     }
 
     /// Gathers one message of each, again and again; the median of what that took.
