@@ -11,15 +11,38 @@ use std::path::Path;
 /// One panel, pixels.
 const PANEL: (u32, u32) = (460, 330);
 
-/// What is drawn of a row, its title and its unit.
-type Figure = (&'static str, &'static str, fn(&Row) -> Option<f64>);
+/// What is drawn of a row.
+struct Figure {
+    name: &'static str,
+    unit: &'static str,
+    of: fn(&Row) -> Option<f64>,
+    /// What a message takes grows towards large ones; throughput has come near its most long before.
+    legend: SeriesLabelPosition,
+}
 
-const LATENCIES: [Figure; 2] =
-    [("median", "µs", |row| row.median_us), ("99th percentile", "µs", |row| row.p99_us)];
+const LATENCIES: [Figure; 2] = [
+    Figure { name: "median", unit: "µs", of: |row| row.median_us, legend: SeriesLabelPosition::UpperLeft },
+    Figure {
+        name: "99th percentile",
+        unit: "µs",
+        of: |row| row.p99_us,
+        legend: SeriesLabelPosition::UpperLeft,
+    },
+];
 
 const THROUGHPUT: [Figure; 2] = [
-    ("throughput", "MB/s", |row| row.bytes_per_s.map(|rate| rate / 1e6)),
-    ("processor, both sides", "µs per message", |row| row.cpu_us_per_msg),
+    Figure {
+        name: "throughput",
+        unit: "MB/s",
+        of: |row| row.bytes_per_s.map(|rate| rate / 1e6),
+        legend: SeriesLabelPosition::LowerRight,
+    },
+    Figure {
+        name: "processor, both sides",
+        unit: "µs per message",
+        of: |row| row.cpu_us_per_msg,
+        legend: SeriesLabelPosition::UpperLeft,
+    },
 ];
 
 /// Writes the file. Latencies are drawn where there are any.
@@ -29,14 +52,15 @@ pub fn write(path: &Path, rows: &[Row]) -> Result<()> {
     let root = SVGBackend::new(path, (figures.len() as u32 * PANEL.0, PANEL.1)).into_drawing_area();
     root.fill(&WHITE).map_err(drawing)?;
     let bench = rows.first().map_or("", |row| row.bench);
-    for ((name, unit, figure), area) in figures.into_iter().zip(root.split_evenly((1, figures.len()))) {
+    let areas = root.split_evenly((1, figures.len()));
+    for (Figure { name, unit, of, legend }, area) in figures.into_iter().zip(areas) {
         let mut curves = Vec::new();
         for row in rows {
-            if let Some(value) = figure(row) {
+            if let Some(value) = of(row) {
                 Curve::extend(&mut curves, row.transport, (row.size as f64, value));
             }
         }
-        size_panel(&area, &format!("{bench}: {name}"), unit, &curves)?;
+        size_panel(&area, &format!("{bench}: {name}"), unit, &curves, legend)?;
     }
     root.present().map_err(drawing)
 }

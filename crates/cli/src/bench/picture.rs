@@ -75,10 +75,11 @@ impl Curve {
     }
 }
 
-/// Draws curves and their names into a chart.
+/// Draws curves into a chart, and their names at `legend`.
 pub fn draw_curves<'a, X, Y>(
     chart: &mut ChartContext<'a, SVGBackend<'a>, Cartesian2d<X, Y>>,
     curves: &[Curve],
+    legend: SeriesLabelPosition,
 ) -> Result<()>
 where
     X: Ranged<ValueType = f64> + ValueFormatter<f64>,
@@ -93,16 +94,17 @@ where
             .legend(move |(x, y)| PathElement::new([(x, y), (x + 15, y)], colour));
         chart.draw_series(points).map_err(drawing)?;
     }
-    chart
-        .configure_series_labels()
-        .position(SeriesLabelPosition::UpperLeft)
-        .background_style(WHITE.mix(0.8))
-        .draw()
-        .map_err(drawing)
+    chart.configure_series_labels().position(legend).background_style(WHITE.mix(0.8)).draw().map_err(drawing)
 }
 
-/// A panel of curves over message sizes, both axes logarithmic.
-pub fn size_panel(area: &Area<'_>, title: &str, unit: &str, curves: &[Curve]) -> Result<()> {
+/// A panel of curves over message sizes, both axes logarithmic; `legend`: where it covers none of them.
+pub fn size_panel(
+    area: &Area<'_>,
+    title: &str,
+    unit: &str,
+    curves: &[Curve],
+    legend: SeriesLabelPosition,
+) -> Result<()> {
     let range = |of: fn(&(f64, f64)) -> f64| {
         let values = curves.iter().flat_map(|curve| &curve.points).map(of).filter(|value| *value > 0.0);
         let (least, most) = values.fold((f64::MAX, 1e-3), |(least, most), v| (v.min(least), v.max(most)));
@@ -127,7 +129,7 @@ pub fn size_panel(area: &Area<'_>, title: &str, unit: &str, curves: &[Curve]) ->
         .y_label_formatter(&|value| format!("{}", (value * 1e3).round() / 1e3))
         .draw()
         .map_err(drawing)?;
-    draw_curves(&mut chart, curves)
+    draw_curves(&mut chart, curves, legend)
 }
 
 /// The error of a drawing borrows what is drawn on.

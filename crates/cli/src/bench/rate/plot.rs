@@ -66,5 +66,5 @@ fn panel(area: &Area<'_>, title: &str, curves: &[Curve], diagonal: bool) -> Resu
         let ideal = LineSeries::new([(0.0, 0.0), (end, end)], BLACK.mix(0.3));
         chart.draw_series(ideal).map_err(drawing)?;
     }
-    draw_curves(&mut chart, curves)
+    draw_curves(&mut chart, curves, SeriesLabelPosition::UpperLeft)
 }
