@@ -4,9 +4,9 @@
 
 use super::wrong_arguments;
 use crate::output::say;
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use clap::{Args, ValueEnum};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// File name of the provider: libfabric takes what ends in `fi.so`.
 const PROVIDER: &str = "libdenrei-fi.so";
@@ -39,15 +39,8 @@ pub struct MpirunEnvCommand {
 impl MpirunEnvCommand {
     /// Prints them.
     pub fn run(&self) -> Result<()> {
-        let directory = match &self.provider {
-            Some(directory) => directory.clone(),
-            None => find_provider().ok_or_else(|| {
-                wrong_arguments(format!(
-                    "{PROVIDER} is neither beside this command nor in ../lib: build it with `cargo xtask fabric` \
-                     and name its directory by --provider"
-                ))
-            })?,
-        };
+        let directory = find_provider(self.provider.as_deref())?
+            .ok_or_else(|| missing("neither beside this command nor in ../lib"))?;
         for (name, value) in variables(self.mpi, &directory.display().to_string()) {
             say!("export {name}={}", quoted(&value));
         }
@@ -55,10 +48,26 @@ impl MpirunEnvCommand {
     }
 }
 
-/// The directory of the provider that was installed with this command.
-pub fn find_provider() -> Option<PathBuf> {
-    let here = std::env::current_exe().ok()?.parent()?.to_owned();
-    [here.clone(), here.join("../lib")].into_iter().find(|directory| directory.join(PROVIDER).is_file())
+/// The directory of the provider: the one that was named, or where it was installed with this command, if it was.
+///
+/// # Errors
+/// The one that was named does not hold it.
+pub fn find_provider(named: Option<&Path>) -> Result<Option<PathBuf>> {
+    let holds_it = |directory: &PathBuf| directory.join(PROVIDER).is_file();
+    if let Some(directory) = named {
+        let directory = directory.to_owned();
+        ensure!(holds_it(&directory), missing(&format!("not in {}", directory.display())));
+        return Ok(Some(directory));
+    }
+    let program = std::env::current_exe().ok();
+    let here = program.as_deref().and_then(Path::parent);
+    Ok(here.and_then(|here| [here.to_owned(), here.join("../lib")].into_iter().find(holds_it)))
+}
+
+fn missing(place: &str) -> anyhow::Error {
+    wrong_arguments(format!(
+        "{PROVIDER} is {place}: build it with `cargo xtask fabric --into DIR` and name that directory by --provider"
+    ))
 }
 
 /// Names and values.

@@ -126,7 +126,7 @@ pub struct MpiArgs {
 /// Measures, and prints.
 pub fn run(args: &MpiArgs) -> Result<()> {
     let mut routes = chosen_routes(args)?;
-    let provider = args.provider.clone().or_else(find_provider);
+    let provider = find_provider(args.provider.as_deref())?;
     let mut launcher = Launcher::new(args.ranks as usize, args.netns, provider)?;
     let mut table = Table::new();
     for kind in &args.kind {
