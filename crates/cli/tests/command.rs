@@ -131,11 +131,11 @@ fn a_gather_of_processes_loses_nothing() {
 #[test]
 fn a_broadcast_has_the_fields_of_every_benchmark() {
     let args = ["bench", "bcast", "--nodes=2", "--sizes=16,4K", "--backend=auto", "--iters=5", "--repeat=1"];
-    let lines = lines_with_more(&[&args[..], &["--json"]].concat());
+    let lines = lines_with_more(&[&args[..], &["--sealed", "--json"]].concat());
     let text = |line: &Line, name: &str| line[name].as_str().unwrap().to_owned();
     let names: Vec<_> =
         lines.iter().map(|line| text(line, "transport") + " " + &text(line, "backend")).collect();
-    assert_eq!(names, ["tcp tcp", "denrei auto", "tcp tcp", "denrei auto"]);
+    assert_eq!(names, ["tcp tcp", "denrei auto", "denrei-sealed auto"].repeat(2));
     for line in &lines {
         assert_eq!((&line["bench"], &line["n"], &line["lost"]), (&"bcast".into(), &5.into(), &0.into()));
         assert!(
@@ -340,6 +340,8 @@ fn wrong_arguments_end_with_2_and_say_what_is_possible() {
         (&["bench", "pingpong", "--repeat", "-1"], "no whole number from 1 to 1000"),
         (&["demo", "--nodes", "1"], "no whole number from 2 to 64"),
         (&["demo", "--nodes", "2.5"], "no whole number from 2 to 64"),
+        (&["mpirun-env", "mpich", "--provider", "/no/such"], "libdenrei-fi.so is not in /no/such"),
+        (&["bench", "mpi", "--provider", "/no/such"], "libdenrei-fi.so is not in /no/such"),
         (&["cast", "recv", "--into", ".", "--wait", "-1"], "from 0 to 1000000"),
     ] {
         let output = denrei(args);

@@ -3,7 +3,7 @@
 //! Inputs → outputs: connections → one side each, a process that reads its orders from the
 //! connection. It ends with the connection, and after its job's limit in any case.
 
-use super::place::with_secrets;
+use super::place::{PEER_COMMAND, with_secrets};
 use crate::cmd::key::KeyArgs;
 use anyhow::{Context, Result};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -34,7 +34,7 @@ fn start(stream: TcpStream, keys: &KeyArgs) -> Result<Child> {
     let orders = OwnedFd::from(stream.try_clone()?);
     let answers = OwnedFd::from(stream);
     let exe = std::env::current_exe().context("cannot find this program")?;
-    with_secrets(&mut Command::new(exe), keys)
+    with_secrets(&mut Command::new(exe), PEER_COMMAND, keys)
         .stdin(orders)
         .stdout(answers)
         .spawn()

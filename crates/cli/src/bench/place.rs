@@ -25,9 +25,43 @@ pub const PEER_COMMAND: &str = "__bench-peer";
 /// Where the sides run, and with what secrets.
 pub struct Place {
     kind: Kind,
+    secrets: Secrets,
+}
+
+/// With what secrets sides are started: those of the command, and what is missing for its rows.
+#[derive(Default)]
+pub struct Secrets {
     keys: KeyArgs,
     /// Holds the key that was made for this measurement.
     _scratch: Option<TempDir>,
+}
+
+impl Secrets {
+    /// For rows without a key (`plain`), in namespaces or not, and for rows with one (`sealed`).
+    pub fn new(keys: &KeyArgs, is_lab: bool, plain: bool, sealed: bool) -> Result<Self> {
+        let mut keys = keys.clone().or_environment();
+        if is_lab && plain && !keys.insecure {
+            eprintln!(
+                "the row denrei is measured without a key (--insecure): these namespaces are alone with each other"
+            );
+            keys.insecure = true;
+        }
+        let mut scratch = None;
+        if sealed && keys.key_file.is_none() {
+            let dir = tempfile::tempdir().context("cannot make a directory for a key")?;
+            let path = dir.path().join("cluster.key");
+            key_file::write_new(&path, &key_file::cluster_key_line(&new_cluster_key()?))?;
+            keys.key_file = Some(path);
+            scratch = Some(dir);
+        }
+        Ok(Self { keys, _scratch: scratch })
+    }
+
+    /// Starts `command`, this program, as one side: its hidden subcommand `subcommand`, with these secrets.
+    pub fn start(&self, mut command: Command, subcommand: &str, name: String) -> Result<LineProcess> {
+        with_secrets(&mut command, subcommand, &self.keys);
+        LineProcess::spawn(command, name)
+    }
 }
 
 enum Kind {
@@ -42,32 +76,19 @@ enum Kind {
 impl Place {
     /// Processes on loopback, without a key.
     pub fn loopback() -> Self {
-        Self { kind: Kind::Loopback, keys: KeyArgs::default(), _scratch: None }
+        Self { kind: Kind::Loopback, secrets: Secrets::default() }
     }
 
     /// Builds what was asked for, for `members` sides of each of `transports`.
     pub fn open(args: &BenchArgs, transports: &[Transport], members: usize) -> Result<Self> {
         let kind = Kind::open(&args.place, members)?;
-        let mut keys = args.keys.clone().or_environment();
-        let plain = transports.contains(&Transport::Denrei);
-        if matches!(kind, Kind::Netns(_)) && plain && !keys.insecure {
-            eprintln!(
-                "the row denrei is measured without a key (--insecure): these namespaces are alone with each other"
-            );
-            keys.insecure = true;
+        let sealed = transports.contains(&Transport::DenreiSealed);
+        let has_key = || args.keys.clone().or_environment().key_file.is_some();
+        if sealed && matches!(kind, Kind::Remote(_)) && !has_key() {
+            return Err(wrong_arguments("between two machines --sealed needs --key-file FILE, on both"));
         }
-        let mut scratch = None;
-        if transports.contains(&Transport::DenreiSealed) && keys.key_file.is_none() {
-            if matches!(kind, Kind::Remote(_)) {
-                return Err(wrong_arguments("between two machines --sealed needs --key-file FILE, on both"));
-            }
-            let dir = tempfile::tempdir().context("cannot make a directory for a key")?;
-            let path = dir.path().join("cluster.key");
-            key_file::write_new(&path, &key_file::cluster_key_line(&new_cluster_key()?))?;
-            keys.key_file = Some(path);
-            scratch = Some(dir);
-        }
-        Ok(Self { kind, keys, _scratch: scratch })
+        let (plain, is_lab) = (transports.contains(&Transport::Denrei), matches!(kind, Kind::Netns(_)));
+        Ok(Self { kind, secrets: Secrets::new(&args.keys, is_lab, plain, sealed)? })
     }
 
     /// Makes the switch's link towards side `index` a bottleneck, if the sides are in namespaces.
@@ -92,7 +113,7 @@ impl Place {
     pub fn start(&self, index: usize, members: usize) -> Result<(LineProcess, IpAddr)> {
         let name = format!("side {index} of {members}");
         let exe = std::env::current_exe().context("cannot find this program")?;
-        let (mut command, ip) = match &self.kind {
+        let (command, ip) = match &self.kind {
             Kind::Loopback => (Command::new(exe), Ipv4Addr::LOCALHOST.into()),
             Kind::Netns(lab) => (lab.host(index).command(exe), lab.host(index).ip()),
             Kind::Remote(addr) => {
@@ -104,8 +125,7 @@ impl Place {
                 (Command::new(exe), control.local_addr()?.ip())
             }
         };
-        with_secrets(&mut command, &self.keys);
-        Ok((LineProcess::spawn(command, name)?, ip))
+        Ok((self.secrets.start(command, PEER_COMMAND, name)?, ip))
     }
 }
 
@@ -131,14 +151,9 @@ impl Kind {
     }
 }
 
-/// Makes `command`, this program, one side, with these secrets and none from the environment: which
-/// row is sealed is for the plan to say.
-pub fn with_secrets<'a>(command: &'a mut Command, keys: &KeyArgs) -> &'a mut Command {
-    with_secrets_of(command, PEER_COMMAND, keys)
-}
-
-/// Makes `command`, this program, its hidden subcommand `subcommand`, with these secrets.
-pub fn with_secrets_of<'a>(command: &'a mut Command, subcommand: &str, keys: &KeyArgs) -> &'a mut Command {
+/// Makes `command`, this program, its hidden subcommand `subcommand`, with these secrets and none from the
+/// environment: which row is sealed is for the plan to say.
+pub fn with_secrets<'a>(command: &'a mut Command, subcommand: &str, keys: &KeyArgs) -> &'a mut Command {
     for name in [environment::KEY_FILE, environment::IDENTITY_FILE, environment::ALLOW_FILE] {
         command.env_remove(name);
     }

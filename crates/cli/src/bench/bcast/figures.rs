@@ -4,9 +4,8 @@
 //! backend → a [`Row`], whose fields are the interface of `--json`: those of every benchmark, and a
 //! broadcast's own.
 
-use super::Backend;
 use super::side::{MemberReport, SenderReport};
-use crate::bench::control::Transport;
+use super::{Backend, Way};
 use crate::bench::result::{self, Run, median, quantile};
 use crate::bench::table::{dash, human_bytes, number, right};
 use anyhow::{Result, ensure};
@@ -93,6 +92,9 @@ pub struct Row {
     #[serde(flatten)]
     common: result::Row,
     backend: Backend,
+    /// In the table, which does not say of rows what the transport is.
+    #[serde(skip)]
+    name: String,
     /// Receivers.
     nodes: u64,
     runs: usize,
@@ -127,34 +129,23 @@ pub struct Row {
     wire_vs_needed: Option<f64>,
 }
 
-/// One row per backend.
-pub fn rows(nodes: u64, size: u64, sealed: bool, runs: &[(Backend, Vec<Figures>)]) -> Vec<Row> {
-    let tcp = runs.iter().find(|(backend, _)| *backend == Backend::Tcp).map(|(_, runs)| runs);
-    runs.iter().map(|(backend, own)| row(nodes, size, sealed, *backend, own, tcp)).collect()
+/// One row per way.
+pub fn rows(nodes: u64, size: u64, runs: &[(Way, Vec<Figures>)]) -> Vec<Row> {
+    let tcp = runs.iter().find(|(way, _)| way.backend == Backend::Tcp).map(|(_, runs)| runs);
+    runs.iter().map(|(way, own)| row(nodes, size, *way, own, tcp)).collect()
 }
 
-fn row(
-    nodes: u64,
-    size: u64,
-    sealed: bool,
-    backend: Backend,
-    runs: &[Figures],
-    tcp: Option<&Vec<Figures>>,
-) -> Row {
-    let transport = match backend {
-        Backend::Tcp => Transport::Tcp,
-        _ if sealed => Transport::DenreiSealed,
-        _ => Transport::Denrei,
-    };
+fn row(nodes: u64, size: u64, way: Way, runs: &[Figures], tcp: Option<&Vec<Figures>>) -> Row {
     let commons: Vec<Run> = runs.iter().map(|run| run.common.clone()).collect();
     let of = |value: fn(&Figures) -> f64| median(runs.iter().map(value).collect()).unwrap_or_default();
     let against = |ratio: fn(&Figures, &Figures) -> f64| {
-        let tcp = tcp.filter(|_| backend != Backend::Tcp)?;
+        let tcp = tcp.filter(|_| way.backend != Backend::Tcp)?;
         median(runs.iter().zip(tcp).map(|(own, tcp)| ratio(own, tcp)).collect())
     };
     Row {
-        common: result::Row::named("bcast", transport.name(), size as usize, &commons),
-        backend,
+        common: result::Row::named("bcast", way.transport().name(), size as usize, &commons),
+        backend: way.backend,
+        name: way.to_string(),
         nodes,
         runs: runs.len(),
         done_us: of(|run| run.done_us),
@@ -210,7 +201,7 @@ impl Table {
         self.0.add_row(vec![
             right(row.nodes.to_string()),
             right(human_bytes(row.common.size as f64)),
-            Cell::new(row.backend.name()),
+            Cell::new(&row.name),
             plain(row.done_us),
             plain(row.sent_us),
             plain(row.last_us),

@@ -9,7 +9,8 @@ mod tcp;
 
 use super::Machine;
 use super::args::parse_size;
-use super::place::with_secrets_of;
+use super::control::Transport;
+use super::place::Secrets;
 use crate::cmd::key::KeyArgs;
 use crate::cmd::values::whole;
 use crate::cmd::wrong_arguments;
@@ -22,6 +23,7 @@ use figures::{Figures, Table};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::{Deserialize, Serialize};
 use side::{Answer, Job, MemberReport, Order, SenderReport};
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::process::Command;
 use std::time::Duration;
@@ -63,6 +65,30 @@ impl Backend {
             Self::Tree => "tree",
             Self::Tcp => "tcp",
         }
+    }
+}
+
+/// What is compared: a backend, and whether all packets are sealed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Way {
+    backend: Backend,
+    sealed: bool,
+}
+
+impl Way {
+    /// What a row of any benchmark calls it.
+    fn transport(self) -> Transport {
+        match (self.backend, self.sealed) {
+            (Backend::Tcp, _) => Transport::Tcp,
+            (_, true) => Transport::DenreiSealed,
+            (_, false) => Transport::Denrei,
+        }
+    }
+}
+
+impl fmt::Display for Way {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}{}", self.backend.name(), if self.sealed { ", sealed" } else { "" })
     }
 }
 
@@ -110,40 +136,59 @@ pub struct BcastArgs {
     #[arg(long)]
     json: bool,
 
+    /// Measure every backend with a cluster key too, as denrei-sealed, beside denrei without: with the key
+    /// of --key-file, or one made for the purpose
+    #[arg(long)]
+    sealed: bool,
+
     #[command(flatten)]
     keys: KeyArgs,
 }
 
-/// Where the sides run.
+impl BcastArgs {
+    /// What to compare, TCP first.
+    fn ways(&self) -> Vec<Way> {
+        let mut ways = vec![Way { backend: Backend::Tcp, sealed: false }];
+        for &backend in self.backend.iter().filter(|backend| **backend != Backend::Tcp) {
+            ways.push(Way { backend, sealed: false });
+            ways.extend(self.is_sealed().then_some(Way { backend, sealed: true }));
+        }
+        ways
+    }
+
+    fn is_sealed(&self) -> bool {
+        self.sealed || self.keys.key_file.is_some()
+    }
+}
+
+/// Where the sides run, and with what secrets.
 struct Place {
     lab: Option<Lab>,
-    keys: KeyArgs,
+    secrets: Secrets,
 }
 
 impl Place {
     fn open(args: &BcastArgs) -> Result<Self> {
-        let mut keys = args.keys.clone().or_environment();
+        let secrets = Secrets::new(&args.keys, args.netns, true, args.is_sealed())?;
         if !args.netns {
-            return Ok(Self { lab: None, keys });
+            return Ok(Self { lab: None, secrets });
         }
-        keys.insecure |= keys.key_file.is_none();
         let most = args.nodes.iter().max().copied().unwrap_or(1) as usize;
         let config = LabConfig { offload: !args.no_offload, ..LabConfig::default() };
         let lab = Lab::with_config(most + 1, config).context("cannot build the namespaces")?;
         for host in 1..=most {
             lab.loss(host, args.loss.unwrap_or(0))?;
         }
-        Ok(Self { lab: Some(lab), keys })
+        Ok(Self { lab: Some(lab), secrets })
     }
 
     fn start(&self, index: usize) -> Result<(LineProcess, IpAddr)> {
         let exe = std::env::current_exe().context("cannot find this program")?;
-        let (mut command, ip) = match &self.lab {
+        let (command, ip) = match &self.lab {
             None => (Command::new(exe), Ipv4Addr::LOCALHOST.into()),
             Some(lab) => (lab.host(index).command(exe), lab.host(index).ip()),
         };
-        with_secrets_of(&mut command, SIDE_COMMAND, &self.keys);
-        Ok((LineProcess::spawn(command, format!("side {index}"))?, ip))
+        Ok((self.secrets.start(command, SIDE_COMMAND, format!("side {index}"))?, ip))
     }
 }
 
@@ -153,27 +198,25 @@ pub fn run(args: &BcastArgs) -> Result<()> {
         return Err(wrong_arguments("--sizes: a message of a broadcast has at least 1 byte"));
     }
     let place = Place::open(args)?;
-    let mut backends = vec![Backend::Tcp];
-    backends.extend(args.backend.iter().copied().filter(|backend| *backend != Backend::Tcp));
-    let total = args.nodes.len() * args.sizes.len() * backends.len() * args.repeat as usize;
+    let ways = args.ways();
+    let total = args.nodes.len() * args.sizes.len() * ways.len() * args.repeat as usize;
     let progress = ProgressBar::with_draw_target(Some(total as u64), ProgressDrawTarget::stderr());
     progress.set_style(ProgressStyle::with_template("{msg:32} {wide_bar} {pos}/{len} runs, {eta} left")?);
     let mut table = Table::new();
     for (&nodes, &size) in args.nodes.iter().flat_map(|n| args.sizes.iter().map(move |size| (n, size))) {
-        let mut runs: Vec<(Backend, Vec<Figures>)> =
-            backends.iter().map(|backend| (*backend, Vec::new())).collect();
+        let mut runs: Vec<(Way, Vec<Figures>)> = ways.iter().map(|way| (*way, Vec::new())).collect();
         for repeat in 0..args.repeat as usize {
             for turn in 0..runs.len() {
                 let at = (turn + repeat) % runs.len();
-                let (backend, done) = &mut runs[at];
-                progress.set_message(format!("1→{nodes} {} {size} B", backend.name()));
-                let figures = measure(args, &place, *backend, nodes as usize, size)
-                    .with_context(|| format!("1→{nodes} over {}, {size} bytes", backend.name()))?;
+                let (way, done) = &mut runs[at];
+                progress.set_message(format!("1→{nodes} {way} {size} B"));
+                let figures = measure(args, &place, *way, nodes as usize, size)
+                    .with_context(|| format!("1→{nodes} over {way}, {size} bytes"))?;
                 done.push(figures);
                 progress.inc(1);
             }
         }
-        for row in figures::rows(nodes, size, place.keys.key_file.is_some(), &runs) {
+        for row in figures::rows(nodes, size, &runs) {
             match args.json {
                 true => say!("{}", serde_json::to_string(&row)?),
                 false => table.add(&row),
@@ -188,13 +231,13 @@ pub fn run(args: &BcastArgs) -> Result<()> {
 }
 
 /// One run.
-fn measure(args: &BcastArgs, place: &Place, backend: Backend, nodes: usize, size: u64) -> Result<Figures> {
+fn measure(args: &BcastArgs, place: &Place, way: Way, nodes: usize, size: u64) -> Result<Figures> {
     let iters = args.iters.unwrap_or((RUN_BYTES / size / 4).clamp(*MESSAGES.start(), *MESSAGES.end()));
     let group = SocketAddr::from((Ipv4Addr::new(239, 255, 90, 1), 7401));
     let mut sides = Vec::with_capacity(nodes + 1);
     for index in 0..=nodes {
         let (mut side, bind) = place.start(index)?;
-        side.send(&Order::Prepare(Job { backend, size, iters, index, bind, group }))?;
+        side.send(&Order::Prepare(Job { way, size, iters, index, bind, group }))?;
         sides.push(side);
     }
     let addresses = sides.iter().map(ready).collect::<Result<Vec<SocketAddr>>>()?;

@@ -2,9 +2,10 @@
 //!
 //! Inputs → outputs: orders on standard input → a group or TCP connections, messages, a report.
 
-use super::Backend;
 use super::tcp;
+use super::{Backend, Way};
 use crate::bench::clock::{Meter, now_ns};
+use crate::bench::transport::secrets;
 use crate::cmd::key::KeyArgs;
 use crate::orders::{self, Orders, answer};
 use anyhow::{Result, bail, ensure};
@@ -23,7 +24,7 @@ const WARMUP: u64 = 3;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Job {
     /// Over what.
-    pub backend: Backend,
+    pub way: Way,
     /// Bytes per message.
     pub size: u64,
     /// Messages measured.
@@ -109,10 +110,10 @@ pub fn run(keys: &KeyArgs) -> Result<()> {
 
 fn obey(orders: &Orders<Order>, keys: &KeyArgs) -> Result<()> {
     let Order::Prepare(job) = orders.wait(LIMIT)? else { bail!("the first order has to be Prepare") };
-    if job.backend == Backend::Tcp {
+    if job.way.backend == Backend::Tcp {
         return tcp::obey(orders, &job);
     }
-    let mut config = keys.config()?;
+    let mut config = secrets(job.way.transport(), keys)?;
     // A sender of large messages waits in one call; members may be kept waiting.
     config.drive = Drive::Inline;
     config.protocol.send_buffer_bytes = config.protocol.send_buffer_bytes.max(job.size);
@@ -143,7 +144,7 @@ pub fn stop(orders: &Orders<Order>) -> Result<()> {
 }
 
 fn send_all(orders: &Orders<Order>, job: &Job, node: &Node, members: &[SocketAddr]) -> Result<()> {
-    let backend = match job.backend {
+    let backend = match job.way.backend {
         Backend::Multicast => GroupBackend::Multicast,
         Backend::Unicast => GroupBackend::Unicast,
         Backend::Tree => GroupBackend::Tree,

@@ -91,8 +91,8 @@ pub trait Link {
 }
 
 /// A configuration with a key or without, as is to be measured.
-pub fn secrets(job: &Job, keys: &KeyArgs) -> Result<Config> {
-    if job.transport != Transport::DenreiSealed {
+pub fn secrets(transport: Transport, keys: &KeyArgs) -> Result<Config> {
+    if transport != Transport::DenreiSealed {
         return Ok(Config { insecure: keys.insecure, ..Config::default() });
     }
     let config = keys.config()?;
@@ -113,7 +113,7 @@ fn open_node(job: &Job, keys: &KeyArgs, offers: OfferPolicy) -> Result<Node> {
             Drive::Pipelined => ::denrei::Drive::Pipelined,
         },
         spin: if job.wait == Wait::Poll { PATIENCE } else { Duration::ZERO },
-        ..secrets(job, keys)?
+        ..secrets(job.transport, keys)?
     };
     config.protocol.offers = offers;
     Node::bind((job.bind, 0), config).with_context(|| format!("cannot open a Node at {}", job.bind))

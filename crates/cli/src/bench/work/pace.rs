@@ -102,7 +102,7 @@ impl PaceEndpoint {
 
 /// The settings of a side.
 fn config(job: &Job, keys: &KeyArgs, pace: &Pace) -> Result<Config> {
-    let mut config = secrets(job, keys)?;
+    let mut config = secrets(job.transport, keys)?;
     if !pace.trains {
         config.socket.gso = false;
         config.socket.gro = false;
