@@ -481,3 +481,15 @@ fn addresses_that_cannot_be_reached_from_here_are_refused_at_once() {
         assert!(both.connect(addr.parse().unwrap()).is_ok(), "{addr}");
     }
 }
+
+#[test]
+fn an_ipv4_address_in_the_form_of_ipv6_is_that_ipv4_address() {
+    let a = Node::bind("[::ffff:127.0.0.1]:0", Config::default()).unwrap();
+    assert!(a.local_addr().is_ipv4(), "{}", a.local_addr());
+    let b = bind(Drive::Thread);
+    let peer = a.connect(format!("[::ffff:127.0.0.1]:{}", b.local_addr().port()).parse().unwrap()).unwrap();
+    assert_eq!(a.peer_at(b.local_addr()), Some(peer));
+    a.send(channel(peer, 0), Bytes::from_static(b"hello")).unwrap();
+    assert!(a.flush(peer, LONG));
+    assert_eq!(expect(&b).data, "hello");
+}

@@ -45,6 +45,7 @@ mod wait;
 pub use buffers::{MAX_RECV_BATCH, RecvBuffers};
 pub use config::{BackendChoice, Capabilities, SocketConfig};
 pub use outcome::{DropKind, Flushed, IoCounters, SendOutcome};
+pub use plain::canonical;
 pub use queue::{MAX_QUEUED_BYTES, MAX_QUEUED_DATAGRAMS};
 pub use send::{SendAttempt, SendHook};
 pub use socket::{DatagramIo, UdpSocket};

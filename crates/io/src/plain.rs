@@ -44,8 +44,9 @@ pub(crate) fn receive(socket: &UdpSocket, buffers: &mut RecvBuffers) -> io::Resu
     Ok(1)
 }
 
-/// The one form of an address: IPv4 where it is IPv4-mapped, without flow information.
-pub(crate) fn canonical(address: SocketAddr) -> SocketAddr {
+/// The one form of an address, in which received datagrams have theirs: IPv4 where it is IPv4-mapped, without flow
+/// information.
+pub fn canonical(address: SocketAddr) -> SocketAddr {
     match (address.ip().to_canonical(), address) {
         (IpAddr::V6(ip), SocketAddr::V6(v6)) => {
             SocketAddr::V6(SocketAddrV6::new(ip, v6.port(), 0, v6.scope_id()))

@@ -44,7 +44,8 @@ pub struct UdpSocket {
 }
 
 impl UdpSocket {
-    /// Binds `addr` (port 0: any free port). Nonblocking, closed on exec; `[::]` takes IPv4 too.
+    /// Binds `addr` (port 0: any free port; `[::ffff:10.0.0.1]` is 10.0.0.1). Nonblocking, closed on exec; `[::]`
+    /// takes IPv4 too.
     ///
     /// # Errors
     /// When the port is in use, the address is not this host's, or the backend is not available here.
@@ -54,7 +55,7 @@ impl UdpSocket {
         config.gso &= batched;
         config.gro &= batched;
         config.connected_sockets = config.connected_sockets.min(MAX_CONNECTED);
-        let (main, granted) = open::open_main(addr, &config)?;
+        let (main, granted) = open::open_main(canonical(addr), &config)?;
         let local = main.local_addr()?;
         Ok(Self {
             local,

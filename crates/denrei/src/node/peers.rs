@@ -2,6 +2,7 @@
 
 use super::Node;
 use crate::wait::Shared;
+use denrei_io::canonical;
 use denrei_proto::{ConnectError, FlowState, PeerError, PeerId, Rate};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -14,7 +15,7 @@ impl Node {
     /// # Errors
     /// The address table is full, or the address is not one to send to, or not from here.
     pub fn connect(&self, addr: SocketAddr) -> Result<PeerId, ConnectError> {
-        let local = self.local_addr();
+        let (addr, local) = (canonical(addr), self.local_addr());
         if !can_reach(local.ip(), addr.ip()) {
             return Err(ConnectError::OtherFamily { addr, local });
         }
@@ -28,6 +29,7 @@ impl Node {
 
     /// The live peer at an address.
     pub fn peer_at(&self, addr: SocketAddr) -> Option<PeerId> {
+        let addr = canonical(addr);
         self.shards().enter_at(addr).1.endpoint.peer_at(addr)
     }
 
@@ -101,11 +103,8 @@ impl Node {
 /// Whether a socket bound to `local` can send to `target`: IPv6 is for IPv4 too where it is bound to all
 /// addresses.
 pub(crate) fn can_reach(local: IpAddr, target: IpAddr) -> bool {
-    match local {
-        IpAddr::V4(_) => target.is_ipv4(),
-        IpAddr::V6(local) => {
-            local.is_unspecified()
-                || IpAddr::V6(local).to_canonical().is_ipv4() == target.to_canonical().is_ipv4()
-        }
+    match (local.to_canonical(), target.to_canonical()) {
+        (IpAddr::V6(local), _) if local.is_unspecified() => true,
+        (local, target) => local.is_ipv4() == target.is_ipv4(),
     }
 }
