@@ -22,6 +22,7 @@ mod rogue;
 mod sessions;
 mod shards;
 
+use crate::blocks::Blocks;
 use crate::buffer_pool::BufferPool;
 use crate::config::Config;
 use crate::event::{ChannelId, EndpointCounters, Event, PeerError, PeerId};
@@ -61,6 +62,7 @@ pub struct Endpoint {
     due: Vec<u32>,
     replies: Replies,
     pool: BufferPool,
+    blocks: Blocks,
     events: VecDeque<Event>,
     /// Channels that have something to take, in turn.
     readable: VecDeque<ChannelId>,
@@ -124,6 +126,7 @@ impl Endpoint {
             due: Vec::new(),
             replies: Replies::default(),
             pool: BufferPool::default(),
+            blocks: Blocks::default(),
             events: VecDeque::new(),
             readable: VecDeque::new(),
             arrivals: 0,
@@ -234,7 +237,13 @@ impl Endpoint {
         let held_before = peer.inbox().held_bytes();
         let offers_wait = !self.waiting_offers.is_empty();
         let promised_before = if offers_wait { peer.inbox().promised() } else { 0 };
-        let mut cx = Context { config: &self.config, now, events: &mut self.events, notes: &mut self.notes };
+        let mut cx = Context {
+            config: &self.config,
+            now,
+            events: &mut self.events,
+            notes: &mut self.notes,
+            blocks: &mut self.blocks,
+        };
         let result = act(peer, &mut cx);
         self.held_bytes = self.held_bytes + peer.inbox().held_bytes() - held_before;
         // What was on its way has come, and may wait for the very message that is offered.
@@ -306,7 +315,13 @@ impl Endpoint {
     fn enlist(&mut self, now: Instant, slot: u32) -> bool {
         let entry = &mut self.slots[slot as usize];
         let Some(peer) = entry.peer.as_deref_mut() else { return false };
-        let cx = Context { config: &self.config, now, events: &mut self.events, notes: &mut self.notes };
+        let cx = Context {
+            config: &self.config,
+            now,
+            events: &mut self.events,
+            notes: &mut self.notes,
+            blocks: &mut self.blocks,
+        };
         if !entry.sending && peer.wants_transmit(&cx) {
             entry.sending = true;
             self.sending.push_back(slot);

@@ -70,7 +70,8 @@ pub struct Message {
     pub channel: ChannelId,
     /// Its place in the channel's sequence, from 0 without a gap.
     pub number: u64,
-    /// The bytes.
+    /// The bytes. A small message (up to 256 bytes) holds a block of 2 KiB that it shares with its
+    /// neighbours: who keeps one of many for long copies it.
     pub data: Bytes,
 }
 

@@ -3,6 +3,7 @@
 //! Inputs → outputs: message frames → per-channel sequences, the control frames that answer them,
 //! and notes for the endpoint about what became ready.
 
+use crate::blocks::Blocks;
 use crate::buffer_pool::BufferPool;
 use crate::channel_map::ChannelMap;
 use crate::config::{Config, TAKEN_AT_FIRST_BYTES};
@@ -73,11 +74,12 @@ impl Inbox {
     pub fn on_message(
         &mut self,
         config: &Config,
+        blocks: &mut Blocks,
         message: &Message<'_>,
         announce: impl FnMut(Announced),
     ) -> Result<Change, Violation> {
         let state = self.channel(config, message.channel)?;
-        let held = state.on_message(message.number, message.flags, message.payload)?;
+        let held = state.on_message(message.number, message.flags, message.payload, blocks)?;
         self.held_bytes += held;
         Ok(self.advance(message.channel, announce))
     }

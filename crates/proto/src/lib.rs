@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod ack;
+mod blocks;
 mod buffer_pool;
 mod channel_map;
 mod config;

@@ -3,6 +3,7 @@
 //! Inputs → outputs: message frames in any order → messages in sequence, offers in sequence, and
 //! the credit the sender may have (S5). Source: `spec/protocol.md` §6.
 
+use crate::blocks::{Blocks, MAX_SHARED_BYTES};
 use crate::buffer_pool::BufferPool;
 use crate::config::{MESSAGE_COST_BYTES, OfferPolicy};
 use crate::placement::AcceptInto;
@@ -142,7 +143,13 @@ impl RecvChannel {
     }
 
     /// A whole message has arrived; the bytes newly held.
-    pub fn on_message(&mut self, number: u32, flags: u8, payload: &[u8]) -> Result<u64, Violation> {
+    pub fn on_message(
+        &mut self,
+        number: u32,
+        flags: u8,
+        payload: &[u8],
+        blocks: &mut Blocks,
+    ) -> Result<u64, Violation> {
         let number = expand(number, self.next);
         if self.is_known(number) {
             return Ok(0);
@@ -151,7 +158,10 @@ impl RecvChannel {
         self.held_bytes += payload.len() as u64;
         let ready = Ready {
             number,
-            data: self.pool.copy(payload),
+            data: match payload.len() {
+                ..=MAX_SHARED_BYTES => blocks.copy(payload),
+                _ => self.pool.copy(payload),
+            },
             cost: payload.len() as u64 + MESSAGE_COST_BYTES,
             report: flags & message_flags::REPORT != 0,
         };

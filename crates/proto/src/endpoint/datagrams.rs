@@ -157,8 +157,13 @@ impl Endpoint {
         while let Some(slot) = self.sending.pop_front() {
             self.slots[slot as usize].sending = false;
             let Some(peer) = self.slots[slot as usize].peer.as_deref_mut() else { continue };
-            let mut cx =
-                Context { config: &self.config, now, events: &mut self.events, notes: &mut self.notes };
+            let mut cx = Context {
+                config: &self.config,
+                now,
+                events: &mut self.events,
+                notes: &mut self.notes,
+                blocks: &mut self.blocks,
+            };
             let transmit = peer.write_transmit(&mut cx, out);
             if peer.wants_transmit(&cx) && transmit.is_some() {
                 self.slots[slot as usize].sending = true;

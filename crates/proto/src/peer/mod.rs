@@ -14,6 +14,7 @@ mod timers;
 mod transmit;
 
 use crate::ack::ReceivedPackets;
+use crate::blocks::Blocks;
 use crate::buffer_pool::BufferPool;
 use crate::config::{Config, MIN_CHANNEL_CREDIT_BYTES};
 use crate::congestion::{self, Controller};
@@ -46,6 +47,8 @@ pub(crate) struct Context<'a> {
     pub now: Instant,
     pub events: &'a mut VecDeque<Event>,
     pub notes: &'a mut Notes,
+    /// Memory for small messages.
+    pub blocks: &'a mut Blocks,
 }
 
 /// A FEEDBACK that has come, for the endpoint's groups.

@@ -206,7 +206,7 @@ impl Peer {
                 let channel = message.channel;
                 let (id, open) = (self.id, self.is_proven());
                 let announce = |offer| announce_if(open, id, channel, offer, cx.events);
-                let change = self.inbox.on_message(cx.config, &message, announce)?;
+                let change = self.inbox.on_message(cx.config, cx.blocks, &message, announce)?;
                 self.apply(cx, channel, change);
             }
             Frame::Fragment(fragment) => {
