@@ -3,4 +3,5 @@
 pub mod fletcher;
 pub mod ip;
 pub mod tp4;
+mod tpdu;
 pub mod user;

@@ -10,7 +10,8 @@
 //! Deviations from X.224: the connection is there from the beginning; DTs out of sequence are
 //! dropped, not kept (the loop-back keeps the order); one TPDU per TSDU (EOT is always set).
 
-use super::fletcher;
+pub use super::tpdu::HEADER_BYTES;
+use super::tpdu::{self, EOT, Tpdu};
 use crate::pool::{Pdu, Pool};
 use crate::stack::{Layer, Outlet};
 use std::collections::VecDeque;
@@ -18,22 +19,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// TPDU codes (X.224 §13.1).
-const DT: u8 = 0xf0;
-const AK: u8 = 0x60;
-/// The parameter that carries a checksum, and the octets of its value (X.224 §13.2.3.1).
-const CHECKSUM: [u8; 2] = [0xc3, 2];
-const CHECKSUM_BYTES: usize = 4;
-/// LI, code, DST-REF, EOT and TPDU-NR.
-const DT_BYTES: usize = 8;
-/// LI, code, DST-REF, YR-TU-NR, CDT.
-const AK_BYTES: usize = 10;
-/// EOT, the top bit of the number.
-const EOT: u32 = 1 << 31;
-/// Octets of the longest header.
-pub const HEADER_BYTES: usize = DT_BYTES + CHECKSUM_BYTES;
-/// Reference of the one connection.
-const REFERENCE: [u8; 2] = [0, 1];
 /// The clock is read once in so many busy turns: a turn lasts some microseconds, timers are of
 /// milliseconds.
 const TURNS_PER_CLOCK_READING: u32 = 64;
@@ -150,51 +135,28 @@ impl Tp4 {
         Arc::clone(&self.counters)
     }
 
-    fn checksum_bytes(&self) -> usize {
-        if self.config.checksum { CHECKSUM_BYTES } else { 0 }
-    }
-
     /// Puts a DT's header in front of `pdu`; `false` if there is no room.
     fn write_dt(&mut self, pdu: &mut Pdu) -> bool {
-        let header_bytes = DT_BYTES + self.checksum_bytes();
         let mut header = [0; HEADER_BYTES];
-        let header = &mut header[..header_bytes];
-        header[0] = header_bytes as u8 - 1;
-        header[1] = DT;
-        header[2..4].copy_from_slice(&REFERENCE);
-        header[4..8].copy_from_slice(&(self.next & !EOT | EOT).to_be_bytes());
-        if self.config.checksum {
-            seal(header, DT_BYTES, pdu);
-        }
-        pdu.prepend(header_bytes).map(|place| place.copy_from_slice(header)).is_ok()
+        let header = tpdu::dt(&mut header, self.next, self.config.checksum.then_some(pdu));
+        pdu.prepend(header.len()).map(|place| place.copy_from_slice(header)).is_ok()
     }
 
     /// Sends an AK; later, if there is no buffer for it.
     fn acknowledge(&mut self, out: &mut Outlet<'_, Pdu>) {
-        let bytes = AK_BYTES + self.checksum_bytes();
+        let bytes = tpdu::ak_bytes(self.config.checksum);
         let Ok(mut pdu) = self.pool.allocate(self.config.head_room, bytes) else {
             self.hurry = true;
             return;
         };
-        let header = pdu.get_mut().expect("nobody else has it");
-        header[0] = bytes as u8 - 1;
-        header[1] = AK;
-        header[2..4].copy_from_slice(&REFERENCE);
-        header[4..8].copy_from_slice(&(self.expected & !EOT).to_be_bytes());
-        header[8..10].copy_from_slice(&self.config.credit.to_be_bytes());
-        if self.config.checksum {
-            seal(header, AK_BYTES, &[]);
-        }
+        let place = pdu.get_mut().expect("nobody else has it");
+        tpdu::ak(place, self.expected, self.config.credit, self.config.checksum);
         (self.unacknowledged, self.hurry) = (0, false);
         count(&self.counters.acknowledgements);
         out.down(pdu);
     }
 
-    fn on_dt(&mut self, mut pdu: Pdu, out: &mut Outlet<'_, Pdu>) {
-        let header_bytes = DT_BYTES + self.checksum_bytes();
-        let Some(number) = number_at(&pdu, 4).filter(|_| has_header(&pdu, header_bytes)) else {
-            return count(&self.counters.bad);
-        };
+    fn on_dt(&mut self, mut pdu: Pdu, number: u32, out: &mut Outlet<'_, Pdu>) {
         if number != self.expected & !EOT {
             // Sent again: its AK was lost or is late. Another one is due, now.
             count(&self.counters.out_of_sequence);
@@ -203,20 +165,14 @@ impl Tp4 {
         self.expected = self.expected.wrapping_add(1);
         self.timers.began_waiting |= self.unacknowledged == 0;
         self.unacknowledged += 1;
-        pdu.strip(header_bytes);
+        pdu.strip(tpdu::dt_bytes(self.config.checksum));
         out.up(pdu);
         if self.unacknowledged >= (self.config.credit / 2).max(1) {
             self.acknowledge(out);
         }
     }
 
-    fn on_ak(&mut self, pdu: &Pdu) {
-        let (Some(number), Some(credit)) = (number_at(pdu, 4), pdu.get(8..10)) else {
-            return count(&self.counters.bad);
-        };
-        if !has_header(pdu, AK_BYTES + self.checksum_bytes()) {
-            return count(&self.counters.bad);
-        }
+    fn on_ak(&mut self, number: u32, credit: u16) {
         let newly = number.wrapping_sub(self.acknowledged) & !EOT;
         if newly > self.next.wrapping_sub(self.acknowledged) {
             // Of the past, or of a future that has not been sent.
@@ -224,8 +180,7 @@ impl Tp4 {
         }
         self.acknowledged = self.acknowledged.wrapping_add(newly);
         self.kept.drain(..(newly as usize).min(self.kept.len()));
-        self.upper_edge =
-            self.acknowledged.wrapping_add(u32::from(u16::from_be_bytes([credit[0], credit[1]])));
+        self.upper_edge = self.acknowledged.wrapping_add(u32::from(credit));
         self.timers.progressed |= newly > 0;
     }
 
@@ -260,25 +215,6 @@ impl Tp4 {
     }
 }
 
-/// Writes a checksum parameter at `at` of a header.
-fn seal(header: &mut [u8], at: usize, payload: &[u8]) {
-    header[at..at + 2].copy_from_slice(&CHECKSUM);
-    // What was in the buffer before must not count.
-    header[at + 2..at + 4].fill(0);
-    let check = fletcher::check_octets(header, payload, at + 2);
-    header[at + 2..at + 4].copy_from_slice(&check);
-}
-
-/// Whether a TPDU says that its header has so many octets, and has them.
-fn has_header(pdu: &[u8], bytes: usize) -> bool {
-    pdu.len() >= bytes && usize::from(pdu[0]) == bytes - 1
-}
-
-fn number_at(pdu: &[u8], at: usize) -> Option<u32> {
-    let octets = pdu.get(at..at + 4)?.first_chunk()?;
-    Some(u32::from_be_bytes(*octets) & !EOT)
-}
-
 fn count(counter: &AtomicU64) {
     // One writer: a load and a store are enough.
     counter.store(counter.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
@@ -302,14 +238,10 @@ impl Layer<Pdu> for Tp4 {
     }
 
     fn from_below(&mut self, pdu: Pdu, out: &mut Outlet<'_, Pdu>) {
-        let is_ours = pdu.get(2..4) == Some(&REFERENCE);
-        if !is_ours || self.config.checksum && !fletcher::is_intact(&pdu) {
-            return count(&self.counters.bad);
-        }
-        match pdu[1] {
-            DT => self.on_dt(pdu, out),
-            AK => self.on_ak(&pdu),
-            _ => count(&self.counters.bad),
+        match tpdu::read(&pdu, self.config.checksum) {
+            Some(Tpdu::Dt { number }) => self.on_dt(pdu, number, out),
+            Some(Tpdu::Ak { number, credit }) => self.on_ak(number, credit),
+            None => count(&self.counters.bad),
         }
     }
 
@@ -344,6 +276,7 @@ impl Layer<Pdu> for Tp4 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tpdu::{AK, AK_BYTES};
     use super::*;
     use crate::pool::PoolConfig;
 
