@@ -1,23 +1,19 @@
 //! The receiver's half of grants (S11): who may send how much, when many want to.
 //!
 //! Inputs → outputs: what each peer has sent, wants, and what of it arrived → new limits, such that
-//! no more is on its way than [`InboundWindow`] lets in. Source: S11; Homa (Montazeri et al. 2018)
-//! for small remainders first; Stoica's virtual time for weighted shares. `spec/protocol.md` §13.4.
+//! no more is on its way than [`InboundWindow`] lets in. Source: S11; `spec/protocol.md` §13.4.
 //!
-//! Policy: the class of the smallest remainder first, a class being a power of four; within a class
-//! by weight; one grant in eight to whoever waits longest, so that nobody starves. Equal senders
-//! thus share equally, up to their last few packets. Who has nothing to send keeps a small standing
-//! allowance, so that short messages need not ask.
+//! Whose turn it is: `turns`. Who has nothing to send keeps a small standing allowance, so that short messages need
+//! not ask.
 
 use super::InboundWindow;
 use super::allowed::LEAST_GRANT;
 use super::claim::Claim;
+use super::turns::Turns;
 use core::time::Duration;
 use denrei_wire::Instant;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// Grants of which one goes to whoever waits longest.
-const OLDEST_EVERY: u32 = 8;
 /// A grant is at most this part of the window, so that as many senders are under way: the next one
 /// answers while the last is being served. Smaller grants wake more processes for the same data: 16 senders
 /// on two cores fill 1 Gbit/s to .6 with eighths, to .9 with quarters.
@@ -44,15 +40,12 @@ const MOST_STANDING: u64 = 14_720;
 pub(crate) struct Grants {
     pub window: InboundWindow,
     claims: BTreeMap<u32, Claim>,
-    /// Claims that want more than they were granted: class, service, peer.
-    turns: BTreeSet<(u8, u64, u32)>,
-    /// The same by how long they have waited.
-    ages: BTreeSet<(Instant, u32)>,
+    /// Claims that want more than they were granted.
+    turns: Turns,
     /// Octets granted to active claims that have not come.
     outstanding: u64,
     /// Where a claim that comes anew begins.
     clock: u64,
-    grants: u32,
     /// Peers that are still to be told a limit.
     newcomers: VecDeque<(u32, u32, u64)>,
     /// Peers whose limit has changed.
@@ -65,11 +58,9 @@ impl Grants {
         Self {
             window: InboundWindow::new(now, buffer, rtt),
             claims: BTreeMap::new(),
-            turns: BTreeSet::new(),
-            ages: BTreeSet::new(),
+            turns: Turns::default(),
             outstanding: 0,
             clock: 0,
-            grants: 0,
             newcomers: VecDeque::new(),
             changed: BTreeSet::new(),
         }
@@ -123,11 +114,11 @@ impl Grants {
 
     /// The peer is gone.
     pub fn forget(&mut self, peer: u32) {
-        self.unlist(peer);
-        if let Some(claim) = self.claims.remove(&peer)
-            && claim.is_active()
-        {
-            self.outstanding = self.outstanding.saturating_sub(claim.outstanding());
+        if let Some(mut claim) = self.claims.remove(&peer) {
+            self.turns.leave(peer, &mut claim);
+            if claim.is_active() {
+                self.outstanding = self.outstanding.saturating_sub(claim.outstanding());
+            }
         }
         self.changed.remove(&peer);
         self.newcomers.retain(|(other, ..)| *other != peer);
@@ -185,13 +176,13 @@ impl Grants {
 
     /// Puts a claim right after it changed; `before`: what it had outstanding.
     fn settle(&mut self, now: Instant, peer: u32, before: u64) {
-        self.unlist(peer);
         let standing = self.standing();
         let Some(claim) = self.claims.get_mut(&peer) else { return };
+        self.turns.leave(peer, claim);
         self.outstanding = self.outstanding.saturating_sub(before);
         if claim.is_active() {
             self.outstanding += claim.outstanding();
-            self.list(now, peer);
+            self.turns.enter(now, peer, claim);
         } else {
             claim.awaited = None;
             // Half used up: small messages of a chatty peer do not have a grant each.
@@ -199,25 +190,6 @@ impl Grants {
                 claim.limit = claim.accounted + standing;
                 self.changed.insert(peer);
             }
-        }
-    }
-
-    fn unlist(&mut self, peer: u32) {
-        if let Some((class, served, since)) = self.claims.get_mut(&peer).and_then(|claim| claim.listed.take())
-        {
-            self.turns.remove(&(class, served, peer));
-            self.ages.remove(&(since, peer));
-        }
-    }
-
-    /// Gives a claim that wants more its place in the lists.
-    fn list(&mut self, now: Instant, peer: u32) {
-        let Some(claim) = self.claims.get_mut(&peer) else { return };
-        if claim.remaining() > 0 && claim.not_before <= now && claim.listed.is_none() {
-            let place = (claim.class(), claim.served, claim.since);
-            claim.listed = Some(place);
-            self.turns.insert((place.0, place.1, peer));
-            self.ages.insert((place.2, peer));
         }
     }
 
@@ -232,7 +204,7 @@ impl Grants {
     pub fn distribute(&mut self, now: Instant) {
         let window = self.window.octets();
         let most = (window / GRANT_SHARE).clamp(LEAST_GRANT, MAX_GRANT);
-        while let Some(peer) = self.next() {
+        while let Some(peer) = self.turns.next(&self.claims) {
             let free = window.saturating_sub(self.outstanding);
             let claim = self.claims.get_mut(&peer).expect("listed claims exist");
             let datagram = self.window.datagram();
@@ -246,20 +218,9 @@ impl Grants {
         }
     }
 
-    /// Whose turn it is. The oldest has turns of its own only against smaller remainders: among equals
-    /// it would be a second share.
-    fn next(&self) -> Option<u32> {
-        let &(class, _, first) = self.turns.first()?;
-        let &(_, oldest) = self.ages.first()?;
-        let overtaken = self.claims.get(&oldest).is_some_and(|claim| claim.class() > class);
-        let aged = self.grants % OLDEST_EVERY == OLDEST_EVERY - 1;
-        Some(if aged && overtaken { oldest } else { first })
-    }
-
     fn grant(&mut self, now: Instant, peer: u32, octets: u64) {
-        self.unlist(peer);
-        self.grants = self.grants.wrapping_add(1);
         let Some(claim) = self.claims.get_mut(&peer) else { return };
+        self.turns.take(peer, claim);
         let outstanding_before = claim.outstanding();
         if claim.awaited.is_none() {
             claim.awaited = Some((claim.limit.max(claim.accounted), now));
@@ -269,7 +230,7 @@ impl Grants {
         claim.served += octets * super::DEFAULT_WEIGHT as u64 / claim.weight.max(1) as u64;
         (claim.moved, claim.since) = (now, now);
         self.outstanding += claim.outstanding() - outstanding_before;
-        self.list(now, peer);
+        self.turns.enter(now, peer, claim);
         self.changed.insert(peer);
     }
 
@@ -290,9 +251,8 @@ impl Grants {
             claim.lapses += 1;
             self.settle(now, peer, before);
         }
-        let peers: Vec<u32> = self.claims.keys().copied().collect();
-        for peer in peers {
-            self.list(now, peer);
+        for (peer, claim) in &mut self.claims {
+            self.turns.enter(now, *peer, claim);
         }
     }
 

@@ -7,7 +7,8 @@
 //! has it back as soon as it is used: nobody's rate is below its fair share.
 
 use super::capacity::{Capacity, Interval};
-use super::flow::{Flow, rate_of};
+use super::flow::Flow;
+use super::heard::{Heard, Source, Taken};
 use super::share::{Want, max_min};
 use super::{HostRecord, MAX_RATE, Rate};
 use core::time::Duration;
@@ -25,49 +26,12 @@ const LONGEST_RTIMER_PER_S: u64 = 20;
 const LEAST_RECOVERY: Duration = Duration::from_millis(1);
 /// Headers and trailer of a data packet, about, octets: rates count what is in it.
 const PACKET_OVERHEAD: u64 = 48;
-/// An application's pace is known from so many messages on: one more or less is little then.
-const LEAST_TAKES: u64 = 16;
 /// An interval has so many bursts at least, or one more or less would count for much.
 const BURSTS: u32 = 4;
 /// An overrun says something of the host for this long.
 const OVERRUN_COUNTS: Duration = Duration::from_secs(10);
 /// Rates are told if they have changed by more than this share, or somebody has become active.
 const WORTH_TELLING: u64 = 32;
-
-/// A packet of a peer, as far as the pace goes.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Heard {
-    /// Octets of the packet if it held data, else 0.
-    pub data: u64,
-    /// Packets missing right before it.
-    pub missing: u64,
-}
-
-/// Who sends to this host.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Source {
-    /// A peer, by its slot: it can be told a rate.
-    Peer(u32),
-    /// The group of that name: it counts, and its own window follows what its members lose.
-    Group(u64),
-}
-
-/// What the application has taken, counted since the endpoint was made.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Taken {
-    pub messages: u64,
-    pub octets: u64,
-    /// Times that it had taken all there was.
-    pub emptied: u64,
-}
-
-impl Taken {
-    /// Octets per second since `earlier`, if messages waited all the time.
-    fn pace_since(self, earlier: Self, length: Duration) -> Option<u64> {
-        let busy = self.emptied == earlier.emptied && self.messages - earlier.messages >= LEAST_TAKES;
-        busy.then(|| rate_of(self.octets - earlier.octets, length))
-    }
-}
 
 /// All flows of one endpoint.
 #[derive(Debug)]

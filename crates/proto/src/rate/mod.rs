@@ -1,7 +1,7 @@
 //! The pace that receivers set: rate and burst, grants.
 //!
 //! Inputs → outputs: see the files; `credit` R2's rules; `bursts` the pause between two; `allowed` the sender's
-//! half of grants, `grants` the receiver's, which holds the `inbound` window; `manager` sets rates
+//! half of grants, `grants` the receiver's, in `turns`, which holds the `inbound` window; `manager` sets rates
 //! within the `capacity` that it learns, in the shares of `share`; `host` is several Nodes on one host.
 //! Source: R1–R4, R11–R13, S11; `spec/protocol.md` §13.
 
@@ -12,19 +12,22 @@ mod claim;
 mod credit;
 mod flow;
 mod grants;
+mod heard;
 mod host;
 mod inbound;
 mod manager;
 mod police;
 mod share;
+mod turns;
 
 pub(crate) use allowed::Allowed;
 pub(crate) use bursts::PacedCredit;
 pub(crate) use credit::RateCredit;
 pub(crate) use grants::Grants;
+pub(crate) use heard::{Heard, Source, Taken};
 pub use host::HostRecord;
 pub(crate) use host::host_share;
-pub(crate) use manager::{Heard, Manager, Source, Taken};
+pub(crate) use manager::Manager;
 pub(crate) use police::Police;
 
 use inbound::InboundWindow;
