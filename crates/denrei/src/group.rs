@@ -7,6 +7,7 @@
 use crate::Node;
 use crate::core::Core;
 use bytes::Bytes;
+use denrei_io::canonical;
 use denrei_proto::group::{
     GroupError, GroupEvent, GroupId, GroupMessage, GroupOptions, GroupStatus, MembershipCounters,
     MembershipEnd,
@@ -82,10 +83,11 @@ impl Node {
         policy: impl Into<GroupOptions>,
     ) -> Result<Group, OpenGroupError> {
         let options: GroupOptions = policy.into();
+        let members: Vec<SocketAddr> = members.iter().copied().map(canonical).collect();
         self.shards().gather();
         let timeout = options.open_timeout.saturating_add(OPENING_GRACE);
         self.enable_multicast(address, &options)?;
-        let id = self.with_core(|core, now| core.endpoint.open_group(now, address, members, options))?;
+        let id = self.with_core(|core, now| core.endpoint.open_group(now, address, &members, options))?;
         let group = Group { node: self.clone(), id, address };
         if let Some(bytes) = self.shared().with_io(|io| io.socket.multicast_datagram_bytes(address)) {
             self.with_core(|core, _| core.endpoint.limit_group_datagrams(id, bytes))?;
@@ -95,7 +97,7 @@ impl Node {
         match outcome {
             Some(GroupEvent::Opened) => Ok(group),
             Some(GroupEvent::OpenFailed { missing }) => Err(GroupError::OpenFailed { missing }.into()),
-            _ => Err(GroupError::OpenFailed { missing: members.to_vec() }.into()),
+            _ => Err(GroupError::OpenFailed { missing: members }.into()),
         }
     }
 
@@ -241,6 +243,7 @@ impl Group {
     /// # Errors
     /// It is one already, or cannot be one.
     pub fn add_member(&self, addr: SocketAddr, history: bool) -> Result<u32, GroupError> {
+        let addr = canonical(addr);
         let added =
             self.node.with_core(|core, now| core.endpoint.add_group_member(now, self.id, addr, history));
         self.node.shared().kick();
@@ -287,6 +290,7 @@ impl GroupListener {
     /// message on, or with what is retained (`history`). [`accept`](Self::accept) brings the
     /// membership. Whether it could be asked.
     pub fn ask(&self, opener: SocketAddr, history: bool) -> bool {
+        let opener = canonical(opener);
         let asked =
             self.node.with_core(|core, now| core.endpoint.ask_to_join(now, opener, self.address, history));
         self.node.shared().kick();

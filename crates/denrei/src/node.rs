@@ -53,7 +53,8 @@ const SHUTTING_DOWN: u16 = 4;
 impl Node {
     /// Opens a UDP port and, if so configured, starts the thread that drives it. Secrets that
     /// `config` leaves open are taken from the [`environment`]; without a cluster key, and not told
-    /// [`insecure`](Config::insecure), only loopback addresses are bound.
+    /// [`insecure`](Config::insecure), only loopback addresses are bound. IPv4 in the form of IPv6, here and
+    /// wherever a Node is named, is that IPv4 address.
     ///
     /// # Errors
     /// A setting that cannot work, or an address that cannot be bound; both say what to change.

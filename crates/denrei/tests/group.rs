@@ -110,6 +110,20 @@ fn who_does_not_answer_is_named() {
 }
 
 #[test]
+fn a_member_may_be_named_in_the_form_of_ipv6() {
+    let (address, member) = (group_address(8), Node::bind("127.0.0.1:0", threaded()).unwrap());
+    let listener = member.join_group(address).unwrap();
+    let opener = Node::bind("127.0.0.1:0", threaded()).unwrap();
+    let named = format!("[::ffff:127.0.0.1]:{}", member.local_addr().port()).parse().unwrap();
+    let options = GroupOptions { backend: GroupBackend::Unicast, ..GroupOptions::default() };
+    let group = opener.open_group(address, &[named], options).unwrap();
+    group.send(content(0, 100)).unwrap();
+    let membership = listener.accept(PATIENCE).expect("the group opens");
+    assert_eq!(membership.recv_timeout(PATIENCE).unwrap().unwrap().data, content(0, 100));
+    assert!(group.flush(PATIENCE));
+}
+
+#[test]
 fn several_openers_share_an_address_and_a_member_leaves_and_returns() {
     let address = group_address(5);
     let member = Node::bind("127.0.0.1:0", threaded()).unwrap();
