@@ -23,6 +23,10 @@ pub(crate) struct Io {
     busy: BusyPeers,
 }
 
+/// The core, which whoever sends has already locked, and the time just read, at which no timer is due: a
+/// lock and its release take as long as reading it.
+pub(crate) type Held<'a> = (MutexGuard<'a, Core>, Instant);
+
 /// How a flush ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Flush {
@@ -70,38 +74,41 @@ impl Io {
     }
 
     /// Sends what may be sent; fires the timers that are due, if the socket was `looked` at before: this
-    /// process may not have run for a while, and the acknowledgement that a timer waits for be here. `now`:
-    /// the time, if it was just read and no timer is due; reading it takes as long as a lock and its release.
-    pub fn flush(&mut self, core: &Mutex<Core>, mut now: Option<Instant>, looked: bool) -> Flush {
+    /// process may not have run for a while, and the acknowledgement that a timer waits for be here.
+    pub fn flush(&mut self, core: &Mutex<Core>, mut held: Option<Held<'_>>, looked: bool) -> Flush {
         for _ in 0..MAX_SENDS_PER_FLUSH {
-            let mut more = true;
-            if self.stuck.is_none() {
-                let mut core = core.lock();
-                let now = match now.take() {
-                    Some(now) => now,
-                    None => {
-                        let now = core.now();
-                        if !looked && core.has_timer_due(now) {
-                            return Flush::More;
-                        }
-                        core.fire_timers(now);
-                        now
-                    }
-                };
-                let Some(transmit) = core.endpoint.poll_transmit(now, &mut self.out) else {
-                    return Flush::Done;
-                };
-                self.stuck = Some((transmit, 0));
-                more = core.endpoint.wants_transmit();
-            }
-            if !self.send() {
-                return Flush::Blocked;
-            }
-            if !more {
-                return Flush::Done;
+            match self.take_up(core, held.take(), looked) {
+                Ok(more) => match (self.send(), more) {
+                    (true, true) => {}
+                    (true, false) => return Flush::Done,
+                    (false, _) => return Flush::Blocked,
+                },
+                Err(end) => return end,
             }
         }
         Flush::More
+    }
+
+    /// Takes up the next transmit, unless one is stuck; whether there may be more. Lets go of the core.
+    fn take_up(&mut self, core: &Mutex<Core>, held: Option<Held<'_>>, looked: bool) -> Result<bool, Flush> {
+        if self.stuck.is_some() {
+            return Ok(true);
+        }
+        let (mut core, now) = match held {
+            Some(held) => held,
+            None => {
+                let mut core = core.lock();
+                let now = core.now();
+                if !looked && core.has_timer_due(now) {
+                    return Err(Flush::More);
+                }
+                core.fire_timers(now);
+                (core, now)
+            }
+        };
+        let transmit = core.endpoint.poll_transmit(now, &mut self.out).ok_or(Flush::Done)?;
+        self.stuck = Some((transmit, 0));
+        Ok(core.endpoint.wants_transmit())
     }
 
     /// Sends the transmit under way; whether the kernel had room.

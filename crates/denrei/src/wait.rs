@@ -5,7 +5,7 @@
 //! them takes its place. In `Drive::Thread` the background thread is always the leader.
 
 use crate::core::{Clock, Core};
-use crate::io::{Flush, Io};
+use crate::io::{Flush, Held, Io};
 use crate::shards::Lobby;
 use denrei_io::{UdpSocket, Waiter, Waker};
 use denrei_layers::wake::Bell;
@@ -86,7 +86,7 @@ impl Shared {
 
     /// Something was queued: sends it, unless a thread that is at it anyway will.
     pub fn kick(&self) {
-        self.kick_at(None);
+        self.kick_with(None);
     }
 
     /// Something was queued at `now`, the time just read: sends it if the window lets it go. If not,
@@ -94,17 +94,15 @@ impl Shared {
     pub fn kick_if_due(&self, core: MutexGuard<'_, Core>, now: Instant) {
         // A pipeline is told of everything: it keeps its own alarm.
         let timer_due = core.has_timer_due(now);
-        let due = core.endpoint.wants_transmit() || timer_due || self.is_pipelined();
-        let late = core.sleeper_is_late();
-        drop(core);
-        if due {
-            self.kick_at((!timer_due).then_some(now));
-        } else if late {
+        if core.endpoint.wants_transmit() || timer_due || self.is_pipelined() {
+            self.kick_with((!timer_due).then_some((core, now)));
+        } else if core.sleeper_is_late() {
+            drop(core);
             self.waker.wake();
         }
     }
 
-    fn kick_at(&self, now: Option<Instant>) {
+    fn kick_with(&self, held: Option<Held<'_>>) {
         if self.hot.load(Ordering::SeqCst) {
             self.dirty.store(true, Ordering::SeqCst);
             // It looks once more after it has cooled down, but may have done so just now.
@@ -112,7 +110,7 @@ impl Shared {
                 return;
             }
         }
-        self.send(now);
+        self.send(held);
     }
 
     /// From now on a pipeline does all I/O.
@@ -156,14 +154,14 @@ impl Shared {
         self.waiter.wait(fds, None, Some(limit))
     }
 
-    /// Sends until nothing is left, or the kernel has no room. `now`: the time, if it was just read.
-    fn flush(&self, io: &mut Io, mut now: Option<Instant>) {
+    /// Sends until nothing is left, or the kernel has no room.
+    fn flush(&self, io: &mut Io, mut held: Option<Held<'_>>) {
         let mut looked = false;
-        while self.dirty.swap(false, Ordering::SeqCst) {
-            match io.flush(&self.core, now.take(), looked) {
+        loop {
+            match io.flush(&self.core, held.take(), looked) {
+                Flush::Done if !self.take_dirty() => return,
                 Flush::Done => {}
                 Flush::More => {
-                    self.dirty.store(true, Ordering::SeqCst);
                     io.receive(&self.core);
                     looked = true;
                     self.notify(&mut self.core.lock());
@@ -242,15 +240,24 @@ impl Shared {
         }
     }
 
-    /// Sends what is queued. Whoever holds the lock looks at `dirty` after letting go of it.
-    fn send(&self, mut now: Option<Instant>) {
-        self.dirty.store(true, Ordering::SeqCst);
+    /// Sends what is queued.
+    fn send(&self, mut held: Option<Held<'_>>) {
         if let Some(hands) = self.pipeline.get() {
+            drop(held);
+            self.dirty.store(true, Ordering::SeqCst);
             return hands.bell.ring();
         }
-        while self.dirty.load(Ordering::SeqCst) {
-            let Some(mut io) = self.io.try_lock() else { return };
-            self.flush(&mut io, now.take());
+        let mut free = self.io.try_lock();
+        if free.is_none() {
+            // Whoever has it looks at `dirty` after letting go of it, which may be just now.
+            drop(held.take());
+            self.dirty.store(true, Ordering::SeqCst);
+            free = self.io.try_lock();
+        }
+        while let Some(mut io) = free {
+            self.flush(&mut io, held.take());
+            drop(io);
+            free = if self.is_dirty() { self.io.try_lock() } else { None };
         }
         self.wake_sleeper_if_late();
     }
