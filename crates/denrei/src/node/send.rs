@@ -139,20 +139,19 @@ impl Node {
         completion: Completion,
         limit: Option<Duration>,
     ) -> Result<MessageId, SendError> {
-        let full = {
+        let (full, mut message) = {
             let (shard, mut core) = self.shards().enter_of(to.peer);
-            match core.endpoint.check_send(to, message.len() as u64) {
-                Ok(()) => {
-                    let now = core.now();
-                    let id = core.endpoint.send(now, to, message, completion)?;
+            let now = core.now();
+            match core.endpoint.try_send(now, to, message, completion) {
+                Ok(id) => {
                     shard.kick_if_due(core, now);
                     return Ok(id);
                 }
-                Err(full @ SendError::WouldBlock { .. }) => full,
-                Err(error) => return Err(error),
+                Err((full @ SendError::WouldBlock { .. }, message)) => (full, message),
+                Err((error, _)) => return Err(error),
             }
         };
-        let push = |core: &mut Core| push_or_wait(core, to, &message, completion);
+        let push = |core: &mut Core| push_or_wait(core, to, &mut message, completion);
         let sent = self.shards().wait_for(to.peer, limit, push);
         self.shards().kick(to.peer);
         sent.unwrap_or(Err(full))
@@ -164,8 +163,8 @@ impl Node {
     /// As for [`send`](Self::send).
     pub async fn send_async(&self, to: ChannelId, message: impl Into<Bytes>) -> Result<MessageId, SendError> {
         self.ensure_thread();
-        let message = message.into();
-        let push = |core: &mut Core| push_or_wait(core, to, &message, Completion::None);
+        let mut message = message.into();
+        let push = |core: &mut Core| push_or_wait(core, to, &mut message, Completion::None);
         let sent = self.wait_async_for(to.peer, push).await;
         self.shards().kick(to.peer);
         sent
@@ -186,18 +185,20 @@ impl Node {
     }
 }
 
+/// Takes `message` out if it is queued, or there is no hope for it.
 fn push_or_wait(
     core: &mut Core,
     to: ChannelId,
-    message: &Bytes,
+    message: &mut Bytes,
     completion: Completion,
 ) -> Option<Result<MessageId, SendError>> {
     let now = core.recently();
-    match core.endpoint.send(now, to, message.clone(), completion) {
-        Err(SendError::WouldBlock { .. }) => {
+    match core.endpoint.try_send(now, to, std::mem::take(message), completion) {
+        Err((SendError::WouldBlock { .. }, kept)) => {
+            *message = kept;
             core.await_room(to.peer);
             None
         }
-        result => Some(result),
+        result => Some(result.map_err(|(error, _)| error)),
     }
 }

@@ -22,7 +22,24 @@ impl Endpoint {
         message: Bytes,
         completion: Completion,
     ) -> Result<MessageId, SendError> {
-        let peer = self.sendable(to, message.len() as u64, self.config.send_buffer_bytes)?;
+        self.try_send(now, to, message, completion).map_err(|(error, _)| error)
+    }
+
+    /// Like [`send`](Self::send), for callers that keep a message that was not taken and try again.
+    ///
+    /// # Errors
+    /// As for [`send`](Self::send), with the message.
+    pub fn try_send(
+        &mut self,
+        now: Instant,
+        to: ChannelId,
+        message: Bytes,
+        completion: Completion,
+    ) -> Result<MessageId, (SendError, Bytes)> {
+        let peer = match self.sendable(to, message.len() as u64, self.config.send_buffer_bytes) {
+            Ok(peer) => peer,
+            Err(error) => return Err((error, message)),
+        };
         let in_line = peer.is_in_line();
         let number = peer.outbox_mut().push(to.channel, message, completion);
         peer.counters.messages_sent += 1;
@@ -31,14 +48,6 @@ impl Endpoint {
             self.arm(to.peer.slot);
         }
         Ok(MessageId { channel: to, number })
-    }
-
-    /// Whether [`send`](Self::send) would take a message of so many bytes now.
-    ///
-    /// # Errors
-    /// Those that `send` would return.
-    pub fn check_send(&mut self, to: ChannelId, bytes: u64) -> Result<(), SendError> {
-        self.sendable(to, bytes, self.config.send_buffer_bytes).map(drop)
     }
 
     /// Queues a message that is worth nothing after `deadline` (S10): when not all of it was sent by
