@@ -233,7 +233,7 @@ impl SentPackets {
     pub fn on_ack(
         &mut self,
         ranges: impl Iterator<Item = RangeInclusive<u64>>,
-        mut acked: impl FnMut(SentPacket),
+        mut acked: impl FnMut(&SentPacket),
     ) -> AckSummary {
         let mut summary = AckSummary::default();
         for range in ranges {
@@ -243,10 +243,8 @@ impl SentPackets {
             summary.invented |= self.skips.meet(&range);
             let newest = (*range.end()).min(self.next_number().saturating_sub(1));
             for number in ((*range.start()).max(self.base)..=newest).rev() {
-                let Some(packet) = self.ring.get_mut((number - self.base) as usize).and_then(Option::take)
-                else {
-                    continue;
-                };
+                let Some(slot) = self.ring.get_mut((number - self.base) as usize) else { continue };
+                let Some(packet) = slot else { continue };
                 self.under_way -= 1;
                 self.cost_in_flight -= packet.cost();
                 summary.packets += 1;
@@ -256,6 +254,7 @@ impl SentPackets {
                     summary.largest_sent_at = Some(packet.at);
                 }
                 acked(packet);
+                *slot = None;
             }
         }
         self.trim();

@@ -16,7 +16,6 @@ use denrei_wire::ack::AckFrame;
 use denrei_wire::frame::{Accept, Delivered};
 use denrei_wire::packet::{Header, Kind, flags};
 use denrei_wire::{Ecn, Frame, Frames, Instant, Parameters, ids};
-use smallvec::SmallVec;
 
 /// A packet of this session whose trailer has been checked.
 pub(crate) struct Incoming<'a> {
@@ -118,7 +117,7 @@ impl Peer {
                     if is_data(&frame) {
                         pace.data = incoming.datagram_len as u64;
                     }
-                    self.handle_frame(cx, frame, &mut pace)
+                    self.handle_frame(cx, &frame, &mut pace)
                 }
                 Err(_) => Err("a frame that cannot be read"),
             };
@@ -195,10 +194,11 @@ impl Peer {
         cx.notes.offers = true;
     }
 
+    #[inline(always)] // where it is read: see `Frames::next`
     fn handle_frame(
         &mut self,
         cx: &mut Context<'_>,
-        frame: Frame<'_>,
+        frame: &Frame<'_>,
         pace: &mut PaceNote,
     ) -> Result<(), Violation> {
         match frame {
@@ -206,37 +206,52 @@ impl Peer {
                 let channel = message.channel;
                 let (id, open) = (self.id, self.is_proven());
                 let announce = |offer| announce_if(open, id, channel, offer, cx.events);
-                let change = self.inbox.on_message(cx.config, cx.blocks, &message, announce)?;
+                let change = self.inbox.on_message(cx.config, cx.blocks, message, announce)?;
                 self.apply(cx, channel, change);
             }
             Frame::Fragment(fragment) => {
                 let channel = fragment.channel;
                 let (id, open) = (self.id, self.is_proven());
                 let announce = |offer| announce_if(open, id, channel, offer, cx.events);
-                let change = self.inbox.on_fragment(cx.config, &fragment, announce)?;
+                let change = self.inbox.on_fragment(cx.config, fragment, announce)?;
                 self.apply(cx, channel, change);
             }
+            Frame::Ack(ack) => self.on_ack(cx, ack)?,
+            rare => self.handle_rare_frame(cx, rare, pace)?,
+        }
+        Ok(())
+    }
+
+    /// What is not in nearly every packet.
+    #[cold]
+    #[inline(never)]
+    fn handle_rare_frame(
+        &mut self,
+        cx: &mut Context<'_>,
+        frame: &Frame<'_>,
+        pace: &mut PaceNote,
+    ) -> Result<(), Violation> {
+        match frame {
             Frame::Offer(offer) => {
                 let channel = offer.channel;
                 let (id, open) = (self.id, self.is_proven());
                 let announce = |offer| announce_if(open, id, channel, offer, cx.events);
-                let change = self.inbox.on_offer(cx.config, &offer, announce)?;
+                let change = self.inbox.on_offer(cx.config, offer, announce)?;
                 self.apply(cx, channel, change);
             }
-            Frame::Ack(ack) => self.on_ack(cx, &ack)?,
-            Frame::Accept(accept) => self.on_accept(cx, &accept),
+            Frame::Accept(accept) => self.on_accept(cx, accept),
             Frame::Credit(credit) => self.outbox.on_credit(credit.channel, credit.limit),
-            Frame::Parameters(parameters) => self.on_parameters(cx, &parameters)?,
-            Frame::Delivered(delivered) => self.on_delivered(cx, &delivered),
-            Frame::StatusRequest(id) => self.on_status_request(id),
-            Frame::Status(status) => self.on_status(cx, &status),
+            Frame::Parameters(parameters) => self.on_parameters(cx, parameters)?,
+            Frame::Delivered(delivered) => self.on_delivered(cx, delivered),
+            Frame::StatusRequest(id) => self.on_status_request(*id),
+            Frame::Status(status) => self.on_status(cx, status),
             Frame::CloseWrite => self.on_close_write(cx),
             Frame::CloseRead => self.on_close_read(cx),
             Frame::Skip(skip) => {
                 let channel = skip.channel;
                 let (id, open) = (self.id, self.is_proven());
                 let announce = |offer| announce_if(open, id, channel, offer, cx.events);
-                let (change, withdrawn) = self.inbox.on_skip(cx.config, &skip, announce)?;
+                let (change, withdrawn) = self.inbox.on_skip(cx.config, skip, announce)?;
                 if let Some(number) = withdrawn.filter(|_| open) {
                     let channel = ChannelId { peer: id, channel };
                     cx.events.push_back(Event::Withdrawn { channel, number });
@@ -247,12 +262,12 @@ impl Peer {
                 self.report_delivery(channel);
                 self.renew_credit(cx.config, channel);
             }
-            Frame::Rate(rate) => self.on_rate(cx, &rate),
+            Frame::Rate(rate) => self.on_rate(cx, rate),
             Frame::Feedback(report) if self.is_proven() => {
-                let frame = denrei_wire::frame::OwnedFeedback::from(&report);
+                let frame = denrei_wire::frame::OwnedFeedback::from(report);
                 cx.notes.reports.push(super::GroupReport { from: self.id, frame });
             }
-            Frame::Grant(grant) => self.on_grant(&grant),
+            Frame::Grant(grant) => self.on_grant(grant),
             Frame::GrantRequest(request) => pace.request = Some((request.sent, request.wanted)),
             Frame::End(end) => self.on_end(cx, end.code, end.reason),
             // PING wants nothing but the acknowledgement. Frames of later versions are never sent
@@ -325,7 +340,7 @@ impl Peer {
         self.protection.on_acked(ids::expand(ack.largest, next));
         let (in_flight_before, mtu_before) = (self.sent.cost_in_flight(), self.mtu.current());
         let mut close_write_acked = false;
-        let mut heard = SmallVec::<[Control; 2]>::new();
+        let mut heard = Vec::new();
         let Self { sent, outbox, received, mtu, control, id, statuses, .. } = self;
         let summary = sent.on_ack(ack.ranges(next), |packet| {
             mtu.on_acked(packet.bytes);
@@ -394,17 +409,24 @@ impl Peer {
 
     /// Looks for packets that have to be taken for lost.
     pub(super) fn detect_lost(&mut self, cx: &mut Context<'_>) {
-        let (mut newest, mut count): (Option<Instant>, u64) = (None, 0);
-        let mut lost = core::mem::take(&mut cx.notes.lost_packets);
+        let lost = &mut cx.notes.lost_packets;
         self.sent.detect_lost(cx.now, &self.rtt, |packet| lost.push(packet));
-        for packet in lost.drain(..) {
+        if !lost.is_empty() {
+            self.repair(cx);
+        }
+    }
+
+    /// Arranges for what the lost packets carried, and slows down.
+    #[cold]
+    fn repair(&mut self, cx: &mut Context<'_>) {
+        let (mut newest, mut count): (Option<Instant>, u64) = (None, 0);
+        for packet in cx.notes.lost_packets.drain(..) {
             if self.note_lost_packet(cx.now, &packet) {
                 self.counters.packets_lost += 1;
                 newest = newest.max(Some(packet.at));
                 count += 1;
             }
         }
-        cx.notes.lost_packets = lost;
         if let Some(sent_at) = newest {
             if self.recovery_began.is_none_or(|began| sent_at > began) {
                 self.recovery_began = Some(cx.now);

@@ -120,6 +120,27 @@ impl<'a> Frames<'a> {
         Ok(Frame::End(End { code: body.code.get(), reason }))
     }
 
+    /// Whatever is not in nearly every packet.
+    #[cold]
+    #[inline(never)]
+    fn rare(&mut self, first: u8) -> Option<Result<Frame<'a>, FrameError>> {
+        Some(match first {
+            kind::PADDING => {
+                self.skip_padding();
+                return self.next();
+            }
+            kind::OFFER | kind::ACCEPT => self.offer_or_accept(first),
+            kind::PING => self.bare(Frame::Ping),
+            kind::CLOSE_WRITE => self.bare(Frame::CloseWrite),
+            kind::CLOSE_READ => self.bare(Frame::CloseRead),
+            kind::PARAMETERS => self.parameters(),
+            kind::END => self.end(),
+            kind::RATE..=kind::SKIP => self.pace(first),
+            kind::FEEDBACK => Feedback::take(&mut self.rest).map(Frame::Feedback),
+            other => self.fixed(other),
+        })
+    }
+
     fn fixed(&mut self, first: u8) -> Result<Frame<'a>, FrameError> {
         Ok(match first {
             kind::CREDIT => {
@@ -149,7 +170,6 @@ impl<'a> Frames<'a> {
     }
 
     /// Many octets at a time: a probe of the path's size has up to 64 KiB of them.
-    #[cold]
     fn skip_padding(&mut self) {
         const AT_ONCE: [u8; 64] = [kind::PADDING; 64];
         while let Some((&AT_ONCE, rest)) = self.rest.split_first_chunk() {
@@ -169,24 +189,13 @@ impl<'a> Frames<'a> {
 impl<'a> Iterator for Frames<'a> {
     type Item = Result<Frame<'a>, FrameError>;
 
+    #[inline(always)] // into the loop that looks at each: moving a frame costs as much as reading it
     fn next(&mut self) -> Option<Self::Item> {
-        if self.rest.first() == Some(&kind::PADDING) {
-            self.skip_padding();
-        }
-        let first = *self.rest.first()?;
-        let frame = match first {
+        let frame = match *self.rest.first()? {
             kind::MESSAGE => self.message(),
             kind::ACK | kind::ACK_ECN => AckFrame::take(&mut self.rest).map(Frame::Ack),
             kind::FRAGMENT => self.fragment(),
-            kind::OFFER | kind::ACCEPT => self.offer_or_accept(first),
-            kind::PING => self.bare(Frame::Ping),
-            kind::CLOSE_WRITE => self.bare(Frame::CloseWrite),
-            kind::CLOSE_READ => self.bare(Frame::CloseRead),
-            kind::PARAMETERS => self.parameters(),
-            kind::END => self.end(),
-            kind::RATE..=kind::SKIP => self.pace(first),
-            kind::FEEDBACK => Feedback::take(&mut self.rest).map(Frame::Feedback),
-            other => self.fixed(other),
+            rare => self.rare(rare)?,
         };
         if frame.is_err() {
             self.rest = &[];
