@@ -307,26 +307,26 @@ impl Endpoint {
 
     /// Lists a peer among those that send and arms its timer, as its state demands.
     fn after(&mut self, now: Instant, slot: u32) {
-        self.enlist(now, slot);
-        self.arm(slot);
-    }
-
-    /// Lists a peer among those that send, if it has something to send; whether it is listed.
-    fn enlist(&mut self, now: Instant, slot: u32) -> bool {
         let entry = &mut self.slots[slot as usize];
-        let Some(peer) = entry.peer.as_deref_mut() else { return false };
+        let Some(peer) = entry.peer.as_deref_mut() else { return };
         let cx = Context {
             config: &self.config,
             now,
+            blocks: &mut self.blocks,
             events: &mut self.events,
             notes: &mut self.notes,
-            blocks: &mut self.blocks,
         };
         if !entry.sending && peer.wants_transmit(&cx) {
-            entry.sending = true;
+            self.list(slot);
+        }
+        self.arm(slot);
+    }
+
+    /// Lists a peer among those that may have something to send.
+    fn list(&mut self, slot: u32) {
+        if !core::mem::replace(&mut self.slots[slot as usize].sending, true) {
             self.sending.push_back(slot);
         }
-        entry.sending
     }
 
     fn arm(&mut self, slot: u32) {

@@ -165,7 +165,7 @@ impl Endpoint {
                 blocks: &mut self.blocks,
             };
             let transmit = peer.write_transmit(&mut cx, out);
-            if peer.wants_transmit(&cx) && transmit.is_some() {
+            if transmit.is_some() && peer.wants_transmit(&cx) {
                 self.slots[slot as usize].sending = true;
                 self.sending.push_back(slot);
             }

@@ -31,7 +31,7 @@ impl Endpoint {
     /// As for [`send`](Self::send), with the message.
     pub fn try_send(
         &mut self,
-        now: Instant,
+        _now: Instant,
         to: ChannelId,
         message: Bytes,
         completion: Completion,
@@ -43,9 +43,9 @@ impl Endpoint {
         let in_line = peer.is_in_line();
         let number = peer.outbox_mut().push(to.channel, message, completion);
         peer.counters.messages_sent += 1;
-        // What is sent arms the timer, right away.
-        if !in_line && !self.enlist(now, to.peer.slot) {
-            self.arm(to.peer.slot);
+        // Whether it may leave now, and what timer that takes, is seen when it is asked for.
+        if !in_line {
+            self.list(to.peer.slot);
         }
         Ok(MessageId { channel: to, number })
     }
