@@ -4,18 +4,20 @@
 //! Lane 0 is the main socket, the others are connected to one busy peer each.
 //!
 //! Policy: the lane that delivered last is hot, and the one to read. All lanes are looked at together, by
-//! one `poll`, every [`COLD_EVERY`] empty calls, datagrams or trains of it; sooner while others than the hot one
-//! deliver, from the first call after such a one; and in every call once the hot lane has been empty
-//! [`COOL_AFTER`] times in a row. So an idle poll costs one system call, and what waits on any lane is found
+//! one `poll`, every [`COLD_EVERY`] empty calls, or a quarter as many datagrams or trains of it; sooner while
+//! others than the hot one deliver, from the first call after such a one; and in every call once the hot lane
+//! has been empty [`COOL_AFTER`] times in a row. So an idle poll costs one system call, and what waits on any lane is found
 //! by the first that looks: a process that shares its core with others may have few.
 
 use crate::config::MAX_LANES;
 use denrei_wire::Ecn;
 use std::net::{SocketAddr, UdpSocket};
 
-/// Most empty calls, datagrams or trains from one look at all lanes to the next, while a lane is hot:
-/// a tenth of a ping-pong's system calls, half a MiB of trains.
-const COLD_EVERY: u32 = 8;
+/// Most empty calls from one look at all lanes to the next, while a lane is hot, some 8 µs: what comes on that
+/// lane during a look is read a call later, which costs a ping-pong with a look per message a fortieth.
+const COLD_EVERY: u32 = 32;
+/// A datagram or train counts as so many empty calls: half a MiB of trains.
+const WORK_OF_A_TRAIN: u32 = 4;
 /// Full calls in a row after which more is asked for: in a ping-pong every call is full too, and
 /// asking for two there costs a second look at the queue inside the kernel.
 const FULL_BEFORE_GROWTH: u32 = 4;
@@ -124,7 +126,7 @@ impl Lane {
 pub(crate) struct PollPolicy {
     hot: usize,
     empty_calls: u32,
-    /// Empty calls, datagrams and trains since all lanes were looked at.
+    /// Empty calls since all lanes were looked at, and datagrams and trains in such.
     work: u32,
     /// How many of those there may be until all are looked at again: 0 after another lane than the hot one
     /// has delivered, more with everything that comes on the hot one.
@@ -181,10 +183,10 @@ impl PollPolicy {
 
     /// Notes how many datagrams or trains lane `index` brought.
     pub(crate) fn polled(&mut self, index: usize, got: usize) {
-        self.work = self.work.saturating_add((got as u32).max(1));
+        self.work = self.work.saturating_add((WORK_OF_A_TRAIN * got as u32).max(1));
         if got > 0 {
             if index == self.hot {
-                self.patience = (2 * self.patience + 1).min(COLD_EVERY);
+                self.patience = (2 * self.patience + WORK_OF_A_TRAIN).min(COLD_EVERY);
             } else if self.empty_calls == 0 {
                 return; // the hot lane is still busy
             } else {
@@ -248,7 +250,7 @@ mod tests {
             assert!(read & 1 << 3 != 0, "the hot lane is in every call");
             looks += u32::from(looked);
             waited = if read == 0b10_1001 { 0 } else { waited + 1 };
-            assert!(waited <= COLD_EVERY, "the others waited {waited}");
+            assert!(waited <= COLD_EVERY / WORK_OF_A_TRAIN, "the others waited {waited}");
         }
         assert!(looks <= 200 / 4, "{looks} looks in 200 calls");
     }
@@ -280,7 +282,7 @@ mod tests {
         for turn in 0..160 {
             looks += u32::from(call(&mut policy, 2 + 7, if turn % 2 == 0 { 0 } else { 1 << 3 }).1);
         }
-        assert!(looks <= 160 / (COLD_EVERY - 1), "{looks} looks in 160 calls");
+        assert!(looks <= 160 / (COLD_EVERY / WORK_OF_A_TRAIN - 1), "{looks} looks in 160 calls");
     }
 
     #[test]
