@@ -461,3 +461,16 @@ fn a_send_buffer_that_is_full_says_so() {
     pair.run(SECOND);
     pair.send(0, peer, 0, "x");
 }
+
+#[test]
+fn whoever_finds_no_room_asks_at_once_how_far_the_receiver_is() {
+    let config = Config { offers: OfferPolicy::Ask, send_buffer_bytes: 100_000, ..Config::default() };
+    let mut pair = Pair::new(config);
+    let peer = pair.connect(0);
+    pair.send(0, peer, 0, content(0, 5_000_000));
+    pair.run(SECOND);
+    assert!(!pair.ends[0].wants_transmit(), "the offer waits for an answer");
+    let to = ChannelId { peer, channel: 0 };
+    pair.ends[0].send(pair.now, to, Bytes::from_static(b"x"), Completion::None).unwrap_err();
+    assert!(pair.ends[0].wants_transmit());
+}

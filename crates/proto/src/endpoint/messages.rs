@@ -38,7 +38,7 @@ impl Endpoint {
     ) -> Result<MessageId, (SendError, Bytes)> {
         let peer = match self.sendable(to, message.len() as u64, self.config.send_buffer_bytes) {
             Ok(peer) => peer,
-            Err(error) => return Err((error, message)),
+            Err(error) => return Err((self.blocked(error), message)),
         };
         let in_line = peer.is_in_line();
         let number = peer.outbox_mut().push(to.channel, message, completion);
@@ -66,7 +66,10 @@ impl Endpoint {
         deadline: Instant,
     ) -> Result<MessageId, SendError> {
         let most = self.config.send_buffer_bytes.saturating_mul(2);
-        let peer = self.sendable(to, message.len() as u64, most)?;
+        let peer = match self.sendable(to, message.len() as u64, most) {
+            Ok(peer) => peer,
+            Err(error) => return Err(self.blocked(error)),
+        };
         let number = peer.outbox_mut().push_before(to.channel, message, completion, deadline);
         peer.counters.messages_sent += 1;
         self.after(now, to.peer.slot);
@@ -77,12 +80,23 @@ impl Endpoint {
     fn sendable(&mut self, to: ChannelId, bytes: u64, most: u64) -> Result<&mut Peer, SendError> {
         let config = &self.config;
         let peer = peer_of(&mut self.slots, to.peer).ok_or(SendError::UnknownPeer(to.peer))?;
-        check_sendable(peer, config, to, bytes, most).inspect_err(|error| {
-            if matches!(error, SendError::WouldBlock { .. }) {
-                peer.hurry();
-            }
-        })?;
+        check_sendable(peer, config, to, bytes, most)?;
         Ok(peer)
+    }
+
+    /// Whoever finds no room waits for acknowledgements. While something is under way, that of it brings the
+    /// question along; else nobody would send it.
+    #[cold]
+    fn blocked(&mut self, error: SendError) -> SendError {
+        if let SendError::WouldBlock { peer: id, .. } = error
+            && let Ok(peer) = self.get_mut(id)
+        {
+            peer.hurry();
+            if peer.is_idle() {
+                self.list(id.slot);
+            }
+        }
+        error
     }
 
     /// Sets how urgent a channel is: 0 (most) to 7, 4 if never set.

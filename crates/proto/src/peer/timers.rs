@@ -77,6 +77,11 @@ impl Peer {
         }
     }
 
+    /// Whether nothing is under way whose acknowledgement would come.
+    pub fn is_idle(&self) -> bool {
+        self.sent.is_idle()
+    }
+
     fn probe_at(&self) -> Option<Instant> {
         // Before the proof an address gets no more than answers to what comes from it, unless the
         // application wants to speak to it.
