@@ -4,13 +4,14 @@
 //! A block is freed when the last of its messages is dropped. Memory for each by itself costs a receiver of
 //! many small messages, whose queue has outgrown the caches, more than all the rest.
 
+use crate::buffer_pool::BufferPool;
 use bytes::{Bytes, BytesMut};
 
 /// Bytes of a block, and so the most that an application holds which keeps one small message.
 const BLOCK_BYTES: usize = 2 * 1024;
 
 /// Largest message that shares a block, bytes.
-pub(crate) const MAX_SHARED_BYTES: usize = 256;
+const MAX_SHARED_BYTES: usize = 256;
 
 /// The block that is being filled.
 #[derive(Debug, Default)]
@@ -19,9 +20,11 @@ pub(crate) struct Blocks {
 }
 
 impl Blocks {
-    /// A copy of `content`, of at most [`MAX_SHARED_BYTES`].
-    pub fn copy(&mut self, content: &[u8]) -> Bytes {
-        debug_assert!(content.len() <= MAX_SHARED_BYTES);
+    /// A copy of `content`: small in a block, large in memory of `pool`.
+    pub fn copy(&mut self, content: &[u8], pool: &BufferPool) -> Bytes {
+        if content.len() > MAX_SHARED_BYTES {
+            return pool.copy(content);
+        }
         if self.open.capacity() < content.len() {
             self.open = BytesMut::with_capacity(BLOCK_BYTES);
         }
@@ -36,14 +39,16 @@ mod tests {
 
     #[test]
     fn small_messages_share_a_block_until_it_is_full() {
-        let mut blocks = Blocks::default();
-        let messages: Vec<Bytes> = (0..100u8).map(|number| blocks.copy(&[number; 100])).collect();
+        let (mut blocks, pool) = (Blocks::default(), BufferPool::default());
+        let messages: Vec<Bytes> = (0..100u8).map(|number| blocks.copy(&[number; 100], &pool)).collect();
         for (number, message) in messages.iter().enumerate() {
             assert!(message.len() == 100 && message.iter().all(|byte| *byte == number as u8));
         }
         let block = &messages[..BLOCK_BYTES / 100];
         assert!(block.windows(2).all(|pair| pair[0].as_ptr_range().end == pair[1].as_ptr()));
         assert_ne!(block.last().unwrap().as_ptr_range().end, messages[block.len()].as_ptr());
-        assert!(blocks.copy(&[]).is_empty());
+        assert!(blocks.copy(&[], &pool).is_empty());
+        let large = [7; MAX_SHARED_BYTES + 1];
+        assert_eq!(blocks.copy(&large, &pool), large[..]);
     }
 }

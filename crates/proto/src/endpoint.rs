@@ -233,21 +233,15 @@ impl Endpoint {
         slot: u32,
         act: impl FnOnce(&mut Peer, &mut Context<'_>) -> T,
     ) -> T {
-        let peer = self.slots[slot as usize].peer.as_deref_mut().expect("the caller has seen it");
-        let held_before = peer.inbox().held_bytes();
         let offers_wait = !self.waiting_offers.is_empty();
+        let (peer, mut cx) = self.peer_at_work(now, slot).expect("the caller has seen it");
+        let held_before = peer.inbox().held_bytes();
         let promised_before = if offers_wait { peer.inbox().promised() } else { 0 };
-        let mut cx = Context {
-            config: &self.config,
-            now,
-            events: &mut self.events,
-            notes: &mut self.notes,
-            blocks: &mut self.blocks,
-        };
         let result = act(peer, &mut cx);
-        self.held_bytes = self.held_bytes + peer.inbox().held_bytes() - held_before;
         // What was on its way has come, and may wait for the very message that is offered.
         let fewer_promised = offers_wait && peer.inbox().promised() < promised_before;
+        let held_after = peer.inbox().held_bytes();
+        self.held_bytes = self.held_bytes + held_after - held_before;
         self.follow_notes(now, slot);
         if let Some(groups) = &mut self.groups {
             groups.on_session_progress();
@@ -257,6 +251,19 @@ impl Endpoint {
         }
         self.after(now, slot);
         result
+    }
+
+    /// The peer in `slot`, and what it works with.
+    fn peer_at_work(&mut self, now: Instant, slot: u32) -> Option<(&mut Peer, Context<'_>)> {
+        let peer = self.slots[slot as usize].peer.as_deref_mut()?;
+        let cx = Context {
+            config: &self.config,
+            now,
+            events: &mut self.events,
+            notes: &mut self.notes,
+            blocks: &mut self.blocks,
+        };
+        Some((peer, cx))
     }
 
     fn follow_notes(&mut self, now: Instant, slot: u32) {
@@ -307,16 +314,9 @@ impl Endpoint {
 
     /// Lists a peer among those that send and arms its timer, as its state demands.
     fn after(&mut self, now: Instant, slot: u32) {
-        let entry = &mut self.slots[slot as usize];
-        let Some(peer) = entry.peer.as_deref_mut() else { return };
-        let cx = Context {
-            config: &self.config,
-            now,
-            blocks: &mut self.blocks,
-            events: &mut self.events,
-            notes: &mut self.notes,
-        };
-        if !entry.sending && peer.wants_transmit(&cx) {
+        let listed = self.slots[slot as usize].sending;
+        let Some((peer, cx)) = self.peer_at_work(now, slot) else { return };
+        if !listed && peer.wants_transmit(&cx) {
             self.list(slot);
         }
         self.arm(slot);

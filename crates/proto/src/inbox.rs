@@ -79,7 +79,7 @@ impl Inbox {
         announce: impl FnMut(Announced),
     ) -> Result<Change, Violation> {
         let state = self.channel(config, message.channel)?;
-        let held = state.on_message(message.number, message.flags, message.payload, blocks)?;
+        let held = state.on_message(message, blocks)?;
         self.held_bytes += held;
         Ok(self.advance(message.channel, announce))
     }

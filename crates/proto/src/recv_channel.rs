@@ -3,14 +3,14 @@
 //! Inputs → outputs: message frames in any order → messages in sequence, offers in sequence, and
 //! the credit the sender may have (S5). Source: `spec/protocol.md` §6.
 
-use crate::blocks::{Blocks, MAX_SHARED_BYTES};
+use crate::blocks::Blocks;
 use crate::buffer_pool::BufferPool;
 use crate::config::{MESSAGE_COST_BYTES, OfferPolicy};
 use crate::placement::AcceptInto;
 use crate::reassembly::Reassembly;
 use crate::slots;
 use bytes::Bytes;
-use denrei_wire::frame::{Fragment, message_flags};
+use denrei_wire::frame::{Fragment, Message, message_flags};
 use denrei_wire::ids::expand;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -143,14 +143,8 @@ impl RecvChannel {
     }
 
     /// A whole message has arrived; the bytes newly held.
-    pub fn on_message(
-        &mut self,
-        number: u32,
-        flags: u8,
-        payload: &[u8],
-        blocks: &mut Blocks,
-    ) -> Result<u64, Violation> {
-        let number = expand(number, self.next);
+    pub fn on_message(&mut self, message: &Message<'_>, blocks: &mut Blocks) -> Result<u64, Violation> {
+        let (number, payload) = (expand(message.number, self.next), message.payload);
         if self.is_known(number) {
             return Ok(0);
         }
@@ -158,12 +152,9 @@ impl RecvChannel {
         self.held_bytes += payload.len() as u64;
         let ready = Ready {
             number,
-            data: match payload.len() {
-                ..=MAX_SHARED_BYTES => blocks.copy(payload),
-                _ => self.pool.copy(payload),
-            },
+            data: blocks.copy(payload, &self.pool),
             cost: payload.len() as u64 + MESSAGE_COST_BYTES,
-            report: flags & message_flags::REPORT != 0,
+            report: message.flags & message_flags::REPORT != 0,
         };
         if number == self.next && self.pending.is_empty() {
             self.next += 1;

@@ -5,7 +5,6 @@
 
 use super::Endpoint;
 use super::replies::Reply;
-use crate::peer::Context;
 use crate::seal::{OpenJob, Opened, Unopened};
 use core::net::SocketAddr;
 use denrei_wire::checksum;
@@ -156,18 +155,10 @@ impl Endpoint {
         }
         while let Some(slot) = self.sending.pop_front() {
             self.slots[slot as usize].sending = false;
-            let Some(peer) = self.slots[slot as usize].peer.as_deref_mut() else { continue };
-            let mut cx = Context {
-                config: &self.config,
-                now,
-                events: &mut self.events,
-                notes: &mut self.notes,
-                blocks: &mut self.blocks,
-            };
+            let Some((peer, mut cx)) = self.peer_at_work(now, slot) else { continue };
             let transmit = peer.write_transmit(&mut cx, out);
             if transmit.is_some() && peer.wants_transmit(&cx) {
-                self.slots[slot as usize].sending = true;
-                self.sending.push_back(slot);
+                self.list(slot);
             }
             self.arm(slot);
             if transmit.is_some() {
