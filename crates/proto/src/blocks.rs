@@ -13,6 +13,9 @@ const BLOCK_BYTES: usize = 2 * 1024;
 /// Largest message that shares a block, bytes.
 const MAX_SHARED_BYTES: usize = 256;
 
+/// Each message begins at a multiple of so many bytes, as in memory of its own: applications read numbers in place.
+const ALIGNMENT: usize = 16;
+
 /// The block that is being filled.
 #[derive(Debug, Default)]
 pub(crate) struct Blocks {
@@ -25,11 +28,15 @@ impl Blocks {
         if content.len() > MAX_SHARED_BYTES {
             return pool.copy(content);
         }
-        if self.open.capacity() < content.len() {
+        let room = content.len().next_multiple_of(ALIGNMENT);
+        if self.open.capacity() < room {
             self.open = BytesMut::with_capacity(BLOCK_BYTES);
         }
         self.open.extend_from_slice(content);
-        self.open.split().freeze()
+        self.open.extend_from_slice(&[0; ALIGNMENT][..room - content.len()]);
+        let mut message = self.open.split();
+        message.truncate(content.len());
+        message.freeze()
     }
 }
 
@@ -44,9 +51,12 @@ mod tests {
         for (number, message) in messages.iter().enumerate() {
             assert!(message.len() == 100 && message.iter().all(|byte| *byte == number as u8));
         }
-        let block = &messages[..BLOCK_BYTES / 100];
-        assert!(block.windows(2).all(|pair| pair[0].as_ptr_range().end == pair[1].as_ptr()));
-        assert_ne!(block.last().unwrap().as_ptr_range().end, messages[block.len()].as_ptr());
+        let at: Vec<usize> = messages.iter().map(|message| message.as_ptr() as usize).collect();
+        assert!(at.iter().all(|at| at % ALIGNMENT == 0));
+        let room = 100usize.next_multiple_of(ALIGNMENT);
+        let (block, others) = at.split_at(BLOCK_BYTES / room);
+        assert!(block.windows(2).all(|pair| pair[0] + room == pair[1]));
+        assert_ne!(block.last().unwrap() + room, others[0]);
         assert!(blocks.copy(&[], &pool).is_empty());
         let large = [7; MAX_SHARED_BYTES + 1];
         assert_eq!(blocks.copy(&large, &pool), large[..]);
