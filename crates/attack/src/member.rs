@@ -168,9 +168,8 @@ impl Member {
 
     /// Sends a message as an honest member does.
     pub fn send(&mut self, channel: u16, message: Vec<u8>) -> Result<()> {
-        let now = self.now();
         let peer = self.peer.context("there is no session")?;
-        let _ = self.endpoint.send(now, ChannelId { peer, channel }, message.into(), Completion::None);
+        let _ = self.endpoint.send(ChannelId { peer, channel }, message.into(), Completion::None);
         self.flush()
     }
 

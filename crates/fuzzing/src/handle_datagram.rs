@@ -144,8 +144,8 @@ impl Session {
         let number = self.sent[from][channel as usize];
         let to = ChannelId { peer: self.peers[from], channel };
         let data = world::message(from as u32, channel, number, len);
-        let (now, endpoint) = (self.world.now, &mut self.world.nodes[from].endpoint);
-        if let Ok(id) = endpoint.send(now, to, data, Completion::Delivered) {
+        let endpoint = &mut self.world.nodes[from].endpoint;
+        if let Ok(id) = endpoint.send(to, data, Completion::Delivered) {
             assert_eq!(id.number, number, "messages are numbered without a gap");
             self.sent[from][channel as usize] += 1;
         }

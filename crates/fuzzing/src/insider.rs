@@ -67,8 +67,8 @@ fn step(world: &mut World, peers: [PeerId; 2], input: &mut Input<'_>) -> Option<
         6 => {
             let (from, channel) = (input.below(2)?, input.below(CHANNELS as usize)? as u16);
             let data = world::message(from as u32, channel, 0, SIZES[input.below(SIZES.len())?]);
-            let (now, to) = (world.now, ChannelId { peer: peers[from], channel });
-            let _ = world.nodes[from].endpoint.send(now, to, data, Completion::Delivered);
+            let to = ChannelId { peer: peers[from], channel };
+            let _ = world.nodes[from].endpoint.send(to, data, Completion::Delivered);
             world.drive(from);
         }
         _ => applications(world),

@@ -172,9 +172,8 @@ impl Run {
         let key = self.key(node, peer);
         let (tag, number) = self.oracle.next(key, channel);
         let data = world::message(tag, channel, number, len);
-        let now = self.world.now;
         let to = ChannelId { peer, channel };
-        if let Ok(id) = self.world.nodes[node].endpoint.send(now, to, data, completion) {
+        if let Ok(id) = self.world.nodes[node].endpoint.send(to, data, completion) {
             self.oracle.sent(key, id, len, completion);
         }
         self.world.drive(node);

@@ -188,7 +188,7 @@ impl Stage {
         let number = self.sent.entry((from, peer, channel)).or_default();
         let data = world::message(from as u32, channel, *number, len);
         let endpoint = &mut self.world.nodes[from].endpoint;
-        if let Ok(id) = endpoint.send(now, ChannelId { peer, channel }, data, Completion::None) {
+        if let Ok(id) = endpoint.send(ChannelId { peer, channel }, data, Completion::None) {
             assert_eq!(id.number, *number, "messages are numbered without a gap");
             *number += 1;
             self.most[from] = self.most[from].max(*number);

@@ -27,9 +27,9 @@ impl End {
         Self { endpoint, addr: SocketAddr::from(([10, 0, 0, host], 7000)) }
     }
 
-    fn send(&mut self, now: Instant, peer: PeerId, message: &Bytes) {
+    fn send(&mut self, peer: PeerId, message: &Bytes) {
         let to = ChannelId { peer, channel: 0 };
-        self.endpoint.send(now, to, message.clone(), Completion::None).expect("nothing is queued");
+        self.endpoint.send(to, message.clone(), Completion::None).expect("nothing is queued");
     }
 }
 
@@ -53,7 +53,7 @@ fn main() {
     let message = Bytes::from(vec![7; 64]);
     let mut now = Instant::ZERO;
     let forth = a.endpoint.connect(now, b.addr).expect("a good address");
-    a.send(now, forth, &message);
+    a.send(forth, &message);
     let began = std::time::Instant::now();
     for _ in 0..count {
         now += std::time::Duration::from_micros(2);
@@ -71,14 +71,14 @@ fn main() {
         if b.endpoint.poll_timeout().is_some_and(|at| at <= now) {
             b.endpoint.handle_timeout(now);
         }
-        b.send(now, back.channel.peer, &back.data);
+        b.send(back.channel.peer, &back.data);
         carry(now, &mut b, &mut a, &mut buf, &mut datagram);
         if a.endpoint.poll_timeout().is_some_and(|at| at <= now) {
             a.endpoint.handle_timeout(now);
         }
         let echo = a.endpoint.recv(now).expect("it comes back");
         assert_eq!(echo.data, message);
-        a.send(now, forth, &message);
+        a.send(forth, &message);
     }
     let nanos = began.elapsed().as_nanos() as f64 / (2 * count) as f64;
     println!("{nanos:.1} ns for a 64-byte message sent and received");

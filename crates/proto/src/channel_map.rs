@@ -42,16 +42,22 @@ impl<T> ChannelMap<T> {
     }
 
     /// The state of a channel, which `make` makes if there is none.
+    #[inline]
     pub fn get_or_insert_with(&mut self, channel: u16, make: impl FnOnce() -> T) -> &mut T {
-        if self.lowest.as_ref().is_none_or(|(lowest, _)| channel < *lowest) {
-            let moved = self.lowest.replace((channel, Box::new(make())));
-            self.others.extend(moved);
-            return &mut self.lowest.as_mut().expect("it was just put there").1;
+        if self.lowest.as_ref().is_none_or(|(lowest, _)| *lowest != channel) {
+            return self.get_or_insert_other(channel, make);
         }
-        match &mut self.lowest {
-            Some((lowest, state)) if *lowest == channel => state,
-            _ => self.others.entry(channel).or_insert_with(|| Box::new(make())),
+        &mut self.lowest.as_mut().expect("it is this channel").1
+    }
+
+    #[inline(never)] // as for `get_other`
+    fn get_or_insert_other(&mut self, channel: u16, make: impl FnOnce() -> T) -> &mut T {
+        if self.lowest.as_ref().is_some_and(|(lowest, _)| *lowest < channel) {
+            return self.others.entry(channel).or_insert_with(|| Box::new(make()));
         }
+        let moved = self.lowest.take();
+        self.others.extend(moved);
+        &mut self.lowest.insert((channel, Box::new(make()))).1
     }
 
     pub fn remove(&mut self, channel: u16) -> Option<Box<T>> {

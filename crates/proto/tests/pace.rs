@@ -203,7 +203,7 @@ fn an_offer_that_expires_is_withdrawn_from_the_application() {
     let id = pair.ends[0]
         .send_before(pair.now, to, content(1, 3 << 20).into(), Completion::None, deadline)
         .unwrap();
-    let next = pair.ends[0].send(pair.now, to, "next".into(), Completion::Delivered).unwrap();
+    let next = pair.ends[0].send(to, "next".into(), Completion::Delivered).unwrap();
     pair.run(SECOND);
     let channel = ChannelId { peer: back, channel: 0 };
     assert!(pair.events[1].contains(&Event::Offered { channel, number: 0, bytes: 3 << 20 }));

@@ -111,7 +111,7 @@ fn a_killed_peer_is_noticed_and_its_successor_is_another() {
     let data: Vec<_> = pair.received[1].iter().map(|message| message.data.clone()).collect();
     assert_eq!(data, ["before", "after"]);
     assert!(matches!(
-        pair.ends[0].send(pair.now, ChannelId { peer, channel: 0 }, Bytes::new(), Completion::None),
+        pair.ends[0].send(ChannelId { peer, channel: 0 }, Bytes::new(), Completion::None),
         Err(SendError::UnknownPeer(_) | SendError::PeerLost { .. })
     ));
 }
@@ -245,7 +245,7 @@ fn closing_in_order_delivers_everything_first() {
     let peer = pair.connect(0);
     pair.send(0, peer, 0, content(0, 2_000_000));
     pair.ends[0].close_write(pair.now, peer).unwrap();
-    let refused = pair.ends[0].send(pair.now, ChannelId { peer, channel: 0 }, Bytes::new(), Completion::None);
+    let refused = pair.ends[0].send(ChannelId { peer, channel: 0 }, Bytes::new(), Completion::None);
     assert_eq!(refused, Err(SendError::WriteClosed(peer)));
     pair.run(5 * SECOND);
     assert_eq!(pair.received[1].len(), 1);
@@ -299,7 +299,7 @@ fn done_reading_drops_what_is_queued_and_says_so() {
     });
     assert_eq!(dropped, Some(20 - pair.acknowledged(0)));
     assert_eq!(pair.ends[1].flow(back).unwrap().unread_bytes, 0);
-    let refused = pair.ends[0].send(pair.now, ChannelId { peer, channel: 0 }, Bytes::new(), Completion::None);
+    let refused = pair.ends[0].send(ChannelId { peer, channel: 0 }, Bytes::new(), Completion::None);
     assert_eq!(refused, Err(SendError::PeerDoneReading(peer)));
 }
 
@@ -354,7 +354,7 @@ fn delivery_is_reported_when_the_application_takes_the_message() {
     let peer = pair.connect(0);
     pair.reading[1] = false;
     let to = ChannelId { peer, channel: 9 };
-    let id = pair.ends[0].send(pair.now, to, "important".into(), Completion::Delivered).unwrap();
+    let id = pair.ends[0].send(to, "important".into(), Completion::Delivered).unwrap();
     pair.run(SECOND);
     assert!(!pair.events[0].contains(&Event::Delivered(id)));
     let request = pair.ends[0].request_status(pair.now, peer).unwrap();
@@ -395,10 +395,10 @@ fn the_limits_of_the_receiver_are_known_after_the_first_answer() {
     pair.run(SECOND);
     assert!(pair.events[0].iter().any(|event| matches!(event, Event::Refused(id) if id.number == 0)));
     let to = ChannelId { peer, channel: 0 };
-    let refused = pair.ends[0].send(pair.now, to, Bytes::from(vec![0; 2_000_001]), Completion::None);
+    let refused = pair.ends[0].send(to, Bytes::from(vec![0; 2_000_001]), Completion::None);
     assert_eq!(refused, Err(SendError::TooLarge { bytes: 2_000_001, max: 2_000_000 }));
     let nowhere = ChannelId { peer, channel: 1024 };
-    let refused = pair.ends[0].send(pair.now, nowhere, Bytes::new(), Completion::None);
+    let refused = pair.ends[0].send(nowhere, Bytes::new(), Completion::None);
     assert_eq!(refused, Err(SendError::NoSuchChannel { channel: 1024, last: 1023 }));
 }
 
@@ -456,7 +456,7 @@ fn a_send_buffer_that_is_full_says_so() {
     let peer = pair.connect(0);
     pair.send(0, peer, 0, content(0, 500_000));
     let to = ChannelId { peer, channel: 0 };
-    let refused = pair.ends[0].send(pair.now, to, Bytes::from_static(b"x"), Completion::None);
+    let refused = pair.ends[0].send(to, Bytes::from_static(b"x"), Completion::None);
     assert!(matches!(refused, Err(SendError::WouldBlock { queued_bytes: 500_064, .. })), "{refused:?}");
     pair.run(SECOND);
     pair.send(0, peer, 0, "x");
@@ -471,6 +471,6 @@ fn whoever_finds_no_room_asks_at_once_how_far_the_receiver_is() {
     pair.run(SECOND);
     assert!(!pair.ends[0].wants_transmit(), "the offer waits for an answer");
     let to = ChannelId { peer, channel: 0 };
-    pair.ends[0].send(pair.now, to, Bytes::from_static(b"x"), Completion::None).unwrap_err();
+    pair.ends[0].send(to, Bytes::from_static(b"x"), Completion::None).unwrap_err();
     assert!(pair.ends[0].wants_transmit());
 }

@@ -239,7 +239,7 @@ fn what_an_unproven_session_brings_is_bounded() {
     let from: SocketAddr = "172.16.0.1:7000".parse().unwrap();
     for channel in 0..16 {
         let to = denrei_proto::ChannelId { peer, channel };
-        end.send(Instant::ZERO, to, content(1, 60_000).into(), Default::default()).unwrap();
+        end.send(to, content(1, 60_000).into(), Default::default()).unwrap();
     }
     // An initiator that keeps no window, and never hears the answers.
     let mut now = Instant::ZERO;

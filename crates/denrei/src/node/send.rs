@@ -56,7 +56,7 @@ impl Node {
     ) -> Result<MessageId, SendError> {
         let (shard, mut core) = self.shards().enter_of(to.peer);
         let now = core.now();
-        let id = core.endpoint.send(now, to, message.into(), completion)?;
+        let id = core.endpoint.send(to, message.into(), completion)?;
         shard.kick_if_due(core, now);
         Ok(id)
     }
@@ -73,8 +73,7 @@ impl Node {
         completion: Completion,
     ) -> Result<MessageId, SendError> {
         let (_, mut core) = self.shards().enter_of(to.peer);
-        let now = core.recently();
-        core.endpoint.send(now, to, message.into(), completion)
+        core.endpoint.send(to, message.into(), completion)
     }
 
     /// Sends what was [queued](Self::queue), and what else is due.
@@ -142,7 +141,7 @@ impl Node {
         let (full, mut message) = {
             let (shard, mut core) = self.shards().enter_of(to.peer);
             let now = core.now();
-            match core.endpoint.try_send(now, to, message, completion) {
+            match core.endpoint.try_send(to, message, completion) {
                 Ok(id) => {
                     shard.kick_if_due(core, now);
                     return Ok(id);
@@ -192,8 +191,7 @@ fn push_or_wait(
     message: &mut Bytes,
     completion: Completion,
 ) -> Option<Result<MessageId, SendError>> {
-    let now = core.recently();
-    match core.endpoint.try_send(now, to, std::mem::take(message), completion) {
+    match core.endpoint.try_send(to, std::mem::take(message), completion) {
         Err((SendError::WouldBlock { .. }, kept)) => {
             *message = kept;
             core.await_room(to.peer);

@@ -15,23 +15,23 @@ impl Endpoint {
     ///
     /// # Errors
     /// See [`SendError`]; the message was not taken.
+    #[inline]
     pub fn send(
         &mut self,
-        now: Instant,
         to: ChannelId,
         message: Bytes,
         completion: Completion,
     ) -> Result<MessageId, SendError> {
-        self.try_send(now, to, message, completion).map_err(|(error, _)| error)
+        self.try_send(to, message, completion).map_err(|(error, _)| error)
     }
 
     /// Like [`send`](Self::send), for callers that keep a message that was not taken and try again.
     ///
     /// # Errors
     /// As for [`send`](Self::send), with the message.
+    #[inline]
     pub fn try_send(
         &mut self,
-        _now: Instant,
         to: ChannelId,
         message: Bytes,
         completion: Completion,

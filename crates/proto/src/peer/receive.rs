@@ -16,6 +16,7 @@ use denrei_wire::ack::AckFrame;
 use denrei_wire::frame::{Accept, Delivered};
 use denrei_wire::packet::{Header, Kind, flags};
 use denrei_wire::{Ecn, Frame, Frames, Instant, Parameters, ids};
+use std::collections::VecDeque;
 
 /// A packet of this session whose trailer has been checked.
 pub(crate) struct Incoming<'a> {
@@ -189,9 +190,26 @@ impl Peer {
         cx.notes.ready.extend(self.inbox.ready_channels());
         let offers: Vec<_> = self.inbox.announced_offers().collect();
         for (channel, offer) in offers {
-            announce(self.id, channel, offer, cx);
+            self.announcer(channel, cx.events)(offer);
         }
         cx.notes.offers = true;
+    }
+
+    /// What tells the application of a channel's offers.
+    #[inline]
+    fn announcer<'a>(
+        &self,
+        channel: u16,
+        events: &'a mut VecDeque<Event>,
+    ) -> impl FnMut(Announced) + use<'a> {
+        let (id, open) = (self.id, self.is_proven());
+        move |offer| {
+            // What comes before the proof is announced with it.
+            if open {
+                let channel = ChannelId { peer: id, channel };
+                events.push_back(Event::Offered { channel, number: offer.number, bytes: offer.total });
+            }
+        }
     }
 
     #[inline(always)] // where it is read: see `Frames::next`
@@ -204,15 +222,13 @@ impl Peer {
         match frame {
             Frame::Message(message) => {
                 let channel = message.channel;
-                let (id, open) = (self.id, self.is_proven());
-                let announce = |offer| announce_if(open, id, channel, offer, cx.events);
+                let announce = self.announcer(channel, cx.events);
                 let change = self.inbox.on_message(cx.config, cx.blocks, message, announce)?;
                 self.apply(cx, channel, change);
             }
             Frame::Fragment(fragment) => {
                 let channel = fragment.channel;
-                let (id, open) = (self.id, self.is_proven());
-                let announce = |offer| announce_if(open, id, channel, offer, cx.events);
+                let announce = self.announcer(channel, cx.events);
                 let change = self.inbox.on_fragment(cx.config, fragment, announce)?;
                 self.apply(cx, channel, change);
             }
@@ -234,8 +250,7 @@ impl Peer {
         match frame {
             Frame::Offer(offer) => {
                 let channel = offer.channel;
-                let (id, open) = (self.id, self.is_proven());
-                let announce = |offer| announce_if(open, id, channel, offer, cx.events);
+                let announce = self.announcer(channel, cx.events);
                 let change = self.inbox.on_offer(cx.config, offer, announce)?;
                 self.apply(cx, channel, change);
             }
@@ -249,11 +264,10 @@ impl Peer {
             Frame::CloseRead => self.on_close_read(cx),
             Frame::Skip(skip) => {
                 let channel = skip.channel;
-                let (id, open) = (self.id, self.is_proven());
-                let announce = |offer| announce_if(open, id, channel, offer, cx.events);
+                let announce = self.announcer(channel, cx.events);
                 let (change, withdrawn) = self.inbox.on_skip(cx.config, skip, announce)?;
-                if let Some(number) = withdrawn.filter(|_| open) {
-                    let channel = ChannelId { peer: id, channel };
+                if let Some(number) = withdrawn.filter(|_| self.is_proven()) {
+                    let channel = ChannelId { peer: self.id, channel };
                     cx.events.push_back(Event::Withdrawn { channel, number });
                 }
                 self.apply(cx, channel, change);
@@ -465,23 +479,5 @@ impl Peer {
 fn report(cx: &mut Context<'_>, channel: ChannelId, done: Finished) {
     if done.completion == Completion::Acknowledged {
         cx.events.push_back(Event::Acknowledged(crate::MessageId { channel, number: done.number }));
-    }
-}
-
-fn announce(peer: crate::PeerId, channel: u16, offer: Announced, cx: &mut Context<'_>) {
-    announce_if(true, peer, channel, offer, cx.events);
-}
-
-fn announce_if(
-    open: bool,
-    peer: crate::PeerId,
-    channel: u16,
-    offer: Announced,
-    events: &mut std::collections::VecDeque<Event>,
-) {
-    // What comes before the proof is announced with it.
-    if open {
-        let channel = ChannelId { peer, channel };
-        events.push_back(Event::Offered { channel, number: offer.number, bytes: offer.total });
     }
 }

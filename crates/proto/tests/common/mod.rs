@@ -110,7 +110,7 @@ impl Pair {
 
     pub fn send(&mut self, from: usize, peer: PeerId, channel: u16, bytes: impl Into<Bytes>) {
         let to = ChannelId { peer, channel };
-        self.ends[from].send(self.now, to, bytes.into(), Completion::Acknowledged).unwrap();
+        self.ends[from].send(to, bytes.into(), Completion::Acknowledged).unwrap();
     }
 
     pub fn drain(&mut self, end: usize) {

@@ -73,7 +73,7 @@ impl Oracle {
         let data = Name { session: session as u32, channel, number }.bytes(bytes);
         let to = ChannelId { peer, channel };
         let result = match order.lifetime {
-            None => endpoint.send(now, to, data, completion),
+            None => endpoint.send(to, data, completion),
             Some(lifetime) => endpoint.send_before(now, to, data, completion, now + lifetime),
         };
         match result {

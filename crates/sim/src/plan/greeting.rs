@@ -50,7 +50,7 @@ pub(super) fn exchange(
             let Ok(peer) = endpoint.connect(now, to.addr()) else { return };
             let channel = ChannelId { peer, channel: 0 };
             // A session that cannot be opened is one that the experiment cannot finish without.
-            let _ = endpoint.send(now, channel, Bytes::from_static(GREETING), Completion::None);
+            let _ = endpoint.send(channel, Bytes::from_static(GREETING), Completion::None);
         });
         for _ in 0..PAUSE_ROUND_TRIPS {
             if greetings.arrived > count {

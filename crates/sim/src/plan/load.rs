@@ -94,8 +94,7 @@ impl Load {
             while flow.sent < allowance {
                 let Ok(peer) = endpoint.connect(now, to.addr()) else { break };
                 let channel = (flow.sent % self.channels as u64) as u16;
-                match endpoint.send(now, ChannelId { peer, channel }, self.message.clone(), Completion::None)
-                {
+                match endpoint.send(ChannelId { peer, channel }, self.message.clone(), Completion::None) {
                     Ok(_) => {
                         flow.sent += 1;
                         flow.under_way.entry(channel).or_default().push_back(now);
