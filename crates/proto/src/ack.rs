@@ -100,7 +100,7 @@ impl ReceivedPackets {
 
     /// Octets the ACK frame will take.
     pub fn encoded_len(&self) -> usize {
-        ack::encoded_len(self.seen.len().clamp(1, ack::MAX_ACK_RANGES), self.ecn.is_some())
+        ack::encoded_len(self.seen.len().clamp(1, ack::MAX_ACK_RANGES), self.ecn)
     }
 
     /// Writes the ACK frame; the largest number acknowledged. `None` if nothing has arrived.

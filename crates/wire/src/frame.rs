@@ -62,6 +62,8 @@ pub mod kind {
     pub const GRANT: u8 = 0x12;
     /// A message that will not be completed.
     pub const SKIP: u8 = 0x13;
+    /// Packets received, all that carried an ECN codepoint ECT(0), and how many those were.
+    pub const ACK_ECT0: u8 = 0x14;
     /// What a member of a group has received (M3, M6).
     pub const FEEDBACK: u8 = 0x18;
 }

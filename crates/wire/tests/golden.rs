@@ -42,7 +42,7 @@ fn encode(meaning: &Value) -> Vec<u8> {
     let mut octets = Vec::new();
     match text(meaning, "type") {
         "PADDING" => octets.resize(uint(meaning, "count"), 0),
-        "ACK" | "ACK_ECN" => {
+        "ACK" | "ACK_ECN" | "ACK_ECT0" => {
             let ranges = ranges(meaning);
             let delay_us = uint(meaning, "delay_us");
             ack::encode(ranges.into_iter(), delay_us, ecn(meaning), &mut |part| octets.extend(part));
@@ -134,7 +134,7 @@ fn check_meaning(octets: &[u8], meaning: &Value, name: &str) {
     let decoded = decoded.unwrap_or_else(|error| panic!("{name}: {error}"));
     match (text(meaning, "type"), &decoded[..]) {
         ("PADDING", []) => {}
-        ("ACK" | "ACK_ECN", [Frame::Ack(ack)]) => {
+        ("ACK" | "ACK_ECN" | "ACK_ECT0", [Frame::Ack(ack)]) => {
             let expected = ranges(meaning);
             assert_eq!(ack.ranges(*expected[0].end()).collect::<Vec<_>>(), expected, "{name}");
             assert_eq!((ack.delay_us, ack.ecn), (uint(meaning, "delay_us"), ecn(meaning)), "{name}");
@@ -160,7 +160,7 @@ fn frames_have_the_octets_of_the_vectors() {
         }
         kinds.insert(octets[0]);
     }
-    assert_eq!(kinds, (frame::kind::PADDING..=frame::kind::SKIP).collect(), "every kind has a vector");
+    assert_eq!(kinds, (frame::kind::PADDING..=frame::kind::ACK_ECT0).collect(), "every kind has a vector");
 }
 
 fn kind_of(name: &str) -> Kind {

@@ -193,7 +193,7 @@ impl<'a> Iterator for Frames<'a> {
     fn next(&mut self) -> Option<Self::Item> {
         let frame = match *self.rest.first()? {
             kind::MESSAGE => self.message(),
-            kind::ACK | kind::ACK_ECN => AckFrame::take(&mut self.rest).map(Frame::Ack),
+            kind::ACK | kind::ACK_ECN | kind::ACK_ECT0 => AckFrame::take(&mut self.rest).map(Frame::Ack),
             kind::FRAGMENT => self.fragment(),
             rare => self.rare(rare)?,
         };
