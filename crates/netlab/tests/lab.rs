@@ -16,8 +16,17 @@ fn lab(test: &str, hosts: usize, config: LabConfig) -> Option<Lab> {
     }
 }
 
-/// How many bytes of a UDP datagram sent from host 0 arrive at host 1 within `wait`.
+/// How many of so many small UDP datagrams sent from host 0 arrive at host 1 within `wait`.
 fn received_of(lab: &Lab, datagrams: usize, wait: Duration) -> usize {
+    received(
+        lab,
+        &format!("for _ in range({datagrams}):\n  try: s.send(bytes(100))\n  except OSError: pass"),
+        wait,
+    )
+}
+
+/// How many of the UDP datagrams that a script sends by its socket `s` from host 0 arrive at host 1 within `wait`.
+fn received(lab: &Lab, script_of_sender: &str, wait: Duration) -> usize {
     let script = "
 import socket, sys, time
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -40,7 +49,7 @@ except TimeoutError: print(n)
     assert_eq!(lines.next().unwrap().unwrap(), "ready");
     let send = format!(
         "import socket\ns = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)\n\
-         for _ in range({datagrams}):\n  try: s.sendto(bytes(100), ('{}', 7000))\n  except OSError: pass",
+         s.connect(('{}', 7000))\n{script_of_sender}",
         lab.host(1).ip()
     );
     assert!(lab.host(0).command("python3").args(["-c", &send]).status().unwrap().success());
@@ -87,6 +96,25 @@ fn loss_link_and_rate_do_what_they_say() {
     lab.rate(1, 1, 3000).unwrap();
     let received = received_of(&lab, 500, wait);
     assert!((20..400).contains(&received), "{received} got through");
+}
+
+/// A train that its bucket just holds would lose what the timer is late; and be lost as one, which no cable does.
+#[test]
+fn a_slow_link_cuts_trains_before_its_queue() {
+    let Some(lab) = lab("a_slow_link_cuts_trains_before_its_queue", 2, LabConfig::default()) else { return };
+    // Buckets of 9,216 bytes; six frames have 9,084 and three fit the queue.
+    lab.rate(1, 1, 5000).unwrap();
+    let train = "s.setsockopt(17, 103, 1472)  # UDP_SEGMENT\ns.send(bytes(6 * 1472))";
+    assert_eq!(received(&lab, train, Duration::from_millis(300)), 3);
+}
+
+#[test]
+fn frames_of_the_largest_mtu_pass_a_slow_link() {
+    let config = LabConfig { mtu: 9000, ..LabConfig::default() };
+    let Some(lab) = lab("frames_of_the_largest_mtu_pass_a_slow_link", 2, config) else { return };
+    lab.rate(1, 100, 100_000).unwrap();
+    let large = "for _ in range(5): s.send(bytes(8972))";
+    assert_eq!(received(&lab, large, Duration::from_millis(300)), 5);
 }
 
 #[test]
