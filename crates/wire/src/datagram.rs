@@ -268,13 +268,19 @@ impl TransmitBuf {
 
     /// Copies what is lent.
     fn take_in(&mut self) {
-        if let Some((at, data)) = self.lent.take() {
-            self.lent_bytes = 0;
-            // As one block: `splice` would take it octet by octet.
-            let behind = self.bytes.len() - at;
-            self.bytes.extend_from_slice(&data);
-            self.bytes[at..].rotate_left(behind);
+        if self.lent_bytes > 0 {
+            self.take_in_lent();
         }
+    }
+
+    #[cold]
+    fn take_in_lent(&mut self) {
+        let Some((at, data)) = self.lent.take() else { return };
+        self.lent_bytes = 0;
+        // As one block: `splice` would take it octet by octet.
+        let behind = self.bytes.len() - at;
+        self.bytes.extend_from_slice(&data);
+        self.bytes[at..].rotate_left(behind);
     }
 
     /// The CRC-32C of what was appended from offset `at` on, before anything lent.
