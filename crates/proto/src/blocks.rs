@@ -1,10 +1,12 @@
-//! Memory for small messages: many in one block.
+//! Memory for small messages: many in one block, and the slots of many.
 //!
 //! Inputs → outputs: a message's content → [`Bytes`] that share a block with the messages before and after.
 //! A block is freed when the last of its messages is dropped. Memory for each by itself costs a receiver of
 //! many small messages, whose queue has outgrown the caches, more than all the rest.
 
 use crate::buffer_pool::BufferPool;
+use crate::recv_channel::Ready;
+use crate::slots::Spare;
 use bytes::{Bytes, BytesMut};
 
 /// Bytes of a block, and so the most that an application holds which keeps one small message.
@@ -16,10 +18,11 @@ const MAX_SHARED_BYTES: usize = 256;
 /// Each message begins at a multiple of so many bytes, as in memory of its own: applications read numbers in place.
 const ALIGNMENT: usize = 16;
 
-/// The block that is being filled.
+/// The block that is being filled, and slots that no queue needs now.
 #[derive(Debug, Default)]
 pub(crate) struct Blocks {
     open: BytesMut,
+    pub slots: Spare<Ready>,
 }
 
 impl Blocks {

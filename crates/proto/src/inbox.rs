@@ -143,8 +143,8 @@ impl Inbox {
     }
 
     /// Takes the next message of a channel.
-    pub fn take(&mut self, channel: u16) -> Option<Taken> {
-        let taken = self.channels.get_mut(channel)?.take()?;
+    pub fn take(&mut self, channel: u16, blocks: &mut Blocks) -> Option<Taken> {
+        let taken = self.channels.get_mut(channel)?.take(blocks)?;
         self.held_bytes -= taken.data.len() as u64;
         Some(taken)
     }

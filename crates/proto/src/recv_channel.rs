@@ -158,7 +158,7 @@ impl RecvChannel {
         };
         if number == self.next && self.pending.is_empty() {
             self.next += 1;
-            slots::push(&mut self.ready, ready);
+            blocks.slots.push(&mut self.ready, ready);
         } else {
             self.pending.insert(number, Pending::Whole(ready));
         }
@@ -355,14 +355,14 @@ impl RecvChannel {
     }
 
     /// The next message in sequence, if there is one.
-    pub fn take(&mut self) -> Option<Taken> {
+    pub fn take(&mut self, blocks: &mut Blocks) -> Option<Taken> {
         let Ready { number, data, cost, report } = self.ready.pop_front()?;
         if report {
             self.report_below = self.report_below.max(number + 1);
         }
         self.taken += cost;
         self.held_bytes -= data.len() as u64;
-        slots::give_back(&mut self.ready, IDLE_SLOTS);
+        blocks.slots.take_back(&mut self.ready, IDLE_SLOTS);
         Some(Taken { number, data })
     }
 

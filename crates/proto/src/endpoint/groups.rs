@@ -261,7 +261,7 @@ impl Endpoint {
             let config = self.config.clone();
             let Some(peer) = self.slots[slot as usize].peer.as_deref_mut() else { return };
             let id = peer.id;
-            let Some(taken) = peer.inbox_mut().take(GROUP_CHANNEL) else { return };
+            let Some(taken) = peer.inbox_mut().take(GROUP_CHANNEL, &mut self.blocks) else { return };
             peer.renew_credit(&config, GROUP_CHANNEL);
             self.held_bytes -= taken.data.len() as u64;
             self.with_groups(|groups, host| groups.on_record(now, id, &taken.data, host));

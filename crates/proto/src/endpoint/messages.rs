@@ -165,7 +165,7 @@ impl Endpoint {
         if !peer.visible || !peer.is_sure_of_peer() {
             return None;
         }
-        let taken = peer.inbox_mut().take(id.channel);
+        let taken = peer.inbox_mut().take(id.channel, &mut self.blocks);
         let channel = peer.inbox_mut().get_mut(id.channel)?;
         if unlisted {
             channel.listed = false;
