@@ -13,36 +13,41 @@ const MAX_EVENTS: usize = 65_536;
 /// An application that takes what is here without a pause has the socket looked at this often, or what
 /// comes meanwhile would overflow it: a tenth of the time in which 10 Gbit/s fill 4 MiB.
 const LONGEST_WITHOUT_LOOK: Duration = Duration::from_micros(300);
-/// Takes from one reading of the clock to the next, at most: reading it costs a tenth of a take.
-const MOST_TAKES_UNTIMED: u32 = 16;
+/// An application that queues without a pause what may not leave yet has the timers looked at this often: few
+/// are finer.
+const LONGEST_WITHOUT_TIMERS: Duration = Duration::from_micros(10);
+/// Calls from one reading of the clock to the next, at most: reading it costs a tenth of a take, a sixth of a
+/// send.
+const MOST_CALLS_UNTIMED: u32 = 16;
 
-/// When to look at the socket although there is something to take.
+/// When to look at something although a call has no need to.
 #[derive(Debug)]
 struct Glance {
-    /// Takes until the clock is read again, and how many that were at first: as many as take about
-    /// [`LONGEST_WITHOUT_LOOK`].
+    /// The longest time without.
+    every: Duration,
+    /// Calls until the clock is read again, and how many that were at first: as many as take about that time,
+    /// so that the slow read it in each.
     left: u32,
-    takes: u32,
+    calls: u32,
     looked_at: Instant,
 }
 
-impl Default for Glance {
-    fn default() -> Self {
-        Self { left: 1, takes: 1, looked_at: Instant::ZERO }
-    }
-}
-
 impl Glance {
-    /// Something is taken that was here; whether a look is due. `now` reads the clock.
-    fn is_due(&mut self, now: impl FnOnce() -> Instant) -> bool {
+    fn new(every: Duration) -> Self {
+        Self { every, left: 1, calls: 1, looked_at: Instant::ZERO }
+    }
+
+    /// There is a call; the time, if a look is due. `now` reads the clock.
+    fn due(&mut self, now: impl FnOnce() -> Instant) -> Option<Instant> {
         self.left = self.left.saturating_sub(1);
         if self.left > 0 {
-            return false;
+            return None;
         }
-        let due = now().saturating_since(self.looked_at) >= LONGEST_WITHOUT_LOOK;
-        self.takes = if due { (self.takes / 2).max(1) } else { (self.takes * 2).min(MOST_TAKES_UNTIMED) };
-        self.left = self.takes;
-        due
+        let now = now();
+        let due = now.saturating_since(self.looked_at) >= self.every;
+        self.calls = if due { (self.calls / 2).max(1) } else { (self.calls * 2).min(MOST_CALLS_UNTIMED) };
+        self.left = self.calls;
+        due.then_some(now)
     }
 }
 
@@ -70,7 +75,10 @@ pub(crate) struct Core {
     send_buffer_bytes: u64,
     /// [`Endpoint::news`] when those who wait were last told.
     seen_news: u64,
-    glance: Glance,
+    /// When to look at the socket although there is something to take.
+    socket: Glance,
+    /// When to look at the timers although nothing may be sent.
+    timers: Glance,
 }
 
 /// Time since the Node was made.
@@ -99,7 +107,8 @@ impl Core {
             recent: clock.now(),
             has_driver: false,
             seen_news: 0,
-            glance: Glance::default(),
+            socket: Glance::new(LONGEST_WITHOUT_LOOK),
+            timers: Glance::new(LONGEST_WITHOUT_TIMERS),
             sleeper_until: None,
             followers: 0,
             blocked: Vec::new(),
@@ -141,12 +150,12 @@ impl Core {
     /// else does.
     pub fn look_is_due(&mut self) -> bool {
         let clock = self.clock;
-        !self.is_driven_by_another() && self.glance.is_due(|| clock.now())
+        !self.is_driven_by_another() && self.socket.due(|| clock.now()).is_some()
     }
 
     /// The sockets were looked at, or are about to be, at `now`.
     pub fn looked(&mut self, now: Instant) {
-        self.glance.looked_at = now;
+        self.socket.looked_at = now;
     }
 
     /// Whether another thread looks at the sockets.
@@ -162,6 +171,15 @@ impl Core {
     /// Whether a timer is due.
     pub fn has_timer_due(&self, now: Instant) -> bool {
         self.endpoint.poll_timeout().is_some_and(|at| at <= now)
+    }
+
+    /// Something is queued that may not leave yet: the time, if the timers were not looked at for long.
+    pub fn timers_to_look_at(&mut self) -> Option<Instant> {
+        let clock = self.clock;
+        let now = self.timers.due(|| clock.now())?;
+        self.timers.looked_at = now;
+        self.recent = now;
+        Some(now)
     }
 
     /// Fires the timers that are due.
@@ -227,17 +245,17 @@ impl Core {
 mod tests {
     use super::*;
 
-    /// Readings of the clock and looks of an application that takes a message each `pause`, in 100 ms.
-    fn readings_and_looks(pause: Duration) -> (u32, u32) {
-        let mut glance = Glance::default();
+    /// Readings of the clock and looks of an application that makes a call each `pause`, in 100 ms.
+    fn readings_and_looks(every: Duration, pause: Duration) -> (u32, u32) {
+        let mut glance = Glance::new(every);
         let (mut now, mut readings, mut looks) = (Instant::ZERO, 0, 0);
         while now < Instant::ZERO + Duration::from_millis(100) {
             now += pause;
-            let due = glance.is_due(|| {
+            let due = glance.due(|| {
                 readings += 1;
                 now
             });
-            if due {
+            if due.is_some() {
                 looks += 1;
                 glance.looked_at = now;
             }
@@ -247,12 +265,14 @@ mod tests {
 
     #[test]
     fn a_slow_application_looks_often_enough_and_a_fast_one_hardly_reads_the_clock() {
-        let (_, looks) = readings_and_looks(Duration::from_millis(1));
+        let (_, looks) = readings_and_looks(LONGEST_WITHOUT_LOOK, Duration::from_millis(1));
         assert_eq!(looks, 100, "each message takes longer than it should go unseen");
-        let (_, looks) = readings_and_looks(Duration::from_micros(100));
+        let (_, looks) = readings_and_looks(LONGEST_WITHOUT_LOOK, Duration::from_micros(100));
         assert!((150..=340).contains(&looks), "{looks} looks in 100 ms");
-        let (readings, looks) = readings_and_looks(Duration::from_nanos(100));
+        let (readings, looks) = readings_and_looks(LONGEST_WITHOUT_LOOK, Duration::from_nanos(100));
         assert!(readings <= 1_000_000 / 16 + 1_000, "{readings} readings for a million messages");
         assert!((200..=340).contains(&looks), "{looks} looks in 100 ms");
+        let (readings, looks) = readings_and_looks(LONGEST_WITHOUT_TIMERS, Duration::from_nanos(100));
+        assert!(readings <= 1_000_000 / 8 && looks >= 7_000, "{readings} readings, {looks} looks");
     }
 }

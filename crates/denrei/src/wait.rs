@@ -89,13 +89,15 @@ impl Shared {
         self.kick_with(None);
     }
 
-    /// Something was queued at `now`, the time just read: sends it if the window lets it go. If not,
-    /// the acknowledgement that opens the window, or a timer, will.
-    pub fn kick_if_due(&self, core: MutexGuard<'_, Core>, now: Instant) {
+    /// Something was queued: sends it if the window lets it go. If not, the acknowledgement that opens
+    /// the window, or a timer, will.
+    pub fn kick_if_due(&self, mut core: MutexGuard<'_, Core>) {
         // A pipeline is told of everything: it keeps its own alarm.
-        let timer_due = core.has_timer_due(now);
-        if core.endpoint.wants_transmit() || timer_due || self.is_pipelined() {
-            self.kick_with((!timer_due).then_some((core, now)));
+        let wanted = core.endpoint.wants_transmit() || self.is_pipelined();
+        let now = if wanted { Some(core.now()) } else { core.timers_to_look_at() };
+        let timer_due = now.is_some_and(|now| core.has_timer_due(now));
+        if wanted || timer_due {
+            self.kick_with(now.filter(|_| !timer_due).map(|now| (core, now)));
         } else if core.sleeper_is_late() {
             drop(core);
             self.waker.wake();

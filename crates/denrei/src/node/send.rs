@@ -55,9 +55,8 @@ impl Node {
         completion: Completion,
     ) -> Result<MessageId, SendError> {
         let (shard, mut core) = self.shards().enter_of(to.peer);
-        let now = core.now();
         let id = core.endpoint.send(to, message.into(), completion)?;
-        shard.kick_if_due(core, now);
+        shard.kick_if_due(core);
         Ok(id)
     }
 
@@ -140,10 +139,9 @@ impl Node {
     ) -> Result<MessageId, SendError> {
         let (full, mut message) = {
             let (shard, mut core) = self.shards().enter_of(to.peer);
-            let now = core.now();
             match core.endpoint.try_send(to, message, completion) {
                 Ok(id) => {
-                    shard.kick_if_due(core, now);
+                    shard.kick_if_due(core);
                     return Ok(id);
                 }
                 Err((full @ SendError::WouldBlock { .. }, message)) => (full, message),
