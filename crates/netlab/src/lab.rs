@@ -24,16 +24,16 @@ const BUCKET_MICROS: u64 = 100;
 /// Least size of a token bucket: it has to hold one frame of the largest Ethernet MTU, bytes.
 const MIN_BUCKET_BYTES: u64 = 9_216;
 
-/// Of a bucket, what a train of segments (TSO, UDP GSO) may take and still go as one, in quarters. A train waits until
+/// Of a bucket, the part that a train of segments (TSO, UDP GSO) may take and still go as one. A train waits until
 /// the bucket holds all of it; what the timer is late beyond a full bucket is lost for good: with trains of eight
 /// Ethernet frames, 12,112 bytes to a bucket of 12,500, an eighth of 1 Gbit/s.
-const WHOLE_QUARTERS: u64 = 3;
+const WHOLE_SHARE: u64 = 2;
 
-/// Largest train there is, bytes.
-const LARGEST_TRAIN_BYTES: u64 = 65_536;
+/// A bucket of so many bytes holds the largest train, 67 kB, and what comes while the timer is late.
+const ROOMY_BUCKET_BYTES: u64 = 100_000;
 
 /// `tbf` cuts what the bucket of its peak rate does not hold, so there is one that never has to be waited for,
-/// Mbit/s; and what it is rounded down to multiples of: `tc` counts in 64 ns.
+/// Mbit/s; and what it is rounded to multiples of, up or down: `tc` counts in 64 ns.
 const PEAK_MBIT: u64 = 200_000;
 const PEAK_TICK_BYTES: u64 = 1_600;
 
@@ -191,7 +191,8 @@ impl Lab {
     /// Without `tc`, or for a rate or queue of 0.
     pub fn rate(&self, index: usize, mbit: u64, queue_bytes: u64) -> Result<(), LabError> {
         self.rate_towards(index, mbit, queue_bytes)?;
-        self.shape(self.host(index).namespace(), "eth0", mbit, queue_bytes.max(HOST_QUEUE_BYTES))
+        self.shape(self.host(index).namespace(), "eth0", mbit, queue_bytes.max(HOST_QUEUE_BYTES))?;
+        keep_order(&self.bridge, &format!("port{index}"))
     }
 
     /// Gives the switch a link of `mbit` Mbit/s towards host `index`, with a queue of `queue_bytes`;
@@ -202,7 +203,8 @@ impl Lab {
     pub fn rate_towards(&self, index: usize, mbit: u64, queue_bytes: u64) -> Result<(), LabError> {
         in_range("the link rate in Mbit/s", mbit, 1..=400_000, "between 1 and 400000")?;
         in_range("the queue in bytes", queue_bytes, 1..=1 << 32, "between 1 and 4294967296")?;
-        self.shape(&self.bridge, &format!("port{index}"), mbit, queue_bytes)
+        self.shape(&self.bridge, &format!("port{index}"), mbit, queue_bytes)?;
+        keep_order(self.host(index).namespace(), "eth0")
     }
 
     /// Whether the bridge carries multicast to its ports. Snooping has to be off: a bridge that knows who
@@ -234,9 +236,9 @@ impl Lab {
 
     fn shape(&self, namespace: &str, device: &str, mbit: u64, queue_bytes: u64) -> Result<(), LabError> {
         let bucket = (mbit * BUCKET_MICROS / 8).max(MIN_BUCKET_BYTES);
-        let whole = (bucket / 4 * WHOLE_QUARTERS).max(self.mtu + FRAME_BYTES);
+        let whole = (bucket / WHOLE_SHARE).max(self.mtu + FRAME_BYTES);
         let mut shape = format!("tbf rate {mbit}mbit burst {bucket} limit {queue_bytes}");
-        if whole < LARGEST_TRAIN_BYTES {
+        if bucket < ROOMY_BUCKET_BYTES {
             let _ = write!(shape, " peakrate {PEAK_MBIT}mbit mtu {}", whole + PEAK_TICK_BYTES);
         }
         let place = ["-n", namespace, "qdisc", "replace", "dev", device, "root"];
@@ -341,6 +343,17 @@ impl<'a> Host<'a> {
         script.push_str("link set eth0 up multicast on\nroute add 224.0.0.0/4 dev eth0\n");
         script
     }
+}
+
+/// Lets what comes by `device` wait for one core per flow (receive packet steering). A shaped link is emptied by
+/// whatever core its timer fires on, and each core hands on what it took by itself: packets would overtake each other,
+/// which they do not on a cable.
+fn keep_order(namespace: &str, device: &str) -> Result<(), LabError> {
+    // 32 cores: the first word of the mask.
+    let cores = std::thread::available_parallelism().map_or(1, usize::from).min(32);
+    let file = format!("/sys/class/net/{device}/queues/rx-0/rps_cpus");
+    let set = format!("echo {:x} > {file}", (1_u64 << cores) - 1);
+    run("ip", &["netns", "exec", namespace, "sh", "-c", &set]).map(drop)
 }
 
 fn offload_line(device: &str, config: LabConfig) -> String {

@@ -108,6 +108,21 @@ fn a_slow_link_cuts_trains_before_its_queue() {
     assert_eq!(received(&lab, train, Duration::from_millis(300)), 3);
 }
 
+/// One core per flow hands on what comes by a shaped link: in the order in which it left the queue.
+#[test]
+fn a_slow_link_keeps_the_order() {
+    let Some(lab) = lab("a_slow_link_keeps_the_order", 2, LabConfig::default()) else { return };
+    let cores = || {
+        let file = "/sys/class/net/eth0/queues/rx-0/rps_cpus";
+        let printed = lab.host(1).command("cat").arg(file).output().unwrap().stdout;
+        let word = String::from_utf8(printed).unwrap().trim().rsplit(',').next().unwrap().to_owned();
+        u64::from_str_radix(&word, 16).unwrap().count_ones() as usize
+    };
+    assert_eq!(cores(), 0);
+    lab.rate_towards(1, 1000, 65_536).unwrap();
+    assert_eq!(cores(), std::thread::available_parallelism().unwrap().get().min(32));
+}
+
 #[test]
 fn frames_of_the_largest_mtu_pass_a_slow_link() {
     let config = LabConfig { mtu: 9000, ..LabConfig::default() };
