@@ -50,7 +50,7 @@ impl<T> Spare<T> {
         if queue.len() == queue.capacity() {
             self.widen(queue);
         }
-        queue.push_back(element);
+        push(queue, element);
     }
 
     /// [Gives back](give_back), and keeps it here if it is more than there is.
@@ -63,9 +63,7 @@ impl<T> Spare<T> {
 
     #[cold]
     fn widen(&mut self, queue: &mut VecDeque<T>) {
-        if queue.capacity() == 0 {
-            queue.reserve_exact(FIRST_SLOTS);
-        } else if (SHRINK_FROM..self.0.capacity()).contains(&queue.len()) {
+        if (SHRINK_FROM..self.0.capacity()).contains(&queue.len()) {
             self.0.append(queue);
             core::mem::swap(queue, &mut self.0);
         }

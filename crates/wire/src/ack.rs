@@ -5,7 +5,7 @@
 //! Deviation: fixed 32-bit fields instead of variable-length integers; the ECN counts that are 0
 //! nearly always are left out. With 8 octets less a sealed message of 64 octets and the ACK beside it
 //! stay within a datagram of 128: the kernel copies longer ones another way, and a round trip takes
-//! .3 µs more (`denrei bench pingpong --sealed --wait poll --sizes 70,76`).
+//! 0.3 µs more (`denrei bench pingpong --sealed --wait poll --sizes 70,76`).
 
 use crate::frame::{FrameError, kind};
 use crate::ids::expand;
