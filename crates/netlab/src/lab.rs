@@ -12,6 +12,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 /// Most hosts of one lab: a Linux bridge has 1,023 ports; beyond a few hundred namespaces a
 /// machine is busy with their timers alone.
@@ -42,6 +43,10 @@ const FRAME_BYTES: u64 = 18;
 
 /// Queue before a slow link on the host's own side: a network card's usual thousand frames, bytes.
 const HOST_QUEUE_BYTES: u64 = 1_500_000;
+
+/// Longest wait for the bridge to hand on what comes by a port. The kernel tells it of a carrier when it has told
+/// nobody of another for a second.
+const PORT_LIMIT: Duration = Duration::from_secs(5);
 
 /// How the links of a lab are built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -135,12 +140,13 @@ impl Lab {
         self.set_port(index, "down")
     }
 
-    /// Puts the cable of host `index` back.
+    /// Puts the cable of host `index` back, and waits until the bridge hands on what comes by it.
     ///
     /// # Errors
-    /// If the kernel refuses.
+    /// If the kernel refuses, or the bridge does not within five seconds.
     pub fn link_up(&self, index: usize) -> Result<(), LabError> {
-        self.set_port(index, "up")
+        self.set_port(index, "up")?;
+        self.wait_for_ports(&["dev", &format!("port{index}")], 1)
     }
 
     /// Makes host `index` lose this share of the IP packets it receives, at random; 0 ends it.
@@ -250,6 +256,25 @@ impl Lab {
         run("ip", &["-n", &self.bridge, "link", "set", &format!("port{index}"), state]).map(drop)
     }
 
+    /// Waits until `count` of the ports that `ip link show` selects forward.
+    fn wait_for_ports(&self, selection: &[&str], count: usize) -> Result<(), LabError> {
+        let show = ["-n", &self.bridge, "-o", "-d", "link", "show"];
+        let arguments = [&show[..], selection].concat();
+        let end = Instant::now() + PORT_LIMIT;
+        loop {
+            let ports = run("ip", &arguments)?;
+            let forwarding = ports.matches("bridge_slave state forwarding").count();
+            if forwarding == count {
+                return Ok(());
+            }
+            if Instant::now() > end {
+                let stderr = format!("{forwarding} of {count} ports forward after {PORT_LIMIT:?}");
+                return Err(LabError::Refused { command: format!("ip {}", arguments.join(" ")), stderr });
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+
     fn build(&self, config: LabConfig) -> Result<(), LabError> {
         for namespace in self.namespaces() {
             cleanup::register(namespace);
@@ -259,7 +284,7 @@ impl Lab {
         for host in self.hosts() {
             feed("ip", &["-n", host.namespace(), "-batch", "-"], &host.script(config))?;
         }
-        Ok(())
+        self.wait_for_ports(&["master", "br0"], self.len())
     }
 
     /// Multicast snooping is off: the bridge floods groups like a plain switch, at once, where a

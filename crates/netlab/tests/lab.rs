@@ -16,7 +16,8 @@ fn lab(test: &str, hosts: usize, config: LabConfig) -> Option<Lab> {
     }
 }
 
-/// How many of so many small UDP datagrams sent from host 0 arrive at host 1 within `wait`.
+/// How many of so many small UDP datagrams sent from host 0 arrive at host 1: until none
+/// has for `wait`, once all are sent.
 fn received_of(lab: &Lab, datagrams: usize, wait: Duration) -> usize {
     received(
         lab,
@@ -25,23 +26,27 @@ fn received_of(lab: &Lab, datagrams: usize, wait: Duration) -> usize {
     )
 }
 
-/// How many of the UDP datagrams that a script sends by its socket `s` from host 0 arrive at host 1 within `wait`.
+/// How many of the UDP datagrams that a script sends by its socket `s` from host 0 arrive at host 1: until none
+/// has for `wait`, once all are sent.
 fn received(lab: &Lab, script_of_sender: &str, wait: Duration) -> usize {
     let script = "
-import socket, sys, time
+import select, socket, sys
 s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 22)
 s.bind(('0.0.0.0', 7000)); print('ready', flush=True)
-s.settimeout(float(sys.argv[1])); n = 0
-try:
-    while True:
-        s.recv(2048); n += 1
-except TimeoutError: print(n)
+sent = False; n = 0
+while True:
+    ready = select.select([s] if sent else [s, sys.stdin], [], [], float(sys.argv[1]) if sent else 60)[0]
+    if s in ready: s.recv(2048); n += 1
+    elif ready: sent = True
+    else: break
+print(n)
 ";
     let mut receiver = lab
         .host(1)
         .command("python3")
         .args(["-c", script, &wait.as_secs_f64().to_string()])
+        .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()
         .expect("python3 runs");
@@ -53,6 +58,7 @@ except TimeoutError: print(n)
         lab.host(1).ip()
     );
     assert!(lab.host(0).command("python3").args(["-c", &send]).status().unwrap().success());
+    drop(receiver.stdin.take());
     let count = lines.next().unwrap().unwrap().parse().unwrap();
     receiver.wait().unwrap();
     count
@@ -90,7 +96,6 @@ fn loss_link_and_rate_do_what_they_say() {
     lab.link_down(1).unwrap();
     assert_eq!(received_of(&lab, 20, wait), 0);
     lab.link_up(1).unwrap();
-    std::thread::sleep(Duration::from_millis(200));
     assert_eq!(received_of(&lab, 20, wait), 20);
     // 1 Mbit/s and a queue of 3 kB: of 500 × 142 B most are lost.
     lab.rate(1, 1, 3000).unwrap();

@@ -39,7 +39,8 @@ impl Ping {
         }
         match node.try_send(self.to, vec![self.samples_us.len() as u8; self.bytes]) {
             Ok(_) => self.sent_at = Some(self.due),
-            Err(SendError::WouldBlock { .. }) => {}
+            // Of a peer that is gone an event says so, and ends this.
+            Err(SendError::WouldBlock { .. } | SendError::PeerLost { .. } | SendError::UnknownPeer(_)) => {}
             Err(error) => return Err(error.into()),
         }
         Ok(())

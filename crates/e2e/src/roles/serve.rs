@@ -171,8 +171,9 @@ impl Server {
         self.streams.retain_mut(|stream| {
             let outcome = match stream.advance(node) {
                 Ok(done) => done.then(|| stream.summary()),
-                // Its event says so, and ends the stream: a Node in a thread may know before we take that.
-                Err(SendError::PeerLost { .. }) => None,
+                // Its event says so, and ends the stream: a Node in a thread may know, and have forgotten the peer
+                // too, before we take that.
+                Err(SendError::PeerLost { .. } | SendError::UnknownPeer(_)) => None,
                 Err(error) => Some(Report::Failed { error: error.to_string() }),
             };
             outcome.inspect(|outcome| failed = report(outcome)).is_none()
