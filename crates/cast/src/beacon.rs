@@ -1,31 +1,32 @@
 //! How receivers find a sender that does not know them.
 //!
 //! Inputs → outputs: a Node's port → datagrams to the group's address, port + 1; such datagrams → the
-//! addresses of senders. A beacon says nothing but where to ask, and is not protected: who follows a
-//! forged one opens a session to nobody who has the key. Source: `spec/cast.md` §7.
+//! addresses of senders. A beacon says nothing but where to ask. With a cluster key those of others are
+//! dropped and counted; without one whoever speaks to the group can send receivers anywhere, so the
+//! beacons of one host count for so many and no more. Source: `spec/cast.md` §7.
+
+mod datagram;
 
 use crate::interfaces::{self, Interface, Place};
+use datagram::{Refused, Said};
+use denrei::BeaconKey;
 use socket2::{Domain, Protocol, Socket, Type};
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
-/// Begins every beacon.
-const MAGIC: [u8; 8] = *b"denreica";
 /// How often a sender says that it is there: a late receiver waits half of that on average.
 const INTERVAL: Duration = Duration::from_millis(500);
 /// A sender that was followed is not followed again for this long.
 const FOLLOW_INTERVAL: Duration = Duration::from_millis(1500);
 /// Senders remembered.
 const MAX_SENDERS: usize = 16;
-/// Datagrams looked at in one go.
-const MAX_DATAGRAMS: usize = 64;
+/// Of these, at one address.
+const MAX_OF_HOST: usize = 4;
+/// Datagrams looked at in one go, 20 times a second where nothing else is going on: a flood has to be faster to hide others.
+const MAX_DATAGRAMS: usize = 512;
 /// Routers a beacon may cross: those of one site.
 const HOPS: u32 = 8;
-/// Tells senders apart: one that has several interfaces may be heard on several.
-const ID_BYTES: usize = 8;
-/// Magic, port, id.
-const BEACON_BYTES: usize = 8 + 2 + ID_BYTES;
 
 /// Where the beacons of a group go.
 pub fn address(group: SocketAddr) -> SocketAddr {
@@ -35,41 +36,54 @@ pub fn address(group: SocketAddr) -> SocketAddr {
 /// Says where a sender is.
 #[derive(Debug)]
 pub struct Beacon {
-    sockets: Vec<UdpSocket>,
-    to: SocketAddr,
-    datagram: [u8; BEACON_BYTES],
+    voices: Vec<Voice>,
+    said: Said,
+    key: Option<BeaconKey>,
     next: Instant,
 }
 
+/// Speaks to the group on an interface.
+#[derive(Debug)]
+struct Voice {
+    socket: UdpSocket,
+    /// Where it is heard from.
+    from: IpAddr,
+}
+
 impl Beacon {
-    /// For the Node at `local`, on all interfaces where somebody can reach it.
+    /// For the Node at `local`, whose cluster has `key`, on all interfaces where somebody can reach it.
     ///
     /// # Errors
     /// The host has no multicast there.
-    pub fn new(group: SocketAddr, local: SocketAddr) -> io::Result<Self> {
-        let mut datagram = [0; BEACON_BYTES];
-        datagram[..8].copy_from_slice(&MAGIC);
-        datagram[8..10].copy_from_slice(&local.port().to_le_bytes());
-        getrandom::fill(&mut datagram[10..]).map_err(|error| io::Error::other(error.to_string()))?;
+    pub fn new(group: SocketAddr, local: SocketAddr, key: Option<&BeaconKey>) -> io::Result<Self> {
+        let mut id = [0; 8];
+        getrandom::fill(&mut id).map_err(|error| io::Error::other(error.to_string()))?;
+        let said = Said { port: local.port(), id };
         // Where there is no way for them, the first shows it.
-        let announce = |place| -> io::Result<UdpSocket> {
-            let socket = voice(group, place)?;
-            socket.send_to(&datagram, address(group))?;
-            Ok(socket)
+        let announce = |place| -> io::Result<Voice> {
+            let voice = voice(group, place)?;
+            voice.say(said, key)?;
+            Ok(voice)
         };
-        let sockets = some(interfaces::of_node(group, local)?.into_iter().map(announce))?;
-        Ok(Self { sockets, to: address(group), datagram, next: Instant::now() })
+        let voices = some(interfaces::of_node(group, local)?.into_iter().map(announce))?;
+        Ok(Self { voices, said, key: key.cloned(), next: Instant::now() })
     }
 
     /// Says it, if it is time to.
     pub fn poll(&mut self, now: Instant) {
         if now >= self.next {
             self.next = now + INTERVAL;
-            for socket in &self.sockets {
+            for voice in &self.voices {
                 // One that is lost is followed by another.
-                let _ = socket.send_to(&self.datagram, self.to);
+                let _ = voice.say(self.said, self.key.as_ref());
             }
         }
+    }
+}
+
+impl Voice {
+    fn say(&self, said: Said, key: Option<&BeaconKey>) -> io::Result<()> {
+        self.socket.send(&datagram::encode(said, key, self.from, datagram::minute())).map(drop)
     }
 }
 
@@ -82,8 +96,8 @@ fn some<T>(results: impl Iterator<Item = io::Result<T>>) -> io::Result<Vec<T>> {
     }
 }
 
-/// A socket that speaks to the group on an interface.
-fn voice(group: SocketAddr, place: Place) -> io::Result<UdpSocket> {
+/// That of a place.
+fn voice(group: SocketAddr, place: Place) -> io::Result<Voice> {
     let socket = open(group)?;
     match place.interface {
         Interface::V4(at) => {
@@ -96,22 +110,36 @@ fn voice(group: SocketAddr, place: Place) -> io::Result<UdpSocket> {
         }
     }
     socket.bind(&place.source.into())?;
-    Ok(socket.into())
+    // So that the system says which address it speaks from, where that was left to it.
+    socket.connect(&address(group).into())?;
+    let socket = UdpSocket::from(socket);
+    let from = socket.local_addr()?.ip();
+    Ok(Voice { socket, from })
 }
 
 /// Hears where senders are.
 #[derive(Debug)]
 pub struct Finder {
     socket: UdpSocket,
-    followed: Vec<([u8; ID_BYTES], Instant)>,
+    key: Option<BeaconKey>,
+    followed: Vec<Followed>,
+    dropped: u64,
+}
+
+/// A sender that was asked.
+#[derive(Debug)]
+struct Followed {
+    id: [u8; 8],
+    host: IpAddr,
+    at: Instant,
 }
 
 impl Finder {
-    /// On the interfaces of the Node at `local`.
+    /// On the interfaces of the Node at `local`, whose cluster has `key`.
     ///
     /// # Errors
     /// The host has no multicast there.
-    pub fn new(group: SocketAddr, local: SocketAddr) -> io::Result<Self> {
+    pub fn new(group: SocketAddr, local: SocketAddr, key: Option<&BeaconKey>) -> io::Result<Self> {
         let places = interfaces::of_node(group, local)?;
         let socket = open(group)?;
         socket.set_reuse_address(true)?;
@@ -122,33 +150,52 @@ impl Finder {
             (IpAddr::V6(group), Interface::V6(index)) => socket.join_multicast_v6(&group, index),
             _ => Ok(()),
         }))?;
-        Ok(Self { socket: socket.into(), followed: Vec::new() })
+        Ok(Self { socket: socket.into(), key: key.cloned(), followed: Vec::new(), dropped: 0 })
     }
 
     /// A sender to ask, if one was heard that was not asked just now. One that is heard on several
     /// interfaces is asked where it was heard first.
     pub fn poll(&mut self, now: Instant) -> Option<SocketAddr> {
-        let mut datagram = [0; BEACON_BYTES + 1];
+        let mut datagram = [0; datagram::MAX_BYTES + 1];
+        let minute = datagram::minute();
         for _ in 0..MAX_DATAGRAMS {
             let (len, mut sender) = self.socket.recv_from(&mut datagram).ok()?;
-            let Some((port, id)) = parse(&datagram[..len]) else { continue };
-            sender.set_port(port);
-            self.followed.retain(|(_, at)| now.saturating_duration_since(*at) < FOLLOW_INTERVAL);
-            let known = self.followed.iter().any(|(known, _)| *known == id);
-            if !known && self.followed.len() < MAX_SENDERS {
-                self.followed.push((id, now));
-                return Some(sender);
+            match datagram::decode(&datagram[..len], self.key.as_ref(), sender.ip(), minute) {
+                Ok(said) if self.follow(said.id, sender.ip(), now) => {
+                    sender.set_port(said.port);
+                    return Some(sender);
+                }
+                Err(Refused::Stranger) => self.dropped += 1,
+                Ok(_) | Err(Refused::NoBeacon) => {}
             }
         }
         None
     }
-}
 
-/// The port of a sender's node, and which sender it is.
-fn parse(datagram: &[u8]) -> Option<(u16, [u8; ID_BYTES])> {
-    let (port, id) = datagram.strip_prefix(&MAGIC)?.split_first_chunk::<2>()?;
-    let port = u16::from_le_bytes(*port);
-    (port != 0).then_some((port, id.try_into().ok()?))
+    /// Beacons that were not taken, in words for those who wait in vain; empty if there were none.
+    pub fn dropped(&self) -> String {
+        let why = match &self.key {
+            Some(_) => "made without this key, or by a host whose clock is more than a minute off",
+            None => "made by senders that have a key",
+        };
+        if self.dropped == 0 {
+            String::new()
+        } else {
+            format!("; {} beacons were dropped: {why}", self.dropped)
+        }
+    }
+
+    /// Whether a sender is to be asked; it is not asked again for a while.
+    fn follow(&mut self, id: [u8; 8], host: IpAddr, now: Instant) -> bool {
+        self.followed.retain(|known| now.saturating_duration_since(known.at) < FOLLOW_INTERVAL);
+        let of_host = self.followed.iter().filter(|known| known.host == host).count();
+        let full = of_host >= MAX_OF_HOST || self.followed.len() >= MAX_SENDERS;
+        if full || self.followed.iter().any(|known| known.id == id) {
+            return false;
+        }
+        self.followed.push(Followed { id, host, at: now });
+        true
+    }
 }
 
 fn open(group: SocketAddr) -> io::Result<Socket> {
@@ -172,14 +219,24 @@ fn hear_own_interfaces_only(_socket: &Socket, _group: SocketAddr) -> io::Result<
 #[cfg(test)]
 mod tests {
     use super::*;
+    use denrei::ClusterKey;
+
+    fn key() -> BeaconKey {
+        BeaconKey::new(&ClusterKey::from_bytes([1; 32]))
+    }
+
+    /// A group that no other test uses now.
+    fn group(ip: IpAddr) -> SocketAddr {
+        let port = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        SocketAddr::new(ip, port.min(65_000))
+    }
 
     /// What a receiver at `here` hears of a sender at `local`, both of this host; `None`: nobody can announce
     /// anything there.
     fn found(group: IpAddr, local: &str, here: &str) -> Option<SocketAddr> {
-        let port = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let group = SocketAddr::new(group, port.min(65_000));
-        let mut finder = Finder::new(group, here.parse().unwrap()).ok()?;
-        let mut beacon = Beacon::new(group, local.parse().unwrap()).ok()?;
+        let (group, key) = (self::group(group), key());
+        let mut finder = Finder::new(group, here.parse().unwrap(), Some(&key)).ok()?;
+        let mut beacon = Beacon::new(group, local.parse().unwrap(), Some(&key)).ok()?;
         let begin = Instant::now();
         let mut found = None;
         while found.is_none() && begin.elapsed() < Duration::from_secs(10) {
@@ -188,6 +245,7 @@ mod tests {
             found = finder.poll(begin);
         }
         assert_eq!(finder.poll(begin), None, "it is followed once");
+        assert_eq!(finder.dropped(), "");
         Some(found.unwrap_or_else(|| panic!("{here} does not hear {local}")))
     }
 
@@ -228,22 +286,60 @@ mod tests {
 
     #[test]
     fn a_node_of_the_other_family_is_told_what_to_do() {
-        let error = Beacon::new("[ff11::1]:7000".parse().unwrap(), "0.0.0.0:1".parse().unwrap()).unwrap_err();
+        let error =
+            Beacon::new("[ff11::1]:7000".parse().unwrap(), "0.0.0.0:1".parse().unwrap(), None).unwrap_err();
         assert!(error.to_string().contains("--bind [::]"), "{error}");
-        let error = Finder::new("239.1.1.1:7000".parse().unwrap(), "[::1]:1".parse().unwrap()).unwrap_err();
+        let error =
+            Finder::new("239.1.1.1:7000".parse().unwrap(), "[::1]:1".parse().unwrap(), None).unwrap_err();
         assert!(error.to_string().contains("--bind 0.0.0.0"), "{error}");
     }
 
+    /// Says `many` beacons, each of another sender at `from`, as somebody does who has no key.
+    fn forge(group: SocketAddr, from: &str, many: u16) {
+        let socket = UdpSocket::bind((from, 0)).unwrap();
+        for number in 0..many {
+            let said =
+                Said { port: 2000 + number, id: [number.to_le_bytes(); 4].concat().try_into().unwrap() };
+            let forged = datagram::encode(said, None, from.parse().unwrap(), 0);
+            socket.send_to(&forged, address(group)).unwrap();
+        }
+    }
+
+    /// All whom `finder` would ask now.
+    fn asked(finder: &mut Finder, now: Instant) -> Vec<SocketAddr> {
+        std::thread::sleep(Duration::from_millis(50));
+        std::iter::from_fn(|| finder.poll(now)).collect()
+    }
+
     #[test]
-    fn what_is_no_beacon_is_not_followed() {
-        assert_eq!(parse(b"denreica\x01\x0212345678"), Some((0x201, *b"12345678")));
-        let not: [&[u8]; 5] = [
-            b"",
-            b"denreica\x01\x02",
-            b"denreica\x00\x0012345678",
-            b"denreica\x01\x02123456789",
-            b"somebody\x01\x0212345678",
-        ];
-        assert!(not.iter().all(|bytes| parse(bytes).is_none()));
+    fn forged_beacons_are_dropped_and_counted_and_hide_no_sender_that_has_the_key() {
+        let (group, local, key) = (group(GROUP.into()), "127.0.0.1:4711".parse().unwrap(), key());
+        let mut finder = Finder::new(group, local, Some(&key)).unwrap();
+        forge(group, "127.0.0.1", 100);
+        let other = BeaconKey::new(&ClusterKey::from_bytes([2; 32]));
+        let _other = Beacon::new(group, local, Some(&other)).unwrap();
+        let _real = Beacon::new(group, local, Some(&key)).unwrap();
+        assert_eq!(asked(&mut finder, Instant::now()), [local]);
+        assert!(
+            finder.dropped().starts_with("; 101 beacons were dropped: made without"),
+            "{}",
+            finder.dropped()
+        );
+    }
+
+    #[test]
+    fn without_a_key_one_host_takes_no_more_than_its_share() {
+        let (group, local) = (group(GROUP.into()), "127.0.0.1:4711".parse().unwrap());
+        let mut finder = Finder::new(group, local, None).unwrap();
+        let now = Instant::now();
+        forge(group, "127.0.0.2", 100);
+        assert_eq!(asked(&mut finder, now).len(), MAX_OF_HOST);
+        let _real = Beacon::new(group, local, None).unwrap();
+        assert_eq!(asked(&mut finder, now), [local]);
+        let _sealed = Beacon::new(group, local, Some(&key())).unwrap();
+        assert_eq!(asked(&mut finder, now), []);
+        assert_eq!(finder.dropped(), "; 1 beacons were dropped: made by senders that have a key");
+        forge(group, "127.0.0.2", 100);
+        assert_eq!(asked(&mut finder, now + FOLLOW_INTERVAL).len(), MAX_OF_HOST);
     }
 }

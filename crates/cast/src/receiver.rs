@@ -10,7 +10,7 @@ use crate::interfaces;
 use crate::message::{CHANNEL, FailureCode, Message, Offer, VERSION, short};
 use crate::reception::{Destination, Reception, check_offer};
 use bytes::Bytes;
-use denrei::{ChannelId, Event, GroupListener, Incoming, Membership, Node, PeerId};
+use denrei::{ChannelId, Event, GroupListener, Incoming, Membership, Node, PeerId, Phase};
 use std::net::SocketAddr;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
@@ -23,6 +23,10 @@ const IDLE_TURN: Duration = Duration::from_millis(50);
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
 /// How often a sender that was named is asked.
 const ASK_INTERVAL: Duration = Duration::from_millis(500);
+/// How long a sender that was heard has to answer: who forges or repeats a beacon makes a receiver ask in vain.
+const ANSWER: Duration = Duration::from_secs(3);
+/// Says to nobody that it was waited for (`spec/protocol.md` §8: the application's).
+const NO_ANSWER: u16 = 0x8000;
 /// How long the sender has to acknowledge the last word.
 const LAST_WORD: Duration = Duration::from_secs(5);
 /// Messages taken in one go from either way in.
@@ -100,6 +104,8 @@ pub struct Receiver {
     /// What came last came by the group.
     by_group: bool,
     asked_at: Option<Instant>,
+    /// Heard, and asked since; some have not answered.
+    asked: Vec<(PeerId, Instant)>,
     alone_since: Instant,
     began: Instant,
     progress_at: Instant,
@@ -110,7 +116,7 @@ impl Receiver {
     /// Prepares to receive over `node`, which should have a thread of its own
     /// ([`denrei::Drive::Thread`]).
     pub fn new(node: Node, destination: Destination, options: ReceiveOptions) -> Self {
-        let finder = Finder::new(options.group, node.local_addr());
+        let finder = Finder::new(options.group, node.local_addr(), node.beacon_key());
         let warning = finder.as_ref().err().map(|error| {
             format!("cannot hear casts announced at {}: {error}; --from names a sender", options.group)
         });
@@ -128,6 +134,7 @@ impl Receiver {
             membership: None,
             by_group: false,
             asked_at: None,
+            asked: Vec::new(),
             alone_since: now,
             began: now,
             progress_at: now,
@@ -180,19 +187,49 @@ impl Receiver {
 
     /// Asks senders that were named or have been heard.
     fn find(&mut self, now: Instant) {
+        self.forget_silent(now);
         if self.sender.is_some() {
             return;
         }
         let due = self.asked_at.is_none_or(|asked| now.duration_since(asked) >= ASK_INTERVAL);
         let named = self.options.from.filter(|_| due);
         let heard = self.finder.as_mut().and_then(|finder| finder.poll(now));
-        for sender in [named, heard].into_iter().flatten() {
+        if let Some(sender) = named {
             self.asked_at = Some(now);
-            match self.node.connect(sender) {
-                Ok(peer) => self.say(peer, &Message::Hello { version: VERSION }),
-                Err(error) => tracing::debug!("cannot ask {sender}: {error}"),
-            }
+            self.ask(sender);
         }
+        // One that has not answered yet has been told already.
+        if let Some(sender) = heard.filter(|sender| !self.is_asked(*sender)) {
+            self.asked_at = Some(now);
+            let known = self.node.peer_at(sender).is_some();
+            let peer = self.ask(sender).filter(|_| !known);
+            self.asked.extend(peer.map(|peer| (peer, now)));
+        }
+    }
+
+    fn ask(&self, sender: SocketAddr) -> Option<PeerId> {
+        let peer = self.node.connect(sender);
+        let peer = peer.inspect_err(|error| tracing::debug!("cannot ask {sender}: {error}")).ok()?;
+        self.say(peer, &Message::Hello { version: VERSION });
+        Some(peer)
+    }
+
+    fn is_asked(&self, sender: SocketAddr) -> bool {
+        self.node.peer_at(sender).is_some_and(|peer| self.asked.iter().any(|(asked, _)| *asked == peer))
+    }
+
+    /// Tries no longer with those who were heard and do not answer.
+    fn forget_silent(&mut self, now: Instant) {
+        let node = &self.node;
+        self.asked.retain(|(peer, at)| {
+            let silent = node.flow(*peer).is_some_and(|flow| flow.phase == Phase::Opening);
+            let late = now.duration_since(*at) >= ANSWER;
+            if silent && late {
+                // It may have just ended by itself.
+                let _ = node.abort(*peer, NO_ANSWER, "no answer");
+            }
+            silent && !late
+        });
     }
 
     /// Takes what has come by sessions; waits for it where nothing else is to be expected.
@@ -377,10 +414,11 @@ impl Receiver {
             ))),
             (None, Some(limit)) if waited > limit => Err(CastError::NoReceivers(format!(
                 "no sender within {limit:.0?}: it has to name this receiver, {}, with --members, or announce \
-                 itself at {} with --min-members; both need the same key{}",
+                 itself at {} with --min-members; both need the same key{}{}",
                 interfaces::told(self.node.local_addr()),
                 self.options.group,
-                interfaces::reach_of(self.node.local_addr())
+                interfaces::reach_of(self.node.local_addr()),
+                self.finder.as_ref().map(Finder::dropped).unwrap_or_default()
             ))),
             _ => Ok(()),
         }

@@ -95,7 +95,7 @@ impl Sender {
                     roster.member_at(*addr, now);
                 }
             }
-            Members::AtLeast(_) => match Beacon::new(options.group, node.local_addr()) {
+            Members::AtLeast(_) => match Beacon::new(options.group, node.local_addr(), node.beacon_key()) {
                 Ok(opened) => beacon = Some(opened),
                 Err(error) => warnings.push(format!(
                     "cannot announce the cast at {}: {error}; tell receivers the address of this sender, with --from",

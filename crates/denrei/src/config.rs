@@ -170,6 +170,11 @@ impl Config {
 
     /// Whether a cluster key is named, here or below.
     pub(crate) fn has_key(&self) -> bool {
-        self.cluster_key.is_some() || self.protocol.cluster_key.is_some()
+        self.key().is_some()
+    }
+
+    /// The cluster key, named here or below.
+    pub(crate) fn key(&self) -> Option<&ClusterKey> {
+        self.cluster_key.as_ref().or(self.protocol.cluster_key.as_ref())
     }
 }

@@ -20,7 +20,7 @@ use crate::pipeline::Pipeline;
 use crate::shards::Shards;
 use crate::wait::Shared;
 use denrei_io::{Capabilities, IoCounters, UdpSocket, Waiter};
-use denrei_proto::seal::{SECRET_BYTES, Seed};
+use denrei_proto::seal::{BeaconKey, SECRET_BYTES, Seed};
 use denrei_proto::{EndpointCounters, PeerId};
 use denrei_wire::{Incarnation, Instant};
 use parking_lot::Mutex;
@@ -42,6 +42,7 @@ struct Handle {
     shards: Shards,
     local: SocketAddr,
     incarnation: Incarnation,
+    beacon_key: Option<BeaconKey>,
     thread: Mutex<Option<JoinHandle<()>>>,
     pipeline: Mutex<Option<Pipeline>>,
     host: Mutex<Option<HostShare>>,
@@ -78,6 +79,7 @@ impl Node {
                 shards,
                 local,
                 incarnation,
+                beacon_key: config.key().map(BeaconKey::new),
                 thread: Mutex::default(),
                 pipeline: Mutex::default(),
                 host: Mutex::default(),
@@ -129,6 +131,12 @@ impl Node {
     /// Which start of this Node this is: peers see another after a restart.
     pub fn incarnation(&self) -> Incarnation {
         self.handle.incarnation
+    }
+
+    /// What shows those who have the same cluster key that a beacon is of their cluster: for programs that
+    /// announce a Node outside of its sessions. `None`: this Node has no key.
+    pub fn beacon_key(&self) -> Option<&BeaconKey> {
+        self.handle.beacon_key.as_ref()
     }
 
     /// What happened on this port that belongs to no peer.

@@ -4,6 +4,7 @@
 //! reason to drop one. Source: `spec/protocol.md` §12, `spec/security.md`.
 
 mod aead;
+mod beacon;
 mod gate;
 mod group;
 mod handshake;
@@ -19,6 +20,7 @@ mod staged;
 #[cfg(test)]
 mod vectors;
 
+pub use beacon::BeaconKey;
 pub(crate) use gate::{Cookie, Gate, Turned, Verdict};
 pub use group::{GROUP_KEY_BYTES, GroupKey, GroupOpener, GroupSealer, GroupUnopened};
 pub(crate) use prf::Check;
