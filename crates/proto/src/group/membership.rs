@@ -4,12 +4,13 @@
 //! application's taking → messages in order, reports (when, and what they say), symbols to hand on.
 //! Source: M3, M5, M6 (what a report says), M10 (when); `spec/protocol.md` §14.3–14.6. `membership/asking`
 //! holds when a gap is spoken of, `membership/joint` reports for others, `membership/missed` what those
-//! miss, `membership/turns` whose turn it is.
+//! miss, `membership/turns` whose turn it is, `membership/room` what there is no room for.
 
 mod asking;
 mod early;
 mod joint;
 mod missed;
+mod room;
 mod route;
 mod turns;
 
@@ -78,6 +79,8 @@ pub(crate) struct Membership {
     assembly: Assembly,
     restorer: Restorer,
     early: Early,
+    /// First symbol not taken in for want of room.
+    barred: Option<u64>,
     /// Largest packet number seen, and when.
     echo: Option<(u64, Instant)>,
     /// Packets from the group's address, low 32 bits.
@@ -123,6 +126,7 @@ impl Membership {
             assembly: Assembly::new(0, 0, grant.spare_bytes),
             restorer: Restorer::default(),
             early: Early::default(),
+            barred: None,
             echo: None,
             received: 0,
             heard: false,
@@ -188,19 +192,6 @@ impl Membership {
             self.renew(now);
         }
         Some(GroupMessage { number, data })
-    }
-
-    /// Reports a limit that has risen by a good part, or that the opener may be waiting for.
-    fn renew(&mut self, now: Instant) {
-        let risen = self.limit().saturating_sub(self.limit_reported);
-        let left = self.limit_reported.saturating_sub(self.assembly.seen_cost());
-        if risen >= self.grant.credit / 4 || (risen > 0 && left < self.grant.credit / 4) {
-            self.report_by(now);
-        }
-    }
-
-    fn limit(&self) -> u64 {
-        self.assembly.taken_cost() + self.grant.credit
     }
 
     /// Opens a packet from the group's address, in place: what follows its header.
@@ -303,12 +294,14 @@ impl Membership {
         if self.joint.collects() && symbol < self.arrivals.known() {
             self.joint.missed.repaired(now, symbol);
         }
-        if header.parity_index > 0 && !self.arrivals.contains(symbol) {
-            self.restorer.keep(symbol, frames);
-        } else if header.parity_index == 0 {
-            self.restorer.clear();
+        if self.has_room(symbol, frames) {
+            if header.parity_index > 0 && !self.arrivals.contains(symbol) {
+                self.restorer.keep(symbol, frames);
+            } else if header.parity_index == 0 {
+                self.restorer.clear();
+            }
+            self.on_symbol(now, symbol, frames)?;
         }
-        self.on_symbol(now, symbol, frames)?;
         self.take_turn(now, symbol, header.ack_every as u64);
         Ok(())
     }
@@ -316,6 +309,9 @@ impl Membership {
     /// A parity has come: what it restores has come with it.
     fn on_parity(&mut self, now: Instant, parity: &Parity<'_>) -> Result<(), &'static str> {
         self.counters.parities += 1;
+        if self.first_barred() < parity.end() {
+            return Ok(());
+        }
         let restored = self.restorer.on_parity(parity, &self.arrivals)?;
         self.take_restored(now, restored)?;
         self.arrivals.learn(parity.end());
@@ -369,6 +365,7 @@ impl Membership {
 
     /// Everything below `symbol` has been sent.
     fn learn(&mut self, now: Instant, symbol: u64) {
+        let symbol = symbol.min(self.first_barred());
         if self.arrivals.learn(symbol) {
             self.asking.told(now, &self.arrivals);
         }

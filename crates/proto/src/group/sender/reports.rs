@@ -123,7 +123,7 @@ impl Sender {
         };
         let mut member = self.members.edit(index);
         // From the next symbol on; what is on its way by other paths arrives there.
-        if auto && member.is_active() && behind == 0 && self.multicast_next == self.stream.next() {
+        if auto && member.counts() && behind == 0 && self.multicast_next == self.stream.next() {
             member.by_session = self.stream.next();
             member.path = Path::Multicast;
         }
@@ -146,11 +146,12 @@ impl Sender {
         }
     }
 
-    /// A member that lagged and has everything is one of the others again.
+    /// A member that lagged, has everything and has room for what comes next is one of the others again.
     fn catch_up(&mut self, index: usize) {
-        let acked = self.stream.acked();
+        let (acked, begun) = (self.stream.acked(), self.stream.begun_cost());
+        let cost = self.stream.next_cost().unwrap_or(0);
         let member = &self.members[index];
-        if member.lagging && member.is_active() && member.next >= acked {
+        if member.lagging && member.is_active() && member.next >= acked && member.may_begin(begun, cost) {
             let (id, addr) = (member.id, member.addr);
             self.members.edit(index).lagging = false;
             self.emit(GroupEvent::CaughtUp { member: id, addr });

@@ -65,7 +65,7 @@ impl Sender {
 
     /// When to ask, if nobody says anything until then.
     fn poll_at(&self) -> Instant {
-        let owes = |member: &Member| member.is_active() && member.next < self.handed_to(member);
+        let owes = |member: &Member| member.is_active() && self.owes_word(member);
         let apart = || self.has_astray() || self.members.counts().lagging > 0;
         let owed = self.stream.acked() < self.multicast_next
             || (apart() && self.members.iter().any(owes))
@@ -86,6 +86,13 @@ impl Sender {
         }
     }
 
+    /// Whether a member has still to say that it has what it was handed or, if it lags, that it has room for more:
+    /// a report that says so may be lost.
+    fn owes_word(&self, member: &Member) -> bool {
+        let handed = self.handed_to(member);
+        member.next < handed || (member.lagging && handed < self.stream.next())
+    }
+
     fn ask_the_silent(&mut self, now: Instant, host: &mut dyn Host) {
         if self.poll_at() > now {
             return;
@@ -99,7 +106,7 @@ impl Sender {
         for index in 0..self.members.len() {
             let member = &self.members[index];
             let handed = self.handed_to(member);
-            if !member.is_active() || (member.next >= handed && !blocked) {
+            if !member.is_active() || !(blocked || self.owes_word(member)) {
                 continue;
             }
             let mut member = self.members.edit(index);
