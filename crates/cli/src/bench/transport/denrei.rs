@@ -1,10 +1,10 @@
 //! denrei: one Node per side, messages on channel 0, nothing added.
 //!
 //! Inputs → outputs: `Bytes` handed over without a copy; messages taken as the Node gives them.
-//! Messages that are offered, being large, are accepted into buffers that are used again, as TCP's
+//! Messages that are offered, being large, are accepted into buffers that have been used before, as TCP's
 //! are here: else their time would be that of the kernel clearing fresh pages.
 
-use super::{Endpoint, Incoming, Link, PATIENCE, SPIN_NS, open_node};
+use super::{Endpoint, Incoming, Link, PATIENCE, SPIN_NS, open_node, receives, touched};
 use crate::bench::clock::now_ns;
 use crate::bench::control::{Bench, Drive, Job, Wait};
 use crate::bench::work::{MeshEndpoint, MeshLink, Until};
@@ -50,7 +50,7 @@ impl Endpoint for DenreiEndpoint {
         // The side that answers knows its peer from the first message.
         let peer = if self.job.index == 0 { Some(self.node.connect(other)?) } else { None };
         let channel = peer.map(|peer| ChannelId { peer, channel: 0 });
-        let posted = self.posts_buffers.then(Posted::default);
+        let posted = self.posts_buffers.then(|| Posted::of(&self.job));
         Ok(Box::new(DenreiLink {
             node: self.node,
             channel,
@@ -72,7 +72,6 @@ struct DenreiLink {
 }
 
 /// Buffers for messages that are offered.
-#[derive(Default)]
 struct Posted {
     spare: Vec<Vec<u8>>,
     /// Offers accepted whose message has not come.
@@ -80,6 +79,12 @@ struct Posted {
 }
 
 impl Posted {
+    /// With as many buffers as are in use at once: one that is filled, one for the next offer.
+    fn of(job: &Job) -> Self {
+        let count = if receives(job) { 2 } else { 0 };
+        Self { spare: (0..count).map(|_| touched(job.size)).collect(), accepted: 0 }
+    }
+
     /// Accepts an offer.
     fn take_event(&mut self, node: &Node, event: Event) -> Result<()> {
         match event {

@@ -3,6 +3,7 @@
 //! Inputs → outputs: a stream that is read into one large buffer → whole messages, in place where
 //! they fit. A larger message is read straight into a buffer of its own, which is used again.
 
+use super::touched;
 use std::io::{self, Read};
 use std::ops::Range;
 
@@ -49,6 +50,14 @@ impl FrameReader {
             large_filled: None,
             large_len: 0,
         }
+    }
+
+    /// Has memory for messages of `size` bytes at hand.
+    pub fn expecting(mut self, size: usize) -> Self {
+        if HEADER_BYTES + size > self.buffer.len() {
+            self.large = touched(size);
+        }
+        self
     }
 
     /// The bytes of a message, valid until the next call of [`next`](Self::next).

@@ -24,7 +24,7 @@ pub use tcp_mesh::TcpMeshEndpoint;
 pub use tcp_star::TcpStarEndpoint;
 
 use crate::bench::clock::now_ns;
-use crate::bench::control::{Drive, Job, Transport, Wait};
+use crate::bench::control::{Bench, Drive, Job, Transport, Wait};
 use crate::cmd::key::KeyArgs;
 use ::denrei::{Config, Node, OfferPolicy};
 use anyhow::{Context, Result};
@@ -164,6 +164,17 @@ fn poll_for<T>(mut attempt: impl FnMut() -> Result<Option<T>>) -> Result<Option<
 fn is_not_yet(error: &std::io::Error) -> bool {
     use std::io::ErrorKind::{Interrupted, TimedOut, WouldBlock};
     matches!(error.kind(), WouldBlock | TimedOut | Interrupted)
+}
+
+/// Whether this side is sent messages of the benchmark's size.
+fn receives(job: &Job) -> bool {
+    job.index == 1 || job.bench == Bench::Pingpong
+}
+
+/// Memory that has been used before, as what a program receives into has after its first messages: of few large ones,
+/// those into fresh memory would tell of the kernel that clears it.
+fn touched(size: usize) -> Vec<u8> {
+    vec![1; size]
 }
 
 /// Whether a side polls.

@@ -1,6 +1,6 @@
 //! TCP with NODELAY: one connection, messages framed by their length, one `writev` per message.
 
-use super::{Endpoint, Frame, FrameReader, Incoming, Link, PATIENCE, is_not_yet, poll_for, polls};
+use super::{Endpoint, Frame, FrameReader, Incoming, Link, PATIENCE, is_not_yet, poll_for, polls, receives};
 use crate::bench::clock::tcp_retransmissions;
 use crate::bench::control::Job;
 use anyhow::{Context, Result, bail};
@@ -47,9 +47,10 @@ impl Endpoint for TcpEndpoint {
         } else {
             stream.set_read_timeout(Some(PATIENCE))?;
         }
+        let reader = FrameReader::new(READ_BYTES);
         Ok(Box::new(TcpLink {
             stream,
-            reader: FrameReader::new(READ_BYTES),
+            reader: if receives(&self.job) { reader.expecting(self.job.size) } else { reader },
             received: 0,
             size: self.job.size,
             polls: polls(&self.job),
