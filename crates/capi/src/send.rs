@@ -207,7 +207,7 @@ pub unsafe extern "C" fn denrei_set_priority(
 }
 
 /// Waits until everything sent so far to `peer` is acknowledged. DENREI_TIMEOUT if it is not within
-/// the time given.
+/// the time given; DENREI_PEER_LOST if the peer is lost before, DENREI_UNKNOWN_PEER if it is long gone.
 ///
 /// # Safety
 /// `node` is a node.
@@ -220,7 +220,7 @@ pub unsafe extern "C" fn denrei_flush(
     call(|| {
         // SAFETY: by the contract.
         let node = unsafe { borrow("node", node) }?;
-        let flushed = node.node.flush(PeerId::from_u64(peer), bounded(timeout_us));
-        if flushed { Ok(()) } else { Err(Failure::timeout()) }
+        let acknowledged = node.node.wait_acknowledged(PeerId::from_u64(peer), bounded(timeout_us))?;
+        if acknowledged { Ok(()) } else { Err(Failure::timeout()) }
     })
 }

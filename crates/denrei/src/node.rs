@@ -31,7 +31,8 @@ use std::thread::JoinHandle;
 
 /// One UDP port, and all the peers that are spoken to through it. Cheap to clone; every clone is
 /// the same Node. When the last is dropped, peers are told that it is gone; what was not
-/// acknowledged by then is lost, so [`flush`](Self::flush) or [`close`](Self::close) before.
+/// acknowledged by then is lost, so [`flush`](Self::flush) before, or [`close`](Self::close) and wait for the
+/// [`PeerLost`](crate::Event::PeerLost) that says `Closed`.
 #[derive(Clone)]
 pub struct Node {
     handle: Arc<Handle>,

@@ -79,9 +79,11 @@ fn wheel_by_chance(spokes: usize) -> Wheel {
 fn a_hub_echoes(key: Option<ClusterKey>) {
     let hub = bind(sharded(key.clone()));
     let addr = hub.local_addr();
+    // Whoever leaves takes the acknowledgement of what was repeated to it along.
+    let flushed = AtomicBool::new(false);
     thread::scope(|scope| {
         for index in 0..PEERS {
-            let key = key.clone();
+            let (key, flushed) = (key.clone(), &flushed);
             scope.spawn(move || {
                 let spoke = bind(threaded(key));
                 let peer = spoke.connect(addr).unwrap();
@@ -98,6 +100,10 @@ fn a_hub_echoes(key: Option<ClusterKey>) {
                     *number += 1;
                 }
                 assert!(spoke.flush(peer, LONG));
+                let until = Instant::now() + LONG;
+                while !flushed.load(Ordering::Relaxed) && Instant::now() < until {
+                    thread::sleep(Duration::from_millis(1));
+                }
             });
         }
         let mut next = BTreeMap::new();
@@ -115,6 +121,7 @@ fn a_hub_echoes(key: Option<ClusterKey>) {
         for peer in &peers {
             assert!(hub.flush(*peer, LONG));
         }
+        flushed.store(true, Ordering::Relaxed);
     });
     assert!(hub.counters().datagrams > 0 && hub.counters().malformed == 0);
 }

@@ -275,7 +275,7 @@ impl Config {
         )?;
         if let Some(keepalive) = self.keepalive {
             require(
-                keepalive >= ms(1) && keepalive * 2 <= self.failure_timeout,
+                keepalive >= ms(1) && keepalive <= self.failure_timeout / 2,
                 "keepalive",
                 show(keepalive),
                 format_args!("between 1ms and half of failure_timeout ({:?})", self.failure_timeout / 2),
@@ -324,6 +324,7 @@ mod tests {
 
     #[test]
     fn errors_say_what_to_change() {
+        assert!(Config { keepalive: Some(Duration::MAX), ..Config::default() }.validate().is_err());
         let config = Config { keepalive: Some(Duration::from_secs(15)), ..Config::default() };
         assert_eq!(
             config.validate().unwrap_err().to_string(),

@@ -68,7 +68,8 @@ pub struct MessageId {
 pub struct Message {
     /// Where it came in.
     pub channel: ChannelId,
-    /// Its place in the channel's sequence, from 0 without a gap.
+    /// Its place in the channel's sequence, from 0. One is missing only where a message was refused, or given up
+    /// at its deadline.
     pub number: u64,
     /// The bytes. A small message (up to 256 bytes) holds a block of 2 KiB that it shares with its
     /// neighbours: who keeps one of many for long copies it.
@@ -105,6 +106,7 @@ pub enum Event {
     /// A message sent with [`Completion::Delivered`] was taken by the receiving application.
     Delivered(MessageId),
     /// A peer offers a large message ([`OfferPolicy::Ask`](crate::OfferPolicy::Ask)): answer with `accept` or `refuse`.
+    /// The event stands in the message's place: what follows on the channel does not wait for its bytes.
     Offered {
         /// Channel it arrives on.
         channel: ChannelId,

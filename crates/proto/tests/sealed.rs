@@ -6,5 +6,7 @@
 mod pace;
 #[path = "pair.rs"]
 mod pair;
+#[path = "proof.rs"]
+mod proof;
 #[path = "shards.rs"]
 mod shards;

@@ -172,11 +172,14 @@ impl Peer {
         Ok(wait(py, timeout, attempt)?.is_some())
     }
 
-    /// Waits until everything sent so far is acknowledged; whether it is.
+    /// Waits until everything sent so far is acknowledged; whether it is. Not if the peer is lost before.
     #[pyo3(signature = (timeout = None))]
     fn flush(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
-        let attempt = |slice| Ok(self.node.denrei()?.flush(self.id, slice).then_some(()));
-        Ok(wait(py, timeout, attempt)?.is_some())
+        let attempt = |slice| {
+            let acknowledged = self.node.denrei()?.wait_acknowledged(self.id, slice);
+            Ok(acknowledged.map_or(Some(false), |all| all.then_some(true)))
+        };
+        Ok(wait(py, timeout, attempt)?.unwrap_or(false))
     }
 
     /// Accepts a message that an event of kind "offered" named: into a writable buffer, which must be

@@ -1225,7 +1225,7 @@ denrei_code denrei_node_open(const char *address, const denrei_config *config, d
 
 /**
  * Closes a node: peers are told that it is gone, and what was not acknowledged is lost, so call
- * denrei_flush or denrei_close before. Messages and events taken from it stay valid.
+ * denrei_flush before, or denrei_close and wait for DENREI_EVENT_PEER_LOST. Messages and events taken from it stay valid.
  *
  * `node` is NULL or comes from denrei_node_open, and no thread uses it any more.
  */
@@ -1385,11 +1385,13 @@ denrei_code denrei_set_priority(const denrei_node *node,
 
 /**
  * Waits until everything sent so far to `peer` is acknowledged. DENREI_TIMEOUT if it is not within
- * the time given.
+ * the time given; DENREI_PEER_LOST if the peer is lost before, DENREI_UNKNOWN_PEER if it is long gone.
  *
  * `node` is a node.
  */
-denrei_code denrei_flush(const denrei_node *node, denrei_peer peer, int64_t timeout_us);
+denrei_code denrei_flush(const denrei_node *node,
+                         denrei_peer peer,
+                         int64_t timeout_us);
 
 /**
  * Queues a message, a copy of `length` bytes at `data`, if the queue to the peer has room

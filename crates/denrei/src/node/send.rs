@@ -167,18 +167,28 @@ impl Node {
         sent
     }
 
-    /// Waits until everything sent so far to `peer` is acknowledged, at most `timeout`; whether it is.
+    /// Waits until everything sent so far to `peer` is acknowledged, at most `timeout`; whether it is. Not if
+    /// the peer is lost before: [`wait_acknowledged`](Self::wait_acknowledged) says so, and
+    /// [`Event::PeerLost`](crate::Event::PeerLost) which messages were not.
     pub fn flush(&self, peer: PeerId, timeout: Duration) -> bool {
-        // A peer that is gone is flushed.
+        self.wait_acknowledged(peer, timeout).unwrap_or(false)
+    }
+
+    /// Like [`flush`](Self::flush), and says why there is nothing to wait for.
+    ///
+    /// # Errors
+    /// The peer is lost, and not everything was acknowledged; `UnknownPeer` if that is long ago.
+    pub fn wait_acknowledged(&self, peer: PeerId, timeout: Duration) -> Result<bool, SendError> {
+        // A peer that is gone has nothing to hurry with.
         let _ = self.act(peer, |core, now| core.endpoint.hurry(now, peer));
-        let empty = |core: &mut Core| match core.endpoint.flow_queue_bytes(peer) {
-            None | Some(0) => Some(()),
-            Some(_) => {
+        let flushed = |core: &mut Core| match core.endpoint.is_flushed(peer) {
+            Ok(false) => {
                 core.await_empty(peer);
                 None
             }
+            answer => Some(answer),
         };
-        self.shards().wait_for(peer, Some(timeout), empty).is_some()
+        self.shards().wait_for(peer, Some(timeout), flushed).unwrap_or(Ok(false))
     }
 }
 

@@ -315,7 +315,9 @@ impl Pair {
     /// Waits until a side has acknowledged everything, unless the pair is ended meanwhile.
     fn flush(&self, node: &Node, peer: PeerId) {
         let until = Instant::now() + FLUSH_LIMIT;
-        while !node.flush(peer, PATIENCE) && !self.is_over() && Instant::now() < until {}
+        while node.wait_acknowledged(peer, PATIENCE) == Ok(false) && !self.is_over() && Instant::now() < until
+        {
+        }
     }
 }
 

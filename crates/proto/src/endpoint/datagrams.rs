@@ -104,7 +104,8 @@ impl Endpoint {
 
     pub(super) fn find(&self, token: Token, from: SocketAddr) -> Option<u32> {
         let peer = self.slots.get(token.slot())?.peer.as_deref()?;
-        (peer.local_token == token && peer.addr == from).then_some(token.slot() as u32)
+        let its = peer.local_token == token && peer.addr == from && peer.is_addressed();
+        its.then_some(token.slot() as u32)
     }
 
     pub(super) fn deliver(&mut self, now: Instant, slot: u32, arrived: Arrived, datagram: &mut [u8]) {

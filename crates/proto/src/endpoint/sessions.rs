@@ -1,9 +1,9 @@
 //! The application's verbs for peers: open, look at, close.
 
-use super::Endpoint;
-use crate::event::{ConnectError, FlowState, PeerError, PeerId};
+use super::{Endpoint, Slot};
+use crate::event::{ConnectError, FlowState, PeerError, PeerId, SendError};
 use crate::peer::Peer;
-use core::net::SocketAddr;
+use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 use denrei_wire::Instant;
 
 impl Endpoint {
@@ -13,7 +13,9 @@ impl Endpoint {
     /// # Errors
     /// The address table is full, or the address is not one to send to.
     pub fn connect(&mut self, now: Instant, target: SocketAddr) -> Result<PeerId, ConnectError> {
-        if target.port() == 0 || target.ip().is_unspecified() || target.ip().is_multicast() {
+        let ip = target.ip();
+        let is_broadcast = ip == IpAddr::V4(Ipv4Addr::BROADCAST);
+        if target.port() == 0 || ip.is_unspecified() || ip.is_multicast() || is_broadcast {
             return Err(ConnectError::BadAddress(target));
         }
         if let Some(peer) = self.peer_at(target) {
@@ -60,6 +62,23 @@ impl Endpoint {
     /// peer is not in the address table.
     pub fn flow_queue_bytes(&self, peer: PeerId) -> Option<u64> {
         self.get(peer).map(|peer| peer.outbox().queued_bytes())
+    }
+
+    /// Whether everything sent to a peer is acknowledged.
+    ///
+    /// # Errors
+    /// No such peer, or one that is lost, and not everything was acknowledged.
+    pub fn is_flushed(&self, peer: PeerId) -> Result<bool, SendError> {
+        let Some(state) = self.get(peer) else {
+            let last = |slot: &&Slot| slot.generation == peer.generation.wrapping_add(1);
+            let slot = self.slots.get(peer.slot as usize).filter(last);
+            let flushed = slot.is_some_and(|slot| !slot.left_unfinished);
+            return flushed.then_some(true).ok_or(SendError::UnknownPeer(peer));
+        };
+        match (state.is_flushed(), state.lost_reason()) {
+            (false, Some(reason)) => Err(SendError::PeerLost { peer, reason }),
+            (flushed, _) => Ok(flushed),
+        }
     }
 
     /// The application waits for what is queued to `peer` to be acknowledged: asks the peer not to

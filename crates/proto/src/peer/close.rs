@@ -23,6 +23,9 @@ const MAX_END_REPEATS: u8 = 16;
 /// A session that is over answers for at least this long, so that a lost END is repeated.
 const MIN_DRAIN: Duration = Duration::from_millis(20);
 
+/// Who waits for room, or calls just then, is told why the session is over, and not that there is none.
+const REMEMBERED: Duration = Duration::from_millis(200);
+
 /// So many handshakes the peer answers, and nothing in the session, before it is believed to have
 /// forgotten the session: each goes with a probe of its own, all of which may be lost by chance.
 const MAX_ANSWERED_ELSEWHERE: u8 = 3;
@@ -40,6 +43,9 @@ pub(super) struct Closing {
     end_when_delivered: bool,
     pub peer_done_writing: bool,
     pub peer_done_reading: bool,
+    /// The peer has said so, but is not proven yet: CLOSE_WRITE, CLOSE_READ.
+    write_held: bool,
+    read_held: bool,
     pub end_due: bool,
     over: Option<Box<Over>>,
 }
@@ -48,6 +54,8 @@ pub(super) struct Closing {
 #[derive(Debug)]
 struct Over {
     why: LostReason,
+    /// Whether messages to the peer were not acknowledged.
+    unfinished: bool,
     /// END to send, and how often it was repeated.
     end: Option<(u16, String)>,
     repeats: u8,
@@ -119,12 +127,28 @@ impl Peer {
     }
 
     pub(super) fn on_close_write(&mut self, cx: &mut Context<'_>) {
-        if !core::mem::replace(&mut self.closing.peer_done_writing, true) && self.visible {
+        if !self.is_proven() {
+            self.closing.write_held = true;
+        } else if !core::mem::replace(&mut self.closing.peer_done_writing, true) {
             cx.events.push_back(Event::PeerDoneWriting(self.id));
         }
     }
 
+    /// What the peer said about closing before it was proven comes true.
+    pub(super) fn release_closing(&mut self, cx: &mut Context<'_>) {
+        if core::mem::take(&mut self.closing.write_held) {
+            self.on_close_write(cx);
+        }
+        if core::mem::take(&mut self.closing.read_held) {
+            self.on_close_read(cx);
+        }
+    }
+
     pub(super) fn on_close_read(&mut self, cx: &mut Context<'_>) {
+        if !self.is_proven() {
+            self.closing.read_held = true;
+            return;
+        }
         if core::mem::replace(&mut self.closing.peer_done_reading, true) {
             return;
         }
@@ -235,13 +259,18 @@ impl Peer {
         if !self.is_alive() {
             return;
         }
-        let unacknowledged = self.unacknowledged();
+        let (unacknowledged, unfinished) = (self.unacknowledged(), self.outbox.queued_messages() > 0);
         let was_proven = self.is_proven();
         self.phase = Phase::Over;
-        self.closing.end_due = end.is_some() && self.remote_token.is_some();
-        let drain = (self.rtt.probe_timeout() * 3).max(MIN_DRAIN);
-        let drain_until = Some(if self.closing.end_due { cx.now + drain } else { cx.now });
-        self.closing.over = Some(Box::new(Over { why: reason.clone(), end, repeats: 0, drain_until }));
+        // A peer that has not answered is not to hear it later: what would carry it opens sessions.
+        let end = end.filter(|_| self.remote_token.is_some());
+        self.closing.end_due = end.is_some();
+        let answers =
+            if self.closing.end_due { (self.rtt.probe_timeout() * 3).max(MIN_DRAIN) } else { Duration::ZERO };
+        let remembers = if self.visible { REMEMBERED } else { Duration::ZERO };
+        let drain_until = Some(cx.now + answers.max(remembers));
+        let why = reason.clone();
+        self.closing.over = Some(Box::new(Over { why, unfinished, end, repeats: 0, drain_until }));
         self.sent.take_oldest(usize::MAX, |_| ());
         self.outbox.clear();
         self.inbox.drop_incomplete();
@@ -267,7 +296,18 @@ impl Peer {
         }
     }
 
-    /// Until when an ended session has to answer; `None`: no longer.
+    /// Whether everything sent is acknowledged; of a session that is over, whether it was.
+    pub fn is_flushed(&self) -> bool {
+        self.closing.over.as_ref().map_or(self.outbox.queued_messages() == 0, |over| !over.unfinished)
+    }
+
+    /// Whether what comes for it is this session's matter: one that ended without a word to the peer is as unknown as one
+    /// that is forgotten.
+    pub fn is_addressed(&self) -> bool {
+        self.closing.over.as_ref().is_none_or(|over| over.end.is_some())
+    }
+
+    /// Until when an ended session has to answer, or is remembered; `None`: no longer.
     pub(super) fn drain_until(&self) -> Option<Instant> {
         self.closing.over.as_ref()?.drain_until
     }

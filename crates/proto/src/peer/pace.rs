@@ -185,7 +185,21 @@ impl Peer {
         let rate = Rate { bytes_per_s: rate.rate, burst_bytes: rate.burst };
         state.credit.set(cx.now, rate);
         state.opens_at = None;
-        cx.events.push_back(Event::RateSet { peer: self.id, rate });
+        self.tell_rate(cx);
+    }
+
+    /// Tells the application what the peer set, once that is proven. Of several in a row it wants the last.
+    pub(super) fn tell_rate(&self, cx: &mut Context<'_>) {
+        let Some(rate) = self.rate_of_peer().filter(|_| self.is_proven()) else { return };
+        match cx.events.back_mut() {
+            Some(Event::RateSet { peer, rate: last }) if *peer == self.id => *last = rate,
+            _ => cx.events.push_back(Event::RateSet { peer: self.id, rate }),
+        }
+    }
+
+    /// The rate that the peer set, if it has.
+    fn rate_of_peer(&self) -> Option<Rate> {
+        self.rate.as_ref().filter(|state| state.serial.is_some()).map(|state| state.credit.rate())
     }
 
     // ---- as receiver ----

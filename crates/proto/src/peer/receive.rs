@@ -186,6 +186,8 @@ impl Peer {
         if let Some(incarnation) = self.remote_incarnation {
             cx.events.push_back(Event::Connected { peer: self.id, addr: self.addr, incarnation });
         }
+        self.release_closing(cx);
+        self.tell_rate(cx);
         // What came before the proof may be taken now.
         cx.notes.ready.extend(self.inbox.ready_channels());
         let offers: Vec<_> = self.inbox.announced_offers().collect();

@@ -1,0 +1,121 @@
+//! What those are told who wait for a peer that goes away.
+
+use denrei::{Bytes, ChannelId, Config, Drive, Event, LostReason, Node, PeerId, ProtocolConfig, SendError};
+use std::time::{Duration, Instant};
+
+const LONG: Duration = Duration::from_secs(10);
+const DRIVES: [Drive; 2] = [Drive::Inline, Drive::Thread];
+
+/// Nodes that know each other, and that the second is lost soon when it says nothing.
+fn pair(drive: Drive) -> (Node, PeerId, Node) {
+    let timeouts = ProtocolConfig {
+        failure_timeout: Duration::from_millis(500),
+        keepalive: Some(Duration::from_millis(100)),
+        ..ProtocolConfig::default()
+    };
+    let protocol = ProtocolConfig { send_buffer_bytes: 1 << 20, ..timeouts };
+    let config = Config { drive, protocol, ..Config::default() };
+    let sender = Node::bind("127.0.0.1:0", config).unwrap();
+    let receiver = Node::bind("127.0.0.1:0", Config { drive: Drive::Thread, ..Config::default() }).unwrap();
+    let peer = sender.connect(receiver.local_addr()).unwrap();
+    sender.send(to(peer), vec![1; 100]).unwrap();
+    assert!(sender.flush(peer, LONG));
+    (sender, peer, receiver)
+}
+
+fn to(peer: PeerId) -> ChannelId {
+    ChannelId { peer, channel: 0 }
+}
+
+/// Sends until nothing more finds room: the receiver's application takes nothing.
+fn fill(sender: &Node, peer: PeerId) {
+    let message = Bytes::from(vec![2; 64 << 10]);
+    let until = Instant::now() + LONG;
+    while sender.send_timeout(to(peer), message.clone(), Duration::from_millis(300)).is_ok() {
+        assert!(Instant::now() < until, "a receiver that takes nothing took {:?}", sender.flow(peer));
+    }
+}
+
+fn loss(node: &Node) -> (LostReason, usize) {
+    let until = Instant::now() + LONG;
+    while Instant::now() < until {
+        if let Some(Event::PeerLost { reason, unacknowledged, .. }) = node.event_timeout(LONG) {
+            return (reason, unacknowledged.len());
+        }
+    }
+    panic!("no loss within {LONG:?}");
+}
+
+#[test]
+fn what_was_not_acknowledged_is_not_flushed() {
+    for drive in DRIVES {
+        let (sender, peer, receiver) = pair(drive);
+        fill(&sender, peer);
+        let flushed = std::thread::scope(|scope| {
+            let waits = scope.spawn(|| sender.wait_acknowledged(peer, LONG));
+            std::thread::sleep(Duration::from_millis(100));
+            drop(receiver);
+            waits.join().unwrap()
+        });
+        let (reason, unacknowledged) = loss(&sender);
+        assert!(unacknowledged > 0);
+        assert_eq!(flushed, Err(SendError::PeerLost { peer, reason }), "{drive:?}");
+        assert!(!sender.flush(peer, LONG));
+    }
+}
+
+#[test]
+fn nobody_there_is_not_flushed() {
+    let config = ProtocolConfig { connect_timeout: Duration::from_millis(200), ..ProtocolConfig::default() };
+    let node = Node::bind("127.0.0.1:0", Config { protocol: config, ..Config::default() }).unwrap();
+    let nobody = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let peer = node.connect(nobody.local_addr().unwrap()).unwrap();
+    node.send(to(peer), vec![1; 10]).unwrap();
+    assert!(!node.flush(peer, LONG));
+    assert_eq!(loss(&node), (LostReason::NoAnswer, 1));
+}
+
+#[test]
+fn a_session_closed_in_order_was_flushed() {
+    for drive in DRIVES {
+        let (sender, peer, receiver) = pair(drive);
+        sender.send(to(peer), vec![3; 100_000]).unwrap();
+        sender.close(peer).unwrap();
+        let flushed = std::thread::scope(|scope| {
+            let waits = scope.spawn(|| sender.wait_acknowledged(peer, LONG));
+            for bytes in [100, 100_000] {
+                assert_eq!(receiver.recv_timeout(LONG).unwrap().expect("a message").data.len(), bytes);
+            }
+            receiver.close(receiver.peers()[0].peer).unwrap();
+            waits.join().unwrap()
+        });
+        assert_eq!(flushed, Ok(true), "{drive:?}");
+        assert_eq!(loss(&sender), (LostReason::Closed, 0));
+    }
+}
+
+#[test]
+fn a_send_that_waits_is_told_why_there_is_no_more() {
+    for drive in DRIVES {
+        let (sender, peer, receiver) = pair(drive);
+        fill(&sender, peer);
+        let refused = std::thread::scope(|scope| {
+            let waits = scope.spawn(|| sender.send(to(peer), vec![4; 64 << 10]));
+            std::thread::sleep(Duration::from_millis(100));
+            drop(receiver);
+            waits.join().unwrap().unwrap_err()
+        });
+        let (reason, _) = loss(&sender);
+        assert!(matches!(reason, LostReason::Ended { .. }), "{reason}");
+        assert_eq!(refused, SendError::PeerLost { peer, reason }, "{drive:?}");
+    }
+}
+
+#[test]
+fn an_address_of_everybody_is_no_peers() {
+    let node = Node::bind("127.0.0.1:0", Config::default()).unwrap();
+    for address in ["255.255.255.255:5000", "0.0.0.0:5000", "239.1.1.1:5000"] {
+        let address: std::net::SocketAddr = address.parse().unwrap();
+        assert!(node.connect(address).is_err(), "{address}");
+    }
+}

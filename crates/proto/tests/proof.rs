@@ -1,0 +1,67 @@
+//! What a peer says before it is proven: nothing of it reaches the application, and none of it is lost.
+
+mod common;
+
+use common::{Pair, addr};
+use denrei_proto::{Config, Event, Rate};
+use denrei_wire::packet::Kind;
+use std::time::Duration;
+
+const MS: Duration = Duration::from_millis(1);
+
+/// All that a session may say about itself, in its first packets.
+fn speak(pair: &mut Pair) {
+    let peer = pair.connect(0);
+    let rate = Rate { bytes_per_s: 1_000_000, burst_bytes: 14_540 };
+    pair.ends[0].set_rate(pair.now, peer, rate).unwrap();
+    pair.ends[0].close_read(pair.now, peer).unwrap();
+    pair.ends[0].close_write(pair.now, peer).unwrap();
+}
+
+#[test]
+fn what_was_said_before_the_proof_is_told_with_it_and_once() {
+    let mut pair = Pair::new(Config::default());
+    speak(&mut pair);
+    pair.run(100 * MS);
+    let told = |is: fn(&Event) -> bool| pair.events[1].iter().filter(|event| is(event)).count();
+    assert_eq!(told(|event| matches!(event, Event::Connected { .. })), 1);
+    assert_eq!(told(|event| matches!(event, Event::RateSet { .. })), 1);
+    assert_eq!(told(|event| matches!(event, Event::PeerDoneWriting(_))), 1);
+    assert_eq!(told(|event| matches!(event, Event::PeerDoneReading { .. })), 1);
+    assert!(matches!(pair.events[1][0], Event::Connected { .. }), "{:?}", pair.events[1]);
+}
+
+#[test]
+fn a_recorded_beginning_tells_the_application_nothing() {
+    let mut pair = Pair::new(Config::default());
+    pair.connected = false;
+    speak(&mut pair);
+    pair.run(100 * MS);
+    let recorded = pair.tapped(1, Kind::First);
+    assert!(!recorded.is_empty());
+    for first in &recorded {
+        pair.inject_from(1, addr(7), first);
+    }
+    pair.run(100 * MS);
+    assert_eq!(pair.events[1], []);
+    assert!(!pair.tapped(0, Kind::Answer).is_empty(), "it was heard");
+}
+
+#[test]
+fn of_many_rates_in_a_row_the_last_is_told() {
+    let mut pair = Pair::new(Config::default());
+    let peer = pair.connect(0);
+    pair.send(0, peer, 0, vec![1; 10]);
+    pair.run(10 * MS);
+    pair.events[1].clear();
+    let back = pair.ends[1].peers().next().unwrap();
+    // All three arrive before the application looks.
+    for bytes_per_s in [1_000_000, 2_000_000, 3_000_000] {
+        let rate = Rate { bytes_per_s, burst_bytes: 14_540 };
+        pair.ends[0].set_rate(pair.now, peer, rate).unwrap();
+        pair.drain(0);
+    }
+    pair.run(5 * MS);
+    let last = Event::RateSet { peer: back, rate: Rate { bytes_per_s: 3_000_000, burst_bytes: 14_540 } };
+    assert_eq!(pair.events[1], [last]);
+}
