@@ -215,6 +215,18 @@ impl Table {
         true
     }
 
+    /// A membership ends by what the opener says, or with its session. One that had not begun was none: the
+    /// group never opened.
+    fn end(&mut self, id: GroupId, why: MembershipEnd) {
+        let Some(member) = self.members.get_mut(&id) else { return };
+        if member.stage == Stage::Accepted {
+            self.held -= member.held_bytes();
+            self.members.remove(&id);
+        } else {
+            self.news += member.end(why) as u64;
+        }
+    }
+
     /// Takes part no longer in groups at this address that begin from now on.
     pub fn stop_joining(&mut self, address: SocketAddr) {
         self.joined.remove(&address);

@@ -166,9 +166,7 @@ impl Table {
                 self.news += 1;
             }
             Record::Close { symbols, .. } if from_opener => member.on_close(now, *symbols),
-            Record::Removed if from_opener => {
-                self.news += member.end(MembershipEnd::Removed) as u64;
-            }
+            Record::Removed if from_opener => return self.end(id, MembershipEnd::Removed),
             Record::Key { keep_previous, key } if from_opener => member.rekey(now, key, *keep_previous),
             Record::Route(route) if from_opener => {
                 let children =
@@ -262,8 +260,8 @@ impl Table {
                 self.dirty = true;
             }
         }
-        for member in self.members.values_mut().filter(|member| member.opener == peer) {
-            self.news += member.end(MembershipEnd::Lost(reason.clone())) as u64;
-        }
+        let with_it = self.members.iter().filter(|(_, member)| member.opener == peer);
+        let ended: Vec<GroupId> = with_it.map(|(id, _)| *id).collect();
+        ended.into_iter().for_each(|id| self.end(id, MembershipEnd::Lost(reason.clone())));
     }
 }
