@@ -64,7 +64,9 @@ pub(crate) enum Phase {
     /// Waiting for the members, until then.
     Opening {
         until: Instant,
+        /// SYNs to the group's address once all had accepted, and since somebody last did: ever fewer.
         probes: u32,
+        tries: u32,
         probe_at: Instant,
     },
     Open,
@@ -145,7 +147,7 @@ impl Sender {
             id,
             address,
             options,
-            phase: Phase::Opening { until, probes: 0, probe_at: now },
+            phase: Phase::Opening { until, probes: 0, tries: 0, probe_at: now },
             failed: None,
             members: Roll::default(),
             stream: Stream::default(),

@@ -154,6 +154,27 @@ fn a_member_that_does_not_answer_is_named() {
     assert_eq!(memberships, [None; 2], "what never opened is given to nobody");
 }
 
+/// Each question to all is answered by all who are there.
+#[test]
+fn while_somebody_is_missing_the_others_are_left_in_peace() {
+    for deaf in [BTreeSet::new(), BTreeSet::from([1])] {
+        let mut net = Net::new(9, Config::default());
+        net.stopped.insert(9);
+        net.deaf = deaf;
+        net.open(GroupOptions::default());
+        net.run(Duration::from_millis(100));
+        let before = net.multicast_datagrams;
+        net.run(Duration::from_secs(4));
+        let most = if net.deaf.is_empty() { 0 } else { 100 };
+        assert!(net.multicast_datagrams - before <= most, "{before}, then {}", net.multicast_datagrams);
+        assert!(before <= 20, "{before} in the first tenth of a second");
+        net.stopped.clear();
+        let since = net.now;
+        net.run(Duration::from_millis(900));
+        assert_eq!(net.events, [GroupEvent::Opened], "whoever comes late finds it open, after {since:?}");
+    }
+}
+
 #[test]
 fn a_group_that_never_opened_is_not_what_the_application_is_given() {
     let mut net = Net::new(2, Config::default());

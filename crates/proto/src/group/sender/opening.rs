@@ -65,9 +65,9 @@ impl Sender {
             ..=CROWD => Duration::ZERO,
             crowd => PROBE_INTERVAL + ANSWER_SPACING * crowd as u32,
         };
-        if let Phase::Opening { probes, probe_at, .. } = &mut self.phase {
+        if let Phase::Opening { probes, tries, probe_at, .. } = &mut self.phase {
             // Who has just accepted gets its share of SYNs; each is answered by all who have.
-            *probes = (*probes).min(1);
+            (*probes, *tries) = ((*probes).min(1), (*tries).min(1));
             *probe_at = (*probe_at).min(self.last_sent_at + spacing).max(now);
         }
     }
@@ -96,7 +96,7 @@ impl Sender {
     /// Looks whether the opening can be completed, has failed, or wants another SYN.
     pub(super) fn advance_opening(&mut self, now: Instant, host: &mut dyn Host) {
         self.send_invitations(now, host);
-        let Phase::Opening { until, probes, probe_at } = self.phase else { return };
+        let Phase::Opening { until, probes, tries, probe_at } = self.phase else { return };
         let refused = self.members.iter().any(|member| matches!(member.stage, Stage::Gone(_)));
         let all_accepted = self.members.iter().all(|member| member.stage == Stage::Accepted);
         let unheard = self.probes_somebody();
@@ -109,16 +109,18 @@ impl Sender {
         }
         if unheard && probe_at <= now {
             self.poll = true;
-            let interval = (PROBE_INTERVAL * (1 << probes.min(10))).min(MAX_PROBE_INTERVAL);
-            let probes = probes + all_accepted as u32;
-            self.phase = Phase::Opening { until, probes, probe_at: now + interval };
+            let interval = (PROBE_INTERVAL * (1 << tries.min(10))).min(MAX_PROBE_INTERVAL);
+            let (probes, tries) = (probes + all_accepted as u32, tries + 1);
+            self.phase = Phase::Opening { until, probes, tries, probe_at: now + interval };
         }
     }
 
-    /// Whether somebody has still to hear a SYN at the group's address.
+    /// Whether somebody who has accepted has still to hear a SYN at the group's address: who has not would not
+    /// answer one, and all the others would.
     pub(super) fn probes_somebody(&self) -> bool {
         let probing = matches!(self.options.backend, GroupBackend::Auto | GroupBackend::Multicast);
-        probing && self.members.iter().any(|member| member.echo.is_none())
+        let unheard = |member: &Member| member.stage == Stage::Accepted && member.echo.is_none();
+        probing && self.members.iter().any(unheard)
     }
 
     fn complete_opening(&mut self, now: Instant, host: &mut dyn Host) {
