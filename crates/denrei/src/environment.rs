@@ -2,13 +2,15 @@
 //!
 //! Inputs → outputs: a [`Config`] and variables → the same with what was missing. The configuration
 //! goes before the environment; a Node that is [`insecure`](Config::insecure) and has no key was
-//! meant to have none, so nothing is read for it.
+//! meant to have none, so nothing is read for it. Any other that is to have an identity and no key is refused:
+//! it would speak plain to whoever comes.
 
 use crate::BindError;
 use crate::config::{Config, Drive};
 use crate::key_file::{read_allow_list, read_cluster_key, read_identity};
+use denrei_proto::ConfigError;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Names the file with the cluster key.
 pub const KEY_FILE: &str = "DENREI_KEY_FILE";
@@ -47,7 +49,11 @@ pub(crate) fn complete(
         config.cluster_key = Some(read_cluster_key(&path)?);
     }
     if !config.has_key() {
-        return Ok(config);
+        let named = [IDENTITY_FILE, ALLOW_FILE].into_iter().find_map(|name| Some((name, path(name)?)));
+        return match named.filter(|_| !config.insecure) {
+            Some((name, path)) => Err(without_key(name, &path).into()),
+            None => Ok(config),
+        };
     }
     if config.identity.is_none()
         && config.protocol.identity.is_none()
@@ -62,6 +68,17 @@ pub(crate) fn complete(
         config.allowed = read_allow_list(&path)?;
     }
     Ok(config)
+}
+
+fn without_key(variable: &'static str, path: &Path) -> ConfigError {
+    ConfigError {
+        setting: variable,
+        value: path.display().to_string(),
+        expected: format!(
+            "unset where there is no cluster key, which {KEY_FILE} can name: identities are shown to those alone \
+             who have it"
+        ),
+    }
 }
 
 #[cfg(all(test, unix))]
@@ -104,5 +121,18 @@ mod tests {
                 .unwrap_err()
                 .to_string();
         assert!(missing.contains("/nowhere"), "{missing}");
+    }
+
+    #[test]
+    fn an_identity_without_a_key_is_refused_as_it_is_where_it_is_a_setting() {
+        for name in [IDENTITY_FILE, ALLOW_FILE] {
+            let variable = |asked| (asked == name).then(|| "/a/file".into());
+            let error = complete(Config::default(), variable).unwrap_err();
+            assert!(matches!(error, BindError::Config(_)), "{error:?}");
+            let text = error.to_string();
+            assert!(text.starts_with(&format!("{name} is /a/file, but has to be unset")), "{text}");
+            assert!(text.contains(KEY_FILE), "{text}");
+            assert!(complete(Config { insecure: true, ..Config::default() }, variable).is_ok());
+        }
     }
 }
