@@ -28,8 +28,8 @@ fn a_redirected_key_is_readable_by_its_owner_alone() {
     let path = dir.path().join("cluster.key");
     let file = File::create(&path).unwrap();
     file.set_permissions(fs::Permissions::from_mode(0o644)).unwrap();
-    let output = denrei(&["keygen"], file.into());
-    assert!(output.status.success(), "{}", stderr(&output));
+    let output = denrei(&["keygen", "--out", "-"], file.into());
+    assert!(output.status.success() && !Path::new("-").exists(), "{}", stderr(&output));
     assert!(stderr(&output).contains("--key-file"), "{}", stderr(&output));
     assert_eq!(mode(&path), 0o600);
     let text = fs::read_to_string(&path).unwrap();
@@ -74,4 +74,22 @@ fn an_identity_prints_its_public_half() {
     let piped = denrei(&["keygen", "--identity"], Stdio::piped());
     assert!(String::from_utf8_lossy(&piped.stdout).starts_with("denrei-identity-v1 "));
     assert!(stderr(&piped).starts_with("denrei-public-identity-v1 "));
+}
+
+#[test]
+fn a_benchmark_measures_with_the_key_that_the_environment_names() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("cluster.key");
+    assert!(denrei(&["keygen", "-o", path.to_str().unwrap()], Stdio::piped()).status.success());
+    let measure = |path: &Path| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_denrei"));
+        command.args(["bench", "pingpong", "--sizes=64", "--iters=50", "--repeat=1", "--json"]);
+        command.arg("--transports=denrei").env("DENREI_KEY_FILE", path).output().unwrap()
+    };
+    let output = measure(&path);
+    let lines = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(lines.contains(r#""denrei""#) && lines.contains(r#""denrei-sealed""#), "{lines}");
+    let output = measure(Path::new("/nonexist"));
+    assert_eq!(output.status.code(), Some(3));
+    assert!(stderr(&output).contains("/nonexist"), "{}", stderr(&output));
 }

@@ -61,7 +61,7 @@ pub struct BenchArgs {
     pub no_pin: bool,
 
     /// Measure denrei with a cluster key too, as denrei-sealed, beside denrei without: with the key
-    /// of --key-file, or one made for the purpose
+    /// of --key-file or DENREI_KEY_FILE, either of which says the same, or one made for the purpose
     #[arg(long)]
     pub sealed: bool,
 
@@ -210,7 +210,7 @@ fn or_else_default<T>(given: Vec<T>, default: Vec<T>) -> Vec<T> {
 /// The transports asked for; with `--sealed` the sealed one beside the plain one.
 fn transports(args: &BenchArgs, default: Vec<Transport>) -> Vec<Transport> {
     let mut chosen = or_else_default(args.transports.clone(), default);
-    let sealed = args.sealed || args.keys.key_file.is_some();
+    let sealed = args.sealed || args.keys.name_a_key();
     if sealed && !chosen.contains(&Transport::DenreiSealed) {
         let plain = chosen.iter().position(|transport| *transport == Transport::Denrei);
         chosen.insert(plain.map_or(0, |plain| plain + 1), Transport::DenreiSealed);

@@ -83,8 +83,7 @@ impl Place {
     pub fn open(args: &BenchArgs, transports: &[Transport], members: usize) -> Result<Self> {
         let kind = Kind::open(&args.place, members)?;
         let sealed = transports.contains(&Transport::DenreiSealed);
-        let has_key = || args.keys.clone().or_environment().key_file.is_some();
-        if sealed && matches!(kind, Kind::Remote(_)) && !has_key() {
+        if sealed && matches!(kind, Kind::Remote(_)) && !args.keys.name_a_key() {
             return Err(wrong_arguments("between two machines --sealed needs --key-file FILE, on both"));
         }
         let (plain, is_lab) = (transports.contains(&Transport::Denrei), matches!(kind, Kind::Netns(_)));

@@ -57,6 +57,11 @@ impl KeyArgs {
         self
     }
 
+    /// Whether a key is named, here or by the environment.
+    pub fn name_a_key(&self) -> bool {
+        self.clone().or_environment().key_file.is_some()
+    }
+
     /// The same options for a process that this one starts.
     pub fn to_args(&self) -> Vec<OsString> {
         let mut args = Vec::new();

@@ -10,7 +10,7 @@ use std::fs::{File, Permissions};
 use std::io::{self, IsTerminal, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use zeroize::Zeroizing;
 
 /// Octets of every secret.
@@ -41,7 +41,7 @@ pub struct KeygenCommand {
     #[arg(long)]
     identity: bool,
 
-    /// Write into this new file rather than to standard output
+    /// Write into this new file rather than to standard output, which `-` names, too
     #[arg(long, short, value_name = "FILE")]
     out: Option<PathBuf>,
 
@@ -64,7 +64,7 @@ impl KeygenCommand {
         let identity = Identity::from_bytes(*random_octets()?);
         self.write(&key_file::identity_line(&identity), "secret identity", IDENTITY_ADVICE)?;
         let public = key_file::public_identity_line(&identity.public());
-        if self.out.is_some() {
+        if self.file().is_some() {
             print!("{public}")
         } else {
             eprint!("{public}")
@@ -72,8 +72,13 @@ impl KeygenCommand {
         Ok(())
     }
 
+    /// The file to write into; none for standard output.
+    fn file(&self) -> Option<&Path> {
+        self.out.as_deref().filter(|path| *path != Path::new("-"))
+    }
+
     fn write(&self, line: &str, what: &str, advice: &str) -> Result<()> {
-        if let Some(path) = &self.out {
+        if let Some(path) = self.file() {
             key_file::write_new(path, line)?;
             eprintln!("wrote a {what} to {} (0600): {advice}", path.display());
             return Ok(());

@@ -137,7 +137,7 @@ pub struct BcastArgs {
     json: bool,
 
     /// Measure every backend with a cluster key too, as denrei-sealed, beside denrei without: with the key
-    /// of --key-file, or one made for the purpose
+    /// of --key-file or DENREI_KEY_FILE, either of which says the same, or one made for the purpose
     #[arg(long)]
     sealed: bool,
 
@@ -157,7 +157,7 @@ impl BcastArgs {
     }
 
     fn is_sealed(&self) -> bool {
-        self.sealed || self.keys.key_file.is_some()
+        self.sealed || self.keys.name_a_key()
     }
 }
 
