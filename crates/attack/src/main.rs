@@ -49,7 +49,14 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    match run(Cli::parse().command) {
+    let command = Cli::parse().command;
+    if let Command::Run { attacks, .. } = &command
+        && let Err(error) = chosen(attacks)
+    {
+        eprintln!("attack: {error}");
+        return ExitCode::from(2);
+    }
+    match run(command) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(1),
         Err(error) => {

@@ -42,3 +42,11 @@ fn every_attack_has_a_name_of_its_own() {
     names.dedup();
     assert_eq!(names.len(), ATTACKS.len());
 }
+
+#[test]
+fn an_attack_that_there_is_not_is_a_wrong_command_line() {
+    let output = std::process::Command::new(PROGRAM).args(["run", "nonexist"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("no attack nonexist") && said.contains("attack list"), "{said}");
+}

@@ -135,7 +135,7 @@ pub enum KeyFileError {
         /// Its permission bits.
         mode: u32,
     },
-    /// It is a directory or something else that is not read as a file.
+    /// It is a directory, a FIFO or something else that is not read as a file.
     #[error("{path} is not a file: name the file that `denrei keygen --out FILE` wrote")]
     NotAFile {
         /// The path.
@@ -220,12 +220,14 @@ pub fn write_new(path: &Path, text: &str) -> Result<(), KeyFileError> {
 }
 
 fn read(path: &Path, secret: bool) -> Result<Zeroizing<String>, KeyFileError> {
+    let about = std::fs::metadata(path).map_err(|source| io_error("open", path, source))?;
+    // Opening a FIFO would wait for a writer; a pipe that this process was given has one.
+    if !about.is_file() && (about.is_dir() || !is_given(path)) {
+        return Err(KeyFileError::NotAFile { path: path.into() });
+    }
     let file = File::open(path).map_err(|source| io_error("open", path, source))?;
     // Of the file that was opened, not of what the path names by now.
     let about = file.metadata().map_err(|source| io_error("look at", path, source))?;
-    if about.is_dir() {
-        return Err(KeyFileError::NotAFile { path: path.into() });
-    }
     if secret {
         check_mode(path, &about)?;
     }
@@ -237,6 +239,11 @@ fn read(path: &Path, secret: bool) -> Result<Zeroizing<String>, KeyFileError> {
         return Err(io_error("read", path, source));
     }
     Ok(text)
+}
+
+/// Whether a path names what this process has open already, such as the pipe of a shell's `<(...)`.
+fn is_given(path: &Path) -> bool {
+    path == Path::new("/dev/stdin") || path.starts_with("/dev/fd") || path.starts_with("/proc/self/fd")
 }
 
 #[cfg(unix)]
@@ -344,6 +351,29 @@ mod tests {
             set(mode);
             read_secret(Kind::ClusterKey, &path).unwrap();
         }
+    }
+
+    #[test]
+    fn what_is_no_file_is_refused_at_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let fifo = dir.path().join("fifo");
+        assert!(std::process::Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+        for path in [fifo.as_path(), dir.path(), Path::new("/dev/zero")] {
+            let error = read_cluster_key(path).unwrap_err();
+            assert!(matches!(error, KeyFileError::NotAFile { .. }), "{error}");
+            assert!(matches!(read_allow_list(path), Err(KeyFileError::NotAFile { .. })));
+        }
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn a_key_comes_through_a_pipe_of_this_process() {
+        use std::os::fd::AsRawFd;
+        let (reader, mut writer) = io::pipe().unwrap();
+        writer.write_all(line(Kind::ClusterKey, &[1; 32]).as_bytes()).unwrap();
+        drop(writer);
+        let key = read_cluster_key(Path::new(&format!("/dev/fd/{}", reader.as_raw_fd()))).unwrap();
+        assert_eq!(key.as_bytes(), &[1; 32]);
     }
 
     #[test]
