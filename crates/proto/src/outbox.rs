@@ -148,6 +148,25 @@ impl Outbox {
         self.next_deadline = deadlines.min().unwrap_or(Instant::FAR_FUTURE);
     }
 
+    /// Gives up messages that are about to be begun and cannot be in time, and hands channel and number to
+    /// `expired`; see [`SendChannel::give_up_hopeless`].
+    pub fn give_up_hopeless(
+        &mut self,
+        reach: u64,
+        sent_at: impl Fn(u64) -> Instant,
+        mut expired: impl FnMut(u16, u64),
+    ) {
+        let mut gone: SmallVec<[u16; 8]> = SmallVec::new();
+        for (channel, state) in self.channels.iter_mut() {
+            state.give_up_hopeless(reach, &sent_at, |Expired { number, bytes }| {
+                self.queued_bytes -= bytes;
+                gone.push(channel);
+                expired(channel, number);
+            });
+        }
+        gone.into_iter().for_each(|channel| self.schedule(channel));
+    }
+
     /// Changes a channel's priority, 0 ..= 7.
     pub fn set_priority(&mut self, channel: u16, priority: u8) {
         let state = self.channel(channel);

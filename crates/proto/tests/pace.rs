@@ -163,6 +163,30 @@ fn a_late_message_is_dropped_and_the_channel_goes_on() {
     assert_eq!(pair.ends[1].flow(back).unwrap().unread_bytes, 0, "no memory is kept for what was begun");
 }
 
+/// Frames of twice the rate: what the rate carries arrives, and nothing is spent on the others.
+#[test]
+fn of_frames_beyond_the_rate_as_many_arrive_in_time_as_it_carries() {
+    let (mut pair, there, back) = open(Config { keepalive: None, ..Config::default() });
+    pair.ends[1].set_rate(pair.now, back, Rate { bytes_per_s: 2_500_000, burst_bytes: 65_536 }).unwrap();
+    pair.run(100 * MS);
+    let to = ChannelId { peer: there, channel: 0 };
+    let sent_before = pair.ends[0].flow(there).unwrap().counters.bytes_sent;
+    for number in 0..200 {
+        let (data, deadline) = (content(number, 100_000).into(), pair.now + 60 * MS);
+        pair.ends[0].send_before(pair.now, to, data, Completion::None, deadline).unwrap();
+        pair.run(20 * MS);
+    }
+    pair.run(SECOND);
+    let expired = pair.events[0].iter().filter(|event| matches!(event, Event::Expired(_))).count();
+    let arrived = pair.received[1].len();
+    assert!((90..=102).contains(&arrived), "{arrived} of the 100 that the rate carries");
+    assert_eq!(expired + arrived, 200);
+    let sent = pair.ends[0].flow(there).unwrap().counters.bytes_sent - sent_before;
+    let needed = 100_000 * arrived as u64;
+    assert!(sent < needed + needed / 20, "{sent} octets for {needed}");
+    assert_eq!(pair.ends[0].queue_len(there), Some(0));
+}
+
 #[test]
 fn credit_of_dropped_messages_comes_back() {
     let credit = 64 << 10;
@@ -251,13 +275,15 @@ fn the_application_sees_its_queue_and_repeats_when_it_knows_better() {
 fn a_channel_whose_messages_all_expire_does_not_run_out_of_credit() {
     let config = Config { channel_credit_bytes: 100_000, offer_above_bytes: 90_000, ..Config::default() };
     let (mut pair, there, back) = open(config);
-    pair.ends[1].set_rate(pair.now, back, Rate { bytes_per_s: 1_000_000, burst_bytes: 1_454 }).unwrap();
-    pair.run(MS);
     let to = ChannelId { peer: there, channel: 0 };
     for number in 0..20 {
-        // 60 ms at this rate: begun, and not finished.
+        pair.ends[1].set_rate(pair.now, back, Rate { bytes_per_s: 10_000_000, burst_bytes: 1_454 }).unwrap();
+        pair.run(5 * MS);
         let (data, deadline) = (content(number, 60_000).into(), pair.now + 20 * MS);
         pair.ends[0].send_before(pair.now, to, data, Completion::None, deadline).unwrap();
+        pair.run(2 * MS);
+        // 6 ms at the rate that was, 60 ms at this one: begun, and not finished.
+        pair.ends[1].set_rate(pair.now, back, Rate { bytes_per_s: 1_000_000, burst_bytes: 1_454 }).unwrap();
         pair.run(40 * MS);
     }
     let expired = pair.events[0].iter().filter(|event| matches!(event, Event::Expired(_))).count();

@@ -58,9 +58,9 @@ impl Node {
     }
 
     /// Sends a message that is worth nothing after `lifetime` (S10): if not all of it was sent by then,
-    /// or a part of it is found lost later, it is dropped, the channel goes on without it, and
-    /// [`Event::Expired`](crate::Event::Expired) says so. Never waits. Finds room beside bulk: such
-    /// messages may use twice the send buffer.
+    /// or will not be at the receiver's rate, or a part of it is found lost later, it is dropped, the
+    /// channel goes on without it, and [`Event::Expired`](crate::Event::Expired) says so. Never waits.
+    /// Finds room beside bulk: such messages may use twice the send buffer.
     ///
     /// # Errors
     /// See [`SendError`]; the message was not taken.

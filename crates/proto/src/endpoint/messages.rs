@@ -51,9 +51,9 @@ impl Endpoint {
     }
 
     /// Queues a message that is worth nothing after `deadline` (S10): when not all of it was sent by
-    /// then, or a part of it is found lost later, it is dropped, its channel goes on without it, and
-    /// [`Event::Expired`](crate::Event::Expired) says so. It may use twice the send buffer, so that it
-    /// finds room beside bulk.
+    /// then, or will not be at the receiver's rate, or a part of it is found lost later, it is dropped,
+    /// its channel goes on without it, and [`Event::Expired`](crate::Event::Expired) says so. It may use
+    /// twice the send buffer, so that it finds room beside bulk.
     ///
     /// # Errors
     /// See [`SendError`]; the message was not taken.

@@ -5,7 +5,7 @@
 
 use super::{Context, Peer};
 use crate::config::Config;
-use crate::event::{Event, Phase};
+use crate::event::{ChannelId, Event, MessageId, Phase};
 use crate::loss::Control;
 use crate::rate::{PacedCredit, Police, Rate};
 use crate::send_channel::MIN_FRAGMENT_BYTES;
@@ -107,6 +107,20 @@ impl Peer {
         const PER_PACKET: u64 = 64;
         let per_packet = (self.mtu.current() as u64).saturating_sub(PER_PACKET).max(1);
         payload + PER_PACKET * payload.div_ceil(per_packet)
+    }
+
+    /// Gives up messages that are about to be begun and that the receiver's rate does not let go in time
+    /// (S10). `reach`: octets of a packet.
+    pub(super) fn give_up_hopeless(&mut self, cx: &mut Context<'_>, reach: usize) {
+        let Some(rate) = &mut self.rate else { return };
+        let (now, id) = (cx.now, self.id);
+        if rate.credit.room(now).is_some() {
+            let sent_at = |octets| rate.credit.sent_at(now, octets).unwrap_or(now);
+            self.outbox.give_up_hopeless(reach as u64, sent_at, |channel, number| {
+                let channel = ChannelId { peer: id, channel };
+                cx.events.push_back(Event::Expired(MessageId { channel, number }));
+            });
+        }
     }
 
     /// Appends messages, no more than rate and grant have room for. The last few octets of a burst

@@ -9,7 +9,7 @@ use crate::loss::{Control, SentFrame, SentPacket};
 use denrei_wire::datagram::MAX_DATAGRAM_BYTES;
 use denrei_wire::frame::{Accept, Credit, Delivered, End, Frame, MAX_CONTROL_FRAME_BYTES};
 use denrei_wire::packet::{self, FLAGS_OFFSET, Kind, Opening, flags};
-use denrei_wire::{Ecn, PacketNumber, Parameters, Transmit, TransmitBuf};
+use denrei_wire::{Ecn, Instant, PacketNumber, Parameters, Transmit, TransmitBuf};
 use smallvec::SmallVec;
 
 /// A packet is closed when less than this is left: no frame worth sending fits.
@@ -130,6 +130,9 @@ impl Peer {
             && self.may_send_data(cx)
         {
             let fresh = end - start.body_at;
+            if self.outbox.next_deadline() != Instant::FAR_FUTURE {
+                self.give_up_hopeless(cx, fresh);
+            }
             self.write_data(cx, out, start.at, end, fresh, &mut frames);
         }
         // A probe whose packets had carried nothing that still matters only asks.

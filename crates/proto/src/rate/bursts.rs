@@ -77,6 +77,11 @@ impl PacedCredit {
         }
     }
 
+    /// When so many octets will have been sent, if the rate says so; see [`RateCredit::sent_at`].
+    pub fn sent_at(&self, now: Instant, octets: u64) -> Option<Instant> {
+        self.credit.sent_at(now, octets)
+    }
+
     /// When something may be sent again, if nothing may now and something ever will.
     pub fn open_at(&self) -> Option<Instant> {
         let Rate { bytes_per_s, burst_bytes } = self.rate();

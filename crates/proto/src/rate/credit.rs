@@ -69,6 +69,15 @@ impl RateCredit {
         (limited && self.credit <= 0).then(|| self.firing(self.fired.saturating_add(self.firings_to_open())))
     }
 
+    /// When so many octets will have been sent that go as soon as they may, at `now` the soonest;
+    /// `None`: it is not the rate that says so.
+    pub fn sent_at(&self, now: Instant, octets: u64) -> Option<Instant> {
+        let limited = self.rate.bytes_per_s > 0 && self.rate.burst_bytes > 0;
+        let short = u64::try_from(signed(octets).saturating_sub(self.credit)).unwrap_or(0);
+        let firings = limited.then(|| short.div_ceil(self.rate.burst_bytes))?;
+        Some(if firings == 0 { now } else { self.firing(self.fired.saturating_add(firings)) })
+    }
+
     /// Makes good the firings up to `now`.
     fn refresh(&mut self, now: Instant) {
         let Rate { bytes_per_s, burst_bytes } = self.rate;
@@ -271,6 +280,20 @@ mod tests {
     }
 
     #[test]
+    fn when_so_many_octets_will_have_been_sent_follows_from_the_firings() {
+        let mut credit = RateCredit::new(at(0), rate(1_000_000, 10_000));
+        credit.spend(4_000);
+        for (octets, micros) in [(0, 0), (6_000, 0), (6_001, 10_000), (26_000, 20_000), (26_001, 30_000)] {
+            assert_eq!(credit.sent_at(at(0), octets), Some(at(micros)), "{octets} octets");
+        }
+        assert_eq!(credit.room(at(12_000)), Some(10_000));
+        assert_eq!(credit.sent_at(at(12_000), 10_001), Some(at(20_000)), "counted from the firings");
+        for unbounded in [Rate::UNLIMITED, Rate::STOPPED] {
+            assert_eq!(RateCredit::new(at(0), unbounded).sent_at(at(0), u64::MAX), None);
+        }
+    }
+
+    #[test]
     fn the_extremes_neither_overflow_nor_panic() {
         use super::super::MAX_RATE;
         for (bytes_per_s, burst_bytes) in [(1, MAX_RATE), (MAX_RATE, 1), (1, 1), (MAX_RATE, MAX_RATE)] {
@@ -279,7 +302,7 @@ mod tests {
                 credit.room(now);
                 credit.spend(u64::MAX);
                 credit.spend(u64::MAX);
-                assert!(credit.open_at().is_some());
+                assert!(credit.open_at().is_some() && credit.sent_at(now, u64::MAX).is_some());
             }
         }
     }

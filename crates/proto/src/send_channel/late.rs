@@ -3,9 +3,10 @@
 //! Inputs → outputs: deadlines and time → messages that are given up, and the SKIP frames that tell
 //! the receiver to go on without them. Source: S10; `spec/protocol.md` §13.5.
 //!
-//! A message is given up when its deadline finds a part of it unsent or lost, or when a part is
-//! found lost after it. It keeps its number until the SKIP is acknowledged, so that the channel's
-//! sequence has no gap that the receiver does not know of.
+//! A message is given up when its deadline finds a part of it unsent or lost, when a part is found
+//! lost after it, or when it is about to be begun and will not have been sent by then: what is spent
+//! on a message that comes to nothing is lost to the next one. It keeps its number until the SKIP is
+//! acknowledged, so that the channel's sequence has no gap that the receiver does not know of.
 
 use super::aside::Lost;
 use super::{MESSAGE_COST_BYTES, OFFER_BYTES, Progress, Room, SendChannel, Written};
@@ -14,13 +15,15 @@ use crate::loss::SentFrame;
 use bytes::Bytes;
 use denrei_wire::frame::{Frame, Skip};
 use denrei_wire::{Instant, TransmitBuf};
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// The deadlines of one channel.
 #[derive(Debug, Default)]
 pub(super) struct Late {
     /// When to look at which message.
     due: BTreeSet<(Instant, u64)>,
+    /// The deadlines of those that have not been begun, by number.
+    waiting: BTreeMap<u64, Instant>,
     /// Past their deadline with every byte under way: what is lost of these comes too late.
     overdue: BTreeSet<u64>,
     /// Messages whose SKIP has to be sent.
@@ -39,13 +42,23 @@ impl Late {
     pub fn skips_waiting(&self) -> usize {
         self.skips.len()
     }
+
+    /// Whether a message with this number or a later one has a deadline; forgets those before it.
+    fn has_waiting_from(&mut self, number: u64) -> bool {
+        while self.waiting.first_key_value().is_some_and(|(first, _)| *first < number) {
+            self.waiting.pop_first();
+        }
+        !self.waiting.is_empty()
+    }
 }
 
 impl SendChannel {
     /// Appends a message that is to be dropped if not all of it was sent by `deadline`; its number.
     pub fn push_before(&mut self, data: Bytes, completion: Completion, deadline: Instant) -> u64 {
         let number = self.push(data, completion);
-        self.late.get_or_insert_default().due.insert((deadline, number));
+        let late = self.late.get_or_insert_default();
+        late.due.insert((deadline, number));
+        late.waiting.insert(number, deadline);
         number
     }
 
@@ -72,6 +85,34 @@ impl SendChannel {
             } else if let Some(bytes) = self.give_up(number) {
                 expired(Expired { number, bytes });
             }
+        }
+    }
+
+    /// Gives up what would be begun within the next `reach` octets and not be sent to its end in time,
+    /// and hands it to `expired`. `sent_at`: when so many octets will have been sent.
+    pub fn give_up_hopeless(
+        &mut self,
+        reach: u64,
+        sent_at: impl Fn(u64) -> Instant,
+        mut expired: impl FnMut(Expired),
+    ) {
+        let mut number = self.base + self.next_new as u64;
+        let mut ahead = 0;
+        while ahead < reach
+            && let Some(late) = &mut self.late
+            && late.has_waiting_from(number)
+            && let deadline = late.waiting.get(&number).copied()
+            && let Some(message) = self.get_mut(number)
+        {
+            let done = ahead + message.len().saturating_sub(message.sent);
+            let hopeless =
+                message.progress == Progress::Queued && deadline.is_some_and(|at| sent_at(done) > at);
+            if hopeless && let Some(bytes) = self.give_up(number) {
+                expired(Expired { number, bytes });
+            } else {
+                ahead = done;
+            }
+            number += 1;
         }
     }
 
@@ -145,5 +186,6 @@ impl SendChannel {
         }
         let overdue = core::mem::take(&mut late.overdue);
         late.due.extend(overdue.into_iter().map(|number| (Instant::ZERO, number)));
+        late.waiting = late.due.iter().map(|(deadline, number)| (*number, *deadline)).collect();
     }
 }
