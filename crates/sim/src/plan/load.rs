@@ -69,6 +69,12 @@ impl Load {
         self.unfinished == 0
     }
 
+    /// How much of all messages has arrived.
+    pub fn arrived_share(&self) -> f64 {
+        let arrived: u64 = self.flows.values().map(|flow| flow.received).sum();
+        arrived as f64 / (self.flows.len() as u64 * self.messages).max(1) as f64
+    }
+
     /// Who sends to whom.
     pub fn pairs(&self) -> impl Iterator<Item = (HostId, HostId)> {
         self.flows.keys().copied()

@@ -31,12 +31,12 @@ pub struct Outcome {
     pub p50_us: f64,
     /// The same, 99th percentile.
     pub p99_us: f64,
-    /// Goodput as a share of what the busiest link towards a host carries in full datagrams.
+    /// What arrived, as a share of what the busiest link towards a host carries in that time in full datagrams.
     pub goodput_of_link: f64,
     /// The shortest time in which that link carries what it has to, and the delay, µs.
     pub ideal_us: f64,
-    /// `p99_us` as a multiple of that.
-    pub p99_of_ideal: f64,
+    /// `p99_us` as a multiple of that; `None` if not everything arrived.
+    pub p99_of_ideal: Option<f64>,
     /// Jain's index of what had arrived of each flow when the first flow was done: 1 is fair, 1/n is
     /// one flow taking all. `None` for flows of fewer than 10 messages, whose shares are too coarse.
     pub fairness: Option<f64>,
@@ -214,13 +214,14 @@ fn measure(cell: &Cell, world: &mut World, load: &mut Load, before: &Before, fir
     let shares: Vec<f64> = load.shares.iter().map(|messages| *messages as f64).collect();
     let counters = sum_of_counters(world, cell.hosts);
     let counts = *world.counts();
+    let (ideal_us, arrived_share) = (cell.wire_time_us() + cell.delay_us, load.arrived_share());
     Outcome {
         finished: load.is_finished(),
         time_s,
         goodput_bytes_per_s: if time_s > 0.0 { load.received_bytes as f64 / time_s } else { 0.0 },
-        goodput_of_link: cell.wire_time_us() / 1e6 / time_s.max(1e-12),
-        ideal_us: cell.wire_time_us() + cell.delay_us,
-        p99_of_ideal: p99_us / (cell.wire_time_us() + cell.delay_us),
+        goodput_of_link: arrived_share * cell.wire_time_us() / 1e6 / time_s.max(1e-12),
+        ideal_us,
+        p99_of_ideal: load.is_finished().then_some(p99_us / ideal_us),
         p50_us,
         p99_us,
         fairness: (cell.messages >= COARSE_MESSAGES).then(|| jain(&shares)),
