@@ -10,6 +10,7 @@
  * While it waits for a group the MPI's own progress is made, so that whoever needs an operation of
  * this rank's to go on gets it. Sources: S12, M9; ADR 0032. */
 #define _GNU_SOURCE
+#include "denrei_coll.h"
 #include <errno.h>
 #include <limits.h>
 #include <mpi.h>
@@ -18,23 +19,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/types.h>
 #include <time.h>
 #include <unistd.h>
-
-/* libdenrei-fi.so's part: crates/fabric/src/abi/collective.rs. */
-typedef struct denrei_coll_node denrei_coll_node;
-typedef struct denrei_coll_seat denrei_coll_seat;
-extern denrei_coll_node *denrei_coll_open(char *address, size_t room);
-extern denrei_coll_seat *denrei_coll_listen(denrei_coll_node *node, const char *group);
-extern int denrei_coll_accept(denrei_coll_seat *seat, const char *opener, int timeout_ms);
-extern denrei_coll_seat *denrei_coll_lead(denrei_coll_node *node, const char *group, const char *members,
-                                          size_t count, int timeout_ms);
-extern int denrei_coll_send(denrei_coll_seat *seat, const void *bytes, size_t len, int timeout_us);
-extern int denrei_coll_flush(denrei_coll_seat *seat, int timeout_us);
-extern ssize_t denrei_coll_receive(denrei_coll_seat *seat, void *bytes, size_t room, int timeout_us);
-extern void denrei_coll_leave(denrei_coll_seat *seat);
-extern void denrei_coll_close(denrei_coll_node *node);
 
 /* Room for an address as text. */
 #define ADDRESS 64
@@ -66,11 +52,14 @@ struct choice {
 
 /* What a communicator has. */
 struct state {
-    /* Our messages do not meet the application's. */
+    /* Our messages do not meet the application's; errors are returned, and told to the application's. */
     MPI_Comm private_comm;
+    /* What went wrong as this was made, until it is returned. */
+    int error;
     int rank, size;
-    char *addresses;
+    /* With all that follows. */
     denrei_coll_seat **seats;
+    char *addresses;
     /* By root: 0 not tried, 1 opened, -1 cannot be. */
     signed char *is_open;
     struct choice choices[OPERATIONS][CLASSES];
@@ -94,10 +83,9 @@ static void release(struct state *state) {
     for (int root = 0; root < state->size; root++)
         if (state->seats[root] != NULL)
             denrei_coll_leave(state->seats[root]);
-    PMPI_Comm_free(&state->private_comm);
-    free(state->addresses);
+    if (state->private_comm != MPI_COMM_NULL)
+        PMPI_Comm_free(&state->private_comm);
     free(state->seats);
-    free(state->is_open);
     free(state);
 }
 
@@ -106,13 +94,13 @@ static int forget(MPI_Comm comm, int key, void *value, void *extra) {
     struct state *state = value;
     (void)comm, (void)key, (void)extra;
     pthread_mutex_lock(&lock);
-    for (struct state **at = &states; *at != NULL; at = &(*at)->next)
-        if (*at == state) {
-            *at = state->next;
-            break;
-        }
+    struct state **at = &states;
+    while (*at != NULL && *at != state)
+        at = &(*at)->next;
+    if (*at != NULL)
+        *at = state->next;
     pthread_mutex_unlock(&lock);
-    if (!is_finalizing)
+    if (!is_finalizing && state->private_comm != MPI_COMM_NULL)
         PMPI_Barrier(state->private_comm);
     release(state);
     return MPI_SUCCESS;
@@ -132,26 +120,31 @@ static void begin(void) {
     PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, forget, &keyval, NULL);
 }
 
+/* The addresses of all, and our communicator: not before all are there, Open MPI's MPI_Comm_dup waits for the dead. */
+static int meet(struct state *state, MPI_Comm comm) {
+    int result = PMPI_Allgather(own_address, ADDRESS, MPI_CHAR, state->addresses, ADDRESS, MPI_CHAR, comm);
+    if (result == MPI_SUCCESS)
+        result = PMPI_Comm_dup(comm, &state->private_comm);
+    if (result == MPI_SUCCESS)
+        PMPI_Comm_set_errhandler(state->private_comm, MPI_ERRORS_RETURN);
+    return result;
+}
+
 /* All ranks of a communicator come here at their first collective call. */
 static struct state *make_state(MPI_Comm comm, int size) {
     struct state *state = calloc(1, sizeof *state);
-    if (state == NULL || PMPI_Comm_dup(comm, &state->private_comm) != MPI_SUCCESS) {
-        free(state);
-        return NULL;
-    }
-    state->size = size;
-    state->comm = comm;
-    PMPI_Comm_rank(comm, &state->rank);
-    state->addresses = calloc(size, ADDRESS);
-    state->seats = calloc(size, sizeof *state->seats);
-    state->is_open = calloc(size, 1);
-    if (state->addresses == NULL || state->seats == NULL || state->is_open == NULL)
+    denrei_coll_seat **seats = calloc(size, sizeof *seats + ADDRESS + 1);
+    if (state == NULL || seats == NULL)
         PMPI_Abort(comm, 1);
-    PMPI_Allgather(own_address, ADDRESS, MPI_CHAR, state->addresses, ADDRESS, MPI_CHAR, state->private_comm);
-    int all_have_nodes = 1;
+    *state = (struct state){.private_comm = MPI_COMM_NULL, .comm = comm, .size = size, .seats = seats};
+    state->addresses = (char *)(seats + size);
+    state->is_open = (signed char *)(state->addresses + (size_t)size * ADDRESS);
+    PMPI_Comm_rank(comm, &state->rank);
+    state->error = meet(state, comm);
+    int is_possible = state->error == MPI_SUCCESS;
     for (int rank = 0; rank < size; rank++)
-        all_have_nodes &= state->addresses[rank * ADDRESS] != 0;
-    memset(state->is_open, all_have_nodes ? 0 : -1, size);
+        is_possible &= state->addresses[rank * ADDRESS] != 0;
+    memset(state->is_open, is_possible ? 0 : -1, size);
     PMPI_Comm_set_attr(comm, keyval, state);
     pthread_mutex_lock(&lock);
     state->next = states;
@@ -201,32 +194,34 @@ static denrei_coll_seat *lead(const struct state *state, const char *group) {
     return seat;
 }
 
-/* Opens the group of a root. All ranks come here together, and agree on whether it worked. */
+/* Opens the group of a root, if it was not tried. All ranks come here together, and agree on whether it worked. */
 static int open_group(struct state *state, int root) {
     char group[ADDRESS] = {0};
-    int is_good = 1, all_good = 0;
-    if (state->rank == root)
+    int result, all_good = 0, is_root = state->rank == root;
+    denrei_coll_seat **seat = &state->seats[root];
+    if (state->is_open[root] != 0)
+        return MPI_SUCCESS;
+    state->is_open[root] = -1;
+    if (is_root)
         choose_address(group);
-    PMPI_Bcast(group, ADDRESS, MPI_CHAR, root, state->private_comm);
-    denrei_coll_seat *seat = state->rank == root ? NULL : denrei_coll_listen(node, group);
-    PMPI_Barrier(state->private_comm);
-    if (state->rank == root)
-        seat = lead(state, group);
-    is_good = seat != NULL;
-    if (is_good && state->rank != root)
-        is_good = denrei_coll_accept(seat, state->addresses + ADDRESS * root, OPEN_MS + 1000) == 0;
-    PMPI_Allreduce(&is_good, &all_good, 1, MPI_INT, MPI_MIN, state->private_comm);
-    if (!all_good && seat != NULL) {
-        denrei_coll_leave(seat);
-        seat = NULL;
+    if ((result = PMPI_Bcast(group, ADDRESS, MPI_CHAR, root, state->private_comm)) != MPI_SUCCESS)
+        return result;
+    *seat = is_root ? NULL : denrei_coll_listen(node, group);
+    if ((result = PMPI_Barrier(state->private_comm)) != MPI_SUCCESS)
+        return result;
+    if (is_root)
+        *seat = lead(state, group);
+    int is_good = *seat != NULL;
+    if (is_good && !is_root)
+        is_good = denrei_coll_accept(*seat, state->addresses + ADDRESS * root, OPEN_MS + 1000) == 0;
+    result = PMPI_Allreduce(&is_good, &all_good, 1, MPI_INT, MPI_MIN, state->private_comm);
+    if (result == MPI_SUCCESS && all_good) {
+        state->is_open[root] = 1;
+    } else if (*seat != NULL) {
+        denrei_coll_leave(*seat);
+        *seat = NULL;
     }
-    state->seats[root] = seat;
-    state->is_open[root] = all_good ? 1 : -1;
-    return all_good;
-}
-
-static int is_served(struct state *state, int root) {
-    return state->is_open[root] == 1 || (state->is_open[root] == 0 && open_group(state, root));
+    return result;
 }
 
 static struct choice *choice_of(struct state *state, enum operation operation, size_t bytes) {
@@ -251,24 +246,26 @@ static double fastest(const double *seconds) {
 }
 
 /* A call is over: after enough of them all ranks choose the way that was faster for the slowest. */
-static void learn(struct state *state, struct choice *choice, enum way way, double seconds) {
+static int learn(struct state *state, struct choice *choice, enum way way, double seconds) {
     if (choice->is_made || use == ALWAYS)
-        return;
+        return MPI_SUCCESS;
     int turn = choice->calls++ % (TRIALS + 1);
     if (turn > 0)
         choice->seconds[way][turn - 1] = seconds;
     if (choice->calls < WAYS * (TRIALS + 1))
-        return;
+        return MPI_SUCCESS;
     double slowest[WAYS][TRIALS];
-    PMPI_Allreduce(choice->seconds, slowest, WAYS * TRIALS, MPI_DOUBLE, MPI_MAX, state->private_comm);
-    choice->way = fastest(slowest[GROUP]) < WORTH_IT * fastest(slowest[OWN_OF_MPI]) ? GROUP : OWN_OF_MPI;
     choice->is_made = 1;
+    int result = PMPI_Allreduce(choice->seconds, slowest, WAYS * TRIALS, MPI_DOUBLE, MPI_MAX, state->private_comm);
+    if (result == MPI_SUCCESS && fastest(slowest[GROUP]) < WORTH_IT * fastest(slowest[OWN_OF_MPI]))
+        choice->way = GROUP;
+    return result;
 }
 
-/* Others may wait for something that the MPI has to do here. */
-static void make_progress(const struct state *state) {
+/* Others may wait for something that the MPI has to do here. It says if one of them is lost. */
+static int make_progress(const struct state *state) {
     int found;
-    PMPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, state->private_comm, &found, MPI_STATUS_IGNORE);
+    return PMPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, state->private_comm, &found, MPI_STATUS_IGNORE);
 }
 
 /* From the root to all. */
@@ -276,8 +273,8 @@ static int down(struct state *state, int root, char *bytes, size_t len) {
     denrei_coll_seat *seat = state->seats[root];
     int is_root = state->rank == root, stays = is_root && len > LEAVES_AT_ONCE;
     size_t most = len <= WHOLE ? WHOLE : PIECE;
-    make_progress(state); /* What the MPI was told to send leaves. */
-    for (size_t at = 0; at < len || stays;) {
+    int result = make_progress(state); /* What the MPI was told to send leaves. */
+    for (size_t at = 0; result == MPI_SUCCESS && (at < len || stays);) {
         size_t piece = len - at < most ? len - at : most;
         ssize_t done;
         if (at == len)
@@ -287,7 +284,7 @@ static int down(struct state *state, int root, char *bytes, size_t len) {
         else
             done = denrei_coll_receive(seat, bytes + at, piece, SLICE_US);
         if (done == -EAGAIN) {
-            make_progress(state);
+            result = make_progress(state);
             continue;
         }
         if (done < 0 || (!is_root && (size_t)done != piece)) {
@@ -297,7 +294,7 @@ static int down(struct state *state, int root, char *bytes, size_t len) {
         }
         at += piece;
     }
-    return MPI_SUCCESS;
+    return result;
 }
 
 /* Whether memory of a type is what travels: no gaps, no other order. */
@@ -337,21 +334,32 @@ static size_t bytes_of(MPI_Count count, MPI_Datatype type) {
     return count > INT_MAX / size ? 0 : (size_t)count * size;
 }
 
+/* What went wrong on our communicator is the application's to handle, on its own. */
+static int fail(MPI_Comm comm, int error) {
+    PMPI_Comm_call_errhandler(comm, error);
+    return error;
+}
+
 /* One call: which way, how long it took, and what is reported. */
 #define EITHER(state, operation, root, bytes, comm, own, ours)                                           \
     do {                                                                                                 \
         struct choice *choice = choice_of(state, operation, bytes);                                      \
         enum way way = way_of(choice);                                                                   \
-        if (way == GROUP && !is_served(state, root))                                                     \
+        int result = state->error;                                                                       \
+        if (result != MPI_SUCCESS) /* The communicator's handler knows of it. */                         \
+            return state->error = MPI_SUCCESS, result;                                                   \
+        if (way == GROUP && (result = open_group(state, root)) != MPI_SUCCESS)                           \
+            return fail(comm, result);                                                                   \
+        if (way == GROUP && state->is_open[root] < 0)                                                    \
             return own;                                                                                  \
         double began = PMPI_Wtime();                                                                     \
-        int result = way == GROUP ? (ours) : (own);                                                      \
+        result = way == GROUP ? (ours) : (own);                                                          \
         if (result != MPI_SUCCESS)                                                                       \
-            return way == GROUP ? PMPI_Comm_call_errhandler(comm, result), result : result;              \
+            return way == GROUP ? fail(comm, result) : result;                                           \
         if (way == GROUP)                                                                                \
             __atomic_add_fetch(&carried, 1, __ATOMIC_RELAXED);                                           \
-        learn(state, choice, way, PMPI_Wtime() - began);                                                 \
-        return MPI_SUCCESS;                                                                              \
+        result = learn(state, choice, way, PMPI_Wtime() - began);                                        \
+        return result == MPI_SUCCESS ? result : fail(comm, result);                                      \
     } while (0)
 
 static int barrier_by_group(struct state *state) {
@@ -450,15 +458,13 @@ int MPI_Allgatherv(const void *from, int out_count, MPI_Datatype out_type, void 
 /* The forms with large counts: those that fit are the same. */
 #if MPI_VERSION >= 4
 int MPI_Bcast_c(void *buffer, MPI_Count count, MPI_Datatype type, int root, MPI_Comm comm) {
-    if (count > INT_MAX)
-        return PMPI_Bcast_c(buffer, count, type, root, comm);
-    return MPI_Bcast(buffer, (int)count, type, root, comm);
+    return count > INT_MAX ? PMPI_Bcast_c(buffer, count, type, root, comm)
+                           : MPI_Bcast(buffer, (int)count, type, root, comm);
 }
 
 int MPI_Allreduce_c(const void *from, void *to, MPI_Count count, MPI_Datatype type, MPI_Op op, MPI_Comm comm) {
-    if (count > INT_MAX)
-        return PMPI_Allreduce_c(from, to, count, type, op, comm);
-    return MPI_Allreduce(from, to, (int)count, type, op, comm);
+    return count > INT_MAX ? PMPI_Allreduce_c(from, to, count, type, op, comm)
+                           : MPI_Allreduce(from, to, (int)count, type, op, comm);
 }
 
 int MPI_Allgather_c(const void *from, MPI_Count out_count, MPI_Datatype out_type, void *to, MPI_Count count,

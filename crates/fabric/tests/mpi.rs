@@ -74,11 +74,17 @@ struct Groups {
 impl Groups {
     /// Builds both into the provider's directory.
     fn build(compiler: &Path, provider: &Path) -> Self {
-        let new = Self { library: provider.join("libdenrei-mpi.so"), program: provider.join("collectives") };
+        Self::build_with(compiler, provider, "collectives")
+    }
+
+    /// With another program.
+    fn build_with(compiler: &Path, provider: &Path, program: &str) -> Self {
+        let new = Self { library: provider.join("libdenrei-mpi.so"), program: provider.join(program) };
         let beside = provider.display().to_string();
         let link = ["-shared", "-fPIC", "-L", &beside, "-l:libdenrei-fi.so", "-Wl,-rpath,$ORIGIN"];
         compile(compiler, &sources().join("../mpi/denrei_mpi.c"), &link, &new.library);
-        compile(compiler, &sources().join("mpi/collectives.c"), &[], &new.program);
+        let source = sources().join("mpi").join(program).with_extension("c");
+        compile(compiler, &source, &[], &new.program);
         new
     }
 
@@ -240,6 +246,47 @@ fn open_mpi_jobs_end_when_a_rank_is_killed() {
         command.env("FI_DENREI_FAILURE_TIMEOUT_MS", "1000");
         OpenMpi::over_denrei(&mut command).arg(&program).args([wait, "kill"]);
         assert_ended(wait, &command.output().unwrap());
+    }
+}
+
+/// Runs `handler.c` over groups, and expects that no rank is told of a communicator which is not its own.
+fn assert_no_foreign_communicator(groups: &Groups, when: &str, command: &mut Command) -> String {
+    command.env("DENREI_MPI_USE", "always").env("FI_DENREI_FAILURE_TIMEOUT_MS", "1000");
+    let output = command.output().unwrap();
+    assert_ended(&format!("{}, {when}", groups.program.display()), &output);
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(!said.contains("foreign"), "{said}");
+    said
+}
+
+#[test]
+fn the_loss_of_a_rank_is_told_to_the_handler_of_the_applications_communicator() {
+    const NAME: &str = "the_loss_of_a_rank_is_told_to_the_handler_of_the_applications_communicator";
+    let Some(open_mpi) = OpenMpi::find(NAME) else { return };
+    let place = tempfile::tempdir().unwrap();
+    let provider = provider(place.path());
+    let groups = Groups::build_with(open_mpi.compiler, &provider, "handler");
+    let preload = format!("LD_PRELOAD={}", groups.library.display());
+    for when in ["first", "later"] {
+        let mut command = open_mpi.run(LIMIT, &provider, 4);
+        command.args(["--enable-recovery", "-x", "FI_DENREI_FAILURE_TIMEOUT_MS", "-x", "DENREI_MPI_USE"]);
+        OpenMpi::over_denrei(command.args(["-x", &preload])).arg(&groups.program).args([when, "kill"]);
+        let said = assert_no_foreign_communicator(&groups, when, &mut command);
+        assert!(said.contains("is told of its communicator"), "{when}: {said}");
+    }
+}
+
+/// MPICH ends the job by itself, and may be done before any handler is called.
+#[test]
+fn mpich_jobs_over_groups_end_when_a_rank_is_silent() {
+    let Some(mpich) = Mpich::find("mpich_jobs_over_groups_end_when_a_rank_is_silent") else { return };
+    let place = tempfile::tempdir().unwrap();
+    let provider = provider(place.path());
+    let groups = Groups::build_with(&mpich.program("mpicc"), &provider, "handler");
+    for when in ["first", "later"] {
+        let mut command = mpich.run(LIMIT, &provider, 4);
+        command.env("LD_PRELOAD", &groups.library).arg(&groups.program).args([when, "stop"]);
+        assert_no_foreign_communicator(&groups, when, &mut command);
     }
 }
 

@@ -1,4 +1,4 @@
-//! Groups for `libdenrei-mpi.so` (`mpi/denrei_mpi.c`, which declares the same functions).
+//! Groups for `libdenrei-mpi.so` (`mpi/denrei_coll.h` declares the same functions).
 //!
 //! Addresses are texts, each in [`ADDRESS_BYTES`] with a zero at its end. What returns a pointer returns
 //! null if it failed; what returns a number a negative error number.

@@ -17,6 +17,8 @@ use tempfile::TempDir;
 const PROGRAM: &str = include_str!("bench.c");
 /// What carries collective operations over groups; like the program, made with each MPI's own compiler.
 const GROUPS: &str = include_str!("../../../../fabric/mpi/denrei_mpi.c");
+/// What it includes.
+const GROUPS_HEADER: &str = include_str!("../../../../fabric/mpi/denrei_coll.h");
 /// How often it is looked whether a run is over.
 const LOOK: Duration = Duration::from_millis(20);
 /// What a launcher may need beside the measurement.
@@ -78,6 +80,7 @@ impl Launcher {
     fn groups(&mut self, mpi: &Mpi) -> Result<PathBuf> {
         let directory = self.provider()?.display().to_string();
         let run_path = format!("-Wl,-rpath,{directory}");
+        fs::write(self.scratch.path().join("denrei_coll.h"), GROUPS_HEADER)?;
         let options = ["-shared", "-fPIC", "-pthread", "-L", &directory, "-l:libdenrei-fi.so", &run_path];
         self.compile(mpi, "groups", GROUPS, &options)
     }
