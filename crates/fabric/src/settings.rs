@@ -38,7 +38,8 @@ pub const PARAMETERS: &[Parameter] = &[
     ),
     parameter(
         c"unexpected_bytes",
-        c"Memory for messages nobody has asked for; above it peers have to wait (default: 268435456)",
+        c"Memory for messages nobody has asked for; above it peers have to wait (at least 1048576, \
+          default: 268435456)",
     ),
     parameter(
         c"failure_timeout_ms",
@@ -65,6 +66,8 @@ const EAGER_BYTES: usize = 16 * 1024;
 const EAGER_RANGE: std::ops::RangeInclusive<usize> = 1024..=32 * 1024;
 /// Unexpected bytes, unless set otherwise.
 const UNEXPECTED_BYTES: usize = 256 << 20;
+/// Least that may be set: with less, what a receive waits for may never be taken behind what it does not want.
+const LEAST_UNEXPECTED_BYTES: usize = 1 << 20;
 /// Sent at once to one peer and not acknowledged.
 const UNACKNOWLEDGED_BYTES: usize = 8 << 20;
 /// Room that headers take in front of an eager message's bytes.
@@ -101,7 +104,12 @@ impl Settings {
             progress_thread: flag(&text, "PROGRESS_THREAD"),
             limits: Limits {
                 eager_bytes: eager_bytes.clamp(*EAGER_RANGE.start(), *EAGER_RANGE.end()),
-                unexpected_bytes: number(&text, "UNEXPECTED_BYTES", UNEXPECTED_BYTES),
+                unexpected_bytes: at_least(
+                    LEAST_UNEXPECTED_BYTES,
+                    &text,
+                    "UNEXPECTED_BYTES",
+                    UNEXPECTED_BYTES,
+                ),
                 unacknowledged_bytes: UNACKNOWLEDGED_BYTES,
                 linger: millis("LINGER_MS", 2_000),
                 keeps_any_source: flag(&text, "KEEP_ANY_SOURCE"),
@@ -152,18 +160,38 @@ impl Settings {
 }
 
 fn flag(text: &impl Fn(&str) -> Option<String>, name: &str) -> bool {
-    text(name)
-        .is_some_and(|value| !matches!(value.to_ascii_lowercase().as_str(), "0" | "no" | "off" | "false"))
+    let Some(value) = text(name) else { return false };
+    match value.to_ascii_lowercase().as_str() {
+        "1" | "yes" | "on" | "true" => true,
+        "0" | "no" | "off" | "false" => false,
+        _ => {
+            ignored(name, &value, "neither 1 nor 0");
+            false
+        }
+    }
 }
 
 fn number<T: FromStr>(text: &impl Fn(&str) -> Option<String>, name: &str, default: T) -> T {
     let Some(value) = text(name) else { return default };
     value.parse().unwrap_or_else(|_| {
-        log::say(Level::Warn, Subsystem::Core, || {
-            format!("FI_DENREI_{name}={value} is not a number: the default is taken")
-        });
+        ignored(name, &value, "not a number");
         default
     })
+}
+
+fn at_least(least: usize, text: &impl Fn(&str) -> Option<String>, name: &str, default: usize) -> usize {
+    let value = number(text, name, default);
+    if value < least {
+        ignored(name, &value.to_string(), &format!("less than {least}"));
+        return default;
+    }
+    value
+}
+
+fn ignored(name: &str, value: &str, why: &str) {
+    log::say(Level::Warn, Subsystem::Core, || {
+        format!("FI_DENREI_{name}={value} is {why}: the default is taken")
+    });
 }
 
 #[cfg(test)]
@@ -191,6 +219,19 @@ mod tests {
         assert_eq!(set.failure_timeout, Duration::from_secs(3));
         assert!(!settings(&[("FI_DENREI_INSECURE", "0")]).insecure);
         assert!(settings(&[("DENREI_KEY_FILE", "/etc/key")]).may_leave_the_host());
+    }
+
+    #[test]
+    fn a_switch_is_one_of_a_few_words_and_off_otherwise() {
+        let opens = |value: &str| settings(&[("FI_DENREI_INSECURE", value)]).may_leave_the_host();
+        assert!(["1", "yes", "on", "true", "TRUE", "On"].into_iter().all(opens));
+        assert!(!["", "0", "no", "off", "false", "banana", "n", "00", "2", " 1"].into_iter().any(opens));
+    }
+
+    #[test]
+    fn too_little_memory_for_unexpected_messages_is_ignored() {
+        let bytes = |value: &str| settings(&[("FI_DENREI_UNEXPECTED_BYTES", value)]).limits.unexpected_bytes;
+        assert_eq!(["0", "1048575", "1048576"].map(bytes), [UNEXPECTED_BYTES, UNEXPECTED_BYTES, 1_048_576]);
     }
 
     #[test]
