@@ -205,8 +205,11 @@ impl Engine {
     /// that it had to be of is lost; said once for each session that breaks.
     pub fn look(&mut self, tagged: bool, pattern: &Pattern, take: Take, context: usize) -> Result<(), Errno> {
         if take == Take::Discard {
-            let (source, _, message) = self.receiving.claimed.remove(&context).ok_or(Errno::INVALID)?;
+            let (source, tag, message) = self.receiving.claimed.remove(&context).ok_or(Errno::INVALID)?;
             self.discard(source, &message);
+            // As libfabric's rxm reports it: of no length.
+            let completion = self.completion(context, tagged, source, tag, message.data);
+            self.found(completion);
             return Ok(());
         }
         let Some((source, tag, message)) = self.receiving.queue(tagged).find_message(pattern) else {
@@ -226,18 +229,20 @@ impl Engine {
                 _ => self.discard(source, &message),
             }
         }
-        // Looking is not receiving: it is reported, but not counted.
+        self.found(completion);
+        Ok(())
+    }
+
+    /// Looking is not receiving: it is reported, but not counted.
+    fn found(&self, completion: Completion) {
         if let Some(queue) = &self.sinks.receive {
             queue.push(completion);
         }
-        Ok(())
     }
 
     /// Reports that a look has found nothing, and why.
     pub fn found_nothing(&self, tagged: bool, context: usize, errno: Errno) {
-        if let Some(queue) = &self.sinks.receive {
-            queue.push(failure(context, receive_flags(tagged), errno));
-        }
+        self.found(failure(context, receive_flags(tagged), errno));
     }
 
     fn discard(&mut self, source: PeerIndex, message: &Unexpected) {

@@ -240,6 +240,15 @@ fn peek_claim_discard_and_cancel() {
     send(&mut sides[0], 1, 3, &mut large);
     work(&mut sides, |sides| sides[1].engine.look(true, &anything, Take::PeekAndDiscard, 6).is_ok());
     assert_eq!(wait_for(&mut sides, 0, 3).len(), 3);
+    // So is one that was claimed before, which is said once more.
+    send(&mut sides[0], 1, 4, &mut large);
+    work(&mut sides, |sides| sides[1].engine.look(true, &anything, Take::PeekAndClaim, 7).is_ok());
+    read(&sides[1]);
+    sides[1].engine.look(true, &anything, Take::Discard, 7).unwrap();
+    let said = read(&sides[1]).remove(0);
+    assert_eq!((said.context, said.len, said.tag, said.error), (7, 0, 4, None));
+    assert_eq!(sides[1].engine.look(true, &anything, Take::Discard, 7), Err(Errno::INVALID));
+    assert_eq!(wait_for(&mut sides, 0, 1).len(), 1);
     let mut never = [0; 4];
     receive(&mut sides[1], 1, 9, &mut never, 8);
     read(&sides[1]);
