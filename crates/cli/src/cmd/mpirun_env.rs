@@ -4,7 +4,7 @@
 
 use super::wrong_arguments;
 use crate::output::say;
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use clap::{Args, ValueEnum};
 use std::path::{Path, PathBuf};
 
@@ -40,39 +40,43 @@ impl MpirunEnvCommand {
     /// Prints them.
     pub fn run(&self) -> Result<()> {
         let directory = find_provider(self.provider.as_deref())?
-            .ok_or_else(|| missing("neither beside this command nor in ../lib"))?;
-        for (name, value) in variables(self.mpi, &directory.display().to_string()) {
-            say!("export {name}={}", quoted(&value));
+            .ok_or_else(|| anyhow!(missing("neither beside this command nor in ../lib")))?;
+        for (name, word) in variables(self.mpi, &directory.display().to_string()) {
+            say!("export {name}={word}");
         }
         Ok(())
     }
 }
 
-/// The directory of the provider: the one that was named, or where it was installed with this command, if it was.
+/// The directory of the provider, from the root: the one that was named, or where it was installed with this
+/// command, if it was.
 ///
 /// # Errors
 /// The one that was named does not hold it.
 pub fn find_provider(named: Option<&Path>) -> Result<Option<PathBuf>> {
     let holds_it = |directory: &PathBuf| directory.join(PROVIDER).is_file();
     if let Some(directory) = named {
-        let directory = directory.to_owned();
-        ensure!(holds_it(&directory), missing(&format!("not in {}", directory.display())));
-        return Ok(Some(directory));
+        // Programs run elsewhere.
+        let whole = std::path::absolute(directory)
+            .with_context(|| format!("where {} is cannot be told", directory.display()))?;
+        let place = || format!("not in {}", directory.display());
+        ensure!(holds_it(&whole), wrong_arguments(missing(&place())));
+        return Ok(Some(whole));
     }
     let program = std::env::current_exe().ok();
     let here = program.as_deref().and_then(Path::parent);
     Ok(here.and_then(|here| [here.to_owned(), here.join("../lib")].into_iter().find(holds_it)))
 }
 
-fn missing(place: &str) -> anyhow::Error {
-    wrong_arguments(format!(
+fn missing(place: &str) -> String {
+    format!(
         "{PROVIDER} is {place}: build it with `cargo xtask fabric --into DIR` and name that directory by --provider"
-    ))
+    )
 }
 
-/// Names and values.
+/// Names, and values as words of a POSIX shell.
 fn variables(mpi: Mpi, directory: &str) -> Vec<(&'static str, String)> {
-    let mut all = vec![("FI_PROVIDER_PATH", directory.to_owned()), ("FI_PROVIDER", "denrei".to_owned())];
+    let mut all = vec![("FI_PROVIDER_PATH", quoted(directory)), ("FI_PROVIDER", quoted("denrei"))];
     let more: &[(&str, &str)] = match mpi {
         Mpi::Mpich => &[("MPIR_CVAR_CH4_NETMOD", "ofi")],
         Mpi::Openmpi => &[
@@ -85,21 +89,17 @@ fn variables(mpi: Mpi, directory: &str) -> Vec<(&'static str, String)> {
             &[("I_MPI_FABRICS", "ofi"), ("I_MPI_OFI_PROVIDER", "denrei"), ("I_MPI_OFI_LIBRARY_INTERNAL", "1")]
         }
     };
-    all.extend(more.iter().map(|(name, value)| (*name, (*value).to_owned())));
+    all.extend(more.iter().map(|(name, value)| (*name, quoted(value))));
     if mpi == Mpi::Intel {
-        // Its own providers, which its libfabric wants to find too.
-        all[0].1 = format!("{directory}:{}", "${I_MPI_ROOT:-/opt/intel/oneapi/mpi/latest}/lib");
+        // Its own providers, which its libfabric wants to find too: the shell knows where.
+        all[0].1.push_str(r#":"${I_MPI_ROOT:-/opt/intel/oneapi/mpi/latest}/lib""#);
     }
     all
 }
 
-/// A value as a POSIX shell reads it; variables in it are left to the shell.
+/// A value as a word of a POSIX shell, which changes nothing in it.
 fn quoted(value: &str) -> String {
-    let escaped: String = value
-        .chars()
-        .flat_map(|c| matches!(c, '"' | '\\' | '`').then_some('\\').into_iter().chain([c]))
-        .collect();
-    format!("\"{escaped}\"")
+    format!("'{}'", value.replace('\'', r"'\''"))
 }
 
 #[cfg(test)]
@@ -110,13 +110,33 @@ mod tests {
     fn every_mpi_is_told_of_the_provider() {
         for mpi in [Mpi::Mpich, Mpi::Openmpi, Mpi::Intel] {
             let all = variables(mpi, "/opt/denrei/lib");
-            assert!(all.iter().any(|(name, value)| *name == "FI_PROVIDER" && value == "denrei"));
+            assert!(all.iter().any(|(name, word)| *name == "FI_PROVIDER" && word == "'denrei'"));
             assert!(
                 all.iter()
-                    .any(|(name, value)| *name == "FI_PROVIDER_PATH" && value.starts_with("/opt/denrei/lib"))
+                    .any(|(name, word)| *name == "FI_PROVIDER_PATH" && word.starts_with("'/opt/denrei/lib'"))
             );
             assert!(all.len() > 2, "{mpi:?} has to be told to use libfabric");
         }
-        assert_eq!(quoted(r#"a "b" \ c"#), r#""a \"b\" \\ c""#);
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_shell_takes_any_directory_as_it_is_and_finds_intels_own() {
+        let odd = r#"/a b/c'd"e/$HOME/`id`/$(id)/\x/*"#;
+        for (mpi, more) in [(Mpi::Mpich, ""), (Mpi::Intel, ":/opt/impi/lib")] {
+            let (_, word) = variables(mpi, odd).remove(0);
+            let script = format!("I_MPI_ROOT=/opt/impi; export P={word}; printf %s \"$P\"");
+            let output = std::process::Command::new("sh").args(["-c", &script]).output().unwrap();
+            assert_eq!(String::from_utf8_lossy(&output.stdout), format!("{odd}{more}"));
+        }
+    }
+
+    #[test]
+    fn a_relative_directory_is_named_from_the_root() {
+        let place = tempfile::tempdir_in(".").unwrap();
+        std::fs::write(place.path().join(PROVIDER), "").unwrap();
+        let named = Path::new(place.path().file_name().unwrap());
+        let found = find_provider(Some(named)).unwrap().unwrap();
+        assert!(found.is_absolute() && found.ends_with(named), "{}", found.display());
     }
 }
