@@ -342,6 +342,10 @@ fn wrong_arguments_end_with_2_and_say_what_is_possible() {
         (&["demo", "--nodes", "2.5"], "no whole number from 2 to 64"),
         (&["mpirun-env", "mpich", "--provider", "/no/such"], "libdenrei-fi.so is not in /no/such"),
         (&["bench", "mpi", "--provider", "/no/such"], "libdenrei-fi.so is not in /no/such"),
+        (
+            &["bench", "mpi", "--transports", "denrei-groups", "--kind", "latency"],
+            "carry collective operations",
+        ),
         (&["cast", "recv", "--into", ".", "--wait", "-1"], "from 0 to 1000000"),
     ] {
         let output = denrei(args);
@@ -356,6 +360,11 @@ fn wrong_arguments_end_with_2_and_say_what_is_possible() {
     let output = chatty.expect("the command runs");
     assert_eq!(output.status.code(), Some(2));
     assert!(stderr(&output).contains("levels are off, error, warn"), "{}", stderr(&output));
+    let nothing_there =
+        Command::new(env!("CARGO_BIN_EXE_denrei")).args(["bench", "mpi"]).env("PATH", "/none").output();
+    let output = nothing_there.expect("the command runs");
+    assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
+    assert!(stderr(&output).contains("is not installed"), "{}", stderr(&output));
     let output = denrei(&["bench", "pingpong", "--connect", "127.0.0.1:1"]);
     assert_eq!(output.status.code(), Some(3));
     assert!(stderr(&output).contains("--listen 127.0.0.1:1"), "{}", stderr(&output));

@@ -15,7 +15,7 @@ use crate::cmd::mpirun_env::find_provider;
 use crate::cmd::values::{seconds, whole};
 use crate::cmd::wrong_arguments;
 use crate::output::say;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use comfy_table::Cell;
 use comfy_table::presets::UTF8_FULL_CONDENSED;
@@ -125,6 +125,7 @@ pub struct MpiArgs {
 
 /// Measures, and prints.
 pub fn run(args: &MpiArgs) -> Result<()> {
+    check_kinds(args)?;
     let mut routes = chosen_routes(args)?;
     let provider = find_provider(args.provider.as_deref())?;
     let mut launcher = Launcher::new(args.ranks as usize, args.netns, provider)?;
@@ -138,12 +139,29 @@ pub fn run(args: &MpiArgs) -> Result<()> {
         }
     }
     if routes.is_empty() {
-        return Err(wrong_arguments("nothing could be measured: see what was skipped, and why"));
+        bail!("nothing could be measured: see what was skipped, and why");
     }
     if !args.json {
         say!("{}\n{}", Machine::this(), table.0);
     }
     Ok(())
+}
+
+/// That what was asked for can do what was asked for: groups carry operations of all ranks alone.
+fn check_kinds(args: &MpiArgs) -> Result<()> {
+    let is_of_groups = |name: &String| ROUTES.iter().any(|route| route.groups && route.name == name);
+    if args.transports.is_empty() || !args.transports.iter().all(is_of_groups) {
+        return Ok(());
+    }
+    match args.kind.iter().find(|kind| !kind.is_collective()) {
+        None => Ok(()),
+        Some(kind) => Err(wrong_arguments(format!(
+            "{} carry collective operations alone, no {}: name denrei as well, or choose --kind from bcast, gather, \
+             allreduce and barrier",
+            args.transports.join(" and "),
+            kind.names().0,
+        ))),
+    }
 }
 
 /// The routes asked for whose MPI is here.
