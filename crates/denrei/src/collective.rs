@@ -18,6 +18,9 @@ use thiserror::Error;
 /// use it with the Nodes of the set.
 pub const COLLECTIVE_CHANNEL: u16 = 15;
 
+/// Bit of a message's number that says that the operation failed at rank 0: the reason follows.
+const FAILED: u64 = 1 << 63;
+
 /// Why a collective operation did not complete.
 #[derive(Debug, Error)]
 #[non_exhaustive]
@@ -48,6 +51,9 @@ pub enum CollectiveError {
     /// The socket has become unusable.
     #[error("{0}")]
     Node(#[from] crate::NodeError),
+    /// What the Nodes have could not be joined at rank 0.
+    #[error("rank 0 cannot join what all have: {0}")]
+    Join(String),
     /// Time is up.
     #[error("{operation} did not complete in time: nothing from rank{} {missing:?}", if .missing.len() == 1 { "" } else { "s" })]
     TimedOut {
@@ -200,13 +206,34 @@ impl Collective {
     pub fn reduce(
         &mut self,
         data: impl Into<Bytes>,
-        join: impl FnMut(Bytes, Bytes) -> Bytes,
+        mut join: impl FnMut(Bytes, Bytes) -> Bytes,
+        timeout: Duration,
+    ) -> Result<Bytes, CollectiveError> {
+        self.try_reduce(data, |a, b| Ok(join(a, b)), timeout)
+    }
+
+    /// Like [`reduce`](Self::reduce), with a `join` that may fail and says why: then all fail.
+    ///
+    /// # Errors
+    /// As for [`gather`](Self::gather), and what `join` says.
+    pub fn try_reduce(
+        &mut self,
+        data: impl Into<Bytes>,
+        mut join: impl FnMut(Bytes, Bytes) -> Result<Bytes, String>,
         timeout: Duration,
     ) -> Result<Bytes, CollectiveError> {
         let until = deadline_of(timeout);
-        let parts = self.collect("reduce", data.into(), until)?;
-        let joined = parts.into_iter().reduce(join).unwrap_or_default();
-        self.spread("reduce", joined, until)
+        let mut parts = self.collect("reduce", data.into(), until)?.into_iter();
+        let first = parts.next().unwrap_or_default();
+        match parts.try_fold(first, &mut join) {
+            Ok(joined) => self.spread("reduce", joined, until),
+            Err(why) => {
+                if let Tie::Root(group) = &self.tie {
+                    group.send_timeout(tagged(self.round | FAILED, &why.clone().into()), left(until))?;
+                }
+                Err(CollectiveError::Join(why))
+            }
+        }
     }
 
     /// Ends the set: rank 0 waits until all have everything, at most `timeout`; whether they have.
@@ -290,10 +317,12 @@ impl Collective {
                     return Err(CollectiveError::TimedOut { operation, missing: vec![0] });
                 };
                 // What belongs to an operation that was given up here is dropped.
-                if let Some((round, data)) = untagged(message.data)
-                    && round == self.round
-                {
-                    return Ok(data);
+                match untagged(message.data) {
+                    Some((round, data)) if round == self.round => return Ok(data),
+                    Some((round, why)) if round == self.round | FAILED => {
+                        return Err(CollectiveError::Join(String::from_utf8_lossy(&why).into_owned()));
+                    }
+                    _ => {}
                 }
             },
         }

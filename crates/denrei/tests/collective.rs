@@ -69,6 +69,16 @@ fn all_have_what_the_operations_promise() {
 }
 
 #[test]
+fn where_a_join_fails_all_fail_and_the_set_goes_on() {
+    let results = on_all(3, 8, |set| {
+        let failed = set.try_reduce("x", |_, _| Err("no sum".to_owned()), PATIENCE);
+        (failed.unwrap_err().to_string(), set.reduce("x", |a, _| a, PATIENCE).unwrap())
+    });
+    let whole = ("rank 0 cannot join what all have: no sum".to_owned(), Bytes::from_static(b"x"));
+    assert_eq!(results, vec![whole; 3]);
+}
+
+#[test]
 fn nobody_leaves_a_barrier_before_all_have_come() {
     let arrived = Arc::new(AtomicUsize::new(0));
     let counter = Arc::clone(&arrived);

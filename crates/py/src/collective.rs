@@ -142,7 +142,8 @@ impl Collective {
     }
 
     /// Joins what all have by `join(a, b)`, a function of two `bytes` that returns a buffer and has to
-    /// be associative, at rank 0 and in the order of ranks; all get the result.
+    /// be associative, at rank 0 and in the order of ranks; all get the result. Where it raises, rank 0 gets
+    /// that exception and all others a `DenreiError` that says so.
     #[pyo3(signature = (data, join, timeout = 30.0))]
     fn reduce<'py>(
         &self,
@@ -158,13 +159,13 @@ impl Collective {
                 let both = (PyBytes::new(py, &a), PyBytes::new(py, &b));
                 message_of(join.bind(py).call1(both)?.as_any(), true)
             });
-            joined.unwrap_or_else(|error| {
-                failed.get_or_insert(error);
-                a
-            })
+            joined.map_err(|error| failed.insert(error).to_string())
         };
-        let all = self.operate(py, |set| set.reduce(data, two, timeout))?;
-        failed.map_or_else(|| Ok(PyBytes::new(py, &all)), Err)
+        let all = self.operate(py, |set| set.try_reduce(data, two, timeout));
+        match failed {
+            Some(error) => Err(error),
+            None => Ok(PyBytes::new(py, &all?)),
+        }
     }
 
     fn __repr__(&self) -> String {

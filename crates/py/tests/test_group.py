@@ -116,6 +116,8 @@ def test_collective_operations():
         total = together.reduce(
             np.full(4, rank + 1.0), lambda a, b: np.frombuffer(a) + np.frombuffer(b)
         )
+        with pytest.raises(ZeroDivisionError if rank == 0 else denrei.DenreiError, match="zero"):
+            together.reduce(b"x", lambda a, b: 1 // 0)
         together.barrier()
         assert together.close(60)
         with pytest.raises(denrei.DenreiError, match="closed"):
