@@ -188,6 +188,7 @@ fn what_cannot_work_is_said_before_anything_is_sent() {
     let path = |path: &PathBuf| path.display().to_string();
     for (args, status, hint) in [
         (vec!["send".into(), path(&file)], 2, "--members"),
+        (vec!["send".into(), path(&file)], 2, "--min-members"),
         (vec!["send".into(), path(&file), "--members=127.0.0.1,127.0.0.1".into()], 2, "twice"),
         (
             vec!["send".into(), path(&file), "--min-members=1".into(), "--group=10.0.0.1:5".into()],
@@ -221,6 +222,21 @@ fn what_cannot_work_is_said_before_anything_is_sent() {
     let output = on_loopback(recv(&into, &group())).arg("--wait=0.2").output().unwrap();
     assert_eq!(output.status.code(), Some(3));
     assert!(String::from_utf8_lossy(&output.stderr).contains("--min-members"), "{output:?}");
+}
+
+#[test]
+fn what_comes_to_nothing_is_an_object_too() {
+    let (into, group) = (tempfile::tempdir().unwrap(), group());
+    let file = into.path().join("file");
+    fs::write(&file, "x").unwrap();
+    let mut nobody_sends = on_loopback(recv(into.path(), &group));
+    let mut nobody_listens = send(&[&file], &group);
+    nobody_listens.args(["--members=127.0.0.1:9", "--patience=0.3"]);
+    for (command, hint) in [(&mut nobody_sends, "--min-members"), (&mut nobody_listens, "cast recv")] {
+        let (status, report) = Side::start(command.arg("--wait=0.3")).json();
+        assert_eq!((status, &report["complete"]), (Some(3), &Value::Bool(false)), "{report}");
+        assert!(report["error"].as_str().unwrap().contains(hint), "{report}");
+    }
 }
 
 /// Hosts with 1 % loss on a switch with multicast; one is killed, one comes late, one is stopped and

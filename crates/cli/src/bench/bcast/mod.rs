@@ -104,7 +104,7 @@ pub struct BcastArgs {
     #[arg(long, value_delimiter = ',', default_values_t = [1, 2, 4, 8, 9], value_parser = whole(1_u64..=256), value_name = "N,...")]
     nodes: Vec<u64>,
 
-    /// Message sizes in bytes, separated by commas; K, M and G are powers of 1024 (1..=1G)
+    /// Message sizes in bytes, separated by commas; K, M and G are powers of 1024 (4..=1G)
     #[arg(long, value_delimiter = ',', default_values_t = [16, 4096, 65_536, 1 << 20, 64 << 20], value_parser = parse_size, value_name = "BYTES,...")]
     sizes: Vec<u64>,
 

@@ -9,10 +9,12 @@ mod show;
 
 use crate::cmd::key::KeyArgs;
 use crate::cmd::values::{address, seconds};
+use crate::output::in_words;
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
 use denrei::{BindError, Config, Drive, Node};
 use denrei_cast::DEFAULT_GROUP;
+use serde_json::json;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
@@ -110,6 +112,11 @@ fn resolve(text: &str, port: u16) -> Result<SocketAddr, String> {
         return Ok(SocketAddr::new(ip, port));
     }
     if text.contains(':') { address(text) } else { address(&format!("{text}:{port}")) }
+}
+
+/// The object of `--json` for a cast that came to nothing.
+fn failure(error: &anyhow::Error) -> String {
+    json!({ "complete": false, "error": in_words(error) }).to_string()
 }
 
 fn parse_group(text: &str) -> Result<SocketAddr, String> {

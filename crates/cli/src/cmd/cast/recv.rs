@@ -1,7 +1,7 @@
 //! `denrei cast recv`.
 
 use super::show::{RecvBar, bytes, seconds};
-use super::{DEFAULT_PORT, PortArgs, parse_group, parse_seconds, reach, resolve};
+use super::{DEFAULT_PORT, PortArgs, failure, parse_group, parse_seconds, reach, resolve};
 use crate::cmd::wrong_arguments;
 use crate::output::say;
 use anyhow::Result;
@@ -72,6 +72,18 @@ pub struct RecvCommand {
 impl RecvCommand {
     /// Receives; whether everything is here.
     pub fn run(self) -> Result<bool> {
+        let (json, piped) = (self.json, self.into.as_os_str() == "-");
+        let received = self.receive();
+        if json && let Err(error) = &received {
+            match piped {
+                true => eprintln!("{}", failure(error)),
+                false => say!("{}", failure(error)),
+            }
+        }
+        received
+    }
+
+    fn receive(self) -> Result<bool> {
         let piped = self.into.as_os_str() == "-";
         let destination = if piped {
             Destination::Pipe(Box::new(std::io::stdout()))

@@ -1,13 +1,13 @@
 //! `denrei cast send`.
 
 use super::show::{SendBars, bytes, seconds};
-use super::{DEFAULT_PORT, PortArgs, parse_group, parse_seconds, reach, resolve};
+use super::{DEFAULT_PORT, PortArgs, failure, parse_group, parse_seconds, reach, resolve};
 use crate::bench::args::parse_size;
 use crate::cmd::values::whole;
 use crate::cmd::wrong_arguments;
 use crate::output::say;
 use anyhow::{Context, Result};
-use clap::{Args, ValueEnum};
+use clap::{ArgGroup, Args, ValueEnum};
 use denrei::GroupBackend;
 use denrei_cast::{
     CastError, DEFAULT_GROUP, Members, Outcome, SendOptions, SendReport, Sender, Source, scan,
@@ -46,6 +46,7 @@ enum Backend {
 /// refused. A PATH of - is standard input: tar c . | denrei cast send - --min-members 3
 #[derive(Args, Debug)]
 #[command(
+    group = ArgGroup::new("receivers").required(true),
     after_help = "Exit status: 0 every receiver has everything, verified and in its place; 1 some have not \
                         (the summary names them and says why); 2 the command line is wrong; 3 nothing could be sent"
 )]
@@ -59,11 +60,11 @@ pub struct SendCommand {
     group: SocketAddr,
 
     /// The receivers: host or host:port, separated by commas; port 7117 where none is given
-    #[arg(long, value_delimiter = ',', required_unless_present = "min_members", value_name = "HOST,...")]
+    #[arg(long, group = "receivers", value_delimiter = ',', value_name = "HOST,...")]
     members: Vec<String>,
 
     /// Announce the cast, and begin when so many receivers have come
-    #[arg(long, conflicts_with = "members", value_parser = whole(1_u32..=16_384), value_name = "N")]
+    #[arg(long, group = "receivers", value_parser = whole(1_u32..=16_384), value_name = "N")]
     min_members: Option<u32>,
 
     /// How the content travels
@@ -118,6 +119,15 @@ pub struct SendCommand {
 impl SendCommand {
     /// Sends; whether every receiver has everything.
     pub fn run(self) -> Result<bool> {
+        let json = self.json;
+        let sent = self.send();
+        if json && let Err(error) = &sent {
+            say!("{}", failure(error));
+        }
+        sent
+    }
+
+    fn send(self) -> Result<bool> {
         let members = self.members()?;
         let source = self.source()?;
         let beyond = match &members {
@@ -165,6 +175,9 @@ impl SendCommand {
             }
             Err(error @ CastError::Changed { .. }) => {
                 eprintln!("denrei: {error}");
+                if self.json {
+                    say!("{}", failure(&error.into()));
+                }
                 Ok(false)
             }
             Err(error) => Err(error.into()),
