@@ -59,7 +59,10 @@ struct Got {
 }
 
 fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
-    let seconds = std::env::args().nth(1).map_or(Ok(5), |text| text.parse::<u32>())?;
+    let seconds: u32 = match seconds_of(std::env::args().skip(1).collect()) {
+        Ok(seconds) => seconds,
+        Err(status) => return Ok(status),
+    };
     let config = Config { drive: Drive::Thread, ..Config::default() };
     let began = Instant::now();
     let over = AtomicBool::new(false);
@@ -95,6 +98,25 @@ fn main() -> Result<ExitCode, Box<dyn std::error::Error>> {
         println!("{:14} {:>8} {:>6} {:>9} {:>12.1}", speed.name, got.in_time, got.late, dropped, bulk);
     }
     Ok(if got[0].in_time * 10 >= frames * 9 { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+/// How long it is to run; or, if that was not said, how to end.
+fn seconds_of(arguments: Vec<String>) -> Result<u32, ExitCode> {
+    const USAGE: &str = "usage: live [SECONDS]\n\nSECONDS: how long to send, 1 to 3600; 5 if not given";
+    match arguments.as_slice() {
+        [] => Ok(5),
+        [help] if help == "--help" || help == "-h" => {
+            println!("{USAGE}");
+            Err(ExitCode::SUCCESS)
+        }
+        [text] if text.parse().is_ok_and(|seconds| (1..=3600).contains(&seconds)) => {
+            Ok(text.parse().unwrap_or(5))
+        }
+        wrong => {
+            eprintln!("live: {:?} is no whole number from 1 to 3600\n{USAGE}", wrong.join(" "));
+            Err(ExitCode::from(2))
+        }
+    }
 }
 
 /// Sends a frame to each receiver at every tick, and bulk meanwhile; how many frames were dropped
