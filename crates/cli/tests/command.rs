@@ -260,8 +260,12 @@ fn a_relay_says_what_it_relays_and_refuses_what_cannot_work() {
     for (args, hint) in [
         (&["relay"][..], "--route"),
         (&["relay", "--route", "here=there"], "LISTEN=TARGET"),
-        (&["relay", "--route", "127.0.0.1:0=127.0.0.1:9", "--pair-bytes=4K"], "pair_bytes is 4096"),
+        (&["relay", "--route", "127.0.0.1:0=127.0.0.1:9", "--pair-bytes=4K"], "no size from 65536 to 1G"),
         (&["relay", "--route", "127.0.0.1:0=127.0.0.1:9", "--max-pairs=0"], "from 1 to 1024"),
+        (
+            &["relay", "--route", "127.0.0.1:7=127.0.0.1:8", "--route", "127.0.0.1:7=127.0.0.1:9"],
+            "route is 127.0.0.1:7=127.0.0.1:9",
+        ),
     ] {
         let output = denrei(args);
         assert_eq!(output.status.code(), Some(2), "{args:?}: {}", stderr(&output));
@@ -333,6 +337,16 @@ fn wrong_arguments_end_with_2_and_say_what_is_possible() {
         (&["bench", "pingpong", "--loss", "3"], "--netns"),
         (&["bench", "rate", "--sizes", "1K,2K"], "of one size"),
         (&["bench", "rate", "--svg", "/no/such/folder/x.svg"], "no folder /no/such/folder"),
+        (&["bench", "rate", "--svg", "/"], "cannot write / for --svg"),
+        (&["bench", "rate", "--parts", "sharing", "--svg", "x.svg"], "it takes tracking in --parts"),
+        (&["bench", "rate", "--parts", "accuracy", "--rates", "1M"], "it takes tracking in --parts"),
+        (&["bench", "rate", "--auto", "--bursts", "4K"], "and no --auto"),
+        (&["bench", "rate", "--parts", "accuracy", "--buffer", "4K"], "it takes a slow receiver"),
+        (&["bench", "gather", "--netns", "--link", "1gbit", "--queue", "100"], "from 6056 to 1G bytes"),
+        (
+            &["bench", "stream", "--netns", "--link-mbit", "100", "--queue-bytes", "100"],
+            "from 6056 to 1G bytes",
+        ),
         (&["bench", "stream", "--svg", "/no/such/folder/x.svg"], "no folder /no/such/folder"),
         (&["bench", "layers", "--svg", "/no/such/folder/x.svg"], "no folder /no/such/folder"),
         (&["bench", "stream", "--connect", "there"], "such as node1:7411"),

@@ -92,7 +92,7 @@ pub struct PlaceArgs {
     pub link_mbit: Option<u64>,
 
     /// With --link-mbit: queue of the switch towards every host, bytes
-    #[arg(long, requires = "link_mbit", value_parser = parse_size, default_value = "64K", value_name = "BYTES")]
+    #[arg(long, requires = "link_mbit", value_parser = parse_size_from(LEAST_QUEUE_BYTES), default_value = "64K", value_name = "BYTES")]
     pub queue_bytes: u64,
 
     /// With --netns: packets travel one by one, without segmentation offload
@@ -265,9 +265,18 @@ fn default_iters(bench: Bench) -> u64 {
     }
 }
 
+/// A queue with room for four full packets at an MTU of 1,500: with less nothing gets through,
+/// or no two in a row.
+pub const LEAST_QUEUE_BYTES: u64 = 4 * 1514;
+
 /// A size with a suffix, as an argument.
 pub fn parse_size(text: &str) -> Result<u64, String> {
     parse_within(text, SIZES)
+}
+
+/// The same of what takes so many at least.
+pub fn parse_size_from(least: u64) -> impl Fn(&str) -> Result<u64, String> + Clone + Send + Sync + 'static {
+    move |text| parse_within(text, least..=*SIZES.end())
 }
 
 /// The same for messages that may be empty.
@@ -284,8 +293,9 @@ fn parse_within(text: &str, sizes: std::ops::RangeInclusive<u64>) -> Result<u64,
     };
     let size = digits.parse::<u64>().ok().and_then(|number| number.checked_mul(1 << shift));
     let least = *sizes.start();
+    let such = if least > 64 { "64K" } else { "64, 4K" };
     size.filter(|size| sizes.contains(size))
-        .ok_or_else(|| format!("{text:?} is no size from {least} to 1G bytes, such as 64, 4K or 1M"))
+        .ok_or_else(|| format!("{text:?} is no size from {least} to 1G bytes, such as {such} or 1M"))
 }
 
 /// A link rate in Mbit/s, as an argument: a number with `mbit` or `gbit`.

@@ -8,6 +8,7 @@ use clap::Args;
 use plotters::coord::Shift;
 use plotters::coord::ranged1d::{Ranged, ValueFormatter};
 use plotters::prelude::*;
+use std::fs::OpenOptions;
 use std::path::{Path, PathBuf};
 
 /// Where figures are drawn.
@@ -35,18 +36,33 @@ pub struct PictureArgs {
 }
 
 impl PictureArgs {
+    /// Whether a picture was asked for.
+    pub fn is_wanted(&self) -> bool {
+        self.svg.is_some()
+    }
+
     /// Whether the picture has a place: to be asked before minutes of measuring.
     ///
     /// # Errors
-    /// There is no such folder.
+    /// There is no such folder, or no file can be written there.
     pub fn check(&self) -> Result<()> {
-        match self.svg.as_deref().and_then(Path::parent) {
+        let Some(path) = &self.svg else { return Ok(()) };
+        match path.parent() {
             Some(folder) if !folder.as_os_str().is_empty() && !folder.is_dir() => {
                 let folder = folder.display();
-                Err(wrong_arguments(format!("there is no folder {folder} for the file of --svg")))
+                return Err(wrong_arguments(format!("there is no folder {folder} for the file of --svg")));
             }
-            _ => Ok(()),
+            _ => {}
         }
+        let is_new = !path.exists();
+        // A file that is there stays as it is until there is something to draw.
+        OpenOptions::new().append(true).create(true).open(path).map_err(|error| {
+            wrong_arguments(format!("cannot write {} for --svg: {error}", path.display()))
+        })?;
+        if is_new {
+            std::fs::remove_file(path).with_context(|| format!("cannot write {}", path.display()))?;
+        }
+        Ok(())
     }
 
     /// Draws by `draw`, if a picture was asked for.

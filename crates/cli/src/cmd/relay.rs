@@ -2,12 +2,13 @@
 
 use super::key::KeyArgs;
 use super::wrong_arguments;
+use crate::bench::args::parse_size_from;
 use crate::cmd::values::{address, whole};
 use crate::output::say;
 use anyhow::{Context, Result};
 use clap::Args;
 use denrei::BindError;
-use denrei::relay::{Relay, RelayConfig, Route};
+use denrei::relay::{MIN_PAIR_BYTES, Relay, RelayConfig, Route};
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -30,7 +31,7 @@ pub struct RelayCommand {
 
     /// What a pair of peers may hold in each direction, and the largest message that goes through,
     /// bytes
-    #[arg(long, default_value = "64M", value_parser = crate::bench::args::parse_size, value_name = "BYTES")]
+    #[arg(long, default_value = "64M", value_parser = parse_size_from(MIN_PAIR_BYTES), value_name = "BYTES")]
     pair_bytes: u64,
 
     /// Pairs of peers at a time

@@ -28,7 +28,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 /// Least queue of a pair, bytes.
-const MIN_PAIR_BYTES: u64 = 64 * 1024;
+pub const MIN_PAIR_BYTES: u64 = 64 * 1024;
 /// Most pairs of a relay: each has a socket and three threads with its Node's.
 const MAX_PAIRS: usize = 1_024;
 
@@ -126,6 +126,19 @@ fn refuse_circles(routes: &[Route]) -> Result<(), BindError> {
     })
 }
 
+/// Who comes to an address speaks with one peer.
+fn refuse_doubles(routes: &[Route]) -> Result<(), BindError> {
+    let same = |one: &Route, other: &Route| one.listen == other.listen && one.listen.port() != 0;
+    let double = |(index, route): &(usize, &Route)| routes[..*index].iter().any(|other| same(other, route));
+    routes.iter().enumerate().find(double).map_or(Ok(()), |(_, route)| {
+        Err(BindError::Config(ConfigError {
+            setting: "route",
+            value: format!("{}={}", route.listen, route.target),
+            expected: "from an address that no other route has".to_owned(),
+        }))
+    })
+}
+
 /// Nobody could ever answer from there, and every pair would be lost.
 fn refuse_unreachable(route: &Route, from: IpAddr) -> Result<(), BindError> {
     let (ip, port) = (route.target.ip(), route.target.port());
@@ -151,6 +164,7 @@ impl Relay {
         config.validate()?;
         routes.iter().try_for_each(|route| refuse_unreachable(route, config.from(route.target)))?;
         refuse_circles(routes)?;
+        refuse_doubles(routes)?;
         let places = Arc::new(Mutex::new(config.max_pairs));
         let mut relay =
             Self { routes: Vec::new(), threads: Vec::new(), stopping: Arc::new(AtomicBool::new(false)) };

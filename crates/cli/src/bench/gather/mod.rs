@@ -5,7 +5,7 @@
 
 mod figures;
 
-use super::args::{BenchArgs, Plan, parse_mbit, parse_size};
+use super::args::{BenchArgs, LEAST_QUEUE_BYTES, Plan, parse_mbit, parse_size_from};
 use super::control::{Bench, Transport};
 use super::place::Place;
 use super::{Machine, runner};
@@ -37,7 +37,7 @@ pub struct GatherArgs {
     link: Option<u64>,
 
     /// With --link: queue of the switch in front of that link, bytes
-    #[arg(long, requires = "link", value_parser = parse_size, default_value = "64KiB", value_name = "BYTES")]
+    #[arg(long, requires = "link", value_parser = parse_size_from(LEAST_QUEUE_BYTES), default_value = "64KiB", value_name = "BYTES")]
     queue: u64,
 }
 

@@ -181,7 +181,9 @@ fn figures(part: Part, row: &Row, best: Option<f64>) -> Vec<String> {
     let bytes = |bytes: Option<f64>| bytes.map_or_else(dash, human_bytes);
     let per_s = |rate: Option<f64>| rate.map_or_else(dash, |rate| human_bytes(rate) + "/s");
     let throughput = per_s(row.common.bytes_per_s);
-    let learnt = |text: String| if row.rate.is_some() { text } else { format!("auto: {text}") };
+    // Burst 0 is none (R3), and then the rate means nothing.
+    let limit = |text: String| if row.learnt_burst == 0 { "no limit".to_owned() } else { text };
+    let learnt = |text: String| if row.rate.is_some() { text } else { format!("auto: {}", limit(text)) };
     let burst = learnt(human_bytes(row.learnt_burst as f64));
     let rate = learnt(per_s(Some(row.learnt_rate as f64)));
     let (recoveries, lost) = (format!("{:.2}", row.recoveries_per_1000), format!("{:.2}", row.lost_per_1000));

@@ -59,7 +59,7 @@ pub struct RateArgs {
     bursts: Vec<u64>,
 
     /// How long the slowed receiver computes after each message, µs
-    #[arg(long, default_value_t = 100, value_parser = whole(1_u64..=100_000), value_name = "US")]
+    #[arg(long, default_value_t = READ_US, value_parser = whole(1_u64..=100_000), value_name = "US")]
     read_us: u64,
 
     /// Socket buffer of the slowed receiver, bytes
@@ -67,11 +67,46 @@ pub struct RateArgs {
     buffer: u64,
 
     /// Accuracy: how long each rate is kept, s
-    #[arg(long, default_value_t = 10, value_parser = whole(1_u64..=600), value_name = "S")]
+    #[arg(long, default_value_t = ACCURACY_SECONDS, value_parser = whole(1_u64..=600), value_name = "S")]
     accuracy_seconds: u64,
 
     #[command(flatten)]
     picture: PictureArgs,
+}
+
+impl RateArgs {
+    /// Refuses options that what is measured has no use for.
+    fn refuse_what_has_no_effect(&self) -> Result<()> {
+        const TRACKING: &str = "tracking in --parts";
+        const POINTS: &str = "tracking in --parts, and no --auto";
+        let has = |part| self.parts.contains(&part);
+        let points = has(Part::Tracking) && !self.auto;
+        let slow = has(Part::Tracking) && self.receivers.contains(&Receiver::Slow)
+            || has(Part::Sharing)
+            || has(Part::Capacity);
+        // Which, whether it differs from what holds without it, whether it is of use, and what it takes.
+        let options = [
+            ("--svg", self.picture.is_wanted(), has(Part::Tracking), TRACKING),
+            ("--auto", self.auto, has(Part::Tracking), TRACKING),
+            ("--receivers", self.receivers != Receiver::ALL, has(Part::Tracking), TRACKING),
+            ("--rates", !self.rates.is_empty(), points, POINTS),
+            ("--bursts", !self.bursts.is_empty(), points, POINTS),
+            ("--read-us", self.read_us != READ_US, slow, "a slow receiver"),
+            ("--buffer", self.buffer != BUFFER_BYTES, slow, "a slow receiver"),
+            (
+                "--accuracy-seconds",
+                self.accuracy_seconds != ACCURACY_SECONDS,
+                has(Part::Accuracy),
+                "accuracy in --parts",
+            ),
+        ];
+        match options.into_iter().find(|(_, given, useful, _)| *given && !useful) {
+            Some((option, _, _, needs)) => {
+                Err(wrong_arguments(format!("{option} has no effect here: it takes {needs}")))
+            }
+            None => Ok(()),
+        }
+    }
 }
 
 /// What can be measured.
@@ -117,6 +152,13 @@ impl Receiver {
         }
     }
 }
+
+/// What the slowed receiver is, if not said otherwise: µs that it computes after each message, and its buffer.
+const READ_US: u64 = 100;
+const BUFFER_BYTES: u64 = 64 << 10;
+
+/// How long each rate is kept, if not said otherwise, s.
+const ACCURACY_SECONDS: u64 = 10;
 
 /// How long a point of the tracking lasts at least, and at most, milliseconds.
 const POINT_MS: (u64, u64) = (400, 1_500);
@@ -178,6 +220,7 @@ pub fn run(args: &RateArgs) -> Result<()> {
     if args.common.sizes.len() > 1 {
         return Err(wrong_arguments("rates are measured with messages of one size: give one with --sizes"));
     }
+    args.refuse_what_has_no_effect()?;
     args.picture.check()?;
     let plan = Plan::new(Bench::Rate, &args.common)?;
     let most = SHARING.iter().max().copied().unwrap_or(1) + 1;
