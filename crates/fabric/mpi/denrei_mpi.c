@@ -40,6 +40,8 @@
 #define WORTH_IT 0.9
 /* Powers of two of bytes. */
 #define CLASSES 32
+/* A tag that no application is likely to use. */
+#define UNLIKELY_TAG 32749
 
 enum operation { BCAST, BARRIER, ALLGATHER, ALLREDUCE, OPERATIONS };
 enum way { OWN_OF_MPI, GROUP, WAYS };
@@ -52,7 +54,10 @@ struct choice {
 
 /* What a communicator has. */
 struct state {
-    /* Our messages do not meet the application's; errors are returned, and told to the application's. */
+    /* The application's: its handler is told of errors, and by MPICH of no others. All ranks call the same
+     * collective operations of it in the same order, ours among them. */
+    MPI_Comm comm;
+    /* For when that one is being freed. */
     MPI_Comm private_comm;
     /* What went wrong as this was made, until it is returned. */
     int error;
@@ -64,7 +69,6 @@ struct state {
     signed char *is_open;
     struct choice choices[OPERATIONS][CLASSES];
     struct state *next;
-    MPI_Comm comm;
 };
 
 static enum { AUTO, ALWAYS, NEVER } use = AUTO;
@@ -204,17 +208,17 @@ static int open_group(struct state *state, int root) {
     state->is_open[root] = -1;
     if (is_root)
         choose_address(group);
-    if ((result = PMPI_Bcast(group, ADDRESS, MPI_CHAR, root, state->private_comm)) != MPI_SUCCESS)
+    if ((result = PMPI_Bcast(group, ADDRESS, MPI_CHAR, root, state->comm)) != MPI_SUCCESS)
         return result;
     *seat = is_root ? NULL : denrei_coll_listen(node, group);
-    if ((result = PMPI_Barrier(state->private_comm)) != MPI_SUCCESS)
+    if ((result = PMPI_Barrier(state->comm)) != MPI_SUCCESS)
         return result;
     if (is_root)
         *seat = lead(state, group);
     int is_good = *seat != NULL;
     if (is_good && !is_root)
         is_good = denrei_coll_accept(*seat, state->addresses + ADDRESS * root, OPEN_MS + 1000) == 0;
-    result = PMPI_Allreduce(&is_good, &all_good, 1, MPI_INT, MPI_MIN, state->private_comm);
+    result = PMPI_Allreduce(&is_good, &all_good, 1, MPI_INT, MPI_MIN, state->comm);
     if (result == MPI_SUCCESS && all_good) {
         state->is_open[root] = 1;
     } else if (*seat != NULL) {
@@ -256,16 +260,23 @@ static int learn(struct state *state, struct choice *choice, enum way way, doubl
         return MPI_SUCCESS;
     double slowest[WAYS][TRIALS];
     choice->is_made = 1;
-    int result = PMPI_Allreduce(choice->seconds, slowest, WAYS * TRIALS, MPI_DOUBLE, MPI_MAX, state->private_comm);
+    int result = PMPI_Allreduce(choice->seconds, slowest, WAYS * TRIALS, MPI_DOUBLE, MPI_MAX, state->comm);
     if (result == MPI_SUCCESS && fastest(slowest[GROUP]) < WORTH_IT * fastest(slowest[OWN_OF_MPI]))
         choice->way = GROUP;
     return result;
 }
 
-/* Others may wait for something that the MPI has to do here. It says if one of them is lost. */
+/* Others may wait for something that the MPI has to do here. It says if one of them is lost. Of what has come it
+ * finds nothing: Open MPI would leave it at that. */
 static int make_progress(const struct state *state) {
     int found;
-    return PMPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, state->private_comm, &found, MPI_STATUS_IGNORE);
+    return PMPI_Iprobe(MPI_ANY_SOURCE, UNLIKELY_TAG, state->comm, &found, MPI_STATUS_IGNORE);
+}
+
+/* What the MPI does not know of is told to the communicator's handler as well. */
+static int fail(const struct state *state, int error) {
+    PMPI_Comm_call_errhandler(state->comm, error);
+    return error;
 }
 
 /* From the root to all. */
@@ -290,7 +301,7 @@ static int down(struct state *state, int root, char *bytes, size_t len) {
         if (done < 0 || (!is_root && (size_t)done != piece)) {
             fprintf(stderr, "denrei-mpi: rank %d: the group of rank %d broke: %s\n", state->rank, root,
                     done < 0 ? strerror((int)-done) : "a piece has the wrong length");
-            return MPI_ERR_OTHER;
+            return fail(state, MPI_ERR_OTHER);
         }
         at += piece;
     }
@@ -312,16 +323,16 @@ static int down_typed(struct state *state, int root, void *buffer, int count, MP
     if (is_plain(type))
         return down(state, root, buffer, bytes);
     int room = 0, at = 0, result = MPI_SUCCESS;
-    PMPI_Pack_size(count, type, state->private_comm, &room);
+    PMPI_Pack_size(count, type, state->comm, &room);
     char *packed = malloc((size_t)room > bytes ? (size_t)room : bytes + 1);
     if (packed == NULL)
-        return MPI_ERR_NO_MEM;
+        return fail(state, MPI_ERR_NO_MEM);
     if (state->rank == root)
-        result = PMPI_Pack(buffer, count, type, packed, room, &at, state->private_comm);
+        result = PMPI_Pack(buffer, count, type, packed, room, &at, state->comm);
     if (result == MPI_SUCCESS)
         result = down(state, root, packed, bytes);
     if (result == MPI_SUCCESS && state->rank != root)
-        result = PMPI_Unpack(packed, (int)bytes, &at, buffer, count, type, state->private_comm);
+        result = PMPI_Unpack(packed, (int)bytes, &at, buffer, count, type, state->comm);
     free(packed);
     return result;
 }
@@ -334,14 +345,8 @@ static size_t bytes_of(MPI_Count count, MPI_Datatype type) {
     return count > INT_MAX / size ? 0 : (size_t)count * size;
 }
 
-/* What went wrong on our communicator is the application's to handle, on its own. */
-static int fail(MPI_Comm comm, int error) {
-    PMPI_Comm_call_errhandler(comm, error);
-    return error;
-}
-
 /* One call: which way, how long it took, and what is reported. */
-#define EITHER(state, operation, root, bytes, comm, own, ours)                                           \
+#define EITHER(state, operation, root, bytes, own, ours)                                                 \
     do {                                                                                                 \
         struct choice *choice = choice_of(state, operation, bytes);                                      \
         enum way way = way_of(choice);                                                                   \
@@ -349,30 +354,29 @@ static int fail(MPI_Comm comm, int error) {
         if (result != MPI_SUCCESS) /* The communicator's handler knows of it. */                         \
             return state->error = MPI_SUCCESS, result;                                                   \
         if (way == GROUP && (result = open_group(state, root)) != MPI_SUCCESS)                           \
-            return fail(comm, result);                                                                   \
+            return result;                                                                               \
         if (way == GROUP && state->is_open[root] < 0)                                                    \
             return own;                                                                                  \
         double began = PMPI_Wtime();                                                                     \
         result = way == GROUP ? (ours) : (own);                                                          \
         if (result != MPI_SUCCESS)                                                                       \
-            return way == GROUP ? fail(comm, result) : result;                                           \
+            return result;                                                                               \
         if (way == GROUP)                                                                                \
             __atomic_add_fetch(&carried, 1, __ATOMIC_RELAXED);                                           \
-        result = learn(state, choice, way, PMPI_Wtime() - began);                                        \
-        return result == MPI_SUCCESS ? result : fail(comm, result);                                      \
+        return learn(state, choice, way, PMPI_Wtime() - began);                                          \
     } while (0)
 
 static int barrier_by_group(struct state *state) {
     int one = 1, all = 0;
     char token = 0;
-    int result = PMPI_Reduce(&one, &all, 1, MPI_INT, MPI_SUM, 0, state->private_comm);
+    int result = PMPI_Reduce(&one, &all, 1, MPI_INT, MPI_SUM, 0, state->comm);
     return result == MPI_SUCCESS ? down(state, 0, &token, sizeof token) : result;
 }
 
 static int allreduce_by_group(struct state *state, const void *from, void *to, int count, MPI_Datatype type,
                               MPI_Op op, size_t bytes) {
     const void *own = from != MPI_IN_PLACE ? from : state->rank == 0 ? MPI_IN_PLACE : to;
-    int result = PMPI_Reduce(own, to, count, type, op, 0, state->private_comm);
+    int result = PMPI_Reduce(own, to, count, type, op, 0, state->comm);
     return result == MPI_SUCCESS ? down_typed(state, 0, to, count, type, bytes) : result;
 }
 
@@ -385,7 +389,7 @@ static int allgather_by_group(struct state *state, const void *from, int out_cou
         out_count = count;
         out_type = type;
     }
-    int result = PMPI_Gather(from, out_count, out_type, to, count, type, 0, state->private_comm);
+    int result = PMPI_Gather(from, out_count, out_type, to, count, type, 0, state->comm);
     return result == MPI_SUCCESS ? down_typed(state, 0, to, count * state->size, type, bytes) : result;
 }
 
@@ -399,7 +403,7 @@ static int allgatherv_by_group(struct state *state, const void *from, int out_co
         out_count = counts[state->rank];
         out_type = type;
     }
-    int result = PMPI_Gatherv(from, out_count, out_type, to, counts, at, type, 0, state->private_comm);
+    int result = PMPI_Gatherv(from, out_count, out_type, to, counts, at, type, 0, state->comm);
     for (int rank = 0; rank < state->size && result == MPI_SUCCESS; rank++)
         result = down_typed(state, 0, (char *)to + at[rank] * extent, counts[rank], type, bytes_of(counts[rank], type));
     return result;
@@ -410,7 +414,7 @@ int MPI_Bcast(void *buffer, int count, MPI_Datatype type, int root, MPI_Comm com
     struct state *state = bytes > 0 ? state_of(comm) : NULL;
     if (state == NULL || root < 0 || root >= state->size)
         return PMPI_Bcast(buffer, count, type, root, comm);
-    EITHER(state, BCAST, root, bytes, comm, PMPI_Bcast(buffer, count, type, root, comm),
+    EITHER(state, BCAST, root, bytes, PMPI_Bcast(buffer, count, type, root, comm),
            down_typed(state, root, buffer, count, type, bytes));
 }
 
@@ -418,7 +422,7 @@ int MPI_Barrier(MPI_Comm comm) {
     struct state *state = state_of(comm);
     if (state == NULL)
         return PMPI_Barrier(comm);
-    EITHER(state, BARRIER, 0, 1, comm, PMPI_Barrier(comm), barrier_by_group(state));
+    EITHER(state, BARRIER, 0, 1, PMPI_Barrier(comm), barrier_by_group(state));
 }
 
 int MPI_Allreduce(const void *from, void *to, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm) {
@@ -426,7 +430,7 @@ int MPI_Allreduce(const void *from, void *to, int count, MPI_Datatype type, MPI_
     struct state *state = bytes > 0 && op != MPI_OP_NULL ? state_of(comm) : NULL;
     if (state == NULL)
         return PMPI_Allreduce(from, to, count, type, op, comm);
-    EITHER(state, ALLREDUCE, 0, bytes, comm, PMPI_Allreduce(from, to, count, type, op, comm),
+    EITHER(state, ALLREDUCE, 0, bytes, PMPI_Allreduce(from, to, count, type, op, comm),
            allreduce_by_group(state, from, to, count, type, op, bytes));
 }
 
@@ -436,7 +440,7 @@ int MPI_Allgather(const void *from, int out_count, MPI_Datatype out_type, void *
     struct state *state = bytes > 0 ? state_of(comm) : NULL;
     if (state == NULL || (bytes = bytes_of((MPI_Count)count * state->size, type)) == 0)
         return PMPI_Allgather(from, out_count, out_type, to, count, type, comm);
-    EITHER(state, ALLGATHER, 0, bytes, comm,
+    EITHER(state, ALLGATHER, 0, bytes,
            PMPI_Allgather(from, out_count, out_type, to, count, type, comm),
            allgather_by_group(state, from, out_count, out_type, to, count, type, bytes));
 }
@@ -450,7 +454,7 @@ int MPI_Allgatherv(const void *from, int out_count, MPI_Datatype out_type, void 
     size_t bytes = bytes_of(all, type);
     if (state == NULL || bytes == 0)
         return PMPI_Allgatherv(from, out_count, out_type, to, counts, at, type, comm);
-    EITHER(state, ALLGATHER, 0, bytes, comm,
+    EITHER(state, ALLGATHER, 0, bytes,
            PMPI_Allgatherv(from, out_count, out_type, to, counts, at, type, comm),
            allgatherv_by_group(state, from, out_count, out_type, to, counts, at, type));
 }

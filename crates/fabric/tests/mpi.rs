@@ -276,7 +276,7 @@ fn the_loss_of_a_rank_is_told_to_the_handler_of_the_applications_communicator() 
     }
 }
 
-/// MPICH ends the job by itself, and may be done before any handler is called.
+/// MPICH asks for the end of the job before it calls a handler, which may or may not be in time.
 #[test]
 fn mpich_jobs_over_groups_end_when_a_rank_is_silent() {
     let Some(mpich) = Mpich::find("mpich_jobs_over_groups_end_when_a_rank_is_silent") else { return };
