@@ -28,7 +28,7 @@ const LISTED_WAIT: Duration = Duration::from_secs(30);
 enum Backend {
     /// Multicast to those it reaches, unicast or a tree to the others
     Auto,
-    /// Multicast alone
+    /// Multicast; a single receiver, and those it does not reach from the beginning, by unicast
     Multicast,
     /// From the sender to each receiver
     Unicast,
