@@ -1,7 +1,7 @@
 //! The part of a Node that is under its lock: the protocol's state, and who waits for what.
 
 use denrei_proto::seal::Seed;
-use denrei_proto::{Config, Endpoint, PeerId, Place};
+use denrei_proto::{ChannelId, Config, Endpoint, PeerId, Place};
 use denrei_wire::Instant;
 use std::sync::Arc;
 use std::task::Waker;
@@ -66,7 +66,7 @@ pub(crate) struct Core {
     /// Threads that wait for that thread to bring them something.
     pub followers: usize,
     /// Peers whose queue somebody waits for, and down to how many bytes.
-    blocked: Vec<(PeerId, u64)>,
+    blocked: Vec<Blocked>,
     /// Tasks that wait.
     pub tasks: Vec<Waker>,
     pub dropped_events: u64,
@@ -213,31 +213,49 @@ impl Core {
         }
         let endpoint = &self.endpoint;
         let before = self.blocked.len();
-        self.blocked
-            .retain(|(peer, level)| endpoint.flow_queue_bytes(*peer).is_some_and(|queued| queued > *level));
+        self.blocked.retain(|blocked| blocked.still_is(endpoint));
         before != self.blocked.len()
     }
 
     /// Somebody waits until everything to `peer` is acknowledged.
     pub fn await_empty(&mut self, peer: PeerId) {
-        self.await_level(peer, 0);
+        self.await_level(peer, None, 0);
     }
 
-    /// Somebody waits for room in the queue to `peer`. Half empty, not barely not full: or it would
-    /// be woken for each message.
-    pub fn await_room(&mut self, peer: PeerId) {
-        self.await_level(peer, self.send_buffer_bytes / 2);
+    /// Somebody waits for room in the queue to `peer`, or in that of the channel. Half empty, not barely not full: or it
+    /// would be woken for each message.
+    pub fn await_room(&mut self, to: ChannelId) {
+        self.await_level(to.peer, Some(to.channel), self.send_buffer_bytes / 2);
     }
 
     /// Somebody waits until a message of `bytes` could be queued.
     pub fn await_room_for(&mut self, peer: PeerId, bytes: u64) {
-        self.await_level(peer, self.send_buffer_bytes.saturating_sub(bytes));
+        self.await_level(peer, None, self.send_buffer_bytes.saturating_sub(bytes));
     }
 
-    fn await_level(&mut self, peer: PeerId, level: u64) {
-        if !self.blocked.contains(&(peer, level)) {
-            self.blocked.push((peer, level));
+    fn await_level(&mut self, peer: PeerId, channel: Option<u16>, level: u64) {
+        let blocked = Blocked { peer, channel, level };
+        if !self.blocked.contains(&blocked) {
+            self.blocked.push(blocked);
         }
+    }
+}
+
+/// What somebody waits for who found no room.
+#[derive(Debug, PartialEq, Eq)]
+struct Blocked {
+    peer: PeerId,
+    /// Whose own room will do, too.
+    channel: Option<u16>,
+    /// The queue of the peer at which it is over, bytes.
+    level: u64,
+}
+
+impl Blocked {
+    fn still_is(&self, endpoint: &Endpoint) -> bool {
+        let full = endpoint.flow_queue_bytes(self.peer).is_some_and(|queued| queued > self.level);
+        let to = |channel| ChannelId { peer: self.peer, channel };
+        full && !self.channel.is_some_and(|channel| endpoint.has_room_beside(to(channel)))
     }
 }
 

@@ -21,6 +21,11 @@ pub(crate) const LEAST_URGENT: u8 = 7;
 /// Priority of a channel that was given none.
 pub(crate) const DEFAULT_PRIORITY: u8 = 4;
 
+/// What each channel may queue when others have filled the send buffer, bytes: messages that are small and urgent …
+const OWN_ROOM_BYTES: u64 = 16 << 10;
+/// … or this part of the send buffer, if that is less.
+const OWN_ROOM_SHARE: u64 = 8;
+
 /// The channels to one peer.
 #[derive(Debug)]
 pub(crate) struct Outbox {
@@ -77,6 +82,17 @@ impl Outbox {
     /// Bytes of messages that are not acknowledged, each charged [`MESSAGE_COST_BYTES`] more.
     pub fn queued_bytes(&self) -> u64 {
         self.queued_bytes
+    }
+
+    /// What a channel may queue beyond a send buffer of `most` bytes that others have filled.
+    pub fn room_beside(&self, channel: u16, most: u64) -> u64 {
+        let room = Self::room_of_a_channel(most);
+        self.channels.get(channel).map_or(room, |state| state.room_left(room))
+    }
+
+    /// The same of a channel with an empty queue.
+    pub fn room_of_a_channel(most: u64) -> u64 {
+        OWN_ROOM_BYTES.min(most / OWN_ROOM_SHARE)
     }
 
     /// Messages that are not acknowledged (S9's queue length).

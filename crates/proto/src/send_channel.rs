@@ -177,6 +177,15 @@ impl SendChannel {
         }
     }
 
+    /// What the messages that are not acknowledged leave of `room`, bytes. A look at each, if they are few.
+    pub fn room_left(&self, room: u64) -> u64 {
+        if self.queue.len() as u64 * MESSAGE_COST_BYTES >= room {
+            return 0;
+        }
+        let cost = |message: &Outgoing| message.data.len() as u64 + MESSAGE_COST_BYTES;
+        self.queue.iter().try_fold(room, |left, message| left.checked_sub(cost(message))).unwrap_or(0)
+    }
+
     /// Appends a message; its number.
     pub fn push(&mut self, data: Bytes, completion: Completion) -> u64 {
         let number = self.base + self.queue.len() as u64;

@@ -202,7 +202,7 @@ fn push_or_wait(
     match core.endpoint.try_send(to, std::mem::take(message), completion) {
         Err((SendError::WouldBlock { .. }, kept)) => {
             *message = kept;
-            core.await_room(to.peer);
+            core.await_room(to);
             None
         }
         result => Some(result.map_err(|(error, _)| error)),

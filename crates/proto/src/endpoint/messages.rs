@@ -1,7 +1,7 @@
 //! The application's verbs for messages: send, and take what has come.
 
 use super::{Endpoint, peer_of};
-use crate::config::Config;
+use crate::config::{Config, MESSAGE_COST_BYTES};
 use crate::event::{ChannelId, Completion, Message, MessageId, PeerError, SendError};
 use crate::outbox::LEAST_URGENT;
 use crate::peer::Peer;
@@ -220,8 +220,14 @@ fn check_sendable(
     }
     send_channel::check_size(bytes, peer.max_message())?;
     let queued_bytes = peer.outbox().queued_bytes();
-    if queued_bytes > 0 && queued_bytes + bytes > most {
+    if queued_bytes > 0 && queued_bytes + bytes > most && !fits_beside(peer, to.channel, bytes, most) {
         return Err(SendError::WouldBlock { peer: to.peer, queued_bytes });
     }
     Ok(())
+}
+
+/// Whether a message fits into what its channel may queue beside others that have filled the send buffer.
+#[cold]
+fn fits_beside(peer: &Peer, channel: u16, bytes: u64, most: u64) -> bool {
+    bytes + MESSAGE_COST_BYTES <= peer.outbox().room_beside(channel, most)
 }

@@ -1,7 +1,8 @@
 //! The application's verbs for peers: open, look at, close.
 
 use super::{Endpoint, Slot};
-use crate::event::{ConnectError, FlowState, PeerError, PeerId, SendError};
+use crate::event::{ChannelId, ConnectError, FlowState, PeerError, PeerId, SendError};
+use crate::outbox::Outbox;
 use crate::peer::Peer;
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 use denrei_wire::Instant;
@@ -62,6 +63,16 @@ impl Endpoint {
     /// peer is not in the address table.
     pub fn flow_queue_bytes(&self, peer: PeerId) -> Option<u64> {
         self.get(peer).map(|peer| peer.outbox().queued_bytes())
+    }
+
+    /// Whether a channel that had no room beside others has half of it again; also if the peer is gone.
+    pub fn has_room_beside(&self, to: ChannelId) -> bool {
+        let most = self.config.send_buffer_bytes;
+        self.get(to.peer).is_none_or(|peer| {
+            let (left, whole) =
+                (peer.outbox().room_beside(to.channel, most), Outbox::room_of_a_channel(most));
+            left > 0 && left >= whole / 2
+        })
     }
 
     /// Whether everything sent to a peer is acknowledged.
