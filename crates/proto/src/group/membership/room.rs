@@ -33,8 +33,9 @@ impl Membership {
             return false;
         }
         let (seen, taken) = (self.assembly.seen_cost(), self.assembly.taken_cost());
-        let fits =
-            seen <= taken || seen + self.assembly.cost_of_new(frames, self.grant.max_message) <= self.limit();
+        let begun = self.assembly.cost_of_new(frames, self.grant.max_message);
+        // What has begun may be larger than all credit, and goes on.
+        let fits = begun == 0 || seen <= taken || seen + begun <= self.limit();
         if !fits {
             self.barred = Some(symbol);
         }
