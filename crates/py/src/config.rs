@@ -2,7 +2,7 @@
 
 use crate::error;
 use denrei::key_file::{read_allow_list, read_cluster_key, read_identity};
-use denrei::{Config, Drive, SETTINGS, Setting};
+use denrei::{Config, Drive, SETTINGS, Setting, environment};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict};
 use std::path::PathBuf;
@@ -40,6 +40,12 @@ pub(crate) fn set_by_keywords(
 pub(crate) fn from_keywords(keywords: Option<&Bound<'_, PyDict>>) -> PyResult<Config> {
     // A Python program goes away and computes.
     let mut config = Config { drive: Drive::Thread, ..Config::default() };
+    let names_drive = keywords.map_or(Ok(false), |keywords| keywords.contains("drive"))?;
+    if let Some(drive) =
+        std::env::var_os(environment::DRIVE).filter(|value| !names_drive && !value.is_empty())
+    {
+        config.set("drive", &drive.to_string_lossy()).map_err(error::config)?;
+    }
     for (name, value) in keywords.into_iter().flatten() {
         let name: String = name.extract()?;
         match name.as_str() {

@@ -1,7 +1,9 @@
 """Nodes from Python: every call, buffers without copies, threads, errors."""
 
 import gc
+import os
 import pickle
+import subprocess
 import sys
 import threading
 import time
@@ -284,6 +286,24 @@ def test_wrong_use_says_what_to_do():
     with pytest.raises(ValueError, match="completion"):
         a.connect(a.address.rsplit(":", 1)[0] + ":9").send(b"", completion="soon")
     assert "channel_credit_bytes" in denrei.SETTINGS
+
+
+def test_who_drives_a_node_is_what_the_environment_says_if_the_program_does_not():
+    program = """
+import denrei, os, sys
+node = denrei.Node(**dict(zip(["drive"], sys.argv[1:])))
+print(len(os.listdir("/proc/self/task")) - 1)
+"""
+
+    def run(variable, *drive):
+        environment = {**os.environ, "DENREI_DRIVE": variable}
+        done = subprocess.run([sys.executable, "-c", program, *drive], env=environment, capture_output=True, text=True)
+        return done.stdout.strip() or done.stderr
+
+    assert run("") == run("thread") == run("inline", "thread") == run("fast", "thread") == "1"
+    assert run("inline") == "0"
+    refused = run("fast")
+    assert "ValueError" in refused and "inline, thread or pipelined" in refused
 
 
 def test_closing_with_lent_memory_under_way_does_not_hang():
