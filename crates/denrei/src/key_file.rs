@@ -31,6 +31,9 @@ const MAX_LIST_FILE_BYTES: u64 = 4 << 20;
 #[cfg(unix)]
 const SECRET_MODE: u32 = 0o600;
 
+/// A key's octets, in one place until they are overwritten: what moves leaves copies.
+type Octets = Box<Zeroizing<[u8; SECRET_BYTES]>>;
+
 /// What a line holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
@@ -75,7 +78,7 @@ impl fmt::Display for Kind {
 /// # Errors
 /// If others can read the file, or it holds something else; both say what to do.
 pub fn read_cluster_key(path: &Path) -> Result<ClusterKey, KeyFileError> {
-    read_secret(Kind::ClusterKey, path).map(|key| ClusterKey::from_bytes(*key))
+    read_secret(Kind::ClusterKey, path).map(|key| ClusterKey::copy_of(&key))
 }
 
 /// Reads the secret identity that `denrei keygen --identity` wrote.
@@ -83,7 +86,7 @@ pub fn read_cluster_key(path: &Path) -> Result<ClusterKey, KeyFileError> {
 /// # Errors
 /// As [`read_cluster_key`].
 pub fn read_identity(path: &Path) -> Result<Identity, KeyFileError> {
-    read_secret(Kind::Identity, path).map(|key| Identity::from_bytes(*key))
+    read_secret(Kind::Identity, path).map(|key| Identity::copy_of(&key))
 }
 
 /// Reads an allow-list: one public identity a line.
@@ -182,7 +185,7 @@ fn line(kind: Kind, key: &[u8; SECRET_BYTES]) -> Zeroizing<String> {
 }
 
 /// Reads the one secret of a file.
-fn read_secret(kind: Kind, path: &Path) -> Result<Zeroizing<[u8; SECRET_BYTES]>, KeyFileError> {
+fn read_secret(kind: Kind, path: &Path) -> Result<Octets, KeyFileError> {
     let text = read(path, true)?;
     let mut keys = keys(kind, path, &text)?;
     match keys.len() {
@@ -195,7 +198,7 @@ fn read_secret(kind: Kind, path: &Path) -> Result<Zeroizing<[u8; SECRET_BYTES]>,
 /// Reads a list of public keys; anybody may read those.
 fn read_list(kind: Kind, path: &Path) -> Result<Vec<[u8; SECRET_BYTES]>, KeyFileError> {
     let text = read(path, false)?;
-    Ok(keys(kind, path, &text)?.iter().map(|key| **key).collect())
+    Ok(keys(kind, path, &text)?.iter().map(|key| ***key).collect())
 }
 
 /// Writes a secret, one of the lines above, into a file that is not there yet, readable by its owner alone.
@@ -258,7 +261,7 @@ fn check_mode(_: &Path, _: &std::fs::Metadata) -> Result<(), KeyFileError> {
     Ok(())
 }
 
-fn keys(kind: Kind, path: &Path, text: &str) -> Result<Vec<Zeroizing<[u8; SECRET_BYTES]>>, KeyFileError> {
+fn keys(kind: Kind, path: &Path, text: &str) -> Result<Vec<Octets>, KeyFileError> {
     let lines = text.lines().enumerate().map(|(at, line)| (at + 1, line.trim()));
     lines
         .filter(|(_, line)| !line.is_empty() && !line.starts_with('#'))
@@ -267,7 +270,7 @@ fn keys(kind: Kind, path: &Path, text: &str) -> Result<Vec<Zeroizing<[u8; SECRET
 }
 
 /// A line's key, or what is wrong with the line.
-fn parse(kind: Kind, line: &str) -> Result<Zeroizing<[u8; SECRET_BYTES]>, String> {
+fn parse(kind: Kind, line: &str) -> Result<Octets, String> {
     let (label, digits) = line.split_once(' ').ok_or("this is no key")?;
     if label != kind.label() {
         let other = Kind::ALL.into_iter().find(|other| other.label() == label);
@@ -281,7 +284,7 @@ fn parse(kind: Kind, line: &str) -> Result<Zeroizing<[u8; SECRET_BYTES]>, String
     if digits.len() != 2 * SECRET_BYTES {
         return Err(format!("there are {} digits, not {}", digits.len(), 2 * SECRET_BYTES));
     }
-    let mut key = Zeroizing::new([0; SECRET_BYTES]);
+    let mut key = Octets::default();
     for (octet, pair) in key.iter_mut().zip(digits.chunks_exact(2)) {
         let value = |digit: u8| char::from(digit).to_digit(16).ok_or("not all digits are hexadecimal");
         *octet = (value(pair[0])? << 4 | value(pair[1])?) as u8;
@@ -333,7 +336,7 @@ mod tests {
                 [text.to_string(), format!("# node 7\n\n{}", *text), text.to_uppercase().to_lowercase()]
             {
                 let (_dir, path) = in_file(&text);
-                assert_eq!(*read_secret(kind, &path).unwrap(), key);
+                assert_eq!(**read_secret(kind, &path).unwrap(), key);
             }
         }
     }

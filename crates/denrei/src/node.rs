@@ -28,6 +28,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
+use zeroize::Zeroizing;
 
 /// One UDP port, and all the peers that are spoken to through it. Cheap to clone; every clone is
 /// the same Node. When the last is dropped, peers are told that it is gone; what was not
@@ -70,8 +71,8 @@ impl Node {
         for warning in socket.warnings() {
             tracing::warn!("{warning}");
         }
-        let mut seed = [0; SECRET_BYTES];
-        getrandom::fill(&mut seed).map_err(|error| system(std::io::Error::other(error.to_string())))?;
+        let mut seed = Zeroizing::new([0; SECRET_BYTES]);
+        getrandom::fill(&mut *seed).map_err(|error| system(std::io::Error::other(error.to_string())))?;
         let local = socket.local_addr();
         let shards = make_shards(&config, &seed, socket).map_err(system)?;
         let incarnation = shards.first().core.lock().endpoint.incarnation();
@@ -234,7 +235,7 @@ pub(crate) fn make_shards(
     let waiter = Arc::new(Waiter::new()?);
     let io = Arc::new(Mutex::new(Io::new(socket)));
     Ok(Shards::new(config.shards, |place, lobby| {
-        let mut core = Core::new(place, Arc::clone(&protocol), Seed::from_bytes(*seed), clock);
+        let mut core = Core::new(place, Arc::clone(&protocol), Seed::copy_of(seed), clock);
         core.endpoint.set_receive_buffer(buffer);
         Shared::new(core, Arc::clone(&io), Arc::clone(&waiter), lobby, config.spin)
     }))

@@ -61,7 +61,7 @@ impl KeygenCommand {
         if !self.identity {
             return self.write(&key_file::cluster_key_line(&new_cluster_key()?), "cluster key", KEY_ADVICE);
         }
-        let identity = Identity::from_bytes(*random_octets()?);
+        let identity = random_octets().map(|octets| Identity::copy_of(&octets))?;
         self.write(&key_file::identity_line(&identity), "secret identity", IDENTITY_ADVICE)?;
         let public = key_file::public_identity_line(&identity.public());
         if self.file().is_some() {
@@ -103,12 +103,12 @@ impl KeygenCommand {
 
 /// A cluster key nobody has.
 pub fn new_cluster_key() -> Result<ClusterKey> {
-    random_octets().map(|octets| ClusterKey::from_bytes(*octets))
+    random_octets().map(|octets| ClusterKey::copy_of(&octets))
 }
 
-fn random_octets() -> Result<Zeroizing<[u8; SECRET_BYTES]>> {
-    let mut octets = Zeroizing::new([0; SECRET_BYTES]);
-    getrandom::fill(&mut *octets).map_err(|error| anyhow!("the system gives no random octets: {error}"))?;
+fn random_octets() -> Result<Box<Zeroizing<[u8; SECRET_BYTES]>>> {
+    let mut octets = Box::new(Zeroizing::new([0; SECRET_BYTES]));
+    getrandom::fill(&mut **octets).map_err(|error| anyhow!("the system gives no random octets: {error}"))?;
     Ok(octets)
 }
 

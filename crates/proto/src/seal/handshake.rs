@@ -70,7 +70,7 @@ impl Credentials {
             answer: Prf::new(&root.derive("answer", &[])),
             retry: Prf::new(&root.derive("retry", &[])),
             identity: identity.map(|identity| {
-                let pair = KeyPair::new(Zeroizing::new(*identity.as_bytes()));
+                let pair = KeyPair::new(identity.as_bytes());
                 Arc::new(pair.expect("every 32 octets are a key"))
             }),
             allowed: allowed.iter().copied().collect(),

@@ -30,9 +30,12 @@ pub(super) struct Primitives {
     pub identity: Option<Arc<KeyPair>>,
 }
 
+/// A private key, in one place: what moves leaves copies.
+type Private = Box<Zeroizing<[u8; KEY_BYTES]>>;
+
 /// An X25519 key pair, ready for agreements.
 pub(super) struct KeyPair {
-    private: Zeroizing<[u8; KEY_BYTES]>,
+    private: Private,
     key: PrivateKey,
     public: [u8; KEY_BYTES],
 }
@@ -42,8 +45,11 @@ impl KeyPair {
     ///
     /// # Errors
     /// The library refuses the key; every 32 octets are one.
-    pub fn new(private: Zeroizing<[u8; KEY_BYTES]>) -> Result<Self, Error> {
-        let key = PrivateKey::from_private_key(&X25519, &*private).map_err(|_| Error::Dh)?;
+    pub fn new(private: &[u8; KEY_BYTES]) -> Result<Self, Error> {
+        let mut own = Private::default();
+        own.copy_from_slice(private);
+        let private = own;
+        let key = PrivateKey::from_private_key(&X25519, &**private).map_err(|_| Error::Dh)?;
         let mut public = [0; KEY_BYTES];
         public.copy_from_slice(key.compute_public_key().map_err(|_| Error::Dh)?.as_ref());
         Ok(Self { private, key, public })
@@ -112,9 +118,9 @@ impl Dh for Curve25519 {
         let known = self
             .identity
             .take()
-            .filter(|pair| constant_time::verify_slices_are_equal(&*pair.private, private).is_ok());
+            .filter(|pair| constant_time::verify_slices_are_equal(pair.private(), private).is_ok());
         self.key = known.or_else(|| {
-            let private = Zeroizing::new(private.try_into().ok()?);
+            let private = private.try_into().ok()?;
             KeyPair::new(private).ok().map(Arc::new)
         });
     }
@@ -122,7 +128,7 @@ impl Dh for Curve25519 {
     fn generate(&mut self, rng: &mut dyn NoiseRandom) -> Result<(), Error> {
         let mut private = Zeroizing::new([0; KEY_BYTES]);
         rng.try_fill_bytes(&mut *private)?;
-        self.key = Some(Arc::new(KeyPair::new(private)?));
+        self.key = Some(Arc::new(KeyPair::new(&private)?));
         Ok(())
     }
 
@@ -131,7 +137,7 @@ impl Dh for Curve25519 {
     }
 
     fn privkey(&self) -> &[u8] {
-        self.key.as_ref().map_or(NO_KEY, |pair| &*pair.private)
+        self.key.as_ref().map_or(NO_KEY, |pair| pair.private())
     }
 
     fn dh(&self, public: &[u8], out: &mut [u8]) -> Result<(), Error> {

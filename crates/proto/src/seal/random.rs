@@ -14,18 +14,21 @@ pub(crate) const BLOCK_BYTES: usize = 32;
 /// A generator.
 #[derive(Clone)]
 pub(crate) struct Random {
-    state: Zeroizing<[u8; BLOCK_BYTES]>,
+    /// In one place: what moves leaves copies, from which all that came later would follow.
+    state: Box<Zeroizing<[u8; BLOCK_BYTES]>>,
 }
 
 impl Random {
     /// A generator whose octets follow from `seed`.
     pub fn new(seed: &Seed) -> Self {
-        Self { state: Zeroizing::new(*seed.as_bytes()) }
+        let mut state = Box::new(Zeroizing::new([0; BLOCK_BYTES]));
+        state.copy_from_slice(seed.as_bytes());
+        Self { state }
     }
 
     /// The next 32 octets.
     pub fn block(&mut self) -> Zeroizing<[u8; BLOCK_BYTES]> {
-        let key = Key::new(HMAC_SHA256, &*self.state);
+        let key = Key::new(HMAC_SHA256, &**self.state);
         let mut block = Zeroizing::new([0; BLOCK_BYTES]);
         block.copy_from_slice(sign(&key, b"output").as_ref());
         self.state.copy_from_slice(sign(&key, b"state").as_ref());
@@ -34,7 +37,7 @@ impl Random {
 
     /// A seed for a purpose of its own.
     pub fn seed(&mut self) -> Seed {
-        Seed::from_bytes(*self.block())
+        Seed::copy_of(&self.block())
     }
 
     /// The next 64 bits.

@@ -1,23 +1,25 @@
 //! The secrets that a Node is given: cluster key, identity, seed.
 //!
 //! Inputs → outputs: 32 octets each → types that never show their content, compare in constant time
-//! and are overwritten when dropped.
+//! and are overwritten when dropped. The octets stay in one place on the heap: a value that moves leaves
+//! copies on the stack, which nobody overwrites.
 
 use aws_lc_rs::agreement::{PrivateKey, X25519};
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use core::fmt;
-use zeroize::Zeroizing;
+use std::sync::Arc;
+use zeroize::{Zeroize, Zeroizing};
 
 /// Octets of every secret and of a public identity.
 pub const SECRET_BYTES: usize = 32;
 
 /// The secret that all Nodes of a cluster share: whoever has it may take part.
 #[derive(Clone)]
-pub struct ClusterKey(Zeroizing<[u8; SECRET_BYTES]>);
+pub struct ClusterKey(Arc<Zeroizing<[u8; SECRET_BYTES]>>);
 
 /// The static secret (X25519) of one Node: tells it from others that have the same cluster key.
 #[derive(Clone)]
-pub struct Identity(Zeroizing<[u8; SECRET_BYTES]>);
+pub struct Identity(Arc<Zeroizing<[u8; SECRET_BYTES]>>);
 
 /// The public half of an [`Identity`]: what an allow-list holds.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -26,14 +28,26 @@ pub struct PublicIdentity([u8; SECRET_BYTES]);
 /// What an endpoint makes all its random choices from. From the operating system's generator, except
 /// in simulations, which a number repeats to the octet.
 #[derive(Clone)]
-pub struct Seed(Zeroizing<[u8; SECRET_BYTES]>);
+pub struct Seed(Arc<Zeroizing<[u8; SECRET_BYTES]>>);
 
 macro_rules! secret {
     ($name:ident) => {
         impl $name {
             /// Takes the octets, which have to come from a generator made for secrets.
-            pub fn from_bytes(bytes: [u8; SECRET_BYTES]) -> Self {
-                Self(Zeroizing::new(bytes))
+            pub fn from_bytes(mut bytes: [u8; SECRET_BYTES]) -> Self {
+                let secret = Self::copy_of(&bytes);
+                bytes.zeroize();
+                secret
+            }
+
+            /// The same of octets that its caller overwrites.
+            ///
+            /// # Panics
+            /// Never: nobody else has the place yet.
+            pub fn copy_of(bytes: &[u8; SECRET_BYTES]) -> Self {
+                let mut place = Arc::new(Zeroizing::new([0; SECRET_BYTES]));
+                Arc::get_mut(&mut place).expect("it is new").copy_from_slice(bytes);
+                Self(place)
             }
 
             /// The octets, to be kept as secret as they are.
@@ -50,7 +64,7 @@ macro_rules! secret {
 
         impl PartialEq for $name {
             fn eq(&self, other: &Self) -> bool {
-                verify_slices_are_equal(&*self.0, &*other.0).is_ok()
+                verify_slices_are_equal(self.as_bytes(), other.as_bytes()).is_ok()
             }
         }
 
