@@ -51,6 +51,12 @@ pub enum CastError {
         /// What about it.
         problem: &'static str,
     },
+    /// Another process receives the same into the same directory.
+    #[error("another receiver uses {}: receive into another directory", path.display())]
+    InUse {
+        /// What it uses.
+        path: PathBuf,
+    },
     /// Nobody to send to.
     #[error("{0}")]
     NoReceivers(String),
@@ -81,7 +87,7 @@ impl CastError {
     pub fn code(&self) -> FailureCode {
         match self {
             Self::Storage { source, .. } if is_full(source) => FailureCode::Full,
-            Self::Storage { .. } | Self::InTheWay { .. } => FailureCode::Storage,
+            Self::Storage { .. } | Self::InTheWay { .. } | Self::InUse { .. } => FailureCode::Storage,
             Self::Manifest(_) | Self::Protocol(_) | Self::NotOneFile { .. } => FailureCode::Refused,
             Self::Damaged { .. } => FailureCode::Damaged,
             _ => FailureCode::Other,

@@ -14,7 +14,7 @@ use crate::place::Place;
 use crate::source::data_offset;
 use blake3::Hasher;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File};
+use std::fs::{self, File, TryLockError};
 use std::io::Read;
 use std::os::unix::fs::{DirBuilderExt, FileExt};
 use std::path::{Path, PathBuf};
@@ -117,13 +117,18 @@ impl Stage {
             let file = options.read(true).write(true).create(true).truncate(false).open(&at);
             file.map_err(storage("open", at))
         };
+        let digest_log = open("digests".into())?;
+        // Until it is closed, however that comes about; where a file system has no locks nobody is kept out.
+        if let Err(TryLockError::WouldBlock) = digest_log.try_lock() {
+            return Err(CastError::InUse { path: root });
+        }
         let mut stage = Self {
             have: PieceSet::new(body.pieces() as u32),
             manifest,
             body,
             // Pieces of another size have other numbers.
             journal: open(format!("journal-{}", offer.piece_bytes))?,
-            digest_log: open("digests".into())?,
+            digest_log,
             digest_end: 0,
             tree,
             root,

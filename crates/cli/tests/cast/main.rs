@@ -225,6 +225,24 @@ fn what_cannot_work_is_said_before_anything_is_sent() {
 }
 
 #[test]
+fn of_two_receivers_in_one_directory_the_second_says_so() {
+    let (group, into, from) = (group(), places(1), tempfile::tempdir().unwrap());
+    let file = from.path().join("file");
+    fs::write(&file, content(4_000_000)).unwrap();
+    let receiver = || Side::receiver(&mut on_loopback(recv(into[0].path(), &group)));
+    let ((one, one_addr), (other, other_addr)) = (receiver(), receiver());
+    let members = format!("{one_addr},{other_addr}");
+    let (status, report) =
+        Side::start(send(&[&file], &group).args(["--rate=4M", "--members", &members])).json();
+    assert_eq!(status, Some(1), "{report}");
+    let ends = [one.json(), other.json()];
+    let refused: Vec<_> = ends.iter().filter(|(status, _)| *status == Some(1)).collect();
+    assert_eq!(refused.len(), 1, "{ends:?}");
+    assert!(refused[0].1["error"].as_str().unwrap().contains("another receiver uses"), "{ends:?}");
+    assert_eq!(fs::read(into[0].path().join("file")).unwrap(), content(4_000_000));
+}
+
+#[test]
 fn what_comes_to_nothing_is_an_object_too() {
     let (into, group) = (tempfile::tempdir().unwrap(), group());
     let file = into.path().join("file");
