@@ -111,6 +111,8 @@ impl Peer {
 
     /// Gives up messages that are about to be begun and that the receiver's rate does not let go in time
     /// (S10). `reach`: octets of a packet.
+    #[cold] // most messages have no deadline
+    #[inline(never)]
     pub(super) fn give_up_hopeless(&mut self, cx: &mut Context<'_>, reach: usize) {
         let Some(rate) = &mut self.rate else { return };
         let (now, id) = (cx.now, self.id);
