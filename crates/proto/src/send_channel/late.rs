@@ -22,7 +22,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 pub(super) struct Late {
     /// When to look at which message.
     due: BTreeSet<(Instant, u64)>,
-    /// The deadlines of those that have not been begun, by number.
+    /// The deadlines of those that have not been begun, by number: some of `due`.
     waiting: BTreeMap<u64, Instant>,
     /// Past their deadline with every byte under way: what is lost of these comes too late.
     overdue: BTreeSet<u64>,
@@ -75,6 +75,8 @@ impl SendChannel {
             && at <= now
         {
             late.due.pop_first();
+            // Where no rate is set nobody else forgets it.
+            late.waiting.remove(&number);
             let is_it = |lost: &Lost| lost.number == number;
             let lost = self.aside.as_ref().is_some_and(|aside| aside.lost.iter().any(is_it));
             let Some(message) = self.get_mut(number).filter(|message| message.progress.is_open()) else {
