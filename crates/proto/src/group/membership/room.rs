@@ -33,9 +33,9 @@ impl Membership {
             return false;
         }
         let (seen, taken) = (self.assembly.seen_cost(), self.assembly.taken_cost());
-        let begun = self.assembly.cost_of_new(frames, self.grant.max_message);
-        // What has begun may be larger than all credit, and goes on.
-        let fits = begun == 0 || seen <= taken || seen + begun <= self.limit();
+        let cost = self.assembly.cost_of_new(frames, self.grant.max_message);
+        // The rest of what was begun is always let in: a message may be larger than the credit.
+        let fits = cost == 0 || seen <= taken || seen + cost <= self.limit();
         if !fits {
             self.barred = Some(symbol);
         }
