@@ -68,11 +68,9 @@ pub struct MessageId {
 pub struct Message {
     /// Where it came in.
     pub channel: ChannelId,
-    /// Its place in the channel's sequence, from 0. One is missing only where a message was refused, or given up
-    /// at its deadline.
+    /// Its place in the channel's sequence, from 0; one is missing where a message was refused or given up.
     pub number: u64,
-    /// The bytes. A small message (up to 256 bytes) holds a block of 2 KiB that it shares with its
-    /// neighbours: who keeps one of many for long copies it.
+    /// The bytes. Up to 256 of them share a block of 2 KiB with other messages': copy what is kept for long.
     pub data: Bytes,
 }
 
@@ -105,8 +103,8 @@ pub enum Event {
     Acknowledged(MessageId),
     /// A message sent with [`Completion::Delivered`] was taken by the receiving application.
     Delivered(MessageId),
-    /// A peer offers a large message ([`OfferPolicy::Ask`](crate::OfferPolicy::Ask)): answer with `accept` or `refuse`.
-    /// The event stands in the message's place: what follows on the channel does not wait for its bytes.
+    /// A peer offers a large message ([`OfferPolicy::Ask`](crate::OfferPolicy::Ask)): answer with `accept` or
+    /// `refuse`. The event stands in its place: what follows on the channel does not wait for its bytes.
     Offered {
         /// Channel it arrives on.
         channel: ChannelId,
