@@ -65,6 +65,8 @@ struct Over {
 impl Closing {
     pub fn begin_anew(&mut self) {
         self.write_sent = false;
+        // Said by whoever was never proven.
+        (self.write_held, self.read_held) = (false, false);
     }
 
     /// The END to write.
