@@ -73,7 +73,8 @@ pub unsafe extern "C" fn denrei_node_open(
 }
 
 /// Closes a node: peers are told that it is gone, and what was not acknowledged is lost, so call
-/// denrei_flush before, or denrei_close and wait for DENREI_EVENT_PEER_LOST. Messages and events taken from it stay valid.
+/// denrei_flush before, or denrei_close and wait for DENREI_EVENT_PEER_LOST. Messages and events taken
+/// from it stay valid.
 ///
 /// # Safety
 /// `node` is NULL or comes from denrei_node_open, and no thread uses it any more.

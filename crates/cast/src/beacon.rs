@@ -23,7 +23,8 @@ const FOLLOW_INTERVAL: Duration = Duration::from_millis(1500);
 const MAX_SENDERS: usize = 16;
 /// Of these, at one address.
 const MAX_OF_HOST: usize = 4;
-/// Datagrams looked at in one go, 20 times a second where nothing else is going on: a flood has to be faster to hide others.
+/// Datagrams looked at in one go, 20 times a second where nothing else is going on: a flood has to be faster
+/// to hide others.
 const MAX_DATAGRAMS: usize = 512;
 /// Routers a beacon may cross: those of one site.
 const HOPS: u32 = 8;

@@ -46,17 +46,22 @@ fn loss(node: &Node) -> (LostReason, usize) {
     panic!("no loss within {LONG:?}");
 }
 
+/// What a call that waits for the peer says when that goes away.
+fn said_at_the_end<T: Send>(receiver: Node, call: impl FnOnce() -> T + Send) -> T {
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(call);
+        std::thread::sleep(Duration::from_millis(100));
+        drop(receiver);
+        waits.join().unwrap()
+    })
+}
+
 #[test]
 fn what_was_not_acknowledged_is_not_flushed() {
     for drive in DRIVES {
         let (sender, peer, receiver) = pair(drive);
         fill(&sender, peer);
-        let flushed = std::thread::scope(|scope| {
-            let waits = scope.spawn(|| sender.wait_acknowledged(peer, LONG));
-            std::thread::sleep(Duration::from_millis(100));
-            drop(receiver);
-            waits.join().unwrap()
-        });
+        let flushed = said_at_the_end(receiver, || sender.wait_acknowledged(peer, LONG));
         let (reason, unacknowledged) = loss(&sender);
         assert!(unacknowledged > 0);
         assert_eq!(flushed, Err(SendError::PeerLost { peer, reason }), "{drive:?}");
@@ -99,12 +104,7 @@ fn a_send_that_waits_is_told_why_there_is_no_more() {
     for drive in DRIVES {
         let (sender, peer, receiver) = pair(drive);
         fill(&sender, peer);
-        let refused = std::thread::scope(|scope| {
-            let waits = scope.spawn(|| sender.send(to(peer), vec![4; 64 << 10]));
-            std::thread::sleep(Duration::from_millis(100));
-            drop(receiver);
-            waits.join().unwrap().unwrap_err()
-        });
+        let refused = said_at_the_end(receiver, || sender.send(to(peer), vec![4; 64 << 10])).unwrap_err();
         let (reason, _) = loss(&sender);
         assert!(matches!(reason, LostReason::Ended { .. }), "{reason}");
         assert_eq!(refused, SendError::PeerLost { peer, reason }, "{drive:?}");

@@ -87,8 +87,8 @@ struct Slot {
     generation: u32,
     peer: Option<Box<Peer>>,
     sending: bool,
-    /// Whether the peer that had this slot last left messages unacknowledged.
-    left_unfinished: bool,
+    /// Whether the peer that had this slot last had acknowledged everything.
+    left_flushed: bool,
 }
 
 impl Endpoint {
@@ -350,7 +350,7 @@ impl Endpoint {
         if !entry.peer.as_deref().is_some_and(|peer| !peer.is_alive() && peer.is_finished()) {
             return;
         }
-        entry.left_unfinished = !entry.peer.take().is_some_and(|peer| peer.is_flushed());
+        entry.left_flushed = entry.peer.take().is_some_and(|peer| peer.is_flushed());
         entry.generation = entry.generation.wrapping_add(1);
         self.release_slot(slot);
     }

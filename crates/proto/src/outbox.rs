@@ -86,13 +86,14 @@ impl Outbox {
 
     /// What a channel may queue beyond a send buffer of `most` bytes that others have filled.
     pub fn room_beside(&self, channel: u16, most: u64) -> u64 {
-        let room = Self::room_of_a_channel(most);
+        let room = OWN_ROOM_BYTES.min(most / OWN_ROOM_SHARE);
         self.channels.get(channel).map_or(room, |state| state.room_left(room))
     }
 
-    /// The same of a channel with an empty queue.
-    pub fn room_of_a_channel(most: u64) -> u64 {
-        OWN_ROOM_BYTES.min(most / OWN_ROOM_SHARE)
+    /// Whether half of that is free: who waits is not woken for each message.
+    pub fn has_room_beside(&self, channel: u16, most: u64) -> bool {
+        let left = self.room_beside(channel, most);
+        left > 0 && left >= OWN_ROOM_BYTES.min(most / OWN_ROOM_SHARE) / 2
     }
 
     /// Messages that are not acknowledged (S9's queue length).

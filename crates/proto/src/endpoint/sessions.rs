@@ -2,7 +2,6 @@
 
 use super::{Endpoint, Slot};
 use crate::event::{ChannelId, ConnectError, FlowState, PeerError, PeerId, SendError};
-use crate::outbox::Outbox;
 use crate::peer::Peer;
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 use denrei_wire::Instant;
@@ -68,11 +67,7 @@ impl Endpoint {
     /// Whether a channel that had no room beside others has half of it again; also if the peer is gone.
     pub fn has_room_beside(&self, to: ChannelId) -> bool {
         let most = self.config.send_buffer_bytes;
-        self.get(to.peer).is_none_or(|peer| {
-            let (left, whole) =
-                (peer.outbox().room_beside(to.channel, most), Outbox::room_of_a_channel(most));
-            left > 0 && left >= whole / 2
-        })
+        self.get(to.peer).is_none_or(|peer| peer.outbox().has_room_beside(to.channel, most))
     }
 
     /// Whether everything sent to a peer is acknowledged.
@@ -83,8 +78,7 @@ impl Endpoint {
         let Some(state) = self.get(peer) else {
             let last = |slot: &&Slot| slot.generation == peer.generation.wrapping_add(1);
             let slot = self.slots.get(peer.slot as usize).filter(last);
-            let flushed = slot.is_some_and(|slot| !slot.left_unfinished);
-            return flushed.then_some(true).ok_or(SendError::UnknownPeer(peer));
+            return slot.filter(|slot| slot.left_flushed).map(|_| true).ok_or(SendError::UnknownPeer(peer));
         };
         match (state.is_flushed(), state.lost_reason()) {
             (false, Some(reason)) => Err(SendError::PeerLost { peer, reason }),

@@ -54,8 +54,8 @@ pub(super) struct Closing {
 #[derive(Debug)]
 struct Over {
     why: LostReason,
-    /// Whether messages to the peer were not acknowledged.
-    unfinished: bool,
+    /// Whether everything sent was acknowledged.
+    flushed: bool,
     /// END to send, and how often it was repeated.
     end: Option<(u16, String)>,
     repeats: u8,
@@ -261,7 +261,7 @@ impl Peer {
         if !self.is_alive() {
             return;
         }
-        let (unacknowledged, unfinished) = (self.unacknowledged(), self.outbox.queued_messages() > 0);
+        let (unacknowledged, flushed) = (self.unacknowledged(), self.is_flushed());
         let was_proven = self.is_proven();
         self.phase = Phase::Over;
         // A peer that has not answered is not to hear it later: what would carry it opens sessions.
@@ -272,7 +272,7 @@ impl Peer {
         let remembers = if self.visible { REMEMBERED } else { Duration::ZERO };
         let drain_until = Some(cx.now + answers.max(remembers));
         let why = reason.clone();
-        self.closing.over = Some(Box::new(Over { why, unfinished, end, repeats: 0, drain_until }));
+        self.closing.over = Some(Box::new(Over { why, flushed, end, repeats: 0, drain_until }));
         self.sent.take_oldest(usize::MAX, |_| ());
         self.outbox.clear();
         self.inbox.drop_incomplete();
@@ -300,11 +300,11 @@ impl Peer {
 
     /// Whether everything sent is acknowledged; of a session that is over, whether it was.
     pub fn is_flushed(&self) -> bool {
-        self.closing.over.as_ref().map_or(self.outbox.queued_messages() == 0, |over| !over.unfinished)
+        self.closing.over.as_ref().map_or(self.outbox.queued_messages() == 0, |over| over.flushed)
     }
 
-    /// Whether what comes for it is this session's matter: one that ended without a word to the peer is as unknown as one
-    /// that is forgotten.
+    /// Whether what comes for it is this session's matter: one that ended without a word to the peer is as
+    /// unknown as one that is forgotten.
     pub fn is_addressed(&self) -> bool {
         self.closing.over.as_ref().is_none_or(|over| over.end.is_some())
     }

@@ -46,13 +46,12 @@ impl KeyPair {
     /// # Errors
     /// The library refuses the key; every 32 octets are one.
     pub fn new(private: &[u8; KEY_BYTES]) -> Result<Self, Error> {
-        let mut own = Private::default();
-        own.copy_from_slice(private);
-        let private = own;
-        let key = PrivateKey::from_private_key(&X25519, &**private).map_err(|_| Error::Dh)?;
+        let mut place = Private::default();
+        place.copy_from_slice(private);
+        let key = PrivateKey::from_private_key(&X25519, private).map_err(|_| Error::Dh)?;
         let mut public = [0; KEY_BYTES];
         public.copy_from_slice(key.compute_public_key().map_err(|_| Error::Dh)?.as_ref());
-        Ok(Self { private, key, public })
+        Ok(Self { private: place, key, public })
     }
 
     pub fn private(&self) -> &[u8; KEY_BYTES] {
