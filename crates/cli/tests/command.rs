@@ -107,10 +107,17 @@ fn streams_have_rates_and_paced_ones_latencies() {
 
 #[test]
 fn a_mesh_of_processes_exchanges_everything() {
-    let lines =
-        json_lines(&["bench", "mesh", "--nodes=3", "--sizes=64", "--iters=200", "--repeat=1", "--json"]);
+    let args = ["bench", "mesh", "--nodes=3", "--sizes=64", "--iters=200", "--repeat=1", "--json"];
+    let lines = lines_with_more(&args);
     assert_eq!(lines.len(), 2);
-    assert!(lines.iter().all(|line| line["n"] == 3 * 2 * 200), "{lines:?}");
+    assert!(lines.iter().all(|line| line["n"] == 3 * 2 * 200 && line["nodes"] == 3), "{lines:?}");
+    for line in &lines {
+        assert!(
+            line["time_ms"].as_f64() > Some(0.0) && line["memory_bytes"].as_f64() > Some(1e5),
+            "{line:?}"
+        );
+        assert!(line["descriptors"].as_f64() > Some(3.0), "{line:?}");
+    }
 }
 
 #[test]
@@ -167,7 +174,7 @@ fn a_gather_over_a_narrow_link_is_held_against_it() {
 fn a_sealed_row_stands_beside_the_plain_one() {
     for bench in ["pingpong", "burst", "stream", "mesh"] {
         let args = ["bench", bench, "--sealed", "--sizes=64", "--iters=100", "--repeat=1", "--json"];
-        let lines = json_lines(&args);
+        let lines = if bench == "mesh" { lines_with_more(&args) } else { json_lines(&args) };
         let names: Vec<_> = lines.iter().map(|line| line["transport"].as_str().unwrap()).collect();
         assert_eq!(names[..3], ["denrei", "denrei-sealed", "tcp"]);
         assert_eq!(lines[1]["lost"], 0);

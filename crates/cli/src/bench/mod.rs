@@ -13,6 +13,7 @@ pub mod gather;
 pub mod layers;
 mod listen;
 mod machine;
+mod mesh;
 pub mod mpi;
 pub mod peer;
 pub mod picture;
@@ -34,7 +35,7 @@ use anyhow::Result;
 use args::{BenchArgs, Plan};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use picture::PictureArgs;
-use result::Row;
+use result::{Row, Run};
 use runner::SizeRuns;
 use table::ResultTable;
 
@@ -46,9 +47,9 @@ pub fn run(plan: &Plan, args: &BenchArgs, picture: &PictureArgs) -> Result<()> {
     picture.check()?;
     let place = Place::open(args, &plan.transports, plan.members)?;
     let rows = if args.json {
-        run_sizes(plan, &place, |_, rows| {
-            for row in rows {
-                say!("{}", serde_json::to_string(row)?);
+        run_sizes(plan, &place, |results, rows| {
+            for ((_, runs), row) in results.iter().zip(rows) {
+                say!("{}", json_line(plan, runs, row)?);
             }
             Ok(())
         })?
@@ -61,9 +62,19 @@ pub fn run(plan: &Plan, args: &BenchArgs, picture: &PictureArgs) -> Result<()> {
     picture.draw(|path| curves::write(path, &rows))
 }
 
+/// A line of `--json`: the fields of every benchmark, and after them those that a mesh has of its own.
+fn json_line(plan: &Plan, runs: &[Run], row: &Row) -> Result<String> {
+    Ok(match plan.bench {
+        Bench::Mesh => {
+            serde_json::to_string(&mesh::Row { common: row, own: mesh::Figures::new(plan.members, runs) })?
+        }
+        _ => serde_json::to_string(row)?,
+    })
+}
+
 /// Runs a plan; its table, and the rows of that.
 pub fn run_table(plan: &Plan, place: &Place) -> Result<(ResultTable, Vec<Row>)> {
-    let mut table = ResultTable::new(plan.bench, plan.rate_per_s.is_some());
+    let mut table = ResultTable::new(plan);
     let rows = run_sizes(plan, place, |results, rows| {
         table.add(results, rows);
         Ok(())

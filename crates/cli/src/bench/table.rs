@@ -3,7 +3,9 @@
 //! Inputs → outputs: the runs of one size after the other → a table whose columns depend on what
 //! was measured. The column "vs tcp" is the median of the ratios of runs made side by side.
 
+use super::args::Plan;
 use super::control::{Bench, Transport};
+use super::mesh;
 use super::result::{Row, Run, median_of, ratio};
 use super::runner::SizeRuns;
 use comfy_table::presets::UTF8_FULL_CONDENSED;
@@ -15,17 +17,19 @@ const BASE: Transport = Transport::Tcp;
 /// A table under construction.
 pub struct ResultTable {
     bench: Bench,
+    /// The stream has latencies.
     paced: bool,
+    members: usize,
     table: Table,
 }
 
 impl ResultTable {
-    /// An empty table. `paced`: the stream has latencies.
-    pub fn new(bench: Bench, paced: bool) -> Self {
+    /// An empty table for what the plan measures.
+    pub fn new(plan: &Plan) -> Self {
         let mut table = Table::new();
         table.load_preset(UTF8_FULL_CONDENSED);
-        let new = Self { bench, paced, table };
-        new.with_header()
+        let (bench, paced, members) = (plan.bench, plan.rate_per_s.is_some(), plan.members);
+        Self { bench, paced, members, table }.with_header()
     }
 
     /// Adds a row per transport: `rows`, of the runs of one size.
@@ -76,12 +80,11 @@ impl ResultTable {
                 vec![human_count(row.msgs_per_s), bytes, against, row.lost.to_string(), again, cpu]
             }
             (Bench::Mesh | Bench::Gather | Bench::Rate, _) => {
-                let descriptors = median_of(runs, |run| Some(run.descriptors as f64));
-                let memory = median_of(runs, |run| Some(run.resident_bytes as f64));
-                let time = number(median_of(runs, |run| Some(run.elapsed_ms)), 1);
-                let memory = memory.map_or_else(dash, human_bytes);
+                let own = mesh::Figures::new(self.members, runs);
+                let (time, descriptors) = (number(own.time_ms, 1), number(own.descriptors, 0));
+                let memory = own.memory_bytes.map_or_else(dash, human_bytes);
                 let rate = human_count(row.msgs_per_s);
-                vec![time, rate, against, number(descriptors, 0), memory, again, cpu]
+                vec![time, rate, against, descriptors, memory, again, cpu]
             }
         }
     }

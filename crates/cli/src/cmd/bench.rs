@@ -73,6 +73,11 @@ struct StreamArgs {
     picture: PictureArgs,
 }
 
+/// Every process sends to every other.
+///
+/// "time" is from the first process's start to the last one's end, descriptors and memory are those of the
+/// process that has most. A line of --json has them as time_ms, descriptors and memory_bytes, with nodes,
+/// after the fields of every benchmark.
 #[derive(Args, Debug)]
 struct MeshArgs {
     #[command(flatten)]
