@@ -109,7 +109,7 @@ fn streams_have_rates_and_paced_ones_latencies() {
 fn a_mesh_of_processes_exchanges_everything() {
     let args = ["bench", "mesh", "--nodes=3", "--sizes=64", "--iters=200", "--repeat=1", "--json"];
     let lines = lines_with_more(&args);
-    assert_eq!(lines.len(), 2);
+    assert_eq!(lines.len(), 3);
     assert!(lines.iter().all(|line| line["n"] == 3 * 2 * 200 && line["nodes"] == 3), "{lines:?}");
     for line in &lines {
         assert!(
@@ -117,6 +117,26 @@ fn a_mesh_of_processes_exchanges_everything() {
             "{line:?}"
         );
         assert!(line["descriptors"].as_f64() > Some(3.0), "{line:?}");
+        assert!(line["lost"] == 0 || line["transport"] == "udp", "{line:?}");
+    }
+}
+
+#[test]
+fn a_mesh_over_bare_udp_counts_what_it_loses_and_ends() {
+    let args = ["bench", "mesh", "--netns", "--loss=300", "--nodes=3", "--sizes=64,4K", "--iters=300"];
+    let args = [&args[..], &["--repeat=1", "--transports=udp", "--json"]].concat();
+    let output = denrei(&args);
+    let error = stderr(&output);
+    if error.contains("need root") || error.contains("is not installed") {
+        return eprintln!("SKIPPED a_mesh_over_bare_udp_counts_what_it_loses_and_ends: {error}");
+    }
+    assert!(output.status.success(), "{error}");
+    for line in stdout(&output).lines() {
+        let line: Line = serde_json::from_str(line).unwrap();
+        // A message of 4 KiB is three segments, of which each may be lost.
+        let (lost, n) = (line["lost"].as_u64().unwrap(), 3 * 2 * 300);
+        assert!(line["n"] == n && lost > n / 10 && lost < n, "{line:?}");
+        assert!(line["retransmitted"].is_null() && line["msgs_per_s"].is_number(), "{line:?}");
     }
 }
 
@@ -339,7 +359,7 @@ fn the_doctor_says_what_it_finds() {
 fn wrong_arguments_end_with_2_and_say_what_is_possible() {
     for (args, hint) in [
         (&["bench", "stream", "--sizes", "3"][..], "from 4 to 1G"),
-        (&["bench", "mesh", "--transports", "udp"], "choose from denrei, denrei-sealed, tcp"),
+        (&["bench", "gather", "--transports", "udp"], "choose from denrei, denrei-sealed, tcp"),
         (&["bench", "pingpong", "--wait", "spin"], "possible values: sleep, poll"),
         (&["bench", "pingpong", "--loss", "3"], "--netns"),
         (&["bench", "rate", "--sizes", "1K,2K"], "of one size"),

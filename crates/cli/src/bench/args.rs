@@ -228,8 +228,11 @@ fn offered_transports(bench: Bench) -> Vec<Transport> {
     if bench == Bench::Rate {
         return vec![Transport::Denrei];
     }
-    if matches!(bench, Bench::Mesh | Bench::Gather) {
+    if bench == Bench::Gather {
         return vec![Transport::Denrei, Transport::DenreiSealed, Transport::Tcp];
+    }
+    if bench == Bench::Mesh {
+        return vec![Transport::Denrei, Transport::DenreiSealed, Transport::Tcp, Transport::Udp];
     }
     vec![
         Transport::Denrei,

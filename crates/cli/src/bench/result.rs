@@ -72,10 +72,12 @@ impl Run {
     }
 
     fn take_mesh(&mut self, reports: &[Report]) {
-        self.n = reports.iter().map(|report| report.messages).sum();
+        let arrived = reports.iter().map(|report| report.messages).sum();
+        self.lost = reports.iter().map(|report| report.lost).sum();
+        self.n = arrived + self.lost;
         let start_ns = reports.iter().map(|report| report.start_ns).min().unwrap_or(0);
         let end_ns = reports.iter().map(|report| report.end_ns).max().unwrap_or(0);
-        self.msgs_per_s = rate(self.n, end_ns.saturating_sub(start_ns));
+        self.msgs_per_s = rate(arrived, end_ns.saturating_sub(start_ns));
         self.elapsed_ms = end_ns.saturating_sub(start_ns) as f64 / 1e6;
     }
 

@@ -53,7 +53,7 @@ impl ResultTable {
             (Bench::Stream, false) => &["msgs/s", "bytes/s", "vs tcp", "lost", "sent again", "CPU µs/msg"],
             (Bench::Stream, true) => &["one way µs", "p99 µs", "vs tcp", "lost", "sent again", "CPU µs/msg"],
             (Bench::Mesh | Bench::Gather | Bench::Rate, _) => {
-                &["time ms", "msgs/s", "vs tcp", "descriptors", "memory", "sent again", "CPU µs/msg"]
+                &["time ms", "msgs/s", "vs tcp", "lost", "descriptors", "memory", "sent again", "CPU µs/msg"]
             }
         };
         let mut header = vec![Cell::new("size"), Cell::new("transport")];
@@ -84,7 +84,7 @@ impl ResultTable {
                 let (time, descriptors) = (number(own.time_ms, 1), number(own.descriptors, 0));
                 let memory = own.memory_bytes.map_or_else(dash, human_bytes);
                 let rate = human_count(row.msgs_per_s);
-                vec![time, rate, against, descriptors, memory, again, cpu]
+                vec![time, rate, against, row.lost.to_string(), descriptors, memory, again, cpu]
             }
         }
     }

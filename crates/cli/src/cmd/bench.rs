@@ -32,6 +32,10 @@ enum BenchKind {
     /// One way, as fast as it goes, or paced with --rate to see the latency of each message
     Stream(StreamArgs),
     /// All to all: descriptors and memory per process, time
+    ///
+    /// Time is from the first process's start to the last one's end; descriptors and memory are those of the
+    /// process that has most. A line of --json has them as time_ms, descriptors and memory_bytes, with nodes,
+    /// after the fields of every benchmark. Over bare UDP a process has one socket, and rates count what arrived.
     Mesh(MeshArgs),
     /// Time per PDU through 1-4 protocol layers, in one thread or in several (L8)
     Layers(LayersArgs),
@@ -73,11 +77,6 @@ struct StreamArgs {
     picture: PictureArgs,
 }
 
-/// Every process sends to every other.
-///
-/// "time" is from the first process's start to the last one's end, descriptors and memory are those of the
-/// process that has most. A line of --json has them as time_ms, descriptors and memory_bytes, with nodes,
-/// after the fields of every benchmark.
 #[derive(Args, Debug)]
 struct MeshArgs {
     #[command(flatten)]

@@ -5,9 +5,9 @@
 //! are here: else their time would be that of the kernel clearing fresh pages.
 
 use super::{Endpoint, Incoming, Link, PATIENCE, SPIN_NS, open_node, receives, touched};
-use crate::bench::clock::now_ns;
+use crate::bench::clock::{Meter, now_ns};
 use crate::bench::control::{Bench, Drive, Job, Wait};
-use crate::bench::work::{MeshEndpoint, MeshLink, Until};
+use crate::bench::work::{Exchanged, MeshEndpoint, MeshLink, Until};
 use crate::cmd::key::KeyArgs;
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
@@ -248,7 +248,7 @@ impl DenreiMesh {
 }
 
 impl MeshLink for DenreiMesh {
-    fn exchange(&mut self, job: &Job, until: &Until<'_>) -> Result<()> {
+    fn exchange(&mut self, job: &Job, until: &Until<'_>, meter: &Meter) -> Result<Exchanged> {
         let message = Bytes::from(vec![0x5a; job.size]);
         let mut to_send: VecDeque<(PeerId, u64)> = self.peers.iter().map(|peer| (*peer, job.iters)).collect();
         let mut to_receive = job.iters * self.peers.len() as u64;
@@ -281,7 +281,7 @@ impl MeshLink for DenreiMesh {
                 bail!("not everything was acknowledged within {FLUSH_LIMIT:?}");
             }
         }
-        Ok(())
+        Ok(Exchanged::all(meter, job))
     }
 
     fn linger(&mut self) -> Result<()> {

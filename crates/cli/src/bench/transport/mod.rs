@@ -9,10 +9,12 @@ mod denrei_star;
 mod framing;
 #[cfg(feature = "bench-quinn")]
 mod quinn;
+mod segments;
 mod tcp;
 mod tcp_mesh;
 mod tcp_star;
 mod udp;
+mod udp_mesh;
 #[cfg(feature = "bench-zmq")]
 mod zmq;
 
@@ -22,6 +24,7 @@ use framing::{Frame, FrameReader, HEADER_BYTES};
 pub use tcp::accept as accept_tcp;
 pub use tcp_mesh::TcpMeshEndpoint;
 pub use tcp_star::TcpStarEndpoint;
+pub use udp::UdpEndpoint;
 
 use crate::bench::clock::now_ns;
 use crate::bench::control::{Bench, Drive, Job, Transport, Wait};

@@ -4,10 +4,10 @@
 //! sockets and `poll` over all of them.
 
 use super::{Frame, FrameReader, HEADER_BYTES, PATIENCE, is_not_yet};
-use crate::bench::clock::tcp_retransmissions;
+use crate::bench::clock::{Meter, tcp_retransmissions};
 use crate::bench::control::{Job, Wait};
 use crate::bench::transport::tcp::{accept, ensure_size};
-use crate::bench::work::{MeshEndpoint, MeshLink, Until};
+use crate::bench::work::{Exchanged, MeshEndpoint, MeshLink, Until};
 use anyhow::{Context, Result, bail};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::io::Write;
@@ -67,7 +67,7 @@ struct TcpMesh {
 }
 
 impl MeshLink for TcpMesh {
-    fn exchange(&mut self, job: &Job, until: &Until<'_>) -> Result<()> {
+    fn exchange(&mut self, job: &Job, until: &Until<'_>, meter: &Meter) -> Result<Exchanged> {
         let mut frame = (job.size as u32).to_be_bytes().to_vec();
         frame.resize(HEADER_BYTES + job.size, 0x5a);
         while self.connections.iter().any(Connection::is_busy) {
@@ -83,7 +83,7 @@ impl MeshLink for TcpMesh {
                 }
             }
         }
-        Ok(())
+        Ok(Exchanged::all(meter, job))
     }
 
     fn linger(&mut self) -> Result<()> {

@@ -3,10 +3,10 @@
 use super::Until;
 use crate::bench::clock::{Meter, now_ns, open_descriptors, resident_bytes};
 use crate::bench::control::{Answer, Job, Report, Transport};
-use crate::bench::transport::{DenreiEndpoint, TcpMeshEndpoint};
+use crate::bench::transport::{DenreiEndpoint, TcpMeshEndpoint, UdpEndpoint};
 use crate::cmd::key::KeyArgs;
 use crate::orders::answer;
-use anyhow::{Result, bail};
+use anyhow::Result;
 use std::net::SocketAddr;
 
 /// A local endpoint that waits for the addresses of all members.
@@ -19,12 +19,40 @@ pub trait MeshEndpoint {
 
 /// One member, connected with all others.
 pub trait MeshLink {
-    /// Sends the job's messages to every member and takes as many from each.
-    fn exchange(&mut self, job: &Job, until: &Until<'_>) -> Result<()>;
-    /// Keeps the others supplied with acknowledgements, for a moment.
+    /// Sends the job's messages to every member and takes as many from each, or those that come.
+    fn exchange(&mut self, job: &Job, until: &Until<'_>, meter: &Meter) -> Result<Exchanged>;
+    /// Keeps the others supplied with what they wait for, for a moment.
     fn linger(&mut self) -> Result<()>;
     /// What has been sent again, where that can be known.
     fn retransmitted(&self) -> Option<u64>;
+}
+
+/// What a member has of an exchange.
+#[derive(Clone, Copy, Debug)]
+pub struct Exchanged {
+    /// Messages that it has received.
+    messages: u64,
+    /// When it was done.
+    end_ns: u64,
+    /// CPU time until then.
+    cpu_ns: u64,
+}
+
+impl Exchanged {
+    /// So many, and done now.
+    pub fn now(meter: &Meter, messages: u64) -> Self {
+        Self { messages, end_ns: now_ns(), cpu_ns: meter.cpu_ns() }
+    }
+
+    /// All messages of the job, and done now.
+    pub fn all(meter: &Meter, job: &Job) -> Self {
+        Self::now(meter, messages_to_each(job))
+    }
+}
+
+/// What is sent to each member.
+fn messages_to_each(job: &Job) -> u64 {
+    job.iters * (job.members as u64 - 1)
 }
 
 /// Opens the local endpoint for a job between all.
@@ -32,7 +60,9 @@ pub fn prepare(job: &Job, keys: &KeyArgs) -> Result<Box<dyn MeshEndpoint>> {
     match job.transport {
         Transport::Denrei | Transport::DenreiSealed => Ok(Box::new(DenreiEndpoint::open(job, keys)?)),
         Transport::Tcp => Ok(Box::new(TcpMeshEndpoint::open(job)?)),
-        other => bail!("there is no mesh over {}: choose denrei, denrei-sealed or tcp", other.name()),
+        Transport::Udp => Ok(Box::new(UdpEndpoint::open(job)?)),
+        #[cfg(any(feature = "bench-zmq", feature = "bench-quinn"))]
+        other => anyhow::bail!("there is no mesh over {}", other.name()),
     }
 }
 
@@ -45,13 +75,13 @@ pub fn run(
 ) -> Result<()> {
     let meter = Meter::start();
     let mut link = endpoint.connect(addresses)?;
-    link.exchange(job, until)?;
-    let (end_ns, cpu_ns) = (now_ns(), meter.cpu_ns());
+    let Exchanged { messages, end_ns, cpu_ns } = link.exchange(job, until, &meter)?;
     answer(&Answer::Report(Box::new(Report {
-        messages: job.iters * (job.members as u64 - 1),
+        messages,
         start_ns: meter.start_ns,
         end_ns,
         cpu_ns,
+        lost: messages_to_each(job).saturating_sub(messages),
         retransmitted: link.retransmitted(),
         descriptors: open_descriptors()?,
         resident_bytes: resident_bytes()?,

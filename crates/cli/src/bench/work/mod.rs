@@ -12,7 +12,7 @@ mod stream;
 mod tally;
 
 pub use gather::{Arrival, StarEndpoint, StarLink, prepare as prepare_gather, run as run_gather};
-pub use mesh::{MeshEndpoint, MeshLink, prepare as prepare_mesh, run as run_mesh};
+pub use mesh::{Exchanged, MeshEndpoint, MeshLink, prepare as prepare_mesh, run as run_mesh};
 pub use pace::PaceEndpoint;
 pub use pingpong::warmup_for;
 pub use stream::due_ns;
