@@ -321,8 +321,14 @@ fn another_process_can_serve_the_other_side() {
     assert!(reachable, "the server listens");
     let args = ["bench", "stream", "--connect", &addr, "--sizes=1K", "--iters=200", "--repeat=1"];
     let output = denrei(&args);
+    let args = ["bench", "mesh", "--connect", &addr, "--nodes=5", "--sizes=1K", "--iters=50", "--repeat=2"];
+    let mesh = denrei(&[&args[..], &["--json"]].concat());
     server.kill().unwrap();
     server.wait().unwrap();
+    assert!(mesh.status.success(), "{}", stderr(&mesh));
+    let lines: Vec<Line> = stdout(&mesh).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(lines.len(), 3, "{lines:?}");
+    assert!(lines.iter().all(|line| line["n"] == 2 * 5 * 4 * 50), "{lines:?}");
     assert!(output.status.success(), "{}", stderr(&output));
     assert!(stdout(&output).contains("vs tcp"), "{}", stdout(&output));
 }
@@ -360,6 +366,7 @@ fn wrong_arguments_end_with_2_and_say_what_is_possible() {
     for (args, hint) in [
         (&["bench", "stream", "--sizes", "3"][..], "from 4 to 1G"),
         (&["bench", "gather", "--transports", "udp"], "choose from denrei, denrei-sealed, tcp"),
+        (&["bench", "mesh", "--connect", "127.0.0.1:9", "--nodes", "17"], "has at most 16"),
         (&["bench", "pingpong", "--wait", "spin"], "possible values: sleep, poll"),
         (&["bench", "pingpong", "--loss", "3"], "--netns"),
         (&["bench", "rate", "--sizes", "1K,2K"], "of one size"),

@@ -13,6 +13,10 @@ use std::process::{Child, Command};
 /// Most sides at a time; a further connection is closed at once.
 const MAX_SIDES: usize = 16;
 
+/// Most processes of a mesh between two machines: half of them are served, while those of the run before may not
+/// have ended.
+pub const MAX_MESH: usize = MAX_SIDES;
+
 /// Serves until interrupted.
 pub fn serve(addr: SocketAddr, keys: &KeyArgs) -> Result<()> {
     let listener = TcpListener::bind(addr).with_context(|| format!("cannot listen on {addr}"))?;

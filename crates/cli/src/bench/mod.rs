@@ -26,6 +26,7 @@ mod transport;
 mod work;
 
 pub use control::Bench;
+pub use listen::MAX_MESH;
 pub use machine::Machine;
 pub use place::{PEER_COMMAND, Place};
 pub use table::human_bytes;

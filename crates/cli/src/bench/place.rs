@@ -1,4 +1,4 @@
-//! Where the sides of a benchmark run: here, in namespaces, or one on another machine.
+//! Where the sides of a benchmark run: here, in namespaces, or every other one on another machine.
 //!
 //! Inputs → outputs: [`BenchArgs`] → a [`Place`] that starts a side and knows its address.
 
@@ -11,7 +11,7 @@ use crate::process::LineProcess;
 use anyhow::{Context, Result};
 use denrei::{environment, key_file};
 use denrei_netlab::{Lab, LabConfig};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
 use std::process::Command;
 use std::time::Duration;
 use tempfile::TempDir;
@@ -69,7 +69,7 @@ enum Kind {
     Loopback,
     /// Each in a namespace of its own.
     Netns(Lab),
-    /// Side 0 here, side 1 where `--listen` runs.
+    /// Even sides here, odd ones where `--listen` runs.
     Remote(SocketAddr),
 }
 
@@ -116,12 +116,11 @@ impl Place {
             Kind::Loopback => (Command::new(exe), Ipv4Addr::LOCALHOST.into()),
             Kind::Netns(lab) => (lab.host(index).command(exe), lab.host(index).ip()),
             Kind::Remote(addr) => {
-                // The addresses of the control connection are those that reach the other machine.
-                let control = connect(addr)?;
-                if index == 1 {
+                if index % 2 == 1 {
+                    let control = connect(addr)?;
                     return Ok((LineProcess::over(control, format!("{name} at {addr}"))?, addr.ip()));
                 }
-                (Command::new(exe), control.local_addr()?.ip())
+                (Command::new(exe), own_ip_towards(addr)?)
             }
         };
         Ok((self.secrets.start(command, PEER_COMMAND, name)?, ip))
@@ -157,6 +156,15 @@ pub fn with_secrets<'a>(command: &'a mut Command, subcommand: &str, keys: &KeyAr
         command.env_remove(name);
     }
     command.arg(subcommand).args(keys.to_args())
+}
+
+/// The address of this machine from which the other is reached; nothing is sent.
+fn own_ip_towards(addr: &SocketAddr) -> Result<IpAddr> {
+    let any: IpAddr =
+        if addr.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    let probe = UdpSocket::bind((any, 0))?;
+    probe.connect(addr).with_context(|| format!("there is no way to {addr}"))?;
+    Ok(probe.local_addr()?.ip())
 }
 
 fn connect(addr: &SocketAddr) -> Result<TcpStream> {

@@ -49,7 +49,7 @@ impl Run {
         };
         match (plan.bench, reports.as_slice()) {
             (Bench::Pingpong, [asker, _]) => run.take_pingpong(asker),
-            (Bench::Mesh, _) => run.take_mesh(&reports),
+            (Bench::Mesh, _) => run.take_mesh(one_clock, &reports),
             (Bench::Gather | Bench::Rate, _) => run.take_gather(&reports),
             (_, [sender, receiver]) => run.take_one_way(plan, one_clock, sender, receiver),
             _ => unreachable!("the runner starts two sides of everything but a mesh and a gather"),
@@ -71,14 +71,18 @@ impl Run {
         self.elapsed_ms = elapsed_ns as f64 / 1e6;
     }
 
-    fn take_mesh(&mut self, reports: &[Report]) {
+    /// With one clock, from the first start to the last end; else the longest time of a process.
+    fn take_mesh(&mut self, one_clock: bool, reports: &[Report]) {
         let arrived = reports.iter().map(|report| report.messages).sum();
         self.lost = reports.iter().map(|report| report.lost).sum();
         self.n = arrived + self.lost;
-        let start_ns = reports.iter().map(|report| report.start_ns).min().unwrap_or(0);
-        let end_ns = reports.iter().map(|report| report.end_ns).max().unwrap_or(0);
-        self.msgs_per_s = rate(arrived, end_ns.saturating_sub(start_ns));
-        self.elapsed_ms = end_ns.saturating_sub(start_ns) as f64 / 1e6;
+        let last = |since: &dyn Fn(&Report) -> u64| {
+            reports.iter().map(|report| report.end_ns.saturating_sub(since(report))).max().unwrap_or(0)
+        };
+        let first_ns = reports.iter().map(|report| report.start_ns).min().unwrap_or(0);
+        let elapsed_ns = if one_clock { last(&|_| first_ns) } else { last(&|report| report.start_ns) };
+        self.msgs_per_s = rate(arrived, elapsed_ns);
+        self.elapsed_ms = elapsed_ns as f64 / 1e6;
     }
 
     /// Latency is that of the rounds, throughput that of the stream.
@@ -247,6 +251,16 @@ mod tests {
         assert_eq!(names, expected);
         assert!(json["p99_us"].is_null());
         assert_eq!(json["median_us"], 7.0);
+    }
+
+    #[test]
+    fn a_mesh_on_two_machines_takes_as_long_as_its_slowest_process() {
+        let report = |start_ns, end_ns| Report { messages: 5, start_ns, end_ns, ..Report::default() };
+        // The other machine has been up for longer.
+        let reports = vec![report(1_000_000, 4_000_000), report(91_000_000, 93_000_000)];
+        let plan = Plan::of(Bench::Mesh);
+        let time_ms = |one_clock| Run::new(&plan, one_clock, 64, reports.clone()).elapsed_ms;
+        assert_eq!((time_ms(false), time_ms(true)), (3.0, 92.0));
     }
 
     #[test]
