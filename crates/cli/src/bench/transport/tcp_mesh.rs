@@ -54,9 +54,16 @@ impl MeshEndpoint for TcpMeshEndpoint {
         for _ in 0..self.job.index {
             connections.push(Connection::new(accept(&self.listener)?, &self.job)?);
         }
-        let retransmitted_before = tcp_retransmissions();
+        let retransmitted_before =
+            if is_first_of_its_host(addresses, self.job.index) { tcp_retransmissions() } else { None };
         Ok(Box::new(TcpMesh { _listener: self.listener, connections, retransmitted_before }))
     }
+}
+
+/// Whether it is for this member to say what TCP has sent again: all of a host read the same counter.
+fn is_first_of_its_host(addresses: &[SocketAddr], index: usize) -> bool {
+    let ip_of = |index: usize| addresses.get(index).map(SocketAddr::ip);
+    (0..index).all(|earlier| ip_of(earlier) != ip_of(index))
 }
 
 struct TcpMesh {
@@ -184,5 +191,21 @@ impl Connection {
             progress = true;
         }
         Ok(progress)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_every_host_one_says_what_its_tcp_has_sent_again() {
+        let addr = |host, port| SocketAddr::from(([10, 0, 0, host], port));
+        let saying = |addresses: &[SocketAddr]| -> Vec<usize> {
+            (0..addresses.len()).filter(|index| is_first_of_its_host(addresses, *index)).collect()
+        };
+        assert_eq!(saying(&[addr(1, 1), addr(2, 1), addr(1, 2), addr(2, 2)]), [0, 1]);
+        assert_eq!(saying(&[addr(1, 1), addr(1, 2), addr(1, 3)]), [0]);
+        assert_eq!(saying(&[addr(1, 1), addr(2, 1), addr(3, 1)]), [0, 1, 2]);
     }
 }
