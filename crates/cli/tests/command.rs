@@ -268,6 +268,19 @@ fn layers_have_a_time_per_pdu_and_a_picture() {
     let together = rows.iter().filter(|row| row["mode"] == "together" && row["transport"] == "ip");
     assert_eq!(together.count(), 4 * 5, "1 to 4 layers, 5 sizes");
     assert!(rows.iter().all(|row| row["ns_per_pdu"].as_f64().unwrap() > 1.0 && row["lost"] == 0));
+    let figure = |row: &serde_json::Value, name: &str| row[name].as_f64();
+    let is = |row: &&serde_json::Value, layers, threads| row["layers"] == layers && row["threads"] == threads;
+    let one = rows.iter().find(|row| is(row, 1, 1)).unwrap();
+    assert_eq!((figure(one, "of_one_layer"), figure(one, "paper_us")), (Some(1.0), Some(60.0)), "{one:?}");
+    // With one core nothing runs side by side, and there is nothing that a model could be made of.
+    if let Some(split) = rows.iter().find(|row| is(row, 2, 2) && row["mode"] == "cores") {
+        let compared =
+            ["of_one_layer", "speedup", "model_ns", "model_error", "model_layer_ns", "cores_work_before"];
+        assert!(compared.iter().all(|name| figure(split, name).is_some()), "{split:?}");
+        assert_eq!(figure(split, "paper_us"), Some(80.0));
+        let four = rows.iter().find(|row| is(row, 4, 4)).unwrap();
+        assert!(figure(four, "model_ns") > Some(0.0), "{four:?}");
+    }
     assert!(std::fs::read_to_string(svg).unwrap().contains("<svg"));
 }
 

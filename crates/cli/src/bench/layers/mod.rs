@@ -4,6 +4,7 @@
 //! Inputs → outputs: [`LayersArgs`] → [`stacks`] of each figure, interleaved → a table or JSON lines, an
 //! SVG, and what the [`model`] says about more cores.
 
+mod compare;
 mod cores;
 mod model;
 mod plot;
@@ -16,9 +17,10 @@ use crate::output::say;
 use anyhow::Result;
 use clap::{Args, ValueEnum};
 use comfy_table::{Table, presets::UTF8_FULL_CONDENSED};
+use compare::{Compared, compare};
 use cores::TwoCores;
+use denrei_layers::pin;
 use indicatif::{ProgressBar, ProgressDrawTarget};
-use model::Model;
 use serde::Serialize;
 use stacks::{Point, Protocol, Threads};
 
@@ -116,6 +118,12 @@ impl Figure {
         }
     }
 
+    /// The paper's time for so many layers with a processor each.
+    fn paper_us_of(self, layers: usize) -> Option<f64> {
+        let times = self.paper_us();
+        times.get(layers - 1).or(times.last()).copied()
+    }
+
     fn axis(self) -> &'static str {
         if self.is_against_size() { "packet size, octets" } else { "credit, DTs" }
     }
@@ -173,6 +181,38 @@ struct Row {
     /// Layers that compute a checksum over everything.
     checksums: usize,
     ns_per_pdu: f64,
+    #[serde(flatten)]
+    compared: Compared,
+    /// Layers by thread.
+    #[serde(skip)]
+    groups: Vec<usize>,
+}
+
+/// A line of `--json`: a row, and what two cores were to each other before and after all were measured.
+#[derive(Serialize)]
+struct Line<'a> {
+    #[serde(flatten)]
+    row: &'a Row,
+    /// Throughput of two cores that compute, in terms of one that is alone.
+    cores_work_before: Option<f64>,
+    cores_work_after: Option<f64>,
+    /// The way from one to the other.
+    cores_one_way_ns_before: Option<f64>,
+    cores_one_way_ns_after: Option<f64>,
+}
+
+impl<'a> Line<'a> {
+    fn new(row: &'a Row, before: Option<TwoCores>, after: Option<TwoCores>) -> Self {
+        let work = |cores: Option<TwoCores>| cores.map(|cores| cores.work);
+        let one_way_ns = |cores: Option<TwoCores>| cores.map(|cores| cores.one_way.as_nanos() as f64);
+        Self {
+            row,
+            cores_work_before: work(before),
+            cores_work_after: work(after),
+            cores_one_way_ns_before: one_way_ns(before),
+            cores_one_way_ns_after: one_way_ns(after),
+        }
+    }
 }
 
 impl Row {
@@ -203,8 +243,21 @@ impl Row {
             Threads::Cores => "cores",
             Threads::Each => "each",
         };
-        let (figure, layers, threads) = (figure.name(), point.layers, point.groups().len());
-        Self { common, figure, layers, mode, threads, credit, retain, checksums, ns_per_pdu }
+        let (figure, layers, groups) = (figure.name(), point.layers, point.layers_by_thread());
+        let (threads, compared) = (groups.len(), Compared::default());
+        Self {
+            common,
+            figure,
+            layers,
+            mode,
+            threads,
+            credit,
+            retain,
+            checksums,
+            ns_per_pdu,
+            compared,
+            groups,
+        }
     }
 }
 
@@ -216,13 +269,14 @@ pub fn run(args: &LayersArgs) -> Result<()> {
     for figure in &args.figures {
         rows.extend(measure(*figure, args)?);
     }
+    let after = TwoCores::measure();
     if args.json {
         for row in &rows {
-            say!("{}", serde_json::to_string(row)?);
+            say!("{}", serde_json::to_string(&Line::new(row, before, after))?);
         }
     } else {
         say!("{}\n{}", Machine::this(), table(&rows));
-        say!("{}", two_cores(before, TwoCores::measure()));
+        say!("{}", two_cores(before, after));
         rows_of(&rows, "ip").map(|rows| say!("{}", verdict(&rows))).unwrap_or_default();
         rows_of(&rows, "work").map(|rows| say!("{}", equal_work(&rows))).unwrap_or_default();
     }
@@ -254,7 +308,10 @@ fn measure(figure: Figure, args: &LayersArgs) -> Result<Vec<Row>> {
         }
     }
     progress.finish_and_clear();
-    Ok(points.iter().zip(runs).map(|(point, runs)| Row::new(figure, point, count, runs)).collect())
+    let rows = points.iter().zip(runs).map(|(point, runs)| Row::new(figure, point, count, runs));
+    let mut rows: Vec<Row> = rows.collect();
+    compare(figure, pin::allowed_cores().len(), &mut rows);
+    Ok(rows)
 }
 
 fn table(rows: &[Row]) -> Table {
@@ -278,41 +335,43 @@ fn rows_of<'a>(rows: &'a [Row], figure: &str) -> Option<Vec<&'a Row>> {
     (!rows.is_empty()).then_some(rows)
 }
 
-fn time(rows: &[&Row], size: usize, layers: usize, threads: usize) -> Option<f64> {
-    let found = |row: &&&Row| row.common.size == size && row.layers == layers && row.threads == threads;
-    rows.iter().find(found).map(|row| row.ns_per_pdu)
+fn find<'a>(rows: &[&'a Row], size: usize, layers: usize, threads: usize) -> Option<&'a Row> {
+    let is_it = |row: &&&Row| (row.common.size, row.layers, row.threads) == (size, layers, threads);
+    rows.iter().find(is_it).copied()
 }
 
 /// The paper's 80/60, and what more cores would do.
 fn verdict(rows: &[&Row]) -> String {
-    let together: Vec<f64> = (1..=MAX_LAYERS).filter_map(|layers| time(rows, SIZE, layers, 1)).collect();
-    let Some(split) = time(rows, SIZE, 2, 2) else {
+    let split = find(rows, SIZE, 2, 2).map(|row| &row.compared);
+    let Some((split, ratio)) = split.and_then(|split| Some((split, split.of_one_layer?))) else {
         return "one core: nothing runs side by side".to_owned();
     };
-    let ratio = split / together[0];
     let mut said =
         format!("IP: 2 layers on 2 cores take {ratio:.2} of the time of one (paper: 80/60 = 1.33)\n");
-    let Some(model) = Model::fit(&together, split) else { return said };
-    let Model { user, layer, hand_over } = model;
+    let costs = split.model_user_ns.zip(split.model_layer_ns).zip(split.model_hand_over_ns);
+    let Some(((user, layer), hand_over)) = costs else { return said };
     said += &format!("model: user {user:.1} ns, layer {layer:.1} ns, hand-over {hand_over:.1} ns per PDU\n");
     for layers in 3..=MAX_LAYERS {
-        let groups = vec![layers / 2, layers - layers / 2];
-        let predicted = model.predict(&groups);
-        if let Some(measured) = time(rows, SIZE, layers, 2) {
-            let error = (predicted / measured - 1.0) * 100.0;
+        let predicted = |threads| {
+            let row = find(rows, SIZE, layers, threads)?;
+            Some((row, row.compared.model_ns?))
+        };
+        if let Some((Row { ns_per_pdu, .. }, predicted)) = predicted(2) {
+            let error = (predicted / ns_per_pdu - 1.0) * 100.0;
             said += &format!(
-                "  {layers} layers on 2 cores: {predicted:.1} ns predicted, {measured:.1} measured ({error:+.0} %)\n"
+                "  {layers} layers on 2 cores: {predicted:.1} ns predicted, {ns_per_pdu:.1} measured ({error:+.0} %)\n"
             );
         }
-        let predicted = model.predict(&vec![1; layers]);
-        said += &format!("  {layers} layers on {layers} cores: {predicted:.1} ns predicted\n");
+        if let Some((_, predicted)) = predicted(layers) {
+            said += &format!("  {layers} layers on {layers} cores: {predicted:.1} ns predicted\n");
+        }
     }
     said
 }
 
 /// Throughput of two layers with equal work on two cores against one.
 fn equal_work(rows: &[&Row]) -> String {
-    let gain = |size: usize| Some(time(rows, size, 2, 1)? / time(rows, size, 2, 2)?);
+    let gain = |size: usize| find(rows, size, 2, 2)?.compared.speedup;
     let gains = SIZES.iter().filter_map(|size| Some(format!("{:.2} at {size} B", gain(*size)?)));
     format!(
         "equal work: 2 layers on 2 cores have {} times the throughput of one core",

@@ -1,9 +1,9 @@
 //! L8's figures as SVG: time per PDU against packet size, and four times against credit.
 //!
-//! Inputs → outputs: the points of a run → a panel for each figure: what was measured, what the [`Model`]
-//! says of a core for each layer, and what the paper says, its microseconds as if they were nanoseconds.
+//! Inputs → outputs: the points of a run → a panel for each figure: what was measured, what the
+//! [model](super::model) says of a core for each layer, and what the paper says, its microseconds as if they
+//! were nanoseconds.
 
-use super::model::Model;
 use super::{Figure, MAX_LAYERS, Row};
 use crate::bench::picture::{Area, drawing};
 use anyhow::Result;
@@ -79,19 +79,11 @@ fn lines(figure: Figure, rows: &[&Row]) -> Vec<Line> {
 
 /// What the model says of so many layers with a core each.
 fn modelled(figure: Figure, rows: &[&Row], layers: usize) -> Line {
-    let mut axis: Vec<usize> = rows.iter().map(|row| figure.axis_of(row)).collect();
-    axis.sort_unstable();
-    axis.dedup();
-    let time = |at: usize, layers: usize, threads: usize| {
-        let found = |row: &&&Row| figure.axis_of(row) == at && (row.layers, row.threads) == (layers, threads);
-        rows.iter().find(found).map(|row| row.ns_per_pdu)
-    };
-    let point = |at: usize| {
-        let together: Vec<f64> = (1..=MAX_LAYERS).map_while(|layers| time(at, layers, 1)).collect();
-        let model = Model::fit(&together, time(at, 2, 2)?)?;
-        Some((at as f64, model.predict(&vec![1; layers])))
-    };
-    Line { layers, kind: "model", points: axis.into_iter().filter_map(point).collect() }
+    let of_line = rows.iter().filter(|row| (row.layers, row.threads) == (layers, layers));
+    let mut points: Vec<(usize, f64)> =
+        of_line.filter_map(|row| Some((figure.axis_of(row), row.compared.model_ns?))).collect();
+    points.sort_unstable_by_key(|(at, _)| *at);
+    Line { layers, kind: "model", points: points.into_iter().map(|(at, ns)| (at as f64, ns)).collect() }
 }
 
 fn panel(area: &Area<'_>, figure: Figure, rows: &[&Row]) -> Result<()> {

@@ -60,6 +60,13 @@ pub struct Point {
 impl Point {
     /// Groups of layers, the user among the first.
     pub fn groups(&self) -> Vec<usize> {
+        let mut groups = self.layers_by_thread();
+        groups[0] += 1;
+        groups
+    }
+
+    /// Layers in each thread, the top ones first.
+    pub fn layers_by_thread(&self) -> Vec<usize> {
         let threads = match self.threads {
             Threads::Together => 1,
             Threads::Cores => self.layers.min(pin::allowed_cores().len().max(1)),
@@ -67,10 +74,7 @@ impl Point {
         };
         let (each, more) = (self.layers / threads, self.layers % threads);
         // The lower groups are the larger ones: the top one has the user.
-        let mut groups: Vec<usize> =
-            (0..threads).map(|group| each + usize::from(group >= threads - more)).collect();
-        groups[0] += 1;
-        groups
+        (0..threads).map(|group| each + usize::from(group >= threads - more)).collect()
     }
 }
 
