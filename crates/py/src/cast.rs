@@ -3,12 +3,13 @@
 use crate::config::set_by_keywords;
 use crate::error::{self, CastFailed};
 use crate::node::Node;
+use crate::number::numbers;
 use crate::wait::resolve;
 use denrei_cast::{
     CastError, CastOptions, MemberProgress, MemberReport, Outcome, ReceiveProgress, ReceiveReport, Receiver,
     SendProgress, SendReport, Sender, State,
 };
-use pyo3::exceptions::{PyTimeoutError, PyValueError};
+use pyo3::exceptions::{PyTimeoutError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::fs::File;
@@ -281,9 +282,11 @@ fn options_of(keywords: Option<&Bound<'_, PyDict>>) -> PyResult<CastOptions> {
 
 /// A descriptor of a Python object's, or one that is a number: a copy, which is closed by itself.
 fn file_of(object: &Bound<'_, PyAny>) -> PyResult<File> {
-    let number = match object.extract::<RawFd>() {
-        Ok(number) => number,
-        Err(_) => object.call_method0("fileno")?.extract::<RawFd>()?,
+    let number = match numbers::<RawFd>(object) {
+        Err(error) if error.is_instance_of::<PyTypeError>(object.py()) => {
+            numbers::<RawFd>(&object.call_method0("fileno")?)?
+        }
+        number => number?,
     };
     if number < 0 {
         return Err(PyValueError::new_err(format!("{number} is no descriptor")));

@@ -4,6 +4,7 @@ use crate::buffer::message_of;
 use crate::error::{self, DenreiError};
 use crate::held::Held;
 use crate::node::Node;
+use crate::number::numbers;
 use crate::wait::{resolve, seconds};
 use denrei::{Bytes, COLLECTIVE_CHANNEL, CollectiveError};
 use parking_lot::Mutex;
@@ -57,7 +58,7 @@ impl Collective {
         addresses: Vec<String>,
         group: &str,
         timeout: f64,
-        channel: u16,
+        #[pyo3(from_py_with = numbers)] channel: u16,
     ) -> PyResult<Self> {
         let (group, timeout) = (resolve(group)?, seconds(timeout)?);
         let addresses = addresses.iter().map(|address| resolve(address)).collect::<PyResult<Vec<_>>>()?;

@@ -7,6 +7,7 @@ use crate::error::{self, GroupClosed, QueueFull};
 use crate::held::Held;
 use crate::message::Message;
 use crate::node::Node;
+use crate::number::numbers;
 use crate::peer::Peer;
 use crate::wait::{in_time, pickled, resolve, wait};
 use denrei::{
@@ -132,7 +133,7 @@ impl Group {
     }
 
     /// Removes a member.
-    fn remove_member(&self, py: Python<'_>, member: u32) -> PyResult<()> {
+    fn remove_member(&self, py: Python<'_>, #[pyo3(from_py_with = numbers)] member: u32) -> PyResult<()> {
         py.detach(|| self.group.remove_member(member)).map_err(error::group)
     }
 

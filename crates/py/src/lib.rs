@@ -16,6 +16,7 @@ mod group;
 mod held;
 mod message;
 mod node;
+mod number;
 mod peer;
 mod relay;
 mod wait;

@@ -8,6 +8,7 @@ use crate::event::Event;
 use crate::group::{self, Group, GroupListener};
 use crate::held::Held;
 use crate::message::Message;
+use crate::number::numbers;
 use crate::peer::Peer;
 use crate::wait::{in_time, resolve, wait};
 use denrei::{ChannelId, Incoming};
@@ -278,9 +279,9 @@ impl Node {
     fn drain<'py>(
         &self,
         py: Python<'py>,
-        most: usize,
-        channels: Option<Vec<(Bound<'py, Peer>, u16)>>,
-        leave: Vec<u16>,
+        #[pyo3(from_py_with = numbers)] most: usize,
+        #[pyo3(from_py_with = numbers)] channels: Option<Vec<(Bound<'py, Peer>, u16)>>,
+        #[pyo3(from_py_with = numbers)] leave: Vec<u16>,
     ) -> PyResult<Vec<Bound<'py, PyAny>>> {
         let named = |(peer, channel): (Bound<'_, Peer>, u16)| peer.get().channel(channel);
         let wanted = channels.map(|channels| channels.into_iter().map(named).collect::<HashSet<_>>());

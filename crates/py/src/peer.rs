@@ -5,6 +5,7 @@ use crate::error::{self, QueueFull};
 use crate::flow::FlowState;
 use crate::message::Message;
 use crate::node::Node;
+use crate::number::numbers;
 use crate::wait::{in_time, pickled, timeout_of, wait};
 use denrei::{AcceptInto, Bytes, ChannelId, Completion, PeerId, Placement, Rate, SendError};
 use pyo3::exceptions::PyValueError;
@@ -81,7 +82,7 @@ impl Peer {
         &self,
         py: Python<'_>,
         data: &Bound<'_, PyAny>,
-        channel: u16,
+        #[pyo3(from_py_with = numbers)] channel: u16,
         completion: Option<&str>,
         timeout: Option<f64>,
         copy: bool,
@@ -103,7 +104,7 @@ impl Peer {
         &self,
         py: Python<'_>,
         data: &Bound<'_, PyAny>,
-        channel: u16,
+        #[pyo3(from_py_with = numbers)] channel: u16,
         completion: Option<&str>,
         copy: bool,
     ) -> PyResult<u64> {
@@ -119,7 +120,7 @@ impl Peer {
         &self,
         py: Python<'_>,
         object: &Bound<'_, PyAny>,
-        channel: u16,
+        #[pyo3(from_py_with = numbers)] channel: u16,
         timeout: Option<f64>,
     ) -> PyResult<u64> {
         self.send(py, &pickled(object)?, channel, None, timeout, false)
@@ -133,7 +134,7 @@ impl Peer {
         py: Python<'_>,
         data: &Bound<'_, PyAny>,
         lifetime: f64,
-        channel: u16,
+        #[pyo3(from_py_with = numbers)] channel: u16,
         completion: Option<&str>,
         copy: bool,
     ) -> PyResult<u64> {
@@ -146,7 +147,12 @@ impl Peer {
 
     /// Takes the next message of one of the peer's channels.
     #[pyo3(signature = (channel = 0, timeout = None))]
-    fn recv(&self, py: Python<'_>, channel: u16, timeout: Option<f64>) -> PyResult<Message> {
+    fn recv(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = numbers)] channel: u16,
+        timeout: Option<f64>,
+    ) -> PyResult<Message> {
         let from = self.channel(channel);
         let attempt = |slice| self.node.denrei()?.recv_from(from, slice).map_err(error::node);
         let received = wait(py, timeout, attempt)?;
@@ -155,7 +161,11 @@ impl Peer {
 
     /// Takes the next message of one of the peer's channels if it is here.
     #[pyo3(signature = (channel = 0))]
-    fn try_recv(&self, py: Python<'_>, channel: u16) -> PyResult<Option<Message>> {
+    fn try_recv(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = numbers)] channel: u16,
+    ) -> PyResult<Option<Message>> {
         let from = self.channel(channel);
         let take = |node: &denrei::Node| node.recv_from(from, Duration::ZERO).map_err(error::node);
         let received = self.node.call(py, take)?;
@@ -164,7 +174,12 @@ impl Peer {
 
     /// Waits until a message of `length` bytes may be sent without waiting; whether it may.
     #[pyo3(signature = (length, timeout = None))]
-    fn wait(&self, py: Python<'_>, length: u64, timeout: Option<f64>) -> PyResult<bool> {
+    fn wait(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = numbers)] length: u64,
+        timeout: Option<f64>,
+    ) -> PyResult<bool> {
         let attempt = |slice| {
             let room = self.node.denrei()?.wait(self.id, length, slice).map_err(error::peer)?;
             Ok(room.then_some(()))
@@ -190,8 +205,8 @@ impl Peer {
     fn accept(
         &self,
         py: Python<'_>,
-        channel: u16,
-        number: u64,
+        #[pyo3(from_py_with = numbers)] channel: u16,
+        #[pyo3(from_py_with = numbers)] number: u64,
         into: Option<&Bound<'_, PyAny>>,
         queued: bool,
     ) -> PyResult<()> {
@@ -211,13 +226,23 @@ impl Peer {
     }
 
     /// Refuses a message that an event of kind "offered" named.
-    fn refuse(&self, py: Python<'_>, channel: u16, number: u64) -> PyResult<()> {
+    fn refuse(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = numbers)] channel: u16,
+        #[pyo3(from_py_with = numbers)] number: u64,
+    ) -> PyResult<()> {
         let channel = self.channel(channel);
         self.verb(py, |node, _| node.refuse(channel, number))
     }
 
     /// Sets how urgent a channel is: 0 (most) to 7, 4 if never set.
-    fn set_priority(&self, py: Python<'_>, channel: u16, priority: u8) -> PyResult<()> {
+    fn set_priority(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = numbers)] channel: u16,
+        #[pyo3(from_py_with = numbers)] priority: u8,
+    ) -> PyResult<()> {
         let channel = self.channel(channel);
         self.verb(py, |node, _| node.set_priority(channel, priority))
     }
@@ -225,12 +250,17 @@ impl Peer {
     /// Sets how fast the peer may send to this node: bytes per second (0: not at all), and bytes in a
     /// row (0: no limit).
     #[pyo3(signature = (bytes_per_s, burst_bytes = 0))]
-    fn set_rate(&self, py: Python<'_>, bytes_per_s: u64, burst_bytes: u64) -> PyResult<()> {
+    fn set_rate(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = numbers)] bytes_per_s: u64,
+        #[pyo3(from_py_with = numbers)] burst_bytes: u64,
+    ) -> PyResult<()> {
         self.verb(py, |node, id| node.set_rate(id, Rate { bytes_per_s, burst_bytes }))
     }
 
     /// Sets the peer's share of what this node can receive: 1 to 10000, 100 if never set.
-    fn set_weight(&self, py: Python<'_>, weight: u32) -> PyResult<()> {
+    fn set_weight(&self, py: Python<'_>, #[pyo3(from_py_with = numbers)] weight: u32) -> PyResult<()> {
         self.verb(py, |node, id| node.set_weight(id, weight))
     }
 
@@ -280,7 +310,7 @@ impl Peer {
 
     /// Ends the session at once.
     #[pyo3(signature = (code = 0x8000, reason = ""))]
-    fn abort(&self, py: Python<'_>, code: u16, reason: &str) -> PyResult<()> {
+    fn abort(&self, py: Python<'_>, #[pyo3(from_py_with = numbers)] code: u16, reason: &str) -> PyResult<()> {
         self.verb(py, |node, id| node.abort(id, code, reason))
     }
 

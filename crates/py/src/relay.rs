@@ -3,6 +3,7 @@
 use crate::config::from_keywords;
 use crate::error;
 use crate::held::Held;
+use crate::number::numbers;
 use crate::wait::resolve;
 use denrei::relay::{PairState, RelayConfig, Route};
 use parking_lot::Mutex;
@@ -70,8 +71,8 @@ impl Relay {
         py: Python<'_>,
         routes: Vec<(String, String)>,
         from_address: Option<&str>,
-        pair_bytes: Option<u64>,
-        max_pairs: Option<usize>,
+        #[pyo3(from_py_with = numbers)] pair_bytes: Option<u64>,
+        #[pyo3(from_py_with = numbers)] max_pairs: Option<usize>,
         settings: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Self> {
         let mut config = RelayConfig { node: from_keywords(settings)?, ..RelayConfig::default() };

@@ -84,6 +84,8 @@ def test_members_come_and_go():
         membership.recv(timeout=LONG)
     with pytest.raises(KeyError):
         group.remove_member(77)
+    with pytest.raises(ValueError, match="-1: it takes whole numbers from 0 to 4294967295"):
+        group.remove_member(-1)
     stranger = denrei.Node()
     asking = stranger.join_group(group.address)
     assert asking.ask(opener.address)

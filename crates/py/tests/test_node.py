@@ -288,6 +288,45 @@ def test_wrong_use_says_what_to_do():
     assert "channel_credit_bytes" in denrei.SETTINGS
 
 
+def test_a_number_that_its_type_does_not_hold_is_refused_with_what_it_may_be():
+    a, b, peer = pair()
+    calls = [
+        ("channel", 65_535, lambda n: peer.send(b"", channel=n)),
+        ("channel", 65_535, lambda n: peer.queue(b"", channel=n)),
+        ("channel", 65_535, lambda n: peer.send_object(None, channel=n)),
+        ("channel", 65_535, lambda n: peer.send_within(b"", LONG, channel=n)),
+        ("channel", 65_535, lambda n: peer.recv(n, 0)),
+        ("channel", 65_535, peer.try_recv),
+        ("channel", 65_535, lambda n: peer.accept(n, 0)),
+        ("channel", 65_535, lambda n: peer.refuse(n, 0)),
+        ("channel", 65_535, lambda n: peer.set_priority(n, 0)),
+        ("channel", 65_535, lambda n: denrei.Collective(a, [a.address], "239.255.80.1:9", channel=n)),
+        ("channels", 65_535, lambda n: a.drain(channels=[(peer, 0), (peer, n)])),
+        ("leave", 65_535, lambda n: a.drain(leave=[0, n])),
+        ("code", 65_535, lambda n: peer.abort(n)),
+        ("priority", 255, lambda n: peer.set_priority(0, n)),
+        ("weight", 2**32 - 1, peer.set_weight),
+        ("number", 2**64 - 1, lambda n: peer.accept(0, n)),
+        ("number", 2**64 - 1, lambda n: peer.refuse(0, n)),
+        ("length", 2**64 - 1, lambda n: peer.wait(n, 0)),
+        ("bytes_per_s", 2**64 - 1, peer.set_rate),
+        ("burst_bytes", 2**64 - 1, lambda n: peer.set_rate(0, n)),
+        ("most", 2**64 - 1, a.drain),
+        ("pair_bytes", 2**64 - 1, lambda n: denrei.Relay([("127.0.0.1:0", b.address)], pair_bytes=n)),
+        ("max_pairs", 2**64 - 1, lambda n: denrei.Relay([("127.0.0.1:0", b.address)], max_pairs=n)),
+    ]
+    for name, most, call in calls:
+        for number in (-1, most + 1, 10**10_000):
+            with pytest.raises(ValueError, match=f"it takes whole numbers from 0 to {most}") as refused:
+                call(number)
+            assert number == 10**10_000 or str(number) in str(refused.value)
+            assert refused.value.__notes__ == [f"while processing '{name}'"]
+    with pytest.raises(ValueError, match="from -2147483648 to 2147483647"):
+        a.cast_receive_stream(2**31)
+    with pytest.raises(TypeError, match="integer"):
+        peer.send(b"", channel="0")
+
+
 def test_who_drives_a_node_is_what_the_environment_says_if_the_program_does_not():
     program = """
 import denrei, os, sys
