@@ -25,6 +25,22 @@ pub const DRIVE: &str = "DENREI_DRIVE";
 /// Over how many threads a pipelined Node, whose program leaves that at the default, spreads its peers.
 pub const SHARDS: &str = "DENREI_SHARDS";
 
+/// Who drives Nodes whose program leaves that open: as [`DRIVE`] says, or `otherwise`; for bindings whose own default
+/// is not that of [`Config`].
+///
+/// # Errors
+/// If the variable names none.
+pub fn drive_or(otherwise: Drive) -> Result<Drive, ConfigError> {
+    Ok(named_drive(std::env::var_os)?.unwrap_or(otherwise))
+}
+
+fn named_drive(variable: impl Fn(&'static str) -> Option<OsString>) -> Result<Option<Drive>, ConfigError> {
+    let Some(drive) = variable(DRIVE).filter(|value| !value.is_empty()) else { return Ok(None) };
+    let mut named = Config::default();
+    named.set("drive", &drive.to_string_lossy())?;
+    Ok(Some(named.drive))
+}
+
 /// Fills in what `config` leaves open from the files that `variable` names.
 pub(crate) fn complete(
     mut config: Config,
@@ -32,9 +48,9 @@ pub(crate) fn complete(
 ) -> Result<Config, BindError> {
     let path = |name| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     if config.drive == Drive::default()
-        && let Some(drive) = variable(DRIVE).filter(|value| !value.is_empty())
+        && let Some(drive) = named_drive(&variable)?
     {
-        config.set("drive", &drive.to_string_lossy())?;
+        config.drive = drive;
     }
     if config.drive == Drive::Pipelined
         && config.shards == 1

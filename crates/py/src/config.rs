@@ -38,13 +38,10 @@ pub(crate) fn set_by_keywords(
 
 /// The settings that keyword arguments make.
 pub(crate) fn from_keywords(keywords: Option<&Bound<'_, PyDict>>) -> PyResult<Config> {
-    // A Python program goes away and computes.
-    let mut config = Config { drive: Drive::Thread, ..Config::default() };
-    let names_drive = keywords.map_or(Ok(false), |keywords| keywords.contains("drive"))?;
-    if let Some(drive) =
-        std::env::var_os(environment::DRIVE).filter(|value| !names_drive && !value.is_empty())
-    {
-        config.set("drive", &drive.to_string_lossy()).map_err(error::config)?;
+    let mut config = Config::default();
+    if !keywords.map_or(Ok(false), |keywords| keywords.contains("drive"))? {
+        // A Python program goes away and computes.
+        config.drive = environment::drive_or(Drive::Thread).map_err(error::config)?;
     }
     for (name, value) in keywords.into_iter().flatten() {
         let name: String = name.extract()?;
