@@ -13,7 +13,7 @@
 //! else. As ssh does, a secret that others may read is refused, not used with a warning: a warning
 //! is not seen on a cluster.
 
-use denrei_proto::seal::{ClusterKey, Identity, PublicIdentity, SECRET_BYTES};
+use denrei_proto::seal::{ClusterKey, Identity, PublicIdentity, SECRET_BYTES, SecretOctets};
 use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -30,9 +30,6 @@ const MAX_LIST_FILE_BYTES: u64 = 4 << 20;
 /// Permissions of secret files: the owner reads and writes, nobody else does anything.
 #[cfg(unix)]
 const SECRET_MODE: u32 = 0o600;
-
-/// A key's octets, in one place until they are overwritten: what moves leaves copies.
-type Octets = Box<Zeroizing<[u8; SECRET_BYTES]>>;
 
 /// What a line holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -185,7 +182,7 @@ fn line(kind: Kind, key: &[u8; SECRET_BYTES]) -> Zeroizing<String> {
 }
 
 /// Reads the one secret of a file.
-fn read_secret(kind: Kind, path: &Path) -> Result<Octets, KeyFileError> {
+fn read_secret(kind: Kind, path: &Path) -> Result<SecretOctets, KeyFileError> {
     let text = read(path, true)?;
     let mut keys = keys(kind, path, &text)?;
     match keys.len() {
@@ -198,7 +195,7 @@ fn read_secret(kind: Kind, path: &Path) -> Result<Octets, KeyFileError> {
 /// Reads a list of public keys; anybody may read those.
 fn read_list(kind: Kind, path: &Path) -> Result<Vec<[u8; SECRET_BYTES]>, KeyFileError> {
     let text = read(path, false)?;
-    Ok(keys(kind, path, &text)?.iter().map(|key| ***key).collect())
+    Ok(keys(kind, path, &text)?.iter().map(|key| **key).collect())
 }
 
 /// Writes a secret, one of the lines above, into a file that is not there yet, readable by its owner alone.
@@ -261,7 +258,7 @@ fn check_mode(_: &Path, _: &std::fs::Metadata) -> Result<(), KeyFileError> {
     Ok(())
 }
 
-fn keys(kind: Kind, path: &Path, text: &str) -> Result<Vec<Octets>, KeyFileError> {
+fn keys(kind: Kind, path: &Path, text: &str) -> Result<Vec<SecretOctets>, KeyFileError> {
     let lines = text.lines().enumerate().map(|(at, line)| (at + 1, line.trim()));
     lines
         .filter(|(_, line)| !line.is_empty() && !line.starts_with('#'))
@@ -270,7 +267,7 @@ fn keys(kind: Kind, path: &Path, text: &str) -> Result<Vec<Octets>, KeyFileError
 }
 
 /// A line's key, or what is wrong with the line.
-fn parse(kind: Kind, line: &str) -> Result<Octets, String> {
+fn parse(kind: Kind, line: &str) -> Result<SecretOctets, String> {
     let (label, digits) = line.split_once(' ').ok_or("this is no key")?;
     if label != kind.label() {
         let other = Kind::ALL.into_iter().find(|other| other.label() == label);
@@ -284,7 +281,7 @@ fn parse(kind: Kind, line: &str) -> Result<Octets, String> {
     if digits.len() != 2 * SECRET_BYTES {
         return Err(format!("there are {} digits, not {}", digits.len(), 2 * SECRET_BYTES));
     }
-    let mut key = Octets::default();
+    let mut key = SecretOctets::default();
     for (octet, pair) in key.iter_mut().zip(digits.chunks_exact(2)) {
         let value = |digit: u8| char::from(digit).to_digit(16).ok_or("not all digits are hexadecimal");
         *octet = (value(pair[0])? << 4 | value(pair[1])?) as u8;
@@ -336,7 +333,7 @@ mod tests {
                 [text.to_string(), format!("# node 7\n\n{}", *text), text.to_uppercase().to_lowercase()]
             {
                 let (_dir, path) = in_file(&text);
-                assert_eq!(**read_secret(kind, &path).unwrap(), key);
+                assert_eq!(*read_secret(kind, &path).unwrap(), key);
             }
         }
     }

@@ -51,7 +51,7 @@ pub use denrei_proto::group::{
     GroupOptions, GroupPolicy, GroupStatus, MemberPath, MemberStatus, MembershipCounters, MembershipEnd,
     POLICY_TIMES,
 };
-pub use denrei_proto::seal::{BeaconKey, ClusterKey, Identity, PublicIdentity};
+pub use denrei_proto::seal::{BeaconKey, ClusterKey, Identity, PublicIdentity, SecretOctets};
 pub use denrei_proto::{
     AcceptInto, ChannelId, Completion, CongestionAlgorithm, ConnectError, DEFAULT_WEIGHT, EndpointCounters,
     Event, FlowState, LostReason, MAX_RATE, MAX_WEIGHT, Message, MessageId, OfferPolicy, PeerCounters,

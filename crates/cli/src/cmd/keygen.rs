@@ -5,16 +5,12 @@
 
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
-use denrei::{ClusterKey, Identity, key_file};
+use denrei::{ClusterKey, Identity, SecretOctets, key_file};
 use std::fs::{File, Permissions};
 use std::io::{self, IsTerminal, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use zeroize::Zeroizing;
-
-/// Octets of every secret.
-const SECRET_BYTES: usize = 32;
 
 /// Permissions of a secret file.
 const SECRET_MODE: u32 = 0o600;
@@ -106,9 +102,9 @@ pub fn new_cluster_key() -> Result<ClusterKey> {
     random_octets().map(|octets| ClusterKey::copy_of(&octets))
 }
 
-fn random_octets() -> Result<Box<Zeroizing<[u8; SECRET_BYTES]>>> {
-    let mut octets = Box::new(Zeroizing::new([0; SECRET_BYTES]));
-    getrandom::fill(&mut **octets).map_err(|error| anyhow!("the system gives no random octets: {error}"))?;
+fn random_octets() -> Result<SecretOctets> {
+    let mut octets = SecretOctets::default();
+    getrandom::fill(&mut *octets).map_err(|error| anyhow!("the system gives no random octets: {error}"))?;
     Ok(octets)
 }
 

@@ -4,7 +4,7 @@
 //! from 32 octets that the endpoint's generator gave, so that a simulation repeats. Source: the Noise
 //! Protocol Framework, revision 34, §4 and §12.
 
-use super::{Random, Seed};
+use super::{Random, SecretOctets, Seed};
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use aws_lc_rs::agreement::{PrivateKey, UnparsedPublicKey, X25519, agree};
 use aws_lc_rs::constant_time;
@@ -30,12 +30,9 @@ pub(super) struct Primitives {
     pub identity: Option<Arc<KeyPair>>,
 }
 
-/// A private key, in one place: what moves leaves copies.
-type Private = Box<Zeroizing<[u8; KEY_BYTES]>>;
-
 /// An X25519 key pair, ready for agreements.
 pub(super) struct KeyPair {
-    private: Private,
+    private: SecretOctets,
     key: PrivateKey,
     public: [u8; KEY_BYTES],
 }
@@ -46,12 +43,10 @@ impl KeyPair {
     /// # Errors
     /// The library refuses the key; every 32 octets are one.
     pub fn new(private: &[u8; KEY_BYTES]) -> Result<Self, Error> {
-        let mut place = Private::default();
-        place.copy_from_slice(private);
         let key = PrivateKey::from_private_key(&X25519, private).map_err(|_| Error::Dh)?;
         let mut public = [0; KEY_BYTES];
         public.copy_from_slice(key.compute_public_key().map_err(|_| Error::Dh)?.as_ref());
-        Ok(Self { private: place, key, public })
+        Ok(Self { private: SecretOctets::copy_of(private), key, public })
     }
 
     pub fn private(&self) -> &[u8; KEY_BYTES] {

@@ -4,7 +4,7 @@
 //! HMAC-SHA256 with a new key for every block, so that what is in memory today tells nothing of the
 //! ephemeral keys of yesterday (fast key erasure; NIST SP 800-90A's HMAC_DRBG with fewer parts).
 
-use super::Seed;
+use super::{SecretOctets, Seed};
 use aws_lc_rs::hmac::{HMAC_SHA256, Key, sign};
 use zeroize::Zeroizing;
 
@@ -15,20 +15,18 @@ pub(crate) const BLOCK_BYTES: usize = 32;
 #[derive(Clone)]
 pub(crate) struct Random {
     /// In one place: what moves leaves copies, from which all that came later would follow.
-    state: Box<Zeroizing<[u8; BLOCK_BYTES]>>,
+    state: SecretOctets,
 }
 
 impl Random {
     /// A generator whose octets follow from `seed`.
     pub fn new(seed: &Seed) -> Self {
-        let mut state = Box::new(Zeroizing::new([0; BLOCK_BYTES]));
-        state.copy_from_slice(seed.as_bytes());
-        Self { state }
+        Self { state: SecretOctets::copy_of(seed.as_bytes()) }
     }
 
     /// The next 32 octets.
     pub fn block(&mut self) -> Zeroizing<[u8; BLOCK_BYTES]> {
-        let key = Key::new(HMAC_SHA256, &**self.state);
+        let key = Key::new(HMAC_SHA256, &*self.state);
         let mut block = Zeroizing::new([0; BLOCK_BYTES]);
         block.copy_from_slice(sign(&key, b"output").as_ref());
         self.state.copy_from_slice(sign(&key, b"state").as_ref());

@@ -1,25 +1,25 @@
 //! The secrets that a Node is given: cluster key, identity, seed.
 //!
 //! Inputs → outputs: 32 octets each → types that never show their content, compare in constant time
-//! and are overwritten when dropped. The octets stay in one place on the heap: a value that moves leaves
-//! copies on the stack, which nobody overwrites.
+//! and are overwritten when dropped. The octets stay in one place, that of [`SecretOctets`].
 
+use super::SecretOctets;
 use aws_lc_rs::agreement::{PrivateKey, X25519};
 use aws_lc_rs::constant_time::verify_slices_are_equal;
 use core::fmt;
 use std::sync::Arc;
-use zeroize::{Zeroize, Zeroizing};
+use zeroize::Zeroize;
 
 /// Octets of every secret and of a public identity.
 pub const SECRET_BYTES: usize = 32;
 
 /// The secret that all Nodes of a cluster share: whoever has it may take part.
 #[derive(Clone)]
-pub struct ClusterKey(Arc<Zeroizing<[u8; SECRET_BYTES]>>);
+pub struct ClusterKey(Arc<SecretOctets>);
 
 /// The static secret (X25519) of one Node: tells it from others that have the same cluster key.
 #[derive(Clone)]
-pub struct Identity(Arc<Zeroizing<[u8; SECRET_BYTES]>>);
+pub struct Identity(Arc<SecretOctets>);
 
 /// The public half of an [`Identity`]: what an allow-list holds.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -28,7 +28,7 @@ pub struct PublicIdentity([u8; SECRET_BYTES]);
 /// What an endpoint makes all its random choices from. From the operating system's generator, except
 /// in simulations, which a number repeats to the octet.
 #[derive(Clone)]
-pub struct Seed(Arc<Zeroizing<[u8; SECRET_BYTES]>>);
+pub struct Seed(Arc<SecretOctets>);
 
 macro_rules! secret {
     ($name:ident) => {
@@ -41,13 +41,8 @@ macro_rules! secret {
             }
 
             /// The same of octets that its caller overwrites.
-            ///
-            /// # Panics
-            /// Never: nobody else has the place yet.
             pub fn copy_of(bytes: &[u8; SECRET_BYTES]) -> Self {
-                let mut place = Arc::new(Zeroizing::new([0; SECRET_BYTES]));
-                Arc::get_mut(&mut place).expect("it is new").copy_from_slice(bytes);
-                Self(place)
+                Self(Arc::new(SecretOctets::copy_of(bytes)))
             }
 
             /// The octets, to be kept as secret as they are.
