@@ -9,6 +9,16 @@ fn example(name: &str) -> Plan {
 }
 
 #[test]
+fn every_field_and_every_result_is_in_the_book() {
+    let book = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/sim.md");
+    let book = std::fs::read_to_string(book).unwrap();
+    let row = Cell { messages: 1, ..Cell::default() }.run();
+    for (name, _) in row.columns() {
+        assert!(book.contains(&format!("`{name}`")), "docs/sim.md lacks {name}");
+    }
+}
+
+#[test]
 fn every_example_is_valid_and_its_first_cell_finishes() {
     let examples = [
         ("pair-loss", 32),
@@ -24,7 +34,7 @@ fn every_example_is_valid_and_its_first_cell_finishes() {
         let plan = example(name);
         assert_eq!(plan.cells.len(), cells, "{name}");
         let row = plan.cells[0].run();
-        assert!(row.outcome.finished, "{name}: {row:#?}");
+        assert!(row.outcome.finished && row.outcome.converged, "{name}: {row:#?}");
         assert_eq!(row, plan.cells[0].run(), "{name}: the same combination gives the same row");
     }
 }

@@ -18,9 +18,10 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
 
-/// Columns of the table beside the axes that vary; CSV and JSON have all.
-const TABLE_COLUMNS: [&str; 12] = [
+/// Columns of the table beside the axes that vary and what the plan's faults did; CSV and JSON have all.
+const TABLE_COLUMNS: [&str; 13] = [
     "finished",
+    "converged",
     "goodput_bytes_per_s",
     "goodput_of_link",
     "p50_us",
@@ -36,9 +37,11 @@ const TABLE_COLUMNS: [&str; 12] = [
 
 /// Simulate every combination of an experiment's axes.
 ///
-/// A plan is TOML: `name`, and `[axes]` with a value or a list of values for each field. The same
-/// plan gives the same numbers on every machine. The exit status is 1 if a combination did not
-/// finish within its time limit.
+/// A plan is TOML: `name`; `[axes]` with a value or a list of values for each field; and for what goes
+/// wrong with some hosts for a while, a table `[[faults]]` each: `kind` (partition, crash, pause, link),
+/// `hosts`, `from_s`, `to_s`. docs/sim.md lists all fields. The same plan gives the same numbers on every
+/// machine. The exit status is 1 if a combination did not finish within its time limit, or something was
+/// left over when its network was healed.
 #[derive(Args, Debug)]
 pub struct SimCommand {
     /// The plan
@@ -55,25 +58,28 @@ pub struct SimCommand {
 }
 
 impl SimCommand {
-    /// Runs it; whether every combination finished.
+    /// Runs it; whether every combination finished and came to rest.
     pub fn run(&self) -> Result<bool> {
         let text = std::fs::read_to_string(&self.plan)
             .with_context(|| format!("cannot read the plan {}", self.plan.display()))?;
         let plan = Plan::parse(&text).map_err(|error| wrong_arguments(error.to_string()))?;
+        let telling = plan.telling();
         let mut table = Table::new();
         table.load_preset(UTF8_FULL_CONDENSED);
         let mut finished = true;
         let mut first = true;
         let mut out = std::io::stdout();
         run_in_order(&plan, self.threads(), |row| {
-            finished &= row.outcome.finished;
+            finished &= row.outcome.finished && row.outcome.converged;
             let is_first = std::mem::replace(&mut first, false);
             match (self.json, self.csv) {
                 (true, _) => writeln!(out, "{}", row.to_json()),
                 (_, true) if is_first => writeln!(out, "{}\n{}", row.csv_header(), row.to_csv()),
                 (_, true) => writeln!(out, "{}", row.to_csv()),
                 _ => {
-                    add_row(&mut table, &plan, row, is_first);
+                    add_row(&mut table, row, is_first, |name| {
+                        plan.varying.contains(name) || telling.contains(name) || TABLE_COLUMNS.contains(&name)
+                    });
                     Ok(())
                 }
             }
@@ -140,8 +146,7 @@ fn next_cell<'a>(plan: &'a Plan, next: &AtomicUsize) -> Option<(usize, &'a denre
     Some((number, plan.cells.get(number)?))
 }
 
-fn add_row(table: &mut Table, plan: &Plan, row: &Row, first: bool) {
-    let shown = |name: &str| plan.varying.contains(name) || TABLE_COLUMNS.contains(&name);
+fn add_row(table: &mut Table, row: &Row, first: bool, shown: impl Fn(&str) -> bool) {
     let columns: Vec<_> = row.columns().into_iter().filter(|(name, _)| shown(name)).collect();
     if first {
         table.set_header(columns.iter().map(|(name, _)| name));

@@ -11,8 +11,8 @@ use core::time::Duration;
 use denrei_proto::{ChannelId, Completion, Endpoint, Event};
 use denrei_wire::Instant;
 
-/// What a host greets with.
-const GREETING: &[u8] = b"greeting";
+/// What a host greets with; no message of an experiment is like it.
+pub(super) const GREETING: &[u8] = b"greeting";
 
 /// Round trips in the pause: enough for the search for the path's size.
 const PAUSE_ROUND_TRIPS: u32 = 20;

@@ -4,7 +4,8 @@
 //! the opener sent and heard. Endpoints, sessions and packets are the real ones; only the network is not.
 
 use super::run::{Outcome, lost_share};
-use super::{Cell, Feedback};
+use super::schedule::{Experiment, Schedule, lay};
+use super::{Cell, Feedback, Suffered};
 use crate::net::topology::HostId;
 use crate::world::{Application, World};
 use bytes::Bytes;
@@ -112,6 +113,22 @@ impl Application for Members {
     }
 }
 
+impl Experiment for Members {
+    fn crashed(&mut self, _: HostId) {}
+
+    fn turned(&mut self, world: &mut World) {
+        world.touch(OPENER, self, |app, _, endpoint| app.fill(endpoint));
+    }
+
+    fn stop(&mut self) {
+        self.messages = self.sent;
+    }
+
+    fn is_at_rest(&self) -> bool {
+        self.received.iter().skip(1).all(|&received| received == self.sent)
+    }
+}
+
 pub(super) fn run(cell: &Cell) -> Outcome {
     let mut world = World::new(cell.seed);
     let switch = world.add_switch(None);
@@ -133,17 +150,18 @@ pub(super) fn run(cell: &Cell) -> Outcome {
     };
     let mut going = open(cell, &mut world, &mut app);
     let (began, before, counts) = (world.now(), counters(&world, &app), *world.counts());
-    for member in 1..cell.hosts {
-        world.topology().downlink(HostId(member)).faults = cell.faults(cell.loss);
+    lay(cell, &[], &mut world);
+    let mut schedule = Schedule::new(cell, config, began);
+    if !schedule.is_over() {
+        going &= schedule.run_for(Duration::ZERO, &mut world, &mut app).is_ok();
     }
-    world.topology().uplink(OPENER).faults = cell.faults(cell.shared_loss);
     world.touch(OPENER, &mut app, |app, _, endpoint| app.fill(endpoint));
     let step = Duration::from_secs_f64(cell.time_limit_s) / LOOKS;
     for _ in 0..LOOKS {
-        if app.missing == 0 || !going {
+        if app.missing == 0 && schedule.is_over() || !going {
             break;
         }
-        going = world.run_for(step, &mut app).is_ok();
+        going = schedule.run_for(step, &mut world, &mut app).is_ok();
         world.touch(OPENER, &mut app, |app, _, endpoint| app.fill(endpoint));
     }
     let after = counters(&world, &app);
@@ -151,12 +169,15 @@ pub(super) fn run(cell: &Cell) -> Outcome {
     let received: u64 = app.received.iter().sum();
     let symbols = cell.messages as f64 * cell.message_bytes as f64 / f64::from(SYMBOL_BYTES);
     let reports = after.reports - before.reports;
-    Outcome {
+    let outcome = Outcome {
         finished: app.missing == 0,
+        converged: false,
         time_s,
         goodput_bytes_per_s: received as f64 * cell.message_bytes as f64 / members as f64 / time_s.max(1e-12),
+        messages_delivered: received,
         datagrams: world.counts().sent - counts.sent,
         lost_share: lost_share(world.counts(), &counts),
+        suffered: Suffered::between(&counts, world.counts()),
         deepest_queue_bytes: world.topology().deepest_queue_bytes(),
         digest: format!("{:016x}", world.digest()),
         group: GroupOutcome {
@@ -172,7 +193,8 @@ pub(super) fn run(cell: &Cell) -> Outcome {
             parities: Some(after.parity_sent - before.parity_sent),
         },
         ..Outcome::default()
-    }
+    };
+    Outcome { converged: going && schedule.converges(&mut world, &mut app), ..outcome }
 }
 
 /// Payload of a symbol in datagrams of 1,472 octets, bytes: what reports are related to.

@@ -1,10 +1,15 @@
 //! The application of an experiment: sends as fast as it may, takes what comes, notes the times.
+//!
+//! It sends each message once. One that was under way when its session was lost, or its sender killed, is lost
+//! unless it arrives all the same; the next is sent when there is a session again.
 
 use super::Workload;
+use super::greeting::GREETING;
+use super::schedule::Experiment;
 use crate::net::topology::HostId;
-use crate::world::Application;
+use crate::world::{Application, World};
 use bytes::Bytes;
-use denrei_proto::{ChannelId, Completion, Endpoint, Event, SendError};
+use denrei_proto::{ChannelId, Completion, Endpoint, Event, PeerId, Phase, SendError};
 use denrei_wire::Instant;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -13,17 +18,35 @@ use std::collections::{BTreeMap, VecDeque};
 pub(super) struct Flow {
     sent: u64,
     received: u64,
-    /// When the messages under way were sent, per channel.
-    under_way: BTreeMap<u16, VecDeque<Instant>>,
+    /// Under way when the session was lost, and not here.
+    lost: u64,
+    /// The session was lost: messages wait until there is one again.
+    waits: bool,
+    /// In which session and when the messages under way were sent, per channel.
+    under_way: BTreeMap<u16, VecDeque<(PeerId, Instant)>>,
+}
+
+impl Flow {
+    /// Gives up what is under way in such sessions; how much that was.
+    fn lose(&mut self, sessions: impl Fn(PeerId) -> bool) -> u64 {
+        let under_way = |flow: &Self| flow.under_way.values().map(|queue| queue.len() as u64).sum::<u64>();
+        let before = under_way(self);
+        self.under_way.values_mut().for_each(|queue| queue.retain(|(peer, _)| !sessions(*peer)));
+        let lost = before - under_way(self);
+        self.lost += lost;
+        lost
+    }
 }
 
 /// All flows of an experiment.
 #[derive(Debug)]
 pub(super) struct Load {
     workload: Workload,
+    hosts: u32,
     messages: u64,
     channels: u16,
     message: Bytes,
+    stopped: bool,
     /// By sender and receiver.
     pub flows: BTreeMap<(HostId, HostId), Flow>,
     /// Time from each message's sending to its taking (to its echo's, for ping-pong), ns.
@@ -31,9 +54,19 @@ pub(super) struct Load {
     pub received_bytes: u64,
     pub last_arrival: Instant,
     pub lost_peers: u64,
+    /// Who was at the other end of sessions that are over, as seen by a host: what was received before may be
+    /// taken after.
+    ended: BTreeMap<(HostId, PeerId), HostId>,
+    /// Messages of which their sender was told that they may not have arrived, or that it had under way when
+    /// it was killed.
+    pub unacknowledged: u64,
     /// How many messages of each flow had arrived when the first flow was done.
     pub shares: Vec<u64>,
-    unfinished: usize,
+    /// Messages that have neither arrived nor are lost, those included that are not sent yet.
+    open: u64,
+    under_way: u64,
+    /// Something was lost since this was last looked at, for which a host may wait that hears nothing of it.
+    loses: bool,
 }
 
 impl Load {
@@ -52,27 +85,42 @@ impl Load {
             pairs.into_iter().map(|(from, to)| ((HostId(from), HostId(to)), Flow::default())).collect();
         Self {
             workload,
+            hosts,
             messages,
             channels,
             message: Bytes::from(vec![0x5a; message_bytes as usize]),
-            unfinished: flows.len(),
+            stopped: false,
+            open: flows.len() as u64 * messages,
+            under_way: 0,
+            loses: false,
             flows,
             latencies_ns: Vec::new(),
             received_bytes: 0,
             last_arrival: Instant::ZERO,
             lost_peers: 0,
+            ended: BTreeMap::new(),
+            unacknowledged: 0,
             shares: Vec::new(),
         }
     }
 
     pub fn is_finished(&self) -> bool {
-        self.unfinished == 0
+        self.open == 0
+    }
+
+    /// Messages that have arrived, of all flows.
+    pub fn delivered(&self) -> u64 {
+        self.flows.values().map(|flow| flow.received).sum()
+    }
+
+    /// Messages that are lost, of all flows.
+    pub fn lost(&self) -> u64 {
+        self.flows.values().map(|flow| flow.lost).sum()
     }
 
     /// How much of all messages has arrived.
     pub fn arrived_share(&self) -> f64 {
-        let arrived: u64 = self.flows.values().map(|flow| flow.received).sum();
-        arrived as f64 / (self.flows.len() as u64 * self.messages).max(1) as f64
+        self.delivered() as f64 / (self.flows.len() as u64 * self.messages).max(1) as f64
     }
 
     /// Who sends to whom.
@@ -85,13 +133,22 @@ impl Load {
         if self.workload != Workload::PingPong {
             return self.messages;
         }
-        // Host 0 serves; each returns as many as it has got.
-        let received = self.flows.get(&(to, from)).map_or(0, |back| back.received);
-        (received + (from == HostId(0)) as u64).min(self.messages)
+        let back = self.flows.get(&(to, from)).map_or((0, 0), |back| (back.received, back.lost));
+        // Host 0 serves, again where a message or its answer is lost; host 1 returns as many as it has got.
+        let serves = || 1 + back.1 + self.flows.get(&(from, to)).map_or(0, |flow| flow.lost);
+        (back.0 + if from == HostId(0) { serves() } else { 0 }).min(self.messages)
+    }
+
+    /// Whether no answer follows to a message of this flow that is lost.
+    fn is_answered(&self, from: HostId) -> bool {
+        self.workload == Workload::PingPong && from == HostId(0)
     }
 
     /// Sends what may be sent, to all receivers of `from`.
     pub fn send(&mut self, now: Instant, from: HostId, endpoint: &mut Endpoint) {
+        if self.stopped {
+            return;
+        }
         let receivers: Vec<_> =
             self.flows.range((from, HostId(0))..=(from, HostId(u32::MAX))).map(|((_, to), _)| *to).collect();
         for to in receivers {
@@ -99,45 +156,120 @@ impl Load {
             let flow = self.flows.get_mut(&(from, to)).expect("listed just now");
             while flow.sent < allowance {
                 let Ok(peer) = endpoint.connect(now, to.addr()) else { break };
+                if flow.waits && endpoint.flow(peer).is_none_or(|session| session.phase != Phase::Open) {
+                    break;
+                }
+                flow.waits = false;
                 let channel = (flow.sent % self.channels as u64) as u16;
                 match endpoint.send(ChannelId { peer, channel }, self.message.clone(), Completion::None) {
                     Ok(_) => {
                         flow.sent += 1;
-                        flow.under_way.entry(channel).or_default().push_back(now);
+                        self.under_way += 1;
+                        flow.under_way.entry(channel).or_default().push_back((peer, now));
                     }
                     Err(SendError::WouldBlock { .. }) => break,
-                    // Told by PeerLost as well; the experiment then does not finish.
+                    // Told by PeerLost as well.
                     Err(_) => break,
                 }
             }
         }
     }
+
+    /// What is under way in such sessions of a flow is lost.
+    fn lose(&mut self, from: HostId, to: HostId, sessions: impl Fn(PeerId) -> bool) -> u64 {
+        let Some(flow) = self.flows.get_mut(&(from, to)) else { return 0 };
+        let lost = flow.lose(sessions);
+        self.under_way -= lost;
+        self.loses |= lost > 0;
+        self.open -= if self.is_answered(from) { 2 * lost } else { lost };
+        lost
+    }
+
+    /// The next message of a flow waits for a session.
+    fn wait(&mut self, from: HostId, to: HostId) {
+        if let Some(flow) = self.flows.get_mut(&(from, to)) {
+            flow.waits = true;
+        }
+    }
+
+    /// Lets everyone go on for whom a loss makes it possible.
+    pub fn look_after_losses(&mut self, world: &mut World) {
+        if core::mem::take(&mut self.loses) && self.workload == Workload::PingPong {
+            self.turned(world);
+        }
+    }
+
+    /// A message of a flow is here.
+    fn arrive(&mut self, now: Instant, from: HostId, to: HostId, channel: u16, bytes: u64) {
+        let answered = self.is_answered(from);
+        let Some(flow) = self.flows.get_mut(&(from, to)) else { return };
+        flow.received += 1;
+        self.received_bytes += bytes;
+        self.last_arrival = now;
+        if let Some((_, sent_at)) = flow.under_way.get_mut(&channel).and_then(VecDeque::pop_front) {
+            let waited = now.saturating_since(sent_at);
+            self.latencies_ns.push(denrei_wire::duration_nanos(waited));
+            self.under_way -= 1;
+            self.open -= 1;
+        } else {
+            // It was taken for lost; if it is answered, that answer now comes.
+            flow.lost = flow.lost.saturating_sub(1);
+            self.open += answered as u64;
+        }
+        if flow.received == self.messages && self.shares.is_empty() {
+            self.shares = self.flows.values().map(|flow| flow.received).collect();
+        }
+    }
 }
 
 impl Application for Load {
-    fn on_event(&mut self, _now: Instant, _host: HostId, _endpoint: &mut Endpoint, event: Event) {
-        self.lost_peers += matches!(event, Event::PeerLost { .. }) as u64;
+    fn on_event(&mut self, _now: Instant, host: HostId, _endpoint: &mut Endpoint, event: Event) {
+        let Event::PeerLost { peer, addr, unacknowledged, .. } = event else { return };
+        self.lost_peers += 1;
+        self.unacknowledged += unacknowledged.len() as u64;
+        let Some(to) = HostId::at(addr) else { return };
+        self.ended.insert((host, peer), to);
+        self.lose(host, to, |session| session == peer);
+        self.wait(host, to);
     }
 
     fn on_readable(&mut self, now: Instant, host: HostId, endpoint: &mut Endpoint) {
         while let Some(message) = endpoint.recv(now) {
-            let source = endpoint.flow(message.channel.peer).and_then(|flow| HostId::at(flow.addr));
-            let Some(flow) = source.and_then(|from| self.flows.get_mut(&(from, host))) else { continue };
-            let sent_at = flow.under_way.get_mut(&message.channel.channel).and_then(VecDeque::pop_front);
-            let waited = now.saturating_since(sent_at.unwrap_or(now));
-            self.latencies_ns.push(denrei_wire::duration_nanos(waited));
-            self.received_bytes += message.data.len() as u64;
-            self.last_arrival = now;
-            flow.received += 1;
-            if flow.received == self.messages {
-                self.unfinished -= 1;
-                if self.shares.is_empty() {
-                    self.shares = self.flows.values().map(|flow| flow.received).collect();
-                }
+            // A greeting that faults held up.
+            if message.data == GREETING {
+                continue;
             }
+            let peer = message.channel.peer;
+            let source = endpoint.flow(peer).and_then(|flow| HostId::at(flow.addr));
+            let Some(from) = source.or_else(|| self.ended.get(&(host, peer)).copied()) else { continue };
+            self.arrive(now, from, host, message.channel.channel, message.data.len() as u64);
         }
         if !self.is_finished() {
             self.send(now, host, endpoint);
         }
+    }
+}
+
+impl Experiment for Load {
+    fn crashed(&mut self, host: HostId) {
+        // What others had under way to it is lost when they are told.
+        for to in (0..self.hosts).map(HostId) {
+            self.unacknowledged += self.lose(host, to, |_| true);
+            self.wait(host, to);
+        }
+    }
+
+    fn turned(&mut self, world: &mut World) {
+        for host in (0..self.hosts).map(HostId) {
+            world.touch(host, self, |load, now, endpoint| load.send(now, host, endpoint));
+        }
+    }
+
+    fn stop(&mut self) {
+        self.stopped = true;
+    }
+
+    fn is_at_rest(&self) -> bool {
+        self.under_way == 0
     }
 }

@@ -10,13 +10,25 @@
 //! hosts = [9, 33]
 //! message_bytes = [65_536, 1_048_576]
 //! seed = [1, 2, 3]
+//! [[faults]]
+//! kind = "partition"
+//! hosts = [1, 2]
+//! from_s = 0.01
+//! to_s = [0.02, 0.5]
 //! ```
+//!
+//! `docs/sim.md` is the page for users.
 
+mod cell;
+mod faults;
 mod greeting;
 mod group;
 mod load;
 mod run;
+mod schedule;
 
+pub use cell::Cell;
+pub use faults::{FaultKind, Suffered, TimedFault};
 pub use group::GroupOutcome;
 pub use run::Outcome;
 
@@ -27,15 +39,6 @@ use thiserror::Error;
 
 /// Most combinations of one plan: beyond it, an axis was probably given by mistake.
 const MAX_CELLS: usize = 10_000;
-
-/// Most hosts that all send to all: a run remembers something of each pair.
-const MAX_MESH_HOSTS: u32 = 2_000;
-
-/// Largest message, bytes: each sender holds one.
-const MAX_MESSAGE_BYTES: u64 = 1 << 30;
-
-/// Most messages of each sender to each of its receivers: days of simulating.
-const MAX_MESSAGES: u64 = 1_000_000_000;
 
 /// Who sends what to whom.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -96,109 +99,6 @@ impl From<Congestion> for CongestionAlgorithm {
     }
 }
 
-/// One combination: everything that determines a run. Fields that a plan does not name have the
-/// values of [`Cell::default`].
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Cell {
-    /// Who sends what to whom.
-    pub workload: Workload,
-    /// Whether all sessions are open, and their paths' sizes known, before time begins. Else the
-    /// first messages open them.
-    pub warm: bool,
-    /// How many hosts, at one switch. 2 ..= 20,000, with the workload `mesh` 2 ..= 2,000.
-    pub hosts: u32,
-    /// Messages that each sender sends to each of its receivers.
-    pub messages: u64,
-    /// Their size, bytes; at most 1 GiB.
-    pub message_bytes: u64,
-    /// Channels they are spread over, in turn.
-    pub channels: u16,
-    /// Rate of every link, Mbit/s.
-    pub link_mbit: u64,
-    /// Rate of the hosts' links to the switch where it is another one, Mbit/s; 0: `link_mbit`.
-    pub uplink_mbit: u64,
-    /// Propagation delay from host to host, µs.
-    pub delay_us: f64,
-    /// Longest extra delay of a datagram on the way to a host, µs; order is kept.
-    pub jitter_us: f64,
-    /// Queue of every switch port, bytes.
-    pub queue_bytes: u64,
-    /// Queue above which the switch marks, bytes; 0: never.
-    pub ecn_above_bytes: u64,
-    /// Largest datagram that the links carry, bytes of UDP payload.
-    pub link_datagram_bytes: u16,
-    /// Loss of datagrams on the way to a host, 0.0 ..= 1.0.
-    pub loss: f64,
-    /// Loss of datagrams on host 0's own cable, which all miss that it was for, 0.0 ..= 1.0.
-    pub shared_loss: f64,
-    /// What keeps the reports of the workload `multicast` few.
-    pub feedback: Feedback,
-    /// Mean length of a burst of lost datagrams, 1 ..= 10⁶; 1: losses are independent.
-    pub burst_datagrams: f64,
-    /// Receive buffer of every socket, bytes.
-    pub receive_buffer_bytes: u64,
-    /// Time a host spends on each datagram it receives, ns.
-    pub service_ns: u64,
-    /// Most datagrams in one transmit.
-    pub segments: usize,
-    /// Congestion controller.
-    pub congestion: Congestion,
-    /// `Config::learn_rates`.
-    pub learn_rates: bool,
-    /// Whether datagrams are ECN-capable.
-    pub ecn: bool,
-    /// `Config::channel_credit_bytes`.
-    pub channel_credit_bytes: u64,
-    /// `Config::offer_above_bytes`.
-    pub offer_above_bytes: u64,
-    /// `Config::send_buffer_bytes`.
-    pub send_buffer_bytes: u64,
-    /// `Config::max_ack_delay`, µs.
-    pub max_ack_delay_us: u64,
-    /// Virtual time after which a run is given up, s.
-    pub time_limit_s: f64,
-    /// Seed of the run.
-    pub seed: u64,
-}
-
-impl Default for Cell {
-    fn default() -> Self {
-        let config = denrei_proto::Config::default();
-        Self {
-            workload: Workload::Stream,
-            warm: false,
-            hosts: 2,
-            messages: 1000,
-            message_bytes: 65_536,
-            channels: 1,
-            link_mbit: 10_000,
-            uplink_mbit: 0,
-            delay_us: 4.0,
-            jitter_us: 0.0,
-            queue_bytes: 1 << 20,
-            ecn_above_bytes: 100_000,
-            link_datagram_bytes: 1472,
-            loss: 0.0,
-            shared_loss: 0.0,
-            feedback: Feedback::Parity,
-            burst_datagrams: 1.0,
-            receive_buffer_bytes: 4 << 20,
-            service_ns: 0,
-            segments: 16,
-            congestion: Congestion::Delay,
-            learn_rates: config.learn_rates,
-            ecn: config.ecn,
-            channel_credit_bytes: config.channel_credit_bytes,
-            offer_above_bytes: config.offer_above_bytes,
-            send_buffer_bytes: config.send_buffer_bytes,
-            max_ack_delay_us: config.max_ack_delay.as_micros() as u64,
-            time_limit_s: 60.0,
-            seed: 1,
-        }
-    }
-}
-
 /// Why a plan cannot be run.
 #[derive(Debug, Error)]
 #[non_exhaustive]
@@ -212,6 +112,23 @@ pub enum PlanError {
     /// An axis without values.
     #[error("axis `{0}` has no values")]
     EmptyAxis(String),
+    /// Timed faults among the axes.
+    #[error("faults are tables of their own, `[[faults]]`, and no axis")]
+    FaultsAsAxis,
+    /// A timed fault that cannot be.
+    #[error("fault {number} of the plan: {error}")]
+    Fault {
+        /// Which, counted from 1.
+        number: usize,
+        /// What is wrong with it.
+        error: Box<PlanError>,
+    },
+    /// A fault of the kind `link` without anything that happens on it.
+    #[error("a fault of the kind `link` has to say what happens: `loss`, `corrupt`, ...")]
+    NoLinkFault,
+    /// What happens on a link, in a fault of another kind.
+    #[error("only a fault of the kind `link` says what happens to datagrams")]
+    LinkFault,
     /// A value out of range.
     #[error("{field} is {value}, but has to be {expected}")]
     Range {
@@ -238,11 +155,20 @@ pub struct Plan {
     pub varying: BTreeSet<String>,
 }
 
+impl Plan {
+    /// Columns that say what the faults of this plan did.
+    pub fn telling(&self) -> BTreeSet<&'static str> {
+        self.cells.iter().flat_map(Cell::telling).collect()
+    }
+}
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct PlanFile {
     name: String,
     axes: toml::Table,
+    #[serde(default)]
+    faults: Vec<toml::Table>,
 }
 
 impl Plan {
@@ -251,32 +177,16 @@ impl Plan {
     /// # Errors
     /// The first thing that is wrong with it.
     pub fn parse(text: &str) -> Result<Self, PlanError> {
-        let PlanFile { name, axes } = toml::from_str(text)?;
-        let mut combinations = vec![toml::Table::new()];
-        let mut varying = BTreeSet::new();
-        for (axis, value) in axes {
-            let values = match value {
-                toml::Value::Array(values) => values,
-                value => vec![value],
-            };
-            match values.len() {
-                0 => return Err(PlanError::EmptyAxis(axis)),
-                1 => {}
-                _ => drop(varying.insert(axis.clone())),
-            }
-            let count = combinations.len().saturating_mul(values.len());
-            if count > MAX_CELLS {
-                return Err(PlanError::TooManyCells(count));
-            }
-            let with = |table: &toml::Table, value: &toml::Value| {
-                let mut table = table.clone();
-                table.insert(axis.clone(), value.clone());
-                table
-            };
-            combinations =
-                combinations.iter().flat_map(|table| values.iter().map(|value| with(table, value))).collect();
+        let PlanFile { name, mut axes, faults } = toml::from_str(text)?;
+        if axes.contains_key(FAULTS) {
+            return Err(PlanError::FaultsAsAxis);
         }
-        let cells = combinations.into_iter().map(|table| {
+        if !faults.is_empty() {
+            axes.insert(FAULTS.to_owned(), toml::Value::Array(combinations_of_faults(faults)?));
+        }
+        let several = |value: &toml::Value| value.as_array().is_some_and(|values| values.len() > 1);
+        let varying = axes.iter().filter(|(_, value)| several(value)).map(|(axis, _)| axis.clone()).collect();
+        let cells = combinations(axes)?.into_iter().map(|table| {
             let cell: Cell = toml::Value::Table(table).try_into()?;
             cell.check()?;
             Ok(cell)
@@ -285,67 +195,58 @@ impl Plan {
     }
 }
 
-impl Cell {
-    /// Checks that the values are possible.
-    ///
-    /// # Errors
-    /// The first that is not, with what it would have to be.
-    pub fn check(&self) -> Result<(), PlanError> {
-        let range = |holds: bool, field, value: &dyn core::fmt::Display, expected| {
-            if holds { Ok(()) } else { Err(PlanError::Range { field, value: value.to_string(), expected }) }
-        };
-        range((2..=20_000).contains(&self.hosts), "hosts", &self.hosts, "between 2 and 20000")?;
-        range(
-            self.workload != Workload::Mesh || self.hosts <= MAX_MESH_HOSTS,
-            "hosts",
-            &self.hosts,
-            "at most 2000 with the workload `mesh`",
-        )?;
-        range((1..=MAX_MESSAGES).contains(&self.messages), "messages", &self.messages, "between 1 and 1e9")?;
-        range(
-            self.message_bytes <= MAX_MESSAGE_BYTES,
-            "message_bytes",
-            &self.message_bytes,
-            "at most 1073741824",
-        )?;
-        range(self.link_datagram_bytes > 0, "link_datagram_bytes", &self.link_datagram_bytes, "at least 1")?;
-        range(self.channels > 0, "channels", &self.channels, "at least 1")?;
-        range(
-            (1..=1_000_000).contains(&self.link_mbit),
-            "link_mbit",
-            &self.link_mbit,
-            "between 1 and 1000000",
-        )?;
-        range(self.uplink_mbit <= 1_000_000, "uplink_mbit", &self.uplink_mbit, "at most 1000000")?;
-        range((0.0..=1.0).contains(&self.loss), "loss", &self.loss, "between 0.0 and 1.0")?;
-        range(
-            (0.0..=1.0).contains(&self.shared_loss),
-            "shared_loss",
-            &self.shared_loss,
-            "between 0.0 and 1.0",
-        )?;
-        range(
-            (1.0..=1e6).contains(&self.burst_datagrams),
-            "burst_datagrams",
-            &self.burst_datagrams,
-            "between 1 and 1e6",
-        )?;
-        range((0.0..=1e9).contains(&self.delay_us), "delay_us", &self.delay_us, "between 0 and 1e9")?;
-        range((0.0..=1e9).contains(&self.jitter_us), "jitter_us", &self.jitter_us, "between 0 and 1e9")?;
-        range(
-            (0.0..=1e6).contains(&self.time_limit_s),
-            "time_limit_s",
-            &self.time_limit_s,
-            "between 0 and 1e6",
-        )?;
-        range(self.segments > 0, "segments", &self.segments, "at least 1")?;
-        Ok(self.config().validate()?)
-    }
+/// The field of a [`Cell`] that holds its timed faults.
+const FAULTS: &str = "faults";
 
-    /// Simulates this combination.
-    pub fn run(&self) -> Row {
-        Row { cell: self.clone(), outcome: run::run(self) }
+/// Every combination of the values of fields, the last field changing fastest.
+fn combinations(fields: toml::Table) -> Result<Vec<toml::Table>, PlanError> {
+    let mut combinations = vec![toml::Table::new()];
+    for (field, value) in fields {
+        let values = match value {
+            toml::Value::Array(values) => values,
+            value => vec![value],
+        };
+        if values.is_empty() {
+            return Err(PlanError::EmptyAxis(field));
+        }
+        combinations = products(&combinations, &values, |table, value| {
+            let mut table = table.clone();
+            table.insert(field.clone(), value.clone());
+            table
+        })?;
     }
+    Ok(combinations)
+}
+
+/// Every combination of the values of all faults, each a list of faults.
+fn combinations_of_faults(faults: Vec<toml::Table>) -> Result<Vec<toml::Value>, PlanError> {
+    let mut lists: Vec<Vec<toml::Value>> = vec![Vec::new()];
+    for (number, mut fault) in (1..).zip(faults) {
+        // A list of hosts is one value, a list of such lists several.
+        if let Some(toml::Value::Array(hosts)) = fault.get_mut("hosts")
+            && !hosts.iter().any(toml::Value::is_array)
+        {
+            *hosts = vec![toml::Value::Array(core::mem::take(hosts))];
+        }
+        let wrong = |error| PlanError::Fault { number, error: Box::new(error) };
+        lists = products(&lists, &combinations(fault).map_err(wrong)?, |list, fault| {
+            list.iter().cloned().chain([toml::Value::Table(fault.clone())]).collect()
+        })?;
+    }
+    Ok(lists.into_iter().map(toml::Value::Array).collect())
+}
+
+/// Each of the first with each of the second, unless these are too many.
+fn products<A, B, C>(
+    first: &[A],
+    second: &[B],
+    join: impl Fn(&A, &B) -> C + Copy,
+) -> Result<Vec<C>, PlanError> {
+    let count = first.len().saturating_mul(second.len());
+    if count > MAX_CELLS {
+        return Err(PlanError::TooManyCells(count));
+    }
+    Ok(first.iter().flat_map(|a| second.iter().map(move |b| join(a, b))).collect())
 }
 
 /// A combination and what came of it.
@@ -362,8 +263,10 @@ pub struct Row {
 impl Row {
     /// Names and values of all columns, the combination's first.
     pub fn columns(&self) -> Vec<(String, String)> {
+        // The only list is that of the timed faults.
         let plain = |value: serde_json::Value| match value {
             serde_json::Value::String(text) => text,
+            serde_json::Value::Array(_) => self.cell.faults_as_text(),
             value => value.to_string(),
         };
         let fields = |value: serde_json::Value| match value {
@@ -420,6 +323,16 @@ mod tests {
             ("messages = 9_000_000_000", "messages is 9000000000, but has to be between 1 and 1e9"),
             ("burst_datagrams = inf", "burst_datagrams is inf, but has to be between 1 and 1e6"),
             ("workload = 'mesh'\nhosts = 2_001", "hosts is 2001, but has to be at most 2000"),
+            ("failure_timeout_ms = 100_001", "failure_timeout_ms is 100001, but has to be at most 100000"),
+            ("duplicate = 1.5", "duplicate is 1.5, but has to be between 0.0 and 1.0"),
+            ("reorder = -0.1", "reorder is -0.1, but has to be between 0.0 and 1.0"),
+            ("reorder_us = inf", "reorder_us is inf, but has to be between 0 and 1e9"),
+            ("corrupt = nan", "corrupt is NaN, but has to be between 0.0 and 1.0"),
+            ("burst_loss = 0", "burst_loss is 0, but has to be above 0.0 and at most 1.0"),
+            (
+                "burst_datagrams = 2\nloss = 0.7",
+                "loss is 0.7, but has to be at most burst_loss * burst_datagrams",
+            ),
         ] {
             assert!(error(&format!("name = 'p'\n[axes]\n{axes}")).starts_with(field), "{axes}");
         }
@@ -427,8 +340,64 @@ mod tests {
     }
 
     #[test]
+    fn values_of_faults_multiply_like_axes() {
+        let plan = Plan::parse(
+            "name = 'p'\naxes = { seed = [1, 2] }\n
+             [[faults]]\nkind = 'crash'\nhosts = [[0], [0, 1]]\nfrom_s = 1\nto_s = [2, 3]\n
+             [[faults]]\nkind = 'link'\nhosts = [1]\nfrom_s = 0\nto_s = 1\nloss = 0.5",
+        )
+        .unwrap();
+        assert_eq!(plan.varying.into_iter().collect::<Vec<_>>(), ["faults", "seed"]);
+        assert_eq!(plan.cells.len(), 8);
+        let link = "; link hosts=1 from_s=0 to_s=1 loss=0.5";
+        for (at, crash) in [(0, "hosts=0 from_s=1 to_s=2"), (2, "hosts=0 from_s=1 to_s=3")] {
+            assert_eq!(plan.cells[at].faults_as_text(), format!("crash {crash}{link}"));
+        }
+        assert_eq!(plan.cells[7].faults[0].hosts, [0, 1]);
+    }
+
+    #[test]
+    fn errors_of_faults_say_which_and_what_is_possible() {
+        let error = |axes: &str, fault: &str| {
+            let plan = format!("name = 'p'\n[axes]\n{axes}\n[[faults]]\n{fault}");
+            Plan::parse(&plan).unwrap_err().to_string()
+        };
+        let timed = |kind: &str, rest: &str| format!("kind = '{kind}'\nfrom_s = 1\nto_s = 2\n{rest}");
+        for (fault, what) in [
+            (timed("crash", "hosts = [2]"), "hosts is [2], but has to be below the number of hosts"),
+            (timed("crash", "hosts = [[]]"), "hosts is [], but has to be at least one host"),
+            (timed("partition", "hosts = [0, 1]"), "hosts is [0, 1], but has to be some of the hosts"),
+            (timed("link", "hosts = [1]"), "a fault of the kind `link` has to say what happens"),
+            (timed("pause", "hosts = [1]\nloss = 0.5"), "only a fault of the kind `link` says"),
+            (timed("link", "hosts = [1]\nloss = 2"), "loss is 2, but has to be between 0.0 and 1.0"),
+            (timed("link", "hosts = [1]\nloss = []"), "axis `loss` has no values"),
+            (
+                "kind = 'crash'\nhosts = [1]\nfrom_s = 2\nto_s = 2".into(),
+                "to_s is 2, but has to be after from_s",
+            ),
+            (
+                "kind = 'crash'\nhosts = [1]\nfrom_s = 2\nto_s = 61".into(),
+                "to_s is 61, but has to be after from_s",
+            ),
+            ("kind = 'crash'\nhosts = [1]\nfrom_s = -1\nto_s = 2".into(), "from_s is -1, but has to be"),
+        ] {
+            let said = error("", &fault);
+            assert!(said.starts_with(&format!("fault 1 of the plan: {what}")), "{fault}: {said}");
+        }
+        assert!(error("", &timed("crash", "hosts = [1]\nlos = 1")).contains("unknown field `los`"));
+        assert!(error("", "kind = 'crash'\nhosts = [1]\nfrom_s = 1").contains("missing field `to_s`"));
+        let crash = timed("crash", "hosts = [1]");
+        assert!(
+            error("workload = 'multicast'", &crash).contains("another one with the workload `multicast`")
+        );
+        assert!(error("faults = 1", &crash).contains("no axis"));
+    }
+
+    #[test]
     fn a_row_is_one_line_of_each_format() {
-        let row = Cell { messages: 3, message_bytes: 100, ..Cell::default() }.run();
+        let cell = Cell { messages: 3, message_bytes: 100, ..Cell::default() };
+        let fault = TimedFault { hosts: vec![0], to_s: 0.1, ..TimedFault::default() };
+        let row = Cell { faults: vec![fault.clone(), fault], ..cell }.run();
         let json: serde_json::Value = serde_json::from_str(&row.to_json()).unwrap();
         assert_eq!(json["messages"], 3);
         assert_eq!(json["finished"], true);

@@ -1,8 +1,9 @@
 //! Simulates one combination of a plan and measures it.
 
 use super::load::Load;
-use super::{Cell, GroupOutcome, Workload, greeting, group};
-use crate::net::faults::{Burst, FaultCounts, Faults};
+use super::schedule::{Schedule, lay};
+use super::{Cell, GroupOutcome, Suffered, Workload, greeting, group};
+use crate::net::faults::FaultCounts;
 use crate::net::link::{LinkSpec, WIRE_OVERHEAD_BYTES};
 use crate::net::topology::HostId;
 use crate::world::{HostSpec, World};
@@ -21,8 +22,10 @@ const LOOKS: u32 = 6_000;
 /// What came of a combination. Sums are over all hosts.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Outcome {
-    /// Everything arrived within the time limit.
+    /// Everything arrived within the time limit; where faults were timed, or was told as lost.
     pub finished: bool,
+    /// Afterwards, in a healed network, nothing was left to send, to tell or to read.
+    pub converged: bool,
     /// Virtual time from the first send to the last arrival, s.
     pub time_s: f64,
     /// Bytes of messages that arrived, per second.
@@ -40,6 +43,14 @@ pub struct Outcome {
     /// Jain's index of what had arrived of each flow when the first flow was done: 1 is fair, 1/n is
     /// one flow taking all. `None` for flows of fewer than 10 messages, whose shares are too coarse.
     pub fairness: Option<f64>,
+    /// Messages that arrived, at all receivers.
+    pub messages_delivered: u64,
+    /// Messages that were sent and will not arrive, as their session was lost or a process killed.
+    pub messages_lost: u64,
+    /// Messages of which senders were told that they may not have arrived, when a session was lost, and those
+    /// that killed senders had under way. Some may have arrived, and some that were acknowledged may
+    /// have been lost with their receiver.
+    pub messages_unacknowledged: u64,
     /// Datagrams sent.
     pub datagrams: u64,
     /// Datagrams lost on links, in queues and in receive buffers, of all sent.
@@ -56,6 +67,9 @@ pub struct Outcome {
     pub deepest_queue_bytes: u64,
     /// Sessions lost.
     pub lost_peers: u64,
+    /// What else happened to datagrams.
+    #[serde(flatten)]
+    pub suffered: Suffered,
     /// Of a group, what its opener sent and heard.
     #[serde(flatten)]
     pub group: GroupOutcome,
@@ -67,6 +81,7 @@ pub struct Outcome {
 impl Cell {
     /// The settings of every endpoint.
     pub(super) fn config(&self) -> Config {
+        let failure_timeout = Duration::from_millis(self.failure_timeout_ms);
         Config {
             channel_credit_bytes: self.channel_credit_bytes,
             offer_above_bytes: self.offer_above_bytes,
@@ -75,6 +90,8 @@ impl Cell {
             congestion: self.congestion.into(),
             learn_rates: self.learn_rates,
             ecn: self.ecn,
+            failure_timeout,
+            keepalive: Config::default().keepalive.map(|usual| usual.min(failure_timeout / 4)),
             ..Config::default()
         }
     }
@@ -116,19 +133,6 @@ impl Cell {
         let queue_us = self.queue_bytes as f64 * 8.0 / self.link_mbit as f64;
         Duration::from_secs_f64((2.0 * self.delay_us + queue_us) / 1e6)
     }
-
-    /// Faults of a cable on which datagrams are lost with this chance.
-    pub(super) fn faults(&self, loss: f64) -> Faults {
-        let healthy =
-            Faults { jitter: Duration::from_nanos((self.jitter_us * 1e3) as u64), ..Faults::default() };
-        if self.burst_datagrams <= 1.0 || loss >= 1.0 {
-            return Faults { loss, ..healthy };
-        }
-        // In the long run the link is bad for enter / (enter + leave) of the datagrams.
-        let leave = 1.0 / self.burst_datagrams;
-        let enter = leave * loss / (1.0 - loss);
-        Faults { burst: (loss > 0.0).then_some(Burst { enter, leave, loss: 1.0 }), ..healthy }
-    }
 }
 
 pub(super) fn run(cell: &Cell) -> Outcome {
@@ -140,30 +144,34 @@ pub(super) fn run(cell: &Cell) -> Outcome {
     let config = Arc::new(cell.config());
     for _ in 0..cell.hosts {
         let host = world.add_host(switch, cell.host());
-        world.topology().downlink(host).faults = cell.faults(cell.loss);
         world.start(host, config.clone());
     }
+    lay(cell, &[], &mut world);
     let mut load = Load::new(cell.workload, cell.hosts, cell.messages, cell.message_bytes, cell.channels);
     if cell.warm && greeting::exchange(cell, &mut world, load.pairs()).is_err() {
         return measure(cell, &mut world, &mut load, &Before::default(), FaultCounts::default());
     }
     let before = Before::now(&world, cell.hosts);
-    let hosts = (0..cell.hosts).map(HostId);
-    for host in hosts.clone() {
+    let mut schedule = Schedule::new(cell, config, before.at);
+    // A run that gets stuck has not finished, which the row says.
+    let mut going = schedule.is_over() || schedule.run_for(Duration::ZERO, &mut world, &mut load).is_ok();
+    for host in (0..cell.hosts).map(HostId) {
         world.touch(host, &mut load, |load, now, endpoint| load.send(now, host, endpoint));
     }
-    // A run that gets stuck has not finished, which the row says.
     let limit = Duration::from_secs_f64(cell.time_limit_s);
-    let mut going = world.run_for(cell.full_round_trip().min(limit), &mut load).is_ok();
+    going &= schedule.run_for(cell.full_round_trip().min(limit), &mut world, &mut load).is_ok();
     let first = *world.counts();
     let step = limit / LOOKS;
     for _ in 0..LOOKS {
-        if load.is_finished() || !going || world.now().saturating_since(before.at) >= limit {
+        let over = load.is_finished() && schedule.is_over();
+        if over || !going || world.now().saturating_since(before.at) >= limit {
             break;
         }
-        going = world.run_for(step, &mut load).is_ok();
+        going = schedule.run_for(step, &mut world, &mut load).is_ok();
+        load.look_after_losses(&mut world);
     }
-    measure(cell, &mut world, &mut load, &before, first)
+    let outcome = measure(cell, &mut world, &mut load, &before, first);
+    Outcome { converged: going && schedule.converges(&mut world, &mut load), ..outcome }
 }
 
 /// What had happened before time began.
@@ -216,15 +224,19 @@ fn measure(cell: &Cell, world: &mut World, load: &mut Load, before: &Before, fir
     let counts = *world.counts();
     let (ideal_us, arrived_share) = (cell.wire_time_us() + cell.delay_us, load.arrived_share());
     Outcome {
-        finished: load.is_finished(),
+        finished: load.is_finished() && (load.lost() == 0 || !cell.faults.is_empty()),
+        converged: false,
         time_s,
         goodput_bytes_per_s: if time_s > 0.0 { load.received_bytes as f64 / time_s } else { 0.0 },
         goodput_of_link: arrived_share * cell.wire_time_us() / 1e6 / time_s.max(1e-12),
         ideal_us,
-        p99_of_ideal: load.is_finished().then_some(p99_us / ideal_us),
+        p99_of_ideal: (load.is_finished() && load.lost() == 0).then_some(p99_us / ideal_us),
         p50_us,
         p99_us,
         fairness: (cell.messages >= COARSE_MESSAGES).then(|| jain(&shares)),
+        messages_delivered: load.delivered(),
+        messages_lost: load.lost(),
+        messages_unacknowledged: load.unacknowledged,
         datagrams: counts.sent - before.counts.sent,
         lost_share: lost_share(&counts, &before.counts),
         lost_share_later: lost_share(&counts, &first),
@@ -233,6 +245,7 @@ fn measure(cell: &Cell, world: &mut World, load: &mut Load, before: &Before, fir
         ecn_marks: counters.ecn_marks - before.counters.ecn_marks,
         deepest_queue_bytes: world.topology().deepest_queue_bytes(),
         lost_peers: load.lost_peers,
+        suffered: Suffered::between(&before.counts, &counts),
         group: GroupOutcome::default(),
         digest: format!("{:016x}", world.digest()),
     }
@@ -254,11 +267,5 @@ mod tests {
         assert!((jain(&[3.0, 3.0, 3.0]) - 1.0).abs() < 1e-12);
         assert!((jain(&[1.0, 0.0, 0.0, 0.0]) - 0.25).abs() < 1e-12);
         assert_eq!(jain(&[0.0]), 0.0);
-    }
-
-    #[test]
-    fn bursty_loss_has_the_share_asked_for() {
-        let burst = Cell { loss: 0.02, burst_datagrams: 5.0, ..Cell::default() }.faults(0.02).burst.unwrap();
-        assert!((burst.enter / (burst.enter + burst.leave) - 0.02).abs() < 1e-12);
     }
 }

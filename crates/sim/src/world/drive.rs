@@ -287,7 +287,7 @@ impl World {
         // A datagram that is damaged on the way to the switch is dropped by it, as its frame check fails.
         let Some(passage) = passed.filter(|passage| passage.flipped_bits == 0) else { return };
         for to in hearing {
-            if self.cut_pairs.contains(&(from.min(to), from.max(to))) {
+            if self.keeps_apart(from, to) {
                 self.counts.cut += 1;
                 continue;
             }
@@ -317,7 +317,7 @@ impl World {
                 trace(format_args!("{:?} {} -> {}: {what}", self.now, from.0, to.0));
             }
             self.capture.offer(from.addr(), to, datagram);
-            if !self.cut_pairs.is_empty() && self.cut_pairs.contains(&(from.min(to), from.max(to))) {
+            if self.keeps_apart(from, to) {
                 self.counts.cut += 1;
                 continue;
             }

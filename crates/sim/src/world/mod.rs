@@ -88,6 +88,8 @@ pub struct World {
     specs: Vec<HostSpec>,
     processes: Vec<Process>,
     cut_pairs: BTreeSet<(HostId, HostId)>,
+    /// Hosts that reach each other and nobody else, a set for each partition.
+    islands: Vec<BTreeSet<HostId>>,
     capture: Capture,
     rng: Rng,
     digest: Digest,
@@ -113,6 +115,7 @@ impl World {
             specs: Vec::new(),
             processes: Vec::new(),
             cut_pairs: BTreeSet::new(),
+            islands: Vec::new(),
             capture: Capture::default(),
             rng: Rng::new(seed),
             digest: Digest::default(),
@@ -184,10 +187,21 @@ impl World {
         self.cut_pairs.insert((a.min(b), a.max(b)));
     }
 
+    /// Keeps these hosts apart from all others, in both directions.
+    pub fn cut_off(&mut self, hosts: impl IntoIterator<Item = HostId>) {
+        self.islands.push(hosts.into_iter().collect());
+    }
+
+    fn keeps_apart(&self, a: HostId, b: HostId) -> bool {
+        !self.cut_pairs.is_empty() && self.cut_pairs.contains(&(a.min(b), a.max(b)))
+            || self.islands.iter().any(|island| island.contains(&a) != island.contains(&b))
+    }
+
     /// Takes all faults off the network: links, partitions. Processes stay as they are.
     pub fn heal(&mut self) {
         self.topology.heal();
         self.cut_pairs.clear();
+        self.islands.clear();
     }
 
     /// Sets the faults of both directions of a host's cable.
