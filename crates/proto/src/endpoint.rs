@@ -293,11 +293,12 @@ impl Endpoint {
         let Notes { proven, offers, lost, inquire, inquiry_answered, .. } = self.notes;
         (self.notes.proven, self.notes.offers, self.notes.lost) = (false, false, false);
         (self.notes.inquire, self.notes.inquiry_answered) = (false, false);
-        if records || lost || !self.notes.reports.is_empty() {
-            self.follow_group_notes(now, slot, records, lost);
-        }
+        // First, as it ends the session before: who was restarted and asks to join is no member already.
         if proven {
             self.admit(now, slot, addr);
+        }
+        if records || lost || !self.notes.reports.is_empty() {
+            self.follow_group_notes(now, slot, records, lost);
         }
         if offers {
             self.note_offers(now, slot);

@@ -6,9 +6,10 @@ mod sealed;
 use denrei_proto::group::{
     Departure, GroupBackend, GroupError, GroupEvent, GroupOptions, GroupPolicy, MemberPath, MembershipEnd,
 };
-use denrei_proto::{Config, OfferPolicy};
+use denrei_proto::{Config, Endpoint, LostReason, OfferPolicy};
 use net::{Net, addr, content, group_addr};
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 const SIZES: [usize; 8] = [16, 0, 4096, 100_000, 64, 1_000_000, 1400, 3];
@@ -215,6 +216,28 @@ fn who_was_removed_joins_again_though_its_application_holds_the_membership_befor
     assert_eq!(net.hosts[2].membership_end((group, 2)), None, "the other one stays");
     net.hosts[2].leave_group(net.now, (group, 2));
     assert_eq!(net.hosts[2].membership_end(group), Some(MembershipEnd::Left));
+}
+
+#[test]
+fn who_was_restarted_and_asks_at_once_joins_again() {
+    let mut net = Net::opened(2, GroupOptions::default());
+    net.send(content(0, 100));
+    net.run(Duration::from_millis(100));
+    net.hosts[2] = Endpoint::new(Arc::new(Config::default()), 99, net.now);
+    net.hosts[2].join_group(net.now, group_addr()).unwrap();
+    assert!(net.hosts[2].ask_to_join(net.now, addr(0), group_addr(), false));
+    net.run(Duration::from_millis(500));
+    let lost = Departure::Lost(LostReason::Restarted);
+    assert_eq!(
+        net.events[1..],
+        [
+            GroupEvent::Departed { member: 1, addr: addr(2), why: lost, last_acknowledged: Some(0) },
+            GroupEvent::Joined { member: 2, addr: addr(2), first_message: 1 },
+        ]
+    );
+    net.send(content(1, 200));
+    net.run(Duration::from_millis(100));
+    assert_eq!(net.received[2].last().map(|(number, _)| *number), Some(1));
 }
 
 #[test]
