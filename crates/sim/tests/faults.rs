@@ -189,3 +189,16 @@ fn a_group_bears_what_happens_to_its_links_and_members() {
         assert!(outcome.time_s > 2.0, "{outcome:#?}");
     }
 }
+
+#[test]
+fn a_member_that_was_killed_or_cut_off_for_too_long_is_made_one_again() {
+    let base =
+        Cell { workload: Workload::Multicast, hosts: 9, messages: 1_000, time_limit_s: 100.0, ..cell() };
+    for (kind, to_s) in [(FaultKind::Crash, 0.3), (FaultKind::Crash, 5.0), (FaultKind::Partition, 40.0)] {
+        let outcome = run(Cell { faults: vec![fault(kind, 3, to_s)], ..base.clone() });
+        let Outcome { messages_delivered, messages_lost, messages_unacknowledged, .. } = outcome;
+        assert_eq!(messages_delivered + messages_lost, 8 * 1_000, "{outcome:#?}");
+        assert!(messages_lost > 0 && messages_lost <= messages_unacknowledged, "{outcome:#?}");
+        assert!(outcome.lost_peers > 0, "{outcome:#?}");
+    }
+}

@@ -112,10 +112,10 @@ impl TimedFault {
             "some of the hosts and not all, for there to be another side",
         )?;
         range(
-            self.kind != FaultKind::Crash || cell.workload != Workload::Multicast,
-            "kind",
-            "crash".to_owned(),
-            "another one with the workload `multicast`",
+            self.kind != FaultKind::Crash || cell.workload != Workload::Multicast || !self.hosts.contains(&0),
+            "hosts",
+            hosts(),
+            "without 0, with whose process the group of the workload `multicast` ends",
         )?;
         range((0.0..=1e6).contains(&self.from_s), "from_s", self.from_s.to_string(), "between 0 and 1e6")?;
         range(

@@ -11,7 +11,7 @@ use crate::world::{Application, World};
 use bytes::Bytes;
 use core::time::Duration;
 use denrei_proto::group::{GroupCounters, GroupEvent, GroupFeedback, GroupId, GroupOptions};
-use denrei_proto::{Endpoint, Event};
+use denrei_proto::{Endpoint, Event, PeerId};
 use denrei_wire::Instant;
 use serde::Serialize;
 use std::net::SocketAddr;
@@ -60,19 +60,74 @@ fn group_addr() -> SocketAddr {
     SocketAddr::from(([239, 1, 1, 1], 7400))
 }
 
-/// Counts what arrives, and keeps the opener's queue filled.
+/// One member, as far as it is known to the experiment.
+#[derive(Clone, Default)]
+struct Member {
+    received: u64,
+    /// Messages sent while it was no member, or that its process had not taken when it was killed.
+    lost: u64,
+    /// The number of the message it takes next.
+    next: u64,
+    /// The opener has told that it is a member no longer; with the number of messages it had acknowledged.
+    departed: Option<u64>,
+    /// The session in which it has asked to be a member again.
+    asked: Option<PeerId>,
+}
+
+/// Counts what arrives, and keeps the opener's queue filled. Who is a member no longer asks to be one again.
 struct Members {
     group: Option<GroupId>,
     opened: bool,
     messages: u64,
     message: Bytes,
     sent: u64,
-    received: Vec<u64>,
-    missing: u64,
+    /// By host; the opener's is not used.
+    members: Vec<Member>,
+    /// Hosts whose processes were killed, and that have not joined the group's address since.
+    crashed: Vec<HostId>,
+    departures: u64,
+    unacknowledged: u64,
     last_arrival: Instant,
 }
 
 impl Members {
+    /// Whether every member has taken so many messages, or was told to have lost them.
+    fn all_have(&self, messages: u64) -> bool {
+        self.members.iter().skip(1).all(|member| member.departed.is_none() && member.next == messages)
+    }
+
+    /// Asks once in each session with the opener, for as long as it is no member.
+    fn rejoin(&mut self, now: Instant, host: HostId, endpoint: &mut Endpoint, group: GroupId) {
+        if !self.opened || endpoint.membership_end(group).is_none() {
+            return;
+        }
+        let Ok(peer) = endpoint.connect(now, OPENER.addr()) else { return };
+        if self.members[host.0 as usize].asked.replace(peer) != Some(peer) {
+            endpoint.ask_to_join(now, OPENER.addr(), group_addr(), false);
+        }
+    }
+
+    fn on_group_event(&mut self, event: &GroupEvent) {
+        let member = |addr: &SocketAddr| HostId::at(*addr).map_or(0, |host| host.0 as usize);
+        match event {
+            GroupEvent::Opened => self.opened = true,
+            GroupEvent::Departed { addr, last_acknowledged, .. } => {
+                let gone = &mut self.members[member(addr)];
+                let acknowledged = last_acknowledged.map_or(0, |last| last + 1);
+                // One that departs before it has joined again has acknowledged nothing since.
+                gone.departed.get_or_insert(acknowledged);
+                self.departures += 1;
+            }
+            GroupEvent::Joined { addr, first_message, .. } => {
+                let back = &mut self.members[member(addr)];
+                self.unacknowledged += first_message.saturating_sub(back.departed.take().unwrap_or(0));
+                back.lost += first_message.saturating_sub(back.next);
+                back.next = back.next.max(*first_message);
+            }
+            _ => {}
+        }
+    }
+
     fn fill(&mut self, endpoint: &mut Endpoint) {
         let Some(group) = self.group.filter(|_| self.opened) else { return };
         let queued = |endpoint: &Endpoint| {
@@ -100,23 +155,38 @@ impl Application for Members {
         let Some(group) = self.group else { return };
         if host == OPENER {
             while let Some(event) = endpoint.poll_group_event(group) {
-                self.opened |= event == GroupEvent::Opened;
+                self.on_group_event(&event);
             }
             return self.fill(endpoint);
         }
         endpoint.accept_group(group_addr());
-        while endpoint.group_recv(now, group).is_some() {
-            self.received[host.0 as usize] += 1;
-            self.missing -= 1;
-            self.last_arrival = now;
+        let member = &mut self.members[host.0 as usize];
+        while let Some(message) = endpoint.group_recv(now, group) {
+            // Who was a member twice may hold what it has had already.
+            if message.number >= member.next {
+                member.received += 1;
+                member.next = message.number + 1;
+                self.last_arrival = now;
+            }
         }
+        self.rejoin(now, host, endpoint, group);
     }
 }
 
 impl Experiment for Members {
-    fn crashed(&mut self, _: HostId) {}
+    fn crashed(&mut self, host: HostId) {
+        self.members[host.0 as usize].asked = None;
+        self.crashed.push(host);
+    }
 
     fn turned(&mut self, world: &mut World) {
+        for host in core::mem::take(&mut self.crashed) {
+            let joined = world.touch(host, self, |_, now, endpoint| endpoint.join_group(now, group_addr()));
+            // It is dead or stopped still.
+            if joined.is_none() {
+                self.crashed.push(host);
+            }
+        }
         world.touch(OPENER, self, |app, _, endpoint| app.fill(endpoint));
     }
 
@@ -125,7 +195,7 @@ impl Experiment for Members {
     }
 
     fn is_at_rest(&self) -> bool {
-        self.received.iter().skip(1).all(|&received| received == self.sent)
+        self.all_have(self.sent)
     }
 }
 
@@ -144,8 +214,10 @@ pub(super) fn run(cell: &Cell) -> Outcome {
         messages: cell.messages,
         message: vec![7; cell.message_bytes as usize].into(),
         sent: 0,
-        received: vec![0; cell.hosts as usize],
-        missing: cell.messages * members,
+        members: vec![Member::default(); cell.hosts as usize],
+        crashed: Vec::new(),
+        departures: 0,
+        unacknowledged: 0,
         last_arrival: Instant::ZERO,
     };
     let mut going = open(cell, &mut world, &mut app);
@@ -158,7 +230,7 @@ pub(super) fn run(cell: &Cell) -> Outcome {
     world.touch(OPENER, &mut app, |app, _, endpoint| app.fill(endpoint));
     let step = Duration::from_secs_f64(cell.time_limit_s) / LOOKS;
     for _ in 0..LOOKS {
-        if app.missing == 0 && schedule.is_over() || !going {
+        if app.all_have(cell.messages) && schedule.is_over() || !going {
             break;
         }
         going = schedule.run_for(step, &mut world, &mut app).is_ok();
@@ -166,15 +238,19 @@ pub(super) fn run(cell: &Cell) -> Outcome {
     }
     let after = counters(&world, &app);
     let time_s = app.last_arrival.saturating_since(began).as_secs_f64();
-    let received: u64 = app.received.iter().sum();
+    let received: u64 = app.members.iter().map(|member| member.received).sum();
+    let lost: u64 = app.members.iter().map(|member| member.lost).sum();
     let symbols = cell.messages as f64 * cell.message_bytes as f64 / f64::from(SYMBOL_BYTES);
     let reports = after.reports - before.reports;
     let outcome = Outcome {
-        finished: app.missing == 0,
+        finished: app.all_have(cell.messages) && (lost == 0 || !cell.faults.is_empty()),
         converged: false,
         time_s,
         goodput_bytes_per_s: received as f64 * cell.message_bytes as f64 / members as f64 / time_s.max(1e-12),
         messages_delivered: received,
+        messages_lost: lost,
+        messages_unacknowledged: app.unacknowledged,
+        lost_peers: app.departures,
         datagrams: world.counts().sent - counts.sent,
         lost_share: lost_share(world.counts(), &counts),
         suffered: Suffered::between(&counts, world.counts()),

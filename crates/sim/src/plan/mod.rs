@@ -358,10 +358,8 @@ mod tests {
 
     #[test]
     fn errors_of_faults_say_which_and_what_is_possible() {
-        let error = |axes: &str, fault: &str| {
-            let plan = format!("name = 'p'\n[axes]\n{axes}\n[[faults]]\n{fault}");
-            Plan::parse(&plan).unwrap_err().to_string()
-        };
+        let plan = |axes: &str, fault: &str| format!("name = 'p'\n[axes]\n{axes}\n[[faults]]\n{fault}");
+        let error = |axes: &str, fault: &str| Plan::parse(&plan(axes, fault)).unwrap_err().to_string();
         let timed = |kind: &str, rest: &str| format!("kind = '{kind}'\nfrom_s = 1\nto_s = 2\n{rest}");
         for (fault, what) in [
             (timed("crash", "hosts = [2]"), "hosts is [2], but has to be below the number of hosts"),
@@ -387,8 +385,10 @@ mod tests {
         assert!(error("", &timed("crash", "hosts = [1]\nlos = 1")).contains("unknown field `los`"));
         assert!(error("", "kind = 'crash'\nhosts = [1]\nfrom_s = 1").contains("missing field `to_s`"));
         let crash = timed("crash", "hosts = [1]");
+        assert_eq!(Plan::parse(&plan("workload = 'multicast'", &crash)).unwrap().cells.len(), 1);
+        let opener = timed("crash", "hosts = [1, 0]");
         assert!(
-            error("workload = 'multicast'", &crash).contains("another one with the workload `multicast`")
+            error("workload = 'multicast'", &opener).contains("hosts is [1, 0], but has to be without 0")
         );
         assert!(error("faults = 1", &crash).contains("no axis"));
     }
