@@ -30,6 +30,7 @@ const MIN_RTT_LIFETIME_NS: u64 = 30_000_000_000;
 pub(crate) struct Rtt {
     /// 0 before the first sample.
     smoothed_ns: u64,
+    first_at: Instant,
     variation_ns: u64,
     latest_ns: u64,
     min_ns: u64,
@@ -51,6 +52,7 @@ impl Rtt {
         let initial_ns = duration_nanos(initial);
         let mut rtt = Self {
             smoothed_ns: 0,
+            first_at: Instant::ZERO,
             variation_ns: initial_ns / 2,
             latest_ns: initial_ns,
             min_ns: u64::MAX,
@@ -89,6 +91,7 @@ impl Rtt {
         self.update_min(now, sample_ns);
         if self.smoothed_ns == 0 {
             self.smoothed_ns = sample_ns.max(1);
+            self.first_at = now;
             self.variation_ns = sample_ns / 2;
             return;
         }
@@ -113,6 +116,11 @@ impl Rtt {
         }
         self.min_at = now;
         self.recent_min_ns = u64::MAX;
+    }
+
+    /// How long ago the first sample was taken.
+    pub fn known_for(&self, now: Instant) -> Duration {
+        if self.smoothed_ns == 0 { Duration::ZERO } else { now.saturating_since(self.first_at) }
     }
 
     /// Smoothed RTT, or the assumed one before the first sample, nanoseconds.

@@ -215,6 +215,30 @@ fn a_gather_over_long_paths_takes_as_many_round_trips_as_one_message() {
     }
 }
 
+/// S11: once their first windows have overflowed the queue, senders over a path that holds more than the queue
+/// fill their link by what they are granted, without a slow start and without losing any more.
+#[test]
+fn a_crowd_over_a_long_path_fills_its_link() {
+    for (delay_us, most_of_ideal) in [(200.0, 1.1), (1_000.0, 1.3)] {
+        let cell = Cell {
+            workload: Workload::Incast,
+            warm: true,
+            hosts: 129,
+            messages: 1,
+            message_bytes: 256 << 10,
+            link_mbit: 10_000,
+            delay_us,
+            queue_bytes: 1 << 20,
+            ecn_above_bytes: 0,
+            ..Cell::default()
+        };
+        let outcome = cell.run().outcome;
+        assert!(outcome.finished && outcome.p99_of_ideal.unwrap() < most_of_ideal, "{outcome:#?}");
+        assert!(outcome.lost_share > 0.0 && outcome.lost_share_later == 0.0, "{outcome:#?}");
+        assert_eq!(outcome.probes, 0, "{outcome:#?}");
+    }
+}
+
 /// A cold start of a thousand senders behind a small queue is no collapse: all arrives.
 #[test]
 fn a_thousand_senders_all_arrive() {

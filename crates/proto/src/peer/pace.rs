@@ -7,7 +7,7 @@ use super::{Context, Peer};
 use crate::config::Config;
 use crate::event::{ChannelId, Event, MessageId, Phase};
 use crate::loss::Control;
-use crate::rate::{PacedCredit, Police, Rate};
+use crate::rate::{Licence, PacedCredit, Police, Rate};
 use crate::send_channel::MIN_FRAGMENT_BYTES;
 use core::time::Duration;
 use denrei_wire::frame::{self, FRAGMENT_HEADER_BYTES, Frame, GRANT_REQUEST_BYTES};
@@ -182,9 +182,14 @@ impl Peer {
 
     /// A sender that is newly limited says where it is, unless it is idle: the receiver does not know
     /// what is on its way, and the answer's acknowledgement shows what of it was lost.
-    pub(super) fn on_grant(&mut self, grant: &frame::Grant) {
+    pub(super) fn on_grant(&mut self, now: Instant, grant: &frame::Grant) {
         let was_limited = self.allowed.is_limited();
         self.allowed.on_grant(grant);
+        if self.allowed.is_limited() != was_limited {
+            let path = self.min_rtt().filter(|_| !was_limited);
+            let licence = path.and_then(|rtt| Licence::new(now, rtt, self.rtt.known_for(now)));
+            self.allowed.set_licence(licence);
+        }
         let busy = !self.sent.is_idle() || self.outbox.has_turn();
         if self.allowed.is_limited() && !was_limited && busy {
             self.want(Control::GrantRequest);

@@ -283,7 +283,7 @@ impl Peer {
                 let frame = denrei_wire::frame::OwnedFeedback::from(report);
                 cx.notes.reports.push(super::GroupReport { from: self.id, frame });
             }
-            Frame::Grant(grant) => self.on_grant(grant),
+            Frame::Grant(grant) => self.on_grant(cx.now, grant),
             Frame::GrantRequest(request) => pace.request = Some((request.sent, request.wanted)),
             Frame::End(end) => self.on_end(cx, end.code, end.reason),
             // PING wants nothing but the acknowledgement. Frames of later versions are never sent
@@ -412,6 +412,11 @@ impl Peer {
                 under_way: in_flight_before,
                 window_limited: in_flight_before * 2 >= self.congestion.window(),
             });
+            if marked > 0
+                && let Some(licence) = self.allowed.licence()
+            {
+                licence.on_marks(cx.now, sent_at, in_flight_before);
+            }
             if self.takes_turns {
                 self.takes_turns = self.outbox.queued_messages() > 0;
             }
@@ -447,6 +452,9 @@ impl Peer {
             if self.recovery_began.is_none_or(|began| sent_at > began) {
                 self.recovery_began = Some(cx.now);
                 self.counters.recoveries += 1;
+            }
+            if let Some(licence) = self.allowed.licence() {
+                licence.on_loss(cx.now, sent_at, self.sent.cost_in_flight());
             }
             self.congestion.on_loss(cx.now, sent_at, count);
         }

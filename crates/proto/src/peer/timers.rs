@@ -155,6 +155,9 @@ impl Peer {
         // Before the first answer only the guess of the round trip may have been too short (RFC 9002 §7.6.2).
         if self.probe_timeouts == PERSISTENT_TIMEOUTS && self.rtt.measured().is_some() {
             self.congestion.on_persistent_loss();
+            if let Some(licence) = self.allowed.licence() {
+                licence.revoke();
+            }
         }
         // A probe may exceed the window, but not the receiver's pace.
         if self.control.is_empty() && !(self.outbox.has_turn() && self.is_let(cx.config, cx.now)) {

@@ -99,13 +99,18 @@ impl Peer {
         if self.probes_left > 0 {
             return true;
         }
-        let window = self.congestion.window();
         let in_flight = self.sent.cost_in_flight();
+        let window = self.window(in_flight);
         if in_flight > 0 && in_flight + self.mtu.current() as u64 > window {
             return false;
         }
         self.paced_until = self.pacer.delay_until(cx.now, window, self.rtt.smoothed_ns());
         self.paced_until.is_none()
+    }
+
+    /// Cost that may be under way, where so much is.
+    fn window(&self, in_flight: u64) -> u64 {
+        self.congestion.window().max(self.allowed.licensed(in_flight))
     }
 
     /// Appends one packet of at most `limit` octets; its octets, 0 if there is nothing to send.
@@ -197,7 +202,8 @@ impl Peer {
     ) -> usize {
         let bytes = out.len() - start.at + self.protection.trailer_bytes();
         let cost = packet_cost(bytes as u64);
-        let (window, in_flight) = (self.congestion.window(), self.sent.cost_in_flight() + cost);
+        let in_flight = self.sent.cost_in_flight() + cost;
+        let window = self.window(in_flight);
         let (asked, unasked) = self.asked;
         let hurried = self.hurried && !self.outbox.has_turn();
         let full = in_flight + self.mtu.current() as u64 > window;

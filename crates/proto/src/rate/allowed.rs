@@ -3,6 +3,7 @@
 //! Inputs → outputs: GRANTs, octets sent, octets that wait → whether data may go and how much, and
 //! the GRANT_REQUEST to write. Source: S11; `spec/protocol.md` §13.3.
 
+use super::licence::Licence;
 use denrei_wire::frame::{Grant, GrantRequest};
 
 /// A limit is not used to its last octets: a packet of headers, request, trailer and the smallest
@@ -30,6 +31,8 @@ struct Word {
     serial: Option<u32>,
     /// Octets sent plus what waited, as told last.
     told: Option<u64>,
+    /// What may be under way because of it; `None`: what the congestion window lets.
+    licence: Option<Licence>,
 }
 
 impl Allowed {
@@ -46,6 +49,24 @@ impl Allowed {
         }
         word.serial = Some(grant.serial);
         word.limit = limit;
+    }
+
+    /// The licence of the limit in force.
+    pub fn licence(&mut self) -> Option<&mut Licence> {
+        self.word.as_mut()?.licence.as_mut()
+    }
+
+    /// Sets or takes away the licence, once the receiver has spoken.
+    pub fn set_licence(&mut self, licence: Option<Licence>) {
+        if let Some(word) = &mut self.word {
+            word.licence = licence;
+        }
+    }
+
+    /// Octets that may be under way because of it, where so many are; 0: it says nothing.
+    pub fn licensed(&self, under_way: u64) -> u64 {
+        let licence = self.word.as_ref().and_then(|word| word.licence.as_ref());
+        licence.map_or(0, |licence| licence.window(under_way, self.room().unwrap_or(0)))
     }
 
     fn limit(&self) -> Option<u64> {

@@ -9,6 +9,7 @@
 use super::InboundWindow;
 use super::allowed::LEAST_GRANT;
 use super::claim::Claim;
+use super::release::Release;
 use super::turns::Turns;
 use core::time::Duration;
 use denrei_wire::Instant;
@@ -42,8 +43,11 @@ pub(crate) struct Grants {
     claims: BTreeMap<u32, Claim>,
     /// Claims that want more than they were granted.
     turns: Turns,
+    /// How fast, over long paths.
+    release: Release,
     /// Octets granted to active claims that have not come.
     outstanding: u64,
+    reclaimed_at: Instant,
     /// Where a claim that comes anew begins.
     clock: u64,
     /// Peers that are still to be told a limit.
@@ -59,6 +63,8 @@ impl Grants {
             window: InboundWindow::new(now, buffer, rtt),
             claims: BTreeMap::new(),
             turns: Turns::default(),
+            release: Release::new(now),
+            reclaimed_at: now,
             outstanding: 0,
             clock: 0,
             newcomers: VecDeque::new(),
@@ -203,7 +209,8 @@ impl Grants {
     /// Grants what there is room for.
     pub fn distribute(&mut self, now: Instant) {
         let window = self.window.octets();
-        let most = (window / GRANT_SHARE).clamp(LEAST_GRANT, MAX_GRANT);
+        let most = self.largest(window);
+        self.release.rest();
         while let Some(peer) = self.turns.next(&self.claims) {
             let free = window.saturating_sub(self.outstanding);
             let claim = self.claims.get_mut(&peer).expect("listed claims exist");
@@ -211,11 +218,18 @@ impl Grants {
             // Whole datagrams, and a few at least, or there would be as many grants as datagrams.
             let train = (most / datagram).max(LEAST_TRAIN) * datagram;
             let grant = claim.remaining().max(LEAST_GRANT).min(train);
-            if free < grant && self.outstanding > 0 {
+            if (free < grant && self.outstanding > 0) || !self.release.lets(now, &self.window, grant) {
                 return;
             }
             self.grant(now, peer, grant);
         }
+    }
+
+    /// The largest grant. Over a long path all who wait are under way at a time, or the few that are would need
+    /// windows as large as the path's to fill it.
+    fn largest(&self, window: u64) -> u64 {
+        let share = if self.window.is_long() { self.turns.len().max(GRANT_SHARE) } else { GRANT_SHARE };
+        (window / share).clamp(LEAST_GRANT, MAX_GRANT)
     }
 
     fn grant(&mut self, now: Instant, peer: u32, octets: u64) {
@@ -237,6 +251,10 @@ impl Grants {
     /// Gives grants that nothing came of to others. Due at [`deadline`](Self::deadline).
     pub fn reclaim(&mut self, now: Instant) {
         let patience = self.patience();
+        if self.window.is_long() && now < self.reclaimed_at + patience / PATIENCE_RTTS {
+            return;
+        }
+        self.reclaimed_at = now;
         let stale =
             |claim: &Claim| claim.is_active() && claim.outstanding() > 0 && claim.moved + patience <= now;
         let peers: Vec<u32> =
@@ -260,13 +278,13 @@ impl Grants {
         (self.window.rtt() * PATIENCE_RTTS).max(LEAST_PATIENCE)
     }
 
-    /// How soon to call [`reclaim`](Self::reclaim), if at all.
+    /// How soon to call [`reclaim`](Self::reclaim) and [`distribute`](Self::distribute), if at all.
     pub fn deadline(&self) -> Option<Duration> {
         if !self.newcomers.is_empty() {
             return Some(LULL);
         }
         let waiting = self.outstanding > 0 || self.claims.values().any(|claim| claim.remaining() > 0);
-        waiting.then(|| self.patience())
+        waiting.then(|| self.release.due_in().unwrap_or(Duration::MAX).min(self.patience()))
     }
 
     /// Takes a peer whose limit has changed.

@@ -22,6 +22,8 @@ const LEAST_SAMPLE: Duration = Duration::from_millis(2);
 /// before anyone was limited, so it comes as fast as path and host can: the rate is known before the
 /// first full sample ends. As many, or a batch more or less would count for much.
 const OVERRUN_ARRIVALS: u32 = 16;
+/// That sample is at least as long as the round trip or this: over a long path it is over much sooner.
+const OVERRUN_SAMPLE: Duration = Duration::from_micros(200);
 /// Samples of which the largest counts.
 const SAMPLES: usize = 16;
 /// Share of the queue's room that is kept when it was too large, in 1/16.
@@ -35,6 +37,9 @@ const MEMORY: Duration = Duration::from_secs(10);
 /// Samples in a row that lost nothing, with no less room, after which a loss is chance: losses that the room
 /// brings would have come before. 128 ms; chance loss that is seldomer does not narrow the room step by step.
 const PROVEN_SAMPLES: u32 = 64;
+/// A path that holds as many times the queue's room is long, and so is one of such a round trip.
+const LONG_QUEUES: u64 = 4;
+const LONG_PATH: Duration = Duration::from_millis(1);
 /// The smallest round trip is measured anew after this long.
 const RTT_LIFETIME: Duration = Duration::from_secs(10);
 /// Samples without growth by a quarter after which the rate counts as found (BBR's full pipe).
@@ -49,6 +54,10 @@ pub(crate) struct InboundWindow {
     rates: [u64; SAMPLES],
     sample_began: Instant,
     sample_octets: u64,
+    /// A part of the sample, and the fastest so far.
+    part_began: Instant,
+    part_octets: u64,
+    part_rate: u64,
     /// The window, not the senders, limited the sample so far.
     sample_limited: bool,
     sample_lost: bool,
@@ -84,6 +93,9 @@ impl InboundWindow {
             rates: [0; SAMPLES],
             sample_began: now,
             sample_octets: 0,
+            part_began: now,
+            part_octets: 0,
+            part_rate: 0,
             sample_limited: false,
             sample_lost: false,
             sample_arrivals: 0,
@@ -145,13 +157,43 @@ impl InboundWindow {
             self.arrived_at = now;
             self.sample_arrivals += 1;
         }
+        self.follow_part(now, octets);
         let length = now.saturating_since(self.sample_began);
         if length >= LEAST_SAMPLE.max(self.rtt()) {
             self.end_sample(now, length);
-        } else if self.rate() == 0 && self.sample_arrivals >= OVERRUN_ARRIVALS && length >= self.rtt() {
+        } else if self.rate() == 0
+            && self.sample_arrivals >= OVERRUN_ARRIVALS
+            && length >= self.overrun_sample()
+        {
             self.rates[SAMPLES - 1] = rate_of(self.sample_octets, length);
             self.starting = false;
         }
+    }
+
+    /// A long round trip is not filled while windows grow: how fast data can come is seen in parts of it.
+    fn follow_part(&mut self, now: Instant, octets: u64) {
+        self.part_octets += octets;
+        let length = now.saturating_since(self.part_began);
+        if length >= LEAST_SAMPLE && self.rtt() > LEAST_SAMPLE {
+            self.part_rate = self.part_rate.max(rate_of(self.part_octets, length));
+            (self.part_began, self.part_octets) = (now, 0);
+        }
+    }
+
+    fn overrun_sample(&self) -> Duration {
+        if self.assumed_rtt >= LONG_PATH { OVERRUN_SAMPLE } else { self.rtt() }
+    }
+
+    /// Whether the round trip is so long that its content is to be granted bit by bit.
+    pub fn is_long(&self) -> bool {
+        let octets = self.rate() as u128 * self.assumed_rtt.as_nanos() / 1_000_000_000;
+        self.assumed_rtt >= LONG_PATH || octets >= u128::from(LONG_QUEUES * self.queue())
+    }
+
+    /// Octets per second at which a whole window is granted in one round trip.
+    pub fn pace(&self) -> u64 {
+        let pace = self.octets() as u128 * 1_000_000_000 / self.rtt().as_nanos().max(1);
+        u64::try_from(pace).unwrap_or(u64::MAX)
     }
 
     /// A grant's data came after `rtt`.
@@ -179,7 +221,8 @@ impl InboundWindow {
     }
 
     fn end_sample(&mut self, now: Instant, length: Duration) {
-        let (rate, known) = (rate_of(self.sample_octets, length), self.rate());
+        let part_rate = core::mem::take(&mut self.part_rate);
+        let (rate, known) = (rate_of(self.sample_octets, length).max(part_rate), self.rate());
         if self.sample_limited && self.sample_lost {
             // As fast as it can be: whatever seemed faster was not.
             self.rates = [0; SAMPLES];

@@ -1,7 +1,8 @@
 //! The pace that receivers set: rate and burst, grants.
 //!
 //! Inputs → outputs: see the files; `credit` R2's rules; `bursts` the pause between two; `allowed` the sender's
-//! half of grants, `grants` the receiver's, in `turns`, which holds the `inbound` window; `manager` sets rates
+//! half of grants, with its `licence`, `grants` the receiver's, in `turns`, which holds the `inbound` window and its
+//! `release`; `manager` sets rates
 //! within the `capacity` that it learns, in the shares of `share`; `host` is several Nodes on one host.
 //! Source: R1–R4, R11–R13, S11; `spec/protocol.md` §13.
 
@@ -15,8 +16,10 @@ mod grants;
 mod heard;
 mod host;
 mod inbound;
+mod licence;
 mod manager;
 mod police;
+mod release;
 mod share;
 mod turns;
 
@@ -27,6 +30,7 @@ pub(crate) use grants::Grants;
 pub(crate) use heard::{Heard, Source, Taken};
 pub use host::HostRecord;
 pub(crate) use host::host_share;
+pub(crate) use licence::Licence;
 pub(crate) use manager::Manager;
 pub(crate) use police::Police;
 

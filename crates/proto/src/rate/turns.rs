@@ -30,6 +30,11 @@ impl Turns {
         self.order.is_empty()
     }
 
+    /// How many wait.
+    pub fn len(&self) -> u64 {
+        self.order.len() as u64
+    }
+
     /// Gives a claim that wants more its place, if it has none.
     pub fn enter(&mut self, now: Instant, peer: u32, claim: &mut Claim) {
         if claim.remaining() > 0 && claim.not_before <= now && claim.listed.is_none() {

@@ -1,0 +1,118 @@
+//! What a sender may have under way over a long path because its receiver granted it.
+//!
+//! Inputs → outputs: grants, losses and marks → a window beside the congestion controller's, of which the larger
+//! holds. Source: S11; Homa (Montazeri et al. 2018), in which grants stand in the window's place. Deviation: it is
+//! bounded, halved by what is lost under it, and made smaller by marks.
+//!
+//! The receiver has measured what its path carries and shares that out, while each of its senders would have to
+//! find out in a slow start of its own: many long round trips in which most of what was granted is not used, and
+//! nobody else may.
+
+use core::time::Duration;
+use denrei_wire::Instant;
+
+/// Shorter round trips are not worth it: a window that is too small grows within a few of them.
+const LEAST_RTT: Duration = Duration::from_micros(100);
+/// A round trip that was first measured in the crowd is its queue's rather than the path's, unless it is longer
+/// than queues of switches are.
+const KNOWN_FOR: Duration = Duration::from_millis(20);
+const LONG_RTT: Duration = Duration::from_millis(1);
+
+/// Most under way for that reason: what a path inside the network may be asked to take unseen.
+const MOST_OCTETS: u64 = 1 << 20;
+
+/// The first mark leaves so much, where less is under way, and each round trip with marks a sixteenth less, down to
+/// a first window, which anyone may send unseen. Queues are marked that the receiver's own share-out keeps filled.
+const FIRST_MARKED: u64 = 64 * 1024;
+const LEAST_MARKED: u64 = 14_720;
+const KEPT_WHEN_MARKED: u64 = 15;
+
+/// The licence of one limit, until it is lifted.
+#[derive(Debug)]
+pub(crate) struct Licence {
+    most: u64,
+    /// What was sent by then says nothing new.
+    cut_at: Instant,
+}
+
+impl Licence {
+    /// A limit is in force from now on, and the path's smallest round trip has been known for so long.
+    pub fn new(now: Instant, min_rtt: Duration, known_for: Duration) -> Option<Self> {
+        let long = min_rtt >= LONG_RTT || (min_rtt >= LEAST_RTT && known_for >= KNOWN_FOR);
+        long.then_some(Self { most: MOST_OCTETS, cut_at: now })
+    }
+
+    /// Octets that may be under way, where so many are and so many more are granted.
+    pub fn window(&self, under_way: u64, granted: u64) -> u64 {
+        under_way.saturating_add(granted).min(self.most)
+    }
+
+    /// Something was lost, of which the newest was sent at `sent_at`, when so much was under way. Counts once per
+    /// round trip.
+    pub fn on_loss(&mut self, now: Instant, sent_at: Instant, under_way: u64) {
+        if sent_at > self.cut_at {
+            self.cut_at = now;
+            self.most = self.most.min(under_way) / 2;
+        }
+    }
+
+    /// The same of marks.
+    pub fn on_marks(&mut self, now: Instant, sent_at: Instant, under_way: u64) {
+        if sent_at > self.cut_at {
+            self.cut_at = now;
+            let least = self.most.min(LEAST_MARKED);
+            self.most = (self.most.min(under_way.max(FIRST_MARKED)) / 16 * KEPT_WHEN_MARKED).max(least);
+        }
+    }
+
+    /// Nothing has arrived for several probe timeouts.
+    pub fn revoke(&mut self) {
+        self.most = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ms: u64) -> Instant {
+        Instant::from_nanos(ms * 1_000_000)
+    }
+
+    #[test]
+    fn what_was_lost_under_a_limit_halves_what_goes_unasked_once_per_round_trip() {
+        let mut licence = Licence::new(at(10), LONG_RTT, Duration::ZERO).unwrap();
+        assert_eq!(licence.window(10_000, 90_000), 100_000);
+        assert_eq!(licence.window(10_000, 1 << 30), MOST_OCTETS);
+        licence.on_loss(at(15), at(9), 80_000);
+        assert_eq!(licence.window(10_000, 90_000), 100_000, "sent before the limit");
+        licence.on_loss(at(20), at(11), 80_000);
+        licence.on_loss(at(21), at(19), 80_000);
+        assert_eq!(licence.window(10_000, 90_000), 40_000);
+        licence.on_loss(at(30), at(21), 80_000);
+        assert_eq!(licence.window(10_000, 90_000), 20_000);
+        licence.revoke();
+        assert_eq!(licence.window(10_000, 90_000), 0);
+    }
+
+    #[test]
+    fn marks_leave_a_first_window() {
+        let mut licence = Licence::new(at(10), LONG_RTT, Duration::ZERO).unwrap();
+        licence.on_marks(at(11), at(11), 3_000);
+        assert_eq!(licence.window(10_000, 1 << 20), FIRST_MARKED / 16 * KEPT_WHEN_MARKED);
+        for ms in 12..100 {
+            licence.on_marks(at(ms), at(ms), 3_000);
+        }
+        assert_eq!(licence.window(10_000, 1 << 20), LEAST_MARKED);
+        licence.on_loss(at(100), at(100), 10_000);
+        licence.on_marks(at(101), at(101), 3_000);
+        assert_eq!(licence.window(10_000, 1 << 20), 5_000, "it never grows");
+    }
+
+    #[test]
+    fn a_round_trip_that_only_a_crowd_has_seen_is_not_the_paths() {
+        let of = |min_rtt, known_for| Licence::new(at(10), min_rtt, known_for).is_some();
+        assert!(!of(2 * LEAST_RTT, Duration::ZERO) && of(2 * LEAST_RTT, KNOWN_FOR));
+        assert!(!of(LEAST_RTT / 2, KNOWN_FOR), "of a rack");
+    }
+}
