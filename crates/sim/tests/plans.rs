@@ -239,6 +239,25 @@ fn a_crowd_over_a_long_path_fills_its_link() {
     }
 }
 
+/// S11: what was lost of first windows is granted again before its senders know that it was lost.
+#[test]
+fn what_overflowed_on_a_long_path_is_not_asked_for_a_round_trip_later() {
+    let cell = Cell {
+        workload: Workload::Incast,
+        warm: true,
+        hosts: 129,
+        messages: 1,
+        link_mbit: 10_000,
+        delay_us: 10_000.0,
+        queue_bytes: 512 << 10,
+        ecn_above_bytes: 0,
+        ..Cell::default()
+    };
+    let outcome = cell.run().outcome;
+    assert!(outcome.finished && outcome.lost_share_later == 0.0, "{outcome:#?}");
+    assert!(outcome.p99_us < 8.0 * cell.delay_us, "{outcome:#?}");
+}
+
 /// A cold start of a thousand senders behind a small queue is no collapse: all arrives.
 #[test]
 fn a_thousand_senders_all_arrive() {

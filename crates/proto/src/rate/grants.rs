@@ -163,10 +163,13 @@ impl Grants {
         }
         // What was sent by then has come by now or was lost; overtaken packets correct themselves with
         // the next request.
-        let lost = sent > claim.accounted && claim.asked;
+        let missing = sent.saturating_sub(claim.accounted);
+        let lost = missing > 0 && claim.asked;
+        // What overran this host goes again, which over a long path its sender knows a round trip later.
+        let again = if claim.asked || !self.window.is_long() { 0 } else { missing };
         claim.asked = true;
         claim.accounted = sent;
-        claim.wanted = sent.saturating_add(wanted as u64);
+        claim.wanted = sent.saturating_add(wanted as u64).saturating_add(again);
         if wanted > 0 && claim.limit.saturating_sub(sent) < LEAST_GRANT {
             // What is left of its limit is too little for a packet, and does not come.
             claim.accounted = claim.limit.max(sent);
