@@ -4,7 +4,7 @@ mod common;
 
 use common::background;
 use denrei::relay::{Relay, RelayConfig, Route};
-use denrei::{ChannelId, ClusterKey, Config, Event, LostReason, Node, PeerId, SendError};
+use denrei::{ChannelId, ClusterKey, Config, Event, LostReason, Node, PeerId, Rate, SendError};
 use std::time::{Duration, Instant};
 
 const SOON: Duration = Duration::from_secs(20);
@@ -96,6 +96,23 @@ fn a_target_that_does_not_read_stops_its_own_sender_only() {
     for number in 0..sent {
         let message = idle.recv_timeout(SOON).unwrap().expect("what was held arrives");
         assert!(message.data == content(number, 50_000), "message {number} of {sent}");
+    }
+}
+
+#[test]
+fn every_rate_that_the_target_sets_reaches_the_sender_to_the_byte() {
+    let (sender, target) = (node(), node());
+    let (_relay, peer) = through(&sender, &target, RelayConfig::default());
+    sender.send(ChannelId { peer, channel: 0 }, content(0, 10)).unwrap();
+    let back = target.recv_timeout(SOON).unwrap().expect("it arrives").channel.peer;
+    for bytes_per_s in [1_000_000, 900_000, 1_000_000, 1_000_001] {
+        let rate = Rate { bytes_per_s, burst_bytes: 20_000 };
+        target.set_rate(back, rate).unwrap();
+        let until = Instant::now() + SOON;
+        while sender.flow(peer).expect("it is there").rate != rate {
+            assert!(Instant::now() < until, "{rate} does not come through: {:?}", sender.flow(peer));
+            std::thread::sleep(Duration::from_millis(2));
+        }
     }
 }
 

@@ -19,7 +19,7 @@ const LEAST_RATE: f64 = 16_384.0;
 const BURST: Duration = Duration::from_millis(5);
 /// … but not less than this, bytes: some packets.
 const LEAST_BURST_BYTES: f64 = 16_384.0;
-/// A rate is set anew when it differs by more than this share.
+/// A rate of the relay's own making is set anew when it differs by more than this share.
 const WORTH_SAYING: f64 = 0.125;
 /// Weight of the newest look in the mean of what drains.
 const GAIN: f64 = 0.25;
@@ -48,9 +48,10 @@ impl Pace {
     /// The rate to set now, if it is another than before. `fill` is the queue's share of its limit.
     pub fn follow(&mut self, fill: f64, allowed: Rate) -> Option<Rate> {
         let wanted = self.wanted(fill, allowed);
-        let worth = wanted.is_unlimited() != self.set.is_unlimited()
-            || differs(wanted.bytes_per_s, self.set.bytes_per_s)
-            || differs(wanted.burst_bytes, self.set.burst_bytes);
+        let set = self.set;
+        let worth = wanted.is_unlimited() != set.is_unlimited()
+            || is_worth_saying(wanted.bytes_per_s, set.bytes_per_s, allowed.bytes_per_s)
+            || is_worth_saying(wanted.burst_bytes, set.burst_bytes, allowed.burst_bytes);
         if !worth {
             return None;
         }
@@ -86,8 +87,10 @@ impl Pace {
     }
 }
 
-fn differs(a: u64, b: u64) -> bool {
-    a.abs_diff(b) as f64 > WORTH_SAYING * a.max(b) as f64
+/// What the far receiver allows is passed on to the byte, and nobody is left with more than that.
+fn is_worth_saying(wanted: u64, set: u64, allowed: u64) -> bool {
+    let little = wanted.abs_diff(set) as f64 <= WORTH_SAYING * wanted.max(set) as f64;
+    wanted != set && (!little || wanted == allowed || set > allowed)
 }
 
 #[cfg(test)]
@@ -103,6 +106,31 @@ mod tests {
         assert_eq!(pace.follow(0.0, FAR), Some(FAR));
         assert_eq!(pace.follow(0.1, FAR), None);
         assert_eq!(pace.follow(0.0, Rate::UNLIMITED), Some(Rate::UNLIMITED));
+    }
+
+    #[test]
+    fn the_smallest_change_of_the_far_receivers_rate_is_passed_on() {
+        let mut pace = Pace::new();
+        pace.follow(0.0, FAR);
+        for (bytes_per_s, burst_bytes) in [(900_000, 20_000), (900_001, 20_000), (900_001, 20_001)] {
+            let allowed = Rate { bytes_per_s, burst_bytes };
+            assert_eq!(pace.follow(0.0, allowed), Some(allowed));
+            assert_eq!(pace.follow(0.0, allowed), None, "said already");
+        }
+    }
+
+    #[test]
+    fn a_small_change_of_what_the_relay_made_up_is_said_only_where_the_far_receiver_allows_less() {
+        let mut pace = Pace::new();
+        pace.drained(4_000_000, Duration::from_secs(1));
+        let burst_bytes = FAR.burst_bytes;
+        let first = Rate { bytes_per_s: 2_000_000, burst_bytes };
+        let lowered = pace.follow(0.5, first).unwrap();
+        assert!(lowered.bytes_per_s < FAR.bytes_per_s, "{lowered}");
+        assert_eq!(pace.follow(0.51, first), None, "a little less than before");
+        let less = Rate { bytes_per_s: lowered.bytes_per_s - 1, burst_bytes };
+        assert!(pace.follow(0.51, less).unwrap().bytes_per_s < lowered.bytes_per_s, "more than is allowed");
+        assert_eq!(pace.follow(0.0, FAR), Some(FAR), "and nothing is left of it once the queue is empty");
     }
 
     #[test]
