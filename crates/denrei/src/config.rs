@@ -5,7 +5,7 @@ use crate::pipeline::Stage;
 use crate::shards::MAX_SHARDS;
 use denrei_io::SocketConfig;
 use denrei_proto::seal::{ClusterKey, Identity, PublicIdentity};
-use denrei_proto::{Config as ProtocolConfig, ConfigError};
+use denrei_proto::{Config as ProtocolConfig, ConfigError, MAX_RATE};
 use denrei_wire::Token;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -42,7 +42,8 @@ pub struct Config {
     /// for this user alone. Needs [`learn_rates`](ProtocolConfig::learn_rates).
     pub host_directory: Option<PathBuf>,
     /// What the host can receive in all its Nodes, bytes per second; the same for all of them. 0, the
-    /// default: learnt when several of them are overrun.
+    /// default: learnt when several of them are overrun. At most [`MAX_RATE`]; needs a
+    /// [`host_directory`](Self::host_directory), even if there is only one Node.
     pub host_bytes_per_s: u64,
     /// The secret that the cluster shares: with it everything is sealed. Where it is not set,
     /// [`Node::bind`](crate::Node::bind) reads the file that `DENREI_KEY_FILE` names
@@ -112,12 +113,22 @@ impl Config {
                 expected: format!("at most {MAX_SPIN:?}"),
             }));
         }
+        Ok(self.check_host()?)
+    }
+
+    fn check_host(&self) -> Result<(), ConfigError> {
+        let wrong = |setting, value, expected: String| Err(ConfigError { setting, value, expected });
         if self.host_directory.is_some() && !self.protocol.learn_rates {
-            return Err(BindError::Config(denrei_proto::ConfigError {
-                setting: "learn_rates",
-                value: "off".to_owned(),
-                expected: "on where host_directory is set: a host is shared by the rates it sets".to_owned(),
-            }));
+            let expected = "on where host_directory is set: a host is shared by the rates it sets";
+            return wrong("learn_rates", "off".to_owned(), expected.to_owned());
+        }
+        if self.host_bytes_per_s > 0 && self.host_directory.is_none() {
+            let expected = "a directory where host_bytes_per_s is set: by it a host's Nodes share that rate";
+            return wrong("host_directory", "not set".to_owned(), expected.to_owned());
+        }
+        if self.host_bytes_per_s > MAX_RATE {
+            let expected = format!("at most {MAX_RATE} (1 PiB)");
+            return wrong("host_bytes_per_s", self.host_bytes_per_s.to_string(), expected);
         }
         Ok(())
     }
@@ -176,5 +187,30 @@ impl Config {
     /// The cluster key, named here or below.
     pub(crate) fn key(&self) -> Option<&ClusterKey> {
         self.cluster_key.as_ref().or(self.protocol.cluster_key.as_ref())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_host_takes_needs_a_directory_and_a_rate_that_can_be() {
+        let refusal = |settings: &[(&str, &str)]| {
+            let mut config = Config::default();
+            for (name, value) in settings {
+                config.set(name, value).unwrap();
+            }
+            config.validate().err().map(|error| error.to_string())
+        };
+        let (learn, shared) = (("learn_rates", "on"), ("host_directory", "/dev/shm/denrei"));
+        for others in [&[][..], &[learn]] {
+            let alone = refusal(&[others, &[("host_bytes_per_s", "100000000")]].concat()).unwrap();
+            assert!(alone.contains("host_bytes_per_s") && alone.contains("host_directory"), "{alone}");
+        }
+        assert_eq!(refusal(&[learn, shared, ("host_bytes_per_s", "1125899906842624")]), None);
+        let most = refusal(&[learn, shared, ("host_bytes_per_s", "1125899906842625")]).unwrap();
+        assert!(most.contains("host_bytes_per_s is 1125899906842625") && most.contains("1 PiB"), "{most}");
+        assert_eq!(refusal(&[("host_bytes_per_s", "0")]), None, "which is the default");
     }
 }
