@@ -260,6 +260,11 @@ impl Peer {
     }
 
     /// Sets the peer's share of what this node can receive: 1 to 10000, 100 if never set.
+    ///
+    /// It counts only while this node divides what comes: by grants, after packets of several peers were
+    /// lost or marked together, among peers that have about as much left to send; or with the setting
+    /// learn_rates by rates, once it is overrun or its host has a limit (host_bytes_per_s), among peers
+    /// whose rate set_rate has not set. Else each sends as fast as its own window and rate let it.
     fn set_weight(&self, py: Python<'_>, #[pyo3(from_py_with = numbers)] weight: u32) -> PyResult<()> {
         self.verb(py, |node, id| node.set_weight(id, weight))
     }

@@ -1742,6 +1742,12 @@ denrei_code denrei_retransmit(const denrei_node *node, denrei_peer peer, uint64_
  * Sets a peer's share of what this node can receive, relative to the other peers': 1 to 10000, 100
  * if never set.
  *
+ * It counts only while this node divides what comes: by grants, after packets of several peers were
+ * lost or marked together, among peers that have about as much left to send; or with the setting
+ * learn_rates by rates, once it is overrun or its host has a limit (host_bytes_per_s), among peers
+ * whose rate denrei_set_rate has not set. Else each sends as fast as its own window and rate let
+ * it, whatever its weight.
+ *
  * `node` is a node.
  */
 denrei_code denrei_set_weight(const denrei_node *node, denrei_peer peer, uint32_t weight);

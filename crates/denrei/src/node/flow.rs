@@ -51,6 +51,12 @@ impl Node {
     /// Sets a peer's share of what this Node can receive, relative to the other peers': 1 to
     /// [`MAX_WEIGHT`](crate::MAX_WEIGHT), 100 if never set.
     ///
+    /// It counts only while this Node divides what comes: by grants, after packets of several peers were
+    /// lost or marked together, among peers that have about as much left to send; or with
+    /// [`learn_rates`](crate::ProtocolConfig::learn_rates) by rates, once it is overrun or its host has a
+    /// limit, among peers whose rate [`set_rate`](Self::set_rate) has not set. Else each sends as fast as
+    /// its own window and rate let it, whatever its weight.
+    ///
     /// # Errors
     /// No such peer; a weight out of range.
     pub fn set_weight(&self, peer: PeerId, weight: u32) -> Result<(), PeerError> {

@@ -23,6 +23,11 @@ impl Endpoint {
     /// Sets a peer's share of what this endpoint can receive, relative to the other peers': 1 to
     /// [`MAX_WEIGHT`], [`DEFAULT_WEIGHT`](crate::DEFAULT_WEIGHT) if never set.
     ///
+    /// It counts only while this endpoint divides what comes: by grants, after packets of several peers
+    /// were lost or marked together, among peers that have about as much left to send; or with
+    /// [`Config::learn_rates`](crate::Config::learn_rates) by rates, once it is overrun or its host has a
+    /// limit, among peers whose rate [`set_rate`](Self::set_rate) has not set.
+    ///
     /// # Errors
     /// No such peer; a weight out of range.
     pub fn set_weight(&mut self, now: Instant, peer: PeerId, weight: u32) -> Result<(), PeerError> {
