@@ -122,6 +122,20 @@ fn a_mesh_of_processes_exchanges_everything() {
 }
 
 #[test]
+fn a_mesh_ends_when_its_time_is_over_and_counts_what_was_sent() {
+    let args = ["bench", "mesh", "--nodes=3", "--sizes=64", "--iters=100000000", "--seconds=0.2"];
+    let begin = std::time::Instant::now();
+    let lines = lines_with_more(&[&args[..], &["--repeat=1", "--json"]].concat());
+    // Without that limit a run would be of 1 GiB.
+    assert!(begin.elapsed() < std::time::Duration::from_secs(60), "{lines:?}");
+    for line in &lines {
+        let (n, most) = (line["n"].as_u64().unwrap(), (1_u64 << 30) / 64);
+        assert!(n >= 3 * 2 && n < most, "{line:?}");
+        assert!(line["lost"] == 0 || line["transport"] == "udp", "{line:?}");
+    }
+}
+
+#[test]
 fn a_mesh_over_bare_udp_counts_what_it_loses_and_ends() {
     let args = ["bench", "mesh", "--netns", "--loss=300", "--nodes=3", "--sizes=64,4K", "--iters=300"];
     let args = [&args[..], &["--repeat=1", "--transports=udp", "--json"]].concat();

@@ -130,7 +130,8 @@ pub struct Job {
     pub members: usize,
     /// Local address.
     pub bind: IpAddr,
-    /// The side that sends first ends after this time, however few messages that are, milliseconds.
+    /// The side that sends first, and every member of a mesh, sends no more after this time, however few
+    /// messages that are, milliseconds.
     pub send_ms: u64,
     /// The run is given up after this time, milliseconds.
     pub limit_ms: u64,
@@ -163,6 +164,8 @@ pub enum Answer {
 pub struct Report {
     /// Messages it sent (side 0) or received (side 1 and members of a mesh).
     pub messages: u64,
+    /// Messages that a member of a mesh sent to the others.
+    pub sent: u64,
     /// When it began, nanoseconds of CLOCK_MONOTONIC.
     pub start_ns: u64,
     /// When it had the first message, or 0.

@@ -73,9 +73,9 @@ impl Run {
 
     /// With one clock, from the first start to the last end; else the longest time of a process.
     fn take_mesh(&mut self, one_clock: bool, reports: &[Report]) {
-        let arrived = reports.iter().map(|report| report.messages).sum();
-        self.lost = reports.iter().map(|report| report.lost).sum();
-        self.n = arrived + self.lost;
+        let arrived: u64 = reports.iter().map(|report| report.messages).sum();
+        self.n = reports.iter().map(|report| report.sent).sum();
+        self.lost = self.n.saturating_sub(arrived);
         let last = |since: &dyn Fn(&Report) -> u64| {
             reports.iter().map(|report| report.end_ns.saturating_sub(since(report))).max().unwrap_or(0)
         };
@@ -255,12 +255,14 @@ mod tests {
 
     #[test]
     fn a_mesh_on_two_machines_takes_as_long_as_its_slowest_process() {
-        let report = |start_ns, end_ns| Report { messages: 5, start_ns, end_ns, ..Report::default() };
+        let report =
+            |start_ns, end_ns| Report { messages: 5, sent: 6, start_ns, end_ns, ..Report::default() };
         // The other machine has been up for longer.
         let reports = vec![report(1_000_000, 4_000_000), report(91_000_000, 93_000_000)];
         let plan = Plan::of(Bench::Mesh);
-        let time_ms = |one_clock| Run::new(&plan, one_clock, 64, reports.clone()).elapsed_ms;
-        assert_eq!((time_ms(false), time_ms(true)), (3.0, 92.0));
+        let run = |one_clock| Run::new(&plan, one_clock, 64, reports.clone());
+        assert_eq!((run(false).elapsed_ms, run(true).elapsed_ms), (3.0, 92.0));
+        assert_eq!((run(true).n, run(true).lost), (12, 2));
     }
 
     #[test]

@@ -7,7 +7,7 @@
 use super::{Endpoint, Incoming, Link, PATIENCE, SPIN_NS, open_node, receives, touched};
 use crate::bench::clock::{Meter, now_ns};
 use crate::bench::control::{Bench, Drive, Job, Wait};
-use crate::bench::work::{Exchanged, MeshEndpoint, MeshLink, Until};
+use crate::bench::work::{Exchanged, MeshEndpoint, MeshLink, Payloads, SendLimit, Until};
 use crate::cmd::key::KeyArgs;
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
@@ -235,9 +235,10 @@ struct DenreiMesh {
 
 impl DenreiMesh {
     /// Hands over a few messages for one peer; how many.
-    fn send_some(&self, peer: PeerId, message: &Bytes, left: u64) -> Result<u64> {
+    fn send_some(&self, peer: PeerId, payloads: &Payloads, left: u64) -> Result<u64> {
         for sent in 0..left.min(TURN) {
-            match self.node.try_send(ChannelId { peer, channel: 0 }, message.clone()) {
+            let message = payloads.next(left - sent).clone();
+            match self.node.try_send(ChannelId { peer, channel: 0 }, message) {
                 Ok(_) => {}
                 Err(SendError::WouldBlock { .. }) => return Ok(sent),
                 Err(error) => return Err(error).context("cannot send"),
@@ -249,24 +250,30 @@ impl DenreiMesh {
 
 impl MeshLink for DenreiMesh {
     fn exchange(&mut self, job: &Job, until: &Until<'_>, meter: &Meter) -> Result<Exchanged> {
-        let message = Bytes::from(vec![0x5a; job.size]);
+        let (payloads, limit) = (Payloads::of(job), SendLimit::new(job));
         let mut to_send: VecDeque<(PeerId, u64)> = self.peers.iter().map(|peer| (*peer, job.iters)).collect();
-        let mut to_receive = job.iters * self.peers.len() as u64;
-        while to_receive > 0 || !to_send.is_empty() {
+        let (mut sent, mut received, mut to_end) = (0, 0, self.peers.len());
+        while to_end > 0 || !to_send.is_empty() {
             let mut progress = false;
+            let most = if limit.is_over_now() { 1 } else { u64::MAX };
             for _ in 0..to_send.len() {
                 let Some((peer, left)) = to_send.pop_front() else { break };
-                let sent = self.send_some(peer, &message, left)?;
-                progress |= sent > 0;
-                if left > sent {
-                    to_send.push_back((peer, left - sent));
+                let left = left.min(most);
+                let now_sent = self.send_some(peer, &payloads, left)?;
+                sent += now_sent;
+                progress |= now_sent > 0;
+                if left > now_sent {
+                    to_send.push_back((peer, left - now_sent));
                 }
             }
             for turn in 0..TURN {
                 // Sleeps only where nothing else is to be done.
                 let patience = if progress || turn > 0 { Duration::ZERO } else { PATIENCE };
-                let Some(_) = self.node.recv_timeout(patience)? else { break };
-                to_receive = to_receive.checked_sub(1).context("a message came twice")?;
+                let Some(message) = self.node.recv_timeout(patience)? else { break };
+                if Payloads::is_last(&message.data) {
+                    to_end = to_end.checked_sub(1).context("a message came twice")?;
+                }
+                received += 1;
                 progress = true;
             }
             if !progress {
@@ -281,7 +288,7 @@ impl MeshLink for DenreiMesh {
                 bail!("not everything was acknowledged within {FLUSH_LIMIT:?}");
             }
         }
-        Ok(Exchanged::all(meter, job))
+        Ok(Exchanged::now(meter, sent, received))
     }
 
     fn linger(&mut self) -> Result<()> {

@@ -8,7 +8,7 @@ use std::io::{self, Read};
 use std::ops::Range;
 
 /// Octets of the length before each message.
-pub const HEADER_BYTES: usize = 4;
+const HEADER_BYTES: usize = 4;
 
 /// Takes messages off a stream.
 #[derive(Debug)]

@@ -20,7 +20,7 @@ mod zmq;
 
 pub use denrei::DenreiEndpoint;
 pub use denrei_star::{DenreiStarEndpoint, packet_counts};
-use framing::{Frame, FrameReader, HEADER_BYTES};
+use framing::{Frame, FrameReader};
 pub use tcp::accept as accept_tcp;
 pub use tcp_mesh::TcpMeshEndpoint;
 pub use tcp_star::TcpStarEndpoint;

@@ -3,11 +3,11 @@
 //! One connection per pair, opened by the member with the lower index; one thread, non-blocking
 //! sockets and `poll` over all of them.
 
-use super::{Frame, FrameReader, HEADER_BYTES, PATIENCE, is_not_yet};
+use super::{Frame, FrameReader, PATIENCE, is_not_yet};
 use crate::bench::clock::{Meter, tcp_retransmissions};
 use crate::bench::control::{Job, Wait};
 use crate::bench::transport::tcp::{accept, ensure_size};
-use crate::bench::work::{Exchanged, MeshEndpoint, MeshLink, Until};
+use crate::bench::work::{Exchanged, MeshEndpoint, MeshLink, Payloads, SendLimit, Until};
 use anyhow::{Context, Result, bail};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::io::Write;
@@ -75,12 +75,15 @@ struct TcpMesh {
 
 impl MeshLink for TcpMesh {
     fn exchange(&mut self, job: &Job, until: &Until<'_>, meter: &Meter) -> Result<Exchanged> {
-        let mut frame = (job.size as u32).to_be_bytes().to_vec();
-        frame.resize(HEADER_BYTES + job.size, 0x5a);
+        let (frames, limit) = (Frames::of(job), SendLimit::new(job));
         while self.connections.iter().any(Connection::is_busy) {
             let mut progress = false;
+            let is_over = limit.is_over_now();
             for connection in &mut self.connections {
-                progress |= connection.write(&frame)?;
+                if is_over {
+                    connection.end();
+                }
+                progress |= connection.write(&frames)?;
                 progress |= connection.read()?;
             }
             if !progress {
@@ -90,7 +93,9 @@ impl MeshLink for TcpMesh {
                 }
             }
         }
-        Ok(Exchanged::all(meter, job))
+        let sum = |of: fn(&Connection) -> u64| self.connections.iter().map(of).sum();
+        let (sent, received) = (sum(|connection| connection.sent), sum(|connection| connection.received));
+        Ok(Exchanged::now(meter, sent, received))
     }
 
     fn linger(&mut self) -> Result<()> {
@@ -120,6 +125,25 @@ impl TcpMesh {
     }
 }
 
+/// What is written for a message, and for the last one.
+struct Frames {
+    usual: Vec<u8>,
+    last: Vec<u8>,
+}
+
+impl Frames {
+    fn of(job: &Job) -> Self {
+        let (payloads, header) = (Payloads::of(job), (job.size as u32).to_be_bytes());
+        let of = |left| [&header[..], payloads.next(left)].concat();
+        Self { usual: of(2), last: of(1) }
+    }
+
+    /// As [`Payloads::next`].
+    fn next(&self, left: u64) -> &[u8] {
+        if left == 1 { &self.last } else { &self.usual }
+    }
+}
+
 /// One connection of the mesh.
 struct Connection {
     stream: TcpStream,
@@ -129,7 +153,10 @@ struct Connection {
     to_send: u64,
     /// Bytes of the current message that have been written.
     written: usize,
-    to_receive: u64,
+    sent: u64,
+    received: u64,
+    /// The last message has come.
+    has_ended: bool,
 }
 
 impl Connection {
@@ -137,27 +164,42 @@ impl Connection {
         stream.set_nodelay(true)?;
         stream.set_nonblocking(true)?;
         let reader = FrameReader::new(READ_BYTES);
-        Ok(Self { stream, reader, size: job.size, to_send: job.iters, written: 0, to_receive: job.iters })
+        Ok(Self {
+            stream,
+            reader,
+            size: job.size,
+            to_send: job.iters,
+            written: 0,
+            sent: 0,
+            received: 0,
+            has_ended: false,
+        })
     }
 
     fn is_busy(&self) -> bool {
-        self.to_send > 0 || self.to_receive > 0
+        self.to_send > 0 || !self.has_ended
+    }
+
+    /// Sends no more than the last message, after one that is under way.
+    fn end(&mut self) {
+        self.to_send = self.to_send.min(1 + u64::from(self.written > 0));
     }
 
     fn interest(&self) -> PollFlags {
         let mut flags = PollFlags::empty();
         flags.set(PollFlags::POLLOUT, self.to_send > 0);
-        flags.set(PollFlags::POLLIN, self.to_receive > 0);
+        flags.set(PollFlags::POLLIN, !self.has_ended);
         flags
     }
 
     /// Writes a few messages; whether anything went out.
-    fn write(&mut self, frame: &[u8]) -> Result<bool> {
+    fn write(&mut self, frames: &Frames) -> Result<bool> {
         let mut progress = false;
         for _ in 0..TURN {
             if self.to_send == 0 {
                 break;
             }
+            let frame = frames.next(self.to_send);
             match self.stream.write(&frame[self.written..]) {
                 Ok(written) => self.written += written,
                 Err(error) if is_not_yet(&error) => break,
@@ -167,6 +209,7 @@ impl Connection {
             if self.written == frame.len() {
                 self.written = 0;
                 self.to_send -= 1;
+                self.sent += 1;
             }
         }
         Ok(progress)
@@ -176,13 +219,15 @@ impl Connection {
     fn read(&mut self) -> Result<bool> {
         let mut progress = false;
         for _ in 0..TURN {
-            if self.to_receive == 0 {
+            if self.has_ended {
                 break;
             }
             match self.reader.next(&mut self.stream) {
                 Ok(Frame::Message(at)) => {
-                    ensure_size(self.reader.message(&at), self.size)?;
-                    self.to_receive -= 1;
+                    let message = self.reader.message(&at);
+                    ensure_size(message, self.size)?;
+                    self.has_ended = Payloads::is_last(message);
+                    self.received += 1;
                 }
                 Ok(Frame::Closed) => bail!("a member has closed before all was received"),
                 Err(error) if is_not_yet(&error) => break,

@@ -10,7 +10,7 @@ use super::udp::{UdpEndpoint, one_packet, take_trains};
 use super::{PATIENCE, poll_for, polls};
 use crate::bench::clock::{Meter, now_ns};
 use crate::bench::control::Job;
-use crate::bench::work::{Exchanged, MeshEndpoint, MeshLink, Until};
+use crate::bench::work::{Exchanged, MeshEndpoint, MeshLink, SendLimit, Until};
 use anyhow::{Context, Result};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -77,6 +77,7 @@ struct Member {
     addr: SocketAddr,
     to: SockaddrStorage,
     to_send: u64,
+    sent: u64,
     received: u64,
     /// It has sent all.
     has_ended: bool,
@@ -87,7 +88,7 @@ struct Member {
 impl Member {
     fn new(addr: SocketAddr, job: &Job, is_alone: bool) -> Self {
         let assembly = (!is_alone).then(|| Assembly::new(job.size));
-        Self { addr, to: addr.into(), to_send: job.iters, received: 0, has_ended: false, assembly }
+        Self { addr, to: addr.into(), to_send: job.iters, sent: 0, received: 0, has_ended: false, assembly }
     }
 
     /// Sends a few messages; whether there were any left.
@@ -101,6 +102,7 @@ impl Member {
                 Some(_) => trains.send(socket, Some(&self.to), self.to_send, message)?,
             }
             self.to_send -= 1;
+            self.sent += 1;
         }
         if self.to_send == 0 {
             send_one(socket, self.addr, &[ENDED])?;
@@ -134,9 +136,12 @@ struct Found {
 }
 
 impl UdpMesh {
-    fn send_some(&mut self, message: &[u8]) -> Result<bool> {
+    /// Sends a few messages to every member, and only one more if it `is_over`; whether there were any left.
+    fn send_some(&mut self, message: &[u8], is_over: bool) -> Result<bool> {
         let mut progress = false;
+        let most = if is_over { 1 } else { u64::MAX };
         for member in &mut self.members {
+            member.to_send = member.to_send.min(most);
             progress |= member.send_some(&self.socket, &mut self.trains, message)?;
         }
         Ok(progress)
@@ -179,8 +184,10 @@ impl UdpMesh {
         self.members.iter().all(|member| member.has_ended)
     }
 
-    fn received(&self) -> u64 {
-        self.members.iter().map(|member| member.received).sum()
+    /// What has been sent and received until now.
+    fn exchanged(&self, meter: &Meter) -> Exchanged {
+        let sum = |of: fn(&Member) -> u64| self.members.iter().map(of).sum();
+        Exchanged::now(meter, sum(|member| member.sent), sum(|member| member.received))
     }
 }
 
@@ -192,10 +199,10 @@ fn socket_addr(from: &SockaddrStorage) -> Option<SocketAddr> {
 impl MeshLink for UdpMesh {
     fn exchange(&mut self, job: &Job, until: &Until<'_>, meter: &Meter) -> Result<Exchanged> {
         let message = vec![0x5a; job.size];
-        let mut exchanged = Exchanged::now(meter, 0);
+        let (mut exchanged, limit) = (self.exchanged(meter), SendLimit::new(job));
         let (mut was_busy, mut heard_ns, mut asked_ns) = (true, now_ns(), now_ns());
         loop {
-            let has_sent = self.send_some(&message)?;
+            let has_sent = self.send_some(&message, limit.is_over_now())?;
             let found = self.take_some()?;
             if has_sent || found.messages > 0 {
                 was_busy = true;
@@ -204,7 +211,7 @@ impl MeshLink for UdpMesh {
             let now = now_ns();
             if was_busy {
                 // What follows, if no message comes, is waiting.
-                exchanged = Exchanged::now(meter, self.received());
+                exchanged = self.exchanged(meter);
                 (was_busy, heard_ns, asked_ns) = (false, now, now);
             }
             if found.something {
@@ -246,8 +253,15 @@ mod tests {
             (UdpSocket::bind("127.0.0.1:0").unwrap(), UdpSocket::bind("127.0.0.1:0").unwrap());
         there.set_nonblocking(true).unwrap();
         let addr = there.local_addr().unwrap();
-        let member =
-            Member { addr, to: addr.into(), to_send: iters, received: 0, has_ended: false, assembly: None };
+        let member = Member {
+            addr,
+            to: addr.into(),
+            to_send: iters,
+            sent: 0,
+            received: 0,
+            has_ended: false,
+            assembly: None,
+        };
         (here, there, member)
     }
 

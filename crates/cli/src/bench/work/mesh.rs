@@ -7,6 +7,7 @@ use crate::bench::transport::{DenreiEndpoint, TcpMeshEndpoint, UdpEndpoint};
 use crate::cmd::key::KeyArgs;
 use crate::orders::answer;
 use anyhow::Result;
+use bytes::Bytes;
 use std::net::SocketAddr;
 
 /// A local endpoint that waits for the addresses of all members.
@@ -19,7 +20,7 @@ pub trait MeshEndpoint {
 
 /// One member, connected with all others.
 pub trait MeshLink {
-    /// Sends the job's messages to every member and takes as many from each, or those that come.
+    /// Sends the job's messages to every member, or those for which there is time, and takes those of each.
     fn exchange(&mut self, job: &Job, until: &Until<'_>, meter: &Meter) -> Result<Exchanged>;
     /// Keeps the others supplied with what they wait for, for a moment.
     fn linger(&mut self) -> Result<()>;
@@ -30,8 +31,10 @@ pub trait MeshLink {
 /// What a member has of an exchange.
 #[derive(Clone, Copy, Debug)]
 pub struct Exchanged {
+    /// Messages that it has sent to the others.
+    sent: u64,
     /// Messages that it has received.
-    messages: u64,
+    received: u64,
     /// When it was done.
     end_ns: u64,
     /// CPU time until then.
@@ -40,19 +43,38 @@ pub struct Exchanged {
 
 impl Exchanged {
     /// So many, and done now.
-    pub fn now(meter: &Meter, messages: u64) -> Self {
-        Self { messages, end_ns: now_ns(), cpu_ns: meter.cpu_ns() }
-    }
-
-    /// All messages of the job, and done now.
-    pub fn all(meter: &Meter, job: &Job) -> Self {
-        Self::now(meter, messages_to_each(job))
+    pub fn now(meter: &Meter, sent: u64, received: u64) -> Self {
+        Self { sent, received, end_ns: now_ns(), cpu_ns: meter.cpu_ns() }
     }
 }
 
-/// What is sent to each member.
-fn messages_to_each(job: &Job) -> u64 {
-    job.iters * (job.members as u64 - 1)
+/// What members send each other where nothing gets lost: the last message to a member shows that it is
+/// the last, for only its sender knows how many there is time for.
+#[derive(Debug)]
+pub struct Payloads {
+    usual: Bytes,
+    last: Bytes,
+}
+
+impl Payloads {
+    const USUAL: u8 = 0x5a;
+    const LAST: u8 = 0xa5;
+
+    /// Those of a job.
+    pub fn of(job: &Job) -> Self {
+        let of = |octet| Bytes::from(vec![octet; job.size]);
+        Self { usual: of(Self::USUAL), last: of(Self::LAST) }
+    }
+
+    /// What to send where so many are left, the one meant included.
+    pub fn next(&self, left: u64) -> &Bytes {
+        if left == 1 { &self.last } else { &self.usual }
+    }
+
+    /// Whether nothing follows this message.
+    pub fn is_last(message: &[u8]) -> bool {
+        message.first() == Some(&Self::LAST)
+    }
 }
 
 /// Opens the local endpoint for a job between all.
@@ -75,13 +97,13 @@ pub fn run(
 ) -> Result<()> {
     let meter = Meter::start();
     let mut link = endpoint.connect(addresses)?;
-    let Exchanged { messages, end_ns, cpu_ns } = link.exchange(job, until, &meter)?;
+    let Exchanged { sent, received, end_ns, cpu_ns } = link.exchange(job, until, &meter)?;
     answer(&Answer::Report(Box::new(Report {
-        messages,
+        messages: received,
+        sent,
         start_ns: meter.start_ns,
         end_ns,
         cpu_ns,
-        lost: messages_to_each(job).saturating_sub(messages),
         retransmitted: link.retransmitted(),
         descriptors: open_descriptors()?,
         resident_bytes: resident_bytes()?,

@@ -12,7 +12,7 @@ mod stream;
 mod tally;
 
 pub use gather::{Arrival, StarEndpoint, StarLink, prepare as prepare_gather, run as run_gather};
-pub use mesh::{Exchanged, MeshEndpoint, MeshLink, prepare as prepare_mesh, run as run_mesh};
+pub use mesh::{Exchanged, MeshEndpoint, MeshLink, Payloads, prepare as prepare_mesh, run as run_mesh};
 pub use pace::PaceEndpoint;
 pub use pingpong::warmup_for;
 pub use stream::due_ns;
@@ -64,21 +64,26 @@ impl<'a> Until<'a> {
     }
 }
 
-/// When the side that sends first has to end.
-struct SendLimit<'a> {
+/// When one that sends has to end: the side that does so first, and every member of a mesh.
+pub struct SendLimit<'a> {
     job: &'a Job,
     end_ns: u64,
 }
 
 impl<'a> SendLimit<'a> {
     /// Counts from now.
-    fn new(job: &'a Job) -> Self {
+    pub fn new(job: &'a Job) -> Self {
         Self { job, end_ns: now_ns() + job.send_ms * 1_000_000 }
     }
 
     /// Whether message `number` shall not be sent any more.
     fn is_over(&self, number: u64) -> bool {
         is_time_to_look(self.job, number) && self.is_past(now_ns())
+    }
+
+    /// Whether that is over, looking at the clock.
+    pub fn is_over_now(&self) -> bool {
+        self.is_past(now_ns())
     }
 
     fn is_past(&self, ns: u64) -> bool {
