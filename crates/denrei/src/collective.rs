@@ -5,11 +5,12 @@
 //! to one through channels of sessions, whose receivers set the pace (S11). Source: U9, S12; the names
 //! are MPI's.
 
-use crate::group::{Group, GroupListener, Membership, OpenGroupError};
+use crate::group::{Group, GroupListener, Membership, OPENING_GRACE, OpenGroupError};
 use crate::shards::deadline_of;
 use crate::{ChannelId, GroupError, GroupOptions, MembershipEnd, Node, PeerId, SendError};
 use bytes::Bytes;
 use denrei_proto::ConnectError;
+use denrei_proto::group::Invited;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 use thiserror::Error;
@@ -31,6 +32,12 @@ pub enum CollectiveError {
     /// The group cannot be opened or joined.
     #[error("{0}")]
     Open(#[from] OpenGroupError),
+    /// Rank 0 is there, and waits, or has waited, for others in vain: it knows for whom.
+    #[error("rank 0 {}, for others did not come: its error names them", if *.gave_up { "gave up" } else { "has not opened the set in time" })]
+    NotOpened {
+        /// Whether it has said so.
+        gave_up: bool,
+    },
     /// A Node cannot be reached.
     #[error("{0}")]
     Connect(#[from] ConnectError),
@@ -92,7 +99,8 @@ impl Collective {
     /// have to call this within `timeout`.
     ///
     /// # Errors
-    /// Who did not answer is named.
+    /// At rank 0: who did not answer is named. At the others: rank 0 is not there, or, at once when it gives up
+    /// and some time after `timeout` if it does not, [`CollectiveError::NotOpened`].
     pub fn new(
         node: &Node,
         addresses: &[SocketAddr],
@@ -129,8 +137,7 @@ impl Collective {
             }
             _ => {
                 let listener = node.join_group(group)?;
-                let missing = || CollectiveError::TimedOut { operation: "opening", missing: vec![0] };
-                Tie::Other(listener.accept(timeout).ok_or_else(missing)?, listener)
+                Tie::Other(accept(&listener, timeout)?, listener)
             }
         };
         let connect = |(other, addr): (usize, &SocketAddr)| match other == rank {
@@ -327,6 +334,18 @@ impl Collective {
             },
         }
     }
+}
+
+/// Waits for rank 0 to open the set; somewhat longer than it waits for the others, if it is there.
+fn accept(listener: &GroupListener, timeout: Duration) -> Result<Membership, CollectiveError> {
+    let accepted = match listener.accept_unless_given_up(timeout) {
+        Err(Invited::Yes) => listener.accept_unless_given_up(OPENING_GRACE),
+        outcome => outcome,
+    };
+    accepted.map_err(|invited| match invited {
+        Invited::No => CollectiveError::TimedOut { operation: "opening", missing: vec![0] },
+        invited => CollectiveError::NotOpened { gave_up: invited == Invited::GivenUp },
+    })
 }
 
 fn left(until: Instant) -> Duration {

@@ -9,7 +9,7 @@ use crate::core::Core;
 use bytes::Bytes;
 use denrei_io::canonical;
 use denrei_proto::group::{
-    GroupError, GroupEvent, GroupId, GroupMessage, GroupOptions, GroupStatus, MembershipCounters,
+    GroupError, GroupEvent, GroupId, GroupMessage, GroupOptions, GroupStatus, Invited, MembershipCounters,
     MembershipEnd,
 };
 use std::net::SocketAddr;
@@ -17,7 +17,7 @@ use std::time::Duration;
 use thiserror::Error;
 
 /// What opening waits beyond the group's own timeout for the core to say how it went.
-const OPENING_GRACE: Duration = Duration::from_secs(2);
+pub(crate) const OPENING_GRACE: Duration = Duration::from_secs(2);
 
 /// How long a group that is dropped has to end in order.
 const DROP_GRACE: Duration = Duration::from_millis(500);
@@ -277,12 +277,25 @@ impl GroupListener {
 
     /// Waits at most `timeout` for a group that this Node is made a member of.
     pub fn accept(&self, timeout: Duration) -> Option<Membership> {
-        let accept = |core: &mut Core| {
-            let id = core.endpoint.accept_group(self.address)?;
-            let (member, opener) = core.endpoint.membership(id)?;
-            Some((id, member, opener))
+        self.node.shared().wait_for(Some(timeout), |core| self.begun(core))
+    }
+
+    /// Like [`accept`](Self::accept), and does not wait on where an opener has given up waiting for others: then,
+    /// and when time is up, how far it is.
+    pub(crate) fn accept_unless_given_up(&self, timeout: Duration) -> Result<Membership, Invited> {
+        let outcome = |core: &mut Core| match (self.begun(core), core.endpoint.group_invited(self.address)) {
+            (Some(membership), _) => Some(Ok(membership)),
+            (None, Invited::GivenUp) => Some(Err(Invited::GivenUp)),
+            _ => None,
         };
-        let (id, member, opener) = self.node.shared().wait_for(Some(timeout), accept)?;
+        let outcome = self.node.shared().wait_for(Some(timeout), outcome);
+        let invited = || self.node.with_core(|core, _| core.endpoint.group_invited(self.address));
+        outcome.unwrap_or_else(|| Err(invited()))
+    }
+
+    fn begun(&self, core: &mut Core) -> Option<Membership> {
+        let id = core.endpoint.accept_group(self.address)?;
+        let (member, opener) = core.endpoint.membership(id)?;
         Some(Membership { node: self.node.clone(), id, address: self.address, member, opener })
     }
 

@@ -3,7 +3,7 @@
 mod common;
 
 use common::background;
-use denrei::{Bytes, Collective, CollectiveError, Config, Node};
+use denrei::{Bytes, Collective, CollectiveError, Config, GroupError, Node, OpenGroupError};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -127,4 +127,51 @@ fn a_set_of_one_needs_nobody() {
     assert_eq!(set.all_gather("x", PATIENCE).unwrap(), ["x"]);
     let wrong = Collective::new(&node, &["127.0.0.1:9".parse().unwrap()], group, PATIENCE).unwrap_err();
     assert!(wrong.to_string().contains("its own among them"), "{wrong}");
+}
+
+/// What the ranks of a set of `timeouts.len() + 1` get whose last never comes, and after how long.
+fn opened_without_the_last(last: u8, timeouts: &[Duration]) -> Vec<(CollectiveError, Duration)> {
+    let config = Config { drive: background(), ..Config::default() };
+    let bound = || Node::bind("127.0.0.1:0", config.clone()).unwrap();
+    let nodes: Vec<Node> = timeouts.iter().map(|_| bound()).collect();
+    let absent = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let addresses = nodes.iter().map(Node::local_addr).chain([absent.local_addr().unwrap()]);
+    let addresses: Arc<Vec<SocketAddr>> = Arc::new(addresses.collect());
+    let group = SocketAddr::from(([239, 255, 79, last], addresses[0].port()));
+    let threads = nodes.into_iter().zip(timeouts.to_vec()).map(|(node, timeout)| {
+        let addresses = Arc::clone(&addresses);
+        thread::spawn(move || {
+            let began = Instant::now();
+            (Collective::new(&node, &addresses, group, timeout).unwrap_err(), began.elapsed())
+        })
+    });
+    let outcomes: Vec<_> =
+        threads.collect::<Vec<_>>().into_iter().map(|thread| thread.join().unwrap()).collect();
+    let CollectiveError::Open(OpenGroupError::Group(GroupError::OpenFailed { missing })) = &outcomes[0].0
+    else {
+        panic!("{outcomes:?}")
+    };
+    assert_eq!(*missing, [absent.local_addr().unwrap()]);
+    outcomes
+}
+
+#[test]
+fn who_does_not_come_to_the_opening_is_named_alone_and_the_others_end_with_rank_0() {
+    let patience = [Duration::from_secs(1), PATIENCE, PATIENCE];
+    for (error, took) in &opened_without_the_last(9, &patience)[1..] {
+        assert!(matches!(error, CollectiveError::NotOpened { gave_up: true }), "{error}");
+        assert!(*took < PATIENCE / 2, "{took:?}");
+    }
+    // All are given the same time: whoever was there first hears of rank 0 still.
+    for (error, _) in &opened_without_the_last(10, &[Duration::from_secs(1); 3])[1..] {
+        assert!(matches!(error, CollectiveError::NotOpened { gave_up: true }), "{error}");
+    }
+}
+
+#[test]
+fn who_came_to_the_opening_and_went_before_rank_0_gave_up_is_not_named() {
+    let patience = [Duration::from_secs(4), PATIENCE, Duration::from_millis(500)];
+    let outcomes = opened_without_the_last(11, &patience);
+    assert!(matches!(outcomes[2].0, CollectiveError::NotOpened { gave_up: false }), "{:?}", outcomes[2]);
+    assert!(outcomes[1].1 < PATIENCE / 2, "{:?}", outcomes[1]);
 }

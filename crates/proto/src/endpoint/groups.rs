@@ -9,8 +9,8 @@ use crate::Completion;
 use crate::config::Config;
 use crate::event::PeerId;
 use crate::group::{
-    Fate, GroupError, GroupEvent, GroupId, GroupMessage, GroupOptions, GroupStatus, Host, MembershipCounters,
-    MembershipEnd, MembershipId, Table,
+    Fate, GroupError, GroupEvent, GroupId, GroupMessage, GroupOptions, GroupStatus, Host, Invited,
+    MembershipCounters, MembershipEnd, MembershipId, Table,
 };
 use crate::peer::GroupReport;
 use crate::seal::Seed;
@@ -157,6 +157,11 @@ impl Endpoint {
     /// The next group at `address` that has begun and that the application has not been given.
     pub fn accept_group(&mut self, address: SocketAddr) -> Option<GroupId> {
         self.groups.as_deref_mut()?.accept(address)
+    }
+
+    /// How far the opening of a group at `address`, which this endpoint has joined, is.
+    pub fn group_invited(&self, address: SocketAddr) -> Invited {
+        self.groups.as_deref().map_or(Invited::No, |groups| groups.invited(address))
     }
 
     /// This endpoint's id in a group it is a member of, and the opener's address.

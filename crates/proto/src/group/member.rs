@@ -50,6 +50,8 @@ pub(crate) struct Member {
     pub of: u32,
     /// OPEN has been sent: it has the group's key.
     pub told: bool,
+    /// It has answered OPEN with ACCEPT, whatever became of it since.
+    pub accepted: bool,
     pub path: Path,
     /// It is slow, and the others do not wait for it.
     pub lagging: bool,
@@ -106,6 +108,7 @@ impl Member {
             stage: Stage::Invited,
             of: 1,
             told: false,
+            accepted: false,
             path: Path::Multicast,
             lagging: false,
             next: 0,

@@ -21,8 +21,8 @@ mod types;
 
 pub use types::{
     Departure, GroupBackend, GroupCounters, GroupError, GroupEvent, GroupFeedback, GroupId, GroupMessage,
-    GroupOptions, GroupPolicy, GroupStatus, MemberPath, MemberStatus, MembershipCounters, MembershipEnd,
-    MembershipId, POLICY_TIMES,
+    GroupOptions, GroupPolicy, GroupStatus, Invited, MemberPath, MemberStatus, MembershipCounters,
+    MembershipEnd, MembershipId, POLICY_TIMES,
 };
 
 use crate::config::Config;

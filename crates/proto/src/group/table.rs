@@ -9,8 +9,8 @@ use super::keys::OpenerKeys;
 use super::membership::{Membership, Stage};
 use super::types::POLICY_TIMES;
 use super::{
-    Departure, GroupBackend, GroupError, GroupId, GroupMessage, GroupOptions, GroupPolicy, Host, MAX_MEMBERS,
-    MembershipEnd, MembershipId, Sender,
+    Departure, GroupBackend, GroupError, GroupId, GroupMessage, GroupOptions, GroupPolicy, Host, Invited,
+    MAX_MEMBERS, MembershipEnd, MembershipId, Sender,
 };
 use crate::config::Config;
 use crate::event::PeerId;
@@ -54,6 +54,8 @@ pub(crate) struct Table {
     former: Vec<Membership>,
     /// Addresses at which this endpoint becomes a member when asked.
     joined: BTreeSet<SocketAddr>,
+    /// Of them, those where an opener last gave up waiting for others.
+    given_up: BTreeSet<SocketAddr>,
     invitations: VecDeque<Invitation>,
     /// Bytes that all members hold for the application.
     held: u64,
@@ -221,6 +223,10 @@ impl Table {
         let Some(member) = self.members.get_mut(&id) else { return };
         if member.stage == Stage::Accepted {
             self.held -= member.held_bytes();
+            if why == MembershipEnd::Removed && self.joined.contains(&member.address) {
+                self.given_up.insert(member.address);
+                self.news += 1;
+            }
             self.members.remove(&id);
         } else {
             self.news += member.end(why) as u64;
@@ -230,6 +236,17 @@ impl Table {
     /// Takes part no longer in groups at this address that begin from now on.
     pub fn stop_joining(&mut self, address: SocketAddr) {
         self.joined.remove(&address);
+        self.given_up.remove(&address);
+    }
+
+    /// How far the opening of a group at an address is.
+    pub fn invited(&self, address: SocketAddr) -> Invited {
+        let waits = |member: &Membership| member.address == address && member.stage == Stage::Accepted;
+        match self.members.values().any(|member| waits(member)) {
+            true => Invited::Yes,
+            false if self.given_up.contains(&address) => Invited::GivenUp,
+            false => Invited::No,
+        }
     }
 
     /// Whether any membership needs the address.

@@ -237,6 +237,18 @@ pub enum GroupEvent {
     Closed,
 }
 
+/// How far a group is that is to be opened at an address, for an endpoint that has joined the address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Invited {
+    /// No opener waits for others.
+    No,
+    /// An opener has this endpoint's answer, and waits for others'.
+    Yes,
+    /// An opener has given up waiting for others.
+    GivenUp,
+}
+
 /// How a membership ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]

@@ -56,6 +56,7 @@ impl Sender {
             return;
         }
         member.stage = Stage::Accepted;
+        member.accepted = true;
         (member.credit, member.max_message) = (credit, max_message);
         if self.options.backend == GroupBackend::Tree {
             member.path = Path::Unicast { next: 0 };
@@ -142,9 +143,14 @@ impl Sender {
 
     fn fail_opening(&mut self, now: Instant, host: &mut dyn Host) {
         let forced = self.options.backend == GroupBackend::Multicast;
-        let present = |member: &Member| member.stage == Stage::Accepted && (!forced || member.echo.is_some());
-        let missing: Vec<SocketAddr> =
-            self.members.iter().filter(|member| !present(member)).map(|member| member.addr).collect();
+        let came = |member: &Member| member.accepted && (!forced || member.echo.is_some());
+        let stayed = |member: &Member| came(member) && member.stage == Stage::Accepted;
+        let all_but = |present: &dyn Fn(&Member) -> bool| -> Vec<SocketAddr> {
+            self.members.iter().filter(|member| !present(member)).map(|member| member.addr).collect()
+        };
+        // Who came, and went because others did not come, is not to blame.
+        let missing = Some(all_but(&came)).filter(|missing| !missing.is_empty());
+        let missing = missing.unwrap_or_else(|| all_but(&stayed));
         for member in self.members.iter() {
             host.send(now, member.peer, Record::Removed.encode(self.id.0).into());
         }

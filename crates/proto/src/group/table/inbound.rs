@@ -233,6 +233,7 @@ impl Table {
         if keys.is_some() != sealed || (!sealed && !open.key.is_empty()) {
             return host.send(now, invitation.from, Record::Refuse.encode(id.0).into());
         }
+        self.given_up.remove(&open.address);
         let member = Membership::new(id, invitation.from, invitation.from_addr, open, keys, grant);
         // One that was removed and asked again, and whose application still holds what it was before.
         let before = self.members.insert(id, Box::new(member));
