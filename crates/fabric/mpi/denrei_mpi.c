@@ -10,6 +10,8 @@
  * While it waits for a group the MPI's own progress is made, so that whoever needs an operation of
  * this rank's to go on gets it. Sources: S12, M9; ADR 0032. */
 #define _GNU_SOURCE
+#include "denrei_arguments.h"
+#include "denrei_choice.h"
 #include "denrei_coll.h"
 #include <errno.h>
 #include <limits.h>
@@ -32,25 +34,12 @@
 #define OPEN_MS 5000
 /* Between two looks at what the MPI has to do. */
 #define SLICE_US 500
+/* How long it may take until there is room for word of a failure. */
+#define TELL_US 1000000
 /* With more than this the opener stays until all have it: what does not leave at once would be late. */
 #define LEAVES_AT_ONCE ((size_t)8 * 1024)
-/* Calls of each way, in a row, that are timed. The one before them warms up, and waits for who is late. */
-#define TRIALS 4
-/* Groups have to be faster by this: what they have left to do after a call is not in its time. */
-#define WORTH_IT 0.9
-/* Powers of two of bytes. */
-#define CLASSES 32
 /* A tag that no application is likely to use. */
 #define UNLIKELY_TAG 32749
-
-enum operation { BCAST, BARRIER, ALLGATHER, ALLREDUCE, OPERATIONS };
-enum way { OWN_OF_MPI, GROUP, WAYS };
-
-struct choice {
-    int calls, is_made;
-    enum way way;
-    double seconds[WAYS][TRIALS];
-};
 
 /* What a communicator has. */
 struct state {
@@ -67,6 +56,8 @@ struct state {
     char *addresses;
     /* By root: 0 not tried, 1 opened, -1 cannot be. */
     signed char *is_open;
+    /* By root: calls that its group was to carry. The same at all ranks. */
+    uint32_t *turns;
     struct choice choices[OPERATIONS][CLASSES];
     struct state *next;
 };
@@ -137,11 +128,12 @@ static int meet(struct state *state, MPI_Comm comm) {
 /* All ranks of a communicator come here at their first collective call. */
 static struct state *make_state(MPI_Comm comm, int size) {
     struct state *state = calloc(1, sizeof *state);
-    denrei_coll_seat **seats = calloc(size, sizeof *seats + ADDRESS + 1);
+    denrei_coll_seat **seats = calloc(size, sizeof *seats + sizeof(uint32_t) + ADDRESS + 1);
     if (state == NULL || seats == NULL)
         PMPI_Abort(comm, 1);
     *state = (struct state){.private_comm = MPI_COMM_NULL, .comm = comm, .size = size, .seats = seats};
-    state->addresses = (char *)(seats + size);
+    state->turns = (uint32_t *)(seats + size);
+    state->addresses = (char *)(state->turns + size);
     state->is_open = (signed char *)(state->addresses + (size_t)size * ADDRESS);
     PMPI_Comm_rank(comm, &state->rank);
     state->error = meet(state, comm);
@@ -228,25 +220,10 @@ static int open_group(struct state *state, int root) {
     return result;
 }
 
-static struct choice *choice_of(struct state *state, enum operation operation, size_t bytes) {
-    int class = 0;
-    while (bytes >>= 1)
-        class++;
-    return &state->choices[operation][class < CLASSES ? class : CLASSES - 1];
-}
-
 static enum way way_of(const struct choice *choice) {
     if (use == ALWAYS)
         return GROUP;
     return choice->is_made ? choice->way : choice->calls <= TRIALS ? OWN_OF_MPI : GROUP;
-}
-
-/* What a turn of the scheduler's adds decides nothing. */
-static double fastest(const double *seconds) {
-    double least = seconds[0];
-    for (int i = 1; i < TRIALS; i++)
-        least = seconds[i] < least ? seconds[i] : least;
-    return least;
 }
 
 /* A call is over: after enough of them all ranks choose the way that was faster for the slowest. */
@@ -279,11 +256,26 @@ static int fail(const struct state *state, int error) {
     return error;
 }
 
-/* From the root to all. */
-static int down(struct state *state, int root, char *bytes, size_t len) {
+/* The next piece of this turn; what is left of turns that failed here goes by. The root has failed, or has not what
+ * this rank asks for: fails as well. */
+static ssize_t receive(struct state *state, int root, char *bytes, size_t piece, size_t len, int *error) {
+    struct denrei_coll_head head = {0};
+    ssize_t done;
+    do
+        done = denrei_coll_receive(state->seats[root], &head, bytes, piece, SLICE_US);
+    while (done >= 0 && (int32_t)(head.turn - state->turns[root]) < 0);
+    if (done >= 0 && head.error != MPI_SUCCESS)
+        *error = head.error;
+    else if (done >= 0 && (head.turn != state->turns[root] || head.len != len || (size_t)done != piece))
+        *error = head.turn == state->turns[root] && head.len > len ? MPI_ERR_TRUNCATE : MPI_ERR_OTHER;
+    return done;
+}
+
+static int pieces(struct state *state, int root, char *bytes, size_t len) {
     denrei_coll_seat *seat = state->seats[root];
-    int is_root = state->rank == root, stays = is_root && len > LEAVES_AT_ONCE;
+    int is_root = state->rank == root, stays = is_root && len > LEAVES_AT_ONCE, error = MPI_SUCCESS;
     size_t most = len <= WHOLE ? WHOLE : PIECE;
+    struct denrei_coll_head head = {.turn = state->turns[root], .error = MPI_SUCCESS, .len = len};
     int result = make_progress(state); /* What the MPI was told to send leaves. */
     for (size_t at = 0; result == MPI_SUCCESS && (at < len || stays);) {
         size_t piece = len - at < most ? len - at : most;
@@ -291,64 +283,59 @@ static int down(struct state *state, int root, char *bytes, size_t len) {
         if (at == len)
             stays = (done = denrei_coll_flush(seat, SLICE_US)) == -EAGAIN;
         else if (is_root)
-            done = denrei_coll_send(seat, bytes + at, piece, SLICE_US);
+            done = denrei_coll_send(seat, &head, bytes + at, piece, SLICE_US);
         else
-            done = denrei_coll_receive(seat, bytes + at, piece, SLICE_US);
+            done = receive(state, root, bytes + at, piece, len, &error);
         if (done == -EAGAIN) {
             result = make_progress(state);
             continue;
         }
-        if (done < 0 || (!is_root && (size_t)done != piece)) {
+        if (done < 0)
             fprintf(stderr, "denrei-mpi: rank %d: the group of rank %d broke: %s\n", state->rank, root,
-                    done < 0 ? strerror((int)-done) : "a piece has the wrong length");
-            return fail(state, MPI_ERR_OTHER);
-        }
+                    strerror((int)-done));
+        if (done < 0 || error != MPI_SUCCESS)
+            return fail(state, done < 0 ? MPI_ERR_OTHER : error);
         at += piece;
     }
     return result;
 }
 
-/* Whether memory of a type is what travels: no gaps, no other order. */
-static int is_plain(MPI_Datatype type) {
-    int integers, addresses, types, combiner, size;
-    MPI_Aint lower, extent;
-    PMPI_Type_get_envelope(type, &integers, &addresses, &types, &combiner);
-    PMPI_Type_size(type, &size);
-    PMPI_Type_get_extent(type, &lower, &extent);
-    return combiner == MPI_COMBINER_NAMED && lower == 0 && extent == size;
+/* From the root to all, if it went well so far at this rank, as `result` says. Where it did not at the root the
+ * others, who wait for what cannot come, are told. */
+static int down(struct state *state, int root, char *bytes, size_t len, int result) {
+    struct denrei_coll_head head = {.turn = state->turns[root], .error = MPI_ERR_OTHER, .len = 0};
+    if (result == MPI_SUCCESS)
+        result = pieces(state, root, bytes, len);
+    if (result != MPI_SUCCESS && state->rank == root) {
+        PMPI_Error_class(result, &head.error);
+        denrei_coll_send(state->seats[root], &head, NULL, 0, TELL_US);
+    }
+    return result;
 }
 
 /* Elements of any type from the root to all; `bytes` is their size without gaps. */
-static int down_typed(struct state *state, int root, void *buffer, int count, MPI_Datatype type, size_t bytes) {
-    if (is_plain(type))
-        return down(state, root, buffer, bytes);
-    int room = 0, at = 0, result = MPI_SUCCESS;
+static int down_typed(struct state *state, int root, void *buffer, int count, MPI_Datatype type, size_t bytes,
+                      int result) {
+    if (result != MPI_SUCCESS || is_plain(type))
+        return down(state, root, buffer, bytes, result);
+    int room = 0, at = 0;
     PMPI_Pack_size(count, type, state->comm, &room);
     char *packed = malloc((size_t)room > bytes ? (size_t)room : bytes + 1);
     if (packed == NULL)
-        return fail(state, MPI_ERR_NO_MEM);
-    if (state->rank == root)
+        result = fail(state, MPI_ERR_NO_MEM);
+    else if (state->rank == root)
         result = PMPI_Pack(buffer, count, type, packed, room, &at, state->comm);
-    if (result == MPI_SUCCESS)
-        result = down(state, root, packed, bytes);
+    result = down(state, root, packed, bytes, result);
     if (result == MPI_SUCCESS && state->rank != root)
         result = PMPI_Unpack(packed, (int)bytes, &at, buffer, count, type, state->comm);
     free(packed);
     return result;
 }
 
-/* Bytes of `count` elements; 0: nothing, or not for us. */
-static size_t bytes_of(MPI_Count count, MPI_Datatype type) {
-    int size = 0;
-    if (count <= 0 || type == MPI_DATATYPE_NULL || PMPI_Type_size(type, &size) != MPI_SUCCESS || size <= 0)
-        return 0;
-    return count > INT_MAX / size ? 0 : (size_t)count * size;
-}
-
 /* One call: which way, how long it took, and what is reported. */
 #define EITHER(state, operation, root, bytes, own, ours)                                                 \
     do {                                                                                                 \
-        struct choice *choice = choice_of(state, operation, bytes);                                      \
+        struct choice *choice = &state->choices[operation][class_of(bytes)];                             \
         enum way way = way_of(choice);                                                                   \
         int result = state->error;                                                                       \
         if (result != MPI_SUCCESS) /* The communicator's handler knows of it. */                         \
@@ -358,6 +345,7 @@ static size_t bytes_of(MPI_Count count, MPI_Datatype type) {
         if (way == GROUP && state->is_open[root] < 0)                                                    \
             return own;                                                                                  \
         double began = PMPI_Wtime();                                                                     \
+        state->turns[root] += way == GROUP;                                                              \
         result = way == GROUP ? (ours) : (own);                                                          \
         if (result != MPI_SUCCESS)                                                                       \
             return result;                                                                               \
@@ -370,14 +358,14 @@ static int barrier_by_group(struct state *state) {
     int one = 1, all = 0;
     char token = 0;
     int result = PMPI_Reduce(&one, &all, 1, MPI_INT, MPI_SUM, 0, state->comm);
-    return result == MPI_SUCCESS ? down(state, 0, &token, sizeof token) : result;
+    return down(state, 0, &token, sizeof token, result);
 }
 
 static int allreduce_by_group(struct state *state, const void *from, void *to, int count, MPI_Datatype type,
                               MPI_Op op, size_t bytes) {
     const void *own = from != MPI_IN_PLACE ? from : state->rank == 0 ? MPI_IN_PLACE : to;
     int result = PMPI_Reduce(own, to, count, type, op, 0, state->comm);
-    return result == MPI_SUCCESS ? down_typed(state, 0, to, count, type, bytes) : result;
+    return down_typed(state, 0, to, count, type, bytes, result);
 }
 
 static int allgather_by_group(struct state *state, const void *from, int out_count, MPI_Datatype out_type,
@@ -390,7 +378,7 @@ static int allgather_by_group(struct state *state, const void *from, int out_cou
         out_type = type;
     }
     int result = PMPI_Gather(from, out_count, out_type, to, count, type, 0, state->comm);
-    return result == MPI_SUCCESS ? down_typed(state, 0, to, count * state->size, type, bytes) : result;
+    return down_typed(state, 0, to, count * state->size, type, bytes, result);
 }
 
 /* Parts that lie anywhere: each goes down by itself, in the order of ranks. */
@@ -404,18 +392,21 @@ static int allgatherv_by_group(struct state *state, const void *from, int out_co
         out_type = type;
     }
     int result = PMPI_Gatherv(from, out_count, out_type, to, counts, at, type, 0, state->comm);
-    for (int rank = 0; rank < state->size && result == MPI_SUCCESS; rank++)
-        result = down_typed(state, 0, (char *)to + at[rank] * extent, counts[rank], type, bytes_of(counts[rank], type));
+    int rank = 0;
+    do
+        result = down_typed(state, 0, (char *)to + at[rank] * extent, counts[rank], type,
+                            bytes_of(counts[rank], type), result);
+    while (result == MPI_SUCCESS && ++rank < state->size);
     return result;
 }
 
 int MPI_Bcast(void *buffer, int count, MPI_Datatype type, int root, MPI_Comm comm) {
     size_t bytes = bytes_of(count, type);
     struct state *state = bytes > 0 ? state_of(comm) : NULL;
-    if (state == NULL || root < 0 || root >= state->size)
+    if (state == NULL || root < 0 || root >= state->size || is_wrong(buffer, type, state->private_comm))
         return PMPI_Bcast(buffer, count, type, root, comm);
     EITHER(state, BCAST, root, bytes, PMPI_Bcast(buffer, count, type, root, comm),
-           down_typed(state, root, buffer, count, type, bytes));
+           down_typed(state, root, buffer, count, type, bytes, MPI_SUCCESS));
 }
 
 int MPI_Barrier(MPI_Comm comm) {
@@ -428,7 +419,7 @@ int MPI_Barrier(MPI_Comm comm) {
 int MPI_Allreduce(const void *from, void *to, int count, MPI_Datatype type, MPI_Op op, MPI_Comm comm) {
     size_t bytes = bytes_of(count, type);
     struct state *state = bytes > 0 && op != MPI_OP_NULL ? state_of(comm) : NULL;
-    if (state == NULL)
+    if (state == NULL || from == to || is_nowhere(from, type) || is_wrong(to, type, state->private_comm))
         return PMPI_Allreduce(from, to, count, type, op, comm);
     EITHER(state, ALLREDUCE, 0, bytes, PMPI_Allreduce(from, to, count, type, op, comm),
            allreduce_by_group(state, from, to, count, type, op, bytes));
@@ -438,7 +429,9 @@ int MPI_Allgather(const void *from, int out_count, MPI_Datatype out_type, void *
                   MPI_Datatype type, MPI_Comm comm) {
     size_t bytes = bytes_of(count, type);
     struct state *state = bytes > 0 ? state_of(comm) : NULL;
-    if (state == NULL || (bytes = bytes_of((MPI_Count)count * state->size, type)) == 0)
+    if (state == NULL || (bytes = bytes_of((MPI_Count)count * state->size, type)) == 0 ||
+        is_wrong(to, type, state->private_comm) ||
+        is_wrong_part(from, out_count, out_type, to, (MPI_Aint)count * state->rank, type, state->private_comm))
         return PMPI_Allgather(from, out_count, out_type, to, count, type, comm);
     EITHER(state, ALLGATHER, 0, bytes,
            PMPI_Allgather(from, out_count, out_type, to, count, type, comm),
@@ -448,11 +441,9 @@ int MPI_Allgather(const void *from, int out_count, MPI_Datatype out_type, void *
 int MPI_Allgatherv(const void *from, int out_count, MPI_Datatype out_type, void *to, const int counts[],
                    const int at[], MPI_Datatype type, MPI_Comm comm) {
     struct state *state = type != MPI_DATATYPE_NULL ? state_of(comm) : NULL;
-    MPI_Count all = 0;
-    for (int rank = 0; state != NULL && rank < state->size; rank++)
-        all += counts[rank];
-    size_t bytes = bytes_of(all, type);
-    if (state == NULL || bytes == 0)
+    size_t bytes = state != NULL ? bytes_of(sum(counts, state->size), type) : 0;
+    if (bytes == 0 || is_wrong(to, type, state->private_comm) ||
+        is_wrong_part(from, out_count, out_type, to, at[state->rank], type, state->private_comm))
         return PMPI_Allgatherv(from, out_count, out_type, to, counts, at, type, comm);
     EITHER(state, ALLGATHER, 0, bytes,
            PMPI_Allgatherv(from, out_count, out_type, to, counts, at, type, comm),

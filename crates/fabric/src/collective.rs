@@ -161,13 +161,13 @@ impl Seat {
         Err(Errno(crate::ffi::ETIMEDOUT))
     }
 
-    /// Sends to all others.
+    /// Sends to all others, as one message.
     ///
     /// # Errors
     /// `AGAIN`: the queue was full for so long. Others: the group is over, or not this seat's to lead.
-    pub fn send(&self, bytes: &[u8], timeout: Duration) -> Result<(), Errno> {
+    pub fn send(&self, parts: &[&[u8]], timeout: Duration) -> Result<(), Errno> {
         let Role::Leads(group) = self.attend() else { return Err(Errno::INVALID) };
-        match group.send_timeout(Bytes::copy_from_slice(bytes), timeout) {
+        match group.send_timeout(Bytes::from(parts.concat()), timeout) {
             Ok(_) => Ok(()),
             Err(GroupError::WouldBlock { .. }) => Err(Errno::AGAIN),
             Err(_) => Err(Errno(crate::ffi::ECONNRESET)),
@@ -222,7 +222,7 @@ mod tests {
             assert_eq!(member.receive(Duration::ZERO), Err(Errno::AGAIN));
         }
         for len in [1, 100_000] {
-            leader.send(&vec![7; len], long).unwrap();
+            leader.send(&[&[7], &vec![7; len - 1]], long).unwrap();
         }
         for member in &members {
             assert_eq!(member.receive(long).unwrap().len(), 1);

@@ -115,6 +115,19 @@ fn collective_operations_over_groups_are_those_of_the_mpi() {
 }
 
 #[test]
+fn wrong_calls_over_groups_return_the_errors_of_the_mpi_at_all_ranks() {
+    const NAME: &str = "wrong_calls_over_groups_return_the_errors_of_the_mpi_at_all_ranks";
+    let Some(mpich) = Mpich::find(NAME) else { return };
+    let place = tempfile::tempdir().unwrap();
+    let provider = provider(place.path());
+    let groups = Groups::build_with(&mpich.program("mpicc"), &provider, "errors");
+    let mut command = mpich.run(LIMIT, &provider, 3);
+    command.env("LD_PRELOAD", &groups.library).env("DENREI_MPI_USE", "always");
+    let output = command.arg(&groups.program).output().unwrap();
+    assert_says("errors", &output, "3 ranks: all errors agree");
+}
+
+#[test]
 fn open_mpi_programs_run_on_two_and_four_ranks() {
     let Some(open_mpi) = OpenMpi::find("open_mpi_programs_run_on_two_and_four_ranks") else { return };
     let place = tempfile::tempdir().unwrap();

@@ -15,6 +15,9 @@ use std::time::Duration;
 /// Room of an address.
 const ADDRESS_BYTES: usize = 64;
 
+/// What is said of a message before it, which only the other side reads: `struct denrei_coll_head`.
+const HEAD_BYTES: usize = 16;
+
 /// Opens the process's Node and writes its address.
 ///
 /// # Safety
@@ -97,16 +100,20 @@ pub unsafe extern "C" fn denrei_coll_lead(
 /// Sends to all members; 0 when it is queued, `-EAGAIN` if there was no room for so long.
 ///
 /// # Safety
-/// A seat of ours and `len` bytes.
+/// A seat of ours, a head and `len` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn denrei_coll_send(
     seat: *mut Seat,
+    head: *const c_void,
     buffer: *const c_void,
     len: usize,
     timeout_us: c_int,
 ) -> c_int {
     // SAFETY: as the caller promises.
-    call(|| unsafe { seat.as_ref().ok_or(Errno::INVALID)?.send(bytes(buffer, len), micros(timeout_us)) })
+    call(|| unsafe {
+        let parts = [bytes(head, HEAD_BYTES), bytes(buffer, len)];
+        seat.as_ref().ok_or(Errno::INVALID)?.send(&parts, micros(timeout_us))
+    })
 }
 
 /// Waits until all members have what was sent; 0, or `-EAGAIN` if they did not for so long.
@@ -119,13 +126,14 @@ pub unsafe extern "C" fn denrei_coll_flush(seat: *mut Seat, timeout_us: c_int) -
     call(|| unsafe { seat.as_ref().ok_or(Errno::INVALID)?.flush(micros(timeout_us)) })
 }
 
-/// Receives the next message; its length, or `-EAGAIN` if none came for so long.
+/// Receives the next message, as far as there is room; its length, or `-EAGAIN` if none came for so long.
 ///
 /// # Safety
-/// A seat of ours and `room` bytes.
+/// A seat of ours, a head and `room` bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn denrei_coll_receive(
     seat: *mut Seat,
+    head: *mut c_void,
     buffer: *mut c_void,
     room: usize,
     timeout_us: c_int,
@@ -133,12 +141,16 @@ pub unsafe extern "C" fn denrei_coll_receive(
     count(|| {
         // SAFETY: as the caller promises.
         let message = unsafe { seat.as_ref() }.ok_or(Errno::INVALID)?.receive(micros(timeout_us))?;
-        if message.len() > room || buffer.is_null() {
-            return Err(Errno::TOO_SMALL);
+        let (front, rest) = message.split_at_checked(HEAD_BYTES).ok_or(Errno::INVALID)?;
+        if head.is_null() || buffer.is_null() {
+            return Err(Errno::INVALID);
         }
         // SAFETY: there is room, as the caller promises.
-        unsafe { core::ptr::copy_nonoverlapping(message.as_ptr(), buffer.cast(), message.len()) };
-        Ok(message.len())
+        unsafe {
+            core::ptr::copy_nonoverlapping(front.as_ptr(), head.cast(), HEAD_BYTES);
+            core::ptr::copy_nonoverlapping(rest.as_ptr(), buffer.cast(), rest.len().min(room));
+        }
+        Ok(rest.len())
     })
 }
 

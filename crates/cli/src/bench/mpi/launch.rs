@@ -18,7 +18,11 @@ const PROGRAM: &str = include_str!("bench.c");
 /// What carries collective operations over groups; like the program, made with each MPI's own compiler.
 const GROUPS: &str = include_str!("../../../../fabric/mpi/denrei_mpi.c");
 /// What it includes.
-const GROUPS_HEADER: &str = include_str!("../../../../fabric/mpi/denrei_coll.h");
+const GROUPS_HEADERS: [(&str, &str); 3] = [
+    ("denrei_arguments.h", include_str!("../../../../fabric/mpi/denrei_arguments.h")),
+    ("denrei_choice.h", include_str!("../../../../fabric/mpi/denrei_choice.h")),
+    ("denrei_coll.h", include_str!("../../../../fabric/mpi/denrei_coll.h")),
+];
 /// How often it is looked whether a run is over.
 const LOOK: Duration = Duration::from_millis(20);
 /// What a launcher may need beside the measurement.
@@ -80,7 +84,9 @@ impl Launcher {
     fn groups(&mut self, mpi: &Mpi) -> Result<PathBuf> {
         let directory = self.provider()?.display().to_string();
         let run_path = format!("-Wl,-rpath,{directory}");
-        fs::write(self.scratch.path().join("denrei_coll.h"), GROUPS_HEADER)?;
+        for (name, header) in GROUPS_HEADERS {
+            fs::write(self.scratch.path().join(name), header)?;
+        }
         let options = ["-shared", "-fPIC", "-pthread", "-L", &directory, "-l:libdenrei-fi.so", &run_path];
         self.compile(mpi, "groups", GROUPS, &options)
     }
