@@ -20,6 +20,8 @@ pub(crate) struct Inbox {
     held_bytes: u64,
     /// This side said that it wants no more: what arrives is dropped.
     discarding: bool,
+    /// The peer said that all has come.
+    ended: bool,
     pool: BufferPool,
 }
 
@@ -37,7 +39,7 @@ pub(crate) struct Change {
 impl Inbox {
     /// Nothing has arrived; memory for what will comes from `pool`.
     pub fn new(pool: BufferPool) -> Self {
-        Self { channels: ChannelMap::default(), held_bytes: 0, discarding: false, pool }
+        Self { channels: ChannelMap::default(), held_bytes: 0, discarding: false, ended: false, pool }
     }
 
     /// Bytes received, or promised memory to, and not taken.
@@ -157,6 +159,12 @@ impl Inbox {
         }
     }
 
+    /// The peer has said that it will send no more, which it says when all has been acknowledged.
+    pub fn end(&mut self) {
+        self.ended = true;
+        self.channels.iter_mut().for_each(|(_, state)| state.ended = true);
+    }
+
     /// Hands each offer that its channel may accept now to `queue`, once: channel and offer.
     pub fn queue_offers(&mut self, window: u64, mut queue: impl FnMut(u16, Announced)) {
         for (channel, state) in self.channels.iter_mut() {
@@ -189,7 +197,11 @@ impl Inbox {
         if channel >= config.max_channels && channel != GROUP_CHANNEL {
             return Err("a channel beyond max_channels");
         }
-        let new = || RecvChannel::new(config.channel_credit_bytes, config.offers, self.pool.clone());
+        let new = || {
+            let mut channel = RecvChannel::new(config.channel_credit_bytes, config.offers, self.pool.clone());
+            channel.ended = self.ended;
+            channel
+        };
         Ok(self.channels.get_or_insert_with(channel, new))
     }
 
@@ -201,5 +213,27 @@ impl Inbox {
             return Change::default();
         }
         Change { ready: state.advance(announce), ..Change::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_new_after_close_write_is_a_violation_and_what_is_repeated_is_not() {
+        let (config, mut blocks) = (Config::default(), Blocks::default());
+        let mut inbox = Inbox::new(BufferPool::default());
+        let mut say = |inbox: &mut Inbox, channel, number| {
+            let message = Message { flags: 0, channel, number, payload: b"x" };
+            inbox.on_message(&config, &mut blocks, &message, |_| ()).map(|change| change.ready)
+        };
+        assert_eq!(say(&mut inbox, 0, 0), Ok(true));
+        inbox.end();
+        assert_eq!(say(&mut inbox, 0, 0), Ok(true), "again");
+        for (channel, number) in [(0, 1), (1, 0)] {
+            assert_eq!(say(&mut inbox, channel, number), Err("a message after CLOSE_WRITE"));
+        }
+        assert_eq!(inbox.ready_messages(), 1);
     }
 }

@@ -23,6 +23,8 @@ pub(crate) type Violation = &'static str;
 /// The violation that has an END code of its own.
 pub(crate) const CREDIT_EXCEEDED: Violation = "more sent than the channel's credit allows";
 
+const AFTER_CLOSE_WRITE: Violation = "a message after CLOSE_WRITE";
+
 const OUT_OF_MEMORY: Violation = "a message within its credit for which there is no memory";
 
 /// A message that the application may take.
@@ -103,6 +105,8 @@ pub(crate) struct RecvChannel {
     policy: OfferPolicy,
     /// Where the memory for messages in parts comes from.
     pool: BufferPool,
+    /// Whether all that its sender had to send has come.
+    pub ended: bool,
     /// Whether the endpoint lists this channel among those with something to take.
     pub listed: bool,
     /// Cost of the messages seen, granted to the sender, and given back by the application.
@@ -129,6 +133,7 @@ impl RecvChannel {
             ready: VecDeque::new(),
             policy,
             pool,
+            ended: false,
             listed: false,
             seen: 0,
             granted: initial_credit,
@@ -450,7 +455,11 @@ impl RecvChannel {
         number < self.next || self.pending.contains_key(&number)
     }
 
+    /// Takes note of a message that is new.
     fn charge(&mut self, cost: u64) -> Result<(), Violation> {
+        if self.ended {
+            return Err(AFTER_CLOSE_WRITE);
+        }
         let seen = self.seen.saturating_add(cost);
         if seen > self.granted {
             return Err(CREDIT_EXCEEDED);

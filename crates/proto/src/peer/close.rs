@@ -132,6 +132,7 @@ impl Peer {
         if !self.is_proven() {
             self.closing.write_held = true;
         } else if !core::mem::replace(&mut self.closing.peer_done_writing, true) {
+            self.inbox.end();
             cx.events.push_back(Event::PeerDoneWriting(self.id));
         }
     }
