@@ -6,7 +6,9 @@
 //!
 //! RTIMER is not a timer that is set again each time it fires, which would add every delay to the
 //! period: the k-th firing is due at epoch + k × burst / rate, exactly, and a late call makes good
-//! all that were missed.
+//! all that were missed. A change of the parameters does not set it back: what the old rate has let grow
+//! towards its next firing counts towards the first under the new one, or a receiver that changed them more
+//! often than RTIMER fires would let nothing go.
 
 use super::{NANOS_PER_S, Rate};
 use core::time::Duration;
@@ -23,12 +25,22 @@ pub(crate) struct RateCredit {
     fired: u64,
     /// Octets that may be sent; below 0 after a packet that was larger than what was left.
     credit: i64,
+    /// The largest burst that was given lately: until this time no change gives any of it again.
+    given: u64,
+    given_until: Instant,
+    /// What had grown towards the next firing when the rate was stopped.
+    grown_before: Grown,
 }
+
+/// Octets × [`NANOS_PER_S`]: what a nanosecond brings is often less than an octet.
+type Grown = u128;
 
 impl RateCredit {
     /// A first burst may leave at once.
     pub fn new(now: Instant, rate: Rate) -> Self {
-        Self { rate, epoch: now, fired: 0, credit: signed(rate.burst_bytes) }
+        let (given, given_until) = (rate.burst_bytes, now + rate.rtimer());
+        let credit = signed(rate.burst_bytes);
+        Self { rate, epoch: now, fired: 0, credit, given, given_until, grown_before: 0 }
     }
 
     /// The parameters in force.
@@ -36,14 +48,48 @@ impl RateCredit {
         self.rate
     }
 
-    /// New parameters from now on. Nothing is won by a change: debt stays, and credit is kept only
-    /// as far as the new burst allows.
+    /// New parameters from now on. Debt stays, and credit is kept only as far as the new burst allows. What
+    /// this is larger than the old one may leave at once, as a first burst may, but not for each of a row of
+    /// changes.
     pub fn set(&mut self, now: Instant, rate: Rate) {
         self.refresh(now);
+        let (grown, given) = (self.grown(now), self.given(now));
         let had = if self.rate.is_unlimited() { i64::MAX } else { self.credit };
-        // A stopped rate has no burst of its own.
-        let most = if rate.bytes_per_s == 0 { i64::MAX } else { signed(rate.burst_bytes) };
-        *self = Self { rate, epoch: now, fired: 0, credit: had.min(most) };
+        (self.given, self.given_until) = if rate.burst_bytes > given {
+            (rate.burst_bytes, now + rate.rtimer())
+        } else {
+            // What was sent of it is not paid before.
+            (given, self.given_until.max(now + self.rate.rtimer()))
+        };
+        (self.rate, self.fired) = (rate, 0);
+        if rate.bytes_per_s == 0 {
+            // It has no burst of its own.
+            (self.credit, self.grown_before) = (had, grown);
+            return;
+        }
+        let gained = signed(rate.burst_bytes.saturating_sub(given));
+        self.credit = had.saturating_add(gained).min(signed(rate.burst_bytes));
+        // So long it takes to grow at the new rate, and no longer than RTIMER.
+        let nanos = grown / rate.bytes_per_s as u128;
+        let grew = duration_nanos(rate.rtimer()).min(u64::try_from(nanos).unwrap_or(u64::MAX));
+        self.epoch = Instant::from_nanos(now.as_nanos().saturating_sub(grew));
+    }
+
+    /// What has grown towards the next firing.
+    fn grown(&self, now: Instant) -> Grown {
+        let Rate { bytes_per_s, burst_bytes } = self.rate;
+        if bytes_per_s == 0 || burst_bytes == 0 {
+            return if bytes_per_s == 0 { self.grown_before } else { 0 };
+        }
+        let elapsed = duration_nanos(now.saturating_since(self.epoch)) as u128;
+        let burst = burst_bytes as u128 * NANOS_PER_S;
+        (elapsed * bytes_per_s as u128).saturating_sub((self.fired as u128).saturating_mul(burst))
+    }
+
+    /// The burst that counts as given: the one in force, or a larger one of late.
+    fn given(&self, now: Instant) -> u64 {
+        let lately = if now < self.given_until { self.given } else { 0 };
+        lately.max(self.rate.burst_bytes)
     }
 
     /// Octets that may be sent now; `None`: any number.
@@ -263,8 +309,8 @@ mod tests {
             &[
                 (0, Send(10_000)),
                 (1_000, Set(rate(0, 10_000))),
-                (1_000, Set(slow)),
-                (1_000, Find(0, Some(11_000))),
+                (5_000, Set(slow)),
+                (5_000, Find(0, Some(14_000))),
             ],
         );
         check(
@@ -277,6 +323,69 @@ mod tests {
         assert_eq!((credit.room(at(0)), credit.open_at()), (None, None), "burst 0: no limit");
         credit.set(at(5), slow);
         assert_eq!(credit.room(at(5)), Some(10_000), "nothing is owed for what was not limited");
+    }
+
+    #[test]
+    fn a_change_does_not_set_the_timer_back() {
+        let slow = rate(1_000_000, 10_000);
+        check(
+            "half of a burst has grown, and the other half takes half as long",
+            slow,
+            &[
+                (0, Send(10_000)),
+                (5_000, Set(rate(2_000_000, 10_000))),
+                (5_000, Find(0, Some(7_500))),
+                (7_500, Find(10_000, None)),
+                (7_500, Send(10_000)),
+                (7_500, Find(0, Some(12_500))),
+            ],
+        );
+        check(
+            "more than a smaller burst has grown: it is there, once",
+            slow,
+            &[
+                (0, Send(10_000)),
+                (5_000, Set(rate(1_000_000, 1_000))),
+                (5_000, Find(1_000, None)),
+                (5_000, Send(1_000)),
+                (5_000, Find(0, Some(6_000))),
+            ],
+        );
+        for (every_us, other) in
+            [(100, rate(1_000_001, 10_000)), (3_000, rate(1_000_000, 10_000)), (10, Rate::STOPPED)]
+        {
+            let mut credit = RateCredit::new(at(0), slow);
+            let mut sent = 0;
+            for step in 1..=10_000_000 / every_us {
+                let now = at(step * every_us);
+                credit.set(now, if step % 2 == 0 { slow } else { other });
+                let room = credit.room(now).unwrap();
+                credit.spend(room);
+                sent += room;
+            }
+            let expected = if other == Rate::STOPPED { 5_000_000 } else { 10_000_000u64 };
+            assert!(sent.abs_diff(expected) <= 20_000, "{sent} octets in 10 s, changed every {every_us} us");
+        }
+    }
+
+    #[test]
+    fn a_larger_burst_may_leave_at_once_and_no_row_of_them() {
+        let (small, large) = (rate(1_000_000, 10_000), rate(1_000_000, 1_000_000));
+        check(
+            "what it is larger, like a first burst",
+            small,
+            &[(0, Send(10_000)), (2_000, Set(large)), (2_000, Find(990_000, None)), (2_000, Send(990_000))],
+        );
+        let mut credit = RateCredit::new(at(0), small);
+        let mut sent = 0;
+        for step in 1..=1_000 {
+            let now = at(step * 10_000);
+            credit.set(now, if step % 2 == 0 { small } else { large });
+            let room = credit.room(now).unwrap();
+            credit.spend(room);
+            sent += room;
+        }
+        assert!((4_000_000..=11_000_000).contains(&sent), "{sent} octets in 10 s");
     }
 
     #[test]
