@@ -295,6 +295,43 @@ impl Outbox {
         wrote
     }
 
+    /// Whether [`write_unpaced`](Self::write_unpaced) may have something to write.
+    pub fn has_unpaced(&mut self) -> bool {
+        (0..self.turns.len()).any(|turn| {
+            let channel = self.turns[turn].channel;
+            let allowance = self.allowance_of(channel);
+            self.channels.get_mut(channel).is_some_and(|state| state.has_unpaced(allowance))
+        })
+    }
+
+    /// Fills the packet with what goes whatever the rate. Nobody's turn passes by it.
+    pub fn write_unpaced(
+        &mut self,
+        out: &mut TransmitBuf,
+        end: usize,
+        frames: &mut SmallVec<[SentFrame; 2]>,
+    ) -> Wrote {
+        let mut wrote = Wrote::default();
+        for turn in 0..self.turns.len() {
+            let channel = self.turns[turn].channel;
+            let allowance = self.allowance_of(channel);
+            let state = self.channels.get_mut(channel).expect("scheduled channels exist");
+            loop {
+                let here = end.saturating_sub(out.len());
+                match state.write_unpaced(out, Room { here, fresh: here }, allowance) {
+                    Written::Frame { frame, again } => {
+                        wrote.frames += 1;
+                        wrote.repeated += again as u64;
+                        note(frames, frame);
+                    }
+                    Written::NoRoom => return wrote,
+                    Written::Nothing => break,
+                }
+            }
+        }
+        wrote
+    }
+
     /// A frame has arrived; hands each message that is done by it to `finished`.
     pub fn on_acked(&mut self, frame: &SentFrame, mut finished: impl FnMut(u16, Finished)) {
         let (mut messages, mut bytes) = (0, 0);
@@ -418,6 +455,11 @@ impl Outbox {
         let offers = channel != GROUP_CHANNEL && self.offering.is_none_or(|only| only == channel);
         let offer_above = if offers { self.allowance.offer_above } else { u64::MAX };
         Allowance { offer_above, ..self.allowance }
+    }
+
+    /// Whether a message of so many bytes has to be offered.
+    pub fn demands_offer(&self, channel: u16, bytes: u64) -> bool {
+        self.allowance_of(channel).demands_offer(bytes)
     }
 
     fn account(&mut self, finished: &Finished) {

@@ -5,6 +5,7 @@
 
 mod aside;
 mod late;
+mod unpaced;
 
 pub(crate) use late::Expired;
 
@@ -135,7 +136,7 @@ pub(crate) struct Allowance {
 impl Allowance {
     /// Whether a message of `len` bytes must not be sent unasked. Credit is renewed a quarter at a
     /// time, so what costs more than the other three quarters could wait for it for ever.
-    fn demands_offer(self, len: u64) -> bool {
+    pub fn demands_offer(self, len: u64) -> bool {
         let most = self.channel_credit.map_or(u64::MAX, |credit| credit - credit / 4);
         len > self.offer_above.min(self.max_message) || len + MESSAGE_COST_BYTES > most
     }
@@ -286,9 +287,7 @@ impl SendChannel {
 
     fn write_new(&mut self, out: &mut TransmitBuf, room: Room, allowance: Allowance) -> Written {
         let credit = self.credit();
-        while self.queue.get(self.next_new).is_some_and(|message| !message.progress.is_open()) {
-            self.next_new += 1;
-        }
+        self.pass_over_closed();
         let Some(message) = self.queue.get_mut(self.next_new) else { return Written::Nothing };
         let (len, number) = (message.len(), self.base + self.next_new as u64);
         let cost = len + MESSAGE_COST_BYTES;
@@ -326,6 +325,14 @@ impl SendChannel {
             self.next_new += 1;
         }
         self.write_fragment(out, number, sent, fragment, false)
+    }
+
+    /// Nothing is to be sent of those that are done or given up.
+    #[inline(always)] // for each message
+    fn pass_over_closed(&mut self) {
+        while self.queue.get(self.next_new).is_some_and(|message| !message.progress.is_open()) {
+            self.next_new += 1;
+        }
     }
 
     #[inline(always)] // nearly every message is a small one

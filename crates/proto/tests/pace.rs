@@ -3,13 +3,13 @@
 mod common;
 
 use common::{Pair, SECOND, content};
-use denrei_proto::{ChannelId, Completion, Config, Event, MAX_RATE, OfferPolicy, PeerError, Rate};
+use denrei_proto::{ChannelId, Completion, Config, Event, MAX_RATE, OfferPolicy, PeerError, PeerId, Rate};
 use std::time::Duration;
 
 const MS: Duration = Duration::from_millis(1);
 
 /// A pair whose end 0 sends to end 1; end 0's name for end 1 and the other way round.
-fn open(config: Config) -> (Pair, denrei_proto::PeerId, denrei_proto::PeerId) {
+fn open(config: Config) -> (Pair, PeerId, PeerId) {
     let mut pair = Pair::new(config);
     let there = pair.connect(0);
     pair.run(5 * MS);
@@ -291,4 +291,112 @@ fn a_channel_whose_messages_all_expire_does_not_run_out_of_credit() {
     pair.send(0, there, 0, content(1, 60_000));
     pair.run(SECOND);
     assert_eq!(pair.received[1].len(), 1);
+}
+
+/// Rates that let nothing go for long: none, and one whose burst is used up.
+const SHUT: [Rate; 2] = [Rate::STOPPED, Rate { bytes_per_s: 1_000, burst_bytes: 100_000 }];
+
+/// A pair in which end 0 may send nothing more to end 1, and nothing waits.
+fn shut(config: Config, rate: Rate) -> (Pair, PeerId, PeerId) {
+    let (mut pair, there, back) = open(config);
+    pair.ends[1].set_rate(pair.now, back, rate).unwrap();
+    pair.run(MS);
+    if rate != Rate::STOPPED {
+        pair.send(0, there, 1, content(0, 100_000));
+        pair.run(100 * MS);
+        assert_eq!(received_bytes(&pair), 100_000);
+    }
+    (pair, there, back)
+}
+
+#[test]
+fn an_offer_reaches_a_receiver_that_lets_no_data_go() {
+    for rate in SHUT {
+        let (mut pair, there, back) = shut(Config { offers: OfferPolicy::Ask, ..Config::default() }, rate);
+        // It passes by what waits on another channel.
+        pair.send(0, there, 2, content(1, 1_000));
+        pair.run(10 * MS);
+        pair.send(0, there, 0, content(2, 3 << 20));
+        pair.run(10 * MS);
+        let channel = ChannelId { peer: back, channel: 0 };
+        assert!(pair.events[1].contains(&Event::Offered { channel, number: 0, bytes: 3 << 20 }), "{rate:?}");
+        let before = received_bytes(&pair);
+        pair.ends[1].accept(pair.now, channel, 0, Vec::new()).unwrap();
+        pair.run(SECOND);
+        assert_eq!(received_bytes(&pair), before, "{rate:?}: not an octet of a message");
+        pair.ends[1].set_rate(pair.now, back, Rate::UNLIMITED).unwrap();
+        pair.run(SECOND);
+        assert_eq!(received_bytes(&pair), before + 1_000 + (3 << 20), "{rate:?}");
+    }
+}
+
+#[test]
+fn an_offer_keeps_its_place_behind_a_message_that_the_rate_holds_up() {
+    let config = Config { offers: OfferPolicy::Ask, ..Config::default() };
+    let (mut pair, there, back) = shut(config, Rate::STOPPED);
+    pair.send(0, there, 0, content(1, 1_000));
+    pair.send(0, there, 0, content(2, 3 << 20));
+    pair.run(SECOND);
+    let offered = |pair: &Pair| pair.events[1].iter().any(|event| matches!(event, Event::Offered { .. }));
+    assert!(!offered(&pair));
+    pair.ends[1].set_rate(pair.now, back, Rate::UNLIMITED).unwrap();
+    pair.run(10 * MS);
+    assert!(offered(&pair) && received_bytes(&pair) == 1_000);
+}
+
+#[test]
+fn a_message_that_expires_while_no_data_may_go_is_done_with() {
+    for (rate, lossy) in [(SHUT[0], false), (SHUT[1], false), (SHUT[0], true)] {
+        let (mut pair, there, back) = shut(Config::default(), rate);
+        pair.lose = if lossy { |number| number % 3 == 0 } else { |_| false };
+        let (to, deadline) = (ChannelId { peer: there, channel: 0 }, pair.now + 100 * MS);
+        let data = content(1, 10_000).into();
+        let late = pair.ends[0].send_before(pair.now, to, data, Completion::None, deadline).unwrap();
+        pair.run(SECOND / 10 + 10 * MS);
+        assert!(pair.events[0].contains(&Event::Expired(late)));
+        pair.run(SECOND);
+        assert_eq!(pair.ends[0].queue_len(there), Some(0), "{rate:?}");
+        pair.ends[0].close_write(pair.now, there).unwrap();
+        pair.run(SECOND);
+        assert!(pair.events[1].contains(&Event::PeerDoneWriting(back)), "{rate:?}");
+    }
+}
+
+#[test]
+fn a_live_sender_that_is_stopped_queues_no_more_than_what_is_in_time() {
+    let (mut pair, there, back) = shut(Config { keepalive: None, ..Config::default() }, Rate::STOPPED);
+    let to = ChannelId { peer: there, channel: 0 };
+    let packets = pair.ends[0].flow(there).unwrap().counters.packets_sent;
+    for number in 0..500 {
+        let (data, deadline) = (content(number, 10_000).into(), pair.now + 100 * MS);
+        pair.ends[0].send_before(pair.now, to, data, Completion::None, deadline).unwrap();
+        pair.run(20 * MS);
+        let queued = pair.ends[0].queue_len(there).unwrap();
+        assert!(queued <= 6, "{queued} after {number}");
+    }
+    let packets = pair.ends[0].flow(there).unwrap().counters.packets_sent - packets;
+    assert!(packets <= 600, "{packets} packets for 500 messages that were given up");
+    pair.ends[1].set_rate(pair.now, back, Rate::UNLIMITED).unwrap();
+    pair.send(0, there, 0, "the end");
+    pair.run(SECOND);
+    assert_eq!(pair.received[1].last().unwrap().data, "the end");
+}
+
+/// Each of those given up costs 64 of the channel's credit until what is in front of it is through.
+#[test]
+fn what_is_given_up_behind_a_message_leaves_it_its_credit() {
+    let config = Config { channel_credit_bytes: 64 << 10, offer_above_bytes: 60_000, ..Config::default() };
+    let (mut pair, there, back) = shut(config, Rate::STOPPED);
+    pair.send(0, there, 0, content(1, 40_000));
+    let to = ChannelId { peer: there, channel: 0 };
+    for number in 0..1_000 {
+        let (data, deadline) = (content(number, 100).into(), pair.now + 5 * MS);
+        pair.ends[0].send_before(pair.now, to, data, Completion::None, deadline).unwrap();
+        pair.run(MS);
+    }
+    pair.run(SECOND);
+    assert_eq!(pair.ends[0].queue_len(there), Some(1_001));
+    pair.ends[1].set_rate(pair.now, back, Rate::UNLIMITED).unwrap();
+    pair.run(SECOND);
+    assert_eq!((received_bytes(&pair), pair.ends[0].queue_len(there)), (40_000, Some(0)));
 }

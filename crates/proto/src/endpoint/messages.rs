@@ -40,7 +40,7 @@ impl Endpoint {
             Ok(peer) => peer,
             Err(error) => return Err((self.blocked(error), message)),
         };
-        let in_line = peer.is_in_line();
+        let in_line = peer.is_in_line(to.channel, message.len() as u64);
         let number = peer.outbox_mut().push(to.channel, message, completion);
         peer.counters.messages_sent += 1;
         // Whether it may leave now, and what timer that takes, is seen when it is asked for.

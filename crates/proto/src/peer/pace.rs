@@ -28,6 +28,8 @@ pub(super) struct SenderRate {
     serial: Option<u32>,
     /// When there is credit again, if data waits for it.
     opens_at: Option<Instant>,
+    /// Whether there was none when it was looked at last.
+    shut: bool,
 }
 
 impl SenderRate {
@@ -38,12 +40,13 @@ impl SenderRate {
     }
 
     fn new(now: Instant, rate: Rate) -> Self {
-        Self { credit: PacedCredit::new(now, rate), serial: None, opens_at: None }
+        Self { credit: PacedCredit::new(now, rate), serial: None, opens_at: None, shut: false }
     }
 
     fn is_open(&mut self, now: Instant) -> bool {
         let open = self.credit.room(now) != Some(0);
         self.opens_at = if open { None } else { self.credit.open_at() };
+        self.shut = !open;
         open
     }
 }
@@ -83,8 +86,32 @@ impl Peer {
 
     /// Whether the receiver lets data go now.
     pub(super) fn is_let(&mut self, config: &Config, now: Instant) -> bool {
+        self.is_granted(config) && self.rate.as_mut().is_none_or(|rate| rate.is_open(now))
+    }
+
+    /// Whether a data packet may go, as far as it is not the rate that says so.
+    #[inline(always)] // for each packet
+    fn is_granted(&self, config: &Config) -> bool {
         let first = self.phase != Phase::Opening || self.allowed.sent() < config.first_flight_bytes;
-        first && self.allowed.room() != Some(0) && self.rate.as_mut().is_none_or(|rate| rate.is_open(now))
+        first && self.allowed.room() != Some(0)
+    }
+
+    /// Whether the rate held data up when it was looked at last.
+    pub(super) fn is_rate_shut(&self) -> bool {
+        self.rate.as_ref().is_some_and(|rate| rate.shut)
+    }
+
+    /// Whether there is something to send that the rate does not limit (§13.1: it holds nothing of a message),
+    /// while it holds up what else there is.
+    #[cold] // most peers never set a rate
+    #[inline(never)]
+    pub(super) fn may_send_unpaced(&mut self, cx: &Context<'_>) -> bool {
+        self.outbox.has_turn()
+            && self.is_sure_of_peer()
+            && self.is_granted(cx.config)
+            && self.rate.as_mut().is_some_and(|rate| !rate.is_open(cx.now))
+            && self.outbox.has_unpaced()
+            && self.path_has_room(cx)
     }
 
     /// Asks the receiver for a grant if data waits for one and it does not know.
@@ -161,6 +188,28 @@ impl Peer {
             // The last packet there is says so, if it has room.
             due |= !self.outbox.has_turn() && out.len() + GRANT_REQUEST_BYTES <= packet_end;
             self.note_data(out, mark, due);
+        }
+    }
+
+    /// Appends what the rate does not limit. It counts as data where the receiver grants (§13.3).
+    #[cold]
+    #[inline(never)]
+    pub(super) fn write_unpaced(
+        &mut self,
+        out: &mut TransmitBuf,
+        mark: usize,
+        mut end: usize,
+        frames: &mut super::transmit::Frames,
+    ) {
+        if let Some(room) = self.allowed.room() {
+            let most = mark.saturating_add(usize::try_from(room).unwrap_or(usize::MAX));
+            end = end.min(most.saturating_sub(self.protection.trailer_bytes() + GRANT_REQUEST_BYTES));
+        }
+        let wrote = self.outbox.write_unpaced(out, end, frames);
+        self.counters.retransmissions += wrote.repeated;
+        if wrote.frames > 0 {
+            // As if it were the last one: it is not known when the next may go.
+            self.note_data(out, mark, true);
         }
     }
 
@@ -287,7 +336,8 @@ impl Peer {
         for frame in Frames::new(body).flatten() {
             data |= is_data(&frame);
             payload += match frame {
-                Frame::Message(message) => message.payload.len() as u64,
+                // As its sender counts.
+                Frame::Message(message) => message.payload.len().max(1) as u64,
                 Frame::Fragment(fragment) => fragment.payload.len() as u64,
                 _ => 0,
             };

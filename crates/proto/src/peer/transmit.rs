@@ -41,13 +41,17 @@ impl Peer {
             || (!self.once.is_empty() && self.is_proven())
             || self.probes_left > 0
             || (self.outbox.has_turn() && self.may_send_data(cx))
+            || (self.is_rate_shut() && self.may_send_unpaced(cx))
             || (self.is_proven() && self.mtu.probe(cx.now).is_some())
     }
 
-    /// Whether messages wait already, so that another one changes nothing: whoever let them wait knows
-    /// what they wait for. A receiver that grants what it is asked for has to be asked for more.
-    pub fn is_in_line(&self) -> bool {
-        self.outbox.has_turn() && !self.allowed.is_limited()
+    /// Whether messages wait already, so that another one of so many bytes changes nothing: whoever let
+    /// them wait knows what they wait for. A receiver that grants what it is asked for has to be asked
+    /// for more, and an offer does not wait for the rate.
+    #[inline]
+    pub fn is_in_line(&self, channel: u16, bytes: u64) -> bool {
+        let offer = || self.is_rate_shut() && self.outbox.demands_offer(channel, bytes);
+        self.outbox.has_turn() && !self.allowed.is_limited() && !offer()
     }
 
     /// Writes datagrams for one send operation into the empty `out`.
@@ -93,9 +97,11 @@ impl Peer {
     }
 
     fn may_send_data(&mut self, cx: &Context<'_>) -> bool {
-        if !self.is_let(cx.config, cx.now) {
-            return false;
-        }
+        self.is_let(cx.config, cx.now) && self.path_has_room(cx)
+    }
+
+    /// Whether the congestion window lets a packet go, and the pace that follows from it.
+    pub(super) fn path_has_room(&mut self, cx: &Context<'_>) -> bool {
         if self.probes_left > 0 {
             return true;
         }
@@ -129,16 +135,16 @@ impl Peer {
             self.ask_if_closed();
         }
         self.write_control(cx, out, end, &mut frames);
-        if self.is_sure_of_peer()
-            && self.outbox.has_turn()
-            && out.len() + MIN_USEFUL_ROOM <= end
-            && self.may_send_data(cx)
-        {
-            let fresh = end - start.body_at;
-            if self.outbox.next_deadline() != Instant::FAR_FUTURE {
-                self.give_up_hopeless(cx, fresh);
+        if self.is_sure_of_peer() && self.outbox.has_turn() && out.len() + MIN_USEFUL_ROOM <= end {
+            if self.may_send_data(cx) {
+                let fresh = end - start.body_at;
+                if self.outbox.next_deadline() != Instant::FAR_FUTURE {
+                    self.give_up_hopeless(cx, fresh);
+                }
+                self.write_data(cx, out, start.at, end, fresh, &mut frames);
+            } else if self.is_rate_shut() && self.may_send_unpaced(cx) {
+                self.write_unpaced(out, start.at, end, &mut frames);
             }
-            self.write_data(cx, out, start.at, end, fresh, &mut frames);
         }
         // A probe whose packets had carried nothing that still matters only asks.
         let asks = frames.is_empty() && self.probes_left == PACKETS_PER_PROBE && self.is_proven();

@@ -68,7 +68,8 @@ impl Police {
         let elapsed = now.saturating_since(watch.filled_at).as_secs_f64();
         watch.filled_at = now;
         watch.tokens = (watch.tokens + elapsed * watch.rate.bytes_per_s as f64).min(watch.tolerance());
-        if watch.tokens <= 0.0 {
+        // Offers, and word of what was given up, are not limited.
+        if watch.tokens <= 0.0 && payload > 0 {
             return true;
         }
         watch.tokens -= payload as f64;
@@ -130,6 +131,7 @@ mod tests {
         assert!(!police.is_excess(at(50), 1454, false), "sent before it heard");
         let taken = (0..1000).filter(|n| !police.is_excess(at(200 + n * 1000), 1454, false)).count() as u64;
         assert!(taken * 1454 <= LEAST_TOLERANCE + 1454);
+        assert!(!police.is_excess(at(2_000_000), 0, false), "an offer");
     }
 
     #[test]

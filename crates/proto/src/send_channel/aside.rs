@@ -69,6 +69,13 @@ impl SendChannel {
     }
 
     fn write_lost(&mut self, out: &mut TransmitBuf, room: Room) -> Written {
+        match self.write_lost_offer(out, room) {
+            Written::Nothing => self.write_lost_part(out, room),
+            written => written,
+        }
+    }
+
+    pub(super) fn write_lost_offer(&mut self, out: &mut TransmitBuf, room: Room) -> Written {
         if room.here < OFFER_BYTES && self.aside.as_ref().is_some_and(|aside| !aside.lost_offers.is_empty()) {
             return Written::NoRoom;
         }
@@ -77,7 +84,7 @@ impl SendChannel {
                 return self.write_offer(out, number, true);
             }
         }
-        self.write_lost_part(out, room)
+        Written::Nothing
     }
 
     fn write_lost_part(&mut self, out: &mut TransmitBuf, room: Room) -> Written {

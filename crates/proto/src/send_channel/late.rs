@@ -26,7 +26,7 @@ pub(super) struct Late {
     waiting: BTreeMap<u64, Instant>,
     /// Past their deadline with every byte under way: what is lost of these comes too late.
     overdue: BTreeSet<u64>,
-    /// Messages whose SKIP has to be sent.
+    /// Messages whose SKIP has to be sent, in order.
     skips: VecDeque<u64>,
 }
 
@@ -41,6 +41,12 @@ impl Late {
     /// SKIPs that have to be sent.
     pub fn skips_waiting(&self) -> usize {
         self.skips.len()
+    }
+
+    fn add_skip(&mut self, number: u64) {
+        // Nearly always the last.
+        let at = self.skips.partition_point(|other| *other < number);
+        self.skips.insert(at, number);
     }
 
     /// Whether a message with this number or a later one has a deadline; forgets those before it.
@@ -139,41 +145,52 @@ impl SendChannel {
         message.data = Bytes::new();
         message.completion = Completion::None;
         self.forget_unreported(number);
-        self.late.get_or_insert_default().skips.push_back(number);
+        self.late.get_or_insert_default().add_skip(number);
         Some(bytes)
     }
 
     /// Writes the next SKIP, if there is one and it may go.
     pub(super) fn write_skip(&mut self, out: &mut TransmitBuf, room: Room) -> Written {
-        let credit = self.credit();
-        while let Some(&number) = self.late.as_ref().and_then(|late| late.skips.front()) {
-            let state = self.get_mut(number).map(|message| &mut message.progress);
-            if let Some(Progress::Skipped { charged, billed }) = state {
-                // Its number costs what every message costs, also if nothing of it was sent.
-                if !*billed && credit < MESSAGE_COST_BYTES {
-                    return Written::Nothing;
-                }
-                if room.here < OFFER_BYTES {
-                    return Written::NoRoom;
-                }
-                let first = !core::mem::replace(billed, true);
-                let charged = *charged;
-                self.credit_used += if first { MESSAGE_COST_BYTES } else { 0 };
-                self.late.get_or_insert_default().skips.pop_front();
-                let skip = Skip { channel: self.channel, number: number as u32, charged };
-                Frame::Skip(skip).encode(&mut |bytes| out.put(bytes));
-                let frame = SentFrame::Skip { channel: self.channel, number };
-                return Written::Frame { frame, again: false };
+        let Some(number) = self.next_skip() else { return Written::Nothing };
+        if room.here < OFFER_BYTES {
+            return Written::NoRoom;
+        }
+        let state = self.get_mut(number).map(|message| &mut message.progress);
+        let Some(Progress::Skipped { charged, billed }) = state else { return Written::Nothing };
+        let first = !core::mem::replace(billed, true);
+        let charged = *charged;
+        self.credit_used += if first { MESSAGE_COST_BYTES } else { 0 };
+        self.late.get_or_insert_default().skips.pop_front();
+        let skip = Skip { channel: self.channel, number: number as u32, charged };
+        Frame::Skip(skip).encode(&mut |bytes| out.put(bytes));
+        let frame = SentFrame::Skip { channel: self.channel, number };
+        Written::Frame { frame, again: false }
+    }
+
+    /// The message whose SKIP is the next that may go.
+    pub(super) fn next_skip(&mut self) -> Option<u64> {
+        while let Some(&number) = self.late.as_ref()?.skips.front() {
+            if let Some(Progress::Skipped { billed, .. }) =
+                self.get_mut(number).map(|message| message.progress)
+            {
+                return (billed || self.may_bill(number)).then_some(number);
             }
             // Acknowledged in the meantime: it had arrived after all.
-            self.late.get_or_insert_default().skips.pop_front();
+            self.late.as_mut()?.skips.pop_front();
         }
-        Written::Nothing
+        None
+    }
+
+    /// Whether a message that was not begun may be charged what its number costs. Not before those in front of
+    /// it: their receiver gives that credit back only when they are through, and they may need it.
+    fn may_bill(&mut self, number: u64) -> bool {
+        self.pass_over_closed();
+        number < self.base + self.next_new as u64 && self.credit() >= MESSAGE_COST_BYTES
     }
 
     /// A SKIP has to be sent again.
     pub fn on_skip_lost(&mut self, number: u64) {
-        self.late.get_or_insert_default().skips.push_back(number);
+        self.late.get_or_insert_default().add_skip(number);
     }
 
     /// Begins anew with a receiver that has seen nothing: it has to be told of every skip.
