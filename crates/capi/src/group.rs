@@ -226,8 +226,9 @@ pub unsafe extern "C" fn denrei_group_id(group: *const denrei_group) -> u64 {
 }
 
 /// Makes the node at `address` a member, from the next message on, or with what the option
-/// "history_bytes" has retained; DENREI_GROUP_JOINED says when it takes part. Its id goes into
-/// `member` unless that is NULL.
+/// "history_bytes" has retained; DENREI_GROUP_JOINED says when it takes part, DENREI_GROUP_DEPARTED
+/// that it does not: it refused, or did not answer within "open_timeout". Its id goes into `member`
+/// unless that is NULL.
 ///
 /// # Safety
 /// `group` is a group, `address` a string, `member` NULL or a place for a number.

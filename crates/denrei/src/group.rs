@@ -238,7 +238,8 @@ impl Group {
 
     /// Makes the Node at `addr` a member, from the next message on, or with what is retained
     /// (`history`; see [`GroupOptions::history_bytes`]). Its id; [`GroupEvent::Joined`] says when it
-    /// takes part.
+    /// takes part, [`GroupEvent::Departed`] that it does not: it refused, or did not answer within
+    /// [`GroupOptions::open_timeout`]. The others do not wait for its answer.
     ///
     /// # Errors
     /// It is one already, or cannot be one.

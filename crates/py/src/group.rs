@@ -125,7 +125,8 @@ impl Group {
     }
 
     /// Makes the node at an address a member, from the next message on, or with what the option
-    /// `history_bytes` has retained. Returns its id; an event of kind "joined" says when it takes part.
+    /// `history_bytes` has retained. Returns its id; an event of kind "joined" says when it takes part,
+    /// "departed" that it does not: it refused, or did not answer within `open_timeout`.
     #[pyo3(signature = (address, *, history = false))]
     fn add_member(&self, py: Python<'_>, address: &str, history: bool) -> PyResult<u32> {
         let address = resolve(address)?;

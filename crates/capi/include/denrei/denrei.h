@@ -1879,8 +1879,9 @@ uint64_t denrei_group_id(const denrei_group *group);
 
 /**
  * Makes the node at `address` a member, from the next message on, or with what the option
- * "history_bytes" has retained; DENREI_GROUP_JOINED says when it takes part. Its id goes into
- * `member` unless that is NULL.
+ * "history_bytes" has retained; DENREI_GROUP_JOINED says when it takes part, DENREI_GROUP_DEPARTED
+ * that it does not: it refused, or did not answer within "open_timeout". Its id goes into `member`
+ * unless that is NULL.
  *
  * `group` is a group, `address` a string, `member` NULL or a place for a number.
  */

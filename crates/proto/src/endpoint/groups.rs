@@ -96,7 +96,8 @@ impl Endpoint {
     }
 
     /// Makes the endpoint at `addr` a member of an open group, from the next message on, or from the
-    /// oldest that is retained. Its id; [`GroupEvent::Joined`] says when it takes part.
+    /// oldest that is retained. Its id; [`GroupEvent::Joined`] says when it takes part,
+    /// [`GroupEvent::Departed`] that it does not; the others do not wait for its answer.
     ///
     /// # Errors
     /// No such group, or it cannot be a member.

@@ -51,6 +51,7 @@ struct Share {
 struct Standing {
     /// OPEN has still to be sent to it.
     uninvited: bool,
+    accepted: bool,
     active: bool,
     by_address: bool,
     by_session: bool,
@@ -69,6 +70,7 @@ impl Standing {
         };
         Self {
             uninvited: matches!(member.stage, Stage::Invited) && !member.told,
+            accepted: member.stage == Stage::Accepted,
             active,
             by_address: active && member.path == Path::Multicast,
             by_session: active && matches!(member.path, Path::Unicast { .. }),
@@ -83,6 +85,8 @@ impl Standing {
 pub(crate) struct Counts {
     /// OPEN has still to be sent to them.
     pub uninvited: usize,
+    /// They have accepted, and are not sent anything yet.
+    pub accepted: usize,
     /// Taking part.
     pub active: usize,
     /// Of these, served by the group's address …
@@ -196,9 +200,10 @@ impl Roll {
     }
 
     fn count(&mut self, standing: &Standing, comes: bool) {
-        let Counts { uninvited, active, by_address, by_session, lagging } = &mut self.counts;
+        let Counts { uninvited, accepted, active, by_address, by_session, lagging } = &mut self.counts;
         let kinds = [
             (uninvited, standing.uninvited),
+            (accepted, standing.accepted),
             (active, standing.active),
             (by_address, standing.by_address),
             (by_session, standing.by_session),
@@ -286,7 +291,13 @@ mod tests {
             1 => member.limit += value,
             2 => member.credit = value,
             3 => member.lagging = value.is_multiple_of(2),
-            4 => member.stage = if value.is_multiple_of(3) { Stage::Closed } else { Stage::Active },
+            4 => {
+                member.stage = match value % 3 {
+                    0 => Stage::Closed,
+                    1 => Stage::Active,
+                    _ => Stage::Accepted,
+                }
+            }
             5 => {
                 member.path =
                     if value.is_multiple_of(2) { Path::Multicast } else { Path::Unicast { next: 0 } }
@@ -314,6 +325,7 @@ mod tests {
                 let of = |is: fn(&&Member) -> bool| roll.iter().filter(is).count();
                 let counts = Counts {
                     uninvited: of(|member| member.stage == Stage::Invited && !member.told),
+                    accepted: of(|member| member.stage == Stage::Accepted),
                     active: of(|member| member.is_active()),
                     by_address: of(|member| member.is_active() && member.path == Path::Multicast),
                     by_session: of(|member| member.is_active() && member.path != Path::Multicast),

@@ -77,6 +77,15 @@ pub(crate) enum Phase {
     Over,
 }
 
+/// Somebody who is to become a member of the open group.
+#[derive(Debug)]
+struct Joining {
+    member: u32,
+    history: bool,
+    /// Its answer is waited for until then.
+    until: Instant,
+}
+
 /// One group, as its opener sees it.
 #[derive(Debug)]
 pub(crate) struct Sender {
@@ -114,8 +123,8 @@ pub(crate) struct Sender {
     reprobe_at: Instant,
     /// The application waits for what is under way.
     hurried: bool,
-    /// Members that wait for the next message to begin with.
-    joining: Vec<(u32, bool)>,
+    /// Who has still to answer, in the order of the invitations, or waits for the next message to begin with.
+    joining: Vec<Joining>,
     tree: Tree,
     /// Longest probe timeout of those who count, as of the last review, and when the next one is due.
     probe_timeout: Duration,
@@ -326,6 +335,7 @@ impl Sender {
             return;
         }
         let was_active = member.is_active();
+        let was_joining = self.joining.iter().any(|joining| joining.member == member.id);
         // Who refuses has been told the key as well.
         self.rekey_due |= member.told;
         let told = matches!(why, Departure::Left | Departure::Refused | Departure::Lost(_));
@@ -337,11 +347,13 @@ impl Sender {
         if !told {
             host.send(now, peer, Record::Removed.encode(self.id.0).into());
         }
-        if was_active {
+        if was_active || was_joining {
             self.emit(GroupEvent::Departed { member: id, addr, why, last_acknowledged });
+        }
+        if was_active {
             self.adopt_orphans(now, id, host);
         }
-        self.joining.retain(|(joining, _)| *joining != id);
+        self.joining.retain(|joining| joining.member != id);
         self.settle();
     }
 
@@ -381,11 +393,18 @@ impl Sender {
         if !matches!(self.phase, Phase::Open | Phase::Closing { .. }) || !self.has_window() {
             return None;
         }
-        let Self { stream, members, symbol_bytes, joining, .. } = self;
-        if !joining.is_empty() && !stream.is_within_message() {
+        if self.waits_at_boundary() {
             return None;
         }
-        stream.cut(*symbol_bytes, !joining.is_empty(), |begun, cost| members.may_begin(begun, cost))
+        let Self { stream, members, symbol_bytes, .. } = self;
+        let somebody_begins = members.counts().accepted > 0;
+        stream.cut(*symbol_bytes, somebody_begins, |begun, cost| members.may_begin(begun, cost))
+    }
+
+    /// Whether somebody who has accepted is to begin with the next message. Who has only been invited is not
+    /// waited for: it may never answer.
+    fn waits_at_boundary(&self) -> bool {
+        self.members.counts().accepted > 0 && !self.stream.is_within_message()
     }
 
     fn has_window(&self) -> bool {

@@ -90,7 +90,7 @@ pub struct GroupOptions {
     pub policy: GroupPolicy,
     /// How symbols travel.
     pub backend: GroupBackend,
-    /// How long opening waits for all members.
+    /// How long opening waits for all members, and an open group for whom it has invited.
     pub open_timeout: Duration,
     /// Messages acknowledged by all are retained up to so many bytes, for members that join late
     /// or lag.
@@ -161,7 +161,7 @@ impl From<GroupPolicy> for GroupOptions {
 pub enum Departure {
     /// It left.
     Left,
-    /// It did not take part.
+    /// It did not take part: it refused, or did not answer for as long as `open_timeout`.
     Refused,
     /// It held the others up for longer than the policy allows.
     Ejected,
@@ -177,7 +177,9 @@ impl fmt::Display for Departure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Left => f.write_str("it left"),
-            Self::Refused => f.write_str("it refused to take part"),
+            Self::Refused => {
+                f.write_str("it did not take part: it refused, or did not answer within open_timeout")
+            }
             Self::Ejected => f.write_str("ejected: it made no progress for longer than the policy allows"),
             Self::TooFarBehind => f.write_str("removed: it lags further behind than history_bytes retains"),
             Self::Lost(reason) => write!(f, "lost: {reason}"),
@@ -206,7 +208,7 @@ pub enum GroupEvent {
         /// The first message it gets.
         first_message: u64,
     },
-    /// Opener: a member is one no longer.
+    /// Opener: a member is one no longer, or who was invited to the open group will not be one.
     Departed {
         /// Its id.
         member: u32,

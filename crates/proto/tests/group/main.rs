@@ -1,5 +1,6 @@
 //! Groups over a network in memory: multicast that reaches some, loss, members that fail.
 
+mod joining;
 mod net;
 mod sealed;
 
@@ -400,40 +401,6 @@ fn who_takes_nothing_lags_until_it_has_room_and_holds_no_more_than_its_credit() 
         assert_eq!(net.paths(), [MemberPath::Multicast; 3]);
         net.assert_received(2, &[[70_000; 180].as_slice(), &[100]].concat());
     }
-}
-
-#[test]
-fn members_join_at_a_boundary_with_or_without_history_and_leave() {
-    let options = GroupOptions { history_bytes: 1 << 20, ..GroupOptions::default() };
-    let mut net = Net::new(4, Config::default());
-    for host in 1..=4 {
-        net.hosts[host].join_group(net.now, group_addr()).unwrap();
-    }
-    net.group = net.hosts[0].open_group(net.now, group_addr(), &[addr(1), addr(2)], options).unwrap();
-    net.run(Duration::from_secs(1));
-    for number in 0..10 {
-        net.send(content(number, 20_000));
-    }
-    net.run(Duration::from_secs(1));
-    net.hosts[0].add_group_member(net.now, net.group, addr(3), false).unwrap();
-    assert!(net.hosts[4].ask_to_join(net.now, addr(0), group_addr(), true));
-    let group = net.group;
-    net.hosts[1].leave_group(net.now, group);
-    net.run(Duration::from_secs(1));
-    for number in 10..20 {
-        net.send(content(number, 20_000));
-    }
-    net.close();
-    net.run(Duration::from_secs(5));
-    net.assert_received(2, &[20_000; 20]);
-    net.assert_received(4, &[20_000; 20]);
-    assert_eq!(net.received[3].first().unwrap().0, 10);
-    assert_eq!(net.received[3].len(), 10);
-    assert_eq!(net.received[1].len(), 10);
-    let joined = |event: &&GroupEvent| matches!(event, GroupEvent::Joined { .. });
-    assert_eq!(net.events.iter().filter(joined).count(), 2);
-    let left = |event: &&GroupEvent| matches!(event, GroupEvent::Departed { why: Departure::Left, .. });
-    assert_eq!(net.events.iter().filter(left).count(), 1);
 }
 
 #[test]

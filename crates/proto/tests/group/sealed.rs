@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-fn sealed() -> Config {
+pub fn sealed() -> Config {
     Config { cluster_key: Some(ClusterKey::from_bytes([7; 32])), ..Config::default() }
 }
 

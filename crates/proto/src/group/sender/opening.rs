@@ -3,7 +3,7 @@
 //! SYN goes to every listed member by its session, and to the group's address so often that a member
 //! that multicast reaches has heard it; whom it does not reach is served otherwise.
 
-use super::{Phase, Sender};
+use super::{Joining, Phase, Sender};
 use crate::event::PeerId;
 use crate::group::Host;
 use crate::group::member::{Member, Path, Stage};
@@ -90,7 +90,7 @@ impl Sender {
             return Err("the group is full or not open".into());
         }
         let id = self.invite(now, addr, peer, self.members.len() + 1, host);
-        self.joining.push((id, history));
+        self.joining.push(Joining { member: id, history, until: now + self.options.open_timeout });
         Ok(id)
     }
 
@@ -180,11 +180,9 @@ impl Sender {
         if self.stream.is_within_message() || self.phase != Phase::Open {
             return;
         }
-        let accepted: Vec<u32> =
-            self.joining.iter().map(|(id, _)| *id).filter(|id| ready(&self.members, *id)).collect();
-        for id in accepted {
-            let history = self.joining.iter().any(|(joining, history)| *joining == id && *history);
-            self.joining.retain(|(joining, _)| *joining != id);
+        let accepted = self.joining.extract_if(.., |joining| ready(&self.members, joining.member));
+        let accepted: Vec<Joining> = accepted.collect();
+        for Joining { member: id, history, .. } in accepted {
             let here = (self.stream.next(), self.stream.next_message(), self.stream.begun_cost());
             let from = if history { self.stream.oldest_boundary().unwrap_or(here) } else { here };
             let begin = Begin { symbol: from.0, message: from.1, cost: from.2 };
@@ -196,6 +194,20 @@ impl Sender {
             let addr = self.members[index].addr;
             self.emit(GroupEvent::Joined { member: id, addr, first_message: begin.message });
             self.reprobe_at = now;
+        }
+    }
+
+    /// The first invitation that has no answer yet: whose it is, and until when that is waited for.
+    pub(super) fn unanswered(&self) -> Option<(usize, Instant)> {
+        let invited = |joining: &&Joining| self.members[joining.member as usize].stage == Stage::Invited;
+        self.joining.iter().find(invited).map(|joining| (joining.member as usize, joining.until))
+    }
+
+    /// Takes back invitations that nobody has answered in time.
+    pub(super) fn withdraw_invitations(&mut self, now: Instant, host: &mut dyn Host) {
+        while let Some((index, _)) = self.unanswered().filter(|(_, until)| *until <= now) {
+            host.send(now, self.members[index].peer, Record::Removed.encode(self.id.0).into());
+            self.depart(now, index, Departure::Refused, host);
         }
     }
 
@@ -218,16 +230,15 @@ impl Sender {
     /// FIN, once everything has been sent; over, once all have answered.
     pub(super) fn advance_closing(&mut self, now: Instant, host: &mut dyn Host) {
         let Phase::Closing { said } = self.phase else { return };
+        // Nobody begins any more, and nobody waits for who has not.
+        while let Some(joining) = self.joining.first() {
+            self.depart(now, joining.member as usize, Departure::Removed, host);
+        }
         if !said && self.stream.is_drained() {
             self.phase = Phase::Closing { said: true };
             let close = Record::Close { symbols: self.stream.next(), messages: self.stream.message_count() };
             for member in self.members.iter().filter(|member| member.is_active()) {
                 host.send(now, member.peer, close.encode(self.id.0).into());
-            }
-            for index in 0..self.members.len() {
-                if matches!(self.members[index].stage, Stage::Invited | Stage::Accepted) {
-                    self.depart(now, index, Departure::Removed, host);
-                }
             }
         }
         // Also at once, where nobody is left who could answer.

@@ -32,8 +32,7 @@ impl Sender {
 
     fn may_cut(&self) -> bool {
         let open = matches!(self.phase, Phase::Open | Phase::Closing { .. });
-        let waits = !self.joining.is_empty() && !self.stream.is_within_message();
-        open && !waits && self.stream.next_cost().is_some() && !self.is_blocked()
+        open && !self.waits_at_boundary() && self.stream.next_cost().is_some() && !self.is_blocked()
     }
 
     /// Symbols follow the smallest datagram that all members' paths are known to carry.

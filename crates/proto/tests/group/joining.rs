@@ -1,0 +1,191 @@
+//! Who is invited to an open group: it begins at a message boundary, and nobody waits for its answer.
+
+use super::net::{Net, addr, content, group_addr};
+use super::sealed::sealed;
+use denrei_proto::group::{Departure, GroupBackend, GroupEvent, GroupOptions, GroupPolicy};
+use denrei_proto::{Config, LostReason};
+use std::time::Duration;
+
+const OPEN_TIMEOUT: Duration = Duration::from_secs(3);
+const POLICIES: [GroupPolicy; 3] = [
+    GroupPolicy::Wait,
+    GroupPolicy::Eject { after: Duration::from_secs(1) },
+    GroupPolicy::Lag { after: Duration::from_secs(1) },
+];
+
+/// Hosts 1 and 2 are members; host 3 is there, but has not joined the group's address.
+fn two_of_three(options: GroupOptions, config: Config) -> Net {
+    let mut net = Net::new(3, config);
+    for host in 1..=2 {
+        net.hosts[host].join_group(net.now, group_addr()).unwrap();
+    }
+    let options = GroupOptions { open_timeout: OPEN_TIMEOUT, ..options };
+    net.group = net.hosts[0].open_group(net.now, group_addr(), &[addr(1), addr(2)], options).unwrap();
+    net.run(Duration::from_millis(500));
+    assert_eq!(net.events, [GroupEvent::Opened]);
+    net
+}
+
+fn invite(net: &mut Net, host: usize) -> u32 {
+    net.hosts[0].add_group_member(net.now, net.group, addr(host), false).unwrap()
+}
+
+fn departed(member: u32, host: usize, why: Departure) -> GroupEvent {
+    GroupEvent::Departed { member, addr: addr(host), why, last_acknowledged: None }
+}
+
+/// `count` messages of 20,000 octets, numbered from `first`.
+fn send(net: &mut Net, first: usize, count: usize) {
+    (first..first + count).for_each(|number| net.send(content(number, 20_000)));
+}
+
+#[test]
+fn nobody_waits_for_who_was_invited_and_does_not_answer() {
+    for policy in POLICIES {
+        for (dead, seals) in [(false, false), (true, false), (false, true), (true, true)] {
+            let config = if seals { sealed() } else { Config::default() };
+            let mut net = two_of_three(policy.into(), config);
+            net.stopped.extend(dead.then_some(3));
+            assert_eq!(invite(&mut net, 3), 2);
+            send(&mut net, 0, 50);
+            net.run(Duration::from_millis(200));
+            for host in 1..=2 {
+                net.assert_received(host, &[20_000; 50]);
+            }
+            assert_eq!(net.hosts[0].group_status(net.group).unwrap().queued_bytes, 0, "{policy:?}");
+            net.run(OPEN_TIMEOUT - Duration::from_millis(300));
+            assert_eq!(net.events, [GroupEvent::Opened], "{policy:?}: it may still answer");
+            net.run(Duration::from_millis(200));
+            assert_eq!(net.events[1..], [departed(2, 3, Departure::Refused)], "{policy:?}, dead {dead}");
+            net.close();
+            net.run(Duration::from_millis(500));
+            assert_eq!(net.events.last(), Some(&GroupEvent::Closed));
+        }
+    }
+}
+
+#[test]
+fn an_invitation_that_was_withdrawn_is_none_and_another_may_follow() {
+    let mut net = two_of_three(GroupOptions::default(), Config::default());
+    invite(&mut net, 3);
+    net.run(OPEN_TIMEOUT + Duration::from_millis(100));
+    net.hosts[3].join_group(net.now, group_addr()).unwrap();
+    send(&mut net, 0, 3);
+    net.run(Duration::from_millis(200));
+    assert_eq!(net.events[1..], [departed(2, 3, Departure::Refused)]);
+    assert_eq!(invite(&mut net, 3), 3);
+    net.run(Duration::from_millis(200));
+    send(&mut net, 3, 3);
+    net.run(Duration::from_millis(200));
+    assert_eq!(net.events[2..], [GroupEvent::Joined { member: 3, addr: addr(3), first_message: 3 }]);
+    net.assert_received(1, &[20_000; 6]);
+    assert_eq!(net.received[3].iter().map(|(number, _)| *number).collect::<Vec<_>>(), [3, 4, 5]);
+}
+
+#[test]
+fn who_is_restarted_or_removed_before_it_has_begun_is_told_of() {
+    let mut net = two_of_three(GroupOptions::default(), Config::default());
+    invite(&mut net, 3);
+    net.run(Duration::from_millis(100));
+    net.hosts[3] = denrei_proto::Endpoint::new(std::sync::Arc::new(Config::default()), 99, net.now);
+    net.hosts[3].connect(net.now, addr(0)).unwrap();
+    net.run(Duration::from_millis(500));
+    assert_eq!(net.events[1..], [departed(2, 3, Departure::Lost(LostReason::Restarted))]);
+    let group = net.group;
+    invite(&mut net, 3);
+    net.hosts[0].remove_group_member(net.now, group, 3).unwrap();
+    net.run(Duration::from_millis(100));
+    assert_eq!(net.events[2..], [departed(3, 3, Departure::Removed)]);
+}
+
+#[test]
+fn who_answers_in_the_middle_of_a_transfer_begins_with_the_next_message() {
+    let backends = [GroupBackend::Auto, GroupBackend::Unicast, GroupBackend::Tree];
+    for (backend, loss) in backends.into_iter().flat_map(|backend| [(backend, 0), (backend, 20)]) {
+        for size in [300, 20_000, 1_000_000] {
+            let options = GroupOptions { backend, ..GroupOptions::default() };
+            let mut net = two_of_three(options, Config::default());
+            net.loss = vec![loss; 4];
+            net.loss[0] = 0;
+            invite(&mut net, 3);
+            net.run(Duration::from_millis(100));
+            let count = 2_000_000 / size;
+            (0..count).for_each(|number| net.send(content(number, size)));
+            net.run(Duration::from_micros(400));
+            net.hosts[3].join_group(net.now, group_addr()).unwrap();
+            net.run(Duration::from_secs(10));
+            for host in 1..=2 {
+                net.assert_received(host, &vec![size; count]);
+            }
+            let [GroupEvent::Opened, GroupEvent::Joined { first_message, .. }] = net.events[..] else {
+                panic!("{:?}", net.events);
+            };
+            assert!(first_message > 0, "it was in the middle");
+            let last = (first_message..count as u64).map(|number| (number, content(number as usize, size)));
+            assert!(
+                net.received[3].iter().cloned().eq(last),
+                "{backend:?}, {size}, loss {loss}: from {first_message}"
+            );
+            net.close();
+            net.run(Duration::from_secs(1));
+            assert_eq!(net.events.last(), Some(&GroupEvent::Closed));
+        }
+    }
+}
+
+#[test]
+fn a_group_closes_though_somebody_was_invited() {
+    for answers in [false, true] {
+        let mut net = two_of_three(GroupOptions::default(), Config::default());
+        if answers {
+            net.hosts[3].join_group(net.now, group_addr()).unwrap();
+        }
+        (0..3).for_each(|number| net.send(content(number, 1_000_000)));
+        net.run(Duration::from_micros(200));
+        invite(&mut net, 3);
+        // Its answer is here before the first message is out.
+        net.run(Duration::from_micros(400));
+        net.close();
+        net.run(Duration::from_secs(1));
+        for host in 1..=2 {
+            net.assert_received(host, &[1_000_000; 3]);
+        }
+        let removed = departed(2, 3, Departure::Removed);
+        assert_eq!(net.events[1..], [removed, GroupEvent::Closed], "answers {answers}");
+        assert!(net.received[3].is_empty());
+    }
+}
+
+#[test]
+fn members_join_at_a_boundary_with_or_without_history_and_leave() {
+    let options = GroupOptions { history_bytes: 1 << 20, ..GroupOptions::default() };
+    let mut net = Net::new(4, Config::default());
+    for host in 1..=4 {
+        net.hosts[host].join_group(net.now, group_addr()).unwrap();
+    }
+    net.group = net.hosts[0].open_group(net.now, group_addr(), &[addr(1), addr(2)], options).unwrap();
+    net.run(Duration::from_secs(1));
+    for number in 0..10 {
+        net.send(content(number, 20_000));
+    }
+    net.run(Duration::from_secs(1));
+    net.hosts[0].add_group_member(net.now, net.group, addr(3), false).unwrap();
+    assert!(net.hosts[4].ask_to_join(net.now, addr(0), group_addr(), true));
+    let group = net.group;
+    net.hosts[1].leave_group(net.now, group);
+    net.run(Duration::from_secs(1));
+    for number in 10..20 {
+        net.send(content(number, 20_000));
+    }
+    net.close();
+    net.run(Duration::from_secs(5));
+    net.assert_received(2, &[20_000; 20]);
+    net.assert_received(4, &[20_000; 20]);
+    assert_eq!(net.received[3].first().unwrap().0, 10);
+    assert_eq!(net.received[3].len(), 10);
+    assert_eq!(net.received[1].len(), 10);
+    let joined = |event: &&GroupEvent| matches!(event, GroupEvent::Joined { .. });
+    assert_eq!(net.events.iter().filter(joined).count(), 2);
+    let left = |event: &&GroupEvent| matches!(event, GroupEvent::Departed { why: Departure::Left, .. });
+    assert_eq!(net.events.iter().filter(left).count(), 1);
+}
