@@ -3,7 +3,7 @@
 use crate::BindError;
 use crate::pipeline::Stage;
 use crate::shards::MAX_SHARDS;
-use denrei_io::SocketConfig;
+use denrei_io::{MAX_CONNECTED_SOCKETS, SocketConfig};
 use denrei_proto::seal::{ClusterKey, Identity, PublicIdentity};
 use denrei_proto::{Config as ProtocolConfig, ConfigError, MAX_RATE};
 use denrei_wire::Token;
@@ -113,7 +113,20 @@ impl Config {
                 expected: format!("at most {MAX_SPIN:?}"),
             }));
         }
+        self.check_socket()?;
         Ok(self.check_host()?)
+    }
+
+    fn check_socket(&self) -> Result<(), ConfigError> {
+        let connected = self.socket.connected_sockets;
+        if connected <= MAX_CONNECTED_SOCKETS {
+            return Ok(());
+        }
+        Err(ConfigError {
+            setting: "connected_sockets",
+            value: connected.to_string(),
+            expected: format!("at most {MAX_CONNECTED_SOCKETS}, of which 0 switches them off"),
+        })
     }
 
     fn check_host(&self) -> Result<(), ConfigError> {

@@ -12,8 +12,12 @@ const DEFAULT_SEND_BUFFER_BYTES: usize = 1 << 20;
 /// Connected sockets beside the main one: enough for a ring, a tree or a small mesh, few enough to
 /// poll in turn.
 const DEFAULT_CONNECTED_SOCKETS: usize = 8;
+/// Largest buffer that a kernel gives: it counts the double, with its bookkeeping, in an `int`.
+pub(crate) const MAX_BUFFER_BYTES: usize = i32::MAX as usize / 2;
 /// Most connected sockets, draining ones included: readiness is reported as a 64-bit set.
 pub(crate) const MAX_LANES: usize = 64;
+/// Most connected sockets that can be wished for: as many again may be draining.
+pub const MAX_CONNECTED_SOCKETS: usize = MAX_LANES / 2 - 1;
 
 /// Which system calls to use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]

@@ -43,7 +43,7 @@ mod socket;
 mod wait;
 
 pub use buffers::{MAX_RECV_BATCH, RecvBuffers};
-pub use config::{BackendChoice, Capabilities, SocketConfig};
+pub use config::{BackendChoice, Capabilities, MAX_CONNECTED_SOCKETS, SocketConfig};
 pub use outcome::{DropKind, Flushed, IoCounters, SendOutcome};
 pub use plain::canonical;
 pub use queue::{MAX_QUEUED_BYTES, MAX_QUEUED_DATAGRAMS};

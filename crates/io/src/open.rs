@@ -6,7 +6,7 @@
 //! sockets join the port later: `SO_REUSEPORT` is on only while one is being bound (see
 //! [`open_connected`]), so that no other process of this user can slip onto the port.
 
-use crate::config::{BackendChoice, SocketConfig};
+use crate::config::{BackendChoice, MAX_BUFFER_BYTES, SocketConfig};
 use denrei_wire::Ecn;
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 use std::io;
@@ -126,17 +126,20 @@ fn set_buffers(socket: &Socket, config: &SocketConfig) -> (usize, usize) {
     let overhead = if cfg!(target_os = "linux") { 2 } else { 1 };
     let recv = || socket.recv_buffer_size().unwrap_or(0) / overhead;
     let send = || socket.send_buffer_size().unwrap_or(0) / overhead;
+    // More would be cut to an `int`, and might be less than nothing.
+    let [wished_recv, wished_send] =
+        [config.recv_buffer_bytes, config.send_buffer_bytes].map(|bytes| bytes.min(MAX_BUFFER_BYTES));
     // Errors are ignored: what counts is what reading back says.
-    if config.recv_buffer_bytes > 0 {
-        let _ = socket.set_recv_buffer_size(config.recv_buffer_bytes);
-        if recv() < config.recv_buffer_bytes {
-            platform::force_recv_buffer(socket, config.recv_buffer_bytes);
+    if wished_recv > 0 {
+        let _ = socket.set_recv_buffer_size(wished_recv);
+        if recv() < wished_recv {
+            platform::force_recv_buffer(socket, wished_recv);
         }
     }
-    if config.send_buffer_bytes > 0 {
-        let _ = socket.set_send_buffer_size(config.send_buffer_bytes);
-        if send() < config.send_buffer_bytes {
-            platform::force_send_buffer(socket, config.send_buffer_bytes);
+    if wished_send > 0 {
+        let _ = socket.set_send_buffer_size(wished_send);
+        if send() < wished_send {
+            platform::force_send_buffer(socket, wished_send);
         }
     }
     (recv(), send())

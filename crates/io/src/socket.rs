@@ -6,7 +6,7 @@
 //! the "wrong" socket while one is opened or closed is not lost.
 
 use crate::buffers::RecvBuffers;
-use crate::config::{Capabilities, MAX_LANES, SocketConfig};
+use crate::config::{Capabilities, MAX_BUFFER_BYTES, MAX_CONNECTED_SOCKETS, MAX_LANES, SocketConfig};
 use crate::lanes::{Lane, PollPolicy};
 use crate::open;
 use crate::outcome::{IoCounters, SendOutcome};
@@ -19,9 +19,6 @@ use denrei_wire::{DatagramMeta, Transmit, TransmitBuf};
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, RawFd};
-
-/// Half of the lanes may be draining.
-const MAX_CONNECTED: usize = MAX_LANES / 2 - 1;
 
 /// One local UDP port.
 pub struct UdpSocket {
@@ -48,13 +45,14 @@ impl UdpSocket {
     /// takes IPv4 too.
     ///
     /// # Errors
-    /// When the port is in use, the address is not this host's, or the backend is not available here.
+    /// When the port is in use, the address is not this host's, the backend is not available here, or more than
+    /// [`MAX_CONNECTED_SOCKETS`] are wished for.
     pub fn bind(addr: SocketAddr, config: &SocketConfig) -> io::Result<Self> {
+        check_connected(config.connected_sockets)?;
         let batched = open::choose_batched(config.backend)?;
         let mut config = config.clone();
         config.gso &= batched;
         config.gro &= batched;
-        config.connected_sockets = config.connected_sockets.min(MAX_CONNECTED);
         let (main, granted) = open::open_main(canonical(addr), &config)?;
         let local = main.local_addr()?;
         Ok(Self {
@@ -218,6 +216,14 @@ impl std::fmt::Debug for UdpSocket {
     }
 }
 
+fn check_connected(sockets: usize) -> io::Result<()> {
+    if sockets <= MAX_CONNECTED_SOCKETS {
+        return Ok(());
+    }
+    let what = format!("connected_sockets is {sockets}, but has to be at most {MAX_CONNECTED_SOCKETS}");
+    Err(io::Error::new(io::ErrorKind::InvalidInput, what))
+}
+
 /// One sentence for each buffer that is smaller than wished, with what to set.
 fn buffer_warnings(config: &SocketConfig, granted: &open::Granted) -> Vec<String> {
     let buffers = [
@@ -227,8 +233,11 @@ fn buffer_warnings(config: &SocketConfig, granted: &open::Granted) -> Vec<String
     let short = buffers.into_iter().filter(|(_, granted, wished, _)| granted < wished);
     short
         .map(|(name, granted, wished, sysctl)| {
-            let advice = if cfg!(target_os = "linux") {
-                format!("set net.core.{sysctl} (as root: sysctl -w net.core.{sysctl}={wished})")
+            let possible = wished.min(MAX_BUFFER_BYTES);
+            let advice = if granted >= possible {
+                format!("no kernel gives more than {MAX_BUFFER_BYTES}")
+            } else if cfg!(target_os = "linux") {
+                format!("set net.core.{sysctl} (as root: sysctl -w net.core.{sysctl}={possible})")
             } else {
                 "raise kern.ipc.maxsockbuf".to_owned()
             };
@@ -276,5 +285,37 @@ impl DatagramIo for UdpSocket {
         handle: impl FnMut(DatagramMeta, &mut [u8]),
     ) -> io::Result<usize> {
         Self::recv(self, buffers, handle)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn advice_names_what_the_kernel_takes() {
+        let wish =
+            SocketConfig { recv_buffer_bytes: usize::MAX, send_buffer_bytes: 0, ..SocketConfig::default() };
+        let warnings = |recv_buffer_bytes| {
+            let granted =
+                open::Granted { gso: false, gro: false, ecn: false, recv_buffer_bytes, send_buffer_bytes: 0 };
+            buffer_warnings(&wish, &granted).concat()
+        };
+        assert!(warnings(MAX_BUFFER_BYTES).ends_with("no kernel gives more than 1073741823"));
+        if cfg!(target_os = "linux") {
+            let short = warnings(212_992);
+            assert!(short.contains("sysctl -w net.core.rmem_max=1073741823)"), "{short}");
+        }
+    }
+
+    #[test]
+    fn more_connected_sockets_than_there_can_be_are_refused() {
+        let wish = |connected_sockets| {
+            let config = SocketConfig { connected_sockets, ..SocketConfig::default() };
+            UdpSocket::bind("127.0.0.1:0".parse().unwrap(), &config).map(drop)
+        };
+        wish(31).unwrap();
+        let error = wish(32).unwrap_err().to_string();
+        assert_eq!(error, "connected_sockets is 32, but has to be at most 31");
     }
 }
