@@ -62,7 +62,6 @@ pub fn set_by_name<T>(
 pub const SIZE: &str = "a size, such as 65536, 64KiB, 4MiB or 1GiB";
 /// What [`time`] takes.
 pub const TIME: &str = "a time, such as 50us, 20ms, 1.5s or 2min";
-const COUNT: &str = "a whole number";
 /// What [`switch`] takes.
 pub const SWITCH: &str = "on or off";
 
@@ -89,17 +88,22 @@ pub const SETTINGS: &[Setting] = &[
     setting!(offer_above_bytes, SIZE, size, protocol.offer_above_bytes),
     setting!(offers, "automatic or ask", offers, protocol.offers),
     setting!(send_buffer_bytes, SIZE, size, protocol.send_buffer_bytes),
-    setting!(max_channels, COUNT, number, protocol.max_channels),
-    setting!(max_peers, COUNT, number, protocol.max_peers),
+    setting!(max_channels, "a whole number from 16 to 65535", number, protocol.max_channels),
+    setting!(max_peers, "a whole number from 1 to 16777215", number, protocol.max_peers),
     setting!(failure_timeout, TIME, time, protocol.failure_timeout),
     setting!(keepalive, "a time, or off", time_or_off, protocol.keepalive),
     setting!(connect_timeout, TIME, time, protocol.connect_timeout),
     setting!(max_ack_delay, TIME, time, protocol.max_ack_delay),
     setting!(initial_rtt, TIME, time, protocol.initial_rtt),
-    setting!(max_datagram_bytes, COUNT, number, protocol.max_datagram_bytes),
-    setting!(min_datagram_bytes, COUNT, number, protocol.min_datagram_bytes),
+    setting!(max_datagram_bytes, "a whole number from 576 to 65507", number, protocol.max_datagram_bytes),
+    setting!(min_datagram_bytes, "a whole number from 576 to 1472", number, protocol.min_datagram_bytes),
     setting!(first_flight_bytes, SIZE, size, protocol.first_flight_bytes),
-    setting!(rate_request_bytes_per_s, COUNT, number, protocol.rate_request.bytes_per_s),
+    setting!(
+        rate_request_bytes_per_s,
+        "a whole number from 0 to 1125899906842624 (1 PiB)",
+        number,
+        protocol.rate_request.bytes_per_s
+    ),
     setting!(rate_request_burst_bytes, SIZE, size, protocol.rate_request.burst_bytes),
     setting!(learn_rates, SWITCH, switch, protocol.learn_rates),
     setting!(congestion, "delay, cubic or rate-only", congestion, protocol.congestion),
@@ -117,7 +121,7 @@ pub const SETTINGS: &[Setting] = &[
     setting!(backend, "auto, batched or plain", backend, socket.backend),
     setting!(gso, SWITCH, switch, socket.gso),
     setting!(gro, SWITCH, switch, socket.gro),
-    setting!(connected_sockets, COUNT, number, socket.connected_sockets),
+    setting!(connected_sockets, "a whole number from 0 to 31", number, socket.connected_sockets),
     setting!(drive, "inline, thread or pipelined", drive, drive),
     setting!(
         pipeline,
@@ -125,7 +129,7 @@ pub const SETTINGS: &[Setting] = &[
         pipeline::parse,
         pipeline
     ),
-    setting!(shards, COUNT, number, shards),
+    setting!(shards, "a whole number from 1 to 128", number, shards),
     setting!(spin, TIME, time, spin),
     setting!(insecure, SWITCH, switch, insecure),
     Setting {
@@ -136,9 +140,14 @@ pub const SETTINGS: &[Setting] = &[
             Some(())
         },
     },
-    setting!(host_bytes_per_s, COUNT, number, host_bytes_per_s),
-    setting!(max_handshakes_per_s, COUNT, number, protocol.max_handshakes_per_s),
-    setting!(rekey_after_packets, COUNT, number, protocol.rekey_after_packets),
+    setting!(host_bytes_per_s, "a whole number from 0 to 1125899906842624 (1 PiB)", number, host_bytes_per_s),
+    setting!(
+        max_handshakes_per_s,
+        "a whole number from 1 to 4294967295",
+        number,
+        protocol.max_handshakes_per_s
+    ),
+    setting!(rekey_after_packets, "a whole number from 16 to 4194304", number, protocol.rekey_after_packets),
     Setting {
         name: "key_file",
         values: "a file that `denrei keygen` wrote and its owner alone can read",
@@ -308,13 +317,48 @@ mod tests {
         assert_eq!(config.socket.recv_buffer_bytes, 1_000_000);
     }
 
+    /// "a whole number from 16 to 65535": the two.
+    fn range_of(setting: &Setting) -> Option<[u64; 2]> {
+        let (least, most) = setting.values.strip_prefix("a whole number from ")?.split_once(" to ")?;
+        let most = most.split_once(' ').map_or(most, |(most, _)| most);
+        Some([least, most].map(|bound| bound.parse().unwrap()))
+    }
+
+    #[test]
+    fn the_ranges_that_are_named_are_those_that_are_possible() {
+        let is_possible = |name: &str, value: u64| {
+            let mut config = Config { drive: Drive::Pipelined, ..Config::default() };
+            for (name, value) in [("learn_rates", "on"), ("host_directory", "/dev/shm/denrei")] {
+                config.set(name, value).unwrap();
+            }
+            config.protocol.min_datagram_bytes = 576;
+            config.set(name, &value.to_string()).is_ok() && config.validate().is_ok()
+        };
+        let ranges = SETTINGS.iter().filter_map(|setting| Some((setting.name, range_of(setting)?)));
+        let mut count = 0;
+        for (name, [least, most]) in ranges {
+            assert!(is_possible(name, least) && is_possible(name, most), "{name}: {least} to {most}");
+            assert!(least == 0 || !is_possible(name, least - 1), "{name}: {least}");
+            assert!(!is_possible(name, most + 1), "{name}: {most}");
+            count += 1;
+        }
+        assert_eq!(count, 10);
+    }
+
     #[test]
     fn what_is_no_value_is_refused_with_what_would_be_one() {
         let mut config = Config::default();
         let error = config.set("failure_timeout", "soon").unwrap_err();
         assert_eq!((error.setting, error.expected.as_str()), ("failure_timeout", TIME));
-        assert!(config.set("max_channels", "70000").is_err());
-        assert!(config.set("max_channels", "-1").is_err());
+        for (name, value, range) in [
+            ("max_channels", "70000", "from 16 to 65535"),
+            ("max_channels", "-1", "from 16 to 65535"),
+            ("max_datagram_bytes", "70000", "from 576 to 65507"),
+            ("max_peers", "5000000000", "from 1 to 16777215"),
+        ] {
+            let error = config.set(name, value).unwrap_err().to_string();
+            assert!(error.contains(value) && error.ends_with(range), "{error}");
+        }
         assert!(config.set("channel_credit_bytes", "1 parsec").is_err());
         let error = config.set("chanel_credit", "1").unwrap_err();
         assert!(error.to_string().contains("channel_credit_bytes"), "{error}");

@@ -24,7 +24,7 @@ pub const GROUP_SETTINGS: &[Setting<GroupOptions>] = &[
     option!(open_timeout, TIME, time),
     option!(history_bytes, SIZE, size),
     option!(admit, SWITCH, switch),
-    option!(fan_out, "a whole number, 0 to have it chosen", number),
+    option!(fan_out, "a whole number from 0 to 4294967295, 0 to have it chosen", number),
     option!(parity, SWITCH, switch),
     option!(sign, SWITCH, switch),
 ];
