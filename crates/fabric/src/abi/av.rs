@@ -1,7 +1,7 @@
 //! The address vector object; socket addresses as libfabric passes them.
 
 use super::domain::Domain;
-use super::eq::Eq;
+use super::eq::{Eq, Events};
 use super::refuse::{self, PLAIN};
 use super::{Children, call, class, guard, hand_out, head, object, take_back};
 use crate::engine::address::AddressVector;
@@ -17,8 +17,8 @@ use std::sync::Arc;
 pub(super) struct Av {
     head: fid_av,
     pub(super) addresses: Arc<AddressVector>,
-    /// Insertions are reported here.
-    events: Mutex<Option<Arc<super::eq::Events>>>,
+    /// Insertions are reported here; the queue stays open for so long.
+    events: Mutex<Option<(Arc<Events>, Children)>>,
     wants_events: bool,
     pub(super) children: Children,
     _domain: Children,
@@ -91,7 +91,8 @@ unsafe extern "C" fn bind(fid: *mut fid, other: *mut fid, _: u64) -> c_int {
             if class(other) != FI_CLASS_EQ {
                 return Err(Errno::INVALID);
             }
-            *av.events.lock() = Some(object::<Eq, _>(other)?.events());
+            let eq = object::<Eq, _>(other)?;
+            *av.events.lock() = Some((eq.events(), eq.children.clone()));
         }
         Ok(())
     })
@@ -132,7 +133,7 @@ impl Av {
             }
         }
         match &*self.events.lock() {
-            Some(events) if self.wants_events => {
+            Some((events, _)) if self.wants_events => {
                 let fid = (&raw const self.head).cast_mut().cast();
                 events.push(FI_AV_COMPLETE, super::eq::Entry { fid, context, data: inserted as u64 });
                 Ok(0)

@@ -4,6 +4,7 @@ use super::av::Av;
 use super::cntr::Cntr;
 use super::cq::Cq;
 use super::domain::Domain;
+use super::eq::Eq;
 use super::refuse::{self, PLAIN};
 use super::{Children, call, class, count, hand_out, head, object, operation, take_back};
 use crate::endpoint::Endpoint;
@@ -209,7 +210,7 @@ impl Ep {
                     setup.waitable |= cntr.is_waitable();
                     setup.bound.push(cntr.children.clone());
                 }
-                FI_CLASS_EQ => {}
+                FI_CLASS_EQ => setup.bound.push(object::<Eq, _>(other)?.children.clone()),
                 _ => return Err(Errno::INVALID),
             }
         }

@@ -60,6 +60,7 @@ pub(super) struct Eq {
     head: fid_eq,
     events: Arc<Events>,
     wait_obj: c_int,
+    pub(super) children: Children,
     _fabric: Children,
 }
 
@@ -101,6 +102,7 @@ pub(super) unsafe extern "C" fn open(
             head: fid_eq { fid: head(FI_CLASS_EQ, context, &FID_OPS), ops: &OPS },
             events: Arc::new(events),
             wait_obj,
+            children: Children::default(),
             _fabric: fabric.children(),
         };
         // SAFETY: the caller's.
@@ -109,8 +111,13 @@ pub(super) unsafe extern "C" fn open(
 }
 
 unsafe extern "C" fn close(fid: *mut fid) -> c_int {
-    // SAFETY: a queue of ours, by libfabric's contract. Whoever reports to it holds the events.
-    call(|| unsafe { take_back::<Eq, _>(fid).map(drop) })
+    call(|| {
+        // SAFETY: a queue of ours, by libfabric's contract.
+        unsafe {
+            object::<Eq, _>(fid)?.children.check_none()?;
+            take_back::<Eq, _>(fid).map(drop)
+        }
+    })
 }
 
 unsafe extern "C" fn control(fid: *mut fid, command: c_int, arg: *mut c_void) -> c_int {

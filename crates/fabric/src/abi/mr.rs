@@ -18,6 +18,7 @@ struct Mr {
     head: fid_mr,
     registered: Arc<Registered>,
     table: Arc<RegionTable>,
+    bound: Mutex<Vec<Children>>,
     _domain: Children,
 }
 
@@ -69,6 +70,7 @@ unsafe fn register(domain: *mut fid, wish: &Wish, out: *mut *mut fid_mr) -> Resu
             },
             registered,
             table: Arc::clone(&domain.regions),
+            bound: Mutex::default(),
             _domain: domain.children(),
         };
         hand_out(mr, out).inspect_err(|_| domain.regions.remove(key))
@@ -152,8 +154,9 @@ unsafe extern "C" fn bind(fid: *mut fid, other: *mut fid, flags: u64) -> c_int {
                     if flags & !(FI_REMOTE_READ | FI_REMOTE_WRITE) != 0 {
                         return Err(Errno::BAD_FLAGS);
                     }
-                    let counter = Arc::clone(&object::<Cntr, _>(other)?.counter);
-                    mr.registered.counters.lock().push((flags, counter));
+                    let cntr = object::<Cntr, _>(other)?;
+                    mr.registered.counters.lock().push((flags, Arc::clone(&cntr.counter)));
+                    mr.bound.lock().push(cntr.children.clone());
                 }
                 FI_CLASS_EP => {}
                 _ => return Err(Errno::INVALID),

@@ -253,6 +253,33 @@ static void events(void)
 	OK(fi_close(&eq->fid));
 }
 
+static void bound_ones_stay_open(void)
+{
+	struct fi_av_attr av_attr = { .type = FI_AV_TABLE };
+	struct fi_cntr_attr cntr_attr = { .wait_obj = FI_WAIT_UNSPEC };
+	struct fid_eq *eq;
+	struct fid_av *av;
+	struct fid_ep *ep;
+	struct fid_mr *mr;
+	struct fid_cntr *cntr;
+	OK(fi_eq_open(fabric, &(struct fi_eq_attr){ .wait_obj = FI_WAIT_NONE }, &eq, NULL));
+	OK(fi_av_open(domain, &av_attr, &av, NULL));
+	OK(fi_endpoint(domain, info, &ep, NULL));
+	OK(fi_av_bind(av, &eq->fid, 0));
+	OK(fi_ep_bind(ep, &eq->fid, 0));
+	CHECK(fi_close(&eq->fid) == -FI_EBUSY);
+	OK(fi_close(&av->fid));
+	CHECK(fi_close(&eq->fid) == -FI_EBUSY);
+	OK(fi_close(&ep->fid));
+	OK(fi_close(&eq->fid));
+	OK(fi_cntr_open(domain, &cntr_attr, &cntr, NULL));
+	OK(fi_mr_reg(domain, in, 8, FI_REMOTE_WRITE, 0, 55, 0, &mr, NULL));
+	OK(fi_mr_bind(mr, &cntr->fid, FI_REMOTE_WRITE));
+	CHECK(fi_close(&cntr->fid) == -FI_EBUSY);
+	OK(fi_close(&mr->fid));
+	OK(fi_close(&cntr->fid));
+}
+
 static void refused_calls(void)
 {
 	struct fid_ep *ep;
@@ -282,6 +309,7 @@ int main(void)
 	atomics();
 	waiting();
 	events();
+	bound_ones_stay_open();
 	refused_calls();
 	close_all();
 	printf("%d checks failed\n", failures);
