@@ -6,6 +6,7 @@
 
 mod groups;
 mod options;
+mod patience;
 mod talk;
 
 pub use options::{
@@ -60,7 +61,7 @@ pub struct Sender {
     retransmitted: BTreeMap<PeerId, u64>,
     began: Instant,
     started: Option<Instant>,
-    idle_since: Option<Instant>,
+    patience: patience::Patience,
     sent_bytes: u64,
     /// Something of the body has been sent to somebody.
     body_began: bool,
@@ -120,7 +121,7 @@ impl Sender {
             retransmitted: BTreeMap::new(),
             began: now,
             started: None,
-            idle_since: None,
+            patience: patience::Patience::default(),
             sent_bytes: 0,
             body_began: false,
             next_send: now,
@@ -402,20 +403,6 @@ impl Sender {
             }
             self.fail(index, format!("no progress for {limit:.0?}"), None);
         }
-    }
-
-    /// Whether nothing is left to do, and nobody to wait for.
-    fn is_over(&mut self, now: Instant) -> bool {
-        let active = self.roster.members.iter().any(|member| member.is_active());
-        if self.started.is_none() || active {
-            self.idle_since = None;
-            return false;
-        }
-        let idle = now.duration_since(*self.idle_since.get_or_insert(now));
-        let missing = self.roster.members.iter().any(|member| !member.is_settled());
-        let patience =
-            if missing { self.options.patience.max(self.options.linger) } else { self.options.linger };
-        idle >= patience
     }
 
     fn rest(&self, now: Instant) {

@@ -99,7 +99,7 @@ impl Sender {
         self.say(peer, &Message::Offer(self.offer));
     }
 
-    fn lost(&mut self, peer: PeerId, why: String) {
+    pub(super) fn lost(&mut self, peer: PeerId, why: String) {
         // One whose next session was there already is none of theirs any more.
         let Some(index) = self.peers.remove(&peer) else { return };
         self.sessions.remove(&index);

@@ -13,6 +13,7 @@ use std::io::{Read, Write};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Instant;
 
 #[test]
 fn a_tree_to_three_listed_receivers() {
@@ -176,6 +177,31 @@ fn who_is_absent_is_named_and_the_others_are_served() {
         (&"complete".into(), &"absent".into())
     );
     assert_eq!(side.json().0, Some(0));
+}
+
+#[test]
+fn one_that_vanishes_is_waited_for_as_long_as_patience_says_after_the_others_are_served() {
+    let (group, into, from) = (group(), places(3), tempfile::tempdir().unwrap());
+    let file = from.path().join("file");
+    fs::write(&file, content(6_000_000)).unwrap();
+    let mut receivers: Vec<(Side, String)> =
+        into.iter().map(|dir| Side::receiver(&mut on_loopback(recv(dir.path(), &group)))).collect();
+    let members: Vec<String> = receivers.iter().map(|(_, addr)| addr.clone()).collect();
+    let mut command = send(&[&file], &group);
+    command.args(["--rate=3M", "--patience=3", "--members", &members.join(",")]);
+    let sender = Side::start(&mut command);
+    wait_until("a quarter is there", || begun(into[2].path()) > 1_500_000);
+    receivers.pop().unwrap().0.kill();
+    for (side, _) in receivers {
+        assert_eq!(side.json().0, Some(0));
+    }
+    let served = Instant::now();
+    let (status, report) = sender.json();
+    assert_eq!(status, Some(1), "{report}");
+    assert_eq!(report["members"][2]["state"], "vanished", "{report}");
+    let waited = served.elapsed();
+    // Till its session counts as lost, and patience then, it would be nine seconds and more.
+    assert!((2.0..7.0).contains(&waited.as_secs_f64()), "{waited:?}");
 }
 
 #[test]

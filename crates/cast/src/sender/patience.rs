@@ -1,0 +1,123 @@
+//! Who has vanished, and when it is over.
+//!
+//! Inputs → outputs: time, what sessions bring → whether there is somebody left to wait for. A session counts
+//! as lost only after long; whether somebody answers is seen sooner, for its transport answers while it
+//! is busy with its disk.
+
+use super::{PROGRESS_INTERVAL, Sender};
+use crate::message::{Message, VERSION};
+use crate::roster::State;
+use denrei::PeerId;
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+/// A member of which nothing was heard for so long is told something, for its transport to answer.
+const ASK_AFTER: Duration = Duration::from_millis(500);
+/// Nobody counts as vanished sooner, however short patience is: answers get lost, and hosts are busy.
+const LEAST_SILENCE: Duration = Duration::from_secs(3);
+/// Says to a member that it was waited for (`spec/protocol.md` §8: the application's).
+const NO_ANSWER: u16 = 0x8000;
+
+/// What is known of who answers.
+#[derive(Debug, Default)]
+pub(super) struct Patience {
+    /// Of each session: packets received, and when there was last one more.
+    heard: BTreeMap<PeerId, (u64, Instant)>,
+    looked_at: Option<Instant>,
+    /// Members that were settled when that was last looked at.
+    settled: usize,
+    /// When a member was last served, or heard of while it was not.
+    idle_since: Option<Instant>,
+}
+
+impl Sender {
+    /// Whether nothing is left to do, and nobody to wait for.
+    pub(super) fn is_over(&mut self, now: Instant) -> bool {
+        self.note_heard(now);
+        let settled = self.roster.members.iter().filter(|member| member.is_settled()).count();
+        let active: Vec<usize> =
+            (0..self.roster.members.len()).filter(|index| self.roster.members[*index].is_active()).collect();
+        let mut heard = active.iter().map(|index| self.heard_at(*index, now)).max();
+        if settled != self.patience.settled
+            || self.started.is_none()
+            || !(active.is_empty() || self.has_served())
+        {
+            heard = Some(now);
+        }
+        self.patience.settled = settled;
+        let since = self.patience.idle_since.max(heard).unwrap_or(now);
+        self.patience.idle_since = Some(since);
+        let missing = settled < self.roster.members.len();
+        let mut patience =
+            if missing { self.options.patience.max(self.options.linger) } else { self.options.linger };
+        if !active.is_empty() {
+            patience = patience.max(LEAST_SILENCE);
+        }
+        let idle = now.saturating_duration_since(since);
+        let over = self.started.is_some() && idle >= patience;
+        if over {
+            active.into_iter().for_each(|index| self.vanished(index, idle));
+            self.forget_absent();
+        }
+        over
+    }
+
+    /// Whether some are through: then it is not this host that nothing reaches.
+    fn has_served(&self) -> bool {
+        self.roster.members.iter().any(|member| matches!(member.state, State::Complete { .. }))
+    }
+
+    /// When something was last heard of a member.
+    fn heard_at(&self, index: usize, now: Instant) -> Instant {
+        let heard = self.peer_of(index).and_then(|peer| self.patience.heard.get(&peer));
+        heard.map_or(now, |(_, at)| *at)
+    }
+
+    /// Looks who has been heard since it was last looked; asks who has not.
+    fn note_heard(&mut self, now: Instant) {
+        let due = |at: Instant| now.saturating_duration_since(at) >= PROGRESS_INTERVAL;
+        if self.started.is_none() || !self.patience.looked_at.is_none_or(due) {
+            return;
+        }
+        self.patience.looked_at = Some(now);
+        let mut heard = BTreeMap::new();
+        for (peer, index) in &self.peers {
+            let Some(flow) = self.node.flow(*peer) else { continue };
+            let received = flow.counters.packets_received;
+            let before = self.patience.heard.get(peer).filter(|(before, _)| *before == received);
+            let at = before.map_or(now, |(_, at)| *at);
+            heard.insert(*peer, (received, at));
+            // Where something is under way its transport is being asked.
+            let silent = now.saturating_duration_since(at) >= ASK_AFTER && flow.queued_messages == 0;
+            if silent && self.roster.members[*index].is_active() {
+                self.say(*peer, &Message::Hello { version: VERSION });
+            }
+        }
+        self.patience.heard = heard;
+    }
+
+    /// A member does not answer, and is waited for no longer.
+    fn vanished(&mut self, index: usize, silence: Duration) {
+        let why = format!("nothing was heard of it for {silence:.0?}");
+        if let Some(peer) = self.peer_of(index) {
+            self.abandon(peer, &why);
+            self.lost(peer, why);
+        }
+    }
+
+    /// Nobody is there to hear a last word: nothing waits for that.
+    fn forget_absent(&mut self) {
+        let absent = |index: &usize| matches!(self.roster.members[*index].state, State::Absent { .. });
+        let sessions = self.sessions.iter().filter(|(index, _)| absent(index));
+        for (index, peer) in sessions.map(|(index, peer)| (*index, *peer)).collect::<Vec<_>>() {
+            self.abandon(peer, "it was waited for in vain");
+            self.sessions.remove(&index);
+            self.peers.remove(&peer);
+        }
+    }
+
+    fn abandon(&self, peer: PeerId, why: &str) {
+        // It may have just ended by itself.
+        let _ = self.node.abort(peer, NO_ANSWER, why);
+    }
+}
