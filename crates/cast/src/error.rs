@@ -37,6 +37,12 @@ pub enum CastError {
         /// Its path.
         path: PathBuf,
     },
+    /// It was there when the cast began.
+    #[error("{} was removed while it was sent: put it back, or leave it out, and send again", path.display())]
+    Removed {
+        /// Its path.
+        path: PathBuf,
+    },
     /// What arrived is not what was sent, and not the second time either.
     #[error("{} differs from what was sent, twice: the disk or the memory of a host is faulty", path.display())]
     Damaged {

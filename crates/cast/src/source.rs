@@ -213,7 +213,11 @@ impl Files {
     ) -> Result<(), CastError> {
         let path = &self.paths[entry];
         if self.open.as_ref().is_none_or(|(open, _)| *open != entry) {
-            self.open = Some((entry, File::open(path).map_err(storage("read", path))?));
+            let file = File::open(path).map_err(|error| match error.kind() {
+                std::io::ErrorKind::NotFound => CastError::Removed { path: path.clone() },
+                _ => storage("read", path)(error),
+            });
+            self.open = Some((entry, file?));
         }
         let Some((_, file)) = &self.open else { return Ok(()) };
         let changed = || CastError::Changed { path: path.clone() };
@@ -407,6 +411,16 @@ mod tests {
         let mut source = Source::files(scan(std::slice::from_ref(&path), false).unwrap()).unwrap();
         std::fs::write(&path, "longer than before").unwrap();
         assert!(source.message(1).unwrap_err().to_string().contains("changed while"));
+    }
+
+    #[test]
+    fn a_file_that_is_removed_is_noticed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a");
+        std::fs::write(&path, "before").unwrap();
+        let mut source = Source::files(scan(std::slice::from_ref(&path), false).unwrap()).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        assert!(source.message(1).unwrap_err().to_string().contains("removed while"));
     }
 
     #[test]

@@ -251,6 +251,24 @@ fn what_cannot_work_is_said_before_anything_is_sent() {
 }
 
 #[test]
+fn a_file_that_is_removed_while_it_is_sent_is_named_and_the_cast_is_not_whole() {
+    let (group, into, from) = (group(), places(1), tempfile::tempdir().unwrap());
+    let top = from.path().join("top");
+    fs::create_dir(&top).unwrap();
+    for name in ["a", "b"] {
+        fs::write(top.join(name), content(3_000_000)).unwrap();
+    }
+    let (side, addr) = Side::receiver(&mut on_loopback(recv(into[0].path(), &group)));
+    let sender = Side::start(send(&[&top], &group).args(["--rate=2M", "--members", &addr]));
+    wait_until("a part is there", || begun(into[0].path()) > 500_000);
+    fs::remove_file(top.join("b")).unwrap();
+    for (status, report) in [sender.json(), side.json()] {
+        assert_eq!(status, Some(1), "{report}");
+        assert!(report["error"].as_str().unwrap().contains("top/b was removed"), "{report}");
+    }
+}
+
+#[test]
 fn of_two_receivers_in_one_directory_the_second_says_so() {
     let (group, into, from) = (group(), places(1), tempfile::tempdir().unwrap());
     let file = from.path().join("file");

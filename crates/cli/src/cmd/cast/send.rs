@@ -159,7 +159,9 @@ impl SendCommand {
         let sender = Sender::new(node, source, options).context("cannot send")?;
         sender.warnings().iter().for_each(|warning| eprintln!("denrei: {warning}"));
         let mut bars = SendBars::new(self.quiet || self.json);
+        let mut began = false;
         let sent = sender.run(|progress| {
+            began |= !progress.elapsed.is_zero();
             bars.show(progress);
             ControlFlow::Continue(())
         });
@@ -173,7 +175,8 @@ impl SendCommand {
                 }
                 Ok(report.is_complete())
             }
-            Err(error @ CastError::Changed { .. }) => {
+            // What the cast broke off at, and not what could not be tried.
+            Err(error) if began || matches!(error, CastError::Changed { .. } | CastError::Removed { .. }) => {
                 eprintln!("denrei: {error}");
                 if self.json {
                     say!("{}", failure(&error.into()));
