@@ -335,6 +335,9 @@ fn check_extents(size: u64, extents: &[Extent]) -> Result<(), &'static str> {
     Ok(())
 }
 
+/// A `..` behind a name, which may be a link that leads elsewhere.
+pub const CLIMBS_LATE: &str = "the link climbs after it has descended: it may leave the tree";
+
 /// Whether a link `depth` directories below the receiving one stays inside of the tree it came with:
 /// relative; `..` only at the beginning, and fewer of them than there are directories above it. Then it
 /// climbs real directories only, and descends from one that is inside; another link it meets there is
@@ -351,7 +354,7 @@ pub fn check_target(target: &[u8], depth: u32) -> Result<(), &'static str> {
     for part in target.split(|octet| *octet == b'/').filter(|part| !part.is_empty() && *part != b".") {
         match part {
             b".." if descended => {
-                return Err("the link climbs after it has descended: it may leave the tree");
+                return Err(CLIMBS_LATE);
             }
             b".." => climbed += 1,
             _ => descended = true,

@@ -5,7 +5,7 @@
 //! their tree. Source: `spec/cast.md` §3.
 
 use crate::error::{CastError, storage};
-use crate::manifest::{Entry, Extent, Kind, MAX_ENTRIES, Manifest, ManifestError, check_target};
+use crate::manifest::{CLIMBS_LATE, Entry, Extent, Kind, MAX_ENTRIES, Manifest, ManifestError, check_target};
 use nix::errno::Errno;
 use nix::unistd::{Whence, lseek64};
 use std::fs::{self, File, Metadata};
@@ -133,6 +133,12 @@ fn link(path: &Path, depth: u32) -> Result<Kind, CastError> {
     let target = target.as_bytes().to_vec();
     match check_target(&target, depth) {
         Ok(()) => Ok(Kind::Symlink { target }),
+        Err(CLIMBS_LATE) => Err(CastError::Unsendable {
+            path: path.into(),
+            problem: "this symbolic link has `..` behind a name, which receivers do not take, for the name may be \
+                      a link itself; make it again without, send what it points to with --dereference, or \
+                      remove it",
+        }),
         Err(_) => Err(CastError::Unsendable {
             path: path.into(),
             problem: "this symbolic link points out of the tree that is sent; send what it points to with \
@@ -226,6 +232,18 @@ mod tests {
         assert!(error.contains("--dereference") && error.contains("top/link"), "{error}");
         let found = scan(&[top], true).unwrap();
         assert!(matches!(found.manifest.entries[1].kind, Kind::File { size: 1, .. }));
+    }
+
+    #[test]
+    fn a_link_that_climbs_behind_a_name_is_refused_for_that() {
+        let dir = tempfile::tempdir().unwrap();
+        let top = dir.path().join("top");
+        fs::create_dir_all(top.join("x/y")).unwrap();
+        symlink("x/y", top.join("q")).unwrap();
+        symlink("q/..", top.join("r")).unwrap();
+        let error = scan(std::slice::from_ref(&top), false).unwrap_err().to_string();
+        assert!(error.contains("top/r: ") && error.contains("`..` behind a name"), "{error}");
+        assert!(!error.contains("out of the tree"), "{error}");
     }
 
     #[test]
