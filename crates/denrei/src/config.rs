@@ -7,7 +7,7 @@ use denrei_io::{MAX_CONNECTED_SOCKETS, SocketConfig};
 use denrei_proto::seal::{ClusterKey, Identity, PublicIdentity};
 use denrei_proto::{Config as ProtocolConfig, ConfigError, MAX_RATE};
 use denrei_wire::Token;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, UdpSocket};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -114,6 +114,7 @@ impl Config {
             }));
         }
         self.check_socket()?;
+        self.check_interface()?;
         Ok(self.check_host()?)
     }
 
@@ -126,6 +127,19 @@ impl Config {
             setting: "connected_sockets",
             value: connected.to_string(),
             expected: format!("at most {MAX_CONNECTED_SOCKETS}, of which 0 switches them off"),
+        })
+    }
+
+    /// The system knows: what can be bound is an address of this host's, or a group's.
+    fn check_interface(&self) -> Result<(), ConfigError> {
+        let Some(ip) = self.socket.multicast_interface else { return Ok(()) };
+        if !ip.is_multicast() && !ip.is_broadcast() && UdpSocket::bind((ip, 0)).is_ok() {
+            return Ok(());
+        }
+        Err(ConfigError {
+            setting: "multicast_interface",
+            value: ip.to_string(),
+            expected: "an IPv4 address of this host, of the interface that groups are on".to_owned(),
         })
     }
 
@@ -225,5 +239,23 @@ mod tests {
         let most = refusal(&[learn, shared, ("host_bytes_per_s", "1125899906842625")]).unwrap();
         assert!(most.contains("host_bytes_per_s is 1125899906842625") && most.contains("1 PiB"), "{most}");
         assert_eq!(refusal(&[("host_bytes_per_s", "0")]), None, "which is the default");
+    }
+
+    #[test]
+    fn groups_are_on_an_interface_of_this_host() {
+        let refusal = |value: &str| {
+            let mut config = Config::default();
+            config.set("multicast_interface", value).unwrap();
+            config.validate().err().map(|error| error.to_string())
+        };
+        assert_eq!((refusal("127.0.0.1"), refusal("")), (None, None));
+        // TEST-NET-1 (RFC 5737), and a group.
+        for strange in ["192.0.2.1", "239.0.0.1"] {
+            let error = refusal(strange).unwrap();
+            assert!(
+                error.starts_with(&format!("multicast_interface is {strange}, but has to be")),
+                "{error}"
+            );
+        }
     }
 }

@@ -122,6 +122,14 @@ pub const SETTINGS: &[Setting] = &[
     setting!(gso, SWITCH, switch, socket.gso),
     setting!(gro, SWITCH, switch, socket.gro),
     setting!(connected_sockets, "a whole number from 0 to 31", number, socket.connected_sockets),
+    Setting {
+        name: "multicast_interface",
+        values: "an IPv4 address of this host, of the interface that groups are on",
+        set: |config, text| {
+            config.socket.multicast_interface = if text.is_empty() { None } else { Some(number(text)?) };
+            Some(())
+        },
+    },
     setting!(drive, "inline, thread or pipelined", drive, drive),
     setting!(
         pipeline,
@@ -287,6 +295,7 @@ fn drive(text: &str) -> Option<Drive> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::Ipv4Addr;
 
     #[test]
     fn text_becomes_the_field_of_that_name() {
@@ -302,6 +311,7 @@ mod tests {
             ("shards", "4"),
             ("ecn", "off"),
             ("socket_recv_buffer_bytes", "1000000"),
+            ("multicast_interface", "127.0.0.1"),
         ] {
             config.set(name, value).unwrap();
         }
@@ -315,6 +325,9 @@ mod tests {
         assert_eq!(config.shards, 4);
         assert!(!config.protocol.ecn && !config.socket.ecn);
         assert_eq!(config.socket.recv_buffer_bytes, 1_000_000);
+        assert_eq!(config.socket.multicast_interface, Some(Ipv4Addr::LOCALHOST));
+        config.set("multicast_interface", "").unwrap();
+        assert_eq!(config.socket.multicast_interface, None);
     }
 
     /// "a whole number from 16 to 65535": the two.

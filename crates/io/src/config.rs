@@ -49,7 +49,7 @@ pub struct SocketConfig {
     pub ecn: bool,
     /// Most connected sockets on this port, at most 31; 0 switches them off.
     pub connected_sockets: usize,
-    /// Address of the interface by which IPv4 groups are heard and spoken to; `None`: the one that the
+    /// Address of the interface by which IPv4 groups are heard and spoken to, one of this host's; `None`: the one that the
     /// port's address is of, or that of the default route for a port on all addresses. For IPv6 groups
     /// the scope of the group's address says it (`[ff02::7%eth1]:7400`).
     pub multicast_interface: Option<Ipv4Addr>,
