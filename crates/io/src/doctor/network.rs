@@ -3,10 +3,10 @@
 //! Inputs → outputs: a pair of sockets per question → [`Check`]s. A question whose sockets cannot
 //! even be opened is a complaint too, never an error.
 
-use super::{Check, PATIENCE};
+use super::{Check, PATIENCE, Status};
 use crate::buffers::RecvBuffers;
 use crate::config::SocketConfig;
-use crate::outcome::SendOutcome;
+use crate::outcome::{DropKind, SendOutcome};
 use crate::socket::UdpSocket;
 use crate::wait::Waiter;
 use denrei_wire::{DatagramMeta, Ecn, Transmit, TransmitBuf};
@@ -22,10 +22,43 @@ const TRIAL_GROUP: Ipv4Addr = Ipv4Addr::new(239, 255, 114, 101);
 const TRAIN: (usize, usize) = (16, 1_200);
 
 pub(super) fn checks() -> Vec<Check> {
-    let mut checks = vec![udp()];
+    checks_beside(udp())
+}
+
+/// That one and all others, of which most need what it needs.
+fn checks_beside(udp: Check) -> Vec<Check> {
+    let works = udp.status == Status::Ok;
+    let over_loopback = |name, check: fn() -> Check| if works { check() } else { untried(name) };
+    let mut checks = vec![udp];
     checks.extend(buffers());
-    checks.extend([gso(), gro(), batching(), ecn(), connected(), ipv6(), multicast_route(), multicast()]);
+    checks.extend([
+        over_loopback("gso", gso),
+        over_loopback("gro", gro),
+        over_loopback("sendmmsg/recvmmsg", batching),
+        over_loopback("ecn", ecn),
+        over_loopback("connected sockets", connected),
+        over_loopback("ipv6", ipv6),
+        multicast_route(),
+        over_loopback("multicast", multicast),
+    ]);
     checks
+}
+
+/// Where nothing arrives, that says nothing about how it would.
+fn untried(name: &'static str) -> Check {
+    Check::warn(name, "could not be tried: it needs loopback", "see the check `udp`")
+}
+
+/// What became of a send, in words.
+fn in_words(outcome: SendOutcome) -> &'static str {
+    match outcome {
+        SendOutcome::Sent => "what is sent is lost",
+        SendOutcome::WouldBlock { .. } => "the send buffer stays full",
+        SendOutcome::Dropped { kind: DropKind::Unreachable } => "no route to it",
+        SendOutcome::Dropped { kind: DropKind::NetworkDown } => "the interface is down",
+        SendOutcome::Dropped { kind: DropKind::NotPermitted } => "not permitted on this host",
+        SendOutcome::Dropped { .. } => "this host refuses to send",
+    }
 }
 
 /// Two sockets on loopback and what to receive with.
@@ -111,7 +144,7 @@ fn udp() -> Check {
     match run() {
         Ok((SendOutcome::Sent, 1, backend)) => Check::ok("udp", format!("works, backend `{backend}`")),
         Ok((outcome, _, _)) => {
-            Check::fail("udp", format!("nothing arrives on loopback ({outcome:?})"), advice)
+            Check::fail("udp", format!("nothing arrives on loopback: {}", in_words(outcome)), advice)
         }
         Err(error) => Check::fail("udp", format!("no socket: {error}"), advice_for(&error, advice)),
     }
@@ -159,11 +192,10 @@ fn gso() -> Check {
             (SendOutcome::Sent, true) if seen == count => {
                 Check::ok("gso", format!("{count} datagrams in one call"))
             }
-            _ => Check::warn(
-                "gso",
-                format!("no train in one call ({outcome:?}, {seen} of {count} arrived)"),
-                advice,
-            ),
+            (SendOutcome::Sent, _) => {
+                Check::warn("gso", format!("no train in one call, {seen} of {count} arrived"), advice)
+            }
+            _ => Check::warn("gso", format!("no train in one call: {}", in_words(outcome)), advice),
         })
     })
 }
@@ -285,4 +317,19 @@ fn multicast() -> Check {
             Err(error) => Check::warn("multicast", format!("sent, not received: {error}"), advice),
         })
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_loopback_nothing_is_concluded_from_what_does_not_arrive() {
+        let names = |checks: &[Check]| checks.iter().map(|check| check.name).collect::<Vec<_>>();
+        let checks = checks_beside(Check::fail("udp", "nothing arrives", "bring it up"));
+        assert_eq!(names(&checks), names(&checks_beside(Check::ok("udp", "works"))));
+        let untried = checks.iter().filter(|check| check.found.starts_with("could not be tried"));
+        assert!(untried.clone().all(|check| check.advice.as_deref() == Some("see the check `udp`")));
+        assert_eq!(untried.count(), 7);
+    }
 }
