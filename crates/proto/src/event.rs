@@ -1,5 +1,10 @@
 //! What the core tells the application: names, events, reasons, errors.
 
+mod lost;
+
+pub use lost::LostReason;
+pub(crate) use lost::OWN_ADDRESS;
+
 use crate::outbox::LEAST_URGENT;
 use crate::rate::{MAX_RATE, MAX_WEIGHT, Rate};
 use bytes::Bytes;
@@ -174,64 +179,6 @@ impl Event {
         match self {
             Self::PeerDoneWriting(peer) | Self::PeerLost { peer, .. } => Some(*peer),
             _ => None,
-        }
-    }
-}
-
-/// Why a session is over.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum LostReason {
-    /// Both sides closed in order.
-    Closed,
-    /// This side called `abort`.
-    Aborted,
-    /// The peer ended the session with this code and text.
-    Ended {
-        /// 0: orderly; see `spec/protocol.md` §8.
-        code: u16,
-        /// For people.
-        reason: String,
-    },
-    /// Nothing answered the FIRST within the connect timeout.
-    NoAnswer,
-    /// Silent for longer than the failure timeout.
-    TimedOut,
-    /// Its process was started again: a new incarnation speaks from the address.
-    Restarted,
-    /// It does not know the session any more.
-    Forgotten,
-    /// It speaks none of our protocol versions.
-    VersionMismatch {
-        /// What it speaks.
-        offered: Vec<u8>,
-    },
-    /// It broke the protocol.
-    Violation(&'static str),
-}
-
-impl fmt::Display for LostReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Closed => f.write_str("closed in order"),
-            Self::Aborted => f.write_str("aborted by this side"),
-            Self::Ended { code: 0, reason } if reason.is_empty() => f.write_str("ended by the peer"),
-            Self::Ended { code, reason } => write!(f, "ended by the peer: {reason} (code {code})"),
-            Self::NoAnswer => f.write_str(
-                "no answer: is a Node running at that address, with the same cluster key (or, like this one, \
-                 none), and does each allow the other's identity?",
-            ),
-            Self::TimedOut => f.write_str("silent for longer than failure_timeout"),
-            Self::Restarted => f.write_str("its process was started again"),
-            Self::Forgotten => f.write_str("it no longer knows the session"),
-            Self::VersionMismatch { offered } => {
-                write!(
-                    f,
-                    "it speaks protocol versions {offered:?}, this side {}",
-                    denrei_wire::packet::VERSION
-                )
-            }
-            Self::Violation(what) => write!(f, "it broke the protocol: {what}"),
         }
     }
 }

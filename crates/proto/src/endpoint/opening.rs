@@ -6,7 +6,7 @@
 use super::Endpoint;
 use super::datagrams::Arrived;
 use super::replies::Reply;
-use crate::event::{LostReason, Phase};
+use crate::event::{LostReason, OWN_ADDRESS, Phase};
 use crate::peer::{Incoming, Peer};
 use crate::seal::{Protection, Turned, Unopened, Verdict};
 use core::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -91,7 +91,7 @@ impl Endpoint {
     fn handle_own_first(&mut self, now: Instant, opening: Opening) {
         let slot = opening.own_token.slot() as u32;
         if self.peer_in(slot).is_some_and(|peer| peer.local_token == opening.own_token) {
-            let reason = LostReason::Violation("that address is this Node's own");
+            let reason = LostReason::Violation(OWN_ADDRESS);
             self.with_peer(now, slot, |peer, cx| peer.suspect(cx, reason));
         }
     }
