@@ -222,8 +222,27 @@ impl Cell {
             "between 0 and 1e6",
         )?;
         range(self.segments > 0, "segments", &self.segments, "at least 1")?;
+        self.check_group()?;
         self.config().validate()?;
         self.check_faults()
+    }
+
+    /// What only a group has is left alone where there is none.
+    fn check_group(&self) -> Result<(), PlanError> {
+        let wrong = |field, value, expected| Err(PlanError::Range { field, value, expected });
+        if self.workload == Workload::Multicast {
+            return Ok(());
+        }
+        if self.shared_loss > 0.0 {
+            let value = self.shared_loss.to_string();
+            return wrong("shared_loss", value, "0.0 unless `workload` is `multicast`");
+        }
+        if self.feedback != Feedback::default() {
+            let value =
+                toml::Value::try_from(self.feedback).map_or_else(|_| String::new(), |name| name.to_string());
+            return wrong("feedback", value, "\"parity\" (the default) unless `workload` is `multicast`");
+        }
+        Ok(())
     }
 
     /// Simulates this combination.

@@ -328,6 +328,12 @@ mod tests {
             ("reorder = -0.1", "reorder is -0.1, but has to be between 0.0 and 1.0"),
             ("reorder_us = inf", "reorder_us is inf, but has to be between 0 and 1e9"),
             ("corrupt = nan", "corrupt is NaN, but has to be between 0.0 and 1.0"),
+            ("shared_loss = 0.5", "shared_loss is 0.5, but has to be 0.0 unless `workload` is `multicast`"),
+            (
+                "feedback = 'all-ack'",
+                "feedback is \"all-ack\", but has to be \"parity\" (the default) unless",
+            ),
+            ("workload = ['multicast', 'mesh']\nshared_loss = 0.1", "shared_loss is 0.1, but has to be"),
             ("burst_loss = 0", "burst_loss is 0, but has to be above 0.0 and at most 1.0"),
             (
                 "burst_datagrams = 2\nloss = 0.7",
