@@ -69,7 +69,7 @@ pub(crate) struct Member {
     pub rtt: Rtt,
     /// When it last made progress, or last owed none.
     pub progress_at: Instant,
-    /// How long the others have waited for it alone, since that was last looked at.
+    /// How long the others have waited for it, of those two times that the policy allows.
     pub held_up: core::time::Duration,
     /// When it was last asked by its session for a report.
     pub asked_at: Option<Instant>,
@@ -180,6 +180,11 @@ impl Member {
     /// limit, or whatever the size if its application has taken all before.
     pub fn may_begin(&self, begun: u64, cost: u64) -> bool {
         begun + cost <= self.limit || begun + self.credit <= self.limit
+    }
+
+    /// Cost of what its application has taken, as far as it is known.
+    pub fn taken(&self) -> u64 {
+        self.limit.saturating_sub(self.credit)
     }
 
     /// What the application sees.

@@ -129,9 +129,10 @@ pub(crate) struct Sender {
     /// Longest probe timeout of those who count, as of the last review, and when the next one is due.
     probe_timeout: Duration,
     review_at: Instant,
-    /// Since when it is added up who is waited for, and until when that is done.
+    /// Since when it is added up who is waited for, until when that is done, and for whom the others waited then.
     held_since: Instant,
     held_at: Instant,
+    held_by: Vec<u32>,
     /// What the congestion controller was told of the worst member's losses in this round trip, and
     /// when that ends.
     lost_told: u64,
@@ -184,6 +185,7 @@ impl Sender {
             review_at: now,
             held_since: now,
             held_at: now,
+            held_by: Vec::new(),
             lost_told: 0,
             round_ends: now,
             events: VecDeque::new(),

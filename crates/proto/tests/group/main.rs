@@ -1,6 +1,7 @@
 //! Groups over a network in memory: multicast that reaches some, loss, members that fail.
 
 mod joining;
+mod lag;
 mod net;
 mod sealed;
 

@@ -20,6 +20,13 @@ pub fn group_addr() -> SocketAddr {
     "239.1.1.1:7400".parse().unwrap()
 }
 
+/// A slow link that passes `burst` at once after a pause; what would wait for longer than `queue` is lost.
+pub struct Link {
+    pub bytes_per_second: u64,
+    pub burst: Duration,
+    pub queue: Duration,
+}
+
 /// Host 0 opens the group; the others are its members.
 pub struct Net {
     pub now: Instant,
@@ -31,6 +38,8 @@ pub struct Net {
     pub session_delay: Duration,
     /// Per mille of all datagrams lost, per receiving host.
     pub loss: Vec<u64>,
+    /// Links slower than the others' to a host, and when each is done with what it was given.
+    pub links: BTreeMap<usize, (Link, Instant)>,
     /// Hosts that multicast does not reach.
     pub deaf: BTreeSet<usize>,
     /// Hosts that neither receive nor act.
@@ -59,6 +68,7 @@ impl Net {
             random: 12345,
             session_delay: Duration::ZERO,
             loss: vec![0; hosts.len()],
+            links: BTreeMap::new(),
             deaf: BTreeSet::new(),
             stopped: BTreeSet::new(),
             idle: BTreeSet::new(),
@@ -103,9 +113,20 @@ impl Net {
         if self.chance(loss) {
             return;
         }
+        let Some(waits) = self.queue(to, bytes.len() as u64) else { return };
         self.order += 1;
-        let at = self.now + DELAY + later;
+        let at = self.now + DELAY + later + waits;
         self.under_way.insert((at, self.order), (to, addr(from), bytes.to_vec()));
+    }
+
+    /// How long a datagram to a host waits for its link, if there is room in the queue before that.
+    fn queue(&mut self, to: usize, bytes: u64) -> Option<Duration> {
+        let Some((link, busy_until)) = self.links.get_mut(&to) else { return Some(Duration::ZERO) };
+        let begins = self.now.max(*busy_until);
+        let ends = begins + Duration::from_secs_f64(bytes as f64 / link.bytes_per_second as f64);
+        let waits = ends.saturating_since(self.now).saturating_sub(link.burst);
+        *busy_until = if waits <= link.queue { ends } else { *busy_until };
+        (waits <= link.queue).then_some(waits)
     }
 
     pub fn drain(&mut self, host: usize) {

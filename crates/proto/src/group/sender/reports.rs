@@ -23,6 +23,7 @@ impl Sender {
         if matches!(self.members[index].stage, Stage::Gone(_)) {
             return;
         }
+        self.add_up_waiting(now);
         let in_flight = self.stream.in_flight();
         let before = self.stream.acked();
         let sent = self.stream.next();

@@ -169,30 +169,57 @@ impl Sender {
         owes || no_room || closing
     }
 
-    /// Adds up for how long each member was the only one that the others waited for: a slow member makes
-    /// progress all the time, and so does, at its pace, the whole group.
-    fn add_up_waiting(&mut self, now: Instant, patience: Duration) {
+    /// Adds up for how long the others have waited for each member that is slow: it makes progress all the time,
+    /// and so does, at its pace, the whole group. Before a report is followed, and after: what it ends counts.
+    pub(super) fn add_up_waiting(&mut self, now: Instant) {
+        let GroupPolicy::Lag { after } = self.options.policy else { return };
         let elapsed = now.saturating_since(self.held_at);
         self.held_at = now;
-        let waits = self.is_blocked();
-        if let Some(alone) = self.held_up_by().filter(|_| waits) {
-            self.members.edit(alone as usize).held_up += elapsed;
+        let held_by = self.held_up_by();
+        // What has happened in between is not known: it may have been idle until now.
+        for id in self.held_by.iter().filter(|id| held_by.contains(id)) {
+            self.members.edit(*id as usize).held_up += elapsed;
         }
-        if self.held_since + patience * 2 <= now {
+        self.held_by = held_by;
+        if self.held_since + after * 2 <= now {
             self.held_since = now;
             self.members.edit_all(|member| member.held_up = Duration::ZERO);
         }
     }
 
+    /// The members but for which the next symbol could be cut.
+    fn held_up_by(&self) -> Vec<u32> {
+        match self.stream.next_cost() {
+            Some(_) if !self.has_window() => self.far_behind().into_iter().collect(),
+            Some(cost) if cost > 0 => self.short_of_room(cost),
+            _ => Vec::new(),
+        }
+    }
+
     /// The member that is clearly behind all others that count.
-    fn held_up_by(&self) -> Option<u32> {
+    fn far_behind(&self) -> Option<u32> {
         let last = self.counting().min_by_key(|member| member.next)?;
         let others = self.counting().filter(|member| member.id != last.id).map(|member| member.next).min()?;
         let under_way = self.stream.next() - last.next;
         (others > last.next && (others - last.next) * 2 >= under_way).then_some(last.id)
     }
 
-    /// Whether the others have waited for this member alone, for most of the time that the policy allows.
+    /// Those without room for a message of this cost, if somebody has taken more than they: half of their credit
+    /// more, and two such messages, for of members that are equally slow one is always the first.
+    fn short_of_room(&self, cost: u64) -> Vec<u32> {
+        let begun = self.stream.begun_cost();
+        if self.members.may_begin(begun, cost) {
+            return Vec::new();
+        }
+        let most = self.counting().map(Member::taken).max().unwrap_or(0);
+        let is_short = |member: &&Member| {
+            let behind = most - member.taken();
+            !member.may_begin(begun, cost) && behind >= (member.credit / 2).max(2 * cost)
+        };
+        self.counting().filter(is_short).map(|member| member.id).collect()
+    }
+
+    /// Whether the others have waited for this member for half of the time that the policy allows.
     fn is_far_behind(&self, index: usize, patience: Duration) -> bool {
         matches!(self.options.policy, GroupPolicy::Lag { .. }) && self.members[index].held_up * 2 >= patience
     }
@@ -200,7 +227,7 @@ impl Sender {
     /// Applies the policy to those who have made no progress for too long.
     fn judge(&mut self, now: Instant, host: &mut dyn Host) {
         let Some(patience) = self.patience() else { return };
-        self.add_up_waiting(now, patience);
+        self.add_up_waiting(now);
         for index in 0..self.members.len() {
             let member = &self.members[index];
             if !member.is_active() {
@@ -242,6 +269,7 @@ impl Sender {
     fn let_lag(&mut self, now: Instant, index: usize, host: &mut dyn Host) {
         let mut member = self.members.edit(index);
         member.lagging = true;
+        member.held_up = Duration::ZERO;
         if !matches!(member.path, Path::Unicast { .. }) {
             member.path = Path::Unicast { next: member.next };
         }

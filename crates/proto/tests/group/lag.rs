@@ -1,0 +1,103 @@
+//! Slow members that live: the others do not go at their pace.
+
+use crate::net::{Link, Net, content};
+use denrei_proto::group::{GroupEvent, GroupOptions, GroupPolicy};
+use denrei_wire::Instant;
+use std::time::Duration;
+
+const MESSAGE_BYTES: usize = 100_000;
+const MESSAGES: usize = 100;
+const SLOW: usize = 2;
+const AFTER: Duration = Duration::from_millis(500);
+
+fn opened(policy: GroupPolicy) -> Net {
+    Net::opened(3, GroupOptions { policy, history_bytes: 64 << 20, ..GroupOptions::default() })
+}
+
+/// What a member takes now, one message each time that its pace has passed since the last.
+struct Reader {
+    host: usize,
+    pace: Duration,
+    next_at: Instant,
+}
+
+impl Reader {
+    fn new(net: &mut Net, host: usize, pace: Duration, first: Duration) -> Self {
+        net.idle.insert(host);
+        Self { host, pace, next_at: net.now + first }
+    }
+
+    fn read(&mut self, net: &mut Net) {
+        if self.next_at <= net.now
+            && let Some(message) = net.hosts[self.host].group_recv(net.now, net.group)
+        {
+            net.received[self.host].push((message.number, message.data));
+            self.next_at = net.now + self.pace;
+        }
+    }
+}
+
+/// Keeps the send buffer full until host 1 and 3 have everything, for 4 s at most; how long that took.
+fn send_all(net: &mut Net, readers: &mut [Reader]) -> Duration {
+    let (begun, mut sent) = (net.now, 0);
+    let have_all = |net: &Net| [1, 3].iter().all(|host| net.received[*host].len() == MESSAGES);
+    while net.now < begun + Duration::from_secs(4) && !have_all(net) {
+        while sent < MESSAGES && net.hosts[0].group_send(net.group, content(sent, MESSAGE_BYTES)).is_ok() {
+            sent += 1;
+        }
+        net.run(Duration::from_millis(1));
+        readers.iter_mut().for_each(|reader| reader.read(net));
+    }
+    net.now.saturating_since(begun)
+}
+
+/// Host 2 was moved, once, and has everything in the end.
+fn assert_caught_up(net: &mut Net) {
+    assert!(matches!(net.events[1..], [GroupEvent::Lagging { member: 1, .. }]), "{:?}", net.events);
+    net.idle.clear();
+    net.run(Duration::from_secs(6));
+    net.assert_received(SLOW, &[MESSAGE_BYTES; MESSAGES]);
+    assert!(matches!(net.events[2..], [GroupEvent::CaughtUp { member: 1, .. }]), "{:?}", net.events);
+}
+
+/// 10 MB would take 4 s by it.
+#[test]
+fn the_others_do_not_go_at_the_pace_of_a_slow_link() {
+    for (burst, queue) in [(0, 5), (0, 400), (13, 10), (13, 50)] {
+        let (burst, queue) = (Duration::from_millis(burst), Duration::from_millis(queue));
+        let mut net = opened(GroupPolicy::Lag { after: AFTER });
+        net.links.insert(SLOW, (Link { bytes_per_second: 2_500_000, burst, queue }, net.now));
+        let took = send_all(&mut net, &mut []);
+        assert!(took < AFTER * 2, "{took:?} with a queue of {queue:?}");
+        assert_caught_up(&mut net);
+    }
+}
+
+/// It has everything that was sent, and holds the others up by its credit.
+#[test]
+fn the_others_do_not_go_at_the_pace_of_a_slow_reader() {
+    let mut net = opened(GroupPolicy::Lag { after: AFTER });
+    let reader = Reader::new(&mut net, SLOW, Duration::from_millis(200), Duration::ZERO);
+    let took = send_all(&mut net, &mut [reader]);
+    assert!(took < AFTER * 2, "{took:?}");
+    assert_caught_up(&mut net);
+}
+
+#[test]
+fn who_reads_slowly_is_not_ejected() {
+    let mut net = opened(GroupPolicy::Eject { after: AFTER });
+    let reader = Reader::new(&mut net, SLOW, Duration::from_millis(200), Duration::ZERO);
+    send_all(&mut net, &mut [reader]);
+    assert_eq!(net.events, [GroupEvent::Opened]);
+}
+
+/// Of several that are equally slow one is always the last.
+#[test]
+fn where_all_read_slowly_nobody_lags() {
+    let mut net = opened(GroupPolicy::Lag { after: AFTER });
+    let pace = Duration::from_millis(60);
+    let mut readers = [1, 2, 3].map(|host| Reader::new(&mut net, host, pace, pace / 3 * host as u32));
+    send_all(&mut net, &mut readers);
+    assert_eq!(net.events, [GroupEvent::Opened]);
+    assert!(net.received[1].len() > 60, "{} messages", net.received[1].len());
+}
