@@ -11,7 +11,7 @@ use parking_lot::{Condvar, Mutex, RwLock};
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Weak;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 use std::time::{Duration, Instant};
 
 /// Looks at an empty queue that all work after something came: who exchanges messages waits for the next.
@@ -192,6 +192,12 @@ impl Sources {
         }
     }
 
+    /// Sleeps on the sockets of the only endpoint, where callers do its work; whether it did.
+    fn sleep(&self, longest: Duration) -> bool {
+        let only = if let [only] = &self.endpoints.read()[..] { only.upgrade() } else { None };
+        only.filter(|endpoint| !endpoint.has_thread()).inspect(|endpoint| endpoint.rest(longest)).is_some()
+    }
+
     /// Whether a thread of the endpoints' own works, so that a caller may sleep.
     fn work_by_themselves(&self) -> bool {
         self.endpoints.read().iter().filter_map(Weak::upgrade).all(|endpoint| endpoint.has_thread())
@@ -200,6 +206,8 @@ impl Sources {
 
 /// Longest sleep between two looks of a waiter, while no thread works for it.
 const SHORT_SLEEP: Duration = Duration::from_micros(50);
+/// Longest sleep on sockets: another thread may take what comes, and its count is seen after it.
+const SOCKET_SLEEP: Duration = Duration::from_millis(1);
 /// Longest sleep of one that is told.
 const LONG_SLEEP: Duration = Duration::from_secs(10);
 
@@ -323,7 +331,8 @@ impl CompletionQueue {
 pub struct Counter {
     value: AtomicU64,
     errors: AtomicU64,
-    /// Held by whoever is about to sleep.
+    /// Threads that are about to sleep, or do; readable without the lock.
+    sleepers: AtomicUsize,
     sleeping: Mutex<()>,
     alarm: Alarm,
     /// What has to work for this counter to rise.
@@ -373,10 +382,29 @@ impl Counter {
     }
 
     fn tell(&self) {
-        if self.alarm.descriptor.is_some() {
+        // Either this thread sees who is about to sleep, or that one the count.
+        fence(Ordering::SeqCst);
+        if self.sleepers.load(Ordering::Relaxed) > 0 {
             drop(self.sleeping.lock());
-            self.alarm.ring();
+            self.alarm.changed.notify_all();
         }
+        self.alarm.ring();
+    }
+
+    /// Sleeps, at most so long, unless it differs already.
+    fn sleep(&self, values: (u64, u64), left: Duration) {
+        if self.sources.sleep(left.min(SOCKET_SLEEP)) {
+            return;
+        }
+        let longest = if self.sources.work_by_themselves() { LONG_SLEEP } else { SHORT_SLEEP };
+        self.sleepers.fetch_add(1, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        let mut sleeping = self.sleeping.lock();
+        if (self.value.load(Ordering::Acquire), self.errors.load(Ordering::Acquire)) == values {
+            self.alarm.changed.wait_for(&mut sleeping, left.min(longest));
+        }
+        drop(sleeping);
+        self.sleepers.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Waits until it is at least `threshold`, an error is counted, or `deadline`.
@@ -385,24 +413,24 @@ impl Counter {
     /// `AVAILABLE`: an error was counted. `ETIMEDOUT`: time is up.
     pub fn wait(&self, threshold: u64, deadline: Option<Instant>) -> Result<(), Errno> {
         let errors = self.errors.load(Ordering::Acquire);
-        loop {
-            if self.value.load(Ordering::Acquire) >= threshold {
+        for looks in 0_u64.. {
+            let value = self.value.load(Ordering::Acquire);
+            if value >= threshold {
                 return Ok(());
             }
             if self.errors.load(Ordering::Acquire) != errors {
                 return Err(Errno::AVAILABLE);
             }
-            if deadline.is_some_and(|at| at <= Instant::now()) {
-                return Err(Errno(crate::ffi::ETIMEDOUT));
+            let left = deadline.map_or(LONG_SLEEP, |at| at.saturating_duration_since(Instant::now()));
+            if left.is_zero() {
+                break;
             }
             self.sources.work();
-            if self.alarm.descriptor.is_some() {
-                let mut sleeping = self.sleeping.lock();
-                if self.value.load(Ordering::Acquire) < threshold {
-                    self.alarm.changed.wait_for(&mut sleeping, SHORT_SLEEP);
-                }
+            if looks > REST_AFTER.into() {
+                self.sleep((value, errors), left);
             }
         }
+        Err(Errno(crate::ffi::ETIMEDOUT))
     }
 }
 
@@ -451,8 +479,16 @@ mod tests {
 
     #[test]
     fn a_counter_waits_for_its_threshold_or_an_error() {
-        let counter = Counter::new(true).unwrap();
-        counter.add(2, 0);
+        let counter = Counter::new(false).unwrap();
+        let began = Instant::now();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(Duration::from_millis(50));
+                counter.add(2, 0);
+            });
+            assert_eq!(counter.wait(2, None), Ok(()));
+        });
+        assert!(began.elapsed() < LONG_SLEEP / 2, "a sleeper is told");
         assert_eq!(counter.wait(2, None), Ok(()));
         let soon = Some(Instant::now() + Duration::from_millis(10));
         assert_eq!(counter.wait(3, soon), Err(Errno(crate::ffi::ETIMEDOUT)));

@@ -238,6 +238,39 @@ static void waiting(void)
 	OK(fi_close(&av->fid));
 }
 
+/* Waits in vain, for 200 ms, and takes little of the core. */
+static void wait_asleep(struct fid_cntr *cntr)
+{
+	struct timespec began, ended;
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &began);
+	CHECK(fi_cntr_wait(cntr, fi_cntr_read(cntr) + 1, 200) == -FI_ETIMEDOUT);
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &ended);
+	CHECK((ended.tv_sec - began.tv_sec) * 1e9 + ended.tv_nsec - began.tv_nsec < 80e6);
+}
+
+static void counters_sleep(void)
+{
+	struct fi_cntr_attr attr = { .wait_obj = FI_WAIT_FD };
+	struct fid_cntr *cntr;
+	wait_asleep(sides[0].cntr);
+	for (int i = 0; i < 3; i++) {
+		attr.wait_obj = (int[]){ FI_WAIT_UNSPEC, FI_WAIT_YIELD, FI_WAIT_FD }[i];
+		OK(fi_cntr_open(domain, &attr, &cntr, NULL));
+		wait_asleep(cntr);
+		OK(fi_cntr_add(cntr, 1));
+		OK(fi_cntr_wait(cntr, 1, -1));
+		OK(fi_close(&cntr->fid));
+	}
+	/* Who sleeps works as well: the answer needs this thread only. */
+	uint64_t before = fi_cntr_read(sides[0].cntr);
+	struct fid_mr *mr;
+	OK(fi_mr_reg(domain, in, 8, FI_REMOTE_WRITE, 0, 56, 0, &mr, NULL));
+	OK(fi_write(sides[0].ep, out, 8, NULL, sides[0].self, 0, 56, (void *)1));
+	OK(fi_cntr_wait(sides[0].cntr, before + 1, 10000));
+	CHECK(next(&sides[0], NULL) == 1);
+	OK(fi_close(&mr->fid));
+}
+
 static void events(void)
 {
 	struct fi_eq_attr attr = { .wait_obj = FI_WAIT_UNSPEC };
@@ -308,6 +341,7 @@ int main(void)
 	messages();
 	atomics();
 	waiting();
+	counters_sleep();
 	events();
 	bound_ones_stay_open();
 	refused_calls();
