@@ -35,6 +35,9 @@ pub(super) static TAGGED_OPS: fi_ops_tagged = fi_ops_tagged {
     ..fi_ops_tagged::NONE
 };
 
+/// Flags that promise what nothing here does; `fi_getinfo` refuses them too.
+const NOT_OFFERED: u64 = FI_TRIGGER | FI_FENCE | FI_COMMIT_COMPLETE;
+
 /// To whom, and as what.
 #[derive(Clone, Copy)]
 struct Envelope {
@@ -51,6 +54,9 @@ impl Ep {
         context: *mut c_void,
         flags: u64,
     ) -> Result<(), Errno> {
+        if flags & NOT_OFFERED != 0 {
+            return Err(Errno::BAD_FLAGS);
+        }
         let Envelope { to, tag, data } = envelope;
         let copied;
         let payload = if flags & FI_INJECT != 0 {
@@ -106,6 +112,9 @@ impl Ep {
         context: *mut c_void,
         flags: u64,
     ) -> Result<(), Errno> {
+        if flags & NOT_OFFERED != 0 {
+            return Err(Errno::BAD_FLAGS);
+        }
         let tagged = tag.is_some();
         let (tag, ignore) = tag.unwrap_or((0, u64::MAX));
         let mut engine = self.ready()?.engine();
