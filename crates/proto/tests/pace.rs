@@ -3,7 +3,9 @@
 mod common;
 
 use common::{Pair, SECOND, content};
-use denrei_proto::{ChannelId, Completion, Config, Event, MAX_RATE, OfferPolicy, PeerError, PeerId, Rate};
+use denrei_proto::{
+    ChannelId, Completion, Config, Event, LostReason, MAX_RATE, OfferPolicy, PeerError, PeerId, Rate,
+};
 use std::time::Duration;
 
 const MS: Duration = Duration::from_millis(1);
@@ -399,4 +401,18 @@ fn what_is_given_up_behind_a_message_leaves_it_its_credit() {
     pair.ends[1].set_rate(pair.now, back, Rate::UNLIMITED).unwrap();
     pair.run(SECOND);
     assert_eq!((received_bytes(&pair), pair.ends[0].queue_len(there)), (40_000, Some(0)));
+}
+
+#[test]
+fn a_message_after_all_was_given_up_is_noticed_to_have_nobody_to_go_to() {
+    let (mut pair, there, _) = shut(Config { keepalive: None, ..Config::default() }, Rate::STOPPED);
+    let to = ChannelId { peer: there, channel: 0 };
+    let deadline = pair.now + 5 * MS;
+    pair.ends[0].send_before(pair.now, to, content(1, 500).into(), Completion::None, deadline).unwrap();
+    pair.run(SECOND);
+    assert_eq!(pair.ends[0].queue_len(there), Some(0), "given up");
+    pair.connected = false;
+    pair.send(0, there, 1, "to nobody");
+    pair.run(60 * SECOND);
+    assert_eq!(pair.lost(0), [(LostReason::TimedOut, 1)]);
 }
