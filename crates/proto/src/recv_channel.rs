@@ -3,6 +3,8 @@
 //! Inputs → outputs: message frames in any order → messages in sequence, offers in sequence, and
 //! the credit the sender may have (S5). Source: `spec/protocol.md` §6.
 
+mod pending;
+
 use crate::blocks::Blocks;
 use crate::buffer_pool::BufferPool;
 use crate::config::{MESSAGE_COST_BYTES, OfferPolicy};
@@ -12,6 +14,8 @@ use crate::slots;
 use bytes::Bytes;
 use denrei_wire::frame::{Fragment, Message, message_flags};
 use denrei_wire::ids::expand;
+use pending::Pending;
+pub(crate) use pending::Ready;
 use std::collections::{BTreeMap, VecDeque};
 
 /// Slots a queue keeps when it is empty.
@@ -26,51 +30,6 @@ pub(crate) const CREDIT_EXCEEDED: Violation = "more sent than the channel's cred
 const AFTER_CLOSE_WRITE: Violation = "a message after CLOSE_WRITE";
 
 const OUT_OF_MEMORY: Violation = "a message within its credit for which there is no memory";
-
-/// A message that the application may take.
-#[derive(Debug)]
-pub(crate) struct Ready {
-    pub number: u64,
-    pub data: Bytes,
-    /// Cost to give back as credit when it is taken.
-    cost: u64,
-    report: bool,
-}
-
-/// A message that is not ready.
-#[derive(Debug)]
-enum Pending {
-    Whole(Ready),
-    Unasked {
-        reassembly: Reassembly,
-        report: bool,
-    },
-    /// `queued`: the endpoint has it on its list of those to accept.
-    Offered {
-        total: u64,
-        report: bool,
-        queued: bool,
-    },
-    Accepted {
-        reassembly: Reassembly,
-        report: bool,
-    },
-    Refused {
-        cost: u64,
-    },
-}
-
-impl Pending {
-    /// What the sender was charged for it.
-    fn cost(&self) -> u64 {
-        match self {
-            Self::Whole(ready) => ready.cost,
-            Self::Unasked { reassembly, .. } => reassembly.total() + MESSAGE_COST_BYTES,
-            Self::Offered { .. } | Self::Accepted { .. } => MESSAGE_COST_BYTES,
-            Self::Refused { cost } => *cost,
-        }
-    }
-}
 
 /// An offer whose turn in the sequence has come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -62,7 +62,8 @@ pub enum GroupPolicy {
         after: Duration,
     },
     /// A member that has made no progress for this long, or for which the others have waited for half of this
-    /// time, in all, within twice of it, is served by unicast, at its own pace, and holds nobody up. It is removed when it lags more than [`GroupOptions::history_bytes`] behind.
+    /// time, in all, within twice of it, is served by unicast, at its own pace, and holds nobody up. It is
+    /// removed when it lags more than [`GroupOptions::history_bytes`] behind.
     Lag {
         /// How long, one of [`POLICY_TIMES`].
         after: Duration,

@@ -1,0 +1,50 @@
+//! The messages of a channel that nobody has taken: complete, on their way, offered or given up.
+
+use crate::config::MESSAGE_COST_BYTES;
+use crate::reassembly::Reassembly;
+use bytes::Bytes;
+
+/// A message that the application may take.
+#[derive(Debug)]
+pub(crate) struct Ready {
+    pub number: u64,
+    pub data: Bytes,
+    /// Cost to give back as credit when it is taken.
+    pub cost: u64,
+    pub report: bool,
+}
+
+/// A message that is not ready.
+#[derive(Debug)]
+pub(super) enum Pending {
+    Whole(Ready),
+    Unasked {
+        reassembly: Reassembly,
+        report: bool,
+    },
+    /// `queued`: the endpoint has it on its list of those to accept.
+    Offered {
+        total: u64,
+        report: bool,
+        queued: bool,
+    },
+    Accepted {
+        reassembly: Reassembly,
+        report: bool,
+    },
+    Refused {
+        cost: u64,
+    },
+}
+
+impl Pending {
+    /// What the sender was charged for it.
+    pub fn cost(&self) -> u64 {
+        match self {
+            Self::Whole(ready) => ready.cost,
+            Self::Unasked { reassembly, .. } => reassembly.total() + MESSAGE_COST_BYTES,
+            Self::Offered { .. } | Self::Accepted { .. } => MESSAGE_COST_BYTES,
+            Self::Refused { cost } => *cost,
+        }
+    }
+}
