@@ -1,19 +1,9 @@
 /* What MPI programs do, with checked results, for MPIs without mpi4py. checks LARGEST: run by mpirun on
  * two ranks or more; LARGEST is the longest message, in bytes. */
-#include <mpi.h>
-#include <stdio.h>
+#include "check.h"
+
 #include <stdlib.h>
 #include <string.h>
-
-static int rank, size;
-
-#define CHECK(what, good)                                                               \
-    do {                                                                                \
-        if (!(good)) {                                                                  \
-            fprintf(stderr, "rank %d, line %d: %s is wrong\n", rank, __LINE__, what);   \
-            MPI_Abort(MPI_COMM_WORLD, 1);                                               \
-        }                                                                               \
-    } while (0)
 
 static char *content(size_t len, int seed) {
     char *bytes = malloc(len + 1);

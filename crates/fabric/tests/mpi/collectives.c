@@ -1,21 +1,11 @@
 /* Collective operations through MPI's names, which libdenrei-mpi.so stands behind, against the same
  * through its profiling names: every root, types with gaps, in place, parts of different lengths, other
  * communicators, several threads. Run under mpiexec with DENREI_MPI_USE=always. */
-#include <mpi.h>
+#include "check.h"
+
 #include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-static int rank, size;
-
-#define CHECK(what, good)                                                                \
-    do {                                                                                 \
-        if (!(good)) {                                                                   \
-            fprintf(stderr, "rank %d, line %d: %s differs\n", rank, __LINE__, what);     \
-            MPI_Abort(MPI_COMM_WORLD, 1);                                                \
-        }                                                                                \
-    } while (0)
 
 static void fill(int *numbers, int count, int seed) {
     for (int i = 0; i < count; i++)

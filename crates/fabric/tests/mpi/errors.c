@@ -1,19 +1,11 @@
 /* Calls that are wrong, under MPI_ERRORS_RETURN: MPI's names have to return what its profiling names do, at all
  * ranks, and the calls after them have to go well. Run under mpiexec with DENREI_MPI_USE=always. */
-#include <mpi.h>
-#include <stdio.h>
+#include "check.h"
+
 #include <string.h>
 
 enum { MANY = 600000 };
-static int rank, size, from[MANY], to[MANY], counts[64], at[64], ones[64];
-
-#define CHECK(what, good)                                                                      \
-    do {                                                                                       \
-        if (!(good)) {                                                                         \
-            fprintf(stderr, "rank %d, line %d: %s is wrong\n", rank, __LINE__, what);          \
-            MPI_Abort(MPI_COMM_WORLD, 1);                                                      \
-        }                                                                                      \
-    } while (0)
+static int from[MANY], to[MANY], counts[64], at[64], ones[64];
 
 static int class_of(int error) {
     int class;
