@@ -4,6 +4,8 @@
 //! first, channels of one priority in turn (S10). A channel that waits for credit or a grant is
 //! out of the turn until it gets one, so it holds no other up.
 
+mod unpaced;
+
 use crate::Completion;
 use crate::channel_map::ChannelMap;
 use crate::config::{Config, MESSAGE_COST_BYTES, MIN_CHANNELS};
@@ -257,6 +259,7 @@ impl Outbox {
         self.schedule(channel);
         if let Some(Answered::Refused(finished)) = &answered {
             self.account(finished);
+            self.rest(channel);
         }
         answered
     }
@@ -295,43 +298,6 @@ impl Outbox {
         wrote
     }
 
-    /// Whether [`write_unpaced`](Self::write_unpaced) may have something to write.
-    pub fn has_unpaced(&mut self) -> bool {
-        (0..self.turns.len()).any(|turn| {
-            let channel = self.turns[turn].channel;
-            let allowance = self.allowance_of(channel);
-            self.channels.get_mut(channel).is_some_and(|state| state.has_unpaced(allowance))
-        })
-    }
-
-    /// Fills the packet with what goes whatever the rate. Nobody's turn passes by it.
-    pub fn write_unpaced(
-        &mut self,
-        out: &mut TransmitBuf,
-        end: usize,
-        frames: &mut SmallVec<[SentFrame; 2]>,
-    ) -> Wrote {
-        let mut wrote = Wrote::default();
-        for turn in 0..self.turns.len() {
-            let channel = self.turns[turn].channel;
-            let allowance = self.allowance_of(channel);
-            let state = self.channels.get_mut(channel).expect("scheduled channels exist");
-            loop {
-                let here = end.saturating_sub(out.len());
-                match state.write_unpaced(out, Room { here, fresh: here }, allowance) {
-                    Written::Frame { frame, again } => {
-                        wrote.frames += 1;
-                        wrote.repeated += again as u64;
-                        note(frames, frame);
-                    }
-                    Written::NoRoom => return wrote,
-                    Written::Nothing => break,
-                }
-            }
-        }
-        wrote
-    }
-
     /// A frame has arrived; hands each message that is done by it to `finished`.
     pub fn on_acked(&mut self, frame: &SentFrame, mut finished: impl FnMut(u16, Finished)) {
         let (mut messages, mut bytes) = (0, 0);
@@ -357,6 +323,7 @@ impl Outbox {
                 if let Some(done) = state.and_then(|state| state.on_skip_acked(number)) {
                     note(channel, done);
                 }
+                self.rest(channel);
             }
             _ => {}
         }
@@ -432,6 +399,17 @@ impl Outbox {
             state.scheduled = true;
             let turn = Turn { priority: state.priority, channel };
             self.enqueue(turn);
+        }
+    }
+
+    /// Takes the turn of a channel all of whose messages were given up: who has one has something to send.
+    fn rest(&mut self, channel: u16) {
+        if let Some(state) = self.channels.get_mut(channel)
+            && state.scheduled
+            && state.is_empty()
+        {
+            state.scheduled = false;
+            self.turns.retain(|turn| turn.channel != channel);
         }
     }
 

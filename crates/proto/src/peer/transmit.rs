@@ -51,9 +51,7 @@ impl Peer {
     #[inline]
     pub fn is_in_line(&self, channel: u16, bytes: u64) -> bool {
         let offer = || self.is_rate_shut() && self.outbox.demands_offer(channel, bytes);
-        // A channel keeps its turn while the rate is shut, though all it had was given up.
-        let waits = self.outbox.has_turn() && self.outbox.queued_messages() > 0;
-        waits && !self.allowed.is_limited() && !offer()
+        self.outbox.has_turn() && !self.allowed.is_limited() && !offer()
     }
 
     /// Writes datagrams for one send operation into the empty `out`.
