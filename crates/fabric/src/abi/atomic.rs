@@ -2,7 +2,8 @@
 
 use super::domain::atomic_kind;
 use super::ep::Ep;
-use super::{call, object, operation};
+use super::getinfo::TX_OP_FLAGS;
+use super::{call, check_flags, object, operation};
 use crate::engine::atomics;
 use crate::engine::header::{AtomicMode, Stretch, Stretches};
 use crate::engine::{OneSided, Report};
@@ -85,6 +86,7 @@ impl Ep {
     /// # Safety
     /// The vectors are valid, and what they name is as long as an operation's.
     unsafe fn atomic(&self, atomic: Atomic) -> Result<(), Errno> {
+        check_flags(atomic.flags, TX_OP_FLAGS)?;
         let (kind, element) = atomic_kind(atomic.datatype, atomic.op, atomic.mode)?;
         let stretch = |&(address, count, key): &(u64, usize, u64)| Stretch {
             address,

@@ -5,8 +5,9 @@ use super::cntr::Cntr;
 use super::cq::Cq;
 use super::domain::Domain;
 use super::eq::Eq;
+use super::getinfo::{RX_OP_FLAGS, TX_OP_FLAGS};
 use super::refuse::{self, PLAIN};
-use super::{Children, call, class, count, hand_out, head, object, operation, take_back};
+use super::{Children, call, check_flags, class, count, hand_out, head, object, operation, take_back};
 use crate::endpoint::Endpoint;
 use crate::engine::{Progress, Report};
 use crate::error::Errno;
@@ -261,11 +262,11 @@ impl Ep {
         Ok(())
     }
 
-    /// Flags of operations that take none, by direction.
-    fn op_flags(&self, direction: u64) -> Result<&AtomicU64, Errno> {
+    /// Flags of operations that take none, by direction, and which there may be.
+    fn op_flags(&self, direction: u64) -> Result<(&AtomicU64, u64), Errno> {
         match direction & (FI_SEND | FI_RECV) {
-            FI_SEND => Ok(&self.tx_flags),
-            FI_RECV => Ok(&self.rx_flags),
+            FI_SEND => Ok((&self.tx_flags, TX_OP_FLAGS)),
+            FI_RECV => Ok((&self.rx_flags, RX_OP_FLAGS)),
             _ => Err(Errno::INVALID),
         }
     }
@@ -285,11 +286,12 @@ unsafe extern "C" fn control(fid: *mut fid, command: c_int, arg: *mut c_void) ->
                 FI_ENABLE => ep.enable(),
                 FI_GETOPSFLAG | FI_SETOPSFLAG => {
                     let value = arg.cast::<u64>().as_mut().ok_or(Errno::INVALID)?;
-                    let flags = ep.op_flags(*value)?;
+                    let (flags, known) = ep.op_flags(*value)?;
                     let direction = *value & (FI_SEND | FI_RECV);
                     if command == FI_GETOPSFLAG {
                         *value = flags.load(Ordering::Relaxed);
                     } else {
+                        check_flags(*value & !direction, known)?;
                         flags.store(*value & !direction, Ordering::Relaxed);
                     }
                     Ok(())

@@ -94,6 +94,11 @@ fn guard<T>(failed: T, call: impl FnOnce() -> T) -> T {
     })
 }
 
+/// Refuses flags that promise what nothing here does, or that nobody knows.
+fn check_flags(flags: u64, known: u64) -> Result<(), Errno> {
+    if flags & !known == 0 { Ok(()) } else { Err(Errno::BAD_FLAGS) }
+}
+
 /// A call that returns 0 or an error.
 fn call(run: impl FnOnce() -> Result<(), Errno>) -> c_int {
     guard(-ffi::FI_EOTHER, || crate::error::status(run()))

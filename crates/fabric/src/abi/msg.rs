@@ -1,7 +1,8 @@
 //! Sending and receiving messages, tagged and not.
 
 use super::ep::Ep;
-use super::{buffer, bytes, memory};
+use super::getinfo::{RX_OP_FLAGS, TX_OP_FLAGS};
+use super::{buffer, bytes, check_flags, memory};
 use crate::engine::{Payload, Receive, Send, Take};
 use crate::error::Errno;
 use crate::ffi::*;
@@ -35,8 +36,8 @@ pub(super) static TAGGED_OPS: fi_ops_tagged = fi_ops_tagged {
     ..fi_ops_tagged::NONE
 };
 
-/// Flags that promise what nothing here does; `fi_getinfo` refuses them too.
-const NOT_OFFERED: u64 = FI_TRIGGER | FI_FENCE | FI_COMMIT_COMPLETE;
+/// What a receive may be told.
+const RECEIVE_FLAGS: u64 = RX_OP_FLAGS | FI_PEEK | FI_CLAIM | FI_DISCARD | FI_TRANSMIT_COMPLETE;
 
 /// To whom, and as what.
 #[derive(Clone, Copy)]
@@ -54,9 +55,7 @@ impl Ep {
         context: *mut c_void,
         flags: u64,
     ) -> Result<(), Errno> {
-        if flags & NOT_OFFERED != 0 {
-            return Err(Errno::BAD_FLAGS);
-        }
+        check_flags(flags, TX_OP_FLAGS)?;
         let Envelope { to, tag, data } = envelope;
         let copied;
         let payload = if flags & FI_INJECT != 0 {
@@ -112,9 +111,7 @@ impl Ep {
         context: *mut c_void,
         flags: u64,
     ) -> Result<(), Errno> {
-        if flags & NOT_OFFERED != 0 {
-            return Err(Errno::BAD_FLAGS);
-        }
+        check_flags(flags, RECEIVE_FLAGS)?;
         let tagged = tag.is_some();
         let (tag, ignore) = tag.unwrap_or((0, u64::MAX));
         let mut engine = self.ready()?.engine();
@@ -219,6 +216,7 @@ calls! {
     }
     fn trecvmsg(ep, msg: *const fi_msg_tagged, flags: u64) {
         let msg = msg.as_ref().ok_or(Errno::INVALID)?;
+        check_flags(flags, RECEIVE_FLAGS & !FI_MULTI_RECV)?;
         let tag = Some((msg.tag, msg.ignore));
         // Who only looks needs no buffer.
         let posted = if flags & (FI_PEEK | FI_DISCARD) != 0 {

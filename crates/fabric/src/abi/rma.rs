@@ -1,7 +1,8 @@
 //! Reading and writing peers' memory.
 
 use super::ep::Ep;
-use super::{buffer, bytes, memory};
+use super::getinfo::TX_OP_FLAGS;
+use super::{buffer, bytes, check_flags, memory};
 use crate::engine::header::{Stretch, Stretches};
 use crate::engine::{Engine, OneSided, Payload, Report};
 use crate::error::Errno;
@@ -70,6 +71,7 @@ impl Ep {
         context: *mut c_void,
         flags: u64,
     ) -> Result<(), Errno> {
+        check_flags(flags, TX_OP_FLAGS)?;
         let There { to, stretches, data } = there;
         let report = self.report(context, FI_RMA | FI_WRITE, flags);
         let wanted = OneSided { to, stretches, data, report };
@@ -101,6 +103,7 @@ impl Ep {
         context: *mut c_void,
         flags: u64,
     ) -> Result<(), Errno> {
+        check_flags(flags, TX_OP_FLAGS)?;
         let There { to, stretches, .. } = there;
         let report = self.report(context, FI_RMA | FI_READ, flags);
         self.one_sided(|engine| engine.read(OneSided { to, stretches, data: None, report }, posted))

@@ -135,6 +135,45 @@ static void atomics(void)
 	OK(fi_close(&mr->fid));
 }
 
+/* Flags that nothing here keeps, or that nobody knows, are refused by every call that takes flags. */
+static void refused_flags(void)
+{
+	struct fid_ep *ep = sides[0].ep;
+	struct iovec iov = { in, 8 };
+	struct fi_rma_iov stretch = { 0, 8, 1 };
+	struct fi_ioc one = { in, 1 };
+	struct fi_rma_ioc target = { 0, 1, 1 };
+	struct fi_msg message = { .msg_iov = &iov, .iov_count = 1, .addr = sides[0].peer };
+	struct fi_msg_tagged tagged = { .msg_iov = &iov, .iov_count = 1, .addr = sides[0].peer };
+	struct fi_msg_rma rma = { .msg_iov = &iov, .iov_count = 1, .addr = sides[0].peer, .rma_iov = &stretch,
+		.rma_iov_count = 1 };
+	struct fi_msg_atomic atomic = { .msg_iov = &one, .iov_count = 1, .addr = sides[0].peer, .rma_iov = &target,
+		.rma_iov_count = 1, .datatype = FI_UINT64, .op = FI_SUM };
+	uint64_t flags[] = { FI_FENCE, FI_TRIGGER, FI_COMMIT_COMPLETE, FI_MATCH_COMPLETE, FI_MULTICAST, 1ULL << 22,
+		1ULL << 23, 1ULL << 62, 1ULL << 63 };
+	for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
+		uint64_t flag = flags[i] | FI_COMPLETION, defaults = flag | FI_SEND;
+		CHECK(fi_sendmsg(ep, &message, flag) == -FI_EBADFLAGS);
+		CHECK(fi_recvmsg(ep, &message, flag) == -FI_EBADFLAGS);
+		CHECK(fi_tsendmsg(ep, &tagged, flag) == -FI_EBADFLAGS);
+		CHECK(fi_trecvmsg(ep, &tagged, flag) == -FI_EBADFLAGS);
+		CHECK(fi_writemsg(ep, &rma, flag) == -FI_EBADFLAGS);
+		CHECK(fi_readmsg(ep, &rma, flag) == -FI_EBADFLAGS);
+		atomic.op = FI_SUM;
+		CHECK(fi_atomicmsg(ep, &atomic, flag) == -FI_EBADFLAGS);
+		CHECK(fi_fetch_atomicmsg(ep, &atomic, &one, NULL, 1, flag) == -FI_EBADFLAGS);
+		atomic.op = FI_CSWAP;
+		CHECK(fi_compare_atomicmsg(ep, &atomic, &one, NULL, 1, &one, NULL, 1, flag) == -FI_EBADFLAGS);
+		CHECK(fi_control(&ep->fid, FI_SETOPSFLAG, &defaults) == -FI_EBADFLAGS);
+	}
+	/* What is for the other direction, or for messages of another kind. */
+	CHECK(fi_sendmsg(ep, &message, FI_MULTI_RECV) == -FI_EBADFLAGS);
+	CHECK(fi_tsendmsg(ep, &tagged, FI_PEEK) == -FI_EBADFLAGS);
+	CHECK(fi_recvmsg(ep, &message, FI_INJECT) == -FI_EBADFLAGS);
+	CHECK(fi_trecvmsg(ep, &tagged, FI_MULTI_RECV) == -FI_EBADFLAGS);
+	CHECK(fi_atomicmsg(ep, &atomic, FI_TAGGED) == -FI_EBADFLAGS);
+}
+
 static void counters_and_queues(void)
 {
 	struct fi_cntr_attr counting = { .wait_obj = FI_WAIT_UNSPEC };
@@ -216,6 +255,7 @@ int main(void)
 	regions();
 	atomics();
 	counters_and_queues();
+	refused_flags();
 	refused_calls();
 	close_all();
 	printf("%d checks failed\n", failures);

@@ -322,16 +322,6 @@ static void refused_calls(void)
 	CHECK(fi_srx_context(domain, NULL, &ep, NULL) == -FI_ENOSYS);
 	CHECK(fi_poll_open(domain, &poll_attr, &poll_set) == -FI_ENOSYS);
 	CHECK(fi_connect(sides[0].ep, out, NULL, 0) == -FI_ENOSYS);
-	struct iovec iov = { in, 8 };
-	struct fi_msg message = { .msg_iov = &iov, .iov_count = 1, .addr = sides[0].peer };
-	struct fi_msg_tagged tagged = { .msg_iov = &iov, .iov_count = 1, .addr = sides[0].peer };
-	for (int i = 0; i < 3; i++) {
-		uint64_t flag = (uint64_t[]){ FI_FENCE, FI_TRIGGER, FI_COMMIT_COMPLETE }[i];
-		CHECK(fi_sendmsg(sides[0].ep, &message, flag) == -FI_EBADFLAGS);
-		CHECK(fi_recvmsg(sides[0].ep, &message, flag) == -FI_EBADFLAGS);
-		CHECK(fi_tsendmsg(sides[0].ep, &tagged, flag) == -FI_EBADFLAGS);
-		CHECK(fi_trecvmsg(sides[0].ep, &tagged, flag) == -FI_EBADFLAGS);
-	}
 	CHECK(fi_close(&domain->fid) == -FI_EBUSY);
 }
 

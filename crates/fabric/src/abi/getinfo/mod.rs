@@ -34,14 +34,16 @@ const RX_CAPS: u64 = PRIMARY
     | FI_RMA_EVENT
     | FI_LOCAL_COMM
     | FI_REMOTE_COMM;
-const TX_OP_FLAGS: u64 = FI_COMPLETION
+/// What whatever is sent may be told, for one operation or for all.
+pub(super) const TX_OP_FLAGS: u64 = FI_COMPLETION
     | FI_INJECT
     | FI_INJECT_COMPLETE
     | FI_TRANSMIT_COMPLETE
     | FI_DELIVERY_COMPLETE
     | FI_REMOTE_CQ_DATA
     | FI_MORE;
-const RX_OP_FLAGS: u64 = FI_COMPLETION | FI_MULTI_RECV | FI_MORE;
+/// What all receives may be told.
+pub(super) const RX_OP_FLAGS: u64 = FI_COMPLETION | FI_MULTI_RECV | FI_MORE;
 /// Messages in the order sent; one-sided operations up to the eager size in the order begun.
 const ORDER: u64 = FI_ORDER_SAS
     | FI_ORDER_RAR
