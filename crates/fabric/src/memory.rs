@@ -135,22 +135,33 @@ impl Placement for Memory {
     }
 }
 
+/// What a peer does with memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Access {
+    pub reads: bool,
+    pub writes: bool,
+}
+
+impl Access {
+    pub const READ: Self = Self { reads: true, writes: false };
+    pub const WRITE: Self = Self { reads: false, writes: true };
+}
+
 /// A registered region: memory that peers may read and write by key and address.
 #[derive(Debug)]
 pub struct Region {
     memory: Memory,
     /// What the region's first byte is called.
     first_address: u64,
-    can_read: bool,
-    can_write: bool,
+    allowed: Access,
     /// Taken for reading by whoever touches the memory, for writing when the region is closed.
     open: RwLock<bool>,
 }
 
 impl Region {
     /// A region whose first byte peers call `first_address`.
-    pub fn new(memory: Memory, first_address: u64, can_read: bool, can_write: bool) -> Self {
-        Self { memory, first_address, can_read, can_write, open: RwLock::new(true) }
+    pub fn new(memory: Memory, first_address: u64, allowed: Access) -> Self {
+        Self { memory, first_address, allowed, open: RwLock::new(true) }
     }
 
     /// A region that begins at address zero and covers the whole address space: what is called
@@ -158,10 +169,10 @@ impl Region {
     ///
     /// # Safety
     /// Peers address only memory that is valid, as fi_mr(3) demands of the application.
-    pub unsafe fn whole_address_space(can_read: bool, can_write: bool) -> Self {
+    pub unsafe fn whole_address_space(allowed: Access) -> Self {
         let everything = Part { start: core::ptr::null_mut(), len: isize::MAX as usize };
         let memory = Memory { parts: SmallVec::from_slice(&[everything]), len: everything.len };
-        Self::new(memory, 0, can_read, can_write)
+        Self::new(memory, 0, allowed)
     }
 
     /// Nobody touches the memory after this.
@@ -169,24 +180,20 @@ impl Region {
         *self.open.write() = false;
     }
 
-    /// Checks an access of `len` bytes at `address`; the offset from the region's start.
-    fn check(&self, address: u64, len: u64, allowed: bool) -> Result<usize, Errno> {
+    /// Checks what a peer does with `len` bytes at `address`; the offset from the region's start.
+    pub fn check(&self, address: u64, len: u64, access: Access) -> Result<usize, Errno> {
         let offset = address.checked_sub(self.first_address).ok_or(Errno::NO_KEY)?;
         let end = offset.checked_add(len).ok_or(Errno::NO_KEY)?;
-        if !allowed || end > self.memory.len as u64 {
+        let forbidden = (access.reads && !self.allowed.reads) || (access.writes && !self.allowed.writes);
+        if forbidden || end > self.memory.len as u64 {
             return Err(Errno::NO_KEY);
         }
         Ok(offset as usize)
     }
 
-    /// Checks that a peer may write there.
-    pub fn check_write(&self, address: u64, len: u64) -> Result<(), Errno> {
-        self.check(address, len, self.can_write).map(drop)
-    }
-
     /// Writes what a peer sent.
     pub fn write(&self, address: u64, bytes: &[u8]) -> Result<(), Errno> {
-        let offset = self.check(address, bytes.len() as u64, self.can_write)?;
+        let offset = self.check(address, bytes.len() as u64, Access::WRITE)?;
         let open = self.open.read();
         if !*open {
             return Err(Errno::NO_KEY);
@@ -197,13 +204,13 @@ impl Region {
 
     /// Appends to `out` what a peer asks for.
     pub fn read(&self, address: u64, len: u64, out: &mut Vec<u8>) -> Result<(), Errno> {
-        let offset = self.check(address, len, self.can_read)?;
+        let offset = self.check(address, len, Access::READ)?;
         self.copy_out(offset, len, out)
     }
 
     /// Lets `change` compute new bytes from those at `address`, of which there are `len`; the old ones.
     pub fn update(&self, address: u64, len: u64, change: impl FnOnce(&mut [u8])) -> Result<Vec<u8>, Errno> {
-        let offset = self.check(address, len, self.can_write)?;
+        let offset = self.check(address, len, Access::WRITE)?;
         let mut before = Vec::new();
         self.copy_out(offset, len, &mut before)?;
         let mut after = before.clone();
@@ -280,7 +287,7 @@ mod tests {
     fn a_region_refuses_what_is_outside_forbidden_or_closed() {
         let mut buffer = [7; 8];
         // SAFETY: the array lives to the end of the test.
-        let region = Region::new(unsafe { memory(&mut [&mut buffer]) }, 100, true, false);
+        let region = Region::new(unsafe { memory(&mut [&mut buffer]) }, 100, Access::READ);
         let mut out = Vec::new();
         assert_eq!(region.read(104, 4, &mut out), Ok(()));
         assert_eq!(out, [7; 4]);
@@ -297,7 +304,7 @@ mod tests {
         let (mut a, mut b) = ([0; 4], [0; 4]);
         // SAFETY: the arrays live to the end of the test.
         let regions = unsafe { [memory(&mut [&mut a]), memory(&mut [&mut b])] }
-            .map(|memory| Arc::new(Region::new(memory, 0, true, true)));
+            .map(|memory| Arc::new(Region::new(memory, 0, Access { reads: true, writes: true })));
         let [first, second] = regions;
         let mut stretches =
             RegionStretches { stretches: vec![(first.clone(), 1, 3), (second.clone(), 0, 4)] };

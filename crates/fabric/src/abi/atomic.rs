@@ -95,6 +95,10 @@ impl Ep {
         };
         let stretches: Stretches = atomic.there.iter().map(stretch).collect();
         let len = stretches.iter().fold(0u64, |sum, stretch| sum.saturating_add(stretch.len));
+        // As many elements as there are, from one to what the call for it says (fi_atomic(3)).
+        if len == 0 {
+            return Err(Errno::INVALID);
+        }
         if len > self.inject_bytes as u64 {
             return Err(Errno::TOO_LARGE);
         }

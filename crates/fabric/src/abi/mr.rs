@@ -7,7 +7,7 @@ use super::{Children, call, class, hand_out, head, memory, object, take_back};
 use crate::engine::region_table::{RegionTable, Registered};
 use crate::error::Errno;
 use crate::ffi::*;
-use crate::memory::Region;
+use crate::memory::{Access, Region};
 use core::ffi::{c_int, c_void};
 use libc::iovec;
 use parking_lot::Mutex;
@@ -49,15 +49,15 @@ unsafe fn register(domain: *mut fid, wish: &Wish, out: *mut *mut fid_mr) -> Resu
         if wish.flags & !FI_RMA_EVENT != 0 {
             return Err(Errno::BAD_FLAGS);
         }
-        let can_read = wish.access & FI_REMOTE_READ != 0;
-        let can_write = wish.access & FI_REMOTE_WRITE != 0;
+        let allowed =
+            Access { reads: wish.access & FI_REMOTE_READ != 0, writes: wish.access & FI_REMOTE_WRITE != 0 };
         let first = (*wish.iov).iov_base;
         // Null in the scalable mode: everything there is, addressed by where it lies.
         let region = if first.is_null() && wish.count == 1 && (*wish.iov).iov_len > 0 {
-            Region::whole_address_space(can_read, can_write)
+            Region::whole_address_space(allowed)
         } else {
             let first_address = if domain.is_basic { first as u64 } else { wish.offset };
-            Region::new(memory(wish.iov, wish.count)?, first_address, can_read, can_write)
+            Region::new(memory(wish.iov, wish.count)?, first_address, allowed)
         };
         let registered = Arc::new(Registered { region: Arc::new(region), counters: Mutex::default() });
         let wished_key = (!domain.is_basic).then_some(wish.key);

@@ -19,10 +19,10 @@ pub struct Registered {
 }
 
 impl Registered {
-    /// A peer has read or written it: `flag` is `FI_REMOTE_READ` or `FI_REMOTE_WRITE`.
-    pub fn count(&self, flag: u64) {
-        for (flags, counter) in &*self.counters.lock() {
-            if flags & flag != 0 {
+    /// A peer has read or written it: `FI_REMOTE_READ` or `FI_REMOTE_WRITE` is among `flags`.
+    pub fn count(&self, flags: u64) {
+        for (counted, counter) in &*self.counters.lock() {
+            if counted & flags != 0 {
                 counter.add(1, 0);
             }
         }
@@ -77,10 +77,10 @@ impl RegionTable {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::memory::Memory;
+    use crate::memory::{Access, Memory};
 
     fn region() -> Arc<Registered> {
-        let region = Arc::new(Region::new(Memory::default(), 0, true, true));
+        let region = Arc::new(Region::new(Memory::default(), 0, Access::READ));
         Arc::new(Registered { region, counters: Mutex::default() })
     }
 

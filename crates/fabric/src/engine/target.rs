@@ -13,7 +13,7 @@ use super::matching::PeerIndex;
 use super::region_table::Registered;
 use crate::error::Errno;
 use crate::ffi;
-use crate::memory::RegionStretches;
+use crate::memory::{Access, RegionStretches};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
@@ -102,14 +102,14 @@ impl Engine {
         bytes: &[u8],
     ) -> Result<Done, Errno> {
         let keys = self.keys(stretches)?;
-        check(stretches, &keys, bytes.len() as u64)?;
+        check(stretches, &keys, bytes.len() as u64, Access::WRITE)?;
         let mut rest = bytes;
         for (stretch, key) in stretches.iter().zip(&keys) {
             let (now, later) = rest.split_at(stretch.len as usize);
             key.region.write(stretch.address, now)?;
             rest = later;
         }
-        self.note_write(peer, bytes.len() as u64, data, &keys, ffi::FI_RMA);
+        self.note(peer, bytes.len() as u64, data, &keys, ffi::FI_RMA | ffi::FI_REMOTE_WRITE);
         Ok(Done::Now)
     }
 
@@ -122,7 +122,8 @@ impl Engine {
         bulk: u64,
     ) -> Result<Done, Errno> {
         let len = stretches.iter().fold(0u64, |sum, stretch| sum.saturating_add(stretch.len));
-        let checked = self.keys(stretches).and_then(|keys| check(stretches, &keys, len).map(|()| keys));
+        let checked =
+            self.keys(stretches).and_then(|keys| check(stretches, &keys, len, Access::WRITE).map(|()| keys));
         let keys = match checked {
             Ok(keys) => keys,
             Err(errno) => {
@@ -154,18 +155,18 @@ impl Engine {
     ) {
         match result {
             Ok(()) => {
-                self.note_write(peer, len, data, keys, ffi::FI_RMA);
+                self.note(peer, len, data, keys, ffi::FI_RMA | ffi::FI_REMOTE_WRITE);
                 self.answer(peer, &Answer::Done(number));
             }
             Err(errno) => self.answer(peer, &Answer::Failed { number, errno: errno.0 as u32 }),
         }
     }
 
-    fn note_write(&mut self, peer: PeerIndex, len: u64, data: Option<u64>, keys: &Keys, kind: u64) {
+    /// Counts what a peer has done, and reports it if there are data for that.
+    fn note(&mut self, peer: PeerIndex, len: u64, data: Option<u64>, keys: &Keys, flags: u64) {
         for key in keys {
-            key.count(ffi::FI_REMOTE_WRITE);
+            key.count(flags);
         }
-        let flags = kind | ffi::FI_REMOTE_WRITE;
         let Some(data) = data else { return self.sinks.count(flags, true) };
         let source = self.number_of(peer);
         let flags = flags | ffi::FI_REMOTE_CQ_DATA;
@@ -212,17 +213,22 @@ impl Engine {
         if !whole || operands.len() as u64 != expected {
             return Err(Errno::INVALID);
         }
-        check(stretches, &keys, len)?;
+        let access = Access { reads: kind.mode != AtomicMode::Write, writes: atomics::has_operands(kind) };
+        check(stretches, &keys, len, access)?;
         let (operands, comparands) = operands.split_at(operands.len().min(len as usize));
         let (mut before, mut at) = (Vec::new(), 0);
         for (stretch, key) in stretches.iter().zip(&keys) {
             let end = at + stretch.len as usize;
             let (now, compare) = (part(operands, at, end), part(comparands, at, end));
             let change = |octets: &mut [u8]| atomics::apply(kind, octets, now, compare);
-            before.extend(key.region.update(stretch.address, stretch.len, change)?);
+            match access.writes {
+                true => before.extend(key.region.update(stretch.address, stretch.len, change)?),
+                false => key.region.read(stretch.address, stretch.len, &mut before)?,
+            }
             at = end;
         }
-        self.note_write(peer, len, data, &keys, ffi::FI_ATOMIC);
+        let direction = if access.writes { ffi::FI_REMOTE_WRITE } else { ffi::FI_REMOTE_READ };
+        self.note(peer, len, data, &keys, ffi::FI_ATOMIC | direction);
         if kind.mode == AtomicMode::Write {
             return Ok(Done::Now);
         }
@@ -239,8 +245,8 @@ enum Done {
     Answered,
 }
 
-/// Checks that all stretches may be written, and take `len` bytes together.
-fn check(stretches: &[Stretch], keys: &Keys, len: u64) -> Result<(), Errno> {
+/// Checks that the peer may do this with all stretches, and that they are `len` bytes together.
+fn check(stretches: &[Stretch], keys: &Keys, len: u64, access: Access) -> Result<(), Errno> {
     let there = stretches.iter().fold(0u64, |sum, stretch| sum.saturating_add(stretch.len));
     if there != len {
         return Err(Errno::INVALID);
@@ -248,7 +254,7 @@ fn check(stretches: &[Stretch], keys: &Keys, len: u64) -> Result<(), Errno> {
     stretches
         .iter()
         .zip(keys)
-        .try_for_each(|(stretch, key)| key.region.check_write(stretch.address, stretch.len))
+        .try_for_each(|(stretch, key)| key.region.check(stretch.address, stretch.len, access).map(drop))
 }
 
 fn part(bytes: &[u8], from: usize, to: usize) -> &[u8] {

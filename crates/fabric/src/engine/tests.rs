@@ -4,7 +4,7 @@ use super::completion::CompletionQueue;
 use super::header::{AtomicKind, AtomicMode, Stretch};
 use super::region_table::Registered;
 use super::*;
-use crate::memory::{Memory, Region};
+use crate::memory::{Access, Memory, Region};
 use crate::settings::Settings;
 use std::time::Instant;
 
@@ -276,7 +276,7 @@ fn a_buffer_for_several_messages_is_given_back_when_it_is_full() {
 }
 
 fn register(side: &Side, bytes: &mut [u8]) -> u64 {
-    let region = Arc::new(Region::new(posted(bytes), 0, true, true));
+    let region = Arc::new(Region::new(posted(bytes), 0, Access { reads: true, writes: true }));
     side.regions.insert(None, Arc::new(Registered { region, counters: Default::default() })).unwrap()
 }
 

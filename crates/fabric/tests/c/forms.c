@@ -135,6 +135,78 @@ static void atomics(void)
 	OK(fi_close(&mr->fid));
 }
 
+/* What a key lets peers do: changes need write access, what is fetched or compared needs read access. */
+static void access(void)
+{
+	struct side *a = &sides[0];
+	uint64_t there[3] = { 1, 1, 1 }, one = 1, result;
+	struct fid_mr *mrs[3];
+	uint64_t modes[3] = { FI_REMOTE_READ, FI_REMOTE_WRITE, FI_REMOTE_READ | FI_REMOTE_WRITE };
+	for (uint64_t key = 0; key < 3; key++) {
+		int reads = key != 1, writes = key != 0;
+		OK(fi_mr_reg(domain, there + key, 8, modes[key], 0, 70 + key, 0, &mrs[key], NULL));
+		OK(fi_atomic(a->ep, &one, 1, NULL, a->peer, 0, 70 + key, FI_UINT64, FI_SUM, NULL));
+		CHECK(next(a, NULL) == (writes ? 1 : -FI_ENOKEY));
+		OK(fi_fetch_atomic(a->ep, NULL, 1, NULL, &result, NULL, a->peer, 0, 70 + key, FI_UINT64, FI_ATOMIC_READ, NULL));
+		CHECK(next(a, NULL) == (reads ? 1 : -FI_ENOKEY));
+		OK(fi_fetch_atomic(a->ep, &one, 1, NULL, &result, NULL, a->peer, 0, 70 + key, FI_UINT64, FI_SUM, NULL));
+		CHECK(next(a, NULL) == (reads && writes ? 1 : -FI_ENOKEY));
+		OK(fi_compare_atomic(a->ep, &one, 1, NULL, &one, NULL, &result, NULL, a->peer, 0, 70 + key, FI_UINT64,
+			FI_CSWAP_NE, NULL));
+		CHECK(next(a, NULL) == (reads && writes ? 1 : -FI_ENOKEY));
+		OK(fi_write(a->ep, &one, 0, NULL, a->peer, 0, 70 + key, NULL));
+		CHECK(next(a, NULL) == (writes ? 1 : -FI_ENOKEY));
+		OK(fi_read(a->ep, &result, 8, NULL, a->peer, 0, 70 + key, NULL));
+		CHECK(next(a, NULL) == (reads ? 1 : -FI_ENOKEY));
+		OK(fi_close(&mrs[key]->fid));
+	}
+	CHECK(there[0] == 1 && there[1] == 2 && there[2] == 1);
+}
+
+/* Nothing to compute with, and more parts than there may be. */
+static void refused_counts(void)
+{
+	struct side *a = &sides[0];
+	uint64_t word = 1;
+	struct iovec iov[1000];
+	struct fi_ioc none = { &word, 0 }, words[1000];
+	struct fi_rma_iov stretches[1000];
+	struct fi_rma_ioc targets[1000];
+	struct fi_msg message = { .msg_iov = iov, .iov_count = 1000, .addr = a->peer };
+	struct fi_msg_tagged tagged = { .msg_iov = iov, .iov_count = 1000, .addr = a->peer };
+	struct fi_msg_rma rma = { .msg_iov = iov, .iov_count = 1000, .addr = a->peer, .rma_iov = stretches,
+		.rma_iov_count = 1 };
+	struct fi_msg_atomic atomic = { .msg_iov = words, .iov_count = 1000, .addr = a->peer, .rma_iov = targets,
+		.rma_iov_count = 1, .datatype = FI_UINT64, .op = FI_SUM };
+	for (int i = 0; i < 1000; i++) {
+		iov[i] = (struct iovec){ in, 1 };
+		words[i] = (struct fi_ioc){ &word, 1 };
+		stretches[i] = (struct fi_rma_iov){ 0, 1, 1 };
+		targets[i] = (struct fi_rma_ioc){ 0, 1, 1 };
+	}
+	CHECK(fi_atomic(a->ep, &word, 0, NULL, a->peer, 0, 1, FI_UINT64, FI_SUM, NULL) == -FI_EINVAL);
+	CHECK(fi_atomicv(a->ep, &none, NULL, 1, a->peer, 0, 1, FI_UINT64, FI_SUM, NULL) == -FI_EINVAL);
+	CHECK(fi_inject_atomic(a->ep, &word, 0, a->peer, 0, 1, FI_UINT64, FI_SUM) == -FI_EINVAL);
+	CHECK(fi_fetch_atomic(a->ep, &word, 0, NULL, &word, NULL, a->peer, 0, 1, FI_UINT64, FI_SUM, NULL) == -FI_EINVAL);
+	CHECK(fi_compare_atomic(a->ep, &word, 0, NULL, &word, NULL, &word, NULL, a->peer, 0, 1, FI_UINT64, FI_CSWAP,
+		NULL) == -FI_EINVAL);
+	CHECK(fi_sendv(a->ep, iov, NULL, 1000, a->peer, NULL) == -FI_EINVAL);
+	CHECK(fi_recvv(a->ep, iov, NULL, 1000, a->peer, NULL) == -FI_EINVAL);
+	CHECK(fi_sendmsg(a->ep, &message, 0) == -FI_EINVAL && fi_recvmsg(a->ep, &message, 0) == -FI_EINVAL);
+	CHECK(fi_tsendmsg(a->ep, &tagged, 0) == -FI_EINVAL && fi_trecvmsg(a->ep, &tagged, 0) == -FI_EINVAL);
+	CHECK(fi_writev(a->ep, iov, NULL, 1000, a->peer, 0, 1, NULL) == -FI_EINVAL);
+	CHECK(fi_readv(a->ep, iov, NULL, 1000, a->peer, 0, 1, NULL) == -FI_EINVAL);
+	CHECK(fi_writemsg(a->ep, &rma, 0) == -FI_EINVAL && fi_readmsg(a->ep, &rma, 0) == -FI_EINVAL);
+	CHECK(fi_atomicv(a->ep, words, NULL, 1000, a->peer, 0, 1, FI_UINT64, FI_SUM, NULL) == -FI_EINVAL);
+	CHECK(fi_atomicmsg(a->ep, &atomic, 0) == -FI_EINVAL);
+	rma.iov_count = atomic.iov_count = 1;
+	for (size_t count = 0; count <= 1000; count += 1000) {
+		rma.rma_iov_count = atomic.rma_iov_count = count;
+		CHECK(fi_writemsg(a->ep, &rma, 0) == -FI_EINVAL && fi_readmsg(a->ep, &rma, 0) == -FI_EINVAL);
+		CHECK(fi_atomicmsg(a->ep, &atomic, 0) == -FI_EINVAL);
+	}
+}
+
 /* Flags that nothing here keeps, or that nobody knows, are refused by every call that takes flags. */
 static void refused_flags(void)
 {
@@ -255,6 +327,8 @@ int main(void)
 	regions();
 	atomics();
 	counters_and_queues();
+	access();
+	refused_counts();
 	refused_flags();
 	refused_calls();
 	close_all();
