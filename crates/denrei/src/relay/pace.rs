@@ -28,6 +28,8 @@ const GAIN: f64 = 0.25;
 #[derive(Debug)]
 pub(super) struct Pace {
     set: Rate,
+    /// Times that it was set below what it was before.
+    lowered: u64,
     /// Bytes per second that leave the queue, smoothed.
     drain: f64,
 }
@@ -35,7 +37,7 @@ pub(super) struct Pace {
 impl Pace {
     /// No limit was set.
     pub fn new() -> Self {
-        Self { set: Rate::UNLIMITED, drain: 0.0 }
+        Self { set: Rate::UNLIMITED, lowered: 0, drain: 0.0 }
     }
 
     /// Takes note of what has left the queue since the last look.
@@ -55,8 +57,14 @@ impl Pace {
         if !worth {
             return None;
         }
+        self.lowered += u64::from(is_lower(wanted, set));
         self.set = wanted;
         Some(wanted)
+    }
+
+    /// Times that the rate was lowered or stopped.
+    pub fn lowered(&self) -> u64 {
+        self.lowered
     }
 
     fn wanted(&self, fill: f64, allowed: Rate) -> Rate {
@@ -85,6 +93,10 @@ impl Pace {
     fn unless_stopped(&self, allowed: Rate) -> Rate {
         if self.set.bytes_per_s == 0 { Rate::STOPPED } else { allowed }
     }
+}
+
+fn is_lower(wanted: Rate, set: Rate) -> bool {
+    !wanted.is_unlimited() && (set.is_unlimited() || wanted.bytes_per_s < set.bytes_per_s)
 }
 
 /// What the far receiver allows is passed on to the byte, and nobody is left with more than that.
@@ -145,6 +157,7 @@ mod tests {
         assert_eq!(pace.follow(0.8, Rate::UNLIMITED), Some(Rate::STOPPED));
         assert_eq!(pace.follow(0.6, Rate::UNLIMITED), None, "still stopped");
         assert!(pace.follow(0.4, Rate::UNLIMITED).unwrap().bytes_per_s > lowered.bytes_per_s);
+        assert_eq!(pace.lowered(), 3, "raising it does not count");
     }
 
     #[test]

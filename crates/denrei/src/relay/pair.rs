@@ -81,7 +81,6 @@ pub(super) struct Pair {
     forwarded_messages: AtomicU64,
     forwarded_bytes: AtomicU64,
     returned_messages: AtomicU64,
-    lowered: AtomicU64,
 }
 
 impl Pair {
@@ -110,7 +109,6 @@ impl Pair {
             forwarded_messages: AtomicU64::new(0),
             forwarded_bytes: AtomicU64::new(0),
             returned_messages: AtomicU64::new(0),
-            lowered: AtomicU64::new(0),
         }
     }
 
@@ -162,7 +160,6 @@ impl Pair {
             (pace.1, pace.2) = (now, acknowledged);
         }
         if let Some(rate) = pace.0.follow(held as f64 / self.limit as f64, far.rate) {
-            self.lowered.fetch_add(u64::from(!rate.is_unlimited()), Ordering::Relaxed);
             // A sender that is gone needs none.
             let _ = self.near.set_rate(self.near_peer, rate);
         }
@@ -178,7 +175,7 @@ impl Pair {
             forwarded_bytes: self.forwarded_bytes.load(Ordering::Relaxed),
             returned_messages: self.returned_messages.load(Ordering::Relaxed),
             held_bytes: self.queue.lock().bytes + queued,
-            lowered: self.lowered.load(Ordering::Relaxed),
+            lowered: self.pace.lock().0.lowered(),
         }
     }
 
