@@ -72,11 +72,11 @@ impl Grants {
         }
     }
 
-    /// Sets a peer's share.
+    /// Sets a peer's share, also if it waits to be admitted.
     pub fn set_weight(&mut self, peer: u32, weight: u32) {
-        if let Some(claim) = self.claims.get_mut(&peer) {
-            claim.weight = weight;
-        }
+        let waiting = self.newcomers.iter_mut().filter(|(other, ..)| *other == peer);
+        let claim = self.claims.get_mut(&peer).map(|claim| &mut claim.weight);
+        waiting.map(|(_, own, _)| own).chain(claim).for_each(|own| *own = weight);
     }
 
     /// Whether the peer has been told a limit.
@@ -427,15 +427,17 @@ mod tests {
     fn equal_senders_share_equally_and_weights_count() {
         let mut crowd = Crowd::new(&[8 << 20; 8], &[]);
         crowd.run(8_000);
-        let (least, most) = (
-            crowd.senders.iter().map(|(sent, _)| *sent).min().unwrap(),
-            crowd.senders.iter().map(|(sent, _)| *sent).max().unwrap(),
-        );
+        let sent = || crowd.senders.iter().map(|(sent, _)| *sent);
+        let (least, most) = (sent().min().unwrap(), sent().max().unwrap());
         assert!(least as f64 > 0.99 * most as f64, "{least} and {most}");
         let mut crowd = Crowd::new(&[16 << 20; 2], &[100, 300]);
         crowd.run(8_000);
         let share = crowd.senders[1].0 as f64 / crowd.senders[0].0 as f64;
         assert!((2.8..3.2).contains(&share), "{share}");
+        crowd.grants.admit_later(2, DEFAULT_WEIGHT, 0);
+        crowd.grants.set_weight(2, 200);
+        crowd.grants.admit_all(crowd.now);
+        assert_eq!(crowd.grants.claims[&2].weight, 200, "set before it was told a limit");
     }
 
     #[test]
