@@ -40,10 +40,25 @@ enum BenchKind {
     /// Time per PDU through 1-4 protocol layers, in one thread or in several (L8)
     Layers(LayersArgs),
     /// N to one at once: completion of a gather in rounds, goodput and fairness of a stream
+    ///
+    /// Every run has two parts. In the rounds the receiver asks all senders for one message each and
+    /// waits for all: latencies are those of whole rounds. In the stream all send without a pause:
+    /// goodput, and Jain's index of what had arrived from each when the first was done. "Ideal" is one
+    /// idle round trip and the time that the bottleneck needs for the payload in full UDP packets.
     Gather(GatherArgs),
     /// What the receiver's rate and burst do: tracking and collapse, accuracy, sharing, free capacity
+    ///
+    /// The slowed receiver computes for a while after each message, and its socket has a small buffer:
+    /// nothing is received meanwhile, so what exceeds the buffer is lost. The senders have no congestion
+    /// window: the rate is the only limit, as it was when R9 was measured. "auto" is what a receiver with
+    /// the setting learn_rates learns and sets by itself.
     Rate(RateArgs),
     /// One to N: time, the sender's CPU time, packets and bytes, over each backend of a group
+    ///
+    /// The sender sends a message, waits until every member has acknowledged it, and sends the next.
+    /// "done" is that time, "sent" until send returned, "last has it" until the last member's application
+    /// had it. CPU time is the sender process's, with all that the kernel does on its behalf: on one machine
+    /// a software bridge copies multicast on the sender's own core, which a real switch would do.
     Bcast(BcastArgs),
     /// MPI programs over denrei, and over what else carries MPI, interleaved; needs an MPI's mpicc
     Mpi(MpiArgs),
@@ -144,4 +159,24 @@ fn run_stream(args: &StreamArgs) -> Result<()> {
         }
     }
     bench::run(&plan, &args.common, &args.picture)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_figures_mean_is_in_the_long_help() {
+        let mut bench = BenchCommand::augment_args(clap::Command::new("bench"));
+        for (name, word) in [
+            ("gather", "Jain's index"),
+            ("rate", "slowed receiver"),
+            ("bcast", "CPU time"),
+            ("mesh", "time_ms"),
+        ] {
+            let command = bench.find_subcommand_mut(name).unwrap();
+            let about = command.get_long_about().map(ToString::to_string).unwrap_or_default();
+            assert!(about.contains(word), "{name}: {about}");
+        }
+    }
 }

@@ -93,11 +93,6 @@ impl fmt::Display for Way {
 }
 
 /// Options of `denrei bench bcast`.
-///
-/// The sender sends a message, waits until every member has acknowledged it, and sends the next.
-/// "done" is that time, "sent" until send returned, "last has it" until the last member's application
-/// had it. CPU time is the sender process's, with all that the kernel does on its behalf: on one machine
-/// a software bridge copies multicast on the sender's own core, which a real switch would do.
 #[derive(Args, Clone, Debug)]
 pub struct BcastArgs {
     /// Receivers, separated by commas (1..=256)

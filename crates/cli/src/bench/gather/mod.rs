@@ -18,11 +18,6 @@ use figures::{Figures, Row, Table};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 /// Options of `denrei bench gather`.
-///
-/// Every run has two parts. In the rounds the receiver asks all senders for one message each and
-/// waits for all: latencies are those of whole rounds. In the stream all send without a pause:
-/// goodput, and Jain's index of what had arrived from each when the first was done. "Ideal" is one
-/// idle round trip and the time that the bottleneck needs for the payload in full UDP packets.
 #[derive(Args, Clone, Debug)]
 pub struct GatherArgs {
     #[command(flatten)]

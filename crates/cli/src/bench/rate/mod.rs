@@ -27,11 +27,6 @@ use figures::{Row, Table};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 /// Options of `denrei bench rate`.
-///
-/// The slowed receiver computes for a while after each message, and its socket has a small buffer:
-/// nothing is received meanwhile, so what exceeds the buffer is lost. The senders have no congestion
-/// window: the rate is the only limit, as it was when R9 was measured. *auto* is what a receiver with
-/// the setting `learn_rates` learns and sets by itself.
 #[derive(Args, Clone, Debug)]
 pub struct RateArgs {
     #[command(flatten)]
