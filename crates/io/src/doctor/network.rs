@@ -20,6 +20,9 @@ const LOOPBACK_V4: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const TRIAL_GROUP: Ipv4Addr = Ipv4Addr::new(239, 255, 114, 101);
 /// Datagrams of the trial train, and their size: an ordinary Ethernet's.
 const TRAIN: (usize, usize) = (16, 1_200);
+/// What it means that marks are not read, and what to do.
+const WITHOUT_MARKS: &str =
+    "congestion is then seen by delay and loss alone; use Linux and the `batched` backend";
 
 pub(super) fn checks() -> Vec<Check> {
     checks_beside(udp())
@@ -237,15 +240,22 @@ fn batching() -> Check {
 }
 
 fn ecn() -> Check {
-    let advice = "congestion is then seen by delay and loss alone; use Linux and the `batched` backend";
-    trial("ecn", advice, || {
+    trial("ecn", WITHOUT_MARKS, || {
         let mut pair = Pair::loopback()?;
         let _ = pair.send(1, 64, Ecn::Ce);
-        Ok(match pair.receive(1)?.first().map(|meta| meta.ecn) {
-            Some(Ecn::Ce) => Check::ok("ecn", "marks are sent and read"),
-            other => Check::warn("ecn", format!("sent CE, read {other:?}"), advice),
-        })
+        Ok(marked(pair.receive(1)?.first().map(|meta| meta.ecn)))
     })
+}
+
+/// What a datagram tells that was sent with a mark.
+fn marked(read: Option<Ecn>) -> Check {
+    let found = match read {
+        Some(Ecn::Ce) => return Check::ok("ecn", "marks are sent and read"),
+        Some(Ecn::NotEct) => "a mark was sent, and none was read",
+        Some(Ecn::Ect0 | Ecn::Ect1) => "a mark was sent, and that it could have been marked was read",
+        None => "a datagram with a mark was sent, and did not arrive",
+    };
+    Check::warn("ecn", found, WITHOUT_MARKS)
 }
 
 fn connected() -> Check {
@@ -322,6 +332,16 @@ fn multicast() -> Check {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_became_of_a_mark_is_said_in_words() {
+        assert_eq!(marked(Some(Ecn::Ce)).status, Status::Ok);
+        for read in [None, Some(Ecn::NotEct), Some(Ecn::Ect0), Some(Ecn::Ect1)] {
+            let check = marked(read);
+            let words = check.found.chars().all(|c| c.is_alphabetic() || " ,".contains(c));
+            assert!(check.status == Status::Warn && words, "{check:?}");
+        }
+    }
 
     #[test]
     fn without_loopback_nothing_is_concluded_from_what_does_not_arrive() {
