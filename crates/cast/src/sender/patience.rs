@@ -40,7 +40,7 @@ impl Sender {
         let mut heard = active.iter().map(|index| self.heard_at(*index, now)).max();
         if settled != self.patience.settled
             || self.started.is_none()
-            || !(active.is_empty() || self.has_served())
+            || !(active.is_empty() || self.has_served() || self.roster.members.len() == 1)
         {
             heard = Some(now);
         }
@@ -62,7 +62,8 @@ impl Sender {
         over
     }
 
-    /// Whether some are through: then it is not this host that nothing reaches.
+    /// Whether some are through: then it is not this host that nothing reaches. Where there is one member only
+    /// nobody can tell, and patience is what was asked for.
     fn has_served(&self) -> bool {
         self.roster.members.iter().any(|member| matches!(member.state, State::Complete { .. }))
     }

@@ -205,6 +205,25 @@ fn one_that_vanishes_is_waited_for_as_long_as_patience_says_after_the_others_are
 }
 
 #[test]
+fn the_only_one_that_vanishes_is_waited_for_as_long_as_patience_says() {
+    let (group, into, from) = (group(), places(1), tempfile::tempdir().unwrap());
+    let file = from.path().join("file");
+    fs::write(&file, content(6_000_000)).unwrap();
+    let (mut receiver, addr) = Side::receiver(&mut on_loopback(recv(into[0].path(), &group)));
+    let mut command = send(&[&file], &group);
+    command.args(["--rate=3M", "--patience=3", "--members", &addr]);
+    let sender = Side::start(&mut command);
+    wait_until("a quarter is there", || begun(into[0].path()) > 1_500_000);
+    receiver.kill();
+    let killed = Instant::now();
+    let (status, report) = sender.json();
+    assert_eq!((status, &report["members"][0]["state"]), (Some(1), &"vanished".into()), "{report}");
+    let waited = killed.elapsed();
+    // Till its session counts as lost it would be six seconds, and patience then.
+    assert!((2.0..6.0).contains(&waited.as_secs_f64()), "{waited:?}");
+}
+
+#[test]
 fn what_cannot_work_is_said_before_anything_is_sent() {
     let dir = tempfile::tempdir().unwrap();
     let (file, top) = (dir.path().join("file"), dir.path().join("top"));
