@@ -3,7 +3,7 @@
 use crate::BindError;
 use crate::pipeline::Stage;
 use crate::shards::MAX_SHARDS;
-use denrei_io::{MAX_CONNECTED_SOCKETS, SocketConfig};
+use denrei_io::SocketConfig;
 use denrei_proto::seal::{ClusterKey, Identity, PublicIdentity};
 use denrei_proto::{Config as ProtocolConfig, ConfigError, MAX_RATE};
 use denrei_wire::Token;
@@ -119,15 +119,9 @@ impl Config {
     }
 
     fn check_socket(&self) -> Result<(), ConfigError> {
-        let connected = self.socket.connected_sockets;
-        if connected <= MAX_CONNECTED_SOCKETS {
-            return Ok(());
-        }
-        Err(ConfigError {
-            setting: "connected_sockets",
-            value: connected.to_string(),
-            expected: format!("at most {MAX_CONNECTED_SOCKETS}, of which 0 switches them off"),
-        })
+        let Some(expected) = self.socket.wrong_connected_sockets() else { return Ok(()) };
+        let value = self.socket.connected_sockets.to_string();
+        Err(ConfigError { setting: "connected_sockets", value, expected })
     }
 
     /// The system knows: what can be bound is an address of this host's, or a group's.

@@ -55,6 +55,14 @@ pub struct SocketConfig {
     pub multicast_interface: Option<Ipv4Addr>,
 }
 
+impl SocketConfig {
+    /// What [`connected_sockets`](Self::connected_sockets) would have to be, if it cannot be what it is.
+    pub fn wrong_connected_sockets(&self) -> Option<String> {
+        (self.connected_sockets > MAX_CONNECTED_SOCKETS)
+            .then(|| format!("at most {MAX_CONNECTED_SOCKETS}, of which 0 switches them off"))
+    }
+}
+
 impl Default for SocketConfig {
     fn default() -> Self {
         Self {

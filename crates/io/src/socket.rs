@@ -6,7 +6,7 @@
 //! the "wrong" socket while one is opened or closed is not lost.
 
 use crate::buffers::RecvBuffers;
-use crate::config::{Capabilities, MAX_BUFFER_BYTES, MAX_CONNECTED_SOCKETS, MAX_LANES, SocketConfig};
+use crate::config::{Capabilities, MAX_BUFFER_BYTES, MAX_LANES, SocketConfig};
 use crate::lanes::{Lane, PollPolicy};
 use crate::open;
 use crate::outcome::{IoCounters, SendOutcome};
@@ -46,9 +46,9 @@ impl UdpSocket {
     ///
     /// # Errors
     /// When the port is in use, the address is not this host's, the backend is not available here, or more than
-    /// [`MAX_CONNECTED_SOCKETS`] are wished for.
+    /// [`MAX_CONNECTED_SOCKETS`](crate::MAX_CONNECTED_SOCKETS) are wished for.
     pub fn bind(addr: SocketAddr, config: &SocketConfig) -> io::Result<Self> {
-        check_connected(config.connected_sockets)?;
+        check_connected(config)?;
         let batched = open::choose_batched(config.backend)?;
         let mut config = config.clone();
         config.gso &= batched;
@@ -216,11 +216,9 @@ impl std::fmt::Debug for UdpSocket {
     }
 }
 
-fn check_connected(sockets: usize) -> io::Result<()> {
-    if sockets <= MAX_CONNECTED_SOCKETS {
-        return Ok(());
-    }
-    let what = format!("connected_sockets is {sockets}, but has to be at most {MAX_CONNECTED_SOCKETS}");
+fn check_connected(config: &SocketConfig) -> io::Result<()> {
+    let Some(expected) = config.wrong_connected_sockets() else { return Ok(()) };
+    let what = format!("connected_sockets is {}, but has to be {expected}", config.connected_sockets);
     Err(io::Error::new(io::ErrorKind::InvalidInput, what))
 }
 
@@ -316,6 +314,6 @@ mod tests {
         };
         wish(31).unwrap();
         let error = wish(32).unwrap_err().to_string();
-        assert_eq!(error, "connected_sockets is 32, but has to be at most 31");
+        assert_eq!(error, "connected_sockets is 32, but has to be at most 31, of which 0 switches them off");
     }
 }
