@@ -10,6 +10,7 @@
  * While it waits for a group the MPI's own progress is made, so that whoever needs an operation of
  * this rank's to go on gets it. Sources: S12, M9; ADR 0032. */
 #define _GNU_SOURCE
+#include "denrei_address.h"
 #include "denrei_arguments.h"
 #include "denrei_choice.h"
 #include "denrei_coll.h"
@@ -21,11 +22,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-#include <unistd.h>
 
-/* Room for an address as text. */
-#define ADDRESS 64
 /* What is sent at once: up to so much goes whole, which wakes each receiver once … */
 #define WHOLE ((size_t)1024 * 1024)
 /* … and of more, receivers copy one piece while the next is under way. */
@@ -46,8 +43,9 @@ struct state {
     /* The application's: its handler is told of errors, and by MPICH of no others. All ranks call the same
      * collective operations of it in the same order, ours among them. */
     MPI_Comm comm;
-    /* For when that one is being freed. */
+    /* For when that one is being freed, or the MPI ended: waits until all ranks are there. */
     MPI_Comm private_comm;
+    MPI_Request all_are_there;
     /* What went wrong as this was made, until it is returned. */
     int error;
     int rank, size;
@@ -131,7 +129,9 @@ static struct state *make_state(MPI_Comm comm, int size) {
     denrei_coll_seat **seats = calloc(size, sizeof *seats + sizeof(uint32_t) + ADDRESS + 1);
     if (state == NULL || seats == NULL)
         PMPI_Abort(comm, 1);
-    *state = (struct state){.private_comm = MPI_COMM_NULL, .comm = comm, .size = size, .seats = seats};
+    *state = (struct state){.comm = comm, .size = size, .seats = seats};
+    state->private_comm = MPI_COMM_NULL;
+    state->all_are_there = MPI_REQUEST_NULL;
     state->turns = (uint32_t *)(seats + size);
     state->addresses = (char *)(state->turns + size);
     state->is_open = (signed char *)(state->addresses + (size_t)size * ADDRESS);
@@ -164,17 +164,6 @@ static struct state *state_of(MPI_Comm comm) {
     PMPI_Comm_test_inter(comm, &is_inter);
     PMPI_Comm_size(comm, &size);
     return is_inter || size < least_ranks ? NULL : make_state(comm, size);
-}
-
-/* A group's address that nobody else is likely to have: administratively scoped (RFC 2365). */
-static void choose_address(char *text) {
-    static unsigned count;
-    struct timespec now;
-    clock_gettime(CLOCK_REALTIME, &now);
-    uint64_t mix = (uint64_t)now.tv_nsec ^ (uint64_t)now.tv_sec << 20 ^ (uint64_t)getpid() << 40;
-    mix = (mix + __atomic_add_fetch(&count, 1, __ATOMIC_RELAXED)) * 0x9e3779b97f4a7c15u;
-    snprintf(text, ADDRESS, "239.%u.%u.%u:%u", 193 + (unsigned)(mix >> 56) % 58, (unsigned)(mix >> 48) & 255,
-             1 + (unsigned)(mix >> 40) % 254, 20000 + (unsigned)(mix >> 24) % 10000);
 }
 
 static denrei_coll_seat *lead(const struct state *state, const char *group) {
@@ -471,16 +460,28 @@ int MPI_Allgather_c(const void *from, MPI_Count out_count, MPI_Datatype out_type
 }
 #endif
 
+/* Waits, for each communicator that has groups, until its ranks are here: all have everything. A rank may be in none of
+ * them, and others be of another MPI_COMM_WORLD: so not by a barrier of that, and of all at once. */
+static void await_all(void) {
+    for (struct state *state = states; state != NULL; state = state->next)
+        if (state->private_comm != MPI_COMM_NULL)
+            PMPI_Ibarrier(state->private_comm, &state->all_are_there);
+    for (struct state *state = states; state != NULL; state = state->next)
+        PMPI_Wait(&state->all_are_there, MPI_STATUS_IGNORE);
+}
+
+static void begin_no_more(void) {}
+
+/* The MPI itself begins with the callbacks of MPI_COMM_SELF's attributes, in which all calls are allowed: those are its own. */
 int MPI_Finalize(void) {
-    if (states != NULL) {
-        /* All have everything. */
-        PMPI_Barrier(MPI_COMM_WORLD);
-        is_finalizing = 1;
-        while (states != NULL)
-            PMPI_Comm_delete_attr(states->comm, keyval);
-    }
+    pthread_once(&once, begin_no_more);
+    await_all();
+    is_finalizing = 1;
+    while (states != NULL)
+        PMPI_Comm_delete_attr(states->comm, keyval);
     if (keyval != MPI_KEYVAL_INVALID)
         PMPI_Comm_free_keyval(&keyval);
+    use = NEVER;
     if (node != NULL)
         denrei_coll_close(node);
     node = NULL;

@@ -175,6 +175,59 @@ fn open_mpis_collectives_over_groups_are_its_own() {
     groups.check(&mut command, 4);
 }
 
+/// Runs `finalize.c`, whose four ranks have to come to the end.
+fn assert_all_end(groups: &Groups, mut run: impl FnMut() -> Command) {
+    for which in ["some", "all"] {
+        let mut command = run();
+        command.env("DENREI_MPI_USE", "always").env("DENREI_MPI_VERBOSE", "1");
+        let output = command.arg(&groups.program).arg(which).output().unwrap();
+        assert_good("finalize", &output);
+        let (said, noted) =
+            (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert_eq!(said.matches("has ended well").count(), 4, "{which}: {output:?}");
+        // That of the last rank, which was in no communicator with a group.
+        let idle = noted.matches("groups carried 0 ").count();
+        assert_eq!(idle, (which == "some") as usize, "{which}: {noted}");
+    }
+}
+
+#[test]
+fn mpich_programs_end_though_ranks_left_communicators_behind() {
+    let Some(mpich) = Mpich::find("mpich_programs_end_though_ranks_left_communicators_behind") else {
+        return;
+    };
+    let place = tempfile::tempdir().unwrap();
+    let provider = provider(place.path());
+    let groups = Groups::build_with(&mpich.program("mpicc"), &provider, "finalize");
+    assert_all_end(&groups, || {
+        let mut command = mpich.run(LIMIT, &provider, 4);
+        command.env("LD_PRELOAD", &groups.library);
+        command
+    });
+}
+
+#[test]
+fn open_mpi_programs_end_though_ranks_left_communicators_behind() {
+    const NAME: &str = "open_mpi_programs_end_though_ranks_left_communicators_behind";
+    let Some(open_mpi) = OpenMpi::find(NAME) else { return };
+    let place = tempfile::tempdir().unwrap();
+    let provider = provider(place.path());
+    let groups = Groups::build_with(open_mpi.compiler, &provider, "finalize");
+    let preload = format!("LD_PRELOAD={}", groups.library.display());
+    assert_all_end(&groups, || {
+        let mut command = open_mpi.run(LIMIT, &provider, 4);
+        OpenMpi::over_denrei(command.args([
+            "-x",
+            &preload,
+            "-x",
+            "DENREI_MPI_USE",
+            "-x",
+            "DENREI_MPI_VERBOSE",
+        ]));
+        command
+    });
+}
+
 /// Programs of MPICH's ABI, which Intel MPI has too.
 #[test]
 fn intel_mpi_programs_run_on_two_and_four_ranks() {
