@@ -34,9 +34,9 @@ impl From<CollectiveError> for Failure {
             CollectiveError::Connect(error) => error.into(),
             CollectiveError::Group(error) => error.into(),
             CollectiveError::RootGone(end) => end.into(),
-            CollectiveError::TimedOut { .. } | CollectiveError::NotOpened { .. } => {
-                Self::new(DENREI_TIMEOUT, error)
-            }
+            CollectiveError::TimedOut { .. }
+            | CollectiveError::GaveUp { .. }
+            | CollectiveError::NotOpened { .. } => Self::new(DENREI_TIMEOUT, error),
             CollectiveError::Send { ref source, .. } => {
                 let code = Self::from(source.clone()).code();
                 Self::new(code, error)

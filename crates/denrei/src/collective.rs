@@ -21,6 +21,12 @@ pub const COLLECTIVE_CHANNEL: u16 = 15;
 
 /// Bit of a message's number that says that the operation failed at rank 0: the reason follows.
 const FAILED: u64 = 1 << 63;
+/// Bit of a message's number that says that time was up for a rank, which goes on without the operation's
+/// result: its number follows, and of rank 0 the numbers of those that it waited for.
+const GAVE_UP: u64 = 1 << 62;
+
+/// How soon rank 0, which waits for one rank, notices that another has given up.
+const LOOK: Duration = Duration::from_millis(20);
 
 /// Why a collective operation did not complete.
 #[derive(Debug, Error)]
@@ -69,6 +75,24 @@ pub enum CollectiveError {
         /// Whose part is missing.
         missing: Vec<usize>,
     },
+    /// Time was up for another rank, so all have no result.
+    #[error("{operation} did not complete: rank {rank} gave up{}", waited_for(.missing))]
+    GaveUp {
+        /// Which operation.
+        operation: &'static str,
+        /// For whom.
+        rank: usize,
+        /// Whose part was missing, if that is known.
+        missing: Vec<usize>,
+    },
+}
+
+fn waited_for(missing: &[usize]) -> String {
+    match missing {
+        [] => String::new(),
+        [rank] => format!(", nothing came from rank {rank}"),
+        ranks => format!(", nothing came from ranks {ranks:?}"),
+    }
 }
 
 /// How this Node hears, or speaks to, all others.
@@ -91,6 +115,8 @@ pub struct Collective {
     channel: u16,
     /// Operations so far: tells a late message of one from the next one's.
     round: u64,
+    /// At rank 0, what ranks have sent for a later one: found when it was looked whether they gave up.
+    early: Vec<Option<Bytes>>,
 }
 
 impl Collective {
@@ -145,7 +171,8 @@ impl Collective {
             false => node.connect(*addr).map(Some),
         };
         let peers = addresses.iter().enumerate().map(connect).collect::<Result<Vec<_>, _>>()?;
-        Ok(Self { node: node.clone(), rank, peers, tie, channel, round: 0 })
+        let early = vec![None; peers.len()];
+        Ok(Self { node: node.clone(), rank, peers, tie, channel, round: 0, early })
     }
 
     /// This Node's place in the list.
@@ -161,7 +188,8 @@ impl Collective {
     /// Waits until all have come here.
     ///
     /// # Errors
-    /// After `timeout`: who has not come, as far as it is known here.
+    /// After `timeout`: who has not come, as far as it is known here. At once when another gives up:
+    /// [`CollectiveError::GaveUp`].
     pub fn barrier(&mut self, timeout: Duration) -> Result<(), CollectiveError> {
         let until = deadline_of(timeout);
         self.collect("barrier", Bytes::new(), until)?;
@@ -181,7 +209,7 @@ impl Collective {
     /// Brings what all have to rank 0, in the order of ranks; the others get nothing.
     ///
     /// # Errors
-    /// After `timeout`: whose part is missing.
+    /// After `timeout`: whose part is missing. As for [`barrier`](Self::barrier) otherwise.
     pub fn gather(
         &mut self,
         data: impl Into<Bytes>,
@@ -267,27 +295,73 @@ impl Collective {
             sent.map_err(|source| CollectiveError::Send { rank: 0, source })?;
             return Ok(Vec::new());
         }
-        let mut parts = Vec::with_capacity(self.size());
-        parts.push(own);
+        self.parts(operation, own, until).inspect_err(|error| self.tell_all(error))
+    }
+
+    /// What all have, at rank 0; an error as soon as another rank gives up.
+    fn parts(
+        &mut self,
+        operation: &'static str,
+        own: Bytes,
+        until: Instant,
+    ) -> Result<Vec<Bytes>, CollectiveError> {
+        let mut parts = vec![None; self.size()];
+        parts[0] = Some(own);
         for rank in 1..self.size() {
-            match self.part_of(rank, until)? {
-                Some(part) => parts.push(part),
-                None => return Err(CollectiveError::TimedOut { operation, missing: self.silent(rank)? }),
+            while parts[rank].is_none() {
+                parts[rank] = self.part_of(rank, until.min(Instant::now() + LOOK))?;
+                if parts[rank].is_some() {
+                    break;
+                }
+                self.look_around(operation, &mut parts)?;
+                if Instant::now() >= until {
+                    let silent = |rank: &usize| parts[*rank].is_none();
+                    let missing: Vec<usize> = (1..self.size()).filter(silent).collect();
+                    if !missing.is_empty() {
+                        return Err(CollectiveError::TimedOut { operation, missing });
+                    }
+                }
             }
         }
-        Ok(parts)
+        Ok(parts.into_iter().flatten().collect())
+    }
+
+    /// Takes the parts that are here, of whomever, and looks who has given up after sending its part.
+    fn look_around(
+        &mut self,
+        operation: &'static str,
+        parts: &mut [Option<Bytes>],
+    ) -> Result<(), CollectiveError> {
+        for (rank, part) in parts.iter_mut().enumerate().skip(1) {
+            if part.is_none() {
+                *part = self.part_of(rank, Instant::now())?;
+            }
+            if part.is_some() && self.has_given_up(rank)? {
+                return Err(CollectiveError::GaveUp { operation, rank, missing: Vec::new() });
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a rank, whose part is here, waits no longer for what comes of it.
+    fn has_given_up(&mut self, rank: usize) -> Result<bool, CollectiveError> {
+        while self.early[rank].is_none()
+            && let Some(message) = self.next_of(rank, Instant::now())?
+        {
+            match untagged(message.clone()) {
+                Some((round, _)) if round == self.round | GAVE_UP => return Ok(true),
+                Some((round, _)) if round & !GAVE_UP > self.round => self.early[rank] = Some(message),
+                _ => {}
+            }
+        }
+        Ok(false)
     }
 
     /// A rank's part in the operation under way. What it sent for one that was given up is dropped.
-    fn part_of(&self, rank: usize, until: Instant) -> Result<Option<Bytes>, CollectiveError> {
-        let peer = self.peers[rank].expect("other ranks have peers");
+    fn part_of(&mut self, rank: usize, until: Instant) -> Result<Option<Bytes>, CollectiveError> {
         loop {
-            let Some(message) =
-                self.node.recv_from(ChannelId { peer, channel: self.channel }, left(until))?
-            else {
-                return Ok(None);
-            };
-            match untagged(message.data) {
+            let Some(message) = self.next_of(rank, until)? else { return Ok(None) };
+            match untagged(message) {
                 Some((round, data)) if round == self.round => return Ok(Some(data)),
                 _ if Instant::now() >= until => return Ok(None),
                 _ => {}
@@ -295,15 +369,36 @@ impl Collective {
         }
     }
 
-    /// Of the ranks from `first` on, those that have not sent their part.
-    fn silent(&self, first: usize) -> Result<Vec<usize>, CollectiveError> {
-        let mut silent = vec![first];
-        for rank in first + 1..self.size() {
-            if self.part_of(rank, Instant::now())?.is_none() {
-                silent.push(rank);
-            }
+    fn next_of(&mut self, rank: usize, until: Instant) -> Result<Option<Bytes>, CollectiveError> {
+        if let Some(early) = self.early[rank].take() {
+            return Ok(Some(early));
         }
-        Ok(silent)
+        let peer = self.peers[rank].expect("other ranks have peers");
+        let message = self.node.recv_from(ChannelId { peer, channel: self.channel }, left(until))?;
+        Ok(message.map(|message| message.data))
+    }
+
+    /// Rank 0 has given up, for itself or because another has: nobody waits for the result any more.
+    fn tell_all(&self, error: &CollectiveError) {
+        let (rank, missing) = match error {
+            CollectiveError::TimedOut { missing, .. } => (0, missing),
+            CollectiveError::GaveUp { rank, missing, .. } => (*rank, missing),
+            _ => return,
+        };
+        let ranks = std::iter::once(rank).chain(missing.iter().copied());
+        let ranks: Vec<u8> = ranks.flat_map(|rank| (rank as u32).to_le_bytes()).collect();
+        if let Tie::Root(group) = &self.tie {
+            // Who is not told has a deadline.
+            let _ = group.send_timeout(tagged(self.round | GAVE_UP, &ranks.into()), Duration::ZERO);
+        }
+    }
+
+    /// Time is up for this rank, which has sent its part.
+    fn tell_root(&self) {
+        let Some(peer) = self.peers[0] else { return };
+        let to = ChannelId { peer, channel: self.channel };
+        // Without word of it rank 0 has a deadline.
+        let _ = self.node.try_send(to, tagged(self.round | GAVE_UP, &Bytes::new()));
     }
 
     /// One to all.
@@ -321,6 +416,7 @@ impl Collective {
             }
             Tie::Other(membership, _) => loop {
                 let Some(message) = membership.recv_timeout(left(until))? else {
+                    self.tell_root();
                     return Err(CollectiveError::TimedOut { operation, missing: vec![0] });
                 };
                 // What belongs to an operation that was given up here is dropped.
@@ -328,6 +424,9 @@ impl Collective {
                     Some((round, data)) if round == self.round => return Ok(data),
                     Some((round, why)) if round == self.round | FAILED => {
                         return Err(CollectiveError::Join(String::from_utf8_lossy(&why).into_owned()));
+                    }
+                    Some((round, ranks)) if round == self.round | GAVE_UP => {
+                        return Err(gave_up(operation, &ranks));
                     }
                     _ => {}
                 }
@@ -346,6 +445,13 @@ fn accept(listener: &GroupListener, timeout: Duration) -> Result<Membership, Col
         Invited::No => CollectiveError::TimedOut { operation: "opening", missing: vec![0] },
         invited => CollectiveError::NotOpened { gave_up: invited == Invited::GivenUp },
     })
+}
+
+/// What rank 0 says: who gave up, and whose part was missing.
+fn gave_up(operation: &'static str, ranks: &Bytes) -> CollectiveError {
+    let mut ranks = ranks.as_chunks().0.iter().map(|rank| u32::from_le_bytes(*rank) as usize);
+    let rank = ranks.next().unwrap_or(0);
+    CollectiveError::GaveUp { operation, rank, missing: ranks.collect() }
 }
 
 fn left(until: Instant) -> Duration {

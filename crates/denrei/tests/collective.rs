@@ -119,6 +119,31 @@ fn who_does_not_come_is_named_and_the_next_operation_works() {
 }
 
 #[test]
+fn when_one_gives_up_all_end_at_once_and_the_next_operation_works() {
+    for (last, impatient) in [(12, 1), (13, 0)] {
+        let results = on_all(3, last, move |set| {
+            if set.rank() == 2 {
+                thread::sleep(Duration::from_millis(900));
+            }
+            let began = Instant::now();
+            let timeout = if set.rank() == impatient { Duration::from_millis(300) } else { PATIENCE };
+            let error = set.barrier(timeout).unwrap_err().to_string();
+            let took = began.elapsed();
+            set.barrier(PATIENCE).unwrap();
+            (error, took)
+        });
+        let told = match impatient {
+            0 => "barrier did not complete: rank 0 gave up, nothing came from rank 2",
+            _ => "barrier did not complete: rank 1 gave up",
+        };
+        for (rank, (error, took)) in results.iter().enumerate() {
+            assert!(rank == impatient || error == told, "rank {rank}: {error}");
+            assert!(*took < PATIENCE / 4, "rank {rank} waited for {took:?}");
+        }
+    }
+}
+
+#[test]
 fn a_set_of_one_needs_nobody() {
     let node = Node::bind("127.0.0.1:0", Config::default()).unwrap();
     let group = "239.255.79.4:7411".parse().unwrap();

@@ -93,9 +93,9 @@ pub(crate) fn collective(error: CollectiveError) -> PyErr {
         CollectiveError::Open(error) => open_group(error),
         CollectiveError::Connect(error) => connect(error),
         CollectiveError::Group(error) => group(error),
-        CollectiveError::TimedOut { .. } | CollectiveError::NotOpened { .. } => {
-            PyTimeoutError::new_err(error.to_string())
-        }
+        CollectiveError::TimedOut { .. }
+        | CollectiveError::GaveUp { .. }
+        | CollectiveError::NotOpened { .. } => PyTimeoutError::new_err(error.to_string()),
         CollectiveError::BadSet(_) => value(error),
         CollectiveError::RootGone(_) => PeerLost::new_err(error.to_string()),
         _ => DenreiError::new_err(error.to_string()),
