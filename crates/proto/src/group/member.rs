@@ -50,6 +50,8 @@ pub(crate) struct Member {
     pub of: u32,
     /// OPEN has been sent: it has the group's key.
     pub told: bool,
+    /// Its process was started again before it had answered: there is no session yet with the new one.
+    pub restarted: bool,
     /// It has answered OPEN with ACCEPT, whatever became of it since.
     pub accepted: bool,
     pub path: Path,
@@ -108,6 +110,7 @@ impl Member {
             stage: Stage::Invited,
             of: 1,
             told: false,
+            restarted: false,
             accepted: false,
             path: Path::Multicast,
             lagging: false,

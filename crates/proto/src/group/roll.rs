@@ -153,6 +153,15 @@ impl Roll {
         self.by_peer.get(&peer).copied()
     }
 
+    /// A member's session is another one.
+    pub fn set_peer(&mut self, index: usize, peer: PeerId) {
+        let before = core::mem::replace(&mut self.members[index].peer, peer);
+        if self.by_peer.get(&before) == Some(&index) {
+            self.by_peer.remove(&before);
+        }
+        self.by_peer.insert(peer, index);
+    }
+
     /// Lends a member to be changed.
     pub fn edit(&mut self, index: usize) -> Edit<'_> {
         let before = Standing::of(&self.members[index]);

@@ -3,7 +3,8 @@
 use super::net::{Net, addr, content, group_addr};
 use super::sealed::sealed;
 use denrei_proto::group::{Departure, GroupBackend, GroupEvent, GroupOptions, GroupPolicy};
-use denrei_proto::{Config, LostReason};
+use denrei_proto::{Config, Endpoint, LostReason};
+use std::sync::Arc;
 use std::time::Duration;
 
 const OPEN_TIMEOUT: Duration = Duration::from_secs(3);
@@ -83,19 +84,91 @@ fn an_invitation_that_was_withdrawn_is_none_and_another_may_follow() {
 }
 
 #[test]
-fn who_is_restarted_or_removed_before_it_has_begun_is_told_of() {
+fn who_is_removed_before_it_has_begun_is_told_of() {
     let mut net = two_of_three(GroupOptions::default(), Config::default());
-    invite(&mut net, 3);
-    net.run(Duration::from_millis(100));
-    net.hosts[3] = denrei_proto::Endpoint::new(std::sync::Arc::new(Config::default()), 99, net.now);
-    net.hosts[3].connect(net.now, addr(0)).unwrap();
-    net.run(Duration::from_millis(500));
-    assert_eq!(net.events[1..], [departed(2, 3, Departure::Lost(LostReason::Restarted))]);
     let group = net.group;
     invite(&mut net, 3);
-    net.hosts[0].remove_group_member(net.now, group, 3).unwrap();
+    net.hosts[0].remove_group_member(net.now, group, 2).unwrap();
     net.run(Duration::from_millis(100));
-    assert_eq!(net.events[2..], [departed(3, 3, Departure::Removed)]);
+    assert_eq!(net.events[1..], [departed(2, 3, Departure::Removed)]);
+}
+
+/// The process at `host` is started again, with `seed`, and `joins` the group's address.
+fn restart(net: &mut Net, host: usize, config: &Config, seed: u64, joins: bool) {
+    net.hosts[host] = Endpoint::new(Arc::new(config.clone()), seed, net.now);
+    if joins {
+        net.hosts[host].join_group(net.now, group_addr()).unwrap();
+    }
+}
+
+#[test]
+fn who_was_started_again_and_not_noticed_is_invited_once_more() {
+    for (config, backend) in [Config::default(), sealed()].into_iter().flat_map(|config| {
+        [GroupBackend::Auto, GroupBackend::Unicast, GroupBackend::Tree]
+            .map(|backend| (config.clone(), backend))
+    }) {
+        let options = GroupOptions { backend, ..GroupOptions::default() };
+        let mut net = two_of_three(options, config.clone());
+        net.hosts[0].connect(net.now, addr(3)).unwrap();
+        net.run(Duration::from_millis(100));
+        restart(&mut net, 3, &config, 99, true);
+        invite(&mut net, 3);
+        net.run(Duration::from_secs(2));
+        send(&mut net, 0, 5);
+        net.run(Duration::from_millis(200));
+        assert_eq!(net.events[1..], [GroupEvent::Joined { member: 2, addr: addr(3), first_message: 0 }]);
+        net.assert_received(3, &[20_000; 5]);
+        net.close();
+        net.run(Duration::from_millis(500));
+        assert_eq!(net.events.last(), Some(&GroupEvent::Closed), "{backend:?}");
+    }
+}
+
+#[test]
+fn a_group_opens_with_members_that_were_started_again_and_not_noticed() {
+    for config in [Config::default(), sealed()] {
+        let mut net = two_of_three(GroupOptions::default(), config.clone());
+        net.hosts[0].forget_group(net.group);
+        for host in 1..=2 {
+            restart(&mut net, host, &config, 100 + host as u64, true);
+        }
+        let options = GroupOptions { open_timeout: OPEN_TIMEOUT, ..GroupOptions::default() };
+        net.group = net.hosts[0].open_group(net.now, group_addr(), &[addr(1), addr(2)], options).unwrap();
+        net.run(OPEN_TIMEOUT - Duration::from_millis(500));
+        assert_eq!(net.events[1..], [GroupEvent::Opened]);
+        send(&mut net, 0, 5);
+        net.run(Duration::from_millis(200));
+        for host in 1..=2 {
+            net.assert_received(host, &[20_000; 5]);
+        }
+    }
+}
+
+#[test]
+fn who_is_started_again_is_waited_for_no_longer_than_others() {
+    for seals in [false, true] {
+        let config = if seals { sealed() } else { Config::default() };
+        let mut net = two_of_three(GroupOptions::default(), config.clone());
+        invite(&mut net, 3);
+        for time in 0..5 {
+            net.run(Duration::from_millis(500));
+            restart(&mut net, 3, &config, 99 + time, false);
+            net.hosts[3].connect(net.now, addr(0)).unwrap();
+        }
+        net.run(Duration::from_millis(400));
+        assert_eq!(net.events, [GroupEvent::Opened], "it may still answer");
+        net.run(Duration::from_millis(200));
+        assert_eq!(net.events[1..], [departed(2, 3, Departure::Refused)]);
+    }
+}
+
+#[test]
+fn a_member_that_is_started_again_is_one_no_longer() {
+    let mut net = two_of_three(GroupOptions::default(), Config::default());
+    restart(&mut net, 2, &Config::default(), 99, true);
+    net.hosts[2].connect(net.now, addr(0)).unwrap();
+    net.run(Duration::from_millis(500));
+    assert_eq!(net.events[1..], [departed(1, 2, Departure::Lost(LostReason::Restarted))]);
 }
 
 #[test]

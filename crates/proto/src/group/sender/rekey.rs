@@ -4,8 +4,10 @@
 //! Source: `spec/protocol.md` §12.6.
 
 use super::Sender;
+use crate::event::LostReason;
 use crate::group::Host;
 use crate::group::member::Stage;
+use crate::group::types::Departure;
 use denrei_wire::Instant;
 use denrei_wire::group::{Open, Record};
 
@@ -15,17 +17,44 @@ impl Sender {
         self.members.counts().uninvited > 0
     }
 
+    /// The session with a member is over. Who was invited and whose process was started again before it answered
+    /// has not seen OPEN: it is invited once more, as long as its answer is waited for. Others depart.
+    pub fn on_lost(&mut self, now: Instant, index: usize, reason: &LostReason, host: &mut dyn Host) {
+        let restarted = matches!(reason, LostReason::Restarted | LostReason::Forgotten);
+        let mut member = self.members.edit(index);
+        if !restarted || member.stage != Stage::Invited {
+            drop(member);
+            return self.depart(now, index, Departure::Lost(reason.clone()), host);
+        }
+        (member.told, member.restarted) = (false, true);
+    }
+
+    /// Opens sessions with those whose process was started again.
+    fn reconnect(&mut self, now: Instant, host: &mut dyn Host) {
+        for index in 0..self.members.len() {
+            let member = &self.members[index];
+            if member.restarted
+                && member.stage == Stage::Invited
+                && let Some(peer) = host.connect(now, member.addr)
+            {
+                self.members.set_peer(index, peer);
+                self.members.edit(index).restarted = false;
+            }
+        }
+    }
+
     /// Sends OPEN (SYN) to those who have not got it. One that holds a key waits until its member has
     /// proven itself: before, what is said to it can be read by whoever gets the cluster key.
     pub(super) fn send_invitations(&mut self, now: Instant, host: &mut dyn Host) {
         if !self.is_inviting() {
             return;
         }
+        self.reconnect(now, host);
         for index in 0..self.members.len() {
             let delay = self.report_delay(host.config(), self.members[index].of as usize);
             let mut member = self.members.edit(index);
             let waits = self.keys.is_some() && !host.is_proven(member.peer);
-            if member.stage != Stage::Invited || member.told || waits {
+            if member.stage != Stage::Invited || member.told || member.restarted || waits {
                 continue;
             }
             member.told = true;

@@ -257,7 +257,7 @@ impl Table {
         self.invitations.retain(|invitation| invitation.from != peer);
         for sender in self.senders.values_mut() {
             if let Some(index) = sender.member_of(peer) {
-                sender.depart(now, index, Departure::Lost(reason.clone()), host);
+                sender.on_lost(now, index, reason, host);
                 self.dirty = true;
             }
         }
