@@ -290,15 +290,18 @@ impl Endpoint {
         }
         let addr = peer.addr;
         // All taken before any is followed: following lets other peers work, who make notes too.
-        let Notes { proven, offers, lost, inquire, inquiry_answered, .. } = self.notes;
+        let Notes { proven, offers, lost, inquire, inquiry_answered, rate, .. } = self.notes;
         (self.notes.proven, self.notes.offers, self.notes.lost) = (false, false, false);
-        (self.notes.inquire, self.notes.inquiry_answered) = (false, false);
+        (self.notes.inquire, self.notes.inquiry_answered, self.notes.rate) = (false, false, false);
         // First, as it ends the session before: who was restarted and asks to join is no member already.
         if proven {
             self.admit(now, slot, addr);
         }
         if records || lost || !self.notes.reports.is_empty() {
             self.follow_group_notes(now, slot, records, lost);
+        }
+        if rate {
+            self.pace_groups(now, slot);
         }
         if offers {
             self.note_offers(now, slot);

@@ -13,6 +13,7 @@ use crate::group::{
     MembershipCounters, MembershipEnd, MembershipId, Table,
 };
 use crate::peer::GroupReport;
+use crate::rate::Rate;
 use crate::seal::Seed;
 use bytes::Bytes;
 use core::net::SocketAddr;
@@ -228,7 +229,7 @@ impl Endpoint {
             groups.on_packet(now, arrived.meta.from, &arrived.header, datagram, host)
         });
         if fate == Fate::Taken {
-            self.note_group(now, arrived.header.token, datagram.len());
+            self.note_group(now, GroupId(arrived.header.token.0), datagram.len());
         }
         self.count_group_packet(fate, datagram);
     }
@@ -258,6 +259,14 @@ impl Endpoint {
         }
         if lost && let (Some(reason), true) = (reason, self.groups.is_some()) {
             self.with_groups(|groups, host| groups.on_peer_lost(now, id, &reason, host));
+        }
+    }
+
+    /// A peer has set how fast this side may send: groups that it is a member of go no faster.
+    pub(super) fn pace_groups(&mut self, now: Instant, slot: u32) {
+        let Some((id, rate)) = self.peer_in(slot).map(|peer| (peer.id, peer.sender_rate())) else { return };
+        if let Some(groups) = &mut self.groups {
+            groups.on_rate(now, id, rate);
         }
     }
 
@@ -321,6 +330,10 @@ impl Host for Endpoint {
 
     fn rtt(&self, peer: PeerId) -> Option<Duration> {
         self.get(peer).map(|peer| peer.smoothed_rtt())
+    }
+
+    fn rate(&self, peer: PeerId) -> Rate {
+        self.get(peer).map_or(Rate::UNLIMITED, |peer| peer.sender_rate())
     }
 
     fn datagram_bytes(&self, peer: PeerId) -> Option<u16> {

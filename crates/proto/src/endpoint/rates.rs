@@ -6,9 +6,11 @@
 
 use super::Endpoint;
 use super::pace::{ASSUMED_BUFFER_BYTES, CALM, Mode, PaceNote};
-use crate::rate::{DEFAULT_WEIGHT, Heard, HostRecord, Manager, Source, host_share};
+use crate::event::PeerId;
+use crate::group::GroupId;
+use crate::rate::{Heard, HostRecord, Manager, host_share};
 use core::time::Duration;
-use denrei_wire::{Instant, Token};
+use denrei_wire::Instant;
 
 impl Endpoint {
     /// This side was overrun: from now on, all who send are told how fast, but those whom the
@@ -72,23 +74,25 @@ impl Endpoint {
             peer.tell_limit(None);
         }
         let Mode::Managing(manager) = &mut self.pace.mode else { return };
-        manager.on_packet(
-            now,
-            Source::Peer(slot),
-            peer.weight,
-            Heard { data: note.data, missing: note.missing },
-        );
+        manager.on_packet(now, slot, peer.weight, Heard { data: note.data, missing: note.missing });
         if manager.deadline() <= now || note.request.is_some() {
             self.set_learnt_rates(now);
             self.after(now, slot);
         }
     }
 
-    /// A packet of a group has come: it has its share of what this host receives, as peers have.
-    pub(super) fn note_group(&mut self, now: Instant, group: Token, octets: usize) {
-        if let Mode::Managing(manager) = &mut self.pace.mode {
-            let heard = Heard { data: octets as u64, missing: 0 };
-            manager.on_packet(now, Source::Group(group.0), DEFAULT_WEIGHT, heard);
+    /// A packet of a group has come: it is its opener's, as what comes by the session is.
+    pub(super) fn note_group(&mut self, now: Instant, group: GroupId, octets: usize) {
+        let Mode::Managing(manager) = &mut self.pace.mode else { return };
+        let opener = self.groups.as_deref().and_then(|groups| groups.opener(group));
+        let Some(PeerId { slot, .. }) = opener else { return };
+        let Some(peer) = self.slots[slot as usize].peer.as_deref().filter(|peer| Some(peer.id) == opener)
+        else {
+            return;
+        };
+        manager.on_packet(now, slot, peer.weight, Heard { data: octets as u64, missing: 0 });
+        if manager.deadline() <= now {
+            self.set_learnt_rates(now);
         }
     }
 

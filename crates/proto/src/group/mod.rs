@@ -27,6 +27,7 @@ pub use types::{
 
 use crate::config::Config;
 use crate::event::PeerId;
+use crate::rate::Rate;
 use crate::seal::Seed;
 use bytes::Bytes;
 use core::net::SocketAddr;
@@ -53,6 +54,8 @@ pub(crate) trait Host {
     fn queued_bytes(&self, peer: PeerId) -> Option<u64>;
     /// Smoothed round-trip time.
     fn rtt(&self, peer: PeerId) -> Option<Duration>;
+    /// How fast it lets this side send.
+    fn rate(&self, peer: PeerId) -> Rate;
     /// Largest datagram its path is known to carry.
     fn datagram_bytes(&self, peer: PeerId) -> Option<u16>;
     /// The live peer at an address.

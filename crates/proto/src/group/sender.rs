@@ -2,11 +2,12 @@
 //!
 //! Inputs → outputs: messages, records, reports, time → packets to the group's address, records to
 //! members, events. `opening` begins and ends, `reports` takes in what members say, `repair` decides
-//! how what is missing goes out again, `transmit` writes packets, `copies` multiplies them where there is no
-//! multicast, `timers` asks those who are silent. Source: M1–M7; `spec/protocol.md` §14.
+//! how what is missing goes out again, `transmit` writes packets, `pace` says how fast, `copies` multiplies them
+//! where there is no multicast, `timers` asks those who are silent. Source: M1–M7; `spec/protocol.md` §14.
 
 mod copies;
 mod opening;
+mod pace;
 mod protect;
 mod rekey;
 mod repair;
@@ -34,6 +35,7 @@ use core::time::Duration;
 use denrei_wire::Instant;
 use denrei_wire::group::{GROUP_HEADER_BYTES, Record};
 use denrei_wire::packet::TAG_BYTES;
+use pace::Pace;
 use protect::Protect;
 use repair::{Records, Repairs};
 use std::collections::VecDeque;
@@ -105,6 +107,7 @@ pub(crate) struct Sender {
     /// Somebody has gone who has the key.
     rekey_due: bool,
     window: Box<dyn Controller>,
+    pace: Pace,
     symbol_bytes: usize,
     /// Largest datagram that the interface towards the group's address carries.
     interface_bytes: u16,
@@ -168,6 +171,7 @@ impl Sender {
             keys,
             rekey_due: false,
             window: congestion::controller(config.congestion, config.min_datagram_bytes as u64),
+            pace: Pace::new(now),
             symbol_bytes: config.min_datagram_bytes as usize - SYMBOL_OVERHEAD_BYTES,
             interface_bytes: u16::MAX,
             multicast_next: 0,
@@ -353,6 +357,8 @@ impl Sender {
             self.emit(GroupEvent::Departed { member: id, addr, why, last_acknowledged });
         }
         if was_active {
+            // It may have been the slowest.
+            self.review_at = now;
             self.adopt_orphans(now, id, host);
         }
         self.joining.retain(|joining| joining.member != id);
@@ -445,6 +451,7 @@ impl Sender {
         self.probe_timeout = longest.map_or(IDLE_PROBE_TIMEOUT, |longest| longest + climb);
         self.review_at = now + REVIEW_INTERVAL.max(self.probe_timeout / 4);
         self.choose_symbol_bytes(host);
+        self.choose_pace(now, host);
     }
 
     /// How long members may hold a report back: enough that they do not all speak at once. In a tree each

@@ -270,6 +270,11 @@ impl Table {
         current.or_else(|| self.former.iter().find(|member| member.is(id)))
     }
 
+    /// The opener of a group that this endpoint is a member of.
+    pub fn opener(&self, id: GroupId) -> Option<PeerId> {
+        self.members.get(&id).map(|member| member.opener)
+    }
+
     /// Takes the next message of a group.
     pub fn take(&mut self, now: Instant, id: MembershipId, memory_left: bool) -> Option<GroupMessage> {
         let current = self.members.get_mut(&id.group).map(|member| &mut **member);

@@ -1,10 +1,9 @@
 //! One remote incarnation: the orchestrator that holds a session's flow of control.
 //!
 //! Inputs → outputs: packets, time and the application's calls → packets, events and deadlines.
-//! The sub-machines (ack, loss, rtt, congestion, pacing, mtu, outbox, inbox) take plain inputs and
-//! return decisions; only the files of this folder see more than one of them:
-//! `receive` what a packet changes, `transmit` what goes out, `timers` what time changes, `close`
-//! how a session ends. Source: `spec/protocol.md` §§5–10.
+//! The sub-machines (ack, loss, rtt, congestion, pacing, mtu, outbox, inbox) take plain inputs and return decisions;
+//! only the files of this folder see more than one of them: `receive` what a packet changes, `transmit` what goes out,
+//! `timers` what time changes, `close` how a session ends. Source: `spec/protocol.md` §§5–10.
 
 mod close;
 mod pace;
@@ -41,13 +40,12 @@ use std::collections::VecDeque;
 /// Frames that are not repeated and wait for a packet: one per group, and then some.
 const MAX_WAITING_ONCE: usize = 64;
 
-/// What a peer's methods may touch beyond the peer.
+/// What a peer's methods may touch beyond the peer; `blocks` is memory for small messages.
 pub(crate) struct Context<'a> {
     pub config: &'a Config,
     pub now: Instant,
     pub events: &'a mut VecDeque<Event>,
     pub notes: &'a mut Notes,
-    /// Memory for small messages.
     pub blocks: &'a mut Blocks,
 }
 
@@ -75,6 +73,8 @@ pub(crate) struct Notes {
     pub inquiry_answered: bool,
     /// Members of groups have reported.
     pub reports: Vec<GroupReport>,
+    /// The peer has set how fast this side may send.
+    pub rate: bool,
     /// What a packet told of the pace.
     pub pace: Option<PaceNote>,
     /// Empty between calls: kept so that handling a loss does not allocate.
@@ -84,8 +84,8 @@ pub(crate) struct Notes {
 impl Notes {
     /// Whether there is nothing to do beside channels and the pace, as after most packets.
     pub fn is_nothing_left(&self) -> bool {
-        let any = self.proven | self.offers | self.lost | self.inquire | self.inquiry_answered;
-        !any && self.reports.is_empty()
+        let session = self.proven | self.lost | self.inquire | self.inquiry_answered;
+        !(session | self.offers | self.rate) && self.reports.is_empty()
     }
 }
 

@@ -66,7 +66,7 @@ impl Peer {
     // ---- as sender ----
 
     /// R2's parameters in force.
-    pub(super) fn sender_rate(&self) -> Rate {
+    pub fn sender_rate(&self) -> Rate {
         self.rate.as_ref().map_or(Rate::UNLIMITED, |rate| rate.credit.rate())
     }
 
@@ -255,6 +255,7 @@ impl Peer {
         let rate = Rate { bytes_per_s: rate.rate, burst_bytes: rate.burst };
         state.credit.set(cx.now, rate);
         state.opens_at = None;
+        cx.notes.rate = true;
         self.tell_rate(cx);
     }
 

@@ -17,15 +17,6 @@ pub(crate) struct Heard {
     pub missing: u64,
 }
 
-/// Who sends to this host.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Source {
-    /// A peer, by its slot: it can be told a rate.
-    Peer(u32),
-    /// The group of that name: it counts, and its own window follows what its members lose.
-    Group(u64),
-}
-
 /// What the application has taken, counted since the endpoint was made.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Taken {

@@ -8,7 +8,7 @@
 
 use super::capacity::{Capacity, Interval};
 use super::flow::Flow;
-use super::heard::{Heard, Source, Taken};
+use super::heard::{Heard, Taken};
 use super::share::{Want, max_min};
 use super::{HostRecord, MAX_RATE, Rate};
 use core::time::Duration;
@@ -38,7 +38,8 @@ const WORTH_TELLING: u64 = 32;
 pub(crate) struct Manager {
     /// Known once the first interval is over.
     capacity: Option<Capacity>,
-    flows: BTreeMap<Source, Flow>,
+    /// By the slot of the peer that sends, to this host alone or to a group.
+    flows: BTreeMap<u32, Flow>,
     /// Octets of datagrams that the socket holds.
     buffer: u64,
     began: Instant,
@@ -124,13 +125,12 @@ impl Manager {
     }
 
     /// Takes in a packet.
-    pub fn on_packet(&mut self, now: Instant, source: Source, weight: u32, heard: Heard) {
+    pub fn on_packet(&mut self, now: Instant, peer: u32, weight: u32, heard: Heard) {
         if heard.data == 0 {
             return;
         }
         self.heard_at = now;
-        let flow = self.flows.entry(source).or_insert_with(|| Flow::new(weight));
-        flow.fixed |= matches!(source, Source::Group(_));
+        let flow = self.flows.entry(peer).or_insert_with(|| Flow::new(weight));
         flow.weight = weight;
         flow.octets += heard.data.saturating_sub(PACKET_OVERHEAD).max(1);
         self.datagrams += 1;
@@ -144,7 +144,7 @@ impl Manager {
 
     /// The application sets the peer's rate, or leaves it to this side again.
     pub fn set_fixed(&mut self, peer: u32, weight: u32, fixed: bool) {
-        let flow = self.flows.entry(Source::Peer(peer)).or_insert_with(|| Flow::new(weight));
+        let flow = self.flows.entry(peer).or_insert_with(|| Flow::new(weight));
         (flow.fixed, flow.told) = (fixed, None);
     }
 
@@ -155,16 +155,13 @@ impl Manager {
 
     /// The peer is gone.
     pub fn forget(&mut self, peer: u32) {
-        self.flows.remove(&Source::Peer(peer));
+        self.flows.remove(&peer);
     }
 
     /// Nobody is held back any more: what to tell them.
     pub fn release(&self) -> Vec<(u32, Rate)> {
-        let told = |(source, flow): (&Source, &Flow)| match source {
-            Source::Peer(peer) if flow.told.is_some() => Some((*peer, Rate::UNLIMITED)),
-            _ => None,
-        };
-        self.flows.iter().filter_map(told).collect()
+        let told = self.flows.iter().filter(|(_, flow)| flow.told.is_some());
+        told.map(|(peer, _)| (*peer, Rate::UNLIMITED)).collect()
     }
 
     /// When to call [`look`](Self::look).
@@ -217,8 +214,6 @@ impl Manager {
         self.datagrams = 0;
         self.recoveries = 0;
         self.flows.values_mut().for_each(|flow| flow.octets = 0);
-        // Of a group that has ended nobody says so.
-        self.flows.retain(|source, flow| matches!(source, Source::Peer(_)) || flow.lately > 0);
     }
 
     /// What may come in all, as far as this Node or its host has limits.
@@ -235,22 +230,16 @@ impl Manager {
         let wants: Vec<Want> = self.flows.values().map(Flow::want).collect();
         let shares = max_min(all, &wants);
         let weights: u64 = wants.iter().map(|want| want.weight as u64).sum();
-        // Groups send by a window that acknowledgements open, not in bursts of a rate.
-        let bursts =
-            |(source, flow): &(&Source, &Flow)| matches!(source, Source::Peer(_)) && flow.throughput > 0;
-        let active = self.flows.iter().filter(bursts).count().max(1) as u64;
+        let active = self.flows.values().filter(|flow| flow.throughput > 0).count().max(1) as u64;
         let burst = (row / active).max(self.datagram);
         let mut told = Vec::new();
-        for ((source, flow), share) in self.flows.iter_mut().zip(shares) {
+        for ((peer, flow), share) in self.flows.iter_mut().zip(shares) {
             let fair = all as u128 * flow.weight as u128 / weights.max(1) as u128;
             let bytes_per_s = share.max(fair as u64).clamp(1, MAX_RATE);
             let brief = (bytes_per_s / LONGEST_RTIMER_PER_S).max(self.datagram);
             let burst_bytes = burst.min(brief).max(bytes_per_s / LEAST_RTIMER_PER_S).min(MAX_RATE);
             let rate = Rate { bytes_per_s, burst_bytes };
-            if let Source::Peer(peer) = source
-                && !flow.fixed
-                && flow.told.is_none_or(|told| differs(told, rate))
-            {
+            if !flow.fixed && flow.told.is_none_or(|told| differs(told, rate)) {
                 flow.told = Some(rate);
                 told.push((*peer, rate));
             }
@@ -297,7 +286,7 @@ mod tests {
     }
 
     struct Sender {
-        source: Source,
+        peer: u32,
         credit: RateCredit,
         weight: u32,
         /// Most bytes per second that it has to send; a time when it may send the next.
@@ -311,7 +300,7 @@ mod tests {
     impl Host {
         fn new(service: Duration, holds: usize, weights: &[u32]) -> Self {
             let senders = weights.iter().zip(0..).map(|(&weight, peer)| Sender {
-                source: Source::Peer(peer),
+                peer,
                 credit: RateCredit::new(Instant::ZERO, Rate::UNLIMITED),
                 weight,
                 supply: None,
@@ -349,7 +338,7 @@ mod tests {
                     let from = &mut self.senders[sender];
                     from.arrived += PAYLOAD;
                     let heard = Heard { data: DATAGRAM, missing: core::mem::take(&mut from.missing) };
-                    self.manager.on_packet(self.now, from.source, from.weight, heard);
+                    self.manager.on_packet(self.now, from.peer, from.weight, heard);
                 }
                 for (peer, rate) in self.manager.look(self.now, Taken::default()) {
                     self.senders[peer as usize].credit.set(self.now, rate);
@@ -451,41 +440,15 @@ mod tests {
     }
 
     #[test]
-    fn a_group_counts_and_is_told_nothing() {
-        let mut host = Host::new(SERVICE, 200, &[DEFAULT_WEIGHT; 3]);
-        host.senders[2].source = Source::Group(7);
-        host.senders[2].supply = Some(2_000_000);
-        host.run(SECOND * 3);
-        let shares = host.measure(SECOND);
-        assert!(host.senders[2].credit.rate().is_unlimited());
-        assert!(shares[2] as f64 > 0.95 * 2_000_000.0, "{shares:?}");
-        assert!(shares.iter().sum::<u64>() as f64 > 0.95 * TAKES, "{shares:?}");
-        assert!(jain(&shares[..2]) > 0.98, "{shares:?}");
-        let told: u64 = host.senders[..2].iter().map(|sender| sender.credit.rate().bytes_per_s).sum();
-        assert!((told as f64) < 1.1 * (TAKES - 2_000_000.0), "{told}: peers have what the group leaves");
-        // Over, it leaves it all.
-        host.senders[2].supply = Some(1);
-        host.run(SECOND);
-        assert!(host.manager.flows.keys().all(|source| matches!(source, Source::Peer(_))));
-        let shares = host.measure(SECOND);
-        assert!((shares[0] + shares[1]) as f64 > 0.95 * TAKES, "{shares:?}");
-    }
-
-    #[test]
     fn one_number_left_out_is_no_loss() {
         let mut manager = Manager::new(Instant::ZERO, 1 << 20, RTT, Taken::default());
         for packet in 1..10_000u64 {
             let missing = packet.is_multiple_of(130) as u64;
-            manager.on_packet(
-                Instant::ZERO,
-                Source::Peer(1),
-                DEFAULT_WEIGHT,
-                Heard { data: DATAGRAM, missing },
-            );
+            manager.on_packet(Instant::ZERO, 1, DEFAULT_WEIGHT, Heard { data: DATAGRAM, missing });
         }
         assert_eq!(manager.recoveries, 0);
         let lossy = Heard { data: DATAGRAM, missing: 2 };
-        manager.on_packet(Instant::ZERO + SECOND, Source::Peer(1), DEFAULT_WEIGHT, lossy);
+        manager.on_packet(Instant::ZERO + SECOND, 1, DEFAULT_WEIGHT, lossy);
         assert_eq!(manager.recoveries, 1);
     }
 }

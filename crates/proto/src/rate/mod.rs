@@ -27,7 +27,7 @@ pub(crate) use allowed::Allowed;
 pub(crate) use bursts::PacedCredit;
 pub(crate) use credit::RateCredit;
 pub(crate) use grants::Grants;
-pub(crate) use heard::{Heard, Source, Taken};
+pub(crate) use heard::{Heard, Taken};
 pub use host::HostRecord;
 pub(crate) use host::host_share;
 pub(crate) use licence::Licence;
@@ -75,6 +75,18 @@ impl Rate {
         let scaled = self.burst_bytes as u128 * NANOS_PER_S;
         let nanos = scaled.checked_div(self.bytes_per_s as u128).unwrap_or(0);
         Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+    }
+
+    /// What keeps to both.
+    pub(crate) fn least(self, other: Self) -> Self {
+        match (self.is_unlimited(), other.is_unlimited()) {
+            (true, _) => other,
+            (_, true) => self,
+            _ => Self {
+                bytes_per_s: self.bytes_per_s.min(other.bytes_per_s),
+                burst_bytes: self.burst_bytes.min(other.burst_bytes),
+            },
+        }
     }
 
     /// The field, if any, that is out of range.

@@ -3,6 +3,7 @@
 mod joining;
 mod lag;
 mod net;
+mod pace;
 mod sealed;
 
 use denrei_proto::group::{

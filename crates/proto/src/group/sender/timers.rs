@@ -31,6 +31,7 @@ impl Sender {
         }
         self.send_invitations(now, host);
         self.review_members(now, host);
+        self.pace.look(now);
         self.withdraw_invitations(now, host);
         self.admit_joining(now, host);
         self.reprobe(now);
@@ -52,7 +53,7 @@ impl Sender {
         }
         let worn = self.keys.as_ref().is_some_and(|keys| keys.is_wearing_out());
         let key_at = if worn { self.last_sent_at } else { Instant::FAR_FUTURE };
-        let mut deadline = self.poll_at().min(self.repairs_at()).min(key_at);
+        let mut deadline = self.poll_at().min(self.repairs_at()).min(key_at).min(self.pace.opens_at());
         if let Some((_, until)) = self.unanswered() {
             deadline = deadline.min(until);
         }

@@ -23,9 +23,12 @@ impl Sender {
         if self.phase == Phase::Over {
             return false;
         }
-        self.copies.are_left()
-            || self.poll
-            || !self.repairs.multicast.is_empty()
+        let may_go = !self.pace.is_shut();
+        self.copies.are_left() || self.poll || (may_go && self.has_packets())
+    }
+
+    fn has_packets(&self) -> bool {
+        !self.repairs.multicast.is_empty()
             || !self.protect.pending.is_empty()
             || (self.uses_multicast() && (self.multicast_next < self.stream.next() || self.may_cut()))
     }
@@ -73,12 +76,14 @@ impl Sender {
         if let Some(keys) = &mut self.keys {
             keys.turn(now);
         }
-        let segment_size = self.write_repairs(out).or_else(|| self.write_parities(out));
-        let segment_size = segment_size.or_else(|| self.write_symbols(out));
+        self.pace.look(now);
+        let segment_size = if self.pace.is_shut() { None } else { self.write_data(out) };
         let segment_size = segment_size.or_else(|| self.write_question(out))?;
         if let Some(keys) = &mut self.keys {
             keys.seal(out);
         }
+        let headers = self.packet_bytes(0) as u64 * (self.packet - first_packet);
+        self.pace.spend(now, (out.len() as u64).saturating_sub(headers));
         self.note_train(now, first_packet);
         self.last_sent_at = now;
         let segment_size = (self.packet - first_packet > 1).then_some(segment_size);
@@ -90,6 +95,11 @@ impl Sender {
         self.copies.begin(train, out, self.members.iter().filter(served).map(|member| member.addr))
     }
 
+    fn write_data(&mut self, out: &mut TransmitBuf) -> Option<usize> {
+        let segment_size = self.write_repairs(out).or_else(|| self.write_parities(out));
+        segment_size.or_else(|| self.write_symbols(out))
+    }
+
     fn write_repairs(&mut self, out: &mut TransmitBuf) -> Option<usize> {
         let mut size = 0;
         while let Some(symbol) = self.repairs.multicast.first().copied() {
@@ -97,7 +107,7 @@ impl Sender {
                 self.repairs.multicast.remove(&symbol);
                 continue;
             };
-            if !fits(out, size, self.packet_bytes(bytes)) {
+            if !fits(out, size, self.packet_bytes(bytes)) || out.len() as u64 >= self.pace.room() {
                 break;
             }
             self.repairs.multicast.remove(&symbol);
@@ -126,7 +136,9 @@ impl Sender {
             }
             let bytes = self.packet_bytes(self.stream.symbol(self.multicast_next)?.bytes);
             let count = (self.multicast_next - first) as usize;
-            let full = total + bytes > MAX_DATAGRAM_BYTES || count == out.max_segments();
+            let full = total + bytes > MAX_DATAGRAM_BYTES
+                || count == out.max_segments()
+                || total as u64 >= self.pace.room();
             if size > 0 && (bytes > size || full || self.protect.room(self.multicast_next) == 0) {
                 break;
             }
@@ -166,7 +178,8 @@ impl Sender {
         let mut size = 0;
         while let Some(parity) = self.protect.pending.front() {
             let bytes = self.packet_bytes(parity.shard.len());
-            if size > 0 && (bytes != size || !fits(out, size, bytes)) {
+            if size > 0 && (bytes != size || !fits(out, size, bytes) || out.len() as u64 >= self.pace.room())
+            {
                 break;
             }
             let ParityPacket { first, symbols, index, shard } = self.protect.pending.pop_front()?;

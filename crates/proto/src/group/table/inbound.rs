@@ -6,6 +6,7 @@ use crate::event::{LostReason, PeerId};
 use crate::group::keys::MemberKeys;
 use crate::group::membership::{Grant, Membership};
 use crate::group::{Departure, GroupId, Host, MembershipEnd, Sender};
+use crate::rate::Rate;
 use crate::seal::GroupUnopened;
 use bytes::Bytes;
 use core::net::SocketAddr;
@@ -249,6 +250,16 @@ impl Table {
             // One that is a member already needs no second invitation.
             let _ = sender.add(now, addr, peer, join.history, host);
             self.dirty = true;
+        }
+    }
+
+    /// A peer has set how fast this side may send.
+    pub fn on_rate(&mut self, now: Instant, peer: PeerId, rate: Rate) {
+        for sender in self.senders.values_mut() {
+            if let Some(index) = sender.member_of(peer) {
+                sender.on_rate(now, index, rate);
+                self.dirty = true;
+            }
         }
     }
 
