@@ -2,22 +2,17 @@
 
 use crate::buffer::message_of;
 use crate::config::set_by_keywords;
-use crate::counters;
-use crate::error::{self, GroupClosed, QueueFull};
+use crate::error::{self, QueueFull};
 use crate::held::Held;
-use crate::message::Message;
 use crate::node::Node;
 use crate::number::numbers;
-use crate::peer::Peer;
 use crate::wait::{in_time, pickled, resolve, wait};
 use denrei::{
-    ChannelId, GroupError, GroupEvent as Happened, GroupMessage, GroupOptions, GroupStatus as Status,
-    MemberStatus, MembershipEnd, PeerId, set_group_option,
+    GroupError, GroupEvent as Happened, GroupOptions, GroupStatus as Status, MemberStatus, set_group_option,
 };
-use pyo3::exceptions::PyStopIteration;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
-use std::time::Duration;
+use pyo3::types::{PyDict, PyTuple};
+use std::net::SocketAddr;
 
 /// The options that keyword arguments make.
 fn options_of(keywords: Option<&Bound<'_, PyDict>>) -> PyResult<GroupOptions> {
@@ -41,13 +36,6 @@ pub(crate) fn open(
     let open = |node: &denrei::Node| node.open_group(address, &members, options).map_err(error::open_group);
     let group = node.call(py, open)?;
     Ok(Group { group: Held::new(group) })
-}
-
-/// Joins a group's address; see `Node.join_group`.
-pub(crate) fn join(py: Python<'_>, node: &Node, address: &str) -> PyResult<GroupListener> {
-    let address = resolve(address)?;
-    let listener = node.call(py, |node| node.join_group(address).map_err(error::open_group))?;
-    Ok(GroupListener { node: node.clone(), listener: Held::new(listener) })
 }
 
 /// The opener's end of a group: what is sent reaches all its members. Use it as a context manager, or
@@ -163,7 +151,7 @@ impl Group {
     }
 
     #[pyo3(signature = (*_error))]
-    fn __exit__(&self, py: Python<'_>, _error: &Bound<'_, pyo3::types::PyTuple>) -> PyResult<()> {
+    fn __exit__(&self, py: Python<'_>, _error: &Bound<'_, PyTuple>) -> PyResult<()> {
         self.close(py, None).map(drop)
     }
 
@@ -191,7 +179,7 @@ pub(crate) struct GroupEvent {
 impl From<&Happened> for GroupEvent {
     fn from(happened: &Happened) -> Self {
         let blank = |kind| Self { kind, member: None, address: None, number: None, reason: None };
-        let about = |kind, member: &u32, addr: &std::net::SocketAddr, number| Self {
+        let about = |kind, member: &u32, addr: &SocketAddr, number| Self {
             member: Some(*member),
             address: Some(addr.to_string()),
             number,
@@ -338,139 +326,14 @@ impl From<&MemberStatus> for GroupMember {
     }
 }
 
-/// Waits for openers who name this node as a member.
-#[pyclass(frozen, module = "denrei")]
-pub(crate) struct GroupListener {
-    node: Node,
-    listener: Held<denrei::GroupListener>,
-}
-
-impl GroupListener {
-    fn membership(&self, py: Python<'_>, membership: denrei::Membership) -> Membership {
-        let opener = membership.opener();
-        // The session may be over by now, or the node closed: its messages are still here.
-        let peer = self.node.look(py, |node| node.peer_at(opener)).ok().flatten();
-        let peer = peer.unwrap_or(PeerId::from_u64(u64::MAX));
-        Membership { node: self.node.clone(), peer, membership: Held::new(membership) }
-    }
-}
-
 #[pymethods]
-impl GroupListener {
-    /// The group's address.
-    #[getter]
-    fn address(&self) -> String {
-        self.listener.address().to_string()
-    }
-
-    /// Waits for a group that this node is made a member of; `TimeoutError` if none comes in time.
-    #[pyo3(signature = (timeout = None))]
-    fn accept(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Membership> {
-        let accepted = in_time(wait(py, timeout, |slice| Ok(self.listener.accept(slice)))?)?;
-        Ok(self.membership(py, accepted))
-    }
-
-    /// A group that this node was made a member of, if there is one.
-    fn try_accept(&self, py: Python<'_>) -> Option<Membership> {
-        let accepted = py.detach(|| self.listener.accept(Duration::ZERO));
-        accepted.map(|membership| self.membership(py, membership))
-    }
-
-    /// Asks the node at an address to be made a member of its group, from the next message on, or with
-    /// what it has retained; `accept` brings the membership.
-    #[pyo3(signature = (opener, *, history = false))]
-    fn ask(&self, py: Python<'_>, opener: &str, history: bool) -> PyResult<bool> {
-        let opener = resolve(opener)?;
-        Ok(py.detach(|| self.listener.ask(opener, history)))
-    }
-}
-
-/// The member's end of a group. Iterating over it yields its messages until the group ends in order.
-#[pyclass(frozen, module = "denrei")]
-pub(crate) struct Membership {
-    node: Node,
-    peer: PeerId,
-    membership: Held<denrei::Membership>,
-}
-
-fn ended(end: MembershipEnd) -> PyErr {
-    match end {
-        MembershipEnd::Closed | MembershipEnd::Left => GroupClosed::new_err(end.to_string()),
-        _ => error::PeerLost::new_err(end.to_string()),
-    }
-}
-
-impl Membership {
-    fn message(&self, py: Python<'_>, message: GroupMessage) -> PyResult<Message> {
-        let channel = ChannelId { peer: self.peer, channel: 0 };
-        let message = denrei::Message { channel, number: message.number, data: message.data };
-        Message::new(py, Peer::new(&self.node, self.peer), message)
-    }
-}
-
-#[pymethods]
-impl Membership {
-    /// The group's number, the same at its opener.
-    #[getter]
-    fn id(&self) -> u64 {
-        self.membership.id().0
-    }
-
-    /// This member's id.
-    #[getter]
-    fn member(&self) -> u32 {
-        self.membership.member()
-    }
-
-    /// The opener's address.
-    #[getter]
-    fn opener(&self) -> String {
-        self.membership.opener().to_string()
-    }
-
-    /// Takes the next message. `TimeoutError` if none comes in time, `GroupClosed` if all have been
-    /// taken and the group has ended in order, `PeerLost` if it has not.
-    #[pyo3(signature = (timeout = None))]
-    fn recv(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Message> {
-        let received = wait(py, timeout, |slice| self.membership.recv_timeout(slice).map_err(ended))?;
-        self.message(py, in_time(received)?)
-    }
-
-    /// Takes the next message if one is here; otherwise as `recv`.
-    fn try_recv(&self, py: Python<'_>) -> PyResult<Option<Message>> {
-        let received = py.detach(|| self.membership.try_recv()).map_err(ended)?;
-        received.map(|message| self.message(py, message)).transpose()
-    }
-
-    /// Why the membership is over, whatever is still to be taken; `None` while it goes on.
-    #[getter]
-    fn end(&self, py: Python<'_>) -> Option<String> {
-        py.detach(|| self.membership.end()).map(|end| end.to_string())
-    }
-
-    /// What this member has counted since it joined; `None` once the membership is over and forgotten.
-    #[getter]
-    fn counters<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyDict>>> {
-        let counted = py.detach(|| self.membership.counters());
-        counted.map(|counted| counters::membership(py, counted)).transpose()
-    }
-
-    /// Leaves the group.
-    fn leave(&self, py: Python<'_>) {
-        py.detach(|| self.membership.leave());
-    }
-
-    fn __iter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
-        slf
-    }
-
-    fn __next__(&self, py: Python<'_>) -> PyResult<Message> {
-        self.recv(py, None).map_err(|error| {
-            if error.is_instance_of::<GroupClosed>(py) { PyStopIteration::new_err(()) } else { error }
-        })
-    }
-
+impl GroupMember {
     fn __repr__(&self) -> String {
-        format!("<denrei.Membership {} of {}>", self.membership.member(), self.membership.id())
+        let state = match (self.active, self.lagging) {
+            (false, _) => "not active",
+            (true, true) => "lagging",
+            (true, false) => &self.path,
+        };
+        format!("<denrei.GroupMember {} at {}, {state}>", self.member, self.address)
     }
 }

@@ -1,8 +1,10 @@
 //! What is let go without the interpreter's lock.
 
+use parking_lot::RwLock;
 use pyo3::prelude::*;
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 
 /// A value that is dropped without the interpreter's lock: closing waits for the Node's thread, which
 /// may be waiting for the lock to give lent memory back.
@@ -43,5 +45,27 @@ impl<T: Send> Drop for Held<T> {
         let mut value = Some(value);
         // Without an interpreter there is no lock to release.
         Python::try_attach(|py| py.detach(|| drop(value.take())));
+    }
+}
+
+/// What is closed while others may be using it: the last of them lets go of it.
+pub(crate) struct Closable<T: Send + Sync>(Held<RwLock<Option<Arc<T>>>>);
+
+impl<T: Send + Sync> Closable<T> {
+    pub fn new(value: T) -> Self {
+        Self(Held::new(RwLock::new(Some(Arc::new(value)))))
+    }
+
+    /// The value, unless it was closed. To be called, and let go, without the interpreter's lock.
+    pub fn get(&self) -> Option<Arc<T>> {
+        self.0.read().clone()
+    }
+
+    /// Lets go of the value.
+    pub fn close(&self, py: Python<'_>) {
+        py.detach(|| {
+            let value = self.0.write().take();
+            drop(value);
+        });
     }
 }

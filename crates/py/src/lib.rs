@@ -14,6 +14,7 @@ mod event;
 mod flow;
 mod group;
 mod held;
+mod membership;
 mod message;
 mod node;
 mod number;
@@ -42,8 +43,8 @@ fn _internal(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<group::GroupEvent>()?;
     module.add_class::<group::GroupMember>()?;
     module.add_class::<group::GroupStatus>()?;
-    module.add_class::<group::GroupListener>()?;
-    module.add_class::<group::Membership>()?;
+    module.add_class::<membership::GroupListener>()?;
+    module.add_class::<membership::Membership>()?;
     module.add_class::<collective::Collective>()?;
     module.add_class::<cast::CastMember>()?;
     module.add_class::<cast::CastProgress>()?;

@@ -5,8 +5,9 @@ use crate::config::from_keywords;
 use crate::counters;
 use crate::error::{self, DenreiError};
 use crate::event::Event;
-use crate::group::{self, Group, GroupListener};
+use crate::group::{self, Group};
 use crate::held::Held;
+use crate::membership::{self, GroupListener};
 use crate::message::Message;
 use crate::number::numbers;
 use crate::peer::Peer;
@@ -90,8 +91,8 @@ impl Node {
     }
 
     /// Closes the port: peers are told that the node is gone, and what was not acknowledged is lost, so
-    /// `Peer.flush` before, or `Peer.close` and wait for the event "peer_lost". Groups, memberships and sets of
-    /// the node keep the port until they are closed too. Calls fail from then on; what was taken from the node stays.
+    /// `Peer.flush` before, or `Peer.close` and wait for the event "peer_lost". Sets, listeners and
+    /// memberships of the node keep the port until they are closed too, a `Group` until it is let go of. Calls fail from then on; what was taken from the node stays.
     fn close(&self) {
         // Held lets go without the interpreter's lock, and nobody waits for this one meanwhile.
         let node = self.port.node.write().take();
@@ -154,7 +155,7 @@ impl Node {
 
     /// Joins a multicast address: openers may from now on name this node as a member of groups there.
     fn join_group(&self, py: Python<'_>, address: &str) -> PyResult<GroupListener> {
-        group::join(py, self, address)
+        membership::join(py, self, address)
     }
 
     /// Sends files and directories to the nodes at `members`, all of which call `cast_receive`; or, if

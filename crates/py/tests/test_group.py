@@ -92,6 +92,30 @@ def test_members_come_and_go():
     assert event(group, "joined").address == stranger.address
 
 
+def test_a_port_is_free_once_listener_and_membership_are_closed():
+    _, group, (node,), (listener,), (membership,) = group_of(1, 9)
+    group.send(b"x")
+    assert group.flush(timeout=LONG)
+    assert repr(group.members[0]).startswith(f"<denrei.GroupMember 0 at {node.address}, ")
+    assert repr(listener) == f"<denrei.GroupListener {group.address}>"
+    node.close()
+    with pytest.raises(OSError):
+        denrei.Node(node.address)
+    with listener, membership:
+        assert bytes(membership.recv(timeout=LONG)) == b"x"
+    membership.close()
+    denrei.Node(node.address).close()
+    assert listener.address == group.address and membership.id == group.id and membership.member == 0
+    assert membership.end == "this member left" and membership.counters is None
+    assert list(membership) == [] and membership.leave() is None
+    with pytest.raises(denrei.GroupClosed):
+        membership.try_recv()
+    for call in (listener.try_accept, listener.accept, lambda: listener.ask("127.0.0.1:9")):
+        with pytest.raises(denrei.DenreiError, match="the listener at .* was closed"):
+            call()
+    assert event(group, "departed").member == 0
+
+
 def test_wrong_use_says_what_to_do():
     node = denrei.Node()
     with pytest.raises(ValueError, match="multicast"):
