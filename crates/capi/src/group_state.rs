@@ -81,7 +81,8 @@ pub struct denrei_group_state {
     pub credit_bytes: u64,
     /// Bytes that may be under way.
     pub window_bytes: u64,
-    /// Packets sent to the group's address.
+    /// Packets sent to the group's address; none with a tree, whose parts go by sessions: `unicast_symbols`
+    /// counts them, and these sessions' flow the bytes.
     pub packets_sent: u64,
     /// Their bytes.
     pub bytes_sent: u64,

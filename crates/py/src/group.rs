@@ -227,7 +227,8 @@ pub(crate) struct GroupStatus {
     credit_bytes: u64,
     /// Bytes that may be under way.
     window_bytes: u64,
-    /// Packets sent to the group's address.
+    /// Packets sent to the group's address; none with the backend "tree", whose symbols go by the sessions with
+    /// its first members: `unicast_symbols` counts them, `Peer.flow` of these the bytes.
     packets_sent: u64,
     /// Their bytes, UDP payload.
     bytes_sent: u64,

@@ -819,7 +819,8 @@ typedef struct {
    */
   uint64_t window_bytes;
   /**
-   * Packets sent to the group's address.
+   * Packets sent to the group's address; none with a tree, whose parts go by sessions: `unicast_symbols`
+   * counts them, and these sessions' flow the bytes.
    */
   uint64_t packets_sent;
   /**

@@ -356,7 +356,9 @@ pub struct GroupStatus {
 /// What happened in a group since it was opened, at its opener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct GroupCounters {
-    /// Packets sent to the group's address; with [`GroupBackend::Unicast`] those to each member instead.
+    /// Packets sent to the group's address; with [`GroupBackend::Unicast`] those to each member instead. With
+    /// [`GroupBackend::Tree`] none: symbols go by the sessions, whose flow counts packets and bytes, and
+    /// [`unicast_symbols`](Self::unicast_symbols) says how many.
     pub packets_sent: u64,
     /// Their bytes, UDP payload.
     pub bytes_sent: u64,
