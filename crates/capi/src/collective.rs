@@ -161,7 +161,8 @@ pub unsafe extern "C" fn denrei_collective_size(set: *const denrei_collective) -
 }
 
 /// Waits until all have come here. DENREI_TIMEOUT, and a message that names the ranks that are
-/// missing, if they have not in time.
+/// missing, if they have not in time. That operation is over for all, and the set goes on with the next: a node
+/// that had not come to it calls it still, and gets DENREI_TIMEOUT at once.
 ///
 /// # Safety
 /// `set` is a set.

@@ -106,6 +106,10 @@ enum Tie {
 }
 
 /// A set of Nodes that work together. Rank 0 is the first.
+///
+/// An operation for which time was up is over for all, and the set goes on with the next. A Node that had not come
+/// to it calls it still, hears at once that others [gave up](CollectiveError::GaveUp), and is with them again in the
+/// next one.
 #[derive(Debug)]
 pub struct Collective {
     node: Node,

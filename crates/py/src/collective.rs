@@ -19,7 +19,9 @@ const _: () = assert!(COLLECTIVE_CHANNEL == 15);
 const CLOSE_LIMIT_S: f64 = 30.0;
 
 /// A set of nodes that work together: every node calls the same operations in the same order. Rank 0
-/// is the first. Waits at most `timeout` seconds (`TimeoutError` then, which names the ranks missing). What
+/// is the first. Waits at most `timeout` seconds (`TimeoutError` then, which names the ranks missing). That
+/// operation is over for all, and the set goes on with the next: a node that had not come to it calls it still, and
+/// hears at once that others gave up (`TimeoutError`). What
 /// goes to one node goes over `channel`: nodes that are in several sets at a time give each a channel, and
 /// a group, of its own. Use it as a context manager, or call `close`.
 #[pyclass(frozen, module = "denrei")]

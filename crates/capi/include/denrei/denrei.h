@@ -2074,7 +2074,8 @@ uintptr_t denrei_collective_size(const denrei_collective *set);
 
 /**
  * Waits until all have come here. DENREI_TIMEOUT, and a message that names the ranks that are
- * missing, if they have not in time.
+ * missing, if they have not in time. That operation is over for all, and the set goes on with the next: a node
+ * that had not come to it calls it still, and gets DENREI_TIMEOUT at once.
  *
  * `set` is a set.
  */
