@@ -2,8 +2,9 @@
 //!
 //! Inputs → outputs: packet numbers with their arrival times → duplicate or new; whether an ACK
 //! is due now, at what time at the latest, and the ACK frame itself.
-//! Source: S4, RFC 9000 §13.2. Deviation: the sender asks for an immediate ACK by a flag when it
-//! has run out of window, so the receiver may hold back longer than every second packet.
+//! Source: S4, RFC 9000 §13.2. Deviations: the sender asks for an immediate ACK by a flag when it
+//! has run out of window, so the receiver may hold back longer than every second packet; and where the
+//! application answers messages, an ACK waits for the answer it can travel with (ADR 75).
 
 use crate::ranges::RangeSet;
 use core::time::Duration;
@@ -16,6 +17,11 @@ const ACK_AFTER_PACKETS: u32 = 64;
 /// … or after this many bytes, for paths with large packets: two trains.
 const ACK_AFTER_BYTES: u64 = 128 * 1024;
 
+/// An application that answered within this time is expected to do so again: the ACK of the next
+/// message waits so long for the answer, but no more than [`LONGER_FOR_ANSWER`] times as long as others.
+pub(crate) const LONGEST_FOR_ANSWER: Duration = Duration::from_millis(10);
+const LONGER_FOR_ANSWER: u32 = 10;
+
 /// Received packets of one session.
 #[derive(Debug, Default)]
 pub(crate) struct ReceivedPackets {
@@ -26,6 +32,10 @@ pub(crate) struct ReceivedPackets {
     pending_bytes: u64,
     due: bool,
     deadline: Option<Instant>,
+    /// Since when a message waits for an answer.
+    unanswered: Option<Instant>,
+    /// The last one was answered in time.
+    answers: bool,
     ecn: Option<EcnCounts>,
 }
 
@@ -37,6 +47,8 @@ pub(crate) struct Arrival {
     pub bytes: usize,
     pub ecn: Ecn,
     pub ack_eliciting: bool,
+    /// It carried (a part of) a message.
+    pub data: bool,
     pub ack_now: bool,
 }
 
@@ -73,8 +85,21 @@ impl ReceivedPackets {
         {
             self.due = true;
         }
-        if self.deadline.is_none() {
-            self.deadline = Some(arrival.at + max_ack_delay);
+        let mut patience = max_ack_delay;
+        if arrival.data {
+            self.unanswered.get_or_insert(arrival.at);
+            if self.answers {
+                patience = longest_for_answer(max_ack_delay);
+            }
+        }
+        let deadline = arrival.at + patience;
+        self.deadline = Some(self.deadline.map_or(deadline, |earlier| earlier.min(deadline)));
+    }
+
+    /// A message goes to the peer: an answer, if one has come from it since the last.
+    pub fn on_message_sent(&mut self, now: Instant, max_ack_delay: Duration) {
+        if let Some(since) = self.unanswered.take() {
+            self.answers = now.saturating_since(since) <= longest_for_answer(max_ack_delay);
         }
     }
 
@@ -107,6 +132,8 @@ impl ReceivedPackets {
     pub fn write(&mut self, now: Instant, out: &mut TransmitBuf) -> Option<u64> {
         let largest = self.seen.largest()?;
         let delay = (now.nanos_since(self.largest_at) / 1000).min(u16::MAX as u64) as u16;
+        // It has waited in vain.
+        self.answers &= self.deadline.is_none_or(|deadline| now < deadline);
         ack::encode(self.seen.newest_first(), delay, self.ecn, &mut |bytes| out.put(bytes));
         self.pending = 0;
         self.pending_bytes = 0;
@@ -134,6 +161,11 @@ impl ReceivedPackets {
     }
 }
 
+/// How long the ACK of a message waits for an answer to travel with, where others wait for `max_ack_delay`.
+fn longest_for_answer(max_ack_delay: Duration) -> Duration {
+    (max_ack_delay * LONGER_FOR_ANSWER).min(LONGEST_FOR_ANSWER).max(max_ack_delay)
+}
+
 /// Packets below an acknowledged ACK that may still arrive late and be taken. The sender has taken
 /// those further below for lost. So small that the ranges among them never want pruning: two idle
 /// peers would ask each other for it for ever.
@@ -150,6 +182,7 @@ mod tests {
             bytes: 100,
             ecn: Ecn::NotEct,
             ack_eliciting: true,
+            data: true,
             ack_now: false,
         }
     }
@@ -184,6 +217,46 @@ mod tests {
         received.record(arrival(2), DELAY);
         assert!(received.is_due(Instant::ZERO), "1 is missing");
         assert!(received.is_duplicate(2) && !received.is_duplicate(1));
+    }
+
+    /// What comes `at_ms`, as the `number`-th packet: until when its ACK waits, ms.
+    fn waits_until(received: &mut ReceivedPackets, number: u64, at_ms: u32, data: bool) -> u128 {
+        received.record(Arrival { at: ms(at_ms), data, ..arrival(number) }, DELAY);
+        received.deadline().expect("it wants one").saturating_since(Instant::ZERO).as_millis()
+    }
+
+    fn ms(count: u32) -> Instant {
+        Instant::ZERO + DELAY * count
+    }
+
+    #[test]
+    fn an_ack_waits_for_an_answer_where_the_last_one_came_in_time() {
+        let (mut received, mut out) = (ReceivedPackets::default(), TransmitBuf::new(1));
+        assert_eq!(waits_until(&mut received, 0, 0, true), 1);
+        received.write(ms(1), &mut out);
+        received.on_message_sent(ms(3), DELAY);
+        assert_eq!(waits_until(&mut received, 1, 4, true), 14);
+        received.write(ms(9), &mut out);
+        received.on_message_sent(ms(9), DELAY);
+        assert_eq!(waits_until(&mut received, 2, 20, false), 21, "nobody answers what is no message");
+        assert_eq!(waits_until(&mut received, 3, 20, true), 21);
+        received.write(ms(20), &mut out);
+        assert_eq!(waits_until(&mut received, 4, 30, true), 40, "nor was it for an answer that it waited");
+        received.write(ms(40), &mut out);
+        assert_eq!(waits_until(&mut received, 5, 50, true), 51, "in vain");
+        received.write(ms(51), &mut out);
+        received.on_message_sent(ms(52), DELAY);
+        assert_eq!(waits_until(&mut received, 6, 60, true), 61, "the answer to what came at 20");
+    }
+
+    #[test]
+    fn whoever_wants_acks_at_once_gets_them() {
+        let mut received = ReceivedPackets::default();
+        received.record(arrival(0), Duration::ZERO);
+        received.write(Instant::ZERO, &mut TransmitBuf::new(1));
+        received.on_message_sent(Instant::ZERO, Duration::ZERO);
+        received.record(arrival(1), Duration::ZERO);
+        assert!(received.is_due(Instant::ZERO));
     }
 
     #[test]

@@ -43,7 +43,8 @@ pub struct Config {
     pub keepalive: Option<Duration>,
     /// How long a FIRST is repeated before the peer counts as not there.
     pub connect_timeout: Duration,
-    /// Longest time an acknowledgement is held back in the hope that it can ride on data.
+    /// Longest time an acknowledgement is held back in the hope that it can ride on data; where the application
+    /// answered the last message, ten times as long, up to 10 ms.
     pub max_ack_delay: Duration,
     /// Round-trip time assumed before the first measurement.
     pub initial_rtt: Duration,

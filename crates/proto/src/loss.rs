@@ -98,6 +98,8 @@ pub(crate) struct SentPackets {
     largest_acked: Option<u64>,
     last_sent_at: Instant,
     loss_time: Option<Instant>,
+    /// The newest packet that a probe repeated, and when it was sent.
+    probed: Option<(u64, Instant)>,
     skips: Skips,
 }
 
@@ -145,6 +147,8 @@ pub(crate) struct AckSummary {
     pub cost: u64,
     /// When the largest newly acknowledged packet was sent, if it is the largest acknowledged.
     pub largest_sent_at: Option<Instant>,
+    /// When a packet was sent that has arrived, though a probe repeated it.
+    pub probed_sent_at: Option<Instant>,
     /// A number that was left out is among them: whoever says so has not looked.
     pub invented: bool,
 }
@@ -160,6 +164,7 @@ impl SentPackets {
             largest_acked: None,
             last_sent_at: Instant::ZERO,
             loss_time: None,
+            probed: None,
             skips: Skips::new(seed),
         }
     }
@@ -237,6 +242,9 @@ impl SentPackets {
     ) -> AckSummary {
         let mut summary = AckSummary::default();
         for range in ranges {
+            if let Some((_, at)) = self.probed.take_if(|(number, _)| range.contains(number)) {
+                summary.probed_sent_at = Some(at);
+            }
             if *range.end() < self.base {
                 break;
             }
@@ -297,10 +305,12 @@ impl SentPackets {
 
     /// Takes the oldest packets under way, at most `count`, as if lost: a probe repeats them.
     pub fn take_oldest(&mut self, count: usize, mut lost: impl FnMut(SentPacket)) {
-        for slot in self.ring.iter_mut().filter(|slot| slot.is_some()).take(count) {
+        let under_way = (self.base..).zip(&mut self.ring).filter(|(_, slot)| slot.is_some());
+        for (number, slot) in under_way.take(count) {
             let packet = slot.take().expect("filtered");
             self.under_way -= 1;
             self.cost_in_flight -= packet.cost();
+            self.probed = Some((number, packet.at));
             lost(packet);
         }
         self.trim();
@@ -384,6 +394,18 @@ mod tests {
         sent.on_ack([100..=101].into_iter(), |_| ());
         assert!(sent.is_idle() && sent.ring.is_empty());
         assert_eq!(sent.next_number(), 102);
+    }
+
+    #[test]
+    fn a_probe_for_what_had_arrived_is_found_out() {
+        let mut sent = SentPackets::new(1);
+        sent.on_sent(packet(5));
+        sent.take_oldest(1, |_| ());
+        sent.on_sent(packet(8));
+        assert_eq!(sent.on_ack([1..=1].into_iter(), |_| ()).probed_sent_at, None);
+        let at = Instant::from_nanos(5_000_000);
+        assert_eq!(sent.on_ack([0..=1].into_iter(), |_| ()).probed_sent_at, Some(at));
+        assert_eq!(sent.on_ack([0..=1].into_iter(), |_| ()).probed_sent_at, None, "said once");
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! Inputs → outputs: samples with the receiver's delay → smoothed, minimum and deviation, and the
 //! probe timeout made of them.
 
+use crate::ack::LONGEST_FOR_ANSWER;
 use core::time::Duration;
 use denrei_wire::{Instant, duration_nanos};
 
@@ -38,8 +39,10 @@ pub(crate) struct Rtt {
     /// Smallest sample since `min_at`, which replaces the minimum when its lifetime is over.
     recent_min_ns: u64,
     initial_ns: u64,
-    /// Longest time the peer holds an acknowledgement back.
+    /// Longest time the peer says it holds an acknowledgement back.
     max_ack_delay_ns: u64,
+    /// How long it did of late, which may be longer: for its application's answers.
+    held_ns: u64,
     /// No probe timeout is longer, how long ever the path seems.
     patience_ns: u64,
     /// Made anew with each sample.
@@ -60,6 +63,7 @@ impl Rtt {
             recent_min_ns: u64::MAX,
             initial_ns,
             max_ack_delay_ns: 0,
+            held_ns: 0,
             patience_ns: duration_nanos(failure_timeout) / LEAST_PROBES,
             probe_timeout_ns: 0,
         };
@@ -75,14 +79,25 @@ impl Rtt {
 
     fn set_probe_timeout(&mut self) {
         let allowance = self.variation_ns.saturating_mul(4).max(GRANULARITY_NS);
-        let wanted = self.smoothed_ns().saturating_add(allowance).saturating_add(self.max_ack_delay_ns);
+        let wanted = self.smoothed_ns().saturating_add(allowance).saturating_add(self.ack_delay_ns());
         let longest = self.min_ns().saturating_mul(LONGEST_IN_MIN_RTTS).min(self.patience_ns);
         self.probe_timeout_ns = wanted.min(longest.max(duration_nanos(LONGEST_PROBE_TIMEOUT)));
+    }
+
+    fn ack_delay_ns(&self) -> u64 {
+        self.max_ack_delay_ns.max(self.held_ns)
+    }
+
+    /// What was probed for had arrived: its acknowledgement came `after` it was sent.
+    pub fn on_needless_probe(&mut self, after: Duration) {
+        self.held_ns = self.held_ns.max(duration_nanos(after.min(LONGEST_FOR_ANSWER)));
+        self.set_probe_timeout();
     }
 
     /// Takes a sample; `ack_delay_ns` is what the receiver says it waited.
     pub fn sample(&mut self, now: Instant, sample_ns: u64, ack_delay_ns: u64) {
         self.update(now, sample_ns, ack_delay_ns);
+        self.held_ns = ack_delay_ns.min(duration_nanos(LONGEST_FOR_ANSWER)).max(self.held_ns / 2);
         self.set_probe_timeout();
     }
 
@@ -202,6 +217,25 @@ mod tests {
             rtt.sample(Instant::ZERO, 20_000, 0);
         }
         assert!(rtt.probe_timeout() < 3 * MS, "{:?}", rtt.probe_timeout());
+    }
+
+    #[test]
+    fn a_peer_that_waits_for_answers_is_not_probed_meanwhile_and_one_that_does_not_is_soon() {
+        let mut rtt = Rtt::new(10 * MS, MS, 10_000 * MS);
+        let settle = |rtt: &mut Rtt, ack_delay_ns| {
+            (0..50).for_each(|_| rtt.sample(Instant::ZERO, 20_000 + ack_delay_ns, ack_delay_ns));
+        };
+        let timeout_ms = |rtt: &Rtt| rtt.probe_timeout().as_millis();
+        settle(&mut rtt, 0);
+        assert_eq!(timeout_ms(&rtt), 2);
+        rtt.on_needless_probe(6 * MS);
+        assert_eq!(timeout_ms(&rtt), 7);
+        settle(&mut rtt, 5 * MS_NS);
+        assert_eq!(timeout_ms(&rtt), 6);
+        settle(&mut rtt, 0);
+        assert_eq!(timeout_ms(&rtt), 2);
+        rtt.on_needless_probe(3_000 * MS);
+        assert_eq!(timeout_ms(&rtt), 11, "no more than peers wait");
     }
 
     #[test]

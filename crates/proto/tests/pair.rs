@@ -71,6 +71,36 @@ fn an_answer_flows_back_on_the_same_session() {
 }
 
 #[test]
+fn acknowledgements_wait_for_answers_that_come_a_little_late() {
+    const MS: Duration = Duration::from_millis(1);
+    let mut pair = Pair::new(Config::default());
+    let peer = pair.connect(0);
+    pair.run(SECOND);
+    let back = pair.ends[1].peers().next().unwrap();
+    let packets = |pair: &Pair| {
+        pair.ends[0].flow(peer).unwrap().counters.packets_sent
+            + pair.ends[1].flow(back).unwrap().counters.packets_sent
+    };
+    let exchange = |pair: &mut Pair, number: usize| {
+        pair.ends[0]
+            .send(ChannelId { peer, channel: 0 }, content(number, 100).into(), Completion::None)
+            .unwrap();
+        pair.run(4 * MS);
+        pair.ends[1]
+            .send(ChannelId { peer: back, channel: 0 }, content(number, 100).into(), Completion::None)
+            .unwrap();
+        pair.run(MS);
+    };
+    // It takes a few to learn that answers come, and how late.
+    (0..50).for_each(|number| exchange(&mut pair, number));
+    let before = packets(&pair);
+    (50..150).for_each(|number| exchange(&mut pair, number));
+    let each = (packets(&pair) - before) as f64 / 100.0;
+    assert!(each <= 2.1, "{each} packets an exchange, two of which have messages");
+    assert_eq!((pair.received[0].len(), pair.received[1].len()), (150, 150));
+}
+
+#[test]
 fn a_reader_that_stops_stops_its_sender_and_only_on_that_channel() {
     let mut pair = Pair::new(Config { send_buffer_bytes: 64 << 20, ..Config::default() });
     let peer = pair.connect(0);

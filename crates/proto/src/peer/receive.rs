@@ -135,6 +135,7 @@ impl Peer {
             bytes: incoming.datagram_len,
             ecn: incoming.ecn,
             ack_eliciting,
+            data: pace.data > 0,
             ack_now: incoming.header.flags & flags::ACK_NOW != 0,
         };
         self.received.record(arrival, cx.config.max_ack_delay);
@@ -385,6 +386,9 @@ impl Peer {
         }
         if close_write_acked {
             self.on_close_write_acked();
+        }
+        if let Some(sent_at) = summary.probed_sent_at {
+            self.rtt.on_needless_probe(cx.now.saturating_since(sent_at));
         }
         for told in heard {
             self.on_told(cx.now, told);
