@@ -230,6 +230,8 @@ mod tests {
         assert_eq!(timeout_ms(&rtt), 2);
         rtt.on_needless_probe(6 * MS);
         assert_eq!(timeout_ms(&rtt), 7);
+        rtt.sample(Instant::ZERO, 20_000, 0);
+        assert_eq!(timeout_ms(&rtt), 4, "it may have been its answer that was lost");
         settle(&mut rtt, 5 * MS_NS);
         assert_eq!(timeout_ms(&rtt), 6);
         settle(&mut rtt, 0);

@@ -199,7 +199,7 @@ fn credit_of_dropped_messages_comes_back() {
         ..Config::default()
     };
     let (mut pair, there, _) = open(config);
-    pair.lose = |number| number % 3 == 0;
+    pair.lose = |number| number % 2 == 0;
     let to = ChannelId { peer: there, channel: 0 };
     for number in 0..300 {
         let deadline = pair.now + 2 * MS;

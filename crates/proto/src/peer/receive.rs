@@ -7,7 +7,7 @@ use crate::congestion::{Acked, rtt_without_turns};
 use crate::endpoint::PaceNote;
 use crate::event::{ChannelId, Completion, Event, Phase};
 use crate::inbox::Change;
-use crate::loss::{Control, SentFrame, SentPacket};
+use crate::loss::{AckSummary, Control, SentFrame, SentPacket};
 use crate::recv_channel::{Announced, Violation};
 use crate::seal::{OpenJob, Opened, Unopened};
 use crate::send_channel::{Answered, Finished};
@@ -387,16 +387,26 @@ impl Peer {
         if close_write_acked {
             self.on_close_write_acked();
         }
-        if let Some(sent_at) = summary.probed_sent_at {
-            self.rtt.on_needless_probe(cx.now.saturating_since(sent_at));
-        }
         for told in heard {
             self.on_told(cx.now, told);
         }
-        if summary.packets == 0 {
-            return Ok(());
+        if summary.packets > 0 {
+            self.on_progress(cx, ack, &summary, in_flight_before);
+            if self.mtu.current() != mtu_before {
+                self.follow_mtu();
+            }
+            self.detect_lost(cx);
         }
+        if let Some(sent_at) = summary.probed_sent_at {
+            self.rtt.on_needless_probe(cx.now.saturating_since(sent_at));
+        }
+        Ok(())
+    }
+
+    /// Packets have newly been acknowledged: what that says about the path.
+    fn on_progress(&mut self, cx: &Context<'_>, ack: &AckFrame<'_>, summary: &AckSummary, under_way: u64) {
         self.probe_timeouts = 0;
+        self.probes_left = 0;
         // RFC 9000 §13.4.2: a path or a peer that loses the marks gets none.
         self.ecn_works &= ack.ecn.is_some();
         let marked = self.note_ce(ack.ecn);
@@ -413,23 +423,18 @@ impl Peer {
                 min_rtt_ns: min_ns,
                 srtt_ns: self.rtt.smoothed_ns(),
                 sent_at,
-                under_way: in_flight_before,
-                window_limited: in_flight_before * 2 >= self.congestion.window(),
+                under_way,
+                window_limited: under_way * 2 >= self.congestion.window(),
             });
             if marked > 0
                 && let Some(licence) = self.allowed.licence()
             {
-                licence.on_marks(cx.now, sent_at, in_flight_before);
+                licence.on_marks(cx.now, sent_at, under_way);
             }
             if self.takes_turns {
                 self.takes_turns = self.outbox.queued_messages() > 0;
             }
         }
-        if self.mtu.current() != mtu_before {
-            self.follow_mtu();
-        }
-        self.detect_lost(cx);
-        Ok(())
     }
 
     /// Looks for packets that have to be taken for lost.
