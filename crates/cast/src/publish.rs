@@ -11,7 +11,8 @@ use crate::place::{Place, children};
 use crate::stage::{PUBLISHING, Stage};
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, renameat};
-use nix::sys::stat::{SFlag, fstatat};
+use nix::sys::stat::{SFlag, UtimensatFlags, fstatat, utimensat};
+use nix::sys::time::{TimeSpec, TimeValLike};
 use nix::unistd::{UnlinkatFlags, symlinkat, unlinkat};
 use std::fs::{self, File, FileTimes, Permissions};
 use std::os::fd::{AsFd, OwnedFd};
@@ -98,6 +99,7 @@ fn finish_files(stage: &Stage) -> Result<(), CastError> {
                 let _ = unlinkat(&parent, name, UnlinkatFlags::NoRemoveDir);
                 let made = symlinkat(target.as_slice(), &parent, name);
                 made.map_err(stage.tree().error("create the link", manifest, index))?;
+                set_link_time(&parent, entry).map_err(stage.tree().error("finish", manifest, index))?;
             }
         }
     }
@@ -130,6 +132,17 @@ fn set_attributes(file: &File, entry: &Entry) -> std::io::Result<()> {
         SystemTime::UNIX_EPOCH.checked_add(distance)
     };
     modified.map_or(Ok(()), |modified| file.set_times(FileTimes::new().set_modified(modified)))
+}
+
+/// Of a link itself: what it points to has its own.
+fn set_link_time(directory: impl AsFd, entry: &Entry) -> Result<(), Errno> {
+    let modified = TimeSpec::nanoseconds(entry.mtime_ns);
+    let flag = UtimensatFlags::NoFollowSymlink;
+    match utimensat(directory, entry.name.as_slice(), &TimeSpec::UTIME_OMIT, &modified, flag) {
+        // There are file systems whose links have no time that could be set.
+        Err(Errno::ENOSYS | Errno::EOPNOTSUPP) => Ok(()),
+        set => set,
+    }
 }
 
 struct Mover<'a> {

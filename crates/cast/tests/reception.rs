@@ -5,6 +5,7 @@ use blake3::hash;
 use denrei_cast::manifest::{Entry, Extent, Kind, Manifest};
 use denrei_cast::message::{Message, Offer, PIECE_BYTES, Piece, short};
 use denrei_cast::{CastError, Destination, Reception};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 fn entry(parent: Option<u32>, name: &str, kind: Kind) -> Entry {
@@ -207,6 +208,22 @@ fn a_directory_that_is_there_is_added_to_and_the_rest_of_it_stays() {
     // A directory does not give way to a file, and that is said before anything is sent.
     let error = begin(dir.path(), vec![entry(None, "d", file(3))]).unwrap_err().to_string();
     assert!(error.contains("is a directory") && error.contains("move it away"), "{error}");
+}
+
+#[test]
+fn files_directories_and_links_have_the_times_they_were_sent_with() {
+    let dir = tempfile::tempdir().unwrap();
+    let link = Kind::Symlink { target: "f".into() };
+    let mut entries =
+        vec![entry(None, "d", Kind::Directory), entry(Some(0), "f", file(1)), entry(Some(0), "l", link)];
+    let times = [1_000_000_001, 2_000_000_000_000_000_002, -3];
+    entries.iter_mut().zip(times).for_each(|(entry, time)| entry.mtime_ns = time);
+    entries[0].mode = 0o755;
+    receive(dir.path(), entries, b"x").unwrap();
+    for (name, time) in ["d", "d/f", "d/l"].into_iter().zip(times) {
+        let meta = dir.path().join(name).symlink_metadata().unwrap();
+        assert_eq!(meta.mtime() * 1_000_000_000 + meta.mtime_nsec(), time, "{name}");
+    }
 }
 
 /// A process that dies while it puts things into their places: what is moved stays, what is not follows.
