@@ -107,6 +107,11 @@ pub fn storage(what: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::
     move |source| CastError::Storage { what, path, source }
 }
 
+/// A time that somebody has set, as it was set.
+pub fn in_seconds(time: std::time::Duration) -> String {
+    format!("{} s", time.as_secs_f64())
+}
+
 fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }

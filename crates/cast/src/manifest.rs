@@ -111,6 +111,12 @@ pub enum ManifestError {
         /// What is wrong with it.
         problem: &'static str,
     },
+    /// Two entries of one name in one directory.
+    #[error("the manifest's entry {path:?} is refused: there are two of that name")]
+    Twice {
+        /// Their path.
+        path: String,
+    },
 }
 
 impl Manifest {
@@ -170,7 +176,7 @@ impl Manifest {
             let depth = self.depth_of(entry, &depths).map_err(refuse)?;
             entry.check_kind(depth, self.entries.len()).map_err(refuse)?;
             if !seen.insert((entry.parent, entry.name.as_slice())) {
-                return Err(refuse("there are two of that name"));
+                return Err(ManifestError::Twice { path: self.shown(index) });
             }
             body_bytes = body_bytes.checked_add(entry.data_bytes()).ok_or(refuse("too large"))?;
             depths.push(depth);

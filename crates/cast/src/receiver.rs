@@ -5,7 +5,7 @@
 //! Source: `spec/cast.md` §5, §7.
 
 use crate::beacon::Finder;
-use crate::error::CastError;
+use crate::error::{CastError, in_seconds};
 use crate::interfaces;
 use crate::message::{CHANNEL, FailureCode, Message, Offer, VERSION, short};
 use crate::reception::{Destination, Reception, check_offer};
@@ -409,12 +409,13 @@ impl Receiver {
         let waited = now.duration_since(self.alone_since);
         match (&self.reception, self.options.wait) {
             (Some(_), _) if waited > self.options.patience => Err(CastError::Sender(format!(
-                "the sender has not come back for {:.0?}; what has arrived is kept: receive again to go on",
-                self.options.patience
+                "the sender has not come back for {}; what has arrived is kept: receive again to go on",
+                in_seconds(self.options.patience)
             ))),
             (None, Some(limit)) if waited > limit => Err(CastError::NoReceivers(format!(
-                "no sender within {limit:.0?}: it has to name this receiver, {}, with --members, or announce \
+                "no sender within {}: it has to name this receiver, {}, with --members, or announce \
                  itself at {} with --min-members; both need the same key{}{}",
+                in_seconds(limit),
                 interfaces::told(self.node.local_addr()),
                 self.options.group,
                 interfaces::reach_of(self.node.local_addr()),

@@ -14,7 +14,7 @@ pub use options::{
 };
 
 use crate::beacon::Beacon;
-use crate::error::CastError;
+use crate::error::{CastError, in_seconds};
 use crate::interfaces;
 use crate::message::{CHANNEL, Message, Offer, PIECE_BYTES};
 use crate::roster::{Member, Path, Roster, State};
@@ -220,19 +220,20 @@ impl Sender {
         if waited < self.options.wait {
             return Ok(());
         }
+        let wait = in_seconds(self.options.wait);
         match &self.options.members {
             Members::Listed(_) if ready > 0 => self.started = Some(now),
             Members::Listed(_) => {
                 return Err(CastError::NoReceivers(format!(
-                    "no member answered within {waited:.0?}: run `denrei cast recv` on each, at the address that \
+                    "no member answered within {wait}: run `denrei cast recv` on each, at the address that \
                      --members names, with the same key{}",
                     interfaces::reach_of(self.node.local_addr())
                 )));
             }
             Members::AtLeast(least) => {
                 let text = format!(
-                    "only {ready} of {least} receivers came within {waited:.0?}: run `denrei cast recv --group {}` \
-                     on them, with the same key, or with --from {} where multicast does not reach{}",
+                    "only {ready} of {least} receivers came within {wait}: run `denrei cast recv \
+                     --group {}` on them, with the same key, or with --from {} where multicast does not reach{}",
                     self.options.group,
                     interfaces::told(self.node.local_addr()),
                     interfaces::reach_of(self.node.local_addr())

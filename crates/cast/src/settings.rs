@@ -85,7 +85,9 @@ pub const CAST_SETTINGS: &[Setting<CastOptions>] = &[
         options.dereference = switch(text)?;
         Some(())
     }),
-    Setting::new("from", "the address of a sender", |options, text| set(&mut options.from, address(text))),
+    Setting::new("from", "the address of a sender", |options, text| {
+        set(&mut options.from, address(text).filter(|from| from.port() != 0))
+    }),
     Setting::new("name", "text", |options, text| set(&mut options.name, Some(text.to_owned()))),
     Setting::new("retain_bytes", SIZE, |options, text| set(&mut options.retain_bytes, size(text))),
     Setting::new("sync", SWITCH, |options, text| {

@@ -250,7 +250,16 @@ fn what_cannot_work_is_said_before_anything_is_sent() {
         (vec!["send".into(), path(&file), "--members=10.99.99.99:9".into()], 3, "--insecure"),
         (vec!["send".into(), path(&top), "--members=127.0.0.1".into()], 3, "--dereference"),
         (vec!["send".into(), "/none/such".into(), "--members=127.0.0.1".into()], 3, "/none/such"),
+        (vec!["send".into(), path(&file), "--members=127.0.0.1:0".into()], 2, "port 0"),
+        (vec!["send".into(), path(&file), path(&file), "--min-members=1".into()], 2, "two of that name"),
+        (vec!["send".into(), "-".into(), "--name=a/b".into(), "--min-members=1".into()], 2, "--name: "),
+        (
+            vec!["send".into(), path(&file), "--members=127.0.0.1:9".into(), "--wait=0".into()],
+            3,
+            "answered within 0 s:",
+        ),
         (vec!["recv".into()], 2, "--into"),
+        (vec!["recv".into(), "--into".into(), path(&top), "--from=127.0.0.1:0".into()], 2, "port 0"),
         (vec!["recv".into(), "--into".into(), path(&file)], 2, "not a directory"),
         (vec!["recv".into(), "--into=/none/such".into()], 3, "/none/such"),
         // Not even root can make files there.

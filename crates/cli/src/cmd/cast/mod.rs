@@ -9,6 +9,7 @@ mod show;
 
 use crate::cmd::key::KeyArgs;
 use crate::cmd::values::{address, seconds};
+use crate::cmd::wrong_arguments;
 use crate::output::in_words;
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
@@ -86,7 +87,7 @@ impl PortArgs {
             (false, false) => Ipv6Addr::LOCALHOST.into(),
         };
         let Some(bind) = &self.bind else { return bind_default(ip, port, &config) };
-        let addr = resolve(bind, port).map_err(crate::cmd::wrong_arguments)?;
+        let addr = resolve(bind, port).map_err(wrong_arguments)?;
         Node::bind(addr, config).context("cannot open the port")
     }
 }
@@ -112,6 +113,14 @@ fn resolve(text: &str, port: u16) -> Result<SocketAddr, String> {
         return Ok(SocketAddr::new(ip, port));
     }
     if text.contains(':') { address(text) } else { address(&format!("{text}:{port}")) }
+}
+
+/// The address of another side: as for [`resolve`], with the port of receivers where none is named.
+fn resolve_peer(text: &str) -> Result<SocketAddr> {
+    match resolve(text, DEFAULT_PORT).map_err(wrong_arguments)? {
+        addr if addr.port() == 0 => Err(wrong_arguments(format!("{text:?} has port 0, at which nobody is"))),
+        addr => Ok(addr),
+    }
 }
 
 /// The object of `--json` for a cast that came to nothing.

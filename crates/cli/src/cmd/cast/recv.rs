@@ -1,7 +1,7 @@
 //! `denrei cast recv`.
 
 use super::show::{RecvBar, bytes, seconds};
-use super::{DEFAULT_PORT, PortArgs, failure, parse_group, parse_seconds, reach, resolve};
+use super::{DEFAULT_PORT, PortArgs, failure, parse_group, parse_seconds, reach, resolve_peer};
 use crate::cmd::wrong_arguments;
 use crate::output::say;
 use anyhow::Result;
@@ -97,8 +97,7 @@ impl RecvCommand {
             }
             Destination::Directory { path, sync: self.fsync }
         };
-        let from = self.from.as_deref().map(|from| resolve(from, DEFAULT_PORT).map_err(wrong_arguments));
-        let from = from.transpose()?;
+        let from = self.from.as_deref().map(resolve_peer).transpose()?;
         let beyond = from.is_some_and(|from| !from.ip().to_canonical().is_loopback());
         let node = self.port.open(self.group, DEFAULT_PORT, beyond)?;
         let mut options = ReceiveOptions::new(self.group);

@@ -1,7 +1,7 @@
 //! `denrei cast send`.
 
 use super::show::{SendBars, bytes, seconds};
-use super::{DEFAULT_PORT, PortArgs, failure, parse_group, parse_seconds, reach, resolve};
+use super::{PortArgs, failure, parse_group, parse_seconds, reach, resolve_peer};
 use crate::bench::args::parse_size;
 use crate::cmd::values::whole;
 use crate::cmd::wrong_arguments;
@@ -9,6 +9,7 @@ use crate::output::say;
 use anyhow::{Context, Result};
 use clap::{ArgGroup, Args, ValueEnum};
 use denrei::GroupBackend;
+use denrei_cast::manifest::ManifestError;
 use denrei_cast::{
     CastError, DEFAULT_GROUP, Members, Outcome, SendOptions, SendReport, Sender, Source, scan,
 };
@@ -193,7 +194,7 @@ impl SendCommand {
         }
         let mut members = Vec::new();
         for text in &self.members {
-            let addr = resolve(text.trim(), DEFAULT_PORT).map_err(wrong_arguments)?;
+            let addr = resolve_peer(text.trim())?;
             if members.contains(&addr) {
                 return Err(wrong_arguments(format!("--members names {addr} twice")));
             }
@@ -207,10 +208,18 @@ impl SendCommand {
             if self.paths.len() > 1 {
                 return Err(wrong_arguments("- is sent alone: give files and directories to another cast"));
             }
-            return Source::stream(&self.name, std::io::stdin(), self.retain)
-                .context("cannot send standard input");
+            return match Source::stream(&self.name, std::io::stdin(), self.retain) {
+                Err(CastError::Manifest(error)) => Err(wrong_arguments(format!("--name: {error}"))),
+                source => source.context("cannot send standard input"),
+            };
         }
-        let found = scan(&self.paths, self.dereference).context("cannot send")?;
+        let found = match scan(&self.paths, self.dereference) {
+            // Those of a directory have different names: both are named here.
+            Err(CastError::Manifest(error @ ManifestError::Twice { .. })) => {
+                return Err(wrong_arguments(format!("{error}: send one of them by itself")));
+            }
+            found => found.context("cannot send")?,
+        };
         found.skipped.iter().for_each(|skipped| eprintln!("denrei: {skipped}"));
         Ok(Source::files(found)?)
     }
