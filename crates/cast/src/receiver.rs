@@ -472,6 +472,10 @@ impl Receiver {
             self.say(peer, &complete);
             self.node.flush(peer, LAST_WORD);
         }
+        if let Some((other, _)) = self.next_sender {
+            self.say(other, &complete);
+            self.node.flush(other, LAST_WORD);
+        }
         let took = self.began.elapsed();
         Ok(ReceiveReport { cast, sender, took, bytes, resumed_bytes, new_bytes, files, directories })
     }

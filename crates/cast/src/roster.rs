@@ -78,6 +78,8 @@ pub struct Member {
     pub progress_at: Instant,
     /// When it first said what it misses.
     pub began: Option<Instant>,
+    /// It receives something else, or has left before it had come.
+    pub elsewhere: bool,
 }
 
 impl Member {
@@ -88,7 +90,12 @@ impl Member {
 
     /// Whether nothing more is to be expected of it or done for it.
     pub fn is_settled(&self) -> bool {
-        matches!(self.state, State::Complete { .. } | State::Failed { .. })
+        self.elsewhere || matches!(self.state, State::Complete { .. } | State::Failed { .. })
+    }
+
+    /// Whether it is there, or there is nothing to wait for.
+    pub fn has_come(&self) -> bool {
+        !self.elsewhere && (self.ready || self.is_settled())
     }
 
     fn gets_from_group(&self) -> bool {
@@ -132,6 +139,7 @@ impl Roster {
             resumed_bytes: 0,
             progress_at: now,
             began: None,
+            elsewhere: false,
         });
         self.members.len() - 1
     }
@@ -140,6 +148,7 @@ impl Roster {
     pub fn want(&mut self, index: usize, ranges: &[Range], ordered: bool, now: Instant) {
         let (before, pieces) = (self.manifest_pieces, self.pieces);
         let member = &mut self.members[index];
+        member.elsewhere = false;
         if member.is_settled() {
             return;
         }
@@ -247,6 +256,19 @@ impl Roster {
         member.ready = false;
         member.no_group = false;
         member.path = Path::Alone;
+    }
+
+    /// A member that was not listed receives something else, or has left. It is not waited for, and nothing is
+    /// told of it, until it says what it misses after all.
+    pub fn went_elsewhere(&mut self, index: usize) {
+        let member = &mut self.members[index];
+        member.state = State::Absent { why: None };
+        member.elsewhere = true;
+    }
+
+    /// Those that are of this cast.
+    pub fn counted(&self) -> impl Iterator<Item = &Member> {
+        self.members.iter().filter(|member| !member.elsewhere)
     }
 
     /// Those who could be in a group and are not. A stream has nothing yet that they could miss.

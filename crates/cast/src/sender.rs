@@ -207,7 +207,7 @@ impl Sender {
     }
 
     fn start_if_gathered(&mut self, now: Instant) -> Result<(), CastError> {
-        let ready = self.roster.members.iter().filter(|member| member.ready || member.is_settled()).count();
+        let ready = self.roster.members.iter().filter(|member| member.has_come()).count();
         let waited = now.duration_since(self.began);
         let enough = match &self.options.members {
             Members::Listed(members) => ready == members.len(),
@@ -231,8 +231,12 @@ impl Sender {
                 )));
             }
             Members::AtLeast(least) => {
+                let others = match self.roster.members.iter().filter(|member| member.elsewhere).count() {
+                    0 => String::new(),
+                    others => format!(", others ({others}) took another cast or left"),
+                };
                 let text = format!(
-                    "only {ready} of {least} receivers came within {wait}: run `denrei cast recv \
+                    "only {ready} of {least} receivers came within {wait}{others}: run `denrei cast recv \
                      --group {}` on them, with the same key, or with --from {} where multicast does not reach{}",
                     self.options.group,
                     interfaces::told(self.node.local_addr()),

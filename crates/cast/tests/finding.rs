@@ -1,8 +1,10 @@
-//! Whom a receiver asks that was told no sender: what somebody without the cluster key can make it send.
+//! Whom a receiver asks that was told no sender: what somebody without the cluster key can make it send, and
+//! what becomes of senders that it does not take.
 
-use denrei::{ClusterKey, Config, Drive, Node};
+use denrei::{ChannelId, ClusterKey, Config, Drive, Incoming, Node, PeerId};
+use denrei_cast::message::{CHANNEL, FailureCode, Message, VERSION};
 use denrei_cast::{CastError, Destination, Members, ReceiveOptions, Receiver, SendOptions};
-use denrei_cast::{Sender, Source, scan};
+use denrei_cast::{Sender, Source};
 use std::net::{SocketAddr, UdpSocket};
 use std::ops::ControlFlow;
 use std::thread::JoinHandle;
@@ -35,6 +37,11 @@ fn receiving(key: Option<u8>, group: SocketAddr, wait: Duration) -> JoinHandle<R
     })
 }
 
+/// Something to send.
+fn order() -> Source {
+    Source::stream("order", &b"attack at dawn"[..], 1 << 20).unwrap()
+}
+
 /// Says that a sender without a key is where a socket is that never answers; the socket.
 fn forged(group: SocketAddr) -> UdpSocket {
     let sink = UdpSocket::bind("127.0.0.1:0").unwrap();
@@ -63,10 +70,7 @@ fn a_receiver_with_a_key_asks_nobody_because_of_a_forged_beacon_and_finds_the_se
     let receiver = receiving(Some(1), group, Duration::from_secs(60));
     let sink = forged(group);
     assert_eq!(last_heard(&sink, Duration::from_secs(1)), None);
-    let dir = tempfile::tempdir().unwrap();
-    std::fs::write(dir.path().join("order"), "attack at dawn").unwrap();
-    let source = Source::files(scan(&[dir.path().join("order")], false).unwrap()).unwrap();
-    let sender = Sender::new(node(Some(1)), source, SendOptions::new(group, Members::AtLeast(1))).unwrap();
+    let sender = Sender::new(node(Some(1)), order(), SendOptions::new(group, Members::AtLeast(1))).unwrap();
     assert!(sender.run(|_| ControlFlow::Continue(())).unwrap().is_complete());
     assert_eq!(receiver.join().unwrap().unwrap(), 14);
     let waiting = receiving(Some(1), group, Duration::from_secs(1));
@@ -82,4 +86,61 @@ fn who_was_heard_and_does_not_answer_is_not_asked_for_long() {
     let last = last_heard(&forged(group), Duration::from_millis(7500)).expect("it asks");
     assert!(last < Duration::from_millis(5500), "it still asks after {last:?}");
     assert!(receiver.join().unwrap().is_err());
+}
+
+/// What asks the sender at `addr` as a receiver does, `times` times; says `answer` to each offer.
+fn ask(addr: SocketAddr, times: usize, answer: Option<&Message>) -> (Node, PeerId) {
+    let node = node(None);
+    let peer = node.connect(addr).unwrap();
+    let say = |message: &Message| node.send(ChannelId { peer, channel: CHANNEL }, message.encode()).unwrap();
+    let heard = || node.next(Duration::from_secs(10)).unwrap().expect("an offer");
+    for _ in 0..times {
+        say(&Message::Hello { version: VERSION });
+        while !matches!(heard(), Incoming::Message(_)) {}
+        if let Some(answer) = answer {
+            say(answer);
+        }
+    }
+    assert!(node.flush(peer, Duration::from_secs(10)));
+    (node, peer)
+}
+
+/// Says that it receives something else, and asks again as one does whose own sender is gone.
+fn busy(addr: SocketAddr) -> Node {
+    let text = "it is receiving something else".into();
+    ask(addr, 2, Some(&Message::Failed { code: FailureCode::Busy, text })).0
+}
+
+#[test]
+fn one_that_receives_something_else_or_leaves_has_not_come_and_the_sender_waits_for_others() {
+    let (group, sending) = (group(), node(None));
+    let addr = sending.local_addr();
+    let options =
+        SendOptions { wait: Duration::from_secs(60), ..SendOptions::new(group, Members::AtLeast(1)) };
+    let sender = Sender::new(sending, order(), options).unwrap();
+    let sender = std::thread::spawn(move || sender.run(|_| ControlFlow::Continue(())).unwrap());
+    let _busy = busy(addr);
+    let (silent, peer) = ask(addr, 1, None);
+    silent.abort(peer, 0x8000, "it leaves without a word").unwrap();
+    assert!(!sender.is_finished());
+    let receiver = receiving(None, group, Duration::from_secs(60));
+    assert_eq!(receiver.join().unwrap().unwrap(), 14);
+    let report = sender.join().unwrap();
+    assert!(report.is_complete() && report.members.len() == 1, "{report:?}");
+}
+
+#[test]
+fn a_sender_that_gives_up_says_how_many_took_another_cast() {
+    let (group, sending) = (group(), node(None));
+    let addr = sending.local_addr();
+    let options =
+        SendOptions { wait: Duration::from_secs(2), ..SendOptions::new(group, Members::AtLeast(1)) };
+    let sender = Sender::new(sending, order(), options).unwrap();
+    let sender = std::thread::spawn(move || sender.run(|_| ControlFlow::Continue(())).unwrap_err());
+    let _busy = busy(addr);
+    let error = sender.join().unwrap().to_string();
+    assert!(
+        error.starts_with("only 0 of 1 receivers came") && error.contains("others (1) took another cast"),
+        "{error}"
+    );
 }

@@ -160,7 +160,7 @@ fn header_bytes(addr: SocketAddr) -> u64 {
 
 impl Sender {
     pub(super) fn progress(&self) -> SendProgress {
-        let members = self.roster.members.iter().map(|member| MemberProgress {
+        let members = self.roster.counted().map(|member| MemberProgress {
             addr: member.addr,
             name: member.name.clone(),
             bytes: member.bytes,
@@ -202,8 +202,7 @@ impl Sender {
         let started = self.started.unwrap_or(self.began);
         let members: Vec<MemberReport> = self
             .roster
-            .members
-            .iter()
+            .counted()
             .map(|member| MemberReport {
                 addr: member.addr,
                 name: member.name.clone(),

@@ -2,7 +2,7 @@
 
 use super::{Members, Sender};
 use crate::error::CastError;
-use crate::message::{CHANNEL, Message, short};
+use crate::message::{CHANNEL, FailureCode, Message, short};
 use crate::roster::State;
 use bytes::Bytes;
 use denrei::{ChannelId, Event, Incoming, PeerId};
@@ -61,9 +61,18 @@ impl Sender {
                     member.state = State::Complete { at: now };
                 }
             }
+            Message::Failed { code: FailureCode::Busy, .. } if self.is_uninvited(index) => {
+                self.roster.went_elsewhere(index);
+            }
             Message::Failed { code, text } => self.fail(index, text, Some(code)),
             _ => {}
         }
+    }
+
+    /// Whether a receiver that has found this sender has not begun: it has found others, too.
+    fn is_uninvited(&self, index: usize) -> bool {
+        let listed = matches!(self.options.members, Members::Listed(_));
+        !listed && self.roster.members[index].began.is_none()
     }
 
     /// A receiver that has found this sender.
@@ -93,7 +102,11 @@ impl Sender {
             self.roster.lost(index, "started again".into());
         }
         let member = &mut self.roster.members[index];
-        member.state = State::Invited;
+        // One that receives something else asks again and again while the sender of that is gone.
+        if !(known && member.elsewhere) {
+            member.elsewhere = false;
+            member.state = State::Invited;
+        }
         member.progress_at = now;
         self.bind_session(peer, index);
         self.say(peer, &Message::Offer(self.offer));
@@ -106,6 +119,10 @@ impl Sender {
         self.pending_alone.remove(&index);
         self.leave_group(index);
         self.roster.lost(index, why);
+        // One that is through with something else ends, and may not have said so.
+        if self.is_uninvited(index) && !self.roster.members[index].is_settled() {
+            self.roster.went_elsewhere(index);
+        }
     }
 
     pub(super) fn say(&self, peer: PeerId, message: &Message) {
