@@ -423,10 +423,7 @@ impl Sender {
         self.end_group();
         let report = self.report();
         // What is still under way to them (refusals, mostly) gets a moment.
-        let until = Instant::now() + CLOSE_TIMEOUT;
-        for peer in self.peers.keys() {
-            self.node.flush(*peer, until.saturating_duration_since(Instant::now()));
-        }
+        self.last_words(CLOSE_TIMEOUT);
         report
     }
 

@@ -7,9 +7,10 @@ use std::net::SocketAddr;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
-/// Said to a member that needs what a stream's sender no longer has.
-pub(super) const TOO_LATE: &str = "the stream has gone on, and what this receiver needs of it is no longer \
-     kept: start it before the sender, or give the sender a larger --retain";
+/// Said to a member that needs what a stream's sender no longer has. No longer than what the end of a session can
+/// say (`spec/protocol.md` §8).
+pub(super) const TOO_LATE: &str = "the stream has gone on past what is kept of it: start this receiver before \
+     the sender, or give the sender a larger --retain";
 
 /// Who receives.
 #[derive(Clone, Debug, PartialEq, Eq)]

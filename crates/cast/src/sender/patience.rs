@@ -117,7 +117,8 @@ impl Sender {
         }
     }
 
-    fn abandon(&self, peer: PeerId, why: &str) {
+    /// Ends a session, and says why.
+    pub(super) fn abandon(&self, peer: PeerId, why: &str) {
         // It may have just ended by itself.
         let _ = self.node.abort(peer, NO_ANSWER, why);
     }

@@ -145,8 +145,18 @@ impl Sender {
                 self.fail(index, text.into(), None);
             }
         }
-        for peer in self.peers.keys() {
-            self.node.flush(*peer, Duration::from_millis(500));
+        self.last_words(Duration::from_millis(500));
+    }
+
+    /// Has members hear what was said to them, within `time`. To those who take nothing, whose reader is slow
+    /// for one, the end of their session says why it ends.
+    pub(super) fn last_words(&self, time: Duration) {
+        let until = Instant::now() + time;
+        for (peer, index) in &self.peers {
+            let heard = self.node.flush(*peer, until.saturating_duration_since(Instant::now()));
+            if let (State::Failed { text, code: None }, false) = (&self.roster.members[*index].state, heard) {
+                self.abandon(*peer, text);
+            }
         }
     }
 }

@@ -1,6 +1,7 @@
 //! `denrei cast` between real processes: on loopback, and between hosts in namespaces with loss.
 
 mod sides;
+mod streams;
 
 use denrei_netlab::Lab;
 use serde_json::Value;

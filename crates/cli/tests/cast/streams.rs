@@ -1,0 +1,35 @@
+//! What becomes of receivers that do not keep up with a stream.
+
+use crate::sides::{Side, group, on_loopback, places, recv, send};
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+
+#[test]
+fn one_whose_reader_is_too_slow_for_a_stream_is_told_so() {
+    let (group, into) = (group(), places(1));
+    let (filed, filed_addr) = Side::receiver(&mut on_loopback(recv(into[0].path(), &group)));
+    let mut slow = Side::start(&mut on_loopback(recv(Path::new("-"), &group)));
+    let child = slow.0.as_mut().unwrap();
+    let (mut out, mut said) = (child.stdout.take().unwrap(), BufReader::new(child.stderr.take().unwrap()));
+    let mut line = String::new();
+    while !line.starts_with("receiving at ") {
+        line.clear();
+        assert!(said.read_line(&mut line).unwrap() > 0);
+    }
+    let slow_addr = line["receiving at ".len()..].split(',').next().unwrap();
+    let mut command = send(&[Path::new("-")], &group);
+    command.args(["--retain=1M", "--stall=0.2", "--members", &format!("{filed_addr},{slow_addr}")]);
+    let mut sender = Side::start(&mut command);
+    let mut stdin = sender.0.as_mut().unwrap().stdin.take().unwrap();
+    std::io::copy(&mut std::io::repeat(7).take(60_000_000), &mut stdin).unwrap();
+    drop(stdin);
+    assert_eq!(filed.json().0, Some(0));
+    let (status, report) = sender.json();
+    assert_eq!((status, &report["members"][1]["state"]), (Some(1), &"failed".into()), "{report}");
+    // Only now is it read, and so what it was told.
+    out.read_to_end(&mut Vec::new()).unwrap();
+    assert_eq!(slow.end().status.code(), Some(1));
+    let mut error = String::new();
+    said.read_to_string(&mut error).unwrap();
+    assert!(error.contains("past what is kept of it") && error.contains("--retain"), "{error}");
+}
