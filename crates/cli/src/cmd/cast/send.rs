@@ -89,7 +89,7 @@ pub struct SendCommand {
     #[arg(long, value_parser = parse_seconds, default_value = "0", value_name = "S")]
     linger: Duration,
 
-    /// A receiver that holds the others up for so long is served by itself from then on
+    /// A receiver that stands still for so long, or that the others wait for half of that, is served by itself
     #[arg(long, value_parser = parse_seconds, default_value = "2", value_name = "S")]
     stall: Duration,
 
