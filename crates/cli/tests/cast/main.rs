@@ -252,6 +252,7 @@ fn what_cannot_work_is_said_before_anything_is_sent() {
         (vec!["send".into(), path(&top), "--members=127.0.0.1".into()], 3, "--dereference"),
         (vec!["send".into(), "/none/such".into(), "--members=127.0.0.1".into()], 3, "/none/such"),
         (vec!["send".into(), path(&file), "--members=127.0.0.1:0".into()], 2, "port 0"),
+        (vec!["send".into(), path(&file), "--members=239.1.1.1".into()], 2, "single host"),
         (vec!["send".into(), path(&file), path(&file), "--min-members=1".into()], 2, "two of that name"),
         (vec!["send".into(), "-".into(), "--name=a/b".into(), "--min-members=1".into()], 2, "--name: "),
         (

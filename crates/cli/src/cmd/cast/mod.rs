@@ -117,10 +117,14 @@ fn resolve(text: &str, port: u16) -> Result<SocketAddr, String> {
 
 /// The address of another side: as for [`resolve`], with the port of receivers where none is named.
 fn resolve_peer(text: &str) -> Result<SocketAddr> {
-    match resolve(text, DEFAULT_PORT).map_err(wrong_arguments)? {
-        addr if addr.port() == 0 => Err(wrong_arguments(format!("{text:?} has port 0, at which nobody is"))),
-        addr => Ok(addr),
+    let addr = resolve(text, DEFAULT_PORT).map_err(wrong_arguments)?;
+    if addr.port() == 0 {
+        return Err(wrong_arguments(format!("{text:?} has port 0, at which nobody is")));
     }
+    if addr.ip().is_multicast() || addr.ip() == Ipv4Addr::BROADCAST {
+        return Err(wrong_arguments(format!("{text:?} is no address of a single host")));
+    }
+    Ok(addr)
 }
 
 /// The object of `--json` for a cast that came to nothing.
