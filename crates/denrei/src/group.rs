@@ -56,6 +56,7 @@ pub struct Group {
 pub struct GroupListener {
     node: Node,
     address: SocketAddr,
+    heard: bool,
 }
 
 /// The member's end of a group. Dropping it leaves the group.
@@ -123,8 +124,17 @@ impl Node {
     /// Not an address that a group can have.
     pub fn join_group(&self, address: SocketAddr) -> Result<GroupListener, OpenGroupError> {
         self.shards().gather();
-        self.with_core(|core, now| core.endpoint.join_group(now, address))?;
-        if let Err(error) = self.shared().with_io(|io| io.socket.join_multicast(address)) {
+        let hearing = self.shared().with_io(|io| io.socket.join_multicast(address));
+        let heard = hearing.is_ok();
+        let joined = self.with_core(|core, now| match heard {
+            true => core.endpoint.join_group(now, address),
+            false => core.endpoint.join_group_unheard(now, address),
+        });
+        if let Err(error) = joined {
+            self.release_address(address);
+            return Err(error.into());
+        }
+        if let Err(error) = hearing {
             tracing::warn!(
                 "cannot hear the multicast address {address}: {error}; its groups come by unicast"
             );
@@ -132,7 +142,7 @@ impl Node {
         // Whoever sleeps on the sockets does not know the new one.
         self.shared().wake();
         self.shared().kick();
-        Ok(GroupListener { node: self.clone(), address })
+        Ok(GroupListener { node: self.clone(), address, heard })
     }
 
     /// Stops hearing a group's address that nobody here needs any more.
@@ -274,6 +284,12 @@ impl GroupListener {
     /// The address joined.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Whether the address itself is heard. It is not where the host has no multicast, or the Node hears as many
+    /// addresses as it can, 63; groups come by unicast then.
+    pub fn is_heard(&self) -> bool {
+        self.heard
     }
 
     /// Waits at most `timeout` for a group that this Node is made a member of.

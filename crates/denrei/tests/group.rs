@@ -95,6 +95,25 @@ fn a_group_over_unicast_and_over_a_tree() {
 }
 
 #[test]
+fn who_hears_as_many_addresses_as_it_can_is_served_by_unicast_elsewhere() {
+    let member = Node::bind("127.0.0.1:0", threaded()).unwrap();
+    let at = |last: u8| SocketAddr::from(([239, 255, 80, last], 27_405));
+    let mut heard: Vec<_> = (0..63).map(|last| member.join_group(at(last)).unwrap()).collect();
+    assert!(heard.iter().all(|listener| listener.is_heard()));
+    let listener = member.join_group(at(63)).unwrap();
+    assert!(!listener.is_heard());
+    let reader = thread::spawn(move || read_all(&listener.accept(PATIENCE).expect("the group opens")));
+    let opener = Node::bind("127.0.0.1:0", threaded()).unwrap();
+    let group = opener.open_group(at(63), &[member.local_addr()], GroupOptions::default()).unwrap();
+    assert_eq!(group.status().unwrap().members[0].path, MemberPath::Unicast);
+    group.send(content(0, 5000)).unwrap();
+    assert!(group.close(PATIENCE));
+    assert_eq!(reader.join().unwrap(), (vec![content(0, 5000)], MembershipEnd::Closed));
+    heard.pop();
+    assert!(member.join_group(at(64)).unwrap().is_heard(), "there is room again");
+}
+
+#[test]
 fn who_does_not_answer_is_named() {
     let address = group_address(4);
     let present = Node::bind("127.0.0.1:0", threaded()).unwrap();

@@ -38,6 +38,7 @@ fn meant(name: &str) -> Record<'static> {
         }),
         "ACCEPT" => Record::Accept { credit: 4 << 20, max_message: 1 << 30 },
         "REFUSE" => Record::Refuse,
+        "UNHEARD" => Record::Unheard,
         "SYMBOL" => Record::Symbol { number: 5, report: false, frames: message },
         "SYMBOL_REPORT" => Record::Symbol { number: 6, report: true, frames: b"\x04\0\0\0\x08\0\0\0\0\0" },
         "POLL" => Record::Poll { next: 9 },

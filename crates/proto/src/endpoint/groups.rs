@@ -131,7 +131,16 @@ impl Endpoint {
     /// # Errors
     /// Not an address a group can have, or too many.
     pub fn join_group(&mut self, now: Instant, address: SocketAddr) -> Result<(), GroupError> {
-        self.with_groups(|groups, host| groups.join(now, address, host))
+        self.with_groups(|groups, host| groups.join(now, address, true, host))
+    }
+
+    /// Like [`join_group`](Self::join_group), where datagrams for the address are known not to arrive: openers
+    /// are told, and do not wait until they have found it out.
+    ///
+    /// # Errors
+    /// As for [`join_group`](Self::join_group).
+    pub fn join_group_unheard(&mut self, now: Instant, address: SocketAddr) -> Result<(), GroupError> {
+        self.with_groups(|groups, host| groups.join(now, address, false, host))
     }
 
     /// Asks the opener at `opener` to be made a member of its group at `address`, from the next

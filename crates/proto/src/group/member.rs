@@ -54,6 +54,8 @@ pub(crate) struct Member {
     pub restarted: bool,
     /// It has answered OPEN with ACCEPT, whatever became of it since.
     pub accepted: bool,
+    /// It has said that it cannot hear the group's address.
+    pub unheard: bool,
     pub path: Path,
     /// It is slow, and the others do not wait for it.
     pub lagging: bool,
@@ -112,6 +114,7 @@ impl Member {
             told: false,
             restarted: false,
             accepted: false,
+            unheard: false,
             path: Path::Multicast,
             lagging: false,
             next: 0,

@@ -54,6 +54,8 @@ pub(crate) struct Table {
     former: Vec<Membership>,
     /// Addresses at which this endpoint becomes a member when asked.
     joined: BTreeSet<SocketAddr>,
+    /// Of them, those that nothing is heard of here: groups there come by sessions.
+    unheard: BTreeSet<SocketAddr>,
     /// Of them, those where an opener last gave up waiting for others.
     given_up: BTreeSet<SocketAddr>,
     invitations: VecDeque<Invitation>,
@@ -183,8 +185,14 @@ impl Table {
 
     // ---- the member's verbs ----
 
-    /// Becomes a member of groups at this address when asked.
-    pub fn join(&mut self, now: Instant, address: SocketAddr, host: &mut dyn Host) -> Result<(), GroupError> {
+    /// Becomes a member of groups at this address when asked; `heard`: datagrams for it arrive.
+    pub fn join(
+        &mut self,
+        now: Instant,
+        address: SocketAddr,
+        heard: bool,
+        host: &mut dyn Host,
+    ) -> Result<(), GroupError> {
         if !address.ip().is_multicast() || address.port() == 0 {
             return Err(GroupError::BadAddress(address));
         }
@@ -192,6 +200,11 @@ impl Table {
             return Err(GroupError::TooManyGroups { max: MAX_GROUPS });
         }
         self.joined.insert(address);
+        if heard {
+            self.unheard.remove(&address);
+        } else {
+            self.unheard.insert(address);
+        }
         for invitation in core::mem::take(&mut self.invitations) {
             match Record::decode(&invitation.open) {
                 Ok((_, Record::Open(open))) if open.address == address => {
@@ -236,6 +249,7 @@ impl Table {
     /// Takes part no longer in groups at this address that begin from now on.
     pub fn stop_joining(&mut self, address: SocketAddr) {
         self.joined.remove(&address);
+        self.unheard.remove(&address);
         self.given_up.remove(&address);
     }
 

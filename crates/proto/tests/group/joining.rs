@@ -2,7 +2,7 @@
 
 use super::net::{Net, addr, content, group_addr};
 use super::sealed::sealed;
-use denrei_proto::group::{Departure, GroupBackend, GroupEvent, GroupOptions, GroupPolicy};
+use denrei_proto::group::{Departure, GroupBackend, GroupEvent, GroupOptions, GroupPolicy, MemberPath};
 use denrei_proto::{Config, Endpoint, LostReason};
 use std::sync::Arc;
 use std::time::Duration;
@@ -261,4 +261,36 @@ fn members_join_at_a_boundary_with_or_without_history_and_leave() {
     assert_eq!(net.events.iter().filter(joined).count(), 2);
     let left = |event: &&GroupEvent| matches!(event, GroupEvent::Departed { why: Departure::Left, .. });
     assert_eq!(net.events.iter().filter(left).count(), 1);
+}
+
+/// Hosts 1 and 2 are invited; the second says that it does not hear the address.
+fn one_unheard(backend: GroupBackend) -> Net {
+    let mut net = Net::new(2, Config::default());
+    net.deaf.insert(2);
+    net.hosts[1].join_group(net.now, group_addr()).unwrap();
+    net.hosts[2].join_group_unheard(net.now, group_addr()).unwrap();
+    let options = GroupOptions { open_timeout: OPEN_TIMEOUT, backend, ..GroupOptions::default() };
+    net.group = net.hosts[0].open_group(net.now, group_addr(), &[addr(1), addr(2)], options).unwrap();
+    net
+}
+
+#[test]
+fn nobody_waits_for_who_says_that_it_does_not_hear_the_address() {
+    let mut net = one_unheard(GroupBackend::Auto);
+    net.run(Duration::from_millis(10));
+    assert_eq!(net.events, [GroupEvent::Opened], "without the third of a second that finding it out takes");
+    assert_eq!(net.paths(), [MemberPath::Multicast, MemberPath::Unicast]);
+    send(&mut net, 0, 3);
+    net.run(Duration::from_millis(100));
+    (1..=2).for_each(|host| net.assert_received(host, &[20_000; 3]));
+    net.deaf.clear();
+    net.run(Duration::from_secs(5));
+    assert_eq!(net.paths(), [MemberPath::Multicast; 2], "and when it does, that is noticed");
+}
+
+#[test]
+fn who_does_not_hear_the_address_cannot_be_where_it_has_to() {
+    let mut net = one_unheard(GroupBackend::Multicast);
+    net.run(OPEN_TIMEOUT + Duration::from_millis(100));
+    assert_eq!(net.events, [GroupEvent::OpenFailed { missing: vec![addr(2)] }]);
 }

@@ -21,6 +21,7 @@ mod kind {
     pub(super) const BEGIN: u8 = 0x0c;
     pub(super) const SYMBOL_REPORT: u8 = 0x0d;
     pub(super) const KEY: u8 = 0x0e;
+    pub(super) const UNHEARD: u8 = 0x0f;
 }
 
 /// Most children a ROUTE names.
@@ -97,6 +98,8 @@ pub enum Record<'a> {
     },
     /// The member does not take part.
     Refuse,
+    /// The member, which is about to accept, knows that it cannot hear the group's address.
+    Unheard,
     /// The member's share of the group begins.
     Begin(Begin),
     /// A symbol by unicast: its number and its frames.
@@ -162,6 +165,7 @@ impl<'a> Record<'a> {
             }),
             kind::ACCEPT => Self::Accept { credit: reader.u64()?, max_message: reader.u64()? },
             kind::REFUSE => Self::Refuse,
+            kind::UNHEARD => Self::Unheard,
             kind::BEGIN => {
                 Self::Begin(Begin { symbol: reader.u64()?, message: reader.u64()?, cost: reader.u64()? })
             }
@@ -221,7 +225,7 @@ impl<'a> Record<'a> {
                 out.push(*keep_previous as u8);
                 put_key(&mut out, key);
             }
-            Self::Refuse | Self::Closed | Self::Leave | Self::Removed => {}
+            Self::Refuse | Self::Unheard | Self::Closed | Self::Leave | Self::Removed => {}
         }
         out
     }
@@ -245,6 +249,7 @@ impl<'a> Record<'a> {
             Self::Open(_) => kind::OPEN,
             Self::Accept { .. } => kind::ACCEPT,
             Self::Refuse => kind::REFUSE,
+            Self::Unheard => kind::UNHEARD,
             Self::Begin(_) => kind::BEGIN,
             Self::Symbol { report: true, .. } => kind::SYMBOL_REPORT,
             Self::Symbol { .. } => kind::SYMBOL,
@@ -379,6 +384,7 @@ mod tests {
             Record::Key { keep_previous: false, key: b"key" },
             Record::Accept { credit: 4 << 20, max_message: 1 << 30 },
             Record::Refuse,
+            Record::Unheard,
             Record::Begin(Begin { symbol: 1 << 40, message: 17, cost: 1 << 50 }),
             Record::Symbol { number: 5, report: false, frames: b"frames" },
             Record::Symbol { number: 6, report: true, frames: b"frames" },

@@ -49,6 +49,11 @@ impl Sender {
         id
     }
 
+    /// A member will accept and knows that it cannot hear the group's address: nobody waits until it does.
+    pub fn on_unheard(&mut self, index: usize) {
+        self.members.edit(index).unheard = true;
+    }
+
     /// SYN+ACK.
     pub fn on_accept(&mut self, now: Instant, index: usize, credit: u64, max_message: u64) {
         let mut member = self.members.edit(index);
@@ -120,7 +125,10 @@ impl Sender {
     /// answer one, and all the others would.
     pub(super) fn probes_somebody(&self) -> bool {
         let probing = matches!(self.options.backend, GroupBackend::Auto | GroupBackend::Multicast);
-        let unheard = |member: &Member| member.stage == Stage::Accepted && member.echo.is_none();
+        let forced = self.options.backend == GroupBackend::Multicast;
+        let unheard = |member: &Member| {
+            member.stage == Stage::Accepted && member.echo.is_none() && (forced || !member.unheard)
+        };
         probing && self.members.iter().any(unheard)
     }
 

@@ -57,7 +57,7 @@ impl Sender {
             if member.stage != Stage::Invited || member.told || member.restarted || waits {
                 continue;
             }
-            member.told = true;
+            (member.told, member.unheard) = (true, false);
             let key = self.keys.as_ref().map(|keys| keys.for_member(self.packet)).unwrap_or_default();
             let open = Open {
                 address: self.address,

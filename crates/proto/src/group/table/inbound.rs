@@ -110,8 +110,8 @@ impl Table {
         match record {
             Record::Open(open) => self.on_open(now, id, peer, &open, octets, host),
             Record::Join(join) => self.on_join(now, peer, &join, host),
-            Record::Accept { .. } | Record::Refuse | Record::Closed | Record::Leave => {
-                self.on_answer(now, id, peer, &record, host);
+            Record::Accept { .. } | Record::Unheard | Record::Refuse | Record::Closed | Record::Leave => {
+                self.on_answer(now, id, peer, &record, host)
             }
             _ => self.on_opener_record(now, id, peer, &record, octets, host),
         }
@@ -130,6 +130,7 @@ impl Table {
         self.dirty = true;
         match *record {
             Record::Accept { credit, max_message } => sender.on_accept(now, index, credit, max_message),
+            Record::Unheard => sender.on_unheard(index),
             Record::Refuse => sender.depart(now, index, Departure::Refused, host),
             Record::Closed => sender.on_closed(now, index),
             _ => sender.depart(now, index, Departure::Left, host),
@@ -239,6 +240,9 @@ impl Table {
         // One that was removed and asked again, and whose application still holds what it was before.
         let before = self.members.insert(id, Box::new(member));
         self.former.extend(before.map(|before| *before));
+        if self.unheard.contains(&open.address) {
+            host.send(now, invitation.from, Record::Unheard.encode(id.0).into());
+        }
         host.send(now, invitation.from, Record::Accept { credit, max_message }.encode(id.0).into());
         self.news += 1;
     }
