@@ -179,10 +179,17 @@ static denrei_coll_seat *lead(const struct state *state, const char *group) {
     return seat;
 }
 
-/* Opens the group of a root, if it was not tried. All ranks come here together, and agree on whether it worked. */
+/* Whether it is so at all ranks. */
+static int agree(const struct state *state, int *is_good) {
+    int own = *is_good;
+    return PMPI_Allreduce(&own, is_good, 1, MPI_INT, MPI_MIN, state->comm);
+}
+
+/* Opens the group of a root, if it was not tried. All ranks come here together, and agree on whether they hear it (a process
+ * hears so many groups at a time) and on whether it worked. */
 static int open_group(struct state *state, int root) {
     char group[ADDRESS] = {0};
-    int result, all_good = 0, is_root = state->rank == root;
+    int result, is_root = state->rank == root;
     denrei_coll_seat **seat = &state->seats[root];
     if (state->is_open[root] != 0)
         return MPI_SUCCESS;
@@ -192,15 +199,17 @@ static int open_group(struct state *state, int root) {
     if ((result = PMPI_Bcast(group, ADDRESS, MPI_CHAR, root, state->comm)) != MPI_SUCCESS)
         return result;
     *seat = is_root ? NULL : denrei_coll_listen(node, group);
-    if ((result = PMPI_Barrier(state->comm)) != MPI_SUCCESS)
-        return result;
-    if (is_root)
-        *seat = lead(state, group);
-    int is_good = *seat != NULL;
-    if (is_good && !is_root)
-        is_good = denrei_coll_accept(*seat, state->addresses + ADDRESS * root, OPEN_MS + 1000) == 0;
-    result = PMPI_Allreduce(&is_good, &all_good, 1, MPI_INT, MPI_MIN, state->comm);
-    if (result == MPI_SUCCESS && all_good) {
+    int is_good = is_root || *seat != NULL;
+    result = agree(state, &is_good);
+    if (result == MPI_SUCCESS && is_good) {
+        if (is_root)
+            *seat = lead(state, group);
+        is_good = *seat != NULL;
+        if (is_good && !is_root)
+            is_good = denrei_coll_accept(*seat, state->addresses + ADDRESS * root, OPEN_MS + 1000) == 0;
+        result = agree(state, &is_good);
+    }
+    if (result == MPI_SUCCESS && is_good) {
         state->is_open[root] = 1;
     } else if (*seat != NULL) {
         denrei_coll_leave(*seat);

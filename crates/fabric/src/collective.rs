@@ -126,10 +126,15 @@ impl Seat {
     /// Waits to be made a member of a group at `group`.
     ///
     /// # Errors
-    /// Not an address that a group can have.
+    /// Not an address that a group can have. `ENOSPC`: it cannot be heard, because this process hears as many as it
+    /// can or the host has no multicast: a group would come by unicast, which the MPI itself does better.
     pub fn listen(carrier: &Carrier, group: SocketAddr) -> Result<Self, Errno> {
-        let joined = carrier.node.join_group(group);
-        joined.map(|listener| Self::of(carrier, Role::Listens(listener))).map_err(|error| refused(&error))
+        let listener = carrier.node.join_group(group).map_err(|error| refused(&error))?;
+        if !listener.is_heard() {
+            log::say(Level::Info, Subsystem::EndpointControl, || format!("{group} cannot be heard here"));
+            return Err(Errno(crate::ffi::ENOSPC));
+        }
+        Ok(Self::of(carrier, Role::Listens(listener)))
     }
 
     fn of(carrier: &Carrier, role: Role) -> Self {
@@ -205,6 +210,18 @@ fn refused(error: &OpenGroupError) -> Errno {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_hears_as_many_groups_as_it_can_listens_to_no_more_until_it_leaves_one() {
+        let settings = Settings { insecure: true, key_file: None, ..Settings::from_environment() };
+        let carrier = Carrier::open(&settings).unwrap();
+        let address = |last: u8| SocketAddr::from(([239, 255, 79, last], 27_404));
+        let mut seats: Vec<Seat> =
+            (0..63).map(|last| Seat::listen(&carrier, address(last)).unwrap()).collect();
+        assert_eq!(Seat::listen(&carrier, address(63)).unwrap_err(), Errno(crate::ffi::ENOSPC));
+        seats.pop();
+        assert!(Seat::listen(&carrier, address(63)).is_ok());
+    }
 
     #[test]
     fn what_one_sends_all_others_receive_in_order() {

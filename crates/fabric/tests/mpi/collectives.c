@@ -108,6 +108,22 @@ static void threads(void) {
     MPI_Comm_free(&comms[1]);
 }
 
+/* More groups than a process can hear: those beyond are left to the MPI, at once. */
+static void many(void) {
+    enum { MANY = 40, LAST = 10 };
+    MPI_Comm comms[MANY];
+    double began = 0;
+    for (int i = 0; i < MANY; i++) {
+        if (i == MANY - LAST)
+            began = MPI_Wtime();
+        MPI_Comm_dup(MPI_COMM_WORLD, &comms[i]);
+        bcasts(comms[i], 4, MPI_INT, 1);
+    }
+    CHECK("the time that it takes", MPI_Wtime() - began < 0.1 * LAST * size);
+    for (int i = 0; i < MANY; i++)
+        MPI_Comm_free(&comms[i]);
+}
+
 int main(int argc, char **argv) {
     int provided;
     MPI_Datatype sparse;
@@ -137,6 +153,8 @@ int main(int argc, char **argv) {
     }
     if (provided == MPI_THREAD_MULTIPLE)
         threads();
+    many();
+    bcasts(MPI_COMM_WORLD, 4, MPI_INT, 1);
     MPI_Barrier(MPI_COMM_WORLD);
     if (rank == 0)
         printf("%d ranks: all collectives agree\n", size);
