@@ -47,6 +47,10 @@ pub(super) unsafe extern "C" fn open(
         let (domain, attr) = unsafe { (object::<Domain, _>(domain)?, attr.as_mut()) };
         let mut wants_events = false;
         if let Some(attr) = attr {
+            // What is read by others, and what is the same at all, are hints.
+            if attr.flags & !(FI_EVENT | FI_READ | FI_SYMMETRIC) != 0 {
+                return Err(Errno::BAD_FLAGS);
+            }
             wants_events = attr.flags & FI_EVENT != 0;
             let known = matches!(attr.type_, FI_AV_UNSPEC | FI_AV_MAP | FI_AV_TABLE);
             if !known || attr.rx_ctx_bits != 0 {

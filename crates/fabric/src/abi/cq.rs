@@ -59,6 +59,10 @@ pub(super) unsafe extern "C" fn open(
         let (domain, attr) = unsafe { (object::<Domain, _>(domain)?, attr.as_mut()) };
         let (mut format, mut wait_obj) = (FI_CQ_FORMAT_CONTEXT, FI_WAIT_NONE);
         if let Some(attr) = attr {
+            // Whose core interrupts are for is a hint.
+            if attr.flags & !FI_AFFINITY != 0 {
+                return Err(Errno::BAD_FLAGS);
+            }
             if attr.format == FI_CQ_FORMAT_UNSPEC {
                 attr.format = FI_CQ_FORMAT_CONTEXT;
             }

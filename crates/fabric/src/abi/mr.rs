@@ -49,6 +49,10 @@ unsafe fn register(domain: *mut fid, wish: &Wish, out: *mut *mut fid_mr) -> Resu
         if wish.flags & !FI_RMA_EVENT != 0 {
             return Err(Errno::BAD_FLAGS);
         }
+        // Reserved (fi_mr(3)).
+        if wish.offset != 0 {
+            return Err(Errno::INVALID);
+        }
         let allowed =
             Access { reads: wish.access & FI_REMOTE_READ != 0, writes: wish.access & FI_REMOTE_WRITE != 0 };
         let first = (*wish.iov).iov_base;
@@ -56,7 +60,7 @@ unsafe fn register(domain: *mut fid, wish: &Wish, out: *mut *mut fid_mr) -> Resu
         let region = if first.is_null() && wish.count == 1 && (*wish.iov).iov_len > 0 {
             Region::whole_address_space(allowed)
         } else {
-            let first_address = if domain.is_basic { first as u64 } else { wish.offset };
+            let first_address = if domain.is_basic { first as u64 } else { 0 };
             Region::new(memory(wish.iov, wish.count)?, first_address, allowed)
         };
         let registered = Arc::new(Registered { region: Arc::new(region), counters: Mutex::default() });

@@ -27,6 +27,7 @@ pub const FI_INJECT: u64 = 1 << 25;
 pub const FI_INJECT_COMPLETE: u64 = 1 << 26;
 pub const FI_TRANSMIT_COMPLETE: u64 = 1 << 27;
 pub const FI_DELIVERY_COMPLETE: u64 = 1 << 28;
+pub const FI_AFFINITY: u64 = 1 << 29;
 pub const FI_LOCAL_COMM: u64 = 1 << 51;
 pub const FI_REMOTE_COMM: u64 = 1 << 52;
 pub const FI_PROV_ATTR_ONLY: u64 = 1 << 54;
@@ -42,6 +43,7 @@ pub const FI_SELECTIVE_COMPLETION: u64 = 1 << 59;
 pub const FI_FETCH_ATOMIC: u64 = 1 << 58;
 pub const FI_COMPARE_ATOMIC: u64 = 1 << 59;
 pub const FI_SYNC_ERR: u64 = 1 << 58;
+pub const FI_SYMMETRIC: u64 = 1 << 59;
 
 // Mode bits.
 pub const FI_CONTEXT: u64 = 1 << 59;

@@ -322,6 +322,19 @@ static void refused_calls(void)
 	CHECK(fi_srx_context(domain, NULL, &ep, NULL) == -FI_ENOSYS);
 	CHECK(fi_poll_open(domain, &poll_attr, &poll_set) == -FI_ENOSYS);
 	CHECK(fi_connect(sides[0].ep, out, NULL, 0) == -FI_ENOSYS);
+	struct fid_cq *cq;
+	struct fid_av *av;
+	struct fid_mr *mr;
+	struct fi_cq_attr cq_attr = { .flags = 1ull << 40 };
+	struct fi_av_attr av_attr = { .flags = 1ull << 60 };
+	CHECK(fi_cq_open(domain, &cq_attr, &cq, NULL) == -FI_EBADFLAGS);
+	CHECK(fi_av_open(domain, &av_attr, &av, NULL) == -FI_EBADFLAGS);
+	CHECK(fi_mr_reg(domain, in, 8, FI_REMOTE_READ, 0, 7, 1ull << 60, &mr, NULL) == -FI_EBADFLAGS);
+	CHECK(fi_mr_reg(domain, in, 8, FI_REMOTE_READ, 5, 7, 0, &mr, NULL) == -FI_EINVAL);
+	struct iovec iov = { in, 8 };
+	CHECK(fi_mr_regv(domain, &iov, 1, FI_REMOTE_READ, 5, 7, 0, &mr, NULL) == -FI_EINVAL);
+	struct fi_mr_attr mr_attr = { .mr_iov = &iov, .iov_count = 1, .access = FI_REMOTE_READ, .offset = 5 };
+	CHECK(fi_mr_regattr(domain, &mr_attr, 0, &mr) == -FI_EINVAL);
 	CHECK(fi_close(&domain->fid) == -FI_EBUSY);
 }
 
