@@ -52,7 +52,7 @@ impl MpirunEnvCommand {
 /// command, if it was.
 ///
 /// # Errors
-/// The one that was named does not hold it.
+/// The one that was named does not hold it; libfabric cannot be told of it.
 pub fn find_provider(named: Option<&Path>) -> Result<Option<PathBuf>> {
     let holds_it = |directory: &PathBuf| directory.join(PROVIDER).is_file();
     if let Some(directory) = named {
@@ -61,11 +61,29 @@ pub fn find_provider(named: Option<&Path>) -> Result<Option<PathBuf>> {
             .with_context(|| format!("where {} is cannot be told", directory.display()))?;
         let place = || format!("not in {}", directory.display());
         ensure!(holds_it(&whole), wrong_arguments(missing(&place())));
+        ensure!(!splits(&whole), wrong_arguments(split(&whole)));
         return Ok(Some(whole));
     }
     let program = std::env::current_exe().ok();
     let here = program.as_deref().and_then(Path::parent);
-    Ok(here.and_then(|here| [here.to_owned(), here.join("../lib")].into_iter().find(holds_it)))
+    let found = here.and_then(|here| [here.to_owned(), here.join("../lib")].into_iter().find(holds_it));
+    if let Some(found) = &found {
+        ensure!(!splits(found), split(found));
+    }
+    Ok(found)
+}
+
+/// Whether libfabric takes a directory for several.
+fn splits(directory: &Path) -> bool {
+    directory.as_os_str().as_encoded_bytes().contains(&b':')
+}
+
+fn split(directory: &Path) -> String {
+    format!(
+        "{} has a colon in its name, at which libfabric splits FI_PROVIDER_PATH: copy {PROVIDER} to another \
+         directory and name that by --provider",
+        directory.display()
+    )
 }
 
 fn missing(place: &str) -> String {
@@ -129,6 +147,16 @@ mod tests {
             let output = std::process::Command::new("sh").args(["-c", &script]).output().unwrap();
             assert_eq!(String::from_utf8_lossy(&output.stdout), format!("{odd}{more}"));
         }
+    }
+
+    #[test]
+    fn a_directory_that_libfabric_would_split_is_refused() {
+        let place = tempfile::tempdir().unwrap();
+        let odd = place.path().join("a:b");
+        std::fs::create_dir(&odd).unwrap();
+        std::fs::write(odd.join(PROVIDER), "").unwrap();
+        let said = find_provider(Some(&odd)).unwrap_err().to_string();
+        assert!(said.contains("a:b") && said.contains("colon"), "{said}");
     }
 
     #[test]
