@@ -2079,7 +2079,8 @@ uintptr_t denrei_collective_size(const denrei_collective *set);
  *
  * `set` is a set.
  */
-denrei_code denrei_collective_barrier(denrei_collective *set, int64_t timeout_us);
+denrei_code denrei_collective_barrier(denrei_collective *set,
+                                      int64_t timeout_us);
 
 /**
  * Gives what rank 0 has, `length` bytes at `data`, to all, as a message to be freed. The others'
