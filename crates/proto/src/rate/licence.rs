@@ -13,18 +13,20 @@ use denrei_wire::Instant;
 
 /// Shorter round trips are not worth it: a window that is too small grows within a few of them.
 const LEAST_RTT: Duration = Duration::from_micros(100);
-/// A round trip that was first measured in the crowd is its queue's rather than the path's, unless it is longer
-/// than queues of switches are.
-const KNOWN_FOR: Duration = Duration::from_millis(20);
+/// A round trip known for less than that may be its crowd's rather than the path's, unless it is longer than queues of
+/// switches are; and processes that begin together wait for their cores, up to some milliseconds.
+const KNOWN_FOR: Duration = Duration::from_millis(100);
 const LONG_RTT: Duration = Duration::from_millis(1);
+const FAR_RTT: Duration = Duration::from_millis(5);
 
 /// Most under way for that reason: what a path inside the network may be asked to take unseen.
 const MOST_OCTETS: u64 = 1 << 20;
+/// Most where the round trip may be the crowd's: a first window, which anyone may send unseen.
+const FIRST_WINDOW: u64 = 14_720;
 
 /// The first mark leaves so much, where less is under way, and each round trip with marks a sixteenth less, down to
-/// a first window, which anyone may send unseen. Queues are marked that the receiver's own share-out keeps filled.
+/// a first window. Queues are marked that the receiver's own share-out keeps filled.
 const FIRST_MARKED: u64 = 64 * 1024;
-const LEAST_MARKED: u64 = 14_720;
 const KEPT_WHEN_MARKED: u64 = 15;
 
 /// The licence of one limit, until it is lifted.
@@ -38,8 +40,10 @@ pub(crate) struct Licence {
 impl Licence {
     /// A limit is in force from now on, and the path's smallest round trip has been known for so long.
     pub fn new(now: Instant, min_rtt: Duration, known_for: Duration) -> Option<Self> {
-        let long = min_rtt >= LONG_RTT || (min_rtt >= LEAST_RTT && known_for >= KNOWN_FOR);
-        long.then_some(Self { most: MOST_OCTETS, cut_at: now })
+        let known = known_for >= KNOWN_FOR;
+        let long = min_rtt >= LONG_RTT || (min_rtt >= LEAST_RTT && known);
+        let most = if known || min_rtt >= FAR_RTT { MOST_OCTETS } else { FIRST_WINDOW };
+        long.then_some(Self { most, cut_at: now })
     }
 
     /// Octets that may be under way, where so many are and so many more are granted.
@@ -60,7 +64,7 @@ impl Licence {
     pub fn on_marks(&mut self, now: Instant, sent_at: Instant, under_way: u64) {
         if sent_at > self.cut_at {
             self.cut_at = now;
-            let least = self.most.min(LEAST_MARKED);
+            let least = self.most.min(FIRST_WINDOW);
             self.most = (self.most.min(under_way.max(FIRST_MARKED)) / 16 * KEPT_WHEN_MARKED).max(least);
         }
     }
@@ -81,7 +85,7 @@ mod tests {
 
     #[test]
     fn what_was_lost_under_a_limit_halves_what_goes_unasked_once_per_round_trip() {
-        let mut licence = Licence::new(at(10), LONG_RTT, Duration::ZERO).unwrap();
+        let mut licence = Licence::new(at(10), LEAST_RTT, KNOWN_FOR).unwrap();
         assert_eq!(licence.window(10_000, 90_000), 100_000);
         assert_eq!(licence.window(10_000, 1 << 30), MOST_OCTETS);
         licence.on_loss(at(15), at(9), 80_000);
@@ -97,13 +101,13 @@ mod tests {
 
     #[test]
     fn marks_leave_a_first_window() {
-        let mut licence = Licence::new(at(10), LONG_RTT, Duration::ZERO).unwrap();
+        let mut licence = Licence::new(at(10), LEAST_RTT, KNOWN_FOR).unwrap();
         licence.on_marks(at(11), at(11), 3_000);
         assert_eq!(licence.window(10_000, 1 << 20), FIRST_MARKED / 16 * KEPT_WHEN_MARKED);
         for ms in 12..100 {
             licence.on_marks(at(ms), at(ms), 3_000);
         }
-        assert_eq!(licence.window(10_000, 1 << 20), LEAST_MARKED);
+        assert_eq!(licence.window(10_000, 1 << 20), FIRST_WINDOW);
         licence.on_loss(at(100), at(100), 10_000);
         licence.on_marks(at(101), at(101), 3_000);
         assert_eq!(licence.window(10_000, 1 << 20), 5_000, "it never grows");
@@ -111,8 +115,14 @@ mod tests {
 
     #[test]
     fn a_round_trip_that_only_a_crowd_has_seen_is_not_the_paths() {
-        let of = |min_rtt, known_for| Licence::new(at(10), min_rtt, known_for).is_some();
-        assert!(!of(2 * LEAST_RTT, Duration::ZERO) && of(2 * LEAST_RTT, KNOWN_FOR));
-        assert!(!of(LEAST_RTT / 2, KNOWN_FOR), "of a rack");
+        let of = |min_rtt, known_for| {
+            let licence = Licence::new(at(10), min_rtt, known_for);
+            licence.map_or(0, |licence| licence.window(0, u64::MAX))
+        };
+        assert_eq!(of(2 * LEAST_RTT, KNOWN_FOR / 2), 0, "a queue's");
+        assert_eq!(of(2 * LONG_RTT, KNOWN_FOR / 2), FIRST_WINDOW, "processes that begin wait for cores");
+        assert_eq!(of(FAR_RTT, Duration::ZERO), MOST_OCTETS);
+        assert_eq!(of(2 * LEAST_RTT, KNOWN_FOR), MOST_OCTETS);
+        assert_eq!(of(LEAST_RTT / 2, KNOWN_FOR), 0, "of a rack");
     }
 }
