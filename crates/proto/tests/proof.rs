@@ -3,11 +3,12 @@
 mod common;
 
 use common::{Pair, addr};
-use denrei_proto::{Config, Event, Rate};
+use denrei_proto::{Config, Event, LostReason, PeerId, Phase, Rate};
 use denrei_wire::packet::Kind;
 use std::time::Duration;
 
 const MS: Duration = Duration::from_millis(1);
+const US: Duration = Duration::from_micros(1);
 
 /// All that a session may say about itself, in its first packets.
 fn speak(pair: &mut Pair) {
@@ -64,4 +65,34 @@ fn of_many_rates_in_a_row_the_last_is_told() {
     pair.run(5 * MS);
     let last = Event::RateSet { peer: back, rate: Rate { bytes_per_s: 3_000_000, burst_bytes: 14_540 } };
     assert_eq!(pair.events[1], [last]);
+}
+
+/// Two that open at once: the one that becomes the responder, its peer, and the initiator. The ANSWER is
+/// on its way, and the responder has a message that it may not acknowledge yet.
+fn meet(pair: &mut Pair) -> (usize, PeerId, usize) {
+    let peers = [pair.connect(0), pair.connect(1)];
+    for (end, peer) in peers.into_iter().enumerate() {
+        pair.send(end, peer, 0, vec![end as u8; 10]);
+    }
+    pair.run(75 * US);
+    let phase = |end: usize| pair.ends[end].flow(peers[end]).unwrap().phase;
+    let responder = if phase(0) == Phase::Answering { 0 } else { 1 };
+    assert_eq!((phase(responder), phase(1 - responder)), (Phase::Answering, Phase::Opening));
+    (responder, peers[responder], 1 - responder)
+}
+
+#[test]
+fn whoever_ends_a_session_before_the_proof_acknowledges_nothing() {
+    for late in [0, 1] {
+        let mut pair = Pair::new(Config::default());
+        let (responder, peer, initiator) = meet(&mut pair);
+        // Later: the initiator's first packet of the open session is on its way as well.
+        pair.run(50 * US * late);
+        pair.ends[responder].abort(pair.now, peer, 0x8005, "bye").unwrap();
+        pair.run(1000 * MS);
+        let why = LostReason::Ended { code: 0x8005, reason: "bye".to_owned() };
+        assert_eq!(pair.lost(initiator), [(why, 1)]);
+        assert_eq!(pair.lost(responder), [(LostReason::Aborted, 1)]);
+        assert_eq!((pair.acknowledged(initiator), pair.received[responder].len()), (0, 0));
+    }
 }

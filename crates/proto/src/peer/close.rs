@@ -56,6 +56,8 @@ struct Over {
     why: LostReason,
     /// Whether everything sent was acknowledged.
     flushed: bool,
+    /// The peer was proven: what came from it is kept, and may be acknowledged.
+    was_proven: bool,
     /// END to send, and how often it was repeated.
     end: Option<(u16, String)>,
     repeats: u8,
@@ -73,6 +75,12 @@ impl Closing {
     pub fn end(&self) -> Option<(u16, &str)> {
         let (code, reason) = self.over.as_ref()?.end.as_ref()?;
         Some((*code, reason))
+    }
+
+    /// Whether the END may bring an acknowledgement along. Before the proof none has been given, for
+    /// what has come is thrown away with the session.
+    pub fn acknowledges(&self) -> bool {
+        self.over.as_ref().is_some_and(|over| over.was_proven)
     }
 }
 
@@ -273,7 +281,7 @@ impl Peer {
         let remembers = if self.visible { REMEMBERED } else { Duration::ZERO };
         let drain_until = Some(cx.now + answers.max(remembers));
         let why = reason.clone();
-        self.closing.over = Some(Box::new(Over { why, flushed, end, repeats: 0, drain_until }));
+        self.closing.over = Some(Box::new(Over { why, flushed, was_proven, end, repeats: 0, drain_until }));
         self.sent.take_oldest(usize::MAX, |_| ());
         self.outbox.clear();
         self.inbox.drop_incomplete();

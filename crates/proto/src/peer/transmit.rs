@@ -313,7 +313,9 @@ impl Peer {
         }
         let start = self.write_header(out);
         // The last acknowledgement tells the peer that its own closing was heard.
-        self.received.write(cx.now, out);
+        if self.closing.acknowledges() {
+            self.received.write(cx.now, out);
+        }
         let (code, reason) = self.closing.end()?;
         Frame::End(End { code, reason }).encode(&mut |bytes| out.put(bytes));
         self.finish_packet(cx, out, start, Frames::new(), false);

@@ -127,7 +127,7 @@ impl Oracle {
         let Some((session, peer)) = self.live_session(host, endpoint, to) else { return };
         let state = &mut self.sessions[session];
         state.closed_write |= how != Closing::Read;
-        state.done_reading |= how != Closing::Write;
+        state.done_reading |= how == Closing::Read;
         state.ended |= matches!(how, Closing::Orderly | Closing::Abort(_));
         let result = match how {
             Closing::Write => endpoint.close_write(now, peer),

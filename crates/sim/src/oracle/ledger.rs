@@ -106,7 +106,8 @@ pub(super) struct Session {
     pub lost: Option<LostReason>,
     /// This application called `close_write` or `close`.
     pub closed_write: bool,
-    /// This application called `close_read`, `close` or `abort`: what it has not taken may be gone.
+    /// This application called `close_read`: what it has not taken is gone. What came before `close` and
+    /// `abort` remains readable.
     pub done_reading: bool,
     /// This application called `close` or `abort`.
     pub ended: bool,
