@@ -23,6 +23,9 @@ use std::time::{Duration, Instant};
 /// milliseconds.
 const TURNS_PER_CLOCK_READING: u32 = 64;
 
+/// T1 is doubled so often at most: to 64 times what was configured.
+const MAX_DOUBLINGS: u32 = 6;
+
 /// What a TP4 layer does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tp4Config {
@@ -34,7 +37,11 @@ pub struct Tp4Config {
     pub checksum: bool,
     /// Octets of head room for the layers below, in TPDUs that this layer allocates.
     pub head_room: usize,
-    /// T1: after so long without an acknowledgement DTs are sent again.
+    /// T1: after so long without an acknowledgement all DTs that are kept are sent again. It doubles with
+    /// each time that this happens in a row, up to 64 times as long, until something is acknowledged: where
+    /// the layers below take longer than T1, what is sent for nothing must not hold up what is needed.
+    /// Each window still costs some copies there, so T1 is best longer than an acknowledgement takes to
+    /// come: above a TP4 layer that has losses to repair, several times that layer's T1.
     pub retransmit_after: Duration,
     /// A_L: what is not half a credit is acknowledged after so long.
     pub acknowledge_after: Duration,
@@ -102,6 +109,15 @@ struct Timers {
     waiting: Instant,
     progressed: bool,
     began_waiting: bool,
+    /// How often T1 is doubled at present.
+    doublings: u32,
+}
+
+impl Timers {
+    /// How long to wait for an acknowledgement, where T1 is so long.
+    fn patience(&self, t1: Duration) -> Duration {
+        t1.saturating_mul(1 << self.doublings)
+    }
 }
 
 impl Tp4 {
@@ -112,8 +128,14 @@ impl Tp4 {
     pub fn new(config: Tp4Config, pool: Pool) -> Self {
         assert!(config.credit > 0, "without credit nothing is ever sent");
         let now = Instant::now();
-        let timers =
-            Timers { turns: 0, progress: now, waiting: now, progressed: false, began_waiting: false };
+        let timers = Timers {
+            turns: 0,
+            progress: now,
+            waiting: now,
+            progressed: false,
+            began_waiting: false,
+            doublings: 0,
+        };
         Self {
             upper_edge: u32::from(config.credit),
             config,
@@ -196,19 +218,21 @@ impl Tp4 {
     fn fire_timers(&mut self, now: Instant, out: &mut Outlet<'_, Pdu>) -> bool {
         let timers = &mut self.timers;
         if std::mem::take(&mut timers.progressed) || self.next == self.acknowledged {
-            timers.progress = now;
+            (timers.progress, timers.doublings) = (now, 0);
         }
         if std::mem::take(&mut timers.began_waiting) {
             timers.waiting = now;
         }
         let late = now - timers.waiting >= self.config.acknowledge_after;
         let acknowledges = self.hurry || self.unacknowledged > 0 && (self.closing || late);
-        let retransmits = !self.kept.is_empty() && now - timers.progress >= self.config.retransmit_after;
+        let retransmits =
+            !self.kept.is_empty() && now - timers.progress >= timers.patience(self.config.retransmit_after);
         if acknowledges {
             self.acknowledge(out);
         }
         if retransmits {
             self.timers.progress = now;
+            self.timers.doublings = (self.timers.doublings + 1).min(MAX_DOUBLINGS);
             self.retransmit(out);
         }
         acknowledges || retransmits
@@ -385,6 +409,35 @@ mod tests {
         pair.pass(|_| true);
         assert!(pair.received().is_empty() && pair.tp4.is_quiet());
         assert!(pair.tp4.counters().bad.load(Ordering::Relaxed) == 1);
+    }
+
+    #[test]
+    fn whoever_hears_nothing_asks_at_ever_longer_intervals_until_there_is_an_answer() {
+        let ms = Duration::from_millis;
+        let mut pair = Loop::new(Tp4Config { credit: 4, retransmit_after: ms(10), ..Tp4Config::default() });
+        pair.send(0);
+        pair.down.clear();
+        let mut asked = Vec::new();
+        for at in 0..3000 {
+            pair.fire(ms(at));
+            if pair.down.pop_front().is_some() {
+                asked.push(at);
+            }
+        }
+        let pauses: Vec<_> = asked.windows(2).map(|two| two[1] - two[0]).collect();
+        assert!(asked.len() == 9 && asked[0] <= 10, "{asked:?}");
+        for (pause, doubled) in pauses.iter().zip([20, 40, 80, 160, 320, 640, 640, 640]) {
+            assert!(pause.abs_diff(doubled) <= doubled / 4, "{pauses:?}");
+        }
+        // Progress brings T1 back.
+        pair.tp4.retransmit(&mut Outlet::new(&mut pair.down, &mut pair.up));
+        pair.pass(|_| true);
+        pair.fire(ms(3010));
+        pair.fire(ms(3020));
+        pair.pass(|_| true);
+        assert!(pair.tp4.is_quiet());
+        pair.fire(ms(3030));
+        assert_eq!(pair.tp4.timers.patience(ms(10)), ms(10));
     }
 
     #[test]
