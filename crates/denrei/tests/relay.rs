@@ -99,6 +99,37 @@ fn a_target_that_does_not_read_stops_its_own_sender_only() {
     }
 }
 
+/// The relay takes from a sender what it sends before it has heard that it is to stop: on many channels a lot.
+#[test]
+fn no_sender_is_ended_that_uses_many_channels_or_sends_large_messages() {
+    for (limit, channels, bytes) in [(64 << 10, 50, 1_000), (1 << 20, 8, 1_000_000), (64 << 10, 40, 0)] {
+        let (sender, target) = (node(), node());
+        let (relay, peer) = through(&sender, &target, small(limit));
+        let mut sent = 0usize;
+        // Nobody reads meanwhile.
+        let until = Instant::now() + Duration::from_millis(700);
+        while Instant::now() < until {
+            let to = ChannelId { peer, channel: (sent % channels) as u16 };
+            match sender.send_timeout(to, content(sent, bytes), Duration::from_millis(20)) {
+                Ok(_) => sent += 1,
+                Err(SendError::WouldBlock { .. }) => {}
+                Err(error) => panic!("after {sent} messages of {bytes}: {error}"),
+            }
+        }
+        let state = &relay.pairs()[0];
+        let mut next: Vec<usize> = (0..channels).collect();
+        for taken in 0..sent {
+            let message = target.recv_timeout(SOON).unwrap();
+            let message = message.unwrap_or_else(|| panic!("{taken} of {sent} came: {state:?}"));
+            let number = &mut next[usize::from(message.channel.channel)];
+            assert!(message.data == content(*number, bytes), "message {number} in its order");
+            *number += channels;
+        }
+        let ended = |event: &Event| matches!(event, Event::PeerLost { .. });
+        assert_eq!(std::iter::from_fn(|| sender.try_event()).find(ended), None);
+    }
+}
+
 #[test]
 fn every_rate_that_the_target_sets_reaches_the_sender_to_the_byte() {
     let (sender, target) = (node(), node());

@@ -188,14 +188,27 @@ impl Node {
     /// # Errors
     /// As for [`recv`](Self::recv).
     pub fn next(&self, timeout: Duration) -> Result<Option<Incoming>, NodeError> {
+        self.next_where(timeout, |_| true)
+    }
+
+    /// As [`next`](Self::next), but messages of channels that `wanted` refuses stay until their peer sends no
+    /// more, and by and by it runs out of credit. `wanted` must not call the Node.
+    pub(crate) fn next_where(
+        &self,
+        timeout: Duration,
+        wanted: impl Fn(ChannelId) -> bool,
+    ) -> Result<Option<Incoming>, NodeError> {
         let next = |core: &mut Core| {
             let now = core.recently();
             if let Some(message) = core.endpoint.recv_before_end(now, |_| true) {
                 return Some(Ok(Incoming::Message(message)));
             }
-            match core.endpoint.poll_event() {
-                Some(event) => Some(Ok(Incoming::Event(event))),
-                None => take_or_fail(core).map(|message| message.map(Incoming::Message)),
+            if let Some(event) = core.endpoint.poll_event() {
+                return Some(Ok(Incoming::Event(event)));
+            }
+            match core.endpoint.recv_where(now, &wanted) {
+                Some(message) => Some(Ok(Incoming::Message(message))),
+                None => failure(core),
             }
         };
         self.shards().wait_for_any(Some(timeout), next).transpose()

@@ -8,7 +8,7 @@
 use super::pace::Pace;
 use crate::{Incoming, Node};
 use bytes::Bytes;
-use denrei_proto::{ChannelId, Event, LostReason, PeerId, SendError};
+use denrei_proto::{ChannelId, Event, LostReason, MESSAGE_COST_BYTES, PeerId, SendError};
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -21,13 +21,8 @@ const PATIENCE: Duration = Duration::from_millis(50);
 /// How long the last messages may take to be acknowledged after the sender has gone.
 const FLUSH_LIMIT: Duration = Duration::from_secs(20);
 
-/// A pair that holds so many times its limit has a sender that ignores its rate.
-const UNRULY: u64 = 4;
-
 /// END code: the peer beyond the relay is lost. One of those that applications may use.
 pub(super) const FAR_PEER_LOST: u16 = 0x8e01;
-/// END code: the sender ignores its rate.
-const IGNORES_RATE: u16 = 0x8e02;
 
 /// A pair, as of now.
 #[derive(Clone, Debug, PartialEq)]
@@ -62,6 +57,13 @@ struct Queue {
     messages: VecDeque<(u16, Bytes)>,
     bytes: u64,
     ending: Option<Ending>,
+}
+
+impl Queue {
+    /// What counts against the limit: empty messages take memory too.
+    fn cost(&self) -> u64 {
+        self.bytes + self.messages.len() as u64 * MESSAGE_COST_BYTES
+    }
 }
 
 /// One sender and its peer beyond.
@@ -123,21 +125,25 @@ impl Pair {
         self.changed.notify_all();
     }
 
-    /// Takes a message of the sender.
-    pub fn push(&self, channel: u16, message: Bytes) {
+    /// Whether the sender's messages have to stay where they are. One that has not heard yet that it is to
+    /// stop may bring a lot: credit bounds that, not the rate.
+    pub fn is_full(&self) -> bool {
+        self.queue.lock().cost() >= self.limit
+    }
+
+    /// Takes a message of the sender; whether the pair is full now.
+    pub fn push(&self, channel: u16, message: Bytes) -> bool {
         let held = {
             let mut queue = self.queue.lock();
             queue.bytes += message.len() as u64;
             queue.messages.push_back((channel, message));
-            queue.bytes
+            queue.cost()
         };
         self.changed.notify_all();
-        if held > UNRULY * self.limit {
-            let held = "the relay holds several times its limit: this sender ignores its rate";
-            self.fail(IGNORES_RATE, held);
-        } else if held > self.limit / 4 {
+        if held > self.limit / 4 {
             self.regulate();
         }
+        held >= self.limit
     }
 
     /// The sender has sent its last.
@@ -149,7 +155,7 @@ impl Pair {
     /// Sets the sender's rate by what is held.
     pub fn regulate(&self) {
         let Some(far) = self.far.flow(self.far_peer) else { return };
-        let held = self.queue.lock().bytes + far.queued_bytes;
+        let held = self.queue.lock().cost() + far.queued_bytes;
         let mut pace = self.pace.lock();
         let now = Instant::now();
         let forwarded = self.forwarded_bytes.load(Ordering::Relaxed);

@@ -6,7 +6,7 @@
 
 use super::RelayConfig;
 use super::pair::{Ending, FAR_PEER_LOST, Pair, PairState};
-use crate::{Incoming, Node};
+use crate::{Incoming, Node, NodeError};
 use denrei_proto::{Event, PeerId};
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -18,6 +18,9 @@ use std::time::{Duration, Instant};
 
 /// How often the pairs' rates are looked at.
 pub(super) const LOOK: Duration = Duration::from_millis(10);
+
+/// How often it is looked whether a full pair has room again.
+const LOOK_WHEN_FULL: Duration = Duration::from_millis(1);
 
 /// A route's Node and pairs.
 pub(super) struct RouteState {
@@ -49,19 +52,11 @@ impl RouteState {
     /// The route's thread.
     pub fn run(&self, stopping: &AtomicBool) {
         let mut looked = Instant::now();
+        let mut full = HashMap::new();
         while !stopping.load(Ordering::Acquire) {
-            match self.near.next(LOOK) {
-                Ok(None) => {}
-                Ok(Some(Incoming::Message(message))) => {
-                    if let Some(pair) = self.pair_of(message.channel.peer) {
-                        pair.push(message.channel.channel, message.data);
-                    }
-                }
-                Ok(Some(Incoming::Event(event))) => self.on_event(event),
-                Err(error) => {
-                    tracing::error!("the route to {} is closed: {error}", self.target);
-                    break;
-                }
+            if let Err(error) = self.step(&mut full) {
+                tracing::error!("the route to {} is closed: {error}", self.target);
+                break;
             }
             if looked.elapsed() >= LOOK {
                 looked = Instant::now();
@@ -70,6 +65,26 @@ impl RouteState {
         }
         let pairs: Vec<Running> = self.pairs.lock().drain().map(|(_, running)| running).collect();
         pairs.into_iter().for_each(|running| self.put_away(running));
+    }
+
+    /// Hands on what comes next. What comes for the `full` pairs stays in the Node, where the credit of its
+    /// sender bounds it.
+    fn step(&self, full: &mut HashMap<PeerId, Arc<Pair>>) -> Result<(), NodeError> {
+        full.retain(|_, pair| pair.is_full() && !pair.is_over());
+        let patience = if full.is_empty() { LOOK } else { LOOK_WHEN_FULL };
+        match self.near.next_where(patience, |channel| !full.contains_key(&channel.peer))? {
+            None => {}
+            Some(Incoming::Event(event)) => self.on_event(event),
+            Some(Incoming::Message(message)) => {
+                let peer = message.channel.peer;
+                if let Some(pair) = self.pair_of(peer)
+                    && pair.push(message.channel.channel, message.data)
+                {
+                    full.insert(peer, pair);
+                }
+            }
+        }
+        Ok(())
     }
 
     fn on_event(&self, event: Event) {
