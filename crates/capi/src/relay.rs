@@ -54,10 +54,10 @@ impl From<&PairState> for denrei_relay_pair {
 pub struct denrei_relay_options {
     /// Local IP address towards the targets: any if NULL, and loopback towards loopback.
     pub from: *const c_char,
-    /// What a pair may hold in each direction, and the largest message that goes through, bytes;
-    /// 64 MiB.
+    /// What a pair may hold in each direction, and the largest message that goes through, bytes:
+    /// 64 KiB to 1 GiB; 64 MiB.
     pub pair_bytes: u64,
-    /// How many pairs there may be at a time; 64.
+    /// How many pairs there may be at a time: 1 to 1024; 64.
     pub max_pairs: usize,
 }
 

@@ -254,8 +254,17 @@ fn a_relay_is_sealed_like_any_other_node_and_knows_no_strangers() {
 fn impossible_settings_and_one_pair_too_many_are_refused() {
     let (sender, late, target) = (node(), node(), node());
     let route = Route { listen: "127.0.0.1:0".parse().unwrap(), target: target.local_addr() };
-    let error = Relay::start(&[route], &small(1)).err().unwrap().to_string();
-    assert!(error.contains("pair_bytes is 1") && error.contains("at least 65536"), "{error}");
+    for bytes in [1, (1 << 30) + 1, 1 << 62, u64::MAX] {
+        let error = Relay::start(&[route], &small(bytes)).err().unwrap().to_string();
+        let limits = "between 65536 (64 KiB) and 1073741824 (1 GiB)";
+        assert!(error.contains(&format!("pair_bytes is {bytes},")) && error.contains(limits), "{error}");
+    }
+    for max_pairs in [0, 1_025, usize::MAX] {
+        let error = Relay::start(&[route], &RelayConfig { max_pairs, ..small(1 << 20) });
+        assert!(error.err().unwrap().to_string().contains("between 1 and 1024"));
+    }
+    let error = Relay::start(&[], &small(1 << 20)).err().unwrap().to_string();
+    assert!(error.contains("routes is empty") && error.contains("one route at least"), "{error}");
     for listen in ["127.0.0.1:7000", "0.0.0.0:7000"] {
         let itself = Route { listen: listen.parse().unwrap(), target: "127.0.0.1:7000".parse().unwrap() };
         let error = Relay::start(&[route, itself], &small(1 << 20)).err().unwrap().to_string();

@@ -163,5 +163,9 @@ def test_a_relay_forwards():
     assert relay.pairs == []
     with pytest.raises(ValueError, match="max_pairs"):
         denrei.Relay([("127.0.0.1:0", far.address)], max_pairs=5000)
+    with pytest.raises(ValueError, match="pair_bytes is 4611686018427387904, .* 1073741824"):
+        denrei.Relay([("127.0.0.1:0", far.address)], pair_bytes=2**62)
+    with pytest.raises(ValueError, match="routes is empty, .* one route at least"):
+        denrei.Relay([])
     with pytest.raises(ValueError, match="here"):
         denrei.Relay([("127.0.0.1:0", far.address)], from_address="here")

@@ -1106,12 +1106,12 @@ typedef struct {
    */
   const char *from;
   /**
-   * What a pair may hold in each direction, and the largest message that goes through, bytes;
-   * 64 MiB.
+   * What a pair may hold in each direction, and the largest message that goes through, bytes:
+   * 64 KiB to 1 GiB; 64 MiB.
    */
   uint64_t pair_bytes;
   /**
-   * How many pairs there may be at a time; 64.
+   * How many pairs there may be at a time: 1 to 1024; 64.
    */
   uintptr_t max_pairs;
 } denrei_relay_options;

@@ -29,8 +29,10 @@ use std::thread::JoinHandle;
 
 /// Least queue of a pair, bytes.
 pub const MIN_PAIR_BYTES: u64 = 64 * 1024;
+/// Largest queue of a pair, bytes.
+pub const MAX_PAIR_BYTES: u64 = 1 << 30;
 /// Most pairs of a relay: each has a socket and three threads with its Node's.
-const MAX_PAIRS: usize = 1_024;
+pub const MAX_PAIRS: usize = 1_024;
 
 /// An address that stands for a peer beyond.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,7 +51,7 @@ pub struct RelayConfig {
     /// Local address towards targets; `None`: loopback towards loopback, else any.
     pub from: Option<IpAddr>,
     /// Bytes of messages that a pair may hold in a direction, and the largest message that goes
-    /// through. 64 KiB or more.
+    /// through. 64 KiB ..= 1 GiB.
     pub pair_bytes: u64,
     /// Pairs at a time, of all routes; further senders are turned away. 1 ..= 1,024.
     pub max_pairs: usize,
@@ -67,8 +69,9 @@ impl RelayConfig {
             let value = value.to_string();
             Err(BindError::Config(ConfigError { setting, value, expected }))
         };
-        if self.pair_bytes < MIN_PAIR_BYTES {
-            return refuse("pair_bytes", self.pair_bytes, format!("at least {MIN_PAIR_BYTES}"));
+        if !(MIN_PAIR_BYTES..=MAX_PAIR_BYTES).contains(&self.pair_bytes) {
+            let expected = format!("between {MIN_PAIR_BYTES} (64 KiB) and {MAX_PAIR_BYTES} (1 GiB)");
+            return refuse("pair_bytes", self.pair_bytes, expected);
         }
         if !(1..=MAX_PAIRS).contains(&self.max_pairs) {
             return refuse("max_pairs", self.max_pairs as u64, format!("between 1 and {MAX_PAIRS}"));
@@ -108,6 +111,18 @@ pub struct Relay {
     routes: Vec<(SocketAddr, Arc<RouteState>)>,
     threads: Vec<JoinHandle<()>>,
     stopping: Arc<AtomicBool>,
+}
+
+/// A relay that stands for nobody has nothing to do.
+fn refuse_none(routes: &[Route]) -> Result<(), BindError> {
+    if !routes.is_empty() {
+        return Ok(());
+    }
+    Err(BindError::Config(ConfigError {
+        setting: "routes",
+        value: "empty".to_owned(),
+        expected: "one route at least: where to listen, and the peer that it stands for".to_owned(),
+    }))
 }
 
 /// What is relayed to the relay itself would go round without end.
@@ -159,9 +174,10 @@ impl Relay {
     /// Opens the routes and forwards from now on, in threads of its own.
     ///
     /// # Errors
-    /// A setting that cannot work, or an address that cannot be bound; nothing remains then.
+    /// No route, a setting that cannot work, or an address that cannot be bound; nothing remains then.
     pub fn start(routes: &[Route], config: &RelayConfig) -> Result<Self, BindError> {
         config.validate()?;
+        refuse_none(routes)?;
         routes.iter().try_for_each(|route| refuse_unreachable(route, config.from(route.target)))?;
         refuse_circles(routes)?;
         refuse_doubles(routes)?;
