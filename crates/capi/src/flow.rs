@@ -98,7 +98,7 @@ pub struct denrei_flow_state {
 pub struct denrei_rate {
     /// Mean rate, bytes/s; 0 is no data at all, 1 PiB/s (2 to the power of 50) no limit.
     pub bytes_per_s: u64,
-    /// Bytes that may come in a row; 0 is no limit.
+    /// Bytes that may come in a row; 0 is no limit whatever the rate is, unless that is 0.
     pub burst_bytes: u64,
 }
 

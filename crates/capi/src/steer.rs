@@ -119,7 +119,7 @@ pub unsafe extern "C" fn denrei_set_weight(
 }
 
 /// Sets how fast `peer` may send to this node: a mean rate in bytes/s (0: no data at all) and the
-/// bytes that may come in a row (0: no limit).
+/// bytes that may come in a row. Give both: a burst of 0 lifts the limit whatever the rate is.
 ///
 /// # Safety
 /// `node` is a node.

@@ -56,7 +56,8 @@ pub struct Config {
     /// Octets of data packets that may be sent to a receiver before it has answered, beyond the one
     /// that reaches this. Many may open at once, and their receiver has had no word in it.
     pub first_flight_bytes: u64,
-    /// Rate and burst to send with until a receiver sets others (R4); told to every peer.
+    /// Rate and burst to send with until a receiver sets others (R4); told to every peer. Both or neither: a
+    /// rate that is a limit needs a burst, and the other way round.
     pub rate_request: Rate,
     /// Learn how fast, and how much in a row, this endpoint can receive, and set rate and burst of its
     /// peers accordingly (R11–R13), in place of grants: for receivers that are slower than the network,
@@ -230,9 +231,33 @@ impl Config {
                 if field == "bytes_per_s" { "rate_request.bytes_per_s" } else { "rate_request.burst_bytes" };
             require(false, setting, value, format_args!("at most {MAX_RATE} (1 PiB)"))?;
         }
+        self.validate_rate_request()?;
         self.validate_times()?;
         self.validate_sizes()?;
         self.validate_secrets()
+    }
+
+    /// A rate without a burst, or a burst without a rate, would set no limit, and say nothing of it.
+    fn validate_rate_request(&self) -> Result<(), ConfigError> {
+        let Rate { bytes_per_s, burst_bytes } = self.rate_request;
+        require(
+            burst_bytes > 0 || bytes_per_s == 0 || bytes_per_s == MAX_RATE,
+            "rate_request.burst_bytes",
+            burst_bytes,
+            format_args!(
+                "set too where rate_request.bytes_per_s is ({bytes_per_s}): the bytes that may \
+                 leave in a row; 0 lifts the limit whatever the rate is"
+            ),
+        )?;
+        require(
+            burst_bytes == 0 || bytes_per_s < MAX_RATE,
+            "rate_request.bytes_per_s",
+            bytes_per_s,
+            format_args!(
+                "set too where rate_request.burst_bytes is ({burst_bytes}): below {MAX_RATE} \
+                 (1 PiB), which is no limit"
+            ),
+        )
     }
 
     fn validate_secrets(&self) -> Result<(), ConfigError> {

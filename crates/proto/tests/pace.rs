@@ -127,6 +127,22 @@ fn impossible_rates_are_refused_with_the_range() {
     assert_eq!(config.validate().unwrap_err().setting, "rate_request.burst_bytes");
 }
 
+/// A rate without a burst would set no limit, nor would a burst without a rate.
+#[test]
+fn half_a_rate_request_is_refused_with_what_is_missing() {
+    let whole = Rate { bytes_per_s: 1_000_000, burst_bytes: 20_000 };
+    let refused = |rate_request| Config { rate_request, ..Config::default() }.validate();
+    for possible in [whole, Rate::UNLIMITED, Rate::STOPPED, Rate { bytes_per_s: 0, ..whole }] {
+        assert_eq!(refused(possible), Ok(()));
+    }
+    let error = refused(Rate { burst_bytes: 0, ..whole }).unwrap_err();
+    assert_eq!(error.setting, "rate_request.burst_bytes");
+    assert!(error.expected.contains("(1000000)") && error.expected.contains("0 lifts the limit"), "{error}");
+    let error = refused(Rate { bytes_per_s: Rate::UNLIMITED.bytes_per_s, ..whole }).unwrap_err();
+    assert_eq!(error.setting, "rate_request.bytes_per_s");
+    assert!(error.expected.contains("(20000)"), "{error}");
+}
+
 #[test]
 fn a_late_message_is_dropped_and_the_channel_goes_on() {
     let (mut pair, there, back) = open(Config::default());

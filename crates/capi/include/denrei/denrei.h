@@ -445,7 +445,7 @@ typedef struct {
    */
   uint64_t bytes_per_s;
   /**
-   * Bytes that may come in a row; 0 is no limit.
+   * Bytes that may come in a row; 0 is no limit whatever the rate is, unless that is 0.
    */
   uint64_t burst_bytes;
 } denrei_rate;
@@ -1755,7 +1755,7 @@ denrei_code denrei_set_weight(const denrei_node *node, denrei_peer peer, uint32_
 
 /**
  * Sets how fast `peer` may send to this node: a mean rate in bytes/s (0: no data at all) and the
- * bytes that may come in a row (0: no limit).
+ * bytes that may come in a row. Give both: a burst of 0 lifts the limit whatever the rate is.
  *
  * `node` is a node.
  */

@@ -48,7 +48,8 @@ impl Node {
     }
 
     /// Sets how fast `peer` may send to this Node (R4): the receiver sets the pace. `Rate::STOPPED`
-    /// stops data while control goes on, `Rate::UNLIMITED` lifts the limit.
+    /// stops data while control goes on, `Rate::UNLIMITED` lifts the limit, and so does a burst of 0 whatever
+    /// the rate is.
     ///
     /// # Errors
     /// No such peer; a rate or burst above 1 PiB.

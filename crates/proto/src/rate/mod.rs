@@ -55,7 +55,8 @@ pub const MAX_WEIGHT: u32 = 10_000;
 pub struct Rate {
     /// Mean rate, bytes/s, at most [`MAX_RATE`]. 0: no data, while control goes on (R3).
     pub bytes_per_s: u64,
-    /// Bytes that may leave in a row, at most [`MAX_RATE`]. 0: no limit, unless the rate is 0 (R3).
+    /// Bytes that may leave in a row, at most [`MAX_RATE`]. 0 lifts the limit whatever the rate is, unless that
+    /// is 0 (R3): a rate alone limits nothing.
     pub burst_bytes: u64,
 }
 
