@@ -40,16 +40,26 @@ pub(crate) fn numbers<'a, 'py, T>(value: &'a Bound<'py, PyAny>) -> PyResult<T>
 where
     T: Numbers + FromPyObject<'a, 'py>,
 {
-    value.extract::<T>().map_err(|error| in_words::<T>(value, error.into()))
+    value.extract::<T>().map_err(|error| in_words(value, error.into(), T::LIMITS))
+}
+
+/// As [`numbers`], for what may be `LEAST` to `MOST` alone; that a number of the type is none of those, who is
+/// given it says.
+pub(crate) fn numbers_in<'a, 'py, T, const LEAST: i128, const MOST: i128>(
+    value: &'a Bound<'py, PyAny>,
+) -> PyResult<T>
+where
+    T: Numbers + FromPyObject<'a, 'py>,
+{
+    value.extract::<T>().map_err(|error| in_words(value, error.into(), (LEAST, MOST)))
 }
 
 /// Says of a number that does not fit what would.
-fn in_words<T: Numbers>(value: &Bound<'_, PyAny>, error: PyErr) -> PyErr {
+fn in_words(value: &Bound<'_, PyAny>, error: PyErr, (least, most): (i128, i128)) -> PyErr {
     if !error.is_instance_of::<PyOverflowError>(value.py()) {
         return error;
     }
     // Python does not write numbers of thousands of digits.
     let given = value.repr().map_or_else(|_| "a number that long".to_owned(), |text| text.to_string());
-    let (least, most) = T::LIMITS;
     PyValueError::new_err(format!("{given}: it takes whole numbers from {least} to {most}"))
 }

@@ -5,12 +5,21 @@ use crate::error::{self, QueueFull};
 use crate::flow::FlowState;
 use crate::message::Message;
 use crate::node::Node;
-use crate::number::numbers;
+use crate::number::{numbers, numbers_in};
 use crate::wait::{in_time, pickled, timeout_of, wait};
-use denrei::{AcceptInto, Bytes, ChannelId, Completion, PeerId, Placement, Rate, SendError};
+use denrei::{
+    AcceptInto, Bytes, ChannelId, Completion, MAX_RATE, MAX_WEIGHT, PeerId, Placement, Rate, SendError,
+};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use std::time::Duration;
+
+/// Largest rate and burst.
+const RATES: i128 = MAX_RATE as i128;
+/// Largest share.
+const WEIGHTS: i128 = MAX_WEIGHT as i128;
+/// The least urgent.
+const PRIORITIES: i128 = 7;
 
 /// One peer of a node.
 #[pyclass(frozen, module = "denrei")]
@@ -172,7 +181,8 @@ impl Peer {
         received.map(|message| self.node.message(py, message)).transpose()
     }
 
-    /// Waits until a message of `length` bytes may be sent without waiting; whether it may.
+    /// Waits until a message of `length` bytes may be sent without waiting; whether it may. Whether the message
+    /// is too large for the peer, or the peer takes no more or is lost, sending it tells.
     #[pyo3(signature = (length, timeout = None))]
     fn wait(
         &self,
@@ -241,21 +251,28 @@ impl Peer {
         &self,
         py: Python<'_>,
         #[pyo3(from_py_with = numbers)] channel: u16,
-        #[pyo3(from_py_with = numbers)] priority: u8,
+        #[pyo3(from_py_with = numbers_in::<_, 0, PRIORITIES>)] priority: u8,
     ) -> PyResult<()> {
         let channel = self.channel(channel);
         self.verb(py, |node, _| node.set_priority(channel, priority))
     }
 
-    /// Sets how fast the peer may send to this node: bytes per second (0: not at all), and bytes in a
-    /// row (0: no limit).
-    #[pyo3(signature = (bytes_per_s, burst_bytes = 0))]
+    /// Sets how fast the peer may send to this node: bytes per second (0: not at all, and then there is no
+    /// burst to give), and bytes in a row; a burst of 0 lifts the limit whatever the rate is.
+    #[pyo3(signature = (bytes_per_s, burst_bytes = None))]
     fn set_rate(
         &self,
         py: Python<'_>,
-        #[pyo3(from_py_with = numbers)] bytes_per_s: u64,
-        #[pyo3(from_py_with = numbers)] burst_bytes: u64,
+        #[pyo3(from_py_with = numbers_in::<_, 0, RATES>)] bytes_per_s: u64,
+        #[pyo3(from_py_with = numbers_in::<_, 0, RATES>)] burst_bytes: Option<u64>,
     ) -> PyResult<()> {
+        if burst_bytes.is_none() && bytes_per_s > 0 {
+            return Err(PyValueError::new_err(
+                "burst_bytes is missing: a rate needs the bytes that may come in a row; 0 lifts the \
+                 limit whatever the rate is",
+            ));
+        }
+        let burst_bytes = burst_bytes.unwrap_or(0);
         self.verb(py, |node, id| node.set_rate(id, Rate { bytes_per_s, burst_bytes }))
     }
 
@@ -265,7 +282,11 @@ impl Peer {
     /// lost or marked together, among peers that have about as much left to send; or with the setting
     /// learn_rates by rates, once it is overrun or its host has a limit (host_bytes_per_s), among peers
     /// whose rate set_rate has not set. Else each sends as fast as its own window and rate let it.
-    fn set_weight(&self, py: Python<'_>, #[pyo3(from_py_with = numbers)] weight: u32) -> PyResult<()> {
+    fn set_weight(
+        &self,
+        py: Python<'_>,
+        #[pyo3(from_py_with = numbers_in::<_, 1, WEIGHTS>)] weight: u32,
+    ) -> PyResult<()> {
         self.verb(py, |node, id| node.set_weight(id, weight))
     }
 

@@ -3,20 +3,24 @@
 use crate::config::from_keywords;
 use crate::error;
 use crate::held::Held;
-use crate::number::numbers;
+use crate::number::numbers_in;
 use crate::wait::resolve;
-use denrei::relay::{PairState, RelayConfig, Route};
+use denrei::relay::{MAX_PAIR_BYTES, MAX_PAIRS, MIN_PAIR_BYTES, PairState, RelayConfig, Route};
 use parking_lot::Mutex;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::net::IpAddr;
 
+const LEAST_BYTES: i128 = MIN_PAIR_BYTES as i128;
+const MOST_BYTES: i128 = MAX_PAIR_BYTES as i128;
+const PAIRS: i128 = MAX_PAIRS as i128;
+
 /// A relay, at work until it is closed: whoever connects to the first address of a route speaks with the
 /// peer at the second. To let both sides begin, give a route in each direction. `from_address` is the
 /// local IP address towards the targets, `pair_bytes` what a pair may hold in each direction and the
-/// largest message that goes through, `max_pairs` how many pairs there may be. Settings of its nodes
-/// are keyword arguments, as those of `Node`.
+/// largest message that goes through (64 KiB to 1 GiB), `max_pairs` how many pairs there may be (1 to 1024). Settings
+/// of its nodes are keyword arguments, as those of `Node`.
 #[pyclass(frozen, module = "denrei")]
 pub(crate) struct Relay {
     addresses: Vec<String>,
@@ -71,8 +75,8 @@ impl Relay {
         py: Python<'_>,
         routes: Vec<(String, String)>,
         from_address: Option<&str>,
-        #[pyo3(from_py_with = numbers)] pair_bytes: Option<u64>,
-        #[pyo3(from_py_with = numbers)] max_pairs: Option<usize>,
+        #[pyo3(from_py_with = numbers_in::<_, LEAST_BYTES, MOST_BYTES>)] pair_bytes: Option<u64>,
+        #[pyo3(from_py_with = numbers_in::<_, 1, PAIRS>)] max_pairs: Option<usize>,
         settings: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Self> {
         let mut config = RelayConfig { node: from_keywords(settings)?, ..RelayConfig::default() };

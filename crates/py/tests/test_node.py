@@ -237,7 +237,9 @@ def test_flow_is_seen_and_steered():
     assert event(a, "rate_set").bytes == 0
     number = peer.send_within(b"late", 0.02)
     assert event(a, "expired").number == number
-    message.peer.set_rate(10**9)
+    with pytest.raises(ValueError, match="burst_bytes is missing.*0 lifts the limit"):
+        message.peer.set_rate(10**9)
+    message.peer.set_rate(10**9, 0)
     assert message.peer.flow.rate_set == (10**9, 0) and message.peer.flow.weight == 50
     assert flow.rate_set is None and flow.bytes_sent > 0 and flow.duplicates == flow.excess == 0
     asked, status = peer.request_status(), event(a, "status")
@@ -304,16 +306,10 @@ def test_a_number_that_its_type_does_not_hold_is_refused_with_what_it_may_be():
         ("channels", 65_535, lambda n: a.drain(channels=[(peer, 0), (peer, n)])),
         ("leave", 65_535, lambda n: a.drain(leave=[0, n])),
         ("code", 65_535, lambda n: peer.abort(n)),
-        ("priority", 255, lambda n: peer.set_priority(0, n)),
-        ("weight", 2**32 - 1, peer.set_weight),
         ("number", 2**64 - 1, lambda n: peer.accept(0, n)),
         ("number", 2**64 - 1, lambda n: peer.refuse(0, n)),
         ("length", 2**64 - 1, lambda n: peer.wait(n, 0)),
-        ("bytes_per_s", 2**64 - 1, peer.set_rate),
-        ("burst_bytes", 2**64 - 1, lambda n: peer.set_rate(0, n)),
         ("most", 2**64 - 1, a.drain),
-        ("pair_bytes", 2**64 - 1, lambda n: denrei.Relay([("127.0.0.1:0", b.address)], pair_bytes=n)),
-        ("max_pairs", 2**64 - 1, lambda n: denrei.Relay([("127.0.0.1:0", b.address)], max_pairs=n)),
     ]
     for name, most, call in calls:
         for number in (-1, most + 1, 10**10_000):
@@ -321,6 +317,22 @@ def test_a_number_that_its_type_does_not_hold_is_refused_with_what_it_may_be():
                 call(number)
             assert number == 10**10_000 or str(number) in str(refused.value)
             assert refused.value.__notes__ == [f"while processing '{name}'"]
+    route = [("127.0.0.1:0", b.address)]
+    narrower = [
+        ("priority", 0, 7, lambda n: peer.set_priority(0, n)),
+        ("weight", 1, 10_000, peer.set_weight),
+        ("bytes_per_s", 0, 2**50, lambda n: peer.set_rate(n, 1000)),
+        ("burst_bytes", 0, 2**50, lambda n: peer.set_rate(1000, n)),
+        ("pair_bytes", 2**16, 2**30, lambda n: denrei.Relay(route, pair_bytes=n)),
+        ("max_pairs", 1, 1024, lambda n: denrei.Relay(route, max_pairs=n)),
+    ]
+    for name, least, most, call in narrower:
+        for number in (-1, 2**64):
+            with pytest.raises(ValueError, match=f"{number}: it takes whole numbers from {least} to {most}\\b") as refused:
+                call(number)
+            assert refused.value.__notes__ == [f"while processing '{name}'"]
+        with pytest.raises(ValueError, match=f"{name} is {most + 1}, but has to be"):
+            call(most + 1)
     with pytest.raises(ValueError, match="from -2147483648 to 2147483647"):
         a.cast_receive_stream(2**31)
     with pytest.raises(TypeError, match="integer"):
