@@ -35,7 +35,8 @@ pub unsafe extern "C" fn denrei_ready(
     })
 }
 
-/// Waits until a message of `length` bytes may be sent to `peer` without waiting.
+/// Waits until a message of `length` bytes may be sent to `peer` without waiting. Whether the message is too
+/// large for the peer, or the peer takes no more or is lost, sending it tells.
 ///
 /// # Safety
 /// `node` is a node.

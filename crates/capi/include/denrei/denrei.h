@@ -1715,7 +1715,8 @@ denrei_code denrei_ready(const denrei_node *node,
                          uintptr_t *length);
 
 /**
- * Waits until a message of `length` bytes may be sent to `peer` without waiting.
+ * Waits until a message of `length` bytes may be sent to `peer` without waiting. Whether the message is too
+ * large for the peer, or the peer takes no more or is lost, sending it tells.
  *
  * `node` is a node.
  */

@@ -15,7 +15,7 @@ impl Node {
 
     /// Waits until a message of `bytes` may be sent to `peer` without waiting, at most `timeout`;
     /// whether it may (S9's `datagram_wait`). Whether the message is too large for the peer, or the peer takes no
-    /// more, sending it tells.
+    /// more or is lost, sending it tells.
     ///
     /// # Errors
     /// No such peer.
