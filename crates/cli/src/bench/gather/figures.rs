@@ -67,7 +67,7 @@ pub struct Row {
     pub common: result::Row,
     /// How many send.
     pub senders: usize,
-    /// Goodput as a share of what the bottleneck carries in messages of this size.
+    /// Goodput as a share of what the bottleneck carries in full UDP packets.
     pub goodput_of_link: Option<f64>,
     /// What the bottleneck carries, bytes per second, headers included.
     pub link_bytes_per_s: Option<f64>,
@@ -105,7 +105,7 @@ impl Row {
             all: sum.all.plus(run.packets.all),
         });
         let later = packets.all.since(packets.first);
-        let link = bottleneck.map(|link| link.payload_per_s(size as u64));
+        let link = bottleneck.map(Bottleneck::payload_per_s);
         let median =
             |figure: fn(&Figures) -> Option<f64>| result::median(runs.iter().filter_map(figure).collect());
         Self {
@@ -212,7 +212,7 @@ mod tests {
         let link = Bottleneck { mbit: 1_000 };
         // One full packet of 1,514 bytes: 12.112 µs.
         assert!((link.time_us(1, 1472) - 12.112).abs() < 1e-9);
-        assert!((link.payload_per_s(1472) - 125e6 * 1472.0 / 1514.0).abs() < 1e-3);
+        assert!((link.payload_per_s() - 125e6 * 1472.0 / 1514.0).abs() < 1e-3);
         assert!((link.time_us(10, 4) - 3.68).abs() < 1e-9);
     }
 

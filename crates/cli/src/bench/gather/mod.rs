@@ -59,9 +59,10 @@ impl Bottleneck {
         (messages * Self::on_link(size)) as f64 * 8.0 / self.mbit as f64
     }
 
-    /// What goes through in messages of `size` bytes, bytes per second.
-    fn payload_per_s(self, size: u64) -> f64 {
-        self.mbit as f64 * 1e6 / 8.0 * size as f64 / Self::on_link(size) as f64
+    /// What goes through in full UDP packets, into which small messages may be bundled, bytes per second.
+    fn payload_per_s(self) -> f64 {
+        let full = Self::FULL_PAYLOAD_BYTES;
+        self.mbit as f64 * 1e6 / 8.0 * full as f64 / Self::on_link(full) as f64
     }
 }
 
