@@ -5,10 +5,14 @@
 use super::faults::TimedFault;
 use super::run;
 use super::{Congestion, Feedback, PlanError, Row, Workload};
+use crate::net::link::WIRE_OVERHEAD_BYTES;
 use serde::{Deserialize, Serialize};
 
 /// Most hosts that all send to all: a run remembers something of each pair.
 const MAX_MESH_HOSTS: u32 = 2_000;
+
+/// Least queue of a port, bytes: less takes no datagram of the path's size, and nothing would arrive.
+const LEAST_QUEUE_BYTES: u64 = 1_472 + WIRE_OVERHEAD_BYTES;
 
 /// Largest message, bytes: each sender holds one.
 const MAX_MESSAGE_BYTES: u64 = 1 << 30;
@@ -174,6 +178,12 @@ impl Cell {
             &self.link_mbit,
             "between 1 and 1000000",
         )?;
+        range(
+            self.queue_bytes >= LEAST_QUEUE_BYTES,
+            "queue_bytes",
+            &self.queue_bytes,
+            "at least 1538: a datagram of 1472 octets with its headers",
+        )?;
         range(self.uplink_mbit <= 1_000_000, "uplink_mbit", &self.uplink_mbit, "at most 1000000")?;
         for (field, share) in [
             ("loss", self.loss),
@@ -216,10 +226,10 @@ impl Cell {
             "at most 100000",
         )?;
         range(
-            (0.0..=1e6).contains(&self.time_limit_s),
+            self.time_limit_s > 0.0 && self.time_limit_s <= 1e6,
             "time_limit_s",
             &self.time_limit_s,
-            "between 0 and 1e6",
+            "above 0 and at most 1e6",
         )?;
         range(self.segments > 0, "segments", &self.segments, "at least 1")?;
         self.check_group()?;
