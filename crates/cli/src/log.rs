@@ -29,6 +29,8 @@ pub fn start(command: &Command) -> Result<()> {
     tracing_subscriber::fmt()
         .with_max_level(level)
         .with_writer(std::io::stderr)
+        // It would say that on the same standard error, and panic.
+        .log_internal_errors(false)
         .with_target(false)
         .with_ansi(false)
         .without_time()

@@ -66,7 +66,7 @@ fn main() -> ExitCode {
         Ok(false) => ExitCode::from(1),
         Err(error) => {
             if !error.is::<orders::Told>() {
-                eprintln!("denrei: {}", output::in_words(&error));
+                output::tell!("denrei: {}", output::in_words(&error));
             }
             ExitCode::from(if error.is::<cmd::WrongArguments>() { 2 } else { 3 })
         }

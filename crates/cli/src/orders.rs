@@ -3,6 +3,7 @@
 //! Inputs → outputs: lines → orders, queued; the end of the input → the end of this process, so
 //! that none outlives the one that started it.
 
+use crate::output::tell;
 use anyhow::{Result, bail};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -36,7 +37,7 @@ impl<T: DeserializeOwned + Send + 'static> Orders<T> {
                             return;
                         }
                     }
-                    Err(error) => eprintln!("denrei: an order that is none, {line:?}: {error}"),
+                    Err(error) => tell!("denrei: an order that is none, {line:?}: {error}"),
                 }
             }
             std::process::exit(ORPHANED);

@@ -1,4 +1,5 @@
-//! Standard output, which may end before the command does: `denrei bench … | head -1`.
+//! Standard output, which may end before the command does: `denrei bench … | head -1`; and standard error, which
+//! may not take anything.
 //!
 //! That ends the command without a word, as it ends other programs. It unwinds rather than being killed by the signal,
 //! so that processes and namespaces that were made are cleaned up, and a child that died does not take the command along.
@@ -19,6 +20,18 @@ macro_rules! say {
     ($($line:tt)*) => { $crate::output::line(format_args!($($line)*)) };
 }
 pub(crate) use say;
+
+/// Prints a line on standard error, like `eprintln!`, where it is no matter if nobody hears it: the exit status
+/// says the same.
+macro_rules! tell {
+    ($($line:tt)*) => { $crate::output::aside(&format!("{}\n", format_args!($($line)*))) };
+}
+pub(crate) use tell;
+
+/// Writes `text` to standard error as it stands, if that takes it.
+pub fn aside(text: &str) {
+    let _ = io::stderr().lock().write_all(text.as_bytes());
+}
 
 /// Writes `line` and an end of line to standard output; unwinds if that is not possible.
 pub fn line(line: fmt::Arguments<'_>) {
@@ -57,7 +70,7 @@ pub fn ending_with_its_reader(command: impl FnOnce() -> ExitCode) -> ExitCode {
     catch_unwind(AssertUnwindSafe(command)).unwrap_or_else(|cause| match cause.downcast::<Unwritable>() {
         Ok(unwritable) if unwritable.0.kind() == io::ErrorKind::BrokenPipe => ExitCode::from(NOBODY_READS),
         Ok(unwritable) => {
-            eprintln!("denrei: standard output cannot be written: {}", unwritable.0);
+            tell!("denrei: standard output cannot be written: {}", unwritable.0);
             ExitCode::from(3)
         }
         Err(panic) => resume_unwind(panic),

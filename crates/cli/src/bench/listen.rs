@@ -5,6 +5,7 @@
 
 use super::place::{PEER_COMMAND, with_secrets};
 use crate::cmd::key::KeyArgs;
+use crate::output::tell;
 use anyhow::{Context, Result};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
@@ -20,8 +21,8 @@ pub const MAX_MESH: usize = MAX_SIDES;
 /// Serves until interrupted.
 pub fn serve(addr: SocketAddr, keys: &KeyArgs) -> Result<()> {
     let listener = TcpListener::bind(addr).with_context(|| format!("cannot listen on {addr}"))?;
-    eprintln!("serving benchmarks on {}; end with Ctrl-C", listener.local_addr()?);
-    eprintln!("whoever reaches this address may start traffic from here: trusted networks only");
+    tell!("serving benchmarks on {}; end with Ctrl-C", listener.local_addr()?);
+    tell!("whoever reaches this address may start traffic from here: trusted networks only");
     let mut sides: Vec<Child> = Vec::new();
     for stream in listener.incoming() {
         let stream = stream.context("cannot accept")?;

@@ -7,6 +7,7 @@ use super::control::Transport;
 use crate::cmd::key::KeyArgs;
 use crate::cmd::keygen::new_cluster_key;
 use crate::cmd::wrong_arguments;
+use crate::output::tell;
 use crate::process::LineProcess;
 use anyhow::{Context, Result};
 use denrei::{environment, key_file};
@@ -41,7 +42,7 @@ impl Secrets {
     pub fn new(keys: &KeyArgs, is_lab: bool, plain: bool, sealed: bool) -> Result<Self> {
         let mut keys = keys.clone().or_environment();
         if is_lab && plain && !keys.insecure {
-            eprintln!(
+            tell!(
                 "the row denrei is measured without a key (--insecure): these namespaces are alone with each other"
             );
             keys.insecure = true;

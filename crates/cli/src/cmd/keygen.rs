@@ -3,6 +3,7 @@
 //! Inputs → outputs: the system's random generator → a file that its owner alone can read, or
 //! standard output, which is made such a file if it is one.
 
+use crate::output::{self, tell};
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
 use denrei::{ClusterKey, Identity, SecretOctets, key_file};
@@ -51,7 +52,7 @@ impl KeygenCommand {
     pub fn run(&self) -> Result<()> {
         if let Some(path) = &self.public {
             let identity = key_file::read_identity(path)?;
-            print!("{}", key_file::public_identity_line(&identity.public()));
+            output::text(&key_file::public_identity_line(&identity.public()));
             return Ok(());
         }
         if !self.identity {
@@ -61,11 +62,11 @@ impl KeygenCommand {
         self.write(&key_file::identity_line(&identity), "secret identity", IDENTITY_ADVICE)?;
         let public = key_file::public_identity_line(&identity.public());
         if self.file().is_some() {
-            print!("{public}")
-        } else {
-            eprint!("{public}")
+            output::text(&public);
+            return Ok(());
         }
-        Ok(())
+        let mut aside = io::stderr().lock();
+        aside.write_all(public.as_bytes()).context("cannot write the public identity to standard error")
     }
 
     /// The file to write into; none for standard output.
@@ -76,7 +77,7 @@ impl KeygenCommand {
     fn write(&self, line: &str, what: &str, advice: &str) -> Result<()> {
         if let Some(path) = self.file() {
             key_file::write_new(path, line)?;
-            eprintln!("wrote a {what} to {} (0600): {advice}", path.display());
+            tell!("wrote a {what} to {} (0600): {advice}", path.display());
             return Ok(());
         }
         let stdout = io::stdout();
@@ -87,9 +88,9 @@ impl KeygenCommand {
             .and_then(|()| out.flush())
             .context("cannot write to standard output")?;
         if is_file {
-            eprintln!("wrote a {what}, in a file that its owner alone can read now (0600): {advice}");
+            tell!("wrote a {what}, in a file that its owner alone can read now (0600): {advice}");
         } else if out.is_terminal() {
-            eprintln!(
+            tell!(
                 "this is a secret, and now on a screen: `denrei keygen --out FILE` keeps the next one in a file"
             );
         }

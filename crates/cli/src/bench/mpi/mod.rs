@@ -14,7 +14,7 @@ use super::table::{dash, human_bytes, number, right};
 use crate::cmd::mpirun_env::find_provider;
 use crate::cmd::values::{seconds, whole};
 use crate::cmd::wrong_arguments;
-use crate::output::say;
+use crate::output::{say, tell};
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use comfy_table::Cell;
@@ -190,7 +190,7 @@ fn chosen_routes(args: &MpiArgs) -> Result<Vec<(Route, Mpi)>> {
 }
 
 fn skipped(route: &Route, why: &str) {
-    eprintln!("SKIPPED {}: {why}", route.name);
+    tell!("SKIPPED {}: {why}", route.name);
 }
 
 /// All runs of one benchmark, interleaved; a route that does not work is left out from there on.

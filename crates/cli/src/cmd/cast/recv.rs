@@ -3,7 +3,7 @@
 use super::show::{RecvBar, bytes, seconds};
 use super::{DEFAULT_PORT, PortArgs, failure, parse_group, parse_seconds, reach, resolve_peer};
 use crate::cmd::wrong_arguments;
-use crate::output::say;
+use crate::output::{say, tell};
 use anyhow::Result;
 use clap::Args;
 use denrei_cast::{
@@ -76,7 +76,7 @@ impl RecvCommand {
         let received = self.receive();
         if json && let Err(error) = &received {
             match piped {
-                true => eprintln!("{}", failure(error)),
+                true => tell!("{}", failure(error)),
                 false => say!("{}", failure(error)),
             }
         }
@@ -106,10 +106,10 @@ impl RecvCommand {
         options.patience = self.patience;
         options.name = self.name.unwrap_or(options.name);
         if !self.quiet {
-            eprintln!("receiving at {}, group {}{}", node.local_addr(), self.group, reach(&node));
+            tell!("receiving at {}, group {}{}", node.local_addr(), self.group, reach(&node));
         }
         let receiver = Receiver::new(node, destination, options);
-        receiver.warnings().iter().for_each(|warning| eprintln!("denrei: {warning}"));
+        receiver.warnings().iter().for_each(|warning| tell!("denrei: {warning}"));
         let mut bar = RecvBar::new(self.quiet || self.json);
         let received = receiver.run(|progress| {
             bar.show(progress);
@@ -126,7 +126,7 @@ impl RecvCommand {
         };
         let shown = if self.json { line } else { text };
         if piped || (received.is_err() && !self.json) {
-            eprintln!("{shown}");
+            tell!("{shown}");
         } else {
             say!("{shown}");
         }

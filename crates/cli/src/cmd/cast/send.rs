@@ -5,7 +5,7 @@ use super::{PortArgs, failure, parse_group, parse_seconds, reach, resolve_peer};
 use crate::bench::args::parse_size;
 use crate::cmd::values::whole;
 use crate::cmd::wrong_arguments;
-use crate::output::say;
+use crate::output::{say, tell};
 use anyhow::{Context, Result};
 use clap::{ArgGroup, Args, ValueEnum};
 use denrei::GroupBackend;
@@ -137,7 +137,7 @@ impl SendCommand {
         };
         let node = self.port.open(self.group, 0, beyond)?;
         if !self.quiet {
-            eprintln!("sending from {} to the group {}{}", node.local_addr(), self.group, reach(&node));
+            tell!("sending from {} to the group {}{}", node.local_addr(), self.group, reach(&node));
         }
         let wait = match members {
             Members::Listed(_) => LISTED_WAIT,
@@ -158,7 +158,7 @@ impl SendCommand {
             ..SendOptions::new(self.group, members)
         };
         let sender = Sender::new(node, source, options).context("cannot send")?;
-        sender.warnings().iter().for_each(|warning| eprintln!("denrei: {warning}"));
+        sender.warnings().iter().for_each(|warning| tell!("denrei: {warning}"));
         let mut bars = SendBars::new(self.quiet || self.json);
         let mut began = false;
         let sent = sender.run(|progress| {
@@ -178,7 +178,7 @@ impl SendCommand {
             }
             // What the cast broke off at, and not what could not be tried.
             Err(error) if began || matches!(error, CastError::Changed { .. } | CastError::Removed { .. }) => {
-                eprintln!("denrei: {error}");
+                tell!("denrei: {error}");
                 if self.json {
                     say!("{}", failure(&error.into()));
                 }
@@ -220,7 +220,7 @@ impl SendCommand {
             }
             found => found.context("cannot send")?,
         };
-        found.skipped.iter().for_each(|skipped| eprintln!("denrei: {skipped}"));
+        found.skipped.iter().for_each(|skipped| tell!("denrei: {skipped}"));
         Ok(Source::files(found)?)
     }
 }
