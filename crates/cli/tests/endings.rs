@@ -1,10 +1,85 @@
-//! How the command ends where nobody hears what it says.
+//! How the command ends: by signals, and where nobody hears what it says.
 
+use denrei::{ChannelId, Config, Drive, Event, LostReason, Node};
 use std::fs::File;
-use std::process::{Command, Stdio};
+use std::io::{BufRead, BufReader};
+use std::net::SocketAddr;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+const SOON: Duration = Duration::from_secs(20);
 
 fn denrei() -> Command {
     Command::new(env!("CARGO_BIN_EXE_denrei"))
+}
+
+fn node() -> Node {
+    Node::bind("127.0.0.1:0", Config { drive: Drive::Thread, ..Config::default() }).unwrap()
+}
+
+/// A relay to `target` and the address that stands for it.
+fn relay_to(target: SocketAddr, args: &[&str]) -> (Child, String) {
+    let route = format!("127.0.0.1:0={target}");
+    let mut relay =
+        denrei().args(["relay", "--route", &route]).args(args).stdout(Stdio::piped()).spawn().unwrap();
+    let line = BufReader::new(relay.stdout.take().unwrap()).lines().next().unwrap().unwrap();
+    let address = line.split_whitespace().nth(1).unwrap().to_owned();
+    (relay, address)
+}
+
+/// How the session with the only peer ends.
+fn lost(node: &Node) -> LostReason {
+    let until = Instant::now() + SOON;
+    while Instant::now() < until {
+        if let Some(Event::PeerLost { reason, .. }) = node.event_timeout(Duration::from_millis(50)) {
+            return reason;
+        }
+    }
+    panic!("nobody told it");
+}
+
+#[test]
+fn a_relay_that_is_ended_tells_both_sides() {
+    for (name, number) in [("INT", 2), ("TERM", 15)] {
+        let (sender, target) = (node(), node());
+        let (mut relay, address) = relay_to(target.local_addr(), &["--failure-timeout=60"]);
+        let peer = sender.connect(address.parse().unwrap()).unwrap();
+        sender.send(ChannelId { peer, channel: 0 }, "hello").unwrap();
+        assert_eq!(target.recv_timeout(SOON).unwrap().unwrap().data, "hello");
+        let id = relay.id().to_string();
+        assert!(Command::new("kill").args(["-s", name, &id]).status().unwrap().success());
+        for side in [&sender, &target] {
+            let reason = lost(side);
+            assert!(matches!(reason, LostReason::Ended { .. } | LostReason::Closed), "{reason}");
+        }
+        assert_eq!(relay.wait().unwrap().signal(), Some(number), "as if it had not been caught");
+    }
+}
+
+#[test]
+fn a_relay_notices_a_dead_peer_after_its_failure_timeout() {
+    let (sender, target) = (node(), node());
+    let (mut further, beyond) = relay_to(target.local_addr(), &[]);
+    let (mut relay, address) = relay_to(beyond.parse().unwrap(), &["--failure-timeout=0.5"]);
+    let peer = sender.connect(address.parse().unwrap()).unwrap();
+    let channel = ChannelId { peer, channel: 0 };
+    sender.send(channel, "hello").unwrap();
+    assert!(target.recv_timeout(SOON).unwrap().is_some());
+    further.kill().unwrap();
+    further.wait().unwrap();
+    let killed = Instant::now();
+    sender.send(channel, "is anybody there?").unwrap();
+    let reason = lost(&sender);
+    assert!(
+        matches!(&reason, LostReason::Ended { reason, .. } if reason.contains("beyond the relay")),
+        "{reason}"
+    );
+    assert!(killed.elapsed() < SOON / 2, "half of what it takes by default: {:?}", killed.elapsed());
+    relay.kill().unwrap();
+    relay.wait().unwrap();
+    let refused = denrei().args(["relay", "--route=127.0.0.1:0=127.0.0.1:9", "--failure-timeout=0"]).output();
+    assert_eq!(refused.unwrap().status.code(), Some(2));
 }
 
 #[test]

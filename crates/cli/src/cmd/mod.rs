@@ -11,6 +11,7 @@ pub mod key;
 pub mod keygen;
 pub mod mpirun_env;
 pub mod relay;
+pub mod signals;
 pub mod sim;
 pub mod values;
 

@@ -3,7 +3,8 @@
 use super::key::KeyArgs;
 use super::wrong_arguments;
 use crate::bench::args::parse_size_from;
-use crate::cmd::values::{address, whole};
+use crate::cmd::signals::Ending;
+use crate::cmd::values::{address, seconds, whole};
 use crate::output::say;
 use anyhow::{Context, Result};
 use clap::Args;
@@ -18,7 +19,7 @@ use std::time::Duration;
 /// speaks with TARGET. To let both sides begin, give a route in each direction. The relay is a node
 /// like any other: it needs the cluster's key, and reads what it forwards. Messages arrive once, whole
 /// and in order while it lives; what it had acknowledged and not forwarded is lost if it dies. A slow
-/// far side slows its own senders only. Runs until it is ended.
+/// far side slows its own senders only. Runs until SIGINT or SIGTERM end it; who speaks through it is told.
 #[derive(Args, Debug)]
 pub struct RelayCommand {
     /// An address of this host and the peer it stands for; may be repeated
@@ -38,6 +39,10 @@ pub struct RelayCommand {
     #[arg(long, default_value_t = 64, value_parser = whole(1_u64..=1024), value_name = "N")]
     max_pairs: u64,
 
+    /// Take a peer on either side for lost that is silent for so long
+    #[arg(long, default_value = "20", value_parser = seconds(0.01..=86_400.0), value_name = "S")]
+    failure_timeout: Duration,
+
     /// Print the state of all pairs this often, as one JSON object a line
     #[arg(long, value_parser = whole(1_u64..=86_400), value_name = "S")]
     status: Option<u64>,
@@ -52,7 +57,11 @@ const NAP: Duration = Duration::from_secs(3600);
 impl RelayCommand {
     /// Relays until the process is ended.
     pub fn run(self) -> Result<bool> {
-        let node = self.keys.or_environment().config()?;
+        let ending = Ending::watch()?;
+        let mut node = self.keys.or_environment().config()?;
+        let timeout = self.failure_timeout;
+        node.protocol.failure_timeout = timeout;
+        node.protocol.keepalive = node.protocol.keepalive.map(|usual| usual.min(timeout / 4));
         let config = RelayConfig {
             node,
             from: self.from,
@@ -67,7 +76,10 @@ impl RelayCommand {
             say!("relaying {addr} to {}", route.target);
         }
         loop {
-            std::thread::sleep(self.status.map_or(NAP, Duration::from_secs));
+            if let Some(signal) = ending.wait(self.status.map_or(NAP, Duration::from_secs)) {
+                drop(relay);
+                signal.end_process();
+            }
             if self.status.is_some() {
                 print_status(&relay)?;
             }
