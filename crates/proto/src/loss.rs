@@ -17,6 +17,13 @@ use std::collections::VecDeque;
 /// A packet is lost when one sent this many later has arrived (RFC 9002 §6.1.1).
 const PACKET_THRESHOLD: u64 = 3;
 
+/// Packets lost by count whose arrival after all would be noticed: the newest, which arrive soonest.
+const COUNTED_REMEMBERED: usize = 4;
+
+/// After one has arrived, so many times that packets are lost it is by time alone (RFC 8985 §6.2's
+/// RACK.reo_wnd_persist).
+const DOUBTS: u8 = 16;
+
 /// Ring slots kept when nothing is under way.
 const IDLE_SLOTS: usize = 2;
 
@@ -100,7 +107,41 @@ pub(crate) struct SentPackets {
     loss_time: Option<Instant>,
     /// The newest packet that a probe repeated, and when it was sent.
     probed: Option<(u64, Instant)>,
+    order: Order,
     skips: Skips,
+}
+
+/// Whether the path delivers in order: where a packet that was lost by count arrives all the same, only time tells
+/// losses from detours (RFC 8985 §6.2).
+#[derive(Debug, Default)]
+struct Order {
+    /// The newest packets lost by count, in turn, each as its number and one more; 0: none.
+    counted: [u64; COUNTED_REMEMBERED],
+    /// Losses to come for which only time counts.
+    doubts: u8,
+}
+
+impl Order {
+    fn on_lost_by_count(&mut self, number: u64) {
+        self.counted.rotate_right(1);
+        self.counted[0] = number + 1;
+    }
+
+    /// Packets of these numbers have arrived.
+    fn on_acked(&mut self, range: &RangeInclusive<u64>) {
+        // Most ranges lie above all of them.
+        if *range.start() < self.counted[0]
+            && self.counted.iter().any(|above| *above > 0 && range.contains(&(above - 1)))
+        {
+            self.counted = [0; COUNTED_REMEMBERED];
+            self.doubts = DOUBTS;
+        }
+    }
+
+    /// How many later ones have to have arrived for a packet to be lost.
+    fn threshold(&self) -> u64 {
+        if self.doubts > 0 { u64::MAX } else { PACKET_THRESHOLD }
+    }
 }
 
 /// Numbers that are used for no packet, now and then, so that a receiver which acknowledges what it
@@ -165,6 +206,7 @@ impl SentPackets {
             last_sent_at: Instant::ZERO,
             loss_time: None,
             probed: None,
+            order: Order::default(),
             skips: Skips::new(seed),
         }
     }
@@ -245,6 +287,7 @@ impl SentPackets {
             if let Some((_, at)) = self.probed.take_if(|(number, _)| range.contains(number)) {
                 summary.probed_sent_at = Some(at);
             }
+            self.order.on_acked(&range);
             if *range.end() < self.base {
                 break;
             }
@@ -277,17 +320,23 @@ impl SentPackets {
             return;
         }
         let Some(largest_acked) = self.largest_acked else { return };
-        let patience = rtt.loss_delay();
+        let (patience, threshold) = (rtt.loss_delay(), self.order.threshold());
+        let mut any = false;
         let end = (largest_acked + 1).saturating_sub(self.base).min(self.ring.len() as u64) as usize;
         for index in 0..end {
             let slot = &mut self.ring[index];
             let Some(packet) = slot else { continue };
             let too_late = packet.at + patience;
             let number = self.base + index as u64;
-            if number + PACKET_THRESHOLD <= largest_acked || too_late <= now {
+            let counted = largest_acked - number >= threshold;
+            if counted || too_late <= now {
+                if counted {
+                    self.order.on_lost_by_count(number);
+                }
                 let packet = slot.take().expect("seen above");
                 self.under_way -= 1;
                 self.cost_in_flight -= packet.cost();
+                any = true;
                 lost(packet);
             } else {
                 // Later packets were sent later: this one is due first.
@@ -295,6 +344,7 @@ impl SentPackets {
                 break;
             }
         }
+        self.order.doubts = self.order.doubts.saturating_sub(any as u8);
         self.trim();
     }
 
@@ -363,6 +413,36 @@ mod tests {
         sent.detect_lost(Instant::from_nanos(1_125_000), &rtt_of_one_ms(), |_| lost += 1);
         assert_eq!(lost, 3, "1 and 2 are too late, 4 is newer than what arrived");
         assert_eq!(sent.cost_in_flight(), 1400);
+    }
+
+    #[test]
+    fn where_packets_overtake_each_other_only_time_tells_that_one_is_lost() {
+        let (mut sent, rtt) = (SentPackets::new(1), rtt_of_one_ms());
+        let lost_at = |sent: &mut SentPackets, at_us: u64| {
+            let mut lost = 0;
+            sent.detect_lost(Instant::from_nanos(at_us * 1000), &rtt, |_| lost += 1);
+            lost
+        };
+        (0..5).for_each(|_| sent.on_sent(packet(0)));
+        sent.on_ack([1..=4].into_iter(), |_| ());
+        assert_eq!(lost_at(&mut sent, 0), 1, "three later ones are there");
+        sent.on_ack([0..=4].into_iter(), |_| ());
+        (0..5).for_each(|_| sent.on_sent(packet(0)));
+        sent.on_ack([6..=9].into_iter(), |_| ());
+        assert_eq!(lost_at(&mut sent, 1124), 0, "it may be on another way, as the first was");
+        assert_eq!(lost_at(&mut sent, 1125), 1);
+        for round in 0..DOUBTS as u64 {
+            let next = sent.next_number();
+            (0..5).for_each(|_| sent.on_sent(packet(0)));
+            sent.on_ack([next + 1..=next + 4].into_iter(), |_| ());
+            let at_once = lost_at(&mut sent, 0);
+            assert_eq!(
+                at_once,
+                (round == DOUBTS as u64 - 1) as u32,
+                "{round}: no other has come late for long"
+            );
+            lost_at(&mut sent, 2000);
+        }
     }
 
     #[test]
