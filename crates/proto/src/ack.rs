@@ -8,7 +8,7 @@
 
 use crate::ranges::RangeSet;
 use core::time::Duration;
-use denrei_wire::{Ecn, EcnCounts, Instant, TransmitBuf, ack};
+use denrei_wire::{Ecn, EcnCounts, Instant, TransmitBuf, ack, duration_nanos};
 
 /// An ACK is due after this many packets that want one: one per GSO train or two of usual packets.
 /// Seldomer than TCP's, because a sender that waits for it says so.
@@ -20,7 +20,7 @@ const ACK_AFTER_BYTES: u64 = 128 * 1024;
 /// An application that answered within this time is expected to do so again: the ACK of the next
 /// message waits so long for the answer, but no more than [`LONGER_FOR_ANSWER`] times as long as others.
 pub(crate) const LONGEST_FOR_ANSWER: Duration = Duration::from_millis(10);
-const LONGER_FOR_ANSWER: u32 = 10;
+const LONGER_FOR_ANSWER: u64 = 10;
 
 /// Received packets of one session.
 #[derive(Debug, Default)]
@@ -32,8 +32,8 @@ pub(crate) struct ReceivedPackets {
     pending_bytes: u64,
     due: bool,
     deadline: Option<Instant>,
-    /// Since when a message waits for an answer.
-    unanswered: Option<Instant>,
+    /// Until when the answer to a message would come in time, if one waits for it.
+    answer_until: Option<Instant>,
     /// The last one was answered in time.
     answers: bool,
     ecn: Option<EcnCounts>,
@@ -85,21 +85,22 @@ impl ReceivedPackets {
         {
             self.due = true;
         }
-        let mut patience = max_ack_delay;
+        let mut deadline = arrival.at + max_ack_delay;
         if arrival.data {
-            self.unanswered.get_or_insert(arrival.at);
+            let longest_ns = longest_for_answer_ns(duration_nanos(max_ack_delay));
+            let answer_until = Instant::from_nanos(arrival.at.as_nanos().saturating_add(longest_ns));
+            self.answer_until.get_or_insert(answer_until);
             if self.answers {
-                patience = longest_for_answer(max_ack_delay);
+                deadline = answer_until;
             }
         }
-        let deadline = arrival.at + patience;
         self.deadline = Some(self.deadline.map_or(deadline, |earlier| earlier.min(deadline)));
     }
 
     /// A message goes to the peer: an answer, if one has come from it since the last.
-    pub fn on_message_sent(&mut self, now: Instant, max_ack_delay: Duration) {
-        if let Some(since) = self.unanswered.take() {
-            self.answers = now.saturating_since(since) <= longest_for_answer(max_ack_delay);
+    pub fn on_message_sent(&mut self, now: Instant) {
+        if let Some(until) = self.answer_until.take() {
+            self.answers = now <= until;
         }
     }
 
@@ -161,9 +162,10 @@ impl ReceivedPackets {
     }
 }
 
-/// How long the ACK of a message waits for an answer to travel with, where others wait for `max_ack_delay`.
-fn longest_for_answer(max_ack_delay: Duration) -> Duration {
-    (max_ack_delay * LONGER_FOR_ANSWER).min(LONGEST_FOR_ANSWER).max(max_ack_delay)
+/// How long the ACK of a message waits for an answer to travel with, where others wait for `max_ack_delay_ns`.
+fn longest_for_answer_ns(max_ack_delay_ns: u64) -> u64 {
+    let longer = max_ack_delay_ns.saturating_mul(LONGER_FOR_ANSWER);
+    longer.min(duration_nanos(LONGEST_FOR_ANSWER)).max(max_ack_delay_ns)
 }
 
 /// Packets below an acknowledged ACK that may still arrive late and be taken. The sender has taken
@@ -234,10 +236,10 @@ mod tests {
         let (mut received, mut out) = (ReceivedPackets::default(), TransmitBuf::new(1));
         assert_eq!(waits_until(&mut received, 0, 0, true), 1);
         received.write(ms(1), &mut out);
-        received.on_message_sent(ms(3), DELAY);
+        received.on_message_sent(ms(3));
         assert_eq!(waits_until(&mut received, 1, 4, true), 14);
         received.write(ms(9), &mut out);
-        received.on_message_sent(ms(9), DELAY);
+        received.on_message_sent(ms(9));
         assert_eq!(waits_until(&mut received, 2, 20, false), 21, "nobody answers what is no message");
         assert_eq!(waits_until(&mut received, 3, 20, true), 21);
         received.write(ms(20), &mut out);
@@ -245,7 +247,7 @@ mod tests {
         received.write(ms(40), &mut out);
         assert_eq!(waits_until(&mut received, 5, 50, true), 51, "in vain");
         received.write(ms(51), &mut out);
-        received.on_message_sent(ms(52), DELAY);
+        received.on_message_sent(ms(52));
         assert_eq!(waits_until(&mut received, 6, 60, true), 61, "the answer to what came at 20");
     }
 
@@ -254,7 +256,7 @@ mod tests {
         let mut received = ReceivedPackets::default();
         received.record(arrival(0), Duration::ZERO);
         received.write(Instant::ZERO, &mut TransmitBuf::new(1));
-        received.on_message_sent(Instant::ZERO, Duration::ZERO);
+        received.on_message_sent(Instant::ZERO);
         received.record(arrival(1), Duration::ZERO);
         assert!(received.is_due(Instant::ZERO));
     }

@@ -95,6 +95,7 @@ impl Rtt {
     }
 
     /// Takes a sample; `ack_delay_ns` is what the receiver says it waited.
+    #[inline] // on the way of every packet
     pub fn sample(&mut self, now: Instant, sample_ns: u64, ack_delay_ns: u64) {
         self.update(now, sample_ns, ack_delay_ns);
         self.held_ns = ack_delay_ns.min(duration_nanos(LONGEST_FOR_ANSWER)).max(self.held_ns / 2);

@@ -404,6 +404,7 @@ impl Peer {
     }
 
     /// Packets have newly been acknowledged: what that says about the path.
+    #[inline]
     fn on_progress(&mut self, cx: &Context<'_>, ack: &AckFrame<'_>, summary: &AckSummary, under_way: u64) {
         self.probe_timeouts = 0;
         self.probes_left = 0;

@@ -142,7 +142,7 @@ impl Peer {
                     self.give_up_hopeless(cx, fresh);
                 }
                 self.write_data(cx, out, start.at, end, fresh, &mut frames);
-                self.received.on_message_sent(cx.now, cx.config.max_ack_delay);
+                self.received.on_message_sent(cx.now);
             } else if self.is_rate_shut() && self.may_send_unpaced(cx) {
                 self.write_unpaced(out, start.at, end, &mut frames);
             }
