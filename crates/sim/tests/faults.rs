@@ -64,8 +64,8 @@ fn each_axis_has_a_visible_effect() {
     assert!(counted(&corrupted).2 > 20 && corrupted.retransmissions > 20, "{corrupted:#?}");
     let late = run(Cell { jitter_us: 20_000.0, ..cell() });
     assert!(late.p50_us > plain.p50_us, "{late:#?}");
-    let hole = run(Cell { link_datagram_bytes: 8_972, black_hole_above_bytes: 1_300, ..cell() });
-    let whole = run(Cell { link_datagram_bytes: 8_972, ..cell() });
+    let hole = run(Cell { link_datagram_bytes: 65_535, black_hole_above_bytes: 1_300, ..cell() });
+    let whole = run(Cell { link_datagram_bytes: 65_535, ..cell() });
     assert!(hole.suffered.black_holed > whole.suffered.black_holed, "{hole:#?}");
     assert!(hole.datagrams > 4 * whole.datagrams, "{hole:#?}");
     for outcome in [plain, duplicated, reordered, corrupted, late, hole] {
