@@ -11,6 +11,7 @@ mod buffer_pool;
 mod channel_map;
 mod config;
 mod congestion;
+mod doubted;
 mod endpoint;
 mod event;
 pub mod group;

@@ -6,6 +6,7 @@
 //! one packet under way at a time.
 
 use crate::congestion::packet_cost;
+use crate::doubted::{Doubted, Sign};
 use crate::rtt::Rtt;
 use crate::slots;
 use core::ops::RangeInclusive;
@@ -16,13 +17,6 @@ use std::collections::VecDeque;
 
 /// A packet is lost when one sent this many later has arrived (RFC 9002 §6.1.1).
 const PACKET_THRESHOLD: u64 = 3;
-
-/// Packets lost by count whose arrival after all would be noticed: the newest, which arrive soonest.
-const COUNTED_REMEMBERED: usize = 4;
-
-/// After one has arrived, so many times that packets are lost it is by time alone (RFC 8985 §6.2's
-/// RACK.reo_wnd_persist).
-const DOUBTS: u8 = 16;
 
 /// Ring slots kept when nothing is under way.
 const IDLE_SLOTS: usize = 2;
@@ -105,43 +99,8 @@ pub(crate) struct SentPackets {
     largest_acked: Option<u64>,
     last_sent_at: Instant,
     loss_time: Option<Instant>,
-    /// The newest packet that a probe repeated, and when it was sent.
-    probed: Option<(u64, Instant)>,
-    order: Order,
+    doubted: Doubted,
     skips: Skips,
-}
-
-/// Whether the path delivers in order: where a packet that was lost by count arrives all the same, only time tells
-/// losses from detours (RFC 8985 §6.2).
-#[derive(Debug, Default)]
-struct Order {
-    /// The newest packets lost by count, in turn, each as its number and one more; 0: none.
-    counted: [u64; COUNTED_REMEMBERED],
-    /// Losses to come for which only time counts.
-    doubts: u8,
-}
-
-impl Order {
-    fn on_lost_by_count(&mut self, number: u64) {
-        self.counted.rotate_right(1);
-        self.counted[0] = number + 1;
-    }
-
-    /// Packets of these numbers have arrived.
-    fn on_acked(&mut self, range: &RangeInclusive<u64>) {
-        // Most ranges lie above all of them.
-        if *range.start() < self.counted[0]
-            && self.counted.iter().any(|above| *above > 0 && range.contains(&(above - 1)))
-        {
-            self.counted = [0; COUNTED_REMEMBERED];
-            self.doubts = DOUBTS;
-        }
-    }
-
-    /// How many later ones have to have arrived for a packet to be lost.
-    fn threshold(&self) -> u64 {
-        if self.doubts > 0 { u64::MAX } else { PACKET_THRESHOLD }
-    }
 }
 
 /// Numbers that are used for no packet, now and then, so that a receiver which acknowledges what it
@@ -205,8 +164,7 @@ impl SentPackets {
             largest_acked: None,
             last_sent_at: Instant::ZERO,
             loss_time: None,
-            probed: None,
-            order: Order::default(),
+            doubted: Doubted::default(),
             skips: Skips::new(seed),
         }
     }
@@ -284,10 +242,7 @@ impl SentPackets {
     ) -> AckSummary {
         let mut summary = AckSummary::default();
         for range in ranges {
-            if let Some((_, at)) = self.probed.take_if(|(number, _)| range.contains(number)) {
-                summary.probed_sent_at = Some(at);
-            }
-            self.order.on_acked(&range);
+            summary.probed_sent_at = summary.probed_sent_at.max(self.doubted.on_acked(&range));
             if *range.end() < self.base {
                 break;
             }
@@ -320,7 +275,8 @@ impl SentPackets {
             return;
         }
         let Some(largest_acked) = self.largest_acked else { return };
-        let (patience, threshold) = (rtt.loss_delay(), self.order.threshold());
+        let patience = rtt.loss_delay();
+        let threshold = if self.doubted.is_out_of_order() { u64::MAX } else { PACKET_THRESHOLD };
         let mut any = false;
         let end = (largest_acked + 1).saturating_sub(self.base).min(self.ring.len() as u64) as usize;
         for index in 0..end {
@@ -330,10 +286,10 @@ impl SentPackets {
             let number = self.base + index as u64;
             let counted = largest_acked - number >= threshold;
             if counted || too_late <= now {
-                if counted {
-                    self.order.on_lost_by_count(number);
-                }
                 let packet = slot.take().expect("seen above");
+                if counted {
+                    self.doubted.on_taken(number, packet.at, Sign::Overtaken);
+                }
                 self.under_way -= 1;
                 self.cost_in_flight -= packet.cost();
                 any = true;
@@ -344,7 +300,9 @@ impl SentPackets {
                 break;
             }
         }
-        self.order.doubts = self.order.doubts.saturating_sub(any as u8);
+        if any {
+            self.doubted.on_lost();
+        }
         self.trim();
     }
 
@@ -360,7 +318,7 @@ impl SentPackets {
             let packet = slot.take().expect("filtered");
             self.under_way -= 1;
             self.cost_in_flight -= packet.cost();
-            self.probed = Some((number, packet.at));
+            self.doubted.on_taken(number, packet.at, Sign::Silence);
             lost(packet);
         }
         self.trim();
@@ -378,6 +336,7 @@ impl SentPackets {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::doubted::DISORDER;
 
     fn packet(at_ms: u64) -> SentPacket {
         SentPacket { at: Instant::from_nanos(at_ms * 1_000_000), bytes: 1400, frames: SmallVec::new() }
@@ -431,14 +390,14 @@ mod tests {
         sent.on_ack([6..=9].into_iter(), |_| ());
         assert_eq!(lost_at(&mut sent, 1124), 0, "it may be on another way, as the first was");
         assert_eq!(lost_at(&mut sent, 1125), 1);
-        for round in 0..DOUBTS as u64 {
+        for round in 0..DISORDER as u64 {
             let next = sent.next_number();
             (0..5).for_each(|_| sent.on_sent(packet(0)));
             sent.on_ack([next + 1..=next + 4].into_iter(), |_| ());
             let at_once = lost_at(&mut sent, 0);
             assert_eq!(
                 at_once,
-                (round == DOUBTS as u64 - 1) as u32,
+                (round == DISORDER as u64 - 1) as u32,
                 "{round}: no other has come late for long"
             );
             lost_at(&mut sent, 2000);
