@@ -207,7 +207,7 @@ impl Member {
         {
             group.datagrams.push(self.buffer[..len].to_vec());
             let meta = DatagramMeta { from, ecn: Ecn::NotEct };
-            self.endpoint.handle_datagram(now, meta, &mut self.buffer[..len]);
+            self.endpoint.handle_datagram(now, &meta, &mut self.buffer[..len]);
         }
     }
 
@@ -232,7 +232,7 @@ impl Member {
             }
             let now = self.now();
             let meta = DatagramMeta { from, ecn: Ecn::NotEct };
-            self.endpoint.handle_datagram(now, meta, &mut self.buffer[..len]);
+            self.endpoint.handle_datagram(now, &meta, &mut self.buffer[..len]);
         }
         Ok(())
     }

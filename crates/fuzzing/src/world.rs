@@ -124,7 +124,7 @@ impl World {
     /// Hands a datagram to the node it goes to.
     pub fn deliver(&mut self, mut datagram: Datagram) {
         let meta = DatagramMeta { from: datagram.from, ecn: datagram.ecn };
-        self.nodes[datagram.to].endpoint.handle_datagram(self.now, meta, &mut datagram.bytes);
+        self.nodes[datagram.to].endpoint.handle_datagram(self.now, &meta, &mut datagram.bytes);
         self.drive(datagram.to);
     }
 

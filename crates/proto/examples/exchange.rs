@@ -40,7 +40,7 @@ fn carry(now: Instant, from: &mut End, to: &mut End, buf: &mut TransmitBuf, data
             datagram.clear();
             datagram.extend_from_slice(bytes);
             let meta = DatagramMeta { from: from.addr, ecn: Ecn::Ect0 };
-            to.endpoint.handle_datagram(now, meta, datagram);
+            to.endpoint.handle_datagram(now, &meta, datagram);
         }
     }
 }

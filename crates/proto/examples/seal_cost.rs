@@ -73,7 +73,7 @@ fn carry(from: &mut Endpoint, at: SocketAddr, to: &mut Endpoint, buf: &mut Trans
     while from.poll_transmit(Instant::ZERO, buf).is_some() {
         let meta = DatagramMeta { from: at, ecn: Ecn::NotEct };
         let len = buf.len();
-        to.handle_datagram(Instant::ZERO, meta, &mut buf.tail_mut(0)[..len]);
+        to.handle_datagram(Instant::ZERO, &meta, &mut buf.tail_mut(0)[..len]);
     }
 }
 
@@ -142,7 +142,7 @@ fn forgeries() {
     let meta = DatagramMeta { from: addr(2), ecn: Ecn::NotEct };
     let forged = time(20_000, || {
         first.copy_from_slice(&original);
-        server.handle_datagram(Instant::ZERO, meta, &mut first);
+        server.handle_datagram(Instant::ZERO, &meta, &mut first);
     });
     println!("a forged FIRST of {} bytes: {forged:.0} ns to drop", first.len());
 }

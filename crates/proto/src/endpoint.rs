@@ -79,6 +79,8 @@ pub struct Endpoint {
     counters: EndpointCounters,
     /// Made when the first group is.
     groups: Option<Box<group::Table>>,
+    /// Since when groups have sent, and no session was looked at.
+    groups_since: Option<Instant>,
     pace: Pace,
 }
 
@@ -139,6 +141,7 @@ impl Endpoint {
             waiting_credit: VecDeque::new(),
             counters: EndpointCounters::default(),
             groups: None,
+            groups_since: None,
             pace: Pace::default(),
         }
     }
@@ -157,6 +160,11 @@ impl Endpoint {
     pub fn news(&self) -> u64 {
         let groups = self.groups.as_deref().map_or(0, group::Table::news);
         self.arrivals + self.events_polled + self.events.len() as u64 + groups
+    }
+
+    /// Bytes received, or promised memory to, and not taken, of all peers and groups.
+    pub fn held_bytes(&self) -> u64 {
+        self.held_bytes
     }
 
     /// Events that wait to be polled.

@@ -88,14 +88,18 @@ impl Outbox {
 
     /// What a channel may queue beyond a send buffer of `most` bytes that others have filled.
     pub fn room_beside(&self, channel: u16, most: u64) -> u64 {
-        let room = OWN_ROOM_BYTES.min(most / OWN_ROOM_SHARE);
+        self.room_left(channel, OWN_ROOM_BYTES.min(most / OWN_ROOM_SHARE))
+    }
+
+    /// What a channel's messages leave of `room`, bytes.
+    pub fn room_left(&self, channel: u16, room: u64) -> u64 {
         self.channels.get(channel).map_or(room, |state| state.room_left(room))
     }
 
-    /// Whether half of that is free: who waits is not woken for each message.
-    pub fn has_room_beside(&self, channel: u16, most: u64) -> bool {
-        let left = self.room_beside(channel, most);
-        left > 0 && left >= OWN_ROOM_BYTES.min(most / OWN_ROOM_SHARE) / 2
+    /// Whether a message of `bytes` fits there, and half of it is free: who waits is not woken for each message.
+    pub fn has_room_beside(&self, channel: u16, bytes: u64, most: u64) -> bool {
+        let half = OWN_ROOM_BYTES.min(most / OWN_ROOM_SHARE) / 2;
+        self.room_beside(channel, most) >= half.max(bytes.saturating_add(MESSAGE_COST_BYTES))
     }
 
     /// Messages that are not acknowledged (S9's queue length).

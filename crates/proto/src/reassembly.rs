@@ -9,6 +9,7 @@
 use crate::buffer_pool::BufferPool;
 use crate::placement::{AcceptInto, Placing};
 use bytes::Bytes;
+use denrei_prefetch::ahead_of_writing;
 use std::collections::BTreeMap;
 
 /// Waiting fragments allowed per message, whatever its size …
@@ -97,7 +98,9 @@ impl Reassembly {
         if offset > have {
             return self.keep(offset, payload);
         }
-        self.prefix.extend_from_slice(&payload[(have - offset) as usize..]);
+        let payload = &payload[(have - offset) as usize..];
+        ahead_of_writing(self.prefix.as_ptr(), self.total as usize, have as usize, payload.len());
+        self.prefix.extend_from_slice(payload);
         while let Some(entry) = self.waiting.first_entry() {
             let have = self.prefix.len() as u64;
             if *entry.key() > have {

@@ -15,6 +15,7 @@ use crate::config::MESSAGE_COST_BYTES;
 use crate::loss::SentFrame;
 use crate::{Completion, SendError, slots};
 use bytes::Bytes;
+use denrei_prefetch::ahead_of_reading;
 use denrei_wire::TransmitBuf;
 use denrei_wire::frame::{self, FRAGMENT_HEADER_BYTES, Frame, MESSAGE_HEADER_BYTES, Offer, message_flags};
 use std::collections::VecDeque;
@@ -356,7 +357,9 @@ impl SendChannel {
         let channel = self.channel;
         let message = self.get_mut(number).expect("the caller has seen it");
         let total = message.len();
-        let part = &message.data[offset as usize..(offset + len) as usize];
+        let (from, end) = (offset as usize, (offset + len) as usize);
+        ahead_of_reading(&message.data, from, end - from);
+        let part = &message.data[from..end];
         let len = len as u16;
         out.put(&frame::fragment_header(message.flags(), channel, number, len, offset, total));
         out.put_part(part, &message.data);

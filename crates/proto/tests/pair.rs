@@ -462,17 +462,17 @@ fn damaged_and_foreign_datagrams_change_nothing() {
     for byte in 0..buf.len() {
         let mut damaged = buf.bytes().to_vec();
         damaged[byte] ^= 0x10;
-        pair.ends[1].handle_datagram(pair.now, meta, &mut damaged);
+        pair.ends[1].handle_datagram(pair.now, &meta, &mut damaged);
         let mut cut = buf.bytes()[..byte].to_vec();
-        pair.ends[1].handle_datagram(pair.now, meta, &mut cut);
+        pair.ends[1].handle_datagram(pair.now, &meta, &mut cut);
     }
     let mut whole = buf.bytes().to_vec();
     let stranger = DatagramMeta { from: "10.9.9.9:1".parse().unwrap(), ..meta };
-    pair.ends[1].handle_datagram(pair.now, stranger, &mut whole);
+    pair.ends[1].handle_datagram(pair.now, &stranger, &mut whole);
     pair.run(Duration::from_micros(10));
     assert_eq!(pair.received[1].len(), 1);
     for _ in 0..3 {
-        pair.ends[1].handle_datagram(pair.now, meta, &mut whole);
+        pair.ends[1].handle_datagram(pair.now, &meta, &mut whole);
     }
     pair.run(SECOND);
     assert_eq!(pair.received[1].len(), 2, "and once only");

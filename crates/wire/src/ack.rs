@@ -150,11 +150,11 @@ fn put_counts(kind: u8, counts: EcnCounts, put: &mut impl FnMut(&[u8])) {
 fn take_counts(kind: u8, rest: &[u8]) -> Option<(Option<EcnCounts>, &[u8])> {
     match kind {
         kind::ACK_ECT0 => {
-            let (ect0, rest) = U32::read_from_prefix(rest).ok()?;
+            let (ect0, rest) = U32::ref_from_prefix(rest).ok()?;
             Some((Some(EcnCounts { ect0: ect0.get(), ..EcnCounts::default() }), rest))
         }
         kind::ACK_ECN => {
-            let (body, rest) = EcnBody::read_from_prefix(rest).ok()?;
+            let (body, rest) = EcnBody::ref_from_prefix(rest).ok()?;
             let counts = EcnCounts { ect0: body.ect0.get(), ect1: body.ect1.get(), ce: body.ce.get() };
             Some((Some(counts), rest))
         }
@@ -167,7 +167,7 @@ impl<'a> AckFrame<'a> {
     pub(crate) fn take(rest: &mut &'a [u8]) -> Result<Self, FrameError> {
         let kind = rest[0];
         let truncated = FrameError::Truncated { kind };
-        let (header, after) = AckHeader::read_from_prefix(rest).map_err(|_| truncated)?;
+        let (header, after) = AckHeader::ref_from_prefix(rest).map_err(|_| truncated)?;
         if header.more as usize >= MAX_ACK_RANGES {
             return Err(FrameError::Impossible { kind, field: "range count" });
         }

@@ -50,7 +50,7 @@ impl GroupHeader {
     /// Takes the header off the body of a packet; what follows are the frames (and the trailer, if
     /// the body still has it).
     pub fn decode(body: &[u8]) -> Option<(Self, &[u8])> {
-        let (layout, rest) = Layout::read_from_prefix(body).ok()?;
+        let (layout, rest) = Layout::ref_from_prefix(body).ok()?;
         let header = Self {
             symbol: layout.symbol.get(),
             floor: layout.floor.get(),

@@ -148,7 +148,7 @@ impl<'a> Packet<'a> {
     /// Takes the header of `datagram` apart.
     pub fn decode(datagram: &'a [u8]) -> Result<Self, PacketError> {
         let truncated = PacketError::Truncated(datagram.len());
-        let (common, rest) = CommonHeader::read_from_prefix(datagram).map_err(|_| truncated)?;
+        let (common, rest) = CommonHeader::ref_from_prefix(datagram).map_err(|_| truncated)?;
         let kind = Kind::from_octet(common.kind).ok_or(PacketError::UnknownKind(common.kind))?;
         // VERSIONS is understood whatever version its sender speaks.
         if common.version != VERSION && kind != Kind::Versions {
@@ -170,7 +170,7 @@ impl<'a> Packet<'a> {
             require_trailer(rest, truncated)?;
             return Ok(Self { header, handshake: &[], body: rest, header_len: COMMON_HEADER_BYTES });
         }
-        let (opening, rest) = OpeningHeader::read_from_prefix(rest).map_err(|_| truncated)?;
+        let (opening, rest) = OpeningHeader::ref_from_prefix(rest).map_err(|_| truncated)?;
         if opening.reserved.get() != 0 {
             return Err(PacketError::Reserved(opening.reserved.get()));
         }
@@ -262,7 +262,7 @@ pub const FLAGS_OFFSET: usize = 2;
 /// The token of a FIRST of any version, to be echoed in VERSIONS, or `None` if this is not a FIRST
 /// or is shorter than any FIRST, and so than the longest VERSIONS.
 pub fn first_token_of_any_version(datagram: &[u8]) -> Option<Token> {
-    let (common, _) = CommonHeader::read_from_prefix(datagram).ok()?;
+    let (common, _) = CommonHeader::ref_from_prefix(datagram).ok()?;
     let first = common.kind == Kind::First as u8 && datagram.len() >= OPENING_HEADER_BYTES;
     first.then(|| Token(common.token.get()))
 }

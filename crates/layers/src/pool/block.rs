@@ -132,13 +132,13 @@ impl Block {
     /// Asks for the header's cache line, to be written.
     #[inline(always)]
     pub fn prefetch_header(&self) {
-        prefetch_to_write(self.0.as_ptr().cast());
+        denrei_prefetch::line_to_write(self.0.as_ptr().cast());
     }
 
     /// Asks for the cache line that `offset` of the body is in, to be written.
     #[inline(always)]
     pub fn prefetch_body(&self, offset: usize) {
-        prefetch_to_write(self.body().wrapping_add(offset));
+        denrei_prefetch::line_to_write(self.body().wrapping_add(offset));
     }
 
     /// Who allocated it, in debug builds.
@@ -158,19 +158,6 @@ impl Block {
         unsafe { place.write(batch) };
         place
     }
-}
-
-/// Asks for a cache line for writing: taken from the core that has it at once, not in two steps.
-#[inline(always)]
-fn prefetch_to_write(place: *const u8) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: a hint, which faults at no address; 64-bit processors without it do nothing. (The
-    // compiler's own intrinsic asks for reading only, unless built for a newer processor.)
-    unsafe {
-        std::arch::asm!("prefetchw [{}]", in(reg) place, options(nostack, preserves_flags, readonly));
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = place;
 }
 
 /// What outlives a pool as long as blocks are out.

@@ -13,24 +13,24 @@ use denrei_wire::{DatagramMeta, Instant, Token, Transmit, TransmitBuf};
 
 /// A datagram whose header could be read.
 #[derive(Clone, Copy)]
-pub(super) struct Arrived {
+pub(super) struct Arrived<'a> {
     pub header: Header,
     /// Octets before the frames.
     pub header_len: usize,
-    pub meta: DatagramMeta,
+    pub meta: &'a DatagramMeta,
 }
 
 impl Endpoint {
     /// Takes a datagram, which is opened in place. One that is damaged, forged, stale or foreign is
     /// counted and dropped.
-    pub fn handle_datagram(&mut self, now: Instant, meta: DatagramMeta, datagram: &mut [u8]) {
+    pub fn handle_datagram(&mut self, now: Instant, meta: &DatagramMeta, datagram: &mut [u8]) {
         self.counters.datagrams += 1;
         let arrived = match Packet::decode(datagram) {
             Ok(Packet { header, header_len, .. }) => Arrived { header, header_len, meta },
             Err(error) => return self.drop_undecodable(meta, datagram, error),
         };
         match arrived.header.kind {
-            Kind::Session | Kind::Answer => match self.find(arrived.header.token, meta.from) {
+            Kind::Session | Kind::Answer => match self.find(arrived.header.token, &meta.from) {
                 Some(slot) => self.deliver(now, slot, arrived, datagram),
                 None => self.reject_unknown(arrived, datagram),
             },
@@ -45,22 +45,22 @@ impl Endpoint {
     /// What it takes to open a datagram elsewhere, for drivers that have a core for that: then the
     /// datagram goes to [`handle_opened`](Self::handle_opened), else to
     /// [`handle_datagram`](Self::handle_datagram). The order in which datagrams are handled may be any.
-    pub fn open_job(&self, meta: DatagramMeta, datagram: &[u8]) -> Option<OpenJob> {
+    pub fn open_job(&self, meta: &DatagramMeta, datagram: &[u8]) -> Option<OpenJob> {
         let Packet { header, header_len, .. } = Packet::decode(datagram).ok()?;
         if header.kind != Kind::Session {
             return None;
         }
-        self.peer_in(self.find(header.token, meta.from)?)?.open_job(&header, header_len)
+        self.peer_in(self.find(header.token, &meta.from)?)?.open_job(&header, header_len)
     }
 
     /// Takes a datagram that was opened elsewhere.
-    pub fn handle_opened(&mut self, now: Instant, meta: DatagramMeta, datagram: &[u8], opened: &Opened) {
+    pub fn handle_opened(&mut self, now: Instant, meta: &DatagramMeta, datagram: &[u8], opened: &Opened) {
         self.counters.datagrams += 1;
         let Ok(Packet { header, header_len, .. }) = Packet::decode(datagram) else {
             self.counters.malformed += 1;
             return;
         };
-        let Some(slot) = self.find(header.token, meta.from) else {
+        let Some(slot) = self.find(header.token, &meta.from) else {
             self.counters.unknown_session += 1;
             return;
         };
@@ -80,7 +80,7 @@ impl Endpoint {
         }
     }
 
-    fn drop_undecodable(&mut self, meta: DatagramMeta, datagram: &[u8], error: PacketError) {
+    fn drop_undecodable(&mut self, meta: &DatagramMeta, datagram: &[u8], error: PacketError) {
         if !matches!(error, PacketError::UnknownVersion(_)) {
             self.counters.malformed += 1;
             return;
@@ -91,7 +91,7 @@ impl Endpoint {
         }
     }
 
-    fn reject_unknown(&mut self, arrived: Arrived, datagram: &[u8]) {
+    fn reject_unknown(&mut self, arrived: Arrived<'_>, datagram: &[u8]) {
         self.counters.unknown_session += 1;
         // A plain packet has a checksum to tell it from noise; whether a sealed one is genuine, nobody
         // can say who does not have its session's keys.
@@ -102,13 +102,13 @@ impl Endpoint {
         }
     }
 
-    pub(super) fn find(&self, token: Token, from: SocketAddr) -> Option<u32> {
+    pub(super) fn find(&self, token: Token, from: &SocketAddr) -> Option<u32> {
         let peer = self.slots.get(token.slot())?.peer.as_deref()?;
-        let its = peer.local_token == token && peer.addr == from && peer.is_addressed();
+        let its = peer.local_token == token && peer.addr == *from && peer.is_addressed();
         its.then_some(token.slot() as u32)
     }
 
-    pub(super) fn deliver(&mut self, now: Instant, slot: u32, arrived: Arrived, datagram: &mut [u8]) {
+    pub(super) fn deliver(&mut self, now: Instant, slot: u32, arrived: Arrived<'_>, datagram: &mut [u8]) {
         let Arrived { header, header_len, meta } = arrived;
         let handled = self.with_peer(now, slot, |peer, cx| {
             peer.handle_datagram(cx, header, header_len, meta.ecn, datagram)
@@ -149,11 +149,14 @@ impl Endpoint {
         if let Some(transmit) = self.replies.write(out) {
             return Some(transmit);
         }
-        if self.groups.is_some()
-            && let Some(transmit) = self.transmit_groups(now, out)
-        {
-            return Some(transmit);
+        if self.groups.is_some() {
+            return self.transmit_in_turn(now, out);
         }
+        self.transmit_sessions(now, out)
+    }
+
+    /// The next datagrams of a session.
+    pub(super) fn transmit_sessions(&mut self, now: Instant, out: &mut TransmitBuf) -> Option<Transmit> {
         while let Some(slot) = self.sending.pop_front() {
             self.slots[slot as usize].sending = false;
             let Some((peer, mut cx)) = self.peer_at_work(now, slot) else { continue };

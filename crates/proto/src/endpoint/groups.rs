@@ -22,6 +22,9 @@ use denrei_wire::checksum;
 use denrei_wire::group::GROUP_CHANNEL;
 use denrei_wire::{Instant, Transmit, TransmitBuf};
 
+/// For so long sessions wait while groups send all the time.
+const SESSIONS_WAIT: Duration = Duration::from_millis(1);
+
 impl Endpoint {
     /// Opens a group at `address` (multicast) with the endpoints at `members`: SYN to all of them
     /// (M4). [`GroupEvent::Opened`] or [`GroupEvent::OpenFailed`] says how it went.
@@ -73,11 +76,9 @@ impl Endpoint {
         self.on_group(group, |sender, _| sender.close())
     }
 
-    /// Forgets a group, whatever its state.
-    pub fn forget_group(&mut self, group: GroupId) {
-        if let Some(groups) = &mut self.groups {
-            groups.forget(group);
-        }
+    /// Forgets a group, whatever its state: who is a member still is told that it is one no longer.
+    pub fn forget_group(&mut self, now: Instant, group: GroupId) {
+        self.with_groups(|groups, host| groups.forget(now, group, host));
     }
 
     /// A group's state (M3, M5, M6), `None` if there is none.
@@ -165,8 +166,9 @@ impl Endpoint {
         self.groups.as_deref().is_some_and(|groups| groups.needs_address(address))
     }
 
-    /// The next group at `address` that has begun and that the application has not been given.
-    pub fn accept_group(&mut self, address: SocketAddr) -> Option<GroupId> {
+    /// The next group at `address` that has begun and that the application has not been given, and this
+    /// endpoint's id in it.
+    pub fn accept_group(&mut self, address: SocketAddr) -> Option<(GroupId, u32)> {
         self.groups.as_deref_mut()?.accept(address)
     }
 
@@ -176,8 +178,8 @@ impl Endpoint {
     }
 
     /// This endpoint's id in a group it is a member of, and the opener's address.
-    pub fn membership(&self, group: GroupId) -> Option<(u32, SocketAddr)> {
-        let member = self.groups.as_deref()?.membership(group.into())?;
+    pub fn membership(&self, membership: impl Into<MembershipId>) -> Option<(u32, SocketAddr)> {
+        let member = self.groups.as_deref()?.membership(membership.into())?;
         Some((member.member, member.opener_addr))
     }
 
@@ -230,12 +232,12 @@ impl Endpoint {
         Ok(result)
     }
 
-    pub(super) fn handle_group_packet(&mut self, now: Instant, arrived: Arrived, datagram: &mut [u8]) {
+    pub(super) fn handle_group_packet(&mut self, now: Instant, arrived: Arrived<'_>, datagram: &mut [u8]) {
         if self.groups.is_none() {
             return self.count_group_packet(Fate::Foreign, datagram);
         }
         let fate = self.with_groups(|groups, host| {
-            groups.on_packet(now, arrived.meta.from, &arrived.header, datagram, host)
+            groups.on_packet(now, &arrived.meta.from, &arrived.header, datagram, host)
         });
         if fate == Fate::Taken {
             self.note_group(now, GroupId(arrived.header.token.0), datagram.len());
@@ -292,13 +294,26 @@ impl Endpoint {
         }
     }
 
-    /// Follows what has come for groups, and writes the next datagrams to a group's address.
-    pub(super) fn transmit_groups(&mut self, now: Instant, out: &mut TransmitBuf) -> Option<Transmit> {
-        let groups = self.groups.as_deref_mut()?;
-        if groups.wants_drive(now) {
+    /// Follows what has come for groups, and writes the next datagrams to a group's address, or of a session. Groups
+    /// go first, but not for long: one that fills the line would leave sessions without acknowledgements.
+    pub(super) fn transmit_in_turn(&mut self, now: Instant, out: &mut TransmitBuf) -> Option<Transmit> {
+        if self.groups.as_deref().is_some_and(|groups| groups.wants_drive(now)) {
             self.with_groups(|groups, host| groups.drive(now, host));
         }
-        self.groups.as_deref_mut()?.write_transmit(now, out)
+        if self.groups_since.is_some_and(|since| since + SESSIONS_WAIT <= now) {
+            self.groups_since = None;
+            if let Some(transmit) = self.transmit_sessions(now, out) {
+                return Some(transmit);
+            }
+        }
+        if self.groups.as_deref()?.wants_transmit()
+            && let Some(transmit) = self.with_groups(|groups, host| groups.write_transmit(now, out, host))
+        {
+            self.groups_since.get_or_insert(now);
+            return Some(transmit);
+        }
+        self.groups_since = None;
+        self.transmit_sessions(now, out)
     }
 }
 
@@ -333,8 +348,12 @@ impl Host for Endpoint {
         self.after(now, peer.slot);
     }
 
-    fn queued_bytes(&self, peer: PeerId) -> Option<u64> {
-        self.flow_queue_bytes(peer)
+    fn queue_room(&self, peer: PeerId, most: u64, beside: u64) -> u64 {
+        let Some(outbox) = self.get(peer).map(|peer| peer.outbox()) else { return 0 };
+        match most.saturating_sub(outbox.queued_bytes()) {
+            0 => outbox.room_left(GROUP_CHANNEL, beside),
+            room => room,
+        }
     }
 
     fn rtt(&self, peer: PeerId) -> Option<Duration> {
@@ -343,6 +362,16 @@ impl Host for Endpoint {
 
     fn rate(&self, peer: PeerId) -> Rate {
         self.get(peer).map_or(Rate::UNLIMITED, |peer| peer.sender_rate())
+    }
+
+    fn rate_room(&mut self, now: Instant, peer: PeerId) -> Result<u64, Instant> {
+        self.get_mut(peer).map_or(Ok(u64::MAX), |peer| peer.rate_room_for_group(now))
+    }
+
+    fn spend_rate(&mut self, now: Instant, peer: PeerId, octets: u64) {
+        if let Ok(peer) = self.get_mut(peer) {
+            peer.spend_rate_for_group(now, octets);
+        }
     }
 
     fn datagram_bytes(&self, peer: PeerId) -> Option<u16> {

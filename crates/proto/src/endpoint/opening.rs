@@ -44,7 +44,7 @@ enum Place {
 }
 
 impl Endpoint {
-    pub(super) fn handle_first(&mut self, now: Instant, arrived: Arrived, datagram: &mut [u8]) {
+    pub(super) fn handle_first(&mut self, now: Instant, arrived: Arrived<'_>, datagram: &mut [u8]) {
         let Some(opening) = arrived.header.opening else { return };
         if arrived.header.flags & flags::KEY_PHASE != 0 {
             self.counters.malformed += 1;
@@ -253,7 +253,7 @@ impl Endpoint {
 
     /// A peer does not know a session. Heard only if it names the token we address it by, which
     /// nobody off the path knows.
-    pub(super) fn handle_reset(&mut self, now: Instant, arrived: Arrived, datagram: &[u8]) {
+    pub(super) fn handle_reset(&mut self, now: Instant, arrived: Arrived<'_>, datagram: &[u8]) {
         if !checksum::verify(datagram) {
             self.counters.corrupted += 1;
             return;
@@ -276,10 +276,10 @@ impl Endpoint {
     }
 
     /// A responder wants to know first that we are at our address.
-    pub(super) fn handle_retry(&mut self, now: Instant, arrived: Arrived, datagram: &[u8]) {
+    pub(super) fn handle_retry(&mut self, now: Instant, arrived: Arrived<'_>, datagram: &[u8]) {
         let token = arrived.header.token;
         let (cookie, check) = datagram[COMMON_HEADER_BYTES..].split_at(COOKIE_BYTES);
-        let Some(slot) = self.find(token, arrived.meta.from).filter(|slot| self.is_opening(*slot)) else {
+        let Some(slot) = self.find(token, &arrived.meta.from).filter(|slot| self.is_opening(*slot)) else {
             self.counters.unknown_session += 1;
             return;
         };
@@ -302,12 +302,12 @@ impl Endpoint {
         self.peer_in(slot).is_some_and(|peer| peer.phase == Phase::Opening)
     }
 
-    pub(super) fn handle_versions(&mut self, now: Instant, arrived: Arrived, datagram: &[u8]) {
+    pub(super) fn handle_versions(&mut self, now: Instant, arrived: Arrived<'_>, datagram: &[u8]) {
         if !checksum::verify(datagram) {
             self.counters.corrupted += 1;
             return;
         }
-        let slot = self.find(arrived.header.token, arrived.meta.from).filter(|slot| self.is_opening(*slot));
+        let slot = self.find(arrived.header.token, &arrived.meta.from).filter(|slot| self.is_opening(*slot));
         let Some(slot) = slot else {
             self.counters.unknown_session += 1;
             return;

@@ -64,10 +64,11 @@ impl Endpoint {
         self.get(peer).map(|peer| peer.outbox().queued_bytes())
     }
 
-    /// Whether a channel that had no room beside others has half of it again; also if the peer is gone.
-    pub fn has_room_beside(&self, to: ChannelId) -> bool {
+    /// Whether a channel that had no room for a message of `bytes` beside others has it, and half of all its
+    /// room, again; also if the peer is gone.
+    pub fn has_room_beside(&self, to: ChannelId, bytes: u64) -> bool {
         let most = self.config.send_buffer_bytes;
-        self.get(to.peer).is_none_or(|peer| peer.outbox().has_room_beside(to.channel, most))
+        self.get(to.peer).is_none_or(|peer| peer.outbox().has_room_beside(to.channel, bytes, most))
     }
 
     /// Whether everything sent to a peer is acknowledged.

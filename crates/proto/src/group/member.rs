@@ -56,13 +56,18 @@ pub(crate) struct Member {
     pub accepted: bool,
     /// It has said that it cannot hear the group's address.
     pub unheard: bool,
+    /// Another group's address does not reach it: nobody waits until it is known that this one's does not.
+    pub out_of_reach: bool,
     pub path: Path,
     /// It is slow, and the others do not wait for it.
     pub lagging: bool,
+    /// It lets nothing come: the rate that it has told is 0.
+    pub stopped: bool,
     /// Symbols below have arrived.
     pub next: u64,
-    /// Messages below have arrived, whole and in order.
+    /// Messages below have arrived, whole and in order, from the first that it gets on.
     pub messages: u64,
+    pub first_message: u64,
     /// Cost it has taken beyond what its application has, at most.
     pub credit: u64,
     /// Cost that may have been begun.
@@ -115,10 +120,13 @@ impl Member {
             restarted: false,
             accepted: false,
             unheard: false,
+            out_of_reach: false,
             path: Path::Multicast,
             lagging: false,
+            stopped: false,
             next: 0,
             messages: 0,
+            first_message: 0,
             credit: 0,
             limit: 0,
             max_message: u64::MAX,
@@ -220,6 +228,6 @@ impl Member {
 
     /// The last message it has acknowledged.
     pub fn last_acknowledged(&self) -> Option<u64> {
-        self.messages.checked_sub(1)
+        self.messages.checked_sub(1).filter(|last| *last >= self.first_message)
     }
 }

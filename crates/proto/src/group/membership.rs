@@ -416,7 +416,11 @@ impl Membership {
         news
     }
 
+    /// One that is out has nothing more to say; who has everything may speak for others.
     fn report_by(&mut self, at: Instant) {
+        if self.ended().is_some_and(|why| *why != MembershipEnd::Closed) {
+            return;
+        }
         self.due = Some(self.due.map_or(at, |due| due.min(at)));
     }
 

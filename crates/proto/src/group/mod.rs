@@ -50,12 +50,17 @@ pub(crate) trait Host {
     fn send_in_turn(&mut self, now: Instant, peer: PeerId, record: Bytes);
     /// Sends a frame that is not repeated to a peer.
     fn report(&mut self, now: Instant, peer: PeerId, frame: &[u8]);
-    /// Cost queued for a peer; `None`: there is no such peer.
-    fn queued_bytes(&self, peer: PeerId) -> Option<u64>;
+    /// What may be queued for a peer that has at most `most` queued, or `beside` where the application's messages are
+    /// more.
+    fn queue_room(&self, peer: PeerId, most: u64, beside: u64) -> u64;
     /// Smoothed round-trip time.
     fn rtt(&self, peer: PeerId) -> Option<Duration>;
     /// How fast it lets this side send.
     fn rate(&self, peer: PeerId) -> Rate;
+    /// Octets that may go to it by a group as far as that rate says so, or when again.
+    fn rate_room(&mut self, now: Instant, peer: PeerId) -> Result<u64, Instant>;
+    /// Takes note of octets that go to it by a group.
+    fn spend_rate(&mut self, now: Instant, peer: PeerId, octets: u64);
     /// Largest datagram its path is known to carry.
     fn datagram_bytes(&self, peer: PeerId) -> Option<u16>;
     /// The live peer at an address.

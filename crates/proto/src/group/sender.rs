@@ -51,6 +51,8 @@ const _: () = assert!(GROUP_HEADER_BYTES + PARITY_OVERHEAD_BYTES + TAG_BYTES <= 
 const UNICAST_SYMBOL_BYTES: usize = 30 * 1024;
 /// Queued for one member's session, at most: a relay and a slow path keep their bounds.
 const MAX_SESSION_QUEUE_BYTES: u64 = 2 << 20;
+/// … and this much where the application has queued more than that: they take their turns.
+const MAX_SESSION_QUEUE_BESIDE_BYTES: u64 = 256 << 10;
 /// Under way where all members are served by sessions: bounds what relays hold.
 const MAX_SESSION_WINDOW_BYTES: u64 = 8 << 20;
 /// Between two looks at what all members' paths are like, at least: some round trips of a LAN.
@@ -132,6 +134,8 @@ pub(crate) struct Sender {
     /// Longest probe timeout of those who count, as of the last review, and when the next one is due.
     probe_timeout: Duration,
     review_at: Instant,
+    /// At the last look at who holds others up there was nothing to hold up.
+    idle: bool,
     /// Since when it is added up who is waited for, until when that is done, and for whom the others waited then.
     held_since: Instant,
     held_at: Instant,
@@ -142,6 +146,8 @@ pub(crate) struct Sender {
     round_ends: Instant,
     pub events: VecDeque<GroupEvent>,
     pub counters: GroupCounters,
+    /// Members are to be told that they are none any more.
+    dismissing: bool,
     /// Grows with everything an application may wait for.
     pub news: u64,
 }
@@ -171,7 +177,7 @@ impl Sender {
             keys,
             rekey_due: false,
             window: congestion::controller(config.congestion, config.min_datagram_bytes as u64),
-            pace: Pace::new(now),
+            pace: Pace::default(),
             symbol_bytes: config.min_datagram_bytes as usize - SYMBOL_OVERHEAD_BYTES,
             interface_bytes: u16::MAX,
             multicast_next: 0,
@@ -187,6 +193,7 @@ impl Sender {
             tree: Tree::default(),
             probe_timeout: IDLE_PROBE_TIMEOUT,
             review_at: now,
+            idle: true,
             held_since: now,
             held_at: now,
             held_by: Vec::new(),
@@ -194,6 +201,7 @@ impl Sender {
             round_ends: now,
             events: VecDeque::new(),
             counters: GroupCounters::default(),
+            dismissing: false,
             news: 0,
         }
     }
@@ -211,7 +219,8 @@ impl Sender {
         if self.phase == Phase::Open && self.members.counts().active == 0 {
             return Err(GroupError::Deserted(self.id));
         }
-        let max = self.members.iter().filter(|member| member.is_active()).map(|member| member.max_message);
+        let told = |member: &&Member| matches!(member.stage, Stage::Accepted | Stage::Active);
+        let max = self.members.iter().filter(told).map(|member| member.max_message);
         let max = max.min().unwrap_or(u64::MAX);
         if bytes > max {
             return Err(GroupError::TooLarge { bytes, max });
@@ -251,7 +260,7 @@ impl Sender {
     pub fn close(&mut self) {
         match self.phase {
             Phase::Open => self.phase = Phase::Closing { said: false },
-            Phase::Opening { .. } => self.phase = Phase::Over,
+            Phase::Opening { .. } => (self.phase, self.dismissing) = (Phase::Over, true),
             _ => {}
         }
     }
@@ -314,6 +323,11 @@ impl Sender {
         self.members.counts().by_session > 0
     }
 
+    /// Whether it waits for a member's rate, which the session with that member may use or leave.
+    pub fn is_held_up_by_rate(&self) -> bool {
+        self.pace.is_shut()
+    }
+
     /// The member with whom this session is.
     pub fn member_of(&self, peer: crate::PeerId) -> Option<usize> {
         self.members.of_peer(peer)
@@ -363,6 +377,18 @@ impl Sender {
         }
         self.joining.retain(|joining| joining.member != id);
         self.settle();
+    }
+
+    /// The application ends the group at once: whoever is a member, or was invited, hears of it.
+    pub fn dismiss(&mut self, now: Instant, host: &mut dyn Host) {
+        if self.phase == Phase::Over && !core::mem::take(&mut self.dismissing) {
+            return;
+        }
+        for member in self.members.iter() {
+            if !matches!(member.stage, Stage::Gone(_) | Stage::Closed) {
+                host.send(now, member.peer, Record::Removed.encode(self.id.0).into());
+            }
+        }
     }
 
     fn emit(&mut self, event: GroupEvent) {

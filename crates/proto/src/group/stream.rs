@@ -8,6 +8,7 @@
 
 use crate::config::MESSAGE_COST_BYTES;
 use bytes::Bytes;
+use denrei_prefetch::ahead_of_reading;
 use denrei_wire::frame::{self, FRAGMENT_HEADER_BYTES, MESSAGE_HEADER_BYTES};
 use smallvec::SmallVec;
 use std::collections::VecDeque;
@@ -144,6 +145,21 @@ impl Stream {
         self.symbols.get_mut(usize::try_from(number.checked_sub(self.base)?).ok()?)
     }
 
+    /// Cost of the messages that are complete without this retained symbol and those after it.
+    pub fn complete_cost(&self, number: u64) -> u64 {
+        let Some(symbol) = self.symbol(number) else { return 0 };
+        let first = &symbol.pieces[0];
+        let broken = self.message(first.message).filter(|_| first.offset > 0);
+        symbol.cost_before - broken.map_or(0, |message| message.len() as u64 + MESSAGE_COST_BYTES)
+    }
+
+    /// The largest message that begins after the symbols cut so far, of those that were queued.
+    pub fn largest_to_come(&self) -> u64 {
+        let within = self.is_within_message() as usize;
+        let skipped = (self.cutting - self.first_message) as usize + within;
+        self.messages.iter().skip(skipped).map(|message| message.len() as u64).max().unwrap_or(0)
+    }
+
     /// Cuts the next symbol, of at most `room` octets; a message is begun if `may_begin` its cost,
     /// given the cost begun before. `stop_at_boundary` ends the symbol with the message being cut.
     pub fn cut(
@@ -200,7 +216,9 @@ impl Stream {
             } else {
                 put(&frame::fragment_header(0, 0, piece.message, len, piece.offset, total));
             }
-            put(&message[piece.offset as usize..(piece.offset + piece.len) as usize]);
+            let (from, end) = (piece.offset as usize, (piece.offset + piece.len) as usize);
+            ahead_of_reading(message, from, end - from);
+            put(&message[from..end]);
         }
     }
 
@@ -237,9 +255,13 @@ impl Stream {
         }
     }
 
-    /// The oldest retained symbol that begins with the start of a message, and what precedes it.
-    pub fn oldest_boundary(&self) -> Option<(u64, u64, u64)> {
-        let found = self.symbols.iter().position(|symbol| symbol.pieces[0].offset == 0)?;
+    /// The oldest retained symbol that begins with the start of a message, such that no message from there on
+    /// is larger than `max`, and what precedes it.
+    pub fn oldest_boundary(&self, max: u64) -> Option<(u64, u64, u64)> {
+        let too_large = self.messages.iter().rposition(|message| message.len() as u64 > max);
+        let first = self.first_message + too_large.map_or(0, |last| last as u64 + 1);
+        let begins = |symbol: &Symbol| symbol.pieces[0].offset == 0 && symbol.pieces[0].message >= first;
+        let found = self.symbols.iter().position(begins)?;
         let symbol = &self.symbols[found];
         Some((self.base + found as u64, symbol.pieces[0].message, symbol.cost_before))
     }
@@ -350,7 +372,7 @@ mod tests {
         stream.acknowledge(8);
         stream.release(u64::MAX, 1600);
         assert_eq!(stream.base(), 5, "three symbols of 510 octets");
-        assert_eq!(stream.oldest_boundary().unwrap().1, 5);
+        assert_eq!(stream.oldest_boundary(u64::MAX).unwrap().1, 5);
         stream.release(u64::MAX, 0);
         assert_eq!(stream.base(), 8, "what is not acknowledged stays");
     }

@@ -15,7 +15,7 @@ use super::{
 use crate::config::Config;
 use crate::event::PeerId;
 use core::net::SocketAddr;
-use denrei_wire::group::{Join, Record};
+use denrei_wire::group::{Join, Open, Record};
 use denrei_wire::{Instant, Transmit, TransmitBuf};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use zeroize::Zeroizing;
@@ -31,6 +31,17 @@ struct Invitation {
     from_addr: SocketAddr,
     /// With the group's key.
     open: Zeroizing<Vec<u8>>,
+}
+
+impl Invitation {
+    /// The group's key has changed since; what follows it in OPEN holds.
+    fn rekey(&mut self, key: &[u8]) {
+        let Ok((id, Record::Open(open))) = Record::decode(&self.open) else { return };
+        let Some(rest) = open.key.get(key.len()..) else { return };
+        let key = Zeroizing::new([key, rest].concat());
+        let renewed = Record::Open(Open { key: &key, ..open }).encode(id);
+        self.open = renewed.into();
+    }
 }
 
 /// What became of a GROUP packet.
@@ -125,7 +136,10 @@ impl Table {
         for addr in addrs {
             let peer =
                 host.connect(now, *addr).ok_or_else(|| bad(format!("{addr} cannot be connected to")))?;
-            sender.invite(now, *addr, peer, addrs.len(), host);
+            let member = sender.invite(now, *addr, peer, addrs.len(), host);
+            if self.senders.values().any(|other| other.misses(peer, address)) {
+                sender.note_out_of_reach(member);
+            }
         }
         self.senders.insert(id, sender);
         self.dirty = true;
@@ -145,9 +159,11 @@ impl Table {
         self.dirty = true;
     }
 
-    /// Forgets a group that is over.
-    pub fn forget(&mut self, id: GroupId) {
-        self.senders.remove(&id);
+    /// Forgets a group.
+    pub fn forget(&mut self, now: Instant, id: GroupId, host: &mut dyn Host) {
+        if let Some(mut sender) = self.senders.remove(&id) {
+            sender.dismiss(now, host);
+        }
     }
 
     /// Adds a member to an open group; its id.
@@ -270,13 +286,14 @@ impl Table {
     }
 
     /// The next membership at an address that the application has not been given and that has begun.
-    pub fn accept(&mut self, address: SocketAddr) -> Option<GroupId> {
-        let begun = |member: &&mut Box<Membership>| {
+    pub fn accept(&mut self, address: SocketAddr) -> Option<(GroupId, u32)> {
+        let begun = |member: &&mut Membership| {
             member.address == address && !member.accepted && member.stage != Stage::Accepted
         };
-        let member = self.members.values_mut().find(begun)?;
+        let current = self.members.values_mut().map(|member| &mut **member);
+        let member = self.former.iter_mut().chain(current).find(begun)?;
         member.accepted = true;
-        Some(member.group)
+        Some((member.group, member.member))
     }
 
     pub fn membership(&self, id: MembershipId) -> Option<&Membership> {
@@ -349,7 +366,8 @@ impl Table {
 
     /// Room in a session may have become free.
     pub fn on_session_progress(&mut self) {
-        self.dirty |= self.senders.values().any(|sender| sender.pumps() || sender.is_inviting());
+        let waits = |sender: &Sender| sender.pumps() || sender.is_inviting() || sender.is_held_up_by_rate();
+        self.dirty |= self.senders.values().any(|sender| waits(sender));
     }
 
     /// When [`drive`](Self::drive) has to be called at the latest.
@@ -365,13 +383,18 @@ impl Table {
     }
 
     /// Writes the next datagrams to a group's address, each group in its turn.
-    pub fn write_transmit(&mut self, now: Instant, out: &mut TransmitBuf) -> Option<Transmit> {
+    pub fn write_transmit(
+        &mut self,
+        now: Instant,
+        out: &mut TransmitBuf,
+        host: &mut dyn Host,
+    ) -> Option<Transmit> {
         let after = (core::ops::Bound::Excluded(self.turn), core::ops::Bound::Unbounded);
         let next = self.senders.range(after).find(|(_, sender)| sender.wants_transmit()).map(|(id, _)| *id);
         let first = || self.senders.iter().find(|(_, sender)| sender.wants_transmit()).map(|(id, _)| *id);
         let id = next.or_else(first)?;
         self.turn = id;
-        self.senders.get_mut(&id)?.write_transmit(now, out)
+        self.senders.get_mut(&id)?.write_transmit(now, out, host)
     }
 
     /// A number that grows with everything an application may wait for.

@@ -30,6 +30,8 @@ pub(super) struct SenderRate {
     opens_at: Option<Instant>,
     /// Whether there was none when it was looked at last.
     shut: bool,
+    /// Groups have sent of a burst: the next, from then on, is the session's, if it has data waiting.
+    sessions_from: Instant,
 }
 
 impl SenderRate {
@@ -40,7 +42,8 @@ impl SenderRate {
     }
 
     fn new(now: Instant, rate: Rate) -> Self {
-        Self { credit: PacedCredit::new(now, rate), serial: None, opens_at: None, shut: false }
+        let (credit, sessions_from) = (PacedCredit::new(now, rate), Instant::FAR_FUTURE);
+        Self { credit, serial: None, opens_at: None, shut: false, sessions_from }
     }
 
     fn is_open(&mut self, now: Instant) -> bool {
@@ -68,6 +71,28 @@ impl Peer {
     /// R2's parameters in force.
     pub fn sender_rate(&self) -> Rate {
         self.rate.as_ref().map_or(Rate::UNLIMITED, |rate| rate.credit.rate())
+    }
+
+    /// Octets that a group may send to this peer as far as its rate says so, or when it may again. Session and
+    /// groups take turns at the bursts.
+    pub fn rate_room_for_group(&mut self, now: Instant) -> Result<u64, Instant> {
+        let waits = self.outbox.has_turn();
+        let Some(rate) = &mut self.rate else { return Ok(u64::MAX) };
+        let sessions_until = rate.sessions_from + rate.credit.rate().rtimer();
+        let is_sessions = waits && (rate.sessions_from..sessions_until).contains(&now);
+        match rate.credit.room(now) {
+            Some(0) => Err(rate.credit.open_at().unwrap_or(Instant::FAR_FUTURE)),
+            Some(_) if is_sessions => Err(sessions_until),
+            room => Ok(room.unwrap_or(u64::MAX)),
+        }
+    }
+
+    /// A group has sent so many octets to this peer.
+    pub fn spend_rate_for_group(&mut self, now: Instant, octets: u64) {
+        if let Some(rate) = &mut self.rate {
+            rate.credit.spend(now, octets);
+            rate.sessions_from = rate.credit.next_burst_at().unwrap_or(Instant::FAR_FUTURE);
+        }
     }
 
     /// When data that waits for R2's credit may go.

@@ -82,6 +82,11 @@ impl PacedCredit {
         self.credit.sent_at(now, octets)
     }
 
+    /// When RTIMER next brings a burst, if it does; see [`RateCredit::next_burst_at`].
+    pub fn next_burst_at(&self) -> Option<Instant> {
+        self.credit.next_burst_at()
+    }
+
     /// When something may be sent again, if nothing may now and something ever will.
     pub fn open_at(&self) -> Option<Instant> {
         let Rate { bytes_per_s, burst_bytes } = self.rate();

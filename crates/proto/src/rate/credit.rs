@@ -115,6 +115,13 @@ impl RateCredit {
         (limited && self.credit <= 0).then(|| self.firing(self.fired.saturating_add(self.firings_to_open())))
     }
 
+    /// When RTIMER next fires so that something may be sent, whether or not there is credit now.
+    pub fn next_burst_at(&self) -> Option<Instant> {
+        let limited = self.rate.bytes_per_s > 0 && self.rate.burst_bytes > 0;
+        let firings = || if self.credit > 0 { 1 } else { self.firings_to_open() };
+        limited.then(|| self.firing(self.fired.saturating_add(firings())))
+    }
+
     /// When so many octets will have been sent that go as soon as they may, at `now` the soonest;
     /// `None`: it is not the rate that says so.
     pub fn sent_at(&self, now: Instant, octets: u64) -> Option<Instant> {

@@ -78,18 +78,6 @@ impl Rate {
         Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     }
 
-    /// What keeps to both.
-    pub(crate) fn least(self, other: Self) -> Self {
-        match (self.is_unlimited(), other.is_unlimited()) {
-            (true, _) => other,
-            (_, true) => self,
-            _ => Self {
-                bytes_per_s: self.bytes_per_s.min(other.bytes_per_s),
-                burst_bytes: self.burst_bytes.min(other.burst_bytes),
-            },
-        }
-    }
-
     /// The field, if any, that is out of range.
     pub(crate) fn impossible_field(self) -> Option<(&'static str, u64)> {
         [("bytes_per_s", self.bytes_per_s), ("burst_bytes", self.burst_bytes)]

@@ -148,7 +148,7 @@ impl Pair {
 
     pub fn inject_from(&mut self, end: usize, from: SocketAddr, bytes: &[u8]) {
         let meta = DatagramMeta { from, ecn: Ecn::NotEct };
-        self.ends[end].handle_datagram(self.now, meta, &mut bytes.to_vec());
+        self.ends[end].handle_datagram(self.now, &meta, &mut bytes.to_vec());
         self.drain(end);
     }
 
@@ -179,7 +179,7 @@ impl Pair {
             while self.under_way.peek().is_some_and(|datagram| datagram.at <= self.now) {
                 let mut datagram = self.under_way.pop().unwrap();
                 let meta = DatagramMeta { from: addr(1 - datagram.to), ecn: Ecn::Ect0 };
-                let job = self.ends[datagram.to].open_job(meta, &datagram.bytes).filter(|_| is_staged());
+                let job = self.ends[datagram.to].open_job(&meta, &datagram.bytes).filter(|_| is_staged());
                 let opened = job.map(|job| job.run(&mut datagram.bytes));
                 arrived.push((datagram, meta, opened));
             }
@@ -187,8 +187,8 @@ impl Pair {
             for (mut datagram, meta, opened) in arrived {
                 let end = &mut self.ends[datagram.to];
                 match opened {
-                    Some(opened) => end.handle_opened(self.now, meta, &datagram.bytes, &opened),
-                    None => end.handle_datagram(self.now, meta, &mut datagram.bytes),
+                    Some(opened) => end.handle_opened(self.now, &meta, &datagram.bytes, &opened),
+                    None => end.handle_datagram(self.now, &meta, &mut datagram.bytes),
                 }
             }
             for end in &mut self.ends {

@@ -128,7 +128,7 @@ fn who_was_started_again_and_not_noticed_is_invited_once_more() {
 fn a_group_opens_with_members_that_were_started_again_and_not_noticed() {
     for config in [Config::default(), sealed()] {
         let mut net = two_of_three(GroupOptions::default(), config.clone());
-        net.hosts[0].forget_group(net.group);
+        net.hosts[0].forget_group(net.now, net.group);
         for host in 1..=2 {
             restart(&mut net, host, &config, 100 + host as u64, true);
         }
@@ -286,6 +286,32 @@ fn nobody_waits_for_who_says_that_it_does_not_hear_the_address() {
     net.deaf.clear();
     net.run(Duration::from_secs(5));
     assert_eq!(net.paths(), [MemberPath::Multicast; 2], "and when it does, that is noticed");
+}
+
+#[test]
+fn whom_one_group_does_not_reach_the_next_does_not_wait_for() {
+    let mut net = Net::new(2, Config::default());
+    net.deaf.insert(2);
+    net.open(GroupOptions::default());
+    net.run(Duration::from_millis(200));
+    assert_eq!(net.events, [], "it is found out");
+    net.run(Duration::from_millis(800));
+    assert_eq!(net.events, [GroupEvent::Opened]);
+    let first = net.group;
+    net.open(GroupOptions::default());
+    net.run(Duration::from_millis(10));
+    assert_eq!(net.events, [const { GroupEvent::Opened }; 2]);
+    assert_eq!(net.paths(), [MemberPath::Multicast, MemberPath::Unicast]);
+    // Once it is reached, both groups notice.
+    net.deaf.clear();
+    net.run(Duration::from_secs(5));
+    assert_eq!(net.paths(), [MemberPath::Multicast; 2]);
+    net.group = first;
+    assert_eq!(net.paths(), [MemberPath::Multicast; 2]);
+    net.open(GroupOptions::default());
+    net.run(Duration::from_millis(10));
+    assert_eq!(net.events, [const { GroupEvent::Opened }; 3]);
+    assert_eq!(net.paths(), [MemberPath::Multicast; 2], "at once");
 }
 
 #[test]

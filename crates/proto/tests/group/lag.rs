@@ -91,6 +91,22 @@ fn who_reads_slowly_is_not_ejected() {
     assert_eq!(net.events, [GroupEvent::Opened]);
 }
 
+/// Its credit is used up, but nobody has waited for it so far.
+#[test]
+fn who_has_not_read_while_nothing_was_to_be_sent_has_its_time_all_the_same() {
+    let mut net = opened(GroupPolicy::Eject { after: AFTER });
+    net.idle.insert(SLOW);
+    net.send(content(0, 4_000_000));
+    net.run(AFTER * 4);
+    net.send(content(1, 1_000_000));
+    net.run(AFTER * 9 / 10);
+    assert_eq!(net.events, [GroupEvent::Opened]);
+    assert_eq!(net.received[1].len(), 1, "it waits");
+    net.run(AFTER / 2);
+    assert!(matches!(net.events[1..], [GroupEvent::Departed { member: 1, .. }]), "{:?}", net.events);
+    assert_eq!(net.received[1].len(), 2);
+}
+
 /// Of several that are equally slow one is always the last.
 #[test]
 fn where_all_read_slowly_nobody_lags() {

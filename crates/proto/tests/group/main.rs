@@ -1,5 +1,6 @@
 //! Groups over a network in memory: multicast that reaches some, loss, members that fail.
 
+mod ends;
 mod joining;
 mod lag;
 mod net;
@@ -191,7 +192,7 @@ fn a_group_that_never_opened_is_not_what_the_application_is_given() {
     assert_eq!(net.hosts[1].accept_group(group_addr()), None);
     let second = net.hosts[0].open_group(net.now, group_addr(), &[addr(1)], options).unwrap();
     net.run(Duration::from_secs(1));
-    assert_eq!(net.hosts[1].accept_group(group_addr()), Some(second));
+    assert_eq!(net.hosts[1].accept_group(group_addr()), Some((second, 0)));
 }
 
 #[test]

@@ -1,9 +1,9 @@
 //! How fast a group goes: no faster than any member has told its opener.
 
-use super::net::{Net, addr, content};
+use super::net::{Net, addr, content, group_addr};
 use super::sealed::sealed;
-use denrei_proto::group::{GroupBackend, GroupEvent, GroupOptions};
-use denrei_proto::{Config, Rate};
+use denrei_proto::group::{Departure, GroupBackend, GroupEvent, GroupId, GroupOptions, GroupPolicy};
+use denrei_proto::{ChannelId, Completion, Config, Rate};
 use std::time::Duration;
 
 const BACKENDS: [GroupBackend; 3] = [GroupBackend::Auto, GroupBackend::Unicast, GroupBackend::Tree];
@@ -12,12 +12,20 @@ const MEGABYTE: usize = 1_000_000;
 /// What the slow member may receive in this time is what is sent.
 const MEGABYTES: usize = 5;
 
-fn opened(backend: GroupBackend, config: Config) -> Net {
+fn opened(options: impl Into<GroupOptions>) -> Net {
+    opened_with(options, Config::default())
+}
+
+fn opened_with(options: impl Into<GroupOptions>, config: Config) -> Net {
     let mut net = Net::new(3, config);
-    net.open(GroupOptions { backend, ..GroupOptions::default() });
+    net.open(options.into());
     net.run(Duration::from_secs(1));
     assert_eq!(net.events, [GroupEvent::Opened]);
     net
+}
+
+fn on(backend: GroupBackend) -> GroupOptions {
+    GroupOptions { backend, ..GroupOptions::default() }
 }
 
 fn set_rate(net: &mut Net, host: usize, rate: Rate) {
@@ -50,7 +58,7 @@ fn assert_slow(took: Duration, what: &str) {
 fn a_group_goes_no_faster_than_a_member_has_told_its_opener() {
     for config in [Config::default(), sealed()] {
         for backend in BACKENDS {
-            let mut net = opened(backend, config.clone());
+            let mut net = opened_with(on(backend), config.clone());
             assert!(send(&mut net) < Duration::from_millis(200), "{backend:?}: nobody has told a rate");
             set_rate(&mut net, 2, SLOW);
             assert_slow(send(&mut net), &format!("{backend:?}"));
@@ -64,7 +72,7 @@ fn a_group_goes_no_faster_than_a_member_has_told_its_opener() {
 fn a_group_stands_still_while_a_member_lets_nothing_come_and_goes_on_when_it_does_or_leaves() {
     for backend in [GroupBackend::Auto, GroupBackend::Unicast] {
         for leaves in [false, true] {
-            let mut net = opened(backend, Config::default());
+            let mut net = opened(on(backend));
             set_rate(&mut net, 3, Rate::STOPPED);
             net.send(content(0, 20_000));
             net.run(Duration::from_secs(2));
@@ -81,10 +89,92 @@ fn a_group_stands_still_while_a_member_lets_nothing_come_and_goes_on_when_it_doe
     }
 }
 
+const AFTER: Duration = Duration::from_millis(500);
+
+#[test]
+fn a_member_that_lets_nothing_come_for_too_long_is_ejected_and_the_others_go_on() {
+    for backend in BACKENDS {
+        let policy = GroupPolicy::Eject { after: AFTER };
+        let mut net = opened(GroupOptions { backend, policy, ..GroupOptions::default() });
+        set_rate(&mut net, 2, Rate::STOPPED);
+        net.run(AFTER * 4);
+        (0..50).for_each(|number| net.send(content(number, 20_000)));
+        net.run(AFTER * 9 / 10);
+        assert_eq!(net.events, [GroupEvent::Opened], "{backend:?}: nothing waited for it before");
+        net.run(AFTER / 2);
+        let [_, GroupEvent::Departed { member: 1, why: Departure::Ejected, .. }] = net.events[..] else {
+            panic!("{backend:?}: {:?}", net.events);
+        };
+        net.assert_received(1, &[20_000; 50]);
+        net.assert_received(3, &[20_000; 50]);
+    }
+}
+
+#[test]
+fn nor_do_others_speak_for_it_where_reports_are_joined() {
+    let mut net = Net::opened(80, GroupPolicy::Eject { after: AFTER }.into());
+    set_rate(&mut net, 70, Rate::STOPPED);
+    net.send(content(0, 20_000));
+    net.run(AFTER * 3 / 2);
+    assert!(matches!(net.events[1..], [GroupEvent::Departed { member: 69, .. }]), "{:?}", net.events);
+    net.assert_received(80, &[20_000]);
+}
+
+#[test]
+fn a_member_that_lets_nothing_come_now_and_then_is_not_ejected() {
+    let policy = GroupPolicy::Eject { after: AFTER };
+    let mut net = opened(GroupOptions { policy, ..GroupOptions::default() });
+    for round in 0..5 {
+        set_rate(&mut net, 2, Rate::STOPPED);
+        net.send(content(round, 20_000));
+        net.run(AFTER * 9 / 10);
+        set_rate(&mut net, 2, Rate::UNLIMITED);
+    }
+    assert_eq!(net.events, [GroupEvent::Opened]);
+    net.assert_received(1, &[20_000; 5]);
+}
+
+#[test]
+fn a_member_that_lets_nothing_come_for_too_long_lags_until_it_does() {
+    for backend in BACKENDS {
+        let policy = GroupPolicy::Lag { after: AFTER };
+        let mut net = opened(GroupOptions { backend, policy, ..GroupOptions::default() });
+        set_rate(&mut net, 2, Rate::STOPPED);
+        (0..50).for_each(|number| net.send(content(number, 20_000)));
+        net.run(AFTER * 3 / 2);
+        net.assert_received(1, &[20_000; 50]);
+        net.assert_received(3, &[20_000; 50]);
+        (50..100).for_each(|number| net.send(content(number, 20_000)));
+        net.run(AFTER / 10);
+        net.assert_received(1, &[20_000; 100]);
+        let [_, GroupEvent::Lagging { member: 1, .. }] = net.events[..] else {
+            panic!("{backend:?}: {:?}", net.events);
+        };
+        set_rate(&mut net, 2, Rate::UNLIMITED);
+        net.run(Duration::from_secs(1));
+        net.assert_received(2, &[20_000; 100]);
+        assert!(matches!(net.events[2..], [GroupEvent::CaughtUp { member: 1, .. }]), "{:?}", net.events);
+    }
+}
+
+/// One that a relay stands behind stops its senders again and again.
+#[test]
+fn a_member_that_lets_nothing_come_for_most_of_the_time_lags() {
+    let policy = GroupPolicy::Lag { after: AFTER };
+    let mut net = opened(GroupOptions { policy, ..GroupOptions::default() });
+    for round in 0..5 {
+        set_rate(&mut net, 2, Rate::STOPPED);
+        net.send(content(round, 20_000));
+        net.run(AFTER / 5);
+        set_rate(&mut net, 2, Rate::UNLIMITED);
+    }
+    assert!(matches!(net.events[1], GroupEvent::Lagging { member: 1, .. }), "{:?}", net.events);
+}
+
 #[test]
 fn lost_packets_of_a_paced_group_come_again() {
     for backend in BACKENDS {
-        let mut net = opened(backend, Config::default());
+        let mut net = opened(on(backend));
         net.loss = vec![0, 20, 20, 20];
         set_rate(&mut net, 1, SLOW);
         net.run(Duration::from_millis(500));
@@ -93,6 +183,59 @@ fn lost_packets_of_a_paced_group_come_again() {
         for host in 1..=3 {
             net.assert_received(host, &[MEGABYTE; MEGABYTES]);
         }
+    }
+}
+
+/// Keeps host 0 busy with messages to host 2 and to its groups for 2 s; what host 2 gets of either in a second.
+fn send_both(net: &mut Net, groups: &[GroupId]) -> (u64, u64) {
+    let (mut by_session, mut by_groups) = (0, 0);
+    let channel = ChannelId { peer: net.hosts[0].peer_at(addr(2)).unwrap(), channel: 0 };
+    let message = content(0, 50_000);
+    for _ in 0..200 {
+        while net.hosts[0].send(channel, message.clone(), Completion::None).is_ok() {}
+        for group in groups {
+            while net.hosts[0].group_send(*group, message.clone()).is_ok() {}
+        }
+        net.run(Duration::from_millis(10));
+        by_session += core::iter::from_fn(|| net.hosts[2].recv(net.now)).count() as u64;
+        for host in 1..=3 {
+            let taken =
+                |group: &GroupId| core::iter::from_fn(|| net.hosts[host].group_recv(net.now, *group)).count();
+            let taken = groups.iter().map(taken).sum::<usize>() + net.received[host].drain(..).count();
+            by_groups += if host == 2 { taken as u64 } else { 0 };
+        }
+    }
+    (by_session * 25_000, by_groups * 25_000)
+}
+
+#[test]
+fn a_members_rate_is_for_all_that_comes_from_its_opener() {
+    for backend in BACKENDS {
+        let mut net = opened(on(backend));
+        let group = net.group;
+        let members = [addr(1), addr(2), addr(3)];
+        let second = net.hosts[0].open_group(net.now, group_addr(), &members, on(backend)).unwrap();
+        net.run(Duration::from_millis(500));
+        set_rate(&mut net, 2, SLOW);
+        let told = SLOW.bytes_per_s;
+        let is_told = |bytes: u64| (told * 8 / 10..=told * 12 / 10).contains(&bytes);
+        let (by_session, by_group) = send_both(&mut net, &[group]);
+        assert!(is_told(by_session + by_group), "{backend:?}: {by_session} and {by_group} of {told}");
+        assert!(by_session.min(by_group) > told / 5, "{backend:?}: {by_session} and {by_group} of {told}");
+        let (by_session, by_groups) = send_both(&mut net, &[group, second]);
+        assert!(is_told(by_session + by_groups), "{backend:?}: {by_session} and {by_groups} of {told}");
+    }
+}
+
+/// As far as groups are served by sessions.
+#[test]
+fn what_the_application_sends_a_member_does_not_keep_its_groups_from_it() {
+    for rate in [Rate::UNLIMITED, SLOW] {
+        let mut net = opened(on(GroupBackend::Tree));
+        set_rate(&mut net, 2, rate);
+        let group = net.group;
+        let (by_session, by_group) = send_both(&mut net, &[group]);
+        assert!(by_group > by_session / 3, "{rate}: {by_group} beside {by_session}");
     }
 }
 
@@ -108,7 +251,7 @@ fn run_limited(net: &mut Net, host: usize, time: Duration) {
 #[test]
 fn packets_of_a_group_count_at_its_member_and_keep_to_the_limit_of_its_host() {
     for backend in [GroupBackend::Auto, GroupBackend::Unicast] {
-        let mut net = opened(backend, Config { learn_rates: true, ..Config::default() });
+        let mut net = opened_with(on(backend), Config { learn_rates: true, ..Config::default() });
         run_limited(&mut net, 1, Duration::from_millis(500));
         (0..MEGABYTES).for_each(|number| net.send(content(number, MEGABYTE)));
         run_limited(&mut net, 1, Duration::from_millis(500));

@@ -2,7 +2,7 @@
 
 use super::net::{Net, addr, group_addr};
 use super::{SIZES, exchange, send_all, send_all_again};
-use denrei_proto::group::{GroupBackend, GroupEvent, GroupOptions};
+use denrei_proto::group::{GroupBackend, GroupEvent, GroupOptions, MemberPath};
 use denrei_proto::seal::ClusterKey;
 use denrei_proto::{Config, Endpoint};
 use denrei_wire::Instant;
@@ -94,6 +94,35 @@ fn the_key_changes_when_a_member_goes_and_the_others_lose_nothing() {
     let phases: BTreeSet<u8> = net.recording.take().unwrap().iter().map(|packet| packet[2] & 2).collect();
     assert_eq!(phases.len(), 2, "two went, one after the other: epochs 1 and 2");
     assert_eq!(net.events.last(), Some(&GroupEvent::Closed));
+}
+
+#[test]
+fn who_was_invited_before_the_key_changed_joins_with_the_new_one() {
+    for sign in [false, true] {
+        let mut net = Net::new(4, sealed());
+        (1..=3).for_each(|host| net.hosts[host].join_group(net.now, group_addr()).unwrap());
+        let options = GroupOptions { sign, ..GroupOptions::default() };
+        let members = [addr(1), addr(2), addr(3)];
+        net.group = net.hosts[0].open_group(net.now, group_addr(), &members, options).unwrap();
+        net.run(Duration::from_secs(1));
+        let group = net.group;
+        net.hosts[0].add_group_member(net.now, group, addr(4), false).unwrap();
+        net.run(Duration::from_millis(100));
+        // The key changes twice before its application joins.
+        for member in [1, 2] {
+            net.hosts[0].remove_group_member(net.now, group, member).unwrap();
+            net.run(Duration::from_millis(100));
+        }
+        net.hosts[4].join_group(net.now, group_addr()).unwrap();
+        net.run(Duration::from_secs(3));
+        let joined = GroupEvent::Joined { member: 3, addr: addr(4), first_message: 0 };
+        assert_eq!(net.events.last(), Some(&joined), "sign {sign}");
+        assert_eq!(net.paths()[3], MemberPath::Multicast, "it opens what is sealed with the new key");
+        send_all(&mut net);
+        net.run(Duration::from_secs(1));
+        (1..=4).step_by(3).for_each(|host| net.assert_received(host, &SIZES));
+        assert_eq!(net.hosts[4].counters().corrupted, 0);
+    }
 }
 
 /// Runs where attacks are built too (feature `rogue`).

@@ -26,8 +26,8 @@ impl<'a> Frames<'a> {
     pub(super) fn take<T: FromBytes + KnownLayout + Immutable + Unaligned>(
         &mut self,
         kind: u8,
-    ) -> Result<T, FrameError> {
-        let (value, rest) = T::read_from_prefix(self.rest).map_err(|_| FrameError::Truncated { kind })?;
+    ) -> Result<&'a T, FrameError> {
+        let (value, rest) = T::ref_from_prefix(self.rest).map_err(|_| FrameError::Truncated { kind })?;
         self.rest = rest;
         Ok(value)
     }
@@ -39,7 +39,7 @@ impl<'a> Frames<'a> {
     }
 
     fn message(&mut self) -> Result<Frame<'a>, FrameError> {
-        let header: MessageHeader = self.take(kind::MESSAGE)?;
+        let header: &MessageHeader = self.take(kind::MESSAGE)?;
         check_flags(kind::MESSAGE, header.flags, message_flags::REPORT)?;
         let payload = self.take_bytes(kind::MESSAGE, header.length.get() as usize)?;
         Ok(Frame::Message(Message {
@@ -51,7 +51,7 @@ impl<'a> Frames<'a> {
     }
 
     fn fragment(&mut self) -> Result<Frame<'a>, FrameError> {
-        let header: FragmentHeader = self.take(kind::FRAGMENT)?;
+        let header: &FragmentHeader = self.take(kind::FRAGMENT)?;
         check_flags(kind::FRAGMENT, header.flags, message_flags::KNOWN)?;
         let payload = self.take_bytes(kind::FRAGMENT, header.length.get() as usize)?;
         let (offset, total) = (header.offset.get(), header.total.get());
@@ -70,7 +70,7 @@ impl<'a> Frames<'a> {
     }
 
     fn offer_or_accept(&mut self, kind: u8) -> Result<Frame<'a>, FrameError> {
-        let body: OfferBody = self.take(kind)?;
+        let body: &OfferBody = self.take(kind)?;
         let (channel, number, bytes) = (body.channel.get(), body.number.get(), body.bytes.get());
         if kind == kind::OFFER {
             check_flags(kind, body.flags, message_flags::REPORT)?;
@@ -89,7 +89,7 @@ impl<'a> Frames<'a> {
 
     fn parameters(&mut self) -> Result<Frame<'a>, FrameError> {
         const KNOWN: usize = size_of::<ParametersBody>() - 2;
-        let body: ParametersBody = self.take(kind::PARAMETERS)?;
+        let body: &ParametersBody = self.take(kind::PARAMETERS)?;
         let unknown = (body.length as usize)
             .checked_sub(KNOWN)
             .ok_or(FrameError::Impossible { kind: kind::PARAMETERS, field: "length" })?;
@@ -110,7 +110,7 @@ impl<'a> Frames<'a> {
     }
 
     fn end(&mut self) -> Result<Frame<'a>, FrameError> {
-        let body: EndBody = self.take(kind::END)?;
+        let body: &EndBody = self.take(kind::END)?;
         let reason = self.take_bytes(kind::END, body.reason_len as usize)?;
         let impossible = FrameError::Impossible { kind: kind::END, field: "reason" };
         if reason.len() > MAX_REASON_BYTES {
@@ -144,21 +144,21 @@ impl<'a> Frames<'a> {
     fn fixed(&mut self, first: u8) -> Result<Frame<'a>, FrameError> {
         Ok(match first {
             kind::CREDIT => {
-                let body: CreditBody = self.take(first)?;
+                let body: &CreditBody = self.take(first)?;
                 check_flags(first, body.reserved, 0)?;
                 Frame::Credit(Credit { channel: body.channel.get(), limit: body.limit.get() })
             }
             kind::DELIVERED => {
-                let body: DeliveredBody = self.take(first)?;
+                let body: &DeliveredBody = self.take(first)?;
                 check_flags(first, body.reserved, 0)?;
                 Frame::Delivered(Delivered { channel: body.channel.get(), next: body.next.get() })
             }
             kind::STATUS_REQUEST => {
-                let body: StatusRequestBody = self.take(first)?;
+                let body: &StatusRequestBody = self.take(first)?;
                 Frame::StatusRequest(body.id.get())
             }
             kind::STATUS => {
-                let body: StatusBody = self.take(first)?;
+                let body: &StatusBody = self.take(first)?;
                 Frame::Status(Status {
                     id: body.id.get(),
                     buffered_bytes: body.buffered_bytes.get(),

@@ -90,7 +90,7 @@ impl<'a> Feedback<'a> {
     /// Takes a FEEDBACK off the front of `octets`.
     pub(super) fn take(octets: &mut &'a [u8]) -> Result<Self, FrameError> {
         let truncated = FrameError::Truncated { kind: kind::FEEDBACK };
-        let (layout, rest) = Layout::read_from_prefix(octets).map_err(|_| truncated)?;
+        let (layout, rest) = Layout::ref_from_prefix(octets).map_err(|_| truncated)?;
         let impossible = |field| FrameError::Impossible { kind: kind::FEEDBACK, field };
         if layout.flags & !feedback_flags::KNOWN != 0 {
             return Err(impossible("flags"));

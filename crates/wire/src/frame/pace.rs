@@ -135,7 +135,7 @@ impl<'a> Frames<'a> {
     pub(super) fn pace(&mut self, first: u8) -> Result<Frame<'a>, FrameError> {
         Ok(match first {
             kind::RATE => {
-                let body: RateBody = self.take(first)?;
+                let body: &RateBody = self.take(first)?;
                 check_flags(first, body.reserved, 0)?;
                 let (rate, burst) = (body.rate.get(), body.burst.get());
                 if rate > MAX_PACE || burst > MAX_PACE {
@@ -144,11 +144,11 @@ impl<'a> Frames<'a> {
                 Frame::Rate(Rate { serial: body.serial.get(), rate, burst })
             }
             kind::GRANT_REQUEST => {
-                let body: GrantRequestBody = self.take(first)?;
+                let body: &GrantRequestBody = self.take(first)?;
                 Frame::GrantRequest(GrantRequest { sent: body.sent.get(), wanted: body.wanted.get() })
             }
             kind::GRANT => {
-                let body: GrantBody = self.take(first)?;
+                let body: &GrantBody = self.take(first)?;
                 check_flags(first, body.flags, GRANT_UNLIMITED)?;
                 let (unlimited, limit) = (body.flags == GRANT_UNLIMITED, body.limit.get());
                 if unlimited && limit != 0 {
@@ -157,7 +157,7 @@ impl<'a> Frames<'a> {
                 Frame::Grant(Grant { serial: body.serial.get(), limit: (!unlimited).then_some(limit) })
             }
             _ => {
-                let body: OfferBody = self.take(kind::SKIP)?;
+                let body: &OfferBody = self.take(kind::SKIP)?;
                 check_flags(first, body.flags, 0)?;
                 let (channel, number) = (body.channel.get(), body.number.get());
                 Frame::Skip(Skip { channel, number, charged: body.bytes.get() })

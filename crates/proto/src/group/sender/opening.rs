@@ -54,12 +54,41 @@ impl Sender {
         self.members.edit(index).unheard = true;
     }
 
-    /// SYN+ACK.
-    pub fn on_accept(&mut self, now: Instant, index: usize, credit: u64, max_message: u64) {
-        let mut member = self.members.edit(index);
+    /// Whether this group's address was found not to reach the member with this session, so that another's in the
+    /// same network will not, either. That is tried again every so often.
+    pub fn misses(&self, peer: PeerId, address: SocketAddr) -> bool {
+        let misses = |member: &Member| member.is_active() && member.echo.is_none() && !member.unheard;
+        self.options.backend == GroupBackend::Auto
+            && self.address.is_ipv4() == address.is_ipv4()
+            && self.member_of(peer).is_some_and(|index| misses(&self.members[index]))
+    }
+
+    /// It is known of a member that was invited that such addresses do not reach it.
+    pub fn note_out_of_reach(&mut self, id: u32) {
+        self.members.edit(id as usize).out_of_reach = true;
+    }
+
+    /// SYN+ACK. Who does not take messages as large as those that wait for it cannot take part.
+    pub fn on_accept(
+        &mut self,
+        now: Instant,
+        index: usize,
+        credit: u64,
+        max_message: u64,
+        host: &mut dyn Host,
+    ) {
+        let member = &self.members[index];
+        if matches!(member.stage, Stage::Gone(_)) {
+            // Its LEAVE, of the membership before, has met the invitation.
+            return host.send(now, member.peer, Record::Removed.encode(self.id.0).into());
+        }
         if member.stage != Stage::Invited {
             return;
         }
+        if max_message < self.stream.largest_to_come() {
+            return self.withdraw_invitation(now, index, host);
+        }
+        let mut member = self.members.edit(index);
         member.stage = Stage::Accepted;
         member.accepted = true;
         (member.credit, member.max_message) = (credit, max_message);
@@ -107,7 +136,9 @@ impl Sender {
         let all_accepted = self.members.iter().all(|member| member.stage == Stage::Accepted);
         let unheard = self.probes_somebody();
         let forced = self.options.backend == GroupBackend::Multicast;
-        if all_accepted && (!unheard || (probes >= MAX_PROBES && !forced)) {
+        // Whoever has not heard the address by then is served otherwise.
+        let probed = probes >= MAX_PROBES || until <= now;
+        if all_accepted && (!unheard || (probed && !forced)) {
             return self.complete_opening(now, host);
         }
         if refused || until <= now {
@@ -127,7 +158,8 @@ impl Sender {
         let probing = matches!(self.options.backend, GroupBackend::Auto | GroupBackend::Multicast);
         let forced = self.options.backend == GroupBackend::Multicast;
         let unheard = |member: &Member| {
-            member.stage == Stage::Accepted && member.echo.is_none() && (forced || !member.unheard)
+            let deaf = member.unheard || member.out_of_reach;
+            member.stage == Stage::Accepted && member.echo.is_none() && (forced || !deaf)
         };
         probing && self.members.iter().any(unheard)
     }
@@ -172,7 +204,7 @@ impl Sender {
         let first_packet = self.packet;
         let mut member = self.members.edit(index);
         member.stage = Stage::Active;
-        (member.next, member.messages) = (begin.symbol, begin.message);
+        (member.next, member.messages, member.first_message) = (begin.symbol, begin.message, begin.message);
         member.limit = begin.cost + member.credit;
         member.progress_at = now;
         member.hearing.count_from(first_packet);
@@ -192,7 +224,8 @@ impl Sender {
         let accepted: Vec<Joining> = accepted.collect();
         for Joining { member: id, history, .. } in accepted {
             let here = (self.stream.next(), self.stream.next_message(), self.stream.begun_cost());
-            let from = if history { self.stream.oldest_boundary().unwrap_or(here) } else { here };
+            let oldest = self.stream.oldest_boundary(self.members[id as usize].max_message);
+            let from = oldest.filter(|_| history).unwrap_or(here);
             let begin = Begin { symbol: from.0, message: from.1, cost: from.2 };
             let index = id as usize;
             // Served by itself until it is heard that multicast reaches it, and has caught up.
@@ -214,9 +247,13 @@ impl Sender {
     /// Takes back invitations that nobody has answered in time.
     pub(super) fn withdraw_invitations(&mut self, now: Instant, host: &mut dyn Host) {
         while let Some((index, _)) = self.unanswered().filter(|(_, until)| *until <= now) {
-            host.send(now, self.members[index].peer, Record::Removed.encode(self.id.0).into());
-            self.depart(now, index, Departure::Refused, host);
+            self.withdraw_invitation(now, index, host);
         }
+    }
+
+    fn withdraw_invitation(&mut self, now: Instant, index: usize, host: &mut dyn Host) {
+        host.send(now, self.members[index].peer, Record::Removed.encode(self.id.0).into());
+        self.depart(now, index, Departure::Refused, host);
     }
 
     /// Whether somebody who takes part is not served by the group's address.

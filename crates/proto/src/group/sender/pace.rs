@@ -1,37 +1,49 @@
 //! How fast packets go to the group's address: no faster than anybody served by it has said (R1).
 //!
-//! Inputs → outputs: the rates that members have set for this side, time, what was sent → what may go now. The
-//! least of them is kept: it is lowered when a lower one is told, and looked for anew with each review. Source:
-//! R1–R4, M6; `spec/protocol.md` §14.5. Who is served by a session is paced there.
+//! Inputs → outputs: what the sessions with members let go, time, what was sent → what may go now. A member's rate is
+//! for all that comes from this side, so it is its session's credit that counts, and that is spent. Who has told a
+//! rate is looked for anew with each review. Source: R1–R4, M6; `spec/protocol.md` §14.5. Who is served by a session
+//! is paced there.
 
 use super::Sender;
+use crate::event::PeerId;
 use crate::group::Host;
 use crate::group::member::{Member, Path};
-use crate::rate::{PacedCredit, Rate};
+use crate::rate::Rate;
 use denrei_wire::Instant;
 
 /// The pace of what goes to the group's address.
 #[derive(Debug)]
 pub(super) struct Pace {
-    credit: PacedCredit,
+    /// Those served by it who have told a rate.
+    limited: Vec<PeerId>,
     /// Octets that may go, as of the last look.
     room: u64,
     /// When there is some again, if there was none.
     opens_at: Instant,
 }
 
-impl Pace {
+impl Default for Pace {
     /// As fast as may be, until a member speaks.
-    pub fn new(now: Instant) -> Self {
-        let credit = PacedCredit::new(now, Rate::UNLIMITED);
-        Self { credit, room: u64::MAX, opens_at: Instant::FAR_FUTURE }
+    fn default() -> Self {
+        Self { limited: Vec::new(), room: u64::MAX, opens_at: Instant::FAR_FUTURE }
     }
+}
 
+impl Pace {
     /// Looks what may go now.
-    pub fn look(&mut self, now: Instant) {
-        self.room = self.credit.room(now).unwrap_or(u64::MAX);
-        let opens_at = if self.is_shut() { self.credit.open_at() } else { None };
-        self.opens_at = opens_at.unwrap_or(Instant::FAR_FUTURE);
+    pub fn look(&mut self, now: Instant, host: &mut dyn Host) {
+        (self.room, self.opens_at) = (u64::MAX, Instant::FAR_FUTURE);
+        let mut all_open_at = Instant::ZERO;
+        for peer in &self.limited {
+            match host.rate_room(now, *peer) {
+                Ok(room) => self.room = self.room.min(room),
+                Err(opens_at) => (self.room, all_open_at) = (0, all_open_at.max(opens_at)),
+            }
+        }
+        if self.is_shut() {
+            self.opens_at = all_open_at;
+        }
     }
 
     /// Octets that may go, as of the last look.
@@ -49,42 +61,50 @@ impl Pace {
         self.opens_at
     }
 
-    fn set(&mut self, now: Instant, rate: Rate) {
-        if rate != self.credit.rate() {
-            self.credit.set(now, rate);
-            self.look(now);
-        }
-    }
-
-    pub fn spend(&mut self, now: Instant, octets: u64) {
-        self.credit.spend(now, octets);
-        if !self.credit.rate().is_unlimited() {
-            self.look(now);
-        }
+    /// Takes note of octets sent.
+    pub fn spend(&mut self, now: Instant, octets: u64, host: &mut dyn Host) {
+        self.limited.iter().for_each(|peer| host.spend_rate(now, *peer, octets));
+        self.look(now, host);
     }
 }
 
 impl Sender {
     /// A member has set how fast this side may send.
     pub fn on_rate(&mut self, now: Instant, index: usize, rate: Rate) {
-        if !is_served(&self.members[index]) {
-            return;
+        self.add_up_waiting(now);
+        self.note_stop(now, index, rate);
+        self.catch_up(index);
+        self.review_at = now;
+    }
+
+    /// Looks for those served by the group's address who have told a rate.
+    pub(super) fn choose_pace(&mut self, now: Instant, host: &mut dyn Host) {
+        self.pace.limited.clear();
+        for index in 0..self.members.len() {
+            let member = &self.members[index];
+            if is_served(member) {
+                let (peer, rate) = (member.peer, host.rate(member.peer));
+                self.note_stop(now, index, rate);
+                self.pace.limited.extend((!rate.is_unlimited()).then_some(peer));
+            }
         }
-        let least = self.pace.credit.rate().least(rate);
-        if least != self.pace.credit.rate() {
-            self.pace.set(now, least);
-        } else if self.pace.is_shut() {
-            // It may have been the one that all wait for.
-            self.review_at = now;
+        self.pace.look(now, host);
+    }
+
+    /// Notes whether a member lets nothing come. If so, it may hold the others up from now on.
+    fn note_stop(&mut self, now: Instant, index: usize, rate: Rate) {
+        let stopped = rate.bytes_per_s == 0;
+        if stopped != self.members[index].stopped {
+            let held_up = self.holds_up(&self.members[index]);
+            let mut member = self.members.edit(index);
+            member.stopped = stopped;
+            member.progress_at = if held_up { member.progress_at } else { now };
         }
     }
 
-    /// Looks for the least rate of those served by the group's address.
-    pub(super) fn choose_pace(&mut self, now: Instant, host: &mut dyn Host) {
-        let rates =
-            self.members.iter().filter(|member| is_served(member)).map(|member| host.rate(member.peer));
-        let least = rates.fold(Rate::UNLIMITED, Rate::least);
-        self.pace.set(now, least);
+    /// Whether what waits for the group's address waits for this member, which lets nothing come.
+    pub(super) fn stops(&self, member: &Member) -> bool {
+        member.stopped && is_served(member) && self.has_packets()
     }
 }
 

@@ -143,7 +143,12 @@ impl Sender {
     /// and the members credit.
     pub(super) fn pump(&mut self, now: Instant, host: &mut dyn Host) {
         if !self.uses_multicast() {
-            while self.cut().is_some() {}
+            while self.cut().is_some() {
+                // Nobody is waited for, so nobody will say that it has this.
+                if self.members.least_next().is_none() {
+                    self.settle();
+                }
+            }
             self.multicast_next = self.stream.next();
         }
         if !self.pumps() {
@@ -169,8 +174,8 @@ impl Sender {
     /// Hands one member what it lacks from `next` on.
     pub(super) fn feed(&mut self, now: Instant, index: usize, mut next: u64, ask: bool, host: &mut dyn Host) {
         let peer = self.members[index].peer;
-        let queued = host.queued_bytes(peer).unwrap_or(u64::MAX);
-        let mut room = super::MAX_SESSION_QUEUE_BYTES.saturating_sub(queued);
+        let mut room =
+            host.queue_room(peer, super::MAX_SESSION_QUEUE_BYTES, super::MAX_SESSION_QUEUE_BESIDE_BYTES);
         next = next.max(self.stream.base());
         let end = self.stream.next();
         while room > 0 && next < end && self.has_credit(index, next) {
@@ -188,13 +193,16 @@ impl Sender {
         self.members.edit(index).path = Path::Unicast { next };
     }
 
-    /// Whether a member may be sent a symbol that was cut: of those who count that is known.
+    /// Whether a member may be sent a symbol that was cut: of those who count that is known. One that begins no
+    /// message may always follow; one that does also if it takes a part of it to take what was begun before.
     fn has_credit(&self, index: usize, symbol: u64) -> bool {
-        let (member, symbol) = (&self.members[index], self.stream.symbol(symbol));
-        !member.lagging
-            || symbol.is_some_and(|symbol| {
-                symbol.cost_after <= member.limit || symbol.cost_before + member.credit <= member.limit
-            })
+        let member = &self.members[index];
+        let begins = |number| {
+            let symbol = self.stream.symbol(number)?;
+            let begins = symbol.cost_after > symbol.cost_before && symbol.cost_after > member.limit;
+            Some(begins && self.stream.complete_cost(number) + member.credit > member.limit)
+        };
+        !member.lagging || begins(symbol) == Some(false)
     }
 }
 

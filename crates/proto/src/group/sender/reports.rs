@@ -20,7 +20,9 @@ impl Sender {
     pub fn on_report(&mut self, now: Instant, index: usize, report: &Feedback<'_>, host: &mut dyn Host) {
         self.counters.reports += 1;
         self.counters.reports_with_gaps += !report.gaps.is_empty() as u64;
-        if matches!(self.members[index].stage, Stage::Gone(_)) {
+        // One that was a member before, and is one again, may have said it then.
+        let stale = !self.tree.joins && report.member != self.members[index].id;
+        if stale || matches!(self.members[index].stage, Stage::Gone(_)) {
             return;
         }
         self.add_up_waiting(now);
@@ -147,12 +149,16 @@ impl Sender {
         }
     }
 
-    /// A member that lagged, has everything and has room for what comes next is one of the others again.
-    fn catch_up(&mut self, index: usize) {
+    /// A member that lagged, has everything, and has room for what comes next and lets it come, is one of the others
+    /// again.
+    pub(super) fn catch_up(&mut self, index: usize) {
+        let member = &self.members[index];
+        if !member.lagging || !member.is_active() || member.stopped {
+            return;
+        }
         let (acked, begun) = (self.stream.acked(), self.stream.begun_cost());
         let cost = self.stream.next_cost().unwrap_or(0);
-        let member = &self.members[index];
-        if member.lagging && member.is_active() && member.next >= acked && member.may_begin(begun, cost) {
+        if member.next >= acked && member.may_begin(begun, cost) {
             let (id, addr) = (member.id, member.addr);
             self.members.edit(index).lagging = false;
             self.emit(GroupEvent::CaughtUp { member: id, addr });

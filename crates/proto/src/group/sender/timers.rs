@@ -26,16 +26,18 @@ impl Sender {
                 self.advance_opening(now, host);
                 return self.rekey(now, host);
             }
+            Phase::Over if self.dismissing => return self.dismiss(now, host),
             Phase::Over => return,
             Phase::Open | Phase::Closing { .. } => {}
         }
         self.send_invitations(now, host);
+        // Who is ejected or lags from now on may have been the slowest.
+        self.judge(now, host);
         self.review_members(now, host);
-        self.pace.look(now);
+        self.pace.look(now, host);
         self.withdraw_invitations(now, host);
         self.admit_joining(now, host);
         self.reprobe(now);
-        self.judge(now, host);
         self.ask_the_silent(now, host);
         self.decide_repairs(now, host);
         self.pump(now, host);
@@ -62,7 +64,10 @@ impl Sender {
         }
         if let Some(patience) = self.patience() {
             let judged = self.members.iter().filter(|member| member.counts() && self.holds_up(member));
-            let first = judged.map(|member| member.progress_at + patience).min();
+            let judged = judged.map(|member| (member, self.judged_at(member, patience)));
+            // Who waits for a relay is judged when that one has moved, or has been judged itself.
+            let due = judged.filter(|(member, at)| !self.waits_for_relay(*at, member, patience));
+            let first = due.map(|(_, at)| at).min();
             deadline = deadline.min(first.unwrap_or(Instant::FAR_FUTURE));
         }
         deadline
@@ -159,15 +164,26 @@ impl Sender {
         }
     }
 
+    /// When a member that holds the others up is to be judged, if nothing is heard until then.
+    fn judged_at(&self, member: &Member, patience: Duration) -> Instant {
+        let slow_at = match self.options.policy {
+            GroupPolicy::Lag { .. } if self.stops(member) => {
+                self.held_at + (patience / 2).saturating_sub(member.held_up)
+            }
+            _ => Instant::FAR_FUTURE,
+        };
+        slow_at.min(member.progress_at + patience)
+    }
+
     /// Whether a member has something to do, or room to give, that it has not.
-    fn holds_up(&self, member: &Member) -> bool {
+    pub(super) fn holds_up(&self, member: &Member) -> bool {
         let owes = member.next < self.handed_to(member).max(self.stream.acked());
         let closing = self.phase == Phase::Closing { said: true };
         let no_room = self
             .stream
             .next_cost()
             .is_some_and(|cost| cost > 0 && !member.may_begin(self.stream.begun_cost(), cost));
-        owes || no_room || closing
+        owes || no_room || closing || self.stops(member)
     }
 
     /// Adds up for how long the others have waited for each member that is slow: it makes progress all the time,
@@ -190,7 +206,10 @@ impl Sender {
 
     /// The members but for which the next symbol could be cut.
     fn held_up_by(&self) -> Vec<u32> {
+        let stopping = self.counting().filter(|member| self.pace.is_shut() && self.stops(member));
+        let stopping: Vec<u32> = stopping.map(|member| member.id).collect();
         match self.stream.next_cost() {
+            _ if !stopping.is_empty() => stopping,
             Some(_) if !self.has_window() => self.far_behind().into_iter().collect(),
             Some(cost) if cost > 0 => self.short_of_room(cost),
             _ => Vec::new(),
@@ -229,12 +248,15 @@ impl Sender {
     fn judge(&mut self, now: Instant, host: &mut dyn Host) {
         let Some(patience) = self.patience() else { return };
         self.add_up_waiting(now);
+        let was_idle = core::mem::replace(&mut self.idle, self.stream.unacked_bytes() == 0);
+        let begins = was_idle && !self.idle;
         for index in 0..self.members.len() {
             let member = &self.members[index];
             if !member.is_active() {
                 continue;
             }
-            if !self.holds_up(member) || self.is_excused(member) {
+            // Until now it held nobody up.
+            if begins || !self.holds_up(member) || self.is_excused(member) {
                 self.members.edit(index).progress_at = now;
                 continue;
             }
@@ -255,7 +277,7 @@ impl Sender {
     /// Whether others speak for a member and name somebody else, so that what is known of it is theirs.
     fn is_excused(&self, member: &Member) -> bool {
         let silent = member.asked_at.is_some() || member.silent_polls > SILENT_POLLS;
-        self.tree.joins && !self.is_closing() && !member.named && !silent
+        self.tree.joins && !self.is_closing() && !member.named && !silent && !self.stops(member)
     }
 
     /// Whether a member is served by others of whom one has stood still for long itself: that one is judged.
@@ -277,6 +299,7 @@ impl Sender {
         let (id, addr, last_acknowledged) = (member.id, member.addr, member.last_acknowledged());
         drop(member);
         self.emit(GroupEvent::Lagging { member: id, addr, last_acknowledged });
+        self.review_at = now;
         // Nobody waits for it: neither may those whose reports it would join with its own.
         self.adopt_orphans(now, id, host);
         self.settle();

@@ -27,7 +27,8 @@ impl Sender {
         self.copies.are_left() || self.poll || (may_go && self.has_packets())
     }
 
-    fn has_packets(&self) -> bool {
+    /// Whether there is something for the group's address but questions.
+    pub(super) fn has_packets(&self) -> bool {
         !self.repairs.multicast.is_empty()
             || !self.protect.pending.is_empty()
             || (self.uses_multicast() && (self.multicast_next < self.stream.next() || self.may_cut()))
@@ -58,8 +59,13 @@ impl Sender {
     }
 
     /// Writes datagrams for one send operation into the empty `out`.
-    pub fn write_transmit(&mut self, now: Instant, out: &mut TransmitBuf) -> Option<Transmit> {
-        let begun = if self.copies.may_begin() { self.write_train(now, out) } else { None };
+    pub fn write_transmit(
+        &mut self,
+        now: Instant,
+        out: &mut TransmitBuf,
+        host: &mut dyn Host,
+    ) -> Option<Transmit> {
+        let begun = if self.copies.may_begin() { self.write_train(now, out, host) } else { None };
         let Some(transmit) = begun.or_else(|| self.copies.next(out)) else {
             // For nobody.
             out.clear();
@@ -71,19 +77,19 @@ impl Sender {
     }
 
     /// Writes a train, for the first of those who are to have it.
-    fn write_train(&mut self, now: Instant, out: &mut TransmitBuf) -> Option<Transmit> {
+    fn write_train(&mut self, now: Instant, out: &mut TransmitBuf, host: &mut dyn Host) -> Option<Transmit> {
         let first_packet = self.packet;
         if let Some(keys) = &mut self.keys {
             keys.turn(now);
         }
-        self.pace.look(now);
+        self.pace.look(now, host);
         let segment_size = if self.pace.is_shut() { None } else { self.write_data(out) };
         let segment_size = segment_size.or_else(|| self.write_question(out))?;
         if let Some(keys) = &mut self.keys {
             keys.seal(out);
         }
         let headers = self.packet_bytes(0) as u64 * (self.packet - first_packet);
-        self.pace.spend(now, (out.len() as u64).saturating_sub(headers));
+        self.pace.spend(now, (out.len() as u64).saturating_sub(headers), host);
         self.note_train(now, first_packet);
         self.last_sent_at = now;
         let segment_size = (self.packet - first_packet > 1).then_some(segment_size);

@@ -62,13 +62,13 @@ impl Table {
     pub fn on_packet(
         &mut self,
         now: Instant,
-        from: SocketAddr,
+        from: &SocketAddr,
         packet: &Header,
         datagram: &mut [u8],
         host: &mut dyn Host,
     ) -> Fate {
         let id = GroupId(packet.token.0);
-        let member = self.members.get_mut(&id).filter(|member| member.opener_addr == from);
+        let member = self.members.get_mut(&id).filter(|member| member.opener_addr == *from);
         let Some(member) = member else { return Fate::Foreign };
         let Some((header, _)) = GroupHeader::decode(&datagram[COMMON_HEADER_BYTES.min(datagram.len())..])
         else {
@@ -129,7 +129,9 @@ impl Table {
         let Some(index) = sender.member_of(peer) else { return };
         self.dirty = true;
         match *record {
-            Record::Accept { credit, max_message } => sender.on_accept(now, index, credit, max_message),
+            Record::Accept { credit, max_message } => {
+                sender.on_accept(now, index, credit, max_message, host);
+            }
             Record::Unheard => sender.on_unheard(index),
             Record::Refuse => sender.depart(now, index, Departure::Refused, host),
             Record::Closed => sender.on_closed(now, index),
@@ -147,8 +149,7 @@ impl Table {
         host: &mut dyn Host,
     ) {
         let Some(member) = self.members.get_mut(&id) else {
-            self.invitations.retain(|invitation| invitation.group != id || invitation.from != peer);
-            return;
+            return self.on_record_before_joining(id, peer, record);
         };
         let from_opener = member.opener == peer;
         let before = Before::of(member);
@@ -185,6 +186,20 @@ impl Table {
         self.news += follow(now, member, &before, result, host);
         self.held = self.held + member.held_bytes() - before.held_bytes;
         self.dirty |= member.deadline() <= now;
+    }
+
+    /// What an opener says after an OPEN whose address nobody has joined yet: it is taken back, or its key is
+    /// another one by now.
+    fn on_record_before_joining(&mut self, id: GroupId, peer: PeerId, record: &Record<'_>) {
+        let is_meant = |invitation: &Invitation| invitation.group == id && invitation.from == peer;
+        match record {
+            Record::Removed => self.invitations.retain(|invitation| !is_meant(invitation)),
+            Record::Key { key, .. } => {
+                let meant = self.invitations.iter_mut().filter(|invitation| is_meant(invitation));
+                meant.for_each(|invitation| invitation.rekey(key));
+            }
+            _ => {}
+        }
     }
 
     /// The OPENs that wait for somebody to join their address.

@@ -1,0 +1,228 @@
+//! How groups and memberships end, and what is left of them: found by `cargo xtask sim --groups`.
+
+use super::net::{Net, addr, content, group_addr};
+use denrei_proto::group::{
+    Departure, GroupBackend, GroupError, GroupEvent, GroupOptions, GroupPolicy, Invited,
+};
+use denrei_proto::group::{MemberPath, MembershipEnd};
+use denrei_proto::{Completion, Config};
+use denrei_wire::TransmitBuf;
+use std::time::Duration;
+
+const PAUSE: Duration = Duration::from_millis(500);
+
+fn joined(members: usize, config: Config) -> Net {
+    let mut net = Net::new(members, config);
+    (1..=members).for_each(|host| net.hosts[host].join_group(net.now, group_addr()).unwrap());
+    net
+}
+
+/// Who has taken nothing yet takes it now, and is nobody's member any more.
+fn take_all(net: &mut Net, host: usize) {
+    net.idle.remove(&host);
+    net.drain(host);
+}
+
+#[test]
+fn who_is_a_member_of_a_group_that_is_forgotten_is_told() {
+    let mut net = Net::opened(2, GroupOptions::default());
+    net.send(content(0, 100));
+    net.run(PAUSE);
+    let group = net.group;
+    net.hosts[0].forget_group(net.now, group);
+    net.run(PAUSE);
+    for host in 1..=2 {
+        assert_eq!(net.hosts[host].membership_end(group), Some(MembershipEnd::Removed));
+    }
+}
+
+#[test]
+fn who_is_invited_to_a_group_that_is_closed_before_it_is_open_is_told() {
+    let mut net = joined(1, Config::default());
+    let group = net.hosts[0].open_group(net.now, group_addr(), &[addr(1), addr(9)], GroupOptions::default());
+    net.group = group.unwrap();
+    net.run(PAUSE);
+    assert_eq!(net.hosts[1].group_invited(group_addr()), Invited::Yes);
+    net.close();
+    net.run(PAUSE);
+    assert_eq!(net.hosts[1].group_invited(group_addr()), Invited::GivenUp);
+}
+
+/// The relays hand on a question that comes when their children are members no more.
+#[test]
+fn who_was_removed_says_nothing_more() {
+    let options = GroupOptions { backend: GroupBackend::Tree, fan_out: 2, ..GroupOptions::default() };
+    let mut net = Net::opened(6, options);
+    net.send(content(0, 20));
+    let group = net.group;
+    net.hosts[0].forget_group(net.now, group);
+    net.run(PAUSE);
+    let reports = |net: &Net| -> Vec<u64> {
+        (1..=6).map(|host| net.hosts[host].membership_counters(group).unwrap().reports).collect()
+    };
+    let before = reports(&net);
+    net.run(PAUSE);
+    assert_eq!(reports(&net), before);
+}
+
+#[test]
+fn what_nobody_is_there_for_waits_for_nobody() {
+    for backend in [GroupBackend::Auto, GroupBackend::Unicast, GroupBackend::Tree] {
+        let mut net = Net::opened(2, GroupOptions { backend, ..GroupOptions::default() });
+        net.send(content(0, 3_000_000));
+        net.run(Duration::from_micros(300));
+        let group = net.group;
+        (1..=2).for_each(|host| net.hosts[host].leave_group(net.now, group));
+        net.run(PAUSE);
+        assert_eq!(net.hosts[0].group_queue_bytes(group), Some(0), "{backend:?}");
+        net.close();
+        net.run(PAUSE);
+        assert_eq!(net.events.last(), Some(&GroupEvent::Closed), "{backend:?}");
+    }
+}
+
+#[test]
+fn who_has_received_nothing_has_acknowledged_nothing() {
+    let mut net = joined(2, Config::default());
+    net.group = net.hosts[0].open_group(net.now, group_addr(), &[addr(1)], GroupOptions::default()).unwrap();
+    net.run(PAUSE);
+    (0..5).for_each(|number| net.send(content(number, 100)));
+    net.run(PAUSE);
+    let group = net.group;
+    net.hosts[0].add_group_member(net.now, group, addr(2), false).unwrap();
+    net.run(PAUSE);
+    assert_eq!(net.events[1..], [GroupEvent::Joined { member: 1, addr: addr(2), first_message: 5 }]);
+    net.hosts[2].leave_group(net.now, group);
+    net.run(PAUSE);
+    let (why, last_acknowledged) = (Departure::Left, None);
+    assert_eq!(net.events[2..], [GroupEvent::Departed { member: 1, addr: addr(2), why, last_acknowledged }]);
+}
+
+/// Host 1 takes no message of 200,000 octets.
+fn takes_little() -> Net {
+    let mut net = joined(2, Config::default());
+    let config = Config { max_message_bytes: 100_000, ..Config::default() };
+    net.hosts[1] = denrei_proto::Endpoint::new(config.into(), 77, net.now);
+    net.hosts[1].join_group(net.now, group_addr()).unwrap();
+    net
+}
+
+#[test]
+fn what_waits_for_a_member_that_cannot_take_it_keeps_it_from_taking_part() {
+    let mut net = takes_little();
+    let options = GroupOptions::default();
+    net.group = net.hosts[0].open_group(net.now, group_addr(), &[addr(1), addr(2)], options.clone()).unwrap();
+    net.send(content(0, 200_000));
+    net.run(PAUSE);
+    assert_eq!(net.events, [GroupEvent::OpenFailed { missing: vec![addr(1)] }]);
+
+    let mut net = takes_little();
+    let options = GroupOptions { history_bytes: 1 << 20, ..options };
+    net.group = net.hosts[0].open_group(net.now, group_addr(), &[addr(2)], options).unwrap();
+    net.run(PAUSE);
+    net.send(content(0, 200_000));
+    net.run(PAUSE);
+    let group = net.group;
+    net.hosts[0].add_group_member(net.now, group, addr(1), true).unwrap();
+    net.run(PAUSE);
+    let joined = GroupEvent::Joined { member: 1, addr: addr(1), first_message: 1 };
+    assert_eq!(net.events[1..], [joined], "without the history that it could not take");
+    let refused = net.hosts[0].group_send(group, content(1, 200_000));
+    assert_eq!(refused, Err(GroupError::TooLarge { bytes: 200_000, max: 100_000 }));
+}
+
+/// All have answered, and there was no time to find out who hears the address.
+#[test]
+fn a_group_opens_with_who_is_there_when_time_is_up() {
+    let mut net = joined(2, Config::default());
+    net.deaf.insert(2);
+    let options = GroupOptions { open_timeout: Duration::from_millis(60), ..GroupOptions::default() };
+    net.group = net.hosts[0].open_group(net.now, group_addr(), &[addr(1), addr(2)], options).unwrap();
+    net.run(PAUSE);
+    assert_eq!(net.events, [GroupEvent::Opened]);
+    assert_eq!(net.paths(), [MemberPath::Multicast, MemberPath::Unicast]);
+}
+
+/// The driver would be called without end while a child waits for its relay to be judged.
+#[test]
+fn nobody_is_called_in_vain_while_a_relay_stands_still() {
+    for policy in [GroupPolicy::Lag { after: PAUSE }, GroupPolicy::Eject { after: PAUSE }] {
+        let options =
+            GroupOptions { policy, backend: GroupBackend::Tree, fan_out: 2, ..GroupOptions::default() };
+        let mut net = Net::opened(6, options);
+        net.send(content(0, 20));
+        net.run(Duration::from_micros(10));
+        net.stopped.insert(1);
+        net.send(content(1, 20_000));
+        net.run(PAUSE * 4);
+        (2..=6).for_each(|host| net.assert_received(host, &[20, 20_000]));
+    }
+}
+
+#[test]
+fn who_joins_with_history_gets_messages_beyond_its_credit() {
+    let config = Config { channel_credit_bytes: 64 << 10, offer_above_bytes: 32 << 10, ..Config::default() };
+    for sizes in [vec![200_000], vec![100, 50_000, 20_000, 300_000, 7, 100_000]] {
+        let mut net = joined(2, config.clone());
+        let options = GroupOptions { history_bytes: 8 << 20, ..GroupOptions::default() };
+        net.group = net.hosts[0].open_group(net.now, group_addr(), &[addr(1)], options).unwrap();
+        net.run(PAUSE);
+        sizes.iter().enumerate().for_each(|(number, size)| net.send(content(number, *size)));
+        net.run(PAUSE);
+        let group = net.group;
+        net.hosts[0].add_group_member(net.now, group, addr(2), true).unwrap();
+        net.run(PAUSE * 4);
+        (1..=2).for_each(|host| net.assert_received(host, &sizes));
+    }
+}
+
+/// Its LEAVE is of the membership before, and has met the invitation.
+#[test]
+fn who_leaves_while_it_is_invited_again_is_no_member() {
+    let mut net = Net::opened(2, GroupOptions::default());
+    let group = net.group;
+    net.hosts[0].remove_group_member(net.now, group, 1).unwrap();
+    net.hosts[0].add_group_member(net.now, group, addr(2), false).unwrap();
+    net.hosts[2].leave_group(net.now, group);
+    net.run(PAUSE);
+    assert_ne!(net.hosts[2].group_invited(group_addr()), Invited::Yes, "it would wait for ever");
+    net.close();
+    net.run(PAUSE);
+    assert_eq!(net.events.last(), Some(&GroupEvent::Closed));
+}
+
+#[test]
+fn what_was_received_before_being_invited_again_is_not_lost() {
+    let mut net = joined(2, Config::default());
+    net.idle.insert(2);
+    net.group =
+        net.hosts[0].open_group(net.now, group_addr(), &[addr(1), addr(2)], GroupOptions::default()).unwrap();
+    net.run(PAUSE);
+    net.send(content(0, 1_000));
+    net.run(PAUSE);
+    let group = net.group;
+    net.hosts[0].remove_group_member(net.now, group, 1).unwrap();
+    net.hosts[0].add_group_member(net.now, group, addr(2), false).unwrap();
+    net.run(PAUSE);
+    let (now, host) = (net.now, &mut net.hosts[2]);
+    assert_eq!(host.accept_group(group_addr()), Some((group, 1)));
+    assert_eq!(host.group_recv(now, (group, 1)).unwrap().data, content(0, 1_000));
+    assert_eq!(host.membership_end((group, 1)), Some(MembershipEnd::Removed));
+    assert_eq!(host.accept_group(group_addr()), Some((group, 2)));
+    host.leave_group(now, (group, 1));
+    take_all(&mut net, 2);
+    assert_eq!(net.hosts[2].held_bytes(), 0);
+}
+
+/// A group that fills the line would leave sessions without acknowledgements until they are lost.
+#[test]
+fn sessions_have_their_turns_beside_a_group() {
+    let mut net = Net::opened(2, GroupOptions::default());
+    (0..100).for_each(|number| net.send(content(number, 20_000)));
+    let peer = net.hosts[0].peer_at(addr(1)).unwrap();
+    let to = denrei_proto::ChannelId { peer, channel: 0 };
+    net.hosts[0].send(to, content(0, 10), Completion::None).unwrap();
+    let mut buf = TransmitBuf::new(1);
+    let mut next = |ms| net.hosts[0].poll_transmit(net.now + Duration::from_millis(ms), &mut buf).unwrap().to;
+    assert_eq!([next(0), next(1), next(1)], [group_addr(), addr(1), group_addr()]);
+}
