@@ -4,8 +4,8 @@
 //! failures with the command that reproduces each, and exit status 1.
 
 use clap::Args;
-use denrei_sim::scenario::{self, Failure, Summary};
-use denrei_sim::{FaultCounts, scenario::run_seed};
+use denrei_sim::FaultCounts;
+use denrei_sim::scenario::{self, Failure, Subject, Summary};
 use std::cell::RefCell;
 use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
@@ -20,6 +20,9 @@ const LOG_PROGRESS_EVERY: Duration = Duration::from_secs(30);
 
 #[derive(Args)]
 pub struct SimArgs {
+    /// Groups: their openers, members and faults; without it sessions alone. A seed names another run then
+    #[arg(long)]
+    groups: bool,
     /// How many seeds to run
     #[arg(long, default_value_t = 10_000)]
     seeds: u64,
@@ -43,6 +46,12 @@ pub struct SimArgs {
     jobs: Option<usize>,
 }
 
+impl SimArgs {
+    fn subject(&self) -> Subject {
+        if self.groups { Subject::Groups } else { Subject::Sessions }
+    }
+}
+
 /// What all seeds did together.
 #[derive(Default)]
 struct Sum {
@@ -53,6 +62,11 @@ struct Sum {
     sessions: u64,
     lost_sessions: u64,
     unacknowledged: u64,
+    groups: u64,
+    memberships: u64,
+    departed: u64,
+    group_sent: u64,
+    group_received: u64,
     happenings: u64,
     virtual_time: Duration,
     slowest: (Duration, u64),
@@ -71,6 +85,11 @@ impl Sum {
                 self.sessions += summary.totals.sessions;
                 self.lost_sessions += summary.totals.lost_sessions;
                 self.unacknowledged += summary.totals.unacknowledged;
+                self.groups += summary.totals.groups;
+                self.memberships += summary.totals.memberships;
+                self.departed += summary.totals.departed;
+                self.group_sent += summary.totals.group_sent;
+                self.group_received += summary.totals.group_received;
                 self.happenings += summary.happenings;
                 self.virtual_time += summary.virtual_time;
             }
@@ -89,16 +108,16 @@ pub fn run(arguments: &SimArgs) -> anyhow::Result<ExitCode> {
 
 fn run_one(seed: u64, arguments: &SimArgs) -> ExitCode {
     if arguments.verbose {
-        let (setup, ops) = scenario::generate(seed);
+        let (setup, ops) = arguments.subject().generate(seed);
         println!("{setup}operations ({}):", ops.len());
         for (number, op) in ops.iter().enumerate() {
             println!("  {number:3}. {op}");
         }
     }
-    let result = run_seed(seed);
+    let result = arguments.subject().run_seed(seed);
     if arguments.trace {
         let (setup, ops) = match &result {
-            Ok(_) => scenario::generate(seed),
+            Ok(_) => arguments.subject().generate(seed),
             Err(failure) => (failure.setup.as_ref().clone(), failure.ops.clone()),
         };
         // Its result is the one that follows.
@@ -145,7 +164,7 @@ fn work(arguments: &SimArgs, next: &AtomicU64, done: &AtomicU64, sum: &Mutex<Sum
         }
         let seed = arguments.start.wrapping_add(number);
         let began = Instant::now();
-        let result = run_seed(seed);
+        let result = arguments.subject().run_seed(seed);
         let took = began.elapsed();
         if let Err(failure) = &result {
             println!("\n{failure}{}\n", last_panic());
@@ -201,6 +220,12 @@ fn report(sum: &Sum, done: u64, took: Duration) -> ExitCode {
         sum.slowest.1,
         sum.slowest.0,
     );
+    if sum.groups > 0 {
+        println!(
+            "{} groups opened, {} memberships, {} members departed; {} messages to groups, {} received",
+            sum.groups, sum.memberships, sum.departed, sum.group_sent, sum.group_received,
+        );
+    }
     let faults: Vec<_> = sum.counts.entries().map(|(name, count)| format!("{name} {count}")).collect();
     println!("faults: {}", faults.join(", "));
     for failure in &sum.failures {

@@ -4,21 +4,23 @@ mod common;
 
 use common::{A, B, C, Rig, config};
 use core::time::Duration;
-use denrei_sim::scenario::{generate, run_ops};
+use denrei_sim::scenario::{Subject, run_ops};
 use denrei_sim::{HostSpec, LinkSpec};
 use std::collections::BTreeSet;
 
 #[test]
 fn the_same_seed_gives_the_same_run() {
-    let mut digests = BTreeSet::new();
-    for seed in 0..60 {
-        let (setup, ops) = generate(seed);
-        // A failure has to be the same too.
-        let (first, second) = (run_ops(&setup, &ops), run_ops(&setup, &ops));
-        assert_eq!(first, second, "seed {seed}");
-        digests.extend(first.ok().map(|summary| summary.digest));
+    for subject in [Subject::Sessions, Subject::Groups] {
+        let mut digests = BTreeSet::new();
+        for seed in 0..60 {
+            let (setup, ops) = subject.generate(seed);
+            // A failure has to be the same too.
+            let (first, second) = (run_ops(&setup, &ops), run_ops(&setup, &ops));
+            assert_eq!(first, second, "seed {seed}");
+            digests.extend(first.ok().map(|summary| summary.digest));
+        }
+        assert!(digests.len() > 40, "seeds differ: {}", digests.len());
     }
-    assert!(digests.len() > 40, "seeds differ: {}", digests.len());
 }
 
 /// What hosts received, whatever the way of driving: digest over (host, channel, number, size).

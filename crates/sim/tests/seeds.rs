@@ -1,19 +1,33 @@
 //! Random operations and faults against the oracle, for many seeds. `DENREI_SIM_SEEDS` sets how many;
 //! `cargo xtask sim` runs more, and says more.
 
-use denrei_sim::scenario::run_seed;
+use denrei_sim::scenario::Subject;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Seeds when the environment does not say: seconds.
 const DEFAULT_SEEDS: u64 = 2_000;
+/// One of these for so many of those: they take longer.
+const SEEDS_PER_GROUP_SEED: u64 = 10;
 
 #[test]
 fn random_operations_and_faults_break_no_promise() {
-    let seeds = match std::env::var("DENREI_SIM_SEEDS") {
+    run(Subject::Sessions, seeds());
+}
+
+#[test]
+fn random_operations_and_faults_break_no_promise_of_groups() {
+    run(Subject::Groups, seeds() / SEEDS_PER_GROUP_SEED);
+}
+
+fn seeds() -> u64 {
+    match std::env::var("DENREI_SIM_SEEDS") {
         Ok(text) => text.parse().expect("DENREI_SIM_SEEDS is a number"),
         Err(_) => DEFAULT_SEEDS,
-    };
+    }
+}
+
+fn run(subject: Subject, seeds: u64) {
     let (next, failure) = (AtomicU64::new(0), Mutex::new(None));
     let work = || {
         loop {
@@ -21,7 +35,7 @@ fn random_operations_and_faults_break_no_promise() {
             if seed >= seeds {
                 return;
             }
-            if let Err(found) = run_seed(seed) {
+            if let Err(found) = subject.run_seed(seed) {
                 next.store(seeds, Ordering::Relaxed);
                 failure.lock().expect("nobody panics while holding it").get_or_insert(found);
             }

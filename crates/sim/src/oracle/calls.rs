@@ -234,7 +234,11 @@ impl Oracle {
     fn live_session(&mut self, host: HostId, endpoint: &Endpoint, to: HostId) -> Option<(SessionNo, PeerId)> {
         let peer = endpoint.peer_at(to.addr())?;
         let life = self.life_on(host);
-        let session = self.known_session(life, peer);
+        let mut session = self.known_session(life, peer);
+        if self.groups.are_used() {
+            // Groups open sessions by themselves.
+            session = self.session_of(life, peer, endpoint);
+        }
         if session.is_none() {
             self.fail(format!("host {}: {peer} is in the address table, but was never announced", host.0));
         }

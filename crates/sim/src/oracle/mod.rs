@@ -8,6 +8,7 @@
 //! Memory is bounded by what is sent: contents are recomputed, not kept.
 
 pub mod calls;
+pub mod groups;
 mod ledger;
 mod sessions;
 mod verdict;
@@ -22,6 +23,7 @@ use denrei_proto::{
     ChannelId, Completion, Config, Endpoint, Event, LostReason, Message, MessageId, PeerId, Phase,
 };
 use denrei_wire::{Incarnation, Instant};
+use groups::Groups;
 use ledger::{Fate, Life, LifeNo, Session, SessionNo};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -45,6 +47,16 @@ pub struct Totals {
     pub refused: u64,
     /// Sends that would have blocked.
     pub would_block: u64,
+    /// Groups that opened.
+    pub groups: u64,
+    /// Memberships that their applications were given.
+    pub memberships: u64,
+    /// Members that their openers were told are none any more.
+    pub departed: u64,
+    /// Messages to groups.
+    pub group_sent: u64,
+    /// Messages handed to members.
+    pub group_received: u64,
 }
 
 /// The application of all hosts in a test: sends what it is told, reads, checks, remembers.
@@ -57,6 +69,7 @@ pub struct Oracle {
     by_peer: BTreeMap<(LifeNo, PeerId), SessionNo>,
     /// Sides by their own host and the other's.
     by_hosts: BTreeMap<(HostId, HostId), Vec<SessionNo>>,
+    groups: Groups,
     /// Something kept hosts from hearing each other: excuses silence from then on.
     hardship: bool,
     totals: Totals,
@@ -361,6 +374,7 @@ impl Application for Oracle {
     }
 
     fn on_readable(&mut self, now: Instant, host: HostId, endpoint: &mut Endpoint) {
+        self.follow_groups(now, host, endpoint);
         if !self.lives[self.life_on(host)].reading {
             return;
         }

@@ -3,6 +3,10 @@
 //! Swarm testing (Groce et al. 2012): each seed leaves out a random part of the kinds of
 //! operations and faults, because what always happens hides what happens without it.
 
+mod groups;
+
+pub use groups::generate_groups;
+
 use super::ops::{Forgery, TestOp, TimedOp};
 use crate::net::faults::{Burst, Faults};
 use crate::net::link::LinkSpec;
@@ -35,6 +39,8 @@ pub struct HostSetup {
     pub spec: HostSpec,
     /// Settings of its endpoint.
     pub config: Arc<Config>,
+    /// Multicast does not get to it.
+    pub deaf: bool,
 }
 
 /// The world of a scenario.
@@ -54,7 +60,8 @@ impl fmt::Display for Setup {
             writeln!(f, "trunk: {trunk:?}")?;
         }
         for (number, host) in self.hosts.iter().enumerate() {
-            writeln!(f, "host {number}: {:?}\n        {:?}", host.spec, host.config)?;
+            let deaf = if host.deaf { " deaf" } else { "" };
+            writeln!(f, "host {number}:{deaf} {:?}\n        {:?}", host.spec, host.config)?;
         }
         Ok(())
     }
@@ -77,12 +84,16 @@ pub fn generate(seed: u64) -> (Setup, Vec<TimedOp>) {
 
 fn draw_setup(rng: &mut Rng, world_seed: u64) -> Setup {
     let hosts = rng.within(2..=5);
+    draw_hosts(rng, world_seed, hosts)
+}
+
+fn draw_hosts(rng: &mut Rng, world_seed: u64, hosts: u64) -> Setup {
     let alike = rng.chance(0.5).then(|| draw_config(rng));
     let link = draw_link(rng);
     let hosts = (0..hosts).map(|_| {
         let link = if rng.chance(0.7) { link } else { draw_link(rng) };
         let config = alike.clone().unwrap_or_else(|| draw_config(rng));
-        HostSetup { spec: draw_host(rng, link), config: Arc::new(config) }
+        HostSetup { spec: draw_host(rng, link), config: Arc::new(config), deaf: false }
     });
     let hosts = hosts.collect();
     let trunk = rng.chance(0.3).then(|| draw_link(rng));

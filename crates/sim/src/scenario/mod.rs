@@ -9,7 +9,7 @@ mod ops;
 mod play;
 mod shrink;
 
-pub use generate::{HostSetup, Setup, generate};
+pub use generate::{HostSetup, Setup, generate, generate_groups};
 pub use ops::{Forgery, TestOp, TimedOp};
 
 use crate::net::faults::FaultCounts;
@@ -19,6 +19,34 @@ use core::fmt;
 use core::time::Duration;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use thiserror::Error;
+
+/// What scenarios are about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Subject {
+    /// Sessions alone.
+    Sessions,
+    /// Groups, with sessions beside them.
+    Groups,
+}
+
+impl Subject {
+    /// The scenario of `seed`.
+    pub fn generate(self, seed: u64) -> (Setup, Vec<TimedOp>) {
+        match self {
+            Self::Sessions => generate(seed),
+            Self::Groups => generate_groups(seed),
+        }
+    }
+
+    /// Runs the scenario of `seed`.
+    ///
+    /// # Errors
+    /// The first broken promise, its operations shrunk.
+    pub fn run_seed(self, seed: u64) -> Result<Summary, Failure> {
+        let (setup, ops) = self.generate(seed);
+        run_ops(&setup, &ops).map_err(|what| shrink::shrink(self, seed, setup, ops, what))
+    }
+}
 
 /// What happened in a run that broke no promise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,6 +66,8 @@ pub struct Summary {
 /// A broken promise, and how to see it again.
 #[derive(Clone, Debug, Error)]
 pub struct Failure {
+    /// What it is about.
+    pub subject: Subject,
     /// The seed.
     pub seed: u64,
     /// What was broken.
@@ -55,26 +85,9 @@ impl fmt::Display for Failure {
         for (number, op) in self.ops.iter().enumerate() {
             writeln!(f, "  {number:3}. {op}")?;
         }
-        write!(f, "reproduce: cargo xtask sim --seed {} --verbose", self.seed)
+        let groups = if self.subject == Subject::Groups { "--groups " } else { "" };
+        write!(f, "reproduce: cargo xtask sim {groups}--seed {} --verbose", self.seed)
     }
-}
-
-/// Runs the scenario of `seed`.
-///
-/// # Errors
-/// The first broken promise, its operations shrunk.
-pub fn run_seed(seed: u64) -> Result<Summary, Failure> {
-    let (setup, ops) = generate(seed);
-    run_ops(&setup, &ops).map_err(|what| shrink::shrink(seed, setup, ops, what))
-}
-
-/// Runs the scenario of `seed` without shrinking it on failure.
-///
-/// # Errors
-/// The first broken promise, with all operations.
-pub fn run_seed_unshrunk(seed: u64) -> Result<Summary, Failure> {
-    let (setup, ops) = generate(seed);
-    run_ops(&setup, &ops).map_err(|what| Failure { seed, what, setup: Box::new(setup), ops })
 }
 
 /// Runs given operations. A panic of the core is a broken promise like any other.

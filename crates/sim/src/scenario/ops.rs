@@ -5,6 +5,7 @@ use crate::net::faults::Faults;
 use crate::net::topology::HostId;
 use crate::oracle::OfferAnswer;
 use crate::oracle::calls::{Closing, Order};
+use crate::oracle::groups::GroupOp;
 use core::fmt;
 use core::time::Duration;
 use denrei_proto::Rate;
@@ -66,6 +67,10 @@ pub enum TestOp {
     Forge(HostId, HostId, Forgery),
     /// Sends the captured datagram of this number again, after a while.
     Replay(usize, Duration),
+    /// Does something about groups.
+    Group(HostId, GroupOp),
+    /// Multicast gets to a host, or does not.
+    SetDeaf(HostId, bool),
 }
 
 /// How a forged datagram is made.

@@ -48,6 +48,10 @@ impl<'a> Play<'a> {
             let id = world.add_host([root, other][number % 2], host.spec.clone());
             let incarnation = world.start(id, host.config.clone());
             oracle.begin_life(id, incarnation, host.config.clone());
+            world.set_deaf(id, host.deaf);
+            if host.deaf {
+                oracle.note_deaf(id);
+            }
         }
         Self { setup, world, oracle }
     }
@@ -63,11 +67,15 @@ impl<'a> Play<'a> {
         }
         self.heal()?;
         self.settle()?;
+        if self.oracle.has_groups() {
+            self.end_groups()?;
+        }
         self.pass(REST)?;
         self.watch_idle()?;
         for host in self.hosts() {
             if let Some(endpoint) = self.world.endpoint(host) {
                 self.oracle.judge(endpoint);
+                self.oracle.judge_rest_of_groups(endpoint);
             }
         }
         self.check()?;
@@ -141,6 +149,11 @@ impl<'a> Play<'a> {
                     oracle.set_offers(now, host, endpoint, answer)
                 });
             }
+            TestOp::Group(host, ref op) => {
+                world.touch(host, oracle, |oracle, now, endpoint| {
+                    oracle.act_on_groups(now, host, endpoint, op);
+                });
+            }
             _ => self.inflict(op),
         }
     }
@@ -179,6 +192,10 @@ impl<'a> Play<'a> {
                 }
                 world.set_faults(*host, **faults);
             }
+            TestOp::SetDeaf(host, deaf) => {
+                oracle.note_deaf(*host);
+                world.set_deaf(*host, *deaf || setup.hosts[host.0 as usize].deaf);
+            }
             TestOp::Heal => world.heal(),
             TestOp::Forge(source, to, forgery) => {
                 if let Some(bytes) = forged(world, *forgery) {
@@ -198,8 +215,10 @@ impl<'a> Play<'a> {
     fn heal(&mut self) -> Result<(), String> {
         self.world.heal();
         for host in self.hosts() {
+            self.world.set_deaf(host, self.setup.hosts[host.0 as usize].deaf);
             self.world.resume(host, &mut self.oracle);
             self.world.touch(host, &mut self.oracle, |oracle, now, endpoint| {
+                oracle.resume_taking(endpoint);
                 oracle.set_offers(now, host, endpoint, OfferAnswer::Accept);
                 oracle.set_reading(host, true);
                 oracle.lift_rates(now, endpoint);
@@ -208,17 +227,42 @@ impl<'a> Play<'a> {
         self.check()
     }
 
+    /// Openers close their groups, members learn of it, and all is forgotten.
+    fn end_groups(&mut self) -> Result<(), String> {
+        self.pass(REST)?;
+        self.watch_idle()?;
+        for host in self.hosts() {
+            self.world.touch(host, &mut self.oracle, |oracle, _, endpoint| oracle.close_groups(endpoint));
+        }
+        self.settle()?;
+        self.pass(REST)?;
+        self.oracle.judge_groups();
+        for host in self.hosts() {
+            self.world.touch(host, &mut self.oracle, |oracle, now, endpoint| {
+                oracle.forget_groups(now, endpoint);
+            });
+        }
+        self.settle()
+    }
+
     /// Waits until nothing is queued or unread anywhere, twice in a row.
     fn settle(&mut self) -> Result<(), String> {
         let mut settled = 0;
         for _ in 0..SETTLE_LOOKS {
             self.pass(SETTLE_STEP)?;
-            settled = if self.unsettled().is_empty() { settled + 1 } else { 0 };
+            let all = self.unsettled().is_empty() && self.unsettled_groups().is_empty();
+            settled = if all { settled + 1 } else { 0 };
             if settled == 2 {
                 return Ok(());
             }
         }
-        Err(format!("does not converge in a healed network: {:#?}", self.unsettled()))
+        let groups = self.unsettled_groups().join("\n");
+        Err(format!("does not converge in a healed network: {:#?}\n{groups}", self.unsettled()))
+    }
+
+    fn unsettled_groups(&self) -> Vec<String> {
+        let running = self.hosts().filter_map(|host| self.world.endpoint(host));
+        running.flat_map(|endpoint| self.oracle.unsettled_groups(endpoint)).collect()
     }
 
     fn unsettled(&self) -> Vec<(HostId, FlowState)> {

@@ -3,13 +3,19 @@
 
 use super::generate::Setup;
 use super::ops::TimedOp;
-use super::{Failure, run_ops};
+use super::{Failure, Subject, run_ops};
 use core::time::Duration;
 
 /// Runs spent on one failure. A list of 90 operations needs some 200.
 const MAX_RUNS: usize = 500;
 
-pub(super) fn shrink(seed: u64, setup: Setup, mut ops: Vec<TimedOp>, mut what: String) -> Failure {
+pub(super) fn shrink(
+    subject: Subject,
+    seed: u64,
+    setup: Setup,
+    mut ops: Vec<TimedOp>,
+    mut what: String,
+) -> Failure {
     let mut runs = 0;
     let mut stretch = ops.len().div_ceil(2);
     while stretch > 0 && runs < MAX_RUNS {
@@ -28,7 +34,7 @@ pub(super) fn shrink(seed: u64, setup: Setup, mut ops: Vec<TimedOp>, mut what: S
         }
         stretch = if stretch == 1 { 1 } else { stretch.div_ceil(2) };
     }
-    Failure { seed, what, setup: Box::new(setup), ops }
+    Failure { subject, seed, what, setup: Box::new(setup), ops }
 }
 
 /// `ops` without `count` of them from `at` on; the time they took is kept.

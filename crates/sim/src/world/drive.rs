@@ -153,7 +153,7 @@ impl World {
                     let what = denrei_wire::dump(&content.bytes);
                     trace(format_args!("{:?} {} <- {from}: {what}", self.now, host.0));
                 }
-                endpoint.handle_datagram(self.now, meta, &mut content.bytes);
+                endpoint.handle_datagram(self.now, &meta, &mut content.bytes);
                 self.datagrams.release(datagram);
             }
             self.drain(host, &mut endpoint, app);
@@ -235,7 +235,10 @@ impl World {
                 app.on_event(self.now, host, endpoint, event);
             }
             app.on_readable(self.now, host, endpoint);
+            let told = endpoint.news();
             acted |= self.transmit(host, endpoint);
+            // What follows for groups is followed on the way out, and may be something to tell.
+            acted |= endpoint.news() != told;
             if !acted {
                 return;
             }
@@ -278,8 +281,9 @@ impl World {
             process.endpoint.as_ref().is_some_and(|endpoint| endpoint.needs_group_address(transmit.to))
         };
         let hosts = (0..self.processes.len() as u32).map(HostId);
+        let reached = |host: &HostId| *host != from && !self.deaf.contains(host);
         let hearing: Vec<HostId> =
-            hosts.filter(|host| *host != from && heard(&self.processes[host.0 as usize])).collect();
+            hosts.filter(|host| reached(host) && heard(&self.processes[host.0 as usize])).collect();
         let Self { topology, rng, counts, .. } = self;
         let Some(&first) = hearing.first() else { return };
         let Some((cable, place)) = topology.next_link(Place::Host(from), first) else { return };
@@ -308,6 +312,10 @@ impl World {
             self.digest.add((from.0 as u64) << 32 | transmit.ecn as u64);
             self.digest.add_bytes(datagram);
             if transmit.to.ip().is_multicast() {
+                if let Some(trace) = self.trace {
+                    let what = denrei_wire::dump(datagram);
+                    trace(format_args!("{:?} {} -> {}: {what}", self.now, from.0, transmit.to));
+                }
                 self.spread(from, transmit, datagram);
                 continue;
             }

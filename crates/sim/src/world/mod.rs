@@ -90,6 +90,8 @@ pub struct World {
     cut_pairs: BTreeSet<(HostId, HostId)>,
     /// Hosts that reach each other and nobody else, a set for each partition.
     islands: Vec<BTreeSet<HostId>>,
+    /// Hosts that no multicast gets to.
+    deaf: BTreeSet<HostId>,
     capture: Capture,
     rng: Rng,
     digest: Digest,
@@ -116,6 +118,7 @@ impl World {
             processes: Vec::new(),
             cut_pairs: BTreeSet::new(),
             islands: Vec::new(),
+            deaf: BTreeSet::new(),
             capture: Capture::default(),
             rng: Rng::new(seed),
             digest: Digest::default(),
@@ -195,6 +198,16 @@ impl World {
     fn keeps_apart(&self, a: HostId, b: HostId) -> bool {
         !self.cut_pairs.is_empty() && self.cut_pairs.contains(&(a.min(b), a.max(b)))
             || self.islands.iter().any(|island| island.contains(&a) != island.contains(&b))
+    }
+
+    /// Whether multicast gets to a host: not at a switch that does not forward it there. Healing leaves this
+    /// as it is.
+    pub fn set_deaf(&mut self, host: HostId, deaf: bool) {
+        if deaf {
+            self.deaf.insert(host);
+        } else {
+            self.deaf.remove(&host);
+        }
     }
 
     /// Takes all faults off the network: links, partitions. Processes stay as they are.
