@@ -93,13 +93,13 @@ impl World {
         let meta = |from| DatagramMeta { from, ecn: denrei_wire::Ecn::NotEct };
         let began = std::time::Instant::now();
         for datagram in &mut there {
-            self.hub.handle_datagram(self.now, meta(addr), datagram);
+            self.hub.handle_datagram(self.now, &meta(addr), datagram);
         }
         self.hub.handle_timeout(self.now);
         let mut back = take(&mut self.hub, self.now, &mut self.out);
         self.busy += began.elapsed();
         for datagram in &mut back {
-            member.handle_datagram(self.now, meta(self.hub_addr), datagram);
+            member.handle_datagram(self.now, &meta(self.hub_addr), datagram);
         }
         there.len() + back.len()
     }

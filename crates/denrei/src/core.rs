@@ -67,8 +67,8 @@ pub(crate) struct Core {
     pub followers: usize,
     /// Peers whose queue somebody waits for, and down to how many bytes.
     blocked: Vec<Blocked>,
-    /// Tasks that wait.
-    pub tasks: Vec<Waker>,
+    /// Tasks that wait, with a number each.
+    pub tasks: Vec<(u64, Waker)>,
     pub dropped_events: u64,
     /// Why the socket does not work any more.
     pub failure: Option<Arc<std::io::Error>>,
@@ -119,14 +119,20 @@ impl Core {
         }
     }
 
-    /// Goes on with all that another core has, and whoever waits for it there.
-    pub fn absorb(&mut self, other: &mut Self) {
+    /// Goes on with all that another core has, and whoever waits for it there; but tasks, which are to look
+    /// again and then wait here.
+    pub fn absorb(&mut self, other: &mut Self) -> Vec<(u64, Waker)> {
         let now = self.now();
         self.endpoint.absorb(now, &mut other.endpoint);
         self.blocked.append(&mut other.blocked);
-        // They look again, and then wait here.
-        other.tasks.drain(..).for_each(Waker::wake);
         other.absorbed = true;
+        std::mem::take(&mut other.tasks)
+    }
+
+    /// The task of that number waits no more.
+    pub fn stop_waiting(&mut self, number: u64) -> Option<Waker> {
+        let at = self.tasks.iter().position(|(task, _)| *task == number)?;
+        Some(self.tasks.swap_remove(at).1)
     }
 
     /// The clock, for those who need no lock to read it.
@@ -222,10 +228,11 @@ impl Core {
         self.await_level(peer, None, 0);
     }
 
-    /// Somebody waits for room in the queue to `peer`, or in that of the channel. Half empty, not barely not full: or it
-    /// would be woken for each message.
-    pub fn await_room(&mut self, to: ChannelId) {
-        self.await_level(to.peer, Some(to.channel), self.send_buffer_bytes / 2);
+    /// Somebody waits for room for `bytes` in the queue to `peer`, or in that of the channel. Half empty, not barely
+    /// not full: or it would be woken for each message.
+    pub fn await_room(&mut self, to: ChannelId, bytes: u64) {
+        let level = (self.send_buffer_bytes / 2).min(self.send_buffer_bytes.saturating_sub(bytes));
+        self.await_level(to.peer, Some((to.channel, bytes)), level);
     }
 
     /// Somebody waits until a message of `bytes` could be queued.
@@ -233,20 +240,21 @@ impl Core {
         self.await_level(peer, None, self.send_buffer_bytes.saturating_sub(bytes));
     }
 
-    fn await_level(&mut self, peer: PeerId, channel: Option<u16>, level: u64) {
-        let blocked = Blocked { peer, channel, level };
+    fn await_level(&mut self, peer: PeerId, beside: Option<(u16, u64)>, level: u64) {
+        let blocked = Blocked { peer, beside, level };
         if !self.blocked.contains(&blocked) {
             self.blocked.push(blocked);
         }
     }
 }
 
-/// What somebody waits for who found no room.
+/// What somebody waits for who found no room. It is over when there is, and not before: who is told too early
+/// finds none, and what it waits for is forgotten by then.
 #[derive(Debug, PartialEq, Eq)]
 struct Blocked {
     peer: PeerId,
-    /// Whose own room will do, too.
-    channel: Option<u16>,
+    /// The channel whose own room will do, too, and for how many bytes.
+    beside: Option<(u16, u64)>,
     /// The queue of the peer at which it is over, bytes.
     level: u64,
 }
@@ -255,7 +263,7 @@ impl Blocked {
     fn still_is(&self, endpoint: &Endpoint) -> bool {
         let full = endpoint.flow_queue_bytes(self.peer).is_some_and(|queued| queued > self.level);
         let to = |channel| ChannelId { peer: self.peer, channel };
-        full && !self.channel.is_some_and(|channel| endpoint.has_room_beside(to(channel)))
+        full && !self.beside.is_some_and(|(channel, bytes)| endpoint.has_room_beside(to(channel), bytes))
     }
 }
 

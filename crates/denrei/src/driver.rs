@@ -16,6 +16,7 @@ pub(crate) fn start(shared: Arc<Shared>) -> std::io::Result<JoinHandle<()>> {
 }
 
 fn run(shared: &Shared) {
+    shared.take_over();
     let mut worked_at = Instant::now();
     while !shared.stopping.load(Ordering::Acquire) {
         shared.hot.store(true, Ordering::SeqCst);

@@ -276,7 +276,8 @@ impl Group {
 impl Drop for Group {
     fn drop(&mut self) {
         self.close(DROP_GRACE);
-        self.node.with_core(|core, _| core.endpoint.forget_group(self.id));
+        self.node.with_core(|core, now| core.endpoint.forget_group(now, self.id));
+        self.node.shared().kick();
     }
 }
 
@@ -311,8 +312,8 @@ impl GroupListener {
     }
 
     fn begun(&self, core: &mut Core) -> Option<Membership> {
-        let id = core.endpoint.accept_group(self.address)?;
-        let (member, opener) = core.endpoint.membership(id)?;
+        let (id, member) = core.endpoint.accept_group(self.address)?;
+        let (_, opener) = core.endpoint.membership((id, member))?;
         Some(Membership { node: self.node.clone(), id, address: self.address, member, opener })
     }
 

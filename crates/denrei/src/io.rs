@@ -5,7 +5,7 @@
 
 use crate::busy::BusyPeers;
 use crate::core::Core;
-use denrei_io::{RecvBuffers, SendOutcome, UdpSocket};
+use denrei_io::{DropKind, RecvBuffers, SendOutcome, UdpSocket};
 use denrei_wire::{Instant, Transmit, TransmitBuf};
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
@@ -119,7 +119,13 @@ impl Io {
                 self.stuck = Some((transmit, sent));
                 return false;
             }
-            // What the network or the kernel refuses counts as lost; the protocol repeats it.
+            // What the network or the kernel refuses counts as lost; the protocol repeats it. A connected socket
+            // keeps the address that this host had when it was opened: the main one is tried next.
+            SendOutcome::Dropped {
+                kind: DropKind::Unreachable | DropKind::NetworkDown | DropKind::Other,
+            } => {
+                self.socket.disconnect_peer(transmit.to);
+            }
             SendOutcome::Sent | SendOutcome::Dropped { .. } => {}
         }
         // A group has no socket of its own to speak to it: the main one's options are for that.
@@ -182,6 +188,22 @@ mod tests {
         let mut datagram = [0; BYTES];
         for number in 0..DATAGRAMS {
             assert_eq!((receiver.recv(&mut datagram).unwrap(), datagram[0]), (BYTES, number));
+        }
+    }
+
+    #[test]
+    fn a_connected_socket_that_cannot_send_is_given_up() {
+        let (invalid, too_large, unreachable) = (22, 90, 101);
+        let peer = StdSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        for (refusal, stays) in [(invalid, false), (unreachable, false), (too_large, true)] {
+            let addr = "127.0.0.1:0".parse().unwrap();
+            let mut io = Io::new(UdpSocket::bind(addr, &SocketConfig::default()).unwrap());
+            assert!(io.socket.connect_peer(peer).unwrap());
+            io.socket.set_send_hook(Some(Box::new(move |_| Some(refusal))));
+            io.out.put(&[0; 100]);
+            io.stuck = Some((Transmit { to: peer, len: 100, segment_size: None, ecn: Ecn::Ect0 }, 0));
+            assert!(io.send());
+            assert_eq!(io.socket.connected_peers().any(|connected| connected == peer), stays, "{refusal}");
         }
     }
 }

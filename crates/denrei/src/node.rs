@@ -27,7 +27,7 @@ use parking_lot::Mutex;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::thread::JoinHandle;
+use std::thread::{JoinHandle, current};
 use zeroize::Zeroizing;
 
 /// One UDP port, and all the peers that are spoken to through it. Cheap to clone; every clone is
@@ -115,13 +115,17 @@ impl Node {
 
     fn start_thread(&self) -> std::io::Result<()> {
         let mut thread = self.handle.thread.lock();
-        if thread.is_none() && !self.shared().is_pipelined() {
-            *thread = Some(driver::start(Arc::clone(self.handle.shards.first()))?);
-            let mut core = self.shared().core.lock();
-            core.has_driver = true;
-            // Threads that were driving themselves hand over.
-            self.shared().rally(&mut core);
+        let shared = self.handle.shards.first();
+        if thread.is_some() || shared.is_pipelined() {
+            return Ok(());
         }
+        // Before it runs: nobody else goes to sleep on the sockets from here on.
+        shared.set_driver(true);
+        let started = driver::start(Arc::clone(shared));
+        if started.is_err() {
+            shared.set_driver(false);
+        }
+        *thread = Some(started?);
         Ok(())
     }
 
@@ -204,7 +208,9 @@ impl Drop for Handle {
         if let Some(host) = self.host.lock().take() {
             host.stop();
         }
-        if let Some(thread) = self.thread.lock().take() {
+        // The last clone may have gone with a task that this very thread woke: then it ends by itself.
+        let thread = self.thread.lock().take();
+        if let Some(thread) = thread.filter(|thread| thread.thread().id() != current().id()) {
             // The thread has nothing that could panic but a broken invariant, which it has reported.
             let _ = thread.join();
         }

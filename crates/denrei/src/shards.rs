@@ -18,6 +18,7 @@ use std::hash::BuildHasher;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::Waker;
 use std::time::{Duration, Instant};
 
 /// Most shards: as many as the cores of today's large hosts, and a datagram's fits into an octet.
@@ -255,21 +256,29 @@ impl Shards {
             return;
         }
         let mut first = self.first.core.lock();
+        let mut tasks = Vec::new();
         for shard in &self.others {
             let mut core = shard.core.lock();
             if !core.absorbed {
-                first.absorb(&mut core);
+                tasks.append(&mut first.absorb(&mut core));
                 shard.rally(&mut core);
             }
         }
         self.steering.gathered.store(true, Ordering::Release);
         drop(first);
         // Those who wait look where things are now.
+        wake_all(tasks);
         if let Some(lobby) = &self.lobby {
             lobby.call();
         }
         self.first.kick();
     }
+}
+
+/// Wakes tasks. Not under a lock: what a runtime does then is its own affair, and a Node's last clone may go with a
+/// task that is never run again.
+pub(crate) fn wake_all(tasks: Vec<(u64, Waker)>) {
+    tasks.into_iter().for_each(|(_, task)| task.wake());
 }
 
 /// The end of `timeout`. A longer one than a century is as good as none, and would not fit into an `Instant`.

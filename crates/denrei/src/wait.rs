@@ -6,7 +6,7 @@
 
 use crate::core::{Clock, Core};
 use crate::io::{Flush, Held, Io};
-use crate::shards::Lobby;
+use crate::shards::{Lobby, wake_all};
 use denrei_io::{UdpSocket, Waiter, Waker};
 use denrei_layers::wake::Bell;
 use denrei_wire::Instant;
@@ -19,6 +19,9 @@ use std::time::Duration;
 
 /// Longest sleep without a look: bounds the harm of a clock that jumps.
 const MAX_SLEEP: Duration = Duration::from_secs(60);
+
+/// How often the background thread looks whether it can take over.
+const HANDING_OVER: Duration = Duration::from_micros(100);
 
 /// Busy polling reads the clock once in so many looks at the socket, less than a microsecond apart:
 /// reading it costs a quarter of a look, and no timer is finer than that.
@@ -119,9 +122,24 @@ impl Shared {
     pub fn hand_over(&self, bell: Arc<Bell>, sender: Arc<Mutex<UdpSocket>>) {
         let set = self.pipeline.set(Hands { bell, sender });
         debug_assert!(set.is_ok(), "a Node has one pipeline");
+        self.set_driver(true);
+    }
+
+    /// Whether a thread in the background drives; who did so before hands over.
+    pub fn set_driver(&self, drives: bool) {
         let mut core = self.core.lock();
-        core.has_driver = true;
+        core.has_driver = drives;
         self.rally(&mut core);
+    }
+
+    /// For that thread: waits until nobody else sleeps on the sockets. Two who did would hear each other's calls,
+    /// and only one of them could be called.
+    pub fn take_over(&self) {
+        let mut core = self.core.lock();
+        while core.sleeper_until.is_some() {
+            self.waker.wake();
+            self.news.wait_for(&mut core, HANDING_OVER);
+        }
     }
 
     /// Whether a pipeline does all I/O.
@@ -265,15 +283,15 @@ impl Shared {
     }
 
     /// Tells those who wait that something may have come for them. Due after whatever may have
-    /// received, by whichever thread: the sleeper's sockets may have been emptied by another.
-    pub fn notify(&self, core: &mut Core) {
+    /// received, by whichever thread: the sleeper's sockets may have been emptied by another. Whether the
+    /// lock was let go of meanwhile.
+    pub fn notify(&self, core: &mut MutexGuard<'_, Core>) -> bool {
         let asleep = core.sleeper_until.is_some();
         let bell = self.bell.get();
         let anybody = core.followers > 0 || asleep || !core.tasks.is_empty() || bell.is_some();
         let lobby = self.lobby.as_deref().filter(|lobby| !lobby.is_empty());
         if (anybody || lobby.is_some()) && core.has_news() {
             self.news.notify_all();
-            core.tasks.drain(..).for_each(std::task::Waker::wake);
             if asleep {
                 self.waker.wake();
             }
@@ -283,7 +301,13 @@ impl Shared {
             if let Some(lobby) = lobby {
                 lobby.call();
             }
+            let tasks = std::mem::take(&mut core.tasks);
+            if !tasks.is_empty() {
+                MutexGuard::unlocked(core, || wake_all(tasks));
+                return true;
+            }
         }
+        false
     }
 
     /// What rings when there is news, for event loops of others; rung at first.
@@ -340,7 +364,9 @@ impl Shared {
                 self.leave(&mut core);
                 return None;
             }
-            self.notify(&mut core);
+            if self.notify(&mut core) {
+                continue;
+            }
             if core.is_driven_by_another() {
                 self.follow(&mut core, deadline);
                 looks = 0;
@@ -362,7 +388,7 @@ impl Shared {
     }
 
     /// Somebody else has to watch the sockets now.
-    fn leave(&self, core: &mut Core) {
+    fn leave(&self, core: &mut MutexGuard<'_, Core>) {
         if core.followers > 0 && core.sleeper_until.is_none() && !core.has_driver {
             self.news.notify_one();
         }
@@ -402,7 +428,52 @@ impl Shared {
         core.sleeper_until = None;
         self.asleep.store(false, Ordering::SeqCst);
         if let Some(wake) = wake {
+            if wake.writable {
+                // What the kernel had no room for may be all that there is to send.
+                self.dirty.store(true, Ordering::SeqCst);
+            }
             MutexGuard::unlocked(core, || self.with_io(|io| io.socket.hint_readable(wake.readable)));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Config, Drive, Event, Node};
+    use std::time::{Duration, Instant};
+
+    const LONG: Duration = Duration::from_secs(10);
+
+    /// Two Nodes with a session, of which the first has its next sends refused by the kernel, and ends it then: the
+    /// END is the last that there is to send, and nothing repeats it. Whoever waits then sleeps.
+    fn refused(drive: Drive, refusals: &'static [i32]) -> (Node, Node) {
+        let bind = |drive| Node::bind("127.0.0.1:0", Config { drive, ..Config::default() }).unwrap();
+        let (a, b) = (bind(drive), bind(Drive::Thread));
+        let peer = a.connect(b.local_addr()).unwrap();
+        while !matches!(a.event_timeout(LONG), Some(Event::Connected { .. })) {}
+        // What else there is to say is said.
+        assert_eq!(a.event_timeout(LONG / 20), None);
+        let mut refusals = refusals.iter();
+        let hook = move |_: &_| refusals.next().copied();
+        a.shared().with_io(|io| io.socket.set_send_hook(Some(Box::new(hook))));
+        a.abort(peer, 0x8000, "enough").unwrap();
+        let looks = a.io_counters().recv_calls;
+        assert_eq!(a.recv_timeout(LONG / 20).unwrap(), None);
+        assert!(a.io_counters().recv_calls < looks + 1000, "{drive:?}: looks again and again");
+        (a, b)
+    }
+
+    #[test]
+    fn what_the_kernel_had_no_room_for_leaves_as_soon_as_it_has() {
+        const EAGAIN: i32 = 11;
+        const ENETUNREACH: i32 = 101;
+        for drive in [Drive::Inline, Drive::Thread] {
+            let (_a, b) = refused(drive, &[EAGAIN, EAGAIN]);
+            let began = Instant::now();
+            while !matches!(b.event_timeout(LONG / 10), Some(Event::PeerLost { .. })) {
+                assert!(began.elapsed() < LONG / 5, "{drive:?}: the END is stuck");
+            }
+            refused(drive, &[EAGAIN, ENETUNREACH]);
         }
     }
 }

@@ -291,3 +291,49 @@ fn impossible_settings_and_one_pair_too_many_are_refused() {
     let reason = lost(&late);
     assert!(matches!(&reason, LostReason::Ended { reason, .. } if reason.contains("max_pairs")), "{reason}");
 }
+
+#[test]
+fn a_sender_that_wants_no_more_is_known_to_the_target() {
+    let (sender, target) = (node(), node());
+    let (_relay, peer) = through(&sender, &target, RelayConfig::default());
+    sender.send(ChannelId { peer, channel: 0 }, content(0, 10)).unwrap();
+    let back = target.recv_timeout(SOON).unwrap().expect("it arrives").channel;
+    sender.close_read(peer).unwrap();
+    let until = Instant::now() + SOON / 4;
+    while !matches!(target.event_timeout(SOON / 40), Some(Event::PeerDoneReading { .. })) {
+        assert!(Instant::now() < until, "the relay keeps it to itself");
+    }
+    assert_eq!(target.send(back, content(1, 10)), Err(SendError::PeerDoneReading(back.peer)));
+    sender.send(ChannelId { peer, channel: 0 }, content(2, 10)).unwrap();
+    assert!(target.recv_timeout(SOON).unwrap().is_some(), "the other way goes on");
+}
+
+#[test]
+fn senders_that_come_and_go_hold_no_other_up() {
+    let (sender, target) = (node(), node());
+    let (relay, peer) = through(&sender, &target, RelayConfig::default());
+    let over = std::sync::atomic::AtomicBool::new(false);
+    let longest = std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                while !over.load(std::sync::atomic::Ordering::Relaxed) {
+                    let brief = node();
+                    let peer = brief.connect(relay.addresses()[0]).unwrap();
+                    brief.send(ChannelId { peer, channel: 1 }, content(0, 10)).unwrap();
+                    brief.flush(peer, SOON / 20);
+                }
+            });
+        }
+        let (mut longest, began) = (Duration::ZERO, Instant::now());
+        while began.elapsed() < SOON / 10 {
+            let sent = Instant::now();
+            sender.send(ChannelId { peer, channel: 0 }, content(0, 10)).unwrap();
+            let other = |taken: denrei::Message| taken.channel.channel != 0;
+            while sent.elapsed() < SOON / 4 && target.recv_timeout(SOON / 20).unwrap().is_none_or(other) {}
+            longest = longest.max(sent.elapsed());
+        }
+        over.store(true, std::sync::atomic::Ordering::Relaxed);
+        longest
+    });
+    assert!(longest < SOON / 10, "{longest:?}");
+}

@@ -71,7 +71,7 @@ impl RecvBuffers {
 
     /// Hands the datagrams that [`recv_held`](crate::UdpSocket::recv_held) has left here to `handle`,
     /// in the same order every time.
-    pub fn deliver(&mut self, mut handle: impl FnMut(DatagramMeta, &mut [u8])) {
+    pub fn deliver(&mut self, mut handle: impl FnMut(&DatagramMeta, &mut [u8])) {
         for index in 0..self.filled {
             self.deliver_one(index, &mut handle);
         }
@@ -81,7 +81,7 @@ impl RecvBuffers {
     pub(crate) fn deliver_one(
         &mut self,
         index: usize,
-        handle: &mut impl FnMut(DatagramMeta, &mut [u8]),
+        handle: &mut impl FnMut(&DatagramMeta, &mut [u8]),
     ) -> Delivered {
         let slot = self.slots[index];
         let start = index * self.bytes_each;
@@ -91,7 +91,7 @@ impl RecvBuffers {
         if slot.segment_bytes == 0 || slot.segment_bytes >= slot.len {
             if !slot.truncated {
                 delivered.add(content.len());
-                handle(meta, content);
+                handle(&meta, content);
             }
             return delivered;
         }
@@ -101,7 +101,7 @@ impl RecvBuffers {
                 break;
             }
             delivered.add(datagram.len());
-            handle(meta, datagram);
+            handle(&meta, datagram);
         }
         delivered
     }

@@ -150,7 +150,7 @@ impl<S: DatagramIo> DatagramIo for Faulty<S> {
     fn recv(
         &mut self,
         buffers: &mut RecvBuffers,
-        handle: impl FnMut(DatagramMeta, &mut [u8]),
+        handle: impl FnMut(&DatagramMeta, &mut [u8]),
     ) -> io::Result<usize> {
         self.release();
         self.inner.recv(buffers, handle)

@@ -70,7 +70,7 @@ impl UdpSocket {
         if let Some(index) = self.lanes.iter().position(|lane| lane.group == Some(group)) {
             self.lanes.swap_remove(index);
             self.policy.removed(index, self.lanes.len());
-            self.blocked = None;
+            self.send_elsewhere();
         }
     }
 

@@ -61,15 +61,24 @@ impl DropKind {
     }
 }
 
+/// "The host is isolated" in an ICMP message; elsewhere it is said otherwise.
+#[cfg(target_os = "linux")]
+const ISOLATED: i32 = libc::ENONET;
+#[cfg(not(target_os = "linux"))]
+const ISOLATED: i32 = libc::EHOSTUNREACH;
+
 /// Whether `error` may be the report of an earlier datagram's fate (an ICMP message), which the
-/// kernel hands to the next call on a connected socket instead of doing that call.
+/// kernel hands to the next call on a connected socket instead of doing that call. Anybody can forge one.
 pub(crate) fn may_be_pending(error: &io::Error) -> bool {
     matches!(
         error.raw_os_error(),
         Some(
             libc::ECONNREFUSED
                 | libc::EHOSTUNREACH
+                | libc::EHOSTDOWN
+                | ISOLATED
                 | libc::ENETUNREACH
+                | libc::ENETDOWN
                 | libc::EMSGSIZE
                 | libc::EPROTO
                 | libc::ENOPROTOOPT

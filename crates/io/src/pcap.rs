@@ -131,7 +131,7 @@ impl<S: DatagramIo, W: Write> DatagramIo for Tapped<S, W> {
     fn recv(
         &mut self,
         buffers: &mut RecvBuffers,
-        mut handle: impl FnMut(DatagramMeta, &mut [u8]),
+        mut handle: impl FnMut(&DatagramMeta, &mut [u8]),
     ) -> io::Result<usize> {
         let local = self.inner.local_addr();
         let recorder = &mut self.recorder;

@@ -45,11 +45,13 @@ pub(crate) fn receive(socket: &UdpSocket, buffers: &mut RecvBuffers) -> io::Resu
 }
 
 /// The one form of an address, in which received datagrams have theirs: IPv4 where it is IPv4-mapped, without flow
-/// information.
+/// information, and with a scope only where an address needs one.
 pub fn canonical(address: SocketAddr) -> SocketAddr {
     match (address.ip().to_canonical(), address) {
         (IpAddr::V6(ip), SocketAddr::V6(v6)) => {
-            SocketAddr::V6(SocketAddrV6::new(ip, v6.port(), 0, v6.scope_id()))
+            let is_scoped = ip.is_unicast_link_local() || ip.is_multicast();
+            let scope = if is_scoped { v6.scope_id() } else { 0 };
+            SocketAddr::V6(SocketAddrV6::new(ip, v6.port(), 0, scope))
         }
         (ip, _) => SocketAddr::new(ip, address.port()),
     }
@@ -76,5 +78,8 @@ mod tests {
         let v6 = SocketAddr::V6(SocketAddrV6::new("fe80::1".parse().unwrap(), 7, 99, 2));
         let expected = SocketAddr::V6(SocketAddrV6::new("fe80::1".parse().unwrap(), 7, 0, 2));
         assert_eq!(canonical(v6), expected);
+        assert_eq!(canonical("[fd00::1%2]:7".parse().unwrap()), "[fd00::1]:7".parse().unwrap());
+        let group = "[ff05::1%2]:7".parse().unwrap();
+        assert_eq!(canonical(group), group, "it names an interface");
     }
 }

@@ -35,7 +35,7 @@ impl UdpSocket {
     pub fn recv(
         &mut self,
         buffers: &mut RecvBuffers,
-        mut handle: impl FnMut(DatagramMeta, &mut [u8]),
+        mut handle: impl FnMut(&DatagramMeta, &mut [u8]),
     ) -> io::Result<usize> {
         let plan = self.lanes_to_read()?;
         let mut total = 0;
@@ -55,7 +55,7 @@ impl UdpSocket {
     pub fn recv_all(
         &mut self,
         buffers: &mut RecvBuffers,
-        handle: impl FnMut(DatagramMeta, &mut [u8]),
+        handle: impl FnMut(&DatagramMeta, &mut [u8]),
     ) -> io::Result<usize> {
         self.policy.hint(u64::MAX);
         self.recv(buffers, handle)
@@ -115,7 +115,7 @@ impl UdpSocket {
         &mut self,
         index: usize,
         buffers: &mut RecvBuffers,
-        handle: &mut impl FnMut(DatagramMeta, &mut [u8]),
+        handle: &mut impl FnMut(&DatagramMeta, &mut [u8]),
     ) -> io::Result<Received> {
         let asked = self.lanes[index].ask.min(buffers.count());
         let got = self.fill(index, buffers, asked)?;

@@ -296,10 +296,9 @@ impl UdpSocket {
                 }
                 Err(error) if tries > 0 && may_be_pending(&error) => {}
                 Err(error) => {
-                    if error.kind() == io::ErrorKind::WouldBlock {
-                        self.blocked = Some(lane);
-                        self.counters.send_would_block += 1;
-                    }
+                    let would_block = error.kind() == io::ErrorKind::WouldBlock;
+                    self.blocked = would_block.then_some(lane);
+                    self.counters.send_would_block += u64::from(would_block);
                     return Err(error);
                 }
             }

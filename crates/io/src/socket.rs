@@ -197,10 +197,15 @@ impl UdpSocket {
         self.lanes.iter().filter_map(|lane| lane.peer)
     }
 
+    /// A socket was closed, and others moved: what waited for room goes by the main one.
+    pub(crate) fn send_elsewhere(&mut self) {
+        self.blocked = self.blocked.map(|_| 0);
+    }
+
     pub(crate) fn close_lane(&mut self, index: usize) {
         self.lanes.swap_remove(index);
         self.policy.removed(index, self.lanes.len());
-        self.blocked = None;
+        self.send_elsewhere();
         self.draining -= 1;
         self.counters.peers_disconnected += 1;
     }
@@ -264,7 +269,7 @@ pub trait DatagramIo {
     fn recv(
         &mut self,
         buffers: &mut RecvBuffers,
-        handle: impl FnMut(DatagramMeta, &mut [u8]),
+        handle: impl FnMut(&DatagramMeta, &mut [u8]),
     ) -> io::Result<usize>;
 }
 
@@ -280,7 +285,7 @@ impl DatagramIo for UdpSocket {
     fn recv(
         &mut self,
         buffers: &mut RecvBuffers,
-        handle: impl FnMut(DatagramMeta, &mut [u8]),
+        handle: impl FnMut(&DatagramMeta, &mut [u8]),
     ) -> io::Result<usize> {
         Self::recv(self, buffers, handle)
     }

@@ -5,8 +5,9 @@ mod common;
 use common::*;
 use denrei_io::{BackendChoice, RecvBuffers, SendOutcome, SocketConfig, UdpSocket, Waiter};
 use denrei_wire::Ecn;
+use socket2::{Domain, Protocol, Socket, Type};
 use std::collections::BTreeSet;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
@@ -280,5 +281,50 @@ fn marks_are_read_again_when_datagrams_come_without_a_pause() {
             assert_eq!(lone(&mut peer, &mut node, to, Ecn::Ce), Ecn::Ce);
         }
         assert_eq!(lone(&mut peer, &mut node, to, Ecn::Ect0), Ecn::Ect0);
+    }
+}
+
+/// What a router says of a datagram from `from` to `to`: "destination unreachable", and why (RFC 792).
+fn unreachable(code: u8, from: SocketAddr, to: SocketAddr) -> Vec<u8> {
+    let ip = |addr: SocketAddr| match addr.ip() {
+        IpAddr::V4(ip) => ip.octets(),
+        IpAddr::V6(_) => unreachable!("these are IPv4's"),
+    };
+    let mut packet = vec![3, code, 0, 0, 0, 0, 0, 0];
+    packet.extend([0x45, 0, 0, 28, 0, 0, 0, 0, 64, 17, 0, 0]);
+    packet.extend(ip(from));
+    packet.extend(ip(to));
+    packet.extend([from.port().to_be_bytes(), to.port().to_be_bytes(), [0, 8], [0, 0]].concat());
+    let sum: u32 = packet.as_chunks().0.iter().map(|pair| u16::from_be_bytes(*pair) as u32).sum();
+    let folded = !((sum & 0xffff) + (sum >> 16)) as u16;
+    packet[2..4].copy_from_slice(&folded.to_be_bytes());
+    packet
+}
+
+#[test]
+fn whatever_a_router_says_of_a_peer_the_port_goes_on() {
+    let Ok(router) = Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::ICMPV4)) else {
+        eprintln!("skipped: only root may speak as a router");
+        return;
+    };
+    for backend in [BackendChoice::Batched, BackendChoice::Plain] {
+        let mut node = UdpSocket::bind("127.0.0.1:0".parse().unwrap(), &config(backend)).unwrap();
+        let mut peer = bind("127.0.0.1:0");
+        let (here, there) = (node.local_addr(), peer.local_addr());
+        assert!(node.connect_peer(there).unwrap());
+        // But 4, which says how large datagrams may be: all of this host would believe it.
+        for code in (0..=15).filter(|code| *code != 4) {
+            for receives in [true, false] {
+                router
+                    .send_to(&unreachable(code, here, there), &SocketAddr::from(([127, 0, 0, 1], 0)).into())
+                    .unwrap();
+                if receives {
+                    let received = node.recv_all(&mut RecvBuffers::default(), |_, _| ());
+                    assert_eq!(received.map_err(|error| error.to_string()), Ok(0), "code {code}");
+                }
+                send(&mut node, there, b"still there");
+                assert_eq!(receive(&mut peer, 1)[0].1, b"still there");
+            }
+        }
     }
 }

@@ -215,6 +215,17 @@ impl Node {
     }
 }
 
+impl Node {
+    /// The next message that is here on a channel that `wanted` says yes to, whatever events wait. `wanted` must not
+    /// call the Node.
+    pub(crate) fn take_where(&self, wanted: impl Fn(ChannelId) -> bool) -> Option<Message> {
+        self.shards().look(|core| {
+            let now = core.recently();
+            core.endpoint.recv_where(now, &wanted)
+        })
+    }
+}
+
 fn closed() -> NodeError {
     NodeError(Arc::new(std::io::Error::other("the wait was ended")))
 }

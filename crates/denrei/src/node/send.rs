@@ -201,8 +201,8 @@ fn push_or_wait(
 ) -> Option<Result<MessageId, SendError>> {
     match core.endpoint.try_send(to, std::mem::take(message), completion) {
         Err((SendError::WouldBlock { .. }, kept)) => {
+            core.await_room(to, kept.len() as u64);
             *message = kept;
-            core.await_room(to);
             None
         }
         result => Some(result.map_err(|(error, _)| error)),

@@ -79,8 +79,13 @@ impl Pipeline {
         Ok(Self { stack })
     }
 
-    /// Lets what is under way leave, and ends the threads.
+    /// Lets what is under way leave, and ends the threads. One of them cannot wait for that: it may be it that
+    /// dropped the Node, with a task that it woke.
     pub fn stop(self) {
+        if self.stack.runs_this_thread() {
+            std::thread::spawn(move || self.stop());
+            return;
+        }
         let shutdown = self.stack.shutdown(LAST_WORDS);
         if shutdown.panicked > 0 {
             tracing::error!("{} threads of the pipeline had panicked", shutdown.panicked);

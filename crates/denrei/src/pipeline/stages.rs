@@ -125,7 +125,7 @@ impl Arrival {
     fn deliver_to(
         &mut self,
         shard: usize,
-        mut take: impl FnMut(usize, DatagramMeta, &mut [u8], Option<Opened>),
+        mut take: impl FnMut(usize, &DatagramMeta, &mut [u8], Option<Opened>),
     ) {
         let Self { buffers, shards, opened, .. } = self;
         let mut index = 0;

@@ -152,6 +152,12 @@ impl Pair {
         self.changed.notify_all();
     }
 
+    /// The sender wants no more.
+    pub fn take_nothing_back(&self) {
+        // A peer that is gone has been told to the other thread.
+        let _ = self.far.close_read(self.far_peer);
+    }
+
     /// Sets the sender's rate by what is held.
     pub fn regulate(&self) {
         let Some(far) = self.far.flow(self.far_peer) else { return };

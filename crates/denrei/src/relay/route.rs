@@ -7,7 +7,7 @@
 use super::RelayConfig;
 use super::pair::{Ending, FAR_PEER_LOST, Pair, PairState};
 use crate::{Incoming, Node, NodeError};
-use denrei_proto::{Event, PeerId};
+use denrei_proto::{Event, Message, PeerId};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -21,6 +21,10 @@ pub(super) const LOOK: Duration = Duration::from_millis(10);
 
 /// How often it is looked whether a full pair has room again.
 const LOOK_WHEN_FULL: Duration = Duration::from_millis(1);
+
+/// Messages that are handed on with each event. Events come first, and a sender that begins takes as long as thousands
+/// of messages: those of the others would wait as long as there are any that begin.
+const MESSAGES_PER_EVENT: usize = 64;
 
 /// A route's Node and pairs.
 pub(super) struct RouteState {
@@ -74,17 +78,28 @@ impl RouteState {
         let patience = if full.is_empty() { LOOK } else { LOOK_WHEN_FULL };
         match self.near.next_where(patience, |channel| !full.contains_key(&channel.peer))? {
             None => {}
-            Some(Incoming::Event(event)) => self.on_event(event),
-            Some(Incoming::Message(message)) => {
-                let peer = message.channel.peer;
-                if let Some(pair) = self.pair_of(peer)
-                    && pair.push(message.channel.channel, message.data)
-                {
-                    full.insert(peer, pair);
+            Some(Incoming::Event(event)) => {
+                self.on_event(event);
+                for _ in 0..MESSAGES_PER_EVENT {
+                    let Some(message) = self.near.take_where(|channel| !full.contains_key(&channel.peer))
+                    else {
+                        break;
+                    };
+                    self.hand_on(message, full);
                 }
             }
+            Some(Incoming::Message(message)) => self.hand_on(message, full),
         }
         Ok(())
+    }
+
+    fn hand_on(&self, message: Message, full: &mut HashMap<PeerId, Arc<Pair>>) {
+        let peer = message.channel.peer;
+        if let Some(pair) = self.pair_of(peer)
+            && pair.push(message.channel.channel, message.data)
+        {
+            full.insert(peer, pair);
+        }
     }
 
     fn on_event(&self, event: Event) {
@@ -94,6 +109,11 @@ impl RouteState {
             Event::PeerDoneWriting(peer) => {
                 if let Some(pair) = known(peer) {
                     pair.finish(Ending::DoneWriting);
+                }
+            }
+            Event::PeerDoneReading { peer, .. } => {
+                if let Some(pair) = known(peer) {
+                    pair.take_nothing_back();
                 }
             }
             Event::PeerLost { peer, reason, .. } => {

@@ -106,7 +106,7 @@ impl Pair {
             self.to.hint_readable(wake.readable);
             self.to.recv(&mut self.buffers, |meta, _| {
                 if meta.from.port() == port {
-                    seen.push(meta);
+                    seen.push(*meta);
                 }
             })?;
         }

@@ -71,7 +71,7 @@ pub fn receive_into(
     while seen.len() < count && Instant::now() < end {
         let wake = waiter.wait(socket.raw_fds(), None, Some(DEADLINE / 4)).unwrap();
         socket.hint_readable(wake.readable);
-        socket.recv(buffers, |meta, datagram| seen.push((meta, datagram.to_vec()))).unwrap();
+        socket.recv(buffers, |meta, datagram| seen.push((*meta, datagram.to_vec()))).unwrap();
     }
     seen
 }

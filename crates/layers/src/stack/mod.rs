@@ -110,6 +110,10 @@ pub struct Stack {
     worker_of: Vec<usize>,
 }
 
+fn is_this_thread(thread: &JoinHandle<()>) -> bool {
+    thread.thread().id() == std::thread::current().id()
+}
+
 impl Stack {
     /// What each queue has counted.
     pub fn counters(&self) -> Vec<QueueReport> {
@@ -140,6 +144,11 @@ impl Stack {
     /// Threads.
     pub fn threads(&self) -> usize {
         self.workers.len()
+    }
+
+    /// Whether this thread is one of them: it cannot wait for its own end.
+    pub fn runs_this_thread(&self) -> bool {
+        self.workers.iter().filter_map(|(_, thread)| thread.as_ref()).any(is_this_thread)
     }
 }
 

@@ -8,7 +8,7 @@
 //! push since the first look, nothing was under way at the moment between the two looks, and as
 //! quiet layers begin nothing by themselves, nothing ever will be (Mattern 1987's double counting).
 
-use super::Stack;
+use super::{Stack, is_this_thread};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -32,7 +32,8 @@ impl Stack {
     /// Lets everything under way arrive, at most for `limit`, then ends the threads.
     pub fn shutdown(mut self, limit: Duration) -> Shutdown {
         self.control.closing.store(true, Ordering::SeqCst);
-        let deadline = Instant::now() + limit;
+        // A longer one than the clock can tell is none.
+        let deadline = Instant::now().checked_add(limit);
         let mut before = None;
         let drained = loop {
             self.ring_all();
@@ -41,7 +42,7 @@ impl Stack {
                 break true;
             }
             before = now;
-            if Instant::now() >= deadline || self.has_ended_worker() {
+            if deadline.is_some_and(|deadline| Instant::now() >= deadline) || self.has_ended_worker() {
                 break false;
             }
             std::thread::sleep(LOOK_EVERY);
@@ -69,12 +70,12 @@ impl Stack {
         self.workers.iter().for_each(|(state, _)| state.bell.ring());
     }
 
-    /// Ends the threads; how many had panicked.
+    /// Ends the threads; how many had panicked. One of them that does this ends after it.
     fn stop(&mut self) -> usize {
         self.control.stop.store(true, Ordering::SeqCst);
         self.ring_all();
         let threads = self.workers.iter_mut().filter_map(|(_, thread)| thread.take());
-        threads.filter_map(|thread| thread.join().err()).count()
+        threads.filter(|thread| !is_this_thread(thread)).filter_map(|thread| thread.join().err()).count()
     }
 }
 

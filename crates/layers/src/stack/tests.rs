@@ -231,3 +231,34 @@ fn the_way_up_does_not_wait_for_the_way_down() {
         assert_eq!(std::iter::from_fn(|| bottom.recv()).count(), 2 * MANY as usize);
     }
 }
+
+#[test]
+fn a_shutdown_may_have_all_the_time_there_is() {
+    let (stack, _top, _bottom) = stamps(2).start().unwrap();
+    assert_eq!(stack.shutdown(Duration::MAX), CLEAN);
+}
+
+/// Drops what runs it.
+struct Ending(Arc<std::sync::Mutex<Option<Stack>>>, std::sync::mpsc::Sender<bool>);
+
+impl Layer<Vec<u64>> for Ending {
+    fn from_above(&mut self, _: Vec<u64>, _: &mut Outlet<'_, Vec<u64>>) {
+        let stack = self.0.lock().unwrap().take().unwrap();
+        let own = stack.runs_this_thread();
+        drop(stack);
+        self.1.send(own).unwrap();
+    }
+
+    fn from_below(&mut self, _: Vec<u64>, _: &mut Outlet<'_, Vec<u64>>) {}
+}
+
+#[test]
+fn a_layer_may_end_its_own_stack() {
+    let (place, (said, heard)) = (Arc::default(), std::sync::mpsc::channel());
+    let builder = Builder::new().layer("ending", Ending(Arc::clone(&place), said));
+    let (stack, mut top, _bottom) = builder.start().unwrap();
+    assert!(!stack.runs_this_thread());
+    *place.lock().unwrap() = Some(stack);
+    top.send(vec![]).unwrap();
+    assert_eq!(heard.recv_timeout(LONG), Ok(true));
+}

@@ -117,7 +117,7 @@ impl Timed {
             let now = Instant::from_nanos(now_ns());
             // How it was marked is not asked for: nothing marks where this is measured.
             let meta = DatagramMeta { from, ecn: Ecn::NotEct };
-            self.endpoint.handle_datagram(now, meta, &mut self.datagram[..len]);
+            self.endpoint.handle_datagram(now, &meta, &mut self.datagram[..len]);
             while let Some(message) = self.endpoint.recv(now) {
                 self.came.push_back((at_ns, message));
             }

@@ -1,0 +1,142 @@
+//! Who waits is woken, whatever else happens to a Node meanwhile.
+
+use denrei::{Bytes, ChannelId, Config, Drive, Event, Node, PeerId, ProtocolConfig};
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Wake, Waker};
+use std::time::{Duration, Instant};
+
+const LONG: Duration = Duration::from_secs(10);
+
+fn bind(drive: Drive, protocol: ProtocolConfig) -> Node {
+    Node::bind("127.0.0.1:0", Config { drive, protocol, ..Config::default() }).unwrap()
+}
+
+fn channel(peer: PeerId, channel: u16) -> ChannelId {
+    ChannelId { peer, channel }
+}
+
+#[test]
+fn who_has_room_for_no_such_message_waits_until_there_is() {
+    for drive in [Drive::Thread, Drive::Pipelined] {
+        // What another channel has queued, and what is to be sent: more than there is room for.
+        for (full, size) in [(1000 << 10, 100 << 10), (300 << 10, 900 << 10), (300 << 10, 3 << 20)] {
+            let few = ProtocolConfig {
+                send_buffer_bytes: 1 << 20,
+                channel_credit_bytes: 64 << 10,
+                offer_above_bytes: 32 << 10,
+                ..ProtocolConfig::default()
+            };
+            let (a, b) = (bind(drive, few.clone()), bind(Drive::Thread, few));
+            let peer = a.connect(b.local_addr()).unwrap();
+            let small = Bytes::from(vec![1; 8 << 10]);
+            let mut queued = 0;
+            while queued < full {
+                a.send(channel(peer, 0), small.clone()).unwrap();
+                queued += small.len();
+            }
+            // All that credit lets go has gone, and whoever drives sleeps.
+            std::thread::sleep(Duration::from_millis(300));
+            std::thread::scope(|scope| {
+                let waits = scope.spawn(|| {
+                    let began = Instant::now();
+                    let large = Bytes::from(vec![2; size]);
+                    let sent = a.send_timeout(channel(peer, 1), large, LONG);
+                    (sent.is_ok(), began.elapsed())
+                });
+                std::thread::sleep(Duration::from_millis(200));
+                let mut left = queued / small.len();
+                while left > 0 {
+                    left -= usize::from(b.recv_timeout(LONG).unwrap().is_some());
+                }
+                let (sent, took) = waits.join().unwrap();
+                assert!(sent && took < LONG / 3, "{drive:?} {full} {size}: {sent} after {took:?}");
+            });
+        }
+    }
+}
+
+/// Starts a Node's thread, as the first asynchronous call does.
+fn start_thread(node: &Node) {
+    let mut received = pin!(node.recv_async());
+    assert!(received.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+}
+
+#[test]
+fn the_thread_that_a_future_starts_takes_over_from_one_that_sleeps() {
+    let hasty = ProtocolConfig { connect_timeout: Duration::from_millis(100), ..ProtocolConfig::default() };
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        // More than there are cores for: threads are late, each time another one.
+        for _ in 0..4 {
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            });
+        }
+        for round in 0..8 {
+            let (a, hole) = (bind(Drive::Inline, hasty.clone()), bind(Drive::Inline, hasty.clone()));
+            std::thread::scope(|scope| {
+                let sleeps = scope.spawn(|| a.recv_timeout(Duration::from_millis(300)));
+                std::thread::sleep(Duration::from_millis(2 + round % 3));
+                start_thread(&a);
+                std::thread::sleep(Duration::from_millis(5));
+                a.connect(hole.local_addr()).unwrap();
+                let lost = a.event_timeout(LONG);
+                over.store(!matches!(lost, Some(Event::PeerLost { .. })), Ordering::Relaxed);
+                assert!(!over.load(Ordering::Relaxed), "round {round}: {lost:?}");
+                assert_eq!(sleeps.join().unwrap().unwrap(), None);
+            });
+        }
+        over.store(true, Ordering::Relaxed);
+    });
+}
+
+/// A task of an executor that is gone: waking it drops it.
+#[derive(Default)]
+struct Orphan(Mutex<Option<Pin<Box<dyn Future<Output = ()> + Send>>>>);
+
+impl Wake for Orphan {
+    fn wake(self: Arc<Self>) {}
+}
+
+#[test]
+fn a_node_may_end_with_a_task_that_its_own_thread_wakes() {
+    for drive in [Drive::Thread, Drive::Pipelined] {
+        let (a, b) = (bind(drive, ProtocolConfig::default()), bind(Drive::Thread, ProtocolConfig::default()));
+        let peer = b.connect(a.local_addr()).unwrap();
+        let task = Arc::new(Orphan::default());
+        let mut waits: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(async move {
+            a.recv_async().await.unwrap();
+        });
+        assert!(waits.as_mut().poll(&mut Context::from_waker(&task.clone().into())).is_pending());
+        *task.0.lock().unwrap() = Some(waits);
+        drop(task);
+        b.send(channel(peer, 0), "the last one").unwrap();
+        let began = Instant::now();
+        while !matches!(b.event_timeout(LONG), Some(Event::PeerLost { .. })) {
+            assert!(began.elapsed() < LONG, "{drive:?}: the Node has not ended");
+        }
+    }
+}
+
+#[test]
+fn a_future_that_is_dropped_leaves_nothing_behind() {
+    for (drive, shards) in [(Drive::Inline, 1), (Drive::Pipelined, 1), (Drive::Pipelined, 2)] {
+        let node = Node::bind("127.0.0.1:0", Config { drive, shards, ..Config::default() }).unwrap();
+        let tasks: Vec<_> = (0..3).map(|_| Arc::new(Orphan::default())).collect();
+        for task in &tasks {
+            let waker = task.clone().into();
+            let mut received = pin!(node.recv_async());
+            let mut event = pin!(node.event_async());
+            for _ in 0..3 {
+                assert!(received.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+                assert!(event.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+            }
+        }
+        assert!(tasks.iter().all(|task| Arc::strong_count(task) == 1), "{drive:?}");
+    }
+}
