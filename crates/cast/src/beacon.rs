@@ -70,6 +70,11 @@ impl Beacon {
         Ok(Self { voices, said, key: key.cloned(), next: Instant::now() })
     }
 
+    /// Whether an address was heard in a beacon of this sender's own.
+    pub fn is_own(&self, heard: &Heard) -> bool {
+        self.said.id == heard.id
+    }
+
     /// Says it, if it is time to.
     pub fn poll(&mut self, now: Instant) {
         if now >= self.next {
@@ -127,6 +132,14 @@ pub struct Finder {
     dropped: u64,
 }
 
+/// A sender that was heard.
+#[derive(Clone, Copy, Debug)]
+pub struct Heard {
+    /// Where its Node is.
+    pub addr: SocketAddr,
+    id: [u8; 8],
+}
+
 /// A sender that was asked.
 #[derive(Debug)]
 struct Followed {
@@ -157,6 +170,11 @@ impl Finder {
     /// A sender to ask, if one was heard that was not asked just now. One that is heard on several
     /// interfaces is asked where it was heard first.
     pub fn poll(&mut self, now: Instant) -> Option<SocketAddr> {
+        self.hear(now).map(|heard| heard.addr)
+    }
+
+    /// The same, with what tells a sender from others.
+    pub fn hear(&mut self, now: Instant) -> Option<Heard> {
         let mut datagram = [0; datagram::MAX_BYTES + 1];
         let minute = datagram::minute();
         for _ in 0..MAX_DATAGRAMS {
@@ -164,7 +182,7 @@ impl Finder {
             match datagram::decode(&datagram[..len], self.key.as_ref(), sender.ip(), minute) {
                 Ok(said) if self.follow(said.id, sender.ip(), now) => {
                     sender.set_port(said.port);
-                    return Some(sender);
+                    return Some(Heard { addr: sender, id: said.id });
                 }
                 Err(Refused::Stranger) => self.dropped += 1,
                 Ok(_) | Err(Refused::NoBeacon) => {}

@@ -62,3 +62,4 @@ pub use sender::{
 };
 pub use settings::{CAST_SETTINGS, CastOptions, DEFAULT_GROUP, check_directory};
 pub use source::Source;
+pub use stage::Busy;

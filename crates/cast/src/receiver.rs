@@ -4,11 +4,16 @@
 //! this file waits and answers. A sender that vanishes is waited for: it may come back and go on.
 //! Source: `spec/cast.md` §5, §7.
 
+mod options;
+
+pub use options::{ReceiveOptions, ReceiveProgress, ReceiveReport};
+
 use crate::beacon::Finder;
 use crate::error::{CastError, in_seconds};
 use crate::interfaces;
 use crate::message::{CHANNEL, FailureCode, Message, Offer, VERSION, short};
 use crate::reception::{Destination, Reception, check_offer};
+use crate::stage::Busy;
 use bytes::Bytes;
 use denrei::{ChannelId, Event, GroupListener, Incoming, Membership, Node, PeerId, Phase};
 use std::net::SocketAddr;
@@ -21,6 +26,8 @@ const TURN: Duration = Duration::from_millis(5);
 const IDLE_TURN: Duration = Duration::from_millis(50);
 /// How often progress is told, here and to the sender.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
+/// How often the sender is told that files are being verified.
+const BUSY_INTERVAL: Duration = Duration::from_secs(5);
 /// How often a sender that was named is asked.
 const ASK_INTERVAL: Duration = Duration::from_millis(500);
 /// How long a sender that was heard has to answer: who forges or repeats a beacon makes a receiver ask in vain.
@@ -31,62 +38,6 @@ const NO_ANSWER: u16 = 0x8000;
 const LAST_WORD: Duration = Duration::from_secs(5);
 /// Messages taken in one go from either way in.
 const MAX_MESSAGES: usize = 64;
-
-/// How to receive.
-#[derive(Clone, Debug)]
-pub struct ReceiveOptions {
-    /// The group whose beacons are listened to.
-    pub group: SocketAddr,
-    /// A sender to ask, where beacons do not reach.
-    pub from: Option<SocketAddr>,
-    /// How long to wait for an offer; `None`: for ever.
-    pub wait: Option<Duration>,
-    /// How long to wait for a sender that has vanished.
-    pub patience: Duration,
-    /// What people call this host.
-    pub name: String,
-}
-
-impl ReceiveOptions {
-    /// The defaults, and this host's name.
-    pub fn new(group: SocketAddr) -> Self {
-        let name = nix::unistd::gethostname().map(|name| name.to_string_lossy().into_owned());
-        let name = name.unwrap_or_default();
-        Self { group, from: None, wait: None, patience: Duration::from_secs(60), name }
-    }
-}
-
-/// How it goes.
-#[derive(Clone, Copy, Debug)]
-pub struct ReceiveProgress {
-    /// The sender; `None` while there is none.
-    pub sender: Option<SocketAddr>,
-    /// Bytes of the body that are here.
-    pub bytes: u64,
-    /// Bytes of the body, if that is known.
-    pub total_bytes: Option<u64>,
-}
-
-/// How it went.
-#[derive(Clone, Debug)]
-pub struct ReceiveReport {
-    /// The first octets of the cast's name.
-    pub cast: u64,
-    /// The sender.
-    pub sender: SocketAddr,
-    /// From the offer until everything was in its place.
-    pub took: Duration,
-    /// Bytes of the body.
-    pub bytes: u64,
-    /// Of these, those that were here before.
-    pub resumed_bytes: u64,
-    /// Those that came now.
-    pub new_bytes: u64,
-    /// Files.
-    pub files: u64,
-    /// Directories.
-    pub directories: u64,
-}
 
 /// Receives one cast.
 pub struct Receiver {
@@ -253,11 +204,17 @@ impl Receiver {
                 }
                 Some(_) => {}
             }
-            if self.reception.as_ref().is_some_and(Reception::is_complete) {
+            if self.looks_up() {
                 return Ok(());
             }
         }
         Ok(())
+    }
+
+    /// Whether there is something to do before more is taken: who reads what we write may be slow.
+    fn looks_up(&self) -> bool {
+        let complete = self.reception.as_ref().is_some_and(Reception::is_complete);
+        complete || self.progress_at.elapsed() >= PROGRESS_INTERVAL
     }
 
     fn heard(&mut self, peer: PeerId, data: Bytes) -> Result<(), CastError> {
@@ -308,10 +265,14 @@ impl Receiver {
         }
         let Some(addr) = self.node.flow(peer).map(|flow| flow.addr) else { return Ok(()) };
         self.sender = Some((peer, addr));
-        if self.reception.is_none() {
+        self.told_bytes = 0;
+        let busy = self.busy(peer, &offer);
+        if let Some(reception) = &mut self.reception {
+            reception.tell(busy);
+        } else {
             self.began = Instant::now();
             let Some(destination) = self.destination.take() else { return Ok(()) };
-            self.reception = Some(Reception::new(offer, destination, &self.options.name)?);
+            self.reception = Some(Reception::telling(offer, destination, &self.options.name, busy)?);
         }
         // Joined before the first WANT: who has said what it misses may be made a member at once.
         if self.listener.as_ref().is_none_or(|listener| listener.address() != offer.group) {
@@ -320,6 +281,19 @@ impl Receiver {
         }
         self.want();
         Ok(())
+    }
+
+    /// Tells a sender, which hears nothing else meanwhile, that files are being verified.
+    fn busy(&self, peer: PeerId, offer: &Offer) -> Busy {
+        let (node, cast, mut told_at) = (self.node.clone(), short(&offer.id), Instant::now());
+        Busy::new(move |bytes| {
+            if told_at.elapsed() >= BUSY_INTERVAL {
+                told_at = Instant::now();
+                let said = Message::Progress { cast, bytes }.encode();
+                // A session that is over says so by an event.
+                let _ = node.try_send(ChannelId { peer, channel: CHANNEL }, said);
+            }
+        })
     }
 
     /// Takes what has come by the group.
@@ -352,7 +326,7 @@ impl Receiver {
                 }
             }
             wait = Duration::ZERO;
-            if self.reception.as_ref().is_some_and(Reception::is_complete) {
+            if self.looks_up() {
                 return Ok(());
             }
         }
@@ -441,8 +415,8 @@ impl Receiver {
         }
         if let (Some(reception), Some((peer, _)), true) =
             (&self.reception, self.sender, bytes != self.told_bytes)
+            && self.say(peer, &Message::Progress { cast: short(&reception.offer().id), bytes })
         {
-            self.say(peer, &Message::Progress { cast: short(&reception.offer().id), bytes });
             self.told_bytes = bytes;
         }
         Ok(())
@@ -480,10 +454,10 @@ impl Receiver {
         Ok(ReceiveReport { cast, sender, took, bytes, resumed_bytes, new_bytes, files, directories })
     }
 
-    fn say(&self, peer: PeerId, message: &Message) {
+    /// Whether there was room to say it.
+    fn say(&self, peer: PeerId, message: &Message) -> bool {
         // A session that is over says so by an event.
-        if let Err(error) = self.node.try_send(ChannelId { peer, channel: CHANNEL }, message.encode()) {
-            tracing::debug!("cannot say {message:?} to {peer}: {error}");
-        }
+        let said = self.node.try_send(ChannelId { peer, channel: CHANNEL }, message.encode());
+        said.inspect_err(|error| tracing::debug!("cannot say {message:?} to {peer}: {error}")).is_ok()
     }
 }

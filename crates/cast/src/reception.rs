@@ -11,7 +11,7 @@ use crate::message::{MAX_RANGES, Message, Offer, PIECE_SIZES, Piece, UNKNOWN_BYT
 use crate::pieces::Range;
 use crate::place::Place;
 use crate::publish;
-use crate::stage::{Stage, Written};
+use crate::stage::{Busy, Stage, Written};
 use blake3::Hasher;
 use bytes::Bytes;
 use std::io::Write;
@@ -56,6 +56,7 @@ pub struct Reception {
     destination: Destination,
     manifest_parts: Vec<Option<Bytes>>,
     sink: Sink,
+    busy: Busy,
     asked_for_gap: Option<Instant>,
     new_bytes: u64,
 }
@@ -74,6 +75,19 @@ impl Reception {
     /// # Errors
     /// The offer is not one to take; the directory cannot be used.
     pub fn new(offer: Offer, destination: Destination, name: &str) -> Result<Self, CastError> {
+        Self::telling(offer, destination, name, Busy::default())
+    }
+
+    /// The same, and tells `busy` while what is here is verified.
+    ///
+    /// # Errors
+    /// As for [`new`](Self::new).
+    pub fn telling(
+        offer: Offer,
+        destination: Destination,
+        name: &str,
+        busy: Busy,
+    ) -> Result<Self, CastError> {
         check_offer(&offer)?;
         let mut reception = Self {
             offer,
@@ -81,6 +95,7 @@ impl Reception {
             destination,
             manifest_parts: vec![None; offer.manifest_pieces() as usize],
             sink: Sink::None,
+            busy,
             asked_for_gap: None,
             new_bytes: 0,
         };
@@ -91,6 +106,14 @@ impl Reception {
             reception.open(&encoded)?;
         }
         Ok(reception)
+    }
+
+    /// From now on another is told while files are verified.
+    pub fn tell(&mut self, busy: Busy) {
+        match &mut self.sink {
+            Sink::Stage(stage) => stage.tell(busy),
+            _ => self.busy = busy,
+        }
     }
 
     /// What is received.
@@ -218,7 +241,7 @@ impl Reception {
     fn open(&mut self, encoded: &[u8]) -> Result<(), CastError> {
         match &self.destination {
             Destination::Directory { path, .. } => {
-                let stage = Stage::open(path, &self.offer, encoded)?;
+                let stage = Stage::open(path, &self.offer, encoded, std::mem::take(&mut self.busy))?;
                 if !stage.is_publishing() {
                     publish::check(&stage, &Place::open(path)?)?;
                 }

@@ -283,6 +283,18 @@ impl Roster {
         (0..self.members.len()).filter(|index| fits(&self.members[*index])).collect()
     }
 
+    /// Those who wait with the sender are not behind: for the beginning, and once they have what a stream that
+    /// goes on has brought `so_far`, bytes. That all of it is on the way to them does not count.
+    pub fn note_waiting(&mut self, gathering: bool, so_far: Option<u64>, now: Instant) {
+        let waits = |member: &Member| member.ready && (gathering || so_far == Some(member.bytes));
+        self.members.iter_mut().filter(|member| waits(member)).for_each(|member| member.progress_at = now);
+    }
+
+    /// Nobody could be heard for so long.
+    pub fn excuse(&mut self, away: Duration) {
+        self.members.iter_mut().for_each(|member| member.progress_at += away);
+    }
+
     /// The member of the group that has been without progress for `limit`, if there is one.
     pub fn stuck(&self, now: Instant, limit: Duration) -> Option<usize> {
         let stuck = |m: &Member| m.is_active() && now.saturating_duration_since(m.progress_at) > limit;
@@ -370,5 +382,29 @@ mod tests {
         roster.grow(3);
         assert_eq!(roster.next_alone(index), Some(1));
         assert!(roster.stuck(now + Duration::from_secs(2), Duration::from_secs(1)).is_some());
+    }
+
+    #[test]
+    fn one_that_does_not_take_what_a_stream_has_brought_is_stuck_though_all_of_it_is_on_the_way() {
+        let (began, limit) = (Instant::now(), Duration::from_secs(60));
+        let later = began + limit * 2;
+        let mut roster = Roster::new(1, 2);
+        let index = roster.member_at(addr(1), began);
+        roster.want(index, &[(1, u32::MAX - 1)], true, began);
+        roster.sent_alone(index, 1);
+        assert!(roster.members[index].wanted.is_empty());
+        roster.note_waiting(false, Some(7), later);
+        assert_eq!(roster.stuck(later, limit), Some(index));
+        roster.members[index].bytes = 7;
+        roster.note_waiting(false, None, later);
+        assert_eq!(
+            roster.stuck(later, limit),
+            Some(index),
+            "the stream has ended, and it has not said that it is through"
+        );
+        roster.note_waiting(false, Some(7), later);
+        assert_eq!(roster.stuck(later, limit), None, "it waits for more with us");
+        roster.excuse(limit);
+        assert_eq!(roster.stuck(later + limit * 3 / 2, limit), None, "it could not be heard");
     }
 }

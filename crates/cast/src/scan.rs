@@ -150,12 +150,13 @@ fn link(path: &Path, depth: u32) -> Result<Kind, CastError> {
 /// Where a file has data.
 fn extents(path: &Path, meta: &Metadata) -> Result<Vec<Extent>, CastError> {
     let size = meta.len();
+    // One that cannot be read is said before anything is sent.
+    let file = File::open(path).map_err(storage("read", path))?;
     let whole = || if size == 0 { vec![] } else { vec![Extent { offset: 0, len: size }] };
     // Fewer blocks than the size would take: there are holes.
     if meta.blocks().saturating_mul(512) >= size {
         return Ok(whole());
     }
-    let file = File::open(path).map_err(storage("read", path))?;
     let mut found: Vec<Extent> = Vec::new();
     let mut at = 0;
     while let Some(offset) = seek(&file, at, Whence::SeekData).map_err(storage("read", path))? {
@@ -244,6 +245,20 @@ mod tests {
         let error = scan(std::slice::from_ref(&top), false).unwrap_err().to_string();
         assert!(error.contains("top/r: ") && error.contains("`..` behind a name"), "{error}");
         assert!(!error.contains("out of the tree"), "{error}");
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn a_file_that_cannot_be_read_is_named_before_anything_is_sent() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        let path = dir.path().join("secret");
+        fs::write(&path, "of root's").unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o000)).unwrap();
+        // Of this thread alone, and without effect for others than root, who cannot read it anyway.
+        nix::unistd::setfsuid(nix::unistd::Uid::from_raw(65_534));
+        let error = scan(std::slice::from_ref(&path), false).unwrap_err().to_string();
+        assert!(error.starts_with(&format!("cannot read {}", path.display())), "{error}");
     }
 
     #[test]

@@ -4,6 +4,7 @@
 //! by themselves, progress, a [`SendReport`]. [`Roster`] decides what goes to whom; this file waits,
 //! reads and sends. One thread; the Node's own does the protocol. Source: `spec/cast.md` §5.
 
+mod gather;
 mod groups;
 mod options;
 mod patience;
@@ -13,15 +14,15 @@ pub use options::{
     MemberProgress, MemberReport, Members, Outcome, SendOptions, SendProgress, SendReport, Wire,
 };
 
-use crate::beacon::Beacon;
-use crate::error::{CastError, in_seconds};
-use crate::interfaces;
+use crate::beacon::{Beacon, Finder};
+use crate::error::CastError;
 use crate::message::{CHANNEL, Message, Offer, PIECE_BYTES};
 use crate::roster::{Member, Path, Roster, State};
 use crate::source::Source;
 use bytes::Bytes;
 use denrei::{ChannelId, Group, GroupCounters, GroupError, Node, PeerId};
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
@@ -37,6 +38,8 @@ const FULL_WAIT: Duration = Duration::from_millis(1);
 const PACE_SLACK: Duration = Duration::from_millis(50);
 /// How long members have to hear the end.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
+/// Longer than the sender is ever away from what members say, but for a reason of its own.
+const ABSENCE: Duration = Duration::from_secs(1);
 /// Pieces in one go, between looks at what has come in.
 const PIECES_PER_TURN: usize = 16;
 
@@ -51,6 +54,9 @@ pub struct Sender {
     /// The session with each member that there is one with.
     sessions: BTreeMap<usize, PeerId>,
     beacon: Option<Beacon>,
+    /// While receivers are waited for, and another sender that it has heard.
+    finder: Option<Finder>,
+    other: Option<SocketAddr>,
     warnings: Vec<String>,
     group: Option<Group>,
     /// Read, and not taken by a queue that was full.
@@ -60,6 +66,7 @@ pub struct Sender {
     counters: GroupCounters,
     retransmitted: BTreeMap<PeerId, u64>,
     began: Instant,
+    looked_at: Instant,
     started: Option<Instant>,
     patience: patience::Patience,
     sent_bytes: u64,
@@ -104,6 +111,10 @@ impl Sender {
                 )),
             },
         }
+        // Where it does not work the beacon has not, either, or receivers will say so.
+        let finder = beacon
+            .as_ref()
+            .and_then(|_| Finder::new(options.group, node.local_addr(), node.beacon_key()).ok());
         Ok(Self {
             node,
             source,
@@ -112,6 +123,8 @@ impl Sender {
             roster,
             peers: BTreeMap::new(),
             sessions: BTreeMap::new(),
+            finder,
+            other: None,
             beacon,
             warnings,
             group: None,
@@ -120,6 +133,7 @@ impl Sender {
             counters: GroupCounters::default(),
             retransmitted: BTreeMap::new(),
             began: now,
+            looked_at: now,
             started: None,
             patience: patience::Patience::default(),
             sent_bytes: 0,
@@ -157,10 +171,12 @@ impl Sender {
     ) -> Result<SendReport, CastError> {
         loop {
             let now = Instant::now();
+            self.note_absence(now);
             self.invite();
             self.listen(now)?;
             self.group_events();
             if self.started.is_none() {
+                self.look_for_others(now);
                 self.start_if_gathered(now)?;
             }
             self.arrange_group(now);
@@ -180,6 +196,16 @@ impl Sender {
         // All are served: there is nothing left to break off.
         let _ = progress(&self.progress());
         Ok(self.close())
+    }
+
+    /// Time in which nobody was listened to, as a large file was read for its digest, is nobody's silence.
+    fn note_absence(&mut self, now: Instant) {
+        let away = now.saturating_duration_since(self.looked_at);
+        self.looked_at = now;
+        if away >= ABSENCE {
+            self.roster.excuse(away);
+            self.patience.excuse(away);
+        }
     }
 
     /// Opens sessions to those who are listed and not there, and offers.
@@ -204,49 +230,6 @@ impl Sender {
                 Err(error) => self.fail(index, error.to_string(), None),
             }
         }
-    }
-
-    fn start_if_gathered(&mut self, now: Instant) -> Result<(), CastError> {
-        let ready = self.roster.members.iter().filter(|member| member.has_come()).count();
-        let waited = now.duration_since(self.began);
-        let enough = match &self.options.members {
-            Members::Listed(members) => ready == members.len(),
-            Members::AtLeast(least) => ready >= *least,
-        };
-        if enough {
-            self.started = Some(now);
-            return Ok(());
-        }
-        if waited < self.options.wait {
-            return Ok(());
-        }
-        let wait = in_seconds(self.options.wait);
-        match &self.options.members {
-            Members::Listed(_) if ready > 0 => self.started = Some(now),
-            Members::Listed(_) => {
-                return Err(CastError::NoReceivers(format!(
-                    "no member answered within {wait}: run `denrei cast recv` on each, at the address that \
-                     --members names, with the same key{}",
-                    interfaces::reach_of(self.node.local_addr())
-                )));
-            }
-            Members::AtLeast(least) => {
-                let others = match self.roster.members.iter().filter(|member| member.elsewhere).count() {
-                    0 => String::new(),
-                    others => format!(", others ({others}) took another cast or left"),
-                };
-                let text = format!(
-                    "only {ready} of {least} receivers came within {wait}{others}: run `denrei cast recv \
-                     --group {}` on them, with the same key, or with --from {} where multicast does not reach{}",
-                    self.options.group,
-                    interfaces::told(self.node.local_addr()),
-                    interfaces::reach_of(self.node.local_addr())
-                );
-                self.abort_all(&text);
-                return Err(CastError::NoReceivers(text));
-            }
-        }
-        Ok(())
     }
 
     /// Sends what there is room for; whether anything was.
@@ -394,18 +377,10 @@ impl Sender {
         });
         // Where a rate is set, each has its turn twice.
         let limit = STUCK.max(turn * 2);
+        let goes_on = self.source.available().1;
+        let so_far = Some(self.source.stream_bytes()).filter(|_| goes_on);
+        self.roster.note_waiting(self.started.is_none(), so_far, now);
         while let Some(index) = self.roster.stuck(now, limit) {
-            let member = &self.roster.members[index];
-            if self.started.is_none() && member.ready {
-                self.roster.members[index].progress_at = now;
-                continue;
-            }
-            // One that has all that a stream has brought waits with us.
-            let waits = self.source.is_stream() && member.ready && member.wanted.is_empty();
-            if waits {
-                self.roster.members[index].progress_at = now;
-                continue;
-            }
             self.fail(index, format!("no progress for {limit:.0?}"), None);
         }
     }

@@ -31,6 +31,28 @@ pub(crate) const PUBLISHING: &str = "publishing";
 const MISSING: u8 = 0;
 const HERE: u8 = 1;
 
+/// Is told how many bytes are here, again and again while files are verified: large ones take minutes.
+pub struct Busy(Box<dyn FnMut(u64) + Send>);
+
+impl Busy {
+    /// Has `tell` called.
+    pub fn new(tell: impl FnMut(u64) + Send + 'static) -> Self {
+        Self(Box::new(tell))
+    }
+}
+
+impl Default for Busy {
+    fn default() -> Self {
+        Self::new(|_| {})
+    }
+}
+
+impl std::fmt::Debug for Busy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Busy")
+    }
+}
+
 /// One cast being received.
 #[derive(Debug)]
 pub struct Stage {
@@ -55,6 +77,7 @@ pub struct Stage {
     /// A stream's bytes, once its end is known.
     stream_bytes: Option<u64>,
     resumed_bytes: u64,
+    busy: Busy,
     /// Everything was here before, and is on its way to its place.
     publishing: bool,
 }
@@ -89,7 +112,7 @@ impl Stage {
     ///
     /// # Errors
     /// The manifest is refused; the directory cannot be written.
-    pub fn open(into: &Path, offer: &Offer, encoded: &[u8]) -> Result<Self, CastError> {
+    pub fn open(into: &Path, offer: &Offer, encoded: &[u8], busy: Busy) -> Result<Self, CastError> {
         let manifest = Manifest::decode(encoded)?;
         let body = Body::new(&manifest, offer.piece_bytes);
         if !manifest.is_stream() && body.total() != offer.body_bytes {
@@ -139,6 +162,7 @@ impl Stage {
             verified: BTreeSet::new(),
             stream_bytes: None,
             resumed_bytes: 0,
+            busy,
             publishing,
         };
         if !publishing {
@@ -198,6 +222,11 @@ impl Stage {
             }
         }
         Ok(())
+    }
+
+    /// From now on `busy` is told.
+    pub fn tell(&mut self, busy: Busy) {
+        self.busy = busy;
     }
 
     /// What is received.
@@ -397,6 +426,7 @@ impl Stage {
             return Ok(hasher.finalize());
         };
         let file = self.tree.open_file(&self.manifest, entry)?;
+        let here = self.bytes();
         let mut buffer = vec![0; VERIFY_BYTES];
         for extent in extents {
             let mut at = 0;
@@ -408,6 +438,7 @@ impl Stage {
                     Ok(read) => {
                         hasher.update(&buffer[..read]);
                         at += read as u64;
+                        (self.busy.0)(here);
                     }
                     Err(error) => return Err(storage("verify", self.manifest.path(entry))(error)),
                 }

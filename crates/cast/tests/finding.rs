@@ -144,3 +144,28 @@ fn a_sender_that_gives_up_says_how_many_took_another_cast() {
         "{error}"
     );
 }
+
+#[test]
+fn of_two_senders_that_wait_for_receivers_at_one_group_either_says_that_there_is_the_other() {
+    let group = group();
+    let sender = || {
+        let options =
+            SendOptions { wait: Duration::from_secs(2), ..SendOptions::new(group, Members::AtLeast(2)) };
+        let sending = node(None);
+        let addr = sending.local_addr();
+        let sender = Sender::new(sending, order(), options).unwrap();
+        (addr, std::thread::spawn(move || sender.run(|_| ControlFlow::Continue(())).unwrap_err().to_string()))
+    };
+    let ((one, first), (other, second)) = (sender(), sender());
+    for (error, rival) in
+        [(first, other), (second, one)].map(|(thread, rival)| (thread.join().unwrap(), rival))
+    {
+        let told = format!("another cast is announced at this group, from {rival}");
+        assert!(error.contains(&told) && error.contains("--group of its own"), "{error}");
+    }
+    let options =
+        SendOptions { wait: Duration::from_secs(1), ..SendOptions::new(group, Members::AtLeast(1)) };
+    let alone = Sender::new(node(None), order(), options).unwrap();
+    let error = alone.run(|_| ControlFlow::Continue(())).unwrap_err().to_string();
+    assert!(!error.contains("another cast"), "it does not take itself for another: {error}");
+}

@@ -4,7 +4,7 @@
 use blake3::hash;
 use denrei_cast::manifest::{Entry, Extent, Kind, Manifest};
 use denrei_cast::message::{Message, Offer, PIECE_BYTES, Piece, short};
-use denrei_cast::{CastError, Destination, Reception};
+use denrei_cast::{Busy, CastError, Destination, Reception};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
@@ -193,6 +193,27 @@ fn what_was_kept_and_is_damaged_on_disk_is_asked_for_again() {
     assert!(reception.is_complete());
     reception.finish().unwrap();
     assert_eq!(std::fs::read(dir.path().join("a")).unwrap(), b"good");
+}
+
+#[test]
+fn while_what_is_here_is_verified_somebody_is_told_that_this_goes_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let manifest = Manifest {
+        nonce: [0; 16],
+        entries: vec![entry(None, "a", file(4)), entry(None, "b", file(1 << 20))],
+    };
+    let body = [&b"good"[..], &[7; 1 << 20]].concat();
+    let first = &body[..PIECE_BYTES as usize];
+    {
+        let (mut reception, offer) = begin(dir.path(), manifest.entries.clone()).unwrap();
+        reception.piece(&piece(&offer, 1, first, &[*hash(b"good").as_bytes()])).unwrap();
+    }
+    let told = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
+    let teller = std::sync::Arc::clone(&told);
+    let busy = Busy::new(move |bytes| teller.lock().unwrap().push(bytes));
+    let offer = offer(&manifest, &manifest.encode());
+    let _reception = Reception::telling(offer, into(dir.path()), "", busy).unwrap();
+    assert_eq!(*told.lock().unwrap(), [u64::from(PIECE_BYTES)]);
 }
 
 #[test]

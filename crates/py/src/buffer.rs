@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use denrei::Placement;
+use denrei_prefetch::ahead_of_writing;
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -97,6 +98,7 @@ impl Placement for Target {
         let room = usize::try_from(offset).ok().and_then(|offset| self.length.checked_sub(offset));
         let count = bytes.len().min(room.unwrap_or(0));
         if count > 0 {
+            ahead_of_writing(self.address as *const u8, self.length, offset as usize, count);
             // SAFETY: offset + count ≤ length; the export keeps the memory where it is, and the caller
             // of `accept` has promised to leave it alone until the message has come.
             unsafe {

@@ -3,16 +3,21 @@
 use crate::buffer::message_of;
 use crate::config::set_by_keywords;
 use crate::error::{self, QueueFull};
-use crate::held::Held;
+use crate::held::Closable;
 use crate::node::Node;
 use crate::number::numbers;
 use crate::wait::{in_time, pickled, resolve, wait};
 use denrei::{
-    GroupError, GroupEvent as Happened, GroupOptions, GroupStatus as Status, MemberStatus, set_group_option,
+    GroupError, GroupEvent as Happened, GroupId, GroupOptions, GroupStatus as Status, MemberStatus,
+    set_group_option,
 };
+use parking_lot::Mutex;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
+use std::collections::VecDeque;
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
 
 /// The options that keyword arguments make.
 fn options_of(keywords: Option<&Bound<'_, PyDict>>) -> PyResult<GroupOptions> {
@@ -35,14 +40,37 @@ pub(crate) fn open(
     let members = members.iter().map(|member| resolve(member)).collect::<PyResult<Vec<_>>>()?;
     let open = |node: &denrei::Node| node.open_group(address, &members, options).map_err(error::open_group);
     let group = node.call(py, open)?;
-    Ok(Group { group: Held::new(group) })
+    let (address, id, left) = (group.address(), group.id(), Mutex::default());
+    Ok(Group { address, id, group: Closable::new(group), left })
 }
 
 /// The opener's end of a group: what is sent reaches all its members. Use it as a context manager, or
 /// call `close`.
 #[pyclass(frozen, module = "denrei")]
 pub(crate) struct Group {
-    group: Held<denrei::Group>,
+    address: SocketAddr,
+    id: GroupId,
+    group: Closable<denrei::Group>,
+    /// Events that were there when it was closed.
+    left: Mutex<VecDeque<Happened>>,
+}
+
+impl Group {
+    fn open(&self) -> PyResult<Arc<denrei::Group>> {
+        self.group.get().ok_or_else(|| error::group(GroupError::Unknown(self.id)))
+    }
+
+    /// The next event within a time; of one that was closed, one that was there then.
+    fn next_event(&self, timeout: Duration) -> Option<Happened> {
+        match self.group.get() {
+            Some(group) => group.event_timeout(timeout),
+            None => self.left.lock().pop_front(),
+        }
+    }
+
+    fn status_now(&self, py: Python<'_>) -> Option<Status> {
+        py.detach(|| self.group.get()?.status())
+    }
 }
 
 #[pymethods]
@@ -50,13 +78,13 @@ impl Group {
     /// The group's address, such as "239.255.78.1:7411".
     #[getter]
     fn address(&self) -> String {
-        self.group.address().to_string()
+        self.address.to_string()
     }
 
     /// The group's number, the same at all its members.
     #[getter]
     fn id(&self) -> u64 {
-        self.group.id().0
+        self.id.0
     }
 
     /// Sends a message to all members; waits while the queue is full, at most `timeout` seconds
@@ -71,7 +99,7 @@ impl Group {
         copy: bool,
     ) -> PyResult<u64> {
         let message = message_of(data, copy)?;
-        let attempt = |slice| match self.group.send_timeout(message.clone(), slice) {
+        let attempt = |slice| match self.open()?.send_timeout(message.clone(), slice) {
             Ok(number) => Ok(Some(number)),
             Err(GroupError::WouldBlock { .. }) => Ok(None),
             Err(error) => Err(error::group(error)),
@@ -91,25 +119,39 @@ impl Group {
     /// Waits until all members have acknowledged everything sent so far; whether they have.
     #[pyo3(signature = (timeout = None))]
     fn flush(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
-        Ok(wait(py, timeout, |slice| Ok(self.group.flush(slice).then_some(())))?.is_some())
+        // One that is over has nothing left to wait for.
+        let flushed = |slice| Ok(self.group.get().is_none_or(|group| group.flush(slice)).then_some(()));
+        Ok(wait(py, timeout, flushed)?.is_some())
     }
 
-    /// Ends the group in order: once all is sent members are told, and answer; whether all have.
+    /// Ends the group in order: once all is sent members are told, and answer; whether all have. Lets go of
+    /// the node: those that have not answered within `timeout` seconds are not waited for any more. Events that
+    /// were not taken stay.
     #[pyo3(signature = (timeout = None))]
     fn close(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
-        Ok(wait(py, timeout, |slice| Ok(self.group.close(slice).then_some(())))?.is_some())
+        let Some(group) = py.detach(|| self.group.get()) else { return Ok(true) };
+        let closed = wait(py, timeout, |slice| Ok(group.close(slice).then_some(())));
+        py.detach(|| {
+            if closed.is_ok() {
+                self.left.lock().extend(std::iter::from_fn(|| group.try_event()));
+            }
+            drop(group);
+        });
+        let closed = closed?.is_some();
+        self.group.close(py);
+        Ok(closed)
     }
 
     /// Takes the group's next event; `TimeoutError` if none comes in time.
     #[pyo3(signature = (timeout = None))]
     fn event(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<GroupEvent> {
-        let event = wait(py, timeout, |slice| Ok(self.group.event_timeout(slice)))?;
+        let event = wait(py, timeout, |slice| Ok(self.next_event(slice)))?;
         Ok(GroupEvent::from(&in_time(event)?))
     }
 
     /// Takes the group's next event if there is one.
     fn try_event(&self, py: Python<'_>) -> Option<GroupEvent> {
-        py.detach(|| self.group.try_event()).as_ref().map(GroupEvent::from)
+        py.detach(|| self.next_event(Duration::ZERO)).as_ref().map(GroupEvent::from)
     }
 
     /// Makes the node at an address a member, from the next message on, or with what the option
@@ -118,31 +160,31 @@ impl Group {
     #[pyo3(signature = (address, *, history = false))]
     fn add_member(&self, py: Python<'_>, address: &str, history: bool) -> PyResult<u32> {
         let address = resolve(address)?;
-        py.detach(|| self.group.add_member(address, history)).map_err(error::group)
+        py.detach(|| self.open()?.add_member(address, history).map_err(error::group))
     }
 
     /// Removes a member.
     fn remove_member(&self, py: Python<'_>, #[pyo3(from_py_with = numbers)] member: u32) -> PyResult<()> {
-        py.detach(|| self.group.remove_member(member)).map_err(error::group)
+        py.detach(|| self.open()?.remove_member(member).map_err(error::group))
     }
 
     /// The members, as of now; none if the group is over.
     #[getter]
     fn members(&self, py: Python<'_>) -> Vec<GroupMember> {
-        let status = py.detach(|| self.group.status());
+        let status = self.status_now(py);
         status.iter().flat_map(|status| &status.members).map(GroupMember::from).collect()
     }
 
     /// The state as of now, counters included; `None` if the group is over.
     #[getter]
     fn status(&self, py: Python<'_>) -> Option<GroupStatus> {
-        py.detach(|| self.group.status()).map(GroupStatus::from)
+        self.status_now(py).map(GroupStatus::from)
     }
 
     /// Messages that not all members have acknowledged.
     #[getter]
     fn queue_length(&self, py: Python<'_>) -> u64 {
-        let status = py.detach(|| self.group.status());
+        let status = self.status_now(py);
         status.map_or(0, |status| status.messages_sent - status.messages_acknowledged)
     }
 
@@ -156,7 +198,7 @@ impl Group {
     }
 
     fn __repr__(&self) -> String {
-        format!("<denrei.Group {}>", self.group.address())
+        format!("<denrei.Group {}>", self.address)
     }
 }
 

@@ -19,7 +19,8 @@ use std::time::Duration;
 pub(crate) fn join(py: Python<'_>, node: &Node, address: &str) -> PyResult<GroupListener> {
     let address = resolve(address)?;
     let listener = node.call(py, |node| node.join_group(address).map_err(error::open_group))?;
-    Ok(GroupListener { node: node.clone(), address: listener.address(), listener: Closable::new(listener) })
+    let (address, is_heard) = (listener.address(), listener.is_heard());
+    Ok(GroupListener { node: node.clone(), address, is_heard, listener: Closable::new(listener) })
 }
 
 /// Waits for openers who name this node as a member. Use it as a context manager, or call `close`; memberships
@@ -28,6 +29,7 @@ pub(crate) fn join(py: Python<'_>, node: &Node, address: &str) -> PyResult<Group
 pub(crate) struct GroupListener {
     node: Node,
     address: SocketAddr,
+    is_heard: bool,
     listener: Closable<denrei::GroupListener>,
 }
 
@@ -53,6 +55,13 @@ impl GroupListener {
     #[getter]
     fn address(&self) -> String {
         self.address.to_string()
+    }
+
+    /// Whether the address itself is heard. It is not where the host has no multicast, or the node hears as
+    /// many addresses as it can, 63; groups come by unicast then.
+    #[getter]
+    fn is_heard(&self) -> bool {
+        self.is_heard
     }
 
     /// Waits for a group that this node is made a member of; `TimeoutError` if none comes in time.

@@ -91,8 +91,9 @@ impl Node {
     }
 
     /// Closes the port: peers are told that the node is gone, and what was not acknowledged is lost, so
-    /// `Peer.flush` before, or `Peer.close` and wait for the event "peer_lost". Sets, listeners and
-    /// memberships of the node keep the port until they are closed too, a `Group` until it is let go of. Calls fail from then on; what was taken from the node stays.
+    /// `Peer.flush` before, or `Peer.close` and wait for the event "peer_lost". Sets, groups,
+    /// listeners and memberships of the node keep the port until they are closed too. Calls fail from then on; what
+    /// was taken from the node stays.
     fn close(&self) {
         // Held lets go without the interpreter's lock, and nobody waits for this one meanwhile.
         let node = self.port.node.write().take();

@@ -92,6 +92,30 @@ def test_members_come_and_go():
     assert event(group, "joined").address == stranger.address
 
 
+def test_a_port_is_free_once_a_group_is_closed_and_what_happened_before_can_still_be_taken():
+    opener, group, _, _, (membership,) = group_of(1, 14)
+    opener.close()
+    with group:
+        group.send(b"x")
+        assert bytes(membership.recv(timeout=LONG)) == b"x"
+    denrei.Node(opener.address).close()
+    assert event(group, "closed").kind == "closed" and group.try_event() is None
+    assert (group.members, group.status, group.queue_length) == ([], None, 0)
+    assert group.close() and group.flush() and repr(group) == f"<denrei.Group {group.address}>"
+    for call in (lambda: group.add_member("127.0.0.1:1"), lambda: group.remove_member(0)):
+        with pytest.raises(denrei.GroupClosed):
+            call()
+
+
+def test_a_port_is_free_though_a_member_does_not_answer_that_its_group_ends():
+    opener, group, (node,), (listener,), (membership,) = group_of(1, 15)
+    for held in (membership, listener, node):
+        held.close()
+    opener.close()
+    assert group.close(timeout=0.1) in (True, False)
+    denrei.Node(opener.address).close()
+
+
 def test_a_port_is_free_once_listener_and_membership_are_closed():
     _, group, (node,), (listener,), (membership,) = group_of(1, 9)
     group.send(b"x")
@@ -114,6 +138,15 @@ def test_a_port_is_free_once_listener_and_membership_are_closed():
         with pytest.raises(denrei.DenreiError, match="the listener at .* was closed"):
             call()
     assert event(group, "departed").member == 0
+
+
+def test_an_address_too_many_is_not_heard_and_its_group_comes_by_unicast():
+    node, opener = denrei.Node(), denrei.Node()
+    addresses = [f"239.255.82.{last}:7412" for last in range(64)]
+    listeners = [node.join_group(address) for address in addresses]
+    assert [listener.is_heard for listener in listeners] == [True] * 63 + [False]
+    with opener.open_group(addresses[-1], [node.address]) as group:
+        assert group.members[0].path == "unicast"
 
 
 def test_wrong_use_says_what_to_do():
@@ -184,5 +217,20 @@ def test_groups_are_awaited():
             assert (await group.event()).kind == "closed"
             numbers = [int.from_bytes(number.to_bytes(4, "little") * 100, "little") for number in range(300)]
             assert [await task for task in reading] == [numbers, numbers]
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+
+
+def test_ports_are_free_at_the_end_of_the_blocks_that_used_them():
+    async def main():
+        async with AsyncNode() as opener, AsyncNode() as node:
+            address = group_address(16)
+            async with node.join_group(address) as listener:
+                async with await opener.open_group(address, [node.node.address]) as group:
+                    await group.send(b"x")
+                    async with await listener.accept() as membership:
+                        assert bytes(await membership.recv()) == b"x"
+        for held in (opener, node):
+            denrei.Node(held.node.address).close()
 
     asyncio.run(asyncio.wait_for(main(), 60))

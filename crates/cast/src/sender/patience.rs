@@ -30,6 +30,14 @@ pub(super) struct Patience {
     idle_since: Option<Instant>,
 }
 
+impl Patience {
+    /// Nobody could be heard for so long.
+    pub(super) fn excuse(&mut self, away: Duration) {
+        self.heard.values_mut().for_each(|(_, at)| *at += away);
+        self.idle_since = self.idle_since.map(|since| since + away);
+    }
+}
+
 impl Sender {
     /// Whether nothing is left to do, and nobody to wait for.
     pub(super) fn is_over(&mut self, now: Instant) -> bool {

@@ -51,6 +51,10 @@ impl Sender {
                 let member = &mut self.roster.members[index];
                 member.bytes = bytes;
                 member.progress_at = now;
+                // It verifies what it has, and will say what it misses.
+                if matches!(member.state, State::Absent { .. }) {
+                    member.state = State::Invited;
+                }
             }
             Message::Complete { cast, resumed_bytes } if cast == ours => {
                 self.leave_group(index);

@@ -121,6 +121,7 @@ class AsyncNode(_Context):
         self._fd = self.node.fileno()
         self._loop.add_reader(self._fd, self._take)
         self._casting = asyncio.Lock()
+        self._closing: asyncio.Future[None] | None = None
 
     def _take(self) -> None:
         """Moves what has come into the queues, as far as there is room."""
@@ -330,10 +331,13 @@ class AsyncNode(_Context):
             for news in self._waiting:
                 if not news.done():
                     news.set_result(None)
-            self._loop.run_in_executor(None, self.node.close)
+            self._closing = self._loop.run_in_executor(None, self.node.close)
 
     async def _leave(self) -> None:
         self.close()
+        # The port is free at the end of the block.
+        if self._closing is not None:
+            await self._closing
 
 
 class AsyncRelay(_Context):
@@ -439,8 +443,9 @@ class AsyncGroup(_Context):
         await self.close()
 
 
-class AsyncGroupListener:
-    """Waits for openers who name this node as a member; `listener` is the `GroupListener` itself."""
+class AsyncGroupListener(_Context):
+    """Waits for openers who name this node as a member; `listener` is the `GroupListener` itself. Use it as a
+    context manager, or call `close`."""
 
     def __init__(self, node: AsyncNode, listener: GroupListener) -> None:
         self._node = node
@@ -450,9 +455,17 @@ class AsyncGroupListener:
         """The next group that this node is made a member of."""
         return AsyncMembership(self._node, await self._node._until(self.listener.try_accept))
 
+    async def close(self) -> None:
+        """Stops waiting; memberships that it has brought go on. See `GroupListener.close`."""
+        await self._node._loop.run_in_executor(None, self.listener.close)
 
-class AsyncMembership:
-    """The member's end of a group: `async for` yields its messages until the group ends in order.
+    async def _leave(self) -> None:
+        await self.close()
+
+
+class AsyncMembership(_Context):
+    """The member's end of a group: `async for` yields its messages until the group ends in order. Use it as a
+    context manager, or call `close`.
 
     `membership` is the `Membership` itself.
     """
@@ -464,6 +477,13 @@ class AsyncMembership:
     async def recv(self) -> Message:
         """The next message; `GroupClosed` or `PeerLost` if there will be none. See `Membership.recv`."""
         return await self._node._until(self.membership.try_recv)
+
+    async def close(self) -> None:
+        """Leaves the group, if it goes on, and lets go of the node. See `Membership.close`."""
+        await self._node._loop.run_in_executor(None, self.membership.close)
+
+    async def _leave(self) -> None:
+        await self.close()
 
     def __aiter__(self) -> AsyncMembership:
         return self

@@ -1,0 +1,75 @@
+//! Waiting for receivers: who has come, and who may have taken them.
+
+use super::{Members, Sender};
+use crate::error::{CastError, in_seconds};
+use crate::interfaces;
+use crate::roster::Member;
+use std::time::Instant;
+
+impl Sender {
+    /// Looks who else is announced at the group: receivers take the cast that they hear of first.
+    pub(super) fn look_for_others(&mut self, now: Instant) {
+        let (Some(finder), Some(beacon)) = (&mut self.finder, &self.beacon) else { return };
+        while let Some(heard) = finder.hear(now) {
+            if !beacon.is_own(&heard) && self.other.is_none() {
+                self.other = Some(heard.addr);
+                tracing::warn!("{}", told_of_other(heard.addr));
+            }
+        }
+    }
+
+    /// Begins once those are there who are waited for.
+    pub(super) fn start_if_gathered(&mut self, now: Instant) -> Result<(), CastError> {
+        let ready = self.roster.members.iter().filter(|member| member.has_come()).count();
+        let waited = now.duration_since(self.began);
+        let enough = match &self.options.members {
+            Members::Listed(members) => ready == members.len(),
+            Members::AtLeast(least) => ready >= *least,
+        };
+        if enough {
+            self.started = Some(now);
+            self.finder = None;
+            return Ok(());
+        }
+        if waited < self.options.wait {
+            return Ok(());
+        }
+        let wait = in_seconds(self.options.wait);
+        match &self.options.members {
+            Members::Listed(_) if ready > 0 => self.started = Some(now),
+            // Some are there, and verify what they have.
+            Members::Listed(_) if self.roster.members.iter().any(Member::is_active) => {}
+            Members::Listed(_) => {
+                return Err(CastError::NoReceivers(format!(
+                    "no member answered within {wait}: run `denrei cast recv` on each, at the address that \
+                     --members names, with the same key{}",
+                    interfaces::reach_of(self.node.local_addr())
+                )));
+            }
+            Members::AtLeast(least) => {
+                let others = match self.roster.members.iter().filter(|member| member.elsewhere).count() {
+                    0 => String::new(),
+                    others => format!(", others ({others}) took another cast or left"),
+                };
+                let other = self.other.map(|addr| format!("{}; ", told_of_other(addr))).unwrap_or_default();
+                let text = format!(
+                    "only {ready} of {least} receivers came within {wait}{others}: {other}run `denrei cast recv \
+                     --group {}` on them, with the same key, or with --from {} where multicast does not reach{}",
+                    self.options.group,
+                    interfaces::told(self.node.local_addr()),
+                    interfaces::reach_of(self.node.local_addr())
+                );
+                self.abort_all(&text);
+                return Err(CastError::NoReceivers(text));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn told_of_other(addr: std::net::SocketAddr) -> String {
+    format!(
+        "another cast is announced at this group, from {addr}, and receivers take the one that they hear of first: \
+         give each a --group of its own"
+    )
+}
