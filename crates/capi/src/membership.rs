@@ -108,6 +108,17 @@ pub unsafe extern "C" fn denrei_group_listener_address(
     })
 }
 
+/// Whether the group's address itself is heard. It is not where the host has no multicast, or the node hears
+/// as many addresses as it can, 63; groups come by unicast then.
+///
+/// # Safety
+/// `listener` is NULL or a listener.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn denrei_group_listener_is_heard(listener: *const denrei_group_listener) -> bool {
+    // SAFETY: by the contract.
+    unsafe { listener.as_ref() }.is_some_and(|listener| listener.listener.is_heard())
+}
+
 /// Stops waiting for openers; memberships stay.
 ///
 /// # Safety

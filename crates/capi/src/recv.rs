@@ -5,6 +5,7 @@ use crate::error::{Failure, borrow, call, denrei_code, free, place};
 use crate::event::denrei_event;
 use crate::node::{bounded, channel_of, denrei_node, denrei_peer};
 use denrei::{AcceptInto, Message, Placement};
+use denrei_prefetch::ahead_of_writing;
 use std::ffi::c_void;
 
 /// A message received. Give it back with denrei_message_free.
@@ -220,6 +221,7 @@ impl Placement for Foreign {
             return;
         };
         let count = bytes.len().min(room);
+        ahead_of_writing(self.buffer, self.length, offset as usize, count);
         // SAFETY: offset + count ≤ length, and by the contract the buffer has that many bytes.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.buffer.add(offset as usize), count) };
     }

@@ -68,6 +68,7 @@ static void groups(const char *address) {
     OK(denrei_group_join(nodes[i], address, &listeners[i]));
     members[i] = names[i];
   }
+  CHECK(denrei_group_listener_is_heard(listeners[0]) && !denrei_group_listener_is_heard(NULL));
   denrei_group *group = NULL;
   FAILS(denrei_group_join(nodes[0], "127.0.0.1:7", &listeners[0]), DENREI_INVALID, "multicast");
   FAILS(denrei_group_open(opener, address, members, 0, NULL, &group), DENREI_INVALID, "members");

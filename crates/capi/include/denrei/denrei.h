@@ -1969,6 +1969,14 @@ denrei_code denrei_group_listener_address(const denrei_group_listener *listener,
                                           uintptr_t length);
 
 /**
+ * Whether the group's address itself is heard. It is not where the host has no multicast, or the node hears
+ * as many addresses as it can, 63; groups come by unicast then.
+ *
+ * `listener` is NULL or a listener.
+ */
+bool denrei_group_listener_is_heard(const denrei_group_listener *listener);
+
+/**
  * Stops waiting for openers; memberships stay.
  *
  * `listener` is NULL or a listener that is not used again.
