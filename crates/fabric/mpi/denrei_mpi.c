@@ -43,7 +43,7 @@ struct state {
     /* The application's: its handler is told of errors, and by MPICH of no others. All ranks call the same
      * collective operations of it in the same order, ours among them. */
     MPI_Comm comm;
-    /* For when that one is being freed, or the MPI ended: waits until all ranks are there. */
+    /* For when that one is being freed, or the MPI ended: waits until all ranks are there. With a group only. */
     MPI_Comm private_comm;
     MPI_Request all_are_there;
     /* What went wrong as this was made, until it is returned. */
@@ -113,16 +113,6 @@ static void begin(void) {
     PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, forget, &keyval, NULL);
 }
 
-/* The addresses of all, and our communicator: not before all are there, Open MPI's MPI_Comm_dup waits for the dead. */
-static int meet(struct state *state, MPI_Comm comm) {
-    int result = PMPI_Allgather(own_address, ADDRESS, MPI_CHAR, state->addresses, ADDRESS, MPI_CHAR, comm);
-    if (result == MPI_SUCCESS)
-        result = PMPI_Comm_dup(comm, &state->private_comm);
-    if (result == MPI_SUCCESS)
-        PMPI_Comm_set_errhandler(state->private_comm, MPI_ERRORS_RETURN);
-    return result;
-}
-
 /* All ranks of a communicator come here at their first collective call. */
 static struct state *make_state(MPI_Comm comm, int size) {
     struct state *state = calloc(1, sizeof *state);
@@ -136,7 +126,7 @@ static struct state *make_state(MPI_Comm comm, int size) {
     state->addresses = (char *)(state->turns + size);
     state->is_open = (signed char *)(state->addresses + (size_t)size * ADDRESS);
     PMPI_Comm_rank(comm, &state->rank);
-    state->error = meet(state, comm);
+    state->error = PMPI_Allgather(own_address, ADDRESS, MPI_CHAR, state->addresses, ADDRESS, MPI_CHAR, comm);
     int is_possible = state->error == MPI_SUCCESS;
     for (int rank = 0; rank < size; rank++)
         is_possible &= state->addresses[rank * ADDRESS] != 0;
@@ -185,6 +175,16 @@ static int agree(const struct state *state, int *is_good) {
     return PMPI_Allreduce(&own, is_good, 1, MPI_INT, MPI_MIN, state->comm);
 }
 
+/* Ours, with the first group (with the state it would wait for ranks that died before, under Open MPI). Not MPI_Comm_dup's,
+ * which copies the application's attributes, and not for each communicator: an MPI has room for a few thousand. */
+static int make_private(struct state *state) {
+    int is_there = state->private_comm != MPI_COMM_NULL;
+    int result = is_there ? MPI_SUCCESS : PMPI_Comm_split(state->comm, 0, state->rank, &state->private_comm);
+    if (result == MPI_SUCCESS)
+        PMPI_Comm_set_errhandler(state->private_comm, MPI_ERRORS_RETURN);
+    return result;
+}
+
 /* Opens the group of a root, if it was not tried. All ranks come here together, and agree on whether they hear it (a process
  * hears so many groups at a time) and on whether it worked. */
 static int open_group(struct state *state, int root) {
@@ -209,7 +209,7 @@ static int open_group(struct state *state, int root) {
             is_good = denrei_coll_accept(*seat, state->addresses + ADDRESS * root, OPEN_MS + 1000) == 0;
         result = agree(state, &is_good);
     }
-    if (result == MPI_SUCCESS && is_good) {
+    if (result == MPI_SUCCESS && is_good && (result = make_private(state)) == MPI_SUCCESS) {
         state->is_open[root] = 1;
     } else if (*seat != NULL) {
         denrei_coll_leave(*seat);
@@ -345,11 +345,11 @@ static int down_typed(struct state *state, int root, void *buffer, int count, MP
         double began = PMPI_Wtime();                                                                     \
         state->turns[root] += way == GROUP;                                                              \
         result = way == GROUP ? (ours) : (own);                                                          \
-        if (result != MPI_SUCCESS)                                                                       \
-            return result;                                                                               \
-        if (way == GROUP)                                                                                \
+        if (way == GROUP && result == MPI_SUCCESS)                                                       \
             __atomic_add_fetch(&carried, 1, __ATOMIC_RELAXED);                                           \
-        return learn(state, choice, way, PMPI_Wtime() - began);                                          \
+        /* It counts all the same: at others it may have gone well. */                                   \
+        int learnt = learn(state, choice, way, PMPI_Wtime() - began);                                    \
+        return result != MPI_SUCCESS ? result : learnt;                                                  \
     } while (0)
 
 static int barrier_by_group(struct state *state) {

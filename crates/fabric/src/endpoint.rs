@@ -10,7 +10,7 @@ use crate::engine::address::AddressVector;
 use crate::engine::region_table::RegionTable;
 use crate::engine::{Engine, Limits, Progress};
 use denrei::{BindError, Config, Node};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -41,6 +41,8 @@ pub struct Endpoint {
     node: Node,
     keeper: Arc<Keeper>,
     thread: Mutex<Option<JoinHandle<()>>>,
+    /// Read by whoever sleeps on the sockets, and takes in what comes.
+    resting: RwLock<()>,
     drives: AtomicBool,
     /// Turns of the engine that brought something.
     successes: AtomicU64,
@@ -79,6 +81,7 @@ impl Endpoint {
             node,
             keeper: Arc::default(),
             thread: Mutex::default(),
+            resting: RwLock::default(),
             drives: AtomicBool::new(false),
             successes: AtomicU64::new(0),
         }))
@@ -123,8 +126,12 @@ impl Endpoint {
         }
     }
 
-    /// Lets the engine work; whether anything came.
+    /// Lets the engine work; whether anything came. Who looks while this is closed may come too late: the buffers
+    /// are the application's again.
     fn turn(&self, engine: &mut Engine) -> bool {
+        if self.keeper.stopping.load(Ordering::Acquire) {
+            return false;
+        }
         let worked = engine.progress();
         if worked {
             self.successes.fetch_add(1, Ordering::Relaxed);
@@ -145,7 +152,8 @@ impl Endpoint {
         }
     }
 
-    /// Sends what was queued, waits a while for it to be acknowledged, and ends the keeper.
+    /// Sends what was queued, waits a while for it to be acknowledged, and ends the keeper. Nothing is reported and
+    /// no buffer touched after it, whoever still looks.
     pub fn close(&self) {
         self.engine().flush();
         self.keeper.stopping.store(true, Ordering::Release);
@@ -154,6 +162,8 @@ impl Endpoint {
             // It has nothing that could panic.
             let _ = thread.join();
         }
+        // Other threads may be at it just now.
+        drop((self.engine(), self.resting.write()));
     }
 }
 
@@ -177,7 +187,10 @@ impl Progress for Endpoint {
     }
 
     fn rest(&self, longest: Duration) {
-        self.node.wait_incoming(longest);
+        let _resting = self.resting.read();
+        if !self.keeper.stopping.load(Ordering::Acquire) {
+            self.node.wait_incoming(longest);
+        }
     }
 }
 
@@ -227,5 +240,55 @@ fn drive(keeper: &Keeper, node: &Node, endpoint: &Weak<Endpoint>) {
         } else {
             node.wait_incoming(DRIVER_SLEEP);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::{Payload, Receive, Send};
+    use crate::memory::Memory;
+    use crate::settings::Settings;
+
+    #[test]
+    fn a_closed_endpoint_touches_no_buffer_whoever_still_looks_or_sleeps() {
+        const LEN: usize = 4 << 20;
+        let settings = Settings { insecure: true, key_file: None, ..Settings::from_environment() };
+        let open = || {
+            let address = "127.0.0.1:0".parse().unwrap();
+            Endpoint::open(address, settings.node_config(), Arc::default(), settings.limits.clone()).unwrap()
+        };
+        let (from, to) = (open(), open());
+        let addresses = Arc::new(AddressVector::default());
+        addresses.insert(to.local_address());
+        from.engine().set_addresses(addresses);
+        let (mut out, mut into) = (vec![7; LEN], vec![0; LEN]);
+        // SAFETY: they live longer than the endpoints are used.
+        let posted = |bytes: &mut [u8]| unsafe { Memory::new([(bytes.as_mut_ptr(), bytes.len())]) };
+        let anybodys = to.engine().pattern(crate::ffi::FI_ADDR_UNSPEC, 0, u64::MAX).unwrap();
+        for _ in 0..2 {
+            let receive = Receive { memory: posted(&mut into), context: 1, wanted: true, multi: None };
+            to.engine().receive(false, anybodys, receive).unwrap();
+        }
+        let send = |payload| {
+            let send = Send { to: 0, tag: None, data: None, payload, report: None, delivery: false };
+            from.engine().send(send).unwrap();
+        };
+        send(Payload::Posted(posted(&mut out)));
+        // Until the large one is on its way.
+        while core::hint::black_box(&into)[0] == 0 {
+            from.progress();
+            to.progress();
+        }
+        to.close();
+        into.fill(0);
+        send(Payload::Copied(&[7; 8]));
+        let end = Instant::now() + Duration::from_millis(100);
+        while Instant::now() < end {
+            from.progress();
+            to.progress();
+            to.rest(Duration::from_micros(100));
+        }
+        assert!(core::hint::black_box(&into).iter().all(|byte| *byte == 0));
     }
 }

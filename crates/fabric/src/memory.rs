@@ -9,6 +9,7 @@
 use crate::error::Errno;
 use bytes::Bytes;
 use denrei::Placement;
+use denrei_prefetch::ahead_of_writing;
 use parking_lot::RwLock;
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -63,6 +64,7 @@ impl Memory {
                 continue;
             }
             let count = (part.len - skip).min(bytes.len() - done);
+            ahead_of_writing(part.start, part.len, skip, count);
             // SAFETY: `skip + count` lies within the part, which is valid by `new`'s contract. The
             // source is a slice; should the application have posted overlapping memory, `copy` copes.
             unsafe { core::ptr::copy(bytes[done..].as_ptr(), part.start.add(skip), count) };
@@ -164,15 +166,20 @@ impl Region {
         Self { memory, first_address, allowed, open: RwLock::new(true) }
     }
 
-    /// A region that begins at address zero and covers the whole address space: what is called
-    /// `address` there is at that address.
+    /// A region of `len` bytes that begins at address zero, for all that there is or as much as is said: what is
+    /// called `address` there is at that address.
     ///
     /// # Safety
     /// Peers address only memory that is valid, as fi_mr(3) demands of the application.
-    pub unsafe fn whole_address_space(allowed: Access) -> Self {
-        let everything = Part { start: core::ptr::null_mut(), len: isize::MAX as usize };
+    pub unsafe fn from_zero(len: usize, allowed: Access) -> Self {
+        let everything = Part { start: core::ptr::null_mut(), len: len.min(isize::MAX as usize) };
         let memory = Memory { parts: SmallVec::from_slice(&[everything]), len: everything.len };
         Self::new(memory, 0, allowed)
+    }
+
+    /// Whether it may be touched still.
+    pub fn is_open(&self) -> bool {
+        *self.open.read()
     }
 
     /// Nobody touches the memory after this.
@@ -297,6 +304,17 @@ mod tests {
         assert_eq!(region.write(100, &[1]), Err(Errno::NO_KEY));
         region.close();
         assert_eq!(region.read(104, 4, &mut out), Err(Errno::NO_KEY));
+    }
+
+    #[test]
+    fn a_region_from_address_zero_on_is_as_long_as_is_said() {
+        let there = [7u8; 8];
+        let address = there.as_ptr() as u64;
+        for (len, result) in [(usize::MAX, Ok(())), (address as usize, Err(Errno::NO_KEY))] {
+            // SAFETY: what is read is the array, if anything.
+            let region = unsafe { Region::from_zero(len, Access::READ) };
+            assert_eq!(region.read(address, 8, &mut Vec::new()), result, "{len}");
+        }
     }
 
     #[test]

@@ -121,10 +121,26 @@ fn wrong_calls_over_groups_return_the_errors_of_the_mpi_at_all_ranks() {
     let place = tempfile::tempdir().unwrap();
     let provider = provider(place.path());
     let groups = Groups::build_with(&mpich.program("mpicc"), &provider, "errors");
+    for (way, what) in [("always", None), ("auto", Some("short"))] {
+        let mut command = mpich.run(LIMIT, &provider, 3);
+        command.env("LD_PRELOAD", &groups.library).env("DENREI_MPI_USE", way);
+        let output = command.arg(&groups.program).args(what).output().unwrap();
+        assert_says(way, &output, "3 ranks: all errors agree");
+    }
+}
+
+#[test]
+fn communicators_over_groups_are_the_applications_alone() {
+    let Some(mpich) = Mpich::find("communicators_over_groups_are_the_applications_alone") else { return };
+    let place = tempfile::tempdir().unwrap();
+    let provider = provider(place.path());
+    let groups = Groups::build_with(&mpich.program("mpicc"), &provider, "communicators");
     let mut command = mpich.run(LIMIT, &provider, 3);
-    command.env("LD_PRELOAD", &groups.library).env("DENREI_MPI_USE", "always");
+    command.env("LD_PRELOAD", &groups.library).env("DENREI_MPI_VERBOSE", "1");
     let output = command.arg(&groups.program).output().unwrap();
-    assert_says("errors", &output, "3 ranks: all errors agree");
+    assert_says("communicators", &output, "3 ranks: nothing is seen");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("groups carried") && !said.contains("carried 0 "), "{said}");
 }
 
 #[test]

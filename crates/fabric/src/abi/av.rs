@@ -118,14 +118,21 @@ impl Av {
         if flags & !(FI_MORE | FI_SYNC_ERR) != 0 {
             return Err(Errno::BAD_FLAGS);
         }
-        if self.wants_events && self.events.lock().is_none() {
+        let errors = if flags & FI_SYNC_ERR != 0 { context.cast::<c_int>() } else { core::ptr::null_mut() };
+        let events = self.events.lock();
+        if self.wants_events && events.is_none() {
             return Err(Errno(FI_ENOEQ));
         }
-        let errors = if flags & FI_SYNC_ERR != 0 { context.cast::<c_int>() } else { core::ptr::null_mut() };
+        let events = events.as_ref().map(|(events, _)| events).filter(|_| self.wants_events);
+        let fid = (&raw const self.head).cast_mut().cast();
+        let entry = |data| super::eq::Entry { fid, context, data };
         let mut inserted = 0;
         for (index, address) in all.enumerate() {
             let number = address.and_then(|address| self.addresses.insert(address));
             inserted += usize::from(number.is_some());
+            if let (None, Some(events)) = (number, events) {
+                events.push_failure(entry(index as u64), Errno::INVALID);
+            }
             // SAFETY: room for all, by the caller's promise.
             unsafe {
                 if !numbers.is_null() {
@@ -136,14 +143,9 @@ impl Av {
                 }
             }
         }
-        match &*self.events.lock() {
-            Some((events, _)) if self.wants_events => {
-                let fid = (&raw const self.head).cast_mut().cast();
-                events.push(FI_AV_COMPLETE, super::eq::Entry { fid, context, data: inserted as u64 });
-                Ok(0)
-            }
-            _ => Ok(inserted),
-        }
+        let Some(events) = events else { return Ok(inserted) };
+        events.push(FI_AV_COMPLETE, entry(inserted as u64));
+        Ok(0)
     }
 }
 

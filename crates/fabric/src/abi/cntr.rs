@@ -3,7 +3,7 @@
 use super::domain::Domain;
 use super::refuse::PLAIN;
 use super::{Children, call, guard, hand_out, head, object, take_back};
-use crate::engine::completion::Counter;
+use crate::engine::counter::Counter;
 use crate::error::Errno;
 use crate::ffi::*;
 use core::ffi::{c_int, c_void};

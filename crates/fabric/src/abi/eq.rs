@@ -1,4 +1,4 @@
-//! The event queue object: insertions of addresses, and what the application writes itself.
+//! The event queue object: insertions of addresses, those that failed, and what the application writes itself.
 
 use super::fabric::Fabric;
 use super::refuse::PLAIN;
@@ -12,12 +12,9 @@ use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 /// Events kept; more cannot be written.
 const MAX_EVENTS: usize = 65_536;
-/// Longest sleep of a waiter without an end.
-const LONG: Duration = Duration::from_secs(3600);
 
 /// One event's content.
 pub(super) struct Entry {
@@ -26,10 +23,24 @@ pub(super) struct Entry {
     pub(super) data: u64,
 }
 
-/// Events, each with its kind.
+impl Entry {
+    fn numbers(&self) -> [u64; 3] {
+        [self.fid as u64, self.context as u64, self.data]
+    }
+}
+
+/// What waits to be read.
+enum Event {
+    /// Of a kind.
+    Said(u32, Vec<u8>),
+    /// What an entry has, as numbers.
+    Failed([u64; 3], Errno),
+}
+
+/// What has happened.
 #[derive(Default)]
 pub(super) struct Events {
-    queue: Mutex<VecDeque<(u32, Vec<u8>)>>,
+    queue: Mutex<VecDeque<Event>>,
     changed: Condvar,
     alarm: Alarm,
 }
@@ -37,18 +48,22 @@ pub(super) struct Events {
 impl Events {
     pub(super) fn push(&self, kind: u32, entry: Entry) {
         let mut octets = Vec::with_capacity(size_of::<fi_eq_entry>());
-        for number in [entry.fid as u64, entry.context as u64, entry.data] {
+        for number in entry.numbers() {
             octets.extend_from_slice(&number.to_ne_bytes());
         }
-        self.push_octets(kind, octets);
+        self.add(Event::Said(kind, octets));
     }
 
-    fn push_octets(&self, kind: u32, octets: Vec<u8>) -> bool {
+    pub(super) fn push_failure(&self, entry: Entry, errno: Errno) {
+        self.add(Event::Failed(entry.numbers(), errno));
+    }
+
+    fn add(&self, event: Event) -> bool {
         let mut queue = self.queue.lock();
         if queue.len() >= MAX_EVENTS {
             return false;
         }
-        queue.push_back((kind, octets));
+        queue.push_back(event);
         self.alarm.ring();
         self.changed.notify_all();
         true
@@ -81,6 +96,15 @@ impl Eq {
 
     pub(super) fn has_something(&self) -> bool {
         !self.events.queue.lock().is_empty()
+    }
+
+    /// The first event is read.
+    fn take_first(&self, queue: &mut VecDeque<Event>) -> Option<Event> {
+        let first = queue.pop_front();
+        if queue.is_empty() {
+            self.events.alarm.quiet();
+        }
+        first
     }
 }
 
@@ -147,7 +171,11 @@ unsafe extern "C" fn control(fid: *mut fid, command: c_int, arg: *mut c_void) ->
 /// `event` is null or valid, `out` has room for `len` bytes.
 unsafe fn take(eq: &Eq, event: *mut u32, out: *mut c_void, len: usize, flags: u64) -> Result<usize, Errno> {
     let mut queue = eq.events.queue.lock();
-    let (kind, octets) = queue.front().ok_or(Errno::AGAIN)?;
+    let (kind, octets) = match queue.front() {
+        None => return Err(Errno::AGAIN),
+        Some(Event::Failed(..)) => return Err(Errno::AVAILABLE),
+        Some(Event::Said(kind, octets)) => (kind, octets),
+    };
     if octets.len() > len || (out.is_null() && !octets.is_empty()) {
         return Err(Errno::TOO_SMALL);
     }
@@ -160,10 +188,7 @@ unsafe fn take(eq: &Eq, event: *mut u32, out: *mut c_void, len: usize, flags: u6
         core::ptr::copy_nonoverlapping(octets.as_ptr(), out.cast(), count);
     }
     if flags & FI_PEEK == 0 {
-        queue.pop_front();
-        if queue.is_empty() {
-            eq.events.alarm.quiet();
-        }
+        eq.take_first(&mut queue);
     }
     Ok(count)
 }
@@ -179,9 +204,20 @@ unsafe extern "C" fn read(
     count(|| unsafe { take(object::<Eq, _>(eq)?, event, out, len, flags) })
 }
 
-/// Nothing that is reported here fails.
-unsafe extern "C" fn readerr(_: *mut fid_eq, _: *mut fi_eq_err_entry, _: u64) -> ssize_t {
-    -EAGAIN as ssize_t
+unsafe extern "C" fn readerr(eq: *mut fid_eq, out: *mut fi_eq_err_entry, _: u64) -> ssize_t {
+    count(|| {
+        // SAFETY: libfabric's contract.
+        let (eq, out) = unsafe { (object::<Eq, _>(eq)?, out.as_mut().ok_or(Errno::INVALID)?) };
+        let mut queue = eq.events.queue.lock();
+        if !matches!(queue.front(), Some(Event::Failed(..))) {
+            return Err(Errno::AGAIN);
+        }
+        if let Some(Event::Failed([object, context, data], errno)) = eq.take_first(&mut queue) {
+            (out.fid, out.context, out.data) = (object as *mut fid, context as *mut c_void, data);
+            (out.err, out.prov_errno, out.err_data_size) = (errno.0, errno.0, 0);
+        }
+        Ok(size_of::<fi_eq_err_entry>())
+    })
 }
 
 unsafe extern "C" fn write(
@@ -194,7 +230,7 @@ unsafe extern "C" fn write(
     count(|| {
         // SAFETY: libfabric's contract.
         let (eq, octets) = unsafe { (object::<Eq, _>(eq)?, super::bytes(octets, len)) };
-        if eq.events.push_octets(event, octets.to_vec()) { Ok(len) } else { Err(Errno::AGAIN) }
+        if eq.events.add(Event::Said(event, octets.to_vec())) { Ok(len) } else { Err(Errno::AGAIN) }
     })
 }
 
@@ -213,15 +249,18 @@ unsafe extern "C" fn sread(
             if eq.wait_obj == FI_WAIT_NONE {
                 return Err(Errno::NO_SYSTEM);
             }
-            let deadline = super::cq::deadline(timeout).unwrap_or_else(|| Instant::now() + LONG);
+            let deadline = super::cq::deadline(timeout);
             loop {
                 match take(eq, event, out, len, flags) {
                     Err(Errno::AGAIN) => {}
                     result => return result,
                 }
                 let mut queue = eq.events.queue.lock();
-                if queue.is_empty() && eq.events.changed.wait_until(&mut queue, deadline).timed_out() {
-                    return Err(Errno::AGAIN);
+                match deadline {
+                    _ if !queue.is_empty() => {}
+                    None => eq.events.changed.wait(&mut queue),
+                    Some(deadline) if !eq.events.changed.wait_until(&mut queue, deadline).timed_out() => {}
+                    Some(_) => return Err(Errno::AGAIN),
                 }
             }
         }

@@ -55,10 +55,10 @@ unsafe fn register(domain: *mut fid, wish: &Wish, out: *mut *mut fid_mr) -> Resu
         }
         let allowed =
             Access { reads: wish.access & FI_REMOTE_READ != 0, writes: wish.access & FI_REMOTE_WRITE != 0 };
-        let first = (*wish.iov).iov_base;
+        let (first, len) = ((*wish.iov).iov_base, (*wish.iov).iov_len);
         // Null in the scalable mode: everything there is, addressed by where it lies.
-        let region = if first.is_null() && wish.count == 1 && (*wish.iov).iov_len > 0 {
-            Region::whole_address_space(allowed)
+        let region = if first.is_null() && wish.count == 1 && len > 0 {
+            Region::from_zero(len, allowed)
         } else {
             let first_address = if domain.is_basic { first as u64 } else { 0 };
             Region::new(memory(wish.iov, wish.count)?, first_address, allowed)

@@ -69,7 +69,8 @@ impl Ep {
         };
         let kind = FI_SEND | if tag.is_some() { FI_TAGGED } else { FI_MSG };
         let report = Some(self.report(context, kind, flags));
-        let delivery = flags & FI_DELIVERY_COMPLETE != 0;
+        // Either is said by the peer's acknowledgement.
+        let delivery = flags & (FI_DELIVERY_COMPLETE | FI_TRANSMIT_COMPLETE) != 0;
         self.begin(Send { to, tag, data, payload, report, delivery })
     }
 

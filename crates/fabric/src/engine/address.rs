@@ -1,11 +1,12 @@
 //! The address vector: peers' addresses by the numbers the application uses.
 //!
 //! Inputs → outputs: addresses → numbers, and back. Both types, map and table, number from 0 and use
-//! a number again once it was removed (fi_av(3)). It grows as needed, up to the application's count
+//! a number again once it was removed, the lowest first (fi_av(3)). It grows as needed, up to the application's count
 //! or beyond: the count is a hint.
 
 use parking_lot::RwLock;
-use std::collections::HashMap;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -23,7 +24,8 @@ pub struct AddressVector {
 #[derive(Debug, Default)]
 struct Table {
     addresses: Vec<Option<SocketAddr>>,
-    free: Vec<u64>,
+    /// Below the table's end, the lowest first.
+    free: BinaryHeap<Reverse<u64>>,
     numbers: HashMap<SocketAddr, u64>,
 }
 
@@ -33,7 +35,7 @@ impl AddressVector {
     pub fn insert(&self, address: SocketAddr) -> Option<u64> {
         let mut table = self.table.write();
         let number = match table.free.pop() {
-            Some(number) => number,
+            Some(Reverse(number)) => number,
             None if table.addresses.len() < MAX_ADDRESSES => {
                 table.addresses.push(None);
                 table.addresses.len() as u64 - 1
@@ -52,7 +54,7 @@ impl AddressVector {
         let Some(address) = table.addresses.get_mut(number as usize).and_then(Option::take) else {
             return false;
         };
-        table.free.push(number);
+        table.free.push(Reverse(number));
         if table.numbers.get(&address) == Some(&number) {
             table.numbers.remove(&address);
             // Another number of the same address, if there is one, is what it is called from now on.
@@ -107,5 +109,15 @@ mod tests {
         let mut all = vector.all();
         all.sort_unstable();
         assert_eq!(all, [address(1), address(2), address(3)]);
+    }
+
+    #[test]
+    fn the_lowest_free_number_is_used_first() {
+        let vector = AddressVector::default();
+        let address = |port| SocketAddr::from(([127, 0, 0, 1], port));
+        (1..=4).for_each(|port| assert_eq!(vector.insert(address(port)), Some(u64::from(port) - 1)));
+        assert!(vector.remove(0) && vector.remove(2) && vector.remove(1));
+        let again: Vec<_> = (5..=8).map(|port| vector.insert(address(port))).collect();
+        assert_eq!(again, [Some(0), Some(1), Some(2), Some(4)]);
     }
 }

@@ -1,9 +1,13 @@
 //! Atomic operations on memory that others address: what each does to the octets.
 //!
 //! Inputs → outputs: libfabric's datatype, operation, operands → new octets. The target computes, one
-//! operation after the other, so they are atomic with respect to each other (fi_atomic(3)).
+//! operation of the process after the other, so they are atomic with respect to each other (fi_atomic(3)).
 
 use super::header::{AtomicKind, AtomicMode};
+use parking_lot::Mutex;
+
+/// Held by whoever computes: several endpoints may serve the same memory, each in a thread of its own.
+pub static TURN: Mutex<()> = Mutex::new(());
 
 /// What of a datatype's operations there is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -45,6 +45,14 @@ pub(super) struct Bulks {
     messages: HashMap<MessageKey, Bulk>,
 }
 
+#[cfg(test)]
+impl Bulks {
+    /// Whether a large message is wanted, and not here.
+    pub(super) fn is_busy(&self) -> bool {
+        self.messages.values().any(|bulk| matches!(bulk, Bulk::Awaited(..) | Bulk::Accepted(_)))
+    }
+}
+
 impl Engine {
     /// The large message `number` of `peer` is for `recipient` and goes to `into`.
     pub(super) fn want_bulk(
@@ -153,9 +161,7 @@ impl Engine {
             match recipient {
                 // There is nobody left to answer.
                 Recipient::Write { .. } => {}
-                // Failed with its request.
-                Recipient::Read(_) => {}
-                Recipient::Receive(_) => self.finish_bulk(peer, recipient, Err(errno)),
+                Recipient::Read(_) | Recipient::Receive(_) => self.finish_bulk(peer, recipient, Err(errno)),
             }
         }
     }

@@ -1,6 +1,6 @@
-//! Where finished operations are reported: completion queues and counters.
+//! Where finished operations are reported: completion queues. Counters are in `counter`.
 //!
-//! Inputs → outputs: completions of any thread → entries in order, a count, a descriptor that is
+//! Inputs → outputs: completions of any thread → entries in order, a descriptor that is
 //! readable while there are any. Looking at an empty queue is one load. Queues are bounded by the
 //! operations that may be under way: each of those adds one entry.
 
@@ -11,7 +11,7 @@ use parking_lot::{Condvar, Mutex, RwLock};
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Weak;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 /// Looks at an empty queue that all work after something came: who exchanges messages waits for the next.
@@ -35,7 +35,7 @@ const CROWDED_LOOKS: u32 = 1 << 17;
 const LOOKS_PER_SLEEP: u32 = 256;
 /// Looks with work, without success, after which one sleeps where yielding is too dear: several times what
 /// an answer takes.
-const REST_AFTER: u32 = 128;
+pub(super) const REST_AFTER: u32 = 128;
 /// Longest sleep; whatever else the program polls waits for so long.
 const REST: Duration = Duration::from_micros(100);
 
@@ -66,6 +66,9 @@ pub struct CompletionQueue {
     /// How often the application has looked.
     looks: AtomicU64,
     alarm: Alarm,
+    /// How often sleepers were to be woken, and how many of those times were noticed.
+    wakes: AtomicU64,
+    noticed: AtomicU64,
     /// What has to work for this queue to fill.
     pub sources: Sources,
 }
@@ -74,7 +77,7 @@ pub struct CompletionQueue {
 #[derive(Debug, Default)]
 pub struct Alarm {
     descriptor: Option<EventFd>,
-    changed: Condvar,
+    pub(super) changed: Condvar,
 }
 
 impl Alarm {
@@ -193,23 +196,21 @@ impl Sources {
     }
 
     /// Sleeps on the sockets of the only endpoint, where callers do its work; whether it did.
-    fn sleep(&self, longest: Duration) -> bool {
+    pub(super) fn sleep(&self, longest: Duration) -> bool {
         let only = if let [only] = &self.endpoints.read()[..] { only.upgrade() } else { None };
         only.filter(|endpoint| !endpoint.has_thread()).inspect(|endpoint| endpoint.rest(longest)).is_some()
     }
 
     /// Whether a thread of the endpoints' own works, so that a caller may sleep.
-    fn work_by_themselves(&self) -> bool {
+    pub(super) fn work_by_themselves(&self) -> bool {
         self.endpoints.read().iter().filter_map(Weak::upgrade).all(|endpoint| endpoint.has_thread())
     }
 }
 
 /// Longest sleep between two looks of a waiter, while no thread works for it.
-const SHORT_SLEEP: Duration = Duration::from_micros(50);
-/// Longest sleep on sockets: another thread may take what comes, and its count is seen after it.
-const SOCKET_SLEEP: Duration = Duration::from_millis(1);
+pub(super) const SHORT_SLEEP: Duration = Duration::from_micros(50);
 /// Longest sleep of one that is told.
-const LONG_SLEEP: Duration = Duration::from_secs(10);
+pub(super) const LONG_SLEEP: Duration = Duration::from_secs(10);
 
 impl CompletionQueue {
     /// An empty queue; `waitable`: threads may sleep on it.
@@ -293,11 +294,13 @@ impl CompletionQueue {
         Ok(failure)
     }
 
-    /// Sleeps until there is an entry, somebody calls [`wake`](Self::wake), or `deadline`.
+    /// Sleeps until there is an entry, somebody calls [`wake`](Self::wake), or `deadline`. A call that found nobody
+    /// asleep wakes the next.
     ///
     /// # Errors
     /// `AGAIN`: time is up, or somebody woke the sleeper.
     pub fn wait(&self, deadline: Option<Instant>) -> Result<(), Errno> {
+        let noticed = self.noticed.load(Ordering::Acquire);
         loop {
             if !self.is_empty() {
                 return Ok(());
@@ -308,129 +311,24 @@ impl CompletionQueue {
             if !entries.is_empty() {
                 return Ok(());
             }
+            let wakes = self.wakes.load(Ordering::Acquire);
+            if wakes != noticed {
+                self.noticed.store(wakes, Ordering::Release);
+                return Err(Errno::AGAIN);
+            }
             let left = deadline.map_or(longest, |at| at.saturating_duration_since(Instant::now()));
             if left.is_zero() {
                 return Err(Errno::AGAIN);
             }
-            let timed_out = self.alarm.changed.wait_for(&mut entries, left.min(longest)).timed_out();
-            if !timed_out && entries.is_empty() {
-                return Err(Errno::AGAIN);
-            }
+            self.alarm.changed.wait_for(&mut entries, left.min(longest));
         }
     }
 
     /// Wakes whoever sleeps on the queue.
     pub fn wake(&self) {
         let _entries = self.entries.lock();
+        self.wakes.fetch_add(1, Ordering::AcqRel);
         self.alarm.changed.notify_all();
-    }
-}
-
-/// A counter.
-#[derive(Debug, Default)]
-pub struct Counter {
-    value: AtomicU64,
-    errors: AtomicU64,
-    /// Threads that are about to sleep, or do; readable without the lock.
-    sleepers: AtomicUsize,
-    sleeping: Mutex<()>,
-    alarm: Alarm,
-    /// What has to work for this counter to rise.
-    pub sources: Sources,
-}
-
-impl Counter {
-    /// A counter at zero; `waitable`: it has a descriptor.
-    pub fn new(waitable: bool) -> Result<Self, Errno> {
-        Ok(Self { alarm: Alarm::new(waitable)?, ..Self::default() })
-    }
-
-    /// Operations that went well. Looking works, as with a queue.
-    pub fn read(&self) -> u64 {
-        self.sources.look();
-        self.value.load(Ordering::Acquire)
-    }
-
-    /// Operations that failed.
-    pub fn read_errors(&self) -> u64 {
-        self.sources.look();
-        self.errors.load(Ordering::Acquire)
-    }
-
-    /// What there is to sleep on.
-    pub fn alarm(&self) -> &Alarm {
-        &self.alarm
-    }
-
-    /// Adds to the one or the other.
-    pub fn add(&self, good: u64, failed: u64) {
-        self.value.fetch_add(good, Ordering::AcqRel);
-        self.errors.fetch_add(failed, Ordering::AcqRel);
-        self.tell();
-    }
-
-    /// Sets the number of those that went well.
-    pub fn set(&self, value: u64) {
-        self.value.store(value, Ordering::Release);
-        self.tell();
-    }
-
-    /// Sets the number of those that failed.
-    pub fn set_errors(&self, value: u64) {
-        self.errors.store(value, Ordering::Release);
-        self.tell();
-    }
-
-    fn tell(&self) {
-        // Either this thread sees who is about to sleep, or that one the count.
-        fence(Ordering::SeqCst);
-        if self.sleepers.load(Ordering::Relaxed) > 0 {
-            drop(self.sleeping.lock());
-            self.alarm.changed.notify_all();
-        }
-        self.alarm.ring();
-    }
-
-    /// Sleeps, at most so long, unless it differs already.
-    fn sleep(&self, values: (u64, u64), left: Duration) {
-        if self.sources.sleep(left.min(SOCKET_SLEEP)) {
-            return;
-        }
-        let longest = if self.sources.work_by_themselves() { LONG_SLEEP } else { SHORT_SLEEP };
-        self.sleepers.fetch_add(1, Ordering::Relaxed);
-        fence(Ordering::SeqCst);
-        let mut sleeping = self.sleeping.lock();
-        if (self.value.load(Ordering::Acquire), self.errors.load(Ordering::Acquire)) == values {
-            self.alarm.changed.wait_for(&mut sleeping, left.min(longest));
-        }
-        drop(sleeping);
-        self.sleepers.fetch_sub(1, Ordering::Relaxed);
-    }
-
-    /// Waits until it is at least `threshold`, an error is counted, or `deadline`.
-    ///
-    /// # Errors
-    /// `AVAILABLE`: an error was counted. `ETIMEDOUT`: time is up.
-    pub fn wait(&self, threshold: u64, deadline: Option<Instant>) -> Result<(), Errno> {
-        let errors = self.errors.load(Ordering::Acquire);
-        for looks in 0_u64.. {
-            let value = self.value.load(Ordering::Acquire);
-            if value >= threshold {
-                return Ok(());
-            }
-            if self.errors.load(Ordering::Acquire) != errors {
-                return Err(Errno::AVAILABLE);
-            }
-            let left = deadline.map_or(LONG_SLEEP, |at| at.saturating_duration_since(Instant::now()));
-            if left.is_zero() {
-                break;
-            }
-            self.sources.work();
-            if looks > REST_AFTER.into() {
-                self.sleep((value, errors), left);
-            }
-        }
-        Err(Errno(crate::ffi::ETIMEDOUT))
     }
 }
 
@@ -478,21 +376,29 @@ mod tests {
     }
 
     #[test]
-    fn a_counter_waits_for_its_threshold_or_an_error() {
-        let counter = Counter::new(false).unwrap();
-        let began = Instant::now();
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                std::thread::sleep(Duration::from_millis(50));
-                counter.add(2, 0);
+    fn a_sleeper_is_woken_by_a_signal_even_if_it_comes_first_and_by_no_entry_that_another_takes() {
+        let queue = CompletionQueue::new(true).unwrap();
+        queue.wake();
+        assert_eq!(queue.wait(None), Err(Errno::AGAIN));
+        let soon = || Some(Instant::now() + Duration::from_secs(20));
+        let take = || {
+            loop {
+                queue.wait(soon())?;
+                if queue.read(1, |_, _| ()).is_ok() {
+                    return Ok(());
+                }
+            }
+        };
+        for _ in 0..100 {
+            std::thread::scope(|scope| {
+                let takers = [scope.spawn(take), scope.spawn(take)];
+                for _ in 0..2 {
+                    std::thread::sleep(Duration::from_millis(1));
+                    queue.push(entry(1, None));
+                }
+                let taken: Vec<Result<(), Errno>> = takers.map(|taker| taker.join().unwrap()).into();
+                assert_eq!(taken, [Ok(()), Ok(())]);
             });
-            assert_eq!(counter.wait(2, None), Ok(()));
-        });
-        assert!(began.elapsed() < LONG_SLEEP / 2, "a sleeper is told");
-        assert_eq!(counter.wait(2, None), Ok(()));
-        let soon = Some(Instant::now() + Duration::from_millis(10));
-        assert_eq!(counter.wait(3, soon), Err(Errno(crate::ffi::ETIMEDOUT)));
-        counter.add(0, 1);
-        assert_eq!((counter.read(), counter.read_errors()), (2, 1));
+        }
     }
 }

@@ -15,6 +15,8 @@ pub const ANSWERS: u16 = 3;
 
 const TAGGED: u8 = 1;
 const DATA: u8 = 2;
+/// Of a request: it is not the operation's last.
+const MORE: u8 = 4;
 
 /// Most stretches of remote memory in one request.
 pub const MAX_STRETCHES: usize = 8;
@@ -87,8 +89,8 @@ pub enum Request<'a> {
     Write(&'a [u8]),
     /// Write what is offered on [`BULK`] under this number.
     WriteBulk { number: u64 },
-    /// Answer with what is there.
-    Read,
+    /// Answer with what is there; whether more is asked for, of the same operation.
+    Read { is_followed: bool },
     /// Compute; operands, and after them as many comparands if there are any.
     Atomic { kind: AtomicKind, operands: &'a [u8] },
 }
@@ -206,10 +208,12 @@ pub fn encode_request(stretches: &[Stretch], data: Option<u64>, request: &Reques
     let kind = match request {
         Request::Write(_) => 1,
         Request::WriteBulk { .. } => 2,
-        Request::Read => 3,
+        Request::Read { .. } => 3,
         Request::Atomic { .. } => 4,
     };
-    out.extend_from_slice(&[kind, if data.is_some() { DATA } else { 0 }, stretches.len() as u8, 0]);
+    let more = if matches!(request, Request::Read { is_followed: true }) { MORE } else { 0 };
+    let flags = if data.is_some() { DATA } else { 0 } | more;
+    out.extend_from_slice(&[kind, flags, stretches.len() as u8, 0]);
     if let Some(data) = data {
         out.extend_from_slice(&data.to_le_bytes());
     }
@@ -223,7 +227,7 @@ pub fn encode_request(stretches: &[Stretch], data: Option<u64>, request: &Reques
         Request::Atomic { kind: AtomicKind { datatype, op, mode }, .. } => {
             out.extend_from_slice(&[*datatype, *op, *mode as u8, 0]);
         }
-        Request::Write(_) | Request::Read => {}
+        Request::Write(_) | Request::Read { .. } => {}
     }
 }
 
@@ -245,7 +249,7 @@ pub fn decode_request(mut octets: &[u8]) -> Option<(Stretches, Option<u64>, Requ
     let request = match kind {
         1 => Request::Write(octets),
         2 => Request::WriteBulk { number: number(&mut octets)? },
-        3 => Request::Read,
+        3 => Request::Read { is_followed: flags & MORE != 0 },
         4 => {
             let [datatype, op, mode, _] = take(&mut octets)?;
             let mode = *[AtomicMode::Write, AtomicMode::Fetch, AtomicMode::Compare].get(mode as usize)?;
@@ -354,7 +358,8 @@ mod tests {
         let requests = [
             (Request::Write(b"xyz"), &b"xyz"[..]),
             (Request::WriteBulk { number: 3 }, b""),
-            (Request::Read, b""),
+            (Request::Read { is_followed: false }, b""),
+            (Request::Read { is_followed: true }, b""),
             (Request::Atomic { kind, operands: b"12" }, b"12"),
         ];
         for (request, bytes) in requests {

@@ -136,6 +136,11 @@ impl<R, M> Matching<R, M> {
         queue.into_iter().map(|(_, _, receive)| receive)
     }
 
+    /// Receives that wait, in no order.
+    pub fn all(&self) -> impl Iterator<Item = &R> {
+        self.directed.iter().flatten().chain(&self.undirected).map(|(_, _, receive)| receive)
+    }
+
     /// Receives that wait for anybody's message.
     pub fn undirected(&self) -> impl Iterator<Item = &R> {
         self.undirected.iter().map(|(_, _, receive)| receive)

@@ -12,12 +12,13 @@
 //! | `origin`, `target`, `atomics` | the two sides of one-sided operations |
 //! | `bulk` | offers and those who wait for them |
 //! | `watch` | whose end is noticed, and what fails then |
-//! | `completion`, `address`, `region_table` | what the other objects hold |
+//! | `completion`, `counter`, `address`, `region_table` | what the other objects hold |
 
 pub mod address;
 pub mod atomics;
 mod bulk;
 pub mod completion;
+pub mod counter;
 pub mod header;
 pub mod matching;
 mod origin;
@@ -36,7 +37,8 @@ use crate::error::{Errno, is_orderly};
 use crate::ffi;
 use address::AddressVector;
 use bulk::Bulks;
-use completion::{Completion, CompletionQueue, Counter};
+use completion::{Completion, CompletionQueue};
+use counter::Counter;
 use denrei::{LostReason, Node};
 use matching::PeerIndex;
 use port::{Arrival, Port};

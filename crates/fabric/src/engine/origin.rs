@@ -268,7 +268,8 @@ impl Engine {
         let stretches = cut(&reading.stretches, reading.asked, len);
         let memory = reading.memory.window(reading.asked as usize, len as usize);
         let mut message = Vec::with_capacity(MAX_HEADER_BYTES);
-        header::encode_request(&stretches, None, &Request::Read, &mut message);
+        let is_followed = reading.asked + len < reading.total;
+        header::encode_request(&stretches, None, &Request::Read { is_followed }, &mut message);
         let bytes = message.len();
         self.port.queue(peer, REQUESTS, message.into(), false)?;
         reading.asked += len;
@@ -366,7 +367,7 @@ impl Engine {
 fn cut(stretches: &[Stretch], mut skip: u64, mut len: u64) -> Stretches {
     let mut cut = Stretches::new();
     for stretch in stretches {
-        if skip >= stretch.len && stretch.len > 0 {
+        if skip > 0 && skip >= stretch.len {
             skip -= stretch.len;
             continue;
         }
@@ -396,5 +397,10 @@ mod tests {
         assert_eq!(cut(12, 3), [(2, 3, 2)]);
         let nothing = [Stretch { address: 7, len: 0, key: 3 }];
         assert_eq!(super::cut(&nothing, 0, 0)[..], nothing);
+        let [first, second] = stretches;
+        assert_eq!(
+            super::cut(&[first, nothing[0], second], 12, 3)[..],
+            [Stretch { address: 2, len: 3, key: 2 }]
+        );
     }
 }

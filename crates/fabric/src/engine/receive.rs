@@ -145,6 +145,22 @@ impl Receiving {
     fn queue(&mut self, tagged: bool) -> &mut Matching<Posted, Unexpected> {
         if tagged { &mut self.tagged } else { &mut self.untagged }
     }
+
+    /// A buffer for several messages takes no more; whether it is given back now, or with the last of those on
+    /// their way into it.
+    fn give_back(&mut self, id: u64) -> bool {
+        if let Some(buffer) = self.buffers.get_mut(&id).filter(|buffer| buffer.under_way > 0) {
+            buffer.is_full = true;
+            return false;
+        }
+        self.buffers.remove(&id);
+        true
+    }
+
+    /// Whether a receive of one message waits.
+    fn is_waited_for(&self) -> bool {
+        self.tagged.receives() > 0 || self.untagged.all().any(Posted::takes_one)
+    }
 }
 
 impl Engine {
@@ -266,9 +282,8 @@ impl Engine {
 
     fn fail_posted(&mut self, tagged: bool, posted: &Posted, errno: Errno) {
         let mut flags = receive_flags(tagged);
-        if posted.receive.multi.is_some() {
+        if posted.receive.multi.is_some() && self.receiving.give_back(posted.buffer) {
             flags |= ffi::FI_MULTI_RECV;
-            self.receiving.buffers.remove(&posted.buffer);
         }
         self.sinks.received(failure(posted.receive.context, flags, errno), true);
     }
@@ -406,7 +421,7 @@ impl Engine {
     pub(super) fn takes_messages(&self) -> bool {
         let limit = self.limits.unexpected_bytes;
         let held = self.receiving.unexpected_bytes;
-        held <= limit || (held <= STRETCH * limit && self.receiving.tagged.receives() > 0)
+        held <= limit || (held <= STRETCH * limit && self.receiving.is_waited_for())
     }
 
     /// Whether an unexpected message waits.

@@ -3,7 +3,7 @@
 //! Inputs → outputs: regions and the keys the application wants, or none → regions by key, for what
 //! peers ask.
 
-use super::completion::Counter;
+use super::counter::Counter;
 use crate::error::Errno;
 use crate::memory::Region;
 use parking_lot::{Mutex, RwLock};

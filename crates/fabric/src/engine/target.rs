@@ -65,7 +65,7 @@ impl Engine {
         let done = match request {
             Request::Write(bytes) => self.on_write(peer, &stretches, data, bytes),
             Request::WriteBulk { number: bulk } => self.on_write_bulk(peer, number, &stretches, data, bulk),
-            Request::Read => self.on_read(peer, number, &stretches),
+            Request::Read { is_followed } => self.on_read(peer, number, &stretches, is_followed),
             Request::Atomic { kind, operands } => {
                 self.on_atomic(peer, number, &stretches, data, kind, operands)
             }
@@ -153,7 +153,9 @@ impl Engine {
         keys: &Keys,
         result: Result<(), Errno>,
     ) {
-        match result {
+        // One that was closed meanwhile has taken nothing more.
+        let is_in_place = keys.iter().all(|key| key.region.is_open());
+        match result.and(if is_in_place { Ok(()) } else { Err(Errno::NO_KEY) }) {
             Ok(()) => {
                 self.note(peer, len, data, keys, ffi::FI_RMA | ffi::FI_REMOTE_WRITE);
                 self.answer(peer, &Answer::Done(number));
@@ -175,14 +177,23 @@ impl Engine {
         self.sinks.received(completion, true);
     }
 
-    fn on_read(&mut self, peer: PeerIndex, number: u64, stretches: &Stretches) -> Result<Done, Errno> {
+    fn on_read(
+        &mut self,
+        peer: PeerIndex,
+        number: u64,
+        stretches: &Stretches,
+        is_followed: bool,
+    ) -> Result<Done, Errno> {
         let mut bytes = Vec::new();
         let keys = self.keys(stretches)?;
         for (stretch, key) in stretches.iter().zip(&keys) {
             key.region.read(stretch.address, stretch.len, &mut bytes)?;
-            key.count(ffi::FI_REMOTE_READ);
         }
-        self.sinks.count(ffi::FI_RMA | ffi::FI_REMOTE_READ, true);
+        // An operation counts once, in however many pieces it comes.
+        if !is_followed {
+            keys.iter().for_each(|key| key.count(ffi::FI_REMOTE_READ));
+            self.sinks.count(ffi::FI_RMA | ffi::FI_REMOTE_READ, true);
+        }
         if bytes.len() <= self.limits.eager_bytes {
             self.answer(peer, &Answer::Data { number, bytes: &bytes });
             return Ok(Done::Answered);
@@ -217,6 +228,7 @@ impl Engine {
         check(stretches, &keys, len, access)?;
         let (operands, comparands) = operands.split_at(operands.len().min(len as usize));
         let (mut before, mut at) = (Vec::new(), 0);
+        let turn = atomics::TURN.lock();
         for (stretch, key) in stretches.iter().zip(&keys) {
             let end = at + stretch.len as usize;
             let (now, compare) = (part(operands, at, end), part(comparands, at, end));
@@ -227,6 +239,7 @@ impl Engine {
             }
             at = end;
         }
+        drop(turn);
         let direction = if access.writes { ffi::FI_REMOTE_WRITE } else { ffi::FI_REMOTE_READ };
         self.note(peer, len, data, &keys, ffi::FI_ATOMIC | direction);
         if kind.mode == AtomicMode::Write {

@@ -275,6 +275,28 @@ fn a_buffer_for_several_messages_is_given_back_when_it_is_full() {
     assert_eq!((into[0], into[59], into[89]), (1, 2, 3));
 }
 
+#[test]
+fn a_buffer_for_several_messages_is_not_given_back_while_one_is_on_its_way_into_it() {
+    const LEN: usize = 300_000;
+    let mut sides = pair();
+    let (mut out, mut into) = (pattern_of(LEN), vec![0; 2 * LEN]);
+    let anything = sides[1].engine.pattern(ffi::FI_ADDR_UNSPEC, 0, u64::MAX).unwrap();
+    let receive = Receive { memory: posted(&mut into), context: 1, wanted: true, multi: Some(30) };
+    sides[1].engine.receive(false, anything, receive).unwrap();
+    let payload = Payload::Posted(posted(&mut out));
+    sides[0]
+        .engine
+        .send(Send { to: 1, tag: None, data: None, payload, report: None, delivery: false })
+        .unwrap();
+    work(&mut sides, |sides| sides[1].engine.bulks.is_busy());
+    assert!(sides[1].engine.cancel(1));
+    let entries = wait_for(&mut sides, 1, 2);
+    let said: Vec<_> =
+        entries.iter().map(|entry| (entry.error, entry.flags & ffi::FI_MULTI_RECV != 0)).collect();
+    assert_eq!(said, [(Some((Errno::CANCELED, 0)), false), (None, true)]);
+    assert_eq!(into[..LEN], out[..]);
+}
+
 fn register(side: &Side, bytes: &mut [u8]) -> u64 {
     let region = Arc::new(Region::new(posted(bytes), 0, Access { reads: true, writes: true }));
     side.regions.insert(None, Arc::new(Registered { region, counters: Default::default() })).unwrap()
@@ -290,6 +312,8 @@ fn one_sided_operations_of_all_sizes_at_others_and_oneself() {
     for to in [0, 1] {
         for len in [8, 20_000, 5_000_000] {
             let mut sides = pair();
+            let served = Arc::new(Counter::new(false).unwrap());
+            sides[to as usize].engine.sinks.counters.push((ffi::FI_REMOTE_READ, Arc::clone(&served)));
             let mut there = vec![0; len + 8];
             let key = register(&sides[to as usize], &mut there);
             let (mut out, mut back) = (pattern_of(len), vec![0; len]);
@@ -301,6 +325,7 @@ fn one_sided_operations_of_all_sizes_at_others_and_oneself() {
             sides[0].engine.read(read, posted(&mut back)).unwrap();
             assert_eq!(wait_for(&mut sides, 0, 1)[0].error, None);
             assert_eq!(back, out);
+            assert_eq!(served.read(), 1, "an operation counts once");
             let kind = AtomicKind { datatype: 7, op: 2, mode: AtomicMode::Fetch };
             let fetch = one_sided(to, key, 8, 8, ffi::FI_ATOMIC | ffi::FI_READ);
             let mut before = [0; 8];
@@ -329,6 +354,43 @@ fn what_no_key_allows_fails_and_what_follows_does_not() {
     sides[0].engine.write(write, Payload::Copied(b"good")).unwrap();
     assert_eq!(wait_for(&mut sides, 0, 1)[0].error, None);
     assert_eq!(&there[..4], b"good");
+}
+
+#[test]
+fn a_write_to_a_region_that_is_closed_meanwhile_fails() {
+    const LEN: usize = 300_000;
+    let mut sides = pair();
+    let (mut out, mut there) = (pattern_of(LEN), vec![0; LEN]);
+    let key = register(&sides[1], &mut there);
+    let write = one_sided(1, key, 0, LEN, ffi::FI_RMA | ffi::FI_WRITE);
+    sides[0].engine.write(write, Payload::Posted(posted(&mut out))).unwrap();
+    work(&mut sides, |sides| sides[1].engine.bulks.is_busy());
+    sides[1].regions.remove(key);
+    assert_eq!(wait_for(&mut sides, 0, 1)[0].error, Some((Errno::NO_KEY, 0)));
+}
+
+#[test]
+fn operations_on_the_same_memory_are_atomic_though_several_endpoints_serve_it() {
+    const EACH: u64 = 20_000;
+    let mut there = [0; 8];
+    let mut pairs = [pair(), pair()];
+    let key = register(&pairs[0][1], &mut there);
+    pairs[1][1].engine.regions = Arc::clone(&pairs[0][1].regions);
+    std::thread::scope(|scope| {
+        for sides in &mut pairs {
+            scope.spawn(move || {
+                let kind = AtomicKind { datatype: 7, op: 2, mode: AtomicMode::Write };
+                for begun in 0..EACH {
+                    let add = one_sided(1, key, 0, 8, ffi::FI_ATOMIC | ffi::FI_WRITE);
+                    sides[0].engine.atomic(add, kind, &1u64.to_le_bytes(), None).unwrap();
+                    if begun % 1000 == 999 {
+                        work(sides, |sides| sides[0].counter.read() > begun);
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(u64::from_le_bytes(there), 2 * EACH);
 }
 
 #[test]
@@ -386,6 +448,34 @@ fn unexpected_messages_are_bounded_and_nothing_is_lost() {
         assert_eq!(wait_for(&mut sides, 1, 1)[0].len, 4000);
         assert_eq!(into, [tag as u8; 4000]);
     }
+}
+
+#[test]
+fn who_waits_for_one_peer_gets_its_message_behind_what_others_have_sent_in_vain() {
+    let mut sides = [side(|_| ()), side(|_| ()), side(|limits| limits.unexpected_bytes = 100_000)];
+    let receiver = sides[2].addresses.address(0).unwrap();
+    for index in 0..2 {
+        sides[index].addresses.insert(receiver);
+        let address = sides[index].addresses.address(0).unwrap();
+        sides[2].addresses.insert(address);
+    }
+    let say = |side: &mut Side, bytes: &[u8]| {
+        let payload = Payload::Copied(bytes);
+        side.engine
+            .send(Send { to: 1, tag: None, data: None, payload, report: None, delivery: false })
+            .unwrap();
+    };
+    for _ in 0..50 {
+        say(&mut sides[0], &[1; 4000]);
+    }
+    work(&mut sides, |sides| sides[2].engine.is_holding_back());
+    let mut into = [0; 8];
+    let pattern = sides[2].engine.pattern(2, 0, u64::MAX).unwrap();
+    let receive = Receive { memory: posted(&mut into), context: 1, wanted: true, multi: None };
+    sides[2].engine.receive(false, pattern, receive).unwrap();
+    say(&mut sides[1], &[2; 8]);
+    assert_eq!(wait_for(&mut sides, 2, 1)[0].error, None);
+    assert_eq!(into, [2; 8]);
 }
 
 mod lost;

@@ -163,6 +163,48 @@ static void access(void)
 	CHECK(there[0] == 1 && there[1] == 2 && there[2] == 1);
 }
 
+/* A region from address zero on reaches as far as is said. */
+static void from_zero(void)
+{
+	struct side *a = &sides[0];
+	struct fid_mr *mr;
+	for (int all = 0; all < 2; all++) {
+		OK(fi_mr_reg(domain, NULL, all ? SIZE_MAX : 4096, FI_REMOTE_READ, 0, 80, 0, &mr, NULL));
+		OK(fi_read(a->ep, out, 8, NULL, a->peer, (uintptr_t)in, 80, NULL));
+		CHECK(next(a, NULL) == (all ? 1 : -FI_ENOKEY));
+		OK(fi_close(&mr->fid));
+	}
+}
+
+/* Who wants to know that a message has arrived is not told before. */
+static void levels(void)
+{
+	struct fi_av_attr av_attr = { .type = FI_AV_TABLE };
+	struct fi_cq_attr cq_attr = { .format = FI_CQ_FORMAT_TAGGED };
+	struct side lone;
+	struct iovec iov = { out, 8 };
+	struct fi_msg_tagged message = { .msg_iov = &iov, .iov_count = 1 };
+	setenv("FI_DENREI_FAILURE_TIMEOUT_MS", "300", 1);
+	OK(fi_endpoint(domain, info, &lone.ep, NULL));
+	unsetenv("FI_DENREI_FAILURE_TIMEOUT_MS");
+	OK(fi_av_open(domain, &av_attr, &lone.av, NULL));
+	OK(fi_cq_open(domain, &cq_attr, &lone.cq, NULL));
+	OK(fi_ep_bind(lone.ep, &lone.av->fid, 0));
+	OK(fi_ep_bind(lone.ep, &lone.cq->fid, FI_TRANSMIT | FI_RECV));
+	OK(fi_enable(lone.ep));
+	/* Nobody is there. */
+	CHECK(fi_av_insertsvc(lone.av, "127.0.0.1", "9", &message.addr, 0, NULL) == 1);
+	OK(fi_tsendmsg(lone.ep, &message, FI_COMPLETION | FI_INJECT_COMPLETE));
+	CHECK(next(&lone, NULL) == 1);
+	OK(fi_tsendmsg(lone.ep, &message, FI_COMPLETION | FI_TRANSMIT_COMPLETE));
+	CHECK(next(&lone, NULL) == -FI_ETIMEDOUT);
+	OK(fi_tsendmsg(lone.ep, &message, FI_COMPLETION | FI_DELIVERY_COMPLETE));
+	CHECK(next(&lone, NULL) == -FI_ETIMEDOUT);
+	OK(fi_close(&lone.ep->fid));
+	OK(fi_close(&lone.cq->fid));
+	OK(fi_close(&lone.av->fid));
+}
+
 /* Nothing to compute with, and more parts than there may be. */
 static void refused_counts(void)
 {
@@ -328,6 +370,8 @@ int main(void)
 	atomics();
 	counters_and_queues();
 	access();
+	from_zero();
+	levels();
 	refused_counts();
 	refused_flags();
 	refused_calls();

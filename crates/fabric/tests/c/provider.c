@@ -43,6 +43,17 @@ static void refusals(void)
 	REFUSED(h->fabric_attr->name = strdup("another"));
 }
 
+/* What is asked for is given, or more. */
+static void sizes(void)
+{
+	struct fi_info *hints = hints_of(), *found;
+	hints->tx_attr->size = 20000;
+	OK(fi_getinfo(FI_VERSION(1, 9), "127.0.0.1", NULL, FI_SOURCE, hints, &found));
+	CHECK(found->tx_attr->size >= 20000 && found->rx_attr->size >= 1);
+	fi_freeinfo(found);
+	fi_freeinfo(hints);
+}
+
 static void vectors(void)
 {
 	char address[64], text[64];
@@ -286,6 +297,39 @@ static void events(void)
 	OK(fi_close(&eq->fid));
 }
 
+/* Insertions that are told by events: of each that failed, and then of how many did not. */
+static void inserted(void)
+{
+	struct fi_eq_attr eq_attr = { .wait_obj = FI_WAIT_UNSPEC };
+	struct fi_av_attr av_attr = { .type = FI_AV_TABLE, .flags = FI_EVENT };
+	struct fi_eq_err_entry failed = { .data = 99 };
+	struct fi_eq_entry got = { .data = 99 };
+	char addresses[3][16];
+	size_t len = 16;
+	uint32_t event;
+	struct fid_eq *eq;
+	struct fid_av *av;
+	OK(fi_eq_open(fabric, &eq_attr, &eq, NULL));
+	OK(fi_av_open(domain, &av_attr, &av, NULL));
+	for (int i = 0; i < 3; i++)
+		OK(fi_av_lookup(sides[0].av, sides[0].peer, addresses[i], &len));
+	CHECK(fi_av_insert(av, addresses, 3, NULL, 0, (void *)5) == -FI_ENOEQ);
+	OK(fi_av_bind(av, &eq->fid, 0));
+	/* Of no family. */
+	memset(addresses[1], 0, 16);
+	OK(fi_av_insert(av, addresses, 3, NULL, 0, (void *)5));
+	CHECK(fi_eq_read(eq, &event, &got, sizeof got, 0) == -FI_EAVAIL);
+	CHECK(fi_eq_sread(eq, &event, &got, sizeof got, 10, 0) == -FI_EAVAIL);
+	CHECK(fi_eq_readerr(eq, &failed, 0) == (ssize_t)sizeof failed);
+	CHECK(failed.fid == &av->fid && failed.context == (void *)5 && failed.data == 1 && failed.err == FI_EINVAL);
+	CHECK(fi_eq_readerr(eq, &failed, 0) == -FI_EAGAIN);
+	CHECK(fi_eq_read(eq, &event, &got, sizeof got, 0) == (ssize_t)sizeof got);
+	CHECK(event == FI_AV_COMPLETE && got.fid == &av->fid && got.context == (void *)5 && got.data == 2);
+	CHECK(fi_eq_read(eq, &event, &got, sizeof got, 0) == -FI_EAGAIN);
+	OK(fi_close(&av->fid));
+	OK(fi_close(&eq->fid));
+}
+
 static void bound_ones_stay_open(void)
 {
 	struct fi_av_attr av_attr = { .type = FI_AV_TABLE };
@@ -341,6 +385,7 @@ static void refused_calls(void)
 int main(void)
 {
 	refusals();
+	sizes();
 	open_all();
 	if (failures)
 		return 1;
@@ -356,6 +401,7 @@ int main(void)
 	waiting();
 	counters_sleep();
 	events();
+	inserted();
 	bound_ones_stay_open();
 	refused_calls();
 	close_all();

@@ -60,7 +60,8 @@ const ORDER: u64 = FI_ORDER_SAS
 pub(super) const IOV_LIMIT: usize = 8;
 /// Stretches of remote memory, at most.
 pub(super) const RMA_IOV_LIMIT: usize = crate::engine::header::MAX_STRETCHES;
-/// Operations under way at each endpoint: what libfabric's programs size their tables by.
+/// Operations under way at each endpoint: what libfabric's programs size their tables by. As many of the first as
+/// are asked for, up to the second.
 const TX_SIZE: usize = 8192;
 const RX_SIZE: usize = 65_536;
 /// Objects of each kind: as many as memory allows.
@@ -145,6 +146,7 @@ struct Wanted {
     av_type: c_int,
     mr_mode: c_int,
     tx_op_flags: u64,
+    tx_size: usize,
     rx_op_flags: u64,
     addr_format: u32,
     domain: Option<String>,
@@ -274,7 +276,7 @@ impl Wanted {
         refuse_unless(attr.size <= RX_SIZE, || format!("{} operations at a time", attr.size))?;
         let iov = attr.iov_limit <= IOV_LIMIT && attr.rma_iov_limit <= RMA_IOV_LIMIT;
         refuse_unless(iov, || format!("buffers of {} parts", attr.iov_limit.max(attr.rma_iov_limit)))?;
-        self.tx_op_flags = attr.op_flags;
+        (self.tx_op_flags, self.tx_size) = (attr.op_flags, attr.size);
         Ok(())
     }
 

@@ -83,7 +83,7 @@ fn fill_tx(attr: &mut fi_tx_attr, settings: &Settings, wanted: &Wanted, caps: u6
     attr.op_flags = wanted.tx_op_flags;
     attr.msg_order = ORDER;
     attr.inject_size = settings.limits.eager_bytes;
-    attr.size = TX_SIZE;
+    attr.size = TX_SIZE.max(wanted.tx_size);
     attr.iov_limit = IOV_LIMIT;
     attr.rma_iov_limit = RMA_IOV_LIMIT;
 }

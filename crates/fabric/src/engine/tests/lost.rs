@@ -194,3 +194,17 @@ fn receives_from_anybody_fail_when_a_peer_is_gone_that_has_spoken_and_has_no_num
     let failed = wait_for(&mut sides[..1], 0, 1);
     assert_eq!((failed[0].context, failed[0].error), (2, Some((Errno(ffi::ETIMEDOUT), 0))));
 }
+
+#[test]
+fn a_large_read_fails_with_the_peer_that_was_sending_it() {
+    const LEN: usize = 200_000;
+    let mut sides = impatient_pair(false);
+    let (mut there, mut into) = (pattern_of(LEN), vec![0; LEN]);
+    let key = register(&sides[1], &mut there);
+    let wanted = one_sided(1, key, 0, LEN, ffi::FI_RMA | ffi::FI_READ);
+    sides[0].engine.read(wanted, posted(&mut into)).unwrap();
+    // It hangs once it has answered that its bytes are to be fetched.
+    work(&mut sides, |sides| sides[0].engine.bulks.is_busy());
+    let failed = wait_for(&mut sides[..1], 0, 1);
+    assert_eq!((failed[0].context, failed[0].error), (2, Some((Errno(ffi::ETIMEDOUT), 0))));
+}
