@@ -2,6 +2,7 @@
 
 use denrei::{Bytes, ChannelId, Config, Drive, Event, Node, PeerId, ProtocolConfig};
 use std::future::Future;
+use std::net::UdpSocket;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -78,13 +79,13 @@ fn the_thread_that_a_future_starts_takes_over_from_one_that_sleeps() {
             });
         }
         for round in 0..8 {
-            let (a, hole) = (bind(Drive::Inline, hasty.clone()), bind(Drive::Inline, hasty.clone()));
+            let (a, hole) = (bind(Drive::Inline, hasty.clone()), UdpSocket::bind("127.0.0.1:0").unwrap());
             std::thread::scope(|scope| {
                 let sleeps = scope.spawn(|| a.recv_timeout(Duration::from_millis(300)));
                 std::thread::sleep(Duration::from_millis(2 + round % 3));
                 start_thread(&a);
                 std::thread::sleep(Duration::from_millis(5));
-                a.connect(hole.local_addr()).unwrap();
+                a.connect(hole.local_addr().unwrap()).unwrap();
                 let lost = a.event_timeout(LONG);
                 over.store(!matches!(lost, Some(Event::PeerLost { .. })), Ordering::Relaxed);
                 assert!(!over.load(Ordering::Relaxed), "round {round}: {lost:?}");
@@ -100,7 +101,10 @@ fn the_thread_that_a_future_starts_takes_over_from_one_that_sleeps() {
 struct Orphan(Mutex<Option<Pin<Box<dyn Future<Output = ()> + Send>>>>);
 
 impl Wake for Orphan {
-    fn wake(self: Arc<Self>) {}
+    fn wake(self: Arc<Self>) {
+        let task = self.0.lock().unwrap().take();
+        drop(task);
+    }
 }
 
 #[test]
