@@ -26,7 +26,8 @@ const TURN: Duration = Duration::from_millis(5);
 const IDLE_TURN: Duration = Duration::from_millis(50);
 /// How often progress is told, here and to the sender.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
-/// How often the sender is told that files are being verified.
+/// How often the sender is told that this goes on though nothing is added: files are verified, or what comes is
+/// here already.
 const BUSY_INTERVAL: Duration = Duration::from_secs(5);
 /// How often a sender that was named is asked.
 const ASK_INTERVAL: Duration = Duration::from_millis(500);
@@ -61,6 +62,9 @@ pub struct Receiver {
     began: Instant,
     progress_at: Instant,
     told_bytes: u64,
+    told_at: Instant,
+    /// Pieces have come since the sender was told something.
+    taken: bool,
 }
 
 impl Receiver {
@@ -90,6 +94,8 @@ impl Receiver {
             began: now,
             progress_at: now,
             told_bytes: 0,
+            told_at: now,
+            taken: false,
         }
     }
 
@@ -335,6 +341,7 @@ impl Receiver {
 
     fn piece(&mut self, piece: &crate::message::Piece) -> Result<(), CastError> {
         let Some(reception) = &mut self.reception else { return Ok(()) };
+        self.taken = true;
         let answer = reception.piece(piece)?;
         reception.pump()?;
         if let (Some(answer), Some((peer, _))) = (answer, self.sender) {
@@ -413,11 +420,15 @@ impl Receiver {
         if progress(&ReceiveProgress { sender, bytes, total_bytes }).is_break() {
             return Err(CastError::Cancelled);
         }
+        // A group's pieces may all be here for long, where others have fewer.
+        let takes = self.taken && now.duration_since(self.told_at) >= BUSY_INTERVAL;
         if let (Some(reception), Some((peer, _)), true) =
-            (&self.reception, self.sender, bytes != self.told_bytes)
+            (&self.reception, self.sender, takes || bytes != self.told_bytes)
             && self.say(peer, &Message::Progress { cast: short(&reception.offer().id), bytes })
         {
             self.told_bytes = bytes;
+            self.told_at = now;
+            self.taken = false;
         }
         Ok(())
     }

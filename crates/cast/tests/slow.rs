@@ -1,7 +1,11 @@
-//! A receiver whose reader is slow.
+//! Receivers that are slow, or get what they have, and what they say meanwhile.
 
-use denrei::{Config, Drive, Node};
-use denrei_cast::{Destination, Members, ReceiveOptions, Receiver, SendOptions, Sender, Source};
+use denrei::{ChannelId, Config, Drive, Incoming, Node};
+use denrei_cast::manifest::{Entry, Extent, Kind, Manifest};
+use denrei_cast::message::{CHANNEL, Message, Offer, PIECE_BYTES, Piece, short};
+use denrei_cast::{
+    Destination, Members, ReceiveOptions, Reception, Receiver, SendOptions, Sender, Source,
+};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, UdpSocket};
 use std::ops::ControlFlow;
@@ -25,10 +29,15 @@ impl Write for Slow {
     }
 }
 
+/// A group that no other test uses now.
+fn group() -> SocketAddr {
+    let port = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    SocketAddr::new([239, 255, 79, 3].into(), port.min(65_000))
+}
+
 #[test]
 fn one_whose_reader_is_slow_says_how_far_it_is_while_it_writes() {
-    let port = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let group = SocketAddr::new([239, 255, 79, 3].into(), port.min(65_000));
+    let group = group();
     let receiver = Receiver::new(node(), Destination::Pipe(Box::new(Slow)), ReceiveOptions::new(group));
     let receiver = std::thread::spawn(move || {
         let (mut longest, mut last) = (Duration::ZERO, Instant::now());
@@ -46,4 +55,58 @@ fn one_whose_reader_is_slow_says_how_far_it_is_while_it_writes() {
     let (bytes, longest) = receiver.join().unwrap();
     assert_eq!(bytes, 20_000_000);
     assert!(longest < Duration::from_secs(2), "nothing was told for {longest:?}");
+}
+
+/// One that goes on where it was is in a group with others that begin: for long it gets nothing but what it has.
+#[test]
+fn one_that_gets_what_it_has_says_that_it_takes_it() {
+    let into = tempfile::tempdir().unwrap();
+    let destination = || Destination::Directory { path: into.path().into(), sync: false };
+    let size = u64::from(PIECE_BYTES) * 2;
+    let kind = Kind::File { size, extents: vec![Extent { offset: 0, len: size }] };
+    let entry = Entry { parent: None, name: b"f".into(), mode: 0o644, mtime_ns: 0, kind };
+    let encoded = Manifest { nonce: [0; 16], entries: vec![entry] }.encode();
+    let group = group();
+    let (id, manifest_bytes) = (*blake3::hash(&encoded).as_bytes(), encoded.len() as u64);
+    let offer = Offer { id, group, piece_bytes: PIECE_BYTES, manifest_bytes, body_bytes: size };
+    let piece = |number, data| Piece { cast: short(&id), number, last: false, digests: Vec::new(), data };
+    let first = piece(1, vec![7; PIECE_BYTES as usize].into());
+    {
+        let mut before = Reception::new(offer, destination(), "").unwrap();
+        before.piece(&piece(0, encoded.into())).unwrap();
+        before.piece(&first).unwrap();
+    }
+    let receiving = node();
+    let addr = receiving.local_addr();
+    let receiver = Receiver::new(receiving, destination(), ReceiveOptions::new(group));
+    let until = Instant::now() + Duration::from_secs(60);
+    let (done, ended) = std::sync::mpsc::channel::<()>();
+    let receiver = std::thread::spawn(move || {
+        receiver.run(|_| match ended.try_recv() {
+            Err(std::sync::mpsc::TryRecvError::Empty) => ControlFlow::Continue(()),
+            _ => ControlFlow::Break(()),
+        })
+    });
+    let sending = node();
+    let peer = sending.connect(addr).unwrap();
+    let say = |message: &Message| sending.send(ChannelId { peer, channel: CHANNEL }, message.encode()).unwrap();
+    say(&Message::Offer(offer));
+    let mut told = 0;
+    while told < 3 && Instant::now() < until {
+        match sending.next(Duration::from_millis(200)).unwrap() {
+            Some(Incoming::Message(message)) => match Message::decode(message.data) {
+                Some(Message::Progress { bytes, .. }) => {
+                    assert_eq!(bytes, u64::from(PIECE_BYTES));
+                    told += 1;
+                }
+                Some(Message::Want { ranges, .. }) => assert_eq!(ranges, [(2, 1)]),
+                other => panic!("{other:?}"),
+            },
+            Some(_) => {}
+            None => drop(say(&Message::Piece(first.clone()))),
+        }
+    }
+    drop(done);
+    assert!(receiver.join().unwrap().is_err());
+    assert_eq!(told, 3, "who says nothing for a minute is given up");
 }
