@@ -3,9 +3,7 @@
 use denrei::{ChannelId, Config, Drive, Incoming, Node};
 use denrei_cast::manifest::{Entry, Extent, Kind, Manifest};
 use denrei_cast::message::{CHANNEL, Message, Offer, PIECE_BYTES, Piece, short};
-use denrei_cast::{
-    Destination, Members, ReceiveOptions, Reception, Receiver, SendOptions, Sender, Source,
-};
+use denrei_cast::{Destination, Members, ReceiveOptions, Receiver, Reception, SendOptions, Sender, Source};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, UdpSocket};
 use std::ops::ControlFlow;
@@ -89,7 +87,8 @@ fn one_that_gets_what_it_has_says_that_it_takes_it() {
     });
     let sending = node();
     let peer = sending.connect(addr).unwrap();
-    let say = |message: &Message| sending.send(ChannelId { peer, channel: CHANNEL }, message.encode()).unwrap();
+    let say =
+        |message: &Message| sending.send(ChannelId { peer, channel: CHANNEL }, message.encode()).unwrap();
     say(&Message::Offer(offer));
     let mut told = 0;
     while told < 3 && Instant::now() < until {
