@@ -69,11 +69,11 @@ impl Place {
         })
     }
 
-    /// Makes the directories of a manifest that are not there.
+    /// Makes the directories of a manifest that are not there; calls `made` for each.
     ///
     /// # Errors
     /// One cannot be made.
-    pub fn make_directories(&self, manifest: &Manifest) -> Result<(), CastError> {
+    pub fn make_directories(&self, manifest: &Manifest, made: impl Fn()) -> Result<(), CastError> {
         // Siblings follow each other: their directory is opened once.
         let mut opened: Option<(Option<u32>, OwnedFd)> = None;
         for (index, entry) in manifest.entries.iter().enumerate() {
@@ -89,6 +89,7 @@ impl Place {
                 Err(error) => return Err(self.error("create the directory", manifest, index)(error)),
             }
             opened = Some((entry.parent, parent));
+            made();
         }
         Ok(())
     }

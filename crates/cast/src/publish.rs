@@ -18,7 +18,12 @@ use std::fs::{self, File, FileTimes, Permissions};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::thread;
 use std::time::{Duration, SystemTime};
+
+/// How often it is looked whether a long call is through.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// Puts everything into `into`, and removes the staging directory. With `sync` everything is on disk
 /// before it appears.
@@ -32,7 +37,8 @@ pub fn publish(stage: &Stage, into: &Path, sync: bool) -> Result<(), CastError> 
         finish_files(stage)?;
         if sync {
             let root = File::open(stage.root()).map_err(storage("open", stage.root()))?;
-            nix::unistd::syncfs(&root).map_err(|error| storage("sync", stage.root())(error.into()))?;
+            while_it_lasts(stage, || nix::unistd::syncfs(&root))?
+                .map_err(|error| storage("sync", stage.root())(error.into()))?;
         }
         let marker = stage.root().join(PUBLISHING);
         fs::write(&marker, []).map_err(storage("write", marker))?;
@@ -45,6 +51,24 @@ pub fn publish(stage: &Stage, into: &Path, sync: bool) -> Result<(), CastError> 
         root.sync_all().map_err(storage("sync", into))?;
     }
     fs::remove_dir_all(stage.root()).map_err(storage("remove", stage.root()))
+}
+
+/// Does what the system takes its time for, and tells that it goes on.
+fn while_it_lasts<T: Send>(stage: &Stage, work: impl FnOnce() -> T + Send) -> Result<T, CastError> {
+    let (done, outcome) = sync_channel(1);
+    thread::scope(|scope| {
+        let working = thread::Builder::new().spawn_scoped(scope, move || done.send(work()));
+        working.map_err(|error| CastError::Transport(format!("cannot start a thread: {error}")))?;
+        loop {
+            match outcome.recv_timeout(LOOK) {
+                Ok(outcome) => return Ok(outcome),
+                Err(RecvTimeoutError::Timeout) => stage.goes_on(),
+                Err(RecvTimeoutError::Disconnected) => {
+                    return Err(CastError::Transport("a thread ended".into()));
+                }
+            }
+        }
+    })
 }
 
 /// Whether everything of a cast can be put into place as things are now.
@@ -86,6 +110,7 @@ fn kind_at(directory: impl AsFd, entry: &Entry) -> Result<Option<SFlag>, Errno> 
 fn finish_files(stage: &Stage) -> Result<(), CastError> {
     let manifest = stage.manifest();
     for (index, entry) in manifest.entries.iter().enumerate() {
+        stage.goes_on();
         match &entry.kind {
             Kind::Directory => {}
             Kind::File { .. } | Kind::Stream => {
@@ -111,6 +136,7 @@ fn finish_directories(stage: &Stage, to: &Place) -> Result<(), CastError> {
     let manifest = stage.manifest();
     for (index, entry) in manifest.entries.iter().enumerate().rev() {
         if entry.kind == Kind::Directory {
+            stage.goes_on();
             let directory = File::from(to.directory(manifest, Some(index as u32))?);
             set_attributes(&directory, entry)
                 .map_err(storage("finish", to.path().join(manifest.path(index))))?;
@@ -164,6 +190,7 @@ impl Mover<'_> {
     }
 
     fn place(&self, from: &OwnedFd, to: &OwnedFd, index: u32) -> Result<(), CastError> {
+        self.stage.goes_on();
         let manifest = self.stage.manifest();
         let entry = &manifest.entries[index as usize];
         let failed = || self.to.error("put into place", manifest, index as usize);

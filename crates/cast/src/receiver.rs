@@ -289,7 +289,7 @@ impl Receiver {
         Ok(())
     }
 
-    /// Tells a sender, which hears nothing else meanwhile, that files are being verified.
+    /// Tells a sender, which hears nothing else meanwhile, that files are being verified, or put into place.
     fn busy(&self, peer: PeerId, offer: &Offer) -> Busy {
         let (node, cast, mut told_at) = (self.node.clone(), short(&offer.id), Instant::now());
         Busy::new(move |bytes| {

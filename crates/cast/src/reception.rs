@@ -78,7 +78,7 @@ impl Reception {
         Self::telling(offer, destination, name, Busy::default())
     }
 
-    /// The same, and tells `busy` while what is here is verified.
+    /// The same, and tells `busy` while what is here is verified, written or put into place.
     ///
     /// # Errors
     /// As for [`new`](Self::new).
@@ -108,7 +108,7 @@ impl Reception {
         Ok(reception)
     }
 
-    /// From now on another is told while files are verified.
+    /// From now on another is told.
     pub fn tell(&mut self, busy: Busy) {
         match &mut self.sink {
             Sink::Stage(stage) => stage.tell(busy),

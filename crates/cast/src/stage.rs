@@ -13,6 +13,7 @@ use crate::pieces::{PieceSet, Range};
 use crate::place::Place;
 use crate::source::data_offset;
 use blake3::Hasher;
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, TryLockError};
 use std::io::Read;
@@ -31,7 +32,8 @@ pub(crate) const PUBLISHING: &str = "publishing";
 const MISSING: u8 = 0;
 const HERE: u8 = 1;
 
-/// Is told how many bytes are here, again and again while files are verified: large ones take minutes.
+/// Is told how many bytes are here, again and again while files are verified, written and put into place: large
+/// ones, and many, take minutes.
 pub struct Busy(Box<dyn FnMut(u64) + Send>);
 
 impl Busy {
@@ -77,7 +79,7 @@ pub struct Stage {
     /// A stream's bytes, once its end is known.
     stream_bytes: Option<u64>,
     resumed_bytes: u64,
-    busy: Busy,
+    busy: RefCell<Busy>,
     /// Everything was here before, and is on its way to its place.
     publishing: bool,
 }
@@ -162,11 +164,11 @@ impl Stage {
             verified: BTreeSet::new(),
             stream_bytes: None,
             resumed_bytes: 0,
-            busy,
+            busy: busy.into(),
             publishing,
         };
         if !publishing {
-            stage.tree.make_directories(&stage.manifest)?;
+            stage.tree.make_directories(&stage.manifest, || stage.goes_on())?;
             stage.recall()?;
         }
         Ok(stage)
@@ -224,9 +226,14 @@ impl Stage {
         Ok(())
     }
 
+    /// Tells that this goes on.
+    pub fn goes_on(&self) {
+        (self.busy.borrow_mut().0)(self.bytes());
+    }
+
     /// From now on `busy` is told.
     pub fn tell(&mut self, busy: Busy) {
-        self.busy = busy;
+        self.busy = busy.into();
     }
 
     /// What is received.
@@ -322,6 +329,7 @@ impl Stage {
             let data = &piece.data[part.at..part.at + part.len];
             self.write_at(part.entry, part.offset, data)?;
             self.hash(part.entry, data_offset(&self.manifest, part.entry, part.offset), data);
+            self.goes_on();
         }
         self.have.insert(number);
         self.note(number, HERE)?;
@@ -426,7 +434,6 @@ impl Stage {
             return Ok(hasher.finalize());
         };
         let file = self.tree.open_file(&self.manifest, entry)?;
-        let here = self.bytes();
         let mut buffer = vec![0; VERIFY_BYTES];
         for extent in extents {
             let mut at = 0;
@@ -438,7 +445,7 @@ impl Stage {
                     Ok(read) => {
                         hasher.update(&buffer[..read]);
                         at += read as u64;
-                        (self.busy.0)(here);
+                        self.goes_on();
                     }
                     Err(error) => return Err(storage("verify", self.manifest.path(entry))(error)),
                 }

@@ -216,6 +216,34 @@ fn while_what_is_here_is_verified_somebody_is_told_that_this_goes_on() {
     assert_eq!(*told.lock().unwrap(), [u64::from(PIECE_BYTES)]);
 }
 
+/// A piece may hold 262,144 files, and a slow disk takes minutes for all that it has not written yet.
+#[test]
+fn while_many_files_are_written_and_put_into_place_somebody_is_told_that_this_goes_on() {
+    for sync in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let entries: Vec<Entry> = (0..100).map(|n| entry(None, &format!("f{n}"), file(1))).collect();
+        let manifest = Manifest { nonce: [0; 16], entries };
+        let encoded = manifest.encode();
+        let offer = offer(&manifest, &encoded);
+        let told = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+        let teller = std::sync::Arc::clone(&told);
+        let count = std::sync::atomic::Ordering::SeqCst;
+        let busy = Busy::new(move |_| {
+            teller.fetch_add(1, count);
+        });
+        let destination = Destination::Directory { path: dir.path().into(), sync };
+        let mut reception = Reception::telling(offer, destination, "", busy).unwrap();
+        reception.piece(&piece(&offer, 0, &encoded, &[])).unwrap();
+        let before = told.load(count);
+        reception.piece(&piece(&offer, 1, &[7; 100], &[*hash(&[7]).as_bytes(); 100])).unwrap();
+        assert!(reception.is_complete());
+        let written = told.load(count);
+        assert!(written >= before + 100, "{written} after {before}");
+        reception.finish().unwrap();
+        assert!(told.load(count) >= written + 200, "{} after {written}", told.load(count));
+    }
+}
+
 #[test]
 fn a_directory_that_is_there_is_added_to_and_the_rest_of_it_stays() {
     let dir = tempfile::tempdir().unwrap();
