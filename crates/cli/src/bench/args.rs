@@ -120,8 +120,8 @@ pub struct Plan {
     pub sizes: Vec<usize>,
     /// Messages per run at most.
     pub iters: u64,
-    /// Longest time of one run.
-    pub time: Duration,
+    /// Longest time of one run, if that was asked for.
+    pub time: Option<Duration>,
     /// How to wait.
     pub wait: Wait,
     /// Which thread does a Node's work.
@@ -148,7 +148,7 @@ impl Plan {
             transports: default_transports(bench),
             sizes: default_sizes(bench),
             iters: default_iters(bench),
-            time: DEFAULT_TIME,
+            time: None,
             wait: Wait::Sleep,
             drive: Drive::Inline,
             repeat: DEFAULT_REPEAT,
@@ -180,7 +180,7 @@ impl Plan {
             transports: transports(args, defaults.transports),
             sizes: or_else_default(sizes, defaults.sizes),
             iters: args.iters.unwrap_or(defaults.iters),
-            time: args.seconds.unwrap_or(defaults.time),
+            time: args.seconds,
             wait: args.wait,
             drive: args.drive,
             repeat: args.repeat,
@@ -200,6 +200,12 @@ impl Plan {
         let bytes = if self.bench == Bench::Pingpong { PINGPONG_BYTES } else { RUN_BYTES };
         let peers = self.members as u64 * (self.members as u64 - 1) / 2;
         self.iters.min((bytes / peers.max(1) / size as u64).max(LEAST))
+    }
+
+    /// How long one run sends at most. Where nothing was asked for, a paced one lasts as long as its pace takes.
+    pub fn time_for(&self, size: usize) -> Duration {
+        let paced_s = self.rate_per_s.map_or(0.0, |rate| self.iters_for(size) as f64 / rate);
+        self.time.unwrap_or(DEFAULT_TIME + 2 * Duration::from_secs_f64(paced_s))
     }
 }
 

@@ -114,10 +114,8 @@ fn report(side: &LineProcess, limit: Duration) -> Result<Report> {
 
 fn job(plan: &Plan, transport: Transport, size: usize, index: usize, bind: IpAddr) -> Job {
     let iters = plan.iters_for(size);
-    // A paced run lasts as long as it is meant to.
-    let paced_ms = plan.rate_per_s.map_or(0, |rate| (iters as f64 / rate * 1e3) as u64);
     let rate_ms = plan.pace.iter().flat_map(|pace| &pace.send_ms).max().copied().unwrap_or(0);
-    let send_ms = plan.time.as_millis() as u64 + 2 * paced_ms + rate_ms;
+    let send_ms = plan.time_for(size).as_millis() as u64 + rate_ms;
     let core = if plan.pin && plan.members == 2 { core_for(index) } else { None };
     Job {
         bench: plan.bench,

@@ -85,7 +85,8 @@ struct BurstArgs {
 struct StreamArgs {
     #[command(flatten)]
     common: BenchArgs,
-    /// Send at this pace; shows one-way latencies (both sides on one machine)
+    /// Send at this pace; shows one-way latencies (both sides on one machine). Without --seconds a run lasts as
+    /// long as --iters [default: 10000] at this pace take
     #[arg(long, value_parser = whole(1_u64..=10_000_000), conflicts_with_all = ["connect", "listen"], value_name = "MSGS_PER_S")]
     rate: Option<u64>,
     #[command(flatten)]

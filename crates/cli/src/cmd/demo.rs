@@ -66,7 +66,7 @@ fn pingpong_plan() -> Plan {
         sizes: PINGPONG_SIZES.to_vec(),
         iters: PINGPONG_ITERS,
         repeat: PINGPONG_REPEAT,
-        time: PINGPONG_TIME,
+        time: Some(PINGPONG_TIME),
         ..Plan::of(Bench::Pingpong)
     }
 }

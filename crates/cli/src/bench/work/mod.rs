@@ -91,12 +91,12 @@ impl<'a> SendLimit<'a> {
     }
 }
 
-/// Whether message `number` of a stream is one at which to look at the clock: a look takes 20 ns,
-/// which is not nothing beside a small message.
+/// Whether to look at the clock before message `number` of a stream, and after the one before it, which may be the
+/// last for that reason: a look takes 20 ns, which is not nothing beside a small message.
 fn is_time_to_look(job: &Job, number: u64) -> bool {
     /// A few tens of microseconds' worth.
     const EVERY_BYTES: u64 = 64 * 1024;
-    number.is_multiple_of((EVERY_BYTES / job.size.max(1) as u64).max(1))
+    job.rate_per_s.is_some() || number.is_multiple_of((EVERY_BYTES / job.size.max(1) as u64).max(1))
 }
 
 /// Does this side's part of a benchmark between two.

@@ -64,7 +64,7 @@ pub fn receive(link: &mut dyn Link, job: &Job, until: &Until<'_>) -> Result<Repo
                     be_busy(job);
                 }
                 tally.mark(number);
-                if paced || tally.is_complete() || !link.is_reliable() || is_time_to_look(job, number) {
+                if tally.is_complete() || !link.is_reliable() || is_time_to_look(job, number + 1) {
                     report.end_ns = now_ns();
                 }
                 if paced {
