@@ -13,7 +13,7 @@ use std::time::Duration;
 const SIZES: std::ops::RangeInclusive<u64> = 4..=1 << 30;
 
 /// Runs per transport and size: an odd number, so that the median is one of them.
-const DEFAULT_REPEAT: u32 = 5;
+pub const DEFAULT_REPEAT: u32 = 5;
 
 /// Longest time of one run: TCP with 5 % loss moves a few MB/s.
 const DEFAULT_TIME: Duration = Duration::from_secs(5);

@@ -13,8 +13,8 @@ mod figures;
 mod limit;
 mod plot;
 
-use super::args::{BenchArgs, Plan, parse_size};
-use super::control::{Bench, Pace};
+use super::args::{BenchArgs, DEFAULT_REPEAT, Plan, parse_size};
+use super::control::{Bench, Drive, Pace, Wait};
 use super::picture::PictureArgs;
 use super::place::Place;
 use super::{Machine, runner};
@@ -74,6 +74,9 @@ impl RateArgs {
     fn refuse_what_has_no_effect(&self) -> Result<()> {
         const TRACKING: &str = "tracking in --parts";
         const POINTS: &str = "tracking in --parts, and no --auto";
+        // Each point is one run, as long as it needs, of Nodes without a key that sleep.
+        const OTHER: &str = "another benchmark";
+        let common = &self.common;
         let has = |part| self.parts.contains(&part);
         let points = has(Part::Tracking) && !self.auto;
         let slow = has(Part::Tracking) && self.receivers.contains(&Receiver::Slow)
@@ -94,6 +97,13 @@ impl RateArgs {
                 has(Part::Accuracy),
                 "accuracy in --parts",
             ),
+            ("--iters", common.iters.is_some(), false, OTHER),
+            ("--seconds", common.seconds.is_some(), false, OTHER),
+            ("--repeat", common.repeat != DEFAULT_REPEAT, false, OTHER),
+            ("--wait", common.wait != Wait::Sleep, false, OTHER),
+            ("--drive", common.drive != Drive::Inline, false, OTHER),
+            ("--sealed", common.sealed, false, OTHER),
+            ("--key-file", common.keys.key_file.is_some(), false, OTHER),
         ];
         match options.into_iter().find(|(_, given, useful, _)| *given && !useful) {
             Some((option, _, _, needs)) => {
