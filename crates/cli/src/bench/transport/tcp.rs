@@ -54,7 +54,7 @@ impl Endpoint for TcpEndpoint {
             received: 0,
             size: self.job.size,
             polls: polls(&self.job),
-            retransmitted_before: tcp_retransmissions(),
+            retransmissions: Retransmissions::of(addresses, self.job.index),
         }))
     }
 }
@@ -91,7 +91,7 @@ struct TcpLink {
     /// Bytes of every message.
     size: usize,
     polls: bool,
-    retransmitted_before: Option<u64>,
+    retransmissions: Retransmissions,
 }
 
 impl Link for TcpLink {
@@ -135,6 +135,44 @@ impl Link for TcpLink {
     }
 
     fn retransmitted(&self) -> Option<u64> {
-        Some(tcp_retransmissions()?.saturating_sub(self.retransmitted_before?))
+        self.retransmissions.so_far()
+    }
+}
+
+/// What TCP has sent again from a moment on. All processes of a host read the same counter, so of each host the
+/// first member says it.
+pub struct Retransmissions {
+    before: Option<u64>,
+}
+
+impl Retransmissions {
+    /// From now on, as member `index` of those at `addresses` says it.
+    pub fn of(addresses: &[SocketAddr], index: usize) -> Self {
+        let ip_of = |index: usize| addresses.get(index).map(SocketAddr::ip);
+        let is_first = (0..index).all(|earlier| ip_of(earlier) != ip_of(index));
+        Self { before: if is_first { tcp_retransmissions() } else { None } }
+    }
+
+    /// How much, if that is for this member to say and can be known.
+    pub fn so_far(&self) -> Option<u64> {
+        Some(tcp_retransmissions()?.saturating_sub(self.before?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_every_host_one_says_what_its_tcp_has_sent_again() {
+        let addr = |host, port| SocketAddr::from(([10, 0, 0, host], port));
+        let saying = |addresses: &[SocketAddr]| -> Vec<usize> {
+            (0..addresses.len())
+                .filter(|index| Retransmissions::of(addresses, *index).so_far().is_some())
+                .collect()
+        };
+        assert_eq!(saying(&[addr(1, 1), addr(2, 1), addr(1, 2), addr(2, 2)]), [0, 1]);
+        assert_eq!(saying(&[addr(1, 1), addr(1, 2), addr(1, 3)]), [0]);
+        assert_eq!(saying(&[addr(1, 1), addr(2, 1), addr(3, 1)]), [0, 1, 2]);
     }
 }

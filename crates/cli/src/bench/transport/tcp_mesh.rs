@@ -4,9 +4,9 @@
 //! sockets and `poll` over all of them.
 
 use super::{Frame, FrameReader, PATIENCE, is_not_yet};
-use crate::bench::clock::{Meter, tcp_retransmissions};
+use crate::bench::clock::Meter;
 use crate::bench::control::{Job, Wait};
-use crate::bench::transport::tcp::{accept, ensure_size};
+use crate::bench::transport::tcp::{Retransmissions, accept, ensure_size};
 use crate::bench::work::{Exchanged, MeshEndpoint, MeshLink, Payloads, SendLimit, Until};
 use anyhow::{Context, Result, bail};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -54,23 +54,16 @@ impl MeshEndpoint for TcpMeshEndpoint {
         for _ in 0..self.job.index {
             connections.push(Connection::new(accept(&self.listener)?, &self.job)?);
         }
-        let retransmitted_before =
-            if is_first_of_its_host(addresses, self.job.index) { tcp_retransmissions() } else { None };
-        Ok(Box::new(TcpMesh { _listener: self.listener, connections, retransmitted_before }))
+        let retransmissions = Retransmissions::of(addresses, self.job.index);
+        Ok(Box::new(TcpMesh { _listener: self.listener, connections, retransmissions }))
     }
-}
-
-/// Whether it is for this member to say what TCP has sent again: all of a host read the same counter.
-fn is_first_of_its_host(addresses: &[SocketAddr], index: usize) -> bool {
-    let ip_of = |index: usize| addresses.get(index).map(SocketAddr::ip);
-    (0..index).all(|earlier| ip_of(earlier) != ip_of(index))
 }
 
 struct TcpMesh {
     /// Stays open, as it does in a program to which others may connect at any time.
     _listener: TcpListener,
     connections: Vec<Connection>,
-    retransmitted_before: Option<u64>,
+    retransmissions: Retransmissions,
 }
 
 impl MeshLink for TcpMesh {
@@ -104,7 +97,7 @@ impl MeshLink for TcpMesh {
     }
 
     fn retransmitted(&self) -> Option<u64> {
-        Some(tcp_retransmissions()?.saturating_sub(self.retransmitted_before?))
+        self.retransmissions.so_far()
     }
 }
 
@@ -236,21 +229,5 @@ impl Connection {
             progress = true;
         }
         Ok(progress)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn of_every_host_one_says_what_its_tcp_has_sent_again() {
-        let addr = |host, port| SocketAddr::from(([10, 0, 0, host], port));
-        let saying = |addresses: &[SocketAddr]| -> Vec<usize> {
-            (0..addresses.len()).filter(|index| is_first_of_its_host(addresses, *index)).collect()
-        };
-        assert_eq!(saying(&[addr(1, 1), addr(2, 1), addr(1, 2), addr(2, 2)]), [0, 1]);
-        assert_eq!(saying(&[addr(1, 1), addr(1, 2), addr(1, 3)]), [0]);
-        assert_eq!(saying(&[addr(1, 1), addr(2, 1), addr(3, 1)]), [0, 1, 2]);
     }
 }
