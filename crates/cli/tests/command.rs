@@ -471,8 +471,14 @@ fn a_command_whose_output_nobody_reads_ends_without_a_word() {
     let plan = place.path().join("plan.toml");
     std::fs::write(&plan, "name = 'two'\n[axes]\nmessages = [1, 2]\nmessage_bytes = 10\n").unwrap();
     let plan = plan.to_str().unwrap();
-    for args in [&["doctor", "--json"][..], &["completions", "bash"], &["sim", "--csv", plan], &["sim", plan]]
-    {
+    for args in [
+        &["doctor", "--json"][..],
+        &["completions", "bash"],
+        &["sim", "--csv", plan],
+        &["sim", plan],
+        &["keygen"],
+        &["keygen", "--identity"],
+    ] {
         let (nobody, closed_pipe) = std::io::pipe().unwrap();
         drop(nobody);
         let output =

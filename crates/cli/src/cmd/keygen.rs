@@ -83,13 +83,10 @@ impl KeygenCommand {
         let stdout = io::stdout();
         let file = File::from(stdout.as_fd().try_clone_to_owned()?);
         let is_file = protect(&file)?;
-        let mut out = stdout.lock();
-        out.write_all(line.as_bytes())
-            .and_then(|()| out.flush())
-            .context("cannot write to standard output")?;
+        output::text(line);
         if is_file {
             tell!("wrote a {what}, in a file that its owner alone can read now (0600): {advice}");
-        } else if out.is_terminal() {
+        } else if stdout.is_terminal() {
             tell!(
                 "this is a secret, and now on a screen: `denrei keygen --out FILE` keeps the next one in a file"
             );
