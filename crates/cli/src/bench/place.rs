@@ -12,10 +12,13 @@ use crate::process::LineProcess;
 use anyhow::{Context, Result};
 use denrei::{environment, key_file};
 use denrei_netlab::{Lab, LabConfig};
+use std::fs::File;
+use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
+use std::os::fd::AsRawFd;
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
-use tempfile::TempDir;
 
 /// How long the other machine may take to accept.
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
@@ -34,7 +37,7 @@ pub struct Place {
 pub struct Secrets {
     keys: KeyArgs,
     /// Holds the key that was made for this measurement.
-    _scratch: Option<TempDir>,
+    _made: Option<File>,
 }
 
 impl Secrets {
@@ -47,15 +50,13 @@ impl Secrets {
             );
             keys.insecure = true;
         }
-        let mut scratch = None;
+        let mut made = None;
         if sealed && keys.key_file.is_none() {
-            let dir = tempfile::tempdir().context("cannot make a directory for a key")?;
-            let path = dir.path().join("cluster.key");
-            key_file::write_new(&path, &key_file::cluster_key_line(&new_cluster_key()?))?;
-            keys.key_file = Some(path);
-            scratch = Some(dir);
+            let line = key_file::cluster_key_line(&new_cluster_key()?);
+            let (file, path) = nameless(&line).context("cannot keep a key for the sides")?;
+            (keys.key_file, made) = (Some(path), Some(file));
         }
-        Ok(Self { keys, _scratch: scratch })
+        Ok(Self { keys, _made: made })
     }
 
     /// Starts `command`, this program, as one side: its hidden subcommand `subcommand`, with these secrets.
@@ -63,6 +64,17 @@ impl Secrets {
         with_secrets(&mut command, subcommand, &self.keys);
         LineProcess::spawn(command, name)
     }
+}
+
+/// A file of its owner's alone that holds `text` and has no name, so that nothing of it is left however this process
+/// ends; and where the processes that this one starts find it.
+fn nameless(text: &str) -> io::Result<(File, PathBuf)> {
+    // With a name at first: others may read what never has one (0666, and the umask).
+    let (mut file, name) = tempfile::NamedTempFile::new()?.into_parts();
+    name.close()?;
+    file.write_all(text.as_bytes())?;
+    let path = format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd());
+    Ok((file, path.into()))
 }
 
 enum Kind {
@@ -151,9 +163,11 @@ impl Kind {
 }
 
 /// Makes `command`, this program, its hidden subcommand `subcommand`, with these secrets and none from the
-/// environment: which row is sealed is for the plan to say.
+/// environment: which row is sealed, and who drives its Nodes, is for the plan to say.
 pub fn with_secrets<'a>(command: &'a mut Command, subcommand: &str, keys: &KeyArgs) -> &'a mut Command {
-    for name in [environment::KEY_FILE, environment::IDENTITY_FILE, environment::ALLOW_FILE] {
+    for name in
+        [environment::KEY_FILE, environment::IDENTITY_FILE, environment::ALLOW_FILE, environment::DRIVE]
+    {
         command.env_remove(name);
     }
     command.arg(subcommand).args(keys.to_args())
