@@ -1,9 +1,16 @@
 //! That what benchmarks say is what they measured, and that what they were told is what they do.
 
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+fn command(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_denrei"));
+    command.arg("bench").args(args);
+    command
+}
 
 fn bench(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_denrei")).arg("bench").args(args).output().expect("the command runs")
+    command(args).output().expect("the command runs")
 }
 
 fn text(octets: &[u8]) -> String {
@@ -48,4 +55,47 @@ fn rates_refuse_options_that_they_have_no_use_for() {
         assert_eq!(output.status.code(), Some(2), "{option}: {}", text(&output.stderr));
         assert!(text(&output.stderr).contains("has no effect here"), "{option}: {}", text(&output.stderr));
     }
+}
+
+#[test]
+fn the_environment_does_not_decide_who_drives_what_is_measured() {
+    let args =
+        ["pingpong", "--transports=denrei", "--sizes=64", "--iters=10", "--repeat=1", "--drive=inline"];
+    let output = command(&args).env("DENREI_DRIVE", "nobody").output().unwrap();
+    assert!(output.status.success(), "{}", text(&output.stderr));
+}
+
+#[test]
+fn nothing_is_left_of_a_key_that_was_made_for_a_measurement() {
+    let place = tempfile::tempdir().unwrap();
+    let args = ["stream", "--transports=denrei-sealed", "--sizes=64", "--iters=100000000", "--seconds=60"];
+    let mut bench = command(&args);
+    let mut bench = bench.arg("--sealed").env("TMPDIR", place.path()).stdout(Stdio::null()).spawn().unwrap();
+    let id = bench.id().to_string();
+    let children = format!("/proc/{id}/task/{id}/children");
+    // Two sides have been started, so there is a key.
+    while std::fs::read_to_string(&children).unwrap().split_whitespace().count() < 2 {
+        assert!(bench.try_wait().unwrap().is_none(), "it has ended");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert!(Command::new("kill").arg(id).status().unwrap().success());
+    bench.wait().unwrap();
+    let left: Vec<_> = std::fs::read_dir(place.path()).unwrap().collect();
+    assert!(left.is_empty(), "{left:?}");
+}
+
+#[test]
+fn a_broadcast_without_loss_needs_nothing_that_makes_losses() {
+    let tools = tempfile::tempdir().unwrap();
+    let ip = ["/sbin/ip", "/usr/sbin/ip", "/bin/ip"].into_iter().find(|ip| std::path::Path::new(ip).exists());
+    let Some(ip) = ip else { return eprintln!("SKIPPED a_broadcast_without_loss_...: there is no ip") };
+    std::os::unix::fs::symlink(ip, tools.path().join("ip")).unwrap();
+    let args =
+        ["bcast", "--netns", "--nodes=1", "--sizes=16", "--iters=3", "--repeat=1", "--backend=unicast"];
+    let output = command(&args).env("PATH", tools.path()).output().unwrap();
+    let error = text(&output.stderr);
+    if error.contains("need root") {
+        return eprintln!("SKIPPED a_broadcast_without_loss_needs_nothing_that_makes_losses: {error}");
+    }
+    assert!(output.status.success(), "{error}");
 }

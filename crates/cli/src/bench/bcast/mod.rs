@@ -171,8 +171,8 @@ impl Place {
         let most = args.nodes.iter().max().copied().unwrap_or(1) as usize;
         let config = LabConfig { offload: !args.no_offload, ..LabConfig::default() };
         let lab = Lab::with_config(most + 1, config).context("cannot build the namespaces")?;
-        for host in 1..=most {
-            lab.loss(host, args.loss.unwrap_or(0))?;
+        if let Some(permille) = args.loss.filter(|permille| *permille > 0) {
+            (1..=most).try_for_each(|host| lab.loss(host, permille))?;
         }
         Ok(Self { lab: Some(lab), secrets })
     }
@@ -239,13 +239,13 @@ fn measure(args: &BcastArgs, place: &Place, way: Way, nodes: usize, size: u64) -
     for side in sides.iter_mut().rev() {
         side.send(&Order::Start(addresses.clone()))?;
     }
-    let sender: SenderReport = match sides[0].receive(RUN_LIMIT)? {
+    let sender: SenderReport = match answer_of(&sides[0], RUN_LIMIT)? {
         Answer::Sent(report) => report,
         other => bail!("the sender said {other:?}"),
     };
     let mut members: Vec<MemberReport> = Vec::with_capacity(nodes);
     for side in &sides[1..] {
-        match side.receive(RUN_LIMIT)? {
+        match answer_of(side, RUN_LIMIT)? {
             Answer::Received(report) => members.push(report),
             other => bail!("{} said {other:?}", side.name()),
         }
@@ -257,9 +257,16 @@ fn measure(args: &BcastArgs, place: &Place, way: Way, nodes: usize, size: u64) -
 }
 
 fn ready(side: &LineProcess) -> Result<SocketAddr> {
-    match side.receive(READY_LIMIT)? {
+    match answer_of(side, READY_LIMIT)? {
         Answer::Ready(addr) => Ok(addr),
-        Answer::Failed(why) => bail!("{}: {why}", side.name()),
         other => bail!("{} said {other:?} before it was started", side.name()),
+    }
+}
+
+/// What a side says, unless that is why it cannot go on.
+fn answer_of(side: &LineProcess, limit: Duration) -> Result<Answer> {
+    match side.receive(limit)? {
+        Answer::Failed(why) => bail!("{}: {why}", side.name()),
+        answer => Ok(answer),
     }
 }

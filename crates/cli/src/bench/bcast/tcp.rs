@@ -3,6 +3,7 @@
 
 use super::side::{Answer, Job, MemberReport, Order, SenderReport, Wire, start, stop};
 use crate::bench::clock::{Meter, now_ns, tcp_counts};
+use crate::bench::control::PacketCounts;
 use crate::orders::{Orders, answer};
 use anyhow::{Context, Result};
 use std::io::{Read, Write};
@@ -52,19 +53,20 @@ fn send_all(job: &Job, members: &[SocketAddr]) -> Result<()> {
         report.done.push(now_ns() - began);
     }
     report.cpu_ns = meter.cpu_ns();
-    let packets = tcp_counts().sent - before.sent;
+    report.wire = wire(job, members, calls, tcp_counts().since(before));
+    answer(&Answer::Sent(report))
+}
+
+/// What the sender has put onto the network, of what was counted on its host.
+fn wire(job: &Job, members: &[SocketAddr], calls: u64, counted: PacketCounts) -> Wire {
     let (messages, payload) = (job.iters * members.len() as u64, job.size);
+    // Members on the same host have it count their answers, too.
+    let beside = members.iter().filter(|member| member.ip() == job.bind).count() as u64;
     // The kernel counts segments; how many of them are bare acknowledgements it does not say.
     let segments = messages * payload.div_ceil(SEGMENT_BYTES);
-    report.wire = Wire {
-        calls,
-        packets: packets.max(segments),
-        bytes: messages * payload + packets.max(segments) * HEADER_BYTES,
-        received: 0,
-        repairs: tcp_counts().retransmitted - before.retransmitted,
-        needed: 0,
-    };
-    answer(&Answer::Sent(report))
+    let packets = counted.sent.saturating_sub(job.iters * beside).max(segments);
+    let bytes = messages * payload + packets * HEADER_BYTES;
+    Wire { calls, packets, bytes, received: 0, repairs: counted.retransmitted, needed: 0 }
 }
 
 fn connect(addr: &SocketAddr) -> Result<TcpStream> {
@@ -121,4 +123,24 @@ fn receive_all(job: &Job, listener: &TcpListener) -> Result<()> {
     }
     report.cpu_ns = meter.cpu_ns();
     answer(&Answer::Received(report))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Backend, Way};
+    use super::*;
+
+    #[test]
+    fn what_members_answer_is_not_the_senders() {
+        let bind = [10, 0, 0, 1].into();
+        let group = ([239, 255, 90, 1], 7401).into();
+        let way = Way { backend: Backend::Tcp, sealed: false };
+        let job = Job { way, size: 16, iters: 50, index: 0, bind, group };
+        let at = |host: u8| SocketAddr::from(([10, 0, 0, host], 9));
+        let counted = |sent| PacketCounts { sent, ..PacketCounts::default() };
+        for (members, sent) in [([at(1), at(1)], 200), ([at(1), at(2)], 150), ([at(2), at(3)], 100)] {
+            let wire = wire(&job, &members, 100, counted(sent));
+            assert_eq!((wire.packets, wire.bytes), (100, 100 * (16 + 52)), "{members:?}");
+        }
+    }
 }
