@@ -133,6 +133,14 @@ impl Outbox {
         number
     }
 
+    /// Puts a message before those of its channel that have not been begun; see [`SendChannel::push_first`].
+    pub fn push_first(&mut self, channel: u16, data: Bytes) {
+        self.queued_bytes += data.len() as u64 + MESSAGE_COST_BYTES;
+        self.queued_messages += 1;
+        self.channel(channel).push_first(data);
+        self.schedule(channel);
+    }
+
     /// Appends a message that is dropped if it is late; its number.
     pub fn push_before(
         &mut self,

@@ -34,6 +34,8 @@ const IDLE_SLOTS: usize = 4;
 struct Outgoing {
     data: Bytes,
     completion: Completion,
+    /// It goes before those that are not, if they have not been begun.
+    is_first: bool,
     progress: Progress,
     /// Bytes sent for the first time.
     sent: u64,
@@ -64,6 +66,10 @@ impl Progress {
 }
 
 impl Outgoing {
+    fn new(data: Bytes, completion: Completion, is_first: bool) -> Self {
+        Self { data, completion, is_first, progress: Progress::Queued, sent: 0, acked: 0 }
+    }
+
     fn len(&self) -> u64 {
         self.data.len() as u64
     }
@@ -194,9 +200,19 @@ impl SendChannel {
         if completion == Completion::Delivered {
             self.aside().unreported.push_back(number);
         }
-        let message = Outgoing { data, completion, progress: Progress::Queued, sent: 0, acked: 0 };
-        slots::push(&mut self.queue, message);
+        slots::push(&mut self.queue, Outgoing::new(data, completion, false));
         number
+    }
+
+    /// Puts a message before those that have not been begun, but after others that were put there. Those behind it
+    /// have another number then, so nobody may have asked for word of them.
+    pub fn push_first(&mut self, data: Bytes) {
+        debug_assert!(
+            self.late.is_none() && self.aside.as_ref().is_none_or(|aside| aside.unreported.is_empty())
+        );
+        let begun = |message: &&Outgoing| message.is_first || message.progress != Progress::Queued;
+        let before = self.queue.iter().skip(self.next_new).take_while(begun).count();
+        self.queue.insert(self.next_new + before, Outgoing::new(data, Completion::None, true));
     }
 
     /// Credit left, bytes of cost (S5).

@@ -19,7 +19,7 @@ use bytes::Bytes;
 use core::net::SocketAddr;
 use core::time::Duration;
 use denrei_wire::checksum;
-use denrei_wire::group::GROUP_CHANNEL;
+use denrei_wire::group::{GROUP_CHANNEL, Record};
 use denrei_wire::{Instant, Transmit, TransmitBuf};
 
 /// For so long sessions wait while groups send all the time.
@@ -330,7 +330,12 @@ impl Host for Endpoint {
         // A peer that is gone takes its groups with it.
         let Ok(state) = self.get_mut(peer) else { return };
         if state.is_alive() && !state.is_write_closed() && !state.is_peer_done_reading() {
-            state.outbox_mut().push(GROUP_CHANNEL, record, Completion::None);
+            // Who waits for an answer does not wait for what others are sent.
+            if Record::follows_symbols(&record) {
+                state.outbox_mut().push(GROUP_CHANNEL, record, Completion::None);
+            } else {
+                state.outbox_mut().push_first(GROUP_CHANNEL, record);
+            }
             self.after(now, peer.slot);
         }
     }

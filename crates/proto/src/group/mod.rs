@@ -44,7 +44,7 @@ pub(crate) trait Host {
     fn config(&self) -> &Config;
     /// Opens a session, or names the one there is.
     fn connect(&mut self, now: Instant, addr: SocketAddr) -> Option<PeerId>;
-    /// Sends a record to a peer.
+    /// Sends a record to a peer: before symbols that wait for it, if it does not tell of them.
     fn send(&mut self, now: Instant, peer: PeerId, record: Bytes);
     /// Sends a record to a peer that is one of several which take their turns at what they are sent.
     fn send_in_turn(&mut self, now: Instant, peer: PeerId, record: Bytes);

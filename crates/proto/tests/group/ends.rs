@@ -1,6 +1,6 @@
 //! How groups and memberships end, and what is left of them: found by `cargo xtask sim --groups`.
 
-use super::net::{Net, addr, content, group_addr};
+use super::net::{Link, Net, addr, content, group_addr};
 use denrei_proto::group::{
     Departure, GroupBackend, GroupError, GroupEvent, GroupOptions, GroupPolicy, Invited,
 };
@@ -225,4 +225,24 @@ fn sessions_have_their_turns_beside_a_group() {
     let mut buf = TransmitBuf::new(1);
     let mut next = |ms| net.hosts[0].poll_transmit(net.now + Duration::from_millis(ms), &mut buf).unwrap().to;
     assert_eq!([next(0), next(1), next(1)], [group_addr(), addr(1), group_addr()]);
+}
+
+/// A host's answer to one opener would wait for megabytes that it sends the same host for a group of its own.
+#[test]
+fn an_answer_does_not_wait_for_symbols() {
+    let mut net = Net::new(2, Config::default());
+    let link = Link { bytes_per_second: 1_000_000, burst: Duration::ZERO, queue: Duration::from_millis(100) };
+    net.links.insert(1, (link, net.now));
+    net.open(GroupOptions { backend: GroupBackend::Tree, ..GroupOptions::default() });
+    net.run(PAUSE);
+    net.send(content(0, 3_000_000));
+    net.run(PAUSE);
+    let options = GroupOptions { open_timeout: PAUSE * 2, ..GroupOptions::default() };
+    net.hosts[0].join_group(net.now, group_addr()).unwrap();
+    let other = net.hosts[1].open_group(net.now, group_addr(), &[addr(0)], options).unwrap();
+    net.run(PAUSE);
+    assert!(net.hosts[1].group_status(other).unwrap().open);
+    assert!(net.received[1].is_empty(), "what it did not wait for is still under way");
+    net.run(PAUSE * 10);
+    net.assert_received(1, &[3_000_000]);
 }

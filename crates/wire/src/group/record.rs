@@ -244,6 +244,12 @@ impl<'a> Record<'a> {
         octets.first() == Some(&kind::SYMBOL_REPORT)
     }
 
+    /// Whether a record's octets are a symbol's, or tell how many there are: all other records may overtake these.
+    pub fn follows_symbols(octets: &[u8]) -> bool {
+        let kinds = [kind::SYMBOL, kind::SYMBOL_REPORT, kind::POLL, kind::CLOSE];
+        octets.first().is_some_and(|kind| kinds.contains(kind))
+    }
+
     fn kind(&self) -> u8 {
         match self {
             Self::Open(_) => kind::OPEN,
@@ -427,6 +433,14 @@ mod tests {
             let octets = Record::Symbol { number: 5, report, frames: b"x" }.encode(7);
             assert_eq!(octets[..octets.len() - 1], Record::symbol_header(7, 5, report));
             assert_eq!(Record::asks_for_report(&octets), report);
+        }
+    }
+
+    #[test]
+    fn only_what_tells_of_symbols_keeps_its_place_among_them() {
+        for record in records() {
+            let tells = matches!(record, Record::Symbol { .. } | Record::Poll { .. } | Record::Close { .. });
+            assert_eq!(Record::follows_symbols(&record.encode(1)), tells, "{record:?}");
         }
     }
 
