@@ -227,6 +227,32 @@ fn sessions_have_their_turns_beside_a_group() {
     assert_eq!([next(0), next(1), next(1)], [group_addr(), addr(1), group_addr()]);
 }
 
+#[test]
+fn who_is_removed_before_all_have_answered_is_not_waited_for() {
+    let mut net = joined(2, Config::default());
+    let listed = [addr(1), addr(9), addr(2)];
+    net.group = net.hosts[0].open_group(net.now, group_addr(), &listed, GroupOptions::default()).unwrap();
+    net.send(content(0, 2_000));
+    net.run(PAUSE);
+    net.hosts[0].remove_group_member(net.now, net.group, 1).unwrap();
+    net.run(PAUSE);
+    assert_eq!(net.events, [GroupEvent::Opened]);
+    [1, 2].into_iter().for_each(|host| net.assert_received(host, &[2_000]));
+    let status = net.hosts[0].group_status(net.group).unwrap();
+    assert_eq!(status.members.iter().map(|member| member.active).collect::<Vec<_>>(), [true, false, true]);
+    net.close();
+    net.run(PAUSE);
+    assert_eq!(net.events.last(), Some(&GroupEvent::Closed));
+
+    let mut net = Net::new(1, Config::default());
+    net.group = net.hosts[0].open_group(net.now, group_addr(), &[addr(1)], GroupOptions::default()).unwrap();
+    net.send(content(0, 2_000));
+    net.hosts[0].remove_group_member(net.now, net.group, 0).unwrap();
+    net.run(PAUSE);
+    assert_eq!(net.events, [GroupEvent::Opened]);
+    assert_eq!(net.hosts[0].group_queue_bytes(net.group), Some(0), "nobody is waited for");
+}
+
 /// A host's answer to one opener would wait for megabytes that it sends the same host for a group of its own.
 #[test]
 fn an_answer_does_not_wait_for_symbols() {

@@ -159,6 +159,8 @@ impl Oracle {
         rate: Rate,
     ) {
         let Some((session, peer)) = self.live_session(host, endpoint, from) else { return };
+        // Who is slowed down may not answer an opener in time.
+        self.excuse_openings();
         let result = endpoint.set_rate(now, peer, rate);
         self.check_peer_result(session, result);
     }

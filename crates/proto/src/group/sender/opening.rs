@@ -28,6 +28,11 @@ const CROWD: usize = 16;
 /// Members out of reach are tried again this often.
 const REPROBE_INTERVAL: Duration = Duration::from_secs(2);
 
+/// Whether the group is to open with this member: the application has not removed it.
+fn is_listed(member: &Member) -> bool {
+    member.stage != Stage::Gone(Departure::Removed)
+}
+
 impl Sender {
     /// Adds a member and sends it SYN.
     pub fn invite(
@@ -132,8 +137,9 @@ impl Sender {
     pub(super) fn advance_opening(&mut self, now: Instant, host: &mut dyn Host) {
         self.send_invitations(now, host);
         let Phase::Opening { until, probes, tries, probe_at } = self.phase else { return };
-        let refused = self.members.iter().any(|member| matches!(member.stage, Stage::Gone(_)));
-        let all_accepted = self.members.iter().all(|member| member.stage == Stage::Accepted);
+        let mut listed = self.members.iter().filter(|member| is_listed(member));
+        let refused = listed.clone().any(|member| matches!(member.stage, Stage::Gone(_)));
+        let all_accepted = listed.all(|member| member.stage == Stage::Accepted);
         let unheard = self.probes_somebody();
         let forced = self.options.backend == GroupBackend::Multicast;
         // Whoever has not heard the address by then is served otherwise.
@@ -168,6 +174,9 @@ impl Sender {
         self.phase = Phase::Open;
         self.poll = false;
         for index in 0..self.members.len() {
+            if self.members[index].stage != Stage::Accepted {
+                continue;
+            }
             if self.members[index].echo.is_none() && !self.replicates() {
                 self.members.edit(index).path = Path::Unicast { next: 0 };
             }
@@ -186,7 +195,8 @@ impl Sender {
         let came = |member: &Member| member.accepted && (!forced || member.echo.is_some());
         let stayed = |member: &Member| came(member) && member.stage == Stage::Accepted;
         let all_but = |present: &dyn Fn(&Member) -> bool| -> Vec<SocketAddr> {
-            self.members.iter().filter(|member| !present(member)).map(|member| member.addr).collect()
+            let listed = self.members.iter().filter(|member| is_listed(member));
+            listed.filter(|member| !present(member)).map(|member| member.addr).collect()
         };
         // Who came, and went because others did not come, is not to blame.
         let missing = Some(all_but(&came)).filter(|missing| !missing.is_empty());

@@ -21,11 +21,11 @@ const MAX_POLL_INTERVAL: Duration = Duration::from_millis(500);
 impl Sender {
     /// Does what is due, and all that follows from what has come in.
     pub fn drive(&mut self, now: Instant, host: &mut dyn Host) {
+        if matches!(self.phase, Phase::Opening { .. }) {
+            self.advance_opening(now, host);
+        }
         match self.phase {
-            Phase::Opening { .. } => {
-                self.advance_opening(now, host);
-                return self.rekey(now, host);
-            }
+            Phase::Opening { .. } => return self.rekey(now, host),
             Phase::Over if self.dismissing => return self.dismiss(now, host),
             Phase::Over => return,
             Phase::Open | Phase::Closing { .. } => {}

@@ -73,7 +73,6 @@ impl Oracle {
                     && let Some(role) = self.groups.groups[group].roles.get_mut(&member)
                 {
                     role.removed = true;
-                    self.excuse_openings();
                 }
             }
             GroupOp::Close(_) => self.close_group(endpoint, group),

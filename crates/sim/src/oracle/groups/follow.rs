@@ -45,7 +45,7 @@ impl Oracle {
         match event {
             GroupEvent::Opened => {
                 let again = core::mem::replace(&mut group.opened, true);
-                group.roles.values_mut().for_each(|role| role.first = Some(0));
+                group.roles.values_mut().filter(|role| !role.removed).for_each(|role| role.first = Some(0));
                 self.totals.groups += 1;
                 (!again).then_some(()).ok_or("twice".to_owned())
             }

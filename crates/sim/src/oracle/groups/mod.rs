@@ -181,7 +181,7 @@ impl Oracle {
     }
 
     /// Something happens that may keep groups from opening.
-    fn excuse_openings(&mut self) {
+    pub(in crate::oracle) fn excuse_openings(&mut self) {
         self.groups.groups.iter_mut().for_each(|group| group.has_to_open = false);
     }
 
