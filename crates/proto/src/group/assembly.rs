@@ -97,18 +97,18 @@ impl Assembly {
         Ok(())
     }
 
-    /// What the messages cost that these frames begin here; those too large to be taken in at all cost nothing.
-    pub fn cost_of_new(&self, frames: &[u8], max_message: u64) -> u64 {
+    /// What the messages cost that these frames begin here; `None`: one is too large to be taken in at all.
+    pub fn cost_of_new(&self, frames: &[u8], max_message: u64) -> Option<u64> {
         let new = |number: u32| {
             let number = ids::expand(number, self.next);
             number >= self.next && !self.parts.contains_key(&number)
         };
-        let begun = Frames::new(frames).map_while(Result::ok).filter_map(|frame| match frame {
+        let mut begun = Frames::new(frames).map_while(Result::ok).filter_map(|frame| match frame {
             Frame::Message(message) if new(message.number) => Some(message.payload.len() as u64),
             Frame::Fragment(fragment) if new(fragment.number) => Some(fragment.total),
             _ => None,
         });
-        begun.filter(|bytes| *bytes <= max_message).map(|bytes| bytes + MESSAGE_COST_BYTES).sum()
+        begun.try_fold(0, |cost, bytes| (bytes <= max_message).then_some(cost + bytes + MESSAGE_COST_BYTES))
     }
 
     fn add_message(&mut self, message: &Message<'_>, max_message: u64) -> Result<(), &'static str> {
@@ -212,8 +212,8 @@ mod tests {
         assembly.add(&frames(&[message(6, b"second")]), 100).unwrap();
         assert!(!assembly.has_ready());
         let begins = frames(&[message(6, b"second"), message(7, b"third"), message(4, b"old")]);
-        assert_eq!(assembly.cost_of_new(&begins, 100), 5 + MESSAGE_COST_BYTES);
-        assert_eq!(assembly.cost_of_new(&begins, 4), 0, "it is refused");
+        assert_eq!(assembly.cost_of_new(&begins, 100), Some(5 + MESSAGE_COST_BYTES));
+        assert_eq!(assembly.cost_of_new(&begins, 4), None, "it is too large");
         assembly
             .add(&frames(&[message(5, b"first"), message(6, b"second"), message(4, b"old")]), 100)
             .unwrap();

@@ -253,6 +253,24 @@ fn who_is_removed_before_all_have_answered_is_not_waited_for() {
     assert_eq!(net.hosts[0].group_queue_bytes(net.group), Some(0), "nobody is waited for");
 }
 
+/// The others are sent what it need not take, and it has not heard yet that it is out.
+#[test]
+fn who_was_ejected_does_not_blame_the_opener_for_what_others_take() {
+    let mut net = takes_little();
+    let options =
+        GroupOptions { policy: GroupPolicy::Eject { after: PAUSE / 10 }, ..GroupOptions::default() };
+    net.group = net.hosts[0].open_group(net.now, group_addr(), &[addr(1), addr(2)], options).unwrap();
+    net.run(PAUSE);
+    // What it says, and what is said to it alone, is a long time under way.
+    net.session_delays.insert(1, PAUSE);
+    net.send(content(0, 1_000));
+    net.run(PAUSE / 2);
+    net.send(content(1, 200_000));
+    net.run(PAUSE * 2);
+    net.assert_received(2, &[1_000, 200_000]);
+    assert_eq!(net.hosts[1].membership_end(net.group), Some(MembershipEnd::Removed));
+}
+
 /// A host's answer to one opener would wait for megabytes that it sends the same host for a group of its own.
 #[test]
 fn an_answer_does_not_wait_for_symbols() {

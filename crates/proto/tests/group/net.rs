@@ -36,6 +36,8 @@ pub struct Net {
     pub random: u64,
     /// How much later than multicast what goes to one host alone arrives.
     pub session_delay: Duration,
+    /// The same for all that single hosts send and are sent.
+    pub session_delays: BTreeMap<usize, Duration>,
     /// Per mille of all datagrams lost, per receiving host.
     pub loss: Vec<u64>,
     /// Links slower than the others' to a host, and when each is done with what it was given.
@@ -67,6 +69,7 @@ impl Net {
             order: 0,
             random: 12345,
             session_delay: Duration::ZERO,
+            session_delays: BTreeMap::new(),
             loss: vec![0; hosts.len()],
             links: BTreeMap::new(),
             deaf: BTreeSet::new(),
@@ -153,7 +156,8 @@ impl Net {
                         }
                     }
                 } else if let Some(to) = (0..self.hosts.len()).find(|to| addr(*to) == transmit.to) {
-                    self.deliver(host, to, self.session_delay, datagram);
+                    let own = [host, to].into_iter().filter_map(|end| self.session_delays.get(&end)).max();
+                    self.deliver(host, to, own.copied().unwrap_or(self.session_delay), datagram);
                 }
             }
         }

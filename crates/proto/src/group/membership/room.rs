@@ -34,8 +34,9 @@ impl Membership {
         }
         let (seen, taken) = (self.assembly.seen_cost(), self.assembly.taken_cost());
         let cost = self.assembly.cost_of_new(frames, self.grant.max_message);
-        // The rest of what was begun is always let in: a message may be larger than the credit.
-        let fits = cost == 0 || seen <= taken || seen + cost <= self.limit();
+        // The rest of what was begun is always let in: a message may be larger than the credit. What is larger than
+        // any that is taken is meant for others: this one is no member any more, and has not heard of it.
+        let fits = cost.is_some_and(|cost| cost == 0 || seen <= taken || seen + cost <= self.limit());
         if !fits {
             self.barred = Some(symbol);
         }
