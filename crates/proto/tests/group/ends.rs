@@ -159,6 +159,28 @@ fn nobody_is_called_in_vain_while_a_relay_stands_still() {
     }
 }
 
+/// What was due while the opener's process was off its core is done at once, or not due any more.
+#[test]
+fn a_late_opener_is_not_called_in_vain_for_whoever_waits_for_a_relay() {
+    for policy in [GroupPolicy::Lag { after: PAUSE }, GroupPolicy::Eject { after: PAUSE }] {
+        let options =
+            GroupOptions { policy, backend: GroupBackend::Tree, fan_out: 1, ..GroupOptions::default() };
+        let mut net = Net::opened(2, options);
+        net.stopped.insert(2);
+        net.send(content(0, 20));
+        net.run(PAUSE * 7 / 10);
+        net.stopped.insert(1);
+        net.send(content(1, 20));
+        net.run(PAUSE / 100);
+        net.stopped.insert(0);
+        net.run(PAUSE * 6 / 10);
+        net.stopped.remove(&0);
+        net.hosts[0].handle_timeout(net.now);
+        net.drain(0);
+        assert!(net.hosts[0].poll_timeout().is_some_and(|at| at > net.now), "{policy:?}");
+    }
+}
+
 #[test]
 fn who_joins_with_history_gets_messages_beyond_its_credit() {
     let config = Config { channel_credit_bytes: 64 << 10, offer_above_bytes: 32 << 10, ..Config::default() };

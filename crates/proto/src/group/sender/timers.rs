@@ -260,7 +260,8 @@ impl Sender {
                 self.members.edit(index).progress_at = now;
                 continue;
             }
-            if self.waits_for_relay(now, member, patience) {
+            // As of when it was due, by which it is known when the next is.
+            if self.waits_for_relay(self.judged_at(member, patience).min(now), member, patience) {
                 continue;
             }
             if member.lagging {
