@@ -8,13 +8,19 @@ use crate::error::{CastError, storage};
 use crate::manifest::{Entry, Kind, Manifest};
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat};
-use nix::sys::stat::{Mode, mkdirat};
+use nix::sys::stat::{FchmodatFlags, Mode, fchmodat, mkdirat};
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 const DIRECTORY: OFlag = OFlag::O_RDONLY.union(OFlag::O_DIRECTORY).union(OFlag::O_CLOEXEC);
+
+/// No link is followed, and what is a FIFO after all does not stop us.
+const FILE: OFlag = OFlag::O_NOFOLLOW.union(OFlag::O_CLOEXEC).union(OFlag::O_NONBLOCK);
+
+/// Who may read and write what is not in its place yet.
+const OWNERS: Mode = Mode::S_IRUSR.union(Mode::S_IWUSR);
 
 /// An open directory.
 #[derive(Debug)]
@@ -29,9 +35,47 @@ impl Place {
     /// # Errors
     /// It is not there, or none.
     pub fn open(path: &Path) -> Result<Self, CastError> {
-        let opened = nix::fcntl::open(path, DIRECTORY, Mode::empty());
+        Self::open_as(path, DIRECTORY)
+    }
+
+    /// Opens a directory of this program's own where others may write, too: it is no link.
+    ///
+    /// # Errors
+    /// It is not there, or none.
+    pub fn open_own(path: &Path) -> Result<Self, CastError> {
+        Self::open_as(path, DIRECTORY | OFlag::O_NOFOLLOW)
+    }
+
+    fn open_as(path: &Path, flags: OFlag) -> Result<Self, CastError> {
+        let opened = nix::fcntl::open(path, flags, Mode::empty());
         let root = opened.map_err(|error| storage("open the directory", path)(error.into()))?;
         Ok(Self { root, path: path.into() })
+    }
+
+    /// A directory of this program's own in it, made if it is not there.
+    ///
+    /// # Errors
+    /// It cannot be made; something else is in its place.
+    pub fn own_directory(&self, name: &str) -> Result<Self, CastError> {
+        let path = self.path.join(name);
+        let failed = |error: Errno| storage("create the directory", &path)(error.into());
+        match mkdirat(&self.root, name, Mode::S_IRWXU) {
+            Ok(()) | Err(Errno::EEXIST) => {}
+            Err(error) => return Err(failed(error)),
+        }
+        let flags = DIRECTORY | OFlag::O_NOFOLLOW;
+        let root = openat(&self.root, name, flags, Mode::empty()).map_err(failed)?;
+        Ok(Self { root, path })
+    }
+
+    /// A file of this program's own in it, opened with `flags`.
+    ///
+    /// # Errors
+    /// It cannot be; something else is in its place.
+    pub fn own_file(&self, name: &str, flags: OFlag) -> Result<File, CastError> {
+        let path = self.path.join(name);
+        let opened = openat(&self.root, name, flags | FILE, OWNERS);
+        regular(opened.map_err(|error| storage("open", &path)(error.into()))?.into(), path)
     }
 
     /// What it is called.
@@ -101,18 +145,20 @@ impl Place {
     pub fn open_file(&self, manifest: &Manifest, index: usize) -> Result<File, CastError> {
         let entry = &manifest.entries[index];
         let parent = self.directory(manifest, entry.parent)?;
-        // O_NONBLOCK: what is a FIFO after all does not stop us.
-        let flags = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC | OFlag::O_NONBLOCK;
-        let mode = Mode::S_IRUSR | Mode::S_IWUSR;
-        let file: File = openat(&parent, entry.name.as_slice(), flags, mode)
-            .map_err(self.error("create", manifest, index))?
-            .into();
-        let failed = || storage("create", self.path.join(manifest.path(index)));
+        let name = entry.name.as_slice();
+        let open = || openat(&parent, name, OFlag::O_RDWR | OFlag::O_CREAT | FILE, OWNERS);
+        let opened = match open() {
+            // Of an earlier attempt, which has set its permissions.
+            Err(Errno::EACCES) if fchmodat(&parent, name, OWNERS, FchmodatFlags::NoFollowSymlink).is_ok() => {
+                open()
+            }
+            opened => opened,
+        };
+        let file: File = opened.map_err(self.error("create", manifest, index))?.into();
+        let path = self.path.join(manifest.path(index));
+        let file = regular(file, path.clone())?;
+        let failed = || storage("create", &path);
         let meta = file.metadata().map_err(failed())?;
-        if !meta.is_file() {
-            let path = self.path.join(manifest.path(index));
-            return Err(CastError::InTheWay { path, problem: "is not a file" });
-        }
         match entry.kind {
             Kind::File { size, .. } if meta.len() != size => file.set_len(size).map_err(failed())?,
             _ => {}
@@ -129,6 +175,18 @@ impl Place {
     ) -> impl FnOnce(Errno) -> CastError {
         let path = self.path.join(manifest.path(index));
         move |error| storage(what, path)(io::Error::from(error))
+    }
+}
+
+/// A file, which a device or a FIFO is not.
+fn regular(file: File, path: PathBuf) -> Result<File, CastError> {
+    let meta = file.metadata().map_err(storage("look at", &path))?;
+    if meta.is_file() { Ok(file) } else { Err(CastError::InTheWay { path, problem: "is not a file" }) }
+}
+
+impl AsFd for Place {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.root.as_fd()
     }
 }
 

@@ -10,13 +10,14 @@ use crate::manifest::{Entry, Kind};
 use crate::place::{Place, children};
 use crate::stage::{PUBLISHING, Stage};
 use nix::errno::Errno;
-use nix::fcntl::{AtFlags, renameat};
-use nix::sys::stat::{SFlag, UtimensatFlags, fstatat, utimensat};
+use nix::fcntl::{AtFlags, OFlag, renameat};
+use nix::sys::stat::{SFlag, UtimensatFlags, fstat, fstatat, utimensat};
 use nix::sys::time::{TimeSpec, TimeValLike};
-use nix::unistd::{UnlinkatFlags, symlinkat, unlinkat};
+use nix::unistd::{AccessFlags, UnlinkatFlags, faccessat, symlinkat, unlinkat};
+use std::collections::HashSet;
 use std::fs::{self, File, FileTimes, Permissions};
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::thread;
@@ -32,16 +33,15 @@ const LOOK: Duration = Duration::from_secs(1);
 /// Something else is in the way; the file system says no. What is staged remains.
 pub fn publish(stage: &Stage, into: &Path, sync: bool) -> Result<(), CastError> {
     let to = Place::open(into)?;
+    let (own, root) = (stage.root(), stage.root().path());
     if !stage.is_publishing() {
         check(stage, &to)?;
         finish_files(stage)?;
         if sync {
-            let root = File::open(stage.root()).map_err(storage("open", stage.root()))?;
-            while_it_lasts(stage, || nix::unistd::syncfs(&root))?
-                .map_err(|error| storage("sync", stage.root())(error.into()))?;
+            while_it_lasts(stage, || nix::unistd::syncfs(own))?
+                .map_err(|error| storage("sync", root)(error.into()))?;
         }
-        let marker = stage.root().join(PUBLISHING);
-        fs::write(&marker, []).map_err(storage("write", marker))?;
+        own.own_file(PUBLISHING, OFlag::O_WRONLY | OFlag::O_CREAT)?;
     }
     let mover = Mover { stage, to: &to, children: children(stage.manifest()) };
     mover.place_all(None)?;
@@ -50,7 +50,7 @@ pub fn publish(stage: &Stage, into: &Path, sync: bool) -> Result<(), CastError> 
         let root = File::open(into).map_err(storage("open", into))?;
         root.sync_all().map_err(storage("sync", into))?;
     }
-    fs::remove_dir_all(stage.root()).map_err(storage("remove", stage.root()))
+    fs::remove_dir_all(root).map_err(storage("remove", root))
 }
 
 /// Does what the system takes its time for, and tells that it goes on.
@@ -77,25 +77,43 @@ fn while_it_lasts<T: Send>(stage: &Stage, work: impl FnOnce() -> T + Send) -> Re
 /// What is in the way.
 pub fn check(stage: &Stage, to: &Place) -> Result<(), CastError> {
     let manifest = stage.manifest();
+    let staged_on =
+        fstat(stage.root()).map_err(|error| storage("look at", stage.root().path())(error.into()))?;
     // Below a directory that is not there nothing is in the way.
     let mut there = vec![false; manifest.entries.len()];
     for (index, entry) in manifest.entries.iter().enumerate() {
         if entry.parent.is_some_and(|parent| !there[parent as usize]) {
             continue;
         }
+        let failed = || to.error("look at", manifest, index);
         let parent = to.directory(manifest, entry.parent)?;
-        let Some(found) = kind_at(&parent, entry).map_err(to.error("look at", manifest, index))? else {
-            continue;
-        };
-        there[index] = entry.kind == Kind::Directory;
-        let problem = match (entry.kind == Kind::Directory, found == SFlag::S_IFDIR) {
-            (true, false) => "is not a directory (links are not followed)",
-            (false, true) => "is a directory",
-            _ => continue,
+        let found = kind_at(&parent, entry).map_err(failed())?;
+        there[index] = entry.kind == Kind::Directory && found.is_some();
+        let problem = match (entry.kind == Kind::Directory, found.map(|found| found == SFlag::S_IFDIR)) {
+            (true, Some(true)) => continue,
+            (true, Some(false)) => "is not a directory (links are not followed)",
+            (false, Some(true)) => "is a directory",
+            _ => {
+                let Some(problem) = closed(&parent, staged_on.st_dev).map_err(failed())? else { continue };
+                let path = entry.parent.map(|parent| manifest.path(parent as usize)).unwrap_or_default();
+                return Err(CastError::InTheWay { path: to.path().join(path), problem });
+            }
         };
         return Err(CastError::InTheWay { path: to.path().join(manifest.path(index)), problem });
     }
     Ok(())
+}
+
+/// Why nothing from the file system `device` can be put into a directory; `None`: it can.
+fn closed(directory: &OwnedFd, device: u64) -> Result<Option<&'static str>, Errno> {
+    if fstat(directory)?.st_dev != device {
+        return Ok(Some("is on another file system than what it is in"));
+    }
+    match faccessat(directory, ".", AccessFlags::W_OK | AccessFlags::X_OK, AtFlags::AT_EACCESS) {
+        Ok(()) => Ok(None),
+        Err(Errno::EACCES | Errno::EROFS) => Ok(Some("cannot be written to")),
+        Err(error) => Err(error),
+    }
 }
 
 /// What is there under an entry's name, itself and not what it points to.
@@ -108,24 +126,40 @@ fn kind_at(directory: impl AsFd, entry: &Entry) -> Result<Option<SFlag>, Errno> 
 }
 
 fn finish_files(stage: &Stage) -> Result<(), CastError> {
-    let manifest = stage.manifest();
+    let (manifest, tree) = (stage.manifest(), stage.tree());
+    // On a file system that takes two names for one, the later of them has overwritten the other.
+    let mut seen = HashSet::new();
+    let same = |index| CastError::InTheWay {
+        path: tree.path().join(manifest.path(index)),
+        problem: "is another of the cast, too: the file system takes two names for one",
+    };
     for (index, entry) in manifest.entries.iter().enumerate() {
         stage.goes_on();
-        match &entry.kind {
-            Kind::Directory => {}
+        let file = match &entry.kind {
+            Kind::Directory => File::from(tree.directory(manifest, Some(index as u32))?),
             Kind::File { .. } | Kind::Stream => {
-                let file = stage.tree().open_file(manifest, index)?;
+                let file = tree.open_file(manifest, index)?;
                 set_attributes(&file, entry).map_err(storage("finish", manifest.path(index)))?;
+                file
             }
             Kind::Symlink { target } => {
-                let parent = stage.tree().directory(manifest, entry.parent)?;
+                let parent = tree.directory(manifest, entry.parent)?;
                 let name = entry.name.as_slice();
-                // One of an earlier attempt.
-                let _ = unlinkat(&parent, name, UnlinkatFlags::NoRemoveDir);
+                match kind_at(&parent, entry).map_err(tree.error("look at", manifest, index))? {
+                    // One of an earlier attempt.
+                    Some(SFlag::S_IFLNK) => drop(unlinkat(&parent, name, UnlinkatFlags::NoRemoveDir)),
+                    Some(_) => return Err(same(index)),
+                    None => {}
+                }
                 let made = symlinkat(target.as_slice(), &parent, name);
-                made.map_err(stage.tree().error("create the link", manifest, index))?;
-                set_link_time(&parent, entry).map_err(stage.tree().error("finish", manifest, index))?;
+                made.map_err(tree.error("create the link", manifest, index))?;
+                set_link_time(&parent, entry).map_err(tree.error("finish", manifest, index))?;
+                continue;
             }
+        };
+        let meta = file.metadata().map_err(storage("look at", manifest.path(index)))?;
+        if !seen.insert(meta.ino()) {
+            return Err(same(index));
         }
     }
     Ok(())

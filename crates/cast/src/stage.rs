@@ -13,10 +13,11 @@ use crate::pieces::{PieceSet, Range};
 use crate::place::Place;
 use crate::source::data_offset;
 use blake3::Hasher;
+use nix::fcntl::OFlag;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, TryLockError};
-use std::io::Read;
+use std::io::{Read, Write};
 use std::os::unix::fs::{DirBuilderExt, FileExt};
 use std::path::{Path, PathBuf};
 
@@ -26,6 +27,8 @@ const VERIFY_BYTES: usize = 256 << 10;
 const MAX_DAMAGE: u32 = 1;
 /// A file's entry and its digest in the list of digests.
 const RECORD_BYTES: usize = 4 + 32;
+/// What is received.
+const MANIFEST: &str = "manifest";
 /// There once everything is verified, and on its way to its place.
 pub(crate) const PUBLISHING: &str = "publishing";
 /// In the journal.
@@ -61,7 +64,7 @@ pub struct Stage {
     manifest: Manifest,
     body: Body,
     /// The hidden directory.
-    root: PathBuf,
+    root: Place,
     tree: Place,
     /// An octet a piece.
     journal: File,
@@ -73,7 +76,7 @@ pub struct Stage {
     digest_log: File,
     /// Where its next record goes, bytes.
     digest_end: u64,
-    /// Of what was here when it was opened.
+    /// Files that are whole, and what was sent.
     verified: BTreeSet<usize>,
     damaged: BTreeMap<usize, u32>,
     /// A stream's bytes, once its end is known.
@@ -104,7 +107,11 @@ impl Stage {
 
     /// The manifest of a cast that was begun here before.
     pub fn known_manifest(into: &Path, id: &CastId) -> Option<Vec<u8>> {
-        let file = File::open(Self::directory(into, id).join("manifest")).ok()?;
+        Self::manifest_in(&Place::open_own(&Self::directory(into, id)).ok()?, id)
+    }
+
+    fn manifest_in(root: &Place, id: &CastId) -> Option<Vec<u8>> {
+        let file = root.own_file(MANIFEST, OFlag::O_RDONLY).ok()?;
         let mut encoded = Vec::new();
         file.take(MAX_MANIFEST_BYTES).read_to_end(&mut encoded).ok()?;
         (blake3::hash(&encoded).as_bytes() == id).then_some(encoded)
@@ -121,38 +128,32 @@ impl Stage {
             return Err(CastError::Protocol("the body is not as large as its manifest says"));
         }
         let root = Self::directory(into, &offer.id);
-        let create = |path: &Path| match fs::DirBuilder::new().mode(0o700).create(path) {
+        match fs::DirBuilder::new().mode(0o700).create(&root) {
             Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
-                Err(storage("create the directory", path)(error))
+                return Err(storage("create the directory", root)(error));
             }
-            _ => Ok(()),
-        };
-        create(&root)?;
-        let known = root.join("manifest");
-        // A manifest that is there whole was written before anything else.
-        if Self::known_manifest(into, &offer.id).is_none() {
-            fs::write(&known, encoded).map_err(storage("write", &known))?;
+            _ => {}
         }
-        create(&root.join("tree"))?;
-        let tree = Place::open(&root.join("tree"))?;
-        let publishing = root.join(PUBLISHING).exists();
-        let open = |name: String| {
-            let at = root.join(name);
-            let mut options = File::options();
-            let file = options.read(true).write(true).create(true).truncate(false).open(&at);
-            file.map_err(storage("open", at))
-        };
-        let digest_log = open("digests".into())?;
+        let root = Place::open_own(&root)?;
+        // A manifest that is there whole was written before anything else.
+        if Self::manifest_in(&root, &offer.id).is_none() {
+            let mut file = root.own_file(MANIFEST, OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_TRUNC)?;
+            file.write_all(encoded).map_err(|error| storage("write", root.path().join(MANIFEST))(error))?;
+        }
+        let tree = root.own_directory("tree")?;
+        let publishing = root.own_file(PUBLISHING, OFlag::O_RDONLY).is_ok();
+        let open = |name: &str| root.own_file(name, OFlag::O_RDWR | OFlag::O_CREAT);
+        let digest_log = open("digests")?;
         // Until it is closed, however that comes about; where a file system has no locks nobody is kept out.
         if let Err(TryLockError::WouldBlock) = digest_log.try_lock() {
-            return Err(CastError::InUse { path: root });
+            return Err(CastError::InUse { path: root.path().into() });
         }
         let mut stage = Self {
             have: PieceSet::new(body.pieces() as u32),
             manifest,
             body,
             // Pieces of another size have other numbers.
-            journal: open(format!("journal-{}", offer.piece_bytes))?,
+            journal: open(&format!("journal-{}", offer.piece_bytes))?,
             digest_log,
             digest_end: 0,
             tree,
@@ -177,7 +178,7 @@ impl Stage {
     /// Reads what earlier runs have noted, and verifies what is here whole: a host that lost its power
     /// may have kept the note and not the data. A stream's notes are of no use: its digest is not known.
     fn recall(&mut self) -> Result<(), CastError> {
-        let in_root = |what| storage(what, &self.root);
+        let in_root = |what| storage(what, self.root.path());
         if self.manifest.is_stream() {
             return self.journal.set_len(0).map_err(in_root("clear the journal in"));
         }
@@ -242,7 +243,7 @@ impl Stage {
     }
 
     /// Where it is put together.
-    pub fn root(&self) -> &Path {
+    pub fn root(&self) -> &Place {
         &self.root
     }
 
@@ -313,16 +314,21 @@ impl Stage {
         if self.have.contains(number) {
             return Ok(Written::Nothing);
         }
-        let parts: Vec<Part> = self.body.parts(number).collect();
+        let mut parts: Vec<Part> = self.body.parts(number).collect();
         let ending: Vec<usize> = parts.iter().filter(|part| part.last).map(|part| part.entry).collect();
         if ending.len() != piece.digests.len() {
             return Err(CastError::Protocol("a piece lacks digests"));
         }
+        // It may have come before: what is verified stays as it is.
+        parts.retain(|part| !self.verified.contains(&part.entry));
         for (entry, digest) in ending.iter().zip(&piece.digests) {
+            if self.verified.contains(entry) {
+                continue;
+            }
             self.digests.insert(*entry, *digest);
             let record = [&(*entry as u32).to_le_bytes()[..], digest].concat();
             let written = self.digest_log.write_all_at(&record, self.digest_end);
-            written.map_err(storage("write the digests in", &self.root))?;
+            written.map_err(storage("write the digests in", self.root.path()))?;
             self.digest_end += RECORD_BYTES as u64;
         }
         for part in &parts {
@@ -372,7 +378,7 @@ impl Stage {
     fn note(&self, number: u32, state: u8) -> Result<(), CastError> {
         self.journal
             .write_all_at(&[state], number.into())
-            .map_err(storage("write the journal in", &self.root))
+            .map_err(storage("write the journal in", self.root.path()))
     }
 
     fn write_at(&mut self, entry: usize, offset: u64, data: &[u8]) -> Result<(), CastError> {

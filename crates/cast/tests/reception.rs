@@ -97,6 +97,36 @@ fn a_link_that_is_there_is_not_followed() {
     assert!(!path.join("f").is_symlink());
 }
 
+/// Where others may write to the directory, too: a cast's name is no secret.
+#[test]
+fn links_that_are_there_instead_of_the_state_are_not_followed() {
+    let manifest = Manifest { nonce: [0; 16], entries: vec![entry(None, "f", file(1))] };
+    let id = *hash(&manifest.encode()).as_bytes();
+    let name: String = id[..8].iter().map(|octet| format!("{octet:02x}")).collect();
+    for at in ["", "/manifest", "/tree", "/journal-262144", "/digests", "/publishing"] {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, outside) = (dir.path().join("into"), dir.path().join("outside"));
+        std::fs::create_dir(&path).unwrap();
+        let state = format!("{}/.denrei-cast-{name}", path.display());
+        if !at.is_empty() {
+            std::fs::create_dir(&state).unwrap();
+        }
+        if ["", "/tree"].contains(&at) {
+            std::fs::create_dir(&outside).unwrap();
+        } else {
+            std::fs::write(&outside, "stays").unwrap();
+        }
+        std::os::unix::fs::symlink(&outside, format!("{state}{at}")).unwrap();
+        let error = receive(&path, manifest.entries.clone(), b"x").unwrap_err().to_string();
+        assert!(error.contains(&name), "{at}: {error}");
+        assert!(!path.join("f").exists(), "{at}");
+        match outside.is_dir() {
+            true => assert_eq!(std::fs::read_dir(&outside).unwrap().count(), 0, "{at}"),
+            false => assert_eq!(std::fs::read_to_string(&outside).unwrap(), "stays", "{at}"),
+        }
+    }
+}
+
 #[test]
 fn what_was_not_sent_so_is_asked_for_again_and_then_refused() {
     let dir = tempfile::tempdir().unwrap();
@@ -273,6 +303,113 @@ fn files_directories_and_links_have_the_times_they_were_sent_with() {
         let meta = dir.path().join(name).symlink_metadata().unwrap();
         assert_eq!(meta.mtime() * 1_000_000_000 + meta.mtime_nsec(), time, "{name}");
     }
+}
+
+/// Has this thread use files as somebody whom permissions stop; without effect for others than root.
+#[cfg(target_os = "linux")]
+struct Nobody(nix::unistd::Uid);
+
+#[cfg(target_os = "linux")]
+impl Nobody {
+    fn become_it() -> Self {
+        Self(nix::unistd::setfsuid(nix::unistd::Uid::from_raw(65_534)))
+    }
+}
+
+#[cfg(target_os = "linux")]
+impl Drop for Nobody {
+    fn drop(&mut self) {
+        nix::unistd::setfsuid(self.0);
+    }
+}
+
+/// Permissions are set before things are put into their places, and who dies in between goes on all the same.
+#[test]
+#[cfg(target_os = "linux")]
+fn what_is_put_together_may_have_its_permissions_already() {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o777)).unwrap();
+    let _nobody = Nobody::become_it();
+    let mut entries =
+        vec![entry(None, "f", file(4)), entry(None, "empty", Kind::File { size: 0, extents: vec![] })];
+    entries.iter_mut().for_each(|entry| entry.mode = 0o004);
+    let manifest = Manifest { nonce: [0; 16], entries: entries.clone() };
+    {
+        let (mut reception, offer) = begin(dir.path(), entries).unwrap();
+        reception.piece(&piece(&offer, 1, b"good", &[*hash(b"good").as_bytes()])).unwrap();
+        assert!(reception.is_complete());
+    }
+    let staging = std::fs::read_dir(dir.path()).unwrap().next().unwrap().unwrap().path();
+    std::fs::write(staging.join("tree/empty"), "").unwrap();
+    for name in ["f", "empty"] {
+        std::fs::set_permissions(staging.join("tree").join(name), PermissionsExt::from_mode(0o004)).unwrap();
+    }
+    let offer = offer(&manifest, &manifest.encode());
+    let mut reception = Reception::new(offer, into(dir.path()), "").unwrap();
+    assert!(reception.is_complete());
+    reception.finish().unwrap();
+    let meta = dir.path().join("f").metadata().unwrap();
+    assert_eq!((meta.len(), meta.mode() & 0o777), (4, 0o004));
+}
+
+/// A file system that does not tell `F` from `f` has one file for both.
+#[test]
+fn two_names_that_are_one_file_are_not_taken_for_two() {
+    let dir = tempfile::tempdir().unwrap();
+    let (mut reception, offer) =
+        begin(dir.path(), vec![entry(None, "F", file(1)), entry(None, "f", file(1))]).unwrap();
+    reception.piece(&piece(&offer, 1, b"xy", &[*hash(b"x").as_bytes(), *hash(b"y").as_bytes()])).unwrap();
+    let tree = std::fs::read_dir(dir.path()).unwrap().next().unwrap().unwrap().path().join("tree");
+    std::fs::remove_file(tree.join("F")).unwrap();
+    std::fs::hard_link(tree.join("f"), tree.join("F")).unwrap();
+    let error = reception.finish().unwrap_err().to_string();
+    assert!(error.contains("tree/f ") && error.contains("two names"), "{error}");
+    assert!(!dir.path().join("f").exists() && !dir.path().join("F").exists());
+}
+
+/// A damaged file is sent again with the parts of others that its pieces hold.
+#[test]
+fn what_is_verified_stays_as_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let bytes = PIECE_BYTES as usize;
+    let entries = vec![entry(None, "a", file(3 * bytes as u64 / 2)), entry(None, "b", file(bytes as u64))];
+    let body: Vec<u8> = (0..bytes * 5 / 2).map(|n| (n / 9) as u8).collect();
+    let (a, b) = body.split_at(bytes * 3 / 2);
+    let digests = [*hash(a).as_bytes(), *hash(b).as_bytes()];
+    let (mut reception, offer) = begin(dir.path(), entries).unwrap();
+    let good = |number: usize, digests: &[_]| {
+        piece(&offer, number as u32, &body[(number - 1) * bytes..body.len().min(number * bytes)], digests)
+    };
+    reception.piece(&good(2, &digests[..1])).unwrap();
+    reception.piece(&good(3, &digests[1..])).unwrap();
+    let again = reception.piece(&piece(&offer, 1, &vec![1; bytes], &[])).unwrap();
+    assert!(matches!(again, Some(Message::Want { ranges, .. }) if ranges == [(1, 2)]));
+    reception.piece(&good(1, &[])).unwrap();
+    let mut other = body[bytes..2 * bytes].to_vec();
+    other[bytes / 2..].fill(1);
+    reception.piece(&piece(&offer, 2, &other, &digests[..1])).unwrap();
+    assert!(reception.is_complete());
+    reception.finish().unwrap();
+    assert!(std::fs::read(dir.path().join("a")).unwrap() == a);
+    assert!(std::fs::read(dir.path().join("b")).unwrap() == b);
+}
+
+/// Said before anything is sent, not once all of it is here.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_directory_that_cannot_be_written_to_is_named_at_once() {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o777)).unwrap();
+    let _nobody = Nobody::become_it();
+    std::fs::create_dir(dir.path().join("d")).unwrap();
+    std::fs::set_permissions(dir.path().join("d"), PermissionsExt::from_mode(0o555)).unwrap();
+    let entries = vec![entry(None, "d", Kind::Directory), entry(Some(0), "f", file(1))];
+    let error = begin(dir.path(), entries).unwrap_err().to_string();
+    assert!(error.contains("/d is there and ") && error.contains("written"), "{error}");
+    // Nothing is to be made in it.
+    receive(dir.path(), vec![entry(None, "d", Kind::Directory)], b"").unwrap();
 }
 
 /// A process that dies while it puts things into their places: what is moved stays, what is not follows.

@@ -162,6 +162,36 @@ fn a_full_disk_is_named_and_the_others_go_on() {
     assert_eq!(fs::read(into[0].path().join("file")).unwrap(), content(4_000_000));
 }
 
+/// By one rename nothing gets from one file system to another: said before all of it has come.
+#[test]
+fn a_directory_that_is_on_another_disk_is_named_before_anything_is_sent() {
+    if !nix::unistd::geteuid().is_root() {
+        return eprintln!(
+            "SKIPPED a_directory_that_is_on_another_disk_is_named_before_anything_is_sent: mounting a disk needs root"
+        );
+    }
+    let (group, into, from) = (group(), places(1), tempfile::tempdir().unwrap());
+    let top = from.path().join("top");
+    fs::create_dir(&top).unwrap();
+    fs::write(top.join("file"), content(1_000_000)).unwrap();
+    let other = into[0].path().join("top");
+    fs::create_dir(&other).unwrap();
+    let mut mounted = Command::new("unshare");
+    mounted.args(["--mount", "sh", "-c", r#"mount -t tmpfs none "$0" && exec "$@""#]).arg(&other);
+    mounted.arg(env!("CARGO_BIN_EXE_denrei"));
+    mounted
+        .args(["cast", "recv", "--json", "--group", &group, "--bind=127.0.0.1:0", "--into"])
+        .arg(into[0].path());
+    let (side, addr) = Side::receiver(&mut mounted);
+    let (status, report) = Side::start(send(&[&top], &group).args(["--members", &addr])).json();
+    assert_eq!((status, &report["members"][0]["state"]), (Some(1), &"failed".into()), "{report}");
+    assert_eq!(begun(into[0].path()), 0);
+    let (status, told) = side.json();
+    assert_eq!(status, Some(1));
+    let error = told["error"].as_str().unwrap();
+    assert!(error.contains("top is there and is on another file system"), "{error}");
+}
+
 #[test]
 fn who_is_absent_is_named_and_the_others_are_served() {
     let (group, into, from) = (group(), places(1), tempfile::tempdir().unwrap());
