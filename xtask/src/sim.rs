@@ -3,14 +3,17 @@
 //! Inputs → outputs: a range of seeds → exit status 0 and what the faults did, or the first
 //! failures with the command that reproduces each, and exit status 1.
 
+use anyhow::anyhow;
 use clap::Args;
 use denrei_sim::FaultCounts;
 use denrei_sim::scenario::{self, Failure, Subject, Summary};
+use std::any::Any;
 use std::cell::RefCell;
 use std::io::{IsTerminal as _, Write as _};
 use std::process::ExitCode;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::ScopedJoinHandle;
 use std::time::{Duration, Instant};
 
 /// How often progress is told on a terminal.
@@ -141,17 +144,15 @@ fn run_many(arguments: &SimArgs) -> anyhow::Result<ExitCode> {
         None => std::thread::available_parallelism()?.get(),
     };
     let began = Instant::now();
-    let (next, done, working) = (AtomicU64::new(0), AtomicU64::new(0), AtomicUsize::new(jobs));
+    let (next, done) = (AtomicU64::new(0), AtomicU64::new(0));
     let sum = Mutex::new(Sum::default());
     std::thread::scope(|scope| {
-        for _ in 0..jobs {
-            scope.spawn(|| {
-                work(arguments, &next, &done, &sum);
-                working.fetch_sub(1, Ordering::Relaxed);
-            });
-        }
-        tell_progress(arguments.seeds, &done, &working, &sum);
-    });
+        let workers: Vec<_> =
+            (0..jobs).map(|_| scope.spawn(|| work(arguments, &next, &done, &sum))).collect();
+        tell_progress(arguments.seeds, &done, &workers, &sum);
+        let ends: Vec<_> = workers.into_iter().map(ScopedJoinHandle::join).collect();
+        ends.into_iter().try_for_each(|end| end.map_err(|panic| anyhow!("a thread died: {}", words(&*panic))))
+    })?;
     let sum = sum.into_inner().expect("no worker panics while it holds the lock");
     Ok(report(&sum, done.into_inner(), began.elapsed()))
 }
@@ -174,19 +175,25 @@ fn work(arguments: &SimArgs, next: &AtomicU64, done: &AtomicU64, sum: &Mutex<Sum
         let mut sum = sum.lock().expect("no worker panics while it holds the lock");
         sum.add(seed, took, result);
         done.fetch_add(1, Ordering::Relaxed);
-        if sum.failures.len() >= arguments.failures {
+        if sum.failures.len() >= arguments.failures.max(1) {
             // Hands out no more seeds.
             next.store(arguments.seeds, Ordering::Relaxed);
         }
     }
 }
 
-fn tell_progress(seeds: u64, done: &AtomicU64, working: &AtomicUsize, sum: &Mutex<Sum>) {
+/// What a panic said.
+fn words(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref().copied()).unwrap_or("it did not say why")
+}
+
+fn tell_progress(seeds: u64, done: &AtomicU64, workers: &[ScopedJoinHandle<'_, ()>], sum: &Mutex<Sum>) {
     let terminal = std::io::stderr().is_terminal();
     let every = if terminal { PROGRESS_EVERY } else { LOG_PROGRESS_EVERY };
     let began = Instant::now();
     let mut told = began;
-    while working.load(Ordering::Relaxed) > 0 {
+    while !workers.iter().all(ScopedJoinHandle::is_finished) {
         // Short, so that a quick run is not held up.
         std::thread::sleep(Duration::from_millis(20));
         if told.elapsed() < every {
