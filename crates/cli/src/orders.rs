@@ -64,6 +64,14 @@ impl<T: DeserializeOwned + Send + 'static> Orders<T> {
     }
 }
 
+#[cfg(test)]
+impl<T> Orders<T> {
+    /// None, and none to come.
+    pub fn silent() -> Self {
+        Self { orders: sync_channel(0).1 }
+    }
+}
+
 /// What went wrong was said to the process that gave the orders, which says it to the user.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]

@@ -137,6 +137,31 @@ pub struct Job {
     pub limit_ms: u64,
 }
 
+#[cfg(test)]
+impl Job {
+    /// Of so many messages of so many bytes, over TCP to a single other side.
+    pub fn of_a_test(bench: Bench, size: usize, iters: u64) -> Self {
+        Self {
+            bench,
+            transport: Transport::Tcp,
+            size,
+            iters,
+            warmup: 0,
+            wait: Wait::Sleep,
+            drive: Drive::Inline,
+            rate_per_s: None,
+            read_after_ms: 0,
+            pace: None,
+            core: None,
+            index: 0,
+            members: 2,
+            bind: std::net::Ipv4Addr::LOCALHOST.into(),
+            send_ms: 1_000,
+            limit_ms: 60_000,
+        }
+    }
+}
+
 /// To a side.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Order {

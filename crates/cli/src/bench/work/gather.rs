@@ -200,9 +200,9 @@ impl Receiver<'_> {
         let meter = Meter::start();
         let mut report = Report { start_ns: meter.start_ns, ..Report::default() };
         let median_ns = self.rounds(&mut report)?;
-        let gather = GatherReport { idle_ns, ..self.stream_long_enough(median_ns)? };
-        report.messages += gather.stream_messages;
-        report.gather = Some(gather);
+        let (gather, messages) = self.stream_long_enough(median_ns)?;
+        report.messages += messages;
+        report.gather = Some(GatherReport { idle_ns, ..gather });
         (report.end_ns, report.cpu_ns) = (now_ns(), meter.cpu_ns());
         self.ask_all(Request::End)?;
         Ok(report)
@@ -245,17 +245,21 @@ impl Receiver<'_> {
         Ok(took.value_at_quantile(0.5))
     }
 
-    /// Gathers so many of each that it lasts [`STREAM_NS`].
-    fn stream_long_enough(&mut self, round_ns: u64) -> Result<GatherReport> {
+    /// Gathers so many of each that it lasts [`STREAM_NS`]; and how many were gathered until it was known how many
+    /// that are, too.
+    fn stream_long_enough(&mut self, round_ns: u64) -> Result<(GatherReport, u64)> {
         let round_bytes = (self.senders * self.job.size) as u64;
         let least = (SHORT_STREAM_BYTES / round_bytes).clamp(LEAST_STREAM, ENOUGH_STREAM);
         // A short one first: in rounds, small messages take much longer each.
         let trial = self.stream((STREAM_NS / round_ns.max(1)).clamp(least, TRIAL_STREAM))?;
+        let tried = trial.stream_messages;
         if trial.stream_ns >= STREAM_NS {
-            return Ok(trial);
+            return Ok((trial, tried));
         }
-        let each = trial.stream_messages / self.senders as u64 * STREAM_NS / trial.stream_ns.max(1);
-        self.stream(each.clamp(least, MOST_STREAM))
+        let each = tried / self.senders as u64 * STREAM_NS / trial.stream_ns.max(1);
+        let stream = self.stream(each.clamp(least, MOST_STREAM))?;
+        let all = tried + stream.stream_messages;
+        Ok((stream, all))
     }
 
     /// Gathers many of each.
@@ -313,6 +317,8 @@ pub fn jain(shares: &[u64]) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bench::control::Bench;
+    use crate::orders::Orders;
 
     #[test]
     fn requests_survive_the_way() {
@@ -326,5 +332,44 @@ mod tests {
     fn one_who_gets_nothing_shows() {
         assert_eq!(jain(&[5, 5, 5, 5]), 1.0);
         assert_eq!(jain(&[6, 0]), 0.5);
+    }
+
+    /// Senders that have what they are asked for.
+    struct Prompt {
+        size: usize,
+        owed: std::collections::VecDeque<Arrival>,
+        messages: u64,
+    }
+
+    impl StarLink for Prompt {
+        fn send(&mut self, lane: usize, message: &Bytes) -> Result<()> {
+            let (count, bytes) = match Request::from_number(Arrival::new(lane, message).number) {
+                Request::Small => (1, 8),
+                Request::Messages(count) => (count, self.size),
+                Request::End => (0, 0),
+            };
+            self.owed.extend((0..count).map(|_| Arrival { lane, bytes, number: 0 }));
+            self.messages += if bytes == self.size { count } else { 0 };
+            Ok(())
+        }
+
+        fn recv(&mut self) -> Result<Option<Arrival>> {
+            Ok(self.owed.pop_front())
+        }
+
+        fn packets(&self) -> PacketCounts {
+            PacketCounts::default()
+        }
+    }
+
+    #[test]
+    fn what_was_gathered_to_find_out_how_fast_it_goes_counts_too() {
+        let job = Job::of_a_test(Bench::Gather, 1 << 20, 10);
+        let orders = Orders::silent();
+        let until = Until::stop(&orders, &job);
+        let (small, senders) = (Arrival { lane: 0, bytes: 8, number: 0 }, 2);
+        let mut link = Prompt { size: job.size, owed: vec![small; senders].into(), messages: 0 };
+        let report = Receiver { link: &mut link, job: &job, until: &until, senders }.run().unwrap();
+        assert_eq!(report.messages, link.messages);
     }
 }
