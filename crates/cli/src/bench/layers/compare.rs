@@ -70,7 +70,7 @@ mod tests {
     fn rows() -> Vec<Row> {
         let row = |layers, groups: &[usize], threads, ns| {
             let point = Point { protocol: Figure::Ip.protocol(1), layers, threads, size: 1024 };
-            let row = Row::new(Figure::Ip, &point, 100, vec![ns]);
+            let row = Row::new(Figure::Ip, &point, &[(ns, 100)]);
             Row { groups: groups.to_vec(), threads: groups.len(), ..row }
         };
         let together =

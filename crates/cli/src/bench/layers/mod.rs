@@ -216,9 +216,11 @@ impl<'a> Line<'a> {
 }
 
 impl Row {
-    fn new(figure: Figure, point: &Point, count: u64, runs: Vec<f64>) -> Self {
-        let n = count * runs.len() as u64;
-        let ns_per_pdu = result::median(runs).expect("a point is measured at least once");
+    /// Of runs: nanoseconds per PDU, and PDUs.
+    fn new(figure: Figure, point: &Point, runs: &[(f64, u64)]) -> Self {
+        let n = runs.iter().map(|(_, counted)| counted).sum();
+        let times = runs.iter().map(|(ns_per_pdu, _)| *ns_per_pdu).collect();
+        let ns_per_pdu = result::median(times).expect("a point is measured at least once");
         let (credit, retain, checksums) = match point.protocol {
             Protocol::Ip => (None, false, 0),
             Protocol::Tp4 { credit, retain, checksums } => {
@@ -308,7 +310,7 @@ fn measure(figure: Figure, args: &LayersArgs) -> Result<Vec<Row>> {
         }
     }
     progress.finish_and_clear();
-    let rows = points.iter().zip(runs).map(|(point, runs)| Row::new(figure, point, count, runs));
+    let rows = points.iter().zip(runs).map(|(point, runs)| Row::new(figure, point, &runs));
     let mut rows: Vec<Row> = rows.collect();
     compare(figure, pin::allowed_cores().len(), &mut rows);
     Ok(rows)

@@ -101,8 +101,8 @@ fn with_layers(point: &Point, mut builder: Builder<Pdu>) -> Builder<Pdu> {
     builder
 }
 
-/// Nanoseconds per PDU, over up to `count` of them.
-pub fn run(point: &Point, count: u64) -> Result<f64> {
+/// Nanoseconds per PDU, over up to `count` of them, and over how many.
+pub fn run(point: &Point, count: u64) -> Result<(f64, u64)> {
     let header = match point.protocol {
         Protocol::Ip => ip::HEADER_BYTES,
         Protocol::Tp4 { .. } => tp4::HEADER_BYTES,
@@ -127,7 +127,8 @@ pub fn run(point: &Point, count: u64) -> Result<f64> {
     let shutdown = stack.shutdown(RUN_LIMIT);
     ensure!(shutdown.drained && shutdown.dropped == 0, "the stack lost PDUs: {shutdown:?}, {point:?}");
     ensure!(received > 0, "no PDU came back within {RUN_LIMIT:?}: {point:?}");
-    Ok(if elapsed_ns > 0 { elapsed_ns as f64 / count as f64 } else { all_ns / received as f64 })
+    let (took_ns, counted) = if elapsed_ns > 0 { (elapsed_ns as f64, count) } else { (all_ns, received) };
+    Ok((took_ns / counted as f64, counted))
 }
 
 #[cfg(test)]
@@ -148,7 +149,18 @@ mod tests {
     fn a_stack_has_a_time_per_pdu() {
         for protocol in [Protocol::Ip, Protocol::Tp4 { credit: 8, retain: true, checksums: 1 }] {
             let point = Point { protocol, layers: 2, threads: Threads::Cores, size: 256 };
-            assert!(run(&point, 2_000).unwrap() > 1.0);
+            let (ns_per_pdu, counted) = run(&point, 2_000).unwrap();
+            assert!(ns_per_pdu > 1.0 && counted > 0);
         }
+    }
+
+    #[test]
+    fn pdus_for_which_there_is_no_time_are_not_counted() {
+        let protocol = Protocol::Tp4 { credit: 8, retain: true, checksums: 4 };
+        let point = Point { protocol, layers: 4, threads: Threads::Together, size: 4096 };
+        // Four checksums of 4 KiB each: a hundred million take minutes.
+        let (ns_per_pdu, counted) = run(&point, 100_000_000).unwrap();
+        assert!(counted > 0 && counted < 100_000_000, "{counted}");
+        assert!(ns_per_pdu * counted as f64 >= RUN_LIMIT.as_nanos() as f64, "{ns_per_pdu} {counted}");
     }
 }
