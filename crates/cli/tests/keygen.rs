@@ -1,6 +1,7 @@
 //! `denrei keygen` as its users run it, and what loads its files.
 
 use std::fs::{self, File, OpenOptions};
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
@@ -92,4 +93,25 @@ fn a_benchmark_measures_with_the_key_that_the_environment_names() {
     let output = measure(Path::new("/nonexist"));
     assert_eq!(output.status.code(), Some(3));
     assert!(stderr(&output).contains("/nonexist"), "{}", stderr(&output));
+}
+
+#[test]
+fn who_is_told_to_go_without_a_key_reads_none_of_the_environments() {
+    let relay = |option: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_denrei"));
+        command.args(["relay", "--route=127.0.0.1:0=127.0.0.1:9", option]);
+        for name in ["DENREI_KEY_FILE", "DENREI_IDENTITY_FILE", "DENREI_ALLOW_FILE"] {
+            command.env(name, "/no/such/file");
+        }
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let refused = relay("--max-pairs=1").wait_with_output().unwrap();
+    assert_eq!(refused.status.code(), Some(3));
+    assert!(stderr(&refused).contains("/no/such/file"), "{}", stderr(&refused));
+    let mut plain = relay("--insecure");
+    let mut line = String::new();
+    BufReader::new(plain.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    plain.kill().unwrap();
+    let ended = plain.wait_with_output().unwrap();
+    assert!(line.starts_with("relaying 127.0.0.1:"), "{line}{}", stderr(&ended));
 }

@@ -48,6 +48,16 @@ impl KeyArgs {
         })
     }
 
+    /// The default configuration of a Node of this process, with what the environment names where nothing is given; and
+    /// without where it was told to go without a key, as [`Node::bind`](denrei::Node::bind) does it.
+    ///
+    /// # Errors
+    /// As [`config`](Self::config).
+    pub fn own_config(self) -> Result<Config> {
+        let is_plain = self.insecure && self.key_file.is_none();
+        if is_plain { self.config() } else { self.or_environment().config() }
+    }
+
     /// The same with the files that the environment names where none is given.
     pub fn or_environment(mut self) -> Self {
         let named = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);

@@ -58,7 +58,7 @@ impl RelayCommand {
     /// Relays until the process is ended.
     pub fn run(self) -> Result<bool> {
         let ending = Ending::watch()?;
-        let mut node = self.keys.or_environment().config()?;
+        let mut node = self.keys.own_config()?;
         let timeout = self.failure_timeout;
         node.protocol.failure_timeout = timeout;
         node.protocol.keepalive = node.protocol.keepalive.map(|usual| usual.min(timeout / 4));

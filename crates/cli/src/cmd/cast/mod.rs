@@ -75,7 +75,7 @@ impl PortArgs {
     /// Opens the Node. `beyond` says that others than this host's processes have to reach it; one at
     /// `port`, or any other where that is taken, if no address was given.
     fn open(&self, group: SocketAddr, port: u16, beyond: bool) -> Result<Node> {
-        let mut config = self.keys.clone().or_environment().config()?;
+        let mut config = self.keys.clone().own_config()?;
         config.drive = Drive::Thread;
         config.protocol.failure_timeout = FAILURE_TIMEOUT;
         config.protocol.keepalive = Some(KEEPALIVE);
