@@ -99,3 +99,24 @@ fn a_broadcast_without_loss_needs_nothing_that_makes_losses() {
     }
     assert!(output.status.success(), "{error}");
 }
+
+#[test]
+fn an_mpi_over_which_nothing_could_be_measured_is_no_result() {
+    let mpi = tempfile::tempdir().unwrap();
+    let script = |name: &str, text: &str| {
+        let path = mpi.path().join(name);
+        std::fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
+        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    };
+    script("mpichversion", "");
+    script("mpicc.mpich", "");
+    script("mpiexec.mpich", "echo no network >&2; exit 1");
+    script("libdenrei-fi.so", "");
+    let place = mpi.path().to_str().unwrap();
+    // Groups carry no latency, so that of them nothing is tried.
+    let args = ["mpi", "--kind=latency", "--transports=denrei,denrei-groups", "--mpich", place];
+    let output = bench(&[&args[..], &["--provider", place]].concat());
+    assert_eq!(output.status.code(), Some(3), "{}", text(&output.stderr));
+    let said = text(&output.stderr);
+    assert!(said.contains("no network") && said.contains("nothing could be measured"), "{said}");
+}

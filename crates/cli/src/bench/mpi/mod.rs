@@ -129,16 +129,17 @@ pub fn run(args: &MpiArgs) -> Result<()> {
     let mut routes = chosen_routes(args)?;
     let provider = find_provider(args.provider.as_deref())?;
     let mut launcher = Launcher::new(args.ranks as usize, args.netns, provider)?;
-    let mut table = Table::new();
+    let (mut table, mut is_empty) = (Table::new(), true);
     for kind in &args.kind {
         for row in measure(args, *kind, &mut routes, &mut launcher)? {
+            is_empty = false;
             match args.json {
                 true => say!("{}", serde_json::to_string(&row)?),
                 false => table.add(&row),
             }
         }
     }
-    if routes.is_empty() {
+    if is_empty {
         bail!("nothing could be measured: see what was skipped, and why");
     }
     if !args.json {
