@@ -5,12 +5,15 @@
 //! to one through channels of sessions, whose receivers set the pace (S11). Source: U9, S12; the names
 //! are MPI's.
 
+mod messages;
+
 use crate::group::{Group, GroupListener, Membership, OPENING_GRACE, OpenGroupError};
 use crate::shards::deadline_of;
-use crate::{ChannelId, GroupError, GroupOptions, MembershipEnd, Node, PeerId, SendError};
+use crate::{ChannelId, GroupError, GroupOptions, MembershipEnd, Node, PeerId, Phase, SendError};
 use bytes::Bytes;
 use denrei_proto::ConnectError;
 use denrei_proto::group::Invited;
+use messages::{pack, tagged, unpack, untagged};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 use thiserror::Error;
@@ -47,7 +50,7 @@ pub enum CollectiveError {
     /// A Node cannot be reached.
     #[error("{0}")]
     Connect(#[from] ConnectError),
-    /// Nothing can be sent to a Node.
+    /// Nothing can be sent to a Node, or comes from it any more.
     #[error("rank {rank}: {source}")]
     Send {
         /// Which.
@@ -193,7 +196,7 @@ impl Collective {
     ///
     /// # Errors
     /// After `timeout`: who has not come, as far as it is known here. At once when another gives up:
-    /// [`CollectiveError::GaveUp`].
+    /// [`CollectiveError::GaveUp`]; or is gone: [`CollectiveError::Send`] at rank 0, which then has given up.
     pub fn barrier(&mut self, timeout: Duration) -> Result<(), CollectiveError> {
         let until = deadline_of(timeout);
         self.collect("barrier", Bytes::new(), until)?;
@@ -203,7 +206,7 @@ impl Collective {
     /// Gives what rank 0 has to all. The others' `data` is not looked at.
     ///
     /// # Errors
-    /// After `timeout`.
+    /// After `timeout`; at once where rank 0 cannot send it.
     pub fn broadcast(&mut self, data: impl Into<Bytes>, timeout: Duration) -> Result<Bytes, CollectiveError> {
         let until = deadline_of(timeout);
         self.round += 1;
@@ -296,13 +299,13 @@ impl Collective {
             let message = tagged(self.round, &own);
             let to = ChannelId { peer: root, channel: self.channel };
             let sent = self.node.send_timeout(to, message, left(until));
-            sent.map_err(|source| CollectiveError::Send { rank: 0, source })?;
-            return Ok(Vec::new());
+            let sent = sent.map_err(|source| CollectiveError::Send { rank: 0, source });
+            return sent.map(|_| Vec::new()).inspect_err(|_| self.tell_root());
         }
         self.parts(operation, own, until).inspect_err(|error| self.tell_all(error))
     }
 
-    /// What all have, at rank 0; an error as soon as another rank gives up.
+    /// What all have, at rank 0; an error as soon as another rank gives up, or is gone.
     fn parts(
         &mut self,
         operation: &'static str,
@@ -313,7 +316,7 @@ impl Collective {
         parts[0] = Some(own);
         for rank in 1..self.size() {
             while parts[rank].is_none() {
-                parts[rank] = self.part_of(rank, until.min(Instant::now() + LOOK))?;
+                parts[rank] = self.part_of(operation, rank, until.min(Instant::now() + LOOK))?;
                 if parts[rank].is_some() {
                     break;
                 }
@@ -330,7 +333,7 @@ impl Collective {
         Ok(parts.into_iter().flatten().collect())
     }
 
-    /// Takes the parts that are here, of whomever, and looks who has given up after sending its part.
+    /// Takes the parts that are here, of whomever, and looks who has given up after sending its part, or is gone.
     fn look_around(
         &mut self,
         operation: &'static str,
@@ -338,7 +341,12 @@ impl Collective {
     ) -> Result<(), CollectiveError> {
         for (rank, part) in parts.iter_mut().enumerate().skip(1) {
             if part.is_none() {
-                *part = self.part_of(rank, Instant::now())?;
+                // Looked for first: what it has sent before is here then.
+                let gone = self.gone(rank);
+                *part = self.part_of(operation, rank, Instant::now())?;
+                if let (None, Some(source)) = (&part, gone) {
+                    return Err(CollectiveError::Send { rank, source });
+                }
             }
             if part.is_some() && self.has_given_up(rank)? {
                 return Err(CollectiveError::GaveUp { operation, rank, missing: Vec::new() });
@@ -361,12 +369,31 @@ impl Collective {
         Ok(false)
     }
 
+    /// Why a rank does not come any more, if its session is over.
+    fn gone(&self, rank: usize) -> Option<SendError> {
+        let peer = self.peers[rank].expect("other ranks have peers");
+        let over = self.node.flow(peer).is_none_or(|flow| flow.phase == Phase::Over);
+        // What is said to it says why it does not arrive.
+        over.then(|| self.node.try_send(ChannelId { peer, channel: self.channel }, Bytes::new()).err())?
+    }
+
     /// A rank's part in the operation under way. What it sent for one that was given up is dropped.
-    fn part_of(&mut self, rank: usize, until: Instant) -> Result<Option<Bytes>, CollectiveError> {
+    fn part_of(
+        &mut self,
+        operation: &'static str,
+        rank: usize,
+        until: Instant,
+    ) -> Result<Option<Bytes>, CollectiveError> {
         loop {
             let Some(message) = self.next_of(rank, until)? else { return Ok(None) };
-            match untagged(message) {
+            match untagged(message.clone()) {
                 Some((round, data)) if round == self.round => return Ok(Some(data)),
+                // It could not send its part, and waits no longer.
+                Some((round, _)) if round & !GAVE_UP >= self.round => {
+                    let later = round & !GAVE_UP > self.round;
+                    self.early[rank] = Some(message).filter(|_| later);
+                    return Err(CollectiveError::GaveUp { operation, rank, missing: Vec::new() });
+                }
                 _ if Instant::now() >= until => return Ok(None),
                 _ => {}
             }
@@ -387,7 +414,8 @@ impl Collective {
         let (rank, missing) = match error {
             CollectiveError::TimedOut { missing, .. } => (0, missing),
             CollectiveError::GaveUp { rank, missing, .. } => (*rank, missing),
-            _ => return,
+            CollectiveError::Send { rank, .. } => (0, &vec![*rank]),
+            _ => (0, &Vec::new()),
         };
         let ranks = std::iter::once(rank).chain(missing.iter().copied());
         let ranks: Vec<u8> = ranks.flat_map(|rank| (rank as u32).to_le_bytes()).collect();
@@ -397,7 +425,7 @@ impl Collective {
         }
     }
 
-    /// Time is up for this rank, which has sent its part.
+    /// Time is up for this rank, or its part could not be sent.
     fn tell_root(&self) {
         let Some(peer) = self.peers[0] else { return };
         let to = ChannelId { peer, channel: self.channel };
@@ -415,8 +443,8 @@ impl Collective {
         match &self.tie {
             Tie::Alone => Ok(data),
             Tie::Root(group) => {
-                group.send_timeout(tagged(self.round, &data), left(until))?;
-                Ok(data)
+                let sent = group.send_timeout(tagged(self.round, &data), left(until));
+                sent.map_err(CollectiveError::from).inspect_err(|error| self.tell_all(error)).map(|_| data)
             }
             Tie::Other(membership, _) => loop {
                 let Some(message) = membership.recv_timeout(left(until))? else {
@@ -460,38 +488,4 @@ fn gave_up(operation: &'static str, ranks: &Bytes) -> CollectiveError {
 
 fn left(until: Instant) -> Duration {
     until.saturating_duration_since(Instant::now())
-}
-
-fn tagged(round: u64, data: &Bytes) -> Bytes {
-    let mut message = Vec::with_capacity(8 + data.len());
-    message.extend(round.to_le_bytes());
-    message.extend_from_slice(data);
-    message.into()
-}
-
-fn untagged(message: Bytes) -> Option<(u64, Bytes)> {
-    let round = u64::from_le_bytes(*message.first_chunk()?);
-    Some((round, message.slice(8..)))
-}
-
-fn pack(parts: &[Bytes]) -> Bytes {
-    let mut all = Vec::with_capacity(parts.iter().map(|part| part.len() + 8).sum());
-    for part in parts {
-        all.extend((part.len() as u64).to_le_bytes());
-        all.extend_from_slice(part);
-    }
-    all.into()
-}
-
-fn unpack(all: &Bytes, count: usize) -> Vec<Bytes> {
-    let (mut parts, mut at) = (Vec::with_capacity(count), 0);
-    while let Some(len) = all.get(at..).and_then(|rest| rest.first_chunk()) {
-        let end = at + 8 + u64::from_le_bytes(*len) as usize;
-        if end > all.len() {
-            break;
-        }
-        parts.push(all.slice(at + 8..end));
-        at = end;
-    }
-    parts
 }

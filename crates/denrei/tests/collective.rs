@@ -11,6 +11,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(20);
+/// What is longer cannot be sent.
+const MAX_MESSAGE_BYTES: u64 = 1000;
 
 /// Runs `work` on every rank of a set of `size` Nodes; what each returned.
 fn on_all<T: Send + 'static>(
@@ -18,7 +20,8 @@ fn on_all<T: Send + 'static>(
     last: u8,
     work: impl Fn(&mut Collective) -> T + Send + Sync + Clone + 'static,
 ) -> Vec<T> {
-    let config = Config { drive: background(), ..Config::default() };
+    let mut config = Config { drive: background(), ..Config::default() };
+    config.protocol.max_message_bytes = MAX_MESSAGE_BYTES;
     let nodes: Vec<Node> = (0..size).map(|_| Node::bind("127.0.0.1:0", config.clone()).unwrap()).collect();
     let addresses: Arc<Vec<SocketAddr>> = Arc::new(nodes.iter().map(Node::local_addr).collect());
     let port = addresses[0].port();
@@ -139,6 +142,59 @@ fn when_one_gives_up_all_end_at_once_and_the_next_operation_works() {
         for (rank, (error, took)) in results.iter().enumerate() {
             assert!(rank == impatient || error == told, "rank {rank}: {error}");
             assert!(*took < PATIENCE / 4, "rank {rank} waited for {took:?}");
+        }
+    }
+}
+
+#[test]
+fn where_rank_0_cannot_send_the_result_all_fail_and_the_next_operation_works() {
+    let results = on_all(3, 14, |set| {
+        let error = set.all_gather(vec![0; 400], PATIENCE).unwrap_err();
+        set.barrier(PATIENCE).unwrap();
+        let other = set.broadcast(vec![0; 2000], PATIENCE).unwrap_err();
+        set.barrier(PATIENCE).unwrap();
+        [error, other]
+    });
+    for (rank, errors) in results.into_iter().enumerate() {
+        for error in errors {
+            match error {
+                CollectiveError::Group(GroupError::TooLarge { max: MAX_MESSAGE_BYTES, .. }) if rank == 0 => {}
+                CollectiveError::GaveUp { rank: 0, .. } if rank > 0 => {}
+                error => panic!("rank {rank}: {error}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn one_that_cannot_send_its_part_is_not_waited_for_and_the_next_operation_works() {
+    let results = on_all(3, 15, |set| {
+        let part = vec![set.rank() as u8; if set.rank() == 1 { 2000 } else { 1 }];
+        let first = set.gather(part, PATIENCE);
+        (first, set.gather(vec![set.rank() as u8], PATIENCE).unwrap())
+    });
+    assert!(matches!(results[0].0, Err(CollectiveError::GaveUp { rank: 1, .. })), "{:?}", results[0].0);
+    assert!(matches!(results[1].0, Err(CollectiveError::Send { rank: 0, .. })), "{:?}", results[1].0);
+    assert_eq!(results[0].1, [vec![0u8], vec![1], vec![2]]);
+}
+
+#[test]
+fn one_that_is_gone_is_named_and_not_waited_for() {
+    let results = on_all(3, 16, |set| {
+        let first = set.barrier(PATIENCE);
+        let gone = set.rank() == 2;
+        (first, (!gone).then(|| [set.barrier(PATIENCE), set.barrier(PATIENCE)]))
+    });
+    for (rank, (first, later)) in results.into_iter().enumerate() {
+        first.unwrap();
+        for outcome in later.into_iter().flatten() {
+            match outcome {
+                Err(CollectiveError::Send { rank: 2, .. }) if rank == 0 => {}
+                Err(CollectiveError::GaveUp { rank: 0, missing, .. }) if rank == 1 => {
+                    assert_eq!(missing, [2])
+                }
+                other => panic!("rank {rank}: {other:?}"),
+            }
         }
     }
 }

@@ -1,0 +1,58 @@
+//! The messages of collective operations: which operation they belong to, and the parts of all in one.
+//!
+//! Inputs → outputs: a number and data ↔ a message; parts ↔ their bytes. What came from elsewhere may be anything.
+
+use bytes::Bytes;
+
+/// A message of the operation with this number.
+pub fn tagged(round: u64, data: &Bytes) -> Bytes {
+    let mut message = Vec::with_capacity(8 + data.len());
+    message.extend(round.to_le_bytes());
+    message.extend_from_slice(data);
+    message.into()
+}
+
+/// The number of a message's operation, and its data.
+pub fn untagged(message: Bytes) -> Option<(u64, Bytes)> {
+    let round = u64::from_le_bytes(*message.first_chunk()?);
+    Some((round, message.slice(8..)))
+}
+
+/// The parts of all in one.
+pub fn pack(parts: &[Bytes]) -> Bytes {
+    let mut all = Vec::with_capacity(parts.iter().map(|part| part.len() + 8).sum());
+    for part in parts {
+        all.extend((part.len() as u64).to_le_bytes());
+        all.extend_from_slice(part);
+    }
+    all.into()
+}
+
+/// The parts again, as far as they are whole; `count` are expected.
+pub fn unpack(all: &Bytes, count: usize) -> Vec<Bytes> {
+    let (mut parts, mut at) = (Vec::with_capacity(count), 0);
+    while let Some(len) = all.get(at..).and_then(|rest| rest.first_chunk()) {
+        let end = (at as u64 + 8).checked_add(u64::from_le_bytes(*len));
+        let Some(end) = end.filter(|end| *end <= all.len() as u64) else { break };
+        let end = end as usize;
+        parts.push(all.slice(at + 8..end));
+        at = end;
+    }
+    parts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_packed_is_unpacked_and_anything_else_does_no_harm() {
+        let parts = [Bytes::from("one"), Bytes::new(), Bytes::from("three")];
+        let all = pack(&parts);
+        assert_eq!(unpack(&all, 3), parts);
+        assert_eq!(unpack(&all.slice(..all.len() - 1), 3), parts[..2]);
+        for len in [u64::MAX, u64::MAX - 7, u64::MAX - 8, 1] {
+            assert!(unpack(&len.to_le_bytes().to_vec().into(), 3).is_empty(), "{len}");
+        }
+    }
+}
