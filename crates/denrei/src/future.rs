@@ -28,8 +28,9 @@ impl Node {
     ) -> T {
         let mut seat = Seat::new(self.shards());
         poll_fn(|task| {
-            let (_, mut core) = self.shards().enter_of(peer);
+            let (shard, mut core) = self.shards().enter_of(peer);
             let found = ready(&mut core).or_else(|| seat.take(&mut core, task));
+            shard.answer(&mut core);
             drop(core);
             seat.old.clear();
             found.map_or(Poll::Pending, Poll::Ready)

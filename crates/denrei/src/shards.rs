@@ -144,11 +144,6 @@ impl Shards {
         std::iter::once(&self.first).chain(&self.others)
     }
 
-    /// Whether there is more than the first.
-    pub fn has_several(&self) -> bool {
-        !self.others.is_empty()
-    }
-
     /// What the pipeline steers by.
     pub fn steering(&self) -> &Arc<Steering> {
         &self.steering
@@ -229,13 +224,13 @@ impl Shards {
         }
     }
 
-    /// Asks one shard after the other until there is a value, and sends what comes of that.
+    /// Asks one shard after the other until there is a value, and sends what comes of that or was queued.
     pub fn look<T>(&self, mut ready: impl FnMut(&mut Core) -> Option<T>) -> Option<T> {
         self.by_turns().find_map(|shard| {
             let mut core = shard.core.lock();
-            let value = ready(&mut core)?;
+            let value = ready(&mut core);
             shard.answer(&mut core);
-            Some(value)
+            value
         })
     }
 

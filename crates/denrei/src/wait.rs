@@ -214,9 +214,11 @@ impl Shared {
         self.turn_and(|core, _| core.has_incoming()).unwrap_or(true)
     }
 
-    /// Receives, fires timers, sends, and last has a look at the core; `None`: a pipeline does all that.
+    /// Receives, fires timers, sends, and last has a look at the core; `None`: a pipeline does all that, and is
+    /// told if there is anything to send.
     fn turn_and<T>(&self, last: impl FnOnce(&Core, bool) -> T) -> Option<T> {
         if self.is_pipelined() {
+            self.answer(&mut self.core.lock());
             return None;
         }
         let received = self.receive();
@@ -348,8 +350,9 @@ impl Shared {
             if !core.is_driven_by_another() {
                 MutexGuard::unlocked(&mut core, || self.receive());
                 core.fire_timers(now);
-                self.answer(&mut core);
             }
+            // Also if another drives: what was only queued may be the question that is to be answered.
+            self.answer(&mut core);
             // From here until the wait the lock stays taken: what comes is not missed.
             if let Some(value) = ready(&mut core) {
                 self.answer(&mut core);

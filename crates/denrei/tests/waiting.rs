@@ -1,6 +1,6 @@
 //! Who waits is woken, whatever else happens to a Node meanwhile.
 
-use denrei::{Bytes, ChannelId, Config, Drive, Event, Node, PeerId, ProtocolConfig};
+use denrei::{Bytes, ChannelId, Completion, Config, Drive, Event, Node, PeerId, ProtocolConfig};
 use std::future::Future;
 use std::net::UdpSocket;
 use std::pin::{Pin, pin};
@@ -61,8 +61,7 @@ fn who_has_room_for_no_such_message_waits_until_there_is() {
 
 /// Starts a Node's thread, as the first asynchronous call does.
 fn start_thread(node: &Node) {
-    let mut received = pin!(node.recv_async());
-    assert!(received.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    look(node.recv_async());
 }
 
 #[test]
@@ -94,6 +93,38 @@ fn the_thread_that_a_future_starts_takes_over_from_one_that_sleeps() {
         }
         over.store(true, Ordering::Relaxed);
     });
+}
+
+/// Looks at a future once.
+fn look<T>(future: impl Future<Output = T>) {
+    assert!(pin!(future).poll(&mut Context::from_waker(Waker::noop())).is_pending());
+}
+
+#[test]
+fn what_was_queued_leaves_with_the_next_call_that_polls_or_waits_whoever_drives() {
+    let calls: [(&str, fn(&Node)); 4] = [
+        ("poll", |node| {
+            node.poll();
+        }),
+        ("recv_timeout", |node| assert!(node.recv_timeout(LONG / 100).unwrap().is_none())),
+        ("try_event", |node| assert_eq!(node.try_event(), None)),
+        ("recv_async", |node| look(node.recv_async())),
+    ];
+    let drives = [(Drive::Inline, 1), (Drive::Thread, 1), (Drive::Pipelined, 1), (Drive::Pipelined, 3)];
+    for ((drive, shards), (name, call)) in
+        drives.into_iter().flat_map(|drive| calls.map(|call| (drive, call)))
+    {
+        let a = Node::bind("127.0.0.1:0", Config { drive, shards, ..Config::default() }).unwrap();
+        let b = bind(Drive::Thread, ProtocolConfig::default());
+        let peer = a.connect(b.local_addr()).unwrap();
+        assert!(matches!(a.event_timeout(LONG), Some(Event::Connected { .. })));
+        // What else there is to say is said, and whoever drives sleeps.
+        assert_eq!(a.event_timeout(LONG / 100), None);
+        a.queue(channel(peer, 0), "queued", Completion::None).unwrap();
+        call(&a);
+        let came = b.recv_timeout(LONG).unwrap();
+        assert!(came.is_some(), "{drive:?} with {shards} shards: {name} has sent nothing");
+    }
 }
 
 /// A task of an executor that is gone: waking it drops it.

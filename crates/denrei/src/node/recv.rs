@@ -70,7 +70,7 @@ impl Node {
     /// `Drive::Inline` that compute for long, or look again and again. Whether there may be a message or an
     /// event to [`drain`](Self::drain).
     pub fn poll(&self) -> bool {
-        self.shared().poll() || self.shards().has_several()
+        self.shards().all().fold(false, |any, shard| shard.poll() || any)
     }
 
     /// A descriptor for an event loop of your own: readable when there may be messages or events to
