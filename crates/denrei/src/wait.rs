@@ -15,10 +15,15 @@ use smallvec::SmallVec;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::task::Waker as Task;
 use std::time::Duration;
 
 /// Longest sleep without a look: bounds the harm of a clock that jumps.
 const MAX_SLEEP: Duration = Duration::from_secs(60);
+
+/// Timers are looked at this often while the kernel has no room: what they have to say cannot leave, and so stays
+/// due.
+const WITHOUT_ROOM: Duration = Duration::from_millis(1);
 
 /// How often the background thread looks whether it can take over.
 const HANDING_OVER: Duration = Duration::from_micros(100);
@@ -35,6 +40,8 @@ pub(crate) struct Shared {
     dirty: AtomicBool,
     /// The background thread is busy and will see `dirty` by itself.
     pub hot: AtomicBool,
+    /// The last flush found no room in the kernel.
+    is_full: AtomicBool,
     /// A thread sleeps on the sockets ([`Core::sleeper_until`] says until when).
     asleep: AtomicBool,
     /// Followers wait here.
@@ -74,6 +81,7 @@ impl Shared {
             io,
             dirty: AtomicBool::new(false),
             hot: AtomicBool::new(false),
+            is_full: AtomicBool::new(false),
             asleep: AtomicBool::new(false),
             news: Condvar::new(),
             waker: waiter.waker(),
@@ -174,20 +182,28 @@ impl Shared {
         self.waiter.wait(fds, None, Some(limit))
     }
 
-    /// Sends until nothing is left, or the kernel has no room.
-    fn flush(&self, io: &mut Io, mut held: Option<Held<'_>>) {
+    /// Sends until nothing is left; `false` if the kernel has no room before that.
+    fn flush(&self, io: &mut MutexGuard<'_, Io>, mut held: Option<Held<'_>>) -> bool {
         let mut looked = false;
         loop {
             match io.flush(&self.core, held.take(), looked) {
-                Flush::Done if !self.take_dirty() => return,
+                Flush::Done if !self.take_dirty() => return true,
                 Flush::Done => {}
                 Flush::More => {
                     io.receive(&self.core);
                     looked = true;
-                    self.notify(&mut self.core.lock());
+                    let tasks = self.tell(&mut self.core.lock());
+                    if !tasks.is_empty() {
+                        MutexGuard::unlocked(io, || wake_all(tasks));
+                    }
                 }
-                // The sleeper waits for room.
-                Flush::Blocked => return self.waker.wake(),
+                Flush::Blocked => {
+                    // Who sleeps is to wait for room from now on; who goes to sleep later does so by itself.
+                    if self.asleep.load(Ordering::SeqCst) {
+                        self.waker.wake();
+                    }
+                    return false;
+                }
             }
         }
     }
@@ -277,9 +293,10 @@ impl Shared {
             free = self.io.try_lock();
         }
         while let Some(mut io) = free {
-            self.flush(&mut io, held.take());
+            let has_room = self.flush(&mut io, held.take());
+            self.is_full.store(!has_room, Ordering::Relaxed);
             drop(io);
-            free = if self.is_dirty() { self.io.try_lock() } else { None };
+            free = if has_room && self.is_dirty() { self.io.try_lock() } else { None };
         }
         self.wake_sleeper_if_late();
     }
@@ -288,28 +305,34 @@ impl Shared {
     /// received, by whichever thread: the sleeper's sockets may have been emptied by another. Whether the
     /// lock was let go of meanwhile.
     pub fn notify(&self, core: &mut MutexGuard<'_, Core>) -> bool {
+        let tasks = self.tell(core);
+        if tasks.is_empty() {
+            return false;
+        }
+        MutexGuard::unlocked(core, || wake_all(tasks));
+        true
+    }
+
+    /// The same, but for tasks, which are the caller's to wake.
+    fn tell(&self, core: &mut Core) -> Vec<(u64, Task)> {
         let asleep = core.sleeper_until.is_some();
         let bell = self.bell.get();
         let anybody = core.followers > 0 || asleep || !core.tasks.is_empty() || bell.is_some();
         let lobby = self.lobby.as_deref().filter(|lobby| !lobby.is_empty());
-        if (anybody || lobby.is_some()) && core.has_news() {
-            self.news.notify_all();
-            if asleep {
-                self.waker.wake();
-            }
-            if let Some(bell) = bell {
-                bell.waker().wake();
-            }
-            if let Some(lobby) = lobby {
-                lobby.call();
-            }
-            let tasks = std::mem::take(&mut core.tasks);
-            if !tasks.is_empty() {
-                MutexGuard::unlocked(core, || wake_all(tasks));
-                return true;
-            }
+        if !(anybody || lobby.is_some()) || !core.has_news() {
+            return Vec::new();
         }
-        false
+        self.news.notify_all();
+        if asleep {
+            self.waker.wake();
+        }
+        if let Some(bell) = bell {
+            bell.waker().wake();
+        }
+        if let Some(lobby) = lobby {
+            lobby.call();
+        }
+        std::mem::take(&mut core.tasks)
     }
 
     /// What rings when there is news, for event loops of others; rung at first.
@@ -409,7 +432,10 @@ impl Shared {
     /// Sleeps on the sockets, for everybody, until something happens or `deadline`.
     pub fn sleep(&self, core: &mut MutexGuard<'_, Core>, deadline: Option<Instant>) {
         let now = core.now();
-        let alarm = [deadline, core.endpoint.poll_timeout(), Some(now + MAX_SLEEP)];
+        let due = core.endpoint.poll_timeout();
+        let due =
+            due.map(|at| if self.is_full.load(Ordering::Relaxed) { at.max(now + WITHOUT_ROOM) } else { at });
+        let alarm = [deadline, due, Some(now + MAX_SLEEP)];
         let until = alarm.into_iter().flatten().min().unwrap_or(now);
         if until <= now {
             return;
@@ -441,42 +467,4 @@ impl Shared {
 }
 
 #[cfg(test)]
-mod tests {
-    use crate::{Config, Drive, Event, Node};
-    use std::time::{Duration, Instant};
-
-    const LONG: Duration = Duration::from_secs(10);
-
-    /// Two Nodes with a session, of which the first has its next sends refused by the kernel, and ends it then: the
-    /// END is the last that there is to send, and nothing repeats it. Whoever waits then sleeps.
-    fn refused(drive: Drive, refusals: &'static [i32]) -> (Node, Node) {
-        let bind = |drive| Node::bind("127.0.0.1:0", Config { drive, ..Config::default() }).unwrap();
-        let (a, b) = (bind(drive), bind(Drive::Thread));
-        let peer = a.connect(b.local_addr()).unwrap();
-        while !matches!(a.event_timeout(LONG), Some(Event::Connected { .. })) {}
-        // What else there is to say is said.
-        assert_eq!(a.event_timeout(LONG / 20), None);
-        let mut refusals = refusals.iter();
-        let hook = move |_: &_| refusals.next().copied();
-        a.shared().with_io(|io| io.socket.set_send_hook(Some(Box::new(hook))));
-        a.abort(peer, 0x8000, "enough").unwrap();
-        let looks = a.io_counters().recv_calls;
-        assert_eq!(a.recv_timeout(LONG / 20).unwrap(), None);
-        assert!(a.io_counters().recv_calls < looks + 1000, "{drive:?}: looks again and again");
-        (a, b)
-    }
-
-    #[test]
-    fn what_the_kernel_had_no_room_for_leaves_as_soon_as_it_has() {
-        const EAGAIN: i32 = 11;
-        const ENETUNREACH: i32 = 101;
-        for drive in [Drive::Inline, Drive::Thread] {
-            let (_a, b) = refused(drive, &[EAGAIN, EAGAIN]);
-            let began = Instant::now();
-            while !matches!(b.event_timeout(LONG / 10), Some(Event::PeerLost { .. })) {
-                assert!(began.elapsed() < LONG / 5, "{drive:?}: the END is stuck");
-            }
-            refused(drive, &[EAGAIN, ENETUNREACH]);
-        }
-    }
-}
+mod tests;
