@@ -10,7 +10,8 @@ use std::time::Duration;
 #[allow(clippy::wrong_self_convention)]
 pub trait Layer<P>: Send {
     /// Whether the layer can do something with another PDU from above: not if it waits for credit. It
-    /// is asked before each.
+    /// is asked before each. What changes the answer is a PDU from below, or [`poll`](Self::poll) at the time
+    /// that [`idle_for`](Self::idle_for) tells: a thread that parks sleeps until then.
     fn takes_from_above(&self) -> bool {
         true
     }

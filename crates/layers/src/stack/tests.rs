@@ -262,3 +262,58 @@ fn a_layer_may_end_its_own_stack() {
     top.send(vec![]).unwrap();
     assert_eq!(heard.recv_timeout(LONG), Ok(true));
 }
+
+/// Takes nothing until a while has passed, as a sender that the kernel has no room for.
+struct Full {
+    polls: Arc<AtomicU64>,
+    has_room: Arc<AtomicBool>,
+}
+
+impl Layer<u64> for Full {
+    fn takes_from_above(&self) -> bool {
+        self.has_room.load(Ordering::Relaxed)
+    }
+
+    fn from_above(&mut self, pdu: u64, out: &mut Outlet<'_, u64>) {
+        out.down(pdu);
+    }
+
+    fn from_below(&mut self, _: u64, _: &mut Outlet<'_, u64>) {}
+
+    fn poll(&mut self, _: &mut Outlet<'_, u64>) -> bool {
+        self.polls.fetch_add(1, Ordering::Relaxed);
+        false
+    }
+
+    fn idle_for(&self) -> Option<Duration> {
+        Some(Duration::from_millis(1))
+    }
+}
+
+#[test]
+fn a_thread_sleeps_while_a_layer_takes_nothing() {
+    let (polls, has_room) = (Arc::default(), Arc::default());
+    let full = Full { polls: Arc::clone(&polls), has_room: Arc::clone(&has_room) };
+    let (stack, mut top, mut bottom) = Builder::new().layer("full", full).start().unwrap();
+    // More than the layer's thread keeps: some stay in the queue.
+    for number in 0..200 {
+        top.send(number).unwrap();
+    }
+    std::thread::sleep(Duration::from_millis(300));
+    // It looks some hundred times before it sleeps, and then once a millisecond.
+    let polls = polls.load(Ordering::Relaxed);
+    assert!(polls < 1_500, "{polls} looks in vain");
+    has_room.store(true, Ordering::Relaxed);
+    let began = std::time::Instant::now();
+    for expected in 0..200 {
+        let pdu = loop {
+            match bottom.recv() {
+                Some(pdu) => break pdu,
+                None => std::thread::yield_now(),
+            }
+            assert!(began.elapsed() < LONG);
+        };
+        assert_eq!(pdu, expected);
+    }
+    assert_eq!(stack.shutdown(LONG), CLEAN);
+}

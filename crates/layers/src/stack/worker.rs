@@ -51,6 +51,10 @@ impl<P> Edges<P> {
     fn are_empty(&mut self) -> bool {
         [&mut self.from_above, &mut self.from_below].into_iter().flatten().all(Consumer::is_empty)
     }
+
+    fn has_from_below(&mut self) -> bool {
+        self.from_below.as_mut().is_some_and(|queue| !queue.is_empty())
+    }
 }
 
 pub(super) struct Worker<P> {
@@ -201,12 +205,18 @@ impl<P: Send> Worker<P> {
         self.down.iter().chain(&self.up).all(VecDeque::is_empty)
     }
 
+    /// Whether the neighbours had room for all that was for them: what is kept waits for a layer here that does not
+    /// take it yet.
+    fn has_clear_edges(&self) -> bool {
+        self.up[0].is_empty() && self.down[self.layers.len()].is_empty()
+    }
+
     fn wait(&mut self, idle_turns: u32) {
         match self.idle {
             Idle::Spin => std::hint::spin_loop(),
             Idle::Yield => std::thread::yield_now(),
-            // What is kept waits for room, and nobody rings for that.
-            Idle::Park { after_turns } if idle_turns > after_turns && self.is_clear() => self.park(),
+            // What is kept at an edge waits for room there, and nobody rings for that.
+            Idle::Park { after_turns } if idle_turns > after_turns && self.has_clear_edges() => self.park(),
             Idle::Park { after_turns } if idle_turns > after_turns => std::thread::yield_now(),
             Idle::Park { .. } => std::hint::spin_loop(),
         }
@@ -215,11 +225,12 @@ impl<P: Send> Worker<P> {
     fn park(&mut self) {
         let limit = self.layers.iter().filter_map(|layer| layer.idle_for()).min();
         let limit = limit.unwrap_or(MAX_SLEEP).min(MAX_SLEEP);
-        let Self { layers, edges, state, closing, .. } = self;
+        let Self { layers, edges, state, closing, down, .. } = self;
         let (bell, control) = (&state.bell, &state.control);
         state.parks.fetch_add(1, Ordering::Relaxed);
         let mut has_work = || {
-            !edges.are_empty()
+            // From above nothing is taken while there is something that waits.
+            (if down[0].is_empty() { !edges.are_empty() } else { edges.has_from_below() })
                 || control.stop.load(Ordering::Relaxed)
                 || control.closing.load(Ordering::Relaxed) != *closing
         };
