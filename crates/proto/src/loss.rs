@@ -189,7 +189,9 @@ impl SentPackets {
     #[cold]
     fn skip(&mut self) {
         self.skips.last.rotate_right(1);
-        self.skips.last[0] = self.next_number();
+        // Packets that want no acknowledgement may have used up numbers far beyond the one that was chosen.
+        self.skips.next = self.next_number();
+        self.skips.last[0] = self.skips.next;
         self.ring.push_back(None);
         self.skips.choose();
     }
@@ -419,6 +421,22 @@ mod tests {
         assert!(!honest.invented && honest.packets == 5000);
         sent.on_sent(packet(0));
         assert!(sent.on_ack([0..=sent.next_number() - 1].into_iter(), |_| ()).invented);
+    }
+
+    #[test]
+    fn numbers_are_left_out_far_apart_whoever_used_those_between() {
+        let mut sent = SentPackets::new(1);
+        for _ in 0..5000 {
+            sent.on_sent_unacknowledged();
+        }
+        let mut left_out = Vec::new();
+        for _ in 0..5000 {
+            let next = sent.next_number() + 1;
+            sent.on_sent(packet(0));
+            left_out.extend((sent.next_number() > next).then_some(next));
+        }
+        assert!(left_out.len() > 3);
+        assert!(left_out.windows(2).all(|two| two[1] - two[0] >= NUMBERS_PER_SKIP), "{left_out:?}");
     }
 
     #[test]
