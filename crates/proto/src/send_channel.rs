@@ -455,6 +455,9 @@ impl SendChannel {
         message.progress = Progress::Done;
         let finished = Finished { number, bytes: message.len(), completion: message.completion, expired };
         message.data = Bytes::new();
+        if let Some(late) = &mut self.late {
+            late.forget(number);
+        }
         while self.queue.front().is_some_and(|message| message.progress == Progress::Done) {
             self.queue.pop_front();
             self.base += 1;

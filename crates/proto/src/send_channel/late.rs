@@ -17,13 +17,13 @@ use denrei_wire::frame::{Frame, Skip};
 use denrei_wire::{Instant, TransmitBuf};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-/// The deadlines of one channel.
+/// The deadlines of one channel. A message that is done has none any more.
 #[derive(Debug, Default)]
 pub(super) struct Late {
     /// When to look at which message.
     due: BTreeSet<(Instant, u64)>,
-    /// The deadlines of those that have not been begun, by number: some of `due`.
-    waiting: BTreeMap<u64, Instant>,
+    /// The same by number.
+    deadlines: BTreeMap<u64, Instant>,
     /// Past their deadline with every byte under way: what is lost of these comes too late.
     overdue: BTreeSet<u64>,
     /// Messages whose SKIP has to be sent, in order.
@@ -49,12 +49,22 @@ impl Late {
         self.skips.insert(at, number);
     }
 
-    /// Whether a message with this number or a later one has a deadline; forgets those before it.
-    fn has_waiting_from(&mut self, number: u64) -> bool {
-        while self.waiting.first_key_value().is_some_and(|(first, _)| *first < number) {
-            self.waiting.pop_first();
-        }
-        !self.waiting.is_empty()
+    fn add(&mut self, at: Instant, number: u64) {
+        self.due.insert((at, number));
+        self.deadlines.insert(number, at);
+    }
+
+    /// A message is done.
+    pub fn forget(&mut self, number: u64) {
+        match self.deadlines.remove(&number) {
+            Some(at) => self.due.remove(&(at, number)),
+            None => self.overdue.remove(&number),
+        };
+    }
+
+    /// Whether a message with this number or a later one has a deadline.
+    fn has_any_from(&self, number: u64) -> bool {
+        self.deadlines.range(number..).next().is_some()
     }
 }
 
@@ -62,9 +72,7 @@ impl SendChannel {
     /// Appends a message that is to be dropped if not all of it was sent by `deadline`; its number.
     pub fn push_before(&mut self, data: Bytes, completion: Completion, deadline: Instant) -> u64 {
         let number = self.push(data, completion);
-        let late = self.late.get_or_insert_default();
-        late.due.insert((deadline, number));
-        late.waiting.insert(number, deadline);
+        self.late.get_or_insert_default().add(deadline, number);
         number
     }
 
@@ -80,9 +88,7 @@ impl SendChannel {
             && let Some(&(at, number)) = late.due.first()
             && at <= now
         {
-            late.due.pop_first();
-            // Where no rate is set nobody else forgets it.
-            late.waiting.remove(&number);
+            late.forget(number);
             let is_it = |lost: &Lost| lost.number == number;
             let lost = self.aside.as_ref().is_some_and(|aside| aside.lost.iter().any(is_it));
             let Some(message) = self.get_mut(number).filter(|message| message.progress.is_open()) else {
@@ -107,9 +113,9 @@ impl SendChannel {
         let mut number = self.base + self.next_new as u64;
         let mut ahead = 0;
         while ahead < reach
-            && let Some(late) = &mut self.late
-            && late.has_waiting_from(number)
-            && let deadline = late.waiting.get(&number).copied()
+            && let Some(late) = &self.late
+            && late.has_any_from(number)
+            && let deadline = late.deadlines.get(&number).copied()
             && let Some(message) = self.get_mut(number)
         {
             let done = ahead + message.len().saturating_sub(message.sent);
@@ -129,7 +135,7 @@ impl SendChannel {
         if let Some(late) = &mut self.late
             && late.overdue.remove(&number)
         {
-            late.due.insert((Instant::ZERO, number));
+            late.add(Instant::ZERO, number);
         }
     }
 
@@ -145,7 +151,9 @@ impl SendChannel {
         message.data = Bytes::new();
         message.completion = Completion::None;
         self.forget_unreported(number);
-        self.late.get_or_insert_default().add_skip(number);
+        let late = self.late.get_or_insert_default();
+        late.forget(number);
+        late.add_skip(number);
         Some(bytes)
     }
 
@@ -203,8 +211,33 @@ impl SendChannel {
                 late.skips.push_back(self.base + index as u64);
             }
         }
-        let overdue = core::mem::take(&mut late.overdue);
-        late.due.extend(overdue.into_iter().map(|number| (Instant::ZERO, number)));
-        late.waiting = late.due.iter().map(|(deadline, number)| (*number, *deadline)).collect();
+        for number in core::mem::take(&mut late.overdue) {
+            late.add(Instant::ZERO, number);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::send_channel::Allowance;
+
+    #[test]
+    fn nothing_is_kept_of_the_deadlines_of_messages_that_have_arrived() {
+        let allowance = Allowance { channel_credit: None, offer_above: u64::MAX, max_message: u64::MAX };
+        let mut channel = SendChannel::new(0, 0, u64::MAX);
+        // One in time, one that arrives when it is too late already.
+        for deadline in [Instant::FAR_FUTURE, Instant::from_nanos(5)] {
+            let number = channel.push_before(Bytes::from_static(b"frame"), Completion::None, deadline);
+            let mut out = TransmitBuf::new(1);
+            let written = channel.write(&mut out, Room { here: 1000, fresh: 1000 }, allowance);
+            assert!(matches!(written, Written::Frame { .. }));
+            channel.expire(Instant::from_nanos(5), |_| panic!("all of it was sent in time"));
+            let mut finished = 0;
+            channel.on_messages_acked(number, 1, |_| finished += 1);
+            assert_eq!(finished, 1);
+        }
+        let late = channel.late.unwrap();
+        assert!(late.due.is_empty() && late.overdue.is_empty(), "{late:?}");
     }
 }
