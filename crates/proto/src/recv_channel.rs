@@ -206,7 +206,8 @@ impl RecvChannel {
             Pending::Offered { .. } => self.open_offers -= 1,
             Pending::Accepted { reassembly, .. } => {
                 self.promised -= 1;
-                skipped.freed = reassembly.total();
+                // Nothing of what is placed.
+                skipped.freed = reassembly.held();
             }
         }
         *entry = Pending::Refused { cost: entry.cost() };

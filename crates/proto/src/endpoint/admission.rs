@@ -37,12 +37,14 @@ impl Endpoint {
     /// # Errors
     /// No such offer waits.
     pub fn refuse(&mut self, now: Instant, channel: ChannelId, number: u64) -> Result<(), PeerError> {
-        let refused = self.on_peer(now, channel.peer, |peer, _| {
+        let refused = self.on_peer(now, channel.peer, |peer, cx| {
             let state = peer.inbox_mut().get_mut(channel.channel);
             let refused = state.is_some_and(|state| state.refuse(number));
             if refused {
                 peer.want(Control::Refuse { channel: channel.channel, number });
                 peer.report_delivery(channel.channel);
+                // Nobody will take it, which is when that is done otherwise.
+                peer.renew_credit(cx.config, channel.channel);
             }
             refused
         })?;

@@ -192,7 +192,9 @@ impl Endpoint {
     pub fn group_recv(&mut self, now: Instant, membership: impl Into<MembershipId>) -> Option<GroupMessage> {
         let memory_left = Host::memory_left(self);
         self.groups.as_ref()?;
-        self.with_groups(|groups, _| groups.take(now, membership.into(), memory_left))
+        let taken = self.with_groups(|groups, _| groups.take(now, membership.into(), memory_left))?;
+        self.share_memory(now);
+        Some(taken)
     }
 
     /// How a membership ended; `None` while it lasts.
@@ -206,6 +208,7 @@ impl Endpoint {
     /// Leaves a group, or forgets one that is over.
     pub fn leave_group(&mut self, now: Instant, membership: impl Into<MembershipId>) {
         self.with_groups(|groups, host| groups.leave(now, membership.into(), host));
+        self.share_memory(now);
     }
 
     // ---- plumbing ----

@@ -256,6 +256,9 @@ impl Peer {
                 let announce = self.announcer(channel, cx.events);
                 let change = self.inbox.on_offer(cx.config, offer, announce)?;
                 self.apply(cx, channel, change);
+                if let Some(Control::Refuse { .. }) = change.answer {
+                    self.renew_credit(cx.config, channel);
+                }
             }
             Frame::Accept(accept) => self.on_accept(cx, accept),
             Frame::Credit(credit) => self.outbox.on_credit(credit.channel, credit.limit),

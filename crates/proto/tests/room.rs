@@ -1,0 +1,133 @@
+//! What a receiver has room for: credit and memory that are free again reach whoever waits for them.
+
+mod common;
+
+use common::{Pair, SECOND, addr, content};
+use denrei_proto::group::{GroupId, GroupOptions};
+use denrei_proto::{ChannelId, Completion, Config, Event, OfferPolicy, PeerId, Placement};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+const MS: Duration = Duration::from_millis(1);
+
+/// A pair whose first endpoint has opened a session, and has a message through.
+fn open(config: Config) -> (Pair, PeerId, PeerId) {
+    let mut pair = Pair::new(config);
+    let peer = pair.connect(0);
+    pair.send(0, peer, 0, content(0, 10));
+    pair.run(100 * MS);
+    let back = pair.ends[1].peers().next().unwrap();
+    (pair, peer, back)
+}
+
+#[derive(Debug)]
+struct Nowhere;
+
+impl Placement for Nowhere {
+    fn place(&mut self, _offset: u64, _bytes: &[u8]) {}
+}
+
+#[test]
+fn a_message_given_up_while_it_is_placed_held_no_memory() {
+    let (mut pair, peer, back) = open(Config { offers: OfferPolicy::Ask, ..Config::default() });
+    let (to, from) = (ChannelId { peer, channel: 1 }, ChannelId { peer: back, channel: 1 });
+    let deadline = pair.now + 20 * MS;
+    let late = content(1, 3 << 20).into();
+    pair.ends[0].send_before(pair.now, to, late, Completion::None, deadline).unwrap();
+    pair.run(MS);
+    let into: Box<dyn Placement> = Box::new(Nowhere);
+    pair.ends[1].accept(pair.now, from, 0, into).unwrap();
+    // Some of it comes, and then nothing until it is too late.
+    pair.run(MS / 5);
+    pair.lose = |_| true;
+    pair.run(50 * MS);
+    pair.lose = |_| false;
+    pair.send(0, peer, 1, content(2, 100));
+    pair.run(5 * SECOND);
+    assert!(pair.events[1].contains(&Event::Withdrawn { channel: from, number: 0 }), "{:?}", pair.events[1]);
+    assert_eq!(pair.received[1].last().unwrap().data, content(2, 100));
+    assert_eq!(pair.ends[1].held_bytes(), 0);
+}
+
+#[test]
+fn who_refuses_every_offer_gives_their_credit_back() {
+    let config = Config {
+        offers: OfferPolicy::Ask,
+        channel_credit_bytes: 64 << 10,
+        offer_above_bytes: 0,
+        ..Config::default()
+    };
+    let (mut pair, peer, back) = open(config);
+    let offers = 3000;
+    for _ in 0..offers {
+        pair.send(0, peer, 1, vec![1]);
+    }
+    let from = ChannelId { peer: back, channel: 1 };
+    let mut refused = 0;
+    for _ in 0..100 {
+        pair.run(10 * MS);
+        for event in std::mem::take(&mut pair.events[1]) {
+            if let Event::Offered { channel, number, .. } = event {
+                pair.ends[1].refuse(pair.now, channel, number).unwrap();
+                refused += (channel == from) as u32;
+            }
+        }
+    }
+    assert_eq!(refused, offers);
+    assert_eq!(pair.ends[0].queue_len(peer), Some(0));
+}
+
+/// The second endpoint's membership of a group that the first has opened.
+fn open_group(pair: &mut Pair, address: SocketAddr) -> GroupId {
+    pair.ends[1].join_group_unheard(pair.now, address).unwrap();
+    let members = [addr(1)];
+    let group = pair.ends[0].open_group(pair.now, address, &members, GroupOptions::default()).unwrap();
+    pair.run(SECOND);
+    assert_eq!(pair.ends[1].accept_group(address), Some((group, 0)));
+    group
+}
+
+#[test]
+fn memory_that_a_group_has_left_is_the_sessions() {
+    let memory = 64 << 10;
+    let config = Config {
+        channel_credit_bytes: memory,
+        receive_memory_bytes: memory,
+        offer_above_bytes: 4096,
+        ..Config::default()
+    };
+    let (mut pair, peer, back) = open(config);
+    let groups = ["239.1.2.3:7000", "239.1.2.4:7000"].map(|at| open_group(&mut pair, at.parse().unwrap()));
+    pair.reading[1] = false;
+    for _ in 0..25 {
+        for group in groups {
+            pair.ends[0].group_send(group, vec![2; 2048].into()).unwrap();
+        }
+    }
+    pair.run(SECOND);
+    for number in 0..100 {
+        pair.send(0, peer, 1, content(number, 2048));
+    }
+    pair.run(SECOND);
+    let from = ChannelId { peer: back, channel: 1 };
+    let mut taken = 0;
+    let mut take = |pair: &mut Pair| {
+        while pair.ends[1].recv_from(pair.now, from).is_some() {
+            taken += 1;
+        }
+        pair.run(SECOND);
+        taken
+    };
+    for _ in 0..20 {
+        take(&mut pair);
+    }
+    assert!(take(&mut pair) < 100, "the group's messages leave no memory for more");
+    for group in groups {
+        while pair.ends[1].group_recv(pair.now, group).is_some() {}
+    }
+    for _ in 0..20 {
+        pair.run(SECOND);
+        take(&mut pair);
+    }
+    assert_eq!(take(&mut pair), 100);
+}
