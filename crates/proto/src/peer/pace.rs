@@ -388,8 +388,10 @@ impl Peer {
         }
     }
 
-    /// Tells the peer how much it may send.
+    /// Tells the peer how much it may send. A limit that holds is not lowered: the peer would go by the higher
+    /// one, and have what it sends dropped as excess.
     pub fn tell_limit(&mut self, limit: Option<u64>) {
+        let limit = limit.map(|limit| limit.max(self.limit_told().unwrap_or(0)));
         if !self.is_alive() || self.limit_told() == limit {
             return;
         }
@@ -443,4 +445,38 @@ fn cut_at(written: usize, end: usize, room: u64) -> usize {
         Some(_) => return end,
     };
     (written + FRAGMENT_HEADER_BYTES + payload).min(end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::event::PeerId;
+    use crate::peer::Beginning;
+    use crate::seal::Protection;
+    use denrei_wire::packet::Opening;
+    use denrei_wire::{Incarnation, Token};
+
+    #[test]
+    fn a_limit_that_was_told_is_not_lowered() {
+        let beginning = Beginning {
+            id: PeerId { slot: 0, generation: 0 },
+            addr: ([10, 0, 0, 1], 7000).into(),
+            own: Opening { own_token: Token(1), incarnation: Incarnation(2) },
+            protection: Protection::Plain,
+            now: Instant::ZERO,
+            pool: Default::default(),
+            skips: 3,
+        };
+        let mut peer = Peer::opening(beginning, &Config::default());
+        let mut tell = |limit| {
+            peer.tell_limit(limit);
+            let Some(Frame::Grant(grant)) = peer.grant_frame() else { panic!("it was told") };
+            (grant.serial, grant.limit)
+        };
+        assert_eq!(tell(Some(1000)), (1, Some(1000)));
+        // Of one serial the sender goes by the higher one.
+        assert_eq!(tell(Some(600)), (1, Some(1000)));
+        assert_eq!(tell(None), (2, None));
+        assert_eq!(tell(Some(600)), (3, Some(600)));
+    }
 }
