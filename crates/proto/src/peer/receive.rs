@@ -262,7 +262,7 @@ impl Peer {
             }
             Frame::Accept(accept) => self.on_accept(cx, accept),
             Frame::Credit(credit) => self.outbox.on_credit(credit.channel, credit.limit),
-            Frame::Parameters(parameters) => self.on_parameters(cx, parameters)?,
+            Frame::Parameters(parameters) => self.on_parameters(cx, parameters),
             Frame::Delivered(delivered) => self.on_delivered(cx, delivered),
             Frame::StatusRequest(id) => self.on_status_request(*id),
             Frame::Status(status) => self.on_status(cx, status),
@@ -309,19 +309,13 @@ impl Peer {
         }
     }
 
-    fn on_parameters(&mut self, cx: &mut Context<'_>, parameters: &Parameters) -> Result<(), Violation> {
+    fn on_parameters(&mut self, cx: &mut Context<'_>, parameters: &Parameters) {
         if self.parameters_heard {
-            return Ok(());
-        }
-        if parameters.channel_credit < crate::config::MIN_CHANNEL_CREDIT_BYTES {
-            return Err("less channel credit than the protocol demands");
+            return;
         }
         self.parameters_heard = true;
         self.remote = *parameters;
-        // A peer that wants to hold ACKs back for seconds would stretch every probe timeout.
-        const MAX_ACK_DELAY_US: u32 = 100_000;
-        self.remote.ack_delay_us = parameters.ack_delay_us.min(MAX_ACK_DELAY_US);
-        self.rtt.set_max_ack_delay(Duration::from_micros(self.remote.ack_delay_us as u64));
+        self.rtt.set_max_ack_delay(Duration::from_micros(parameters.ack_delay_us as u64));
         self.mtu.limit(parameters.max_datagram);
         self.follow_mtu();
         let id = self.id;
@@ -330,7 +324,6 @@ impl Peer {
             let channel = ChannelId { peer: id, channel };
             cx.events.push_back(Event::Refused(crate::MessageId { channel, number }));
         });
-        Ok(())
     }
 
     fn on_accept(&mut self, cx: &mut Context<'_>, accept: &Accept) {
