@@ -47,6 +47,11 @@ impl Inbox {
         self.held_bytes
     }
 
+    /// Cost of all messages that have come.
+    pub fn seen(&self) -> u64 {
+        self.channels.iter().map(|(_, state)| state.seen()).sum()
+    }
+
     /// Accepted messages that are not complete.
     pub fn promised(&self) -> usize {
         self.channels.iter().map(|(_, state)| state.promised()).sum()

@@ -386,10 +386,13 @@ impl Outbox {
         self.initial_credit = initial_credit;
         self.allowance.channel_credit = None;
         self.allowance.max_message = u64::MAX;
+        // Whose turn it may be now is seen below: the receiver that had told more channels is gone.
+        self.turns.clear();
         let channels: SmallVec<[u16; 8]> = self.channels.iter().map(|(channel, _)| channel).collect();
         for channel in channels {
             let state = self.channel(channel);
             state.restart(initial_credit);
+            state.scheduled = false;
             let deadline = state.next_deadline();
             self.next_deadline = self.next_deadline.min(deadline);
             self.schedule(channel);

@@ -362,6 +362,11 @@ impl RecvChannel {
         worth_it
     }
 
+    /// Cost of the messages seen.
+    pub fn seen(&self) -> u64 {
+        self.seen
+    }
+
     /// What a CREDIT frame has to say.
     pub fn granted(&self) -> u64 {
         self.granted

@@ -4,7 +4,11 @@ mod common;
 
 use common::{Pair, SECOND, addr, content};
 use denrei_proto::group::{GroupId, GroupOptions};
-use denrei_proto::{ChannelId, Completion, Config, Event, OfferPolicy, PeerId, Placement};
+use denrei_proto::{ChannelId, Completion, Config, Event, MessageId, OfferPolicy, PeerId, Placement};
+use denrei_wire::checksum::crc32c;
+use denrei_wire::frame::{Frame, Message, Offer};
+use denrei_wire::packet::{self, Kind, Opening};
+use denrei_wire::{Incarnation, PacketNumber, Token};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -130,4 +134,64 @@ fn memory_that_a_group_has_left_is_the_sessions() {
         take(&mut pair);
     }
     assert_eq!(take(&mut pair), 100);
+}
+
+/// A plain packet of somebody whose token is 7, to the session of `token`.
+fn packet(kind: Kind, number: u64, token: Token, frames: &[Frame<'_>]) -> Vec<u8> {
+    let mut packet = packet::common_header(kind, 0, PacketNumber(number), token).to_vec();
+    if kind == Kind::First {
+        let opening = Opening { own_token: Token(7), incarnation: Incarnation(9) };
+        packet.extend(packet::opening_header(opening, 0));
+    }
+    frames.iter().for_each(|frame| frame.encode(&mut |part| packet.extend_from_slice(part)));
+    let crc = crc32c(&packet);
+    packet.extend(crc.to_le_bytes());
+    packet
+}
+
+fn message(number: u32, payload: &[u8]) -> Frame<'_> {
+    Frame::Message(Message { flags: 0, channel: 0, number, payload })
+}
+
+#[test]
+fn who_is_not_proven_brings_no_more_of_empty_messages_either() {
+    let mut pair = Pair::new(Config::default());
+    for number in 0..10 {
+        let messages: Vec<_> = (0..1000).map(|each| message(number * 1000 + each, &[])).collect();
+        pair.inject(1, &packet(Kind::First, number.into(), Token(7), &messages));
+    }
+    // Each is charged 64 octets: 128 KiB are 2048 of them.
+    assert_eq!(pair.ends[1].counters().limited, 7);
+}
+
+#[test]
+fn a_message_of_any_size_may_be_offered() {
+    let mut pair = Pair::new(Config { max_message_bytes: u64::MAX, ..Config::default() });
+    pair.reading[1] = false;
+    pair.inject(1, &packet(Kind::First, 0, Token(7), &[message(0, b"held")]));
+    let answer = &pair.tapped(0, Kind::Answer)[0];
+    let token = Token(u64::from_le_bytes(answer[16..24].try_into().unwrap()));
+    let offer = Frame::Offer(Offer { flags: 0, channel: 0, number: 1, total: u64::MAX });
+    pair.inject(1, &packet(Kind::Session, 1, token, &[offer]));
+    assert_eq!(pair.ends[1].held_bytes(), 4);
+    assert_eq!(pair.lost(1), []);
+}
+
+#[test]
+fn a_session_that_begins_anew_uses_the_channels_that_everybody_has() {
+    let mut pair = Pair::new(Config::default());
+    pair.connect(0);
+    pair.run(Duration::from_micros(60));
+    // It is opening, and gone; whoever comes in its place has fewer channels.
+    pair.restart(0, Config { max_channels: 16, ..Config::default() });
+    let peer = pair.connect(1);
+    for channel in [100, 3] {
+        pair.send(1, peer, channel, content(1, 100));
+    }
+    pair.run(SECOND);
+    assert_eq!(pair.lost(1), []);
+    let refused = Event::Refused(MessageId { channel: ChannelId { peer, channel: 100 }, number: 0 });
+    assert!(pair.events[1].contains(&refused), "{:?}", pair.events[1]);
+    assert_eq!((pair.received[0].len(), pair.acknowledged(1)), (1, 1));
+    assert_eq!(pair.tapped(0, Kind::First).len(), 1, "the first was no violation");
 }

@@ -70,7 +70,7 @@ impl Endpoint {
     /// is held then waits behind it or its like.
     fn accept_waiting(&mut self, now: Instant) {
         while let Some(&(bytes, channel, number)) = self.waiting_offers.first() {
-            let full = self.held_bytes + bytes > self.config.receive_memory_bytes;
+            let full = self.held_bytes.saturating_add(bytes) > self.config.receive_memory_bytes;
             if full && (self.is_takeable() || self.is_promised()) {
                 return;
             }

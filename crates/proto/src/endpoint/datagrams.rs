@@ -71,7 +71,7 @@ impl Endpoint {
     }
 
     /// What a packet leads to beyond its peer.
-    fn conclude(&mut self, now: Instant, slot: u32, handled: Result<(), Unopened>) {
+    pub(super) fn conclude(&mut self, now: Instant, slot: u32, handled: Result<(), Unopened>) {
         if let Err(unopened) = handled {
             self.count_unopened(unopened);
         }

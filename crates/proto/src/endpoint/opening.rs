@@ -28,9 +28,9 @@ const MANY_UNPROVEN: usize = MAX_UNPROVEN / 4;
 /// take as long as any peer, because nothing happens in a Node between its application's calls.
 const CROWD_OF_UNPROVEN: usize = MANY_UNPROVEN / 4;
 
-/// What an unproven session may have brought, bytes: more than a window's worth of FIRSTs. Beyond,
+/// What an unproven session may have brought, cost: more than a window's worth of FIRSTs. Beyond,
 /// they are dropped as if they had been lost.
-const MAX_UNPROVEN_BYTES: u64 = 128 * 1024;
+const MAX_UNPROVEN_COST: u64 = 128 * 1024;
 
 /// What a FIRST of no session would bring about.
 #[derive(Clone, Copy)]
@@ -73,6 +73,7 @@ impl Endpoint {
         };
         let incoming = Incoming { header: arrived.header, number, body, datagram_len, ecn: arrived.meta.ecn };
         self.with_peer(now, slot, |peer, cx| peer.handle_packet(cx, &incoming));
+        self.conclude(now, slot, Ok(()));
     }
 
     /// The session that a FIRST belongs to.
@@ -345,7 +346,28 @@ impl Endpoint {
     }
 }
 
-/// Whether an unproven session holds as much as it may.
+/// Whether an unproven session has brought as much as it may.
 fn brings_too_much(peer: &Peer) -> bool {
-    !peer.is_sure_of_peer() && peer.inbox().held_bytes() > MAX_UNPROVEN_BYTES
+    !peer.is_sure_of_peer() && peer.inbox().seen() > MAX_UNPROVEN_COST
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Config;
+    use denrei_wire::{DatagramMeta, Ecn, TransmitBuf};
+    use std::sync::Arc;
+
+    #[test]
+    fn what_a_first_tells_of_the_pace_is_nobody_elses() {
+        let mut ends =
+            [1, 2].map(|seed: u64| Endpoint::new(Arc::new(Config::default()), seed, Instant::ZERO));
+        let addr = |end: usize| SocketAddr::from(([10, 0, 0, end as u8], 7000));
+        let mut out = TransmitBuf::new(1);
+        ends[0].connect(Instant::ZERO, addr(1)).unwrap();
+        ends[0].poll_transmit(Instant::ZERO, &mut out).unwrap();
+        let meta = DatagramMeta { from: addr(0), ecn: Ecn::NotEct };
+        ends[1].handle_datagram(Instant::ZERO, &meta, &mut out.bytes().to_vec());
+        assert!(ends[1].notes.pace.is_none());
+    }
 }
