@@ -85,8 +85,8 @@ impl Lane {
         for _ in 0..TURN {
             match self.reader.next(&mut self.stream) {
                 Ok(Frame::Message(at)) => arrived.push_back(Arrival::new(lane, self.reader.message(&at))),
-                // The last word of a run is the receiver's.
-                Ok(Frame::Closed) => return Ok(()),
+                // Nobody closes before all have reported; who waits for more than that waits for what does not come.
+                Ok(Frame::Closed) => bail!("the other side has closed"),
                 Err(error) if is_not_yet(&error) => return Ok(()),
                 Err(error) => return Err(error).context("cannot receive"),
             }
@@ -148,5 +148,23 @@ impl StarLink for TcpStar {
 
     fn packets(&self) -> PacketCounts {
         tcp_counts().since(self.before)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::control::Bench;
+
+    #[test]
+    fn a_sender_that_has_gone_is_noticed() {
+        let receiver = Job::of_a_test(Bench::Gather, 64, 1);
+        let sender = Job { index: 1, ..receiver.clone() };
+        let [receiver, sender] = [receiver, sender].map(|job| Box::new(TcpStarEndpoint::open(&job).unwrap()));
+        let addresses = [receiver.local_addr().unwrap(), sender.local_addr().unwrap()];
+        drop(sender.connect(&addresses).unwrap());
+        let mut receiver = receiver.connect(&addresses).unwrap();
+        let error = receiver.recv().unwrap_err();
+        assert_eq!(error.to_string(), "the other side has closed");
     }
 }
