@@ -115,3 +115,25 @@ fn who_is_told_to_go_without_a_key_reads_none_of_the_environments() {
     let ended = plain.wait_with_output().unwrap();
     assert!(line.starts_with("relaying 127.0.0.1:"), "{line}{}", stderr(&ended));
 }
+
+#[test]
+fn each_secret_comes_from_the_first_place_that_names_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let place = |name: &str| dir.path().join(name).to_str().unwrap().to_owned();
+    let [key, identity, allowed] = ["key", "identity", "allowed"].map(place);
+    assert!(denrei(&["keygen", "--out", &key], Stdio::null()).status.success());
+    let public = denrei(&["keygen", "--identity", "--out", &identity], Stdio::piped());
+    fs::write(&allowed, &public.stdout).unwrap();
+    let mut relay = Command::new(env!("CARGO_BIN_EXE_denrei"));
+    relay.args(["relay", "--route=127.0.0.1:0=127.0.0.1:9", "--allow-file", &allowed]);
+    relay.env("DENREI_KEY_FILE", &key).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let refused = relay.env_remove("DENREI_IDENTITY_FILE").output().unwrap();
+    assert_eq!(refused.status.code(), Some(2), "{}", stderr(&refused));
+    assert!(stderr(&refused).contains("identity"), "{}", stderr(&refused));
+    let mut relay = relay.env("DENREI_IDENTITY_FILE", &identity).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(relay.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    relay.kill().unwrap();
+    let ended = relay.wait_with_output().unwrap();
+    assert!(line.starts_with("relaying 127.0.0.1:"), "{line}{}", stderr(&ended));
+}

@@ -15,11 +15,11 @@ pub struct KeyArgs {
     pub key_file: Option<PathBuf>,
 
     /// This node's secret identity, which `denrei keygen --identity` writes, or DENREI_IDENTITY_FILE
-    #[arg(long, value_name = "FILE", requires = "allow_file")]
+    #[arg(long, value_name = "FILE")]
     pub identity_file: Option<PathBuf>,
 
     /// The public identities to speak with, one a line, or DENREI_ALLOW_FILE
-    #[arg(long, value_name = "FILE", requires = "identity_file")]
+    #[arg(long, value_name = "FILE")]
     pub allow_file: Option<PathBuf>,
 
     /// Go without a key on any address, not on loopback only: whoever reaches it can read and inject
