@@ -6,6 +6,7 @@ use crate::cmd::values::{address, seconds, whole};
 use crate::cmd::wrong_arguments;
 use anyhow::Result;
 use clap::Args;
+use denrei::MAX_RATE;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -293,6 +294,11 @@ pub fn parse_length(text: &str) -> Result<u64, String> {
     parse_within(text, 0..=*SIZES.end())
 }
 
+/// A rate in bytes per second, as an argument.
+pub fn parse_rate(text: &str) -> Result<u64, String> {
+    parse_within(text, 1..=MAX_RATE)
+}
+
 fn parse_within(text: &str, sizes: std::ops::RangeInclusive<u64>) -> Result<u64, String> {
     let (digits, shift) = match text.trim().to_ascii_uppercase().trim_end_matches("IB") {
         number if number.ends_with('K') => (number.trim_end_matches('K').to_owned(), 10),
@@ -303,8 +309,9 @@ fn parse_within(text: &str, sizes: std::ops::RangeInclusive<u64>) -> Result<u64,
     let size = digits.parse::<u64>().ok().and_then(|number| number.checked_mul(1 << shift));
     let least = *sizes.start();
     let such = if least > 64 { "64K" } else { "64, 4K" };
+    let most = sizes.end() >> 30;
     size.filter(|size| sizes.contains(size))
-        .ok_or_else(|| format!("{text:?} is no size from {least} to 1G bytes, such as {such} or 1M"))
+        .ok_or_else(|| format!("{text:?} is no size from {least} to {most}G bytes, such as {such} or 1M"))
 }
 
 /// A link rate in Mbit/s, as an argument: a number with `mbit` or `gbit`.
@@ -349,5 +356,10 @@ mod tests {
         }
         assert_eq!(parse_length("0"), Ok(0));
         assert!(parse_length("2G").unwrap_err().contains("from 0 to 1G"));
+        // Networks are faster than messages are large.
+        assert_eq!((parse_rate("12G"), parse_rate("1048576G")), (Ok(12 << 30), Ok(1 << 50)));
+        for wrong in ["0", "1048577G"] {
+            assert!(parse_rate(wrong).unwrap_err().contains("from 1 to 1048576G"), "{wrong}");
+        }
     }
 }

@@ -13,7 +13,7 @@ mod figures;
 mod limit;
 mod plot;
 
-use super::args::{BenchArgs, DEFAULT_REPEAT, Plan, parse_size};
+use super::args::{BenchArgs, DEFAULT_REPEAT, Plan, parse_rate, parse_size};
 use super::control::{Bench, Drive, Pace, Wait};
 use super::picture::PictureArgs;
 use super::place::Place;
@@ -46,7 +46,7 @@ pub struct RateArgs {
 
     /// Tracking: rates in bytes per second, separated by commas [default: from an eighth of the
     /// receiver's capacity to twice that]
-    #[arg(long, value_delimiter = ',', value_parser = parse_size, value_name = "BYTES/S,...")]
+    #[arg(long, value_delimiter = ',', value_parser = parse_rate, value_name = "BYTES/S,...")]
     rates: Vec<u64>,
 
     /// Tracking: bursts in bytes, separated by commas [default: one packet to far beyond the buffer]

@@ -2,7 +2,7 @@
 
 use super::show::{SendBars, bytes, seconds};
 use super::{PortArgs, failure, parse_group, parse_seconds, reach, resolve_peer};
-use crate::bench::args::parse_size;
+use crate::bench::args::{parse_rate, parse_size};
 use crate::cmd::values::whole;
 use crate::cmd::wrong_arguments;
 use crate::output::{say, tell};
@@ -223,11 +223,6 @@ impl SendCommand {
         found.skipped.iter().for_each(|skipped| tell!("denrei: {skipped}"));
         Ok(Source::files(found)?)
     }
-}
-
-fn parse_rate(text: &str) -> Result<u64, String> {
-    parse_size(text)
-        .and_then(|rate| if rate > 0 { Ok(rate) } else { Err("a rate of 0 sends nothing".into()) })
 }
 
 /// What became of a member: a word, and a reason.
