@@ -3,6 +3,8 @@
 use denrei_proto::seal::Seed;
 use denrei_proto::{ChannelId, Config, Endpoint, PeerId, Place};
 use denrei_wire::Instant;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
@@ -70,6 +72,8 @@ pub(crate) struct Core {
     /// Tasks that wait, with a number each.
     pub tasks: Vec<(u64, Waker)>,
     pub dropped_events: u64,
+    /// How many listeners there are for each address of groups.
+    pub listeners: BTreeMap<SocketAddr, usize>,
     /// Why the socket does not work any more.
     pub failure: Option<Arc<std::io::Error>>,
     send_buffer_bytes: u64,
@@ -103,6 +107,7 @@ impl Core {
         Self {
             endpoint: Endpoint::at(place, config, seed, clock.now()),
             absorbed: false,
+            listeners: BTreeMap::new(),
             clock,
             recent: clock.now(),
             has_driver: false,

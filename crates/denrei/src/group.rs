@@ -51,7 +51,8 @@ pub struct Group {
     address: SocketAddr,
 }
 
-/// Waits for openers who name this Node as a member. Dropping it stops the waiting.
+/// Waits for openers who name this Node as a member. Dropping it, the last one at its address, stops the waiting,
+/// and leaves groups whose membership nobody was given.
 #[derive(Debug)]
 pub struct GroupListener {
     node: Node,
@@ -126,9 +127,13 @@ impl Node {
         self.shards().gather();
         let hearing = self.shared().with_io(|io| io.socket.join_multicast(address));
         let heard = hearing.is_ok();
-        let joined = self.with_core(|core, now| match heard {
-            true => core.endpoint.join_group(now, address),
-            false => core.endpoint.join_group_unheard(now, address),
+        let joined = self.with_core(|core, now| {
+            match heard {
+                true => core.endpoint.join_group(now, address)?,
+                false => core.endpoint.join_group_unheard(now, address)?,
+            }
+            *core.listeners.entry(address).or_default() += 1;
+            Ok::<_, GroupError>(())
         });
         if let Err(error) = joined {
             self.release_address(address);
@@ -331,7 +336,19 @@ impl GroupListener {
 
 impl Drop for GroupListener {
     fn drop(&mut self) {
-        self.node.with_core(|core, _| core.endpoint.stop_joining(self.address));
+        self.node.with_core(|core, now| {
+            let others = core.listeners.remove(&self.address).unwrap_or(1) - 1;
+            if others > 0 {
+                core.listeners.insert(self.address, others);
+                return;
+            }
+            core.endpoint.stop_joining(self.address);
+            // Nobody would take what they bring, and their openers would wait.
+            while let Some(membership) = core.endpoint.accept_group(self.address) {
+                core.endpoint.leave_group(now, membership);
+            }
+        });
+        self.node.shared().kick();
         self.node.release_address(self.address);
     }
 }

@@ -214,3 +214,25 @@ fn a_node_that_goes_away_is_reported_with_its_last_message() {
     assert_eq!(memberships[0].recv().unwrap().data, "all have this");
     assert_eq!(memberships[0].recv().unwrap().data, "the other has this");
 }
+
+#[test]
+fn what_a_listener_was_not_asked_for_goes_with_it_and_other_listeners_stay() {
+    let address = group_address(14);
+    let member = Node::bind("127.0.0.1:0", threaded()).unwrap();
+    let (first, second) = (member.join_group(address).unwrap(), member.join_group(address).unwrap());
+    let opener = Node::bind("127.0.0.1:0", threaded()).unwrap();
+    // As where a listener takes the place of another that is dropped then.
+    drop(first);
+    let group = opener.open_group(address, &[member.local_addr()], GroupPolicy::Wait).unwrap();
+    group.send("is taken").unwrap();
+    let membership = second.accept(PATIENCE).unwrap();
+    assert_eq!(membership.recv_timeout(PATIENCE).unwrap().unwrap().data, "is taken");
+    let waiting = opener.open_group(address, &[member.local_addr()], GroupPolicy::Wait).unwrap();
+    drop(second);
+    // Nobody can be given that membership any more.
+    let event = waiting.event_timeout(PATIENCE);
+    assert!(matches!(event, Some(GroupEvent::Departed { member: 0, .. })), "{event:?}");
+    group.send("a membership goes on").unwrap();
+    assert_eq!(membership.recv_timeout(PATIENCE).unwrap().unwrap().data, "a membership goes on");
+    assert!(opener.open_group(address, &[member.local_addr()], GroupPolicy::Wait).is_err(), "nobody listens");
+}
