@@ -178,6 +178,11 @@ impl Roster {
         self.pieces = self.pieces.max(pieces);
     }
 
+    /// Those who get what the group gets.
+    pub fn in_group(&self) -> Vec<usize> {
+        (0..self.members.len()).filter(|index| self.members[*index].gets_from_group()).collect()
+    }
+
     /// The next piece for the group; the lowest that one of its members misses, then those behind it.
     pub fn next_for_group(&self) -> Option<u32> {
         let next = |from| {

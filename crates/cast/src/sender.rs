@@ -20,7 +20,7 @@ use crate::message::{CHANNEL, Message, Offer, PIECE_BYTES};
 use crate::roster::{Member, Path, Roster, State};
 use crate::source::Source;
 use bytes::Bytes;
-use denrei::{ChannelId, Group, GroupCounters, GroupError, Node, PeerId};
+use denrei::{ChannelId, Group, GroupCounters, GroupError, Node, PeerId, SendError};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::ops::ControlFlow;
@@ -323,6 +323,13 @@ impl Sender {
                 self.pending_group = Some((piece, message));
                 Ok(false)
             }
+            // Whose limit it is their sessions say; the others have this piece then.
+            Err(GroupError::TooLarge { .. }) => {
+                for index in self.roster.in_group() {
+                    self.give_alone(index, piece, message.clone());
+                }
+                Ok(true)
+            }
             Err(error) => Err(CastError::Transport(error.to_string())),
         }
     }
@@ -344,22 +351,25 @@ impl Sender {
                 (piece, self.source.message(piece)?.0)
             }
         };
-        let Some(peer) = self.peer_of(index) else { return Ok(false) };
+        Ok(self.give_alone(index, piece, message))
+    }
+
+    /// Sends a piece to a member by its session, if there is room; whether there was.
+    fn give_alone(&mut self, index: usize, piece: u32, message: Bytes) -> bool {
+        let Some(peer) = self.peer_of(index) else { return false };
         match self.node.try_send(ChannelId { peer, channel: CHANNEL }, message.clone()) {
             Ok(_) => {
                 self.roster.sent_alone(index, piece);
                 self.body_began |= piece >= self.offer.manifest_pieces();
-                let bytes = message.len() as u64;
-                self.account(bytes, Instant::now());
-                Ok(true)
+                self.account(message.len() as u64, Instant::now());
+                return true;
             }
-            Err(denrei::SendError::WouldBlock { .. }) => {
-                self.pending_alone.insert(index, (piece, message));
-                Ok(false)
-            }
+            Err(SendError::WouldBlock { .. }) => drop(self.pending_alone.insert(index, (piece, message))),
+            Err(error @ SendError::TooLarge { .. }) => self.fail(index, error.to_string(), None),
             // The event that says why is on the way.
-            Err(_) => Ok(false),
+            Err(_) => {}
         }
+        false
     }
 
     fn account(&mut self, bytes: u64, now: Instant) {

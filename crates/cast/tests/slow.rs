@@ -3,7 +3,9 @@
 use denrei::{ChannelId, Config, Drive, Incoming, Node};
 use denrei_cast::manifest::{Entry, Extent, Kind, Manifest};
 use denrei_cast::message::{CHANNEL, Message, Offer, PIECE_BYTES, Piece, short};
-use denrei_cast::{Destination, Members, ReceiveOptions, Receiver, Reception, SendOptions, Sender, Source};
+use denrei_cast::{
+    Destination, Members, Outcome, ReceiveOptions, Receiver, Reception, SendOptions, Sender, Source, scan,
+};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, UdpSocket};
 use std::ops::ControlFlow;
@@ -108,4 +110,39 @@ fn one_that_gets_what_it_has_says_that_it_takes_it() {
     drop(done);
     assert!(receiver.join().unwrap().is_err());
     assert_eq!(told, 3, "who says nothing for a minute is given up");
+}
+
+/// What a receiver's Node takes is for its user to say, and no reason to send to nobody.
+#[test]
+fn one_that_takes_no_message_as_large_as_a_piece_fails_alone() {
+    let (group, from) = (group(), tempfile::tempdir().unwrap());
+    let path = from.path().join("file");
+    let content: Vec<u8> = (0..1_000_000).map(|n| (n / 3) as u8).collect();
+    std::fs::write(&path, &content).unwrap();
+    let mut small = Config { drive: Drive::Thread, ..Config::default() };
+    small.protocol.max_message_bytes = 100_000;
+    let nodes = [node(), Node::bind("127.0.0.1:0", small).unwrap(), node()];
+    let members = nodes.iter().map(Node::local_addr).collect();
+    let receivers = nodes.map(|node| {
+        let into = tempfile::tempdir().unwrap();
+        let destination = Destination::Directory { path: into.path().into(), sync: false };
+        let receiver = Receiver::new(node, destination, ReceiveOptions::new(group));
+        let receiver = std::thread::spawn(move || receiver.run(|_| ControlFlow::Continue(())));
+        (into, receiver)
+    });
+    let source = Source::files(scan(&[path], false).unwrap()).unwrap();
+    let sender = Sender::new(node(), source, SendOptions::new(group, Members::Listed(members))).unwrap();
+    let report = sender.run(|_| ControlFlow::Continue(())).unwrap();
+    for (number, (into, receiver)) in receivers.into_iter().enumerate() {
+        let (received, outcome) = (receiver.join().unwrap(), &report.members[number].outcome);
+        if number == 1 {
+            let error = received.unwrap_err().to_string();
+            assert!(error.contains("max_message_bytes"), "{error}");
+            assert!(matches!(outcome, Outcome::Failed(_)), "{outcome:?}");
+        } else {
+            received.unwrap();
+            assert_eq!(*outcome, Outcome::Complete);
+            assert!(std::fs::read(into.path().join("file")).unwrap() == content);
+        }
+    }
 }
