@@ -4,6 +4,7 @@
 //! Cargo knows no dash in a library's name, and libfabric's convention is `lib<provider>-fi.so`: the
 //! library is built as `libdenrei_fi.so` and copied.
 
+use crate::install::copy;
 use anyhow::{Context, bail};
 use clap::Args;
 use std::path::{Path, PathBuf};
@@ -33,10 +34,8 @@ pub fn run(arguments: &FabricArgs) -> anyhow::Result<ExitCode> {
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
     let built = target.join("release/libdenrei_fi.so");
     let into = arguments.into.clone().unwrap_or_else(|| target.join("release"));
-    std::fs::create_dir_all(&into).with_context(|| format!("cannot make {}", into.display()))?;
     let place = into.join("libdenrei-fi.so");
-    std::fs::copy(&built, &place)
-        .with_context(|| format!("cannot copy {} to {}", built.display(), place.display()))?;
+    copy(&built, &place)?;
     println!("{}", place.display());
     if let Some(mpicc) = &arguments.mpicc {
         println!("{}", build_mpi(mpicc, &into)?.display());

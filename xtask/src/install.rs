@@ -6,6 +6,7 @@
 use crate::fabric::root;
 use anyhow::{Context, bail};
 use clap::Args;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 
@@ -39,8 +40,10 @@ pub struct Built {
 pub fn run(arguments: &InstallArgs) -> anyhow::Result<ExitCode> {
     let binaries = arguments.built.directory()?;
     let destination = std::env::var_os("DESTDIR").map(PathBuf::from).unwrap_or_default();
-    install(&binaries, &destination, &arguments.prefix)?;
-    println!("{}", joined(&destination, &arguments.prefix).display());
+    // It is written into files that are used from elsewhere.
+    let prefix = std::path::absolute(&arguments.prefix).context("where the prefix is cannot be told")?;
+    install(&binaries, &destination, &prefix)?;
+    println!("{}", joined(&destination, &prefix).display());
     Ok(ExitCode::SUCCESS)
 }
 
@@ -108,8 +111,33 @@ fn make_parent(path: &Path) -> anyhow::Result<()> {
     std::fs::create_dir_all(parent).with_context(|| format!("cannot make {}", parent.display()))
 }
 
-fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
+/// Copies a file in place of another. Programs that run the other, or have it mapped, keep what they have.
+pub fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
     make_parent(to)?;
+    if let Err(error) = std::fs::remove_file(to)
+        && error.kind() != ErrorKind::NotFound
+    {
+        return Err(error).with_context(|| format!("cannot replace {}", to.display()));
+    }
     std::fs::copy(from, to).with_context(|| format!("cannot copy {} to {}", from.display(), to.display()))?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_runs_is_replaced_and_runs_on() {
+        let place = tempfile::tempdir().unwrap();
+        let program = place.path().join("program");
+        copy(Path::new("/bin/sleep"), &program).unwrap();
+        let mut running = Command::new(&program).arg("60").spawn().unwrap();
+        let replaced = copy(Path::new("/bin/sleep"), &program);
+        let ended = running.try_wait();
+        running.kill().unwrap();
+        running.wait().unwrap();
+        replaced.unwrap();
+        assert!(ended.unwrap().is_none());
+    }
 }
