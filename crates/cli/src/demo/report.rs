@@ -69,20 +69,21 @@ impl Account {
 pub struct Report {
     accounts: Vec<Vec<Account>>,
     victim: usize,
-    seconds: f64,
+    /// How long all stages took, if they came to their ends.
+    seconds: Option<f64>,
     faults: Vec<String>,
 }
 
 impl Report {
-    /// Draws up the account. `victim` is the node that was killed.
-    pub fn new(members: &Members, victim: usize) -> Self {
+    /// Draws up the account. `victim` is the node that was killed; `completed`: all stages came to their ends.
+    pub fn new(members: &Members, victim: usize, completed: bool) -> Self {
         let count = members.len();
         let account = |from: usize, to: usize| {
             let undisturbed = from != victim && to != victim;
             Account::of_pair(&members.exchange(from, to), &members.exchange(to, from), undisturbed)
         };
         let accounts = (0..count).map(|from| (0..count).map(|to| account(from, to)).collect()).collect();
-        let seconds = members.busy_ms as f64 / 1e3;
+        let seconds = completed.then_some(members.busy_ms as f64 / 1e3);
         let mut report = Self { accounts, victim, seconds, faults: Vec::new() };
         report.judge(members);
         report
@@ -167,7 +168,10 @@ impl Report {
             let color = if value == 0 { Color::Green } else { Color::Red };
             count(value).fg(color)
         };
-        let throughput = human_bytes(account.bytes as f64 / self.seconds.max(1e-3)) + "/s";
+        let throughput = match self.seconds {
+            Some(seconds) => human_bytes(account.bytes as f64 / seconds.max(1e-3)) + "/s",
+            None => "–".to_owned(),
+        };
         vec![
             Cell::new(name),
             count(account.sent),

@@ -33,7 +33,7 @@ const MIX: [(u64, RangeInclusive<u64>); 8] = [
 const STAGE_MESSAGES: u64 = 36_000;
 
 /// Least and most messages per pair and stage.
-const PAIR_MESSAGES: RangeInclusive<u64> = 40..=3_000;
+const PAIR_MESSAGES: RangeInclusive<u64> = 8..=3_000;
 
 /// Which message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -160,6 +160,17 @@ mod tests {
         assert!((0.6..0.8).contains(&small), "{small}");
         let far = Label { to: 0, ..LABEL };
         assert!((0..traffic.messages()).all(|number| traffic.size(Label { number, ..far }) <= 1 << 20));
+    }
+
+    #[test]
+    fn a_stage_of_many_nodes_is_no_longer_than_one_of_few() {
+        for nodes in 2..=64 {
+            let messages = Traffic::new(1, nodes).messages();
+            assert!(
+                messages * (nodes * (nodes - 1)) as u64 <= STAGE_MESSAGES,
+                "{nodes} nodes: {messages} each"
+            );
+        }
     }
 
     #[test]
