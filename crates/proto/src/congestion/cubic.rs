@@ -45,7 +45,6 @@ impl Cubic {
         self.w_max = if self.window < self.w_max { self.window * (1.0 + BETA) / 2.0 } else { self.window };
         self.window = self.limits.clamp((self.window * BETA) as u64) as f64;
         self.slow_start_threshold = self.window;
-        self.w_est = self.window;
         self.epoch = None;
         self.reacted_at = Some(now);
     }
@@ -60,7 +59,10 @@ impl Cubic {
 
     fn avoid_congestion(&mut self, acked: Acked) {
         let segment = self.limits.datagram as f64;
-        let epoch = *self.epoch.get_or_insert(acked.now);
+        let epoch = *self.epoch.get_or_insert_with(|| {
+            self.w_est = self.window;
+            acked.now
+        });
         let t = acked.now.saturating_since(epoch);
         // §4.3: Reno-friendly region with α = 3 (1 − β) / (1 + β), 1 once W_est has reached W_max.
         let alpha = if self.w_est < self.w_max { 3.0 * (1.0 - BETA) / (1.0 + BETA) } else { 1.0 };

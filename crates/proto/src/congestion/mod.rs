@@ -176,6 +176,23 @@ mod tests {
         }
     }
 
+    /// What CUBIC had estimated before the path was silent says nothing of it now.
+    #[test]
+    fn after_a_silence_the_window_does_not_leap() {
+        let mut controller = controller(CongestionAlgorithm::Cubic, 1472);
+        controller.on_ack(acked(1, controller.window(), MS));
+        controller.on_loss(Instant::from_nanos(2_000_000), Instant::from_nanos(2_000_000), 1);
+        for now in 3..5_000 {
+            controller.on_ack(acked(now, controller.window(), MS));
+        }
+        controller.on_persistent_loss();
+        for now in 5_000..5_030 {
+            let before = controller.window();
+            controller.on_ack(acked(now, before, MS));
+            assert!(controller.window() <= 2 * before, "{} after {before}", controller.window());
+        }
+    }
+
     #[test]
     fn chance_loss_does_not_close_the_window_of_the_delay_controller() {
         let mut controller = controller(CongestionAlgorithm::Delay, 1472);
