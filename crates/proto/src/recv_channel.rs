@@ -385,8 +385,13 @@ impl RecvChannel {
 
     /// First number that the application has not taken.
     fn undelivered(&self) -> u64 {
-        // Accepted offers become ready late, behind messages with larger numbers.
-        let ready = self.ready.iter().map(|ready| ready.number).min().unwrap_or(self.next);
+        let numbers = || self.ready.iter().map(|ready| ready.number);
+        let first = match self.policy {
+            OfferPolicy::Automatic => numbers().next(),
+            // Accepted offers become ready late, behind messages with larger numbers.
+            OfferPolicy::Ask => numbers().min(),
+        };
+        let ready = first.unwrap_or(self.next);
         let pending = self.pending.keys().next().copied().unwrap_or(self.next);
         ready.min(pending).min(self.next)
     }

@@ -25,7 +25,7 @@ pub(super) struct Aside {
     pub lost: VecDeque<Lost>,
     pub lost_offers: VecDeque<u64>,
     pub granted: VecDeque<u64>,
-    /// Those whose hand-over the application wants to know of.
+    /// Those whose hand-over the application wants to know of, in order.
     pub unreported: VecDeque<u64>,
 }
 
@@ -148,16 +148,18 @@ impl SendChannel {
     /// The receiver's application has taken everything before `next`, except what it refused. Hands
     /// each message of which that was to be reported to `delivered`, and what is finished by it.
     pub fn on_delivered(&mut self, next: u64, mut delivered: impl FnMut(u64, Option<Finished>)) {
-        let Some(aside) = &mut self.aside else { return };
-        let asked = core::mem::take(&mut aside.unreported);
-        for number in asked {
+        let mut at = 0;
+        while let Some(aside) = &self.aside
+            && let Some(&number) = aside.unreported.get(at)
+            && number < next
+        {
             // Not all of it was sent: it can only have been refused, and the ACCEPT will say so.
-            let refused = self.get_mut(number).is_some_and(|message| message.sent < message.len());
-            if number >= next || refused {
-                self.aside().unreported.push_back(number);
-            } else {
-                delivered(number, self.finish(number));
+            if self.get_mut(number).is_some_and(|message| message.sent < message.len()) {
+                at += 1;
+                continue;
             }
+            self.aside().unreported.remove(at);
+            delivered(number, self.finish(number));
         }
     }
 }
