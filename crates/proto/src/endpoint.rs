@@ -244,6 +244,7 @@ impl Endpoint {
         act: impl FnOnce(&mut Peer, &mut Context<'_>) -> T,
     ) -> T {
         let offers_wait = !self.waiting_offers.is_empty();
+        let held_by_all = self.held_bytes;
         let (peer, mut cx) = self.peer_at_work(now, slot).expect("the caller has seen it");
         let held_before = peer.inbox().held_bytes();
         let promised_before = if offers_wait { peer.inbox().promised() } else { 0 };
@@ -256,7 +257,7 @@ impl Endpoint {
         if let Some(groups) = &mut self.groups {
             groups.on_session_progress();
         }
-        if fewer_promised {
+        if fewer_promised || self.held_bytes < held_by_all {
             self.share_memory(now);
         }
         self.after(now, slot);

@@ -6,7 +6,7 @@ use common::{Pair, SECOND, addr, content};
 use denrei_proto::group::{GroupId, GroupOptions};
 use denrei_proto::{ChannelId, Completion, Config, Event, MessageId, OfferPolicy, PeerId, Placement};
 use denrei_wire::checksum::crc32c;
-use denrei_wire::frame::{Frame, Message, Offer};
+use denrei_wire::frame::{Fragment, Frame, Frames, Message, Offer, Skip};
 use denrei_wire::packet::{self, Kind, Opening};
 use denrei_wire::{Incarnation, PacketNumber, Token};
 use std::net::SocketAddr;
@@ -164,13 +164,52 @@ fn who_is_not_proven_brings_no_more_of_empty_messages_either() {
     assert_eq!(pair.ends[1].counters().limited, 7);
 }
 
-#[test]
-fn a_message_of_any_size_may_be_offered() {
-    let mut pair = Pair::new(Config { max_message_bytes: u64::MAX, ..Config::default() });
+/// The second endpoint, which does not read, and the token of its session with a peer that sent `first`.
+fn answered(config: Config, first: &[Frame<'_>]) -> (Pair, Token) {
+    let mut pair = Pair::new(config);
     pair.reading[1] = false;
-    pair.inject(1, &packet(Kind::First, 0, Token(7), &[message(0, b"held")]));
+    pair.inject(1, &packet(Kind::First, 0, Token(7), first));
     let answer = &pair.tapped(0, Kind::Answer)[0];
     let token = Token(u64::from_le_bytes(answer[16..24].try_into().unwrap()));
+    (pair, token)
+}
+
+#[test]
+fn memory_that_a_message_given_up_has_left_is_everybodys() {
+    let memory = 64 << 10;
+    let config = Config {
+        channel_credit_bytes: memory,
+        receive_memory_bytes: memory,
+        offer_above_bytes: 60_000,
+        ..Config::default()
+    };
+    let (mut pair, token) = answered(config, &[]);
+    // Two that are not complete leave no memory, and what is taken then is not given back as credit.
+    let mut frames: Vec<_> = (0..600).map(|number| message(number, &[])).collect();
+    for channel in [1, 2] {
+        let (total, payload) = (45_000, &[1; 100][..]);
+        frames.push(Frame::Fragment(Fragment { flags: 0, channel, number: 0, offset: 0, total, payload }));
+    }
+    pair.inject(1, &packet(Kind::Session, 1, token, &frames));
+    while pair.ends[1].recv(pair.now).is_some() {}
+    let credit = |pair: &mut Pair| {
+        pair.drain(1);
+        let sent = pair.tapped(0, Kind::Session);
+        let frames = sent.iter().flat_map(|packet| Frames::new(&packet[16..packet.len() - 4]));
+        frames.filter(|frame| matches!(frame, Ok(Frame::Credit(credit)) if credit.channel == 0)).count()
+    };
+    assert_eq!(credit(&mut pair), 0);
+    for channel in [1, 2] {
+        let skip = Frame::Skip(Skip { channel, number: 0, charged: 45_000 });
+        pair.inject(1, &packet(Kind::Session, 1 + u64::from(channel), token, &[skip]));
+    }
+    assert_eq!(credit(&mut pair), 1);
+}
+
+#[test]
+fn a_message_of_any_size_may_be_offered() {
+    let config = Config { max_message_bytes: u64::MAX, ..Config::default() };
+    let (mut pair, token) = answered(config, &[message(0, b"held")]);
     let offer = Frame::Offer(Offer { flags: 0, channel: 0, number: 1, total: u64::MAX });
     pair.inject(1, &packet(Kind::Session, 1, token, &[offer]));
     assert_eq!(pair.ends[1].held_bytes(), 4);
