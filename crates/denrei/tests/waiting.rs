@@ -102,7 +102,8 @@ fn look<T>(future: impl Future<Output = T>) {
 
 #[test]
 fn what_was_queued_leaves_with_the_next_call_that_polls_or_waits_whoever_drives() {
-    let calls: [(&str, fn(&Node)); 4] = [
+    type Call = fn(&Node);
+    let calls: [(&str, Call); 4] = [
         ("poll", |node| {
             node.poll();
         }),

@@ -70,7 +70,11 @@ impl Node {
     /// `Drive::Inline` that compute for long, or look again and again. Whether there may be a message or an
     /// event to [`drain`](Self::drain).
     pub fn poll(&self) -> bool {
-        self.shards().all().fold(false, |any, shard| shard.poll() || any)
+        let mut has_any = false;
+        for shard in self.shards().all() {
+            has_any |= shard.poll();
+        }
+        has_any
     }
 
     /// A descriptor for an event loop of your own: readable when there may be messages or events to
