@@ -63,23 +63,28 @@ impl Bell {
     /// Sleeps until the bell rings, unless `has_work` says after the announcement that something is
     /// there already; at most `limit`. One thread only ever sleeps by a bell.
     pub fn sleep(&self, limit: Duration, has_work: impl FnOnce() -> bool) {
-        self.sleeper.get_or_init(|| Wake::Unpark(thread_handle()));
-        self.announced(has_work, || park(limit));
+        self.announce(|| Wake::Unpark(thread_handle()));
+        if !has_work() {
+            park(limit);
+        }
+        self.awake();
     }
 
-    /// Like [`sleep`](Self::sleep), by a sleeper's own means: the same one in every call.
-    pub fn sleep_by(&self, sleeper: &mut dyn Sleeper, limit: Duration, has_work: impl FnOnce() -> bool) {
-        self.sleeper.get_or_init(|| Wake::Call(sleeper.waker()));
-        self.announced(has_work, || sleeper.sleep(limit));
+    /// For a thread that sleeps by other means, the same ones every time: it is about to. What it looks at after
+    /// this, and before it sleeps, it does not sleep over.
+    pub fn announce_by(&self, sleeper: &mut dyn Sleeper) {
+        self.announce(|| Wake::Call(sleeper.waker()));
     }
 
-    fn announced(&self, has_work: impl FnOnce() -> bool, sleep: impl FnOnce()) {
+    /// Such a thread sleeps no more, or has found something to do instead.
+    pub fn awake(&self) {
+        self.asleep.store(false, Ordering::Relaxed);
+    }
+
+    fn announce(&self, wake: impl FnOnce() -> Wake) {
+        self.sleeper.get_or_init(wake);
         self.asleep.store(true, Ordering::Relaxed);
         fence(Ordering::SeqCst);
-        if !has_work() {
-            sleep();
-        }
-        self.asleep.store(false, Ordering::Relaxed);
     }
 }
 

@@ -178,6 +178,11 @@ impl Pool {
         if self.classes[class].free.is_empty() {
             self.grow(class)?;
         }
+        if self.classes[class].free.is_empty() {
+            // What this thread has freed may be what is missing: here, or where this pool's buffers are.
+            flush_frees();
+            self.collect();
+        }
         self.classes[class].free.pop().ok_or_else(|| {
             self.counters.exhausted += 1;
             PoolError::Exhausted { body_bytes: body_bytes(class), blocks: self.classes[class].max }

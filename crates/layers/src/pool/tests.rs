@@ -1,5 +1,6 @@
 use super::*;
 use proptest::prelude::*;
+use std::sync::Barrier;
 
 fn fill(pdu: &mut Pdu, octet: u8) {
     pdu.get_mut().unwrap().fill(octet);
@@ -73,6 +74,31 @@ fn an_exhausted_pool_says_so_and_goes_on_when_a_buffer_comes_home() {
     assert_eq!(pool.allocate(0, 1000).unwrap().as_ptr(), at);
     assert_eq!(pool.counters().exhausted, 1);
     drop(b);
+}
+
+#[test]
+fn what_a_thread_has_freed_is_no_reason_for_it_to_find_nothing() {
+    let mut pool = Pool::new(&PoolConfig::uniform(240));
+    let mut all: Vec<_> = (0..240).map(|_| pool.allocate(0, 100).unwrap()).collect();
+    // Less than a batch, in the thread that allocates.
+    all.truncate(230);
+    assert!(pool.allocate(0, 100).is_ok(), "ten are free");
+    // In a thread that then waits for a buffer of its own pool.
+    let (asked, is_home) = (Barrier::new(2), Barrier::new(2));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut own = Pool::new(&PoolConfig::uniform(1));
+            let _one = own.allocate(0, 100).unwrap();
+            all.truncate(220);
+            assert!(own.allocate(0, 100).is_err());
+            asked.wait();
+            is_home.wait();
+        });
+        asked.wait();
+        let again: Vec<_> = std::iter::from_fn(|| pool.allocate(0, 100).ok()).collect();
+        is_home.wait();
+        assert_eq!(again.len(), 20);
+    });
 }
 
 #[test]

@@ -1,4 +1,6 @@
 use super::*;
+use crate::wake::Sleeper;
+use std::sync::{Condvar, Mutex, OnceLock};
 use std::time::Duration;
 
 const LONG: Duration = Duration::from_secs(20);
@@ -316,4 +318,72 @@ fn a_thread_sleeps_while_a_layer_takes_nothing() {
         assert_eq!(pdu, expected);
     }
     assert_eq!(stack.shutdown(LONG), CLEAN);
+}
+
+/// Sleeps by means of its own, and is given work by another just after it was asked for some.
+struct Asked {
+    bell: Arc<OnceLock<Arc<Bell>>>,
+    is_given: AtomicBool,
+    naps: Naps,
+    said: std::sync::mpsc::Sender<bool>,
+}
+
+/// Sleeps until called; whether it ever was called too late.
+struct Naps {
+    calls: Arc<(Mutex<bool>, Condvar)>,
+    has_overslept: bool,
+}
+
+impl Sleeper for Naps {
+    fn sleep(&mut self, limit: Duration) {
+        let calls = self.calls.0.lock().unwrap();
+        let (mut called, end) = self.calls.1.wait_timeout_while(calls, limit, |called| !*called).unwrap();
+        self.has_overslept |= end.timed_out();
+        *called = false;
+    }
+
+    fn waker(&self) -> Box<dyn Fn() + Send + Sync> {
+        let calls = Arc::clone(&self.calls);
+        Box::new(move || {
+            *calls.0.lock().unwrap() = true;
+            calls.1.notify_all();
+        })
+    }
+}
+
+impl Layer<u64> for Asked {
+    fn from_above(&mut self, _: u64, _: &mut Outlet<'_, u64>) {}
+
+    fn from_below(&mut self, _: u64, _: &mut Outlet<'_, u64>) {}
+
+    fn poll(&mut self, _: &mut Outlet<'_, u64>) -> bool {
+        if self.is_given.load(Ordering::Relaxed) {
+            // Nobody listens to what comes after the first.
+            let _ = self.said.send(self.naps.has_overslept);
+        }
+        false
+    }
+
+    fn has_work(&self) -> bool {
+        let Some(bell) = self.bell.get() else { return true };
+        let was_given = self.is_given.swap(true, Ordering::Relaxed);
+        if !was_given {
+            bell.ring();
+        }
+        was_given
+    }
+
+    fn sleeper(&mut self) -> Option<&mut dyn Sleeper> {
+        Some(&mut self.naps)
+    }
+}
+
+#[test]
+fn a_layer_that_sleeps_by_itself_is_asked_for_work_after_its_announcement() {
+    let (bell, (said, heard)) = (Arc::<OnceLock<_>>::default(), std::sync::mpsc::channel());
+    let naps = Naps { calls: Arc::default(), has_overslept: false };
+    let asked = Asked { bell: Arc::clone(&bell), is_given: AtomicBool::new(false), naps, said };
+    let (stack, _top, _bottom) = Builder::new().layer("asked", asked).start().unwrap();
+    bell.set(stack.bell(0).unwrap()).unwrap();
+    assert_eq!(heard.recv_timeout(LONG), Ok(false), "slept over what it was called for");
 }

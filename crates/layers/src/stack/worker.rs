@@ -228,22 +228,25 @@ impl<P: Send> Worker<P> {
         let Self { layers, edges, state, closing, down, .. } = self;
         let (bell, control) = (&state.bell, &state.control);
         state.parks.fetch_add(1, Ordering::Relaxed);
-        let mut has_work = || {
+        let mut has_work = |layers: &[Box<dyn Layer<P>>]| {
             // From above nothing is taken while there is something that waits.
             (if down[0].is_empty() { !edges.are_empty() } else { edges.has_from_below() })
                 || control.stop.load(Ordering::Relaxed)
                 || control.closing.load(Ordering::Relaxed) != *closing
+                || layers.iter().any(|layer| layer.has_work())
         };
         let Some(index) = layers.iter_mut().position(|layer| layer.sleeper().is_some()) else {
-            return bell.sleep(limit, || has_work() || layers.iter().any(|layer| layer.has_work()));
+            return bell.sleep(limit, || has_work(layers));
         };
-        let (before, rest) = layers.split_at_mut(index);
-        let Some((sleeping, after)) = rest.split_first_mut() else { return };
-        let busy = sleeping.has_work();
-        let mut others = before.iter().chain(after.iter());
-        if let Some(sleeper) = sleeping.sleeper() {
-            bell.sleep_by(sleeper, limit, || busy || has_work() || others.any(|layer| layer.has_work()));
+        if let Some(sleeper) = layers[index].sleeper() {
+            bell.announce_by(sleeper);
         }
+        if !has_work(layers)
+            && let Some(sleeper) = layers[index].sleeper()
+        {
+            sleeper.sleep(limit);
+        }
+        bell.awake();
     }
 }
 
