@@ -24,8 +24,8 @@ extern "C" {
  * Returns its number (0, 1, ...), or -1: main_function is NULL, or there is no thread to be had. */
 int p_startproc(void (*main_function)(void));
 
-/* Waits until a layer has returned from its main function. 0, or -1: no such layer, or waited for
- * already. (Not in the paper, whose layers never end.) */
+/* Waits until a layer has returned from its main function. 0, or -1: no such layer, waited for
+ * already, or the caller itself. (Not in the paper, whose layers never end.) */
 int p_waitproc(int layer);
 
 /* The number of the layer that calls, or -1: not called by a layer. */

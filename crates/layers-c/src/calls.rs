@@ -7,7 +7,7 @@ use crate::Primitive;
 use denrei_layers::{Consumer, Pdu, Pool, Producer, flush_frees, pin, ring};
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 /// `P_QUEUE_MAX` of the header.
@@ -18,6 +18,8 @@ const LAYERS_MAX: usize = 1024;
 /// What all threads share; locked to start layers and to open queues.
 #[derive(Default)]
 struct Registry {
+    /// Those that this process had when it started its first layer: a layer has one of them.
+    cores: Option<Arc<[usize]>>,
     layers: Vec<Option<JoinHandle<()>>>,
     /// Ends of queues that nobody has opened yet.
     queues: HashMap<Vec<u8>, Ends>,
@@ -58,12 +60,12 @@ pub fn start_layer(main: impl FnOnce() + Send + 'static) -> Option<usize> {
     if layer >= LAYERS_MAX {
         return None;
     }
-    let cores = pin::allowed_cores();
+    let cores = Arc::clone(registry.cores.get_or_insert_with(|| pin::allowed_cores().into()));
     let run = move || {
-        if let Some(core) = cores.get(layer) {
-            // Without the right to it the layer runs where the system puts it.
-            let _ = pin::to_core(*core);
-        }
+        // Beyond the cores all of them: who has started it may have but one.
+        let own = cores.get(layer..=layer).unwrap_or(&cores);
+        // Without the right to it the layer runs where the system puts it.
+        let _ = pin::to_cores(own);
         OWN.with_borrow_mut(|own| own.layer = Some((layer, Pool::default())));
         main();
     };
@@ -72,8 +74,11 @@ pub fn start_layer(main: impl FnOnce() + Send + 'static) -> Option<usize> {
     Some(layer)
 }
 
-/// Waits for a layer to end; whether there was one.
+/// Waits for a layer to end; whether there was one, other than the caller.
 pub fn wait_for_layer(layer: usize) -> bool {
+    if current_layer() == Some(layer) {
+        return false;
+    }
     let thread = registry().layers.get_mut(layer).and_then(Option::take);
     thread.is_some_and(|thread| thread.join().is_ok())
 }

@@ -59,6 +59,16 @@ fn layers_in_c_hand_buffers_down_and_up() {
 }
 
 #[test]
+fn layers_start_and_wait_for_others() {
+    if !has_compiler("layers_start_and_wait_for_others") {
+        return;
+    }
+    let place = tempfile::tempdir().unwrap();
+    let output = run(&compile("nested.c", place.path()));
+    assert!(output.status.success(), "{output:?}");
+}
+
+#[test]
 fn a_buffer_freed_twice_ends_the_program_with_a_message() {
     if !has_compiler("a_buffer_freed_twice_ends_the_program_with_a_message") {
         return;

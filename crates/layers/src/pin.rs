@@ -15,7 +15,17 @@ pub fn allowed_cores() -> Vec<usize> {
 /// # Errors
 /// What the system says: the core is not there, or this process may not use it.
 pub fn to_core(core: usize) -> io::Result<()> {
+    to_cores(&[core])
+}
+
+/// Binds this thread to some cores.
+///
+/// # Errors
+/// As for [`to_core`], for each of them; or there are none.
+pub fn to_cores(cores: &[usize]) -> io::Result<()> {
     let mut set = CpuSet::new();
-    set.set(core)?;
+    for core in cores {
+        set.set(*core)?;
+    }
     Ok(sched_setaffinity(Pid::from_raw(0), &set)?)
 }
