@@ -52,11 +52,19 @@ impl<P> Port<P> {
     /// Hands a PDU into the stack.
     ///
     /// # Errors
-    /// The stack's queue is full: the PDU comes back.
+    /// The stack's queue is full, or the stack [has ended](Self::is_closed): the PDU comes back.
     pub fn send(&mut self, pdu: P) -> Result<(), P> {
+        if self.is_closed() {
+            return Err(pdu);
+        }
         self.into.push(pdu)?;
         self.bell.ring();
         Ok(())
+    }
+
+    /// Whether the thread that this port hands PDUs to has ended: nobody takes them any more.
+    pub fn is_closed(&self) -> bool {
+        self.into.is_abandoned()
     }
 
     /// Takes a PDU that came out of the stack, if there is one.

@@ -155,6 +155,16 @@ fn a_panic_in_a_layer_is_reported() {
 }
 
 #[test]
+fn a_stack_that_has_ended_takes_nothing() {
+    let (stack, mut top, mut bottom) = stamps(2).start().unwrap();
+    assert_eq!((top.send(vec![1]), top.is_closed()), (Ok(()), false));
+    assert_eq!(stack.shutdown(LONG), CLEAN);
+    assert_eq!(top.send(vec![2]), Err(vec![2]), "nobody would ever take it");
+    assert!(top.is_closed() && bottom.is_closed());
+    assert_eq!(bottom.recv(), Some(vec![1, 0, 1]), "what came out before is there");
+}
+
+#[test]
 fn sleeping_threads_are_woken() {
     let idle = Idle::Park { after_turns: 0 };
     let (stack, mut top, _bottom) = stamps(3).idle(idle).loop_back().start().unwrap();
