@@ -29,10 +29,11 @@ pub struct HostRecord {
 pub(crate) fn host_share(capacity: Option<u64>, own: HostRecord, others: &[HostRecord]) -> Option<u64> {
     let all = || core::iter::once(&own).chain(others);
     let capacity = capacity.or_else(|| learnt(all()))?;
-    let weights: u64 = all().map(|record| record.weight).sum();
+    // Another process wrote the records: any number may be in them.
+    let weights = all().fold(0, |sum: u64, record| sum.saturating_add(record.weight));
     if own.weight == 0 {
         let weight = DEFAULT_WEIGHT as u64;
-        return Some(part(capacity, weight, weights + weight) / BEGINNING);
+        return Some(part(capacity, weight, weights.saturating_add(weight)) / BEGINNING);
     }
     let wants: Vec<Want> = all().filter(|record| record.weight > 0).map(want).collect();
     let share = max_min(capacity, &wants).first().copied()?;
@@ -62,6 +63,14 @@ mod tests {
 
     fn record(weight: u64, bytes_per_s: u64, held_back: bool) -> HostRecord {
         HostRecord { weight, bytes_per_s, held_back, overrun_bytes_per_s: 0 }
+    }
+
+    #[test]
+    fn no_weight_is_too_much() {
+        let greedy = record(u64::MAX, u64::MAX, true);
+        for own in [record(100, 500, true), record(0, 0, false), greedy] {
+            assert!(host_share(Some(1_000), own, &[greedy, greedy]).is_some_and(|share| share <= 1_000));
+        }
     }
 
     #[test]
