@@ -299,15 +299,16 @@ impl Endpoint {
         }
         let addr = peer.addr;
         // All taken before any is followed: following lets other peers work, who make notes too.
-        let Notes { proven, offers, lost, inquire, inquiry_answered, rate, .. } = self.notes;
+        let Notes { proven, offers, lost, half_closed, inquire, inquiry_answered, rate, .. } = self.notes;
         (self.notes.proven, self.notes.offers, self.notes.lost) = (false, false, false);
         (self.notes.inquire, self.notes.inquiry_answered, self.notes.rate) = (false, false, false);
+        self.notes.half_closed = false;
         // First, as it ends the session before: who was restarted and asks to join is no member already.
         if proven {
             self.admit(now, slot, addr);
         }
-        if records || lost || !self.notes.reports.is_empty() {
-            self.follow_group_notes(now, slot, records, lost);
+        if records || lost || half_closed || !self.notes.reports.is_empty() {
+            self.follow_group_notes(now, slot, records, lost || half_closed);
         }
         if rate {
             self.pace_groups(now, slot);

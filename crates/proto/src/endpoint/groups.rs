@@ -7,7 +7,7 @@ use super::Endpoint;
 use super::datagrams::Arrived;
 use crate::Completion;
 use crate::config::Config;
-use crate::event::PeerId;
+use crate::event::{LostReason, PeerId};
 use crate::group::{
     Fate, GroupError, GroupEvent, GroupId, GroupMessage, GroupOptions, GroupStatus, Host, Invited,
     MembershipCounters, MembershipEnd, MembershipId, Table,
@@ -261,17 +261,17 @@ impl Endpoint {
         }
     }
 
-    /// A session has brought something for groups, or is over.
-    pub(super) fn follow_group_notes(&mut self, now: Instant, slot: u32, records: bool, lost: bool) {
+    /// A session has brought something for groups, or carries them no longer: it is over, or a half of it is.
+    pub(super) fn follow_group_notes(&mut self, now: Instant, slot: u32, records: bool, closed: bool) {
         let Some(peer) = self.slots[slot as usize].peer.as_deref_mut() else { return };
-        let (id, reason) = (peer.id, peer.lost_reason());
+        let (id, reason) = (peer.id, peer.lost_reason().unwrap_or(LostReason::Closed));
         if records {
             self.take_records(now, slot);
         }
         for GroupReport { from, frame } in core::mem::take(&mut self.notes.reports) {
             self.with_groups(|groups, host| groups.on_report(now, from, &frame.as_frame(), host));
         }
-        if lost && let (Some(reason), true) = (reason, self.groups.is_some()) {
+        if closed && self.groups.is_some() {
             self.with_groups(|groups, host| groups.on_peer_lost(now, id, &reason, host));
         }
     }

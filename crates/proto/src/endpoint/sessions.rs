@@ -117,7 +117,7 @@ impl Endpoint {
 
     /// RCLOSE: this side wants no more. What was not taken is dropped.
     pub fn close_read(&mut self, now: Instant, peer: PeerId) -> Result<(), PeerError> {
-        self.on_peer(now, peer, |peer, _| peer.close_read())?;
+        self.on_peer(now, peer, |peer, cx| peer.close_read(cx))?;
         self.free_if_finished(peer.slot);
         self.share_memory(now);
         Ok(())

@@ -88,14 +88,16 @@ impl Peer {
     /// WCLOSE: no more messages from this side; those queued are still delivered.
     pub fn close_write(&mut self, cx: &mut Context<'_>) {
         self.closing.write_requested = true;
+        cx.notes.half_closed = true;
         self.advance_close(cx);
     }
 
     /// RCLOSE: no more messages to this side; what was not taken is dropped.
-    pub fn close_read(&mut self) {
+    pub fn close_read(&mut self, cx: &mut Context<'_>) {
         if core::mem::replace(&mut self.closing.read_closed, true) {
             return;
         }
+        cx.notes.half_closed = true;
         self.inbox.discard();
         if self.is_alive() {
             self.want(Control::CloseRead);
@@ -141,6 +143,7 @@ impl Peer {
             self.closing.write_held = true;
         } else if !core::mem::replace(&mut self.closing.peer_done_writing, true) {
             self.inbox.end();
+            cx.notes.half_closed = true;
             cx.events.push_back(Event::PeerDoneWriting(self.id));
         }
     }
@@ -163,6 +166,7 @@ impl Peer {
         if core::mem::replace(&mut self.closing.peer_done_reading, true) {
             return;
         }
+        cx.notes.half_closed = true;
         let unacknowledged = self.unacknowledged();
         self.outbox.clear();
         cx.events.push_back(Event::PeerDoneReading { peer: self.id, unacknowledged });

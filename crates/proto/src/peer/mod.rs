@@ -67,6 +67,8 @@ pub(crate) struct Notes {
     pub proven: bool,
     /// The session is over.
     pub lost: bool,
+    /// One side sends, or wants, no more messages.
+    pub half_closed: bool,
     /// The peer may have been started again, and only a handshake can tell.
     pub inquire: bool,
     /// Such a handshake was answered, by the incarnation that lives at the address now.
@@ -85,7 +87,7 @@ impl Notes {
     /// Whether there is nothing to do beside channels and the pace, as after most packets.
     pub fn is_nothing_left(&self) -> bool {
         let session = self.proven | self.lost | self.inquire | self.inquiry_answered;
-        !(session | self.offers | self.rate) && self.reports.is_empty()
+        !(session | self.half_closed | self.offers | self.rate) && self.reports.is_empty()
     }
 }
 

@@ -312,3 +312,25 @@ fn an_answer_does_not_wait_for_symbols() {
     net.run(PAUSE * 10);
     net.assert_received(1, &[3_000_000]);
 }
+
+/// Records go both ways: the group would wait for ever for what half a session does not carry.
+#[test]
+fn a_session_of_which_a_half_is_closed_carries_no_group() {
+    for (host, to) in [(0, 1), (1, 0)] {
+        for close in [denrei_proto::Endpoint::close_read, denrei_proto::Endpoint::close_write] {
+            let mut net = Net::opened(2, GroupOptions::default());
+            net.send(content(0, 100));
+            net.run(PAUSE);
+            let peer = net.hosts[host].peer_at(addr(to)).unwrap();
+            close(&mut net.hosts[host], net.now, peer).unwrap();
+            net.run(PAUSE);
+            net.send(content(1, 100));
+            net.close();
+            net.run(PAUSE);
+            assert_eq!(net.events.last(), Some(&GroupEvent::Closed));
+            let ended = net.hosts[1].membership_end(net.group);
+            assert!(matches!(ended, Some(MembershipEnd::Lost(_))), "{host}: {ended:?}");
+            net.assert_received(2, &[100, 100]);
+        }
+    }
+}
