@@ -125,6 +125,7 @@ impl Oracle {
     /// Ends the session with `to`, or a half of it, if there is one.
     pub fn close(&mut self, now: Instant, host: HostId, endpoint: &mut Endpoint, to: HostId, how: Closing) {
         let Some((session, peer)) = self.live_session(host, endpoint, to) else { return };
+        self.note_hindered();
         let state = &mut self.sessions[session];
         state.closed_write |= how != Closing::Read;
         state.done_reading |= how == Closing::Read;
@@ -159,8 +160,7 @@ impl Oracle {
         rate: Rate,
     ) {
         let Some((session, peer)) = self.live_session(host, endpoint, from) else { return };
-        // Who is slowed down may not answer an opener in time.
-        self.excuse_openings();
+        self.note_hindered();
         let result = endpoint.set_rate(now, peer, rate);
         self.check_peer_result(session, result);
     }

@@ -232,7 +232,8 @@ impl<'a> Play<'a> {
         self.pass(REST)?;
         self.watch_idle()?;
         for host in self.hosts() {
-            self.world.touch(host, &mut self.oracle, |oracle, _, endpoint| oracle.close_groups(endpoint));
+            self.world
+                .touch(host, &mut self.oracle, |oracle, now, endpoint| oracle.close_groups(now, endpoint));
         }
         self.settle()?;
         self.pass(REST)?;

@@ -1,5 +1,6 @@
 //! The application's calls about groups, made through the oracle so that it knows of them.
 
+use super::policy::Watch;
 use super::{Group, GroupNo, GroupOp, MembershipNo, Role, WHOLE_HISTORY_BYTES, address, name};
 use crate::net::topology::HostId;
 use crate::oracle::{LifeNo, Oracle};
@@ -75,7 +76,7 @@ impl Oracle {
                     role.removed = true;
                 }
             }
-            GroupOp::Close(_) => self.close_group(endpoint, group),
+            GroupOp::Close(_) => self.close_group(now, endpoint, group),
             _ => {
                 self.groups.groups[group].forgotten = true;
                 endpoint.forget_group(now, id);
@@ -133,6 +134,7 @@ impl Oracle {
             }
         };
         let has_to_open = !self.hardship
+            && !self.groups.hindered
             && options.open_timeout >= AMPLE_OPEN_TIMEOUT
             && members.iter().all(|member| self.waits_for(*member, number, options));
         let roles: BTreeMap<u32, Role> = (0..).zip(members.iter().map(|host| Role::new(*host))).collect();
@@ -150,6 +152,8 @@ impl Oracle {
             closed: false,
             forgotten: false,
             has_to_open,
+            closing_at: None,
+            watch: Watch::default(),
         });
         self.groups.here(life).opened.push(group);
         if self.groups.by_id.insert(id, group).is_some() {
@@ -231,12 +235,13 @@ impl Oracle {
         }
     }
 
-    pub(super) fn close_group(&mut self, endpoint: &mut Endpoint, number: GroupNo) {
+    pub(super) fn close_group(&mut self, now: Instant, endpoint: &mut Endpoint, number: GroupNo) {
         let id = self.groups.groups[number].id;
         let result = endpoint.close_group(id);
         self.check_group_call(number, "close", result);
         let group = &mut self.groups.groups[number];
         group.closing = true;
+        group.closing_at.get_or_insert(now);
         // Nobody is a member yet.
         group.closed |= !group.opened;
     }

@@ -18,11 +18,12 @@ impl Oracle {
         for group in self.groups.here(life).opened.clone() {
             let id = self.groups.groups[group].id;
             while let Some(event) = endpoint.poll_group_event(id) {
-                if let Err(what) = self.check_group_event(group, &event) {
+                if let Err(what) = self.check_group_event(now, group, &event) {
                     let label = self.group_label(group);
                     self.fail(format!("{label}: {event:?}: {what}"));
                 }
             }
+            self.watch_members(now, group, endpoint);
         }
         if !self.groups.here(life).stalled {
             self.accept_groups(life, endpoint);
@@ -37,7 +38,7 @@ impl Oracle {
 
     // ---- the opener ----
 
-    fn check_group_event(&mut self, number: GroupNo, event: &GroupEvent) -> Result<(), String> {
+    fn check_group_event(&mut self, now: Instant, number: GroupNo, event: &GroupEvent) -> Result<(), String> {
         let group = &mut self.groups.groups[number];
         if group.is_over() && !matches!(event, GroupEvent::OpenFailed { .. }) {
             return Err("the group is over".to_owned());
@@ -54,9 +55,14 @@ impl Oracle {
                 self.check_joined(number, *member, *addr, *first_message)
             }
             GroupEvent::Departed { member, addr, why, last_acknowledged } => {
-                self.check_departed(number, *member, *addr, why, *last_acknowledged)
+                let spared = self.spared(now, number, *member).filter(|_| *why == Departure::Ejected);
+                self.check_departed(number, *member, *addr, why, *last_acknowledged)?;
+                spared.map_or(Ok(()), Err)
             }
-            GroupEvent::Lagging { member, addr, .. } => self.check_lagging(number, *member, *addr, true),
+            GroupEvent::Lagging { member, addr, .. } => {
+                self.check_lagging(number, *member, *addr, true)?;
+                self.had_all(now, number, *member).map_or(Ok(()), Err)
+            }
             GroupEvent::CaughtUp { member, addr } => self.check_lagging(number, *member, *addr, false),
             GroupEvent::Closed => {
                 let again = core::mem::replace(&mut group.closed, true);
@@ -102,14 +108,24 @@ impl Oracle {
         first_message: u64,
     ) -> Result<(), String> {
         let sent = self.groups.groups[number].sent.len() as u64;
+        // It begins behind what it would not take.
+        let max = HostId::at(addr).and_then(|host| self.largest_taken(host)).unwrap_or(u64::MAX);
+        let before = self.groups.groups[number].sent.iter().take(first_message as usize);
+        let too_large = before.into_iter().any(|bytes| *bytes as u64 > max);
         let role = self.role(number, member, addr)?;
         if role.first.replace(first_message).is_some() || first_message > sent {
             return Err(format!("it had begun, or there are {sent} messages"));
         }
-        if role.whole_history && first_message > 0 {
+        if role.whole_history && first_message > 0 && !too_large {
             return Err("all messages are retained for it".to_owned());
         }
         Ok(())
+    }
+
+    /// The largest message that a host takes.
+    fn largest_taken(&self, host: HostId) -> Option<u64> {
+        let config = &self.lives[*self.current.get(&host)?].config;
+        Some(config.max_message_bytes.min(config.receive_memory_bytes))
     }
 
     fn check_departed(
@@ -193,7 +209,8 @@ impl Oracle {
         let opener_host = self.lives[self.groups.groups[group].opener].host;
         let number = self.groups.memberships.len();
         let next = first.unwrap_or(0);
-        self.groups.memberships.push(Membership { life, group, member, next, end: None, left: false });
+        let took = Vec::new();
+        self.groups.memberships.push(Membership { life, group, member, next, took, end: None, left: false });
         self.groups.here(life).held.push(number);
         self.totals.memberships += 1;
         let again = self.groups.by_member.insert((group, member), number).is_some();
@@ -218,14 +235,15 @@ impl Oracle {
         let meant = (self.groups.groups[membership.group].id, membership.member);
         for _ in 0..count {
             let Some(message) = endpoint.group_recv(now, meant) else { return };
-            self.on_group_message(number, &message);
+            self.on_group_message(now, number, &message);
         }
     }
 
-    fn on_group_message(&mut self, number: MembershipNo, message: &GroupMessage) {
+    fn on_group_message(&mut self, now: Instant, number: MembershipNo, message: &GroupMessage) {
         let membership = &mut self.groups.memberships[number];
         let (group, expected) = (membership.group, membership.next);
         membership.next = message.number + 1;
+        membership.took.push(now);
         self.totals.group_received += 1;
         self.totals.received_bytes += message.data.len() as u64;
         for value in [number as u64, message.number, message.data.len() as u64] {

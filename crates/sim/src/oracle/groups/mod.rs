@@ -6,6 +6,7 @@
 
 mod calls;
 mod follow;
+mod policy;
 mod verdict;
 
 use super::{LifeNo, Oracle};
@@ -13,6 +14,8 @@ use crate::content::Name;
 use crate::net::topology::HostId;
 use core::net::SocketAddr;
 use denrei_proto::group::{Departure, GroupId, GroupOptions, MembershipEnd};
+use denrei_wire::Instant;
+use policy::Watch;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Index of a group.
@@ -114,6 +117,9 @@ struct Group {
     forgotten: bool,
     /// It has to open: all its members wait for it, and nothing is in the way.
     has_to_open: bool,
+    /// Since when it is closing.
+    closing_at: Option<Instant>,
+    watch: Watch,
 }
 
 impl Group {
@@ -130,6 +136,8 @@ struct Membership {
     group: GroupNo,
     member: u32,
     next: u64,
+    /// When its messages were taken.
+    took: Vec<Instant>,
     end: Option<MembershipEnd>,
     /// Its application has left it, or forgotten it.
     left: bool,
@@ -153,6 +161,8 @@ pub(super) struct Groups {
     by_member: BTreeMap<(GroupNo, u32), MembershipNo>,
     here: BTreeMap<LifeNo, Here>,
     used: bool,
+    /// Somebody's session was slowed down, or closed, at some time.
+    hindered: bool,
     /// Hosts that were not reached by multicast at some time.
     deaf: BTreeSet<HostId>,
 }
@@ -180,8 +190,14 @@ impl Oracle {
         self.excuse_openings();
     }
 
+    /// A session was slowed down or closed, maybe one that an opener or a member speaks by.
+    pub(in crate::oracle) fn note_hindered(&mut self) {
+        self.groups.hindered = true;
+        self.excuse_openings();
+    }
+
     /// Something happens that may keep groups from opening.
-    pub(in crate::oracle) fn excuse_openings(&mut self) {
+    fn excuse_openings(&mut self) {
         self.groups.groups.iter_mut().for_each(|group| group.has_to_open = false);
     }
 

@@ -23,10 +23,10 @@ impl Oracle {
     }
 
     /// Ends all groups that the process with `endpoint` has opened.
-    pub fn close_groups(&mut self, endpoint: &mut Endpoint) {
+    pub fn close_groups(&mut self, now: Instant, endpoint: &mut Endpoint) {
         for group in self.groups_of(endpoint) {
             if !self.groups.groups[group].is_over() && !self.groups.groups[group].closing {
-                self.close_group(endpoint, group);
+                self.close_group(now, endpoint, group);
             }
         }
     }

@@ -10,12 +10,21 @@ use denrei_proto::group::{GroupBackend, GroupFeedback, GroupOptions, GroupPolicy
 
 /// Keeps group seeds apart from the others.
 const PURPOSE: u64 = 0x6772_6f75_7073_0000;
+/// Keeps what is rare apart from the rest of a seed.
+const RARE: u64 = 0x7261_7265_0000_0000;
 /// Share of seeds whose hosts have a cluster key.
 const SEALED_SHARE: f64 = 0.3;
 /// Bytes that one scenario sends to groups at most: each is received by every member.
 const BYTES_BUDGET: u64 = 3 << 20;
-/// The kind of operations on sessions that is left out: who ends a session with a member ends its membership.
+/// The kind of operations on sessions that most seeds leave out: who ends a session with a member ends its membership.
 const CLOSE: usize = 6;
+/// Share of seeds in which sessions are closed.
+const CLOSING_SHARE: f64 = 0.1;
+/// Share of seeds with a crowd of members, whose reports climb a tree; they get little, as all of them get it.
+const CROWD_SHARE: f64 = 0.01;
+const CROWD_BYTES_BUDGET: u64 = 64 << 10;
+/// Links of a crowd are at least as fast.
+const CROWD_BITS_PER_S: u64 = 1_000_000_000;
 
 /// Kinds of operations on groups with their weights, in the order of [`DrawGroups::op`].
 const WEIGHTS: [u64; 15] = [60, 4, 3, 3, 2, 5, 4, 4, 3, 6, 4, 3, 3, 2, 3];
@@ -25,7 +34,11 @@ const SEND: usize = 0;
 /// The scenario of `seed` with groups.
 pub fn generate_groups(seed: u64) -> (Setup, Vec<TimedOp>) {
     let mut rng = Rng::new(seed ^ PURPOSE);
+    // From a generator of its own, so that other seeds do the same as ever.
+    let mut rare = Rng::new(seed ^ RARE);
+    let crowd = rare.chance(CROWD_SHARE);
     let hosts = *rng.pick(&[2, 3, 3, 4, 4, 5, 6, 8, 13]);
+    let hosts = if crowd { rare.within(71..=131) } else { hosts };
     let mut setup = draw_hosts(&mut rng.fork(1), rng.next_u64(), hosts);
     let mut secrets = rng.fork(3);
     let sealed = secrets.chance(SEALED_SHARE);
@@ -35,8 +48,12 @@ pub fn generate_groups(seed: u64) -> (Setup, Vec<TimedOp>) {
     let deaf_share = *rng.pick(&[0.0, 0.0, 0.0, 0.3, 1.0]);
     setup.hosts.iter_mut().for_each(|host| host.deaf = rng.chance(deaf_share));
     let mut sessions = Draw::new(rng.fork(2), hosts);
-    sessions.weights[CLOSE] = 0;
+    sessions.weights[CLOSE] *= rare.chance(CLOSING_SHARE) as u64;
     let mut groups = DrawGroups::new(rng.fork(4), hosts, sealed);
+    if crowd {
+        groups.be_crowded();
+        hasten(&mut setup);
+    }
     let mut ops = groups.beginning(&setup);
     let beside = *rng.pick(&[0.1, 0.3, 0.6]);
     for _ in 0..rng.within(10..=70) {
@@ -49,6 +66,13 @@ pub fn generate_groups(seed: u64) -> (Setup, Vec<TimedOp>) {
     (setup, ops)
 }
 
+/// A hundred handshakes at once take longer over a slow link than a session waits.
+fn hasten(setup: &mut Setup) {
+    let of_hosts = setup.hosts.iter_mut().flat_map(|host| [&mut host.spec.up, &mut host.spec.down]);
+    let links = of_hosts.chain(&mut setup.trunk);
+    links.for_each(|link| link.rate_bits_per_s = link.rate_bits_per_s.max(CROWD_BITS_PER_S));
+}
+
 struct DrawGroups {
     rng: Rng,
     hosts: u64,
@@ -58,6 +82,7 @@ struct DrawGroups {
     largest_message: u64,
     budget: u64,
     sealed: bool,
+    crowded: bool,
 }
 
 impl DrawGroups {
@@ -71,13 +96,19 @@ impl DrawGroups {
         let addresses = rng.within(1..=ADDRESSES as u64);
         let openers = rng.within(1..=hosts.min(3));
         let largest_message = *rng.pick(&[200, 5_000, 60_000, 400_000, 2 << 20]);
-        Self { rng, hosts, weights, addresses, openers, largest_message, budget: BYTES_BUDGET, sealed }
+        let (budget, crowded) = (BYTES_BUDGET, false);
+        Self { rng, hosts, weights, addresses, openers, largest_message, budget, sealed, crowded }
+    }
+
+    /// Few messages, and nearly all hosts are members: of a group that does not open there is little to see.
+    fn be_crowded(&mut self) {
+        (self.addresses, self.openers, self.budget, self.crowded) = (1, 1, CROWD_BYTES_BUDGET, true);
     }
 
     /// Hosts join, openers open, and there is time for it, as a rule.
     fn beginning(&mut self, setup: &Setup) -> Vec<TimedOp> {
         let mut ops = Vec::new();
-        let joins = *self.rng.pick(&[1.0, 1.0, 0.8]);
+        let joins = if self.crowded { 1.0 } else { *self.rng.pick(&[1.0, 1.0, 0.8]) };
         for (number, host) in (0..).zip(&setup.hosts) {
             for address in 0..self.addresses as u8 {
                 if self.rng.chance(joins) {
@@ -112,7 +143,7 @@ impl DrawGroups {
     }
 
     fn open(&mut self) -> GroupOp {
-        let share = *self.rng.pick(&[1.0, 0.7, 0.4]);
+        let share = if self.crowded { 0.95 } else { *self.rng.pick(&[1.0, 0.7, 0.4]) };
         let hosts = (0..self.hosts as u32).map(HostId);
         let members = hosts.filter(|_| self.rng.chance(share)).collect();
         GroupOp::Open { address: self.address(), members, options: Box::new(self.options()) }
