@@ -343,10 +343,7 @@ impl Drop for GroupListener {
                 return;
             }
             core.endpoint.stop_joining(self.address);
-            // Nobody would take what they bring, and their openers would wait.
-            while let Some(membership) = core.endpoint.accept_group(self.address) {
-                core.endpoint.leave_group(now, membership);
-            }
+            core.endpoint.leave_ungiven_groups(now, self.address);
         });
         self.node.shared().kick();
         self.node.release_address(self.address);

@@ -211,6 +211,12 @@ impl Endpoint {
         self.share_memory(now);
     }
 
+    /// Leaves the groups at `address` that [`accept_group`](Self::accept_group) has not given, nor will: nobody
+    /// would take what they bring, and their openers would wait.
+    pub fn leave_ungiven_groups(&mut self, now: Instant, address: SocketAddr) {
+        self.with_groups(|groups, host| groups.leave_ungiven(now, address, host));
+    }
+
     // ---- plumbing ----
 
     /// Works with the table of groups, which is made when it is first needed.

@@ -334,6 +334,14 @@ impl Table {
         self.news += 1;
     }
 
+    /// Leaves the groups at an address that the application has not been given, begun or not.
+    pub fn leave_ungiven(&mut self, now: Instant, address: SocketAddr, host: &mut dyn Host) {
+        let members = self.former.iter().chain(self.members.values().map(|member| &**member));
+        let ungiven = members.filter(|member| member.address == address && !member.accepted);
+        let ungiven: Vec<MembershipId> = ungiven.map(|member| (member.group, member.member).into()).collect();
+        ungiven.into_iter().for_each(|id| self.leave(now, id, host));
+    }
+
     /// Bytes held for the application.
     pub fn held_bytes(&self) -> u64 {
         self.held
