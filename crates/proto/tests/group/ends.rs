@@ -335,3 +335,15 @@ fn a_session_of_which_a_half_is_closed_carries_no_group() {
         }
     }
 }
+
+/// It had not begun when its relay handed the symbol on. The opener sent it to an address that nobody hears, for ever.
+#[test]
+fn what_a_relay_brings_before_begin_comes_again_in_a_crowd() {
+    let mut net = Net::new(80, Config::default());
+    net.opener_delays.insert(30, PAUSE / 50);
+    net.open(GroupOptions { backend: GroupBackend::Tree, ..GroupOptions::default() });
+    net.send(content(0, 20_000));
+    net.run(PAUSE * 10);
+    (1..=80).for_each(|host| net.assert_received(host, &[20_000]));
+    assert_eq!(net.multicast_datagrams, 0);
+}

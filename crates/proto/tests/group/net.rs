@@ -38,6 +38,8 @@ pub struct Net {
     pub session_delay: Duration,
     /// The same for all that single hosts send and are sent.
     pub session_delays: BTreeMap<usize, Duration>,
+    /// How much later what the opener sends to a host alone arrives there.
+    pub opener_delays: BTreeMap<usize, Duration>,
     /// Per mille of all datagrams lost, per receiving host.
     pub loss: Vec<u64>,
     /// Links slower than the others' to a host, and when each is done with what it was given.
@@ -70,6 +72,7 @@ impl Net {
             random: 12345,
             session_delay: Duration::ZERO,
             session_delays: BTreeMap::new(),
+            opener_delays: BTreeMap::new(),
             loss: vec![0; hosts.len()],
             links: BTreeMap::new(),
             deaf: BTreeSet::new(),
@@ -156,7 +159,9 @@ impl Net {
                         }
                     }
                 } else if let Some(to) = (0..self.hosts.len()).find(|to| addr(*to) == transmit.to) {
-                    let own = [host, to].into_iter().filter_map(|end| self.session_delays.get(&end)).max();
+                    let by_opener = self.opener_delays.get(&to).filter(|_| host == 0);
+                    let own = [host, to].into_iter().filter_map(|end| self.session_delays.get(&end));
+                    let own = own.chain(by_opener).max();
                     self.deliver(host, to, own.copied().unwrap_or(self.session_delay), datagram);
                 }
             }

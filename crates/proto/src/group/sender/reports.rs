@@ -168,9 +168,11 @@ impl Sender {
     /// Notes what is missing, unless it is on its way: sent again in a packet that the report
     /// could not know of, or handed to the member's session.
     fn take_gaps(&mut self, now: Instant, index: usize, report: &Feedback<'_>, host: &mut dyn Host) {
-        // What is named for several may be missed by any of them. Sessions and relays lose nothing.
+        // What is named for several may be missed by any of them. Sessions and relays lose nothing; what has come
+        // to a member before it was told of its relay is asked for, and brings it another path.
         let joint = report.covers > 1;
-        if report.gaps.is_empty() || (!joint && self.members[index].path != Path::Multicast) {
+        let served = if joint { self.uses_multicast() } else { self.members[index].path == Path::Multicast };
+        if report.gaps.is_empty() || !served {
             return;
         }
         let (replicates, trains) = (self.replicates(), &self.trains);
