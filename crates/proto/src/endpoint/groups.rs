@@ -12,6 +12,7 @@ use crate::group::{
     Fate, GroupError, GroupEvent, GroupId, GroupMessage, GroupOptions, GroupStatus, Host, Invited,
     MembershipCounters, MembershipEnd, MembershipId, Table,
 };
+use crate::loss::Control;
 use crate::peer::GroupReport;
 use crate::rate::Rate;
 use crate::seal::Seed;
@@ -360,6 +361,15 @@ impl Host for Endpoint {
         let Ok(state) = self.get_mut(peer) else { return };
         state.say_once(frame);
         self.after(now, peer.slot);
+    }
+
+    fn ask_for_life(&mut self, now: Instant, peer: PeerId) {
+        let Ok(state) = self.get_mut(peer) else { return };
+        // While something is under way, its acknowledgement is that sign.
+        if state.is_alive() && state.is_idle() {
+            state.want(Control::Ping);
+            self.after(now, peer.slot);
+        }
     }
 
     fn queue_room(&self, peer: PeerId, most: u64, beside: u64) -> u64 {

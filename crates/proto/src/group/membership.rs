@@ -440,6 +440,11 @@ impl Membership {
         asks || self.due.is_some_and(|due| due <= now)
     }
 
+    /// Whether what is missing was asked for often, and has not come.
+    pub fn is_unheard(&self) -> bool {
+        self.asking.is_unheard()
+    }
+
     /// What has happened so far.
     pub fn counters(&self) -> MembershipCounters {
         self.counters

@@ -50,6 +50,8 @@ pub(crate) trait Host {
     fn send_in_turn(&mut self, now: Instant, peer: PeerId, record: Bytes);
     /// Sends a frame that is not repeated to a peer.
     fn report(&mut self, now: Instant, peer: PeerId, frame: &[u8]);
+    /// Asks a peer for a sign of life: if it gives none, the session is lost.
+    fn ask_for_life(&mut self, now: Instant, peer: PeerId);
     /// What may be queued for a peer that has at most `most` queued, or `beside` where the application's messages are
     /// more.
     fn queue_room(&self, peer: PeerId, most: u64, beside: u64) -> u64;

@@ -419,4 +419,8 @@ fn report(now: Instant, member: &mut Membership, host: &mut dyn Host) {
     let mut frame = Vec::with_capacity(64);
     member.report(now, rtt, memory_left, &mut |part| frame.extend_from_slice(part));
     host.report(now, to, &frame);
+    if member.is_unheard() {
+        // Nothing says that a report has arrived but what it asks for.
+        host.ask_for_life(now, member.opener);
+    }
 }

@@ -347,3 +347,23 @@ fn what_a_relay_brings_before_begin_comes_again_in_a_crowd() {
     (1..=80).for_each(|host| net.assert_received(host, &[20_000]));
     assert_eq!(net.multicast_datagrams, 0);
 }
+
+#[test]
+fn who_waits_for_a_repair_of_an_opener_that_is_dead_asks_ever_more_seldom_and_notices() {
+    for members in [2, 80] {
+        let mut net = Net::opened(members, GroupOptions::default());
+        net.loss[2] = 500;
+        (0..20).for_each(|number| net.send(content(number, 20_000)));
+        net.run(Duration::from_millis(1));
+        net.loss[2] = 0;
+        net.stopped.insert(0);
+        let before = net.sent_datagrams;
+        net.run(Config::default().failure_timeout * 3);
+        let reports = net.hosts[2].membership_counters(net.group).unwrap().reports;
+        assert!(reports > 20, "something was missing: {reports}");
+        let asked = net.sent_datagrams - before;
+        assert!(asked < 200 * members as u64, "{asked} datagrams to somebody dead");
+        let end = net.hosts[2].membership_end(net.group);
+        assert!(matches!(end, Some(MembershipEnd::Lost(_))), "{members}: {end:?}");
+    }
+}

@@ -2,7 +2,9 @@
 
 use super::net::{Net, addr, content, group_addr};
 use super::sealed::sealed;
-use denrei_proto::group::{Departure, GroupBackend, GroupEvent, GroupId, GroupOptions, GroupPolicy};
+use denrei_proto::group::{
+    Departure, GroupBackend, GroupEvent, GroupId, GroupOptions, GroupPolicy, MemberPath,
+};
 use denrei_proto::{ChannelId, Completion, Config, Rate};
 use std::time::Duration;
 
@@ -87,6 +89,34 @@ fn a_group_stands_still_while_a_member_lets_nothing_come_and_goes_on_when_it_doe
             net.assert_received(2, &[20_000]);
         }
     }
+}
+
+#[test]
+fn a_member_that_lets_nothing_come_and_dies_is_noticed() {
+    for backend in BACKENDS {
+        let mut net = opened(on(backend));
+        set_rate(&mut net, 3, Rate::STOPPED);
+        net.stopped.insert(3);
+        net.send(content(0, 20_000));
+        net.run(Config::default().failure_timeout * 2);
+        let [_, GroupEvent::Departed { member: 2, why: Departure::Lost(_), .. }] = net.events[..] else {
+            panic!("{backend:?}: {:?}", net.events);
+        };
+        net.assert_received(1, &[20_000]);
+        net.assert_received(2, &[20_000]);
+    }
+}
+
+#[test]
+fn a_member_that_lets_nothing_come_is_asked_now_and_then_and_stays_where_it_is() {
+    let mut net = opened(GroupOptions::default());
+    set_rate(&mut net, 3, Rate::STOPPED);
+    net.send(content(0, 20_000));
+    let before = net.sent_datagrams;
+    net.run(Duration::from_secs(60));
+    let sent = net.sent_datagrams - before;
+    assert!(sent < 60 * 2 * 8, "{sent} datagrams to three hosts and back in a minute");
+    assert_eq!(net.paths(), [MemberPath::Multicast; 3]);
 }
 
 const AFTER: Duration = Duration::from_millis(500);

@@ -22,8 +22,10 @@ const PARITY_PATIENCE: Duration = Duration::from_millis(4);
 const MIN_REPEAT_DELAY: Duration = Duration::from_millis(2);
 /// … than this where the words climb a tree: at a quarter of a millisecond a level they take half of it.
 const MIN_REPEAT_DELAY_ABOVE: Duration = Duration::from_millis(4);
-/// What was named so often to those above, and has not come, is named to the opener itself.
+/// What was named so often, and has not come, is named to the opener itself, and ever more seldom …
 const UNHEARD: u32 = 16;
+/// … down to this.
+const MAX_REPEAT_DELAY: Duration = Duration::from_millis(500);
 /// With more members than this each waits its time before it says what it misses.
 const SUPPRESS_ABOVE: u32 = 16;
 /// What members spread their first words over, for each of them …
@@ -73,7 +75,7 @@ impl Asking {
         self.above = above;
     }
 
-    /// Whether those above were told often enough.
+    /// Whether the same was said so often that nobody seems to hear it.
     pub fn is_unheard(&self) -> bool {
         self.repeats >= UNHEARD
     }
@@ -140,7 +142,9 @@ impl Asking {
         if let Some((first, _)) = self.gaps(arrivals).next() {
             self.told = self.gaps(arrivals).last().map_or(self.told, |(first, count)| first + count);
             let least = if self.above { MIN_REPEAT_DELAY_ABOVE } else { MIN_REPEAT_DELAY };
-            self.ask_by(now + (rtt * 2).max(least) + self.own_time(now, first));
+            let delay = (rtt * 2).max(least);
+            let seldom = (delay * (1 << self.repeats.saturating_sub(UNHEARD).min(8))).min(MAX_REPEAT_DELAY);
+            self.ask_by(now + seldom.max(delay) + self.own_time(now, first));
         }
     }
 

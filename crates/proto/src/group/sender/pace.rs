@@ -56,6 +56,11 @@ impl Pace {
         self.room == 0
     }
 
+    /// Whether nothing may go until a member says so.
+    pub fn is_stopped(&self) -> bool {
+        self.is_shut() && self.opens_at == Instant::FAR_FUTURE
+    }
+
     /// When something may go again, if nothing may.
     pub fn opens_at(&self) -> Instant {
         self.opens_at

@@ -62,7 +62,8 @@ impl Sender {
     }
 
     /// What a joint report says holds for all below the one who sent it. Of those it does not name nobody
-    /// holds the others up, but for who was asked itself and is silent: others remember of it what it said.
+    /// holds the others up, but for who was asked itself and is silent: others remember of it what it said; and who
+    /// lets nothing come, which they do not know.
     fn on_joint_report(&mut self, now: Instant, index: usize, report: &Feedback<'_>) {
         let sent = self.stream.next();
         let root = self.members[index].id;
@@ -77,7 +78,7 @@ impl Sender {
             let mut member = self.members.edit(id as usize);
             member.named = !knows || id == report.member;
             let silent = member.asked_at.is_some();
-            if !member.named && !silent {
+            if !member.named && !silent && !member.stopped {
                 member.progress_at = now;
             }
             let next = ids::expand(report.next, member.next);
