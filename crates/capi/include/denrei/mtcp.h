@@ -77,7 +77,8 @@ ssize_t mtcp_send(int fd, const void *data, size_t length, int flags);
 ssize_t mtcp_recv(int fd, void *data, size_t length, int flags);
 
 /* As close. At the sender it waits until every member has acknowledged everything, 30 s at most;
- * -1 with ECONNRESET or ETIMEDOUT if not all have. The descriptor is closed in any case. */
+ * -1 with ECONNRESET or ETIMEDOUT if not all have. The descriptor is closed in any case. A member that
+ * has read the end may exit at once: exit waits until the sender knows, 1 s at most. */
 int mtcp_close(int fd);
 
 /* 1 if the descriptor is in MTCP_MODE, 0 if not. May be called in signal handlers. */

@@ -4,6 +4,7 @@
 //! which so is readable for `poll` when `accept` would not wait.
 
 use super::discovery::Responder;
+use super::linger::{LIMIT, Lingering};
 use super::socket::is_hung_up;
 use crate::errno::Refusal;
 use denrei::{GroupListener, Membership, MembershipEnd, Node};
@@ -14,10 +15,12 @@ use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How often a wait looks whether the descriptor was closed.
 const SLICE: Duration = Duration::from_millis(100);
+/// The same where something is about to happen.
+const SHORT_SLICE: Duration = Duration::from_millis(2);
 
 /// A member that waits for senders.
 pub(super) struct Listener {
@@ -40,7 +43,7 @@ impl Listener {
         let responder = Responder::new(group, local, id)?;
         let stop = Arc::new(AtomicBool::new(false));
         inner.set_nonblocking(true)?;
-        let acceptor = Acceptor { listener, inner, stop: Arc::clone(&stop) };
+        let acceptor = Acceptor { node: node.clone(), listener, inner, stop: Arc::clone(&stop) };
         let stopped = Arc::clone(&stop);
         std::thread::Builder::new().name("mtcp-find".into()).spawn(move || responder.run(&stopped))?;
         std::thread::Builder::new().name("mtcp-accept".into()).spawn(move || acceptor.run())?;
@@ -61,6 +64,7 @@ impl Drop for Listener {
 
 /// Accepts memberships, in a thread of its own.
 struct Acceptor {
+    node: Node,
     listener: GroupListener,
     inner: UnixStream,
     stop: Arc<AtomicBool>,
@@ -86,7 +90,10 @@ impl Acceptor {
         outer.write_all(&[0])?;
         outer.shutdown(Shutdown::Write)?;
         let sender = name_of(membership.opener());
-        std::thread::Builder::new().name("mtcp-recv".into()).spawn(move || copy(&membership, inner))?;
+        let node = self.node.clone();
+        std::thread::Builder::new()
+            .name("mtcp-recv".into())
+            .spawn(move || copy(&node, &membership, inner))?;
         let descriptors = [outer.as_raw_fd()];
         let message = [IoSlice::new(&sender)];
         let rights = [ControlMessage::ScmRights(&descriptors)];
@@ -102,7 +109,7 @@ impl Acceptor {
 }
 
 /// Copies what comes from a group until it ends, or nobody reads it any more.
-fn copy(membership: &Membership, mut inner: UnixStream) {
+fn copy(node: &Node, membership: &Membership, mut inner: UnixStream) {
     loop {
         match membership.recv_timeout(SLICE) {
             Ok(Some(message)) => {
@@ -113,8 +120,15 @@ fn copy(membership: &Membership, mut inner: UnixStream) {
             Ok(None) if is_hung_up(inner.as_fd()) => return,
             Ok(None) => {}
             Err(MembershipEnd::Closed) => {
+                let _lingering = Lingering::begin();
                 // Nothing can be done if it fails: the other end then sees a reset.
                 let _ = inner.read(&mut [0]);
+                drop(inner);
+                // The sender ends the session when all have everything.
+                let until = Instant::now() + LIMIT;
+                while node.peer_at(membership.opener()).is_some() && Instant::now() < until {
+                    std::thread::sleep(SHORT_SLICE);
+                }
                 return;
             }
             Err(_) => return,

@@ -8,6 +8,7 @@
 //! connection, where the paper has no failures.
 
 mod discovery;
+mod linger;
 mod listener;
 mod sender;
 mod socket;
