@@ -75,6 +75,16 @@ impl Rng {
         probability > 0.0 && (probability >= 1.0 || ((self.next_u64() >> 11) as f64) * UNIT < probability)
     }
 
+    /// The place of one of `weights`, each as likely as its share of their sum; `None` if that is 0.
+    pub fn weighted(&mut self, weights: &[u64]) -> Option<usize> {
+        let mut at = self.below(weights.iter().sum());
+        weights.iter().position(|&weight| {
+            let here = at < weight;
+            at = at.wrapping_sub(if here { 0 } else { weight });
+            here
+        })
+    }
+
     /// One of `choices`.
     ///
     /// # Panics

@@ -227,12 +227,7 @@ impl Draw {
     }
 
     fn op(&mut self) -> TestOp {
-        let mut at = self.rng.below(self.weights.iter().sum());
-        let kind = self.weights.iter().position(|&weight| {
-            let here = at < weight;
-            at = at.wrapping_sub(if here { 0 } else { weight });
-            here
-        });
+        let kind = self.rng.weighted(&self.weights);
         let (from, to) = self.pair();
         match kind.unwrap_or(SEND) {
             0 => TestOp::Connect(from, to),

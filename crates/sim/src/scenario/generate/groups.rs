@@ -177,12 +177,7 @@ impl DrawGroups {
     }
 
     fn op(&mut self) -> TestOp {
-        let mut at = self.rng.below(self.weights.iter().sum());
-        let kind = self.weights.iter().position(|&weight| {
-            let here = at < weight;
-            at = at.wrapping_sub(if here { 0 } else { weight });
-            here
-        });
+        let kind = self.rng.weighted(&self.weights);
         let (opener, host, number) = (self.opener(), self.host(), self.rng.below(8) as u8);
         match kind.unwrap_or(SEND) {
             1 => TestOp::Group(opener, GroupOp::Hurry(number)),
