@@ -77,6 +77,8 @@ pub struct denrei_counters {
     pub peers_connected: u64,
     /// Connected sockets closed.
     pub peers_disconnected: u64,
+    /// Datagrams received into the memory of the message that they were expected to carry a part of.
+    pub recv_landed: u64,
 }
 
 /// Makes a value of one type from all fields of two others: one that is not named does not compile.
@@ -130,7 +132,8 @@ joined!(
         recv_errors => recv_errors,
         recv_truncated => recv_truncated,
         peers_connected => peers_connected,
-        peers_disconnected => peers_disconnected
+        peers_disconnected => peers_disconnected,
+        recv_landed => recv_landed
     }
 );
 

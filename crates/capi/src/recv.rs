@@ -225,6 +225,11 @@ impl Placement for Foreign {
         // SAFETY: offset + count ≤ length, and by the contract the buffer has that many bytes.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.buffer.add(offset as usize), count) };
     }
+
+    fn memory(&mut self) -> Option<&mut [u8]> {
+        // SAFETY: by the contract the buffer has that many bytes, and is the node's alone until this is dropped.
+        (!self.buffer.is_null()).then(|| unsafe { std::slice::from_raw_parts_mut(self.buffer, self.length) })
+    }
 }
 
 /// Refuses an offered message; its sender gets DENREI_EVENT_REFUSED.

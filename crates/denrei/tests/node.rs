@@ -57,6 +57,9 @@ fn messages_of_all_sizes_go_both_ways() {
             // In inline drive somebody has to be there to acknowledge.
             assert_eq!(a.recv_timeout(Duration::from_millis(50)).unwrap(), None);
         });
+        // A pipeline receives on a core that does not have the messages.
+        let landed = a.io_counters().recv_landed > 0 && b.io_counters().recv_landed > 0;
+        assert!(landed || drive != Drive::Thread || !cfg!(target_os = "linux"));
     }
 }
 

@@ -135,6 +135,14 @@ impl Placement for Memory {
             self.write(offset, bytes);
         }
     }
+
+    fn memory(&mut self) -> Option<&mut [u8]> {
+        match &*self.parts {
+            // SAFETY: the part is valid by `new`'s contract, and what receives is nobody else's meanwhile.
+            [part] => Some(unsafe { core::slice::from_raw_parts_mut(part.start, part.len) }),
+            _ => None,
+        }
+    }
 }
 
 /// What a peer does with memory.

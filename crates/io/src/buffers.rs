@@ -3,7 +3,7 @@
 //! Inputs → outputs: a size and a number → buffers plus one [`Slot`] each, which a backend fills
 //! with what it learnt about the datagram or train in that buffer.
 
-use denrei_wire::{DatagramMeta, Ecn};
+use denrei_wire::{DatagramMeta, Ecn, Landing, MIN_STAGE_BYTES};
 use std::net::{Ipv4Addr, SocketAddr};
 
 /// Most datagrams or trains that one receive call brings. Beyond 16 the saving per datagram is
@@ -22,6 +22,8 @@ pub struct RecvBuffers {
     pub(crate) slots: Vec<Slot>,
     /// Buffers that [`recv_held`](crate::UdpSocket::recv_held) has filled.
     pub(crate) filled: usize,
+    /// For datagrams of a landed train that have to be put together.
+    spare: Vec<u8>,
 }
 
 /// What a backend learnt about one buffer's content.
@@ -61,7 +63,13 @@ impl RecvBuffers {
     pub fn new(count: usize, bytes_each: usize) -> Self {
         let count = count.clamp(1, MAX_RECV_BATCH);
         let bytes_each = bytes_each.clamp(MIN_BUFFER_BYTES, TRAIN_BYTES);
-        Self { bytes: vec![0; count * bytes_each], bytes_each, slots: vec![Slot::EMPTY; count], filled: 0 }
+        Self {
+            bytes: vec![0; count * bytes_each],
+            bytes_each,
+            slots: vec![Slot::EMPTY; count],
+            filled: 0,
+            spare: Vec::new(),
+        }
     }
 
     /// Number of buffers.
@@ -75,6 +83,36 @@ impl RecvBuffers {
         for index in 0..self.filled {
             self.deliver_one(index, &mut handle);
         }
+    }
+
+    /// Whether there is room for what surrounds the payloads of a train that lands elsewhere.
+    pub(crate) fn has_stage(&self) -> bool {
+        self.bytes.len() >= MIN_STAGE_BYTES
+    }
+
+    /// Where that is put.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn stage(&mut self) -> &mut [u8] {
+        &mut self.bytes[..MIN_STAGE_BYTES]
+    }
+
+    /// Hands the datagrams to `handle` that were received into `landing`; returns what they were.
+    pub(crate) fn deliver_landed(
+        &mut self,
+        landing: &mut Landing<'_>,
+        handle: &mut impl FnMut(&DatagramMeta, &mut [u8]),
+    ) -> Delivered {
+        let slot = self.slots[0];
+        let meta = DatagramMeta { from: slot.from, ecn: slot.ecn };
+        let segment = if slot.segment_bytes == 0 { slot.len } else { slot.segment_bytes };
+        let mut delivered = Delivered { truncated: slot.truncated, ..Delivered::default() };
+        let stage = &mut self.bytes[..MIN_STAGE_BYTES];
+        landing.deliver(stage, slot.len, segment, &mut self.spare, |datagram| {
+            // The last one of a train that was cut is short, and damaged.
+            delivered.add(datagram.len());
+            handle(&meta, datagram);
+        });
+        delivered
     }
 
     /// Hands the datagrams of buffer `index` to `handle`; returns what they were.

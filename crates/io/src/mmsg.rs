@@ -8,7 +8,8 @@
 use crate::buffers::{MAX_RECV_BATCH, RecvBuffers, Slot};
 use crate::cmsg::{self, Control, RecvControl};
 use crate::raw;
-use denrei_wire::Ecn;
+use denrei_wire::datagram::MAX_SEGMENTS;
+use denrei_wire::{Ecn, Landing};
 use socket2::SockAddr;
 use std::io;
 use std::mem::{MaybeUninit, size_of};
@@ -17,6 +18,9 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 
 /// Most messages of one `sendmmsg`: the most segments of a train, 4 KiB of headers.
 pub(crate) const MAX_SEND_BATCH: usize = denrei_wire::datagram::MAX_SEGMENTS;
+
+/// Stretches of a landing: a payload and what is behind it for each datagram of a train, and what is before.
+const MAX_LANDED_STRETCHES: usize = 2 * MAX_SEGMENTS + 1;
 
 /// One message to send.
 pub(crate) struct Outgoing<'a> {
@@ -155,6 +159,46 @@ pub(crate) fn receive_bytes(
     let room = buffers.bytes_each;
     let len = raw::recv(fd, &mut buffers.bytes[..room])?;
     buffers.slots[0] = Slot { from, ecn, len: len.min(room), segment_bytes: 0, truncated: len > room };
+    Ok(1)
+}
+
+/// Receives one train, or datagram, into `landing` and, beside it, the buffers' stage; the first slot tells what
+/// it is. `source` as for [`receive`].
+pub(crate) fn receive_landing(
+    fd: BorrowedFd<'_>,
+    buffers: &mut RecvBuffers,
+    landing: &mut Landing<'_>,
+    source: Option<SocketAddr>,
+) -> io::Result<usize> {
+    let mut stretches = [const { MaybeUninit::<libc::iovec>::uninit() }; MAX_LANDED_STRETCHES];
+    let mut count = 0;
+    for (slot, stretch) in stretches.iter_mut().zip(landing.stretches(buffers.stage())) {
+        slot.write(libc::iovec { iov_base: stretch.as_mut_ptr().cast(), iov_len: stretch.len() });
+        count += 1;
+    }
+    // SAFETY: both are plain data for which zero is valid; family 0 means "no address".
+    let (mut header, mut name): (libc::msghdr, libc::sockaddr_in6) = unsafe { std::mem::zeroed() };
+    let mut control = MaybeUninit::<RecvControl>::uninit();
+    if source.is_none() {
+        header.msg_name = (&raw mut name).cast();
+        header.msg_namelen = size_of::<libc::sockaddr_in6>() as libc::socklen_t;
+    }
+    header.msg_iov = stretches.as_mut_ptr().cast();
+    header.msg_iovlen = count as _;
+    header.msg_control = control.as_mut_ptr().cast();
+    header.msg_controllen = size_of::<RecvControl>() as _;
+    // SAFETY: the header points to a name, control memory and `count` initialised stretches, which are disjoint
+    // and exclusively borrowed by `landing` and `buffers`; all of it lives through the call.
+    let len = unsafe { raw::recvmsg(fd, &raw mut header) }?;
+    // SAFETY: the kernel has set `msg_controllen` to what it wrote into the aligned control memory.
+    let control = unsafe { cmsg::read(&header) };
+    buffers.slots[0] = Slot {
+        from: source.unwrap_or_else(|| decode(&name)),
+        ecn: control.ecn,
+        len,
+        segment_bytes: control.segment_bytes,
+        truncated: header.msg_flags & libc::MSG_TRUNC != 0,
+    };
     Ok(1)
 }
 

@@ -144,6 +144,8 @@ pub struct IoCounters {
     pub peers_connected: u64,
     /// Connected sockets closed.
     pub peers_disconnected: u64,
+    /// Datagrams received into the memory of the message that they were expected to carry a part of.
+    pub recv_landed: u64,
 }
 
 impl std::ops::Add for IoCounters {
@@ -170,6 +172,7 @@ impl std::ops::Add for IoCounters {
             recv_truncated: self.recv_truncated + other.recv_truncated,
             peers_connected: self.peers_connected + other.peers_connected,
             peers_disconnected: self.peers_disconnected + other.peers_disconnected,
+            recv_landed: self.recv_landed + other.recv_landed,
         }
     }
 }

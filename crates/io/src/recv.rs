@@ -9,7 +9,7 @@ use crate::outcome::may_be_pending;
 use crate::plain;
 use crate::socket::UdpSocket;
 use crate::wait;
-use denrei_wire::DatagramMeta;
+use denrei_wire::{DatagramMeta, Landing};
 use std::io;
 
 /// Tries of one receive call: a report of an earlier send's fate comes instead of a datagram, and
@@ -40,7 +40,7 @@ impl UdpSocket {
         let plan = self.lanes_to_read()?;
         let mut total = 0;
         for lane in plan {
-            total += self.recv_lane(lane, buffers, &mut handle)?.datagrams;
+            total += self.recv_lane(lane, buffers, None, &mut handle)?.datagrams;
         }
         if self.draining > 0 {
             self.close_drained();
@@ -61,6 +61,29 @@ impl UdpSocket {
         self.recv(buffers, handle)
     }
 
+    /// Receives one train, or datagram, of the lane that has last brought something into `landing`, if its source
+    /// was the one that `landing` expects, and it is that lane's turn. Returns the datagrams; 0 says nothing of what
+    /// is there.
+    ///
+    /// # Errors
+    /// As for [`recv`](Self::recv).
+    pub fn recv_landing(
+        &mut self,
+        buffers: &mut RecvBuffers,
+        landing: &mut Landing<'_>,
+        mut handle: impl FnMut(&DatagramMeta, &mut [u8]),
+    ) -> io::Result<usize> {
+        let lane = self.policy.hot(self.lanes.len());
+        let can = cfg!(target_os = "linux") && self.batched && buffers.has_stage();
+        if !can
+            || self.lanes[lane].heard != Some(landing.from())
+            || !self.policy.is_turn_of_hot(self.lanes.len())
+        {
+            return Ok(0);
+        }
+        Ok(self.recv_lane(lane, buffers, Some(landing), &mut handle)?.datagrams)
+    }
+
     /// Like [`recv`](Self::recv), but of the first lane that has something, and leaves the datagrams in
     /// `buffers` for whoever gets those: [`RecvBuffers::deliver`]. Returns how many.
     ///
@@ -70,7 +93,7 @@ impl UdpSocket {
         buffers.filled = 0;
         let mut plan = self.lanes_to_read()?;
         while let Some(lane) = plan.next() {
-            let received = self.recv_lane(lane, buffers, &mut |_, _| {})?;
+            let received = self.recv_lane(lane, buffers, None, &mut |_, _| {})?;
             if received.buffers > 0 {
                 buffers.filled = received.buffers;
                 // The others' turn is next.
@@ -115,11 +138,18 @@ impl UdpSocket {
         &mut self,
         index: usize,
         buffers: &mut RecvBuffers,
+        mut landing: Option<&mut Landing<'_>>,
         handle: &mut impl FnMut(&DatagramMeta, &mut [u8]),
     ) -> io::Result<Received> {
-        let asked = self.lanes[index].ask.min(buffers.count());
-        let got = self.fill(index, buffers, asked)?;
+        let asked = if landing.is_some() { 1 } else { self.lanes[index].ask.min(buffers.count()) };
+        let got = self.fill(index, buffers, asked, landing.as_deref_mut())?;
         self.lanes[index].adapt(asked, got, buffers.count());
+        if landing.is_some() {
+            self.lanes[index].ask = 1;
+        }
+        if got > 0 {
+            self.lanes[index].heard = Some(buffers.slots[got - 1].from);
+        }
         self.policy.polled(index, got);
         let mark = buffers.slots[got.saturating_sub(1)].ecn;
         let trains = self.lanes[index].wants_trains(got, buffers.slots[0].len, mark);
@@ -128,7 +158,11 @@ impl UdpSocket {
         }
         let mut datagrams = 0;
         for buffer in 0..got {
-            let delivered = buffers.deliver_one(buffer, handle);
+            let delivered = match &mut landing {
+                Some(landing) => buffers.deliver_landed(landing, handle),
+                None => buffers.deliver_one(buffer, handle),
+            };
+            self.counters.recv_landed += if landing.is_some() { delivered.datagrams as u64 } else { 0 };
             datagrams += delivered.datagrams;
             self.counters.recv_bytes += delivered.bytes as u64;
             self.counters.recv_trains += u64::from(delivered.datagrams > 1);
@@ -142,10 +176,16 @@ impl UdpSocket {
     }
 
     /// One successful or empty receive call on lane `index`; returns the buffers filled.
-    fn fill(&mut self, index: usize, buffers: &mut RecvBuffers, asked: usize) -> io::Result<usize> {
+    fn fill(
+        &mut self,
+        index: usize,
+        buffers: &mut RecvBuffers,
+        asked: usize,
+        mut landing: Option<&mut Landing<'_>>,
+    ) -> io::Result<usize> {
         for _ in 0..MAX_TRIES {
             self.counters.recv_calls += 1;
-            match self.receive(index, buffers, asked) {
+            match self.receive(index, buffers, asked, landing.as_deref_mut()) {
                 Ok(got) => return Ok(got),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     self.counters.recv_would_block += 1;
@@ -161,12 +201,21 @@ impl UdpSocket {
     }
 
     #[cfg(target_os = "linux")]
-    fn receive(&self, index: usize, buffers: &mut RecvBuffers, asked: usize) -> io::Result<usize> {
+    fn receive(
+        &self,
+        index: usize,
+        buffers: &mut RecvBuffers,
+        asked: usize,
+        landing: Option<&mut Landing<'_>>,
+    ) -> io::Result<usize> {
         use crate::mmsg;
         use std::os::fd::AsFd;
         let lane = &self.lanes[index];
         if !self.batched {
             return plain::receive(&lane.socket, buffers);
+        }
+        if let Some(landing) = landing {
+            return mmsg::receive_landing(lane.socket.as_fd(), buffers, landing, lane.only_source());
         }
         match lane.known() {
             Some((from, mark)) => mmsg::receive_bytes(lane.socket.as_fd(), buffers, from, mark),
@@ -175,7 +224,13 @@ impl UdpSocket {
     }
 
     #[cfg(not(target_os = "linux"))]
-    fn receive(&self, index: usize, buffers: &mut RecvBuffers, _asked: usize) -> io::Result<usize> {
+    fn receive(
+        &self,
+        index: usize,
+        buffers: &mut RecvBuffers,
+        _asked: usize,
+        _landing: Option<&mut Landing<'_>>,
+    ) -> io::Result<usize> {
         plain::receive(&self.lanes[index].socket, buffers)
     }
 

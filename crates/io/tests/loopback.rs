@@ -4,8 +4,9 @@ mod common;
 
 use common::*;
 use denrei_io::{BackendChoice, DropKind, RecvBuffers, SendOutcome, SocketConfig, UdpSocket};
-use denrei_wire::Ecn;
+use denrei_wire::{Ecn, Landing, Shape};
 use std::net::SocketAddr;
+use std::time::Duration;
 
 /// One datagram there and one back; sources are reported as they are written by people.
 fn exchange(mut a: UdpSocket, mut b: UdpSocket, a_seen_as: SocketAddr, b_is_at: SocketAddr) {
@@ -108,6 +109,52 @@ fn a_datagram_in_parts_arrives_whole_whatever_the_backends() {
         assert_eq!(a.counters().sent_datagrams, 3);
         assert_eq!(a.counters().sent_bytes, 3 * (payload.len() as u64 + 11));
     }
+}
+
+#[test]
+fn payloads_land_where_they_are_expected_and_everything_else_is_handed_on() {
+    let (mut a, mut b) = (bind("127.0.0.1:0"), bind("127.0.0.1:0"));
+    let (from, to) = (a.local_addr(), b.local_addr());
+    let shape = Shape { before: 40, payload: 20_000, after: 4 };
+    let mut memory = vec![0; 100_000];
+    let mut buffers = RecvBuffers::default();
+    // Datagrams seen, and what lies where the first payload is expected.
+    let mut landing = |b: &mut UdpSocket, from, tries| {
+        let mut seen = Vec::new();
+        for _ in 0..tries {
+            let mut landing = Landing::new(&mut memory, 40, shape, from).unwrap();
+            let handle = |_: &_, datagram: &mut [u8]| seen.push(datagram.to_vec());
+            if b.recv_landing(&mut buffers, &mut landing, handle).unwrap() > 0 {
+                break;
+            }
+            std::thread::sleep(Duration::from_micros(100));
+        }
+        (seen, memory[40..][..20_000].to_vec())
+    };
+    let nothing: [Vec<u8>; 0] = [];
+    let mut send = |bytes: &[u8]| {
+        let (transmit, buf) = transmit(to, bytes, None);
+        assert_eq!(a.send(&transmit, &buf), SendOutcome::Sent);
+    };
+    let expected = pattern(shape.datagram(), 1);
+    send(&expected);
+    assert_eq!(landing(&mut b, from, 20).0, nothing, "nothing was heard of it yet");
+    assert_eq!(payloads(&mut b, 1)[0], expected);
+    send(&expected);
+    assert_eq!(
+        landing(&mut b, "127.0.0.1:1".parse().unwrap(), 20).0,
+        nothing,
+        "somebody else's are expected"
+    );
+    let there = expected[40..20_040].to_vec();
+    assert_eq!(landing(&mut b, from, 10_000), (vec![expected], there));
+    for len in [0, 1, 39, 41, 1_000, 20_043, 20_045, 60_000] {
+        let other = pattern(len, len as u8);
+        send(&other);
+        assert_eq!(landing(&mut b, from, 10_000).0, [other], "{len}");
+    }
+    assert_eq!(b.counters().recv_landed, 9);
+    assert_eq!(b.counters().recv_truncated, 0);
 }
 
 #[test]

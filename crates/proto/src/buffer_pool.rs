@@ -60,9 +60,11 @@ impl BufferPool {
         Self(Arc::new(Pool { max_kept, max_bytes, spare: Mutex::default() }))
     }
 
-    /// An empty buffer with room for `total` bytes; `None`: there is no memory for it.
+    /// A buffer with room for `total` bytes, of which at most so many are there, with any content; `None`: there
+    /// is no memory for it.
     pub fn take(&self, total: usize) -> Option<Vec<u8>> {
-        if let Some(spare) = self.lock().take(total) {
+        if let Some(mut spare) = self.lock().take(total) {
+            spare.truncate(total);
             return Some(spare);
         }
         let mut buffer = Vec::new();
@@ -76,6 +78,7 @@ impl BufferPool {
             return Bytes::copy_from_slice(content);
         }
         let mut buffer = self.take(content.len()).unwrap_or_default();
+        buffer.clear();
         buffer.extend_from_slice(content);
         self.lend(buffer)
     }
@@ -104,9 +107,8 @@ impl Spare {
         Some(buffer)
     }
 
-    fn keep(&mut self, mut buffer: Vec<u8>, max_bytes: usize) {
+    fn keep(&mut self, buffer: Vec<u8>, max_bytes: usize) {
         if self.bytes + buffer.capacity() <= max_bytes && self.buffers.len() < MAX_SPARE_BUFFERS {
-            buffer.clear();
             self.bytes += buffer.capacity();
             self.buffers.push(buffer);
         }
@@ -138,7 +140,8 @@ mod tests {
 
     fn used_at(pool: &BufferPool, total: usize) -> usize {
         let mut buffer = pool.take(total).unwrap();
-        assert!(buffer.is_empty() && buffer.capacity() >= total);
+        assert!(buffer.len() <= total && buffer.capacity() >= total);
+        buffer.clear();
         buffer.resize(total, 7);
         let at = buffer.as_ptr() as usize;
         let message = pool.lend(buffer);

@@ -12,6 +12,7 @@ mod admission;
 mod datagrams;
 mod flow;
 mod groups;
+mod lending;
 mod messages;
 mod opening;
 mod pace;
@@ -27,6 +28,7 @@ use crate::buffer_pool::BufferPool;
 use crate::config::Config;
 use crate::event::{ChannelId, EndpointCounters, Event, PeerError, PeerId};
 use crate::group;
+use crate::lending::Handled;
 use crate::peer::{Beginning, Context, Notes, Peer};
 use crate::seal::{Gate, Protection, Random, Seed};
 use crate::timer_queue::TimerQueue;
@@ -77,6 +79,8 @@ pub struct Endpoint {
     /// Channels whose credit was not renewed because receive memory was short.
     waiting_credit: VecDeque<ChannelId>,
     counters: EndpointCounters,
+    /// The last large datagram that was handled.
+    handled: Option<Handled>,
     /// Made when the first group is.
     groups: Option<Box<group::Table>>,
     /// Since when groups have sent, and no session was looked at.
@@ -140,6 +144,7 @@ impl Endpoint {
             waiting_offers: BTreeSet::new(),
             waiting_credit: VecDeque::new(),
             counters: EndpointCounters::default(),
+            handled: None,
             groups: None,
             groups_since: None,
             pace: Pace::default(),

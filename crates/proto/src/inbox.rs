@@ -7,6 +7,8 @@ use crate::blocks::Blocks;
 use crate::buffer_pool::BufferPool;
 use crate::channel_map::ChannelMap;
 use crate::config::{Config, TAKEN_AT_FIRST_BYTES};
+use crate::event::PeerId;
+use crate::lending::{Handled, Lent, Memory, Owner};
 use crate::loss::Control;
 use crate::placement::AcceptInto;
 use crate::recv_channel::{Announced, RecvChannel, Taken, Violation};
@@ -23,6 +25,8 @@ pub(crate) struct Inbox {
     /// The peer said that all has come.
     ended: bool,
     pool: BufferPool,
+    /// Channel and number of the last FRAGMENT.
+    last_fragment: (u16, u32),
 }
 
 /// What a frame changed.
@@ -39,7 +43,14 @@ pub(crate) struct Change {
 impl Inbox {
     /// Nothing has arrived; memory for what will comes from `pool`.
     pub fn new(pool: BufferPool) -> Self {
-        Self { channels: ChannelMap::default(), held_bytes: 0, discarding: false, ended: false, pool }
+        Self {
+            channels: ChannelMap::default(),
+            held_bytes: 0,
+            discarding: false,
+            ended: false,
+            pool,
+            last_fragment: (0, 0),
+        }
     }
 
     /// Bytes received, or promised memory to, and not taken.
@@ -101,10 +112,27 @@ impl Inbox {
         if fragment.total > config.max_message_bytes.max(TAKEN_AT_FIRST_BYTES) {
             return Err("message larger than announced");
         }
+        self.last_fragment = (fragment.channel, fragment.number);
         let state = self.channel(config, fragment.channel)?;
         let held = state.on_fragment(fragment)?;
         self.held_bytes += held;
         Ok(self.advance(fragment.channel, announce))
+    }
+
+    /// Lends the memory of the message that the last FRAGMENT was of, to be given back by
+    /// [`take_back`](Self::take_back).
+    pub fn lend(&mut self, peer: PeerId, datagram: &Handled) -> Option<Lent> {
+        let (channel, number) = self.last_fragment;
+        let (number, memory, at, shape) = self.channels.get_mut(channel)?.lend(number, datagram)?;
+        let owner = Owner::Session { peer, channel, number };
+        Some(Lent { memory, at, shape, from: datagram.from, owner })
+    }
+
+    /// The memory of a message is here again.
+    pub fn take_back(&mut self, channel: u16, number: u64, memory: Memory) {
+        if let Some(state) = self.channels.get_mut(channel) {
+            state.take_back(number, memory);
+        }
     }
 
     /// OFFER.

@@ -16,6 +16,7 @@ mod endpoint;
 mod event;
 pub mod group;
 mod inbox;
+mod lending;
 mod loss;
 mod mtu;
 mod outbox;
@@ -41,5 +42,6 @@ pub use event::{
     ChannelId, Completion, ConnectError, EndpointCounters, Event, FlowState, LostReason, Message, MessageId,
     PeerCounters, PeerError, PeerId, Phase, SendError,
 };
+pub use lending::Lent;
 pub use placement::{AcceptInto, Placement};
 pub use rate::{DEFAULT_WEIGHT, HostRecord, MAX_RATE, MAX_WEIGHT, Rate};

@@ -12,6 +12,13 @@ use std::collections::BTreeMap;
 pub trait Placement: Debug + Send {
     /// Takes the message's bytes from `offset` on. What was placed before may be placed again.
     fn place(&mut self, offset: u64, bytes: &[u8]);
+
+    /// All of the memory, if it is in one piece and may be written to directly: then it is lent to whoever
+    /// receives, and only what does not arrive in order is placed. What was not placed yet may hold anything until
+    /// the message is complete.
+    fn memory(&mut self) -> Option<&mut [u8]> {
+        None
+    }
 }
 
 /// What an offered message is accepted into.
@@ -38,7 +45,8 @@ impl From<Box<dyn Placement>> for AcceptInto {
 /// A message that is being placed.
 #[derive(Debug)]
 pub(crate) struct Placing {
-    into: Box<dyn Placement>,
+    /// `None` while it is lent.
+    into: Option<Box<dyn Placement>>,
     /// Bytes without a gap from the start.
     have: u64,
     /// Stretches beyond the first gap, start to end; disjoint.
@@ -47,12 +55,32 @@ pub(crate) struct Placing {
 
 impl Placing {
     pub fn new(into: Box<dyn Placement>) -> Self {
-        Self { into, have: 0, beyond: BTreeMap::new() }
+        Self { into: Some(into), have: 0, beyond: BTreeMap::new() }
     }
 
     /// Bytes without a gap from the start.
     pub fn have(&self) -> u64 {
         self.have
+    }
+
+    /// Whether something lies beyond a gap.
+    pub fn has_gaps(&self) -> bool {
+        !self.beyond.is_empty()
+    }
+
+    /// The memory, to be given back.
+    pub fn lend(&mut self) -> Option<Box<dyn Placement>> {
+        self.into.take()
+    }
+
+    /// The memory is here again.
+    pub fn take_back(&mut self, into: Box<dyn Placement>) {
+        self.into = Some(into);
+    }
+
+    /// The next `bytes` are where they belong.
+    pub fn landed(&mut self, bytes: u64) {
+        self.have += bytes;
     }
 
     /// Places `payload` at `offset`; `false` if it would make more than `most` stretches.
@@ -64,7 +92,9 @@ impl Placing {
         if start > self.have && self.beyond.len() >= most {
             return false;
         }
-        self.into.place(offset, payload);
+        if let Some(into) = &mut self.into {
+            into.place(offset, payload);
+        }
         // Joins what it touches.
         while let Some((&from, &until)) =
             self.beyond.range(..=end).next_back().filter(|(_, until)| **until >= start)

@@ -8,10 +8,12 @@ mod pending;
 use crate::blocks::Blocks;
 use crate::buffer_pool::BufferPool;
 use crate::config::{MESSAGE_COST_BYTES, OfferPolicy};
+use crate::lending::{Handled, Memory};
 use crate::placement::AcceptInto;
 use crate::reassembly::Reassembly;
 use crate::slots;
 use bytes::Bytes;
+use denrei_wire::Shape;
 use denrei_wire::frame::{Fragment, Message, message_flags};
 use denrei_wire::ids::expand;
 use pending::Pending;
@@ -160,6 +162,27 @@ impl RecvChannel {
             self.complete(number);
         }
         Ok(held)
+    }
+
+    /// Lends the memory of the message that fragment `number` was of: see [`Reassembly::lend`].
+    pub fn lend(&mut self, number: u32, datagram: &Handled) -> Option<(u64, Memory, usize, Shape)> {
+        let number = expand(number, self.next);
+        let (memory, at, shape) = self.reassembly(number)?.lend(datagram)?;
+        Some((number, memory, at, shape))
+    }
+
+    /// The memory of a message is here again, unless that does not come any more.
+    pub fn take_back(&mut self, number: u64, memory: Memory) {
+        if let Some(reassembly) = self.reassembly(number) {
+            reassembly.take_back(memory);
+        }
+    }
+
+    fn reassembly(&mut self, number: u64) -> Option<&mut Reassembly> {
+        match self.pending.get_mut(&number)? {
+            Pending::Unasked { reassembly, .. } | Pending::Accepted { reassembly, .. } => Some(reassembly),
+            _ => None,
+        }
     }
 
     /// An offer has arrived. `refuse` it if it is larger than any message taken here; whether that

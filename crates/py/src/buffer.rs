@@ -107,6 +107,12 @@ impl Placement for Target {
             }
         }
     }
+
+    fn memory(&mut self) -> Option<&mut [u8]> {
+        // SAFETY: as in `place`. An empty buffer may be anywhere.
+        (self.length > 0)
+            .then(|| unsafe { std::slice::from_raw_parts_mut(self.address as *mut u8, self.length) })
+    }
 }
 
 impl Drop for Target {

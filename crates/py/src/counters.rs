@@ -63,7 +63,8 @@ pub(crate) fn io<'py>(py: Python<'py>, counters: IoCounters) -> PyResult<Bound<'
             recv_errors,
             recv_truncated,
             peers_connected,
-            peers_disconnected
+            peers_disconnected,
+            recv_landed
         }
     )
 }

@@ -12,6 +12,7 @@ mod dump;
 pub mod frame;
 pub mod group;
 pub mod ids;
+mod landing;
 pub mod packet;
 mod time;
 
@@ -20,4 +21,5 @@ pub use datagram::{DatagramMeta, Ecn, Seal, Transmit, TransmitBuf};
 pub use dump::dump;
 pub use frame::{Frame, Frames, Parameters};
 pub use ids::{Incarnation, PacketNumber, Token};
+pub use landing::{Landing, MIN_STAGE_BYTES, Shape};
 pub use time::{Instant, duration_nanos};

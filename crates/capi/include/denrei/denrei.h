@@ -720,6 +720,10 @@ typedef struct {
    * Connected sockets closed.
    */
   uint64_t peers_disconnected;
+  /**
+   * Datagrams received into the memory of the message that they were expected to carry a part of.
+   */
+  uint64_t recv_landed;
 } denrei_counters;
 
 /**

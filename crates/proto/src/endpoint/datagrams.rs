@@ -5,6 +5,7 @@
 
 use super::Endpoint;
 use super::replies::Reply;
+use crate::lending::Handler;
 use crate::seal::{OpenJob, Opened, Unopened};
 use core::net::SocketAddr;
 use denrei_wire::checksum;
@@ -113,6 +114,7 @@ impl Endpoint {
         let handled = self.with_peer(now, slot, |peer, cx| {
             peer.handle_datagram(cx, header, header_len, meta.ecn, datagram)
         });
+        self.note_handled(datagram, meta.from, Handler::Session(slot));
         self.conclude(now, slot, handled);
     }
 

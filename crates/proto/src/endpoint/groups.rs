@@ -12,6 +12,7 @@ use crate::group::{
     Fate, GroupError, GroupEvent, GroupId, GroupMessage, GroupOptions, GroupStatus, Host, Invited,
     MembershipCounters, MembershipEnd, MembershipId, Table,
 };
+use crate::lending::Handler;
 use crate::loss::Control;
 use crate::peer::GroupReport;
 use crate::rate::Rate;
@@ -250,7 +251,9 @@ impl Endpoint {
             groups.on_packet(now, &arrived.meta.from, &arrived.header, datagram, host)
         });
         if fate == Fate::Taken {
-            self.note_group(now, GroupId(arrived.header.token.0), datagram.len());
+            let group = GroupId(arrived.header.token.0);
+            self.note_group(now, group, datagram.len());
+            self.note_handled(datagram, arrived.meta.from, Handler::Group(group));
         }
         self.count_group_packet(fate, datagram);
     }

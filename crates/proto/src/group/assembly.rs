@@ -5,10 +5,11 @@
 
 use crate::buffer_pool::BufferPool;
 use crate::config::MESSAGE_COST_BYTES;
+use crate::lending::{Handled, Memory};
 use crate::reassembly::Reassembly;
 use bytes::Bytes;
 use denrei_wire::frame::{Fragment, Frame, Frames, Message};
-use denrei_wire::ids;
+use denrei_wire::{Shape, ids};
 use std::collections::{BTreeMap, VecDeque};
 
 /// A message that is not ready.
@@ -31,6 +32,8 @@ pub(crate) struct Assembly {
     held_bytes: u64,
     /// Where the memory for messages in parts comes from.
     pool: BufferPool,
+    /// Message that the last fragment was of.
+    last_fragment: u64,
 }
 
 impl Assembly {
@@ -45,6 +48,7 @@ impl Assembly {
             taken_cost: cost,
             held_bytes: 0,
             pool: BufferPool::for_large(spare_bytes as usize),
+            last_fragment: 0,
         }
     }
 
@@ -133,6 +137,7 @@ impl Assembly {
         if number < self.next {
             return Ok(());
         }
+        self.last_fragment = number;
         let pieces = match self.parts.get_mut(&number) {
             Some(Part::Pieces(pieces)) => pieces,
             Some(Part::Whole(_)) => return Ok(()),
@@ -147,6 +152,21 @@ impl Assembly {
             self.advance();
         }
         Ok(())
+    }
+
+    /// Lends the memory of the message that the last fragment was of: see [`Reassembly::lend`].
+    pub fn lend(&mut self, datagram: &Handled) -> Option<(u64, Memory, usize, Shape)> {
+        let Some(Part::Pieces(pieces)) = self.parts.get_mut(&self.last_fragment) else { return None };
+        let (memory, at, shape) = pieces.lend(datagram)?;
+        Some((self.last_fragment, memory, at, shape))
+    }
+
+    /// The memory of a message is here again.
+    pub fn take_back(&mut self, number: u64, memory: Memory) {
+        if let Some(Part::Pieces(pieces)) = self.parts.get_mut(&number) {
+            pieces.take_back(memory);
+            self.advance();
+        }
     }
 
     fn begin_pieces(

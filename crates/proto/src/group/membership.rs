@@ -20,6 +20,7 @@ use super::keys::MemberKeys;
 use super::parity::{Parity, Restorer};
 use super::types::{GroupId, GroupMessage, MembershipCounters, MembershipEnd, MembershipId};
 use crate::event::PeerId;
+use crate::lending::{Handled, Lent, Memory, Owner};
 use crate::seal::GroupUnopened;
 use asking::Asking;
 use core::net::SocketAddr;
@@ -211,6 +212,18 @@ impl Membership {
         let end = datagram.len().saturating_sub(CHECKSUM_BYTES);
         let frames = datagram.get(GROUP_HEADER_BYTES..end);
         frames.filter(|_| !phase && checksum::verify(datagram)).ok_or(GroupUnopened::NotGenuine)
+    }
+
+    /// Lends the memory of the message that the last packet carried a part of.
+    pub fn lend(&mut self, datagram: &Handled) -> Option<Lent> {
+        let (number, memory, at, shape) = self.assembly.lend(datagram)?;
+        let owner = Owner::Group { group: self.group, number };
+        Some(Lent { memory, at, shape, from: datagram.from, owner })
+    }
+
+    /// The memory of a message is here again.
+    pub fn take_back(&mut self, number: u64, memory: Memory) {
+        self.assembly.take_back(number, memory);
     }
 
     /// Whether the opener signs its packets.

@@ -83,6 +83,8 @@ counts! {
     sent,
     /// Datagrams that reached an endpoint.
     delivered,
+    /// Of these, received into a message's memory that the endpoint had lent.
+    landed,
     /// Lost at random.
     lost,
     /// Lost in a burst.

@@ -119,6 +119,9 @@ fn draw_secrets(rng: &mut Rng, hosts: &mut [HostSetup]) {
     }
 }
 
+/// What the draw of who receives in place is for.
+const LANDING: u64 = 0x1a4d;
+
 /// A queue takes no longer than this to drain: a peer behind a longer one would rightly count as
 /// lost, whose failure timeout may be as short as a second.
 const MAX_DRAIN: Duration = Duration::from_millis(300);
@@ -137,6 +140,8 @@ fn draw_link(rng: &mut Rng) -> LinkSpec {
 
 fn draw_host(rng: &mut Rng, link: LinkSpec) -> HostSpec {
     HostSpec {
+        // Drawn aside: it makes no difference to what is sent.
+        lands: rng.clone().fork(LANDING).chance(0.5),
         // 18,032 bytes: the receive buffer of U8.
         receive_buffer_bytes: if rng.chance(0.2) { 18_032 } else { rng.log_within(100_000..=4_000_000) },
         service_time: Duration::from_nanos(if rng.chance(0.5) { 0 } else { rng.log_within(100..=20_000) }),

@@ -4,6 +4,7 @@
 //! new happenings. An endpoint is driven as a Node drives it: after each touch its events, its
 //! messages, its datagrams and then its next timeout are taken.
 
+use super::host::HostSpec;
 use super::{Application, MAX_TIMEOUTS_AT_ONCE, Stuck, World};
 use crate::net::queue::{DatagramRef, Happening};
 use crate::net::topology::{HostId, Place};
@@ -131,30 +132,12 @@ impl World {
     /// The process looks at its socket: handles what it finds and lets the endpoint act.
     pub(super) fn serve(&mut self, host: HostId, app: &mut impl Application) {
         let Some(mut endpoint) = self.take_running(host) else { return };
-        let (batch, service_time) = {
-            let spec = &self.specs[host.0 as usize];
-            (spec.batch.max(1), spec.service_time)
-        };
+        let batch = self.specs[host.0 as usize].batch.max(1);
         loop {
-            for _ in 0..batch {
-                let process = &mut self.processes[host.0 as usize];
-                if process.busy_until > self.now {
-                    break;
-                }
-                let Some(datagram) = process.received.pop_front() else { break };
-                let content = self.datagrams.get(datagram);
-                process.received_bytes -= content.bytes.len() as u64;
-                process.busy_until = self.now + service_time;
-                let meta = DatagramMeta { from: content.source, ecn: content.ecn };
-                self.digest.add(self.now.as_nanos() ^ ((host.0 as u64) << 40));
-                self.counts.delivered += 1;
-                if let Some(trace) = self.trace {
-                    let from = HostId::at(meta.from).map_or(u32::MAX, |from| from.0);
-                    let what = denrei_wire::dump(&content.bytes);
-                    trace(format_args!("{:?} {} <- {from}: {what}", self.now, host.0));
-                }
-                endpoint.handle_datagram(self.now, &meta, &mut content.bytes);
-                self.datagrams.release(datagram);
+            let mut left = batch;
+            while left > 0 {
+                let handled = self.handle_some(host, &mut endpoint, left);
+                left = if handled > 0 { left - handled } else { 0 };
             }
             self.drain(host, &mut endpoint, app);
             let process = &self.processes[host.0 as usize];
@@ -163,6 +146,45 @@ impl World {
             }
         }
         self.put_back(host, endpoint);
+    }
+
+    /// Handles the next datagram, or up to `most` as one train; how many.
+    fn handle_some(&mut self, host: HostId, endpoint: &mut Endpoint, most: usize) -> usize {
+        let HostSpec { lands, service_time, .. } = self.specs[host.0 as usize];
+        let mut first = None;
+        let mut handled = 0;
+        while handled < most {
+            let process = &mut self.processes[host.0 as usize];
+            if process.busy_until > self.now {
+                break;
+            }
+            let Some(&datagram) = process.received.front() else { break };
+            let content = self.datagrams.get(datagram);
+            let meta = DatagramMeta { from: content.source, ecn: content.ecn };
+            let joins = *first.get_or_insert(meta) == meta && (lands || handled == 0);
+            if !joins || (lands && !self.train.append(&content.bytes)) {
+                break;
+            }
+            handled += 1;
+            process.received.pop_front();
+            process.received_bytes -= content.bytes.len() as u64;
+            process.busy_until = self.now + service_time;
+            self.digest.add(self.now.as_nanos() ^ ((host.0 as u64) << 40));
+            self.counts.delivered += 1;
+            if let Some(trace) = self.trace {
+                let from = HostId::at(meta.from).map_or(u32::MAX, |from| from.0);
+                let what = denrei_wire::dump(&content.bytes);
+                trace(format_args!("{:?} {} <- {from}: {what}", self.now, host.0));
+            }
+            if !lands {
+                endpoint.handle_datagram(self.now, &meta, &mut content.bytes);
+            }
+            self.datagrams.release(datagram);
+        }
+        if let Some(meta) = first.filter(|_| lands && handled > 0) {
+            self.counts.landed += self.train.handle(self.now, &meta, endpoint) as u64;
+        }
+        handled
     }
 
     fn time_out(&mut self, host: HostId, app: &mut impl Application) {

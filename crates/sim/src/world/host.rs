@@ -27,6 +27,8 @@ pub struct HostSpec {
     pub batch: usize,
     /// Most datagrams in one transmit (segmentation offload).
     pub max_segments: usize,
+    /// It receives payloads where they belong, in trains where it takes no time to receive.
+    pub lands: bool,
 }
 
 impl HostSpec {
@@ -42,6 +44,7 @@ impl HostSpec {
             wake_delay: Duration::ZERO,
             batch: 64,
             max_segments: 16,
+            lands: false,
         }
     }
 }

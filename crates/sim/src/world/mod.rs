@@ -10,6 +10,7 @@
 mod capture;
 mod drive;
 mod host;
+mod landing;
 
 pub use capture::Captured;
 pub use host::HostSpec;
@@ -26,6 +27,7 @@ use core::time::Duration;
 use denrei_proto::{Config, Endpoint, Event};
 use denrei_wire::{Ecn, Incarnation, Instant, TransmitBuf};
 use host::Process;
+use landing::Train;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use thiserror::Error;
@@ -96,6 +98,8 @@ pub struct World {
     rng: Rng,
     digest: Digest,
     counts: FaultCounts,
+    /// What a process that lands payloads has taken from its socket.
+    train: Train,
     /// `None` only while it is being filled.
     transmit_buf: Option<TransmitBuf>,
     happenings: u64,
@@ -123,6 +127,7 @@ impl World {
             rng: Rng::new(seed),
             digest: Digest::default(),
             counts: FaultCounts::default(),
+            train: Train::default(),
             transmit_buf: Some(TransmitBuf::new(1).lending()),
             happenings: 0,
             happenings_limit: u64::MAX,

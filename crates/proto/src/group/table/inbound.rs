@@ -6,6 +6,7 @@ use crate::event::{LostReason, PeerId};
 use crate::group::keys::MemberKeys;
 use crate::group::membership::{Grant, Membership};
 use crate::group::{Departure, GroupId, Host, MembershipEnd, Sender};
+use crate::lending::{Handled, Lent, Memory};
 use crate::rate::Rate;
 use crate::seal::GroupUnopened;
 use bytes::Bytes;
@@ -86,6 +87,20 @@ impl Table {
         self.held = self.held + member.held_bytes() - before.held_bytes;
         self.dirty |= member.deadline() <= now;
         Fate::Taken
+    }
+
+    /// Lends the memory of the message that a group's last packet carried a part of.
+    pub fn lend(&mut self, id: GroupId, datagram: &Handled) -> Option<Lent> {
+        self.members.get_mut(&id)?.lend(datagram)
+    }
+
+    /// The memory of a group's message is here again. What parities have restored may have completed it.
+    pub fn take_back(&mut self, now: Instant, id: GroupId, number: u64, memory: Memory, host: &mut dyn Host) {
+        if let Some(member) = self.members.get_mut(&id) {
+            let before = Before::of(member);
+            member.take_back(number, memory);
+            self.news += follow(now, member, &before, Ok(()), host);
+        }
     }
 
     /// A report of a member, by its session.
