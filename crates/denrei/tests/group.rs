@@ -236,3 +236,26 @@ fn what_a_listener_was_not_asked_for_goes_with_it_and_other_listeners_stay() {
     assert_eq!(membership.recv_timeout(PATIENCE).unwrap().unwrap().data, "a membership goes on");
     assert!(opener.open_group(address, &[member.local_addr()], GroupPolicy::Wait).is_err(), "nobody listens");
 }
+
+#[test]
+fn a_group_that_begins_between_two_listeners_is_the_next_ones() {
+    let address = group_address(15);
+    let member = Node::bind("127.0.0.1:0", threaded()).unwrap();
+    let other = Node::bind("127.0.0.1:0", threaded()).unwrap();
+    let opener = Node::bind("127.0.0.1:0", threaded()).unwrap();
+    let to = [member.local_addr(), other.local_addr()];
+    let before = member.join_group(address).unwrap();
+    thread::scope(|scope| {
+        let group = scope.spawn(|| opener.open_group(address, &to, GroupPolicy::Wait).unwrap());
+        // Time to be asked and to accept; the other is awaited.
+        assert!(before.accept(Duration::from_millis(500)).is_none());
+        drop(before);
+        let listener = member.join_group(address).unwrap();
+        let listeners = [listener, other.join_group(address).unwrap()];
+        let memberships = listeners.map(|listener| listener.accept(PATIENCE).unwrap());
+        group.join().unwrap().send("is there").unwrap();
+        for membership in memberships {
+            assert_eq!(membership.recv_timeout(PATIENCE).unwrap().unwrap().data, "is there");
+        }
+    });
+}

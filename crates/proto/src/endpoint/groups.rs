@@ -214,7 +214,8 @@ impl Endpoint {
     }
 
     /// Leaves the groups at `address` that [`accept_group`](Self::accept_group) has not given, nor will: nobody
-    /// would take what they bring, and their openers would wait.
+    /// would take what they bring, and their openers would wait. Those that have not begun are left when they do, unless
+    /// somebody [joins](Self::join_group) there before.
     pub fn leave_ungiven_groups(&mut self, now: Instant, address: SocketAddr) {
         self.with_groups(|groups, host| groups.leave_ungiven(now, address, host));
     }

@@ -180,6 +180,9 @@ impl Table {
             }
             Record::Poll { next } => member.on_poll(now, *next, from_opener),
             Record::Begin(begin) if from_opener => {
+                if member.unasked {
+                    return self.leave(now, id.into(), host);
+                }
                 result = member.begin(now, begin);
                 self.news += 1;
             }
