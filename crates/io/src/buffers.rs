@@ -108,7 +108,6 @@ impl RecvBuffers {
         let mut delivered = Delivered { truncated: slot.truncated, ..Delivered::default() };
         let stage = &mut self.bytes[..MIN_STAGE_BYTES];
         landing.deliver(stage, slot.len, segment, &mut self.spare, |datagram| {
-            // The last one of a train that was cut is short, and damaged.
             delivered.add(datagram.len());
             handle(&meta, datagram);
         });
