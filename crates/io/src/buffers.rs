@@ -11,6 +11,10 @@ use std::net::{Ipv4Addr, SocketAddr};
 pub const MAX_RECV_BATCH: usize = 16;
 /// Room for the largest train: GRO builds trains up to one maximal IP packet.
 const TRAIN_BYTES: usize = 65_535;
+/// A datagram from this on is worth a call of its own, bytes …
+const LARGE_DATAGRAM_BYTES: usize = 16 << 10;
+/// … and a call brings no more of them, or the first are out of the cache when they are read.
+const MOST_LARGE: usize = 2;
 /// Least buffer: IPv6's smallest MTU, which every path carries.
 const MIN_BUFFER_BYTES: usize = 1_280;
 
@@ -83,6 +87,13 @@ impl RecvBuffers {
         for index in 0..self.filled {
             self.deliver_one(index, &mut handle);
         }
+    }
+
+    /// How many to ask for at most in the next call, after one that brought `got`.
+    pub(crate) fn most_to_ask(&self, got: usize) -> usize {
+        let first = &self.slots[0];
+        let large = got > 0 && first.segment_bytes == 0 && first.len >= LARGE_DATAGRAM_BYTES;
+        if large { MOST_LARGE.min(self.count()) } else { self.count() }
     }
 
     /// Whether there is room for what surrounds the payloads of a train that lands elsewhere.
@@ -186,6 +197,17 @@ mod tests {
         assert_eq!(seen, [900, 900], "whole datagrams of a cut train survive");
         assert_eq!(delivered, Delivered { datagrams: 2, bytes: 1800, truncated: true });
         assert_eq!(lengths(2000, 0, true).0, [] as [usize; 0]);
+    }
+
+    #[test]
+    fn of_large_datagrams_fewer_are_asked_for_than_of_trains() {
+        let mut buffers = RecvBuffers::default();
+        let mut most = |len, segment_bytes, got| {
+            buffers.slots[0] = Slot { len, segment_bytes, ..Slot::EMPTY };
+            buffers.most_to_ask(got)
+        };
+        assert_eq!(most(65_000, 0, 1), MOST_LARGE);
+        assert_eq!([most(65_000, 1_400, 1), most(1_400, 0, 1), most(65_000, 0, 0)], [MAX_RECV_BATCH; 3]);
     }
 
     #[test]

@@ -143,7 +143,7 @@ impl UdpSocket {
     ) -> io::Result<Received> {
         let asked = if landing.is_some() { 1 } else { self.lanes[index].ask.min(buffers.count()) };
         let got = self.fill(index, buffers, asked, landing.as_deref_mut())?;
-        self.lanes[index].adapt(asked, got, buffers.count());
+        self.lanes[index].adapt(asked, got, buffers.most_to_ask(got));
         if landing.is_some() {
             self.lanes[index].ask = 1;
         }
