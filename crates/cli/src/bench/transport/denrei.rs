@@ -26,7 +26,8 @@ const TURN: u64 = 16;
 pub struct DenreiEndpoint {
     node: Node,
     job: Job,
-    posts_buffers: bool,
+    /// For large messages; at hand before the other side begins.
+    posted: Option<Posted>,
 }
 
 impl DenreiEndpoint {
@@ -36,7 +37,8 @@ impl DenreiEndpoint {
         let posts_buffers = job.bench != Bench::Mesh && job.size as u64 > largest_unasked;
         let offers = if posts_buffers { OfferPolicy::Ask } else { OfferPolicy::Automatic };
         let node = open_node(job, keys, offers)?;
-        Ok(Self { node, job: job.clone(), posts_buffers })
+        let posted = posts_buffers.then(|| Posted::of(job));
+        Ok(Self { node, job: job.clone(), posted })
     }
 }
 
@@ -50,13 +52,12 @@ impl Endpoint for DenreiEndpoint {
         // The side that answers knows its peer from the first message.
         let peer = if self.job.index == 0 { Some(self.node.connect(other)?) } else { None };
         let channel = peer.map(|peer| ChannelId { peer, channel: 0 });
-        let posted = self.posts_buffers.then(|| Posted::of(&self.job));
         Ok(Box::new(DenreiLink {
             node: self.node,
             channel,
             drive: self.job.drive,
             wait: self.job.wait,
-            posted,
+            posted: self.posted,
         }))
     }
 }

@@ -19,6 +19,8 @@ const ACCEPT_LIMIT: Duration = Duration::from_secs(10);
 pub struct TcpEndpoint {
     listener: TcpListener,
     job: Job,
+    /// With memory at hand before the other side begins.
+    reader: FrameReader,
 }
 
 impl TcpEndpoint {
@@ -26,7 +28,9 @@ impl TcpEndpoint {
     pub fn open(job: &Job) -> Result<Self> {
         let listener = TcpListener::bind((job.bind, 0))
             .with_context(|| format!("cannot listen on {}: is it an address of this machine?", job.bind))?;
-        Ok(Self { listener, job: job.clone() })
+        let reader = FrameReader::new(READ_BYTES);
+        let reader = if receives(job) { reader.expecting(job.size) } else { reader };
+        Ok(Self { listener, job: job.clone(), reader })
     }
 }
 
@@ -47,10 +51,9 @@ impl Endpoint for TcpEndpoint {
         } else {
             stream.set_read_timeout(Some(PATIENCE))?;
         }
-        let reader = FrameReader::new(READ_BYTES);
         Ok(Box::new(TcpLink {
             stream,
-            reader: if receives(&self.job) { reader.expecting(self.job.size) } else { reader },
+            reader: self.reader,
             received: 0,
             size: self.job.size,
             polls: polls(&self.job),
