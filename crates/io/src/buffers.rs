@@ -3,14 +3,13 @@
 //! Inputs → outputs: a size and a number → buffers plus one [`Slot`] each, which a backend fills
 //! with what it learnt about the datagram or train in that buffer.
 
-use denrei_wire::{DatagramMeta, Ecn, Landing, MIN_STAGE_BYTES};
+use denrei_wire::datagram::MAX_TRAIN_BYTES;
+use denrei_wire::{DatagramMeta, Ecn, Landing};
 use std::net::{Ipv4Addr, SocketAddr};
 
 /// Most datagrams or trains that one receive call brings. Beyond 16 the saving per datagram is
 /// below 20 ns, and the memory no longer fits a second-level cache.
 pub const MAX_RECV_BATCH: usize = 16;
-/// Room for the largest train: GRO builds trains up to one maximal IP packet.
-const TRAIN_BYTES: usize = 65_535;
 /// A datagram from this on is worth a call of its own, bytes …
 const LARGE_DATAGRAM_BYTES: usize = 16 << 10;
 /// … and a call brings no more of them, or the first are out of the cache when they are read.
@@ -57,7 +56,7 @@ impl Default for RecvBuffers {
     /// [`MAX_RECV_BATCH`] buffers for the largest trains: 1 MiB, of which the system backs only
     /// what is used.
     fn default() -> Self {
-        Self::new(MAX_RECV_BATCH, TRAIN_BYTES)
+        Self::new(MAX_RECV_BATCH, MAX_TRAIN_BYTES)
     }
 }
 
@@ -66,7 +65,7 @@ impl RecvBuffers {
     /// buffers below 65,535 bytes cut trains short: the cut datagrams are lost and counted.
     pub fn new(count: usize, bytes_each: usize) -> Self {
         let count = count.clamp(1, MAX_RECV_BATCH);
-        let bytes_each = bytes_each.clamp(MIN_BUFFER_BYTES, TRAIN_BYTES);
+        let bytes_each = bytes_each.clamp(MIN_BUFFER_BYTES, MAX_TRAIN_BYTES);
         Self {
             bytes: vec![0; count * bytes_each],
             bytes_each,
@@ -98,13 +97,13 @@ impl RecvBuffers {
 
     /// Whether there is room for what surrounds the payloads of a train that lands elsewhere.
     pub(crate) fn has_stage(&self) -> bool {
-        self.bytes.len() >= MIN_STAGE_BYTES
+        self.bytes.len() >= MAX_TRAIN_BYTES
     }
 
     /// Where that is put.
     #[cfg(target_os = "linux")]
     pub(crate) fn stage(&mut self) -> &mut [u8] {
-        &mut self.bytes[..MIN_STAGE_BYTES]
+        &mut self.bytes[..MAX_TRAIN_BYTES]
     }
 
     /// Hands the datagrams to `handle` that were received into `landing`; returns what they were.
@@ -117,7 +116,7 @@ impl RecvBuffers {
         let meta = DatagramMeta { from: slot.from, ecn: slot.ecn };
         let segment = if slot.segment_bytes == 0 { slot.len } else { slot.segment_bytes };
         let mut delivered = Delivered { truncated: slot.truncated, ..Delivered::default() };
-        let stage = &mut self.bytes[..MIN_STAGE_BYTES];
+        let stage = &mut self.bytes[..MAX_TRAIN_BYTES];
         landing.deliver(stage, slot.len, segment, &mut self.spare, |datagram| {
             delivered.add(datagram.len());
             handle(&meta, datagram);

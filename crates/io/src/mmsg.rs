@@ -114,16 +114,10 @@ pub(crate) fn receive(
         stretches[index].write(libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() });
         // SAFETY: mmsghdr is plain data for which zero is valid.
         let mut entry: libc::mmsghdr = unsafe { std::mem::zeroed() };
-        if source.is_none() {
-            // SAFETY: sockaddr_in6 is plain data for which zero is valid; family 0 means "no address".
-            names[index].write(unsafe { std::mem::zeroed() });
-            entry.msg_hdr.msg_name = names[index].as_mut_ptr().cast();
-            entry.msg_hdr.msg_namelen = size_of::<libc::sockaddr_in6>() as libc::socklen_t;
-        }
+        ask_for_source(&mut entry.msg_hdr, &mut names[index], source);
+        ask_for_control(&mut entry.msg_hdr, &mut controls[index]);
         entry.msg_hdr.msg_iov = stretches[index].as_mut_ptr();
         entry.msg_hdr.msg_iovlen = 1;
-        entry.msg_hdr.msg_control = controls[index].as_mut_ptr().cast();
-        entry.msg_hdr.msg_controllen = size_of::<RecvControl>() as _;
         headers[index].write(entry);
     }
     // SAFETY: the first `want` headers are initialised and point to names, controls, stretches and
@@ -133,17 +127,9 @@ pub(crate) fn receive(
     for index in 0..count {
         // SAFETY: headers below `want` were initialised above, and `count` ≤ `want`.
         let entry = unsafe { headers[index].assume_init_ref() };
-        // SAFETY: the kernel has set `msg_controllen` to what it wrote into the aligned control
-        // memory that `msg_control` points to.
-        let control = unsafe { cmsg::read(&entry.msg_hdr) };
-        buffers.slots[index] = Slot {
-            // SAFETY: names below `want` were initialised above, as no source was given.
-            from: source.unwrap_or_else(|| decode(unsafe { names[index].assume_init_ref() })),
-            ecn: control.ecn,
-            len: entry.msg_len as usize,
-            segment_bytes: control.segment_bytes,
-            truncated: entry.msg_hdr.msg_flags & libc::MSG_TRUNC != 0,
-        };
+        // SAFETY: the kernel has filled the header's control memory, and its name if that was asked for.
+        buffers.slots[index] =
+            unsafe { described(&entry.msg_hdr, entry.msg_len as usize, &names[index], source) };
     }
     Ok(count)
 }
@@ -176,30 +162,63 @@ pub(crate) fn receive_landing(
         slot.write(libc::iovec { iov_base: stretch.as_mut_ptr().cast(), iov_len: stretch.len() });
         count += 1;
     }
-    // SAFETY: both are plain data for which zero is valid; family 0 means "no address".
-    let (mut header, mut name): (libc::msghdr, libc::sockaddr_in6) = unsafe { std::mem::zeroed() };
-    let mut control = MaybeUninit::<RecvControl>::uninit();
-    if source.is_none() {
-        header.msg_name = (&raw mut name).cast();
-        header.msg_namelen = size_of::<libc::sockaddr_in6>() as libc::socklen_t;
-    }
+    // SAFETY: msghdr is plain data for which zero is valid.
+    let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
+    let (mut name, mut control) = (MaybeUninit::uninit(), MaybeUninit::uninit());
+    ask_for_source(&mut header, &mut name, source);
+    ask_for_control(&mut header, &mut control);
     header.msg_iov = stretches.as_mut_ptr().cast();
     header.msg_iovlen = count as _;
-    header.msg_control = control.as_mut_ptr().cast();
-    header.msg_controllen = size_of::<RecvControl>() as _;
     // SAFETY: the header points to a name, control memory and `count` initialised stretches, which are disjoint
     // and exclusively borrowed by `landing` and `buffers`; all of it lives through the call.
     let len = unsafe { raw::recvmsg(fd, &raw mut header) }?;
-    // SAFETY: the kernel has set `msg_controllen` to what it wrote into the aligned control memory.
-    let control = unsafe { cmsg::read(&header) };
-    buffers.slots[0] = Slot {
-        from: source.unwrap_or_else(|| decode(&name)),
+    // SAFETY: the kernel has filled the header's control memory, and its name if that was asked for.
+    buffers.slots[0] = unsafe { described(&header, len, &name, source) };
+    Ok(1)
+}
+
+/// Has the kernel write a message's source into `name`, unless it is known.
+fn ask_for_source(
+    header: &mut libc::msghdr,
+    name: &mut MaybeUninit<libc::sockaddr_in6>,
+    source: Option<SocketAddr>,
+) {
+    if source.is_none() {
+        // SAFETY: sockaddr_in6 is plain data for which zero is valid; family 0 means "no address".
+        name.write(unsafe { std::mem::zeroed() });
+        header.msg_name = name.as_mut_ptr().cast();
+        header.msg_namelen = size_of::<libc::sockaddr_in6>() as libc::socklen_t;
+    }
+}
+
+/// Has the kernel write a message's marks, and the size of a train's datagrams, into `control`.
+fn ask_for_control(header: &mut libc::msghdr, control: &mut MaybeUninit<RecvControl>) {
+    header.msg_control = control.as_mut_ptr().cast();
+    header.msg_controllen = size_of::<RecvControl>() as _;
+}
+
+/// What a filled header tells of a message of `len` bytes.
+///
+/// # Safety
+/// The kernel has filled `header`, whose control memory is still there, and `name` is initialised if no `source` is
+/// given.
+unsafe fn described(
+    header: &libc::msghdr,
+    len: usize,
+    name: &MaybeUninit<libc::sockaddr_in6>,
+    source: Option<SocketAddr>,
+) -> Slot {
+    // SAFETY: the kernel has set `msg_controllen` to what it wrote into the aligned control memory that
+    // `msg_control` points to.
+    let control = unsafe { cmsg::read(header) };
+    Slot {
+        // SAFETY: by the contract.
+        from: source.unwrap_or_else(|| decode(unsafe { name.assume_init_ref() })),
         ecn: control.ecn,
         len,
         segment_bytes: control.segment_bytes,
         truncated: header.msg_flags & libc::MSG_TRUNC != 0,
-    };
-    Ok(1)
+    }
 }
 
 /// Fills `want` prepared headers; `recvmsg` when one is wanted, which spares the kernel's batch loop.

@@ -200,7 +200,7 @@ impl UdpSocket {
         Ok(0)
     }
 
-    #[cfg(target_os = "linux")]
+    #[cfg_attr(not(target_os = "linux"), expect(unused_variables))]
     fn receive(
         &self,
         index: usize,
@@ -208,30 +208,19 @@ impl UdpSocket {
         asked: usize,
         landing: Option<&mut Landing<'_>>,
     ) -> io::Result<usize> {
-        use crate::mmsg;
-        use std::os::fd::AsFd;
         let lane = &self.lanes[index];
-        if !self.batched {
-            return plain::receive(&lane.socket, buffers);
+        #[cfg(target_os = "linux")]
+        if self.batched {
+            use crate::mmsg;
+            use std::os::fd::AsFd;
+            let socket = lane.socket.as_fd();
+            return match (landing, lane.known()) {
+                (Some(landing), _) => mmsg::receive_landing(socket, buffers, landing, lane.only_source()),
+                (None, Some((from, mark))) => mmsg::receive_bytes(socket, buffers, from, mark),
+                (None, None) => mmsg::receive(socket, buffers, asked, lane.only_source()),
+            };
         }
-        if let Some(landing) = landing {
-            return mmsg::receive_landing(lane.socket.as_fd(), buffers, landing, lane.only_source());
-        }
-        match lane.known() {
-            Some((from, mark)) => mmsg::receive_bytes(lane.socket.as_fd(), buffers, from, mark),
-            None => mmsg::receive(lane.socket.as_fd(), buffers, asked, lane.only_source()),
-        }
-    }
-
-    #[cfg(not(target_os = "linux"))]
-    fn receive(
-        &self,
-        index: usize,
-        buffers: &mut RecvBuffers,
-        _asked: usize,
-        _landing: Option<&mut Landing<'_>>,
-    ) -> io::Result<usize> {
-        plain::receive(&self.lanes[index].socket, buffers)
+        plain::receive(&lane.socket, buffers)
     }
 
     /// Switches `UDP_GRO` on a lane, and on a connected one the reading of ECN marks. A train that

@@ -1,19 +1,10 @@
 /* A layer starts others: they have the cores that they would have had from main. */
 #define _GNU_SOURCE
+#include "check.h"
 #include "denrei_layers.h"
 
 #include <sched.h>
 #include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-
-#define CHECK(condition)                                                       \
-    do {                                                                       \
-        if (!(condition)) {                                                    \
-            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition);    \
-            exit(1);                                                           \
-        }                                                                      \
-    } while (0)
 
 static cpu_set_t all, seen[2];
 static int cores;

@@ -1,19 +1,11 @@
 /* Three layers hand buffers down and up again, as the paper's programs do. */
+#include "check.h"
 #include "denrei_layers.h"
 
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define COUNT 20000
 #define SIZE 1000
-#define CHECK(condition)                                                       \
-    do {                                                                       \
-        if (!(condition)) {                                                    \
-            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition);    \
-            exit(1);                                                           \
-        }                                                                      \
-    } while (0)
 
 struct primitive {
     int number;

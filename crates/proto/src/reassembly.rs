@@ -12,7 +12,8 @@ use crate::lending::{Handled, Lay, Memory, Window};
 use crate::placement::{AcceptInto, Placing};
 use bytes::Bytes;
 use denrei_prefetch::ahead_of_writing;
-use denrei_wire::{MIN_STAGE_BYTES, Shape};
+use denrei_wire::Shape;
+use denrei_wire::datagram::MAX_TRAIN_BYTES;
 use std::collections::BTreeMap;
 
 /// Waiting fragments allowed per message, whatever its size …
@@ -101,7 +102,7 @@ impl Reassembly {
         let have = self.have();
         let gaps =
             !self.waiting.is_empty() || self.placing.as_ref().is_some_and(|placing| placing.has_gaps());
-        if self.lent.is_some() || gaps || self.total - have <= MIN_STAGE_BYTES as u64 {
+        if self.lent.is_some() || gaps || self.total - have <= MAX_TRAIN_BYTES as u64 {
             return None;
         }
         let mut memory = match &mut self.placing {
@@ -408,7 +409,7 @@ mod tests {
             reassembly.insert(0, &part).unwrap();
             reassembly
         };
-        let a_train = MIN_STAGE_BYTES as u64;
+        let a_train = MAX_TRAIN_BYTES as u64;
         let mut lending = begun(2000 + a_train + 1);
         let (memory, ..) = lending.lend(&handled(&part)).expect("more is missing than a train brings");
         assert!(lending.lend(&handled(&part)).is_none(), "it is not here");

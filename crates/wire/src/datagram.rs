@@ -15,6 +15,9 @@ use std::sync::Arc;
 /// more, which denrei does not use.
 pub const MAX_DATAGRAM_BYTES: usize = 65_507;
 
+/// Most octets of a train that one receive call brings: the kernel joins them up to one maximal IP packet.
+pub const MAX_TRAIN_BYTES: usize = 65_535;
+
 /// A part of a message of at least so many octets may be referred to where it is
 /// ([`TransmitBuf::lending`]). No transmit has two of them, so whatever has one is a single datagram.
 const LENT_FROM_BYTES: usize = MAX_DATAGRAM_BYTES / 2 + 1;

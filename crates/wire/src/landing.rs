@@ -5,11 +5,8 @@
 //! receive a train into; the train → each datagram in one piece. Whether a datagram is what was expected
 //! only whoever takes it can tell; every one is handed over whole, wherever its octets have come to lie.
 
-use crate::datagram::MAX_SEGMENTS;
+use crate::datagram::{MAX_SEGMENTS, MAX_TRAIN_BYTES};
 use core::net::SocketAddr;
-
-/// The stage has to hold this much: a train that is not what was expected may be all there.
-pub const MIN_STAGE_BYTES: usize = 65_535;
 
 /// How the octets of a datagram that carries a part of a message divide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +34,7 @@ impl Shape {
     /// the last; at most a train of them.
     pub const fn fit(&self, room: usize) -> usize {
         let fit = room.saturating_sub(self.after) / self.payload;
-        let train = MIN_STAGE_BYTES / self.datagram();
+        let train = MAX_TRAIN_BYTES / self.datagram();
         let most = if train < MAX_SEGMENTS { train } else { MAX_SEGMENTS };
         if fit < most { fit } else { most }
     }
@@ -69,7 +66,8 @@ impl<'a> Landing<'a> {
         self.from
     }
 
-    /// What to receive a train into, in this order; `stage` has at least [`MIN_STAGE_BYTES`].
+    /// What to receive a train into, in this order; `stage` has at least [`MAX_TRAIN_BYTES`]: a train that is not what
+    /// was expected may be all there.
     pub fn stretches<'s>(&'s mut self, stage: &'s mut [u8]) -> impl Iterator<Item = &'s mut [u8]> {
         let Shape { before, payload, .. } = self.shape;
         let (first, rest) = stage.split_at_mut(before);
@@ -174,7 +172,7 @@ mod tests {
         ) {
             let shape = Shape { before, payload, after };
             let segment = if as_expected { shape.datagram() } else { segment };
-            let (train, mut stage, mut spare) = (train(len), vec![0; MIN_STAGE_BYTES], Vec::new());
+            let (train, mut stage, mut spare) = (train(len), vec![0; MAX_TRAIN_BYTES], Vec::new());
             let mut memory: Vec<u8> = (0..at + room).map(|at| (at * 7) as u8).collect();
             let head = memory[..at].to_vec();
             let Some(mut landing) = Landing::new(&mut memory, at, shape, FROM) else {

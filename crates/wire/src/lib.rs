@@ -21,5 +21,5 @@ pub use datagram::{DatagramMeta, Ecn, Seal, Transmit, TransmitBuf};
 pub use dump::dump;
 pub use frame::{Frame, Frames, Parameters};
 pub use ids::{Incarnation, PacketNumber, Token};
-pub use landing::{Landing, MIN_STAGE_BYTES, Shape};
+pub use landing::{Landing, Shape};
 pub use time::{Instant, duration_nanos};

@@ -158,7 +158,8 @@ impl Endpoint {
         self.with_groups(|groups, host| groups.ask_to_join(now, opener, address, history, host))
     }
 
-    /// No more groups at this address; memberships there are go on.
+    /// No more groups at this address: those that begin before somebody [joins](Self::join_group) there again are left.
+    /// Memberships there are go on.
     pub fn stop_joining(&mut self, address: SocketAddr) {
         self.with_groups(|groups, _| groups.stop_joining(address));
     }
@@ -214,8 +215,8 @@ impl Endpoint {
     }
 
     /// Leaves the groups at `address` that [`accept_group`](Self::accept_group) has not given, nor will: nobody
-    /// would take what they bring, and their openers would wait. Those that have not begun are left when they do, unless
-    /// somebody [joins](Self::join_group) there before.
+    /// would take what they bring, and their openers would wait. Of those that have not begun
+    /// [`stop_joining`](Self::stop_joining) says what becomes.
     pub fn leave_ungiven_groups(&mut self, now: Instant, address: SocketAddr) {
         self.with_groups(|groups, host| groups.leave_ungiven(now, address, host));
     }

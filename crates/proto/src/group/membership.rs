@@ -69,9 +69,6 @@ pub(crate) struct Membership {
     pub stage: Stage,
     /// The application has it.
     pub accepted: bool,
-    /// The application does not ask for groups at its address any more. If it does not again until it begins, it is
-    /// left then.
-    pub unasked: bool,
     /// The application wants no more of it: to be forgotten once it has ended.
     pub abandoned: bool,
     /// Opens the group's packets; `None`: they are plain.
@@ -122,7 +119,6 @@ impl Membership {
             report_delay: Duration::from_micros(open.report_delay_us.min(100_000).into()),
             stage: Stage::Accepted,
             accepted: false,
-            unasked: false,
             abandoned: false,
             keys,
             staggers: open.stagger,

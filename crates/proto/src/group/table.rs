@@ -216,8 +216,6 @@ impl Table {
             return Err(GroupError::TooManyGroups { max: MAX_GROUPS });
         }
         self.joined.insert(address);
-        let members = self.members.values_mut();
-        members.filter(|member| member.address == address).for_each(|member| member.unasked = false);
         if heard {
             self.unheard.remove(&address);
         } else {
@@ -264,7 +262,8 @@ impl Table {
         }
     }
 
-    /// Takes part no longer in groups at this address that begin from now on.
+    /// Takes part no longer in groups at this address that begin from now on, unless the address is joined again before
+    /// they do.
     pub fn stop_joining(&mut self, address: SocketAddr) {
         self.joined.remove(&address);
         self.unheard.remove(&address);
@@ -283,9 +282,9 @@ impl Table {
 
     /// Whether any membership needs the address.
     pub fn needs_address(&self, address: SocketAddr) -> bool {
-        let needs =
-            |member: &Membership| member.address == address && !member.is_finished() && !member.unasked;
-        self.joined.contains(&address) || self.members.values().any(|member| needs(member))
+        let takes_part = |member: &Membership| member.stage != Stage::Accepted && !member.is_finished();
+        let mut members = self.members.values().filter(|member| member.address == address);
+        self.joined.contains(&address) || members.any(|member| takes_part(member))
     }
 
     /// The next membership at an address that the application has not been given and that has begun.
@@ -340,12 +339,10 @@ impl Table {
     /// Leaves the groups at an address that the application has not been given. Those that have not begun may be
     /// meant for who listens there next: whoever ends one group and opens another is not everywhere as far.
     pub fn leave_ungiven(&mut self, now: Instant, address: SocketAddr, host: &mut dyn Host) {
-        let opening = |member: &Membership| member.address == address && member.stage == Stage::Accepted;
-        let members = self.members.values_mut();
-        members.filter(|member| opening(member)).for_each(|member| member.unasked = true);
         let members = self.former.iter().chain(self.members.values().map(|member| &**member));
-        let ungiven =
-            members.filter(|member| member.address == address && !member.accepted && !member.unasked);
+        let ungiven = members.filter(|member| {
+            member.address == address && member.stage != Stage::Accepted && !member.accepted
+        });
         let ungiven: Vec<MembershipId> = ungiven.map(|member| (member.group, member.member).into()).collect();
         ungiven.into_iter().for_each(|id| self.leave(now, id, host));
     }

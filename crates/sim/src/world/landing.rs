@@ -4,7 +4,8 @@
 //! handled by way of memory that the endpoint has lent, if it has.
 
 use denrei_proto::Endpoint;
-use denrei_wire::{DatagramMeta, Instant, MIN_STAGE_BYTES};
+use denrei_wire::datagram::MAX_TRAIN_BYTES;
+use denrei_wire::{DatagramMeta, Instant};
 
 /// Datagrams of one source, one behind the other.
 #[derive(Default)]
@@ -25,7 +26,7 @@ impl Train {
         }
         let even =
             self.bytes.len() == self.datagrams * self.segment && (1..=self.segment).contains(&datagram.len());
-        let fits = self.datagrams == 0 || (even && self.bytes.len() + datagram.len() <= MIN_STAGE_BYTES);
+        let fits = self.datagrams == 0 || (even && self.bytes.len() + datagram.len() <= MAX_TRAIN_BYTES);
         if fits {
             self.datagrams += 1;
             self.bytes.extend_from_slice(datagram);
@@ -40,7 +41,7 @@ impl Train {
         let mut lent = endpoint.lend();
         if let Some(mut landing) = lent.as_mut().and_then(|lent| lent.landing()) {
             landed = self.datagrams;
-            self.stage.resize(MIN_STAGE_BYTES, 0);
+            self.stage.resize(MAX_TRAIN_BYTES, 0);
             let mut rest = &self.bytes[..];
             for stretch in landing.stretches(&mut self.stage) {
                 let (here, behind) = rest.split_at(stretch.len().min(rest.len()));

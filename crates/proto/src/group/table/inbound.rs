@@ -4,7 +4,7 @@ use super::Fate;
 use super::{Invitation, MAX_GROUPS, Table};
 use crate::event::{LostReason, PeerId};
 use crate::group::keys::MemberKeys;
-use crate::group::membership::{Grant, Membership};
+use crate::group::membership::{Grant, Membership, Stage};
 use crate::group::{Departure, GroupId, Host, MembershipEnd, Sender};
 use crate::lending::{Handled, Lent, Memory};
 use crate::rate::Rate;
@@ -180,7 +180,7 @@ impl Table {
             }
             Record::Poll { next } => member.on_poll(now, *next, from_opener),
             Record::Begin(begin) if from_opener => {
-                if member.unasked {
+                if member.stage == Stage::Accepted && !self.joined.contains(&member.address) {
                     return self.leave(now, id.into(), host);
                 }
                 result = member.begin(now, begin);
