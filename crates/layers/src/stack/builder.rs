@@ -3,7 +3,7 @@
 use super::worker::{Edges, Link, Worker};
 use super::{Control, Grouping, Idle, Layer, Pinning, Stack, WorkerState};
 use crate::pin;
-use crate::ring::{Consumer, Gauge, Producer, ring};
+use crate::ring::{Consumer, Gauge, MAX_CAPACITY, Producer, ring};
 use crate::wake::Bell;
 use std::io;
 use std::sync::Arc;
@@ -35,6 +35,9 @@ pub enum StackError {
         /// Those that may be used.
         allowed: Vec<usize>,
     },
+    /// A queue that cannot be.
+    #[error("a queue of {0} cannot be: it holds 1 to {MAX_CAPACITY} PDUs")]
+    Queue(usize),
     /// The system gives no thread.
     #[error("cannot start a thread: {0}")]
     Thread(io::Error),
@@ -130,7 +133,7 @@ impl<P: Send + 'static> Builder<P> {
         self
     }
 
-    /// PDUs that each queue between two groups holds.
+    /// PDUs that each queue between two groups holds, 1 to 2^30.
     #[must_use]
     pub fn queue(mut self, capacity: usize) -> Self {
         self.queue = capacity;
@@ -148,10 +151,13 @@ impl<P: Send + 'static> Builder<P> {
     /// gets nothing if the stack loops back.
     ///
     /// # Errors
-    /// Layers, groups or cores that cannot be; no thread left.
+    /// Layers, groups, cores or queues that cannot be; no thread left.
     pub fn start(self) -> Result<(Stack, Port<P>, Port<P>), StackError> {
         let sizes = self.group_sizes()?;
         let cores = self.cores(sizes.len())?;
+        if !(1..=MAX_CAPACITY).contains(&self.queue) {
+            return Err(StackError::Queue(self.queue));
+        }
         let mut names = self.layers.iter().map(|(name, _)| name.as_str());
         let groups: Vec<String> =
             sizes.iter().map(|size| names.by_ref().take(*size).collect::<Vec<_>>().join("+")).collect();

@@ -187,6 +187,10 @@ fn wrong_plans_are_refused_with_advice() {
     assert_eq!(error(Builder::new()), "a stack needs at least one layer");
     let groups = error(stamps(3).grouping(Grouping::Sizes(vec![1, 1])));
     assert_eq!(groups, "groups of [1, 1] layers do not make up 3: the sizes must be positive and add up");
+    for queue in [0, (1 << 30) + 1] {
+        let said = format!("a queue of {queue} cannot be: it holds 1 to 1073741824 PDUs");
+        assert_eq!(error(stamps(1).queue(queue)), said);
+    }
     let core = error(stamps(1).pinning(Pinning::Cores(vec![9_999])));
     assert!(core.starts_with("cannot pin to core 9999: this process may use ["), "{core}");
 }
