@@ -34,47 +34,34 @@ fn compile(source: &str, into: &Path) -> PathBuf {
     program
 }
 
-fn run(program: &Path) -> Output {
-    Command::new("timeout").arg(LIMIT_S).arg(program).output().unwrap()
-}
-
-/// Whether there is a C compiler; says so if not.
-fn has_compiler(test: &str) -> bool {
-    let found = Command::new("gcc").arg("--version").output().is_ok();
-    if !found {
+/// What the program does; `None`, and says so, if there is no C compiler.
+fn run(test: &str, source: &str) -> Option<Output> {
+    if Command::new("gcc").arg("--version").output().is_err() {
         println!("SKIPPED {test}: gcc is not installed");
+        return None;
     }
-    found
+    let place = tempfile::tempdir().unwrap();
+    Some(Command::new("timeout").arg(LIMIT_S).arg(compile(source, place.path())).output().unwrap())
 }
 
 #[test]
 fn layers_in_c_hand_buffers_down_and_up() {
-    if !has_compiler("layers_in_c_hand_buffers_down_and_up") {
-        return;
-    }
-    let place = tempfile::tempdir().unwrap();
-    let output = run(&compile("pipeline.c", place.path()));
+    let Some(output) = run("layers_in_c_hand_buffers_down_and_up", "pipeline.c") else { return };
     assert!(output.status.success(), "{output:?}");
     assert_eq!(String::from_utf8_lossy(&output.stdout), "20000 primitives came back\n");
 }
 
 #[test]
 fn layers_start_and_wait_for_others() {
-    if !has_compiler("layers_start_and_wait_for_others") {
-        return;
-    }
-    let place = tempfile::tempdir().unwrap();
-    let output = run(&compile("nested.c", place.path()));
+    let Some(output) = run("layers_start_and_wait_for_others", "nested.c") else { return };
     assert!(output.status.success(), "{output:?}");
 }
 
 #[test]
 fn a_buffer_freed_twice_ends_the_program_with_a_message() {
-    if !has_compiler("a_buffer_freed_twice_ends_the_program_with_a_message") {
+    let Some(output) = run("a_buffer_freed_twice_ends_the_program_with_a_message", "double_free.c") else {
         return;
-    }
-    let place = tempfile::tempdir().unwrap();
-    let output = run(&compile("double_free.c", place.path()));
+    };
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success() && said.contains("the buffer is freed twice"), "{output:?}");
 }
