@@ -79,6 +79,8 @@ pub struct denrei_counters {
     pub peers_disconnected: u64,
     /// Datagrams received into the memory of the message that they were expected to carry a part of.
     pub recv_landed: u64,
+    /// Events that the application did not ask for while 65,536 newer ones came.
+    pub dropped_events: u64,
 }
 
 /// Makes a value of one type from all fields of two others: one that is not named does not compile.
@@ -112,7 +114,8 @@ joined!(
         repeated_group_packets,
         sealed_unread,
         limited,
-        retries
+        retries,
+        dropped_events
     },
     IoCounters {
         send_calls => send_calls,

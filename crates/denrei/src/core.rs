@@ -9,9 +9,6 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 
-/// Events kept for an application that does not ask for them; the oldest are dropped and counted.
-const MAX_EVENTS: usize = 65_536;
-
 /// An application that takes what is here without a pause has the socket looked at this often, or what
 /// comes meanwhile would overflow it: a tenth of the time in which 10 Gbit/s fill 4 MiB.
 const LONGEST_WITHOUT_LOOK: Duration = Duration::from_micros(300);
@@ -71,7 +68,6 @@ pub(crate) struct Core {
     blocked: Vec<Blocked>,
     /// Tasks that wait, with a number each.
     pub tasks: Vec<(u64, Waker)>,
-    pub dropped_events: u64,
     /// How many listeners there are for each address of groups.
     pub listeners: BTreeMap<SocketAddr, usize>,
     /// Why the socket does not work any more.
@@ -118,7 +114,6 @@ impl Core {
             followers: 0,
             blocked: Vec::new(),
             tasks: Vec::new(),
-            dropped_events: 0,
             failure: None,
             send_buffer_bytes,
         }
@@ -208,13 +203,8 @@ impl Core {
         }
     }
 
-    /// Keeps the event queue within its bound.
-    pub fn limit_events(&mut self) {
-        while self.endpoint.waiting_events() > MAX_EVENTS {
-            self.endpoint.poll_event();
-            self.dropped_events += 1;
-        }
-    }
+    /// Nothing: the endpoint keeps its events within their bound by itself.
+    pub fn limit_events(&self) {}
 
     /// Whether somebody who waits may have got what it waits for.
     pub fn has_news(&mut self) -> bool {

@@ -147,7 +147,7 @@ impl Node {
 
     /// What happened on this port that belongs to no peer.
     pub fn counters(&self) -> EndpointCounters {
-        let counters = self.shards().all().map(|shard| *shard.core.lock().endpoint.counters());
+        let counters = self.shards().all().map(|shard| shard.core.lock().endpoint.counters());
         counters.reduce(|sum, more| sum + more).expect("a Node has a shard")
     }
 

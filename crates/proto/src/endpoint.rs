@@ -27,6 +27,7 @@ use crate::blocks::Blocks;
 use crate::buffer_pool::BufferPool;
 use crate::config::Config;
 use crate::event::{ChannelId, EndpointCounters, Event, PeerError, PeerId};
+use crate::events::Events;
 use crate::group;
 use crate::lending::Handled;
 use crate::peer::{Beginning, Context, Notes, Peer};
@@ -65,12 +66,11 @@ pub struct Endpoint {
     replies: Replies,
     pool: BufferPool,
     blocks: Blocks,
-    events: VecDeque<Event>,
+    events: Events<Event>,
     /// Channels that have something to take, in turn.
     readable: VecDeque<ChannelId>,
-    /// Times something came for a channel, and events taken: see [`news`](Self::news).
+    /// Times something came for a channel: see [`news`](Self::news).
     arrivals: u64,
-    events_polled: u64,
     notes: Notes,
     /// Bytes received, or promised memory to, and not taken, over all peers.
     held_bytes: u64,
@@ -135,10 +135,9 @@ impl Endpoint {
             replies: Replies::default(),
             pool: BufferPool::default(),
             blocks: Blocks::default(),
-            events: VecDeque::new(),
+            events: Events::default(),
             readable: VecDeque::new(),
             arrivals: 0,
-            events_polled: 0,
             notes: Notes::default(),
             held_bytes: 0,
             waiting_offers: BTreeSet::new(),
@@ -157,14 +156,14 @@ impl Endpoint {
     }
 
     /// What happened that belongs to no peer.
-    pub fn counters(&self) -> &EndpointCounters {
-        &self.counters
+    pub fn counters(&self) -> EndpointCounters {
+        EndpointCounters { dropped_events: self.events.dropped(), ..self.counters }
     }
 
     /// A number that changes whenever there is a new event, or a channel has something to take.
     pub fn news(&self) -> u64 {
         let groups = self.groups.as_deref().map_or(0, group::Table::news);
-        self.arrivals + self.events_polled + self.events.len() as u64 + groups
+        self.arrivals + self.events.count() + groups
     }
 
     /// Bytes received, or promised memory to, and not taken, of all peers and groups.
@@ -172,16 +171,14 @@ impl Endpoint {
         self.held_bytes
     }
 
-    /// Events that wait to be polled.
+    /// Events that wait to be polled, 65,536 at most: of more the oldest are dropped.
     pub fn waiting_events(&self) -> usize {
         self.events.len()
     }
 
     /// The next thing the application may want to know.
     pub fn poll_event(&mut self) -> Option<Event> {
-        let event = self.events.pop_front();
-        self.events_polled += event.is_some() as u64;
-        event
+        self.events.pop()
     }
 
     /// How this side introduces itself in a session of `slot`: under a token of its own each time.

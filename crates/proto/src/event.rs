@@ -418,6 +418,8 @@ pub struct EndpointCounters {
     pub limited: u64,
     /// Initiators asked to prove their address first, by RETRY.
     pub retries: u64,
+    /// Events that the application did not ask for while 65,536 newer ones came.
+    pub dropped_events: u64,
 }
 
 impl core::ops::Add for EndpointCounters {
@@ -442,6 +444,7 @@ impl core::ops::Add for EndpointCounters {
             sealed_unread: self.sealed_unread + other.sealed_unread,
             limited: self.limited + other.limited,
             retries: self.retries + other.retries,
+            dropped_events: self.dropped_events + other.dropped_events,
         }
     }
 }

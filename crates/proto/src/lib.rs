@@ -14,6 +14,7 @@ mod congestion;
 mod doubted;
 mod endpoint;
 mod event;
+mod events;
 pub mod group;
 mod inbox;
 mod lending;

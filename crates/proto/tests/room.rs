@@ -81,6 +81,24 @@ fn who_refuses_every_offer_gives_their_credit_back() {
     assert_eq!(pair.ends[0].queue_len(peer), Some(0));
 }
 
+#[test]
+fn events_that_nobody_asks_for_are_bounded_and_counted() {
+    let (mut pair, peer, _) = open(Config::default());
+    let to = ChannelId { peer, channel: 1 };
+    let (most, end) = (65_536, &mut pair.ends[0]);
+    while end.poll_event().is_some() {}
+    for _ in 0..most / 1000 + 1 {
+        for _ in 0..1000 {
+            end.send_before(pair.now, to, vec![1].into(), Completion::None, pair.now).unwrap();
+        }
+        pair.now += MS / 1000;
+        end.handle_timeout(pair.now);
+    }
+    assert_eq!((end.waiting_events(), end.counters().dropped_events), (most, 66_000 - most as u64));
+    let newest = std::iter::from_fn(|| end.poll_event()).last();
+    assert_eq!(newest, Some(Event::Expired(MessageId { channel: to, number: 65_999 })));
+}
+
 /// The second endpoint's membership of a group that the first has opened.
 fn open_group(pair: &mut Pair, address: SocketAddr) -> GroupId {
     pair.ends[1].join_group_unheard(pair.now, address).unwrap();

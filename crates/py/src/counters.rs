@@ -35,7 +35,8 @@ pub(crate) fn endpoint<'py>(py: Python<'py>, counters: EndpointCounters) -> PyRe
             repeated_group_packets,
             sealed_unread,
             limited,
-            retries
+            retries,
+            dropped_events
         }
     )
 }

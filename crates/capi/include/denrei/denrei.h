@@ -724,6 +724,10 @@ typedef struct {
    * Datagrams received into the memory of the message that they were expected to carry a part of.
    */
   uint64_t recv_landed;
+  /**
+   * Events that the application did not ask for while 65,536 newer ones came.
+   */
+  uint64_t dropped_events;
 } denrei_counters;
 
 /**

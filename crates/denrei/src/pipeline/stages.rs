@@ -326,7 +326,6 @@ fn handle(core: &mut Core, arrival: &mut Arrival, shard: usize) {
         Some(opened) => core.endpoint.handle_opened(now, meta, datagram, &opened),
         None => core.endpoint.handle_datagram(now, meta, datagram),
     });
-    core.limit_events();
 }
 
 /// Seals what the protocol has written.

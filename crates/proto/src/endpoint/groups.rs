@@ -96,7 +96,7 @@ impl Endpoint {
 
     /// The next event of a group that this endpoint opened.
     pub fn poll_group_event(&mut self, group: GroupId) -> Option<GroupEvent> {
-        self.groups.as_deref_mut()?.sender(group)?.events.pop_front()
+        self.groups.as_deref_mut()?.sender(group)?.events.pop()
     }
 
     /// Makes the endpoint at `addr` a member of an open group, from the next message on, or from the

@@ -143,7 +143,7 @@ impl Endpoint {
         now: Instant,
         mut wanted: impl FnMut(ChannelId) -> bool,
     ) -> Option<Message> {
-        let peer = self.events.front()?.end_of()?;
+        let peer = self.events.first()?.end_of()?;
         self.recv_where(now, |channel| channel.peer == peer && wanted(channel))
     }
 

@@ -28,6 +28,7 @@ use super::types::{
 };
 use crate::config::Config;
 use crate::congestion::{self, Controller};
+use crate::events::Events;
 use bytes::Bytes;
 use copies::Copies;
 use core::net::SocketAddr;
@@ -144,7 +145,7 @@ pub(crate) struct Sender {
     /// when that ends.
     lost_told: u64,
     round_ends: Instant,
-    pub events: VecDeque<GroupEvent>,
+    pub events: Events<GroupEvent>,
     pub counters: GroupCounters,
     /// Members are to be told that they are none any more.
     dismissing: bool,
@@ -199,7 +200,7 @@ impl Sender {
             held_by: Vec::new(),
             lost_told: 0,
             round_ends: now,
-            events: VecDeque::new(),
+            events: Events::default(),
             counters: GroupCounters::default(),
             dismissing: false,
             news: 0,
@@ -284,7 +285,7 @@ impl Sender {
             credit_bytes: credit.unwrap_or(0),
             window_bytes: self.window(),
             members: self.members.iter().map(|member| self.status_of(member)).collect(),
-            counters: self.counters,
+            counters: GroupCounters { dropped_events: self.events.dropped(), ..self.counters },
         }
     }
 
@@ -393,7 +394,7 @@ impl Sender {
 
     fn emit(&mut self, event: GroupEvent) {
         self.news += 1;
-        self.events.push_back(event);
+        self.events.push(event);
     }
 
     // ---- minima ----

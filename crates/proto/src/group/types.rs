@@ -380,6 +380,8 @@ pub struct GroupCounters {
     pub reports_with_gaps: u64,
     /// Polls sent.
     pub polls: u64,
+    /// Events that the application did not ask for while 65,536 newer ones came.
+    pub dropped_events: u64,
 }
 
 /// What happened at a member.

@@ -144,7 +144,7 @@ impl Peer {
         } else if !core::mem::replace(&mut self.closing.peer_done_writing, true) {
             self.inbox.end();
             cx.notes.half_closed = true;
-            cx.events.push_back(Event::PeerDoneWriting(self.id));
+            cx.events.push(Event::PeerDoneWriting(self.id));
         }
     }
 
@@ -169,7 +169,7 @@ impl Peer {
         cx.notes.half_closed = true;
         let unacknowledged = self.unacknowledged();
         self.outbox.clear();
-        cx.events.push_back(Event::PeerDoneReading { peer: self.id, unacknowledged });
+        cx.events.push(Event::PeerDoneReading { peer: self.id, unacknowledged });
     }
 
     pub(super) fn on_end(&mut self, cx: &mut Context<'_>, code: u16, reason: &str) {
@@ -295,7 +295,7 @@ impl Peer {
         }
         if self.visible {
             let (peer, addr) = (self.id, self.addr);
-            cx.events.push_back(Event::PeerLost { peer, addr, reason, unacknowledged });
+            cx.events.push(Event::PeerLost { peer, addr, reason, unacknowledged });
         }
         cx.notes.lost = true;
     }

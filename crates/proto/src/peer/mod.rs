@@ -19,6 +19,7 @@ use crate::config::{Config, MIN_CHANNEL_CREDIT_BYTES};
 use crate::congestion::{self, Controller};
 use crate::endpoint::PaceNote;
 use crate::event::{ChannelId, Event, FlowState, LostReason, MessageId, PeerCounters, PeerId, Phase};
+use crate::events::Events;
 use crate::inbox::Inbox;
 use crate::loss::{Control, SentPacket, SentPackets};
 use crate::mtu::MtuSearch;
@@ -44,7 +45,7 @@ const MAX_WAITING_ONCE: usize = 64;
 pub(crate) struct Context<'a> {
     pub config: &'a Config,
     pub now: Instant,
-    pub events: &'a mut VecDeque<Event>,
+    pub events: &'a mut Events<Event>,
     pub notes: &'a mut Notes,
     pub blocks: &'a mut Blocks,
 }

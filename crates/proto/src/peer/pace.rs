@@ -172,7 +172,7 @@ impl Peer {
             let sent_at = |octets| rate.credit.sent_at(now, octets).unwrap_or(now);
             self.outbox.give_up_hopeless(reach as u64, sent_at, |channel, number| {
                 let channel = ChannelId { peer: id, channel };
-                cx.events.push_back(Event::Expired(MessageId { channel, number }));
+                cx.events.push(Event::Expired(MessageId { channel, number }));
             });
         }
     }
@@ -287,9 +287,9 @@ impl Peer {
     /// Tells the application what the peer set, once that is proven. Of several in a row it wants the last.
     pub(super) fn tell_rate(&self, cx: &mut Context<'_>) {
         let Some(rate) = self.rate_of_peer().filter(|_| self.is_proven()) else { return };
-        match cx.events.back_mut() {
+        match cx.events.last_mut() {
             Some(Event::RateSet { peer, rate: last }) if *peer == self.id => *last = rate,
-            _ => cx.events.push_back(Event::RateSet { peer: self.id, rate }),
+            _ => cx.events.push(Event::RateSet { peer: self.id, rate }),
         }
     }
 

@@ -6,6 +6,7 @@ use crate::ack::Arrival;
 use crate::congestion::{Acked, rtt_without_turns};
 use crate::endpoint::PaceNote;
 use crate::event::{ChannelId, Completion, Event, Phase};
+use crate::events::Events;
 use crate::inbox::Change;
 use crate::loss::{AckSummary, Control, SentFrame, SentPacket};
 use crate::recv_channel::{Announced, Violation};
@@ -16,7 +17,6 @@ use denrei_wire::ack::AckFrame;
 use denrei_wire::frame::{Accept, Delivered};
 use denrei_wire::packet::{Header, Kind, flags};
 use denrei_wire::{Ecn, Frame, Frames, Instant, Parameters, ids};
-use std::collections::VecDeque;
 
 /// A packet of this session whose trailer has been checked.
 pub(crate) struct Incoming<'a> {
@@ -185,7 +185,7 @@ impl Peer {
         self.protection.on_proven();
         self.visible = true;
         if let Some(incarnation) = self.remote_incarnation {
-            cx.events.push_back(Event::Connected { peer: self.id, addr: self.addr, incarnation });
+            cx.events.push(Event::Connected { peer: self.id, addr: self.addr, incarnation });
         }
         self.release_closing(cx);
         self.tell_rate(cx);
@@ -200,17 +200,13 @@ impl Peer {
 
     /// What tells the application of a channel's offers.
     #[inline]
-    fn announcer<'a>(
-        &self,
-        channel: u16,
-        events: &'a mut VecDeque<Event>,
-    ) -> impl FnMut(Announced) + use<'a> {
+    fn announcer<'a>(&self, channel: u16, events: &'a mut Events<Event>) -> impl FnMut(Announced) + use<'a> {
         let (id, open) = (self.id, self.is_proven());
         move |offer| {
             // What comes before the proof is announced with it.
             if open {
                 let channel = ChannelId { peer: id, channel };
-                events.push_back(Event::Offered { channel, number: offer.number, bytes: offer.total });
+                events.push(Event::Offered { channel, number: offer.number, bytes: offer.total });
             }
         }
     }
@@ -274,7 +270,7 @@ impl Peer {
                 let (change, withdrawn) = self.inbox.on_skip(cx.config, skip, announce)?;
                 if let Some(number) = withdrawn.filter(|_| self.is_proven()) {
                     let channel = ChannelId { peer: self.id, channel };
-                    cx.events.push_back(Event::Withdrawn { channel, number });
+                    cx.events.push(Event::Withdrawn { channel, number });
                 }
                 self.apply(cx, channel, change);
                 // Nobody will take it, which is when these are done otherwise. What came after it may have
@@ -322,14 +318,14 @@ impl Peer {
         let Parameters { channel_credit, max_message, max_channels, .. } = *parameters;
         self.outbox.on_parameters(channel_credit, max_message, max_channels, |channel, number| {
             let channel = ChannelId { peer: id, channel };
-            cx.events.push_back(Event::Refused(crate::MessageId { channel, number }));
+            cx.events.push(Event::Refused(crate::MessageId { channel, number }));
         });
     }
 
     fn on_accept(&mut self, cx: &mut Context<'_>, accept: &Accept) {
         match self.outbox.on_accept(accept.channel, accept.number, accept.limit, accept.refused) {
             Some(Answered::Refused(refused)) => {
-                cx.events.push_back(Event::Refused(self.message_id(accept.channel, refused.number)));
+                cx.events.push(Event::Refused(self.message_id(accept.channel, refused.number)));
             }
             // Whoever offered it waits for its end, of which the receiver would say nothing for a while.
             Some(Answered::Accepted(Completion::Acknowledged)) => self.hurried = true,
@@ -341,7 +337,7 @@ impl Peer {
         let id = self.id;
         let channel = ChannelId { peer: id, channel: delivered.channel };
         self.outbox.on_delivered(delivered.channel, delivered.next, |number| {
-            cx.events.push_back(Event::Delivered(crate::MessageId { channel, number }));
+            cx.events.push(Event::Delivered(crate::MessageId { channel, number }));
         });
     }
 
@@ -494,6 +490,6 @@ impl Peer {
 /// Tells the application of a finished message if it asked.
 fn report(cx: &mut Context<'_>, channel: ChannelId, done: Finished) {
     if done.completion == Completion::Acknowledged {
-        cx.events.push_back(Event::Acknowledged(crate::MessageId { channel, number: done.number }));
+        cx.events.push(Event::Acknowledged(crate::MessageId { channel, number: done.number }));
     }
 }

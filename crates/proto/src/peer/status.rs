@@ -78,7 +78,7 @@ impl Peer {
         let Some(statuses) = &mut self.statuses else { return };
         let Some(asked) = statuses.requests.iter().position(|id| *id == status.id) else { return };
         statuses.requests.remove(asked);
-        cx.events.push_back(Event::Status {
+        cx.events.push(Event::Status {
             peer: self.id,
             request: status.id,
             buffered_bytes: status.buffered_bytes,

@@ -64,7 +64,7 @@ impl Peer {
             let id = self.id;
             self.outbox.expire(cx.now, |channel, number| {
                 let channel = ChannelId { peer: id, channel };
-                cx.events.push_back(Event::Expired(MessageId { channel, number }));
+                cx.events.push(Event::Expired(MessageId { channel, number }));
             });
         }
         if self.sent.loss_time().is_some_and(|at| at <= cx.now) {
