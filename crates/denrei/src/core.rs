@@ -100,8 +100,10 @@ impl Clock {
 impl Core {
     pub fn new(place: Place, config: Arc<Config>, seed: Seed, clock: Clock) -> Self {
         let send_buffer_bytes = config.send_buffer_bytes;
+        let mut endpoint = Endpoint::at(place, config, seed, clock.now());
+        endpoint.lend_from(denrei_io::LARGE_DATAGRAM_BYTES);
         Self {
-            endpoint: Endpoint::at(place, config, seed, clock.now()),
+            endpoint,
             absorbed: false,
             listeners: BTreeMap::new(),
             clock,

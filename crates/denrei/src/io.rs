@@ -5,17 +5,15 @@
 
 use crate::busy::BusyPeers;
 use crate::core::Core;
-use denrei_io::{DropKind, RecvBuffers, SendOutcome, UdpSocket};
-use denrei_wire::{Instant, Transmit, TransmitBuf};
+use denrei_io::{DropKind, Receiver, RecvBuffers, SendOutcome, UdpSocket};
+use denrei_proto::Lent;
+use denrei_wire::{DatagramMeta, Instant, Landing, Transmit, TransmitBuf};
 use parking_lot::{Mutex, MutexGuard};
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 /// Send operations in one flush before the receiving side gets its turn.
 const MAX_SENDS_PER_FLUSH: usize = 64;
-
-/// Payloads from this on are received where they belong, bytes. It gains nothing with smaller ones, whose pieces the
-/// kernel is slow to copy to cold memory (ADR 77).
-const MIN_LANDED_BYTES: usize = 16 << 10;
 
 /// The socket and its buffers.
 pub(crate) struct Io {
@@ -25,8 +23,6 @@ pub(crate) struct Io {
     /// A transmit that the kernel had no room for, and how many of its octets it took.
     stuck: Option<(Transmit, usize)>,
     busy: BusyPeers,
-    /// What came last may have been of a large message.
-    may_land: bool,
 }
 
 /// The core, which whoever sends has already locked, and the time just read, at which no timer is due: a
@@ -53,63 +49,21 @@ impl Io {
             out: TransmitBuf::new(segments).lending(),
             stuck: None,
             busy: BusyPeers::default(),
-            may_land: false,
         }
     }
 
-    /// Receives what is there. Returns the datagrams received.
+    /// Receives what is there, of whomever. Returns the datagrams received.
     pub fn receive(&mut self, core: &Mutex<Core>) -> usize {
-        let landed = if self.may_land { self.receive_landing(core) } else { 0 };
-        if landed > 0 { landed } else { self.receive_any(core) }
-    }
-
-    /// Receives the next train of a large message where it belongs; 0 if something else is to be looked for. The core
-    /// is held over the call: the message's memory is not there meanwhile.
-    fn receive_landing(&mut self, core: &Mutex<Core>) -> usize {
-        let mut core = core.lock();
-        self.may_land = false;
-        let Some(mut lent) = core.endpoint.lend() else { return 0 };
-        let mut came = None;
-        let received = match &mut lent.landing() {
-            Some(landing) => self.socket.recv_landing(&mut self.buffers, landing, |meta, datagram| {
-                let now = *came.get_or_insert_with(|| core.now());
-                core.endpoint.handle_datagram(now, meta, datagram);
-            }),
-            None => Ok(0),
-        };
-        let now = core.recently();
-        core.endpoint.take_back(now, lent);
-        if came.is_some() {
-            core.looked(now);
+        let mut arrivals = Arrivals { core, held: None, now: None };
+        let received = self.socket.recv_for(&mut self.buffers, &mut arrivals);
+        if let Some(core) = &mut arrivals.held {
             core.limit_events();
-            self.may_land = core.endpoint.may_lend(MIN_LANDED_BYTES);
         }
-        // A socket that is unusable says so again.
-        received.unwrap_or(0)
-    }
-
-    /// Receives what is there, of whomever.
-    fn receive_any(&mut self, core: &Mutex<Core>) -> usize {
-        let mut guard: Option<(MutexGuard<'_, Core>, Instant)> = None;
-        let received = self.socket.recv(&mut self.buffers, |meta, datagram| {
-            let (core, now) = guard.get_or_insert_with(|| {
-                let mut core = core.lock();
-                let now = core.now();
-                core.looked(now);
-                (core, now)
-            });
-            core.endpoint.handle_datagram(*now, meta, datagram);
-        });
-        let failed = received.as_ref().err().map(|error| Arc::new(copy_error(error)));
-        if let Some((core, _)) = &mut guard {
-            core.limit_events();
-            self.may_land = core.endpoint.may_lend(MIN_LANDED_BYTES);
-        }
-        if let Some(error) = failed {
-            drop(guard);
-            core.lock().failure.get_or_insert(error);
-        }
-        received.unwrap_or(0)
+        drop(arrivals);
+        received.unwrap_or_else(|error| {
+            core.lock().failure.get_or_insert(Arc::new(copy_error(&error)));
+            0
+        })
     }
 
     /// Sends what may be sent; fires the timers that are due, if the socket was `looked` at before: this
@@ -186,6 +140,51 @@ impl Io {
                 break;
             }
         }
+    }
+}
+
+/// What one call receives on its way to the core, which it locks when there is something for it: not while the
+/// kernel is asked, unless memory of a message is lent for that, which the core lacks meanwhile.
+struct Arrivals<'a> {
+    core: &'a Mutex<Core>,
+    held: Option<MutexGuard<'a, Core>>,
+    /// When what is handled came.
+    now: Option<Instant>,
+}
+
+impl Receiver for Arrivals<'_> {
+    type Lent = Lent;
+
+    fn handle(&mut self, meta: &DatagramMeta, datagram: &mut [u8]) {
+        let core = self.held.get_or_insert_with(|| self.core.lock());
+        let now = *self.now.get_or_insert_with(|| {
+            let now = core.now();
+            core.looked(now);
+            now
+        });
+        core.endpoint.handle_datagram(now, meta, datagram);
+    }
+
+    fn lend(&mut self, source: &SocketAddr) -> Option<Lent> {
+        let was_held = self.held.is_some();
+        let core = self.held.get_or_insert_with(|| self.core.lock());
+        let lent = core.endpoint.lend(source);
+        match &lent {
+            Some(_) => self.now = None,
+            None if !was_held => self.held = None,
+            None => {}
+        }
+        lent
+    }
+
+    fn landing(lent: &mut Lent) -> Option<Landing<'_>> {
+        lent.landing()
+    }
+
+    fn take_back(&mut self, lent: Lent) {
+        let core = self.held.get_or_insert_with(|| self.core.lock());
+        let now = self.now.unwrap_or_else(|| core.recently());
+        core.endpoint.take_back(now, lent);
     }
 }
 

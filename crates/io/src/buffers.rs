@@ -10,8 +10,9 @@ use std::net::{Ipv4Addr, SocketAddr};
 /// Most datagrams or trains that one receive call brings. Beyond 16 the saving per datagram is
 /// below 20 ns, and the memory no longer fits a second-level cache.
 pub const MAX_RECV_BATCH: usize = 16;
-/// A datagram from this on is worth a call of its own, bytes …
-const LARGE_DATAGRAM_BYTES: usize = 16 << 10;
+/// A datagram from this on is worth a call of its own, and memory that it belongs in is asked for: smaller pieces the
+/// kernel is slow to copy to cold memory (ADR 77). Bytes …
+pub const LARGE_DATAGRAM_BYTES: usize = 16 << 10;
 /// … and a call brings no more of them, or the first are out of the cache when they are read.
 const MOST_LARGE: usize = 2;
 /// Least buffer: IPv6's smallest MTU, which every path carries.
@@ -50,6 +51,12 @@ impl Slot {
         segment_bytes: 0,
         truncated: false,
     };
+
+    /// Whether its datagrams are large.
+    pub(crate) fn is_large(&self) -> bool {
+        let datagram = if self.segment_bytes == 0 { self.len } else { self.segment_bytes };
+        datagram >= LARGE_DATAGRAM_BYTES
+    }
 }
 
 impl Default for RecvBuffers {
@@ -90,9 +97,7 @@ impl RecvBuffers {
 
     /// How many to ask for at most in the next call, after one that brought `got`.
     pub(crate) fn most_to_ask(&self, got: usize) -> usize {
-        let first = &self.slots[0];
-        let large = got > 0 && first.segment_bytes == 0 && first.len >= LARGE_DATAGRAM_BYTES;
-        if large { MOST_LARGE.min(self.count()) } else { self.count() }
+        if got > 0 && self.slots[0].is_large() { MOST_LARGE.min(self.count()) } else { self.count() }
     }
 
     /// Whether there is room for what surrounds the payloads of a train that lands elsewhere.

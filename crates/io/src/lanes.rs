@@ -47,8 +47,8 @@ pub(crate) struct Lane {
     full_calls: u32,
     /// Whether the kernel is asked for trains (`UDP_GRO`) and, on a connected lane, for ECN marks.
     pub(crate) trains: bool,
-    /// Whose the last datagram was.
-    pub(crate) heard: Option<SocketAddr>,
+    /// Whose the last datagram was, if it was large.
+    pub(crate) large_from: Option<SocketAddr>,
     /// How the last datagram was marked.
     mark: Ecn,
     /// Lone short datagrams in a row, each found after an empty look.
@@ -65,8 +65,21 @@ impl Lane {
     pub(crate) fn new(socket: UdpSocket, peer: Option<SocketAddr>, trains: bool) -> Self {
         let (ask, full_calls, lone) = (1, 0, 0);
         let (was_empty, settled, draining) = (false, false, None);
-        let (group, heard, mark) = (None, None, Ecn::NotEct);
-        Self { socket, peer, group, ask, full_calls, trains, heard, mark, lone, was_empty, settled, draining }
+        let (group, large_from, mark) = (None, None, Ecn::NotEct);
+        Self {
+            socket,
+            peer,
+            group,
+            ask,
+            full_calls,
+            trains,
+            large_from,
+            mark,
+            lone,
+            was_empty,
+            settled,
+            draining,
+        }
     }
 
     /// A socket that hears a group of the network.
@@ -168,28 +181,10 @@ impl PollPolicy {
         if count == 1 {
             return Some(Plan(1));
         }
-        if self.is_look_due() {
+        if self.work >= self.patience || self.empty_calls >= COOL_AFTER {
             return None;
         }
-        Some(Plan(1 << self.hot(count)))
-    }
-
-    /// The lane among `count` that delivered last.
-    pub(crate) fn hot(&self, count: usize) -> usize {
-        self.hot.min(count - 1)
-    }
-
-    /// Whether the hot lane alone may be read now; a hint that it is readable is used up.
-    pub(crate) fn is_turn_of_hot(&mut self, count: usize) -> bool {
-        let hot = 1 << self.hot(count);
-        let hinted = self.hinted & hot != 0;
-        self.hinted &= !hot;
-        hinted || (self.hinted == 0 && (count == 1 || !self.is_look_due()))
-    }
-
-    /// Whether all lanes are to be looked at together.
-    fn is_look_due(&self) -> bool {
-        self.work >= self.patience || self.empty_calls >= COOL_AFTER
+        Some(Plan(1 << self.hot.min(count - 1)))
     }
 
     /// Notes that of all lanes those in `readable` have something; they are read next.

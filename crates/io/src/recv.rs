@@ -1,12 +1,13 @@
 //! Receiving: one system call for what is there, on the lanes whose turn it is.
 //!
-//! Inputs → outputs: [`RecvBuffers`] → datagrams handed to the caller's closure, trains split.
+//! Inputs → outputs: [`RecvBuffers`], or memory that the receiver lends → datagrams handed to the receiver, trains split.
 //! Errors that a peer can cause (a refused connection, an unreachable host) are counted and consumed.
 
 use crate::buffers::RecvBuffers;
 use crate::lanes::{MAX_DRAIN_CALLS, Plan};
 use crate::outcome::may_be_pending;
 use crate::plain;
+use crate::receiver::Receiver;
 use crate::socket::UdpSocket;
 use crate::wait;
 use denrei_wire::{DatagramMeta, Landing};
@@ -37,10 +38,19 @@ impl UdpSocket {
         buffers: &mut RecvBuffers,
         mut handle: impl FnMut(&DatagramMeta, &mut [u8]),
     ) -> io::Result<usize> {
+        self.recv_for(buffers, &mut handle)
+    }
+
+    /// Like [`recv`](Self::recv), but a lane whose last datagram was large is asked for one train, which is received
+    /// into memory that `receiver` lends, if it does.
+    ///
+    /// # Errors
+    /// As for [`recv`](Self::recv).
+    pub fn recv_for(&mut self, buffers: &mut RecvBuffers, receiver: &mut impl Receiver) -> io::Result<usize> {
         let plan = self.lanes_to_read()?;
         let mut total = 0;
         for lane in plan {
-            total += self.recv_lane(lane, buffers, None, &mut handle)?.datagrams;
+            total += self.recv_lane(lane, buffers, receiver)?.datagrams;
         }
         if self.draining > 0 {
             self.close_drained();
@@ -61,29 +71,6 @@ impl UdpSocket {
         self.recv(buffers, handle)
     }
 
-    /// Receives one train, or datagram, of the lane that has last brought something into `landing`, if its source
-    /// was the one that `landing` expects, and it is that lane's turn. Returns the datagrams; 0 says nothing of what
-    /// is there.
-    ///
-    /// # Errors
-    /// As for [`recv`](Self::recv).
-    pub fn recv_landing(
-        &mut self,
-        buffers: &mut RecvBuffers,
-        landing: &mut Landing<'_>,
-        mut handle: impl FnMut(&DatagramMeta, &mut [u8]),
-    ) -> io::Result<usize> {
-        let lane = self.policy.hot(self.lanes.len());
-        let can = cfg!(target_os = "linux") && self.batched && buffers.has_stage();
-        if !can
-            || self.lanes[lane].heard != Some(landing.from())
-            || !self.policy.is_turn_of_hot(self.lanes.len())
-        {
-            return Ok(0);
-        }
-        Ok(self.recv_lane(lane, buffers, Some(landing), &mut handle)?.datagrams)
-    }
-
     /// Like [`recv`](Self::recv), but of the first lane that has something, and leaves the datagrams in
     /// `buffers` for whoever gets those: [`RecvBuffers::deliver`]. Returns how many.
     ///
@@ -93,7 +80,7 @@ impl UdpSocket {
         buffers.filled = 0;
         let mut plan = self.lanes_to_read()?;
         while let Some(lane) = plan.next() {
-            let received = self.recv_lane(lane, buffers, None, &mut |_, _| {})?;
+            let received = self.recv_lane(lane, buffers, &mut |_: &DatagramMeta, _: &mut [u8]| {})?;
             if received.buffers > 0 {
                 buffers.filled = received.buffers;
                 // The others' turn is next.
@@ -134,7 +121,27 @@ impl UdpSocket {
         self.policy.hint(readable);
     }
 
-    fn recv_lane(
+    /// Receives on lane `index`, where the receiver wants it.
+    fn recv_lane<R: Receiver>(
+        &mut self,
+        index: usize,
+        buffers: &mut RecvBuffers,
+        receiver: &mut R,
+    ) -> io::Result<Received> {
+        let can_land = cfg!(target_os = "linux") && self.batched && buffers.has_stage();
+        let source = self.lanes[index].large_from.filter(|_| can_land);
+        let mut lent = source.and_then(|source| receiver.lend(&source));
+        let mut landing = lent.as_mut().and_then(R::landing);
+        let received = self.recv_into(index, buffers, landing.as_mut(), &mut |meta, datagram| {
+            receiver.handle(meta, datagram);
+        });
+        if let Some(lent) = lent {
+            receiver.take_back(lent);
+        }
+        received
+    }
+
+    fn recv_into(
         &mut self,
         index: usize,
         buffers: &mut RecvBuffers,
@@ -148,7 +155,8 @@ impl UdpSocket {
             self.lanes[index].ask = 1;
         }
         if got > 0 {
-            self.lanes[index].heard = Some(buffers.slots[got - 1].from);
+            let last = &buffers.slots[got - 1];
+            self.lanes[index].large_from = last.is_large().then_some(last.from);
         }
         self.policy.polled(index, got);
         let mark = buffers.slots[got.saturating_sub(1)].ecn;

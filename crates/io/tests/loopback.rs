@@ -3,8 +3,8 @@
 mod common;
 
 use common::*;
-use denrei_io::{BackendChoice, DropKind, RecvBuffers, SendOutcome, SocketConfig, UdpSocket};
-use denrei_wire::{Ecn, Landing, Shape};
+use denrei_io::{BackendChoice, DropKind, Receiver, RecvBuffers, SendOutcome, SocketConfig, UdpSocket};
+use denrei_wire::{DatagramMeta, Ecn, Landing, Shape};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -111,49 +111,68 @@ fn a_datagram_in_parts_arrives_whole_whatever_the_backends() {
     }
 }
 
+/// Lends memory for what follows large datagrams of one source.
+struct Lends {
+    source: SocketAddr,
+    memory: Vec<u8>,
+    seen: Vec<Vec<u8>>,
+}
+
+impl Receiver for Lends {
+    type Lent = Vec<u8>;
+
+    fn handle(&mut self, _: &DatagramMeta, datagram: &mut [u8]) {
+        self.seen.push(datagram.to_vec());
+    }
+
+    fn lend(&mut self, source: &SocketAddr) -> Option<Vec<u8>> {
+        (*source == self.source).then(|| std::mem::take(&mut self.memory))
+    }
+
+    fn landing(lent: &mut Vec<u8>) -> Option<Landing<'_>> {
+        Landing::new(lent, 40, LENT)
+    }
+
+    fn take_back(&mut self, lent: Vec<u8>) {
+        self.memory = lent;
+    }
+}
+
+const LENT: Shape = Shape { before: 40, payload: 20_000, after: 4 };
+
 #[test]
-fn payloads_land_where_they_are_expected_and_everything_else_is_handed_on() {
-    let (mut a, mut b) = (bind("127.0.0.1:0"), bind("127.0.0.1:0"));
-    let (from, to) = (a.local_addr(), b.local_addr());
-    let shape = Shape { before: 40, payload: 20_000, after: 4 };
-    let mut memory = vec![0; 100_000];
+fn what_follows_large_datagrams_lands_where_it_is_expected_and_everything_else_is_handed_on() {
+    let mut ends = [bind("127.0.0.1:0"), bind("127.0.0.1:0")];
+    let mut b = bind("127.0.0.1:0");
+    let (source, to) = (ends[0].local_addr(), b.local_addr());
+    let mut lends = Lends { source, memory: vec![0; 100_000], seen: Vec::new() };
     let mut buffers = RecvBuffers::default();
-    // Datagrams seen, and what lies where the first payload is expected.
-    let mut landing = |b: &mut UdpSocket, from, tries| {
-        let mut seen = Vec::new();
-        for _ in 0..tries {
-            let mut landing = Landing::new(&mut memory, 40, shape, from).unwrap();
-            let handle = |_: &_, datagram: &mut [u8]| seen.push(datagram.to_vec());
-            if b.recv_landing(&mut buffers, &mut landing, handle).unwrap() > 0 {
+    // Sends, and receives that; whether it landed.
+    let mut exchange = |end: usize, bytes: &[u8], lends: &mut Lends| {
+        let (transmit, buf) = transmit(to, bytes, None);
+        assert_eq!(ends[end].send(&transmit, &buf), SendOutcome::Sent);
+        let landed = b.counters().recv_landed;
+        for _ in 0..10_000 {
+            if b.recv_for(&mut buffers, lends).unwrap() > 0 {
                 break;
             }
             std::thread::sleep(Duration::from_micros(100));
         }
-        (seen, memory[40..][..20_000].to_vec())
+        assert_eq!(std::mem::take(&mut lends.seen), [bytes], "{}", bytes.len());
+        b.counters().recv_landed > landed
     };
-    let nothing: [Vec<u8>; 0] = [];
-    let mut send = |bytes: &[u8]| {
-        let (transmit, buf) = transmit(to, bytes, None);
-        assert_eq!(a.send(&transmit, &buf), SendOutcome::Sent);
-    };
-    let expected = pattern(shape.datagram(), 1);
-    send(&expected);
-    assert_eq!(landing(&mut b, from, 20).0, nothing, "nothing was heard of it yet");
-    assert_eq!(payloads(&mut b, 1)[0], expected);
-    send(&expected);
-    assert_eq!(
-        landing(&mut b, "127.0.0.1:1".parse().unwrap(), 20).0,
-        nothing,
-        "somebody else's are expected"
-    );
-    let there = expected[40..20_040].to_vec();
-    assert_eq!(landing(&mut b, from, 10_000), (vec![expected], there));
-    for len in [0, 1, 39, 41, 1_000, 20_043, 20_045, 60_000] {
-        let other = pattern(len, len as u8);
-        send(&other);
-        assert_eq!(landing(&mut b, from, 10_000).0, [other], "{len}");
+    let expected = pattern(LENT.datagram(), 1);
+    assert!(!exchange(0, &expected, &mut lends), "nothing was heard of it yet");
+    assert!(exchange(0, &expected, &mut lends));
+    assert_eq!(lends.memory[40..20_040], expected[40..20_040], "where it is expected");
+    for len in [20_043, 20_045, 60_000, 0] {
+        assert!(exchange(0, &pattern(len, len as u8), &mut lends), "{len}");
     }
-    assert_eq!(b.counters().recv_landed, 9);
+    for len in [1, 39, 41, 1_000, 16_000, 20_000] {
+        assert!(!exchange(0, &pattern(len, len as u8), &mut lends), "{len}: after a small one");
+    }
+    assert!(exchange(1, &expected, &mut lends), "it was another's turn");
+    assert!(!exchange(0, &expected, &mut lends), "nobody lends memory for that one");
     assert_eq!(b.counters().recv_truncated, 0);
 }
 

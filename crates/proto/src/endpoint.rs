@@ -29,7 +29,7 @@ use crate::config::Config;
 use crate::event::{ChannelId, EndpointCounters, Event, PeerError, PeerId};
 use crate::events::Events;
 use crate::group;
-use crate::lending::Handled;
+use crate::lending::Noted;
 use crate::peer::{Beginning, Context, Notes, Peer};
 use crate::seal::{Gate, Protection, Random, Seed};
 use crate::timer_queue::TimerQueue;
@@ -79,8 +79,8 @@ pub struct Endpoint {
     /// Channels whose credit was not renewed because receive memory was short.
     waiting_credit: VecDeque<ChannelId>,
     counters: EndpointCounters,
-    /// The last large datagram that was handled.
-    handled: Option<Handled>,
+    /// What was handled last of each source, for [`lend`](Self::lend).
+    noted: Noted,
     /// Made when the first group is.
     groups: Option<Box<group::Table>>,
     /// Since when groups have sent, and no session was looked at.
@@ -143,7 +143,7 @@ impl Endpoint {
             waiting_offers: BTreeSet::new(),
             waiting_credit: VecDeque::new(),
             counters: EndpointCounters::default(),
-            handled: None,
+            noted: Noted::default(),
             groups: None,
             groups_since: None,
             pace: Pace::default(),

@@ -125,7 +125,7 @@ impl Inbox {
         let (channel, number) = self.last_fragment;
         let (number, memory, at, shape) = self.channels.get_mut(channel)?.lend(number, datagram)?;
         let owner = Owner::Session { peer, channel, number };
-        Some(Lent { memory, at, shape, from: datagram.from, owner })
+        Some(Lent { memory, at, shape, owner })
     }
 
     /// The memory of a message is here again.

@@ -1,7 +1,7 @@
 //! A message's memory in the hands of whoever receives, so that payloads are received where they belong.
 //!
-//! Inputs → outputs: the datagram that was handled last → where the next ones of its kind are expected to
-//! belong; the memory, when it is given back, and what came meanwhile that belongs elsewhere in it.
+//! Inputs → outputs: the datagram that was handled last of each source → where the next ones of its kind are expected
+//! to belong; the memory, when it is given back, and what came meanwhile that belongs elsewhere in it.
 //! Between the two nothing but a train is handled, and only what is farther from its end than a train reaches is
 //! lent: nobody misses the memory.
 
@@ -10,9 +10,53 @@ use crate::group::GroupId;
 use crate::placement::Placement;
 use core::net::SocketAddr;
 use denrei_wire::{Landing, Shape};
+use std::collections::BTreeMap;
 
-/// Datagrams below this are not noted: whoever fills his sends larger ones, bytes.
-pub(crate) const MIN_NOTED_BYTES: usize = 1_000;
+/// Sources whose last datagram is noted: more than there are connected sockets.
+const MAX_SOURCES: usize = 64;
+
+/// The last large datagram of each source that was handled.
+#[derive(Debug)]
+pub(crate) struct Noted {
+    /// Smaller ones are not noted, bytes.
+    from_bytes: usize,
+    last: BTreeMap<SocketAddr, Handled>,
+}
+
+impl Default for Noted {
+    /// Nobody wants memory lent.
+    fn default() -> Self {
+        Self { from_bytes: usize::MAX, last: BTreeMap::new() }
+    }
+}
+
+impl Noted {
+    /// Notes datagrams of `bytes` and more.
+    pub fn note_from(&mut self, bytes: usize) {
+        self.from_bytes = bytes;
+    }
+
+    /// A datagram was handled.
+    pub fn note(&mut self, datagram: &[u8], from: SocketAddr, by: Handler) {
+        if datagram.len() < self.from_bytes {
+            return;
+        }
+        if self.last.len() >= MAX_SOURCES && !self.last.contains_key(&from) {
+            self.last.clear();
+        }
+        self.last.insert(from, Handled { address: datagram.as_ptr() as usize, len: datagram.len(), by });
+    }
+
+    /// The last one of `from`.
+    pub fn last_of(&self, from: &SocketAddr) -> Option<Handled> {
+        self.last.get(from).copied()
+    }
+
+    /// Forgets that of `from`.
+    pub fn forget(&mut self, from: &SocketAddr) {
+        self.last.remove(from);
+    }
+}
 
 /// Memory that an [`Endpoint`](crate::Endpoint) has lent. It has to be given back before anything but the
 /// datagrams of one train is handled.
@@ -21,14 +65,13 @@ pub struct Lent {
     pub(crate) memory: Memory,
     pub(crate) at: usize,
     pub(crate) shape: Shape,
-    pub(crate) from: SocketAddr,
     pub(crate) owner: Owner,
 }
 
 impl Lent {
     /// Where the next train is expected to belong; `None`: whoever owns the memory keeps it to himself.
     pub fn landing(&mut self) -> Option<Landing<'_>> {
-        Landing::new(self.memory.bytes()?, self.at, self.shape, self.from)
+        Landing::new(self.memory.bytes()?, self.at, self.shape)
     }
 }
 
@@ -60,7 +103,6 @@ impl Memory {
 pub(crate) struct Handled {
     pub address: usize,
     pub len: usize,
-    pub from: SocketAddr,
     pub by: Handler,
 }
 

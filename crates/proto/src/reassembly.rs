@@ -296,13 +296,9 @@ mod tests {
         }
     }
 
-    /// Where all lies that the tests receive: an address that no datagram of theirs has.
-    const NOWHERE: core::net::SocketAddr =
-        core::net::SocketAddr::new(core::net::IpAddr::V4(core::net::Ipv4Addr::LOCALHOST), 1);
-
     fn handled(datagram: &[u8]) -> Handled {
         let by = crate::lending::Handler::Session(0);
-        Handled { address: datagram.as_ptr() as usize, len: datagram.len(), from: NOWHERE, by }
+        Handled { address: datagram.as_ptr() as usize, len: datagram.len(), by }
     }
 
     /// Memory of the application's that may be lent.

@@ -6,7 +6,6 @@
 //! only whoever takes it can tell; every one is handed over whole, wherever its octets have come to lie.
 
 use crate::datagram::{MAX_SEGMENTS, MAX_TRAIN_BYTES};
-use core::net::SocketAddr;
 
 /// How the octets of a datagram that carries a part of a message divide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,21 +48,15 @@ pub struct Landing<'a> {
     shape: Shape,
     /// Datagrams that there is room for.
     count: usize,
-    from: SocketAddr,
 }
 
 impl<'a> Landing<'a> {
-    /// Payloads of datagrams of `from` belong into `memory` from `at` on. `None`: there is no room for any, or
+    /// Payloads belong into `memory` from `at` on. `None`: there is no room for any, or
     /// none before it for what precedes its payload.
-    pub fn new(memory: &'a mut [u8], at: usize, shape: Shape, from: SocketAddr) -> Option<Self> {
+    pub fn new(memory: &'a mut [u8], at: usize, shape: Shape) -> Option<Self> {
         let plausible = shape.payload > 0 && at >= shape.before && at <= memory.len();
         let count = if plausible { shape.fit(memory.len() - at) } else { 0 };
-        (count > 0).then_some(Self { memory, at, shape, count, from })
-    }
-
-    /// Whose datagrams they are expected to be.
-    pub fn from(&self) -> SocketAddr {
-        self.from
+        (count > 0).then_some(Self { memory, at, shape, count })
     }
 
     /// What to receive a train into, in this order; `stage` has at least [`MAX_TRAIN_BYTES`]: a train that is not what
@@ -147,8 +140,6 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const FROM: SocketAddr = SocketAddr::new(core::net::IpAddr::V4(core::net::Ipv4Addr::LOCALHOST), 7);
-
     fn train(len: usize) -> Vec<u8> {
         (0..len).map(|at| (at * 31 + at / 251) as u8).collect()
     }
@@ -175,7 +166,7 @@ mod tests {
             let (train, mut stage, mut spare) = (train(len), vec![0; MAX_TRAIN_BYTES], Vec::new());
             let mut memory: Vec<u8> = (0..at + room).map(|at| (at * 7) as u8).collect();
             let head = memory[..at].to_vec();
-            let Some(mut landing) = Landing::new(&mut memory, at, shape, FROM) else {
+            let Some(mut landing) = Landing::new(&mut memory, at, shape) else {
                 prop_assert!(at < before || room < payload + after);
                 return Ok(());
             };
@@ -200,10 +191,10 @@ mod tests {
     #[test]
     fn what_has_no_room_does_not_land() {
         let shape = Shape { before: 40, payload: 100, after: 4 };
-        assert!(Landing::new(&mut [0; 143], 40, shape, FROM).is_none(), "the checksum has no room");
-        assert!(Landing::new(&mut [0; 144], 40, shape, FROM).is_some());
-        assert!(Landing::new(&mut [0; 200], 39, shape, FROM).is_none(), "nor has its header");
-        assert!(Landing::new(&mut [0; 200], 300, shape, FROM).is_none());
-        assert!(Landing::new(&mut [0; 200], 40, Shape { payload: 0, ..shape }, FROM).is_none());
+        assert!(Landing::new(&mut [0; 143], 40, shape).is_none(), "the checksum has no room");
+        assert!(Landing::new(&mut [0; 144], 40, shape).is_some());
+        assert!(Landing::new(&mut [0; 200], 39, shape).is_none(), "nor has its header");
+        assert!(Landing::new(&mut [0; 200], 300, shape).is_none());
+        assert!(Landing::new(&mut [0; 200], 40, Shape { payload: 0, ..shape }).is_none());
     }
 }

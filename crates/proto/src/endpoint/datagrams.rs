@@ -114,7 +114,7 @@ impl Endpoint {
         let handled = self.with_peer(now, slot, |peer, cx| {
             peer.handle_datagram(cx, header, header_len, meta.ecn, datagram)
         });
-        self.note_handled(datagram, meta.from, Handler::Session(slot));
+        self.noted.note(datagram, meta.from, Handler::Session(slot));
         self.conclude(now, slot, handled);
     }
 

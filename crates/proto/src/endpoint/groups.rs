@@ -255,7 +255,7 @@ impl Endpoint {
         if fate == Fate::Taken {
             let group = GroupId(arrived.header.token.0);
             self.note_group(now, group, datagram.len());
-            self.note_handled(datagram, arrived.meta.from, Handler::Group(group));
+            self.noted.note(datagram, arrived.meta.from, Handler::Group(group));
         }
         self.count_group_packet(fate, datagram);
     }

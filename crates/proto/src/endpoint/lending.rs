@@ -1,38 +1,38 @@
 //! The memory of messages in the hands of whoever receives: see [`crate::lending`].
 //!
-//! Inputs → outputs: the datagram handled last → memory lent; the memory → where it was.
+//! Inputs → outputs: a source, and the datagram of it handled last → memory lent; the memory → where it was.
 
 use super::Endpoint;
-use crate::lending::{Handled, Handler, Lent, MIN_NOTED_BYTES, Owner};
+use crate::lending::{Handled, Handler, Lent, Owner};
 use core::net::SocketAddr;
 use denrei_wire::Instant;
 
 impl Endpoint {
-    /// A datagram was handled. Whether it was a part of a message, [`lend`](Self::lend) finds out.
-    pub(super) fn note_handled(&mut self, datagram: &[u8], from: SocketAddr, by: Handler) {
-        if datagram.len() >= MIN_NOTED_BYTES {
-            let (address, len) = (datagram.as_ptr() as usize, datagram.len());
-            self.handled = Some(Handled { address, len, from, by });
-        }
+    /// Has datagrams of `bytes` and more noted, so that memory is lent for what follows them; none are by default.
+    pub fn lend_from(&mut self, bytes: usize) {
+        self.noted.note_from(bytes);
     }
 
-    /// Whether [`lend`](Self::lend) is worth a try for whoever wants payloads that large, bytes.
-    pub fn may_lend(&self, payload: usize) -> bool {
-        self.handled.is_some_and(|datagram| datagram.len > payload)
-    }
-
-    /// The memory that the next train is expected to belong in, if the last datagram carried a part of a large
-    /// message, in order. Once for each; it has to be [given back](Self::take_back) after the train's datagrams
+    /// The memory that the next train of `source` is expected to belong in, if the last datagram from there carried a
+    /// part of a large message, in order. It has to be [given back](Self::take_back) after the train's datagrams
     /// have been handled, and before anything else is done.
-    pub fn lend(&mut self) -> Option<Lent> {
-        let datagram = self.handled.take()?;
-        match datagram.by {
+    pub fn lend(&mut self, source: &SocketAddr) -> Option<Lent> {
+        let last = self.noted.last_of(source)?;
+        let lent = self.lend_after(&last);
+        if lent.is_none() {
+            self.noted.forget(source);
+        }
+        lent
+    }
+
+    fn lend_after(&mut self, last: &Handled) -> Option<Lent> {
+        match last.by {
             Handler::Session(slot) => {
                 let peer = self.slots.get_mut(slot as usize)?.peer.as_deref_mut()?;
                 let id = peer.id;
-                peer.inbox_mut().lend(id, &datagram)
+                peer.inbox_mut().lend(id, last)
             }
-            Handler::Group(group) => self.groups.as_deref_mut()?.lend(group, &datagram),
+            Handler::Group(group) => self.groups.as_deref_mut()?.lend(group, last),
         }
     }
 

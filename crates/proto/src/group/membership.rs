@@ -218,7 +218,7 @@ impl Membership {
     pub fn lend(&mut self, datagram: &Handled) -> Option<Lent> {
         let (number, memory, at, shape) = self.assembly.lend(datagram)?;
         let owner = Owner::Group { group: self.group, number };
-        Some(Lent { memory, at, shape, from: datagram.from, owner })
+        Some(Lent { memory, at, shape, owner })
     }
 
     /// The memory of a message is here again.

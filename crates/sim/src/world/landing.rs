@@ -7,6 +7,9 @@ use denrei_proto::Endpoint;
 use denrei_wire::datagram::MAX_TRAIN_BYTES;
 use denrei_wire::{DatagramMeta, Instant};
 
+/// Datagrams from this size on are followed by others that land, bytes: most that are filled.
+pub(super) const LANDED_FROM_BYTES: usize = 1_000;
+
 /// Datagrams of one source, one behind the other.
 #[derive(Default)]
 pub(super) struct Train {
@@ -38,7 +41,7 @@ impl Train {
     pub fn handle(&mut self, now: Instant, meta: &DatagramMeta, endpoint: &mut Endpoint) -> usize {
         let (len, segment) = (self.bytes.len(), self.segment.max(1));
         let mut landed = 0;
-        let mut lent = endpoint.lend();
+        let mut lent = endpoint.lend(&meta.from);
         if let Some(mut landing) = lent.as_mut().and_then(|lent| lent.landing()) {
             landed = self.datagrams;
             self.stage.resize(MAX_TRAIN_BYTES, 0);

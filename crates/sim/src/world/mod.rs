@@ -157,7 +157,10 @@ impl World {
         let seed = self.rng.next_u64();
         let process = &mut self.processes[host.0 as usize];
         assert!(process.endpoint.is_none(), "{host:?} runs already");
-        let endpoint = Box::new(Endpoint::new(config, seed, self.now));
+        let mut endpoint = Box::new(Endpoint::new(config, seed, self.now));
+        if self.specs[host.0 as usize].lands {
+            endpoint.lend_from(landing::LANDED_FROM_BYTES);
+        }
         let incarnation = endpoint.incarnation();
         process.endpoint = Some(endpoint);
         self.rearm(host);

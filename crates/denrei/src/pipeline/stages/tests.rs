@@ -110,16 +110,27 @@ fn session() -> (ByHand, Node, PeerId) {
     (here, there, peer)
 }
 
+/// Sends a message that `there` acknowledges, which is in the socket now, and lets all timers become due.
+fn send_and_rest(here: &mut ByHand, there: &Node, peer: PeerId) {
+    let said = there.io_counters().sent_datagrams;
+    here.send(ChannelId { peer, channel: 0 });
+    here.work(None);
+    let end = std::time::Instant::now() + PATIENCE;
+    while there.io_counters().sent_datagrams == said {
+        assert!(std::time::Instant::now() < end, "not acknowledged within {PATIENCE:?}");
+        sleep(Duration::from_millis(1));
+    }
+    sleep(Duration::from_millis(300));
+}
+
 /// Nobody ran for so long that every timer is due; the acknowledgement came before.
 #[test]
 fn a_timer_waits_for_what_came_before_it_was_due() {
     for has_received in [false, true] {
-        let (mut here, _there, peer) = session();
+        let (mut here, there, peer) = session();
         let before = here.flow(peer).counters.probes;
-        here.send(ChannelId { peer, channel: 0 });
-        here.work(None);
+        send_and_rest(&mut here, &there, peer);
         assert!(here.flow(peer).in_flight_bytes > 0);
-        sleep(Duration::from_millis(300));
         // Still in the socket, or between receiving and the protocol.
         let arrival = if has_received { here.receive() } else { None };
         assert_eq!(arrival.is_some(), has_received);
@@ -151,9 +162,7 @@ fn a_timer_waits_for_every_socket() {
         here.work(arrival);
     };
     hear_the_stranger(&mut here);
-    here.send(ChannelId { peer, channel: 0 });
-    here.work(None);
-    sleep(Duration::from_millis(300));
+    send_and_rest(&mut here, &there, peer);
     here.work(None);
     (0..2).for_each(|_| hear_the_stranger(&mut here));
     assert_eq!((here.flow(peer).in_flight_bytes, here.flow(peer).counters.probes), (0, before));
