@@ -8,7 +8,7 @@ use crate::LabError;
 use crate::tool::run;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -70,7 +70,25 @@ pub(crate) fn sweep() -> Result<(), LabError> {
     Ok(())
 }
 
-/// Makes SIGINT and SIGTERM remove this process's namespaces before they end it.
+/// The signals that end a process in order: SIGINT, SIGTERM, and SIGHUP, which comes when a terminal is closed, unless
+/// this process was started to survive that (nohup).
+pub fn ending_signals() -> Vec<i32> {
+    let mut signals = vec![SIGINT, SIGTERM];
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    if !ignores(&status, SIGHUP) {
+        signals.push(SIGHUP);
+    }
+    signals
+}
+
+/// Whether a process with this `/proc/PID/status` ignores a signal.
+fn ignores(status: &str, signal: i32) -> bool {
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    mask.is_some_and(|mask| mask >> (signal - 1) & 1 == 1)
+}
+
+/// Makes the signals that end this process remove its namespaces first.
 pub(crate) fn watch_signals() -> Result<(), LabError> {
     static WATCHING: Once = Once::new();
     let mut outcome = Ok(());
@@ -79,10 +97,11 @@ pub(crate) fn watch_signals() -> Result<(), LabError> {
 }
 
 fn spawn_watcher() -> Result<(), LabError> {
-    for signal in [SIGINT, SIGTERM] {
-        signal_hook::flag::register(signal, ENDING.clone()).map_err(LabError::Signals)?;
+    let ending = ending_signals();
+    for signal in &ending {
+        signal_hook::flag::register(*signal, ENDING.clone()).map_err(LabError::Signals)?;
     }
-    let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(LabError::Signals)?;
+    let mut signals = Signals::new(ending).map_err(LabError::Signals)?;
     let watcher = thread::Builder::new().name("lab signals".into());
     watcher
         .spawn(move || {
@@ -134,6 +153,13 @@ fn kill_inside(namespace: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_status_tells_what_is_ignored() {
+        let nohup = "SigBlk:\t0000000000000000\nSigIgn:\t0000000000001001\nSigCgt:\t0000000000000000\n";
+        assert_eq!([SIGHUP, SIGINT, 13].map(|signal| ignores(nohup, signal)), [true, false, true]);
+        assert!(!ignores("", SIGHUP));
+    }
 
     #[test]
     fn names_tell_who_built_them() {

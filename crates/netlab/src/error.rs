@@ -45,6 +45,6 @@ pub enum LabError {
         expected: &'static str,
     },
     /// The signal handler that removes the lab could not be installed.
-    #[error("cannot watch for SIGINT and SIGTERM: {0}")]
+    #[error("cannot watch for signals: {0}")]
     Signals(io::Error),
 }

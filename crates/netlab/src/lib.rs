@@ -3,7 +3,7 @@
 //! Inputs → outputs: a number of hosts → a [`Lab`] whose [`Host`]s run processes, lose packets, lose
 //! their link, or have a slow one. The bridge has a namespace of its own, so the machine's own
 //! network is never touched. Everything is removed when the [`Lab`] is dropped, on a panic, and on
-//! SIGINT and SIGTERM; what a killed program left behind is swept by the next one.
+//! SIGINT, SIGTERM and SIGHUP; what a killed program left behind is swept by the next one.
 //!
 //! Needs Linux, root and the tools `ip` and, for a slow link, `tc` (package iproute2), for loss
 //! `nft` (package nftables). Every error says what is missing.
@@ -25,5 +25,6 @@ mod lab;
 mod shell;
 mod tool;
 
+pub use cleanup::ending_signals;
 pub use error::LabError;
 pub use lab::{Host, Lab, LabConfig, MAX_HOSTS};

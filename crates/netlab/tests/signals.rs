@@ -39,7 +39,10 @@ fn hold(lab: Lab) -> ! {
 
 /// Starts this program as a child that holds a lab; returns it and the name of a namespace.
 fn child_with_lab() -> (Child, String) {
-    let mut child = Command::new(std::env::current_exe().unwrap())
+    // Whoever runs the tests may have been started to survive the end of a terminal.
+    let mut child = Command::new("env")
+        .arg("--default-signal=HUP")
+        .arg(std::env::current_exe().unwrap())
         .args(["--exact", "signals_end_a_lab", "--nocapture"])
         .env(CHILD, "1")
         .stdout(Stdio::piped())
@@ -66,7 +69,7 @@ fn signals_end_a_lab() {
     if std::env::var_os(CHILD).is_some() {
         hold(lab);
     }
-    for signal in [Signal::SIGTERM, Signal::SIGINT] {
+    for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP] {
         let (mut child, name) = child_with_lab();
         kill(Pid::from_raw(child.id() as i32), signal).unwrap();
         assert!(gone_within(&name, Duration::from_secs(10)), "{signal} left {name}");
