@@ -160,7 +160,7 @@ impl Sender {
     }
 
     /// Sends until every member has everything or is given up; tells `progress` how it goes, five times
-    /// a second, and gives up when that breaks off.
+    /// a second, and gives up when that breaks off; or, if it stays for late members alone, ends.
     ///
     /// # Errors
     /// Nobody came; what is sent cannot be read; broken off. Members that failed are in the report
@@ -183,6 +183,9 @@ impl Sender {
             let sent = self.feed(now).inspect_err(|error| self.abort_all(&error.to_string()))?;
             self.give_up_stuck(now);
             if self.note_repairs(now, &mut progress).is_break() {
+                if self.started.is_some() && self.roster.members.iter().all(Member::is_settled) {
+                    break;
+                }
                 self.abort_all(&CastError::Cancelled.to_string());
                 return Err(CastError::Cancelled);
             }

@@ -11,7 +11,10 @@ use std::time::{Duration, Instant};
 const SOON: Duration = Duration::from_secs(20);
 
 fn denrei() -> Command {
-    Command::new(env!("CARGO_BIN_EXE_denrei"))
+    // Whoever runs the tests may have been started to survive the end of a terminal.
+    let mut command = Command::new("env");
+    command.args(["--default-signal=HUP", env!("CARGO_BIN_EXE_denrei")]);
+    command
 }
 
 fn node() -> Node {
@@ -41,7 +44,7 @@ fn lost(node: &Node) -> LostReason {
 
 #[test]
 fn a_relay_that_is_ended_tells_both_sides() {
-    for (name, number) in [("INT", 2), ("TERM", 15)] {
+    for (name, number) in [("INT", 2), ("TERM", 15), ("HUP", 1)] {
         let (sender, target) = (node(), node());
         let (mut relay, address) = relay_to(target.local_addr(), &["--failure-timeout=60"]);
         let peer = sender.connect(address.parse().unwrap()).unwrap();

@@ -1,22 +1,26 @@
-//! SIGINT and SIGTERM for commands that have others to tell that they end.
+//! The signals that end a process, for commands that have others to tell that they end.
 //!
 //! Inputs → outputs: the signals → the first of them, as a value; a second one ends the process at once.
 
 use anyhow::{Context, Result};
-use signal_hook::consts::{SIGINT, SIGTERM};
-use signal_hook::flag::register_conditional_default;
+use denrei_netlab::ending_signals;
+use signal_hook::flag::{register, register_conditional_default};
 use signal_hook::iterator::Signals;
+use std::io::{self, Read};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread;
 use std::time::Duration;
 
-/// The signals that end a program in order.
-const ENDING: [i32; 2] = [SIGINT, SIGTERM];
+/// Signals that come so soon after the end of what is read came at the same time.
+const SAME_TIME: Duration = Duration::from_millis(50);
 
 /// Waits for one.
-pub struct Ending(Receiver<i32>);
+pub struct Ending {
+    told: Receiver<i32>,
+    came: Arc<AtomicBool>,
+}
 
 /// One that came.
 pub struct Signal(i32);
@@ -24,28 +28,54 @@ pub struct Signal(i32);
 impl Ending {
     /// From now on the signals do not end the process by themselves.
     pub fn watch() -> Result<Self> {
-        let wrong = "cannot watch for SIGINT and SIGTERM";
+        let wrong = "cannot watch for signals";
         let came = Arc::new(AtomicBool::new(false));
-        for signal in ENDING {
-            register_conditional_default(signal, came.clone()).context(wrong)?;
+        let ending = ending_signals();
+        for signal in &ending {
+            register_conditional_default(*signal, came.clone()).context(wrong)?;
+            register(*signal, came.clone()).context(wrong)?;
         }
-        let mut signals = Signals::new(ENDING).context(wrong)?;
+        let mut signals = Signals::new(ending).context(wrong)?;
         let (tell, told) = sync_channel(1);
         let watcher = thread::Builder::new().name("signals".into());
         let watch = move || {
             if let Some(signal) = signals.forever().next() {
-                came.store(true, Ordering::SeqCst);
                 // Nobody waits any more: the command ends anyway.
                 let _ = tell.send(signal);
             }
         };
         watcher.spawn(watch).context(wrong)?;
-        Ok(Self(told))
+        Ok(Self { told, came })
+    }
+
+    /// `source` without an end that comes with a signal: that is the end of whoever writes to it, which a terminal has
+    /// interrupted too, and not that of what it writes.
+    pub fn guard<R: Read>(&self, source: R) -> impl Read + use<R> {
+        Guarded { source, came: self.came.clone() }
     }
 
     /// Waits at most `patience` for a signal.
     pub fn wait(&self, patience: Duration) -> Option<Signal> {
-        self.0.recv_timeout(patience).ok().map(Signal)
+        self.told.recv_timeout(patience).ok().map(Signal)
+    }
+}
+
+/// What [`Ending::guard`] makes.
+struct Guarded<R> {
+    source: R,
+    came: Arc<AtomicBool>,
+}
+
+impl<R: Read> Read for Guarded<R> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let read = self.source.read(into)?;
+        if read == 0 && !into.is_empty() {
+            thread::sleep(SAME_TIME);
+            while self.came.load(Ordering::SeqCst) {
+                thread::park();
+            }
+        }
+        Ok(read)
     }
 }
 

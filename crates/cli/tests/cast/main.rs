@@ -1,5 +1,6 @@
 //! `denrei cast` between real processes: on loopback, and between hosts in namespaces with loss.
 
+mod interrupted;
 mod sides;
 mod streams;
 

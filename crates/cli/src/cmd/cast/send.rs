@@ -3,6 +3,7 @@
 use super::show::{SendBars, bytes, seconds};
 use super::{PortArgs, failure, parse_group, parse_seconds, reach, resolve_peer};
 use crate::bench::args::{parse_rate, parse_size};
+use crate::cmd::signals::{Ending, Signal};
 use crate::cmd::values::whole;
 use crate::cmd::wrong_arguments;
 use crate::output::{say, tell};
@@ -130,7 +131,7 @@ impl SendCommand {
 
     fn send(self) -> Result<bool> {
         let members = self.members()?;
-        let source = self.source()?;
+        let (source, ending) = self.source()?;
         let beyond = match &members {
             Members::Listed(listed) => listed.iter().any(|addr| !addr.ip().to_canonical().is_loopback()),
             Members::AtLeast(_) => false,
@@ -160,11 +161,12 @@ impl SendCommand {
         let sender = Sender::new(node, source, options).context("cannot send")?;
         sender.warnings().iter().for_each(|warning| tell!("denrei: {warning}"));
         let mut bars = SendBars::new(self.quiet || self.json);
-        let mut began = false;
+        let (mut began, mut signal) = (false, None);
         let sent = sender.run(|progress| {
             began |= !progress.elapsed.is_zero();
             bars.show(progress);
-            ControlFlow::Continue(())
+            signal = signal.take().or_else(|| ending.wait(Duration::ZERO));
+            if signal.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
         bars.clear();
         match sent {
@@ -176,17 +178,25 @@ impl SendCommand {
                 }
                 Ok(report.is_complete())
             }
-            // What the cast broke off at, and not what could not be tried.
-            Err(error) if began || matches!(error, CastError::Changed { .. } | CastError::Removed { .. }) => {
-                tell!("denrei: {error}");
-                if self.json {
-                    say!("{}", failure(&error.into()));
-                }
-                Ok(false)
-            }
-            Err(error) => Err(error.into()),
+            Err(error) => self.broken_off(error, began, signal),
         }
     }
+
+    /// Says what the cast broke off at, as far as that is not what could not be tried.
+    fn broken_off(&self, error: CastError, began: bool, signal: Option<Signal>) -> Result<bool> {
+        use CastError::{Cancelled, Changed, Removed};
+        if !began && !matches!(error, Cancelled | Changed { .. } | Removed { .. }) {
+            return Err(error.into());
+        }
+        tell!("denrei: {error}");
+        if self.json {
+            say!("{}", failure(&error.into()));
+        }
+        if let Some(signal) = signal {
+            signal.end_process();
+        }
+    }
+        Ok(false)
 
     fn members(&self) -> Result<Members> {
         if let Some(least) = self.min_members {
@@ -203,14 +213,16 @@ impl SendCommand {
         Ok(Members::Listed(members))
     }
 
-    fn source(&self) -> Result<Source> {
+    /// What to send, and from when on signals do not end the process by themselves.
+    fn source(&self) -> Result<(Source, Ending)> {
         if self.paths.iter().any(|path| path.as_os_str() == "-") {
             if self.paths.len() > 1 {
                 return Err(wrong_arguments("- is sent alone: give files and directories to another cast"));
             }
-            return match Source::stream(&self.name, std::io::stdin(), self.retain) {
+            let ending = Ending::watch()?;
+            return match Source::stream(&self.name, ending.guard(std::io::stdin()), self.retain) {
                 Err(CastError::Manifest(error)) => Err(wrong_arguments(format!("--name: {error}"))),
-                source => source.context("cannot send standard input"),
+                source => Ok((source.context("cannot send standard input")?, ending)),
             };
         }
         let found = match scan(&self.paths, self.dereference) {
@@ -221,7 +233,7 @@ impl SendCommand {
             found => found.context("cannot send")?,
         };
         found.skipped.iter().for_each(|skipped| tell!("denrei: {skipped}"));
-        Ok(Source::files(found)?)
+        Ok((Source::files(found)?, Ending::watch()?))
     }
 }
 
