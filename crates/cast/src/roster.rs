@@ -68,6 +68,8 @@ pub struct Member {
     pub no_group: bool,
     /// Not sent to it, or lost on the way.
     pub wanted: PieceSet,
+    /// It was asked what it misses, and has not said so: it may be more than what is wanted.
+    pub asked: bool,
     /// It has asked for pieces of the body: it has the manifest.
     pub ready: bool,
     /// Bytes of the body that it says it has.
@@ -96,6 +98,11 @@ impl Member {
     /// Whether it is there, or there is nothing to wait for.
     pub fn has_come(&self) -> bool {
         !self.elsewhere && (self.ready || self.is_settled())
+    }
+
+    /// Whether all that there is has been sent to it.
+    pub fn is_up_to_date(&self) -> bool {
+        self.wanted.is_empty() && !self.asked
     }
 
     fn gets_from_group(&self) -> bool {
@@ -134,6 +141,7 @@ impl Roster {
             ordered: false,
             no_group: false,
             wanted: PieceSet::new(self.pieces),
+            asked: false,
             ready: false,
             bytes: 0,
             resumed_bytes: 0,
@@ -154,6 +162,7 @@ impl Roster {
         }
         member.state = State::Receiving;
         member.ordered |= ordered;
+        member.asked = false;
         member.progress_at = now;
         member.wanted.grow(pieces);
         ranges.iter().for_each(|range| member.wanted.insert_range(*range));
@@ -238,6 +247,7 @@ impl Roster {
             return None;
         }
         member.wanted.clear();
+        member.asked = true;
         Some(index)
     }
 
@@ -258,6 +268,7 @@ impl Roster {
         }
         // When it is back it says what it has; and it is as good as a new one.
         member.wanted.clear();
+        member.asked = false;
         member.ready = false;
         member.no_group = false;
         member.path = Path::Alone;
@@ -365,6 +376,7 @@ mod tests {
         assert_eq!(roster.departed(1), Some(1));
         assert_eq!(roster.departed(1), None);
         assert_eq!(roster.next_alone(1), None, "what it has is not known");
+        assert!(!roster.members[1].is_up_to_date(), "nor that it has all");
         roster.want(1, &[(1, 4)], false, Instant::now());
         assert_eq!(roster.next_alone(1), Some(1));
         assert!(roster.eligible().is_empty(), "it did not keep up");

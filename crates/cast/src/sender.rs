@@ -269,11 +269,11 @@ impl Sender {
         let in_group = |member: &Member| matches!(member.path, Path::Group(_));
         let grouped = active().any(in_group);
         // The group ejects who does not keep up itself.
-        let stall = self.options.stall.max(PROGRESS_INTERVAL * 2);
+        let stall = self.stall().max(PROGRESS_INTERVAL * 2);
         let keeps_up = |member: &Member| now.saturating_duration_since(member.progress_at) < stall;
         let waited_for = |member: &&Member| if grouped { in_group(member) } else { keeps_up(member) };
         let needs = |member: &Member| member.wanted.next_from(before).is_some_and(|oldest| oldest <= first);
-        let up_to_date = active().any(|member| member.wanted.is_empty());
+        let up_to_date = active().any(Member::is_up_to_date);
         let wait = !up_to_date || active().filter(waited_for).any(needs);
         let read = self.source.refill(wait)?;
         if read {
@@ -389,7 +389,7 @@ impl Sender {
             Duration::from_secs_f64(all / rate.max(1) as f64)
         });
         // Where a rate is set, each has its turn twice.
-        let limit = STUCK.max(turn * 2);
+        let limit = STUCK.max(turn * 2).max(self.stall());
         let goes_on = self.source.available().1;
         let so_far = Some(self.source.stream_bytes()).filter(|_| goes_on);
         self.roster.note_waiting(self.started.is_none(), so_far, now);

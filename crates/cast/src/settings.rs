@@ -39,7 +39,7 @@ pub struct CastOptions {
     pub patience: Option<Duration>,
     /// How long to go on serving those who come late, once all are served.
     pub linger: Duration,
-    /// A member that holds the others up for this long is served by itself from then on.
+    /// A member that stands still for this long is served by itself from then on, as [`SendOptions::stall`] says.
     pub stall: Option<Duration>,
     /// Bytes a second that leave this host, at most.
     pub rate_bytes_per_s: Option<u64>,
@@ -185,7 +185,7 @@ impl CastOptions {
         options.wait = self.wait.unwrap_or(options.wait);
         options.patience = self.patience.unwrap_or(options.patience);
         options.linger = self.linger;
-        options.stall = self.stall.unwrap_or(options.stall);
+        options.stall = self.stall;
         options.rate_bytes_per_s = self.rate_bytes_per_s;
         Ok(options)
     }

@@ -42,10 +42,14 @@ impl Sender {
     fn open_group(&mut self, members: &[usize]) {
         let addresses: Vec<SocketAddr> =
             members.iter().map(|index| self.roster.members[*index].addr).collect();
+        let after = self.stall().clamp(*POLICY_TIMES.start(), *POLICY_TIMES.end());
+        // Who is left behind by a stream has lost it: all go at the pace of the slowest that goes on.
+        let policy = match self.source.is_stream() {
+            true => GroupPolicy::Eject { after },
+            false => GroupPolicy::Lag { after },
+        };
         let options = GroupOptions {
-            policy: GroupPolicy::Lag {
-                after: self.options.stall.clamp(*POLICY_TIMES.start(), *POLICY_TIMES.end()),
-            },
+            policy,
             backend: self.options.backend,
             open_timeout: OPEN_TIMEOUT,
             admit: false,

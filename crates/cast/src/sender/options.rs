@@ -7,6 +7,11 @@ use std::net::SocketAddr;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
+/// After which a member that stands still is served by itself, unless something else is asked for.
+const STALL: Duration = Duration::from_secs(2);
+/// The same of a stream: who reads it there is slow, and not gone.
+const STREAM_STALL: Duration = Duration::from_secs(60);
+
 /// Said to a member that needs what a stream's sender no longer has. No longer than what the end of a session can
 /// say (`spec/protocol.md` §8).
 pub(super) const TOO_LATE: &str = "the stream has gone on past what is kept of it: start this receiver before \
@@ -37,8 +42,10 @@ pub struct SendOptions {
     pub patience: Duration,
     /// How long to go on serving those who come late, once all are served.
     pub linger: Duration,
-    /// A member that holds the others up for this long is served by itself from then on.
-    pub stall: Duration,
+    /// A member that stands still for this long is served by itself from then on; where files are sent, also one for
+    /// which the others have waited for half of it. `None`: two seconds, and for a stream, which does not come again
+    /// for those who are left behind, a minute.
+    pub stall: Option<Duration>,
     /// Bytes a second that leave this host, at most.
     pub rate_bytes_per_s: Option<u64>,
 }
@@ -53,7 +60,7 @@ impl SendOptions {
             wait: Duration::from_secs(30),
             patience: Duration::from_secs(10),
             linger: Duration::ZERO,
-            stall: Duration::from_secs(2),
+            stall: None,
             rate_bytes_per_s: None,
         }
     }
@@ -160,6 +167,12 @@ fn header_bytes(addr: SocketAddr) -> u64 {
 }
 
 impl Sender {
+    /// After which a member that stands still is served by itself.
+    pub(super) fn stall(&self) -> Duration {
+        let usual = if self.source.is_stream() { STREAM_STALL } else { STALL };
+        self.options.stall.unwrap_or(usual)
+    }
+
     pub(super) fn progress(&self) -> SendProgress {
         let members = self.roster.counted().map(|member| MemberProgress {
             addr: member.addr,

@@ -3,6 +3,7 @@
 use crate::sides::{Side, group, on_loopback, places, recv, send};
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
+use std::time::Duration;
 
 #[test]
 fn one_whose_reader_is_too_slow_for_a_stream_is_told_so() {
@@ -32,4 +33,28 @@ fn one_whose_reader_is_too_slow_for_a_stream_is_told_so() {
     let mut error = String::new();
     said.read_to_string(&mut error).unwrap();
     assert!(error.contains("past what is kept of it") && error.contains("--retain"), "{error}");
+}
+
+/// A compressor that computes, a tape that is wound: longer than a receiver of files is waited for.
+#[test]
+fn one_whose_reader_rests_for_a_while_is_waited_for() {
+    let (group, into) = (group(), places(1));
+    let (filed, filed_addr) = Side::receiver(&mut on_loopback(recv(into[0].path(), &group)));
+    let (mut slow, slow_addr) = Side::receiver(&mut on_loopback(recv(Path::new("-"), &group)));
+    let mut command = send(&[Path::new("-")], &group);
+    command.args(["--retain=1M", "--members", &format!("{filed_addr},{slow_addr}")]);
+    let mut sender = Side::start(&mut command);
+    let mut stdin = sender.0.as_mut().unwrap().stdin.take().unwrap();
+    let writer = std::thread::spawn(move || {
+        std::io::copy(&mut std::io::repeat(7).take(30_000_000), &mut stdin).unwrap();
+    });
+    std::thread::sleep(Duration::from_secs(4));
+    let mut out = slow.0.as_mut().unwrap().stdout.take().unwrap();
+    let mut read = Vec::new();
+    out.read_to_end(&mut read).unwrap();
+    assert_eq!(read.len(), 30_000_000);
+    writer.join().unwrap();
+    let (status, report) = sender.json();
+    assert_eq!(status, Some(0), "{report}");
+    assert_eq!((filed.json().0, slow.end().status.code()), (Some(0), Some(0)));
 }

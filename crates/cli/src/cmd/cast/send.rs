@@ -90,9 +90,10 @@ pub struct SendCommand {
     #[arg(long, value_parser = parse_seconds, default_value = "0", value_name = "S")]
     linger: Duration,
 
-    /// A receiver that stands still for so long, or that the others wait for half of that, is served by itself
-    #[arg(long, value_parser = parse_seconds, default_value = "2", value_name = "S")]
-    stall: Duration,
+    /// A receiver that stands still for so long is served by itself; with files also one that the others wait for
+    /// half of that [default: 2, or 60 with -]
+    #[arg(long, value_parser = parse_seconds, value_name = "S")]
+    stall: Option<Duration>,
 
     /// Send what symbolic links point to instead of the links
     #[arg(long, short = 'L')]
@@ -154,7 +155,7 @@ impl SendCommand {
             wait: self.wait.unwrap_or(wait),
             patience: self.patience,
             linger: self.linger,
-            stall: self.stall.max(Duration::from_millis(100)),
+            stall: self.stall.map(|stall| stall.max(Duration::from_millis(100))),
             rate_bytes_per_s: self.rate,
             ..SendOptions::new(self.group, members)
         };
@@ -195,8 +196,8 @@ impl SendCommand {
         if let Some(signal) = signal {
             signal.end_process();
         }
-    }
         Ok(false)
+    }
 
     fn members(&self) -> Result<Members> {
         if let Some(least) = self.min_members {
