@@ -8,10 +8,12 @@ use crate::error::{CastError, storage};
 use crate::manifest::{Entry, Kind, Manifest};
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, openat};
-use nix::sys::stat::{FchmodatFlags, Mode, fchmodat, mkdirat};
-use std::fs::File;
+use nix::sys::stat::{FchmodatFlags, Mode, fchmodat, fstat, mkdirat};
+use nix::unistd::mkdtemp;
+use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 const DIRECTORY: OFlag = OFlag::O_RDONLY.union(OFlag::O_DIRECTORY).union(OFlag::O_CLOEXEC);
@@ -50,6 +52,19 @@ impl Place {
         let opened = nix::fcntl::open(path, flags, Mode::empty());
         let root = opened.map_err(|error| storage("open the directory", path)(error.into()))?;
         Ok(Self { root, path: path.into() })
+    }
+
+    /// Whether it belongs to whoever owns what this process makes in `parent`, where it is.
+    ///
+    /// # Errors
+    /// It cannot be looked at; nothing can be made there.
+    pub fn is_own(&self, parent: &Path) -> Result<bool, CastError> {
+        let about = fstat(&self.root).map_err(|error| storage("look at", &self.path)(error.into()))?;
+        let failed = || storage("make a directory in", parent);
+        let made = mkdtemp(&parent.join(".denrei-cast-XXXXXX")).map_err(|error| failed()(error.into()))?;
+        let own = fs::symlink_metadata(&made).map_err(failed())?.uid();
+        fs::remove_dir(&made).map_err(failed())?;
+        Ok(about.st_uid == own)
     }
 
     /// A directory of this program's own in it, made if it is not there.

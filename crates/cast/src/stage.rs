@@ -128,13 +128,18 @@ impl Stage {
             return Err(CastError::Protocol("the body is not as large as its manifest says"));
         }
         let root = Self::directory(into, &offer.id);
-        match fs::DirBuilder::new().mode(0o700).create(&root) {
+        let is_new = match fs::DirBuilder::new().mode(0o700).create(&root) {
             Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
                 return Err(storage("create the directory", root)(error));
             }
-            _ => {}
-        }
+            created => created.is_ok(),
+        };
         let root = Place::open_own(&root)?;
+        // What is there says what was verified: whoever can plant it can have anything taken for that.
+        if !is_new && !root.is_own(into)? {
+            let problem = "belongs to another user";
+            return Err(CastError::InTheWay { path: root.path().into(), problem });
+        }
         // A manifest that is there whole was written before anything else.
         if Self::manifest_in(&root, &offer.id).is_none() {
             let mut file = root.own_file(MANIFEST, OFlag::O_WRONLY | OFlag::O_CREAT | OFlag::O_TRUNC)?;

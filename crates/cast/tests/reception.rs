@@ -412,6 +412,25 @@ fn a_directory_that_cannot_be_written_to_is_named_at_once() {
     receive(dir.path(), vec![entry(None, "d", Kind::Directory)], b"").unwrap();
 }
 
+/// In a directory that others may write to, too, somebody could say of anything that it was verified.
+#[test]
+fn state_that_another_user_has_made_is_not_gone_on_with() {
+    let dir = tempfile::tempdir().unwrap();
+    let entries = vec![entry(None, "f", file(1))];
+    let id = *hash(&Manifest { nonce: [0; 16], entries: entries.clone() }.encode()).as_bytes();
+    let name: String = id[..8].iter().map(|octet| format!("{octet:02x}")).collect();
+    let state = dir.path().join(format!(".denrei-cast-{name}"));
+    std::fs::create_dir_all(state.join("tree")).unwrap();
+    std::fs::write(state.join("tree/f"), "z").unwrap();
+    std::fs::write(state.join("publishing"), "").unwrap();
+    if let Err(error) = std::os::unix::fs::chown(&state, Some(65_534), None) {
+        return eprintln!("SKIPPED state_that_another_user_has_made_is_not_gone_on_with: {error}");
+    }
+    let error = begin(dir.path(), entries).unwrap_err().to_string();
+    assert!(error.contains(&name) && error.contains("belongs to another user"), "{error}");
+    assert!(!dir.path().join("f").exists());
+}
+
 /// A process that dies while it puts things into their places: what is moved stays, what is not follows.
 #[test]
 fn putting_into_place_goes_on_where_it_was() {
