@@ -10,7 +10,7 @@ use serde::de::DeserializeOwned;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -19,6 +19,12 @@ const MAX_WAITING_LINES: usize = 1024;
 
 /// Longest line, bytes: the arrival times of a paced stream are the longest, 16 digits each.
 const MAX_LINE_BYTES: u64 = 64 << 20;
+
+/// How often it is looked whether all of several processes live.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// After this whoever has ended is seen to have ended, and its last word is here.
+const SETTLE: Duration = Duration::from_millis(100);
 
 /// A process, here or on another machine, and the two lines to it.
 pub struct LineProcess {
@@ -71,20 +77,25 @@ impl LineProcess {
 
     /// Waits for an answer.
     pub fn receive<T: DeserializeOwned>(&self, limit: Duration) -> Result<T> {
+        self.receive_within(limit)?.ok_or_else(|| self.silence(limit))
+    }
+
+    /// An answer, if one comes in time.
+    pub fn receive_within<T: DeserializeOwned>(&self, limit: Duration) -> Result<Option<T>> {
         match self.answers.recv_timeout(limit) {
-            Ok(line) => self.parse(line),
-            Err(RecvTimeoutError::Timeout) => bail!("{} said nothing for {limit:?}", self.name),
+            Ok(line) => self.parse(line).map(Some),
+            Err(RecvTimeoutError::Timeout) => Ok(None),
             Err(RecvTimeoutError::Disconnected) => bail!("{} has ended without an answer", self.name),
         }
     }
 
-    /// An answer, if one is there.
-    pub fn try_receive<T: DeserializeOwned>(&self) -> Result<Option<T>> {
-        match self.answers.try_recv() {
-            Ok(line) => self.parse(line).map(Some),
-            Err(TryRecvError::Empty) => Ok(None),
-            Err(TryRecvError::Disconnected) => bail!("{} has ended", self.name),
-        }
+    fn silence(&self, limit: Duration) -> anyhow::Error {
+        anyhow!("{} said nothing for {limit:?}", self.name)
+    }
+
+    /// Whether it has ended, as far as that is seen from here.
+    fn has_ended(&mut self) -> bool {
+        self.child.as_mut().is_some_and(|child| !matches!(child.try_wait(), Ok(None)))
     }
 
     /// Lets it end by itself, and ends it after `limit`.
@@ -122,6 +133,57 @@ impl Drop for LineProcess {
     }
 }
 
+/// Waits for what process `index` of several answers that wait for each other. `failure` is why an answer is that one
+/// has failed.
+///
+/// # Errors
+/// It has failed, or another one, or one has ended: who ended without an answer is named rather than who failed
+/// meanwhile, most likely because of it.
+pub fn receive_among<T: DeserializeOwned>(
+    processes: &mut [LineProcess],
+    index: usize,
+    limit: Duration,
+    failure: impl Fn(&T) -> Option<String>,
+) -> Result<T> {
+    let until = Instant::now() + limit;
+    loop {
+        if let Some(answer) = processes[index].receive_within(LOOK)? {
+            let Some(why) = failure(&answer) else { return Ok(answer) };
+            thread::sleep(SETTLE);
+            look_after_others(processes, index, &failure)?;
+            bail!("{}: {why}", processes[index].name);
+        }
+        look_after_others(processes, index, &failure)?;
+        if Instant::now() > until {
+            return Err(processes[index].silence(limit));
+        }
+    }
+}
+
+fn look_after_others<T: DeserializeOwned>(
+    processes: &mut [LineProcess],
+    index: usize,
+    failure: impl Fn(&T) -> Option<String>,
+) -> Result<()> {
+    let count = processes.len();
+    let others = || (0..count).filter(|other| *other != index);
+    if !others().any(|other| processes[other].has_ended()) {
+        return Ok(());
+    }
+    // Who failed because of another may be seen first.
+    thread::sleep(SETTLE);
+    let mut failed = Ok(());
+    for other in others() {
+        let process = &mut processes[other];
+        if process.has_ended()
+            && let Some(why) = process.receive_within(Duration::ZERO)?.as_ref().and_then(&failure)
+        {
+            failed = Err(anyhow!("{}: {why}", process.name));
+        }
+    }
+    failed
+}
+
 fn read_lines(source: impl Read + Send + 'static) -> Result<Receiver<std::io::Result<String>>> {
     let (lines, receiver) = sync_channel(MAX_WAITING_LINES);
     let reader = thread::Builder::new().name("answers".into());
@@ -154,10 +216,39 @@ mod tests {
         process.send(&vec![1, 2, 3]).unwrap();
         let answer: Vec<u8> = process.receive(Duration::from_secs(5)).unwrap();
         assert_eq!(answer, [1, 2, 3]);
-        assert!(process.try_receive::<u8>().unwrap().is_none());
+        assert!(process.receive_within::<u8>(Duration::ZERO).unwrap().is_none());
         process.kill();
         let error = process.receive::<u8>(Duration::from_secs(5)).unwrap_err();
         assert_eq!(error.to_string(), "cat has ended without an answer");
+    }
+
+    /// A shell that answers `"failed"` once the process before it has ended, or waits.
+    fn shell(script: &str, name: &str) -> LineProcess {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        LineProcess::spawn(command, name).unwrap()
+    }
+
+    #[test]
+    fn who_ends_without_a_word_is_named_and_not_who_fails_because_of_it() {
+        let why = |answer: &String| (answer == "failed").then(|| "it has failed".to_owned());
+        let receive = |processes: &mut [LineProcess]| {
+            receive_among(processes, 0, Duration::from_secs(60), why).unwrap_err().to_string()
+        };
+        let waits = || shell("read line", "one that waits");
+        let fails = || shell("echo '\"failed\"'", "one that fails");
+        let begun = Instant::now();
+        assert_eq!(
+            receive(&mut [waits(), waits(), shell("exit 3", "dead")]),
+            "dead has ended without an answer"
+        );
+        assert_eq!(receive(&mut [fails(), shell("exit 3", "dead")]), "dead has ended without an answer");
+        assert_eq!(receive(&mut [waits(), fails(), shell("", "dead")]), "dead has ended without an answer");
+        assert_eq!(receive(&mut [waits(), fails()]), "one that fails: it has failed");
+        assert_eq!(receive(&mut [fails(), waits()]), "one that fails: it has failed");
+        assert!(begun.elapsed() < Duration::from_secs(50));
+        let mut one = [shell("echo '\"done\"'; read line", "one"), waits()];
+        assert_eq!(receive_among(&mut one, 0, Duration::from_secs(60), why).unwrap(), "done");
     }
 
     #[test]

@@ -85,6 +85,40 @@ fn a_relay_notices_a_dead_peer_after_its_failure_timeout() {
     assert_eq!(refused.unwrap().status.code(), Some(2));
 }
 
+/// The processes that a process has started.
+fn children(process: &Child) -> Vec<String> {
+    let id = process.id();
+    let listed = std::fs::read_to_string(format!("/proc/{id}/task/{id}/children")).unwrap_or_default();
+    listed.split_whitespace().map(str::to_owned).collect()
+}
+
+/// Without bare UDP nobody would notice by himself for as long as all have to send.
+#[test]
+fn a_benchmark_one_of_whose_sides_dies_names_it_at_once() {
+    for args in [&["mesh", "--nodes=3", "--seconds=600"][..], &["pingpong", "--seconds=600"]] {
+        let mut command = denrei();
+        command.args(["bench"]).args(args);
+        command.args(["--transports=udp", "--sizes=4", "--iters=100000000", "--repeat=1"]);
+        let bench = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let sides = if args.len() == 3 { 3 } else { 2 };
+        let until = Instant::now() + SOON;
+        while children(&bench).len() < sides {
+            assert!(Instant::now() < until, "{args:?}: {:?}", children(&bench));
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        // That they have begun is likely, and no matter.
+        std::thread::sleep(Duration::from_millis(500));
+        let last = children(&bench).pop().unwrap();
+        assert!(Command::new("kill").args(["-s", "KILL", &last]).status().unwrap().success());
+        let killed = Instant::now();
+        let output = bench.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        let expected = format!("side {} of {sides} has ended without an answer", sides - 1);
+        assert!(output.status.code() == Some(3) && said.contains(&expected), "{args:?}: {said}");
+        assert!(killed.elapsed() < 3 * SOON, "{args:?}");
+    }
+}
+
 #[test]
 fn the_exit_status_is_the_same_where_standard_error_cannot_be_written() {
     let place = tempfile::tempdir().unwrap();

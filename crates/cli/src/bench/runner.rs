@@ -10,7 +10,7 @@ use super::machine::core_for;
 use super::place::Place;
 use super::result::Run;
 use super::work::warmup_for;
-use crate::process::LineProcess;
+use crate::process::{LineProcess, receive_among};
 use anyhow::{Context, Result, bail};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -79,7 +79,7 @@ pub fn measure(plan: &Plan, place: &Place, transport: Transport, size: usize) ->
 
 /// Members of a mesh or gather are done when they are; none may leave before all are.
 fn all_at_once(sides: &mut [LineProcess], limit: Duration) -> Result<Vec<Report>> {
-    let reports = sides.iter().map(|side| report(side, limit)).collect::<Result<Vec<Report>>>()?;
+    let reports = (0..sides.len()).map(|index| report(sides, index, limit)).collect::<Result<Vec<_>>>()?;
     for side in sides {
         side.send(&Order::Stop(0))?;
     }
@@ -88,11 +88,10 @@ fn all_at_once(sides: &mut [LineProcess], limit: Duration) -> Result<Vec<Report>
 
 /// Side 0 decides when it is done, then side 1 is stopped.
 fn asker_first(sides: &mut [LineProcess], limit: Duration) -> Result<Vec<Report>> {
-    let [asker, answerer] = sides else { bail!("there have to be two sides") };
-    let first = report(asker, limit)?;
-    answerer.send(&Order::Stop(first.messages))?;
-    let second = report(answerer, limit)?;
-    asker.send(&Order::Stop(0))?;
+    let first = report(sides, 0, limit)?;
+    sides[1].send(&Order::Stop(first.messages))?;
+    let second = report(sides, 1, limit)?;
+    sides[0].send(&Order::Stop(0))?;
     Ok(vec![first, second])
 }
 
@@ -104,11 +103,11 @@ fn ready(side: &LineProcess) -> Result<SocketAddr> {
     }
 }
 
-fn report(side: &LineProcess, limit: Duration) -> Result<Report> {
-    match side.receive(limit)? {
+fn report(sides: &mut [LineProcess], index: usize, limit: Duration) -> Result<Report> {
+    let failure = |answer: &Answer| if let Answer::Failed(why) = answer { Some(why.clone()) } else { None };
+    match receive_among(sides, index, limit, failure)? {
         Answer::Report(report) => Ok(*report),
-        Answer::Failed(why) => bail!("{}: {why}", side.name()),
-        Answer::Ready(_) => bail!("{} was ready twice", side.name()),
+        other => bail!("{} said {other:?} for a report", sides[index].name()),
     }
 }
 

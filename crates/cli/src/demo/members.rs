@@ -132,7 +132,7 @@ impl Members {
     pub fn listen(&mut self, dead: Option<usize>) -> Result<bool> {
         let mut heard = false;
         for index in (0..self.len()).filter(|index| Some(*index) != dead) {
-            while let Some(answer) = self.members[index].process.try_receive()? {
+            while let Some(answer) = self.members[index].process.receive_within(Duration::ZERO)? {
                 heard = true;
                 self.take(index, answer)?;
             }

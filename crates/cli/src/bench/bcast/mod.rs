@@ -15,7 +15,7 @@ use crate::cmd::key::KeyArgs;
 use crate::cmd::values::whole;
 use crate::cmd::wrong_arguments;
 use crate::output::say;
-use crate::process::LineProcess;
+use crate::process::{LineProcess, receive_among};
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use denrei_netlab::{Lab, LabConfig};
@@ -239,15 +239,15 @@ fn measure(args: &BcastArgs, place: &Place, way: Way, nodes: usize, size: u64) -
     for side in sides.iter_mut().rev() {
         side.send(&Order::Start(addresses.clone()))?;
     }
-    let sender: SenderReport = match answer_of(&sides[0], RUN_LIMIT)? {
+    let sender: SenderReport = match receive_among(&mut sides, 0, RUN_LIMIT, failure)? {
         Answer::Sent(report) => report,
         other => bail!("the sender said {other:?}"),
     };
     let mut members: Vec<MemberReport> = Vec::with_capacity(nodes);
-    for side in &sides[1..] {
-        match answer_of(side, RUN_LIMIT)? {
+    for index in 1..=nodes {
+        match receive_among(&mut sides, index, RUN_LIMIT, failure)? {
             Answer::Received(report) => members.push(report),
-            other => bail!("{} said {other:?}", side.name()),
+            other => bail!("{} said {other:?}", sides[index].name()),
         }
     }
     for side in &mut sides {
@@ -257,16 +257,14 @@ fn measure(args: &BcastArgs, place: &Place, way: Way, nodes: usize, size: u64) -
 }
 
 fn ready(side: &LineProcess) -> Result<SocketAddr> {
-    match answer_of(side, READY_LIMIT)? {
+    match side.receive(READY_LIMIT)? {
         Answer::Ready(addr) => Ok(addr),
+        Answer::Failed(why) => bail!("{}: {why}", side.name()),
         other => bail!("{} said {other:?} before it was started", side.name()),
     }
 }
 
-/// What a side says, unless that is why it cannot go on.
-fn answer_of(side: &LineProcess, limit: Duration) -> Result<Answer> {
-    match side.receive(limit)? {
-        Answer::Failed(why) => bail!("{}: {why}", side.name()),
-        answer => Ok(answer),
-    }
+/// Why a side cannot go on, if it says so.
+fn failure(answer: &Answer) -> Option<String> {
+    if let Answer::Failed(why) = answer { Some(why.clone()) } else { None }
 }
