@@ -422,6 +422,15 @@ fn wrong_arguments_end_with_2_and_say_what_is_possible() {
             "carry collective operations",
         ),
         (&["cast", "recv", "--into", ".", "--wait", "-1"], "from 0 to 1000000"),
+        (&["cast", "recv", "--into", ".", "--identity-file", "x"], "--key-file or DENREI_KEY_FILE"),
+        (&["demo", "--allow-file", "x"], "--key-file or DENREI_KEY_FILE"),
+        (&["bench", "stream", "--identity-file", "x"], "for the row denrei-sealed"),
+        (
+            &["bench", "stream", "--allow-file", "x", "--listen", "127.0.0.1:0"],
+            "--key-file or DENREI_KEY_FILE",
+        ),
+        (&["bench", "bcast", "--allow-file", "x"], "for the row denrei-sealed"),
+        (&["bench", "stream", "--sealed", "--identity-file", "x"], "--identity-file takes --allow-file"),
     ] {
         let output = denrei(args);
         assert_eq!(output.status.code(), Some(2), "{args:?}: {}", stderr(&output));

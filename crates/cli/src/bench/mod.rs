@@ -43,7 +43,9 @@ use table::ResultTable;
 /// Runs a plan, prints its results, and draws them if that was asked for; or serves the other side.
 pub fn run(plan: &Plan, args: &BenchArgs, picture: &PictureArgs) -> Result<()> {
     if let Some(addr) = args.place.listen {
-        return listen::serve(addr, &args.keys.clone().or_environment());
+        let keys = args.keys.clone().or_environment();
+        keys.check()?;
+        return listen::serve(addr, &keys);
     }
     picture.check()?;
     let place = Place::open(args, &plan.transports, plan.members)?;

@@ -43,6 +43,11 @@ pub struct Secrets {
 impl Secrets {
     /// For rows without a key (`plain`), in namespaces or not, and for rows with one (`sealed`).
     pub fn new(keys: &KeyArgs, is_lab: bool, plain: bool, sealed: bool) -> Result<Self> {
+        if !sealed && (keys.identity_file.is_some() || keys.allow_file.is_some()) {
+            return Err(wrong_arguments(
+                "--identity-file and --allow-file are for the row denrei-sealed: give --key-file FILE or --sealed, too",
+            ));
+        }
         let mut keys = keys.clone().or_environment();
         if is_lab && plain && !keys.insecure {
             tell!(
@@ -55,6 +60,9 @@ impl Secrets {
             let line = key_file::cluster_key_line(&new_cluster_key()?);
             let (file, path) = nameless(&line).context("cannot keep a key for the sides")?;
             (keys.key_file, made) = (Some(path), Some(file));
+        }
+        if sealed {
+            keys.check()?;
         }
         Ok(Self { keys, _made: made })
     }

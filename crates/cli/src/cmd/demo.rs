@@ -49,6 +49,8 @@ pub struct DemoCommand {
 impl DemoCommand {
     /// Runs it; whether every message arrived whole, once and in order.
     pub fn run(&self) -> Result<bool> {
+        // What the nodes could not use either.
+        self.keys.clone().own_config()?;
         say!("{}", Machine::this());
         let holds =
             demo::run(Options { nodes: self.nodes as usize, seed: self.seed, keys: self.keys.clone() })?;

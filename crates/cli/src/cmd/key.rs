@@ -1,5 +1,6 @@
 //! The options of every command that opens a Node: which key protects it, or that none does.
 
+use super::wrong_arguments;
 use anyhow::Result;
 use clap::Args;
 use denrei::{Config, environment, key_file};
@@ -29,11 +30,33 @@ pub struct KeyArgs {
 }
 
 impl KeyArgs {
+    /// Whether what is named is of use.
+    ///
+    /// # Errors
+    /// An identity without a key, or without those to speak with, or these without an identity.
+    pub fn check(&self) -> Result<()> {
+        let named = self.identity_file.is_some() || self.allow_file.is_some();
+        if named && self.key_file.is_none() {
+            return Err(wrong_arguments(
+                "--identity-file and --allow-file take a key: identities are shown to those alone who have the \
+                 cluster key, which --key-file or DENREI_KEY_FILE names",
+            ));
+        }
+        if self.identity_file.is_some() != self.allow_file.is_some() {
+            return Err(wrong_arguments(
+                "--identity-file takes --allow-file, and that the other: a node with an identity speaks with those \
+                 alone that are listed",
+            ));
+        }
+        Ok(())
+    }
+
     /// The default configuration of a Node with these secrets.
     ///
     /// # Errors
-    /// If a file cannot be used; says what to do.
+    /// If a file cannot be used, or is of no use; says what to do.
     pub fn config(&self) -> Result<Config> {
+        self.check()?;
         Ok(Config {
             cluster_key: self.key_file.as_deref().map(key_file::read_cluster_key).transpose()?,
             identity: self.identity_file.as_deref().map(key_file::read_identity).transpose()?,
