@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #define SECOND 1000000LL
 
@@ -336,6 +338,24 @@ static void endings(denrei_node *a, denrei_node *b, denrei_peer peer) {
   denrei_event_free(NULL);
 }
 
+/* What a forked child frees is not the parent's: the session goes on. */
+static void forked_children(denrei_node *a, denrei_node *b, denrei_peer peer) {
+  pid_t child = fork();
+  if (child == 0) {
+    denrei_node_free(a);
+    denrei_node_free(b);
+    _exit(0);
+  }
+  int status = -1;
+  CHECK(waitpid(child, &status, 0) == child && status == 0);
+  OK(denrei_send(a, peer, 0, "still here", 10));
+  denrei_message *message = NULL;
+  OK(denrei_recv(b, 5 * SECOND, &message));
+  CHECK(denrei_message_length(message) == 10);
+  denrei_message_free(message);
+  OK(denrei_flush(a, peer, 5 * SECOND));
+}
+
 int main(void) {
   CHECK(strlen(denrei_version()) >= 5);
   settings();
@@ -351,6 +371,7 @@ int main(void) {
   steering(a, b, peer);
   several_at_once(a, b, peer);
   event_loop(a, b, peer);
+  forked_children(a, b, peer);
   endings(a, b, peer);
   denrei_node_free(a);
   denrei_node_free(b);

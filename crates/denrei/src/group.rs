@@ -228,7 +228,7 @@ impl Group {
     /// Ends the group in order: FIN once all is sent, then the members' answers. Whether all of them
     /// have answered within `timeout`; what still comes can be seen in [`event_timeout`](Self::event_timeout).
     pub fn close(&self, timeout: Duration) -> bool {
-        if self.node.with_core(|core, _| core.endpoint.close_group(self.id)).is_err() {
+        if !self.node.is_own() || self.node.with_core(|core, _| core.endpoint.close_group(self.id)).is_err() {
             return true;
         }
         self.node.shared().kick();
@@ -280,6 +280,9 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
+        if !self.node.is_own() {
+            return;
+        }
         self.close(DROP_GRACE);
         self.node.with_core(|core, now| core.endpoint.forget_group(now, self.id));
         self.node.shared().kick();
@@ -336,6 +339,9 @@ impl GroupListener {
 
 impl Drop for GroupListener {
     fn drop(&mut self) {
+        if !self.node.is_own() {
+            return;
+        }
         self.node.with_core(|core, now| {
             let others = core.listeners.remove(&self.address).unwrap_or(1) - 1;
             if others > 0 {
@@ -418,6 +424,9 @@ impl Membership {
 
 impl Drop for Membership {
     fn drop(&mut self) {
+        if !self.node.is_own() {
+            return;
+        }
         self.leave();
         self.node.release_address(self.address);
     }

@@ -36,6 +36,7 @@ mod group;
 mod host;
 mod io;
 pub mod key_file;
+mod maker;
 mod node;
 mod pipeline;
 pub mod relay;

@@ -16,6 +16,7 @@ use crate::environment;
 use crate::error::BindError;
 use crate::host::HostShare;
 use crate::io::Io;
+use crate::maker::Maker;
 use crate::pipeline::Pipeline;
 use crate::shards::Shards;
 use crate::wait::Shared;
@@ -34,6 +35,9 @@ use zeroize::Zeroizing;
 /// the same Node. When the last is dropped, peers are told that it is gone; what was not
 /// acknowledged by then is lost, so [`flush`](Self::flush) before, or [`close`](Self::close) and wait for the
 /// [`PeerLost`](crate::Event::PeerLost) that says `Closed`.
+///
+/// A Node is the process's that made it. A child that was forked must not call it, and makes one of its own;
+/// dropping it there, or a group of its, does nothing.
 #[derive(Clone)]
 pub struct Node {
     handle: Arc<Handle>,
@@ -48,6 +52,7 @@ struct Handle {
     thread: Mutex<Option<JoinHandle<()>>>,
     pipeline: Mutex<Option<Pipeline>>,
     host: Mutex<Option<HostShare>>,
+    maker: Maker,
 }
 
 /// END code of a Node that is dropped (`spec/protocol.md` §8).
@@ -85,6 +90,7 @@ impl Node {
                 thread: Mutex::default(),
                 pipeline: Mutex::default(),
                 host: Mutex::default(),
+                maker: Maker::this_process(),
             }),
         };
         match config.drive {
@@ -169,6 +175,11 @@ impl Node {
 
     // ---- plumbing ----
 
+    /// Whether this process made it, and has not been forked from the one that did.
+    pub(crate) fn is_own(&self) -> bool {
+        self.handle.maker.is_this_process()
+    }
+
     /// Works with the first shard's core, which has the groups.
     pub(crate) fn with_core<T>(&self, act: impl FnOnce(&mut Core, Instant) -> T) -> T {
         let mut core = self.shared().core.lock();
@@ -193,8 +204,21 @@ impl Node {
     }
 }
 
+impl Handle {
+    /// In a child that was forked: everything stays as it is, to the end of the process. A thread of the parent's
+    /// may have been at work on it.
+    fn abandon(&mut self) {
+        self.shards.all().for_each(|shard| std::mem::forget(Arc::clone(shard)));
+        std::mem::forget((self.thread.get_mut().take(), self.pipeline.get_mut().take()));
+        std::mem::forget(self.host.get_mut().take());
+    }
+}
+
 impl Drop for Handle {
     fn drop(&mut self) {
+        if !self.maker.is_this_process() {
+            return self.abandon();
+        }
         for shard in self.shards.all() {
             say_goodbye(&mut shard.core.lock());
         }

@@ -48,23 +48,27 @@ impl<T: Send> Drop for Held<T> {
     }
 }
 
-/// What is closed while others may be using it: the last of them lets go of it.
-pub(crate) struct Closable<T: Send + Sync>(Held<RwLock<Option<Arc<T>>>>);
+/// What is closed while others may be using it: the last of them lets go of it. A child that was forked has none.
+pub(crate) struct Closable<T: Send + Sync> {
+    value: Held<RwLock<Option<Arc<T>>>>,
+    /// The process that made it.
+    maker: u32,
+}
 
 impl<T: Send + Sync> Closable<T> {
     pub fn new(value: T) -> Self {
-        Self(Held::new(RwLock::new(Some(Arc::new(value)))))
+        Self { value: Held::new(RwLock::new(Some(Arc::new(value)))), maker: std::process::id() }
     }
 
-    /// The value, unless it was closed. To be called, and let go, without the interpreter's lock.
+    /// The value, unless it was closed or is another process's. To be called, and let go, without the interpreter's lock.
     pub fn get(&self) -> Option<Arc<T>> {
-        self.0.read().clone()
+        if self.maker == std::process::id() { self.value.read().clone() } else { None }
     }
 
     /// Lets go of the value.
     pub fn close(&self, py: Python<'_>) {
         py.detach(|| {
-            let value = self.0.write().take();
+            let value = self.value.write().take();
             drop(value);
         });
     }

@@ -37,12 +37,20 @@ struct Port {
     node: RwLock<Option<Held<denrei::Node>>>,
     address: SocketAddr,
     incarnation: u64,
+    /// The process that made it.
+    maker: u32,
 }
 
 impl Node {
     /// The node, unless it was closed. To be called, and let go, without the interpreter's lock: what is
     /// let go last closes the port, and waits for threads that may be waiting for that lock.
     pub fn denrei(&self) -> PyResult<denrei::Node> {
+        if self.port.maker != std::process::id() {
+            return Err(DenreiError::new_err(format!(
+                "the node at {} is process {}'s, from which this one was forked: make one here",
+                self.port.address, self.port.maker
+            )));
+        }
         let node = self.port.node.read().as_ref().map(|node| denrei::Node::clone(node));
         node.ok_or_else(|| DenreiError::new_err(format!("the node at {} was closed", self.port.address)))
     }
@@ -87,7 +95,8 @@ impl Node {
         let node = py.detach(|| denrei::Node::bind(address, config)).map_err(error::bind)?;
         let (address, incarnation) = (node.local_addr(), node.incarnation().0);
         let node = RwLock::new(Some(Held::new(node)));
-        Ok(Self { port: Arc::new(Port { node, address, incarnation }) })
+        let maker = std::process::id();
+        Ok(Self { port: Arc::new(Port { node, address, incarnation, maker }) })
     }
 
     /// Closes the port: peers are told that the node is gone, and what was not acknowledged is lost, so

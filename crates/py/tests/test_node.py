@@ -364,3 +364,43 @@ def test_closing_with_lent_memory_under_way_does_not_hang():
         peer.send(bytearray(1_000_000))
         del a, b, peer
         gc.collect()
+
+
+def test_what_a_forked_child_lets_go_of_is_not_the_parents():
+    # Threads that are there when this process forks are pytest's, of other tests' nodes.
+    code = """
+import os, sys, denrei
+LONG = 10.0
+for drive in ("inline", "thread", "pipelined"):
+    a, b = denrei.Node(drive=drive), denrei.Node(drive="thread")
+    peer = a.connect(b.address)
+    peer.send(b"before")
+    assert peer.flush(timeout=LONG)
+    b.recv(timeout=LONG)
+    listener = a.join_group("239.255.78.77:7477")
+    child = os.fork()
+    if child == 0:
+        try:
+            peer.send(b"of the child")
+        except denrei.DenreiError as error:
+            assert f"is process {os.getppid()}'s" in str(error)
+            listener.close()
+            a.close()
+            b.close()
+            del a, b, peer, listener
+            sys.exit(0)
+        sys.exit(1)
+    assert os.waitpid(child, 0)[1] == 0, drive
+    peer.send(b"after")
+    assert peer.flush(timeout=LONG)
+    assert bytes(b.recv(timeout=LONG)) == b"after", drive
+    kinds = []
+    while (event := b.try_event()) is not None:
+        kinds.append(event.kind)
+    assert "peer_lost" not in kinds, (drive, kinds)
+    b.close()
+    a.close()
+print("ok")
+"""
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert said.stdout == "ok\n", said.stderr

@@ -17,6 +17,7 @@ mod route;
 
 pub use pair::PairState;
 
+use crate::maker::Maker;
 use crate::node::can_reach;
 use crate::{BindError, Config, Drive, Node};
 use denrei_proto::{ConfigError, MESSAGE_COST_BYTES, MIN_CHANNEL_CREDIT_BYTES};
@@ -111,6 +112,7 @@ pub struct Relay {
     routes: Vec<(SocketAddr, Arc<RouteState>)>,
     threads: Vec<JoinHandle<()>>,
     stopping: Arc<AtomicBool>,
+    maker: Maker,
 }
 
 /// A relay that stands for nobody has nothing to do.
@@ -182,8 +184,12 @@ impl Relay {
         refuse_circles(routes)?;
         refuse_doubles(routes)?;
         let places = Arc::new(Mutex::new(config.max_pairs));
-        let mut relay =
-            Self { routes: Vec::new(), threads: Vec::new(), stopping: Arc::new(AtomicBool::new(false)) };
+        let mut relay = Self {
+            routes: Vec::new(),
+            threads: Vec::new(),
+            stopping: Arc::default(),
+            maker: Maker::this_process(),
+        };
         for route in routes {
             let near = Node::bind(route.listen, config.node())?;
             // What the first sender would find out.
@@ -212,6 +218,10 @@ impl Relay {
 
 impl Drop for Relay {
     fn drop(&mut self) {
+        if !self.maker.is_this_process() {
+            // They are the parent's.
+            return std::mem::forget(std::mem::take(&mut self.threads));
+        }
         self.stopping.store(true, Ordering::Release);
         for thread in self.threads.drain(..) {
             // A thread that has panicked has said so, and there is nothing left to forward.
