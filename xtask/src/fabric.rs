@@ -36,9 +36,9 @@ pub fn run(arguments: &FabricArgs) -> anyhow::Result<ExitCode> {
     let into = arguments.into.clone().unwrap_or_else(|| target.join("release"));
     let place = into.join("libdenrei-fi.so");
     copy(&built, &place)?;
-    println!("{}", place.display());
+    crate::say!("{}", place.display());
     if let Some(mpicc) = &arguments.mpicc {
-        println!("{}", build_mpi(mpicc, &into)?.display());
+        crate::say!("{}", build_mpi(mpicc, &into)?.display());
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -43,7 +43,7 @@ pub fn run(arguments: &InstallArgs) -> anyhow::Result<ExitCode> {
     // It is written into files that are used from elsewhere.
     let prefix = std::path::absolute(&arguments.prefix).context("where the prefix is cannot be told")?;
     install(&binaries, &destination, &prefix)?;
-    println!("{}", joined(&destination, &prefix).display());
+    crate::say!("{}", joined(&destination, &prefix).display());
     Ok(ExitCode::SUCCESS)
 }
 

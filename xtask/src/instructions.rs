@@ -64,7 +64,7 @@ pub fn run(arguments: &InstructionsArgs) -> Result<ExitCode> {
     let measured = Record { arch: std::env::consts::ARCH.into(), instructions_per_message: per_message };
     if arguments.accept {
         write_record(&measured)?;
-        println!("accepted: {per_message:.1} instructions per 64-byte message sent and received");
+        crate::say!("accepted: {per_message:.1} instructions per 64-byte message sent and received");
         return Ok(ExitCode::SUCCESS);
     }
     let text = std::fs::read_to_string(RECORD).context("no figure to compare with: run with --accept")?;
@@ -74,9 +74,9 @@ pub fn run(arguments: &InstructionsArgs) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let (passed, verdict) = compare(record.instructions_per_message, per_message);
-    println!("instructions per 64-byte message sent and received: {verdict}");
+    crate::say!("instructions per 64-byte message sent and received: {verdict}");
     let (word, passes, failures) = if passed { ("ok", 1, 0) } else { ("FAILED", 0, 1) };
-    println!(
+    crate::say!(
         "test result: {word}. {passes} passed; {failures} failed; 0 ignored; 0 measured; 0 filtered out"
     );
     Ok(if passed { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -152,7 +152,7 @@ fn write_record(record: &Record) -> Result<()> {
 /// Says loudly that nothing was measured.
 fn skip(reason: &str) -> Result<()> {
     let line = format!("SKIPPED: instructions: {reason}");
-    println!("{line}");
+    crate::say!("{line}");
     if let Some(log) = std::env::var_os("DENREI_SKIP_LOG") {
         let mut log = OpenOptions::new().append(true).create(true).open(log)?;
         writeln!(log, "{line}")?;

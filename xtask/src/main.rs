@@ -8,7 +8,24 @@ mod package;
 mod sim;
 
 use clap::{Parser, Subcommand};
+use std::fmt;
+use std::io::Write as _;
 use std::process::ExitCode;
+
+/// The exit status when nobody reads any more, as `denrei` has it: what shells show after SIGPIPE.
+const NOBODY_READS: i32 = 141;
+
+/// Prints a line, like `println!`; where nobody reads any more (`cargo xtask … | head -1`) that is the end.
+macro_rules! say {
+    ($($line:tt)*) => { $crate::line(format_args!($($line)*)) };
+}
+use say;
+
+fn line(line: fmt::Arguments<'_>) {
+    if writeln!(std::io::stdout().lock(), "{line}").is_err() {
+        std::process::exit(NOBODY_READS);
+    }
+}
 
 /// Tasks of denrei's development.
 #[derive(Parser)]

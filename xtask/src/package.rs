@@ -96,7 +96,7 @@ pub fn run(arguments: &PackageArgs) -> anyhow::Result<ExitCode> {
         Tool::CargoDeb => by_cargo_deb(&arguments.into, arguments.fast)?,
         Tool::DpkgDeb => by_dpkg_deb(&tree, &arguments.into, arguments.fast)?,
     };
-    println!("{}", file.display());
+    crate::say!("{}", file.display());
     Ok(ExitCode::SUCCESS)
 }
 

@@ -112,9 +112,9 @@ pub fn run(arguments: &SimArgs) -> anyhow::Result<ExitCode> {
 fn run_one(seed: u64, arguments: &SimArgs) -> ExitCode {
     if arguments.verbose {
         let (setup, ops) = arguments.subject().generate(seed);
-        println!("{setup}operations ({}):", ops.len());
+        crate::say!("{setup}operations ({}):", ops.len());
         for (number, op) in ops.iter().enumerate() {
-            println!("  {number:3}. {op}");
+            crate::say!("  {number:3}. {op}");
         }
     }
     let result = arguments.subject().run_seed(seed);
@@ -124,15 +124,15 @@ fn run_one(seed: u64, arguments: &SimArgs) -> ExitCode {
             Err(failure) => (failure.setup.as_ref().clone(), failure.ops.clone()),
         };
         // Its result is the one that follows.
-        let _ = scenario::run_traced(&setup, &ops, Some(|line| println!("{line}")));
+        let _ = scenario::run_traced(&setup, &ops, Some(|line| crate::say!("{line}")));
     }
     match result {
         Ok(summary) => {
-            println!("seed {seed}: ok\n{summary:#?}");
+            crate::say!("seed {seed}: ok\n{summary:#?}");
             ExitCode::SUCCESS
         }
         Err(failure) => {
-            println!("{failure}{}", last_panic());
+            crate::say!("{failure}{}", last_panic());
             ExitCode::FAILURE
         }
     }
@@ -168,9 +168,9 @@ fn work(arguments: &SimArgs, next: &AtomicU64, done: &AtomicU64, sum: &Mutex<Sum
         let result = arguments.subject().run_seed(seed);
         let took = began.elapsed();
         if let Err(failure) = &result {
-            println!("\n{failure}{}\n", last_panic());
+            crate::say!("\n{failure}{}\n", last_panic());
         } else if let (Ok(summary), true) = (&result, arguments.verbose) {
-            println!("seed {seed}: digest {:016x}, {took:.1?}, {:?}", summary.digest, summary.totals);
+            crate::say!("seed {seed}: digest {:016x}, {took:.1?}, {:?}", summary.digest, summary.totals);
         }
         let mut sum = sum.lock().expect("no worker panics while it holds the lock");
         sum.add(seed, took, result);
@@ -213,7 +213,7 @@ fn tell_progress(seeds: u64, done: &AtomicU64, workers: &[ScopedJoinHandle<'_, (
 }
 
 fn report(sum: &Sum, done: u64, took: Duration) -> ExitCode {
-    println!(
+    crate::say!(
         "{} messages sent, {} received ({:.1} GB), {} reported unacknowledged; {} sides of sessions, {} lost; \
          {} happenings in {:.0} s of virtual time; slowest seed {} with {:.0?}",
         sum.sent,
@@ -228,18 +228,22 @@ fn report(sum: &Sum, done: u64, took: Duration) -> ExitCode {
         sum.slowest.0,
     );
     if sum.groups > 0 {
-        println!(
+        crate::say!(
             "{} groups opened, {} memberships, {} members departed; {} messages to groups, {} received",
-            sum.groups, sum.memberships, sum.departed, sum.group_sent, sum.group_received,
+            sum.groups,
+            sum.memberships,
+            sum.departed,
+            sum.group_sent,
+            sum.group_received,
         );
     }
     let faults: Vec<_> = sum.counts.entries().map(|(name, count)| format!("{name} {count}")).collect();
-    println!("faults: {}", faults.join(", "));
+    crate::say!("faults: {}", faults.join(", "));
     for failure in &sum.failures {
-        println!("failed: seed {}: {}", failure.seed, failure.what.lines().next().unwrap_or_default());
+        crate::say!("failed: seed {}: {}", failure.seed, failure.what.lines().next().unwrap_or_default());
     }
     let failed = sum.failures.len();
-    println!("{done} seeds, {failed} failed, {:.1} s", took.as_secs_f64());
+    crate::say!("{done} seeds, {failed} failed, {:.1} s", took.as_secs_f64());
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 

@@ -23,9 +23,8 @@ fn it_ends_where_nobody_reads_what_it_says() {
         std::thread::sleep(Duration::from_millis(20));
     }
     let ended = sim.wait_with_output().unwrap();
-    assert!(!ended.status.success());
     let said = String::from_utf8_lossy(&ended.stderr);
-    assert!(said.contains("failed printing to stdout"), "{said}");
+    assert!(ended.status.code() == Some(141) && !said.contains("panicked"), "{:?} {said}", ended.status);
 }
 
 #[test]

@@ -5,6 +5,7 @@
 use anyhow::{Context, Result, bail};
 use clap::{Parser, Subcommand};
 use denrei_attack::{ATTACKS, Attack, Effort};
+use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 /// What the exit status says.
@@ -12,7 +13,11 @@ const EXIT_STATUS: &str = "Exit status:
   0  all attacks were in vain
   1  one was not: something was delivered, lost, stalled, or cost more than it may
   2  the command line is wrong
-  3  it could not be tried: no root, a tool is missing";
+  3  it could not be tried: no root, a tool is missing
+141  nobody reads what it prints any more, as after SIGPIPE";
+
+/// The last of these.
+const NOBODY_READS: u8 = 141;
 
 /// Attack a Node in network namespaces, and say what came of it. Needs root.
 #[derive(Parser, Debug)]
@@ -59,6 +64,7 @@ fn main() -> ExitCode {
     match run(command) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(1),
+        Err(error) if is_broken_pipe(&error) => ExitCode::from(NOBODY_READS),
         Err(error) => {
             eprintln!("attack: {error:#}");
             ExitCode::from(3)
@@ -66,12 +72,17 @@ fn main() -> ExitCode {
     }
 }
 
+/// Whether standard output has ended; nothing else is written here.
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+}
+
 fn run(command: Command) -> Result<bool> {
     match command {
         Command::Role { role } => denrei_e2e::roles::run(Some(&role)).map(|()| true),
         Command::List => {
             for attack in ATTACKS {
-                println!("{:24} {}", attack.name, attack.summary);
+                writeln!(io::stdout(), "{:24} {}", attack.name, attack.summary)?;
             }
             Ok(true)
         }
@@ -82,7 +93,10 @@ fn run(command: Command) -> Result<bool> {
             for attack in chosen(&attacks)? {
                 let outcome = denrei_attack::run(attack, effort, &program, seed)?;
                 held &= outcome.held;
-                if json { println!("{}", serde_json::to_string(&outcome)?) } else { print!("{outcome}") }
+                match json {
+                    true => writeln!(io::stdout(), "{}", serde_json::to_string(&outcome)?)?,
+                    false => write!(io::stdout(), "{outcome}")?,
+                }
             }
             Ok(held)
         }

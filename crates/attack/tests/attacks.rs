@@ -50,3 +50,13 @@ fn an_attack_that_there_is_not_is_a_wrong_command_line() {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(said.contains("no attack nonexist") && said.contains("attack list"), "{said}");
 }
+
+#[test]
+fn a_list_that_nobody_reads_ends_without_a_word() {
+    let (nobody, closed) = std::io::pipe().unwrap();
+    drop(nobody);
+    let output =
+        std::process::Command::new(env!("CARGO_BIN_EXE_attack")).arg("list").stdout(closed).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(141) && said.is_empty(), "{:?} {said}", output.status);
+}
