@@ -119,6 +119,34 @@ fn a_benchmark_one_of_whose_sides_dies_names_it_at_once() {
     }
 }
 
+/// With a compiler and a launcher that only stand for an MPI's.
+#[test]
+fn a_run_of_an_mpi_ends_with_the_benchmark_and_leaves_nothing() {
+    use std::os::unix::fs::PermissionsExt;
+    let (mpi, scratch) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let run = mpi.path().join("run");
+    let waits = format!("echo $$ > {0}.new; mv {0}.new {0}; exec sleep 600", run.display());
+    for (name, script) in [("mpicc", "exit 0"), ("ompi_info", "exit 0"), ("mpirun", &waits)] {
+        let path = mpi.path().join(name);
+        std::fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
+    }
+    let mut command = denrei();
+    command.args(["bench", "mpi", "--kind=barrier", "--transports=openmpi-tcp", "--openmpi"]).arg(mpi.path());
+    let mut bench = command.env("TMPDIR", scratch.path()).stdout(Stdio::null()).spawn().unwrap();
+    let until = Instant::now() + SOON;
+    while !run.exists() {
+        assert!(Instant::now() < until && bench.try_wait().unwrap().is_none(), "the run begins");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let id = bench.id().to_string();
+    assert!(Command::new("kill").args(["-s", "TERM", &id]).status().unwrap().success());
+    assert_eq!(bench.wait().unwrap().signal(), Some(15));
+    let launcher = std::fs::read_to_string(&run).unwrap();
+    assert!(!std::path::Path::new("/proc").join(launcher.trim()).exists(), "{launcher} goes on");
+    assert_eq!(std::fs::read_dir(scratch.path()).unwrap().count(), 0, "what was compiled is removed");
+}
+
 #[test]
 fn the_exit_status_is_the_same_where_standard_error_cannot_be_written() {
     let place = tempfile::tempdir().unwrap();

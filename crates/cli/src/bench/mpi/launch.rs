@@ -4,6 +4,7 @@
 //! why there is nothing.
 
 use super::routes::{Family, Mpi, Route};
+use crate::cmd::signals::Ending;
 use anyhow::{Context, Result, bail, ensure};
 use denrei_netlab::{Lab, LabConfig};
 use std::collections::BTreeMap;
@@ -36,6 +37,8 @@ pub struct Launcher {
     provider: Option<PathBuf>,
     /// Programs, what stands in for ssh, output.
     scratch: TempDir,
+    /// Runs are not known to the namespaces, nor do they end with this process.
+    ending: Ending,
     made: BTreeMap<(Family, &'static str), PathBuf>,
 }
 
@@ -49,7 +52,8 @@ impl Launcher {
             }
             false => None,
         };
-        let launcher = Self { lab, ranks, provider, scratch, made: BTreeMap::new() };
+        let ending = Ending::watch()?;
+        let launcher = Self { lab, ranks, provider, scratch, ending, made: BTreeMap::new() };
         if let Some(lab) = &launcher.lab {
             lab.write_remote_shell(&launcher.agent()).context("cannot write what stands in for ssh")?;
         }
@@ -121,13 +125,36 @@ impl Launcher {
         let (out, said) = (self.scratch.path().join("out"), self.scratch.path().join("said"));
         command.stdin(Stdio::null()).stdout(File::create(&out)?).stderr(File::create(&said)?);
         let child = command.spawn().with_context(|| format!("cannot start {}", mpi.launcher.display()))?;
-        let done = wait(child, START_LIMIT + limit)?;
+        let done = self.wait(child, START_LIMIT + limit)?;
         let words = tail(&said);
         match done {
             Some(true) => Ok(fs::read_to_string(&out)?),
             Some(false) => bail!("{} failed: {words}", mpi.family.name()),
             None => bail!("{} did not end in time: {words}", mpi.family.name()),
         }
+    }
+
+    /// Waits for a process to end well or not; `None`: it did not in time, and was killed.
+    fn wait(&mut self, mut child: Child, limit: Duration) -> Result<Option<bool>> {
+        let end = Instant::now() + limit;
+        let mut signal = None;
+        while Instant::now() < end && signal.is_none() {
+            if let Some(status) = child.try_wait()? {
+                return Ok(Some(status.success()));
+            }
+            signal = self.ending.wait(LOOK);
+        }
+        // Its ranks end with it.
+        child.kill()?;
+        child.wait()?;
+        if let Some(signal) = signal {
+            // What cannot be removed is a temporary file, in a directory for such.
+            let _ = fs::remove_dir_all(self.scratch.path());
+            // The removal of namespaces ends the process by itself.
+            drop(self.lab.take());
+            signal.end_process();
+        }
+        Ok(None)
     }
 
     fn tell(&self, command: &mut Command, route: &Route) -> Result<()> {
@@ -188,21 +215,6 @@ impl Launcher {
             command.args(["-x", name]);
         }
     }
-}
-
-/// Waits for a process to end well or not; `None`: it did not in time, and was killed.
-fn wait(mut child: Child, limit: Duration) -> Result<Option<bool>> {
-    let end = Instant::now() + limit;
-    while Instant::now() < end {
-        if let Some(status) = child.try_wait()? {
-            return Ok(Some(status.success()));
-        }
-        std::thread::sleep(LOOK);
-    }
-    // Its ranks end with it.
-    child.kill()?;
-    child.wait()?;
-    Ok(None)
 }
 
 /// The last lines of what was said.
