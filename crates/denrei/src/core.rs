@@ -205,9 +205,6 @@ impl Core {
         }
     }
 
-    /// Nothing: the endpoint keeps its events within their bound by itself.
-    pub fn limit_events(&self) {}
-
     /// Whether somebody who waits may have got what it waits for.
     pub fn has_news(&mut self) -> bool {
         let news = self.endpoint.news();

@@ -56,9 +56,6 @@ impl Io {
     pub fn receive(&mut self, core: &Mutex<Core>) -> usize {
         let mut arrivals = Arrivals { core, held: None, now: None };
         let received = self.socket.recv_for(&mut self.buffers, &mut arrivals);
-        if let Some(core) = &mut arrivals.held {
-            core.limit_events();
-        }
         drop(arrivals);
         received.unwrap_or_else(|error| {
             core.lock().failure.get_or_insert(Arc::new(copy_error(&error)));
