@@ -16,7 +16,10 @@ const LAST_CLASS: u32 = 2;
 pub(super) struct Claim {
     /// Octets of data packets that it may have sent.
     pub limit: u64,
-    /// Octets that arrived, or are known not to.
+    /// Octets that arrived, and those that it has said it sent.
+    pub received: u64,
+    pub said: u64,
+    /// Octets that arrived, or are said not to.
     pub accounted: u64,
     /// Octets up to which it wants to send.
     pub wanted: u64,
@@ -43,6 +46,8 @@ impl Claim {
     pub fn new(now: Instant, weight: u32, received: u64, limit: u64, served: u64) -> Self {
         Self {
             limit,
+            received,
+            said: received,
             accounted: received,
             wanted: 0,
             weight,
