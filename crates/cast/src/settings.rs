@@ -21,10 +21,10 @@ use std::time::Duration;
 pub const DEFAULT_GROUP: &str = "239.255.71.17:7118";
 
 /// The name of the file that receivers write a stream to, if none is given.
-const STREAM_NAME: &str = "stdin";
+pub const STREAM_NAME: &str = "stdin";
 
 /// How much of a stream is retained, bytes: little to a host, and a second of a 500 Mbit/s stream.
-const RETAIN_BYTES: u64 = 64 << 20;
+pub const RETAIN_BYTES: u64 = 64 << 20;
 
 /// How to send or to receive; what does not concern the one or the other is not looked at.
 #[derive(Clone, Debug, Default)]

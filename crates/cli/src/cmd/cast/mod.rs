@@ -109,6 +109,9 @@ fn bind_default(ip: IpAddr, port: u16, config: &Config) -> Result<Node> {
 
 /// `host`, `host:port`, `10.0.0.1`, `[fd00::1]:7117`.
 fn resolve(text: &str, port: u16) -> Result<SocketAddr, String> {
+    if text.is_empty() {
+        return Err("\"\" is no host: give a name or an address, such as node1 or 10.0.0.1:7117".into());
+    }
     if let Ok(ip) = text.trim_matches(['[', ']']).parse::<IpAddr>() {
         return Ok(SocketAddr::new(ip, port));
     }
@@ -169,6 +172,7 @@ mod tests {
         }
         assert!(resolve("localhost", 9).unwrap().ip().is_loopback());
         assert!(resolve("no such host", 9).unwrap_err().contains("no such host"));
+        assert!(resolve("", 9).unwrap_err().contains("such as node1"));
     }
 
     #[test]

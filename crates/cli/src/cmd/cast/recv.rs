@@ -85,6 +85,9 @@ impl RecvCommand {
 
     fn receive(self) -> Result<bool> {
         let piped = self.into.as_os_str() == "-";
+        if piped && self.fsync {
+            return Err(wrong_arguments("--fsync is for a directory: whoever reads the pipe has it"));
+        }
         let destination = if piped {
             Destination::Pipe(Box::new(std::io::stdout()))
         } else {

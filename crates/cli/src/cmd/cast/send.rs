@@ -12,7 +12,8 @@ use clap::{ArgGroup, Args, ValueEnum};
 use denrei::GroupBackend;
 use denrei_cast::manifest::ManifestError;
 use denrei_cast::{
-    CastError, DEFAULT_GROUP, Members, Outcome, SendOptions, SendReport, Sender, Source, scan,
+    CastError, DEFAULT_GROUP, Members, Outcome, RETAIN_BYTES, STREAM_NAME, SendOptions, SendReport, Sender,
+    Source, scan,
 };
 use serde_json::json;
 use std::net::SocketAddr;
@@ -99,13 +100,13 @@ pub struct SendCommand {
     #[arg(long, short = 'L')]
     dereference: bool,
 
-    /// With -: the name of the file that receivers write it to
-    #[arg(long, default_value = "stdin", value_name = "NAME")]
-    name: String,
+    /// With -: the name of the file that receivers write it to [default: stdin]
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
 
-    /// With -: how much of what was read is kept for receivers that are late or slow
-    #[arg(long, default_value = "64M", value_parser = parse_size, value_name = "BYTES")]
-    retain: u64,
+    /// With -: how much of what was read is kept for receivers that are late or slow [default: 64M]
+    #[arg(long, value_parser = parse_size, value_name = "BYTES")]
+    retain: Option<u64>,
 
     /// Print the summary as one JSON object
     #[arg(long)]
@@ -216,12 +217,23 @@ impl SendCommand {
 
     /// What to send, and from when on signals do not end the process by themselves.
     fn source(&self) -> Result<(Source, Ending)> {
-        if self.paths.iter().any(|path| path.as_os_str() == "-") {
+        let is_stream = self.paths.iter().any(|path| path.as_os_str() == "-");
+        let useless = match is_stream {
+            true => self.dereference.then_some("--dereference is for files and directories"),
+            false => (self.name.is_some() || self.retain.is_some())
+                .then_some("--name and --retain are for standard input, which a PATH of - is"),
+        };
+        if let Some(useless) = useless {
+            return Err(wrong_arguments(useless));
+        }
+        if is_stream {
             if self.paths.len() > 1 {
                 return Err(wrong_arguments("- is sent alone: give files and directories to another cast"));
             }
+            let (name, retain) =
+                (self.name.as_deref().unwrap_or(STREAM_NAME), self.retain.unwrap_or(RETAIN_BYTES));
             let ending = Ending::watch()?;
-            return match Source::stream(&self.name, ending.guard(std::io::stdin()), self.retain) {
+            return match Source::stream(name, ending.guard(std::io::stdin()), retain) {
                 Err(CastError::Manifest(error)) => Err(wrong_arguments(format!("--name: {error}"))),
                 source => Ok((source.context("cannot send standard input")?, ending)),
             };
