@@ -398,6 +398,7 @@ fn wrong_arguments_end_with_2_and_say_what_is_possible() {
         (&["bench", "pingpong", "--loss", "3"], "--netns"),
         (&["bench", "rate", "--sizes", "1K,2K"], "of one size"),
         (&["bench", "rate", "--svg", "/no/such/folder/x.svg"], "no folder /no/such/folder"),
+        (&["bench", "rate", "--identity-file", "x"], "it takes another benchmark"),
         (&["bench", "rate", "--svg", "/"], "cannot write / for --svg"),
         (&["bench", "rate", "--parts", "sharing", "--svg", "x.svg"], "it takes tracking in --parts"),
         (&["bench", "rate", "--parts", "accuracy", "--rates", "1M"], "it takes tracking in --parts"),

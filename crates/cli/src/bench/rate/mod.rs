@@ -110,6 +110,8 @@ impl RateArgs {
                 Err(wrong_arguments(format!("{option} has no effect here: it takes {needs}")))
             }
             None => Ok(()),
+            ("--identity-file", common.keys.identity_file.is_some(), false, OTHER),
+            ("--allow-file", common.keys.allow_file.is_some(), false, OTHER),
         }
     }
 }
