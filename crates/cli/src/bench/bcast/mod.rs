@@ -13,7 +13,6 @@ use super::control::Transport;
 use super::place::Secrets;
 use crate::cmd::key::KeyArgs;
 use crate::cmd::values::whole;
-use crate::cmd::wrong_arguments;
 use crate::output::say;
 use crate::process::{LineProcess, receive_among};
 use anyhow::{Context, Result, bail};
@@ -96,15 +95,21 @@ impl fmt::Display for Way {
 #[derive(Args, Clone, Debug)]
 pub struct BcastArgs {
     /// Receivers, separated by commas (1..=256)
-    #[arg(long, value_delimiter = ',', default_values_t = [1, 2, 4, 8, 9], value_parser = whole(1_u64..=256), value_name = "N,...")]
+    #[arg(long, value_delimiter = ',', default_value = "1,2,4,8,9", value_parser = whole(1_u64..=256), value_name = "N,...")]
     nodes: Vec<u64>,
 
     /// Message sizes in bytes, separated by commas; K, M and G are powers of 1024 (4..=1G)
-    #[arg(long, value_delimiter = ',', default_values_t = [16, 4096, 65_536, 1 << 20, 64 << 20], value_parser = parse_size, value_name = "BYTES,...")]
+    #[arg(long, value_delimiter = ',', default_value = "16,4K,64K,1M,64M", value_parser = parse_size, value_name = "BYTES,...")]
     sizes: Vec<u64>,
 
     /// What to compare, separated by commas; tcp is always measured
-    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Backend::Multicast, Backend::Unicast, Backend::Tree], value_name = "NAME,...")]
+    #[arg(
+        long,
+        value_enum,
+        value_delimiter = ',',
+        default_value = "multicast,unicast,tree",
+        value_name = "NAME,..."
+    )]
     backend: Vec<Backend>,
 
     /// Messages per run; fewer for large sizes if not given
@@ -189,9 +194,6 @@ impl Place {
 
 /// Measures, and prints.
 pub fn run(args: &BcastArgs) -> Result<()> {
-    if args.sizes.contains(&0) {
-        return Err(wrong_arguments("--sizes: a message of a broadcast has at least 1 byte"));
-    }
     let place = Place::open(args)?;
     let ways = args.ways();
     let total = args.nodes.len() * args.sizes.len() * ways.len() * args.repeat as usize;

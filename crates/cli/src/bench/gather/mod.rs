@@ -24,7 +24,7 @@ pub struct GatherArgs {
     common: BenchArgs,
 
     /// Senders, separated by commas (1..=256)
-    #[arg(long, value_delimiter = ',', default_values_t = [1, 4, 16, 64], value_parser = whole(1_u64..=256), value_name = "N,...")]
+    #[arg(long, value_delimiter = ',', default_value = "1,4,16,64", value_parser = whole(1_u64..=256), value_name = "N,...")]
     nodes: Vec<u64>,
 
     /// With --netns: rate of the switch's link towards the receiver, such as 1gbit

@@ -37,7 +37,13 @@ const AMPLE: u16 = 128;
 #[derive(Args, Clone, Debug)]
 pub struct LayersArgs {
     /// Which figures, separated by commas
-    #[arg(long, value_enum, value_delimiter = ',', default_values_t = Figure::ALL, value_name = "NAME,...")]
+    #[arg(
+        long,
+        value_enum,
+        value_delimiter = ',',
+        default_value = "ip,tp4,tp4-retain,tp4-checksum,tp4-both,work",
+        value_name = "NAME,..."
+    )]
     figures: Vec<Figure>,
 
     /// PDUs per run; a twentieth of that where a checksum is computed

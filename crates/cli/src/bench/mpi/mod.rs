@@ -77,7 +77,13 @@ impl Kind {
 #[derive(Args, Debug)]
 pub struct MpiArgs {
     /// What to measure, separated by commas
-    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Kind::Latency, Kind::Bandwidth], value_name = "NAME,...")]
+    #[arg(
+        long,
+        value_enum,
+        value_delimiter = ',',
+        default_value = "latency,bandwidth",
+        value_name = "NAME,..."
+    )]
     kind: Vec<Kind>,
 
     /// Message sizes in bytes, separated by commas; K, M and G are powers of 1024 [default: by what is measured]

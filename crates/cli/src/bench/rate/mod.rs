@@ -33,11 +33,17 @@ pub struct RateArgs {
     common: BenchArgs,
 
     /// What to measure, separated by commas
-    #[arg(long, value_enum, value_delimiter = ',', default_values_t = Part::ALL, value_name = "PART,...")]
+    #[arg(
+        long,
+        value_enum,
+        value_delimiter = ',',
+        default_value = "tracking,accuracy,sharing,capacity",
+        value_name = "PART,..."
+    )]
     parts: Vec<Part>,
 
     /// Tracking: receivers, separated by commas
-    #[arg(long, value_enum, value_delimiter = ',', default_values_t = Receiver::ALL, value_name = "NAME,...")]
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "fast,slow", value_name = "NAME,...")]
     receivers: Vec<Receiver>,
 
     /// Tracking: learnt parameters only
@@ -104,14 +110,14 @@ impl RateArgs {
             ("--drive", common.drive != Drive::Inline, false, OTHER),
             ("--sealed", common.sealed, false, OTHER),
             ("--key-file", common.keys.key_file.is_some(), false, OTHER),
+            ("--identity-file", common.keys.identity_file.is_some(), false, OTHER),
+            ("--allow-file", common.keys.allow_file.is_some(), false, OTHER),
         ];
         match options.into_iter().find(|(_, given, useful, _)| *given && !useful) {
             Some((option, _, _, needs)) => {
                 Err(wrong_arguments(format!("{option} has no effect here: it takes {needs}")))
             }
             None => Ok(()),
-            ("--identity-file", common.keys.identity_file.is_some(), false, OTHER),
-            ("--allow-file", common.keys.allow_file.is_some(), false, OTHER),
         }
     }
 }
@@ -127,10 +133,6 @@ enum Part {
     Sharing,
     /// How soon free capacity is used
     Capacity,
-}
-
-impl Part {
-    const ALL: [Self; 4] = [Self::Tracking, Self::Accuracy, Self::Sharing, Self::Capacity];
 }
 
 /// The receivers of the tracking.
