@@ -251,10 +251,14 @@ impl Roster {
         Some(index)
     }
 
-    /// A new group begins.
+    /// A new group begins, with what the one misses who misses least: it is not to wait for what was sent before
+    /// others came. Not where pieces have to come in order.
     pub fn begin_group(&mut self, members: &[usize]) {
         self.recent.clear();
-        self.cursor = 0;
+        let of_group = || members.iter().map(|index| &self.members[*index]);
+        let least = of_group().min_by_key(|member| member.wanted.count());
+        let first = least.and_then(|member| member.wanted.next_from(0));
+        self.cursor = first.filter(|_| !of_group().any(|member| member.ordered)).unwrap_or(0);
         for (id, index) in members.iter().enumerate() {
             self.members[*index].path = Path::Group(id as u32);
         }
@@ -367,6 +371,16 @@ mod tests {
         roster.sent_to_group(3, 2);
         roster.joined(2, 2);
         assert_eq!(drain_group(&mut roster), [4, 1, 2], "message 2, piece 3, reached it");
+    }
+
+    #[test]
+    fn one_that_was_alone_gets_its_rest_before_what_is_behind_it_for_another() {
+        let mut late = roster(&[(3, 2), (1, 4)], 2);
+        assert_eq!(drain_group(&mut late), [3, 4, 1, 2], "the first is through as soon as without the other");
+        let mut in_order = roster(&[(3, 2), (1, 4)], 0);
+        in_order.want(1, &[], true, Instant::now());
+        in_order.begin_group(&[0, 1]);
+        assert_eq!(drain_group(&mut in_order), [1, 2, 3, 4], "the other's is a pipe");
     }
 
     #[test]
