@@ -79,7 +79,8 @@ impl Default for Config {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Drive {
     /// The thread that calls. Two system calls an exchange, no context switch; between calls
-    /// nothing is received, acknowledged or repeated.
+    /// nothing is received, acknowledged or repeated. A new peer hands messages to its application when this
+    /// Node has answered it: who sends and has nothing to wait for calls [`flush`](crate::Node::flush).
     #[default]
     Inline,
     /// One thread in the background, for applications that go away and compute, or that send
