@@ -26,7 +26,7 @@ mod shards;
 use crate::blocks::Blocks;
 use crate::buffer_pool::BufferPool;
 use crate::config::Config;
-use crate::event::{ChannelId, EndpointCounters, Event, PeerError, PeerId};
+use crate::event::{ChannelId, EndpointCounters, Event, PeerCounters, PeerError, PeerId};
 use crate::events::Events;
 use crate::group;
 use crate::lending::Noted;
@@ -79,6 +79,8 @@ pub struct Endpoint {
     /// Channels whose credit was not renewed because receive memory was short.
     waiting_credit: VecDeque<ChannelId>,
     counters: EndpointCounters,
+    /// What happened on the sessions that are not in `slots` any more.
+    ended: PeerCounters,
     /// What was handled last of each source, for [`lend`](Self::lend).
     noted: Noted,
     /// Made when the first group is.
@@ -143,6 +145,7 @@ impl Endpoint {
             waiting_offers: BTreeSet::new(),
             waiting_credit: VecDeque::new(),
             counters: EndpointCounters::default(),
+            ended: PeerCounters::default(),
             noted: Noted::default(),
             groups: None,
             groups_since: None,
@@ -158,6 +161,12 @@ impl Endpoint {
     /// What happened that belongs to no peer.
     pub fn counters(&self) -> EndpointCounters {
         EndpointCounters { dropped_events: self.events.dropped(), ..self.counters }
+    }
+
+    /// What happened on all sessions together, those included that are over.
+    pub fn session_totals(&self) -> PeerCounters {
+        let peers = self.slots.iter().filter_map(|slot| slot.peer.as_deref());
+        peers.fold(self.ended, |sum, peer| sum + peer.counters)
     }
 
     /// A number that changes whenever there is a new event, or a channel has something to take.
@@ -366,7 +375,9 @@ impl Endpoint {
         if !entry.peer.as_deref().is_some_and(|peer| !peer.is_alive() && peer.is_finished()) {
             return;
         }
-        entry.left_flushed = entry.peer.take().is_some_and(|peer| peer.is_flushed());
+        let Some(peer) = entry.peer.take() else { return };
+        entry.left_flushed = peer.is_flushed();
+        self.ended = self.ended + peer.counters;
         entry.generation = entry.generation.wrapping_add(1);
         self.release_slot(slot);
     }

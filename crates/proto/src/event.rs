@@ -383,6 +383,29 @@ pub struct PeerCounters {
     pub ecn_marks: u64,
 }
 
+impl core::ops::Add for PeerCounters {
+    type Output = Self;
+
+    /// The totals of two sessions.
+    fn add(self, other: Self) -> Self {
+        Self {
+            packets_sent: self.packets_sent + other.packets_sent,
+            packets_received: self.packets_received + other.packets_received,
+            bytes_sent: self.bytes_sent + other.bytes_sent,
+            bytes_received: self.bytes_received + other.bytes_received,
+            messages_sent: self.messages_sent + other.messages_sent,
+            messages_received: self.messages_received + other.messages_received,
+            packets_lost: self.packets_lost + other.packets_lost,
+            recoveries: self.recoveries + other.recoveries,
+            retransmissions: self.retransmissions + other.retransmissions,
+            probes: self.probes + other.probes,
+            excess: self.excess + other.excess,
+            duplicates: self.duplicates + other.duplicates,
+            ecn_marks: self.ecn_marks + other.ecn_marks,
+        }
+    }
+}
+
 /// What happened on an endpoint that belongs to no peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct EndpointCounters {

@@ -167,6 +167,20 @@ fn what_has_not_arrived_is_no_goodput() {
     assert_eq!((none.goodput_of_link, none.p99_of_ideal), (0.0, None), "{none:#?}");
 }
 
+/// What a host that is killed had sent again counts, also where sessions were open before.
+#[test]
+fn counters_of_killed_hosts_are_not_lost() {
+    let plan = "name = 'killed'\n[axes]\nworkload = 'incast'\nwarm = [true, false]\nhosts = 5\nmessages = 20\n\
+        loss = 0.2\n[[faults]]\nkind = 'crash'\nhosts = [0, 1, 2, 3, 4]\nfrom_s = 0.1\nto_s = 0.15";
+    for cell in &Plan::parse(plan).unwrap().cells {
+        let outcome = cell.run().outcome;
+        assert!(outcome.converged && outcome.lost_share > 0.1, "{outcome:#?}");
+        let lost = (outcome.lost_share * outcome.datagrams as f64) as u64;
+        assert!((lost / 4..lost * 4).contains(&outcome.retransmissions), "{lost} lost: {outcome:#?}");
+        assert!((1..outcome.datagrams).contains(&outcome.probes), "{outcome:#?}");
+    }
+}
+
 /// With sessions open and room for everyone's first flight, a gather takes little more than its
 /// link's own time, whatever the rate of the link.
 #[test]

@@ -151,7 +151,7 @@ pub(super) fn run(cell: &Cell) -> Outcome {
     if cell.warm && greeting::exchange(cell, &mut world, load.pairs()).is_err() {
         return measure(cell, &mut world, &mut load, &Before::default(), FaultCounts::default());
     }
-    let before = Before::now(&world, cell.hosts);
+    let before = Before::now(&world);
     let mut schedule = Schedule::new(cell, config, before.at);
     // A run that gets stuck has not finished, which the row says.
     let mut going = schedule.is_over() || schedule.run_for(Duration::ZERO, &mut world, &mut load).is_ok();
@@ -183,21 +183,9 @@ struct Before {
 }
 
 impl Before {
-    fn now(world: &World, hosts: u32) -> Self {
-        Self { at: world.now(), counts: *world.counts(), counters: sum_of_counters(world, hosts) }
+    fn now(world: &World) -> Self {
+        Self { at: world.now(), counts: *world.counts(), counters: world.session_totals() }
     }
-}
-
-/// The counters of all peers of all hosts that an [`Outcome`] shows.
-fn sum_of_counters(world: &World, hosts: u32) -> PeerCounters {
-    let endpoints = (0..hosts).filter_map(|host| world.endpoint(HostId(host)));
-    let flows = endpoints.flat_map(|endpoint| endpoint.peers().filter_map(|peer| endpoint.flow(peer)));
-    flows.map(|flow| flow.counters).fold(PeerCounters::default(), |mut sum, peer| {
-        sum.retransmissions += peer.retransmissions;
-        sum.probes += peer.probes;
-        sum.ecn_marks += peer.ecn_marks;
-        sum
-    })
 }
 
 fn lost(counts: &FaultCounts) -> u64 {
@@ -220,7 +208,7 @@ fn measure(cell: &Cell, world: &mut World, load: &mut Load, before: &Before, fir
     };
     let (p50_us, p99_us) = (percentile_us(0.50), percentile_us(0.99));
     let shares: Vec<f64> = load.shares.iter().map(|messages| *messages as f64).collect();
-    let counters = sum_of_counters(world, cell.hosts);
+    let counters = world.session_totals();
     let counts = *world.counts();
     let (ideal_us, arrived_share) = (cell.wire_time_us() + cell.delay_us, load.arrived_share());
     Outcome {

@@ -24,7 +24,7 @@ use crate::rng::Rng;
 use capture::Capture;
 use core::net::SocketAddr;
 use core::time::Duration;
-use denrei_proto::{Config, Endpoint, Event};
+use denrei_proto::{Config, Endpoint, Event, PeerCounters};
 use denrei_wire::{Ecn, Incarnation, Instant, TransmitBuf};
 use host::Process;
 use landing::Train;
@@ -89,6 +89,8 @@ pub struct World {
     topology: Topology,
     specs: Vec<HostSpec>,
     processes: Vec<Process>,
+    /// What happened on the sessions of processes that were killed.
+    ended: PeerCounters,
     cut_pairs: BTreeSet<(HostId, HostId)>,
     /// Hosts that reach each other and nobody else, a set for each partition.
     islands: Vec<BTreeSet<HostId>>,
@@ -120,6 +122,7 @@ impl World {
             topology: Topology::default(),
             specs: Vec::new(),
             processes: Vec::new(),
+            ended: PeerCounters::default(),
             cut_pairs: BTreeSet::new(),
             islands: Vec::new(),
             deaf: BTreeSet::new(),
@@ -173,7 +176,15 @@ impl World {
         for datagram in process.received {
             self.datagrams.release(datagram);
         }
-        self.counts.crashes += process.endpoint.is_some() as u64;
+        let Some(endpoint) = process.endpoint else { return };
+        self.counts.crashes += 1;
+        self.ended = self.ended + endpoint.session_totals();
+    }
+
+    /// What happened on all sessions of all processes that ran.
+    pub fn session_totals(&self) -> PeerCounters {
+        let running = self.processes.iter().filter_map(|process| process.endpoint.as_deref());
+        running.fold(self.ended, |sum, endpoint| sum + endpoint.session_totals())
     }
 
     /// Stops the process of a host, as by SIGSTOP.
