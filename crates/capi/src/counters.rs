@@ -19,7 +19,8 @@ pub struct denrei_counters {
     pub unknown_session: u64,
     /// Another version of the protocol.
     pub foreign_version: u64,
-    /// Sessions turned away because the address table was full.
+    /// Sessions turned away because there are as many peers, or as many that have not shown that they are at
+    /// their address, as there may be. They come again.
     pub refused_sessions: u64,
     /// System calls that sent.
     pub send_calls: u64,
@@ -79,7 +80,8 @@ pub struct denrei_counters {
     pub peers_disconnected: u64,
     /// Datagrams received into the memory of the message that they were expected to carry a part of.
     pub recv_landed: u64,
-    /// Events that the application did not ask for while 65,536 newer ones came.
+    /// Events that were dropped because the application took none while 65,536 newer ones came, or 1,048,576 that
+    /// it asked for as completions of messages.
     pub dropped_events: u64,
 }
 

@@ -176,3 +176,30 @@ fn a_future_that_is_dropped_leaves_nothing_behind() {
         assert!(tasks.iter().all(|task| Arc::strong_count(task) == 1), "{drive:?}");
     }
 }
+
+#[test]
+fn reports_wait_for_an_application_that_sends_for_long_before_it_looks() {
+    const MESSAGES: usize = 70_000;
+    let [sender, receiver] = [(); 2].map(|()| bind(Drive::Thread, ProtocolConfig::default()));
+    let peer = sender.connect(receiver.local_addr()).unwrap();
+    let taking = std::thread::spawn(move || {
+        for _ in 0..MESSAGES {
+            receiver.recv_timeout(LONG).unwrap().expect("a message comes");
+        }
+        receiver
+    });
+    let sent: Vec<_> = (0..MESSAGES)
+        .map(|_| sender.send_with(channel(peer, 0), "x", Completion::Delivered).unwrap())
+        .collect();
+    let _receiver = taking.join().unwrap();
+    for id in sent {
+        let delivered = || loop {
+            match sender.event_timeout(LONG) {
+                Some(Event::Connected { .. }) => {}
+                event => break event,
+            }
+        };
+        assert_eq!(delivered(), Some(Event::Delivered(id)));
+    }
+    assert_eq!(sender.counters().dropped_events, 0);
+}

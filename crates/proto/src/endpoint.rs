@@ -180,7 +180,8 @@ impl Endpoint {
         self.held_bytes
     }
 
-    /// Events that wait to be polled, 65,536 at most: of more the oldest are dropped.
+    /// Events that wait to be polled: of more than 65,536, besides 1,048,576 that were asked for by a
+    /// [`Completion`](crate::Completion), the oldest are dropped.
     pub fn waiting_events(&self) -> usize {
         self.events.len()
     }

@@ -5,6 +5,7 @@ mod lost;
 pub use lost::LostReason;
 pub(crate) use lost::OWN_ADDRESS;
 
+use crate::events::Waiting;
 use crate::outbox::LEAST_URGENT;
 use crate::rate::{MAX_RATE, MAX_WEIGHT, Rate};
 use bytes::Bytes;
@@ -171,6 +172,12 @@ pub enum Event {
         /// that expired is among them if the peer may not know that.
         unacknowledged: Vec<MessageId>,
     },
+}
+
+impl Waiting for Event {
+    fn is_report(&self) -> bool {
+        matches!(self, Self::Acknowledged(_) | Self::Delivered(_))
+    }
 }
 
 impl Event {
@@ -419,7 +426,8 @@ pub struct EndpointCounters {
     pub unknown_session: u64,
     /// Another protocol version.
     pub foreign_version: u64,
-    /// FIRSTs turned away because the address table was full.
+    /// FIRSTs turned away because there are as many peers, or as many that have not shown that they are at
+    /// their address, as there may be. They come again.
     pub refused_sessions: u64,
     /// Times that several peers together sent more than arrived, and were told limits from then on.
     pub crowds: u64,
@@ -441,7 +449,8 @@ pub struct EndpointCounters {
     pub limited: u64,
     /// Initiators asked to prove their address first, by RETRY.
     pub retries: u64,
-    /// Events that the application did not ask for while 65,536 newer ones came.
+    /// Events that were dropped because the application took none while 65,536 newer ones came, or 1,048,576 that
+    /// it asked for by a [`Completion`].
     pub dropped_events: u64,
 }
 

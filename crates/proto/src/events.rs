@@ -1,18 +1,29 @@
 //! Events that wait until the application asks for them.
 //!
 //! Inputs → outputs: events → the same, in order. Of more than [`MAX_EVENTS`] the oldest is dropped and counted:
-//! the newest says how things are now.
+//! the newest says how things are now. Reports that the application has asked for, one for each message, have a
+//! room of their own, as whoever sends for long before it looks misses each of them.
 
 use std::collections::VecDeque;
 
 /// Events kept for an application that does not ask for them: more than the sessions, or the members of a group,
 /// that an endpoint has unless told otherwise.
 pub(crate) const MAX_EVENTS: usize = 65_536;
+/// Reports kept besides: 100 MB, which no peer can bring about by itself.
+const MAX_REPORTS: usize = 1 << 20;
+
+/// What can wait in a queue of events.
+pub(crate) trait Waiting {
+    /// Whether the application has asked for it with a message that it sent.
+    fn is_report(&self) -> bool;
+}
 
 /// A queue of events.
 #[derive(Debug)]
 pub(crate) struct Events<E> {
     queue: VecDeque<E>,
+    /// Of these, [reports](Waiting::is_report).
+    reports: usize,
     /// Events so far.
     pushed: u64,
     dropped: u64,
@@ -20,19 +31,22 @@ pub(crate) struct Events<E> {
 
 impl<E> Default for Events<E> {
     fn default() -> Self {
-        Self { queue: VecDeque::new(), pushed: 0, dropped: 0 }
+        Self { queue: VecDeque::new(), reports: 0, pushed: 0, dropped: 0 }
     }
 }
 
-impl<E> Events<E> {
+impl<E: Waiting> Events<E> {
     pub fn push(&mut self, event: E) {
+        self.reports += usize::from(event.is_report());
         self.queue.push_back(event);
         self.pushed += 1;
         self.limit();
     }
 
     pub fn pop(&mut self) -> Option<E> {
-        self.queue.pop_front()
+        let event = self.queue.pop_front()?;
+        self.reports -= usize::from(event.is_report());
+        Some(event)
     }
 
     /// The next one to be taken.
@@ -62,14 +76,15 @@ impl<E> Events<E> {
     /// Takes over what waits in another queue, and its counts.
     pub fn append(&mut self, other: &mut Self) {
         self.queue.append(&mut other.queue);
+        self.reports += core::mem::take(&mut other.reports);
         self.pushed += core::mem::take(&mut other.pushed);
         self.dropped += core::mem::take(&mut other.dropped);
         self.limit();
     }
 
     fn limit(&mut self) {
-        while self.queue.len() > MAX_EVENTS {
-            self.queue.pop_front();
+        while self.reports > MAX_REPORTS || self.queue.len() - self.reports > MAX_EVENTS {
+            self.pop();
             self.dropped += 1;
         }
     }
@@ -78,6 +93,31 @@ impl<E> Events<E> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    impl Waiting for u64 {
+        fn is_report(&self) -> bool {
+            *self >= REPORT
+        }
+    }
+
+    const REPORT: u64 = 1 << 63;
+
+    #[test]
+    fn reports_are_kept_besides_what_nobody_asks_for() {
+        let mut events = Events::default();
+        (0..MAX_EVENTS as u64 + 1).for_each(|number| events.push(REPORT + number));
+        (0..MAX_EVENTS as u64).for_each(|event| events.push(event));
+        assert_eq!((events.len(), events.dropped()), (2 * MAX_EVENTS + 1, 0));
+        events.push(0);
+        assert_eq!((events.len(), events.first()), (MAX_EVENTS, Some(&1)), "the oldest of all go");
+        let mut more = Events::default();
+        (0..MAX_REPORTS as u64 + 3).for_each(|number| more.push(REPORT + number));
+        assert_eq!((more.len(), more.dropped(), more.first()), (MAX_REPORTS, 3, Some(&(REPORT + 3))));
+        events.append(&mut more);
+        assert_eq!((events.len(), more.len()), (MAX_EVENTS + MAX_REPORTS, 0));
+        while events.pop().is_some() {}
+        assert_eq!((events.len(), events.reports), (0, 0));
+    }
 
     #[test]
     fn the_oldest_of_too_many_are_dropped_and_counted() {

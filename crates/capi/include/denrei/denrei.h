@@ -605,7 +605,8 @@ typedef struct {
    */
   uint64_t foreign_version;
   /**
-   * Sessions turned away because the address table was full.
+   * Sessions turned away because there are as many peers, or as many that have not shown that they are at
+   * their address, as there may be. They come again.
    */
   uint64_t refused_sessions;
   /**
@@ -725,7 +726,8 @@ typedef struct {
    */
   uint64_t recv_landed;
   /**
-   * Events that the application did not ask for while 65,536 newer ones came.
+   * Events that were dropped because the application took none while 65,536 newer ones came, or 1,048,576 that
+   * it asked for as completions of messages.
    */
   uint64_t dropped_events;
 } denrei_counters;

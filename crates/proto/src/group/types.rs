@@ -1,6 +1,7 @@
 //! What an application says and hears about groups: names, options, events, states, errors.
 
 use crate::event::LostReason;
+use crate::events::Waiting;
 use bytes::Bytes;
 use core::fmt;
 use core::net::SocketAddr;
@@ -238,6 +239,12 @@ pub enum GroupEvent {
     },
     /// Opener: every member has everything and has said so.
     Closed,
+}
+
+impl Waiting for GroupEvent {
+    fn is_report(&self) -> bool {
+        false
+    }
 }
 
 /// How far a group is that is to be opened at an address, for an endpoint that has joined the address.
