@@ -49,7 +49,7 @@ pub struct Config {
     /// Round-trip time assumed before the first measurement.
     pub initial_rtt: Duration,
     /// Largest datagram to send, bytes of UDP payload; the path is probed up to it (RFC 8899).
-    /// 1,200 ..= 65,507.
+    /// `min_datagram_bytes` ..= 65,507.
     pub max_datagram_bytes: u16,
     /// Smallest datagram every path is expected to carry, and where probing starts. 576 ..= 1,472.
     pub min_datagram_bytes: u16,
