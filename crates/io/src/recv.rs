@@ -130,15 +130,17 @@ impl UdpSocket {
     ) -> io::Result<Received> {
         let can_land = cfg!(target_os = "linux") && self.batched && buffers.has_stage();
         let source = self.lanes[index].large_from.filter(|_| can_land);
-        let mut lent = source.and_then(|source| receiver.lend(&source));
-        let mut landing = lent.as_mut().and_then(R::landing);
-        let received = self.recv_into(index, buffers, landing.as_mut(), &mut |meta, datagram| {
-            receiver.handle(meta, datagram);
-        });
-        if let Some(lent) = lent {
+        if let Some(mut lent) = source.and_then(|source| receiver.lend(&source)) {
+            let received = R::landing(&mut lent).map(|mut landing| {
+                let handle = &mut |meta: &_, datagram: &mut _| receiver.handle(meta, datagram);
+                self.recv_into(index, buffers, Some(&mut landing), handle)
+            });
             receiver.take_back(lent);
+            if let Some(received) = received {
+                return received;
+            }
         }
-        received
+        self.recv_into(index, buffers, None, &mut |meta, datagram| receiver.handle(meta, datagram))
     }
 
     fn recv_into(

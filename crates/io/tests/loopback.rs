@@ -116,6 +116,8 @@ struct Lends {
     source: SocketAddr,
     memory: Vec<u8>,
     seen: Vec<Vec<u8>>,
+    /// Datagrams that were handled since memory was lent, while it is.
+    since_lent: Option<usize>,
 }
 
 impl Receiver for Lends {
@@ -123,10 +125,16 @@ impl Receiver for Lends {
 
     fn handle(&mut self, _: &DatagramMeta, datagram: &mut [u8]) {
         self.seen.push(datagram.to_vec());
+        if let Some(handled) = &mut self.since_lent {
+            *handled += 1;
+            assert!(*handled <= 1, "no more than a train of one datagram");
+        }
     }
 
     fn lend(&mut self, source: &SocketAddr) -> Option<Vec<u8>> {
-        (*source == self.source).then(|| std::mem::take(&mut self.memory))
+        let lends = *source == self.source;
+        self.since_lent = lends.then_some(0);
+        lends.then(|| std::mem::take(&mut self.memory))
     }
 
     fn landing(lent: &mut Vec<u8>) -> Option<Landing<'_>> {
@@ -135,7 +143,12 @@ impl Receiver for Lends {
 
     fn take_back(&mut self, lent: Vec<u8>) {
         self.memory = lent;
+        self.since_lent = None;
     }
+}
+
+fn lends(source: SocketAddr, bytes: usize) -> Lends {
+    Lends { source, memory: vec![0; bytes], seen: Vec::new(), since_lent: None }
 }
 
 const LENT: Shape = Shape { before: 40, payload: 20_000, after: 4 };
@@ -145,7 +158,7 @@ fn what_follows_large_datagrams_lands_where_it_is_expected_and_everything_else_i
     let mut ends = [bind("127.0.0.1:0"), bind("127.0.0.1:0")];
     let mut b = bind("127.0.0.1:0");
     let (source, to) = (ends[0].local_addr(), b.local_addr());
-    let mut lends = Lends { source, memory: vec![0; 100_000], seen: Vec::new() };
+    let mut lends = lends(source, 100_000);
     let mut buffers = RecvBuffers::default();
     // Sends, and receives that; whether it landed.
     let mut exchange = |end: usize, bytes: &[u8], lends: &mut Lends| {
@@ -174,6 +187,31 @@ fn what_follows_large_datagrams_lands_where_it_is_expected_and_everything_else_i
     assert!(exchange(1, &expected, &mut lends), "it was another's turn");
     assert!(!exchange(0, &expected, &mut lends), "nobody lends memory for that one");
     assert_eq!(b.counters().recv_truncated, 0);
+}
+
+/// What is lent is wanted back after one train: nothing else may be received meanwhile.
+#[test]
+fn memory_that_nothing_fits_into_is_taken_back_before_anything_is_received() {
+    let (mut a, mut b) = (bind("127.0.0.1:0"), bind("127.0.0.1:0"));
+    let to = b.local_addr();
+    let mut lends = lends(a.local_addr(), LENT.payload);
+    let (mut buffers, mut seen, mut calls) = (RecvBuffers::default(), 0, 0);
+    for round in 0..100 {
+        for _ in 0..4 {
+            let (transmit, buf) = transmit(to, &pattern(LENT.datagram(), round), None);
+            assert_eq!(a.send(&transmit, &buf), SendOutcome::Sent);
+        }
+        for _ in 0..10_000 {
+            calls += 1;
+            b.recv_for(&mut buffers, &mut lends).unwrap();
+            seen += std::mem::take(&mut lends.seen).len();
+            if seen == 4 * (usize::from(round) + 1) {
+                break;
+            }
+        }
+    }
+    assert_eq!((seen, b.counters().recv_landed), (400, 0));
+    assert!(calls < 400, "several came at once");
 }
 
 #[test]
