@@ -10,7 +10,7 @@ use crate::datagram::{MAX_SEGMENTS, MAX_TRAIN_BYTES};
 /// How the octets of a datagram that carries a part of a message divide.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shape {
-    /// Before the payload: headers.
+    /// Before the payload: headers. No datagram is without.
     pub before: usize,
     /// Payload.
     pub payload: usize,
@@ -54,7 +54,7 @@ impl<'a> Landing<'a> {
     /// Payloads belong into `memory` from `at` on. `None`: there is no room for any, or
     /// none before it for what precedes its payload.
     pub fn new(memory: &'a mut [u8], at: usize, shape: Shape) -> Option<Self> {
-        let plausible = shape.payload > 0 && at >= shape.before && at <= memory.len();
+        let plausible = shape.before > 0 && shape.payload > 0 && at >= shape.before && at <= memory.len();
         let count = if plausible { shape.fit(memory.len() - at) } else { 0 };
         (count > 0).then_some(Self { memory, at, shape, count })
     }
@@ -167,7 +167,7 @@ mod tests {
             let mut memory: Vec<u8> = (0..at + room).map(|at| (at * 7) as u8).collect();
             let head = memory[..at].to_vec();
             let Some(mut landing) = Landing::new(&mut memory, at, shape) else {
-                prop_assert!(at < before || room < payload + after);
+                prop_assert!(before == 0 || at < before || room < payload + after);
                 return Ok(());
             };
             receive(&mut landing, &mut stage, &train);
@@ -196,5 +196,7 @@ mod tests {
         assert!(Landing::new(&mut [0; 200], 39, shape).is_none(), "nor has its header");
         assert!(Landing::new(&mut [0; 200], 300, shape).is_none());
         assert!(Landing::new(&mut [0; 200], 40, Shape { payload: 0, ..shape }).is_none());
+        let bare = Shape { before: 0, after: 0, ..shape };
+        assert!(Landing::new(&mut [0; 200], 40, bare).is_none(), "there is no such datagram");
     }
 }
