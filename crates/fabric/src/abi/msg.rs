@@ -113,6 +113,9 @@ impl Ep {
         flags: u64,
     ) -> Result<(), Errno> {
         check_flags(flags, RECEIVE_FLAGS)?;
+        if flags & FI_DISCARD != 0 && flags & (FI_PEEK | FI_CLAIM) == 0 {
+            return Err(Errno::BAD_FLAGS);
+        }
         let tagged = tag.is_some();
         let (tag, ignore) = tag.unwrap_or((0, u64::MAX));
         let mut engine = self.ready()?.engine();

@@ -217,7 +217,7 @@ impl Engine {
     /// Looks for a message, or drops a claimed one.
     ///
     /// # Errors
-    /// `NO_MESSAGE`: there is none. `INVALID`: none was claimed. Others: there is none, and the peer
+    /// `NO_MESSAGE`: there is none. `INVALID`: none was claimed, or one is to be claimed under a context that has one. Others: there is none, and the peer
     /// that it had to be of is lost; said once for each session that breaks.
     pub fn look(&mut self, tagged: bool, pattern: &Pattern, take: Take, context: usize) -> Result<(), Errno> {
         if take == Take::Discard {
@@ -227,6 +227,10 @@ impl Engine {
             let completion = self.completion(context, tagged, source, tag, message.data);
             self.found(completion);
             return Ok(());
+        }
+        // The one that it has claimed would be nobody's any more.
+        if take == Take::PeekAndClaim && self.receiving.claimed.contains_key(&context) {
+            return Err(Errno::INVALID);
         }
         let Some((source, tag, message)) = self.receiving.queue(tagged).find_message(pattern) else {
             return Err(self.why_no_message(pattern.source));

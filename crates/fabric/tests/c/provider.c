@@ -37,6 +37,14 @@ static void refusals(void)
 	REFUSED(h->tx_attr->msg_order = FI_ORDER_SAW);
 	REFUSED(h->tx_attr->op_flags = FI_COMMIT_COMPLETE);
 	REFUSED(h->domain_attr->cq_data_size = 16);
+	REFUSED(h->domain_attr->data_progress = 3);
+	REFUSED(h->domain_attr->max_err_data = 8);
+	REFUSED(h->src_addr = calloc(1, 4); h->src_addrlen = 4);
+	REFUSED(h->dest_addr = calloc(1, 16); h->dest_addrlen = 16);
+	/* One side cannot have what the endpoint has not. */
+	REFUSED(h->caps = FI_TAGGED; h->tx_attr->caps = FI_TAGGED | FI_RMA);
+	REFUSED(h->caps = FI_TAGGED | FI_RECV; h->tx_attr->caps = FI_TAGGED | FI_SEND);
+	REFUSED(h->caps = FI_TAGGED; h->rx_attr->caps = FI_TAGGED | FI_DIRECTED_RECV);
 	REFUSED(h->domain_attr->mr_key_size = 16);
 	REFUSED(h->domain_attr->max_ep_tx_ctx = 4);
 	REFUSED(h->domain_attr->name = strdup("nosuch0"));
@@ -50,6 +58,21 @@ static void sizes(void)
 	hints->tx_attr->size = 20000;
 	OK(fi_getinfo(FI_VERSION(1, 9), "127.0.0.1", NULL, FI_SOURCE, hints, &found));
 	CHECK(found->tx_attr->size >= 20000 && found->rx_attr->size >= 1);
+	fi_freeinfo(found);
+	fi_freeinfo(hints);
+}
+
+/* A side that is asked for less moves data in no other way. */
+static void sides_caps(void)
+{
+	struct fi_info *hints = hints_of(), *found;
+	const uint64_t moves = FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_SEND | FI_RECV;
+	hints->tx_attr->caps = FI_TAGGED;
+	hints->rx_attr->caps = FI_MSG;
+	OK(fi_getinfo(FI_VERSION(1, 9), "127.0.0.1", NULL, FI_SOURCE, hints, &found));
+	CHECK((found->caps & hints->caps) == hints->caps);
+	CHECK((found->tx_attr->caps & moves) == (FI_TAGGED | FI_SEND));
+	CHECK((found->rx_attr->caps & moves) == (FI_MSG | FI_RECV) && found->rx_attr->caps & FI_DIRECTED_RECV);
 	fi_freeinfo(found);
 	fi_freeinfo(hints);
 }
@@ -118,6 +141,10 @@ static void peek(size_t len)
 	CHECK(status == 1 && entry.len == len && entry.tag == 3);
 	OK(fi_trecvmsg(b->ep, &message, FI_PEEK));
 	CHECK(next(b, NULL) == -FI_ENOMSG);
+	/* Another cannot be claimed under the same context: the first would be lost. */
+	OK(fi_trecvmsg(b->ep, &message, FI_PEEK | FI_CLAIM));
+	CHECK(next(b, NULL) == -FI_EINVAL);
+	CHECK(fi_trecvmsg(b->ep, &message, FI_DISCARD) == -FI_EBADFLAGS);
 	memset(in, 0, sizeof in);
 	OK(fi_trecvmsg(b->ep, &message, FI_CLAIM));
 	CHECK(next(b, NULL) == 1 && entry.op_context == (void *)8 && entry.len == len && !memcmp(in, out, len));
@@ -386,6 +413,7 @@ int main(void)
 {
 	refusals();
 	sizes();
+	sides_caps();
 	open_all();
 	if (failures)
 		return 1;

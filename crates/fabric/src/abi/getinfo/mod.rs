@@ -12,7 +12,7 @@ use crate::ffi::*;
 use crate::interfaces::{self, Interface};
 use crate::log::{self, Level, Subsystem};
 use crate::settings::Settings;
-use core::ffi::{CStr, c_char, c_int};
+use core::ffi::{CStr, c_char, c_int, c_void};
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 
 /// What data can be moved by.
@@ -145,6 +145,8 @@ struct Wanted {
     data_progress: c_int,
     av_type: c_int,
     mr_mode: c_int,
+    tx_caps: u64,
+    rx_caps: u64,
     tx_op_flags: u64,
     tx_size: usize,
     rx_op_flags: u64,
@@ -191,6 +193,10 @@ impl Wanted {
                 wanted.read_rx(attr)?;
             }
         }
+        let beyond = (wanted.tx_caps | wanted.rx_caps) & !wanted.offered_caps();
+        refuse_unless(beyond == 0, || {
+            format!("transmit or receive capabilities {beyond:#x}, which the endpoint is not to have")
+        })?;
         Ok(wanted)
     }
 
@@ -224,9 +230,9 @@ impl Wanted {
             format!("threading {threading}")
         })?;
         self.threading = threading;
-        for progress in [attr.control_progress, attr.data_progress] {
-            // 2.x adds one that promises more to us: unified control progress.
-            refuse_unless((0..=3).contains(&progress), || format!("progress {progress}"))?;
+        // 2.x adds one of control alone that promises more to us: unified progress.
+        for (progress, most) in [(attr.control_progress, 3), (attr.data_progress, FI_PROGRESS_MANUAL)] {
+            refuse_unless((0..=most).contains(&progress), || format!("progress {progress}"))?;
         }
         (self.control_progress, self.data_progress) = (attr.control_progress, attr.data_progress);
         refuse_unless((0..=FI_RM_ENABLED).contains(&attr.resource_mgmt), || "resource management".into())?;
@@ -259,6 +265,7 @@ impl Wanted {
             refuse_unless(attr.mr_iov_limit <= IOV_LIMIT, || {
                 format!("regions of {} parts", attr.mr_iov_limit)
             })?;
+            refuse_unless(attr.max_err_data == 0, || "data of errors".into())?;
         }
         Ok(())
     }
@@ -276,7 +283,7 @@ impl Wanted {
         refuse_unless(attr.size <= RX_SIZE, || format!("{} operations at a time", attr.size))?;
         let iov = attr.iov_limit <= IOV_LIMIT && attr.rma_iov_limit <= RMA_IOV_LIMIT;
         refuse_unless(iov, || format!("buffers of {} parts", attr.iov_limit.max(attr.rma_iov_limit)))?;
-        (self.tx_op_flags, self.tx_size) = (attr.op_flags, attr.size);
+        (self.tx_caps, self.tx_op_flags, self.tx_size) = (attr.caps, attr.op_flags, attr.size);
         Ok(())
     }
 
@@ -288,7 +295,7 @@ impl Wanted {
         check_order(attr.msg_order, attr.comp_order)?;
         refuse_unless(attr.size <= RX_SIZE, || format!("{} receives at a time", attr.size))?;
         refuse_unless(attr.iov_limit <= IOV_LIMIT, || format!("buffers of {} parts", attr.iov_limit))?;
-        self.rx_op_flags = attr.op_flags;
+        (self.rx_caps, self.rx_op_flags) = (attr.caps, attr.op_flags);
         Ok(())
     }
 
@@ -297,16 +304,26 @@ impl Wanted {
         if self.caps == 0 {
             return CAPS;
         }
-        let mut caps = self.caps;
-        if caps & (FI_MSG | FI_TAGGED) != 0 && caps & (FI_SEND | FI_RECV) == 0 {
-            caps |= FI_SEND | FI_RECV;
-        }
-        let remote = FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
-        if caps & (FI_RMA | FI_ATOMIC) != 0 && caps & remote == 0 {
-            caps |= remote;
-        }
-        caps | FI_LOCAL_COMM | FI_REMOTE_COMM
+        with_directions(self.caps) | FI_LOCAL_COMM | FI_REMOTE_COMM
     }
+
+    /// The same of one side, which may have `own`: where it was asked for less, no other ways to move data.
+    fn offered_caps_of(&self, asked: u64, own: u64) -> u64 {
+        let asked = if asked == 0 { own } else { with_directions(asked) | SECONDARY };
+        self.offered_caps() & own & asked
+    }
+}
+
+/// Capabilities with the directions that they imply.
+fn with_directions(mut caps: u64) -> u64 {
+    if caps & (FI_MSG | FI_TAGGED) != 0 && caps & (FI_SEND | FI_RECV) == 0 {
+        caps |= FI_SEND | FI_RECV;
+    }
+    let remote = FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
+    if caps & (FI_RMA | FI_ATOMIC) != 0 && caps & remote == 0 {
+        caps |= remote;
+    }
+    caps
 }
 
 fn refuse_unless(fits: bool, reason: impl FnOnce() -> String) -> Result<(), Refusal> {
@@ -342,10 +359,7 @@ unsafe fn places(
         None => (None, None),
         // SAFETY: as the caller promises.
         Some(hints) => unsafe {
-            (
-                crate::abi::av::read_address(hints.src_addr, hints.src_addrlen),
-                crate::abi::av::read_address(hints.dest_addr, hints.dest_addrlen),
-            )
+            (hinted(hints.src_addr, hints.src_addrlen)?, hinted(hints.dest_addr, hints.dest_addrlen)?)
         },
     };
     let (source, dest) = match (named, flags & FI_SOURCE != 0) {
@@ -387,6 +401,15 @@ unsafe fn places(
         found.sort_by_key(|interface| interface.address.is_loopback() != dest.ip().is_loopback());
     }
     Ok(found.into_iter().map(|interface| Place { interface, port, dest }).collect())
+}
+
+/// # Safety
+/// The address is null, or as long as is said.
+unsafe fn hinted(address: *const c_void, len: usize) -> Result<Option<SocketAddr>, Refusal> {
+    // SAFETY: as the caller promises.
+    let read = unsafe { crate::abi::av::read_address(address, len) };
+    refuse_unless(read.is_some() || address.is_null() || len == 0, || "an address of no family here".into())?;
+    Ok(read)
 }
 
 fn resolve(node: Option<&str>, service: Option<&str>, flags: u64) -> Result<Option<SocketAddr>, Refusal> {

@@ -3,7 +3,6 @@
 //! Inputs → outputs: what is wanted, and an address → a `fi_info` with all that belongs to it.
 
 use super::*;
-use core::ffi::c_void;
 
 /// Memory of zeroes as libfabric frees it.
 fn allocate<T>() -> *mut T {
@@ -65,8 +64,8 @@ pub(super) unsafe fn make(
         }
         (info_.tx_attr, info_.rx_attr, info_.ep_attr) = (tx, rx, ep);
         (info_.domain_attr, info_.fabric_attr) = (domain, fabric);
-        fill_tx(&mut *tx, settings, wanted, caps);
-        fill_rx(&mut *rx, settings, wanted, caps);
+        fill_tx(&mut *tx, settings, wanted);
+        fill_rx(&mut *rx, settings, wanted);
         fill_ep(&mut *ep, settings, wanted);
         fill_domain(&mut *domain, wanted, &place.interface.name);
         let fabric = &mut *fabric;
@@ -78,8 +77,8 @@ pub(super) unsafe fn make(
     info
 }
 
-fn fill_tx(attr: &mut fi_tx_attr, settings: &Settings, wanted: &Wanted, caps: u64) {
-    attr.caps = caps & TX_CAPS;
+fn fill_tx(attr: &mut fi_tx_attr, settings: &Settings, wanted: &Wanted) {
+    attr.caps = wanted.offered_caps_of(wanted.tx_caps, TX_CAPS);
     attr.op_flags = wanted.tx_op_flags;
     attr.msg_order = ORDER;
     attr.inject_size = settings.limits.eager_bytes;
@@ -88,8 +87,8 @@ fn fill_tx(attr: &mut fi_tx_attr, settings: &Settings, wanted: &Wanted, caps: u6
     attr.rma_iov_limit = RMA_IOV_LIMIT;
 }
 
-fn fill_rx(attr: &mut fi_rx_attr, settings: &Settings, wanted: &Wanted, caps: u64) {
-    attr.caps = caps & RX_CAPS;
+fn fill_rx(attr: &mut fi_rx_attr, settings: &Settings, wanted: &Wanted) {
+    attr.caps = wanted.offered_caps_of(wanted.rx_caps, RX_CAPS);
     attr.op_flags = wanted.rx_op_flags;
     attr.msg_order = ORDER;
     attr.total_buffered_recv = settings.limits.unexpected_bytes;
