@@ -1,5 +1,6 @@
 //! All attacks, in short, on a Node in network namespaces. Need root.
 
+use denrei_attack::attacks::Wiring;
 use denrei_attack::{ATTACKS, Attack, Effort};
 use denrei_netlab::LabError;
 use std::path::Path;
@@ -15,10 +16,10 @@ fn reason_to_skip(error: &anyhow::Error) -> Option<String> {
     }
 }
 
-#[test]
-fn no_attack_achieves_anything() {
+/// Tries all attacks from one place, one after the other.
+fn try_all(test: &str, wiring: Wiring) {
     let mut broken = Vec::new();
-    for attack in ATTACKS {
+    for attack in ATTACKS.iter().filter(|attack| attack.wiring == wiring) {
         match denrei_attack::run(attack, Effort::Short, Path::new(PROGRAM), 1) {
             Ok(outcome) => {
                 println!("{outcome}");
@@ -27,12 +28,22 @@ fn no_attack_achieves_anything() {
                 }
             }
             Err(error) => match reason_to_skip(&error) {
-                Some(reason) => return println!("SKIPPED no_attack_achieves_anything: {reason}"),
+                Some(reason) => return println!("SKIPPED {test}: {reason}"),
                 None => panic!("{}: {error:#}", attack.name),
             },
         }
     }
     assert!(broken.is_empty(), "{broken:#?}");
+}
+
+#[test]
+fn no_attack_from_beside_the_path_achieves_anything() {
+    try_all("no_attack_from_beside_the_path_achieves_anything", Wiring::Direct);
+}
+
+#[test]
+fn no_attack_from_upon_the_path_achieves_anything() {
+    try_all("no_attack_from_upon_the_path_achieves_anything", Wiring::Relayed);
 }
 
 #[test]
