@@ -150,6 +150,11 @@ impl Member {
         self.stage == Stage::Active
     }
 
+    /// Whether it is a member no longer.
+    pub fn is_gone(&self) -> bool {
+        matches!(self.stage, Stage::Gone(_) | Stage::Closed)
+    }
+
     /// Whether the others wait for it.
     pub fn counts(&self) -> bool {
         self.is_active() && !self.lagging

@@ -334,9 +334,10 @@ impl Sender {
         self.members.of_peer(peer)
     }
 
-    /// Members so far, those that have gone included.
-    pub fn member_count(&self) -> usize {
-        self.members.len()
+    /// Whether there is a member of this id, which has not gone.
+    pub fn has_member(&self, id: u32) -> bool {
+        let member = self.members.get(id as usize);
+        member.is_some_and(|member| !member.is_gone())
     }
 
     /// Whether others may ask to become members.
@@ -352,7 +353,7 @@ impl Sender {
     /// A member is one no longer.
     pub fn depart(&mut self, now: Instant, index: usize, why: Departure, host: &mut dyn Host) {
         let mut member = self.members.edit(index);
-        if matches!(member.stage, Stage::Gone(_) | Stage::Closed) {
+        if member.is_gone() {
             return;
         }
         let was_active = member.is_active();
@@ -386,7 +387,7 @@ impl Sender {
             return;
         }
         for member in self.members.iter() {
-            if !matches!(member.stage, Stage::Gone(_) | Stage::Closed) {
+            if !member.is_gone() {
                 host.send(now, member.peer, Record::Removed.encode(self.id.0).into());
             }
         }

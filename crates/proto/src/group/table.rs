@@ -131,11 +131,13 @@ impl Table {
         if let Some(twice) = addrs.iter().find(|addr| !distinct.insert(**addr)) {
             return Err(bad(format!("{twice} was given twice")));
         }
+        // Before any of them is invited: nobody would tell those that nothing comes of it.
+        let mut connect =
+            |addr| host.connect(now, addr).ok_or_else(|| bad(format!("{addr} cannot be connected to")));
+        let peers = addrs.iter().map(|addr| connect(*addr)).collect::<Result<Vec<PeerId>, _>>()?;
         let keys = keys(id, &options, host);
         let mut sender = Box::new(Sender::new(id, address, options, keys, host.config(), now));
-        for addr in addrs {
-            let peer =
-                host.connect(now, *addr).ok_or_else(|| bad(format!("{addr} cannot be connected to")))?;
+        for (addr, peer) in addrs.iter().zip(peers) {
             let member = sender.invite(now, *addr, peer, addrs.len(), host);
             if self.senders.values().any(|other| other.misses(peer, address)) {
                 sender.note_out_of_reach(member);
@@ -191,7 +193,7 @@ impl Table {
         host: &mut dyn Host,
     ) -> Result<(), GroupError> {
         let sender = self.senders.get_mut(&id).ok_or(GroupError::Unknown(id))?;
-        if member as usize >= sender.member_count() {
+        if !sender.has_member(member) {
             return Err(GroupError::UnknownMember { group: id, member });
         }
         sender.depart(now, member as usize, Departure::Removed, host);

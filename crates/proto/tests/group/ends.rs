@@ -48,6 +48,29 @@ fn who_is_invited_to_a_group_that_is_closed_before_it_is_open_is_told() {
     assert_eq!(net.hosts[1].group_invited(group_addr()), Invited::GivenUp);
 }
 
+#[test]
+fn who_has_departed_is_no_member_to_remove() {
+    let mut net = Net::opened(2, GroupOptions::default());
+    let group = net.group;
+    net.hosts[1].leave_group(net.now, group);
+    net.run(PAUSE);
+    net.hosts[0].remove_group_member(net.now, group, 1).unwrap();
+    for member in 0..3 {
+        let removed = net.hosts[0].remove_group_member(net.now, group, member);
+        assert_eq!(removed, Err(GroupError::UnknownMember { group, member }));
+    }
+}
+
+#[test]
+fn nobody_is_invited_to_a_group_that_one_of_its_members_cannot_be_in() {
+    let mut net = joined(1, Config::default());
+    let nowhere = "10.0.0.9:0".parse().unwrap();
+    let members = [addr(1), nowhere];
+    net.hosts[0].open_group(net.now, group_addr(), &members, GroupOptions::default()).unwrap_err();
+    net.run(PAUSE);
+    assert_eq!(net.hosts[1].group_invited(group_addr()), Invited::No);
+}
+
 /// It still hears the group's address, and the questions to those who are left.
 #[test]
 fn who_was_removed_says_nothing_more() {

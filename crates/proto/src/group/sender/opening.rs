@@ -121,8 +121,7 @@ impl Sender {
         history: bool,
         host: &mut dyn Host,
     ) -> Result<u32, String> {
-        let gone = |member: &Member| matches!(member.stage, Stage::Gone(_) | Stage::Closed);
-        if self.members.iter().any(|member| member.addr == addr && !gone(member)) {
+        if self.members.iter().any(|member| member.addr == addr && !member.is_gone()) {
             return Err(format!("{addr} is a member already"));
         }
         if self.members.len() >= crate::group::MAX_MEMBERS || self.phase != Phase::Open {
