@@ -7,10 +7,10 @@
 use crate::Node;
 use crate::core::Core;
 use bytes::Bytes;
-use denrei_io::canonical;
+use denrei_proto::ConnectError;
 use denrei_proto::group::{
-    GroupError, GroupEvent, GroupId, GroupMessage, GroupOptions, GroupStatus, Invited, MembershipCounters,
-    MembershipEnd,
+    GroupError, GroupEvent, GroupId, GroupMessage, GroupOptions, GroupStatus, Invited, MAX_MEMBERS,
+    MembershipCounters, MembershipEnd,
 };
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -85,7 +85,7 @@ impl Node {
         policy: impl Into<GroupOptions>,
     ) -> Result<Group, OpenGroupError> {
         let options: GroupOptions = policy.into();
-        let members: Vec<SocketAddr> = members.iter().copied().map(canonical).collect();
+        let members = members.iter().map(|addr| self.member_at(*addr)).collect::<Result<Vec<_>, _>>()?;
         self.shards().gather();
         let timeout = options.open_timeout.saturating_add(OPENING_GRACE);
         self.enable_multicast(address, &options)?;
@@ -101,6 +101,13 @@ impl Node {
             Some(GroupEvent::OpenFailed { missing }) => Err(GroupError::OpenFailed { missing }.into()),
             _ => Err(GroupError::OpenFailed { missing: members }.into()),
         }
+    }
+
+    /// The address of a member, which this Node can send to.
+    fn member_at(&self, addr: SocketAddr) -> Result<SocketAddr, GroupError> {
+        let bad =
+            |error: ConnectError| GroupError::BadMembers { max: MAX_MEMBERS, problem: error.to_string() };
+        self.reachable(addr).map_err(bad)
     }
 
     /// Sending to the address is only needed where multicast is wanted.
@@ -259,7 +266,7 @@ impl Group {
     /// # Errors
     /// It is one already, or cannot be one.
     pub fn add_member(&self, addr: SocketAddr, history: bool) -> Result<u32, GroupError> {
-        let addr = canonical(addr);
+        let addr = self.node.member_at(addr)?;
         let added =
             self.node.with_core(|core, now| core.endpoint.add_group_member(now, self.id, addr, history));
         self.node.shared().kick();
@@ -329,7 +336,7 @@ impl GroupListener {
     /// message on, or with what is retained (`history`). [`accept`](Self::accept) brings the
     /// membership. Whether it could be asked.
     pub fn ask(&self, opener: SocketAddr, history: bool) -> bool {
-        let opener = canonical(opener);
+        let Ok(opener) = self.node.reachable(opener) else { return false };
         let asked =
             self.node.with_core(|core, now| core.endpoint.ask_to_join(now, opener, self.address, history));
         self.node.shared().kick();

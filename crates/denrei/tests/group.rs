@@ -128,6 +128,22 @@ fn who_does_not_answer_is_named() {
     assert!(error.to_string().contains(&absent.local_addr().to_string()), "{error}");
 }
 
+/// Nobody waits for an answer to what cannot be sent.
+#[test]
+fn members_that_the_opener_cannot_reach_are_named_at_once() {
+    let (address, unreachable) = (group_address(9), "[fd00::1]:7000".parse().unwrap());
+    let (_opener, group, readers) = group_of(1, address, GroupOptions::default());
+    let opener = Node::bind("127.0.0.1:0", threaded()).unwrap();
+    let options = GroupOptions { open_timeout: PATIENCE, ..GroupOptions::default() };
+    let error = opener.open_group(address, &[opener.local_addr(), unreachable], options).unwrap_err();
+    assert!(error.to_string().contains("[fd00::1]:7000 cannot be reached from 127.0.0.1:"), "{error}");
+    let error = group.add_member(unreachable, false).unwrap_err();
+    assert!(error.to_string().contains("[fd00::1]:7000 cannot be reached"), "{error}");
+    assert!(!opener.join_group(address).unwrap().ask(unreachable, false));
+    assert!(group.close(PATIENCE));
+    readers.into_iter().for_each(|reader| assert_eq!(reader.join().unwrap().0.len(), 0));
+}
+
 #[test]
 fn a_member_may_be_named_in_the_form_of_ipv6() {
     let (address, member) = (group_address(8), Node::bind("127.0.0.1:0", threaded()).unwrap());

@@ -15,16 +15,22 @@ impl Node {
     /// # Errors
     /// The address table is full, or the address is not one to send to, or not from here.
     pub fn connect(&self, addr: SocketAddr) -> Result<PeerId, ConnectError> {
-        let (addr, local) = (canonical(addr), self.local_addr());
-        if !can_reach(local.ip(), addr.ip()) {
-            return Err(ConnectError::OtherFamily { addr, local });
-        }
+        let addr = self.reachable(addr)?;
         let (shard, mut core) = self.shards().enter_at(addr);
         let now = core.now();
         let peer = core.endpoint.connect(now, addr)?;
         drop(core);
         shard.kick();
         Ok(peer)
+    }
+
+    /// The address of another Node in the form that it is known by, if this one can send there.
+    pub(crate) fn reachable(&self, addr: SocketAddr) -> Result<SocketAddr, ConnectError> {
+        let (addr, local) = (canonical(addr), self.local_addr());
+        match can_reach(local.ip(), addr.ip()) {
+            true => Ok(addr),
+            false => Err(ConnectError::OtherFamily { addr, local }),
+        }
     }
 
     /// The live peer at an address.
