@@ -62,6 +62,8 @@ pub struct Sender {
     /// Read, and not taken by a queue that was full.
     pending_group: Option<(u32, Bytes)>,
     pending_alone: BTreeMap<usize, (u32, Bytes)>,
+    /// To be said to members whose queues have no room for it.
+    unsaid: BTreeMap<PeerId, Message>,
     /// Of groups that are over.
     counters: GroupCounters,
     retransmitted: BTreeMap<PeerId, u64>,
@@ -130,6 +132,7 @@ impl Sender {
             group: None,
             pending_group: None,
             pending_alone: BTreeMap::new(),
+            unsaid: BTreeMap::new(),
             counters: GroupCounters::default(),
             retransmitted: BTreeMap::new(),
             began: now,
@@ -174,6 +177,7 @@ impl Sender {
             self.note_absence(now);
             self.invite();
             self.listen(now)?;
+            self.say_unsaid();
             self.group_events();
             if self.started.is_none() {
                 self.look_for_others(now);
@@ -228,7 +232,7 @@ impl Sender {
             match self.node.connect(member.addr) {
                 Ok(peer) => {
                     self.bind_session(peer, index);
-                    self.say(peer, &Message::Offer(self.offer));
+                    self.say(peer, Message::Offer(self.offer));
                 }
                 Err(error) => self.fail(index, error.to_string(), None),
             }
@@ -429,7 +433,7 @@ impl Sender {
 
     fn fail(&mut self, index: usize, text: String, code: Option<crate::message::FailureCode>) {
         if code.is_none() {
-            self.say_to(index, &Message::Abort { text: text.clone() });
+            self.say_to(index, Message::Abort { text: text.clone() });
         }
         let member = &mut self.roster.members[index];
         tracing::debug!("{} has failed: {text}", member.addr);

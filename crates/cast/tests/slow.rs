@@ -2,7 +2,7 @@
 
 use denrei::{ChannelId, Config, Drive, Incoming, Node};
 use denrei_cast::manifest::{Entry, Extent, Kind, Manifest};
-use denrei_cast::message::{CHANNEL, Message, Offer, PIECE_BYTES, Piece, short};
+use denrei_cast::message::{CHANNEL, Message, Offer, PIECE_BYTES, Piece, VERSION, short};
 use denrei_cast::{
     Destination, Members, Outcome, ReceiveOptions, Receiver, Reception, SendOptions, Sender, Source, scan,
 };
@@ -145,4 +145,50 @@ fn one_that_takes_no_message_as_large_as_a_piece_fails_alone() {
             assert!(std::fs::read(into.path().join("file")).unwrap() == content);
         }
     }
+}
+
+/// What has been said is said once more, where there was no room for it.
+#[test]
+fn one_that_leaves_the_group_while_its_queue_is_full_is_asked_what_it_misses() {
+    let group = group();
+    let mut little = Config { drive: Drive::Thread, ..Config::default() };
+    little.protocol.send_buffer_bytes = 100_000;
+    let sending = Node::bind("127.0.0.1:0", little).unwrap();
+    let sender_addr = sending.local_addr();
+    let from = tempfile::tempdir().unwrap();
+    let path = from.path().join("file");
+    std::fs::write(&path, vec![7; 40 * PIECE_BYTES as usize]).unwrap();
+    let source = Source::files(scan(&[path], false).unwrap()).unwrap();
+    let options = SendOptions::new(group, Members::AtLeast(1));
+    let sender = std::thread::spawn(move || {
+        Sender::new(sending, source, options).unwrap().run(|_| ControlFlow::Continue(()))
+    });
+    let busy = node();
+    let listener = busy.join_group(group).unwrap();
+    let peer = busy.connect(sender_addr).unwrap();
+    let say = |message: &Message| busy.send(ChannelId { peer, channel: CHANNEL }, message.encode()).unwrap();
+    let until = Instant::now() + Duration::from_secs(60);
+    let heard = || loop {
+        assert!(Instant::now() < until, "nothing else is said");
+        if let Some(Incoming::Message(message)) = busy.next(Duration::from_millis(200)).unwrap() {
+            break Message::decode(message.data).unwrap();
+        }
+    };
+    say(&Message::Hello { version: VERSION });
+    let Message::Offer(offer) = heard() else { panic!("nothing is offered") };
+    let cast = short(&offer.id);
+    say(&Message::Want { cast, ordered: false, name: "busy".into(), ranges: vec![(1, 40)] });
+    // More than it takes without being read; another comes, and there is a group.
+    std::thread::sleep(Duration::from_millis(500));
+    let into = tempfile::tempdir().unwrap();
+    let destination = Destination::Directory { path: into.path().into(), sync: false };
+    let options = ReceiveOptions { from: Some(sender_addr), ..ReceiveOptions::new(group) };
+    let receiver = Receiver::new(node(), destination, options);
+    let receiver = std::thread::spawn(move || receiver.run(|_| ControlFlow::Continue(())));
+    drop(listener.accept(Duration::from_secs(20)).expect("there is a group"));
+    // The others go on.
+    receiver.join().unwrap().unwrap();
+    while heard() != (Message::Resync { cast }) {}
+    say(&Message::Complete { cast, resumed_bytes: 0 });
+    assert!(sender.join().unwrap().unwrap().is_complete());
 }

@@ -108,7 +108,7 @@ impl Sender {
     fn departed(&mut self, id: u32) {
         if let Some(index) = self.roster.departed(id) {
             let cast = short(&self.offer.id);
-            self.say_to(index, &Message::Resync { cast });
+            self.say_to(index, Message::Resync { cast });
         }
     }
 

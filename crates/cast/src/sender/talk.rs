@@ -5,7 +5,7 @@ use crate::error::CastError;
 use crate::message::{CHANNEL, FailureCode, Message, short};
 use crate::roster::State;
 use bytes::Bytes;
-use denrei::{ChannelId, Event, Incoming, PeerId};
+use denrei::{ChannelId, Event, Incoming, PeerId, SendError};
 use std::time::{Duration, Instant};
 
 /// Messages and events taken in one go.
@@ -84,15 +84,15 @@ impl Sender {
         let Some(addr) = self.node.flow(peer).map(|flow| flow.addr) else { return };
         let refuse = |text: &str| Message::Abort { text: text.into() };
         if version != crate::message::VERSION {
-            return self.say(peer, &refuse("the sender speaks another version of the protocol of casts"));
+            return self.say(peer, refuse("the sender speaks another version of the protocol of casts"));
         }
         if let Members::Listed(members) = &self.options.members
             && !members.contains(&addr)
         {
-            return self.say(peer, &refuse("the sender's --members does not list this receiver"));
+            return self.say(peer, refuse("the sender's --members does not list this receiver"));
         }
         if self.roster.members.len() >= MAX_MEMBERS {
-            return self.say(peer, &refuse("the sender has as many receivers as it can serve"));
+            return self.say(peer, refuse("the sender has as many receivers as it can serve"));
         }
         let index = self.roster.member_at(addr, now);
         let known = self.peers.get(&peer) == Some(&index);
@@ -113,13 +113,14 @@ impl Sender {
         }
         member.progress_at = now;
         self.bind_session(peer, index);
-        self.say(peer, &Message::Offer(self.offer));
+        self.say(peer, Message::Offer(self.offer));
     }
 
     pub(super) fn lost(&mut self, peer: PeerId, why: String) {
         // One whose next session was there already is none of theirs any more.
         let Some(index) = self.peers.remove(&peer) else { return };
         self.sessions.remove(&index);
+        self.unsaid.remove(&peer);
         self.pending_alone.remove(&index);
         self.leave_group(index);
         self.roster.lost(index, why);
@@ -129,14 +130,30 @@ impl Sender {
         }
     }
 
-    pub(super) fn say(&self, peer: PeerId, message: &Message) {
-        // A session that is over says so by an event.
-        if let Err(error) = self.node.try_send(ChannelId { peer, channel: CHANNEL }, message.encode()) {
-            tracing::debug!("cannot say {message:?} to {peer}: {error}");
-        }
+    /// Says it as soon as there is room for it: the last word to each counts.
+    pub(super) fn say(&mut self, peer: PeerId, message: Message) {
+        self.unsaid.insert(peer, message);
+        self.say_unsaid();
     }
 
-    pub(super) fn say_to(&self, index: usize, message: &Message) {
+    /// Says what there is room for by now.
+    pub(super) fn say_unsaid(&mut self) {
+        let mut unsaid = std::mem::take(&mut self.unsaid);
+        unsaid.retain(|peer, message| !self.try_say(*peer, message));
+        self.unsaid = unsaid;
+    }
+
+    /// Whether there was room to say it.
+    pub(super) fn try_say(&self, peer: PeerId, message: &Message) -> bool {
+        let said = self.node.try_send(ChannelId { peer, channel: CHANNEL }, message.encode());
+        if let Err(error) = &said {
+            tracing::debug!("cannot say {message:?} to {peer}: {error}");
+        }
+        // A session that is over says so by an event.
+        !matches!(said, Err(SendError::WouldBlock { .. }))
+    }
+
+    pub(super) fn say_to(&mut self, index: usize, message: Message) {
         if let Some(peer) = self.peer_of(index) {
             self.say(peer, message);
         }
@@ -157,7 +174,9 @@ impl Sender {
     pub(super) fn last_words(&self, time: Duration) {
         let until = Instant::now() + time;
         for (peer, index) in &self.peers {
-            let heard = self.node.flush(*peer, until.saturating_duration_since(Instant::now()));
+            let hears = || self.node.flush(*peer, until.saturating_duration_since(Instant::now()));
+            let unsaid = self.unsaid.get(peer);
+            let heard = hears() && unsaid.is_none_or(|message| self.try_say(*peer, message) && hears());
             if let (State::Failed { text, code: None }, false) = (&self.roster.members[*index].state, heard) {
                 self.abandon(*peer, text);
             }
