@@ -43,7 +43,7 @@ pub struct denrei_cast_report {
 impl From<CastError> for Failure {
     fn from(error: CastError) -> Self {
         let code = match error {
-            CastError::Cancelled => denrei_code::DENREI_CANCELLED,
+            CastError::Cancelled { .. } => denrei_code::DENREI_CANCELLED,
             CastError::NoReceivers(_) => denrei_code::DENREI_TIMEOUT,
             CastError::Storage { .. } => denrei_code::DENREI_SYSTEM,
             _ => DENREI_CAST,

@@ -81,8 +81,11 @@ pub enum CastError {
         entries: usize,
     },
     /// Its user broke it off.
-    #[error("the cast was broken off; what receivers have is kept, and the same cast goes on from there")]
-    Cancelled,
+    #[error("the cast was broken off; {}", after(*stream))]
+    Cancelled {
+        /// It was one of a stream.
+        stream: bool,
+    },
     /// The Node or its group.
     #[error("{0}")]
     Transport(String),
@@ -114,6 +117,14 @@ pub fn in_seconds(time: std::time::Duration) -> String {
 
 fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
+/// What becomes of a cast that was broken off.
+fn after(stream: bool) -> &'static str {
+    match stream {
+        true => "a stream does not go on from there: send it again from its beginning",
+        false => "what receivers have is kept, and the same cast goes on from there",
+    }
 }
 
 fn hint(error: &io::Error) -> &'static str {

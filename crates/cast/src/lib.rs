@@ -53,7 +53,7 @@ mod source;
 mod stage;
 
 pub use error::CastError;
-pub use receiver::{ReceiveOptions, ReceiveProgress, ReceiveReport, Receiver};
+pub use receiver::{BROKEN_OFF, ReceiveOptions, ReceiveProgress, ReceiveReport, Receiver};
 pub use reception::{Destination, Reception};
 pub use roster::State;
 pub use scan::{Scan, scan};

@@ -35,6 +35,9 @@ const ASK_INTERVAL: Duration = Duration::from_millis(500);
 const ANSWER: Duration = Duration::from_secs(3);
 /// Says to nobody that it was waited for (`spec/protocol.md` §8: the application's).
 const NO_ANSWER: u16 = 0x8000;
+/// The code of a session that ends because its receiver's user has ended that (`spec/protocol.md` §8: the
+/// application's).
+pub const BROKEN_OFF: u16 = 0x8001;
 /// How long the sender has to acknowledge the last word.
 const LAST_WORD: Duration = Duration::from_secs(5);
 /// Messages taken in one go from either way in.
@@ -116,10 +119,15 @@ impl Receiver {
     ) -> Result<ReceiveReport, CastError> {
         let outcome = self.receive(&mut progress);
         if let (Err(error), Some((peer, _))) = (&outcome, self.sender) {
-            // The sender knows already what it has said itself.
-            if !matches!(error, CastError::Sender(_)) {
-                self.say(peer, &Message::Failed { code: error.code(), text: error.to_string() });
-                self.node.flush(peer, LAST_WORD);
+            match error {
+                // The sender knows already what it has said itself.
+                CastError::Sender(_) => {}
+                // It may be started again, and so has not failed. The session may have just ended by itself.
+                CastError::Cancelled { .. } => drop(self.node.abort(peer, BROKEN_OFF, "broken off")),
+                _ => {
+                    self.say(peer, &Message::Failed { code: error.code(), text: error.to_string() });
+                    self.node.flush(peer, LAST_WORD);
+                }
             }
         }
         outcome
@@ -371,9 +379,7 @@ impl Receiver {
         self.membership = None;
         self.by_group = false;
         self.alone_since = Instant::now();
-        let stream =
-            |reception: &Reception| reception.manifest().is_some_and(|manifest| manifest.is_stream());
-        if self.reception.as_ref().is_some_and(stream) {
+        if self.takes_stream() {
             // It does not come again.
             return Err(CastError::Sender(format!("the sender is gone before the stream ended: {why}")));
         }
@@ -381,6 +387,11 @@ impl Receiver {
             Some((next, offer)) => self.offered(next, offer),
             None => Ok(()),
         }
+    }
+
+    fn takes_stream(&self) -> bool {
+        let manifest = self.reception.as_ref().and_then(Reception::manifest);
+        manifest.is_some_and(|manifest| manifest.is_stream())
     }
 
     fn give_up(&self, now: Instant) -> Result<(), CastError> {
@@ -418,7 +429,7 @@ impl Receiver {
         let (bytes, total_bytes) = self.reception.as_ref().map_or((0, None), Reception::bytes);
         let sender = self.sender.map(|(_, sender)| sender);
         if progress(&ReceiveProgress { sender, bytes, total_bytes }).is_break() {
-            return Err(CastError::Cancelled);
+            return Err(CastError::Cancelled { stream: self.takes_stream() });
         }
         // A group's pieces may all be here for long, where others have fewer.
         let takes = self.taken && now.duration_since(self.told_at) >= BUSY_INTERVAL;

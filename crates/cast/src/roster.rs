@@ -267,7 +267,9 @@ impl Roster {
     /// The session with a member is over.
     pub fn lost(&mut self, index: usize, why: String) {
         let member = &mut self.members[index];
-        if !member.is_settled() {
+        // Why it went says more than that it does not answer since.
+        let gone = matches!(member.state, State::Absent { why: Some(_) });
+        if !member.is_settled() && !gone {
             member.state = State::Absent { why: Some(why) };
         }
         // When it is back it says what it has; and it is as good as a new one.

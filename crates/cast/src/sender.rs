@@ -190,8 +190,9 @@ impl Sender {
                 if self.started.is_some() && self.roster.members.iter().all(Member::is_settled) {
                     break;
                 }
-                self.abort_all(&CastError::Cancelled.to_string());
-                return Err(CastError::Cancelled);
+                let cancelled = CastError::Cancelled { stream: self.source.is_stream() };
+                self.abort_all(&cancelled.to_string());
+                return Err(cancelled);
             }
             if self.is_over(now) {
                 break;

@@ -1,8 +1,8 @@
-//! Senders that are interrupted: they say so, and nothing is taken for more than it is.
+//! Senders and receivers that are interrupted: they say so, and nothing is taken for more than it is.
 
 use crate::sides::{Side, begun, content, group, names, on_loopback, places, recv, send, wait_until};
 use std::fs;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::Command;
@@ -12,7 +12,7 @@ fn interrupt(side: &Side) {
     assert!(Command::new("kill").args(["-s", "INT", &id]).status().unwrap().success());
 }
 
-/// A sender whose signals are not ignored, whatever runs the tests.
+/// A side whose signals are not ignored, whatever runs the tests.
 fn interruptible(command: &Command) -> Command {
     let mut env = Command::new("env");
     env.arg("--default-signal=INT").arg(command.get_program()).args(command.get_args());
@@ -75,6 +75,25 @@ fn a_stream_whose_writer_is_interrupted_with_the_sender_is_not_whole() {
     assert_eq!(sender.end().status.signal(), Some(2));
     let (status, report) = side.json();
     assert_eq!(status, Some(1), "{report}");
+    assert!(report["error"].as_str().unwrap().contains("a stream does not go on"), "{report}");
+}
+
+/// Nobody reads what else it writes: it ends all the same.
+#[test]
+fn a_receiver_that_is_interrupted_tells_its_sender() {
+    let group = group();
+    let (mut side, addr) = Side::receiver(&mut interruptible(&on_loopback(recv(Path::new("-"), &group))));
+    let mut command = send(&[Path::new("-")], &group);
+    let mut sender = Side::start(command.args(["--patience=0.3", "--members", &addr]));
+    let mut writer = sender.0.as_mut().unwrap().stdin.take().unwrap();
+    writer.write_all(&content(3_000_000)).unwrap();
+    side.0.as_mut().unwrap().stdout.as_mut().unwrap().read_exact(&mut [0; 1000]).unwrap();
+    interrupt(&side);
+    let (status, report) = sender.json();
+    assert_eq!((status, &report["members"][0]["state"]), (Some(1), &"vanished".into()), "{report}");
+    let error = report["members"][0]["error"].as_str().unwrap();
+    assert!(error.contains("ended by the peer: interrupted"), "{report}");
+    assert_eq!(side.end().status.signal(), Some(2), "as if it had not been caught");
 }
 
 #[test]

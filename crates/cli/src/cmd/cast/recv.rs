@@ -2,10 +2,12 @@
 
 use super::show::{RecvBar, bytes, seconds};
 use super::{DEFAULT_PORT, PortArgs, failure, parse_group, parse_seconds, reach, resolve_peer};
+use crate::cmd::signals::Ending;
 use crate::cmd::wrong_arguments;
 use crate::output::{say, tell};
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::Args;
+use denrei::Node;
 use denrei_cast::{
     CastError, DEFAULT_GROUP, Destination, ReceiveOptions, ReceiveReport, Receiver, check_directory,
 };
@@ -13,7 +15,13 @@ use serde_json::json;
 use std::net::SocketAddr;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
+use std::thread;
 use std::time::Duration;
+
+/// What is said of a signal, here and to the sender.
+const INTERRUPTED: &str = "interrupted";
+/// Till a last word has left, and whoever is still sending has been answered with it.
+const GOODBYE: Duration = Duration::from_millis(50);
 
 /// Receive what a host sends to many
 ///
@@ -111,6 +119,11 @@ impl RecvCommand {
         if !self.quiet {
             tell!("receiving at {}, group {}{}", node.local_addr(), self.group, reach(&node));
         }
+        end_with_signals(node.clone(), move || match (self.json, piped) {
+            (false, _) => tell!("denrei: {INTERRUPTED}"),
+            (true, true) => tell!("{}", failed(INTERRUPTED)),
+            (true, false) => say!("{}", failed(INTERRUPTED)),
+        })?;
         let receiver = Receiver::new(node, destination, options);
         receiver.warnings().iter().for_each(|warning| tell!("denrei: {warning}"));
         let mut bar = RecvBar::new(self.quiet || self.json);
@@ -124,7 +137,7 @@ impl RecvCommand {
             Err(CastError::NoReceivers(text)) => anyhow::bail!("{text}"),
             Err(error) => {
                 let text = format!("denrei: {error}");
-                (json!({ "complete": false, "error": error.to_string() }).to_string(), text)
+                (failed(&error.to_string()), text)
             }
         };
         let shown = if self.json { line } else { text };
@@ -135,6 +148,28 @@ impl RecvCommand {
         }
         Ok(received.is_ok())
     }
+}
+
+/// From now on a signal ends the process with a word to the sender, which would wait for it otherwise; whatever is going
+/// on: the disk may be slow, and who reads the pipe.
+fn end_with_signals(node: Node, show: impl FnOnce() + Send + 'static) -> Result<()> {
+    let ending = Ending::watch()?;
+    let end = move || {
+        let Some(signal) = ending.wait(Duration::MAX) else { return };
+        for flow in node.peers() {
+            // It may have just ended by itself.
+            let _ = node.abort(flow.peer, denrei_cast::BROKEN_OFF, INTERRUPTED);
+        }
+        show();
+        thread::sleep(GOODBYE);
+        signal.end_process()
+    };
+    thread::Builder::new().name("ending".into()).spawn(end).context("cannot watch for signals")?;
+    Ok(())
+}
+
+fn failed(error: &str) -> String {
+    json!({ "complete": false, "error": error }).to_string()
 }
 
 fn json_of(report: &ReceiveReport) -> String {

@@ -187,7 +187,7 @@ impl SendCommand {
     /// Says what the cast broke off at, as far as that is not what could not be tried.
     fn broken_off(&self, error: CastError, began: bool, signal: Option<Signal>) -> Result<bool> {
         use CastError::{Cancelled, Changed, Removed};
-        if !began && !matches!(error, Cancelled | Changed { .. } | Removed { .. }) {
+        if !began && !matches!(error, Cancelled { .. } | Changed { .. } | Removed { .. }) {
             return Err(error.into());
         }
         tell!("denrei: {error}");
