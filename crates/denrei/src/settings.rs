@@ -226,7 +226,9 @@ pub fn size<T: TryFrom<u64>>(text: &str) -> Option<T> {
         "TiB" | "T" => 1 << 40,
         _ => return None,
     };
-    ((count * scale as f64) as u64).try_into().ok()
+    let bytes = count * scale as f64;
+    // More is no number of bytes, and the nearest that is one is not what was meant.
+    if bytes < u64::MAX as f64 { (bytes as u64).try_into().ok() } else { None }
 }
 
 /// A time with its unit.
@@ -372,7 +374,10 @@ mod tests {
             let error = config.set(name, value).unwrap_err().to_string();
             assert!(error.contains(value) && error.ends_with(range), "{error}");
         }
-        assert!(config.set("channel_credit_bytes", "1 parsec").is_err());
+        // Of the last two the nearest number of bytes is 2^64 - 1.
+        for wrong in ["1 parsec", "100000000000000000000000", "99999999T"] {
+            assert!(config.set("max_message_bytes", wrong).is_err(), "{wrong}");
+        }
         let error = config.set("chanel_credit", "1").unwrap_err();
         assert!(error.to_string().contains("channel_credit_bytes"), "{error}");
     }
