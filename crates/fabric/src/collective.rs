@@ -46,11 +46,7 @@ impl Carrier {
     /// # Errors
     /// As for an endpoint: no address, or a key that cannot be read; and the system gives no thread.
     pub fn open(settings: &Settings) -> Result<Self, Errno> {
-        let config = Config {
-            insecure: settings.insecure && settings.key_file.is_none(),
-            cluster_key: settings.cluster_key()?,
-            ..Config::default()
-        };
+        let config = Config { cluster_key: settings.cluster_key()?, ..settings.common_config() };
         let node = Node::bind(settings.first_address(), config).map_err(|error| Errno::of_bind(&error))?;
         let keeper = Arc::<Keeper>::default();
         let (theirs, driven) = (Arc::clone(&keeper), node.clone());
@@ -221,6 +217,27 @@ mod tests {
         assert_eq!(Seat::listen(&carrier, address(63)).unwrap_err(), Errno(crate::ffi::ENOSPC));
         seats.pop();
         assert!(Seat::listen(&carrier, address(63)).is_ok());
+    }
+
+    #[test]
+    fn an_opener_that_is_silent_is_lost_after_the_time_that_was_set() {
+        let settings = Settings { insecure: true, key_file: None, ..Settings::from_environment() };
+        let settings = Settings { failure_timeout: Duration::from_millis(300), ..settings };
+        let carrier = Carrier::open(&settings).unwrap();
+        // Nobody drives it once the group is open.
+        let opener = Node::bind(settings.first_address(), settings.common_config()).unwrap();
+        let address: SocketAddr = "239.255.77.4:27406".parse().unwrap();
+        let mut seat = Seat::listen(&carrier, address).unwrap();
+        let (members, options) = ([carrier.local_address()], GroupOptions::default());
+        let _group = std::thread::scope(|scope| {
+            let group = scope.spawn(|| opener.open_group(address, &members, options).unwrap());
+            seat.accept(opener.local_addr(), Duration::from_secs(10)).unwrap();
+            group.join().unwrap()
+        });
+        let end = Instant::now() + Duration::from_secs(10);
+        while seat.receive(Duration::from_millis(100)) == Err(Errno::AGAIN) {
+            assert!(Instant::now() < end);
+        }
     }
 
     #[test]

@@ -142,9 +142,7 @@ impl Settings {
 
     /// The configuration of an endpoint's Node. The key's file is read by whoever opens the Node.
     pub fn node_config(&self) -> Config {
-        // A key goes before carelessness.
-        let insecure = self.insecure && self.key_file.is_none();
-        let mut config = Config { insecure, ..Config::default() };
+        let mut config = self.common_config();
         let protocol = &mut config.protocol;
         protocol.offers = OfferPolicy::Ask;
         protocol.offer_above_bytes = self.limits.eager_bytes as u64 + HEADER_ROOM;
@@ -152,6 +150,15 @@ impl Settings {
         // The bytes of a large message are the application's: what is bounded is in the engine.
         protocol.send_buffer_bytes = NO_LIMIT;
         protocol.max_message_bytes = NO_LIMIT;
+        config
+    }
+
+    /// What the Nodes for groups have as well: whom they speak with, and when a peer is lost.
+    pub fn common_config(&self) -> Config {
+        // A key goes before carelessness.
+        let insecure = self.insecure && self.key_file.is_none();
+        let mut config = Config { insecure, ..Config::default() };
+        let protocol = &mut config.protocol;
         protocol.failure_timeout = self.failure_timeout;
         protocol.connect_timeout = self.failure_timeout;
         protocol.keepalive = Some((self.failure_timeout / 4).min(Duration::from_secs(5)));
