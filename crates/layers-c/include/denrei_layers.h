@@ -19,9 +19,12 @@ extern "C" {
 #define P_QUEUE_MAX 1024
 /* Octets of the largest buffer. */
 #define P_BUFFER_MAX 131072
+/* Layers that a program starts, those that have ended included. */
+#define P_LAYERS_MAX 1024
 
 /* Starts a layer: a thread that runs main_function, on a core of its own as long as there are any.
- * Returns its number (0, 1, ...), or -1: main_function is NULL, or there is no thread to be had. */
+ * Returns its number (0, 1, ...), or -1: main_function is NULL, P_LAYERS_MAX were started, or there is no
+ * thread to be had. */
 int p_startproc(void (*main_function)(void));
 
 /* Waits until a layer has returned from its main function. 0, or -1: no such layer, waited for
@@ -50,7 +53,8 @@ void *p_getmsg(int queue);
 void *p_galloc(int layer, size_t size);
 
 /* Frees a buffer, in any thread. NULL is nothing. A buffer that is freed twice ends the program with
- * a message. Buffers go home in batches: a thread that frees and then neither frees, allocates nor
+ * a message, as long as its layer has not ended: after that the memory is the system's again, and a second
+ * p_free of it undefined. Buffers go home in batches: a thread that frees and then neither frees, allocates nor
  * reads an empty queue for long calls p_flush. */
 void p_free(void *buffer);
 void p_flush(void);

@@ -12,7 +12,7 @@ use std::thread::JoinHandle;
 
 /// `P_QUEUE_MAX` of the header.
 const QUEUE_MAX: usize = 1024;
-/// Layers at most: numbers stay small, and a program that starts more has a loop too many.
+/// `P_LAYERS_MAX` of the header: numbers stay small, and a program that starts more has a loop too many.
 const LAYERS_MAX: usize = 1024;
 
 /// What all threads share; locked to start layers and to open queues.

@@ -31,6 +31,9 @@ static void outer(void) {
     }
 }
 
+static void nothing(void) {
+}
+
 int main(void) {
     CHECK(sched_getaffinity(0, sizeof all, &all) == 0);
     cores = CPU_COUNT(&all);
@@ -43,5 +46,10 @@ int main(void) {
     if (cores > 1) {
         CHECK(CPU_COUNT(&seen[1]) == 1 && !CPU_EQUAL(&seen[0], &seen[1]));
     }
+    int layer, next = cores + 2;
+    while ((layer = p_startproc(nothing)) != -1) {
+        CHECK(layer == next++ && p_waitproc(layer) == 0);
+    }
+    CHECK(next == P_LAYERS_MAX);
     return 0;
 }
