@@ -431,15 +431,32 @@ fn wrong_arguments_end_with_2_and_say_what_is_possible() {
             "--key-file or DENREI_KEY_FILE",
         ),
         (&["bench", "bcast", "--allow-file", "x"], "for the row denrei-sealed"),
+        (&["bench", "bcast", "--insecure"], "--insecure has no effect here"),
+        (&["bench", "mesh", "--insecure"], "--insecure has no effect here"),
+        (&["bench", "rate", "--no-pin"], "--no-pin has no effect here"),
+        (&["bench", "mpi", "--kind", "barrier", "--sizes", "64"], "--sizes has no effect here"),
+        (&["bench", "burst", "--listen", "127.0.0.1:0", "--read-after", "5"], "cannot be used with"),
+        (&["bench", "mesh", "--listen", "127.0.0.1:0", "--nodes", "5"], "cannot be used with"),
+        (&["bench", "stream", "--listen", "127.0.0.1:0", "--repeat", "5"], "cannot be used with"),
+        (&["bench", "stream", "--listen", "127.0.0.1:0", "--svg", "x.svg"], "--svg has no effect"),
+        (&["bench", "stream", "--listen", "127.0.0.1:0", "--sealed"], "--key-file FILE, on both"),
         (&["bench", "stream", "--sealed", "--identity-file", "x"], "--identity-file takes --allow-file"),
     ] {
         let output = denrei(args);
         assert_eq!(output.status.code(), Some(2), "{args:?}: {}", stderr(&output));
         assert!(stderr(&output).contains(hint), "{args:?}: {}", stderr(&output));
     }
-    let output = denrei(&["bench", "stream", "--sealed", "--key-file", "/none/such", "--iters", "1"]);
-    assert_eq!(output.status.code(), Some(3));
-    assert_eq!(stderr(&output).matches("No such file").count(), 1, "said once: {}", stderr(&output));
+    for more in [&["stream"][..], &["bcast"], &["mesh", "--netns"], &["burst", "--listen", "127.0.0.1:0"]] {
+        let output = denrei(&[&["bench"], more, &["--key-file", "/none/such"]].concat());
+        assert_eq!(output.status.code(), Some(3));
+        let said = stderr(&output);
+        assert!(
+            said.matches("No such file").count() == 1 && said.contains("/none/such"),
+            "said once: {said}"
+        );
+        // At once: before anything is measured.
+        assert!(stdout(&output).is_empty() && !said.contains("side 0"), "{said}");
+    }
     let chatty =
         Command::new(env!("CARGO_BIN_EXE_denrei")).arg("doctor").env("DENREI_LOG", "chatty").output();
     let output = chatty.expect("the command runs");
@@ -460,6 +477,13 @@ fn help_names_the_exit_statuses_and_hides_what_is_for_packagers() {
     let help = stdout(&denrei(&["--help"]));
     assert!(help.contains("Exit status:") && help.contains("demo") && help.contains("doctor"), "{help}");
     assert!(!help.contains("__") && !help.contains("completions"), "{help}");
+    // What a benchmark refuses.
+    for (bench, hidden) in
+        [("rate", "--seconds --repeat --transports --insecure"), ("gather", "--listen --connect")]
+    {
+        let help = stdout(&denrei(&["bench", bench, "--help"]));
+        assert!(help.contains("--netns") && hidden.split(' ').all(|option| !help.contains(option)), "{help}");
+    }
 }
 
 #[test]

@@ -73,6 +73,10 @@ pub struct BenchArgs {
     pub place: PlaceArgs,
 }
 
+/// What the machine that measures tells the one that serves it.
+const SAID_BY_WHO_CONNECTS: [&str; 10] =
+    ["connect", "sizes", "iters", "seconds", "wait", "drive", "repeat", "json", "transports", "no_pin"];
+
 /// Where the sides run.
 #[derive(Args, Clone, Debug)]
 pub struct PlaceArgs {
@@ -102,7 +106,7 @@ pub struct PlaceArgs {
 
     /// Serve the other side of any benchmark to another machine; trusted networks only, for whoever
     /// reaches the address may start traffic
-    #[arg(long, value_parser = address, conflicts_with = "connect", value_name = "ADDR:PORT")]
+    #[arg(long, value_parser = address, conflicts_with_all = SAID_BY_WHO_CONNECTS, value_name = "ADDR:PORT")]
     pub listen: Option<SocketAddr>,
 
     /// Measure against the machine where `denrei bench ... --listen` runs

@@ -31,6 +31,7 @@ pub use machine::Machine;
 pub use place::{PEER_COMMAND, Place};
 pub use table::human_bytes;
 
+use crate::cmd::wrong_arguments;
 use crate::output::say;
 use anyhow::Result;
 use args::{BenchArgs, Plan};
@@ -43,8 +44,15 @@ use table::ResultTable;
 /// Runs a plan, prints its results, and draws them if that was asked for; or serves the other side.
 pub fn run(plan: &Plan, args: &BenchArgs, picture: &PictureArgs) -> Result<()> {
     if let Some(addr) = args.place.listen {
+        if picture.is_wanted() {
+            return Err(wrong_arguments("--svg has no effect with --listen: who connects has the figures"));
+        }
+        if args.sealed {
+            args.keys.check_between_machines()?;
+        }
         let keys = args.keys.clone().or_environment();
-        keys.check()?;
+        // Each side reads its files: what is wrong with them is said now, not to who connects.
+        keys.config()?;
         return listen::serve(addr, &keys);
     }
     picture.check()?;

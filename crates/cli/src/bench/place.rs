@@ -62,7 +62,8 @@ impl Secrets {
             (keys.key_file, made) = (Some(path), Some(file));
         }
         if sealed {
-            keys.check()?;
+            // Each side reads its files: what is wrong with them is said now, not when it is its turn.
+            keys.config()?;
         }
         Ok(Self { keys, _made: made })
     }
@@ -102,13 +103,17 @@ impl Place {
 
     /// Builds what was asked for, for `members` sides of each of `transports`.
     pub fn open(args: &BenchArgs, transports: &[Transport], members: usize) -> Result<Self> {
-        let kind = Kind::open(&args.place, members)?;
+        let (is_lab, is_remote) = (args.place.netns, args.place.connect.is_some());
         let sealed = transports.contains(&Transport::DenreiSealed);
-        if sealed && matches!(kind, Kind::Remote(_)) && !args.keys.name_a_key() {
-            return Err(wrong_arguments("between two machines --sealed needs --key-file FILE, on both"));
+        if sealed && is_remote {
+            args.keys.check_between_machines()?;
         }
-        let (plain, is_lab) = (transports.contains(&Transport::Denrei), matches!(kind, Kind::Netns(_)));
-        Ok(Self { kind, secrets: Secrets::new(&args.keys, is_lab, plain, sealed)? })
+        if !is_lab && !is_remote {
+            args.keys.check_on_loopback()?;
+        }
+        // Before anything is built: a key may be missing.
+        let secrets = Secrets::new(&args.keys, is_lab, transports.contains(&Transport::Denrei), sealed)?;
+        Ok(Self { kind: Kind::open(&args.place, members)?, secrets })
     }
 
     /// Makes the switch's link towards side `index` a bottleneck, if the sides are in namespaces.

@@ -45,6 +45,7 @@ enum BenchKind {
     /// waits for all: latencies are those of whole rounds. In the stream all send without a pause:
     /// goodput, and Jain's index of what had arrived from each when the first was done. "Ideal" is one
     /// idle round trip and the time that the bottleneck needs for the payload in full UDP packets.
+    #[command(mut_args = hide_those(&gather::NOT_HERE))]
     Gather(GatherArgs),
     /// What the receiver's rate and burst do: tracking and collapse, accuracy, sharing, free capacity
     ///
@@ -52,6 +53,7 @@ enum BenchKind {
     /// nothing is received meanwhile, so what exceeds the buffer is lost. The senders have no congestion
     /// window: the rate is the only limit, as it was when R9 was measured. "auto" is what a receiver with
     /// the setting learn_rates learns and sets by itself.
+    #[command(mut_args = hide_those(&rate::NOT_HERE))]
     Rate(RateArgs),
     /// One to N: time, the sender's CPU time, packets and bytes, over each backend of a group
     ///
@@ -62,6 +64,14 @@ enum BenchKind {
     Bcast(BcastArgs),
     /// MPI programs over denrei, and over what else carries MPI, interleaved; needs an MPI's mpicc
     Mpi(MpiArgs),
+}
+
+/// Leaves out of the help what a benchmark refuses of the options that all have.
+fn hide_those(names: &'static [&str]) -> impl FnMut(clap::Arg) -> clap::Arg {
+    |arg| {
+        let is_one = names.contains(&arg.get_id().as_str());
+        arg.hide(is_one)
+    }
 }
 
 #[derive(Args, Debug)]
@@ -77,7 +87,7 @@ struct BurstArgs {
     #[command(flatten)]
     common: BenchArgs,
     /// How long the receiver computes after the first message before it takes the others
-    #[arg(long, default_value_t = 100, value_parser = whole(0_u64..=10_000), value_name = "MS")]
+    #[arg(long, default_value_t = 100, value_parser = whole(0_u64..=10_000), conflicts_with = "listen", value_name = "MS")]
     read_after: u64,
 }
 
@@ -98,7 +108,7 @@ struct MeshArgs {
     #[command(flatten)]
     common: BenchArgs,
     /// Processes; with --connect every other one on the other machine, and at most 16
-    #[arg(long, default_value_t = 8, value_parser = whole(2_u64..=100), value_name = "N")]
+    #[arg(long, default_value_t = 8, value_parser = whole(2_u64..=100), conflicts_with = "listen", value_name = "N")]
     nodes: u64,
 }
 

@@ -51,6 +51,31 @@ impl KeyArgs {
         Ok(())
     }
 
+    /// Whether what is given is of use for Nodes on loopback alone.
+    ///
+    /// # Errors
+    /// That they go without a key.
+    pub fn check_on_loopback(&self) -> Result<()> {
+        if !self.insecure {
+            return Ok(());
+        }
+        Err(wrong_arguments(
+            "--insecure has no effect here: on loopback the row without a key needs none; it takes sides on other \
+             addresses",
+        ))
+    }
+
+    /// Whether sides on two machines have one key.
+    ///
+    /// # Errors
+    /// None is named.
+    pub fn check_between_machines(&self) -> Result<()> {
+        if self.name_a_key() {
+            return Ok(());
+        }
+        Err(wrong_arguments("between two machines --sealed needs --key-file FILE, on both"))
+    }
+
     /// The default configuration of a Node with these secrets.
     ///
     /// # Errors

@@ -169,6 +169,9 @@ struct Place {
 
 impl Place {
     fn open(args: &BcastArgs) -> Result<Self> {
+        if !args.netns {
+            args.keys.check_on_loopback()?;
+        }
         let secrets = Secrets::new(&args.keys, args.netns, true, args.is_sealed())?;
         if !args.netns {
             return Ok(Self { lab: None, secrets });

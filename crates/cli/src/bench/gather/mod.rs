@@ -17,6 +17,9 @@ use clap::Args;
 use figures::{Figures, Row, Table};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+/// Options of all benchmarks that this one refuses: the help leaves them out.
+pub const NOT_HERE: [&str; 2] = ["listen", "connect"];
+
 /// Options of `denrei bench gather`.
 #[derive(Args, Clone, Debug)]
 pub struct GatherArgs {

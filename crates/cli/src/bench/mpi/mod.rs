@@ -154,8 +154,12 @@ pub fn run(args: &MpiArgs) -> Result<()> {
     Ok(())
 }
 
-/// That what was asked for can do what was asked for: groups carry operations of all ranks alone.
+/// That what was asked for can do what was asked for: groups carry operations of all ranks alone, and a barrier is of
+/// no size.
 fn check_kinds(args: &MpiArgs) -> Result<()> {
+    if !args.sizes.is_empty() && args.kind.iter().all(|kind| *kind == Kind::Barrier) {
+        return Err(wrong_arguments("--sizes has no effect here: a barrier has no message"));
+    }
     let is_of_groups = |name: &String| ROUTES.iter().any(|route| route.groups && route.name == name);
     if args.transports.is_empty() || !args.transports.iter().all(is_of_groups) {
         return Ok(());

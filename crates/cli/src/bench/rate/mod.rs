@@ -26,6 +26,24 @@ use clap::{Args, ValueEnum};
 use figures::{Row, Table};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+/// Options of all benchmarks that this one refuses: the help leaves them out.
+pub const NOT_HERE: [&str; 14] = [
+    "iters",
+    "seconds",
+    "repeat",
+    "wait",
+    "drive",
+    "transports",
+    "no_pin",
+    "sealed",
+    "key_file",
+    "identity_file",
+    "allow_file",
+    "insecure",
+    "listen",
+    "connect",
+];
+
 /// Options of `denrei bench rate`.
 #[derive(Args, Clone, Debug)]
 pub struct RateArgs {
@@ -80,7 +98,7 @@ impl RateArgs {
     fn refuse_what_has_no_effect(&self) -> Result<()> {
         const TRACKING: &str = "tracking in --parts";
         const POINTS: &str = "tracking in --parts, and no --auto";
-        // Each point is one run, as long as it needs, of Nodes without a key that sleep.
+        // Each point is one run, as long as it needs, of Nodes without a key that sleep, on any core.
         const OTHER: &str = "another benchmark";
         let common = &self.common;
         let has = |part| self.parts.contains(&part);
@@ -108,6 +126,7 @@ impl RateArgs {
             ("--repeat", common.repeat != DEFAULT_REPEAT, false, OTHER),
             ("--wait", common.wait != Wait::Sleep, false, OTHER),
             ("--drive", common.drive != Drive::Inline, false, OTHER),
+            ("--no-pin", common.no_pin, false, OTHER),
             ("--sealed", common.sealed, false, OTHER),
             ("--key-file", common.keys.key_file.is_some(), false, OTHER),
             ("--identity-file", common.keys.identity_file.is_some(), false, OTHER),
