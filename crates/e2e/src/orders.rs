@@ -185,8 +185,6 @@ pub struct Settings {
     pub max_message_bytes: Option<u64>,
     /// Count.
     pub max_channels: Option<u16>,
-    /// UDP payload, bytes.
-    pub min_datagram_bytes: Option<u16>,
     /// The octets of the cluster key.
     pub key: Option<[u8; 32]>,
     /// Packets.
@@ -224,7 +222,6 @@ impl Settings {
         set(&mut protocol.rekey_after_packets, self.rekey_after_packets);
         set(&mut protocol.max_message_bytes, self.max_message_bytes);
         set(&mut protocol.max_channels, self.max_channels);
-        set(&mut protocol.min_datagram_bytes, self.min_datagram_bytes);
         set(&mut config.socket.recv_buffer_bytes, self.recv_buffer_bytes);
         for (name, value) in &self.named {
             config.set(name, value).expect("a setting of the test");

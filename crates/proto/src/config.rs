@@ -51,7 +51,8 @@ pub struct Config {
     /// Largest datagram to send, bytes of UDP payload; the path is probed up to it (RFC 8899).
     /// `min_datagram_bytes` ..= 65,507.
     pub max_datagram_bytes: u16,
-    /// Smallest datagram every path is expected to carry, and where probing starts. 576 ..= 1,472.
+    /// Datagram that every path is expected to carry, and where probing starts. One that does not is found out
+    /// within six probe timeouts and gets smaller ones, down to 576. 576 ..= 1,472.
     pub min_datagram_bytes: u16,
     /// Octets of data packets that may be sent to a receiver before it has answered, beyond the one
     /// that reaches this. Many may open at once, and their receiver has had no word in it.
@@ -125,6 +126,9 @@ pub const MESSAGE_COST_BYTES: u64 = 64;
 
 /// Largest message that may come from a sender that has not heard `max_message_bytes` yet.
 pub(crate) const TAKEN_AT_FIRST_BYTES: u64 = MIN_CHANNEL_CREDIT_BYTES - MESSAGE_COST_BYTES;
+
+/// What every path has to carry, octets of UDP payload (`spec/protocol.md` §9).
+pub(crate) const LEAST_DATAGRAM_BYTES: u16 = 576;
 
 /// Most packets a key seals. RFC 9001 §6.6 allows AES-128-GCM 2^23 of full size.
 pub const MAX_PACKETS_PER_KEY: u64 = 1 << 22;
@@ -330,7 +334,8 @@ impl Config {
 
     fn validate_sizes(&self) -> Result<(), ConfigError> {
         let (min, max) = (self.min_datagram_bytes, self.max_datagram_bytes);
-        require((576..=1472).contains(&min), "min_datagram_bytes", min, "between 576 and 1472")?;
+        let base = LEAST_DATAGRAM_BYTES..=1472;
+        require(base.contains(&min), "min_datagram_bytes", min, "between 576 and 1472")?;
         require(
             max >= min && max as usize <= denrei_wire::datagram::MAX_DATAGRAM_BYTES,
             "max_datagram_bytes",

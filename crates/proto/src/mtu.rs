@@ -2,19 +2,23 @@
 //!
 //! Inputs → outputs: time, fates of probes and of full packets → the size to use and the size to
 //! probe next. Probes are PING + PADDING and are never counted as congestion. Sizes come from
-//! tables of what networks use; a path that stops carrying its size (black hole) falls back to the base.
+//! tables of what networks use; a path that does not carry its size (black hole) falls back to the base,
+//! and from there to the least that every path has to carry.
 
+use crate::config::LEAST_DATAGRAM_BYTES;
 use core::time::Duration;
 use denrei_wire::Instant;
 
 /// UDP payloads of the paths that most sessions have, tried first: Ethernet, jumbo frames, loopback.
 const USUAL_SIZES: [u16; 3] = [1472, 8972, 65_487];
-/// Those of other paths, searched by halves once a usual size does not pass. Below Ethernet's: IPv6's
-/// least MTU over IPv6 and IPv4, and tunnels of 1380, 1400, 1420 (WireGuard), 1440, 1460 (clouds),
-/// 1480 (IP in IP), 1492 (PPPoE) and 1500 octets over either; then FDDI, jumbo frames over IPv6, and
-/// loopback's halves.
-const OTHER_SIZES: [u16; 15] =
-    [1232, 1252, 1332, 1352, 1372, 1392, 1412, 1432, 1444, 1452, 1464, 4324, 8952, 16_384, 32_768];
+/// Those of other paths, searched by halves once a usual size does not pass. Below Ethernet's: MTUs of 700 to
+/// 1200 octets and the usual base; IPv6's least MTU over IPv6 and IPv4, and tunnels of 1380, 1400, 1420
+/// (WireGuard), 1440, 1460 (clouds), 1480 (IP in IP), 1492 (PPPoE) and 1500 octets over either; then FDDI,
+/// jumbo frames over IPv6, and loopback's halves.
+const OTHER_SIZES: [u16; 22] = [
+    672, 772, 872, 972, 1072, 1172, 1200, 1232, 1252, 1332, 1352, 1372, 1392, 1412, 1432, 1444, 1452, 1464,
+    4324, 8952, 16_384, 32_768,
+];
 /// Probes of one size before the path counts as smaller (RFC 8899 §5.1.2 MAX_PROBES).
 const MAX_PROBES: u8 = 3;
 /// Times at which losses of full-size packets were noticed, with nothing of that size arriving in
@@ -22,6 +26,8 @@ const MAX_PROBES: u8 = 3;
 ///
 /// A real black hole shows six within six probe timeouts: 200 ms on a LAN.
 const BLACK_HOLE_LOSSES: u8 = 6;
+/// Of these, so many are reason enough to try a small packet.
+const DOUBTFUL_LOSSES: u8 = 2;
 /// After this long a larger size is tried again (RFC 8899 §5.1.1 PMTU_RAISE_TIMER). Sooner than the
 /// RFC's 600 s: three probes are cheap, and on a lossy path a failure says little.
 const RAISE_AFTER: Duration = Duration::from_secs(30);
@@ -140,9 +146,16 @@ impl MtuSearch {
         }
     }
 
+    /// Whether packets have been lost several times, and none of their size has arrived since.
+    pub fn is_doubtful(&self) -> bool {
+        self.suspicious_losses >= DOUBTFUL_LOSSES
+    }
+
     /// A packet of this size was lost; whether the path has turned out to be a black hole.
     pub fn on_lost(&mut self, now: Instant, bytes: u16) -> bool {
-        if bytes <= self.base || self.current == self.base || self.suspected_at == Some(now) {
+        let below_base = self.current <= self.base;
+        let less = if below_base { LEAST_DATAGRAM_BYTES } else { self.base };
+        if bytes <= less || self.current == less || self.suspected_at == Some(now) {
             return false;
         }
         self.suspected_at = Some(now);
@@ -151,9 +164,11 @@ impl MtuSearch {
         if self.suspicious_losses < BLACK_HOLE_LOSSES {
             return false;
         }
-        self.ceiling = Some(self.current);
-        self.raise_at = Some(now + RAISE_AFTER);
-        self.current = self.base;
+        // That the base is lost, too, may be a silence of the peer's: then everything is tried anew as soon as it
+        // is over.
+        self.ceiling = Some(self.current).filter(|_| !below_base);
+        self.raise_at = self.ceiling.map(|_| now + RAISE_AFTER);
+        self.current = less;
         self.suspicious_losses = 0;
         self.suspected_bytes = u16::MAX;
         self.tries = 0;
@@ -244,6 +259,23 @@ mod tests {
         assert_eq!(mtu.current(), 1472);
         let later = ms(1000) + RAISE_AFTER;
         assert!(mtu.probe(later).is_some());
+    }
+
+    #[test]
+    fn below_the_base_everything_is_tried_anew() {
+        for (path, found) in [(672, 672), (1199, 1172), (580, 576), (65_507, 65_507)] {
+            let mut mtu = MtuSearch::new(1200, 65_507);
+            search(&mut mtu, 1200);
+            for loss in 1..=BLACK_HOLE_LOSSES as u64 {
+                assert_eq!(mtu.is_doubtful(), loss > 2, "before loss {loss}");
+                mtu.on_acked(LEAST_DATAGRAM_BYTES);
+                let fallen = mtu.on_lost(Instant::from_nanos(loss), 1200);
+                assert_eq!(fallen, loss == BLACK_HOLE_LOSSES as u64);
+            }
+            assert_eq!(mtu.current(), LEAST_DATAGRAM_BYTES);
+            search(&mut mtu, path);
+            assert_eq!(mtu.current(), found, "path of {path}");
+        }
     }
 
     #[test]

@@ -69,6 +69,39 @@ fn a_path_that_turns_into_a_black_hole_is_survived() {
 }
 
 #[test]
+fn a_path_below_the_base_size_carries_large_messages_too() {
+    for max_datagram_bytes in [1_199, 672, 576] {
+        let mut rig = Rig::new(2, &lan(), config());
+        rig.world.set_faults(B, Faults { black_hole_above: Some(max_datagram_bytes), ..Faults::default() });
+        // The first packet of all is filled up, too.
+        for _ in 0..20 {
+            assert!(rig.send(A, B, 0, 100_000) && rig.send(B, A, 0, 100_000));
+        }
+        rig.run_until(2_000, "all of it arrives", |rig| rig.received() == 40);
+        for (from, to) in [(A, B), (B, A)] {
+            let found = rig.flow(from, to).unwrap().datagram_bytes;
+            assert!((576..=max_datagram_bytes).contains(&found), "{found} of {max_datagram_bytes}");
+        }
+        rig.judge();
+    }
+}
+
+#[test]
+fn a_silence_does_not_leave_small_datagrams_behind() {
+    let patient = denrei_proto::Config { failure_timeout: Duration::from_secs(20), ..config() };
+    let mut rig = Rig::new(2, &lan(), patient);
+    let bytes = |rig: &Rig| rig.flow(A, B).unwrap().datagram_bytes;
+    rig.send(A, B, 0, 100_000);
+    rig.run_until(100, "the path's size is found", |rig| rig.received() == 1 && bytes(rig) == 1_472);
+    rig.world.cut(A, B);
+    rig.send(A, B, 0, 100_000);
+    rig.run_until(15_000, "small ones are tried", |rig| bytes(rig) == 576);
+    rig.world.heal();
+    rig.run_until(2_000, "the path's size is found again", |rig| bytes(rig) == 1_472);
+    rig.judge();
+}
+
+#[test]
 fn a_restarted_peer_is_a_new_one() {
     let mut rig = Rig::new(2, &lan(), config());
     rig.send(A, B, 0, 100);

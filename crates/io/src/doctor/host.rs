@@ -8,7 +8,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Instant;
 
-/// Least MTU: IPv6's; below it datagrams of the first handshake do not fit.
+/// Least MTU: IPv6's; below it every session has to find out first that its datagrams are too large.
 const LEAST_MTU_BYTES: u64 = 1_280;
 /// From here on an Ethernet carries jumbo frames.
 const JUMBO_MTU_BYTES: u64 = 9_000;

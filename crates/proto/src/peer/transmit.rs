@@ -2,7 +2,7 @@
 
 use super::timers::PACKETS_PER_PROBE;
 use super::{Context, Peer};
-use crate::config::Config;
+use crate::config::{Config, LEAST_DATAGRAM_BYTES};
 use crate::congestion::packet_cost;
 use crate::event::Phase;
 use crate::loss::{Control, SentFrame, SentPacket};
@@ -60,7 +60,7 @@ impl Peer {
         if !self.is_alive() {
             return self.write_end(cx, out);
         }
-        let mut segment_size = self.mtu.current() as usize;
+        let mut segment_size = self.datagram_limit() as usize;
         let mut segments = 0;
         while segments < out.max_segments() && out.len() + segment_size <= MAX_DATAGRAM_BYTES {
             let len = self.write_packet(cx, out, segment_size);
@@ -81,6 +81,15 @@ impl Peer {
             segments = 1;
         }
         Some(self.transmit(out.len(), (segments > 1).then_some(segment_size)))
+    }
+
+    /// How large the next datagram may be. Where it may be their size that loses them, the first of a probe's
+    /// packets shows whether the path carries anything, or the peer would be taken for dead.
+    fn datagram_limit(&self) -> u16 {
+        if self.probes_left == PACKETS_PER_PROBE && self.mtu.is_doubtful() {
+            return LEAST_DATAGRAM_BYTES;
+        }
+        self.mtu.current()
     }
 
     fn transmit(&self, len: usize, segment_size: Option<usize>) -> Transmit {
