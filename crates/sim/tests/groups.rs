@@ -180,3 +180,41 @@ fn a_crowd_that_accepts_is_not_asked_once_for_each() {
 fn a_seed_replays_to_the_byte() {
     assert_eq!(live(7), live(7));
 }
+
+/// Paths that carry less than the base size: from the opener, to one member, to several. With many members reports
+/// are joined, and say only that somebody misses something.
+#[test]
+fn a_group_over_paths_below_the_base_size_gets_everything() {
+    use GroupBackend::{Auto, Multicast, Tree, Unicast};
+    let narrow: [&[u32]; 3] = [&[0], &[2], &[1, 3]];
+    let few =
+        [Auto, Multicast, Unicast, Tree].into_iter().flat_map(|backend| narrow.map(|of| (backend, 3, of)));
+    let many: [(_, _, &[u32]); 2] = [(Auto, 80, &[4, 6, 51]), (Multicast, 20, &[4, 6, 11, 18])];
+    for (backend, members, narrow) in few.chain(many) {
+        let mut world = World::new(1);
+        let switch = world.add_switch(None);
+        for host in 0..=members {
+            let max_datagram_bytes = if narrow.contains(&host) { 672 } else { 1472 };
+            let link = LinkSpec { max_datagram_bytes, ..LinkSpec::LAN };
+            let host = world.add_host(switch, HostSpec::new(link));
+            world.start(host, Arc::new(Config::default()));
+        }
+        let sizes = vec![100, 60_000, 900, 60_000, 400_000];
+        let received = vec![0; members as usize + 1];
+        let mut app = Members { group: GroupId(0), sizes, received, events: Vec::new() };
+        let hosts: Vec<HostId> = (1..=members).map(HostId).collect();
+        for host in &hosts {
+            world.touch(*host, &mut app, |_, now, endpoint| endpoint.join_group(now, group_addr()).unwrap());
+        }
+        let addrs: Vec<SocketAddr> = hosts.iter().map(|host| host.addr()).collect();
+        world.touch(OPENER, &mut app, |app, now, endpoint| {
+            let options = GroupOptions { backend, ..GroupOptions::default() };
+            app.group = endpoint.open_group(now, group_addr(), &addrs, options).unwrap();
+            for number in 0..app.sizes.len() {
+                endpoint.group_send(app.group, content(number as u64, app.sizes[number])).unwrap();
+            }
+        });
+        world.run_for(Duration::from_secs(5), &mut app).unwrap();
+        assert_eq!(app.received[1..], vec![5; members as usize], "{backend:?}, {narrow:?}");
+    }
+}

@@ -37,6 +37,8 @@ pub(crate) struct Symbol {
     pub messages_after: u64,
     /// Number of the packet that last carried it to the group's address.
     pub packet: Option<u64>,
+    /// How often that has been done.
+    pub tries: u8,
 }
 
 /// Messages and symbols.
@@ -201,6 +203,7 @@ impl Stream {
             cost_after,
             messages_after,
             packet: None,
+            tries: 0,
         });
         Some(self.next() - 1)
     }

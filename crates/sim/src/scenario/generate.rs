@@ -26,6 +26,8 @@ const BYTES_BUDGET: u64 = 3 << 20;
 /// Share of seeds whose hosts have a cluster key.
 const SEALED_SHARE: f64 = 0.5;
 /// Smallest datagram that every simulated path carries, bytes of UDP payload.
+const LEAST_DATAGRAM_BYTES: u16 = 576;
+/// What sessions usually begin with.
 const BASE_DATAGRAM_BYTES: u16 = 1200;
 
 /// Channels of every endpoint. The same everywhere: a limit of the other side's that is lower than
@@ -134,7 +136,7 @@ fn draw_link(rng: &mut Rng) -> LinkSpec {
         delay: Duration::from_nanos(rng.log_within(500..=10_000_000)),
         queue_bytes: rng.log_within(100_000..=4_000_000).min(max_queue_bytes),
         ecn_above_bytes: rng.chance(0.5).then(|| rng.log_within(10_000..=200_000)),
-        max_datagram_bytes: *rng.pick(&[BASE_DATAGRAM_BYTES, 1472, 1472, 8972, 65_507]),
+        max_datagram_bytes: *rng.pick(&[LEAST_DATAGRAM_BYTES, BASE_DATAGRAM_BYTES, 1472, 1472, 8972, 65_507]),
     }
 }
 
@@ -173,7 +175,7 @@ fn draw_config(rng: &mut Rng) -> Config {
         max_ack_delay: Duration::from_micros(rng.within(0..=5_000)),
         initial_rtt: Duration::from_micros(rng.log_within(100..=50_000)),
         max_datagram_bytes: *rng.pick(&[BASE_DATAGRAM_BYTES, 1472, 8972, 65_507]),
-        min_datagram_bytes: *rng.pick(&[576, BASE_DATAGRAM_BYTES]),
+        min_datagram_bytes: *rng.pick(&[LEAST_DATAGRAM_BYTES, BASE_DATAGRAM_BYTES]),
         congestion: *rng.pick(&[CongestionAlgorithm::Delay, CongestionAlgorithm::Cubic]),
         ecn: rng.chance(0.7),
         ..Config::default()
@@ -312,7 +314,7 @@ impl Draw {
             reorder_delay: Duration::from_micros(rng.log_within(1..=20_000)),
             corrupt: if on() { share(rng, 100) } else { 0.0 },
             jitter: Duration::from_micros(if on() { rng.log_within(1..=5_000) } else { 0 }),
-            black_hole_above: on().then(|| rng.within(BASE_DATAGRAM_BYTES as u64..=9_000) as u16),
+            black_hole_above: on().then(|| rng.within(LEAST_DATAGRAM_BYTES as u64..=9_000) as u16),
             down: rng.chance(0.05),
         }
     }

@@ -12,6 +12,9 @@ use std::collections::VecDeque;
 
 /// A request that was made before the answer went out has climbed a tree within this time.
 const CLIMB: Duration = Duration::from_millis(4);
+/// A symbol that has gone to the group's address so often goes by session to whom says that it misses it still:
+/// what carries it may be too large for the path to that one, as the session will find out.
+const MAX_TRIES: u8 = 8;
 /// Symbols of one report's gaps that are looked at; the next report names the rest.
 const MAX_GAP_SYMBOLS: u64 = 4096;
 
@@ -189,19 +192,22 @@ impl Sender {
             let end = (named + gap.count() as u64).min(self.stream.next());
             for number in first..end.max(first).min(first + budget) {
                 budget -= 1;
-                let sent_in = self.stream.symbol(number).and_then(|symbol| symbol.packet);
+                let symbol = self.stream.symbol(number);
+                let sent_in = symbol.and_then(|symbol| symbol.packet);
                 // Of what several miss the one who speaks may have missed the answer as well.
                 let old = |packet| joint && left_at(trains, packet).is_none_or(|at| at + CLIMB <= now);
                 let unheard = |packet| echo.is_none_or(|echo| echo < packet) && !old(packet);
-                let under_way = sent_in.is_some_and(unheard);
-                if under_way || self.repairs.multicast.contains(&number) {
+                let under_way = sent_in.is_some_and(unheard) || self.repairs.multicast.contains(&number);
+                // Others have it sent again all the time.
+                let in_vain = !joint && symbol.is_some_and(|symbol| symbol.tries >= MAX_TRIES);
+                if under_way && !in_vain {
                     continue;
                 }
                 if joint {
                     self.repairs.want_for_many(now, number);
                 } else if !member.repairing.contains(&number) {
                     member.missed += 1;
-                    match replicates {
+                    match replicates || in_vain {
                         true => alone.push(number),
                         false => self.repairs.want(now, number, member.id),
                     }

@@ -220,6 +220,7 @@ impl Sender {
         let packet = self.packet;
         if let Some(symbol) = self.stream.symbol_mut(symbol) {
             symbol.packet = Some(packet);
+            symbol.tries = symbol.tries.saturating_add(1);
         }
         self.write_header_and(out, symbol, (0, parity as u8), poll, |sender, out| {
             sender.stream.write(symbol, &mut |part| out.put(part));
