@@ -83,7 +83,8 @@ impl SentPacket {
         packet_cost(if self.is_mtu_probe() { 0 } else { self.bytes as u64 })
     }
 
-    fn is_mtu_probe(&self) -> bool {
+    /// Whether it asks nothing but whether the path carries it.
+    pub fn is_mtu_probe(&self) -> bool {
         matches!(self.frames[..], [SentFrame::MtuProbe { .. }])
     }
 }

@@ -176,6 +176,27 @@ fn silence_is_noticed_in_the_stated_time() {
     assert_eq!(pair.lost(1), [(LostReason::TimedOut, 0)], "by its own keepalive");
 }
 
+/// What it carries no longer is found out, and whether something smaller gets through; a driver may tell the time twice
+/// before it sends.
+#[test]
+fn silence_is_noticed_in_that_time_though_the_path_is_looked_into() {
+    let mut pair = Pair::new(Config { max_datagram_bytes: 1472, ..Config::default() });
+    let peer = pair.connect(0);
+    pair.send(0, peer, 0, content(0, 50_000));
+    pair.run(SECOND);
+    pair.connected = false;
+    let begun = pair.now;
+    pair.send(0, peer, 0, content(1, 2_000));
+    while pair.lost(0).is_empty() {
+        pair.drain(0);
+        pair.now = pair.ends[0].poll_timeout().unwrap();
+        pair.ends[0].handle_timeout(pair.now);
+        pair.ends[0].handle_timeout(pair.now);
+        pair.drain(0);
+    }
+    assert_eq!(pair.now - begun, 20 * SECOND);
+}
+
 #[test]
 fn a_peer_whose_end_was_lost_is_found_to_be_gone_by_asking() {
     let mut pair = Pair::new(Config::default());

@@ -134,8 +134,7 @@ impl Peer {
     /// (RFC 8985 §7's tail loss probe, RFC 9002 §6.2).
     fn on_probe_timeout(&mut self, cx: &mut Context<'_>) {
         if self.sent.is_all_probing_mtu() {
-            // Their loss says that the path carries less, and nothing else (RFC 8899 §3).
-            self.unanswered_since = None;
+            // Their loss is no silence: whatever else had no answer still has none.
             let (mut lost, now) = (Vec::new(), cx.now);
             self.sent.take_oldest(usize::MAX, |packet| lost.push(packet));
             lost.iter().for_each(|packet| {
