@@ -5,7 +5,9 @@
 //! or beyond: the count is a hint.
 
 use parking_lot::RwLock;
+use smallvec::SmallVec;
 use std::cmp::Reverse;
+use std::collections::hash_map::Entry;
 use std::collections::{BinaryHeap, HashMap};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,7 +28,8 @@ struct Table {
     addresses: Vec<Option<SocketAddr>>,
     /// Below the table's end, the lowest first.
     free: BinaryHeap<Reverse<u64>>,
-    numbers: HashMap<SocketAddr, u64>,
+    /// Of each address, the one that it is called by first.
+    numbers: HashMap<SocketAddr, SmallVec<[u64; 1]>>,
 }
 
 impl AddressVector {
@@ -43,7 +46,7 @@ impl AddressVector {
             None => return None,
         };
         table.addresses[number as usize] = Some(address);
-        table.numbers.entry(address).or_insert(number);
+        table.numbers.entry(address).or_default().push(number);
         self.version.fetch_add(1, Ordering::Release);
         Some(number)
     }
@@ -55,12 +58,10 @@ impl AddressVector {
             return false;
         };
         table.free.push(Reverse(number));
-        if table.numbers.get(&address) == Some(&number) {
-            table.numbers.remove(&address);
-            // Another number of the same address, if there is one, is what it is called from now on.
-            let other = table.addresses.iter().position(|other| *other == Some(address));
-            if let Some(other) = other {
-                table.numbers.insert(address, other as u64);
+        if let Entry::Occupied(mut numbers) = table.numbers.entry(address) {
+            numbers.get_mut().retain(|other| *other != number);
+            if numbers.get().is_empty() {
+                numbers.remove();
             }
         }
         self.version.fetch_add(1, Ordering::Release);
@@ -74,7 +75,7 @@ impl AddressVector {
 
     /// The number of an address.
     pub fn number(&self, address: SocketAddr) -> Option<u64> {
-        self.table.read().numbers.get(&address).copied()
+        self.table.read().numbers.get(&address)?.first().copied()
     }
 
     /// All addresses, each once.
