@@ -327,15 +327,19 @@ impl Membership {
         }
         let restored = self.restorer.on_parity(parity, &self.arrivals)?;
         self.take_restored(now, restored)?;
-        self.arrivals.learn(parity.end());
-        self.asking.parity_came(now, parity.end(), &self.arrivals);
+        // There may have been no room for what it restored.
+        let end = parity.end().min(self.first_barred());
+        self.arrivals.learn(end);
+        self.asking.parity_came(now, end, &self.arrivals);
         Ok(())
     }
 
     fn take_restored(&mut self, now: Instant, restored: Vec<(u64, Vec<u8>)>) -> Result<(), &'static str> {
         for (symbol, frames) in restored {
-            self.counters.restored += 1;
-            self.take_symbol(now, symbol, &frames)?;
+            if self.has_room(symbol, &frames) {
+                self.counters.restored += 1;
+                self.take_symbol(now, symbol, &frames)?;
+            }
         }
         self.restorer.forget_below(self.arrivals.next());
         Ok(())

@@ -49,3 +49,55 @@ impl Membership {
         self.barred.unwrap_or(u64::MAX)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Grant, Membership};
+    use super::*;
+    use crate::event::PeerId;
+    use crate::group::GroupId;
+    use crate::group::parity::parities;
+    use denrei_wire::frame::{Frame, Message};
+    use denrei_wire::group::{Begin, GroupHeader, Open};
+
+    fn symbol(number: u32, bytes: usize) -> Vec<u8> {
+        let (mut frames, payload) = (Vec::new(), vec![number as u8; bytes]);
+        let message = Message { flags: 0, channel: 0, number, payload: &payload };
+        Frame::Message(message).encode(&mut |part| frames.extend_from_slice(part));
+        frames
+    }
+
+    /// A member that takes messages of 200 octets and holds so many, to whom the second of two symbols comes by parity:
+    /// how many messages it has then, and which symbol it has no room for.
+    fn second_restored(credit: u64, bytes: usize) -> (u64, u64) {
+        let address = "239.1.2.3:7000".parse().unwrap();
+        let open = Open {
+            address,
+            member: 0,
+            members: 1,
+            report_delay_us: 1000,
+            stagger: false,
+            suppress: false,
+            key: &[],
+        };
+        let grant = Grant { credit, max_message: 200, spare_bytes: 0 };
+        let opener = "127.0.0.1:1".parse().unwrap();
+        let mut member = Membership::new(GroupId(1), PeerId::from_u64(1), opener, &open, None, grant);
+        let now = Instant::ZERO;
+        member.begin(now, &Begin { symbol: 0, message: 0, cost: 0 }).unwrap();
+        let symbols = [symbol(0, 100), symbol(1, bytes)];
+        let parity = &parities(&symbols, 1)[0];
+        let header = GroupHeader { symbol: 0, floor: 0, ack_every: 1, parity_of: 0, parity_index: 1 };
+        member.on_packet(now, 0, false, &header, &symbols[0]).unwrap();
+        let header = GroupHeader { parity_of: 2, parity_index: 0, ..header };
+        member.on_packet(now, 2, false, &header, parity).unwrap();
+        (member.assembly.next(), member.first_barred())
+    }
+
+    #[test]
+    fn what_parity_restores_needs_room_like_all_else() {
+        assert_eq!(second_restored(10_000, 200), (2, u64::MAX));
+        assert_eq!(second_restored(10_000, 201), (1, 1), "too large: it is meant for others");
+        assert_eq!(second_restored(300, 200), (1, 1), "more than it holds");
+    }
+}
