@@ -1,0 +1,140 @@
+//! The command's arguments, help and ends: what is wrong is refused at once, in words that help.
+
+mod common;
+
+use common::{denrei, stderr, stdout};
+use std::process::Command;
+
+#[test]
+fn wrong_arguments_end_with_2_and_say_what_is_possible() {
+    for (args, hint) in [
+        (&["bench", "stream", "--sizes", "3"][..], "from 4 to 1G"),
+        (&["bench", "gather", "--transports", "udp"], "choose from denrei, denrei-sealed, tcp"),
+        (&["bench", "mesh", "--connect", "127.0.0.1:9", "--nodes", "17"], "has at most 16"),
+        (&["bench", "pingpong", "--wait", "spin"], "possible values: sleep, poll"),
+        (&["bench", "pingpong", "--loss", "3"], "--netns"),
+        (&["bench", "rate", "--sizes", "1K,2K"], "of one size"),
+        (&["bench", "rate", "--svg", "/no/such/folder/x.svg"], "no folder /no/such/folder"),
+        (&["bench", "rate", "--identity-file", "x"], "it takes another benchmark"),
+        (&["bench", "rate", "--svg", "/"], "cannot write / for --svg"),
+        (&["bench", "rate", "--parts", "sharing", "--svg", "x.svg"], "it takes tracking in --parts"),
+        (&["bench", "rate", "--parts", "accuracy", "--rates", "1M"], "it takes tracking in --parts"),
+        (&["bench", "rate", "--auto", "--bursts", "4K"], "and no --auto"),
+        (&["bench", "rate", "--parts", "accuracy", "--buffer", "4K"], "it takes a slow receiver"),
+        (&["bench", "gather", "--netns", "--link", "1gbit", "--queue", "100"], "from 6056 to 1G bytes"),
+        (
+            &["bench", "stream", "--netns", "--link-mbit", "100", "--queue-bytes", "100"],
+            "from 6056 to 1G bytes",
+        ),
+        (&["bench", "stream", "--svg", "/no/such/folder/x.svg"], "no folder /no/such/folder"),
+        (&["bench", "layers", "--svg", "/no/such/folder/x.svg"], "no folder /no/such/folder"),
+        (&["bench", "stream", "--connect", "there"], "such as node1:7411"),
+        (&["bench", "stream", "--seconds", "0"], "no time from 0.001 to 600 s"),
+        (&["bench", "pingpong", "--repeat", "-1"], "no whole number from 1 to 1000"),
+        (&["demo", "--nodes", "1"], "no whole number from 2 to 64"),
+        (&["demo", "--nodes", "2.5"], "no whole number from 2 to 64"),
+        (&["mpirun-env", "mpich", "--provider", "/no/such"], "libdenrei-fi.so is not in /no/such"),
+        (&["bench", "mpi", "--provider", "/no/such"], "libdenrei-fi.so is not in /no/such"),
+        (
+            &["bench", "mpi", "--transports", "denrei-groups", "--kind", "latency"],
+            "carry collective operations",
+        ),
+        (&["cast", "recv", "--into", ".", "--wait", "-1"], "from 0 to 1000000"),
+        (&["cast", "recv", "--into", ".", "--identity-file", "x"], "--key-file or DENREI_KEY_FILE"),
+        (&["demo", "--allow-file", "x"], "--key-file or DENREI_KEY_FILE"),
+        (&["bench", "stream", "--identity-file", "x"], "for the row denrei-sealed"),
+        (
+            &["bench", "stream", "--allow-file", "x", "--listen", "127.0.0.1:0"],
+            "--key-file or DENREI_KEY_FILE",
+        ),
+        (&["bench", "bcast", "--allow-file", "x"], "for the row denrei-sealed"),
+        (&["bench", "bcast", "--insecure"], "--insecure has no effect here"),
+        (&["bench", "mesh", "--insecure"], "--insecure has no effect here"),
+        (&["bench", "rate", "--no-pin"], "--no-pin has no effect here"),
+        (&["bench", "mpi", "--kind", "barrier", "--sizes", "64"], "--sizes has no effect here"),
+        (&["bench", "burst", "--listen", "127.0.0.1:0", "--read-after", "5"], "cannot be used with"),
+        (&["bench", "mesh", "--listen", "127.0.0.1:0", "--nodes", "5"], "cannot be used with"),
+        (&["bench", "stream", "--listen", "127.0.0.1:0", "--repeat", "5"], "cannot be used with"),
+        (&["bench", "stream", "--listen", "127.0.0.1:0", "--svg", "x.svg"], "--svg has no effect"),
+        (&["bench", "stream", "--listen", "127.0.0.1:0", "--sealed"], "--key-file FILE, on both"),
+        (&["bench", "stream", "--sealed", "--identity-file", "x"], "--identity-file takes --allow-file"),
+    ] {
+        let output = denrei(args);
+        assert_eq!(output.status.code(), Some(2), "{args:?}: {}", stderr(&output));
+        assert!(stderr(&output).contains(hint), "{args:?}: {}", stderr(&output));
+    }
+    for more in [&["stream"][..], &["bcast"], &["mesh", "--netns"], &["burst", "--listen", "127.0.0.1:0"]] {
+        let output = denrei(&[&["bench"], more, &["--key-file", "/none/such"]].concat());
+        assert_eq!(output.status.code(), Some(3));
+        let said = stderr(&output);
+        assert!(
+            said.matches("No such file").count() == 1 && said.contains("/none/such"),
+            "said once: {said}"
+        );
+        // At once: before anything is measured.
+        assert!(stdout(&output).is_empty() && !said.contains("side 0"), "{said}");
+    }
+    let chatty =
+        Command::new(env!("CARGO_BIN_EXE_denrei")).arg("doctor").env("DENREI_LOG", "chatty").output();
+    let output = chatty.expect("the command runs");
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("levels are off, error, warn"), "{}", stderr(&output));
+    let nothing_there =
+        Command::new(env!("CARGO_BIN_EXE_denrei")).args(["bench", "mpi"]).env("PATH", "/none").output();
+    let output = nothing_there.expect("the command runs");
+    assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
+    assert!(stderr(&output).contains("is not installed"), "{}", stderr(&output));
+    let output = denrei(&["bench", "pingpong", "--connect", "127.0.0.1:1"]);
+    assert_eq!(output.status.code(), Some(3));
+    assert!(stderr(&output).contains("--listen 127.0.0.1:1"), "{}", stderr(&output));
+}
+
+#[test]
+fn help_names_the_exit_statuses_and_hides_what_is_for_packagers() {
+    let help = stdout(&denrei(&["--help"]));
+    assert!(help.contains("Exit status:") && help.contains("demo") && help.contains("doctor"), "{help}");
+    assert!(!help.contains("__") && !help.contains("completions"), "{help}");
+    // What a benchmark refuses.
+    for (bench, hidden) in
+        [("rate", "--seconds --repeat --transports --insecure"), ("gather", "--listen --connect")]
+    {
+        let help = stdout(&denrei(&["bench", bench, "--help"]));
+        assert!(help.contains("--netns") && hidden.split(' ').all(|option| !help.contains(option)), "{help}");
+    }
+}
+
+#[test]
+fn manual_pages_and_completions_are_written() {
+    let place = tempfile::tempdir().unwrap();
+    let output = denrei(&["man", "--into", place.path().to_str().unwrap()]);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let page = std::fs::read_to_string(place.path().join("denrei.1")).unwrap();
+    assert!(page.contains("Exit status"), "{page}");
+    assert!(place.path().join("denrei-bench-pingpong.1").exists());
+    for shell in ["bash", "zsh", "fish"] {
+        assert!(stdout(&denrei(&["completions", shell])).contains("pingpong"), "{shell}");
+    }
+}
+
+#[test]
+fn a_command_whose_output_nobody_reads_ends_without_a_word() {
+    let place = tempfile::tempdir().unwrap();
+    let plan = place.path().join("plan.toml");
+    std::fs::write(&plan, "name = 'two'\n[axes]\nmessages = [1, 2]\nmessage_bytes = 10\n").unwrap();
+    let plan = plan.to_str().unwrap();
+    for args in [
+        &["doctor", "--json"][..],
+        &["completions", "bash"],
+        &["sim", "--csv", plan],
+        &["sim", plan],
+        &["keygen"],
+        &["keygen", "--identity"],
+    ] {
+        let (nobody, closed_pipe) = std::io::pipe().unwrap();
+        drop(nobody);
+        let output =
+            Command::new(env!("CARGO_BIN_EXE_denrei")).args(args).stdout(closed_pipe).output().unwrap();
+        assert_eq!(output.status.code(), Some(141), "{args:?}: {}", stderr(&output));
+        assert!(!stderr(&output).contains("panicked"), "{args:?}: {}", stderr(&output));
+    }
+}
