@@ -123,7 +123,7 @@ impl Receiver {
                 // The sender knows already what it has said itself.
                 CastError::Sender(_) => {}
                 // It may be started again, and so has not failed. The session may have just ended by itself.
-                CastError::Cancelled { .. } => drop(self.node.abort(peer, BROKEN_OFF, "broken off")),
+                CastError::Cancelled { .. } => drop(self.node.abort(peer, BROKEN_OFF, "interrupted")),
                 _ => {
                     self.say(peer, &Message::Failed { code: error.code(), text: error.to_string() });
                     self.node.flush(peer, LAST_WORD);

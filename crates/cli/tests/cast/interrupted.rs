@@ -78,6 +78,25 @@ fn a_stream_whose_writer_is_interrupted_with_the_sender_is_not_whole() {
     assert!(report["error"].as_str().unwrap().contains("a stream does not go on"), "{report}");
 }
 
+#[test]
+fn a_receiver_that_is_interrupted_is_known_to_have_gone() {
+    let (group, into, from) = (group(), places(1), tempfile::tempdir().unwrap());
+    let file = from.path().join("file");
+    fs::write(&file, content(6_000_000)).unwrap();
+    let (side, addr) = Side::receiver(&mut interruptible(&on_loopback(recv(into[0].path(), &group))));
+    let mut command = send(&[&file], &group);
+    let sender = Side::start(command.args(["--rate=3M", "--patience=0.3", "--members", &addr]));
+    wait_until("a quarter is there", || begun(into[0].path()) > 1_500_000);
+    interrupt(&side);
+    let (status, report) = sender.json();
+    assert_eq!((status, &report["members"][0]["state"]), (Some(1), &"vanished".into()), "{report}");
+    let error = report["members"][0]["error"].as_str().unwrap();
+    assert!(error.contains("ended by the peer: interrupted"), "{report}");
+    let ended = side.end();
+    assert_eq!(ended.status.signal(), Some(2), "as if it had not been caught");
+    assert!(String::from_utf8_lossy(&ended.stdout).contains("was broken off"), "{ended:?}");
+}
+
 /// Nobody reads what else it writes: it ends all the same.
 #[test]
 fn a_receiver_that_is_interrupted_tells_its_sender() {

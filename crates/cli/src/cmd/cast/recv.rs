@@ -9,18 +9,22 @@ use anyhow::{Context, Result};
 use clap::Args;
 use denrei::Node;
 use denrei_cast::{
-    CastError, DEFAULT_GROUP, Destination, ReceiveOptions, ReceiveReport, Receiver, check_directory,
+    BROKEN_OFF, CastError, DEFAULT_GROUP, Destination, ReceiveOptions, ReceiveReport, Receiver,
+    check_directory,
 };
 use serde_json::json;
 use std::net::SocketAddr;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::thread;
 use std::time::Duration;
 
-/// What is said of a signal, here and to the sender.
-const INTERRUPTED: &str = "interrupted";
-/// Till a last word has left, and whoever is still sending has been answered with it.
+/// A receiver that is not held up looks five times a second whether it is to end.
+const GRACE: Duration = Duration::from_secs(1);
+/// Till a last word has left.
 const GOODBYE: Duration = Duration::from_millis(50);
 
 /// Receive what a host sends to many
@@ -119,17 +123,13 @@ impl RecvCommand {
         if !self.quiet {
             tell!("receiving at {}, group {}{}", node.local_addr(), self.group, reach(&node));
         }
-        end_with_signals(node.clone(), move || match (self.json, piped) {
-            (false, _) => tell!("denrei: {INTERRUPTED}"),
-            (true, true) => tell!("{}", failed(INTERRUPTED)),
-            (true, false) => say!("{}", failed(INTERRUPTED)),
-        })?;
+        let interrupt = Interrupt::watch(node.clone())?;
         let receiver = Receiver::new(node, destination, options);
         receiver.warnings().iter().for_each(|warning| tell!("denrei: {warning}"));
         let mut bar = RecvBar::new(self.quiet || self.json);
         let received = receiver.run(|progress| {
             bar.show(progress);
-            ControlFlow::Continue(())
+            if interrupt.has_come() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
         bar.clear();
         let (line, text) = match &received {
@@ -146,26 +146,58 @@ impl RecvCommand {
         } else {
             say!("{shown}");
         }
+        if let Err(CastError::Cancelled { .. }) = received {
+            interrupt.end_process();
+        }
         Ok(received.is_ok())
     }
 }
 
-/// From now on a signal ends the process with a word to the sender, which would wait for it otherwise; whatever is going
-/// on: the disk may be slow, and who reads the pipe.
-fn end_with_signals(node: Node, show: impl FnOnce() + Send + 'static) -> Result<()> {
-    let ending = Ending::watch()?;
-    let end = move || {
-        let Some(signal) = ending.wait(Duration::MAX) else { return };
-        for flow in node.peers() {
-            // It may have just ended by itself.
-            let _ = node.abort(flow.peer, denrei_cast::BROKEN_OFF, INTERRUPTED);
+/// Ends the process with the first signal, and has the sender told, which would wait for it otherwise.
+struct Interrupt {
+    came: Arc<AtomicBool>,
+    over: SyncSender<()>,
+}
+
+impl Interrupt {
+    /// From now on signals do not end the process by themselves.
+    fn watch(node: Node) -> Result<Self> {
+        let (ending, came) = (Ending::watch()?, Arc::new(AtomicBool::new(false)));
+        let (over, is_over) = sync_channel(1);
+        let comes = came.clone();
+        let end = move || {
+            let Some(signal) = ending.wait(Duration::MAX) else { return };
+            comes.store(true, Ordering::SeqCst);
+            match is_over.recv_timeout(GRACE) {
+                Ok(()) => signal.end_process(),
+                // All is here by now.
+                Err(RecvTimeoutError::Disconnected) => return,
+                // The disk is slow, or who reads the pipe.
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            for flow in node.peers() {
+                // It may have just ended by itself.
+                let _ = node.abort(flow.peer, BROKEN_OFF, "interrupted");
+            }
+            thread::sleep(GOODBYE);
+            signal.end_process()
+        };
+        thread::Builder::new().name("ending".into()).spawn(end).context("cannot watch for signals")?;
+        Ok(Self { came, over })
+    }
+
+    fn has_come(&self) -> bool {
+        self.came.load(Ordering::SeqCst)
+    }
+
+    /// The sender knows.
+    fn end_process(&self) -> ! {
+        // The other side is there until the process ends.
+        let _ = self.over.send(());
+        loop {
+            thread::park();
         }
-        show();
-        thread::sleep(GOODBYE);
-        signal.end_process()
-    };
-    thread::Builder::new().name("ending".into()).spawn(end).context("cannot watch for signals")?;
-    Ok(())
+    }
 }
 
 fn failed(error: &str) -> String {
