@@ -212,6 +212,7 @@ impl From<SendError> for Failure {
             SendError::NoSuchChannel { .. } => DENREI_NO_CHANNEL,
             SendError::WriteClosed(_) | SendError::PeerDoneReading(_) => DENREI_CLOSED,
             SendError::PeerLost { .. } => DENREI_PEER_LOST,
+            SendError::NodeFailed => DENREI_SYSTEM,
             _ => DENREI_INVALID,
         };
         Self::new(code, error)

@@ -70,7 +70,9 @@ pub(crate) struct Core {
     pub tasks: Vec<(u64, Waker)>,
     /// How many listeners there are for each address of groups.
     pub listeners: BTreeMap<SocketAddr, usize>,
-    /// Why the socket does not work any more.
+    /// A thread that drives the Node has panicked: nobody does any more, and there is nothing to wait for.
+    pub broken: bool,
+    /// Why the Node does not work any more.
     pub failure: Option<Arc<std::io::Error>>,
     send_buffer_bytes: u64,
     /// [`Endpoint::news`] when those who wait were last told.
@@ -116,6 +118,7 @@ impl Core {
             followers: 0,
             blocked: Vec::new(),
             tasks: Vec::new(),
+            broken: false,
             failure: None,
             send_buffer_bytes,
         }

@@ -12,7 +12,21 @@ const STAY_HOT: Duration = Duration::from_micros(100);
 
 /// Starts the thread; it ends when [`Shared::stopping`] is set and it is woken.
 pub(crate) fn start(shared: Arc<Shared>) -> std::io::Result<JoinHandle<()>> {
-    std::thread::Builder::new().name("denrei".into()).spawn(move || run(&shared))
+    std::thread::Builder::new().name("denrei".into()).spawn(move || {
+        let _watch = Watch(&shared);
+        run(&shared);
+    })
+}
+
+/// Has those who wait for the thread hear of its panic.
+struct Watch<'a>(&'a Shared);
+
+impl Drop for Watch<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.break_down();
+        }
+    }
 }
 
 fn run(shared: &Shared) {

@@ -87,7 +87,7 @@ fn advice(error: &io::Error) -> &'static str {
 const ENFILE: i32 = 23;
 const EMFILE: i32 = 24;
 
-/// The Node's socket has become unusable.
+/// The Node's socket has become unusable, or a thread that drives it has panicked.
 #[derive(Debug, Error, Clone)]
-#[error("the Node's socket failed: {0}")]
+#[error("the Node failed: {0}")]
 pub struct NodeError(pub(crate) std::sync::Arc<io::Error>);

@@ -211,6 +211,7 @@ impl Group {
             result => return result,
         };
         let push = |core: &mut Core| match core.endpoint.group_send(self.id, message.clone()) {
+            Err(GroupError::WouldBlock { .. }) if core.broken => Some(Err(GroupError::Deserted(self.id))),
             Err(GroupError::WouldBlock { .. }) => None,
             result => Some(result),
         };
@@ -407,7 +408,9 @@ impl Membership {
         let take = |core: &mut Core| {
             let now = core.recently();
             let message = core.endpoint.group_recv(now, (self.id, self.member)).map(Ok);
-            message.or_else(|| core.endpoint.membership_end((self.id, self.member)).map(Err))
+            let end = || core.endpoint.membership_end((self.id, self.member));
+            let broken = || core.broken.then_some(MembershipEnd::Lost(denrei_proto::LostReason::Aborted));
+            message.or_else(|| end().or_else(broken).map(Err))
         };
         self.node.shared().wait_for(timeout, take).transpose()
     }

@@ -16,6 +16,7 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::Waker;
@@ -271,9 +272,14 @@ impl Shards {
 }
 
 /// Wakes tasks. Not under a lock: what a runtime does then is its own affair, and a Node's last clone may go with a
-/// task that is never run again.
+/// task that is never run again. If one panics the others are woken all the same.
 pub(crate) fn wake_all(tasks: Vec<(u64, Waker)>) {
-    tasks.into_iter().for_each(|(_, task)| task.wake());
+    let wake = |(_, task): (u64, Waker)| catch_unwind(AssertUnwindSafe(|| task.wake())).err();
+    let panics: Vec<_> = tasks.into_iter().filter_map(wake).collect();
+    // A thread that tells of its panic has no other.
+    if let Some(panic) = panics.into_iter().next().filter(|_| !std::thread::panicking()) {
+        resume_unwind(panic);
+    }
 }
 
 /// The end of `timeout`. A longer one than a century is as good as none, and would not fit into an `Instant`.

@@ -177,6 +177,14 @@ impl Shared {
         self.notify(&mut core);
     }
 
+    /// A thread that drives the Node has panicked: everybody who waits is told.
+    pub fn break_down(&self) {
+        let mut core = self.core.lock();
+        core.broken = true;
+        core.failure.get_or_insert_with(|| Arc::new(std::io::Error::other("a thread of its has panicked")));
+        self.notify(&mut core);
+    }
+
     /// Sleeps on descriptors, at most for `limit`, until [`wake`](Self::wake).
     pub fn wait_on(&self, fds: Vec<RawFd>, limit: Duration) -> std::io::Result<denrei_io::Wake> {
         self.waiter.wait(fds, None, Some(limit))
@@ -351,7 +359,8 @@ impl Shared {
         let _ = self.bell.set(Arc::clone(bell));
     }
 
-    /// Waits until `ready` returns something, or `timeout` has passed; `None` for no limit.
+    /// Waits until `ready` returns something, or `timeout` has passed; `None` for no limit. Does not wait where
+    /// nobody drives the Node any more.
     pub fn wait_for<T>(
         &self,
         timeout: Option<Duration>,
@@ -386,7 +395,7 @@ impl Shared {
                 now = core.now();
             }
             looks = looks.wrapping_add(1);
-            if deadline.is_some_and(|deadline| deadline <= now) {
+            if core.broken || deadline.is_some_and(|deadline| deadline <= now) {
                 self.leave(&mut core);
                 return None;
             }

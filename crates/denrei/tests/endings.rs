@@ -119,3 +119,59 @@ fn an_address_of_everybody_is_no_peers() {
         assert!(node.connect(address).is_err(), "{address}");
     }
 }
+
+/// A task's waker that takes the thread along which calls it.
+struct Broken;
+
+impl std::task::Wake for Broken {
+    fn wake(self: std::sync::Arc<Self>) {
+        panic!("a waker breaks, as this test wants");
+    }
+}
+
+/// A task's waker that notes that it was called.
+#[derive(Default)]
+struct Noted(std::sync::atomic::AtomicBool);
+
+impl std::task::Wake for Noted {
+    fn wake(self: std::sync::Arc<Self>) {
+        self.0.store(true, std::sync::atomic::Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn who_waits_hears_of_a_thread_that_has_panicked() {
+    for drive in [Drive::Thread, Drive::Pipelined] {
+        let (sender, peer, receiver) = pair(drive);
+        let back = receiver.recv_timeout(LONG).unwrap().unwrap().channel;
+        fill(&sender, peer);
+        while sender.try_event().is_some() {}
+        let waker = std::sync::Arc::new(Broken).into();
+        let mut event = std::pin::pin!(sender.event_async());
+        assert!(event.as_mut().poll(&mut std::task::Context::from_waker(&waker)).is_pending());
+        // A task that is woken after the one that breaks.
+        let noted = std::sync::Arc::new(Noted::default());
+        let waker = std::sync::Arc::clone(&noted).into();
+        let mut task = std::task::Context::from_waker(&waker);
+        let mut message = std::pin::pin!(sender.recv_async());
+        assert!(message.as_mut().poll(&mut task).is_pending());
+        std::thread::scope(|scope| {
+            let sends = scope.spawn(|| sender.send(to(peer), vec![2; 64 << 10]));
+            let receives = scope.spawn(|| while sender.recv().is_ok() {});
+            std::thread::sleep(Duration::from_millis(50));
+            receiver.send(back, vec![3]).unwrap();
+            let began = Instant::now();
+            assert_eq!(sends.join().unwrap(), Err(SendError::NodeFailed), "{drive:?}");
+            receives.join().unwrap();
+            assert!(began.elapsed() < LONG / 2, "{drive:?}: told promptly");
+        });
+        // Another shard may have told of its end before the message of this one was taken.
+        (0..9).for_each(|_| drop(sender.try_recv()));
+        assert!(noted.0.load(std::sync::atomic::Ordering::SeqCst), "{drive:?}: the next task is woken");
+        assert!(matches!(message.as_mut().poll(&mut task), std::task::Poll::Ready(Err(_))), "{drive:?}");
+        let said = sender.try_recv().unwrap_err().to_string();
+        assert_eq!(said, "the Node failed: a thread of its has panicked");
+        assert_eq!(sender.wait_acknowledged(peer, LONG), Err(SendError::NodeFailed));
+        assert!(!sender.flush(peer, LONG));
+    }
+}

@@ -244,6 +244,9 @@ pub enum SendError {
         /// The highest there is.
         last: u16,
     },
+    /// A thread that drives the Node has panicked: nothing more is sent.
+    #[error("the Node does nothing more: a thread of its has panicked")]
+    NodeFailed,
     /// This side said that it is done writing.
     #[error("this side has closed writing to {0}")]
     WriteClosed(PeerId),

@@ -181,7 +181,8 @@ impl Node {
         self.shards().wait_for_any(Some(timeout), |core| core.endpoint.poll_event())
     }
 
-    /// The next event, without blocking the task. Starts the background thread if there is none.
+    /// The next event, without blocking the task. Starts the background thread if there is none. That the Node has
+    /// failed is no event: [`recv_async`](Self::recv_async) says so.
     pub async fn event_async(&self) -> Event {
         self.ensure_thread();
         self.wait_async(|core| core.endpoint.poll_event()).await

@@ -182,6 +182,7 @@ impl Node {
         // A peer that is gone has nothing to hurry with.
         let _ = self.act(peer, |core, now| core.endpoint.hurry(now, peer));
         let flushed = |core: &mut Core| match core.endpoint.is_flushed(peer) {
+            Ok(false) if core.broken => Some(Err(SendError::NodeFailed)),
             Ok(false) => {
                 core.await_empty(peer);
                 None
@@ -200,6 +201,7 @@ fn push_or_wait(
     completion: Completion,
 ) -> Option<Result<MessageId, SendError>> {
     match core.endpoint.try_send(to, std::mem::take(message), completion) {
+        Err((SendError::WouldBlock { .. }, _)) if core.broken => Some(Err(SendError::NodeFailed)),
         Err((SendError::WouldBlock { .. }, kept)) => {
             core.await_room(to, kept.len() as u64);
             *message = kept;

@@ -59,7 +59,9 @@ impl Pipeline {
                 Protocol::new(Arc::clone(&all), index, Arc::clone(&inbound), DEPARTURES, segments),
             );
         }
+        let to_tell = Arc::clone(&all);
         let builder = builder
+            .on_panic(move || to_tell.iter().for_each(|shard| shard.break_down()))
             .layer(Stage::Seal.name(), Sealer)
             .layer(Stage::Tx.name(), Sender::new(Arc::clone(&sender)))
             .grouping(Grouping::Sizes(sizes))

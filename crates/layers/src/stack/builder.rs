@@ -84,6 +84,20 @@ pub struct Builder<P> {
     idle: Idle,
     queue: usize,
     loop_back: bool,
+    on_panic: Option<Arc<dyn Fn() + Send + Sync>>,
+}
+
+/// Calls when the thread that has it panics.
+struct Watch(Option<Arc<dyn Fn() + Send + Sync>>);
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        if std::thread::panicking()
+            && let Some(call) = &self.0
+        {
+            call();
+        }
+    }
 }
 
 impl<P> Default for Builder<P> {
@@ -95,6 +109,7 @@ impl<P> Default for Builder<P> {
             idle: Idle::default(),
             queue: DEFAULT_QUEUE,
             loop_back: false,
+            on_panic: None,
         }
     }
 }
@@ -147,6 +162,13 @@ impl<P: Send + 'static> Builder<P> {
         self
     }
 
+    /// What a thread calls that a layer's panic ends, for those who wait for what it would have done. Must not panic.
+    #[must_use]
+    pub fn on_panic(mut self, call: impl Fn() + Send + Sync + 'static) -> Self {
+        self.on_panic = Some(Arc::new(call));
+        self
+    }
+
     /// Starts the threads. The first port is above the top layer; the second, below the bottom one,
     /// gets nothing if the stack loops back.
     ///
@@ -172,7 +194,9 @@ impl<P: Send + 'static> Builder<P> {
             let group = layers.by_ref().take(size).collect();
             let worker = Worker::new(group, edges, self.idle, Arc::clone(state));
             let core = cores.as_ref().map(|cores| cores[index % cores.len()]);
+            let watch = Watch(self.on_panic.clone());
             let run = move || {
+                let _watch = watch;
                 if let Some(core) = core {
                     // Checked before; a set that shrinks meanwhile leaves the thread where it is.
                     let _ = pin::to_core(core);

@@ -148,8 +148,13 @@ fn a_panic_in_a_layer_is_reported() {
         }
         fn from_below(&mut self, _: u8, _: &mut Outlet<'_, u8>) {}
     }
-    let (stack, mut top, _bottom) = Builder::new().layer("broken", Broken).start().unwrap();
+    let (said, heard) = std::sync::mpsc::channel();
+    let said = Mutex::new(said);
+    let builder =
+        Builder::new().layer("broken", Broken).on_panic(move || said.lock().unwrap().send(()).unwrap());
+    let (stack, mut top, _bottom) = builder.start().unwrap();
     top.send(1).unwrap();
+    heard.recv_timeout(LONG).unwrap();
     let shutdown = stack.shutdown(LONG);
     assert_eq!((shutdown.drained, shutdown.panicked), (false, 1));
 }
