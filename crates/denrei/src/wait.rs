@@ -441,6 +441,7 @@ impl Shared {
     /// Sleeps on the sockets, for everybody, until something happens or `deadline`.
     pub fn sleep(&self, core: &mut MutexGuard<'_, Core>, deadline: Option<Instant>) {
         let now = core.now();
+        core.endpoint.settle_timers();
         let due = core.endpoint.poll_timeout();
         let due =
             due.map(|at| if self.is_full.load(Ordering::Relaxed) { at.max(now + WITHOUT_ROOM) } else { at });

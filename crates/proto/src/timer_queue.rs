@@ -45,6 +45,27 @@ impl TimerQueue {
         None
     }
 
+    /// Makes [`next`](Self::next) exact: arms anew what would be found too early, by each slot's deadline. Costs no
+    /// more than to find it then, and saves waking up for it.
+    pub fn settle(&mut self, deadline_of: impl Fn(u32) -> Instant) {
+        while let Some(&Reverse((at, slot))) = self.heap.peek() {
+            let armed = &mut self.armed[slot as usize];
+            if *armed != at {
+                self.heap.pop();
+                continue;
+            }
+            let deadline = deadline_of(slot);
+            if deadline <= at {
+                return;
+            }
+            self.heap.pop();
+            *armed = deadline;
+            if deadline < Instant::FAR_FUTURE {
+                self.heap.push(Reverse((deadline, slot)));
+            }
+        }
+    }
+
     /// When [`pop_due`](Self::pop_due) has something at the earliest.
     pub fn next(&self) -> Option<Instant> {
         self.heap.peek().map(|Reverse((at, _))| *at)
@@ -72,5 +93,28 @@ mod tests {
         assert_eq!(timers.pop_due(at(200)), Some(0));
         assert_eq!(timers.pop_due(at(200)), Some(3));
         assert_eq!(timers.pop_due(at(200)), None, "the entry at 100 is stale");
+    }
+
+    #[test]
+    fn a_settled_queue_tells_the_earliest_deadline_of_all() {
+        let at = Instant::from_nanos;
+        let mut timers = TimerQueue::default();
+        for slot in 0..4 {
+            timers.arm(slot, at(100 + u64::from(slot)));
+        }
+        timers.arm(0, at(50));
+        let deadlines = [at(300), at(101), Instant::FAR_FUTURE, at(250)];
+        timers.settle(|slot| deadlines[slot as usize]);
+        assert_eq!(timers.next(), Some(at(101)), "what is at its time stays");
+        assert_eq!(timers.pop_due(at(102)), Some(1));
+        timers.settle(|slot| deadlines[slot as usize]);
+        assert_eq!(timers.next(), Some(at(250)), "slot 2 waits for nothing, slot 0 longer");
+        assert_eq!(timers.pop_due(at(300)), Some(3));
+        assert_eq!(timers.pop_due(at(300)), Some(0));
+        assert_eq!(timers.pop_due(at(1000)), None);
+        timers.settle(|_| unreachable!("nothing is armed"));
+        assert_eq!(timers.next(), None);
+        timers.arm(2, at(400));
+        assert_eq!(timers.next(), Some(at(400)), "and can be armed again");
     }
 }

@@ -145,6 +145,16 @@ impl Endpoint {
         (next < Instant::FAR_FUTURE).then_some(next)
     }
 
+    /// Makes [`poll_timeout`](Self::poll_timeout) exact, as far as sessions are concerned, which otherwise may be
+    /// earlier than anything there is to do: for callers that sleep until then.
+    pub fn settle_timers(&mut self) {
+        let Self { timers, slots, config, .. } = self;
+        timers.settle(|slot| {
+            let peer = slots.get(slot as usize).and_then(|entry| entry.peer.as_deref());
+            peer.map_or(Instant::FAR_FUTURE, |peer| peer.deadline(config))
+        });
+    }
+
     /// Writes the next datagrams to send into `out`; call until `None`.
     pub fn poll_transmit(&mut self, now: Instant, out: &mut TransmitBuf) -> Option<Transmit> {
         out.clear();
