@@ -15,6 +15,8 @@ const CLIMB: Duration = Duration::from_millis(4);
 /// A symbol that has gone to the group's address so often goes by session to whom says that it misses it still:
 /// what carries it may be too large for the path to that one, as the session will find out.
 const MAX_TRIES: u8 = 8;
+/// Where several miss it, and one speaks for all, it goes to the address again, but no sooner than this.
+const IN_VAIN_PAUSE: Duration = Duration::from_millis(100);
 /// Symbols of one report's gaps that are looked at; the next report names the rest.
 const MAX_GAP_SYMBOLS: u64 = 4096;
 
@@ -198,9 +200,13 @@ impl Sender {
                 let old = |packet| joint && left_at(trains, packet).is_none_or(|at| at + CLIMB <= now);
                 let unheard = |packet| echo.is_none_or(|echo| echo < packet) && !old(packet);
                 let under_way = sent_in.is_some_and(unheard) || self.repairs.multicast.contains(&number);
-                // Others have it sent again all the time.
-                let in_vain = !joint && symbol.is_some_and(|symbol| symbol.tries >= MAX_TRIES);
-                if under_way && !in_vain {
+                // Others have it sent again all the time. Who it is that misses it of several, these say when asked in
+                // person, as they are when nothing goes on.
+                let in_vain = symbol.is_some_and(|symbol| symbol.tries >= MAX_TRIES);
+                let of_late = |packet| left_at(trains, packet).is_some_and(|at| now < at + IN_VAIN_PAUSE);
+                let waits =
+                    if joint && in_vain { sent_in.is_some_and(of_late) } else { under_way && !in_vain };
+                if waits {
                     continue;
                 }
                 if joint {

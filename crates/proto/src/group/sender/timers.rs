@@ -41,6 +41,11 @@ impl Sender {
         self.ask_the_silent(now, host);
         self.decide_repairs(now, host);
         self.pump(now, host);
+        // Where nobody was left the message ended just now, and no report will ever call again.
+        if self.waits_at_boundary() {
+            self.admit_joining(now, host);
+            self.pump(now, host);
+        }
         self.advance_closing(now, host);
         self.rekey(now, host);
     }
