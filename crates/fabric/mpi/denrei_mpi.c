@@ -12,8 +12,7 @@
 #define _GNU_SOURCE
 #include "denrei_address.h"
 #include "denrei_arguments.h"
-#include "denrei_choice.h"
-#include "denrei_coll.h"
+#include "denrei_state.h"
 #include <errno.h>
 #include <limits.h>
 #include <mpi.h>
@@ -38,123 +37,8 @@
 /* A tag that no application is likely to use. */
 #define UNLIKELY_TAG 32749
 
-/* What a communicator has. */
-struct state {
-    /* The application's: its handler is told of errors, and by MPICH of no others. All ranks call the same
-     * collective operations of it in the same order, ours among them. */
-    MPI_Comm comm;
-    /* For when that one is being freed, or the MPI ended: waits until all ranks are there. With a group only. */
-    MPI_Comm private_comm;
-    MPI_Request all_are_there;
-    /* What went wrong as this was made, until it is returned. */
-    int error;
-    int rank, size;
-    /* With all that follows. */
-    denrei_coll_seat **seats;
-    char *addresses;
-    /* By root: 0 not tried, 1 opened, -1 cannot be. */
-    signed char *is_open;
-    /* By root: calls that its group was to carry. The same at all ranks. */
-    uint32_t *turns;
-    struct choice choices[OPERATIONS][CLASSES];
-    struct state *next;
-};
-
-static enum { AUTO, ALWAYS, NEVER } use = AUTO;
-static int least_ranks = 3;
-static int keyval = MPI_KEYVAL_INVALID;
-static int is_finalizing;
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_once_t once = PTHREAD_ONCE_INIT;
-static struct state *states;
-static denrei_coll_node *node;
 /* Operations that groups have carried; shown at the end if DENREI_MPI_VERBOSE is set. */
 static unsigned long carried;
-static char own_address[ADDRESS];
-
-static void release(struct state *state) {
-    for (int root = 0; root < state->size; root++)
-        if (state->seats[root] != NULL)
-            denrei_coll_leave(state->seats[root]);
-    if (state->private_comm != MPI_COMM_NULL)
-        PMPI_Comm_free(&state->private_comm);
-    free(state->seats);
-    free(state);
-}
-
-/* The communicator is freed, by all its ranks: all have everything before the groups end. */
-static int forget(MPI_Comm comm, int key, void *value, void *extra) {
-    struct state *state = value;
-    (void)comm, (void)key, (void)extra;
-    pthread_mutex_lock(&lock);
-    struct state **at = &states;
-    while (*at != NULL && *at != state)
-        at = &(*at)->next;
-    if (*at != NULL)
-        *at = state->next;
-    pthread_mutex_unlock(&lock);
-    if (!is_finalizing && state->private_comm != MPI_COMM_NULL)
-        PMPI_Barrier(state->private_comm);
-    release(state);
-    return MPI_SUCCESS;
-}
-
-static void begin(void) {
-    const char *how = getenv("DENREI_MPI_USE"), *ranks = getenv("DENREI_MPI_MIN_RANKS");
-    if (how != NULL)
-        use = strcmp(how, "always") == 0 ? ALWAYS : strcmp(how, "never") == 0 ? NEVER : AUTO;
-    if (ranks != NULL && atoi(ranks) > 1)
-        least_ranks = atoi(ranks);
-    if (use == NEVER)
-        return;
-    node = denrei_coll_open(own_address, sizeof own_address);
-    if (node == NULL)
-        fprintf(stderr, "denrei-mpi: no Node can be opened here, the MPI's own collectives are used\n");
-    PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, forget, &keyval, NULL);
-}
-
-/* All ranks of a communicator come here at their first collective call. */
-static struct state *make_state(MPI_Comm comm, int size) {
-    struct state *state = calloc(1, sizeof *state);
-    denrei_coll_seat **seats = calloc(size, sizeof *seats + sizeof(uint32_t) + ADDRESS + 1);
-    if (state == NULL || seats == NULL)
-        PMPI_Abort(comm, 1);
-    *state = (struct state){.comm = comm, .size = size, .seats = seats};
-    state->private_comm = MPI_COMM_NULL;
-    state->all_are_there = MPI_REQUEST_NULL;
-    state->turns = (uint32_t *)(seats + size);
-    state->addresses = (char *)(state->turns + size);
-    state->is_open = (signed char *)(state->addresses + (size_t)size * ADDRESS);
-    PMPI_Comm_rank(comm, &state->rank);
-    state->error = PMPI_Allgather(own_address, ADDRESS, MPI_CHAR, state->addresses, ADDRESS, MPI_CHAR, comm);
-    int is_possible = state->error == MPI_SUCCESS;
-    for (int rank = 0; rank < size; rank++)
-        is_possible &= state->addresses[rank * ADDRESS] != 0;
-    memset(state->is_open, is_possible ? 0 : -1, size);
-    PMPI_Comm_set_attr(comm, keyval, state);
-    pthread_mutex_lock(&lock);
-    state->next = states;
-    states = state;
-    pthread_mutex_unlock(&lock);
-    return state;
-}
-
-/* NULL: not for us. The same at all ranks. */
-static struct state *state_of(MPI_Comm comm) {
-    int is_inter = 1, size = 0, is_there = 0;
-    struct state *state = NULL;
-    if (comm == MPI_COMM_NULL)
-        return NULL;
-    pthread_once(&once, begin);
-    if (use == NEVER)
-        return NULL;
-    PMPI_Comm_get_attr(comm, keyval, &state, &is_there);
-    if (is_there)
-        return state;
-    PMPI_Comm_test_inter(comm, &is_inter);
-    PMPI_Comm_size(comm, &size);
-    return is_inter || size < least_ranks ? NULL : make_state(comm, size);
-}
 
 static denrei_coll_seat *lead(const struct state *state, const char *group) {
     char *members = malloc((size_t)state->size * ADDRESS);
@@ -333,11 +217,11 @@ static int down_typed(struct state *state, int root, void *buffer, int count, MP
 /* One call: which way, how long it took, and what is reported. */
 #define EITHER(state, operation, root, bytes, own, ours)                                                 \
     do {                                                                                                 \
-        struct choice *choice = &state->choices[operation][class_of(bytes)];                             \
-        enum way way = way_of(choice);                                                                   \
         int result = state->error;                                                                       \
         if (result != MPI_SUCCESS) /* The communicator's handler knows of it. */                         \
             return state->error = MPI_SUCCESS, result;                                                   \
+        struct choice *choice = &state->choices[operation][class_of(bytes)];                             \
+        enum way way = way_of(choice);                                                                   \
         if (way == GROUP && (result = open_group(state, root)) != MPI_SUCCESS)                           \
             return result;                                                                               \
         if (way == GROUP && state->is_open[root] < 0)                                                    \
@@ -490,7 +374,6 @@ int MPI_Finalize(void) {
         PMPI_Comm_delete_attr(states->comm, keyval);
     if (keyval != MPI_KEYVAL_INVALID)
         PMPI_Comm_free_keyval(&keyval);
-    use = NEVER;
     if (node != NULL)
         denrei_coll_close(node);
     node = NULL;

@@ -11,9 +11,12 @@ mod launch;
 
 use common::{assert_good, provider, sources};
 use launch::{IntelMpi, LIMIT, LONG_LIMIT, Mpich, OpenMpi, compile, is_full, lab};
+use nix::sys::signal::Signal;
+use nix::unistd::Pid;
 use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 /// The longest messages, in bytes: of the long list, and of the short one.
 const LARGEST: &str = "1073741824";
@@ -127,6 +130,53 @@ fn wrong_calls_over_groups_return_the_errors_of_the_mpi_at_all_ranks() {
         let output = command.arg(&groups.program).args(what).output().unwrap();
         assert_says(way, &output, "3 ranks: all errors agree");
     }
+}
+
+/// Three ranks, of which the first has a variable set otherwise.
+fn mixed(mpich: &Mpich, provider: &Path, groups: &Groups, name: &str, [first, others]: [&str; 2]) -> Command {
+    let mut command = mpich.run(LIMIT, provider, 1);
+    command.args(["-env", name, first]).arg(&groups.program);
+    command.args([":", "-n", "2", "-env", name, others]).arg(&groups.program);
+    command
+}
+
+#[test]
+fn ranks_that_wish_for_different_ways_are_left_to_the_mpi() {
+    const NAME: &str = "ranks_that_wish_for_different_ways_are_left_to_the_mpi";
+    let Some(mpich) = Mpich::find(NAME) else { return };
+    let place = tempfile::tempdir().unwrap();
+    let provider = provider(place.path());
+    let groups = Groups::build(&mpich.program("mpicc"), &provider);
+    for (variable, values) in [
+        ("DENREI_MPI_USE", ["never", "always"]),
+        ("DENREI_MPI_USE", ["always", "auto"]),
+        ("DENREI_MPI_MIN_RANKS", ["4", "2"]),
+    ] {
+        let mut command = mixed(&mpich, &provider, &groups, variable, values);
+        command.env("LD_PRELOAD", &groups.library).env("DENREI_MPI_VERBOSE", "1");
+        let output = command.output().unwrap();
+        assert_says(variable, &output, "3 ranks: all collectives agree");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(said.matches("groups carried 0 ").count(), 3, "{said}");
+        assert_eq!(said.matches("is not the same at all ranks").count(), 1, "{said}");
+    }
+}
+
+#[test]
+fn ranks_that_wait_for_one_without_the_library_say_so() {
+    let Some(mpich) = Mpich::find("ranks_that_wait_for_one_without_the_library_say_so") else { return };
+    let place = tempfile::tempdir().unwrap();
+    let provider = provider(place.path());
+    let groups = Groups::build(&mpich.program("mpicc"), &provider);
+    let library = groups.library.display().to_string();
+    let mut command = mixed(&mpich, &provider, &groups, "LD_PRELOAD", ["", &library]);
+    let mut waiting = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let said = BufReader::new(waiting.stderr.take().unwrap()).lines().map_while(Result::ok);
+    let is_said = said.into_iter().any(|line| line.contains("LD_PRELOAD has to name libdenrei-mpi.so"));
+    // They wait until then, or for ever.
+    nix::sys::signal::kill(Pid::from_raw(waiting.id() as i32), Signal::SIGTERM).unwrap();
+    waiting.wait().unwrap();
+    assert!(is_said);
 }
 
 #[test]

@@ -19,11 +19,13 @@ const PROGRAM: &str = include_str!("bench.c");
 /// What carries collective operations over groups; like the program, made with each MPI's own compiler.
 const GROUPS: &str = include_str!("../../../../fabric/mpi/denrei_mpi.c");
 /// What it includes.
-const GROUPS_HEADERS: [(&str, &str); 4] = [
+const GROUPS_HEADERS: [(&str, &str); 6] = [
     ("denrei_address.h", include_str!("../../../../fabric/mpi/denrei_address.h")),
     ("denrei_arguments.h", include_str!("../../../../fabric/mpi/denrei_arguments.h")),
     ("denrei_choice.h", include_str!("../../../../fabric/mpi/denrei_choice.h")),
     ("denrei_coll.h", include_str!("../../../../fabric/mpi/denrei_coll.h")),
+    ("denrei_state.h", include_str!("../../../../fabric/mpi/denrei_state.h")),
+    ("denrei_wishes.h", include_str!("../../../../fabric/mpi/denrei_wishes.h")),
 ];
 /// How often it is looked whether a run is over.
 const LOOK: Duration = Duration::from_millis(20);

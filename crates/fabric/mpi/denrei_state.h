@@ -1,0 +1,141 @@
+/* What each communicator has, from its first collective call until it is freed. */
+#ifndef DENREI_STATE_H
+#define DENREI_STATE_H
+
+#include "denrei_address.h"
+#include "denrei_choice.h"
+#include "denrei_coll.h"
+#include "denrei_wishes.h"
+#include <mpi.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What a communicator has. */
+struct state {
+    /* The application's: its handler is told of errors, and by MPICH of no others. All ranks call the same
+     * collective operations of it in the same order, ours among them. */
+    MPI_Comm comm;
+    /* For when that one is being freed, or the MPI ended: waits until all ranks are there. With a group only. */
+    MPI_Comm private_comm;
+    MPI_Request all_are_there;
+    /* What went wrong as this was made, until it is returned. */
+    int error;
+    int rank, size;
+    /* With all that follows. NULL: it is left to the MPI. */
+    denrei_coll_seat **seats;
+    char *addresses;
+    /* By root: 0 not tried, 1 opened, -1 cannot be. */
+    signed char *is_open;
+    /* By root: calls that its group was to carry. The same at all ranks. */
+    uint32_t *turns;
+    struct choice (*choices)[CLASSES];
+    struct state *next;
+};
+
+static int keyval = MPI_KEYVAL_INVALID;
+static int is_finalizing;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+static struct state *states;
+static denrei_coll_node *node;
+static char own_address[ADDRESS];
+
+static void release(struct state *state) {
+    for (int root = 0; state->seats != NULL && root < state->size; root++)
+        if (state->seats[root] != NULL)
+            denrei_coll_leave(state->seats[root]);
+    if (state->private_comm != MPI_COMM_NULL)
+        PMPI_Comm_free(&state->private_comm);
+    free(state->seats);
+    free(state->choices);
+    free(state);
+}
+
+/* The communicator is freed, by all its ranks: all have everything before the groups end. */
+static int forget(MPI_Comm comm, int key, void *value, void *extra) {
+    struct state *state = value;
+    (void)comm, (void)key, (void)extra;
+    pthread_mutex_lock(&lock);
+    struct state **at = &states;
+    while (*at != NULL && *at != state)
+        at = &(*at)->next;
+    if (*at != NULL)
+        *at = state->next;
+    pthread_mutex_unlock(&lock);
+    if (!is_finalizing && state->private_comm != MPI_COMM_NULL)
+        PMPI_Barrier(state->private_comm);
+    release(state);
+    return MPI_SUCCESS;
+}
+
+static void begin(void) {
+    read_wishes();
+    if (use != NEVER)
+        node = denrei_coll_open(own_address, sizeof own_address);
+    if (use != NEVER && node == NULL)
+        fprintf(stderr, "denrei-mpi: no Node can be opened here, the MPI's own collectives are used\n");
+    PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, forget, &keyval, NULL);
+}
+
+/* What groups need. All ranks are here, and wish for them. */
+static void prepare(struct state *state) {
+    int size = state->size;
+    denrei_coll_seat **seats = calloc(size, sizeof *seats + sizeof(uint32_t) + ADDRESS + 1);
+    state->choices = calloc(OPERATIONS, sizeof *state->choices);
+    if (seats == NULL || state->choices == NULL)
+        PMPI_Abort(state->comm, 1);
+    state->seats = seats;
+    state->turns = (uint32_t *)(seats + size);
+    state->addresses = (char *)(state->turns + size);
+    state->is_open = (signed char *)(state->addresses + (size_t)size * ADDRESS);
+    state->error = PMPI_Allgather(own_address, ADDRESS, MPI_CHAR, state->addresses, ADDRESS, MPI_CHAR, state->comm);
+    int is_possible = state->error == MPI_SUCCESS;
+    for (int rank = 0; rank < size; rank++)
+        is_possible &= state->addresses[rank * ADDRESS] != 0;
+    memset(state->is_open, is_possible ? 0 : -1, size);
+}
+
+/* All ranks of a communicator come here at their first collective call. */
+static struct state *make_state(MPI_Comm comm, int size) {
+    int is_agreed;
+    struct state *state = calloc(1, sizeof *state);
+    if (state == NULL)
+        PMPI_Abort(comm, 1);
+    *state = (struct state){.comm = comm, .size = size};
+    state->private_comm = MPI_COMM_NULL;
+    state->all_are_there = MPI_REQUEST_NULL;
+    PMPI_Comm_rank(comm, &state->rank);
+    state->error = agree_on_wishes(comm, &is_agreed);
+    if (state->error == MPI_SUCCESS && !is_agreed)
+        say_what_differs(state->rank);
+    else if (state->error == MPI_SUCCESS && use != NEVER && size >= least_ranks)
+        prepare(state);
+    PMPI_Comm_set_attr(comm, keyval, state);
+    pthread_mutex_lock(&lock);
+    state->next = states;
+    states = state;
+    pthread_mutex_unlock(&lock);
+    return state;
+}
+
+/* NULL: not for us. The same at all ranks. */
+static struct state *state_of(MPI_Comm comm) {
+    int is_inter = 1, size = 0, is_there = 0;
+    struct state *state = NULL;
+    if (comm == MPI_COMM_NULL)
+        return NULL;
+    pthread_once(&once, begin);
+    if (keyval == MPI_KEYVAL_INVALID)
+        return NULL;
+    PMPI_Comm_get_attr(comm, keyval, &state, &is_there);
+    if (!is_there) {
+        PMPI_Comm_test_inter(comm, &is_inter);
+        PMPI_Comm_size(comm, &size);
+        state = is_inter || size < 2 ? NULL : make_state(comm, size);
+    }
+    return state != NULL && (state->seats != NULL || state->error != MPI_SUCCESS) ? state : NULL;
+}
+
+#endif
