@@ -5,7 +5,8 @@
 //! oldest receive that fits it, a receive the oldest message (fi_tagged(3), MPI's matching rules).
 //! Kept per source, so that many sources do not slow each other down.
 
-use std::collections::VecDeque;
+use smallvec::SmallVec;
+use std::collections::{HashMap, VecDeque};
 
 /// A peer, as the engine counts them.
 pub type PeerIndex = u32;
@@ -26,8 +27,86 @@ impl Pattern {
     }
 }
 
-/// A queue in order of arrival.
-type Queue<K, T> = VecDeque<(u64, K, T)>;
+/// What waits, in order of arrival. What is taken from the middle leaves a gap: nothing has to move.
+#[derive(Debug)]
+struct Queue<K, T> {
+    /// Each with its number in the order of all.
+    entries: VecDeque<(u64, K, Option<T>)>,
+    gaps: usize,
+}
+
+impl<K, T> Default for Queue<K, T> {
+    fn default() -> Self {
+        Self { entries: VecDeque::new(), gaps: 0 }
+    }
+}
+
+impl<K, T> Queue<K, T> {
+    fn push(&mut self, number: u64, key: K, value: T) {
+        self.entries.push_back((number, key, Some(value)));
+    }
+
+    /// The number and the index of the first whose key fits.
+    fn first(&self, fits: impl Fn(&K) -> bool) -> Option<(u64, usize)> {
+        let index = self.entries.iter().position(|(_, key, value)| value.is_some() && fits(key))?;
+        Some((self.entries[index].0, index))
+    }
+
+    /// The index of a number, if it is still there.
+    fn index_of(&self, number: u64) -> Option<usize> {
+        let index = self.entries.binary_search_by_key(&number, |entry| entry.0).ok()?;
+        self.entries[index].2.is_some().then_some(index)
+    }
+
+    fn take(&mut self, index: usize) -> Option<T> {
+        let taken = self.entries.get_mut(index)?.2.take()?;
+        self.gaps += 1;
+        while self.entries.front().is_some_and(|entry| entry.2.is_none()) {
+            self.entries.pop_front();
+            self.gaps -= 1;
+        }
+        while self.entries.back().is_some_and(|entry| entry.2.is_none()) {
+            self.entries.pop_back();
+            self.gaps -= 1;
+        }
+        if self.gaps > self.entries.len() / 2 {
+            self.entries.retain(|entry| entry.2.is_some());
+            self.gaps = 0;
+        }
+        Some(taken)
+    }
+
+    /// Takes all that `is_it` says yes to, oldest first.
+    fn take_if(&mut self, mut is_it: impl FnMut(&T) -> bool) -> Vec<T> {
+        let mut taken = Vec::new();
+        for entry in &mut self.entries {
+            taken.extend(entry.2.take_if(|value| is_it(value)));
+        }
+        self.entries.retain(|entry| entry.2.is_some());
+        self.gaps = 0;
+        taken
+    }
+
+    fn iter(&self) -> impl DoubleEndedIterator<Item = (u64, &T)> {
+        self.entries.iter().filter_map(|(number, _, value)| Some((*number, value.as_ref()?)))
+    }
+}
+
+/// Where receives are by what they are called, so that those to be cancelled are not searched for: known as of a
+/// number, and of some that were taken since.
+#[derive(Debug, Default)]
+struct Names {
+    places: HashMap<usize, Posts>,
+    len: usize,
+    /// Of all posted before this.
+    until: u64,
+}
+
+/// Numbers and sources of receives, oldest first.
+type Posts = SmallVec<[(u64, Option<PeerIndex>); 1]>;
+
+/// Names that may be known in vain, beside as many as there are receives.
+const NAMES_IN_VAIN: usize = 1024;
 
 /// Receives that wait for messages, and messages that wait for receives.
 #[derive(Debug)]
@@ -41,6 +120,7 @@ pub struct Matching<R, M> {
     counter: u64,
     receives: usize,
     waiting: usize,
+    names: Names,
 }
 
 /// Where a receive stands.
@@ -54,11 +134,12 @@ impl<R, M> Default for Matching<R, M> {
     fn default() -> Self {
         Self {
             directed: Vec::new(),
-            undirected: VecDeque::new(),
+            undirected: Queue::default(),
             messages: Vec::new(),
             counter: 0,
             receives: 0,
             waiting: 0,
+            names: Names::default(),
         }
     }
 }
@@ -71,28 +152,26 @@ impl<R, M> Matching<R, M> {
 
     /// A receive for which there is no message waits for one.
     pub fn post(&mut self, pattern: Pattern, receive: R) {
-        let entry = (self.counter, pattern, receive);
-        self.counter += 1;
+        let number = self.next_number();
         self.receives += 1;
-        match pattern.source {
-            None => self.undirected.push_back(entry),
-            Some(source) => of(&mut self.directed, source).push_back(entry),
-        }
+        self.queue(pattern.source).push(number, pattern, receive);
     }
 
     /// A message for which there is no receive waits for one.
     pub fn keep(&mut self, source: PeerIndex, tag: u64, message: M) {
-        of(&mut self.messages, source).push_back((self.counter, tag, message));
-        self.counter += 1;
+        let number = self.next_number();
         self.waiting += 1;
+        of(&mut self.messages, source).push(number, tag, message);
+    }
+
+    fn next_number(&mut self) -> u64 {
+        self.counter += 1;
+        self.counter - 1
     }
 
     /// The oldest receive that fits a message.
     pub fn find_receive(&self, source: PeerIndex, tag: u64) -> Option<Place> {
-        let first = |queue: &Queue<Pattern, R>| {
-            let index = queue.iter().position(|(_, pattern, _)| pattern.fits(tag))?;
-            Some((queue[index].0, index))
-        };
+        let first = |queue: &Queue<Pattern, R>| queue.first(|pattern| pattern.fits(tag));
         let directed = self.directed.get(source as usize).and_then(first);
         match (directed, first(&self.undirected)) {
             (Some((posted, index)), any) if any.is_none_or(|(other, _)| posted < other) => {
@@ -105,77 +184,98 @@ impl<R, M> Matching<R, M> {
 
     /// The receive at a place just found.
     pub fn receive_mut(&mut self, place: Place) -> &mut R {
-        &mut self.queue(place.source)[place.index].2
+        self.queue(place.source).entries[place.index].2.as_mut().expect("it was just found")
     }
 
     /// Takes the receive at a place just found.
     pub fn take_receive(&mut self, place: Place) -> R {
         self.receives -= 1;
-        let (_, _, receive) = self.queue(place.source).remove(place.index).expect("it was just found");
-        receive
+        self.queue(place.source).take(place.index).expect("it was just found")
     }
 
-    /// Takes the oldest receive that `is_it` says yes to.
-    pub fn take_receive_if(&mut self, mut is_it: impl FnMut(&R) -> bool) -> Option<R> {
-        let queues = self.directed.iter_mut().chain([&mut self.undirected]);
-        let found = queues
-            .filter_map(|queue| {
-                let index = queue.iter().position(|(_, _, receive)| is_it(receive))?;
-                Some((queue[index].0, queue, index))
-            })
-            .min_by_key(|(posted, _, _)| *posted);
-        let (_, queue, index) = found?;
-        self.receives -= 1;
-        queue.remove(index).map(|(_, _, receive)| receive)
+    /// Takes the newest receive that is called `name`, as `name_of` says.
+    pub fn take_receive_called(&mut self, name: usize, name_of: impl Fn(&R) -> usize) -> Option<R> {
+        self.learn_names(name_of);
+        loop {
+            let places = self.names.places.get_mut(&name)?;
+            let Some((number, source)) = places.pop() else {
+                self.names.places.remove(&name);
+                return None;
+            };
+            self.names.len -= 1;
+            let queue = self.queue(source);
+            if let Some(receive) = queue.index_of(number).and_then(|index| queue.take(index)) {
+                self.receives -= 1;
+                return Some(receive);
+            }
+        }
+    }
+
+    /// Learns what those are called that were posted since the last time.
+    fn learn_names(&mut self, name_of: impl Fn(&R) -> usize) {
+        if self.names.len > 2 * self.receives + NAMES_IN_VAIN {
+            self.names = Names::default();
+        }
+        let until = std::mem::replace(&mut self.names.until, self.counter);
+        let directed = (0..).map(Some).zip(&self.directed);
+        let mut new = Vec::new();
+        for (source, queue) in directed.chain([(None, &self.undirected)]) {
+            let posted = queue.iter().rev().take_while(|(number, _)| *number >= until);
+            new.extend(posted.map(|(number, receive)| (number, source, name_of(receive))));
+        }
+        new.sort_unstable_by_key(|(number, ..)| *number);
+        self.names.len += new.len();
+        for (number, source, name) in new {
+            self.names.places.entry(name).or_default().push((number, source));
+        }
     }
 
     /// Takes all receives that wait for `source` and nobody else.
-    pub fn take_directed(&mut self, source: PeerIndex) -> impl Iterator<Item = R> + use<R, M> {
-        let queue = self.directed.get_mut(source as usize).map(std::mem::take).unwrap_or_default();
-        self.receives -= queue.len();
-        queue.into_iter().map(|(_, _, receive)| receive)
+    pub fn take_directed(&mut self, source: PeerIndex) -> Vec<R> {
+        let taken = self.directed.get_mut(source as usize).map(|queue| queue.take_if(|_| true));
+        let taken = taken.unwrap_or_default();
+        self.receives -= taken.len();
+        taken
     }
 
     /// Receives that wait, in no order.
     pub fn all(&self) -> impl Iterator<Item = &R> {
-        self.directed.iter().flatten().chain(&self.undirected).map(|(_, _, receive)| receive)
+        self.directed.iter().flat_map(Queue::iter).chain(self.undirected.iter()).map(|(_, receive)| receive)
     }
 
     /// Receives that wait for anybody's message.
     pub fn undirected(&self) -> impl Iterator<Item = &R> {
-        self.undirected.iter().map(|(_, _, receive)| receive)
+        self.undirected.iter().map(|(_, receive)| receive)
     }
 
     /// Takes all receives that wait for anybody's message and that `is_it` says yes to, oldest first.
     pub fn take_undirected_if(&mut self, is_it: impl Fn(&R) -> bool) -> Vec<R> {
-        let (taken, left): (Queue<_, _>, _) =
-            std::mem::take(&mut self.undirected).into_iter().partition(|(_, _, receive)| is_it(receive));
-        self.undirected = left;
+        let taken = self.undirected.take_if(is_it);
         self.receives -= taken.len();
-        taken.into_iter().map(|(_, _, receive)| receive).collect()
+        taken
     }
 
     /// The oldest message that fits a receive: who sent it, and the message.
     pub fn find_message(&self, pattern: &Pattern) -> Option<(PeerIndex, u64, &M)> {
         let (source, index) = self.locate(pattern)?;
-        let (_, tag, message) = &self.messages[source as usize][index];
-        Some((source, *tag, message))
+        let (_, tag, message) = &self.messages[source as usize].entries[index];
+        Some((source, *tag, message.as_ref()?))
     }
 
     /// Takes the oldest message that fits a receive: who sent it, its tag, and the message.
     pub fn take_message(&mut self, pattern: &Pattern) -> Option<(PeerIndex, u64, M)> {
         let (source, index) = self.locate(pattern)?;
+        let queue = &mut self.messages[source as usize];
+        let tag = queue.entries[index].1;
+        let message = queue.take(index)?;
         self.waiting -= 1;
-        let (_, tag, message) = self.messages[source as usize].remove(index)?;
         Some((source, tag, message))
     }
 
     /// Drops the messages of `source` that `is_gone` says yes to.
-    pub fn drop_messages(&mut self, source: PeerIndex, mut is_gone: impl FnMut(&M) -> bool) {
+    pub fn drop_messages(&mut self, source: PeerIndex, is_gone: impl FnMut(&M) -> bool) {
         if let Some(queue) = self.messages.get_mut(source as usize) {
-            let before = queue.len();
-            queue.retain(|(_, _, message)| !is_gone(message));
-            self.waiting -= before - queue.len();
+            self.waiting -= queue.take_if(is_gone).len();
         }
     }
 
@@ -184,9 +284,8 @@ impl<R, M> Matching<R, M> {
             return None;
         }
         let first = |source: PeerIndex| {
-            let queue = self.messages.get(source as usize)?;
-            let index = queue.iter().position(|(_, tag, _)| pattern.fits(*tag))?;
-            Some((queue[index].0, source, index))
+            let (number, index) = self.messages.get(source as usize)?.first(|tag| pattern.fits(*tag))?;
+            Some((number, source, index))
         };
         let found = match pattern.source {
             Some(source) => first(source),
@@ -264,13 +363,59 @@ mod tests {
         matching.post(pattern(None, 1, 0), 10);
         matching.post(pattern(Some(4), 1, 0), 11);
         matching.post(pattern(Some(4), 1, 0), 12);
-        assert_eq!(matching.take_receive_if(|receive| *receive >= 11), Some(11));
-        assert_eq!(matching.take_receive_if(|receive| *receive == 99), None);
-        assert_eq!(matching.take_directed(4).collect::<Vec<_>>(), [12]);
+        assert_eq!(matching.take_receive_called(11, |receive| *receive), Some(11));
+        assert_eq!(matching.take_receive_called(11, |receive| *receive), None);
+        assert_eq!(matching.take_directed(4), [12]);
         assert_eq!(matching.receives(), 1);
         matching.post(pattern(None, 2, 0), 13);
         matching.post(pattern(None, 1, 0), 14);
         assert_eq!(matching.take_undirected_if(|receive| *receive != 13), [10, 14]);
         assert_eq!((matching.undirected().collect::<Vec<_>>(), matching.receives()), (vec![&13], 1));
+    }
+
+    #[test]
+    fn however_many_are_cancelled_in_whatever_order_the_others_match_as_posted() {
+        const MANY: usize = 200_000;
+        let mut matching = Matching::<usize, ()>::default();
+        let source = |name: usize| (!name.is_multiple_of(3)).then_some((name % 3) as PeerIndex);
+        for name in 0..MANY {
+            matching.post(pattern(source(name), 1, 0), name);
+        }
+        // From the newest on, from the oldest on, and all over; of all that is left one in sixteen.
+        let order = (0..MANY).rev().chain(0..MANY).chain((0..MANY).map(|i| i * 7919 % MANY));
+        let third = MANY / 3;
+        let cancelled = order.enumerate().filter(|(turn, name)| match turn / MANY {
+            0 => *name >= 2 * third,
+            1 => *name < third,
+            _ => (third..2 * third).contains(name) && !name.is_multiple_of(16),
+        });
+        for (_, name) in cancelled {
+            assert_eq!(matching.take_receive_called(name, |receive| *receive), Some(name));
+        }
+        let mut left = (third..2 * third).filter(|name| name.is_multiple_of(16));
+        assert_eq!(matching.receives(), left.clone().count());
+        assert!(left.all(|name| deliver_to(&mut matching, source(name).unwrap_or(9)) == Some(name)));
+    }
+
+    /// The receive that a message with tag 1 is for.
+    fn deliver_to(matching: &mut Matching<usize, ()>, source: PeerIndex) -> Option<usize> {
+        let place = matching.find_receive(source, 1)?;
+        Some(matching.take_receive(place))
+    }
+
+    #[test]
+    fn receives_that_are_called_the_same_are_cancelled_one_by_one_whatever_has_matched_meanwhile() {
+        let mut matching = Matching::<usize, ()>::default();
+        for turn in 0..10 * NAMES_IN_VAIN {
+            matching.post(pattern(None, 1, 0), 7);
+            matching.post(pattern(Some(2), 1, 0), 7);
+            matching.post(pattern(Some(5), 1, 0), 7);
+            assert_eq!(deliver_to(&mut matching, 5), Some(7));
+            assert_eq!(matching.take_receive_called(7, |receive| *receive), Some(7), "{turn}");
+            assert!(matching.take_receive_called(8, |receive| *receive).is_none());
+            assert_eq!(deliver_to(&mut matching, 2), Some(7));
+            assert!(matching.names.len <= 2 * matching.receives() + NAMES_IN_VAIN + 3);
+        }
+        assert_eq!(matching.receives(), 0);
     }
 }

@@ -272,11 +272,11 @@ impl Engine {
         }
     }
 
-    /// Cancels the oldest receive with this context; whether there was one.
+    /// Cancels a receive with this context; whether there was one.
     pub fn cancel(&mut self, context: usize) -> bool {
         for tagged in [true, false] {
-            let is_it = |posted: &Posted| posted.receive.context == context;
-            if let Some(posted) = self.receiving.queue(tagged).take_receive_if(is_it) {
+            let queue = self.receiving.queue(tagged);
+            if let Some(posted) = queue.take_receive_called(context, |posted| posted.receive.context) {
                 self.fail_posted(tagged, &posted, Errno::CANCELED);
                 return true;
             }
@@ -452,7 +452,7 @@ impl Engine {
     /// Receives that wait for this peer alone fail.
     pub(super) fn fail_directed(&mut self, peer: PeerIndex, errno: Errno) {
         for tagged in [true, false] {
-            let posted: Vec<_> = self.receiving.queue(tagged).take_directed(peer).collect();
+            let posted = self.receiving.queue(tagged).take_directed(peer);
             self.fail_all(tagged, &posted, errno);
         }
     }
