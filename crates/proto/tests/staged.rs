@@ -3,6 +3,8 @@
 
 #![expect(clippy::duplicate_mod, reason = "each file brings its own copy of the helpers")]
 
+#[path = "ends.rs"]
+mod ends;
 #[path = "pace.rs"]
 mod pace;
 #[path = "pair.rs"]

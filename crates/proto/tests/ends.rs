@@ -1,0 +1,189 @@
+//! How sessions end: in order, at once, by silence; and what is not taken for an end.
+
+mod common;
+
+use bytes::Bytes;
+use common::{Pair, SECOND, content};
+use denrei_proto::{ChannelId, Completion, Config, Event, LostReason, SendError};
+
+#[test]
+fn a_killed_peer_is_noticed_and_its_successor_is_another() {
+    let mut pair = Pair::new(Config::default());
+    let peer = pair.connect(0);
+    pair.send(0, peer, 0, "before");
+    pair.run(SECOND);
+    pair.restart(1, Config::default());
+    pair.send(0, peer, 0, "into the void");
+    pair.run(SECOND);
+    // That nobody knows the session is believed where nothing is sealed, and found out otherwise.
+    let is_sealed = common::secured(Config::default()).cluster_key.is_some();
+    let reason = if is_sealed { LostReason::Restarted } else { LostReason::Forgotten };
+    assert_eq!(pair.lost(0), [(reason, 1)]);
+    let again = pair.connect(0);
+    assert_ne!(again, peer);
+    pair.send(0, again, 0, "after");
+    pair.run(SECOND);
+    let data: Vec<_> = pair.received[1].iter().map(|message| message.data.clone()).collect();
+    assert_eq!(data, ["before", "after"]);
+    assert!(matches!(
+        pair.ends[0].send(ChannelId { peer, channel: 0 }, Bytes::new(), Completion::None),
+        Err(SendError::UnknownPeer(_) | SendError::PeerLost { .. })
+    ));
+}
+
+#[test]
+fn a_restarted_peer_that_speaks_first_replaces_its_predecessor() {
+    let mut pair = Pair::new(Config::default());
+    let peer = pair.connect(0);
+    pair.send(0, peer, 0, "before");
+    pair.run(SECOND);
+    pair.restart(1, Config::default());
+    let back = pair.connect(1);
+    pair.send(1, back, 0, "I am back");
+    pair.run(SECOND);
+    assert_eq!(pair.lost(0), [(LostReason::Restarted, 0)]);
+    assert_eq!(pair.received[0][0].data, "I am back");
+}
+
+#[test]
+fn silence_is_noticed_in_the_stated_time() {
+    let mut pair = Pair::new(Config::default());
+    let peer = pair.connect(0);
+    pair.send(0, peer, 0, "hello");
+    pair.run(SECOND);
+    pair.connected = false;
+    pair.send(0, peer, 0, "anybody there?");
+    pair.run(19 * SECOND);
+    assert_eq!(pair.lost(0), []);
+    pair.run(2 * SECOND);
+    assert_eq!(pair.lost(0), [(LostReason::TimedOut, 1)]);
+    pair.run(10 * SECOND);
+    assert_eq!(pair.lost(1), [(LostReason::TimedOut, 0)], "by its own keepalive");
+}
+
+/// What it carries no longer is found out, and whether something smaller gets through; a driver may tell the time twice
+/// before it sends.
+#[test]
+fn silence_is_noticed_in_that_time_though_the_path_is_looked_into() {
+    let mut pair = Pair::new(Config { max_datagram_bytes: 1472, ..Config::default() });
+    let peer = pair.connect(0);
+    pair.send(0, peer, 0, content(0, 50_000));
+    pair.run(SECOND);
+    pair.connected = false;
+    let begun = pair.now;
+    pair.send(0, peer, 0, content(1, 2_000));
+    while pair.lost(0).is_empty() {
+        pair.drain(0);
+        pair.now = pair.ends[0].poll_timeout().unwrap();
+        pair.ends[0].handle_timeout(pair.now);
+        pair.ends[0].handle_timeout(pair.now);
+        pair.drain(0);
+    }
+    assert_eq!(pair.now - begun, 20 * SECOND);
+}
+
+#[test]
+fn a_peer_whose_end_was_lost_is_found_to_be_gone_by_asking() {
+    let mut pair = Pair::new(Config::default());
+    let peer = pair.connect(0);
+    pair.send(0, peer, 0, "hello");
+    pair.run(SECOND);
+    pair.connected = false;
+    let back = pair.ends[1].peers().next().unwrap();
+    pair.ends[1].abort(pair.now, back, 7, "nobody hears this").unwrap();
+    pair.run(SECOND);
+    pair.connected = true;
+    // Its keepalive comes after five seconds, and patience ends after twenty.
+    pair.run(6 * SECOND);
+    assert_eq!(pair.lost(0), [(LostReason::Forgotten, 0)]);
+}
+
+#[test]
+fn an_outage_shorter_than_that_loses_nothing() {
+    let mut pair = Pair::new(Config::default());
+    let peer = pair.connect(0);
+    pair.send(0, peer, 0, content(0, 100_000));
+    pair.run(SECOND);
+    pair.connected = false;
+    pair.send(0, peer, 0, content(1, 100_000));
+    pair.run(10 * SECOND);
+    pair.connected = true;
+    pair.run(SECOND);
+    assert_eq!(pair.received[1].len(), 2, "within a second after the outage");
+    assert_eq!(pair.lost(0), []);
+}
+
+#[test]
+fn nobody_at_the_address_is_said_so() {
+    let mut pair = Pair::new(Config::default());
+    pair.connected = false;
+    let peer = pair.connect(0);
+    pair.send(0, peer, 0, "hello?");
+    pair.run(21 * SECOND);
+    assert_eq!(pair.lost(0), [(LostReason::NoAnswer, 1)]);
+}
+
+#[test]
+fn closing_in_order_delivers_everything_first() {
+    let mut pair = Pair::new(Config::default());
+    pair.lose = |order| order % 5 == 1;
+    let peer = pair.connect(0);
+    pair.send(0, peer, 0, content(0, 2_000_000));
+    pair.ends[0].close_write(pair.now, peer).unwrap();
+    let refused = pair.ends[0].send(ChannelId { peer, channel: 0 }, Bytes::new(), Completion::None);
+    assert_eq!(refused, Err(SendError::WriteClosed(peer)));
+    pair.run(5 * SECOND);
+    assert_eq!(pair.received[1].len(), 1);
+    let back = pair.received[1][0].channel.peer;
+    assert!(pair.events[1].contains(&Event::PeerDoneWriting(back)));
+    pair.send(1, back, 0, "one side done writing, the other not");
+    pair.run(SECOND);
+    assert_eq!(pair.received[0].len(), 1);
+    pair.ends[1].close_write(pair.now, back).unwrap();
+    pair.run(5 * SECOND);
+    assert_eq!(pair.lost(0), [(LostReason::Closed, 0)]);
+    assert_eq!(pair.lost(1), [(LostReason::Closed, 0)]);
+    assert_eq!(pair.ends[0].peers().count() + pair.ends[1].peers().count(), 0);
+}
+
+#[test]
+fn close_flushes_and_abort_does_not() {
+    let mut pair = Pair::new(Config::default());
+    let peer = pair.connect(0);
+    pair.send(0, peer, 0, content(0, 300_000));
+    pair.ends[0].close(pair.now, peer).unwrap();
+    pair.run(SECOND);
+    assert_eq!((pair.received[1].len(), pair.lost(0)), (1, vec![(LostReason::Closed, 0)]));
+    assert!(matches!(pair.lost(1)[..], [(LostReason::Ended { code: 0, .. }, 0)]));
+    let peer = pair.connect(0);
+    pair.send(0, peer, 0, "x");
+    pair.run(SECOND);
+    pair.send(0, peer, 0, content(0, 3_000_000));
+    pair.ends[0].abort(pair.now, peer, 0x8001, "out of patience").unwrap();
+    pair.run(SECOND);
+    assert_eq!(pair.lost(0)[1], (LostReason::Aborted, 1));
+    let ended = LostReason::Ended { code: 0x8001, reason: "out of patience".into() };
+    assert_eq!(pair.lost(1)[1], (ended, 0));
+}
+
+#[test]
+fn done_reading_drops_what_is_queued_and_says_so() {
+    let mut pair = Pair::new(Config { send_buffer_bytes: 64 << 20, ..Config::default() });
+    let peer = pair.connect(0);
+    pair.reading[1] = false;
+    for number in 0..20 {
+        pair.send(0, peer, 0, content(number, 900_000));
+    }
+    pair.run(SECOND);
+    let back = pair.ends[1].peers().next().unwrap();
+    pair.ends[1].close_read(pair.now, back).unwrap();
+    pair.run(SECOND);
+    let dropped = pair.events[0].iter().find_map(|event| match event {
+        Event::PeerDoneReading { unacknowledged, .. } => Some(unacknowledged.len()),
+        _ => None,
+    });
+    assert_eq!(dropped, Some(20 - pair.acknowledged(0)));
+    assert_eq!(pair.ends[1].flow(back).unwrap().unread_bytes, 0);
+    let refused = pair.ends[0].send(ChannelId { peer, channel: 0 }, Bytes::new(), Completion::None);
+    assert_eq!(refused, Err(SendError::PeerDoneReading(peer)));
+}
