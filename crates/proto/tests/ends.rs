@@ -187,3 +187,21 @@ fn done_reading_drops_what_is_queued_and_says_so() {
     let refused = pair.ends[0].send(ChannelId { peer, channel: 0 }, Bytes::new(), Completion::None);
     assert_eq!(refused, Err(SendError::PeerDoneReading(peer)));
 }
+
+/// A driver may tell the time again and again before it sends.
+#[test]
+fn a_probe_that_has_not_left_is_not_fired_again() {
+    let mut pair = Pair::new(Config { max_datagram_bytes: 1472, ..Config::default() });
+    let peer = pair.connect(0);
+    pair.run(SECOND);
+    pair.send(0, peer, 0, content(0, 10_000));
+    pair.drain(0);
+    let counters = |pair: &Pair| pair.ends[0].flow(peer).unwrap().counters;
+    let before = counters(&pair);
+    pair.now += 2 * SECOND;
+    let now = pair.now;
+    (0..5).for_each(|_| pair.ends[0].handle_timeout(now));
+    assert_eq!(counters(&pair).probes, before.probes + 1);
+    pair.run(SECOND);
+    assert_eq!((pair.received[1].len(), pair.acknowledged(0)), (1, 1));
+}

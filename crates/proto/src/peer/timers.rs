@@ -86,7 +86,9 @@ impl Peer {
         // Before the proof an address gets no more than answers to what comes from it, unless the
         // application wants to speak to it.
         let unproven = self.phase == Phase::Answering && !self.visible;
-        if self.sent.is_idle() || unproven {
+        // One that is due and has not left is one, how often ever the time is told.
+        let has_fired = self.probes_left == PACKETS_PER_PROBE;
+        if self.sent.is_idle() || unproven || has_fired {
             return None;
         }
         let base = self.rtt.probe_timeout();

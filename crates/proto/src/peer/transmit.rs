@@ -157,7 +157,7 @@ impl Peer {
             }
         }
         // A probe whose packets had carried nothing that still matters only asks.
-        let asks = frames.is_empty() && self.probes_left == PACKETS_PER_PROBE && self.is_proven();
+        let asks = frames.is_empty() && self.probes_left == PACKETS_PER_PROBE && self.is_sure_of_peer();
         if frames.is_empty() && !said_once && !asks {
             out.truncate(start.at);
             return 0;
