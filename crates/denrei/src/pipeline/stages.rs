@@ -307,7 +307,12 @@ impl Layer<Parcel> for Protocol {
     }
 
     fn idle_for(&self) -> Option<Duration> {
-        if self.is_held { Some(RETRY) } else { self.until_deadline() }
+        if self.is_held {
+            return Some(RETRY);
+        }
+        let mut core = self.shared.core.lock();
+        core.endpoint.settle_timers();
+        core.endpoint.poll_timeout().map(|at| at.saturating_since(core.now()))
     }
 
     fn has_work(&self) -> bool {
