@@ -5,6 +5,8 @@ mod common;
 use bytes::Bytes;
 use common::{Pair, SECOND, content};
 use denrei_proto::{ChannelId, Completion, Config, Event, LostReason, SendError};
+use denrei_wire::TransmitBuf;
+use denrei_wire::packet::Kind;
 
 #[test]
 fn a_killed_peer_is_noticed_and_its_successor_is_another() {
@@ -186,6 +188,40 @@ fn done_reading_drops_what_is_queued_and_says_so() {
     assert_eq!(pair.ends[1].flow(back).unwrap().unread_bytes, 0);
     let refused = pair.ends[0].send(ChannelId { peer, channel: 0 }, Bytes::new(), Completion::None);
     assert_eq!(refused, Err(SendError::PeerDoneReading(peer)));
+}
+
+/// Who has nothing to say would hear of a session that it does not have any more, and not why; of a process that is
+/// gone it would hear nothing.
+#[test]
+fn an_end_is_heard_although_one_packet_is_lost() {
+    let mut pair = Pair::new(Config::default());
+    let peer = pair.connect(0);
+    pair.send(0, peer, 0, "hello");
+    pair.run(SECOND);
+    let back = pair.ends[1].peers().next().unwrap();
+    pair.ends[1].abort(pair.now, back, 7, "out of patience").unwrap();
+    assert!(pair.ends[1].poll_transmit(pair.now, &mut TransmitBuf::new(1)).is_some());
+    pair.drain(1);
+    pair.restart(1, Config::default());
+    pair.run(SECOND / 1000);
+    assert_eq!(pair.lost(0), [(LostReason::Ended { code: 7, reason: "out of patience".into() }, 0)]);
+    pair.run(SECOND);
+    let reset = pair.tapped(1, Kind::Reset);
+    assert!(reset.is_empty(), "what says it once more is no strange packet");
+}
+
+#[test]
+fn sides_that_end_at_once_do_not_tell_each_other_again_and_again() {
+    let mut pair = Pair::new(Config::default());
+    let peer = pair.connect(0);
+    pair.send(0, peer, 0, "hello");
+    pair.run(SECOND);
+    let back = pair.ends[1].peers().next().unwrap();
+    let before = pair.tapped.len();
+    pair.ends[0].abort(pair.now, peer, 7, "out of patience").unwrap();
+    pair.ends[1].abort(pair.now, back, 7, "out of patience").unwrap();
+    pair.run(SECOND);
+    assert_eq!(pair.tapped.len() - before, 4);
 }
 
 /// A driver may tell the time again and again before it sends.

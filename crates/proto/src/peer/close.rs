@@ -5,7 +5,7 @@ use crate::event::{Event, LostReason, Phase};
 use crate::loss::Control;
 use crate::recv_channel::CREDIT_EXCEEDED;
 use core::time::Duration;
-use denrei_wire::{Incarnation, Instant};
+use denrei_wire::{Frame, Frames, Incarnation, Instant};
 
 /// END codes of the protocol (`spec/protocol.md` §8).
 pub(crate) mod end_code {
@@ -16,6 +16,10 @@ pub(crate) mod end_code {
     /// The other side sent more than its credit.
     pub const CREDIT_EXCEEDED: u16 = 3;
 }
+
+/// ENDs sent at first. Nobody acknowledges them, and who has nothing to say would hear of the end no sooner than by
+/// its keepalive, and of the end of a process not before it takes that for dead.
+const ENDS: u8 = 2;
 
 /// ENDs sent in answer to packets of a peer that has not noticed yet.
 const MAX_END_REPEATS: u8 = 16;
@@ -46,7 +50,8 @@ pub(super) struct Closing {
     /// The peer has said so, but is not proven yet: CLOSE_WRITE, CLOSE_READ.
     write_held: bool,
     read_held: bool,
-    pub end_due: bool,
+    /// ENDs to send.
+    pub ends_due: u8,
     over: Option<Box<Over>>,
 }
 
@@ -279,9 +284,9 @@ impl Peer {
         self.phase = Phase::Over;
         // A peer that has not answered is not to hear it later: what would carry it opens sessions.
         let end = end.filter(|_| self.remote_token.is_some());
-        self.closing.end_due = end.is_some();
+        self.closing.ends_due = if end.is_some() { ENDS } else { 0 };
         let answers =
-            if self.closing.end_due { (self.rtt.probe_timeout() * 3).max(MIN_DRAIN) } else { Duration::ZERO };
+            if end.is_some() { (self.rtt.probe_timeout() * 3).max(MIN_DRAIN) } else { Duration::ZERO };
         let remembers = if self.visible { REMEMBERED } else { Duration::ZERO };
         let drain_until = Some(cx.now + answers.max(remembers));
         let why = reason.clone();
@@ -300,14 +305,16 @@ impl Peer {
         cx.notes.lost = true;
     }
 
-    /// A packet came although the session is over: the END was lost.
-    pub(super) fn repeat_end(&mut self) {
-        if let Some(over) = &mut self.closing.over
+    /// A packet came although the session is over: the END was lost, unless the peer ends it as well.
+    pub(super) fn repeat_end(&mut self, body: &[u8]) {
+        if Frames::new(body).flatten().any(|frame| matches!(frame, Frame::End(_))) {
+            self.closing.ends_due = 0;
+        } else if let Some(over) = &mut self.closing.over
             && over.end.is_some()
             && over.repeats < MAX_END_REPEATS
         {
             over.repeats += 1;
-            self.closing.end_due = true;
+            self.closing.ends_due = self.closing.ends_due.max(1);
         }
     }
 
@@ -316,10 +323,13 @@ impl Peer {
         self.closing.over.as_ref().map_or(self.outbox.queued_messages() == 0, |over| over.flushed)
     }
 
-    /// Whether what comes for it is this session's matter: one that ended without a word to the peer is as
-    /// unknown as one that is forgotten.
+    /// Whether what comes for it is this session's matter: one that ended without a word to the peer, or from it, is
+    /// as unknown as one that is forgotten.
     pub fn is_addressed(&self) -> bool {
-        self.closing.over.as_ref().is_none_or(|over| over.end.is_some())
+        let is_said = |over: &Over| {
+            over.end.is_some() || matches!(over.why, LostReason::Ended { .. } | LostReason::Closed)
+        };
+        self.closing.over.as_deref().is_none_or(is_said)
     }
 
     /// Until when an ended session has to answer, or is remembered; `None`: no longer.

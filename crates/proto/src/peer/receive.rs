@@ -84,7 +84,7 @@ impl Peer {
     /// Processes a genuine packet of this session.
     pub fn handle_packet(&mut self, cx: &mut Context<'_>, incoming: &Incoming<'_>) {
         if !self.is_alive() {
-            return self.repeat_end();
+            return self.repeat_end(incoming.body);
         }
         let number = incoming.number;
         if self.received.is_duplicate(number) {

@@ -28,7 +28,7 @@ impl Peer {
     /// Whether [`write_transmit`](Self::write_transmit) has something to write.
     pub fn wants_transmit(&mut self, cx: &Context<'_>) -> bool {
         if !self.is_alive() {
-            return self.closing.end_due;
+            return self.closing.ends_due > 0;
         }
         if self.phase == Phase::Answering {
             return self.control.contains(&Control::Parameters);
@@ -321,9 +321,7 @@ impl Peer {
     }
 
     fn write_end(&mut self, cx: &mut Context<'_>, out: &mut TransmitBuf) -> Option<Transmit> {
-        if !core::mem::take(&mut self.closing.end_due) {
-            return None;
-        }
+        self.closing.ends_due = self.closing.ends_due.checked_sub(1)?;
         let start = self.write_header(out);
         // The last acknowledgement tells the peer that its own closing was heard.
         if self.closing.acknowledges() {
