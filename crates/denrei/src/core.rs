@@ -1,7 +1,9 @@
 //! The part of a Node that is under its lock: the protocol's state, and who waits for what.
 
+use bytes::Bytes;
+use denrei_proto::group::{GroupError, GroupId};
 use denrei_proto::seal::Seed;
-use denrei_proto::{ChannelId, Config, Endpoint, PeerId, Place};
+use denrei_proto::{ChannelId, Completion, Config, Endpoint, MessageId, PeerId, Place, SendError};
 use denrei_wire::Instant;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -132,6 +134,34 @@ impl Core {
         self.blocked.append(&mut other.blocked);
         other.absorbed = true;
         std::mem::take(&mut other.tasks)
+    }
+
+    /// Queues a message, unless nobody would ever send it.
+    ///
+    /// # Errors
+    /// As [`Endpoint::try_send`]; the Node has failed.
+    #[inline]
+    pub fn send(
+        &mut self,
+        to: ChannelId,
+        message: Bytes,
+        completion: Completion,
+    ) -> Result<MessageId, (SendError, Bytes)> {
+        if self.broken {
+            return Err((SendError::NodeFailed, message));
+        }
+        self.endpoint.try_send(to, message, completion)
+    }
+
+    /// The same, for a group.
+    ///
+    /// # Errors
+    /// As [`Endpoint::group_send`]; the Node has failed.
+    pub fn group_send(&mut self, group: GroupId, message: Bytes) -> Result<u64, GroupError> {
+        if self.broken {
+            return Err(GroupError::Deserted(group));
+        }
+        self.endpoint.group_send(group, message)
     }
 
     /// The task of that number waits no more.

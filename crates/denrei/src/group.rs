@@ -200,7 +200,7 @@ impl Group {
     /// # Errors
     /// [`GroupError::WouldBlock`] if not; others as for [`send`](Self::send).
     pub fn try_send(&self, message: impl Into<Bytes>) -> Result<u64, GroupError> {
-        let sent = self.node.with_core(|core, _| core.endpoint.group_send(self.id, message.into()));
+        let sent = self.node.with_core(|core, _| core.group_send(self.id, message.into()));
         self.node.shared().kick();
         sent
     }
@@ -210,8 +210,7 @@ impl Group {
             Err(full @ GroupError::WouldBlock { .. }) => full,
             result => return result,
         };
-        let push = |core: &mut Core| match core.endpoint.group_send(self.id, message.clone()) {
-            Err(GroupError::WouldBlock { .. }) if core.broken => Some(Err(GroupError::Deserted(self.id))),
+        let push = |core: &mut Core| match core.group_send(self.id, message.clone()) {
             Err(GroupError::WouldBlock { .. }) => None,
             result => Some(result),
         };

@@ -1,6 +1,8 @@
 //! What those are told who wait for a peer that goes away.
 
-use denrei::{Bytes, ChannelId, Config, Drive, Event, LostReason, Node, PeerId, ProtocolConfig, SendError};
+use denrei::{
+    Bytes, ChannelId, Completion, Config, Drive, Event, LostReason, Node, PeerId, ProtocolConfig, SendError,
+};
 use std::time::{Duration, Instant};
 
 const LONG: Duration = Duration::from_secs(10);
@@ -169,9 +171,18 @@ fn who_waits_hears_of_a_thread_that_has_panicked() {
         (0..9).for_each(|_| drop(sender.try_recv()));
         assert!(noted.0.load(std::sync::atomic::Ordering::SeqCst), "{drive:?}: the next task is woken");
         assert!(matches!(message.as_mut().poll(&mut task), std::task::Poll::Ready(Err(_))), "{drive:?}");
+        while sender.try_event().is_some() {}
+        assert!(matches!(event.as_mut().poll(&mut task), std::task::Poll::Ready(Err(_))), "{drive:?}");
         let said = sender.try_recv().unwrap_err().to_string();
         assert_eq!(said, "the Node failed: a thread of its has panicked");
         assert_eq!(sender.wait_acknowledged(peer, LONG), Err(SendError::NodeFailed));
+        // Where there is room there is nobody who would send it.
+        let (other, asked) = (to(sender.connect(([127, 0, 0, 1], 9).into()).unwrap()), Completion::None);
+        let failed = Err(SendError::NodeFailed);
+        assert_eq!(sender.send(other, vec![5]), failed, "{drive:?}");
+        assert_eq!(sender.try_send(other, vec![5]), failed, "{drive:?}");
+        assert_eq!(sender.queue(other, vec![5], asked), failed, "{drive:?}");
+        assert_eq!(sender.send_within(other, vec![5], asked, LONG), failed, "{drive:?}");
         assert!(!sender.flush(peer, LONG));
     }
 }

@@ -256,7 +256,7 @@ fn futures_need_no_particular_runtime() {
                 let message = b.recv_async().await.unwrap();
                 b.send_async(message.channel, message.data).await.unwrap();
             }
-            assert!(matches!(b.event_async().await, Event::Connected { .. }));
+            assert!(matches!(b.event_async().await, Ok(Event::Connected { .. })));
         });
         b
     });

@@ -78,6 +78,9 @@ impl Node {
         lifetime: Duration,
     ) -> Result<MessageId, SendError> {
         self.act(to.peer, |core, now| {
+            if core.broken {
+                return Err(SendError::NodeFailed);
+            }
             core.endpoint.send_before(now, to, message.into(), completion, now + lifetime)
         })
     }

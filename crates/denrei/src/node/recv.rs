@@ -181,11 +181,13 @@ impl Node {
         self.shards().wait_for_any(Some(timeout), |core| core.endpoint.poll_event())
     }
 
-    /// The next event, without blocking the task. Starts the background thread if there is none. That the Node has
-    /// failed is no event: [`recv_async`](Self::recv_async) says so.
-    pub async fn event_async(&self) -> Event {
+    /// The next event, without blocking the task. Starts the background thread if there is none.
+    ///
+    /// # Errors
+    /// As for [`recv`](Self::recv).
+    pub async fn event_async(&self) -> Result<Event, NodeError> {
         self.ensure_thread();
-        self.wait_async(|core| core.endpoint.poll_event()).await
+        self.wait_async(|core| core.endpoint.poll_event().map(Ok).or_else(|| failure(core))).await
     }
 
     /// The next message of any peer or the next event, whichever is there first; waits at most

@@ -55,7 +55,7 @@ impl Node {
         completion: Completion,
     ) -> Result<MessageId, SendError> {
         let (shard, mut core) = self.shards().enter_of(to.peer);
-        let id = core.endpoint.send(to, message.into(), completion)?;
+        let id = core.send(to, message.into(), completion).map_err(|(error, _)| error)?;
         shard.kick_if_due(core);
         Ok(id)
     }
@@ -72,7 +72,7 @@ impl Node {
         completion: Completion,
     ) -> Result<MessageId, SendError> {
         let (_, mut core) = self.shards().enter_of(to.peer);
-        core.endpoint.send(to, message.into(), completion)
+        core.send(to, message.into(), completion).map_err(|(error, _)| error)
     }
 
     /// Sends what was [queued](Self::queue), and what else is due.
@@ -139,7 +139,7 @@ impl Node {
     ) -> Result<MessageId, SendError> {
         let (full, mut message) = {
             let (shard, mut core) = self.shards().enter_of(to.peer);
-            match core.endpoint.try_send(to, message, completion) {
+            match core.send(to, message, completion) {
                 Ok(id) => {
                     shard.kick_if_due(core);
                     return Ok(id);
@@ -200,8 +200,7 @@ fn push_or_wait(
     message: &mut Bytes,
     completion: Completion,
 ) -> Option<Result<MessageId, SendError>> {
-    match core.endpoint.try_send(to, std::mem::take(message), completion) {
-        Err((SendError::WouldBlock { .. }, _)) if core.broken => Some(Err(SendError::NodeFailed)),
+    match core.send(to, std::mem::take(message), completion) {
         Err((SendError::WouldBlock { .. }, kept)) => {
             core.await_room(to, kept.len() as u64);
             *message = kept;
