@@ -227,6 +227,11 @@ impl SentPackets {
         self.under_way > 0 && self.ring.iter().flatten().all(SentPacket::is_mtu_probe)
     }
 
+    /// When the oldest packet under way was sent.
+    pub fn oldest_sent_at(&self) -> Option<Instant> {
+        self.ring.iter().flatten().next().map(|packet| packet.at)
+    }
+
     /// When the newest packet under way was sent.
     pub fn last_sent_at(&self) -> Instant {
         self.last_sent_at

@@ -88,6 +88,16 @@ impl Rtt {
         self.max_ack_delay_ns.max(self.held_ns)
     }
 
+    /// The peer has answered for the first time, after so long: no more is assumed until there is a sample, or a first
+    /// flight that is lost whole would be missed late. Longer says nothing: this side may not have looked.
+    pub fn on_answer(&mut self, after_ns: u64) {
+        if self.smoothed_ns == 0 && after_ns < self.initial_ns {
+            self.initial_ns = after_ns.max(1);
+            self.variation_ns = after_ns / 2;
+            self.set_probe_timeout();
+        }
+    }
+
     /// What was probed for had arrived: its acknowledgement came `after` it was sent.
     pub fn on_needless_probe(&mut self, after: Duration) {
         self.held_ns = self.held_ns.max(duration_nanos(after.min(LONGEST_FOR_ANSWER)));

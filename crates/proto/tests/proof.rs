@@ -2,9 +2,11 @@
 
 mod common;
 
-use common::{Pair, addr};
-use denrei_proto::{Config, Event, LostReason, PeerId, Phase, Rate};
+use common::{Pair, addr, content};
+use denrei_proto::{Config, Endpoint, Event, LostReason, PeerId, Phase, Rate};
 use denrei_wire::packet::Kind;
+use denrei_wire::{Instant, TransmitBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 const MS: Duration = Duration::from_millis(1);
@@ -95,4 +97,34 @@ fn whoever_ends_a_session_before_the_proof_acknowledges_nothing() {
         assert_eq!(pair.lost(responder), [(LostReason::Aborted, 1)]);
         assert_eq!((pair.acknowledged(initiator), pair.received[responder].len()), (0, 0));
     }
+}
+
+/// With nothing acknowledged yet, only the answer tells how soon a first flight that is lost whole can be missed.
+#[test]
+fn a_first_flight_that_is_lost_whole_is_repeated_as_soon_as_the_answer_lets_expect() {
+    let mut pair = Pair::new(Config::default());
+    pair.lose = |order| (3..=8).contains(&order);
+    let peer = pair.connect(0);
+    pair.send(0, peer, 0, content(0, 6_000));
+    pair.run(MS);
+    assert_eq!((pair.order, pair.under_way.len()), (8, 0), "the flight is lost");
+    pair.run(9 * MS);
+    assert_eq!(pair.received[1].len(), 1);
+}
+
+/// They assume the same round trip: what overflowed a queue would overflow it again.
+#[test]
+fn those_that_open_at_once_do_not_ask_again_at_once() {
+    let mut times: Vec<_> = (0..64)
+        .map(|seed| {
+            let mut end = Endpoint::new(Arc::new(Config::default()), seed, Instant::ZERO);
+            end.connect(Instant::ZERO, addr(1)).unwrap();
+            end.poll_transmit(Instant::ZERO, &mut TransmitBuf::new(1)).unwrap();
+            end.poll_timeout().unwrap()
+        })
+        .collect();
+    times.sort();
+    let (first, last) = (times[0], times[63]);
+    assert!(first >= Instant::ZERO + 30 * MS && last <= Instant::ZERO + 40 * MS, "{first:?} to {last:?}");
+    assert!(last.saturating_since(first) > 5 * MS, "{first:?} to {last:?}");
 }

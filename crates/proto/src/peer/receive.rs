@@ -164,6 +164,10 @@ impl Peer {
             (Phase::Opening, Kind::Answer, Some(opening)) => {
                 self.remote_token = Some(opening.own_token);
                 self.remote_incarnation = Some(opening.incarnation);
+                // It acknowledges nothing, but answers a FIRST that was not repeated.
+                if let Some(sent_at) = self.sent.oldest_sent_at().filter(|_| self.probe_timeouts == 0) {
+                    self.rtt.on_answer(cx.now.nanos_since(sent_at));
+                }
                 if self.visible {
                     self.opened(cx);
                 } else {

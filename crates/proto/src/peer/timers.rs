@@ -92,7 +92,7 @@ impl Peer {
             return None;
         }
         let base = self.rtt.probe_timeout();
-        if self.probe_timeouts == 0 {
+        if self.probe_timeouts == 0 && self.phase != Phase::Opening {
             return Some(self.sent.last_sent_at() + base);
         }
         let backed_off = (base * (1 << self.probe_timeouts.min(10))).min(LONGEST_PROBE_TIMEOUT.max(base));
@@ -100,7 +100,8 @@ impl Peer {
     }
 
     /// Up to a quarter of the interval, another one for each peer and each repetition: many that lost
-    /// packets to the same full queue must not fill it again all at once.
+    /// packets to the same full queue must not fill it again all at once. Those that open at once have all
+    /// assumed the same round trip.
     fn probe_spread(&self, interval: Duration) -> Duration {
         let random_octet = 3 + self.probe_timeouts % 5;
         let share = (self.local_token.0 >> (8 * random_octet)) & 0xff;
