@@ -288,6 +288,11 @@ impl Port {
             Event::Connected { peer: session, addr, .. } => {
                 let peer = self.index(addr);
                 self.bind(peer, session);
+                // What was under way with its predecessor is over, not what it sends itself.
+                while let Some(at) = self.lost.iter().position(|(lost, _)| *lost == peer) {
+                    let (peer, reason) = self.lost.remove(at);
+                    arrivals.push(Arrival::Lost { peer, reason });
+                }
             }
             Event::Acknowledged(id) | Event::Refused(id) => {
                 if let Some(peer) = self.of_session(id.channel.peer) {
@@ -303,11 +308,15 @@ impl Port {
             Event::PeerLost { peer: session, addr, reason, .. } => {
                 let peer = self.index(addr);
                 let entry = &mut self.peers[peer as usize];
-                // A successor may have taken its place already.
                 if entry.session == Some(session) {
                     (entry.session, entry.has_departed) = (None, is_orderly(&reason));
                 }
-                self.lost.push((peer, reason));
+                // A successor may have taken its place already.
+                if entry.session.is_some() {
+                    arrivals.push(Arrival::Lost { peer, reason });
+                } else {
+                    self.lost.push((peer, reason));
+                }
             }
             _ => {}
         }

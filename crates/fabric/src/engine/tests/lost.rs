@@ -1,6 +1,7 @@
 //! Peers that hang, go, or were never there.
 
 use super::*;
+use std::net::SocketAddr;
 
 /// Two sides that know each other as 1, and miss each other after 300 ms.
 fn impatient_pair(keeps_any_source: bool) -> Vec<Side> {
@@ -207,4 +208,57 @@ fn a_large_read_fails_with_the_peer_that_was_sending_it() {
     work(&mut sides, |sides| sides[0].engine.bulks.is_busy());
     let failed = wait_for(&mut sides[..1], 0, 1);
     assert_eq!((failed[0].context, failed[0].error), (2, Some((Errno(ffi::ETIMEDOUT), 0))));
+}
+
+/// Puts a side at an address, in place of whoever was there, that knows itself as 0 and `others` from 1 on.
+fn open_at(side: &mut Side, address: SocketAddr, others: &[SocketAddr]) -> Node {
+    let settings = Settings { insecure: true, key_file: None, ..Settings::from_environment() };
+    let sinks = std::mem::take(&mut side.engine.sinks);
+    let limits = side.engine.limits.clone();
+    let nobody = Node::bind("127.0.0.1:0", settings.node_config()).unwrap();
+    side.engine = Engine::new(nobody, Arc::default(), Arc::default(), limits.clone());
+    let end = Instant::now() + Duration::from_secs(10);
+    // The port may not be free at once.
+    let node = loop {
+        let opened = Node::bind(address, settings.node_config());
+        assert!(opened.is_ok() || Instant::now() < end, "{opened:?}");
+        if let Ok(node) = opened {
+            break node;
+        }
+    };
+    side.addresses = Arc::new(AddressVector::default());
+    side.addresses.insert(node.local_addr());
+    for other in others {
+        side.addresses.insert(*other);
+    }
+    side.engine = Engine::new(node.clone(), side.addresses.clone(), side.regions.clone(), limits);
+    side.engine.sinks = sinks;
+    side.engine.send_at_once();
+    node
+}
+
+#[test]
+fn what_a_successor_sends_is_not_lost_with_its_predecessor_at_the_same_address() {
+    const LEN: usize = 200_000;
+    let mut sides = pair();
+    let first = sides[0].addresses.address(0).unwrap();
+    let any = "127.0.0.1:0".parse().unwrap();
+    let heard = open_at(&mut sides[1], any, &[first]);
+    sides[0].addresses.insert(heard.local_addr());
+    let (mut out, mut into) = (pattern_of(LEN), vec![0; LEN]);
+    send(&mut sides[0], 2, 1, &mut out[..8]);
+    work(&mut sides, |sides| sides[1].engine.receiving_is_busy());
+    receive(&mut sides[1], 1, 2, &mut into, 3);
+    sides[1].engine.progress();
+    // The application computes for a while: of the successor its engine hears when that has sent all it can.
+    open_at(&mut sides[0], first, &[heard.local_addr()]);
+    send(&mut sides[0], 1, 2, &mut out);
+    let end = Instant::now() + Duration::from_millis(300);
+    work(&mut sides[..1], |_| {
+        heard.poll();
+        Instant::now() > end
+    });
+    let got = wait_for(&mut sides, 1, 1);
+    assert_eq!((got[0].context, &got[0].error), (3, &None));
+    assert_eq!(into, out);
 }
