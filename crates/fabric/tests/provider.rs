@@ -17,6 +17,11 @@ fn every_other_form_of_a_call_does_the_same() {
     run("every_other_form_of_a_call_does_the_same", "forms");
 }
 
+#[test]
+fn the_rules_of_the_manual_are_kept() {
+    run("the_rules_of_the_manual_are_kept", "rules");
+}
+
 /// Compiles and runs a program in C.
 fn run(test: &str, name: &str) {
     if !Path::new("/usr/include/rdma/fabric.h").exists() {

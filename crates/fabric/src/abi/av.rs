@@ -3,7 +3,7 @@
 use super::domain::Domain;
 use super::eq::{Eq, Events};
 use super::refuse::{self, PLAIN};
-use super::{Children, call, class, guard, hand_out, head, object, take_back};
+use super::{Children, call, check_flags, class, guard, hand_out, head, object, take_back};
 use crate::engine::address::AddressVector;
 use crate::error::Errno;
 use crate::ffi::*;
@@ -20,6 +20,8 @@ pub(super) struct Av {
     /// Insertions are reported here; the queue stays open for so long.
     events: Mutex<Option<(Arc<Events>, Children)>>,
     wants_events: bool,
+    /// Of the addresses that are inserted, as the domain's `fi_info` says.
+    addr_format: u32,
     pub(super) children: Children,
     _domain: Children,
 }
@@ -48,9 +50,7 @@ pub(super) unsafe extern "C" fn open(
         let mut wants_events = false;
         if let Some(attr) = attr {
             // What is read by others, and what is the same at all, are hints.
-            if attr.flags & !(FI_EVENT | FI_READ | FI_SYMMETRIC) != 0 {
-                return Err(Errno::BAD_FLAGS);
-            }
+            check_flags(attr.flags, FI_EVENT | FI_READ | FI_SYMMETRIC)?;
             wants_events = attr.flags & FI_EVENT != 0;
             let known = matches!(attr.type_, FI_AV_UNSPEC | FI_AV_MAP | FI_AV_TABLE);
             if !known || attr.rx_ctx_bits != 0 {
@@ -69,6 +69,7 @@ pub(super) unsafe extern "C" fn open(
             addresses: Arc::default(),
             events: Mutex::default(),
             wants_events,
+            addr_format: domain.addr_format,
             children: Children::default(),
             _domain: domain.children(),
         };
@@ -87,8 +88,9 @@ unsafe extern "C" fn close(fid: *mut fid) -> c_int {
     })
 }
 
-unsafe extern "C" fn bind(fid: *mut fid, other: *mut fid, _: u64) -> c_int {
+unsafe extern "C" fn bind(fid: *mut fid, other: *mut fid, flags: u64) -> c_int {
     call(|| {
+        check_flags(flags, 0)?;
         // SAFETY: objects of ours, by libfabric's contract.
         unsafe {
             let av = object::<Av, _>(fid)?;
@@ -115,8 +117,9 @@ impl Av {
         flags: u64,
         context: *mut c_void,
     ) -> Result<usize, Errno> {
-        if flags & !(FI_MORE | FI_SYNC_ERR) != 0 {
-            return Err(Errno::BAD_FLAGS);
+        check_flags(flags, FI_MORE | FI_SYNC_ERR)?;
+        if flags & FI_SYNC_ERR != 0 && context.is_null() {
+            return Err(Errno::INVALID);
         }
         let errors = if flags & FI_SYNC_ERR != 0 { context.cast::<c_int>() } else { core::ptr::null_mut() };
         let events = self.events.lock();
@@ -172,7 +175,12 @@ unsafe extern "C" fn insert(
         // SAFETY: libfabric's contract: `count` addresses of one family, one after the other.
         unsafe {
             let av = object::<Av, _>(av)?;
-            let each = if count > 0 { len_of_family(address) } else { 0 };
+            let each = match av.addr_format {
+                FI_SOCKADDR_IN => size_of::<libc::sockaddr_in>(),
+                FI_SOCKADDR_IN6 => size_of::<libc::sockaddr_in6>(),
+                _ if count == 0 => 0,
+                _ => len_of_family(address),
+            };
             let all = (0..count).map(|index| read_address(address.byte_add(index * each), each));
             av.insert_all(all, numbers, flags, context)
         }
@@ -256,9 +264,7 @@ fn counted(name: &str, more: usize) -> String {
 
 unsafe extern "C" fn remove(av: *mut fid_av, numbers: *mut u64, count: usize, flags: u64) -> c_int {
     call(|| {
-        if flags != 0 {
-            return Err(Errno::BAD_FLAGS);
-        }
+        check_flags(flags, 0)?;
         if count > 0 && numbers.is_null() {
             return Err(Errno::INVALID);
         }

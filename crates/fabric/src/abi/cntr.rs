@@ -56,8 +56,9 @@ pub(super) unsafe extern "C" fn open(
         let mut wait_obj = FI_WAIT_UNSPEC;
         if let Some(attr) = attr {
             let known = matches!(attr.wait_obj, FI_WAIT_NONE | FI_WAIT_UNSPEC | FI_WAIT_FD | FI_WAIT_YIELD);
+            super::check_flags(attr.flags, 0)?;
             // Counting bytes, as 2.x may, is not offered.
-            if !known || attr.events != 0 || attr.flags != 0 {
+            if !known || attr.events != 0 {
                 return Err(Errno::NO_SYSTEM);
             }
             wait_obj = attr.wait_obj;

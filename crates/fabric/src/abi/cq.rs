@@ -2,7 +2,7 @@
 
 use super::domain::Domain;
 use super::refuse::PLAIN;
-use super::{Children, call, count, guard, hand_out, head, object, take_back};
+use super::{Children, call, check_flags, count, guard, hand_out, head, object, take_back};
 use crate::engine::completion::{Completion, CompletionQueue};
 use crate::error::Errno;
 use crate::ffi::*;
@@ -60,9 +60,7 @@ pub(super) unsafe extern "C" fn open(
         let (mut format, mut wait_obj) = (FI_CQ_FORMAT_CONTEXT, FI_WAIT_NONE);
         if let Some(attr) = attr {
             // Whose core interrupts are for is a hint.
-            if attr.flags & !FI_AFFINITY != 0 {
-                return Err(Errno::BAD_FLAGS);
-            }
+            check_flags(attr.flags, FI_AFFINITY)?;
             if attr.format == FI_CQ_FORMAT_UNSPEC {
                 attr.format = FI_CQ_FORMAT_CONTEXT;
             }

@@ -20,6 +20,7 @@ pub(super) struct Domain {
     pub(super) is_basic: bool,
     pub(super) wants_progress: bool,
     pub(super) api_version: u32,
+    pub(super) addr_format: u32,
     children: Children,
     _fabric: Children,
 }
@@ -68,9 +69,10 @@ pub(super) unsafe extern "C" fn domain2(
             return Err(Errno::BAD_FLAGS);
         }
         // SAFETY: libfabric's contract: a fabric of ours, and an info with its attributes.
-        let (fabric, attr) = unsafe {
-            let attr = info.as_ref().and_then(|info| info.domain_attr.as_ref()).ok_or(Errno::INVALID)?;
-            (object::<Fabric, _>(fabric)?, attr)
+        let (fabric, attr, addr_format) = unsafe {
+            let info = info.as_ref().ok_or(Errno::INVALID)?;
+            let attr = info.domain_attr.as_ref().ok_or(Errno::INVALID)?;
+            (object::<Fabric, _>(fabric)?, attr, info.addr_format)
         };
         // SAFETY: as above.
         let wants_progress = unsafe { super::getinfo::wants_progress(info) };
@@ -84,6 +86,7 @@ pub(super) unsafe extern "C" fn domain2(
             is_basic: attr.mr_mode & (FI_MR_BASIC | FI_MR_VIRT_ADDR | FI_MR_PROV_KEY) != 0,
             wants_progress: wants_progress || Settings::from_environment().progress_thread,
             api_version: fabric.api_version(),
+            addr_format,
             children: Children::default(),
             _fabric: fabric.children(),
         };
@@ -102,10 +105,13 @@ unsafe extern "C" fn close(fid: *mut fid) -> c_int {
     })
 }
 
-/// An event queue may be bound: there is nothing that it would be told of.
-unsafe extern "C" fn bind(_: *mut fid, other: *mut fid, _: u64) -> c_int {
-    // SAFETY: an object of ours, by libfabric's contract.
-    call(|| if unsafe { super::class(other) } == FI_CLASS_EQ { Ok(()) } else { Err(Errno::INVALID) })
+/// An event queue may be bound: there is nothing that it would be told of, registrations (FI_REG_MR) neither.
+unsafe extern "C" fn bind(_: *mut fid, other: *mut fid, flags: u64) -> c_int {
+    call(|| {
+        super::check_flags(flags, 0)?;
+        // SAFETY: an object of ours, by libfabric's contract.
+        if unsafe { super::class(other) } == FI_CLASS_EQ { Ok(()) } else { Err(Errno::INVALID) }
+    })
 }
 
 /// What libfabric calls an atomic operation, as the engine does.

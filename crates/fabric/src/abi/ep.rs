@@ -192,6 +192,10 @@ impl Ep {
         unsafe {
             match class(other) {
                 FI_CLASS_AV => {
+                    check_flags(flags, 0)?;
+                    if setup.has_addresses {
+                        return Err(Errno::INVALID);
+                    }
                     let av = object::<Av, _>(other)?;
                     self.endpoint.engine().set_addresses(Arc::clone(&av.addresses));
                     setup.has_addresses = true;
@@ -204,14 +208,22 @@ impl Ep {
                         return Err(Errno::BAD_FLAGS);
                     }
                     let cntr = object::<Cntr, _>(other)?;
+                    let counters = &mut self.endpoint.engine().sinks.counters;
+                    // Each kind has one counter.
+                    if counters.iter().any(|(counted, _)| counted & flags != 0) {
+                        return Err(Errno::INVALID);
+                    }
                     cntr.counter.sources.add(self.progress());
-                    self.endpoint.engine().sinks.counters.push((flags, Arc::clone(&cntr.counter)));
+                    counters.push((flags, Arc::clone(&cntr.counter)));
                     setup.transmits |= flags & (FI_SEND | FI_READ | FI_WRITE) != 0;
                     setup.receives |= flags & FI_RECV != 0;
                     setup.waitable |= cntr.is_waitable();
                     setup.bound.push(cntr.children.clone());
                 }
-                FI_CLASS_EQ => setup.bound.push(object::<Eq, _>(other)?.children.clone()),
+                FI_CLASS_EQ => {
+                    check_flags(flags, 0)?;
+                    setup.bound.push(object::<Eq, _>(other)?.children.clone());
+                }
                 _ => return Err(Errno::INVALID),
             }
         }

@@ -2,7 +2,7 @@
 
 use super::fabric::Fabric;
 use super::refuse::PLAIN;
-use super::{Children, call, count, guard, hand_out, head, object, take_back};
+use super::{Children, call, check_flags, count, guard, hand_out, head, object, take_back};
 use crate::engine::completion::Alarm;
 use crate::error::Errno;
 use crate::ffi::*;
@@ -13,7 +13,8 @@ use std::collections::VecDeque;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 
-/// Events kept; more cannot be written.
+/// Events kept; beyond them the application writes no more. Those of its insertions are kept all the same: it
+/// has asked for each.
 const MAX_EVENTS: usize = 65_536;
 
 /// One event's content.
@@ -58,9 +59,14 @@ impl Events {
         self.add(Event::Failed(entry.numbers(), errno));
     }
 
-    fn add(&self, event: Event) -> bool {
+    fn add(&self, event: Event) {
+        self.add_below(usize::MAX, event);
+    }
+
+    /// Adds an event if there are fewer than `most`; whether it did.
+    fn add_below(&self, most: usize, event: Event) -> bool {
         let mut queue = self.queue.lock();
-        if queue.len() >= MAX_EVENTS {
+        if queue.len() >= most {
             return false;
         }
         queue.push_back(event);
@@ -117,6 +123,7 @@ pub(super) unsafe extern "C" fn open(
     call(|| {
         // SAFETY: libfabric's contract.
         let (fabric, attr) = unsafe { (object::<Fabric, _>(fabric)?, attr.as_ref()) };
+        check_flags(attr.map_or(0, |attr| attr.flags), FI_WRITE | FI_AFFINITY)?;
         let wait_obj = attr.map_or(FI_WAIT_NONE, |attr| attr.wait_obj);
         if !matches!(wait_obj, FI_WAIT_NONE | FI_WAIT_UNSPEC | FI_WAIT_FD | FI_WAIT_YIELD) {
             return Err(Errno::NO_SYSTEM);
@@ -230,7 +237,8 @@ unsafe extern "C" fn write(
     count(|| {
         // SAFETY: libfabric's contract.
         let (eq, octets) = unsafe { (object::<Eq, _>(eq)?, super::bytes(octets, len)) };
-        if eq.events.add(Event::Said(event, octets.to_vec())) { Ok(len) } else { Err(Errno::AGAIN) }
+        let is_added = eq.events.add_below(MAX_EVENTS, Event::Said(event, octets.to_vec()));
+        if is_added { Ok(len) } else { Err(Errno::AGAIN) }
     })
 }
 

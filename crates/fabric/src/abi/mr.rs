@@ -3,7 +3,7 @@
 use super::cntr::Cntr;
 use super::domain::Domain;
 use super::refuse::PLAIN;
-use super::{Children, call, class, hand_out, head, memory, object, take_back};
+use super::{Children, call, check_flags, class, hand_out, head, memory, object, take_back};
 use crate::engine::region_table::{RegionTable, Registered};
 use crate::error::Errno;
 use crate::ffi::*;
@@ -26,6 +26,9 @@ static FID_OPS: fi_ops = fi_ops { close: Some(close), bind: Some(bind), control:
 pub(super) static OPS: fi_ops_mr =
     fi_ops_mr { reg: Some(reg), regv: Some(regv), regattr: Some(regattr), ..fi_ops_mr::NONE };
 
+/// What a region may be for; what this side does with it needs none.
+const ACCESS: u64 = FI_SEND | FI_RECV | FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
+
 /// What is registered, and how.
 struct Wish {
     iov: *const iovec,
@@ -42,15 +45,13 @@ struct Wish {
 unsafe fn register(domain: *mut fid, wish: &Wish, out: *mut *mut fid_mr) -> Result<(), Errno> {
     // SAFETY: as the caller promises.
     unsafe {
-        if class(domain) != FI_CLASS_DOMAIN || wish.iov.is_null() {
+        if class(domain) != FI_CLASS_DOMAIN || wish.iov.is_null() || wish.count == 0 {
             return Err(Errno::INVALID);
         }
         let domain = object::<Domain, _>(domain)?;
-        if wish.flags & !FI_RMA_EVENT != 0 {
-            return Err(Errno::BAD_FLAGS);
-        }
-        // Reserved (fi_mr(3)).
-        if wish.offset != 0 {
+        check_flags(wish.flags, FI_RMA_EVENT)?;
+        // The offset is reserved (fi_mr(3)).
+        if wish.access & !ACCESS != 0 || wish.offset != 0 {
             return Err(Errno::INVALID);
         }
         let allowed =
@@ -155,9 +156,7 @@ unsafe extern "C" fn bind(fid: *mut fid, other: *mut fid, flags: u64) -> c_int {
             let mr = object::<Mr, _>(fid)?;
             match class(other) {
                 FI_CLASS_CNTR => {
-                    if flags & !(FI_REMOTE_READ | FI_REMOTE_WRITE) != 0 {
-                        return Err(Errno::BAD_FLAGS);
-                    }
+                    check_flags(flags, FI_REMOTE_READ | FI_REMOTE_WRITE)?;
                     let cntr = object::<Cntr, _>(other)?;
                     mr.registered.counters.lock().push((flags, Arc::clone(&cntr.counter)));
                     mr.bound.lock().push(cntr.children.clone());

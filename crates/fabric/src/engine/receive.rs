@@ -361,16 +361,18 @@ impl Engine {
             None => (posted.receive.memory, None),
             Some(least) => {
                 let window = posted.receive.memory.window(posted.used, completion.len);
+                // Of no bytes as well.
+                let at = posted.receive.memory.window(posted.used, room).address();
                 posted.used += completion.len;
                 let is_full = posted.receive.memory.len() - posted.used < least.max(1);
                 let buffer = self.receiving.buffers.entry(posted.buffer).or_default();
                 buffer.under_way += 1;
                 buffer.is_full = is_full;
-                (window, Some((posted, is_full)))
+                (window, Some((posted, is_full, at)))
             }
         };
-        completion.buffer = memory.address();
-        let buffer = more.as_ref().map(|(posted, _)| posted.buffer);
+        completion.buffer = more.as_ref().map_or(memory.address(), |(_, _, at)| *at);
+        let buffer = more.as_ref().map(|(posted, ..)| posted.buffer);
         let matched = Matched { completion, wanted, buffer, silent: false };
         match message {
             header::Matched::Eager(bytes) => {
@@ -383,7 +385,7 @@ impl Engine {
                 self.want_bulk(source, number, Recipient::Receive(matched), into);
             }
         }
-        more.filter(|(_, is_full)| !is_full).map(|(posted, _)| posted)
+        more.filter(|(_, is_full, _)| !is_full).map(|(posted, ..)| posted)
     }
 
     pub(super) fn finish_receive(&mut self, matched: Matched, result: Result<(), Errno>) {

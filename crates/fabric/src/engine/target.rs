@@ -109,7 +109,8 @@ impl Engine {
             key.region.write(stretch.address, now)?;
             rest = later;
         }
-        self.note(peer, bytes.len() as u64, data, &keys, ffi::FI_RMA | ffi::FI_REMOTE_WRITE);
+        count(&keys, ffi::FI_REMOTE_WRITE);
+        self.note(peer, bytes.len() as u64, data, ffi::FI_RMA | ffi::FI_REMOTE_WRITE);
         Ok(Done::Now)
     }
 
@@ -157,7 +158,8 @@ impl Engine {
         let is_in_place = keys.iter().all(|key| key.region.is_open());
         match result.and(if is_in_place { Ok(()) } else { Err(Errno::NO_KEY) }) {
             Ok(()) => {
-                self.note(peer, len, data, keys, ffi::FI_RMA | ffi::FI_REMOTE_WRITE);
+                count(keys, ffi::FI_REMOTE_WRITE);
+                self.note(peer, len, data, ffi::FI_RMA | ffi::FI_REMOTE_WRITE);
                 self.answer(peer, &Answer::Done(number));
             }
             Err(errno) => self.answer(peer, &Answer::Failed { number, errno: errno.0 as u32 }),
@@ -165,10 +167,7 @@ impl Engine {
     }
 
     /// Counts what a peer has done, and reports it if there are data for that.
-    fn note(&mut self, peer: PeerIndex, len: u64, data: Option<u64>, keys: &Keys, flags: u64) {
-        for key in keys {
-            key.count(flags);
-        }
+    fn note(&mut self, peer: PeerIndex, len: u64, data: Option<u64>, flags: u64) {
         let Some(data) = data else { return self.sinks.count(flags, true) };
         let source = self.number_of(peer);
         let flags = flags | ffi::FI_REMOTE_CQ_DATA;
@@ -191,7 +190,7 @@ impl Engine {
         }
         // An operation counts once, in however many pieces it comes.
         if !is_followed {
-            keys.iter().for_each(|key| key.count(ffi::FI_REMOTE_READ));
+            count(&keys, ffi::FI_REMOTE_READ);
             self.sinks.count(ffi::FI_RMA | ffi::FI_REMOTE_READ, true);
         }
         if bytes.len() <= self.limits.eager_bytes {
@@ -240,8 +239,10 @@ impl Engine {
             at = end;
         }
         drop(turn);
-        let direction = if access.writes { ffi::FI_REMOTE_WRITE } else { ffi::FI_REMOTE_READ };
-        self.note(peer, len, data, &keys, ffi::FI_ATOMIC | direction);
+        // A region's counters count what changes it (fi_mr(3)), an endpoint's what answers as reads (fi_endpoint(3)).
+        count(&keys, if access.writes { ffi::FI_REMOTE_WRITE } else { ffi::FI_REMOTE_READ });
+        let direction = if access.reads { ffi::FI_REMOTE_READ } else { ffi::FI_REMOTE_WRITE };
+        self.note(peer, len, data, ffi::FI_ATOMIC | direction);
         if kind.mode == AtomicMode::Write {
             return Ok(Done::Now);
         }
@@ -268,6 +269,15 @@ fn check(stretches: &[Stretch], keys: &Keys, len: u64, access: Access) -> Result
         .iter()
         .zip(keys)
         .try_for_each(|(stretch, key)| key.region.check(stretch.address, stretch.len, access).map(drop))
+}
+
+/// Counts an operation at its regions, at each once.
+fn count(keys: &Keys, flags: u64) {
+    for (index, key) in keys.iter().enumerate() {
+        if !keys[..index].iter().any(|other| Arc::ptr_eq(other, key)) {
+            key.count(flags);
+        }
+    }
 }
 
 fn part(bytes: &[u8], from: usize, to: usize) -> &[u8] {

@@ -28,6 +28,7 @@ pub const FI_INJECT_COMPLETE: u64 = 1 << 26;
 pub const FI_TRANSMIT_COMPLETE: u64 = 1 << 27;
 pub const FI_DELIVERY_COMPLETE: u64 = 1 << 28;
 pub const FI_AFFINITY: u64 = 1 << 29;
+pub const FI_RESCAN: u64 = 1 << 35;
 pub const FI_LOCAL_COMM: u64 = 1 << 51;
 pub const FI_REMOTE_COMM: u64 = 1 << 52;
 pub const FI_PROV_ATTR_ONLY: u64 = 1 << 54;
@@ -37,6 +38,8 @@ pub const FI_SOURCE: u64 = 1 << 57;
 pub const FI_DIRECTED_RECV: u64 = 1 << 59;
 /// libfabric's layered providers ask with this flag: they have no business with this one.
 pub const OFI_CORE_PROV_ONLY: u64 = 1 << 59;
+/// Others of libfabric's own, that say who asks: internal, hidden ones as well, for offloading.
+pub const OFI_GETINFO: u64 = (1 << 58) | (1 << 60) | (1 << 61);
 pub const FI_CLAIM: u64 = 1 << 59;
 pub const FI_DISCARD: u64 = 1 << 58;
 pub const FI_SELECTIVE_COMPLETION: u64 = 1 << 59;

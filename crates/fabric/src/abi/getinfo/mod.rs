@@ -6,7 +6,7 @@
 
 mod offer;
 
-use crate::abi::{call, guard};
+use crate::abi::{call, check_flags, guard};
 use crate::error::Errno;
 use crate::ffi::*;
 use crate::interfaces::{self, Interface};
@@ -56,6 +56,9 @@ const ORDER: u64 = FI_ORDER_SAS
     | FI_ORDER_ATOMIC_WAR
     | FI_ORDER_ATOMIC_WAW;
 
+/// What the call may be told; interfaces are looked for anew each time.
+const FLAGS: u64 = FI_SOURCE | FI_NUMERICHOST | FI_PROV_ATTR_ONLY | FI_RESCAN | OFI_GETINFO;
+
 /// Parts of a buffer, at most.
 pub(super) const IOV_LIMIT: usize = 8;
 /// Stretches of remote memory, at most.
@@ -98,6 +101,7 @@ pub(super) unsafe extern "C" fn getinfo(
         if flags & OFI_CORE_PROV_ONLY != 0 {
             return Err(Errno::NO_DATA);
         }
+        check_flags(flags, FLAGS)?;
         // SAFETY: hints are null or valid, with all that libfabric 1.5 and later have.
         let wanted = unsafe { Wanted::read(version, hints) };
         let settings = Settings::from_environment();
@@ -153,6 +157,7 @@ struct Wanted {
     addr_format: u32,
     domain: Option<String>,
     tag_format: u64,
+    regions: usize,
     api: u32,
 }
 
@@ -266,6 +271,7 @@ impl Wanted {
                 format!("regions of {} parts", attr.mr_iov_limit)
             })?;
             refuse_unless(attr.max_err_data == 0, || "data of errors".into())?;
+            self.regions = attr.mr_cnt;
         }
         Ok(())
     }

@@ -130,7 +130,7 @@ fn fill_domain(attr: &mut fi_domain_attr, wanted: &Wanted, name: &str) {
     attr.cntr_cnt = MANY;
     attr.mr_iov_limit = IOV_LIMIT;
     attr.caps = FI_LOCAL_COMM | FI_REMOTE_COMM;
-    attr.mr_cnt = MANY;
+    attr.mr_cnt = MANY.max(wanted.regions);
     attr.max_cntr_value = u64::MAX;
     attr.max_err_cntr_value = u64::MAX;
 }

@@ -1,0 +1,226 @@
+/* Rules of libfabric's manual: what has to be refused, and what is counted and reported, over libfabric itself. Prints a
+ * line per check that does not hold. */
+#include "sides.h"
+
+#define UNKNOWN (1ull << 40)
+
+static void refused_flags(void)
+{
+	struct fi_info *hints = hints_of(), *found = NULL;
+	struct fi_eq_attr eq_attr = { .wait_obj = FI_WAIT_NONE, .flags = UNKNOWN };
+	struct fi_cntr_attr cntr_attr = { .wait_obj = FI_WAIT_NONE, .flags = UNKNOWN };
+	struct fid_cntr *cntr;
+	struct fid_eq *eq;
+	CHECK(fi_getinfo(FI_VERSION(1, 9), "127.0.0.1", NULL, FI_SOURCE | UNKNOWN, hints, &found) == -FI_ENODATA);
+	fi_freeinfo(hints);
+	CHECK(fi_eq_open(fabric, &eq_attr, &eq, NULL) == -FI_EBADFLAGS);
+	CHECK(fi_cntr_open(domain, &cntr_attr, &cntr, NULL) == -FI_EBADFLAGS);
+	eq_attr.flags = FI_WRITE | FI_AFFINITY;
+	OK(fi_eq_open(fabric, &eq_attr, &eq, NULL));
+	OK(fi_domain_bind(domain, &eq->fid, 0));
+	/* Nobody would be told of registrations. */
+	CHECK(fi_domain_bind(domain, &eq->fid, FI_REG_MR) == -FI_EBADFLAGS);
+	CHECK(fi_av_bind(sides[0].av, &eq->fid, UNKNOWN) == -FI_EBADFLAGS);
+	OK(fi_close(&eq->fid));
+}
+
+/* One of each kind. */
+static void bindings(void)
+{
+	struct fi_av_attr av_attr = { .type = FI_AV_MAP };
+	struct fi_cntr_attr cntr_attr = { .wait_obj = FI_WAIT_NONE };
+	struct fi_eq_attr eq_attr = { .wait_obj = FI_WAIT_NONE };
+	struct fid_av *avs[2];
+	struct fid_cntr *cntrs[2];
+	struct fid_eq *eq;
+	struct fid_ep *ep;
+	OK(fi_endpoint(domain, info, &ep, NULL));
+	OK(fi_eq_open(fabric, &eq_attr, &eq, NULL));
+	for (int i = 0; i < 2; i++) {
+		OK(fi_av_open(domain, &av_attr, &avs[i], NULL));
+		OK(fi_cntr_open(domain, &cntr_attr, &cntrs[i], NULL));
+	}
+	CHECK(fi_ep_bind(ep, &avs[0]->fid, FI_SEND) == -FI_EBADFLAGS);
+	OK(fi_ep_bind(ep, &avs[0]->fid, 0));
+	CHECK(fi_ep_bind(ep, &avs[1]->fid, 0) == -FI_EINVAL);
+	OK(fi_ep_bind(ep, &cntrs[0]->fid, FI_WRITE | FI_SEND));
+	OK(fi_ep_bind(ep, &cntrs[1]->fid, FI_READ));
+	CHECK(fi_ep_bind(ep, &cntrs[1]->fid, FI_WRITE | FI_RECV) == -FI_EINVAL);
+	CHECK(fi_ep_bind(ep, &eq->fid, FI_SEND) == -FI_EBADFLAGS);
+	OK(fi_close(&ep->fid));
+	for (int i = 0; i < 2; i++) {
+		OK(fi_close(&avs[i]->fid));
+		OK(fi_close(&cntrs[i]->fid));
+	}
+	OK(fi_close(&eq->fid));
+}
+
+static void registrations(void)
+{
+	struct iovec iov = { in, 8 };
+	struct fi_info *hints = hints_of(), *found;
+	struct fid_mr *mr;
+	CHECK(fi_mr_reg(domain, in, 8, FI_REMOTE_READ | UNKNOWN, 0, 7, 0, &mr, NULL) == -FI_EINVAL);
+	CHECK(fi_mr_regv(domain, &iov, 0, FI_REMOTE_READ, 0, 7, 0, &mr, NULL) == -FI_EINVAL);
+	OK(fi_mr_reg(domain, in, 8, FI_SEND | FI_RECV | FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE, 0, 7,
+		FI_RMA_EVENT, &mr, NULL));
+	OK(fi_close(&mr->fid));
+	hints->domain_attr->mr_cnt = 1000000;
+	OK(fi_getinfo(FI_VERSION(1, 9), "127.0.0.1", NULL, FI_SOURCE, hints, &found));
+	CHECK(found->domain_attr->mr_cnt >= 1000000);
+	fi_freeinfo(found);
+	fi_freeinfo(hints);
+}
+
+static void vectors(void)
+{
+	char addresses[3][16];
+	size_t len = 16;
+	fi_addr_t numbers[3];
+	int errors[3] = { -1, -1, -1 };
+	for (int i = 0; i < 3; i++)
+		OK(fi_av_lookup(sides[0].av, sides[0].peer, addresses[i], &len));
+	/* Of no family. */
+	memset(addresses[0], 0, 16);
+	CHECK(fi_av_insert(sides[0].av, addresses, 3, numbers, FI_SYNC_ERR, errors) == 2);
+	CHECK(errors[0] == FI_EINVAL && errors[1] == 0 && errors[2] == 0 && numbers[0] == FI_ADDR_NOTAVAIL);
+	OK(fi_av_remove(sides[0].av, numbers + 1, 2, 0));
+	CHECK(fi_av_insert(sides[0].av, addresses + 1, 1, numbers, FI_SYNC_ERR, NULL) == -FI_EINVAL);
+}
+
+/* Insertions are told of one by one, however many wait to be read. */
+static void insertions(void)
+{
+	enum { MANY = 70000 };
+	struct fi_eq_attr eq_attr = { .wait_obj = FI_WAIT_NONE };
+	struct fi_av_attr av_attr = { .type = FI_AV_TABLE, .flags = FI_EVENT };
+	struct fi_eq_entry got;
+	char address[16];
+	size_t len = 16, told = 0;
+	uint32_t event;
+	struct fid_eq *eq;
+	struct fid_av *av;
+	OK(fi_eq_open(fabric, &eq_attr, &eq, NULL));
+	OK(fi_av_open(domain, &av_attr, &av, NULL));
+	OK(fi_av_bind(av, &eq->fid, 0));
+	OK(fi_av_lookup(sides[0].av, sides[0].peer, address, &len));
+	for (fi_addr_t i = 0; i < MANY; i++) {
+		fi_addr_t number;
+		OK(fi_av_insert(av, address, 1, &number, 0, NULL));
+		OK(fi_av_remove(av, &number, 1, 0));
+	}
+	while (fi_eq_read(eq, &event, &got, sizeof got, 0) == (ssize_t)sizeof got)
+		told++;
+	CHECK(told == MANY);
+	OK(fi_close(&av->fid));
+	OK(fi_close(&eq->fid));
+}
+
+/* A message without bytes has a place in the buffer as well. */
+static void empty_messages(void)
+{
+	struct side *a = &sides[0], *b = &sides[1];
+	struct iovec iov = { in, 250 };
+	struct fi_msg message = { .msg_iov = &iov, .iov_count = 1, .addr = FI_ADDR_UNSPEC, .context = (void *)6 };
+	size_t least = 100;
+	OK(fi_setopt(&b->ep->fid, FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV, &least, sizeof least));
+	OK(fi_recvmsg(b->ep, &message, FI_MULTI_RECV));
+	for (int i = 0; i < 3; i++) {
+		size_t len = (size_t[]){ 0, 60, 0 }[i];
+		OK(fi_send(a->ep, out, len, NULL, a->peer, NULL));
+		CHECK(next(a, NULL) == 1 && next(b, NULL) == 1 && entry.len == len);
+		CHECK(entry.buf == in + (i < 2 ? 0 : 60) && !(entry.flags & FI_MULTI_RECV));
+	}
+	OK(fi_cancel(&b->ep->fid, (void *)6));
+	CHECK(next(b, NULL) == -FI_ECANCELED && error_entry.flags & FI_MULTI_RECV);
+}
+
+/* Waits for the first side's operation, and checks what the second one's counters say. */
+static void counted(struct fid_cntr *reads, struct fid_cntr *writes, struct fid_cntr *region, uint64_t read,
+	uint64_t written, uint64_t modified)
+{
+	CHECK(next(&sides[0], NULL) == 1);
+	CHECK(fi_cntr_read(reads) == read);
+	CHECK(fi_cntr_read(writes) == written);
+	CHECK(fi_cntr_read(region) == modified);
+}
+
+/* An endpoint's counters count what comes back as reads, a region's what changes it, an operation once. */
+static void remote_counters(void)
+{
+	struct fi_cntr_attr cntr_attr = { .wait_obj = FI_WAIT_NONE };
+	struct fi_cq_attr cq_attr = { .format = FI_CQ_FORMAT_TAGGED };
+	struct fi_av_attr av_attr = { .type = FI_AV_MAP };
+	struct fid_cntr *reads, *writes, *region;
+	struct fid_cq *cq;
+	struct fid_av *av;
+	struct fid_ep *ep;
+	struct fid_mr *mr;
+	struct side *a = &sides[0];
+	uint64_t there[4] = { 0 }, one = 1, result, two[2] = { 3, 4 };
+	struct iovec iov = { two, 16 };
+	struct fi_rma_iov stretches[2] = { { 16, 8, 90 }, { 24, 8, 90 } };
+	struct fi_msg_rma message = { .msg_iov = &iov, .iov_count = 1, .rma_iov = stretches, .rma_iov_count = 2 };
+	char name[64];
+	size_t len = sizeof name;
+	fi_addr_t to;
+	OK(fi_endpoint(domain, info, &ep, NULL));
+	OK(fi_av_open(domain, &av_attr, &av, NULL));
+	OK(fi_cq_open(domain, &cq_attr, &cq, NULL));
+	OK(fi_cntr_open(domain, &cntr_attr, &reads, NULL));
+	OK(fi_cntr_open(domain, &cntr_attr, &writes, NULL));
+	OK(fi_cntr_open(domain, &cntr_attr, &region, NULL));
+	OK(fi_ep_bind(ep, &av->fid, 0));
+	OK(fi_ep_bind(ep, &cq->fid, FI_TRANSMIT | FI_RECV));
+	OK(fi_ep_bind(ep, &reads->fid, FI_REMOTE_READ));
+	OK(fi_ep_bind(ep, &writes->fid, FI_REMOTE_WRITE));
+	OK(fi_enable(ep));
+	OK(fi_getname(&ep->fid, name, &len));
+	CHECK(fi_av_insert(a->av, name, 1, &to, 0, NULL) == 1);
+	OK(fi_mr_reg(domain, there, sizeof there, FI_REMOTE_READ | FI_REMOTE_WRITE, 0, 90, FI_RMA_EVENT, &mr, NULL));
+	OK(fi_mr_bind(mr, &region->fid, FI_REMOTE_WRITE));
+	OK(fi_mr_enable(mr));
+	struct side target = { .ep = ep, .cq = cq }, other = sides[1];
+	/* `next` lets the second side work. */
+	sides[1] = target;
+	message.addr = to;
+	OK(fi_atomic(a->ep, &one, 1, NULL, to, 0, 90, FI_UINT64, FI_SUM, NULL));
+	counted(reads, writes, region, 0, 1, 1);
+	OK(fi_fetch_atomic(a->ep, &one, 1, NULL, &result, NULL, to, 0, 90, FI_UINT64, FI_SUM, NULL));
+	counted(reads, writes, region, 1, 1, 2);
+	OK(fi_compare_atomic(a->ep, &one, 1, NULL, &one, NULL, &result, NULL, to, 0, 90, FI_UINT64, FI_CSWAP, NULL));
+	counted(reads, writes, region, 2, 1, 3);
+	OK(fi_fetch_atomic(a->ep, NULL, 1, NULL, &result, NULL, to, 0, 90, FI_UINT64, FI_ATOMIC_READ, NULL));
+	counted(reads, writes, region, 3, 1, 3);
+	OK(fi_read(a->ep, &result, 8, NULL, to, 0, 90, NULL));
+	counted(reads, writes, region, 4, 1, 3);
+	OK(fi_writemsg(a->ep, &message, FI_COMPLETION));
+	counted(reads, writes, region, 4, 2, 4);
+	CHECK(there[2] == 3 && there[3] == 4);
+	sides[1] = other;
+	OK(fi_av_remove(a->av, &to, 1, 0));
+	OK(fi_close(&mr->fid));
+	OK(fi_close(&ep->fid));
+	OK(fi_close(&cq->fid));
+	OK(fi_close(&av->fid));
+	OK(fi_close(&reads->fid));
+	OK(fi_close(&writes->fid));
+	OK(fi_close(&region->fid));
+}
+
+int main(void)
+{
+	open_all();
+	if (failures)
+		return 1;
+	refused_flags();
+	bindings();
+	registrations();
+	vectors();
+	insertions();
+	empty_messages();
+	remote_counters();
+	close_all();
+	printf("%d checks failed\n", failures);
+	return failures != 0;
+}
