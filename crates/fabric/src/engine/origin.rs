@@ -17,7 +17,7 @@ use crate::memory::Memory;
 use std::collections::VecDeque;
 
 /// What a read asks for at a time. Held by the target until it is sent; bytes.
-const READ_PIECE_BYTES: u64 = 1 << 20;
+pub(super) const READ_PIECE_BYTES: u64 = 1 << 20;
 /// Pieces of one read that are asked for at a time.
 const READ_WINDOW: usize = 4;
 /// Requests to one peer that wait for answers, at most.

@@ -10,6 +10,7 @@ use super::bulk::Recipient;
 use super::completion::Completion;
 use super::header::{self, ANSWERS, Answer, AtomicKind, AtomicMode, Request, Stretch, Stretches};
 use super::matching::PeerIndex;
+use super::origin::READ_PIECE_BYTES;
 use super::region_table::Registered;
 use crate::error::Errno;
 use crate::ffi;
@@ -122,7 +123,7 @@ impl Engine {
         data: Option<u64>,
         bulk: u64,
     ) -> Result<Done, Errno> {
-        let len = stretches.iter().fold(0u64, |sum, stretch| sum.saturating_add(stretch.len));
+        let len = total(stretches);
         let checked =
             self.keys(stretches).and_then(|keys| check(stretches, &keys, len, Access::WRITE).map(|()| keys));
         let keys = match checked {
@@ -183,6 +184,7 @@ impl Engine {
         stretches: &Stretches,
         is_followed: bool,
     ) -> Result<Done, Errno> {
+        check_held(total(stretches))?;
         let mut bytes = Vec::new();
         let keys = self.keys(stretches)?;
         for (stretch, key) in stretches.iter().zip(&keys) {
@@ -213,12 +215,13 @@ impl Engine {
     ) -> Result<Done, Errno> {
         let element = atomics::element_bytes(kind).ok_or(Errno::NOT_SUPPORTED)? as u64;
         let keys = self.keys(stretches)?;
-        let len = stretches.iter().fold(0u64, |sum, stretch| sum.saturating_add(stretch.len));
+        let len = total(stretches);
         let expected = match (atomics::has_operands(kind), kind.mode) {
             (false, _) => 0,
             (true, AtomicMode::Compare) => len.saturating_mul(2),
             (true, _) => len,
         };
+        check_held(len)?;
         let whole = stretches.iter().all(|stretch| stretch.len.is_multiple_of(element));
         if !whole || operands.len() as u64 != expected {
             return Err(Errno::INVALID);
@@ -261,14 +264,22 @@ enum Done {
 
 /// Checks that the peer may do this with all stretches, and that they are `len` bytes together.
 fn check(stretches: &[Stretch], keys: &Keys, len: u64, access: Access) -> Result<(), Errno> {
-    let there = stretches.iter().fold(0u64, |sum, stretch| sum.saturating_add(stretch.len));
-    if there != len {
+    if total(stretches) != len {
         return Err(Errno::INVALID);
     }
     stretches
         .iter()
         .zip(keys)
         .try_for_each(|(stretch, key)| key.region.check(stretch.address, stretch.len, access).map(drop))
+}
+
+fn total(stretches: &[Stretch]) -> u64 {
+    stretches.iter().fold(0, |sum, stretch| sum.saturating_add(stretch.len))
+}
+
+/// What is read is held until it is sent: peers ask for no more at a time.
+fn check_held(len: u64) -> Result<(), Errno> {
+    if len > READ_PIECE_BYTES { Err(Errno::INVALID) } else { Ok(()) }
 }
 
 /// Counts an operation at its regions, at each once.

@@ -419,38 +419,6 @@ fn many_requests_in_a_row_are_all_answered() {
 }
 
 #[test]
-fn unexpected_messages_are_bounded_and_nothing_is_lost() {
-    let mut sides = [side(|_| ()), side(|limits| limits.unexpected_bytes = 100_000)];
-    let (a, b) = (sides[0].addresses.address(0).unwrap(), sides[1].addresses.address(0).unwrap());
-    sides[0].addresses.insert(b);
-    sides[1].addresses.insert(a);
-    let (mut sent, mut refused) = (0u64, false);
-    let end = Instant::now() + Duration::from_secs(20);
-    while !refused && Instant::now() < end {
-        let send = Send {
-            to: 1,
-            tag: Some(sent),
-            data: None,
-            payload: Payload::Copied(&[sent as u8; 4000]),
-            report: None,
-            delivery: false,
-        };
-        match sides[0].engine.send(send) {
-            Ok(_) => sent += 1,
-            Err(errno) => refused = errno == Errno::AGAIN,
-        }
-        sides[1].engine.progress();
-    }
-    assert!(refused, "{sent} messages of 4 kB were taken in");
-    let mut into = [0; 4000];
-    for tag in 0..sent {
-        receive(&mut sides[1], 1, tag, &mut into, 1);
-        assert_eq!(wait_for(&mut sides, 1, 1)[0].len, 4000);
-        assert_eq!(into, [tag as u8; 4000]);
-    }
-}
-
-#[test]
 fn who_waits_for_one_peer_gets_its_message_behind_what_others_have_sent_in_vain() {
     let mut sides = [side(|_| ()), side(|_| ()), side(|limits| limits.unexpected_bytes = 100_000)];
     let receiver = sides[2].addresses.address(0).unwrap();
@@ -478,4 +446,5 @@ fn who_waits_for_one_peer_gets_its_message_behind_what_others_have_sent_in_vain(
     assert_eq!(into, [2; 8]);
 }
 
+mod bounds;
 mod lost;
