@@ -377,10 +377,11 @@ impl Host for Endpoint {
         }
     }
 
-    fn queue_room(&self, peer: PeerId, most: u64, beside: u64) -> u64 {
-        let Some(outbox) = self.get(peer).map(|peer| peer.outbox()) else { return 0 };
-        match most.saturating_sub(outbox.queued_bytes()) {
-            0 => outbox.room_left(GROUP_CHANNEL, beside),
+    fn queue_room(&self, peer: PeerId, least: u64, most: u64, beside: u64) -> u64 {
+        let Some(peer) = self.get(peer) else { return 0 };
+        let of_path = peer.window_bytes().saturating_mul(2).max(least);
+        match most.min(of_path).saturating_sub(peer.outbox().queued_bytes()) {
+            0 => peer.outbox().room_left(GROUP_CHANNEL, beside.min(of_path)),
             room => room,
         }
     }

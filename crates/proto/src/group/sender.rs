@@ -50,8 +50,11 @@ const _: () = assert!(GROUP_HEADER_BYTES + PARITY_OVERHEAD_BYTES + TAG_BYTES <= 
 /// Symbols that travel by sessions alone are this large: a tenth of a percent of headers, and a
 /// receiver's first credit holds two.
 const UNICAST_SYMBOL_BYTES: usize = 30 * 1024;
-/// Queued for one member's session, at most: a relay and a slow path keep their bounds.
+/// Queued for one member's session, at most: a relay keeps its bounds. Two windows if they are less: what another
+/// group, or the end of this one, has to say waits behind it …
 const MAX_SESSION_QUEUE_BYTES: u64 = 2 << 20;
+/// … but this much at least: two symbols.
+const MIN_SESSION_QUEUE_BYTES: u64 = 64 << 10;
 /// … and this much where the application has queued more than that: they take their turns.
 const MAX_SESSION_QUEUE_BESIDE_BYTES: u64 = 256 << 10;
 /// Under way where all members are served by sessions: bounds what relays hold.

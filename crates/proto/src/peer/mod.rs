@@ -434,6 +434,11 @@ impl Peer {
         }
     }
 
+    /// What may be under way, as far as the path goes, bytes.
+    pub fn window_bytes(&self) -> u64 {
+        self.congestion.window()
+    }
+
     /// The flow state that the application sees (S8).
     pub fn flow(&self) -> FlowState {
         let nanos = |duration: core::time::Duration| denrei_wire::duration_nanos(duration);
@@ -446,7 +451,7 @@ impl Peer {
             srtt_ns: measured.map(nanos),
             min_rtt_ns: measured.map(|_| nanos(self.rtt.min())),
             rtt_var_ns: nanos(self.rtt.variation()),
-            window_bytes: self.congestion.window(),
+            window_bytes: self.window_bytes(),
             in_flight_bytes: self.sent.cost_in_flight(),
             credit_bytes: self.outbox.credit(),
             rate: self.sender_rate(),

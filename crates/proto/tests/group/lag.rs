@@ -1,7 +1,7 @@
 //! Slow members that live: the others do not go at their pace.
 
-use crate::net::{Link, Net, content};
-use denrei_proto::group::{GroupEvent, GroupOptions, GroupPolicy};
+use crate::net::{Link, Net, addr, content, group_addr};
+use denrei_proto::group::{GroupBackend, GroupEvent, GroupOptions, GroupPolicy};
 use denrei_wire::Instant;
 use std::time::Duration;
 
@@ -116,4 +116,24 @@ fn where_all_read_slowly_nobody_lags() {
     send_all(&mut net, &mut readers);
     assert_eq!(net.events, [GroupEvent::Opened]);
     assert!(net.received[1].len() > 60, "{} messages", net.received[1].len());
+}
+
+/// It would take 4 s to go by the slow link.
+#[test]
+fn a_group_ends_though_a_member_lacks_much_of_another() {
+    let mut net = opened(GroupPolicy::Lag { after: Duration::from_millis(10) });
+    let policy = GroupPolicy::Eject { after: AFTER };
+    let options = GroupOptions { policy, backend: GroupBackend::Unicast, ..GroupOptions::default() };
+    let other = net.hosts[0].open_group(net.now, group_addr(), &[1, 2, 3].map(addr), options).unwrap();
+    net.run(Duration::from_secs(1));
+    assert_eq!(net.hosts[0].poll_group_event(other), Some(GroupEvent::Opened));
+    let queue = Duration::from_millis(50);
+    net.links.insert(SLOW, (Link { bytes_per_second: 500_000, burst: Duration::ZERO, queue }, net.now));
+    net.send(content(0, 2_000_000));
+    net.run(AFTER);
+    net.hosts[0].close_group(other).unwrap();
+    net.run(AFTER * 2);
+    assert_eq!(net.hosts[0].poll_group_event(other), Some(GroupEvent::Closed));
+    net.run(Duration::from_secs(6));
+    net.assert_received(SLOW, &[2_000_000]);
 }

@@ -174,8 +174,8 @@ impl Sender {
     /// Hands one member what it lacks from `next` on.
     pub(super) fn feed(&mut self, now: Instant, index: usize, mut next: u64, ask: bool, host: &mut dyn Host) {
         let peer = self.members[index].peer;
-        let mut room =
-            host.queue_room(peer, super::MAX_SESSION_QUEUE_BYTES, super::MAX_SESSION_QUEUE_BESIDE_BYTES);
+        let (least, most) = (super::MIN_SESSION_QUEUE_BYTES, super::MAX_SESSION_QUEUE_BYTES);
+        let mut room = host.queue_room(peer, least, most, super::MAX_SESSION_QUEUE_BESIDE_BYTES);
         next = next.max(self.stream.base());
         let end = self.stream.next();
         while room > 0 && next < end && self.has_credit(index, next) {
