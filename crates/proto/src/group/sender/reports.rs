@@ -14,7 +14,7 @@ use std::collections::VecDeque;
 const CLIMB: Duration = Duration::from_millis(4);
 /// A symbol that has gone to the group's address so often goes by session to whom says that it misses it still:
 /// what carries it may be too large for the path to that one, as the session will find out.
-const MAX_TRIES: u8 = 8;
+pub(super) const MAX_TRIES: u8 = 8;
 /// Where several miss it, and one speaks for all, it goes to the address again, but no sooner than this.
 const IN_VAIN_PAUSE: Duration = Duration::from_millis(100);
 /// Symbols of one report's gaps that are looked at; the next report names the rest.
@@ -77,8 +77,10 @@ impl Sender {
         if report.covers as usize != below.len() + 1 {
             return;
         }
-        // Whom it names may have gone: then it could be anyone.
-        let knows = self.members.get(report.member as usize).is_some_and(Member::is_active);
+        // Whom it names may have gone, or have said more since to somebody else: then it could be anyone.
+        let has_least =
+            |member: &Member| member.is_active() && member.next <= ids::expand(report.next, member.next);
+        let knows = self.members.get(report.member as usize).is_some_and(has_least);
         for id in core::iter::once(root).chain(below) {
             let mut member = self.members.edit(id as usize);
             member.named = !knows || id == report.member;

@@ -3,6 +3,7 @@
 //! One train is one system call, whatever the number of members (M9).
 
 use super::protect::ParityPacket;
+use super::reports::MAX_TRIES;
 use super::{Phase, SYMBOL_OVERHEAD_BYTES, Sender, UNICAST_SYMBOL_BYTES};
 use crate::group::Host;
 use crate::group::member::{Member, Path};
@@ -83,6 +84,7 @@ impl Sender {
             keys.turn(now);
         }
         self.pace.look(now, host);
+        let in_vain = self.repeats_in_vain();
         let segment_size = if self.pace.is_shut() { None } else { self.write_data(out) };
         let segment_size = segment_size.or_else(|| self.write_question(out))?;
         if let Some(keys) = &mut self.keys {
@@ -91,7 +93,8 @@ impl Sender {
         let headers = self.packet_bytes(0) as u64 * (self.packet - first_packet);
         self.pace.spend(now, (out.len() as u64).saturating_sub(headers), host);
         self.note_train(now, first_packet);
-        self.last_sent_at = now;
+        // Who misses what is too large for its path has to be asked for it all the same.
+        self.last_sent_at = if in_vain { self.last_sent_at } else { now };
         let segment_size = (self.packet - first_packet > 1).then_some(segment_size);
         let train = Transmit { to: self.address, len: out.len(), segment_size, ecn: Ecn::Ect0 };
         if !self.replicates() {
@@ -104,6 +107,12 @@ impl Sender {
     fn write_data(&mut self, out: &mut TransmitBuf) -> Option<usize> {
         let segment_size = self.write_repairs(out).or_else(|| self.write_parities(out));
         segment_size.or_else(|| self.write_symbols(out))
+    }
+
+    /// Whether what goes to the group's address next has gone there often enough.
+    fn repeats_in_vain(&self) -> bool {
+        let next = self.repairs.multicast.first().and_then(|next| self.stream.symbol(*next));
+        next.is_some_and(|symbol| symbol.tries >= MAX_TRIES)
     }
 
     fn write_repairs(&mut self, out: &mut TransmitBuf) -> Option<usize> {
