@@ -78,7 +78,7 @@ pub struct denrei_flow_state {
     pub ecn_marks: u64,
     /// Recoveries started: losses of what was sent after the recovery before had begun.
     pub recoveries: u64,
-    /// Packets dropped because the peer sent more than it was told it may.
+    /// Packets dropped because the peer sent more than it was told it may, and requests that say so.
     pub excess: u64,
     /// How fast this side sends to the peer: what the peer has set, or what this side asked for.
     pub rate: denrei_rate,

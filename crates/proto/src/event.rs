@@ -385,7 +385,7 @@ pub struct PeerCounters {
     pub retransmissions: u64,
     /// Tail probes and timeouts fired.
     pub probes: u64,
-    /// Packets dropped because the peer sent more than it was told it may.
+    /// Packets dropped because the peer sent more than it was told it may, and requests that say so.
     pub excess: u64,
     /// Packets received twice.
     pub duplicates: u64,

@@ -52,7 +52,7 @@ pub(crate) struct FlowState {
     retransmissions: u64,
     /// Tail probes and timeouts fired.
     probes: u64,
-    /// Packets dropped because the peer sent more than it was told it may.
+    /// Packets dropped because the peer sent more than it was told it may, and requests that say so.
     excess: u64,
     /// Packets received twice.
     duplicates: u64,

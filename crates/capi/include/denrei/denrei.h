@@ -555,7 +555,7 @@ typedef struct {
    */
   uint64_t recoveries;
   /**
-   * Packets dropped because the peer sent more than it was told it may.
+   * Packets dropped because the peer sent more than it was told it may, and requests that say so.
    */
   uint64_t excess;
   /**

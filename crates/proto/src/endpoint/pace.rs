@@ -163,8 +163,12 @@ impl Endpoint {
                 false => grants.admit(now, slot, weight, received),
             }
         }
-        if let Some((sent, wanted)) = note.request {
-            grants.on_request(now, slot, sent, wanted);
+        // Who was granted something before this crowd came goes by that.
+        if let Some((sent, wanted)) = note.request
+            && let Some(said) = grants.on_request(now, slot, sent, wanted)
+            && peer.limit_told().is_none_or(|told| said > told)
+        {
+            peer.counters.excess += 1;
         }
         if grants.is_busy() {
             self.pace.busy_at = now;
@@ -274,6 +278,40 @@ impl Endpoint {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Config;
+    use core::net::SocketAddr;
+    use denrei_wire::{DatagramMeta, Ecn, TransmitBuf};
+    use std::sync::Arc;
+
+    #[test]
+    fn who_says_that_it_sent_more_than_it_was_let_is_counted() {
+        let mut ends =
+            [1, 2].map(|seed: u64| Endpoint::new(Arc::new(Config::default()), seed, Instant::ZERO));
+        let addr = |end: usize| SocketAddr::from(([10, 0, 0, end as u8], 7000));
+        let (now, mut out) = (Instant::ZERO, TransmitBuf::new(1));
+        ends[0].connect(now, addr(1)).unwrap();
+        for from in [0, 1, 0] {
+            ends[from].poll_transmit(now, &mut out).unwrap();
+            let meta = DatagramMeta { from: addr(from), ecn: Ecn::NotEct };
+            ends[1 - from].handle_datagram(now, &meta, &mut out.bytes().to_vec());
+        }
+        let slot = ends[1].peers().next().unwrap().slot;
+        let mut grants = Box::new(Grants::new(now, ASSUMED_BUFFER_BYTES, None));
+        grants.admit(now, slot, 100, 0);
+        ends[1].pace.mode = Mode::Granting(grants);
+        let mut says = |sent: u64| {
+            let request = Some((sent as u32, 5_000));
+            let note = PaceNote { data: 0, request, missing: 0, heard_before: now, marked: false };
+            ends[1].follow_pace(now, slot, note);
+            let limit = ends[1].get(ends[1].peers().next().unwrap()).unwrap().limit_told().unwrap();
+            (limit, ends[1].session_totals().excess)
+        };
+        let (limit, excess) = says(100_000);
+        assert!(limit > 100_000 && excess == 0, "it sent that before it knew of a limit");
+        let (limit, excess) = says(limit);
+        assert_eq!(excess, 0, "all that it may");
+        assert_eq!(says(limit + 1).1, 1);
+    }
 
     #[test]
     fn a_grant_is_looked_after_soon_although_all_was_calm_before() {

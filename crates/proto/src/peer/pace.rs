@@ -334,7 +334,8 @@ impl Peer {
         self.told.as_ref()?.rate
     }
 
-    fn limit_told(&self) -> Option<u64> {
+    /// Octets of data packets that the peer was told it may send.
+    pub fn limit_told(&self) -> Option<u64> {
         self.told.as_ref()?.limit
     }
 

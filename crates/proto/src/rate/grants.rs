@@ -153,9 +153,10 @@ impl Grants {
         self.settle(now, peer, before);
     }
 
-    /// A peer has said what it has sent and still wants to send.
-    pub fn on_request(&mut self, now: Instant, peer: u32, sent: u32, wanted: u32) {
-        let Some(claim) = self.claims.get_mut(&peer) else { return };
+    /// A peer has said what it has sent and still wants to send. What it says it has sent, if that is more than it
+    /// was ever let.
+    pub fn on_request(&mut self, now: Instant, peer: u32, sent: u32, wanted: u32) -> Option<u64> {
+        let claim = self.claims.get_mut(&peer)?;
         let before = if claim.is_active() { claim.outstanding() } else { 0 };
         let said = denrei_wire::ids::expand(sent, claim.accounted);
         if !claim.asked || claim.limit.saturating_sub(said) < LEAST_GRANT {
@@ -190,6 +191,7 @@ impl Grants {
         if lost {
             self.window.on_loss(now);
         }
+        (said > most).then_some(said)
     }
 
     /// Puts a claim right after it changed; `before`: what it had outstanding.

@@ -31,7 +31,8 @@ impl Crowd {
 
     fn ask(&mut self, peer: usize) {
         let (sent, all) = self.senders[peer];
-        self.grants.on_request(self.now, peer as u32, sent as u32, (all - sent) as u32);
+        let beyond = self.grants.on_request(self.now, peer as u32, sent as u32, (all - sent) as u32);
+        assert_eq!(beyond, None, "it keeps to what it was granted");
     }
 
     /// Lets one datagram arrive, of the sender that has waited longest; `false`: none may send.
@@ -93,7 +94,7 @@ fn what_is_left_of_a_limit_and_too_little_for_a_packet_holds_nobody_up() {
     let limits: Vec<u64> = (0..PEERS).map(|peer| grants.limit(peer).unwrap()).collect();
     while grants.take_changed().is_some() {}
     let sent = |peer: u32| limits[peer as usize] - LEAST_GRANT / 2;
-    (0..PEERS).for_each(|peer| grants.on_request(now, peer, sent(peer) as u32, 80));
+    assert!((0..PEERS).all(|peer| grants.on_request(now, peer, sent(peer) as u32, 80).is_none()));
     let mut served = BTreeSet::new();
     for _ in 0..PEERS {
         now += STEP;
