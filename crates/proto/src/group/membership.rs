@@ -4,12 +4,13 @@
 //! application's taking → messages in order, reports (when, and what they say), symbols to hand on.
 //! Source: M3, M5, M6 (what a report says), M10 (when); `spec/protocol.md` §14.3–14.6. `membership/asking`
 //! holds when a gap is spoken of, `membership/joint` reports for others, `membership/missed` what those
-//! miss, `membership/turns` whose turn it is, `membership/room` what there is no room for.
+//! miss, `membership/packets` what comes, `membership/turns` whose turn it is, `membership/room` what there is no room for.
 
 mod asking;
 mod early;
 mod joint;
 mod missed;
+mod packets;
 mod room;
 mod route;
 mod turns;
@@ -17,7 +18,7 @@ mod turns;
 use super::arrivals::Arrivals;
 use super::assembly::Assembly;
 use super::keys::MemberKeys;
-use super::parity::{Parity, Restorer};
+use super::parity::Restorer;
 use super::types::{GroupId, GroupMessage, MembershipCounters, MembershipEnd, MembershipId};
 use crate::event::PeerId;
 use crate::lending::{Handled, Lent, Memory, Owner};
@@ -25,11 +26,11 @@ use crate::seal::GroupUnopened;
 use asking::Asking;
 use core::net::SocketAddr;
 use core::time::Duration;
+use denrei_wire::Instant;
 use denrei_wire::checksum::{self, CHECKSUM_BYTES};
 use denrei_wire::frame::{Feedback, Frame, Gap, feedback_flags};
-use denrei_wire::group::{Begin, GROUP_HEADER_BYTES, GroupHeader, MAX_GAPS, Open};
+use denrei_wire::group::{Begin, GROUP_HEADER_BYTES, MAX_GAPS, Open};
 use denrei_wire::packet::{Header, flags};
-use denrei_wire::{Instant, ids};
 use early::Early;
 use joint::Joint;
 use route::JOIN_GAPS;
@@ -235,156 +236,6 @@ impl Membership {
     pub fn rekey(&mut self, now: Instant, key: &[u8], keep_previous: bool) {
         if let Some(keys) = &mut self.keys {
             keys.rekey(now, key, keep_previous);
-        }
-    }
-
-    /// A packet has come from the group's address.
-    ///
-    /// # Errors
-    /// What no honest opener sends.
-    pub fn on_packet(
-        &mut self,
-        now: Instant,
-        packet: u32,
-        poll: bool,
-        header: &GroupHeader,
-        frames: &[u8],
-    ) -> Result<(), &'static str> {
-        self.heard = true;
-        self.received = self.received.wrapping_add(1);
-        let number = ids::expand(packet, self.echo.map_or(0, |(largest, _)| largest + 1));
-        if self.echo.is_none_or(|(largest, _)| number > largest) {
-            self.echo = Some((number, now));
-        }
-        match self.stage {
-            Stage::Begun => return self.take_packet(now, poll, header, frames),
-            Stage::Accepted => self.early.keep(poll, header, frames),
-            Stage::Ended(_) => {}
-        }
-        if poll {
-            self.report_in_turn(now);
-        }
-        Ok(())
-    }
-
-    /// Takes in a packet from the group's address, once BEGIN is here.
-    fn take_packet(
-        &mut self,
-        now: Instant,
-        poll: bool,
-        header: &GroupHeader,
-        frames: &[u8],
-    ) -> Result<(), &'static str> {
-        let symbol = ids::expand(header.symbol, self.arrivals.known());
-        let sent = match header.parity_of {
-            0 if frames.is_empty() => symbol,
-            0 => symbol + 1,
-            symbols => symbol + symbols as u64,
-        };
-        if header.parity_of > 0 {
-            let (symbols, index) = (header.parity_of, header.parity_index);
-            self.on_parity(now, &Parity { first: symbol, symbols, index, shard: frames })?;
-        } else if frames.is_empty() {
-            self.learn(now, symbol);
-        } else {
-            self.on_multicast_symbol(now, symbol, header, frames)?;
-        }
-        if poll {
-            self.asking.all_below(sent);
-            self.report_on(now, sent);
-        }
-        Ok(())
-    }
-
-    fn on_multicast_symbol(
-        &mut self,
-        now: Instant,
-        symbol: u64,
-        header: &GroupHeader,
-        frames: &[u8],
-    ) -> Result<(), &'static str> {
-        self.asking.expect_parity(header.parity_index > 0);
-        if self.joint.collects() && symbol < self.arrivals.known() {
-            self.joint.missed.repaired(now, symbol);
-        }
-        if self.has_room(symbol, frames) {
-            if header.parity_index > 0 && !self.arrivals.contains(symbol) {
-                self.restorer.keep(symbol, frames);
-            } else if header.parity_index == 0 {
-                self.restorer.clear();
-            }
-            self.on_symbol(now, symbol, frames)?;
-        }
-        self.take_turn(now, symbol, header.ack_every as u64);
-        Ok(())
-    }
-
-    /// A parity has come: what it restores has come with it.
-    fn on_parity(&mut self, now: Instant, parity: &Parity<'_>) -> Result<(), &'static str> {
-        self.counters.parities += 1;
-        if self.first_barred() < parity.end() {
-            return Ok(());
-        }
-        let restored = self.restorer.on_parity(parity, &self.arrivals)?;
-        self.take_restored(now, restored)?;
-        // There may have been no room for what it restored.
-        let end = parity.end().min(self.first_barred());
-        self.arrivals.learn(end);
-        self.asking.parity_came(now, end, &self.arrivals);
-        Ok(())
-    }
-
-    fn take_restored(&mut self, now: Instant, restored: Vec<(u64, Vec<u8>)>) -> Result<(), &'static str> {
-        for (symbol, frames) in restored {
-            if self.has_room(symbol, &frames) {
-                self.counters.restored += 1;
-                self.take_symbol(now, symbol, &frames)?;
-            }
-        }
-        self.restorer.forget_below(self.arrivals.next());
-        Ok(())
-    }
-
-    /// A symbol has come, by whichever way.
-    ///
-    /// # Errors
-    /// What no honest opener sends.
-    pub fn on_symbol(&mut self, now: Instant, symbol: u64, frames: &[u8]) -> Result<(), &'static str> {
-        if !matches!(self.stage, Stage::Begun) {
-            return Ok(());
-        }
-        let late = symbol < self.arrivals.known();
-        if !self.take_symbol(now, symbol, frames)? || !late || !self.asking.expects_parity() {
-            return Ok(());
-        }
-        self.restorer.keep(symbol, frames);
-        let restored = self.restorer.on_late(symbol, &self.arrivals)?;
-        self.take_restored(now, restored)
-    }
-
-    /// Takes in a symbol; whether it is new.
-    fn take_symbol(&mut self, now: Instant, symbol: u64, frames: &[u8]) -> Result<bool, &'static str> {
-        let known = self.arrivals.known();
-        if !self.arrivals.insert(symbol) {
-            self.counters.duplicates += 1;
-            return Ok(false);
-        }
-        self.assembly.add(frames, self.grant.max_message)?;
-        self.asking.symbol_came(now, symbol, known, &self.arrivals);
-        self.report_by(now + self.report_delay);
-        let late = symbol + 1 < known && !self.arrivals.has_gaps();
-        // Above, they wait for this member alone.
-        if self.joint.is_complete(self.arrivals.next()) || (late && self.joint.reports_to().is_some()) {
-            self.report_by(now);
-        }
-        Ok(true)
-    }
-
-    /// Everything below `symbol` has been sent.
-    fn learn(&mut self, now: Instant, symbol: u64) {
-        let symbol = symbol.min(self.first_barred());
-        if self.arrivals.learn(symbol) {
-            self.asking.told(now, &self.arrivals);
         }
     }
 

@@ -2,9 +2,10 @@
 //!
 //! Inputs → outputs: packets, time and the application's calls → packets, events and deadlines.
 //! The sub-machines (ack, loss, rtt, congestion, pacing, mtu, outbox, inbox) take plain inputs and return decisions;
-//! only the files of this folder see more than one of them: `receive` what a packet changes, `transmit` what goes out,
-//! `timers` what time changes, `close` how a session ends. Source: `spec/protocol.md` §§5–10.
+//! only the files of this folder see more than one of them: `begin` how a session begins, `receive` what a packet
+//! changes, `transmit` what goes out, `timers` what time changes, `close` how a session ends. Source: `spec/protocol.md` §§5–10.
 
+mod begin;
 mod close;
 mod pace;
 mod receive;
@@ -14,9 +15,8 @@ mod transmit;
 
 use crate::ack::ReceivedPackets;
 use crate::blocks::Blocks;
-use crate::buffer_pool::BufferPool;
-use crate::config::{Config, MIN_CHANNEL_CREDIT_BYTES};
-use crate::congestion::{self, Controller};
+use crate::config::Config;
+use crate::congestion::Controller;
 use crate::endpoint::PaceNote;
 use crate::event::{ChannelId, Event, FlowState, LostReason, MessageId, PeerCounters, PeerId, Phase};
 use crate::events::Events;
@@ -25,13 +25,13 @@ use crate::loss::{Control, SentPacket, SentPackets};
 use crate::mtu::MtuSearch;
 use crate::outbox::Outbox;
 use crate::pacing::Pacer;
-use crate::rate::{Allowed, DEFAULT_WEIGHT, Rate};
+use crate::rate::{Allowed, Rate};
 use crate::rtt::Rtt;
 use crate::seal::Protection;
+pub(crate) use begin::Beginning;
 use close::Closing;
 use core::net::SocketAddr;
 use denrei_wire::frame::OwnedFeedback;
-use denrei_wire::packet::Opening;
 use denrei_wire::{EcnCounts, Incarnation, Instant, Parameters, Token};
 use pace::{SenderRate, Told};
 pub(crate) use receive::Incoming;
@@ -169,146 +169,7 @@ pub(crate) struct Peer {
     recovery_began: Option<Instant>,
 }
 
-/// How the session begins.
-pub(crate) struct Beginning {
-    pub id: PeerId,
-    pub addr: SocketAddr,
-    /// How this side introduces itself.
-    pub own: Opening,
-    pub protection: Protection,
-    pub now: Instant,
-    pub pool: BufferPool,
-    /// What the packet numbers that are left out follow from.
-    pub skips: u64,
-}
-
 impl Peer {
-    /// A session that this side opens.
-    pub fn opening(beginning: Beginning, config: &Config) -> Self {
-        let Beginning { id, addr, own, protection, now, pool, skips } = beginning;
-        let mtu = MtuSearch::new(config.min_datagram_bytes, config.max_datagram_bytes);
-        let mut peer = Self {
-            id,
-            addr,
-            phase: Phase::Opening,
-            local_token: own.own_token,
-            remote_token: None,
-            remote_incarnation: None,
-            incarnation: own.incarnation,
-            protection,
-            initiated: true,
-            visible: true,
-            crowded: false,
-            remote: assumed_parameters(config),
-            parameters_heard: false,
-            sent: SentPackets::new(skips),
-            rtt: Rtt::new(config.initial_rtt, config.max_ack_delay, config.failure_timeout),
-            congestion: congestion::controller(config.congestion, mtu.current() as u64),
-            pacer: Pacer::new(now),
-            asked: (0, 0),
-            rate: SenderRate::requested(now, config),
-            allowed: Allowed::default(),
-            told: None,
-            data_received: 0,
-            weight: DEFAULT_WEIGHT,
-            mtu,
-            outbox: Outbox::new(MIN_CHANNEL_CREDIT_BYTES, config),
-            control: VecDeque::new(),
-            once: Vec::new(),
-            statuses: None,
-            ecn_works: config.ecn,
-            hurried: false,
-            takes_turns: false,
-            probes_left: 0,
-            probe_timeouts: 0,
-            paced_until: None,
-            ce_seen: 0,
-            received: ReceivedPackets::default(),
-            inbox: Inbox::new(pool),
-            heard_at: now,
-            unanswered_since: None,
-            doubted_at: None,
-            answered_elsewhere: 0,
-            suspicion: None,
-            closing: Closing::default(),
-            counters: PeerCounters::default(),
-            recovery_began: None,
-        };
-        peer.want(Control::Parameters);
-        peer
-    }
-
-    /// A session that the other side opens.
-    ///
-    /// `crowded`: there are many like it, so this one has to prove itself soon.
-    pub fn answering(beginning: Beginning, config: &Config, remote: Opening, crowded: bool) -> Self {
-        let mut peer = Self::opening(beginning, config);
-        peer.crowded = crowded;
-        peer.initiated = false;
-        peer.visible = false;
-        peer.phase = Phase::Answering;
-        peer.remote_token = Some(remote.own_token);
-        peer.remote_incarnation = Some(remote.incarnation);
-        peer
-    }
-
-    /// The application wants a peer whose initiative has not been proven. It may be seconds old, and whoever
-    /// took it gone: time to answer counts from now.
-    pub fn adopt(&mut self, now: Instant) -> PeerId {
-        self.visible = true;
-        self.unanswered_since = self.unanswered_since.map(|_| now);
-        self.id
-    }
-
-    /// A handshake that asks nothing but which incarnation is at an address now.
-    pub fn inquiring(beginning: Beginning, config: &Config) -> Self {
-        let mut peer = Self::opening(beginning, config);
-        peer.visible = false;
-        peer
-    }
-
-    /// Both sides opened at once and the other side's FIRST prevails: begins anew as responder.
-    /// Nothing has been acknowledged yet, so everything is sent again.
-    ///
-    /// `own_token` replaces the one by which the given-up attempt could still be addressed.
-    pub fn yield_to(&mut self, config: &Config, own_token: Token, remote: Opening, protection: Protection) {
-        self.begin_anew(config, own_token, protection);
-        self.initiated = false;
-        self.phase = Phase::Answering;
-        self.remote_token = Some(remote.own_token);
-        self.remote_incarnation = Some(remote.incarnation);
-    }
-
-    /// The initiator we answered does not exist (any more), or the responder wants a cookie shown:
-    /// opens the session from this side.
-    pub fn reopen(&mut self, config: &Config, own_token: Token, protection: Protection) {
-        self.begin_anew(config, own_token, protection);
-        self.initiated = true;
-        self.phase = Phase::Opening;
-        self.remote_token = None;
-        self.remote_incarnation = None;
-    }
-
-    fn begin_anew(&mut self, config: &Config, own_token: Token, protection: Protection) {
-        self.local_token = own_token;
-        self.protection = protection;
-        self.sent.take_oldest(usize::MAX, |_| ());
-        self.received = ReceivedPackets::default();
-        self.inbox.clear();
-        self.outbox.restart(MIN_CHANNEL_CREDIT_BYTES);
-        self.remote = assumed_parameters(config);
-        self.parameters_heard = false;
-        self.control.clear();
-        self.probe_timeouts = 0;
-        self.want(Control::Parameters);
-        self.restart_status();
-        if self.closing.read_closed {
-            self.want(Control::CloseRead);
-        }
-        self.restart_pace(config);
-        self.closing.begin_anew();
-    }
-
     /// Whether the session still lives.
     pub fn is_alive(&self) -> bool {
         self.phase != Phase::Over
@@ -492,17 +353,4 @@ impl Peer {
 fn requested_rate(parameters: &Parameters) -> Rate {
     let most = |value: u64| value.min(crate::rate::MAX_RATE);
     Rate { bytes_per_s: most(parameters.rate_req), burst_bytes: most(parameters.burst_req) }
-}
-
-/// What may be assumed of a peer that has not told its parameters (`spec/protocol.md` §7).
-fn assumed_parameters(config: &Config) -> Parameters {
-    Parameters {
-        channel_credit: MIN_CHANNEL_CREDIT_BYTES,
-        max_message: u64::MAX,
-        max_datagram: config.max_datagram_bytes,
-        max_channels: u16::MAX,
-        ack_delay_us: config.max_ack_delay.as_micros() as u32,
-        rate_req: u64::MAX,
-        burst_req: 0,
-    }
 }
