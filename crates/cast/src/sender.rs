@@ -62,8 +62,8 @@ pub struct Sender {
     /// Read, and not taken by a queue that was full.
     pending_group: Option<(u32, Bytes)>,
     pending_alone: BTreeMap<usize, (u32, Bytes)>,
-    /// To be said to members whose queues have no room for it.
-    unsaid: BTreeMap<PeerId, Message>,
+    /// To be said to members whose queues have no room for it, encoded.
+    unsaid: BTreeMap<PeerId, Bytes>,
     /// Of groups that are over.
     counters: GroupCounters,
     retransmitted: BTreeMap<PeerId, u64>,

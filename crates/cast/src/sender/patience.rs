@@ -99,7 +99,7 @@ impl Sender {
             // Where something is under way its transport is being asked.
             let silent = now.saturating_duration_since(at) >= ASK_AFTER && flow.queued_messages == 0;
             if silent && self.roster.members[*index].is_active() {
-                self.try_say(*peer, &Message::Hello { version: VERSION });
+                self.try_say(*peer, &Message::Hello { version: VERSION }.encode());
             }
         }
         self.patience.heard = heard;

@@ -132,7 +132,7 @@ impl Sender {
 
     /// Says it as soon as there is room for it: the last word to each counts.
     pub(super) fn say(&mut self, peer: PeerId, message: Message) {
-        self.unsaid.insert(peer, message);
+        self.unsaid.insert(peer, message.encode());
         self.say_unsaid();
     }
 
@@ -144,8 +144,8 @@ impl Sender {
     }
 
     /// Whether there was room to say it.
-    pub(super) fn try_say(&self, peer: PeerId, message: &Message) -> bool {
-        let said = self.node.try_send(ChannelId { peer, channel: CHANNEL }, message.encode());
+    pub(super) fn try_say(&self, peer: PeerId, message: &Bytes) -> bool {
+        let said = self.node.try_send(ChannelId { peer, channel: CHANNEL }, message.clone());
         if let Err(error) = &said {
             tracing::debug!("cannot say {message:?} to {peer}: {error}");
         }
