@@ -4,6 +4,7 @@
 //! datagram that the host refuses is a lost datagram: loss recovery is the core's business, and a
 //! bad path must never disturb the other peers of the same port.
 
+use derive_more::Add;
 use std::io;
 
 /// What became of one transmit.
@@ -106,7 +107,9 @@ pub struct Flushed {
 }
 
 /// Running totals since the socket was bound.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+///
+/// Those of two sockets of one port add up to their totals.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Add)]
 pub struct IoCounters {
     /// Send calls, failed ones included.
     pub send_calls: u64,
@@ -146,33 +149,4 @@ pub struct IoCounters {
     pub peers_disconnected: u64,
     /// Datagrams received into the memory of the message that they were expected to carry a part of.
     pub recv_landed: u64,
-}
-
-impl std::ops::Add for IoCounters {
-    type Output = Self;
-
-    /// The totals of two sockets of one port.
-    fn add(self, other: Self) -> Self {
-        Self {
-            send_calls: self.send_calls + other.send_calls,
-            recv_calls: self.recv_calls + other.recv_calls,
-            sent_datagrams: self.sent_datagrams + other.sent_datagrams,
-            sent_bytes: self.sent_bytes + other.sent_bytes,
-            sent_trains: self.sent_trains + other.sent_trains,
-            send_would_block: self.send_would_block + other.send_would_block,
-            send_dropped: self.send_dropped + other.send_dropped,
-            gso_fallbacks: self.gso_fallbacks + other.gso_fallbacks,
-            gso_disabled: self.gso_disabled + other.gso_disabled,
-            recv_datagrams: self.recv_datagrams + other.recv_datagrams,
-            recv_bytes: self.recv_bytes + other.recv_bytes,
-            recv_trains: self.recv_trains + other.recv_trains,
-            gro_switches: self.gro_switches + other.gro_switches,
-            recv_would_block: self.recv_would_block + other.recv_would_block,
-            recv_errors: self.recv_errors + other.recv_errors,
-            recv_truncated: self.recv_truncated + other.recv_truncated,
-            peers_connected: self.peers_connected + other.peers_connected,
-            peers_disconnected: self.peers_disconnected + other.peers_disconnected,
-            recv_landed: self.recv_landed + other.recv_landed,
-        }
-    }
 }

@@ -12,6 +12,7 @@ use bytes::Bytes;
 use core::fmt;
 use core::net::SocketAddr;
 use denrei_wire::Incarnation;
+use derive_more::Add;
 use thiserror::Error;
 
 /// One remote incarnation, named by its place in the address table (S8).
@@ -362,7 +363,9 @@ pub enum Phase {
 }
 
 /// What happened on a session since it began.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+///
+/// Those of two sessions add up to their totals.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Add)]
 pub struct PeerCounters {
     /// Packets sent.
     pub packets_sent: u64,
@@ -393,31 +396,10 @@ pub struct PeerCounters {
     pub ecn_marks: u64,
 }
 
-impl core::ops::Add for PeerCounters {
-    type Output = Self;
-
-    /// The totals of two sessions.
-    fn add(self, other: Self) -> Self {
-        Self {
-            packets_sent: self.packets_sent + other.packets_sent,
-            packets_received: self.packets_received + other.packets_received,
-            bytes_sent: self.bytes_sent + other.bytes_sent,
-            bytes_received: self.bytes_received + other.bytes_received,
-            messages_sent: self.messages_sent + other.messages_sent,
-            messages_received: self.messages_received + other.messages_received,
-            packets_lost: self.packets_lost + other.packets_lost,
-            recoveries: self.recoveries + other.recoveries,
-            retransmissions: self.retransmissions + other.retransmissions,
-            probes: self.probes + other.probes,
-            excess: self.excess + other.excess,
-            duplicates: self.duplicates + other.duplicates,
-            ecn_marks: self.ecn_marks + other.ecn_marks,
-        }
-    }
-}
-
 /// What happened on an endpoint that belongs to no peer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+///
+/// Those of two endpoints at one address add up to their totals.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Add)]
 pub struct EndpointCounters {
     /// Datagrams handled, good or bad.
     pub datagrams: u64,
@@ -455,31 +437,4 @@ pub struct EndpointCounters {
     /// Events that were dropped because the application took none while 65,536 newer ones came, or 1,048,576 that
     /// it asked for by a [`Completion`].
     pub dropped_events: u64,
-}
-
-impl core::ops::Add for EndpointCounters {
-    type Output = Self;
-
-    /// The totals of two endpoints at one address.
-    fn add(self, other: Self) -> Self {
-        Self {
-            datagrams: self.datagrams + other.datagrams,
-            malformed: self.malformed + other.malformed,
-            corrupted: self.corrupted + other.corrupted,
-            unknown_session: self.unknown_session + other.unknown_session,
-            foreign_version: self.foreign_version + other.foreign_version,
-            refused_sessions: self.refused_sessions + other.refused_sessions,
-            crowds: self.crowds + other.crowds,
-            overruns: self.overruns + other.overruns,
-            suppressed_replies: self.suppressed_replies + other.suppressed_replies,
-            strange_keys: self.strange_keys + other.strange_keys,
-            strangers: self.strangers + other.strangers,
-            unsealed: self.unsealed + other.unsealed,
-            repeated_group_packets: self.repeated_group_packets + other.repeated_group_packets,
-            sealed_unread: self.sealed_unread + other.sealed_unread,
-            limited: self.limited + other.limited,
-            retries: self.retries + other.retries,
-            dropped_events: self.dropped_events + other.dropped_events,
-        }
-    }
 }

@@ -6,6 +6,7 @@
 
 use super::protocol::STAGES;
 use super::traffic::{LABELLED_BYTES, Label, Traffic, label_of};
+use derive_more::AddAssign;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
@@ -14,7 +15,7 @@ use std::collections::BTreeSet;
 const SEARCH: u64 = 64;
 
 /// What arrived.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, AddAssign, Serialize, Deserialize)]
 pub struct Arrived {
     /// Messages, good or bad.
     pub received: u64,
@@ -30,19 +31,6 @@ pub struct Arrived {
     pub missing: u64,
     /// Messages with content that nobody sent.
     pub damaged: u64,
-}
-
-impl Arrived {
-    /// Adds what arrived in another session.
-    pub fn add(&mut self, other: &Self) {
-        self.received += other.received;
-        self.bytes += other.bytes;
-        self.verified += other.verified;
-        self.repeated += other.repeated;
-        self.out_of_order += other.out_of_order;
-        self.missing += other.missing;
-        self.damaged += other.damaged;
-    }
 }
 
 /// The receiver's book about one session.

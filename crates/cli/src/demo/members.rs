@@ -122,7 +122,7 @@ impl Members {
         member.process = process;
         let last = std::mem::replace(&mut member.present, vec![Exchange::default(); self.addresses.len()]);
         for (past, last) in member.past.iter_mut().zip(&last) {
-            add(past, last);
+            *past += *last;
         }
         member.finished = first_stage - 1;
         Ok(())
@@ -190,7 +190,7 @@ impl Members {
     /// What node `own` and node `other` have exchanged, as `own` saw it, in all its lives.
     pub fn exchange(&self, own: usize, other: usize) -> Exchange {
         let mut sum = self.members[own].past[other];
-        add(&mut sum, &self.members[own].present[other]);
+        sum += self.members[own].present[other];
         sum
     }
 
@@ -198,13 +198,6 @@ impl Members {
     pub fn losses(&self) -> &[Loss] {
         &self.losses
     }
-}
-
-fn add(sum: &mut Exchange, more: &Exchange) {
-    sum.sent += more.sent;
-    sum.reported += more.reported;
-    sum.retransmitted += more.retransmitted;
-    sum.arrived.add(&more.arrived);
 }
 
 fn start_node(setup: &Setup, keys: &KeyArgs) -> Result<(LineProcess, SocketAddr)> {

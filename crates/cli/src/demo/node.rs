@@ -272,7 +272,7 @@ impl DemoNode {
     fn exchanges(&self) -> Vec<Exchange> {
         let mut exchanges: Vec<Exchange> = self.others.iter().map(|other| other.exchange).collect();
         for (index, ledger) in self.ledgers.values() {
-            exchanges[*index].arrived.add(ledger.arrived());
+            exchanges[*index].arrived += *ledger.arrived();
         }
         for flow in self.node.peers() {
             if let Ok(index) = self.index_of(flow.addr) {

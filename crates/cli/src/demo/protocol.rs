@@ -1,6 +1,7 @@
 //! What the demonstration and its nodes say to each other, one line of JSON each.
 
 use super::ledger::Arrived;
+use derive_more::AddAssign;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 
@@ -71,7 +72,7 @@ pub enum Answer {
 }
 
 /// What one node and another have exchanged, as one of them sees it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, AddAssign, Serialize, Deserialize)]
 pub struct Exchange {
     /// Messages handed over for sending.
     pub sent: u64,

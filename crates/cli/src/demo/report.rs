@@ -7,12 +7,13 @@ use super::protocol::Exchange;
 use crate::bench::human_bytes;
 use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{Cell, CellAlignment, Color, Table};
+use derive_more::AddAssign;
 
 /// With more nodes the table has a row per receiver, not per pair.
 const MAX_NODES_BY_PAIR: usize = 6;
 
 /// What was exchanged in one direction, or in several together.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, AddAssign)]
 struct Account {
     sent: u64,
     reported: u64,
@@ -45,19 +46,6 @@ impl Account {
             damaged: arrived.damaged,
             bytes: arrived.bytes,
         }
-    }
-
-    fn add(&mut self, other: &Self) {
-        self.sent += other.sent;
-        self.reported += other.reported;
-        self.retransmitted += other.retransmitted;
-        self.received += other.received;
-        self.verified += other.verified;
-        self.lost += other.lost;
-        self.repeated += other.repeated;
-        self.out_of_order += other.out_of_order;
-        self.damaged += other.damaged;
-        self.bytes += other.bytes;
     }
 
     fn faults(&self) -> u64 {
@@ -119,12 +107,12 @@ impl Report {
                 if self.accounts.len() <= MAX_NODES_BY_PAIR {
                     table.add_row(self.row(&format!("{} → {}", self.name(from), self.name(to)), account));
                 }
-                into.add(account);
+                into += *account;
             }
             if self.accounts.len() > MAX_NODES_BY_PAIR {
                 table.add_row(self.row(&format!("all → {}", self.name(to)), &into));
             }
-            total.add(&into);
+            total += into;
         }
         table.add_row(self.row("all", &total));
         table
