@@ -1,0 +1,132 @@
+//! Casts between hosts in namespaces, with loss, of different speed, and with several addresses.
+
+use crate::sides::{Side, begun, content, places, wait_until};
+use denrei_netlab::Lab;
+use std::fs;
+
+/// Hosts with 1 % loss on a switch with multicast; one is killed, one comes late, one is stopped and
+/// started again.
+#[test]
+fn hosts_with_loss_of_which_one_dies_one_is_late_and_one_is_interrupted() {
+    const NAME: &str = "hosts_with_loss_of_which_one_dies_one_is_late_and_one_is_interrupted";
+    let lab = match Lab::bridge(6) {
+        Ok(lab) => lab,
+        Err(error) => return eprintln!("SKIPPED {NAME}: {error}"),
+    };
+    for host in 1..6 {
+        if let Err(error) = lab.loss(host, 10) {
+            return eprintln!("SKIPPED {NAME}: {error}");
+        }
+    }
+    let (group, into, from) = ("239.255.81.1:7118", places(5), tempfile::tempdir().unwrap());
+    let file = from.path().join("file");
+    fs::write(&file, content(12_000_000)).unwrap();
+    let receiver = |host: usize| {
+        let mut command = lab.host(host).command(env!("CARGO_BIN_EXE_denrei"));
+        command.args(["cast", "recv", "--insecure", "--json", "--group", group, "--into"]);
+        command.arg(into[host - 1].path()).args(["--name", &format!("host{host}")]);
+        Side::receiver(&mut command).0
+    };
+    let mut command = lab.host(0).command(env!("CARGO_BIN_EXE_denrei"));
+    command.args(["cast", "send", "--insecure", "--json", "--group", group, "--min-members=4"]);
+    let sender = Side::start(command.args(["--rate=5M", "--patience=1"]).arg(&file));
+    let mut sides: Vec<Side> = (1..5).map(receiver).collect();
+    wait_until("the cast begins", || begun(into[1].path()) > 2_000_000);
+    sides[0].kill();
+    sides[1].kill();
+    sides.push(receiver(5));
+    sides[1] = receiver(2);
+    let (status, report) = sender.json();
+    assert_eq!(status, Some(1), "one is gone: {report}");
+    let members = report["members"].as_array().unwrap();
+    let of = |name: &'static str| members.iter().filter(move |member| member["name"] == name);
+    assert!(of("host1").all(|member| member["state"] == "vanished"), "{report}");
+    for host in ["host2", "host3", "host4", "host5"] {
+        assert!(of(host).any(|member| member["state"] == "complete"), "{host}: {report}");
+    }
+    assert!(report["repairs"].as_u64().unwrap() > 0, "{report}");
+    sides.remove(0);
+    for (side, dir) in sides.into_iter().zip(&into[1..]) {
+        let (status, received) = side.json();
+        assert_eq!(status, Some(0), "{received}");
+        assert!(fs::read(dir.path().join("file")).unwrap() == content(12_000_000));
+    }
+}
+
+/// One receiver behind a tenth of the others' speed, which makes progress all the time.
+#[test]
+fn a_slow_receiver_is_served_by_itself_and_holds_nobody_up() {
+    const NAME: &str = "a_slow_receiver_is_served_by_itself_and_holds_nobody_up";
+    let lab = match Lab::bridge(4) {
+        Ok(lab) => lab,
+        Err(error) => return eprintln!("SKIPPED {NAME}: {error}"),
+    };
+    for (host, mbit) in [(1, 200), (2, 200), (3, 20)] {
+        if let Err(error) = lab.rate(host, mbit, 200_000) {
+            return eprintln!("SKIPPED {NAME}: {error}");
+        }
+    }
+    let (group, into, from) = ("239.255.81.3:7118", places(3), tempfile::tempdir().unwrap());
+    let file = from.path().join("file");
+    fs::write(&file, content(16_000_000)).unwrap();
+    let receivers = (1..4).map(|host| {
+        let mut command = lab.host(host).command(env!("CARGO_BIN_EXE_denrei"));
+        command.args(["cast", "recv", "--insecure", "--json", "--group", group, "--name"]);
+        Side::receiver(command.arg(format!("host{host}")).arg("--into").arg(into[host - 1].path())).0
+    });
+    let receivers: Vec<Side> = receivers.collect();
+    let mut command = lab.host(0).command(env!("CARGO_BIN_EXE_denrei"));
+    command.args(["cast", "send", "--insecure", "--json", "--group", group, "--stall=0.5"]);
+    let (status, report) = Side::start(command.arg("--min-members=3").arg(&file)).json();
+    assert_eq!(status, Some(0), "{report}");
+    let members = report["members"].as_array().unwrap();
+    let took = |name: &str| {
+        let member = members.iter().find(|member| member["name"] == name).unwrap();
+        member["seconds"].as_f64().unwrap()
+    };
+    let fast = took("host1").max(took("host2"));
+    assert!(fast * 2.0 < took("host3"), "{report}");
+    for (side, dir) in receivers.into_iter().zip(&into) {
+        assert_eq!(side.json().0, Some(0));
+        assert!(fs::read(dir.path().join("file")).unwrap() == content(16_000_000));
+    }
+}
+
+/// A sender on loopback, which is where one without a key is, and receivers on all addresses and one.
+#[test]
+fn processes_of_a_host_find_each_other_whatever_they_are_bound_to() {
+    let lab = match Lab::bridge(1) {
+        Ok(lab) => lab,
+        Err(error) => {
+            return eprintln!(
+                "SKIPPED processes_of_a_host_find_each_other_whatever_they_are_bound_to: {error}"
+            );
+        }
+    };
+    let (group, into, from) = ("239.255.81.2:7118", places(3), tempfile::tempdir().unwrap());
+    let file = from.path().join("file");
+    fs::write(&file, content(2_000_000)).unwrap();
+    let own = format!("--bind={}:0", lab.host(0).ipv4());
+    let binds = [&[][..], &["--insecure"], &["--insecure", &own]];
+    let cast = |direction: &str, bind: &[&str]| {
+        let mut command = lab.host(0).command(env!("CARGO_BIN_EXE_denrei"));
+        command.args(["cast", direction, "--json", "--group", group]).args(bind);
+        command
+    };
+    for sender in binds {
+        let receivers = binds
+            .iter()
+            .zip(&into)
+            .map(|(bind, dir)| Side::receiver(cast("recv", bind).arg("--into").arg(dir.path())).0);
+        let receivers: Vec<Side> = receivers.collect();
+        let (status, report) = Side::start(cast("send", sender).arg("--min-members=3").arg(&file)).json();
+        assert_eq!(status, Some(0), "{sender:?}: {report}");
+        assert_eq!(report["members"].as_array().unwrap().len(), 3, "each is heard once: {report}");
+        for (side, dir) in receivers.into_iter().zip(&into) {
+            assert_eq!(side.json().0, Some(0), "{sender:?}");
+            let file = dir.path().join("file");
+            assert!(fs::read(&file).unwrap() == content(2_000_000));
+            fs::remove_file(file).unwrap();
+        }
+    }
+}
