@@ -9,21 +9,18 @@ mod sim;
 
 use clap::{Parser, Subcommand};
 use std::fmt;
-use std::io::Write as _;
 use std::process::ExitCode;
 
-/// The exit status when nobody reads any more, as `denrei` has it: what shells show after SIGPIPE.
-const NOBODY_READS: i32 = 141;
-
-/// Prints a line, like `println!`; where nobody reads any more (`cargo xtask … | head -1`) that is the end.
+/// Prints a line, like `println!`; where nobody reads any more (`cargo xtask … | head -1`) that is the end, whichever
+/// thread it is: nothing has to be cleaned up.
 macro_rules! say {
     ($($line:tt)*) => { $crate::line(format_args!($($line)*)) };
 }
 use say;
 
 fn line(line: fmt::Arguments<'_>) {
-    if writeln!(std::io::stdout().lock(), "{line}").is_err() {
-        std::process::exit(NOBODY_READS);
+    if let Err(error) = denrei_output::write(&format!("{line}\n")) {
+        std::process::exit(denrei_output::end("xtask", &error).into());
     }
 }
 

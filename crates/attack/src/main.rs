@@ -5,7 +5,7 @@
 use anyhow::{Context, Result, bail};
 use clap::{Parser, Subcommand};
 use denrei_attack::{ATTACKS, Attack, Effort};
-use std::io::{self, Write as _};
+use denrei_output::{ending_with_its_reader, say, tell, text};
 use std::process::ExitCode;
 
 /// What the exit status says.
@@ -15,9 +15,6 @@ const EXIT_STATUS: &str = "Exit status:
   2  the command line is wrong
   3  it could not be tried: no root, a tool is missing
 141  nobody reads what it prints any more, as after SIGPIPE";
-
-/// The last of these.
-const NOBODY_READS: u8 = 141;
 
 /// Attack a Node in network namespaces, and say what came of it. Needs root.
 #[derive(Parser, Debug)]
@@ -58,23 +55,17 @@ fn main() -> ExitCode {
     if let Command::Run { attacks, .. } = &command
         && let Err(error) = chosen(attacks)
     {
-        eprintln!("attack: {error}");
+        tell!("attack: {error}");
         return ExitCode::from(2);
     }
-    match run(command) {
+    ending_with_its_reader("attack", || match run(command) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(1),
-        Err(error) if is_broken_pipe(&error) => ExitCode::from(NOBODY_READS),
         Err(error) => {
-            eprintln!("attack: {error:#}");
+            tell!("attack: {error:#}");
             ExitCode::from(3)
         }
-    }
-}
-
-/// Whether standard output has ended; nothing else is written here.
-fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    error.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
+    })
 }
 
 fn run(command: Command) -> Result<bool> {
@@ -82,7 +73,7 @@ fn run(command: Command) -> Result<bool> {
         Command::Role { role } => denrei_e2e::roles::run(Some(&role)).map(|()| true),
         Command::List => {
             for attack in ATTACKS {
-                writeln!(io::stdout(), "{:24} {}", attack.name, attack.summary)?;
+                say!("{:24} {}", attack.name, attack.summary);
             }
             Ok(true)
         }
@@ -94,8 +85,8 @@ fn run(command: Command) -> Result<bool> {
                 let outcome = denrei_attack::run(attack, effort, &program, seed)?;
                 held &= outcome.held;
                 match json {
-                    true => writeln!(io::stdout(), "{}", serde_json::to_string(&outcome)?)?,
-                    false => write!(io::stdout(), "{outcome}")?,
+                    true => say!("{}", serde_json::to_string(&outcome)?),
+                    false => text(&outcome.to_string()),
                 }
             }
             Ok(held)

@@ -10,11 +10,11 @@ mod cmd;
 mod demo;
 mod log;
 mod orders;
-mod output;
 mod process;
 
 use anyhow::Result;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use denrei_output::{ending_with_its_reader, in_words, tell};
 use std::process::ExitCode;
 
 /// What the exit status says.
@@ -61,12 +61,12 @@ enum Command {
 fn main() -> ExitCode {
     let matches = with_negative_values(Cli::command()).get_matches();
     let command = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit()).command;
-    output::ending_with_its_reader(|| match run(command) {
+    ending_with_its_reader("denrei", || match run(command) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(1),
         Err(error) => {
             if !error.is::<orders::Told>() {
-                output::tell!("denrei: {}", output::in_words(&error));
+                tell!("denrei: {}", in_words(&error));
             }
             ExitCode::from(if error.is::<cmd::WrongArguments>() { 2 } else { 3 })
         }

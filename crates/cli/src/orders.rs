@@ -3,8 +3,8 @@
 //! Inputs → outputs: lines → orders, queued; the end of the input → the end of this process, so
 //! that none outlives the one that started it.
 
-use crate::output::tell;
 use anyhow::{Result, bail};
+use denrei_output::tell;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::io::{self, BufRead, Write};
@@ -83,7 +83,7 @@ pub fn obey<T: DeserializeOwned + Send + 'static, A: Serialize>(
     failed: impl FnOnce(String) -> A,
 ) -> Result<()> {
     let Err(error) = obey(&Orders::from_stdin()?) else { return Ok(()) };
-    let words = crate::output::in_words(&error);
+    let words = denrei_output::in_words(&error);
     answer(&failed(words.clone()))?;
     Err(Told(words).into())
 }

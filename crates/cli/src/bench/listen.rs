@@ -5,8 +5,8 @@
 
 use super::place::{PEER_COMMAND, with_secrets};
 use crate::cmd::key::KeyArgs;
-use crate::output::tell;
 use anyhow::{Context, Result};
+use denrei_output::tell;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::process::{Child, Command};

@@ -32,9 +32,9 @@ pub use place::{PEER_COMMAND, Place};
 pub use table::human_bytes;
 
 use crate::cmd::wrong_arguments;
-use crate::output::say;
 use anyhow::Result;
 use args::{BenchArgs, Plan};
+use denrei_output::say;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use picture::PictureArgs;
 use result::{Row, Run};

@@ -5,9 +5,9 @@ use crate::bench::{self, Bench, Machine, Place};
 use crate::cmd::key::KeyArgs;
 use crate::cmd::values::whole;
 use crate::demo::{self, Options};
-use crate::output::say;
 use anyhow::Result;
 use clap::Args;
+use denrei_output::say;
 use std::time::Duration;
 
 /// Sizes of the ping-pong at the end, bytes: U7's, and one that does not fit a packet.

@@ -1,11 +1,11 @@
 //! `denrei doctor`: what this host is missing, and what to do about it.
 
-use crate::output::say;
 use anyhow::Result;
 use clap::Args;
 use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{ContentArrangement, Table};
 use denrei_io::doctor::{Check, Status, checks};
+use denrei_output::say;
 use serde::Serialize;
 use std::io::IsTerminal;
 

@@ -1,9 +1,9 @@
 //! Completions and manual pages, for packagers; hidden from the help.
 
-use crate::output;
 use anyhow::{Context, Result};
 use clap::{Args, CommandFactory};
 use clap_complete::Shell;
+use denrei_output as output;
 use std::fs;
 use std::path::PathBuf;
 

@@ -3,10 +3,10 @@
 //! Inputs → outputs: the system's random generator → a file that its owner alone can read, or
 //! standard output, which is made such a file if it is one.
 
-use crate::output::{self, tell};
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
 use denrei::{ClusterKey, Identity, SecretOctets, key_file};
+use denrei_output::{self as output, tell};
 use std::fs::{File, Permissions};
 use std::io::{self, IsTerminal, Write};
 use std::os::fd::AsFd;

@@ -3,9 +3,9 @@
 //! Inputs → outputs: which MPI → lines to evaluate in a shell, or to give to a launcher.
 
 use super::wrong_arguments;
-use crate::output::say;
 use anyhow::{Context, Result, anyhow, ensure};
 use clap::{Args, ValueEnum};
+use denrei_output::say;
 use std::path::{Path, PathBuf};
 
 /// File name of the provider: libfabric takes what ends in `fi.so`.

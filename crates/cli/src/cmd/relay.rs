@@ -5,11 +5,11 @@ use super::wrong_arguments;
 use crate::bench::args::parse_size_from;
 use crate::cmd::signals::Ending;
 use crate::cmd::values::{address, seconds, whole};
-use crate::output::say;
 use anyhow::{Context, Result};
 use clap::Args;
 use denrei::BindError;
 use denrei::relay::{MIN_PAIR_BYTES, Relay, RelayConfig, Route};
+use denrei_output::say;
 use std::net::IpAddr;
 use std::time::Duration;
 

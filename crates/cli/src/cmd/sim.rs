@@ -5,11 +5,11 @@
 
 use super::values::whole;
 use super::wrong_arguments;
-use crate::output::{self, say};
 use anyhow::{Context, Result};
 use clap::Args;
 use comfy_table::Table;
 use comfy_table::presets::UTF8_FULL_CONDENSED;
+use denrei_output::{self as output, say};
 use denrei_sim::plan::{Plan, Row};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::collections::BTreeMap;

@@ -16,8 +16,8 @@ pub use members::NODE_COMMAND;
 pub use node::run as run_node;
 
 use crate::cmd::key::KeyArgs;
-use crate::output::say;
 use anyhow::{Result, bail};
+use denrei_output::say;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use members::Members;
 use protocol::{Order, STAGE_AGAIN, STAGE_ALL, STAGE_KILL, STAGES};
@@ -68,7 +68,7 @@ pub fn run(options: Options) -> Result<bool> {
         say!("FAULT: {fault}");
     }
     if let Err(error) = completed {
-        say!("FAULT: {}", crate::output::in_words(&error));
+        say!("FAULT: {}", denrei_output::in_words(&error));
         return Ok(false);
     }
     demo.members.stop()?;

@@ -11,9 +11,9 @@ use super::place::Place;
 use super::{Machine, runner};
 use crate::cmd::values::whole;
 use crate::cmd::wrong_arguments;
-use crate::output::say;
 use anyhow::{Context, Result};
 use clap::Args;
+use denrei_output::say;
 use figures::{Figures, Row, Table};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 

@@ -14,11 +14,11 @@ use super::table::{dash, human_bytes, number, right};
 use crate::cmd::mpirun_env::find_provider;
 use crate::cmd::values::{seconds, whole};
 use crate::cmd::wrong_arguments;
-use crate::output::{say, tell};
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
 use comfy_table::Cell;
 use comfy_table::presets::UTF8_FULL_CONDENSED;
+use denrei_output::{say, tell};
 use launch::Launcher;
 use routes::{Family, Mpi, ROUTES, Route};
 use std::collections::BTreeMap;
@@ -231,7 +231,7 @@ fn measure(
                     }
                 }
                 Err(error) => {
-                    skipped(route, &format!("{name}: {}", crate::output::in_words(&error)));
+                    skipped(route, &format!("{name}: {}", denrei_output::in_words(&error)));
                     failed.push(route.name);
                 }
             }

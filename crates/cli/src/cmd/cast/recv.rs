@@ -4,7 +4,6 @@ use super::show::{RecvBar, bytes, seconds};
 use super::{DEFAULT_PORT, PortArgs, failure, parse_group, parse_seconds, reach, resolve_peer};
 use crate::cmd::signals::Ending;
 use crate::cmd::wrong_arguments;
-use crate::output::{say, tell};
 use anyhow::{Context, Result};
 use clap::Args;
 use denrei::Node;
@@ -12,6 +11,7 @@ use denrei_cast::{
     BROKEN_OFF, CastError, DEFAULT_GROUP, Destination, ReceiveOptions, ReceiveReport, Receiver,
     check_directory,
 };
+use denrei_output::{say, tell};
 use serde_json::json;
 use std::net::SocketAddr;
 use std::ops::ControlFlow;

@@ -6,7 +6,6 @@ use crate::bench::args::{parse_rate, parse_size};
 use crate::cmd::signals::{Ending, Signal};
 use crate::cmd::values::whole;
 use crate::cmd::wrong_arguments;
-use crate::output::{say, tell};
 use anyhow::{Context, Result};
 use clap::{ArgGroup, Args, ValueEnum};
 use denrei::GroupBackend;
@@ -15,6 +14,7 @@ use denrei_cast::{
     CastError, DEFAULT_GROUP, Members, Outcome, RETAIN_BYTES, STREAM_NAME, SendOptions, SendReport, Sender,
     Source, scan,
 };
+use denrei_output::{say, tell};
 use serde_json::json;
 use std::net::SocketAddr;
 use std::ops::ControlFlow;

@@ -3,6 +3,10 @@
 //!
 //! That ends the command without a word, as it ends other programs. It unwinds rather than being killed by the signal,
 //! so that processes and namespaces that were made are cleaned up, and a child that died does not take the command along.
+//!
+//! Inputs → outputs: lines → standard output, or the end of the command and its exit status.
+
+#![forbid(unsafe_code)]
 
 use std::fmt;
 use std::io::{self, Write as _};
@@ -16,17 +20,17 @@ const NOBODY_READS: u8 = 141;
 struct Unwritable(io::Error);
 
 /// Prints a line, like `println!`, where that may also be the end of the command; see [`ending_with_its_reader`].
+#[macro_export]
 macro_rules! say {
-    ($($line:tt)*) => { $crate::output::line(format_args!($($line)*)) };
+    ($($line:tt)*) => { $crate::line(format_args!($($line)*)) };
 }
-pub(crate) use say;
 
 /// Prints a line on standard error, like `eprintln!`, where it is no matter if nobody hears it: the exit status
 /// says the same.
+#[macro_export]
 macro_rules! tell {
-    ($($line:tt)*) => { $crate::output::aside(&format!("{}\n", format_args!($($line)*))) };
+    ($($line:tt)*) => { $crate::aside(&format!("{}\n", format_args!($($line)*))) };
 }
-pub(crate) use tell;
 
 /// Writes `text` to standard error as it stands, if that takes it.
 pub fn aside(text: &str) {
@@ -40,10 +44,16 @@ pub fn line(line: fmt::Arguments<'_>) {
 
 /// Writes `text` to standard output as it stands; unwinds if that is not possible.
 pub fn text(text: &str) {
+    write(text).unwrap_or_else(|error| unwritable(error));
+}
+
+/// Writes `text` to standard output as it stands.
+///
+/// # Errors
+/// Standard output takes nothing any more; see [`end`].
+pub fn write(text: &str) -> io::Result<()> {
     let mut stdout = io::stdout().lock();
-    let written = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
-    drop(stdout);
-    written.unwrap_or_else(|error| unwritable(error));
+    stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush())
 }
 
 /// Ends the command because standard output failed with `error`.
@@ -65,14 +75,20 @@ pub fn in_words(error: &anyhow::Error) -> String {
     })
 }
 
-/// What `command` returns, or the end of a command whose output cannot be written.
-pub fn ending_with_its_reader(command: impl FnOnce() -> ExitCode) -> ExitCode {
-    catch_unwind(AssertUnwindSafe(command)).unwrap_or_else(|cause| match cause.downcast::<Unwritable>() {
-        Ok(unwritable) if unwritable.0.kind() == io::ErrorKind::BrokenPipe => ExitCode::from(NOBODY_READS),
-        Ok(unwritable) => {
-            tell!("denrei: standard output cannot be written: {}", unwritable.0);
-            ExitCode::from(3)
-        }
+/// The exit status of the command `name`, whose standard output failed with `error`; which it says, unless nobody
+/// reads any more.
+pub fn end(name: &str, error: &io::Error) -> u8 {
+    if error.kind() == io::ErrorKind::BrokenPipe {
+        return NOBODY_READS;
+    }
+    tell!("{name}: standard output cannot be written: {error}");
+    3
+}
+
+/// What `run` returns, or the end of the command `name`, whose output cannot be written.
+pub fn ending_with_its_reader(name: &str, run: impl FnOnce() -> ExitCode) -> ExitCode {
+    catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|cause| match cause.downcast::<Unwritable>() {
+        Ok(unwritable) => ExitCode::from(end(name, &unwritable.0)),
         Err(panic) => resume_unwind(panic),
     })
 }
