@@ -15,7 +15,7 @@ fn wrong_arguments_end_with_2_and_say_what_is_possible() {
         (&["bench", "pingpong", "--loss", "3"], "--netns"),
         (&["bench", "rate", "--sizes", "1K,2K"], "of one size"),
         (&["bench", "rate", "--svg", "/no/such/folder/x.svg"], "no folder /no/such/folder"),
-        (&["bench", "rate", "--identity-file", "x"], "it takes another benchmark"),
+        (&["bench", "rate", "--identity-file", "x"], "unexpected argument '--identity-file'"),
         (&["bench", "rate", "--svg", "/"], "cannot write / for --svg"),
         (&["bench", "rate", "--parts", "sharing", "--svg", "x.svg"], "it takes tracking in --parts"),
         (&["bench", "rate", "--parts", "accuracy", "--rates", "1M"], "it takes tracking in --parts"),
@@ -50,13 +50,15 @@ fn wrong_arguments_end_with_2_and_say_what_is_possible() {
         (&["bench", "bcast", "--allow-file", "x"], "for the row denrei-sealed"),
         (&["bench", "bcast", "--insecure"], "--insecure has no effect here"),
         (&["bench", "mesh", "--insecure"], "--insecure has no effect here"),
-        (&["bench", "rate", "--no-pin"], "--no-pin has no effect here"),
+        (&["bench", "rate", "--no-pin"], "unexpected argument '--no-pin'"),
         (&["bench", "mpi", "--kind", "barrier", "--sizes", "64"], "--sizes has no effect here"),
         (&["bench", "burst", "--listen", "127.0.0.1:0", "--read-after", "5"], "cannot be used with"),
         (&["bench", "mesh", "--listen", "127.0.0.1:0", "--nodes", "5"], "cannot be used with"),
         (&["bench", "stream", "--listen", "127.0.0.1:0", "--repeat", "5"], "cannot be used with"),
         (&["bench", "stream", "--listen", "127.0.0.1:0", "--svg", "x.svg"], "--svg has no effect"),
         (&["bench", "stream", "--listen", "127.0.0.1:0", "--sealed"], "--key-file FILE, on both"),
+        (&["bench", "gather", "--connect", "127.0.0.1:9"], "unexpected argument '--connect'"),
+        (&["bench", "stream", "--connect", "127.0.0.1:9", "--netns"], "cannot be used with"),
         (&["bench", "stream", "--sealed", "--identity-file", "x"], "--identity-file takes --allow-file"),
     ] {
         let output = denrei(args);
@@ -94,7 +96,7 @@ fn help_names_the_exit_statuses_and_hides_what_is_for_packagers() {
     let help = stdout(&denrei(&["--help"]));
     assert!(help.contains("Exit status:") && help.contains("demo") && help.contains("doctor"), "{help}");
     assert!(!help.contains("__") && !help.contains("completions"), "{help}");
-    // What a benchmark refuses.
+    // What a benchmark has not.
     for (bench, hidden) in
         [("rate", "--seconds --repeat --transports --insecure"), ("gather", "--listen --connect")]
     {

@@ -22,12 +22,26 @@ const DEFAULT_TIME: Duration = Duration::from_secs(5);
 /// How long a run may be asked to take, seconds.
 pub const RUN_SECONDS: std::ops::RangeInclusive<f64> = 0.001..=600.0;
 
-/// Options of every benchmark.
+/// Options of every benchmark between Nodes.
 #[derive(Args, Clone, Debug)]
-pub struct BenchArgs {
+pub struct CommonArgs {
     /// Message sizes in bytes, separated by commas; K, M and G are powers of 1024 (4..=1G)
     #[arg(long, value_delimiter = ',', value_parser = parse_size, value_name = "BYTES,...")]
     pub sizes: Vec<u64>,
+
+    /// Print one JSON object per line and per (transport, size) instead of a table
+    #[arg(long)]
+    pub json: bool,
+
+    #[command(flatten)]
+    pub place: PlaceArgs,
+}
+
+/// Options of those that compare transports.
+#[derive(Args, Clone, Debug)]
+pub struct BenchArgs {
+    #[command(flatten)]
+    pub common: CommonArgs,
 
     /// Messages (exchanges) per run; fewer for large sizes, so that a run stays below a few seconds
     #[arg(long, value_parser = whole(1_u64..=100_000_000), value_name = "N")]
@@ -49,10 +63,6 @@ pub struct BenchArgs {
     #[arg(long, default_value_t = DEFAULT_REPEAT, value_parser = whole(1_u32..=1000), value_name = "N")]
     pub repeat: u32,
 
-    /// Print one JSON object per line and per (transport, size) instead of a table
-    #[arg(long)]
-    pub json: bool,
-
     /// What to compare, separated by commas [default: all that the benchmark has]
     #[arg(long, value_enum, value_delimiter = ',', value_name = "NAME,...")]
     pub transports: Vec<Transport>,
@@ -68,24 +78,17 @@ pub struct BenchArgs {
 
     #[command(flatten)]
     pub keys: KeyArgs,
-
-    #[command(flatten)]
-    pub place: PlaceArgs,
 }
-
-/// What the machine that measures tells the one that serves it.
-const SAID_BY_WHO_CONNECTS: [&str; 10] =
-    ["connect", "sizes", "iters", "seconds", "wait", "drive", "repeat", "json", "transports", "no_pin"];
 
 /// Where the sides run.
 #[derive(Args, Clone, Debug)]
 pub struct PlaceArgs {
     /// Between processes on loopback (this is the default)
-    #[arg(long, conflicts_with_all = ["netns", "listen", "connect"])]
+    #[arg(long, conflicts_with = "netns")]
     pub loopback: bool,
 
     /// Between network namespaces on a bridge, built and removed by this program; needs root
-    #[arg(long, conflicts_with_all = ["listen", "connect"])]
+    #[arg(long)]
     pub netns: bool,
 
     /// With --netns: share of packets that every host loses, in 1/1000
@@ -103,6 +106,29 @@ pub struct PlaceArgs {
     /// With --netns: packets travel one by one, without segmentation offload
     #[arg(long, requires = "netns")]
     pub no_offload: bool,
+}
+
+/// What the machine that measures tells the one that serves it, and where else sides run.
+const SAID_BY_WHO_CONNECTS: [&str; 12] = [
+    "connect",
+    "sizes",
+    "iters",
+    "seconds",
+    "wait",
+    "drive",
+    "repeat",
+    "json",
+    "transports",
+    "no_pin",
+    "loopback",
+    "netns",
+];
+
+/// Options of those that run between two machines, too.
+#[derive(Args, Clone, Debug)]
+pub struct PairArgs {
+    #[command(flatten)]
+    pub bench: BenchArgs,
 
     /// Serve the other side of any benchmark to another machine; trusted networks only, for whoever
     /// reaches the address may start traffic
@@ -110,7 +136,7 @@ pub struct PlaceArgs {
     pub listen: Option<SocketAddr>,
 
     /// Measure against the machine where `denrei bench ... --listen` runs
-    #[arg(long, value_parser = address, value_name = "ADDR:PORT")]
+    #[arg(long, value_parser = address, conflicts_with_all = ["loopback", "netns"], value_name = "ADDR:PORT")]
     pub connect: Option<SocketAddr>,
 }
 
@@ -170,7 +196,7 @@ impl Plan {
     /// # Errors
     /// If a transport was asked for that the benchmark does not have.
     pub fn new(bench: Bench, args: &BenchArgs) -> Result<Self> {
-        let defaults = Self::of(bench);
+        let defaults = Self::of(bench).with_sizes(&args.common);
         let offered = offered_transports(bench);
         if let Some(unknown) = args.transports.iter().find(|transport| !offered.contains(transport)) {
             let names: Vec<_> = offered.iter().map(|transport| transport.name()).collect();
@@ -180,18 +206,22 @@ impl Plan {
                 names.join(", ")
             )));
         }
-        let sizes = args.sizes.iter().map(|size| *size as usize).collect();
         Ok(Self {
             transports: transports(args, defaults.transports),
-            sizes: or_else_default(sizes, defaults.sizes),
             iters: args.iters.unwrap_or(defaults.iters),
             time: args.seconds,
             wait: args.wait,
             drive: args.drive,
             repeat: args.repeat,
             pin: !args.no_pin,
-            ..Self::of(bench)
+            ..defaults
         })
+    }
+
+    /// With the sizes that were asked for.
+    pub fn with_sizes(self, args: &CommonArgs) -> Self {
+        let sizes = args.sizes.iter().map(|size| *size as usize).collect();
+        Self { sizes: or_else_default(sizes, self.sizes), ..self }
     }
 
     /// Messages of one run: fewer for large ones.

@@ -33,7 +33,7 @@ pub use table::human_bytes;
 
 use crate::cmd::wrong_arguments;
 use anyhow::Result;
-use args::{BenchArgs, Plan};
+use args::{PairArgs, Plan};
 use denrei_output::say;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use picture::PictureArgs;
@@ -42,22 +42,23 @@ use runner::SizeRuns;
 use table::ResultTable;
 
 /// Runs a plan, prints its results, and draws them if that was asked for; or serves the other side.
-pub fn run(plan: &Plan, args: &BenchArgs, picture: &PictureArgs) -> Result<()> {
-    if let Some(addr) = args.place.listen {
+pub fn run(plan: &Plan, args: &PairArgs, picture: &PictureArgs) -> Result<()> {
+    let (common, keys) = (&args.bench.common, &args.bench.keys);
+    if let Some(addr) = args.listen {
         if picture.is_wanted() {
             return Err(wrong_arguments("--svg has no effect with --listen: who connects has the figures"));
         }
-        if args.sealed {
-            args.keys.check_between_machines()?;
+        if args.bench.sealed {
+            keys.check_between_machines()?;
         }
-        let keys = args.keys.clone().or_environment();
+        let keys = keys.clone().or_environment();
         // Each side reads its files: what is wrong with them is said now, not to who connects.
         keys.config()?;
         return listen::serve(addr, &keys);
     }
     picture.check()?;
-    let place = Place::open(args, &plan.transports, plan.members)?;
-    let rows = if args.json {
+    let place = Place::open(&common.place, args.connect, keys, &plan.transports, plan.members)?;
+    let rows = if common.json {
         run_sizes(plan, &place, |results, rows| {
             for ((_, runs), row) in results.iter().zip(rows) {
                 say!("{}", json_line(plan, runs, row)?);

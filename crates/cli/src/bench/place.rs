@@ -1,8 +1,8 @@
 //! Where the sides of a benchmark run: here, in namespaces, or every other one on another machine.
 //!
-//! Inputs → outputs: [`BenchArgs`] → a [`Place`] that starts a side and knows its address.
+//! Inputs → outputs: [`PlaceArgs`] → a [`Place`] that starts a side and knows its address.
 
-use super::args::{BenchArgs, PlaceArgs};
+use super::args::PlaceArgs;
 use super::control::Transport;
 use crate::cmd::key::KeyArgs;
 use crate::cmd::keygen::new_cluster_key;
@@ -101,19 +101,29 @@ impl Place {
         Self { kind: Kind::Loopback, secrets: Secrets::default() }
     }
 
-    /// Builds what was asked for, for `members` sides of each of `transports`.
-    pub fn open(args: &BenchArgs, transports: &[Transport], members: usize) -> Result<Self> {
-        let (is_lab, is_remote) = (args.place.netns, args.place.connect.is_some());
+    /// Builds what was asked for, for `members` sides of each of `transports`; or has every other one on the machine
+    /// at `connect`.
+    pub fn open(
+        args: &PlaceArgs,
+        connect: Option<SocketAddr>,
+        keys: &KeyArgs,
+        transports: &[Transport],
+        members: usize,
+    ) -> Result<Self> {
         let sealed = transports.contains(&Transport::DenreiSealed);
-        if sealed && is_remote {
-            args.keys.check_between_machines()?;
-        }
-        if !is_lab && !is_remote {
-            args.keys.check_on_loopback()?;
+        match connect {
+            Some(_) if sealed => keys.check_between_machines()?,
+            None if !args.netns => keys.check_on_loopback()?,
+            _ => {}
         }
         // Before anything is built: a key may be missing.
-        let secrets = Secrets::new(&args.keys, is_lab, transports.contains(&Transport::Denrei), sealed)?;
-        Ok(Self { kind: Kind::open(&args.place, members)?, secrets })
+        let secrets = Secrets::new(keys, args.netns, transports.contains(&Transport::Denrei), sealed)?;
+        let kind = match connect {
+            Some(addr) => Kind::Remote(addr),
+            None if args.netns => Kind::lab(args, members)?,
+            None => Kind::Loopback,
+        };
+        Ok(Self { kind, secrets })
     }
 
     /// Makes the switch's link towards side `index` a bottleneck, if the sides are in namespaces.
@@ -154,13 +164,7 @@ impl Place {
 }
 
 impl Kind {
-    fn open(args: &PlaceArgs, members: usize) -> Result<Self> {
-        if let Some(addr) = args.connect {
-            return Ok(Self::Remote(addr));
-        }
-        if !args.netns {
-            return Ok(Self::Loopback);
-        }
+    fn lab(args: &PlaceArgs, members: usize) -> Result<Self> {
         let config = LabConfig { offload: !args.no_offload, ..LabConfig::default() };
         let lab = Lab::with_config(members, config).context("cannot build the namespaces")?;
         for host in 0..members {

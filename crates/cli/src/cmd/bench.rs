@@ -1,6 +1,6 @@
 //! `denrei bench`: which benchmark, with what options.
 
-use crate::bench::args::{BenchArgs, Plan};
+use crate::bench::args::{PairArgs, Plan};
 use crate::bench::bcast::{self, BcastArgs};
 use crate::bench::gather::{self, GatherArgs};
 use crate::bench::layers::{self, LayersArgs};
@@ -45,7 +45,6 @@ enum BenchKind {
     /// waits for all: latencies are those of whole rounds. In the stream all send without a pause:
     /// goodput, and Jain's index of what had arrived from each when the first was done. "Ideal" is one
     /// idle round trip and the time that the bottleneck needs for the payload in full UDP packets.
-    #[command(mut_args = hide_those(&gather::NOT_HERE))]
     Gather(GatherArgs),
     /// What the receiver's rate and burst do: tracking and collapse, accuracy, sharing, free capacity
     ///
@@ -53,7 +52,6 @@ enum BenchKind {
     /// nothing is received meanwhile, so what exceeds the buffer is lost. The senders have no congestion
     /// window: the rate is the only limit, as it was when R9 was measured. "auto" is what a receiver with
     /// the setting learn_rates learns and sets by itself.
-    #[command(mut_args = hide_those(&rate::NOT_HERE))]
     Rate(RateArgs),
     /// One to N: time, the sender's CPU time, packets and bytes, over each backend of a group
     ///
@@ -66,18 +64,10 @@ enum BenchKind {
     Mpi(MpiArgs),
 }
 
-/// Leaves out of the help what a benchmark refuses of the options that all have.
-fn hide_those(names: &'static [&str]) -> impl FnMut(clap::Arg) -> clap::Arg {
-    |arg| {
-        let is_one = names.contains(&arg.get_id().as_str());
-        arg.hide(is_one)
-    }
-}
-
 #[derive(Args, Debug)]
 struct PingpongArgs {
     #[command(flatten)]
-    common: BenchArgs,
+    pair: PairArgs,
     #[command(flatten)]
     picture: PictureArgs,
 }
@@ -85,7 +75,7 @@ struct PingpongArgs {
 #[derive(Args, Debug)]
 struct BurstArgs {
     #[command(flatten)]
-    common: BenchArgs,
+    pair: PairArgs,
     /// How long the receiver computes after the first message before it takes the others
     #[arg(long, default_value_t = 100, value_parser = whole(0_u64..=10_000), conflicts_with = "listen", value_name = "MS")]
     read_after: u64,
@@ -94,7 +84,7 @@ struct BurstArgs {
 #[derive(Args, Debug)]
 struct StreamArgs {
     #[command(flatten)]
-    common: BenchArgs,
+    pair: PairArgs,
     /// Send at this pace; shows one-way latencies (both sides on one machine). Without --seconds a run lasts as
     /// long as --iters [default: 10000] at this pace take
     #[arg(long, value_parser = whole(1_u64..=10_000_000), conflicts_with_all = ["connect", "listen"], value_name = "MSGS_PER_S")]
@@ -106,7 +96,7 @@ struct StreamArgs {
 #[derive(Args, Debug)]
 struct MeshArgs {
     #[command(flatten)]
-    common: BenchArgs,
+    pair: PairArgs,
     /// Processes; with --connect every other one on the other machine, and at most 16
     #[arg(long, default_value_t = 8, value_parser = whole(2_u64..=100), conflicts_with = "listen", value_name = "N")]
     nodes: u64,
@@ -123,13 +113,13 @@ impl BenchCommand {
     pub fn run(self) -> Result<()> {
         match self.bench {
             BenchKind::Pingpong(args) => {
-                bench::run(&Plan::new(Bench::Pingpong, &args.common)?, &args.common, &args.picture)
+                bench::run(&Plan::new(Bench::Pingpong, &args.pair.bench)?, &args.pair, &args.picture)
             }
             BenchKind::Burst(args) => {
-                let plan = Plan::new(Bench::Burst, &args.common)?;
+                let plan = Plan::new(Bench::Burst, &args.pair.bench)?;
                 bench::run(
                     &Plan { read_after_ms: args.read_after, ..plan },
-                    &args.common,
+                    &args.pair,
                     &PictureArgs::default(),
                 )
             }
@@ -140,16 +130,16 @@ impl BenchCommand {
             BenchKind::Bcast(args) => bcast::run(&args),
             BenchKind::Mpi(args) => mpi::run(&args),
             BenchKind::Mesh(args) => {
-                if args.common.place.connect.is_some() && args.nodes as usize > bench::MAX_MESH {
+                if args.pair.connect.is_some() && args.nodes as usize > bench::MAX_MESH {
                     let (nodes, most) = (args.nodes, bench::MAX_MESH);
                     return Err(wrong_arguments(format!(
                         "--nodes is {nodes}: a mesh between two machines has at most {most}"
                     )));
                 }
-                let plan = Plan::new(Bench::Mesh, &args.common)?;
+                let plan = Plan::new(Bench::Mesh, &args.pair.bench)?;
                 bench::run(
                     &Plan { members: args.nodes as usize, ..plan },
-                    &args.common,
+                    &args.pair,
                     &PictureArgs::default(),
                 )
             }
@@ -158,10 +148,10 @@ impl BenchCommand {
 }
 
 fn run_stream(args: &StreamArgs) -> Result<()> {
-    let mut plan = Plan::new(Bench::Stream, &args.common)?;
+    let mut plan = Plan::new(Bench::Stream, &args.pair.bench)?;
     if let Some(rate) = args.rate {
         plan.rate_per_s = Some(rate as f64);
-        plan.iters = args.common.iters.unwrap_or(PACED_ITERS);
+        plan.iters = args.pair.bench.iters.unwrap_or(PACED_ITERS);
         if plan.iters > MAX_PACED_ITERS {
             let iters = plan.iters;
             return Err(wrong_arguments(format!(
@@ -169,7 +159,7 @@ fn run_stream(args: &StreamArgs) -> Result<()> {
             )));
         }
     }
-    bench::run(&plan, &args.common, &args.picture)
+    bench::run(&plan, &args.pair, &args.picture)
 }
 
 #[cfg(test)]

@@ -10,21 +10,17 @@ use super::control::{Bench, Transport};
 use super::place::Place;
 use super::{Machine, runner};
 use crate::cmd::values::whole;
-use crate::cmd::wrong_arguments;
 use anyhow::{Context, Result};
 use clap::Args;
 use denrei_output::say;
 use figures::{Figures, Row, Table};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// Options of all benchmarks that this one refuses: the help leaves them out.
-pub const NOT_HERE: [&str; 2] = ["listen", "connect"];
-
 /// Options of `denrei bench gather`.
 #[derive(Args, Clone, Debug)]
 pub struct GatherArgs {
     #[command(flatten)]
-    common: BenchArgs,
+    bench: BenchArgs,
 
     /// Senders, separated by commas (1..=256)
     #[arg(long, value_delimiter = ',', default_value = "1,4,16,64", value_parser = whole(1_u64..=256), value_name = "N,...")]
@@ -71,18 +67,15 @@ impl Bottleneck {
 
 /// Measures, and prints.
 pub fn run(args: &GatherArgs) -> Result<()> {
-    let place_args = &args.common.place;
-    if place_args.connect.is_some() || place_args.listen.is_some() {
-        return Err(wrong_arguments("a gather runs on one machine: leave out --connect and --listen"));
-    }
-    let plan = Plan::new(Bench::Gather, &args.common)?;
+    let (bench, common) = (&args.bench, &args.bench.common);
+    let plan = Plan::new(Bench::Gather, bench)?;
     let most = args.nodes.iter().max().copied().unwrap_or(1) as usize + 1;
-    let place = Place::open(&args.common, &plan.transports, most)?;
+    let place = Place::open(&common.place, None, &bench.keys, &plan.transports, most)?;
     if let Some(mbit) = args.link {
         place.limit_link_to(0, mbit, args.queue).context("cannot limit the link to the receiver")?;
     }
-    let bottleneck = args.link.or(place_args.link_mbit).map(|mbit| Bottleneck { mbit });
-    if args.common.json {
+    let bottleneck = args.link.or(common.place.link_mbit).map(|mbit| Bottleneck { mbit });
+    if common.json {
         return measure(args, &plan, &place, bottleneck, |_, rows| {
             for (row, _) in rows {
                 say!("{}", serde_json::to_string(row)?);

@@ -13,11 +13,12 @@ mod figures;
 mod limit;
 mod plot;
 
-use super::args::{BenchArgs, DEFAULT_REPEAT, Plan, parse_rate, parse_size};
-use super::control::{Bench, Drive, Pace, Wait};
+use super::args::{CommonArgs, Plan, parse_rate, parse_size};
+use super::control::{Bench, Pace};
 use super::picture::PictureArgs;
 use super::place::Place;
 use super::{Machine, runner};
+use crate::cmd::key::KeyArgs;
 use crate::cmd::values::whole;
 use crate::cmd::wrong_arguments;
 use anyhow::{Context, Result};
@@ -26,29 +27,11 @@ use denrei_output::say;
 use figures::{Row, Table};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// Options of all benchmarks that this one refuses: the help leaves them out.
-pub const NOT_HERE: [&str; 14] = [
-    "iters",
-    "seconds",
-    "repeat",
-    "wait",
-    "drive",
-    "transports",
-    "no_pin",
-    "sealed",
-    "key_file",
-    "identity_file",
-    "allow_file",
-    "insecure",
-    "listen",
-    "connect",
-];
-
 /// Options of `denrei bench rate`.
 #[derive(Args, Clone, Debug)]
 pub struct RateArgs {
     #[command(flatten)]
-    common: BenchArgs,
+    common: CommonArgs,
 
     /// What to measure, separated by commas
     #[arg(
@@ -98,9 +81,6 @@ impl RateArgs {
     fn refuse_what_has_no_effect(&self) -> Result<()> {
         const TRACKING: &str = "tracking in --parts";
         const POINTS: &str = "tracking in --parts, and no --auto";
-        // Each point is one run, as long as it needs, of Nodes without a key that sleep, on any core.
-        const OTHER: &str = "another benchmark";
-        let common = &self.common;
         let has = |part| self.parts.contains(&part);
         let points = has(Part::Tracking) && !self.auto;
         let slow = has(Part::Tracking) && self.receivers.contains(&Receiver::Slow)
@@ -121,16 +101,6 @@ impl RateArgs {
                 has(Part::Accuracy),
                 "accuracy in --parts",
             ),
-            ("--iters", common.iters.is_some(), false, OTHER),
-            ("--seconds", common.seconds.is_some(), false, OTHER),
-            ("--repeat", common.repeat != DEFAULT_REPEAT, false, OTHER),
-            ("--wait", common.wait != Wait::Sleep, false, OTHER),
-            ("--drive", common.drive != Drive::Inline, false, OTHER),
-            ("--no-pin", common.no_pin, false, OTHER),
-            ("--sealed", common.sealed, false, OTHER),
-            ("--key-file", common.keys.key_file.is_some(), false, OTHER),
-            ("--identity-file", common.keys.identity_file.is_some(), false, OTHER),
-            ("--allow-file", common.keys.allow_file.is_some(), false, OTHER),
         ];
         match options.into_iter().find(|(_, given, useful, _)| *given && !useful) {
             Some((option, _, _, needs)) => {
@@ -241,18 +211,15 @@ struct Point {
 
 /// Measures, and prints.
 pub fn run(args: &RateArgs) -> Result<()> {
-    let place_args = &args.common.place;
-    if place_args.connect.is_some() || place_args.listen.is_some() {
-        return Err(wrong_arguments("rates are measured on one machine: leave out --connect and --listen"));
-    }
     if args.common.sizes.len() > 1 {
         return Err(wrong_arguments("rates are measured with messages of one size: give one with --sizes"));
     }
     args.refuse_what_has_no_effect()?;
     args.picture.check()?;
-    let plan = Plan::new(Bench::Rate, &args.common)?;
+    // Each point is one run, as long as it needs, of Nodes without a key that sleep, on any core.
+    let plan = Plan::of(Bench::Rate).with_sizes(&args.common);
     let most = SHARING.iter().max().copied().unwrap_or(1) + 1;
-    let place = Place::open(&args.common, &plan.transports, most)?;
+    let place = Place::open(&args.common.place, None, &KeyArgs::default(), &plan.transports, most)?;
     let measurement = Measurement { args, plan: &plan, place: &place };
     let mut rows = Vec::new();
     measurement.all(|row| {
