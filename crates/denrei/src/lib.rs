@@ -58,6 +58,7 @@ pub use denrei_proto::{
 pub use denrei_proto::{Config as ProtocolConfig, ConfigError};
 pub use error::{BindError, NodeError};
 pub use group::{Group, GroupListener, Membership, OpenGroupError};
+pub use maker::Maker;
 pub use node::{Incoming, Node};
 pub use pipeline::Stage;
 pub use settings::{GROUP_SETTINGS, SETTINGS, Setting, set_group_option};

@@ -2,7 +2,7 @@
 
 use crate::buffer::message_of;
 use crate::error::{self, DenreiError};
-use crate::held::Held;
+use crate::held::Closable;
 use crate::node::Node;
 use crate::number::numbers;
 use crate::wait::{resolve, seconds};
@@ -26,8 +26,8 @@ const CLOSE_LIMIT_S: f64 = 30.0;
 /// a group, of its own. Use it as a context manager, or call `close`.
 #[pyclass(frozen, module = "denrei")]
 pub(crate) struct Collective {
-    /// `None` once it was closed.
-    set: Mutex<Option<Held<denrei::Collective>>>,
+    /// One call at a time works with it; the last, `close`, takes it.
+    set: Closable<Mutex<Option<denrei::Collective>>>,
     rank: usize,
     size: usize,
 }
@@ -39,9 +39,13 @@ impl Collective {
         operation: impl FnOnce(&mut denrei::Collective) -> Result<T, CollectiveError> + Send,
     ) -> PyResult<T> {
         py.detach(|| {
-            let mut set = self.set.lock();
-            let set = set.as_mut().ok_or_else(|| DenreiError::new_err("the set was closed"))?;
-            operation(set).map_err(error::collective)
+            let gone = |why| DenreiError::new_err(format!("the set {why}"));
+            let set = self
+                .set
+                .get()
+                .ok_or_else(|| gone("is that of the process from which this one was forked"))?;
+            let mut set = set.lock();
+            operation(set.as_mut().ok_or_else(|| gone("was closed"))?).map_err(error::collective)
         })
     }
 }
@@ -68,7 +72,7 @@ impl Collective {
             let set = denrei::Collective::on_channel(node, &addresses, group, channel, timeout);
             set.map_err(error::collective)
         })?;
-        Ok(Self { rank: set.rank(), size: set.size(), set: Mutex::new(Some(Held::new(set))) })
+        Ok(Self { rank: set.rank(), size: set.size(), set: Closable::new(Mutex::new(Some(set))) })
     }
 
     /// Ends the set: rank 0 waits until all have everything; whether they have. Calls fail from then on.
@@ -76,8 +80,8 @@ impl Collective {
     fn close(&self, py: Python<'_>, timeout: f64) -> PyResult<bool> {
         let timeout = seconds(timeout)?;
         Ok(py.detach(|| {
-            let set = self.set.lock().take();
-            set.is_none_or(|set| set.into_inner().close(timeout))
+            let set = self.set.get().and_then(|set| set.lock().take());
+            set.is_none_or(|set| set.close(timeout))
         }))
     }
 

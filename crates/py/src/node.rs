@@ -6,14 +6,13 @@ use crate::counters;
 use crate::error::{self, DenreiError};
 use crate::event::Event;
 use crate::group::{self, Group};
-use crate::held::Held;
+use crate::held::Closable;
 use crate::membership::{self, GroupListener};
 use crate::message::Message;
 use crate::number::numbers;
 use crate::peer::Peer;
 use crate::wait::{in_time, resolve, wait};
 use denrei::{ChannelId, Incoming};
-use parking_lot::RwLock;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use std::collections::HashSet;
@@ -33,26 +32,24 @@ pub(crate) struct Node {
 
 /// What all references to a node share.
 struct Port {
-    /// `None` once it was closed.
-    node: RwLock<Option<Held<denrei::Node>>>,
+    node: Closable<denrei::Node>,
     address: SocketAddr,
     incarnation: u64,
-    /// The process that made it.
-    maker: u32,
 }
 
 impl Node {
     /// The node, unless it was closed. To be called, and let go, without the interpreter's lock: what is
     /// let go last closes the port, and waits for threads that may be waiting for that lock.
     pub fn denrei(&self) -> PyResult<denrei::Node> {
-        if self.port.maker != std::process::id() {
-            return Err(DenreiError::new_err(format!(
-                "the node at {} is process {}'s, from which this one was forked: make one here",
-                self.port.address, self.port.maker
-            )));
-        }
-        let node = self.port.node.read().as_ref().map(|node| denrei::Node::clone(node));
-        node.ok_or_else(|| DenreiError::new_err(format!("the node at {} was closed", self.port.address)))
+        let (address, node) = (self.port.address, &self.port.node);
+        node.get().map(|node| denrei::Node::clone(&node)).ok_or_else(|| {
+            DenreiError::new_err(match node.maker() {
+                maker if maker.is_this_process() => format!("the node at {address} was closed"),
+                maker => format!(
+                    "the node at {address} is {maker}'s, from which this one was forked: make one here"
+                ),
+            })
+        })
     }
 
     /// Calls something of the node's without the interpreter's lock.
@@ -94,19 +91,15 @@ impl Node {
         let (address, config) = (resolve(address)?, from_keywords(settings)?);
         let node = py.detach(|| denrei::Node::bind(address, config)).map_err(error::bind)?;
         let (address, incarnation) = (node.local_addr(), node.incarnation().0);
-        let node = RwLock::new(Some(Held::new(node)));
-        let maker = std::process::id();
-        Ok(Self { port: Arc::new(Port { node, address, incarnation, maker }) })
+        Ok(Self { port: Arc::new(Port { node: Closable::new(node), address, incarnation }) })
     }
 
     /// Closes the port: peers are told that the node is gone, and what was not acknowledged is lost, so
     /// `Peer.flush` before, or `Peer.close` and wait for the event "peer_lost". Sets, groups,
     /// listeners and memberships of the node keep the port until they are closed too. Calls fail from then on; what
     /// was taken from the node stays.
-    fn close(&self) {
-        // Held lets go without the interpreter's lock, and nobody waits for this one meanwhile.
-        let node = self.port.node.write().take();
-        drop(node);
+    fn close(&self, py: Python<'_>) {
+        self.port.node.close(py);
     }
 
     fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
@@ -114,8 +107,8 @@ impl Node {
     }
 
     #[pyo3(signature = (*_error))]
-    fn __exit__(&self, _error: &Bound<'_, PyTuple>) {
-        self.close();
+    fn __exit__(&self, py: Python<'_>, _error: &Bound<'_, PyTuple>) {
+        self.close(py);
     }
 
     /// The address bound, such as "127.0.0.1:40123".

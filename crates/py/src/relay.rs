@@ -2,11 +2,10 @@
 
 use crate::config::from_keywords;
 use crate::error;
-use crate::held::Held;
+use crate::held::Closable;
 use crate::number::numbers_in;
 use crate::wait::resolve;
 use denrei::relay::{MAX_PAIR_BYTES, MAX_PAIRS, MIN_PAIR_BYTES, PairState, RelayConfig, Route};
-use parking_lot::Mutex;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -24,7 +23,7 @@ const PAIRS: i128 = MAX_PAIRS as i128;
 #[pyclass(frozen, module = "denrei")]
 pub(crate) struct Relay {
     addresses: Vec<String>,
-    relay: Mutex<Option<Held<denrei::relay::Relay>>>,
+    relay: Closable<denrei::relay::Relay>,
 }
 
 /// A sender and the peer beyond a relay that it speaks to.
@@ -91,7 +90,7 @@ impl Relay {
         let routes = routes.iter().map(route).collect::<PyResult<Vec<_>>>()?;
         let relay = py.detach(|| denrei::relay::Relay::start(&routes, &config)).map_err(error::bind)?;
         let addresses = relay.addresses().iter().map(ToString::to_string).collect();
-        Ok(Self { addresses, relay: Mutex::new(Some(Held::new(relay))) })
+        Ok(Self { addresses, relay: Closable::new(relay) })
     }
 
     /// The addresses that stand for the targets, in the order of the routes.
@@ -103,14 +102,13 @@ impl Relay {
     /// All pairs, as of now; none once it is closed.
     #[getter]
     fn pairs(&self, py: Python<'_>) -> Vec<RelayPair> {
-        let pairs = py.detach(|| self.relay.lock().as_ref().map(|relay| relay.pairs()));
+        let pairs = py.detach(|| self.relay.get().map(|relay| relay.pairs()));
         pairs.into_iter().flatten().map(RelayPair::from).collect()
     }
 
     /// Ends the relay and all its sessions.
     fn close(&self, py: Python<'_>) {
-        let relay = py.detach(|| self.relay.lock().take());
-        drop(relay);
+        self.relay.close(py);
     }
 
     fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {

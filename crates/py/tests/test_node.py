@@ -378,16 +378,25 @@ for drive in ("inline", "thread", "pipelined"):
     assert peer.flush(timeout=LONG)
     b.recv(timeout=LONG)
     listener = a.join_group("239.255.78.77:7477")
+    one, relay = denrei.Collective(a, [a.address], "239.255.78.78:7477"), denrei.Relay([("127.0.0.1:0", b.address)])
     child = os.fork()
     if child == 0:
         try:
             peer.send(b"of the child")
         except denrei.DenreiError as error:
             assert f"is process {os.getppid()}'s" in str(error)
+            try:
+                one.barrier(timeout=LONG)
+                sys.exit(2)
+            except denrei.DenreiError:
+                pass
+            assert relay.pairs == []
             listener.close()
+            one.close()
+            relay.close()
             a.close()
             b.close()
-            del a, b, peer, listener
+            del a, b, peer, listener, one, relay
             sys.exit(0)
         sys.exit(1)
     assert os.waitpid(child, 0)[1] == 0, drive
@@ -398,6 +407,9 @@ for drive in ("inline", "thread", "pipelined"):
     while (event := b.try_event()) is not None:
         kinds.append(event.kind)
     assert "peer_lost" not in kinds, (drive, kinds)
+    one.barrier(timeout=LONG)
+    one.close()
+    relay.close()
     b.close()
     a.close()
 print("ok")
