@@ -22,7 +22,7 @@ pub(crate) struct Inbox {
     held_bytes: u64,
     /// This side said that it wants no more: what arrives is dropped.
     discarding: bool,
-    /// The peer said that all has come.
+    /// The peer said that all has come, and not because no more was wanted.
     ended: bool,
     pool: BufferPool,
     /// Channel and number of the last FRAGMENT.
@@ -192,10 +192,11 @@ impl Inbox {
         }
     }
 
-    /// The peer has said that it will send no more, which it says when all has been acknowledged.
+    /// The peer has said that it will send no more, which it says when all has been acknowledged. Who wants no more
+    /// hears it from a peer that has dropped the rest, of which what is on its way may come later.
     pub fn end(&mut self) {
-        self.ended = true;
-        self.channels.iter_mut().for_each(|(_, state)| state.ended = true);
+        self.ended = !self.discarding;
+        self.channels.iter_mut().for_each(|(_, state)| state.ended = self.ended);
     }
 
     /// Hands each offer that its channel may accept now to `queue`, once: channel and offer.

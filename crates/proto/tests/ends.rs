@@ -190,6 +190,32 @@ fn done_reading_drops_what_is_queued_and_says_so() {
     assert_eq!(refused, Err(SendError::PeerDoneReading(peer)));
 }
 
+#[test]
+fn what_was_on_its_way_when_the_other_side_was_done_reading_may_come_after_close_write() {
+    let mut pair = Pair::new(Config::default());
+    let peer = pair.connect(0);
+    pair.send(0, peer, 0, "hello");
+    pair.run(SECOND);
+    pair.tapped.clear();
+    pair.connected = false;
+    pair.send(0, peer, 0, "late");
+    pair.drain(0);
+    let late = pair.tapped(1, Kind::Session);
+    assert_eq!(late.len(), 1);
+    pair.connected = true;
+    let back = pair.ends[1].peers().next().unwrap();
+    pair.ends[1].close_read(pair.now, back).unwrap();
+    pair.ends[0].close_write(pair.now, peer).unwrap();
+    pair.drain(1);
+    pair.run(SECOND);
+    assert!(pair.events[1].contains(&Event::PeerDoneWriting(back)));
+    pair.inject(1, &late[0]);
+    pair.send(1, back, 0, "still here");
+    pair.run(SECOND);
+    assert_eq!((pair.lost(0), pair.lost(1)), (vec![], vec![]));
+    assert_eq!((pair.received[0].len(), pair.received[1].len()), (1, 1));
+}
+
 /// Who has nothing to say would hear of a session that it does not have any more, and not why; of a process that is
 /// gone it would hear nothing.
 #[test]
