@@ -2,8 +2,8 @@
 """Draws a column of a multicast plan's rows against the number of members.
 
 Input: the CSV of `denrei sim --csv crates/sim/plans/multicast.toml` (or multicast-shared.toml); output: an
-SVG with a panel for each loss and a line for each scheme, both axes logarithmic; numbers of members after
-that choose rows.
+SVG with a panel for each loss and a line for each scheme, both axes logarithmic, nothing at the foot; numbers of
+members after that choose rows.
 
     denrei sim --csv crates/sim/plans/multicast.toml > independent.csv
     python3 docs/groups/plot.py independent.csv loss reports_per_100 docs/groups/reports.svg
@@ -15,7 +15,9 @@ import sys
 
 SCHEMES = ["all-ack", "thinned", "staggered", "suppressed", "tree", "parity"]
 COLOURS = ["#888888", "#1f77b4", "#17becf", "#2ca02c", "#ff7f0e", "#d62728"]
-PANEL_WIDTH, PANEL_HEIGHT, LEFT, TOP, GAP = 260, 220, 60, 50, 30
+# What columns are called in a picture, where that is not their name.
+NAMES = {"reports_per_100": "reports for 100 symbols", "shared_loss": "lost by all", "loss": "lost by each"}
+PANEL_WIDTH, PANEL_HEIGHT, LEFT, TOP, GAP = 260, 220, 66, 50, 36
 
 
 def panel(rows, column, x0, low, high):
@@ -62,13 +64,13 @@ def main():
     decades = range(round(math.log10(low)), round(math.log10(high)) + 1)
     for decade in decades:
         y = TOP + PANEL_HEIGHT * (1 - (decade - decades[0]) / (decades[-1] - decades[0]))
-        parts.append(f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{10 ** decade:g}</text>')
+        parts.append(f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{10 ** decade:,.{max(-decade, 0)}f}</text>')
         end = width - GAP
         parts.append(f'<line x1="{LEFT}" x2="{end}" y1="{y:.1f}" y2="{y:.1f}" stroke="#ddd"/>')
     for index, share in enumerate(losses):
         x0 = LEFT + index * (PANEL_WIDTH + GAP)
         parts += panel([row for row in rows if float(row[loss]) == share], column, x0, low, high)
-        title = f"{column}, {loss.replace('_', ' ')} {share:.1%}"
+        title = f"{NAMES.get(column, column)}, {share:.1%} {NAMES[loss]}"
         parts.append(f'<text x="{x0 + PANEL_WIDTH / 2}" y="{TOP - 8}" text-anchor="middle">{title}</text>')
     for index, (scheme, colour) in enumerate(zip(SCHEMES, COLOURS)):
         x = LEFT + index * 110

@@ -102,7 +102,11 @@ fn panel(area: &Area<'_>, figure: Figure, rows: &[&Row]) -> Result<()> {
         .map_err(drawing)?;
     let mesh = &mut chart.configure_mesh();
     let axis = mesh.x_desc(figure.axis()).y_desc("ns per PDU").light_line_style(WHITE);
-    let number = |value: &f64| format!("{value:.0}");
+    // Of each decade as many labels as have room.
+    let number = |value: &f64| match value / 10_f64.powf((value.log10() + 1e-9).floor()) {
+        digit if [1.0, 2.0, 5.0].iter().any(|shown| (digit - shown).abs() < 0.01) => format!("{value:.0}"),
+        _ => String::new(),
+    };
     axis.x_label_formatter(&number).y_label_formatter(&number).draw().map_err(drawing)?;
     for Line { layers, kind, points } in lines {
         let colour = layers.checked_sub(1).map_or(PAPER, |index| COLOURS[index % COLOURS.len()]);

@@ -37,7 +37,7 @@ fn curves(rows: &[&Row], figure: impl Fn(&Row) -> f64) -> Vec<Curve> {
     let mut curves: Vec<Curve> = Vec::new();
     let (fixed, learnt): (Vec<&Row>, Vec<&Row>) = rows.iter().copied().partition(|row| row.rate.is_some());
     for row in fixed {
-        let name = format!("burst {}", row.burst.unwrap_or(0));
+        let name = format!("burst {} B", row.burst.unwrap_or(0));
         let point = (row.rate.unwrap_or(0) as f64 / 1e6, figure(row));
         Curve::extend(&mut curves, &name, point);
     }
@@ -66,5 +66,7 @@ fn panel(area: &Area<'_>, title: &str, curves: &[Curve], diagonal: bool) -> Resu
         let ideal = LineSeries::new([(0.0, 0.0), (end, end)], BLACK.mix(0.3));
         chart.draw_series(ideal).map_err(drawing)?;
     }
-    draw_curves(&mut chart, curves, SeriesLabelPosition::UpperLeft)
+    // Throughput rises with the rate; bursts that are too large are repaired most at low ones.
+    let legend = if diagonal { SeriesLabelPosition::UpperLeft } else { SeriesLabelPosition::UpperRight };
+    draw_curves(&mut chart, curves, legend)
 }
