@@ -21,7 +21,7 @@ const OTHER_SIZES: [u16; 22] = [
 ];
 /// Probes of one size before the path counts as smaller (RFC 8899 §5.1.2 MAX_PROBES).
 const MAX_PROBES: u8 = 3;
-/// Times at which losses of full-size packets were noticed, with nothing of that size arriving in
+/// Times at which losses of large packets were noticed, with nothing of the smallest one's size arriving in
 /// between, that mean a black hole. A burst that a full buffer swallows is one time.
 ///
 /// A real black hole shows six within six probe timeouts: 200 ms on a LAN.
@@ -153,9 +153,9 @@ impl MtuSearch {
 
     /// A packet of this size was lost; whether the path has turned out to be a black hole.
     pub fn on_lost(&mut self, now: Instant, bytes: u16) -> bool {
-        let below_base = self.current <= self.base;
-        let less = if below_base { LEAST_DATAGRAM_BYTES } else { self.base };
-        if bytes <= less || self.current == less || self.suspected_at == Some(now) {
+        // What is larger than the size now was sent before it fell.
+        let tells = bytes > LEAST_DATAGRAM_BYTES && bytes <= self.current;
+        if !tells || self.suspected_at == Some(now) {
             return false;
         }
         self.suspected_at = Some(now);
@@ -164,11 +164,12 @@ impl MtuSearch {
         if self.suspicious_losses < BLACK_HOLE_LOSSES {
             return false;
         }
-        // That the base is lost, too, may be a silence of the peer's: then everything is tried anew as soon as it
-        // is over.
-        self.ceiling = Some(self.current).filter(|_| !below_base);
+        // That the base is lost, too, or less, may be a silence of the peer's: then everything is tried anew as
+        // soon as it is over.
+        let within_base = self.suspected_bytes <= self.base;
+        self.ceiling = Some(self.current).filter(|_| !within_base);
         self.raise_at = self.ceiling.map(|_| now + RAISE_AFTER);
-        self.current = less;
+        self.current = if within_base { LEAST_DATAGRAM_BYTES } else { self.base };
         self.suspicious_losses = 0;
         self.suspected_bytes = u16::MAX;
         self.tries = 0;
@@ -276,6 +277,25 @@ mod tests {
             search(&mut mtu, path);
             assert_eq!(mtu.current(), found, "path of {path}");
         }
+    }
+
+    #[test]
+    fn losses_below_the_base_mean_less_than_it_whatever_was_found_before() {
+        let mut mtu = MtuSearch::new(1200, 1472);
+        search(&mut mtu, 1472);
+        // The path has become narrower, and all there is to send is small.
+        for loss in 1..=BLACK_HOLE_LOSSES as u64 {
+            assert_eq!(mtu.is_doubtful(), loss > 2, "before loss {loss}");
+            mtu.on_acked(LEAST_DATAGRAM_BYTES);
+            let fallen = mtu.on_lost(Instant::from_nanos(loss), 868);
+            assert_eq!(fallen, loss == BLACK_HOLE_LOSSES as u64);
+        }
+        assert_eq!(mtu.current(), LEAST_DATAGRAM_BYTES);
+        for loss in 1..=BLACK_HOLE_LOSSES as u64 {
+            assert!(!mtu.on_lost(Instant::from_nanos(10 + loss), 868), "it was sent before");
+        }
+        search(&mut mtu, 1472);
+        assert_eq!(mtu.current(), 1472, "it may have been a silence");
     }
 
     #[test]

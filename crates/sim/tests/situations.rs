@@ -87,6 +87,19 @@ fn a_path_below_the_base_size_carries_large_messages_too() {
 }
 
 #[test]
+fn a_path_that_falls_below_the_base_size_carries_messages_of_less() {
+    let mut rig = Rig::new(2, &lan(), config());
+    let bytes = |rig: &Rig| rig.flow(A, B).unwrap().datagram_bytes;
+    rig.send(A, B, 0, 100_000);
+    rig.run_until(100, "the path's size is found", |rig| rig.received() == 1 && bytes(rig) == 1_472);
+    rig.world.set_faults(B, Faults { black_hole_above: Some(576), ..Faults::default() });
+    // Nothing larger than the base is ever sent.
+    rig.send(A, B, 0, 868);
+    rig.run_until(2_000, "it arrives", |rig| rig.received() == 2);
+    rig.judge();
+}
+
+#[test]
 fn a_silence_does_not_leave_small_datagrams_behind() {
     let patient = denrei_proto::Config { failure_timeout: Duration::from_secs(20), ..config() };
     let mut rig = Rig::new(2, &lan(), patient);
