@@ -2,7 +2,9 @@
 
 use super::net::{Net, addr, content, group_addr};
 use super::sealed::sealed;
-use denrei_proto::group::{Departure, GroupBackend, GroupEvent, GroupOptions, GroupPolicy, MemberPath};
+use denrei_proto::group::{
+    Departure, GroupBackend, GroupEvent, GroupOptions, GroupPolicy, Invited, MemberPath,
+};
 use denrei_proto::{Config, Endpoint, LostReason};
 use std::sync::Arc;
 use std::time::Duration;
@@ -319,4 +321,17 @@ fn who_does_not_hear_the_address_cannot_be_where_it_has_to() {
     let mut net = one_unheard(GroupBackend::Multicast);
     net.run(OPEN_TIMEOUT + Duration::from_millis(100));
     assert_eq!(net.events, [GroupEvent::OpenFailed { missing: vec![addr(2)] }]);
+}
+
+/// Its application still holds what it was before; who joins later would wait for a group that expects nobody.
+#[test]
+fn an_invitation_that_was_taken_back_is_gone_for_a_former_member_as_well() {
+    let mut net = two_of_three(GroupPolicy::Wait.into(), Config::default());
+    net.hosts[2].stop_joining(group_addr());
+    net.hosts[0].remove_group_member(net.now, net.group, 1).unwrap();
+    assert_eq!(invite(&mut net, 2), 2);
+    net.run(OPEN_TIMEOUT * 2);
+    assert_eq!(net.events[2..], [departed(2, 2, Departure::Refused)]);
+    net.hosts[2].join_group(net.now, group_addr()).unwrap();
+    assert_eq!(net.hosts[2].group_invited(group_addr()), Invited::No);
 }

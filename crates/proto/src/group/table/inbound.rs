@@ -163,9 +163,8 @@ impl Table {
         octets: &Bytes,
         host: &mut dyn Host,
     ) {
-        let Some(member) = self.members.get_mut(&id) else {
-            return self.on_record_before_joining(id, peer, record);
-        };
+        self.on_record_before_joining(id, peer, record);
+        let Some(member) = self.members.get_mut(&id) else { return };
         let from_opener = member.opener == peer;
         let before = Before::of(member);
         let mut result = Ok(());
@@ -206,8 +205,8 @@ impl Table {
         self.dirty |= member.deadline() <= now;
     }
 
-    /// What an opener says after an OPEN whose address nobody has joined yet: it is taken back, or its key is
-    /// another one by now.
+    /// What an opener says after an OPEN whose address nobody has joined yet, or not again: it is taken back, or its key
+    /// is another one by now.
     fn on_record_before_joining(&mut self, id: GroupId, peer: PeerId, record: &Record<'_>) {
         let is_meant = |invitation: &Invitation| invitation.group == id && invitation.from == peer;
         match record {
