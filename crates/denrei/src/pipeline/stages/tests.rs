@@ -164,7 +164,12 @@ fn a_timer_waits_for_every_socket() {
     hear_the_stranger(&mut here);
     send_and_rest(&mut here, &there, peer);
     here.work(None);
-    (0..2).for_each(|_| hear_the_stranger(&mut here));
+    // Something else may lie there before the acknowledgement.
+    for _ in 0..20 {
+        if here.flow(peer).in_flight_bytes > 0 {
+            hear_the_stranger(&mut here);
+        }
+    }
     assert_eq!((here.flow(peer).in_flight_bytes, here.flow(peer).counters.probes), (0, before));
 }
 
