@@ -307,12 +307,7 @@ impl Layer<Parcel> for Protocol {
     }
 
     fn idle_for(&self) -> Option<Duration> {
-        if self.is_held {
-            return Some(RETRY);
-        }
-        let mut core = self.shared.core.lock();
-        core.endpoint.settle_timers();
-        core.endpoint.poll_timeout().map(|at| at.saturating_since(core.now()))
+        if self.is_held { Some(RETRY) } else { self.until_deadline() }
     }
 
     fn has_work(&self) -> bool {

@@ -229,22 +229,3 @@ fn a_receiver_without_buffers_does_not_listen() {
     here.receiver.sleeper().unwrap().sleep(PATIENCE);
     assert!(began.elapsed() < PATIENCE, "now there is");
 }
-
-/// What is under way is acknowledged long before its timer, which is then no reason to wake up.
-#[test]
-fn the_protocol_sleeps_past_timers_that_have_moved_on() {
-    let (mut here, _there, peer) = session();
-    let (mut sleeps, mut in_vain) = (0, 0);
-    for _ in 0..20 {
-        here.send(ChannelId { peer, channel: 0 });
-        here.work_until(|here| here.flow(peer).in_flight_bytes == 0);
-        let sleep = here.protocol.idle_for();
-        let left = here.with_core(|core, now| {
-            core.endpoint.settle_timers();
-            core.endpoint.poll_timeout().map(|at| at.saturating_since(now))
-        });
-        sleeps += 1;
-        in_vain += u32::from(sleep < left);
-    }
-    assert_eq!((sleeps, in_vain), (20, 0));
-}
