@@ -94,7 +94,9 @@ impl Sender {
         self.pace.spend(now, (out.len() as u64).saturating_sub(headers), host);
         self.note_train(now, first_packet);
         // Who misses what is too large for its path has to be asked for it all the same.
-        self.last_sent_at = if in_vain { self.last_sent_at } else { now };
+        if !in_vain {
+            self.last_sent_at = now;
+        }
         let segment_size = (self.packet - first_packet > 1).then_some(segment_size);
         let train = Transmit { to: self.address, len: out.len(), segment_size, ecn: Ecn::Ect0 };
         if !self.replicates() {

@@ -163,7 +163,7 @@ impl Table {
         octets: &Bytes,
         host: &mut dyn Host,
     ) {
-        self.on_record_before_joining(id, peer, record);
+        self.update_invitations(id, peer, record);
         let Some(member) = self.members.get_mut(&id) else { return };
         let from_opener = member.opener == peer;
         let before = Before::of(member);
@@ -207,7 +207,7 @@ impl Table {
 
     /// What an opener says after an OPEN whose address nobody has joined yet, or not again: it is taken back, or its key
     /// is another one by now.
-    fn on_record_before_joining(&mut self, id: GroupId, peer: PeerId, record: &Record<'_>) {
+    fn update_invitations(&mut self, id: GroupId, peer: PeerId, record: &Record<'_>) {
         let is_meant = |invitation: &Invitation| invitation.group == id && invitation.from == peer;
         match record {
             Record::Removed => self.invitations.retain(|invitation| !is_meant(invitation)),
