@@ -379,7 +379,7 @@ impl Host for Endpoint {
 
     fn queue_room(&self, peer: PeerId, least: u64, most: u64, beside: u64) -> u64 {
         let Some(peer) = self.get(peer) else { return 0 };
-        let of_path = peer.window_bytes().saturating_mul(2).max(least);
+        let of_path = peer.window_bytes().saturating_mul(4).max(least);
         match most.min(of_path).saturating_sub(peer.outbox().queued_bytes()) {
             0 => peer.outbox().room_left(GROUP_CHANNEL, beside.min(of_path)),
             room => room,

@@ -53,7 +53,7 @@ pub(crate) trait Host {
     /// Asks a peer for a sign of life: if it gives none, the session is lost.
     fn ask_for_life(&mut self, now: Instant, peer: PeerId);
     /// What may be queued for a peer that has at most `most` queued, or `beside` where the application's messages are
-    /// more; and of both no more than two of its windows, but for `least`.
+    /// more; and of both no more than four of its windows, but for `least`.
     fn queue_room(&self, peer: PeerId, least: u64, most: u64, beside: u64) -> u64;
     /// Smoothed round-trip time.
     fn rtt(&self, peer: PeerId) -> Option<Duration>;

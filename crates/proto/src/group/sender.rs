@@ -50,7 +50,7 @@ const _: () = assert!(GROUP_HEADER_BYTES + PARITY_OVERHEAD_BYTES + TAG_BYTES <= 
 /// Symbols that travel by sessions alone are this large: a tenth of a percent of headers, and a
 /// receiver's first credit holds two.
 const UNICAST_SYMBOL_BYTES: usize = 30 * 1024;
-/// Queued for one member's session, at most: a relay keeps its bounds. Two windows if they are less: what another
+/// Queued for one member's session, at most: a relay keeps its bounds. Four windows if they are less: what another
 /// group, or the end of this one, has to say waits behind it …
 const MAX_SESSION_QUEUE_BYTES: u64 = 2 << 20;
 /// … but this much at least: two symbols.
