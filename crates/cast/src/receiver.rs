@@ -15,7 +15,7 @@ use crate::message::{CHANNEL, FailureCode, Message, Offer, VERSION, short};
 use crate::reception::{Destination, Reception, check_offer};
 use crate::stage::Busy;
 use bytes::Bytes;
-use denrei::{ChannelId, Event, GroupListener, Incoming, Membership, Node, PeerId, Phase};
+use denrei::{ChannelId, ConnectError, Event, GroupListener, Incoming, Membership, Node, PeerId, Phase};
 use std::net::SocketAddr;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
@@ -139,7 +139,7 @@ impl Receiver {
     ) -> Result<ReceiveReport, CastError> {
         loop {
             let now = Instant::now();
-            self.find(now);
+            self.find(now)?;
             self.sessions()?;
             self.members()?;
             self.tell(now, progress)?;
@@ -151,32 +151,38 @@ impl Receiver {
     }
 
     /// Asks senders that were named or have been heard.
-    fn find(&mut self, now: Instant) {
+    fn find(&mut self, now: Instant) -> Result<(), CastError> {
         self.forget_silent(now);
         if self.sender.is_some() {
-            return;
+            return Ok(());
         }
         let due = self.asked_at.is_none_or(|asked| now.duration_since(asked) >= ASK_INTERVAL);
         let named = self.options.from.filter(|_| due);
         let heard = self.finder.as_mut().and_then(|finder| finder.poll(now));
         if let Some(sender) = named {
             self.asked_at = Some(now);
-            self.ask(sender);
+            // It does not become possible by waiting.
+            if let Err(error @ (ConnectError::OtherFamily { .. } | ConnectError::BadAddress(_))) =
+                self.ask(sender)
+            {
+                return Err(CastError::NoReceivers(format!("the sender cannot be asked: {error}")));
+            }
         }
         // One that has not answered yet has been told already.
         if let Some(sender) = heard.filter(|sender| !self.is_asked(*sender)) {
             self.asked_at = Some(now);
             let known = self.node.peer_at(sender).is_some();
-            let peer = self.ask(sender).filter(|_| !known);
+            let peer = self.ask(sender).ok().filter(|_| !known);
             self.asked.extend(peer.map(|peer| (peer, now)));
         }
+        Ok(())
     }
 
-    fn ask(&self, sender: SocketAddr) -> Option<PeerId> {
+    fn ask(&self, sender: SocketAddr) -> Result<PeerId, ConnectError> {
         let peer = self.node.connect(sender);
-        let peer = peer.inspect_err(|error| tracing::debug!("cannot ask {sender}: {error}")).ok()?;
+        let peer = peer.inspect_err(|error| tracing::debug!("cannot ask {sender}: {error}"))?;
         self.say(peer, &Message::Hello { version: VERSION });
-        Some(peer)
+        Ok(peer)
     }
 
     fn is_asked(&self, sender: SocketAddr) -> bool {

@@ -282,8 +282,18 @@ fn what_cannot_work_is_said_before_anything_is_sent() {
         (vec!["send".into(), path(&file), "--members=10.99.99.99:9".into()], 3, "--insecure"),
         (vec!["send".into(), path(&top), "--members=127.0.0.1".into()], 3, "--dereference"),
         (vec!["send".into(), "/none/such".into(), "--members=127.0.0.1".into()], 3, "/none/such"),
-        (vec!["send".into(), path(&file), "--members=127.0.0.1:0".into()], 2, "port 0"),
+        (
+            vec!["send".into(), path(&file), "--members=127.0.0.1:0".into()],
+            2,
+            "--members: \"127.0.0.1:0\" has port 0",
+        ),
         (vec!["send".into(), path(&file), "--members=239.1.1.1".into()], 2, "single host"),
+        (vec!["send".into(), path(&file), "--members=0.0.0.0:7".into()], 2, "single host"),
+        (
+            vec!["send".into(), path(&file), "--min-members=1".into(), "--bind=".into()],
+            2,
+            "--bind: \"\" is no host",
+        ),
         (vec!["send".into(), path(&file), path(&file), "--min-members=1".into()], 2, "two of that name"),
         (vec!["send".into(), "-".into(), "--name=a/b".into(), "--min-members=1".into()], 2, "--name: "),
         (
@@ -300,8 +310,15 @@ fn what_cannot_work_is_said_before_anything_is_sent() {
         (vec!["send".into(), "-L".into(), "-".into(), "--min-members=1".into()], 2, "files and directories"),
         (vec!["recv".into(), "--into=-".into(), "--fsync".into()], 2, "--fsync is for a directory"),
         (vec!["recv".into()], 2, "--into"),
-        (vec!["recv".into(), "--into".into(), path(&top), "--from=127.0.0.1:0".into()], 2, "port 0"),
-        (vec!["recv".into(), "--into".into(), path(&file)], 2, "not a directory"),
+        (vec!["recv".into(), "--into".into(), path(&top), "--from=127.0.0.1:0".into()], 2, "--from: "),
+        (vec!["recv".into(), "--into".into(), path(&top), "--from=[::]".into()], 2, "single host"),
+        // At once: it does not become possible by waiting.
+        (
+            vec!["recv".into(), "--into".into(), path(&top), "--from=[::1]:9".into(), "--wait=20".into()],
+            3,
+            "bind to [::] for both",
+        ),
+        (vec!["recv".into(), "--into".into(), path(&file)], 2, "--into: "),
         (vec!["recv".into(), "--into=/none/such".into()], 3, "/none/such"),
         // Not even root can make files there.
         (vec!["recv".into(), "--into=/proc/self".into()], 3, "cannot receive into /proc/self"),

@@ -87,7 +87,7 @@ impl PortArgs {
             (false, false) => Ipv6Addr::LOCALHOST.into(),
         };
         let Some(bind) = &self.bind else { return bind_default(ip, port, &config) };
-        let addr = resolve(bind, port).map_err(wrong_arguments)?;
+        let addr = resolve(bind, port).map_err(|why| wrong_arguments(format!("--bind: {why}")))?;
         Node::bind(addr, config).context("cannot open the port")
     }
 }
@@ -118,14 +118,17 @@ fn resolve(text: &str, port: u16) -> Result<SocketAddr, String> {
     if text.contains(':') { address(text) } else { address(&format!("{text}:{port}")) }
 }
 
-/// The address of another side: as for [`resolve`], with the port of receivers where none is named.
-fn resolve_peer(text: &str) -> Result<SocketAddr> {
-    let addr = resolve(text, DEFAULT_PORT).map_err(wrong_arguments)?;
+/// The address of another side, which `option` names: as for [`resolve`], with the port of receivers where none is
+/// named.
+fn resolve_peer(option: &str, text: &str) -> Result<SocketAddr> {
+    let wrong = |why: String| wrong_arguments(format!("{option}: {why}"));
+    let addr = resolve(text, DEFAULT_PORT).map_err(wrong)?;
     if addr.port() == 0 {
-        return Err(wrong_arguments(format!("{text:?} has port 0, at which nobody is")));
+        return Err(wrong(format!("{text:?} has port 0, at which nobody is")));
     }
-    if addr.ip().is_multicast() || addr.ip() == Ipv4Addr::BROADCAST {
-        return Err(wrong_arguments(format!("{text:?} is no address of a single host")));
+    let ip = addr.ip().to_canonical();
+    if ip.is_multicast() || ip.is_unspecified() || ip == Ipv4Addr::BROADCAST {
+        return Err(wrong(format!("{text:?} is no address of a single host")));
     }
     Ok(addr)
 }

@@ -106,13 +106,13 @@ impl RecvCommand {
             let path = self.into.clone();
             match check_directory(&path) {
                 Err(CastError::InTheWay { .. }) => {
-                    return Err(wrong_arguments(format!("{} is not a directory", path.display())));
+                    return Err(wrong_arguments(format!("--into: {} is not a directory", path.display())));
                 }
                 checked => checked?,
             }
             Destination::Directory { path, sync: self.fsync }
         };
-        let from = self.from.as_deref().map(resolve_peer).transpose()?;
+        let from = self.from.as_deref().map(|from| resolve_peer("--from", from)).transpose()?;
         let beyond = from.is_some_and(|from| !from.ip().to_canonical().is_loopback());
         let node = self.port.open(self.group, DEFAULT_PORT, beyond)?;
         let mut options = ReceiveOptions::new(self.group);

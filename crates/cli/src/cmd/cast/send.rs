@@ -206,7 +206,7 @@ impl SendCommand {
         }
         let mut members = Vec::new();
         for text in &self.members {
-            let addr = resolve_peer(text.trim())?;
+            let addr = resolve_peer("--members", text.trim())?;
             if members.contains(&addr) {
                 return Err(wrong_arguments(format!("--members names {addr} twice")));
             }
