@@ -103,6 +103,8 @@ fn help_names_the_exit_statuses_and_hides_what_is_for_packagers() {
         let help = stdout(&denrei(&["bench", bench, "--help"]));
         assert!(help.contains("--netns") && hidden.split(' ').all(|option| !help.contains(option)), "{help}");
     }
+    let rate = stdout(&denrei(&["bench", "rate", "--help"]));
+    assert!(rate.contains("--sizes <BYTES>") && rate.contains("Message size in bytes, one"), "{rate}");
 }
 
 #[test]

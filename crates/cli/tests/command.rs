@@ -207,25 +207,36 @@ fn a_sealed_row_stands_beside_the_plain_one() {
 }
 
 /// R9: throughput is the rate where the receiver keeps up; a burst beyond its buffer loses at any
-/// rate; and there is a picture of it.
+/// rate; and there is a picture of it. Whoever else has the cores meanwhile may spoil one measurement; what is
+/// wrong spoils all.
 #[test]
 fn a_rate_is_tracked_and_a_burst_too_large_loses() {
+    const MEASUREMENTS: usize = 3;
+    let spoilt: Vec<String> = (0..MEASUREMENTS).map_while(|_| tracking_differs()).collect();
+    assert!(spoilt.len() < MEASUREMENTS, "{spoilt:#?}");
+}
+
+/// What of a tracking is not as it has to be, if anything is.
+fn tracking_differs() -> Option<String> {
     let place = tempfile::tempdir().unwrap();
     let svg = place.path().join("rate.svg");
     let args = ["bench", "rate", "--parts=tracking", "--receivers=slow", "--rates=1M", "--bursts=4K,256K"];
     let args = [&args[..], &["--json", "--svg", svg.to_str().unwrap()]].concat();
     let lines = lines_with_more(&args);
-    let figure = |line: &Line, name: &str| line[name].as_f64().unwrap_or_else(|| panic!("{name}: {line:?}"));
-    assert_eq!(lines.len(), 3, "{lines:?}");
-    let (learnt, small, large) = (&lines[0], &lines[1], &lines[2]);
-    assert!(learnt["rate"].is_null() && figure(learnt, "bytes_per_s") > 1e6, "{learnt:?}");
-    let of_limit = figure(learnt, "learnt_burst") / figure(learnt, "burst_limit");
-    assert!((0.5..1.5).contains(&of_limit), "{learnt:?}");
-    assert!((0.8..1.1).contains(&(figure(small, "bytes_per_s") / 1_048_576.0)), "{small:?}");
-    assert!(figure(small, "lost_per_1000") < 5.0, "{small:?}");
-    assert!(figure(large, "lost_per_1000") > 50.0 && figure(large, "recoveries_per_1000") > 0.0, "{large:?}");
     let picture = std::fs::read_to_string(svg).unwrap();
     assert!(picture.contains("<svg") && picture.contains("slow receiver: throughput"), "{picture}");
+    assert_eq!(lines.len(), 3, "{lines:?}");
+    let (learnt, small, large) = (&lines[0], &lines[1], &lines[2]);
+    assert!(learnt["rate"].is_null(), "{learnt:?}");
+    let figure = |line: &Line, name: &str| line[name].as_f64().unwrap_or(f64::NAN);
+    let of_limit = figure(learnt, "learnt_burst") / figure(learnt, "burst_limit");
+    let holds = figure(learnt, "bytes_per_s") > 1e6
+        && (0.5..1.5).contains(&of_limit)
+        && (0.8..1.1).contains(&(figure(small, "bytes_per_s") / 1_048_576.0))
+        && figure(small, "lost_per_1000") < 5.0
+        && figure(large, "lost_per_1000") > 50.0
+        && figure(large, "recoveries_per_1000") > 0.0;
+    (!holds).then(|| format!("{lines:?}"))
 }
 
 /// R2 over two seconds at a rate that any machine keeps.

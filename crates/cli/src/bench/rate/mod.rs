@@ -27,8 +27,12 @@ use denrei_output::say;
 use figures::{Row, Table};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+/// What is said of the only size that messages have here.
+const SIZES_HELP: &str = "Message size in bytes, one; K, M and G are powers of 1024 (4..=1G) [default: 1400]";
+
 /// Options of `denrei bench rate`.
 #[derive(Args, Clone, Debug)]
+#[command(mut_arg("sizes", |arg| arg.help(SIZES_HELP).value_name("BYTES")))]
 pub struct RateArgs {
     #[command(flatten)]
     common: CommonArgs,
@@ -209,6 +213,17 @@ struct Point {
     pace: Pace,
 }
 
+impl Point {
+    /// What errors call it.
+    fn words(&self) -> String {
+        let pace = match self.pace.fixed {
+            Some((rate, burst)) => format!("{rate} bytes/s in bursts of {burst} bytes"),
+            None => "a learnt pace".to_owned(),
+        };
+        format!("{} at {pace}, {} bytes", self.part.name(), self.size)
+    }
+}
+
 /// Measures, and prints.
 pub fn run(args: &RateArgs) -> Result<()> {
     if args.common.sizes.len() > 1 {
@@ -381,8 +396,8 @@ impl Measurement<'_> {
             ..self.plan.clone()
         };
         let transport = plan.transports[0];
-        let reports = runner::measure(&plan, self.place, transport, point.size)
-            .with_context(|| format!("{:?} at {:?}", point.part, point.pace.fixed))?;
+        let reports =
+            runner::measure(&plan, self.place, transport, point.size).with_context(|| point.words())?;
         Row::new(&plan, point, transport, reports)
     }
 }
