@@ -184,8 +184,8 @@ fn udp_errors(snmp: &str) -> Check {
     let found =
         format!("since boot: {received} received, {full} lost to full receive buffers, {damaged} damaged");
     if full as f64 > LOSS_RATIO * received as f64 {
-        let advice = "give sockets larger receive buffers (see `receive buffer`), or keep the programs that \
-                      receive from being descheduled";
+        let advice = "look by `ss -uam` for the sockets that drop (d in skmem), give those larger receive buffers (a \
+                      Node's are its setting socket_recv_buffer_bytes), or keep their programs from being descheduled";
         return Check::warn(name, found, advice);
     }
     if damaged as f64 > LOSS_RATIO * received as f64 {
@@ -225,6 +225,9 @@ mod tests {
         assert_eq!(udp_counter(SNMP, "RcvbufErrors"), Some(70));
         assert_eq!(udp_counter(SNMP, "Missing"), None);
         assert_eq!(udp_errors(SNMP).status, Status::Warn);
+        // Of other programs too: what Nodes are given is for another check, and says nothing of these.
+        let advice = udp_errors(SNMP).advice.unwrap();
+        assert!(advice.contains("socket_recv_buffer_bytes") && !advice.contains("see `"), "{advice}");
         assert_eq!(udp_errors(&SNMP.replace(" 70 ", " 7 ")).status, Status::Ok);
         assert!(udp_errors(&SNMP.replace("70 0 1", "0 0 99")).advice.unwrap().contains("cable"));
         assert_eq!(udp_errors("").status, Status::Ok);
