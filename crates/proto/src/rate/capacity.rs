@@ -8,6 +8,7 @@
 //! to be too much is remembered for a while, or it would be tried, and lost, again and again; rate and
 //! burst are raised in turns, so that it is known which of them was too much.
 
+use super::MAX_RATE;
 use core::time::Duration;
 use denrei_wire::Instant;
 
@@ -29,6 +30,9 @@ const TOLERATED_DATAGRAMS: u64 = 1_000;
 /// A burst that is too large loses in each; it is to blame if no more than this many bursts came
 /// between two recoveries.
 const BURSTS_TO_BLAME: u64 = 2;
+/// RTIMER is not longer: an interval would not have its bursts, and who waits for the next one seems idle. A burst that
+/// lasts longer is not sent, and nothing is learnt from raising it.
+pub(super) const LONGEST_RTIMER_PER_S: u64 = 20;
 /// The burst holds this many datagrams at least: one is what R9 begins with.
 const LEAST_BURST_DATAGRAMS: u64 = 1;
 
@@ -66,14 +70,14 @@ struct Search {
 }
 
 impl Search {
-    /// Raises the value; `false`: it is as high as it may be.
-    fn raise(&mut self, now: Instant, free_step: u64) -> bool {
+    /// Raises the value, to `most` at most; `false`: it is as high as it may be.
+    fn raise(&mut self, now: Instant, free_step: u64, most: u64) -> bool {
         self.too_much = self.too_much.filter(|&(_, until)| until > now);
-        let (step, most) = match self.too_much {
+        let (step, known) = match self.too_much {
             Some((value, _)) => (CAREFUL_STEP, value - value / CAREFUL_STEP),
             None => (free_step, u64::MAX),
         };
-        let raised = (self.value + (self.value / step).max(1)).min(most);
+        let raised = self.value.saturating_add((self.value / step).max(1)).min(known).min(most);
         let higher = raised > self.value;
         self.value = self.value.max(raised);
         higher
@@ -206,11 +210,12 @@ impl Capacity {
             return;
         }
         let rate_first = self.raised != Some(Raised::Rate);
-        self.raised = if !busy && rate_first && self.rate.raise(now, FREE_STEP) {
+        let longest = self.rate.value / LONGEST_RTIMER_PER_S;
+        self.raised = if !busy && rate_first && self.rate.raise(now, FREE_STEP, MAX_RATE) {
             Some(Raised::Rate)
-        } else if self.burst.raise(now, CAREFUL_STEP) {
+        } else if self.burst.raise(now, CAREFUL_STEP, longest) {
             Some(Raised::Burst)
-        } else if !busy && !rate_first && self.rate.raise(now, FREE_STEP) {
+        } else if !busy && !rate_first && self.rate.raise(now, FREE_STEP, MAX_RATE) {
             Some(Raised::Rate)
         } else {
             None
@@ -343,6 +348,24 @@ mod tests {
         }
         assert!((12_000_000..=13_000_000).contains(&capacity.rate()), "{}", capacity.rate());
         assert!(most <= 13_000_000, "{most}: messages wait without end");
+    }
+
+    #[test]
+    fn a_burst_longer_than_any_that_is_sent_is_not_raised() {
+        let pace = 13_000_000;
+        let interval = Interval {
+            length: LENGTH,
+            octets: pace / 50,
+            recoveries: 0,
+            datagram: DATAGRAM,
+            held_back: true,
+            taken: Some(pace),
+        };
+        let mut capacity = Capacity::new(&interval, 80_000);
+        for step in 0..10_000 {
+            capacity.learn(Instant::ZERO + LENGTH * step, &interval);
+        }
+        assert!((75_000..=pace / LONGEST_RTIMER_PER_S).contains(&capacity.burst()), "{}", capacity.burst());
     }
 
     #[test]

@@ -6,7 +6,7 @@
 //! all; [`max_min`] shares it. Who does not use its share lends it to those held back by theirs, and
 //! has it back as soon as it is used: nobody's rate is below its fair share.
 
-use super::capacity::{Capacity, Interval};
+use super::capacity::{Capacity, Interval, LONGEST_RTIMER_PER_S};
 use super::flow::Flow;
 use super::heard::{Heard, Taken};
 use super::share::{Want, max_min};
@@ -20,8 +20,6 @@ const LEAST_DATAGRAMS: u64 = 32;
 const LONGEST_INTERVAL: Duration = Duration::from_millis(200);
 /// RTIMER is not shorter: a sender that sleeps cannot keep time any better.
 const LEAST_RTIMER_PER_S: u64 = 1000;
-/// Nor longer: an interval would not have its bursts, and who waits for the next one seems idle.
-const LONGEST_RTIMER_PER_S: u64 = 20;
 /// A recovery lasts this long: what is missing after a shorter time belongs to it.
 const LEAST_RECOVERY: Duration = Duration::from_millis(1);
 /// Headers and trailer of a data packet, about, octets: rates count what is in it.
