@@ -44,7 +44,9 @@ impl Endpoint {
         }
         if let Mode::Managing(manager) = &mut self.pace.mode {
             let share = host_share(capacity, manager.host_record(now), others);
-            manager.set_host_share(share, others.iter().map(|other| other.bytes_per_s).sum());
+            // Another process wrote the records: any number may be in them.
+            let comes = others.iter().fold(0, |sum: u64, other| sum.saturating_add(other.bytes_per_s));
+            manager.set_host_share(share, comes);
         }
     }
 
@@ -121,5 +123,27 @@ impl Endpoint {
         if let Mode::Managing(manager) = &mut self.pace.mode {
             manager.set_fixed(slot, peer.weight, peer.is_paced());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Config;
+    use std::sync::Arc;
+
+    #[test]
+    fn whatever_other_nodes_say_of_themselves_there_is_a_share() {
+        let config = Config { learn_rates: true, ..Config::default() };
+        let mut endpoint = Endpoint::new(Arc::new(config), 1, Instant::ZERO);
+        let most = HostRecord {
+            weight: u64::MAX,
+            bytes_per_s: u64::MAX,
+            held_back: true,
+            overrun_bytes_per_s: u64::MAX,
+        };
+        endpoint.share_host(Instant::ZERO, None, &[most; 3]);
+        assert!(matches!(endpoint.pace.mode, Mode::Managing(_)));
+        assert_eq!(endpoint.host_record(Instant::ZERO), HostRecord::default());
     }
 }

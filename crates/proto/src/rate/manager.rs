@@ -192,7 +192,8 @@ impl Manager {
         let interval = Interval { length, octets, recoveries, datagram, held_back, taken: pace };
         self.taken = taken;
         if recoveries > 0 {
-            let all = self.host.others + self.flows.values().map(|flow| flow.throughput).sum::<u64>();
+            let own = self.flows.values().map(|flow| flow.throughput).sum();
+            let all = self.host.others.saturating_add(own);
             self.host.overrun = Some((all, now));
         }
         match &mut self.capacity {
