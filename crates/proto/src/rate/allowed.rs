@@ -10,6 +10,10 @@ use denrei_wire::frame::{Grant, GrantRequest};
 /// fragment has to fit, or a sender that may go on could not.
 pub(crate) const LEAST_GRANT: u64 = 160;
 
+/// How far a sender may be ahead of a limit that is set anew. Beyond it the low 32 bits of its count would not tell how
+/// far, and what lies between was lost long ago: it goes on counting from the limit.
+pub(super) const MOST_AHEAD: u64 = 1 << 30;
+
 /// Data packets that go without a request at most, so that the receiver's account stays right.
 const REQUEST_EVERY: u8 = 8;
 
@@ -46,6 +50,11 @@ impl Allowed {
         let limit = if age == 0 { word.limit.max(grant.limit) } else { grant.limit };
         if age > 0 {
             word.told = None;
+            if let Some(limit) = limit
+                && self.sent.saturating_sub(limit) > MOST_AHEAD
+            {
+                self.sent = limit;
+            }
         }
         word.serial = Some(grant.serial);
         word.limit = limit;

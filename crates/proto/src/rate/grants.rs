@@ -7,7 +7,7 @@
 //! not ask.
 
 use super::InboundWindow;
-use super::allowed::LEAST_GRANT;
+use super::allowed::{LEAST_GRANT, MOST_AHEAD};
 use super::claim::Claim;
 use super::release::Release;
 use super::turns::Turns;
@@ -165,8 +165,9 @@ impl Grants {
             (claim.lapses, claim.not_before) = (0, Instant::ZERO);
         }
         // Whatever it says: a count does not go back, what it is passed over for is not held for it once more, and
-        // whoever knows of the limit has sent no more.
-        let most = if claim.asked { claim.limit.max(claim.accounted) } else { u64::MAX };
+        // whoever knows of the limit has sent no more since.
+        let before_limit = if claim.asked { 0 } else { MOST_AHEAD };
+        let most = claim.limit.max(claim.accounted).saturating_add(before_limit);
         claim.said = said.clamp(claim.said.max(claim.received).min(most), most);
         let sent = if claim.not_before > now { claim.said.max(claim.accounted) } else { claim.said };
         if !claim.is_active() {

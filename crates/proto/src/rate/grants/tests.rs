@@ -1,5 +1,6 @@
-use super::super::DEFAULT_WEIGHT;
+use super::super::{Allowed, DEFAULT_WEIGHT};
 use super::*;
+use denrei_wire::frame::Grant;
 
 /// Senders that send whatever they are granted, and a link that brings one datagram at a time.
 struct Crowd {
@@ -232,4 +233,28 @@ fn idle_peers_keep_a_small_allowance() {
     assert!(after > before && after - 1400 >= LEAST_STANDING, "{before} {after}");
     assert_eq!(grants.take_changed(), Some(5));
     assert_eq!(grants.take_changed(), None, "the others are not bothered");
+}
+
+#[test]
+fn a_sender_of_which_gibibytes_were_lost_is_understood() {
+    for lost in [1u64 << 20, 1 << 30, 3 << 30, 5 << 30, 1 << 40] {
+        let (now, received) = (Instant::ZERO, 1 << 41);
+        let mut sender = Allowed::default();
+        sender.on_sent(received + lost);
+        let mut grants = Grants::new(now, ASSUMED, None);
+        grants.admit(now, 0, DEFAULT_WEIGHT, received);
+        let mut arrived = 0;
+        for serial in 0..10 {
+            sender.on_grant(&Grant { serial: 1, limit: grants.limit(0) });
+            let room = sender.room().unwrap();
+            assert!(serial == 0 || room > 0, "{lost} lost: it is let send");
+            sender.on_sent(room);
+            grants.on_data(now, 0, room);
+            arrived += room;
+            let request = sender.request(0, 1 << 20);
+            assert_eq!(grants.on_request(now, 0, request.sent, request.wanted), None, "{lost} lost");
+            grants.distribute(now);
+        }
+        assert!(arrived > 100_000, "{lost} lost: {arrived}");
+    }
 }
