@@ -15,7 +15,7 @@ impl Endpoint {
         if let Some((setting, value)) = rate.impossible_field() {
             return Err(PeerError::BadRate { setting, value });
         }
-        self.on_peer(now, peer, |peer, _| peer.set_rate(rate))?;
+        self.on_peer(now, peer, |peer, cx| peer.set_rate(rate, cx.now + cx.config.failure_timeout))?;
         self.leave_rate(peer.slot);
         Ok(())
     }

@@ -140,7 +140,7 @@ impl Endpoint {
         match self.pace.mode {
             Mode::Free => {
                 if note.request.is_some() {
-                    peer.tell_limit(None);
+                    peer.tell_limit(None, now);
                     self.after(now, slot);
                 }
                 // What is missing before a packet without data may have been a probe of the path's size, and
@@ -224,9 +224,9 @@ impl Endpoint {
         while let Mode::Granting(grants) = &mut self.pace.mode
             && let Some(slot) = grants.take_changed()
         {
-            let limit = grants.limit(slot);
+            let (limit, heard_by) = (grants.limit(slot), now + self.config.failure_timeout);
             if let Some(peer) = self.slots[slot as usize].peer.as_deref_mut() {
-                peer.tell_limit(limit);
+                peer.tell_limit(limit, heard_by);
                 self.after(now, slot);
             }
         }

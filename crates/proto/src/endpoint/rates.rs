@@ -73,7 +73,7 @@ impl Endpoint {
         let Some(peer) = self.slots[slot as usize].peer.as_deref_mut() else { return };
         if note.request.is_some() {
             // There are rates here, and no grants.
-            peer.tell_limit(None);
+            peer.tell_limit(None, now);
         }
         let Mode::Managing(manager) = &mut self.pace.mode else { return };
         manager.on_packet(now, slot, peer.weight, Heard { data: note.data, missing: note.missing });
@@ -106,9 +106,10 @@ impl Endpoint {
         let next = manager.deadline().max(now + Manager::INTERVAL);
         // A quiet host is not woken until it is time to stop.
         self.pace.look_at = Some(if manager.is_quiet() { manager.heard_at() + CALM } else { next });
+        let heard_by = now + self.config.failure_timeout;
         for (slot, rate) in told {
             if let Some(peer) = self.slots[slot as usize].peer.as_deref_mut() {
-                peer.set_rate(rate);
+                peer.set_rate(rate, heard_by);
                 self.after(now, slot);
             }
         }

@@ -62,6 +62,9 @@ pub(super) struct Told {
     limit_serial: u32,
     rate: Option<Rate>,
     rate_serial: u32,
+    /// When the peer counts as having heard of the limit, or the rate, though it acknowledges nothing.
+    limit_heard_by: Option<Instant>,
+    rate_heard_by: Option<Instant>,
     police: Police,
 }
 
@@ -318,13 +321,16 @@ impl Peer {
         timeouts.saturating_add(1).min(PROBES_IN_A_ROW)
     }
 
-    /// Sets how fast the peer may send (R4).
-    pub fn set_rate(&mut self, rate: Rate) {
+    /// Sets how fast the peer may send (R4). It is held to that from when it has heard it, or from `heard_by` if it
+    /// acknowledges nothing.
+    pub fn set_rate(&mut self, rate: Rate, heard_by: Instant) {
         if self.is_alive() && self.rate_set() != Some(rate) {
             let told = self.told.get_or_insert_default();
             told.rate = Some(rate);
             told.rate_serial = told.rate_serial.wrapping_add(1);
-            told.police.watch_rate(Instant::ZERO, None);
+            // A later word is no reason to wait longer.
+            let heard_by = *told.rate_heard_by.get_or_insert(heard_by);
+            told.police.watch_rate(heard_by, Some(rate));
             self.want(Control::Rate);
         }
     }
@@ -382,16 +388,22 @@ impl Peer {
             && let Some(told) = &mut self.told
         {
             match control {
-                Control::Rate => told.police.watch_rate(from, told.rate),
-                Control::Grant => told.police.watch_limit(told.limit.map(|_| from)),
+                Control::Rate => {
+                    told.rate_heard_by = None;
+                    told.police.watch_rate(from, told.rate);
+                }
+                Control::Grant => {
+                    told.limit_heard_by = None;
+                    told.police.watch_limit(told.limit.map(|_| from));
+                }
                 _ => {}
             }
         }
     }
 
     /// Tells the peer how much it may send. A limit that holds is not lowered: the peer would go by the higher
-    /// one, and have what it sends dropped as excess.
-    pub fn tell_limit(&mut self, limit: Option<u64>) {
+    /// one, and have what it sends dropped as excess. `heard_by` as for [`set_rate`](Self::set_rate).
+    pub fn tell_limit(&mut self, limit: Option<u64>, heard_by: Instant) {
         let limit = limit.map(|limit| limit.max(self.limit_told().unwrap_or(0)));
         if !self.is_alive() || self.limit_told() == limit {
             return;
@@ -399,7 +411,8 @@ impl Peer {
         let told = self.told.get_or_insert_default();
         if limit.is_none() || told.limit.is_none() {
             told.limit_serial = told.limit_serial.wrapping_add(1);
-            told.police.watch_limit(None);
+            told.limit_heard_by = limit.map(|_| heard_by);
+            told.police.watch_limit(told.limit_heard_by);
         }
         told.limit = limit;
         self.want(Control::Grant);
@@ -418,6 +431,7 @@ impl Peer {
         self.data_received = 0;
         if let Some(told) = &mut self.told {
             told.limit = None;
+            (told.limit_heard_by, told.rate_heard_by) = (None, None);
             told.police = Police::default();
         }
         if self.rate_set().is_some() {
@@ -449,35 +463,4 @@ fn cut_at(written: usize, end: usize, room: u64) -> usize {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::event::PeerId;
-    use crate::peer::Beginning;
-    use crate::seal::Protection;
-    use denrei_wire::packet::Opening;
-    use denrei_wire::{Incarnation, Token};
-
-    #[test]
-    fn a_limit_that_was_told_is_not_lowered() {
-        let beginning = Beginning {
-            id: PeerId { slot: 0, generation: 0 },
-            addr: ([10, 0, 0, 1], 7000).into(),
-            own: Opening { own_token: Token(1), incarnation: Incarnation(2) },
-            protection: Protection::Plain,
-            now: Instant::ZERO,
-            pool: Default::default(),
-            skips: 3,
-        };
-        let mut peer = Peer::opening(beginning, &Config::default());
-        let mut tell = |limit| {
-            peer.tell_limit(limit);
-            let Some(Frame::Grant(grant)) = peer.grant_frame() else { panic!("it was told") };
-            (grant.serial, grant.limit)
-        };
-        assert_eq!(tell(Some(1000)), (1, Some(1000)));
-        // Of one serial the sender goes by the higher one.
-        assert_eq!(tell(Some(600)), (1, Some(1000)));
-        assert_eq!(tell(None), (2, None));
-        assert_eq!(tell(Some(600)), (3, Some(600)));
-    }
-}
+mod tests;
