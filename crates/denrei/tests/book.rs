@@ -131,13 +131,48 @@ fn every_page_is_in_the_summary() {
     }
 }
 
+/// The default in a setting's row of the reference, whose last column has to be `values`.
+fn default_of<'a>(reference: &'a str, name: &str, values: &str) -> &'a str {
+    let (begin, end) = (format!("| `{name}` | "), format!(" | {} |", values.replace('|', "\\|")));
+    let mut rows = reference.lines().filter_map(|row| row.strip_prefix(&begin)?.strip_suffix(&end));
+    let default = rows.next().unwrap_or_else(|| panic!("docs/settings.md lacks: {begin}...{end}"));
+    default.trim_matches('`')
+}
+
 #[test]
-fn every_setting_is_in_the_reference() {
+fn every_setting_is_in_the_reference_with_its_default_and_range() {
     let reference = fs::read_to_string(docs().join("settings.md")).unwrap();
-    let nodes = denrei::SETTINGS.iter().map(|setting| (setting.name, setting.values));
-    let groups = denrei::GROUP_SETTINGS.iter().map(|setting| (setting.name, setting.values));
-    for (name, values) in nodes.chain(groups) {
-        let row = format!("| `{name}` | {} |", values.replace('|', "\\|"));
-        assert!(reference.contains(&row), "docs/settings.md lacks: {row}");
+    let (of_nodes, of_groups) = reference.split_once("## Of a group").unwrap();
+    for setting in denrei::SETTINGS {
+        let (mut config, usual) = (denrei::Config::default(), denrei::Config::default());
+        let default = default_of(of_nodes, setting.name, setting.values);
+        let result = config.set(setting.name, if default == "none" { "" } else { default });
+        // There is no text for these.
+        let is_unsaid = ["pipeline", "key_file", "identity_file", "allow_file"].contains(&setting.name);
+        assert!(result.is_ok() || (is_unsaid && default == "none"), "{}: {default}", setting.name);
+        assert_eq!(format!("{config:?}"), format!("{usual:?}"), "{} is not {default}", setting.name);
+    }
+    for setting in denrei::GROUP_SETTINGS {
+        let mut options = denrei::GroupOptions::default();
+        let default = default_of(of_groups, setting.name, setting.values);
+        denrei::set_group_option(&mut options, setting.name, default).unwrap();
+        assert_eq!(options, denrei::GroupOptions::default(), "{} is not {default}", setting.name);
+    }
+}
+
+#[test]
+fn decisions_are_in_the_summary_under_their_titles() {
+    let summary = fs::read_to_string(docs().join("SUMMARY.md")).unwrap();
+    for file in fs::read_dir(docs().join("adr")).unwrap().map(|entry| entry.unwrap().path()) {
+        let name = file.file_name().unwrap().to_str().unwrap();
+        let text = fs::read_to_string(&file).unwrap();
+        let title = text.lines().next().unwrap().trim_start_matches("# ");
+        if let Some(number) = name.split('-').next().and_then(|number| number.parse::<u32>().ok()) {
+            assert!(title.starts_with(&format!("{number}. ")), "{name}: {title}");
+            assert!(
+                summary.contains(&format!("- [{title}](adr/{name})")),
+                "SUMMARY.md lacks {name}: {title}"
+            );
+        }
     }
 }
