@@ -309,6 +309,46 @@ fn a_sender_that_wants_no_more_is_known_to_the_target() {
 }
 
 #[test]
+fn a_target_that_wants_no_more_goes_on_speaking() {
+    let (sender, target) = (node(), node());
+    let (relay, peer) = through(&sender, &target, small(1 << 20));
+    let to = ChannelId { peer, channel: 0 };
+    sender.send(to, content(0, 10)).unwrap();
+    let back = target.recv_timeout(SOON).unwrap().expect("it arrives").channel;
+    // As much as there is room for waits in the relay when the target says so.
+    while sender.send_timeout(to, content(1, 10_000), SOON / 100).is_ok() {}
+    assert!(relay.pairs()[0].held_bytes > 500_000);
+    target.close_read(back.peer).unwrap();
+    while sender.send(to, content(1, 10_000)).is_ok() {}
+    for number in 0..10 {
+        target.send(back, content(number, 100)).unwrap();
+    }
+    for number in 0..10 {
+        let message = sender.recv_timeout(SOON).unwrap().expect("the other way goes on");
+        assert!(message.data == content(number, 100));
+    }
+    target.close(back.peer).unwrap();
+    assert!(matches!(lost(&sender), LostReason::Ended { code: 0, .. }));
+}
+
+#[test]
+fn what_comes_back_and_is_larger_than_the_sender_takes_ends_the_session_and_is_not_left_out() {
+    let mut small = config();
+    small.protocol.max_message_bytes = 100_000;
+    let (sender, target) = (Node::bind("127.0.0.1:0", small).unwrap(), node());
+    let (_relay, peer) = through(&sender, &target, RelayConfig::default());
+    sender.send(ChannelId { peer, channel: 0 }, content(0, 10)).unwrap();
+    let back = target.recv_timeout(SOON).unwrap().expect("it arrives").channel;
+    for bytes in [100_000, 100_001, 10] {
+        target.send(back, content(1, bytes)).unwrap();
+    }
+    assert_eq!(sender.recv_timeout(SOON).unwrap().expect("it comes").data.len(), 100_000);
+    let LostReason::Ended { code, reason } = lost(&sender) else { panic!("it hears why") };
+    assert!(code == 0x8e01 && reason.contains("100001 bytes"), "{code:#x}: {reason}");
+    assert!(sender.recv_timeout(Duration::ZERO).unwrap().is_none(), "nothing comes behind a gap");
+}
+
+#[test]
 fn senders_that_come_and_go_hold_no_other_up() {
     let (sender, target) = (node(), node());
     let (relay, peer) = through(&sender, &target, RelayConfig::default());

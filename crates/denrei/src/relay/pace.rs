@@ -73,8 +73,7 @@ impl Pace {
             return Rate::STOPPED;
         }
         if fill < CALM || allowed.bytes_per_s == 0 {
-            // A far receiver that stops data stops it here when the queue is full: it may go on soon.
-            return if allowed.bytes_per_s == 0 { self.unless_stopped(allowed) } else { allowed };
+            return allowed;
         }
         // From what drains and a half at the calm end to nothing at the full one.
         let share = 1.5 * (FULL - fill) / (FULL - CALM);
@@ -88,10 +87,6 @@ impl Pace {
             bytes_per_s: lowered.bytes_per_s.min(allowed.bytes_per_s),
             burst_bytes: lowered.burst_bytes.min(allowed.burst_bytes),
         }
-    }
-
-    fn unless_stopped(&self, allowed: Rate) -> Rate {
-        if self.set.bytes_per_s == 0 { Rate::STOPPED } else { allowed }
     }
 }
 

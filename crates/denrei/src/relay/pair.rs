@@ -244,15 +244,19 @@ impl Pair {
         }
     }
 
-    /// Whether the message was sent.
+    /// Whether there may be more to send.
     fn send_far(&self, channel: u16, message: &Bytes) -> bool {
         let to = ChannelId { peer: self.far_peer, channel };
         while !self.is_over() {
-            match self.far.send_timeout(to, message.clone(), PATIENCE) {
-                Ok(_) => {
+            let sent = self.far.send_timeout(to, message.clone(), PATIENCE);
+            match sent {
+                // A peer that wants no more may still speak; the sender hears of it from the other thread.
+                Ok(_) | Err(SendError::PeerDoneReading(_)) => {
                     self.queue.lock().bytes -= message.len() as u64;
-                    self.forwarded_messages.fetch_add(1, Ordering::Relaxed);
-                    self.forwarded_bytes.fetch_add(message.len() as u64, Ordering::Relaxed);
+                    if sent.is_ok() {
+                        self.forwarded_messages.fetch_add(1, Ordering::Relaxed);
+                        self.forwarded_bytes.fetch_add(message.len() as u64, Ordering::Relaxed);
+                    }
                     return true;
                 }
                 Err(SendError::WouldBlock { .. }) => {}
@@ -272,7 +276,13 @@ impl Pair {
                 }
                 Err(SendError::WouldBlock { .. }) => {}
                 // The sender wants no more, or is gone, which the route's thread hears.
-                Err(_) => return,
+                Err(
+                    SendError::PeerDoneReading(_) | SendError::PeerLost { .. } | SendError::UnknownPeer(_),
+                ) => return,
+                // It cannot be left out.
+                Err(error) => {
+                    self.fail(FAR_PEER_LOST, &format!("what the peer beyond the relay said: {error}"));
+                }
             }
         }
     }

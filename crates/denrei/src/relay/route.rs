@@ -42,6 +42,13 @@ struct Running {
     threads: Vec<JoinHandle<()>>,
 }
 
+impl Running {
+    /// Whether it can be put away without a wait: the others' messages come by the thread that does it.
+    fn is_done(&self) -> bool {
+        self.pair.is_over() && self.threads.iter().all(JoinHandle::is_finished)
+    }
+}
+
 impl RouteState {
     /// A route without pairs.
     pub fn new(near: Node, target: SocketAddr, config: RelayConfig, places: Arc<Mutex<usize>>) -> Self {
@@ -131,7 +138,7 @@ impl RouteState {
             let mut pairs = self.pairs.lock();
             pairs.values().for_each(|running| running.pair.regulate());
             let over: Vec<PeerId> =
-                pairs.iter().filter(|(_, running)| running.pair.is_over()).map(|(peer, _)| *peer).collect();
+                pairs.iter().filter(|(_, running)| running.is_done()).map(|(peer, _)| *peer).collect();
             over.iter().filter_map(|peer| pairs.remove(peer)).collect()
         };
         over.into_iter().for_each(|running| self.put_away(running));
@@ -202,5 +209,45 @@ impl RouteState {
             }
         }
         Ok(Running { pair, threads })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Config, Drive};
+    use std::sync::mpsc::channel;
+
+    #[test]
+    fn a_pair_that_ends_is_not_waited_for() {
+        let node = || {
+            let config = Config { drive: Drive::Thread, ..Config::default() };
+            Node::bind("127.0.0.1:0", config).unwrap()
+        };
+        let (near, far, target) = (node(), node(), node().local_addr());
+        let (peer, far_peer) = (near.connect(target).unwrap(), far.connect(target).unwrap());
+        let pair = Arc::new(Pair::new(near.clone(), peer, far, far_peer, target, 1 << 20));
+        let places = Arc::new(Mutex::new(0));
+        let route = RouteState::new(near, target, RelayConfig::default(), places.clone());
+        let (let_go, held) = channel::<()>();
+        let threads = vec![std::thread::spawn(move || held.recv().unwrap_or_default())];
+        pair.end();
+        route.pairs.lock().insert(peer, Running { pair, threads });
+        std::thread::scope(|scope| {
+            let (done, is_done) = channel();
+            let route = &route;
+            scope.spawn(move || {
+                route.look();
+                done.send(()).unwrap();
+            });
+            let in_time = is_done.recv_timeout(Duration::from_secs(20)).is_ok();
+            drop(let_go);
+            assert!(in_time, "the others' messages wait for its thread");
+        });
+        while *places.lock() == 0 {
+            route.look();
+            std::thread::yield_now();
+        }
+        assert!(route.pairs().is_empty());
     }
 }
