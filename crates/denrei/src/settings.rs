@@ -62,6 +62,8 @@ pub fn set_by_name<T>(
 pub const SIZE: &str = "a size, such as 65536, 64KiB, 4MiB or 1GiB";
 /// What [`time`] takes.
 pub const TIME: &str = "a time, such as 50us, 20ms, 1.5s or 2min";
+/// What a socket's buffer may be.
+const SOCKET_BUFFER: &str = "a size, such as 64KiB or 4MiB; 0 leaves it to the system";
 /// What [`switch`] takes.
 pub const SWITCH: &str = "on or off";
 
@@ -82,20 +84,55 @@ macro_rules! setting {
 /// or [`SocketConfig`](crate::SocketConfig) that has its name; the socket's buffers have `socket_`
 /// before theirs.
 pub const SETTINGS: &[Setting] = &[
-    setting!(channel_credit_bytes, SIZE, size, protocol.channel_credit_bytes),
-    setting!(receive_memory_bytes, SIZE, size, protocol.receive_memory_bytes),
-    setting!(max_message_bytes, SIZE, size, protocol.max_message_bytes),
-    setting!(offer_above_bytes, SIZE, size, protocol.offer_above_bytes),
+    setting!(channel_credit_bytes, "a size from 64KiB to 1TiB", size, protocol.channel_credit_bytes),
+    setting!(
+        receive_memory_bytes,
+        "a size from channel_credit_bytes, such as 1GiB",
+        size,
+        protocol.receive_memory_bytes
+    ),
+    setting!(max_message_bytes, "a size from 1, such as 64KiB or 16GiB", size, protocol.max_message_bytes),
+    setting!(
+        offer_above_bytes,
+        "a size to channel_credit_bytes less 64, such as 1MiB",
+        size,
+        protocol.offer_above_bytes
+    ),
     setting!(offers, "automatic or ask", offers, protocol.offers),
-    setting!(send_buffer_bytes, SIZE, size, protocol.send_buffer_bytes),
+    setting!(send_buffer_bytes, "a size from 1, such as 64KiB or 8MiB", size, protocol.send_buffer_bytes),
     setting!(max_channels, "a whole number from 16 to 65535", number, protocol.max_channels),
     setting!(max_peers, "a whole number from 1 to 16777215", number, protocol.max_peers),
-    setting!(failure_timeout, TIME, time, protocol.failure_timeout),
-    setting!(keepalive, "a time, or off", time_or_off, protocol.keepalive),
-    setting!(connect_timeout, TIME, time, protocol.connect_timeout),
-    setting!(max_ack_delay, TIME, time, protocol.max_ack_delay),
-    setting!(initial_rtt, TIME, time, protocol.initial_rtt),
-    setting!(max_datagram_bytes, "a whole number from 576 to 65507", number, protocol.max_datagram_bytes),
+    setting!(
+        failure_timeout,
+        "a time from 10ms, such as 250ms, 1.5s or 2min",
+        time,
+        protocol.failure_timeout
+    ),
+    setting!(
+        keepalive,
+        "a time from 1ms to half of failure_timeout, or off",
+        time_or_off,
+        protocol.keepalive
+    ),
+    setting!(
+        connect_timeout,
+        "a time from 10ms, such as 250ms, 1.5s or 2min",
+        time,
+        protocol.connect_timeout
+    ),
+    setting!(
+        max_ack_delay,
+        "a time from 0ms to 50ms, and to a quarter of failure_timeout",
+        time,
+        protocol.max_ack_delay
+    ),
+    setting!(initial_rtt, "a time from 1us to 3s", time, protocol.initial_rtt),
+    setting!(
+        max_datagram_bytes,
+        "a whole number from 576 to 65507, and from min_datagram_bytes",
+        number,
+        protocol.max_datagram_bytes
+    ),
     setting!(min_datagram_bytes, "a whole number from 576 to 1472", number, protocol.min_datagram_bytes),
     setting!(first_flight_bytes, SIZE, size, protocol.first_flight_bytes),
     setting!(
@@ -104,7 +141,7 @@ pub const SETTINGS: &[Setting] = &[
         number,
         protocol.rate_request.bytes_per_s
     ),
-    setting!(rate_request_burst_bytes, SIZE, size, protocol.rate_request.burst_bytes),
+    setting!(rate_request_burst_bytes, "a size from 0 to 1024TiB", size, protocol.rate_request.burst_bytes),
     setting!(learn_rates, SWITCH, switch, protocol.learn_rates),
     setting!(congestion, "delay, cubic or rate-only", congestion, protocol.congestion),
     Setting {
@@ -116,8 +153,8 @@ pub const SETTINGS: &[Setting] = &[
             Some(())
         },
     },
-    setting!(socket_recv_buffer_bytes, SIZE, size, socket.recv_buffer_bytes),
-    setting!(socket_send_buffer_bytes, SIZE, size, socket.send_buffer_bytes),
+    setting!(socket_recv_buffer_bytes, SOCKET_BUFFER, size, socket.recv_buffer_bytes),
+    setting!(socket_send_buffer_bytes, SOCKET_BUFFER, size, socket.send_buffer_bytes),
     setting!(backend, "auto, batched or plain", backend, socket.backend),
     setting!(gso, SWITCH, switch, socket.gso),
     setting!(gro, SWITCH, switch, socket.gro),
@@ -137,8 +174,8 @@ pub const SETTINGS: &[Setting] = &[
         pipeline::parse,
         pipeline
     ),
-    setting!(shards, "a whole number from 1 to 128", number, shards),
-    setting!(spin, TIME, time, spin),
+    setting!(shards, "a whole number from 1 to 128, 1 unless drive is pipelined", number, shards),
+    setting!(spin, "a time from 0s to 10s", time, spin),
     setting!(insecure, SWITCH, switch, insecure),
     Setting {
         name: "host_directory",
@@ -297,6 +334,7 @@ fn drive(text: &str) -> Option<Drive> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use denrei_proto::Rate;
     use std::net::Ipv4Addr;
 
     #[test]
@@ -332,43 +370,79 @@ mod tests {
         assert_eq!(config.socket.multicast_interface, None);
     }
 
-    /// "a whole number from 16 to 65535": the two.
-    fn range_of(setting: &Setting) -> Option<[u64; 2]> {
-        let (least, most) = setting.values.strip_prefix("a whole number from ")?.split_once(" to ")?;
-        let most = most.split_once(' ').map_or(most, |(most, _)| most);
-        Some([least, most].map(|bound| bound.parse().unwrap()))
+    /// The bounds that are numbers: "a whole number from 16 to 65535" has two, "a size from 1, such as 64KiB" one.
+    fn bounds_of(setting: &Setting) -> (Option<&'static str>, Option<&'static str>) {
+        let what = setting.values.split(',').next().unwrap_or_default();
+        let behind = |word: &str| {
+            let bound = what.split_once(word)?.1.split(' ').next()?;
+            bound.starts_with(|first: char| first.is_ascii_digit()).then_some(bound)
+        };
+        let is_range = ["a whole number ", "a size ", "a time "].iter().any(|kind| what.starts_with(kind));
+        if is_range { (behind(" from "), behind(" to ")) } else { (None, None) }
+    }
+
+    /// A bound a little further out; `None`: there is nothing beyond it.
+    fn beyond(bound: &str, up: bool) -> Option<String> {
+        if let Some(bytes) = size::<u64>(bound) {
+            return if up { bytes.checked_add(1) } else { bytes.checked_sub(1) }
+                .map(|bytes| bytes.to_string());
+        }
+        let (time, ns) = (time(bound).unwrap(), Duration::from_nanos(1));
+        let further = if up { time.checked_add(ns) } else { time.checked_sub(ns) };
+        further.map(|time| format!("{}ns", time.as_nanos()))
     }
 
     #[test]
     fn the_ranges_that_are_named_are_those_that_are_possible() {
-        let is_possible = |name: &str, value: u64| {
+        let refusal = |name: &str, value: &str| {
             let mut config = Config { drive: Drive::Pipelined, ..Config::default() };
             for (name, value) in [("learn_rates", "on"), ("host_directory", "/dev/shm/denrei")] {
                 config.set(name, value).unwrap();
             }
+            // What others are bound by is out of the way.
             config.protocol.min_datagram_bytes = 576;
-            config.set(name, &value.to_string()).is_ok() && config.validate().is_ok()
+            config.protocol.offer_above_bytes = 0;
+            config.protocol.receive_memory_bytes = u64::MAX;
+            config.protocol.keepalive = None;
+            config.protocol.max_ack_delay = Duration::ZERO;
+            if name.starts_with("rate_request") {
+                config.protocol.rate_request = Rate { bytes_per_s: 1, burst_bytes: 1 };
+            }
+            let refused = match config.set(name, value) {
+                Ok(()) => config.validate().err().map(|error| error.to_string()),
+                Err(error) => Some(error.to_string()),
+            };
+            // No rate goes with a burst, and no burst with the largest rate.
+            refused.filter(|why| !why.contains("set too where"))
         };
-        let ranges = SETTINGS.iter().filter_map(|setting| Some((setting.name, range_of(setting)?)));
         let mut count = 0;
-        for (name, [least, most]) in ranges {
-            assert!(is_possible(name, least) && is_possible(name, most), "{name}: {least} to {most}");
-            assert!(least == 0 || !is_possible(name, least - 1), "{name}: {least}");
-            assert!(!is_possible(name, most + 1), "{name}: {most}");
-            count += 1;
+        for setting in SETTINGS {
+            let (name, (least, most)) = (setting.name, bounds_of(setting));
+            for (bound, up) in [(least, false), (most, true)] {
+                let Some(bound) = bound else { continue };
+                assert_eq!(refusal(name, bound), None, "{name}: {bound}");
+                let Some(further) = beyond(bound, up) else { continue };
+                let why = refusal(name, &further).unwrap_or_else(|| panic!("{name}: {further} is taken"));
+                let field = name.replace("rate_request_", "rate_request.");
+                assert!(why.starts_with(name) || why.starts_with(&field), "{why}");
+                count += 1;
+            }
         }
-        assert_eq!(count, 10);
+        assert_eq!(count, 29);
     }
 
     #[test]
     fn what_is_no_value_is_refused_with_what_would_be_one() {
         let mut config = Config::default();
         let error = config.set("failure_timeout", "soon").unwrap_err();
-        assert_eq!((error.setting, error.expected.as_str()), ("failure_timeout", TIME));
+        assert_eq!(
+            (error.setting, error.expected.as_str()),
+            ("failure_timeout", "a time from 10ms, such as 250ms, 1.5s or 2min")
+        );
         for (name, value, range) in [
             ("max_channels", "70000", "from 16 to 65535"),
             ("max_channels", "-1", "from 16 to 65535"),
-            ("max_datagram_bytes", "70000", "from 576 to 65507"),
+            ("max_datagram_bytes", "70000", "from 576 to 65507, and from min_datagram_bytes"),
             ("max_peers", "5000000000", "from 1 to 16777215"),
         ] {
             let error = config.set(name, value).unwrap_err().to_string();

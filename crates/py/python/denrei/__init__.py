@@ -54,7 +54,7 @@ the same for `asyncio`.
 >>> denrei.Node(failure_timeout="soon")
 Traceback (most recent call last):
 ...
-ValueError: failure_timeout is "soon", but has to be a time, such as 50us, 20ms, 1.5s or 2min
+ValueError: failure_timeout is "soon", but has to be a time from 10ms, such as 250ms, 1.5s or 2min
 """
 
 from denrei._internal import (
