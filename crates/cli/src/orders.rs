@@ -7,7 +7,7 @@ use anyhow::{Result, bail};
 use denrei_output::tell;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use std::io::{self, BufRead, Write};
+use std::io::{self, BufRead, Read, Write};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, sync_channel};
 use std::thread;
 use std::time::Duration;
@@ -15,7 +15,14 @@ use std::time::Duration;
 /// Orders read and not taken yet; the parent then waits in its `write`.
 const MAX_WAITING_ORDERS: usize = 64;
 
-/// Exit status of a process whose parent has gone.
+/// Longest order, bytes: the addresses of 257 sides take a fifth of it. Who reaches the address of a `--listen` may send
+/// anything.
+const MAX_ORDER_BYTES: u64 = 64 << 10;
+
+/// Characters that are shown of what cannot be read.
+const SHOWN: usize = 80;
+
+/// Exit status of a process whose parent has gone, or does not speak as it should.
 const ORPHANED: i32 = 4;
 
 /// The orders of the process that started this one.
@@ -29,15 +36,10 @@ impl<T: DeserializeOwned + Send + 'static> Orders<T> {
         let (sender, orders) = sync_channel(MAX_WAITING_ORDERS);
         let reader = thread::Builder::new().name("orders".into());
         reader.spawn(move || {
-            for line in io::stdin().lock().lines() {
-                let Ok(line) = line else { break };
-                match serde_json::from_str(&line) {
-                    Ok(order) => {
-                        if sender.send(order).is_err() {
-                            return;
-                        }
-                    }
-                    Err(error) => tell!("denrei: an order that is none, {line:?}: {error}"),
+            let mut source = io::stdin().lock();
+            while let Some(order) = read(&mut source) {
+                if sender.send(order).is_err() {
+                    return;
                 }
             }
             std::process::exit(ORPHANED);
@@ -62,6 +64,20 @@ impl<T: DeserializeOwned + Send + 'static> Orders<T> {
             Err(TryRecvError::Disconnected) => bail!("the orders have ended"),
         }
     }
+}
+
+/// The next order; `None`: there is none, or what comes is no order.
+fn read<T: DeserializeOwned>(source: &mut impl BufRead) -> Option<T> {
+    let mut line = String::new();
+    source.take(MAX_ORDER_BYTES).read_line(&mut line).ok().filter(|bytes| *bytes > 0)?;
+    let order = serde_json::from_str(&line);
+    order.inspect_err(|error| tell!("denrei: an order that is none, {}: {error}", beginning(&line))).ok()
+}
+
+/// What is shown of text that cannot be read.
+pub fn beginning(text: &str) -> String {
+    let more = if text.chars().nth(SHOWN).is_some() { "…" } else { "" };
+    format!("{:?}{more}", text.chars().take(SHOWN).collect::<String>())
 }
 
 #[cfg(test)]
@@ -96,4 +112,25 @@ pub fn answer(answer: &impl Serialize) -> Result<()> {
     stdout.write_all(&line)?;
     stdout.flush()?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn orders_are_lines_and_what_is_none_ends_them() {
+        let mut source = &b"1\n2\n\"none\"\n3\n"[..];
+        assert_eq!([read(&mut source), read(&mut source), read::<u8>(&mut source)], [Some(1), Some(2), None]);
+        assert_eq!(read::<u8>(&mut &b""[..]), None);
+        assert_eq!(read::<String>(&mut &b"\"\xff\"\n"[..]), None);
+    }
+
+    #[test]
+    fn an_order_without_end_is_not_read_to_its_end() {
+        let mut endless = io::BufReader::new(io::repeat(b'x'));
+        assert_eq!(read::<u8>(&mut endless), None);
+        assert_eq!(beginning(&"x".repeat(1 << 20)).chars().count(), SHOWN + 3);
+        assert_eq!(beginning("short"), "\"short\"");
+    }
 }

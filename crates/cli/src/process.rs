@@ -4,6 +4,7 @@
 //! answers read from it, each within a time limit. Dropping a [`LineProcess`] ends the process, and
 //! a process whose orders end (because its parent died) ends itself: none is left behind.
 
+use crate::orders::beginning;
 use anyhow::{Context, Result, anyhow, bail};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -123,7 +124,7 @@ impl LineProcess {
 
     fn parse<T: DeserializeOwned>(&self, line: std::io::Result<String>) -> Result<T> {
         let line = line.with_context(|| format!("cannot read from {}", self.name))?;
-        serde_json::from_str(&line).with_context(|| format!("{} said {line:?}", self.name))
+        serde_json::from_str(&line).with_context(|| format!("{} said {}", self.name, beginning(&line)))
     }
 }
 

@@ -119,6 +119,29 @@ fn a_benchmark_one_of_whose_sides_dies_names_it_at_once() {
     }
 }
 
+/// As whoever reaches the address of a `--listen` may do it.
+#[test]
+fn a_side_that_is_sent_what_is_no_order_ends_and_does_not_repeat_it() {
+    use std::io::Write;
+    let mut side = denrei();
+    let side = side.arg("__bench-peer").stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut side = side.spawn().unwrap();
+    let mut orders = side.stdin.take().unwrap();
+    // Without the end of a line; it may be gone before it has all.
+    let _ = orders.write_all(&vec![b'x'; 1 << 20]);
+    let until = Instant::now() + SOON;
+    while side.try_wait().unwrap().is_none() {
+        assert!(Instant::now() < until, "it waits for more");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let output = side.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.code() == Some(4) && said.contains("an order that is none") && said.len() < 1000,
+        "{said:.2000}"
+    );
+}
+
 /// With a compiler and a launcher that only stand for an MPI's.
 #[test]
 fn a_run_of_an_mpi_ends_with_the_benchmark_and_leaves_nothing() {
