@@ -42,6 +42,7 @@ fn wrong_arguments_end_with_2_and_say_what_is_possible() {
         (&["cast", "recv", "--into", ".", "--wait", "-1"], "from 0 to 1000000"),
         (&["cast", "recv", "--into", ".", "--identity-file", "x"], "--key-file or DENREI_KEY_FILE"),
         (&["demo", "--allow-file", "x"], "--key-file or DENREI_KEY_FILE"),
+        (&["demo", "--insecure", "--identity-file", "x"], "--key-file or DENREI_KEY_FILE"),
         (&["bench", "stream", "--identity-file", "x"], "for the row denrei-sealed"),
         (
             &["bench", "stream", "--allow-file", "x", "--listen", "127.0.0.1:0"],
