@@ -171,8 +171,10 @@ impl Restorer {
         let Some(block) = self.blocks.get(&first) else { return Ok(Vec::new()) };
         let numbers = first..first + block.symbols as u64;
         let missing: Vec<u64> = numbers.clone().filter(|number| !arrivals.contains(*number)).collect();
-        let here =
-            self.kept.range(numbers).filter(|(_, frames)| shard_bytes(frames.len()) <= block.shard_bytes);
+        // Of what was too far ahead when it came some may have been kept, and not taken in.
+        let fits = |frames: &[u8]| shard_bytes(frames.len()) <= block.shard_bytes;
+        let here = self.kept.range(numbers);
+        let here = here.filter(|(number, frames)| arrivals.contains(**number) && fits(frames));
         let here: Vec<(u64, &[u8])> = here.map(|(number, frames)| (*number, &**frames)).collect();
         if !missing.is_empty() && here.len() + block.parities.len() < block.symbols {
             return Ok(Vec::new());
@@ -288,6 +290,18 @@ mod tests {
         restorer.keep(7, &symbols[2]);
         arrivals.insert(7);
         assert_eq!(restorer.on_late(7, &arrivals), Ok(vec![(6, symbols[1].clone())]));
+    }
+
+    /// It came when it was too far ahead to be taken in, by whoever lags.
+    #[test]
+    fn a_symbol_that_was_not_taken_in_is_restored_as_well() {
+        let symbols = symbols(&[10, 20]);
+        let parities = parities(&symbols, 1);
+        let (mut restorer, mut arrivals) = (Restorer::default(), Arrivals::new(0));
+        symbols.iter().zip(5..).for_each(|(frames, number)| restorer.keep(number, frames));
+        arrivals.insert(5);
+        let parity = Parity { first: 5, symbols: 2, index: 0, shard: &parities[0] };
+        assert_eq!(restorer.on_parity(&parity, &arrivals), Ok(vec![(6, symbols[1].clone())]));
     }
 
     #[test]
