@@ -5,6 +5,7 @@ mod joining;
 mod lag;
 mod net;
 mod pace;
+mod paths;
 mod sealed;
 
 use denrei_proto::group::{

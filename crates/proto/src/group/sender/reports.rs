@@ -127,15 +127,17 @@ impl Sender {
     /// Multicast reaches a member that it did not reach before.
     fn on_heard(&mut self, index: usize) {
         let auto = self.options.backend == GroupBackend::Auto && !self.wants_tree();
-        let behind = match self.members[index].path {
-            Path::Unicast { next } => self.stream.next().saturating_sub(next),
-            Path::Relay => 0,
+        // What is on its way by the opener's session arrives there. A relay may have died with what it was handed.
+        let handed = match self.members[index].path {
+            Path::Unicast { next } => next,
+            Path::Relay => self.members[index].next,
             Path::Multicast => return,
         };
+        let up_to_date = self.members[index].path == Path::Relay || handed == self.stream.next();
         let mut member = self.members.edit(index);
-        // From the next symbol on; what is on its way by other paths arrives there.
-        if auto && member.counts() && behind == 0 && self.multicast_next == self.stream.next() {
-            member.by_session = self.stream.next();
+        // From the next symbol on.
+        if auto && member.counts() && up_to_date && self.multicast_next == self.stream.next() {
+            member.by_session = handed;
             member.path = Path::Multicast;
         }
     }
@@ -215,7 +217,8 @@ impl Sender {
                     self.repairs.want_for_many(now, number);
                 } else if !member.repairing.contains(&number) {
                     member.missed += 1;
-                    match replicates || in_vain {
+                    // What never went to the address was cut for sessions, and may be too large for it.
+                    match replicates || in_vain || sent_in.is_none() {
                         true => alone.push(number),
                         false => self.repairs.want(now, number, member.id),
                     }

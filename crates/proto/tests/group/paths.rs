@@ -1,0 +1,33 @@
+//! Members that come from one path to another: by a relay, by the opener's session, by the group's address.
+
+use super::net::{Net, content};
+use denrei_proto::Config;
+use denrei_proto::group::{GroupEvent, GroupOptions};
+use std::time::Duration;
+
+const MEMBERS: usize = 10;
+
+/// Ten members that multicast does not reach: the first two are relays.
+fn relayed() -> Net {
+    let mut net = Net::new(MEMBERS, Config::default());
+    net.deaf = (1..=MEMBERS).collect();
+    net.open(GroupOptions::default());
+    net.run(Duration::from_secs(1));
+    assert_eq!(net.events, [GroupEvent::Opened]);
+    net
+}
+
+/// Its relay has died with what it was to hand on, which nobody took for under way any more once it heard the address.
+#[test]
+fn who_hears_the_address_gets_what_its_dead_relay_has_not_handed_on() {
+    for early in [0, 20, 40, 60, 80, 100, 120, 140] {
+        let mut net = relayed();
+        // Just before the next SYN.
+        net.run(Duration::from_millis(1_200 + early));
+        net.stopped.insert(1);
+        net.deaf.clear();
+        net.send(content(0, 20_000));
+        net.run(Duration::from_secs(60));
+        (2..=MEMBERS).for_each(|host| net.assert_received(host, &[20_000]));
+    }
+}
