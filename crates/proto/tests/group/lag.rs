@@ -1,7 +1,7 @@
 //! Slow members that live: the others do not go at their pace.
 
 use crate::net::{Link, Net, addr, content, group_addr};
-use denrei_proto::group::{GroupBackend, GroupEvent, GroupOptions, GroupPolicy};
+use denrei_proto::group::{Departure, GroupBackend, GroupEvent, GroupOptions, GroupPolicy};
 use denrei_wire::Instant;
 use std::time::Duration;
 
@@ -136,4 +136,48 @@ fn a_group_ends_though_a_member_lacks_much_of_another() {
     assert_eq!(net.hosts[0].poll_group_event(other), Some(GroupEvent::Closed));
     net.run(Duration::from_secs(6));
     net.assert_received(SLOW, &[2_000_000]);
+}
+
+/// It had stood still for long when the group was closed, and holds up the end.
+#[test]
+fn a_group_ends_though_who_lags_takes_nothing_more() {
+    let mut net = opened(GroupPolicy::Lag { after: AFTER });
+    net.idle.insert(SLOW);
+    (0..80).for_each(|number| net.send(content(number, MESSAGE_BYTES)));
+    net.run(AFTER * 4);
+    assert!(matches!(net.events[1..], [GroupEvent::Lagging { member: 1, .. }]), "{:?}", net.events);
+    net.close();
+    net.run(AFTER / 2);
+    assert_eq!(net.events.len(), 2, "it has its time: {:?}", net.events);
+    net.run(AFTER);
+    let ends = [
+        GroupEvent::Departed {
+            member: 1,
+            addr: addr(SLOW),
+            why: Departure::Ejected,
+            last_acknowledged: Some(40),
+        },
+        GroupEvent::Closed,
+    ];
+    assert_eq!(net.events[2..], ends);
+}
+
+/// It is not ejected as long as it goes on.
+#[test]
+fn who_lags_catches_up_while_a_group_ends() {
+    let mut net = opened(GroupPolicy::Lag { after: AFTER });
+    let mut reader = Reader::new(&mut net, SLOW, Duration::from_millis(200), Duration::ZERO);
+    (0..80).for_each(|number| net.send(content(number, MESSAGE_BYTES)));
+    net.run(AFTER * 4);
+    net.close();
+    for _ in 0..20_000 {
+        net.run(Duration::from_millis(1));
+        reader.read(&mut net);
+    }
+    net.assert_received(SLOW, &[MESSAGE_BYTES; 80]);
+    assert!(
+        matches!(net.events[1..], [GroupEvent::Lagging { .. }, .., GroupEvent::Closed]),
+        "{:?}",
+        net.events
+    );
 }

@@ -291,9 +291,14 @@ impl Sender {
         if !said && self.stream.is_drained() {
             self.phase = Phase::Closing { said: true };
             let close = Record::Close { symbols: self.stream.next(), messages: self.stream.message_count() };
-            for member in self.members.iter().filter(|member| member.is_active()) {
-                host.send(now, member.peer, close.encode(self.id.0).into());
-            }
+            let close = bytes::Bytes::from(close.encode(self.id.0));
+            self.members.edit_all(|member| {
+                if member.is_active() {
+                    // From now on it holds up the end, if it lags: before, nobody waited for it.
+                    member.progress_at = if member.lagging { now } else { member.progress_at };
+                    host.send(now, member.peer, close.clone());
+                }
+            });
         }
         // Also at once, where nobody is left who could answer.
         if self.phase == (Phase::Closing { said: true }) && self.members.counts().active == 0 {

@@ -68,7 +68,8 @@ impl Sender {
             deadline = deadline.min(self.reprobe_at);
         }
         if let Some(patience) = self.patience() {
-            let judged = self.members.iter().filter(|member| member.counts() && self.holds_up(member));
+            let judged =
+                self.members.iter().filter(|member| self.is_waited_for(member) && self.holds_up(member));
             let judged = judged.map(|member| (member, self.judged_at(member, patience)));
             // Who waits for a relay is judged when that one has moved, or has been judged itself.
             let due = judged.filter(|(member, at)| !self.waits_for_relay(*at, member, patience));
@@ -272,7 +273,7 @@ impl Sender {
             if self.waits_for_relay(self.judged_at(member, patience).min(now), member, patience) {
                 continue;
             }
-            if member.lagging {
+            if !self.is_waited_for(member) {
                 self.judge_lagging(now, index, host);
             } else if member.progress_at + patience <= now || self.is_far_behind(index, patience) {
                 match self.options.policy {
@@ -281,6 +282,11 @@ impl Sender {
                 }
             }
         }
+    }
+
+    /// Whether anybody waits for a member: in the end for all of them.
+    fn is_waited_for(&self, member: &Member) -> bool {
+        member.counts() || (member.is_active() && self.phase == Phase::Closing { said: true })
     }
 
     /// Whether others speak for a member and name somebody else, so that what is known of it is theirs.
