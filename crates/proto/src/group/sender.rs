@@ -130,6 +130,8 @@ pub(crate) struct Sender {
     polls_unanswered: u32,
     last_sent_at: Instant,
     reprobe_at: Instant,
+    /// Kept for those who lag, at most, octets.
+    most_retained: u64,
     /// The application waits for what is under way.
     hurried: bool,
     /// Who has still to answer, in the order of the invitations, or waits for the next message to begin with.
@@ -166,6 +168,7 @@ impl Sender {
         now: Instant,
     ) -> Self {
         let until = now + options.open_timeout;
+        let most_retained = options.history_bytes.max(config.send_buffer_bytes);
         Self {
             id,
             address,
@@ -192,6 +195,7 @@ impl Sender {
             polls_unanswered: 0,
             last_sent_at: now,
             reprobe_at: Instant::FAR_FUTURE,
+            most_retained,
             hurried: false,
             joining: Vec::new(),
             tree: Tree::default(),
@@ -450,7 +454,8 @@ impl Sender {
         let in_flight = self.stream.in_flight();
         // Sessions have windows of their own.
         let window = if self.uses_multicast() { self.window() } else { MAX_SESSION_WINDOW_BYTES };
-        in_flight == 0 || in_flight + self.symbol_bytes as u64 <= window
+        let fits = in_flight == 0 || in_flight + self.symbol_bytes as u64 <= window;
+        fits && !self.waits_for_laggards()
     }
 
     /// Bytes that may be under way to the group's address: the controller's window, but not more than
@@ -490,9 +495,5 @@ impl Sender {
     fn report_delay(&self, config: &Config, members: usize) -> Duration {
         let speak = members.min(if self.will_join(members) { 200 } else { 1000 });
         config.max_ack_delay.max(Duration::from_micros(20) * speak as u32)
-    }
-
-    fn wants_tree(&self) -> bool {
-        self.options.backend == GroupBackend::Tree
     }
 }

@@ -335,3 +335,39 @@ fn an_invitation_that_was_taken_back_is_gone_for_a_former_member_as_well() {
     net.hosts[2].join_group(net.now, group_addr()).unwrap();
     assert_eq!(net.hosts[2].group_invited(group_addr()), Invited::No);
 }
+
+/// Nobody is removed with this policy, so that what is kept for one that takes nothing would grow without end.
+#[test]
+fn all_wait_for_who_joined_with_history_and_is_too_far_behind() {
+    let config = Config { send_buffer_bytes: 1 << 20, channel_credit_bytes: 256 << 10, ..Config::default() };
+    let options = GroupOptions { history_bytes: 1 << 20, ..GroupOptions::default() };
+    let mut net = two_of_three(options, Config { offer_above_bytes: 64 << 10, ..config });
+    send(&mut net, 0, 40);
+    net.run(Duration::from_millis(200));
+    net.idle.insert(3);
+    net.hosts[3].join_group(net.now, group_addr()).unwrap();
+    let group = net.group;
+    net.hosts[0].add_group_member(net.now, group, addr(3), true).unwrap();
+    net.run(Duration::from_millis(200));
+    let mut sent = 40;
+    for _ in 0..2_000 {
+        while sent < 1_000 && net.hosts[0].group_send(group, content(sent, 20_000)).is_ok() {
+            sent += 1;
+        }
+        net.run(Duration::from_millis(1));
+    }
+    assert!(sent < 200, "{sent} messages are kept for it");
+    net.idle.clear();
+    for _ in 0..5_000 {
+        while sent < 1_000 && net.hosts[0].group_send(group, content(sent, 20_000)).is_ok() {
+            sent += 1;
+        }
+        net.run(Duration::from_millis(1));
+    }
+    (1..=3).for_each(|host| net.assert_received(host, &[20_000; 1_000]));
+    assert!(
+        matches!(net.events[1..], [GroupEvent::Joined { .. }, GroupEvent::CaughtUp { .. }]),
+        "{:?}",
+        net.events
+    );
+}

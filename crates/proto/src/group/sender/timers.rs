@@ -322,10 +322,16 @@ impl Sender {
 
     /// What is retained for one that lags has a bound.
     fn judge_lagging(&mut self, now: Instant, index: usize, host: &mut dyn Host) {
-        let policy_allows = self.options.history_bytes.max(host.config().send_buffer_bytes);
         let oldest = self.members[index].next <= self.stream.base();
-        if oldest && self.stream.history() > policy_allows {
+        if oldest && self.stream.history() > self.most_retained {
             self.depart(now, index, Departure::TooFarBehind, host);
         }
+    }
+
+    /// Whether as much is kept for those who joined with history as may be, and nobody is removed for that.
+    pub(super) fn waits_for_laggards(&self) -> bool {
+        self.options.policy == GroupPolicy::Wait
+            && self.members.counts().lagging > 0
+            && self.stream.history() > self.most_retained
     }
 }

@@ -7,6 +7,7 @@
 use super::Sender;
 use crate::group::Host;
 use crate::group::member::Path;
+use crate::group::types::GroupBackend;
 use core::net::{Ipv4Addr, SocketAddr};
 use denrei_wire::Instant;
 use denrei_wire::group::{MAX_CHILDREN, Record, Route};
@@ -110,6 +111,10 @@ impl Sender {
         self.tree.joins = may_join && self.tree.parents.len() >= JOIN_REPORTS_ABOVE;
         let ids: Vec<u32> = active.into_iter().filter(|id| self.tree.contains(*id)).collect();
         ids.into_iter().for_each(|id| self.tell_route(now, id, host));
+    }
+
+    pub(super) fn wants_tree(&self) -> bool {
+        self.options.backend == GroupBackend::Tree
     }
 
     /// Who is sent packets of its own says itself what it misses.
