@@ -15,6 +15,7 @@ mod room;
 mod route;
 mod turns;
 
+use super::MAX_NAMED;
 use super::arrivals::Arrivals;
 use super::assembly::Assembly;
 use super::keys::MemberKeys;
@@ -150,6 +151,9 @@ impl Membership {
     pub fn begin(&mut self, now: Instant, begin: &Begin) -> Result<(), &'static str> {
         if self.stage != Stage::Accepted {
             return Ok(());
+        }
+        if [begin.symbol, begin.message, begin.cost].into_iter().any(|named| named > MAX_NAMED) {
+            return Err("a beginning that no group comes to");
         }
         self.stage = Stage::Begun;
         self.arrivals = Arrivals::new(begin.symbol);

@@ -39,6 +39,9 @@ pub(crate) use table::{Fate, Table};
 /// Most members of a group: each costs its opener about half a kilobyte.
 pub const MAX_MEMBERS: usize = 16_384;
 
+/// Numbers and costs that others name are smaller: no group comes so far, and what is added to them does not overflow.
+const MAX_NAMED: u64 = 1 << 60;
+
 /// What groups need of the endpoint: sessions.
 pub(crate) trait Host {
     fn config(&self) -> &Config;

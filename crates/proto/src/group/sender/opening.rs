@@ -5,9 +5,9 @@
 
 use super::{Joining, Phase, Sender};
 use crate::event::PeerId;
-use crate::group::Host;
 use crate::group::member::{Member, Path, Stage};
 use crate::group::types::{Departure, GroupBackend, GroupEvent};
+use crate::group::{Host, MAX_NAMED};
 use crate::rtt::Rtt;
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -96,7 +96,7 @@ impl Sender {
         let mut member = self.members.edit(index);
         member.stage = Stage::Accepted;
         member.accepted = true;
-        (member.credit, member.max_message) = (credit, max_message);
+        (member.credit, member.max_message) = (credit.min(MAX_NAMED), max_message);
         if self.options.backend == GroupBackend::Tree {
             member.path = Path::Unicast { next: 0 };
         }

@@ -2,9 +2,9 @@
 
 use super::{MAX_TRAINS, Phase, Sender};
 use crate::congestion::{Acked, rtt_without_turns};
-use crate::group::Host;
 use crate::group::member::{Member, Path, Stage};
 use crate::group::types::{GroupBackend, GroupEvent};
+use crate::group::{Host, MAX_NAMED};
 use core::time::Duration;
 use denrei_wire::frame::{Feedback, feedback_flags};
 use denrei_wire::{Instant, ids};
@@ -27,7 +27,7 @@ impl Sender {
         self.counters.reports_with_gaps += !report.gaps.is_empty() as u64;
         // One that was a member before, and is one again, may have said it then.
         let stale = !self.tree.joins && report.member != self.members[index].id;
-        if stale || matches!(self.members[index].stage, Stage::Gone(_)) {
+        if stale || report.limit > MAX_NAMED || matches!(self.members[index].stage, Stage::Gone(_)) {
             return;
         }
         self.add_up_waiting(now);
