@@ -48,6 +48,21 @@ fn a_partition_longer_than_the_failure_timeout_is_told() {
     rig.judge();
 }
 
+/// In runs of random faults nearly all know hardship, and what is lost when all is well again is a fault all the same.
+#[test]
+fn past_hardship_excuses_no_loss_in_a_healed_network() {
+    let mut rig = Rig::new(2, &lan(), config());
+    rig.send(A, B, 0, 100);
+    rig.oracle.note_hardship();
+    rig.oracle.note_healed(rig.world.now());
+    rig.run_ms(6_000);
+    // Nobody was told of it.
+    rig.world.cut(A, B);
+    rig.world.run_for(Duration::from_secs(3), &mut rig.oracle).unwrap();
+    let failure = rig.oracle.failure().expect("the oracle sees that a session was lost");
+    assert!(failure.contains("not true: TimedOut"), "{failure}");
+}
+
 #[test]
 fn a_path_that_turns_into_a_black_hole_is_survived() {
     let link = LinkSpec { max_datagram_bytes: 8_972, ..LinkSpec::LAN };

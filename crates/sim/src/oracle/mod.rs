@@ -72,6 +72,8 @@ pub struct Oracle {
     groups: Groups,
     /// Something kept hosts from hearing each other: excuses silence from then on.
     hardship: bool,
+    /// Since then nothing does.
+    healed_at: Option<Instant>,
     totals: Totals,
     digest: Digest,
     failure: Option<String>,
@@ -107,6 +109,11 @@ impl Oracle {
     /// without anyone's asking from here on.
     pub fn note_hardship(&mut self) {
         self.hardship = true;
+    }
+
+    /// From now on all hosts hear each other, for as long as their processes live.
+    pub fn note_healed(&mut self, now: Instant) {
+        self.healed_at = Some(now);
     }
 
     /// What was seen.

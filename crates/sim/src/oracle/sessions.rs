@@ -1,10 +1,14 @@
 //! Checks events: each has to be true, at its time, and not be told twice.
 
-use super::ledger::{Fate, SessionNo};
+use super::ledger::{Fate, Life, SessionNo};
 use super::{LifeNo, Oracle};
 use crate::net::topology::HostId;
+use core::time::Duration;
 use denrei_proto::{ChannelId, Endpoint, Event, LostReason, MessageId, PeerId};
 use denrei_wire::{Incarnation, Instant};
+
+/// What is under way when the network is healed has arrived after this time, and probes have been sent.
+const SLACK: Duration = Duration::from_secs(3);
 
 impl Oracle {
     pub(super) fn check_event(&mut self, now: Instant, host: HostId, endpoint: &mut Endpoint, event: Event) {
@@ -54,7 +58,7 @@ impl Oracle {
             Event::PeerLost { reason, unacknowledged, .. } => {
                 self.totals.lost_sessions += 1;
                 self.check_unacknowledged(session, &unacknowledged);
-                self.check_reason(session, &reason);
+                self.check_reason(now, session, &reason);
                 self.sessions[session].lost = Some(reason);
             }
             other => self.fail(format!("an event the oracle does not know: {other:?}")),
@@ -134,12 +138,13 @@ impl Oracle {
         }
     }
 
-    fn check_reason(&mut self, session: SessionNo, reason: &LostReason) {
+    fn check_reason(&mut self, now: Instant, session: SessionNo, reason: &LostReason) {
         let plausible = match reason {
             LostReason::Closed => self.sessions[session].closed_write,
             LostReason::Aborted => self.sessions[session].ended,
             LostReason::Ended { .. } => self.others(session).any(|other| self.sessions[other].ended),
-            LostReason::NoAnswer | LostReason::TimedOut => self.hardship,
+            LostReason::NoAnswer => self.hardship,
+            LostReason::TimedOut => self.hardship && !self.has_been_answered(now, session),
             LostReason::Restarted => self.was_restarted(session),
             LostReason::Forgotten => {
                 self.hardship
@@ -152,6 +157,19 @@ impl Oracle {
             let label = self.label(session);
             self.fail(format!("{label}: lost for a reason that is not true: {reason:?}"));
         }
+    }
+
+    /// Whether the other side is there, and for longer than it takes to be missed nothing has kept its answers away.
+    fn has_been_answered(&self, now: Instant, session: SessionNo) -> bool {
+        let Life { incarnation, config, .. } = &self.lives[self.sessions[session].life];
+        let is_there = |other: SessionNo| {
+            let other = &self.sessions[other];
+            other.lost.is_none()
+                && other.remote == Some(*incarnation)
+                && self.lives[other.life].died_at.is_none()
+        };
+        self.healed_at.is_some_and(|at| now > at + config.failure_timeout + SLACK)
+            && self.others(session).any(is_there)
     }
 
     /// Whether the remote process is not the one this session is with any more.

@@ -214,6 +214,7 @@ impl<'a> Play<'a> {
     /// Everything works again, and everyone reads.
     fn heal(&mut self) -> Result<(), String> {
         self.world.heal();
+        self.oracle.note_healed(self.world.now());
         for host in self.hosts() {
             self.world.set_deaf(host, self.setup.hosts[host.0 as usize].deaf);
             self.world.resume(host, &mut self.oracle);
