@@ -12,7 +12,16 @@ use serde::{Deserialize, Serialize};
 const MAX_MESH_HOSTS: u32 = 2_000;
 
 /// Least queue of a port, bytes: less takes no datagram of the path's size, and nothing would arrive.
-const LEAST_QUEUE_BYTES: u64 = 1_472 + WIRE_OVERHEAD_BYTES;
+const LEAST_QUEUE_BYTES: u64 = LEAST_BUFFER_BYTES + WIRE_OVERHEAD_BYTES;
+
+/// Least receive buffer, for the same reason.
+const LEAST_BUFFER_BYTES: u64 = 1_472;
+
+/// What every path has to carry (`spec/protocol.md` §9).
+const LEAST_LINK_DATAGRAM_BYTES: u16 = 576;
+
+/// Channels that a peer has, as `Config::max_channels` is not an axis.
+const MAX_CHANNELS: u16 = 1_024;
 
 /// Largest message, bytes: each sender holds one.
 const MAX_MESSAGE_BYTES: u64 = 1 << 30;
@@ -36,7 +45,7 @@ pub struct Cell {
     pub messages: u64,
     /// Their size, bytes; at most 1 GiB.
     pub message_bytes: u64,
-    /// Channels they are spread over, in turn.
+    /// Channels they are spread over, in turn. 1 ..= 1,024.
     pub channels: u16,
     /// Rate of every link, Mbit/s.
     pub link_mbit: u64,
@@ -50,7 +59,7 @@ pub struct Cell {
     pub queue_bytes: u64,
     /// Queue above which the switch marks, bytes; 0: never.
     pub ecn_above_bytes: u64,
-    /// Largest datagram that the links carry, bytes of UDP payload.
+    /// Largest datagram that the links carry, bytes of UDP payload, at least 576.
     pub link_datagram_bytes: u16,
     /// Loss of datagrams on the way to a host, 0.0 ..= 1.0.
     pub loss: f64,
@@ -72,7 +81,7 @@ pub struct Cell {
     pub corrupt: f64,
     /// Larger datagrams vanish on the way to a host, bytes of UDP payload; 0: none do.
     pub black_hole_above_bytes: u16,
-    /// Receive buffer of every socket, bytes.
+    /// Receive buffer of every socket, bytes; at least 1,472.
     pub receive_buffer_bytes: u64,
     /// Time a host spends on each datagram it receives, ns.
     pub service_ns: u64,
@@ -170,8 +179,19 @@ impl Cell {
             &self.message_bytes,
             "at most 1073741824",
         )?;
-        range(self.link_datagram_bytes > 0, "link_datagram_bytes", &self.link_datagram_bytes, "at least 1")?;
-        range(self.channels > 0, "channels", &self.channels, "at least 1")?;
+        range(
+            self.link_datagram_bytes >= LEAST_LINK_DATAGRAM_BYTES,
+            "link_datagram_bytes",
+            &self.link_datagram_bytes,
+            "at least 576",
+        )?;
+        range(
+            self.receive_buffer_bytes >= LEAST_BUFFER_BYTES,
+            "receive_buffer_bytes",
+            &self.receive_buffer_bytes,
+            "at least 1472: a datagram",
+        )?;
+        range((1..=MAX_CHANNELS).contains(&self.channels), "channels", &self.channels, "between 1 and 1024")?;
         range(
             (1..=1_000_000).contains(&self.link_mbit),
             "link_mbit",

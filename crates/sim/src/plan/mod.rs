@@ -318,7 +318,10 @@ mod tests {
         assert_eq!(error("name = 'p'\n[axes]\nhosts = 1"), "hosts is 1, but has to be between 2 and 20000");
         assert_eq!(error("name = 'p'\n[axes]\nhosts = []"), "axis `hosts` has no values");
         for (axes, field) in [
-            ("link_datagram_bytes = 0", "link_datagram_bytes is 0, but has to be at least 1"),
+            ("link_datagram_bytes = 575", "link_datagram_bytes is 575, but has to be at least 576"),
+            ("channels = 0", "channels is 0, but has to be between 1 and 1024"),
+            ("channels = 1_025", "channels is 1025, but has to be between 1 and 1024"),
+            ("receive_buffer_bytes = 1_471", "receive_buffer_bytes is 1471, but has to be at least 1472"),
             ("message_bytes = 1_000_000_000_000", "message_bytes is 1000000000000, but has to be at most"),
             ("messages = 9_000_000_000", "messages is 9000000000, but has to be between 1 and 1e9"),
             ("queue_bytes = 0", "queue_bytes is 0, but has to be at least 1538"),
@@ -347,6 +350,36 @@ mod tests {
             assert!(error(&format!("name = 'p'\n[axes]\n{axes}")).starts_with(field), "{axes}");
         }
         assert!(error("name = 'p'\n[axes]\nchannel_credit_bytes = 1").contains("channel_credit_bytes is 1"));
+    }
+
+    #[test]
+    fn the_least_and_the_most_can_be_simulated() {
+        for axes in [
+            "queue_bytes = 9_223_372_036_854_775_807",
+            "ecn_above_bytes = 9_223_372_036_854_775_807",
+            "receive_buffer_bytes = [1_472, 9_223_372_036_854_775_807]",
+            "segments = [1, 9_223_372_036_854_775_807]",
+            "send_buffer_bytes = [1, 9_223_372_036_854_775_807]",
+            "link_datagram_bytes = [576, 65_535]",
+            "link_mbit = [1, 1_000_000]",
+            "uplink_mbit = [1, 1_000_000]",
+            "channels = [1, 1_024]",
+            "message_bytes = [0, 1_000_000]",
+            "seed = [0, 9_223_372_036_854_775_807]",
+        ] {
+            let text =
+                format!("name = 'p'\n[axes]\nwarm = true\nmessages = 1_030\nmessage_bytes = 50\n{axes}");
+            let text = if axes.starts_with("message_bytes") {
+                text.replacen("message_bytes = 50", "", 1)
+            } else {
+                text
+            };
+            for cell in Plan::parse(&text).unwrap().cells {
+                let messages = if cell.message_bytes > 1_000 { 3 } else { cell.messages };
+                let Row { cell, outcome } = Cell { messages, ..cell }.run();
+                assert!(outcome.finished && outcome.converged, "{axes}: {cell:?}");
+            }
+        }
     }
 
     #[test]

@@ -128,10 +128,10 @@ impl Cell {
         flows as f64 * self.messages as f64 * bytes as f64 * 8.0 / self.link_mbit as f64
     }
 
-    /// A round trip through a full queue.
+    /// A round trip through a full queue, or the time limit if that is less: nobody fills a queue without end.
     pub(super) fn full_round_trip(&self) -> Duration {
         let queue_us = self.queue_bytes as f64 * 8.0 / self.link_mbit as f64;
-        Duration::from_secs_f64((2.0 * self.delay_us + queue_us) / 1e6)
+        Duration::from_secs_f64(((2.0 * self.delay_us + queue_us) / 1e6).min(self.time_limit_s))
     }
 }
 
@@ -159,7 +159,7 @@ pub(super) fn run(cell: &Cell) -> Outcome {
         world.touch(host, &mut load, |load, now, endpoint| load.send(now, host, endpoint));
     }
     let limit = Duration::from_secs_f64(cell.time_limit_s);
-    going &= schedule.run_for(cell.full_round_trip().min(limit), &mut world, &mut load).is_ok();
+    going &= schedule.run_for(cell.full_round_trip(), &mut world, &mut load).is_ok();
     let first = *world.counts();
     let step = limit / LOOKS;
     for _ in 0..LOOKS {
