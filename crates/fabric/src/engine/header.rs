@@ -130,6 +130,11 @@ pub fn eager_header_bytes(envelope: Envelope) -> usize {
     2 + 8 * (usize::from(envelope.tag.is_some()) + usize::from(envelope.data.is_some()))
 }
 
+/// Whether the bytes of a matched message are elsewhere.
+pub fn is_bulk(octets: &[u8]) -> bool {
+    matches!(octets, [2, ..])
+}
+
 /// Reads a matched message.
 pub fn decode_matched(mut octets: &[u8]) -> Option<(Envelope, Matched<'_>)> {
     let [kind, flags] = take(&mut octets)?;

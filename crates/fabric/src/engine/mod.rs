@@ -255,7 +255,9 @@ impl Engine {
 
     fn handle(&mut self, arrival: Arrival) {
         match arrival {
-            Arrival::Message { key, data } => match key.channel {
+            Arrival::Message { key, data, is_over } => match key.channel {
+                // Numbers of messages are a successor's now.
+                _ if is_over && (key.channel != header::MATCHED || header::is_bulk(&data)) => {}
                 header::MATCHED => self.on_matched(key.peer, data),
                 header::BULK => self.on_bulk(key, data),
                 header::REQUESTS => self.on_request(key.peer, key.number, &data),
@@ -264,20 +266,23 @@ impl Engine {
             },
             Arrival::Offered(key) => self.on_offered(key),
             Arrival::Acknowledged(key) => self.on_acknowledged(key),
-            Arrival::Lost { peer, reason } => self.on_lost(peer, &reason),
+            Arrival::Lost { peer, reason, is_last } => self.on_lost(peer, &reason, is_last),
         }
     }
 
-    /// A session is over: what was under way on it fails.
-    fn on_lost(&mut self, peer: PeerIndex, reason: &LostReason) {
+    /// A session is over: what was under way on it fails, and what waits for its messages, if there are no more.
+    fn on_lost(&mut self, peer: PeerIndex, reason: &LostReason, is_last: bool) {
         let errno = Errno::of_loss(reason);
-        crate::log::peer_lost(self.port.address(peer), reason);
         let in_order = is_orderly(reason);
         self.fail_sends(peer, errno, in_order);
-        self.forget_offers(peer);
         self.fail_bulks(peer, errno);
         self.fail_requests(peer, errno);
         self.target.forget(peer);
+        if !is_last {
+            return;
+        }
+        crate::log::peer_lost(self.port.address(peer), reason);
+        self.forget_offers(peer);
         // One that went in order owes nothing; receives may wait for its successor.
         if !in_order {
             self.on_broken(peer, errno, *reason != LostReason::NoAnswer);

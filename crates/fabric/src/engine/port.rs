@@ -27,14 +27,14 @@ pub struct MessageKey {
 /// What the port brings.
 #[derive(Debug)]
 pub enum Arrival {
-    /// A message.
-    Message { key: MessageKey, data: Bytes },
+    /// A message; `is_over`: of a session whose end was told before, as a successor has come.
+    Message { key: MessageKey, data: Bytes, is_over: bool },
     /// A large message is offered on [`BULK`].
     Offered(MessageKey),
     /// A message that was to be reported is in the peer's memory, or refused by it.
     Acknowledged(MessageKey),
-    /// The session is over; operations under way on it fail.
-    Lost { peer: PeerIndex, reason: LostReason },
+    /// The session is over; operations under way on it fail. `is_last`: all that it has brought was taken.
+    Lost { peer: PeerIndex, reason: LostReason, is_last: bool },
 }
 
 #[derive(Debug)]
@@ -55,6 +55,17 @@ impl Peer {
     }
 }
 
+/// A session that is over.
+#[derive(Debug)]
+struct Over {
+    peer: PeerIndex,
+    reason: LostReason,
+    /// Said once, before its last messages were taken.
+    is_told: bool,
+    /// To be said for the last time, whatever of its messages was not taken.
+    is_due: bool,
+}
+
 /// The way to the peers.
 #[derive(Debug)]
 pub struct Port {
@@ -72,7 +83,7 @@ pub struct Port {
     unsent: bool,
     taken: Vec<Incoming>,
     /// Sessions that are over, of which messages may still have to be taken.
-    lost: Vec<(PeerIndex, LostReason)>,
+    lost: Vec<Over>,
 }
 
 impl Port {
@@ -115,7 +126,9 @@ impl Port {
     /// # Errors
     /// Too many peers, or an address that cannot be one.
     pub fn connect(&mut self, peer: PeerIndex) -> Result<bool, Errno> {
-        let is_there = peer == self.own || self.has_session(peer);
+        // Of one that is over it will be told.
+        let is_over = self.lost.iter().any(|over| over.peer == peer);
+        let is_there = peer == self.own || self.has_session(peer) || is_over;
         if !is_there {
             self.session(peer)?;
         }
@@ -141,6 +154,11 @@ impl Port {
         let entry = &self.peers[peer as usize];
         if let Some(session) = entry.session {
             return Ok(session);
+        }
+        // The numbers of messages begin anew: what was under way fails first.
+        if let Some(over) = self.lost.iter_mut().find(|over| over.peer == peer) {
+            over.is_due = true;
+            return Err(Errno::of_loss(&over.reason));
         }
         let session = self.node.connect(entry.address).map_err(|_| Errno(crate::ffi::EADDRNOTAVAIL))?;
         self.bind(peer, session);
@@ -193,7 +211,7 @@ impl Port {
             self.loopback.push_back(Arrival::Offered(key));
             return number;
         }
-        self.loopback.push_back(Arrival::Message { key, data });
+        self.loopback.push_back(Arrival::Message { key, data, is_over: false });
         if report {
             self.loopback.push_back(Arrival::Acknowledged(key));
         }
@@ -210,7 +228,7 @@ impl Port {
             let data = self.own_bulk.remove(&key.number).ok_or(Errno::OTHER)?;
             into.place(0, &data);
             drop((into, data));
-            self.loopback.push_back(Arrival::Message { key, data: Bytes::new() });
+            self.loopback.push_back(Arrival::Message { key, data: Bytes::new(), is_over: false });
             self.loopback.push_back(Arrival::Acknowledged(key));
             return Ok(());
         }
@@ -265,22 +283,33 @@ impl Port {
             match incoming {
                 Incoming::Message(message) => {
                     let ChannelId { peer, channel } = message.channel;
-                    if let Some(peer) = self.of_session(peer) {
+                    let session = peer;
+                    if let Some(peer) = self.of_session(session) {
                         self.peers[peer as usize].has_spoken |= channel == MATCHED;
                         let key = MessageKey { peer, channel, number: message.number };
-                        arrivals.push(Arrival::Message { key, data: message.data });
+                        let is_over = self.is_over(peer, session);
+                        arrivals.push(Arrival::Message { key, data: message.data, is_over });
                     }
                 }
                 Incoming::Event(event) => self.note(event, arrivals),
             }
         }
         self.taken = taken;
-        if count < MAX_TAKEN && takes(MATCHED) {
-            // Everything they sent has been taken.
-            let over = self.lost.drain(..).map(|(peer, reason)| Arrival::Lost { peer, reason });
-            arrivals.extend(over);
-        }
+        // Everything they sent has been taken, but perhaps what waits for receives.
+        let is_drained = count < MAX_TAKEN;
+        self.tell_lost(arrivals, is_drained, is_drained && takes(MATCHED));
         arrivals.len() > before
+    }
+
+    fn tell_lost(&mut self, arrivals: &mut Vec<Arrival>, is_drained: bool, is_empty: bool) {
+        self.lost.retain_mut(|over| {
+            let is_last = is_empty || over.is_due;
+            if is_last || (is_drained && !over.is_told) {
+                over.is_told = true;
+                arrivals.push(Arrival::Lost { peer: over.peer, reason: over.reason.clone(), is_last });
+            }
+            !is_last
+        });
     }
 
     fn note(&mut self, event: Event, arrivals: &mut Vec<Arrival>) {
@@ -289,9 +318,8 @@ impl Port {
                 let peer = self.index(addr);
                 self.bind(peer, session);
                 // What was under way with its predecessor is over, not what it sends itself.
-                while let Some(at) = self.lost.iter().position(|(lost, _)| *lost == peer) {
-                    let (peer, reason) = self.lost.remove(at);
-                    arrivals.push(Arrival::Lost { peer, reason });
+                for over in self.lost.extract_if(.., |over| over.peer == peer) {
+                    arrivals.push(Arrival::Lost { peer, reason: over.reason, is_last: true });
                 }
             }
             Event::Acknowledged(id) | Event::Refused(id) => {
@@ -313,13 +341,18 @@ impl Port {
                 }
                 // A successor may have taken its place already.
                 if entry.session.is_some() {
-                    arrivals.push(Arrival::Lost { peer, reason });
+                    arrivals.push(Arrival::Lost { peer, reason, is_last: true });
                 } else {
-                    self.lost.push((peer, reason));
+                    self.lost.push(Over { peer, reason, is_told: false, is_due: false });
                 }
             }
             _ => {}
         }
+    }
+
+    /// Whether a session of a peer is over, and all was told of it.
+    fn is_over(&self, peer: PeerIndex, session: PeerId) -> bool {
+        self.peers[peer as usize].session != Some(session) && !self.lost.iter().any(|over| over.peer == peer)
     }
 
     /// Peers whose large messages were taken, as far as their sessions live.

@@ -262,3 +262,83 @@ fn what_a_successor_sends_is_not_lost_with_its_predecessor_at_the_same_address()
     assert_eq!((got[0].context, &got[0].error), (3, &None));
     assert_eq!(into, out);
 }
+
+/// Two impatient sides, of which the first takes nothing more because of what a third has sent it.
+fn held_back() -> Vec<Side> {
+    let mut sides = impatient_pair(false);
+    sides[0].engine.limits.unexpected_bytes = 10_000;
+    let mut third = side(|_| ());
+    third.addresses.insert(sides[0].addresses.address(0).unwrap());
+    let mut out = pattern_of(11_000);
+    send(&mut third, 1, 9, &mut out);
+    sides.push(third);
+    work(&mut sides, |sides| sides[0].engine.is_holding_back());
+    sides
+}
+
+/// A message that is reported when its peer has it.
+fn deliver(side: &mut Side, to: u64, context: usize, bytes: &mut [u8]) -> Result<bool, Errno> {
+    let (payload, report) = (Payload::Posted(posted(bytes)), report(context, ffi::FI_SEND | ffi::FI_TAGGED));
+    side.engine.send(Send { to, tag: Some(1), data: None, payload, report: Some(report), delivery: true })
+}
+
+#[test]
+fn what_was_sent_to_a_peer_that_is_gone_fails_though_messages_of_others_are_held_back() {
+    let mut sides = held_back();
+    let mut out = pattern_of(200_000);
+    deliver(&mut sides[0], 1, 7, &mut out).unwrap();
+    // The second hangs.
+    let third = sides.remove(2);
+    let failed = wait_for(&mut sides[..1], 0, 1);
+    assert_eq!((failed[0].context, failed[0].error), (7, Some((Errno(ffi::ETIMEDOUT), 0))));
+    assert!(sides[0].engine.is_holding_back());
+    drop(third);
+}
+
+#[test]
+fn each_send_is_reported_once_though_its_peer_is_lost_and_word_of_that_waits() {
+    let mut sides = held_back();
+    let (mut first, mut second) = ([1; 8], [2; 8]);
+    deliver(&mut sides[0], 1, 1, &mut first).unwrap();
+    let peer = sides[0].engine.peer(1).unwrap();
+    work(&mut sides[..1], |sides| !sides[0].engine.port.has_session(peer));
+    let failure = Some((Errno(ffi::ETIMEDOUT), 0));
+    for _ in 0..2 {
+        assert_eq!(deliver(&mut sides[0], 1, 2, &mut second), Err(Errno(ffi::ETIMEDOUT)));
+    }
+    assert!(sides[0].engine.is_holding_back());
+    let failed = wait_for(&mut sides[..1], 0, 1);
+    assert_eq!((failed[0].context, failed[0].error, failed.len()), (1, failure, 1));
+    // Later ones begin anew.
+    sides[0].engine.progress();
+    deliver(&mut sides[0], 1, 2, &mut second).unwrap();
+    let failed = wait_for(&mut sides[..1], 0, 1);
+    assert_eq!((failed[0].context, failed[0].error), (2, failure));
+}
+
+#[test]
+fn a_large_message_that_went_with_its_session_does_not_get_the_bytes_of_a_successors() {
+    const LEN: usize = 200_000;
+    let mut sides = held_back();
+    let address = sides[1].addresses.address(0).unwrap();
+    let here = sides[0].addresses.address(0).unwrap();
+    let (mut out, mut stale, mut into) = (pattern_of(LEN), vec![9; LEN], vec![0; LEN]);
+    send(&mut sides[1], 1, 1, &mut stale);
+    let end = Instant::now() + Duration::from_millis(50);
+    work(&mut sides, |_| Instant::now() > end);
+    open_at(&mut sides[1], address, &[here]);
+    send(&mut sides[1], 1, 2, &mut out);
+    let end = Instant::now() + Duration::from_millis(300);
+    work(&mut sides, |_| Instant::now() > end);
+    let (mut held, mut lost) = (vec![0; 11_000], vec![0; LEN]);
+    receive(&mut sides[0], ffi::FI_ADDR_UNSPEC, 9, &mut held, 9);
+    receive(&mut sides[0], ffi::FI_ADDR_UNSPEC, 1, &mut lost, 1);
+    receive(&mut sides[0], ffi::FI_ADDR_UNSPEC, 2, &mut into, 2);
+    let got = wait_for(&mut sides, 0, 2);
+    assert_eq!(
+        got.iter().map(|entry| (entry.context, &entry.error)).collect::<Vec<_>>(),
+        [(9, &None), (2, &None)]
+    );
+    assert_eq!(into, out);
+    assert!(lost.iter().all(|byte| *byte == 0));
+}
