@@ -78,6 +78,7 @@ static int open_group(struct state *state, int root) {
     if (state->is_open[root] != 0)
         return MPI_SUCCESS;
     state->is_open[root] = -1;
+    release_left(0);
     if (is_root)
         choose_address(group);
     if ((result = PMPI_Bcast(group, ADDRESS, MPI_CHAR, root, state->comm)) != MPI_SUCCESS)
@@ -332,8 +333,14 @@ int MPI_Allgatherv(const void *from, int out_count, MPI_Datatype out_type, void 
            allgatherv_by_group(state, from, out_count, out_type, to, counts, at, type));
 }
 
-/* The forms with large counts: those that fit are the same. */
 #if MPI_VERSION >= 4
+/* All its communicators were freed. */
+int MPI_Session_finalize(MPI_Session *session) {
+    release_left(1);
+    return PMPI_Session_finalize(session);
+}
+
+/* The forms with large counts: those that fit are the same. */
 int MPI_Bcast_c(void *buffer, MPI_Count count, MPI_Datatype type, int root, MPI_Comm comm) {
     return count > INT_MAX ? PMPI_Bcast_c(buffer, count, type, root, comm)
                            : MPI_Bcast(buffer, (int)count, type, root, comm);
@@ -361,6 +368,7 @@ static void await_all(void) {
             PMPI_Ibarrier(state->private_comm, &state->all_are_there);
     for (struct state *state = states; state != NULL; state = state->next)
         PMPI_Wait(&state->all_are_there, MPI_STATUS_IGNORE);
+    release_left(1);
 }
 
 static void begin_no_more(void) {}

@@ -17,7 +17,7 @@ struct state {
     /* The application's: its handler is told of errors, and by MPICH of no others. All ranks call the same
      * collective operations of it in the same order, ours among them. */
     MPI_Comm comm;
-    /* For when that one is being freed, or the MPI ended: waits until all ranks are there. With a group only. */
+    /* For when that one is freed, or the MPI ended: says when all ranks are there. With a group only. */
     MPI_Comm private_comm;
     MPI_Request all_are_there;
     /* What went wrong as this was made, until it is returned. */
@@ -39,6 +39,8 @@ static int is_finalizing;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 static struct state *states;
+/* Of communicators that were freed here, and of which others may still need the groups. */
+static struct state *leaving;
 static denrei_coll_node *node;
 static char own_address[ADDRESS];
 
@@ -53,7 +55,37 @@ static void release(struct state *state) {
     free(state);
 }
 
-/* The communicator is freed, by all its ranks: all have everything before the groups end. */
+static void keep_leaving(struct state *state) {
+    pthread_mutex_lock(&lock);
+    state->next = leaving;
+    leaving = state;
+    pthread_mutex_unlock(&lock);
+}
+
+/* Ends the groups of communicators that all ranks have freed; `waits`: of all that were freed here. The lock is not held
+ * meanwhile: who comes here from the MPI may hold one of its own. */
+static void release_left(int waits) {
+    pthread_mutex_lock(&lock);
+    struct state *state = leaving;
+    leaving = NULL;
+    pthread_mutex_unlock(&lock);
+    while (state != NULL) {
+        struct state *next = state->next;
+        int is_done = 1;
+        if (waits)
+            PMPI_Wait(&state->all_are_there, MPI_STATUS_IGNORE);
+        else if (PMPI_Test(&state->all_are_there, &is_done, MPI_STATUS_IGNORE) != MPI_SUCCESS)
+            is_done = 1;
+        if (is_done)
+            release(state);
+        else
+            keep_leaving(state);
+        state = next;
+    }
+}
+
+/* The communicator is freed, by all its ranks, in whatever order and whenever they come to it: its groups end when all
+ * have everything. */
 static int forget(MPI_Comm comm, int key, void *value, void *extra) {
     struct state *state = value;
     (void)comm, (void)key, (void)extra;
@@ -64,9 +96,12 @@ static int forget(MPI_Comm comm, int key, void *value, void *extra) {
     if (*at != NULL)
         *at = state->next;
     pthread_mutex_unlock(&lock);
-    if (!is_finalizing && state->private_comm != MPI_COMM_NULL)
-        PMPI_Barrier(state->private_comm);
-    release(state);
+    int is_needed = !is_finalizing && state->private_comm != MPI_COMM_NULL;
+    if (is_needed && PMPI_Ibarrier(state->private_comm, &state->all_are_there) == MPI_SUCCESS)
+        keep_leaving(state);
+    else
+        release(state);
+    release_left(0);
     return MPI_SUCCESS;
 }
 

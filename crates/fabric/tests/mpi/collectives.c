@@ -108,6 +108,23 @@ static void threads(void) {
     MPI_Comm_free(&comms[1]);
 }
 
+/* Freeing waits for nobody, as with the MPI alone: not in the order of others, and not until they have come to it. */
+static void freed_in_any_order(void) {
+    MPI_Comm comms[3];
+    int token = rank;
+    for (int i = 0; i < 3; i++) {
+        MPI_Comm_dup(MPI_COMM_WORLD, &comms[i]);
+        bcasts(comms[i], 4, MPI_INT, 1);
+    }
+    MPI_Comm_free(&comms[rank % 2]);
+    MPI_Comm_free(&comms[1 - rank % 2]);
+    if (rank == 1)
+        MPI_Ssend(&token, 1, MPI_INT, 0, 9, MPI_COMM_WORLD);
+    MPI_Comm_free(&comms[2]);
+    if (rank == 0)
+        MPI_Recv(&token, 1, MPI_INT, 1, 9, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+}
+
 /* More groups than a process can hear: those beyond are left to the MPI, at once. */
 static void many(void) {
     enum { MANY = 40, LAST = 10 };
@@ -153,6 +170,7 @@ int main(int argc, char **argv) {
     }
     if (provided == MPI_THREAD_MULTIPLE)
         threads();
+    freed_in_any_order();
     many();
     bcasts(MPI_COMM_WORLD, 4, MPI_INT, 1);
     MPI_Barrier(MPI_COMM_WORLD);
