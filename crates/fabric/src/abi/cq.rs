@@ -57,7 +57,7 @@ pub(super) unsafe extern "C" fn open(
     call(|| {
         // SAFETY: libfabric's contract.
         let (domain, attr) = unsafe { (object::<Domain, _>(domain)?, attr.as_mut()) };
-        let (mut format, mut wait_obj) = (FI_CQ_FORMAT_CONTEXT, FI_WAIT_NONE);
+        let (mut size, mut format, mut wait_obj) = (0, FI_CQ_FORMAT_CONTEXT, FI_WAIT_NONE);
         if let Some(attr) = attr {
             // Whose core interrupts are for is a hint.
             check_flags(attr.flags, FI_AFFINITY)?;
@@ -70,11 +70,11 @@ pub(super) unsafe extern "C" fn open(
             if !matches!(attr.wait_obj, FI_WAIT_NONE | FI_WAIT_UNSPEC | FI_WAIT_FD | FI_WAIT_YIELD) {
                 return Err(Errno::NO_SYSTEM);
             }
-            (format, wait_obj) = (attr.format, attr.wait_obj);
+            (size, format, wait_obj) = (attr.size, attr.format, attr.wait_obj);
         }
         let cq = Cq {
             head: fid_cq { fid: head(FI_CLASS_CQ, context, &FID_OPS), ops: &OPS },
-            queue: Arc::new(CompletionQueue::new(wait_obj != FI_WAIT_NONE)?),
+            queue: Arc::new(CompletionQueue::new(size, wait_obj != FI_WAIT_NONE)?),
             format,
             wait_obj,
             knows_source: domain.api_version >= fi_version(1, 20),

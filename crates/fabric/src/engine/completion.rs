@@ -1,8 +1,8 @@
 //! Where finished operations are reported: completion queues. Counters are in `counter`.
 //!
 //! Inputs → outputs: completions of any thread → entries in order, a descriptor that is
-//! readable while there are any. Looking at an empty queue is one load. Queues are bounded by the
-//! operations that may be under way: each of those adds one entry.
+//! readable while there are any. Looking at an empty queue is one load. What the application begins is bounded by what may
+//! be under way; of what peers report nothing more is taken from them while a queue is full.
 
 use crate::engine::Progress;
 use crate::error::Errno;
@@ -39,6 +39,10 @@ pub(super) const REST_AFTER: u32 = 128;
 /// Longest sleep; whatever else the program polls waits for so long.
 const REST: Duration = Duration::from_micros(100);
 
+/// Entries that nobody has read, above which peers have to wait: as many as the receives that may be posted, or as the
+/// application has asked for.
+pub const MOST_UNREAD: usize = 65_536;
+
 /// What happened to an operation; libfabric's flags and numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Completion {
@@ -66,6 +70,8 @@ pub struct CompletionQueue {
     /// How often the application has looked.
     looks: AtomicU64,
     alarm: Alarm,
+    /// Entries that the application has asked for room for.
+    wished: usize,
     /// How often sleepers were to be woken, and how many of those times were noticed.
     wakes: AtomicU64,
     noticed: AtomicU64,
@@ -213,9 +219,9 @@ pub(super) const SHORT_SLEEP: Duration = Duration::from_micros(50);
 pub(super) const LONG_SLEEP: Duration = Duration::from_secs(10);
 
 impl CompletionQueue {
-    /// An empty queue; `waitable`: threads may sleep on it.
-    pub fn new(waitable: bool) -> Result<Self, Errno> {
-        Ok(Self { alarm: Alarm::new(waitable)?, ..Self::default() })
+    /// An empty queue with room for `wished` entries or more; `waitable`: threads may sleep on it.
+    pub fn new(wished: usize, waitable: bool) -> Result<Self, Errno> {
+        Ok(Self { alarm: Alarm::new(waitable)?, wished, ..Self::default() })
     }
 
     /// Adds an entry.
@@ -239,6 +245,11 @@ impl CompletionQueue {
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Whether peers have to wait until the application reads.
+    pub fn is_full(&self) -> bool {
+        self.len() >= self.wished.max(MOST_UNREAD)
     }
 
     /// What there is to sleep on.
@@ -343,7 +354,7 @@ mod tests {
 
     #[test]
     fn failures_come_in_their_turn() {
-        let queue = CompletionQueue::new(false).unwrap();
+        let queue = CompletionQueue::new(0, false).unwrap();
         let read = |most| {
             let mut contexts = Vec::new();
             queue.read(most, |_, entry| contexts.push(entry.context)).map(|_| contexts)
@@ -363,7 +374,7 @@ mod tests {
 
     #[test]
     fn a_sleeper_is_woken_by_an_entry() {
-        let queue = Arc::new(CompletionQueue::new(true).unwrap());
+        let queue = Arc::new(CompletionQueue::new(0, true).unwrap());
         let soon = Instant::now() + Duration::from_millis(20);
         assert_eq!(queue.wait(Some(soon)), Err(Errno::AGAIN));
         let pusher = Arc::clone(&queue);
@@ -377,7 +388,7 @@ mod tests {
 
     #[test]
     fn a_sleeper_is_woken_by_a_signal_even_if_it_comes_first_and_by_no_entry_that_another_takes() {
-        let queue = CompletionQueue::new(true).unwrap();
+        let queue = CompletionQueue::new(0, true).unwrap();
         queue.wake();
         assert_eq!(queue.wait(None), Err(Errno::AGAIN));
         let soon = || Some(Instant::now() + Duration::from_secs(20));

@@ -229,8 +229,12 @@ impl Engine {
     /// Does what is due; whether anything came.
     pub fn progress(&mut self) -> bool {
         self.burst_ends();
-        let takes_all = self.takes_messages();
-        let takes = |channel| channel != header::MATCHED || takes_all;
+        let (is_full, takes_all, target) = (self.is_full(), self.takes_messages(), &self.target);
+        let takes = |peer: Option<PeerIndex>, channel| match channel {
+            header::MATCHED => takes_all && !is_full,
+            header::REQUESTS => !is_full && peer.is_none_or(|peer| target.may_read(peer)),
+            _ => true,
+        };
         if !self.port.work(&mut self.arrivals, takes) {
             self.watch_everybody();
             return false;
@@ -240,6 +244,7 @@ impl Engine {
             self.handle(arrival);
         }
         self.arrivals = arrivals;
+        self.serve_waiting();
         self.answer_done();
         self.port.send_queued();
         true
@@ -260,7 +265,7 @@ impl Engine {
                 _ if is_over && (key.channel != header::MATCHED || header::is_bulk(&data)) => {}
                 header::MATCHED => self.on_matched(key.peer, data),
                 header::BULK => self.on_bulk(key, data),
-                header::REQUESTS => self.on_request(key.peer, key.number, &data),
+                header::REQUESTS => self.on_request_in_turn(key.peer, key.number, data),
                 header::ANSWERS => self.on_answer(key.peer, &data),
                 _ => {}
             },
@@ -318,9 +323,14 @@ impl Engine {
         self.sending.at_once = true;
     }
 
-    /// Whether unexpected messages hold further ones back.
+    /// Whether nothing more may be reported until the application reads.
+    fn is_full(&self) -> bool {
+        self.sinks.receive.as_ref().is_some_and(|queue| queue.is_full())
+    }
+
+    /// Whether something may wait that is not taken.
     pub fn is_holding_back(&self) -> bool {
-        !self.takes_messages()
+        !self.takes_messages() || self.is_full() || self.target.is_holding_back()
     }
 }
 

@@ -10,7 +10,7 @@ use super::header::{
     self, Answer, AtomicKind, MAX_HEADER_BYTES, MAX_STRETCHES, REQUESTS, Request, Stretch, Stretches,
 };
 use super::matching::PeerIndex;
-use super::send::Payload;
+use super::send::{Part, Payload};
 use super::{Engine, Report};
 use crate::error::Errno;
 use crate::memory::Memory;
@@ -152,7 +152,7 @@ impl Engine {
         let Payload::Posted(memory) = payload else { return Err(Errno::TOO_LARGE) };
         // Done when the target says so and the transport needs the buffer no more.
         let id = self.origin.begin(report, 2, None);
-        let number = match self.send_part(peer, memory.into_bytes(), Some(id)) {
+        let number = match self.send_part(peer, memory.into_bytes(), Part::Own(id)) {
             Ok(number) => number,
             Err(errno) => return self.take_back(id, errno),
         };

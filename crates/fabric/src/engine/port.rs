@@ -266,19 +266,28 @@ impl Port {
         }
     }
 
-    /// Does what is due on the network, and appends what has come to `arrivals`. `takes`: whether a
-    /// channel's messages are wanted. Whether anything came.
-    pub fn work(&mut self, arrivals: &mut Vec<Arrival>, takes: impl FnMut(u16) -> bool) -> bool {
+    /// Does what is due on the network, and appends what has come to `arrivals`. `takes`: whether a peer's messages on a
+    /// channel are wanted; without a peer, anybody's. Whether anything came.
+    pub fn work(
+        &mut self,
+        arrivals: &mut Vec<Arrival>,
+        takes: impl Fn(Option<PeerIndex>, u16) -> bool,
+    ) -> bool {
         self.send_queued();
         let is_news = self.node.poll() || !self.loopback.is_empty() || !self.lost.is_empty();
         is_news && self.collect(arrivals, takes)
     }
 
-    fn collect(&mut self, arrivals: &mut Vec<Arrival>, mut takes: impl FnMut(u16) -> bool) -> bool {
+    fn collect(
+        &mut self,
+        arrivals: &mut Vec<Arrival>,
+        takes: impl Fn(Option<PeerIndex>, u16) -> bool,
+    ) -> bool {
         let before = arrivals.len();
         arrivals.extend(self.loopback.drain(..));
         let mut taken = std::mem::take(&mut self.taken);
-        let count = self.node.drain(MAX_TAKEN, |id| takes(id.channel), |incoming| taken.push(incoming));
+        let wanted = |id: ChannelId| takes(self.of_session(id.peer), id.channel);
+        let count = self.node.drain(MAX_TAKEN, wanted, |incoming| taken.push(incoming));
         for incoming in taken.drain(..) {
             match incoming {
                 Incoming::Message(message) => {
@@ -297,7 +306,7 @@ impl Port {
         self.taken = taken;
         // Everything they sent has been taken, but perhaps what waits for receives.
         let is_drained = count < MAX_TAKEN;
-        self.tell_lost(arrivals, is_drained, is_drained && takes(MATCHED));
+        self.tell_lost(arrivals, is_drained, is_drained && takes(None, MATCHED));
         arrivals.len() > before
     }
 

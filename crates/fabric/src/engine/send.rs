@@ -78,9 +78,18 @@ enum Sent {
     /// Everything that was sent at once so far, as far as it was not counted before.
     Mark(usize),
     /// The bytes of a one-sided operation.
-    Part(super::origin::OperationId),
+    Part(Part),
     /// Nothing that is reported.
     Nothing,
+}
+
+/// Whose the bytes of a one-sided operation are.
+#[derive(Debug)]
+pub(super) enum Part {
+    /// Of one that this side has begun.
+    Own(super::origin::OperationId),
+    /// So many, held for a peer that reads them.
+    Held(usize),
 }
 
 /// What a small message does.
@@ -231,7 +240,7 @@ impl Engine {
         let Payload::Posted(memory) = send.payload else { return Err(Errno::TOO_LARGE) };
         self.close_batch();
         let sent = send.report.map_or(Sent::Nothing, |report| Sent::Message(report, 0));
-        let number = self.queue_bulk(peer, memory)?;
+        let number = self.queue_bulk(peer, memory.into_bytes())?;
         self.sending.under_way.insert(MessageKey { peer, channel: header::BULK, number }, sent);
         let mut message = Vec::with_capacity(MAX_MATCHED_HEADER);
         header::encode_matched(envelope, Some((number, len)), &mut message);
@@ -239,8 +248,8 @@ impl Engine {
         self.port.queue(peer, MATCHED, message.into(), false).map(drop)
     }
 
-    fn queue_bulk(&mut self, peer: PeerIndex, memory: Memory) -> Result<u64, Errno> {
-        let number = self.port.queue(peer, header::BULK, memory.into_bytes(), true)?;
+    fn queue_bulk(&mut self, peer: PeerIndex, bytes: bytes::Bytes) -> Result<u64, Errno> {
+        let number = self.port.queue(peer, header::BULK, bytes, true)?;
         self.queued_long(peer);
         Ok(number)
     }
@@ -250,14 +259,11 @@ impl Engine {
         &mut self,
         peer: PeerIndex,
         bytes: bytes::Bytes,
-        operation: Option<super::origin::OperationId>,
+        part: Part,
     ) -> Result<u64, Errno> {
-        let number = self.port.queue(peer, header::BULK, bytes, operation.is_some())?;
-        self.queued_long(peer);
-        if let Some(operation) = operation {
-            let key = MessageKey { peer, channel: header::BULK, number };
-            self.sending.under_way.insert(key, Sent::Part(operation));
-        }
+        let number = self.queue_bulk(peer, bytes)?;
+        let key = MessageKey { peer, channel: header::BULK, number };
+        self.sending.under_way.insert(key, Sent::Part(part));
         Ok(number)
     }
 
@@ -335,7 +341,8 @@ impl Engine {
                 self.sinks.transmitted(&report, Ok(()));
             }
             Some(Sent::Mark(bytes)) => self.unmark(key.peer, bytes),
-            Some(Sent::Part(operation)) => self.finish_part(operation, Ok(())),
+            Some(Sent::Part(Part::Own(operation))) => self.finish_part(operation, Ok(())),
+            Some(Sent::Part(Part::Held(bytes))) => self.target.release(key.peer, bytes),
             Some(Sent::Nothing) | None => {}
         }
     }
@@ -353,7 +360,7 @@ impl Engine {
                     let is_done = in_order && key.channel == MATCHED;
                     self.sinks.transmitted(&report, if is_done { Ok(()) } else { Err(errno) });
                 }
-                Some(Sent::Part(operation)) => self.finish_part(operation, Err(errno)),
+                Some(Sent::Part(Part::Own(operation))) => self.finish_part(operation, Err(errno)),
                 _ => {}
             }
         }

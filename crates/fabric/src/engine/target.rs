@@ -12,14 +12,21 @@ use super::header::{self, ANSWERS, Answer, AtomicKind, AtomicMode, Request, Stre
 use super::matching::PeerIndex;
 use super::origin::READ_PIECE_BYTES;
 use super::region_table::Registered;
+use super::send::Part;
 use crate::error::Errno;
 use crate::ffi;
 use crate::memory::{Access, RegionStretches};
+use bytes::Bytes;
 use smallvec::SmallVec;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 /// The regions of a request, in the order of its stretches.
 pub(super) type Keys = SmallVec<[Arc<Registered>; 1]>;
+
+/// What is held of large reads for one peer, above which it has to take some before it may ask for more; bytes.
+const MOST_HELD_BYTES: usize = 16 << 20;
 
 /// The side whose memory it is.
 #[derive(Debug, Default)]
@@ -28,12 +35,18 @@ pub(super) struct Target {
     done: Vec<u64>,
     /// Peers that have not been told.
     untold: Vec<PeerIndex>,
+    /// By peer: bytes of large reads that it has not taken.
+    held: HashMap<PeerIndex, usize>,
+    /// Requests that came together with those reads, in their order.
+    waiting: Vec<(PeerIndex, u64, Bytes)>,
 }
 
 impl Target {
     /// A session is over: its requests need no answer.
     pub(super) fn forget(&mut self, peer: PeerIndex) {
         self.untold.retain(|other| *other != peer);
+        self.held.remove(&peer);
+        self.waiting.retain(|(other, ..)| *other != peer);
         if let Some(done) = self.done.get_mut(peer as usize) {
             *done = 0;
         }
@@ -42,6 +55,26 @@ impl Target {
     /// A peer's requests below this number are done.
     pub(super) fn done_below(&self, peer: PeerIndex) -> u64 {
         self.done.get(peer as usize).copied().unwrap_or(0)
+    }
+
+    /// Whether a peer may read more.
+    pub(super) fn may_read(&self, peer: PeerIndex) -> bool {
+        self.held.get(&peer).is_none_or(|held| *held < MOST_HELD_BYTES)
+    }
+
+    /// Whether some peer may not.
+    pub(super) fn is_holding_back(&self) -> bool {
+        self.held.values().any(|held| *held >= MOST_HELD_BYTES)
+    }
+
+    /// A peer has taken so much of what it has read, or refused it.
+    pub(super) fn release(&mut self, peer: PeerIndex, bytes: usize) {
+        if let Entry::Occupied(mut held) = self.held.entry(peer) {
+            *held.get_mut() -= bytes;
+            if *held.get() == 0 {
+                held.remove();
+            }
+        }
     }
 
     fn note(&mut self, peer: PeerIndex, number: u64) {
@@ -57,7 +90,23 @@ impl Target {
 }
 
 impl Engine {
-    /// A request has come.
+    /// A request has come: it is served when its peer may read more, behind those before it.
+    pub(super) fn on_request_in_turn(&mut self, peer: PeerIndex, number: u64, octets: Bytes) {
+        if self.target.may_read(peer) && self.target.waiting.iter().all(|(other, ..)| *other != peer) {
+            self.on_request(peer, number, &octets);
+        } else {
+            self.target.waiting.push((peer, number, octets));
+        }
+    }
+
+    /// Serves requests whose peers may read more by now.
+    pub(super) fn serve_waiting(&mut self) {
+        for (peer, number, octets) in std::mem::take(&mut self.target.waiting) {
+            self.on_request_in_turn(peer, number, octets);
+        }
+    }
+
+    /// A request's turn has come.
     pub(super) fn on_request(&mut self, peer: PeerIndex, number: u64, octets: &[u8]) {
         let Some((stretches, data, request)) = header::decode_request(octets) else {
             crate::log::malformed(self.port.address(peer));
@@ -199,7 +248,9 @@ impl Engine {
             self.answer(peer, &Answer::Data { number, bytes: &bytes });
             return Ok(Done::Answered);
         }
-        let bulk = self.send_part(peer, bytes.into(), None)?;
+        let len = bytes.len();
+        let bulk = self.send_part(peer, bytes.into(), Part::Held(len))?;
+        *self.target.held.entry(peer).or_default() += len;
         self.answer(peer, &Answer::Bulk { number, bulk });
         Ok(Done::Answered)
     }

@@ -26,7 +26,7 @@ fn side(change: impl FnOnce(&mut Limits)) -> Side {
     let (regions, addresses) = (Arc::new(RegionTable::default()), Arc::new(AddressVector::default()));
     addresses.insert(node.local_addr());
     let mut engine = Engine::new(node, Arc::clone(&addresses), Arc::clone(&regions), settings.limits);
-    let queue = Arc::new(CompletionQueue::new(false).unwrap());
+    let queue = Arc::new(CompletionQueue::new(0, false).unwrap());
     let counter = Arc::new(Counter::new(false).unwrap());
     engine.sinks.transmit = Some(Arc::clone(&queue));
     engine.sinks.receive = Some(Arc::clone(&queue));

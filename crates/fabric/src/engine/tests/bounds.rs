@@ -55,3 +55,80 @@ fn nobody_is_given_more_at_a_time_than_a_read_asks_for() {
         }
     }
 }
+
+/// Completions in vain, until the first side may begin no more or as many as may ever be are there; reads all and goes on to
+/// the end.
+fn fill_and_empty(sides: &mut [Side], mut begin: impl FnMut(&mut Side) -> Result<(), Errno>) {
+    const BEYOND: usize = completion::MOST_UNREAD + 20_000;
+    let (mut begun, mut idle) = (0, 0);
+    while begun < BEYOND && idle < 1000 {
+        idle = if begin(&mut sides[0]).is_ok() { 0 } else { idle + 1 };
+        begun += usize::from(idle == 0);
+        if idle > 0 || begun.is_multiple_of(64) {
+            sides.iter_mut().for_each(|side| while side.engine.progress() {});
+        }
+    }
+    let unread = sides[1].queue.len();
+    assert!((completion::MOST_UNREAD..completion::MOST_UNREAD + 1000).contains(&unread), "{unread} unread");
+    while begun < BEYOND {
+        begun += usize::from(begin(&mut sides[0]).is_ok());
+        sides.iter_mut().for_each(|side| _ = side.engine.progress());
+        read(&sides[1]);
+    }
+}
+
+#[test]
+fn what_peers_write_with_data_waits_while_the_application_does_not_read_what_is_reported() {
+    let mut sides = pair();
+    let mut there = vec![0; 8];
+    let key = register(&sides[1], &mut there);
+    let mut at = 0_u64;
+    fill_and_empty(&mut sides, |side| {
+        let write = OneSided { data: Some(1), ..one_sided(1, key, 0, 8, ffi::FI_RMA | ffi::FI_WRITE) };
+        at += 1;
+        side.engine.write(write, Payload::Copied(&at.to_le_bytes()))
+    });
+}
+
+#[test]
+fn empty_messages_wait_while_the_application_does_not_read_what_is_reported() {
+    let mut sides = pair();
+    let mut into = vec![0; 8];
+    let anything = sides[1].engine.pattern(ffi::FI_ADDR_UNSPEC, 0, u64::MAX).unwrap();
+    let buffer = Receive { memory: posted(&mut into), context: 1, wanted: true, multi: Some(8) };
+    sides[1].engine.receive(false, anything, buffer).unwrap();
+    fill_and_empty(&mut sides, |side| {
+        let payload = Payload::Copied(&[]);
+        side.engine
+            .send(Send { to: 1, tag: None, data: None, payload, report: None, delivery: false })
+            .map(drop)
+    });
+}
+
+#[test]
+fn a_peer_that_reads_much_waits_until_it_has_taken_what_it_has_read() {
+    const LEN: usize = 1 << 20;
+    let mut sides = pair();
+    let served = Arc::new(Counter::new(false).unwrap());
+    sides[1].engine.sinks.counters.push((ffi::FI_REMOTE_READ, Arc::clone(&served)));
+    let mut there = pattern_of(LEN);
+    let key = register(&sides[1], &mut there);
+    let mut into = vec![vec![0; LEN]; 40];
+    // Opens the session.
+    let wanted = one_sided(1, key, 0, 8, ffi::FI_RMA | ffi::FI_READ);
+    sides[0].engine.read(wanted, posted(&mut into[0][..8])).unwrap();
+    wait_for(&mut sides, 0, 1);
+    for bytes in &mut into {
+        let wanted = one_sided(1, key, 0, LEN, ffi::FI_RMA | ffi::FI_READ);
+        sides[0].engine.read(wanted, posted(bytes)).unwrap();
+    }
+    let end = Instant::now() + Duration::from_millis(200);
+    while Instant::now() < end {
+        // What it has asked for leaves, and it takes no answer.
+        sides[0].engine.port.flush(Instant::now() + Duration::from_millis(1));
+        sides[1].engine.progress();
+    }
+    assert_eq!(served.read(), 1 + 16, "as many as 16 MiB hold");
+    assert!(wait_for(&mut sides, 0, 40).iter().all(|entry| entry.error.is_none()));
+    assert!(into.iter().all(|bytes| *bytes == there));
+}
