@@ -129,7 +129,7 @@ fn after(stream: bool) -> &'static str {
 
 fn hint(error: &io::Error) -> &'static str {
     if is_full(error) {
-        "; make room and receive again: what is here already is kept and not sent again"
+        "; make room and receive again: what has gone into a directory is kept and not sent again"
     } else {
         ""
     }

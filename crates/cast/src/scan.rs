@@ -5,7 +5,9 @@
 //! their tree. Source: `spec/cast.md` §3.
 
 use crate::error::{CastError, storage};
-use crate::manifest::{CLIMBS_LATE, Entry, Extent, Kind, MAX_ENTRIES, Manifest, ManifestError, check_target};
+use crate::manifest::{
+    CLIMBS_LATE, Entry, Extent, Kind, MAX_DEPTH, MAX_ENTRIES, Manifest, ManifestError, check_target,
+};
 use nix::errno::Errno;
 use nix::unistd::{Whence, lseek64};
 use std::fs::{self, File, Metadata};
@@ -19,6 +21,10 @@ use std::path::{Path, PathBuf};
 const MIN_HOLE_BYTES: u64 = 64 << 10;
 /// Parts of one file, at most: what is beyond is sent with its holes.
 const MAX_EXTENTS: usize = 1 << 16;
+
+/// Of what is in more than [`MAX_DEPTH`] directories.
+const TOO_DEEP: &str = "it is in more than 64 directories, and receivers take no more; send one of those, or all as a \
+                        stream: tar c PATH | denrei cast send - ...";
 
 /// What there is to send.
 #[derive(Debug)]
@@ -61,8 +67,8 @@ struct Scanner {
 
 impl Scanner {
     fn top(&mut self, path: &Path) -> Result<(), CastError> {
-        let real = fs::canonicalize(path).map_err(storage("send", path))?;
-        let meta = fs::metadata(&real).map_err(storage("send", path))?;
+        let real = fs::canonicalize(path).map_err(storage("find", path))?;
+        let meta = fs::metadata(&real).map_err(storage("find", path))?;
         // `.`, `..` and `/` have no name of their own: what is in them goes to the top.
         match path.file_name() {
             None if meta.is_dir() => self.directory(&real, None, 0),
@@ -106,13 +112,12 @@ impl Scanner {
             return Ok(());
         };
         let index = self.found.manifest.entries.len();
-        if index >= MAX_ENTRIES || depth > crate::manifest::MAX_DEPTH {
-            let (what, value, max) = if index >= MAX_ENTRIES {
-                ("entries", index as u64 + 1, MAX_ENTRIES as u64)
-            } else {
-                ("levels of directories", depth.into(), crate::manifest::MAX_DEPTH.into())
-            };
-            return Err(ManifestError::TooLarge { what, value, max }.into());
+        if index >= MAX_ENTRIES {
+            let (value, max) = (index as u64 + 1, MAX_ENTRIES as u64);
+            return Err(ManifestError::TooLarge { what: "entries", value, max }.into());
+        }
+        if depth > MAX_DEPTH {
+            return Err(CastError::Unsendable { path, problem: TOO_DEEP });
         }
         let descend = kind == Kind::Directory;
         let mode = (meta.mode() & 0o777) as u16;
@@ -272,6 +277,21 @@ mod tests {
         assert!(scan(&paths, false).unwrap_err().to_string().contains("two of that name"));
         let error = scan(&[dir.path().join("none")], false).unwrap_err().to_string();
         assert!(error.contains("none") && error.contains("No such file"), "{error}");
+    }
+
+    #[test]
+    fn what_is_too_deep_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let names = (0..=MAX_DEPTH).map(|depth| format!("d{depth}"));
+        let (top, deepest) = (dir.path().join("d0"), dir.path().join(names.collect::<PathBuf>()));
+        fs::create_dir_all(&deepest).unwrap();
+        assert!(scan(std::slice::from_ref(&top), false).is_ok());
+        fs::write(deepest.join("leaf"), "x").unwrap();
+        let error = scan(std::slice::from_ref(&top), false).unwrap_err().to_string();
+        assert!(
+            error.contains("d63/d64/leaf: ") && error.contains(&format!("more than {MAX_DEPTH} ")),
+            "{error}"
+        );
     }
 
     #[test]

@@ -281,7 +281,11 @@ fn what_cannot_work_is_said_before_anything_is_sent() {
         ),
         (vec!["send".into(), path(&file), "--members=10.99.99.99:9".into()], 3, "--insecure"),
         (vec!["send".into(), path(&top), "--members=127.0.0.1".into()], 3, "--dereference"),
-        (vec!["send".into(), "/none/such".into(), "--members=127.0.0.1".into()], 3, "/none/such"),
+        (
+            vec!["send".into(), "/none/such".into(), "--members=127.0.0.1".into()],
+            3,
+            "cannot send: cannot find /none/such",
+        ),
         (
             vec!["send".into(), path(&file), "--members=127.0.0.1:0".into()],
             2,
