@@ -161,7 +161,7 @@ impl Config {
             Drive::Inline | Drive::Thread => 1,
         };
         if (1..=most).contains(&self.shards) {
-            return Ok(());
+            return self.check_shared_memory();
         }
         Err(ConfigError {
             setting: "shards",
@@ -170,6 +170,23 @@ impl Config {
                 Drive::Pipelined => format!("1 to {most}, as max_peers times shards is below 2^24"),
                 other => format!("1 where drive is {other:?}; only Pipelined has protocol threads"),
             },
+        })
+    }
+
+    /// Each shard has its part of the memory, which is worth a channel's credit at least.
+    fn check_shared_memory(&self) -> Result<(), ConfigError> {
+        let ProtocolConfig { channel_credit_bytes: credit, receive_memory_bytes: memory, .. } = self.protocol;
+        let least = credit.saturating_mul(self.shards as u64);
+        if memory >= least {
+            return Ok(());
+        }
+        Err(ConfigError {
+            setting: "receive_memory_bytes",
+            value: memory.to_string(),
+            expected: format!(
+                "at least {least}: shards ({}) times channel_credit_bytes ({credit})",
+                self.shards
+            ),
         })
     }
 
@@ -234,6 +251,35 @@ mod tests {
         let most = refusal(&[learn, shared, ("host_bytes_per_s", "1125899906842625")]).unwrap();
         assert!(most.contains("host_bytes_per_s is 1125899906842625") && most.contains("1 PiB"), "{most}");
         assert_eq!(refusal(&[("host_bytes_per_s", "0")]), None, "which is the default");
+    }
+
+    #[test]
+    fn what_is_valid_is_valid_for_each_shard() {
+        let (mut valid, mut short) = (0, 0);
+        for credit in [1 << 16, 100_001, 4 << 20, 1 << 40] {
+            for memory in [1 << 16, 1 << 20, (4 << 20) + 1, 1 << 30, u64::MAX] {
+                for shards in [1, 2, 3, 32, 128] {
+                    let mut config = Config { drive: Drive::Pipelined, shards, ..Config::default() };
+                    config.protocol.channel_credit_bytes = credit;
+                    config.protocol.receive_memory_bytes = memory;
+                    config.protocol.offer_above_bytes = 0;
+                    match config.validate().map_err(|error| error.to_string()) {
+                        Ok(()) => {
+                            config.shard_protocol().validate().unwrap();
+                            valid += 1;
+                        }
+                        Err(error) => {
+                            assert!(
+                                error.starts_with(&format!("receive_memory_bytes is {memory}")),
+                                "{error}"
+                            );
+                            short += 1;
+                        }
+                    }
+                }
+            }
+        }
+        assert!(valid > 20 && short > 20, "{valid} valid, {short} too short");
     }
 
     #[test]

@@ -87,7 +87,7 @@ pub const SETTINGS: &[Setting] = &[
     setting!(channel_credit_bytes, "a size from 64KiB to 1TiB", size, protocol.channel_credit_bytes),
     setting!(
         receive_memory_bytes,
-        "a size from channel_credit_bytes, such as 1GiB",
+        "a size from channel_credit_bytes times shards, such as 1GiB",
         size,
         protocol.receive_memory_bytes
     ),
