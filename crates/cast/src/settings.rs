@@ -76,7 +76,9 @@ pub const CAST_SETTINGS: &[Setting<CastOptions>] = &[
         Some(())
     }),
     Setting::new("stall", TIME, |options, text| set(&mut options.stall, time(text))),
-    Setting::new("rate_bytes_per_s", SIZE, |options, text| set(&mut options.rate_bytes_per_s, size(text))),
+    Setting::new("rate_bytes_per_s", "a size from 1, such as 64KiB or 10MiB", |options, text| {
+        set(&mut options.rate_bytes_per_s, size(text).filter(|rate| *rate > 0))
+    }),
     Setting::new("min_members", "a whole number from 1", |options, text| {
         options.min_members = text.parse().ok().filter(|least| *least > 0)?;
         Some(())
@@ -254,9 +256,13 @@ mod tests {
         assert_eq!((options.patience, options.stall), (time("1.5s"), time("4s")));
         assert_eq!((options.rate_bytes_per_s, options.min_members), (Some(10 << 20), 3));
         assert!(options.dereference && options.sync && options.name.as_deref() == Some("rack 7"));
-        for (name, value) in
-            [("group", "10.0.0.1:7000"), ("wait", "soon"), ("min_members", "0"), ("colour", "red")]
-        {
+        for (name, value) in [
+            ("group", "10.0.0.1:7000"),
+            ("wait", "soon"),
+            ("min_members", "0"),
+            ("rate_bytes_per_s", "0"),
+            ("colour", "red"),
+        ] {
             assert!(options.set(name, value).is_err(), "{name}");
         }
     }
