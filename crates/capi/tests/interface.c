@@ -53,6 +53,20 @@ static void settings(void) {
   FAILS(denrei_config_set(NULL, "drive", "thread"), DENREI_INVALID, "NULL");
   FAILS(denrei_config_set(config, NULL, "thread"), DENREI_INVALID, "NULL");
   FAILS(denrei_config_set(config, "drive", "\xff\xfe"), DENREI_INVALID, "UTF-8");
+  for (size_t at = 0; at < count; at++) {
+    const char *name = denrei_setting_name(at);
+    if (strcmp(name, "host_directory") != 0) FAILS(denrei_config_set(config, name, "-1"), DENREI_CONFIG, name);
+  }
+  FAILS(denrei_config_set(config, "max_channels", "65536"), DENREI_CONFIG, "from 16 to 65535");
+  OK(denrei_config_set(config, "failure_timeout", "0s"));
+  FAILS(denrei_config_check(config), DENREI_CONFIG, "at least 10ms");
+  OK(denrei_config_set(config, "failure_timeout", "8s"));
+  FAILS(denrei_config_check(config), DENREI_CONFIG, "keepalive is 5s, but has to be between 1ms and half of");
+  OK(denrei_config_set(config, "keepalive", "off"));
+  OK(denrei_config_set(config, "rate_request_burst_bytes", "1025TiB"));
+  FAILS(denrei_config_check(config), DENREI_CONFIG, "at most 1125899906842624");
+  OK(denrei_config_set(config, "rate_request_burst_bytes", "0"));
+  OK(denrei_config_check(config));
   OK(denrei_config_set(config, "channel_credit_bytes", "1"));
   FAILS(denrei_config_check(config), DENREI_CONFIG, "channel_credit_bytes");
   denrei_node *node = NULL;

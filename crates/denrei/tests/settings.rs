@@ -3,7 +3,7 @@
 mod common;
 
 use common::background;
-use denrei::{ChannelId, Config, Node, SETTINGS};
+use denrei::{ChannelId, Config, GROUP_SETTINGS, GroupOptions, Node, SETTINGS, set_group_option};
 use std::time::Duration;
 
 const SOON: Duration = Duration::from_secs(20);
@@ -102,4 +102,54 @@ fn extreme_values_work_or_are_refused_with_what_is_possible() {
         }
     }
     assert!(worked > 100, "{worked} worked");
+}
+
+/// A group with these options, by unicast or what they say: a member gets a message, or is none any more.
+fn exchange_in_a_group(options: GroupOptions, what: &str) {
+    let node = || Node::bind("127.0.0.1:0", Config { drive: background(), ..Config::default() }).unwrap();
+    let (opener, member) = (node(), node());
+    let address = std::net::SocketAddr::from(([239, 255, 82, 1], opener.local_addr().port()));
+    let listener = member.join_group(address).unwrap();
+    let reader = std::thread::spawn(move || listener.accept(SOON).map(|member| member.recv_timeout(SOON)));
+    let never_opens = options.open_timeout < Duration::from_secs(1);
+    let ejects = matches!(options.policy, denrei::GroupPolicy::Eject { after } | denrei::GroupPolicy::Lag { after } if after < SOON);
+    match opener.open_group(address, &[member.local_addr()], options) {
+        Ok(group) => {
+            group.send(vec![7]).unwrap_or_else(|error| panic!("{what}: {error}"));
+            assert!(group.flush(SOON) || ejects, "{what}: {:?}", group.status());
+            group.close(SOON);
+            let got = reader.join().unwrap().unwrap_or_else(|| panic!("{what}: no member"));
+            assert!(ejects || got.unwrap().unwrap().data.as_ref() == [7], "{what}");
+        }
+        Err(error) => {
+            let error = error.to_string();
+            let says = ["has to be between 10ms and 86400s", "set Config::cluster_key"];
+            assert!(never_opens || says.iter().any(|what| error.contains(what)), "{what}: {error}");
+        }
+    }
+}
+
+#[test]
+fn extreme_options_of_groups_work_or_are_refused_with_what_is_possible() {
+    let mut worked = 0;
+    for setting in GROUP_SETTINGS {
+        let policies =
+            EXTREME.iter().flat_map(|time| ["eject:", "lag:"].map(|policy| format!("{policy}{time}")));
+        for value in EXTREME.iter().map(|value| (*value).to_owned()).chain(policies) {
+            let what = format!("{} = {value}", setting.name);
+            let mut options = GroupOptions::default();
+            match set_group_option(&mut options, setting.name, &value) {
+                Ok(()) => {
+                    exchange_in_a_group(options, &what);
+                    worked += 1;
+                }
+                Err(error) => assert!(error.to_string().ends_with(setting.values), "{what}: {error}"),
+            }
+        }
+        for value in STRANGE {
+            let error = set_group_option(&mut GroupOptions::default(), setting.name, value).unwrap_err();
+            assert!(error.to_string().ends_with(setting.values), "{error}");
+        }
+    }
+    assert!(worked > 20, "{worked} worked");
 }

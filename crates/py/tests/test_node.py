@@ -339,6 +339,31 @@ def test_a_number_that_its_type_does_not_hold_is_refused_with_what_it_may_be():
         peer.send(b"", channel="0")
 
 
+def test_impossible_settings_are_refused_with_what_is_possible():
+    files = {"key_file", "identity_file", "allow_file", "allow_list"}
+    for name in set(denrei.SETTINGS) - files - {"host_directory"}:
+        for value in (-1, "soon", 2**64, None):
+            with pytest.raises(ValueError) as refused:
+                denrei.Node(**{name: value})
+            assert f"{name} is " in str(refused.value) and denrei.SETTINGS[name] in str(refused.value)
+    for settings, expected in [
+        ({"failure_timeout": "0s"}, "at least 10ms"),
+        ({"failure_timeout": "8s"}, "keepalive is 5s, but has to be between 1ms and half of failure_timeout"),
+        ({"max_peers": 0}, "between 1 and 16777215"),
+        ({"channel_credit_bytes": "2TiB"}, "between 65536 .* and 1099511627776"),
+        ({"offer_above_bytes": "4MiB"}, "at most 4194240"),
+        ({"rate_request_bytes_per_s": 2**50 + 1}, "at most 1125899906842624"),
+        ({"connected_sockets": 32}, "at most 31"),
+        ({"shards": 2, "drive": "thread"}, "has to be 1"),
+        (
+            {"shards": 32, "drive": "pipelined", "receive_memory_bytes": "64MiB"},
+            "receive_memory_bytes is 67108864, but has to be at least 134217728",
+        ),
+    ]:
+        with pytest.raises(ValueError, match=expected):
+            denrei.Node(**settings)
+
+
 def test_who_drives_a_node_is_what_the_environment_says_if_the_program_does_not():
     program = """
 import denrei, os, sys

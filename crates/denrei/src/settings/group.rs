@@ -19,7 +19,11 @@ macro_rules! option {
 
 /// All settings of a group. Each is described at the field of [`GroupOptions`] that has its name.
 pub const GROUP_SETTINGS: &[Setting<GroupOptions>] = &[
-    option!(policy, "wait, eject:TIME or lag:TIME, such as eject:2s", policy),
+    option!(
+        policy,
+        "wait, eject:TIME or lag:TIME, such as eject:2s, with a TIME from 10ms to 1440min",
+        policy
+    ),
     option!(backend, "auto, multicast, unicast or tree", backend),
     option!(open_timeout, TIME, time),
     option!(history_bytes, SIZE, size),
