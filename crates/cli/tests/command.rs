@@ -22,6 +22,9 @@ const FIELDS: [&str; 11] = [
 
 type Line = serde_json::Map<String, serde_json::Value>;
 
+/// Where all of them are named.
+const DOCUMENTED: &str = include_str!("../../../docs/performance.md");
+
 /// The lines of a benchmark that has fields of its own beside those of all.
 fn lines_with_more(args: &[&str]) -> Vec<Line> {
     let output = denrei(args);
@@ -29,6 +32,8 @@ fn lines_with_more(args: &[&str]) -> Vec<Line> {
     let lines: Vec<Line> = stdout(&output).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     for line in &lines {
         assert!(FIELDS.iter().all(|name| line.contains_key(*name)), "{args:?}: {line:?}");
+        let unnamed = line.keys().find(|name| !DOCUMENTED.contains(&format!("`{name}`")));
+        assert_eq!(unnamed, None, "{args:?}");
     }
     lines
 }
