@@ -132,16 +132,20 @@ impl Node {
     /// Not an address that a group can have.
     pub fn join_group(&self, address: SocketAddr) -> Result<GroupListener, OpenGroupError> {
         self.shards().gather();
-        let hearing = self.shared().with_io(|io| io.socket.join_multicast(address));
-        let heard = hearing.is_ok();
-        let joined = self.with_core(|core, now| {
-            match heard {
-                true => core.endpoint.join_group(now, address)?,
-                false => core.endpoint.join_group_unheard(now, address)?,
-            }
-            *core.listeners.entry(address).or_default() += 1;
-            Ok::<_, GroupError>(())
+        // Nobody finds in between that the address is needed no longer.
+        let (hearing, joined) = self.shared().with_io(|io| {
+            let hearing = io.socket.join_multicast(address);
+            let joined = self.with_core(|core, now| {
+                match hearing.is_ok() {
+                    true => core.endpoint.join_group(now, address)?,
+                    false => core.endpoint.join_group_unheard(now, address)?,
+                }
+                *core.listeners.entry(address).or_default() += 1;
+                Ok::<_, GroupError>(())
+            });
+            (hearing, joined)
         });
+        let heard = hearing.is_ok();
         if let Err(error) = joined {
             self.release_address(address);
             return Err(error.into());
@@ -159,9 +163,14 @@ impl Node {
 
     /// Stops hearing a group's address that nobody here needs any more.
     fn release_address(&self, address: SocketAddr) {
-        let needed = self.with_core(|core, _| core.endpoint.needs_group_address(address));
-        if !needed {
-            self.shared().with_io(|io| io.socket.leave_multicast(address));
+        let left = self.shared().with_io(|io| {
+            let needed = self.with_core(|core, _| core.endpoint.needs_group_address(address));
+            if !needed {
+                io.socket.leave_multicast(address);
+            }
+            !needed
+        });
+        if left {
             self.shared().wake();
         }
     }
@@ -438,5 +447,25 @@ impl Drop for Membership {
         }
         self.leave();
         self.node.release_address(self.address);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::thread;
+
+    #[test]
+    fn who_begins_to_listen_hears_though_another_stops_just_then() {
+        let node = Node::bind("127.0.0.1:0", crate::Config::default()).unwrap();
+        let address = "239.255.71.93:7193".parse().unwrap();
+        let listen = || {
+            for _ in 0..3_000 {
+                let listener = node.join_group(address).unwrap();
+                let anew = node.shared().with_io(|io| io.socket.join_multicast(address));
+                assert!(!listener.is_heard() || !anew.unwrap(), "nothing would have come");
+            }
+        };
+        thread::scope(|scope| [(); 2].map(|()| scope.spawn(listen)).map(|thread| thread.join().unwrap()));
     }
 }
