@@ -48,6 +48,11 @@ impl Cq {
     }
 }
 
+/// What one may sleep on, where that is left to us.
+pub(super) fn chosen(wait_obj: c_int) -> c_int {
+    if wait_obj == FI_WAIT_UNSPEC { FI_WAIT_FD } else { wait_obj }
+}
+
 pub(super) unsafe extern "C" fn open(
     domain: *mut fid_domain,
     attr: *mut fi_cq_attr,
@@ -70,7 +75,7 @@ pub(super) unsafe extern "C" fn open(
             if !matches!(attr.wait_obj, FI_WAIT_NONE | FI_WAIT_UNSPEC | FI_WAIT_FD | FI_WAIT_YIELD) {
                 return Err(Errno::NO_SYSTEM);
             }
-            (size, format, wait_obj) = (attr.size, attr.format, attr.wait_obj);
+            (size, format, wait_obj) = (attr.size, attr.format, chosen(attr.wait_obj));
         }
         let cq = Cq {
             head: fid_cq { fid: head(FI_CLASS_CQ, context, &FID_OPS), ops: &OPS },

@@ -124,7 +124,7 @@ pub(super) unsafe extern "C" fn open(
         // SAFETY: libfabric's contract.
         let (fabric, attr) = unsafe { (object::<Fabric, _>(fabric)?, attr.as_ref()) };
         check_flags(attr.map_or(0, |attr| attr.flags), FI_WRITE | FI_AFFINITY)?;
-        let wait_obj = attr.map_or(FI_WAIT_NONE, |attr| attr.wait_obj);
+        let wait_obj = attr.map_or(FI_WAIT_NONE, |attr| super::cq::chosen(attr.wait_obj));
         if !matches!(wait_obj, FI_WAIT_NONE | FI_WAIT_UNSPEC | FI_WAIT_FD | FI_WAIT_YIELD) {
             return Err(Errno::NO_SYSTEM);
         }

@@ -113,7 +113,8 @@ impl Ep {
         flags: u64,
     ) -> Result<(), Errno> {
         check_flags(flags, RECEIVE_FLAGS)?;
-        if flags & FI_DISCARD != 0 && flags & (FI_PEEK | FI_CLAIM) == 0 {
+        let looks = flags & (FI_PEEK | FI_CLAIM) != 0;
+        if (flags & FI_DISCARD != 0 && !looks) || (flags & FI_MULTI_RECV != 0 && looks) {
             return Err(Errno::BAD_FLAGS);
         }
         let tagged = tag.is_some();

@@ -116,6 +116,34 @@ static void insertions(void)
 	OK(fi_close(&eq->fid));
 }
 
+/* What one may sleep on is said, whatever was left open. */
+static void wait_objects(void)
+{
+	struct fi_cq_attr cq_attr = { .wait_obj = FI_WAIT_UNSPEC };
+	struct fi_eq_attr eq_attr = { .wait_obj = FI_WAIT_UNSPEC };
+	enum fi_wait_obj queue = FI_WAIT_NONE, events = FI_WAIT_NONE;
+	struct fid_cq *cq;
+	struct fid_eq *eq;
+	int fd = -1;
+	OK(fi_cq_open(domain, &cq_attr, &cq, NULL));
+	OK(fi_eq_open(fabric, &eq_attr, &eq, NULL));
+	OK(fi_control(&cq->fid, FI_GETWAITOBJ, &queue));
+	OK(fi_control(&eq->fid, FI_GETWAITOBJ, &events));
+	OK(fi_control(&cq->fid, FI_GETWAIT, &fd));
+	CHECK(queue == FI_WAIT_FD && events == FI_WAIT_FD && fd >= 0);
+	OK(fi_close(&cq->fid));
+	OK(fi_close(&eq->fid));
+}
+
+/* A claimed message is one, and who looks posts no buffer. */
+static void one_claim(void)
+{
+	struct iovec iov = { in, 100 };
+	struct fi_msg message = { .msg_iov = &iov, .iov_count = 1, .addr = FI_ADDR_UNSPEC, .context = (void *)7 };
+	CHECK(fi_recvmsg(sides[1].ep, &message, FI_PEEK | FI_MULTI_RECV) == -FI_EBADFLAGS);
+	CHECK(fi_recvmsg(sides[1].ep, &message, FI_CLAIM | FI_MULTI_RECV) == -FI_EBADFLAGS);
+}
+
 /* A message without bytes has a place in the buffer as well. */
 static void empty_messages(void)
 {
@@ -218,6 +246,8 @@ int main(void)
 	registrations();
 	vectors();
 	insertions();
+	wait_objects();
+	one_claim();
 	empty_messages();
 	remote_counters();
 	close_all();
