@@ -80,8 +80,8 @@ pub struct denrei_counters {
     pub peers_disconnected: u64,
     /// Datagrams received into the memory of the message that they were expected to carry a part of.
     pub recv_landed: u64,
-    /// Events that were dropped because the application took none while 65,536 newer ones came, or 1,048,576 that
-    /// it asked for as completions of messages.
+    /// Events that were dropped because the application took none while 65,536 newer ones came, or 1,048,576 offers and
+    /// what it asked for as completions of messages.
     pub dropped_events: u64,
 }
 

@@ -180,7 +180,7 @@ impl Endpoint {
         self.held_bytes
     }
 
-    /// Events that wait to be polled: of more than 65,536, besides 1,048,576 that were asked for by a
+    /// Events that wait to be polled: of more than 65,536, besides 1,048,576 offers and what was asked for by a
     /// [`Completion`](crate::Completion), the oldest are dropped.
     pub fn waiting_events(&self) -> usize {
         self.events.len()

@@ -177,7 +177,8 @@ pub enum Event {
 
 impl Waiting for Event {
     fn is_report(&self) -> bool {
-        matches!(self, Self::Acknowledged(_) | Self::Delivered(_))
+        // An offer waits for the application's answer, as nobody else will give one.
+        matches!(self, Self::Acknowledged(_) | Self::Delivered(_) | Self::Refused(_) | Self::Offered { .. })
     }
 }
 
@@ -434,7 +435,7 @@ pub struct EndpointCounters {
     pub limited: u64,
     /// Initiators asked to prove their address first, by RETRY.
     pub retries: u64,
-    /// Events that were dropped because the application took none while 65,536 newer ones came, or 1,048,576 that
-    /// it asked for by a [`Completion`].
+    /// Events that were dropped because the application took none while 65,536 newer ones came, or 1,048,576 offers and
+    /// what it asked for by a [`Completion`].
     pub dropped_events: u64,
 }

@@ -2,19 +2,20 @@
 //!
 //! Inputs → outputs: events → the same, in order. Of more than [`MAX_EVENTS`] the oldest is dropped and counted:
 //! the newest says how things are now. Reports that the application has asked for, one for each message, have a
-//! room of their own, as whoever sends for long before it looks misses each of them.
+//! room of their own, as whoever sends for long before it looks misses each of them; so have offers, as their
+//! senders wait for the application's answer.
 
 use std::collections::VecDeque;
 
 /// Events kept for an application that does not ask for them: more than the sessions, or the members of a group,
 /// that an endpoint has unless told otherwise.
 pub(crate) const MAX_EVENTS: usize = 65_536;
-/// Reports kept besides: 100 MB, which no peer can bring about by itself.
+/// Reports kept besides: 100 MB. A peer's offers cost it the credit of their channel.
 const MAX_REPORTS: usize = 1 << 20;
 
 /// What can wait in a queue of events.
 pub(crate) trait Waiting {
-    /// Whether the application has asked for it with a message that it sent.
+    /// Whether the application has asked for it with a message that it sent, or somebody waits for its answer.
     fn is_report(&self) -> bool;
 }
 

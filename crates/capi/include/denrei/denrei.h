@@ -726,8 +726,8 @@ typedef struct {
    */
   uint64_t recv_landed;
   /**
-   * Events that were dropped because the application took none while 65,536 newer ones came, or 1,048,576 that
-   * it asked for as completions of messages.
+   * Events that were dropped because the application took none while 65,536 newer ones came, or 1,048,576 offers and
+   * what it asked for as completions of messages.
    */
   uint64_t dropped_events;
 } denrei_counters;

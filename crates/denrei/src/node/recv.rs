@@ -169,8 +169,8 @@ impl Node {
         self.act(channel.peer, |core, now| core.endpoint.refuse(now, channel, number))
     }
 
-    /// The next event, if there is one. Of more than 65,536 that nobody takes, besides 1,048,576 that were asked
-    /// for by a [`Completion`](crate::Completion), the oldest are dropped, and
+    /// The next event, if there is one. Of more than 65,536 that nobody takes, besides 1,048,576 offers and
+    /// what was asked for by a [`Completion`](crate::Completion), the oldest are dropped, and
     /// [counted](crate::EndpointCounters::dropped_events).
     pub fn try_event(&self) -> Option<Event> {
         self.event_timeout(Duration::ZERO)

@@ -132,3 +132,41 @@ fn a_peer_that_reads_much_waits_until_it_has_taken_what_it_has_read() {
     assert!(wait_for(&mut sides, 0, 40).iter().all(|entry| entry.error.is_none()));
     assert!(into.iter().all(|bytes| *bytes == there));
 }
+
+#[test]
+fn offers_are_kept_for_an_application_that_computes_for_long_however_many_there_are() {
+    const SENDERS: usize = 3;
+    const OFFERS: u64 = 25_000;
+    const LEN: usize = 20_000;
+    let mut sides = Vec::from(pair());
+    sides.extend((2..=SENDERS).map(|_| side(|_| ())));
+    let mut out = pattern_of(LEN);
+    let here = sides[0].addresses.address(0).unwrap();
+    for sender in 1..=SENDERS {
+        let there = sides[sender].addresses.address(0).unwrap();
+        sides[0].addresses.insert(there);
+        sides[sender].addresses.insert(here);
+        // Opens the session.
+        let (mut into, from) = ([0; 8], sides[0].addresses.number(there).unwrap());
+        receive(&mut sides[0], from, 0, &mut into, 0);
+        send(&mut sides[sender], 1, 0, &mut out[..8]);
+        wait_for(&mut sides, 0, 1);
+    }
+    for side in &mut sides[1..] {
+        (1..=OFFERS).for_each(|tag| send(side, 1, tag, &mut out));
+    }
+    let end = Instant::now() + Duration::from_secs(2);
+    while Instant::now() < end {
+        sides[0].engine.port.flush(Instant::now() + Duration::from_millis(1));
+        sides[1..].iter_mut().for_each(|side| _ = side.engine.progress());
+    }
+    for sender in 1..=SENDERS {
+        let from = sides[0].addresses.number(sides[sender].addresses.address(0).unwrap()).unwrap();
+        for tag in [2, 3, OFFERS] {
+            let mut into = vec![0; LEN];
+            receive(&mut sides[0], from, tag, &mut into, 1);
+            assert_eq!(wait_for(&mut sides, 0, 1)[0].error, None);
+            assert_eq!(into, out);
+        }
+    }
+}
