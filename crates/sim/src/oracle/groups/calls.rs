@@ -70,10 +70,15 @@ impl Oracle {
             GroupOp::Remove(_, member) => {
                 let count = self.groups.groups[group].roles.len() as u32;
                 let member = member % count.max(1);
+                let status = endpoint.group_status(id);
                 if endpoint.remove_group_member(now, id, member).is_ok()
-                    && let Some(role) = self.groups.groups[group].roles.get_mut(&member)
+                    && let Some(addr) =
+                        status.and_then(|status| Some(status.members.get(member as usize)?.addr))
+                    && let Some(host) = HostId::at(addr)
                 {
-                    role.removed = true;
+                    // One that asked to be a member may not have been heard of yet.
+                    let roles = &mut self.groups.groups[group].roles;
+                    roles.entry(member).or_insert_with(|| Role::new(host)).removed = true;
                 }
             }
             GroupOp::Close(_) => self.close_group(now, endpoint, group),
