@@ -182,13 +182,11 @@ impl Member {
             self.echo = Some(echo);
             progress.echoed = Some(echo);
             self.lost_now += self.hearing.on_report(echo, report.received, report.covers);
-            self.deaf_polls = 0;
         }
-        if progress.moved {
-            self.progress_at = now;
-            // Relays tell of no packets: what comes by them shows in what is acknowledged.
-            self.deaf_polls = if self.path == Path::Relay { 0 } else { self.deaf_polls };
-        }
+        self.progress_at = if progress.moved { now } else { self.progress_at };
+        // Relays tell of no packets: what comes by them shows in what is acknowledged, whatever is heard beside.
+        let reached = if self.path == Path::Relay { progress.moved } else { progress.echoed.is_some() };
+        self.deaf_polls = if reached { 0 } else { self.deaf_polls };
         self.silent_polls = 0;
         self.asked_at = None;
         self.named = report.covers == 1;

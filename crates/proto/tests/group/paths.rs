@@ -2,7 +2,7 @@
 
 use super::net::{Net, content};
 use denrei_proto::Config;
-use denrei_proto::group::{GroupEvent, GroupOptions};
+use denrei_proto::group::{GroupBackend, GroupEvent, GroupOptions};
 use std::time::Duration;
 
 const MEMBERS: usize = 10;
@@ -30,4 +30,19 @@ fn who_hears_the_address_gets_what_its_dead_relay_has_not_handed_on() {
         net.run(Duration::from_secs(60));
         (2..=MEMBERS).for_each(|host| net.assert_received(host, &[20_000]));
     }
+}
+
+/// The opener asked at the group's address, for one that was no member any more: whoever heard that did not count as out
+/// of reach, and its relay had handed the symbol on before it had begun.
+#[test]
+fn who_hears_the_address_of_a_tree_is_not_left_with_what_its_relay_brought_too_early() {
+    let mut net = Net::new(3, Config::default());
+    net.opener_delays.insert(3, Duration::from_millis(10));
+    net.open(GroupOptions { backend: GroupBackend::Tree, fan_out: 1, ..GroupOptions::default() });
+    let group = net.group;
+    net.hosts[0].remove_group_member(net.now, group, 0).unwrap();
+    net.send(content(0, 20_000));
+    net.run(Duration::from_secs(5));
+    (2..=3).for_each(|host| net.assert_received(host, &[20_000]));
+    assert_eq!(net.multicast_datagrams, 0);
 }

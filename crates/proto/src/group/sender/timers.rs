@@ -117,7 +117,7 @@ impl Sender {
         }
         self.polls_unanswered += 1;
         self.last_sent_at = now;
-        self.poll = self.has_multicast_member();
+        self.poll = self.uses_multicast();
         let blocked = self.is_blocked();
         let interval = self.probe_timeout;
         let suspects = self.suspects();

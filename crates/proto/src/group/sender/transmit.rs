@@ -298,11 +298,6 @@ impl Sender {
         };
         (symbols / reports).clamp(1, u16::MAX as u64) as u16
     }
-
-    /// Whether anything at all goes to the group's address.
-    pub(super) fn has_multicast_member(&self) -> bool {
-        self.members.iter().any(|member| member.path == Path::Multicast)
-    }
 }
 
 /// Whether a packet may join a train of packets of `size` (0: it begins one).
