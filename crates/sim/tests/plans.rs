@@ -253,6 +253,25 @@ fn a_crowd_over_a_long_path_fills_its_link() {
     }
 }
 
+/// S11: a crowd whose windows are marked long before the path is full. Its receiver finds out how much more comes.
+#[test]
+fn a_crowd_that_is_marked_early_fills_its_path_all_the_same() {
+    let cell = Cell {
+        workload: Workload::Incast,
+        warm: true,
+        hosts: 17,
+        messages: 12,
+        link_mbit: 25_000,
+        delay_us: 100.0,
+        queue_bytes: 256 << 10,
+        ecn_above_bytes: 64 << 10,
+        ..Cell::default()
+    };
+    let outcome = cell.run().outcome;
+    assert!(outcome.finished && outcome.lost_share == 0.0, "{outcome:#?}");
+    assert!(outcome.goodput_of_link > 0.6 && outcome.fairness.unwrap() > 0.98, "{outcome:#?}");
+}
+
 /// S11: what was lost of first windows is granted again before its senders know that it was lost.
 #[test]
 fn what_overflowed_on_a_long_path_is_not_asked_for_a_round_trip_later() {
