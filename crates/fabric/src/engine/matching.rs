@@ -146,6 +146,7 @@ impl<R, M> Default for Matching<R, M> {
 
 impl<R, M> Matching<R, M> {
     /// Receives that wait.
+    #[cfg(test)]
     pub fn receives(&self) -> usize {
         self.receives
     }
@@ -238,9 +239,10 @@ impl<R, M> Matching<R, M> {
         taken
     }
 
-    /// Receives that wait, in no order.
-    pub fn all(&self) -> impl Iterator<Item = &R> {
-        self.directed.iter().flat_map(Queue::iter).chain(self.undirected.iter()).map(|(_, receive)| receive)
+    /// Receives that wait for a message of `source`, or of anybody's, in no order.
+    pub fn receives_of(&self, source: PeerIndex) -> impl Iterator<Item = &R> {
+        let directed = self.directed.get(source as usize);
+        directed.into_iter().chain([&self.undirected]).flat_map(Queue::iter).map(|(_, receive)| receive)
     }
 
     /// Receives that wait for anybody's message.

@@ -9,6 +9,7 @@
 //! | `port` | which session, the way to oneself |
 //! | `matching` | which receive a message is for |
 //! | `send`, `receive` | eager or offered; unexpected messages; peek, claim, cancel |
+//! | `unexpected` | how much of them is held for whom |
 //! | `origin`, `target`, `atomics` | the two sides of one-sided operations |
 //! | `bulk` | offers and those who wait for them |
 //! | `watch` | whose end is noticed, and what fails then |
@@ -27,6 +28,7 @@ mod receive;
 pub mod region_table;
 mod send;
 mod target;
+mod unexpected;
 mod watch;
 
 pub use origin::OneSided;
@@ -229,13 +231,16 @@ impl Engine {
     /// Does what is due; whether anything came.
     pub fn progress(&mut self) -> bool {
         self.burst_ends();
-        let (is_full, takes_all, target) = (self.is_full(), self.takes_messages(), &self.target);
-        let takes = |peer: Option<PeerIndex>, channel| match channel {
-            header::MATCHED => takes_all && !is_full,
-            header::REQUESTS => !is_full && peer.is_none_or(|peer| target.may_read(peer)),
+        let (is_full, receiving, target) = (self.is_full(), &self.receiving, &self.target);
+        let limit = self.limits.unexpected_bytes;
+        let takes = |peer: PeerIndex, channel| match channel {
+            header::MATCHED => !is_full && receiving.takes(peer, limit),
+            header::REQUESTS => !is_full && target.may_read(peer),
             _ => true,
         };
-        if !self.port.work(&mut self.arrivals, takes) {
+        let is_news = self.port.work(&mut self.arrivals, takes);
+        self.receiving.forget_looks();
+        if !is_news {
             self.watch_everybody();
             return false;
         }
@@ -330,7 +335,8 @@ impl Engine {
 
     /// Whether something may wait that is not taken.
     pub fn is_holding_back(&self) -> bool {
-        !self.takes_messages() || self.is_full() || self.target.is_holding_back()
+        let limit = self.limits.unexpected_bytes;
+        self.receiving.is_holding_back(limit) || self.is_full() || self.target.is_holding_back()
     }
 }
 

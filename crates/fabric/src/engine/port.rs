@@ -267,26 +267,19 @@ impl Port {
     }
 
     /// Does what is due on the network, and appends what has come to `arrivals`. `takes`: whether a peer's messages on a
-    /// channel are wanted; without a peer, anybody's. Whether anything came.
-    pub fn work(
-        &mut self,
-        arrivals: &mut Vec<Arrival>,
-        takes: impl Fn(Option<PeerIndex>, u16) -> bool,
-    ) -> bool {
+    /// channel are wanted. Whether anything came.
+    pub fn work(&mut self, arrivals: &mut Vec<Arrival>, takes: impl Fn(PeerIndex, u16) -> bool) -> bool {
         self.send_queued();
         let is_news = self.node.poll() || !self.loopback.is_empty() || !self.lost.is_empty();
         is_news && self.collect(arrivals, takes)
     }
 
-    fn collect(
-        &mut self,
-        arrivals: &mut Vec<Arrival>,
-        takes: impl Fn(Option<PeerIndex>, u16) -> bool,
-    ) -> bool {
+    fn collect(&mut self, arrivals: &mut Vec<Arrival>, takes: impl Fn(PeerIndex, u16) -> bool) -> bool {
         let before = arrivals.len();
         arrivals.extend(self.loopback.drain(..));
         let mut taken = std::mem::take(&mut self.taken);
-        let wanted = |id: ChannelId| takes(self.of_session(id.peer), id.channel);
+        // Of a session that nobody knows any more, nothing is kept.
+        let wanted = |id: ChannelId| self.of_session(id.peer).is_none_or(|peer| takes(peer, id.channel));
         let count = self.node.drain(MAX_TAKEN, wanted, |incoming| taken.push(incoming));
         for incoming in taken.drain(..) {
             match incoming {
@@ -306,13 +299,18 @@ impl Port {
         self.taken = taken;
         // Everything they sent has been taken, but perhaps what waits for receives.
         let is_drained = count < MAX_TAKEN;
-        self.tell_lost(arrivals, is_drained, is_drained && takes(None, MATCHED));
+        self.tell_lost(arrivals, is_drained, takes);
         arrivals.len() > before
     }
 
-    fn tell_lost(&mut self, arrivals: &mut Vec<Arrival>, is_drained: bool, is_empty: bool) {
+    fn tell_lost(
+        &mut self,
+        arrivals: &mut Vec<Arrival>,
+        is_drained: bool,
+        takes: impl Fn(PeerIndex, u16) -> bool,
+    ) {
         self.lost.retain_mut(|over| {
-            let is_last = is_empty || over.is_due;
+            let is_last = (is_drained && takes(over.peer, MATCHED)) || over.is_due;
             if is_last || (is_drained && !over.is_told) {
                 over.is_told = true;
                 arrivals.push(Arrival::Lost { peer: over.peer, reason: over.reason.clone(), is_last });

@@ -1,15 +1,16 @@
 //! Receiving messages that are matched: posted receives, unexpected messages, peek and claim.
 //!
 //! Inputs → outputs: receives and messages → memory filled and completions. Unexpected messages are
-//! bounded: above a limit nothing more is taken from the peers (their credit runs out, S5) unless
-//! a receive waits that may need what comes later. The bytes of large unexpected messages stay with
-//! their senders.
+//! bounded: above a limit nothing more is taken from peers (their credit runs out, S5) that hold more than
+//! their share of it, unless a receive or a look waits that may need what comes later of them. The bytes of large
+//! unexpected messages stay with their senders.
 
 use super::Engine;
 use super::bulk::Recipient;
 use super::completion::Completion;
 use super::header::{self, Envelope};
 use super::matching::{Matching, Pattern, PeerIndex};
+use super::unexpected::{Body, Held, Unexpected};
 use crate::error::Errno;
 use crate::ffi;
 use crate::memory::Memory;
@@ -17,9 +18,7 @@ use bytes::Bytes;
 use denrei::Placement;
 use std::collections::HashMap;
 
-/// What an unexpected message costs beside its bytes.
-const UNEXPECTED_COST_BYTES: usize = 128;
-/// While a receive waits that may need them, this many times the limit is taken.
+/// While a receive or a look waits that may need them, this many times the limit is taken.
 const STRETCH: usize = 16;
 
 /// A receive.
@@ -45,44 +44,6 @@ pub enum Take {
     PeekAndDiscard,
     /// Drop what was claimed.
     Discard,
-}
-
-/// A message that no receive has taken.
-#[derive(Debug)]
-struct Unexpected {
-    data: Option<u64>,
-    body: Body,
-}
-
-#[derive(Debug)]
-enum Body {
-    Eager(Bytes),
-    Bulk { number: u64, len: u64 },
-}
-
-impl Unexpected {
-    /// Keeps a message that lies within `whole`, alone or beside others.
-    fn keep(data: Option<u64>, matched: header::Matched<'_>, whole: &Bytes, is_of_several: bool) -> Self {
-        let body = match matched {
-            // It must not keep the memory of all others.
-            header::Matched::Eager(bytes) if is_of_several => Body::Eager(Bytes::copy_from_slice(bytes)),
-            header::Matched::Eager(bytes) => Body::Eager(whole.slice_ref(bytes)),
-            header::Matched::Bulk { number, len } => Body::Bulk { number, len },
-        };
-        Self { data, body }
-    }
-
-    fn matched(&self) -> header::Matched<'_> {
-        match &self.body {
-            Body::Eager(bytes) => header::Matched::Eager(bytes),
-            Body::Bulk { number, len } => header::Matched::Bulk { number: *number, len: *len },
-        }
-    }
-
-    fn cost(&self) -> usize {
-        let held = if let Body::Eager(bytes) = &self.body { bytes.len() } else { 0 };
-        held + UNEXPECTED_COST_BYTES
-    }
 }
 
 /// A receive that waits, or a buffer that takes several.
@@ -136,7 +97,9 @@ pub(super) struct Receiving {
     untagged: Matching<Posted, Unexpected>,
     /// Claimed messages by the context of who claimed them.
     claimed: HashMap<usize, (PeerIndex, u64, Unexpected)>,
-    unexpected_bytes: usize,
+    held: Held,
+    /// Of whom a message was looked for in vain since the last turn, or of anybody.
+    missed: Option<Option<PeerIndex>>,
     buffers: HashMap<u64, Buffer>,
     next_buffer: u64,
 }
@@ -157,9 +120,29 @@ impl Receiving {
         true
     }
 
-    /// Whether a receive of one message waits.
-    fn is_waited_for(&self) -> bool {
-        self.tagged.receives() > 0 || self.untagged.all().any(Posted::takes_one)
+    /// Whether a receive of one message, or a look, waits for a peer's.
+    fn waits_for(&self, peer: PeerIndex) -> bool {
+        let is_missed = self.missed.is_some_and(|source| source.is_none_or(|source| source == peer));
+        is_missed
+            || [&self.tagged, &self.untagged]
+                .iter()
+                .any(|queue| queue.receives_of(peer).any(Posted::takes_one))
+    }
+
+    /// Whether messages are taken from a peer; `limit` in bytes is what all may hold while nobody waits for them.
+    pub(super) fn takes(&self, peer: PeerIndex, limit: usize) -> bool {
+        self.held.has_room(peer, limit)
+            || (self.waits_for(peer) && self.held.has_room(peer, limit.saturating_mul(STRETCH)))
+    }
+
+    /// Whether messages of some peers may wait until others are received.
+    pub(super) fn is_holding_back(&self, limit: usize) -> bool {
+        self.held.bytes() > limit
+    }
+
+    /// A turn begins: who has looked in vain looks again.
+    pub(super) fn forget_looks(&mut self) {
+        self.missed = None;
     }
 }
 
@@ -185,7 +168,7 @@ impl Engine {
             self.receiving.buffers.insert(posted.buffer, Buffer::default());
         }
         while let Some((source, tag, message)) = self.receiving.queue(tagged).take_message(&pattern) {
-            self.receiving.unexpected_bytes -= message.cost();
+            self.receiving.held.release(source, message.cost());
             let more = self.deliver(tagged, posted, (source, tag, message.data), message.matched());
             // The application may not look for long: who offered it hears now that it may send.
             self.port.send_queued();
@@ -233,6 +216,7 @@ impl Engine {
             return Err(Errno::INVALID);
         }
         let Some((source, tag, message)) = self.receiving.queue(tagged).find_message(pattern) else {
+            self.receiving.missed = Some(pattern.source);
             return Err(self.why_no_message(pattern.source));
         };
         let (len, data) = (message.matched().len() as usize, message.data);
@@ -241,7 +225,7 @@ impl Engine {
         if take != Take::Peek
             && let Some((source, tag, message)) = self.receiving.queue(tagged).take_message(pattern)
         {
-            self.receiving.unexpected_bytes -= message.cost();
+            self.receiving.held.release(source, message.cost());
             match take {
                 Take::PeekAndClaim => {
                     self.receiving.claimed.insert(context, (source, tag, message));
@@ -317,7 +301,7 @@ impl Engine {
             let message = Unexpected::keep(data, matched, whole, is_of_several);
             let cost = message.cost();
             queue.keep(source, tag, message);
-            self.receiving.unexpected_bytes += cost;
+            self.receiving.held.add(source, cost);
             return;
         };
         if queue.receive_mut(place).takes_one() {
@@ -423,17 +407,10 @@ impl Engine {
         Completion { context, flags, len: 0, buffer: 0, data: data.unwrap_or(0), tag, source, error: None }
     }
 
-    /// Whether messages are taken from the peers.
-    pub(super) fn takes_messages(&self) -> bool {
-        let limit = self.limits.unexpected_bytes;
-        let held = self.receiving.unexpected_bytes;
-        held <= limit || (held <= STRETCH * limit && self.receiving.is_waited_for())
-    }
-
     /// Whether an unexpected message waits.
     #[cfg(test)]
     pub(super) fn receiving_is_busy(&self) -> bool {
-        self.receiving.unexpected_bytes > 0
+        self.receiving.held.bytes() > 0
     }
 
     /// A session is over: large messages that nobody has taken are gone.
@@ -447,7 +424,7 @@ impl Engine {
         };
         self.receiving.tagged.drop_messages(peer, &mut gone);
         self.receiving.untagged.drop_messages(peer, &mut gone);
-        self.receiving.unexpected_bytes -= freed;
+        self.receiving.held.release(peer, freed);
         self.receiving.claimed.retain(|_, (source, _, message)| *source != peer || !is_gone(message));
     }
 

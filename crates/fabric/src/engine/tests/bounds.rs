@@ -35,6 +35,58 @@ fn unexpected_messages_are_bounded_and_nothing_is_lost() {
     }
 }
 
+/// Three sides: the first two know the last as 1, which calls them 1 and 2 and takes little that it does not expect. The
+/// first has sent it all that it could, while it waits for `tag` of the second, if any.
+fn flooded(tag: Option<u64>, into: &mut [u8]) -> Vec<Side> {
+    let mut sides = vec![side(|_| ()), side(|_| ()), side(|limits| limits.unexpected_bytes = 100_000)];
+    let receiver = sides[2].addresses.address(0).unwrap();
+    for index in 0..2 {
+        sides[index].addresses.insert(receiver);
+        let address = sides[index].addresses.address(0).unwrap();
+        sides[2].addresses.insert(address);
+    }
+    if let Some(tag) = tag {
+        receive(&mut sides[2], ffi::FI_ADDR_UNSPEC, tag, into, 1);
+    }
+    let (mut sent, mut refused) = (0, 0);
+    while refused < 100 {
+        let payload = Payload::Copied(&[0; 4000]);
+        let send = Send { to: 1, tag: Some(0), data: None, payload, report: None, delivery: false };
+        refused = if sides[0].engine.send(send).is_ok() { 0 } else { refused + 1 };
+        sent += usize::from(refused == 0);
+        assert!(sent < 100_000, "all of it was taken in");
+        sides.iter_mut().for_each(|side| _ = side.engine.progress());
+    }
+    sides
+}
+
+#[test]
+fn a_peer_that_sends_much_in_vain_keeps_nobody_waiting_for_another() {
+    for many in [1, 1000] {
+        let mut into = [0; 8];
+        let mut sides = flooded(Some(many), &mut into);
+        // The last one is waited for.
+        for tag in 1..=many {
+            send(&mut sides[1], 1, tag, &mut [5; 8]);
+        }
+        let got = wait_for(&mut sides[1..], 1, 1);
+        assert_eq!((got[0].context, got[0].error, into), (1, None, [5; 8]));
+    }
+}
+
+#[test]
+fn who_looks_for_a_message_finds_it_behind_what_others_and_its_sender_have_sent_in_vain() {
+    let mut sides = flooded(None, &mut []);
+    for (source, tag) in [(2, 7), (ffi::FI_ADDR_UNSPEC, 8)] {
+        for _ in 0..100 {
+            send(&mut sides[1], 1, 6, &mut [0; 4000]);
+        }
+        send(&mut sides[1], 1, tag, &mut [5; 8]);
+        let wanted = sides[2].engine.pattern(source, tag, 0).unwrap();
+        work(&mut sides[1..], |sides| sides[1].engine.look(true, &wanted, Take::Peek, 3).is_ok());
+    }
+}
+
 #[test]
 fn nobody_is_given_more_at_a_time_than_a_read_asks_for() {
     let mut sides = pair();

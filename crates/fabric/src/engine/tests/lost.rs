@@ -263,13 +263,15 @@ fn what_a_successor_sends_is_not_lost_with_its_predecessor_at_the_same_address()
     assert_eq!(into, out);
 }
 
-/// Two impatient sides, of which the first takes nothing more because of what a third has sent it.
+/// Two impatient sides, of which the first takes nothing more because of what the second and a third have sent it.
 fn held_back() -> Vec<Side> {
     let mut sides = impatient_pair(false);
     sides[0].engine.limits.unexpected_bytes = 10_000;
     let mut third = side(|_| ());
     third.addresses.insert(sides[0].addresses.address(0).unwrap());
     let mut out = pattern_of(11_000);
+    send(&mut sides[1], 1, 8, &mut out[..6000]);
+    work(&mut sides, |sides| sides[0].engine.receiving_is_busy());
     send(&mut third, 1, 9, &mut out);
     sides.push(third);
     work(&mut sides, |sides| sides[0].engine.is_holding_back());
@@ -331,6 +333,7 @@ fn a_large_message_that_went_with_its_session_does_not_get_the_bytes_of_a_succes
     let end = Instant::now() + Duration::from_millis(300);
     work(&mut sides, |_| Instant::now() > end);
     let (mut held, mut lost) = (vec![0; 11_000], vec![0; LEN]);
+    // Of the second nothing is taken meanwhile.
     receive(&mut sides[0], ffi::FI_ADDR_UNSPEC, 9, &mut held, 9);
     receive(&mut sides[0], ffi::FI_ADDR_UNSPEC, 1, &mut lost, 1);
     receive(&mut sides[0], ffi::FI_ADDR_UNSPEC, 2, &mut into, 2);
