@@ -158,7 +158,11 @@ impl Engine {
         };
         let mut message = Vec::with_capacity(MAX_HEADER_BYTES);
         header::encode_request(&stretches, data, &Request::WriteBulk { number }, &mut message);
-        self.ask(peer, message, id, false, Memory::default())
+        // It fails only with its session, as what was offered does: the report says so when that is told of.
+        if let Err(errno) = self.request(peer, message, id, false, Memory::default()) {
+            self.finish_part(id, Err(errno));
+        }
+        Ok(())
     }
 
     /// Reads from a peer's memory.
@@ -233,10 +237,20 @@ impl Engine {
         collective: bool,
         memory: Memory,
     ) -> Result<(), Errno> {
+        let asked = self.request(peer, message, operation, collective, memory);
+        asked.or_else(|errno| self.take_back(operation, errno))
+    }
+
+    fn request(
+        &mut self,
+        peer: PeerIndex,
+        message: Vec<u8>,
+        operation: OperationId,
+        collective: bool,
+        memory: Memory,
+    ) -> Result<(), Errno> {
         let bytes = message.len();
-        if let Err(errno) = self.port.queue(peer, REQUESTS, message.into(), false) {
-            return self.take_back(operation, errno);
-        }
+        self.port.queue(peer, REQUESTS, message.into(), false)?;
         let requests = self.origin.requests(peer);
         requests.bytes += bytes;
         requests.asked.push_back(Some(Asked { operation, collective, memory, bytes }));

@@ -84,6 +84,9 @@ pub struct Port {
     taken: Vec<Incoming>,
     /// Sessions that are over, of which messages may still have to be taken.
     lost: Vec<Over>,
+    /// The session ends just before something is queued on this channel.
+    #[cfg(test)]
+    pub(super) ends_before: Option<u16>,
 }
 
 impl Port {
@@ -100,6 +103,8 @@ impl Port {
             unsent: false,
             taken: Vec::new(),
             lost: Vec::new(),
+            #[cfg(test)]
+            ends_before: None,
             node,
         };
         port.own = port.index(port.node.local_addr());
@@ -188,6 +193,10 @@ impl Port {
     pub fn queue(&mut self, peer: PeerIndex, channel: u16, data: Bytes, report: bool) -> Result<u64, Errno> {
         if peer == self.own {
             return Ok(self.queue_to_self(channel, data, report));
+        }
+        #[cfg(test)]
+        if self.ends_before == Some(channel) {
+            return Err(Errno::OTHER);
         }
         let completion = if report { Completion::Acknowledged } else { Completion::None };
         let to = ChannelId { peer: self.session(peer)?, channel };

@@ -151,15 +151,15 @@ impl Engine {
         }
         // Of a large message only the offer leaves now.
         let waits = self.waits_for_company(peer, if is_large { 0 } else { len });
-        if is_large {
-            self.send_bulk(peer, envelope, send)?;
-        } else if waits.joins && !send.delivery {
+        if waits.joins && !is_large && !send.delivery {
             self.push_batch(peer, envelope, &send.payload);
             if let Some(report) = send.report {
                 self.sinks.transmitted(&report, Ok(()));
             }
         } else {
-            self.send_alone(peer, envelope, send)?;
+            let send_one = if is_large { Self::send_bulk } else { Self::send_alone };
+            // The next ones fail for the same reason, and not in company.
+            send_one(self, peer, envelope, send).inspect_err(|_| self.sending.burst = 0)?;
         }
         if waits.leaves {
             self.leave_now();
@@ -186,6 +186,7 @@ impl Engine {
         let mut message = Vec::with_capacity(header::eager_header_bytes(envelope) + len);
         header::encode_matched(envelope, None, &mut message);
         send.payload.append_to(&mut message);
+        let before = *self.sending.of(peer);
         self.count(peer, len);
         let mark = self.mark(peer);
         let (sent, at_once) = match (send.report, mark) {
@@ -193,7 +194,7 @@ impl Engine {
             (report, Some(mark)) => (Sent::Mark(mark), report),
             (report, None) => (Sent::Nothing, report),
         };
-        self.queue(peer, message, sent)?;
+        self.queue(peer, message, sent).inspect_err(|_| *self.sending.of(peer) = before)?;
         if len > self.limits.eager_bytes {
             self.queued_long(peer);
         }
@@ -244,8 +245,11 @@ impl Engine {
         self.sending.under_way.insert(MessageKey { peer, channel: header::BULK, number }, sent);
         let mut message = Vec::with_capacity(MAX_MATCHED_HEADER);
         header::encode_matched(envelope, Some((number, len)), &mut message);
-        // The first has opened the session, so the second does not fail but with it.
-        self.port.queue(peer, MATCHED, message.into(), false).map(drop)
+        // The first has opened the session, so the second does not fail but with it: then the report says so.
+        if let Err(errno) = self.port.queue(peer, MATCHED, message.into(), false) {
+            crate::log::refused(self.port.address(peer), errno.0.unsigned_abs());
+        }
+        Ok(())
     }
 
     fn queue_bulk(&mut self, peer: PeerIndex, bytes: bytes::Bytes) -> Result<u64, Errno> {

@@ -345,3 +345,53 @@ fn a_large_message_that_went_with_its_session_does_not_get_the_bytes_of_a_succes
     assert_eq!(into, out);
     assert!(lost.iter().all(|byte| *byte == 0));
 }
+
+#[test]
+fn an_operation_whose_session_is_lost_while_it_begins_is_reported_once_and_no_other_in_its_place() {
+    const LEN: usize = 200_000;
+    for channel in [header::MATCHED, header::REQUESTS] {
+        let mut sides = impatient_pair(false);
+        let (mut out, mut small) = (pattern_of(LEN), [0; 8]);
+        // Opens the session.
+        send(&mut sides[0], 1, 5, &mut small);
+        work(&mut sides, |sides| sides[1].engine.receiving_is_busy());
+        read(&sides[0]);
+        let mut offer = |side: &mut Side| match channel {
+            header::MATCHED => deliver(side, 1, 2, &mut out).map(drop),
+            _ => {
+                let write = one_sided(1, 0, 0, LEN, ffi::FI_RMA | ffi::FI_WRITE);
+                side.engine.write(write, Payload::Posted(posted(&mut out)))
+            }
+        };
+        // The first of a row would leave at once.
+        send(&mut sides[0], 1, 5, &mut small);
+        sides[0].engine.port.ends_before = Some(channel);
+        let begun = offer(&mut sides[0]);
+        sides[0].engine.port.ends_before = None;
+        // Another, at oneself, with a number of its own.
+        let (mut there, mut back) = (pattern_of(8), [0; 8]);
+        let key = register(&sides[0], &mut there);
+        let own = OneSided { report: report(3, ffi::FI_READ), ..one_sided(0, key, 0, 8, ffi::FI_READ) };
+        sides[0].engine.read(own, posted(&mut back)).unwrap();
+        // The peer hangs.
+        let mut entries = wait_for(&mut sides[..1], 0, if begun.is_ok() { 3 } else { 2 });
+        let end = Instant::now() + Duration::from_millis(600);
+        work(&mut sides[..1], |_| Instant::now() > end);
+        entries.extend(read(&sides[0]));
+        entries.sort_unstable_by_key(|entry| entry.context);
+        let said: Vec<_> = entries.iter().map(|entry| (entry.context, entry.error.is_none())).collect();
+        assert_eq!((begun, said), (Ok(()), vec![(2, false), (3, true), (7, true)]), "channel {channel}");
+    }
+}
+
+#[test]
+fn whoever_cannot_be_had_is_said_for_each_message() {
+    let mut sides = pair();
+    sides[0].engine.sending.at_once = false;
+    let nowhere = sides[0].addresses.insert("127.0.0.1:0".parse().unwrap()).unwrap();
+    for turn in 0..100_000 {
+        let payload = Payload::Copied(&[0; 4000]);
+        let send = Send { to: nowhere, tag: None, data: None, payload, report: None, delivery: false };
+        assert_eq!(sides[0].engine.send(send), Err(Errno(ffi::EADDRNOTAVAIL)), "{turn}");
+    }
+}
