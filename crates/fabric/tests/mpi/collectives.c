@@ -70,6 +70,21 @@ static void gathers(int count) {
     free(others);
 }
 
+/* Elements that lie one before the other, at one rank in a row, at the others with gaps. */
+static void backward_gathers(int count) {
+    MPI_Datatype type;
+    int room = count * size * 3, *own = numbers(room, rank), *ours = numbers(room, 1), *theirs = numbers(room, 1);
+    MPI_Type_create_resized(MPI_INT, 0, -(MPI_Aint)sizeof(int) * (rank % 3 + 1), &type);
+    MPI_Type_commit(&type);
+    MPI_Allgather(own + room - 1, count, type, ours + room - 1, count, type, MPI_COMM_WORLD);
+    PMPI_Allgather(own + room - 1, count, type, theirs + room - 1, count, type, MPI_COMM_WORLD);
+    CHECK("MPI_Allgather backward", memcmp(ours, theirs, sizeof(int) * room) == 0);
+    MPI_Type_free(&type);
+    free(own);
+    free(ours);
+    free(theirs);
+}
+
 /* Who waits for a group makes the MPI's progress: rank 0 needs a large message of rank 1's first. */
 static void others_get_what_they_need(void) {
     enum { LARGE = 1 << 20 };
@@ -162,6 +177,8 @@ int main(int argc, char **argv) {
     sums(MPI_COMM_WORLD, 100000);
     gathers(3);
     gathers(50000);
+    backward_gathers(3);
+    backward_gathers(5000);
     others_get_what_they_need();
     MPI_Comm_split(MPI_COMM_WORLD, rank == 0 ? MPI_UNDEFINED : 1, -rank, &part);
     if (part != MPI_COMM_NULL) {
