@@ -9,11 +9,12 @@ use crate::manifest::{
     CLIMBS_LATE, Entry, Extent, Kind, MAX_DEPTH, MAX_ENTRIES, Manifest, ManifestError, check_target,
 };
 use nix::errno::Errno;
+use nix::fcntl::OFlag;
 use nix::unistd::{Whence, lseek64};
-use std::fs::{self, File, Metadata};
+use std::fs::{self, File, Metadata, OpenOptions};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// Holes that are smaller are sent as the zeros they read as, bytes: a part costs 16 in the manifest,
@@ -128,6 +129,14 @@ impl Scanner {
     }
 }
 
+/// Opens a file to read. One that has become a FIFO since it was looked at keeps nobody waiting.
+///
+/// # Errors
+/// It is not there, or cannot be read.
+pub(crate) fn open(path: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).custom_flags(OFlag::O_NONBLOCK.bits()).open(path)
+}
+
 /// When a file was written to last, nanoseconds since 1970.
 pub fn mtime_ns(meta: &Metadata) -> i64 {
     meta.mtime().saturating_mul(1_000_000_000).saturating_add(meta.mtime_nsec())
@@ -156,7 +165,7 @@ fn link(path: &Path, depth: u32) -> Result<Kind, CastError> {
 fn extents(path: &Path, meta: &Metadata) -> Result<Vec<Extent>, CastError> {
     let size = meta.len();
     // One that cannot be read is said before anything is sent.
-    let file = File::open(path).map_err(storage("read", path))?;
+    let file = open(path).map_err(storage("read", path))?;
     let whole = || if size == 0 { vec![] } else { vec![Extent { offset: 0, len: size }] };
     // Fewer blocks than the size would take: there are holes.
     if meta.blocks().saturating_mul(512) >= size {

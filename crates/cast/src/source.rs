@@ -9,12 +9,12 @@ use crate::body::{Body, Part};
 use crate::error::{CastError, storage};
 use crate::manifest::{Entry, Kind, Manifest};
 use crate::message::{CastId, Digest, Offer, PIECE_BYTES, UNKNOWN_BYTES, piece_head, short};
-use crate::scan::{Scan, mtime_ns};
+use crate::scan::{Scan, mtime_ns, open};
 use blake3::Hasher;
 use bytes::Bytes;
 use std::collections::VecDeque;
 use std::fs::File;
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::net::SocketAddr;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
@@ -212,17 +212,20 @@ impl Files {
         into: &mut [u8],
     ) -> Result<(), CastError> {
         let path = &self.paths[entry];
+        let changed = || CastError::Changed { path: path.clone() };
         if self.open.as_ref().is_none_or(|(open, _)| *open != entry) {
-            let file = File::open(path).map_err(|error| match error.kind() {
-                std::io::ErrorKind::NotFound => CastError::Removed { path: path.clone() },
+            let file = open(path).map_err(|error| match error.kind() {
+                ErrorKind::NotFound | ErrorKind::NotADirectory => CastError::Removed { path: path.clone() },
                 _ => storage("read", path)(error),
-            });
-            self.open = Some((entry, file?));
+            })?;
+            if !file.metadata().map_err(storage("look at", path))?.is_file() {
+                return Err(changed());
+            }
+            self.open = Some((entry, file));
         }
         let Some((_, file)) = &self.open else { return Ok(()) };
-        let changed = || CastError::Changed { path: path.clone() };
         file.read_exact_at(into, offset).map_err(|error| match error.kind() {
-            std::io::ErrorKind::UnexpectedEof => changed(),
+            ErrorKind::UnexpectedEof => changed(),
             _ => storage("read", path)(error),
         })?;
         // After reading: what was written before is seen here.
@@ -411,6 +414,24 @@ mod tests {
         let mut source = Source::files(scan(std::slice::from_ref(&path), false).unwrap()).unwrap();
         std::fs::write(&path, "longer than before").unwrap();
         assert!(source.message(1).unwrap_err().to_string().contains("changed while"));
+    }
+
+    /// To open a FIFO that nobody writes to takes for ever.
+    #[test]
+    fn a_file_that_is_another_kind_of_thing_by_now_is_noticed() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, sub) = (dir.path().join("a"), dir.path().join("sub"));
+        std::fs::write(&path, "before").unwrap();
+        std::fs::create_dir(&sub).unwrap();
+        std::fs::write(sub.join("b"), "before").unwrap();
+        let begun = |path: &PathBuf| Source::files(scan(std::slice::from_ref(path), false).unwrap()).unwrap();
+        let (mut source, mut of_sub) = (begun(&path), begun(&sub));
+        std::fs::remove_file(&path).unwrap();
+        nix::unistd::mkfifo(&path, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        assert!(source.message(1).unwrap_err().to_string().contains("changed while"));
+        std::fs::remove_dir_all(&sub).unwrap();
+        std::fs::write(&sub, "no directory").unwrap();
+        assert!(of_sub.message(1).unwrap_err().to_string().contains("sub/b was removed while"));
     }
 
     #[test]
