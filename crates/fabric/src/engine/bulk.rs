@@ -10,6 +10,7 @@ use super::matching::PeerIndex;
 use super::origin::Piece;
 use super::port::MessageKey;
 use super::receive::Matched;
+use super::target::AWAITED_COST_BYTES;
 use crate::error::Errno;
 use bytes::Bytes;
 use denrei::Placement;
@@ -24,6 +25,8 @@ pub(super) enum Recipient {
     Write { request: u64, len: u64, data: Option<u64>, keys: super::target::Keys },
     /// A piece of something that was read.
     Read(Piece),
+    /// Nobody: it is thrown away.
+    Nobody,
 }
 
 /// One large message.
@@ -47,6 +50,11 @@ pub(super) struct Bulks {
 
 #[cfg(test)]
 impl Bulks {
+    /// Large messages that are not done.
+    pub(super) fn len(&self) -> usize {
+        self.messages.len()
+    }
+
     /// Whether a large message is wanted, and not here.
     pub(super) fn is_busy(&self) -> bool {
         self.messages.values().any(|bulk| matches!(bulk, Bulk::Awaited(..) | Bulk::Accepted(_)))
@@ -100,10 +108,9 @@ impl Engine {
             }
             // Not offered yet: it is taken and thrown away.
             None => {
+                self.target.hold(peer, AWAITED_COST_BYTES);
                 let nowhere = Box::new(crate::memory::Memory::default());
-                self.bulks
-                    .messages
-                    .insert(key, Bulk::Awaited(Recipient::Receive(Matched::nobody()), nowhere));
+                self.bulks.messages.insert(key, Bulk::Awaited(Recipient::Nobody, nowhere));
             }
             Some(Bulk::Arrived(_)) => {}
         }
@@ -142,6 +149,7 @@ impl Engine {
                 self.finish_write(peer, request, len, data, &keys, result);
             }
             Recipient::Read(piece) => self.finish_piece(piece, result),
+            Recipient::Nobody => self.target.release(peer, AWAITED_COST_BYTES),
         }
     }
 
@@ -160,7 +168,7 @@ impl Engine {
             };
             match recipient {
                 // There is nobody left to answer.
-                Recipient::Write { .. } => {}
+                Recipient::Write { .. } | Recipient::Nobody => {}
                 Recipient::Read(_) | Recipient::Receive(_) => self.finish_bulk(peer, recipient, Err(errno)),
             }
         }

@@ -235,7 +235,7 @@ impl Engine {
         let limit = self.limits.unexpected_bytes;
         let takes = |peer: PeerIndex, channel| match channel {
             header::MATCHED => !is_full && receiving.takes(peer, limit),
-            header::REQUESTS => !is_full && target.may_read(peer),
+            header::REQUESTS => !is_full && target.may_ask(peer),
             _ => true,
         };
         let is_news = self.port.work(&mut self.arrivals, takes);

@@ -21,7 +21,7 @@ pub(super) const READ_PIECE_BYTES: u64 = 1 << 20;
 /// Pieces of one read that are asked for at a time.
 const READ_WINDOW: usize = 4;
 /// Requests to one peer that wait for answers, at most.
-const MAX_REQUESTS: usize = 8192;
+pub(super) const MAX_REQUESTS: usize = 8192;
 
 /// Names an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -69,16 +69,6 @@ pub(super) struct Matched {
     wanted: bool,
     /// The buffer for several messages that it is part of.
     buffer: Option<u64>,
-    silent: bool,
-}
-
-impl Matched {
-    /// For what nobody wants to know of.
-    pub(super) fn nobody() -> Self {
-        let completion =
-            Completion { context: 0, flags: 0, len: 0, buffer: 0, data: 0, tag: 0, source: 0, error: None };
-        Self { completion, wanted: false, buffer: None, silent: true }
-    }
 }
 
 /// A buffer for several messages.
@@ -357,7 +347,7 @@ impl Engine {
         };
         completion.buffer = more.as_ref().map_or(memory.address(), |(_, _, at)| *at);
         let buffer = more.as_ref().map(|(posted, ..)| posted.buffer);
-        let matched = Matched { completion, wanted, buffer, silent: false };
+        let matched = Matched { completion, wanted, buffer };
         match message {
             header::Matched::Eager(bytes) => {
                 memory.write(0, bytes);
@@ -373,10 +363,7 @@ impl Engine {
     }
 
     pub(super) fn finish_receive(&mut self, matched: Matched, result: Result<(), Errno>) {
-        let Matched { mut completion, wanted, buffer, silent } = matched;
-        if silent {
-            return;
-        }
+        let Matched { mut completion, wanted, buffer } = matched;
         if let Err(errno) = result {
             completion.error = Some((errno, 0));
         }

@@ -10,7 +10,7 @@ use super::bulk::Recipient;
 use super::completion::Completion;
 use super::header::{self, ANSWERS, Answer, AtomicKind, AtomicMode, Request, Stretch, Stretches};
 use super::matching::PeerIndex;
-use super::origin::READ_PIECE_BYTES;
+use super::origin::{MAX_REQUESTS, READ_PIECE_BYTES};
 use super::region_table::Registered;
 use super::send::Part;
 use crate::error::Errno;
@@ -25,8 +25,11 @@ use std::sync::Arc;
 /// The regions of a request, in the order of its stretches.
 pub(super) type Keys = SmallVec<[Arc<Registered>; 1]>;
 
-/// What is held of large reads for one peer, above which it has to take some before it may ask for more; bytes.
+/// What is held for one peer, of large reads that it has not taken and large writes whose bytes have not come, above
+/// which it has to take or send some before it may ask for more; bytes.
 const MOST_HELD_BYTES: usize = 16 << 20;
+/// What a large write costs until its bytes have come: as many as a peer may have begun come to the most.
+pub(super) const AWAITED_COST_BYTES: usize = MOST_HELD_BYTES / MAX_REQUESTS;
 
 /// The side whose memory it is.
 #[derive(Debug, Default)]
@@ -35,9 +38,9 @@ pub(super) struct Target {
     done: Vec<u64>,
     /// Peers that have not been told.
     untold: Vec<PeerIndex>,
-    /// By peer: bytes of large reads that it has not taken.
+    /// By peer: bytes of large reads that it has not taken, and the cost of large writes.
     held: HashMap<PeerIndex, usize>,
-    /// Requests that came together with those reads, in their order.
+    /// Requests that came together with those, in their order.
     waiting: Vec<(PeerIndex, u64, Bytes)>,
 }
 
@@ -57,8 +60,8 @@ impl Target {
         self.done.get(peer as usize).copied().unwrap_or(0)
     }
 
-    /// Whether a peer may read more.
-    pub(super) fn may_read(&self, peer: PeerIndex) -> bool {
+    /// Whether a peer may ask for more.
+    pub(super) fn may_ask(&self, peer: PeerIndex) -> bool {
         self.held.get(&peer).is_none_or(|held| *held < MOST_HELD_BYTES)
     }
 
@@ -67,7 +70,12 @@ impl Target {
         self.held.values().any(|held| *held >= MOST_HELD_BYTES)
     }
 
-    /// A peer has taken so much of what it has read, or refused it.
+    /// So much is held for a peer.
+    pub(super) fn hold(&mut self, peer: PeerIndex, bytes: usize) {
+        *self.held.entry(peer).or_default() += bytes;
+    }
+
+    /// So much is not any more: the peer has taken or refused what it has read, or what it writes has come.
     pub(super) fn release(&mut self, peer: PeerIndex, bytes: usize) {
         if let Entry::Occupied(mut held) = self.held.entry(peer) {
             *held.get_mut() -= bytes;
@@ -90,16 +98,16 @@ impl Target {
 }
 
 impl Engine {
-    /// A request has come: it is served when its peer may read more, behind those before it.
+    /// A request has come: it is served when its peer may ask for more, behind those before it.
     pub(super) fn on_request_in_turn(&mut self, peer: PeerIndex, number: u64, octets: Bytes) {
-        if self.target.may_read(peer) && self.target.waiting.iter().all(|(other, ..)| *other != peer) {
+        if self.target.may_ask(peer) && self.target.waiting.iter().all(|(other, ..)| *other != peer) {
             self.on_request(peer, number, &octets);
         } else {
             self.target.waiting.push((peer, number, octets));
         }
     }
 
-    /// Serves requests whose peers may read more by now.
+    /// Serves requests whose peers may ask for more by now.
     pub(super) fn serve_waiting(&mut self) {
         for (peer, number, octets) in std::mem::take(&mut self.target.waiting) {
             self.on_request_in_turn(peer, number, octets);
@@ -190,6 +198,7 @@ impl Engine {
                 .collect(),
         };
         let recipient = Recipient::Write { request, len, data, keys };
+        self.target.hold(peer, AWAITED_COST_BYTES);
         self.want_bulk(peer, bulk, recipient, Box::new(into));
         Ok(Done::Answered)
     }
@@ -204,6 +213,7 @@ impl Engine {
         keys: &Keys,
         result: Result<(), Errno>,
     ) {
+        self.target.release(peer, AWAITED_COST_BYTES);
         // One that was closed meanwhile has taken nothing more.
         let is_in_place = keys.iter().all(|key| key.region.is_open());
         match result.and(if is_in_place { Ok(()) } else { Err(Errno::NO_KEY) }) {
@@ -250,7 +260,7 @@ impl Engine {
         }
         let len = bytes.len();
         let bulk = self.send_part(peer, bytes.into(), Part::Held(len))?;
-        *self.target.held.entry(peer).or_default() += len;
+        self.target.hold(peer, len);
         self.answer(peer, &Answer::Bulk { number, bulk });
         Ok(Done::Answered)
     }

@@ -222,3 +222,34 @@ fn offers_are_kept_for_an_application_that_computes_for_long_however_many_there_
         }
     }
 }
+
+#[test]
+fn a_peer_that_announces_large_writes_waits_until_it_has_offered_some() {
+    const WRITES: u64 = 20_000;
+    let mut sides = pair();
+    let mut there = vec![0; WRITES as usize];
+    let key = register(&sides[1], &mut there);
+    let peer = sides[0].engine.peer(1).unwrap();
+    let queue = |sides: &mut [Side], channel, octets: Vec<u8>| {
+        sides[0].engine.port.queue(peer, channel, octets.into(), false).unwrap();
+    };
+    // Every other one is refused.
+    for number in 0..WRITES {
+        let mut octets = Vec::new();
+        let place = [Stretch { address: number, len: 1, key: key + number % 2 }];
+        header::encode_request(&place, None, &Request::WriteBulk { number }, &mut octets);
+        queue(&mut sides, header::REQUESTS, octets);
+    }
+    let end = Instant::now() + Duration::from_millis(500);
+    work(&mut sides, |_| Instant::now() > end);
+    let (most, awaited) = (origin::MAX_REQUESTS, sides[1].engine.bulks.len());
+    assert!((most..most + 256).contains(&awaited), "{awaited} are awaited");
+    (0..WRITES).for_each(|_| queue(&mut sides, header::BULK, vec![1]));
+    let is_there = |(number, octet): (usize, &u8)| number % 2 == 1 || *octet == 1;
+    work(&mut sides, |sides| {
+        sides[1].engine.bulks.len() == 0
+            && core::hint::black_box(&there).iter().enumerate().all(is_there)
+            && !sides[1].engine.is_holding_back()
+    });
+    assert!(there.iter().enumerate().all(|(number, octet)| number % 2 == 0 || *octet == 0));
+}
