@@ -25,7 +25,8 @@ use denrei_proto::seal::{BeaconKey, SECRET_BYTES, Seed};
 use denrei_proto::{EndpointCounters, PeerId};
 use denrei_wire::{Incarnation, Instant};
 use parking_lot::Mutex;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::io::ErrorKind;
+use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::{JoinHandle, current};
@@ -70,6 +71,7 @@ impl Node {
         let config = environment::complete(config, std::env::var_os)?;
         config.validate()?;
         let addr = addr.to_socket_addrs().map_err(BindError::Resolve)?.next().ok_or(BindError::NoAddress)?;
+        check_one_host(addr)?;
         config.check_exposure(addr)?;
         let socket =
             UdpSocket::bind(addr, &config.socket).map_err(|source| BindError::Socket { addr, source })?;
@@ -275,6 +277,16 @@ impl std::fmt::Debug for Node {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Node").field("local", &self.handle.local).finish_non_exhaustive()
     }
+}
+
+/// Refuses what is no address of one host: the system binds that all the same, and what is sent from there no peer
+/// answers.
+fn check_one_host(addr: SocketAddr) -> Result<(), BindError> {
+    let ip = addr.ip().to_canonical();
+    if !ip.is_multicast() && ip != Ipv4Addr::BROADCAST {
+        return Ok(());
+    }
+    Err(BindError::Socket { addr, source: ErrorKind::AddrNotAvailable.into() })
 }
 
 fn system(source: std::io::Error) -> BindError {

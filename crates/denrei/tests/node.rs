@@ -274,9 +274,11 @@ fn wrong_use_is_refused_with_advice() {
     let a = bind(Drive::Inline);
     let taken = Node::bind(a.local_addr(), Config::default()).unwrap_err().to_string();
     assert!(taken.contains("another process has that port"), "{taken}");
-    let nowhere = Node::bind("192.0.2.1:0", Config { insecure: true, ..Config::default() });
-    let nowhere = nowhere.unwrap_err().to_string();
-    assert!(nowhere.contains("ip address"), "{nowhere}");
+    for nowhere in ["192.0.2.1:0", "239.1.1.1:0", "[ff15::1]:0", "255.255.255.255:0"] {
+        let nowhere = Node::bind(nowhere, Config { insecure: true, ..Config::default() });
+        let nowhere = nowhere.unwrap_err().to_string();
+        assert!(nowhere.contains("ip address"), "{nowhere}");
+    }
     let mut config = Config::default();
     config.protocol.max_channels = 0;
     let invalid = Node::bind("127.0.0.1:0", config).unwrap_err().to_string();
