@@ -60,6 +60,7 @@ fn wrong_arguments_end_with_2_and_say_what_is_possible() {
         (&["bench", "stream", "--listen", "127.0.0.1:0", "--sealed"], "--key-file FILE, on both"),
         (&["bench", "gather", "--connect", "127.0.0.1:9"], "unexpected argument '--connect'"),
         (&["bench", "stream", "--connect", "127.0.0.1:9", "--netns"], "cannot be used with"),
+        (&["bench", "stream", "--connect", "192.0.2.1:9"], "takes --insecure, on both"),
         (&["bench", "stream", "--sealed", "--identity-file", "x"], "--identity-file takes --allow-file"),
     ] {
         let output = denrei(args);

@@ -111,13 +111,17 @@ impl Place {
         members: usize,
     ) -> Result<Self> {
         let sealed = transports.contains(&Transport::DenreiSealed);
+        let plain = transports.contains(&Transport::Denrei);
+        if let Some(addr) = connect.filter(|_| plain) {
+            keys.check_plain_with(addr)?;
+        }
         match connect {
             Some(_) if sealed => keys.check_between_machines()?,
             None if !args.netns => keys.check_on_loopback()?,
             _ => {}
         }
         // Before anything is built: a key may be missing.
-        let secrets = Secrets::new(keys, args.netns, transports.contains(&Transport::Denrei), sealed)?;
+        let secrets = Secrets::new(keys, args.netns, plain, sealed)?;
         let kind = match connect {
             Some(addr) => Kind::Remote(addr),
             None if args.netns => Kind::lab(args, members)?,

@@ -5,6 +5,7 @@ use anyhow::Result;
 use clap::Args;
 use denrei::{Config, environment, key_file};
 use std::ffi::OsString;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 /// What protects the Nodes of a command.
@@ -74,6 +75,20 @@ impl KeyArgs {
             return Ok(());
         }
         Err(wrong_arguments("between two machines --sealed needs --key-file FILE, on both"))
+    }
+
+    /// Whether a row without a key can be measured with the machine at `addr`.
+    ///
+    /// # Errors
+    /// That has to be allowed beyond loopback.
+    pub fn check_plain_with(&self, addr: SocketAddr) -> Result<()> {
+        if self.insecure || addr.ip().to_canonical().is_loopback() {
+            return Ok(());
+        }
+        Err(wrong_arguments(
+            "the row denrei goes without a key, whichever is named: between two machines it takes --insecure, on both, \
+             or is left out by --transports, such as denrei-sealed,tcp,udp",
+        ))
     }
 
     /// The default configuration of a Node with these secrets.
