@@ -116,6 +116,8 @@ fn manual_pages_and_completions_are_written() {
     assert!(output.status.success(), "{}", stderr(&output));
     let page = std::fs::read_to_string(place.path().join("denrei.1")).unwrap();
     assert!(page.contains("Exit status"), "{page}");
+    // What does not begin with a space would be put behind the line before it.
+    assert!(page.contains("\n    3  it could") && page.contains("\n  141  nobody"), "{page}");
     assert!(place.path().join("denrei-bench-pingpong.1").exists());
     for shell in ["bash", "zsh", "fish"] {
         assert!(stdout(&denrei(&["completions", shell])).contains("pingpong"), "{shell}");
