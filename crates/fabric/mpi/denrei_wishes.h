@@ -2,6 +2,7 @@
 #ifndef DENREI_WISHES_H
 #define DENREI_WISHES_H
 
+#include <limits.h>
 #include <mpi.h>
 #include <sched.h>
 #include <stdio.h>
@@ -14,12 +15,38 @@
 static enum { AUTO, ALWAYS, NEVER } use = AUTO;
 static int least_ranks = 3;
 
+/* What a variable says, NULL if nothing. */
+static const char *wish(const char *name) {
+    const char *value = getenv(name);
+    return value != NULL && *value != 0 ? value : NULL;
+}
+
+/* Said by one, or thousands would, where there is a world. */
+static void say_what_is_ignored(const char *name, const char *value, const char *possible) {
+    int is_world, rank = 0;
+    PMPI_Initialized(&is_world);
+    if (is_world)
+        PMPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    if (rank == 0)
+        fprintf(stderr, "denrei-mpi: %s=%s is not %s: the default is taken\n", name, value, possible);
+}
+
 static void read_wishes(void) {
-    const char *how = getenv("DENREI_MPI_USE"), *ranks = getenv("DENREI_MPI_MIN_RANKS");
-    if (how != NULL)
-        use = strcmp(how, "always") == 0 ? ALWAYS : strcmp(how, "never") == 0 ? NEVER : AUTO;
-    if (ranks != NULL && atoi(ranks) > 1)
-        least_ranks = atoi(ranks);
+    const char *how = wish("DENREI_MPI_USE"), *ranks = wish("DENREI_MPI_MIN_RANKS");
+    if (how != NULL && strcmp(how, "always") == 0)
+        use = ALWAYS;
+    else if (how != NULL && strcmp(how, "never") == 0)
+        use = NEVER;
+    else if (how != NULL && strcmp(how, "auto") != 0)
+        say_what_is_ignored("DENREI_MPI_USE", how, "auto, always or never");
+    if (ranks == NULL)
+        return;
+    char *end;
+    long least = strtol(ranks, &end, 10);
+    if (*end == 0 && least > 1 && least <= INT_MAX)
+        least_ranks = (int)least;
+    else
+        say_what_is_ignored("DENREI_MPI_MIN_RANKS", ranks, "a number from 2");
 }
 
 /* Said by some, or thousands would. */

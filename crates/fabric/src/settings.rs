@@ -34,7 +34,7 @@ pub const PARAMETERS: &[Parameter] = &[
     parameter(
         c"eager_bytes",
         c"Messages up to this size are copied and sent at once, the first of a row up to eight times that; larger \
-          ones are offered and placed once (default: 16384)",
+          ones are offered and placed once (1024 to 32768, default: 16384)",
     ),
     parameter(
         c"unexpected_bytes",
@@ -43,7 +43,7 @@ pub const PARAMETERS: &[Parameter] = &[
     ),
     parameter(
         c"failure_timeout_ms",
-        c"A peer that is silent for so long is lost, and its operations fail (default: 20000)",
+        c"A peer that is silent for so long is lost, and its operations fail (at least 100, default: 20000)",
     ),
     parameter(
         c"linger_ms",

@@ -163,6 +163,22 @@ fn ranks_that_wish_for_different_ways_are_left_to_the_mpi() {
 }
 
 #[test]
+fn a_wish_that_cannot_be_read_is_named_once() {
+    let Some(mpich) = Mpich::find("a_wish_that_cannot_be_read_is_named_once") else { return };
+    let place = tempfile::tempdir().unwrap();
+    let provider = provider(place.path());
+    let groups = Groups::build(&mpich.program("mpicc"), &provider);
+    for (variable, value) in [("DENREI_MPI_USE", "allways"), ("DENREI_MPI_MIN_RANKS", "4x")] {
+        let mut command = mpich.run(LIMIT, &provider, 3);
+        command.env("LD_PRELOAD", &groups.library).env(variable, value);
+        let output = command.arg(&groups.program).output().unwrap();
+        assert_says(variable, &output, "3 ranks: all collectives agree");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(said.matches(&format!("{variable}={value} is not")).count(), 1, "{said}");
+    }
+}
+
+#[test]
 fn ranks_that_wait_for_one_without_the_library_say_so() {
     let Some(mpich) = Mpich::find("ranks_that_wait_for_one_without_the_library_say_so") else { return };
     let place = tempfile::tempdir().unwrap();
