@@ -45,8 +45,9 @@ pub enum State {
 pub enum Path {
     /// By its session.
     Alone,
-    /// It is to be a member of the group, with this id there, and gets nothing till it is.
-    Joining(u32, Instant),
+    /// It is to be a member of the group, with this id there, and gets nothing till it is: the group says when it is,
+    /// or will not be.
+    Joining(u32),
     /// By the group.
     Group(u32),
 }
@@ -227,7 +228,7 @@ impl Roster {
 
     /// A member gets what the group gets, from the group's message `first_message` on.
     pub fn joined(&mut self, id: u32, first_message: u64) {
-        let joining = |member: &&mut Member| matches!(member.path, Path::Joining(of, _) if of == id);
+        let joining = |member: &&mut Member| matches!(member.path, Path::Joining(of) if of == id);
         let Some(member) = self.members.iter_mut().find(joining) else { return };
         member.path = Path::Group(id);
         for (_, piece) in self.recent.iter().filter(|(number, _)| *number >= first_message) {
@@ -238,7 +239,7 @@ impl Roster {
     /// The member with an id of the group is not in it any more. Its place, if what it has got is not
     /// known now, and it has to be asked.
     pub fn departed(&mut self, id: u32) -> Option<usize> {
-        let of = |member: &Member| matches!(member.path, Path::Group(of) | Path::Joining(of, _) if of == id);
+        let of = |member: &Member| matches!(member.path, Path::Group(of) | Path::Joining(of) if of == id);
         let index = self.members.iter().position(of)?;
         let member = &mut self.members[index];
         member.path = Path::Alone;
@@ -368,7 +369,7 @@ mod tests {
         roster.sent_to_group(1, 0);
         roster.sent_to_group(2, 1);
         assert_eq!(roster.eligible(), [2]);
-        roster.members[2].path = Path::Joining(2, Instant::now());
+        roster.members[2].path = Path::Joining(2);
         assert_eq!((roster.next_alone(2), roster.next_for_group()), (None, Some(3)));
         roster.sent_to_group(3, 2);
         roster.joined(2, 2);

@@ -183,7 +183,7 @@ impl Sender {
                 self.look_for_others(now);
                 self.start_if_gathered(now)?;
             }
-            self.arrange_group(now);
+            self.arrange_group();
             let sent = self.feed(now).inspect_err(|error| self.abort_all(&error.to_string()))?;
             self.give_up_stuck(now);
             if self.note_repairs(now, &mut progress).is_break() {

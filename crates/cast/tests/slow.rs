@@ -192,3 +192,58 @@ fn one_that_leaves_the_group_while_its_queue_is_full_is_asked_what_it_misses() {
     say(&Message::Complete { cast, resumed_bytes: 0 });
     assert!(sender.join().unwrap().unwrap().is_complete());
 }
+
+/// A group begins messages for one that joins once those are through that others hold up.
+#[test]
+fn one_that_joins_a_group_that_is_held_up_gets_what_it_brings_and_not_all_by_itself() {
+    let (group, from) = (group(), tempfile::tempdir().unwrap());
+    let path = from.path().join("file");
+    std::fs::write(&path, vec![7; 64 * PIECE_BYTES as usize]).unwrap();
+    let source = Source::files(scan(&[path], false).unwrap()).unwrap();
+    let sending = node();
+    let sender_addr = sending.local_addr();
+    let options =
+        SendOptions { stall: Some(Duration::from_secs(10)), ..SendOptions::new(group, Members::AtLeast(2)) };
+    let sender = std::thread::spawn(move || {
+        Sender::new(sending, source, options).unwrap().run(|_| ControlFlow::Continue(()))
+    });
+    let receiver = || {
+        std::thread::spawn(move || {
+            let into = tempfile::tempdir().unwrap();
+            let destination = Destination::Directory { path: into.path().into(), sync: false };
+            let options = ReceiveOptions { from: Some(sender_addr), ..ReceiveOptions::new(group) };
+            Receiver::new(node(), destination, options).run(|_| ControlFlow::Continue(()))
+        })
+    };
+    // Who does not call it does not have it answer.
+    let busy = Node::bind("127.0.0.1:0", Config::default()).unwrap();
+    let listener = busy.join_group(group).unwrap();
+    let peer = busy.connect(sender_addr).unwrap();
+    let say = |message: &Message| busy.send(ChannelId { peer, channel: CHANNEL }, message.encode()).unwrap();
+    let until = Instant::now() + Duration::from_secs(60);
+    let heard = || loop {
+        assert!(Instant::now() < until, "nothing else is said");
+        if let Some(Incoming::Message(message)) = busy.next(Duration::from_millis(200)).unwrap() {
+            break Message::decode(message.data).unwrap();
+        }
+    };
+    say(&Message::Hello { version: VERSION });
+    let Message::Offer(offer) = heard() else { panic!("nothing is offered") };
+    let cast = short(&offer.id);
+    say(&Message::Want { cast, ordered: false, name: "busy".into(), ranges: vec![(1, 64)] });
+    let first = receiver();
+    let membership = listener.accept(Duration::from_secs(20)).expect("there is a group");
+    // And it does not, for longer than one that joins has to answer.
+    std::thread::sleep(Duration::from_secs(1));
+    let late = receiver();
+    std::thread::sleep(Duration::from_secs(5));
+    while heard() != (Message::Resync { cast }) {}
+    drop(membership);
+    say(&Message::Complete { cast, resumed_bytes: 0 });
+    let report = sender.join().unwrap().unwrap();
+    first.join().unwrap().unwrap();
+    late.join().unwrap().unwrap();
+    assert!(report.is_complete(), "{report:?}");
+    // What went before it came, and not what went after, too.
+    assert!(report.wire.bytes < 64 * u64::from(PIECE_BYTES) * 7 / 4, "{report:?}");
+}

@@ -7,34 +7,25 @@ use denrei::{
     Group, GroupError, GroupEvent, GroupOptions, GroupPolicy, MemberPath, OpenGroupError, POLICY_TIMES,
 };
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-/// How long a group waits for its members to answer: they were heard of just now.
+/// How long a group waits for its members to answer, those that join it, too: they were heard of just now.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(3);
-/// How long a member may take to join.
-const JOIN_TIMEOUT: Duration = Duration::from_secs(3);
 /// Events taken in one go.
 const MAX_EVENTS: usize = 1024;
 
 impl Sender {
     /// Sees to it that two members or more are served by a group.
-    pub(super) fn arrange_group(&mut self, now: Instant) {
+    pub(super) fn arrange_group(&mut self) {
         if self.started.is_none() {
             return;
-        }
-        for index in 0..self.roster.members.len() {
-            let member = &mut self.roster.members[index];
-            if matches!(member.path, Path::Joining(_, since) if now.duration_since(since) > JOIN_TIMEOUT) {
-                member.path = Path::Alone;
-                member.no_group = true;
-            }
         }
         let mut eligible = self.roster.eligible();
         // What comes in order to them by two paths would not come in order.
         eligible.retain(|index| !self.body_began || !self.roster.members[*index].ordered);
         match &self.group {
             None if eligible.len() >= 2 => self.open_group(&eligible),
-            Some(_) => eligible.into_iter().for_each(|index| self.add_to_group(index, now)),
+            Some(_) => eligible.into_iter().for_each(|index| self.add_to_group(index)),
             None => {}
         }
     }
@@ -74,11 +65,11 @@ impl Sender {
         }
     }
 
-    fn add_to_group(&mut self, index: usize, now: Instant) {
+    fn add_to_group(&mut self, index: usize) {
         let Some(group) = &self.group else { return };
         let member = &mut self.roster.members[index];
         match group.add_member(member.addr, false) {
-            Ok(id) => member.path = Path::Joining(id, now),
+            Ok(id) => member.path = Path::Joining(id),
             Err(error) => {
                 tracing::debug!("{} is served by itself: {error}", member.addr);
                 member.no_group = true;
@@ -139,7 +130,7 @@ impl Sender {
 
     pub(super) fn leave_group(&mut self, index: usize) {
         let member = &mut self.roster.members[index];
-        if let (Path::Group(id) | Path::Joining(id, _), Some(group)) = (member.path, &self.group) {
+        if let (Path::Group(id) | Path::Joining(id), Some(group)) = (member.path, &self.group) {
             remove(group, id);
         }
         member.path = Path::Alone;
