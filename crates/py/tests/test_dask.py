@@ -1,6 +1,8 @@
 """Dask's schedulers and workers over denrei."""
 
 import asyncio
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -121,6 +123,23 @@ def test_a_cluster_computes_the_same_as_over_tcp():
             return total, sums
 
     assert compute("denrei://") == compute("tcp://")
+
+
+PROGRAM = """
+from dask.distributed import Client, LocalCluster
+
+if __name__ == "__main__":
+    client = Client(LocalCluster(protocol="denrei://", n_workers=2, dashboard_address=None))
+    print(client.submit(sum, [1, 2]).result())
+"""
+
+
+def test_a_program_may_end_without_closing_its_cluster(tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    ended = subprocess.run([sys.executable, program], capture_output=True, text=True, timeout=60)
+    assert (ended.returncode, ended.stdout) == (0, "3\n")
+    assert "Traceback" not in ended.stderr, ended.stderr
 
 
 async def pair():

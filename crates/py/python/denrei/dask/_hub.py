@@ -276,6 +276,14 @@ class Hub:
 
     def _take(self) -> None:
         """Something has come."""
+        try:
+            self._take_all()
+        except DenreiError:
+            # What came ended the last connection, and with it the Node.
+            if not self.is_closed:
+                raise
+
+    def _take_all(self) -> None:
         self.node.clear_news()
         while (event := self.node.try_event()) is not None:
             if event.kind == "connected" and event.peer is not None:
@@ -381,10 +389,11 @@ class Hub:
             self._fd = -1
             for ending in self.endings:
                 ending()
-            if self.loop.is_closed():
-                self._leave()
-            else:
+            try:
                 self.loop.run_in_executor(None, self._leave)
+            except RuntimeError:
+                # The loop is closed, or the interpreter ends and starts nothing any more.
+                self._leave()
 
     def stop_listening(self) -> None:
         """Accepts no more."""
