@@ -245,6 +245,13 @@ impl<R, M> Matching<R, M> {
         directed.into_iter().chain([&self.undirected]).flat_map(Queue::iter).map(|(_, receive)| receive)
     }
 
+    /// Whether receives wait for `source` and nobody else, or messages of its for receives.
+    pub fn concerns(&self, source: PeerIndex) -> bool {
+        let source = source as usize;
+        self.directed.get(source).is_some_and(|queue| !queue.entries.is_empty())
+            || self.messages.get(source).is_some_and(|queue| !queue.entries.is_empty())
+    }
+
     /// Receives that wait for anybody's message.
     pub fn undirected(&self) -> impl Iterator<Item = &R> {
         self.undirected.iter().map(|(_, receive)| receive)

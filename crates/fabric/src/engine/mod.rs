@@ -13,6 +13,7 @@
 //! | `origin`, `target`, `atomics` | the two sides of one-sided operations |
 //! | `bulk` | offers and those who wait for them |
 //! | `watch` | whose end is noticed, and what fails then |
+//! | `sweep` | who is forgotten |
 //! | `completion`, `counter`, `address`, `region_table` | what the other objects hold |
 
 pub mod address;
@@ -27,6 +28,7 @@ pub mod port;
 mod receive;
 pub mod region_table;
 mod send;
+mod sweep;
 mod target;
 mod unexpected;
 mod watch;
@@ -168,6 +170,7 @@ pub struct Engine {
     sending: Sending,
     receiving: Receiving,
     watch: watch::Watch,
+    sweep: sweep::Sweep,
     bulks: Bulks,
     origin: origin::Origin,
     target: target::Target,
@@ -189,6 +192,7 @@ impl Engine {
             sending: Sending::default(),
             receiving: Receiving::default(),
             watch: watch::Watch::default(),
+            sweep: sweep::Sweep::default(),
             bulks: Bulks::default(),
             origin: origin::Origin::default(),
             target: target::Target::default(),
@@ -231,6 +235,7 @@ impl Engine {
     /// Does what is due; whether anything came.
     pub fn progress(&mut self) -> bool {
         self.burst_ends();
+        self.forget_the_gone();
         let (is_full, receiving, target) = (self.is_full(), &self.receiving, &self.target);
         let limit = self.limits.unexpected_bytes;
         let takes = |peer: PeerIndex, channel| match channel {

@@ -9,7 +9,7 @@ use super::matching::PeerIndex;
 use crate::error::{Errno, is_orderly};
 use bytes::Bytes;
 use denrei::{ChannelId, Completion, Event, Incoming, LostReason, Node, PeerId, Placement};
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::net::SocketAddr;
 use std::time::Instant;
 
@@ -72,6 +72,8 @@ pub struct Port {
     node: Node,
     peers: Vec<Peer>,
     by_address: HashMap<SocketAddr, PeerIndex>,
+    /// Indices that are nobody's.
+    free: Vec<PeerIndex>,
     /// By the session's slot, which is the low half of its number.
     by_slot: Vec<Option<(PeerId, PeerIndex)>>,
     own: PeerIndex,
@@ -95,6 +97,7 @@ impl Port {
         let mut port = Self {
             peers: Vec::new(),
             by_address: HashMap::new(),
+            free: Vec::new(),
             by_slot: Vec::new(),
             own: 0,
             loopback: VecDeque::new(),
@@ -113,12 +116,44 @@ impl Port {
 
     /// The index of an address, which may be nobody's yet.
     pub fn index(&mut self, address: SocketAddr) -> PeerIndex {
-        let next = self.peers.len() as PeerIndex;
-        let index = *self.by_address.entry(address).or_insert(next);
-        if index == next {
-            self.peers.push(Peer::at(address));
+        if let Some(known) = self.by_address.get(&address) {
+            return *known;
         }
+        let index = self.free.pop().unwrap_or(self.peers.len() as PeerIndex);
+        match self.peers.get_mut(index as usize) {
+            Some(peer) => *peer = Peer::at(address),
+            None => self.peers.push(Peer::at(address)),
+        }
+        self.by_address.insert(address, index);
         index
+    }
+
+    /// How many have an index.
+    pub fn known(&self) -> usize {
+        self.by_address.len()
+    }
+
+    /// How long tables by index are.
+    #[cfg(test)]
+    pub fn directory(&self) -> usize {
+        self.peers.len()
+    }
+
+    /// Who has no session, and is told of no more.
+    pub fn idle(&self) -> Vec<PeerIndex> {
+        let is_idle = |peer: &PeerIndex| {
+            *peer != self.own && !self.has_session(*peer) && self.lost.iter().all(|over| over.peer != *peer)
+        };
+        self.by_address.values().copied().filter(is_idle).collect()
+    }
+
+    /// Idle peers' indices may be others' from now on.
+    pub fn forget(&mut self, gone: &HashSet<PeerIndex>) {
+        self.by_address.retain(|_, peer| !gone.contains(peer));
+        self.free.extend(gone);
+        for slot in &mut self.by_slot {
+            slot.take_if(|(_, peer)| gone.contains(peer));
+        }
     }
 
     /// The address of an index.

@@ -130,6 +130,12 @@ impl Receiving {
         self.held.bytes() > limit
     }
 
+    /// Whether receives wait for a peer and nobody else, or messages of its for receives.
+    pub(super) fn concerns(&self, peer: PeerIndex) -> bool {
+        let is_claimed = self.claimed.values().any(|(source, ..)| *source == peer);
+        is_claimed || self.tagged.concerns(peer) || self.untagged.concerns(peer)
+    }
+
     /// A turn begins: who has looked in vain looks again.
     pub(super) fn forget_looks(&mut self) {
         self.missed = None;

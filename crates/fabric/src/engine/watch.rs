@@ -12,7 +12,7 @@
 use super::Engine;
 use super::matching::PeerIndex;
 use crate::error::Errno;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
 /// How long somebody waits for anybody's message until sessions are opened for it: most are served
@@ -90,6 +90,12 @@ impl Engine {
             }
         };
         broken.or_else(|| self.watch(source).err()).unwrap_or(Errno::NO_MESSAGE)
+    }
+
+    /// Nobody asks for these peers any more.
+    pub(super) fn watch_no_more(&mut self, gone: &HashSet<PeerIndex>) {
+        self.watch.broken.retain(|peer, _| !gone.contains(peer));
+        self.watch.opened.retain(|peer, _| !gone.contains(peer));
     }
 
     /// Whether a peer's session broke, and no look has been told.

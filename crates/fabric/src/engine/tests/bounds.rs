@@ -253,3 +253,48 @@ fn a_peer_that_announces_large_writes_waits_until_it_has_offered_some() {
     });
     assert!(there.iter().enumerate().all(|(number, octet)| number % 2 == 0 || *octet == 0));
 }
+
+#[test]
+fn peers_that_come_and_go_are_forgotten_but_not_what_they_have_left_nor_who_is_named() {
+    const PEERS: usize = 700;
+    let server = side(|_| ());
+    let here = server.addresses.address(0).unwrap();
+    let mut named = side(|_| ());
+    named.addresses.insert(here);
+    let known = server.addresses.insert(named.addresses.address(0).unwrap()).unwrap();
+    send(&mut named, 1, 7, &mut [9; 8]);
+    let mut sides = vec![server, named];
+    work(&mut sides, |sides| sides[0].engine.receiving_is_busy());
+    let mut into = [0; 8];
+    receive(&mut sides[0], known, 7, &mut into, 1);
+    read(&sides[0]);
+    sides.truncate(1);
+    for index in 0..PEERS {
+        let mut guest = side(|_| ());
+        guest.addresses.insert(here);
+        let tag = if index % 100 == 50 { 1000 + index as u64 } else { 1 };
+        send(&mut guest, 1, tag, &mut (index as u64).to_le_bytes());
+        sides.push(guest);
+        if tag == 1 {
+            receive(&mut sides[0], ffi::FI_ADDR_UNSPEC, 1, &mut into, index);
+            let got = wait_for(&mut sides, 0, 1);
+            assert_eq!((got[0].context, got[0].error, u64::from_le_bytes(into)), (index, None, index as u64));
+        }
+        // It waits until it is acknowledged, and goes in order.
+        let mut guest = sides.pop().unwrap();
+        let going = std::thread::spawn(move || guest.engine.flush());
+        work(&mut sides, |_| going.is_finished());
+    }
+    let end = Instant::now() + Duration::from_millis(200);
+    work(&mut sides, |_| Instant::now() > end);
+    let (peers, directory) = (sides[0].engine.port.known(), sides[0].engine.port.directory());
+    assert!(peers < 300 && directory < 300, "{peers} known, of {directory}");
+    let own = sides[0].addresses.address(1).unwrap();
+    let peer = sides[0].engine.peer(known).unwrap();
+    assert!(sides[0].engine.port.address(peer) == own && sides[0].engine.port.has_departed(peer));
+    for index in (50..PEERS).step_by(100) {
+        receive(&mut sides[0], ffi::FI_ADDR_UNSPEC, 1000 + index as u64, &mut into, index);
+        let got = wait_for(&mut sides, 0, 1);
+        assert_eq!((got[0].context, got[0].error, u64::from_le_bytes(into)), (index, None, index as u64));
+    }
+}
