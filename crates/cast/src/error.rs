@@ -1,9 +1,9 @@
 //! Why a cast, or one receiver's part of it, came to nothing.
 
 use crate::manifest::ManifestError;
-use crate::message::FailureCode;
+use crate::message::{FailureCode, harmless};
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use thiserror::Error;
 
 /// Why a cast could not be sent or received. The text says what to do.
@@ -11,7 +11,7 @@ use thiserror::Error;
 #[non_exhaustive]
 pub enum CastError {
     /// A file or directory.
-    #[error("cannot {what} {}: {source}{}", path.display(), hint(source))]
+    #[error("cannot {what} {}: {source}{}", shown(path), hint(source))]
     Storage {
         /// What was tried.
         what: &'static str,
@@ -24,7 +24,7 @@ pub enum CastError {
     #[error("{0}")]
     Manifest(#[from] ManifestError),
     /// A thing that cannot be sent.
-    #[error("{}: {problem}", path.display())]
+    #[error("{}: {problem}", shown(path))]
     Unsendable {
         /// Its path.
         path: PathBuf,
@@ -32,25 +32,25 @@ pub enum CastError {
         problem: &'static str,
     },
     /// It was written to meanwhile.
-    #[error("{} changed while it was sent: send a copy of it, or once nobody writes to it", path.display())]
+    #[error("{} changed while it was sent: send a copy of it, or once nobody writes to it", shown(path))]
     Changed {
         /// Its path.
         path: PathBuf,
     },
     /// It was there when the cast began.
-    #[error("{} was removed while it was sent: put it back, or leave it out, and send again", path.display())]
+    #[error("{} was removed while it was sent: put it back, or leave it out, and send again", shown(path))]
     Removed {
         /// Its path.
         path: PathBuf,
     },
     /// What arrived is not what was sent, and not the second time either.
-    #[error("{} differs from what was sent, twice: the disk or the memory of a host is faulty", path.display())]
+    #[error("{} differs from what was sent, twice: the disk or the memory of a host is faulty", shown(path))]
     Damaged {
         /// Its path.
         path: PathBuf,
     },
     /// What is there is of another kind.
-    #[error("{} is there and {problem}: move it away, or receive into another directory", path.display())]
+    #[error("{} is there and {problem}: move it away, or receive into another directory", shown(path))]
     InTheWay {
         /// Its path.
         path: PathBuf,
@@ -58,7 +58,7 @@ pub enum CastError {
         problem: &'static str,
     },
     /// Another process receives the same into the same directory.
-    #[error("another receiver uses {}: receive into another directory", path.display())]
+    #[error("another receiver uses {}: receive into another directory", shown(path))]
     InUse {
         /// What it uses.
         path: PathBuf,
@@ -102,6 +102,11 @@ impl CastError {
             _ => FailureCode::Other,
         }
     }
+}
+
+/// A path for people.
+pub(crate) fn shown(path: &Path) -> String {
+    harmless(&path.to_string_lossy())
 }
 
 /// Makes a storage error of what was tried with a path.

@@ -285,15 +285,20 @@ fn take_flag(bytes: &mut Bytes) -> Option<bool> {
     }
 }
 
-/// Reads a text. What could steer a terminal is shown as what it is.
+/// Reads a text, without what could steer a terminal.
 fn take_text(bytes: &mut Bytes) -> Option<String> {
     let len = bytes.try_get_u16_le().ok()? as usize;
     if len > MAX_TEXT_BYTES || len > bytes.len() {
         return None;
     }
     let text = bytes.split_to(len);
-    let text = String::from_utf8_lossy(&text);
-    Some(text.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect())
+    Some(harmless(&String::from_utf8_lossy(&text)))
+}
+
+/// A text or a name that somebody else may have chosen, for people: what could steer a terminal is shown as what it
+/// is.
+pub(crate) fn harmless(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect()
 }
 
 fn take_ranges(bytes: &mut Bytes) -> Option<Vec<Range>> {

@@ -4,7 +4,7 @@
 //! content is. Links that are named are followed; links below are sent as links, if they stay in
 //! their tree. Source: `spec/cast.md` §3.
 
-use crate::error::{CastError, storage};
+use crate::error::{CastError, shown, storage};
 use crate::manifest::{
     CLIMBS_LATE, Entry, Extent, Kind, MAX_DEPTH, MAX_ENTRIES, Manifest, ManifestError, check_target,
 };
@@ -109,7 +109,7 @@ impl Scanner {
             link(&path, depth)?
         } else {
             let text = "neither a file nor a directory nor a link, and not sent";
-            self.found.skipped.push(format!("{}: {text}", path.display()));
+            self.found.skipped.push(format!("{}: {text}", shown(&path)));
             return Ok(());
         };
         let index = self.found.manifest.entries.len();

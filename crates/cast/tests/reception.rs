@@ -140,6 +140,22 @@ fn what_was_not_sent_so_is_asked_for_again_and_then_refused() {
     assert!(!dir.path().join("f").exists());
 }
 
+/// Names are the sender's, and what is said of them comes to the receiver's terminal.
+#[test]
+fn names_that_could_steer_a_terminal_are_shown_as_what_they_are() {
+    let dir = tempfile::tempdir().unwrap();
+    let name = "f\x1b]0;owned\x07\n";
+    let (mut reception, offer) = begin(dir.path(), vec![entry(None, name, file(4))]).unwrap();
+    let evil = piece(&offer, 1, b"evil", &[[0; 32]]);
+    reception.piece(&evil).unwrap();
+    let damaged = reception.piece(&evil).unwrap_err().to_string();
+    std::fs::create_dir(dir.path().join(name)).unwrap();
+    let in_the_way = begin(dir.path(), vec![entry(None, name, file(5))]).unwrap_err().to_string();
+    for error in [damaged, in_the_way] {
+        assert!(error.contains("f\u{fffd}]0;owned") && !error.contains(char::is_control), "{error:?}");
+    }
+}
+
 #[test]
 fn offers_and_pieces_out_of_bounds_are_refused() {
     let dir = tempfile::tempdir().unwrap();
