@@ -222,7 +222,10 @@ impl Reception {
         }
         let whole = self.offer.piece_bytes as u64;
         let begin = u64::from(piece.number) * whole;
-        if piece.data.len() as u64 != (self.offer.manifest_bytes - begin).min(whole) {
+        // Its data keeps all of its message in memory.
+        if piece.data.len() as u64 != (self.offer.manifest_bytes - begin).min(whole)
+            || !piece.digests.is_empty()
+        {
             return Err(CastError::Protocol("a piece of the manifest is not as long as it has to be"));
         }
         self.manifest_parts[piece.number as usize] = Some(piece.data.clone());

@@ -173,6 +173,9 @@ fn offers_and_pieces_out_of_bounds_are_refused() {
     ] {
         assert!(Reception::new(wrong, into(dir.path()), "").is_err(), "{wrong:?}");
     }
+    // What goes with a piece of the manifest would be kept with it.
+    let mut reception = Reception::new(good, into(dir.path()), "").unwrap();
+    assert!(reception.piece(&piece(&good, 0, &encoded, &[[0; 32]])).is_err());
     let other = Offer { id: [1; 32], ..good };
     let mut reception = Reception::new(other, into(dir.path()), "").unwrap();
     let error = reception.piece(&piece(&other, 0, &encoded, &[])).unwrap_err();
