@@ -29,6 +29,8 @@ const OWNERS: Mode = Mode::S_IRUSR.union(Mode::S_IWUSR);
 pub struct Place {
     root: OwnedFd,
     path: PathBuf,
+    /// Directories in it that are closed to their own user are opened.
+    reopens: bool,
 }
 
 impl Place {
@@ -48,10 +50,16 @@ impl Place {
         Self::open_as(path, DIRECTORY | OFlag::O_NOFOLLOW)
     }
 
+    /// The place with those of its directories opened that an earlier attempt has closed, to its own user, too: for who
+    /// sets the permissions of all in the end.
+    pub fn reopening(self, reopens: bool) -> Self {
+        Self { reopens, ..self }
+    }
+
     fn open_as(path: &Path, flags: OFlag) -> Result<Self, CastError> {
         let opened = nix::fcntl::open(path, flags, Mode::empty());
         let root = opened.map_err(|error| storage("open the directory", path)(error.into()))?;
-        Ok(Self { root, path: path.into() })
+        Ok(Self { root, path: path.into(), reopens: false })
     }
 
     /// Whether it belongs to whoever owns what this process makes in `parent`, where it is.
@@ -80,7 +88,7 @@ impl Place {
         }
         let flags = DIRECTORY | OFlag::O_NOFOLLOW;
         let root = openat(&self.root, name, flags, Mode::empty()).map_err(failed)?;
-        Ok(Self { root, path })
+        Ok(Self { root, path, reopens: false })
     }
 
     /// A file of this program's own in it, opened with `flags`.
@@ -119,7 +127,13 @@ impl Place {
     /// A directory in the open one it is in.
     fn enter(&self, parent: impl AsFd, manifest: &Manifest, index: usize) -> Result<OwnedFd, CastError> {
         let name = manifest.entries[index].name.as_slice();
-        openat(parent, name, DIRECTORY | OFlag::O_NOFOLLOW, Mode::empty()).map_err(|error| match error {
+        let open = || openat(&parent, name, DIRECTORY | OFlag::O_NOFOLLOW, Mode::empty());
+        let mode = || fchmodat(&parent, name, Mode::S_IRWXU, FchmodatFlags::NoFollowSymlink);
+        let opened = match open() {
+            Err(Errno::EACCES) if self.reopens && mode().is_ok() => open(),
+            opened => opened,
+        };
+        opened.map_err(|error| match error {
             Errno::ELOOP | Errno::ENOTDIR => CastError::InTheWay {
                 path: self.path.join(manifest.path(index)),
                 problem: "is not a directory (links are not followed)",

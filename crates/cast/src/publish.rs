@@ -32,7 +32,7 @@ const LOOK: Duration = Duration::from_secs(1);
 /// # Errors
 /// Something else is in the way; the file system says no. What is staged remains.
 pub fn publish(stage: &Stage, into: &Path, sync: bool) -> Result<(), CastError> {
-    let to = Place::open(into)?;
+    let to = Place::open(into)?.reopening(stage.is_publishing());
     let (own, root) = (stage.root(), stage.root().path());
     if !stage.is_publishing() {
         check(stage, &to)?;

@@ -372,6 +372,30 @@ fn what_is_put_together_may_have_its_permissions_already() {
     assert_eq!((meta.len(), meta.mode() & 0o777), (4, 0o004));
 }
 
+/// Who dies while directories get their permissions, or after that, is stopped by none of those.
+#[test]
+#[cfg(target_os = "linux")]
+fn directories_that_have_their_permissions_already_are_gone_through_again() {
+    use std::os::unix::fs::PermissionsExt;
+    let dir = tempfile::tempdir().unwrap();
+    let set = |path: &Path, mode| std::fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
+    set(dir.path(), 0o777);
+    let _nobody = Nobody::become_it();
+    let mut entries = vec![entry(None, "d", Kind::Directory), entry(Some(0), "e", Kind::Directory)];
+    (entries[0].mode, entries[1].mode) = (0o300, 0);
+    let manifest = Manifest { nonce: [0; 16], entries: entries.clone() };
+    drop(begin(dir.path(), entries).unwrap());
+    let staging = std::fs::read_dir(dir.path()).unwrap().next().unwrap().unwrap().path();
+    std::fs::write(staging.join("publishing"), "").unwrap();
+    // They were there before, and what is in them was put there.
+    std::fs::create_dir_all(dir.path().join("d/e")).unwrap();
+    set(&dir.path().join("d/e"), 0);
+    set(&dir.path().join("d"), 0);
+    Reception::new(offer(&manifest, &manifest.encode()), into(dir.path()), "").unwrap().finish().unwrap();
+    assert_eq!(dir.path().join("d").metadata().unwrap().mode() & 0o777, 0o300);
+    assert_eq!(dir.path().join("d/e").metadata().unwrap().mode() & 0o777, 0);
+}
+
 /// A file system that does not tell `F` from `f` has one file for both.
 #[test]
 fn two_names_that_are_one_file_are_not_taken_for_two() {
