@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 const MAX_AHEAD: u64 = 1 << 18;
 
 /// Symbols that have arrived.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Arrivals {
     /// All below have arrived.
     next: u64,

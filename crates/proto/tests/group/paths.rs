@@ -46,3 +46,21 @@ fn who_hears_the_address_of_a_tree_is_not_left_with_what_its_relay_brought_too_e
     (2..=3).for_each(|host| net.assert_received(host, &[20_000]));
     assert_eq!(net.multicast_datagrams, 0);
 }
+
+/// It takes long to get to the end of a chain: whoever has heard nothing for a while is served by the opener as well, and
+/// so is everyone before it.
+#[test]
+fn what_comes_by_the_opener_and_by_relays_is_handed_on_once() {
+    const CHAIN: usize = 40;
+    let mut net = Net::new(CHAIN, Config::default());
+    net.session_delay = Duration::from_millis(10);
+    net.open(GroupOptions { backend: GroupBackend::Tree, fan_out: 1, ..GroupOptions::default() });
+    net.run(Duration::from_secs(2));
+    assert_eq!(net.events, [GroupEvent::Opened]);
+    let before = net.order;
+    net.send(content(0, 200_000));
+    net.run(Duration::from_secs(10));
+    (1..=CHAIN).for_each(|host| net.assert_received(host, &[200_000]));
+    let least = (CHAIN * 200_000 / 1472) as u64;
+    assert!(net.order - before < least * 6, "{} datagrams where {least} would do", net.order - before);
+}

@@ -6,6 +6,7 @@
 
 use super::missed::Missed;
 use crate::event::PeerId;
+use crate::group::arrivals::Arrivals;
 use core::net::SocketAddr;
 use core::time::Duration;
 use denrei_wire::frame::Feedback;
@@ -45,6 +46,8 @@ pub(super) struct Joint {
     /// The last report that went to a parent, and how often it will be said again.
     said: Option<(u32, u32, u64)>,
     repeats: u8,
+    /// Symbols that were handed on.
+    handed: Arrivals,
     pub missed: Missed,
 }
 
@@ -55,6 +58,14 @@ impl Joint {
             Some((route, children)) if route.relay => children,
             _ => &[],
         }
+    }
+
+    /// Whether a symbol that a session has brought is to be handed on: once, though the opener may send again by its own
+    /// session what is on its way by relays. Each of a chain would hand on what it and all before it are sent.
+    pub fn hands_on(&mut self, symbol: u64) -> bool {
+        let news = !self.relays_to().is_empty() && !self.handed.contains(symbol);
+        self.handed.insert(symbol);
+        news
     }
 
     /// Whether others report to this member.

@@ -10,16 +10,21 @@ use core::net::SocketAddr;
 use core::time::Duration;
 use denrei_wire::Instant;
 use denrei_wire::frame::Feedback;
-use denrei_wire::group::Route;
+use denrei_wire::group::{Record, Route};
 
 /// What is missing below is named together with what else is found missing within this time: as much again
 /// at each of at most six levels.
 pub(super) const JOIN_GAPS: Duration = Duration::from_micros(250);
 
 impl Membership {
-    /// Whom symbols are handed on to.
-    pub fn relays_to(&self) -> &[PeerId] {
-        self.joint.relays_to()
+    /// Whom a record is handed on to.
+    pub fn relays_to(&mut self, record: &Record<'_>) -> &[PeerId] {
+        let handed_on = match record {
+            Record::Symbol { number, .. } => self.joint.hands_on(*number),
+            Record::Poll { .. } => true,
+            _ => false,
+        };
+        if handed_on { self.joint.relays_to() } else { &[] }
     }
 
     /// To whom this member reports: its parent's address, or `None` for the opener, who has asked this

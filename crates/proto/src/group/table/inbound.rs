@@ -195,10 +195,8 @@ impl Table {
             }
             _ => return,
         }
-        if matches!(record, Record::Symbol { .. } | Record::Poll { .. }) {
-            for child in member.relays_to() {
-                host.send_in_turn(now, *child, octets.clone());
-            }
+        for child in member.relays_to(record) {
+            host.send_in_turn(now, *child, octets.clone());
         }
         self.news += follow(now, member, &before, result, host);
         self.held = self.held + member.held_bytes() - before.held_bytes;
