@@ -16,6 +16,9 @@ from distributed.protocol import to_serialize  # noqa: E402
 
 ADDRESS = "denrei://127.0.0.1"
 
+#: Every two seconds Dask drops what is there more than once, whatever carried it.
+KEEP_COPIES = {"distributed.scheduler.active-memory-manager.start": False}
+
 
 def run(work):
     return asyncio.run(asyncio.wait_for(work, 60))
@@ -110,7 +113,11 @@ def test_nobody_listens():
 def test_a_cluster_computes_the_same_as_over_tcp():
     def compute(protocol):
         options = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None, "processes": True}
-        with LocalCluster(protocol=protocol, **options) as cluster, Client(cluster) as client:
+        with (
+            dask.config.set(KEEP_COPIES),
+            LocalCluster(protocol=protocol, **options) as cluster,
+            Client(cluster) as client,
+        ):
             assert cluster.scheduler_address.startswith(protocol)
             # On a busy machine one may still be starting: it would be left out of the broadcast.
             client.wait_for_workers(2, timeout=60)
@@ -238,7 +245,7 @@ def counters_of(dask_scheduler):
 def broadcast(data, **settings):
     """Scatters to three workers: what each then has, and the scheduler's counters."""
     with (
-        dask.config.set(settings),
+        dask.config.set(KEEP_COPIES | settings),
         LocalCluster(
             n_workers=3, threads_per_worker=1, processes=False, protocol="denrei://", dashboard_address=None
         ) as cluster,
