@@ -140,8 +140,8 @@ pub(crate) struct Sender {
     /// Longest probe timeout of those who count, as of the last review, and when the next one is due.
     probe_timeout: Duration,
     review_at: Instant,
-    /// At the last look at who holds others up there was nothing to hold up.
-    idle: bool,
+    /// A message has come when there was nothing to hold up, since the last look at who holds others up.
+    begins: bool,
     /// Since when it is added up who is waited for, until when that is done, and for whom the others waited then.
     held_since: Instant,
     held_at: Instant,
@@ -201,7 +201,7 @@ impl Sender {
             tree: Tree::default(),
             probe_timeout: IDLE_PROBE_TIMEOUT,
             review_at: now,
-            idle: true,
+            begins: false,
             held_since: now,
             held_at: now,
             held_by: Vec::new(),
@@ -238,6 +238,7 @@ impl Sender {
             self.hurried = true;
             return Err(GroupError::WouldBlock { queued_bytes });
         }
+        self.begins |= queued_bytes == 0;
         Ok(self.stream.push(message))
     }
 

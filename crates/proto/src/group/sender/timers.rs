@@ -257,8 +257,7 @@ impl Sender {
     fn judge(&mut self, now: Instant, host: &mut dyn Host) {
         let Some(patience) = self.patience() else { return };
         self.add_up_waiting(now);
-        let was_idle = core::mem::replace(&mut self.idle, self.stream.unacked_bytes() == 0);
-        let begins = was_idle && !self.idle;
+        let begins = core::mem::take(&mut self.begins);
         for index in 0..self.members.len() {
             let member = &self.members[index];
             if !member.is_active() {
