@@ -5,6 +5,8 @@ mod common;
 use common::{denrei, stderr, stdout};
 use std::process::Command;
 
+const ROUTE: &str = "127.0.0.1:0=127.0.0.1:9";
+
 #[test]
 fn wrong_arguments_end_with_2_and_say_what_is_possible() {
     for (args, hint) in [
@@ -62,6 +64,13 @@ fn wrong_arguments_end_with_2_and_say_what_is_possible() {
         (&["bench", "stream", "--connect", "127.0.0.1:9", "--netns"], "cannot be used with"),
         (&["bench", "stream", "--connect", "192.0.2.1:9"], "takes --insecure, on both"),
         (&["bench", "stream", "--sealed", "--identity-file", "x"], "--identity-file takes --allow-file"),
+        (&["relay"], "--route <LISTEN=TARGET>"),
+        (&["relay", "--route", "127.0.0.1:0"], "give a route as LISTEN=TARGET"),
+        (&["relay", "--route", ROUTE, "--pair-bytes", "1K"], "from 65536 to 1G bytes"),
+        (&["relay", "--route", ROUTE, "--max-pairs", "1025"], "no whole number from 1 to 1024"),
+        (&["relay", "--route", ROUTE, "--failure-timeout", "0"], "no time from 0.01 to 86400 s"),
+        (&["relay", "--route", ROUTE, "--status", "0"], "no whole number from 1 to 86400"),
+        (&["relay", "--route", ROUTE, "--insecure", "--allow-file", "x"], "--key-file or DENREI_KEY_FILE"),
     ] {
         let output = denrei(args);
         assert_eq!(output.status.code(), Some(2), "{args:?}: {}", stderr(&output));

@@ -3,7 +3,7 @@
 mod common;
 
 use common::background;
-use denrei::{ChannelId, Config, GROUP_SETTINGS, GroupOptions, Node, SETTINGS, set_group_option};
+use denrei::{BindError, ChannelId, Config, GROUP_SETTINGS, GroupOptions, Node, SETTINGS, set_group_option};
 use std::time::Duration;
 
 const SOON: Duration = Duration::from_secs(20);
@@ -52,10 +52,15 @@ const EXTREME: [&str; 20] = [
 
 /// Two Nodes with these settings exchange a message, or the second hears why there is none.
 fn exchange(config: &Config, what: &str) {
-    let [one, two] = [(); 2].map(|()| {
-        let config = Config { drive: background(), ..config.clone() };
-        Node::bind("127.0.0.1:0", config).unwrap_or_else(|error| panic!("{what}: {error}"))
-    });
+    let config = &Config { drive: background(), ..config.clone() };
+    let [one, two] = match [(); 2].map(|()| Node::bind("127.0.0.1:0", config.clone())) {
+        [Ok(one), Ok(two)] => [one, two],
+        // With the shards that the environment asks for.
+        [Err(BindError::Config(error)), _] => {
+            return assert!(error.to_string().contains(", but has to be "), "{what}: {error}");
+        }
+        [one, two] => panic!("{what}: {one:?}, {two:?}"),
+    };
     let peer = one.connect(two.local_addr()).unwrap();
     one.send(ChannelId { peer, channel: 0 }, vec![7]).unwrap_or_else(|error| panic!("{what}: {error}"));
     let times = [config.protocol.failure_timeout, config.protocol.connect_timeout];
