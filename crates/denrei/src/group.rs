@@ -365,7 +365,7 @@ impl Drop for GroupListener {
                 return;
             }
             core.endpoint.stop_joining(self.address);
-            core.endpoint.leave_ungiven_groups(now, self.address);
+            core.endpoint.leave_unclaimed_groups(now, self.address);
         });
         self.node.shared().kick();
         self.node.release_address(self.address);

@@ -253,6 +253,35 @@ fn what_a_listener_was_not_asked_for_goes_with_it_and_other_listeners_stay() {
     assert!(opener.open_group(address, &[member.local_addr()], GroupPolicy::Wait).is_err(), "nobody listens");
 }
 
+/// Also one that had begun, for a process may be off its core between a listener and the next.
+#[test]
+fn a_group_that_nobody_took_is_the_next_listeners() {
+    let address = group_address(16);
+    let member = Node::bind("127.0.0.1:0", threaded()).unwrap();
+    let opener = Node::bind("127.0.0.1:0", threaded()).unwrap();
+    let to = [member.local_addr()];
+    for begins_first in [true, false] {
+        let before = member.join_group(address).unwrap();
+        let other = Node::bind("127.0.0.1:0", threaded()).unwrap();
+        let to_both = [to[0], other.local_addr()];
+        thread::scope(|scope| {
+            let to = if begins_first { &to[..] } else { &to_both };
+            let group = scope.spawn(|| opener.open_group(address, to, GroupPolicy::Wait).unwrap());
+            // Time to be asked and to accept; where there is another it is awaited.
+            thread::sleep(Duration::from_millis(300));
+            drop(before);
+            let _other_listener = other.join_group(address).unwrap();
+            let group = group.join().unwrap();
+            group.send("is there").unwrap();
+            thread::sleep(Duration::from_millis(300));
+            let listener = member.join_group(address).unwrap();
+            let membership = listener.accept(PATIENCE).unwrap();
+            assert_eq!(membership.recv_timeout(PATIENCE).unwrap().unwrap().data, "is there");
+            assert!(group.close(PATIENCE));
+        });
+    }
+}
+
 #[test]
 fn a_group_that_begins_between_two_listeners_is_the_next_ones() {
     let address = group_address(15);

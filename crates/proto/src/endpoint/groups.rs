@@ -158,8 +158,8 @@ impl Endpoint {
         self.with_groups(|groups, host| groups.ask_to_join(now, opener, address, history, host))
     }
 
-    /// No more groups at this address: those that begin before somebody [joins](Self::join_group) there again are left.
-    /// Memberships there are go on.
+    /// No more groups at this address: those that begin from now on are left after two seconds, unless somebody
+    /// [joins](Self::join_group) there again, or [takes](Self::accept_group) them, before. Memberships there are go on.
     pub fn stop_joining(&mut self, address: SocketAddr) {
         self.with_groups(|groups, _| groups.stop_joining(address));
     }
@@ -214,11 +214,11 @@ impl Endpoint {
         self.share_memory(now);
     }
 
-    /// Leaves the groups at `address` that [`accept_group`](Self::accept_group) has not given, nor will: nobody
-    /// would take what they bring, and their openers would wait. Of those that have not begun
-    /// [`stop_joining`](Self::stop_joining) says what becomes.
-    pub fn leave_ungiven_groups(&mut self, now: Instant, address: SocketAddr) {
-        self.with_groups(|groups, host| groups.leave_ungiven(now, address, host));
+    /// Leaves the groups at `address` that have begun and that [`accept_group`](Self::accept_group) has not given, in two
+    /// seconds, unless somebody [joins](Self::join_group) there again, or takes them, before: nobody would take what they
+    /// bring, and their openers would wait. So it is with those that begin from now on.
+    pub fn leave_unclaimed_groups(&mut self, now: Instant, address: SocketAddr) {
+        self.with_groups(|groups, host| groups.leave_unclaimed(now, address, host));
     }
 
     // ---- plumbing ----
@@ -309,11 +309,20 @@ impl Endpoint {
         }
     }
 
+    fn drive_groups(&mut self, now: Instant) {
+        let held_before = self.held_bytes;
+        self.with_groups(|groups, host| groups.drive(now, host));
+        // By a group that nobody took.
+        if self.held_bytes < held_before {
+            self.share_memory(now);
+        }
+    }
+
     /// Follows what has come for groups, and writes the next datagrams to a group's address, or of a session. Groups
     /// go first, but not for long: one that fills the line would leave sessions without acknowledgements.
     pub(super) fn transmit_in_turn(&mut self, now: Instant, out: &mut TransmitBuf) -> Option<Transmit> {
         if self.groups.as_deref().is_some_and(|groups| groups.wants_drive(now)) {
-            self.with_groups(|groups, host| groups.drive(now, host));
+            self.drive_groups(now);
         }
         if self.groups_since.is_some_and(|since| since + SESSIONS_WAIT <= now) {
             self.groups_since = None;

@@ -71,8 +71,8 @@ pub(crate) struct Membership {
     pub stage: Stage,
     /// The application has it.
     pub accepted: bool,
-    /// The application wants no more of it: to be forgotten once it has ended.
-    pub abandoned: bool,
+    /// Nobody is there to take it: left then, unless somebody comes.
+    pub unclaimed_until: Option<Instant>,
     /// Opens the group's packets; `None`: they are plain.
     keys: Option<MemberKeys>,
     /// Polls are answered in turn.
@@ -121,7 +121,7 @@ impl Membership {
             report_delay: Duration::from_micros(open.report_delay_us.min(100_000).into()),
             stage: Stage::Accepted,
             accepted: false,
-            abandoned: false,
+            unclaimed_until: None,
             keys,
             staggers: open.stagger,
             grant,
@@ -188,7 +188,7 @@ impl Membership {
 
     /// Whether the membership is over and nothing is left to take.
     pub fn is_finished(&self) -> bool {
-        matches!(self.stage, Stage::Ended(_)) && (!self.has_ready() || self.abandoned)
+        matches!(self.stage, Stage::Ended(_)) && !self.has_ready()
     }
 
     /// Takes the next message.
@@ -301,9 +301,10 @@ impl Membership {
         self.asking.stop();
     }
 
-    /// When to [`report`](Self::report), if [`owes_report`](Self::owes_report) then.
+    /// When to [`report`](Self::report), if [`owes_report`](Self::owes_report) then, or to leave.
     pub fn deadline(&self) -> Instant {
-        self.due.unwrap_or(Instant::FAR_FUTURE).min(self.asking.deadline())
+        let at = |when: Option<Instant>| when.unwrap_or(Instant::FAR_FUTURE);
+        at(self.due).min(at(self.unclaimed_until)).min(self.asking.deadline())
     }
 
     /// Whether a report is due: what was missing may be here meanwhile.

@@ -15,6 +15,7 @@ use super::{
 use crate::config::Config;
 use crate::event::PeerId;
 use core::net::SocketAddr;
+use core::time::Duration;
 use denrei_wire::group::{Join, Open, Record};
 use denrei_wire::{Instant, Transmit, TransmitBuf};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -22,6 +23,9 @@ use zeroize::Zeroizing;
 
 /// Most groups that an endpoint opens, and most that it is a member of.
 const MAX_GROUPS: usize = 1024;
+/// A group that begins while nobody listens at its address is for who listens there within this time: whoever ends
+/// one group and opens another is not everywhere as far, and a process may be off its core in between.
+const UNCLAIMED_TIME: Duration = Duration::from_secs(2);
 
 /// An OPEN for an address that nobody has joined yet.
 #[derive(Debug)]
@@ -223,6 +227,8 @@ impl Table {
         } else {
             self.unheard.insert(address);
         }
+        let here = self.members.values_mut().filter(|member| member.address == address);
+        here.for_each(|member| member.unclaimed_until = None);
         for invitation in core::mem::take(&mut self.invitations) {
             match Record::decode(&invitation.open) {
                 Ok((_, Record::Open(open))) if open.address == address => {
@@ -264,8 +270,7 @@ impl Table {
         }
     }
 
-    /// Takes part no longer in groups at this address that begin from now on, unless the address is joined again before
-    /// they do.
+    /// Takes part no longer in groups at this address that begin from now on, unless the address is joined again in time.
     pub fn stop_joining(&mut self, address: SocketAddr) {
         self.joined.remove(&address);
         self.unheard.remove(&address);
@@ -284,7 +289,9 @@ impl Table {
 
     /// Whether any membership needs the address.
     pub fn needs_address(&self, address: SocketAddr) -> bool {
-        let takes_part = |member: &Membership| member.stage != Stage::Accepted && !member.is_finished();
+        let takes_part = |member: &Membership| {
+            member.stage != Stage::Accepted && !member.is_finished() && member.unclaimed_until.is_none()
+        };
         let mut members = self.members.values().filter(|member| member.address == address);
         self.joined.contains(&address) || members.any(|member| takes_part(member))
     }
@@ -296,7 +303,7 @@ impl Table {
         };
         let current = self.members.values_mut().map(|member| &mut **member);
         let member = self.former.iter_mut().chain(current).find(begun)?;
-        member.accepted = true;
+        (member.accepted, member.unclaimed_until) = (true, None);
         Some((member.group, member.member))
     }
 
@@ -338,15 +345,18 @@ impl Table {
         self.news += 1;
     }
 
-    /// Leaves the groups at an address that the application has not been given. Those that have not begun may be
-    /// meant for who listens there next: whoever ends one group and opens another is not everywhere as far.
-    pub fn leave_ungiven(&mut self, now: Instant, address: SocketAddr, host: &mut dyn Host) {
-        let members = self.former.iter().chain(self.members.values().map(|member| &**member));
-        let ungiven = members.filter(|member| {
-            member.address == address && member.stage != Stage::Accepted && !member.accepted
-        });
-        let ungiven: Vec<MembershipId> = ungiven.map(|member| (member.group, member.member).into()).collect();
-        ungiven.into_iter().for_each(|id| self.leave(now, id, host));
+    /// Leaves the groups at an address that have begun and that the application has not been given, unless somebody
+    /// joins there again, or takes them, in time. Of those that it is a member of anew nobody takes the former.
+    pub fn leave_unclaimed(&mut self, now: Instant, address: SocketAddr, host: &mut dyn Host) {
+        let is_unclaimed = |member: &Membership| {
+            member.address == address && !member.accepted && member.stage != Stage::Accepted
+        };
+        for member in self.members.values_mut().filter(|member| is_unclaimed(member)) {
+            member.unclaimed_until = Some(now + UNCLAIMED_TIME);
+        }
+        let former = self.former.iter().filter(|member| is_unclaimed(member));
+        let former: Vec<MembershipId> = former.map(|member| (member.group, member.member).into()).collect();
+        former.into_iter().for_each(|id| self.leave(now, id, host));
     }
 
     /// Bytes held for the application.
@@ -367,6 +377,10 @@ impl Table {
                 report(now, member, host);
             }
         }
+        let is_over = |member: &Membership| member.unclaimed_until.is_some_and(|until| until <= now);
+        let over: Vec<GroupId> =
+            self.members.values().filter(|member| is_over(member)).map(|member| member.group).collect();
+        over.into_iter().for_each(|id| self.leave(now, id.into(), host));
     }
 
     /// Whether [`drive`](Self::drive) has something to do now.

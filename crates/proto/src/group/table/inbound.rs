@@ -1,7 +1,7 @@
 //! The way in: GROUP packets, reports, records, the end of a session → whose group they are of.
 
 use super::Fate;
-use super::{Invitation, MAX_GROUPS, Table};
+use super::{Invitation, MAX_GROUPS, Table, UNCLAIMED_TIME};
 use crate::event::{LostReason, PeerId};
 use crate::group::keys::MemberKeys;
 use crate::group::membership::{Grant, Membership, Stage};
@@ -180,7 +180,7 @@ impl Table {
             Record::Poll { next } => member.on_poll(now, *next, from_opener),
             Record::Begin(begin) if from_opener => {
                 if member.stage == Stage::Accepted && !self.joined.contains(&member.address) {
-                    return self.leave(now, id.into(), host);
+                    member.unclaimed_until = Some(now + UNCLAIMED_TIME);
                 }
                 result = member.begin(now, begin);
                 self.news += 1;
