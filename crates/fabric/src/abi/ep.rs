@@ -235,20 +235,19 @@ impl Ep {
             return Err(Errno::BAD_FLAGS);
         }
         let selective = flags & FI_SELECTIVE_COMPLETION != 0;
-        cq.queue.sources.add(self.progress());
         let sinks = &mut self.endpoint.engine().sinks;
+        let is_taken = |flag, queue: &Option<_>| flags & flag != 0 && queue.is_some();
+        // Not for one direction alone either.
+        if is_taken(FI_SEND, &sinks.transmit) || is_taken(FI_RECV, &sinks.receive) {
+            return Err(Errno::INVALID);
+        }
+        cq.queue.sources.add(self.progress());
         if flags & FI_SEND != 0 {
-            if sinks.transmit.is_some() {
-                return Err(Errno::INVALID);
-            }
             sinks.transmit = Some(Arc::clone(&cq.queue));
             self.tx_selective.store(selective, Ordering::Relaxed);
             setup.transmits = true;
         }
         if flags & FI_RECV != 0 {
-            if sinks.receive.is_some() {
-                return Err(Errno::INVALID);
-            }
             sinks.receive = Some(Arc::clone(&cq.queue));
             self.rx_selective.store(selective, Ordering::Relaxed);
             setup.receives = true;

@@ -31,7 +31,9 @@ static void bindings(void)
 	struct fi_cntr_attr cntr_attr = { .wait_obj = FI_WAIT_NONE };
 	struct fi_eq_attr eq_attr = { .wait_obj = FI_WAIT_NONE };
 	struct fid_av *avs[2];
+	struct fi_cq_attr cq_attr = { .wait_obj = FI_WAIT_NONE };
 	struct fid_cntr *cntrs[2];
+	struct fid_cq *cqs[2];
 	struct fid_eq *eq;
 	struct fid_ep *ep;
 	OK(fi_endpoint(domain, info, &ep, NULL));
@@ -47,7 +49,15 @@ static void bindings(void)
 	OK(fi_ep_bind(ep, &cntrs[1]->fid, FI_READ));
 	CHECK(fi_ep_bind(ep, &cntrs[1]->fid, FI_WRITE | FI_RECV) == -FI_EINVAL);
 	CHECK(fi_ep_bind(ep, &eq->fid, FI_SEND) == -FI_EBADFLAGS);
+	/* What is refused binds nothing. */
+	OK(fi_cq_open(domain, &cq_attr, &cqs[0], NULL));
+	OK(fi_cq_open(domain, &cq_attr, &cqs[1], NULL));
+	OK(fi_ep_bind(ep, &cqs[0]->fid, FI_RECV));
+	CHECK(fi_ep_bind(ep, &cqs[1]->fid, FI_TRANSMIT | FI_RECV) == -FI_EINVAL);
+	OK(fi_close(&cqs[1]->fid));
+	OK(fi_ep_bind(ep, &cqs[0]->fid, FI_TRANSMIT));
 	OK(fi_close(&ep->fid));
+	OK(fi_close(&cqs[0]->fid));
 	for (int i = 0; i < 2; i++) {
 		OK(fi_close(&avs[i]->fid));
 		OK(fi_close(&cntrs[i]->fid));
