@@ -1,8 +1,8 @@
 //! Where finished operations are reported: completion queues. Counters are in `counter`.
 //!
 //! Inputs → outputs: completions of any thread → entries in order, a descriptor that is
-//! readable while there are any. Looking at an empty queue is one load. What the application begins is bounded by what may
-//! be under way; of what peers report nothing more is taken from them while a queue is full.
+//! readable while there are any. Looking at an empty queue is one load. While a queue is full
+//! nothing more is begun that would be reported there, nor taken from peers.
 
 use crate::engine::Progress;
 use crate::error::Errno;
@@ -39,7 +39,7 @@ pub(super) const REST_AFTER: u32 = 128;
 /// Longest sleep; whatever else the program polls waits for so long.
 const REST: Duration = Duration::from_micros(100);
 
-/// Entries that nobody has read, above which peers have to wait: as many as the receives that may be posted, or as the
+/// Entries that nobody has read, above which peers and senders have to wait: as many as the receives that may be posted, or as the
 /// application has asked for.
 pub const MOST_UNREAD: usize = 65_536;
 
@@ -247,7 +247,7 @@ impl CompletionQueue {
         self.len() == 0
     }
 
-    /// Whether peers have to wait until the application reads.
+    /// Whether it has to wait until the application reads what would be reported here.
     pub fn is_full(&self) -> bool {
         self.len() >= self.wished.max(MOST_UNREAD)
     }

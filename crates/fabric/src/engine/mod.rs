@@ -118,6 +118,15 @@ impl Sinks {
         }
     }
 
+    /// Whether there is room for a report.
+    ///
+    /// # Errors
+    /// `AGAIN`: the application has to read first.
+    pub fn check_room_for(&self, report: &Report) -> Result<(), Errno> {
+        let is_full = report.wanted && self.transmit.as_ref().is_some_and(|queue| queue.is_full());
+        if is_full { Err(Errno::AGAIN) } else { Ok(()) }
+    }
+
     /// A message was received, or not; `wanted`: whether success is reported to the queue.
     pub fn received(&self, completion: Completion, wanted: bool) {
         self.count(completion.flags, completion.error.is_none());

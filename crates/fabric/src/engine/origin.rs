@@ -141,7 +141,7 @@ impl Engine {
     /// `AGAIN`: too much is under way. `TOO_LARGE`: cannot be copied. Others: no such peer.
     pub fn write(&mut self, operation: OneSided, payload: Payload<'_>) -> Result<(), Errno> {
         let OneSided { to, stretches, data, report } = operation;
-        let peer = self.check_request(to, &stretches, payload.len() as u64)?;
+        let peer = self.check_request(to, &stretches, payload.len() as u64, &report)?;
         if payload.len() <= self.limits.eager_bytes {
             let mut message = Vec::with_capacity(MAX_HEADER_BYTES + payload.len());
             header::encode_request(&stretches, data, &Request::Write(&[]), &mut message);
@@ -172,7 +172,7 @@ impl Engine {
     pub fn read(&mut self, operation: OneSided, memory: Memory) -> Result<(), Errno> {
         let OneSided { to, stretches, report, .. } = operation;
         let total = memory.len() as u64;
-        let peer = self.check_request(to, &stretches, total)?;
+        let peer = self.check_request(to, &stretches, total, &report)?;
         let reading = Reading { peer, stretches, memory, asked: 0, total };
         let id = self.origin.begin(report, 0, Some(reading));
         // Nothing to read is asked for too: it finds out whether the peer and the keys are there.
@@ -198,7 +198,7 @@ impl Engine {
     ) -> Result<(), Errno> {
         let OneSided { to, stretches, data, report } = operation;
         let len = stretches.iter().map(|stretch| stretch.len).sum();
-        let peer = self.check_request(to, &stretches, len)?;
+        let peer = self.check_request(to, &stretches, len, &report)?;
         if operands.len() > 2 * self.limits.eager_bytes {
             return Err(Errno::TOO_LARGE);
         }
@@ -209,8 +209,15 @@ impl Engine {
         self.ask(peer, message, id, result.is_none(), result.unwrap_or_default())
     }
 
-    fn check_request(&mut self, to: u64, stretches: &[Stretch], len: u64) -> Result<PeerIndex, Errno> {
+    fn check_request(
+        &mut self,
+        to: u64,
+        stretches: &[Stretch],
+        len: u64,
+        report: &Report,
+    ) -> Result<PeerIndex, Errno> {
         let peer = self.peer(to)?;
+        self.sinks.check_room_for(report)?;
         let there: u64 = stretches.iter().fold(0, |sum, stretch| sum.saturating_add(stretch.len));
         if stretches.is_empty() || stretches.len() > MAX_STRETCHES || there != len {
             return Err(Errno::INVALID);

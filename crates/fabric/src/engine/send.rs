@@ -143,6 +143,7 @@ impl Engine {
     /// `AGAIN`: too much is under way. Others: there is no such peer.
     pub fn send(&mut self, send: Send<'_>) -> Result<bool, Errno> {
         let peer = self.peer(send.to)?;
+        send.report.as_ref().map_or(Ok(()), |report| self.sinks.check_room_for(report))?;
         let envelope = Envelope { tag: send.tag, data: send.data };
         let len = send.payload.len();
         let is_large = len > self.most_at_once(peer);

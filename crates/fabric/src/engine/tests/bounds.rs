@@ -118,6 +118,7 @@ fn fill_and_empty(sides: &mut [Side], mut begin: impl FnMut(&mut Side) -> Result
         begun += usize::from(idle == 0);
         if idle > 0 || begun.is_multiple_of(64) {
             sides.iter_mut().for_each(|side| while side.engine.progress() {});
+            read(&sides[0]);
         }
     }
     let unread = sides[1].queue.len();
@@ -125,7 +126,7 @@ fn fill_and_empty(sides: &mut [Side], mut begin: impl FnMut(&mut Side) -> Result
     while begun < BEYOND {
         begun += usize::from(begin(&mut sides[0]).is_ok());
         sides.iter_mut().for_each(|side| _ = side.engine.progress());
-        read(&sides[1]);
+        sides.iter().for_each(|side| _ = read(side));
     }
 }
 
@@ -155,6 +156,34 @@ fn empty_messages_wait_while_the_application_does_not_read_what_is_reported() {
             .send(Send { to: 1, tag: None, data: None, payload, report: None, delivery: false })
             .map(drop)
     });
+}
+
+#[test]
+fn nothing_is_begun_that_there_is_no_room_to_report_until_the_application_reads() {
+    let mut sides = pair();
+    let mut there = vec![0; 8];
+    let key = register(&sides[0], &mut there);
+    let say = |sides: &mut [Side], is_reported: bool| {
+        let report = Some(Report { wanted: is_reported, ..report(1, ffi::FI_SEND) });
+        let send =
+            Send { to: 0, tag: None, data: None, payload: Payload::Copied(&[]), report, delivery: false };
+        let begun = sides[0].engine.send(send).map(drop);
+        sides[0].engine.progress();
+        begun
+    };
+    let begun = (0..).take_while(|_| say(&mut sides, true).is_ok()).take(100_000).count();
+    assert_eq!(begun, completion::MOST_UNREAD);
+    assert_eq!(say(&mut sides, true), Err(Errno::AGAIN));
+    let read_there = |sides: &mut [Side], into: &mut [u8]| {
+        sides[0].engine.read(one_sided(0, key, 0, 8, ffi::FI_RMA | ffi::FI_READ), posted(into))
+    };
+    let mut into = [0; 8];
+    assert_eq!(read_there(&mut sides, &mut into), Err(Errno::AGAIN));
+    say(&mut sides, false).unwrap();
+    assert_eq!(read(&sides[0]).len(), begun);
+    say(&mut sides, true).unwrap();
+    read_there(&mut sides, &mut into).unwrap();
+    wait_for(&mut sides, 0, 2);
 }
 
 #[test]
