@@ -50,6 +50,8 @@ pub fn publish(stage: &Stage, into: &Path, sync: bool) -> Result<(), CastError> 
         let root = File::open(into).map_err(storage("open", into))?;
         root.sync_all().map_err(storage("sync", into))?;
     }
+    // What takes long while the note is there that all is in its place: who dies meanwhile does not begin anew.
+    fs::remove_dir_all(stage.tree().path()).map_err(storage("remove", root))?;
     fs::remove_dir_all(root).map_err(storage("remove", root))
 }
 
