@@ -6,7 +6,8 @@
 
 use crate::error::{CastError, shown, storage};
 use crate::manifest::{
-    CLIMBS_LATE, Entry, Extent, Kind, MAX_DEPTH, MAX_ENTRIES, Manifest, ManifestError, check_target,
+    CLIMBS_LATE, Entry, Extent, Kind, MAX_DEPTH, MAX_ENTRIES, Manifest, ManifestError, STAGING_PREFIX,
+    check_target,
 };
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
@@ -86,11 +87,19 @@ impl Scanner {
         children.sort_by_key(fs::DirEntry::file_name);
         for child in children {
             let path = child.path();
+            if parent.is_none() && child.file_name().as_bytes().starts_with(STAGING_PREFIX.as_bytes()) {
+                self.skip(&path, "the state of a cast that is being received, and not sent");
+                continue;
+            }
             let look = if self.dereference { fs::metadata } else { fs::symlink_metadata };
             let meta = look(&path).map_err(storage("look at", &path))?;
             self.entry(path, child.file_name().as_bytes().to_vec(), parent, &meta, depth)?;
         }
         Ok(())
+    }
+
+    fn skip(&mut self, path: &Path, why: &str) {
+        self.found.skipped.push(format!("{}: {why}", shown(path)));
     }
 
     fn entry(
@@ -108,8 +117,7 @@ impl Scanner {
         } else if meta.is_symlink() {
             link(&path, depth)?
         } else {
-            let text = "neither a file nor a directory nor a link, and not sent";
-            self.found.skipped.push(format!("{}: {text}", shown(&path)));
+            self.skip(&path, "neither a file nor a directory nor a link, and not sent");
             return Ok(());
         };
         let index = self.found.manifest.entries.len();
@@ -234,6 +242,18 @@ mod tests {
         // The directory itself by another name.
         let inside = scan(&[top.join(".")], false).unwrap();
         assert_eq!(names(&inside)[0], "top");
+    }
+
+    /// Of a directory that casts are received into all else can be sent.
+    #[test]
+    fn what_is_being_received_is_left_out_and_named() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir_all(dir.path().join(".denrei-cast-0123/tree")).unwrap();
+        fs::write(dir.path().join("f"), "here").unwrap();
+        fs::create_dir(dir.path().join("sub")).unwrap();
+        let found = scan(&[dir.path().join("sub/..")], false).unwrap();
+        assert_eq!(names(&found), ["f", "sub"]);
+        assert!(found.skipped[0].contains(".denrei-cast-0123: the state"), "{:?}", found.skipped);
     }
 
     #[test]
