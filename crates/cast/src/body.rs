@@ -3,7 +3,7 @@
 //! Inputs → outputs: a manifest → which parts of which files a piece is. Holes are not in it. Source:
 //! `spec/cast.md` §4.
 
-use crate::manifest::{Kind, Manifest};
+use crate::manifest::{Extent, Kind, Manifest};
 
 /// One part of one file, in one piece.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -12,6 +12,8 @@ pub struct Part {
     pub entry: usize,
     /// Where in the file, bytes.
     pub offset: u64,
+    /// Where in the file's data, without holes, bytes.
+    pub data_offset: u64,
     /// Where in the piece, bytes.
     pub at: usize,
     /// How many bytes.
@@ -24,6 +26,7 @@ pub struct Part {
 struct Span {
     entry: usize,
     offset: u64,
+    data_offset: u64,
     len: u64,
     /// Where in the body.
     begin: u64,
@@ -45,10 +48,11 @@ impl Body {
         let mut total = 0;
         for (entry, of) in manifest.entries.iter().enumerate() {
             let Kind::File { extents, .. } = &of.kind else { continue };
-            for (index, extent) in extents.iter().enumerate() {
+            let first = total;
+            for (index, &Extent { offset, len }) in extents.iter().enumerate() {
                 let last = index + 1 == extents.len();
-                spans.push(Span { entry, offset: extent.offset, len: extent.len, begin: total, last });
-                total += extent.len;
+                spans.push(Span { entry, offset, data_offset: total - first, len, begin: total, last });
+                total += len;
             }
         }
         Self { spans, piece_bytes: piece_bytes.into(), total }
@@ -86,6 +90,7 @@ impl Body {
             Part {
                 entry: span.entry,
                 offset: span.offset + (from - span.begin),
+                data_offset: span.data_offset + (from - span.begin),
                 at: (from - begin) as usize,
                 len: (to - from) as usize,
                 last: span.last && to == span.begin + span.len,
@@ -108,7 +113,7 @@ impl Body {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::manifest::{Entry, Extent};
+    use crate::manifest::Entry;
 
     fn manifest(files: &[&[(u64, u64)]]) -> Manifest {
         let entries = files.iter().enumerate().map(|(index, extents)| {
@@ -124,11 +129,15 @@ mod tests {
     fn pieces_are_parts_of_files() {
         let body = Body::new(&manifest(&[&[(0, 3)], &[], &[(5, 4), (100, 8)], &[(0, 1)]]), 10);
         assert_eq!((body.total(), body.pieces(), body.piece_len(0), body.piece_len(1)), (16, 2, 10, 6));
-        let part = |entry, offset, at, len, last| Part { entry, offset, at, len, last };
+        let part =
+            |entry, offset, data_offset, at, len, last| Part { entry, offset, data_offset, at, len, last };
         let parts: Vec<Part> = body.parts(0).collect();
-        assert_eq!(parts, [part(0, 0, 0, 3, true), part(2, 5, 3, 4, false), part(2, 100, 7, 3, false)]);
+        assert_eq!(
+            parts,
+            [part(0, 0, 0, 0, 3, true), part(2, 5, 0, 3, 4, false), part(2, 100, 4, 7, 3, false)]
+        );
         let parts: Vec<Part> = body.parts(1).collect();
-        assert_eq!(parts, [part(2, 103, 0, 5, true), part(3, 0, 5, 1, true)]);
+        assert_eq!(parts, [part(2, 103, 7, 0, 5, true), part(3, 0, 0, 5, 1, true)]);
         assert_eq!((body.parts(2).count(), body.piece_len(2)), (0, 0));
         assert_eq!((body.pieces_of(0), body.pieces_of(2), body.pieces_of(1)), ((0, 1), (0, 2), (0, 0)));
         assert_eq!(body.pieces_of(3), (1, 1));

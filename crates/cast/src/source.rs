@@ -190,9 +190,8 @@ impl Files {
         let mut digests = Vec::new();
         for part in parts {
             let into = &mut out[data_at + part.at..data_at + part.at + part.len];
-            let data_offset = data_offset(manifest, part.entry, part.offset);
             self.read(manifest, part.entry, part.offset, into)?;
-            self.hash(part.entry, data_offset, into);
+            self.hash(part.entry, part.data_offset, into);
             if part.last {
                 digests.push(self.digest(manifest, part.entry)?);
             }
@@ -281,13 +280,6 @@ impl Files {
         }
         Ok(hasher.finalize())
     }
-}
-
-/// How much data of a file comes before `offset`.
-pub(crate) fn data_offset(manifest: &Manifest, entry: usize, offset: u64) -> u64 {
-    let Kind::File { extents, .. } = &manifest.entries[entry].kind else { return 0 };
-    let before = extents.iter().take_while(|extent| extent.offset < offset);
-    before.map(|extent| extent.len.min(offset - extent.offset)).sum()
 }
 
 #[derive(Debug)]

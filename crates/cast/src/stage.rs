@@ -11,7 +11,6 @@ use crate::manifest::{Kind, MAX_MANIFEST_BYTES, Manifest, STAGING_PREFIX};
 use crate::message::{CastId, Digest, Offer, Piece};
 use crate::pieces::{PieceSet, Range};
 use crate::place::Place;
-use crate::source::data_offset;
 use blake3::Hasher;
 use nix::fcntl::OFlag;
 use std::cell::RefCell;
@@ -339,7 +338,7 @@ impl Stage {
         for part in &parts {
             let data = &piece.data[part.at..part.at + part.len];
             self.write_at(part.entry, part.offset, data)?;
-            self.hash(part.entry, data_offset(&self.manifest, part.entry, part.offset), data);
+            self.hash(part.entry, part.data_offset, data);
             self.goes_on();
         }
         self.have.insert(number);
