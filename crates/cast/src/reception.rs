@@ -270,7 +270,7 @@ impl Reception {
     /// Who reads it is gone.
     pub fn pump(&mut self) -> Result<(), CastError> {
         match (&mut self.sink, &mut self.destination) {
-            (Sink::Pipe(pipe), Destination::Pipe(writer)) => pipe.pump(writer.as_mut()),
+            (Sink::Pipe(pipe), Destination::Pipe(writer)) => pipe.pump(writer.as_mut(), &mut self.busy),
             _ => Ok(()),
         }
     }
@@ -389,16 +389,16 @@ impl Pipe {
         Ok(Written::New)
     }
 
-    fn pump(&mut self, writer: &mut dyn Write) -> Result<(), CastError> {
+    fn pump(&mut self, writer: &mut dyn Write, busy: &mut Busy) -> Result<(), CastError> {
         let failed = || storage("write to", "standard output");
         for (offset, data) in std::mem::take(&mut self.waiting) {
-            self.fill(writer, offset).map_err(failed())?;
+            self.fill(writer, offset, busy).map_err(failed())?;
             writer.write_all(&data).map_err(failed())?;
             self.position += data.len() as u64;
         }
         if self.is_complete() {
             if let Kind::File { size, .. } = self.manifest.entries[0].kind {
-                self.fill(writer, size).map_err(failed())?;
+                self.fill(writer, size, busy).map_err(failed())?;
             }
             writer.flush().map_err(failed())?;
         }
@@ -406,11 +406,12 @@ impl Pipe {
     }
 
     /// Writes the zeros of a hole.
-    fn fill(&mut self, writer: &mut dyn Write, until: u64) -> std::io::Result<()> {
+    fn fill(&mut self, writer: &mut dyn Write, until: u64, busy: &mut Busy) -> std::io::Result<()> {
         while self.position < until {
             let len = (until - self.position).min(ZEROS.len() as u64);
             writer.write_all(&ZEROS[..len as usize])?;
             self.position += len;
+            busy.goes_on(self.taken);
         }
         Ok(())
     }

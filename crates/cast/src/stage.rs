@@ -34,14 +34,19 @@ pub(crate) const PUBLISHING: &str = "publishing";
 const MISSING: u8 = 0;
 const HERE: u8 = 1;
 
-/// Is told how many bytes are here, again and again while files are verified, written and put into place: large
-/// ones, and many, take minutes.
+/// Is told how many bytes are here, again and again while files are verified, written and put into place, and while
+/// holes go into a pipe: large ones, and many, take minutes.
 pub struct Busy(Box<dyn FnMut(u64) + Send>);
 
 impl Busy {
     /// Has `tell` called.
     pub fn new(tell: impl FnMut(u64) + Send + 'static) -> Self {
         Self(Box::new(tell))
+    }
+
+    /// Tells that this goes on, and that `bytes` are here.
+    pub(crate) fn goes_on(&mut self, bytes: u64) {
+        (self.0)(bytes);
     }
 }
 
@@ -233,7 +238,7 @@ impl Stage {
 
     /// Tells that this goes on.
     pub fn goes_on(&self) {
-        (self.busy.borrow_mut().0)(self.bytes());
+        self.busy.borrow_mut().goes_on(self.bytes());
     }
 
     /// From now on `busy` is told.

@@ -4,7 +4,8 @@ use denrei::{ChannelId, Config, Drive, Incoming, Node};
 use denrei_cast::manifest::{Entry, Extent, Kind, Manifest};
 use denrei_cast::message::{CHANNEL, Message, Offer, PIECE_BYTES, Piece, VERSION, short};
 use denrei_cast::{
-    Destination, Members, Outcome, ReceiveOptions, Receiver, Reception, SendOptions, Sender, Source, scan,
+    Busy, Destination, Members, Outcome, ReceiveOptions, Receiver, Reception, SendOptions, Sender, Source,
+    scan,
 };
 use std::io::{Read, Write};
 use std::net::{SocketAddr, UdpSocket};
@@ -110,6 +111,26 @@ fn one_that_gets_what_it_has_says_that_it_takes_it() {
     drop(done);
     assert!(receiver.join().unwrap().is_err());
     assert_eq!(told, 3, "who says nothing for a minute is given up");
+}
+
+/// A hole has no pieces, and is written to a pipe all the same.
+#[test]
+fn one_whose_reader_takes_a_hole_says_that_it_goes_on() {
+    let kind = Kind::File { size: 8 << 20, extents: vec![Extent { offset: 4 << 20, len: 4 }] };
+    let entry = Entry { parent: None, name: b"f".into(), mode: 0o644, mtime_ns: 0, kind };
+    let encoded = Manifest { nonce: [0; 16], entries: vec![entry] }.encode();
+    let (id, manifest_bytes) = (*blake3::hash(&encoded).as_bytes(), encoded.len() as u64);
+    let offer = Offer { id, group: group(), piece_bytes: PIECE_BYTES, manifest_bytes, body_bytes: 4 };
+    let (tell, told) = std::sync::mpsc::channel();
+    let busy = Busy::new(move |bytes| tell.send(bytes).unwrap());
+    let pipe = Destination::Pipe(Box::new(std::io::sink()));
+    let mut reception = Reception::telling(offer, pipe, "", busy).unwrap();
+    let piece = |number, digests, data| Piece { cast: short(&id), number, last: false, digests, data };
+    reception.piece(&piece(0, Vec::new(), encoded.into())).unwrap();
+    reception.piece(&piece(1, vec![*blake3::hash(b"data").as_bytes()], "data".into())).unwrap();
+    reception.finish().unwrap();
+    let told: Vec<u64> = told.try_iter().collect();
+    assert!(told.len() >= 100 && told.iter().all(|bytes| *bytes == 4), "{told:?}");
 }
 
 /// What a receiver's Node takes is for its user to say, and no reason to send to nobody.
