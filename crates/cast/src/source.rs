@@ -234,9 +234,10 @@ impl Files {
         if meta.len() == size && mtime_ns(&meta) == described.mtime_ns { Ok(()) } else { Err(changed()) }
     }
 
-    /// Goes on with a file's digest if this is what comes next in it.
+    /// Goes on with a file's digest if this is what comes next in it, whoever it is for.
     fn hash(&mut self, entry: usize, data_offset: u64, data: &[u8]) {
-        if data_offset == 0 && self.digests[entry].is_none() {
+        let begun = self.hashing.as_ref().is_some_and(|(hashing, ..)| *hashing == entry);
+        if data_offset == 0 && !begun && self.digests[entry].is_none() {
             self.hashing = Some((entry, 0, Hasher::new()));
         }
         if let Some((hashing, done, hasher)) = &mut self.hashing
@@ -396,6 +397,21 @@ mod tests {
         let data: Vec<u8> = in_order.iter().flat_map(|piece| piece.data.to_vec()).collect();
         assert_eq!(data, [&large[..], b"small"].concat());
         assert_eq!(in_order[2].digests, digests);
+    }
+
+    /// To read all of a large one again at its end takes long, and nothing is sent meanwhile.
+    #[test]
+    fn a_digest_goes_on_though_somebody_gets_the_file_from_its_beginning_meanwhile() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("a");
+        std::fs::write(&path, vec![7; PIECE_BYTES as usize * 4]).unwrap();
+        let mut source = Source::files(scan(&[path], false).unwrap()).unwrap();
+        let mut hashed = |number| {
+            piece(&mut source, number);
+            let Content::Files(files) = &source.content else { panic!() };
+            files.hashing.as_ref().map_or(0, |(_, done, _)| done / u64::from(PIECE_BYTES))
+        };
+        assert_eq!([1, 2, 1, 3, 2, 4].map(&mut hashed), [1, 2, 2, 3, 3, 4]);
     }
 
     #[test]
