@@ -10,6 +10,7 @@ mod datagram;
 use crate::interfaces::{self, Interface, Place};
 use datagram::{Refused, Said};
 use denrei::BeaconKey;
+use nix::errno::Errno;
 use socket2::{Domain, Protocol, Socket, Type};
 use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -23,7 +24,7 @@ const FOLLOW_INTERVAL: Duration = Duration::from_millis(1500);
 const MAX_SENDERS: usize = 16;
 /// Of these, at one address.
 const MAX_OF_HOST: usize = 4;
-/// Datagrams looked at in one go, 20 times a second where nothing else is going on: a flood has to be faster
+/// Datagrams looked at in one go at a socket, 20 times a second where nothing else is going on: a flood has to be faster
 /// to hide others.
 const MAX_DATAGRAMS: usize = 512;
 /// Routers a beacon may cross: those of one site.
@@ -126,7 +127,8 @@ fn voice(group: SocketAddr, place: Place) -> io::Result<Voice> {
 /// Hears where senders are.
 #[derive(Debug)]
 pub struct Finder {
-    socket: UdpSocket,
+    /// One, or more where the host has many interfaces.
+    sockets: Vec<UdpSocket>,
     key: Option<BeaconKey>,
     followed: Vec<Followed>,
     dropped: u64,
@@ -155,16 +157,17 @@ impl Finder {
     /// The host has no multicast there.
     pub fn new(group: SocketAddr, local: SocketAddr, key: Option<&BeaconKey>) -> io::Result<Self> {
         let places = interfaces::of_node(group, local)?;
-        let socket = open(group)?;
-        socket.set_reuse_address(true)?;
-        hear_own_interfaces_only(&socket, group)?;
-        socket.bind(&address(group).into())?;
-        some(places.iter().map(|place| match (group.ip(), place.interface) {
-            (IpAddr::V4(group), Interface::V4(at)) => socket.join_multicast_v4(&group, &at),
-            (IpAddr::V6(group), Interface::V6(index)) => socket.join_multicast_v6(&group, index),
-            _ => Ok(()),
+        let mut sockets = vec![ear(group)?];
+        some(places.iter().map(|place| match join(&sockets, group, place) {
+            // A socket hears groups on so many interfaces and no more, 20 as Linux comes.
+            Err(error) if error.raw_os_error() == Some(Errno::ENOBUFS as i32) => {
+                sockets.push(ear(group)?);
+                join(&sockets, group, place)
+            }
+            joined => joined,
         }))?;
-        Ok(Self { socket: socket.into(), key: key.cloned(), followed: Vec::new(), dropped: 0 })
+        let sockets = sockets.into_iter().map(UdpSocket::from).collect();
+        Ok(Self { sockets, key: key.cloned(), followed: Vec::new(), dropped: 0 })
     }
 
     /// A sender to ask, if one was heard that was not asked just now. One that is heard on several
@@ -177,15 +180,17 @@ impl Finder {
     pub fn hear(&mut self, now: Instant) -> Option<Heard> {
         let mut datagram = [0; datagram::MAX_BYTES + 1];
         let minute = datagram::minute();
-        for _ in 0..MAX_DATAGRAMS {
-            let (len, mut sender) = self.socket.recv_from(&mut datagram).ok()?;
-            match datagram::decode(&datagram[..len], self.key.as_ref(), sender.ip(), minute) {
-                Ok(said) if self.follow(said.id, sender.ip(), now) => {
-                    sender.set_port(said.port);
-                    return Some(Heard { addr: sender, id: said.id });
+        for socket in 0..self.sockets.len() {
+            for _ in 0..MAX_DATAGRAMS {
+                let Ok((len, mut sender)) = self.sockets[socket].recv_from(&mut datagram) else { break };
+                match datagram::decode(&datagram[..len], self.key.as_ref(), sender.ip(), minute) {
+                    Ok(said) if self.follow(said.id, sender.ip(), now) => {
+                        sender.set_port(said.port);
+                        return Some(Heard { addr: sender, id: said.id });
+                    }
+                    Err(Refused::Stranger) => self.dropped += 1,
+                    Ok(_) | Err(Refused::NoBeacon) => {}
                 }
-                Err(Refused::Stranger) => self.dropped += 1,
-                Ok(_) | Err(Refused::NoBeacon) => {}
             }
         }
         None
@@ -221,6 +226,24 @@ fn open(group: SocketAddr) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(group), Type::DGRAM, Some(Protocol::UDP))?;
     socket.set_nonblocking(true)?;
     Ok(socket)
+}
+
+/// Hears what is said to the group, where it is joined.
+fn ear(group: SocketAddr) -> io::Result<Socket> {
+    let socket = open(group)?;
+    socket.set_reuse_address(true)?;
+    hear_own_interfaces_only(&socket, group)?;
+    socket.bind(&address(group).into())?;
+    Ok(socket)
+}
+
+/// Joins the group at a place, with the last of the sockets.
+fn join(sockets: &[Socket], group: SocketAddr, place: &Place) -> io::Result<()> {
+    match (sockets.last(), group.ip(), place.interface) {
+        (Some(socket), IpAddr::V4(group), Interface::V4(at)) => socket.join_multicast_v4(&group, &at),
+        (Some(socket), IpAddr::V6(group), Interface::V6(index)) => socket.join_multicast_v6(&group, index),
+        _ => Ok(()),
+    }
 }
 
 /// What others of the host have joined elsewhere is not for this socket: the Node may not be reachable from

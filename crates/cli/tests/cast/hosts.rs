@@ -103,6 +103,10 @@ fn processes_of_a_host_find_each_other_whatever_they_are_bound_to() {
             );
         }
     };
+    // More interfaces than a socket may hear groups on, like a host of many containers.
+    let many = "for n in $(seq 12); do ip link add a$n type veth peer name b$n && for i in a b; do \
+                ip addr add 10.77.$n.$((0x$i))/24 dev $i$n && ip link set $i$n up; done; done";
+    assert!(lab.host(0).command("sh").args(["-ec", many]).status().unwrap().success());
     let (group, into, from) = ("239.255.81.2:7118", places(3), tempfile::tempdir().unwrap());
     let file = from.path().join("file");
     fs::write(&file, content(2_000_000)).unwrap();
