@@ -70,8 +70,6 @@ const UNEXPECTED_BYTES: usize = 256 << 20;
 const LEAST_UNEXPECTED_BYTES: usize = 1 << 20;
 /// Sent at once to one peer and not acknowledged.
 const UNACKNOWLEDGED_BYTES: usize = 8 << 20;
-/// Room that headers take in front of an eager message's bytes.
-const HEADER_ROOM: u64 = 256;
 /// What cannot be a message: the application's own bounds hold, not the transport's.
 const NO_LIMIT: u64 = 1 << 60;
 
@@ -145,7 +143,8 @@ impl Settings {
         let mut config = self.common_config();
         let protocol = &mut config.protocol;
         protocol.offers = OfferPolicy::Ask;
-        protocol.offer_above_bytes = self.limits.eager_bytes as u64 + HEADER_ROOM;
+        // All that goes there is larger, and nothing of it comes before somebody asks for it.
+        protocol.offer_above_bytes = self.limits.eager_bytes as u64;
         protocol.offering_channel = Some(header::BULK);
         // The bytes of a large message are the application's: what is bounded is in the engine.
         protocol.send_buffer_bytes = NO_LIMIT;

@@ -328,3 +328,25 @@ fn peers_that_come_and_go_are_forgotten_but_not_what_they_have_left_nor_who_is_n
         assert_eq!((got[0].context, got[0].error, u64::from_le_bytes(into)), (index, None, index as u64));
     }
 }
+
+#[test]
+fn of_large_messages_that_nobody_asks_for_nothing_is_held_however_little_larger_they_are() {
+    const MESSAGES: usize = 2000;
+    for beyond in [1, 2, 255, 256, 257] {
+        let mut sides = pair();
+        let mut out = pattern_of(sides[0].engine.limits.eager_bytes + beyond);
+        let mut small = [0; 8];
+        // The first of a row leaves at once.
+        send(&mut sides[0], 1, 0, &mut small);
+        (0..MESSAGES).for_each(|_| send(&mut sides[0], 1, 1, &mut out));
+        let end = Instant::now() + Duration::from_millis(300);
+        work(&mut sides, |_| Instant::now() > end);
+        assert_eq!(read(&sides[0]).len(), 1, "{beyond} bytes beyond: they are the sender's still");
+        let mut into = vec![0; out.len()];
+        for _ in 0..MESSAGES {
+            receive(&mut sides[1], 1, 1, &mut into, 1);
+            assert_eq!(wait_for(&mut sides, 1, 1)[0].error, None);
+            assert_eq!(into, out);
+        }
+    }
+}
