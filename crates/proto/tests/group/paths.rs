@@ -2,7 +2,7 @@
 
 use super::net::{Net, content};
 use denrei_proto::Config;
-use denrei_proto::group::{GroupBackend, GroupEvent, GroupOptions};
+use denrei_proto::group::{GroupBackend, GroupEvent, GroupOptions, MemberPath};
 use std::time::Duration;
 
 const MEMBERS: usize = 10;
@@ -30,6 +30,18 @@ fn who_hears_the_address_gets_what_its_dead_relay_has_not_handed_on() {
         net.run(Duration::from_secs(60));
         (2..=MEMBERS).for_each(|host| net.assert_received(host, &[20_000]));
     }
+}
+
+/// They waited for it, until they had been asked four times in vain.
+#[test]
+fn who_waits_for_a_relay_that_hears_the_address_now_is_served_at_once() {
+    let mut net = relayed();
+    net.deaf.remove(&1);
+    net.run(Duration::from_secs(3));
+    assert_eq!(net.paths()[0], MemberPath::Multicast);
+    net.send(content(0, 20_000));
+    net.run(Duration::from_millis(50));
+    (1..=MEMBERS).for_each(|host| net.assert_received(host, &[20_000]));
 }
 
 /// The opener asked at the group's address, for one that was no member any more: whoever heard that did not count as out

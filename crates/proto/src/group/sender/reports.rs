@@ -139,6 +139,17 @@ impl Sender {
         if auto && member.counts() && up_to_date && self.multicast_next == self.stream.next() {
             member.by_session = handed;
             member.path = Path::Multicast;
+            drop(member);
+            self.serve_below(index as u32);
+        }
+    }
+
+    /// A relay that the group's address serves has nothing more to hand on.
+    fn serve_below(&mut self, relay: u32) {
+        for child in self.tree.children(relay).to_vec() {
+            if self.members[child as usize].path == Path::Relay {
+                self.reroute(child as usize);
+            }
         }
     }
 

@@ -157,7 +157,7 @@ impl Sender {
     }
 
     /// What reaches a member by neither multicast nor relay reaches it by its session.
-    fn reroute(&mut self, index: usize) {
+    pub(super) fn reroute(&mut self, index: usize) {
         let forced = self.options.backend == GroupBackend::Multicast;
         let mut member = self.members.edit(index);
         if !forced && !matches!(member.path, Path::Unicast { .. }) {

@@ -59,7 +59,8 @@ impl Tree {
         (parent, orphans)
     }
 
-    fn children(&self, id: u32) -> &[u32] {
+    /// Those right below one.
+    pub fn children(&self, id: u32) -> &[u32] {
         self.children.get(&id).map_or(&[], Vec::as_slice)
     }
 
