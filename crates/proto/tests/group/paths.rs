@@ -3,6 +3,7 @@
 use super::net::{Net, content};
 use denrei_proto::Config;
 use denrei_proto::group::{GroupBackend, GroupEvent, GroupOptions, MemberPath};
+use denrei_wire::Instant;
 use std::time::Duration;
 
 const MEMBERS: usize = 10;
@@ -30,6 +31,20 @@ fn who_hears_the_address_gets_what_its_dead_relay_has_not_handed_on() {
         net.run(Duration::from_secs(60));
         (2..=MEMBERS).for_each(|host| net.assert_received(host, &[20_000]));
     }
+}
+
+/// Symbols had the size that sessions carry until the next look at the members.
+#[test]
+fn what_is_sent_as_soon_as_the_address_is_heard_fits_its_path() {
+    let mut net = relayed();
+    net.deaf.clear();
+    while !net.paths().contains(&MemberPath::Multicast) {
+        net.run(Duration::from_micros(20));
+        assert!(net.now < Instant::ZERO + Duration::from_secs(10));
+    }
+    net.send(content(0, 20_000));
+    net.run(Duration::from_secs(1));
+    (1..=MEMBERS).for_each(|host| net.assert_received(host, &[20_000]));
 }
 
 /// They waited for it, until they had been asked four times in vain.

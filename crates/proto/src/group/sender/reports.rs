@@ -50,7 +50,7 @@ impl Sender {
             self.on_joint_report(now, index, report);
         }
         if report.flags & feedback_flags::HEARD != 0 {
-            self.on_heard(index);
+            self.on_heard(now, index);
         }
         if self.members[index].is_active() {
             self.take_gaps(now, index, report, host);
@@ -125,7 +125,7 @@ impl Sender {
     }
 
     /// Multicast reaches a member that it did not reach before.
-    fn on_heard(&mut self, index: usize) {
+    fn on_heard(&mut self, now: Instant, index: usize) {
         let auto = self.options.backend == GroupBackend::Auto && !self.wants_tree();
         // What is on its way by the opener's session arrives there. A relay may have died with what it was handed.
         let handed = match self.members[index].path {
@@ -140,6 +140,8 @@ impl Sender {
             member.by_session = handed;
             member.path = Path::Multicast;
             drop(member);
+            // Symbols of sessions are larger.
+            self.review_at = now;
             self.serve_below(index as u32);
         }
     }
