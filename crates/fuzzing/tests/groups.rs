@@ -2,7 +2,7 @@
 //! their ranges: whom they say it to neither panics nor runs without end.
 
 use denrei_proto::group::{GroupEvent, GroupOptions};
-use denrei_proto::{Config, Endpoint, PeerId};
+use denrei_proto::{Config, Endpoint, PeerId, Rate};
 use denrei_wire::frame::{Feedback, Frame, Gap, Message, feedback_flags};
 use denrei_wire::group::{Begin, Join, Open, Record};
 use denrei_wire::{DatagramMeta, Ecn, Instant, TransmitBuf};
@@ -199,4 +199,39 @@ fn a_member_says_what_it_likes() {
         pair.run(50);
     }
     assert!(opened > 300, "{opened} groups were opened");
+}
+
+/// It has set a rate: a symbol that was cut waits for it, and the member says that it has that one.
+#[test]
+fn a_member_that_says_that_it_has_what_was_not_sent_yet_keeps_nobody_busy() {
+    let mut pair = Pair::new(1);
+    let now = pair.now;
+    let group = pair.hosts[0].open_group(now, group_addr(), &[addr(1)], GroupOptions::default()).unwrap();
+    pair.run(100);
+    assert_eq!(pair.hosts[0].poll_group_event(group), Some(GroupEvent::Opened));
+    let (to, _) = pair.rogue_and_victim();
+    let slow = Rate { bytes_per_s: 1_000_000, burst_bytes: 2_000 };
+    pair.hosts[1].set_rate(pair.now, to, slow).unwrap();
+    pair.run(10);
+    pair.hosts[0].group_send(group, vec![7; 200_000].into()).unwrap();
+    pair.run(1);
+    let mut frames = Vec::new();
+    for next in 1..15 {
+        let report = Feedback {
+            flags: 0,
+            group: group.0,
+            member: 0,
+            covers: 1,
+            echo: 0,
+            received: 0,
+            delay_us: 0,
+            next,
+            messages: 0,
+            limit: 0,
+            gaps: &[],
+        };
+        Frame::Feedback(report).encode(&mut |part| frames.extend_from_slice(part));
+    }
+    pair.hosts[1].say(pair.now, to, &frames).unwrap();
+    pair.run(3000);
 }

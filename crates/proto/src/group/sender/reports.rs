@@ -58,6 +58,8 @@ impl Sender {
         self.catch_up(index);
         self.take_back(now, index, host);
         self.settle();
+        // What was cut may wait for the pace, and somebody may say all the same that it has it.
+        self.multicast_next = self.multicast_next.max(self.stream.base());
         self.open_window(now, index, before, in_flight);
         if matches!(self.phase, Phase::Opening { .. }) {
             self.advance_opening(now, host);
