@@ -218,7 +218,7 @@ impl Table {
         if !address.ip().is_multicast() || address.port() == 0 {
             return Err(GroupError::BadAddress(address));
         }
-        if self.joined.len() >= MAX_GROUPS {
+        if self.joined.len() >= MAX_GROUPS && !self.joined.contains(&address) {
             return Err(GroupError::TooManyGroups { max: MAX_GROUPS });
         }
         self.joined.insert(address);

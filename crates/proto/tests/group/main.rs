@@ -14,6 +14,7 @@ use denrei_proto::group::{
 use denrei_proto::{Config, Endpoint, LostReason, OfferPolicy};
 use net::{Net, addr, content, group_addr};
 use std::collections::BTreeSet;
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -453,6 +454,17 @@ fn a_group_whose_members_all_leave_once_they_have_everything_closes() {
     net.close();
     net.run(Duration::from_secs(5));
     assert_eq!(net.events.last(), Some(&GroupEvent::Closed), "{:?}", net.events);
+}
+
+/// As whoever learns whether datagrams for the address arrive does.
+#[test]
+fn who_listens_at_as_many_addresses_as_there_may_be_joins_one_of_them_again() {
+    let mut net = Net::new(1, Config::default());
+    let mut join =
+        |number: u16| net.hosts[1].join_group(net.now, (Ipv4Addr::new(239, 2, 2, 2), number).into());
+    (1..=1024).for_each(|number| join(number).unwrap());
+    assert_eq!(join(1025), Err(GroupError::TooManyGroups { max: 1024 }));
+    assert_eq!(join(1), Ok(()));
 }
 
 #[test]
