@@ -44,6 +44,8 @@ pub struct Net {
     pub loss: Vec<u64>,
     /// Links slower than the others' to a host, and when each is done with what it was given.
     pub links: BTreeMap<usize, (Link, Instant)>,
+    /// From whom nothing arrives at whom.
+    pub cut: BTreeSet<(usize, usize)>,
     /// Hosts that multicast does not reach.
     pub deaf: BTreeSet<usize>,
     /// Hosts that neither receive nor act.
@@ -75,6 +77,7 @@ impl Net {
             opener_delays: BTreeMap::new(),
             loss: vec![0; hosts.len()],
             links: BTreeMap::new(),
+            cut: BTreeSet::new(),
             deaf: BTreeSet::new(),
             stopped: BTreeSet::new(),
             idle: BTreeSet::new(),
@@ -116,7 +119,7 @@ impl Net {
 
     pub fn deliver(&mut self, from: usize, to: usize, later: Duration, bytes: &[u8]) {
         let loss = self.loss[to].max(self.loss[from] * (from != 0) as u64);
-        if self.chance(loss) {
+        if self.chance(loss) || self.cut.contains(&(from, to)) {
             return;
         }
         let Some(waits) = self.queue(to, bytes.len() as u64) else { return };

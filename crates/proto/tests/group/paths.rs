@@ -91,3 +91,24 @@ fn what_comes_by_the_opener_and_by_relays_is_handed_on_once() {
     let least = (CHAIN * 200_000 / 1472) as u64;
     assert!(net.order - before < least * 6, "{} datagrams where {least} would do", net.order - before);
 }
+
+/// Whoever is above two never hears one of them; the other leaves. All that are known of are as many as are members then.
+#[test]
+fn what_is_said_of_who_has_gone_is_not_taken_for_who_was_never_heard() {
+    const ABOVE: usize = 17;
+    let (leaves, mute) = (66, 67);
+    let mut net = Net::new(70, Config::default());
+    net.cut.insert((mute, ABOVE));
+    net.open(GroupOptions::default());
+    net.run(Duration::from_secs(2));
+    assert_eq!(net.events, [GroupEvent::Opened]);
+    net.session_delays.insert(ABOVE, Duration::from_millis(20));
+    net.session_delays.insert(mute, Duration::from_millis(30));
+    net.deaf.insert(mute);
+    net.send(content(0, 20_000));
+    net.run(Duration::from_millis(2));
+    let group = net.group;
+    net.hosts[leaves].leave_group(net.now, group);
+    net.run(Duration::from_secs(30));
+    net.assert_received(mute, &[20_000]);
+}

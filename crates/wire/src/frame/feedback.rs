@@ -68,7 +68,7 @@ pub struct Feedback<'a> {
     pub group: u64,
     /// The member with the least `next`.
     pub member: u32,
-    /// For how many members this speaks.
+    /// For how many members this speaks; 0: for one alone, with what is known of some below it.
     pub covers: u32,
     /// Low 32 bits of the largest packet number received from the group's address.
     pub echo: u32,

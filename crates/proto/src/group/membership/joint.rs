@@ -82,13 +82,17 @@ impl Joint {
     /// all below it.
     pub fn is_complete(&mut self, next: u64) -> bool {
         let Some(wanted) = self.wanted else { return false };
-        let children = self.route.as_ref().map_or(0, |(_, children)| children.len());
-        let all = self.below.len() == children && self.below.iter().all(|below| below.next >= wanted);
+        let all = self.all_have_reported() && self.below.iter().all(|below| below.next >= wanted);
         if next >= wanted && all {
             self.wanted = None;
             return true;
         }
         false
+    }
+
+    /// Whether something is known of each of those right below.
+    fn all_have_reported(&self) -> bool {
+        self.below.len() == self.route.as_ref().map_or(0, |(_, children)| children.len())
     }
 
     /// To whom this member reports: its parent's address, or `None` for the opener.
@@ -143,7 +147,8 @@ impl Joint {
     }
 
     /// Lowers each value of this member's report to the least of those below (M3), and names who holds the
-    /// others up: who has least, and of several with as much, who has room for least.
+    /// others up: who has least, and of several with as much, who has room for least. As long as nothing is known of
+    /// somebody below it covers nobody (0): of as many when others have gone the opener would take it for those left.
     pub fn join(&self, next: u64, messages: u64, report: &mut Feedback<'_>) {
         let (mut last, mut messages) = ((next, report.limit), messages);
         let mut all_lost = lost(report);
@@ -157,7 +162,13 @@ impl Joint {
                 report.member = below.member;
             }
         }
-        report.received = report.covers.wrapping_mul(report.echo.wrapping_add(1)).wrapping_sub(all_lost);
+        // Those whom symbols are handed on to may report to the opener.
+        let alone = self.below.is_empty() && self.reports_to().is_none();
+        if alone || (self.all_have_reported() && self.below.iter().all(|below| below.covers > 0)) {
+            report.received = report.covers.wrapping_mul(report.echo.wrapping_add(1)).wrapping_sub(all_lost);
+        } else {
+            report.covers = 0;
+        }
         report.next = last.0 as u32;
         report.messages = messages as u32;
     }
@@ -204,6 +215,22 @@ mod tests {
         joint.join(60, 0, &mut own);
         assert_eq!((own.covers, own.next, own.member), (7, 40, 2));
         assert_eq!(own.received, 7 * 200 - 3 - 4 - 1);
+    }
+
+    #[test]
+    fn nobody_is_covered_while_nothing_is_known_of_somebody_below() {
+        let mut joint = joint();
+        let covered = |joint: &Joint| {
+            let mut own = said(0, 1, 199, 198, 60);
+            joint.join(60, 0, &mut own);
+            (own.covers, own.next, own.received)
+        };
+        joint.on_report(Instant::ZERO, peer(1), &said(1, 2, 99, 200, 50), 50);
+        assert_eq!(covered(&joint), (0, 50, 198), "of one right below");
+        joint.on_report(Instant::ZERO, peer(2), &said(2, 0, 99, 100, 60), 60);
+        assert_eq!(covered(&joint), (0, 50, 198), "of one below that one");
+        joint.on_report(Instant::ZERO, peer(2), &said(2, 3, 99, 300, 60), 60);
+        assert_eq!(covered(&joint), (6, 50, 1198));
     }
 
     #[test]

@@ -195,7 +195,7 @@ impl Sender {
     fn take_gaps(&mut self, now: Instant, index: usize, report: &Feedback<'_>, host: &mut dyn Host) {
         // What is named for several may be missed by any of them. Sessions and relays lose nothing; what has come
         // to a member before it was told of its relay is asked for, and brings it another path.
-        let joint = report.covers > 1;
+        let joint = report.covers != 1;
         let served = if joint { self.uses_multicast() } else { self.members[index].path == Path::Multicast };
         if report.gaps.is_empty() || !served {
             return;
