@@ -1,6 +1,6 @@
 //! Who is invited to an open group: it begins at a message boundary, and nobody waits for its answer.
 
-use super::net::{Net, addr, content, group_addr};
+use super::net::{Link, Net, addr, content, group_addr};
 use super::sealed::sealed;
 use denrei_proto::group::{
     Departure, GroupBackend, GroupEvent, GroupOptions, GroupPolicy, Invited, MemberPath,
@@ -370,4 +370,40 @@ fn all_wait_for_who_joined_with_history_and_is_too_far_behind() {
         "{:?}",
         net.events
     );
+}
+
+/// It was the root of the tree of reports, and its last words as such came after it had begun to be served anew.
+#[test]
+fn what_a_member_said_before_it_left_is_not_taken_for_what_it_has_since_it_joined_again() {
+    let options = GroupOptions { history_bytes: 4 << 20, ..GroupOptions::default() };
+    let mut net = Net::opened(70, options);
+    (0..4).for_each(|number| net.send(content(number, 500_000)));
+    let mut held = Vec::new();
+    for _ in 0..10_000 {
+        net.run(Duration::from_micros(20));
+        if net.received[1].len() == 4 {
+            held.extend(net.under_way.extract_if(.., |_, (to, from, _)| *to == 0 && *from == addr(1)));
+        }
+    }
+    let group = net.group;
+    net.hosts[1].leave_group(net.now, group);
+    net.run(Duration::from_millis(100));
+    let (bytes_per_second, time) = (2_000_000, Duration::from_millis(20));
+    net.links.insert(1, (Link { bytes_per_second, burst: Duration::ZERO, queue: time }, net.now));
+    assert!(net.hosts[1].ask_to_join(net.now, addr(0), group_addr(), true));
+    net.run(Duration::from_millis(20));
+    assert!(
+        matches!(net.events.last(), Some(GroupEvent::Joined { first_message: 0, .. })),
+        "{:?}",
+        net.events
+    );
+    (4..8).for_each(|number| net.send(content(number, 1_000_000)));
+    net.run(Duration::from_millis(100));
+    for (_, late) in held {
+        net.order += 1;
+        net.under_way.insert((net.now, net.order), late);
+    }
+    net.run(Duration::from_secs(30));
+    let numbers: Vec<u64> = net.received[1].iter().map(|(number, _)| *number).collect();
+    assert_eq!(numbers, (0..4).chain(0..8).collect::<Vec<u64>>());
 }

@@ -25,8 +25,10 @@ impl Sender {
     pub fn on_report(&mut self, now: Instant, index: usize, report: &Feedback<'_>, host: &mut dyn Host) {
         self.counters.reports += 1;
         self.counters.reports_with_gaps += !report.gaps.is_empty() as u64;
-        // One that was a member before, and is one again, may have said it then.
-        let stale = !self.tree.joins && report.member != self.members[index].id;
+        // One that was a member before, and is one again, may have said it then. Others are named by who has some below.
+        let id = self.members[index].id;
+        let may_name = self.tree.joins && report.covers != 1 && !self.tree.children(id).is_empty();
+        let stale = report.member != id && !may_name;
         if stale || report.limit > MAX_NAMED || matches!(self.members[index].stage, Stage::Gone(_)) {
             return;
         }
