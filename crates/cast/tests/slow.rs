@@ -168,6 +168,39 @@ fn one_that_takes_no_message_as_large_as_a_piece_fails_alone() {
     }
 }
 
+/// A receiver that says what a test has it say.
+struct ByHand<'a> {
+    node: &'a Node,
+    to: ChannelId,
+    cast: u64,
+}
+
+impl<'a> ByHand<'a> {
+    /// It has been offered a cast.
+    fn offered(node: &'a Node, sender: SocketAddr) -> Self {
+        let to = ChannelId { peer: node.connect(sender).unwrap(), channel: CHANNEL };
+        let mut by_hand = Self { node, to, cast: 0 };
+        by_hand.say(&Message::Hello { version: VERSION });
+        let Message::Offer(offer) = by_hand.heard() else { panic!("nothing is offered") };
+        by_hand.cast = short(&offer.id);
+        by_hand
+    }
+
+    fn say(&self, message: &Message) {
+        self.node.send(self.to, message.encode()).unwrap();
+    }
+
+    fn heard(&self) -> Message {
+        let until = Instant::now() + Duration::from_secs(60);
+        loop {
+            assert!(Instant::now() < until, "nothing else is said");
+            if let Some(Incoming::Message(message)) = self.node.next(Duration::from_millis(200)).unwrap() {
+                break Message::decode(message.data).unwrap();
+            }
+        }
+    }
+}
+
 /// What has been said is said once more, where there was no room for it.
 #[test]
 fn one_that_leaves_the_group_while_its_queue_is_full_is_asked_what_it_misses() {
@@ -186,19 +219,9 @@ fn one_that_leaves_the_group_while_its_queue_is_full_is_asked_what_it_misses() {
     });
     let busy = node();
     let listener = busy.join_group(group).unwrap();
-    let peer = busy.connect(sender_addr).unwrap();
-    let say = |message: &Message| busy.send(ChannelId { peer, channel: CHANNEL }, message.encode()).unwrap();
-    let until = Instant::now() + Duration::from_secs(60);
-    let heard = || loop {
-        assert!(Instant::now() < until, "nothing else is said");
-        if let Some(Incoming::Message(message)) = busy.next(Duration::from_millis(200)).unwrap() {
-            break Message::decode(message.data).unwrap();
-        }
-    };
-    say(&Message::Hello { version: VERSION });
-    let Message::Offer(offer) = heard() else { panic!("nothing is offered") };
-    let cast = short(&offer.id);
-    say(&Message::Want { cast, ordered: false, name: "busy".into(), ranges: vec![(1, 40)] });
+    let to = ByHand::offered(&busy, sender_addr);
+    let cast = to.cast;
+    to.say(&Message::Want { cast, ordered: false, name: "busy".into(), ranges: vec![(1, 40)] });
     // More than it takes without being read; another comes, and there is a group.
     std::thread::sleep(Duration::from_millis(500));
     let into = tempfile::tempdir().unwrap();
@@ -209,8 +232,8 @@ fn one_that_leaves_the_group_while_its_queue_is_full_is_asked_what_it_misses() {
     drop(listener.accept(Duration::from_secs(20)).expect("there is a group"));
     // The others go on.
     receiver.join().unwrap().unwrap();
-    while heard() != (Message::Resync { cast }) {}
-    say(&Message::Complete { cast, resumed_bytes: 0 });
+    while to.heard() != (Message::Resync { cast }) {}
+    to.say(&Message::Complete { cast, resumed_bytes: 0 });
     assert!(sender.join().unwrap().unwrap().is_complete());
 }
 
@@ -239,28 +262,18 @@ fn one_that_joins_a_group_that_is_held_up_gets_what_it_brings_and_not_all_by_its
     // Who does not call it does not have it answer.
     let busy = Node::bind("127.0.0.1:0", Config::default()).unwrap();
     let listener = busy.join_group(group).unwrap();
-    let peer = busy.connect(sender_addr).unwrap();
-    let say = |message: &Message| busy.send(ChannelId { peer, channel: CHANNEL }, message.encode()).unwrap();
-    let until = Instant::now() + Duration::from_secs(60);
-    let heard = || loop {
-        assert!(Instant::now() < until, "nothing else is said");
-        if let Some(Incoming::Message(message)) = busy.next(Duration::from_millis(200)).unwrap() {
-            break Message::decode(message.data).unwrap();
-        }
-    };
-    say(&Message::Hello { version: VERSION });
-    let Message::Offer(offer) = heard() else { panic!("nothing is offered") };
-    let cast = short(&offer.id);
-    say(&Message::Want { cast, ordered: false, name: "busy".into(), ranges: vec![(1, 64)] });
+    let to = ByHand::offered(&busy, sender_addr);
+    let cast = to.cast;
+    to.say(&Message::Want { cast, ordered: false, name: "busy".into(), ranges: vec![(1, 64)] });
     let first = receiver();
     let membership = listener.accept(Duration::from_secs(20)).expect("there is a group");
     // And it does not, for longer than one that joins has to answer.
     std::thread::sleep(Duration::from_secs(1));
     let late = receiver();
     std::thread::sleep(Duration::from_secs(5));
-    while heard() != (Message::Resync { cast }) {}
+    while to.heard() != (Message::Resync { cast }) {}
     drop(membership);
-    say(&Message::Complete { cast, resumed_bytes: 0 });
+    to.say(&Message::Complete { cast, resumed_bytes: 0 });
     let report = sender.join().unwrap().unwrap();
     first.join().unwrap().unwrap();
     late.join().unwrap().unwrap();
