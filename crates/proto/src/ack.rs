@@ -4,7 +4,7 @@
 //! is due now, at what time at the latest, and the ACK frame itself.
 //! Source: S4, RFC 9000 §13.2. Deviations: the sender asks for an immediate ACK by a flag when it
 //! has run out of window, so the receiver may hold back longer than every second packet; and where the
-//! application answers messages, an ACK waits for the answer it can travel with (ADR 75).
+//! application answers messages, or a grant is due, an ACK waits for what it can travel with (ADR 75, 80).
 
 use crate::ranges::RangeSet;
 use core::time::Duration;
@@ -18,9 +18,10 @@ const ACK_AFTER_PACKETS: u32 = 64;
 const ACK_AFTER_BYTES: u64 = 128 * 1024;
 
 /// An application that answered within this time is expected to do so again: the ACK of the next
-/// message waits so long for the answer, but no more than [`LONGER_FOR_ANSWER`] times as long as others.
-pub(crate) const LONGEST_FOR_ANSWER: Duration = Duration::from_millis(10);
-const LONGER_FOR_ANSWER: u64 = 10;
+/// message waits so long for the answer, but no more than [`LONGER_HELD`] times as long as others. One
+/// whose sender waits for a grant waits so long for that.
+pub(crate) const LONGEST_HELD: Duration = Duration::from_millis(10);
+const LONGER_HELD: u64 = 10;
 
 /// Received packets of one session.
 #[derive(Debug, Default)]
@@ -50,6 +51,8 @@ pub(crate) struct Arrival {
     /// It carried (a part of) a message.
     pub data: bool,
     pub ack_now: bool,
+    /// It said that its sender has more to send and may not before it is granted that.
+    pub awaits_grant: bool,
 }
 
 impl ReceivedPackets {
@@ -85,16 +88,18 @@ impl ReceivedPackets {
         {
             self.due = true;
         }
-        let mut deadline = arrival.at + max_ack_delay;
+        let held_until = held_until(arrival.at, max_ack_delay);
         if arrival.data {
-            let longest_ns = longest_for_answer_ns(duration_nanos(max_ack_delay));
-            let answer_until = Instant::from_nanos(arrival.at.as_nanos().saturating_add(longest_ns));
-            self.answer_until.get_or_insert(answer_until);
-            if self.answers {
-                deadline = answer_until;
-            }
+            self.answer_until.get_or_insert(held_until);
         }
-        self.deadline = Some(self.deadline.map_or(deadline, |earlier| earlier.min(deadline)));
+        self.deadline = Some(if arrival.awaits_grant {
+            // Of the whole train: it ends with this packet.
+            held_until
+        } else {
+            let answered = arrival.data && self.answers;
+            let deadline = if answered { held_until } else { arrival.at + max_ack_delay };
+            self.deadline.map_or(deadline, |earlier| earlier.min(deadline))
+        });
     }
 
     /// A message goes to the peer: an answer, if one has come from it since the last.
@@ -162,10 +167,13 @@ impl ReceivedPackets {
     }
 }
 
-/// How long the ACK of a message waits for an answer to travel with, where others wait for `max_ack_delay_ns`.
-fn longest_for_answer_ns(max_ack_delay_ns: u64) -> u64 {
-    let longer = max_ack_delay_ns.saturating_mul(LONGER_FOR_ANSWER);
-    longer.min(duration_nanos(LONGEST_FOR_ANSWER)).max(max_ack_delay_ns)
+/// Until when the ACK of what came `at` a time waits for what it can travel with, where others wait for
+/// `max_ack_delay`.
+fn held_until(at: Instant, max_ack_delay: Duration) -> Instant {
+    let max_ack_delay_ns = duration_nanos(max_ack_delay);
+    let longer = max_ack_delay_ns.saturating_mul(LONGER_HELD);
+    let held_ns = longer.min(duration_nanos(LONGEST_HELD)).max(max_ack_delay_ns);
+    Instant::from_nanos(at.as_nanos().saturating_add(held_ns))
 }
 
 /// Packets below an acknowledged ACK that may still arrive late and be taken. The sender has taken
@@ -186,6 +194,7 @@ mod tests {
             ack_eliciting: true,
             data: true,
             ack_now: false,
+            awaits_grant: false,
         }
     }
 
@@ -249,6 +258,20 @@ mod tests {
         received.write(ms(51), &mut out);
         received.on_message_sent(ms(52));
         assert_eq!(waits_until(&mut received, 6, 60, true), 61, "the answer to what came at 20");
+    }
+
+    #[test]
+    fn an_ack_waits_for_the_grant_that_its_sender_waits_for() {
+        let (mut received, mut out) = (ReceivedPackets::default(), TransmitBuf::new(1));
+        assert_eq!(waits_until(&mut received, 0, 0, true), 1);
+        received.record(Arrival { at: ms(1), awaits_grant: true, ..arrival(1) }, DELAY);
+        assert_eq!(received.deadline(), Some(ms(11)), "the train's other packets as well");
+        assert!(!received.is_due(ms(10)) && received.is_pending());
+        received.write(ms(4), &mut out);
+        assert!(!received.is_pending(), "it went with the grant");
+        assert_eq!(waits_until(&mut received, 2, 4, true), 5, "the next train has not ended");
+        received.record(Arrival { at: ms(5), awaits_grant: true, ..arrival(4) }, DELAY);
+        assert!(received.is_due(ms(5)), "3 is missing");
     }
 
     #[test]

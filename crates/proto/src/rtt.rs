@@ -4,7 +4,7 @@
 //! Inputs → outputs: samples with the receiver's delay → smoothed, minimum and deviation, and the
 //! probe timeout made of them.
 
-use crate::ack::LONGEST_FOR_ANSWER;
+use crate::ack::LONGEST_HELD;
 use core::time::Duration;
 use denrei_wire::{Instant, duration_nanos};
 
@@ -41,7 +41,7 @@ pub(crate) struct Rtt {
     initial_ns: u64,
     /// Longest time the peer says it holds an acknowledgement back.
     max_ack_delay_ns: u64,
-    /// How long it did of late, which may be longer: for its application's answers.
+    /// How long it did of late, which may be longer: for its application's answers, and for grants.
     held_ns: u64,
     /// No probe timeout is longer, how long ever the path seems.
     patience_ns: u64,
@@ -100,7 +100,7 @@ impl Rtt {
 
     /// What was probed for had arrived: its acknowledgement came `after` it was sent.
     pub fn on_needless_probe(&mut self, after: Duration) {
-        self.held_ns = self.held_ns.max(duration_nanos(after.min(LONGEST_FOR_ANSWER)));
+        self.held_ns = self.held_ns.max(duration_nanos(after.min(LONGEST_HELD)));
         self.set_probe_timeout();
     }
 
@@ -108,7 +108,7 @@ impl Rtt {
     #[inline] // on the way of every packet
     pub fn sample(&mut self, now: Instant, sample_ns: u64, ack_delay_ns: u64) {
         self.update(now, sample_ns, ack_delay_ns);
-        self.held_ns = ack_delay_ns.min(duration_nanos(LONGEST_FOR_ANSWER)).max(self.held_ns / 2);
+        self.held_ns = ack_delay_ns.min(duration_nanos(LONGEST_HELD)).max(self.held_ns / 2);
         self.set_probe_timeout();
     }
 
@@ -189,6 +189,12 @@ impl Rtt {
         Duration::from_nanos(self.probe_timeout_ns)
     }
 
+    /// The same where the acknowledgement comes with a grant that may take as long as one is ever held back (§13.3).
+    pub fn probe_timeout_before_grant(&self) -> Duration {
+        let longer_ns = duration_nanos(LONGEST_HELD).saturating_sub(self.ack_delay_ns());
+        Duration::from_nanos(self.probe_timeout_ns.saturating_add(longer_ns))
+    }
+
     /// How late a packet may be, when later ones have arrived, before it is lost (RFC 9002 §6.1.2).
     pub fn loss_delay(&self) -> Duration {
         const MIN_LOSS_DELAY_NS: u64 = 100_000;
@@ -247,8 +253,10 @@ mod tests {
         assert_eq!(timeout_ms(&rtt), 6);
         settle(&mut rtt, 0);
         assert_eq!(timeout_ms(&rtt), 2);
+        assert_eq!(rtt.probe_timeout_before_grant().as_millis(), 11, "whatever it did before");
         rtt.on_needless_probe(3_000 * MS);
         assert_eq!(timeout_ms(&rtt), 11, "no more than peers wait");
+        assert_eq!(rtt.probe_timeout_before_grant(), rtt.probe_timeout());
     }
 
     #[test]

@@ -5,9 +5,10 @@
 
 use super::{Context, Peer};
 use crate::config::Config;
+use crate::endpoint::PaceNote;
 use crate::event::{ChannelId, Event, MessageId, Phase};
 use crate::loss::Control;
-use crate::rate::{Licence, PacedCredit, Police, Rate};
+use crate::rate::{LEAST_GRANT, Licence, PacedCredit, Police, Rate};
 use crate::send_channel::MIN_FRAGMENT_BYTES;
 use core::time::Duration;
 use denrei_wire::frame::{self, FRAGMENT_HEADER_BYTES, Frame, GRANT_REQUEST_BYTES};
@@ -343,6 +344,13 @@ impl Peer {
     /// Octets of data packets that the peer was told it may send.
     pub fn limit_told(&self) -> Option<u64> {
         self.told.as_ref()?.limit
+    }
+
+    /// Whether a packet says that its sender has used up what it was granted, and wants more.
+    pub(super) fn is_last_granted(&self, pace: &PaceNote) -> bool {
+        let (Some(limit), Some((sent, wanted))) = (self.limit_told(), pace.request) else { return false };
+        let left = (limit as u32).wrapping_sub(sent) as i32;
+        pace.data > 0 && wanted > 0 && i64::from(left) < LEAST_GRANT as i64
     }
 
     /// Whether this side has set how fast the peer may send.

@@ -137,6 +137,7 @@ impl Peer {
             ack_eliciting,
             data: pace.data > 0,
             ack_now: incoming.header.flags & flags::ACK_NOW != 0,
+            awaits_grant: self.is_last_granted(&pace),
         };
         self.received.record(arrival, cx.config.max_ack_delay);
         self.data_received += pace.data;

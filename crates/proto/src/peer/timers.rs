@@ -91,10 +91,15 @@ impl Peer {
         if self.sent.is_idle() || unproven || has_fired {
             return None;
         }
-        let base = self.rtt.probe_timeout();
         if self.probe_timeouts == 0 && self.phase != Phase::Opening {
-            return Some(self.sent.last_sent_at() + base);
+            let timeout = if self.allowed.awaits_grant() {
+                self.rtt.probe_timeout_before_grant()
+            } else {
+                self.rtt.probe_timeout()
+            };
+            return Some(self.sent.last_sent_at() + timeout);
         }
+        let base = self.rtt.probe_timeout();
         let backed_off = (base * (1 << self.probe_timeouts.min(10))).min(LONGEST_PROBE_TIMEOUT.max(base));
         Some(self.sent.last_sent_at() + backed_off + self.probe_spread(backed_off))
     }

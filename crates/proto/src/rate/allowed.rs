@@ -35,6 +35,8 @@ struct Word {
     serial: Option<u32>,
     /// Octets sent plus what waited, as told last.
     told: Option<u64>,
+    /// The packet that used up the limit said that more waits: its acknowledgement comes with the next grant.
+    awaited: bool,
     /// What may be under way because of it; `None`: what the congestion window lets.
     licence: Option<Licence>,
 }
@@ -57,6 +59,7 @@ impl Allowed {
             }
         }
         word.serial = Some(grant.serial);
+        word.awaited &= limit.is_some() && limit == word.limit;
         word.limit = limit;
     }
 
@@ -93,6 +96,11 @@ impl Allowed {
         Some(if left < LEAST_GRANT { 0 } else { left })
     }
 
+    /// Whether what is under way ends with a packet that is acknowledged by a grant (`spec/protocol.md` §13.3).
+    pub fn awaits_grant(&self) -> bool {
+        self.word.as_ref().is_some_and(|word| word.awaited)
+    }
+
     /// Takes note of a data packet.
     pub fn on_sent(&mut self, octets: u64) {
         self.sent += octets;
@@ -121,7 +129,10 @@ impl Allowed {
     /// The request to write into a packet; `octets`: how large it is if it holds data, else 0.
     pub fn request(&mut self, octets: u64, wanted: u64) -> GrantRequest {
         let sent = self.sent.saturating_add(octets);
-        self.word.get_or_insert_default().told = Some(sent + wanted);
+        let word = self.word.get_or_insert_default();
+        word.told = Some(sent + wanted);
+        let used_up = word.limit.is_some_and(|limit| limit.saturating_sub(sent) < LEAST_GRANT);
+        word.awaited = octets > 0 && wanted > 0 && used_up;
         self.since_request = 0;
         GrantRequest { sent: sent as u32, wanted: u32::try_from(wanted).unwrap_or(u32::MAX) }
     }
@@ -170,5 +181,30 @@ mod tests {
         assert!(!allowed.request_is_due(1_000));
         assert!(allowed.request_is_due(1_950), "the last that is allowed");
         assert_eq!(allowed.request(100, 0), GrantRequest { sent: 1_100, wanted: 0 });
+        assert!(!allowed.awaits_grant(), "it wants nothing");
+    }
+
+    #[test]
+    fn who_uses_up_a_limit_and_says_so_awaits_a_grant() {
+        let mut allowed = Allowed::default();
+        allowed.request(1_000, 5_000);
+        assert!(!allowed.awaits_grant(), "there is no limit");
+        allowed.on_grant(&grant(1, Some(3_000)));
+        allowed.request(1_000, 5_000);
+        allowed.on_sent(1_000);
+        assert!(!allowed.awaits_grant(), "it may go on");
+        allowed.request(2_000, 3_000);
+        allowed.on_sent(2_000);
+        assert!(allowed.awaits_grant());
+        allowed.on_grant(&grant(1, Some(3_000)));
+        assert!(allowed.awaits_grant(), "it says nothing new");
+        allowed.request(0, 4_000);
+        assert!(!allowed.awaits_grant(), "no data went with it: what was lost of that shall be known soon");
+        allowed.on_grant(&grant(1, Some(6_000)));
+        allowed.request(2_990, 1_000);
+        allowed.on_sent(2_990);
+        assert!(allowed.awaits_grant());
+        allowed.on_grant(&grant(1, Some(9_000)));
+        assert!(!allowed.awaits_grant(), "it has come");
     }
 }

@@ -23,7 +23,7 @@ mod release;
 mod share;
 mod turns;
 
-pub(crate) use allowed::Allowed;
+pub(crate) use allowed::{Allowed, LEAST_GRANT};
 pub(crate) use bursts::PacedCredit;
 pub(crate) use credit::RateCredit;
 pub(crate) use grants::Grants;
