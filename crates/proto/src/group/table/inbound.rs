@@ -172,7 +172,7 @@ impl Table {
             // Whoever has a session could say it.
             Record::Symbol { .. } | Record::Poll { .. } if !member.hears(peer, host.addr_of(peer)) => return,
             Record::Symbol { number, report, frames } => {
-                result = member.on_symbol(now, *number, frames);
+                result = member.on_session_symbol(now, *number, frames);
                 if *report {
                     member.on_asked(now);
                 }
