@@ -35,6 +35,8 @@ pub struct Scan {
     pub manifest: Manifest,
     /// Where each of them is here.
     pub sources: Vec<PathBuf>,
+    /// When each of them changed last, in itself or in what describes it, nanoseconds since 1970.
+    pub changed_ns: Vec<i64>,
     /// What was left out, a sentence each.
     pub skipped: Vec<String>,
 }
@@ -45,8 +47,10 @@ pub struct Scan {
 /// What cannot be read; links that leave their tree; two paths of one name.
 pub fn scan(paths: &[PathBuf], dereference: bool) -> Result<Scan, CastError> {
     let manifest = Manifest { nonce: [0; 16], entries: Vec::new() };
-    let mut scan =
-        Scanner { found: Scan { manifest, sources: Vec::new(), skipped: Vec::new() }, dereference };
+    let mut scan = Scanner {
+        found: Scan { manifest, sources: Vec::new(), changed_ns: Vec::new(), skipped: Vec::new() },
+        dereference,
+    };
     for path in paths {
         scan.top(path)?;
     }
@@ -133,6 +137,7 @@ impl Scanner {
         let mtime_ns = mtime_ns(meta);
         self.found.manifest.entries.push(Entry { parent, name, mode, mtime_ns, kind });
         self.found.sources.push(path.clone());
+        self.found.changed_ns.push(changed_ns(meta));
         if descend { self.directory(&path, Some(index as u32), depth + 1) } else { Ok(()) }
     }
 }
@@ -148,6 +153,11 @@ pub(crate) fn open(path: &Path) -> io::Result<File> {
 /// When a file was written to last, nanoseconds since 1970.
 pub fn mtime_ns(meta: &Metadata) -> i64 {
     meta.mtime().saturating_mul(1_000_000_000).saturating_add(meta.mtime_nsec())
+}
+
+/// When a file, its permissions, names or times were changed last, nanoseconds since 1970. Nobody sets it back.
+pub(crate) fn changed_ns(meta: &Metadata) -> i64 {
+    meta.ctime().saturating_mul(1_000_000_000).saturating_add(meta.ctime_nsec())
 }
 
 fn link(path: &Path, depth: u32) -> Result<Kind, CastError> {
@@ -170,7 +180,10 @@ fn link(path: &Path, depth: u32) -> Result<Kind, CastError> {
 }
 
 /// Where a file has data.
-fn extents(path: &Path, meta: &Metadata) -> Result<Vec<Extent>, CastError> {
+///
+/// # Errors
+/// It cannot be read.
+pub(crate) fn extents(path: &Path, meta: &Metadata) -> Result<Vec<Extent>, CastError> {
     let size = meta.len();
     // One that cannot be read is said before anything is sent.
     let file = open(path).map_err(storage("read", path))?;

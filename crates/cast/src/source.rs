@@ -5,19 +5,18 @@
 //! where pieces are taken out of order. A stream is read ahead by a thread of its own, and its last
 //! pieces are kept for those that are behind. Source: `spec/cast.md` §4, §5.
 
-use crate::body::{Body, Part};
+mod files;
+
 use crate::error::{CastError, storage};
 use crate::manifest::{Entry, Kind, Manifest};
 use crate::message::{CastId, Digest, Offer, PIECE_BYTES, UNKNOWN_BYTES, piece_head, short};
-use crate::scan::{Scan, mtime_ns, open};
+use crate::scan::Scan;
 use blake3::Hasher;
 use bytes::Bytes;
+use files::Files;
 use std::collections::VecDeque;
-use std::fs::File;
-use std::io::{ErrorKind, Read};
+use std::io::Read;
 use std::net::SocketAddr;
-use std::os::unix::fs::FileExt;
-use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
 use std::thread;
 
@@ -45,9 +44,7 @@ impl Source {
     /// # Errors
     /// The manifest is larger than receivers take.
     pub fn files(scan: Scan) -> Result<Self, CastError> {
-        let body = Body::new(&scan.manifest, PIECE_BYTES);
-        let digests = vec![None; scan.manifest.entries.len()];
-        let files = Files { body, paths: scan.sources, digests, open: None, hashing: None };
+        let files = Files::new(&scan.manifest, scan.sources, scan.changed_ns);
         Self::new(scan.manifest, Content::Files(files))
     }
 
@@ -87,7 +84,7 @@ impl Source {
             piece_bytes: PIECE_BYTES,
             manifest_bytes: self.encoded.len() as u64,
             body_bytes: match &self.content {
-                Content::Files(files) => files.body.total(),
+                Content::Files(files) => files.body().total(),
                 Content::Stream(_) => UNKNOWN_BYTES,
             },
         }
@@ -110,7 +107,7 @@ impl Source {
     /// How many pieces there are, the manifest's included; those of a stream so far.
     pub fn pieces(&self) -> u64 {
         let body = match &self.content {
-            Content::Files(files) => files.body.pieces(),
+            Content::Files(files) => files.body().pieces(),
             Content::Stream(stream) => stream.end(),
         };
         u64::from(self.manifest_pieces()) + body
@@ -158,128 +155,6 @@ impl Source {
             Content::Files(files) => files.message(&self.manifest, cast, piece, number),
             Content::Stream(stream) => Ok(stream.message(cast, piece, number)),
         }
-    }
-}
-
-#[derive(Debug)]
-struct Files {
-    body: Body,
-    paths: Vec<PathBuf>,
-    /// Of each file, once known.
-    digests: Vec<Option<Digest>>,
-    open: Option<(usize, File)>,
-    /// The file whose digest is being computed, and how many bytes of its data are in.
-    hashing: Option<(usize, u64, Hasher)>,
-}
-
-impl Files {
-    fn message(
-        &mut self,
-        manifest: &Manifest,
-        cast: u64,
-        piece: u32,
-        number: u32,
-    ) -> Result<(Bytes, u64), CastError> {
-        let parts: Vec<Part> = self.body.parts(number).collect();
-        let ending = parts.iter().filter(|part| part.last).count();
-        let len = self.body.piece_len(number);
-        // The head has the digests, which are known once the data is read.
-        let mut out = piece_head(cast, piece, false, &vec![[0; 32]; ending], len);
-        let data_at = out.len();
-        out.resize(data_at + len, 0);
-        let mut digests = Vec::new();
-        for part in parts {
-            let into = &mut out[data_at + part.at..data_at + part.at + part.len];
-            self.read(manifest, part.entry, part.offset, into)?;
-            self.hash(part.entry, part.data_offset, into);
-            if part.last {
-                digests.push(self.digest(manifest, part.entry)?);
-            }
-        }
-        let digests_at = data_at - ending * 32;
-        for (into, digest) in out[digests_at..data_at].chunks_exact_mut(32).zip(&digests) {
-            into.copy_from_slice(digest);
-        }
-        Ok((out.into(), len as u64))
-    }
-
-    fn read(
-        &mut self,
-        manifest: &Manifest,
-        entry: usize,
-        offset: u64,
-        into: &mut [u8],
-    ) -> Result<(), CastError> {
-        let path = &self.paths[entry];
-        let changed = || CastError::Changed { path: path.clone() };
-        if self.open.as_ref().is_none_or(|(open, _)| *open != entry) {
-            let file = open(path).map_err(|error| match error.kind() {
-                ErrorKind::NotFound | ErrorKind::NotADirectory => CastError::Removed { path: path.clone() },
-                _ => storage("read", path)(error),
-            })?;
-            if !file.metadata().map_err(storage("look at", path))?.is_file() {
-                return Err(changed());
-            }
-            self.open = Some((entry, file));
-        }
-        let Some((_, file)) = &self.open else { return Ok(()) };
-        file.read_exact_at(into, offset).map_err(|error| match error.kind() {
-            ErrorKind::UnexpectedEof => changed(),
-            _ => storage("read", path)(error),
-        })?;
-        // After reading: what was written before is seen here.
-        let meta = file.metadata().map_err(storage("look at", path))?;
-        let described = &manifest.entries[entry];
-        let Kind::File { size, .. } = described.kind else { return Ok(()) };
-        if meta.len() == size && mtime_ns(&meta) == described.mtime_ns { Ok(()) } else { Err(changed()) }
-    }
-
-    /// Goes on with a file's digest if this is what comes next in it, whoever it is for.
-    fn hash(&mut self, entry: usize, data_offset: u64, data: &[u8]) {
-        let begun = self.hashing.as_ref().is_some_and(|(hashing, ..)| *hashing == entry);
-        if data_offset == 0 && !begun && self.digests[entry].is_none() {
-            self.hashing = Some((entry, 0, Hasher::new()));
-        }
-        if let Some((hashing, done, hasher)) = &mut self.hashing
-            && *hashing == entry
-            && *done == data_offset
-        {
-            hasher.update(data);
-            *done += data.len() as u64;
-        }
-    }
-
-    /// The digest of a file whose last part was just read.
-    fn digest(&mut self, manifest: &Manifest, entry: usize) -> Result<Digest, CastError> {
-        if let Some(digest) = self.digests[entry] {
-            return Ok(digest);
-        }
-        let total = manifest.entries[entry].data_bytes();
-        let digest = match &self.hashing {
-            Some((hashing, done, hasher)) if *hashing == entry && *done == total => hasher.finalize(),
-            _ => self.hash_whole(manifest, entry)?,
-        };
-        self.digests[entry] = Some(*digest.as_bytes());
-        Ok(*digest.as_bytes())
-    }
-
-    fn hash_whole(&mut self, manifest: &Manifest, entry: usize) -> Result<blake3::Hash, CastError> {
-        let Kind::File { extents, .. } = &manifest.entries[entry].kind else {
-            return Ok(blake3::hash(&[]));
-        };
-        let mut hasher = Hasher::new();
-        let mut buffer = vec![0; PIECE_BYTES as usize];
-        for extent in extents {
-            let mut at = 0;
-            while at < extent.len {
-                let len = (extent.len - at).min(buffer.len() as u64);
-                let into = &mut buffer[..len as usize];
-                self.read(manifest, entry, extent.offset + at, into)?;
-                hasher.update(into);
-                at += len;
-            }
-        }
-        Ok(hasher.finalize())
     }
 }
 
@@ -366,6 +241,7 @@ mod tests {
     use super::*;
     use crate::message::{Message, Piece};
     use crate::scan::scan;
+    use std::path::PathBuf;
 
     fn piece(source: &mut Source, number: u32) -> Piece {
         match Message::decode(source.message(number).unwrap().0) {
@@ -409,7 +285,7 @@ mod tests {
         let mut hashed = |number| {
             piece(&mut source, number);
             let Content::Files(files) = &source.content else { panic!() };
-            files.hashing.as_ref().map_or(0, |(_, done, _)| done / u64::from(PIECE_BYTES))
+            files.hashed_bytes() / u64::from(PIECE_BYTES)
         };
         assert_eq!([1, 2, 1, 3, 2, 4].map(&mut hashed), [1, 2, 2, 3, 3, 4]);
     }

@@ -153,7 +153,7 @@ impl Joint {
         let (mut last, mut messages) = ((next, report.limit), messages);
         let mut all_lost = lost(report);
         for below in &self.below {
-            report.covers += below.covers;
+            report.covers = report.covers.saturating_add(below.covers);
             all_lost = all_lost.wrapping_add(below.lost);
             report.limit = report.limit.min(below.limit);
             messages = messages.min(below.messages);
@@ -231,6 +231,16 @@ mod tests {
         assert_eq!(covered(&joint), (0, 50, 198), "of one below that one");
         joint.on_report(Instant::ZERO, peer(2), &said(2, 3, 99, 300, 60), 60);
         assert_eq!(covered(&joint), (6, 50, 1198));
+    }
+
+    #[test]
+    fn who_says_that_it_speaks_for_all_there_can_be_ends_nothing() {
+        let mut joint = joint();
+        joint.on_report(Instant::ZERO, peer(1), &said(1, u32::MAX, u32::MAX, 1, 50), 50);
+        joint.on_report(Instant::ZERO, peer(2), &said(2, u32::MAX, 0, 0, 50), 50);
+        let mut own = said(0, 1, 199, 199, 60);
+        joint.join(60, 0, &mut own);
+        assert_eq!(own.covers, u32::MAX);
     }
 
     #[test]

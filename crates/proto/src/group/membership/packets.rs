@@ -116,11 +116,27 @@ impl Membership {
         Ok(())
     }
 
+    /// A symbol has come by a session.
+    ///
+    /// # Errors
+    /// What no honest opener sends.
+    pub fn on_session_symbol(
+        &mut self,
+        now: Instant,
+        symbol: u64,
+        frames: &[u8],
+    ) -> Result<(), &'static str> {
+        if !self.arrivals.contains(symbol) && !self.may_come_by_session(frames) {
+            return Err("symbols far beyond the limit");
+        }
+        self.on_symbol(now, symbol, frames)
+    }
+
     /// A symbol has come, by whichever way.
     ///
     /// # Errors
     /// What no honest opener sends.
-    pub fn on_symbol(&mut self, now: Instant, symbol: u64, frames: &[u8]) -> Result<(), &'static str> {
+    fn on_symbol(&mut self, now: Instant, symbol: u64, frames: &[u8]) -> Result<(), &'static str> {
         if !matches!(self.stage, Stage::Begun) {
             return Ok(());
         }

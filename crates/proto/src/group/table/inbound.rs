@@ -23,6 +23,16 @@ const MAX_INVITATIONS: usize = 64;
 /// its size: 64 MiB by default. Clearing fresh pages takes half of a member's time in large messages.
 const SPARE_SHARE: u64 = 16;
 
+/// What waits in a session with one who takes nothing, octets: more is not handed on, or answered. Eight times what an
+/// opener lets be under way by sessions; or else the credit of a channel, half of which is under way at most.
+const MAX_WAITING_BYTES: u64 = 64 << 20;
+
+/// Whether a peer takes what it is sent: else it is handed nothing on, and its questions have no answers.
+fn takes(peer: PeerId, host: &dyn Host) -> bool {
+    let most = MAX_WAITING_BYTES.max(host.config().channel_credit_bytes);
+    host.queue_room(peer, most, most, most) > 0
+}
+
 /// A membership before something came in.
 struct Before {
     held_bytes: u64,
@@ -123,6 +133,7 @@ impl Table {
         let Ok((id, record)) = Record::decode(octets) else { return };
         let id = GroupId(id);
         match record {
+            Record::Open(_) | Record::Accept { .. } | Record::Join(_) if !takes(peer, host) => {}
             Record::Open(open) => self.on_open(now, id, peer, &open, octets, host),
             Record::Join(join) => self.on_join(now, peer, &join, host),
             Record::Accept { .. } | Record::Unheard | Record::Refuse | Record::Closed | Record::Leave => {
@@ -172,7 +183,7 @@ impl Table {
             // Whoever has a session could say it.
             Record::Symbol { .. } | Record::Poll { .. } if !member.hears(peer, host.addr_of(peer)) => return,
             Record::Symbol { number, report, frames } => {
-                result = member.on_symbol(now, *number, frames);
+                result = member.on_session_symbol(now, *number, frames);
                 if *report {
                     member.on_asked(now);
                 }
@@ -196,7 +207,10 @@ impl Table {
             _ => return,
         }
         for child in member.relays_to(record) {
-            host.send_in_turn(now, *child, octets.clone());
+            // What it lacks then it asks the opener for.
+            if takes(*child, host) {
+                host.send_in_turn(now, *child, octets.clone());
+            }
         }
         self.news += follow(now, member, &before, result, host);
         self.held = self.held + member.held_bytes() - before.held_bytes;
@@ -309,5 +323,128 @@ impl Table {
         let with_it = self.members.iter().filter(|(_, member)| member.opener == peer);
         let ended: Vec<GroupId> = with_it.map(|(id, _)| *id).collect();
         ended.into_iter().for_each(|id| self.end(id, MembershipEnd::Lost(reason.clone())));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Config, MESSAGE_COST_BYTES};
+    use crate::seal::Seed;
+    use core::time::Duration;
+    use denrei_wire::group::{Begin, Route};
+    use std::collections::BTreeMap;
+
+    fn addr(host: u32) -> SocketAddr {
+        SocketAddr::from(([10, 0, 0, host as u8], 7000))
+    }
+
+    fn peer(host: u32) -> PeerId {
+        PeerId { slot: host, generation: 0 }
+    }
+
+    /// Sessions with hosts that take nothing: what was queued for each.
+    #[derive(Default)]
+    struct Silent {
+        config: Config,
+        queued: BTreeMap<u32, Vec<Bytes>>,
+    }
+
+    impl Host for Silent {
+        fn config(&self) -> &Config {
+            &self.config
+        }
+        fn connect(&mut self, _: Instant, addr: SocketAddr) -> Option<PeerId> {
+            self.peer_at(addr)
+        }
+        fn send(&mut self, _: Instant, peer: PeerId, record: Bytes) {
+            self.queued.entry(peer.slot).or_default().push(record);
+        }
+        fn send_in_turn(&mut self, now: Instant, peer: PeerId, record: Bytes) {
+            self.send(now, peer, record);
+        }
+        fn report(&mut self, _: Instant, _: PeerId, _: &[u8]) {}
+        fn ask_for_life(&mut self, _: Instant, _: PeerId) {}
+        fn queue_room(&self, peer: PeerId, _: u64, most: u64, _: u64) -> u64 {
+            let queued = self.queued.get(&peer.slot).into_iter().flatten();
+            most.saturating_sub(queued.map(|record| record.len() as u64 + MESSAGE_COST_BYTES).sum())
+        }
+        fn rtt(&self, _: PeerId) -> Option<Duration> {
+            None
+        }
+        fn rate(&self, _: PeerId) -> Rate {
+            Rate::UNLIMITED
+        }
+        fn rate_room(&mut self, _: Instant, _: PeerId) -> Result<u64, Instant> {
+            Ok(u64::MAX)
+        }
+        fn spend_rate(&mut self, _: Instant, _: PeerId, _: u64) {}
+        fn datagram_bytes(&self, _: PeerId) -> Option<u16> {
+            None
+        }
+        fn peer_at(&self, addr: SocketAddr) -> Option<PeerId> {
+            (1..4).find(|host| self.addr_of(peer(*host)) == Some(addr)).map(peer)
+        }
+        fn addr_of(&self, peer: PeerId) -> Option<SocketAddr> {
+            Some(addr(peer.slot))
+        }
+        fn seed(&mut self) -> Seed {
+            Seed::from(1)
+        }
+        fn is_proven(&self, _: PeerId) -> bool {
+            true
+        }
+        fn memory_left(&self) -> bool {
+            true
+        }
+    }
+
+    fn said(table: &mut Table, host: &mut Silent, record: &Record<'_>) {
+        table.on_record(Instant::ZERO, peer(1), &record.encode(7).into(), host);
+    }
+
+    fn open() -> Record<'static> {
+        let address = "239.1.1.1:7400".parse().unwrap();
+        let (member, members, report_delay_us) = (0, 2, 1000);
+        Record::Open(Open {
+            address,
+            member,
+            members,
+            report_delay_us,
+            stagger: false,
+            suppress: false,
+            key: &[],
+        })
+    }
+
+    #[test]
+    fn a_relay_holds_no_more_for_who_takes_nothing_than_its_bound() {
+        let (mut table, mut host) = (Table::default(), Silent::default());
+        table.join(Instant::ZERO, "239.1.1.1:7400".parse().unwrap(), true, &mut host).unwrap();
+        said(&mut table, &mut host, &open());
+        said(&mut table, &mut host, &Record::Begin(Begin { symbol: 0, message: 0, cost: 0 }));
+        let children = vec![(1, addr(2))];
+        let route = Route { parent: addr(1), report_to_parent: false, relay: true, children };
+        said(&mut table, &mut host, &Record::Route(route));
+        // No part of a message that is still wanted: the relay itself holds nothing of it.
+        let (padding, far) = (vec![0; 1 << 20], 1 << 40);
+        for number in 0..200 {
+            let symbol = Record::Symbol { number: far + number, report: false, frames: &padding };
+            said(&mut table, &mut host, &symbol);
+        }
+        let handed: usize = host.queued[&2].iter().map(Bytes::len).sum();
+        assert!(handed as u64 >= MAX_WAITING_BYTES / 2, "it hands on: {handed}");
+        assert!(handed as u64 <= MAX_WAITING_BYTES + (2 << 20), "{handed} octets wait for one");
+    }
+
+    #[test]
+    fn who_takes_no_answers_is_not_answered_for_ever() {
+        let (mut table, mut host) = (Table::default(), Silent::default());
+        host.config.channel_credit_bytes = crate::config::MIN_CHANNEL_CREDIT_BYTES;
+        table.join(Instant::ZERO, "239.1.1.1:7400".parse().unwrap(), true, &mut host).unwrap();
+        said(&mut table, &mut host, &open());
+        host.queued.insert(1, vec![vec![0; MAX_WAITING_BYTES as usize].into()]);
+        (0..1000).for_each(|_| said(&mut table, &mut host, &open()));
+        assert_eq!(host.queued[&1].len(), 1);
     }
 }
