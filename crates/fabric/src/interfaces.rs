@@ -26,6 +26,12 @@ pub fn list(wished: Option<&str>, with_others_than_loopback: bool) -> Vec<Interf
     choose(up, wished, with_others_than_loopback)
 }
 
+/// Why there is none of what was wished.
+pub fn why_none(wished: &str, with_others_than_loopback: bool) -> String {
+    let what = if with_others_than_loopback { "an interface" } else { "a loopback interface" };
+    format!("FI_DENREI_IFACE={wished} is neither the name nor an address of {what} that is up here")
+}
+
 fn choose(
     all: impl Iterator<Item = Interface>,
     wished: Option<&str>,
@@ -51,6 +57,14 @@ fn is_unicast_link_local(address: &Ipv6Addr) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_wishes_for_what_is_not_there_is_told() {
+        assert_eq!(list(Some("nowhere0"), true), []);
+        let why = why_none("nowhere0", false);
+        assert!(why.contains("FI_DENREI_IFACE=nowhere0") && why.contains("loopback"), "{why}");
+        assert!(!why_none("nowhere0", true).contains("loopback"));
+    }
 
     fn names(wished: Option<&str>, beyond_loopback: bool) -> Vec<String> {
         let all = [

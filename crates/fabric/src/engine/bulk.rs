@@ -14,7 +14,15 @@ use super::target::AWAITED_COST_BYTES;
 use crate::error::Errno;
 use bytes::Bytes;
 use denrei::Placement;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+
+/// Offers of one peer that nobody has asked for, at most. As many as a Node keeps for an application that computes: they
+/// come before the messages that announce them.
+pub(super) const MOST_OFFERED: usize = 1 << 20;
+/// The same for large messages that came without an offer, which no provider of ours sends; bytes.
+const MOST_ARRIVED_BYTES: usize = 16 << 20;
+/// What such a message costs beside its bytes.
+const ARRIVED_COST_BYTES: usize = 128;
 
 /// For whom a large message is.
 #[derive(Debug)]
@@ -29,35 +37,66 @@ pub(super) enum Recipient {
     Nobody,
 }
 
-/// One large message.
+/// One large message that somebody has asked for.
 #[derive(Debug)]
 enum Bulk {
-    /// Nobody has asked for it.
-    Offered,
-    /// It came without having been offered, because its sender offers only larger ones.
-    Arrived(Bytes),
     /// It was asked for before it was offered.
     Awaited(Recipient, Box<dyn Placement>),
     /// It is on its way into place.
     Accepted(Recipient),
 }
 
+/// What nobody has asked for of a peer's, by number.
+#[derive(Debug, Default)]
+struct Unasked {
+    offered: HashSet<u64>,
+    /// These came without having been offered, because their sender offers only larger ones.
+    arrived: HashMap<u64, Bytes>,
+    /// What those cost.
+    bytes: usize,
+}
+
+/// A large message that nobody had asked for.
+enum Found {
+    Offered,
+    Arrived(Bytes),
+}
+
+impl Unasked {
+    fn take(&mut self, number: u64) -> Option<Found> {
+        if self.offered.remove(&number) {
+            return Some(Found::Offered);
+        }
+        let data = self.arrived.remove(&number)?;
+        self.bytes -= data.len() + ARRIVED_COST_BYTES;
+        Some(Found::Arrived(data))
+    }
+}
+
 /// Large messages that are not done.
 #[derive(Debug, Default)]
 pub(super) struct Bulks {
     messages: HashMap<MessageKey, Bulk>,
+    unasked: HashMap<PeerIndex, Unasked>,
+}
+
+impl Bulks {
+    fn take_unasked(&mut self, key: MessageKey) -> Option<Found> {
+        self.unasked.get_mut(&key.peer)?.take(key.number)
+    }
 }
 
 #[cfg(test)]
 impl Bulks {
     /// Large messages that are not done.
     pub(super) fn len(&self) -> usize {
-        self.messages.len()
+        let unasked = |unasked: &Unasked| unasked.offered.len() + unasked.arrived.len();
+        self.messages.len() + self.unasked.values().map(unasked).sum::<usize>()
     }
 
     /// Whether a large message is wanted, and not here.
     pub(super) fn is_busy(&self) -> bool {
-        self.messages.values().any(|bulk| matches!(bulk, Bulk::Awaited(..) | Bulk::Accepted(_)))
+        !self.messages.is_empty()
     }
 }
 
@@ -71,16 +110,15 @@ impl Engine {
         mut into: Box<dyn Placement>,
     ) {
         let key = MessageKey { peer, channel: BULK, number };
-        match self.bulks.messages.remove(&key) {
-            Some(Bulk::Offered) => self.accept_bulk(key, recipient, into),
-            Some(Bulk::Arrived(data)) => {
+        match self.bulks.take_unasked(key) {
+            Some(Found::Offered) => self.accept_bulk(key, recipient, into),
+            Some(Found::Arrived(data)) => {
                 into.place(0, &data);
                 drop(into);
                 self.finish_bulk(peer, recipient, Ok(()));
             }
             // A number is used once; whoever repeats it gets nothing.
-            Some(known @ (Bulk::Awaited(..) | Bulk::Accepted(_))) => {
-                self.bulks.messages.insert(key, known);
+            None if self.bulks.messages.contains_key(&key) => {
                 self.finish_bulk(peer, recipient, Err(Errno::OTHER));
             }
             None => {
@@ -101,45 +139,53 @@ impl Engine {
     /// Nobody wants the large message `number` of `peer`.
     pub(super) fn refuse_bulk(&mut self, peer: PeerIndex, number: u64) {
         let key = MessageKey { peer, channel: BULK, number };
-        match self.bulks.messages.remove(&key) {
-            Some(Bulk::Offered) => self.port.refuse(key),
-            Some(other @ (Bulk::Awaited(..) | Bulk::Accepted(_))) => {
-                self.bulks.messages.insert(key, other);
-            }
+        match self.bulks.take_unasked(key) {
+            Some(Found::Offered) => self.port.refuse(key),
+            Some(Found::Arrived(_)) => {}
+            None if self.bulks.messages.contains_key(&key) => {}
             // Not offered yet: it is taken and thrown away.
             None => {
                 self.target.hold(peer, AWAITED_COST_BYTES);
                 let nowhere = Box::new(crate::memory::Memory::default());
                 self.bulks.messages.insert(key, Bulk::Awaited(Recipient::Nobody, nowhere));
             }
-            Some(Bulk::Arrived(_)) => {}
         }
     }
 
     pub(super) fn on_offered(&mut self, key: MessageKey) {
-        match self.bulks.messages.remove(&key) {
-            Some(Bulk::Awaited(recipient, into)) => self.accept_bulk(key, recipient, into),
-            Some(other) => {
-                self.bulks.messages.insert(key, other);
-            }
-            None => {
-                self.bulks.messages.insert(key, Bulk::Offered);
-            }
+        // Nobody can ask for it.
+        if key.channel != BULK {
+            return self.port.refuse(key);
         }
+        match self.bulks.messages.remove(&key) {
+            Some(Bulk::Awaited(recipient, into)) => return self.accept_bulk(key, recipient, into),
+            Some(other) => return drop(self.bulks.messages.insert(key, other)),
+            None => {}
+        }
+        let unasked = self.bulks.unasked.entry(key.peer).or_default();
+        if unasked.offered.len() >= MOST_OFFERED {
+            return self.port.break_off(key.peer, "too many offers that no message announces");
+        }
+        unasked.offered.insert(key.number);
     }
 
     pub(super) fn on_bulk(&mut self, key: MessageKey, data: Bytes) {
         match self.bulks.messages.remove(&key) {
-            Some(Bulk::Accepted(recipient)) => self.finish_bulk(key.peer, recipient, Ok(())),
+            Some(Bulk::Accepted(recipient)) => return self.finish_bulk(key.peer, recipient, Ok(())),
             Some(Bulk::Awaited(recipient, mut into)) => {
                 into.place(0, &data);
                 drop(into);
-                self.finish_bulk(key.peer, recipient, Ok(()));
+                return self.finish_bulk(key.peer, recipient, Ok(()));
             }
-            _ => {
-                self.bulks.messages.insert(key, Bulk::Arrived(data));
-            }
+            None => {}
         }
+        let unasked = self.bulks.unasked.entry(key.peer).or_default();
+        let cost = data.len() + ARRIVED_COST_BYTES;
+        if unasked.bytes + cost > MOST_ARRIVED_BYTES {
+            return self.port.break_off(key.peer, "too many bytes that no message announces");
+        }
+        unasked.bytes += cost;
+        unasked.arrived.insert(key.number, data);
     }
 
     fn finish_bulk(&mut self, peer: PeerIndex, recipient: Recipient, result: Result<(), Errno>) {
@@ -155,6 +201,7 @@ impl Engine {
 
     /// A session is over: what it was to bring will not come.
     pub(super) fn fail_bulks(&mut self, peer: PeerIndex, errno: Errno) {
+        self.bulks.unasked.remove(&peer);
         let gone: Vec<MessageKey> =
             self.bulks.messages.keys().filter(|key| key.peer == peer).copied().collect();
         for key in gone {
@@ -164,7 +211,7 @@ impl Engine {
                     recipient
                 }
                 Some(Bulk::Accepted(recipient)) => recipient,
-                _ => continue,
+                None => continue,
             };
             match recipient {
                 // There is nobody left to answer.

@@ -331,6 +331,11 @@ impl Engine {
         }
     }
 
+    /// Ends all sessions: nobody touches the application's buffers after this.
+    pub fn end_sessions(&mut self) {
+        self.port.end_sessions();
+    }
+
     /// The peers' addresses, from now on.
     pub fn set_addresses(&mut self, addresses: Arc<AddressVector>) {
         self.addresses = addresses;
@@ -355,4 +360,4 @@ impl Engine {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

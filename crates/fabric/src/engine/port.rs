@@ -13,6 +13,11 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::net::SocketAddr;
 use std::time::Instant;
 
+/// END code of who goes in order, as of a Node that is dropped (`spec/protocol.md` §8).
+const SHUTTING_DOWN: u16 = 4;
+/// END code for who breaks the protocol: of those that are the application's.
+const VIOLATION: u16 = 0x8000;
+
 /// Most that is taken from the Node at a time.
 const MAX_TAKEN: usize = 256;
 
@@ -410,6 +415,22 @@ impl Port {
     pub fn givers(&self) -> impl Iterator<Item = PeerIndex> {
         let gives = |peer: &Peer| peer.session.is_some() && peer.has_given;
         (0..).zip(&self.peers).filter(move |(_, peer)| gives(peer)).map(|(index, _)| index)
+    }
+
+    /// Ends the session with a peer that has broken the protocol: it is told of as any that is lost.
+    pub fn break_off(&mut self, peer: PeerIndex, what: &str) {
+        if let Some(session) = self.peers[peer as usize].session {
+            // One that is over already needs no word.
+            let _ = self.node.abort(session, VIOLATION, what);
+        }
+    }
+
+    /// Ends all sessions, in order: what was accepted is placed no more, and no bytes of what was sent are read.
+    pub fn end_sessions(&mut self) {
+        for session in self.peers.iter().filter_map(|peer| peer.session) {
+            // One that is over already needs no word.
+            let _ = self.node.abort(session, SHUTTING_DOWN, "the endpoint was closed");
+        }
     }
 
     /// Waits until what was sent is acknowledged, until `deadline` at the latest.

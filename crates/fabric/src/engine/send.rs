@@ -88,7 +88,7 @@ enum Sent {
 pub(super) enum Part {
     /// Of one that this side has begun.
     Own(super::origin::OperationId),
-    /// So many, held for a peer that reads them.
+    /// So many, held for a peer until it has them.
     Held(usize),
 }
 
@@ -270,6 +270,11 @@ impl Engine {
         let key = MessageKey { peer, channel: header::BULK, number };
         self.sending.under_way.insert(key, Sent::Part(part));
         Ok(number)
+    }
+
+    /// So much is held for a peer until it has this message.
+    pub(super) fn release_when_there(&mut self, key: MessageKey, bytes: usize) {
+        self.sending.under_way.insert(key, Sent::Part(Part::Held(bytes)));
     }
 
     /// Whether more may be sent at once to a peer.

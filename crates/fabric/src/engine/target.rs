@@ -11,6 +11,7 @@ use super::completion::Completion;
 use super::header::{self, ANSWERS, Answer, AtomicKind, AtomicMode, Request, Stretch, Stretches};
 use super::matching::PeerIndex;
 use super::origin::{MAX_REQUESTS, READ_PIECE_BYTES};
+use super::port::MessageKey;
 use super::region_table::Registered;
 use super::send::Part;
 use crate::error::Errno;
@@ -25,11 +26,16 @@ use std::sync::Arc;
 /// The regions of a request, in the order of its stretches.
 pub(super) type Keys = SmallVec<[Arc<Registered>; 1]>;
 
-/// What is held for one peer, of large reads that it has not taken and large writes whose bytes have not come, above
-/// which it has to take or send some before it may ask for more; bytes.
+/// What is held for one peer, of answers and large reads that it has not taken and large writes whose bytes have not
+/// come, above which it has to take or send some before it may ask for more; bytes.
 const MOST_HELD_BYTES: usize = 16 << 20;
 /// What a large write costs until its bytes have come: as many as a peer may have begun come to the most.
 pub(super) const AWAITED_COST_BYTES: usize = MOST_HELD_BYTES / MAX_REQUESTS;
+
+/// Of so many bytes of answers it is asked whether the peer has them; until it has, they are held for it.
+const ANSWERS_MARK_BYTES: usize = 1 << 20;
+/// What an answer costs beside its bytes.
+const ANSWER_COST_BYTES: usize = 128;
 
 /// The side whose memory it is.
 #[derive(Debug, Default)]
@@ -38,8 +44,10 @@ pub(super) struct Target {
     done: Vec<u64>,
     /// Peers that have not been told.
     untold: Vec<PeerIndex>,
-    /// By peer: bytes of large reads that it has not taken, and the cost of large writes.
+    /// By peer: bytes of answers and large reads that it has not taken, and the cost of large writes.
     held: HashMap<PeerIndex, usize>,
+    /// By peer: bytes of answers since it was last asked whether the peer has them.
+    answered: HashMap<PeerIndex, usize>,
     /// Requests that came together with those, in their order.
     waiting: Vec<(PeerIndex, u64, Bytes)>,
 }
@@ -49,6 +57,7 @@ impl Target {
     pub(super) fn forget(&mut self, peer: PeerIndex) {
         self.untold.retain(|other| *other != peer);
         self.held.remove(&peer);
+        self.answered.remove(&peer);
         self.waiting.retain(|(other, ..)| *other != peer);
         if let Some(done) = self.done.get_mut(peer as usize) {
             *done = 0;
@@ -83,6 +92,13 @@ impl Target {
                 held.remove();
             }
         }
+    }
+
+    /// An answer of so many bytes leaves; what is held until it is there, if it is time to ask.
+    fn mark(&mut self, peer: PeerIndex, bytes: usize) -> Option<usize> {
+        let answered = self.answered.entry(peer).or_default();
+        *answered += bytes + ANSWER_COST_BYTES;
+        (*answered >= ANSWERS_MARK_BYTES).then(|| std::mem::take(answered))
     }
 
     fn note(&mut self, peer: PeerIndex, number: u64) {
@@ -136,8 +152,14 @@ impl Engine {
     }
 
     pub(super) fn answer(&mut self, peer: PeerIndex, answer: &Answer<'_>) {
+        let octets = header::encode_answer(answer);
+        let mark = self.target.mark(peer, octets.len());
         // A peer that is gone needs none.
-        let _ = self.port.queue(peer, ANSWERS, header::encode_answer(answer).into(), false);
+        let Ok(number) = self.port.queue(peer, ANSWERS, octets.into(), mark.is_some()) else { return };
+        if let Some(bytes) = mark {
+            self.target.hold(peer, bytes);
+            self.release_when_there(MessageKey { peer, channel: ANSWERS, number }, bytes);
+        }
     }
 
     /// Tells the peers what was done for them since the last time.

@@ -383,6 +383,9 @@ unsafe fn places(
                 .to_owned()
         });
     }
+    if let (true, Some(wished)) = (found.is_empty(), &settings.iface) {
+        log::say(Level::Warn, Subsystem::Core, || interfaces::why_none(wished, beyond));
+    }
     found.retain(|interface| {
         let ip = interface.address;
         source.is_none_or(|source| source.ip().is_unspecified() || source.ip() == ip)

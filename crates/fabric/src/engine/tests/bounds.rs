@@ -114,7 +114,10 @@ fn nobody_is_given_more_at_a_time_than_a_read_asks_for() {
 fn fill_and_empty(sides: &mut [Side], mut begin: impl FnMut(&mut Side) -> Result<(), Errno>) {
     const BEYOND: usize = completion::MOST_UNREAD + 20_000;
     let (mut begun, mut idle) = (0, 0);
-    while begun < BEYOND && idle < 1000 {
+    let end = Instant::now() + Duration::from_secs(20);
+    // Where a thread drives the Nodes, turns in a row may be idle before it has come so far.
+    while begun < BEYOND && (idle < 1000 || sides[1].queue.len() < completion::MOST_UNREAD) {
+        assert!(Instant::now() < end, "{begun} begun, {} unread", sides[1].queue.len());
         idle = if begin(&mut sides[0]).is_ok() { 0 } else { idle + 1 };
         begun += usize::from(idle == 0);
         if idle > 0 || begun.is_multiple_of(64) {
@@ -349,4 +352,71 @@ fn of_large_messages_that_nobody_asks_for_nothing_is_held_however_little_larger_
             assert_eq!(into, out);
         }
     }
+}
+
+/// Two sides with a session, and what the second calls the first.
+fn acquainted() -> ([Side; 2], matching::PeerIndex) {
+    let mut sides = pair();
+    send(&mut sides[0], 1, 1, &mut [0; 8]);
+    work(&mut sides, |sides| sides[1].engine.receiving_is_busy());
+    let peer = sides[1].engine.peer(1).unwrap();
+    (sides, peer)
+}
+
+#[test]
+fn a_peer_that_brings_large_messages_of_which_nobody_is_told_is_lost() {
+    const LEN: usize = 16 << 10;
+    let (mut sides, peer) = acquainted();
+    let other = sides[0].engine.peer(1).unwrap();
+    // So small that they are not offered; of three times as many bytes as may be held.
+    for _ in 0..3 * (16 << 20) / LEN {
+        sides[0].engine.port.queue(other, header::BULK, vec![1; LEN].into(), false).unwrap();
+    }
+    work(&mut sides, |sides| !sides[1].engine.port.has_session(peer));
+    sides[1].engine.progress();
+    assert_eq!(sides[1].engine.bulks.len(), 0);
+}
+
+#[test]
+fn a_peer_whose_offers_no_message_announces_is_lost_and_on_other_channels_they_are_refused() {
+    let (mut sides, peer) = acquainted();
+    let offer = |sides: &mut [Side], channel, number| {
+        sides[1].engine.on_offered(port::MessageKey { peer, channel, number });
+        sides[1].engine.progress();
+        sides[1].engine.port.has_session(peer)
+    };
+    let most = bulk::MOST_OFFERED as u64;
+    for number in 0..most {
+        assert!(offer(&mut sides, header::BULK, number), "{number}");
+    }
+    assert!(offer(&mut sides, header::MATCHED, most));
+    assert_eq!(sides[1].engine.bulks.len(), most as usize);
+    offer(&mut sides, header::BULK, most);
+    work(&mut sides, |sides| !sides[1].engine.port.has_session(peer) && sides[1].engine.bulks.len() == 0);
+}
+
+#[test]
+fn a_peer_that_takes_no_answers_gets_no_more_of_them_until_it_does() {
+    const LEN: usize = 16 << 10;
+    const READS: u64 = 8000;
+    let (mut sides, _) = acquainted();
+    let served = Arc::new(Counter::new(false).unwrap());
+    sides[1].engine.sinks.counters.push((ffi::FI_REMOTE_READ, Arc::clone(&served)));
+    let key = register(&sides[1], Box::leak(vec![0; LEN].into()));
+    let other = sides[0].engine.peer(1).unwrap();
+    for _ in 0..READS {
+        let (mut octets, there) = (Vec::new(), [Stretch { address: 0, len: LEN as u64, key }]);
+        header::encode_request(&there, None, &Request::Read { is_followed: false }, &mut octets);
+        sides[0].engine.port.queue(other, header::REQUESTS, octets.into(), false).unwrap();
+    }
+    let end = Instant::now() + Duration::from_secs(1);
+    while Instant::now() < end {
+        // What it has asked for leaves, and it takes no answer.
+        sides[0].engine.port.flush(Instant::now() + Duration::from_millis(1));
+        sides[1].engine.progress();
+    }
+    // Beside what is held: what is under no mark yet, what one turn takes, and what the peer's transport has taken.
+    let (most, served_bytes) = ((16 + 1 + 8 + 16) << 20, served.read() as usize * LEN);
+    assert!(served_bytes > 1 << 20 && served_bytes < most, "{served_bytes} bytes of answers");
+    work(&mut sides, |_| served.read() == READS);
 }

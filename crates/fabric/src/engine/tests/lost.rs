@@ -28,6 +28,9 @@ fn impatient_pair(keeps_any_source: bool) -> Vec<Side> {
 
 #[test]
 fn a_peer_that_is_gone_fails_what_waits_for_it() {
+    if !a_peer_can_hang() {
+        return;
+    }
     let mut sides = impatient_pair(false);
     let (mut out, mut into) = (pattern_of(200_000), vec![0; 8]);
     send(&mut sides[0], 1, 1, &mut out[..100]);
@@ -55,6 +58,9 @@ fn a_peer_that_is_gone_fails_what_waits_for_it() {
 
 #[test]
 fn receives_from_anybody_fail_when_a_peer_is_gone_that_never_said_a_word() {
+    if !a_peer_can_hang() {
+        return;
+    }
     let mut sides = impatient_pair(false);
     let (mut one, mut several) = ([0; 8], [0; 80]);
     receive(&mut sides[0], ffi::FI_ADDR_UNSPEC, 1, &mut one, 1);
@@ -102,7 +108,7 @@ fn receives_from_anybody_stay_when_a_peer_goes_in_order_or_they_are_to() {
         send(&mut sides[1], 1, 2, &mut out);
         work(&mut sides, |sides| sides[0].engine.receiving_is_busy());
         let gone = sides.pop().unwrap();
-        if keeps {
+        if keeps && a_peer_can_hang() {
             // It hangs until the other has missed it.
             let directed = sides[0].engine.pattern(1, 9, 0).unwrap();
             let look = |sides: &mut [Side]| sides[0].engine.look(true, &directed, Take::Peek, 9);
@@ -183,6 +189,9 @@ fn who_goes_in_order_lets_the_senders_of_large_messages_know_first_but_waits_for
 
 #[test]
 fn receives_from_anybody_fail_when_a_peer_is_gone_that_has_spoken_and_has_no_number() {
+    if !a_peer_can_hang() {
+        return;
+    }
     let mut sides = impatient_pair(false);
     assert!(sides[0].addresses.remove(1));
     let (mut out, mut first, mut second) = ([5; 8], [0; 8], [0; 8]);
@@ -198,6 +207,9 @@ fn receives_from_anybody_fail_when_a_peer_is_gone_that_has_spoken_and_has_no_num
 
 #[test]
 fn a_large_read_fails_with_the_peer_that_was_sending_it() {
+    if !a_peer_can_hang() {
+        return;
+    }
     const LEN: usize = 200_000;
     let mut sides = impatient_pair(false);
     let (mut there, mut into) = (pattern_of(LEN), vec![0; LEN]);
@@ -286,6 +298,9 @@ fn deliver(side: &mut Side, to: u64, context: usize, bytes: &mut [u8]) -> Result
 
 #[test]
 fn what_was_sent_to_a_peer_that_is_gone_fails_though_messages_of_others_are_held_back() {
+    if !a_peer_can_hang() {
+        return;
+    }
     let mut sides = held_back();
     let mut out = pattern_of(200_000);
     deliver(&mut sides[0], 1, 7, &mut out).unwrap();
@@ -299,6 +314,9 @@ fn what_was_sent_to_a_peer_that_is_gone_fails_though_messages_of_others_are_held
 
 #[test]
 fn each_send_is_reported_once_though_its_peer_is_lost_and_word_of_that_waits() {
+    if !a_peer_can_hang() {
+        return;
+    }
     let mut sides = held_back();
     let (mut first, mut second) = ([1; 8], [2; 8]);
     deliver(&mut sides[0], 1, 1, &mut first).unwrap();
@@ -348,6 +366,9 @@ fn a_large_message_that_went_with_its_session_does_not_get_the_bytes_of_a_succes
 
 #[test]
 fn an_operation_whose_session_is_lost_while_it_begins_is_reported_once_and_no_other_in_its_place() {
+    if !a_peer_can_hang() {
+        return;
+    }
     const LEN: usize = 200_000;
     for channel in [header::MATCHED, header::REQUESTS] {
         let mut sides = impatient_pair(false);
