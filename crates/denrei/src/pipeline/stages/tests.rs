@@ -269,3 +269,22 @@ fn a_receiver_without_buffers_does_not_listen() {
     here.receiver.sleeper().unwrap().sleep(PATIENCE);
     assert!(began.elapsed() < PATIENCE, "now there is");
 }
+
+/// What is under way is acknowledged long before its timer, which is then no reason to wake up.
+#[test]
+fn the_protocol_sleeps_past_timers_that_have_moved_on() {
+    let (mut here, _there, peer) = session();
+    let mut in_vain = 0;
+    for _ in 0..20 {
+        here.send(ChannelId { peer, channel: 0 });
+        here.work_until(|here| rests(&here.flow(peer)));
+        here.protocol.idle_for();
+        let sleeps_until = here.protocol.deadline.get();
+        let exact = here.with_core(|core, _| {
+            core.endpoint.settle_timers();
+            core.endpoint.poll_timeout()
+        });
+        in_vain += u32::from(sleeps_until != exact);
+    }
+    assert_eq!(in_vain, 0);
+}
