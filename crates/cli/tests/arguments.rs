@@ -123,11 +123,23 @@ fn manual_pages_and_completions_are_written() {
     let place = tempfile::tempdir().unwrap();
     let output = denrei(&["man", "--into", place.path().to_str().unwrap()]);
     assert!(output.status.success(), "{}", stderr(&output));
-    let page = std::fs::read_to_string(place.path().join("denrei.1")).unwrap();
-    assert!(page.contains("Exit status"), "{page}");
-    // What does not begin with a space would be put behind the line before it.
-    assert!(page.contains("\n    3  it could") && page.contains("\n  141  nobody"), "{page}");
-    assert!(place.path().join("denrei-bench-pingpong.1").exists());
+    let pages: Vec<_> = std::fs::read_dir(place.path()).unwrap().map(|page| page.unwrap().path()).collect();
+    for page in &pages {
+        let (name, text) =
+            (page.file_stem().unwrap().to_str().unwrap(), std::fs::read_to_string(page).unwrap());
+        let called = concat!("\" \" \"denrei ", env!("CARGO_PKG_VERSION"), "\"");
+        assert!(text.contains(&format!(".TH {name} 1 {called}")), "{text}");
+        assert!(text.contains(&format!(".SH NAME\n{} \\- ", name.replace('-', "\\-"))), "{text}");
+        assert!(text.contains(".SH SYNOPSIS\n\\fBdenrei"), "{text}");
+        assert!(text.contains(".SH \"EXIT STATUS\"\n") && !text.contains("Exit status"), "{text}");
+        let above = name.rsplit_once('-').map(|(above, _)| above.replace("denrei-mpirun", "denrei"));
+        let also = above.map(|above| format!("{}(1)\n", above.replace('-', "\\-")));
+        assert!(also.is_none_or(|also| text.ends_with(&also)), "{text}");
+    }
+    assert_eq!(pages.len(), 20, "{pages:?}");
+    let relay = std::fs::read_to_string(place.path().join("denrei-relay.1")).unwrap();
+    assert!(relay.contains("\\fBdenrei relay\\fR [OPTIONS] \\-\\-route <LISTEN=TARGET>\n"), "{relay}");
+    assert!(relay.contains(".TP\n\\fB141\\fR\nnobody reads"), "{relay}");
     for shell in ["bash", "zsh", "fish"] {
         assert!(stdout(&denrei(&["completions", shell])).contains("pingpong"), "{shell}");
     }
