@@ -3,6 +3,8 @@
 mod common;
 
 use common::{denrei, stderr, stdout};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
 use std::process::Command;
 
 const ROUTE: &str = "127.0.0.1:0=127.0.0.1:9";
@@ -86,11 +88,13 @@ fn wrong_arguments_end_with_2_and_say_what_is_possible() {
         // At once: before anything is measured.
         assert!(stdout(&output).is_empty() && !said.contains("side 0"), "{said}");
     }
-    let chatty =
-        Command::new(env!("CARGO_BIN_EXE_denrei")).arg("doctor").env("DENREI_LOG", "chatty").output();
-    let output = chatty.expect("the command runs");
-    assert_eq!(output.status.code(), Some(2));
-    assert!(stderr(&output).contains("levels are off, error, warn"), "{}", stderr(&output));
+    for no_level in [&b"chatty"[..], b"\xff"] {
+        let mut doctor = Command::new(env!("CARGO_BIN_EXE_denrei"));
+        doctor.arg("doctor").env("DENREI_LOG", OsStr::from_bytes(no_level));
+        let output = doctor.output().expect("the command runs");
+        assert_eq!(output.status.code(), Some(2));
+        assert!(stderr(&output).contains("levels are off, error, warn"), "{}", stderr(&output));
+    }
     let nothing_there =
         Command::new(env!("CARGO_BIN_EXE_denrei")).args(["bench", "mpi"]).env("PATH", "/none").output();
     let output = nothing_there.expect("the command runs");
@@ -157,6 +161,9 @@ fn a_command_whose_output_nobody_reads_ends_without_a_word() {
         &["sim", plan],
         &["keygen"],
         &["keygen", "--identity"],
+        &["--help"],
+        &["bench", "stream", "--help"],
+        &["--version"],
     ] {
         let (nobody, closed_pipe) = std::io::pipe().unwrap();
         drop(nobody);
