@@ -12,9 +12,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
-/// Calls after which a look ends though there is always more: what a buffer of 8 MiB holds of the smallest datagrams,
-/// 768 bytes each in the kernel's count, comes in 683 calls of 16. More than that has come since it began.
-const LOOK_CALLS: u32 = 700;
+/// A look ends though there is always more once it has brought so many bytes, or was so many calls: a buffer of 8 MiB,
+/// which the kernel makes of the 4 that are asked for, holds no more of large datagrams; nor of the smallest, 768 bytes
+/// each in its count, which come in 683 calls of 16. More than that has come since the look began.
+const LOOK_BYTES: u64 = 8 << 20;
+pub(super) const LOOK_CALLS: u32 = 700;
 
 /// What has come and not been seen by the protocol yet. A timer that is due waits for that: this process
 /// may not have run for a while, and the acknowledgement that the timer waits for be here.
@@ -64,15 +66,17 @@ pub(in crate::pipeline) struct Receiver {
     // Boxed when they are made, and passed on as they are.
     #[allow(clippy::vec_box)]
     free: Vec<Box<Arrival>>,
-    look: Look,
+    pub(super) look: Look,
     sleeper: SocketSleeper,
 }
 
 /// A look at all sockets, until what was in them when it began has been received. There is one while a timer waits.
-struct Look {
+pub(super) struct Look {
     began: Instant,
     /// Calls until it ends; 0: there is none.
-    left: u32,
+    pub left: u32,
+    /// Bytes received when it ends.
+    until: u64,
     /// When the last one began that has ended.
     ended: Option<Instant>,
 }
@@ -83,6 +87,7 @@ impl Look {
         if self.left == 0 && inbound.is_awaited.swap(false, Ordering::Relaxed) {
             socket.hint_readable(u64::MAX);
             (self.began, self.left) = (shared.clock.now(), LOOK_CALLS);
+            self.until = socket.counters().recv_bytes + LOOK_BYTES;
         }
     }
 
@@ -91,7 +96,8 @@ impl Look {
         if self.left == 0 {
             return;
         }
-        self.left = if socket.is_readable() { self.left - 1 } else { 0 };
+        let goes_on = socket.counters().recv_bytes < self.until && socket.is_readable();
+        self.left = if goes_on { self.left - 1 } else { 0 };
         if self.left == 0 {
             self.ended = Some(self.began);
         }
@@ -109,7 +115,7 @@ impl Receiver {
     pub fn new(shards: Arc<[Arc<Shared>]>, inbound: Arc<Inbound>, arrivals: usize) -> Self {
         let free = (0..arrivals).map(|_| Box::new(Arrival::new())).collect();
         let sleeper = SocketSleeper { shared: Arc::clone(&shards[0]), is_deaf: false };
-        let look = Look { began: Instant::ZERO, left: 0, ended: None };
+        let look = Look { began: Instant::ZERO, left: 0, until: 0, ended: None };
         Self { shards, inbound, free, look, sleeper }
     }
 }

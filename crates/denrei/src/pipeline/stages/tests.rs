@@ -1,5 +1,6 @@
 //! Stages worked by hand: what happens when some of them do not run for a while.
 
+use super::receiver::LOOK_CALLS;
 use super::*;
 use crate::config::{Config, Drive};
 use crate::node::{Node, make_shards};
@@ -213,7 +214,8 @@ fn a_timer_waits_for_what_one_call_left_in_the_socket() {
 /// comes after that; on one socket, or on one of several; whether a call empties that or never.
 #[test]
 fn a_timer_does_not_wait_for_what_came_later() {
-    for (sockets, noise) in [(1, 1), (2, 1), (1, 40), (2, 40)] {
+    for (sockets, noise, bytes) in [(1, 1, 5), (2, 1, 5), (1, 40, 5), (2, 40, 5), (1, 40, 60_000)] {
+        let (noise, mut calls) = (vec![&[0; 60_000][..bytes]; noise], 0);
         let (mut here, there, peer) = session();
         let before = here.flow(peer).counters.probes;
         drop(there);
@@ -234,13 +236,15 @@ fn a_timer_does_not_wait_for_what_came_later() {
         while here.flow(peer).counters.probes == before {
             assert!(std::time::Instant::now() < end, "the timer never fires, with {sockets} sockets");
             // Nobody ever finds it empty who looks between receive calls.
-            for _ in 0..noise {
-                stranger.send_to(b"noise", addr).unwrap();
+            for noise in &noise {
+                stranger.send_to(noise, addr).unwrap();
             }
             let arrival = here.receive();
             stranger.send_to(b"noise", addr).unwrap();
             here.work(arrival);
+            calls = calls.max((LOOK_CALLS - here.receiver.look.left) % LOOK_CALLS);
         }
+        assert!(bytes == 5 || calls < 200, "8 MiB of large datagrams have come long before {calls} calls");
     }
 }
 
