@@ -20,8 +20,8 @@ pub fn start(command: &Command) -> Result<()> {
         Command::Cast(_) | Command::Relay(_) => LevelFilter::WARN,
         _ => LevelFilter::OFF,
     };
-    let level = match std::env::var(VARIABLE) {
-        Ok(level) if !level.is_empty() => level.parse().map_err(|_| {
+    let level = match std::env::var_os(VARIABLE).map(|level| level.to_string_lossy().into_owned()) {
+        Some(level) if !level.is_empty() => level.parse().map_err(|_| {
             wrong_arguments(format!("{VARIABLE}={level}: levels are off, error, warn, info, debug and trace"))
         })?,
         _ => usual,

@@ -14,7 +14,8 @@ mod process;
 
 use anyhow::Result;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
-use denrei_output::{ending_with_its_reader, in_words, tell};
+use denrei_output::{ending_with_its_reader, in_words, tell, unwritable};
+use std::io::Write as _;
 use std::process::ExitCode;
 
 /// What the exit status says.
@@ -59,9 +60,9 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let matches = with_negative_values(Cli::command()).get_matches();
-    let command = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit()).command;
-    ending_with_its_reader("denrei", || match run(command) {
+    let matches = with_negative_values(Cli::command()).try_get_matches();
+    let cli = matches.and_then(|matches| Cli::from_arg_matches(&matches));
+    ending_with_its_reader("denrei", || match cli.map_or_else(help, |cli| run(cli.command)) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(1),
         Err(error) => {
@@ -71,6 +72,15 @@ fn main() -> ExitCode {
             ExitCode::from(if error.is::<cmd::WrongArguments>() { 2 } else { 3 })
         }
     })
+}
+
+/// Prints the help or the version that was asked for; what is no command line ends the command.
+fn help(error: clap::Error) -> Result<bool> {
+    if error.use_stderr() {
+        error.exit();
+    }
+    error.print().and_then(|()| std::io::stdout().flush()).unwrap_or_else(|error| unwritable(error));
+    Ok(true)
 }
 
 /// Has `-1` after an option read as its value, so that the answer is what that value may be, and not

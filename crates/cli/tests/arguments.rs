@@ -3,6 +3,8 @@
 mod common;
 
 use common::{denrei, stderr, stdout};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
 use std::process::Command;
 
 const ROUTE: &str = "127.0.0.1:0=127.0.0.1:9";
@@ -24,10 +26,9 @@ fn wrong_arguments_end_with_2_and_say_what_is_possible() {
         (&["bench", "rate", "--auto", "--bursts", "4K"], "and no --auto"),
         (&["bench", "rate", "--parts", "accuracy", "--buffer", "4K"], "it takes a slow receiver"),
         (&["bench", "gather", "--netns", "--link", "1gbit", "--queue", "100"], "from 6056 to 1G bytes"),
-        (
-            &["bench", "stream", "--netns", "--link-mbit", "100", "--queue-bytes", "100"],
-            "from 6056 to 1G bytes",
-        ),
+        (&["bench", "stream", "--netns", "--link", "100mbit", "--queue", "100"], "from 6056 to 1G bytes"),
+        (&["bench", "stream", "--netns", "--link", "100"], "such as 100mbit, 1gbit or 2.5gbit"),
+        (&["bench", "mesh", "--link", "1gbit"], "--netns"),
         (&["bench", "stream", "--svg", "/no/such/folder/x.svg"], "no folder /no/such/folder"),
         (&["bench", "layers", "--svg", "/no/such/folder/x.svg"], "no folder /no/such/folder"),
         (&["bench", "stream", "--connect", "there"], "such as node1:7411"),
@@ -87,11 +88,13 @@ fn wrong_arguments_end_with_2_and_say_what_is_possible() {
         // At once: before anything is measured.
         assert!(stdout(&output).is_empty() && !said.contains("side 0"), "{said}");
     }
-    let chatty =
-        Command::new(env!("CARGO_BIN_EXE_denrei")).arg("doctor").env("DENREI_LOG", "chatty").output();
-    let output = chatty.expect("the command runs");
-    assert_eq!(output.status.code(), Some(2));
-    assert!(stderr(&output).contains("levels are off, error, warn"), "{}", stderr(&output));
+    for no_level in [&b"chatty"[..], b"\xff"] {
+        let mut doctor = Command::new(env!("CARGO_BIN_EXE_denrei"));
+        doctor.arg("doctor").env("DENREI_LOG", OsStr::from_bytes(no_level));
+        let output = doctor.output().expect("the command runs");
+        assert_eq!(output.status.code(), Some(2));
+        assert!(stderr(&output).contains("levels are off, error, warn"), "{}", stderr(&output));
+    }
     let nothing_there =
         Command::new(env!("CARGO_BIN_EXE_denrei")).args(["bench", "mpi"]).env("PATH", "/none").output();
     let output = nothing_there.expect("the command runs");
@@ -123,11 +126,23 @@ fn manual_pages_and_completions_are_written() {
     let place = tempfile::tempdir().unwrap();
     let output = denrei(&["man", "--into", place.path().to_str().unwrap()]);
     assert!(output.status.success(), "{}", stderr(&output));
-    let page = std::fs::read_to_string(place.path().join("denrei.1")).unwrap();
-    assert!(page.contains("Exit status"), "{page}");
-    // What does not begin with a space would be put behind the line before it.
-    assert!(page.contains("\n    3  it could") && page.contains("\n  141  nobody"), "{page}");
-    assert!(place.path().join("denrei-bench-pingpong.1").exists());
+    let pages: Vec<_> = std::fs::read_dir(place.path()).unwrap().map(|page| page.unwrap().path()).collect();
+    for page in &pages {
+        let (name, text) =
+            (page.file_stem().unwrap().to_str().unwrap(), std::fs::read_to_string(page).unwrap());
+        let called = concat!("\" \" \"denrei ", env!("CARGO_PKG_VERSION"), "\"");
+        assert!(text.contains(&format!(".TH {name} 1 {called}")), "{text}");
+        assert!(text.contains(&format!(".SH NAME\n{} \\- ", name.replace('-', "\\-"))), "{text}");
+        assert!(text.contains(".SH SYNOPSIS\n\\fBdenrei"), "{text}");
+        assert!(text.contains(".SH \"EXIT STATUS\"\n") && !text.contains("Exit status"), "{text}");
+        let above = name.rsplit_once('-').map(|(above, _)| above.replace("denrei-mpirun", "denrei"));
+        let also = above.map(|above| format!("{}(1)\n", above.replace('-', "\\-")));
+        assert!(also.is_none_or(|also| text.ends_with(&also)), "{text}");
+    }
+    assert_eq!(pages.len(), 20, "{pages:?}");
+    let relay = std::fs::read_to_string(place.path().join("denrei-relay.1")).unwrap();
+    assert!(relay.contains("\\fBdenrei relay\\fR [OPTIONS] \\-\\-route <LISTEN=TARGET>\n"), "{relay}");
+    assert!(relay.contains(".TP\n\\fB141\\fR\nnobody reads"), "{relay}");
     for shell in ["bash", "zsh", "fish"] {
         assert!(stdout(&denrei(&["completions", shell])).contains("pingpong"), "{shell}");
     }
@@ -146,6 +161,9 @@ fn a_command_whose_output_nobody_reads_ends_without_a_word() {
         &["sim", plan],
         &["keygen"],
         &["keygen", "--identity"],
+        &["--help"],
+        &["bench", "stream", "--help"],
+        &["--version"],
     ] {
         let (nobody, closed_pipe) = std::io::pipe().unwrap();
         drop(nobody);

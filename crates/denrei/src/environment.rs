@@ -8,6 +8,7 @@
 use crate::BindError;
 use crate::config::{Config, Drive};
 use crate::key_file::{read_allow_list, read_cluster_key, read_identity};
+use crate::shards::MAX_SHARDS;
 use denrei_proto::ConfigError;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -34,11 +35,36 @@ pub fn drive_or(otherwise: Drive) -> Result<Drive, ConfigError> {
     Ok(named_drive(std::env::var_os)?.unwrap_or(otherwise))
 }
 
+/// What `variable` says of the setting `name`, which is made in `alone`; whether it says anything.
+///
+/// # Errors
+/// If that is no value of the setting; the variable is named.
+fn named(
+    variable: impl Fn(&'static str) -> Option<OsString>,
+    in_variable: &'static str,
+    name: &str,
+    alone: &mut Config,
+) -> Result<bool, ConfigError> {
+    let Some(text) = variable(in_variable).filter(|text| !text.is_empty()) else { return Ok(false) };
+    let set = alone.set(name, &text.to_string_lossy());
+    set.map_err(|error| ConfigError { setting: in_variable, ..error })?;
+    Ok(true)
+}
+
 fn named_drive(variable: impl Fn(&'static str) -> Option<OsString>) -> Result<Option<Drive>, ConfigError> {
-    let Some(drive) = variable(DRIVE).filter(|value| !value.is_empty()) else { return Ok(None) };
-    let mut named = Config::default();
-    named.set("drive", &drive.to_string_lossy())?;
-    Ok(Some(named.drive))
+    let mut alone = Config::default();
+    Ok(named(variable, DRIVE, "drive", &mut alone)?.then_some(alone.drive))
+}
+
+fn named_shards(variable: impl Fn(&'static str) -> Option<OsString>) -> Result<Option<usize>, ConfigError> {
+    let mut alone = Config::default();
+    let expected = || format!("a whole number from 1 to {MAX_SHARDS}");
+    let is_named = named(variable, SHARDS, "shards", &mut alone)
+        .map_err(|error| ConfigError { expected: expected(), ..error })?;
+    if (1..=MAX_SHARDS).contains(&alone.shards) {
+        return Ok(is_named.then_some(alone.shards));
+    }
+    Err(ConfigError { setting: SHARDS, value: alone.shards.to_string(), expected: expected() })
 }
 
 /// Fills in what `config` leaves open from the files that `variable` names.
@@ -47,16 +73,14 @@ pub(crate) fn complete(
     variable: impl Fn(&'static str) -> Option<OsString>,
 ) -> Result<Config, BindError> {
     let path = |name| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    if config.drive == Drive::default()
-        && let Some(drive) = named_drive(&variable)?
-    {
-        config.drive = drive;
+    // Both are read whoever drives the Node: a slip of the pen shows at once, not with the next drive.
+    let drive = named_drive(&variable)?;
+    let shards = named_shards(&variable)?;
+    if config.drive == Drive::default() {
+        config.drive = drive.unwrap_or_default();
     }
-    if config.drive == Drive::Pipelined
-        && config.shards == 1
-        && let Some(shards) = variable(SHARDS).filter(|value| !value.is_empty())
-    {
-        config.set("shards", &shards.to_string_lossy())?;
+    if config.drive == Drive::Pipelined && config.shards == 1 {
+        config.shards = shards.unwrap_or(1);
     }
     if !config.has_key()
         && !config.insecure
@@ -137,6 +161,28 @@ mod tests {
                 .unwrap_err()
                 .to_string();
         assert!(missing.contains("/nowhere"), "{missing}");
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_refused_whoever_drives_the_node() {
+        for (name, wrong, possible) in [
+            (DRIVE, "fast", "inline, thread or pipelined"),
+            (SHARDS, "x", "a whole number from 1 to 128"),
+            (SHARDS, "0", "a whole number from 1 to 128"),
+            (SHARDS, "129", "a whole number from 1 to 128"),
+            (SHARDS, "-1", "a whole number from 1 to 128"),
+        ] {
+            for drive in [Drive::Inline, Drive::Thread, Drive::Pipelined] {
+                let config = Config { drive, insecure: true, ..Config::default() };
+                let text =
+                    complete(config, |asked| (asked == name).then(|| wrong.into())).unwrap_err().to_string();
+                assert!(text.starts_with(name) && text.contains(wrong) && text.ends_with(possible), "{text}");
+            }
+        }
+        let no_text = || std::os::unix::ffi::OsStringExt::from_vec(vec![0xff]);
+        for name in [DRIVE, SHARDS] {
+            assert!(complete(Config::default(), |asked| (asked == name).then(no_text)).is_err(), "{name}");
+        }
     }
 
     #[test]

@@ -95,13 +95,13 @@ pub struct PlaceArgs {
     #[arg(long, requires = "netns", value_parser = whole(0_u32..=1000), value_name = "PERMILLE")]
     pub loss: Option<u32>,
 
-    /// With --netns: link rate of every host, Mbit/s
-    #[arg(long, requires = "netns", value_parser = whole(1_u64..=400_000), value_name = "MBIT")]
-    pub link_mbit: Option<u64>,
+    /// With --netns: rate of every host's link, such as 1gbit
+    #[arg(long, alias = "link-mbit", requires = "netns", value_parser = parse_mbit, value_name = "RATE")]
+    pub link: Option<u64>,
 
-    /// With --link-mbit: queue of the switch towards every host, bytes
-    #[arg(long, requires = "link_mbit", value_parser = parse_size_from(LEAST_QUEUE_BYTES), default_value = "64K", value_name = "BYTES")]
-    pub queue_bytes: u64,
+    /// With --link: queue of the switch towards every host, bytes
+    #[arg(long, alias = "queue-bytes", requires = "link", value_parser = parse_size_from(LEAST_QUEUE_BYTES), default_value = "64KiB", value_name = "BYTES")]
+    pub queue: u64,
 
     /// With --netns: packets travel one by one, without segmentation offload
     #[arg(long, requires = "netns")]
@@ -311,7 +311,7 @@ fn default_iters(bench: Bench) -> u64 {
 
 /// A queue with room for four full packets at an MTU of 1,500: with less nothing gets through,
 /// or no two in a row.
-pub const LEAST_QUEUE_BYTES: u64 = 4 * 1514;
+const LEAST_QUEUE_BYTES: u64 = 4 * 1514;
 
 /// A size with a suffix, as an argument.
 pub fn parse_size(text: &str) -> Result<u64, String> {

@@ -175,8 +175,8 @@ impl Kind {
             if let Some(permille) = args.loss.filter(|permille| *permille > 0) {
                 lab.loss(host, permille)?;
             }
-            if let Some(mbit) = args.link_mbit {
-                lab.rate(host, mbit, args.queue_bytes)?;
+            if let Some(mbit) = args.link {
+                lab.rate(host, mbit, args.queue)?;
             }
         }
         Ok(Self::Netns(lab))

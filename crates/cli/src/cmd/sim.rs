@@ -62,7 +62,8 @@ impl SimCommand {
     pub fn run(&self) -> Result<bool> {
         let text = std::fs::read_to_string(&self.plan)
             .with_context(|| format!("cannot read the plan {}", self.plan.display()))?;
-        let plan = Plan::parse(&text).map_err(|error| wrong_arguments(error.to_string()))?;
+        let plan = Plan::parse(&text)
+            .map_err(|error| wrong_arguments(format!("{}: {error}", self.plan.display())))?;
         let telling = plan.telling();
         let mut table = Table::new();
         table.load_preset(UTF8_FULL_CONDENSED);

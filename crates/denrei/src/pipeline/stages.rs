@@ -15,6 +15,7 @@ use denrei_layers::{Layer, Outlet};
 use denrei_proto::seal::Opened;
 use denrei_wire::{DatagramMeta, Instant, Transmit, TransmitBuf};
 use parking_lot::Mutex;
+use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -167,8 +168,8 @@ pub(super) struct Protocol {
     #[allow(clippy::vec_box)]
     free: Vec<Box<Departure>>,
     departures: usize,
-    /// When a timer has to fire.
-    deadline: Option<Instant>,
+    /// When a timer has to fire, or earlier.
+    deadline: Cell<Option<Instant>>,
     /// A timer waits for what has come before it was due.
     is_held: bool,
     /// There may be more to send than there were departures for.
@@ -198,7 +199,7 @@ impl Protocol {
             looked_at,
             free,
             departures,
-            deadline: None,
+            deadline: Cell::new(None),
             is_held: false,
             wants: false,
         }
@@ -227,7 +228,7 @@ impl Protocol {
 
     /// Whether a timer is due, and nothing may have come before it that has not been seen.
     fn may_fire(&mut self) -> bool {
-        let due = self.deadline.filter(|at| *at <= self.shared.clock.now());
+        let due = self.deadline.get().filter(|at| *at <= self.shared.clock.now());
         let fires = due.is_some_and(|at| at <= self.looked_at || self.inbound.is_empty());
         self.is_held = due.is_some() && !fires;
         if self.is_held {
@@ -249,7 +250,7 @@ impl Protocol {
             self.wants = core.endpoint.wants_transmit();
             let departure = if self.wants { self.free.pop() } else { None };
             let Some(mut departure) = departure else {
-                self.deadline = core.endpoint.poll_timeout();
+                self.deadline.set(core.endpoint.poll_timeout());
                 self.shared.notify(&mut core);
                 return wrote;
             };
@@ -258,7 +259,7 @@ impl Protocol {
             if departure.transmit.is_none() {
                 self.free.push(departure);
                 self.wants = false;
-                self.deadline = core.endpoint.poll_timeout();
+                self.deadline.set(core.endpoint.poll_timeout());
                 self.shared.notify(&mut core);
                 return wrote;
             }
@@ -270,7 +271,7 @@ impl Protocol {
     }
 
     fn until_deadline(&self) -> Option<Duration> {
-        self.deadline.map(|deadline| deadline.saturating_since(self.shared.clock.now()))
+        self.deadline.get().map(|deadline| deadline.saturating_since(self.shared.clock.now()))
     }
 }
 
@@ -307,7 +308,15 @@ impl Layer<Parcel> for Protocol {
     }
 
     fn idle_for(&self) -> Option<Duration> {
-        if self.is_held { Some(RETRY) } else { self.until_deadline() }
+        if self.is_held {
+            return Some(RETRY);
+        }
+        // Timers move on with what is acknowledged: nobody wakes up for when they were due before.
+        let mut core = self.shared.core.lock();
+        core.endpoint.settle_timers();
+        self.deadline.set(core.endpoint.poll_timeout());
+        drop(core);
+        self.until_deadline()
     }
 
     fn has_work(&self) -> bool {

@@ -23,6 +23,7 @@ mod cell;
 mod faults;
 mod greeting;
 mod group;
+mod lines;
 mod load;
 mod run;
 mod schedule;
@@ -33,9 +34,11 @@ pub use group::GroupOutcome;
 pub use run::Outcome;
 
 use denrei_proto::CongestionAlgorithm;
+use lines::Lines;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use thiserror::Error;
+use toml::Spanned;
 
 /// Most combinations of one plan: beyond it, an axis was probably given by mistake.
 const MAX_CELLS: usize = 10_000;
@@ -139,6 +142,32 @@ pub enum PlanError {
         /// What is possible.
         expected: &'static str,
     },
+    /// No axis has this name.
+    #[error("{said}")]
+    UnknownAxis {
+        /// The name.
+        axis: String,
+        /// That, and which there are.
+        said: String,
+    },
+    /// A value of another kind.
+    #[error("{axis} is {value}, but has to be {expected}")]
+    Kind {
+        /// The axis.
+        axis: String,
+        /// Its value.
+        value: String,
+        /// What is possible.
+        expected: String,
+    },
+    /// Where it is that something is wrong.
+    #[error("line {line}: {error}")]
+    At {
+        /// The plan's line, counted from 1.
+        line: usize,
+        /// What is wrong there.
+        error: Box<PlanError>,
+    },
     /// The core does not take the settings.
     #[error("the settings do not work: {0}")]
     Config(#[from] denrei_proto::ConfigError),
@@ -166,9 +195,9 @@ impl Plan {
 #[serde(deny_unknown_fields)]
 struct PlanFile {
     name: String,
-    axes: toml::Table,
+    axes: BTreeMap<Spanned<String>, toml::Value>,
     #[serde(default)]
-    faults: Vec<toml::Table>,
+    faults: Vec<Spanned<toml::Table>>,
 }
 
 impl Plan {
@@ -177,10 +206,18 @@ impl Plan {
     /// # Errors
     /// The first thing that is wrong with it.
     pub fn parse(text: &str) -> Result<Self, PlanError> {
-        let PlanFile { name, mut axes, faults } = toml::from_str(text)?;
+        let PlanFile { name, axes, faults } = toml::from_str(text)?;
+        let lines = Lines::new(text, axes.keys(), &faults);
+        let axes = axes.into_iter().map(|(axis, value)| (axis.into_inner(), value)).collect();
+        let faults = faults.into_iter().map(Spanned::into_inner).collect();
+        Self::of(name, axes, faults).map_err(|error| lines.tell(error))
+    }
+
+    fn of(name: String, mut axes: toml::Table, faults: Vec<toml::Table>) -> Result<Self, PlanError> {
         if axes.contains_key(FAULTS) {
             return Err(PlanError::FaultsAsAxis);
         }
+        axes.iter().try_for_each(|(axis, value)| check_axis(axis, value))?;
         if !faults.is_empty() {
             axes.insert(FAULTS.to_owned(), toml::Value::Array(combinations_of_faults(faults)?));
         }
@@ -193,6 +230,15 @@ impl Plan {
         });
         Ok(Self { name, cells: cells.collect::<Result<_, PlanError>>()?, varying })
     }
+}
+
+/// Whether each value of an axis is of its kind.
+fn check_axis(axis: &str, value: &toml::Value) -> Result<(), PlanError> {
+    for value in value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice) {
+        let alone = toml::Table::from_iter([(axis.to_owned(), value.clone())]);
+        alone.try_into::<Cell>().map_err(|error| lines::kind_of(axis, value, error))?;
+    }
+    Ok(())
 }
 
 /// The field of a [`Cell`] that holds its timed faults.
@@ -313,7 +359,11 @@ mod tests {
 
     #[test]
     fn errors_name_what_is_wrong() {
-        let error = |text: &str| Plan::parse(text).unwrap_err().to_string();
+        // On which line, if it is one that does not go with another.
+        let error = |text: &str| {
+            let said = Plan::parse(text).unwrap_err().to_string();
+            said.strip_prefix("line 3: ").or(said.strip_prefix("line 4: ")).unwrap_or(&said).to_owned()
+        };
         assert!(error("name = 'p'\n[axes]\nlos = 1").contains("unknown field `los`"));
         assert_eq!(error("name = 'p'\n[axes]\nhosts = 1"), "hosts is 1, but has to be between 2 and 20000");
         assert_eq!(error("name = 'p'\n[axes]\nhosts = []"), "axis `hosts` has no values");
@@ -404,6 +454,7 @@ mod tests {
         let plan = |axes: &str, fault: &str| format!("name = 'p'\n[axes]\n{axes}\n[[faults]]\n{fault}");
         let error = |axes: &str, fault: &str| Plan::parse(&plan(axes, fault)).unwrap_err().to_string();
         let timed = |kind: &str, rest: &str| format!("kind = '{kind}'\nfrom_s = 1\nto_s = 2\n{rest}");
+        let says = |fault: &str| error("", fault).strip_prefix("line 4: ").map(str::to_owned).unwrap();
         for (fault, what) in [
             (timed("crash", "hosts = [2]"), "hosts is [2], but has to be below the number of hosts"),
             (timed("crash", "hosts = [[]]"), "hosts is [], but has to be at least one host"),
@@ -422,7 +473,7 @@ mod tests {
             ),
             ("kind = 'crash'\nhosts = [1]\nfrom_s = -1\nto_s = 2".into(), "from_s is -1, but has to be"),
         ] {
-            let said = error("", &fault);
+            let said = says(&fault);
             assert!(said.starts_with(&format!("fault 1 of the plan: {what}")), "{fault}: {said}");
         }
         assert!(error("", &timed("crash", "hosts = [1]\nlos = 1")).contains("unknown field `los`"));

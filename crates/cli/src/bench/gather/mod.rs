@@ -5,7 +5,7 @@
 
 mod figures;
 
-use super::args::{BenchArgs, LEAST_QUEUE_BYTES, Plan, parse_mbit, parse_size_from};
+use super::args::{BenchArgs, PlaceArgs, Plan};
 use super::control::{Bench, Transport};
 use super::place::Place;
 use super::{Machine, runner};
@@ -16,8 +16,13 @@ use denrei_output::say;
 use figures::{Figures, Row, Table};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
+/// What all senders share is the bottleneck here, and their own links are none.
+const LINK_HELP: &str = "With --netns: rate of the switch's link towards the receiver, such as 1gbit";
+const QUEUE_HELP: &str = "With --link: queue of the switch in front of that link, bytes";
+
 /// Options of `denrei bench gather`.
 #[derive(Args, Clone, Debug)]
+#[command(mut_arg("link", |arg| arg.help(LINK_HELP)), mut_arg("queue", |arg| arg.help(QUEUE_HELP)))]
 pub struct GatherArgs {
     #[command(flatten)]
     bench: BenchArgs,
@@ -25,14 +30,6 @@ pub struct GatherArgs {
     /// Senders, separated by commas (1..=256)
     #[arg(long, value_delimiter = ',', default_value = "1,4,16,64", value_parser = whole(1_u64..=256), value_name = "N,...")]
     nodes: Vec<u64>,
-
-    /// With --netns: rate of the switch's link towards the receiver, such as 1gbit
-    #[arg(long, requires = "netns", conflicts_with = "link_mbit", value_parser = parse_mbit, value_name = "RATE")]
-    link: Option<u64>,
-
-    /// With --link: queue of the switch in front of that link, bytes
-    #[arg(long, requires = "link", value_parser = parse_size_from(LEAST_QUEUE_BYTES), default_value = "64KiB", value_name = "BYTES")]
-    queue: u64,
 }
 
 /// The link that all senders share.
@@ -70,11 +67,13 @@ pub fn run(args: &GatherArgs) -> Result<()> {
     let (bench, common) = (&args.bench, &args.bench.common);
     let plan = Plan::new(Bench::Gather, bench)?;
     let most = args.nodes.iter().max().copied().unwrap_or(1) as usize + 1;
-    let place = Place::open(&common.place, None, &bench.keys, &plan.transports, most)?;
-    if let Some(mbit) = args.link {
-        place.limit_link_to(0, mbit, args.queue).context("cannot limit the link to the receiver")?;
+    let link = common.place.link;
+    let unlimited = PlaceArgs { link: None, ..common.place.clone() };
+    let place = Place::open(&unlimited, None, &bench.keys, &plan.transports, most)?;
+    if let Some(mbit) = link {
+        place.limit_link_to(0, mbit, common.place.queue).context("cannot limit the link to the receiver")?;
     }
-    let bottleneck = args.link.or(common.place.link_mbit).map(|mbit| Bottleneck { mbit });
+    let bottleneck = link.map(|mbit| Bottleneck { mbit });
     if common.json {
         return measure(args, &plan, &place, bottleneck, |_, rows| {
             for (row, _) in rows {

@@ -12,6 +12,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+/// A look ends though there is always more once it has brought so many bytes, or was so many calls: a buffer of 8 MiB,
+/// which the kernel makes of the 4 that are asked for, holds no more of large datagrams; nor of the smallest, 768 bytes
+/// each in its count, which come in 683 calls of 16. More than that has come since the look began.
+const LOOK_BYTES: u64 = 8 << 20;
+pub(super) const LOOK_CALLS: u32 = 700;
+
 /// What has come and not been seen by the protocol yet. A timer that is due waits for that: this process
 /// may not have run for a while, and the acknowledgement that the timer waits for be here.
 pub(in crate::pipeline) struct Inbound {
@@ -60,37 +66,41 @@ pub(in crate::pipeline) struct Receiver {
     // Boxed when they are made, and passed on as they are.
     #[allow(clippy::vec_box)]
     free: Vec<Box<Arrival>>,
-    round: Round,
+    pub(super) look: Look,
     sleeper: SocketSleeper,
 }
 
-/// A look at each of the sockets: a receive call brings what one of them has.
-struct Round {
+/// A look at all sockets, until what was in them when it began has been received. There is one while a timer waits.
+pub(super) struct Look {
     began: Instant,
-    /// Calls that may be due until each had its turn.
-    left: usize,
+    /// Calls until it ends; 0: there is none.
+    pub left: u32,
+    /// Bytes received when it ends.
+    until: u64,
     /// When the last one began that has ended.
     ended: Option<Instant>,
 }
 
-impl Round {
-    /// A call is about to be made; a round begins with it if one is due.
-    fn turn(&mut self, now: Instant, socket: &mut UdpSocket, inbound: &Inbound) {
-        let sockets = socket.raw_fds().count();
-        if sockets == 1 {
-            (self.began, self.left) = (now, 1);
-        } else if self.left == 0 && inbound.is_awaited.swap(false, Ordering::Relaxed) {
+impl Look {
+    /// A call is about to be made; a look begins with it if a timer waits for one.
+    fn turn(&mut self, shared: &Shared, socket: &mut UdpSocket, inbound: &Inbound) {
+        if self.left == 0 && inbound.is_awaited.swap(false, Ordering::Relaxed) {
             socket.hint_readable(u64::MAX);
-            (self.began, self.left) = (now, sockets);
+            (self.began, self.left) = (shared.clock.now(), LOOK_CALLS);
+            self.until = socket.counters().recv_bytes + LOOK_BYTES;
         }
     }
 
-    /// A call was made, which leaves `left` to do.
-    fn call_leaves(&mut self, left: usize) {
-        if self.left > 0 && left == 0 {
+    /// A call was made: it brings what one socket has, and no more than its buffers take.
+    fn called(&mut self, socket: &UdpSocket) {
+        if self.left == 0 {
+            return;
+        }
+        let goes_on = socket.counters().recv_bytes < self.until && socket.is_readable();
+        self.left = if goes_on { self.left - 1 } else { 0 };
+        if self.left == 0 {
             self.ended = Some(self.began);
         }
-        self.left = left;
     }
 }
 
@@ -105,8 +115,8 @@ impl Receiver {
     pub fn new(shards: Arc<[Arc<Shared>]>, inbound: Arc<Inbound>, arrivals: usize) -> Self {
         let free = (0..arrivals).map(|_| Box::new(Arrival::new())).collect();
         let sleeper = SocketSleeper { shared: Arc::clone(&shards[0]), is_deaf: false };
-        let round = Round { began: Instant::ZERO, left: 0, ended: None };
-        Self { shards, inbound, free, round, sleeper }
+        let look = Look { began: Instant::ZERO, left: 0, until: 0, ended: None };
+        Self { shards, inbound, free, look, sleeper }
     }
 }
 
@@ -126,18 +136,18 @@ impl Layer<Parcel> for Receiver {
         self.inbound.begin();
         let received = {
             let mut io = self.shards[0].io.lock();
-            self.round.turn(self.shards[0].clock.now(), &mut io.socket, &self.inbound);
-            io.socket.recv_held(&mut arrival.buffers)
+            self.look.turn(&self.shards[0], &mut io.socket, &self.inbound);
+            let received = io.socket.recv_held(&mut arrival.buffers);
+            self.look.called(&io.socket);
+            received
         };
         match received {
             Ok(1..) => {
-                self.round.call_leaves(self.round.left.saturating_sub(1));
-                arrival.looked_at = self.round.ended;
+                arrival.looked_at = self.look.ended;
                 out.down(Parcel::Arrival(arrival));
                 return true;
             }
-            // Whatever was left of a round was empty.
-            Ok(0) => self.round.call_leaves(0),
+            Ok(0) => {}
             Err(error) => self.shards.iter().for_each(|shard| shard.fail(copy_error(&error))),
         }
         self.inbound.end();

@@ -1,10 +1,12 @@
 //! Stages worked by hand: what happens when some of them do not run for a while.
 
+use super::receiver::LOOK_CALLS;
 use super::*;
 use crate::config::{Config, Drive};
 use crate::node::{Node, make_shards};
 use crate::shards::Shards;
 use bytes::Bytes;
+use denrei_layers::wake::Bell;
 use denrei_proto::{ChannelId, Completion, FlowState, PeerId, Phase};
 use std::collections::VecDeque;
 use std::thread::sleep;
@@ -25,8 +27,11 @@ impl ByHand {
         let config = Config { drive: Drive::Pipelined, ..Config::default() };
         let socket = UdpSocket::bind("127.0.0.1:0".parse().unwrap(), &config.socket).unwrap();
         let segments = socket.capabilities().max_segments;
-        let sender = Sender::new(Arc::new(Mutex::new(socket.sender().unwrap())));
+        let hand = Arc::new(Mutex::new(socket.sender().unwrap()));
+        let sender = Sender::new(Arc::clone(&hand));
         let shards = make_shards(&config, &[7; 32], socket).unwrap();
+        // What is queued is for the protocol stage to send: sent by who queued it, its timer would be news there.
+        shards.first().hand_over(Arc::new(Bell::new()), hand);
         let all: Arc<[_]> = shards.all().cloned().collect();
         let inbound = Arc::new(Inbound::new(&all[0]));
         let receiver = Receiver::new(Arc::clone(&all), Arc::clone(&inbound), 2);
@@ -97,13 +102,17 @@ impl ByHand {
     }
 }
 
+/// Nothing is queued or under way.
+fn rests(flow: &FlowState) -> bool {
+    flow.phase == Phase::Open && flow.queued_bytes + flow.in_flight_bytes == 0
+}
+
 /// A session with a Node that acknowledges at once, and nothing under way.
 fn session() -> (ByHand, Node, PeerId) {
     let mut here = ByHand::bind();
     let there = Node::bind("127.0.0.1:0", Config { drive: Drive::Thread, ..Config::default() }).unwrap();
     let peer = here.with_core(|core, now| core.endpoint.connect(now, there.local_addr())).unwrap();
     here.send(ChannelId { peer, channel: 0 });
-    let rests = |flow: &FlowState| flow.phase == Phase::Open && flow.queued_bytes + flow.in_flight_bytes == 0;
     let both_rest = |here: &ByHand| rests(&here.flow(peer)) && there.peers().iter().all(rests);
     here.work_until(both_rest);
     // Both look for larger datagrams, which would come beside what a test waits for.
@@ -179,11 +188,34 @@ fn a_timer_waits_for_every_socket() {
     assert_eq!((here.flow(peer).in_flight_bytes, here.flow(peer).counters.probes), (0, before));
 }
 
+/// A receive call brings what its buffers take: who waits, waits for what is behind that too.
+#[test]
+fn a_timer_waits_for_what_one_call_left_in_the_socket() {
+    let (mut here, there, peer) = session();
+    let before = here.flow(peer).counters.probes;
+    // More than a call takes, in front of the acknowledgement.
+    let addr = here.shards.first().io.lock().socket.local_addr();
+    let stranger = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    for _ in 0..2 * denrei_io::MAX_RECV_BATCH {
+        stranger.send_to(b"noise", addr).unwrap();
+    }
+    send_and_rest(&mut here, &there, peer);
+    here.work(None);
+    let mut calls = 0;
+    while let Some(arrival) = here.receive() {
+        here.work(Some(arrival));
+        calls += 1;
+    }
+    assert!(calls > 1, "{calls}");
+    assert_eq!((here.flow(peer).in_flight_bytes, here.flow(peer).counters.probes), (0, before));
+}
+
 /// What comes all the time holds no timer up: neither what was received after the timer was due, nor what
-/// comes after that; on one socket, or on one of several.
+/// comes after that; on one socket, or on one of several; whether a call empties that or never.
 #[test]
 fn a_timer_does_not_wait_for_what_came_later() {
-    for sockets in [1, 2] {
+    for (sockets, noise, bytes) in [(1, 1, 5), (2, 1, 5), (1, 40, 5), (2, 40, 5), (1, 40, 60_000)] {
+        let (noise, mut calls) = (vec![&[0; 60_000][..bytes]; noise], 0);
         let (mut here, there, peer) = session();
         let before = here.flow(peer).counters.probes;
         drop(there);
@@ -204,11 +236,15 @@ fn a_timer_does_not_wait_for_what_came_later() {
         while here.flow(peer).counters.probes == before {
             assert!(std::time::Instant::now() < end, "the timer never fires, with {sockets} sockets");
             // Nobody ever finds it empty who looks between receive calls.
-            stranger.send_to(b"noise", addr).unwrap();
+            for noise in &noise {
+                stranger.send_to(noise, addr).unwrap();
+            }
             let arrival = here.receive();
             stranger.send_to(b"noise", addr).unwrap();
             here.work(arrival);
+            calls = calls.max((LOOK_CALLS - here.receiver.look.left) % LOOK_CALLS);
         }
+        assert!(bytes == 5 || calls < 200, "8 MiB of large datagrams have come long before {calls} calls");
     }
 }
 
@@ -224,6 +260,8 @@ fn a_receiver_without_buffers_does_not_listen() {
     }
     stranger.send_to(b"noise", addr).unwrap();
     assert!(here.receive().is_none());
+    // Who queued something has rung.
+    here.receiver.sleeper().unwrap().sleep(Duration::ZERO);
     let began = std::time::Instant::now();
     let limit = Duration::from_millis(50);
     here.receiver.sleeper().unwrap().sleep(limit);
@@ -234,4 +272,23 @@ fn a_receiver_without_buffers_does_not_listen() {
     stranger.send_to(b"noise", addr).unwrap();
     here.receiver.sleeper().unwrap().sleep(PATIENCE);
     assert!(began.elapsed() < PATIENCE, "now there is");
+}
+
+/// What is under way is acknowledged long before its timer, which is then no reason to wake up.
+#[test]
+fn the_protocol_sleeps_past_timers_that_have_moved_on() {
+    let (mut here, _there, peer) = session();
+    let mut in_vain = 0;
+    for _ in 0..20 {
+        here.send(ChannelId { peer, channel: 0 });
+        here.work_until(|here| rests(&here.flow(peer)));
+        here.protocol.idle_for();
+        let sleeps_until = here.protocol.deadline.get();
+        let exact = here.with_core(|core, _| {
+            core.endpoint.settle_timers();
+            core.endpoint.poll_timeout()
+        });
+        in_vain += u32::from(sleeps_until != exact);
+    }
+    assert_eq!(in_vain, 0);
 }

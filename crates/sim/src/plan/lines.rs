@@ -1,0 +1,101 @@
+//! Where in a plan something is wrong.
+//!
+//! Inputs → outputs: a plan's text, and where in it its axes and faults are → an error with its line.
+
+use super::PlanError;
+use std::collections::BTreeMap;
+use toml::Spanned;
+
+/// The lines of axes, by name, and of faults, in order.
+pub(super) struct Lines {
+    axes: BTreeMap<String, usize>,
+    faults: Vec<usize>,
+}
+
+impl Lines {
+    pub fn new<'a>(
+        text: &str,
+        axes: impl Iterator<Item = &'a Spanned<String>>,
+        faults: &[Spanned<toml::Table>],
+    ) -> Self {
+        let line = |start: usize| 1 + text.bytes().take(start).filter(|byte| *byte == b'\n').count();
+        Self {
+            axes: axes.map(|axis| (axis.get_ref().clone(), line(axis.span().start))).collect(),
+            faults: faults.iter().map(|fault| line(fault.span().start)).collect(),
+        }
+    }
+
+    /// The same error, with the line of what it names, if the plan has that.
+    pub fn tell(&self, error: PlanError) -> PlanError {
+        let axis = match &error {
+            PlanError::Fault { number, .. } => {
+                let line = self.faults.get(number.wrapping_sub(1));
+                return at(line, error);
+            }
+            PlanError::EmptyAxis(axis) | PlanError::Kind { axis, .. } => axis,
+            PlanError::UnknownAxis { axis, .. } => axis,
+            PlanError::Range { field, .. } => *field,
+            PlanError::Config(error) => error.setting,
+            PlanError::FaultsAsAxis => super::FAULTS,
+            _ => return error,
+        };
+        at(self.axes.get(axis), error)
+    }
+}
+
+fn at(line: Option<&usize>, error: PlanError) -> PlanError {
+    match line {
+        Some(line) => PlanError::At { line: *line, error: Box::new(error) },
+        None => error,
+    }
+}
+
+/// What `value` should have been, in words, by what serde says.
+pub(super) fn kind_of(axis: &str, value: &toml::Value, error: toml::de::Error) -> PlanError {
+    let said = error.message();
+    if said.starts_with("unknown field") {
+        return PlanError::UnknownAxis { axis: axis.to_owned(), said: said.to_owned() };
+    }
+    let expected = said.rsplit_once(", expected ").map_or(said, |(_, expected)| expected);
+    let expected = match expected {
+        "u8" | "u16" | "u32" | "u64" | "usize" => "a whole number from 0".to_owned(),
+        "f32" | "f64" => "a number".to_owned(),
+        "a boolean" => "true or false".to_owned(),
+        other => other.replace('`', "\""),
+    };
+    PlanError::Kind { axis: axis.to_owned(), value: value.to_string(), expected }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::plan::Plan;
+
+    #[test]
+    fn errors_name_the_line_and_what_is_possible() {
+        for (axes, said) in [
+            ("messages = 'ten'", "line 4: messages is \"ten\", but has to be a whole number from 0"),
+            ("messages = [1,\n 2.5]", "line 4: messages is 2.5, but has to be a whole number from 0"),
+            ("messages = -1", "line 4: messages is -1, but has to be a whole number from 0"),
+            ("seed = 1\nloss = 'much'", "line 5: loss is \"much\", but has to be a number"),
+            ("ecn = 1", "line 4: ecn is 1, but has to be true or false"),
+            (
+                "congestion = 'bbr'",
+                "line 4: congestion is \"bbr\", but has to be one of \"delay\", \"cubic\", ",
+            ),
+            ("workload = 7", "line 4: workload is 7, but has to be "),
+            ("\nmesages = 1", "line 5: unknown field `mesages`, expected one of "),
+            ("seed = 1\nlink_mbit = 0", "line 5: link_mbit is 0, but has to be between 1 and 1000000"),
+            ("messages = []", "line 4: axis `messages` has no values"),
+            ("channel_credit_bytes = 1", "line 4: the settings do not work: channel_credit_bytes is 1"),
+            ("faults = 1", "line 4: faults are tables of their own"),
+            (
+                "[[faults]]\nkind = 'crash'\nhosts = [9]\nfrom_s = 1\nto_s = 2",
+                "line 4: fault 1 of the plan: hosts is",
+            ),
+        ] {
+            let error =
+                Plan::parse(&format!("# A plan.\nname = 'p'\n[axes]\n{axes}")).unwrap_err().to_string();
+            assert!(error.starts_with(said), "{axes}: {error}");
+        }
+    }
+}
