@@ -35,7 +35,9 @@ impl Pacer {
         }
         let rate = AHEAD * window as f64 / Duration::from_nanos(srtt_ns).as_secs_f64();
         let elapsed = now.saturating_since(self.filled_at).as_secs_f64();
-        self.tokens = (self.tokens + elapsed * rate).min(BURST_BYTES as f64);
+        // What goes without asking here, as control does, holds the rest up for no longer than a round trip.
+        let owed = self.tokens.max(-(window as f64));
+        self.tokens = (owed + elapsed * rate).min(BURST_BYTES as f64);
         self.filled_at = now;
         if self.tokens > 0.0 {
             return None;
@@ -75,6 +77,17 @@ mod tests {
         }
         let expected = BURST_BYTES as f64 + AHEAD * window as f64;
         assert!((sent as f64 / expected - 1.0).abs() < 0.05, "{sent} of {expected}");
+    }
+
+    #[test]
+    fn what_goes_unasked_holds_the_rest_up_for_a_round_trip_at_the_most() {
+        let mut pacer = Pacer::new(Instant::ZERO);
+        for _ in 0..1_000 {
+            pacer.on_sent(1024);
+        }
+        let (window, srtt) = (14_720, Duration::from_millis(10));
+        let at = pacer.delay_until(Instant::ZERO, window, 10_000_000).expect("it is paced");
+        assert!(at <= Instant::ZERO + srtt, "{at:?}");
     }
 
     #[test]

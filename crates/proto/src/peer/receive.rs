@@ -478,7 +478,10 @@ impl Peer {
                     self.mtu.on_probe_lost(now, *bytes);
                 }
                 SentFrame::Ack { .. } => {}
-                frame => self.outbox.on_lost(frame),
+                frame => {
+                    self.outbox.on_lost(frame);
+                    self.allowed.on_lost();
+                }
             }
         }
         if !probe && self.mtu.on_lost(now, packet.bytes) {

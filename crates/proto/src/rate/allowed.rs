@@ -17,6 +17,9 @@ pub(super) const MOST_AHEAD: u64 = 1 << 30;
 /// Data packets that go without a request at most, so that the receiver's account stays right.
 const REQUEST_EVERY: u8 = 8;
 
+/// A receiver that knows that its sender waits may be wrong about how much by this factor, until data comes.
+const TOLD_WITHIN: u64 = 2;
+
 /// What a receiver allows.
 #[derive(Debug, Default)]
 pub(crate) struct Allowed {
@@ -107,6 +110,13 @@ impl Allowed {
         self.since_request = self.since_request.saturating_add(1);
     }
 
+    /// Data was lost, and with it what the packet said: the receiver counts on what does not come.
+    pub fn on_lost(&mut self) {
+        if let Some(word) = &mut self.word {
+            word.told = None;
+        }
+    }
+
     /// Octets sent.
     pub fn sent(&self) -> u64 {
         self.sent
@@ -120,10 +130,18 @@ impl Allowed {
         last || self.since_request.saturating_add(1) >= REQUEST_EVERY
     }
 
-    /// Whether a sender that may not go on and has `wanted` octets to send has to say so.
+    /// Whether a sender that may not go on and has `wanted` octets to send has to say so: the receiver does not
+    /// know that it wants more than it was granted, or is wrong by more than [`TOLD_WITHIN`]. Each data packet that
+    /// asks says it anew, and an application that fills its queue would have a packet sent for each of its messages.
     pub fn must_ask(&self, wanted: u64) -> bool {
-        let told = self.word.as_ref().and_then(|word| word.told);
-        self.room() == Some(0) && told != Some(self.sent + wanted)
+        let Some(word) = self.word.as_ref().filter(|_| self.room() == Some(0)) else { return false };
+        let Some(told) = word.told else { return true };
+        if told == self.sent + wanted {
+            return false;
+        }
+        let known = told.saturating_sub(self.sent);
+        let granted = told.saturating_sub(word.limit.unwrap_or(0)) < LEAST_GRANT;
+        granted || wanted > known.saturating_mul(TOLD_WITHIN) || wanted < known / TOLD_WITHIN
     }
 
     /// The request to write into a packet; `octets`: how large it is if it holds data, else 0.
@@ -173,15 +191,32 @@ mod tests {
         allowed.on_grant(&grant(1, Some(0)));
         assert!(allowed.must_ask(10_000));
         assert_eq!(allowed.request(0, 10_000), GrantRequest { sent: 0, wanted: 10_000 });
-        assert!(!allowed.must_ask(10_000) && allowed.must_ask(11_000));
+        assert!(!allowed.must_ask(20_000), "the next packet says it");
+        assert!(allowed.must_ask(20_001), "it is far more");
+        assert!(!allowed.must_ask(5_000) && allowed.must_ask(4_999), "or far less");
+        allowed.on_lost();
+        assert!(allowed.must_ask(10_000), "it may have been what said so");
+        allowed.request(0, 10_000);
         allowed.on_grant(&grant(1, Some(3_000)));
-        assert!(!allowed.must_ask(11_000), "it may go on");
+        assert!(!allowed.must_ask(30_000), "it may go on");
         assert!(!allowed.request_is_due(1_000));
         allowed.on_sent(1_000);
         assert!(!allowed.request_is_due(1_000));
         assert!(allowed.request_is_due(1_950), "the last that is allowed");
         assert_eq!(allowed.request(100, 0), GrantRequest { sent: 1_100, wanted: 0 });
         assert!(!allowed.awaits_grant(), "it wants nothing");
+    }
+
+    #[test]
+    fn who_was_granted_all_that_it_asked_for_asks_for_the_rest() {
+        let mut allowed = Allowed::default();
+        allowed.on_grant(&grant(1, Some(0)));
+        allowed.request(0, 3_000);
+        allowed.on_grant(&grant(1, Some(3_000)));
+        allowed.on_sent(3_000);
+        assert!(allowed.must_ask(100), "the receiver takes it for idle");
+        allowed.request(0, 100);
+        assert!(!allowed.must_ask(100), "once");
     }
 
     #[test]
