@@ -356,7 +356,8 @@ pub fn parse_mbit(text: &str) -> Result<u64, String> {
     let (digits, factor) = match (lower.strip_suffix("gbit"), lower.strip_suffix("mbit")) {
         (Some(gbit), _) => (gbit, 1_000.0),
         (_, Some(mbit)) => (mbit, 1.0),
-        _ => (lower.as_str(), f64::NAN),
+        // As the option's former name, --link-mbit, says.
+        _ => (lower.as_str(), 1.0),
     };
     let mbit = digits.trim().parse::<f64>().map_or(f64::NAN, |number| number * factor);
     if mbit.fract() == 0.0 && MBIT.contains(&(mbit as u64)) {
@@ -374,7 +375,8 @@ mod tests {
         assert_eq!(parse_mbit("1gbit"), Ok(1_000));
         assert_eq!(parse_mbit("2.5Gbit"), Ok(2_500));
         assert_eq!(parse_mbit("100 mbit"), Ok(100));
-        for wrong in ["1", "0mbit", "1kbit", "401gbit", "-1gbit", "1.0000001mbit", "gbit", "NaNmbit"] {
+        assert_eq!(parse_mbit("100"), Ok(100));
+        for wrong in ["0", "0mbit", "1kbit", "401gbit", "-1gbit", "1.0000001mbit", "gbit", "NaNmbit"] {
             assert!(parse_mbit(wrong).unwrap_err().contains("from 1mbit to 400gbit"), "{wrong}");
         }
     }
