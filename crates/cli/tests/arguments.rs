@@ -27,7 +27,7 @@ fn wrong_arguments_end_with_2_and_say_what_is_possible() {
         (&["bench", "rate", "--parts", "accuracy", "--buffer", "4K"], "it takes a slow receiver"),
         (&["bench", "gather", "--netns", "--link", "1gbit", "--queue", "100"], "from 6056 to 1G bytes"),
         (&["bench", "stream", "--netns", "--link", "100mbit", "--queue", "100"], "from 6056 to 1G bytes"),
-        (&["bench", "stream", "--netns", "--link", "100"], "such as 100mbit, 1gbit or 2.5gbit"),
+        (&["bench", "stream", "--netns", "--link", "100kbit"], "such as 100mbit, 1gbit or 2.5gbit"),
         (&["bench", "mesh", "--link", "1gbit"], "--netns"),
         (&["bench", "stream", "--svg", "/no/such/folder/x.svg"], "no folder /no/such/folder"),
         (&["bench", "layers", "--svg", "/no/such/folder/x.svg"], "no folder /no/such/folder"),

@@ -95,7 +95,7 @@ pub struct PlaceArgs {
     #[arg(long, requires = "netns", value_parser = whole(0_u32..=1000), value_name = "PERMILLE")]
     pub loss: Option<u32>,
 
-    /// With --netns: rate of every host's link, such as 1gbit
+    /// With --netns: rate of every host's link, such as 1gbit; a number alone is Mbit/s
     #[arg(long, alias = "link-mbit", requires = "netns", value_parser = parse_mbit, value_name = "RATE")]
     pub link: Option<u64>,
 
