@@ -307,8 +307,9 @@ impl Pair {
         }
     }
 
-    /// Tells the sender why, and ends the pair.
+    /// Tells the sender why, behind what came back before, and ends the pair.
     fn fail(&self, code: u16, why: &str) {
+        self.flush(&self.near, self.near_peer);
         // One that is gone needs no word.
         let _ = self.near.abort(self.near_peer, code, why);
         let _ = self.far.abort(self.far_peer, code, why);
