@@ -38,8 +38,6 @@ struct Word {
     serial: Option<u32>,
     /// Octets sent plus what waited, as told last.
     told: Option<u64>,
-    /// The packet that used up the limit said that more waits: its acknowledgement comes with the next grant.
-    awaited: bool,
     /// What may be under way because of it; `None`: what the congestion window lets.
     licence: Option<Licence>,
 }
@@ -62,7 +60,6 @@ impl Allowed {
             }
         }
         word.serial = Some(grant.serial);
-        word.awaited &= limit.is_some() && limit == word.limit;
         word.limit = limit;
     }
 
@@ -99,9 +96,11 @@ impl Allowed {
         Some(if left < LEAST_GRANT { 0 } else { left })
     }
 
-    /// Whether what is under way ends with a packet that is acknowledged by a grant (`spec/protocol.md` §13.3).
+    /// Whether what is under way ends with a packet that is acknowledged by a grant (`spec/protocol.md` §13.3): it used
+    /// up the limit and said that more waits, and nothing was said or lost since.
     pub fn awaits_grant(&self) -> bool {
-        self.word.as_ref().is_some_and(|word| word.awaited)
+        let said_more = |word: &Word| word.told > Some(self.sent);
+        self.word.as_deref().is_some_and(said_more) && self.since_request > 0 && self.room() == Some(0)
     }
 
     /// Takes note of a data packet.
@@ -147,10 +146,7 @@ impl Allowed {
     /// The request to write into a packet; `octets`: how large it is if it holds data, else 0.
     pub fn request(&mut self, octets: u64, wanted: u64) -> GrantRequest {
         let sent = self.sent.saturating_add(octets);
-        let word = self.word.get_or_insert_default();
-        word.told = Some(sent + wanted);
-        let used_up = word.limit.is_some_and(|limit| limit.saturating_sub(sent) < LEAST_GRANT);
-        word.awaited = octets > 0 && wanted > 0 && used_up;
+        self.word.get_or_insert_default().told = Some(sent + wanted);
         self.since_request = 0;
         GrantRequest { sent: sent as u32, wanted: u32::try_from(wanted).unwrap_or(u32::MAX) }
     }
