@@ -20,158 +20,31 @@
 //! `docs/sim.md` is the page for users.
 
 mod cell;
+mod choices;
+mod error;
 mod faults;
 mod greeting;
 mod group;
+mod limits;
 mod lines;
 mod load;
 mod run;
 mod schedule;
 
 pub use cell::Cell;
+pub use choices::{Congestion, Feedback, Workload};
+pub use error::PlanError;
 pub use faults::{FaultKind, Suffered, TimedFault};
 pub use group::GroupOutcome;
 pub use run::Outcome;
 
-use denrei_proto::CongestionAlgorithm;
 use lines::Lines;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
-use thiserror::Error;
 use toml::Spanned;
 
 /// Most combinations of one plan: beyond it, an axis was probably given by mistake.
 const MAX_CELLS: usize = 10_000;
-
-/// Who sends what to whom.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Workload {
-    /// Host 1 sends to host 0.
-    #[default]
-    Stream,
-    /// Hosts 0 and 1 exchange messages, one under way at a time.
-    PingPong,
-    /// All others send to host 0 at once.
-    Incast,
-    /// Everyone sends to everyone.
-    Mesh,
-    /// Host 0 sends to a group of all others.
-    Multicast,
-}
-
-/// What keeps the reports of a group few (M10); each with all that come before it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Feedback {
-    /// Every member acknowledges every packet, as in the paper.
-    AllAck,
-    /// Every k-th packet.
-    Thinned,
-    /// Members take turns, and answer questions one after the other.
-    Staggered,
-    /// Members wait before they say what they miss.
-    Suppressed,
-    /// Reports are joined along a tree.
-    Tree,
-    /// Parity.
-    #[default]
-    Parity,
-}
-
-/// Which controller; the names in plans.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Congestion {
-    /// See [`CongestionAlgorithm::Delay`].
-    #[default]
-    Delay,
-    /// See [`CongestionAlgorithm::Cubic`].
-    Cubic,
-    /// See [`CongestionAlgorithm::RateOnly`].
-    RateOnly,
-}
-
-impl From<Congestion> for CongestionAlgorithm {
-    fn from(name: Congestion) -> Self {
-        match name {
-            Congestion::Delay => Self::Delay,
-            Congestion::Cubic => Self::Cubic,
-            Congestion::RateOnly => Self::RateOnly,
-        }
-    }
-}
-
-/// Why a plan cannot be run.
-#[derive(Debug, Error)]
-#[non_exhaustive]
-pub enum PlanError {
-    /// Not a plan, or a field of a wrong name or type.
-    #[error("the plan cannot be read: {0}")]
-    Parse(#[from] toml::de::Error),
-    /// Too many combinations.
-    #[error("the plan has {0} combinations, more than {MAX_CELLS}: shorten an axis")]
-    TooManyCells(usize),
-    /// An axis without values.
-    #[error("axis `{0}` has no values")]
-    EmptyAxis(String),
-    /// Timed faults among the axes.
-    #[error("faults are tables of their own, `[[faults]]`, and no axis")]
-    FaultsAsAxis,
-    /// A timed fault that cannot be.
-    #[error("fault {number} of the plan: {error}")]
-    Fault {
-        /// Which, counted from 1.
-        number: usize,
-        /// What is wrong with it.
-        error: Box<PlanError>,
-    },
-    /// A fault of the kind `link` without anything that happens on it.
-    #[error("a fault of the kind `link` has to say what happens: `loss`, `corrupt`, ...")]
-    NoLinkFault,
-    /// What happens on a link, in a fault of another kind.
-    #[error("only a fault of the kind `link` says what happens to datagrams")]
-    LinkFault,
-    /// A value out of range.
-    #[error("{field} is {value}, but has to be {expected}")]
-    Range {
-        /// The field.
-        field: &'static str,
-        /// Its value.
-        value: String,
-        /// What is possible.
-        expected: &'static str,
-    },
-    /// No axis has this name.
-    #[error("{said}")]
-    UnknownAxis {
-        /// The name.
-        axis: String,
-        /// That, and which there are.
-        said: String,
-    },
-    /// A value of another kind.
-    #[error("{axis} is {value}, but has to be {expected}")]
-    Kind {
-        /// The axis.
-        axis: String,
-        /// Its value.
-        value: String,
-        /// What is possible.
-        expected: String,
-    },
-    /// Where it is that something is wrong.
-    #[error("line {line}: {error}")]
-    At {
-        /// The plan's line, counted from 1.
-        line: usize,
-        /// What is wrong there.
-        error: Box<PlanError>,
-    },
-    /// The core does not take the settings.
-    #[error("the settings do not work: {0}")]
-    Config(#[from] denrei_proto::ConfigError),
-}
 
 /// An experiment.
 #[derive(Clone, Debug)]
