@@ -8,7 +8,7 @@ use crate::config::MAX_LANES;
 use crate::lanes::Lane;
 use crate::open;
 use crate::socket::UdpSocket;
-use socket2::{SockRef, Socket};
+use socket2::{Domain, SockRef, Socket, Type};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -80,7 +80,6 @@ impl UdpSocket {
     #[cfg(target_os = "linux")]
     pub fn multicast_datagram_bytes(&self, group: SocketAddr) -> Option<u16> {
         use denrei_wire::datagram::MAX_DATAGRAM_BYTES;
-        use socket2::{Domain, Type};
         use std::os::fd::AsFd;
         // IP's and UDP's headers.
         let (level, name, headers) = match group.ip() {
@@ -88,15 +87,7 @@ impl UdpSocket {
             IpAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_MTU, 48),
         };
         // Only a connected socket has a route, and so an MTU.
-        let socket = Socket::new(Domain::for_address(group), Type::DGRAM, None).ok()?;
-        match (self.group_interface(group).to_canonical(), group.ip()) {
-            (IpAddr::V4(local), IpAddr::V4(_)) => socket.set_multicast_if_v4(&local).ok()?,
-            (local, IpAddr::V6(_)) => {
-                socket.set_multicast_if_v6(interface(local.is_loopback(), group)).ok()?
-            }
-            _ => {}
-        }
-        socket.connect(&group.into()).ok()?;
+        let socket = self.connected_to(group).ok()?;
         let mtu = crate::options::get(socket.as_fd(), level, name).ok()?;
         u16::try_from(mtu.saturating_sub(headers).clamp(0, MAX_DATAGRAM_BYTES as i32)).ok()
     }
@@ -111,29 +102,54 @@ impl UdpSocket {
     /// of this host that listen.
     ///
     /// # Errors
-    /// When the system refuses.
+    /// When the system refuses, or has no route to `group`.
     pub fn enable_multicast(&mut self, group: SocketAddr) -> io::Result<()> {
+        let local = self.group_interface(group).to_canonical();
         let socket = SockRef::from(&self.lanes[0].socket);
-        match (self.group_interface(group).to_canonical(), group.ip()) {
-            (IpAddr::V4(local), IpAddr::V4(_)) => {
+        speak_by(&socket, local, group)?;
+        match group.ip() {
+            IpAddr::V4(_) => {
                 socket.set_multicast_loop_v4(true)?;
                 socket.set_multicast_ttl_v4(MULTICAST_HOPS)?;
-                socket.set_multicast_if_v4(&local)
             }
-            (IpAddr::V6(local), IpAddr::V4(_)) if local.is_unspecified() => {
-                socket.set_multicast_ttl_v4(MULTICAST_HOPS)?;
-                socket.set_multicast_loop_v4(true)
-            }
-            (IpAddr::V6(local), IpAddr::V6(_)) => {
+            IpAddr::V6(_) => {
                 socket.set_multicast_loop_v6(true)?;
                 socket.set_multicast_hops_v6(MULTICAST_HOPS)?;
-                socket.set_multicast_if_v6(interface(local.is_loopback(), group))
             }
-            (local, _) => {
-                let text =
-                    format!("a socket at {local} cannot speak to {group}: bind to an address of its family");
-                Err(io::Error::new(io::ErrorKind::InvalidInput, text))
+        }
+        match self.connected_to(group) {
+            Err(error) if error.kind() == io::ErrorKind::NetworkUnreachable && local.is_loopback() => {
+                let text = format!(
+                    "{error}: on loopback use a group of IPv4, or `ip -6 route add local ff00::/8 dev lo table local`"
+                );
+                Err(io::Error::new(error.kind(), text))
             }
+            routed => routed.map(drop),
+        }
+    }
+
+    /// A socket of its own that speaks to `group` alone, by the same interface as the main one: nothing is sent.
+    fn connected_to(&self, group: SocketAddr) -> io::Result<Socket> {
+        let socket = Socket::new(Domain::for_address(group), Type::DGRAM, None)?;
+        speak_by(&SockRef::from(&socket), self.group_interface(group).to_canonical(), group)?;
+        socket.connect(&group.into())?;
+        Ok(socket)
+    }
+}
+
+/// Makes `socket` speak to `group` by the interface that has the address `local`; not specified: the one that
+/// routes say.
+fn speak_by(socket: &SockRef<'_>, local: IpAddr, group: SocketAddr) -> io::Result<()> {
+    match (local, group.ip()) {
+        (IpAddr::V4(local), IpAddr::V4(_)) => socket.set_multicast_if_v4(&local),
+        (IpAddr::V6(local), IpAddr::V4(_)) if local.is_unspecified() => Ok(()),
+        (IpAddr::V6(local), IpAddr::V6(_)) => {
+            socket.set_multicast_if_v6(interface(local.is_loopback(), group))
+        }
+        (local, _) => {
+            let text =
+                format!("a socket at {local} cannot speak to {group}: bind to an address of its family");
+            Err(io::Error::new(io::ErrorKind::InvalidInput, text))
         }
     }
 }

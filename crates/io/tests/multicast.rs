@@ -109,7 +109,7 @@ fn a_port_on_all_addresses_may_choose_the_interface_of_its_groups() {
 
 #[test]
 fn ipv6_groups() {
-    a_train_reaches_all_who_listen("[::1]:0", &format!("[ff11::7777]:{}", free_port()));
+    a_train_reaches_all_who_listen("[::1]:0", &format!("[ff15::7777]:{}", free_port()));
 }
 
 #[cfg(target_os = "linux")]
@@ -127,6 +127,15 @@ fn a_group_of_the_other_family_is_refused_with_advice() {
     let error = speaker.enable_multicast("[ff11::1]:7000".parse().unwrap()).unwrap_err();
     assert!(error.to_string().contains("bind to an address of its family"), "{error}");
     assert!(speaker.join_multicast("127.0.0.1:7000".parse().unwrap()).is_err());
+}
+
+#[test]
+fn a_group_without_a_route_is_refused_with_advice() {
+    let Err(error) = socket("[::1]:0").enable_multicast("[ff15::1]:7000".parse().unwrap()) else {
+        return eprintln!("SKIPPED: this host routes groups of IPv6 by loopback");
+    };
+    assert_eq!(error.kind(), std::io::ErrorKind::NetworkUnreachable);
+    assert!(error.to_string().contains("use a group of IPv4"), "{error}");
 }
 
 fn free_port() -> u16 {
