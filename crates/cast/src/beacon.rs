@@ -18,6 +18,8 @@ use std::time::{Duration, Instant};
 
 /// How often a sender says that it is there: a late receiver waits half of that on average.
 const INTERVAL: Duration = Duration::from_millis(500);
+/// How often it is looked which interfaces there are: one may come up after the cast has begun.
+const LOOK_INTERVAL: Duration = Duration::from_secs(2);
 /// A sender that was followed is not followed again for this long.
 const FOLLOW_INTERVAL: Duration = Duration::from_millis(1500);
 /// Senders remembered.
@@ -38,10 +40,13 @@ pub fn address(group: SocketAddr) -> SocketAddr {
 /// Says where a sender is.
 #[derive(Debug)]
 pub struct Beacon {
+    group: SocketAddr,
+    local: SocketAddr,
     voices: Vec<Voice>,
     said: Said,
     key: Option<BeaconKey>,
     next: Instant,
+    look_at: Instant,
 }
 
 /// Speaks to the group on an interface.
@@ -61,14 +66,10 @@ impl Beacon {
         let mut id = [0; 8];
         getrandom::fill(&mut id).map_err(|error| io::Error::other(error.to_string()))?;
         let said = Said { port: local.port(), id };
-        // Where there is no way for them, the first shows it.
-        let announce = |place| -> io::Result<Voice> {
-            let voice = voice(group, place)?;
-            voice.say(said, key)?;
-            Ok(voice)
-        };
-        let voices = some(interfaces::of_node(group, local)?.into_iter().map(announce))?;
-        Ok(Self { voices, said, key: key.cloned(), next: Instant::now() })
+        let voices = announce(group, local, said, key)?;
+        let now = Instant::now();
+        let (next, look_at) = (now + INTERVAL, now + LOOK_INTERVAL);
+        Ok(Self { group, local, voices, said, key: key.cloned(), next, look_at })
     }
 
     /// Whether an address was heard in a beacon of this sender's own.
@@ -78,14 +79,37 @@ impl Beacon {
 
     /// Says it, if it is time to.
     pub fn poll(&mut self, now: Instant) {
-        if now >= self.next {
-            self.next = now + INTERVAL;
-            for voice in &self.voices {
-                // One that is lost is followed by another.
-                let _ = voice.say(self.said, self.key.as_ref());
-            }
+        if now < self.next {
+            return;
+        }
+        self.next = now + INTERVAL;
+        if now >= self.look_at {
+            self.look_at = now + LOOK_INTERVAL;
+            // Where nobody hears it any more, it may be heard again later.
+            self.voices = announce(self.group, self.local, self.said, self.key.as_ref()).unwrap_or_default();
+            return;
+        }
+        for voice in &self.voices {
+            // One that is lost is followed by another.
+            let _ = voice.say(self.said, self.key.as_ref());
         }
     }
+}
+
+/// Says it on all interfaces there are; those that it could be said on.
+fn announce(
+    group: SocketAddr,
+    local: SocketAddr,
+    said: Said,
+    key: Option<&BeaconKey>,
+) -> io::Result<Vec<Voice>> {
+    // Where there is no way for them, the first shows it.
+    let announce = |place| -> io::Result<Voice> {
+        let voice = voice(group, place)?;
+        voice.say(said, key)?;
+        Ok(voice)
+    };
+    some(interfaces::of_node(group, local)?.into_iter().map(announce))
 }
 
 impl Voice {
@@ -127,11 +151,14 @@ fn voice(group: SocketAddr, place: Place) -> io::Result<Voice> {
 /// Hears where senders are.
 #[derive(Debug)]
 pub struct Finder {
+    group: SocketAddr,
+    local: SocketAddr,
     /// One, or more where the host has many interfaces.
     sockets: Vec<UdpSocket>,
     key: Option<BeaconKey>,
     followed: Vec<Followed>,
     dropped: u64,
+    look_at: Instant,
 }
 
 /// A sender that was heard.
@@ -156,18 +183,10 @@ impl Finder {
     /// # Errors
     /// The host has no multicast there.
     pub fn new(group: SocketAddr, local: SocketAddr, key: Option<&BeaconKey>) -> io::Result<Self> {
-        let places = interfaces::of_node(group, local)?;
         let mut sockets = vec![ear(group)?];
-        some(places.iter().map(|place| match join(&sockets, group, place) {
-            // A socket hears groups on so many interfaces and no more, 20 as Linux comes.
-            Err(error) if error.raw_os_error() == Some(Errno::ENOBUFS as i32) => {
-                sockets.push(ear(group)?);
-                join(&sockets, group, place)
-            }
-            joined => joined,
-        }))?;
-        let sockets = sockets.into_iter().map(UdpSocket::from).collect();
-        Ok(Self { sockets, key: key.cloned(), followed: Vec::new(), dropped: 0 })
+        listen(&mut sockets, group, local)?;
+        let look_at = Instant::now() + LOOK_INTERVAL;
+        Ok(Self { group, local, sockets, key: key.cloned(), followed: Vec::new(), dropped: 0, look_at })
     }
 
     /// A sender to ask, if one was heard that was not asked just now. One that is heard on several
@@ -178,6 +197,11 @@ impl Finder {
 
     /// The same, with what tells a sender from others.
     pub fn hear(&mut self, now: Instant) -> Option<Heard> {
+        if now >= self.look_at {
+            self.look_at = now + LOOK_INTERVAL;
+            // Where it does not work now, it may later.
+            let _ = listen(&mut self.sockets, self.group, self.local);
+        }
         let mut datagram = [0; datagram::MAX_BYTES + 1];
         let minute = datagram::minute();
         for socket in 0..self.sockets.len() {
@@ -229,19 +253,39 @@ fn open(group: SocketAddr) -> io::Result<Socket> {
 }
 
 /// Hears what is said to the group, where it is joined.
-fn ear(group: SocketAddr) -> io::Result<Socket> {
+fn ear(group: SocketAddr) -> io::Result<UdpSocket> {
     let socket = open(group)?;
     socket.set_reuse_address(true)?;
     hear_own_interfaces_only(&socket, group)?;
     socket.bind(&address(group).into())?;
-    Ok(socket)
+    Ok(socket.into())
 }
 
-/// Joins the group at a place, with the last of the sockets.
-fn join(sockets: &[Socket], group: SocketAddr, place: &Place) -> io::Result<()> {
-    match (sockets.last(), group.ip(), place.interface) {
-        (Some(socket), IpAddr::V4(group), Interface::V4(at)) => socket.join_multicast_v4(&group, &at),
-        (Some(socket), IpAddr::V6(group), Interface::V6(index)) => socket.join_multicast_v6(&group, index),
+/// Joins the group on all interfaces there are, also where it is joined already.
+fn listen(sockets: &mut Vec<UdpSocket>, group: SocketAddr, local: SocketAddr) -> io::Result<()> {
+    some(interfaces::of_node(group, local)?.iter().map(|place| {
+        for socket in &*sockets {
+            let joined = join(socket, group, place);
+            match joined.as_ref().map_err(|error| error.raw_os_error().map(Errno::from_raw)) {
+                // A socket hears groups on so many interfaces and no more, 20 as Linux comes.
+                Err(Some(Errno::ENOBUFS)) => {}
+                Err(Some(Errno::EADDRINUSE)) => return Ok(()),
+                _ => return joined,
+            }
+        }
+        let another = ear(group)?;
+        join(&another, group, place)?;
+        sockets.push(another);
+        Ok(())
+    }))
+    .map(drop)
+}
+
+/// Joins the group at a place.
+fn join(socket: &UdpSocket, group: SocketAddr, place: &Place) -> io::Result<()> {
+    match (group.ip(), place.interface) {
+        (IpAddr::V4(group), Interface::V4(at)) => socket.join_multicast_v4(&group, &at),
+        (IpAddr::V6(group), Interface::V6(index)) => socket.join_multicast_v6(&group, index),
         _ => Ok(()),
     }
 }

@@ -134,3 +134,35 @@ fn processes_of_a_host_find_each_other_whatever_they_are_bound_to() {
         }
     }
 }
+
+/// Both sides are started before their hosts' links are up, as at boot.
+#[test]
+fn who_was_started_before_its_link_came_up_is_found_all_the_same() {
+    const NAME: &str = "who_was_started_before_its_link_came_up_is_found_all_the_same";
+    let lab = match Lab::bridge(2) {
+        Ok(lab) => lab,
+        Err(error) => return eprintln!("SKIPPED {NAME}: {error}"),
+    };
+    let set_links = |state: &str| {
+        for host in lab.hosts() {
+            assert!(host.command("ip").args(["link", "set", "eth0", state]).status().unwrap().success());
+        }
+    };
+    set_links("down");
+    let (group, into, from) = ("239.255.81.4:7118", places(1), tempfile::tempdir().unwrap());
+    let file = from.path().join("file");
+    fs::write(&file, content(100_000)).unwrap();
+    let cast = |host: usize, direction: &str| {
+        let mut command = lab.host(host).command(env!("CARGO_BIN_EXE_denrei"));
+        command.args(["cast", direction, "--insecure", "--json", "--group", group]);
+        command
+    };
+    let receiver = Side::receiver(cast(1, "recv").arg("--into").arg(into[0].path())).0;
+    let sender = Side::start(cast(0, "send").arg("--min-members=1").arg(&file));
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    set_links("up");
+    let (status, report) = sender.json();
+    assert_eq!(status, Some(0), "{report}");
+    assert_eq!(receiver.json().0, Some(0));
+    assert!(fs::read(into[0].path().join("file")).unwrap() == content(100_000));
+}
