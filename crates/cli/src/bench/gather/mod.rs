@@ -17,7 +17,8 @@ use figures::{Figures, Row, Table};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 /// What all senders share is the bottleneck here, and their own links are none.
-const LINK_HELP: &str = "With --netns: rate of the switch's link towards the receiver, such as 1gbit";
+const LINK_HELP: &str =
+    "With --netns: rate of the switch's link towards the receiver, such as 1gbit; a number alone is Mbit/s";
 const QUEUE_HELP: &str = "With --link: queue of the switch in front of that link, bytes";
 
 /// Options of `denrei bench gather`.
