@@ -4,34 +4,13 @@
 //! repeated, out of order, damaged. A session is a sender's incarnation: it begins at the first
 //! message of a stage and goes on through the stages.
 
-use super::protocol::STAGES;
+use super::protocol::{Arrived, STAGES};
 use super::traffic::{LABELLED_BYTES, Label, Traffic, label_of};
-use derive_more::AddAssign;
-use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
 /// How far around the expected place a short message, which bears no number, is looked for when it
 /// is not the expected one. A repetition or a swap is near; anything else counts as damaged.
 const SEARCH: u64 = 64;
-
-/// What arrived.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, AddAssign, Serialize, Deserialize)]
-pub struct Arrived {
-    /// Messages, good or bad.
-    pub received: u64,
-    /// Their bytes.
-    pub bytes: u64,
-    /// Messages with the right content at the right place.
-    pub verified: u64,
-    /// Messages that had been there before.
-    pub repeated: u64,
-    /// Messages that came after one that follows them.
-    pub out_of_order: u64,
-    /// Messages that did not come though one that follows them did.
-    pub missing: u64,
-    /// Messages with content that nobody sent.
-    pub damaged: u64,
-}
 
 /// The receiver's book about one session.
 #[derive(Debug)]

@@ -1,6 +1,5 @@
 //! What the demonstration and its nodes say to each other, one line of JSON each.
 
-use super::ledger::Arrived;
 use derive_more::AddAssign;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
@@ -82,4 +81,23 @@ pub struct Exchange {
     pub retransmitted: u64,
     /// What came from the other.
     pub arrived: Arrived,
+}
+
+/// What arrived from one sender.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, AddAssign, Serialize, Deserialize)]
+pub struct Arrived {
+    /// Messages, good or bad.
+    pub received: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Messages with the right content at the right place.
+    pub verified: u64,
+    /// Messages that had been there before.
+    pub repeated: u64,
+    /// Messages that came after one that follows them.
+    pub out_of_order: u64,
+    /// Messages that did not come though one that follows them did.
+    pub missing: u64,
+    /// Messages with content that nobody sent.
+    pub damaged: u64,
 }

@@ -179,7 +179,7 @@ impl Report {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::demo::ledger::Arrived;
+    use crate::demo::protocol::Arrived;
 
     fn exchange(sent: u64, received: u64, missing: u64) -> Exchange {
         let arrived = Arrived { received, verified: received, missing, ..Arrived::default() };

@@ -4,7 +4,7 @@
 //! backend → a [`Row`], whose fields are the interface of `--json`: those of every benchmark, and a
 //! broadcast's own.
 
-use super::side::{MemberReport, SenderReport};
+use super::protocol::{MemberReport, SenderReport};
 use super::{Backend, Way};
 use crate::bench::result::{self, Run, median, quantile};
 use crate::bench::table::{dash, human_bytes, number, right};

@@ -4,6 +4,7 @@
 //! all backends, each with processes of its own ([`side`]) → [`figures`] → a table or JSON lines.
 
 mod figures;
+mod protocol;
 pub mod side;
 mod tcp;
 
@@ -20,8 +21,8 @@ use denrei_netlab::{Lab, LabConfig};
 use denrei_output::say;
 use figures::{Figures, Table};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use protocol::{Answer, Job, MemberReport, Order, SenderReport};
 use serde::{Deserialize, Serialize};
-use side::{Answer, Job, MemberReport, Order, SenderReport};
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::process::Command;

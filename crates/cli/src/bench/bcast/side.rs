@@ -2,8 +2,9 @@
 //!
 //! Inputs → outputs: orders on standard input → a group or TCP connections, messages, a report.
 
+use super::Backend;
+use super::protocol::{Answer, Job, LIMIT, MemberReport, Order, SenderReport, WARMUP, Wire, start, stop};
 use super::tcp;
-use super::{Backend, Way};
 use crate::bench::clock::{Meter, now_ns};
 use crate::bench::transport::secrets;
 use crate::cmd::key::KeyArgs;
@@ -11,97 +12,8 @@ use crate::orders::{self, Orders, answer};
 use anyhow::{Result, bail, ensure};
 use bytes::Bytes;
 use denrei::{Drive, Group, GroupBackend, GroupListener, GroupOptions, Membership, Node};
-use serde::{Deserialize, Serialize};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::time::Duration;
-
-/// How long a side waits for orders and for the others.
-const LIMIT: Duration = Duration::from_secs(60);
-/// Messages before those that are measured: paths, windows and pages are warm then.
-const WARMUP: u64 = 3;
-
-/// One side's part.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Job {
-    /// Over what.
-    pub way: Way,
-    /// Bytes per message.
-    pub size: u64,
-    /// Messages measured.
-    pub iters: u64,
-    /// 0 sends.
-    pub index: usize,
-    /// Local address.
-    pub bind: IpAddr,
-    /// The group's address.
-    pub group: SocketAddr,
-}
-
-/// To a side.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub enum Order {
-    /// Open the local endpoint.
-    Prepare(Job),
-    /// Begin; the addresses of all sides.
-    Start(Vec<SocketAddr>),
-    /// All are done.
-    Stop,
-}
-
-/// From a side.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub enum Answer {
-    /// The endpoint is open.
-    Ready(SocketAddr),
-    /// What the sender measured.
-    Sent(SenderReport),
-    /// What a member measured.
-    Received(MemberReport),
-    /// What went wrong.
-    Failed(String),
-}
-
-/// What the sender measured. Times in nanoseconds.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct SenderReport {
-    /// When each message was sent (CLOCK_MONOTONIC).
-    pub began: Vec<u64>,
-    /// How long each `send` took.
-    pub sent: Vec<u64>,
-    /// How long until all had acknowledged it.
-    pub done: Vec<u64>,
-    /// CPU time of all.
-    pub cpu_ns: u64,
-    /// What went out.
-    pub wire: Wire,
-}
-
-/// What a sender put onto the network.
-#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
-pub struct Wire {
-    /// Calls that send.
-    pub calls: u64,
-    /// Datagrams, or TCP segments.
-    pub packets: u64,
-    /// Bytes, with IP and UDP or TCP headers.
-    pub bytes: u64,
-    /// Datagrams received.
-    pub received: u64,
-    /// Symbols sent again.
-    pub repairs: u64,
-    /// Of `bytes`, those of packets that brought a part of a message to the group's address for the first
-    /// time; 0 where there are none.
-    pub needed: u64,
-}
-
-/// What a member measured.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct MemberReport {
-    /// When each message was there (CLOCK_MONOTONIC), nanoseconds.
-    pub arrived: Vec<u64>,
-    /// CPU time, nanoseconds.
-    pub cpu_ns: u64,
-}
 
 /// Runs until told to stop. What goes wrong is reported, and returned.
 pub fn run(keys: &KeyArgs) -> Result<()> {
@@ -124,22 +36,6 @@ fn obey(orders: &Orders<Order>, keys: &KeyArgs) -> Result<()> {
     match listener {
         None => send_all(orders, &job, &node, &addresses[1..]),
         Some(listener) => receive_all(orders, &job, &node, &listener),
-    }
-}
-
-/// Waits for the order to begin.
-pub fn start(orders: &Orders<Order>) -> Result<Vec<SocketAddr>> {
-    match orders.wait(LIMIT)? {
-        Order::Start(addresses) => Ok(addresses),
-        other => bail!("expected Start, not {other:?}"),
-    }
-}
-
-/// Waits for the order to end.
-pub fn stop(orders: &Orders<Order>) -> Result<()> {
-    match orders.wait(LIMIT)? {
-        Order::Stop => Ok(()),
-        other => bail!("expected Stop, not {other:?}"),
     }
 }
 

@@ -1,19 +1,14 @@
 //! The yardstick: one TCP connection per receiver, NODELAY, a message to one after the other; every
 //! receiver answers with one byte when it has the whole message.
 
-use super::side::{Answer, Job, MemberReport, Order, SenderReport, Wire, start, stop};
+use super::protocol::{Answer, Job, LIMIT, MemberReport, Order, SenderReport, WARMUP, Wire, start, stop};
 use crate::bench::clock::{Meter, now_ns, tcp_counts};
 use crate::bench::control::PacketCounts;
 use crate::orders::{Orders, answer};
 use anyhow::{Context, Result};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::time::Duration;
 
-/// How long a receiver may take to answer.
-const LIMIT: Duration = Duration::from_secs(60);
-/// Messages before those that are measured.
-const WARMUP: u64 = 3;
 /// Bytes of IPv4 and TCP headers, with timestamps.
 const HEADER_BYTES: u64 = 52;
 /// Payload of a full segment.
