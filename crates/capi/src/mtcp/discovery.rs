@@ -4,14 +4,17 @@
 //! the datagrams are in `spec/mtcp.md`. An answer is no proof of anything: whoever is at the address
 //! has still to open a session, with the cluster key where there is one.
 
-use super::socket::Hosts;
 use crate::errno::Refusal;
 use socket2::{Domain, Protocol, Socket, Type};
+use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher};
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+
+/// Ids and the addresses of their Nodes.
+pub(super) type Hosts = BTreeMap<u32, SocketAddr>;
 
 /// Begins a question: which of these ids are here?
 const QUESTION: [u8; 8] = *b"MTCP-Q1\n";

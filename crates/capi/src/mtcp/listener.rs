@@ -5,13 +5,12 @@
 
 use super::discovery::Responder;
 use super::linger::{LIMIT, Lingering};
-use super::socket::is_hung_up;
 use crate::errno::Refusal;
 use denrei::{GroupListener, Membership, MembershipEnd, Node};
 use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, recvmsg, sendmsg};
 use std::io::{IoSlice, IoSliceMut, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, SocketAddrV4};
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -179,4 +178,11 @@ impl Handed {
             sender: SocketAddrV4::new(Ipv4Addr::new(a, b, c, d), u16::from_be_bytes([e, f])),
         })
     }
+}
+
+/// Whether the other end of a pair was closed.
+fn is_hung_up(stream: BorrowedFd<'_>) -> bool {
+    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+    let mut fds = [PollFd::new(stream, PollFlags::empty())];
+    matches!(poll(&mut fds, PollTimeout::ZERO), Ok(1))
 }

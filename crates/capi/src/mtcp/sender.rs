@@ -1,7 +1,6 @@
 //! The sender's side: what is written to the descriptor goes to the group.
 
-use super::discovery;
-use super::socket::Hosts;
+use super::discovery::{self, Hosts};
 use crate::errno::Refusal;
 use denrei::{Bytes, Group, GroupError, GroupEvent, GroupOptions, Node, OpenGroupError};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};

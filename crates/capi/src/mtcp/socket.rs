@@ -3,6 +3,7 @@
 //! Inputs → outputs: calls in the paper's order → a [`Sender`] or a [`Listener`]; calls out of order
 //! → a refusal that says which is missing.
 
+use super::discovery::Hosts;
 use super::listener::{Handed, Listener};
 use super::sender::Sender;
 use crate::errno::Refusal;
@@ -10,7 +11,7 @@ use denrei::{Config, Drive, Node};
 use std::collections::BTreeMap;
 use std::ffi::c_int;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -20,9 +21,6 @@ const INTERFACE: &str = "MTCP_INTERFACE";
 const HOSTS: &str = "MTCP_HOSTS";
 /// Settings of denrei's, as for denrei_config_set: "insecure=on,send_buffer_bytes=1MiB".
 const SETTINGS: &str = "MTCP_SETTINGS";
-
-/// Ids and the addresses of their Nodes.
-pub(super) type Hosts = BTreeMap<u32, SocketAddr>;
 
 /// What is known of a descriptor in this mode. Cheap to clone; every clone is the same.
 #[derive(Clone)]
@@ -304,11 +302,4 @@ pub(super) mod table {
         }
         SOCKETS.lock().unwrap_or_else(PoisonError::into_inner).remove(&fd)
     }
-}
-
-/// Whether the other end of a pair was closed.
-pub(super) fn is_hung_up(stream: BorrowedFd<'_>) -> bool {
-    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-    let mut fds = [PollFd::new(stream, PollFlags::empty())];
-    matches!(poll(&mut fds, PollTimeout::ZERO), Ok(1))
 }
