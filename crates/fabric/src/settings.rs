@@ -8,7 +8,9 @@ use crate::error::Errno;
 use crate::log::{self, Level, Subsystem};
 use denrei::{ClusterKey, Config, OfferPolicy};
 use std::ffi::CStr;
+use std::fmt::Display;
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -63,11 +65,15 @@ pub const PARAMETERS: &[Parameter] = &[
 /// Messages up to this size are sent at once, unless set otherwise.
 const EAGER_BYTES: usize = 16 * 1024;
 /// Least and most that may be set: headers must fit below, the least channel credit above.
-const EAGER_RANGE: std::ops::RangeInclusive<usize> = 1024..=32 * 1024;
+const EAGER_RANGE: RangeInclusive<usize> = 1024..=32 * 1024;
 /// Unexpected bytes, unless set otherwise.
 const UNEXPECTED_BYTES: usize = 256 << 20;
 /// Least that may be set: with less, what a receive waits for may never be taken behind what it does not want.
 const LEAST_UNEXPECTED_BYTES: usize = 1 << 20;
+/// How long a peer may be silent, unless set otherwise, in milliseconds.
+const FAILURE_TIMEOUT_MS: u64 = 20_000;
+/// Least that may be set: a busy host does not answer sooner.
+const LEAST_FAILURE_TIMEOUT_MS: u64 = 100;
 /// Sent at once to one peer and not acknowledged.
 const UNACKNOWLEDGED_BYTES: usize = 8 << 20;
 /// What cannot be a message: the application's own bounds hold, not the transport's.
@@ -92,24 +98,24 @@ impl Settings {
 
     fn from(get: impl Fn(&str) -> Option<String>) -> Self {
         let text = |name: &str| get(&format!("FI_DENREI_{name}")).filter(|value| !value.is_empty());
-        let eager_bytes = number(&text, "EAGER_BYTES", EAGER_BYTES);
-        let millis = |name, default| Duration::from_millis(number(&text, name, default));
+        let failure_timeout =
+            within(LEAST_FAILURE_TIMEOUT_MS..=u64::MAX, &text, "FAILURE_TIMEOUT_MS", FAILURE_TIMEOUT_MS);
         Self {
             iface: text("IFACE"),
             key_file: text("KEY_FILE").or_else(|| get("DENREI_KEY_FILE").filter(|value| !value.is_empty())),
             insecure: flag(&text, "INSECURE"),
-            failure_timeout: millis("FAILURE_TIMEOUT_MS", 20_000).max(Duration::from_millis(100)),
+            failure_timeout: Duration::from_millis(failure_timeout),
             progress_thread: flag(&text, "PROGRESS_THREAD"),
             limits: Limits {
-                eager_bytes: eager_bytes.clamp(*EAGER_RANGE.start(), *EAGER_RANGE.end()),
-                unexpected_bytes: at_least(
-                    LEAST_UNEXPECTED_BYTES,
+                eager_bytes: within(EAGER_RANGE, &text, "EAGER_BYTES", EAGER_BYTES),
+                unexpected_bytes: within(
+                    LEAST_UNEXPECTED_BYTES..=usize::MAX,
                     &text,
                     "UNEXPECTED_BYTES",
                     UNEXPECTED_BYTES,
                 ),
                 unacknowledged_bytes: UNACKNOWLEDGED_BYTES,
-                linger: millis("LINGER_MS", 2_000),
+                linger: Duration::from_millis(number(&text, "LINGER_MS", 2_000)),
                 keeps_any_source: flag(&text, "KEEP_ANY_SOURCE"),
             },
         }
@@ -185,13 +191,22 @@ fn number<T: FromStr>(text: &impl Fn(&str) -> Option<String>, name: &str, defaul
     })
 }
 
-fn at_least(least: usize, text: &impl Fn(&str) -> Option<String>, name: &str, default: usize) -> usize {
+fn within<T: Copy + FromStr + PartialOrd + Display>(
+    range: RangeInclusive<T>,
+    text: &impl Fn(&str) -> Option<String>,
+    name: &str,
+    default: T,
+) -> T {
     let value = number(text, name, default);
-    if value < least {
-        ignored(name, &value.to_string(), &format!("less than {least}"));
-        return default;
-    }
-    value
+    let why = if value < *range.start() {
+        format!("less than {}", range.start())
+    } else if value > *range.end() {
+        format!("more than {}", range.end())
+    } else {
+        return value;
+    };
+    ignored(name, &value.to_string(), &why);
+    default
 }
 
 fn ignored(name: &str, value: &str, why: &str) {
@@ -215,12 +230,12 @@ mod tests {
         assert_eq!(default.limits.eager_bytes, EAGER_BYTES);
         let set = settings(&[
             ("FI_DENREI_INSECURE", "1"),
-            ("FI_DENREI_EAGER_BYTES", "999999999"),
+            ("FI_DENREI_EAGER_BYTES", "2048"),
             ("FI_DENREI_LINGER_MS", "a while"),
             ("FI_DENREI_FAILURE_TIMEOUT_MS", "3000"),
         ]);
         assert!(set.may_leave_the_host());
-        assert_eq!(set.limits.eager_bytes, *EAGER_RANGE.end());
+        assert_eq!(set.limits.eager_bytes, 2048);
         assert_eq!(set.limits.linger, Duration::from_secs(2));
         assert_eq!(set.failure_timeout, Duration::from_secs(3));
         assert!(!settings(&[("FI_DENREI_INSECURE", "0")]).insecure);
@@ -235,16 +250,25 @@ mod tests {
     }
 
     #[test]
-    fn too_little_memory_for_unexpected_messages_is_ignored() {
-        let bytes = |value: &str| settings(&[("FI_DENREI_UNEXPECTED_BYTES", value)]).limits.unexpected_bytes;
-        assert_eq!(["0", "1048575", "1048576"].map(bytes), [UNEXPECTED_BYTES, UNEXPECTED_BYTES, 1_048_576]);
+    fn what_is_out_of_range_is_ignored() {
+        let unexpected = |value| settings(&[("FI_DENREI_UNEXPECTED_BYTES", value)]).limits.unexpected_bytes;
+        assert_eq!(
+            ["0", "1048575", "1048576"].map(unexpected),
+            [UNEXPECTED_BYTES, UNEXPECTED_BYTES, 1_048_576]
+        );
+        let eager = |value| settings(&[("FI_DENREI_EAGER_BYTES", value)]).limits.eager_bytes;
+        assert_eq!(["0", "1023", "32769", "18446744073709551615"].map(eager), [EAGER_BYTES; 4]);
+        assert_eq!(["1024", "32768"].map(eager), [1024, 32_768]);
+        let failure =
+            |value| settings(&[("FI_DENREI_FAILURE_TIMEOUT_MS", value)]).failure_timeout.as_millis() as u64;
+        assert_eq!(["0", "99", "100"].map(failure), [FAILURE_TIMEOUT_MS, FAILURE_TIMEOUT_MS, 100]);
     }
 
     #[test]
     fn the_nodes_configuration_is_valid_at_both_ends() {
-        for eager in ["0", "999999999"] {
+        for (eager, timeout) in [("1024", "100"), ("32768", "18446744073709551615")] {
             let settings =
-                settings(&[("FI_DENREI_EAGER_BYTES", eager), ("FI_DENREI_FAILURE_TIMEOUT_MS", "1")]);
+                settings(&[("FI_DENREI_EAGER_BYTES", eager), ("FI_DENREI_FAILURE_TIMEOUT_MS", timeout)]);
             settings.node_config().validate().unwrap();
         }
     }

@@ -60,7 +60,7 @@ impl Vectors {
         unsafe {
             let vectors = core::slice::from_raw_parts(self.first, self.count);
             let parts = vectors.iter().map(|v| (v.addr.cast::<u8>(), v.count.saturating_mul(element)));
-            Ok(Memory::new(parts))
+            super::memory_of(parts)
         }
     }
 }

@@ -111,7 +111,7 @@ pub unsafe extern "C" fn denrei_coll_send(
 ) -> c_int {
     // SAFETY: as the caller promises.
     call(|| unsafe {
-        let parts = [bytes(head, HEAD_BYTES), bytes(buffer, len)];
+        let parts = [bytes(head, HEAD_BYTES)?, bytes(buffer, len)?];
         seat.as_ref().ok_or(Errno::INVALID)?.send(&parts, micros(timeout_us))
     })
 }

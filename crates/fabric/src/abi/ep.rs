@@ -100,10 +100,9 @@ pub(super) unsafe extern "C" fn open2(
         // SAFETY: libfabric's contract: a domain of ours, an info with what it names.
         let (domain, info) = unsafe { (object::<Domain, _>(domain)?, info.as_ref().ok_or(Errno::INVALID)?) };
         // SAFETY: as above.
-        let (tx, rx, ep) = unsafe { (info.tx_attr.as_ref(), info.rx_attr.as_ref(), info.ep_attr.as_ref()) };
-        if ep.is_some_and(|ep| !matches!(ep.type_, FI_EP_UNSPEC | FI_EP_RDM)) {
-            return Err(Errno::INVALID);
-        }
+        unsafe { super::getinfo::check_endpoint(info)? };
+        // SAFETY: as above.
+        let (tx, rx) = unsafe { (info.tx_attr.as_ref(), info.rx_attr.as_ref()) };
         // SAFETY: the address is as long as is said.
         let source = unsafe { super::av::read_address(info.src_addr, info.src_addrlen) };
         let settings = Settings::from_environment();

@@ -236,7 +236,7 @@ unsafe extern "C" fn write(
 ) -> ssize_t {
     count(|| {
         // SAFETY: libfabric's contract.
-        let (eq, octets) = unsafe { (object::<Eq, _>(eq)?, super::bytes(octets, len)) };
+        let (eq, octets) = unsafe { (object::<Eq, _>(eq)?, super::bytes(octets, len)?) };
         let is_added = eq.events.add_below(MAX_EVENTS, Event::Said(event, octets.to_vec()));
         if is_added { Ok(len) } else { Err(Errno::AGAIN) }
     })

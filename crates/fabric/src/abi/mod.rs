@@ -189,7 +189,7 @@ unsafe fn memory(iov: *const iovec, count: usize) -> Result<Memory, Errno> {
     // SAFETY: as the caller promises.
     unsafe {
         let parts = core::slice::from_raw_parts(iov, count);
-        Ok(Memory::new(parts.iter().map(|part| (part.iov_base.cast::<u8>(), part.iov_len))))
+        memory_of(parts.iter().map(|part| (part.iov_base.cast::<u8>(), part.iov_len)))
     }
 }
 
@@ -197,19 +197,38 @@ unsafe fn memory(iov: *const iovec, count: usize) -> Result<Memory, Errno> {
 ///
 /// # Safety
 /// `buffer` points to `len` bytes that stay valid as long as an operation's.
-unsafe fn buffer(buffer: *const c_void, len: usize) -> Memory {
+unsafe fn buffer(buffer: *const c_void, len: usize) -> Result<Memory, Errno> {
     // SAFETY: as the caller promises.
-    unsafe { Memory::new([(buffer.cast_mut().cast::<u8>(), len)]) }
+    unsafe { memory_of([(buffer.cast_mut().cast::<u8>(), len)]) }
+}
+
+/// Buffers, none of which may be nowhere, nor all be larger than a message.
+///
+/// # Safety
+/// Each is memory of so many bytes that stay valid as long as an operation's, or null.
+unsafe fn memory_of(
+    parts: impl IntoIterator<Item = (*mut u8, usize), IntoIter: Clone>,
+) -> Result<Memory, Errno> {
+    let parts = parts.into_iter();
+    if parts.clone().any(|(start, len)| start.is_null() && len > 0) {
+        return Err(Errno::INVALID);
+    }
+    // SAFETY: as the caller promises.
+    let memory = unsafe { Memory::new(parts) };
+    if memory.len() > getinfo::MAX_MESSAGE { Err(Errno::TOO_LARGE) } else { Ok(memory) }
 }
 
 /// Bytes to copy now.
 ///
 /// # Safety
-/// `buffer` points to `len` bytes, or `len` is 0.
-unsafe fn bytes<'a>(buffer: *const c_void, len: usize) -> &'a [u8] {
-    if len == 0 || buffer.is_null() {
-        return &[];
+/// `buffer` points to `len` bytes, or is null, or `len` is 0.
+unsafe fn bytes<'a>(buffer: *const c_void, len: usize) -> Result<&'a [u8], Errno> {
+    if len == 0 {
+        return Ok(&[]);
+    }
+    if buffer.is_null() {
+        return Err(Errno::INVALID);
     }
     // SAFETY: as the caller promises.
-    unsafe { core::slice::from_raw_parts(buffer.cast::<u8>(), len) }
+    Ok(unsafe { core::slice::from_raw_parts(buffer.cast::<u8>(), len) })
 }

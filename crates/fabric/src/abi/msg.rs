@@ -151,7 +151,7 @@ impl Ep {
         }
         // Not all programs take it as the call's result (fi_tagged(3) has it as a completion).
         if let Err(errno) = looked {
-            engine.found_nothing(tagged, context as usize, errno);
+            engine.found_nothing(tagged, tag, context as usize, errno);
         }
         Ok(())
     }
@@ -175,7 +175,7 @@ fn data_of(flags: u64, data: u64) -> Option<u64> {
 
 calls! {
     fn recv(ep, buf: *mut c_void, len: usize, _desc: *mut c_void, from: u64, context: *mut c_void) {
-        ep.receive_message(None, from, buffer(buf, len), context, ep.rx_flags())
+        ep.receive_message(None, from, buffer(buf, len)?, context, ep.rx_flags())
     }
     fn recvv(ep, iov: *const iovec, _desc: *mut *mut c_void, count: usize, from: u64, context: *mut c_void) {
         ep.receive_message(None, from, memory(iov, count)?, context, ep.rx_flags())
@@ -185,7 +185,7 @@ calls! {
         ep.receive_message(None, msg.addr, memory(msg.msg_iov, msg.iov_count)?, msg.context, flags)
     }
     fn send(ep, buf: *const c_void, len: usize, _desc: *mut c_void, to: u64, context: *mut c_void) {
-        ep.send_message(Envelope { to, tag: None, data: None }, buffer(buf, len), context, ep.tx_flags())
+        ep.send_message(Envelope { to, tag: None, data: None }, buffer(buf, len)?, context, ep.tx_flags())
     }
     fn sendv(ep, iov: *const iovec, _desc: *mut *mut c_void, count: usize, to: u64, context: *mut c_void) {
         ep.send_message(Envelope { to, tag: None, data: None }, memory(iov, count)?, context, ep.tx_flags())
@@ -196,22 +196,22 @@ calls! {
         ep.send_message(envelope, memory(msg.msg_iov, msg.iov_count)?, msg.context, flags)
     }
     fn inject(ep, buf: *const c_void, len: usize, to: u64) {
-        ep.inject_message(Envelope { to, tag: None, data: None }, bytes(buf, len))
+        ep.inject_message(Envelope { to, tag: None, data: None }, bytes(buf, len)?)
     }
     fn senddata(
         ep, buf: *const c_void, len: usize, _desc: *mut c_void, data: u64, to: u64, context: *mut c_void
     ) {
         let envelope = Envelope { to, tag: None, data: Some(data) };
-        ep.send_message(envelope, buffer(buf, len), context, ep.tx_flags())
+        ep.send_message(envelope, buffer(buf, len)?, context, ep.tx_flags())
     }
     fn injectdata(ep, buf: *const c_void, len: usize, data: u64, to: u64) {
-        ep.inject_message(Envelope { to, tag: None, data: Some(data) }, bytes(buf, len))
+        ep.inject_message(Envelope { to, tag: None, data: Some(data) }, bytes(buf, len)?)
     }
     fn trecv(
         ep, buf: *mut c_void, len: usize, _desc: *mut c_void, from: u64, tag: u64, ignore: u64,
         context: *mut c_void
     ) {
-        ep.receive_message(Some((tag, ignore)), from, buffer(buf, len), context, ep.rx_flags())
+        ep.receive_message(Some((tag, ignore)), from, buffer(buf, len)?, context, ep.rx_flags())
     }
     fn trecvv(
         ep, iov: *const iovec, _desc: *mut *mut c_void, count: usize, from: u64, tag: u64, ignore: u64,
@@ -234,7 +234,7 @@ calls! {
     fn tsend(
         ep, buf: *const c_void, len: usize, _desc: *mut c_void, to: u64, tag: u64, context: *mut c_void
     ) {
-        ep.send_message(Envelope { to, tag: Some(tag), data: None }, buffer(buf, len), context, ep.tx_flags())
+        ep.send_message(Envelope { to, tag: Some(tag), data: None }, buffer(buf, len)?, context, ep.tx_flags())
     }
     fn tsendv(
         ep, iov: *const iovec, _desc: *mut *mut c_void, count: usize, to: u64, tag: u64,
@@ -253,17 +253,17 @@ calls! {
         ep.send_message(envelope, memory(msg.msg_iov, msg.iov_count)?, msg.context, flags)
     }
     fn tinject(ep, buf: *const c_void, len: usize, to: u64, tag: u64) {
-        ep.inject_message(Envelope { to, tag: Some(tag), data: None }, bytes(buf, len))
+        ep.inject_message(Envelope { to, tag: Some(tag), data: None }, bytes(buf, len)?)
     }
     fn tsenddata(
         ep, buf: *const c_void, len: usize, _desc: *mut c_void, data: u64, to: u64, tag: u64,
         context: *mut c_void
     ) {
         let envelope = Envelope { to, tag: Some(tag), data: Some(data) };
-        ep.send_message(envelope, buffer(buf, len), context, ep.tx_flags())
+        ep.send_message(envelope, buffer(buf, len)?, context, ep.tx_flags())
     }
     fn tinjectdata(ep, buf: *const c_void, len: usize, data: u64, to: u64, tag: u64) {
         let envelope = Envelope { to, tag: Some(tag), data: Some(data) };
-        ep.inject_message(envelope, bytes(buf, len))
+        ep.inject_message(envelope, bytes(buf, len)?)
     }
 }

@@ -123,7 +123,7 @@ calls! {
         context: *mut c_void
     ) {
         let there = There::at(from, address, len, key, None);
-        ep.read_there(there, buffer(buf, len), context, ep.default_flags())
+        ep.read_there(there, buffer(buf, len)?, context, ep.default_flags())
     }
     fn readv(
         ep, iov: *const iovec, _desc: *mut *mut c_void, count: usize, from: u64, address: u64, key: u64,
@@ -142,7 +142,7 @@ calls! {
         context: *mut c_void
     ) {
         let there = There::at(to, address, len, key, None);
-        ep.write_there(there, buffer(buf, len), context, ep.default_flags())
+        ep.write_there(there, buffer(buf, len)?, context, ep.default_flags())
     }
     fn writev(
         ep, iov: *const iovec, _desc: *mut *mut c_void, count: usize, to: u64, address: u64, key: u64,
@@ -158,16 +158,16 @@ calls! {
         ep.write_there(There::of(msg, data)?, memory(msg.msg_iov, msg.iov_count)?, msg.context, flags)
     }
     fn inject(ep, buf: *const c_void, len: usize, to: u64, address: u64, key: u64) {
-        ep.inject_there(There::at(to, address, len, key, None), bytes(buf, len))
+        ep.inject_there(There::at(to, address, len, key, None), bytes(buf, len)?)
     }
     fn writedata(
         ep, buf: *const c_void, len: usize, _desc: *mut c_void, data: u64, to: u64, address: u64,
         key: u64, context: *mut c_void
     ) {
         let there = There::at(to, address, len, key, Some(data));
-        ep.write_there(there, buffer(buf, len), context, ep.default_flags())
+        ep.write_there(there, buffer(buf, len)?, context, ep.default_flags())
     }
     fn injectdata(ep, buf: *const c_void, len: usize, data: u64, to: u64, address: u64, key: u64) {
-        ep.inject_there(There::at(to, address, len, key, Some(data)), bytes(buf, len))
+        ep.inject_there(There::at(to, address, len, key, Some(data)), bytes(buf, len)?)
     }
 }

@@ -50,6 +50,8 @@ pub enum Take {
 #[derive(Debug)]
 struct Posted {
     receive: Receive,
+    /// What it asks for, for the report that nothing came.
+    tag: u64,
     /// Bytes of a buffer for several messages that are taken.
     used: usize,
     /// Names such a buffer.
@@ -157,7 +159,7 @@ impl Engine {
     /// # Errors
     /// There is no way to the peer it names.
     pub fn receive(&mut self, tagged: bool, pattern: Pattern, receive: Receive) -> Result<(), Errno> {
-        let mut posted = Posted { receive, used: 0, buffer: 0 };
+        let mut posted = Posted { receive, tag: pattern.tag, used: 0, buffer: 0 };
         if posted.receive.multi.is_some() {
             posted.buffer = self.receiving.next_buffer;
             self.receiving.next_buffer += 1;
@@ -187,7 +189,7 @@ impl Engine {
     pub fn receive_claimed(&mut self, tagged: bool, receive: Receive) -> Result<(), Errno> {
         let claimed = self.receiving.claimed.remove(&receive.context).ok_or(Errno::INVALID)?;
         let (source, tag, message) = claimed;
-        let posted = Posted { receive, used: 0, buffer: 0 };
+        let posted = Posted { receive, tag, used: 0, buffer: 0 };
         self.deliver(tagged, posted, (source, tag, message.data), message.matched());
         self.port.send_queued();
         Ok(())
@@ -241,8 +243,8 @@ impl Engine {
     }
 
     /// Reports that a look has found nothing, and why.
-    pub fn found_nothing(&self, tagged: bool, context: usize, errno: Errno) {
-        self.found(failure(context, receive_flags(tagged), errno));
+    pub fn found_nothing(&self, tagged: bool, tag: u64, context: usize, errno: Errno) {
+        self.found(failure(context, receive_flags(tagged), tag, errno));
     }
 
     fn discard(&mut self, source: PeerIndex, message: &Unexpected) {
@@ -269,7 +271,7 @@ impl Engine {
         if posted.receive.multi.is_some() && self.receiving.give_back(posted.buffer) {
             flags |= ffi::FI_MULTI_RECV;
         }
-        self.sinks.received(failure(posted.receive.context, flags, errno), true);
+        self.sinks.received(failure(posted.receive.context, flags, posted.tag, errno), true);
     }
 
     /// A message to match has come, or several.
@@ -308,6 +310,7 @@ impl Engine {
         // A buffer for several keeps its place in the queue.
         let empty = Posted {
             receive: Receive { memory: Memory::default(), context: 0, wanted: false, multi: Some(0) },
+            tag: 0,
             used: 0,
             buffer: 0,
         };
@@ -451,14 +454,14 @@ impl Engine {
 }
 
 /// What a receive that got nothing is reported as.
-fn failure(context: usize, flags: u64, errno: Errno) -> Completion {
+fn failure(context: usize, flags: u64, tag: u64, errno: Errno) -> Completion {
     Completion {
         context,
         flags,
         len: 0,
         buffer: 0,
         data: 0,
-        tag: 0,
+        tag,
         source: ffi::FI_ADDR_UNSPEC,
         error: Some((errno, 0)),
     }

@@ -15,7 +15,7 @@ use super::port::MessageKey;
 use super::{Engine, Report};
 use crate::error::Errno;
 use crate::memory::Memory;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 /// Messages of a row that leave at once: an exchange is never slowed down.
 const DIRECT: u32 = 2;
@@ -105,6 +105,8 @@ struct Waits {
 struct Unacknowledged {
     bytes: usize,
     since_mark: usize,
+    /// Why some of it never was, though all of it had been reported as sent: said to whoever sends next.
+    lost: Option<Errno>,
 }
 
 /// What was sent.
@@ -140,9 +142,11 @@ impl Engine {
     /// Sends a message. `true`: it waits for company, and somebody has to see that it leaves.
     ///
     /// # Errors
-    /// `AGAIN`: too much is under way. Others: there is no such peer.
+    /// `AGAIN`: too much is under way. Others: there is no such peer, or it is gone, and what was reported as sent is
+    /// lost with it; said once for each session that breaks.
     pub fn send(&mut self, send: Send<'_>) -> Result<bool, Errno> {
         let peer = self.peer(send.to)?;
+        self.check_nothing_lost(peer)?;
         send.report.as_ref().map_or(Ok(()), |report| self.sinks.check_room_for(report))?;
         let envelope = Envelope { tag: send.tag, data: send.data };
         let len = send.payload.len();
@@ -166,6 +170,17 @@ impl Engine {
             self.leave_now();
         }
         Ok(!waits.leaves)
+    }
+
+    /// Who only sends learns nowhere else that a peer is gone. One that has come back is there.
+    fn check_nothing_lost(&mut self, peer: PeerIndex) -> Result<(), Errno> {
+        let lost = self.sending.of(peer).lost.take();
+        lost.filter(|_| !self.port.has_session(peer)).map_or(Ok(()), Err)
+    }
+
+    /// Peers that are forgotten have lost nothing.
+    pub(super) fn forget_sent(&mut self, gone: &HashSet<PeerIndex>) {
+        gone.iter().for_each(|peer| *self.sending.of(*peer) = Unacknowledged::default());
     }
 
     /// Up to which size a message for a peer is sent at once.
@@ -364,17 +379,21 @@ impl Engine {
         let mut keys: Vec<MessageKey> =
             self.sending.under_way.keys().filter(|key| key.peer == peer).copied().collect();
         keys.sort_unstable();
+        let mut is_told = in_order;
         for key in keys {
             match self.sending.under_way.remove(&key) {
                 Some(Sent::Message(report, _)) => {
                     let is_done = in_order && key.channel == MATCHED;
+                    is_told |= !is_done;
                     self.sinks.transmitted(&report, if is_done { Ok(()) } else { Err(errno) });
                 }
                 Some(Sent::Part(Part::Own(operation))) => self.finish_part(operation, Err(errno)),
                 _ => {}
             }
         }
-        *self.sending.of(peer) = Unacknowledged::default();
+        let state = self.sending.of(peer);
+        let lost = (state.bytes > 0 && !is_told).then_some(errno);
+        *state = Unacknowledged { lost, ..Unacknowledged::default() };
         if self.sending.last == peer {
             self.sending.batch.take();
         }

@@ -34,6 +34,7 @@ impl Engine {
         let gone: HashSet<PeerIndex> = idle.into_iter().filter(|peer| !self.is_named(*peer)).collect();
         self.port.forget(&gone);
         self.watch_no_more(&gone);
+        self.forget_sent(&gone);
         // It says what was known of indices.
         self.known = super::Known::default();
         self.sweep.due = LEAST.max(2 * self.port.known());

@@ -24,6 +24,63 @@ static void refused_flags(void)
 	OK(fi_close(&eq->fid));
 }
 
+/* Buffers that are nowhere, or larger than a message. */
+static void impossible_buffers(void)
+{
+	struct side *a = &sides[0];
+	struct iovec wide[2] = { { out, SIZE_MAX - 5 }, { out, 100 } }, nowhere[2] = { { out, 1 }, { NULL, 1 } };
+	struct fi_msg message = { .msg_iov = nowhere, .iov_count = 2, .addr = a->peer };
+	uint64_t one = 1;
+	CHECK(fi_send(a->ep, NULL, 10, NULL, a->peer, NULL) == -FI_EINVAL);
+	CHECK(fi_inject(a->ep, NULL, 10, a->peer) == -FI_EINVAL);
+	CHECK(fi_tsend(a->ep, NULL, LARGE, NULL, a->peer, 1, NULL) == -FI_EINVAL);
+	CHECK(fi_sendmsg(a->ep, &message, 0) == -FI_EINVAL);
+	CHECK(fi_recv(a->ep, NULL, 10, NULL, FI_ADDR_UNSPEC, NULL) == -FI_EINVAL);
+	CHECK(fi_write(a->ep, NULL, 10, NULL, a->peer, 0, 1, NULL) == -FI_EINVAL);
+	CHECK(fi_read(a->ep, NULL, 10, NULL, a->peer, 0, 1, NULL) == -FI_EINVAL);
+	CHECK(fi_atomic(a->ep, NULL, 1, NULL, a->peer, 0, 1, FI_UINT64, FI_SUM, NULL) == -FI_EINVAL);
+	CHECK(fi_fetch_atomic(a->ep, &one, 1, NULL, NULL, NULL, a->peer, 0, 1, FI_UINT64, FI_SUM, NULL) == -FI_EINVAL);
+	CHECK(fi_sendv(a->ep, wide, NULL, 2, a->peer, NULL) == -FI_EMSGSIZE);
+	CHECK(fi_send(a->ep, out, info->ep_attr->max_msg_size + 1, NULL, a->peer, NULL) == -FI_EMSGSIZE);
+}
+
+/* An offer that was changed to what is not offered. */
+static void impossible_endpoints(void)
+{
+	struct fi_info *wanted = fi_dupinfo(info), *found = NULL, *hints = hints_of();
+	struct fid_ep *ep;
+	wanted->caps |= FI_MULTICAST;
+	CHECK(fi_endpoint(domain, wanted, &ep, NULL) == -FI_EINVAL);
+	wanted->caps = info->caps;
+	wanted->ep_attr->type = FI_EP_MSG;
+	CHECK(fi_endpoint(domain, wanted, &ep, NULL) == -FI_EINVAL);
+	wanted->ep_attr->type = FI_EP_RDM;
+	wanted->tx_attr->inject_size++;
+	CHECK(fi_endpoint(domain, wanted, &ep, NULL) == -FI_EINVAL);
+	wanted->tx_attr->inject_size--;
+	wanted->rx_attr->msg_order = ~0ull;
+	CHECK(fi_endpoint(domain, wanted, &ep, NULL) == -FI_EINVAL);
+	wanted->rx_attr->msg_order = FI_ORDER_SAS;
+	OK(fi_endpoint(domain, wanted, &ep, NULL));
+	OK(fi_close(&ep->fid));
+	fi_freeinfo(wanted);
+	hints->rx_attr->total_buffered_recv = info->rx_attr->total_buffered_recv + 1;
+	CHECK(fi_getinfo(FI_VERSION(1, 9), NULL, NULL, 0, hints, &found) == -FI_ENODATA);
+	fi_freeinfo(hints);
+}
+
+/* What a receive asked for is said when nothing came. */
+static void tags_of_failures(void)
+{
+	struct side *a = &sides[0];
+	struct fi_msg_tagged look = { .addr = FI_ADDR_UNSPEC, .tag = 77, .context = &look };
+	OK(fi_trecvmsg(a->ep, &look, FI_PEEK));
+	CHECK(next(a, NULL) == -FI_ENOMSG && error_entry.tag == 77 && error_entry.op_context == &look);
+	OK(fi_trecv(a->ep, in, 8, NULL, FI_ADDR_UNSPEC, 78, 0, in));
+	OK(fi_cancel(&a->ep->fid, in));
+	CHECK(next(a, NULL) == -FI_ECANCELED && error_entry.tag == 78 && error_entry.op_context == in);
+}
+
 /* One of each kind. */
 static void bindings(void)
 {
@@ -252,6 +309,9 @@ int main(void)
 	if (failures)
 		return 1;
 	refused_flags();
+	impossible_buffers();
+	impossible_endpoints();
+	tags_of_failures();
 	bindings();
 	registrations();
 	vectors();

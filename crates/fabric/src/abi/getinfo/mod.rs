@@ -70,7 +70,7 @@ const RX_SIZE: usize = 65_536;
 /// Objects of each kind: as many as memory allows.
 const MANY: usize = 65_536;
 /// Messages are as large as memory allows.
-const MAX_MESSAGE: usize = 1 << 60;
+pub(super) const MAX_MESSAGE: usize = 1 << 60;
 /// A tag whose bits are all the application's.
 const TAG_FORMAT: u64 = 0xaaaa_aaaa_aaaa_aaaa;
 /// Version of what is on the wire.
@@ -170,17 +170,13 @@ impl Wanted {
             Self { api: version, mr_mode: if old { FI_MR_SCALABLE } else { 0 }, ..Self::default() };
         // SAFETY: as the caller promises.
         let Some(hints) = (unsafe { hints.as_ref() }) else { return Ok(wanted) };
-        refuse_unless(hints.caps & !CAPS == 0, || format!("capabilities {:#x}", hints.caps & !CAPS))?;
-        wanted.caps = hints.caps;
         wanted.addr_format = hints.addr_format;
         refuse_unless(hints.addr_format <= FI_SOCKADDR_IN6, || {
             format!("address format {}", hints.addr_format)
         })?;
         // SAFETY: attributes are null or valid.
         unsafe {
-            if let Some(attr) = hints.ep_attr.as_ref() {
-                wanted.read_ep(attr)?;
-            }
+            wanted.read_endpoint(hints)?;
             if let Some(attr) = hints.domain_attr.as_ref() {
                 wanted.read_domain(attr, old)?;
             }
@@ -191,18 +187,27 @@ impl Wanted {
                 let ours = provider.is_none_or(|name| name.eq_ignore_ascii_case("denrei"));
                 refuse_unless(ours, || format!("provider {provider:?}"))?;
             }
-            if let Some(attr) = hints.tx_attr.as_ref() {
-                wanted.read_tx(attr)?;
-            }
-            if let Some(attr) = hints.rx_attr.as_ref() {
-                wanted.read_rx(attr)?;
-            }
         }
-        let beyond = (wanted.tx_caps | wanted.rx_caps) & !wanted.offered_caps();
+        Ok(wanted)
+    }
+
+    /// What an endpoint is to be able to do.
+    ///
+    /// # Safety
+    /// Attributes are null or valid.
+    unsafe fn read_endpoint(&mut self, hints: &fi_info) -> Result<(), Refusal> {
+        refuse_unless(hints.caps & !CAPS == 0, || format!("capabilities {:#x}", hints.caps & !CAPS))?;
+        self.caps = hints.caps;
+        // SAFETY: as the caller promises.
+        unsafe {
+            hints.ep_attr.as_ref().map_or(Ok(()), |attr| self.read_ep(attr))?;
+            hints.tx_attr.as_ref().map_or(Ok(()), |attr| self.read_tx(attr))?;
+            hints.rx_attr.as_ref().map_or(Ok(()), |attr| self.read_rx(attr))?;
+        }
+        let beyond = (self.tx_caps | self.rx_caps) & !self.offered_caps();
         refuse_unless(beyond == 0, || {
             format!("transmit or receive capabilities {beyond:#x}, which the endpoint is not to have")
-        })?;
-        Ok(wanted)
+        })
     }
 
     fn read_ep(&mut self, attr: &fi_ep_attr) -> Result<(), Refusal> {
@@ -299,6 +304,13 @@ impl Wanted {
         let flags = attr.op_flags & !RX_OP_FLAGS;
         refuse_unless(flags == 0, || format!("receive flags {flags:#x}"))?;
         check_order(attr.msg_order, attr.comp_order)?;
+        let most = Settings::from_environment().limits.unexpected_bytes;
+        refuse_unless(attr.total_buffered_recv <= most, || {
+            format!(
+                "{} bytes of early messages: FI_DENREI_UNEXPECTED_BYTES is {most}",
+                attr.total_buffered_recv
+            )
+        })?;
         refuse_unless(attr.size <= RX_SIZE, || format!("{} receives at a time", attr.size))?;
         refuse_unless(attr.iov_limit <= IOV_LIMIT, || format!("buffers of {} parts", attr.iov_limit))?;
         (self.rx_caps, self.rx_op_flags) = (attr.caps, attr.op_flags);
@@ -444,6 +456,18 @@ fn resolve(node: Option<&str>, service: Option<&str>, flags: u64) -> Result<Opti
         (node, port).to_socket_addrs().map_err(|error| Refusal(format!("{node}: {error}")))?.collect();
     addresses.sort_by_key(SocketAddr::is_ipv6);
     addresses.first().copied().map(Some).ok_or_else(|| Refusal(format!("{node} has no address")))
+}
+
+/// Whether an endpoint can be as an offer says that the caller may have changed; the log says why not.
+///
+/// # Safety
+/// The attributes are null or valid.
+pub(super) unsafe fn check_endpoint(info: &fi_info) -> Result<(), Errno> {
+    // SAFETY: as the caller promises.
+    unsafe { Wanted::default().read_endpoint(info) }.map_err(|Refusal(reason)| {
+        log::say(Level::Warn, Subsystem::EndpointControl, || format!("no endpoint has {reason}"));
+        Errno::INVALID
+    })
 }
 
 /// Whether an offer, ours or a copy that the caller has changed, is used with automatic progress.

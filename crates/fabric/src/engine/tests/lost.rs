@@ -56,6 +56,30 @@ fn a_peer_that_is_gone_fails_what_waits_for_it() {
     assert!(began.elapsed() < Duration::from_secs(3), "after {:?}", began.elapsed());
 }
 
+/// Small messages are reported as sent when they are copied: who only sends them would never hear of a loss.
+#[test]
+fn who_only_sends_is_told_once_that_a_peer_is_gone() {
+    if !a_peer_can_hang() {
+        return;
+    }
+    let mut sides = impatient_pair(false);
+    let try_send = |sides: &mut [Side]| {
+        let payload = Payload::Copied(&[1; 1000]);
+        let send = Send { to: 1, tag: None, data: None, payload, report: None, delivery: false };
+        sides[0].engine.send(send).map(drop)
+    };
+    let mut said = try_send(&mut sides);
+    work(&mut sides[..1], |sides| {
+        said = try_send(sides);
+        !matches!(said, Ok(()) | Err(Errno::AGAIN))
+    });
+    assert_eq!(said, Err(Errno(ffi::ETIMEDOUT)));
+    // Who tries again begins anew, and one that has come back is there.
+    assert_eq!(try_send(&mut sides), Ok(()));
+    work(&mut sides, |sides| sides[1].engine.receiving_is_busy());
+    assert_eq!(try_send(&mut sides), Ok(()));
+}
+
 #[test]
 fn receives_from_anybody_fail_when_a_peer_is_gone_that_never_said_a_word() {
     if !a_peer_can_hang() {
