@@ -15,6 +15,9 @@ const SILENT_POLLS: u32 = 1;
 const DEAF_POLLS: u32 = 4;
 /// … and no progress for this long: a process of a busy host may be off its core for some of it.
 const MIN_DEAF: Duration = Duration::from_millis(200);
+/// Who lags is waited for at the end, and is served by its session, which what all others got may have kept off the
+/// member's link until just now: it probes after half a second (`spec/protocol.md` §5.4), and once more.
+const LEAST_PATIENCE_AT_END: Duration = Duration::from_secs(2);
 /// Longest time between two questions.
 const MAX_POLL_INTERVAL: Duration = Duration::from_millis(500);
 
@@ -181,7 +184,12 @@ impl Sender {
             }
             _ => Instant::FAR_FUTURE,
         };
-        slow_at.min(member.progress_at + patience)
+        slow_at.min(member.progress_at + Self::standstill(member, patience))
+    }
+
+    /// How long a member that holds the others up, or the end, may make no progress.
+    fn standstill(member: &Member, patience: Duration) -> Duration {
+        if member.lagging { patience.max(LEAST_PATIENCE_AT_END) } else { patience }
     }
 
     /// Whether a member has something to do, or room to give, that it has not.
@@ -274,7 +282,9 @@ impl Sender {
             }
             if !self.is_waited_for(member) {
                 self.judge_lagging(now, index, host);
-            } else if member.progress_at + patience <= now || self.is_far_behind(index, patience) {
+            } else if member.progress_at + Self::standstill(member, patience) <= now
+                || self.is_far_behind(index, patience)
+            {
                 match self.options.policy {
                     GroupPolicy::Lag { .. } if !self.is_closing() => self.let_lag(now, index, host),
                     _ => self.depart(now, index, Departure::Ejected, host),
