@@ -63,8 +63,8 @@ impl Receiver for Node {
     }
 }
 
-/// A receiver to which the kernel says when datagrams came. It does not sleep: waking it up would keep the
-/// sender off its core.
+/// A receiver of one sender to which the kernel says when datagrams came. It does not sleep: waking it up would
+/// keep the sender off its core.
 pub struct Timed {
     socket: UdpSocket,
     local: SocketAddr,
@@ -74,6 +74,9 @@ pub struct Timed {
     control: Vec<u8>,
     /// CLOCK_REALTIME, by which the kernel tells, less CLOCK_MONOTONIC, when this was made.
     ahead_ns: u64,
+    /// When octets came that no message was handed out for, and how many: behind a lost packet messages wait for
+    /// what is sent again, and did not come with that.
+    arrived: VecDeque<(u64, u64)>,
     came: VecDeque<(u64, Message)>,
 }
 
@@ -107,6 +110,7 @@ impl Timed {
             datagram: vec![0; 1 << 16],
             control: nix::cmsg_space!(TimeSpec),
             ahead_ns,
+            arrived: VecDeque::new(),
             came: VecDeque::new(),
         })
     }
@@ -117,9 +121,15 @@ impl Timed {
             let now = Instant::from_nanos(now_ns());
             // How it was marked is not asked for: nothing marks where this is measured.
             let meta = DatagramMeta { from, ecn: Ecn::NotEct };
+            let held = self.held(from);
             self.endpoint.handle_datagram(now, &meta, &mut self.datagram[..len]);
+            let octets = self.held(from).saturating_sub(held);
+            if octets > 0 {
+                self.arrived.push_back((at_ns, octets));
+            }
             while let Some(message) = self.endpoint.recv(now) {
-                self.came.push_back((at_ns, message));
+                let came = self.arrival_of(message.data.len() as u64);
+                self.came.push_back((came.unwrap_or(at_ns), message));
             }
         }
         let now = Instant::from_nanos(now_ns());
@@ -132,6 +142,31 @@ impl Timed {
             let _ = self.socket.send_to(self.out.bytes(), transmit.to);
         }
         Ok(())
+    }
+
+    /// Octets of messages that are here and not handed out.
+    fn held(&self, from: SocketAddr) -> u64 {
+        let flow = self.endpoint.peer_at(from).and_then(|peer| self.endpoint.flow(peer));
+        flow.map_or(0, |flow| flow.unread_bytes)
+    }
+
+    /// When the next so many octets came. A message that is sent again counts as what came in its stead: a burst
+    /// has as many octets all the same.
+    fn arrival_of(&mut self, mut octets: u64) -> Option<u64> {
+        let mut came = None;
+        while let Some((at_ns, left)) = self.arrived.front_mut() {
+            came = came.max(Some(*at_ns));
+            let taken = octets.min(*left);
+            (*left, octets) = (*left - taken, octets - taken);
+            if *left > 0 {
+                break;
+            }
+            self.arrived.pop_front();
+            if octets == 0 {
+                break;
+            }
+        }
+        came
     }
 
     /// A datagram: its length, its source, when it came.
@@ -222,6 +257,60 @@ mod tests {
                 break;
             }
             assert!(now_ns() < until_ns, "{came} is not between {before} and {sent}");
+        }
+    }
+
+    /// What a socket between two that hands on by hand has got, if anything.
+    fn got(socket: &UdpSocket) -> Option<Vec<u8>> {
+        let mut datagram = vec![0; 1 << 16];
+        let len = socket.recv(&mut datagram).ok()?;
+        datagram.truncate(len);
+        Some(datagram)
+    }
+
+    /// The next that brings `text`. Others, which look for the path's size, are lost.
+    fn got_with(socket: &UdpSocket, text: &[u8]) -> Option<Vec<u8>> {
+        let brings = |datagram: &Vec<u8>| datagram.windows(text.len()).any(|window| window == text);
+        std::iter::from_fn(|| got(socket)).find(brings)
+    }
+
+    #[test]
+    fn messages_behind_a_lost_packet_did_not_come_with_what_is_sent_again() {
+        let mut timed = Timed::open([127, 0, 0, 1].into(), &Config::default()).unwrap();
+        let node = Node::bind("127.0.0.1:0", Config::default()).unwrap();
+        let [front, back] = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
+        front.connect(node.local_addr()).unwrap();
+        back.connect(timed.local_addr()).unwrap();
+        for socket in [&front, &back] {
+            socket.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
+        }
+        let peer = node.connect(front.local_addr().unwrap()).unwrap();
+        let channel = ChannelId { peer, channel: 0 };
+        node.send(channel, &b"opener"[..]).unwrap();
+        let until_ns = now_ns() + 10_000_000_000;
+        let mut gap_ns = 0;
+        while gap_ns < 10_000_000 {
+            assert!(now_ns() < until_ns, "the second came {gap_ns} ns after the first");
+            // Nothing is under way, and everything handed out.
+            while node.queue_len(peer) != Some(0) || timed.next(Duration::ZERO).unwrap().is_some() {
+                node.poll();
+                got(&front).inspect(|datagram| drop(back.send(datagram)));
+                timed.next(Duration::ZERO).unwrap();
+                got(&back).inspect(|datagram| drop(front.send(datagram)));
+            }
+            while got(&front).is_some() {}
+            node.send(channel, &b"before"[..]).unwrap();
+            let held = got_with(&front, b"before").expect("it was sent");
+            node.send(channel, &b"behind"[..]).unwrap();
+            back.send(&got_with(&front, b"behind").expect("it was sent")).unwrap();
+            if timed.next(Duration::from_millis(20)).unwrap().is_some() {
+                continue; // On a busy machine the first may have been sent again with it.
+            }
+            back.send(&held).unwrap();
+            let [first, second] =
+                [(); 2].map(|()| timed.next(Duration::from_secs(5)).unwrap().expect("both"));
+            assert_eq!((&first.1.data[..], &second.1.data[..]), (&b"before"[..], &b"behind"[..]));
+            gap_ns = second.0.saturating_sub(first.0);
         }
     }
 }
