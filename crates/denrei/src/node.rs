@@ -65,6 +65,9 @@ impl Node {
     /// [`insecure`](Config::insecure), only loopback addresses are bound. IPv4 in the form of IPv6, here and
     /// wherever a Node is named, is that IPv4 address.
     ///
+    /// Bound to all addresses (`0.0.0.0`, `[::]`) of a host with several, it answers from the one that the system
+    /// chooses for the way back, and is reached at that one alone: bind to the address that peers connect to.
+    ///
     /// # Errors
     /// A setting that cannot work, or an address that cannot be bound; both say what to change.
     pub fn bind(addr: impl ToSocketAddrs, config: Config) -> Result<Self, BindError> {

@@ -64,6 +64,7 @@ impl Node {
     }
 
     /// SREQ: asks a peer for its state now; [`Event::Status`](crate::Event::Status) brings it, with the number returned.
+    /// A request takes the place of one that is not answered yet.
     ///
     /// # Errors
     /// No such peer.
@@ -88,8 +89,10 @@ impl Node {
         self.act(peer, |core, now| core.endpoint.close_read(now, peer))
     }
 
-    /// Ends the session with `peer` in order: as soon as everything queued is delivered.
-    /// [`Event::PeerLost`](crate::Event::PeerLost) with `Closed` says when.
+    /// Ends the session with `peer` in order: as soon as everything queued here is acknowledged, which the peer's
+    /// application may read after that. [`Event::PeerLost`](crate::Event::PeerLost) with `Closed` says when. What
+    /// the peer has not brought here by then is cut off, and named to it: where both have more to say, each calls
+    /// [`close_write`](Self::close_write).
     ///
     /// # Errors
     /// No such peer.
