@@ -105,9 +105,14 @@ struct Waits {
 struct Unacknowledged {
     bytes: usize,
     since_mark: usize,
+    /// Large messages.
+    large: usize,
     /// Why some of it never was, though all of it had been reported as sent: said to whoever sends next.
     lost: Option<Errno>,
 }
+
+/// Large messages to one peer that it has not got: it keeps their offers, and bears with no more than twice as many.
+const MOST_LARGE: usize = super::bulk::MOST_OFFERED / 2;
 
 /// What was sent.
 #[derive(Debug, Default)]
@@ -151,6 +156,9 @@ impl Engine {
         let envelope = Envelope { tag: send.tag, data: send.data };
         let len = send.payload.len();
         let is_large = len > self.most_at_once(peer);
+        if is_large && self.sending.of(peer).large >= MOST_LARGE {
+            return Err(Errno::AGAIN);
+        }
         if !is_large {
             self.check_room(peer)?;
         }
@@ -259,6 +267,7 @@ impl Engine {
         let sent = send.report.map_or(Sent::Nothing, |report| Sent::Message(report, 0));
         let number = self.queue_bulk(peer, memory.into_bytes())?;
         self.sending.under_way.insert(MessageKey { peer, channel: header::BULK, number }, sent);
+        self.sending.of(peer).large += 1;
         let mut message = Vec::with_capacity(MAX_MATCHED_HEADER);
         header::encode_matched(envelope, Some((number, len)), &mut message);
         // The first has opened the session, so the second does not fail but with it: then the report says so.
@@ -360,7 +369,12 @@ impl Engine {
     }
 
     pub(super) fn on_acknowledged(&mut self, key: MessageKey) {
-        match self.sending.under_way.remove(&key) {
+        let sent = self.sending.under_way.remove(&key);
+        if key.channel == header::BULK && matches!(sent, Some(Sent::Message(..) | Sent::Nothing)) {
+            let state = self.sending.of(key.peer);
+            state.large = state.large.saturating_sub(1);
+        }
+        match sent {
             Some(Sent::Message(report, bytes)) => {
                 self.unmark(key.peer, bytes);
                 self.sinks.transmitted(&report, Ok(()));

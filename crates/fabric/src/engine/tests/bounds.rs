@@ -261,6 +261,27 @@ fn offers_are_kept_for_an_application_that_computes_for_long_however_many_there_
     }
 }
 
+/// A receiver bears with twice as many offers that nobody asks for, and then ends the session.
+#[test]
+fn who_sends_large_messages_that_nobody_receives_waits() {
+    const LEN: usize = 20_000;
+    let mut sides = pair();
+    let (mut out, mut into) = (pattern_of(LEN), vec![0; LEN]);
+    // The first of a row goes at once.
+    for tag in 0..=bulk::MOST_OFFERED as u64 / 2 {
+        send(&mut sides[0], 1, tag, &mut out);
+    }
+    let mut another = |side: &mut Side| {
+        let payload = Payload::Posted(posted(&mut out));
+        side.engine.send(Send { to: 1, tag: Some(0), data: None, payload, report: None, delivery: false })
+    };
+    assert_eq!(another(&mut sides[0]), Err(Errno::AGAIN));
+    receive(&mut sides[1], 1, 1, &mut into, 1);
+    assert_eq!(wait_for(&mut sides, 1, 1)[0].error, None);
+    assert_eq!(wait_for(&mut sides, 0, 1)[0].error, None);
+    another(&mut sides[0]).unwrap();
+}
+
 #[test]
 fn a_peer_that_announces_large_writes_waits_until_it_has_offered_some() {
     const WRITES: u64 = 20_000;
