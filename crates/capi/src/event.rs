@@ -187,7 +187,7 @@ fn describe(reason: &LostReason) -> (denrei_lost_reason, u16) {
         LostReason::Closed => DENREI_LOST_CLOSED,
         LostReason::Aborted => DENREI_LOST_ABORTED,
         LostReason::Ended { code, .. } => return (DENREI_LOST_ENDED, *code),
-        LostReason::NoAnswer | LostReason::OtherAddress { .. } => DENREI_LOST_NO_ANSWER,
+        LostReason::NoAnswer => DENREI_LOST_NO_ANSWER,
         LostReason::TimedOut => DENREI_LOST_TIMED_OUT,
         LostReason::Restarted => DENREI_LOST_RESTARTED,
         LostReason::Forgotten => DENREI_LOST_FORGOTTEN,

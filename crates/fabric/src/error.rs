@@ -33,7 +33,7 @@ impl Errno {
     /// What a lost session means for the operations that were under way on it.
     pub fn of_loss(reason: &LostReason) -> Self {
         Self(match reason {
-            LostReason::NoAnswer | LostReason::OtherAddress { .. } | LostReason::TimedOut => ffi::ETIMEDOUT,
+            LostReason::NoAnswer | LostReason::TimedOut => ffi::ETIMEDOUT,
             LostReason::Closed | LostReason::Ended { .. } | LostReason::Restarted | LostReason::Forgotten => {
                 ffi::ECONNRESET
             }

@@ -309,8 +309,7 @@ impl Engine {
         self.forget_offers(peer);
         // One that went in order owes nothing; receives may wait for its successor.
         if !in_order {
-            let heard = !matches!(reason, LostReason::NoAnswer | LostReason::OtherAddress { .. });
-            self.on_broken(peer, errno, heard);
+            self.on_broken(peer, errno, *reason != LostReason::NoAnswer);
         }
     }
 

@@ -33,7 +33,7 @@ impl Endpoint {
         match arrived.header.kind {
             Kind::Session | Kind::Answer => match self.find(arrived.header.token, &meta.from) {
                 Some(slot) => self.deliver(now, slot, arrived, datagram),
-                None => self.reject_unknown(now, arrived, datagram),
+                None => self.reject_unknown(arrived, datagram),
             },
             Kind::First => self.handle_first(now, arrived, datagram),
             Kind::Reset => self.handle_reset(now, arrived, datagram),
@@ -92,16 +92,13 @@ impl Endpoint {
         }
     }
 
-    fn reject_unknown(&mut self, now: Instant, arrived: Arrived<'_>, datagram: &[u8]) {
+    fn reject_unknown(&mut self, arrived: Arrived<'_>, datagram: &[u8]) {
         self.counters.unknown_session += 1;
         // A plain packet has a checksum to tell it from noise; whether a sealed one is genuine, nobody
         // can say who does not have its session's keys.
         let plain = checksum::verify(datagram);
         self.counters.unsealed += (plain && self.gate.is_sealed()) as u64;
         if plain != self.gate.is_sealed() {
-            if arrived.header.kind == Kind::Answer {
-                self.note_answer_from_elsewhere(now, arrived);
-            }
             self.reply(Reply::Reset { to: arrived.meta.from, token: arrived.header.token });
         }
     }

@@ -97,18 +97,6 @@ impl Endpoint {
         }
     }
 
-    /// Whoever is connected to answers, but from an address of its host's that is not the one connected to.
-    /// The attempt goes on, and this is what it is told if that one stays silent.
-    pub(super) fn note_answer_from_elsewhere(&mut self, now: Instant, arrived: Arrived<'_>) {
-        let (token, from) = (arrived.header.token, arrived.meta.from);
-        let slot = token.slot() as u32;
-        if self.peer_in(slot).is_some_and(|peer| peer.local_token == token && peer.phase == Phase::Opening) {
-            self.with_peer(now, slot, |peer, _| {
-                peer.suspect_unless_answered(LostReason::OtherAddress { from })
-            });
-        }
-    }
-
     /// The slot of a session for a genuine FIRST that belongs to none.
     fn make_room(
         &mut self,

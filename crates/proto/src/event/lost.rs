@@ -1,7 +1,6 @@
 //! Why sessions end, and the words for it.
 
 use core::fmt;
-use core::net::SocketAddr;
 
 /// A Node that connects to itself: the violation that is one only by name.
 pub(crate) const OWN_ADDRESS: &str = "that address is this Node's own";
@@ -23,12 +22,6 @@ pub enum LostReason {
     },
     /// Nothing answered the FIRST within the connect timeout.
     NoAnswer,
-    /// As `NoAnswer`, but something came back from another address than the one connected to: a Node that is
-    /// bound to all addresses of its host (`0.0.0.0`, `[::]`) answers from the one that the system chooses.
-    OtherAddress {
-        /// Where it came from.
-        from: SocketAddr,
-    },
     /// Silent for longer than the failure timeout.
     TimedOut,
     /// Its process was started again: a new incarnation speaks from the address.
@@ -55,11 +48,6 @@ impl fmt::Display for LostReason {
             Self::NoAnswer => f.write_str(
                 "no answer: is a Node running at that address, with the same cluster key (or, like this one, \
                  none), and does each allow the other's identity?",
-            ),
-            Self::OtherAddress { from } => write!(
-                f,
-                "it answers from {from}, which is not the address connected to: connect to that one, or bind the \
-                 peer's Node to the address connected to, not to all"
             ),
             Self::TimedOut => f.write_str("silent for longer than failure_timeout"),
             Self::Restarted => f.write_str("its process was started again"),
@@ -89,10 +77,6 @@ mod tests {
         assert_eq!(ended(1, ""), "ended by the peer (code 1)");
         assert_eq!(ended(1, "out of memory"), "ended by the peer: out of memory (code 1)");
         assert_eq!(LostReason::Violation(OWN_ADDRESS).to_string(), "that address is this Node's own");
-        let elsewhere = LostReason::OtherAddress { from: "10.1.0.2:7000".parse().unwrap() }.to_string();
-        assert!(
-            elsewhere.starts_with("it answers from 10.1.0.2:7000, which is not the address connected to:")
-        );
         let broken = LostReason::Violation("an empty frame").to_string();
         assert_eq!(broken, "it broke the protocol: an empty frame");
     }

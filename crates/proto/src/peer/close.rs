@@ -235,15 +235,10 @@ impl Peer {
     /// it is what the application is told if nobody answers.
     pub fn suspect(&mut self, cx: &mut Context<'_>, reason: LostReason) {
         if self.phase != Phase::Opening || self.protection.is_sealed() {
-            self.suspect_unless_answered(reason);
+            self.suspicion = Some(Box::new(reason));
         } else {
             self.lose(cx, reason);
         }
-    }
-
-    /// What the application is told if nobody answers.
-    pub fn suspect_unless_answered(&mut self, reason: LostReason) {
-        self.suspicion = Some(Box::new(reason));
     }
 
     /// Whether nothing was left to do but to end. Our CLOSE_WRITE goes out when everything else is
