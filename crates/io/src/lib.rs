@@ -34,7 +34,6 @@ mod options;
 mod outcome;
 pub mod pcap;
 mod plain;
-mod queue;
 #[cfg(target_os = "linux")]
 mod raw;
 mod receiver;
@@ -45,9 +44,8 @@ mod wait;
 
 pub use buffers::{LARGE_DATAGRAM_BYTES, MAX_RECV_BATCH, RecvBuffers};
 pub use config::{BackendChoice, Capabilities, MAX_CONNECTED_SOCKETS, SocketConfig};
-pub use outcome::{DropKind, Flushed, IoCounters, SendOutcome};
+pub use outcome::{DropKind, IoCounters, SendOutcome};
 pub use plain::canonical;
-pub use queue::{MAX_QUEUED_BYTES, MAX_QUEUED_DATAGRAMS};
 pub use receiver::Receiver;
 pub use send::{SendAttempt, SendHook};
 pub use socket::{DatagramIo, UdpSocket};

@@ -94,18 +94,6 @@ pub(crate) fn may_be_missing_gso(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EIO | libc::EINVAL | libc::EOPNOTSUPP | libc::ENOPROTOOPT))
 }
 
-/// What became of the queued datagrams.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-#[must_use]
-pub struct Flushed {
-    /// Datagrams handed to the kernel.
-    pub sent: usize,
-    /// Datagrams the host refused.
-    pub dropped: usize,
-    /// Datagrams still queued because the send buffer is full.
-    pub waiting: usize,
-}
-
 /// Running totals since the socket was bound.
 ///
 /// Those of two sockets of one port add up to their totals.

@@ -9,9 +9,8 @@
 
 mod calls;
 
-use crate::outcome::{DropKind, Flushed, SendOutcome, may_be_missing_gso, may_be_pending};
+use crate::outcome::{DropKind, SendOutcome, may_be_missing_gso, may_be_pending};
 use crate::plain::{self, canonical, mapped};
-use crate::queue::SendQueue;
 use crate::socket::UdpSocket;
 use denrei_wire::datagram::{MAX_DATAGRAM_BYTES, MAX_SEGMENTS};
 use denrei_wire::{Ecn, Transmit, TransmitBuf};
@@ -24,7 +23,7 @@ const MAX_GSO_DISABLED_PATHS: usize = 32;
 /// One system call about to be made, as a [`SendHook`] sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SendAttempt {
-    /// Target (of the first datagram, when several are flushed from the queue).
+    /// Target.
     pub to: SocketAddr,
     /// Datagrams in this call.
     pub datagrams: usize,
@@ -113,13 +112,9 @@ impl UdpSocket {
         self.send_from(transmit, buf, 0)
     }
 
-    /// Sends one transmit from byte `skip` on, which [`SendOutcome::WouldBlock`] named. What is in
-    /// the queue goes first.
+    /// Sends one transmit from byte `skip` on, which [`SendOutcome::WouldBlock`] named.
     pub fn send_from(&mut self, transmit: &Transmit, buf: &TransmitBuf, skip: usize) -> SendOutcome {
         debug_assert_eq!(transmit.len, buf.len(), "a buffer holds exactly one transmit");
-        if !self.queue.is_empty() && self.flush().waiting > 0 {
-            return SendOutcome::WouldBlock { sent: skip };
-        }
         let target = self.target(transmit);
         if let Some(parts) = buf.parts() {
             return match self.send_parts(&target, parts) {
@@ -145,45 +140,6 @@ impl UdpSocket {
                 return SendOutcome::Sent;
             }
         }
-    }
-
-    /// Queues a copy of a small transmit, to be sent with others by one call, in order. Flushes by
-    /// itself when the queue is full; what is too large for it is sent at once. `Sent` means taken
-    /// over, `WouldBlock` that nothing was taken over.
-    pub fn queue(&mut self, transmit: &Transmit, buf: &TransmitBuf) -> SendOutcome {
-        if !SendQueue::can_ever_fit(transmit) {
-            return self.send(transmit, buf);
-        }
-        if !self.queue.fits(transmit) && self.flush().waiting > 0 && !self.queue.fits(transmit) {
-            return SendOutcome::WouldBlock { sent: 0 };
-        }
-        let name = mapped(transmit.to, self.local.is_ipv6()).into();
-        self.queue.push(transmit, buf, &name);
-        SendOutcome::Sent
-    }
-
-    /// Sends what is queued. Targets that the host refuses cost the others nothing.
-    pub fn flush(&mut self) -> Flushed {
-        let mut flushed = Flushed::default();
-        // Every round takes at least one datagram off the bounded queue, or ends the loop.
-        while !self.queue.is_empty() {
-            match self.send_queued() {
-                Ok(count) => {
-                    flushed.sent += count;
-                    self.queue.advance(count);
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    flushed.waiting = self.queue.waiting().len();
-                    break;
-                }
-                Err(_) => {
-                    flushed.dropped += 1;
-                    self.counters.send_dropped += 1;
-                    self.queue.advance(1);
-                }
-            }
-        }
-        flushed
     }
 
     /// Sets or removes the hook that may fail send calls.

@@ -11,7 +11,6 @@ use crate::lanes::{Lane, PollPolicy};
 use crate::open;
 use crate::outcome::{IoCounters, SendOutcome};
 use crate::plain::{canonical, mapped};
-use crate::queue::SendQueue;
 use crate::send::{GsoPaths, SendHook};
 use crate::wait::any_readable;
 use denrei_wire::datagram::MAX_SEGMENTS;
@@ -31,7 +30,6 @@ pub struct UdpSocket {
     pub(crate) draining: usize,
     pub(crate) policy: PollPolicy,
     pub(crate) gso: GsoPaths,
-    pub(crate) queue: SendQueue,
     /// Lane whose send buffer was full.
     pub(crate) blocked: Option<usize>,
     pub(crate) hook: Option<SendHook>,
@@ -62,7 +60,6 @@ impl UdpSocket {
             draining: 0,
             policy: PollPolicy::default(),
             gso: GsoPaths::new(granted.gso),
-            queue: SendQueue::default(),
             blocked: None,
             hook: None,
             counters: IoCounters::default(),
@@ -72,8 +69,8 @@ impl UdpSocket {
         })
     }
 
-    /// The same port again, to send from another thread: a descriptor of the main socket, with queue
-    /// and counters of its own. It is not meant to receive.
+    /// The same port again, to send from another thread: a descriptor of the main socket, with counters
+    /// of its own. It is not meant to receive.
     ///
     /// # Errors
     /// When the process is out of descriptors.
@@ -87,7 +84,6 @@ impl UdpSocket {
             draining: 0,
             policy: PollPolicy::default(),
             gso: GsoPaths::new(self.gso.enabled()),
-            queue: SendQueue::default(),
             blocked: None,
             hook: None,
             counters: IoCounters::default(),

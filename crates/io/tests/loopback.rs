@@ -347,49 +347,6 @@ fn unusable_targets_are_drops_not_errors() {
 }
 
 #[test]
-fn queued_datagrams_go_to_their_targets_in_one_call() {
-    for mut a in [bind("127.0.0.1:0"), bind_plain("127.0.0.1:0")] {
-        let mut targets: Vec<UdpSocket> = (0..5).map(|_| bind("127.0.0.1:0")).collect();
-        for round in 0..3 {
-            for target in &targets {
-                let (there, buf) = transmit(target.local_addr(), &pattern(100, round), None);
-                assert_eq!(a.queue(&there, &buf), SendOutcome::Sent);
-            }
-        }
-        let (nowhere, buf) = transmit("[2001:db8::1]:9".parse().unwrap(), b"x", None);
-        assert_eq!(a.queue(&nowhere, &buf), SendOutcome::Sent);
-        let (last, buf) = transmit(targets[0].local_addr(), b"last", None);
-        assert_eq!(a.queue(&last, &buf), SendOutcome::Sent);
-        assert_eq!(a.counters().send_calls, 0);
-        let flushed = a.flush();
-        assert_eq!((flushed.sent, flushed.dropped, flushed.waiting), (16, 1, 0));
-        if a.capabilities().backend == "batched" {
-            assert_eq!(a.counters().send_calls, 3, "one up to the refused one, that one, and the rest");
-        }
-        for (index, target) in targets.iter_mut().enumerate() {
-            let mut expected: Vec<Vec<u8>> = (0..3).map(|round| pattern(100, round)).collect();
-            if index == 0 {
-                expected.push(b"last".to_vec());
-            }
-            assert_eq!(payloads(target, expected.len()), expected);
-        }
-    }
-}
-
-#[test]
-fn a_send_does_not_overtake_the_queue() {
-    let (mut a, mut b) = (bind("127.0.0.1:0"), bind("127.0.0.1:0"));
-    for salt in 0..200u8 {
-        let (there, buf) = transmit(b.local_addr(), &[salt], None);
-        let outcome = if salt % 7 == 6 { a.send(&there, &buf) } else { a.queue(&there, &buf) };
-        assert_eq!(outcome, SendOutcome::Sent);
-    }
-    assert_eq!(a.flush().waiting, 0);
-    let seen: Vec<u8> = payloads(&mut b, 200).concat();
-    assert_eq!(seen, (0..200).collect::<Vec<u8>>());
-}
-
-#[test]
 fn ping_pong_is_one_call_each() {
     let (mut a, mut b) = (bind("127.0.0.1:0"), bind("127.0.0.1:0"));
     let mut buffers = RecvBuffers::default();

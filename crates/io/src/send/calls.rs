@@ -6,7 +6,7 @@
 /// Linux: both backends.
 #[cfg(target_os = "linux")]
 mod platform {
-    use super::super::{Chunk, SendAttempt, Target, UdpSocket, canonical, plain};
+    use super::super::{Chunk, Target, UdpSocket, canonical, plain};
     use crate::cmsg::Control;
     use crate::mmsg::{self, Outgoing};
     use crate::raw;
@@ -52,39 +52,6 @@ mod platform {
             let messages = datagrams.map(|bytes| Outgoing { name: name.as_ref(), bytes, control: &control });
             mmsg::send_many(self.lanes[target.lane].socket.as_fd(), messages)
         }
-
-        /// Sends waiting datagrams that share their control messages by one call.
-        pub(in crate::send) fn send_queued(&mut self) -> io::Result<usize> {
-            let queue = std::mem::take(&mut self.queue);
-            let waiting = queue.waiting();
-            let kind = |ecn, ipv4| self.unusual_ecn(ecn).map(|ecn| (ecn, ipv4));
-            let first = kind(waiting[0].ecn, waiting[0].ipv4);
-            let alike = waiting.iter().take_while(|queued| kind(queued.ecn, queued.ipv4) == first).count();
-            let waiting = &waiting[..if self.batched { alike } else { 1 }];
-            let to = waiting[0].name.as_socket().unwrap_or(self.local);
-            let attempt = SendAttempt { to: canonical(to), datagrams: waiting.len(), offload: false };
-            let control = ecn_control(first.map(|(ecn, _)| ecn), attempt.to);
-            let result = self.attempt(0, attempt, |socket| {
-                let main = &socket.lanes[0].socket;
-                if !socket.batched {
-                    return plain::send(main, Some(to), queue.bytes_of(&waiting[0])).map(|_| 1);
-                }
-                let messages = waiting.iter().map(|queued| Outgoing {
-                    name: Some(&queued.name),
-                    bytes: queue.bytes_of(queued),
-                    control: &control,
-                });
-                mmsg::send_many(main.as_fd(), messages)
-            });
-            if let Ok(sent) = result {
-                self.count_sent(
-                    sent,
-                    waiting[..sent].iter().map(|queued| queue.bytes_of(queued).len()).sum(),
-                );
-            }
-            self.queue = queue;
-            result
-        }
     }
 
     fn ecn_control(ecn: Option<Ecn>, to: SocketAddr) -> Control {
@@ -95,7 +62,7 @@ mod platform {
 /// Where there is only the portable backend.
 #[cfg(not(target_os = "linux"))]
 mod platform {
-    use super::super::{Chunk, SendAttempt, Target, UdpSocket, canonical, plain};
+    use super::super::{Chunk, Target, UdpSocket, plain};
     use std::io;
 
     impl UdpSocket {
@@ -113,20 +80,6 @@ mod platform {
         pub(in crate::send) fn call_each(&mut self, target: &Target, chunk: Chunk<'_>) -> io::Result<usize> {
             let first = &chunk.bytes[..chunk.segment.min(chunk.bytes.len())];
             self.call_one(target, first, None).map(|_| 1)
-        }
-
-        /// Sends the first waiting datagram.
-        pub(in crate::send) fn send_queued(&mut self) -> io::Result<usize> {
-            let queue = std::mem::take(&mut self.queue);
-            let first = &queue.waiting()[0];
-            let bytes = queue.bytes_of(first);
-            let to = first.name.as_socket().unwrap_or(self.local);
-            let attempt = SendAttempt { to: canonical(to), datagrams: 1, offload: false };
-            let result =
-                self.attempt(0, attempt, |socket| plain::send(&socket.lanes[0].socket, Some(to), bytes));
-            let result = result.map(|_| self.count_sent(1, bytes.len())).map(|()| 1);
-            self.queue = queue;
-            result
         }
     }
 }
