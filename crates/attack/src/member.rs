@@ -206,7 +206,7 @@ impl Member {
             && let Ok((len, from)) = group.socket.recv_from(&mut self.buffer)
         {
             group.datagrams.push(self.buffer[..len].to_vec());
-            let meta = DatagramMeta { from, ecn: Ecn::NotEct };
+            let meta = DatagramMeta { from, at: None, ecn: Ecn::NotEct };
             self.endpoint.handle_datagram(now, &meta, &mut self.buffer[..len]);
         }
     }
@@ -231,7 +231,7 @@ impl Member {
                 self.newest = self.newest.max(number);
             }
             let now = self.now();
-            let meta = DatagramMeta { from, ecn: Ecn::NotEct };
+            let meta = DatagramMeta { from, at: None, ecn: Ecn::NotEct };
             self.endpoint.handle_datagram(now, &meta, &mut self.buffer[..len]);
         }
         Ok(())

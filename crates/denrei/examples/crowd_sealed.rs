@@ -90,7 +90,7 @@ impl World {
     /// Carries what both want to send; how many datagrams.
     fn exchange(&mut self, member: &mut Endpoint, addr: SocketAddr) -> usize {
         let mut there = take(member, self.now, &mut self.out);
-        let meta = |from| DatagramMeta { from, ecn: denrei_wire::Ecn::NotEct };
+        let meta = |from| DatagramMeta { from, at: None, ecn: denrei_wire::Ecn::NotEct };
         let began = std::time::Instant::now();
         for datagram in &mut there {
             self.hub.handle_datagram(self.now, &meta(addr), datagram);

@@ -4,7 +4,7 @@
 //! disconnect. An unconnected socket looks its route up on every send; the few busiest peers are
 //! spared that, and any number of others share the main socket.
 
-use std::net::SocketAddr;
+use denrei_wire::Way;
 
 /// Targets whose sends are counted. More than there are connected sockets, few enough to search.
 const MAX_CANDIDATES: usize = 32;
@@ -18,7 +18,7 @@ const IDLE_SHARE: u32 = 128;
 /// Sends per target since the last review.
 #[derive(Debug, Default)]
 pub(crate) struct BusyPeers {
-    counts: Vec<(SocketAddr, u32)>,
+    counts: Vec<(Way, u32)>,
     /// Where the last target was found: sends come in runs.
     last: usize,
     total: u32,
@@ -28,14 +28,14 @@ pub(crate) struct BusyPeers {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Review {
     /// Peers to connect, the busiest first.
-    pub connect: Vec<SocketAddr>,
+    pub connect: Vec<Way>,
     /// Connected peers that are idle.
-    pub disconnect: Vec<SocketAddr>,
+    pub disconnect: Vec<Way>,
 }
 
 impl BusyPeers {
     /// Counts a send; whether it is time for a [`review`](Self::review).
-    pub fn on_sent(&mut self, to: SocketAddr) -> bool {
+    pub fn on_sent(&mut self, to: Way) -> bool {
         self.total += 1;
         if let Some((addr, count)) = self.counts.get_mut(self.last)
             && *addr == to
@@ -47,7 +47,7 @@ impl BusyPeers {
         self.total >= REVIEW_AFTER_SENDS
     }
 
-    fn find_and_count(&mut self, to: SocketAddr) {
+    fn find_and_count(&mut self, to: Way) {
         if let Some(found) = self.counts.iter().position(|(addr, _)| *addr == to) {
             self.last = found;
             self.counts[found].1 += 1;
@@ -58,10 +58,10 @@ impl BusyPeers {
     }
 
     /// Decides, given who is connected now, and begins to count anew.
-    pub fn review(&mut self, connected: &[SocketAddr]) -> Review {
+    pub fn review(&mut self, connected: &[Way]) -> Review {
         self.counts.sort_unstable_by_key(|(_, count)| std::cmp::Reverse(*count));
         let share = |of| self.total / of;
-        let count = |addr: &SocketAddr| self.counts.iter().find(|(a, _)| a == addr).map_or(0, |(_, c)| *c);
+        let count = |way: &Way| self.counts.iter().find(|(to, _)| to == way).map_or(0, |(_, c)| *c);
         let busy = self.counts.iter().filter(|(_, count)| *count >= share(BUSY_SHARE)).map(|(addr, _)| *addr);
         let review = Review {
             connect: busy.filter(|addr| !connected.contains(addr)).collect(),
@@ -77,9 +77,10 @@ impl BusyPeers {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::SocketAddr;
 
-    fn addr(port: u16) -> SocketAddr {
-        SocketAddr::from(([127, 0, 0, 1], port))
+    fn addr(port: u16) -> Way {
+        SocketAddr::from(([127, 0, 0, 1], port)).into()
     }
 
     #[test]

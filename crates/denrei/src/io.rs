@@ -119,7 +119,7 @@ impl Io {
             SendOutcome::Sent | SendOutcome::Dropped { .. } => {}
         }
         // A group has no socket of its own to speak to it: the main one's options are for that.
-        if !transmit.to.ip().is_multicast() && self.busy.on_sent(transmit.to) {
+        if !transmit.to.ip().is_multicast() && self.busy.on_sent(transmit.way()) {
             self.review_busy();
         }
         true
@@ -129,7 +129,7 @@ impl Io {
         let connected: Vec<_> = self.socket.connected_peers().collect();
         let review = self.busy.review(&connected);
         for peer in review.disconnect {
-            self.socket.disconnect_peer(peer);
+            self.socket.disconnect_peer(peer.to);
         }
         for peer in review.connect {
             // A refusal (no descriptor left, no slot free) leaves the peer on the main socket.
@@ -218,7 +218,7 @@ mod tests {
         })));
         (0..DATAGRAMS).for_each(|number| io.out.put(&[number; BYTES]));
         let (to, len) = (receiver.local_addr().unwrap(), io.out.len());
-        io.stuck = Some((Transmit { to, len, segment_size: Some(BYTES), ecn: Ecn::Ect0 }, 0));
+        io.stuck = Some((Transmit { to, from: None, len, segment_size: Some(BYTES), ecn: Ecn::Ect0 }, 0));
         assert_eq!([io.send(), io.send(), io.send()], [false, false, true]);
         let mut datagram = [0; BYTES];
         for number in 0..DATAGRAMS {
@@ -236,9 +236,10 @@ mod tests {
             assert!(io.socket.connect_peer(peer).unwrap());
             io.socket.set_send_hook(Some(Box::new(move |_| Some(refusal))));
             io.out.put(&[0; 100]);
-            io.stuck = Some((Transmit { to: peer, len: 100, segment_size: None, ecn: Ecn::Ect0 }, 0));
+            io.stuck =
+                Some((Transmit { to: peer, from: None, len: 100, segment_size: None, ecn: Ecn::Ect0 }, 0));
             assert!(io.send());
-            assert_eq!(io.socket.connected_peers().any(|connected| connected == peer), stays, "{refusal}");
+            assert_eq!(io.socket.connected_peers().any(|connected| connected.to == peer), stays, "{refusal}");
         }
     }
 }

@@ -65,8 +65,10 @@ impl Node {
     /// [`insecure`](Config::insecure), only loopback addresses are bound. IPv4 in the form of IPv6, here and
     /// wherever a Node is named, is that IPv4 address.
     ///
-    /// Bound to all addresses (`0.0.0.0`, `[::]`) of a host with several, it answers from the one that the system
-    /// chooses for the way back, and is reached at that one alone: bind to the address that peers connect to.
+    /// Bound to all addresses of its host (`0.0.0.0`, `[::]`), it is reached at each of them, by one peer at one of
+    /// them: who connects to a second one is answered in a new session, and loses the first. Where the system does
+    /// not tell which was asked (not Linux, or the plain backend), it is reached at the one alone that the system
+    /// chooses for the way back: bind to the address that peers connect to.
     ///
     /// # Errors
     /// A setting that cannot work, or an address that cannot be bound; both say what to change.

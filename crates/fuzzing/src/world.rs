@@ -123,7 +123,7 @@ impl World {
 
     /// Hands a datagram to the node it goes to.
     pub fn deliver(&mut self, mut datagram: Datagram) {
-        let meta = DatagramMeta { from: datagram.from, ecn: datagram.ecn };
+        let meta = DatagramMeta { from: datagram.from, at: None, ecn: datagram.ecn };
         self.nodes[datagram.to].endpoint.handle_datagram(self.now, &meta, &mut datagram.bytes);
         self.drive(datagram.to);
     }

@@ -77,7 +77,7 @@ impl Pair {
                         quiet = false;
                         let octets = buf.bytes().to_vec();
                         for datagram in octets.chunks(transmit.segment_size.unwrap_or(transmit.len)) {
-                            let meta = DatagramMeta { from: addr(host), ecn: Ecn::NotEct };
+                            let meta = DatagramMeta { from: addr(host), at: None, ecn: Ecn::NotEct };
                             self.hosts[1 - host].handle_datagram(self.now, &meta, &mut datagram.to_vec());
                         }
                     }

@@ -5,7 +5,7 @@
 
 use denrei_wire::datagram::MAX_TRAIN_BYTES;
 use denrei_wire::{DatagramMeta, Ecn, Landing};
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 /// Most datagrams or trains that one receive call brings. Beyond 16 the saving per datagram is
 /// below 20 ns, and the memory no longer fits a second-level cache.
@@ -34,6 +34,8 @@ pub struct RecvBuffers {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Slot {
     pub(crate) from: SocketAddr,
+    /// See [`DatagramMeta::at`].
+    pub(crate) at: Option<IpAddr>,
     pub(crate) ecn: Ecn,
     /// Bytes in the buffer.
     pub(crate) len: usize,
@@ -45,12 +47,18 @@ pub(crate) struct Slot {
 
 impl Slot {
     pub(crate) const EMPTY: Self = Self {
-        from: SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0),
+        from: SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0),
+        at: None,
         ecn: Ecn::NotEct,
         len: 0,
         segment_bytes: 0,
         truncated: false,
     };
+
+    /// What the datagrams' receiver is told of each.
+    fn meta(&self) -> DatagramMeta {
+        DatagramMeta { from: self.from, at: self.at, ecn: self.ecn }
+    }
 
     /// Whether its datagrams are large.
     pub(crate) fn is_large(&self) -> bool {
@@ -118,7 +126,7 @@ impl RecvBuffers {
         handle: &mut impl FnMut(&DatagramMeta, &mut [u8]),
     ) -> Delivered {
         let slot = self.slots[0];
-        let meta = DatagramMeta { from: slot.from, ecn: slot.ecn };
+        let meta = slot.meta();
         let segment = if slot.segment_bytes == 0 { slot.len } else { slot.segment_bytes };
         let mut delivered = Delivered { truncated: slot.truncated, ..Delivered::default() };
         let stage = &mut self.bytes[..MAX_TRAIN_BYTES];
@@ -138,7 +146,7 @@ impl RecvBuffers {
         let slot = self.slots[index];
         let start = index * self.bytes_each;
         let content = &mut self.bytes[start..start + slot.len.min(self.bytes_each)];
-        let meta = DatagramMeta { from: slot.from, ecn: slot.ecn };
+        let meta = slot.meta();
         let mut delivered = Delivered { truncated: slot.truncated, ..Delivered::default() };
         if slot.segment_bytes == 0 || slot.segment_bytes >= slot.len {
             if !slot.truncated {

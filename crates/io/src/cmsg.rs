@@ -1,16 +1,25 @@
 //! Control messages: what travels beside a datagram's bytes in `sendmsg` and `recvmsg`.
 //!
-//! Inputs → outputs: segment size and ECN → a control buffer to send with; a received `msghdr` →
-//! train segment size and ECN. Layout by `cmsg(3)`; alignment is that of `u64`, which is at least
+//! Inputs → outputs: segment size, ECN and source address → a control buffer to send with; a received
+//! `msghdr` → train segment size, ECN and the address it was sent to. Layout by `cmsg(3)`; alignment is that of `u64`, which is at least
 //! that of `cmsghdr`.
 
 use denrei_wire::Ecn;
 use std::mem::size_of;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::ops::Range;
 
-/// Bytes of control data to receive: UDP_GRO (24), IP_TOS (24) and IPV6_TCLASS (24) fit twice.
-pub(crate) const RECV_CONTROL_WORDS: usize = 18;
-/// Bytes of control data to send: UDP_SEGMENT (24) and one ECN message (24).
-const SEND_CONTROL_WORDS: usize = 6;
+/// Words of control data to receive: UDP_GRO (24 bytes), IP_TOS (24) and IPV6_TCLASS (24), and twice IPV6_PKTINFO (40)
+/// or IP_PKTINFO (32).
+pub(crate) const RECV_CONTROL_WORDS: usize = 19;
+/// Words of control data to send: UDP_SEGMENT (24 bytes), one ECN message (24) and IPV6_PKTINFO (40) or IP_PKTINFO (32).
+const SEND_CONTROL_WORDS: usize = 11;
+
+/// Where in an `in_pktinfo` the local address is, behind the interface's index: for a datagram to a group or to all, too,
+/// it is the one to answer from.
+const SPEC_DST: Range<usize> = 4..8;
+/// Octets of an address, with which an `in6_pktinfo` begins.
+const V6_BYTES: usize = 16;
 
 const _: () = assert!(align_of::<u64>() >= align_of::<libc::cmsghdr>());
 
@@ -39,6 +48,27 @@ impl Control {
             self.push(libc::IPPROTO_IP, libc::IP_TOS, &value)
         } else {
             self.push(libc::IPPROTO_IPV6, libc::IPV6_TCLASS, &value)
+        }
+    }
+
+    /// Adds the source address, for a socket of IPv6 or one of IPv4, which sends from no other.
+    pub(crate) fn source(self, from: IpAddr, ipv6_socket: bool) -> Self {
+        // The interface is for the way to say: both structures' index stays 0.
+        match from {
+            IpAddr::V4(v4) if !ipv6_socket => {
+                let mut info = [0; size_of::<libc::in_pktinfo>()];
+                info[SPEC_DST].copy_from_slice(&v4.octets());
+                self.push(libc::IPPROTO_IP, libc::IP_PKTINFO, &info)
+            }
+            ip => {
+                let v6 = match ip {
+                    IpAddr::V4(v4) => v4.to_ipv6_mapped(),
+                    IpAddr::V6(v6) => v6,
+                };
+                let mut info = [0; size_of::<libc::in6_pktinfo>()];
+                info[..V6_BYTES].copy_from_slice(&v6.octets());
+                self.push(libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, &info)
+            }
         }
     }
 
@@ -73,6 +103,8 @@ pub(crate) struct Received {
     pub(crate) ecn: Ecn,
     /// Bytes per datagram of a train; 0: not a train.
     pub(crate) segment_bytes: usize,
+    /// The local address it was sent to, if the kernel was asked for that and it is one to answer from.
+    pub(crate) at: Option<IpAddr>,
 }
 
 /// Reads the control messages that a receive call left in `message`.
@@ -81,7 +113,7 @@ pub(crate) struct Received {
 /// `message.msg_control` must point to `message.msg_controllen` readable bytes, aligned for
 /// `cmsghdr` and written by the kernel, or `msg_controllen` must be 0.
 pub(crate) unsafe fn read(message: &libc::msghdr) -> Received {
-    let mut received = Received { ecn: Ecn::NotEct, segment_bytes: 0 };
+    let mut received = Received { ecn: Ecn::NotEct, segment_bytes: 0, at: None };
     // SAFETY: by the contract the control buffer is well formed, so FIRSTHDR and NXTHDR yield
     // pointers to whole headers inside it, or null.
     let mut header = unsafe { libc::CMSG_FIRSTHDR(message) };
@@ -108,12 +140,28 @@ pub(crate) unsafe fn read(message: &libc::msghdr) -> Received {
                 let class = unsafe { data.cast::<i32>().read_unaligned() };
                 received.ecn = Ecn::from_bits(class as u8);
             }
+            (libc::IPPROTO_IP, libc::IP_PKTINFO) if len >= SPEC_DST.end => {
+                // SAFETY: `len` says that four octets are there; an array of them has no alignment.
+                let octets: [u8; 4] = unsafe { data.add(SPEC_DST.start).cast::<[u8; 4]>().read() };
+                received.at = answering(Ipv4Addr::from(octets).into());
+            }
+            (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) if len >= V6_BYTES => {
+                // SAFETY: `len` says that sixteen octets are there; an array of them has no alignment.
+                let octets: [u8; V6_BYTES] = unsafe { data.cast::<[u8; V6_BYTES]>().read() };
+                received.at = answering(Ipv6Addr::from(octets).to_canonical());
+            }
             _ => {}
         }
         // SAFETY: `header` is a valid header of `message`'s control buffer.
         header = unsafe { libc::CMSG_NXTHDR(message, header) };
     }
     received
+}
+
+/// `ip`, if what was sent to it may be answered from it. Of one link there is one address: the system finds it.
+fn answering(ip: IpAddr) -> Option<IpAddr> {
+    let of_link = matches!(ip, IpAddr::V6(v6) if v6.is_unicast_link_local());
+    (!ip.is_multicast() && !ip.is_unspecified() && !of_link).then_some(ip)
 }
 
 #[cfg(test)]
@@ -144,7 +192,22 @@ mod tests {
         let both = Control::NONE.segment(1200).ecn(Ecn::Ce, false);
         assert_eq!(round_trip(&both).ecn, Ecn::Ce);
         assert_eq!(both.parts().1, 48);
+        let all = both.source("fd00::1".parse().unwrap(), true);
+        assert_eq!(all.parts().1, size_of::<[u64; SEND_CONTROL_WORDS]>());
         assert_eq!(Control::NONE.parts().1, 0);
-        assert_eq!(round_trip(&Control::NONE), Received { ecn: Ecn::NotEct, segment_bytes: 0 });
+        assert_eq!(round_trip(&Control::NONE), Received { ecn: Ecn::NotEct, segment_bytes: 0, at: None });
+    }
+
+    #[test]
+    fn an_address_is_read_back_that_can_be_answered_from() {
+        let read = |ip: &str, ipv6_socket| {
+            round_trip(&Control::NONE.source(ip.parse().unwrap(), ipv6_socket)).at.map(|ip| ip.to_string())
+        };
+        for (ip, ipv6_socket) in [("10.1.2.3", false), ("10.1.2.3", true), ("fd00::1", true)] {
+            assert_eq!(read(ip, ipv6_socket).as_deref(), Some(ip));
+        }
+        for (ip, ipv6_socket) in [("239.1.2.3", true), ("fe80::1", true), ("::", true), ("0.0.0.0", false)] {
+            assert_eq!(read(ip, ipv6_socket), None);
+        }
     }
 }

@@ -10,8 +10,8 @@
 //! by the first that looks: a process that shares its core with others may have few.
 
 use crate::config::MAX_LANES;
-use denrei_wire::Ecn;
-use std::net::{SocketAddr, UdpSocket};
+use denrei_wire::{Ecn, Way};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 
 /// Most empty calls from one look at all lanes to the next, while a lane is hot, some 8 µs: what comes on that
 /// lane during a look is read a call later, which costs a ping-pong with a look per message a fortieth.
@@ -39,6 +39,9 @@ pub(crate) struct Lane {
     pub(crate) socket: UdpSocket,
     /// The peer it is connected to; `None`: the main socket.
     pub(crate) peer: Option<SocketAddr>,
+    /// Which of the addresses that the port is bound to this socket is at; `None`: the port's, or the one that the
+    /// system chose.
+    pub(crate) at: Option<IpAddr>,
     /// The group it hears; `None`: the port's own address.
     pub(crate) group: Option<SocketAddr>,
     /// Messages to ask for in the next receive call: grows while calls come back full.
@@ -62,13 +65,15 @@ pub(crate) struct Lane {
 }
 
 impl Lane {
-    pub(crate) fn new(socket: UdpSocket, peer: Option<SocketAddr>, trains: bool) -> Self {
+    pub(crate) fn new(socket: UdpSocket, way: Option<Way>, trains: bool) -> Self {
+        let (peer, at) = (way.map(|way| way.to), way.and_then(|way| way.from));
         let (ask, full_calls, lone) = (1, 0, 0);
         let (was_empty, settled, draining) = (false, false, None);
         let (group, large_from, mark) = (None, None, Ecn::NotEct);
         Self {
             socket,
             peer,
+            at,
             group,
             ask,
             full_calls,
@@ -362,8 +367,8 @@ mod tests {
 
     #[test]
     fn the_source_is_known_once_what_came_before_the_connection_is_read() {
-        let peer = "127.0.0.1:9".parse().unwrap();
-        let mut lane = Lane::new(UdpSocket::bind("127.0.0.1:0").unwrap(), Some(peer), true);
+        let peer: SocketAddr = "127.0.0.1:9".parse().unwrap();
+        let mut lane = Lane::new(UdpSocket::bind("127.0.0.1:0").unwrap(), Some(Way::from(peer)), true);
         lane.wants_trains(1, 100, Ecn::Ect0);
         assert_eq!(lane.only_source(), None);
         lane.wants_trains(0, 0, Ecn::Ect0);

@@ -144,7 +144,8 @@ pub(crate) fn receive_bytes(
 ) -> io::Result<usize> {
     let room = buffers.bytes_each;
     let len = raw::recv(fd, &mut buffers.bytes[..room])?;
-    buffers.slots[0] = Slot { from, ecn, len: len.min(room), segment_bytes: 0, truncated: len > room };
+    buffers.slots[0] =
+        Slot { from, at: None, ecn, len: len.min(room), segment_bytes: 0, truncated: len > room };
     Ok(1)
 }
 
@@ -214,6 +215,7 @@ unsafe fn described(
     Slot {
         // SAFETY: by the contract.
         from: source.unwrap_or_else(|| decode(unsafe { name.assume_init_ref() })),
+        at: control.at,
         ecn: control.ecn,
         len,
         segment_bytes: control.segment_bytes,

@@ -39,11 +39,14 @@ pub(crate) fn choose_batched(choice: BackendChoice) -> io::Result<bool> {
 pub(crate) fn open_main(addr: SocketAddr, config: &SocketConfig) -> io::Result<(UdpSocket, Granted)> {
     let socket = new_socket(addr)?;
     let granted = configure(&socket, addr.is_ipv6(), config);
+    if addr.ip().is_unspecified() && config.backend != BackendChoice::Plain {
+        platform::ask_for_local(&socket, addr.is_ipv6());
+    }
     socket.bind(&addr.into())?;
     Ok((socket.into(), granted))
 }
 
-/// Opens a socket on the port of `members` that is connected to `peer` (in the socket's family).
+/// Opens a socket on the port of `members`, at `local`, that is connected to `peer` (both in the socket's family).
 pub(crate) fn open_connected<'a>(
     members: impl Iterator<Item = &'a UdpSocket> + Clone,
     local: SocketAddr,
@@ -92,8 +95,9 @@ fn new_socket(addr: SocketAddr) -> io::Result<Socket> {
     // socket2 sets CLOEXEC on every socket it makes.
     let socket = Socket::new(Domain::for_address(addr), Type::DGRAM, Some(Protocol::UDP))?;
     socket.set_nonblocking(true)?;
-    if addr.is_ipv6() {
-        socket.set_only_v6(!addr.ip().is_unspecified())?;
+    if let SocketAddr::V6(v6) = addr {
+        let takes_ipv4 = v6.ip().is_unspecified() || v6.ip().to_ipv4_mapped().is_some();
+        socket.set_only_v6(!takes_ipv4)?;
     }
     Ok(socket)
 }
@@ -190,6 +194,15 @@ mod platform {
         if ipv6 { set(fd, libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, on.into()).is_ok() } else { ipv4_marks }
     }
 
+    /// Asks which of the host's addresses each datagram was sent to. Best effort: who is not told answers from
+    /// the one that the system chooses. A socket of IPv6 is told of IPv4 in the same way.
+    pub(super) fn ask_for_local(socket: &Socket, ipv6: bool) {
+        let _ = match ipv6 {
+            true => set(socket.as_fd(), libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, 1),
+            false => set(socket.as_fd(), libc::IPPROTO_IP, libc::IP_PKTINFO, 1),
+        };
+    }
+
     /// Best effort: old kernels do not know the option for IPv6.
     pub(super) fn only_joined_groups(socket: &Socket, ipv6: bool) {
         let (level, name) = match ipv6 {
@@ -234,6 +247,9 @@ mod platform {
     pub(super) fn configure(_: &Socket, _: bool, _: &SocketConfig) -> Granted {
         Granted { gso: false, gro: false, ecn: false, recv_buffer_bytes: 0, send_buffer_bytes: 0 }
     }
+
+    /// Not to be had.
+    pub(super) fn ask_for_local(_: &Socket, _: bool) {}
 
     /// Nothing to ask for.
     pub(super) fn only_joined_groups(_: &Socket, _: bool) {}

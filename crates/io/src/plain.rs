@@ -36,6 +36,7 @@ pub(crate) fn receive(socket: &UdpSocket, buffers: &mut RecvBuffers) -> io::Resu
     let (len, from) = socket.recv_from(&mut buffers.bytes[..buffers.bytes_each])?;
     buffers.slots[0] = Slot {
         from: canonical(from),
+        at: None,
         ecn: Ecn::NotEct,
         len,
         segment_bytes: 0,

@@ -156,6 +156,9 @@ impl UdpSocket {
         if landing.is_some() {
             self.lanes[index].ask = 1;
         }
+        if let Some(at) = self.lanes[index].at {
+            buffers.slots[..got].iter_mut().for_each(|slot| slot.at = Some(at));
+        }
         if got > 0 {
             let last = &buffers.slots[got - 1];
             self.lanes[index].large_from = last.is_large().then_some(last.from);

@@ -9,6 +9,7 @@
 
 mod calls;
 
+use crate::lanes::Lane;
 use crate::outcome::{DropKind, SendOutcome, may_be_missing_gso, may_be_pending};
 use crate::plain::{self, canonical, mapped};
 use crate::socket::UdpSocket;
@@ -75,6 +76,10 @@ struct Target {
     to: SocketAddr,
     /// Address in the socket's family; `None` on a connected lane.
     name: Option<SocketAddr>,
+    /// Source address that has to be told with each datagram.
+    #[cfg_attr(not(target_os = "linux"), allow(dead_code))]
+    // the portable backend leaves it to the system
+    from: Option<IpAddr>,
     /// ECN codepoint, if it is not the socket's constant.
     #[cfg_attr(not(target_os = "linux"), allow(dead_code))] // the portable backend sends the constant
     ecn: Option<Ecn>,
@@ -164,20 +169,21 @@ impl UdpSocket {
     /// Sends the one datagram of a buffer that lends.
     fn send_parts(&mut self, target: &Target, parts: [&[u8]; 3]) -> io::Result<()> {
         let attempt = SendAttempt { to: target.to, datagrams: 1, offload: false };
-        let bytes = self.attempt(target.lane, attempt, |socket| match target.ecn {
-            None => plain::send_parts(&socket.lanes[target.lane].socket, target.name, &parts),
-            // A path that spoils ECN is rare, and not worth a second kind of control message.
-            Some(_) => socket.call_one(target, &parts.concat(), None),
+        let bytes = self.attempt(target.lane, attempt, |socket| match (target.ecn, target.from) {
+            (None, None) => plain::send_parts(&socket.lanes[target.lane].socket, target.name, &parts),
+            // A path that spoils ECN is rare, and who is sent much has a socket of its own.
+            _ => socket.call_one(target, &parts.concat(), None),
         })?;
         self.count_sent(1, bytes);
         Ok(())
     }
 
     fn target(&self, transmit: &Transmit) -> Target {
-        let connected = |lane: &crate::lanes::Lane| lane.peer == Some(transmit.to);
+        let connected = |lane: &Lane| lane.peer == Some(transmit.to) && lane.at == transmit.from;
         let lane = self.lanes[1..].iter().position(connected).map_or(0, |index| index + 1);
         let name = (lane == 0).then(|| mapped(transmit.to, self.local.is_ipv6()));
-        Target { lane, to: transmit.to, name, ecn: self.unusual_ecn(transmit.ecn) }
+        let from = transmit.from.filter(|_| lane == 0);
+        Target { lane, to: transmit.to, name, from, ecn: self.unusual_ecn(transmit.ecn) }
     }
 
     /// `ecn` if it has to be told with each datagram.

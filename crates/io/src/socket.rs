@@ -14,9 +14,9 @@ use crate::plain::{canonical, mapped};
 use crate::send::{GsoPaths, SendHook};
 use crate::wait::any_readable;
 use denrei_wire::datagram::MAX_SEGMENTS;
-use denrei_wire::{DatagramMeta, Transmit, TransmitBuf};
+use denrei_wire::{DatagramMeta, Transmit, TransmitBuf, Way};
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, RawFd};
 
 /// One local UDP port.
@@ -145,29 +145,30 @@ impl UdpSocket {
 
     /// Opens a connected socket on this port for a busy peer. `Ok(false)`: nothing was done, because
     /// the peer has one already or all [`connected_sockets`](SocketConfig::connected_sockets) are
-    /// taken; whom to disconnect is the caller's choice.
+    /// taken; whom to disconnect is the caller's choice. Datagrams of the same [`Way`] go by it from then on.
     ///
     /// # Errors
     /// When the system refuses (out of descriptors, no route); the peer is then served by the main
     /// socket as before.
-    pub fn connect_peer(&mut self, peer: SocketAddr) -> io::Result<bool> {
-        let peer = canonical(peer);
+    pub fn connect_peer(&mut self, way: impl Into<Way>) -> io::Result<bool> {
+        let Way { to, from } = way.into();
+        let peer = canonical(to);
         let limit = self.config.connected_sockets;
         let groups = self.lanes.iter().filter(|lane| lane.group.is_some()).count();
         let full = self.connected_peers().count() >= limit
             || self.lanes.len() - groups > 2 * limit
             || self.lanes.len() >= MAX_LANES;
-        if full || self.connected_peers().any(|connected| connected == peer) {
+        if full || self.connected_peers().any(|connected| connected.to == peer) {
             return Ok(false);
         }
         let target = mapped(peer, self.local.is_ipv6());
         let socket = open::open_connected(
             self.lanes.iter().filter(|lane| lane.group.is_none()).map(|lane| &lane.socket),
-            self.local,
+            self.local_at(from),
             target,
             &self.config,
         )?;
-        self.lanes.push(Lane::new(socket, Some(peer), self.granted.gro));
+        self.lanes.push(Lane::new(socket, Some(Way { to: peer, from }), self.granted.gro));
         self.counters.peers_connected += 1;
         Ok(true)
     }
@@ -189,8 +190,14 @@ impl UdpSocket {
     }
 
     /// The peers that have a connected socket.
-    pub fn connected_peers(&self) -> impl Iterator<Item = SocketAddr> {
-        self.lanes.iter().filter_map(|lane| lane.peer)
+    pub fn connected_peers(&self) -> impl Iterator<Item = Way> {
+        self.lanes.iter().filter_map(|lane| lane.peer.map(|to| Way { to, from: lane.at }))
+    }
+
+    /// The port at one of the addresses that it is bound to, in the socket's family.
+    fn local_at(&self, ip: Option<IpAddr>) -> SocketAddr {
+        let at = |ip| mapped(SocketAddr::new(ip, self.local.port()), self.local.is_ipv6());
+        ip.filter(|_| self.local.ip().is_unspecified()).map_or(self.local, at)
     }
 
     /// A socket was closed, and others moved: what waited for room goes by the main one.

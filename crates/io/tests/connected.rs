@@ -4,7 +4,7 @@ mod common;
 
 use common::*;
 use denrei_io::{BackendChoice, RecvBuffers, SendOutcome, SocketConfig, UdpSocket, Waiter};
-use denrei_wire::Ecn;
+use denrei_wire::{Ecn, Transmit, Way};
 use socket2::{Domain, Protocol, Socket, Type};
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -113,7 +113,10 @@ fn the_number_is_bounded_and_places_become_free() {
         assert!(node.connect_peer(addr(0)).unwrap());
         assert_silent(&mut node);
     }
-    assert_eq!(node.connected_peers().collect::<BTreeSet<_>>(), BTreeSet::from([addr(0), addr(1)]));
+    assert_eq!(
+        node.connected_peers().map(|way| way.to).collect::<BTreeSet<_>>(),
+        BTreeSet::from([addr(0), addr(1)])
+    );
     assert_eq!(node.counters().peers_connected - node.counters().peers_disconnected, 2);
 
     let none = SocketConfig { connected_sockets: 0, ..SocketConfig::default() };
@@ -326,5 +329,37 @@ fn whatever_a_router_says_of_a_peer_the_port_goes_on() {
                 assert_eq!(receive(&mut peer, 1)[0].1, b"still there");
             }
         }
+    }
+}
+
+#[test]
+fn what_was_sent_to_one_of_several_addresses_is_answered_from_it() {
+    for any in ["0.0.0.0:0", "[::]:0"] {
+        let (mut node, mut peer) = (bind(any), bind("127.0.0.1:0"));
+        let there = at(&node, [127, 0, 0, 2]);
+        // By the main socket, and by one of its own.
+        for connected in [false, true] {
+            send(&mut peer, there, b"ask");
+            let (meta, _) = receive(&mut node, 1).pop().unwrap();
+            assert_eq!(meta.back(), Way { to: peer.local_addr(), from: Some(there.ip()) });
+            if connected {
+                assert!(node.connect_peer(meta.back()).unwrap());
+                send(&mut peer, there, b"ask");
+                assert_eq!(receive(&mut node, 1), [(meta, b"ask".to_vec())], "its own socket knows, too");
+            }
+            let lent = lent(meta.from, [&b"large"[..], &pattern(40_000, 1), &b"end"[..]], Ecn::Ect0);
+            let train = transmit(meta.from, &pattern(3_000, 2), Some(1_000));
+            let mut marked = transmit(meta.from, b"marked", None);
+            marked.0.ecn = Ecn::Ce;
+            for (answer, buf) in [transmit(meta.from, b"one", None), lent, train, marked] {
+                let answer = Transmit { from: meta.at, ..answer };
+                assert_eq!(node.send(&answer, &buf), SendOutcome::Sent);
+                for (heard, datagram) in receive(&mut peer, answer.segments()) {
+                    assert_eq!((heard.from, heard.ecn), (there, answer.ecn), "{} octets", datagram.len());
+                }
+            }
+        }
+        let calls = node.counters().send_calls;
+        assert_eq!(calls, 8, "one a transmit");
     }
 }

@@ -28,7 +28,7 @@ fn send(socket: &mut UdpSocket, to: SocketAddr, count: usize, bytes: usize) {
         buf.put(&vec![datagram as u8; bytes]);
     }
     let segment_size = (count > 1).then_some(bytes);
-    let transmit = Transmit { to, len: count * bytes, segment_size, ecn: Ecn::Ect0 };
+    let transmit = Transmit { to, from: None, len: count * bytes, segment_size, ecn: Ecn::Ect0 };
     assert_eq!(socket.send(&transmit, &buf), denrei_io::SendOutcome::Sent);
 }
 

@@ -39,7 +39,7 @@ fn carry(now: Instant, from: &mut End, to: &mut End, buf: &mut TransmitBuf, data
         for bytes in buf.bytes().chunks(transmit.segment_size.unwrap_or(transmit.len)) {
             datagram.clear();
             datagram.extend_from_slice(bytes);
-            let meta = DatagramMeta { from: from.addr, ecn: Ecn::Ect0 };
+            let meta = DatagramMeta { from: from.addr, at: None, ecn: Ecn::Ect0 };
             to.endpoint.handle_datagram(now, &meta, datagram);
         }
     }

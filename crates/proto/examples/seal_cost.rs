@@ -71,7 +71,7 @@ fn addr(host: u32) -> SocketAddr {
 /// Carries what `from`, at `at`, has to send to `to`.
 fn carry(from: &mut Endpoint, at: SocketAddr, to: &mut Endpoint, buf: &mut TransmitBuf) {
     while from.poll_transmit(Instant::ZERO, buf).is_some() {
-        let meta = DatagramMeta { from: at, ecn: Ecn::NotEct };
+        let meta = DatagramMeta { from: at, at: None, ecn: Ecn::NotEct };
         let len = buf.len();
         to.handle_datagram(Instant::ZERO, &meta, &mut buf.tail_mut(0)[..len]);
     }
@@ -139,7 +139,7 @@ fn forgeries() {
     stranger.poll_transmit(Instant::ZERO, &mut buf).expect("a FIRST");
     let mut first = buf.bytes().to_vec();
     let original = first.clone();
-    let meta = DatagramMeta { from: addr(2), ecn: Ecn::NotEct };
+    let meta = DatagramMeta { from: addr(2), at: None, ecn: Ecn::NotEct };
     let forged = time(20_000, || {
         first.copy_from_slice(&original);
         server.handle_datagram(Instant::ZERO, &meta, &mut first);

@@ -36,7 +36,7 @@ use crate::timer_queue::TimerQueue;
 use core::net::SocketAddr;
 use denrei_wire::group::GROUP_CHANNEL;
 use denrei_wire::packet::Opening;
-use denrei_wire::{Incarnation, Instant, Token};
+use denrei_wire::{Incarnation, Instant, Token, Way};
 use pace::Pace;
 pub(crate) use pace::PaceNote;
 use replies::Replies;
@@ -199,14 +199,14 @@ impl Endpoint {
     fn beginning(
         &mut self,
         slot: u32,
-        addr: SocketAddr,
+        way: Way,
         now: Instant,
         own: Opening,
         protection: Protection,
     ) -> Beginning {
         let id = PeerId { slot, generation: self.slots[slot as usize].generation };
         let skips = self.random.next_u64();
-        Beginning { id, addr, own, protection, now, pool: self.pool.clone(), skips }
+        Beginning { id, way, own, protection, now, pool: self.pool.clone(), skips }
     }
 
     fn new_slot(&mut self) -> Option<u32> {
@@ -309,7 +309,8 @@ impl Endpoint {
         if !records && self.notes.is_nothing_left() {
             return;
         }
-        let addr = peer.addr;
+        let way = peer.way();
+        let addr = way.to;
         // All taken before any is followed: following lets other peers work, who make notes too.
         let Notes { proven, offers, lost, half_closed, inquire, inquiry_answered, rate, .. } = self.notes;
         (self.notes.proven, self.notes.offers, self.notes.lost) = (false, false, false);
@@ -333,7 +334,7 @@ impl Endpoint {
             self.share_memory(now);
         }
         if inquire {
-            self.inquire(now, addr);
+            self.inquire(now, way);
         }
         if inquiry_answered {
             self.conclude_inquiry(now, slot, addr);

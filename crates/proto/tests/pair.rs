@@ -293,7 +293,7 @@ fn damaged_and_foreign_datagrams_change_nothing() {
     let peer = pair.connect(0);
     pair.send(0, peer, 0, "hello");
     pair.run(SECOND);
-    let meta = DatagramMeta { from: addr(0), ecn: Ecn::NotEct };
+    let meta = DatagramMeta { from: addr(0), at: None, ecn: Ecn::NotEct };
     let mut buf = TransmitBuf::new(1);
     pair.send(0, peer, 0, "second");
     let transmit = pair.ends[0].poll_transmit(pair.now, &mut buf).unwrap();

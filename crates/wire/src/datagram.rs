@@ -7,7 +7,7 @@
 use crate::checksum;
 use crate::packet::TAG_BYTES;
 use bytes::Bytes;
-use core::net::SocketAddr;
+use core::net::{IpAddr, SocketAddr};
 use std::borrow::Cow;
 use std::sync::Arc;
 
@@ -52,13 +52,37 @@ impl Ecn {
     }
 }
 
+/// Where a peer is, and from where it is spoken to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Way {
+    /// The peer's address.
+    pub to: SocketAddr,
+    /// Which of this host's addresses the peer knows it by; `None`: the one that the system chooses.
+    pub from: Option<IpAddr>,
+}
+
+impl From<SocketAddr> for Way {
+    fn from(to: SocketAddr) -> Self {
+        Self { to, from: None }
+    }
+}
+
 /// What is known about one received datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DatagramMeta {
     /// Source address. IPv4 peers appear as IPv4 even on a dual-stack socket.
     pub from: SocketAddr,
+    /// Which of this host's addresses it was sent to, where the port is bound to all of them and the backend can tell.
+    pub at: Option<IpAddr>,
     /// ECN codepoint, [`Ecn::NotEct`] where the backend cannot read it.
     pub ecn: Ecn,
+}
+
+impl DatagramMeta {
+    /// The way back: whoever asks at one address and is answered from another takes that for a stranger's.
+    pub fn back(&self) -> Way {
+        Way { to: self.from, from: self.at }
+    }
 }
 
 /// One send operation: datagrams of one size to one target.
@@ -66,6 +90,8 @@ pub struct DatagramMeta {
 pub struct Transmit {
     /// Destination address.
     pub to: SocketAddr,
+    /// Source address; `None`: the one that the port is bound to, or that the system chooses.
+    pub from: Option<IpAddr>,
     /// Bytes of all datagrams together.
     pub len: usize,
     /// Bytes per datagram when there are several (the last may be shorter); `None`: one datagram.
@@ -75,6 +101,11 @@ pub struct Transmit {
 }
 
 impl Transmit {
+    /// Where it goes, and from where.
+    pub fn way(&self) -> Way {
+        Way { to: self.to, from: self.from }
+    }
+
     /// How many datagrams this is, at least 1.
     pub fn segments(&self) -> usize {
         self.segment_size.map_or(1, |size| self.len.div_ceil(size.max(1)).max(1))
@@ -383,6 +414,7 @@ mod tests {
     #[test]
     fn segments_round_up() {
         let transmit = Transmit {
+            from: None,
             to: "127.0.0.1:1".parse().unwrap(),
             len: 2001,
             segment_size: Some(1000),

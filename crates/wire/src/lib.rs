@@ -17,7 +17,7 @@ pub mod packet;
 mod time;
 
 pub use ack::EcnCounts;
-pub use datagram::{DatagramMeta, Ecn, Seal, Transmit, TransmitBuf};
+pub use datagram::{DatagramMeta, Ecn, Seal, Transmit, TransmitBuf, Way};
 pub use dump::dump;
 pub use frame::{Frame, Frames, Parameters};
 pub use ids::{Incarnation, PacketNumber, Token};

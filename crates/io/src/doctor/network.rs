@@ -118,7 +118,7 @@ fn transmit(to: SocketAddr, count: usize, bytes: usize, ecn: Ecn) -> (Transmit, 
     let mut buf = TransmitBuf::new(count);
     buf.put_zeros(count * bytes);
     let segment_size = (count > 1).then_some(bytes);
-    (Transmit { to, len: count * bytes, segment_size, ecn }, buf)
+    (Transmit { to, from: None, len: count * bytes, segment_size, ecn }, buf)
 }
 
 /// Runs a trial; trouble with its sockets becomes a complaint.

@@ -10,10 +10,8 @@ mod platform {
     use crate::cmsg::Control;
     use crate::mmsg::{self, Outgoing};
     use crate::raw;
-    use denrei_wire::Ecn;
     use socket2::SockAddr;
     use std::io;
-    use std::net::SocketAddr;
     use std::os::fd::AsFd;
 
     impl UdpSocket {
@@ -26,11 +24,11 @@ mod platform {
             segment: Option<usize>,
         ) -> io::Result<usize> {
             let socket = &self.lanes[target.lane].socket;
-            let mut control = match (target.ecn, segment) {
-                (None, None) if target.name.is_none() => return raw::send(socket.as_fd(), bytes),
-                (None, None) => return plain::send(socket, target.name, bytes),
+            let mut control = match (target.ecn, target.from, segment) {
+                (None, None, None) if target.name.is_none() => return raw::send(socket.as_fd(), bytes),
+                (None, None, None) => return plain::send(socket, target.name, bytes),
                 _ if !self.batched => return plain::send(socket, target.name, bytes),
-                (ecn, _) => ecn_control(ecn, target.to),
+                _ => self.control(target),
             };
             if let Some(segment) = segment {
                 // A segment of a train is shorter than the train, which is below 64 KiB.
@@ -47,15 +45,24 @@ mod platform {
                 let first = &chunk.bytes[..chunk.segment.min(chunk.bytes.len())];
                 return self.call_one(target, first, None).map(|_| 1);
             }
-            let control = ecn_control(target.ecn, target.to);
+            let control = self.control(target);
             let name = target.name.map(SockAddr::from);
             let messages = datagrams.map(|bytes| Outgoing { name: name.as_ref(), bytes, control: &control });
             mmsg::send_many(self.lanes[target.lane].socket.as_fd(), messages)
         }
-    }
 
-    fn ecn_control(ecn: Option<Ecn>, to: SocketAddr) -> Control {
-        ecn.map_or(Control::NONE, |ecn| Control::NONE.ecn(ecn, canonical(to).is_ipv4()))
+        /// What has to be told with each datagram to `target`.
+        fn control(&self, target: &Target) -> Control {
+            let control = Control::NONE;
+            let control = match target.ecn {
+                Some(ecn) => control.ecn(ecn, canonical(target.to).is_ipv4()),
+                None => control,
+            };
+            match target.from {
+                Some(from) => control.source(from, self.local.is_ipv6()),
+                None => control,
+            }
+        }
     }
 }
 

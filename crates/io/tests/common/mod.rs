@@ -40,7 +40,7 @@ pub fn pattern(len: usize, salt: u8) -> Vec<u8> {
 pub fn transmit(to: SocketAddr, bytes: &[u8], segment_size: Option<usize>) -> (Transmit, TransmitBuf) {
     let mut buf = TransmitBuf::new(64);
     buf.put(bytes);
-    (Transmit { to, len: bytes.len(), segment_size, ecn: Ecn::Ect0 }, buf)
+    (Transmit { to, from: None, len: bytes.len(), segment_size, ecn: Ecn::Ect0 }, buf)
 }
 
 /// A transmit of one datagram of three parts, the middle one lent.
@@ -52,7 +52,7 @@ pub fn lent(to: SocketAddr, parts: [&[u8]; 3], ecn: Ecn) -> (Transmit, TransmitB
     buf.put_part(&message, &message);
     buf.put(after);
     assert!(buf.parts().is_some(), "so much is lent");
-    (Transmit { to, len: buf.len(), segment_size: None, ecn }, buf)
+    (Transmit { to, from: None, len: buf.len(), segment_size: None, ecn }, buf)
 }
 
 /// Receives `count` datagrams, or what came until nothing more did.

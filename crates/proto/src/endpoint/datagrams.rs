@@ -4,7 +4,7 @@
 //! datagrams. Order of calls: see [`Endpoint`].
 
 use super::Endpoint;
-use super::replies::Reply;
+use super::replies::{Reply, Says};
 use crate::lending::Handler;
 use crate::seal::{OpenJob, Opened, Unopened};
 use core::net::SocketAddr;
@@ -88,7 +88,7 @@ impl Endpoint {
         }
         self.counters.foreign_version += 1;
         if let Some(token) = packet::first_token_of_any_version(datagram) {
-            self.reply(Reply::Versions { to: meta.from, token });
+            self.reply(Reply { back: meta.back(), token, says: Says::Versions });
         }
     }
 
@@ -99,7 +99,8 @@ impl Endpoint {
         let plain = checksum::verify(datagram);
         self.counters.unsealed += (plain && self.gate.is_sealed()) as u64;
         if plain != self.gate.is_sealed() {
-            self.reply(Reply::Reset { to: arrived.meta.from, token: arrived.header.token });
+            let (back, token) = (arrived.meta.back(), arrived.header.token);
+            self.reply(Reply { back, token, says: Says::Reset });
         }
     }
 

@@ -22,7 +22,7 @@ use core::net::SocketAddr;
 use core::time::Duration;
 use denrei_wire::checksum;
 use denrei_wire::group::{GROUP_CHANNEL, Record};
-use denrei_wire::{Instant, Transmit, TransmitBuf};
+use denrei_wire::{Instant, Transmit, TransmitBuf, Way};
 
 /// For so long sessions wait while groups send all the time.
 const SESSIONS_WAIT: Duration = Duration::from_millis(1);
@@ -421,8 +421,8 @@ impl Host for Endpoint {
         Self::peer_at(self, addr)
     }
 
-    fn addr_of(&self, peer: PeerId) -> Option<SocketAddr> {
-        self.get(peer).map(|peer| peer.addr)
+    fn way_of(&self, peer: PeerId) -> Option<Way> {
+        self.get(peer).map(|peer| peer.way())
     }
 
     fn seed(&mut self) -> Seed {

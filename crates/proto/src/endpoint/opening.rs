@@ -5,14 +5,14 @@
 
 use super::Endpoint;
 use super::datagrams::Arrived;
-use super::replies::Reply;
+use super::replies::{Reply, Says};
 use crate::event::{LostReason, OWN_ADDRESS, Phase};
 use crate::peer::{Incoming, Peer};
 use crate::seal::{Protection, Turned, Unopened, Verdict};
 use core::net::{IpAddr, Ipv6Addr, SocketAddr};
 use denrei_wire::checksum::{self, CHECKSUM_BYTES};
 use denrei_wire::packet::{COMMON_HEADER_BYTES, COOKIE_BYTES, OPENING_HEADER_BYTES, Opening, VERSION, flags};
-use denrei_wire::{Instant, Token};
+use denrei_wire::{Instant, Token, Way};
 
 /// Sessions that others have opened and not proven, at most. Beyond, FIRSTs are dropped and
 /// counted; an honest initiator repeats its own.
@@ -68,7 +68,8 @@ impl Endpoint {
         if opening.incarnation == self.incarnation {
             return self.handle_own_first(now, opening);
         }
-        let Some(slot) = self.make_room(now, arrived.meta.from, opening, arrived.header.token, &field) else {
+        let Some(slot) = self.make_room(now, arrived.meta.back(), opening, arrived.header.token, &field)
+        else {
             return;
         };
         let incoming = Incoming { header: arrived.header, number, body, datagram_len, ecn: arrived.meta.ecn };
@@ -101,14 +102,14 @@ impl Endpoint {
     fn make_room(
         &mut self,
         now: Instant,
-        from: SocketAddr,
+        back: Way,
         opening: Opening,
         token: Token,
         field: &[u8],
     ) -> Option<u32> {
-        let place = self.place_for(from, opening)?;
+        let place = self.place_for(back.to, opening)?;
         let pressed = matches!(place, Place::Instead(_)) || self.unproven.len() >= MANY_UNPROVEN;
-        match self.gate.judge(now, from, field, pressed) {
+        match self.gate.judge(now, back.to, field, pressed) {
             Verdict::Answer => {}
             Verdict::TooMany => {
                 self.counters.limited += 1;
@@ -117,20 +118,20 @@ impl Endpoint {
             Verdict::Retry(cookie) => {
                 self.counters.retries += 1;
                 let check = self.gate.retry_check(token, &cookie)?;
-                self.reply(Reply::Retry { to: from, token, cookie, check });
+                self.reply(Reply { back, token, says: Says::Retry { cookie, check } });
                 return None;
             }
         }
         match place {
-            Place::Anew(slot) => self.answer_anew(slot, opening, field),
+            Place::Anew(slot) => self.answer_anew(slot, back, opening, field),
             Place::Instead(before) => {
                 // The older attempt has been given up by whoever made it.
-                self.unproven.remove(&from);
+                self.unproven.remove(&back.to);
                 self.with_peer(now, before, |peer, cx| peer.lose(cx, LostReason::Forgotten));
                 self.free_if_finished(before);
-                self.begin_answering(now, from, opening, field)
+                self.begin_answering(now, back, opening, field)
             }
-            Place::New => self.begin_answering(now, from, opening, field),
+            Place::New => self.begin_answering(now, back, opening, field),
         }
     }
 
@@ -153,24 +154,19 @@ impl Endpoint {
     }
 
     /// Makes the peer in `slot` the responder to this FIRST, whatever it was before.
-    fn answer_anew(&mut self, slot: u32, opening: Opening, field: &[u8]) -> Option<u32> {
+    fn answer_anew(&mut self, slot: u32, back: Way, opening: Opening, field: &[u8]) -> Option<u32> {
         let own = self.new_opening(slot);
         let protection = self.answer_handshake(opening, own, field)?;
         let peer = self.slots[slot as usize].peer.as_deref_mut()?;
         self.held_bytes -= peer.inbox().held_bytes();
+        peer.local = back.from;
         peer.yield_to(&self.config, own.own_token, opening, protection);
         self.forget_pace(slot);
         Some(slot)
     }
 
-    fn begin_answering(
-        &mut self,
-        now: Instant,
-        from: SocketAddr,
-        opening: Opening,
-        field: &[u8],
-    ) -> Option<u32> {
-        let room = self.unproven.len() < MAX_UNPROVEN && self.unproven_of(from) < MAX_UNPROVEN_PER_SOURCE;
+    fn begin_answering(&mut self, now: Instant, back: Way, opening: Opening, field: &[u8]) -> Option<u32> {
+        let room = self.unproven.len() < MAX_UNPROVEN && self.unproven_of(back.to) < MAX_UNPROVEN_PER_SOURCE;
         let Some(slot) = room.then(|| self.new_slot()).flatten() else {
             self.counters.refused_sessions += 1;
             return None;
@@ -180,11 +176,11 @@ impl Endpoint {
             self.release_slot(slot);
             return None;
         };
-        let beginning = self.beginning(slot, from, now, own, protection);
+        let beginning = self.beginning(slot, back, now, own, protection);
         let crowded = self.unproven.len() >= CROWD_OF_UNPROVEN;
         let peer = Peer::answering(beginning, &self.config, opening, crowded);
         self.slots[slot as usize].peer = Some(Box::new(peer));
-        self.unproven.insert(from, slot);
+        self.unproven.insert(back.to, slot);
         Some(slot)
     }
 
@@ -225,14 +221,15 @@ impl Endpoint {
 
     /// The peer at `addr` is said not to know its session, and does not answer. Anybody could have
     /// said so: asks, by a handshake, which incarnation is there.
-    pub(super) fn inquire(&mut self, now: Instant, addr: SocketAddr) {
+    pub(super) fn inquire(&mut self, now: Instant, way: Way) {
+        let addr = way.to;
         if self.unproven.contains_key(&addr) || self.unproven.len() >= MAX_UNPROVEN {
             return;
         }
         let Some(slot) = self.new_slot() else { return };
         let own = self.new_opening(slot);
         let protection = self.gate.open_session(own, &[]);
-        let beginning = self.beginning(slot, addr, now, own, protection);
+        let beginning = self.beginning(slot, way, now, own, protection);
         self.slots[slot as usize].peer = Some(Box::new(Peer::inquiring(beginning, &self.config)));
         self.unproven.insert(addr, slot);
         self.after(now, slot);
@@ -355,19 +352,50 @@ fn brings_too_much(peer: &Peer) -> bool {
 mod tests {
     use super::*;
     use crate::Config;
-    use denrei_wire::{DatagramMeta, Ecn, TransmitBuf};
+    use denrei_wire::{DatagramMeta, Ecn, Transmit, TransmitBuf};
     use std::sync::Arc;
+
+    fn ends() -> [Endpoint; 2] {
+        [1, 2].map(|seed: u64| Endpoint::new(Arc::new(Config::default()), seed, Instant::ZERO))
+    }
+
+    fn addr(end: usize) -> SocketAddr {
+        SocketAddr::from(([10, 0, 0, end as u8], 7000))
+    }
+
+    /// What `end` sends next.
+    fn sent_by(end: &mut Endpoint) -> Option<(Transmit, Vec<u8>)> {
+        let mut out = TransmitBuf::new(1);
+        end.poll_transmit(Instant::ZERO, &mut out).map(|transmit| (transmit, out.bytes().to_vec()))
+    }
 
     #[test]
     fn what_a_first_tells_of_the_pace_is_nobody_elses() {
-        let mut ends =
-            [1, 2].map(|seed: u64| Endpoint::new(Arc::new(Config::default()), seed, Instant::ZERO));
-        let addr = |end: usize| SocketAddr::from(([10, 0, 0, end as u8], 7000));
-        let mut out = TransmitBuf::new(1);
+        let mut ends = ends();
         ends[0].connect(Instant::ZERO, addr(1)).unwrap();
-        ends[0].poll_transmit(Instant::ZERO, &mut out).unwrap();
-        let meta = DatagramMeta { from: addr(0), ecn: Ecn::NotEct };
-        ends[1].handle_datagram(Instant::ZERO, &meta, &mut out.bytes().to_vec());
+        let (_, mut first) = sent_by(&mut ends[0]).unwrap();
+        let meta = DatagramMeta { from: addr(0), at: None, ecn: Ecn::NotEct };
+        ends[1].handle_datagram(Instant::ZERO, &meta, &mut first);
         assert!(ends[1].notes.pace.is_none());
+    }
+
+    #[test]
+    fn who_asks_at_one_of_several_addresses_is_answered_from_it() {
+        let at = Some(IpAddr::from([10, 0, 9, 9]));
+        let meta = |from| DatagramMeta { from: addr(from), at, ecn: Ecn::NotEct };
+        let mut ends = ends();
+        ends[0].connect(Instant::ZERO, addr(1)).unwrap();
+        let (opening, first) = sent_by(&mut ends[0]).unwrap();
+        assert_eq!(opening.from, None, "the system chooses");
+        let mut unknown = first.clone();
+        unknown[1] = 99;
+        for mut datagram in [first, unknown] {
+            ends[1].handle_datagram(Instant::ZERO, &meta(0), &mut datagram);
+        }
+        let answers: Vec<Transmit> = std::iter::from_fn(|| sent_by(&mut ends[1])).map(|(to, _)| to).collect();
+        assert!(
+            answers.len() == 2 && answers.iter().all(|answer| answer.way() == meta(0).back()),
+            "{answers:?}"
+        );
     }
 }

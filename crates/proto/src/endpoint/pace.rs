@@ -292,7 +292,7 @@ mod tests {
         ends[0].connect(now, addr(1)).unwrap();
         for from in [0, 1, 0] {
             ends[from].poll_transmit(now, &mut out).unwrap();
-            let meta = DatagramMeta { from: addr(from), ecn: Ecn::NotEct };
+            let meta = DatagramMeta { from: addr(from), at: None, ecn: Ecn::NotEct };
             ends[1 - from].handle_datagram(now, &meta, &mut out.bytes().to_vec());
         }
         let slot = ends[1].peers().next().unwrap().slot;

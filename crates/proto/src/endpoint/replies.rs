@@ -5,22 +5,30 @@
 
 use crate::seal::{Check, Cookie};
 use denrei_wire::packet::{self, Kind, VERSION};
-use denrei_wire::{Ecn, PacketNumber, Token, Transmit, TransmitBuf};
+use denrei_wire::{Ecn, PacketNumber, Token, Transmit, TransmitBuf, Way};
 use std::collections::VecDeque;
-use std::net::SocketAddr;
 
 /// Answers that may wait to be sent.
 const MAX_WAITING: usize = 64;
 
 /// An answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Reply {
+pub(super) struct Reply {
+    pub back: Way,
+    /// Of what it answers.
+    pub token: Token,
+    pub says: Says,
+}
+
+/// What an answer says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Says {
     /// No session has this token.
-    Reset { to: SocketAddr, token: Token },
+    Reset,
     /// What versions are spoken here.
-    Versions { to: SocketAddr, token: Token },
+    Versions,
     /// Open again and show this cookie.
-    Retry { to: SocketAddr, token: Token, cookie: Cookie, check: Check },
+    Retry { cookie: Cookie, check: Check },
 }
 
 /// Answers that wait to be sent.
@@ -54,27 +62,26 @@ impl Replies {
 
     /// Writes the next answer into the empty `out`.
     pub fn write(&mut self, out: &mut TransmitBuf) -> Option<Transmit> {
-        let header = |kind, token| packet::common_header(kind, 0, PacketNumber(0), token);
-        let to = match self.waiting.pop_front()? {
-            Reply::Reset { to, token } => {
-                out.put(&header(Kind::Reset, token));
+        let Reply { back, token, says } = self.waiting.pop_front()?;
+        let header = |kind| packet::common_header(kind, 0, PacketNumber(0), token);
+        match says {
+            Says::Reset => {
+                out.put(&header(Kind::Reset));
                 put_checksum(out);
-                to
             }
-            Reply::Versions { to, token } => {
-                out.put(&header(Kind::Versions, token));
+            Says::Versions => {
+                out.put(&header(Kind::Versions));
                 out.put(&[VERSION]);
                 put_checksum(out);
-                to
             }
-            Reply::Retry { to, token, cookie, check } => {
-                out.put(&header(Kind::Retry, token));
+            Says::Retry { cookie, check } => {
+                out.put(&header(Kind::Retry));
                 out.put(&cookie);
                 out.put(&check);
-                to
             }
-        };
-        Some(Transmit { to, len: out.len(), segment_size: None, ecn: Ecn::NotEct })
+        }
+        let Way { to, from } = back;
+        Some(Transmit { to, from, len: out.len(), segment_size: None, ecn: Ecn::NotEct })
     }
 }
 

@@ -30,7 +30,7 @@ impl Endpoint {
         let slot = self.new_slot().ok_or(ConnectError::TooManyPeers { max: self.config.max_peers })?;
         let own = self.new_opening(slot);
         let protection = self.gate.open_session(own, &[]);
-        let beginning = self.beginning(slot, target, now, own, protection);
+        let beginning = self.beginning(slot, target.into(), now, own, protection);
         let id = beginning.id;
         self.slots[slot as usize].peer = Some(Box::new(Peer::opening(beginning, &self.config)));
         self.by_addr.insert(target, slot);

@@ -32,7 +32,7 @@ use crate::seal::Seed;
 use bytes::Bytes;
 use core::net::SocketAddr;
 use core::time::Duration;
-use denrei_wire::Instant;
+use denrei_wire::{Instant, Way};
 pub(crate) use sender::Sender;
 pub(crate) use table::{Fate, Table};
 
@@ -70,7 +70,11 @@ pub(crate) trait Host {
     fn datagram_bytes(&self, peer: PeerId) -> Option<u16>;
     /// The live peer at an address.
     fn peer_at(&self, addr: SocketAddr) -> Option<PeerId>;
-    fn addr_of(&self, peer: PeerId) -> Option<SocketAddr>;
+    /// Where it is, and from where it is spoken to.
+    fn way_of(&self, peer: PeerId) -> Option<Way>;
+    fn addr_of(&self, peer: PeerId) -> Option<SocketAddr> {
+        self.way_of(peer).map(|way| way.to)
+    }
     /// A seed for a purpose of its own.
     fn seed(&mut self) -> Seed;
     /// Whether the other side of a session has proven itself: what is said before is less secret.

@@ -19,15 +19,14 @@ use crate::pacing::Pacer;
 use crate::rate::{Allowed, DEFAULT_WEIGHT};
 use crate::rtt::Rtt;
 use crate::seal::Protection;
-use core::net::SocketAddr;
 use denrei_wire::packet::Opening;
-use denrei_wire::{Instant, Parameters, Token};
+use denrei_wire::{Instant, Parameters, Token, Way};
 use std::collections::VecDeque;
 
 /// How the session begins.
 pub(crate) struct Beginning {
     pub id: PeerId,
-    pub addr: SocketAddr,
+    pub way: Way,
     /// How this side introduces itself.
     pub own: Opening,
     pub protection: Protection,
@@ -40,11 +39,12 @@ pub(crate) struct Beginning {
 impl Peer {
     /// A session that this side opens.
     pub fn opening(beginning: Beginning, config: &Config) -> Self {
-        let Beginning { id, addr, own, protection, now, pool, skips } = beginning;
+        let Beginning { id, way, own, protection, now, pool, skips } = beginning;
         let mtu = MtuSearch::new(config.min_datagram_bytes, config.max_datagram_bytes);
         let mut peer = Self {
             id,
-            addr,
+            addr: way.to,
+            local: way.from,
             phase: Phase::Opening,
             local_token: own.own_token,
             remote_token: None,

@@ -30,9 +30,9 @@ use crate::rtt::Rtt;
 use crate::seal::Protection;
 pub(crate) use begin::Beginning;
 use close::Closing;
-use core::net::SocketAddr;
+use core::net::{IpAddr, SocketAddr};
 use denrei_wire::frame::OwnedFeedback;
-use denrei_wire::{EcnCounts, Incarnation, Instant, Parameters, Token};
+use denrei_wire::{EcnCounts, Incarnation, Instant, Parameters, Token, Way};
 use pace::{SenderRate, Told};
 pub(crate) use receive::Incoming;
 use status::Statuses;
@@ -97,6 +97,8 @@ impl Notes {
 pub(crate) struct Peer {
     pub id: PeerId,
     pub addr: SocketAddr,
+    /// Which of this host's addresses it has spoken to; `None`: the system chooses.
+    pub local: Option<IpAddr>,
     pub phase: Phase,
     /// By what the peer addresses us.
     pub local_token: Token,
@@ -170,6 +172,11 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
+    /// Where it is, and from where it is spoken to.
+    pub fn way(&self) -> Way {
+        Way { to: self.addr, from: self.local }
+    }
+
     /// Whether the session still lives.
     pub fn is_alive(&self) -> bool {
         self.phase != Phase::Over

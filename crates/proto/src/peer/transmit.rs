@@ -94,7 +94,7 @@ impl Peer {
 
     fn transmit(&self, len: usize, segment_size: Option<usize>) -> Transmit {
         let ecn = if self.ecn_works { Ecn::Ect0 } else { Ecn::NotEct };
-        Transmit { to: self.addr, len, segment_size, ecn }
+        Transmit { to: self.addr, from: self.local, len, segment_size, ecn }
     }
 
     /// A responder whose initiator has not proven itself only introduces itself. It acknowledges

@@ -147,7 +147,7 @@ impl Pair {
     }
 
     pub fn inject_from(&mut self, end: usize, from: SocketAddr, bytes: &[u8]) {
-        let meta = DatagramMeta { from, ecn: Ecn::NotEct };
+        let meta = DatagramMeta { from, at: None, ecn: Ecn::NotEct };
         self.ends[end].handle_datagram(self.now, &meta, &mut bytes.to_vec());
         self.drain(end);
     }
@@ -178,7 +178,7 @@ impl Pair {
             let mut arrived = Vec::new();
             while self.under_way.peek().is_some_and(|datagram| datagram.at <= self.now) {
                 let mut datagram = self.under_way.pop().unwrap();
-                let meta = DatagramMeta { from: addr(1 - datagram.to), ecn: Ecn::Ect0 };
+                let meta = DatagramMeta { from: addr(1 - datagram.to), at: None, ecn: Ecn::Ect0 };
                 let job = self.ends[datagram.to].open_job(&meta, &datagram.bytes).filter(|_| is_staged());
                 let opened = job.map(|job| job.run(&mut datagram.bytes));
                 arrived.push((datagram, meta, opened));

@@ -201,7 +201,7 @@ impl Net {
                 if !self.stopped.contains(&to) && bytes.len() <= 1472 {
                     self.hosts[to].handle_datagram(
                         self.now,
-                        &DatagramMeta { from, ecn: Ecn::NotEct },
+                        &DatagramMeta { from, at: None, ecn: Ecn::NotEct },
                         &mut bytes,
                     );
                 }

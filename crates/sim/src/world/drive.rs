@@ -160,7 +160,7 @@ impl World {
             }
             let Some(&datagram) = process.received.front() else { break };
             let content = self.datagrams.get(datagram);
-            let meta = DatagramMeta { from: content.source, ecn: content.ecn };
+            let meta = DatagramMeta { from: content.source, at: None, ecn: content.ecn };
             let joins = *first.get_or_insert(meta) == meta && (lands || handled == 0);
             if !joins || (lands && !self.train.append(&content.bytes)) {
                 break;

@@ -120,7 +120,7 @@ impl Timed {
         while let Some((len, from, at_ns)) = self.receive()? {
             let now = Instant::from_nanos(now_ns());
             // How it was marked is not asked for: nothing marks where this is measured.
-            let meta = DatagramMeta { from, ecn: Ecn::NotEct };
+            let meta = DatagramMeta { from, at: None, ecn: Ecn::NotEct };
             let held = self.held(from);
             self.endpoint.handle_datagram(now, &meta, &mut self.datagram[..len]);
             let octets = self.held(from).saturating_sub(held);

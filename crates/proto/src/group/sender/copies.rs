@@ -4,9 +4,8 @@
 //! train costs (cutting, writing, checksums, sealing) is paid once, whatever the number of members; what is
 //! left for each is the system call and the path. Source: M10's small N; `spec/protocol.md` §14.5.
 
-use core::net::SocketAddr;
 use core::ops::Range;
-use denrei_wire::{Transmit, TransmitBuf};
+use denrei_wire::{Transmit, TransmitBuf, Way};
 
 /// So many trains go to one member before they go to the next: what is just more than one holds, a message
 /// of 64 KiB for one, wakes a member once.
@@ -18,9 +17,9 @@ pub(super) struct Copies {
     octets: Vec<u8>,
     trains: Vec<(Transmit, Range<usize>)>,
     /// Who is sent trains as they are written.
-    first: Option<SocketAddr>,
+    first: Option<Way>,
     /// The others; the last is next, with this train.
-    others: Vec<SocketAddr>,
+    others: Vec<Way>,
     at: usize,
 }
 
@@ -40,7 +39,7 @@ impl Copies {
         &mut self,
         train: Transmit,
         out: &TransmitBuf,
-        members: impl DoubleEndedIterator<Item = SocketAddr>,
+        members: impl DoubleEndedIterator<Item = Way>,
     ) -> Option<Transmit> {
         if !self.are_left() {
             self.octets.clear();
@@ -48,18 +47,18 @@ impl Copies {
             self.others.extend(members.rev());
             self.first = self.others.pop();
         }
-        let first = self.first?;
+        let Way { to, from } = self.first?;
         if self.are_left() {
             let begin = self.octets.len();
             self.octets.extend_from_slice(&out.contiguous());
             self.trains.push((train, begin..self.octets.len()));
         }
-        Some(Transmit { to: first, ..train })
+        Some(Transmit { to, from, ..train })
     }
 
     /// Writes the next train for the next of those who have still to be sent it.
     pub fn next(&mut self, out: &mut TransmitBuf) -> Option<Transmit> {
-        let to = *self.others.last()?;
+        let Way { to, from } = *self.others.last()?;
         self.first = None;
         let (train, range) = self.trains.get(self.at)?;
         out.put(&self.octets[range.clone()]);
@@ -68,13 +67,14 @@ impl Copies {
             self.at = 0;
             self.others.pop();
         }
-        Some(Transmit { to, ..*train })
+        Some(Transmit { to, from, ..*train })
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use core::net::SocketAddr;
     use denrei_wire::Ecn;
 
     fn addr(last: u16) -> SocketAddr {
@@ -82,14 +82,16 @@ mod tests {
     }
 
     fn train(len: usize) -> Transmit {
-        Transmit { to: addr(9), len, segment_size: Some(3), ecn: Ecn::Ect0 }
+        Transmit { to: addr(9), from: None, len, segment_size: Some(3), ecn: Ecn::Ect0 }
     }
 
     /// Begins with a train, for three members.
     fn begin(copies: &mut Copies, octets: &[u8]) -> Option<SocketAddr> {
         let mut out = TransmitBuf::new(8);
         out.put(octets);
-        copies.begin(train(octets.len()), &out, (1..4).map(addr)).map(|transmit| transmit.to)
+        copies
+            .begin(train(octets.len()), &out, (1..4).map(|last| addr(last).into()))
+            .map(|transmit| transmit.to)
     }
 
     fn next(copies: &mut Copies) -> Option<(SocketAddr, Vec<u8>)> {
@@ -124,7 +126,7 @@ mod tests {
         let mut copies = Copies::default();
         let out = TransmitBuf::new(8);
         assert_eq!(copies.begin(train(1), &out, core::iter::empty()), None);
-        assert_eq!(copies.begin(train(1), &out, (4..5).map(addr)).unwrap().to, addr(4));
+        assert_eq!(copies.begin(train(1), &out, (4..5).map(|last| addr(last).into())).unwrap().to, addr(4));
         assert!(!copies.are_left() && copies.may_begin());
     }
 }

@@ -98,12 +98,13 @@ impl Sender {
             self.last_sent_at = now;
         }
         let segment_size = (self.packet - first_packet > 1).then_some(segment_size);
-        let train = Transmit { to: self.address, len: out.len(), segment_size, ecn: Ecn::Ect0 };
+        let train = Transmit { to: self.address, from: None, len: out.len(), segment_size, ecn: Ecn::Ect0 };
         if !self.replicates() {
             return Some(train);
         }
         let served = |member: &&Member| member.is_active() && member.path == Path::Multicast;
-        self.copies.begin(train, out, self.members.iter().filter(served).map(|member| member.addr))
+        let ways = self.members.iter().filter(served).filter_map(|member| host.way_of(member.peer));
+        self.copies.begin(train, out, ways)
     }
 
     fn write_data(&mut self, out: &mut TransmitBuf) -> Option<usize> {

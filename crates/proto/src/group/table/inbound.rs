@@ -385,8 +385,8 @@ mod tests {
         fn peer_at(&self, addr: SocketAddr) -> Option<PeerId> {
             (1..4).find(|host| self.addr_of(peer(*host)) == Some(addr)).map(peer)
         }
-        fn addr_of(&self, peer: PeerId) -> Option<SocketAddr> {
-            Some(addr(peer.slot))
+        fn way_of(&self, peer: PeerId) -> Option<denrei_wire::Way> {
+            Some(addr(peer.slot).into())
         }
         fn seed(&mut self) -> Seed {
             Seed::from(1)

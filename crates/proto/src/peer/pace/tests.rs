@@ -8,7 +8,7 @@ use denrei_wire::{Incarnation, Token};
 fn peer() -> Peer {
     let beginning = Beginning {
         id: PeerId { slot: 0, generation: 0 },
-        addr: ([10, 0, 0, 1], 7000).into(),
+        way: core::net::SocketAddr::from(([10, 0, 0, 1], 7000)).into(),
         own: Opening { own_token: Token(1), incarnation: Incarnation(2) },
         protection: Protection::Plain,
         now: Instant::ZERO,

@@ -1,0 +1,123 @@
+//! A Node at all addresses of its host is reached at each of them.
+#![cfg(target_os = "linux")] // the system tells what a datagram was sent to
+
+mod common;
+
+use common::background;
+use denrei::{
+    ChannelId, Config, Drive, Event, GroupBackend, GroupOptions, LostReason, MembershipEnd, Node, PeerId,
+};
+use std::net::SocketAddr;
+use std::thread;
+use std::time::Duration;
+
+const LONG: Duration = Duration::from_secs(20);
+/// More than it takes until a busy peer has a socket of its own.
+const MANY: u64 = 3_000;
+/// The system answers from the first of them unless it is told.
+const ADDRESSES: [[u8; 4]; 3] = [[127, 0, 0, 1], [127, 0, 0, 2], [127, 0, 7, 7]];
+
+fn config(drive: Drive) -> Config {
+    Config { drive, insecure: true, ..Config::default() }
+}
+
+fn at(node: &Node, ip: [u8; 4]) -> SocketAddr {
+    SocketAddr::from((ip, node.local_addr().port()))
+}
+
+fn to(peer: PeerId) -> ChannelId {
+    ChannelId { peer, channel: 0 }
+}
+
+#[test]
+fn whoever_connects_to_any_address_is_answered_and_served() {
+    for any in ["0.0.0.0:0", "[::]:0"] {
+        for drive in [Drive::Inline, background()] {
+            let hub = Node::bind(any, config(drive)).unwrap();
+            let targets = ADDRESSES.map(|ip| at(&hub, ip));
+            let clients = targets.map(|target| thread::spawn(move || ask(target)));
+            for _ in 0..MANY * ADDRESSES.len() as u64 {
+                let message = hub.recv_timeout(LONG).unwrap().expect("a question");
+                hub.send(message.channel, message.data).unwrap();
+            }
+            assert!(hub.peers().iter().all(|peer| hub.flush(peer.peer, LONG)));
+            clients.into_iter().for_each(|client| client.join().unwrap());
+        }
+    }
+}
+
+/// Asks and is answered many times, as from one address.
+fn ask(target: SocketAddr) {
+    let node = Node::bind("127.0.0.1:0", config(background())).unwrap();
+    let peer = node.connect(target).unwrap();
+    for number in 0..MANY {
+        node.send(to(peer), number.to_le_bytes().to_vec()).unwrap();
+        let answer =
+            node.recv_timeout(LONG).unwrap().unwrap_or_else(|| panic!("{target} is silent: {number}"));
+        assert_eq!((answer.channel.peer, &answer.data[..]), (peer, &number.to_le_bytes()[..]));
+    }
+}
+
+#[test]
+fn members_that_connected_to_any_address_get_what_is_sent_to_a_group() {
+    let hub = Node::bind("0.0.0.0:0", config(background())).unwrap();
+    for (backend, last) in [(GroupBackend::Unicast, 1), (GroupBackend::Tree, 2)] {
+        let group = SocketAddr::from(([239, 255, 79, last], 27_410));
+        let members = ADDRESSES.map(|ip| {
+            let node = Node::bind("127.0.0.1:0", config(background())).unwrap();
+            let peer = node.connect(at(&hub, ip)).unwrap();
+            node.send(to(peer), "here").unwrap();
+            assert!(node.flush(peer, LONG));
+            node
+        });
+        let listed = members.each_ref().map(Node::local_addr);
+        let readers = members.map(|node| {
+            let listener = node.join_group(group).unwrap();
+            thread::spawn(move || {
+                let membership = listener.accept(LONG).expect("the group opens");
+                let mut got = Vec::new();
+                while let Ok(message) = membership.recv_timeout(LONG) {
+                    got.push(message.expect("a message").data.len());
+                }
+                (got, membership.recv_timeout(LONG).unwrap_err(), node)
+            })
+        });
+        let options = GroupOptions { backend, ..GroupOptions::default() };
+        let group = hub.open_group(group, &listed, options).unwrap();
+        for len in [16, 100_000, 5_000_000] {
+            group.send(vec![7; len]).unwrap();
+        }
+        assert!(group.flush(LONG), "{:?}", group.status());
+        let counters = group.status().unwrap().counters;
+        assert!(group.close(LONG));
+        for reader in readers {
+            let (got, end, _node) = reader.join().unwrap();
+            assert_eq!((got, end), (vec![16, 100_000, 5_000_000], MembershipEnd::Closed), "{backend:?}");
+        }
+        let taken_for_a_strangers =
+            backend == GroupBackend::Unicast && counters.reports_with_gaps * 3 > counters.reports;
+        assert!(!taken_for_a_strangers, "{counters:?}");
+    }
+}
+
+#[test]
+fn who_connects_to_a_second_address_has_one_session_and_is_told() {
+    let hub = Node::bind("0.0.0.0:0", config(background())).unwrap();
+    let node = Node::bind("127.0.0.1:0", config(background())).unwrap();
+    let say = |peer, text: &'static str| {
+        node.send(to(peer), text).unwrap();
+        hub.recv_timeout(LONG).unwrap().expect(text).data
+    };
+    let peers = [(0, "first"), (1, "second")].map(|(index, text)| {
+        let peer = node.connect(at(&hub, ADDRESSES[index])).unwrap();
+        assert_eq!(say(peer, text), text);
+        peer
+    });
+    node.send(to(peers[0]), "too late").unwrap();
+    let lost = std::iter::from_fn(|| node.event_timeout(LONG)).find_map(|event| match event {
+        Event::PeerLost { peer, reason, .. } => Some((peer, reason)),
+        _ => None,
+    });
+    assert_eq!(lost, Some((peers[0], LostReason::Forgotten)));
+    assert_eq!(say(peers[1], "third"), "third");
+}
