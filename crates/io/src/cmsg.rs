@@ -1,8 +1,8 @@
 //! Control messages: what travels beside a datagram's bytes in `sendmsg` and `recvmsg`.
 //!
 //! Inputs → outputs: segment size, ECN and source address → a control buffer to send with; a received
-//! `msghdr` → train segment size, ECN and the address it was sent to. Layout by `cmsg(3)`; alignment is that of `u64`, which is at least
-//! that of `cmsghdr`.
+//! `msghdr` → train segment size, ECN and the address it was sent to. Layout by `cmsg(3)`; alignment is
+//! that of `u64`, which is at least that of `cmsghdr`.
 
 use denrei_wire::Ecn;
 use std::mem::size_of;

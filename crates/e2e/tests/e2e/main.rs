@@ -6,6 +6,7 @@
 
 mod harness;
 
+mod addresses;
 mod crash;
 mod garbage;
 mod group;
