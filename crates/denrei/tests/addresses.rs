@@ -40,7 +40,10 @@ fn whoever_connects_to_any_address_is_answered_and_served() {
                 let message = hub.recv_timeout(LONG).unwrap().expect("a question");
                 hub.send(message.channel, message.data).unwrap();
             }
-            assert!(hub.peers().iter().all(|peer| hub.flush(peer.peer, LONG)));
+            // An inline Node repeats what is lost while it is called. Who has gone is soon forgotten, so not `flush`.
+            while !clients.iter().all(thread::JoinHandle::is_finished) {
+                hub.event_timeout(Duration::from_millis(10));
+            }
             clients.into_iter().for_each(|client| client.join().unwrap());
         }
     }
