@@ -9,6 +9,7 @@ mod begin;
 mod close;
 mod pace;
 mod receive;
+mod recovery;
 mod status;
 mod timers;
 mod transmit;

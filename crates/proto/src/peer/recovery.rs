@@ -1,0 +1,167 @@
+//! What an acknowledgement changes: what has arrived, and what has to be taken for lost.
+
+use super::{Context, Peer};
+use crate::congestion::{Acked, rtt_without_turns};
+use crate::event::{ChannelId, Completion, Event};
+use crate::loss::{AckSummary, Control, SentFrame, SentPacket};
+use crate::recv_channel::Violation;
+use crate::send_channel::Finished;
+use denrei_wire::ack::AckFrame;
+use denrei_wire::{Instant, ids};
+
+impl Peer {
+    pub(super) fn on_ack(&mut self, cx: &mut Context<'_>, ack: &AckFrame<'_>) -> Result<(), Violation> {
+        let next = self.sent.next_number();
+        if ids::expand(ack.largest, next) >= next {
+            return Err("acknowledgement of a packet that was never sent");
+        }
+        self.protection.on_acked(ids::expand(ack.largest, next));
+        let (in_flight_before, mtu_before) = (self.sent.cost_in_flight(), self.mtu.current());
+        let mut close_write_acked = false;
+        let mut heard = Vec::new();
+        let Self { sent, outbox, received, mtu, control, id, statuses, .. } = self;
+        let summary = sent.on_ack(ack.ranges(next), |packet| {
+            mtu.on_acked(packet.bytes);
+            for frame in &packet.frames {
+                match frame {
+                    SentFrame::Ack { largest } => received.on_ack_acked(*largest),
+                    SentFrame::MtuProbe { bytes } => mtu.on_probe_acked(*bytes),
+                    SentFrame::Control(Control::CloseWrite) => close_write_acked = true,
+                    SentFrame::Control(Control::Status { id }) => {
+                        statuses.iter_mut().for_each(|statuses| statuses.on_answer_acked(*id));
+                    }
+                    // Acknowledged while it was about to be repeated.
+                    SentFrame::Control(Control::Parameters) => {
+                        control.retain(|other| *other != Control::Parameters);
+                    }
+                    SentFrame::Control(told @ (Control::Rate | Control::Grant)) => heard.push(*told),
+                    SentFrame::Control(_) => {}
+                    frame => outbox.on_acked(frame, |channel, done| {
+                        report(cx, ChannelId { peer: *id, channel }, done);
+                    }),
+                }
+            }
+        });
+        if summary.invented {
+            return Err("acknowledgement of a packet that was never sent");
+        }
+        if close_write_acked {
+            self.on_close_write_acked();
+        }
+        for told in heard {
+            self.on_told(cx.now, told);
+        }
+        if summary.packets > 0 {
+            self.on_progress(cx, ack, &summary, in_flight_before);
+            if self.mtu.current() != mtu_before {
+                self.follow_mtu();
+            }
+            self.detect_lost(cx);
+        }
+        if let Some(sent_at) = summary.probed_sent_at {
+            self.rtt.on_needless_probe(cx.now.saturating_since(sent_at));
+        }
+        Ok(())
+    }
+
+    /// Packets have newly been acknowledged: what that says about the path.
+    #[inline]
+    fn on_progress(&mut self, cx: &Context<'_>, ack: &AckFrame<'_>, summary: &AckSummary, under_way: u64) {
+        self.probe_timeouts = 0;
+        self.probes_left = 0;
+        // RFC 9000 §13.4.2: a path or a peer that loses the marks gets none.
+        self.ecn_works &= ack.ecn.is_some();
+        let marked = self.note_ce(ack.ecn);
+        if let Some(sent_at) = summary.largest_sent_at {
+            let delay_ns = ack.delay_us as u64 * 1000;
+            self.rtt.sample(cx.now, cx.now.nanos_since(sent_at), delay_ns);
+            let (latest_ns, min_ns) = (self.rtt.latest_ns(), self.rtt.min_ns());
+            self.congestion.on_ack(Acked {
+                now: cx.now,
+                cost: summary.cost,
+                packets: summary.packets,
+                marked: marked.min(summary.packets),
+                rtt_ns: if self.takes_turns { rtt_without_turns(latest_ns, min_ns) } else { latest_ns },
+                min_rtt_ns: min_ns,
+                srtt_ns: self.rtt.smoothed_ns(),
+                sent_at,
+                under_way,
+                window_limited: under_way * 2 >= self.congestion.window(),
+            });
+            if marked > 0
+                && let Some(licence) = self.allowed.licence()
+            {
+                licence.on_marks(cx.now, sent_at, under_way);
+            }
+            if self.takes_turns {
+                self.takes_turns = self.outbox.queued_messages() > 0;
+            }
+        }
+    }
+
+    /// Looks for packets that have to be taken for lost.
+    pub(super) fn detect_lost(&mut self, cx: &mut Context<'_>) {
+        let lost = &mut cx.notes.lost_packets;
+        self.sent.detect_lost(cx.now, &self.rtt, |packet| lost.push(packet));
+        if !lost.is_empty() {
+            self.repair(cx);
+        }
+    }
+
+    /// Arranges for what the lost packets carried, and slows down.
+    #[cold]
+    fn repair(&mut self, cx: &mut Context<'_>) {
+        let (mut newest, mut count): (Option<Instant>, u64) = (None, 0);
+        for packet in cx.notes.lost_packets.drain(..) {
+            if self.note_lost_packet(cx.now, &packet) {
+                self.counters.packets_lost += 1;
+                newest = newest.max(Some(packet.at));
+                count += 1;
+            }
+        }
+        if let Some(sent_at) = newest {
+            if self.recovery_began.is_none_or(|began| sent_at > began) {
+                self.recovery_began = Some(cx.now);
+                self.counters.recoveries += 1;
+            }
+            if let Some(licence) = self.allowed.licence() {
+                licence.on_loss(cx.now, sent_at, self.sent.cost_in_flight());
+            }
+            self.congestion.on_loss(cx.now, sent_at, count);
+        }
+    }
+
+    /// Arranges for what a lost packet carried; whether its loss says something about congestion.
+    pub(super) fn note_lost_packet(&mut self, now: Instant, packet: &SentPacket) -> bool {
+        let mut probe = false;
+        for frame in &packet.frames {
+            match frame {
+                SentFrame::Control(control) => self.want(*control),
+                SentFrame::MtuProbe { bytes } => {
+                    probe = true;
+                    self.mtu.on_probe_lost(now, *bytes);
+                }
+                SentFrame::Ack { .. } => {}
+                frame => {
+                    self.outbox.on_lost(frame);
+                    self.allowed.on_lost();
+                }
+            }
+        }
+        if !probe && self.mtu.on_lost(now, packet.bytes) {
+            self.follow_mtu();
+        }
+        !probe
+    }
+
+    pub(super) fn follow_mtu(&mut self) {
+        self.congestion.set_datagram_bytes(self.mtu.current() as u64);
+    }
+}
+
+/// Tells the application of a finished message if it asked.
+fn report(cx: &mut Context<'_>, channel: ChannelId, done: Finished) {
+    if done.completion == Completion::Acknowledged {
+        cx.events.push(Event::Acknowledged(crate::MessageId { channel, number: done.number }));
+    }
+}
