@@ -38,7 +38,7 @@ pub fn publish(stage: &Stage, into: &Path, sync: bool) -> Result<(), CastError> 
         check(stage, &to)?;
         finish_files(stage)?;
         if sync {
-            while_it_lasts(stage, || nix::unistd::syncfs(own))?
+            while_it_lasts(stage, || sync_file_system(own))?
                 .map_err(|error| storage("sync", root)(error.into()))?;
         }
         own.own_file(PUBLISHING, OFlag::O_WRONLY | OFlag::O_CREAT)?;
@@ -53,6 +53,19 @@ pub fn publish(stage: &Stage, into: &Path, sync: bool) -> Result<(), CastError> 
     // What takes long while the note is there that all is in its place: who dies meanwhile does not begin anew.
     fs::remove_dir_all(stage.tree().path()).map_err(storage("remove", root))?;
     fs::remove_dir_all(root).map_err(storage("remove", root))
+}
+
+/// Writes all that the file system of `directory` has in memory.
+#[cfg(target_os = "linux")]
+fn sync_file_system(directory: impl AsFd) -> Result<(), Errno> {
+    nix::unistd::syncfs(directory)
+}
+
+/// Has all file systems write what they have in memory; this system may not wait for the end of that.
+#[cfg(not(target_os = "linux"))]
+fn sync_file_system(_directory: impl AsFd) -> Result<(), Errno> {
+    nix::unistd::sync();
+    Ok(())
 }
 
 /// Does what the system takes its time for, and tells that it goes on.
@@ -107,7 +120,7 @@ pub fn check(stage: &Stage, to: &Place) -> Result<(), CastError> {
 }
 
 /// Why nothing from the file system `device` can be put into a directory; `None`: it can.
-fn closed(directory: &OwnedFd, device: u64) -> Result<Option<&'static str>, Errno> {
+fn closed(directory: &OwnedFd, device: nix::libc::dev_t) -> Result<Option<&'static str>, Errno> {
     if fstat(directory)?.st_dev != device {
         return Ok(Some("is on another file system than what it is in"));
     }

@@ -11,7 +11,11 @@ use crate::manifest::{
 };
 use nix::errno::Errno;
 use nix::fcntl::OFlag;
-use nix::unistd::{Whence, lseek64};
+use nix::unistd::Whence;
+#[cfg(not(target_os = "linux"))]
+use nix::unistd::lseek as lseek64;
+#[cfg(target_os = "linux")]
+use nix::unistd::lseek64;
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io;
 use std::os::unix::ffi::OsStrExt;

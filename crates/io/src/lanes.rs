@@ -94,12 +94,14 @@ impl Lane {
 
     /// Whose every datagram here is, if that is certain: before it was connected, and after it was
     /// turned away, a socket may have got those of others.
+    #[cfg(any(target_os = "linux", test))]
     pub(crate) fn only_source(&self) -> Option<SocketAddr> {
         self.peer.filter(|_| self.settled)
     }
 
     /// Whose every datagram here is, and how it is taken to be marked, if the kernel is asked for
     /// neither: as the last one was for which it was asked (spec 9, ECN).
+    #[cfg(any(target_os = "linux", test))]
     pub(crate) fn known(&self) -> Option<(SocketAddr, Ecn)> {
         if self.trains { None } else { self.only_source().map(|source| (source, self.mark)) }
     }

@@ -62,31 +62,27 @@ impl DropKind {
     }
 }
 
-/// "The host is isolated" in an ICMP message; elsewhere it is said otherwise.
-#[cfg(target_os = "linux")]
-const ISOLATED: i32 = libc::ENONET;
-#[cfg(not(target_os = "linux"))]
-const ISOLATED: i32 = libc::EHOSTUNREACH;
+/// What the kernel may report of an earlier datagram.
+const PENDING: &[i32] = &[
+    libc::ECONNREFUSED,
+    libc::EHOSTUNREACH,
+    libc::EHOSTDOWN,
+    // "The host is isolated" in an ICMP message; elsewhere it is EHOSTUNREACH.
+    #[cfg(target_os = "linux")]
+    libc::ENONET,
+    libc::ENETUNREACH,
+    libc::ENETDOWN,
+    libc::EMSGSIZE,
+    libc::EPROTO,
+    libc::ENOPROTOOPT,
+    libc::EACCES,
+    libc::EINTR,
+];
 
 /// Whether `error` may be the report of an earlier datagram's fate (an ICMP message), which the
 /// kernel hands to the next call on a connected socket instead of doing that call. Anybody can forge one.
 pub(crate) fn may_be_pending(error: &io::Error) -> bool {
-    matches!(
-        error.raw_os_error(),
-        Some(
-            libc::ECONNREFUSED
-                | libc::EHOSTUNREACH
-                | libc::EHOSTDOWN
-                | ISOLATED
-                | libc::ENETUNREACH
-                | libc::ENETDOWN
-                | libc::EMSGSIZE
-                | libc::EPROTO
-                | libc::ENOPROTOOPT
-                | libc::EACCES
-                | libc::EINTR
-        )
-    )
+    error.raw_os_error().is_some_and(|code| PENDING.contains(&code))
 }
 
 /// Whether `error` can mean that the path has no segmentation offload after all.

@@ -1,8 +1,7 @@
 //! What machine this is, and which of its cores a process uses.
 
 use anyhow::{Context, Result};
-use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
-use nix::unistd::Pid;
+use denrei_layers::pin;
 use std::fmt;
 use std::fs;
 
@@ -36,16 +35,12 @@ impl fmt::Display for Machine {
 
 /// The core for side `index` of a pair: each its own where there are two, else none in particular.
 pub fn core_for(index: usize) -> Option<usize> {
-    let allowed = sched_getaffinity(Pid::from_raw(0)).ok()?;
-    let cores: Vec<usize> =
-        (0..CpuSet::count()).filter(|core| allowed.is_set(*core).unwrap_or(false)).collect();
+    let cores = pin::allowed_cores();
     if cores.len() < 2 { None } else { cores.get(index).copied() }
 }
 
 /// Binds this thread, and those it starts from now on, to a core.
 pub fn pin_to(core: usize) -> Result<()> {
-    let mut set = CpuSet::new();
-    set.set(core)
-        .and_then(|()| sched_setaffinity(Pid::from_raw(0), &set))
+    pin::to_core(core)
         .with_context(|| format!("cannot bind to core {core}: leave the choice to the kernel with --no-pin"))
 }

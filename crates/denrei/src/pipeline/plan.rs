@@ -2,8 +2,8 @@
 //!
 //! Inputs → outputs: names of stages, grouped → a checked [`Plan`], or what to change about it.
 
-use denrei_layers::pin;
 use denrei_proto::ConfigError;
+use std::num::NonZeroUsize;
 use std::str::FromStr;
 
 /// A step of the way of packets through a Node, in their order.
@@ -62,7 +62,7 @@ pub(crate) fn groups(pipeline: &[Vec<Stage>]) -> Vec<Vec<Stage>> {
     if !pipeline.is_empty() {
         return pipeline.to_vec();
     }
-    match pin::allowed_cores().len() {
+    match std::thread::available_parallelism().map_or(1, NonZeroUsize::get) {
         // Measured on two: what one core has received another would have to fetch (docs/layers.md).
         0..=2 => vec![vec![Rx, Open, Proto], vec![Seal, Tx]],
         3..=4 => vec![vec![Rx, Open], vec![Proto], vec![Seal, Tx]],
