@@ -41,8 +41,7 @@ pub(crate) fn run<T>(failed: T, work: impl FnOnce() -> Result<T, Refusal>) -> T 
         }
     });
     if code != DENREI_OK {
-        // SAFETY: errno is this thread's own.
-        unsafe { *libc::__errno_location() = number };
+        nix::errno::Errno::set_raw(number);
     }
     result.unwrap_or(failed)
 }
