@@ -71,7 +71,7 @@ pub(super) struct Worker<P> {
     rests: bool,
 }
 
-impl<P: Send> Worker<P> {
+impl<P> Worker<P> {
     pub fn new(layers: Vec<Box<dyn Layer<P>>>, edges: Edges<P>, idle: Idle, state: Arc<WorkerState>) -> Self {
         let queues = || (0..=layers.len()).map(|_| VecDeque::with_capacity(2 * BATCH)).collect();
         Self { down: queues(), up: queues(), layers, edges, idle, state, closing: false, rests: false }
@@ -202,7 +202,11 @@ impl<P: Send> Worker<P> {
 
     /// Whether nothing is kept inside.
     fn is_clear(&self) -> bool {
-        self.down.iter().chain(&self.up).all(VecDeque::is_empty)
+        self.kept() == 0
+    }
+
+    fn kept(&self) -> usize {
+        self.down.iter().chain(&self.up).map(VecDeque::len).sum()
     }
 
     /// Whether the neighbours had room for all that was for them: what is kept waits for a layer here that does not
@@ -247,6 +251,12 @@ impl<P: Send> Worker<P> {
             sleeper.sleep(limit);
         }
         bell.awake();
+    }
+}
+
+impl<P> Drop for Worker<P> {
+    fn drop(&mut self) {
+        self.state.left.store(self.kept() as u64, Ordering::Relaxed);
     }
 }
 
