@@ -28,6 +28,10 @@ const BATCH: usize = 32;
 const KEPT_MAX: usize = 64;
 /// Longest sleep: bounds the harm of a layer that is wrong about [`Layer::idle_for`].
 const MAX_SLEEP: Duration = Duration::from_secs(1);
+/// Looks in vain for room at an edge, beyond those in vain for work, before the thread sleeps: about a millisecond.
+const LOOKS_FOR_ROOM: u32 = 1000;
+/// Between two looks for room after that, as nobody rings for it: the neighbour has been slow for longer than this.
+const ROOM_EVERY: Duration = Duration::from_millis(1);
 
 /// The sending end of a queue between groups, and how to wake who reads it.
 pub(super) struct Link<P> {
@@ -219,10 +223,15 @@ impl<P> Worker<P> {
         match self.idle {
             Idle::Spin => std::hint::spin_loop(),
             Idle::Yield => std::thread::yield_now(),
-            // What is kept at an edge waits for room there, and nobody rings for that.
-            Idle::Park { after_turns } if idle_turns > after_turns && self.has_clear_edges() => self.park(),
-            Idle::Park { after_turns } if idle_turns > after_turns => std::thread::yield_now(),
-            Idle::Park { .. } => std::hint::spin_loop(),
+            Idle::Park { after_turns } if idle_turns <= after_turns => std::hint::spin_loop(),
+            Idle::Park { .. } if self.has_clear_edges() => self.park(),
+            Idle::Park { after_turns } if idle_turns - after_turns <= LOOKS_FOR_ROOM => {
+                std::thread::yield_now()
+            }
+            Idle::Park { .. } => {
+                self.state.parks.fetch_add(1, Ordering::Relaxed);
+                std::thread::sleep(ROOM_EVERY);
+            }
         }
     }
 

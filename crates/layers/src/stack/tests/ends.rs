@@ -22,6 +22,27 @@ fn fill(top: &mut Port<Vec<u64>>, stack: &Stack) -> u64 {
 }
 
 #[test]
+fn threads_sleep_while_nobody_takes_what_they_hand_on() {
+    let idle = Idle::Park { after_turns: 0 };
+    let (stack, mut top, mut bottom) = stamps(3).idle(idle).queue(QUEUE).start().unwrap();
+    let sent = fill(&mut top, &stack);
+    let (before, began) = (stack.parks(), std::time::Instant::now());
+    // Beyond those of threads that had still something to take and to hand on.
+    while stack.parks() < before + 100 {
+        assert!(began.elapsed() < LONG, "all of them look for room again and again");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    for number in 0..sent {
+        let pdu = std::iter::repeat_with(|| bottom.recv()).find_map(|pdu| {
+            assert!(began.elapsed() < LONG);
+            pdu
+        });
+        assert_eq!(pdu, Some(vec![number, 0, 1, 2]));
+    }
+    assert_eq!(stack.shutdown(LONG), CLEAN);
+}
+
+#[test]
 fn what_does_not_arrive_is_counted() {
     for grouping in [Grouping::Together, Grouping::Each] {
         let (stack, mut top, mut bottom) = stamps(3).grouping(grouping).queue(QUEUE).start().unwrap();
