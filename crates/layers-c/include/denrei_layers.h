@@ -2,7 +2,8 @@
  *
  * Each layer is a thread with a number, started by p_startproc. A queue has one reading and one
  * writing layer; each opens its end by the queue's name, in any order, and only the thread that
- * opened an end uses it. A layer allocates from its own pool; any thread frees.
+ * opened an end uses it. A queue lasts until the threads that opened its two ends have ended; then its name is
+ * free for another, and what is left in it is lost. A layer allocates from its own pool; any thread frees.
  *
  * Link with libdenrei_layers_c.a -lpthread -ldl -lm, or with libdenrei_layers_c.so.
  */
@@ -24,7 +25,7 @@ extern "C" {
 
 /* Starts a layer: a thread that runs main_function, on a core of its own as long as there are any.
  * Returns its number (0, 1, ...), or -1: main_function is NULL, P_LAYERS_MAX were started, or there is no
- * thread to be had. */
+ * thread to be had. A layer ends when main_function returns: pthread_exit in it ends the program. */
 int p_startproc(void (*main_function)(void));
 
 /* Waits until a layer has returned from its main function. 0, or -1: no such layer, waited for
@@ -40,7 +41,7 @@ int p_cremsgq_r(const char *name);
 int p_cremsgq_s(const char *name);
 
 /* Puts a primitive at the end of a queue: 0, or -1: the queue is full (try again), the primitive is
- * NULL, or `queue` is no queue that this thread writes. */
+ * NULL, or `queue` is no queue that this thread writes. If its reader has ended nobody takes what is put. */
 int p_putmsg(int queue, void *primitive);
 
 /* Takes the first primitive of a queue, or NULL: the queue is empty, or no queue that this thread
@@ -53,9 +54,9 @@ void *p_getmsg(int queue);
 void *p_galloc(int layer, size_t size);
 
 /* Frees a buffer, in any thread. NULL is nothing. A buffer that is freed twice ends the program with
- * a message, as long as its layer has not ended: after that the memory is the system's again, and a second
- * p_free of it undefined. Buffers go home in batches: a thread that frees and then neither frees, allocates nor
- * reads an empty queue for long calls p_flush. */
+ * a message, as long as p_galloc has not given it out again and its layer has not ended: after that the memory is
+ * the system's again, and a second p_free of it undefined, as is one by two threads at once. Buffers go home in
+ * batches: a thread that frees and then neither frees, allocates nor reads an empty queue for long calls p_flush. */
 void p_free(void *buffer);
 void p_flush(void);
 

@@ -4,7 +4,7 @@
 //! them, so that handing on a primitive takes no lock; names are looked up under one.
 
 use crate::Primitive;
-use denrei_layers::{Consumer, Pdu, Pool, Producer, flush_frees, pin, ring};
+use denrei_layers::{Consumer, Gauge, Pdu, Pool, Producer, flush_frees, pin, ring};
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
@@ -21,13 +21,22 @@ struct Registry {
     /// Those that this process had when it started its first layer: a layer has one of them.
     cores: Option<Arc<[usize]>>,
     layers: Vec<Option<JoinHandle<()>>>,
-    /// Ends of queues that nobody has opened yet.
     queues: HashMap<Vec<u8>, Ends>,
 }
 
+/// Ends of a queue that nobody has opened yet.
 struct Ends {
     producer: Option<Producer<Primitive>>,
     consumer: Option<Consumer<Primitive>>,
+    gauge: Gauge,
+}
+
+impl Ends {
+    fn new() -> Self {
+        let (producer, consumer) = ring(QUEUE_MAX);
+        let gauge = producer.gauge();
+        Self { producer: Some(producer), consumer: Some(consumer), gauge }
+    }
 }
 
 static REGISTRY: LazyLock<Mutex<Registry>> = LazyLock::new(Mutex::default);
@@ -92,10 +101,14 @@ fn open(name: &[u8], take: impl FnOnce(&mut Ends) -> Option<End>) -> Option<usiz
     if name.is_empty() {
         return None;
     }
-    let end = take(registry().queues.entry(name.to_owned()).or_insert_with(|| {
-        let (producer, consumer) = ring(QUEUE_MAX);
-        Ends { producer: Some(producer), consumer: Some(consumer) }
-    }))?;
+    let mut registry = registry();
+    let ends = registry.queues.entry(name.to_owned()).or_insert_with(Ends::new);
+    if ends.gauge.is_abandoned() {
+        // Whoever had opened them has ended: the name is free.
+        *ends = Ends::new();
+    }
+    let end = take(ends)?;
+    drop(registry);
     OWN.with_borrow_mut(|own| {
         own.ends.push(end);
         Some(own.ends.len() - 1)

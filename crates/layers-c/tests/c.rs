@@ -58,6 +58,12 @@ fn layers_start_and_wait_for_others() {
 }
 
 #[test]
+fn a_queues_name_is_free_when_both_its_ends_are_gone() {
+    let Some(output) = run("a_queues_name_is_free_when_both_its_ends_are_gone", "names.c") else { return };
+    assert!(output.status.success(), "{output:?}");
+}
+
+#[test]
 fn a_buffer_freed_twice_ends_the_program_with_a_message() {
     let Some(output) = run("a_buffer_freed_twice_ends_the_program_with_a_message", "double_free.c") else {
         return;

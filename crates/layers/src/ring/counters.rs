@@ -82,4 +82,10 @@ impl Gauge {
         let pushed = self.indices.tail.load(Ordering::Acquire);
         (pushed, popped)
     }
+
+    /// Whether both ends are gone.
+    pub fn is_abandoned(&self) -> bool {
+        self.indices.producer_gone.load(Ordering::Acquire)
+            && self.indices.consumer_gone.load(Ordering::Acquire)
+    }
 }

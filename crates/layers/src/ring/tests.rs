@@ -164,8 +164,11 @@ fn counts_full_and_idle() {
     let counters = consumer.gauge().counters();
     assert_eq!(counters, QueueCounters { depth: 1, depth_max: 2, full: 2, idle: 1 });
     assert!(!producer.is_abandoned());
+    let gauge = producer.gauge();
     drop(consumer);
-    assert!(producer.is_abandoned());
+    assert!(producer.is_abandoned() && !gauge.is_abandoned());
+    drop(producer);
+    assert!(gauge.is_abandoned());
 }
 
 #[test]

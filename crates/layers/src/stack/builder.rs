@@ -1,10 +1,10 @@
 //! From layers and a grouping to running threads.
 
+use super::port::Door;
 use super::worker::{Edges, Link, Worker};
-use super::{Control, Grouping, Idle, Layer, Pinning, Stack, WorkerState};
+use super::{Control, Grouping, Idle, Layer, Pinning, Port, Stack, WorkerState};
 use crate::pin;
-use crate::ring::{Consumer, Gauge, MAX_CAPACITY, Producer, ring};
-use crate::wake::Bell;
+use crate::ring::{Consumer, Gauge, MAX_CAPACITY, ring};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -41,39 +41,6 @@ pub enum StackError {
     /// The system gives no thread.
     #[error("cannot start a thread: {0}")]
     Thread(io::Error),
-}
-
-/// The application's end of a stack: above the top layer, or below the bottom one.
-#[derive(Debug)]
-pub struct Port<P> {
-    into: Producer<P>,
-    bell: Arc<Bell>,
-    from: Consumer<P>,
-}
-
-impl<P> Port<P> {
-    /// Hands a PDU into the stack.
-    ///
-    /// # Errors
-    /// The stack's queue is full, or the stack [has ended](Self::is_closed): the PDU comes back.
-    pub fn send(&mut self, pdu: P) -> Result<(), P> {
-        if self.is_closed() {
-            return Err(pdu);
-        }
-        self.into.push(pdu)?;
-        self.bell.ring();
-        Ok(())
-    }
-
-    /// Whether the thread that this port hands PDUs to has ended: nobody takes them any more.
-    pub fn is_closed(&self) -> bool {
-        self.into.is_abandoned()
-    }
-
-    /// Takes a PDU that came out of the stack, if there is one.
-    pub fn recv(&mut self) -> Option<P> {
-        self.from.pop()
-    }
 }
 
 /// Puts a stack together, from the top layer to the bottom one.
@@ -203,7 +170,8 @@ impl<P: Send + 'static> Builder<P> {
                 }
                 worker.run();
             };
-            let builder = std::thread::Builder::new().name(groups[index].clone());
+            // The system's names end at a zero.
+            let builder = std::thread::Builder::new().name(groups[index].replace('\0', "?"));
             *thread = Some(builder.spawn(run).map_err(StackError::Thread)?);
         }
         Ok((stack, top, bottom))
@@ -217,7 +185,8 @@ impl<P: Send + 'static> Builder<P> {
             Grouping::Each => vec![1; layers],
             Grouping::Sizes(sizes) => sizes.clone(),
         };
-        if sizes.contains(&0) || sizes.iter().sum::<usize>() != layers {
+        let total = sizes.iter().try_fold(0_usize, |total, size| total.checked_add(*size));
+        if sizes.contains(&0) || total != Some(layers) {
             return Err(StackError::Groups { sizes, layers });
         }
         Ok(sizes)
@@ -254,6 +223,7 @@ impl<P> Plumbing<P> {
             resting: AtomicBool::new(false),
             parks: AtomicU64::new(0),
             dropped: AtomicU64::new(0),
+            left: AtomicU64::new(0),
         };
         let workers = groups.iter().map(|group| (Arc::new(state(group)), None)).collect();
         let edges = groups.iter().map(|_| Edges {
@@ -264,7 +234,15 @@ impl<P> Plumbing<P> {
             loop_back: false,
         });
         let edges = edges.collect();
-        let stack = Stack { control, workers, queues: Vec::new(), inner_queues: 0, worker_of: Vec::new() };
+        let stack = Stack {
+            control,
+            workers,
+            queues: Vec::new(),
+            inner_queues: 0,
+            worker_of: Vec::new(),
+            above: Arc::default(),
+            below: Arc::default(),
+        };
         Self { groups, queue, idle, edges, stack }
     }
 
@@ -297,12 +275,10 @@ impl<P> Plumbing<P> {
         self.edges[0].to_above = Some(to_above);
         let (to_below, below) = self.outwards(last, "below");
         self.edges[last].to_below = (!loop_back).then_some(to_below);
-        let port = |into: Link<P>, group: usize, from, stack: &Stack| Port {
-            into: into.producer,
-            bell: Arc::clone(&stack.workers[group].0.bell),
-            from,
+        let port = |into: Link<P>, group: usize, from, door: &Arc<Door>| {
+            Port::new(into.producer, Arc::clone(&self.stack.workers[group].0.bell), from, Arc::clone(door))
         };
-        (port(into_top, 0, above, &self.stack), port(into_bottom, last, below, &self.stack))
+        (port(into_top, 0, above, &self.stack.above), port(into_bottom, last, below, &self.stack.below))
     }
 
     /// A queue that the application reads.

@@ -8,15 +8,18 @@
 
 mod builder;
 mod layer;
+mod port;
 mod shutdown;
 mod worker;
 
-pub use builder::{Builder, Port, StackError};
+pub use builder::{Builder, StackError};
 pub use layer::{Layer, Outlet};
+pub use port::Port;
 pub use shutdown::Shutdown;
 
 use crate::ring::{Gauge, QueueCounters};
 use crate::wake::Bell;
+use port::Door;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -95,6 +98,8 @@ struct WorkerState {
     resting: AtomicBool,
     parks: AtomicU64,
     dropped: AtomicU64,
+    /// Once the worker has ended: what was in its hands.
+    left: AtomicU64,
 }
 
 /// A running stack. Dropped, it stops at once; [`Stack::shutdown`] lets what is under way arrive.
@@ -108,6 +113,10 @@ pub struct Stack {
     inner_queues: usize,
     /// The worker of each layer.
     worker_of: Vec<usize>,
+    /// What the port above the top layer goes in by.
+    above: Arc<Door>,
+    /// The same for the port below the bottom layer.
+    below: Arc<Door>,
 }
 
 fn is_this_thread(thread: &JoinHandle<()>) -> bool {

@@ -20,7 +20,7 @@ const LOOK_EVERY: Duration = Duration::from_micros(200);
 pub struct Shutdown {
     /// Everything arrived before the threads ended.
     pub drained: bool,
-    /// PDUs left in queues between groups when the threads were stopped.
+    /// PDUs left in queues that layers read, and in front of layers, when the threads were stopped.
     pub left: u64,
     /// PDUs that were handed on where nobody was.
     pub dropped: u64,
@@ -29,8 +29,11 @@ pub struct Shutdown {
 }
 
 impl Stack {
-    /// Lets everything under way arrive, at most for `limit`, then ends the threads.
+    /// Lets everything under way arrive, at most for `limit`, then ends the threads. From above nothing new is let
+    /// in; what comes from below is still taken, as layers may wait for it. What a port has taken until then has
+    /// arrived, or is counted.
     pub fn shutdown(mut self, limit: Duration) -> Shutdown {
+        self.above.shut();
         self.control.closing.store(true, Ordering::SeqCst);
         // A longer one than the clock can tell is none.
         let deadline = Instant::now().checked_add(limit);
@@ -47,9 +50,11 @@ impl Stack {
             }
             std::thread::sleep(LOOK_EVERY);
         };
-        let left = self.queues[..self.inner_queues].iter().map(|(_, _, gauge)| gauge.counters().depth).sum();
+        self.below.shut();
         let panicked = self.stop();
-        Shutdown { drained, left, dropped: self.dropped(), panicked }
+        // Only now: what came from below after the last look is in no hands any more.
+        let left = self.left();
+        Shutdown { drained: drained && left == 0, left, dropped: self.dropped(), panicked }
     }
 
     /// How much was ever pushed into each inner queue, if all is quiet.
@@ -60,6 +65,13 @@ impl Stack {
         let quiet = passed.iter().all(|(pushed, popped)| pushed == popped)
             && self.workers.iter().all(|(state, _)| state.resting.load(Ordering::Acquire));
         quiet.then(|| passed.iter().map(|(pushed, _)| *pushed).collect())
+    }
+
+    /// What nobody will take any more, once the threads have ended.
+    fn left(&self) -> u64 {
+        let queued = self.queues[..self.inner_queues].iter().map(|(_, _, gauge)| gauge.counters().depth);
+        let in_hands = self.workers.iter().map(|(state, _)| state.left.load(Ordering::Relaxed));
+        queued.chain(in_hands).sum()
     }
 
     fn has_ended_worker(&self) -> bool {

@@ -3,6 +3,8 @@ use crate::wake::Sleeper;
 use std::sync::{Condvar, Mutex, OnceLock};
 use std::time::Duration;
 
+mod ends;
+
 const LONG: Duration = Duration::from_secs(20);
 
 /// Counts what passes and stamps it, as a header would.
@@ -192,12 +194,20 @@ fn wrong_plans_are_refused_with_advice() {
     assert_eq!(error(Builder::new()), "a stack needs at least one layer");
     let groups = error(stamps(3).grouping(Grouping::Sizes(vec![1, 1])));
     assert_eq!(groups, "groups of [1, 1] layers do not make up 3: the sizes must be positive and add up");
+    let groups = error(stamps(3).grouping(Grouping::Sizes(vec![usize::MAX, 4])));
+    assert!(groups.starts_with("groups of [18446744073709551615, 4] layers do not make up 3"), "{groups}");
     for queue in [0, (1 << 30) + 1] {
         let said = format!("a queue of {queue} cannot be: it holds 1 to 1073741824 PDUs");
         assert_eq!(error(stamps(1).queue(queue)), said);
     }
     let core = error(stamps(1).pinning(Pinning::Cores(vec![9_999])));
     assert!(core.starts_with("cannot pin to core 9999: this process may use ["), "{core}");
+}
+
+#[test]
+fn a_layer_may_have_any_name() {
+    let (stack, ..) = Builder::new().layer("a\0b", Stamp { stamp: 0 }).start().unwrap();
+    assert_eq!(stack.counters()[0].to, "a\0b");
 }
 
 /// Credit that has run out holds the way down; it comes back on the way up, behind other PDUs. If the

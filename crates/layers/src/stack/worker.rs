@@ -28,6 +28,10 @@ const BATCH: usize = 32;
 const KEPT_MAX: usize = 64;
 /// Longest sleep: bounds the harm of a layer that is wrong about [`Layer::idle_for`].
 const MAX_SLEEP: Duration = Duration::from_secs(1);
+/// Looks in vain for room at an edge, beyond those in vain for work, before the thread sleeps: about a millisecond.
+const LOOKS_FOR_ROOM: u32 = 1000;
+/// Between two looks for room after that, as nobody rings for it: the neighbour has been slow for longer than this.
+const ROOM_EVERY: Duration = Duration::from_millis(1);
 
 /// The sending end of a queue between groups, and how to wake who reads it.
 pub(super) struct Link<P> {
@@ -71,7 +75,7 @@ pub(super) struct Worker<P> {
     rests: bool,
 }
 
-impl<P: Send> Worker<P> {
+impl<P> Worker<P> {
     pub fn new(layers: Vec<Box<dyn Layer<P>>>, edges: Edges<P>, idle: Idle, state: Arc<WorkerState>) -> Self {
         let queues = || (0..=layers.len()).map(|_| VecDeque::with_capacity(2 * BATCH)).collect();
         Self { down: queues(), up: queues(), layers, edges, idle, state, closing: false, rests: false }
@@ -202,7 +206,11 @@ impl<P: Send> Worker<P> {
 
     /// Whether nothing is kept inside.
     fn is_clear(&self) -> bool {
-        self.down.iter().chain(&self.up).all(VecDeque::is_empty)
+        self.kept() == 0
+    }
+
+    fn kept(&self) -> usize {
+        self.down.iter().chain(&self.up).map(VecDeque::len).sum()
     }
 
     /// Whether the neighbours had room for all that was for them: what is kept waits for a layer here that does not
@@ -215,10 +223,15 @@ impl<P: Send> Worker<P> {
         match self.idle {
             Idle::Spin => std::hint::spin_loop(),
             Idle::Yield => std::thread::yield_now(),
-            // What is kept at an edge waits for room there, and nobody rings for that.
-            Idle::Park { after_turns } if idle_turns > after_turns && self.has_clear_edges() => self.park(),
-            Idle::Park { after_turns } if idle_turns > after_turns => std::thread::yield_now(),
-            Idle::Park { .. } => std::hint::spin_loop(),
+            Idle::Park { after_turns } if idle_turns <= after_turns => std::hint::spin_loop(),
+            Idle::Park { .. } if self.has_clear_edges() => self.park(),
+            Idle::Park { after_turns } if idle_turns - after_turns <= LOOKS_FOR_ROOM => {
+                std::thread::yield_now()
+            }
+            Idle::Park { .. } => {
+                self.state.parks.fetch_add(1, Ordering::Relaxed);
+                std::thread::sleep(ROOM_EVERY);
+            }
         }
     }
 
@@ -247,6 +260,12 @@ impl<P: Send> Worker<P> {
             sleeper.sleep(limit);
         }
         bell.awake();
+    }
+}
+
+impl<P> Drop for Worker<P> {
+    fn drop(&mut self) {
+        self.state.left.store(self.kept() as u64, Ordering::Relaxed);
     }
 }
 
