@@ -4,7 +4,9 @@ mod common;
 
 use common::{Pair, SECOND, addr, content};
 use denrei_proto::group::{GroupId, GroupOptions};
-use denrei_proto::{ChannelId, Completion, Config, Event, MessageId, OfferPolicy, PeerId, Placement};
+use denrei_proto::{
+    ChannelId, Completion, Config, Event, LostReason, MessageId, OfferPolicy, PeerId, Placement,
+};
 use denrei_wire::checksum::crc32c;
 use denrei_wire::frame::{Fragment, Frame, Frames, Message, Offer, Skip};
 use denrei_wire::packet::{self, Kind, Opening};
@@ -222,6 +224,33 @@ fn memory_that_a_message_given_up_has_left_is_everybodys() {
         pair.inject(1, &packet(Kind::Session, 1 + u64::from(channel), token, &[skip]));
     }
     assert_eq!(credit(&mut pair), 1);
+}
+
+#[test]
+fn answers_that_are_never_acknowledged_are_bounded() {
+    for asks in [Frame::StatusRequest(0), Frame::Ping] {
+        let (mut pair, token) = answered(Config::default(), &[]);
+        for number in 1..=600_000 {
+            let asked =
+                if let Frame::Ping = asks { Frame::Ping } else { Frame::StatusRequest(number as u32) };
+            // Something is under way all the time, so that answers without any of their own are remembered, too.
+            let first = (number < 9).then_some(Frame::StatusRequest(number as u32));
+            let frames: Vec<_> = first.into_iter().chain([asked]).collect();
+            pair.inject(1, &ask_now(packet(Kind::Session, number, token, &frames)));
+            pair.tapped.clear();
+        }
+        let asked = LostReason::Violation("it asks, and acknowledges no answers");
+        assert_eq!(pair.lost(1), [(asked, 0)]);
+    }
+}
+
+/// The same, with ACK_NOW.
+fn ask_now(mut packet: Vec<u8>) -> Vec<u8> {
+    packet.truncate(packet.len() - 4);
+    packet[packet::FLAGS_OFFSET] = packet::flags::ACK_NOW as u8;
+    let crc = crc32c(&packet);
+    packet.extend(crc.to_le_bytes());
+    packet
 }
 
 #[test]

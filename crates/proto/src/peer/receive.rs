@@ -142,6 +142,9 @@ impl Peer {
         self.received.record(arrival, cx.config.max_ack_delay);
         self.data_received += pace.data;
         cx.notes.pace = Some(pace);
+        if self.sent.is_too_long() {
+            return self.violate(cx, "it asks, and acknowledges no answers");
+        }
         self.advance_close(cx);
     }
 
