@@ -281,3 +281,45 @@ fn a_session_that_begins_anew_uses_the_channels_that_everybody_has() {
     assert_eq!((pair.received[0].len(), pair.acknowledged(1)), (1, 1));
     assert_eq!(pair.tapped(0, Kind::First).len(), 1, "the first was no violation");
 }
+
+/// A pair with 1 MiB of receive memory at the second endpoint; somebody else has a session with that as well, whose
+/// token there is returned.
+fn beside_another() -> (Pair, PeerId, Token, SocketAddr) {
+    let memory = 1 << 20;
+    let (mut pair, peer, _) = open(Config {
+        channel_credit_bytes: 64 << 10,
+        receive_memory_bytes: memory,
+        offer_above_bytes: 4096,
+        ..Config::default()
+    });
+    let other = "10.0.0.3:7000".parse().unwrap();
+    pair.tapped.clear();
+    pair.inject_from(1, other, &packet(Kind::First, 0, Token(7), &[]));
+    let answer = &pair.tapped(0, Kind::Answer)[0];
+    let token = Token(u64::from_le_bytes(answer[16..24].try_into().unwrap()));
+    (pair, peer, token, other)
+}
+
+/// What a peer has promised, or begun, and does not complete fills the memory of all.
+#[test]
+fn who_is_slow_to_complete_what_is_promised_keeps_nobody_from_sending() {
+    let offer = Frame::Offer(Offer { flags: 0, channel: 0, number: 0, total: 1 << 20 });
+    let begun = |channel| {
+        Frame::Fragment(Fragment { flags: 0, channel, number: 0, offset: 0, total: 60_000, payload: &[1] })
+    };
+    for frames in [(0..20).map(begun).collect(), vec![offer]] {
+        let (mut pair, peer, token, other) = beside_another();
+        pair.inject_from(1, other, &packet(Kind::Session, 1, token, &frames));
+        assert!(pair.ends[1].held_bytes() >= 1 << 20, "the memory is full");
+        for number in 0..100 {
+            pair.send(0, peer, 1, content(number, 2048));
+            pair.send(0, peer, 2, content(number, 20_000));
+        }
+        pair.run(10 * SECOND);
+        assert_eq!(pair.received[1].len(), 201);
+        // One that would be as slow waits for what is promised: a few of them would fill the memory.
+        pair.send(0, peer, 1, content(0, 200_000));
+        pair.run(SECOND);
+        assert_eq!(pair.ends[0].queue_len(peer), Some((frames.len() == 1).into()));
+    }
+}
