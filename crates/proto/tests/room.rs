@@ -9,6 +9,7 @@ use denrei_proto::{
 };
 use denrei_wire::checksum::crc32c;
 use denrei_wire::frame::{Fragment, Frame, Frames, Message, Offer, Skip};
+use denrei_wire::group::{GROUP_CHANNEL, Open, Record, Route};
 use denrei_wire::packet::{self, Kind, Opening};
 use denrei_wire::{Incarnation, PacketNumber, Token};
 use std::net::SocketAddr;
@@ -322,4 +323,27 @@ fn who_is_slow_to_complete_what_is_promised_keeps_nobody_from_sending() {
         pair.run(SECOND);
         assert_eq!(pair.ends[0].queue_len(peer), Some((frames.len() == 1).into()));
     }
+}
+
+#[test]
+fn an_opener_has_its_members_open_no_more_than_a_bounded_number_of_sessions() {
+    let (mut pair, token) = answered(Config::default(), &[]);
+    let address = "239.1.2.3:7000".parse().unwrap();
+    pair.ends[1].join_group_unheard(pair.now, address).unwrap();
+    let (member, members, report_delay_us) = (0, 1, 1000);
+    let open = Open { address, member, members, report_delay_us, stagger: false, suppress: false, key: &[] };
+    let route = |turn: u16| {
+        let children =
+            (0..64).map(|child| (child, SocketAddr::from(([10, 1, 0, child as u8], 1 + turn)))).collect();
+        Record::Route(Route { parent: addr(0), report_to_parent: false, relay: true, children })
+    };
+    let records = core::iter::once(Record::Open(open)).chain((0..100).map(route));
+    for (number, record) in records.enumerate() {
+        let payload = &record.encode(5);
+        let said =
+            Frame::Message(Message { flags: 0, channel: GROUP_CHANNEL, number: number as u32, payload });
+        pair.inject(1, &packet(Kind::Session, 1 + number as u64, token, &[said]));
+    }
+    assert_eq!(pair.lost(1), []);
+    assert_eq!(pair.ends[1].peers().count(), 1 + 1024);
 }
