@@ -185,6 +185,24 @@ fn who_is_not_proven_brings_no_more_of_empty_messages_either() {
     assert_eq!(pair.ends[1].counters().limited, 7);
 }
 
+#[test]
+fn who_is_not_proven_is_given_no_memory_for_what_it_has_begun() {
+    let total = (4 << 20) - 64;
+    let begun =
+        |channel| Frame::Fragment(Fragment { flags: 0, channel, number: 0, offset: 0, total, payload: &[1] });
+    let frames: Vec<_> = (0..16).map(begun).collect();
+    let (mut pair, token) = answered(Config::default(), &frames);
+    assert_eq!(pair.ends[1].held_bytes(), 0);
+    assert_eq!(pair.ends[1].counters().limited, 1);
+    // Of sixteen channels everybody knows, of no more.
+    let forged = packet(Kind::First, 0, Token(7), &[begun(16)]);
+    pair.inject_from(1, "10.0.0.3:7000".parse().unwrap(), &forged);
+    assert_eq!(pair.ends[1].held_bytes(), 0);
+    // Whoever has heard how much it may send comes again.
+    pair.inject(1, &packet(Kind::Session, 1, token, &frames));
+    assert_eq!((pair.ends[1].held_bytes(), pair.lost(1)), (16 * total, vec![]));
+}
+
 /// The second endpoint, which does not read, and the token of its session with a peer that sent `first`.
 fn answered(config: Config, first: &[Frame<'_>]) -> (Pair, Token) {
     let mut pair = Pair::new(config);

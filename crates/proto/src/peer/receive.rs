@@ -7,7 +7,7 @@ use crate::congestion::{Acked, rtt_without_turns};
 use crate::endpoint::PaceNote;
 use crate::event::{ChannelId, Completion, Event, Phase};
 use crate::events::Events;
-use crate::inbox::Change;
+use crate::inbox::{Change, UNPROVEN};
 use crate::loss::{AckSummary, Control, SentFrame, SentPacket};
 use crate::recv_channel::{Announced, Violation};
 use crate::seal::{OpenJob, Opened, Unopened};
@@ -123,7 +123,7 @@ impl Peer {
                 Err(_) => Err("a frame that cannot be read"),
             };
             if let Err(what) = result {
-                return self.violate(cx, what);
+                return self.turn_away(cx, what);
             }
             if !self.is_alive() {
                 return;
@@ -146,6 +146,16 @@ impl Peer {
             return self.violate(cx, "it asks, and acknowledges no answers");
         }
         self.advance_close(cx);
+    }
+
+    /// A frame may not be taken. Of who is not proven the packet is as if it had been lost.
+    #[cold]
+    fn turn_away(&mut self, cx: &mut Context<'_>, what: Violation) {
+        if what == UNPROVEN {
+            cx.notes.limited += 1;
+        } else {
+            self.violate(cx, what);
+        }
     }
 
     /// Whether a packet that names our token belongs to the session as it stands, and not to an
@@ -190,6 +200,7 @@ impl Peer {
 
     fn opened(&mut self, cx: &mut Context<'_>) {
         self.phase = Phase::Open;
+        self.inbox.set_unproven(false);
         self.protection.on_proven();
         self.visible = true;
         if let Some(incarnation) = self.remote_incarnation {
