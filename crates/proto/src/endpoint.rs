@@ -77,7 +77,7 @@ pub struct Endpoint {
     /// Offers that wait for receive memory, smallest first.
     waiting_offers: BTreeSet<(u64, ChannelId, u64)>,
     /// Channels whose credit was not renewed because receive memory was short.
-    waiting_credit: VecDeque<ChannelId>,
+    waiting_credit: BTreeSet<ChannelId>,
     counters: EndpointCounters,
     /// What happened on the sessions that are not in `slots` any more.
     ended: PeerCounters,
@@ -143,7 +143,7 @@ impl Endpoint {
             notes: Notes::default(),
             held_bytes: 0,
             waiting_offers: BTreeSet::new(),
-            waiting_credit: VecDeque::new(),
+            waiting_credit: BTreeSet::new(),
             counters: EndpointCounters::default(),
             ended: PeerCounters::default(),
             noted: Noted::default(),

@@ -18,6 +18,10 @@ use std::collections::VecDeque;
 /// A packet is lost when one sent this many later has arrived (RFC 9002 §6.1.1).
 const PACKET_THRESHOLD: u64 = 3;
 
+/// Numbers from the oldest packet under way to the newest, at most: twice the packets of the largest window. Answers are
+/// held up by no window, and a peer that acknowledges nothing could ask without end.
+const MAX_SPAN: usize = 1 << 19;
+
 /// Ring slots kept when nothing is under way.
 const IDLE_SLOTS: usize = 2;
 
@@ -209,6 +213,12 @@ impl SentPackets {
     /// Cost of all packets under way.
     pub fn cost_in_flight(&self) -> u64 {
         self.cost_in_flight
+    }
+
+    /// Whether more is under way than any peer leaves unacknowledged that takes part.
+    #[inline]
+    pub fn is_too_long(&self) -> bool {
+        self.ring.len() > MAX_SPAN
     }
 
     /// Whether anything is under way.

@@ -4,9 +4,12 @@ mod common;
 
 use common::{Pair, SECOND, addr, content};
 use denrei_proto::group::{GroupId, GroupOptions};
-use denrei_proto::{ChannelId, Completion, Config, Event, MessageId, OfferPolicy, PeerId, Placement};
+use denrei_proto::{
+    ChannelId, Completion, Config, Event, LostReason, MessageId, OfferPolicy, PeerId, Placement,
+};
 use denrei_wire::checksum::crc32c;
 use denrei_wire::frame::{Fragment, Frame, Frames, Message, Offer, Skip};
+use denrei_wire::group::{GROUP_CHANNEL, Open, Record, Route};
 use denrei_wire::packet::{self, Kind, Opening};
 use denrei_wire::{Incarnation, PacketNumber, Token};
 use std::net::SocketAddr;
@@ -182,6 +185,24 @@ fn who_is_not_proven_brings_no_more_of_empty_messages_either() {
     assert_eq!(pair.ends[1].counters().limited, 7);
 }
 
+#[test]
+fn who_is_not_proven_is_given_no_memory_for_what_it_has_begun() {
+    let total = (4 << 20) - 64;
+    let begun =
+        |channel| Frame::Fragment(Fragment { flags: 0, channel, number: 0, offset: 0, total, payload: &[1] });
+    let frames: Vec<_> = (0..16).map(begun).collect();
+    let (mut pair, token) = answered(Config::default(), &frames);
+    assert_eq!(pair.ends[1].held_bytes(), 0);
+    assert_eq!(pair.ends[1].counters().limited, 1);
+    // Of sixteen channels everybody knows, of no more.
+    let forged = packet(Kind::First, 0, Token(7), &[begun(16)]);
+    pair.inject_from(1, "10.0.0.3:7000".parse().unwrap(), &forged);
+    assert_eq!(pair.ends[1].held_bytes(), 0);
+    // Whoever has heard how much it may send comes again.
+    pair.inject(1, &packet(Kind::Session, 1, token, &frames));
+    assert_eq!((pair.ends[1].held_bytes(), pair.lost(1)), (16 * total, vec![]));
+}
+
 /// The second endpoint, which does not read, and the token of its session with a peer that sent `first`.
 fn answered(config: Config, first: &[Frame<'_>]) -> (Pair, Token) {
     let mut pair = Pair::new(config);
@@ -225,6 +246,33 @@ fn memory_that_a_message_given_up_has_left_is_everybodys() {
 }
 
 #[test]
+fn answers_that_are_never_acknowledged_are_bounded() {
+    for asks in [Frame::StatusRequest(0), Frame::Ping] {
+        let (mut pair, token) = answered(Config::default(), &[]);
+        for number in 1..=600_000 {
+            let asked =
+                if let Frame::Ping = asks { Frame::Ping } else { Frame::StatusRequest(number as u32) };
+            // Something is under way all the time, so that answers without any of their own are remembered, too.
+            let first = (number < 9).then_some(Frame::StatusRequest(number as u32));
+            let frames: Vec<_> = first.into_iter().chain([asked]).collect();
+            pair.inject(1, &ask_now(packet(Kind::Session, number, token, &frames)));
+            pair.tapped.clear();
+        }
+        let asked = LostReason::Violation("it asks, and acknowledges no answers");
+        assert_eq!(pair.lost(1), [(asked, 0)]);
+    }
+}
+
+/// The same, with ACK_NOW.
+fn ask_now(mut packet: Vec<u8>) -> Vec<u8> {
+    packet.truncate(packet.len() - 4);
+    packet[packet::FLAGS_OFFSET] = packet::flags::ACK_NOW as u8;
+    let crc = crc32c(&packet);
+    packet.extend(crc.to_le_bytes());
+    packet
+}
+
+#[test]
 fn a_message_of_any_size_may_be_offered() {
     let config = Config { max_message_bytes: u64::MAX, ..Config::default() };
     let (mut pair, token) = answered(config, &[message(0, b"held")]);
@@ -251,4 +299,69 @@ fn a_session_that_begins_anew_uses_the_channels_that_everybody_has() {
     assert!(pair.events[1].contains(&refused), "{:?}", pair.events[1]);
     assert_eq!((pair.received[0].len(), pair.acknowledged(1)), (1, 1));
     assert_eq!(pair.tapped(0, Kind::First).len(), 1, "the first was no violation");
+}
+
+/// A pair with 1 MiB of receive memory at the second endpoint; somebody else has a session with that as well, whose
+/// token there is returned.
+fn beside_another() -> (Pair, PeerId, Token, SocketAddr) {
+    let memory = 1 << 20;
+    let (mut pair, peer, _) = open(Config {
+        channel_credit_bytes: 64 << 10,
+        receive_memory_bytes: memory,
+        offer_above_bytes: 4096,
+        ..Config::default()
+    });
+    let other = "10.0.0.3:7000".parse().unwrap();
+    pair.tapped.clear();
+    pair.inject_from(1, other, &packet(Kind::First, 0, Token(7), &[]));
+    let answer = &pair.tapped(0, Kind::Answer)[0];
+    let token = Token(u64::from_le_bytes(answer[16..24].try_into().unwrap()));
+    (pair, peer, token, other)
+}
+
+/// What a peer has promised, or begun, and does not complete fills the memory of all.
+#[test]
+fn who_is_slow_to_complete_what_is_promised_keeps_nobody_from_sending() {
+    let offer = Frame::Offer(Offer { flags: 0, channel: 0, number: 0, total: 1 << 20 });
+    let begun = |channel| {
+        Frame::Fragment(Fragment { flags: 0, channel, number: 0, offset: 0, total: 60_000, payload: &[1] })
+    };
+    for frames in [(0..20).map(begun).collect(), vec![offer]] {
+        let (mut pair, peer, token, other) = beside_another();
+        pair.inject_from(1, other, &packet(Kind::Session, 1, token, &frames));
+        assert!(pair.ends[1].held_bytes() >= 1 << 20, "the memory is full");
+        for number in 0..100 {
+            pair.send(0, peer, 1, content(number, 2048));
+            pair.send(0, peer, 2, content(number, 20_000));
+        }
+        pair.run(10 * SECOND);
+        assert_eq!(pair.received[1].len(), 201);
+        // One that would be as slow waits for what is promised: a few of them would fill the memory.
+        pair.send(0, peer, 1, content(0, 200_000));
+        pair.run(SECOND);
+        assert_eq!(pair.ends[0].queue_len(peer), Some((frames.len() == 1).into()));
+    }
+}
+
+#[test]
+fn an_opener_has_its_members_open_no_more_than_a_bounded_number_of_sessions() {
+    let (mut pair, token) = answered(Config::default(), &[]);
+    let address = "239.1.2.3:7000".parse().unwrap();
+    pair.ends[1].join_group_unheard(pair.now, address).unwrap();
+    let (member, members, report_delay_us) = (0, 1, 1000);
+    let open = Open { address, member, members, report_delay_us, stagger: false, suppress: false, key: &[] };
+    let route = |turn: u16| {
+        let children =
+            (0..64).map(|child| (child, SocketAddr::from(([10, 1, 0, child as u8], 1 + turn)))).collect();
+        Record::Route(Route { parent: addr(0), report_to_parent: false, relay: true, children })
+    };
+    let records = core::iter::once(Record::Open(open)).chain((0..100).map(route));
+    for (number, record) in records.enumerate() {
+        let payload = &record.encode(5);
+        let said =
+            Frame::Message(Message { flags: 0, channel: GROUP_CHANNEL, number: number as u32, payload });
+        pair.inject(1, &packet(Kind::Session, 1 + number as u64, token, &[said]));
+    }
+    assert_eq!(pair.lost(1), []);
+    assert_eq!(pair.ends[1].peers().count(), 1 + 1024);
 }

@@ -1,7 +1,7 @@
 //! The ACK frame: which packets have arrived.
 //!
 //! Inputs → outputs: ranges of packet numbers, newest first → octets → the same ranges, low
-//! 32 bits each. Source: `spec/protocol.md` §4.2; RFC 9000 §19.3 for the idea of gap and run.
+//! 32 bits each. Source: `spec/protocol.md` §4; RFC 9000 §19.3 for the idea of gap and run.
 //! Deviation: fixed 32-bit fields instead of variable-length integers; the ECN counts that are 0
 //! nearly always are left out. With 8 octets less a sealed message of 64 octets and the ACK beside it
 //! stay within a datagram of 128: the kernel copies longer ones another way, and a round trip takes

@@ -81,7 +81,7 @@ pub mod message_flags {
 /// Flag of ACCEPT: the offered message will never be wanted.
 pub const ACCEPT_REFUSED: u8 = 1 << 0;
 
-/// Why bytes are not frames. The packet that carries them is dropped as a whole.
+/// Why bytes are not frames. In a genuine packet that is a violation, which ends the session (`spec/protocol.md` §8).
 #[derive(Debug, Error, PartialEq, Eq, Clone, Copy)]
 #[non_exhaustive]
 pub enum FrameError {

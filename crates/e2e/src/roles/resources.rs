@@ -21,7 +21,7 @@ pub fn of(node: &Node) -> Result<Resources> {
         corrupted: counters.corrupted,
         unknown_session: counters.unknown_session,
         foreign_version: counters.foreign_version,
-        counters: format!("{counters:?}"),
+        counters: format!("{counters:?} {:?}", node.io_counters()),
     })
 }
 

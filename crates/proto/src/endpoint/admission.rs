@@ -4,10 +4,14 @@
 
 use super::Endpoint;
 use crate::config::OfferPolicy;
-use crate::event::{ChannelId, PeerError};
+use crate::event::{ChannelId, PeerError, PeerId};
 use crate::loss::Control;
 use crate::placement::AcceptInto;
 use denrei_wire::Instant;
+
+/// Of receive memory a peer's share that is to others as if it were all that it holds: a message that is slow to come, or
+/// never completed, would else keep everybody from sending. A few such peers leave enough.
+const HEAVY_SHARE: u64 = 8;
 
 impl Endpoint {
     /// Accepts an offered message into a buffer, whose memory is used and whose content is dropped,
@@ -69,12 +73,9 @@ impl Endpoint {
     /// has nothing to take and nothing is on its way to it, one is accepted however large: all that
     /// is held then waits behind it or its like.
     fn accept_waiting(&mut self, now: Instant) {
-        while let Some(&(bytes, channel, number)) = self.waiting_offers.first() {
-            let full = self.held_bytes.saturating_add(bytes) > self.config.receive_memory_bytes;
-            if full && (self.is_takeable() || self.is_promised()) {
-                return;
-            }
-            self.waiting_offers.pop_first();
+        while let Some(offer) = self.next_to_accept() {
+            let (_, channel, number) = offer;
+            self.waiting_offers.remove(&offer);
             if self.accept(now, channel, number, Vec::new()).is_err() {
                 // No memory, or withdrawn in the meantime: then there is nothing to refuse.
                 let _ = self.refuse(now, channel, number);
@@ -87,6 +88,44 @@ impl Endpoint {
                 });
             }
         }
+    }
+
+    /// The offer that there is memory for.
+    fn next_to_accept(&mut self) -> Option<(u64, ChannelId, u64)> {
+        let smallest = *self.waiting_offers.first()?;
+        let full = self.held_bytes.saturating_add(smallest.0) > self.config.receive_memory_bytes;
+        if !full {
+            return Some(smallest);
+        }
+        if self.is_takeable() {
+            return None;
+        }
+        if !self.is_promised() {
+            return Some(smallest);
+        }
+        let room = self.room_beside_heavy()?.min(self.light_bytes());
+        let fit = self.waiting_offers.iter().take_while(|(bytes, ..)| *bytes <= room);
+        fit.copied().find(|(bytes, channel, _)| self.is_light(channel.peer, *bytes))
+    }
+
+    /// What a peer may hold and count as light.
+    fn light_bytes(&self) -> u64 {
+        self.config.receive_memory_bytes / HEAVY_SHARE
+    }
+
+    /// Whether a peer with so many bytes more would be light.
+    fn is_light(&self, peer: PeerId, bytes: u64) -> bool {
+        let held = self.get(peer).map(|peer| peer.inbox().held_bytes());
+        held.is_some_and(|held| held.saturating_add(bytes) <= self.light_bytes())
+    }
+
+    /// What is left of receive memory for peers that hold little, where the application has nothing to take: what the
+    /// others hold beyond their share, and are slow to complete, does not count. `None`: nothing.
+    pub(super) fn room_beside_heavy(&self) -> Option<u64> {
+        let peers = self.slots.iter().filter_map(|slot| slot.peer.as_deref());
+        let beyond = peers.map(|peer| peer.inbox().held_bytes().saturating_sub(self.light_bytes()));
+        let counts = self.held_bytes.saturating_sub(beyond.sum());
+        self.config.receive_memory_bytes.checked_sub(counts).filter(|room| *room > 0)
     }
 
     /// Whether the application has something to take. Channels that `recv_from` has emptied are
@@ -111,16 +150,31 @@ impl Endpoint {
 
     /// Receive memory may have become free: gives it to those who wait.
     pub(super) fn share_memory(&mut self, now: Instant) {
-        if !self.waiting_credit.is_empty() && self.held_bytes <= self.config.receive_memory_bytes {
-            let config = self.config.clone();
-            for channel in core::mem::take(&mut self.waiting_credit) {
-                // A peer that has gone needs no credit.
-                let _ =
-                    self.on_peer(now, channel.peer, |peer, _| peer.renew_credit(&config, channel.channel));
-            }
+        if !self.waiting_credit.is_empty() {
+            self.renew_waiting(now);
         }
         if !self.waiting_offers.is_empty() {
             self.accept_waiting(now);
+        }
+    }
+
+    /// Renews the credit of the channels that wait for it: of all, or of those whose peers hold little.
+    fn renew_waiting(&mut self, now: Instant) {
+        let ready = if self.held_bytes <= self.config.receive_memory_bytes {
+            core::mem::take(&mut self.waiting_credit)
+        } else if self.is_takeable() || self.room_beside_heavy().is_none() {
+            return;
+        } else {
+            let (light, heavy) = core::mem::take(&mut self.waiting_credit)
+                .into_iter()
+                .partition(|channel| self.is_light(channel.peer, 0));
+            self.waiting_credit = heavy;
+            light
+        };
+        let config = self.config.clone();
+        for channel in ready {
+            // A peer that has gone needs no credit.
+            let _ = self.on_peer(now, channel.peer, |peer, _| peer.renew_credit(&config, channel.channel));
         }
     }
 }

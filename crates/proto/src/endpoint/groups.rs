@@ -3,11 +3,11 @@
 //! Inputs → outputs: calls, GROUP packets, records and reports → the table of groups; what it wants to
 //! say to members → sessions. An endpoint without groups has no table and pays for none.
 
-use super::Endpoint;
 use super::datagrams::Arrived;
+use super::{Endpoint, Slot};
 use crate::Completion;
 use crate::config::Config;
-use crate::event::{LostReason, PeerId};
+use crate::event::{LostReason, PeerId, Phase};
 use crate::group::{
     Fate, GroupError, GroupEvent, GroupId, GroupMessage, GroupOptions, GroupStatus, Host, Invited,
     MembershipCounters, MembershipEnd, MembershipId, Table,
@@ -26,6 +26,9 @@ use denrei_wire::{Instant, Transmit, TransmitBuf, Way};
 
 /// For so long sessions wait while groups send all the time.
 const SESSIONS_WAIT: Duration = Duration::from_millis(1);
+/// With so many sessions opening no more are opened because an opener has named their addresses: it may have named any,
+/// and each is sent FIRSTs, and has a place in the table, until the connect timeout.
+const MAX_TOLD_OPENING: usize = 1024;
 
 impl Endpoint {
     /// Opens a group at `address` (multicast) with the endpoints at `members`: SYN to all of them
@@ -350,6 +353,15 @@ impl Host for Endpoint {
         Self::connect(self, now, addr).ok()
     }
 
+    fn connect_told(&mut self, now: Instant, addr: SocketAddr) -> Option<PeerId> {
+        if let Some(peer) = Self::peer_at(self, addr) {
+            return Some(peer);
+        }
+        let is_opening = |slot: &&Slot| slot.peer.as_deref().is_some_and(|peer| peer.phase == Phase::Opening);
+        let few = self.slots.iter().filter(is_opening).count() < MAX_TOLD_OPENING;
+        few.then(|| Host::connect(self, now, addr)).flatten()
+    }
+
     fn send(&mut self, now: Instant, peer: PeerId, record: Bytes) {
         // A peer that is gone takes its groups with it.
         let Ok(state) = self.get_mut(peer) else { return };
@@ -435,5 +447,6 @@ impl Host for Endpoint {
 
     fn memory_left(&self) -> bool {
         self.held_bytes <= self.config.receive_memory_bytes
+            || (!self.is_readable() && self.room_beside_heavy().is_some())
     }
 }

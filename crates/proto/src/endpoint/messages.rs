@@ -180,7 +180,7 @@ impl Endpoint {
             self.readable.push_back(id);
         }
         if !memory_left {
-            self.waiting_credit.push_back(id);
+            self.waiting_credit.insert(id);
         }
         self.held_bytes -= taken.data.len() as u64;
         self.pace.taken.messages += 1;

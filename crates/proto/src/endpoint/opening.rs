@@ -28,10 +28,6 @@ const MANY_UNPROVEN: usize = MAX_UNPROVEN / 4;
 /// take as long as any peer, because nothing happens in a Node between its application's calls.
 const CROWD_OF_UNPROVEN: usize = MANY_UNPROVEN / 4;
 
-/// What an unproven session may have brought, cost: more than a window's worth of FIRSTs. Beyond,
-/// they are dropped as if they had been lost.
-const MAX_UNPROVEN_COST: u64 = 128 * 1024;
-
 /// What a FIRST of no session would bring about.
 #[derive(Clone, Copy)]
 enum Place {
@@ -51,11 +47,12 @@ impl Endpoint {
             return;
         }
         if let Some(slot) = self.session_of(arrived.meta.from, opening) {
-            if self.peer_in(slot).is_some_and(brings_too_much) {
+            if self.peer_in(slot).is_some_and(|peer| peer.inbox().is_full_of_unproven()) {
                 self.counters.limited += 1;
                 return;
             }
-            return self.deliver(now, slot, arrived, datagram);
+            self.deliver(now, slot, arrived, datagram);
+            return self.count_limited();
         }
         let (header_len, datagram_len) = (arrived.header_len, datagram.len());
         let field = datagram[OPENING_HEADER_BYTES..header_len].to_owned();
@@ -75,6 +72,11 @@ impl Endpoint {
         let incoming = Incoming { header: arrived.header, number, body, datagram_len, ecn: arrived.meta.ecn };
         self.with_peer(now, slot, |peer, cx| peer.handle_packet(cx, &incoming));
         self.conclude(now, slot, Ok(()));
+        self.count_limited();
+    }
+
+    fn count_limited(&mut self) {
+        self.counters.limited += core::mem::take(&mut self.notes.limited);
     }
 
     /// The session that a FIRST belongs to.
@@ -341,11 +343,6 @@ impl Endpoint {
             Unopened::Stranger => self.counters.strangers += 1,
         }
     }
-}
-
-/// Whether an unproven session has brought as much as it may.
-fn brings_too_much(peer: &Peer) -> bool {
-    !peer.is_sure_of_peer() && peer.inbox().seen() > MAX_UNPROVEN_COST
 }
 
 #[cfg(test)]

@@ -83,6 +83,8 @@ pub(crate) struct Notes {
     pub pace: Option<PaceNote>,
     /// Empty between calls: kept so that handling a loss does not allocate.
     pub lost_packets: Vec<SentPacket>,
+    /// FIRSTs that would have brought too much.
+    pub limited: u64,
 }
 
 impl Notes {

@@ -6,7 +6,7 @@ use crate::ack::Arrival;
 use crate::endpoint::PaceNote;
 use crate::event::{ChannelId, Completion, Event, Phase};
 use crate::events::Events;
-use crate::inbox::Change;
+use crate::inbox::{Change, UNPROVEN};
 use crate::loss::Control;
 use crate::recv_channel::{Announced, Violation};
 use crate::seal::{OpenJob, Opened, Unopened};
@@ -121,7 +121,7 @@ impl Peer {
                 Err(_) => Err("a frame that cannot be read"),
             };
             if let Err(what) = result {
-                return self.violate(cx, what);
+                return self.turn_away(cx, what);
             }
             if !self.is_alive() {
                 return;
@@ -140,7 +140,20 @@ impl Peer {
         self.received.record(arrival, cx.config.max_ack_delay);
         self.data_received += pace.data;
         cx.notes.pace = Some(pace);
+        if self.sent.is_too_long() {
+            return self.violate(cx, "it asks, and acknowledges no answers");
+        }
         self.advance_close(cx);
+    }
+
+    /// A frame may not be taken. Of who is not proven the packet is as if it had been lost.
+    #[cold]
+    fn turn_away(&mut self, cx: &mut Context<'_>, what: Violation) {
+        if what == UNPROVEN {
+            cx.notes.limited += 1;
+        } else {
+            self.violate(cx, what);
+        }
     }
 
     /// Whether a packet that names our token belongs to the session as it stands, and not to an
@@ -185,6 +198,7 @@ impl Peer {
 
     fn opened(&mut self, cx: &mut Context<'_>) {
         self.phase = Phase::Open;
+        self.inbox.set_unproven(false);
         self.protection.on_proven();
         self.visible = true;
         if let Some(incarnation) = self.remote_incarnation {

@@ -5,9 +5,9 @@
 
 use denrei_wire::Instant;
 
-/// Smallest class of remainders, octets; classes are powers of four of it.
+/// Unit of classes of remainders, octets: a remainder and one unit are below 4, 16 or more of it.
 const FIRST_CLASS_BYTES: u64 = 4096;
-/// All remainders from 64 KiB on are of one class, and share by weight: the backlog of one that is
+/// All remainders from 60 KiB on are of one class, and share by weight: the backlog of one that is
 /// ahead is no reason to serve it first.
 const LAST_CLASS: u32 = 2;
 

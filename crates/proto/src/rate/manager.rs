@@ -29,7 +29,7 @@ const BURSTS: u32 = 4;
 /// An overrun says something of the host for this long.
 const OVERRUN_COUNTS: Duration = Duration::from_secs(10);
 /// Rates are told if they have changed by more than this share, or somebody has become active.
-const WORTH_TELLING: u64 = 32;
+const WORTH_TELLING: u64 = 64;
 
 /// All flows of one endpoint.
 #[derive(Debug)]
@@ -257,7 +257,7 @@ impl Manager {
 
 /// Whether another rate is worth a frame.
 fn differs(one: Rate, two: Rate) -> bool {
-    let apart = |one: u64, two: u64| one.abs_diff(two) > one.min(two) / WORTH_TELLING / 2;
+    let apart = |one: u64, two: u64| one.abs_diff(two) > one.min(two) / WORTH_TELLING;
     apart(one.bytes_per_s, two.bytes_per_s) || apart(one.burst_bytes, two.burst_bytes)
 }
 

@@ -33,7 +33,7 @@ pub struct Rate {
 /// What a sender has sent and would send (S11).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct GrantRequest {
-    /// Low 32 bits of the octets of data packets sent before this packet.
+    /// Low 32 bits of the octets of data packets sent, with this packet if it is one.
     pub sent: u32,
     /// Octets that wait to be sent, first or again; `u32::MAX`: that or more.
     pub wanted: u32,

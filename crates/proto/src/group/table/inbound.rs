@@ -201,7 +201,7 @@ impl Table {
             Record::Key { keep_previous, key } if from_opener => member.rekey(now, key, *keep_previous),
             Record::Route(route) if from_opener => {
                 let children =
-                    route.children.iter().filter_map(|(_, addr)| host.connect(now, *addr)).collect();
+                    route.children.iter().filter_map(|(_, addr)| host.connect_told(now, *addr)).collect();
                 member.set_route(now, route.clone(), children);
             }
             _ => return,
@@ -356,6 +356,9 @@ mod tests {
         }
         fn connect(&mut self, _: Instant, addr: SocketAddr) -> Option<PeerId> {
             self.peer_at(addr)
+        }
+        fn connect_told(&mut self, now: Instant, addr: SocketAddr) -> Option<PeerId> {
+            self.connect(now, addr)
         }
         fn send(&mut self, _: Instant, peer: PeerId, record: Bytes) {
             self.queued.entry(peer.slot).or_default().push(record);
