@@ -132,7 +132,7 @@ impl Inbox {
         if fragment.total > config.max_message_bytes.max(TAKEN_AT_FIRST_BYTES) {
             return Err("message larger than announced");
         }
-        if self.unproven && self.seen().saturating_add(fragment.total) > MAX_UNPROVEN_COST {
+        if self.unproven && self.begins_too_much(fragment) {
             return Err(UNPROVEN);
         }
         self.last_fragment = (fragment.channel, fragment.number);
@@ -140,6 +140,12 @@ impl Inbox {
         let held = state.on_fragment(fragment)?;
         self.held_bytes += held;
         Ok(self.advance(fragment.channel, announce))
+    }
+
+    /// Whether a message of which this is the first part would be more than a peer may bring that has not proven itself.
+    fn begins_too_much(&self, fragment: &Fragment<'_>) -> bool {
+        let begins = self.channels.get(fragment.channel).is_none_or(|state| state.is_new(fragment.number));
+        begins && self.seen().saturating_add(fragment.total) > MAX_UNPROVEN_COST
     }
 
     /// Lends the memory of the message that the last FRAGMENT was of, to be given back by

@@ -444,6 +444,11 @@ impl RecvChannel {
         freed
     }
 
+    /// Whether nothing has come of a message.
+    pub fn is_new(&self, number: u32) -> bool {
+        !self.is_known(expand(number, self.next))
+    }
+
     fn is_known(&self, number: u64) -> bool {
         number < self.next || self.pending.contains_key(&number)
     }

@@ -203,6 +203,19 @@ fn who_is_not_proven_is_given_no_memory_for_what_it_has_begun() {
     assert_eq!((pair.ends[1].held_bytes(), pair.lost(1)), (16 * total, vec![]));
 }
 
+#[test]
+fn who_is_not_proven_goes_on_with_what_it_has_begun() {
+    let mut pair = Pair::new(Config::default());
+    for number in 0..2 {
+        let part = |channel| {
+            let (offset, total) = (number, 60_000);
+            Frame::Fragment(Fragment { flags: 0, channel, number: 0, offset, total, payload: &[1] })
+        };
+        pair.inject(1, &packet(Kind::First, number, Token(7), &[part(0), part(1)]));
+    }
+    assert_eq!((pair.ends[1].held_bytes(), pair.ends[1].counters().limited), (120_000, 0));
+}
+
 /// The second endpoint, which does not read, and the token of its session with a peer that sent `first`.
 fn answered(config: Config, first: &[Frame<'_>]) -> (Pair, Token) {
     let mut pair = Pair::new(config);
