@@ -9,7 +9,7 @@ use denrei_proto::{
 };
 use denrei_wire::checksum::crc32c;
 use denrei_wire::frame::{Fragment, Frame, Frames, Message, Offer, Skip};
-use denrei_wire::group::{GROUP_CHANNEL, Open, Record, Route};
+use denrei_wire::group::{Begin, GROUP_CHANNEL, Open, Record, Route};
 use denrei_wire::packet::{self, Kind, Opening};
 use denrei_wire::{Incarnation, PacketNumber, Token};
 use std::net::SocketAddr;
@@ -314,6 +314,20 @@ fn a_session_that_begins_anew_uses_the_channels_that_everybody_has() {
     assert_eq!(pair.tapped(0, Kind::First).len(), 1, "the first was no violation");
 }
 
+/// OPEN of a group with one member.
+fn open_at(address: SocketAddr) -> Record<'static> {
+    let (member, members, report_delay_us) = (0, 1, 1000);
+    Record::Open(Open {
+        address,
+        member,
+        members,
+        report_delay_us,
+        stagger: false,
+        suppress: false,
+        key: &[],
+    })
+}
+
 /// A pair with 1 MiB of receive memory at the second endpoint; somebody else has a session with that as well, whose
 /// token there is returned.
 fn beside_another() -> (Pair, PeerId, Token, SocketAddr) {
@@ -339,8 +353,25 @@ fn who_is_slow_to_complete_what_is_promised_keeps_nobody_from_sending() {
     let begun = |channel| {
         Frame::Fragment(Fragment { flags: 0, channel, number: 0, offset: 0, total: 60_000, payload: &[1] })
     };
-    for frames in [(0..20).map(begun).collect(), vec![offer]] {
+    let address = "239.1.2.3:7000".parse().unwrap();
+    let mut symbol = Vec::new();
+    for number in [0, 1] {
+        let part = Fragment { flags: 0, channel: 0, number, offset: 0, total: 1 << 20, payload: &[1] };
+        Frame::Fragment(part).encode(&mut |part| symbol.extend_from_slice(part));
+    }
+    let records = [
+        open_at(address),
+        Record::Begin(Begin { symbol: 0, message: 0, cost: 0 }),
+        Record::Symbol { number: 0, report: false, frames: &symbol },
+    ];
+    let records = records.map(|record| record.encode(5));
+    let say = |number: usize| {
+        let payload = &records[number];
+        Frame::Message(Message { flags: 0, channel: GROUP_CHANNEL, number: number as u32, payload })
+    };
+    for frames in [(0..20).map(begun).collect(), (0..3).map(say).collect(), vec![offer]] {
         let (mut pair, peer, token, other) = beside_another();
+        pair.ends[1].join_group_unheard(pair.now, address).unwrap();
         pair.inject_from(1, other, &packet(Kind::Session, 1, token, &frames));
         assert!(pair.ends[1].held_bytes() >= 1 << 20, "the memory is full");
         for number in 0..100 {
@@ -361,14 +392,12 @@ fn an_opener_has_its_members_open_no_more_than_a_bounded_number_of_sessions() {
     let (mut pair, token) = answered(Config::default(), &[]);
     let address = "239.1.2.3:7000".parse().unwrap();
     pair.ends[1].join_group_unheard(pair.now, address).unwrap();
-    let (member, members, report_delay_us) = (0, 1, 1000);
-    let open = Open { address, member, members, report_delay_us, stagger: false, suppress: false, key: &[] };
     let route = |turn: u16| {
         let children =
             (0..64).map(|child| (child, SocketAddr::from(([10, 1, 0, child as u8], 1 + turn)))).collect();
         Record::Route(Route { parent: addr(0), report_to_parent: false, relay: true, children })
     };
-    let records = core::iter::once(Record::Open(open)).chain((0..100).map(route));
+    let records = core::iter::once(open_at(address)).chain((0..100).map(route));
     for (number, record) in records.enumerate() {
         let payload = &record.encode(5);
         let said =

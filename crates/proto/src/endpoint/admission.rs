@@ -9,7 +9,7 @@ use crate::loss::Control;
 use crate::placement::AcceptInto;
 use denrei_wire::Instant;
 
-/// Of receive memory a peer's share that is to others as if it were all that it holds: a message that is slow to come, or
+/// Of receive memory a peer's, or a group's, share that is to others as if it were all that it holds: a message that is slow to come, or
 /// never completed, would else keep everybody from sending. A few such peers leave enough.
 const HEAVY_SHARE: u64 = 8;
 
@@ -124,7 +124,8 @@ impl Endpoint {
     pub(super) fn room_beside_heavy(&self) -> Option<u64> {
         let peers = self.slots.iter().filter_map(|slot| slot.peer.as_deref());
         let beyond = peers.map(|peer| peer.inbox().held_bytes().saturating_sub(self.light_bytes()));
-        let counts = self.held_bytes.saturating_sub(beyond.sum());
+        let of_groups = self.groups.as_deref().map_or(0, |groups| groups.held_beyond(self.light_bytes()));
+        let counts = self.held_bytes.saturating_sub(of_groups).saturating_sub(beyond.sum());
         self.config.receive_memory_bytes.checked_sub(counts).filter(|room| *room > 0)
     }
 

@@ -364,6 +364,13 @@ impl Table {
         self.held
     }
 
+    /// Of these, what members hold beyond `most` bytes each of which the application can take nothing.
+    pub fn held_beyond(&self, most: u64) -> u64 {
+        let all = self.members.values().map(|member| &**member).chain(&self.former);
+        let unready = all.filter(|member| !member.has_ready());
+        unready.map(|member| member.held_bytes().saturating_sub(most)).sum()
+    }
+
     // ---- time and the way out ----
 
     /// Follows what has happened, and does what is due.
