@@ -306,6 +306,23 @@ fn layers_have_a_time_per_pdu_and_a_picture() {
 }
 
 #[test]
+fn layers_are_told_of_figure_by_figure_with_what_has_a_meaning() {
+    let figures = "ip,tp4-retain,ip";
+    let args = ["bench", "layers", "--figures", figures, "--iters", "100", "--repeat", "1", "--json"];
+    let output = denrei(&args);
+    assert!(output.status.success(), "{}", stderr(&output));
+    let rows: Vec<serde_json::Value> =
+        stdout(&output).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let (first, last) = (&rows[0], rows.last().unwrap());
+    assert_eq!((&first["figure"], &last["figure"]), (&"ip".into(), &"tp4-retain".into()), "each once");
+    // IP sends nothing again; TP4 may, and had no reason to.
+    assert!(first["retransmitted"].is_null() && last["retransmitted"] == 0, "{first} {last}");
+    // What two cores were is told with a figure's rows, as soon as they are there.
+    assert_eq!(first["cores_work_after"], last["cores_work_before"]);
+    assert_eq!(first["cores_one_way_ns_after"], last["cores_one_way_ns_before"]);
+}
+
+#[test]
 fn a_relay_says_what_it_relays_and_refuses_what_cannot_work() {
     use std::io::{BufRead, BufReader};
     let mut relay = Command::new(env!("CARGO_BIN_EXE_denrei"))

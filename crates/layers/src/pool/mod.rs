@@ -33,7 +33,7 @@ const BATCH_SHARE: usize = 8;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PoolConfig {
     /// Blocks at most, of each size class: bodies of 256 octets, 512, … 131,072. Memory is taken
-    /// when it is needed, in chunks of a quarter MiB.
+    /// when it is needed, in chunks of a quarter MiB. 0: what would need one of these is an error.
     pub blocks: [usize; CLASSES],
 }
 
@@ -64,6 +64,12 @@ pub enum PoolError {
         body_bytes: usize,
         /// How many there are.
         blocks: usize,
+    },
+    /// There will never be any.
+    #[error("no buffers of {body_bytes} octets are allowed: allow some (PoolConfig::blocks)")]
+    NotAllowed {
+        /// Octets of each.
+        body_bytes: usize,
     },
     /// No class is that large.
     #[error("no buffer holds {bytes} octets: the largest has {LARGEST_BODY}")]
@@ -184,8 +190,12 @@ impl Pool {
             self.collect();
         }
         self.classes[class].free.pop().ok_or_else(|| {
+            let (body_bytes, blocks) = (body_bytes(class), self.classes[class].max);
+            if blocks == 0 {
+                return PoolError::NotAllowed { body_bytes };
+            }
             self.counters.exhausted += 1;
-            PoolError::Exhausted { body_bytes: body_bytes(class), blocks: self.classes[class].max }
+            PoolError::Exhausted { body_bytes, blocks }
         })
     }
 

@@ -77,6 +77,16 @@ fn an_exhausted_pool_says_so_and_goes_on_when_a_buffer_comes_home() {
 }
 
 #[test]
+fn who_asks_for_buffers_that_never_are_is_not_told_to_wait() {
+    let mut config = PoolConfig::uniform(0);
+    config.blocks[1] = 1;
+    let mut pool = Pool::new(&config);
+    assert_eq!(pool.allocate(0, 100).unwrap_err(), PoolError::NotAllowed { body_bytes: 256 });
+    assert!(pool.allocate(0, 300).is_ok());
+    assert_eq!(pool.counters().exhausted, 0);
+}
+
+#[test]
 fn what_a_thread_has_freed_is_no_reason_for_it_to_find_nothing() {
     let mut pool = Pool::new(&PoolConfig::uniform(240));
     let mut all: Vec<_> = (0..240).map(|_| pool.allocate(0, 100).unwrap()).collect();

@@ -5,6 +5,7 @@ use super::worker::{Edges, Link, Worker};
 use super::{Control, Grouping, Idle, Layer, Pinning, Port, Stack, WorkerState};
 use crate::pin;
 use crate::ring::{Consumer, Gauge, MAX_CAPACITY, ring};
+use crate::wake::Bell;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -276,16 +277,18 @@ impl<P> Plumbing<P> {
         let (to_below, below) = self.outwards(last, "below");
         self.edges[last].to_below = (!loop_back).then_some(to_below);
         let port = |into: Link<P>, group: usize, from, door: &Arc<Door>| {
-            Port::new(into.producer, Arc::clone(&self.stack.workers[group].0.bell), from, Arc::clone(door))
+            let bell = Arc::clone(&self.stack.workers[group].0.bell);
+            Port::new((into.producer, bell), from, Arc::clone(door))
         };
         (port(into_top, 0, above, &self.stack.above), port(into_bottom, last, below, &self.stack.below))
     }
 
-    /// A queue that the application reads.
-    fn outwards(&mut self, from: usize, to: &str) -> (Link<P>, Consumer<P>) {
+    /// A queue that the application reads, and the bell that it may sleep by.
+    fn outwards(&mut self, from: usize, to: &str) -> (Link<P>, (Consumer<P>, Arc<Bell>)) {
         let (producer, consumer) = ring(self.queue);
         let gauge: Gauge = producer.gauge();
         self.stack.queues.push((self.groups[from].clone(), to.to_owned(), gauge));
-        (Link { producer, bell: None }, consumer)
+        let news = Arc::new(Bell::new());
+        (Link { producer, bell: Some(Arc::clone(&news)) }, (consumer, news))
     }
 }

@@ -42,7 +42,8 @@ pub enum Idle {
     Spin,
     /// Lets others run first.
     Yield,
-    /// Sleeps until it is woken, after so many looks in vain.
+    /// Sleeps until it is woken, after so many looks in vain; while a neighbour has no room for what it is to
+    /// get, after a millisecond of looks, and with one a millisecond from then on.
     Park {
         /// Looks in vain before it sleeps.
         after_turns: u32,

@@ -7,9 +7,10 @@
 //! fence on each side orders the two: either the PDU is refused, or it is in its queue when the door is shut.
 
 use crate::ring::{Consumer, Producer};
-use crate::wake::Bell;
-use std::sync::Arc;
+use crate::wake::{Bell, Sleeper};
 use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 /// The application's end of a stack: above the top layer, or below the bottom one.
 #[derive(Debug)]
@@ -18,11 +19,17 @@ pub struct Port<P> {
     bell: Arc<Bell>,
     from: Consumer<P>,
     door: Arc<Door>,
+    waiting: Waiting,
 }
 
 impl<P> Port<P> {
-    pub(super) fn new(into: Producer<P>, bell: Arc<Bell>, from: Consumer<P>, door: Arc<Door>) -> Self {
-        Self { into, bell, from, door }
+    /// `news` is rung when something came out of the stack.
+    pub(super) fn new(
+        (into, bell): (Producer<P>, Arc<Bell>),
+        (from, news): (Consumer<P>, Arc<Bell>),
+        door: Arc<Door>,
+    ) -> Self {
+        Self { into, bell, from, door, waiting: Waiting { news, nap: Nap::default() } }
     }
 
     /// Hands a PDU into the stack.
@@ -49,6 +56,65 @@ impl<P> Port<P> {
     /// Takes a PDU that came out of the stack, if there is one.
     pub fn recv(&mut self) -> Option<P> {
         self.from.pop()
+    }
+
+    /// Takes a PDU that came out of the stack, and sleeps until there is one: at most for `limit`, and not
+    /// beyond the end of the [stack](Self::is_closed).
+    pub fn recv_timeout(&mut self, limit: Duration) -> Option<P> {
+        // A longer one than the clock can tell is none.
+        let deadline = Instant::now().checked_add(limit);
+        loop {
+            // Asked first: nothing comes any more after that.
+            let closed = self.is_closed();
+            let pdu = self.recv();
+            let left =
+                deadline.map_or(Duration::MAX, |deadline| deadline.saturating_duration_since(Instant::now()));
+            if pdu.is_some() || closed || left.is_zero() {
+                return pdu;
+            }
+            let Self { into, from, waiting, .. } = self;
+            waiting.sleep(left, || !from.is_empty() || into.is_abandoned());
+        }
+    }
+}
+
+/// How the application waits, in whatever thread it does so.
+#[derive(Debug)]
+struct Waiting {
+    news: Arc<Bell>,
+    nap: Nap,
+}
+
+impl Waiting {
+    fn sleep(&mut self, limit: Duration, has_news: impl FnOnce() -> bool) {
+        self.news.announce_by(&mut self.nap);
+        if !has_news() {
+            self.nap.sleep(limit);
+        }
+        self.news.awake();
+    }
+}
+
+/// A sleep that belongs to no thread.
+#[derive(Debug, Default)]
+struct Nap {
+    shared: Arc<(Mutex<bool>, Condvar)>,
+}
+
+impl Sleeper for Nap {
+    fn sleep(&mut self, limit: Duration) {
+        let (woken, changed) = &*self.shared;
+        let woken = woken.lock().unwrap_or_else(PoisonError::into_inner);
+        let slept = changed.wait_timeout_while(woken, limit, |woken| !*woken);
+        *slept.unwrap_or_else(PoisonError::into_inner).0 = false;
+    }
+
+    fn waker(&self) -> Box<dyn Fn() + Send + Sync> {
+        let shared = Arc::clone(&self.shared);
+        Box::new(move || {
+            *shared.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
+            shared.1.notify_one();
+        })
     }
 }
 

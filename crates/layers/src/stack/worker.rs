@@ -36,7 +36,7 @@ const ROOM_EVERY: Duration = Duration::from_millis(1);
 /// The sending end of a queue between groups, and how to wake who reads it.
 pub(super) struct Link<P> {
     pub producer: Producer<P>,
-    /// `None` if the reader never sleeps, or is the application.
+    /// `None` if the reader never sleeps.
     pub bell: Option<Arc<Bell>>,
 }
 
@@ -266,6 +266,11 @@ impl<P> Worker<P> {
 impl<P> Drop for Worker<P> {
     fn drop(&mut self) {
         self.state.left.store(self.kept() as u64, Ordering::Relaxed);
+        let Edges { from_above, from_below, to_above, to_below, .. } = &mut self.edges;
+        drop((from_above.take(), from_below.take()));
+        // Who sleeps until something comes from here is told that nothing will.
+        let bells = [to_above, to_below].into_iter().flatten().filter_map(|link| link.bell.as_ref());
+        bells.for_each(|bell| bell.ring());
     }
 }
 

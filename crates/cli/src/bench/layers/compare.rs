@@ -63,14 +63,15 @@ impl Compared {
 
 #[cfg(test)]
 mod tests {
-    use super::super::stacks::{Point, Threads};
+    use super::super::stacks::{Point, Run, Threads};
     use super::*;
 
     /// IP of 1024 octets, made as the model takes it: user 20, layer 30, hand-over 12.
     fn rows() -> Vec<Row> {
         let row = |layers, groups: &[usize], threads, ns| {
             let point = Point { protocol: Figure::Ip.protocol(1), layers, threads, size: 1024 };
-            let row = Row::new(Figure::Ip, &point, &[(ns, 100)]);
+            let run = Run { ns_per_pdu: ns, counted: 100, retransmitted: None };
+            let row = Row::new(Figure::Ip, &point, &[run]);
             Row { groups: groups.to_vec(), threads: groups.len(), ..row }
         };
         let together =

@@ -20,9 +20,9 @@ use compare::{Compared, compare};
 use cores::TwoCores;
 use denrei_layers::pin;
 use denrei_output::say;
-use indicatif::{ProgressBar, ProgressDrawTarget};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
-use stacks::{Point, Protocol, Threads};
+use stacks::{Point, Protocol, Run, Threads};
 
 /// Layers at most, as in the paper.
 const MAX_LAYERS: usize = 4;
@@ -194,7 +194,7 @@ struct Row {
     groups: Vec<usize>,
 }
 
-/// A line of `--json`: a row, and what two cores were to each other before and after all were measured.
+/// A line of `--json`: a row, and what two cores were to each other before and after its figure was measured.
 #[derive(Serialize)]
 struct Line<'a> {
     #[serde(flatten)]
@@ -208,7 +208,7 @@ struct Line<'a> {
 }
 
 impl<'a> Line<'a> {
-    fn new(row: &'a Row, before: Option<TwoCores>, after: Option<TwoCores>) -> Self {
+    fn new(row: &'a Row, [before, after]: [Option<TwoCores>; 2]) -> Self {
         let work = |cores: Option<TwoCores>| cores.map(|cores| cores.work);
         let one_way_ns = |cores: Option<TwoCores>| cores.map(|cores| cores.one_way.as_nanos() as f64);
         Self {
@@ -222,10 +222,9 @@ impl<'a> Line<'a> {
 }
 
 impl Row {
-    /// Of runs: nanoseconds per PDU, and PDUs.
-    fn new(figure: Figure, point: &Point, runs: &[(f64, u64)]) -> Self {
-        let n = runs.iter().map(|(_, counted)| counted).sum();
-        let times = runs.iter().map(|(ns_per_pdu, _)| *ns_per_pdu).collect();
+    fn new(figure: Figure, point: &Point, runs: &[Run]) -> Self {
+        let n = runs.iter().map(|run| run.counted).sum();
+        let times = runs.iter().map(|run| run.ns_per_pdu).collect();
         let ns_per_pdu = result::median(times).expect("a point is measured at least once");
         let (credit, retain, checksums) = match point.protocol {
             Protocol::Ip => (None, false, 0),
@@ -243,7 +242,7 @@ impl Row {
             msgs_per_s: Some(1e9 / ns_per_pdu),
             bytes_per_s: Some(1e9 / ns_per_pdu * point.size as f64),
             lost: 0,
-            retransmitted: Some(0),
+            retransmitted: result::sum_of_known(runs.iter().map(|run| run.retransmitted)),
             cpu_us_per_msg: None,
         };
         let mode = match point.threads {
@@ -272,23 +271,43 @@ impl Row {
 /// Measures, and prints or draws.
 pub fn run(args: &LayersArgs) -> Result<()> {
     args.picture.check()?;
-    let before = TwoCores::measure();
-    let mut rows = Vec::new();
+    let mut figures: Vec<Figure> = Vec::new();
     for figure in &args.figures {
-        rows.extend(measure(*figure, args)?);
+        // Asked for twice, it is measured once.
+        figures.extend((!figures.contains(figure)).then_some(figure));
     }
-    let after = TwoCores::measure();
-    if args.json {
-        for row in &rows {
-            say!("{}", serde_json::to_string(&Line::new(row, before, after))?);
+    let progress = progress(&figures, args.repeat)?;
+    let before = TwoCores::measure();
+    let (mut rows, mut after) = (Vec::new(), before);
+    for figure in figures {
+        progress.set_message(figure.name());
+        let of_figure = measure(figure, args, &progress)?;
+        let cores = [after, TwoCores::measure()];
+        after = cores[1];
+        if args.json {
+            for row in &of_figure {
+                say!("{}", serde_json::to_string(&Line::new(row, cores))?);
+            }
         }
-    } else {
+        rows.extend(of_figure);
+    }
+    progress.finish_and_clear();
+    if !args.json {
         say!("{}\n{}", Machine::this(), table(&rows));
         say!("{}", two_cores(before, after));
         rows_of(&rows, "ip").map(|rows| say!("{}", verdict(&rows))).unwrap_or_default();
         rows_of(&rows, "work").map(|rows| say!("{}", equal_work(&rows))).unwrap_or_default();
     }
     args.picture.draw(|path| plot::write(path, &rows))
+}
+
+/// Drawn on standard error, and only if that is a terminal.
+fn progress(figures: &[Figure], repeat: u32) -> Result<ProgressBar> {
+    let points: usize = figures.iter().map(|figure| figure.points().len()).sum();
+    let total = points as u64 * u64::from(repeat);
+    let progress = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::stderr());
+    progress.set_style(ProgressStyle::with_template("{msg:14} {wide_bar} {pos}/{len} runs, {eta} left")?);
+    Ok(progress)
 }
 
 /// What two threads can be to each other here, before and after the figures were measured.
@@ -300,14 +319,10 @@ fn two_cores(before: Option<TwoCores>, after: Option<TwoCores>) -> String {
     format!("two cores: {} before, {} after", said(before), said(after))
 }
 
-fn measure(figure: Figure, args: &LayersArgs) -> Result<Vec<Row>> {
+fn measure(figure: Figure, args: &LayersArgs, progress: &ProgressBar) -> Result<Vec<Row>> {
     let points = figure.points();
     let heavy = matches!(figure, Figure::Tp4Checksum | Figure::Tp4Both | Figure::Work);
     let count = if heavy { (args.iters / 20).max(100) } else { args.iters };
-    let progress = ProgressBar::with_draw_target(
-        Some(points.len() as u64 * u64::from(args.repeat)),
-        ProgressDrawTarget::stderr(),
-    );
     let mut runs = vec![Vec::new(); points.len()];
     for _ in 0..args.repeat {
         for (point, runs) in points.iter().zip(&mut runs) {
@@ -315,7 +330,6 @@ fn measure(figure: Figure, args: &LayersArgs) -> Result<Vec<Row>> {
             runs.push(stacks::run(point, count)?);
         }
     }
-    progress.finish_and_clear();
     let rows = points.iter().zip(runs).map(|(point, runs)| Row::new(figure, point, &runs));
     let mut rows: Vec<Row> = rows.collect();
     compare(figure, pin::allowed_cores().len(), &mut rows);

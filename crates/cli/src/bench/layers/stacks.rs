@@ -5,9 +5,10 @@
 
 use anyhow::{Context, Result, ensure};
 use denrei_layers::stacks::ip::{self, Ip};
-use denrei_layers::stacks::tp4::{self, Tp4, Tp4Config};
+use denrei_layers::stacks::tp4::{self, Tp4, Tp4Config, Tp4Counters};
 use denrei_layers::stacks::user::{Traffic, User};
 use denrei_layers::{Builder, Grouping, Idle, Pdu, Pool, PoolConfig, pin};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -78,7 +79,19 @@ impl Point {
     }
 }
 
-fn with_layers(point: &Point, mut builder: Builder<Pdu>) -> Builder<Pdu> {
+/// What a run was like.
+#[derive(Clone, Copy, Debug)]
+pub struct Run {
+    pub ns_per_pdu: f64,
+    /// PDUs that the time was measured over.
+    pub counted: u64,
+    /// DTs sent again in all layers, if any were kept for that.
+    pub retransmitted: Option<u64>,
+}
+
+/// The layers, and the counters of those that keep DTs.
+fn with_layers(point: &Point, mut builder: Builder<Pdu>) -> (Builder<Pdu>, Vec<Arc<Tp4Counters>>) {
+    let mut keeping = Vec::new();
     for number in 0..point.layers {
         builder = match point.protocol {
             Protocol::Ip => builder.layer(format!("ip{number}"), Ip::new([10, 0, 0, 1], [10, 0, 0, 2])),
@@ -93,16 +106,17 @@ fn with_layers(point: &Point, mut builder: Builder<Pdu>) -> Builder<Pdu> {
                     retransmit_after: PATIENCE,
                     ..Tp4Config::default()
                 };
-                builder
-                    .layer(format!("tp4-{number}"), Tp4::new(config, Pool::new(&PoolConfig::uniform(1024))))
+                let layer = Tp4::new(config, Pool::new(&PoolConfig::uniform(1024)));
+                keeping.extend(retain.then(|| layer.counters()));
+                builder.layer(format!("tp4-{number}"), layer)
             }
         };
     }
-    builder
+    (builder, keeping)
 }
 
-/// Nanoseconds per PDU, over up to `count` of them, and over how many.
-pub fn run(point: &Point, count: u64) -> Result<(f64, u64)> {
+/// Measures over up to `count` PDUs.
+pub fn run(point: &Point, count: u64) -> Result<Run> {
     let header = match point.protocol {
         Protocol::Ip => ip::HEADER_BYTES,
         Protocol::Tp4 { .. } => tp4::HEADER_BYTES,
@@ -112,7 +126,7 @@ pub fn run(point: &Point, count: u64) -> Result<(f64, u64)> {
     let traffic = Traffic { warmup, count, bytes: point.size, head_room, under_way: UNDER_WAY };
     let user = User::new(traffic, Pool::new(&PoolConfig::uniform(1024)));
     let seen = user.seen();
-    let builder = with_layers(point, Builder::new().layer("user", user));
+    let (builder, keeping) = with_layers(point, Builder::new().layer("user", user));
     // As in the paper threads never sleep; beyond the cores they let each other run.
     let idle = if point.groups().len() > pin::allowed_cores().len() { Idle::Yield } else { Idle::Spin };
     let builder = builder.grouping(Grouping::Sizes(point.groups())).idle(idle).loop_back();
@@ -128,7 +142,9 @@ pub fn run(point: &Point, count: u64) -> Result<(f64, u64)> {
     ensure!(shutdown.drained && shutdown.dropped == 0, "the stack lost PDUs: {shutdown:?}, {point:?}");
     ensure!(received > 0, "no PDU came back within {RUN_LIMIT:?}: {point:?}");
     let (took_ns, counted) = if elapsed_ns > 0 { (elapsed_ns as f64, count) } else { (all_ns, received) };
-    Ok((took_ns / counted as f64, counted))
+    let again = keeping.iter().map(|counters| counters.retransmitted.load(Ordering::Relaxed)).sum();
+    let retransmitted = (!keeping.is_empty()).then_some(again);
+    Ok(Run { ns_per_pdu: took_ns / counted as f64, counted, retransmitted })
 }
 
 #[cfg(test)]
@@ -149,8 +165,9 @@ mod tests {
     fn a_stack_has_a_time_per_pdu() {
         for protocol in [Protocol::Ip, Protocol::Tp4 { credit: 8, retain: true, checksums: 1 }] {
             let point = Point { protocol, layers: 2, threads: Threads::Cores, size: 256 };
-            let (ns_per_pdu, counted) = run(&point, 2_000).unwrap();
-            assert!(ns_per_pdu > 1.0 && counted > 0);
+            let run = run(&point, 2_000).unwrap();
+            assert!(run.ns_per_pdu > 1.0 && run.counted > 0);
+            assert_eq!(run.retransmitted, (protocol != Protocol::Ip).then_some(0));
         }
     }
 
@@ -159,7 +176,7 @@ mod tests {
         let protocol = Protocol::Tp4 { credit: 8, retain: true, checksums: 4 };
         let point = Point { protocol, layers: 4, threads: Threads::Together, size: 4096 };
         // Four checksums of 4 KiB each: a hundred million take minutes.
-        let (ns_per_pdu, counted) = run(&point, 100_000_000).unwrap();
+        let Run { ns_per_pdu, counted, .. } = run(&point, 100_000_000).unwrap();
         assert!(counted > 0 && counted < 100_000_000, "{counted}");
         assert!(ns_per_pdu * counted as f64 >= RUN_LIMIT.as_nanos() as f64, "{ns_per_pdu} {counted}");
     }

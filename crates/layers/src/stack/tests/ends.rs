@@ -86,3 +86,27 @@ fn what_is_sent_during_a_shutdown_arrives_or_comes_back() {
         assert_eq!(sending.join().unwrap(), receiving.join().unwrap());
     }
 }
+
+#[test]
+fn an_application_sleeps_until_something_comes() {
+    let (stack, mut top, mut bottom) = stamps(2).start().unwrap();
+    assert_eq!(bottom.recv_timeout(Duration::from_millis(1)), None, "nothing was sent");
+    // In another thread than before, and while the stack is asleep.
+    let waiting = std::thread::spawn(move || (bottom.recv_timeout(LONG), bottom));
+    std::thread::sleep(Duration::from_millis(20));
+    top.send(vec![5]).unwrap();
+    let (pdu, mut bottom) = waiting.join().unwrap();
+    assert_eq!(pdu, Some(vec![5, 0, 1]));
+    for number in 0..300 {
+        bottom.send(vec![number, 0, 1]).unwrap();
+        assert_eq!(top.recv_timeout(Duration::MAX), Some(vec![number]));
+    }
+    // What is there when the stack has ended is had first.
+    top.send(vec![6]).unwrap();
+    let waiting = std::thread::spawn(move || {
+        (top.recv_timeout(Duration::MAX), bottom.recv_timeout(LONG), bottom.recv_timeout(Duration::MAX))
+    });
+    std::thread::sleep(Duration::from_millis(20));
+    assert_eq!(stack.shutdown(LONG), CLEAN);
+    assert_eq!(waiting.join().unwrap(), (None, Some(vec![6, 0, 1]), None));
+}
