@@ -36,6 +36,7 @@
 
 mod beacon;
 mod body;
+mod busy;
 mod error;
 mod interfaces;
 pub mod manifest;
@@ -52,6 +53,7 @@ mod settings;
 mod source;
 mod stage;
 
+pub use busy::Busy;
 pub use error::CastError;
 pub use receiver::{BROKEN_OFF, ReceiveOptions, ReceiveProgress, ReceiveReport, Receiver};
 pub use reception::{Destination, Reception};
@@ -62,4 +64,3 @@ pub use sender::{
 };
 pub use settings::{CAST_SETTINGS, CastOptions, DEFAULT_GROUP, RETAIN_BYTES, STREAM_NAME, check_directory};
 pub use source::Source;
-pub use stage::Busy;

@@ -195,6 +195,18 @@ impl Place {
         Ok(file)
     }
 
+    /// Opens a file to read.
+    ///
+    /// # Errors
+    /// It cannot be; something else is in its place.
+    pub fn read_file(&self, manifest: &Manifest, index: usize) -> Result<File, CastError> {
+        let entry = &manifest.entries[index];
+        let parent = self.directory(manifest, entry.parent)?;
+        let opened = openat(&parent, entry.name.as_slice(), OFlag::O_RDONLY | FILE, Mode::empty());
+        let file: File = opened.map_err(self.error("open", manifest, index))?.into();
+        regular(file, self.path.join(manifest.path(index)))
+    }
+
     /// What a refused call about an entry is called.
     pub fn error(
         &self,

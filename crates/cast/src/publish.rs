@@ -119,6 +119,27 @@ pub fn check(stage: &Stage, to: &Place) -> Result<(), CastError> {
     Ok(())
 }
 
+/// Whether all of a cast that was on its way to its place is there or still on its way, and as it was sent: a host
+/// that lost its power may have kept the note and not the data, and who has got it may have taken it away.
+pub fn is_whole(stage: &Stage, to: &Place) -> bool {
+    let manifest = stage.manifest();
+    let kind_in = |place: &Place, entry: &Entry| {
+        let parent = place.directory(manifest, entry.parent).ok()?;
+        kind_at(&parent, entry).ok()?
+    };
+    manifest.entries.iter().enumerate().all(|(index, entry)| {
+        stage.goes_on();
+        let found = [stage.tree(), to].into_iter().find_map(|place| Some((place, kind_in(place, entry)?)));
+        let Some((place, kind)) = found else { return false };
+        match entry.kind {
+            Kind::Directory => kind == SFlag::S_IFDIR,
+            Kind::Symlink { .. } => kind == SFlag::S_IFLNK,
+            // What cannot be read has to come again.
+            Kind::File { .. } | Kind::Stream => stage.is_as_sent(index, place).unwrap_or(false),
+        }
+    })
+}
+
 /// Why nothing from the file system `device` can be put into a directory; `None`: it can.
 fn closed(directory: &OwnedFd, device: nix::libc::dev_t) -> Result<Option<&'static str>, Errno> {
     if fstat(directory)?.st_dev != device {

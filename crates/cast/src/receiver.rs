@@ -9,11 +9,11 @@ mod options;
 pub use options::{ReceiveOptions, ReceiveProgress, ReceiveReport};
 
 use crate::beacon::Finder;
+use crate::busy::Busy;
 use crate::error::{CastError, in_seconds};
 use crate::interfaces;
 use crate::message::{CHANNEL, FailureCode, Message, Offer, VERSION, short};
 use crate::reception::{Destination, Reception, check_offer};
-use crate::stage::Busy;
 use bytes::Bytes;
 use denrei::{ChannelId, ConnectError, Event, GroupListener, Incoming, Membership, Node, PeerId, Phase};
 use std::net::SocketAddr;

@@ -5,13 +5,14 @@
 //! costs more memory than the manifest's bound and a bit a piece. Source: `spec/cast.md` §5.
 
 use crate::body::Body;
+use crate::busy::Busy;
 use crate::error::{CastError, storage};
 use crate::manifest::{Kind, MAX_MANIFEST_BYTES, Manifest};
 use crate::message::{MAX_RANGES, Message, Offer, PIECE_SIZES, Piece, UNKNOWN_BYTES, short};
 use crate::pieces::Range;
 use crate::place::Place;
 use crate::publish;
-use crate::stage::{Busy, Stage, Written};
+use crate::stage::{Stage, Written};
 use blake3::Hasher;
 use bytes::Bytes;
 use std::io::Write;
@@ -244,9 +245,16 @@ impl Reception {
     fn open(&mut self, encoded: &[u8]) -> Result<(), CastError> {
         match &self.destination {
             Destination::Directory { path, .. } => {
-                let stage = Stage::open(path, &self.offer, encoded, std::mem::take(&mut self.busy))?;
+                let mut stage = Stage::open(path, &self.offer, encoded, std::mem::take(&mut self.busy))?;
+                let to = Place::open(path)?;
+                if stage.is_publishing() {
+                    let to = Place::open(path)?.reopening(true);
+                    if !publish::is_whole(&stage, &to) {
+                        stage.take_back()?;
+                    }
+                }
                 if !stage.is_publishing() {
-                    publish::check(&stage, &Place::open(path)?)?;
+                    publish::check(&stage, &to)?;
                 }
                 self.sink = Sink::Stage(Box::new(stage));
             }

@@ -106,6 +106,14 @@ impl Member {
         self.wanted.is_empty() && !self.asked
     }
 
+    /// Why it was given up, which it may not have heard yet. Others know how it ended for them.
+    pub fn last_word(&self) -> Option<&str> {
+        match &self.state {
+            State::Failed { text, code: None } => Some(text),
+            _ => None,
+        }
+    }
+
     fn gets_from_group(&self) -> bool {
         self.state == State::Receiving && matches!(self.path, Path::Group(_))
     }
@@ -401,6 +409,17 @@ mod tests {
         assert_eq!(roster.members[1].state, State::Absent { why: Some("gone".into()) });
         roster.want(1, &[(3, 1)], false, Instant::now());
         assert_eq!((roster.next_alone(1), roster.eligible()), (Some(3), vec![1]), "only what is missing");
+    }
+
+    #[test]
+    fn who_is_through_or_has_failed_by_itself_has_nothing_more_to_hear() {
+        let mut roster = roster(&[(1, 4), (1, 4), (1, 4)], 3);
+        roster.members[0].state = State::Complete { at: Instant::now() };
+        roster.members[1].state =
+            State::Failed { text: "full".into(), code: Some(crate::message::FailureCode::Full) };
+        roster.members[2].state = State::Failed { text: "too late".into(), code: None };
+        let words: Vec<_> = roster.members.iter().map(Member::last_word).collect();
+        assert_eq!(words, [None, None, Some("too late")], "a process that has ended never acknowledges one");
     }
 
     #[test]

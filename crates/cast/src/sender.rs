@@ -415,7 +415,7 @@ impl Sender {
     fn close(mut self) -> SendReport {
         self.end_group();
         let report = self.report();
-        // What is still under way to them (refusals, mostly) gets a moment.
+        // Why they were given up, if that is still under way to them, gets a moment.
         self.last_words(CLOSE_TIMEOUT);
         report
     }

@@ -6,6 +6,7 @@
 //! ([`crate::place`]); links are made last, by [`crate::publish`]. Source: `spec/cast.md` §6.
 
 use crate::body::{Body, Part};
+use crate::busy::Busy;
 use crate::error::{CastError, storage};
 use crate::manifest::{Kind, MAX_MANIFEST_BYTES, Manifest, STAGING_PREFIX};
 use crate::message::{CastId, Digest, Offer, Piece};
@@ -13,10 +14,11 @@ use crate::pieces::{PieceSet, Range};
 use crate::place::Place;
 use blake3::Hasher;
 use nix::fcntl::OFlag;
+use nix::unistd::{UnlinkatFlags, unlinkat};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, TryLockError};
-use std::io::{Read, Write};
+use std::io::{Read, Seek, Write};
 use std::os::unix::fs::{DirBuilderExt, FileExt};
 use std::path::{Path, PathBuf};
 
@@ -33,34 +35,6 @@ pub(crate) const PUBLISHING: &str = "publishing";
 /// In the journal.
 const MISSING: u8 = 0;
 const HERE: u8 = 1;
-
-/// Is told how many bytes are here, again and again while files are verified, written and put into place, and while
-/// holes go into a pipe: large ones, and many, take minutes.
-pub struct Busy(Box<dyn FnMut(u64) + Send>);
-
-impl Busy {
-    /// Has `tell` called.
-    pub fn new(tell: impl FnMut(u64) + Send + 'static) -> Self {
-        Self(Box::new(tell))
-    }
-
-    /// Tells that this goes on, and that `bytes` are here.
-    pub(crate) fn goes_on(&mut self, bytes: u64) {
-        (self.0)(bytes);
-    }
-}
-
-impl Default for Busy {
-    fn default() -> Self {
-        Self::new(|_| {})
-    }
-}
-
-impl std::fmt::Debug for Busy {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Busy")
-    }
-}
 
 /// One cast being received.
 #[derive(Debug)]
@@ -177,11 +151,28 @@ impl Stage {
             busy: busy.into(),
             publishing,
         };
-        if !publishing {
-            stage.tree.make_directories(&stage.manifest, || stage.goes_on())?;
-            stage.recall()?;
+        match publishing {
+            true => stage.recall_digests()?,
+            false => stage.resume()?,
         }
         Ok(stage)
+    }
+
+    /// Goes on with what is in the tree, whatever was verified before.
+    fn resume(&mut self) -> Result<(), CastError> {
+        self.tree.make_directories(&self.manifest, || self.goes_on())?;
+        self.recall()
+    }
+
+    /// What was on its way to its place is not all there: what is missing is received again.
+    ///
+    /// # Errors
+    /// The directory cannot be written.
+    pub fn take_back(&mut self) -> Result<(), CastError> {
+        let removed = unlinkat(&self.root, PUBLISHING, UnlinkatFlags::NoRemoveDir);
+        removed.map_err(|error| storage("remove", self.root.path().join(PUBLISHING))(error.into()))?;
+        self.publishing = false;
+        self.resume()
     }
 
     /// Reads what earlier runs have noted, and verifies what is here whole: a host that lost its power
@@ -197,10 +188,24 @@ impl Stage {
         for (piece, _) in noted.iter().enumerate().filter(|(_, state)| **state == HERE) {
             self.have.insert(piece as u32);
         }
+        self.recall_digests()?;
+        let known: Vec<usize> = self.digests.keys().copied().collect();
+        for entry in known {
+            self.verify_if_whole(entry)?;
+        }
+        self.forget_undigested()?;
+        self.damaged.clear();
+        self.resumed_bytes = self.bytes();
+        Ok(())
+    }
+
+    /// Reads the digests that earlier runs have noted.
+    fn recall_digests(&mut self) -> Result<(), CastError> {
         let mut records = Vec::new();
         let most = self.manifest.entries.len() as u64 * 2 * RECORD_BYTES as u64;
+        self.digest_log.rewind().map_err(storage("read the digests in", self.root.path()))?;
         let read = (&self.digest_log).take(most).read_to_end(&mut records);
-        read.map_err(in_root("read the digests in"))?;
+        read.map_err(storage("read the digests in", self.root.path()))?;
         let whole = records.chunks_exact(RECORD_BYTES);
         // One that was cut short is overwritten.
         self.digest_end = (whole.len() * RECORD_BYTES) as u64;
@@ -211,13 +216,6 @@ impl Stage {
                 self.digests.insert(entry, digest.try_into().expect("32 octets"));
             }
         }
-        let known: Vec<usize> = self.digests.keys().copied().collect();
-        for entry in known {
-            self.verify_if_whole(entry)?;
-        }
-        self.forget_undigested()?;
-        self.damaged.clear();
-        self.resumed_bytes = self.bytes();
         Ok(())
     }
 
@@ -423,7 +421,7 @@ impl Stage {
         let total = self.manifest.entries[entry].data_bytes();
         let found = match &self.hashing {
             Some((hashing, done, hasher)) if *hashing == entry && *done == total => hasher.finalize(),
-            _ => self.hash_from_disk(entry)?,
+            _ => self.hash_from_disk(entry, &self.tree.open_file(&self.manifest, entry)?)?,
         };
         self.digests.remove(&entry);
         if *found.as_bytes() == digest {
@@ -442,13 +440,30 @@ impl Stage {
         Ok(Some((first, count)))
     }
 
+    /// Whether what is in `place`, the tree or where it belongs, is a file as it was sent.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn is_as_sent(&self, entry: usize, place: &Place) -> Result<bool, CastError> {
+        let file = place.read_file(&self.manifest, entry)?;
+        let Kind::File { size, .. } = self.manifest.entries[entry].kind else {
+            // A stream's digest is not kept.
+            return Ok(true);
+        };
+        let len = file.metadata().map_err(storage("look at", self.manifest.path(entry)))?.len();
+        if len != size || self.manifest.entries[entry].data_bytes() == 0 {
+            return Ok(len == size);
+        }
+        let found = self.hash_from_disk(entry, &file)?;
+        Ok(self.digests.get(&entry) == Some(found.as_bytes()))
+    }
+
     /// The digest of what is on disk.
-    fn hash_from_disk(&mut self, entry: usize) -> Result<blake3::Hash, CastError> {
+    fn hash_from_disk(&self, entry: usize, file: &File) -> Result<blake3::Hash, CastError> {
         let mut hasher = Hasher::new();
         let Kind::File { extents, .. } = &self.manifest.entries[entry].kind else {
             return Ok(hasher.finalize());
         };
-        let file = self.tree.open_file(&self.manifest, entry)?;
         let mut buffer = vec![0; VERIFY_BYTES];
         for extent in extents {
             let mut at = 0;

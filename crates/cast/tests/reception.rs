@@ -396,6 +396,64 @@ fn directories_that_have_their_permissions_already_are_gone_through_again() {
     assert_eq!(dir.path().join("d/e").metadata().unwrap().mode() & 0o777, 0);
 }
 
+/// A process that died between the last rename and the end of its state has told nobody: the next one looks whether
+/// what it was through with is there.
+#[test]
+fn what_was_put_into_place_and_is_not_there_any_more_comes_again() {
+    let taken: [fn(&Path); 4] = [
+        |_| {},
+        |d| std::fs::remove_dir_all(d).unwrap(),
+        // Its size and its time are those that were sent.
+        |d| {
+            let file = std::fs::File::options().write(true).open(d.join("f")).unwrap();
+            std::os::unix::fs::FileExt::write_all_at(&file, b"z", 0).unwrap();
+            file.set_modified(std::time::SystemTime::UNIX_EPOCH).unwrap();
+        },
+        |d| {
+            std::fs::remove_file(d.join("f")).unwrap();
+            std::os::unix::fs::symlink("g", d.join("f")).unwrap();
+        },
+    ];
+    for (which, take) in taken.into_iter().enumerate() {
+        let dir = tempfile::tempdir().unwrap();
+        let entries = vec![
+            entry(None, "d", Kind::Directory),
+            entry(Some(0), "f", file(1)),
+            entry(Some(0), "g", file(1)),
+            entry(None, "h", Kind::File { size: 0, extents: Vec::new() }),
+        ];
+        let digests = [*hash(b"x").as_bytes(), *hash(b"y").as_bytes()];
+        let manifest = Manifest { nonce: [0; 16], entries: entries.clone() };
+        let (mut reception, offer) = begin(dir.path(), entries).unwrap();
+        reception.piece(&piece(&offer, 1, b"xy", &digests)).unwrap();
+        assert!(reception.is_complete());
+        let staging = std::fs::read_dir(dir.path()).unwrap().next().unwrap().unwrap().path();
+        std::fs::write(staging.join("tree/h"), "").unwrap();
+        std::fs::write(staging.join("publishing"), "").unwrap();
+        drop(reception);
+        let d = dir.path().join("d");
+        std::fs::rename(staging.join("tree/d"), &d).unwrap();
+        take(&d);
+        let again = self::offer(&manifest, &manifest.encode());
+        assert_eq!(again.id, offer.id);
+        let mut reception = Reception::new(again, into(dir.path()), "").unwrap();
+        assert_eq!(reception.is_complete(), which == 0, "{which}");
+        if which > 0 {
+            assert!(
+                matches!(reception.want(), Message::Want { ranges, .. } if ranges == [(1, 1)]),
+                "{which}"
+            );
+            reception.piece(&piece(&offer, 1, b"xy", &digests)).unwrap();
+        }
+        assert!(reception.is_complete(), "{which}");
+        reception.finish().unwrap();
+        assert_eq!(std::fs::read(d.join("f")).unwrap(), b"x", "{which}");
+        assert_eq!(std::fs::read(d.join("g")).unwrap(), b"y", "{which}");
+        let names = std::fs::read_dir(dir.path()).unwrap().count();
+        assert_eq!(names, 2, "{which}: d and h");
+    }
+}
+
 /// A file system that does not tell `F` from `f` has one file for both.
 #[test]
 fn two_names_that_are_one_file_are_not_taken_for_two() {

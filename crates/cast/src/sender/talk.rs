@@ -169,15 +169,15 @@ impl Sender {
         self.last_words(Duration::from_millis(500));
     }
 
-    /// Has members hear what was said to them, within `time`. To those who take nothing, whose reader is slow
-    /// for one, the end of their session says why it ends.
+    /// Has members hear why they are given up, within `time`: who is through, or has failed by itself, may have ended,
+    /// and misses nothing. To those who take nothing, whose reader is slow for one, the end of their session says it.
     pub(super) fn last_words(&self, time: Duration) {
         let until = Instant::now() + time;
         for (peer, index) in &self.peers {
+            let Some(text) = self.roster.members[*index].last_word() else { continue };
             let hears = || self.node.flush(*peer, until.saturating_duration_since(Instant::now()));
             let unsaid = self.unsaid.get(peer);
-            let heard = hears() && unsaid.is_none_or(|message| self.try_say(*peer, message) && hears());
-            if let (State::Failed { text, code: None }, false) = (&self.roster.members[*index].state, heard) {
+            if !(hears() && unsaid.is_none_or(|message| self.try_say(*peer, message) && hears())) {
                 self.abandon(*peer, text);
             }
         }

@@ -74,7 +74,7 @@ pub struct SendCommand {
     #[arg(long, value_enum, default_value_t = Backend::Auto)]
     backend: Backend,
 
-    /// Send at most so many bytes a second; K, M and G are powers of 1024
+    /// Send at most so many bytes of content a second; K, M and G are powers of 1024
     #[arg(long, value_parser = parse_rate, value_name = "BYTES")]
     rate: Option<u64>,
 
