@@ -9,8 +9,8 @@ use crate::loss::Control;
 use crate::placement::AcceptInto;
 use denrei_wire::Instant;
 
-/// Of receive memory a peer's, or a group's, share that is to others as if it were all that it holds: a message that is slow to come, or
-/// never completed, would else keep everybody from sending. A few such peers leave enough.
+/// Of receive memory the share of a peer, or a group, that is to others as if it were all that it holds: a message that
+/// is slow to come, or never completed, would else keep everybody from sending. A few such peers leave enough (ADR 83).
 const HEAVY_SHARE: u64 = 8;
 
 impl Endpoint {
