@@ -432,3 +432,30 @@ fn a_message_after_all_was_given_up_is_noticed_to_have_nobody_to_go_to() {
     pair.run(60 * SECOND);
     assert_eq!(pair.lost(0), [(LostReason::TimedOut, 1)]);
 }
+
+/// What was about to be sent again, and may not be, has been delivered meanwhile: nothing waits then.
+#[test]
+fn a_message_after_all_was_delivered_late_is_noticed_to_have_nobody_to_go_to() {
+    let (mut pair, there, back) = open(Config { keepalive: None, ..Config::default() });
+    let to = ChannelId { peer: there, channel: 0 };
+    pair.ends[0].send(to, content(1, 10_000).into(), Completion::Delivered).unwrap();
+    pair.drain(0);
+    let late = std::mem::take(&mut pair.under_way);
+    pair.ends[1].set_rate(pair.now, back, Rate::STOPPED).unwrap();
+    pair.run(MS);
+    for _ in 0..100 {
+        if pair.ends[0].flow(there).unwrap().counters.probes > 0 {
+            break;
+        }
+        pair.now = pair.ends[0].poll_timeout().expect("nothing has been acknowledged");
+        pair.ends[0].handle_timeout(pair.now);
+        pair.drain(0);
+    }
+    pair.under_way = late;
+    pair.run(SECOND);
+    assert_eq!((received_bytes(&pair), pair.ends[0].queue_len(there)), (10_000, Some(0)));
+    pair.connected = false;
+    pair.send(0, there, 1, "to nobody");
+    pair.run(60 * SECOND);
+    assert_eq!(pair.lost(0), [(LostReason::TimedOut, 1)]);
+}

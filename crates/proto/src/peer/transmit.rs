@@ -47,11 +47,13 @@ impl Peer {
 
     /// Whether messages wait already, so that another one of so many bytes changes nothing: whoever let
     /// them wait knows what they wait for. A receiver that grants what it is asked for has to be asked
-    /// for more, and an offer does not wait for the rate.
+    /// for more, and an offer does not wait for the rate. What was to be sent again, and was delivered
+    /// meanwhile, may still have its turn when nothing waits.
     #[inline]
     pub fn is_in_line(&self, channel: u16, bytes: u64) -> bool {
         let offer = || self.is_rate_shut() && self.outbox.demands_offer(channel, bytes);
-        self.outbox.has_turn() && !self.allowed.is_limited() && !offer()
+        let waits = self.outbox.has_turn() && self.outbox.queued_messages() > 0;
+        waits && !self.allowed.is_limited() && !offer()
     }
 
     /// Writes datagrams for one send operation into the empty `out`.
