@@ -61,7 +61,8 @@ impl Default for Idle {
 /// Where threads run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Pinning {
-    /// Each on a core of its own, if there are enough; else where the kernel puts them.
+    /// Each on a core of its own, if there are enough; else where the kernel puts them. They are the first cores
+    /// that the process may use, for every stack: where there are several, name their cores or leave them free.
     #[default]
     Auto,
     /// Where the kernel puts them.

@@ -45,7 +45,9 @@ impl Compared {
         };
         let together: Vec<f64> = (1..=MAX_LAYERS).map_while(|layers| time(layers, 1)).collect();
         let equal = figure.has_equal_layers();
-        let model = time(2, 2).filter(|_| equal).and_then(|split| Model::fit(&together, split));
+        // With one core two threads take turns, and show no hand-over.
+        let split = time(2, 2).filter(|_| equal && cores > 1);
+        let model = split.and_then(|split| Model::fit(&together, split));
         let model_ns = model.map(|model| model.predict(&row.groups));
         let has_cores = row.threads <= cores;
         Self {
@@ -64,6 +66,7 @@ impl Compared {
 #[cfg(test)]
 mod tests {
     use super::super::stacks::{Point, Run, Threads};
+    use super::super::{equal_work, verdict};
     use super::*;
 
     /// IP of 1024 octets, made as the model takes it: user 20, layer 30, hand-over 12.
@@ -100,9 +103,14 @@ mod tests {
     #[test]
     fn where_nothing_runs_side_by_side_there_is_no_model() {
         let mut rows = rows();
-        rows.truncate(4);
+        rows.truncate(5);
+        rows[4].mode = "each";
         compare(Figure::Ip, 1, &mut rows);
-        let one_thread = &rows[3].compared;
+        let [one_thread, two] = [3, 4].map(|at| &rows[at].compared);
         assert_eq!((one_thread.model_ns, one_thread.speedup), (None, Some(1.0)));
+        assert_eq!((two.model_ns, two.model_hand_over_ns), (None, None), "two threads took turns");
+        let rows: Vec<&Row> = rows.iter().collect();
+        let said = "one core: nothing runs side by side";
+        assert_eq!((verdict(&rows).as_str(), equal_work(&rows).as_str()), (said, said));
     }
 }

@@ -362,11 +362,19 @@ fn find<'a>(rows: &[&'a Row], size: usize, layers: usize, threads: usize) -> Opt
     rows.iter().find(is_it).copied()
 }
 
+/// Two layers in two threads, if those ran side by side.
+fn find_split<'a>(rows: &[&'a Row], size: usize) -> Option<&'a Row> {
+    find(rows, size, 2, 2).filter(|row| row.mode == "cores")
+}
+
+/// What is said where they do not.
+const ONE_CORE: &str = "one core: nothing runs side by side";
+
 /// The paper's 80/60, and what more cores would do.
 fn verdict(rows: &[&Row]) -> String {
-    let split = find(rows, SIZE, 2, 2).map(|row| &row.compared);
+    let split = find_split(rows, SIZE).map(|row| &row.compared);
     let Some((split, ratio)) = split.and_then(|split| Some((split, split.of_one_layer?))) else {
-        return "one core: nothing runs side by side".to_owned();
+        return ONE_CORE.to_owned();
     };
     let mut said =
         format!("IP: 2 layers on 2 cores take {ratio:.2} of the time of one (paper: 80/60 = 1.33)\n");
@@ -393,10 +401,11 @@ fn verdict(rows: &[&Row]) -> String {
 
 /// Throughput of two layers with equal work on two cores against one.
 fn equal_work(rows: &[&Row]) -> String {
-    let gain = |size: usize| find(rows, size, 2, 2)?.compared.speedup;
+    let gain = |size: usize| find_split(rows, size)?.compared.speedup;
     let gains = SIZES.iter().filter_map(|size| Some(format!("{:.2} at {size} B", gain(*size)?)));
-    format!(
-        "equal work: 2 layers on 2 cores have {} times the throughput of one core",
-        gains.collect::<Vec<_>>().join(", ")
-    )
+    let gains: Vec<String> = gains.collect();
+    if gains.is_empty() {
+        return ONE_CORE.to_owned();
+    }
+    format!("equal work: 2 layers on 2 cores have {} times the throughput of one core", gains.join(", "))
 }
