@@ -250,10 +250,23 @@ impl Table {
         let invitation = Invitation { group, from, from_addr, open: octets.to_vec().into() };
         if self.joined.contains(&open.address) {
             self.accept_open(now, &invitation, open, host);
-        } else if self.invitations.len() < MAX_INVITATIONS {
-            self.invitations.push_back(invitation);
         } else {
-            host.send(now, from, Record::Refuse.encode(group.0).into());
+            self.keep(now, invitation, host);
+        }
+    }
+
+    /// Keeps an invitation until its address is joined. Where there are too many the newest of whoever has sent most is
+    /// refused: who invites to what nobody joins takes no place from others.
+    fn keep(&mut self, now: Instant, invitation: Invitation, host: &mut dyn Host) {
+        self.invitations.push_back(invitation);
+        if self.invitations.len() <= MAX_INVITATIONS {
+            return;
+        }
+        let senders = || self.invitations.iter().map(|invitation| invitation.from);
+        let most = senders().max_by_key(|from| senders().filter(|other| other == from).count());
+        let newest = self.invitations.iter().rposition(|invitation| Some(invitation.from) == most);
+        if let Some(refused) = newest.and_then(|newest| self.invitations.remove(newest)) {
+            host.send(now, refused.from, Record::Refuse.encode(refused.group.0).into());
         }
     }
 
@@ -418,6 +431,22 @@ mod tests {
             suppress: false,
             key: &[],
         })
+    }
+
+    #[test]
+    fn who_sends_many_invitations_takes_no_place_from_others() {
+        let (mut table, mut host) = (Table::default(), Silent::default());
+        let mut invite = |table: &mut Table, from, group| {
+            table.on_record(Instant::ZERO, peer(from), &open().encode(group).into(), &mut host);
+        };
+        (0..=MAX_INVITATIONS as u64).for_each(|group| invite(&mut table, 1, group));
+        invite(&mut table, 2, 1000);
+        let kept = |from| table.invitations.iter().filter(|invitation| invitation.from == peer(from)).count();
+        assert_eq!((kept(1), kept(2)), (MAX_INVITATIONS - 1, 1));
+        let refused: Vec<_> = host.queued[&1].iter().map(|record| Record::decode(record).unwrap()).collect();
+        let newest = MAX_INVITATIONS as u64;
+        assert_eq!(refused, [(newest, Record::Refuse), (newest - 1, Record::Refuse)]);
+        assert!(!host.queued.contains_key(&2));
     }
 
     #[test]
