@@ -7,7 +7,7 @@ use crate::congestion::{Acked, rtt_without_turns};
 use crate::endpoint::PaceNote;
 use crate::event::{ChannelId, Completion, Event, Phase};
 use crate::events::Events;
-use crate::inbox::{Change, UNPROVEN};
+use crate::inbox::Change;
 use crate::loss::{AckSummary, Control, SentFrame, SentPacket};
 use crate::recv_channel::{Announced, Violation};
 use crate::seal::{OpenJob, Opened, Unopened};
@@ -75,12 +75,6 @@ impl Peer {
         Ok(())
     }
 
-    fn note_unopened(&mut self, cx: &mut Context<'_>, unopened: Unopened) {
-        if unopened == Unopened::WornOut {
-            self.violate(cx, "too many forged packets for the session's keys");
-        }
-    }
-
     /// Processes a genuine packet of this session.
     pub fn handle_packet(&mut self, cx: &mut Context<'_>, incoming: &Incoming<'_>) {
         if !self.is_alive() {
@@ -146,16 +140,6 @@ impl Peer {
             return self.violate(cx, "it asks, and acknowledges no answers");
         }
         self.advance_close(cx);
-    }
-
-    /// A frame may not be taken. Of who is not proven the packet is as if it had been lost.
-    #[cold]
-    fn turn_away(&mut self, cx: &mut Context<'_>, what: Violation) {
-        if what == UNPROVEN {
-            cx.notes.limited += 1;
-        } else {
-            self.violate(cx, what);
-        }
     }
 
     /// Whether a packet that names our token belongs to the session as it stands, and not to an
