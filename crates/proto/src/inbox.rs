@@ -235,6 +235,13 @@ impl Inbox {
         }
     }
 
+    /// The same of one channel: what another accepts makes no difference to it.
+    pub fn queue_offers_of(&mut self, channel: u16, window: u64, queue: impl FnMut(Announced)) {
+        if let Some(state) = self.channels.get_mut(channel) {
+            state.queue_offers(window, queue);
+        }
+    }
+
     /// Offers whose turn in their channel has come and that wait for the application's word.
     pub fn announced_offers(&self) -> impl Iterator<Item = (u16, Announced)> + '_ {
         self.channels

@@ -18,7 +18,7 @@ use denrei_wire::frame::{Fragment, Message, message_flags};
 use denrei_wire::ids::expand;
 use pending::Pending;
 pub(crate) use pending::Ready;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Slots a queue keeps when it is empty.
 const IDLE_SLOTS: usize = 4;
@@ -76,9 +76,9 @@ pub(crate) struct RecvChannel {
     taken: u64,
     /// Bytes held here.
     held_bytes: u64,
-    /// Bytes of offers on the endpoint's list, and how many offers are on none.
+    /// Bytes of offers on the endpoint's list, and the numbers of those that are on none.
     queued_bytes: u64,
-    open_offers: usize,
+    open_offers: BTreeSet<u64>,
     /// Accepted messages that are not complete.
     promised: usize,
     /// The sender asked for word of messages below this, and has been told of those below that.
@@ -101,7 +101,7 @@ impl RecvChannel {
             taken: 0,
             held_bytes: 0,
             queued_bytes: 0,
-            open_offers: 0,
+            open_offers: BTreeSet::new(),
             promised: 0,
             report_below: 0,
             reported: 0,
@@ -205,7 +205,9 @@ impl RecvChannel {
             true => Pending::Refused { cost: MESSAGE_COST_BYTES },
             false => Pending::Offered { total, report, queued: false },
         };
-        self.open_offers += !refuse as usize;
+        if !refuse {
+            self.open_offers.insert(number);
+        }
         self.pending.insert(number, entry);
         Ok(refuse.then_some(number))
     }
@@ -226,7 +228,7 @@ impl RecvChannel {
             Pending::Whole(_) | Pending::Refused { .. } => return Ok(skipped),
             Pending::Unasked { reassembly, .. } => skipped.freed = reassembly.total(),
             Pending::Offered { total, queued: true, .. } => self.queued_bytes -= *total,
-            Pending::Offered { .. } => self.open_offers -= 1,
+            Pending::Offered { .. } => _ = self.open_offers.remove(&number),
             Pending::Accepted { reassembly, .. } => {
                 self.promised -= 1;
                 // Nothing of what is placed.
@@ -264,7 +266,7 @@ impl RecvChannel {
 
     /// Whether offers wait that have not been handed to [`queue_offers`](Self::queue_offers)' caller.
     pub fn has_open_offers(&self) -> bool {
-        self.open_offers > 0
+        !self.open_offers.is_empty()
     }
 
     /// Hands the offer that this channel may accept now to `queue`, once. In sequence and one at a
@@ -272,18 +274,13 @@ impl RecvChannel {
     /// window, or one message and the next, so that a reader who stops does not fill the memory of
     /// all; the message whose turn it is may always come, because nothing can be taken before it.
     pub fn queue_offers(&mut self, window: u64, mut queue: impl FnMut(Announced)) {
-        if self.open_offers == 0 || self.queued_bytes > 0 {
-            return;
-        }
-        for (&number, entry) in &mut self.pending {
-            let Pending::Offered { total, queued: queued @ false, .. } = entry else { continue };
-            if number == self.next || self.held_bytes <= window.max(*total) {
-                *queued = true;
-                self.queued_bytes += *total;
-                self.open_offers -= 1;
-                queue(Announced { number, total: *total });
-            }
-            return;
+        let Some(&number) = self.open_offers.first().filter(|_| self.queued_bytes == 0) else { return };
+        let Some(Pending::Offered { total, queued, .. }) = self.pending.get_mut(&number) else { return };
+        if number == self.next || self.held_bytes <= window.max(*total) {
+            *queued = true;
+            self.queued_bytes += *total;
+            self.open_offers.pop_first();
+            queue(Announced { number, total: *total });
         }
     }
 
@@ -305,7 +302,7 @@ impl RecvChannel {
         let held = reassembly.held();
         match queued {
             true => self.queued_bytes -= total,
-            false => self.open_offers -= 1,
+            false => _ = self.open_offers.remove(&number),
         }
         *entry = Pending::Accepted { reassembly, report };
         self.promised += 1;
@@ -319,7 +316,7 @@ impl RecvChannel {
         let Pending::Offered { total, queued, .. } = *entry else { return false };
         match queued {
             true => self.queued_bytes -= total,
-            false => self.open_offers -= 1,
+            false => _ = self.open_offers.remove(&number),
         }
         *entry = Pending::Refused { cost: MESSAGE_COST_BYTES };
         if number < self.next {
@@ -428,7 +425,7 @@ impl RecvChannel {
             *entry = Pending::Refused { cost: entry.cost() };
         }
         self.queued_bytes = 0;
-        self.open_offers = 0;
+        self.open_offers.clear();
         self.promised = 0;
         self.taken += self.ready.drain(..).map(|ready| ready.cost).sum::<u64>();
         core::mem::take(&mut self.held_bytes)
@@ -441,6 +438,7 @@ impl RecvChannel {
         self.held_bytes = ready;
         self.promised = 0;
         self.pending.clear();
+        self.open_offers.clear();
         freed
     }
 

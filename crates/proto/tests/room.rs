@@ -407,3 +407,21 @@ fn an_opener_has_its_members_open_no_more_than_a_bounded_number_of_sessions() {
     assert_eq!(pair.lost(1), []);
     assert_eq!(pair.ends[1].peers().count(), 1 + 1024);
 }
+
+/// Each used to be looked for among all before it: a minute and a half for these.
+#[test]
+fn tens_of_thousands_of_offers_are_accepted_one_by_one() {
+    let (mut pair, token) = answered(Config::default(), &[]);
+    let offer = |number| Frame::Offer(Offer { flags: 0, channel: 0, number, total: 1 });
+    let mut accepted = 0;
+    for turn in 0..600 {
+        pair.tapped.clear();
+        let offers: Vec<_> = (turn * 80..(turn + 1) * 80).map(offer).collect();
+        pair.inject(1, &packet(Kind::Session, u64::from(turn) + 1, token, &offers));
+        let said = pair.tapped(0, Kind::Session);
+        let frames = said.iter().flat_map(|packet| Frames::new(&packet[16..packet.len() - 4]));
+        accepted +=
+            frames.filter(|frame| matches!(frame, Ok(Frame::Accept(accept)) if !accept.refused)).count();
+    }
+    assert_eq!(accepted, 48_000);
+}

@@ -82,8 +82,7 @@ impl Endpoint {
             }
             if let Some(peer) = self.slots[channel.peer.slot as usize].peer.as_deref_mut() {
                 let window = self.config.channel_credit_bytes;
-                peer.inbox_mut().queue_offers(window, |id, offer| {
-                    let channel = ChannelId { channel: id, ..channel };
+                peer.inbox_mut().queue_offers_of(channel.channel, window, |offer| {
                     self.waiting_offers.insert((offer.total, channel, offer.number));
                 });
             }

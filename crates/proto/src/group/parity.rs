@@ -21,7 +21,7 @@ pub(crate) const PARITY_OVERHEAD_BYTES: usize = LENGTH_BYTES + 1;
 /// Symbols a member keeps for restoring others, and their octets: a few blocks of large datagrams.
 const MAX_KEPT_SYMBOLS: usize = 1024;
 const MAX_KEPT_BYTES: usize = 4 << 20;
-/// Blocks of which a member keeps parities.
+/// Blocks of which a member keeps parities, as many octets of them as of symbols at most.
 const MAX_BLOCKS: usize = 16;
 
 /// Octets of a shard that holds symbols of up to `symbol_bytes`.
@@ -148,10 +148,14 @@ impl Restorer {
         }
         block.parities.insert(parity.index, parity.shard.into());
         let restored = self.restore(parity.first, arrivals);
-        if self.blocks.len() > MAX_BLOCKS {
+        while self.blocks.len() > MAX_BLOCKS || self.parity_bytes() > MAX_KEPT_BYTES {
             self.blocks.pop_first();
         }
         restored
+    }
+
+    fn parity_bytes(&self) -> usize {
+        self.blocks.values().map(|block| block.parities.len() * block.shard_bytes).sum()
     }
 
     /// A symbol has come late: what it restores of its block, with the parities that are here.
@@ -227,6 +231,20 @@ mod tests {
             .enumerate()
             .map(|(number, size)| (0..*size).map(|at| octet(number, at)).collect())
             .collect()
+    }
+
+    #[test]
+    fn parities_of_many_blocks_take_no_more_than_symbols() {
+        let (mut restorer, arrivals) = (Restorer::default(), Arrivals::new(0));
+        let (symbols, shard) = (MAX_BLOCK as u8, vec![1; 60_000]);
+        for first in (0..MAX_BLOCKS as u64).map(|block| block * MAX_BLOCK as u64) {
+            for index in 0..MAX_PARITIES as u8 {
+                let parity = Parity { first, symbols, index, shard: &shard };
+                assert_eq!(restorer.on_parity(&parity, &arrivals), Ok(Vec::new()));
+            }
+        }
+        let kept = restorer.parity_bytes();
+        assert!((MAX_KEPT_BYTES - 2 * shard.len() * MAX_PARITIES..=MAX_KEPT_BYTES).contains(&kept), "{kept}");
     }
 
     proptest! {

@@ -6,7 +6,7 @@ use crate::ack::Arrival;
 use crate::endpoint::PaceNote;
 use crate::event::{ChannelId, Completion, Event, Phase};
 use crate::events::Events;
-use crate::inbox::{Change, UNPROVEN};
+use crate::inbox::Change;
 use crate::loss::Control;
 use crate::recv_channel::{Announced, Violation};
 use crate::seal::{OpenJob, Opened, Unopened};
@@ -71,12 +71,6 @@ impl Peer {
         let (number, datagram_len) = (opened.number(), datagram.len());
         self.handle_packet(cx, &Incoming { header, number, body, datagram_len, ecn });
         Ok(())
-    }
-
-    fn note_unopened(&mut self, cx: &mut Context<'_>, unopened: Unopened) {
-        if unopened == Unopened::WornOut {
-            self.violate(cx, "too many forged packets for the session's keys");
-        }
     }
 
     /// Processes a genuine packet of this session.
@@ -144,16 +138,6 @@ impl Peer {
             return self.violate(cx, "it asks, and acknowledges no answers");
         }
         self.advance_close(cx);
-    }
-
-    /// A frame may not be taken. Of who is not proven the packet is as if it had been lost.
-    #[cold]
-    fn turn_away(&mut self, cx: &mut Context<'_>, what: Violation) {
-        if what == UNPROVEN {
-            cx.notes.limited += 1;
-        } else {
-            self.violate(cx, what);
-        }
     }
 
     /// Whether a packet that names our token belongs to the session as it stands, and not to an

@@ -6,6 +6,7 @@
 
 use super::missed::Missed;
 use crate::event::PeerId;
+use crate::group::MAX_NAMED;
 use crate::group::arrivals::Arrivals;
 use core::net::SocketAddr;
 use core::time::Duration;
@@ -30,6 +31,9 @@ struct Below {
 /// question, and with a thousand members some of what is said is lost for certain.
 const REPEATS: u8 = 2;
 const REPEAT_AFTER: Duration = Duration::from_millis(2);
+
+/// Symbols that may come after one that is far ahead of all that were handed on before.
+const LATE: u64 = 1 << 16;
 
 /// What a report has lost of the packets that it could tell of.
 fn lost(report: &Feedback<'_>) -> u32 {
@@ -63,6 +67,10 @@ impl Joint {
     /// Whether a symbol that a session has brought is to be handed on: once, though the opener may send again by its own
     /// session what is on its way by relays. Each of a chain would hand on what it and all before it are sent.
     pub fn hands_on(&mut self, symbol: u64) -> bool {
+        if !self.handed.is_near(symbol.saturating_add(1)) && symbol <= MAX_NAMED {
+            // It is a relay since late, or did not hear of some.
+            self.handed = Arrivals::new(symbol.saturating_sub(LATE));
+        }
         let news = !self.relays_to().is_empty() && !self.handed.contains(symbol);
         self.handed.insert(symbol);
         news
@@ -241,6 +249,18 @@ mod tests {
         let mut own = said(0, 1, 199, 199, 60);
         joint.join(60, 0, &mut own);
         assert_eq!(own.covers, u32::MAX);
+    }
+
+    #[test]
+    fn who_is_a_relay_since_late_hands_each_symbol_on_once() {
+        let mut joint = joint();
+        if let Some((route, _)) = &mut joint.route {
+            route.relay = true;
+        }
+        for symbol in [1 << 20, (1 << 20) + 1, (1 << 20) - 5, 3 << 20, u64::MAX] {
+            assert!(joint.hands_on(symbol), "{symbol}");
+            assert_eq!(joint.hands_on(symbol), symbol == u64::MAX, "{symbol}");
+        }
     }
 
     #[test]

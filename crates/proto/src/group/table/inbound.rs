@@ -19,6 +19,9 @@ use denrei_wire::packet::{COMMON_HEADER_BYTES, Header, flags};
 /// Invitations kept for an address that nobody has joined yet; beyond, they are refused.
 const MAX_INVITATIONS: usize = 64;
 
+/// Memberships, of all that there may be, that are for openers with fewer than so many.
+const OTHERS_PLACES: usize = 64;
+
 /// Share of the memory for received messages that may lie idle at a member until the next message of
 /// its size: 64 MiB by default. Clearing fresh pages takes half of a member's time in large messages.
 const SPARE_SHARE: u64 = 16;
@@ -250,11 +253,32 @@ impl Table {
         let invitation = Invitation { group, from, from_addr, open: octets.to_vec().into() };
         if self.joined.contains(&open.address) {
             self.accept_open(now, &invitation, open, host);
-        } else if self.invitations.len() < MAX_INVITATIONS {
-            self.invitations.push_back(invitation);
         } else {
-            host.send(now, from, Record::Refuse.encode(group.0).into());
+            self.keep(now, invitation, host);
         }
+    }
+
+    /// Keeps an invitation until its address is joined. Where there are too many the newest of whoever has sent most is
+    /// refused: who invites to what nobody joins takes no place from others.
+    fn keep(&mut self, now: Instant, invitation: Invitation, host: &mut dyn Host) {
+        self.invitations.push_back(invitation);
+        if self.invitations.len() <= MAX_INVITATIONS {
+            return;
+        }
+        let senders = || self.invitations.iter().map(|invitation| invitation.from);
+        let most = senders().max_by_key(|from| senders().filter(|other| other == from).count());
+        let newest = self.invitations.iter().rposition(|invitation| Some(invitation.from) == most);
+        if let Some(refused) = newest.and_then(|newest| self.invitations.remove(newest)) {
+            host.send(now, refused.from, Record::Refuse.encode(refused.group.0).into());
+        }
+    }
+
+    /// Whether there is room for one more membership of this opener's groups: not all of it is for one.
+    fn has_place(&self, opener: PeerId) -> bool {
+        let room = MAX_GROUPS.saturating_sub(self.members.len() + self.former.len());
+        let all = || self.members.values().map(|member| &**member).chain(&self.former);
+        let of_opener = || all().filter(|member| member.opener == opener).count();
+        room > OTHERS_PLACES || (room > 0 && of_opener() < OTHERS_PLACES)
     }
 
     pub(super) fn accept_open(
@@ -266,7 +290,7 @@ impl Table {
     ) {
         let id = invitation.group;
         let taken = self.members.get(&id).is_some_and(|member| member.ended().is_none());
-        if self.members.len() + self.former.len() >= MAX_GROUPS || taken {
+        if taken || !self.has_place(invitation.from) {
             return host.send(now, invitation.from, Record::Refuse.encode(id.0).into());
         }
         let config = host.config();
@@ -327,127 +351,4 @@ impl Table {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::config::{Config, MESSAGE_COST_BYTES};
-    use crate::seal::Seed;
-    use core::time::Duration;
-    use denrei_wire::group::{Begin, Route};
-    use std::collections::BTreeMap;
-
-    fn addr(host: u32) -> SocketAddr {
-        SocketAddr::from(([10, 0, 0, host as u8], 7000))
-    }
-
-    fn peer(host: u32) -> PeerId {
-        PeerId { slot: host, generation: 0 }
-    }
-
-    /// Sessions with hosts that take nothing: what was queued for each.
-    #[derive(Default)]
-    struct Silent {
-        config: Config,
-        queued: BTreeMap<u32, Vec<Bytes>>,
-    }
-
-    impl Host for Silent {
-        fn config(&self) -> &Config {
-            &self.config
-        }
-        fn connect(&mut self, _: Instant, addr: SocketAddr) -> Option<PeerId> {
-            self.peer_at(addr)
-        }
-        fn connect_told(&mut self, now: Instant, addr: SocketAddr) -> Option<PeerId> {
-            self.connect(now, addr)
-        }
-        fn send(&mut self, _: Instant, peer: PeerId, record: Bytes) {
-            self.queued.entry(peer.slot).or_default().push(record);
-        }
-        fn send_in_turn(&mut self, now: Instant, peer: PeerId, record: Bytes) {
-            self.send(now, peer, record);
-        }
-        fn report(&mut self, _: Instant, _: PeerId, _: &[u8]) {}
-        fn ask_for_life(&mut self, _: Instant, _: PeerId) {}
-        fn queue_room(&self, peer: PeerId, _: u64, most: u64, _: u64) -> u64 {
-            let queued = self.queued.get(&peer.slot).into_iter().flatten();
-            most.saturating_sub(queued.map(|record| record.len() as u64 + MESSAGE_COST_BYTES).sum())
-        }
-        fn rtt(&self, _: PeerId) -> Option<Duration> {
-            None
-        }
-        fn rate(&self, _: PeerId) -> Rate {
-            Rate::UNLIMITED
-        }
-        fn rate_room(&mut self, _: Instant, _: PeerId) -> Result<u64, Instant> {
-            Ok(u64::MAX)
-        }
-        fn spend_rate(&mut self, _: Instant, _: PeerId, _: u64) {}
-        fn datagram_bytes(&self, _: PeerId) -> Option<u16> {
-            None
-        }
-        fn peer_at(&self, addr: SocketAddr) -> Option<PeerId> {
-            (1..4).find(|host| self.addr_of(peer(*host)) == Some(addr)).map(peer)
-        }
-        fn way_of(&self, peer: PeerId) -> Option<denrei_wire::Way> {
-            Some(addr(peer.slot).into())
-        }
-        fn seed(&mut self) -> Seed {
-            Seed::from(1)
-        }
-        fn is_proven(&self, _: PeerId) -> bool {
-            true
-        }
-        fn memory_left(&self) -> bool {
-            true
-        }
-    }
-
-    fn said(table: &mut Table, host: &mut Silent, record: &Record<'_>) {
-        table.on_record(Instant::ZERO, peer(1), &record.encode(7).into(), host);
-    }
-
-    fn open() -> Record<'static> {
-        let address = "239.1.1.1:7400".parse().unwrap();
-        let (member, members, report_delay_us) = (0, 2, 1000);
-        Record::Open(Open {
-            address,
-            member,
-            members,
-            report_delay_us,
-            stagger: false,
-            suppress: false,
-            key: &[],
-        })
-    }
-
-    #[test]
-    fn a_relay_holds_no_more_for_who_takes_nothing_than_its_bound() {
-        let (mut table, mut host) = (Table::default(), Silent::default());
-        table.join(Instant::ZERO, "239.1.1.1:7400".parse().unwrap(), true, &mut host).unwrap();
-        said(&mut table, &mut host, &open());
-        said(&mut table, &mut host, &Record::Begin(Begin { symbol: 0, message: 0, cost: 0 }));
-        let children = vec![(1, addr(2))];
-        let route = Route { parent: addr(1), report_to_parent: false, relay: true, children };
-        said(&mut table, &mut host, &Record::Route(route));
-        // No part of a message that is still wanted: the relay itself holds nothing of it.
-        let (padding, far) = (vec![0; 1 << 20], 1 << 40);
-        for number in 0..200 {
-            let symbol = Record::Symbol { number: far + number, report: false, frames: &padding };
-            said(&mut table, &mut host, &symbol);
-        }
-        let handed: usize = host.queued[&2].iter().map(Bytes::len).sum();
-        assert!(handed as u64 >= MAX_WAITING_BYTES / 2, "it hands on: {handed}");
-        assert!(handed as u64 <= MAX_WAITING_BYTES + (2 << 20), "{handed} octets wait for one");
-    }
-
-    #[test]
-    fn who_takes_no_answers_is_not_answered_for_ever() {
-        let (mut table, mut host) = (Table::default(), Silent::default());
-        host.config.channel_credit_bytes = crate::config::MIN_CHANNEL_CREDIT_BYTES;
-        table.join(Instant::ZERO, "239.1.1.1:7400".parse().unwrap(), true, &mut host).unwrap();
-        said(&mut table, &mut host, &open());
-        host.queued.insert(1, vec![vec![0; MAX_WAITING_BYTES as usize].into()]);
-        (0..1000).for_each(|_| said(&mut table, &mut host, &open()));
-        assert_eq!(host.queued[&1].len(), 1);
-    }
-}
+mod tests;
