@@ -134,7 +134,7 @@ fn after(stream: bool) -> &'static str {
 
 fn hint(error: &io::Error) -> &'static str {
     if is_full(error) {
-        "; make room and receive again: what has gone into a directory is kept and not sent again"
+        "; make room and receive again: what is here of files is kept and not sent again"
     } else {
         ""
     }

@@ -15,7 +15,7 @@ use nix::sys::stat::{SFlag, UtimensatFlags, fstat, fstatat, utimensat};
 use nix::sys::time::{TimeSpec, TimeValLike};
 use nix::unistd::{AccessFlags, UnlinkatFlags, faccessat, symlinkat, unlinkat};
 use std::collections::HashSet;
-use std::fs::{self, File, FileTimes, Permissions};
+use std::fs::{File, FileTimes, Permissions};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
@@ -50,9 +50,7 @@ pub fn publish(stage: &Stage, into: &Path, sync: bool) -> Result<(), CastError> 
         let root = File::open(into).map_err(storage("open", into))?;
         root.sync_all().map_err(storage("sync", into))?;
     }
-    // What takes long while the note is there that all is in its place: who dies meanwhile does not begin anew.
-    fs::remove_dir_all(stage.tree().path()).map_err(storage("remove", root))?;
-    fs::remove_dir_all(root).map_err(storage("remove", root))
+    stage.clear()
 }
 
 /// Writes all that the file system of `directory` has in memory.

@@ -112,7 +112,7 @@ impl Receiver {
     ///
     /// # Errors
     /// No sender within the time given; the sender has given up; something cannot be written; broken
-    /// off. What has arrived is kept, and the next attempt goes on from there.
+    /// off. What has arrived of files is kept, and the next attempt goes on from there.
     pub fn run(
         mut self,
         mut progress: impl FnMut(&ReceiveProgress) -> ControlFlow<()>,
@@ -129,6 +129,9 @@ impl Receiver {
                     self.node.flush(peer, LAST_WORD);
                 }
             }
+        }
+        if let (Err(_), Some(reception)) = (&outcome, &self.reception) {
+            reception.drop_stream();
         }
         outcome
     }
@@ -377,10 +380,6 @@ impl Receiver {
         if self.sender.is_none_or(|(sender, _)| sender != peer) {
             return Ok(());
         }
-        tracing::warn!(
-            "the sender is gone ({why}); waiting {:.0?} for it to come back",
-            self.options.patience
-        );
         self.sender = None;
         self.membership = None;
         self.by_group = false;
@@ -389,6 +388,8 @@ impl Receiver {
             // It does not come again.
             return Err(CastError::Sender(format!("the sender is gone before the stream ended: {why}")));
         }
+        let patience = self.options.patience;
+        tracing::warn!("the sender is gone ({why}); waiting {patience:.0?} for it to come back");
         match self.next_sender.take() {
             Some((next, offer)) => self.offered(next, offer),
             None => Ok(()),

@@ -136,6 +136,17 @@ impl Reception {
         self.destination
     }
 
+    /// Removes what is here of a stream that has not ended: it does not come again, and nothing goes on from there.
+    pub fn drop_stream(&self) {
+        if let Sink::Stage(stage) = &self.sink
+            && stage.manifest().is_stream()
+            && !stage.is_complete()
+        {
+            // What cannot be removed stays, and does no harm but for its room.
+            let _ = std::fs::remove_dir_all(stage.root().path());
+        }
+    }
+
     /// Bytes of the body that are here, and how many there will be, if that is known.
     pub fn bytes(&self) -> (u64, Option<u64>) {
         let here = match &self.sink {

@@ -13,6 +13,7 @@ use crate::message::{CastId, Digest, Offer, Piece};
 use crate::pieces::{PieceSet, Range};
 use crate::place::Place;
 use blake3::Hasher;
+use nix::errno::Errno;
 use nix::fcntl::OFlag;
 use nix::unistd::{UnlinkatFlags, unlinkat};
 use std::cell::RefCell;
@@ -35,6 +36,11 @@ pub(crate) const PUBLISHING: &str = "publishing";
 /// In the journal.
 const MISSING: u8 = 0;
 const HERE: u8 = 1;
+
+/// That of pieces of this size, bytes.
+fn journal(piece_bytes: u64) -> String {
+    format!("journal-{piece_bytes}")
+}
 
 /// One cast being received.
 #[derive(Debug)]
@@ -136,7 +142,7 @@ impl Stage {
             manifest,
             body,
             // Pieces of another size have other numbers.
-            journal: open(&format!("journal-{}", offer.piece_bytes))?,
+            journal: open(&journal(offer.piece_bytes.into()))?,
             digest_log,
             digest_end: 0,
             tree,
@@ -169,10 +175,30 @@ impl Stage {
     /// # Errors
     /// The directory cannot be written.
     pub fn take_back(&mut self) -> Result<(), CastError> {
-        let removed = unlinkat(&self.root, PUBLISHING, UnlinkatFlags::NoRemoveDir);
-        removed.map_err(|error| storage("remove", self.root.path().join(PUBLISHING))(error.into()))?;
+        self.remove(PUBLISHING)?;
         self.publishing = false;
         self.resume()
+    }
+
+    /// Removes all that is left of it once everything is in its place: last the note of that, and then what that is
+    /// verified by. Who dies meanwhile does not begin anew.
+    ///
+    /// # Errors
+    /// The directory cannot be written.
+    pub fn clear(&self) -> Result<(), CastError> {
+        let removed = |path| fs::remove_dir_all(path).map_err(storage("remove", self.root.path()));
+        removed(self.tree.path())?;
+        for name in [&journal(self.body.piece_bytes()), MANIFEST, PUBLISHING] {
+            self.remove(name)?;
+        }
+        removed(self.root.path())
+    }
+
+    fn remove(&self, name: &str) -> Result<(), CastError> {
+        match unlinkat(&self.root, name, UnlinkatFlags::NoRemoveDir) {
+            Ok(()) | Err(Errno::ENOENT) => Ok(()),
+            Err(error) => Err(storage("remove", self.root.path().join(name))(error.into())),
+        }
     }
 
     /// Reads what earlier runs have noted, and verifies what is here whole: a host that lost its power
@@ -266,7 +292,7 @@ impl Stage {
 
     /// Bytes of the body that were here when it was opened.
     pub fn resumed_bytes(&self) -> u64 {
-        self.resumed_bytes
+        if self.publishing { self.bytes() } else { self.resumed_bytes }
     }
 
     /// Bytes of the body that are here.

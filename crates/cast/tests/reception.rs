@@ -438,6 +438,7 @@ fn what_was_put_into_place_and_is_not_there_any_more_comes_again() {
         assert_eq!(again.id, offer.id);
         let mut reception = Reception::new(again, into(dir.path()), "").unwrap();
         assert_eq!(reception.is_complete(), which == 0, "{which}");
+        assert_eq!(reception.resumed_and_new_bytes(), (if which == 0 { 2 } else { 0 }, 0), "{which}");
         if which > 0 {
             assert!(
                 matches!(reception.want(), Message::Want { ranges, .. } if ranges == [(1, 1)]),
@@ -452,6 +453,27 @@ fn what_was_put_into_place_and_is_not_there_any_more_comes_again() {
         let names = std::fs::read_dir(dir.path()).unwrap().count();
         assert_eq!(names, 2, "{which}: d and h");
     }
+}
+
+/// Who dies while the state is removed, in which the last is the note that all is in its place, does not begin anew.
+#[test]
+fn the_note_that_all_is_in_its_place_outlives_what_else_is_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let manifest = Manifest { nonce: [0; 16], entries: vec![entry(None, "f", file(1))] };
+    let (mut reception, offer) = begin(dir.path(), manifest.entries.clone()).unwrap();
+    reception.piece(&piece(&offer, 1, b"x", &[*hash(b"x").as_bytes()])).unwrap();
+    let staging = std::fs::read_dir(dir.path()).unwrap().next().unwrap().unwrap().path();
+    // What cannot be removed ends it there.
+    std::fs::remove_file(staging.join("manifest")).unwrap();
+    std::fs::create_dir(staging.join("manifest")).unwrap();
+    assert!(reception.finish().unwrap_err().to_string().contains("cannot remove "));
+    std::fs::remove_dir(staging.join("manifest")).unwrap();
+    drop(reception);
+    let (mut reception, _) = begin(dir.path(), manifest.entries).unwrap();
+    assert!(reception.is_complete(), "nothing of the body is needed");
+    reception.finish().unwrap();
+    let names: Vec<_> = std::fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
+    assert_eq!(names, ["f"]);
 }
 
 /// A file system that does not tell `F` from `f` has one file for both.

@@ -76,6 +76,7 @@ fn a_stream_whose_writer_is_interrupted_with_the_sender_is_not_whole() {
     let (status, report) = side.json();
     assert_eq!(status, Some(1), "{report}");
     assert!(report["error"].as_str().unwrap().contains("a stream does not go on"), "{report}");
+    assert_eq!(names(into[0].path()), [""; 0], "nor is it kept: it could fill the disk, one after the other");
 }
 
 #[test]
