@@ -17,7 +17,7 @@ use denrei_wire::Shape;
 use denrei_wire::frame::{Fragment, Message, message_flags};
 use denrei_wire::ids::expand;
 use pending::Pending;
-pub(crate) use pending::Ready;
+pub(crate) use pending::{Ready, Skipped};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Slots a queue keeps when it is empty.
@@ -47,15 +47,6 @@ pub(crate) struct Taken {
     pub data: Bytes,
 }
 
-/// What a SKIP changed.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Skipped {
-    /// Bytes not held any more.
-    pub freed: u64,
-    /// An offer whose turn had come.
-    pub withdrawn: Option<u64>,
-}
-
 /// The receiving half of a channel.
 #[derive(Debug)]
 pub(crate) struct RecvChannel {
@@ -63,6 +54,8 @@ pub(crate) struct RecvChannel {
     next: u64,
     pending: BTreeMap<u64, Pending>,
     ready: VecDeque<Ready>,
+    /// Of these, the accepted offers, which became ready behind messages with larger numbers.
+    late: BTreeSet<u64>,
     policy: OfferPolicy,
     /// Where the memory for messages in parts comes from.
     pool: BufferPool,
@@ -92,6 +85,7 @@ impl RecvChannel {
             next: 0,
             pending: BTreeMap::new(),
             ready: VecDeque::new(),
+            late: BTreeSet::new(),
             policy,
             pool,
             ended: false,
@@ -342,6 +336,9 @@ impl RecvChannel {
     /// The next message in sequence, if there is one.
     pub fn take(&mut self, blocks: &mut Blocks) -> Option<Taken> {
         let Ready { number, data, cost, report } = self.ready.pop_front()?;
+        if !self.late.is_empty() {
+            self.late.remove(&number);
+        }
         if report {
             self.report_below = self.report_below.max(number + 1);
         }
@@ -405,13 +402,9 @@ impl RecvChannel {
 
     /// First number that the application has not taken.
     fn undelivered(&self) -> u64 {
-        let numbers = || self.ready.iter().map(|ready| ready.number);
-        let first = match self.policy {
-            OfferPolicy::Automatic => numbers().next(),
-            // Accepted offers become ready late, behind messages with larger numbers.
-            OfferPolicy::Ask => numbers().min(),
-        };
-        let ready = first.unwrap_or(self.next);
+        // Whatever is in its order behind a late one became ready after that, and so has a larger number.
+        let ready = self.ready.front().map_or(self.next, |ready| ready.number);
+        let ready = self.late.first().map_or(ready, |late| ready.min(*late));
         let pending = self.pending.keys().next().copied().unwrap_or(self.next);
         ready.min(pending).min(self.next)
     }
@@ -428,6 +421,7 @@ impl RecvChannel {
         self.open_offers.clear();
         self.promised = 0;
         self.taken += self.ready.drain(..).map(|ready| ready.cost).sum::<u64>();
+        self.late.clear();
         core::mem::take(&mut self.held_bytes)
     }
 
@@ -483,6 +477,7 @@ impl RecvChannel {
         let ready = Ready { number, data, cost, report };
         if number < self.next {
             // Its turn came when it was announced.
+            self.late.insert(number);
             slots::push(&mut self.ready, ready);
         } else {
             self.pending.insert(number, Pending::Whole(ready));

@@ -425,3 +425,28 @@ fn tens_of_thousands_of_offers_are_accepted_one_by_one() {
     }
     assert_eq!(accepted, 48_000);
 }
+
+/// Whoever decides about offers takes accepted ones late: what is delivered is told as far as all is, at each.
+#[test]
+fn what_was_delivered_is_told_up_to_the_first_that_comes_late() {
+    let config = Config { offers: OfferPolicy::Ask, offer_above_bytes: 4096, ..Config::default() };
+    let (mut pair, peer, back) = open(config);
+    pair.reading[1] = false;
+    let (to, from) = (ChannelId { peer, channel: 1 }, ChannelId { peer: back, channel: 1 });
+    for number in 0..5 {
+        let bytes = if number == 0 || number == 3 { 10_000 } else { 10 };
+        pair.ends[0].send(to, content(number, bytes).into(), Completion::Delivered).unwrap();
+    }
+    pair.run(100 * MS);
+    for offered in [3, 0] {
+        pair.ends[1].accept(pair.now, from, offered, Vec::new()).unwrap();
+        pair.run(100 * MS);
+    }
+    let mut told = Vec::new();
+    while let Some(message) = pair.ends[1].recv_from(pair.now, from) {
+        pair.run(100 * MS);
+        let delivered = |event: &&Event| matches!(event, Event::Delivered(_));
+        told.push((message.number, pair.events[0].iter().filter(delivered).count()));
+    }
+    assert_eq!(told, [(1, 0), (2, 0), (4, 0), (3, 0), (0, 5)]);
+}

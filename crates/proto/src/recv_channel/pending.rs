@@ -14,6 +14,15 @@ pub(crate) struct Ready {
     pub report: bool,
 }
 
+/// What a SKIP changed.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Skipped {
+    /// Bytes not held any more.
+    pub freed: u64,
+    /// An offer whose turn had come.
+    pub withdrawn: Option<u64>,
+}
+
 /// A message that is not ready.
 #[derive(Debug)]
 pub(super) enum Pending {
