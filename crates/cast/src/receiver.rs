@@ -472,12 +472,17 @@ impl Receiver {
         let _ = progress(&ReceiveProgress { sender: Some(sender), bytes, total_bytes: Some(bytes) });
         if let Some(peer) = peer {
             self.say(peer, &Message::Progress { cast, bytes });
-            self.say(peer, &complete);
-            self.node.flush(peer, LAST_WORD);
         }
-        if let Some((other, _)) = self.next_sender {
-            self.say(other, &complete);
-            self.node.flush(other, LAST_WORD);
+        let told: Vec<PeerId> = peer.into_iter().chain(self.next_sender.map(|(other, _)| other)).collect();
+        for peer in &told {
+            self.say(*peer, &complete);
+        }
+        // Who dies before that is not taken for one that has nothing, and after it has little to leave behind.
+        if let Some(reception) = &self.reception {
+            reception.forget()?;
+        }
+        for peer in told {
+            self.node.flush(peer, LAST_WORD);
         }
         let took = self.began.elapsed();
         Ok(ReceiveReport { cast, sender, took, bytes, resumed_bytes, new_bytes, files, directories })

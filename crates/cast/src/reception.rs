@@ -294,7 +294,8 @@ impl Reception {
         }
     }
 
-    /// Puts everything into its place; the message that says so.
+    /// Puts everything into its place; the message that says so. What is kept of it remains until
+    /// [`forget`](Self::forget): who dies before that has been said says it when it is started again.
     ///
     /// # Errors
     /// Something is in the way; the disk is full. What is here is kept.
@@ -307,6 +308,14 @@ impl Reception {
         }
         let (resumed_bytes, _) = self.resumed_and_new_bytes();
         Ok(Message::Complete { cast: short(&self.offer.id), resumed_bytes })
+    }
+
+    /// Removes what is kept of a cast that is in its place, of which the sender has been told.
+    ///
+    /// # Errors
+    /// It cannot be removed.
+    pub fn forget(&self) -> Result<(), CastError> {
+        if let Sink::Stage(stage) = &self.sink { stage.clear() } else { Ok(()) }
     }
 }
 

@@ -215,6 +215,7 @@ fn what_was_begun_is_resumed_and_verified_from_disk() {
     reception.piece(&piece(&offer, 2, part(1), &[])).unwrap();
     assert!(reception.is_complete());
     reception.finish().unwrap();
+    reception.forget().unwrap();
     assert_eq!(std::fs::read(dir.path().join("f")).unwrap(), data);
     let names: Vec<_> = std::fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
     assert_eq!(names, ["f"], "nothing else remains");
@@ -448,6 +449,7 @@ fn what_was_put_into_place_and_is_not_there_any_more_comes_again() {
         }
         assert!(reception.is_complete(), "{which}");
         reception.finish().unwrap();
+        reception.forget().unwrap();
         assert_eq!(std::fs::read(d.join("f")).unwrap(), b"x", "{which}");
         assert_eq!(std::fs::read(d.join("g")).unwrap(), b"y", "{which}");
         let names = std::fs::read_dir(dir.path()).unwrap().count();
@@ -455,23 +457,31 @@ fn what_was_put_into_place_and_is_not_there_any_more_comes_again() {
     }
 }
 
-/// Who dies while the state is removed, in which the last is the note that all is in its place, does not begin anew.
+/// Who dies before the sender is told, or while the state is removed, in which the last is the note that all is in its
+/// place, does not begin anew.
 #[test]
 fn the_note_that_all_is_in_its_place_outlives_what_else_is_kept() {
     let dir = tempfile::tempdir().unwrap();
     let manifest = Manifest { nonce: [0; 16], entries: vec![entry(None, "f", file(1))] };
     let (mut reception, offer) = begin(dir.path(), manifest.entries.clone()).unwrap();
     reception.piece(&piece(&offer, 1, b"x", &[*hash(b"x").as_bytes()])).unwrap();
-    let staging = std::fs::read_dir(dir.path()).unwrap().next().unwrap().unwrap().path();
+    reception.finish().unwrap();
+    drop(reception);
+    let mut reception = Reception::new(offer, into(dir.path()), "").unwrap();
+    assert!(reception.is_complete(), "the sender was not told");
+    reception.finish().unwrap();
+    let mut names = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().path());
+    let staging = names.find(|path| !path.ends_with("f")).unwrap();
     // What cannot be removed ends it there.
     std::fs::remove_file(staging.join("manifest")).unwrap();
     std::fs::create_dir(staging.join("manifest")).unwrap();
-    assert!(reception.finish().unwrap_err().to_string().contains("cannot remove "));
+    assert!(reception.forget().unwrap_err().to_string().contains("cannot remove "));
     std::fs::remove_dir(staging.join("manifest")).unwrap();
     drop(reception);
     let (mut reception, _) = begin(dir.path(), manifest.entries).unwrap();
     assert!(reception.is_complete(), "nothing of the body is needed");
     reception.finish().unwrap();
+    reception.forget().unwrap();
     let names: Vec<_> = std::fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
     assert_eq!(names, ["f"]);
 }
@@ -573,6 +583,7 @@ fn putting_into_place_goes_on_where_it_was() {
     let mut reception = Reception::new(offer, into(dir.path()), "").unwrap();
     assert!(reception.is_complete());
     reception.finish().unwrap();
+    reception.forget().unwrap();
     assert_eq!(std::fs::read(dir.path().join("a")).unwrap(), b"x");
     assert_eq!(std::fs::read(dir.path().join("b")).unwrap(), b"y");
     assert!(!staging.exists());
