@@ -26,7 +26,7 @@ use std::time::{Duration, SystemTime};
 /// How often it is looked whether a long call is through.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// Puts everything into `into`. With `sync` everything is on disk before it appears.
+/// Puts everything into `into`, and removes the tree that it was in. With `sync` everything is on disk before it appears.
 ///
 /// # Errors
 /// Something else is in the way; the file system says no. What is staged remains.
@@ -49,7 +49,7 @@ pub fn publish(stage: &Stage, into: &Path, sync: bool) -> Result<(), CastError> 
         let root = File::open(into).map_err(storage("open", into))?;
         root.sync_all().map_err(storage("sync", into))?;
     }
-    Ok(())
+    stage.clear_tree()
 }
 
 /// Writes all that the file system of `directory` has in memory.

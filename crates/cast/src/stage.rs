@@ -180,18 +180,24 @@ impl Stage {
         self.resume()
     }
 
-    /// Removes all that is left of it once everything is in its place: last the note of that, and then what that is
-    /// verified by. Who dies meanwhile does not begin anew.
+    /// Removes the tree once everything is in its place: what takes long.
+    ///
+    /// # Errors
+    /// The directory cannot be written.
+    pub fn clear_tree(&self) -> Result<(), CastError> {
+        fs::remove_dir_all(self.tree.path()).map_err(storage("remove", self.root.path()))
+    }
+
+    /// Removes what is left after that: last the note that all is in its place, and then what that is verified by. Who
+    /// dies meanwhile does not begin anew.
     ///
     /// # Errors
     /// The directory cannot be written.
     pub fn clear(&self) -> Result<(), CastError> {
-        let removed = |path| fs::remove_dir_all(path).map_err(storage("remove", self.root.path()));
-        removed(self.tree.path())?;
         for name in [&journal(self.body.piece_bytes()), MANIFEST, PUBLISHING] {
             self.remove(name)?;
         }
-        removed(self.root.path())
+        fs::remove_dir_all(self.root.path()).map_err(storage("remove", self.root.path()))
     }
 
     fn remove(&self, name: &str) -> Result<(), CastError> {
