@@ -136,6 +136,7 @@ impl RecvChannel {
             }
             self.charge(fragment.total.saturating_add(MESSAGE_COST_BYTES))?;
             let reassembly = Reassembly::new(fragment.total, Vec::new(), &self.pool).ok_or(OUT_OF_MEMORY)?;
+            let reassembly = Box::new(reassembly);
             held = fragment.total;
             self.held_bytes += held;
             self.pending.insert(number, Pending::Unasked { reassembly, report });
@@ -292,7 +293,7 @@ impl RecvChannel {
     pub fn accept(&mut self, number: u64, into: AcceptInto) -> Option<u64> {
         let entry = self.pending.get_mut(&number)?;
         let Pending::Offered { total, report, queued } = *entry else { return None };
-        let reassembly = Reassembly::new(total, into, &self.pool)?;
+        let reassembly = Box::new(Reassembly::new(total, into, &self.pool)?);
         let held = reassembly.held();
         match queued {
             true => self.queued_bytes -= total,

@@ -23,12 +23,12 @@ pub(crate) struct Skipped {
     pub withdrawn: Option<u64>,
 }
 
-/// A message that is not ready.
+/// A message that is not ready: no more of memory than what its sender is charged for having announced it.
 #[derive(Debug)]
 pub(super) enum Pending {
     Whole(Ready),
     Unasked {
-        reassembly: Reassembly,
+        reassembly: Box<Reassembly>,
         report: bool,
     },
     /// `queued`: the endpoint has it on its list of those to accept.
@@ -38,7 +38,7 @@ pub(super) enum Pending {
         queued: bool,
     },
     Accepted {
-        reassembly: Reassembly,
+        reassembly: Box<Reassembly>,
         report: bool,
     },
     Refused {
@@ -57,3 +57,5 @@ impl Pending {
         }
     }
 }
+
+const _: () = assert!(size_of::<Pending>() as u64 <= MESSAGE_COST_BYTES);
