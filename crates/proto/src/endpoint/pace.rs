@@ -210,9 +210,7 @@ impl Endpoint {
                 let watch = &mut self.pace.watch;
                 if Watch::is_alone_and_loses(watch, now, slot, note.data, missing) {
                     // Its window knows chance from overflow, which a limit for many does not.
-                    self.pace.mode = Mode::Free;
-                    peer.tell_limit(None, now);
-                    return self.after(now, slot);
+                    return self.lift_limits(now);
                 }
             }
         }
@@ -276,6 +274,18 @@ impl Endpoint {
         self.pace.mode = Mode::Granting(grants);
         self.pace.busy_at = now;
         self.grant(now);
+    }
+
+    /// From now on nobody has a limit. All who have one are told: who waits for a grant does not ask again.
+    fn lift_limits(&mut self, now: Instant) {
+        self.pace.mode = Mode::Free;
+        for slot in 0..self.slots.len() as u32 {
+            let peer = self.slots[slot as usize].peer.as_deref_mut();
+            if let Some(peer) = peer.filter(|peer| peer.limit_told().is_some()) {
+                peer.tell_limit(None, now);
+                self.after(now, slot);
+            }
+        }
     }
 
     /// Hands out what there is room for.
