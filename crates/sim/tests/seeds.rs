@@ -20,6 +20,17 @@ fn random_operations_and_faults_break_no_promise_of_groups() {
     run(Subject::Groups, seeds() / SEEDS_PER_GROUP_SEED);
 }
 
+/// As long as they draw what they drew then: a message to a dead peer by which its sender was stopped; limits that were
+/// lifted, of which those were not told who waited for a grant.
+#[test]
+fn seeds_that_broke_promises_break_none_now() {
+    for seed in [940_043_290, 980_163_463, 980_182_881] {
+        if let Err(found) = Subject::Sessions.run_seed(seed) {
+            panic!("{found}");
+        }
+    }
+}
+
 /// As long as they draw what they drew then: the end of a group behind another's catching up; paths too narrow for the
 /// group's symbols, with reports joined; a boundary that came when the last member had gone;
 /// a chain of 120 relays, of which each handed on again what the opener sent to all those before it; a message that
