@@ -7,7 +7,7 @@
 
 use super::Endpoint;
 use crate::loss::NUMBERS_PER_SKIP;
-use crate::rate::{Grants, Manager, Taken};
+use crate::rate::{Grants, Heard, Manager, Taken};
 use core::time::Duration;
 use denrei_wire::Instant;
 
@@ -23,11 +23,6 @@ const LEAST_MISSING: u64 = 4;
 const LEAST_MARKED: u64 = 32;
 /// A crowd that has been quiet for so long has gone home.
 pub(super) const CALM: Duration = Duration::from_secs(30);
-
-/// So long one peer sends alone before what it loses is its own affair: no crowd's, whose members take turns sooner.
-const ALONE: Duration = Duration::from_secs(1);
-/// Others send no more than this share of what it does.
-const OTHERS_SHARE: u64 = 16;
 
 /// What one packet told of the pace.
 #[derive(Debug, Clone, Copy)]
@@ -74,51 +69,6 @@ impl Signs {
     }
 }
 
-/// What has come within [`ALONE`] of one peer, and of the others.
-#[derive(Debug)]
-struct Watch {
-    slot: u32,
-    since: Instant,
-    own: u64,
-    others: u64,
-    packets: u64,
-    missing: u64,
-}
-
-impl Watch {
-    /// Takes in a packet, of so many octets if it held data, with so many missing before it: after the last of a train
-    /// that may have been the probe. Whether, for the whole time, one peer has been sending alone, and more of it is
-    /// missing than the numbers left out on purpose.
-    fn is_alone_and_loses(
-        watch: &mut Option<Self>,
-        now: Instant,
-        slot: u32,
-        octets: u64,
-        missing: u64,
-    ) -> bool {
-        if watch.is_none() && octets == 0 {
-            return false;
-        }
-        let new = Self { slot, since: now, own: 0, others: 0, packets: 0, missing: 0 };
-        let lately = watch.get_or_insert(new);
-        if slot == lately.slot {
-            lately.own += octets;
-            lately.packets += 1;
-            lately.missing += missing;
-        } else {
-            lately.others += octets;
-        }
-        if now.saturating_since(lately.since) < ALONE {
-            return false;
-        }
-        let skips = lately.packets / NUMBERS_PER_SKIP;
-        let loses = lately.missing >= skips + skips / 4 + 2 * LEAST_MISSING;
-        let alone = lately.others <= lately.own / OTHERS_SHARE;
-        *watch = None;
-        alone && loses
-    }
-}
-
 /// What is done about who sends how much.
 #[derive(Debug, Default)]
 pub(super) enum Mode {
@@ -146,8 +96,6 @@ pub(super) struct Pace {
     pub mode: Mode,
     missing: Option<Signs>,
     marked: Option<Signs>,
-    /// While limits are set.
-    watch: Option<Watch>,
     /// Octets that the socket holds, if known.
     pub buffer: Option<u64>,
     /// When to look for grants that nothing came of.
@@ -189,15 +137,15 @@ impl Endpoint {
         // Who learns rates may begin by mistake: it learns from then on what it can take.
         let excuses = note.missing > 0 && !self.config.learn_rates;
         let probes = if excuses { peer.most_probes(now, note.heard_before) } else { 0 };
+        // What is missing before a packet without data may have been a probe of the path's size, and
+        // so may a few packets while sizes are tried: a crowd that has just opened loses more at a time.
+        let missing = note.missing.saturating_sub(probes);
         match self.pace.mode {
             Mode::Free => {
                 if note.request.is_some() {
                     peer.tell_limit(None, now);
                     self.after(now, slot);
                 }
-                // What is missing before a packet without data may have been a probe of the path's size, and
-                // so may a few packets while sizes are tried: a crowd that has just opened loses more at a time.
-                let missing = note.missing.saturating_sub(probes);
                 let overrun = note.data > 0 && missing > 0 && self.is_overrun(now, slot, missing);
                 if overrun || (note.data > 0 && note.marked && self.is_crowded(now, slot)) {
                     self.act_on_overrun(now);
@@ -205,16 +153,13 @@ impl Endpoint {
                 return;
             }
             Mode::Managing(_) => return self.note_rates(now, slot, note),
-            Mode::Granting(_) => {
-                let missing = note.missing.saturating_sub(probes);
-                let watch = &mut self.pace.watch;
-                if Watch::is_alone_and_loses(watch, now, slot, note.data, missing) {
-                    // Its window knows chance from overflow, which a limit for many does not.
-                    return self.lift_limits(now);
-                }
-            }
+            Mode::Granting(_) => {}
         }
         let Some(grants) = self.pace.mode.grants() else { return };
+        if grants.alone.add(now, slot, Heard { data: note.data, missing }) {
+            // Its window knows chance from overflow, which a limit for many does not.
+            return self.lift_limits(now);
+        }
         if note.data > 0 {
             grants.on_arrival(now, note.data);
             match grants.knows(slot) {
@@ -265,7 +210,6 @@ impl Endpoint {
             Some((slot, peer))
         });
         let rtt = peers.clone().filter_map(|(_, peer)| peer.min_rtt()).min();
-        self.pace.watch = None;
         let mut grants = Box::new(Grants::new(now, buffer, rtt));
         for (slot, peer) in peers {
             grants.admit_later(slot as u32, peer.weight, peer.data_received());
@@ -393,23 +337,6 @@ mod tests {
             assert_eq!(peer.limit_told().is_none(), n == 1000, "{n}");
         }
         assert!(matches!(ends[1].pace.mode, Mode::Free));
-    }
-
-    #[test]
-    fn who_sends_alone_for_a_while_and_loses_needs_no_limit() {
-        let at = |micros| Instant::ZERO + Duration::from_micros(micros);
-        // A packet a millisecond, of which each `loses`th is missing, and each `others`th is somebody else's.
-        let decide = |loses: u64, others: u64| {
-            let mut watch = None;
-            (0..=1000).any(|n| {
-                let (slot, missing) = (u32::from(n % others == 1), u64::from(n % loses == 0));
-                Watch::is_alone_and_loses(&mut watch, at(n * 1000), slot, 1472, missing)
-            })
-        };
-        assert!(decide(20, 2000));
-        assert!(!decide(128, 2000), "so many numbers are left out");
-        assert!(decide(20, 100), "a word of others now and then");
-        assert!(!decide(20, 4), "two by turns");
     }
 
     #[test]

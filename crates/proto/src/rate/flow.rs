@@ -6,7 +6,7 @@
 use super::Rate;
 use super::capacity::Interval;
 use super::share::Want;
-use crate::loss::NUMBERS_PER_SKIP;
+use super::skips::Skips;
 use core::time::Duration;
 
 /// A peer is held back by its rate if it uses so much of it, in 1/8: of four bursts one may be late.
@@ -21,8 +21,7 @@ pub(super) struct Flow {
     pub weight: u32,
     /// In this interval.
     pub octets: u64,
-    /// Packets since one alone was missing.
-    since_single: u64,
+    pub skips: Skips,
     /// Octets per second in the last interval.
     pub throughput: u64,
     /// The same of late: what it leaves for a moment nobody else gets.
@@ -37,20 +36,12 @@ impl Flow {
         Self {
             weight,
             octets: 0,
-            since_single: NUMBERS_PER_SKIP,
+            skips: Skips::default(),
             throughput: 0,
             lately: 0,
             told: None,
             fixed: false,
         }
-    }
-
-    /// Whether so many missing before a packet are a loss: a single number was left out, unless another
-    /// was, too short a time ago.
-    pub fn has_lost(&mut self, missing: u64) -> bool {
-        let lost = missing > 1 || (missing == 1 && self.since_single < NUMBERS_PER_SKIP);
-        self.since_single = if missing == 1 { 0 } else { self.since_single.saturating_add(1) };
-        lost
     }
 
     /// An interval of that length is over.

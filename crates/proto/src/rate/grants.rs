@@ -8,6 +8,7 @@
 
 use super::InboundWindow;
 use super::allowed::{LEAST_GRANT, MOST_AHEAD};
+use super::alone::Alone;
 use super::claim::Claim;
 use super::release::Release;
 use super::turns::Turns;
@@ -40,6 +41,7 @@ const MOST_STANDING: u64 = 14_720;
 #[derive(Debug)]
 pub(crate) struct Grants {
     pub window: InboundWindow,
+    pub alone: Alone,
     claims: BTreeMap<u32, Claim>,
     /// Claims that want more than they were granted.
     turns: Turns,
@@ -61,6 +63,7 @@ impl Grants {
     pub fn new(now: Instant, buffer: u64, rtt: Option<Duration>) -> Self {
         Self {
             window: InboundWindow::new(now, buffer, rtt),
+            alone: Alone::default(),
             claims: BTreeMap::new(),
             turns: Turns::default(),
             release: Release::new(now),

@@ -8,7 +8,7 @@ use core::time::Duration;
 /// An application's pace is known from so many messages on: one more or less is little then.
 const LEAST_TAKES: u64 = 16;
 
-/// A packet of a peer, as far as the pace goes.
+/// A packet of a peer, as far as the pace goes. What limits a crowd hears it as well.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Heard {
     /// Octets of the packet if it held data, else 0.

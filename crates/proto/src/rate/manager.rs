@@ -133,7 +133,7 @@ impl Manager {
         flow.octets += heard.data.saturating_sub(PACKET_OVERHEAD).max(1);
         self.datagrams += 1;
         self.datagram = self.datagram.max(heard.data);
-        if flow.has_lost(heard.missing) && now >= self.recovery_until {
+        if flow.skips.is_loss(heard.missing) && now >= self.recovery_until {
             let rtimer = flow.told.map_or(Duration::ZERO, Rate::rtimer);
             self.recovery_until = now + LEAST_RECOVERY.max(rtimer / 2);
             self.recoveries += 1;

@@ -2,11 +2,12 @@
 //!
 //! Inputs → outputs: see the files; `credit` R2's rules; `bursts` the pause between two; `allowed` the sender's
 //! half of grants, with its `licence`, `grants` the receiver's, in `turns`, which holds the `inbound` window and its
-//! `release`; `manager` sets rates
-//! within the `capacity` that it learns, in the shares of `share`; `host` is several Nodes on one host.
+//! `release`, until one is `alone`; `manager` sets rates within the `capacity` that it learns, in the shares of `share`;
+//! `skips` tells losses from numbers left out; `host` is several Nodes on one host.
 //! Source: R1–R4, R11–R13, S11; `spec/protocol.md` §13.
 
 mod allowed;
+mod alone;
 mod bursts;
 mod capacity;
 mod claim;
@@ -21,6 +22,7 @@ mod manager;
 mod police;
 mod release;
 mod share;
+mod skips;
 mod turns;
 
 pub(crate) use allowed::{Allowed, LEAST_GRANT};
