@@ -6,7 +6,7 @@
 use crate::blocks::Blocks;
 use crate::buffer_pool::BufferPool;
 use crate::channel_map::ChannelMap;
-use crate::config::{Config, MIN_CHANNELS, TAKEN_AT_FIRST_BYTES};
+use crate::config::{Config, TAKEN_AT_FIRST_BYTES};
 use crate::event::PeerId;
 use crate::lending::{Handled, Lent, Memory, Owner};
 use crate::loss::Control;
@@ -15,20 +15,11 @@ use crate::recv_channel::{Announced, RecvChannel, Taken, Violation};
 use denrei_wire::frame::{Fragment, Message, Offer, Skip};
 use denrei_wire::group::GROUP_CHANNEL;
 
-/// What an unproven session may have brought, cost: more than a window's worth of FIRSTs. Beyond,
-/// they are dropped as if they had been lost.
-const MAX_UNPROVEN_COST: u64 = 128 * 1024;
-
-/// A part of a message that would be more than that: not the peer's fault, if it is who it says.
-pub(crate) const UNPROVEN: Violation = "more than a peer may bring that has not proven itself";
-
 /// The channels from one peer.
 #[derive(Debug)]
 pub(crate) struct Inbox {
     channels: ChannelMap<RecvChannel>,
     held_bytes: u64,
-    /// The peer has not proven itself: what it brings may be forged.
-    unproven: bool,
     /// This side said that it wants no more: what arrives is dropped.
     discarding: bool,
     /// The peer said that all has come, and not because no more was wanted.
@@ -55,22 +46,11 @@ impl Inbox {
         Self {
             channels: ChannelMap::default(),
             held_bytes: 0,
-            unproven: false,
             discarding: false,
             ended: false,
             pool,
             last_fragment: (0, 0),
         }
-    }
-
-    /// Whether what arrives may be forged.
-    pub fn set_unproven(&mut self, unproven: bool) {
-        self.unproven = unproven;
-    }
-
-    /// Whether a peer that has not proven itself has brought as much as it may.
-    pub fn is_full_of_unproven(&self) -> bool {
-        self.unproven && self.seen() > MAX_UNPROVEN_COST
     }
 
     /// Bytes received, or promised memory to, and not taken.
@@ -132,9 +112,6 @@ impl Inbox {
         if fragment.total > config.max_message_bytes.max(TAKEN_AT_FIRST_BYTES) {
             return Err("message larger than announced");
         }
-        if self.unproven && self.begins_too_much(fragment) {
-            return Err(UNPROVEN);
-        }
         self.last_fragment = (fragment.channel, fragment.number);
         let state = self.channel(config, fragment.channel)?;
         let held = state.on_fragment(fragment)?;
@@ -142,10 +119,10 @@ impl Inbox {
         Ok(self.advance(fragment.channel, announce))
     }
 
-    /// Whether a message of which this is the first part would be more than a peer may bring that has not proven itself.
-    fn begins_too_much(&self, fragment: &Fragment<'_>) -> bool {
+    /// What a part of a message would add to [`seen`](Self::seen): nothing if others of it have come.
+    pub fn newly_seen(&self, fragment: &Fragment<'_>) -> u64 {
         let begins = self.channels.get(fragment.channel).is_none_or(|state| state.is_new(fragment.number));
-        begins && self.seen().saturating_add(fragment.total) > MAX_UNPROVEN_COST
+        if begins { fragment.total } else { 0 }
     }
 
     /// Lends the memory of the message that the last FRAGMENT was of, to be given back by
@@ -268,10 +245,7 @@ impl Inbox {
             return Err("a channel beyond max_channels");
         }
         let new = || {
-            // Who has not heard of more uses the channels that everybody has.
-            let forged = self.unproven && channel >= MIN_CHANNELS;
-            let credit = if forged { 0 } else { config.channel_credit_bytes };
-            let mut channel = RecvChannel::new(credit, config.offers, self.pool.clone());
+            let mut channel = RecvChannel::new(config.channel_credit_bytes, config.offers, self.pool.clone());
             channel.ended = self.ended;
             channel
         };

@@ -135,8 +135,8 @@ impl RecvChannel {
                 return Err("fragment of a message that was not accepted");
             }
             self.charge(fragment.total.saturating_add(MESSAGE_COST_BYTES))?;
-            let reassembly = Reassembly::new(fragment.total, Vec::new(), &self.pool).ok_or(OUT_OF_MEMORY)?;
-            let reassembly = Box::new(reassembly);
+            let reassembly = Reassembly::new(fragment.total, Vec::new(), &self.pool).map(Box::new);
+            let reassembly = reassembly.ok_or(OUT_OF_MEMORY)?;
             held = fragment.total;
             self.held_bytes += held;
             self.pending.insert(number, Pending::Unasked { reassembly, report });

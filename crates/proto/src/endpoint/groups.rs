@@ -353,13 +353,16 @@ impl Host for Endpoint {
         Self::connect(self, now, addr).ok()
     }
 
-    fn connect_told(&mut self, now: Instant, addr: SocketAddr) -> Option<PeerId> {
-        if let Some(peer) = Self::peer_at(self, addr) {
-            return Some(peer);
-        }
+    fn connect_told(&mut self, now: Instant, addrs: &mut dyn Iterator<Item = SocketAddr>) -> Vec<PeerId> {
         let is_opening = |slot: &&Slot| slot.peer.as_deref().is_some_and(|peer| peer.phase == Phase::Opening);
-        let few = self.slots.iter().filter(is_opening).count() < MAX_TOLD_OPENING;
-        few.then(|| Host::connect(self, now, addr)).flatten()
+        let mut room = MAX_TOLD_OPENING.saturating_sub(self.slots.iter().filter(is_opening).count());
+        let mut connect = |addr| {
+            Self::peer_at(self, addr).or_else(|| {
+                room = room.checked_sub(1)?;
+                Host::connect(self, now, addr)
+            })
+        };
+        addrs.filter_map(&mut connect).collect()
     }
 
     fn send(&mut self, now: Instant, peer: PeerId, record: Bytes) {

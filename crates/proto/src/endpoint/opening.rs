@@ -47,7 +47,7 @@ impl Endpoint {
             return;
         }
         if let Some(slot) = self.session_of(arrived.meta.from, opening) {
-            if self.peer_in(slot).is_some_and(|peer| peer.inbox().is_full_of_unproven()) {
+            if self.peer_in(slot).is_some_and(Peer::is_full_of_unproven) {
                 self.counters.limited += 1;
                 return;
             }

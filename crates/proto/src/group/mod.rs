@@ -47,8 +47,8 @@ pub(crate) trait Host {
     fn config(&self) -> &Config;
     /// Opens a session, or names the one there is.
     fn connect(&mut self, now: Instant, addr: SocketAddr) -> Option<PeerId>;
-    /// Names the session with an address that somebody else has told, or opens one, unless many are opening already.
-    fn connect_told(&mut self, now: Instant, addr: SocketAddr) -> Option<PeerId>;
+    /// Names the sessions with addresses that somebody else has told, or opens them, unless many are opening already.
+    fn connect_told(&mut self, now: Instant, addrs: &mut dyn Iterator<Item = SocketAddr>) -> Vec<PeerId>;
     /// Sends a record to a peer: before symbols that wait for it, if it does not tell of them.
     fn send(&mut self, now: Instant, peer: PeerId, record: Bytes);
     /// Sends a record to a peer that is one of several which take their turns at what they are sent.

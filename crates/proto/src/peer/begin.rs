@@ -102,7 +102,6 @@ impl Peer {
         peer.initiated = false;
         peer.visible = false;
         peer.phase = Phase::Answering;
-        peer.inbox.set_unproven(true);
         peer.remote_token = Some(remote.own_token);
         peer.remote_incarnation = Some(remote.incarnation);
         peer
@@ -131,7 +130,6 @@ impl Peer {
         self.begin_anew(config, own_token, protection);
         self.initiated = false;
         self.phase = Phase::Answering;
-        self.inbox.set_unproven(true);
         self.remote_token = Some(remote.own_token);
         self.remote_incarnation = Some(remote.incarnation);
     }
@@ -142,7 +140,6 @@ impl Peer {
         self.begin_anew(config, own_token, protection);
         self.initiated = true;
         self.phase = Phase::Opening;
-        self.inbox.set_unproven(false);
         self.remote_token = None;
         self.remote_incarnation = None;
     }

@@ -2,10 +2,8 @@
 
 use super::{Context, Peer};
 use crate::event::{Event, LostReason, Phase};
-use crate::inbox::UNPROVEN;
 use crate::loss::Control;
 use crate::recv_channel::CREDIT_EXCEEDED;
-use crate::seal::Unopened;
 use core::time::Duration;
 use denrei_wire::{Frame, Frames, Incarnation, Instant};
 
@@ -121,23 +119,6 @@ impl Peer {
     pub fn abort(&mut self, cx: &mut Context<'_>, code: u16, reason: &str) {
         if self.is_alive() {
             self.end(cx, LostReason::Aborted, Some((code, reason.to_owned())));
-        }
-    }
-
-    /// A frame may not be taken. Of who is not proven the packet is as if it had been lost.
-    #[cold]
-    pub(super) fn turn_away(&mut self, cx: &mut Context<'_>, what: &'static str) {
-        if what == UNPROVEN {
-            cx.notes.limited += 1;
-        } else {
-            self.violate(cx, what);
-        }
-    }
-
-    /// A packet did not open, which ends a session that has seen too many of those.
-    pub(super) fn note_unopened(&mut self, cx: &mut Context<'_>, unopened: Unopened) {
-        if unopened == Unopened::WornOut {
-            self.violate(cx, "too many forged packets for the session's keys");
         }
     }
 

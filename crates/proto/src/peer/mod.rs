@@ -83,7 +83,7 @@ pub(crate) struct Notes {
     pub pace: Option<PaceNote>,
     /// Empty between calls: kept so that handling a loss does not allocate.
     pub lost_packets: Vec<SentPacket>,
-    /// FIRSTs that would have brought too much.
+    /// FIRSTs that would have brought what an unproven peer may not.
     pub limited: u64,
 }
 

@@ -3,6 +3,7 @@
 use super::pace::is_data;
 use super::{Context, Peer};
 use crate::ack::Arrival;
+use crate::config::MIN_CHANNELS;
 use crate::endpoint::PaceNote;
 use crate::event::{ChannelId, Completion, Event, Phase};
 use crate::events::Events;
@@ -15,6 +16,10 @@ use core::time::Duration;
 use denrei_wire::frame::{Accept, Delivered};
 use denrei_wire::packet::{Header, Kind, flags};
 use denrei_wire::{Ecn, Frame, Frames, Parameters, ids};
+
+/// What an unproven session may have brought, cost: more than a window's worth of FIRSTs. Beyond,
+/// they are dropped as if they had been lost.
+const MAX_UNPROVEN_COST: u64 = 128 * 1024;
 
 /// A packet of this session whose trailer has been checked.
 pub(crate) struct Incoming<'a> {
@@ -73,6 +78,33 @@ impl Peer {
         Ok(())
     }
 
+    fn note_unopened(&mut self, cx: &mut Context<'_>, unopened: Unopened) {
+        if unopened == Unopened::WornOut {
+            self.violate(cx, "too many forged packets for the session's keys");
+        }
+    }
+
+    /// Whether a peer that has not proven itself has brought as much as it may.
+    pub fn is_full_of_unproven(&self) -> bool {
+        !self.is_sure_of_peer() && self.inbox.seen() > MAX_UNPROVEN_COST
+    }
+
+    /// Whether a frame may come now. What a peer brings before it has proven itself may be forged: it gets no memory
+    /// beyond a bound, and not on channels of which it cannot have heard.
+    #[cold]
+    fn may_come(&self, frame: &Frame<'_>) -> bool {
+        let (channel, bytes) = match frame {
+            _ if self.is_sure_of_peer() => return true,
+            Frame::Fragment(fragment) => (fragment.channel, self.inbox.newly_seen(fragment)),
+            Frame::Message(message) => (message.channel, 0),
+            Frame::Offer(offer) => (offer.channel, 0),
+            Frame::Skip(skip) => (skip.channel, 0),
+            _ => return true,
+        };
+        let room = MAX_UNPROVEN_COST.saturating_sub(self.inbox.seen());
+        channel < MIN_CHANNELS && bytes <= room
+    }
+
     /// Processes a genuine packet of this session.
     pub fn handle_packet(&mut self, cx: &mut Context<'_>, incoming: &Incoming<'_>) {
         if !self.is_alive() {
@@ -105,6 +137,10 @@ impl Peer {
         let mut pace = PaceNote { data: 0, request: None, missing, heard_before, marked };
         for frame in Frames::new(incoming.body) {
             let result = match frame {
+                Ok(frame) if !usual && !self.may_come(&frame) => {
+                    cx.notes.limited += 1;
+                    return;
+                }
                 Ok(frame) => {
                     ack_eliciting |= frame.is_ack_eliciting();
                     if is_data(&frame) {
@@ -115,7 +151,7 @@ impl Peer {
                 Err(_) => Err("a frame that cannot be read"),
             };
             if let Err(what) = result {
-                return self.turn_away(cx, what);
+                return self.violate(cx, what);
             }
             if !self.is_alive() {
                 return;
@@ -182,7 +218,6 @@ impl Peer {
 
     fn opened(&mut self, cx: &mut Context<'_>) {
         self.phase = Phase::Open;
-        self.inbox.set_unproven(false);
         self.protection.on_proven();
         self.visible = true;
         if let Some(incarnation) = self.remote_incarnation {

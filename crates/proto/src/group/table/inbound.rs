@@ -203,8 +203,7 @@ impl Table {
             Record::Removed if from_opener => return self.end(id, MembershipEnd::Removed),
             Record::Key { keep_previous, key } if from_opener => member.rekey(now, key, *keep_previous),
             Record::Route(route) if from_opener => {
-                let children =
-                    route.children.iter().filter_map(|(_, addr)| host.connect_told(now, *addr)).collect();
+                let children = host.connect_told(now, &mut route.children.iter().map(|(_, addr)| *addr));
                 member.set_route(now, route.clone(), children);
             }
             _ => return,

@@ -27,8 +27,8 @@ impl Host for Silent {
     fn connect(&mut self, _: Instant, addr: SocketAddr) -> Option<PeerId> {
         self.peer_at(addr)
     }
-    fn connect_told(&mut self, now: Instant, addr: SocketAddr) -> Option<PeerId> {
-        self.connect(now, addr)
+    fn connect_told(&mut self, now: Instant, addrs: &mut dyn Iterator<Item = SocketAddr>) -> Vec<PeerId> {
+        addrs.filter_map(|addr| self.connect(now, addr)).collect()
     }
     fn send(&mut self, _: Instant, peer: PeerId, record: Bytes) {
         self.queued.entry(peer.slot).or_default().push(record);
