@@ -8,8 +8,9 @@
 
 use crate::ring::{Consumer, Producer};
 use crate::wake::{Bell, Sleeper};
+use crossbeam_utils::sync::Parker;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The application's end of a stack: above the top layer, or below the bottom one.
@@ -19,17 +20,18 @@ pub struct Port<P> {
     bell: Arc<Bell>,
     from: Consumer<P>,
     door: Arc<Door>,
-    waiting: Waiting,
+    /// Rung when something came out of the stack, or its thread has ended.
+    news: Arc<Bell>,
+    parker: Parker,
 }
 
 impl<P> Port<P> {
-    /// `news` is rung when something came out of the stack.
     pub(super) fn new(
         (into, bell): (Producer<P>, Arc<Bell>),
         (from, news): (Consumer<P>, Arc<Bell>),
         door: Arc<Door>,
     ) -> Self {
-        Self { into, bell, from, door, waiting: Waiting { news, nap: Nap::default() } }
+        Self { into, bell, from, door, news, parker: Parker::new() }
     }
 
     /// Hands a PDU into the stack.
@@ -72,49 +74,24 @@ impl<P> Port<P> {
             if pdu.is_some() || closed || left.is_zero() {
                 return pdu;
             }
-            let Self { into, from, waiting, .. } = self;
-            waiting.sleep(left, || !from.is_empty() || into.is_abandoned());
+            self.news.announce_by(&mut self.parker);
+            if self.from.is_empty() && !self.is_closed() {
+                self.parker.sleep(left);
+            }
+            self.news.awake();
         }
     }
 }
 
-/// How the application waits, in whatever thread it does so.
-#[derive(Debug)]
-struct Waiting {
-    news: Arc<Bell>,
-    nap: Nap,
-}
-
-impl Waiting {
-    fn sleep(&mut self, limit: Duration, has_news: impl FnOnce() -> bool) {
-        self.news.announce_by(&mut self.nap);
-        if !has_news() {
-            self.nap.sleep(limit);
-        }
-        self.news.awake();
-    }
-}
-
-/// A sleep that belongs to no thread.
-#[derive(Debug, Default)]
-struct Nap {
-    shared: Arc<(Mutex<bool>, Condvar)>,
-}
-
-impl Sleeper for Nap {
+/// Sleeps in whatever thread the application is just now.
+impl Sleeper for Parker {
     fn sleep(&mut self, limit: Duration) {
-        let (woken, changed) = &*self.shared;
-        let woken = woken.lock().unwrap_or_else(PoisonError::into_inner);
-        let slept = changed.wait_timeout_while(woken, limit, |woken| !*woken);
-        *slept.unwrap_or_else(PoisonError::into_inner).0 = false;
+        self.park_timeout(limit);
     }
 
     fn waker(&self) -> Box<dyn Fn() + Send + Sync> {
-        let shared = Arc::clone(&self.shared);
-        Box::new(move || {
-            *shared.0.lock().unwrap_or_else(PoisonError::into_inner) = true;
-            shared.1.notify_one();
-        })
+        let unparker = self.unparker().clone();
+        Box::new(move || unparker.unpark())
     }
 }
 
