@@ -257,15 +257,11 @@ impl Reception {
         match &self.destination {
             Destination::Directory { path, .. } => {
                 let mut stage = Stage::open(path, &self.offer, encoded, std::mem::take(&mut self.busy))?;
-                let to = Place::open(path)?;
-                if stage.is_publishing() {
-                    let to = Place::open(path)?.reopening(true);
-                    if !publish::is_whole(&stage, &to) {
-                        stage.take_back()?;
-                    }
+                if stage.is_publishing() && !publish::is_whole(&stage, &Place::open(path)?.reopening(true)) {
+                    stage.take_back()?;
                 }
                 if !stage.is_publishing() {
-                    publish::check(&stage, &to)?;
+                    publish::check(&stage, &Place::open(path)?)?;
                 }
                 self.sink = Sink::Stage(Box::new(stage));
             }
