@@ -33,12 +33,7 @@ fn mpich_programs_run_on_two_and_four_ranks() {
     let place = tempfile::tempdir().unwrap();
     let provider = provider(place.path());
     for ranks in [2, 4] {
-        let output = mpich
-            .run(LIMIT, &provider, ranks)
-            .arg(mpich.program("python"))
-            .arg(sources().join("mpi/checks.py"))
-            .output()
-            .unwrap();
+        let output = mpich.python(&provider, ranks, "checks.py");
         assert_says("checks.py", &output, &format!("{ranks} ranks: all checks hold"));
     }
     let program = place.path().join("checks");
@@ -53,9 +48,7 @@ fn ranks_of_mpich_start_ranks() {
     let place = tempfile::tempdir().unwrap();
     let provider = provider(place.path());
     for ranks in [1, 2] {
-        let mut command = mpich.run(LIMIT, &provider, ranks);
-        let output =
-            command.arg(mpich.program("python")).arg(sources().join("mpi/spawn.py")).output().unwrap();
+        let output = mpich.python(&provider, ranks, "spawn.py");
         assert_says("spawn.py", &output, &format!("{ranks} ranks: their children answered"));
     }
 }

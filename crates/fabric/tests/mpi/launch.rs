@@ -1,9 +1,9 @@
 //! Programs under the MPIs that are here, over the provider: on this host, and on hosts of their own.
 
-use crate::common::{assert_good, limited};
+use crate::common::{assert_good, limited, sources};
 use denrei_netlab::{Lab, LabError};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output};
 
 /// Longest run of a program, in seconds; of one in the long list.
 pub const LIMIT: u32 = 100;
@@ -71,6 +71,12 @@ impl Mpich {
         command.args(["-n", &ranks.to_string()]);
         Self::tell(&mut command);
         command
+    }
+
+    /// What came of a Python program of this directory.
+    pub fn python(&self, provider: &Path, ranks: usize, script: &str) -> Output {
+        let mut command = self.run(LIMIT, provider, ranks);
+        command.arg(self.program("python")).arg(sources().join("mpi").join(script)).output().unwrap()
     }
 
     /// A rank on each host.
