@@ -216,6 +216,18 @@ fn who_is_not_proven_goes_on_with_what_it_has_begun() {
     assert_eq!((pair.ends[1].held_bytes(), pair.ends[1].counters().limited), (120_000, 0));
 }
 
+#[test]
+fn what_one_packet_of_who_is_not_proven_begins_is_added_up() {
+    let begun = |channel| {
+        Frame::Fragment(Fragment { flags: 0, channel, number: 0, offset: 0, total: 60_000, payload: &[1] })
+    };
+    for (channels, held, limited) in [(2, 120_000, 0), (3, 0, 1)] {
+        let frames: Vec<_> = (0..channels).map(begun).collect();
+        let (pair, _) = answered(Config::default(), &frames);
+        assert_eq!((pair.ends[1].held_bytes(), pair.ends[1].counters().limited), (held, limited));
+    }
+}
+
 /// The second endpoint, which does not read, and the token of its session with a peer that sent `first`.
 fn answered(config: Config, first: &[Frame<'_>]) -> (Pair, Token) {
     let mut pair = Pair::new(config);

@@ -89,20 +89,26 @@ impl Peer {
         !self.is_sure_of_peer() && self.inbox.seen() > MAX_UNPROVEN_COST
     }
 
-    /// Whether a frame may come now. What a peer brings before it has proven itself may be forged: it gets no memory
-    /// beyond a bound, and not on channels of which it cannot have heard.
+    /// Whether a packet's frames may come now. What a peer brings before it has proven itself may be forged: it gets no
+    /// memory beyond a bound, and not on channels of which it cannot have heard.
     #[cold]
-    fn may_come(&self, frame: &Frame<'_>) -> bool {
-        let (channel, bytes) = match frame {
-            _ if self.is_sure_of_peer() => return true,
-            Frame::Fragment(fragment) => (fragment.channel, self.inbox.newly_seen(fragment)),
-            Frame::Message(message) => (message.channel, 0),
-            Frame::Offer(offer) => (offer.channel, 0),
-            Frame::Skip(skip) => (skip.channel, 0),
-            _ => return true,
-        };
-        let room = MAX_UNPROVEN_COST.saturating_sub(self.inbox.seen());
-        channel < MIN_CHANNELS && bytes <= room
+    fn may_come(&self, body: &[u8]) -> bool {
+        if self.is_sure_of_peer() {
+            return true;
+        }
+        let mut room = MAX_UNPROVEN_COST.saturating_sub(self.inbox.seen());
+        Frames::new(body).flatten().all(|frame| {
+            let (channel, bytes) = match &frame {
+                Frame::Fragment(fragment) => (fragment.channel, self.inbox.newly_seen(fragment)),
+                Frame::Message(message) => (message.channel, 0),
+                Frame::Offer(offer) => (offer.channel, 0),
+                Frame::Skip(skip) => (skip.channel, 0),
+                _ => return true,
+            };
+            let fits = channel < MIN_CHANNELS && bytes <= room;
+            room = room.saturating_sub(bytes);
+            fits
+        })
     }
 
     /// Processes a genuine packet of this session.
@@ -126,6 +132,10 @@ impl Peer {
         }
         if !usual {
             self.learn_phase(cx, &incoming.header);
+            if !self.may_come(incoming.body) {
+                cx.notes.limited += 1;
+                return;
+            }
         }
         let heard_before = core::mem::replace(&mut self.heard_at, cx.now);
         self.unanswered_since = None;
@@ -137,10 +147,6 @@ impl Peer {
         let mut pace = PaceNote { data: 0, request: None, missing, heard_before, marked };
         for frame in Frames::new(incoming.body) {
             let result = match frame {
-                Ok(frame) if !usual && !self.may_come(&frame) => {
-                    cx.notes.limited += 1;
-                    return;
-                }
                 Ok(frame) => {
                     ack_eliciting |= frame.is_ack_eliciting();
                     if is_data(&frame) {
