@@ -26,7 +26,7 @@ pub(crate) struct Inbox {
     ended: bool,
     pool: BufferPool,
     /// Channel and number of the last FRAGMENT.
-    last_fragment: (u16, u32),
+    last_fragment: Option<(u16, u32)>,
 }
 
 /// What a frame changed.
@@ -49,7 +49,7 @@ impl Inbox {
             discarding: false,
             ended: false,
             pool,
-            last_fragment: (0, 0),
+            last_fragment: None,
         }
     }
 
@@ -112,7 +112,7 @@ impl Inbox {
         if fragment.total > config.max_message_bytes.max(TAKEN_AT_FIRST_BYTES) {
             return Err("message larger than announced");
         }
-        self.last_fragment = (fragment.channel, fragment.number);
+        self.last_fragment = Some((fragment.channel, fragment.number));
         let state = self.channel(config, fragment.channel)?;
         let held = state.on_fragment(fragment)?;
         self.held_bytes += held;
@@ -125,10 +125,16 @@ impl Inbox {
         if begins { fragment.total } else { 0 }
     }
 
+    /// Another packet is handled: memory is lent for what follows a FRAGMENT of the last one alone.
+    #[inline]
+    pub fn begin_packet(&mut self) {
+        self.last_fragment = None;
+    }
+
     /// Lends the memory of the message that the last FRAGMENT was of, to be given back by
     /// [`take_back`](Self::take_back).
     pub fn lend(&mut self, peer: PeerId, datagram: &Handled) -> Option<Lent> {
-        let (channel, number) = self.last_fragment;
+        let (channel, number) = self.last_fragment?;
         let (number, memory, at, shape) = self.channels.get_mut(channel)?.lend(number, datagram)?;
         let owner = Owner::Session { peer, channel, number };
         Some(Lent { memory, at, shape, owner })

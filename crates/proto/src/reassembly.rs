@@ -145,9 +145,7 @@ impl Reassembly {
     pub fn insert(&mut self, offset: u64, payload: &[u8]) -> Result<(), TooManyPieces> {
         debug_assert!(offset + payload.len() as u64 <= self.total);
         let have = self.have();
-        if offset == have {
-            self.last = Lay::of(payload);
-        }
+        self.last = if offset == have { Lay::of(payload) } else { Lay::default() };
         if let Some(window) = self.lent {
             return self.insert_beside(window, offset, payload);
         }
@@ -413,6 +411,9 @@ mod tests {
         assert!(lending.lend(&handled(&part)).is_some());
         assert!(begun(2000 + a_train).lend(&handled(&part)).is_none(), "a train may complete it");
         assert!(begun(1 << 20).lend(&handled(&[0; 2000])).is_none(), "that was another datagram");
+        let mut repeated = begun(1 << 20);
+        repeated.insert(0, &part).unwrap();
+        assert!(repeated.lend(&handled(&part)).is_none(), "the last datagram brought nothing in order");
         let mut gaps = begun(1 << 20);
         gaps.insert(5000, &part).unwrap();
         assert!(gaps.lend(&handled(&part)).is_none());

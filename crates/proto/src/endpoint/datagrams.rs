@@ -113,6 +113,7 @@ impl Endpoint {
     pub(super) fn deliver(&mut self, now: Instant, slot: u32, arrived: Arrived<'_>, datagram: &mut [u8]) {
         let Arrived { header, header_len, meta } = arrived;
         let handled = self.with_peer(now, slot, |peer, cx| {
+            peer.inbox_mut().begin_packet();
             peer.handle_datagram(cx, header, header_len, meta.ecn, datagram)
         });
         self.noted.note(datagram, meta.from, Handler::Session(slot));

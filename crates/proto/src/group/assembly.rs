@@ -33,7 +33,7 @@ pub(crate) struct Assembly {
     /// Where the memory for messages in parts comes from.
     pool: BufferPool,
     /// Message that the last fragment was of.
-    last_fragment: u64,
+    last_fragment: Option<u64>,
 }
 
 impl Assembly {
@@ -48,7 +48,7 @@ impl Assembly {
             taken_cost: cost,
             held_bytes: 0,
             pool: BufferPool::for_large(spare_bytes as usize),
-            last_fragment: 0,
+            last_fragment: None,
         }
     }
 
@@ -137,7 +137,7 @@ impl Assembly {
         if number < self.next {
             return Ok(());
         }
-        self.last_fragment = number;
+        self.last_fragment = Some(number);
         let pieces = match self.parts.get_mut(&number) {
             Some(Part::Pieces(pieces)) => pieces,
             Some(Part::Whole(_)) => return Ok(()),
@@ -154,11 +154,17 @@ impl Assembly {
         Ok(())
     }
 
+    /// Another packet of the group's address is handled: memory is lent for what follows a fragment of the last one alone.
+    pub fn begin_packet(&mut self) {
+        self.last_fragment = None;
+    }
+
     /// Lends the memory of the message that the last fragment was of: see [`Reassembly::lend`].
     pub fn lend(&mut self, datagram: &Handled) -> Option<(u64, Memory, usize, Shape)> {
-        let Some(Part::Pieces(pieces)) = self.parts.get_mut(&self.last_fragment) else { return None };
+        let number = self.last_fragment?;
+        let Some(Part::Pieces(pieces)) = self.parts.get_mut(&number) else { return None };
         let (memory, at, shape) = pieces.lend(datagram)?;
-        Some((self.last_fragment, memory, at, shape))
+        Some((number, memory, at, shape))
     }
 
     /// The memory of a message is here again.

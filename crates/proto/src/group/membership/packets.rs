@@ -21,6 +21,7 @@ impl Membership {
         header: &GroupHeader,
         frames: &[u8],
     ) -> Result<(), &'static str> {
+        self.assembly.begin_packet();
         self.heard = true;
         self.received = self.received.wrapping_add(1);
         let number = ids::expand(packet, self.echo.map_or(0, |(largest, _)| largest + 1));
@@ -129,7 +130,10 @@ impl Membership {
         if !self.arrivals.contains(symbol) && !self.may_come_by_session(frames) {
             return Err("symbols far beyond the limit");
         }
-        self.on_symbol(now, symbol, frames)
+        let taken = self.on_symbol(now, symbol, frames);
+        // The next packet of the group's address does not lie behind this one.
+        self.assembly.begin_packet();
+        taken
     }
 
     /// A symbol has come, by whichever way.
