@@ -20,7 +20,7 @@ mod stage;
 
 pub use attacks::{ATTACKS, Attack};
 pub use outcome::{Outcome, Tried};
-pub use stage::{Effort, ROLE_COMMAND, Stage};
+pub use stage::{Effort, ROLE_COMMAND, Stage, Wiring};
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
@@ -31,12 +31,13 @@ use std::path::Path;
 /// # Errors
 /// If it cannot be tried on this machine: no root, no tools.
 pub fn run(attack: &Attack, effort: Effort, program: &Path, seed: u64) -> anyhow::Result<Outcome> {
-    let stage = Stage::open(attack, effort, program, seed)?;
+    let stage = Stage::open(attack.wiring, attack.rekey_after_packets, effort, program, seed)?;
     // The honest processes' drivers panic when one of them dies: that is a finding, not a crash.
-    let outcome = catch_unwind(AssertUnwindSafe(|| stage.perform(attack)));
-    Ok(outcome.unwrap_or_else(|panic| {
+    let seen = catch_unwind(AssertUnwindSafe(|| stage.perform(attack.run)));
+    let seen = seen.map(|outcome| outcome.judged(attack.most_memory_bytes)).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().cloned();
         let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
-        Outcome::failed(attack, text.unwrap_or_else(|| "the attack's driver died".to_owned()))
-    }))
+        Outcome::failed(text.unwrap_or_else(|| "the attack's driver died".to_owned()))
+    });
+    Ok(Outcome { attack: attack.name, summary: attack.summary, ..seen })
 }

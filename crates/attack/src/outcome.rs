@@ -1,6 +1,5 @@
 //! What an attack did, and what it cost.
 
-use crate::Attack;
 use serde::Serialize;
 
 /// Longest time without a message that is no stall, ms: many probe timeouts, far below a failure
@@ -80,11 +79,11 @@ pub struct Outcome {
 
 impl Outcome {
     /// The outcome of an attack that broke something.
-    pub fn failed(attack: &Attack, failure: String) -> Self {
-        Self { attack: attack.name, summary: attack.summary, failures: vec![failure], ..Self::default() }
+    pub fn failed(failure: String) -> Self {
+        Self { failures: vec![failure], ..Self::default() }
     }
 
-    /// Decides whether everything held.
+    /// Adds what was found to what is wrong, and decides by that whether everything held.
     pub fn judged(mut self, most_memory_bytes: u64) -> Self {
         self.stalled = self.longest_gap_ms > STALL_MS;
         let grown = self.rss_peak_bytes.saturating_sub(self.rss_before_bytes);

@@ -1,12 +1,11 @@
 //! The stage of an attack: three hosts, an honest transfer, a victim that is watched.
 //!
-//! Inputs → outputs: an [`Attack`] → hosts 0 (sender), 1 (victim) and 2 (attacker) on a bridge, a
+//! Inputs → outputs: a [`Wiring`] → hosts 0 (sender), 1 (victim) and 2 (attacker) on a bridge, a
 //! session of the first two, direct or through the attacker's relay → while the attack goes on, a
 //! transfer whose every message the victim checks → the [`Outcome`].
 
 mod group;
 
-use crate::attacks::{Attack, Wiring};
 use crate::forge::{self, Forger};
 use crate::member::Member;
 use crate::outcome::{Outcome, Tried};
@@ -32,6 +31,15 @@ const SETTLE: Duration = Duration::from_millis(50);
 const END_LIMIT: Duration = Duration::from_secs(30);
 /// The victim's port: a victim that is started again has it too.
 const VICTIM_PORT: u16 = 7000;
+
+/// How sender and victim are connected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wiring {
+    /// By the bridge; the attacker is beside the path.
+    Direct,
+    /// Through the attacker's relay.
+    Relayed,
+}
 
 /// How long an attack goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,21 +90,27 @@ pub struct Stage {
 }
 
 impl Stage {
-    /// Builds it; the honest session is not open yet.
-    pub fn open(attack: &Attack, effort: Effort, program: &Path, seed: u64) -> Result<Self> {
+    /// Builds it; the honest session, which changes its keys after so many packets or as seldom as by default, is not
+    /// open yet.
+    pub fn open(
+        wiring: Wiring,
+        rekey_after_packets: Option<u64>,
+        effort: Effort,
+        program: &Path,
+        seed: u64,
+    ) -> Result<Self> {
         let config = LabConfig { offload: false, ..LabConfig::default() };
         let lab = Lab::with_config(3, config).context("cannot build the namespaces")?;
         let mut random = Random::new(seed);
         let key = random.bytes(32).try_into().ok();
-        let settings =
-            Settings { key, rekey_after_packets: attack.rekey_after_packets, ..Settings::default() };
+        let settings = Settings { key, rekey_after_packets, ..Settings::default() };
         let plan = Plan { seed, sizes: Sizes::Mixed { most: MOST_BYTES } };
         let mut victim = start(&lab, 1, program, "victim");
         victim.order(&Order::Verify { plan, from: Vec::new(), trace: false });
         let victim_addr = victim.bind_to((lab.host(1).ip(), VICTIM_PORT).into(), settings.clone());
         let mut sender = start(&lab, 0, program, "sender");
         let sender_addr = sender.bind(lab.host(0).ip(), settings.clone());
-        let relay = match attack.wiring {
+        let relay = match wiring {
             Wiring::Direct => None,
             Wiring::Relayed => Some(Relay::start(lab.host(2).namespace(), lab.host(2).ipv4(), victim_addr)?),
         };
@@ -120,8 +134,8 @@ impl Stage {
         })
     }
 
-    /// Opens the session, attacks, and judges.
-    pub fn perform(mut self, attack: &Attack) -> Outcome {
+    /// Opens the session, attacks, and says what was seen, which is not judged yet.
+    pub fn perform(mut self, attack: impl FnOnce(&mut Self, &mut Tried) -> Result<()>) -> Outcome {
         self.connect();
         self.begin_transfer();
         let start = self.victim.resources();
@@ -130,8 +144,7 @@ impl Stage {
         let honest_share = share(before.cpu_ms - start.cpu_ms, ALONE.as_millis() as u64);
         let began = Instant::now();
         let mut tried = Tried::default();
-        let outcome = (attack.run)(&mut self, &mut tried);
-        if let Err(error) = outcome {
+        if let Err(error) = attack(&mut self, &mut tried) {
             tried.failures.push(format!("the attack could not be carried out: {error:#}"));
         }
         let millis = began.elapsed().as_millis() as u64;
@@ -139,9 +152,7 @@ impl Stage {
         self.end_transfer(&mut tried);
         let after = self.victim.resources();
         let cpu_ms = at_end.cpu_ms.saturating_sub(before.cpu_ms);
-        let outcome = Outcome {
-            attack: attack.name,
-            summary: attack.summary,
+        Outcome {
             attempts: tried.attempts,
             delivered: self.delivered,
             lost: self.lost_sessions(),
@@ -157,8 +168,7 @@ impl Stage {
             notes: tried.notes,
             failures: tried.failures,
             ..Outcome::default()
-        };
-        outcome.judged(attack.most_memory_bytes)
+        }
     }
 
     /// Where the sender's session leads: to the victim, or to the relay before it.

@@ -1,7 +1,6 @@
 //! All attacks, in short, on a Node in network namespaces. Need root.
 
-use denrei_attack::attacks::Wiring;
-use denrei_attack::{ATTACKS, Attack, Effort};
+use denrei_attack::{ATTACKS, Attack, Effort, Wiring};
 use denrei_netlab::LabError;
 use std::path::Path;
 

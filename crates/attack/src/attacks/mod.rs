@@ -7,17 +7,8 @@ pub mod path;
 mod sweep;
 
 use crate::outcome::Tried;
-use crate::stage::Stage;
+use crate::stage::{Stage, Wiring};
 use anyhow::Result;
-
-/// How sender and victim are connected.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wiring {
-    /// By the bridge; the attacker is beside the path.
-    Direct,
-    /// Through the attacker's relay.
-    Relayed,
-}
 
 /// An attack.
 #[derive(Clone, Copy, Debug)]
