@@ -33,6 +33,7 @@ mod group;
 mod host;
 mod io;
 pub mod key_file;
+mod lobby;
 mod maker;
 mod node;
 mod pipeline;

@@ -10,16 +10,15 @@
 //! carry its records, and any peer may be or become a member.
 
 use crate::core::Core;
+use crate::lobby::{Guest, Lobby, wake_all};
 use crate::wait::Shared;
 use denrei_proto::{PeerId, Place};
-use parking_lot::{Condvar, Mutex, MutexGuard};
+use parking_lot::MutexGuard;
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 use std::net::SocketAddr;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::task::Waker;
 use std::time::{Duration, Instant};
 
 /// Most shards: as many as the cores of today's large hosts, and a datagram's fits into an octet.
@@ -65,57 +64,6 @@ impl Steering {
 
     fn of(&self, peer: PeerId) -> usize {
         if self.is_spread() { peer.shard(self.shards) } else { 0 }
-    }
-}
-
-/// Where those wait who wait for any shard.
-#[derive(Default)]
-pub(crate) struct Lobby {
-    waiting: AtomicUsize,
-    /// Calls so far.
-    calls: Mutex<u64>,
-    called: Condvar,
-}
-
-impl Lobby {
-    /// Whether nobody waits. Asked under the lock of the shard that has news.
-    pub fn is_empty(&self) -> bool {
-        self.waiting.load(Ordering::SeqCst) == 0
-    }
-
-    /// One of the shards has news.
-    pub fn call(&self) {
-        *self.calls.lock() += 1;
-        self.called.notify_all();
-    }
-
-    /// Waits for another call than the `heard` ones; whether it came in time.
-    fn wait(&self, heard: u64, deadline: Option<Instant>) -> bool {
-        let mut calls = self.calls.lock();
-        while *calls == heard {
-            match deadline {
-                Some(at) if self.called.wait_until(&mut calls, at).timed_out() => return *calls != heard,
-                Some(_) => {}
-                None => self.called.wait(&mut calls),
-            }
-        }
-        true
-    }
-}
-
-/// Somebody in the lobby.
-struct Guest<'a>(&'a Lobby);
-
-impl<'a> Guest<'a> {
-    fn enter(lobby: &'a Lobby) -> Self {
-        lobby.waiting.fetch_add(1, Ordering::SeqCst);
-        Self(lobby)
-    }
-}
-
-impl Drop for Guest<'_> {
-    fn drop(&mut self) {
-        self.0.waiting.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -215,7 +163,7 @@ impl Shards {
         let _guest = Guest::enter(lobby);
         loop {
             // Before the look: what comes after it calls once more.
-            let heard = *lobby.calls.lock();
+            let heard = lobby.calls();
             if let Some(value) = self.look(&mut ready) {
                 return Some(value);
             }
@@ -271,17 +219,6 @@ impl Shards {
     }
 }
 
-/// Wakes tasks. Not under a lock: what a runtime does then is its own affair, and a Node's last clone may go with a
-/// task that is never run again. If one panics the others are woken all the same.
-pub(crate) fn wake_all(tasks: Vec<(u64, Waker)>) {
-    let wake = |(_, task): (u64, Waker)| catch_unwind(AssertUnwindSafe(|| task.wake())).err();
-    let panics: Vec<_> = tasks.into_iter().filter_map(wake).collect();
-    // A thread that tells of its panic has no other.
-    if let Some(panic) = panics.into_iter().next().filter(|_| !std::thread::panicking()) {
-        resume_unwind(panic);
-    }
-}
-
 /// The end of `timeout`. A longer one than a century is as good as none, and would not fit into an `Instant`.
 pub(crate) fn deadline_of(timeout: Duration) -> Instant {
     const LONGEST: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
@@ -310,18 +247,5 @@ mod tests {
         assert!(counts.iter().all(|count| (150..350).contains(count)), "{counts:?}");
         steering.gathered.store(true, Ordering::Release);
         assert!((1..=1000).all(|port| steering.at(addr(port)) == 0));
-    }
-
-    #[test]
-    fn a_call_is_heard_once() {
-        let lobby = Lobby::default();
-        let soon = || Some(Instant::now() + Duration::from_millis(1));
-        assert!(lobby.is_empty() && !lobby.wait(0, soon()));
-        let guest = Guest::enter(&lobby);
-        assert!(!lobby.is_empty());
-        lobby.call();
-        assert!(lobby.wait(0, soon()) && !lobby.wait(1, soon()));
-        drop(guest);
-        assert!(lobby.is_empty());
     }
 }

@@ -6,7 +6,7 @@
 
 use crate::core::{Clock, Core};
 use crate::io::{Flush, Held, Io};
-use crate::shards::{Lobby, wake_all};
+use crate::lobby::{Lobby, wake_all};
 use denrei_io::{UdpSocket, Waiter, Waker};
 use denrei_layers::wake::Bell;
 use denrei_wire::Instant;

@@ -15,6 +15,9 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+/// How often a pair's rate is looked at.
+pub(super) const LOOK: Duration = Duration::from_millis(10);
+
 /// How soon a thread that waits notices that its pair is over.
 const PATIENCE: Duration = Duration::from_millis(50);
 
@@ -167,7 +170,7 @@ impl Pair {
         let forwarded = self.forwarded_bytes.load(Ordering::Relaxed);
         let acknowledged = forwarded.saturating_sub(far.queued_bytes);
         let (since, before) = (pace.1, pace.2);
-        if now - since >= super::route::LOOK {
+        if now - since >= LOOK {
             pace.0.drained(acknowledged.saturating_sub(before), now - since);
             (pace.1, pace.2) = (now, acknowledged);
         }

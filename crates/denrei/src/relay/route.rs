@@ -5,7 +5,7 @@
 //! senders.
 
 use super::RelayConfig;
-use super::pair::{Ending, FAR_PEER_LOST, Pair, PairState};
+use super::pair::{Ending, FAR_PEER_LOST, LOOK, Pair, PairState};
 use crate::{Incoming, Node, NodeError};
 use denrei_proto::{Event, Message, PeerId};
 use parking_lot::Mutex;
@@ -15,9 +15,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-
-/// How often the pairs' rates are looked at.
-pub(super) const LOOK: Duration = Duration::from_millis(10);
 
 /// How often it is looked whether a full pair has room again.
 const LOOK_WHEN_FULL: Duration = Duration::from_millis(1);
