@@ -11,6 +11,7 @@ mod control;
 mod curves;
 pub mod gather;
 pub mod layers;
+mod limits;
 mod listen;
 mod machine;
 mod mesh;

@@ -5,9 +5,10 @@
 
 use super::clock::now_ns;
 use super::control::{Answer, Bench, Job, Order};
+use super::limits::Until;
 use super::machine::pin_to;
 use super::transport;
-use super::work::{self, Until};
+use super::work;
 use crate::cmd::key::KeyArgs;
 use crate::orders::{self, Orders, answer};
 use anyhow::{Result, bail};
@@ -31,7 +32,7 @@ fn obey(orders: &Orders<Order>, keys: &KeyArgs) -> Result<()> {
         pin_to(core)?;
     }
     if job.bench == Bench::Mesh {
-        let endpoint = work::prepare_mesh(&job, keys)?;
+        let endpoint = transport::prepare_mesh(&job, keys)?;
         answer(&Answer::Ready(endpoint.local_addr()?))?;
         let addresses = wait_for_start(orders, &job)?;
         return work::run_mesh(endpoint, &addresses, &job, &Until::stop(orders, &job));
@@ -43,7 +44,7 @@ fn obey(orders: &Orders<Order>, keys: &KeyArgs) -> Result<()> {
         return endpoint.run(&addresses, &Until::stop(orders, &job));
     }
     if job.bench == Bench::Gather {
-        let endpoint = work::prepare_gather(&job, keys)?;
+        let endpoint = transport::prepare_gather(&job, keys)?;
         answer(&Answer::Ready(endpoint.local_addr()?))?;
         let addresses = wait_for_start(orders, &job)?;
         return work::run_gather(endpoint, &addresses, &job, &Until::stop(orders, &job));

@@ -4,10 +4,13 @@
 //! Messages that are offered, being large, are accepted into buffers that have been used before, as TCP's
 //! are here: else their time would be that of the kernel clearing fresh pages.
 
-use super::{Endpoint, Incoming, Link, PATIENCE, SPIN_NS, open_node, receives, touched};
+use super::{
+    Endpoint, Exchanged, Incoming, Link, MeshEndpoint, MeshLink, PATIENCE, Payloads, SPIN_NS, open_node,
+    receives, touched,
+};
 use crate::bench::clock::{Meter, now_ns};
 use crate::bench::control::{Bench, Drive, Job, Wait};
-use crate::bench::work::{Exchanged, MeshEndpoint, MeshLink, Payloads, SendLimit, Until};
+use crate::bench::limits::{SendLimit, Until};
 use crate::cmd::key::KeyArgs;
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;

@@ -3,9 +3,8 @@
 //! Inputs → outputs: `Bytes` handed over without a copy. Messages that are offered, being large,
 //! are accepted at once, into buffers that are used again, as TCP's are.
 
-use super::{PATIENCE, open_node};
+use super::{Arrival, PATIENCE, StarEndpoint, StarLink, open_node};
 use crate::bench::control::{Job, PacketCounts};
-use crate::bench::work::{Arrival, StarEndpoint, StarLink};
 use crate::cmd::key::KeyArgs;
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;

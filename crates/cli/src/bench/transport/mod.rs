@@ -7,9 +7,11 @@
 mod denrei;
 mod denrei_star;
 mod framing;
+mod mesh;
 #[cfg(feature = "bench-quinn")]
 mod quinn;
 mod segments;
+mod star;
 mod tcp;
 mod tcp_mesh;
 mod tcp_star;
@@ -21,6 +23,8 @@ mod zmq;
 pub use denrei::DenreiEndpoint;
 pub use denrei_star::{DenreiStarEndpoint, packet_counts};
 use framing::{Frame, FrameReader};
+pub use mesh::{Exchanged, MeshEndpoint, MeshLink, Payloads, prepare as prepare_mesh};
+pub use star::{Arrival, StarEndpoint, StarLink, prepare as prepare_gather};
 pub use tcp::accept as accept_tcp;
 pub use tcp_mesh::TcpMeshEndpoint;
 pub use tcp_star::TcpStarEndpoint;

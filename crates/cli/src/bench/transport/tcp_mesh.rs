@@ -3,11 +3,11 @@
 //! One connection per pair, opened by the member with the lower index; one thread, non-blocking
 //! sockets and `poll` over all of them.
 
-use super::{Frame, FrameReader, PATIENCE, is_not_yet};
+use super::{Exchanged, Frame, FrameReader, MeshEndpoint, MeshLink, PATIENCE, Payloads, is_not_yet};
 use crate::bench::clock::Meter;
 use crate::bench::control::{Job, Wait};
+use crate::bench::limits::{SendLimit, Until};
 use crate::bench::transport::tcp::{Retransmissions, accept, ensure_size};
-use crate::bench::work::{Exchanged, MeshEndpoint, MeshLink, Payloads, SendLimit, Until};
 use anyhow::{Context, Result, bail};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::io::Write;

@@ -1,10 +1,9 @@
 //! TCP with NODELAY, many to one: a connection per sender, one thread and `poll` at the receiver.
 
 use super::tcp::accept;
-use super::{Frame, FrameReader, PATIENCE, is_not_yet};
+use super::{Arrival, Frame, FrameReader, PATIENCE, StarEndpoint, StarLink, is_not_yet};
 use crate::bench::clock::tcp_counts;
 use crate::bench::control::{Job, PacketCounts, Wait};
-use crate::bench::work::{Arrival, StarEndpoint, StarLink};
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};

@@ -7,10 +7,10 @@
 
 use super::segments::{Assembly, Trains, sent_or_lost};
 use super::udp::{UdpEndpoint, one_packet, take_trains};
-use super::{PATIENCE, poll_for, polls};
+use super::{Exchanged, MeshEndpoint, MeshLink, PATIENCE, poll_for, polls};
 use crate::bench::clock::{Meter, now_ns};
 use crate::bench::control::Job;
-use crate::bench::work::{Exchanged, MeshEndpoint, MeshLink, SendLimit, Until};
+use crate::bench::limits::{SendLimit, Until};
 use anyhow::{Context, Result};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};

@@ -8,54 +8,16 @@
 //! Inputs → outputs: a [`StarLink`] and a [`Job`] → a [`Report`] per process. Member 0 receives.
 //! Orders and greetings are messages of eight octets over the same transport.
 
-use super::{Until, latencies};
+use super::latencies;
 use crate::bench::clock::{Meter, now_ns};
-use crate::bench::control::{Answer, GatherReport, Job, PacketCounts, PacketReport, Report, Transport};
+use crate::bench::control::{Answer, GatherReport, Job, PacketReport, Report};
+use crate::bench::limits::Until;
 use crate::bench::result::quantile;
-use crate::bench::transport::{DenreiStarEndpoint, PATIENCE, TcpStarEndpoint};
-use crate::cmd::key::KeyArgs;
+use crate::bench::transport::{PATIENCE, StarEndpoint, StarLink};
 use crate::orders::answer;
 use anyhow::{Context, Result, bail};
 use bytes::Bytes;
 use std::net::SocketAddr;
-
-/// A local endpoint that waits for the addresses of all members.
-pub trait StarEndpoint {
-    /// Where the others reach it.
-    fn local_addr(&self) -> Result<SocketAddr>;
-    /// Connects a sender with the receiver, or waits for `addresses.len() - 1` senders.
-    fn connect(self: Box<Self>, addresses: &[SocketAddr]) -> Result<Box<dyn StarLink>>;
-}
-
-/// What came in.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Arrival {
-    /// From which lane: senders have one, to the receiver; the receiver has one per sender.
-    pub lane: usize,
-    /// Octets of the message.
-    pub bytes: usize,
-    /// What a message of eight octets says.
-    pub number: u64,
-}
-
-impl Arrival {
-    /// A message that came in by `lane`.
-    pub fn new(lane: usize, message: &[u8]) -> Self {
-        let number =
-            message.first_chunk().filter(|_| message.len() == 8).map_or(0, |n| u64::from_le_bytes(*n));
-        Self { lane, bytes: message.len(), number }
-    }
-}
-
-/// The connection of a sender, or those of the receiver.
-pub trait StarLink {
-    /// Sends a message by a lane. Waits while the transport takes no more.
-    fn send(&mut self, lane: usize, message: &Bytes) -> Result<()>;
-    /// Waits for a message of any lane, at most [`PATIENCE`](crate::bench::transport::PATIENCE).
-    fn recv(&mut self) -> Result<Option<Arrival>>;
-    /// Packets sent by this process since it connected, where that can be known.
-    fn packets(&self) -> PacketCounts;
-}
 
 /// Share of a run's time that its rounds may take.
 const ROUNDS_SHARE: u64 = 8;
@@ -84,15 +46,6 @@ const MOST_STREAM: u64 = 50_000;
 
 /// Round trips with a single sender before the rounds.
 const IDLE_TRIPS: u64 = 15;
-
-/// Opens the local endpoint of a gather.
-pub fn prepare(job: &Job, keys: &KeyArgs) -> Result<Box<dyn StarEndpoint>> {
-    match job.transport {
-        Transport::Denrei | Transport::DenreiSealed => Ok(Box::new(DenreiStarEndpoint::open(job, keys)?)),
-        Transport::Tcp => Ok(Box::new(TcpStarEndpoint::open(job)?)),
-        other => bail!("there is no gather over {}: choose denrei, denrei-sealed or tcp", other.name()),
-    }
-}
 
 /// Does a member's part, reports, and stays until all are done.
 pub fn run(
@@ -318,6 +271,8 @@ pub fn jain(shares: &[u64]) -> f64 {
 mod tests {
     use super::*;
     use crate::bench::control::Bench;
+    use crate::bench::control::PacketCounts;
+    use crate::bench::transport::Arrival;
     use crate::orders::Orders;
 
     #[test]

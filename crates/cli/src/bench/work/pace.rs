@@ -5,13 +5,13 @@
 //! messages, and may compute after each, which is what makes a receiver slow. Nothing is received
 //! meanwhile, so what comes has to wait in the socket's buffer or is lost, as in R9.
 
-use super::Until;
 use super::arrivals::{Receiver, Timed};
 use super::gather::jain;
 use crate::bench::clock::{Meter, now_ns};
 use crate::bench::control::{
     Answer, GatherReport, Job, Pace, PaceLane, PaceReport, PacketReport, Report, Told,
 };
+use crate::bench::limits::Until;
 use crate::bench::transport::{PATIENCE, packet_counts, secrets};
 use crate::cmd::key::KeyArgs;
 use crate::orders::answer;

@@ -1,8 +1,9 @@
 //! Ping-pong (U7): one message there, one back, the next when it has come back.
 
-use super::{SendLimit, Until, latencies};
+use super::latencies;
 use crate::bench::clock::{Meter, now_ns};
 use crate::bench::control::{Job, Report};
+use crate::bench::limits::{SendLimit, Until};
 use crate::bench::transport::{Incoming, Link};
 use anyhow::{Result, bail};
 use bytes::Bytes;

@@ -4,9 +4,9 @@
 //! fast two loops are.
 
 use super::tally::Tally;
-use super::{SendLimit, Until, is_time_to_look};
 use crate::bench::clock::{Meter, now_ns};
 use crate::bench::control::{Bench, Job, Report};
+use crate::bench::limits::{SendLimit, Until, is_time_to_look};
 use crate::bench::transport::{Incoming, Link};
 use anyhow::Result;
 use bytes::Bytes;
