@@ -1,18 +1,16 @@
-//! What a sender may have under way over a long path because its receiver granted it.
+//! What a sender may have under way because its receiver granted it.
 //!
 //! Inputs → outputs: grants, losses and marks → a window beside the congestion controller's, of which the larger
 //! holds. Source: S11; Homa (Montazeri et al. 2018), in which grants stand in the window's place. Deviation: it is
 //! bounded, halved by what is lost under it, and made smaller by marks.
 //!
 //! The receiver has measured what its path carries and shares that out, while each of its senders would have to
-//! find out in a slow start of its own: many long round trips in which most of what was granted is not used, and
+//! find out in a slow start of its own: round trips in which most of what was granted is not used, and
 //! nobody else may.
 
 use core::time::Duration;
 use denrei_wire::Instant;
 
-/// Shorter round trips are not worth it: a window that is too small grows within a few of them.
-const LEAST_RTT: Duration = Duration::from_micros(100);
 /// A round trip known for less than that may be its crowd's rather than the path's, unless it is longer than queues of
 /// switches are; and processes that begin together wait for their cores, up to some milliseconds.
 const KNOWN_FOR: Duration = Duration::from_millis(100);
@@ -40,10 +38,9 @@ pub(crate) struct Licence {
 impl Licence {
     /// A limit is in force from now on, and the path's smallest round trip has been known for so long.
     pub fn new(now: Instant, min_rtt: Duration, known_for: Duration) -> Option<Self> {
-        let known = known_for >= KNOWN_FOR;
-        let long = min_rtt >= LONG_RTT || (min_rtt >= LEAST_RTT && known);
-        let most = if known || min_rtt >= FAR_RTT { MOST_OCTETS } else { FIRST_WINDOW };
-        long.then_some(Self { most, cut_at: now })
+        let is_the_paths = known_for >= KNOWN_FOR || min_rtt >= FAR_RTT;
+        let most = if is_the_paths { MOST_OCTETS } else { FIRST_WINDOW };
+        (is_the_paths || min_rtt >= LONG_RTT).then_some(Self { most, cut_at: now })
     }
 
     /// Octets that may be under way, where so many are and so many more are granted.
@@ -79,13 +76,15 @@ impl Licence {
 mod tests {
     use super::*;
 
+    const RACK_RTT: Duration = Duration::from_micros(4);
+
     fn at(ms: u64) -> Instant {
         Instant::from_nanos(ms * 1_000_000)
     }
 
     #[test]
     fn what_was_lost_under_a_limit_halves_what_goes_unasked_once_per_round_trip() {
-        let mut licence = Licence::new(at(10), LEAST_RTT, KNOWN_FOR).unwrap();
+        let mut licence = Licence::new(at(10), RACK_RTT, KNOWN_FOR).unwrap();
         assert_eq!(licence.window(10_000, 90_000), 100_000);
         assert_eq!(licence.window(10_000, 1 << 30), MOST_OCTETS);
         licence.on_loss(at(15), at(9), 80_000);
@@ -101,7 +100,7 @@ mod tests {
 
     #[test]
     fn marks_leave_a_first_window() {
-        let mut licence = Licence::new(at(10), LEAST_RTT, KNOWN_FOR).unwrap();
+        let mut licence = Licence::new(at(10), RACK_RTT, KNOWN_FOR).unwrap();
         licence.on_marks(at(11), at(11), 3_000);
         assert_eq!(licence.window(10_000, 1 << 20), FIRST_MARKED / 16 * KEPT_WHEN_MARKED);
         for ms in 12..100 {
@@ -119,10 +118,9 @@ mod tests {
             let licence = Licence::new(at(10), min_rtt, known_for);
             licence.map_or(0, |licence| licence.window(0, u64::MAX))
         };
-        assert_eq!(of(2 * LEAST_RTT, KNOWN_FOR / 2), 0, "a queue's");
+        assert_eq!(of(LONG_RTT / 2, KNOWN_FOR / 2), 0, "a queue's");
         assert_eq!(of(2 * LONG_RTT, KNOWN_FOR / 2), FIRST_WINDOW, "processes that begin wait for cores");
         assert_eq!(of(FAR_RTT, Duration::ZERO), MOST_OCTETS);
-        assert_eq!(of(2 * LEAST_RTT, KNOWN_FOR), MOST_OCTETS);
-        assert_eq!(of(LEAST_RTT / 2, KNOWN_FOR), 0, "of a rack");
+        assert_eq!(of(RACK_RTT, KNOWN_FOR), MOST_OCTETS);
     }
 }
