@@ -31,6 +31,7 @@ impl UdpSocket {
         if !group.ip().is_multicast() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{group} is not multicast")));
         }
+        check_interface(group)?;
         if self.lanes.iter().any(|lane| lane.group == Some(group)) {
             return Ok(false);
         }
@@ -104,6 +105,7 @@ impl UdpSocket {
     /// # Errors
     /// When the system refuses, or has no route to `group`.
     pub fn enable_multicast(&mut self, group: SocketAddr) -> io::Result<()> {
+        check_interface(group)?;
         let local = self.group_interface(group).to_canonical();
         let socket = SockRef::from(&self.lanes[0].socket);
         speak_by(&socket, local, group)?;
@@ -134,6 +136,22 @@ impl UdpSocket {
         speak_by(&SockRef::from(&socket), self.group_interface(group).to_canonical(), group)?;
         socket.connect(&group.into())?;
         Ok(socket)
+    }
+}
+
+/// A group of IPv6 that is another one on each link (RFC 4291, §2.7) is spoken to and heard where its address says.
+fn check_interface(group: SocketAddr) -> io::Result<()> {
+    match group {
+        SocketAddr::V6(v6) if v6.scope_id() == 0 && matches!(v6.ip().octets()[1] & 0xf, 1 | 2) => {
+            let text = format!(
+                "{group} is a group of one link: give the index of the interface as the scope of its address, as in \
+                 [{}%2]:{}, or take a group of the whole site, ff05::/16",
+                v6.ip(),
+                v6.port()
+            );
+            Err(io::Error::new(io::ErrorKind::InvalidInput, text))
+        }
+        _ => Ok(()),
     }
 }
 
