@@ -69,6 +69,8 @@ pub struct Sender {
     retransmitted: BTreeMap<PeerId, u64>,
     began: Instant,
     looked_at: Instant,
+    /// When those who had come were asked whether they are there still.
+    called: Option<Instant>,
     started: Option<Instant>,
     patience: patience::Patience,
     sent_bytes: u64,
@@ -137,6 +139,7 @@ impl Sender {
             retransmitted: BTreeMap::new(),
             began: now,
             looked_at: now,
+            called: None,
             started: None,
             patience: patience::Patience::default(),
             sent_bytes: 0,
