@@ -170,6 +170,17 @@ fn of_two_senders_that_wait_for_receivers_at_one_group_either_says_that_there_is
     assert!(!error.contains("another cast"), "it does not take itself for another: {error}");
 }
 
+/// What is said next to a Node that nothing but its calls drives.
+fn next_message(node: &Node) -> Message {
+    loop {
+        match node.next(Duration::from_secs(10)).unwrap() {
+            Some(Incoming::Message(message)) => return Message::decode(message.data).unwrap(),
+            Some(_) => {}
+            None => panic!("nothing is said"),
+        }
+    }
+}
+
 /// A receiver that has come, and is gone without a word when the cast begins, is none that the others wait for.
 #[test]
 fn nobody_waits_for_one_that_has_come_and_does_not_answer_any_more() {
@@ -187,16 +198,8 @@ fn nobody_waits_for_one_that_has_come_and_does_not_answer_any_more() {
     let peer = silent.connect(to).unwrap();
     let say = |message: Message| silent.send(ChannelId { peer, channel: CHANNEL }, message.encode()).unwrap();
     say(Message::Hello { version: VERSION });
-    let cast = loop {
-        match silent.next(Duration::from_secs(10)).unwrap() {
-            Some(Incoming::Message(message)) => match Message::decode(message.data) {
-                Some(Message::Offer(offer)) => break denrei_cast::message::short(&offer.id),
-                other => panic!("{other:?}"),
-            },
-            Some(_) => {}
-            None => panic!("nothing is offered"),
-        }
-    };
+    let Message::Offer(offer) = next_message(&silent) else { panic!("nothing is offered") };
+    let cast = denrei_cast::message::short(&offer.id);
     say(Message::Want { cast, ordered: false, name: "silent".into(), ranges: vec![(0, 5)] });
     assert!(silent.flush(peer, Duration::from_secs(10)));
     std::thread::sleep(Duration::from_secs(1));
@@ -210,4 +213,31 @@ fn nobody_waits_for_one_that_has_come_and_does_not_answer_any_more() {
     let report = sender.join().unwrap().unwrap();
     let complete = report.members.iter().filter(|member| member.outcome == Outcome::Complete);
     assert_eq!((complete.count(), report.members.len()), (2, 3));
+}
+
+/// A sender that was killed and is started again has another port: nobody knows that it is the same one.
+#[test]
+fn a_sender_of_the_same_cast_takes_the_place_of_one_that_does_not_answer() {
+    let (group, from, into) = (group(), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let path = from.path().join("order");
+    std::fs::write(&path, b"attack at dawn").unwrap();
+    let receiving = node(None);
+    let receiver_at = receiving.local_addr();
+    let destination = Destination::Directory { path: into.path().into(), sync: false };
+    let receiver = Receiver::new(receiving, destination, ReceiveOptions::new(group));
+    let receiver = std::thread::spawn(move || receiver.run(|_| ControlFlow::Continue(())));
+    let source = Source::files(denrei_cast::scan(&[path], false).unwrap()).unwrap();
+    let options = SendOptions::new(group, Members::Listed(vec![receiver_at]));
+    let sender = Sender::new(node(None), source, options).unwrap();
+    // Nothing but its calls drives the first: after them it is as good as dead.
+    let first = Node::bind("127.0.0.1:0", Config::default()).unwrap();
+    let peer = first.connect(receiver_at).unwrap();
+    let offer = Message::Offer(*sender.offer()).encode();
+    first.send(ChannelId { peer, channel: CHANNEL }, offer).unwrap();
+    assert!(matches!(next_message(&first), Message::Want { .. }));
+    let begin = Instant::now();
+    assert!(sender.run(|_| ControlFlow::Continue(())).unwrap().is_complete());
+    assert_eq!(receiver.join().unwrap().unwrap().new_bytes, 14);
+    let took = begin.elapsed();
+    assert!(took < Duration::from_secs(4), "it was taken after {took:?}");
 }
