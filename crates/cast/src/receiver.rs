@@ -49,9 +49,8 @@ pub struct Receiver {
     sender: Option<(PeerId, SocketAddr)>,
     /// Another sender of the same cast: the same one, started again before its end was noticed.
     next_sender: Option<(PeerId, Offer)>,
-    /// While there is one: the packets that have come from the sender, since when there was none more, and when it was
-    /// looked.
-    heard: Option<(u64, Instant, Instant)>,
+    /// How long the sender is silent.
+    silence: Option<asking::Silence>,
     listener: Option<GroupListener>,
     membership: Option<Membership>,
     /// What came last came by the group.
@@ -86,7 +85,7 @@ impl Receiver {
             reception: None,
             sender: None,
             next_sender: None,
-            heard: None,
+            silence: None,
             listener: None,
             membership: None,
             by_group: false,

@@ -218,26 +218,28 @@ fn nobody_waits_for_one_that_has_come_and_does_not_answer_any_more() {
 /// A sender that was killed and is started again has another port: nobody knows that it is the same one.
 #[test]
 fn a_sender_of_the_same_cast_takes_the_place_of_one_that_does_not_answer() {
-    let (group, from, into) = (group(), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let path = from.path().join("order");
-    std::fs::write(&path, b"attack at dawn").unwrap();
-    let receiving = node(None);
-    let receiver_at = receiving.local_addr();
-    let destination = Destination::Directory { path: into.path().into(), sync: false };
-    let receiver = Receiver::new(receiving, destination, ReceiveOptions::new(group));
-    let receiver = std::thread::spawn(move || receiver.run(|_| ControlFlow::Continue(())));
-    let source = Source::files(denrei_cast::scan(&[path], false).unwrap()).unwrap();
-    let options = SendOptions::new(group, Members::Listed(vec![receiver_at]));
-    let sender = Sender::new(node(None), source, options).unwrap();
-    // Nothing but its calls drives the first: after them it is as good as dead.
-    let first = Node::bind("127.0.0.1:0", Config::default()).unwrap();
-    let peer = first.connect(receiver_at).unwrap();
-    let offer = Message::Offer(*sender.offer()).encode();
-    first.send(ChannelId { peer, channel: CHANNEL }, offer).unwrap();
-    assert!(matches!(next_message(&first), Message::Want { .. }));
-    let begin = Instant::now();
-    assert!(sender.run(|_| ControlFlow::Continue(())).unwrap().is_complete());
-    assert_eq!(receiver.join().unwrap().unwrap().new_bytes, 14);
-    let took = begin.elapsed();
-    assert!(took < Duration::from_secs(4), "it was taken after {took:?}");
+    for announced in [false, true] {
+        let (group, from, into) = (group(), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let path = from.path().join("order");
+        std::fs::write(&path, b"attack at dawn").unwrap();
+        let receiving = node(None);
+        let receiver_at = receiving.local_addr();
+        let destination = Destination::Directory { path: into.path().into(), sync: false };
+        let receiver = Receiver::new(receiving, destination, ReceiveOptions::new(group));
+        let receiver = std::thread::spawn(move || receiver.run(|_| ControlFlow::Continue(())));
+        let source = Source::files(denrei_cast::scan(&[path], false).unwrap()).unwrap();
+        let members = if announced { Members::AtLeast(1) } else { Members::Listed(vec![receiver_at]) };
+        let sender = Sender::new(node(None), source, SendOptions::new(group, members)).unwrap();
+        // Nothing but its calls drives the first: after them it is as good as dead.
+        let first = Node::bind("127.0.0.1:0", Config::default()).unwrap();
+        let peer = first.connect(receiver_at).unwrap();
+        let offer = Message::Offer(*sender.offer()).encode();
+        first.send(ChannelId { peer, channel: CHANNEL }, offer).unwrap();
+        assert!(matches!(next_message(&first), Message::Want { .. }));
+        let begin = Instant::now();
+        assert!(sender.run(|_| ControlFlow::Continue(())).unwrap().is_complete());
+        assert_eq!(receiver.join().unwrap().unwrap().new_bytes, 14);
+        let took = begin.elapsed();
+        assert!(took < Duration::from_secs(5), "it was taken after {took:?}, announced: {announced}");
+    }
 }

@@ -16,20 +16,36 @@ const ASK_INTERVAL: Duration = Duration::from_millis(500);
 const ANSWER: Duration = Duration::from_secs(3);
 /// Says to nobody that it was waited for (`spec/protocol.md` §8: the application's).
 const NO_ANSWER: u16 = 0x8000;
-/// A sender that is silent for so long is asked for a sign of life, while another offers the same.
+/// How often it is looked whether something has come from the sender.
+const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+/// A sender that is silent for so long is asked for a sign of life …
 const ASK_AFTER: Duration = Duration::from_millis(500);
-/// One that gives none for so long is left for the other.
+/// … and where it gives none by then others are listened to: it may have been started again …
+const LISTEN_AFTER: Duration = Duration::from_secs(1);
+/// … and taken for it, if they send the same.
 const SILENCE: Duration = Duration::from_secs(2);
+
+/// A sender of which nothing was heard.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Silence {
+    peer: PeerId,
+    /// Packets that had come from it.
+    received: u64,
+    since: Instant,
+    looked_at: Instant,
+    asked: bool,
+}
 
 impl Receiver {
     /// Asks senders that were named or have been heard.
     pub(super) fn find(&mut self, now: Instant) -> Result<(), CastError> {
         self.forget_silent(now);
-        if self.sender.is_some() {
+        let alone = self.sender.is_none();
+        if !alone && self.silence(now) < LISTEN_AFTER {
             return Ok(());
         }
         let due = self.asked_at.is_none_or(|asked| now.duration_since(asked) >= ASK_INTERVAL);
-        let named = self.options.from.filter(|_| due);
+        let named = self.options.from.filter(|_| due && alone);
         let heard = self.finder.as_mut().and_then(|finder| finder.poll(now));
         if let Some(sender) = named {
             self.asked_at = Some(now);
@@ -75,36 +91,47 @@ impl Receiver {
         });
     }
 
-    /// Leaves a sender that does not answer, where another offers the same: it was killed and started again, most
+    /// For how long nothing has come from the sender, which is asked for a sign of life then.
+    fn silence(&mut self, now: Instant) -> Duration {
+        let Some((peer, _)) = self.sender else {
+            self.silence = None;
+            return Duration::ZERO;
+        };
+        let seen = self.silence.filter(|silence| silence.peer == peer);
+        if let Some(Silence { since, looked_at, .. }) = seen
+            && now.saturating_duration_since(looked_at) < LOOK_INTERVAL
+        {
+            return now.saturating_duration_since(since);
+        }
+        let received = self.node.flow(peer).map_or(0, |flow| flow.counters.packets_received);
+        let silence = match seen {
+            // Time in which nobody was listened to, as files were verified, is nobody's silence.
+            Some(seen)
+                if seen.received == received && now.saturating_duration_since(seen.looked_at) < ASK_AFTER =>
+            {
+                let silent = now.saturating_duration_since(seen.since) >= ASK_AFTER;
+                if silent && !seen.asked {
+                    // A session that is over says so by an event.
+                    let _ = self.node.request_status(peer);
+                }
+                Silence { looked_at: now, asked: silent, ..seen }
+            }
+            _ => Silence { peer, received, since: now, looked_at: now, asked: false },
+        };
+        self.silence = Some(silence);
+        now.saturating_duration_since(silence.since)
+    }
+
+    /// Leaves a sender that gives no sign of life, where another offers the same: it was killed and started again, most
     /// likely, which its session would show much later.
     pub(super) fn turn_to_next(&mut self, now: Instant) -> Result<(), CastError> {
-        let (Some((peer, _)), Some(_)) = (self.sender, self.next_sender) else {
-            self.heard = None;
+        let (Some((peer, _)), Some(_)) = (self.sender, self.next_sender) else { return Ok(()) };
+        if self.silence(now) < SILENCE {
             return Ok(());
-        };
-        let Some(flow) = self.node.flow(peer) else { return Ok(()) };
-        let received = flow.counters.packets_received;
-        let since = match self.heard {
-            // Time in which nobody was listened to, as files were verified, is nobody's silence.
-            Some((before, since, at))
-                if before == received && now.saturating_duration_since(at) < ASK_AFTER =>
-            {
-                since
-            }
-            _ => now,
-        };
-        self.heard = Some((received, since, now));
-        let silence = now.saturating_duration_since(since);
-        if silence >= SILENCE {
-            let why = "it does not answer, and another sends the same";
-            // It may have just ended by itself.
-            let _ = self.node.abort(peer, NO_ANSWER, why);
-            return self.lost(peer, why);
         }
-        // Where something is under way its transport is being asked.
-        if silence >= ASK_AFTER && flow.queued_messages == 0 {
-            self.say(peer, &Message::Hello { version: VERSION });
-        }
-        Ok(())
+        let why = "it does not answer, and another sends the same";
+        // It may have just ended by itself.
+        let _ = self.node.abort(peer, NO_ANSWER, why);
+        self.lost(peer, why)
     }
 }
