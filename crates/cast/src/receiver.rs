@@ -335,11 +335,16 @@ impl Receiver {
             // It does not come again.
             return Err(CastError::Sender(format!("the sender is gone before the stream ended: {why}")));
         }
-        let patience = self.options.patience;
-        tracing::warn!("the sender is gone ({why}); waiting {patience:.0?} for it to come back");
         match self.next_sender.take() {
-            Some((next, offer)) => self.offered(next, offer),
-            None => Ok(()),
+            Some((next, offer)) => {
+                tracing::warn!("the sender is gone ({why}); another goes on with the same");
+                self.offered(next, offer)
+            }
+            None => {
+                let patience = self.options.patience;
+                tracing::warn!("the sender is gone ({why}); waiting {patience:.0?} for it to come back");
+                Ok(())
+            }
         }
     }
 
