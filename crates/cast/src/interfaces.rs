@@ -117,6 +117,17 @@ pub fn of_node(group: SocketAddr, local: SocketAddr) -> io::Result<Vec<Place>> {
     Ok(places)
 }
 
+/// Whether a Node at `local`, which other hosts reach, and they hear nothing of each other at the group, as no interface
+/// towards them is up, or carries multicast.
+pub fn is_this_host_alone(group: SocketAddr, local: SocketAddr) -> bool {
+    let is_loopback = |place: &Place| match place.interface {
+        Interface::V4(at) => at.is_loopback(),
+        Interface::V6(index) => locals().iter().any(|local| local.loopback && local.index == index),
+    };
+    let places = of_node(group, local).unwrap_or_default();
+    !local.ip().to_canonical().is_loopback() && !places.is_empty() && places.iter().all(is_loopback)
+}
+
 /// What to tell people whom nobody reaches: a Node at loopback is for its own host.
 pub fn reach_of(local: SocketAddr) -> &'static str {
     if local.ip().to_canonical().is_loopback() {
@@ -230,5 +241,14 @@ mod tests {
             let error = parse_group(wrong).unwrap_err();
             assert!(error.contains(advice), "{error}");
         }
+    }
+
+    #[test]
+    fn one_that_others_reach_and_do_not_hear_is_told_from_one_that_is_for_its_host() {
+        let group = parse_group("[ff02::7%lo]:7000").unwrap();
+        let alone = |local: &str| is_this_host_alone(group, local.parse().unwrap());
+        // Where there is no IPv6 there are no places, either.
+        assert_eq!(alone("[::]:1"), of_node(group, "[::]:1".parse().unwrap()).is_ok());
+        assert!(!alone("[::1]:1"));
     }
 }

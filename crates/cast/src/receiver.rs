@@ -75,6 +75,16 @@ impl Receiver {
         let warning = finder.as_ref().err().map(|error| {
             format!("cannot hear casts announced at {}: {error}; --from names a sender", options.group)
         });
+        let alone = interfaces::is_this_host_alone(options.group, node.local_addr());
+        let warning = warning.or_else(|| {
+            alone.then(|| {
+                format!(
+                    "casts announced at {} by other hosts are not heard, as no interface towards them carries \
+                     multicast; --from names a sender",
+                    options.group
+                )
+            })
+        });
         let now = Instant::now();
         Self {
             node,
