@@ -105,10 +105,10 @@ impl UdpSocket {
     /// # Errors
     /// When the system refuses, or has no route to `group`.
     pub fn enable_multicast(&mut self, group: SocketAddr) -> io::Result<()> {
-        check_interface(group)?;
         let local = self.group_interface(group).to_canonical();
         let socket = SockRef::from(&self.lanes[0].socket);
         speak_by(&socket, local, group)?;
+        check_interface(group)?;
         match group.ip() {
             IpAddr::V4(_) => {
                 socket.set_multicast_loop_v4(true)?;
