@@ -41,7 +41,7 @@ impl From<CollectiveError> for Failure {
                 let code = Self::from(source.clone()).code();
                 Self::new(code, error)
             }
-            CollectiveError::BadSet(_) => Self::new(DENREI_INVALID, error),
+            CollectiveError::BadSet(_) | CollectiveError::Unlike { .. } => Self::new(DENREI_INVALID, error),
             _ => Self::new(DENREI_SYSTEM, error),
         }
     }

@@ -34,7 +34,9 @@ const HOPS: u32 = 8;
 
 /// Where the beacons of a group go.
 pub fn address(group: SocketAddr) -> SocketAddr {
-    SocketAddr::new(group.ip(), group.port().checked_add(1).unwrap_or(1024))
+    let mut beacons = group;
+    beacons.set_port(group.port().checked_add(1).unwrap_or(1024));
+    beacons
 }
 
 /// Says where a sender is.

@@ -3,10 +3,58 @@
 //! Inputs → outputs: a group's and a Node's address → the interfaces on which the one is to be spoken to and
 //! heard, so that all who can reach the other are reached. Source: `spec/cast.md` §7.
 
+use crate::settings::DEFAULT_GROUP;
 use nix::ifaddrs::getifaddrs;
 use nix::net::if_::{InterfaceFlags, if_nametoindex};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+
+/// A group's address as people write it; one that a link alone has, or an interface, names it: `[ff02::7%eth0]:7000`.
+///
+/// # Errors
+/// It cannot be a group's address, and what would be one.
+pub fn parse_group(text: &str) -> Result<SocketAddr, String> {
+    let example =
+        || format!("{text:?} is no group: give a multicast address and a port, such as {DEFAULT_GROUP}");
+    let (plain, interface) = match text.split_once('%') {
+        Some((ip, rest)) => {
+            let (interface, port) = rest.split_once(']').ok_or_else(example)?;
+            (format!("{ip}]{port}"), Some(interface))
+        }
+        None => (text.to_owned(), None),
+    };
+    let mut group: SocketAddr = plain.parse().map_err(|_| example())?;
+    // The port after it is that of the announcements.
+    if !group.ip().is_multicast() || !(1..u16::MAX).contains(&group.port()) {
+        return Err(example());
+    }
+    match (&mut group, interface) {
+        (SocketAddr::V6(v6), Some(name)) => v6.set_scope_id(interface_index(name)?),
+        (SocketAddr::V6(v6), None) if is_of_one_link(v6.ip()) => {
+            let (ip, port) = (*v6.ip(), v6.port());
+            let mut wider = ip.octets();
+            wider[1] = (wider[1] & 0xf0) | 5;
+            return Err(format!(
+                "{text:?} is a group of one link: say which, such as [{ip}%eth0]:{port}, or take one of the whole \
+                 site, such as [{}]:{port}",
+                Ipv6Addr::from(wider)
+            ));
+        }
+        _ => {}
+    }
+    Ok(group)
+}
+
+/// Whether a group is another one on each link (RFC 4291, §2.7).
+fn is_of_one_link(group: &Ipv6Addr) -> bool {
+    matches!(group.octets()[1] & 0xf, 1 | 2)
+}
+
+/// The index of an interface, by which it may be named as well.
+fn interface_index(name: &str) -> Result<u32, String> {
+    let known = if_nametoindex(name).ok().or_else(|| name.parse().ok().filter(|index| *index > 0));
+    known.ok_or_else(|| format!("this host has no interface {name:?}: `ip link` shows those it has"))
+}
 
 /// An interface as sockets of the two families want it named.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,6 +104,10 @@ pub fn of_node(group: SocketAddr, local: SocketAddr) -> io::Result<Vec<Place>> {
         (IpAddr::V4(_), _) => return Err(other_family(group, local, "0.0.0.0")),
         (IpAddr::V6(_), _) => return Err(other_family(group, local, "[::]")),
     };
+    if places.is_empty() {
+        let text = format!("no interface of {local} carries {group}: choose another --group, or --bind");
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+    }
     let mut seen = Vec::new();
     places.retain(|place| {
         let new = !seen.contains(place);
@@ -63,6 +115,17 @@ pub fn of_node(group: SocketAddr, local: SocketAddr) -> io::Result<Vec<Place>> {
         new
     });
     Ok(places)
+}
+
+/// Whether a Node at `local`, which other hosts reach, and they hear nothing of each other at the group, as no interface
+/// towards them is up, or carries multicast.
+pub fn is_this_host_alone(group: SocketAddr, local: SocketAddr) -> bool {
+    let is_loopback = |place: &Place| match place.interface {
+        Interface::V4(at) => at.is_loopback(),
+        Interface::V6(index) => locals().iter().any(|local| local.loopback && local.index == index),
+    };
+    let places = of_node(group, local).unwrap_or_default();
+    !local.ip().to_canonical().is_loopback() && !places.is_empty() && places.iter().all(is_loopback)
 }
 
 /// What to tell people whom nobody reaches: a Node at loopback is for its own host.
@@ -107,8 +170,19 @@ fn v6(locals: &[Local], group: SocketAddr, own: Ipv6Addr, local: SocketAddr) -> 
         }
         false => on(own.into()).collect(),
     };
-    let places = first.into_iter().chain(loopback);
+    let named = scope_of(group);
+    let places = first.into_iter().chain(loopback).filter(|at| named == 0 || at.index == named);
     places.map(|at| Place { interface: Interface::V6(at.index), source }).collect()
+}
+
+/// The interface that a group's address names, 0 if none.
+pub fn scope_of(group: SocketAddr) -> u32 {
+    if let SocketAddr::V6(v6) = group { v6.scope_id() } else { 0 }
+}
+
+/// A group's address as another host tells it, with the interface that `own` names, if that is the same group.
+pub fn as_named_here(told: SocketAddr, own: SocketAddr) -> SocketAddr {
+    if (told.ip(), told.port()) == (own.ip(), own.port()) { own } else { told }
 }
 
 /// Addresses of this host's interfaces that carry multicast; loopback does without saying so.
@@ -134,4 +208,47 @@ fn source_towards(group: SocketAddr) -> Option<IpAddr> {
     let socket = UdpSocket::bind((any, 0)).ok()?;
     socket.connect(group).ok()?;
     socket.local_addr().ok().map(|addr| addr.ip())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_group_is_multicast_with_a_port() {
+        assert!(parse_group(DEFAULT_GROUP).is_ok() && parse_group("[ff15::1]:7000").is_ok());
+        for wrong in
+            ["10.0.0.1:7118", "239.1.1.1", "239.1.1.1:0", "239.1.1.1:65535", "239.1.1.1%lo:7", "%", ""]
+        {
+            assert!(parse_group(wrong).unwrap_err().contains("such as"), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_group_of_one_link_names_its_interface() {
+        let index = if_nametoindex("lo").unwrap();
+        for text in ["[ff02::7%lo]:7000".to_owned(), format!("[ff12::7%{index}]:7000")] {
+            assert_eq!(scope_of(parse_group(&text).unwrap()), index, "{text}");
+        }
+        for (wrong, advice) in [
+            ("[ff02::7]:7000", "[ff05::7]:7000"),
+            ("[ff12::7]:7000", "[ff12::7%eth0]:7000"),
+            ("[ff01::7]:7000", "[ff05::7]:7000"),
+            ("[ff02::7%no-such]:7000", "ip link"),
+            ("[ff02::7%0]:7000", "ip link"),
+            ("[ff02::7%]:7000", "ip link"),
+        ] {
+            let error = parse_group(wrong).unwrap_err();
+            assert!(error.contains(advice), "{error}");
+        }
+    }
+
+    #[test]
+    fn one_that_others_reach_and_do_not_hear_is_told_from_one_that_is_for_its_host() {
+        let group = parse_group("[ff02::7%lo]:7000").unwrap();
+        let alone = |local: &str| is_this_host_alone(group, local.parse().unwrap());
+        // Where there is no IPv6 there are no places, either.
+        assert_eq!(alone("[::]:1"), of_node(group, "[::]:1".parse().unwrap()).is_ok());
+        assert!(!alone("[::1]:1"));
+    }
 }

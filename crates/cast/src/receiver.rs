@@ -4,6 +4,7 @@
 //! this file waits and answers. A sender that vanishes is waited for: it may come back and go on.
 //! Source: `spec/cast.md` §5, §7.
 
+mod asking;
 mod options;
 
 pub use options::{ReceiveOptions, ReceiveProgress, ReceiveReport};
@@ -12,10 +13,10 @@ use crate::beacon::Finder;
 use crate::busy::Busy;
 use crate::error::{CastError, in_seconds};
 use crate::interfaces;
-use crate::message::{CHANNEL, FailureCode, Message, Offer, VERSION, short};
+use crate::message::{CHANNEL, FailureCode, Message, Offer, short};
 use crate::reception::{Destination, Reception, check_offer};
 use bytes::Bytes;
-use denrei::{ChannelId, ConnectError, Event, GroupListener, Incoming, Membership, Node, PeerId, Phase};
+use denrei::{ChannelId, Event, GroupListener, Incoming, Membership, Node, PeerId};
 use std::net::SocketAddr;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
@@ -29,12 +30,6 @@ const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
 /// How often the sender is told that this goes on though nothing is added: files are verified, or what comes is
 /// here already.
 const BUSY_INTERVAL: Duration = Duration::from_secs(5);
-/// How often a sender that was named is asked.
-const ASK_INTERVAL: Duration = Duration::from_millis(500);
-/// How long a sender that was heard has to answer: who forges or repeats a beacon makes a receiver ask in vain.
-const ANSWER: Duration = Duration::from_secs(3);
-/// Says to nobody that it was waited for (`spec/protocol.md` §8: the application's).
-const NO_ANSWER: u16 = 0x8000;
 /// The code of a session that ends because its receiver's user has ended that (`spec/protocol.md` §8: the
 /// application's).
 pub const BROKEN_OFF: u16 = 0x8001;
@@ -54,6 +49,8 @@ pub struct Receiver {
     sender: Option<(PeerId, SocketAddr)>,
     /// Another sender of the same cast: the same one, started again before its end was noticed.
     next_sender: Option<(PeerId, Offer)>,
+    /// How long the sender is silent.
+    silence: Option<asking::Silence>,
     listener: Option<GroupListener>,
     membership: Option<Membership>,
     /// What came last came by the group.
@@ -78,6 +75,16 @@ impl Receiver {
         let warning = finder.as_ref().err().map(|error| {
             format!("cannot hear casts announced at {}: {error}; --from names a sender", options.group)
         });
+        let alone = interfaces::is_this_host_alone(options.group, node.local_addr());
+        let warning = warning.or_else(|| {
+            alone.then(|| {
+                format!(
+                    "casts announced at {} by other hosts are not heard, as no interface towards them carries \
+                     multicast; --from names a sender",
+                    options.group
+                )
+            })
+        });
         let now = Instant::now();
         Self {
             node,
@@ -88,6 +95,7 @@ impl Receiver {
             reception: None,
             sender: None,
             next_sender: None,
+            silence: None,
             listener: None,
             membership: None,
             by_group: false,
@@ -143,6 +151,7 @@ impl Receiver {
         loop {
             let now = Instant::now();
             self.find(now)?;
+            self.turn_to_next(now)?;
             self.sessions()?;
             self.members()?;
             self.tell(now, progress)?;
@@ -151,59 +160,6 @@ impl Receiver {
             }
             self.give_up(now)?;
         }
-    }
-
-    /// Asks senders that were named or have been heard.
-    fn find(&mut self, now: Instant) -> Result<(), CastError> {
-        self.forget_silent(now);
-        if self.sender.is_some() {
-            return Ok(());
-        }
-        let due = self.asked_at.is_none_or(|asked| now.duration_since(asked) >= ASK_INTERVAL);
-        let named = self.options.from.filter(|_| due);
-        let heard = self.finder.as_mut().and_then(|finder| finder.poll(now));
-        if let Some(sender) = named {
-            self.asked_at = Some(now);
-            // It does not become possible by waiting.
-            if let Err(error @ (ConnectError::OtherFamily { .. } | ConnectError::BadAddress(_))) =
-                self.ask(sender)
-            {
-                return Err(CastError::NoReceivers(format!("the sender cannot be asked: {error}")));
-            }
-        }
-        // One that has not answered yet has been told already.
-        if let Some(sender) = heard.filter(|sender| !self.is_asked(*sender)) {
-            self.asked_at = Some(now);
-            let known = self.node.peer_at(sender).is_some();
-            let peer = self.ask(sender).ok().filter(|_| !known);
-            self.asked.extend(peer.map(|peer| (peer, now)));
-        }
-        Ok(())
-    }
-
-    fn ask(&self, sender: SocketAddr) -> Result<PeerId, ConnectError> {
-        let peer = self.node.connect(sender);
-        let peer = peer.inspect_err(|error| tracing::debug!("cannot ask {sender}: {error}"))?;
-        self.say(peer, &Message::Hello { version: VERSION });
-        Ok(peer)
-    }
-
-    fn is_asked(&self, sender: SocketAddr) -> bool {
-        self.node.peer_at(sender).is_some_and(|peer| self.asked.iter().any(|(asked, _)| *asked == peer))
-    }
-
-    /// Tries no longer with those who were heard and do not answer.
-    fn forget_silent(&mut self, now: Instant) {
-        let node = &self.node;
-        self.asked.retain(|(peer, at)| {
-            let silent = node.flow(*peer).is_some_and(|flow| flow.phase == Phase::Opening);
-            let late = now.duration_since(*at) >= ANSWER;
-            if silent && late {
-                // It may have just ended by itself.
-                let _ = node.abort(*peer, NO_ANSWER, "no answer");
-            }
-            silent && !late
-        });
     }
 
     /// Takes what has come by sessions; waits for it where nothing else is to be expected.
@@ -298,8 +254,9 @@ impl Receiver {
             self.reception = Some(Reception::telling(offer, destination, &self.options.name, busy)?);
         }
         // Joined before the first WANT: who has said what it misses may be made a member at once.
-        if self.listener.as_ref().is_none_or(|listener| listener.address() != offer.group) {
-            let joined = self.node.join_group(offer.group);
+        let group = interfaces::as_named_here(offer.group, self.options.group);
+        if self.listener.as_ref().is_none_or(|listener| listener.address() != group) {
+            let joined = self.node.join_group(group);
             self.listener = Some(joined.map_err(|error| CastError::Transport(error.to_string()))?);
         }
         self.want();
@@ -388,11 +345,16 @@ impl Receiver {
             // It does not come again.
             return Err(CastError::Sender(format!("the sender is gone before the stream ended: {why}")));
         }
-        let patience = self.options.patience;
-        tracing::warn!("the sender is gone ({why}); waiting {patience:.0?} for it to come back");
         match self.next_sender.take() {
-            Some((next, offer)) => self.offered(next, offer),
-            None => Ok(()),
+            Some((next, offer)) => {
+                tracing::warn!("the sender is gone ({why}); another goes on with the same");
+                self.offered(next, offer)
+            }
+            None => {
+                let patience = self.options.patience;
+                tracing::warn!("the sender is gone ({why}); waiting {patience:.0?} for it to come back");
+                Ok(())
+            }
         }
     }
 

@@ -67,6 +67,8 @@ pub struct Member {
     pub ordered: bool,
     /// It was in a group and did not keep up, or could not join one.
     pub no_group: bool,
+    /// It did not answer when the cast began, and was not heard of since: a group would wait for it.
+    pub silent: bool,
     /// Not sent to it, or lost on the way.
     pub wanted: PieceSet,
     /// It was asked what it misses, and has not said so: it may be more than what is wanted.
@@ -149,6 +151,7 @@ impl Roster {
             path: Path::Alone,
             ordered: false,
             no_group: false,
+            silent: false,
             wanted: PieceSet::new(self.pieces),
             asked: false,
             ready: false,
@@ -285,7 +288,7 @@ impl Roster {
         member.wanted.clear();
         member.asked = false;
         member.ready = false;
-        member.no_group = false;
+        (member.no_group, member.silent) = (false, false);
         member.path = Path::Alone;
     }
 
@@ -309,6 +312,7 @@ impl Roster {
                 && member.path == Path::Alone
                 && member.ready
                 && !member.no_group
+                && !member.silent
                 && (member.ordered || !member.wanted.is_empty())
         };
         (0..self.members.len()).filter(|index| fits(&self.members[*index])).collect()

@@ -16,6 +16,7 @@ pub use options::{
 
 use crate::beacon::{Beacon, Finder};
 use crate::error::CastError;
+use crate::interfaces;
 use crate::message::{CHANNEL, Message, Offer, PIECE_BYTES};
 use crate::roster::{Member, Path, Roster, State};
 use crate::source::Source;
@@ -69,6 +70,8 @@ pub struct Sender {
     retransmitted: BTreeMap<PeerId, u64>,
     began: Instant,
     looked_at: Instant,
+    /// When those who had come were asked whether they are there still.
+    called: Option<Instant>,
     started: Option<Instant>,
     patience: patience::Patience,
     sent_bytes: u64,
@@ -106,7 +109,16 @@ impl Sender {
                 }
             }
             Members::AtLeast(_) => match Beacon::new(options.group, node.local_addr(), node.beacon_key()) {
-                Ok(opened) => beacon = Some(opened),
+                Ok(opened) => {
+                    beacon = Some(opened);
+                    if interfaces::is_this_host_alone(options.group, node.local_addr()) {
+                        warnings.push(format!(
+                            "the cast is announced at {} on this host alone, as no other interface carries multicast; \
+                             tell receivers elsewhere the address of this sender, with --from",
+                            options.group
+                        ));
+                    }
+                }
                 Err(error) => warnings.push(format!(
                     "cannot announce the cast at {}: {error}; tell receivers the address of this sender, with --from",
                     options.group
@@ -137,6 +149,7 @@ impl Sender {
             retransmitted: BTreeMap::new(),
             began: now,
             looked_at: now,
+            called: None,
             started: None,
             patience: patience::Patience::default(),
             sent_bytes: 0,

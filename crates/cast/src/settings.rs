@@ -4,6 +4,7 @@
 //! [`Sender`] or a [`Receiver`] takes.
 
 use crate::error::{CastError, storage};
+use crate::interfaces::parse_group;
 use crate::receiver::{ReceiveOptions, Receiver};
 use crate::reception::Destination;
 use crate::scan::scan;
@@ -61,9 +62,7 @@ pub struct CastOptions {
 /// All options of casts. Each is described at the field of [`CastOptions`] that has its name.
 pub const CAST_SETTINGS: &[Setting<CastOptions>] = &[
     Setting::new("group", "a multicast address with a port, such as 239.255.71.17:7118", |options, text| {
-        let group = address(text).filter(|group| group.ip().is_multicast() && group.port() != 0)?;
-        options.group = Some(group);
-        Some(())
+        set(&mut options.group, parse_group(text).ok())
     }),
     Setting::new("backend", "auto, multicast, unicast or tree", |options, text| {
         options.backend = group_backend(text)?;

@@ -3,7 +3,7 @@
 
 use denrei::{ChannelId, ClusterKey, Config, Drive, Incoming, Node, PeerId};
 use denrei_cast::message::{CHANNEL, FailureCode, Message, VERSION};
-use denrei_cast::{CastError, Destination, Members, ReceiveOptions, Receiver, SendOptions};
+use denrei_cast::{CastError, Destination, Members, Outcome, ReceiveOptions, Receiver, SendOptions};
 use denrei_cast::{Sender, Source};
 use std::net::{SocketAddr, UdpSocket};
 use std::ops::ControlFlow;
@@ -168,4 +168,78 @@ fn of_two_senders_that_wait_for_receivers_at_one_group_either_says_that_there_is
     let alone = Sender::new(node(None), order(), options).unwrap();
     let error = alone.run(|_| ControlFlow::Continue(())).unwrap_err().to_string();
     assert!(!error.contains("another cast"), "it does not take itself for another: {error}");
+}
+
+/// What is said next to a Node that nothing but its calls drives.
+fn next_message(node: &Node) -> Message {
+    loop {
+        match node.next(Duration::from_secs(10)).unwrap() {
+            Some(Incoming::Message(message)) => return Message::decode(message.data).unwrap(),
+            Some(_) => {}
+            None => panic!("nothing is said"),
+        }
+    }
+}
+
+/// A receiver that has come, and is gone without a word when the cast begins, is none that the others wait for.
+#[test]
+fn nobody_waits_for_one_that_has_come_and_does_not_answer_any_more() {
+    let (group, from) = (group(), tempfile::tempdir().unwrap());
+    let path = from.path().join("order");
+    std::fs::write(&path, vec![7; 1 << 20]).unwrap();
+    let sending = node(None);
+    let to = sending.local_addr();
+    let source = Source::files(denrei_cast::scan(&[path], false).unwrap()).unwrap();
+    let options = SendOptions { patience: Duration::ZERO, ..SendOptions::new(group, Members::AtLeast(3)) };
+    let sender = Sender::new(sending, source, options).unwrap();
+    let sender = std::thread::spawn(move || sender.run(|_| ControlFlow::Continue(())));
+    // Nothing but its calls drives this one: between them it is as good as dead.
+    let silent = Node::bind("127.0.0.1:0", Config::default()).unwrap();
+    let peer = silent.connect(to).unwrap();
+    let say = |message: Message| silent.send(ChannelId { peer, channel: CHANNEL }, message.encode()).unwrap();
+    say(Message::Hello { version: VERSION });
+    let Message::Offer(offer) = next_message(&silent) else { panic!("nothing is offered") };
+    let cast = denrei_cast::message::short(&offer.id);
+    say(Message::Want { cast, ordered: false, name: "silent".into(), ranges: vec![(0, 5)] });
+    assert!(silent.flush(peer, Duration::from_secs(10)));
+    std::thread::sleep(Duration::from_secs(1));
+    let begin = Instant::now();
+    let receivers = [(), ()].map(|()| receiving(None, group, Duration::from_secs(20)));
+    for receiver in receivers {
+        assert_eq!(receiver.join().unwrap().unwrap(), 1 << 20);
+    }
+    let took = begin.elapsed();
+    assert!(took < Duration::from_millis(2800), "the others waited {took:?}");
+    let report = sender.join().unwrap().unwrap();
+    let complete = report.members.iter().filter(|member| member.outcome == Outcome::Complete);
+    assert_eq!((complete.count(), report.members.len()), (2, 3));
+}
+
+/// A sender that was killed and is started again has another port: nobody knows that it is the same one.
+#[test]
+fn a_sender_of_the_same_cast_takes_the_place_of_one_that_does_not_answer() {
+    for announced in [false, true] {
+        let (group, from, into) = (group(), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let path = from.path().join("order");
+        std::fs::write(&path, b"attack at dawn").unwrap();
+        let receiving = node(None);
+        let receiver_at = receiving.local_addr();
+        let destination = Destination::Directory { path: into.path().into(), sync: false };
+        let receiver = Receiver::new(receiving, destination, ReceiveOptions::new(group));
+        let receiver = std::thread::spawn(move || receiver.run(|_| ControlFlow::Continue(())));
+        let source = Source::files(denrei_cast::scan(&[path], false).unwrap()).unwrap();
+        let members = if announced { Members::AtLeast(1) } else { Members::Listed(vec![receiver_at]) };
+        let sender = Sender::new(node(None), source, SendOptions::new(group, members)).unwrap();
+        // Nothing but its calls drives the first: after them it is as good as dead.
+        let first = Node::bind("127.0.0.1:0", Config::default()).unwrap();
+        let peer = first.connect(receiver_at).unwrap();
+        let offer = Message::Offer(*sender.offer()).encode();
+        first.send(ChannelId { peer, channel: CHANNEL }, offer).unwrap();
+        assert!(matches!(next_message(&first), Message::Want { .. }));
+        let begin = Instant::now();
+        assert!(sender.run(|_| ControlFlow::Continue(())).unwrap().is_complete());
+        assert_eq!(receiver.join().unwrap().unwrap().new_bytes, 14);
+        let took = begin.elapsed();
+        assert!(took < Duration::from_secs(5), "it was taken after {took:?}, announced: {announced}");
+    }
 }

@@ -5,18 +5,19 @@
 //! to one through channels of sessions, whose receivers set the pace (S11). Source: U9, S12; the names
 //! are MPI's.
 
+mod error;
 mod messages;
 
-use crate::group::{Group, GroupListener, Membership, OPENING_GRACE, OpenGroupError};
+pub use error::CollectiveError;
+
+use crate::group::{Group, GroupListener, Membership, OPENING_GRACE};
 use crate::shards::deadline_of;
-use crate::{ChannelId, GroupError, GroupOptions, MembershipEnd, Node, PeerId, Phase, SendError};
+use crate::{ChannelId, GroupOptions, Node, PeerId, Phase, SendError};
 use bytes::Bytes;
-use denrei_proto::ConnectError;
 use denrei_proto::group::Invited;
-use messages::{pack, tagged, unpack, untagged};
+use messages::{UNKNOWN, kind_of, number_of, operation_of, pack, tagged, unpack, untagged};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
-use thiserror::Error;
 
 /// Channel that carries what goes to one Node, of a [`Collective`] that is given no other: nothing else may
 /// use it with the Nodes of the set.
@@ -28,75 +29,12 @@ const FAILED: u64 = 1 << 63;
 /// result: its number follows, and of rank 0 the numbers of those that it waited for.
 const GAVE_UP: u64 = 1 << 62;
 
+/// Bit of a message's number that says that ranks have called different operations: which rank, what it called, and what
+/// rank 0 did.
+const UNLIKE: u64 = 1 << 61;
+
 /// How soon rank 0, which waits for one rank, notices that another has given up.
 const LOOK: Duration = Duration::from_millis(20);
-
-/// Why a collective operation did not complete.
-#[derive(Debug, Error)]
-#[non_exhaustive]
-pub enum CollectiveError {
-    /// The Nodes of the set cannot be.
-    #[error("a set of Nodes needs distinct addresses, its own among them: {0}")]
-    BadSet(String),
-    /// The group cannot be opened or joined.
-    #[error("{0}")]
-    Open(#[from] OpenGroupError),
-    /// Rank 0 is there, and waits, or has waited, for others in vain: it knows for whom.
-    #[error("rank 0 {}, for others did not come: its error names them", if *.gave_up { "gave up" } else { "has not opened the set in time" })]
-    NotOpened {
-        /// Whether it has said so.
-        gave_up: bool,
-    },
-    /// A Node cannot be reached.
-    #[error("{0}")]
-    Connect(#[from] ConnectError),
-    /// Nothing can be sent to a Node, or comes from it any more.
-    #[error("rank {rank}: {source}")]
-    Send {
-        /// Which.
-        rank: usize,
-        /// Why.
-        source: SendError,
-    },
-    /// Nothing can be sent to the group.
-    #[error("{0}")]
-    Group(#[from] GroupError),
-    /// The root of the set has ended its group.
-    #[error("the root is gone: {0}")]
-    RootGone(#[from] MembershipEnd),
-    /// The socket has become unusable.
-    #[error("{0}")]
-    Node(#[from] crate::NodeError),
-    /// What the Nodes have could not be joined at rank 0.
-    #[error("rank 0 cannot join what all have: {0}")]
-    Join(String),
-    /// Time is up.
-    #[error("{operation} did not complete in time: nothing from rank{} {missing:?}", if .missing.len() == 1 { "" } else { "s" })]
-    TimedOut {
-        /// Which operation.
-        operation: &'static str,
-        /// Whose part is missing.
-        missing: Vec<usize>,
-    },
-    /// Time was up for another rank, so all have no result.
-    #[error("{operation} did not complete: rank {rank} gave up{}", waited_for(.missing))]
-    GaveUp {
-        /// Which operation.
-        operation: &'static str,
-        /// For whom.
-        rank: usize,
-        /// Whose part was missing, if that is known.
-        missing: Vec<usize>,
-    },
-}
-
-fn waited_for(missing: &[usize]) -> String {
-    match missing {
-        [] => String::new(),
-        [rank] => format!(", nothing came from rank {rank}"),
-        ranks => format!(", nothing came from ranks {ranks:?}"),
-    }
-}
 
 /// How this Node hears, or speaks to, all others.
 #[derive(Debug)]
@@ -109,6 +47,9 @@ enum Tie {
 }
 
 /// A set of Nodes that work together. Rank 0 is the first.
+///
+/// All call the same operations, in the same order: where rank 0 waits for something of one that calls another, or that
+/// one for something of rank 0, all who wait are [told](CollectiveError::Unlike), and the set goes on with the next.
 ///
 /// An operation for which time was up is over for all, and the set goes on with the next. A Node that had not come
 /// to it calls it still, hears at once that others [gave up](CollectiveError::GaveUp), and is with them again in the
@@ -296,7 +237,7 @@ impl Collective {
         self.round += 1;
         if self.rank > 0 {
             let root = self.peers[0].expect("rank 0 is another");
-            let message = tagged(self.round, &own);
+            let message = tagged(self.round | kind_of(operation), &own);
             let to = ChannelId { peer: root, channel: self.channel };
             let sent = self.node.send_timeout(to, message, left(until));
             let sent = sent.map_err(|source| CollectiveError::Send { rank: 0, source });
@@ -362,7 +303,7 @@ impl Collective {
         {
             match untagged(message.clone()) {
                 Some((round, _)) if round == self.round | GAVE_UP => return Ok(true),
-                Some((round, _)) if round & !GAVE_UP > self.round => self.early[rank] = Some(message),
+                Some((tag, _)) if number_of(tag) > self.round => self.early[rank] = Some(message),
                 _ => {}
             }
         }
@@ -387,10 +328,13 @@ impl Collective {
         loop {
             let Some(message) = self.next_of(rank, until)? else { return Ok(None) };
             match untagged(message.clone()) {
-                Some((round, data)) if round == self.round => return Ok(Some(data)),
+                Some((tag, data)) if tag == self.round | kind_of(operation) => return Ok(Some(data)),
+                Some((tag, _)) if number_of(tag) == self.round && tag & GAVE_UP == 0 => {
+                    return Err(CollectiveError::Unlike { operation, rank, theirs: operation_of(tag) });
+                }
                 // It could not send its part, and waits no longer.
-                Some((round, _)) if round & !GAVE_UP >= self.round => {
-                    let later = round & !GAVE_UP > self.round;
+                Some((tag, _)) if number_of(tag) >= self.round => {
+                    let later = number_of(tag) > self.round;
                     self.early[rank] = Some(message).filter(|_| later);
                     return Err(CollectiveError::GaveUp { operation, rank, missing: Vec::new() });
                 }
@@ -411,6 +355,16 @@ impl Collective {
 
     /// Rank 0 has given up, for itself or because another has: nobody waits for the result any more.
     fn tell_all(&self, error: &CollectiveError) {
+        let Tie::Root(group) = &self.tie else { return };
+        if let CollectiveError::Unlike { operation, rank, theirs } = error {
+            let octets = [
+                &(*rank as u32).to_le_bytes()[..],
+                &kind_of(theirs).to_le_bytes(),
+                &kind_of(operation).to_le_bytes(),
+            ];
+            let _ = group.send_timeout(tagged(self.round | UNLIKE, &octets.concat().into()), Duration::ZERO);
+            return;
+        }
         let (rank, missing) = match error {
             CollectiveError::TimedOut { missing, .. } => (0, missing),
             CollectiveError::GaveUp { rank, missing, .. } => (*rank, missing),
@@ -419,10 +373,8 @@ impl Collective {
         };
         let ranks = std::iter::once(rank).chain(missing.iter().copied());
         let ranks: Vec<u8> = ranks.flat_map(|rank| (rank as u32).to_le_bytes()).collect();
-        if let Tie::Root(group) = &self.tie {
-            // Who is not told has a deadline.
-            let _ = group.send_timeout(tagged(self.round | GAVE_UP, &ranks.into()), Duration::ZERO);
-        }
+        // Who is not told has a deadline.
+        let _ = group.send_timeout(tagged(self.round | GAVE_UP, &ranks.into()), Duration::ZERO);
     }
 
     /// Time is up for this rank, or its part could not be sent.
@@ -443,7 +395,8 @@ impl Collective {
         match &self.tie {
             Tie::Alone => Ok(data),
             Tie::Root(group) => {
-                let sent = group.send_timeout(tagged(self.round, &data), left(until));
+                let message = tagged(self.round | kind_of(operation), &data);
+                let sent = group.send_timeout(message, left(until));
                 sent.map_err(CollectiveError::from).inspect_err(|error| self.tell_all(error)).map(|_| data)
             }
             Tie::Other(membership, _) => loop {
@@ -453,12 +406,17 @@ impl Collective {
                 };
                 // What belongs to an operation that was given up here is dropped.
                 match untagged(message.data) {
-                    Some((round, data)) if round == self.round => return Ok(data),
+                    Some((tag, data)) if tag == self.round | kind_of(operation) => return Ok(data),
+                    Some((round, unlike)) if round == self.round | UNLIKE => return Err(unlike_of(&unlike)),
                     Some((round, why)) if round == self.round | FAILED => {
                         return Err(CollectiveError::Join(String::from_utf8_lossy(&why).into_owned()));
                     }
                     Some((round, ranks)) if round == self.round | GAVE_UP => {
                         return Err(gave_up(operation, &ranks));
+                    }
+                    Some((tag, _)) if number_of(tag) == self.round => {
+                        let (rank, theirs) = (self.rank, operation);
+                        return Err(CollectiveError::Unlike { operation: operation_of(tag), rank, theirs });
                     }
                     _ => {}
                 }
@@ -477,6 +435,15 @@ fn accept(listener: &GroupListener, timeout: Duration) -> Result<Membership, Col
         Invited::No => CollectiveError::TimedOut { operation: "opening", missing: vec![0] },
         invited => CollectiveError::NotOpened { gave_up: invited == Invited::GivenUp },
     })
+}
+
+/// What rank 0 says: who called something else.
+fn unlike_of(octets: &Bytes) -> CollectiveError {
+    let (rank, kinds) =
+        octets.split_first_chunk().map_or((0, &[][..]), |(rank, kinds)| (u32::from_le_bytes(*rank), kinds));
+    let mut names = kinds.as_chunks().0.iter().map(|kind| operation_of(u64::from_le_bytes(*kind)));
+    let (theirs, operation) = (names.next().unwrap_or(UNKNOWN), names.next().unwrap_or(UNKNOWN));
+    CollectiveError::Unlike { operation, rank: rank as usize, theirs }
 }
 
 /// What rank 0 says: who gave up, and whose part was missing.

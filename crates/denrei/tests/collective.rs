@@ -256,3 +256,28 @@ fn who_came_to_the_opening_and_went_before_rank_0_gave_up_is_not_named() {
     assert!(matches!(outcomes[2].0, CollectiveError::NotOpened { gave_up: false }), "{:?}", outcomes[2]);
     assert!(outcomes[1].1 < PATIENCE / 2, "{:?}", outcomes[1]);
 }
+
+#[test]
+fn who_calls_another_operation_is_named_and_nobody_takes_its_part_for_the_others() {
+    let texts = on_all(4, 17, |set| {
+        let unlike = match set.rank() {
+            2 => set.barrier(PATIENCE).unwrap_err(),
+            _ => set.all_gather("part", PATIENCE).map(drop).unwrap_err(),
+        };
+        // Only rank 0 sends in a broadcast: who waits for another's result learns it from that.
+        let spread = match set.rank() {
+            0 => set.broadcast("order", PATIENCE).err(),
+            1 => set.barrier(PATIENCE).err(),
+            _ => set.broadcast("", PATIENCE).err(),
+        };
+        let parts = set.all_gather(format!("{}", set.rank()), PATIENCE).unwrap();
+        assert_eq!(parts, ["0", "1", "2", "3"]);
+        (unlike.to_string(), spread.map(|error| error.to_string()))
+    });
+    for (rank, (unlike, spread)) in texts.into_iter().enumerate() {
+        assert!(unlike.starts_with("rank 2 called barrier, and rank 0 all_gather"), "{rank}: {unlike}");
+        let spread =
+            spread.is_some_and(|text| text.starts_with("rank 1 called barrier, and rank 0 broadcast"));
+        assert_eq!(spread, rank == 1, "{rank}");
+    }
+}

@@ -31,6 +31,7 @@ impl UdpSocket {
         if !group.ip().is_multicast() {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("{group} is not multicast")));
         }
+        check_interface(group)?;
         if self.lanes.iter().any(|lane| lane.group == Some(group)) {
             return Ok(false);
         }
@@ -107,6 +108,7 @@ impl UdpSocket {
         let local = self.group_interface(group).to_canonical();
         let socket = SockRef::from(&self.lanes[0].socket);
         speak_by(&socket, local, group)?;
+        check_interface(group)?;
         match group.ip() {
             IpAddr::V4(_) => {
                 socket.set_multicast_loop_v4(true)?;
@@ -134,6 +136,22 @@ impl UdpSocket {
         speak_by(&SockRef::from(&socket), self.group_interface(group).to_canonical(), group)?;
         socket.connect(&group.into())?;
         Ok(socket)
+    }
+}
+
+/// A group of IPv6 that is another one on each link (RFC 4291, §2.7) is spoken to and heard where its address says.
+fn check_interface(group: SocketAddr) -> io::Result<()> {
+    match group {
+        SocketAddr::V6(v6) if v6.scope_id() == 0 && matches!(v6.ip().octets()[1] & 0xf, 1 | 2) => {
+            let text = format!(
+                "{group} is a group of one link: give the index of the interface as the scope of its address, as in \
+                 [{}%2]:{}, or take a group of the whole site, ff05::/16",
+                v6.ip(),
+                v6.port()
+            );
+            Err(io::Error::new(io::ErrorKind::InvalidInput, text))
+        }
+        _ => Ok(()),
     }
 }
 

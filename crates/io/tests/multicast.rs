@@ -130,6 +130,18 @@ fn a_group_of_the_other_family_is_refused_with_advice() {
 }
 
 #[test]
+fn a_group_of_one_link_without_its_interface_is_refused_with_advice() {
+    for group in ["[ff02::1]:7000", "[ff11::1]:7000"] {
+        let group = group.parse().unwrap();
+        let mut socket = socket("[::1]:0");
+        for error in [socket.enable_multicast(group).unwrap_err(), socket.join_multicast(group).unwrap_err()]
+        {
+            assert!(error.to_string().contains("of one link: give the index of the interface"), "{error}");
+        }
+    }
+}
+
+#[test]
 fn a_group_without_a_route_is_refused_with_advice() {
     let Err(error) = socket("[::1]:0").enable_multicast("[ff15::1]:7000".parse().unwrap()) else {
         return eprintln!("SKIPPED: this host routes groups of IPv6 by loopback");

@@ -96,7 +96,7 @@ pub(crate) fn collective(error: CollectiveError) -> PyErr {
         CollectiveError::TimedOut { .. }
         | CollectiveError::GaveUp { .. }
         | CollectiveError::NotOpened { .. } => PyTimeoutError::new_err(error.to_string()),
-        CollectiveError::BadSet(_) => value(error),
+        CollectiveError::BadSet(_) | CollectiveError::Unlike { .. } => value(error),
         CollectiveError::RootGone(_) => PeerLost::new_err(error.to_string()),
         _ => DenreiError::new_err(error.to_string()),
     }

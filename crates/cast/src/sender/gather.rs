@@ -1,10 +1,16 @@
 //! Waiting for receivers: who has come, and who may have taken them.
 
+use super::patience::ASK_AFTER;
 use super::{Members, Sender};
 use crate::error::{CastError, in_seconds};
 use crate::interfaces;
+use crate::message::{Message, VERSION};
 use crate::roster::Member;
-use std::time::Instant;
+use denrei::PeerId;
+use std::time::{Duration, Instant};
+
+/// Who has come, and does not answer within this time, is not waited for: a host that is there answers in less.
+const ROLL_CALL: Duration = Duration::from_millis(500);
 
 impl Sender {
     /// Looks who else is announced at the group: receivers take the cast that they hear of first.
@@ -26,17 +32,20 @@ impl Sender {
             Members::Listed(members) => ready == members.len(),
             Members::AtLeast(least) => ready >= *least,
         };
-        if enough {
-            self.started = Some(now);
-            self.finder = None;
+        let some = matches!(self.options.members, Members::Listed(_)) && ready > 0;
+        if enough || (some && waited >= self.options.wait) {
+            if self.all_answer(now) {
+                self.started = Some(now);
+                self.finder = None;
+            }
             return Ok(());
         }
+        self.called = None;
         if waited < self.options.wait {
             return Ok(());
         }
         let wait = in_seconds(self.options.wait);
         match &self.options.members {
-            Members::Listed(_) if ready > 0 => self.started = Some(now),
             // Some are there, and verify what they have.
             Members::Listed(_) if self.roster.members.iter().any(Member::is_active) => {}
             Members::Listed(_) => {
@@ -64,6 +73,33 @@ impl Sender {
             }
         }
         Ok(())
+    }
+
+    /// Asks those who have come, if that was some time ago, whether they are there still. Whether they have answered, or
+    /// were waited for: who has not would hold a group up that opens with it.
+    fn all_answer(&mut self, now: Instant) -> bool {
+        let long_ago = |member: &Member| {
+            let since = |began| now.saturating_duration_since(began) >= ASK_AFTER;
+            member.is_active() && member.began.is_some_and(since)
+        };
+        let asked = self.peers.iter().filter(|(_, index)| long_ago(&self.roster.members[**index]));
+        let asked: Vec<(PeerId, usize)> = asked.map(|(peer, index)| (*peer, *index)).collect();
+        let Some(called) = self.called else {
+            self.called = Some(now);
+            let question = Message::Hello { version: VERSION }.encode();
+            for (peer, _) in &asked {
+                self.try_say(*peer, &question);
+            }
+            return asked.is_empty();
+        };
+        let owes = |peer| self.node.flow(peer).is_some_and(|flow| flow.queued_messages > 0);
+        let silent: Vec<usize> =
+            asked.into_iter().filter(|(peer, _)| owes(*peer)).map(|(_, index)| index).collect();
+        let over = silent.is_empty() || now.saturating_duration_since(called) >= ROLL_CALL;
+        if over {
+            silent.into_iter().for_each(|index| self.roster.members[index].silent = true);
+        }
+        over
     }
 }
 

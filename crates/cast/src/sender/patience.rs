@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 /// A member of which nothing was heard for so long is told something, for its transport to answer.
-const ASK_AFTER: Duration = Duration::from_millis(500);
+pub(super) const ASK_AFTER: Duration = Duration::from_millis(500);
 /// Nobody counts as vanished sooner, however short patience is: answers get lost, and hosts are busy.
 const LEAST_SILENCE: Duration = Duration::from_secs(3);
 /// Says to a member that it was waited for (`spec/protocol.md` §8: the application's).
@@ -93,7 +93,9 @@ impl Sender {
         for (peer, index) in &self.peers {
             let Some(flow) = self.node.flow(*peer) else { continue };
             let received = flow.counters.packets_received;
-            let before = self.patience.heard.get(peer).filter(|(before, _)| *before == received);
+            let known = self.patience.heard.get(peer);
+            let before = known.filter(|(before, _)| *before == received);
+            self.roster.members[*index].silent &= known.is_none() || before.is_some();
             let at = before.map_or(now, |(_, at)| *at);
             heard.insert(*peer, (received, at));
             // Where something is under way its transport is being asked.

@@ -111,12 +111,7 @@ impl Files {
         let file = match &mut self.open {
             Some((open, file)) if *open == entry => file,
             slot => {
-                let file = open(path).map_err(|error| match error.kind() {
-                    ErrorKind::NotFound | ErrorKind::NotADirectory => {
-                        CastError::Removed { path: path.clone() }
-                    }
-                    _ => storage("read", path)(error),
-                })?;
+                let file = open(path).map_err(|error| unless_removed(storage("read", path)(error)))?;
                 if !file.metadata().map_err(storage("look at", path))?.is_file() {
                     return Err(self.changed(entry));
                 }
@@ -147,7 +142,7 @@ impl Files {
             (None, Some((hashing, done, hasher))) if *hashing == entry => Some((*done, hasher.finalize())),
             _ => None,
         };
-        let mut same = extents(&self.paths[entry], meta)? == *described;
+        let mut same = extents(&self.paths[entry], meta).map_err(unless_removed)? == *described;
         if let Some((bytes, digest)) = sent.filter(|_| same) {
             same = self.hash_first(manifest, entry, bytes)? == digest;
         }
@@ -219,6 +214,18 @@ impl Files {
     }
 }
 
+/// Why a file cannot be read that could be when it was looked at.
+fn unless_removed(error: CastError) -> CastError {
+    match error {
+        CastError::Storage { path, source, .. }
+            if matches!(source.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) =>
+        {
+            CastError::Removed { path }
+        }
+        error => error,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -279,6 +286,21 @@ mod tests {
         let end = message(2).unwrap().0;
         let digest = blake3::hash(&fs::read(&path).unwrap());
         assert!(end.windows(32).any(|part| part == digest.as_bytes()), "the digest is of what was sent");
+    }
+
+    #[test]
+    fn one_that_is_removed_before_it_is_read_or_while_it_is_is_named_as_removed() {
+        for sent in 0..PIECES as u32 {
+            let dir = tempfile::tempdir().unwrap();
+            let (path, manifest, mut files) = begun(dir.path());
+            let mut message = |number: u32| files.message(&manifest, 1, number, number);
+            (0..sent).for_each(|number| drop(message(number).unwrap()));
+            // Some systems' times of change go by hundredths of a second.
+            std::thread::sleep(std::time::Duration::from_millis(20));
+            fs::remove_file(&path).unwrap();
+            let error = message(sent).unwrap_err();
+            assert!(error.to_string().contains("was removed while it was sent"), "{sent}: {error}");
+        }
     }
 
     #[test]

@@ -4,6 +4,31 @@
 
 use bytes::Bytes;
 
+/// The operations, whose kinds are in messages' numbers.
+const OPERATIONS: [&str; 5] = ["barrier", "broadcast", "gather", "all_gather", "reduce"];
+/// An operation of a later version.
+pub const UNKNOWN: &str = "another operation";
+/// Where in a message's number the kind is: below the flags, above what is counted.
+const KIND_SHIFT: u32 = 56;
+const KINDS: u64 = 0xf;
+
+/// An operation's kind, as it is in a message's number.
+pub fn kind_of(operation: &str) -> u64 {
+    let index = OPERATIONS.iter().position(|known| *known == operation);
+    index.map_or(KINDS, |index| index as u64 + 1) << KIND_SHIFT
+}
+
+/// The operation whose kind is in a message's number.
+pub fn operation_of(tag: u64) -> &'static str {
+    let index = (tag >> KIND_SHIFT & KINDS).checked_sub(1);
+    index.and_then(|index| OPERATIONS.get(index as usize).copied()).unwrap_or(UNKNOWN)
+}
+
+/// Which of all operations of a set a message is of.
+pub fn number_of(tag: u64) -> u64 {
+    tag & ((1 << KIND_SHIFT) - 1)
+}
+
 /// A message of the operation with this number.
 pub fn tagged(round: u64, data: &Bytes) -> Bytes {
     let mut message = Vec::with_capacity(8 + data.len());
@@ -44,6 +69,15 @@ pub fn unpack(all: &Bytes, count: usize) -> Vec<Bytes> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_number_says_which_operation_it_is_of() {
+        for operation in OPERATIONS {
+            let tag = 7 | kind_of(operation) | 1 << 63;
+            assert_eq!((operation_of(tag), number_of(tag)), (operation, 7));
+        }
+        assert_eq!((operation_of(7), operation_of(u64::MAX)), (UNKNOWN, UNKNOWN));
+    }
 
     #[test]
     fn what_was_packed_is_unpacked_and_anything_else_does_no_harm() {

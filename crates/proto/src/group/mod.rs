@@ -42,6 +42,11 @@ pub const MAX_MEMBERS: usize = 16_384;
 /// Numbers and costs that others name are smaller: no group comes so far, and what is added to them does not overflow.
 const MAX_NAMED: u64 = 1 << 60;
 
+/// Whether two addresses are of one group: the interface that an address of IPv6 names does not travel.
+fn is_same_group(one: SocketAddr, other: SocketAddr) -> bool {
+    (one.ip(), one.port()) == (other.ip(), other.port())
+}
+
 /// What groups need of the endpoint: sessions.
 pub(crate) trait Host {
     fn config(&self) -> &Config;

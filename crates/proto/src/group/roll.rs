@@ -4,10 +4,19 @@
 //! minima that the group's values are. Kept up to date with each change, so that neither a report nor a
 //! symbol costs its opener anything that grows with the number of members. Source: M3's `tcp_gci`.
 
+use super::MAX_MEMBERS;
 use super::member::{Member, Path, Stage};
 use crate::event::PeerId;
 use core::ops::{Deref, DerefMut};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
+
+/// So many of those who have gone keep their places, for the application to see: each costs half a kilobyte, and a look.
+const MAX_GONE: usize = 64;
+
+/// Where the member with an id is, or was: a place is used again, an id never.
+pub(crate) fn place(id: u32) -> usize {
+    id as usize % MAX_MEMBERS
+}
 
 /// A minimum, and how many have it: only when the last of them rises is it looked for again.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -56,6 +65,7 @@ struct Standing {
     by_address: bool,
     by_session: bool,
     lagging: bool,
+    gone: bool,
     share: Option<Share>,
 }
 
@@ -75,6 +85,7 @@ impl Standing {
             by_address: active && member.path == Path::Multicast,
             by_session: active && matches!(member.path, Path::Unicast { .. }),
             lagging: active && member.lagging,
+            gone: member.is_gone(),
             share: member.counts().then_some(share),
         }
     }
@@ -126,10 +137,12 @@ impl Minima {
     }
 }
 
-/// All members so far, by id. Read as a slice; changed by [`edit`](Self::edit).
+/// All members, and the last of those who have gone, by their places. Read as a slice; changed by [`edit`](Self::edit).
 #[derive(Debug, Default)]
 pub(crate) struct Roll {
     members: Vec<Member>,
+    /// The places of those who have gone, the first to go in front.
+    gone: VecDeque<usize>,
     /// The newest member with each session: one that left and joined again has two entries.
     by_peer: BTreeMap<PeerId, usize>,
     counts: Counts,
@@ -137,11 +150,34 @@ pub(crate) struct Roll {
 }
 
 impl Roll {
-    /// Adds a member, whose id is its place.
+    /// The id of the next member, whose place may have been another's; `None`: there is no room for one.
+    pub fn next_id(&self) -> Option<u32> {
+        let fresh = (self.members.len() < MAX_MEMBERS).then_some(self.members.len() as u32);
+        let again = || self.gone.iter().find_map(|at| self.members[*at].id.checked_add(MAX_MEMBERS as u32));
+        fresh.filter(|_| self.gone.len() <= MAX_GONE).or_else(again).or(fresh)
+    }
+
+    /// The place of the member with this id, if nobody else has it by now.
+    pub fn find(&self, id: u32) -> Option<usize> {
+        self.members.get(place(id)).filter(|member| member.id == id).map(|_| place(id))
+    }
+
+    /// Adds a member with the id that [`next_id`](Self::next_id) says.
     pub fn push(&mut self, member: Member) {
-        self.by_peer.insert(member.peer, self.members.len());
-        let standing = Standing::of(&member);
-        self.members.push(member);
+        let (at, standing) = (place(member.id), Standing::of(&member));
+        if let Some(before) = self.members.get(at).map(|before| before.peer) {
+            if let Some(first) = self.gone.iter().position(|gone| *gone == at) {
+                self.gone.remove(first);
+            }
+            if self.by_peer.get(&before) == Some(&at) {
+                self.by_peer.remove(&before);
+            }
+        }
+        self.by_peer.insert(member.peer, at);
+        match self.members.get_mut(at) {
+            Some(before) => *before = member,
+            None => self.members.push(member),
+        }
         self.count(&standing, true);
         if let Some(share) = standing.share {
             self.minima.enter(&share);
@@ -228,6 +264,9 @@ impl Roll {
         if after == *before {
             return;
         }
+        if after.gone && !before.gone {
+            self.gone.push_back(index);
+        }
         self.count(before, false);
         self.count(&after, true);
         if after.share == before.share {
@@ -283,6 +322,7 @@ impl Drop for Edit<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::group::Departure;
     use crate::rtt::Rtt;
     use core::time::Duration;
     use denrei_wire::Instant;
@@ -343,6 +383,44 @@ mod tests {
                 prop_assert_eq!(roll.counts(), counts);
             }
         }
+    }
+
+    #[test]
+    fn places_of_the_gone_are_used_again_under_ids_that_nobody_had() {
+        let mut roll = Roll::default();
+        let mut ids = std::collections::BTreeSet::new();
+        let leave = |roll: &mut Roll, at: usize| roll.edit(at).stage = Stage::Gone(Departure::Left);
+        for _ in 0..3 * MAX_MEMBERS {
+            let id = roll.next_id().expect("there is room for one that stays");
+            assert!(ids.insert(id) && roll.find(id).is_none());
+            roll.push(member(id));
+            assert_eq!(roll.find(id), roll.of_peer(member(id).peer));
+            leave(&mut roll, place(id));
+        }
+        assert!(roll.len() <= MAX_GONE + 1, "{} places", roll.len());
+        assert_eq!(roll.find(0), None);
+        assert_eq!(roll.of_peer(member(0).peer), None, "what it says late is not another's word");
+        assert_eq!(roll.by_peer.len(), roll.len());
+    }
+
+    #[test]
+    fn a_full_roll_has_room_again_as_soon_as_one_has_gone() {
+        let mut roll = Roll::default();
+        (0..MAX_MEMBERS as u32).for_each(|id| roll.push(member(id)));
+        assert_eq!(roll.next_id(), None);
+        roll.edit(7).stage = Stage::Gone(Departure::Left);
+        assert_eq!(roll.next_id(), Some(7 + MAX_MEMBERS as u32));
+        roll.push(member(7 + MAX_MEMBERS as u32));
+        assert_eq!((roll.next_id(), roll.find(7)), (None, None));
+    }
+
+    #[test]
+    fn a_place_whose_ids_are_used_up_is_left() {
+        let mut roll = Roll::default();
+        (0..=MAX_GONE as u32).for_each(|id| roll.push(member(id)));
+        roll.edit_all(|member| member.stage = Stage::Gone(Departure::Left));
+        roll.members[0].id = u32::MAX - MAX_MEMBERS as u32 + 1;
+        assert_eq!(roll.next_id(), Some(1 + MAX_MEMBERS as u32));
     }
 
     #[test]

@@ -88,7 +88,8 @@ pub(crate) enum Phase {
 /// Somebody who is to become a member of the open group.
 #[derive(Debug)]
 struct Joining {
-    member: u32,
+    /// Its place among the members.
+    member: usize,
     history: bool,
     /// Its answer is waited for until then.
     until: Instant,
@@ -342,10 +343,9 @@ impl Sender {
         self.members.of_peer(peer)
     }
 
-    /// Whether there is a member of this id, which has not gone.
-    pub fn has_member(&self, id: u32) -> bool {
-        let member = self.members.get(id as usize);
-        member.is_some_and(|member| !member.is_gone())
+    /// The member with this id, if it has not gone.
+    pub fn member(&self, id: u32) -> Option<usize> {
+        self.members.find(id).filter(|index| !self.members[*index].is_gone())
     }
 
     /// Whether others may ask to become members.
@@ -365,7 +365,7 @@ impl Sender {
             return;
         }
         let was_active = member.is_active();
-        let was_joining = self.joining.iter().any(|joining| joining.member == member.id);
+        let was_joining = self.joining.iter().any(|joining| joining.member == index);
         // Who refuses has been told the key as well.
         self.rekey_due |= member.told;
         let told = matches!(why, Departure::Left | Departure::Refused | Departure::Lost(_));
@@ -385,7 +385,7 @@ impl Sender {
             self.review_at = now;
             self.adopt_orphans(now, id, host);
         }
-        self.joining.retain(|joining| joining.member != id);
+        self.joining.retain(|joining| joining.member != index);
         self.settle();
     }
 

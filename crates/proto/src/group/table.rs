@@ -10,7 +10,7 @@ use super::membership::{Membership, Stage};
 use super::types::POLICY_TIMES;
 use super::{
     Departure, GroupBackend, GroupError, GroupId, GroupMessage, GroupOptions, GroupPolicy, Host, Invited,
-    MAX_MEMBERS, MembershipEnd, MembershipId, Sender,
+    MAX_MEMBERS, MembershipEnd, MembershipId, Sender, is_same_group,
 };
 use crate::config::Config;
 use crate::event::PeerId;
@@ -142,9 +142,11 @@ impl Table {
         let keys = keys(id, &options, host);
         let mut sender = Box::new(Sender::new(id, address, options, keys, host.config(), now));
         for (addr, peer) in addrs.iter().zip(peers) {
-            let member = sender.invite(now, *addr, peer, addrs.len(), host);
+            let id = sender
+                .invite(now, *addr, peer, addrs.len(), host)
+                .ok_or_else(|| bad("they are too many".into()))?;
             if self.senders.values().any(|other| other.misses(peer, address)) {
-                sender.note_out_of_reach(member);
+                sender.note_out_of_reach(id);
             }
         }
         self.senders.insert(id, sender);
@@ -197,10 +199,8 @@ impl Table {
         host: &mut dyn Host,
     ) -> Result<(), GroupError> {
         let sender = self.senders.get_mut(&id).ok_or(GroupError::Unknown(id))?;
-        if !sender.has_member(member) {
-            return Err(GroupError::UnknownMember { group: id, member });
-        }
-        sender.depart(now, member as usize, Departure::Removed, host);
+        let index = sender.member(member).ok_or(GroupError::UnknownMember { group: id, member })?;
+        sender.depart(now, index, Departure::Removed, host);
         self.dirty = true;
         Ok(())
     }
@@ -231,7 +231,8 @@ impl Table {
         here.for_each(|member| member.unclaimed_until = None);
         for invitation in core::mem::take(&mut self.invitations) {
             match Record::decode(&invitation.open) {
-                Ok((_, Record::Open(open))) if open.address == address => {
+                Ok((_, Record::Open(mut open))) if is_same_group(open.address, address) => {
+                    open.address = address;
                     self.accept_open(now, &invitation, &open, host);
                 }
                 _ => self.invitations.push_back(invitation),

@@ -354,7 +354,7 @@ pub struct GroupStatus {
     pub credit_bytes: u64,
     /// Bytes that may be under way.
     pub window_bytes: u64,
-    /// The members.
+    /// The members, and the last 64 or so of those who are none any more.
     pub members: Vec<MemberStatus>,
     /// Counters.
     pub counters: GroupCounters,

@@ -407,3 +407,60 @@ fn what_a_member_said_before_it_left_is_not_taken_for_what_it_has_since_it_joine
     let numbers: Vec<u64> = net.received[1].iter().map(|(number, _)| *number).collect();
     assert_eq!(numbers, (0..4).chain(0..8).collect::<Vec<u64>>());
 }
+
+/// A group that lives for long has had more members than it may have at once; it holds no more than it has.
+#[test]
+fn a_group_outlives_as_many_joins_as_it_may_have_members() {
+    const CHURN: usize = 16_500;
+    let mut net = two_of_three(GroupOptions::default(), Config::default());
+    net.hosts[3].join_group(net.now, group_addr()).unwrap();
+    let mut ids = std::collections::BTreeSet::new();
+    for round in 0..CHURN {
+        let member = invite(&mut net, 3);
+        assert!(ids.insert(member), "{member} was another membership's");
+        net.run(Duration::from_millis(1));
+        if round >= CHURN - 5 {
+            send(&mut net, round + 5 - CHURN, 1);
+            net.run(Duration::from_millis(50));
+        }
+        net.hosts[0].remove_group_member(net.now, net.group, member).unwrap();
+        net.run(Duration::from_millis(1));
+        net.hosts[3].leave_group(net.now, (net.group, member));
+        let begun =
+            |event: &GroupEvent| matches!(event, GroupEvent::Joined { member: id, .. } if *id == member);
+        let begun = net.events.iter().any(begun);
+        assert!(begun, "round {round}: {:?}", net.events);
+        net.events.clear();
+    }
+    let members = net.hosts[0].group_status(net.group).unwrap().members;
+    assert!(members.len() < 100, "{}", members.len());
+    net.assert_received(1, &[20_000; 5]);
+    net.assert_received(2, &[20_000; 5]);
+    net.assert_received(3, &[20_000; 5]);
+}
+
+/// The interface that an address of IPv6 names is this host's own business: each host has its own.
+#[test]
+fn a_group_of_one_link_has_another_interface_at_each_host() {
+    let on = |interface: u32| format!("[ff02::7%{interface}]:7400").parse().unwrap();
+    for before in [false, true] {
+        let mut net = Net::new(2, Config::default());
+        let options = GroupOptions { backend: GroupBackend::Unicast, ..GroupOptions::default() };
+        let join = |net: &mut Net| {
+            (1..=2).for_each(|host| net.hosts[host].join_group(net.now, on(host as u32)).unwrap())
+        };
+        if before {
+            join(&mut net);
+        }
+        net.group = net.hosts[0].open_group(net.now, on(9), &[addr(1), addr(2)], options).unwrap();
+        net.run(Duration::from_millis(100));
+        if !before {
+            join(&mut net);
+        }
+        net.run(Duration::from_millis(500));
+        assert_eq!(net.events, [GroupEvent::Opened], "joined before: {before}");
+        for host in 1..=2 {
+            assert!(net.hosts[host].accept_group(on(host as u32)).is_some(), "host {host}");
+        }
+    }
+}

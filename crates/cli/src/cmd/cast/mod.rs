@@ -13,7 +13,6 @@ use crate::cmd::wrong_arguments;
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
 use denrei::{BindError, Config, Drive, Node};
-use denrei_cast::DEFAULT_GROUP;
 use denrei_output::in_words;
 use serde_json::json;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -138,18 +137,6 @@ fn failure(error: &anyhow::Error) -> String {
     json!({ "complete": false, "error": in_words(error) }).to_string()
 }
 
-fn parse_group(text: &str) -> Result<SocketAddr, String> {
-    let example =
-        || format!("{text:?} is no group: give a multicast address and a port, such as {DEFAULT_GROUP}");
-    let group: SocketAddr = text.parse().map_err(|_| example())?;
-    // The port after it is that of the announcements.
-    if group.ip().is_multicast() && (1..u16::MAX).contains(&group.port()) {
-        Ok(group)
-    } else {
-        Err(example())
-    }
-}
-
 /// Longest time that may be given: eleven days, seconds.
 const MAX_SECONDS: f64 = 1e6;
 
@@ -179,11 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_is_multicast_with_a_port() {
-        assert!(parse_group(DEFAULT_GROUP).is_ok() && parse_group("[ff15::1]:7000").is_ok());
-        for wrong in ["10.0.0.1:7118", "239.1.1.1", "239.1.1.1:0", "239.1.1.1:65535"] {
-            assert!(parse_group(wrong).unwrap_err().contains("such as"), "{wrong}");
-        }
+    fn times_are_seconds() {
         assert_eq!(parse_seconds("0.5"), Ok(Duration::from_millis(500)));
         assert!(parse_seconds("-1").is_err() && parse_seconds("soon").is_err());
     }

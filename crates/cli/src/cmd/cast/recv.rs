@@ -1,7 +1,7 @@
 //! `denrei cast recv`.
 
 use super::show::{RecvBar, bytes, seconds};
-use super::{DEFAULT_PORT, PortArgs, failure, parse_group, parse_seconds, reach, resolve_peer};
+use super::{DEFAULT_PORT, PortArgs, failure, parse_seconds, reach, resolve_peer};
 use crate::cmd::signals::Ending;
 use crate::cmd::wrong_arguments;
 use anyhow::{Context, Result};
@@ -9,7 +9,7 @@ use clap::Args;
 use denrei::Node;
 use denrei_cast::{
     BROKEN_OFF, CastError, DEFAULT_GROUP, Destination, ReceiveOptions, ReceiveReport, Receiver,
-    check_directory,
+    check_directory, parse_group,
 };
 use denrei_output::{say, tell};
 use serde_json::json;

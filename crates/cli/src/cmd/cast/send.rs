@@ -1,7 +1,7 @@
 //! `denrei cast send`.
 
 use super::show::{SendBars, bytes, seconds};
-use super::{PortArgs, failure, parse_group, parse_seconds, reach, resolve_peer};
+use super::{PortArgs, failure, parse_seconds, reach, resolve_peer};
 use crate::bench::args::{parse_rate, parse_size};
 use crate::cmd::signals::{Ending, Signal};
 use crate::cmd::values::whole;
@@ -12,7 +12,7 @@ use denrei::GroupBackend;
 use denrei_cast::manifest::ManifestError;
 use denrei_cast::{
     CastError, DEFAULT_GROUP, Members, Outcome, RETAIN_BYTES, STREAM_NAME, SendOptions, SendReport, Sender,
-    Source, scan,
+    Source, parse_group, scan,
 };
 use denrei_output::{say, tell};
 use serde_json::json;

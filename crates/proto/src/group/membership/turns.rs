@@ -20,7 +20,7 @@ impl Membership {
     pub(super) fn take_turn(&mut self, now: Instant, symbol: u64, every: u64) {
         let in_tree = self.joint.collects() || self.joint.reports_to().is_some();
         // In a tree all speak of the same symbol, as they speak to different members.
-        let turn = if in_tree { 0 } else { self.member as u64 * every / self.members as u64 };
+        let turn = if in_tree { 0 } else { self.turn() as u64 * every / self.members as u64 };
         if !(symbol + turn).is_multiple_of(every) {
             return;
         }
@@ -46,11 +46,16 @@ impl Membership {
         self.report_by(now + self.stagger());
     }
 
+    /// Ids of members that came later may be any: those who are members now share the turns all the same.
+    fn turn(&self) -> u32 {
+        self.member % self.members
+    }
+
     fn stagger(&self) -> Duration {
         let few = self.members <= MAX_ANSWERS_AT_ONCE || self.joint.reports_to().is_some();
         if few || !self.staggers {
             return Duration::ZERO;
         }
-        (POLL_SPACING * self.member).min(MAX_POLL_SPREAD * (self.member + 1) / self.members)
+        (POLL_SPACING * self.turn()).min(MAX_POLL_SPREAD * (self.turn() + 1) / self.members)
     }
 }

@@ -6,6 +6,7 @@
 use super::{Joining, Phase, Sender};
 use crate::event::PeerId;
 use crate::group::member::{Member, Path, Stage};
+use crate::group::roll::place;
 use crate::group::types::{Departure, GroupBackend, GroupEvent};
 use crate::group::{Host, MAX_NAMED};
 use crate::rtt::Rtt;
@@ -34,7 +35,7 @@ fn is_listed(member: &Member) -> bool {
 }
 
 impl Sender {
-    /// Adds a member and sends it SYN.
+    /// Adds a member and sends it SYN; its id, if there is room for one more.
     pub fn invite(
         &mut self,
         now: Instant,
@@ -42,8 +43,8 @@ impl Sender {
         peer: PeerId,
         of: usize,
         host: &mut dyn Host,
-    ) -> u32 {
-        let id = self.members.len() as u32;
+    ) -> Option<u32> {
+        let id = self.members.next_id()?;
         let delay = self.report_delay(host.config(), of);
         let rtt = host.rtt(peer).unwrap_or(host.config().initial_rtt);
         let mut member =
@@ -51,7 +52,7 @@ impl Sender {
         member.of = of as u32;
         self.members.push(member);
         self.send_invitations(now, host);
-        id
+        Some(id)
     }
 
     /// A member will accept and knows that it cannot hear the group's address: nobody waits until it does.
@@ -70,7 +71,7 @@ impl Sender {
 
     /// It is known of a member that was invited that such addresses do not reach it.
     pub fn note_out_of_reach(&mut self, id: u32) {
-        self.members.edit(id as usize).out_of_reach = true;
+        self.members.edit(place(id)).out_of_reach = true;
     }
 
     /// SYN+ACK. Who does not take messages as large as those that wait for it cannot take part.
@@ -124,11 +125,12 @@ impl Sender {
         if self.members.iter().any(|member| member.addr == addr && !member.is_gone()) {
             return Err(format!("{addr} is a member already"));
         }
-        if self.members.len() >= crate::group::MAX_MEMBERS || self.phase != Phase::Open {
-            return Err("the group is full or not open".into());
+        if self.phase != Phase::Open {
+            return Err("the group is not open".into());
         }
         let id = self.invite(now, addr, peer, self.members.len() + 1, host);
-        self.joining.push(Joining { member: id, history, until: now + self.options.open_timeout });
+        let id = id.ok_or("as many are members already")?;
+        self.joining.push(Joining { member: place(id), history, until: now + self.options.open_timeout });
         Ok(id)
     }
 
@@ -225,32 +227,31 @@ impl Sender {
 
     /// Lets those begin who wait for a message to begin with.
     pub(super) fn admit_joining(&mut self, now: Instant, host: &mut dyn Host) {
-        let ready = |members: &[Member], id: u32| members[id as usize].stage == Stage::Accepted;
+        let ready = |members: &[Member], index: usize| members[index].stage == Stage::Accepted;
         if self.stream.is_within_message() || self.phase != Phase::Open {
             return;
         }
         let accepted = self.joining.extract_if(.., |joining| ready(&self.members, joining.member));
         let accepted: Vec<Joining> = accepted.collect();
-        for Joining { member: id, history, .. } in accepted {
+        for Joining { member: index, history, .. } in accepted {
             let here = (self.stream.next(), self.stream.next_message(), self.stream.begun_cost());
-            let oldest = self.stream.oldest_boundary(self.members[id as usize].max_message);
+            let oldest = self.stream.oldest_boundary(self.members[index].max_message);
             let from = oldest.filter(|_| history).unwrap_or(here);
             let begin = Begin { symbol: from.0, message: from.1, cost: from.2 };
-            let index = id as usize;
             // Served by itself until it is heard that multicast reaches it, and has caught up.
             self.members.edit(index).path = Path::Unicast { next: from.0 };
             self.members.edit(index).lagging = from.0 < here.0;
             self.begin_member(now, index, begin, host);
-            let addr = self.members[index].addr;
-            self.emit(GroupEvent::Joined { member: id, addr, first_message: begin.message });
+            let Member { id: member, addr, .. } = self.members[index];
+            self.emit(GroupEvent::Joined { member, addr, first_message: begin.message });
             self.reprobe_at = now;
         }
     }
 
     /// The first invitation that has no answer yet: whose it is, and until when that is waited for.
     pub(super) fn unanswered(&self) -> Option<(usize, Instant)> {
-        let invited = |joining: &&Joining| self.members[joining.member as usize].stage == Stage::Invited;
-        self.joining.iter().find(invited).map(|joining| (joining.member as usize, joining.until))
+        let invited = |joining: &&Joining| self.members[joining.member].stage == Stage::Invited;
+        self.joining.iter().find(invited).map(|joining| (joining.member, joining.until))
     }
 
     /// Takes back invitations that nobody has answered in time.
@@ -286,7 +287,7 @@ impl Sender {
         let Phase::Closing { said } = self.phase else { return };
         // Nobody begins any more, and nobody waits for who has not.
         while let Some(joining) = self.joining.first() {
-            self.depart(now, joining.member as usize, Departure::Removed, host);
+            self.depart(now, joining.member, Departure::Removed, host);
         }
         if !said && self.stream.is_drained() {
             self.phase = Phase::Closing { said: true };

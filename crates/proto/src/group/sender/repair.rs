@@ -107,8 +107,8 @@ impl Sender {
         for (symbol, (count, member)) in core::mem::take(&mut self.repairs.missing) {
             if count >= MULTICAST_FROM {
                 self.repairs.multicast.insert(symbol);
-            } else {
-                self.repair_one(now, symbol, member as usize, host);
+            } else if let Some(index) = self.members.find(member) {
+                self.repair_one(now, symbol, index, host);
             }
         }
     }

@@ -3,6 +3,7 @@
 use super::{MAX_TRAINS, Phase, Sender};
 use crate::congestion::{Acked, rtt_without_turns};
 use crate::group::member::{Member, Path, Stage};
+use crate::group::roll::place;
 use crate::group::types::{GroupBackend, GroupEvent};
 use crate::group::{Host, MAX_NAMED};
 use core::time::Duration;
@@ -84,9 +85,9 @@ impl Sender {
         // Whom it names may have gone, or have said more since to somebody else: then it could be anyone.
         let has_least =
             |member: &Member| member.is_active() && member.next <= ids::expand(report.next, member.next);
-        let knows = self.members.get(report.member as usize).is_some_and(has_least);
+        let knows = self.members.find(report.member).is_some_and(|index| has_least(&self.members[index]));
         for id in core::iter::once(root).chain(below) {
-            let mut member = self.members.edit(id as usize);
+            let mut member = self.members.edit(place(id));
             member.named = !knows || id == report.member;
             let silent = member.asked_at.is_some();
             if !member.named && !silent && !member.stopped {
@@ -143,18 +144,19 @@ impl Sender {
         if auto && member.counts() && up_to_date && self.multicast_next == self.stream.next() {
             member.by_session = handed;
             member.path = Path::Multicast;
+            let id = member.id;
             drop(member);
             // Symbols of sessions are larger.
             self.review_at = now;
-            self.serve_below(index as u32);
+            self.serve_below(id);
         }
     }
 
     /// A relay that the group's address serves has nothing more to hand on.
     fn serve_below(&mut self, relay: u32) {
         for child in self.tree.children(relay).to_vec() {
-            if self.members[child as usize].path == Path::Relay {
-                self.reroute(child as usize);
+            if self.members[place(child)].path == Path::Relay {
+                self.reroute(place(child));
             }
         }
     }

@@ -3,6 +3,7 @@
 use super::{Phase, Sender};
 use crate::group::Host;
 use crate::group::member::{Member, Path};
+use crate::group::roll::place;
 use crate::group::types::{Departure, GroupBackend, GroupEvent, GroupPolicy};
 use core::time::Duration;
 use denrei_wire::Instant;
@@ -212,7 +213,7 @@ impl Sender {
         let held_by = self.held_up_by();
         // What has happened in between is not known: it may have been idle until now.
         for id in self.held_by.iter().filter(|id| held_by.contains(id)) {
-            self.members.edit(*id as usize).held_up += elapsed;
+            self.members.edit(place(*id)).held_up += elapsed;
         }
         self.held_by = held_by;
         if self.held_since + after * 2 <= now {
@@ -310,7 +311,7 @@ impl Sender {
             self.holds_up(above) && above.progress_at + patience / 2 <= now && above.is_active()
         };
         member.path == Path::Relay
-            && self.tree.above(member.id).any(|above| stands_still(&self.members[above as usize]))
+            && self.tree.above(member.id).any(|above| stands_still(&self.members[place(above)]))
     }
 
     fn let_lag(&mut self, now: Instant, index: usize, host: &mut dyn Host) {

@@ -7,6 +7,7 @@
 use super::Sender;
 use crate::group::Host;
 use crate::group::member::Path;
+use crate::group::roll::place;
 use crate::group::types::GroupBackend;
 use core::net::{Ipv4Addr, SocketAddr};
 use denrei_wire::Instant;
@@ -95,7 +96,7 @@ impl Sender {
     pub(super) fn lay_routes(&mut self, now: Instant, host: &mut dyn Host) {
         let active: Vec<u32> =
             self.members.iter().filter(|member| member.is_active()).map(|member| member.id).collect();
-        let by_session = |id: &u32| self.members[*id as usize].path != Path::Multicast;
+        let by_session = |id: &u32| self.members[place(*id)].path != Path::Multicast;
         let served: Vec<u32> = active.iter().copied().filter(by_session).collect();
         let forced = self.replicates();
         // What is signed is not relayed: nobody could tell whose it is.
@@ -144,21 +145,21 @@ impl Sender {
             if let Some(parent) = parent_of(index) {
                 self.tree.insert(*id, ids[parent]);
                 if self.tree.relays {
-                    self.members.edit(*id as usize).path = Path::Relay;
+                    self.members.edit(place(*id)).path = Path::Relay;
                 }
             }
         }
     }
 
     fn tell_route(&self, now: Instant, id: u32, host: &mut dyn Host) {
-        let addr = |id: &u32| self.members[*id as usize].addr;
+        let addr = |id: &u32| self.members[place(*id)].addr;
         let route = Route {
             parent: self.tree.parents.get(&id).map_or(OPENER, addr),
             report_to_parent: self.tree.joins && self.tree.parents.contains_key(&id),
             relay: self.tree.relays,
             children: self.tree.children(id).iter().map(|child| (*child, addr(child))).collect(),
         };
-        host.send(now, self.members[id as usize].peer, Record::Route(route).encode(self.id.0).into());
+        host.send(now, self.members[place(id)].peer, Record::Route(route).encode(self.id.0).into());
     }
 
     /// A member has gone, or lags: its children are the opener's, and its parent need not serve it.
@@ -168,11 +169,11 @@ impl Sender {
         }
         // It held up all below it.
         for below in self.tree.below(id) {
-            self.members.edit(below as usize).progress_at = now;
+            self.members.edit(place(below)).progress_at = now;
         }
         let (parent, orphans) = self.tree.remove(id);
         for orphan in &orphans {
-            let mut member = self.members.edit(*orphan as usize);
+            let mut member = self.members.edit(place(*orphan));
             if member.path == Path::Relay {
                 member.path = Path::Unicast { next: member.next };
             }
@@ -182,7 +183,7 @@ impl Sender {
         if let Some(parent) = parent {
             self.tell_route(now, parent, host);
         }
-        if self.members[id as usize].is_active() {
+        if self.members[place(id)].is_active() {
             self.tell_route(now, id, host);
         }
     }

@@ -5,7 +5,7 @@ use super::{Invitation, MAX_GROUPS, Table, UNCLAIMED_TIME};
 use crate::event::{LostReason, PeerId};
 use crate::group::keys::MemberKeys;
 use crate::group::membership::{Grant, Membership, Stage};
-use crate::group::{Departure, GroupId, Host, MembershipEnd, Sender};
+use crate::group::{Departure, GroupId, Host, MembershipEnd, Sender, is_same_group};
 use crate::lending::{Handled, Lent, Memory};
 use crate::rate::Rate;
 use crate::seal::GroupUnopened;
@@ -137,7 +137,10 @@ impl Table {
         let id = GroupId(id);
         match record {
             Record::Open(_) | Record::Accept { .. } | Record::Join(_) if !takes(peer, host) => {}
-            Record::Open(open) => self.on_open(now, id, peer, &open, octets, host),
+            Record::Open(mut open) => {
+                open.address = self.as_joined(open.address);
+                self.on_open(now, id, peer, &open, octets, host);
+            }
             Record::Join(join) => self.on_join(now, peer, &join, host),
             Record::Accept { .. } | Record::Unheard | Record::Refuse | Record::Closed | Record::Leave => {
                 self.on_answer(now, id, peer, &record, host)
@@ -155,7 +158,13 @@ impl Table {
         host: &mut dyn Host,
     ) {
         let Some(sender) = self.senders.get_mut(&id) else { return };
-        let Some(index) = sender.member_of(peer) else { return };
+        let Some(index) = sender.member_of(peer) else {
+            // One that has gone for long: its place is another's by now.
+            if matches!(record, Record::Accept { .. }) {
+                host.send(now, peer, Record::Removed.encode(id.0).into());
+            }
+            return;
+        };
         self.dirty = true;
         match *record {
             Record::Accept { credit, max_message } => {
@@ -239,6 +248,11 @@ impl Table {
         self.invitations.iter().map(|invitation| &**invitation.open)
     }
 
+    /// A group's address as it was joined here, with the interface it is on, if it was joined.
+    fn as_joined(&self, address: SocketAddr) -> SocketAddr {
+        self.joined.iter().copied().find(|joined| is_same_group(*joined, address)).unwrap_or(address)
+    }
+
     fn on_open(
         &mut self,
         now: Instant,
@@ -316,7 +330,8 @@ impl Table {
 
     fn on_join(&mut self, now: Instant, peer: PeerId, join: &Join, host: &mut dyn Host) {
         let Some(addr) = host.addr_of(peer) else { return };
-        let wanted = |sender: &&mut Box<Sender>| sender.address == join.address && sender.admits();
+        let wanted =
+            |sender: &&mut Box<Sender>| is_same_group(sender.address, join.address) && sender.admits();
         if let Some(sender) = self.senders.values_mut().find(wanted) {
             // One that is a member already needs no second invitation.
             let _ = sender.add(now, addr, peer, join.history, host);

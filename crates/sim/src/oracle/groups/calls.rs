@@ -22,6 +22,7 @@ impl Oracle {
             GroupOp::Join { address, heard } => self.join_groups(now, life, endpoint, *address, *heard),
             GroupOp::StopJoining(number) => {
                 self.groups.here(life).joined.remove(number);
+                self.groups.here(life).stopped.insert(*number);
                 self.excuse_openings();
                 endpoint.stop_joining(address(*number));
             }

@@ -148,6 +148,8 @@ struct Membership {
 struct Here {
     opened: Vec<GroupNo>,
     joined: BTreeSet<u8>,
+    /// Addresses that it joined no longer at some time: a group that begins there meanwhile is left, and nobody is given it.
+    stopped: BTreeSet<u8>,
     held: Vec<MembershipNo>,
     stalled: bool,
 }

@@ -4,7 +4,7 @@
 use super::{Group, GroupNo, MembershipNo};
 use crate::oracle::{LifeNo, Oracle};
 use denrei_proto::Endpoint;
-use denrei_proto::group::MembershipEnd;
+use denrei_proto::group::{Departure, MembershipEnd};
 use denrei_wire::Instant;
 
 impl Oracle {
@@ -95,8 +95,10 @@ impl Oracle {
             None if group.closed => group.sent.len() as u64,
             None => return Ok(()),
         };
+        let unclaimed = matches!(role.departed, Some((Departure::Left, _)))
+            && self.stopped_joining(role.host, group.address);
         match held {
-            None if least > first && self.was_always_up(role.host) => {
+            None if least > first && self.was_always_up(role.host) && !unclaimed => {
                 Err(format!("it has acknowledged what is below {least}, and never begun"))
             }
             Some(held) if held.next < least && !held.left && !self.is_dead(held.life) => {
@@ -108,6 +110,14 @@ impl Oracle {
 
     fn was_always_up(&self, host: crate::HostId) -> bool {
         !self.lives.iter().any(|life| life.host == host && life.died_at.is_some())
+    }
+
+    /// Whether the application of a host has joined an address no longer at some time.
+    fn stopped_joining(&self, host: crate::HostId, address: u8) -> bool {
+        self.groups
+            .here
+            .iter()
+            .any(|(life, here)| self.lives[*life].host == host && here.stopped.contains(&address))
     }
 
     /// A membership has ended, as its opener knows.

@@ -1,0 +1,137 @@
+//! Whom a receiver asks for a cast, and when it turns to another sender of the same one.
+//!
+//! Inputs → outputs: senders that were named or heard, time → HELLO to them; a sender that is silent though another
+//! offers the same → that one. Source: `spec/cast.md` §5, §7.
+
+use super::Receiver;
+use crate::error::CastError;
+use crate::message::{Message, VERSION};
+use denrei::{ConnectError, PeerId, Phase};
+use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+/// How often a sender that was named is asked.
+const ASK_INTERVAL: Duration = Duration::from_millis(500);
+/// How long a sender that was heard has to answer: who forges or repeats a beacon makes a receiver ask in vain.
+const ANSWER: Duration = Duration::from_secs(3);
+/// Says to nobody that it was waited for (`spec/protocol.md` §8: the application's).
+const NO_ANSWER: u16 = 0x8000;
+/// How often it is looked whether something has come from the sender.
+const LOOK_INTERVAL: Duration = Duration::from_millis(100);
+/// A sender that is silent for so long is asked for a sign of life …
+const ASK_AFTER: Duration = Duration::from_millis(500);
+/// … and where it gives none by then others are listened to: it may have been started again …
+const LISTEN_AFTER: Duration = Duration::from_secs(1);
+/// … and taken for it, if they send the same.
+const SILENCE: Duration = Duration::from_secs(2);
+
+/// A sender of which nothing was heard.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Silence {
+    peer: PeerId,
+    /// Packets that had come from it.
+    received: u64,
+    since: Instant,
+    looked_at: Instant,
+    asked: bool,
+}
+
+impl Receiver {
+    /// Asks senders that were named or have been heard.
+    pub(super) fn find(&mut self, now: Instant) -> Result<(), CastError> {
+        self.forget_silent(now);
+        let alone = self.sender.is_none();
+        if !alone && self.silence(now) < LISTEN_AFTER {
+            return Ok(());
+        }
+        let due = self.asked_at.is_none_or(|asked| now.duration_since(asked) >= ASK_INTERVAL);
+        let named = self.options.from.filter(|_| due && alone);
+        let heard = self.finder.as_mut().and_then(|finder| finder.poll(now));
+        if let Some(sender) = named {
+            self.asked_at = Some(now);
+            // It does not become possible by waiting.
+            if let Err(error @ (ConnectError::OtherFamily { .. } | ConnectError::BadAddress(_))) =
+                self.ask(sender)
+            {
+                return Err(CastError::NoReceivers(format!("the sender cannot be asked: {error}")));
+            }
+        }
+        // One that has not answered yet has been told already.
+        if let Some(sender) = heard.filter(|sender| !self.is_asked(*sender)) {
+            self.asked_at = Some(now);
+            let known = self.node.peer_at(sender).is_some();
+            let peer = self.ask(sender).ok().filter(|_| !known);
+            self.asked.extend(peer.map(|peer| (peer, now)));
+        }
+        Ok(())
+    }
+
+    fn ask(&self, sender: SocketAddr) -> Result<PeerId, ConnectError> {
+        let peer = self.node.connect(sender);
+        let peer = peer.inspect_err(|error| tracing::debug!("cannot ask {sender}: {error}"))?;
+        self.say(peer, &Message::Hello { version: VERSION });
+        Ok(peer)
+    }
+
+    fn is_asked(&self, sender: SocketAddr) -> bool {
+        self.node.peer_at(sender).is_some_and(|peer| self.asked.iter().any(|(asked, _)| *asked == peer))
+    }
+
+    /// Tries no longer with those who were heard and do not answer.
+    fn forget_silent(&mut self, now: Instant) {
+        let node = &self.node;
+        self.asked.retain(|(peer, at)| {
+            let silent = node.flow(*peer).is_some_and(|flow| flow.phase == Phase::Opening);
+            let late = now.duration_since(*at) >= ANSWER;
+            if silent && late {
+                // It may have just ended by itself.
+                let _ = node.abort(*peer, NO_ANSWER, "no answer");
+            }
+            silent && !late
+        });
+    }
+
+    /// For how long nothing has come from the sender, which is asked for a sign of life then.
+    fn silence(&mut self, now: Instant) -> Duration {
+        let Some((peer, _)) = self.sender else {
+            self.silence = None;
+            return Duration::ZERO;
+        };
+        let seen = self.silence.filter(|silence| silence.peer == peer);
+        if let Some(Silence { since, looked_at, .. }) = seen
+            && now.saturating_duration_since(looked_at) < LOOK_INTERVAL
+        {
+            return now.saturating_duration_since(since);
+        }
+        let received = self.node.flow(peer).map_or(0, |flow| flow.counters.packets_received);
+        let silence = match seen {
+            // Time in which nobody was listened to, as files were verified, is nobody's silence.
+            Some(seen)
+                if seen.received == received && now.saturating_duration_since(seen.looked_at) < ASK_AFTER =>
+            {
+                let silent = now.saturating_duration_since(seen.since) >= ASK_AFTER;
+                if silent && !seen.asked {
+                    // A session that is over says so by an event.
+                    let _ = self.node.request_status(peer);
+                }
+                Silence { looked_at: now, asked: silent, ..seen }
+            }
+            _ => Silence { peer, received, since: now, looked_at: now, asked: false },
+        };
+        self.silence = Some(silence);
+        now.saturating_duration_since(silence.since)
+    }
+
+    /// Leaves a sender that gives no sign of life, where another offers the same: it was killed and started again, most
+    /// likely, which its session would show much later.
+    pub(super) fn turn_to_next(&mut self, now: Instant) -> Result<(), CastError> {
+        let (Some((peer, _)), Some(_)) = (self.sender, self.next_sender) else { return Ok(()) };
+        if self.silence(now) < SILENCE {
+            return Ok(());
+        }
+        let why = "it does not answer, and another sends the same";
+        // It may have just ended by itself.
+        let _ = self.node.abort(peer, NO_ANSWER, why);
+        self.lost(peer, why)
+    }
+}
