@@ -4,7 +4,7 @@
 use super::{Group, GroupNo, MembershipNo};
 use crate::oracle::{LifeNo, Oracle};
 use denrei_proto::Endpoint;
-use denrei_proto::group::MembershipEnd;
+use denrei_proto::group::{Departure, MembershipEnd};
 use denrei_wire::Instant;
 
 impl Oracle {
@@ -96,6 +96,8 @@ impl Oracle {
             None => return Ok(()),
         };
         match held {
+            // Its application had stopped joining, and never took the group, which was left for that.
+            None if matches!(role.departed, Some((Departure::Left, _))) => Ok(()),
             None if least > first && self.was_always_up(role.host) => {
                 Err(format!("it has acknowledged what is below {least}, and never begun"))
             }
