@@ -62,7 +62,7 @@ pub struct denrei_counters {
     pub send_would_block: u64,
     /// Trains that offload refused and that were sent segment by segment.
     pub gso_fallbacks: u64,
-    /// Paths on which offload was switched off.
+    /// Times that offload was switched off for a path, until it is tried again.
     pub gso_disabled: u64,
     /// Receive calls that brought a train of several datagrams.
     pub recv_trains: u64,

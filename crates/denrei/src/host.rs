@@ -51,9 +51,11 @@ impl HostShare {
         capacity: Option<u64>,
     ) -> Result<Self, BindError> {
         let wrong = |source| BindError::HostDirectory { directory: directory.to_owned(), source };
-        let own = OwnFile::create(directory, name).map_err(wrong)?;
+        let mut own = OwnFile::create(directory, name).map_err(wrong)?;
         let shards: Vec<Arc<Shared>> = shards.all().cloned().collect();
-        let run = move || run(&shards, &own, capacity);
+        // Where there is no room for records, nobody would keep to a limit.
+        own.write(&vec![HostRecord::default(); shards.len()]).map_err(wrong)?;
+        let run = move || run(&shards, &mut own, capacity);
         let thread = std::thread::Builder::new().name("denrei-host".into()).spawn(run).map_err(wrong)?;
         Ok(Self { thread })
     }
@@ -66,7 +68,7 @@ impl HostShare {
     }
 }
 
-fn run(shards: &[Arc<Shared>], own: &OwnFile, capacity: Option<u64>) {
+fn run(shards: &[Arc<Shared>], own: &mut OwnFile, capacity: Option<u64>) {
     let mut told = false;
     while !shards[0].stopping.load(Ordering::Acquire) {
         let records: Vec<_> = shards.iter().map(|shard| record_of(shard)).collect();
@@ -112,19 +114,18 @@ struct OwnFile {
 
 impl OwnFile {
     fn create(directory: &Path, name: u64) -> io::Result<Self> {
-        DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+        make_directory(directory)?;
         let path = directory.join(format!("{}-{name:016x}.{EXTENSION}", std::process::id()));
-        // Nobody takes it for a dead Node's before it is locked.
-        let unborn = path.with_extension("new");
-        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&unborn)?;
-        let own = Self { directory: directory.to_owned(), path, file };
-        own.file.lock()?;
-        std::fs::rename(unborn, &own.path)?;
-        Ok(own)
+        Ok(Self { directory: directory.to_owned(), file: make_locked(&path)?, path })
     }
 
-    /// As many records as before, but for the first time.
-    fn write(&self, records: &[HostRecord]) -> io::Result<()> {
+    /// As many records as before, but for the first time. A file that somebody has removed, as where a user's directory
+    /// goes when they log out, is made again: Nodes that begin later would else not know of this one.
+    fn write(&mut self, records: &[HostRecord]) -> io::Result<()> {
+        if !self.path.exists() {
+            make_directory(&self.directory)?;
+            self.file = make_locked(&self.path)?;
+        }
         let octets: Vec<u8> = records.iter().flat_map(|record| encode(*record)).collect();
         self.file.write_all_at(&octets, 0)
     }
@@ -154,6 +155,19 @@ impl Drop for OwnFile {
         // Else whoever finds it does.
         let _ = std::fs::remove_file(&self.path);
     }
+}
+
+fn make_directory(directory: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(directory)
+}
+
+fn make_locked(path: &Path) -> io::Result<File> {
+    // Nobody takes it for a dead Node's before it is locked.
+    let unborn = path.with_extension("new");
+    let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&unborn)?;
+    file.lock()?;
+    std::fs::rename(unborn, path)?;
+    Ok(file)
 }
 
 /// The records in a file, if its Node lives.
@@ -216,7 +230,7 @@ mod tests {
     fn the_living_are_read_and_the_dead_removed() {
         let directory = std::env::temp_dir().join(format!("denrei-host-{}", std::process::id()));
         let one = OwnFile::create(&directory, 1).unwrap();
-        let two = OwnFile::create(&directory, 2).unwrap();
+        let mut two = OwnFile::create(&directory, 2).unwrap();
         let shards = [RECORD, HostRecord { weight: 7, ..RECORD }];
         two.write(&shards).unwrap();
         assert_eq!(one.others().unwrap(), shards);
@@ -227,6 +241,11 @@ mod tests {
         std::os::unix::fs::symlink("/dev/zero", directory.join("link.node")).unwrap();
         assert_eq!(one.others().unwrap(), shards);
         assert!(!dead.exists());
+        // What a log-out removes comes again.
+        std::fs::remove_dir_all(&directory).unwrap();
+        assert!(one.others().is_err());
+        two.write(&shards).unwrap();
+        assert_eq!(one.others().unwrap(), shards);
         drop(two);
         assert_eq!(one.others().unwrap(), []);
         std::fs::remove_dir_all(directory).unwrap();

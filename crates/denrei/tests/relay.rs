@@ -5,6 +5,7 @@ mod common;
 use common::background;
 use denrei::relay::{Relay, RelayConfig, Route};
 use denrei::{ChannelId, ClusterKey, Config, Event, LostReason, Node, PeerId, Rate, SendError};
+use std::net::UdpSocket;
 use std::time::{Duration, Instant};
 
 const SOON: Duration = Duration::from_secs(20);
@@ -212,6 +213,20 @@ fn no_end_overtakes_what_was_sent_before_it() {
             assert!(matches!(reason, LostReason::Closed | LostReason::Ended { code: 0, .. }), "{reason}");
         }
     }
+}
+
+#[test]
+fn the_sender_hears_that_nobody_answers_beyond() {
+    let sender = node();
+    let mut config = RelayConfig::default();
+    config.node.protocol.connect_timeout = Duration::from_millis(100);
+    let nobody = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let route = Route { listen: "127.0.0.1:0".parse().unwrap(), target: nobody.local_addr().unwrap() };
+    let relay = Relay::start(&[route], &config).unwrap();
+    let peer = sender.connect(relay.addresses()[0]).unwrap();
+    sender.send(ChannelId { peer, channel: 0 }, "hello").unwrap();
+    let LostReason::Ended { reason, .. } = lost(&sender) else { panic!("it was not ended") };
+    assert_eq!(reason, "the peer beyond the relay: no answer");
 }
 
 #[test]

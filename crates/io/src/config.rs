@@ -78,14 +78,14 @@ impl Default for SocketConfig {
     }
 }
 
-/// What a socket can do, as far as is known now: a feature that fails later is taken back here.
+/// What a socket can do, as far as is known now: a feature that fails later is taken back here, until it works again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capabilities {
     /// Name of the backend: `batched` or `plain`.
     pub backend: &'static str,
     /// Trains are sent in one call.
     pub gso: bool,
-    /// Paths on which `gso` was found not to work although the kernel announced it.
+    /// Paths on which `gso` was found not to work although the kernel announced it; it is tried again seldom.
     pub gso_disabled_paths: usize,
     /// Trains are received in one call.
     pub gro: bool,

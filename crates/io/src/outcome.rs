@@ -111,7 +111,7 @@ pub struct IoCounters {
     pub send_dropped: u64,
     /// Trains that offload refused and that were sent segment by segment.
     pub gso_fallbacks: u64,
-    /// Paths on which offload was switched off.
+    /// Times that offload was switched off for a path, until it is tried again.
     pub gso_disabled: u64,
     /// Datagrams received and handed on.
     pub recv_datagrams: u64,

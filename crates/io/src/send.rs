@@ -2,12 +2,16 @@
 //!
 //! Inputs → outputs: [`Transmit`] + [`TransmitBuf`] → [`SendOutcome`]. A train goes out by
 //! `UDP_SEGMENT`; where the path refuses that, segment by segment (by one `sendmmsg`), at once, so
-//! that nothing is lost by finding out. A refused datagram is a lost datagram, never an error.
+//! that nothing is lost by finding out; so do those that follow, but for one now and then that tries
+//! again (`send/offload.rs`). A refused datagram is a lost datagram, never an error.
 //!
 //! The kernel reports an ICMP message about an earlier datagram by failing the next call on a
 //! connected socket; such a call is repeated once.
 
 mod calls;
+mod offload;
+
+pub(crate) use offload::GsoPaths;
 
 use crate::lanes::Lane;
 use crate::outcome::{DropKind, SendOutcome, may_be_missing_gso, may_be_pending};
@@ -17,9 +21,6 @@ use denrei_wire::datagram::{MAX_DATAGRAM_BYTES, MAX_SEGMENTS};
 use denrei_wire::{Ecn, Transmit, TransmitBuf};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-
-/// Paths remembered as refusing offload; with more, offload is switched off for all.
-const MAX_GSO_DISABLED_PATHS: usize = 32;
 
 /// One system call about to be made, as a [`SendHook`] sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,40 +36,6 @@ pub struct SendAttempt {
 /// Decides for each send call whether to fail it: `Some(errno)` is what the kernel is taken to have
 /// said, and no call is made. For tests of how a program copes with hosts that refuse.
 pub type SendHook = Box<dyn FnMut(&SendAttempt) -> Option<i32> + Send>;
-
-/// On which paths segmentation offload works.
-#[derive(Debug)]
-pub(crate) struct GsoPaths {
-    enabled: bool,
-    off: Vec<IpAddr>,
-}
-
-impl GsoPaths {
-    pub(crate) fn new(enabled: bool) -> Self {
-        Self { enabled, off: Vec::new() }
-    }
-
-    pub(crate) fn enabled(&self) -> bool {
-        self.enabled
-    }
-
-    pub(crate) fn disabled_paths(&self) -> usize {
-        self.off.len()
-    }
-
-    fn works_to(&self, ip: IpAddr) -> bool {
-        self.enabled && !self.off.contains(&ip)
-    }
-
-    /// Switches offload off for `ip`, or for all once the table is full.
-    fn disable(&mut self, ip: IpAddr) {
-        if self.off.len() < MAX_GSO_DISABLED_PATHS {
-            self.off.push(ip);
-        } else {
-            self.enabled = false;
-        }
-    }
-}
 
 /// Where a transmit goes, worked out once.
 struct Target {
@@ -193,7 +160,7 @@ impl UdpSocket {
 
     fn send_chunk(&mut self, target: &Target, chunk: Chunk<'_>) -> Result<(), Stop> {
         let offload = chunk.bytes.len() > chunk.segment;
-        if offload && !self.gso.works_to(target.to.ip()) {
+        if offload && !self.gso.is_worth_a_try(target.to.ip()) {
             return self.send_each(target, chunk);
         }
         let attempt = SendAttempt { to: target.to, datagrams: chunk.datagrams(), offload };
@@ -202,6 +169,9 @@ impl UdpSocket {
             Ok(_) => {
                 self.count_sent(chunk.datagrams(), chunk.bytes.len());
                 self.counters.sent_trains += u64::from(offload);
+                if offload {
+                    self.gso.enable(target.to.ip());
+                }
                 Ok(())
             }
             Err(error) if offload && may_be_missing_gso(&error) => {
@@ -284,25 +254,5 @@ impl UdpSocket {
         }
         self.counters.gso_disabled += 1;
         self.gso.disable(peer.ip());
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn offload_is_switched_off_path_by_path_and_then_for_all() {
-        let mut paths = GsoPaths::new(true);
-        let ip = |last: usize| IpAddr::from([10, 0, 0, last as u8]);
-        for last in 0..MAX_GSO_DISABLED_PATHS {
-            assert!(paths.works_to(ip(last)));
-            paths.disable(ip(last));
-            assert!(!paths.works_to(ip(last)));
-        }
-        assert!(paths.enabled() && paths.works_to(ip(200)));
-        paths.disable(ip(200));
-        assert!(!paths.enabled() && !paths.works_to(ip(201)));
-        assert_eq!(paths.disabled_paths(), MAX_GSO_DISABLED_PATHS);
     }
 }

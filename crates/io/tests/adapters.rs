@@ -134,7 +134,7 @@ fn a_train_that_offload_refuses_is_sent_at_once_segment_by_segment() {
                 assert_silent(&mut b);
             }
             let offloads = log.lock().unwrap().iter().filter(|attempt| attempt.offload).count();
-            assert_eq!(offloads, 1, "tried once, then never again on this path");
+            assert_eq!(offloads, 1, "tried once, then not for long on this path");
             assert_eq!(a.counters().gso_fallbacks, 1);
             assert_eq!(a.counters().gso_disabled, 1);
             assert_eq!(a.counters().sent_datagrams, 128);
@@ -144,6 +144,24 @@ fn a_train_that_offload_refuses_is_sent_at_once_segment_by_segment() {
             assert_eq!(a.warnings().len(), 1, "{:?}", a.warnings());
         }
     }
+}
+
+/// As where the address that it is sent from was away for a moment: the kernel does not say that it was that.
+#[test]
+fn a_path_that_refused_a_train_once_gets_trains_again() {
+    let (mut a, b) = (bind("127.0.0.1:0"), bind("127.0.0.1:0"));
+    if !a.capabilities().gso {
+        return eprintln!("SKIPPED: no GSO on this host");
+    }
+    let (there, buf) = transmit(b.local_addr(), &pattern(200, 3), Some(100));
+    let first = Mutex::new(true);
+    refuse(&mut a, libc::EINVAL, move |_| std::mem::take(&mut *first.lock().unwrap()));
+    for _ in 0..3000 {
+        assert_eq!(a.send(&there, &buf), SendOutcome::Sent);
+    }
+    assert!(a.gso_to(b.local_addr()));
+    assert_eq!((a.counters().gso_disabled, a.capabilities().gso_disabled_paths), (1, 0));
+    assert!(a.counters().sent_trains > 1000, "{:?}", a.counters());
 }
 
 #[test]

@@ -15,8 +15,8 @@ pub struct Config {
     /// Bounds what one unread channel may hold in memory. 64 KiB ..= 1 TiB.
     pub channel_credit_bytes: u64,
     /// Received, unread bytes over all peers above which no credit is renewed and no further
-    /// offer is accepted by itself. At least `channel_credit_bytes`. A few peers that hold it all and do not complete
-    /// their messages leave the others an eighth of it each.
+    /// offer is accepted by itself. At least `channel_credit_bytes`. Peers that hold it all and do not complete
+    /// their messages leave each other one a share all the same: an eighth of it, or less the more they are.
     pub receive_memory_bytes: u64,
     /// Largest message this endpoint takes, bytes. What a peer sent before it had heard of this is taken
     /// up to 65,472 bytes all the same.

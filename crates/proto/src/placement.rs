@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 
 /// Memory outside of the endpoint that a message is placed into as it arrives: once, in any order.
 /// It is dropped as soon as the message is complete or will not come any more (the peer is lost, the
-/// endpoint is dropped), and not touched after that.
+/// endpoint is dropped), and not touched after that. It is called in the middle of receiving: it must not panic, nor
+/// call what it receives for.
 pub trait Placement: Debug + Send {
     /// Takes the message's bytes from `offset` on. What was placed before may be placed again.
     fn place(&mut self, offset: u64, bytes: &[u8]);

@@ -340,22 +340,24 @@ fn open_at(address: SocketAddr) -> Record<'static> {
     })
 }
 
-/// A pair with 1 MiB of receive memory at the second endpoint; somebody else has a session with that as well, whose
-/// token there is returned.
-fn beside_another() -> (Pair, PeerId, Token, SocketAddr) {
+/// A pair with 1 MiB of receive memory at the second endpoint, and what it has for the first.
+fn with_a_mebibyte() -> (Pair, PeerId) {
     let memory = 1 << 20;
-    let (mut pair, peer, _) = open(Config {
+    let (pair, peer, _) = open(Config {
         channel_credit_bytes: 64 << 10,
         receive_memory_bytes: memory,
         offer_above_bytes: 4096,
         ..Config::default()
     });
-    let other = "10.0.0.3:7000".parse().unwrap();
+    (pair, peer)
+}
+
+/// Somebody else who opens a session with the second endpoint: its token there.
+fn another(pair: &mut Pair, at: SocketAddr) -> Token {
     pair.tapped.clear();
-    pair.inject_from(1, other, &packet(Kind::First, 0, Token(7), &[]));
+    pair.inject_from(1, at, &packet(Kind::First, 0, Token(7), &[]));
     let answer = &pair.tapped(0, Kind::Answer)[0];
-    let token = Token(u64::from_le_bytes(answer[16..24].try_into().unwrap()));
-    (pair, peer, token, other)
+    Token(u64::from_le_bytes(answer[16..24].try_into().unwrap()))
 }
 
 /// What a peer has promised, or begun, and does not complete fills the memory of all.
@@ -382,7 +384,9 @@ fn who_is_slow_to_complete_what_is_promised_keeps_nobody_from_sending() {
         Frame::Message(Message { flags: 0, channel: GROUP_CHANNEL, number: number as u32, payload })
     };
     for frames in [(0..20).map(begun).collect(), (0..3).map(say).collect(), vec![offer]] {
-        let (mut pair, peer, token, other) = beside_another();
+        let (mut pair, peer) = with_a_mebibyte();
+        let other = "10.0.0.3:7000".parse().unwrap();
+        let token = another(&mut pair, other);
         pair.ends[1].join_group_unheard(pair.now, address).unwrap();
         pair.inject_from(1, other, &packet(Kind::Session, 1, token, &frames));
         assert!(pair.ends[1].held_bytes() >= 1 << 20, "the memory is full");
@@ -396,6 +400,30 @@ fn who_is_slow_to_complete_what_is_promised_keeps_nobody_from_sending() {
         pair.send(0, peer, 1, content(0, 200_000));
         pair.run(SECOND);
         assert_eq!(pair.ends[0].queue_len(peer), Some((frames.len() == 1).into()));
+    }
+}
+
+/// However many they are, and however they divide the memory.
+#[test]
+fn many_that_are_slow_to_complete_keep_nobody_from_sending() {
+    let begun = |channel| {
+        Frame::Fragment(Fragment { flags: 0, channel, number: 0, offset: 0, total: 60_000, payload: &[1] })
+    };
+    for (others, each) in [(8, 3), (10, 2), (18, 1), (100, 3)] {
+        let (mut pair, peer) = with_a_mebibyte();
+        for other in 0..others {
+            let at = SocketAddr::from(([10, 0, 1, other], 7000));
+            let token = another(&mut pair, at);
+            let frames: Vec<_> = (0..each).map(begun).collect();
+            pair.inject_from(1, at, &packet(Kind::Session, 1, token, &frames));
+        }
+        assert!(pair.ends[1].held_bytes() >= 1 << 20, "the memory is full");
+        for number in 0..100 {
+            pair.send(0, peer, 1, content(number, 2048));
+            pair.send(0, peer, 2, content(number, 4500));
+        }
+        pair.run(10 * SECOND);
+        assert_eq!(pair.received[1].len(), 201, "beside {others} of {each}");
     }
 }
 

@@ -690,7 +690,7 @@ typedef struct {
    */
   uint64_t gso_fallbacks;
   /**
-   * Paths on which offload was switched off.
+   * Times that offload was switched off for a path, until it is tried again.
    */
   uint64_t gso_disabled;
   /**

@@ -10,7 +10,9 @@ use std::sync::Arc;
 impl Node {
     /// Opens a session with the Node at `addr`, or names the one there is. Returns at once:
     /// messages may be sent right away and travel with the FIRST (R5). If nobody answers within
-    /// the connect timeout, [`Event::PeerLost`](crate::Event::PeerLost) says so.
+    /// the connect timeout, [`Event::PeerLost`](crate::Event::PeerLost) says so. One that is being closed is still
+    /// there until that event. One Node has one session with this one: who connects to a second address of it, where it
+    /// [has several](Self::bind), loses the session by the first.
     ///
     /// # Errors
     /// The address table is full, or the address is not one to send to, or not from here.

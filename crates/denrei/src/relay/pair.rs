@@ -263,6 +263,7 @@ impl Pair {
                     return true;
                 }
                 Err(SendError::WouldBlock { .. }) => {}
+                Err(SendError::PeerLost { reason, .. }) => self.fail(FAR_PEER_LOST, &beyond(&reason)),
                 Err(error) => self.fail(FAR_PEER_LOST, &format!("the peer beyond the relay: {error}")),
             }
         }
@@ -304,7 +305,7 @@ impl Pair {
                 self.end();
             }
             Event::PeerLost { reason, .. } => {
-                self.fail(FAR_PEER_LOST, &format!("the peer beyond the relay: {reason}"));
+                self.fail(FAR_PEER_LOST, &beyond(&reason));
             }
             _ => {}
         }
@@ -323,9 +324,7 @@ impl Pair {
         let _ = match reason {
             reason if is_orderly(reason) => self.far.close(self.far_peer),
             LostReason::Ended { code, reason } => self.far.abort(self.far_peer, *code, reason),
-            other => {
-                self.far.abort(self.far_peer, FAR_PEER_LOST, &format!("the peer beyond the relay: {other}"))
-            }
+            other => self.far.abort(self.far_peer, FAR_PEER_LOST, &beyond(other)),
         };
         // Closing takes a round trip; dropping the Node would cut it short. The other thread hears
         // that it is over.
@@ -347,6 +346,14 @@ impl Pair {
 /// Whether both sides had said all they wanted to.
 fn is_orderly(reason: &LostReason) -> bool {
     matches!(reason, LostReason::Closed | LostReason::Ended { code: 0, .. })
+}
+
+/// Why the other side is lost, in the 128 octets that a reason may have: advice for who is at the relay has no room.
+fn beyond(reason: &LostReason) -> String {
+    match reason {
+        LostReason::NoAnswer => "the peer beyond the relay: no answer".to_owned(),
+        reason => format!("the peer beyond the relay: {reason}"),
+    }
 }
 
 /// What the forwarding thread does next.

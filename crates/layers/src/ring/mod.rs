@@ -20,8 +20,8 @@ use counters::Counts;
 use crossbeam_utils::CachePadded;
 use lines::{Cursor, Lines};
 
-/// Most values that a ring may hold: indices count on, and their difference has to stay exact.
-pub const MAX_CAPACITY: usize = 1 << 30;
+/// Most values that a ring may hold: it takes the memory for all of them at once.
+pub const MAX_CAPACITY: usize = 1 << 20;
 
 /// Where the sides are. Both count on for ever and wrap; `tail - head` values are in the ring.
 #[derive(Debug)]

@@ -116,7 +116,7 @@ impl<P: Send + 'static> Builder<P> {
         self
     }
 
-    /// PDUs that each queue between two groups holds, 1 to 2^30.
+    /// PDUs that each queue between two groups holds, 1 to 2^20.
     #[must_use]
     pub fn queue(mut self, capacity: usize) -> Self {
         self.queue = capacity;

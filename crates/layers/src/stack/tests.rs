@@ -196,8 +196,8 @@ fn wrong_plans_are_refused_with_advice() {
     assert_eq!(groups, "groups of [1, 1] layers do not make up 3: the sizes must be positive and add up");
     let groups = error(stamps(3).grouping(Grouping::Sizes(vec![usize::MAX, 4])));
     assert!(groups.starts_with("groups of [18446744073709551615, 4] layers do not make up 3"), "{groups}");
-    for queue in [0, (1 << 30) + 1] {
-        let said = format!("a queue of {queue} cannot be: it holds 1 to 1073741824 PDUs");
+    for queue in [0, (1 << 20) + 1, 1 << 30] {
+        let said = format!("a queue of {queue} cannot be: it holds 1 to 1048576 PDUs");
         assert_eq!(error(stamps(1).queue(queue)), said);
     }
     let core = error(stamps(1).pinning(Pinning::Cores(vec![9_999])));

@@ -9,9 +9,9 @@ use crate::loss::Control;
 use crate::placement::AcceptInto;
 use denrei_wire::Instant;
 
-/// Of receive memory the share of a peer, or a group, that is to others as if it were all that it holds: a message that
-/// is slow to come, or never completed, would else keep everybody from sending. A few such peers leave enough (ADR 83).
-const HEAVY_SHARE: u64 = 8;
+/// Of receive memory the most that a peer, or a group, counts with to others, whatever it holds: a message that is slow
+/// to come, or never completed, would else keep everybody from sending (ADR 83).
+const LARGEST_SHARE: u64 = 8;
 
 impl Endpoint {
     /// Accepts an offered message into a buffer, whose memory is used and whose content is dropped,
@@ -102,30 +102,31 @@ impl Endpoint {
         if !self.is_promised() {
             return Some(smallest);
         }
-        let room = self.room_beside_heavy()?.min(self.light_bytes());
-        let fit = self.waiting_offers.iter().take_while(|(bytes, ..)| *bytes <= room);
-        fit.copied().find(|(bytes, channel, _)| self.is_light(channel.peer, *bytes))
+        let share = self.share_beside_heavy()?;
+        let fit = self.waiting_offers.iter().take_while(|(bytes, ..)| *bytes <= share);
+        fit.copied().find(|(bytes, channel, _)| self.would_hold(channel.peer, *bytes) <= share)
     }
 
-    /// What a peer may hold and count as light.
-    fn light_bytes(&self) -> u64 {
-        self.config.receive_memory_bytes / HEAVY_SHARE
+    /// What a peer would hold with so many bytes more.
+    fn would_hold(&self, peer: PeerId, bytes: u64) -> u64 {
+        self.get(peer).map_or(u64::MAX, |peer| peer.inbox().held_bytes().saturating_add(bytes))
     }
 
-    /// Whether a peer with so many bytes more would be light.
-    fn is_light(&self, peer: PeerId, bytes: u64) -> bool {
-        let held = self.get(peer).map(|peer| peer.inbox().held_bytes());
-        held.is_some_and(|held| held.saturating_add(bytes) <= self.light_bytes())
+    /// What a peer may hold although memory is full, where the application has nothing to take: an eighth of memory, or
+    /// half of that, and so on, until one more has room beside all others, who count with no more than that either.
+    /// `None`: nothing, as what the application may take fills it.
+    pub(super) fn share_beside_heavy(&self) -> Option<u64> {
+        let memory = self.config.receive_memory_bytes;
+        let shares = (0..u64::BITS).map(|halved| (memory / LARGEST_SHARE) >> halved);
+        shares.take_while(|share| *share > 0).find(|share| self.held_up_to(*share) + share <= memory)
     }
 
-    /// What is left of receive memory for peers that hold little, where the application has nothing to take: what the
-    /// others hold beyond their share, and are slow to complete, does not count. `None`: nothing.
-    pub(super) fn room_beside_heavy(&self) -> Option<u64> {
+    /// What all hold, as far as none has more than `share`: the rest they are slow to complete.
+    fn held_up_to(&self, share: u64) -> u64 {
         let peers = self.slots.iter().filter_map(|slot| slot.peer.as_deref());
-        let beyond = peers.map(|peer| peer.inbox().held_bytes().saturating_sub(self.light_bytes()));
-        let of_groups = self.groups.as_deref().map_or(0, |groups| groups.held_beyond(self.light_bytes()));
-        let counts = self.held_bytes.saturating_sub(of_groups).saturating_sub(beyond.sum());
-        self.config.receive_memory_bytes.checked_sub(counts).filter(|room| *room > 0)
+        let beyond: u64 = peers.map(|peer| peer.inbox().held_bytes().saturating_sub(share)).sum();
+        let of_groups = self.groups.as_deref().map_or(0, |groups| groups.held_beyond(share));
+        self.held_bytes.saturating_sub(of_groups).saturating_sub(beyond)
     }
 
     /// Whether the application has something to take. Channels that `recv_from` has emptied are
@@ -162,12 +163,13 @@ impl Endpoint {
     fn renew_waiting(&mut self, now: Instant) {
         let ready = if self.held_bytes <= self.config.receive_memory_bytes {
             core::mem::take(&mut self.waiting_credit)
-        } else if self.is_takeable() || self.room_beside_heavy().is_none() {
+        } else if self.is_takeable() {
             return;
         } else {
+            let Some(share) = self.share_beside_heavy() else { return };
             let (light, heavy) = core::mem::take(&mut self.waiting_credit)
                 .into_iter()
-                .partition(|channel| self.is_light(channel.peer, 0));
+                .partition(|channel| self.would_hold(channel.peer, 0) <= share);
             self.waiting_credit = heavy;
             light
         };

@@ -450,6 +450,6 @@ impl Host for Endpoint {
 
     fn memory_left(&self) -> bool {
         self.held_bytes <= self.config.receive_memory_bytes
-            || (!self.is_readable() && self.room_beside_heavy().is_some())
+            || (!self.is_readable() && self.share_beside_heavy().is_some())
     }
 }

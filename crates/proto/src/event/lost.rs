@@ -26,7 +26,7 @@ pub enum LostReason {
     TimedOut,
     /// Its process was started again: a new incarnation speaks from the address.
     Restarted,
-    /// It does not know the session any more.
+    /// It does not know the session any more; nor if this Node opened another to it, at another of its addresses.
     Forgotten,
     /// It speaks none of our protocol versions.
     VersionMismatch {
