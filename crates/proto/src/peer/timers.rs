@@ -17,6 +17,9 @@ pub(super) const PACKETS_PER_PROBE: u8 = 2;
 /// A responder whose initiator stays silent forgets the session after this long, if it has many such.
 const CROWDED_UNPROVEN_TIMEOUT: Duration = Duration::from_secs(3);
 
+/// A peer has to be silent in so many stretches of time at least, between which this side has asked, before it is lost.
+const LEAST_STRETCHES: u32 = 8;
+
 impl Peer {
     /// The next time at which [`handle_timeout`](Self::handle_timeout) or a transmit is due.
     pub fn deadline(&self, config: &Config) -> Instant {
@@ -42,11 +45,12 @@ impl Peer {
         deadline
     }
 
-    /// Time has come to `cx.now`.
-    pub fn handle_timeout(&mut self, cx: &mut Context<'_>) {
+    /// Time has come to `cx.now`; it was last told at `told_before`.
+    pub fn handle_timeout(&mut self, cx: &mut Context<'_>, told_before: Instant) {
         if !self.is_alive() {
             return self.drain(cx.now);
         }
+        self.excuse(cx, told_before);
         if self.failure_at(cx.config).is_some_and(|at| at <= cx.now) {
             let reason = match (self.phase, self.suspicion.take()) {
                 (Phase::Opening, Some(suspicion)) => *suspicion,
@@ -124,6 +128,16 @@ impl Peer {
             }
             _ => since + config.failure_timeout,
         })
+    }
+
+    /// A stretch in which this side did not do what was due, as its process did not run or its application did not
+    /// call, says little of the peer: nobody asked it again for what was lost, and one that shares the machine may
+    /// not have run either.
+    fn excuse(&mut self, cx: &Context<'_>, told_before: Instant) {
+        let Some(since) = self.unanswered_since else { return };
+        let missed = cx.now.saturating_since(self.deadline(cx.config).max(told_before));
+        let excess = missed.saturating_sub(cx.config.failure_timeout / LEAST_STRETCHES);
+        self.unanswered_since = Some((since + excess).min(cx.now));
     }
 
     fn keepalive_at(&self, config: &Config) -> Option<Instant> {
