@@ -6,7 +6,7 @@ use crate::event::{ChannelId, Event, LostReason, MessageId, Phase};
 use crate::loss::Control;
 use crate::rtt::LONGEST_PROBE_TIMEOUT;
 use core::time::Duration;
-use denrei_wire::Instant;
+use denrei_wire::{Instant, duration_nanos};
 
 /// Timeouts in a row after which the window starts anew (RFC 9002 §7.6).
 const PERSISTENT_TIMEOUTS: u32 = 3;
@@ -18,7 +18,7 @@ pub(super) const PACKETS_PER_PROBE: u8 = 2;
 const CROWDED_UNPROVEN_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// A peer has to be silent in so many stretches of time at least, between which this side has asked, before it is lost.
-const LEAST_STRETCHES: u32 = 8;
+const LEAST_STRETCHES: u64 = 8;
 
 impl Peer {
     /// The next time at which [`handle_timeout`](Self::handle_timeout) or a transmit is due.
@@ -134,10 +134,14 @@ impl Peer {
     /// call, says little of the peer: nobody asked it again for what was lost, and one that shares the machine may
     /// not have run either.
     fn excuse(&mut self, cx: &Context<'_>, told_before: Instant) {
-        let Some(since) = self.unanswered_since else { return };
-        let missed = cx.now.saturating_since(self.deadline(cx.config).max(told_before));
-        let excess = missed.saturating_sub(cx.config.failure_timeout / LEAST_STRETCHES);
-        self.unanswered_since = Some((since + excess).min(cx.now));
+        let most = duration_nanos(cx.config.failure_timeout) / LEAST_STRETCHES;
+        // As a rule time was told just now.
+        if cx.now.nanos_since(told_before) <= most {
+            return;
+        }
+        let missed = cx.now.nanos_since(self.deadline(cx.config).max(told_before));
+        let excess = Duration::from_nanos(missed.saturating_sub(most));
+        self.unanswered_since = self.unanswered_since.map(|since| (since + excess).min(cx.now));
     }
 
     fn keepalive_at(&self, config: &Config) -> Option<Instant> {
