@@ -1,8 +1,6 @@
 //! Receiving.
 
-use crate::drain::denrei_incoming;
 use crate::error::{Failure, borrow, call, denrei_code, free, place};
-use crate::event::denrei_event;
 use crate::node::{bounded, channel_of, denrei_node, denrei_peer};
 use denrei::{AcceptInto, Message, Placement};
 use denrei_prefetch::ahead_of_writing;
@@ -57,34 +55,6 @@ pub unsafe extern "C" fn denrei_recv_from(
         let received = node.node.recv_from(channel_of(peer, channel), bounded(timeout_us))?;
         // SAFETY: by the contract.
         unsafe { place.put(boxed(received.ok_or_else(Failure::timeout)?)) };
-        Ok(())
-    })
-}
-
-/// Takes the next message or the next event, whichever is there first; the other pointer becomes
-/// NULL. Events come before messages that arrived with them, but that a peer will send no more (it is
-/// done writing, or lost) comes after what it has sent.
-///
-/// # Safety
-/// `node` is a node, `message` and `event` are places for pointers.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn denrei_next(
-    node: *const denrei_node,
-    timeout_us: i64,
-    message: *mut *mut denrei_message,
-    event: *mut *mut denrei_event,
-) -> denrei_code {
-    call(|| {
-        let (for_message, for_event) = (place("message", message)?, place("event", event)?);
-        // SAFETY: by the contract.
-        let node = unsafe { borrow("node", node) }?;
-        let next = node.node.next(bounded(timeout_us))?.ok_or_else(Failure::timeout)?;
-        let next = denrei_incoming::from(next);
-        // SAFETY: by the contract.
-        unsafe {
-            for_message.put(next.message);
-            for_event.put(next.event);
-        }
         Ok(())
     })
 }

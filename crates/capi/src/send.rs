@@ -78,20 +78,24 @@ pub(crate) unsafe fn lent(
     context: *mut c_void,
 ) -> Result<Bytes, Failure> {
     let lent = Lent { data: data.cast(), length, release, context };
-    if data.is_null() && length > 0 {
-        return Err(Failure::null("data"));
-    }
+    check_bytes(data, length)?;
     Ok(Bytes::from_owner(lent))
+}
+
+/// Whether there may be `length` bytes at `data`: -1 of a call that failed, which is passed on, is a length as well.
+fn check_bytes(data: *const c_void, length: usize) -> Result<(), Failure> {
+    if isize::try_from(length).is_err() {
+        return Err(Failure::new(DENREI_INVALID, format!("length is {length}: no memory is as large")));
+    }
+    if data.is_null() && length > 0 { Err(Failure::null("data")) } else { Ok(()) }
 }
 
 /// # Safety
 /// `data` is null or has `length` bytes.
 pub(crate) unsafe fn copied(data: *const c_void, length: usize) -> Result<Bytes, Failure> {
+    check_bytes(data, length)?;
     if length == 0 {
         return Ok(Bytes::new());
-    }
-    if data.is_null() {
-        return Err(Failure::null("data"));
     }
     // SAFETY: by the contract.
     Ok(Bytes::copy_from_slice(unsafe { std::slice::from_raw_parts(data.cast(), length) }))

@@ -16,7 +16,7 @@ fn the_header_is_in_step_with_the_sources() {
         "send",
         "queue",
         "recv",
-        "drain",
+        "incoming",
         "event",
         "flow",
         "counters",

@@ -131,6 +131,8 @@ static void messages(denrei_node *a, denrei_node *b) {
   FAILS(denrei_send(a, 77, 0, "x", 1), DENREI_UNKNOWN_PEER, "77");
   FAILS(denrei_send(a, peer, 0, NULL, 1), DENREI_INVALID, "data");
   FAILS(denrei_send_with(a, peer, 0, "x", 1, 9, 0, NULL), DENREI_INVALID, "completion");
+  FAILS(denrei_send(a, peer, 0, "x", (size_t)-1), DENREI_INVALID, "length");
+  FAILS(denrei_send_lent(a, peer, 0, "x", (size_t)-1, NULL, NULL, DENREI_REPORT_NOTHING, 0, NULL), DENREI_INVALID, "length");
   FAILS(denrei_send_lent(a, 77, 0, "x", 1, release, &released, DENREI_REPORT_NOTHING, 0, NULL), DENREI_UNKNOWN_PEER, "77");
   CHECK(__atomic_load_n(&released, __ATOMIC_SEQ_CST) == 2);
   FAILS(denrei_recv(a, 1000, &message), DENREI_TIMEOUT, "time");

@@ -63,6 +63,8 @@ pub struct Endpoint {
     timers: TimerQueue,
     /// Kept so that handling a timeout does not allocate.
     due: Vec<u32>,
+    /// When time was last told and somebody was due.
+    told_at: Instant,
     replies: Replies,
     pool: BufferPool,
     blocks: Blocks,
@@ -114,7 +116,7 @@ impl Endpoint {
     ///
     /// # Panics
     /// If `config` is not [valid](Config::validate).
-    pub fn at(place: Place, config: Arc<Config>, seed: impl Into<Seed>, _now: Instant) -> Self {
+    pub fn at(place: Place, config: Arc<Config>, seed: impl Into<Seed>, now: Instant) -> Self {
         config.validate().expect("the configuration was validated");
         let mut random = Random::new(&seed.into());
         // Whoever speaks to this address sees one process, and cookies are good at all its places.
@@ -134,6 +136,7 @@ impl Endpoint {
             sending: VecDeque::new(),
             timers: TimerQueue::default(),
             due: Vec::new(),
+            told_at: now,
             replies: Replies::default(),
             pool: BufferPool::default(),
             blocks: Blocks::default(),

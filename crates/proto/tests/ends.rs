@@ -63,6 +63,48 @@ fn silence_is_noticed_in_the_stated_time() {
     assert_eq!(pair.lost(1), [(LostReason::TimedOut, 0)], "by its own keepalive");
 }
 
+/// Its process did not run, or its application did not call: nobody has asked the peer again.
+#[test]
+fn who_did_nothing_for_long_does_not_take_it_for_the_peers_silence() {
+    for opens in [true, false] {
+        let mut pair = Pair::new(Config::default());
+        let peer = pair.connect(0);
+        if !opens {
+            pair.send(0, peer, 0, "hello");
+            pair.run(SECOND);
+        }
+        pair.connected = false;
+        pair.send(0, peer, 0, "lost on the way");
+        pair.drain(0);
+        pair.connected = true;
+        pair.now += 30 * SECOND;
+        pair.run(SECOND);
+        assert_eq!(pair.lost(0), []);
+        assert_eq!(pair.received[1].last().unwrap().data, "lost on the way");
+    }
+}
+
+#[test]
+fn who_looks_seldom_misses_a_silent_peer_as_well() {
+    for pause in [4, 60] {
+        let mut pair = Pair::new(Config::default());
+        let peer = pair.connect(0);
+        pair.send(0, peer, 0, "hello");
+        pair.run(SECOND);
+        pair.connected = false;
+        pair.send(0, peer, 0, "anybody there?");
+        let mut looks = 0;
+        while pair.lost(0).is_empty() {
+            pair.drain(0);
+            pair.now += pause * SECOND;
+            pair.ends[0].handle_timeout(pair.now);
+            pair.drain(0);
+            looks += 1;
+        }
+        assert!((6..=9).contains(&looks), "{looks} looks, one each {pause} s");
+    }
+}
+
 /// What it carries no longer is found out, and whether something smaller gets through; a driver may tell the time twice
 /// before it sends.
 #[test]

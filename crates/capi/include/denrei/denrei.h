@@ -1462,18 +1462,6 @@ denrei_code denrei_recv_from(const denrei_node *node,
                              denrei_message **message);
 
 /**
- * Takes the next message or the next event, whichever is there first; the other pointer becomes
- * NULL. Events come before messages that arrived with them, but that a peer will send no more (it is
- * done writing, or lost) comes after what it has sent.
- *
- * `node` is a node, `message` and `event` are places for pointers.
- */
-denrei_code denrei_next(const denrei_node *node,
-                        int64_t timeout_us,
-                        denrei_message **message,
-                        denrei_event **event);
-
-/**
  * The bytes of a message; valid until it is freed. NULL for NULL.
  *
  * `message` is NULL or a message.
@@ -1552,6 +1540,18 @@ denrei_code denrei_refuse(const denrei_node *node,
                           denrei_peer peer,
                           uint16_t channel,
                           uint64_t number);
+
+/**
+ * Takes the next message or the next event, whichever is there first; the other pointer becomes
+ * NULL. Events come before messages that arrived with them, but that a peer will send no more (it is
+ * done writing, or lost) comes after what it has sent.
+ *
+ * `node` is a node, `message` and `event` are places for pointers.
+ */
+denrei_code denrei_next(const denrei_node *node,
+                        int64_t timeout_us,
+                        denrei_message **message,
+                        denrei_event **event);
 
 /**
  * Takes events and messages that are here, in the order of denrei_next, into up to `room` places, and

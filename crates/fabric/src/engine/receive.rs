@@ -424,26 +424,36 @@ impl Engine {
         self.receiving.claimed.retain(|_, (source, _, message)| *source != peer || !is_gone(message));
     }
 
-    /// Receives that wait for this peer alone fail.
-    pub(super) fn fail_directed(&mut self, peer: PeerIndex, errno: Errno) {
+    /// Receives that wait for this peer alone fail; whether there were any.
+    pub(super) fn fail_directed(&mut self, peer: PeerIndex, errno: Errno) -> bool {
+        let mut any = false;
         for tagged in [true, false] {
             let posted = self.receiving.queue(tagged).take_directed(peer);
-            self.fail_all(tagged, &posted, errno);
+            any |= self.fail_all(tagged, &posted, errno);
         }
+        any
     }
 
-    /// Receives of one message from anybody fail.
-    pub(super) fn fail_undirected(&mut self, errno: Errno) {
+    /// Receives of one message from anybody fail; whether there were any.
+    pub(super) fn fail_undirected(&mut self, errno: Errno) -> bool {
+        let mut any = false;
         for tagged in [true, false] {
             let posted = self.receiving.queue(tagged).take_undirected_if(Posted::takes_one);
-            self.fail_all(tagged, &posted, errno);
+            any |= self.fail_all(tagged, &posted, errno);
         }
+        any
     }
 
-    fn fail_all(&mut self, tagged: bool, posted: &[Posted], errno: Errno) {
+    fn fail_all(&mut self, tagged: bool, posted: &[Posted], errno: Errno) -> bool {
         for posted in posted {
             self.fail_posted(tagged, posted, errno);
         }
+        !posted.is_empty()
+    }
+
+    /// Whether a buffer for several messages waits.
+    pub(super) fn has_buffers(&self) -> bool {
+        !self.receiving.buffers.is_empty()
     }
 
     /// Whether a receive of one message from anybody waits.

@@ -14,6 +14,7 @@ use super::matching::PeerIndex;
 use super::port::MessageKey;
 use super::{Engine, Report};
 use crate::error::Errno;
+use crate::ffi;
 use crate::memory::Memory;
 use std::collections::{HashMap, HashSet};
 
@@ -184,6 +185,14 @@ impl Engine {
     fn check_nothing_lost(&mut self, peer: PeerIndex) -> Result<(), Errno> {
         let lost = self.sending.of(peer).lost.take();
         lost.filter(|_| !self.port.has_session(peer)).map_or(Ok(()), Err)
+    }
+
+    /// Who sends nothing more, and waits, is told by a completion without context, as of what is injected.
+    pub(super) fn tell_lost(&mut self, peer: PeerIndex) {
+        if let Err(errno) = self.check_nothing_lost(peer) {
+            let report = Report { context: 0, flags: ffi::FI_SEND | ffi::FI_MSG, wanted: false };
+            self.sinks.transmitted(&report, Err(errno));
+        }
     }
 
     /// Peers that are forgotten have lost nothing.

@@ -7,7 +7,8 @@
 //! missed within the failure time (MPI's MPI_ERR_PROC_FAILED_PENDING; MPIs end the job). But an address
 //! vector may also name processes that have gone in order before anybody spoke with them (MPI_Comm_spawn),
 //! and those do not answer either: that counts for who waits for anybody only if nothing has come from anybody meanwhile. Buffers
-//! for several messages are a server's, and stay.
+//! for several messages are a server's, and stay; who waits by nothing else (MPICH, for the answer to an active message) is
+//! told by a completion that what it had sent is lost.
 
 use super::Engine;
 use super::matching::PeerIndex;
@@ -114,7 +115,7 @@ impl Engine {
     /// application knows it, or has heard of it without (Open MPI names a peer when it first sends to it).
     pub(super) fn on_broken(&mut self, peer: PeerIndex, errno: Errno, answered: bool) {
         self.watch.broken.insert(peer, errno);
-        self.fail_directed(peer, errno);
+        let mut is_told = self.fail_directed(peer, errno);
         let opened = self.watch.opened.remove(&peer);
         if !answered && opened.is_some_and(|served| served != self.watch.served) {
             // Others go on without it. Whoever waits for anybody still will ask again.
@@ -123,7 +124,10 @@ impl Engine {
         let is_known = self.port.has_spoken(peer) || self.addresses.number(self.port.address(peer)).is_some();
         if !self.limits.keeps_any_source && is_known {
             self.watch.anybody = Some((errno, self.watch.served));
-            self.fail_undirected(errno);
+            is_told |= self.fail_undirected(errno);
+            if !is_told && self.has_buffers() {
+                self.tell_lost(peer);
+            }
         }
     }
 }

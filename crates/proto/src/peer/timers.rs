@@ -6,7 +6,7 @@ use crate::event::{ChannelId, Event, LostReason, MessageId, Phase};
 use crate::loss::Control;
 use crate::rtt::LONGEST_PROBE_TIMEOUT;
 use core::time::Duration;
-use denrei_wire::Instant;
+use denrei_wire::{Instant, duration_nanos};
 
 /// Timeouts in a row after which the window starts anew (RFC 9002 §7.6).
 const PERSISTENT_TIMEOUTS: u32 = 3;
@@ -16,6 +16,9 @@ pub(super) const PACKETS_PER_PROBE: u8 = 2;
 
 /// A responder whose initiator stays silent forgets the session after this long, if it has many such.
 const CROWDED_UNPROVEN_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// A peer has to be silent in so many stretches of time at least, between which this side has asked, before it is lost.
+const LEAST_STRETCHES: u64 = 8;
 
 impl Peer {
     /// The next time at which [`handle_timeout`](Self::handle_timeout) or a transmit is due.
@@ -42,11 +45,12 @@ impl Peer {
         deadline
     }
 
-    /// Time has come to `cx.now`.
-    pub fn handle_timeout(&mut self, cx: &mut Context<'_>) {
+    /// Time has come to `cx.now`; it was last told at `told_before`.
+    pub fn handle_timeout(&mut self, cx: &mut Context<'_>, told_before: Instant) {
         if !self.is_alive() {
             return self.drain(cx.now);
         }
+        self.excuse(cx, told_before);
         if self.failure_at(cx.config).is_some_and(|at| at <= cx.now) {
             let reason = match (self.phase, self.suspicion.take()) {
                 (Phase::Opening, Some(suspicion)) => *suspicion,
@@ -124,6 +128,20 @@ impl Peer {
             }
             _ => since + config.failure_timeout,
         })
+    }
+
+    /// A stretch in which this side did not do what was due, as its process did not run or its application did not
+    /// call, says little of the peer: nobody asked it again for what was lost, and one that shares the machine may
+    /// not have run either.
+    fn excuse(&mut self, cx: &Context<'_>, told_before: Instant) {
+        let most = duration_nanos(cx.config.failure_timeout) / LEAST_STRETCHES;
+        // As a rule time was told just now.
+        if cx.now.nanos_since(told_before) <= most {
+            return;
+        }
+        let missed = cx.now.nanos_since(self.deadline(cx.config).max(told_before));
+        let excess = Duration::from_nanos(missed.saturating_sub(most));
+        self.unanswered_since = self.unanswered_since.map(|since| (since + excess).min(cx.now));
     }
 
     fn keepalive_at(&self, config: &Config) -> Option<Instant> {

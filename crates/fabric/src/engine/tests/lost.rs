@@ -80,6 +80,28 @@ fn who_only_sends_is_told_once_that_a_peer_is_gone() {
     assert_eq!(try_send(&mut sides), Ok(()));
 }
 
+/// It sends nothing more, and its receive stays.
+#[test]
+fn who_waits_by_a_buffer_for_several_messages_is_told_once_what_was_lost() {
+    if !a_peer_can_hang() {
+        return;
+    }
+    for keeps in [false, true] {
+        let mut sides = impatient_pair(keeps);
+        let (mut out, mut several) = ([5; 8], [0; 80]);
+        let anything = sides[0].engine.pattern(ffi::FI_ADDR_UNSPEC, 0, u64::MAX).unwrap();
+        let buffer = Receive { memory: posted(&mut several), context: 2, wanted: true, multi: Some(8) };
+        sides[0].engine.receive(false, anything, buffer).unwrap();
+        send(&mut sides[0], 1, 1, &mut out);
+        assert_eq!(read(&sides[0])[0].error, None);
+        let gone = sides[0].engine.peer(1).unwrap();
+        work(&mut sides[..1], |sides| sides[0].engine.has_noticed(gone));
+        let told: Vec<_> = read(&sides[0]).iter().map(|entry| (entry.context, entry.error)).collect();
+        let expected = [(0, Some((Errno(ffi::ETIMEDOUT), 0)))];
+        assert_eq!(told, expected[..usize::from(!keeps)], "servers go on");
+    }
+}
+
 #[test]
 fn receives_from_anybody_fail_when_a_peer_is_gone_that_never_said_a_word() {
     if !a_peer_can_hang() {

@@ -1,4 +1,4 @@
-//! Several messages and events with one call.
+//! Messages and events as they come: one, or several with one call.
 
 use crate::error::{Failure, borrow, call, denrei_code, place};
 use crate::event::denrei_event;
@@ -26,6 +26,34 @@ impl From<Incoming> for denrei_incoming {
             }
         }
     }
+}
+
+/// Takes the next message or the next event, whichever is there first; the other pointer becomes
+/// NULL. Events come before messages that arrived with them, but that a peer will send no more (it is
+/// done writing, or lost) comes after what it has sent.
+///
+/// # Safety
+/// `node` is a node, `message` and `event` are places for pointers.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn denrei_next(
+    node: *const denrei_node,
+    timeout_us: i64,
+    message: *mut *mut denrei_message,
+    event: *mut *mut denrei_event,
+) -> denrei_code {
+    call(|| {
+        let (for_message, for_event) = (place("message", message)?, place("event", event)?);
+        // SAFETY: by the contract.
+        let node = unsafe { borrow("node", node) }?;
+        let next = node.node.next(bounded(timeout_us))?.ok_or_else(Failure::timeout)?;
+        let next = denrei_incoming::from(next);
+        // SAFETY: by the contract.
+        unsafe {
+            for_message.put(next.message);
+            for_event.put(next.event);
+        }
+        Ok(())
+    })
 }
 
 /// Whether messages of a peer's channel shall be taken; called with the `context` of denrei_drain, and
