@@ -22,6 +22,8 @@ const LEAST_STRETCHES: u64 = 8;
 
 impl Peer {
     /// The next time at which [`handle_timeout`](Self::handle_timeout) or a transmit is due.
+    // Asked after each packet; whoever asks elsewhere would else have it called.
+    #[inline(always)]
     pub fn deadline(&self, config: &Config) -> Instant {
         if !self.is_alive() {
             return self.drain_until().unwrap_or(Instant::FAR_FUTURE);
