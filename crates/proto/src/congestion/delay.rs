@@ -178,7 +178,7 @@ impl Controller for Delay {
     fn on_ack(&mut self, acked: Acked) {
         self.round.packets += acked.packets;
         self.round.marked += acked.marked;
-        self.round.min_rtt_ns = self.round.min_rtt_ns.min(acked.rtt_ns);
+        self.round.min_rtt_ns = self.round.min_rtt_ns.min(acked.lasting_rtt_ns);
         self.round.under_way = self.round.under_way.max(acked.under_way);
         (self.rtt_ns, self.min_rtt_ns) = (acked.rtt_ns, acked.min_rtt_ns);
         self.ceiling.rise(acked.now);

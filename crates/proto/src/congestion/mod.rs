@@ -53,6 +53,8 @@ pub(crate) struct Acked {
     pub marked: u64,
     /// Latest RTT sample without the receiver's own delay, nanoseconds.
     pub rtt_ns: u64,
+    /// The same as far as it is known to last, where somebody is always late for another reason than a queue.
+    pub lasting_rtt_ns: u64,
     /// Smallest recent RTT, nanoseconds.
     pub min_rtt_ns: u64,
     /// Smoothed RTT, nanoseconds.
@@ -126,6 +128,7 @@ mod tests {
             packets: cost / 1472,
             marked: 0,
             rtt_ns: duration_nanos(rtt),
+            lasting_rtt_ns: duration_nanos(rtt),
             min_rtt_ns: duration_nanos(MS),
             srtt_ns: duration_nanos(rtt),
             sent_at: now,

@@ -95,8 +95,41 @@ pub(crate) struct Member {
     /// How many of the group's packets it gets, and how many it has lost in this round trip.
     pub hearing: Hearing,
     pub lost_now: u64,
+    pub lateness: Lateness,
     /// Symbols it has reported missing.
     pub missed: u64,
+}
+
+/// How late a member is at least. A queue on its path delays all of a round's samples, a process that waited for its core some:
+/// of several members somebody always did, and each time it is that one whose report is waited for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Lateness {
+    /// The least of this round, and of the one before; `u64::MAX`: there was none. Nanoseconds.
+    now_ns: u64,
+    before_ns: u64,
+}
+
+impl Default for Lateness {
+    fn default() -> Self {
+        Self { now_ns: u64::MAX, before_ns: u64::MAX }
+    }
+}
+
+impl Lateness {
+    /// A round trip was measured.
+    pub fn sample(&mut self, rtt_ns: u64) {
+        self.now_ns = self.now_ns.min(rtt_ns);
+    }
+
+    /// Another round begins.
+    pub fn end_round(&mut self) {
+        *self = Self { now_ns: u64::MAX, before_ns: self.now_ns };
+    }
+
+    /// What of a round trip was there all the time since the round before began.
+    pub fn lasting(&self, rtt_ns: u64) -> u64 {
+        rtt_ns.min(self.now_ns).min(self.before_ns)
+    }
 }
 
 /// What a report changed.
@@ -142,6 +175,7 @@ impl Member {
             repairing: BTreeSet::new(),
             hearing: Hearing::default(),
             lost_now: 0,
+            lateness: Lateness::default(),
             missed: 0,
         }
     }
@@ -232,5 +266,28 @@ impl Member {
     /// The last message it has acknowledged.
     pub fn last_acknowledged(&self) -> Option<u64> {
         self.messages.checked_sub(1).filter(|last| *last >= self.first_message)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_delays_some_of_a_rounds_samples_does_not_last() {
+        let mut lateness = Lateness::default();
+        let sample = |lateness: &mut Lateness, rtt_ns| {
+            lateness.sample(rtt_ns);
+            lateness.lasting(rtt_ns)
+        };
+        assert_eq!(sample(&mut lateness, 900), 900, "nothing else is known");
+        assert_eq!((sample(&mut lateness, 100), sample(&mut lateness, 800)), (100, 100));
+        lateness.end_round();
+        assert_eq!(sample(&mut lateness, 700), 100, "not all the time since the round before began");
+        lateness.end_round();
+        assert_eq!(sample(&mut lateness, 600), 600, "a queue");
+        lateness.end_round();
+        lateness.end_round();
+        assert_eq!(sample(&mut lateness, 500), 500, "it said nothing for a round");
     }
 }

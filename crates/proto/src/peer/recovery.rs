@@ -76,12 +76,14 @@ impl Peer {
             let delay_ns = ack.delay_us as u64 * 1000;
             self.rtt.sample(cx.now, cx.now.nanos_since(sent_at), delay_ns);
             let (latest_ns, min_ns) = (self.rtt.latest_ns(), self.rtt.min_ns());
+            let rtt_ns = if self.takes_turns { rtt_without_turns(latest_ns, min_ns) } else { latest_ns };
             self.congestion.on_ack(Acked {
                 now: cx.now,
                 cost: summary.cost,
                 packets: summary.packets,
                 marked: marked.min(summary.packets),
-                rtt_ns: if self.takes_turns { rtt_without_turns(latest_ns, min_ns) } else { latest_ns },
+                rtt_ns,
+                lasting_rtt_ns: rtt_ns,
                 min_rtt_ns: min_ns,
                 srtt_ns: self.rtt.smoothed_ns(),
                 sent_at,

@@ -119,7 +119,9 @@ impl Sender {
         let Some(at) = self.sent_at(echoed) else { return };
         let held_ns = u64::from(report.delay_us) * 1000;
         let sample_ns = now.nanos_since(at).saturating_sub(held_ns).max(1000);
-        self.members.edit(index).rtt.sample(now, sample_ns, 0);
+        let mut member = self.members.edit(index);
+        member.rtt.sample(now, sample_ns, 0);
+        member.lateness.sample(sample_ns);
     }
 
     pub(super) fn note_train(&mut self, now: Instant, first_packet: u64) {
@@ -256,7 +258,8 @@ impl Sender {
             return;
         }
         let lost = self.newly_lost(now);
-        let rtt = &self.members[index].rtt;
+        let Member { rtt, lateness, .. } = &self.members[index];
+        let without_turns = |rtt_ns| rtt_without_turns(rtt_ns, rtt.min_ns());
         let sent_at = self.members[index].echo.and_then(|echo| self.sent_at(echo)).unwrap_or(now);
         if lost > 0 {
             self.window.on_loss(now, sent_at, lost);
@@ -266,7 +269,8 @@ impl Sender {
             cost: in_flight - self.stream.in_flight(),
             packets: acked - before,
             marked: 0,
-            rtt_ns: rtt_without_turns(rtt.latest_ns(), rtt.min_ns()),
+            rtt_ns: without_turns(rtt.latest_ns()),
+            lasting_rtt_ns: without_turns(lateness.lasting(rtt.latest_ns())),
             min_rtt_ns: rtt.min_ns(),
             srtt_ns: rtt.smoothed_ns(),
             sent_at,
@@ -286,7 +290,10 @@ impl Sender {
             let slowest = self.counting().map(|member| member.rtt.smoothed()).max();
             self.round_ends = now + slowest.unwrap_or_default();
             self.lost_told = 0;
-            self.members.edit_all(|member| member.lost_now = 0);
+            self.members.edit_all(|member| {
+                member.lost_now = 0;
+                member.lateness.end_round();
+            });
         }
         fresh
     }
