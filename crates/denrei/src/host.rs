@@ -165,9 +165,9 @@ fn make_locked(path: &Path) -> io::Result<File> {
     // Nobody takes it for a dead Node's before it is locked.
     let unborn = path.with_extension("new");
     let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&unborn)?;
-    file.lock()?;
-    std::fs::rename(unborn, path)?;
-    Ok(file)
+    // What is left of an attempt that failed would stand in the way of the next.
+    let born = file.lock().and_then(|()| std::fs::rename(&unborn, path));
+    born.map(|()| file).inspect_err(|_| drop(std::fs::remove_file(&unborn)))
 }
 
 /// The records in a file, if its Node lives.
@@ -241,6 +241,11 @@ mod tests {
         std::os::unix::fs::symlink("/dev/zero", directory.join("link.node")).unwrap();
         assert_eq!(one.others().unwrap(), shards);
         assert!(!dead.exists());
+        // An attempt that fails leaves nothing behind: a directory has the name that the file is to have.
+        let taken = directory.join("taken.node");
+        std::fs::create_dir(&taken).unwrap();
+        assert!((0..2).all(|_| make_locked(&taken).unwrap_err().kind() != io::ErrorKind::AlreadyExists));
+        assert!(!taken.with_extension("new").exists());
         // What a log-out removes comes again.
         std::fs::remove_dir_all(&directory).unwrap();
         assert!(one.others().is_err());

@@ -63,7 +63,7 @@ pub struct Endpoint {
     timers: TimerQueue,
     /// Kept so that handling a timeout does not allocate.
     due: Vec<u32>,
-    /// When time was last told and somebody was due.
+    /// When time was last told.
     told_at: Instant,
     replies: Replies,
     pool: BufferPool,

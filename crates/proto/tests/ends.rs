@@ -47,14 +47,20 @@ fn a_restarted_peer_that_speaks_first_replaces_its_predecessor() {
     assert_eq!(pair.received[0][0].data, "I am back");
 }
 
-#[test]
-fn silence_is_noticed_in_the_stated_time() {
+/// A pair with a session, cut in two, of which the first asks in vain.
+fn asking_in_vain() -> Pair {
     let mut pair = Pair::new(Config::default());
     let peer = pair.connect(0);
     pair.send(0, peer, 0, "hello");
     pair.run(SECOND);
     pair.connected = false;
     pair.send(0, peer, 0, "anybody there?");
+    pair
+}
+
+#[test]
+fn silence_is_noticed_in_the_stated_time() {
+    let mut pair = asking_in_vain();
     pair.run(19 * SECOND);
     assert_eq!(pair.lost(0), []);
     pair.run(2 * SECOND);
@@ -87,12 +93,7 @@ fn who_did_nothing_for_long_does_not_take_it_for_the_peers_silence() {
 #[test]
 fn who_looks_seldom_misses_a_silent_peer_as_well() {
     for pause in [4, 60] {
-        let mut pair = Pair::new(Config::default());
-        let peer = pair.connect(0);
-        pair.send(0, peer, 0, "hello");
-        pair.run(SECOND);
-        pair.connected = false;
-        pair.send(0, peer, 0, "anybody there?");
+        let mut pair = asking_in_vain();
         let mut looks = 0;
         while pair.lost(0).is_empty() {
             pair.drain(0);

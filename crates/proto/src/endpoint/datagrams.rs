@@ -124,9 +124,8 @@ impl Endpoint {
     pub fn handle_timeout(&mut self, now: Instant) {
         let mut due = core::mem::take(&mut self.due);
         due.extend(core::iter::from_fn(|| self.timers.pop_due(now)));
-        let told_before = self.told_at;
+        let told_before = core::mem::replace(&mut self.told_at, now);
         for slot in due.drain(..) {
-            self.told_at = now;
             if self.peer_in(slot).is_some() {
                 self.with_peer(now, slot, |peer, cx| peer.handle_timeout(cx, told_before));
                 self.free_if_finished(slot);
