@@ -91,7 +91,7 @@ impl UdpSocket {
         if let Some(parts) = buf.parts() {
             return match self.send_parts(&target, parts) {
                 Ok(()) => SendOutcome::Sent,
-                Err(error) => self.not_sent(skip, &error, 1),
+                Err(error) => self.not_sent(transmit.to, skip, &error, 1),
             };
         }
         let segment = transmit.segment_size.unwrap_or(transmit.len).max(1);
@@ -105,7 +105,7 @@ impl UdpSocket {
             if let Err(stop) = self.send_chunk(&target, chunk) {
                 sent += stop.sent;
                 let left = (transmit.len - sent).div_ceil(segment).max(1);
-                return self.not_sent(sent, &stop.error, left);
+                return self.not_sent(transmit.to, sent, &stop.error, left);
             }
             sent += chunk.bytes.len();
             if sent >= transmit.len {
@@ -125,12 +125,39 @@ impl UdpSocket {
     }
 
     /// What becomes of `left` datagrams of a transmit that ended in an error after byte `sent`.
-    fn not_sent(&mut self, sent: usize, error: &io::Error, left: usize) -> SendOutcome {
+    fn not_sent(&mut self, to: SocketAddr, sent: usize, error: &io::Error, left: usize) -> SendOutcome {
         if error.kind() == io::ErrorKind::WouldBlock {
             return SendOutcome::WouldBlock { sent };
         }
         self.counters.send_dropped += left as u64;
-        SendOutcome::Dropped { kind: DropKind::of(error) }
+        let kind = DropKind::of(error);
+        self.warn_of_refusal(to, kind, error);
+        SendOutcome::Dropped { kind }
+    }
+
+    /// Says once for each kind of refusal what on this host may be wrong: whoever only waits for an answer takes the
+    /// peer for the one that is silent.
+    fn warn_of_refusal(&mut self, to: SocketAddr, kind: DropKind, error: &io::Error) {
+        if self.refusals.contains(&kind) {
+            return;
+        }
+        let (ip, local) = (canonical(to).ip(), self.local);
+        let advice = match kind {
+            DropKind::Unreachable => format!("see whether there is a route: `ip route get {ip}`"),
+            DropKind::NetworkDown => "bring the interface up: `ip link set DEVICE up`".to_owned(),
+            DropKind::NotPermitted => "let this host's firewall pass UDP".to_owned(),
+            DropKind::Other => format!("see whether this Node's address, {local}, can speak to that one"),
+            // The peer's host, the path's size, a full queue: what the protocol is there for.
+            DropKind::Refused | DropKind::TooLarge | DropKind::NoBuffers => return,
+        };
+        self.refusals.push(kind);
+        self.warn(format!("this host does not send to {}: {error}; {advice}", canonical(to)));
+    }
+
+    /// Tells the user, and keeps it for whoever asks later.
+    fn warn(&mut self, warning: String) {
+        tracing::warn!("{warning}");
+        self.warnings.push(warning);
     }
 
     /// Sends the one datagram of a buffer that lends.
@@ -249,8 +276,7 @@ impl UdpSocket {
                  If this is not expected, update the network driver or check `ethtool -k` for tx-udp-segmentation",
                 peer.ip()
             );
-            tracing::warn!("{warning}");
-            self.warnings.push(warning);
+            self.warn(warning);
         }
         self.counters.gso_disabled += 1;
         self.gso.disable(peer.ip());

@@ -9,7 +9,7 @@ use crate::buffers::RecvBuffers;
 use crate::config::{Capabilities, MAX_BUFFER_BYTES, MAX_LANES, SocketConfig};
 use crate::lanes::{Lane, PollPolicy};
 use crate::open;
-use crate::outcome::{IoCounters, SendOutcome};
+use crate::outcome::{DropKind, IoCounters, SendOutcome};
 use crate::plain::{canonical, mapped};
 use crate::send::{GsoPaths, SendHook};
 use crate::wait::any_readable;
@@ -36,6 +36,8 @@ pub struct UdpSocket {
     pub(crate) counters: IoCounters,
     pub(crate) granted: open::Granted,
     pub(crate) warnings: Vec<String>,
+    /// What was warned of that the host refuses to send.
+    pub(crate) refusals: Vec<DropKind>,
 }
 
 impl UdpSocket {
@@ -64,6 +66,7 @@ impl UdpSocket {
             hook: None,
             counters: IoCounters::default(),
             warnings: buffer_warnings(&config, &granted),
+            refusals: Vec::new(),
             config,
             granted,
         })
@@ -89,6 +92,7 @@ impl UdpSocket {
             counters: IoCounters::default(),
             granted: self.granted,
             warnings: Vec::new(),
+            refusals: Vec::new(),
         })
     }
 

@@ -240,6 +240,10 @@ fn refusals_of_the_host_are_drops_with_their_reason() {
         assert_eq!(a.counters().send_dropped, index as u64 + 1);
     }
     a.set_send_hook(None);
+    // What is this host's fault is said, once a kind; the buffers' size may be said besides.
+    let told: Vec<_> = a.warnings().iter().filter(|warning| warning.contains("does not send")).collect();
+    assert_eq!(told.len(), 4, "{told:?}");
+    assert!(told[0].contains("ip route get 127.0.0.1"), "{told:?}");
     assert_silent(&mut b);
 }
 
