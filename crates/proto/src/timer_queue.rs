@@ -44,6 +44,14 @@ impl TimerQueue {
         Some(slot)
     }
 
+    /// `slot` is in line for something after which it is armed anew: what was due by `now` has been seen to, and is not
+    /// looked at again before. Else each of a thousand in line would be looked at for each that leaves it.
+    pub fn rest(&mut self, slot: u32, now: Instant) {
+        if self.armed.get(slot as usize).is_some_and(|at| *at <= now) {
+            self.move_to(slot, Instant::FAR_FUTURE);
+        }
+    }
+
     /// Makes [`next`](Self::next) exact: arms anew what would be found too early, by each slot's deadline. Costs no
     /// more than to find it then, and saves waking up for it.
     pub fn settle(&mut self, deadline_of: impl Fn(u32) -> Instant) {

@@ -128,6 +128,10 @@ impl Endpoint {
         for slot in due.drain(..) {
             if self.peer_in(slot).is_some() {
                 self.with_peer(now, slot, |peer, cx| peer.handle_timeout(cx, told_before));
+                // An acknowledgement stays due until it is written.
+                if self.slots[slot as usize].sending {
+                    self.timers.rest(slot, now);
+                }
                 self.free_if_finished(slot);
             }
         }
