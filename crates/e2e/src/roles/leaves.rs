@@ -12,6 +12,9 @@ use std::time::{Duration, Instant};
 
 /// Pause between two rounds over all Nodes, which stay alive that way.
 const PAUSE: Duration = Duration::from_millis(10);
+/// Longest time in which a Node that has its echo is left alone: on a busy machine the others' takes seconds, and who
+/// never looks acknowledges nothing.
+const LEFT_ALONE: Duration = Duration::from_secs(1);
 /// Longest wait for all echoes.
 const ECHO_LIMIT: Duration = Duration::from_secs(30);
 /// What the leaves say.
@@ -28,11 +31,15 @@ pub fn run(orders: &Receiver<Order>) -> Result<()> {
                 Err(error) => report_failure(format_args!("{error:#}"))?,
             },
             Ok(order) => report_failure(format_args!("the role leaves does not know {order:?}"))?,
-            Err(RecvTimeoutError::Timeout) => leaves.iter().for_each(|leaf| {
-                leaf.poll();
-            }),
+            Err(RecvTimeoutError::Timeout) => poll_all(&leaves),
             Err(RecvTimeoutError::Disconnected) => return Ok(()),
         }
+    }
+}
+
+fn poll_all(leaves: &[Node]) {
+    for leaf in leaves {
+        leaf.poll();
     }
 }
 
@@ -48,7 +55,12 @@ fn grow(leaves: &mut Vec<Node>, count: usize, hub: SocketAddr, settings: &Settin
     }
     let mut waiting: Vec<usize> = (first..first + count).collect();
     let mut wrong = 0;
+    let mut looked = began;
     while !waiting.is_empty() {
+        if looked.elapsed() > LEFT_ALONE {
+            poll_all(leaves);
+            looked = Instant::now();
+        }
         let mut failed = None;
         waiting.retain(|&index| match leaves[index].try_recv() {
             Ok(None) => true,
