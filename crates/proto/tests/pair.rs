@@ -70,6 +70,27 @@ fn an_answer_flows_back_on_the_same_session() {
     assert_eq!(pair.received[0][0].channel.peer, peer);
 }
 
+/// Of a thousand whose acknowledgements are due at once, each would else be looked at for each that is sent.
+#[test]
+fn an_acknowledgement_that_is_due_and_in_line_needs_no_timer() {
+    let mut pair = Pair::new(Config::default());
+    let peer = pair.connect(0);
+    pair.send(0, peer, 0, "hello");
+    pair.run(SECOND);
+    pair.send(0, peer, 0, "is heard, and not answered");
+    pair.drain(0);
+    pair.under_way.clear();
+    let (_, mut sent) = pair.tapped.pop().expect("it was sent");
+    let meta = DatagramMeta { from: addr(0), at: None, ecn: Ecn::NotEct };
+    pair.ends[1].handle_datagram(pair.now, &meta, &mut sent);
+    pair.now = pair.ends[1].poll_timeout().expect("it is acknowledged in time");
+    pair.ends[1].handle_timeout(pair.now);
+    assert!(pair.ends[1].wants_transmit());
+    assert!(pair.ends[1].poll_timeout().is_none_or(|next| next > pair.now), "looked at again at once");
+    pair.run(SECOND);
+    assert_eq!(pair.acknowledged(0), 2);
+}
+
 #[test]
 fn acknowledgements_wait_for_answers_that_come_a_little_late() {
     const MS: Duration = Duration::from_millis(1);
@@ -121,11 +142,13 @@ fn a_reader_that_stops_stops_its_sender_and_only_on_that_channel() {
     assert_eq!(pair.received[1].len(), 40);
 }
 
-/// In inline drive a Node does nothing between its application's calls.
+/// In inline drive a Node does nothing between its application's calls; and where hundreds of processes begin at
+/// once on few cores, each waits for its turn.
 #[test]
 fn an_initiator_that_is_busy_before_it_looks_at_the_answer_loses_nothing() {
-    for speaks_first in [false, true] {
+    for (speaks_first, others) in [(false, 0), (true, 0), (false, 200)] {
         let mut pair = Pair::new(Config::default());
+        pair.open_from_others(others);
         let peer = pair.connect(0);
         pair.send(0, peer, 0, "before");
         pair.run(Duration::from_micros(60));

@@ -24,10 +24,6 @@ const MAX_UNPROVEN_PER_SOURCE: usize = MAX_UNPROVEN / 2;
 /// With more than these, an initiator has to prove its address before a handshake is computed.
 const MANY_UNPROVEN: usize = MAX_UNPROVEN / 4;
 
-/// With as many as these, the next are forgotten soon if their initiators stay silent; the first may
-/// take as long as any peer, because nothing happens in a Node between its application's calls.
-const CROWD_OF_UNPROVEN: usize = MANY_UNPROVEN / 4;
-
 /// What a FIRST of no session would bring about.
 #[derive(Clone, Copy)]
 enum Place {
@@ -179,8 +175,7 @@ impl Endpoint {
             return None;
         };
         let beginning = self.beginning(slot, back, now, own, protection);
-        let crowded = self.unproven.len() >= CROWD_OF_UNPROVEN;
-        let peer = Peer::answering(beginning, &self.config, opening, crowded);
+        let peer = Peer::answering(beginning, &self.config, opening);
         self.slots[slot as usize].peer = Some(Box::new(peer));
         self.unproven.insert(back.to, slot);
         Some(slot)

@@ -53,7 +53,6 @@ impl Peer {
             protection,
             initiated: true,
             visible: true,
-            crowded: false,
             remote: assumed_parameters(config),
             parameters_heard: false,
             sent: SentPackets::new(skips),
@@ -94,11 +93,8 @@ impl Peer {
     }
 
     /// A session that the other side opens.
-    ///
-    /// `crowded`: there are many like it, so this one has to prove itself soon.
-    pub fn answering(beginning: Beginning, config: &Config, remote: Opening, crowded: bool) -> Self {
+    pub fn answering(beginning: Beginning, config: &Config, remote: Opening) -> Self {
         let mut peer = Self::opening(beginning, config);
-        peer.crowded = crowded;
         peer.initiated = false;
         peer.visible = false;
         peer.phase = Phase::Answering;

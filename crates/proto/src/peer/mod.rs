@@ -115,8 +115,6 @@ pub(crate) struct Peer {
     initiated: bool,
     /// The application knows of this peer: events are for it.
     pub visible: bool,
-    /// It came when many were unproven: if its initiator stays silent it is soon forgotten.
-    crowded: bool,
     remote: Parameters,
     parameters_heard: bool,
 

@@ -14,8 +14,8 @@ const PERSISTENT_TIMEOUTS: u32 = 3;
 /// Packets sent per probe timeout (RFC 9002 §6.2.4).
 pub(super) const PACKETS_PER_PROBE: u8 = 2;
 
-/// A responder whose initiator stays silent forgets the session after this long, if it has many such.
-const CROWDED_UNPROVEN_TIMEOUT: Duration = Duration::from_secs(3);
+/// An initiator has at least this long to look at the answer, however soon another peer would count as dead.
+const LEAST_UNPROVEN_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// A peer has to be silent in so many stretches of time at least, between which this side has asked, before it is lost.
 const LEAST_STRETCHES: u64 = 8;
@@ -123,10 +123,10 @@ impl Peer {
         let since = self.unanswered_since?;
         Some(match self.phase {
             Phase::Opening => since + config.connect_timeout,
-            Phase::Answering if !self.visible && self.crowded => self.heard_at + CROWDED_UNPROVEN_TIMEOUT,
-            // Its application may be busy elsewhere; whoever is silent for longer counts as dead anyway.
+            // Its application may be busy elsewhere, or its process one of a thousand that begin at once and wait for
+            // their cores; whoever is silent for longer counts as dead anyway.
             Phase::Answering if !self.visible => {
-                self.heard_at + config.failure_timeout.max(CROWDED_UNPROVEN_TIMEOUT)
+                self.heard_at + config.failure_timeout.max(LEAST_UNPROVEN_TIMEOUT)
             }
             _ => since + config.failure_timeout,
         })

@@ -108,6 +108,17 @@ impl Pair {
         self.ends[from].connect(self.now, addr(1 - from)).unwrap()
     }
 
+    /// So many others open a session to the second end, and are silent then.
+    pub fn open_from_others(&mut self, count: u16) {
+        for other in 0..count {
+            let mut endpoint = Endpoint::new(secured(Config::default()), 1000 + u64::from(other), self.now);
+            endpoint.connect(self.now, addr(1)).unwrap();
+            let mut first = TransmitBuf::new(1);
+            endpoint.poll_transmit(self.now, &mut first).unwrap();
+            self.inject_from(1, SocketAddr::from(([10, 0, 1, 1], 7000 + other)), first.bytes());
+        }
+    }
+
     pub fn send(&mut self, from: usize, peer: PeerId, channel: u16, bytes: impl Into<Bytes>) {
         let to = ChannelId { peer, channel };
         self.ends[from].send(to, bytes.into(), Completion::Acknowledged).unwrap();
