@@ -45,6 +45,7 @@ mod wait;
 
 pub use buffers::{LARGE_DATAGRAM_BYTES, MAX_RECV_BATCH, RecvBuffers};
 pub use config::{BackendChoice, Capabilities, MAX_CONNECTED_SOCKETS, SocketConfig};
+pub use multicast::is_of_one_link;
 pub use outcome::{DropKind, IoCounters, SendAttempt, SendHook, SendOutcome};
 pub use plain::canonical;
 pub use receiver::Receiver;
