@@ -4,6 +4,7 @@
 //! heard, so that all who can reach the other are reached. Source: `spec/cast.md` §7.
 
 use crate::settings::DEFAULT_GROUP;
+use denrei::is_of_one_link;
 use nix::ifaddrs::getifaddrs;
 use nix::net::if_::{InterfaceFlags, if_nametoindex};
 use std::io;
@@ -43,11 +44,6 @@ pub fn parse_group(text: &str) -> Result<SocketAddr, String> {
         _ => {}
     }
     Ok(group)
-}
-
-/// Whether a group is another one on each link (RFC 4291, §2.7).
-fn is_of_one_link(group: &Ipv6Addr) -> bool {
-    matches!(group.octets()[1] & 0xf, 1 | 2)
 }
 
 /// The index of an interface, by which it may be named as well.

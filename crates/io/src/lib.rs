@@ -28,6 +28,7 @@ mod lanes;
 #[cfg(target_os = "linux")]
 mod mmsg;
 mod multicast;
+mod offload;
 mod open;
 #[cfg(target_os = "linux")]
 mod options;
@@ -44,9 +45,9 @@ mod wait;
 
 pub use buffers::{LARGE_DATAGRAM_BYTES, MAX_RECV_BATCH, RecvBuffers};
 pub use config::{BackendChoice, Capabilities, MAX_CONNECTED_SOCKETS, SocketConfig};
-pub use outcome::{DropKind, IoCounters, SendOutcome};
+pub use multicast::is_of_one_link;
+pub use outcome::{DropKind, IoCounters, SendAttempt, SendHook, SendOutcome};
 pub use plain::canonical;
 pub use receiver::Receiver;
-pub use send::{SendAttempt, SendHook};
 pub use socket::{DatagramIo, UdpSocket};
 pub use wait::{Waiter, Wake, Waker};

@@ -10,7 +10,7 @@ use crate::open;
 use crate::socket::UdpSocket;
 use socket2::{Domain, SockRef, Socket, Type};
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// Routers that a group's packets may cross: those of one site.
 const MULTICAST_HOPS: u32 = 8;
@@ -139,10 +139,15 @@ impl UdpSocket {
     }
 }
 
-/// A group of IPv6 that is another one on each link (RFC 4291, §2.7) is spoken to and heard where its address says.
+/// Whether a group of IPv6 is another one on each link (RFC 4291, §2.7).
+pub fn is_of_one_link(group: &Ipv6Addr) -> bool {
+    matches!(group.octets()[1] & 0xf, 1 | 2)
+}
+
+/// Such a group is spoken to and heard where its address says.
 fn check_interface(group: SocketAddr) -> io::Result<()> {
     match group {
-        SocketAddr::V6(v6) if v6.scope_id() == 0 && matches!(v6.ip().octets()[1] & 0xf, 1 | 2) => {
+        SocketAddr::V6(v6) if v6.scope_id() == 0 && is_of_one_link(v6.ip()) => {
             let text = format!(
                 "{group} is a group of one link: give the index of the interface as the scope of its address, as in \
                  [{}%2]:{}, or take a group of the whole site, ff05::/16",

@@ -6,6 +6,22 @@
 
 use derive_more::Add;
 use std::io;
+use std::net::SocketAddr;
+
+/// One system call about to be made, as a [`SendHook`] sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SendAttempt {
+    /// Target.
+    pub to: SocketAddr,
+    /// Datagrams in this call.
+    pub datagrams: usize,
+    /// Whether the kernel is asked to cut the train (`UDP_SEGMENT`).
+    pub offload: bool,
+}
+
+/// Decides for each send call whether to fail it: `Some(errno)` is what the kernel is taken to have
+/// said, and no call is made. For tests of how a program copes with hosts that refuse.
+pub type SendHook = Box<dyn FnMut(&SendAttempt) -> Option<i32> + Send>;
 
 /// What became of one transmit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,39 +3,21 @@
 //! Inputs → outputs: [`Transmit`] + [`TransmitBuf`] → [`SendOutcome`]. A train goes out by
 //! `UDP_SEGMENT`; where the path refuses that, segment by segment (by one `sendmmsg`), at once, so
 //! that nothing is lost by finding out; so do those that follow, but for one now and then that tries
-//! again (`send/offload.rs`). A refused datagram is a lost datagram, never an error.
+//! again (`offload.rs`). A refused datagram is a lost datagram, never an error.
 //!
 //! The kernel reports an ICMP message about an earlier datagram by failing the next call on a
 //! connected socket; such a call is repeated once.
 
 mod calls;
-mod offload;
-
-pub(crate) use offload::GsoPaths;
 
 use crate::lanes::Lane;
-use crate::outcome::{DropKind, SendOutcome, may_be_missing_gso, may_be_pending};
+use crate::outcome::{DropKind, SendAttempt, SendHook, SendOutcome, may_be_missing_gso, may_be_pending};
 use crate::plain::{self, canonical, mapped};
 use crate::socket::UdpSocket;
 use denrei_wire::datagram::{MAX_DATAGRAM_BYTES, MAX_SEGMENTS};
 use denrei_wire::{Ecn, Transmit, TransmitBuf};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
-
-/// One system call about to be made, as a [`SendHook`] sees it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SendAttempt {
-    /// Target.
-    pub to: SocketAddr,
-    /// Datagrams in this call.
-    pub datagrams: usize,
-    /// Whether the kernel is asked to cut the train (`UDP_SEGMENT`).
-    pub offload: bool,
-}
-
-/// Decides for each send call whether to fail it: `Some(errno)` is what the kernel is taken to have
-/// said, and no call is made. For tests of how a program copes with hosts that refuse.
-pub type SendHook = Box<dyn FnMut(&SendAttempt) -> Option<i32> + Send>;
 
 /// Where a transmit goes, worked out once.
 struct Target {

@@ -8,10 +8,10 @@
 use crate::buffers::RecvBuffers;
 use crate::config::{Capabilities, MAX_BUFFER_BYTES, MAX_LANES, SocketConfig};
 use crate::lanes::{Lane, PollPolicy};
+use crate::offload::GsoPaths;
 use crate::open;
-use crate::outcome::{DropKind, IoCounters, SendOutcome};
+use crate::outcome::{DropKind, IoCounters, SendHook, SendOutcome};
 use crate::plain::{canonical, mapped};
-use crate::send::{GsoPaths, SendHook};
 use crate::wait::any_readable;
 use denrei_wire::datagram::MAX_SEGMENTS;
 use denrei_wire::{DatagramMeta, Transmit, TransmitBuf, Way};

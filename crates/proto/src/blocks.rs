@@ -5,7 +5,7 @@
 //! many small messages, whose queue has outgrown the caches, more than all the rest.
 
 use crate::buffer_pool::BufferPool;
-use crate::recv_channel::Ready;
+use crate::pending::Ready;
 use crate::slots::Spare;
 use bytes::{Bytes, BytesMut};
 

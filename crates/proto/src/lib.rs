@@ -23,6 +23,7 @@ mod mtu;
 mod outbox;
 mod pacing;
 mod peer;
+mod pending;
 mod placement;
 mod ranges;
 mod rate;

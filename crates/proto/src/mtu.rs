@@ -26,8 +26,6 @@ const MAX_PROBES: u8 = 3;
 ///
 /// A real black hole shows six within six probe timeouts: 200 ms on a LAN.
 const BLACK_HOLE_LOSSES: u8 = 6;
-/// Of these, so many are reason enough to try a small packet.
-const DOUBTFUL_LOSSES: u8 = 2;
 /// After this long a larger size is tried again (RFC 8899 §5.1.1 PMTU_RAISE_TIMER). Sooner than the
 /// RFC's 600 s: three probes are cheap, and on a lossy path a failure says little.
 const RAISE_AFTER: Duration = Duration::from_secs(30);
@@ -144,11 +142,6 @@ impl MtuSearch {
             self.suspicious_losses = 0;
             self.suspected_bytes = u16::MAX;
         }
-    }
-
-    /// Whether packets have been lost several times, and none of their size has arrived since.
-    pub fn is_doubtful(&self) -> bool {
-        self.suspicious_losses >= DOUBTFUL_LOSSES
     }
 
     /// A packet of this size was lost; whether the path has turned out to be a black hole.
@@ -268,7 +261,6 @@ mod tests {
             let mut mtu = MtuSearch::new(1200, 65_507);
             search(&mut mtu, 1200);
             for loss in 1..=BLACK_HOLE_LOSSES as u64 {
-                assert_eq!(mtu.is_doubtful(), loss > 2, "before loss {loss}");
                 mtu.on_acked(LEAST_DATAGRAM_BYTES);
                 let fallen = mtu.on_lost(Instant::from_nanos(loss), 1200);
                 assert_eq!(fallen, loss == BLACK_HOLE_LOSSES as u64);
@@ -285,7 +277,6 @@ mod tests {
         search(&mut mtu, 1472);
         // The path has become narrower, and all there is to send is small.
         for loss in 1..=BLACK_HOLE_LOSSES as u64 {
-            assert_eq!(mtu.is_doubtful(), loss > 2, "before loss {loss}");
             mtu.on_acked(LEAST_DATAGRAM_BYTES);
             let fallen = mtu.on_lost(Instant::from_nanos(loss), 868);
             assert_eq!(fallen, loss == BLACK_HOLE_LOSSES as u64);

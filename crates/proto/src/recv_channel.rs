@@ -3,12 +3,11 @@
 //! Inputs → outputs: message frames in any order → messages in sequence, offers in sequence, and
 //! the credit the sender may have (S5). Source: `spec/protocol.md` §6.
 
-mod pending;
-
 use crate::blocks::Blocks;
 use crate::buffer_pool::BufferPool;
 use crate::config::{MESSAGE_COST_BYTES, OfferPolicy};
 use crate::lending::{Handled, Memory};
+use crate::pending::{Pending, Ready, Skipped};
 use crate::placement::AcceptInto;
 use crate::reassembly::Reassembly;
 use crate::slots;
@@ -16,8 +15,6 @@ use bytes::Bytes;
 use denrei_wire::Shape;
 use denrei_wire::frame::{Fragment, Message, message_flags};
 use denrei_wire::ids::expand;
-use pending::Pending;
-pub(crate) use pending::{Ready, Skipped};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Slots a queue keeps when it is empty.

@@ -128,3 +128,46 @@ fn those_that_open_at_once_do_not_ask_again_at_once() {
     assert!(first >= Instant::ZERO + 30 * MS && last <= Instant::ZERO + 40 * MS, "{first:?} to {last:?}");
     assert!(last.saturating_since(first) > 5 * MS, "{first:?} to {last:?}");
 }
+
+/// The first end opens a session, ends it at once and opens another; the FIRST of either.
+fn open_twice(pair: &mut Pair) -> [Vec<u8>; 2] {
+    pair.connected = false;
+    ["of the old one", "of the new one"].map(|data| {
+        let peer = pair.connect(0);
+        pair.send(0, peer, 0, data);
+        pair.drain(0);
+        if data == "of the old one" {
+            pair.ends[0].abort(pair.now, peer, 0x8001, "").unwrap();
+        }
+        pair.tapped(1, Kind::First).pop().unwrap()
+    })
+}
+
+/// Whichever FIRST comes first, late, or again and again, as somebody may have recorded it.
+#[test]
+fn a_first_of_an_earlier_session_costs_the_later_one_nothing() {
+    for (adopted, late) in [(false, true), (true, true), (false, false), (true, false)] {
+        let mut pair = Pair::new(Config::default());
+        let [old, new] = open_twice(&mut pair);
+        pair.connected = true;
+        let (first, second) = if late { (&new, &old) } else { (&old, &new) };
+        pair.inject(1, first);
+        if adopted {
+            let back = pair.connect(1);
+            pair.send(1, back, 0, "back");
+        }
+        for _ in 0..3 {
+            pair.inject(1, second);
+            pair.run(20 * US);
+        }
+        pair.run(150 * MS);
+        pair.inject(1, &old);
+        pair.run(1000 * MS);
+        assert_eq!(pair.lost(0), [(LostReason::Aborted, 1)], "adopted {adopted}, late {late}");
+        assert_eq!(pair.lost(1), [], "adopted {adopted}, late {late}");
+        let data =
+            |end: usize| pair.received[end].iter().map(|message| &message.data[..]).collect::<Vec<_>>();
+        assert_eq!(data(1), [b"of the new one"], "adopted {adopted}, late {late}");
+        assert_eq!(data(0).len(), usize::from(adopted), "late {late}");
+    }
+}

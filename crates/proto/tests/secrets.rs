@@ -208,6 +208,39 @@ fn under_a_flood_whoever_shows_its_address_still_gets_in() {
     assert_eq!(pair.ends[1].peers().count(), 1);
 }
 
+/// Of the sessions that it opened, one after the other, each has been asked for a cookie, as there is a session already.
+#[test]
+fn a_late_first_that_shows_a_cookie_replaces_none_that_began_since() {
+    let mut pair = Pair::new(sealed());
+    let mut firsts = Vec::new();
+    for number in 0..3 {
+        pair.connected = false;
+        let peer = pair.connect(0);
+        pair.send(0, peer, 0, vec![number; 10]);
+        pair.drain(0);
+        let mut first = pair.tapped(1, Kind::First).pop().unwrap();
+        if number > 0 {
+            pair.inject(1, &first);
+            let retry = pair.tapped(0, Kind::Retry).pop().unwrap();
+            pair.inject(0, &retry);
+            first = pair.tapped(1, Kind::First).pop().unwrap();
+        }
+        if number < 2 {
+            pair.ends[0].abort(pair.now, peer, 0x8001, "").unwrap();
+        }
+        pair.connected = number == 2;
+        // The second is on its way for long.
+        if number != 1 {
+            pair.inject(1, &first);
+        }
+        firsts.push(first);
+    }
+    pair.inject(1, &firsts[1]);
+    pair.run(SECOND);
+    assert_eq!(pair.lost(0), [(LostReason::Aborted, 1), (LostReason::Aborted, 1)]);
+    assert_eq!(pair.received[1].iter().map(|message| message.data[0]).collect::<Vec<_>>(), [2]);
+}
+
 #[test]
 fn one_source_gets_its_share_of_handshakes_and_of_sessions() {
     let config = Config { max_handshakes_per_s: 100, ..sealed() };

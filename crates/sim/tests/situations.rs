@@ -101,6 +101,21 @@ fn a_path_below_the_base_size_carries_large_messages_too() {
     }
 }
 
+/// Where a round trip is long there is one probe within the failure timeout.
+#[test]
+fn a_long_path_below_the_base_size_is_survived_with_little_patience() {
+    let link = LinkSpec { delay: Duration::from_millis(45), ..LinkSpec::LAN };
+    let impatient =
+        denrei_proto::Config { failure_timeout: Duration::from_secs(1), keepalive: None, ..config() };
+    let mut rig = Rig::new(2, &HostSpec::new(link), impatient);
+    rig.world.set_faults(B, Faults { black_hole_above: Some(576), ..Faults::default() });
+    rig.send(A, B, 0, 100);
+    rig.run_until(1_000, "the round trip is measured", |rig| rig.flow(A, B).unwrap().srtt_ns.is_some());
+    rig.send(A, B, 0, 100_000);
+    rig.run_until(20_000, "it arrives", |rig| rig.received() == 2);
+    rig.judge();
+}
+
 #[test]
 fn a_path_that_falls_below_the_base_size_carries_messages_of_less() {
     let mut rig = Rig::new(2, &lan(), config());

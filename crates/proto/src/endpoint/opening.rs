@@ -29,9 +29,11 @@ const MANY_UNPROVEN: usize = MAX_UNPROVEN / 4;
 enum Place {
     /// A new session.
     New,
-    /// A new session in place of an unproven one.
+    /// A new session in place of an unproven one, if its initiator shows that it came after that.
     Instead(u32),
-    /// This side has opened, or answered an earlier attempt, and begins anew as the responder.
+    /// None: there is an unproven one. If that one's initiator has given it up it says so when it is answered again.
+    Taken(u32),
+    /// This side has opened, and begins anew as the responder.
     Anew(u32),
 }
 
@@ -106,8 +108,17 @@ impl Endpoint {
         field: &[u8],
     ) -> Option<u32> {
         let place = self.place_for(back.to, opening)?;
-        let pressed = matches!(place, Place::Instead(_)) || self.unproven.len() >= MANY_UNPROVEN;
-        match self.gate.judge(now, back.to, field, pressed) {
+        let before = match place {
+            Place::Taken(slot) => {
+                self.with_peer(now, slot, |peer, _| peer.repeat_answer());
+                return None;
+            }
+            Place::Instead(slot) => Some(slot),
+            Place::New | Place::Anew(_) => None,
+        };
+        let token_before = before.and_then(|slot| self.peer_in(slot)).map(|peer| peer.local_token);
+        let crowded = self.unproven.len() >= MANY_UNPROVEN;
+        match self.gate.judge(now, back.to, field, token_before, crowded) {
             Verdict::Answer => {}
             Verdict::TooMany => {
                 self.counters.limited += 1;
@@ -120,17 +131,16 @@ impl Endpoint {
                 return None;
             }
         }
-        match place {
-            Place::Anew(slot) => self.answer_anew(slot, back, opening, field),
-            Place::Instead(before) => {
-                // The older attempt has been given up by whoever made it.
-                self.unproven.remove(&back.to);
-                self.with_peer(now, before, |peer, cx| peer.lose(cx, LostReason::Forgotten));
-                self.free_if_finished(before);
-                self.begin_answering(now, back, opening, field)
-            }
-            Place::New => self.begin_answering(now, back, opening, field),
+        if let Place::Anew(slot) = place {
+            return self.answer_anew(slot, back, opening, field);
         }
+        if let Some(before) = before {
+            // The older attempt has been given up by whoever made it.
+            self.unproven.remove(&back.to);
+            self.with_peer(now, before, |peer, cx| peer.lose(cx, LostReason::Forgotten));
+            self.free_if_finished(before);
+        }
+        self.begin_answering(now, back, opening, field)
     }
 
     /// What a FIRST that belongs to no session is to become; `None`: nothing.
@@ -141,14 +151,16 @@ impl Endpoint {
                 // Both sides opened at once: the FIRST of the higher incarnation prevails.
                 Phase::Opening if self.incarnation > opening.incarnation => return None,
                 Phase::Opening => return Some(Place::Anew(slot)),
-                // It began anew before it heard our answer.
-                Phase::Answering if peer.remote_incarnation == Some(opening.incarnation) => {
-                    return Some(Place::Anew(slot));
-                }
+                Phase::Answering => return Some(Place::Taken(slot)),
                 _ => {}
             }
         }
-        Some(self.unproven.get(&from).map_or(Place::New, |slot| Place::Instead(*slot)))
+        // Which of two is older, their FIRSTs do not tell: one may be late, or a recording.
+        Some(match self.unproven.get(&from) {
+            None => Place::New,
+            Some(&slot) if self.gate.is_sealed() => Place::Instead(slot),
+            Some(&slot) => Place::Taken(slot),
+        })
     }
 
     /// Makes the peer in `slot` the responder to this FIRST, whatever it was before.

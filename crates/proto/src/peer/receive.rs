@@ -212,14 +212,18 @@ impl Peer {
                     cx.notes.inquiry_answered = true;
                 }
             }
-            // Our ANSWER has not arrived.
-            (Phase::Answering, Kind::First, _) => self.want(Control::Parameters),
+            (Phase::Answering, Kind::First, _) => self.repeat_answer(),
             (Phase::Answering, Kind::Session, _) => {
                 cx.notes.proven = true;
                 self.opened(cx);
             }
             _ => {}
         }
+    }
+
+    /// A FIRST has come: our ANSWER has not arrived.
+    pub fn repeat_answer(&mut self) {
+        self.want(Control::Parameters);
     }
 
     fn opened(&mut self, cx: &mut Context<'_>) {

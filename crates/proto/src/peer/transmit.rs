@@ -62,9 +62,14 @@ impl Peer {
         if !self.is_alive() {
             return self.write_end(cx, out);
         }
-        let mut segment_size = self.datagram_limit() as usize;
+        // It may be their size that loses datagrams: the first of a probe's packets, which goes alone, shows whether
+        // the path carries anything, or the peer would be taken for dead.
+        let probes = self.probes_left == PACKETS_PER_PROBE;
+        let (limit, most) =
+            if probes { (LEAST_DATAGRAM_BYTES, 1) } else { (self.mtu.current(), out.max_segments()) };
+        let mut segment_size = limit as usize;
         let mut segments = 0;
-        while segments < out.max_segments() && out.len() + segment_size <= MAX_DATAGRAM_BYTES {
+        while segments < most && out.len() + segment_size <= MAX_DATAGRAM_BYTES {
             let len = self.write_packet(cx, out, segment_size);
             if len == 0 {
                 break;
@@ -83,15 +88,6 @@ impl Peer {
             segments = 1;
         }
         Some(self.transmit(out.len(), (segments > 1).then_some(segment_size)))
-    }
-
-    /// How large the next datagram may be. Where it may be their size that loses them, the first of a probe's
-    /// packets shows whether the path carries anything, or the peer would be taken for dead.
-    fn datagram_limit(&self) -> u16 {
-        if self.probes_left == PACKETS_PER_PROBE && self.mtu.is_doubtful() {
-            return LEAST_DATAGRAM_BYTES;
-        }
-        self.mtu.current()
     }
 
     fn transmit(&self, len: usize, segment_size: Option<usize>) -> Transmit {

@@ -128,16 +128,24 @@ impl Gate {
         key.open(number, header, sealed).ok_or(Turned::NotGenuine)
     }
 
-    /// Whether the handshake of a genuine FIRST is worth computing. `pressed`: there are many others,
-    /// or one of the same address that this one would replace.
-    pub fn judge(&mut self, now: Instant, from: SocketAddr, field: &[u8], pressed: bool) -> Verdict {
+    /// Whether the handshake of a genuine FIRST is worth computing. `before`: the session of the same address
+    /// that this one would replace; `crowded`: there are many others.
+    pub fn judge(
+        &mut self,
+        now: Instant,
+        from: SocketAddr,
+        field: &[u8],
+        before: Option<Token>,
+        crowded: bool,
+    ) -> Verdict {
         let Some(guard) = &mut self.guard else { return Verdict::Answer };
         let (_, cookie) = field.split_at(guard.credentials.message_bytes().min(field.len()));
-        let shown = guard.is_cookie_good(now, from, cookie);
+        let pressed = crowded || before.is_some();
+        let shown = guard.is_cookie_good(now, from, before, cookie);
         // One that was answered before is somebody's recording, or its initiator has not heard the
         // answer, which is forgotten: then it begins anew with the cookie.
         if guard.answered.contains(field) || (pressed && !shown) {
-            return Verdict::Retry(guard.cookie(epoch(now), from));
+            return Verdict::Retry(guard.cookie(epoch(now), from, before));
         }
         if !guard.sources.take(now, from.ip()) {
             return Verdict::TooMany;
@@ -178,20 +186,21 @@ impl Guard {
         self.cookies.derive("epoch", &[&epoch.to_le_bytes()])
     }
 
-    fn cookie(&self, epoch: u32, from: SocketAddr) -> Cookie {
+    /// `before`: what it lets its bearer replace, which has begun before it is handed out.
+    fn cookie(&self, epoch: u32, from: SocketAddr, before: Option<Token>) -> Cookie {
         let mut cookie = [0; COOKIE_BYTES];
         cookie[..4].copy_from_slice(&epoch.to_le_bytes());
-        let check = Prf::new(&self.secret_of(epoch)).check("cookie", &[&address_octets(from)]);
+        let check = Prf::new(&self.secret_of(epoch)).check("cookie", &[&bound_to(from, before)]);
         cookie[4..].copy_from_slice(&check);
         cookie
     }
 
-    fn is_cookie_good(&self, now: Instant, from: SocketAddr, cookie: &[u8]) -> bool {
+    fn is_cookie_good(&self, now: Instant, from: SocketAddr, before: Option<Token>, cookie: &[u8]) -> bool {
         let Some((stamp, check)) = cookie.split_first_chunk() else { return false };
         let stamped = u32::from_le_bytes(*stamp);
         let fresh = epoch(now).checked_sub(stamped).is_some_and(|age| age <= 1);
         let secret = || Prf::new(&self.secret_of(stamped));
-        fresh && secret().verify("cookie", &[&address_octets(from)], check)
+        fresh && secret().verify("cookie", &[&bound_to(from, before)], check)
     }
 }
 
@@ -199,14 +208,15 @@ fn epoch(now: Instant) -> u32 {
     (now.as_nanos() / COOKIE_EPOCH_NS) as u32
 }
 
-fn address_octets(addr: SocketAddr) -> [u8; 18] {
+fn bound_to(addr: SocketAddr, before: Option<Token>) -> [u8; 26] {
     let ip = match addr.ip() {
         IpAddr::V4(ip) => ip.to_ipv6_mapped(),
         IpAddr::V6(ip) => ip,
     };
-    let mut octets = [0; 18];
+    let mut octets = [0; 26];
     octets[..16].copy_from_slice(&ip.octets());
-    octets[16..].copy_from_slice(&addr.port().to_le_bytes());
+    octets[16..18].copy_from_slice(&addr.port().to_le_bytes());
+    octets[18..].copy_from_slice(&before.map_or(0, |token| token.0).to_le_bytes());
     octets
 }
 

@@ -25,7 +25,7 @@ pub(crate) struct Skipped {
 
 /// A message that is not ready: no more of memory than what its sender is charged for having announced it.
 #[derive(Debug)]
-pub(super) enum Pending {
+pub(crate) enum Pending {
     Whole(Ready),
     Unasked {
         reassembly: Box<Reassembly>,

@@ -61,12 +61,12 @@ impl GsoPaths {
         self.off.len()
     }
 
-    pub(super) fn works_to(&self, ip: IpAddr) -> bool {
+    pub(crate) fn works_to(&self, ip: IpAddr) -> bool {
         self.enabled() && !self.off.iter().any(|(path, _)| *path == ip)
     }
 
     /// Whether a train to `ip` goes by offload, perhaps to see whether that works again.
-    pub(super) fn is_worth_a_try(&mut self, ip: IpAddr) -> bool {
+    pub(crate) fn is_worth_a_try(&mut self, ip: IpAddr) -> bool {
         if !self.announced || self.all_off.as_mut().is_some_and(Pause::takes_one) {
             return false;
         }
@@ -75,14 +75,14 @@ impl GsoPaths {
     }
 
     /// Offload took a train to `ip`.
-    pub(super) fn enable(&mut self, ip: IpAddr) {
+    pub(crate) fn enable(&mut self, ip: IpAddr) {
         if !self.off.is_empty() {
             self.off.retain(|(path, _)| *path != ip);
         }
     }
 
     /// Switches offload off for `ip`, or for all once the table is full, until it is tried again.
-    pub(super) fn disable(&mut self, ip: IpAddr) {
+    pub(crate) fn disable(&mut self, ip: IpAddr) {
         if let Some((_, pause)) = self.off.iter_mut().find(|(path, _)| *path == ip) {
             pause.renew();
         } else if self.off.len() < MAX_DISABLED_PATHS {
