@@ -400,6 +400,7 @@ impl Receiver {
         if progress(&ReceiveProgress { sender, bytes, total_bytes }).is_break() {
             return Err(CastError::Cancelled { stream: self.takes_stream() });
         }
+        self.reception.as_ref().map_or(Ok(()), Reception::is_in_place)?;
         // A group's pieces may all be here for long, where others have fewer.
         let takes = self.taken && now.duration_since(self.told_at) >= BUSY_INTERVAL;
         if let (Some(reception), Some((peer, _)), true) =
