@@ -73,7 +73,8 @@ impl Receiver {
     pub fn new(node: Node, destination: Destination, options: ReceiveOptions) -> Self {
         let finder = Finder::new(options.group, node.local_addr(), node.beacon_key());
         let warning = finder.as_ref().err().map(|error| {
-            format!("cannot hear casts announced at {}: {error}; --from names a sender", options.group)
+            let group = interfaces::named(options.group);
+            format!("cannot hear casts announced at {group}: {error}; --from names a sender")
         });
         let alone = interfaces::is_this_host_alone(options.group, node.local_addr());
         let warning = warning.or_else(|| {
@@ -81,7 +82,7 @@ impl Receiver {
                 format!(
                     "casts announced at {} by other hosts are not heard, as no interface towards them carries \
                      multicast; --from names a sender",
-                    options.group
+                    interfaces::named(options.group)
                 )
             })
         });
@@ -378,7 +379,7 @@ impl Receiver {
                  itself at {} with --min-members; both need the same key{}{}",
                 in_seconds(limit),
                 interfaces::told(self.node.local_addr()),
-                self.options.group,
+                interfaces::named(self.options.group),
                 interfaces::reach_of(self.node.local_addr()),
                 self.finder.as_ref().map(Finder::dropped).unwrap_or_default()
             ))),

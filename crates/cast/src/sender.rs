@@ -115,13 +115,13 @@ impl Sender {
                         warnings.push(format!(
                             "the cast is announced at {} on this host alone, as no other interface carries multicast; \
                              tell receivers elsewhere the address of this sender, with --from",
-                            options.group
+                            interfaces::named(options.group)
                         ));
                     }
                 }
                 Err(error) => warnings.push(format!(
                     "cannot announce the cast at {}: {error}; tell receivers the address of this sender, with --from",
-                    options.group
+                    interfaces::named(options.group)
                 )),
             },
         }

@@ -64,7 +64,7 @@ impl Sender {
                 let text = format!(
                     "only {ready} of {least} receivers came within {wait}{others}: {other}run `denrei cast recv \
                      --group {}` on them, with the same key, or with --from {} where multicast does not reach{}",
-                    self.options.group,
+                    interfaces::named(self.options.group),
                     interfaces::told(self.node.local_addr()),
                     interfaces::reach_of(self.node.local_addr())
                 );

@@ -9,7 +9,7 @@ use clap::Args;
 use denrei::Node;
 use denrei_cast::{
     BROKEN_OFF, CastError, DEFAULT_GROUP, Destination, ReceiveOptions, ReceiveReport, Receiver,
-    check_directory, parse_group,
+    check_directory, named, parse_group,
 };
 use denrei_output::{say, tell};
 use serde_json::json;
@@ -121,7 +121,7 @@ impl RecvCommand {
         options.patience = self.patience;
         options.name = self.name.unwrap_or(options.name);
         if !self.quiet {
-            tell!("receiving at {}, group {}{}", node.local_addr(), self.group, reach(&node));
+            tell!("receiving at {}, group {}{}", named(node.local_addr()), named(self.group), reach(&node));
         }
         let interrupt = Interrupt::watch(node.clone())?;
         let receiver = Receiver::new(node, destination, options);

@@ -12,7 +12,7 @@ use denrei::GroupBackend;
 use denrei_cast::manifest::ManifestError;
 use denrei_cast::{
     CastError, DEFAULT_GROUP, Members, Outcome, RETAIN_BYTES, STREAM_NAME, SendOptions, SendReport, Sender,
-    Source, parse_group, scan,
+    Source, named, parse_group, scan,
 };
 use denrei_output::{say, tell};
 use serde_json::json;
@@ -140,7 +140,12 @@ impl SendCommand {
         };
         let node = self.port.open(self.group, 0, beyond)?;
         if !self.quiet {
-            tell!("sending from {} to the group {}{}", node.local_addr(), self.group, reach(&node));
+            tell!(
+                "sending from {} to the group {}{}",
+                named(node.local_addr()),
+                named(self.group),
+                reach(&node)
+            );
         }
         let wait = match members {
             Members::Listed(_) => LISTED_WAIT,
