@@ -50,6 +50,7 @@ mod roster;
 mod scan;
 mod sender;
 mod settings;
+mod silence;
 mod source;
 mod stage;
 

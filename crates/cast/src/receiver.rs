@@ -15,6 +15,7 @@ use crate::error::{CastError, in_seconds};
 use crate::interfaces;
 use crate::message::{CHANNEL, FailureCode, Message, Offer, short};
 use crate::reception::{Destination, Reception, check_offer};
+use crate::silence::Silence;
 use bytes::Bytes;
 use denrei::{ChannelId, Event, GroupListener, Incoming, Membership, Node, PeerId};
 use std::net::SocketAddr;
@@ -50,7 +51,7 @@ pub struct Receiver {
     /// Another sender of the same cast: the same one, started again before its end was noticed.
     next_sender: Option<(PeerId, Offer)>,
     /// How long the sender is silent.
-    silence: Option<asking::Silence>,
+    silence: Option<(PeerId, Silence)>,
     listener: Option<GroupListener>,
     membership: Option<Membership>,
     /// What came last came by the group.

@@ -19,6 +19,7 @@ use crate::error::CastError;
 use crate::interfaces;
 use crate::message::{CHANNEL, Message, Offer, PIECE_BYTES};
 use crate::roster::{Member, Path, Roster, State};
+use crate::silence::ABSENCE;
 use crate::source::Source;
 use bytes::Bytes;
 use denrei::{ChannelId, Group, GroupCounters, GroupError, Node, PeerId, SendError};
@@ -39,8 +40,6 @@ const FULL_WAIT: Duration = Duration::from_millis(1);
 const PACE_SLACK: Duration = Duration::from_millis(50);
 /// How long members have to hear the end.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
-/// Longer than the sender is ever away from what members say, but for a reason of its own.
-const ABSENCE: Duration = Duration::from_secs(1);
 /// Pieces in one go, between looks at what has come in.
 const PIECES_PER_TURN: usize = 16;
 

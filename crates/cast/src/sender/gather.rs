@@ -1,11 +1,11 @@
 //! Waiting for receivers: who has come, and who may have taken them.
 
-use super::patience::ASK_AFTER;
 use super::{Members, Sender};
 use crate::error::{CastError, in_seconds};
 use crate::interfaces;
 use crate::message::{Message, VERSION};
 use crate::roster::Member;
+use crate::silence::ASK_AFTER;
 use denrei::PeerId;
 use std::time::{Duration, Instant};
 
