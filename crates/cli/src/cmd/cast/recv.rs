@@ -247,7 +247,7 @@ fn summary_of(report: &ReceiveReport) -> String {
         bytes(report.bytes),
         report.files,
         report.directories,
-        report.sender,
+        named(report.sender),
         seconds(report.took)
     )
 }

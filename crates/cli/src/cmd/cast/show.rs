@@ -122,7 +122,7 @@ impl RecvBar {
             if hidden {
                 bar.set_draw_target(ProgressDrawTarget::hidden());
             }
-            bar.with_message(format!("from {sender}"))
+            bar.with_message(format!("from {}", named(sender)))
         });
         bar.set_position(progress.bytes);
     }
