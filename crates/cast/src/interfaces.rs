@@ -6,7 +6,7 @@
 use crate::settings::DEFAULT_GROUP;
 use denrei::is_of_one_link;
 use nix::ifaddrs::getifaddrs;
-use nix::net::if_::{InterfaceFlags, if_nametoindex};
+use nix::net::if_::{InterfaceFlags, if_indextoname, if_nametoindex};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 
@@ -101,6 +101,7 @@ pub fn of_node(group: SocketAddr, local: SocketAddr) -> io::Result<Vec<Place>> {
         (IpAddr::V6(_), _) => return Err(other_family(group, local, "[::]")),
     };
     if places.is_empty() {
+        let (local, group) = (named(local), named(group));
         let text = format!("no interface of {local} carries {group}: choose another --group, or --bind");
         return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
     }
@@ -139,11 +140,21 @@ pub fn told(local: SocketAddr) -> String {
     if local.ip().is_unspecified() {
         format!("HOST:{} (HOST: a name of this host)", local.port())
     } else {
-        local.to_string()
+        named(local)
+    }
+}
+
+/// An address for people, as they write it: with the name of its interface, whose index says nothing to them.
+pub fn named(addr: SocketAddr) -> String {
+    let name = Some(scope_of(addr)).filter(|index| *index > 0).and_then(|index| if_indextoname(index).ok());
+    match name {
+        Some(name) => format!("[{}%{}]:{}", addr.ip(), name.to_string_lossy(), addr.port()),
+        None => addr.to_string(),
     }
 }
 
 fn other_family(group: SocketAddr, local: SocketAddr, bind: &str) -> io::Error {
+    let (local, group) = (named(local), named(group));
     let text = format!("{local} is not of the family of {group}: choose another --group, or --bind {bind}");
     io::Error::new(io::ErrorKind::InvalidInput, text)
 }
@@ -171,9 +182,9 @@ fn v6(locals: &[Local], group: SocketAddr, own: Ipv6Addr, local: SocketAddr) -> 
     places.map(|at| Place { interface: Interface::V6(at.index), source }).collect()
 }
 
-/// The interface that a group's address names, 0 if none.
-pub fn scope_of(group: SocketAddr) -> u32 {
-    if let SocketAddr::V6(v6) = group { v6.scope_id() } else { 0 }
+/// The interface that an address names, 0 if none.
+pub fn scope_of(addr: SocketAddr) -> u32 {
+    if let SocketAddr::V6(v6) = addr { v6.scope_id() } else { 0 }
 }
 
 /// A group's address as another host tells it, with the interface that `own` names, if that is the same group.
@@ -224,7 +235,9 @@ mod tests {
     fn a_group_of_one_link_names_its_interface() {
         let index = if_nametoindex("lo").unwrap();
         for text in ["[ff02::7%lo]:7000".to_owned(), format!("[ff12::7%{index}]:7000")] {
-            assert_eq!(scope_of(parse_group(&text).unwrap()), index, "{text}");
+            let group = parse_group(&text).unwrap();
+            assert_eq!(scope_of(group), index, "{text}");
+            assert!(named(group).ends_with("%lo]:7000") && parse_group(&named(group)) == Ok(group));
         }
         for (wrong, advice) in [
             ("[ff02::7]:7000", "[ff05::7]:7000"),

@@ -50,12 +50,13 @@ mod roster;
 mod scan;
 mod sender;
 mod settings;
+mod silence;
 mod source;
 mod stage;
 
 pub use busy::Busy;
 pub use error::CastError;
-pub use interfaces::parse_group;
+pub use interfaces::{named, parse_group};
 pub use receiver::{BROKEN_OFF, ReceiveOptions, ReceiveProgress, ReceiveReport, Receiver};
 pub use reception::{Destination, Reception};
 pub use roster::State;

@@ -101,6 +101,20 @@ impl Place {
         regular(opened.map_err(|error| storage("open", &path)(error.into()))?.into(), path)
     }
 
+    /// That it is found by its name still: what is written to one that was removed, or moved away, is lost.
+    ///
+    /// # Errors
+    /// It is not.
+    pub fn is_found(&self) -> Result<(), CastError> {
+        let failed = || storage("go on in the directory", &self.path);
+        let own = fstat(&self.root).map_err(|error| failed()(error.into()))?;
+        let found = fs::symlink_metadata(&self.path).map_err(failed())?;
+        match (found.dev(), found.ino()) == (own.st_dev, own.st_ino) {
+            true => Ok(()),
+            false => Err(failed()(Errno::ENOENT.into())),
+        }
+    }
+
     /// What it is called.
     pub fn path(&self) -> &Path {
         &self.path

@@ -15,6 +15,7 @@ use crate::error::{CastError, in_seconds};
 use crate::interfaces;
 use crate::message::{CHANNEL, FailureCode, Message, Offer, short};
 use crate::reception::{Destination, Reception, check_offer};
+use crate::silence::Silence;
 use bytes::Bytes;
 use denrei::{ChannelId, Event, GroupListener, Incoming, Membership, Node, PeerId};
 use std::net::SocketAddr;
@@ -50,7 +51,7 @@ pub struct Receiver {
     /// Another sender of the same cast: the same one, started again before its end was noticed.
     next_sender: Option<(PeerId, Offer)>,
     /// How long the sender is silent.
-    silence: Option<asking::Silence>,
+    silence: Option<(PeerId, Silence)>,
     listener: Option<GroupListener>,
     membership: Option<Membership>,
     /// What came last came by the group.
@@ -73,7 +74,8 @@ impl Receiver {
     pub fn new(node: Node, destination: Destination, options: ReceiveOptions) -> Self {
         let finder = Finder::new(options.group, node.local_addr(), node.beacon_key());
         let warning = finder.as_ref().err().map(|error| {
-            format!("cannot hear casts announced at {}: {error}; --from names a sender", options.group)
+            let group = interfaces::named(options.group);
+            format!("cannot hear casts announced at {group}: {error}; --from names a sender")
         });
         let alone = interfaces::is_this_host_alone(options.group, node.local_addr());
         let warning = warning.or_else(|| {
@@ -81,7 +83,7 @@ impl Receiver {
                 format!(
                     "casts announced at {} by other hosts are not heard, as no interface towards them carries \
                      multicast; --from names a sender",
-                    options.group
+                    interfaces::named(options.group)
                 )
             })
         });
@@ -378,7 +380,7 @@ impl Receiver {
                  itself at {} with --min-members; both need the same key{}{}",
                 in_seconds(limit),
                 interfaces::told(self.node.local_addr()),
-                self.options.group,
+                interfaces::named(self.options.group),
                 interfaces::reach_of(self.node.local_addr()),
                 self.finder.as_ref().map(Finder::dropped).unwrap_or_default()
             ))),
@@ -400,6 +402,7 @@ impl Receiver {
         if progress(&ReceiveProgress { sender, bytes, total_bytes }).is_break() {
             return Err(CastError::Cancelled { stream: self.takes_stream() });
         }
+        self.reception.as_ref().map_or(Ok(()), Reception::is_in_place)?;
         // A group's pieces may all be here for long, where others have fewer.
         let takes = self.taken && now.duration_since(self.told_at) >= BUSY_INTERVAL;
         if let (Some(reception), Some((peer, _)), true) =

@@ -136,6 +136,14 @@ impl Reception {
         self.destination
     }
 
+    /// That what is here is where it will be looked for.
+    ///
+    /// # Errors
+    /// Its directory was removed, or moved away.
+    pub fn is_in_place(&self) -> Result<(), CastError> {
+        if let Sink::Stage(stage) = &self.sink { stage.root().is_found() } else { Ok(()) }
+    }
+
     /// Removes what is here of a stream that has not ended: it does not come again, and nothing goes on from there.
     pub fn drop_stream(&self) {
         if let Sink::Stage(stage) = &self.sink

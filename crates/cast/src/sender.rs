@@ -19,6 +19,7 @@ use crate::error::CastError;
 use crate::interfaces;
 use crate::message::{CHANNEL, Message, Offer, PIECE_BYTES};
 use crate::roster::{Member, Path, Roster, State};
+use crate::silence::ABSENCE;
 use crate::source::Source;
 use bytes::Bytes;
 use denrei::{ChannelId, Group, GroupCounters, GroupError, Node, PeerId, SendError};
@@ -39,8 +40,6 @@ const FULL_WAIT: Duration = Duration::from_millis(1);
 const PACE_SLACK: Duration = Duration::from_millis(50);
 /// How long members have to hear the end.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
-/// Longer than the sender is ever away from what members say, but for a reason of its own.
-const ABSENCE: Duration = Duration::from_secs(1);
 /// Pieces in one go, between looks at what has come in.
 const PIECES_PER_TURN: usize = 16;
 
@@ -115,13 +114,13 @@ impl Sender {
                         warnings.push(format!(
                             "the cast is announced at {} on this host alone, as no other interface carries multicast; \
                              tell receivers elsewhere the address of this sender, with --from",
-                            options.group
+                            interfaces::named(options.group)
                         ));
                     }
                 }
                 Err(error) => warnings.push(format!(
                     "cannot announce the cast at {}: {error}; tell receivers the address of this sender, with --from",
-                    options.group
+                    interfaces::named(options.group)
                 )),
             },
         }

@@ -49,7 +49,8 @@ enum Tie {
 /// A set of Nodes that work together. Rank 0 is the first.
 ///
 /// All call the same operations, in the same order: where rank 0 waits for something of one that calls another, or that
-/// one for something of rank 0, all who wait are [told](CollectiveError::Unlike), and the set goes on with the next.
+/// one for something of rank 0, all who wait are [told](CollectiveError::Unlike), and the set goes on with the next. That
+/// one gathers while rank 0 broadcasts shows in the next operation for which rank 0 takes something of all.
 ///
 /// An operation for which time was up is over for all, and the set goes on with the next. A Node that had not come
 /// to it calls it still, hears at once that others [gave up](CollectiveError::GaveUp), and is with them again in the
@@ -63,6 +64,8 @@ pub struct Collective {
     channel: u16,
     /// Operations so far: tells a late message of one from the next one's.
     round: u64,
+    /// The latest for which rank 0 takes a part of all: between it and the one under way there are broadcasts alone.
+    collected: u64,
     /// At rank 0, what ranks have sent for a later one: found when it was looked whether they gave up.
     early: Vec<Option<Bytes>>,
 }
@@ -120,7 +123,7 @@ impl Collective {
         };
         let peers = addresses.iter().enumerate().map(connect).collect::<Result<Vec<_>, _>>()?;
         let early = vec![None; peers.len()];
-        Ok(Self { node: node.clone(), rank, peers, tie, channel, round: 0, early })
+        Ok(Self { node: node.clone(), rank, peers, tie, channel, round: 0, collected: 0, early })
     }
 
     /// This Node's place in the list.
@@ -243,7 +246,9 @@ impl Collective {
             let sent = sent.map_err(|source| CollectiveError::Send { rank: 0, source });
             return sent.map(|_| Vec::new()).inspect_err(|_| self.tell_root());
         }
-        self.parts(operation, own, until).inspect_err(|error| self.tell_all(error))
+        let parts = self.parts(operation, own, until);
+        self.collected = self.round;
+        parts.inspect_err(|error| self.tell_all(error))
     }
 
     /// What all have, at rank 0; an error as soon as another rank gives up, or is gone.
@@ -332,6 +337,10 @@ impl Collective {
                 Some((tag, _)) if number_of(tag) == self.round && tag & GAVE_UP == 0 => {
                     return Err(CollectiveError::Unlike { operation, rank, theirs: operation_of(tag) });
                 }
+                Some((tag, _)) if self.is_unheard(tag) => {
+                    let (operation, theirs) = ("broadcast", operation_of(tag));
+                    return Err(CollectiveError::Unlike { operation, rank, theirs });
+                }
                 // It could not send its part, and waits no longer.
                 Some((tag, _)) if number_of(tag) >= self.round => {
                     let later = number_of(tag) > self.round;
@@ -342,6 +351,12 @@ impl Collective {
                 _ => {}
             }
         }
+    }
+
+    /// Whether a rank gathered while rank 0 broadcast: it waits for nothing then, and so has not noticed.
+    fn is_unheard(&self, tag: u64) -> bool {
+        let broadcasts = self.collected + 1..self.round;
+        broadcasts.contains(&number_of(tag)) && tag == number_of(tag) | kind_of("gather")
     }
 
     fn next_of(&mut self, rank: usize, until: Instant) -> Result<Option<Bytes>, CollectiveError> {

@@ -281,3 +281,21 @@ fn who_calls_another_operation_is_named_and_nobody_takes_its_part_for_the_others
         assert_eq!(spread, rank == 1, "{rank}");
     }
 }
+
+/// Who gathers waits for nothing, so neither side notices until rank 0 takes something of all.
+#[test]
+fn who_gathers_while_rank_0_broadcasts_is_named_with_the_next_operation() {
+    let texts = on_all(3, 18, |set| {
+        match set.rank() {
+            2 => drop(set.gather("part", PATIENCE).unwrap()),
+            _ => drop(set.broadcast("order", PATIENCE).unwrap()),
+        }
+        set.broadcast("another", PATIENCE).unwrap();
+        let unlike = set.barrier(PATIENCE).unwrap_err();
+        assert_eq!(set.all_gather(format!("{}", set.rank()), PATIENCE).unwrap(), ["0", "1", "2"]);
+        unlike.to_string()
+    });
+    for (rank, unlike) in texts.into_iter().enumerate() {
+        assert!(unlike.starts_with("rank 2 called gather, and rank 0 broadcast"), "{rank}: {unlike}");
+    }
+}

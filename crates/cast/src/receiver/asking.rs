@@ -6,6 +6,7 @@
 use super::Receiver;
 use crate::error::CastError;
 use crate::message::{Message, VERSION};
+use crate::silence::Silence;
 use denrei::{ConnectError, PeerId, Phase};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -18,23 +19,11 @@ const ANSWER: Duration = Duration::from_secs(3);
 const NO_ANSWER: u16 = 0x8000;
 /// How often it is looked whether something has come from the sender.
 const LOOK_INTERVAL: Duration = Duration::from_millis(100);
-/// A sender that is silent for so long is asked for a sign of life …
-const ASK_AFTER: Duration = Duration::from_millis(500);
-/// … and where it gives none by then others are listened to: it may have been started again …
+/// A sender that is silent for so long, though it was asked for a sign of life, may have been started again: others are
+/// listened to …
 const LISTEN_AFTER: Duration = Duration::from_secs(1);
 /// … and taken for it, if they send the same.
 const SILENCE: Duration = Duration::from_secs(2);
-
-/// A sender of which nothing was heard.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Silence {
-    peer: PeerId,
-    /// Packets that had come from it.
-    received: u64,
-    since: Instant,
-    looked_at: Instant,
-    asked: bool,
-}
 
 impl Receiver {
     /// Asks senders that were named or have been heard.
@@ -97,29 +86,18 @@ impl Receiver {
             self.silence = None;
             return Duration::ZERO;
         };
-        let seen = self.silence.filter(|silence| silence.peer == peer);
-        if let Some(Silence { since, looked_at, .. }) = seen
-            && now.saturating_duration_since(looked_at) < LOOK_INTERVAL
-        {
-            return now.saturating_duration_since(since);
-        }
-        let received = self.node.flow(peer).map_or(0, |flow| flow.counters.packets_received);
-        let silence = match seen {
-            // Time in which nobody was listened to, as files were verified, is nobody's silence.
-            Some(seen)
-                if seen.received == received && now.saturating_duration_since(seen.looked_at) < ASK_AFTER =>
-            {
-                let silent = now.saturating_duration_since(seen.since) >= ASK_AFTER;
-                if silent && !seen.asked {
-                    // A session that is over says so by an event.
-                    let _ = self.node.request_status(peer);
-                }
-                Silence { looked_at: now, asked: silent, ..seen }
-            }
-            _ => Silence { peer, received, since: now, looked_at: now, asked: false },
+        let received = || self.node.flow(peer).map_or(0, |flow| flow.counters.packets_received);
+        let silence = match &mut self.silence {
+            Some((of, silence)) if *of == peer => silence,
+            other => return other.insert((peer, Silence::new(received(), now))).1.lasts(now),
         };
-        self.silence = Some(silence);
-        now.saturating_duration_since(silence.since)
+        if now.saturating_duration_since(silence.looked_at()) >= LOOK_INTERVAL
+            && silence.look(received(), now)
+        {
+            // A session that is over says so by an event.
+            let _ = self.node.request_status(peer);
+        }
+        silence.lasts(now)
     }
 
     /// Leaves a sender that gives no sign of life, where another offers the same: it was killed and started again, most

@@ -1,11 +1,11 @@
 //! Waiting for receivers: who has come, and who may have taken them.
 
-use super::patience::ASK_AFTER;
 use super::{Members, Sender};
 use crate::error::{CastError, in_seconds};
 use crate::interfaces;
 use crate::message::{Message, VERSION};
 use crate::roster::Member;
+use crate::silence::ASK_AFTER;
 use denrei::PeerId;
 use std::time::{Duration, Instant};
 
@@ -64,7 +64,7 @@ impl Sender {
                 let text = format!(
                     "only {ready} of {least} receivers came within {wait}{others}: {other}run `denrei cast recv \
                      --group {}` on them, with the same key, or with --from {} where multicast does not reach{}",
-                    self.options.group,
+                    interfaces::named(self.options.group),
                     interfaces::told(self.node.local_addr()),
                     interfaces::reach_of(self.node.local_addr())
                 );

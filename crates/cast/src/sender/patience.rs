@@ -7,12 +7,11 @@
 use super::{PROGRESS_INTERVAL, Sender};
 use crate::message::{Message, VERSION};
 use crate::roster::State;
+use crate::silence::Silence;
 use denrei::PeerId;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-/// A member of which nothing was heard for so long is told something, for its transport to answer.
-pub(super) const ASK_AFTER: Duration = Duration::from_millis(500);
 /// Nobody counts as vanished sooner, however short patience is: answers get lost, and hosts are busy.
 const LEAST_SILENCE: Duration = Duration::from_secs(3);
 /// Says to a member that it was waited for (`spec/protocol.md` §8: the application's).
@@ -21,8 +20,7 @@ const NO_ANSWER: u16 = 0x8000;
 /// What is known of who answers.
 #[derive(Debug, Default)]
 pub(super) struct Patience {
-    /// Of each session: packets received, and when there was last one more.
-    heard: BTreeMap<PeerId, (u64, Instant)>,
+    silence: BTreeMap<PeerId, Silence>,
     looked_at: Option<Instant>,
     /// Members that were settled when that was last looked at.
     settled: usize,
@@ -33,7 +31,6 @@ pub(super) struct Patience {
 impl Patience {
     /// Nobody could be heard for so long.
     pub(super) fn excuse(&mut self, away: Duration) {
-        self.heard.values_mut().for_each(|(_, at)| *at += away);
         self.idle_since = self.idle_since.map(|since| since + away);
     }
 }
@@ -78,8 +75,8 @@ impl Sender {
 
     /// When something was last heard of a member.
     fn heard_at(&self, index: usize, now: Instant) -> Instant {
-        let heard = self.peer_of(index).and_then(|peer| self.patience.heard.get(&peer));
-        heard.map_or(now, |(_, at)| *at)
+        let silence = self.peer_of(index).and_then(|peer| self.patience.silence.get(&peer));
+        silence.map_or(now, Silence::since)
     }
 
     /// Looks who has been heard since it was last looked; asks who has not.
@@ -89,22 +86,21 @@ impl Sender {
             return;
         }
         self.patience.looked_at = Some(now);
-        let mut heard = BTreeMap::new();
+        self.patience.silence.retain(|peer, _| self.peers.contains_key(peer));
         for (peer, index) in &self.peers {
             let Some(flow) = self.node.flow(*peer) else { continue };
             let received = flow.counters.packets_received;
-            let known = self.patience.heard.get(peer);
-            let before = known.filter(|(before, _)| *before == received);
-            self.roster.members[*index].silent &= known.is_none() || before.is_some();
-            let at = before.map_or(now, |(_, at)| *at);
-            heard.insert(*peer, (received, at));
+            let new = || Silence::new(received, now);
+            let known = self.patience.silence.contains_key(peer);
+            let silence = self.patience.silence.entry(*peer).or_insert_with(new);
+            let asks = silence.look(received, now);
+            let member = &mut self.roster.members[*index];
+            member.silent &= !known || silence.since() < now;
             // Where something is under way its transport is being asked.
-            let silent = now.saturating_duration_since(at) >= ASK_AFTER && flow.queued_messages == 0;
-            if silent && self.roster.members[*index].is_active() {
+            if asks && flow.queued_messages == 0 && member.is_active() {
                 self.try_say(*peer, &Message::Hello { version: VERSION }.encode());
             }
         }
-        self.patience.heard = heard;
     }
 
     /// A member does not answer, and is waited for no longer.

@@ -1,11 +1,14 @@
 //! Senders and receivers that are interrupted: they say so, and nothing is taken for more than it is.
 
 use crate::sides::{Side, begun, content, group, names, on_loopback, places, recv, send, wait_until};
+use denrei::{ChannelId, Config, Event, Incoming, Node};
+use denrei_cast::message::{CHANNEL, Message, Offer, PIECE_BYTES};
 use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 fn interrupt(side: &Side) {
     let id = side.0.as_ref().unwrap().id().to_string();
@@ -128,4 +131,31 @@ fn a_sender_that_stays_for_others_ends_with_its_summary() {
     interrupt(&sender);
     let (status, report) = sender.json();
     assert_eq!((status, &report["complete"]), (Some(0), &true.into()), "{report}");
+}
+
+/// The process ends before it would acknowledge what it has heard, which its sender would wait for.
+#[test]
+fn one_that_is_given_up_ends_its_session_with_its_process() {
+    let (group, into) = (group(), places(1));
+    let (side, addr) = Side::receiver(&mut on_loopback(recv(into[0].path(), &group)));
+    let node = Node::bind("127.0.0.1:0", Config::default()).unwrap();
+    let peer = node.connect(addr.parse().unwrap()).unwrap();
+    let say = |message: Message| node.send(ChannelId { peer, channel: CHANNEL }, message.encode()).unwrap();
+    let group = group.parse().unwrap();
+    say(Message::Offer(Offer {
+        id: [7; 32],
+        group,
+        piece_bytes: PIECE_BYTES,
+        manifest_bytes: 9,
+        body_bytes: 9,
+    }));
+    say(Message::Abort { text: "enough".into() });
+    let lost = std::iter::repeat_with(|| node.next(Duration::from_secs(60)).unwrap().expect("it ends"));
+    let lost = lost.into_iter().find_map(|next| match next {
+        Incoming::Event(Event::PeerLost { reason, .. }) => Some(reason.to_string()),
+        _ => None,
+    });
+    assert!(lost.as_ref().unwrap().starts_with("ended by the peer"), "{lost:?}");
+    let (status, report) = side.json();
+    assert_eq!((status, &report["error"]), (Some(1), &"the sender has given up: enough".into()));
 }

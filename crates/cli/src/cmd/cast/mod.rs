@@ -114,7 +114,8 @@ fn resolve(text: &str, port: u16) -> Result<SocketAddr, String> {
     if let Ok(ip) = text.trim_matches(['[', ']']).parse::<IpAddr>() {
         return Ok(SocketAddr::new(ip, port));
     }
-    if text.contains(':') { address(text) } else { address(&format!("{text}:{port}")) }
+    let has_port = text.contains(':') && !text.ends_with(']');
+    if has_port { address(text) } else { address(&format!("{text}:{port}")) }
 }
 
 /// The address of another side, which `option` names: as for [`resolve`], with the port of receivers where none is
@@ -160,6 +161,7 @@ mod tests {
         ] {
             assert_eq!(resolve(text, DEFAULT_PORT), Ok(addr.parse().unwrap()), "{text}");
         }
+        assert_eq!(resolve("[fe80::7%lo]", 9), resolve("[fe80::7%lo]:9", 7));
         assert!(resolve("localhost", 9).unwrap().ip().is_loopback());
         assert!(resolve("no such host", 9).unwrap_err().contains("no such host"));
         assert!(resolve("", 9).unwrap_err().contains("such as node1"));

@@ -9,16 +9,16 @@ use clap::Args;
 use denrei::Node;
 use denrei_cast::{
     BROKEN_OFF, CastError, DEFAULT_GROUP, Destination, ReceiveOptions, ReceiveReport, Receiver,
-    check_directory, parse_group,
+    check_directory, named, parse_group,
 };
 use denrei_output::{say, tell};
 use serde_json::json;
 use std::net::SocketAddr;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -121,7 +121,7 @@ impl RecvCommand {
         options.patience = self.patience;
         options.name = self.name.unwrap_or(options.name);
         if !self.quiet {
-            tell!("receiving at {}, group {}{}", node.local_addr(), self.group, reach(&node));
+            tell!("receiving at {}, group {}{}", named(node.local_addr()), named(self.group), reach(&node));
         }
         let interrupt = Interrupt::watch(node.clone())?;
         let receiver = Receiver::new(node, destination, options);
@@ -132,6 +132,7 @@ impl RecvCommand {
             if interrupt.has_come() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
         bar.clear();
+        interrupt.let_go();
         let (line, text) = match &received {
             Ok(report) => (json_of(report), summary_of(report)),
             Err(CastError::NoReceivers(text)) => anyhow::bail!("{text}"),
@@ -157,6 +158,8 @@ impl RecvCommand {
 struct Interrupt {
     came: Arc<AtomicBool>,
     over: SyncSender<()>,
+    /// Until nobody has to be told any more.
+    node: Arc<Mutex<Option<Node>>>,
 }
 
 impl Interrupt {
@@ -164,7 +167,8 @@ impl Interrupt {
     fn watch(node: Node) -> Result<Self> {
         let (ending, came) = (Ending::watch()?, Arc::new(AtomicBool::new(false)));
         let (over, is_over) = sync_channel(1);
-        let comes = came.clone();
+        let (comes, node) = (came.clone(), Arc::new(Mutex::new(Some(node))));
+        let held = node.clone();
         let end = move || {
             let Some(signal) = ending.wait(Duration::MAX) else { return };
             comes.store(true, Ordering::SeqCst);
@@ -175,15 +179,23 @@ impl Interrupt {
                 // The disk is slow, or who reads the pipe.
                 Err(RecvTimeoutError::Timeout) => {}
             }
-            for flow in node.peers() {
-                // It may have just ended by itself.
-                let _ = node.abort(flow.peer, BROKEN_OFF, "interrupted");
+            if let Some(node) = take(&held) {
+                for flow in node.peers() {
+                    // It may have just ended by itself.
+                    let _ = node.abort(flow.peer, BROKEN_OFF, "interrupted");
+                }
             }
             thread::sleep(GOODBYE);
             signal.end_process()
         };
         thread::Builder::new().name("ending".into()).spawn(end).context("cannot watch for signals")?;
-        Ok(Self { came, over })
+        Ok(Self { came, over, node })
+    }
+
+    /// The receiver is through. With its Node's end all peers hear that nobody is there any more, and that what they
+    /// said last was heard: the end of the process alone says nothing, and they would wait for it.
+    fn let_go(&self) {
+        drop(take(&self.node));
     }
 
     fn has_come(&self) -> bool {
@@ -198,6 +210,12 @@ impl Interrupt {
             thread::park();
         }
     }
+}
+
+/// What is there, for whoever comes first.
+fn take(node: &Mutex<Option<Node>>) -> Option<Node> {
+    // Nobody panics with it.
+    node.lock().unwrap_or_else(PoisonError::into_inner).take()
 }
 
 fn failed(error: &str) -> String {
@@ -229,7 +247,7 @@ fn summary_of(report: &ReceiveReport) -> String {
         bytes(report.bytes),
         report.files,
         report.directories,
-        report.sender,
+        named(report.sender),
         seconds(report.took)
     )
 }

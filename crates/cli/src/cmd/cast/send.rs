@@ -1,6 +1,6 @@
 //! `denrei cast send`.
 
-use super::show::{SendBars, bytes, seconds};
+use super::show::{SendBars, bytes, seconds, who};
 use super::{PortArgs, failure, parse_seconds, reach, resolve_peer};
 use crate::bench::args::{parse_rate, parse_size};
 use crate::cmd::signals::{Ending, Signal};
@@ -12,7 +12,7 @@ use denrei::GroupBackend;
 use denrei_cast::manifest::ManifestError;
 use denrei_cast::{
     CastError, DEFAULT_GROUP, Members, Outcome, RETAIN_BYTES, STREAM_NAME, SendOptions, SendReport, Sender,
-    Source, parse_group, scan,
+    Source, named, parse_group, scan,
 };
 use denrei_output::{say, tell};
 use serde_json::json;
@@ -140,7 +140,12 @@ impl SendCommand {
         };
         let node = self.port.open(self.group, 0, beyond)?;
         if !self.quiet {
-            tell!("sending from {} to the group {}{}", node.local_addr(), self.group, reach(&node));
+            tell!(
+                "sending from {} to the group {}{}",
+                named(node.local_addr()),
+                named(self.group),
+                reach(&node)
+            );
         }
         let wait = match members {
             Members::Listed(_) => LISTED_WAIT,
@@ -301,13 +306,14 @@ fn print_summary(report: &SendReport) {
     let repairs = wire.multicast_repairs + wire.unicast_repairs;
     say!("on the wire: {} in {} packets, {repairs} repairs", bytes(wire.bytes), wire.packets);
     if let Some(slowest) = report.slowest() {
-        say!("slowest: {} {} after {}", slowest.addr, slowest.name, seconds(slowest.took));
+        say!("slowest: {} after {}", who(slowest.addr, &slowest.name), seconds(slowest.took));
     }
     for member in &report.members {
+        let who = who(member.addr, &member.name);
         if let (word, Some(why)) = outcome(&member.outcome) {
-            say!("{word}: {} {}: {why}", member.addr, member.name);
+            say!("{word}: {who}: {why}");
         } else if member.resumed_bytes > 0 {
-            say!("resumed: {} {} had {} already", member.addr, member.name, bytes(member.resumed_bytes));
+            say!("resumed: {who} had {} already", bytes(member.resumed_bytes));
         }
     }
 }

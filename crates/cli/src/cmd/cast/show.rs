@@ -1,7 +1,8 @@
 //! What people see while a cast is under way: bars on a terminal, nothing elsewhere.
 
-use denrei_cast::{MemberProgress, ReceiveProgress, SendProgress, State};
+use denrei_cast::{MemberProgress, ReceiveProgress, SendProgress, State, named};
 use indicatif::{HumanBytes, MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 /// Receivers that get a line of their own: more do not fit on a screen. Those furthest behind do.
@@ -15,6 +16,12 @@ pub fn bytes(bytes: u64) -> String {
 /// A time for people.
 pub fn seconds(time: Duration) -> String {
     format!("{:.2} s", time.as_secs_f64())
+}
+
+/// A receiver, by its address and, once that is known, what it calls itself.
+pub fn who(addr: SocketAddr, name: &str) -> String {
+    let addr = named(addr);
+    if name.is_empty() { addr } else { format!("{addr} {name}") }
 }
 
 fn bar(total: Option<u64>) -> ProgressBar {
@@ -91,7 +98,7 @@ fn line_of(member: &MemberProgress, held: u64, most: u64) -> String {
         State::Complete { .. } => "complete".to_owned(),
         State::Failed { text, .. } => format!("failed: {text}"),
     };
-    format!("{} {}: {state}", member.addr, member.name)
+    format!("{}: {state}", who(member.addr, &member.name))
 }
 
 /// The receiver's.
@@ -115,7 +122,7 @@ impl RecvBar {
             if hidden {
                 bar.set_draw_target(ProgressDrawTarget::hidden());
             }
-            bar.with_message(format!("from {sender}"))
+            bar.with_message(format!("from {}", named(sender)))
         });
         bar.set_position(progress.bytes);
     }
@@ -136,6 +143,8 @@ mod tests {
         let member = |state| MemberProgress { addr, name: "one".into(), bytes: 1024, state };
         let line = line_of(&member(State::Receiving), 1024, 3072);
         assert_eq!(line, "10.0.0.1:7117 one: 1.00 KiB, 2.00 KiB behind");
+        let absent = MemberProgress { name: String::new(), ..member(State::Absent { why: None }) };
+        assert_eq!(line_of(&absent, 0, 3072), "10.0.0.1:7117: not there yet");
         let failed = State::Failed { text: "no room".into(), code: None };
         assert!(line_of(&member(failed), 0, 9).ends_with("failed: no room"));
     }
