@@ -2,6 +2,7 @@
 
 use crate::error::{Failure, borrow, call, denrei_code, free, place};
 use crate::node::{bounded, channel_of, denrei_node, denrei_peer};
+use crate::send::check_length;
 use denrei::{AcceptInto, Message, Placement};
 use denrei_prefetch::ahead_of_writing;
 use std::ffi::c_void;
@@ -138,7 +139,7 @@ pub unsafe extern "C" fn denrei_accept(
     call(|| {
         // SAFETY: by the contract.
         let node = unsafe { borrow("node", node) }?;
-        Ok(node.node.accept(channel_of(peer, channel), number, accept_into(buffer, length))?)
+        Ok(node.node.accept(channel_of(peer, channel), number, accept_into(buffer, length)?)?)
     })
 }
 
@@ -159,17 +160,18 @@ pub unsafe extern "C" fn denrei_queue_accept(
     call(|| {
         // SAFETY: by the contract.
         let node = unsafe { borrow("node", node) }?;
-        Ok(node.node.queue_accept(channel_of(peer, channel), number, accept_into(buffer, length))?)
+        Ok(node.node.queue_accept(channel_of(peer, channel), number, accept_into(buffer, length)?)?)
     })
 }
 
 /// Where an accepted message goes: into `buffer`, or where the node makes room.
-fn accept_into(buffer: *mut c_void, length: usize) -> AcceptInto {
+fn accept_into(buffer: *mut c_void, length: usize) -> Result<AcceptInto, Failure> {
     if buffer.is_null() {
-        return Vec::new().into();
+        return Ok(Vec::new().into());
     }
+    check_length(length)?;
     let into: Box<dyn Placement> = Box::new(Foreign { buffer: buffer.cast(), length });
-    into.into()
+    Ok(into.into())
 }
 
 /// Memory of the application's that an accepted message is written to.

@@ -82,11 +82,15 @@ pub(crate) unsafe fn lent(
     Ok(Bytes::from_owner(lent))
 }
 
-/// Whether there may be `length` bytes at `data`: -1 of a call that failed, which is passed on, is a length as well.
+/// Whether memory may have `length` bytes: -1 of a call that failed, which is passed on, is a length as well.
+pub(crate) fn check_length(length: usize) -> Result<(), Failure> {
+    let too_long = || Failure::new(DENREI_INVALID, format!("length is {length}: no memory is as large"));
+    isize::try_from(length).map(drop).map_err(|_| too_long())
+}
+
+/// Whether there may be `length` bytes at `data`.
 fn check_bytes(data: *const c_void, length: usize) -> Result<(), Failure> {
-    if isize::try_from(length).is_err() {
-        return Err(Failure::new(DENREI_INVALID, format!("length is {length}: no memory is as large")));
-    }
+    check_length(length)?;
     if data.is_null() && length > 0 { Err(Failure::null("data")) } else { Ok(()) }
 }
 

@@ -151,6 +151,8 @@ static void offers(denrei_node *a, denrei_node *b, denrei_peer peer, int queued)
   denrei_event_free(event);
   FAILS(denrei_accept(b, back, id.channel, id.number + 7, placed, SIZE), DENREI_NO_OFFER, "offer");
   FAILS(denrei_queue_accept(b, back, id.channel, id.number + 7, placed, SIZE), DENREI_NO_OFFER, "offer");
+  FAILS(denrei_accept(b, back, id.channel, id.number, placed, (size_t)-1), DENREI_INVALID, "length");
+  FAILS(denrei_queue_accept(b, back, id.channel, id.number, placed, (size_t)-1), DENREI_INVALID, "length");
   if (queued) {
     OK(denrei_queue_accept(b, back, id.channel, id.number, placed, SIZE));
     OK(denrei_send_queued(b));

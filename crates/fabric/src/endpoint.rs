@@ -9,6 +9,7 @@
 use crate::engine::address::AddressVector;
 use crate::engine::region_table::RegionTable;
 use crate::engine::{Engine, Limits, Progress};
+use crate::fork::Opener;
 use denrei::{BindError, Config, Node};
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::net::SocketAddr;
@@ -39,6 +40,7 @@ const HELD_BACK_PAUSE: Duration = Duration::from_micros(200);
 pub struct Endpoint {
     engine: Mutex<Engine>,
     node: Node,
+    opener: Opener,
     keeper: Arc<Keeper>,
     thread: Mutex<Option<JoinHandle<()>>>,
     /// Read by whoever sleeps on the sockets, and takes in what comes.
@@ -79,12 +81,18 @@ impl Endpoint {
             turns: Arc::clone(&engine.turns),
             engine: Mutex::new(engine),
             node,
+            opener: Opener::this_process(),
             keeper: Arc::default(),
             thread: Mutex::default(),
             resting: RwLock::default(),
             drives: AtomicBool::new(false),
             successes: AtomicU64::new(0),
         }))
+    }
+
+    /// Whether this process has opened it, and has not been forked from the one that did.
+    pub fn is_own(&self) -> bool {
+        self.opener.is_this_process()
     }
 
     /// The engine; the caller has it for itself.
@@ -153,8 +161,11 @@ impl Endpoint {
     }
 
     /// Sends what was queued, waits a while for it to be acknowledged, and ends the keeper. Nothing is reported and
-    /// no buffer touched after it, whoever still looks.
+    /// no buffer touched after it, whoever still looks. In a child that was forked everything stays as it is.
     pub fn close(&self) {
+        if !self.is_own() {
+            return std::mem::forget(self.thread.try_lock().and_then(|mut thread| thread.take()));
+        }
         self.engine().flush();
         self.keeper.stopping.store(true, Ordering::Release);
         self.unpark();
@@ -171,8 +182,10 @@ impl Endpoint {
 
 impl Progress for Endpoint {
     fn progress(&self) -> u64 {
-        // Another thread that is at it does it for us.
-        if let Some(mut engine) = self.engine.try_lock() {
+        // Another thread that is at it does it for us; in a child that was forked nobody does.
+        if self.is_own()
+            && let Some(mut engine) = self.engine.try_lock()
+        {
             self.keeper.attended.store(true, Ordering::Relaxed);
             self.turn(&mut engine);
         }
@@ -190,7 +203,7 @@ impl Progress for Endpoint {
 
     fn rest(&self, longest: Duration) {
         let _resting = self.resting.read();
-        if !self.keeper.stopping.load(Ordering::Acquire) {
+        if !self.keeper.stopping.load(Ordering::Acquire) && self.is_own() {
             self.node.wait_incoming(longest);
         }
     }

@@ -155,9 +155,10 @@ fn open_endpoint(
 }
 
 impl Ep {
-    /// The endpoint, if it may be used.
+    /// The endpoint, if it may be used: it is enabled, and not a forked child's copy.
     pub(super) fn ready(&self) -> Result<&Endpoint, Errno> {
-        if self.enabled.load(Ordering::Acquire) { Ok(&self.endpoint) } else { Err(Errno::BAD_STATE) }
+        let is_ready = self.enabled.load(Ordering::Acquire) && self.endpoint.is_own();
+        if is_ready { Ok(&self.endpoint) } else { Err(Errno::BAD_STATE) }
     }
 
     /// Whether an operation of this side with these flags is reported when it went well.

@@ -73,6 +73,12 @@ static void sides_caps(void)
 	CHECK((found->caps & hints->caps) == hints->caps);
 	CHECK((found->tx_attr->caps & moves) == (FI_TAGGED | FI_SEND));
 	CHECK((found->rx_attr->caps & moves) == (FI_MSG | FI_RECV) && found->rx_attr->caps & FI_DIRECTED_RECV);
+	/* What is the whole endpoint's is said there, and of a side only when asked. */
+	CHECK(!((found->tx_attr->caps | found->rx_attr->caps) & (FI_LOCAL_COMM | FI_REMOTE_COMM)));
+	fi_freeinfo(found);
+	hints->tx_attr->caps |= FI_LOCAL_COMM;
+	OK(fi_getinfo(FI_VERSION(1, 9), "127.0.0.1", NULL, FI_SOURCE, hints, &found));
+	CHECK(found->tx_attr->caps & FI_LOCAL_COMM);
 	fi_freeinfo(found);
 	fi_freeinfo(hints);
 }

@@ -1,6 +1,8 @@
 /* Rules of libfabric's manual: what has to be refused, and what is counted and reported, over libfabric itself. Prints a
  * line per check that does not hold. */
 #include "sides.h"
+#include <sys/wait.h>
+#include <unistd.h>
 
 #define UNKNOWN (1ull << 40)
 
@@ -303,6 +305,31 @@ static void remote_counters(void)
 	OK(fi_close(&region->fid));
 }
 
+/* A forked child has a copy of an endpoint, which sends nothing and may be closed; the parent's goes on. */
+static void forked_children(void)
+{
+	struct side *a = &sides[0], *b = &sides[1];
+	int status = -1;
+	fflush(stdout);
+	pid_t child = fork();
+	if (child == 0) {
+		failures = 0;
+		CHECK(fi_send(a->ep, out, 8, NULL, a->peer, NULL) == -FI_EOPBADSTATE);
+		CHECK(fi_tinject(a->ep, out, 8, a->peer, 1) == -FI_EOPBADSTATE);
+		CHECK(fi_recv(a->ep, in, 8, NULL, FI_ADDR_UNSPEC, NULL) == -FI_EOPBADSTATE);
+		CHECK(fi_write(a->ep, out, 8, NULL, a->peer, 0, 1, NULL) == -FI_EOPBADSTATE);
+		CHECK(fi_cq_read(a->cq, &entry, 1) == -FI_EAGAIN);
+		OK(fi_close(&a->ep->fid));
+		fflush(stdout);
+		_exit(failures);
+	}
+	CHECK(waitpid(child, &status, 0) == child && status == 0);
+	OK(fi_recv(b->ep, in, 8, NULL, FI_ADDR_UNSPEC, &status));
+	OK(fi_send(a->ep, out, 3, NULL, a->peer, NULL));
+	CHECK(next(a, NULL) == 1 && next(b, NULL) == 1 && entry.len == 3 && entry.op_context == &status);
+	CHECK(fi_cq_read(b->cq, &entry, 1) == -FI_EAGAIN);
+}
+
 int main(void)
 {
 	open_all();
@@ -320,6 +347,7 @@ int main(void)
 	one_claim();
 	empty_messages();
 	remote_counters();
+	forked_children();
 	close_all();
 	printf("%d checks failed\n", failures);
 	return failures != 0;

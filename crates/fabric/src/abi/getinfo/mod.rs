@@ -23,7 +23,8 @@ const MODIFIERS: u64 = FI_SEND | FI_RECV | FI_READ | FI_WRITE | FI_REMOTE_READ |
 const SECONDARY: u64 =
     FI_MULTI_RECV | FI_SOURCE | FI_DIRECTED_RECV | FI_RMA_EVENT | FI_LOCAL_COMM | FI_REMOTE_COMM;
 const CAPS: u64 = PRIMARY | MODIFIERS | SECONDARY;
-const TX_CAPS: u64 = PRIMARY | FI_SEND | FI_READ | FI_WRITE | FI_LOCAL_COMM | FI_REMOTE_COMM | FI_RMA_EVENT;
+/// What applies to one side alone (fi_endpoint(3)).
+const TX_CAPS: u64 = PRIMARY | FI_SEND | FI_READ | FI_WRITE;
 const RX_CAPS: u64 = PRIMARY
     | FI_RECV
     | FI_REMOTE_READ
@@ -31,9 +32,9 @@ const RX_CAPS: u64 = PRIMARY
     | FI_MULTI_RECV
     | FI_SOURCE
     | FI_DIRECTED_RECV
-    | FI_RMA_EVENT
-    | FI_LOCAL_COMM
-    | FI_REMOTE_COMM;
+    | FI_RMA_EVENT;
+/// What a side may be asked for although it is the whole endpoint's.
+const OF_BOTH: u64 = FI_LOCAL_COMM | FI_REMOTE_COMM | FI_RMA_EVENT;
 /// What whatever is sent may be told, for one operation or for all.
 pub(super) const TX_OP_FLAGS: u64 = FI_COMPLETION
     | FI_INJECT
@@ -282,7 +283,7 @@ impl Wanted {
     }
 
     fn read_tx(&mut self, attr: &fi_tx_attr) -> Result<(), Refusal> {
-        let excess = attr.caps & !TX_CAPS;
+        let excess = attr.caps & !(TX_CAPS | OF_BOTH);
         refuse_unless(excess == 0, || format!("transmit capabilities {excess:#x}"))?;
         let flags = attr.op_flags & !TX_OP_FLAGS;
         refuse_unless(flags == 0, || format!("transmit flags {flags:#x}"))?;
@@ -299,7 +300,7 @@ impl Wanted {
     }
 
     fn read_rx(&mut self, attr: &fi_rx_attr) -> Result<(), Refusal> {
-        let excess = attr.caps & !RX_CAPS;
+        let excess = attr.caps & !(RX_CAPS | OF_BOTH);
         refuse_unless(excess == 0, || format!("receive capabilities {excess:#x}"))?;
         let flags = attr.op_flags & !RX_OP_FLAGS;
         refuse_unless(flags == 0, || format!("receive flags {flags:#x}"))?;
@@ -327,8 +328,8 @@ impl Wanted {
 
     /// The same of one side, which may have `own`: where it was asked for less, no other ways to move data.
     fn offered_caps_of(&self, asked: u64, own: u64) -> u64 {
-        let asked = if asked == 0 { own } else { with_directions(asked) | SECONDARY };
-        self.offered_caps() & own & asked
+        let ways = if asked == 0 { own } else { with_directions(asked) | SECONDARY };
+        self.offered_caps() & (own & ways | asked)
     }
 }
 
