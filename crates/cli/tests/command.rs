@@ -3,7 +3,9 @@
 mod common;
 
 use common::{denrei, stderr, stdout};
-use std::process::Command;
+use denrei_netlab::{Lab, LabConfig};
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
 
 /// The fields of a line of `--json`: an interface.
 const FIELDS: [&str; 11] = [
@@ -324,10 +326,9 @@ fn layers_are_told_of_figure_by_figure_with_what_has_a_meaning() {
 
 #[test]
 fn a_relay_says_what_it_relays_and_refuses_what_cannot_work() {
-    use std::io::{BufRead, BufReader};
     let mut relay = Command::new(env!("CARGO_BIN_EXE_denrei"))
         .args(["relay", "--route", "127.0.0.1:0=127.0.0.1:9", "--status=1"])
-        .stdout(std::process::Stdio::piped())
+        .stdout(Stdio::piped())
         .spawn()
         .unwrap();
     let mut lines = BufReader::new(relay.stdout.take().unwrap()).lines();
@@ -355,33 +356,66 @@ fn a_relay_says_what_it_relays_and_refuses_what_cannot_work() {
     assert!(stderr(&open).contains("--insecure"), "{}", stderr(&open));
 }
 
+/// A process that serves the other side of benchmarks, once it does.
+struct Server(Child);
+
+impl Server {
+    /// `command` is that of a benchmark, without its place.
+    fn start(command: &mut Command, addr: &str) -> Self {
+        let mut server = command.args(["--listen", addr]).stderr(Stdio::piped()).spawn().unwrap();
+        let said = BufReader::new(server.stderr.take().unwrap()).lines().next().unwrap().unwrap();
+        assert!(said.starts_with("serving benchmarks on"), "{said}");
+        Self(server)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 #[test]
 fn another_process_can_serve_the_other_side() {
     // A free port, most likely still free a moment later.
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let addr = format!("127.0.0.1:{port}");
-    let mut server = Command::new(env!("CARGO_BIN_EXE_denrei"))
-        .args(["bench", "pingpong", "--listen", &addr])
-        .stderr(std::process::Stdio::null())
-        .spawn()
-        .unwrap();
-    let reachable = (0..100).any(|_| {
-        std::thread::sleep(std::time::Duration::from_millis(50));
-        std::net::TcpStream::connect(&addr).is_ok()
-    });
-    assert!(reachable, "the server listens");
+    let server = Server::start(Command::new(env!("CARGO_BIN_EXE_denrei")).args(["bench", "pingpong"]), &addr);
     let args = ["bench", "stream", "--connect", &addr, "--sizes=1K", "--iters=200", "--repeat=1"];
     let output = denrei(&args);
     let args = ["bench", "mesh", "--connect", &addr, "--nodes=5", "--sizes=1K", "--iters=50", "--repeat=2"];
     let mesh = denrei(&[&args[..], &["--json"]].concat());
-    server.kill().unwrap();
-    server.wait().unwrap();
+    drop(server);
     assert!(mesh.status.success(), "{}", stderr(&mesh));
     let lines: Vec<Line> = stdout(&mesh).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(lines.len(), 3, "{lines:?}");
     assert!(lines.iter().all(|line| line["n"] == 2 * 5 * 4 * 50), "{lines:?}");
     assert!(output.status.success(), "{}", stderr(&output));
     assert!(stdout(&output).contains("vs tcp"), "{}", stdout(&output));
+}
+
+/// IPv6, and a path that carries less than Ethernet: bare UDP sends segments that fit.
+#[test]
+fn what_is_larger_than_a_packet_travels_over_a_narrow_path_of_ipv6() {
+    const NAME: &str = "what_is_larger_than_a_packet_travels_over_a_narrow_path_of_ipv6";
+    let lab = match Lab::with_config(2, LabConfig { mtu: 1280, ..LabConfig::default() }) {
+        Ok(lab) => lab,
+        Err(error) => return eprintln!("SKIPPED {NAME}: {error}"),
+    };
+    let Some(ip) = lab.host(1).ipv6() else { return eprintln!("SKIPPED {NAME}: no IPv6") };
+    let addr = format!("[{ip}]:7411");
+    let mut server = lab.host(1).command(env!("CARGO_BIN_EXE_denrei"));
+    let _server = Server::start(server.args(["bench", "pingpong", "--insecure"]), &addr);
+    for bench in ["pingpong", "mesh"] {
+        let mut command = lab.host(0).command(env!("CARGO_BIN_EXE_denrei"));
+        command.args(["bench", bench, "--insecure", "--connect", &addr, "--transports=denrei,tcp,udp"]);
+        let output = command.args(["--sizes=4K", "--iters=20", "--repeat=1", "--json"]).output().unwrap();
+        assert!(output.status.success(), "{bench}: {}", stderr(&output));
+        let lines = stdout(&output);
+        let udp: Line = lines.lines().last().map(|line| serde_json::from_str(line).unwrap()).unwrap();
+        assert!(udp["lost"].as_u64() < udp["n"].as_u64(), "{bench}: {udp:?}");
+    }
 }
 
 #[test]
