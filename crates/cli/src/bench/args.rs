@@ -103,6 +103,10 @@ pub struct PlaceArgs {
     #[arg(long, alias = "queue-bytes", requires = "link", value_parser = parse_size_from(LEAST_QUEUE_BYTES), default_value = "64KiB", value_name = "BYTES")]
     pub queue: u64,
 
+    /// The only side whose link that is, and only towards it.
+    #[arg(skip)]
+    pub link_only_to: Option<usize>,
+
     /// With --netns: packets travel one by one, without segmentation offload
     #[arg(long, requires = "netns")]
     pub no_offload: bool,

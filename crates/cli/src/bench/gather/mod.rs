@@ -69,11 +69,8 @@ pub fn run(args: &GatherArgs) -> Result<()> {
     let plan = Plan::new(Bench::Gather, bench)?;
     let most = args.nodes.iter().max().copied().unwrap_or(1) as usize + 1;
     let link = common.place.link;
-    let unlimited = PlaceArgs { link: None, ..common.place.clone() };
-    let place = Place::open(&unlimited, None, &bench.keys, &plan.transports, most)?;
-    if let Some(mbit) = link {
-        place.limit_link_to(0, mbit, common.place.queue).context("cannot limit the link to the receiver")?;
-    }
+    let bottleneck_only = PlaceArgs { link_only_to: Some(0), ..common.place.clone() };
+    let place = Place::open(&bottleneck_only, None, &bench.keys, &plan.transports, most)?;
     let bottleneck = link.map(|mbit| Bottleneck { mbit });
     if common.json {
         return measure(args, &plan, &place, bottleneck, |_, rows| {
