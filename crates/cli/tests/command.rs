@@ -4,8 +4,9 @@ mod common;
 
 use common::{denrei, stderr, stdout};
 use denrei_netlab::{Lab, LabConfig};
+use serde_json::json;
 use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 
 /// The fields of a line of `--json`: an interface.
 const FIELDS: [&str; 11] = [
@@ -29,9 +30,12 @@ const DOCUMENTED: &str = include_str!("../../../docs/performance.md");
 
 /// The lines of a benchmark that has fields of its own beside those of all.
 fn lines_with_more(args: &[&str]) -> Vec<Line> {
-    let output = denrei(args);
-    assert!(output.status.success(), "{args:?}: {}", stderr(&output));
-    let lines: Vec<Line> = stdout(&output).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    lines_of(&denrei(args), args)
+}
+
+fn lines_of(output: &Output, args: &[&str]) -> Vec<Line> {
+    assert!(output.status.success(), "{args:?}: {}", stderr(output));
+    let lines: Vec<Line> = stdout(output).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     for line in &lines {
         assert!(FIELDS.iter().all(|name| line.contains_key(*name)), "{args:?}: {line:?}");
         let unnamed = line.keys().find(|name| !DOCUMENTED.contains(&format!("`{name}`")));
@@ -246,26 +250,58 @@ fn tracking_differs() -> Option<String> {
     (!holds).then(|| format!("{lines:?}"))
 }
 
-/// R2 over two seconds at a rate that any machine keeps.
+/// The command before whatever else wants its cores, where that is permitted.
+fn denrei_first(args: &[&str]) -> Output {
+    let first = ["--fifo", "1"];
+    match Command::new("chrt").args(first).arg("true").status() {
+        Ok(permitted) if permitted.success() => {
+            let command = [&first, &[env!("CARGO_BIN_EXE_denrei")][..], args].concat();
+            Command::new("chrt").args(command).output().expect("the command runs")
+        }
+        _ => denrei(args),
+    }
+}
+
+/// R2 over a second, at rates that any machine keeps: a sender that others keep off its core for longer than RTIMER
+/// loses a burst for ever, so each rate is to be kept in one of three measurements. None is ever faster.
 #[test]
 fn a_rate_is_kept_and_free_capacity_used() {
-    let args = ["bench", "rate", "--parts=accuracy,capacity", "--accuracy-seconds=1", "--json"];
-    let lines = lines_with_more(&args);
-    let figure = |line: &Line, name: &str| line[name].as_f64().unwrap_or_else(|| panic!("{name}: {line:?}"));
-    for line in lines.iter().filter(|line| line["rate"].as_u64().is_some_and(|rate| rate <= 10_000_000)) {
-        // A burst more or less in a second; and what a machine that others use too makes the sender repeat
-        // is missing in what it delivers. It is never faster for that.
-        let repeated = figure(line, "retransmitted") * figure(line, "size") / figure(line, "rate");
-        let error = figure(line, "rate_error");
-        assert!(error < 0.05 && error + repeated > -0.05, "{line:?}");
-        assert!(figure(line, "burst_p99") > 0.0, "{line:?}");
-        // Where RTIMER is long beside what keeps a sender off its core between a look at the clock and sending.
-        let is_slow = figure(line, "rate") <= 100_000.0;
-        assert!(!is_slow || figure(line, "largest_burst") <= figure(line, "burst"), "{line:?}");
+    const MEASUREMENTS: usize = 3;
+    let mut spoilt = Vec::new();
+    let mut open = vec![json!(100_000), json!(1_000_000), json!(10_000_000), json!("capacity")];
+    for _ in 0..MEASUREMENTS {
+        let args = ["bench", "rate", "--parts=accuracy,capacity", "--accuracy-seconds=1", "--json"];
+        for line in lines_of(&denrei_first(&args), &args) {
+            let what = if line["part"] == "capacity" { &line["part"] } else { &line["rate"] };
+            let Some(place) = open.iter().position(|open| open == what) else { continue };
+            if is_as_fast_as_set(&line) {
+                open.remove(place);
+            } else {
+                spoilt.push(line);
+            }
+        }
+        if open.is_empty() {
+            return;
+        }
     }
-    let capacity = lines.last().unwrap();
-    assert_eq!(capacity["part"], "capacity");
-    assert!(figure(capacity, "taken_up_ms") < 1_000.0, "{capacity:?}");
+    panic!("{open:?}: {spoilt:#?}");
+}
+
+/// Whether a rate was kept, or free capacity used soon.
+fn is_as_fast_as_set(line: &Line) -> bool {
+    let figure = |name: &str| line[name].as_f64().unwrap_or_else(|| panic!("{name}: {line:?}"));
+    if line["part"] == "capacity" {
+        return figure("taken_up_ms") < 1_000.0;
+    }
+    // A burst more or less in a second; and what a machine that others use too makes the sender repeat
+    // is missing in what it delivers.
+    let repeated = figure("retransmitted") * figure("size") / figure("rate");
+    let error = figure("rate_error");
+    assert!(error < 0.05 && figure("burst_p99") > 0.0, "{line:?}");
+    // Where RTIMER is long beside what keeps a sender off its core between a look at the clock and sending.
+    let is_slow = figure("rate") <= 100_000.0;
+    assert!(!is_slow || figure("largest_burst") <= figure("burst"), "{line:?}");
+    error + repeated > -0.05
 }
 
 #[test]
