@@ -224,8 +224,8 @@ impl Plan {
 
     /// With the sizes that were asked for.
     pub fn with_sizes(self, args: &CommonArgs) -> Self {
-        let sizes = args.sizes.iter().map(|size| *size as usize).collect();
-        Self { sizes: or_else_default(sizes, self.sizes), ..self }
+        let sizes: Vec<usize> = args.sizes.iter().map(|size| *size as usize).collect();
+        Self { sizes: or_else_default(&sizes, self.sizes), ..self }
     }
 
     /// Messages of one run: fewer for large ones.
@@ -248,13 +248,22 @@ impl Plan {
     }
 }
 
-fn or_else_default<T>(given: Vec<T>, default: Vec<T>) -> Vec<T> {
-    if given.is_empty() { default } else { given }
+fn or_else_default<T: PartialEq + Clone>(given: &[T], default: Vec<T>) -> Vec<T> {
+    if given.is_empty() { default } else { each_once(given) }
+}
+
+/// What is asked for twice is measured once: a row is told from the others by what it is of.
+pub fn each_once<T: PartialEq + Clone>(given: &[T]) -> Vec<T> {
+    let mut once = Vec::new();
+    for one in given {
+        once.extend((!once.contains(one)).then(|| one.clone()));
+    }
+    once
 }
 
 /// The transports asked for; with `--sealed` the sealed one beside the plain one.
 fn transports(args: &BenchArgs, default: Vec<Transport>) -> Vec<Transport> {
-    let mut chosen = or_else_default(args.transports.clone(), default);
+    let mut chosen = or_else_default(&args.transports, default);
     let sealed = args.sealed || args.keys.name_a_key();
     if sealed && !chosen.contains(&Transport::DenreiSealed) {
         let plain = chosen.iter().position(|transport| *transport == Transport::Denrei);
