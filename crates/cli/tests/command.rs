@@ -3,7 +3,10 @@
 mod common;
 
 use common::{denrei, stderr, stdout};
-use std::process::Command;
+use denrei_netlab::{Lab, LabConfig};
+use serde_json::json;
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Output, Stdio};
 
 /// The fields of a line of `--json`: an interface.
 const FIELDS: [&str; 11] = [
@@ -27,9 +30,12 @@ const DOCUMENTED: &str = include_str!("../../../docs/performance.md");
 
 /// The lines of a benchmark that has fields of its own beside those of all.
 fn lines_with_more(args: &[&str]) -> Vec<Line> {
-    let output = denrei(args);
-    assert!(output.status.success(), "{args:?}: {}", stderr(&output));
-    let lines: Vec<Line> = stdout(&output).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    lines_of(&denrei(args), args)
+}
+
+fn lines_of(output: &Output, args: &[&str]) -> Vec<Line> {
+    assert!(output.status.success(), "{args:?}: {}", stderr(output));
+    let lines: Vec<Line> = stdout(output).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     for line in &lines {
         assert!(FIELDS.iter().all(|name| line.contains_key(*name)), "{args:?}: {line:?}");
         let unnamed = line.keys().find(|name| !DOCUMENTED.contains(&format!("`{name}`")));
@@ -152,9 +158,9 @@ fn a_mesh_over_bare_udp_counts_what_it_loses_and_ends() {
 
 #[test]
 fn a_gather_of_processes_loses_nothing() {
-    let args = ["bench", "gather", "--nodes=1,5", "--sizes=4,100000", "--iters=20", "--repeat=1", "--json"];
-    let lines = lines_with_more(&args);
-    assert_eq!(lines.len(), 2 * 2 * 2);
+    let args = ["bench", "gather", "--nodes=1,5,1", "--sizes=4,100000,4", "--iters=20", "--repeat=1"];
+    let lines = lines_with_more(&[&args[..], &["--transports=denrei,tcp,denrei", "--json"]].concat());
+    assert_eq!(lines.len(), 2 * 2 * 2, "each once");
     for line in lines {
         assert_eq!((&line["bench"], &line["lost"]), (&"gather".into(), &0.into()), "{line:?}");
         let figures = ["median_us", "p99_us", "bytes_per_s", "jain", "idle_us"];
@@ -167,8 +173,8 @@ fn a_gather_of_processes_loses_nothing() {
 
 #[test]
 fn a_broadcast_has_the_fields_of_every_benchmark() {
-    let args = ["bench", "bcast", "--nodes=2", "--sizes=16,4K", "--backend=auto", "--iters=5", "--repeat=1"];
-    let lines = lines_with_more(&[&args[..], &["--sealed", "--json"]].concat());
+    let args = ["bench", "bcast", "--nodes=2,2", "--sizes=16,4K", "--backend=auto,auto", "--iters=5"];
+    let lines = lines_with_more(&[&args[..], &["--repeat=1", "--sealed", "--json"]].concat());
     let text = |line: &Line, name: &str| line[name].as_str().unwrap().to_owned();
     let names: Vec<_> =
         lines.iter().map(|line| text(line, "transport") + " " + &text(line, "backend")).collect();
@@ -186,7 +192,7 @@ fn a_broadcast_has_the_fields_of_every_benchmark() {
 fn a_gather_over_a_narrow_link_is_held_against_it() {
     let args = ["bench", "gather", "--netns", "--nodes=4", "--link=1gbit", "--queue=64KiB", "--json"];
     let args = [&args[..], &["--sizes=64K", "--iters=20", "--repeat=1", "--transports=denrei"]].concat();
-    let output = denrei(&args);
+    let output = denrei_first(&args);
     let error = stderr(&output);
     if error.contains("need root") || error.contains("is not installed") {
         return eprintln!("SKIPPED a_gather_over_a_narrow_link_is_held_against_it: {error}");
@@ -244,26 +250,58 @@ fn tracking_differs() -> Option<String> {
     (!holds).then(|| format!("{lines:?}"))
 }
 
-/// R2 over two seconds at a rate that any machine keeps.
+/// The command before whatever else wants its cores, where that is permitted.
+fn denrei_first(args: &[&str]) -> Output {
+    let first = ["--fifo", "1"];
+    match Command::new("chrt").args(first).arg("true").status() {
+        Ok(permitted) if permitted.success() => {
+            let command = [&first, &[env!("CARGO_BIN_EXE_denrei")][..], args].concat();
+            Command::new("chrt").args(command).output().expect("the command runs")
+        }
+        _ => denrei(args),
+    }
+}
+
+/// R2 over a second, at rates that any machine keeps: a sender that others keep off its core for longer than RTIMER
+/// loses a burst for ever, so each rate is to be kept in one of three measurements. None is ever faster.
 #[test]
 fn a_rate_is_kept_and_free_capacity_used() {
-    let args = ["bench", "rate", "--parts=accuracy,capacity", "--accuracy-seconds=1", "--json"];
-    let lines = lines_with_more(&args);
-    let figure = |line: &Line, name: &str| line[name].as_f64().unwrap_or_else(|| panic!("{name}: {line:?}"));
-    for line in lines.iter().filter(|line| line["rate"].as_u64().is_some_and(|rate| rate <= 10_000_000)) {
-        // A burst more or less in a second; and what a machine that others use too makes the sender repeat
-        // is missing in what it delivers. It is never faster for that.
-        let repeated = figure(line, "retransmitted") * figure(line, "size") / figure(line, "rate");
-        let error = figure(line, "rate_error");
-        assert!(error < 0.05 && error + repeated > -0.05, "{line:?}");
-        assert!(figure(line, "burst_p99") > 0.0, "{line:?}");
-        // Where RTIMER is long beside what keeps a sender off its core between a look at the clock and sending.
-        let is_slow = figure(line, "rate") <= 100_000.0;
-        assert!(!is_slow || figure(line, "largest_burst") <= figure(line, "burst"), "{line:?}");
+    const MEASUREMENTS: usize = 3;
+    let mut spoilt = Vec::new();
+    let mut open = vec![json!(100_000), json!(1_000_000), json!(10_000_000), json!("capacity")];
+    for _ in 0..MEASUREMENTS {
+        let args = ["bench", "rate", "--parts=accuracy,capacity", "--accuracy-seconds=1", "--json"];
+        for line in lines_of(&denrei_first(&args), &args) {
+            let what = if line["part"] == "capacity" { &line["part"] } else { &line["rate"] };
+            let Some(place) = open.iter().position(|open| open == what) else { continue };
+            if is_as_fast_as_set(&line) {
+                open.remove(place);
+            } else {
+                spoilt.push(line);
+            }
+        }
+        if open.is_empty() {
+            return;
+        }
     }
-    let capacity = lines.last().unwrap();
-    assert_eq!(capacity["part"], "capacity");
-    assert!(figure(capacity, "taken_up_ms") < 1_000.0, "{capacity:?}");
+    panic!("{open:?}: {spoilt:#?}");
+}
+
+/// Whether a rate was kept, or free capacity used soon.
+fn is_as_fast_as_set(line: &Line) -> bool {
+    let figure = |name: &str| line[name].as_f64().unwrap_or_else(|| panic!("{name}: {line:?}"));
+    if line["part"] == "capacity" {
+        return figure("taken_up_ms") < 1_000.0;
+    }
+    // A burst more or less in a second; and what a machine that others use too makes the sender repeat
+    // is missing in what it delivers.
+    let repeated = figure("retransmitted") * figure("size") / figure("rate");
+    let error = figure("rate_error");
+    assert!(error < 0.05 && figure("burst_p99") > 0.0, "{line:?}");
+    // Where RTIMER is long beside what keeps a sender off its core between a look at the clock and sending.
+    let is_slow = figure("rate") <= 100_000.0;
+    assert!(!is_slow || figure("largest_burst") <= figure("burst"), "{line:?}");
+    error + repeated > -0.05
 }
 
 #[test]
@@ -324,10 +362,9 @@ fn layers_are_told_of_figure_by_figure_with_what_has_a_meaning() {
 
 #[test]
 fn a_relay_says_what_it_relays_and_refuses_what_cannot_work() {
-    use std::io::{BufRead, BufReader};
     let mut relay = Command::new(env!("CARGO_BIN_EXE_denrei"))
         .args(["relay", "--route", "127.0.0.1:0=127.0.0.1:9", "--status=1"])
-        .stdout(std::process::Stdio::piped())
+        .stdout(Stdio::piped())
         .spawn()
         .unwrap();
     let mut lines = BufReader::new(relay.stdout.take().unwrap()).lines();
@@ -355,33 +392,66 @@ fn a_relay_says_what_it_relays_and_refuses_what_cannot_work() {
     assert!(stderr(&open).contains("--insecure"), "{}", stderr(&open));
 }
 
+/// A process that serves the other side of benchmarks, once it does.
+struct Server(Child);
+
+impl Server {
+    /// `command` is that of a benchmark, without its place.
+    fn start(command: &mut Command, addr: &str) -> Self {
+        let mut server = command.args(["--listen", addr]).stderr(Stdio::piped()).spawn().unwrap();
+        let said = BufReader::new(server.stderr.take().unwrap()).lines().next().unwrap().unwrap();
+        assert!(said.starts_with("serving benchmarks on"), "{said}");
+        Self(server)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 #[test]
 fn another_process_can_serve_the_other_side() {
     // A free port, most likely still free a moment later.
     let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let addr = format!("127.0.0.1:{port}");
-    let mut server = Command::new(env!("CARGO_BIN_EXE_denrei"))
-        .args(["bench", "pingpong", "--listen", &addr])
-        .stderr(std::process::Stdio::null())
-        .spawn()
-        .unwrap();
-    let reachable = (0..100).any(|_| {
-        std::thread::sleep(std::time::Duration::from_millis(50));
-        std::net::TcpStream::connect(&addr).is_ok()
-    });
-    assert!(reachable, "the server listens");
+    let server = Server::start(Command::new(env!("CARGO_BIN_EXE_denrei")).args(["bench", "pingpong"]), &addr);
     let args = ["bench", "stream", "--connect", &addr, "--sizes=1K", "--iters=200", "--repeat=1"];
     let output = denrei(&args);
     let args = ["bench", "mesh", "--connect", &addr, "--nodes=5", "--sizes=1K", "--iters=50", "--repeat=2"];
     let mesh = denrei(&[&args[..], &["--json"]].concat());
-    server.kill().unwrap();
-    server.wait().unwrap();
+    drop(server);
     assert!(mesh.status.success(), "{}", stderr(&mesh));
     let lines: Vec<Line> = stdout(&mesh).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(lines.len(), 3, "{lines:?}");
     assert!(lines.iter().all(|line| line["n"] == 2 * 5 * 4 * 50), "{lines:?}");
     assert!(output.status.success(), "{}", stderr(&output));
     assert!(stdout(&output).contains("vs tcp"), "{}", stdout(&output));
+}
+
+/// IPv6, and a path that carries less than Ethernet: bare UDP sends segments that fit.
+#[test]
+fn what_is_larger_than_a_packet_travels_over_a_narrow_path_of_ipv6() {
+    const NAME: &str = "what_is_larger_than_a_packet_travels_over_a_narrow_path_of_ipv6";
+    let lab = match Lab::with_config(2, LabConfig { mtu: 1280, ..LabConfig::default() }) {
+        Ok(lab) => lab,
+        Err(error) => return eprintln!("SKIPPED {NAME}: {error}"),
+    };
+    let Some(ip) = lab.host(1).ipv6() else { return eprintln!("SKIPPED {NAME}: no IPv6") };
+    let addr = format!("[{ip}]:7411");
+    let mut server = lab.host(1).command(env!("CARGO_BIN_EXE_denrei"));
+    let _server = Server::start(server.args(["bench", "pingpong", "--insecure"]), &addr);
+    for bench in ["pingpong", "mesh"] {
+        let mut command = lab.host(0).command(env!("CARGO_BIN_EXE_denrei"));
+        command.args(["bench", bench, "--insecure", "--connect", &addr, "--transports=denrei,tcp,udp"]);
+        let output = command.args(["--sizes=4K", "--iters=20", "--repeat=1", "--json"]).output().unwrap();
+        assert!(output.status.success(), "{bench}: {}", stderr(&output));
+        let lines = stdout(&output);
+        let udp: Line = lines.lines().last().map(|line| serde_json::from_str(line).unwrap()).unwrap();
+        assert!(udp["lost"].as_u64() < udp["n"].as_u64(), "{bench}: {udp:?}");
+    }
 }
 
 #[test]

@@ -50,8 +50,10 @@ fn a_relay_that_is_ended_tells_both_sides() {
         let peer = sender.connect(address.parse().unwrap()).unwrap();
         sender.send(ChannelId { peer, channel: 0 }, "hello").unwrap();
         assert_eq!(target.recv_timeout(SOON).unwrap().unwrap().data, "hello");
-        let id = relay.id().to_string();
-        assert!(Command::new("kill").args(["-s", name, &id]).status().unwrap().success());
+        // Twice, as `timeout` does, which tells the process and then its group.
+        let id = relay.id();
+        let twice = format!("kill -s {name} {id} && sleep 0.02; kill -s {name} {id}");
+        assert!(Command::new("sh").args(["-c", &twice]).status().unwrap().success());
         for side in [&sender, &target] {
             let reason = lost(side);
             assert!(matches!(reason, LostReason::Ended { .. } | LostReason::Closed), "{reason}");

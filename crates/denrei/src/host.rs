@@ -13,7 +13,7 @@ use crate::wait::Shared;
 use denrei_proto::HostRecord;
 use denrei_wire::checksum::{CHECKSUM_BYTES, crc32c, verify};
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
-use std::io::{self, Read};
+use std::io::{self, ErrorKind, Read};
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -110,13 +110,15 @@ struct OwnFile {
     directory: PathBuf,
     path: PathBuf,
     file: File,
+    /// That there are Nodes of other users was said.
+    told: bool,
 }
 
 impl OwnFile {
     fn create(directory: &Path, name: u64) -> io::Result<Self> {
         make_directory(directory)?;
         let path = directory.join(format!("{}-{name:016x}.{EXTENSION}", std::process::id()));
-        Ok(Self { directory: directory.to_owned(), file: make_locked(&path)?, path })
+        Ok(Self { directory: directory.to_owned(), file: make_locked(&path)?, path, told: false })
     }
 
     /// As many records as before, but for the first time. A file that somebody has removed, as where a user's directory
@@ -131,7 +133,7 @@ impl OwnFile {
     }
 
     /// The records of all other Nodes that live; files of the dead are removed.
-    fn others(&self) -> io::Result<Vec<HostRecord>> {
+    fn others(&mut self) -> io::Result<Vec<HostRecord>> {
         let mut records = Vec::new();
         for entry in std::fs::read_dir(&self.directory)?.take(MOST_NODES) {
             let entry = entry?;
@@ -142,11 +144,22 @@ impl OwnFile {
                 && path != self.path
                 && path.extension().is_some_and(|extension| extension == EXTENSION)
             {
-                // One that ended between being listed and being read is no error.
-                records.extend(read(&path).unwrap_or_default());
+                match read(&path) {
+                    Ok(of_node) => records.extend(of_node),
+                    Err(error) if error.kind() == ErrorKind::PermissionDenied => self.tell(&path),
+                    // It ended between being listed and being read.
+                    Err(_) => {}
+                }
             }
         }
         Ok(records)
+    }
+
+    /// Says, once, that the Node of `path` is not taken into account.
+    fn tell(&mut self, path: &Path) {
+        if !core::mem::replace(&mut self.told, true) {
+            tracing::warn!("{} is another user's: this Node shares nothing with that one", path.display());
+        }
     }
 }
 
@@ -229,7 +242,7 @@ mod tests {
     #[test]
     fn the_living_are_read_and_the_dead_removed() {
         let directory = std::env::temp_dir().join(format!("denrei-host-{}", std::process::id()));
-        let one = OwnFile::create(&directory, 1).unwrap();
+        let mut one = OwnFile::create(&directory, 1).unwrap();
         let mut two = OwnFile::create(&directory, 2).unwrap();
         let shards = [RECORD, HostRecord { weight: 7, ..RECORD }];
         two.write(&shards).unwrap();
@@ -244,7 +257,7 @@ mod tests {
         // An attempt that fails leaves nothing behind: a directory has the name that the file is to have.
         let taken = directory.join("taken.node");
         std::fs::create_dir(&taken).unwrap();
-        assert!((0..2).all(|_| make_locked(&taken).unwrap_err().kind() != io::ErrorKind::AlreadyExists));
+        assert!((0..2).all(|_| make_locked(&taken).unwrap_err().kind() != ErrorKind::AlreadyExists));
         assert!(!taken.with_extension("new").exists());
         // What a log-out removes comes again.
         std::fs::remove_dir_all(&directory).unwrap();

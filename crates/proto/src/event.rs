@@ -157,7 +157,7 @@ pub enum Event {
     PeerDoneReading {
         /// The peer.
         peer: PeerId,
-        /// What was queued for it and not acknowledged.
+        /// What was queued for it and not acknowledged. One that expired is among them if the peer may not know that.
         unacknowledged: Vec<MessageId>,
     },
     /// The session is over. Messages that were received before remain readable.

@@ -103,6 +103,10 @@ pub struct PlaceArgs {
     #[arg(long, alias = "queue-bytes", requires = "link", value_parser = parse_size_from(LEAST_QUEUE_BYTES), default_value = "64KiB", value_name = "BYTES")]
     pub queue: u64,
 
+    /// The only side whose link that is, and only towards it.
+    #[arg(skip)]
+    pub link_only_to: Option<usize>,
+
     /// With --netns: packets travel one by one, without segmentation offload
     #[arg(long, requires = "netns")]
     pub no_offload: bool,
@@ -220,8 +224,8 @@ impl Plan {
 
     /// With the sizes that were asked for.
     pub fn with_sizes(self, args: &CommonArgs) -> Self {
-        let sizes = args.sizes.iter().map(|size| *size as usize).collect();
-        Self { sizes: or_else_default(sizes, self.sizes), ..self }
+        let sizes: Vec<usize> = args.sizes.iter().map(|size| *size as usize).collect();
+        Self { sizes: or_else_default(&sizes, self.sizes), ..self }
     }
 
     /// Messages of one run: fewer for large ones.
@@ -244,13 +248,22 @@ impl Plan {
     }
 }
 
-fn or_else_default<T>(given: Vec<T>, default: Vec<T>) -> Vec<T> {
-    if given.is_empty() { default } else { given }
+fn or_else_default<T: PartialEq + Clone>(given: &[T], default: Vec<T>) -> Vec<T> {
+    if given.is_empty() { default } else { each_once(given) }
+}
+
+/// What is asked for twice is measured once: a row is told from the others by what it is of.
+pub fn each_once<T: PartialEq + Clone>(given: &[T]) -> Vec<T> {
+    let mut once = Vec::new();
+    for one in given {
+        once.extend((!once.contains(one)).then(|| one.clone()));
+    }
+    once
 }
 
 /// The transports asked for; with `--sealed` the sealed one beside the plain one.
 fn transports(args: &BenchArgs, default: Vec<Transport>) -> Vec<Transport> {
-    let mut chosen = or_else_default(args.transports.clone(), default);
+    let mut chosen = or_else_default(&args.transports, default);
     let sealed = args.sealed || args.keys.name_a_key();
     if sealed && !chosen.contains(&Transport::DenreiSealed) {
         let plain = chosen.iter().position(|transport| *transport == Transport::Denrei);

@@ -130,14 +130,6 @@ impl Place {
         Ok(Self { kind, secrets })
     }
 
-    /// Makes the switch's link towards side `index` a bottleneck, if the sides are in namespaces.
-    pub fn limit_link_to(&self, index: usize, mbit: u64, queue_bytes: u64) -> Result<()> {
-        match &self.kind {
-            Kind::Netns(lab) => Ok(lab.rate_towards(index, mbit, queue_bytes)?),
-            _ => Ok(()),
-        }
-    }
-
     /// Whether each side has a network stack of its own.
     pub fn is_lab(&self) -> bool {
         matches!(self.kind, Kind::Netns(_))
@@ -175,8 +167,10 @@ impl Kind {
             if let Some(permille) = args.loss.filter(|permille| *permille > 0) {
                 lab.loss(host, permille)?;
             }
-            if let Some(mbit) = args.link {
-                lab.rate(host, mbit, args.queue)?;
+            match (args.link, args.link_only_to) {
+                (Some(mbit), None) => lab.rate(host, mbit, args.queue)?,
+                (Some(mbit), Some(only)) if only == host => lab.rate_towards(host, mbit, args.queue)?,
+                _ => {}
             }
         }
         Ok(Self::Netns(lab))

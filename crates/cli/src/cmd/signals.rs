@@ -1,20 +1,25 @@
 //! The signals that end a process, for commands that have others to tell that they end.
 //!
-//! Inputs → outputs: the signals → the first of them, as a value; a second one ends the process at once.
+//! Inputs → outputs: the signals → the first of them, as a value; a later one ends the process at once.
 
 use anyhow::{Context, Result};
 use denrei_netlab::ending_signals;
-use signal_hook::flag::{register, register_conditional_default};
+use signal_hook::flag::register;
 use signal_hook::iterator::Signals;
+use signal_hook::low_level::emulate_default_handler;
 use std::io::{self, Read};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Signals that come so soon after the end of what is read came at the same time.
 const SAME_TIME: Duration = Duration::from_millis(50);
+
+/// Whoever ends a process may say so twice at once: `timeout` tells the process and then its group, a wrapper hands on
+/// what a terminal has told both. A signal that comes later than this after the first is another one.
+const TWICE: Duration = Duration::from_millis(200);
 
 /// Waits for one.
 pub struct Ending {
@@ -32,16 +37,20 @@ impl Ending {
         let came = Arc::new(AtomicBool::new(false));
         let ending = ending_signals();
         for signal in &ending {
-            register_conditional_default(*signal, came.clone()).context(wrong)?;
             register(*signal, came.clone()).context(wrong)?;
         }
         let mut signals = Signals::new(ending).context(wrong)?;
         let (tell, told) = sync_channel(1);
         let watcher = thread::Builder::new().name("signals".into());
         let watch = move || {
-            if let Some(signal) = signals.forever().next() {
-                // Nobody waits any more: the command ends anyway.
-                let _ = tell.send(signal);
+            let mut first = None;
+            for signal in signals.forever() {
+                let since = first.get_or_insert_with(Instant::now).elapsed();
+                if since > TWICE {
+                    let _ = emulate_default_handler(signal);
+                }
+                // One is enough; if nobody waits any more, the command ends anyway.
+                let _ = tell.try_send(signal);
             }
         };
         watcher.spawn(watch).context(wrong)?;
@@ -82,7 +91,7 @@ impl<R: Read> Read for Guarded<R> {
 impl Signal {
     /// Ends the process the way the signal would have.
     pub fn end_process(self) -> ! {
-        let _ = signal_hook::low_level::emulate_default_handler(self.0);
+        let _ = emulate_default_handler(self.0);
         std::process::exit(128 + self.0)
     }
 }

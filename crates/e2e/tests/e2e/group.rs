@@ -178,8 +178,10 @@ fn a_member_behind_a_tenth_of_the_speed_lags_and_holds_nobody_up() {
     gang.opener.wait("flushed true");
     let took = began.elapsed();
     gang.expect_all(&[0, 1, 2, 3], 350);
+    let lagged = began.elapsed();
     assert_eq!(gang.opener.wait("closed"), "true");
-    assert!(took < Duration::from_secs(4), "after {took:?}: {:?}", gang.opener.said);
+    // Whom all wait for has it with the others; the rest of a window and of a queue is a tenth of what it gets.
+    assert!(took < lagged * 5 / 6, "after {took:?} of {lagged:?}: {:?}", gang.opener.said);
     assert!(
         gang.opener.said.iter().any(|line| line.contains("Lagging { member: 1,")),
         "{:?}",

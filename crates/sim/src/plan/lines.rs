@@ -35,11 +35,18 @@ impl Lines {
             PlanError::EmptyAxis(axis) | PlanError::Kind { axis, .. } => axis,
             PlanError::UnknownAxis { axis, .. } => axis,
             PlanError::Range { field, .. } => *field,
-            PlanError::Config(error) => error.setting,
+            PlanError::Config(error) => self.axis_of(error.setting),
             PlanError::FaultsAsAxis => super::FAULTS,
             _ => return error,
         };
         at(self.axes.get(axis), error)
+    }
+
+    /// The axis of a setting, which may have a unit in its name.
+    fn axis_of<'a>(&'a self, setting: &'a str) -> &'a str {
+        let is_it =
+            |axis: &&String| ["_us", "_ms"].iter().any(|unit| axis.strip_suffix(unit) == Some(setting));
+        self.axes.keys().find(is_it).map_or(setting, String::as_str)
     }
 }
 
@@ -58,7 +65,10 @@ pub(super) fn kind_of(axis: &str, value: &toml::Value, error: toml::de::Error) -
     }
     let expected = said.rsplit_once(", expected ").map_or(said, |(_, expected)| expected);
     let expected = match expected {
-        "u8" | "u16" | "u32" | "u64" | "usize" => "a whole number from 0".to_owned(),
+        "u16" => format!("a whole number from 0 to {}", u16::MAX),
+        "u32" => format!("a whole number from 0 to {}", u32::MAX),
+        // All that a plan can name.
+        "u64" | "usize" => "a whole number from 0".to_owned(),
         "f32" | "f64" => "a number".to_owned(),
         "a boolean" => "true or false".to_owned(),
         other => other.replace('`', "\""),
@@ -87,6 +97,22 @@ mod tests {
             ("seed = 1\nlink_mbit = 0", "line 5: link_mbit is 0, but has to be between 1 and 1000000"),
             ("messages = []", "line 4: axis `messages` has no values"),
             ("channel_credit_bytes = 1", "line 4: the settings do not work: channel_credit_bytes is 1"),
+            ("seed = 1\nfailure_timeout_ms = 1", "line 5: the settings do not work: failure_timeout is 1ms"),
+            ("channels = 65_536", "line 4: channels is 65536, but has to be a whole number from 0 to 65535"),
+            ("hosts = 4_294_967_296", "line 4: hosts is 4294967296, but has to be a whole number from 0 to "),
+            (
+                "[[faults]]\nkind = 'flood'",
+                "line 4: fault 1 of the plan: kind is \"flood\", but has to be one of \"partition\", ",
+            ),
+            ("[[faults]]\nfrom_s = 'now'", "line 4: fault 1 of the plan: from_s is \"now\", but has to be a"),
+            (
+                "[[faults]]\nform_s = 1",
+                "line 4: fault 1 of the plan: unknown field `form_s`, expected one of",
+            ),
+            (
+                "[[faults]]\nkind = 'pause'\nhosts = [1]",
+                "line 4: fault 1 of the plan: the plan cannot be read: ",
+            ),
             ("faults = 1", "line 4: faults are tables of their own"),
             (
                 "[[faults]]\nkind = 'crash'\nhosts = [9]\nfrom_s = 1\nto_s = 2",

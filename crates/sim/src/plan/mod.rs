@@ -39,6 +39,7 @@ pub use group::GroupOutcome;
 pub use run::Outcome;
 
 use lines::Lines;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use toml::Spanned;
@@ -107,11 +108,26 @@ impl Plan {
 
 /// Whether each value of an axis is of its kind.
 fn check_axis(axis: &str, value: &toml::Value) -> Result<(), PlanError> {
-    for value in value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice) {
-        let alone = toml::Table::from_iter([(axis.to_owned(), value.clone())]);
-        alone.try_into::<Cell>().map_err(|error| lines::kind_of(axis, value, error))?;
-    }
+    let mut values = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice).iter();
+    values.try_for_each(|value| check_kind::<Cell>(toml::Table::new(), axis, value))
+}
+
+/// Whether each value of a fault is of its kind, and none is missing.
+fn check_fault(fault: &toml::Table) -> Result<(), PlanError> {
+    let possible = toml::Table::try_from(TimedFault::default()).expect("plain values have a text");
+    fault.iter().try_for_each(|(field, value)| check_kind::<TimedFault>(possible.clone(), field, value))?;
+    fault.clone().try_into::<TimedFault>()?;
     Ok(())
+}
+
+/// Whether a value is of its field's kind. `others` has those fields that may not be missing.
+fn check_kind<T: DeserializeOwned>(
+    mut others: toml::Table,
+    field: &str,
+    value: &toml::Value,
+) -> Result<(), PlanError> {
+    others.insert(field.to_owned(), value.clone());
+    others.try_into::<T>().map(drop).map_err(|error| lines::kind_of(field, value, error))
 }
 
 /// The field of a [`Cell`] that holds its timed faults.
@@ -148,7 +164,9 @@ fn combinations_of_faults(faults: Vec<toml::Table>) -> Result<Vec<toml::Value>, 
             *hosts = vec![toml::Value::Array(core::mem::take(hosts))];
         }
         let wrong = |error| PlanError::Fault { number, error: Box::new(error) };
-        lists = products(&lists, &combinations(fault).map_err(wrong)?, |list, fault| {
+        let faults = combinations(fault).map_err(wrong)?;
+        faults.iter().try_for_each(check_fault).map_err(wrong)?;
+        lists = products(&lists, &faults, |list, fault| {
             list.iter().cloned().chain([toml::Value::Table(fault.clone())]).collect()
         })?;
     }

@@ -9,7 +9,7 @@ pub mod side;
 mod tcp;
 
 use super::Machine;
-use super::args::parse_size;
+use super::args::{each_once, parse_size};
 use super::control::Transport;
 use super::place::Secrets;
 use crate::cmd::key::KeyArgs;
@@ -150,7 +150,7 @@ impl BcastArgs {
     /// What to compare, TCP first.
     fn ways(&self) -> Vec<Way> {
         let mut ways = vec![Way { backend: Backend::Tcp, sealed: false }];
-        for &backend in self.backend.iter().filter(|backend| **backend != Backend::Tcp) {
+        for backend in each_once(&self.backend).into_iter().filter(|backend| *backend != Backend::Tcp) {
             ways.push(Way { backend, sealed: false });
             ways.extend(self.is_sealed().then_some(Way { backend, sealed: true }));
         }
@@ -200,11 +200,12 @@ impl Place {
 pub fn run(args: &BcastArgs) -> Result<()> {
     let place = Place::open(args)?;
     let ways = args.ways();
-    let total = args.nodes.len() * args.sizes.len() * ways.len() * args.repeat as usize;
+    let (nodes, sizes) = (each_once(&args.nodes), each_once(&args.sizes));
+    let total = nodes.len() * sizes.len() * ways.len() * args.repeat as usize;
     let progress = ProgressBar::with_draw_target(Some(total as u64), ProgressDrawTarget::stderr());
     progress.set_style(ProgressStyle::with_template("{msg:32} {wide_bar} {pos}/{len} runs, {eta} left")?);
     let mut table = Table::new();
-    for (&nodes, &size) in args.nodes.iter().flat_map(|n| args.sizes.iter().map(move |size| (n, size))) {
+    for (&nodes, &size) in nodes.iter().flat_map(|n| sizes.iter().map(move |size| (n, size))) {
         let mut runs: Vec<(Way, Vec<Figures>)> = ways.iter().map(|way| (*way, Vec::new())).collect();
         for repeat in 0..args.repeat as usize {
             for turn in 0..runs.len() {

@@ -5,7 +5,7 @@
 
 mod figures;
 
-use super::args::{BenchArgs, PlaceArgs, Plan};
+use super::args::{BenchArgs, PlaceArgs, Plan, each_once};
 use super::control::{Bench, Transport};
 use super::place::Place;
 use super::{Machine, runner};
@@ -69,11 +69,8 @@ pub fn run(args: &GatherArgs) -> Result<()> {
     let plan = Plan::new(Bench::Gather, bench)?;
     let most = args.nodes.iter().max().copied().unwrap_or(1) as usize + 1;
     let link = common.place.link;
-    let unlimited = PlaceArgs { link: None, ..common.place.clone() };
-    let place = Place::open(&unlimited, None, &bench.keys, &plan.transports, most)?;
-    if let Some(mbit) = link {
-        place.limit_link_to(0, mbit, common.place.queue).context("cannot limit the link to the receiver")?;
-    }
+    let bottleneck_only = PlaceArgs { link_only_to: Some(0), ..common.place.clone() };
+    let place = Place::open(&bottleneck_only, None, &bench.keys, &plan.transports, most)?;
     let bottleneck = link.map(|mbit| Bottleneck { mbit });
     if common.json {
         return measure(args, &plan, &place, bottleneck, |_, rows| {
@@ -103,12 +100,13 @@ fn measure(
     bottleneck: Option<Bottleneck>,
     mut done: impl FnMut(usize, &Rows) -> Result<()>,
 ) -> Result<()> {
-    let steps = args.nodes.len() * plan.sizes.len() * plan.transports.len() * plan.repeat as usize;
+    let nodes = each_once(&args.nodes);
+    let steps = nodes.len() * plan.sizes.len() * plan.transports.len() * plan.repeat as usize;
     // Drawn on standard error, and only if that is a terminal.
     let progress = ProgressBar::with_draw_target(Some(steps as u64), ProgressDrawTarget::stderr());
     progress.set_style(ProgressStyle::with_template("{msg:32} {wide_bar} {pos}/{len} runs, {eta} left")?);
-    for senders in &args.nodes {
-        let plan = Plan { members: *senders as usize + 1, ..plan.clone() };
+    for senders in nodes {
+        let plan = Plan { members: senders as usize + 1, ..plan.clone() };
         for size in &plan.sizes {
             let rows = measure_one(&plan, place, *size, bottleneck, |transport| {
                 progress.set_message(format!("{senders} to 1, {size} B, {}", transport.name()));

@@ -10,6 +10,7 @@ mod model;
 mod plot;
 mod stacks;
 
+use super::args::each_once;
 use super::picture::PictureArgs;
 use super::{Machine, result};
 use crate::cmd::values::whole;
@@ -271,11 +272,7 @@ impl Row {
 /// Measures, and prints or draws.
 pub fn run(args: &LayersArgs) -> Result<()> {
     args.picture.check()?;
-    let mut figures: Vec<Figure> = Vec::new();
-    for figure in &args.figures {
-        // Asked for twice, it is measured once.
-        figures.extend((!figures.contains(figure)).then_some(figure));
-    }
+    let figures = each_once(&args.figures);
     let progress = progress(&figures, args.repeat)?;
     let before = TwoCores::measure();
     let (mut rows, mut after) = (Vec::new(), before);

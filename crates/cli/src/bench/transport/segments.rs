@@ -1,6 +1,6 @@
 //! Messages larger than a packet over bare UDP.
 //!
-//! Inputs → outputs: a message → segments of eight octets of header (message, segment), many to a system
+//! Inputs → outputs: a message → segments of eight octets of header (message, place in it), many to a system
 //! call (UDP_SEGMENT), put together at the receiver (UDP_GRO). A message that misses a segment is lost.
 //! Deviation from a real protocol: repeated segments are not recognised.
 
@@ -12,12 +12,12 @@ use std::io::{IoSlice, IoSliceMut};
 use std::net::UdpSocket;
 use std::os::fd::AsRawFd;
 
-/// Payload of one segment, bytes: what fits Ethernet's 1500 under IPv4 and UDP headers, header
+/// Most payload of one segment, bytes: what fits Ethernet's 1500 under IPv4 and UDP headers, header
 /// included. Also on loopback, whose packets could be larger: with segmentation offload the
 /// kernel carries 44 of them as one anyway.
 const SEGMENT_BYTES: usize = 1472;
 
-/// Message number and segment number before each segment, octets.
+/// Message number and place in the message before each segment, octets.
 const SEGMENT_HEADER: usize = 8;
 
 /// Most segments in one call: 44 × 1472 is below the largest IP packet, and below Linux's 64.
@@ -40,6 +40,8 @@ fn is_out_of_buffers(error: &std::io::Error) -> bool {
 
 /// Sends and takes trains of segments.
 pub struct Trains {
+    /// Message in one segment, bytes.
+    body: usize,
     headers: Vec<[u8; SEGMENT_HEADER]>,
     train: Vec<u8>,
     control: Vec<u8>,
@@ -61,9 +63,10 @@ impl<'a> Train<'a> {
 }
 
 impl Trains {
-    /// With memory of its own.
-    pub fn new() -> Self {
+    /// With memory of its own; segments fit a packet that carries `packet` bytes.
+    pub fn new(packet: usize) -> Self {
         Self {
+            body: packet.min(SEGMENT_BYTES) - SEGMENT_HEADER,
             headers: vec![[0; SEGMENT_HEADER]; SEGMENTS_PER_CALL],
             train: vec![0; 1 << 16],
             control: nix::cmsg_space!(i32),
@@ -78,9 +81,9 @@ impl Trains {
         number: u64,
         message: &[u8],
     ) -> Result<()> {
-        let per_call = SEGMENTS_PER_CALL * (SEGMENT_BYTES - SEGMENT_HEADER);
+        let per_call = SEGMENTS_PER_CALL * self.body;
         for (call, payload) in message.chunks(per_call).enumerate() {
-            self.send_train(socket, to, number, call * SEGMENTS_PER_CALL, payload)?;
+            self.send_train(socket, to, number, call * per_call, payload)?;
         }
         Ok(())
     }
@@ -90,13 +93,13 @@ impl Trains {
         socket: &UdpSocket,
         to: Option<&SockaddrStorage>,
         number: u64,
-        first_segment: usize,
+        start: usize,
         payload: &[u8],
     ) -> Result<()> {
-        let bodies = payload.chunks(SEGMENT_BYTES - SEGMENT_HEADER);
+        let bodies = payload.chunks(self.body);
         for (index, header) in self.headers.iter_mut().take(bodies.len()).enumerate() {
             header[..4].copy_from_slice(&(number as u32).to_be_bytes());
-            header[4..].copy_from_slice(&((first_segment + index) as u32).to_be_bytes());
+            header[4..].copy_from_slice(&((start + index * self.body) as u32).to_be_bytes());
         }
         let parts: Vec<IoSlice<'_>> = self
             .headers
@@ -104,7 +107,7 @@ impl Trains {
             .zip(bodies)
             .flat_map(|(header, body)| [IoSlice::new(header), IoSlice::new(body)])
             .collect();
-        let size = SEGMENT_BYTES as u16;
+        let size = (SEGMENT_HEADER + self.body) as u16;
         let control = [ControlMessage::UdpGsoSegments(&size)];
         let attempt = || {
             let sent = sendmsg(socket.as_raw_fd(), &parts, &control, MsgFlags::empty(), to);
@@ -152,7 +155,7 @@ impl Assembly {
         let (header, body) = segment.split_first_chunk::<SEGMENT_HEADER>()?;
         let [a, b, c, d, place @ ..] = *header;
         let number = u32::from_be_bytes([a, b, c, d]);
-        let start = u32::from_be_bytes(place) as usize * (SEGMENT_BYTES - SEGMENT_HEADER);
+        let start = u32::from_be_bytes(place) as usize;
         if self.number != Some(number) {
             self.number = Some(number);
             self.filled = 0;
@@ -173,20 +176,18 @@ mod tests {
 
     #[test]
     fn a_message_is_complete_with_its_last_segment_in_any_order() {
-        let full = SEGMENT_BYTES - SEGMENT_HEADER;
-        let mut assembly = Assembly::new(full + 10);
-        assert_eq!(assembly.take(&segment(7, 1, &[2; 10])), None);
-        assert_eq!(assembly.take(&segment(7, 0, &vec![1; full])), Some(7));
-        assert_eq!((assembly.message[0], assembly.message[full]), (1, 2));
+        let mut assembly = Assembly::new(30);
+        assert_eq!(assembly.take(&segment(7, 20, &[2; 10])), None);
+        assert_eq!(assembly.take(&segment(7, 0, &[1; 20])), Some(7));
+        assert_eq!((assembly.message[0], assembly.message[20]), (1, 2));
     }
 
     #[test]
     fn a_message_that_misses_a_segment_is_lost() {
-        let full = SEGMENT_BYTES - SEGMENT_HEADER;
-        let mut assembly = Assembly::new(full + 10);
-        assert_eq!(assembly.take(&segment(0, 0, &vec![1; full])), None);
-        assert_eq!(assembly.take(&segment(1, 1, &[2; 10])), None);
-        assert_eq!(assembly.take(&segment(1, 0, &vec![1; full])), Some(1));
+        let mut assembly = Assembly::new(30);
+        assert_eq!(assembly.take(&segment(0, 0, &[1; 20])), None);
+        assert_eq!(assembly.take(&segment(1, 20, &[2; 10])), None);
+        assert_eq!(assembly.take(&segment(1, 0, &[1; 20])), Some(1));
         assert_eq!(assembly.take(b"short"), None);
         assert_eq!(assembly.take(&segment(1, u32::MAX, &[0; 4])), None, "beyond the message");
     }

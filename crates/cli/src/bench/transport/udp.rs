@@ -12,9 +12,11 @@ use nix::sys::socket::{MsgFlags, getsockopt, setsockopt, sockopt};
 use socket2::SockRef;
 use std::collections::VecDeque;
 use std::net::{SocketAddr, UdpSocket};
+use std::ops::RangeInclusive;
 
-/// Octets of IPv6 and UDP headers.
-const IP_UDP_HEADERS: usize = 48;
+/// Octets of headers: of IPv4 and UDP, of IPv6 and UDP.
+const IPV4_UDP_HEADERS: usize = 28;
+const IPV6_UDP_HEADERS: usize = 48;
 
 /// What is asked for as receive and send buffer, bytes; the kernel gives what `rmem_max` permits.
 /// Not asked for in a burst, which is about the buffer a program gets (U8).
@@ -54,11 +56,12 @@ impl Endpoint for UdpEndpoint {
         } else {
             socket.set_read_timeout(Some(PATIENCE))?;
         }
-        if job.size <= one_packet(&socket, other) {
+        let packet = one_packet(&socket, other);
+        if job.size <= packet {
             return Ok(Box::new(Datagrams { socket, scratch: vec![0; job.size.max(1)], polls: polls(&job) }));
         }
         take_trains(&socket)?;
-        Ok(Box::new(Segments::new(socket, &job)))
+        Ok(Box::new(Segments::new(socket, packet, &job)))
     }
 }
 
@@ -69,19 +72,13 @@ pub(super) fn take_trains(socket: &UdpSocket) -> Result<()> {
 
 /// Largest message that fits a packet towards a connected peer, bytes.
 pub(super) fn one_packet(socket: &UdpSocket, other: &SocketAddr) -> usize {
-    path_mtu(socket, other).saturating_sub(IP_UDP_HEADERS)
-}
-
-/// Largest IP packet towards a connected peer, bytes.
-fn path_mtu(socket: &UdpSocket, other: &SocketAddr) -> usize {
-    /// Loopback's on Linux.
-    const LOOPBACK_MTU: usize = 65_536;
     /// What every Ethernet carries.
     const ETHERNET_MTU: usize = 1500;
-    if other.is_ipv4() {
-        return getsockopt(socket, sockopt::IpMtu).map_or(ETHERNET_MTU, |mtu| mtu.max(0) as usize);
-    }
-    if other.ip().is_loopback() { LOOPBACK_MTU } else { ETHERNET_MTU }
+    /// Linux has no route that carries less, and no packet that is larger.
+    const MTUS: RangeInclusive<usize> = 68..=65_535;
+    // Sockets of either family answer this one.
+    let mtu = getsockopt(socket, sockopt::IpMtu).map_or(ETHERNET_MTU, |mtu| mtu.max(0) as usize);
+    mtu.clamp(*MTUS.start(), *MTUS.end()) - if other.is_ipv4() { IPV4_UDP_HEADERS } else { IPV6_UDP_HEADERS }
 }
 
 /// One datagram per message.
@@ -132,8 +129,8 @@ struct Segments {
 }
 
 impl Segments {
-    fn new(socket: UdpSocket, job: &Job) -> Self {
-        let (trains, assembly) = (Trains::new(), Assembly::new(job.size));
+    fn new(socket: UdpSocket, packet: usize, job: &Job) -> Self {
+        let (trains, assembly) = (Trains::new(packet), Assembly::new(job.size));
         Self { socket, polls: polls(job), trains, assembly, complete: VecDeque::new() }
     }
 

@@ -40,7 +40,8 @@ impl MeshEndpoint for UdpEndpoint {
         let indexed = addresses.iter().enumerate();
         let others: Vec<SocketAddr> =
             indexed.filter(|(index, _)| *index != job.index).map(|(_, addr)| *addr).collect();
-        let is_alone = job.size <= least_packet(&job, &others)?;
+        let packet = least_packet(&job, &others)?;
+        let is_alone = job.size <= packet;
         if !is_alone {
             take_trains(&socket)?;
         }
@@ -48,7 +49,7 @@ impl MeshEndpoint for UdpEndpoint {
         socket.set_nonblocking(polls(&job))?;
         let members = others.iter().map(|addr| Member::new(*addr, &job, is_alone)).collect();
         let places = others.iter().enumerate().map(|(place, addr)| (*addr, place)).collect();
-        Ok(Box::new(UdpMesh { socket, size: job.size, members, places, trains: Trains::new() }))
+        Ok(Box::new(UdpMesh { socket, size: job.size, members, places, trains: Trains::new(packet) }))
     }
 }
 
@@ -268,7 +269,7 @@ mod tests {
     #[test]
     fn who_has_sent_all_says_so_and_again_when_asked() {
         let (here, there, mut member) = pair(2);
-        let (mut trains, mut octets) = (Trains::new(), [0; 16]);
+        let (mut trains, mut octets) = (Trains::new(1472), [0; 16]);
         assert!(!member.take(&here, 4, &[ASK]).unwrap());
         assert!(there.recv(&mut octets).is_err(), "not yet");
         assert!(member.send_some(&here, &mut trains, &[0x5a; 4]).unwrap());

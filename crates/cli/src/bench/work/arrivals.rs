@@ -12,13 +12,14 @@ use denrei::{ChannelId, Config, Message, Node, PeerId, Rate};
 use denrei_proto::{Completion, Endpoint};
 use denrei_wire::{DatagramMeta, Ecn, Instant, TransmitBuf};
 use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg, setsockopt, sockopt};
 use nix::sys::time::TimeSpec;
 use socket2::SockRef;
 use std::collections::VecDeque;
 use std::io::IoSliceMut;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -144,6 +145,18 @@ impl Timed {
         Ok(())
     }
 
+    /// Sleeps until something comes, a timer is due, or it is `until_ns`. One that spins has used up its share of a
+    /// core that others want, too, when something comes, and what it acknowledges late is sent again.
+    fn sleep(&self, now_ns: u64, until_ns: u64) -> Result<()> {
+        let due_ns = self.endpoint.poll_timeout().map_or(until_ns, |at| at.as_nanos().min(until_ns));
+        let mut waiting = [PollFd::new(self.socket.as_fd(), PollFlags::POLLIN)];
+        let timeout = TimeSpec::from_duration(Duration::from_nanos(due_ns.saturating_sub(now_ns)));
+        match ppoll(&mut waiting, Some(timeout), None) {
+            Ok(_) | Err(Errno::EINTR) => Ok(()),
+            Err(error) => Err(error).context("cannot wait for datagrams"),
+        }
+    }
+
     /// Octets of messages that are here and not handed out.
     fn held(&self, from: SocketAddr) -> u64 {
         let flow = self.endpoint.peer_at(from).and_then(|peer| self.endpoint.flow(peer));
@@ -201,8 +214,12 @@ impl Receiver for Timed {
                 return Ok(Some(next));
             }
             self.work()?;
-            if self.came.is_empty() && now_ns() >= until_ns {
-                return Ok(None);
+            if self.came.is_empty() {
+                let now = now_ns();
+                if now >= until_ns {
+                    return Ok(None);
+                }
+                self.sleep(now, until_ns)?;
             }
         }
     }
