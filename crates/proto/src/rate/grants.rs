@@ -301,7 +301,7 @@ impl Grants {
         if !self.newcomers.is_empty() {
             return Some(LULL);
         }
-        let waiting = self.outstanding > 0 || self.claims.values().any(|claim| claim.remaining() > 0);
+        let waiting = self.outstanding > 0 || self.turns.is_anybody_left();
         waiting.then(|| self.release.due_in().unwrap_or(Duration::MAX).min(self.patience()))
     }
 

@@ -21,6 +21,8 @@ pub(super) struct Turns {
     order: BTreeSet<(u8, u64, u32)>,
     /// The same by how long they have waited.
     ages: BTreeSet<(Instant, u32)>,
+    /// Those that wait and are passed over for a while.
+    passed_over: BTreeSet<u32>,
     taken: u32,
 }
 
@@ -30,6 +32,11 @@ impl Turns {
         self.order.is_empty()
     }
 
+    /// Whether anybody waits, or would if he were not passed over.
+    pub fn is_anybody_left(&self) -> bool {
+        !self.order.is_empty() || !self.passed_over.is_empty()
+    }
+
     /// How many wait.
     pub fn len(&self) -> u64 {
         self.order.len() as u64
@@ -37,7 +44,13 @@ impl Turns {
 
     /// Gives a claim that wants more its place, if it has none.
     pub fn enter(&mut self, now: Instant, peer: u32, claim: &mut Claim) {
-        if claim.remaining() > 0 && claim.not_before <= now && claim.listed.is_none() {
+        if claim.remaining() == 0 || claim.listed.is_some() {
+            return;
+        }
+        if claim.not_before > now {
+            self.passed_over.insert(peer);
+        } else {
+            self.passed_over.remove(&peer);
             let place = (claim.class(), claim.served, claim.since);
             claim.listed = Some(place);
             self.order.insert((place.0, place.1, peer));
@@ -47,6 +60,7 @@ impl Turns {
 
     /// Takes a claim's place away, before what the place depends on changes.
     pub fn leave(&mut self, peer: u32, claim: &mut Claim) {
+        self.passed_over.remove(&peer);
         if let Some((class, served, since)) = claim.listed.take() {
             self.order.remove(&(class, served, peer));
             self.ages.remove(&(since, peer));
