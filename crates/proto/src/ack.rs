@@ -33,6 +33,8 @@ pub(crate) struct ReceivedPackets {
     pending_bytes: u64,
     due: bool,
     deadline: Option<Instant>,
+    /// By when it would go if it waited for nothing.
+    usual: Instant,
     /// Until when the answer to a message would come in time, if one waits for it.
     answer_until: Option<Instant>,
     /// The last one was answered in time.
@@ -76,6 +78,9 @@ impl ReceivedPackets {
         self.count_ecn(arrival.ecn);
         if !arrival.ack_eliciting {
             return;
+        }
+        if self.pending == 0 {
+            self.usual = arrival.at + max_ack_delay;
         }
         self.pending += 1;
         self.pending_bytes += arrival.bytes as u64;
@@ -138,8 +143,8 @@ impl ReceivedPackets {
     pub fn write(&mut self, now: Instant, out: &mut TransmitBuf) -> Option<u64> {
         let largest = self.seen.largest()?;
         let delay = (now.nanos_since(self.largest_at) / 1000).min(u16::MAX as u64) as u16;
-        // It has waited in vain.
-        self.answers &= self.deadline.is_none_or(|deadline| now < deadline);
+        // It has waited in vain, for as long as it may or until its sender asked for it; unless this goes with the answer.
+        self.answers &= now < self.usual;
         ack::encode(self.seen.newest_first(), delay, self.ecn, &mut |bytes| out.put(bytes));
         self.pending = 0;
         self.pending_bytes = 0;
@@ -258,6 +263,28 @@ mod tests {
         received.write(ms(51), &mut out);
         received.on_message_sent(ms(52));
         assert_eq!(waits_until(&mut received, 6, 60, true), 61, "the answer to what came at 20");
+    }
+
+    #[test]
+    fn an_ack_that_was_asked_for_while_it_waited_has_waited_in_vain() {
+        let (mut received, mut out) = (ReceivedPackets::default(), TransmitBuf::new(1));
+        waits_until(&mut received, 0, 0, true);
+        received.write(ms(0), &mut out);
+        received.on_message_sent(ms(0));
+        assert_eq!(waits_until(&mut received, 1, 10, true), 20);
+        received.record(Arrival { at: ms(12), ack_now: true, ..arrival(2) }, DELAY);
+        received.write(ms(12), &mut out);
+        assert_eq!(waits_until(&mut received, 3, 15, true), 16, "it would be probed for again");
+        received.on_message_sent(ms(17));
+        received.write(ms(17), &mut out);
+        assert_eq!(
+            waits_until(&mut received, 4, 30, true),
+            31,
+            "late for what came at 10 is no answer in time"
+        );
+        received.write(ms(31), &mut out);
+        received.on_message_sent(ms(35));
+        assert_eq!(waits_until(&mut received, 5, 40, true), 50);
     }
 
     #[test]
