@@ -177,7 +177,11 @@ impl Node {
 
     /// What the user should know and can change about this host, one sentence each.
     pub fn warnings(&self) -> Vec<String> {
-        self.shared().with_io(|io| io.socket.warnings().to_vec())
+        let mut warnings = self.shared().with_io(|io| io.socket.warnings().to_vec());
+        if let Some(sender) = self.shared().sender() {
+            warnings.extend_from_slice(sender.lock().warnings());
+        }
+        warnings
     }
 
     // ---- plumbing ----

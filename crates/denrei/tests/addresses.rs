@@ -29,6 +29,20 @@ fn to(peer: PeerId) -> ChannelId {
     ChannelId { peer, channel: 0 }
 }
 
+/// What is bound to loopback has no way to other hosts: the system refuses each datagram, and none leaves this host.
+#[test]
+fn what_this_host_does_not_send_is_said_whichever_thread_sends() {
+    for drive in [Drive::Inline, background()] {
+        let node = Node::bind("127.0.0.1:0", config(drive)).unwrap();
+        node.connect("192.0.2.7:7000".parse().unwrap()).unwrap();
+        let told = |_| {
+            node.event_timeout(Duration::from_millis(100));
+            node.warnings().iter().any(|warning| warning.contains("does not send to 192.0.2.7:7000"))
+        };
+        assert!((0..100).any(told), "{:?}", node.warnings());
+    }
+}
+
 #[test]
 fn whoever_connects_to_any_address_is_answered_and_served() {
     for any in ["0.0.0.0:0", "[::]:0"] {

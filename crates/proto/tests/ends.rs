@@ -49,10 +49,7 @@ fn a_restarted_peer_that_speaks_first_replaces_its_predecessor() {
 
 /// A pair with a session, cut in two, of which the first asks in vain.
 fn asking_in_vain() -> Pair {
-    let mut pair = Pair::new(Config::default());
-    let peer = pair.connect(0);
-    pair.send(0, peer, 0, "hello");
-    pair.run(SECOND);
+    let (mut pair, peer) = Pair::met(Config::default());
     pair.connected = false;
     pair.send(0, peer, 0, "anybody there?");
     pair
@@ -129,10 +126,7 @@ fn silence_is_noticed_in_that_time_though_the_path_is_looked_into() {
 
 #[test]
 fn a_peer_whose_end_was_lost_is_found_to_be_gone_by_asking() {
-    let mut pair = Pair::new(Config::default());
-    let peer = pair.connect(0);
-    pair.send(0, peer, 0, "hello");
-    pair.run(SECOND);
+    let (mut pair, _) = Pair::met(Config::default());
     pair.connected = false;
     let back = pair.ends[1].peers().next().unwrap();
     pair.ends[1].abort(pair.now, back, 7, "nobody hears this").unwrap();
@@ -235,10 +229,7 @@ fn done_reading_drops_what_is_queued_and_says_so() {
 
 #[test]
 fn what_was_on_its_way_when_the_other_side_was_done_reading_may_come_after_close_write() {
-    let mut pair = Pair::new(Config::default());
-    let peer = pair.connect(0);
-    pair.send(0, peer, 0, "hello");
-    pair.run(SECOND);
+    let (mut pair, peer) = Pair::met(Config::default());
     pair.tapped.clear();
     pair.connected = false;
     pair.send(0, peer, 0, "late");
@@ -263,10 +254,7 @@ fn what_was_on_its_way_when_the_other_side_was_done_reading_may_come_after_close
 /// gone it would hear nothing.
 #[test]
 fn an_end_is_heard_although_one_packet_is_lost() {
-    let mut pair = Pair::new(Config::default());
-    let peer = pair.connect(0);
-    pair.send(0, peer, 0, "hello");
-    pair.run(SECOND);
+    let (mut pair, _) = Pair::met(Config::default());
     let back = pair.ends[1].peers().next().unwrap();
     pair.ends[1].abort(pair.now, back, 7, "out of patience").unwrap();
     assert!(pair.ends[1].poll_transmit(pair.now, &mut TransmitBuf::new(1)).is_some());
@@ -281,10 +269,7 @@ fn an_end_is_heard_although_one_packet_is_lost() {
 
 #[test]
 fn sides_that_end_at_once_do_not_tell_each_other_again_and_again() {
-    let mut pair = Pair::new(Config::default());
-    let peer = pair.connect(0);
-    pair.send(0, peer, 0, "hello");
-    pair.run(SECOND);
+    let (mut pair, peer) = Pair::met(Config::default());
     let back = pair.ends[1].peers().next().unwrap();
     let before = pair.tapped.len();
     pair.ends[0].abort(pair.now, peer, 7, "out of patience").unwrap();

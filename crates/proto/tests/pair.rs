@@ -73,10 +73,7 @@ fn an_answer_flows_back_on_the_same_session() {
 /// Of a thousand whose acknowledgements are due at once, each would else be looked at for each that is sent.
 #[test]
 fn an_acknowledgement_that_is_due_and_in_line_needs_no_timer() {
-    let mut pair = Pair::new(Config::default());
-    let peer = pair.connect(0);
-    pair.send(0, peer, 0, "hello");
-    pair.run(SECOND);
+    let (mut pair, peer) = Pair::met(Config::default());
     pair.send(0, peer, 0, "is heard, and not answered");
     pair.drain(0);
     pair.under_way.clear();
@@ -312,10 +309,7 @@ fn what_waited_for_credit_is_held_against_the_limit_too() {
 
 #[test]
 fn damaged_and_foreign_datagrams_change_nothing() {
-    let mut pair = Pair::new(Config::default());
-    let peer = pair.connect(0);
-    pair.send(0, peer, 0, "hello");
-    pair.run(SECOND);
+    let (mut pair, peer) = Pair::met(Config::default());
     let meta = DatagramMeta { from: addr(0), at: None, ecn: Ecn::NotEct };
     let mut buf = TransmitBuf::new(1);
     pair.send(0, peer, 0, "second");

@@ -4,7 +4,7 @@ mod common;
 
 use common::{Pair, SECOND, addr, content};
 use denrei_proto::seal::{ClusterKey, Identity};
-use denrei_proto::{Config, Endpoint, LostReason, PeerId};
+use denrei_proto::{Config, Endpoint, LostReason};
 use denrei_wire::checksum::crc32c;
 use denrei_wire::packet::{Kind, common_header, flags};
 use denrei_wire::{Instant, PacketNumber, Token, TransmitBuf};
@@ -14,16 +14,6 @@ use std::time::Duration;
 
 fn sealed() -> Config {
     Config { cluster_key: Some(ClusterKey::from_bytes([7; 32])), ..Config::default() }
-}
-
-/// A pair with an open session from end 0.
-fn open_pair(config: Config) -> (Pair, PeerId) {
-    let mut pair = Pair::new(config);
-    let peer = pair.connect(0);
-    pair.send(0, peer, 0, "hello");
-    pair.run(SECOND);
-    assert_eq!(pair.received[1].len(), 1);
-    (pair, peer)
 }
 
 /// The next datagram that end 0 sends.
@@ -45,7 +35,7 @@ fn with_checksum(mut bytes: Vec<u8>) -> Vec<u8> {
 
 #[test]
 fn no_changed_bit_of_any_sealed_packet_passes() {
-    let (mut pair, peer) = open_pair(sealed());
+    let (mut pair, peer) = Pair::met(sealed());
     pair.send(0, peer, 0, "second");
     let packet = next_datagram(&mut pair);
     assert_eq!(packet[0], Kind::Session as u8);
@@ -135,7 +125,7 @@ fn identities_that_are_not_allowed_are_refused_by_either_side() {
 
 #[test]
 fn a_recorded_session_means_nothing_to_a_restarted_responder() {
-    let (mut pair, _) = open_pair(sealed());
+    let (mut pair, _) = Pair::met(sealed());
     let recorded = pair.tapped.clone();
     pair.restart(1, sealed());
     pair.events[1].clear();
@@ -155,7 +145,7 @@ fn a_recorded_session_means_nothing_to_a_restarted_responder() {
 
 #[test]
 fn recorded_firsts_from_anywhere_are_answered_once_and_bound_nothing() {
-    let (mut pair, peer) = open_pair(sealed());
+    let (mut pair, peer) = Pair::met(sealed());
     let first = pair.tapped(1, Kind::First)[0].clone();
     let before = pair.tapped.len();
     for host in 1..=5000u32 {
@@ -291,7 +281,7 @@ fn what_an_unproven_session_brings_is_bounded() {
 
 #[test]
 fn resets_of_others_end_nothing() {
-    let (mut pair, peer) = open_pair(sealed());
+    let (mut pair, peer) = Pair::met(sealed());
     let tokens: Vec<Token> =
         [0, 1].map(|end| token_of(pair.tapped(end, Kind::Session).last().unwrap())).to_vec();
     for _ in 0..100 {
@@ -329,7 +319,7 @@ fn versions_and_own_firsts_sent_back_end_no_attempt() {
 
 #[test]
 fn packets_sent_back_to_their_sender_are_dropped() {
-    let (mut pair, peer) = open_pair(sealed());
+    let (mut pair, peer) = Pair::met(sealed());
     let delivered = [pair.received[0].len(), pair.received[1].len()];
     for (to, bytes) in pair.tapped.clone() {
         pair.inject(1 - to, &bytes);
@@ -351,7 +341,7 @@ fn packets_sent_back_to_their_sender_are_dropped() {
 
 #[test]
 fn plain_packets_are_dropped_where_a_key_is_set() {
-    let (mut pair, _) = open_pair(sealed());
+    let (mut pair, _) = Pair::met(sealed());
     let token = token_of(pair.tapped(1, Kind::Session).last().unwrap());
     // END, in a packet whose header is right.
     let mut end = common_header(Kind::Session, 0, PacketNumber(50), token).to_vec();
@@ -387,7 +377,7 @@ fn keys_change_under_loss_and_disorder_without_a_loss() {
 
 #[test]
 fn garbage_with_every_kind_and_token_is_dropped() {
-    let (mut pair, peer) = open_pair(sealed());
+    let (mut pair, peer) = Pair::met(sealed());
     let token = token_of(pair.tapped(1, Kind::Session).last().unwrap());
     let mut state = 1u64;
     for kind in 0xd0..=0xdf {

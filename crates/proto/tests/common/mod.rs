@@ -86,6 +86,16 @@ impl Pair {
         Self::of([config.clone(), config])
     }
 
+    /// With a session that the first end has opened, and said something in.
+    pub fn met(config: Config) -> (Self, PeerId) {
+        let mut pair = Self::new(config);
+        let peer = pair.connect(0);
+        pair.send(0, peer, 0, "hello");
+        pair.run(Duration::from_secs(1));
+        assert_eq!(pair.received[1].len(), 1);
+        (pair, peer)
+    }
+
     pub fn of([first, second]: [Config; 2]) -> Self {
         let end = |config, seed: u64| Endpoint::new(secured(config), seed, Instant::ZERO);
         Self {
