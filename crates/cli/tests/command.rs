@@ -4,7 +4,6 @@ mod common;
 
 use common::{denrei, stderr, stdout};
 use denrei_netlab::{Lab, LabConfig};
-use serde_json::json;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Output, Stdio};
 
@@ -262,46 +261,26 @@ fn denrei_first(args: &[&str]) -> Output {
     }
 }
 
-/// R2 over a second, at rates that any machine keeps: a sender that others keep off its core for longer than RTIMER
-/// loses a burst for ever, so each rate is to be kept in one of three measurements. None is ever faster.
+/// R2 over a second at rates that any machine keeps.
 #[test]
 fn a_rate_is_kept_and_free_capacity_used() {
-    const MEASUREMENTS: usize = 3;
-    let mut spoilt = Vec::new();
-    let mut open = vec![json!(100_000), json!(1_000_000), json!(10_000_000), json!("capacity")];
-    for _ in 0..MEASUREMENTS {
-        let args = ["bench", "rate", "--parts=accuracy,capacity", "--accuracy-seconds=1", "--json"];
-        for line in lines_of(&denrei_first(&args), &args) {
-            let what = if line["part"] == "capacity" { &line["part"] } else { &line["rate"] };
-            let Some(place) = open.iter().position(|open| open == what) else { continue };
-            if is_as_fast_as_set(&line) {
-                open.remove(place);
-            } else {
-                spoilt.push(line);
-            }
-        }
-        if open.is_empty() {
-            return;
-        }
+    let args = ["bench", "rate", "--parts=accuracy,capacity", "--accuracy-seconds=1", "--json"];
+    let lines = lines_of(&denrei_first(&args), &args);
+    let figure = |line: &Line, name: &str| line[name].as_f64().unwrap_or_else(|| panic!("{name}: {line:?}"));
+    for line in lines.iter().filter(|line| line["rate"].as_u64().is_some_and(|rate| rate <= 10_000_000)) {
+        // A burst more or less in a second; and what a machine that others use too makes the sender repeat
+        // is missing in what it delivers. It is never faster for that.
+        let repeated = figure(line, "retransmitted") * figure(line, "size") / figure(line, "rate");
+        let error = figure(line, "rate_error");
+        assert!(error < 0.05 && error + repeated > -0.05, "{line:?}");
+        assert!(figure(line, "burst_p99") > 0.0, "{line:?}");
+        // Where RTIMER is long beside what keeps a sender off its core between a look at the clock and sending.
+        let is_slow = figure(line, "rate") <= 100_000.0;
+        assert!(!is_slow || figure(line, "largest_burst") <= figure(line, "burst"), "{line:?}");
     }
-    panic!("{open:?}: {spoilt:#?}");
-}
-
-/// Whether a rate was kept, or free capacity used soon.
-fn is_as_fast_as_set(line: &Line) -> bool {
-    let figure = |name: &str| line[name].as_f64().unwrap_or_else(|| panic!("{name}: {line:?}"));
-    if line["part"] == "capacity" {
-        return figure("taken_up_ms") < 1_000.0;
-    }
-    // A burst more or less in a second; and what a machine that others use too makes the sender repeat
-    // is missing in what it delivers.
-    let repeated = figure("retransmitted") * figure("size") / figure("rate");
-    let error = figure("rate_error");
-    assert!(error < 0.05 && figure("burst_p99") > 0.0, "{line:?}");
-    // Where RTIMER is long beside what keeps a sender off its core between a look at the clock and sending.
-    let is_slow = figure("rate") <= 100_000.0;
-    assert!(!is_slow || figure("largest_burst") <= figure("burst"), "{line:?}");
-    error + repeated > -0.05
+    let capacity = lines.last().unwrap();
+    assert_eq!(capacity["part"], "capacity");
+    assert!(figure(capacity, "taken_up_ms") < 1_000.0, "{capacity:?}");
 }
 
 #[test]

@@ -180,8 +180,8 @@ fn a_member_behind_a_tenth_of_the_speed_lags_and_holds_nobody_up() {
     gang.expect_all(&[0, 1, 2, 3], 350);
     let lagged = began.elapsed();
     assert_eq!(gang.opener.wait("closed"), "true");
-    // Whom all wait for has it with the others; the rest of a window and of a queue is a tenth of what it gets.
-    assert!(took < lagged * 5 / 6, "after {took:?} of {lagged:?}: {:?}", gang.opener.said);
+    // All that it lacks passes a link of a tenth, in some six seconds: whom all wait for has it with the others.
+    assert!(took < lagged * 3 / 5, "after {took:?} of {lagged:?}: {:?}", gang.opener.said);
     assert!(
         gang.opener.said.iter().any(|line| line.contains("Lagging { member: 1,")),
         "{:?}",
