@@ -27,6 +27,7 @@ fn every_example_is_valid_and_its_first_cell_finishes() {
         ("incast-lan", 108),
         ("incast-wan", 72),
         ("incast-sustained", 48),
+        ("incast-loss", 72),
         ("multicast", 96),
         ("multicast-shared", 96),
     ];
@@ -203,6 +204,29 @@ fn a_warm_incast_takes_little_more_than_the_link() {
         assert!((0.95..1.3).contains(&outcome.p99_of_ideal.unwrap()), "{outcome:#?}");
         assert!(outcome.lost_share_later < 0.01, "{outcome:#?}");
         assert!(outcome.fairness.unwrap() > 0.98, "{outcome:#?}");
+    }
+}
+
+/// What is lost by chance is no overflow: who shares out what its link carries goes on to do so, and those whose
+/// grants were lost with their data hold nobody up.
+#[test]
+fn a_crowd_that_loses_by_chance_fills_its_link_all_the_same() {
+    for (hosts, link_mbit, least) in [(17, 1_000, 0.85), (65, 1_000, 0.85), (65, 10_000, 0.65)] {
+        let cell = Cell {
+            workload: Workload::Incast,
+            warm: true,
+            hosts,
+            messages: 8,
+            message_bytes: 1_048_576,
+            link_mbit,
+            loss: 0.05,
+            queue_bytes: 262_144,
+            ..Cell::default()
+        };
+        let outcome = cell.run().outcome;
+        assert!(outcome.finished && outcome.goodput_of_link > least, "{outcome:#?}");
+        assert!(outcome.lost_share_later < 0.06, "{outcome:#?}");
+        assert!(outcome.fairness.is_none_or(|fairness| fairness > 0.98), "{outcome:#?}");
     }
 }
 

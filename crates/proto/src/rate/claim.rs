@@ -21,6 +21,10 @@ pub(super) struct Claim {
     pub said: u64,
     /// Octets that arrived, or are said not to.
     pub accounted: u64,
+    /// Of these, octets that were given up as they were late, and may still come.
+    pub given_up: u64,
+    /// Octets that are said to have been sent, and have not arrived.
+    pub lost: u64,
     /// Octets up to which it wants to send.
     pub wanted: u64,
     pub weight: u32,
@@ -49,6 +53,8 @@ impl Claim {
             received,
             said: received,
             accounted: received,
+            given_up: 0,
+            lost: 0,
             wanted: 0,
             weight,
             served,

@@ -24,10 +24,10 @@ const GRANT_SHARE: u64 = 4;
 const LEAST_TRAIN: u64 = 2;
 /// Largest grant: a train of datagrams.
 const MAX_GRANT: u64 = 64 * 1024;
-/// A grant whose data has not come after so many round trips, and this long, is given to others: its
-/// data was lost, or its sender is gone.
+/// A grant whose data has not come after so many round trips, and when grants' data usually has come, is given to
+/// others: its data was lost, or its sender is gone. The second is this long until it is known, and at the most.
 const PATIENCE_RTTS: u32 = 8;
-const LEAST_PATIENCE: Duration = Duration::from_millis(10);
+const MOST_USUAL: Duration = Duration::from_millis(10);
 /// Doublings of the time for which a peer that does not use its grants is passed over.
 const MOST_LAPSES: u32 = 6;
 /// When nothing has come for so long, a queue that overflowed is empty.
@@ -49,6 +49,8 @@ pub(crate) struct Grants {
     release: Release,
     /// Octets granted to active claims that have not come.
     outstanding: u64,
+    /// Peers whose claims have such octets, or had when they were last looked at.
+    under_way: BTreeSet<u32>,
     reclaimed_at: Instant,
     /// Where a claim that comes anew begins.
     clock: u64,
@@ -69,6 +71,7 @@ impl Grants {
             release: Release::new(now),
             reclaimed_at: now,
             outstanding: 0,
+            under_way: BTreeSet::new(),
             clock: 0,
             newcomers: VecDeque::new(),
             changed: BTreeSet::new(),
@@ -130,6 +133,7 @@ impl Grants {
             }
         }
         self.changed.remove(&peer);
+        self.under_way.remove(&peer);
         self.newcomers.retain(|(other, ..)| *other != peer);
     }
 
@@ -144,7 +148,9 @@ impl Grants {
         let Some(claim) = self.claims.get_mut(&peer) else { return };
         let before = if claim.is_active() { claim.outstanding() } else { 0 };
         claim.received += octets;
-        claim.accounted += octets;
+        let late = claim.given_up.min(octets);
+        claim.given_up -= late;
+        claim.accounted += octets - late;
         claim.moved = now;
         (claim.lapses, claim.not_before) = (0, Instant::ZERO);
         if let Some((mark, at)) = claim.awaited
@@ -180,11 +186,12 @@ impl Grants {
         // What was sent by then has come by now or was lost; overtaken packets correct themselves with
         // the next request.
         let missing = sent.saturating_sub(claim.accounted);
-        let lost = missing > 0 && claim.asked;
+        let lost_before = core::mem::replace(&mut claim.lost, claim.said.saturating_sub(claim.received));
+        let lost = if claim.asked { claim.lost.saturating_sub(lost_before) } else { 0 };
         // What overran this host goes again, which over a long path its sender knows a round trip later.
         let again = if claim.asked || !self.window.is_long() { 0 } else { missing };
         claim.asked = true;
-        claim.accounted = sent;
+        (claim.accounted, claim.given_up) = (sent, sent - claim.said);
         claim.wanted = said.min(most).saturating_add(wanted as u64).saturating_add(again);
         if wanted > 0 && claim.limit.saturating_sub(sent) < LEAST_GRANT {
             // What is left of its limit is too little for a packet, and does not come.
@@ -192,8 +199,8 @@ impl Grants {
             claim.wanted = claim.wanted.max(claim.accounted + LEAST_GRANT);
         }
         self.settle(now, peer, before);
-        if lost {
-            self.window.on_loss(now);
+        if lost > 0 {
+            self.window.on_loss(now, lost);
         }
         (said > most).then_some(said)
     }
@@ -206,6 +213,7 @@ impl Grants {
         self.outstanding = self.outstanding.saturating_sub(before);
         if claim.is_active() {
             self.outstanding += claim.outstanding();
+            self.under_way.insert(peer);
             self.turns.enter(now, peer, claim);
         } else {
             claim.awaited = None;
@@ -262,6 +270,7 @@ impl Grants {
         claim.served += octets * super::DEFAULT_WEIGHT as u64 / claim.weight.max(1) as u64;
         (claim.moved, claim.since) = (now, now);
         self.outstanding += claim.outstanding() - outstanding_before;
+        self.under_way.insert(peer);
         self.turns.enter(now, peer, claim);
         self.changed.insert(peer);
     }
@@ -273,27 +282,34 @@ impl Grants {
             return;
         }
         self.reclaimed_at = now;
-        let stale =
-            |claim: &Claim| claim.is_active() && claim.outstanding() > 0 && claim.moved + patience <= now;
-        let peers: Vec<u32> =
-            self.claims.iter().filter(|(_, claim)| stale(claim)).map(|(&peer, _)| peer).collect();
-        for peer in peers {
+        let mut late = Vec::new();
+        self.under_way.retain(|peer| {
+            let owes = |claim: &&Claim| claim.is_active() && claim.outstanding() > 0;
+            let claim = self.claims.get(peer).filter(owes);
+            late.extend(claim.filter(|claim| claim.moved + patience <= now).map(|_| *peer));
+            claim.is_some()
+        });
+        for peer in late {
             let Some(claim) = self.claims.get_mut(&peer) else { continue };
             let before = claim.outstanding();
             // It may still come; then more is on its way for a moment than should be.
+            claim.given_up += before;
             claim.accounted = claim.limit;
             claim.awaited = None;
             claim.not_before = now + patience * (1 << claim.lapses.min(MOST_LAPSES));
             claim.lapses += 1;
             self.settle(now, peer, before);
         }
-        for (peer, claim) in &mut self.claims {
-            self.turns.enter(now, *peer, claim);
+        for peer in self.turns.passed_over() {
+            if let Some(claim) = self.claims.get_mut(&peer) {
+                self.turns.enter(now, peer, claim);
+            }
         }
     }
 
     fn patience(&self) -> Duration {
-        (self.window.rtt() * PATIENCE_RTTS).max(LEAST_PATIENCE)
+        let usual = self.window.usual_wait().map_or(MOST_USUAL, |usual| usual.min(MOST_USUAL));
+        usual.max(self.window.rtt() * PATIENCE_RTTS)
     }
 
     /// How soon to call [`reclaim`](Self::reclaim) and [`distribute`](Self::distribute), if at all.

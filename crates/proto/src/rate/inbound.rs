@@ -4,9 +4,9 @@
 //! a window. Source: R12, R13 (capacity learnt from the arrival rate when losses occur); BBR
 //! (Cardwell et al. 2016) for the form: what the path holds, from the largest recent rate and the
 //! smallest recent round trip, plus room for a queue. Deviation: the queue's room is learnt from
-//! loss and remembered, so that a full queue is not probed for again and again, and chance loss
-//! cannot bring the window below what the path holds.
+//! loss and remembered, so that a full queue is not probed for again and again; what is lost by `chance` does not count.
 
+use super::chance::Chance;
 use core::time::Duration;
 use denrei_wire::{Instant, duration_nanos};
 
@@ -68,6 +68,8 @@ pub(crate) struct InboundWindow {
     assumed_rtt: Duration,
     min_rtt: Duration,
     min_rtt_at: Instant,
+    /// Mean of the time from a grant to its data, and mean deviation from it.
+    mean_wait: Option<(Duration, Duration)>,
     /// Still looking for the rate: twice what the path seems to hold is let in.
     starting: bool,
     plateau: u8,
@@ -82,6 +84,7 @@ pub(crate) struct InboundWindow {
     shrunk_at: Instant,
     /// Samples since the room changed, or something was lost.
     proven: u32,
+    chance: Chance,
     datagram: u64,
     /// Room for a queue that is never exceeded: what the socket holds.
     most_queue: u64,
@@ -105,6 +108,8 @@ impl InboundWindow {
             assumed_rtt: rtt.unwrap_or(ASSUMED_RTT),
             min_rtt: Duration::MAX,
             min_rtt_at: now,
+            mean_wait: None,
+            chance: Chance::new(now),
             starting: true,
             plateau: 0,
             best_rate: 0,
@@ -127,7 +132,11 @@ impl InboundWindow {
 
     /// Room for a queue, octets.
     pub fn queue(&self) -> u64 {
-        self.queue.max(LEAST_QUEUE_DATAGRAMS * self.datagram)
+        self.queue.max(self.least_queue())
+    }
+
+    fn least_queue(&self) -> u64 {
+        LEAST_QUEUE_DATAGRAMS * self.datagram
     }
 
     /// The largest datagram that came, octets.
@@ -154,6 +163,7 @@ impl InboundWindow {
     /// Data arrived while so much is on its way; `backlog`: senders wait for grants.
     pub fn on_arrival(&mut self, now: Instant, octets: u64, backlog: bool) {
         self.datagram = self.datagram.max(octets);
+        self.chance.on_arrival(now, octets);
         self.sample_octets += octets;
         self.sample_limited |= backlog;
         if now > self.arrived_at {
@@ -214,10 +224,28 @@ impl InboundWindow {
             self.min_rtt = rtt.max(Duration::from_nanos(100));
             self.min_rtt_at = now;
         }
+        let follow = |(mean, deviation): (Duration, Duration)| {
+            ((mean * 7 + rtt) / 8, (deviation * 3 + mean.abs_diff(rtt)) / 4)
+        };
+        self.mean_wait = Some(self.mean_wait.map_or((rtt, rtt / 2), follow));
     }
 
-    /// Packets are missing. Counted once per round trip, or a burst of losses would count as many.
-    pub fn on_loss(&mut self, now: Instant) {
+    /// How long it takes at most, as a rule, from a grant to its data (RFC 6298 §2), once one is known.
+    pub fn usual_wait(&self) -> Option<Duration> {
+        self.mean_wait.map(|(mean, deviation)| mean + deviation * 4)
+    }
+
+    /// So many octets are missing. What is not chance counts once per round trip, or a burst of losses would count
+    /// as many.
+    pub fn on_loss(&mut self, now: Instant, octets: u64) {
+        let is_least = self.queue <= self.least_queue();
+        if self.chance.explains(now, octets, is_least) {
+            if is_least {
+                // Nor was it the room that lost before.
+                self.ceiling = u64::MAX;
+            }
+            return;
+        }
         self.sample_lost = true;
         if now.saturating_since(self.shrunk_at) < self.rtt() + LEAST_SAMPLE {
             return;
@@ -230,7 +258,10 @@ impl InboundWindow {
         }
         self.ceiling = self.queue();
         self.ceiling_until = now + MEMORY;
-        self.queue = self.queue() * KEPT_ON_LOSS / 16;
+        self.queue = (self.queue() * KEPT_ON_LOSS / 16).max(self.least_queue());
+        if !is_least && self.queue == self.least_queue() {
+            self.chance.measure(now);
+        }
     }
 
     fn end_sample(&mut self, now: Instant, length: Duration) {
@@ -306,7 +337,7 @@ mod tests {
             let full = backlog > queue as f64 && count % 20 == 0;
             if full || chance(count) {
                 lost += 1;
-                window.on_loss(now);
+                window.on_loss(now, 1472);
             } else {
                 arrived += 1472;
                 window.on_round_trip(now, rtt + Duration::from_secs_f64(backlog.max(0.0) / rate as f64));
@@ -382,7 +413,7 @@ mod tests {
             now += Duration::from_micros(12);
             window.on_arrival(now, 1472, true);
             if packet == 500 {
-                window.on_loss(now);
+                window.on_loss(now, 1472);
             }
         }
         let link = 1472 * 1_000_000 / 12;
@@ -412,7 +443,7 @@ mod tests {
         let before = window.queue();
         for _ in 0..20 {
             let now = run(&mut window, pause);
-            window.on_loss(now);
+            window.on_loss(now, 1472);
         }
         (before, window.queue())
     }

@@ -10,6 +10,7 @@ mod allowed;
 mod alone;
 mod bursts;
 mod capacity;
+mod chance;
 mod claim;
 mod credit;
 mod flow;

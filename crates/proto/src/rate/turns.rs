@@ -37,6 +37,11 @@ impl Turns {
         !self.order.is_empty() || !self.passed_over.is_empty()
     }
 
+    /// Who is passed over, if nobody has looked since that ended.
+    pub fn passed_over(&self) -> Vec<u32> {
+        self.passed_over.iter().copied().collect()
+    }
+
     /// How many wait.
     pub fn len(&self) -> u64 {
         self.order.len() as u64

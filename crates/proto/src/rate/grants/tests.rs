@@ -163,6 +163,59 @@ fn grants_that_nothing_comes_of_are_given_to_others() {
     assert!(crowd.grants.claims.len() == 1 && !crowd.grants.knows(0));
 }
 
+/// A crowd of two of which the first is granted something, which is given up; what that was.
+fn given_up() -> (Crowd, u64) {
+    let mut crowd = Crowd::new(&[1 << 20, 1 << 20], &[]);
+    crowd.grants.distribute(crowd.now);
+    let held = crowd.grants.claims[&0].outstanding();
+    crowd.now += crowd.grants.deadline().unwrap();
+    crowd.grants.reclaim(crowd.now);
+    (crowd, held)
+}
+
+#[test]
+fn what_comes_after_it_was_given_up_is_not_counted_twice() {
+    let (mut crowd, held) = given_up();
+    let accounted = crowd.grants.claims[&0].accounted;
+    crowd.grants.on_data(crowd.now, 0, held);
+    assert_eq!(crowd.grants.claims[&0].accounted, accounted);
+    crowd.grants.on_data(crowd.now, 0, DATAGRAM);
+    assert_eq!(crowd.grants.claims[&0].accounted, accounted + DATAGRAM, "what comes then is new");
+}
+
+#[test]
+fn what_was_given_up_is_no_sample_of_the_round_trip() {
+    let (mut crowd, held) = given_up();
+    crowd.now += crowd.grants.patience() * 2;
+    crowd.grants.reclaim(crowd.now);
+    crowd.grants.distribute(crowd.now);
+    assert!(crowd.grants.claims[&0].awaited.is_some(), "it has another grant");
+    let before = crowd.grants.window.rtt();
+    crowd.now += Duration::from_nanos(1);
+    crowd.grants.on_data(crowd.now, 0, held);
+    assert_eq!(crowd.grants.window.rtt(), before, "it was sent before that");
+}
+
+#[test]
+fn what_was_given_up_and_is_lost_is_counted_when_its_sender_says_so() {
+    let (mut crowd, held) = given_up();
+    let room = crowd.grants.window.queue();
+    crowd.grants.on_request(crowd.now, 0, held as u32, (1 << 20) - held as u32);
+    assert!(crowd.grants.window.queue() < room);
+    let narrowed = crowd.grants.window.queue();
+    crowd.now += Duration::from_secs(1);
+    crowd.grants.on_request(crowd.now, 0, held as u32, (1 << 20) - held as u32);
+    assert_eq!(crowd.grants.window.queue(), narrowed, "once");
+}
+
+#[test]
+fn a_grant_is_given_up_soon_where_data_usually_comes_soon() {
+    let mut crowd = Crowd::new(&[1 << 20; 4], &[]);
+    assert_eq!(crowd.grants.patience(), MOST_USUAL, "nobody knows");
+    crowd.run(500);
+    assert!(crowd.grants.patience() < MOST_USUAL / 2, "{:?}", crowd.grants.patience());
+}
+
 /// A word of what a sender has sent and wants: of the time, and its limit.
 type Lie = fn(u64, u64) -> (u64, u32);
 

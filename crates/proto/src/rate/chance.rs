@@ -1,0 +1,170 @@
+//! Which losses are chance, and not the window's doing.
+//!
+//! Inputs → outputs: octets that arrive, octets that are lost, whether the room for a queue is at its least → chance or
+//! overflow. Source: R12, R13 (a loss says something of the capacity only if a lower rate does not lose); decision 87.
+//!
+//! What a full queue drops, a smaller window does not lose. What is lost all the same with the least room there is, is
+//! lost by chance: its share is measured then, and up to twice as much is no reason to narrow the room again.
+
+use core::time::Duration;
+use denrei_wire::Instant;
+
+/// Losses with the least room, and octets that arrived meanwhile, after which their share is known.
+const ENOUGH_LOSSES: u32 = 8;
+const ENOUGH_OCTETS: u64 = 128 * 1024;
+/// Losses after which the share is measured anew, and may be found to be less: the first was of a few; and the time
+/// after which it is, as paths change.
+const MANY_LOSSES: u32 = 64;
+const LIFETIME: Duration = Duration::from_secs(10);
+/// What was lost is heard of within this time: whoever waits for a grant probes by then.
+const HEARD_OF: Duration = Duration::from_millis(20);
+/// Octets lost beyond twice the usual share that are more than a bad run: a few trains.
+const MOST_EXCESS: u64 = 128 * 1024;
+/// The unit of shares, as a power of two, and the largest that is believed: a quarter.
+const SHARE_BITS: u32 = 16;
+const MOST_SHARE: u64 = 1 << (SHARE_BITS - 2);
+
+/// What a path loses by chance.
+#[derive(Debug)]
+pub(super) struct Chance {
+    /// Octets lost of 2^16; 0: not known.
+    share: u64,
+    /// Octets lost beyond twice that.
+    excess: u64,
+    /// What is counted in these was lost from then on.
+    since: Instant,
+    arrived: u64,
+    lost: u64,
+    losses: u32,
+}
+
+impl Chance {
+    /// Nothing is known.
+    pub fn new(now: Instant) -> Self {
+        Self { share: 0, excess: 0, since: now, arrived: 0, lost: 0, losses: 0 }
+    }
+
+    /// Measures from now on, as soon as what was lost before has been heard of. Called when the room has come to its
+    /// least.
+    pub fn measure(&mut self, now: Instant) {
+        (self.since, self.arrived, self.lost, self.losses) = (now + HEARD_OF, 0, 0, 0);
+    }
+
+    /// Data has come.
+    pub fn on_arrival(&mut self, now: Instant, octets: u64) {
+        if now >= self.since {
+            self.arrived += octets;
+        }
+        self.excess = self.excess.saturating_sub((2 * octets * self.share) >> SHARE_BITS);
+    }
+
+    /// So many octets are missing; `is_least`: and have been since [`measure`](Self::measure), with the least room
+    /// there is. Whether they would have been lost anyway.
+    pub fn explains(&mut self, now: Instant, octets: u64, is_least: bool) -> bool {
+        if now >= self.since {
+            self.lost += octets;
+            self.losses += 1;
+        }
+        let share = self.measured();
+        let is_known = match is_least {
+            true => self.losses >= ENOUGH_LOSSES && self.arrived >= ENOUGH_OCTETS,
+            false => self.losses >= MANY_LOSSES || now.saturating_since(self.since) >= LIFETIME,
+        };
+        if is_known {
+            self.share = if is_least { share } else { share.min(self.share) };
+            self.measure(now);
+        }
+        if self.share == 0 {
+            return false;
+        }
+        self.excess += octets;
+        let is_bad_run = self.excess <= MOST_EXCESS;
+        if !is_bad_run {
+            self.excess = 0;
+        }
+        is_bad_run
+    }
+
+    /// The share that was lost since the measurement began.
+    fn measured(&self) -> u64 {
+        let all = u128::from(self.arrived + self.lost).max(1);
+        u64::try_from((u128::from(self.lost) << SHARE_BITS) / all)
+            .map_or(MOST_SHARE, |share| share.min(MOST_SHARE))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const DATAGRAM: u64 = 1472;
+
+    /// A datagram each 12 µs, of which each `nth` is missing; how many of those that are were explained.
+    fn explained(
+        chance: &mut Chance,
+        now: &mut Instant,
+        datagrams: u64,
+        nth: u64,
+        is_least: bool,
+    ) -> (u64, u64) {
+        let (mut lost, mut explained) = (0, 0);
+        for n in 1..=datagrams {
+            *now += Duration::from_micros(12);
+            if n % nth == 0 {
+                lost += 1;
+                explained += u64::from(chance.explains(*now, DATAGRAM, is_least));
+            } else {
+                chance.on_arrival(*now, DATAGRAM);
+            }
+        }
+        (explained, lost)
+    }
+
+    #[test]
+    fn what_the_least_room_loses_is_chance_and_twice_as_much_is_too() {
+        let mut now = Instant::ZERO;
+        let mut chance = Chance::new(now);
+        assert_eq!(explained(&mut chance, &mut now, 1_000, 20, false).0, 0, "it may be the room");
+        chance.measure(now);
+        let (yes, all) = explained(&mut chance, &mut now, 10_000, 20, true);
+        // Of the 20 ms before what was lost earlier has been heard of, and of the measurement.
+        assert!(all - yes < 100, "{yes} of {all}");
+        let (yes, all) = explained(&mut chance, &mut now, 10_000, 12, false);
+        assert_eq!(yes, all, "less than twice as much");
+    }
+
+    #[test]
+    fn what_a_queue_loses_beside_is_not_explained() {
+        let mut now = Instant::ZERO;
+        let mut chance = Chance::new(now);
+        chance.measure(now);
+        explained(&mut chance, &mut now, 10_000, 100, true);
+        let (yes, all) = explained(&mut chance, &mut now, 10_000, 8, false);
+        assert!(yes < all, "a tenth more than what is lost by chance");
+        let (yes, all) = explained(&mut chance, &mut now, 10_000, 100, false);
+        assert_eq!(yes, all);
+    }
+
+    #[test]
+    fn a_share_of_few_losses_is_corrected_and_one_that_is_gone_is_forgotten() {
+        let mut now = Instant::ZERO;
+        let mut chance = Chance::new(now);
+        chance.measure(now);
+        explained(&mut chance, &mut now, 10_000, 10, true);
+        let before = chance.share;
+        assert!(before.abs_diff((1 << SHARE_BITS) / 10) < 1_000, "{before}");
+        explained(&mut chance, &mut now, 10_000, 50, false);
+        assert!(chance.share < before / 4, "{}", chance.share);
+        explained(&mut chance, &mut now, 2_000_000, 500_000, false);
+        assert_eq!(chance.share, 0);
+    }
+
+    #[test]
+    fn nobody_believes_that_all_is_lost() {
+        let mut now = Instant::ZERO;
+        let mut chance = Chance::new(now);
+        chance.measure(now);
+        explained(&mut chance, &mut now, 10_000, 2, true);
+        assert_eq!(chance.share, MOST_SHARE);
+    }
+}
