@@ -1,6 +1,6 @@
 //! Counts the instructions of denrei's own work on a small message, so that growth does not go unnoticed.
 //!
-//! Inputs → outputs: the example `exchange` of denrei-proto under callgrind, run with two counts →
+//! Inputs → outputs: the program `exchange` of denrei-proto under callgrind, run with two counts →
 //! instructions per 64-byte message sent and received, the difference divided by the messages, so
 //! that start and end of the program cancel out; system calls are not part of it. Compared with the
 //! figure in `benches/instructions.toml`.
@@ -8,6 +8,7 @@
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use serde::{Deserialize, Serialize};
+use std::ffi::OsStr;
 use std::fs::OpenOptions;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -26,7 +27,7 @@ const RECORD: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../benches/instructio
 /// What stands above the figure.
 const HEADER: &str = "\
 # Instructions that denrei's core takes for one 64-byte message, sent and received, without system
-# calls: crates/proto/examples/exchange.rs under callgrind. `cargo xtask instructions` fails when it
+# calls: crates/proto/src/bin/exchange.rs under callgrind. `cargo xtask instructions` fails when it
 # has grown by more than 2 %.
 #
 # To accept a new figure: cargo xtask instructions --accept, and say in the commit what it bought.
@@ -41,6 +42,9 @@ pub struct InstructionsArgs {
     /// Write the figure measured now to benches/instructions.toml.
     #[arg(long)]
     accept: bool,
+    /// Further configuration of the cargo that builds what is measured.
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
 }
 
 /// The content of `benches/instructions.toml`.
@@ -57,9 +61,9 @@ pub fn run(arguments: &InstructionsArgs) -> Result<ExitCode> {
         skip("valgrind is not installed (apt-get install valgrind)")?;
         return Ok(ExitCode::SUCCESS);
     }
-    let program = build()?;
+    let program = build(arguments.config.as_deref())?;
     let spent = count(&program, MANY)?.checked_sub(count(&program, FEW)?);
-    let spent = spent.context("more exchanges took fewer instructions: the example does not exchange")?;
+    let spent = spent.context("more exchanges took fewer instructions: the program does not exchange")?;
     let per_message = spent as f64 / ((MANY - FEW) * MESSAGES_PER_EXCHANGE) as f64;
     let measured = Record { arch: std::env::consts::ARCH.into(), instructions_per_message: per_message };
     if arguments.accept {
@@ -96,16 +100,17 @@ fn compare(recorded: f64, measured: f64) -> (bool, String) {
     (true, figures)
 }
 
-/// Builds the example; where it is.
-fn build() -> Result<PathBuf> {
+/// Builds the program; where it is.
+fn build(config: Option<&Path>) -> Result<PathBuf> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(cargo)
-        .args(["build", "--release", "--package", "denrei-proto", "--example", "exchange"])
+        .args(["build", "--release", "--package", "denrei-proto", "--bin", "exchange"])
+        .args(config.iter().flat_map(|file| [OsStr::new("--config"), file.as_os_str()]))
         .arg("--message-format=json-render-diagnostics")
         .stderr(Stdio::inherit())
         .output()
         .context("cannot run cargo")?;
-    ensure!(output.status.success(), "the example exchange does not build");
+    ensure!(output.status.success(), "the program exchange does not build");
     executable(&String::from_utf8(output.stdout)?)
 }
 
@@ -119,7 +124,7 @@ fn executable(messages: &str) -> Result<PathBuf> {
     messages
         .filter_map(|message| message.executable)
         .next_back()
-        .context("cargo did not say where the example is")
+        .context("cargo did not say where the program is")
 }
 
 /// Instructions of a run with so many exchanges.
