@@ -108,6 +108,25 @@ fn where_many_lose_a_little_parity_restores_most_of_it() {
 }
 
 #[test]
+fn the_window_does_not_wait_for_word_of_what_came_again_to_one() {
+    // No rate is told, and nothing queues: what takes time is waiting for somebody's word.
+    let took = |loss| {
+        let mut net = Net::opened(3, GroupOptions::default());
+        net.loss = vec![0, loss, loss, loss];
+        let began = net.now;
+        let acknowledged =
+            |net: &Net| net.hosts[0].group_status(net.group).unwrap().messages_acknowledged == 14;
+        (0..14).for_each(|number| net.send(content(number, 500_000)));
+        while !acknowledged(&net) {
+            net.run(Duration::from_micros(100));
+        }
+        net.now.saturating_since(began)
+    };
+    let (calm, lossy) = (took(0), took(10));
+    assert!(lossy < calm * 8, "{lossy:?} with a loss of 1 %, {calm:?} without");
+}
+
+#[test]
 fn every_backend_delivers() {
     for backend in [GroupBackend::Unicast, GroupBackend::Tree, GroupBackend::Multicast] {
         for loss in [0, 30] {

@@ -104,11 +104,17 @@ impl Sender {
             return;
         }
         self.repairs.since = None;
+        let mut alone: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
         for (symbol, (count, member)) in core::mem::take(&mut self.repairs.missing) {
             if count >= MULTICAST_FROM {
                 self.repairs.multicast.insert(symbol);
-            } else if let Some(index) = self.members.find(member) {
-                self.repair_one(now, symbol, index, host);
+            } else {
+                alone.entry(member).or_default().push(symbol);
+            }
+        }
+        for (member, symbols) in alone {
+            if let Some(index) = self.members.find(member) {
+                self.repair_alone(now, &symbols, index, host);
             }
         }
     }
@@ -121,14 +127,18 @@ impl Sender {
         if holds { since + HOLD } else { since }
     }
 
-    pub(super) fn repair_one(&mut self, now: Instant, symbol: u64, member: usize, host: &mut dyn Host) {
-        let served = self.members.get(member).filter(|member| member.is_active() && member.next <= symbol);
-        let Some(peer) = served.map(|member| member.peer) else { return };
-        let Some(record) = self.symbol_record(symbol, false) else { return };
-        self.members.edit(member).repairing.insert(symbol);
-        self.counters.unicast_repairs += 1;
-        self.counters.unicast_symbols += 1;
-        host.send(now, peer, record);
+    /// Hands one member what it alone misses. The last of it asks for a report: the others may wait for its word.
+    pub(super) fn repair_alone(&mut self, now: Instant, symbols: &[u64], member: usize, host: &mut dyn Host) {
+        let Some(served) = self.members.get(member).filter(|member| member.is_active()) else { return };
+        let (peer, next) = (served.peer, served.next);
+        let last = symbols.last();
+        for symbol in symbols.iter().filter(|symbol| **symbol >= next) {
+            let Some(record) = self.symbol_record(*symbol, Some(symbol) == last) else { continue };
+            self.members.edit(member).repairing.insert(*symbol);
+            self.counters.unicast_repairs += 1;
+            self.counters.unicast_symbols += 1;
+            host.send(now, peer, record);
+        }
     }
 
     fn symbol_record(&self, symbol: u64, ask: bool) -> Option<Bytes> {

@@ -247,7 +247,7 @@ impl Sender {
             }
         }
         drop(member);
-        alone.into_iter().for_each(|number| self.repair_one(now, number, index, host));
+        self.repair_alone(now, &alone, index, host);
     }
 
     /// Tells the congestion controller what has arrived everywhere, and what has been lost in this round
