@@ -446,6 +446,24 @@ fn namespaces_are_measured_and_removed() {
 }
 
 #[test]
+fn without_loopback_nothing_is_begun_and_what_to_do_is_said() {
+    let alone = |args: &[&str]| {
+        let mut command = Command::new("timeout");
+        command.args(["-k1", "30", "unshare", "--net", env!("CARGO_BIN_EXE_denrei")]).args(args);
+        command.output().expect("timeout runs")
+    };
+    if !alone(&["--version"]).status.success() {
+        return eprintln!("SKIPPED without_loopback_nothing_is_begun_and_what_to_do_is_said: needs root");
+    }
+    for args in [&["demo"][..], &["bench", "pingpong"], &["bench", "gather"], &["bench", "bcast"]] {
+        let output = alone(args);
+        let said = stderr(&output);
+        assert_eq!((output.status.code(), stdout(&output).as_str()), (Some(3), ""), "{args:?}: {said}");
+        assert!(said.contains("ip link set lo up"), "{args:?}: {said}");
+    }
+}
+
+#[test]
 fn the_doctor_says_what_it_finds() {
     let output = denrei(&["doctor", "--json"]);
     assert!(matches!(output.status.code(), Some(0 | 1)));

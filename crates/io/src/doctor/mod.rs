@@ -56,6 +56,11 @@ impl Check {
     }
 }
 
+/// Whether datagrams arrive on loopback: without, nothing between processes of this host does.
+pub fn loopback() -> Check {
+    network::udp()
+}
+
 /// What to do about `error`: where descriptors have run out that, whatever was to be tried.
 fn advice_for<'a>(error: &io::Error, advice: &'a str) -> &'a str {
     match error.raw_os_error() {

@@ -128,7 +128,7 @@ fn trial(name: &'static str, advice: &str, run: impl FnOnce() -> io::Result<Chec
     })
 }
 
-fn udp() -> Check {
+pub(super) fn udp() -> Check {
     let advice = "bring the loopback interface up (as root: ip link set lo up) and allow UDP on it";
     let run = || {
         let mut pair = Pair::loopback()?;
