@@ -60,10 +60,13 @@ thread_local! {
 }
 
 /// What the last call of this thread that failed has to say, for people. Valid until the next call
-/// of this thread fails; empty if none has.
+/// of this thread fails; empty if none has. What C runs when a thread or the program has ended, destructors of a
+/// thread's data and functions of atexit, may call everything, but the words of a failure are not kept for it.
 #[unsafe(no_mangle)]
 pub extern "C" fn denrei_error_message() -> *const c_char {
-    MESSAGE.with_borrow(|message| message.as_ptr())
+    MESSAGE
+        .try_with(|message| message.borrow().as_ptr())
+        .unwrap_or(c"the thread is ending: no words are kept".as_ptr())
 }
 
 /// A code and its text.
@@ -110,7 +113,8 @@ pub(crate) fn call(work: impl FnOnce() -> Result<(), Failure>) -> denrei_code {
     };
     // Texts of ours have no NUL, but reasons of peers may.
     let text = CString::new(failure.message.replace('\0', " ")).unwrap_or_default();
-    MESSAGE.with_borrow_mut(|message| *message = text);
+    // A thread that is ending has let go of its own: the code has to do.
+    let _ = MESSAGE.try_with(|message| *message.borrow_mut() = text);
     failure.code
 }
 

@@ -18,6 +18,14 @@ fn every_call_works_from_c_and_from_cpp() {
 }
 
 #[test]
+fn what_c_runs_when_a_thread_or_the_program_ends_may_use_nodes() {
+    let installed = Installed::get();
+    if let Some(program) = installed.compile("endings", "gcc", "tests/endings.c", &["-pthread"]) {
+        assert_eq!(installed.run(&mut Command::new(program)), "ok\n");
+    }
+}
+
+#[test]
 fn the_example_says_hello() {
     let installed = Installed::get();
     for compiler in ["gcc", "g++"] {

@@ -187,7 +187,7 @@ impl Sender {
         loop {
             let now = Instant::now();
             self.note_absence(now);
-            self.invite();
+            self.invite()?;
             self.listen(now)?;
             self.say_unsaid();
             self.group_events();
@@ -229,14 +229,18 @@ impl Sender {
     }
 
     /// Opens sessions to those who are listed and not there, and offers.
-    fn invite(&mut self) {
+    ///
+    /// # Errors
+    /// None of them can be reached from this side's address.
+    fn invite(&mut self) -> Result<(), CastError> {
         let now = Instant::now();
         if let Some(beacon) = &mut self.beacon {
             beacon.poll(now);
         }
         if !matches!(self.options.members, Members::Listed(_)) {
-            return;
+            return Ok(());
         }
+        let mut refused = None;
         for index in 0..self.roster.members.len() {
             let member = &self.roster.members[index];
             if member.is_settled() || self.sessions.contains_key(&index) {
@@ -247,8 +251,17 @@ impl Sender {
                     self.bind_session(peer, index);
                     self.say(peer, Message::Offer(self.offer));
                 }
-                Err(error) => self.fail(index, error.to_string(), None),
+                Err(error) => {
+                    self.fail(index, error.to_string(), None);
+                    refused.get_or_insert(error);
+                }
             }
+        }
+        match refused {
+            Some(error) if self.sessions.is_empty() && self.started.is_none() => {
+                Err(CastError::NoReceivers(format!("no member can be asked: {error}")))
+            }
+            _ => Ok(()),
         }
     }
 

@@ -3,7 +3,10 @@
 use denrei::{ChannelId, Config, Drive, Incoming, Node, PeerId};
 use denrei_cast::manifest::{Entry, Extent, Kind, Manifest};
 use denrei_cast::message::{CHANNEL, FailureCode, Message, Offer, PIECE_BYTES, Piece, short};
-use denrei_cast::{CastError, Destination, ReceiveOptions, ReceiveReport, Receiver};
+use denrei_cast::{
+    CastError, Destination, Members, ReceiveOptions, ReceiveReport, Receiver, SendOptions, Sender, Source,
+    scan,
+};
 use std::net::SocketAddr;
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -14,6 +17,29 @@ const PATIENCE: Duration = Duration::from_secs(60);
 
 fn node() -> Node {
     Node::bind("127.0.0.1:0", Config { drive: Drive::Thread, ..Config::default() }).unwrap()
+}
+
+#[test]
+fn a_cast_none_of_whose_receivers_can_be_reached_from_its_address_is_refused_at_once() {
+    let place = tempfile::tempdir().unwrap();
+    std::fs::write(place.path().join("f"), "content").unwrap();
+    let cast = |members: Vec<SocketAddr>| {
+        let source = Source::files(scan(&[place.path().join("f")], false).unwrap()).unwrap();
+        let options = SendOptions {
+            wait: Duration::from_millis(100),
+            patience: Duration::ZERO,
+            ..SendOptions::new("239.255.79.4:7118".parse().unwrap(), Members::Listed(members))
+        };
+        Sender::new(node(), source, options).unwrap().run(|_| ControlFlow::Continue(()))
+    };
+    let (other_version, nobodys) = ("[::1]:7117".parse().unwrap(), "127.0.0.1:9".parse().unwrap());
+    let error = cast(vec![other_version]).unwrap_err().to_string();
+    assert!(
+        error.starts_with("no member can be asked: [::1]:7117 cannot be reached from 127.0.0.1"),
+        "{error}"
+    );
+    // Beside others it is one that failed.
+    assert!(!cast(vec![other_version, nobodys]).unwrap().is_complete());
 }
 
 /// A sender that says what the test wants, to a receiver that has the manifest of a file of two pieces.

@@ -7,8 +7,9 @@
 //! when threads may sleep on completions, it drives the engine as well.
 
 use crate::engine::address::AddressVector;
+use crate::engine::completion::Progress;
 use crate::engine::region_table::RegionTable;
-use crate::engine::{Engine, Limits, Progress};
+use crate::engine::{Engine, Limits};
 use crate::fork::Opener;
 use denrei::{BindError, Config, Node};
 use parking_lot::{Mutex, MutexGuard, RwLock};

@@ -24,6 +24,12 @@ static GENERATION: AtomicU32 = AtomicU32::new(0);
 #[derive(Clone, Copy, Debug)]
 pub struct Opener(u32);
 
+impl Default for Opener {
+    fn default() -> Self {
+        Self::this_process()
+    }
+}
+
 impl Opener {
     /// The one that opens it now.
     pub fn this_process() -> Self {

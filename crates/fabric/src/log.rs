@@ -109,9 +109,9 @@ pub fn say(level: Level, subsystem: Subsystem, text: impl FnOnce() -> String) {
     }
 }
 
-/// A session is over.
-pub fn peer_lost(address: SocketAddr, reason: &LostReason) {
-    let level = if crate::error::is_orderly(reason) { Level::Info } else { Level::Warn };
+/// A session is over, in order or not.
+pub fn peer_lost(address: SocketAddr, reason: &LostReason, in_order: bool) {
+    let level = if in_order { Level::Info } else { Level::Warn };
     say(level, Subsystem::EndpointData, || format!("peer {address} is lost: {reason}"));
 }
 

@@ -5,6 +5,9 @@
  * opened an end uses it. A queue lasts until the threads that opened its two ends have ended; then its name is
  * free for another, and what is left in it is lost. A layer allocates from its own pool; any thread frees.
  *
+ * What C runs when a thread has returned, destructors of its data (pthread_key_create) and functions of atexit, may free
+ * buffers; what the thread had opened is gone, and the other calls fail there.
+ *
  * Link with libdenrei_layers_c.a -lpthread -ldl -lm, or with libdenrei_layers_c.so.
  */
 #ifndef DENREI_LAYERS_H

@@ -57,6 +57,12 @@ thread_local! {
     static OWN: RefCell<Own> = RefCell::default();
 }
 
+/// Does something with what this thread has opened. `None` as well once it is ending and has let go of that: C's own
+/// destructors run after that, and so do the functions of `atexit`.
+fn with_own<T>(run: impl FnOnce(&mut Own) -> Option<T>) -> Option<T> {
+    OWN.try_with(|own| run(&mut own.borrow_mut())).ok().flatten()
+}
+
 fn registry() -> MutexGuard<'static, Registry> {
     // A panic ends the program; whatever it left here is never seen.
     REGISTRY.lock().unwrap_or_else(PoisonError::into_inner)
@@ -94,13 +100,15 @@ pub fn wait_for_layer(layer: usize) -> bool {
 
 /// The layer that runs in this thread.
 pub fn current_layer() -> Option<usize> {
-    OWN.with_borrow(|own| own.layer.as_ref().map(|(layer, _)| *layer))
+    with_own(|own| own.layer.as_ref().map(|(layer, _)| *layer))
 }
 
 fn open(name: &[u8], take: impl FnOnce(&mut Ends) -> Option<End>) -> Option<usize> {
     if name.is_empty() {
         return None;
     }
+    // An end that this thread cannot keep is for another.
+    with_own(|_| Some(()))?;
     let mut registry = registry();
     let ends = registry.queues.entry(name.to_owned()).or_insert_with(Ends::new);
     if ends.gauge.is_abandoned() {
@@ -109,7 +117,7 @@ fn open(name: &[u8], take: impl FnOnce(&mut Ends) -> Option<End>) -> Option<usiz
     }
     let end = take(ends)?;
     drop(registry);
-    OWN.with_borrow_mut(|own| {
+    with_own(|own| {
         own.ends.push(end);
         Some(own.ends.len() - 1)
     })
@@ -127,15 +135,16 @@ pub fn open_writing(name: &[u8]) -> Option<usize> {
 
 /// Puts a primitive into a queue; whether there was room.
 pub fn put(queue: usize, primitive: Primitive) -> bool {
-    OWN.with_borrow_mut(|own| match own.ends.get_mut(queue) {
-        Some(End::Write(producer)) => producer.push(primitive).is_ok(),
-        _ => false,
-    })
+    let put = with_own(|own| match own.ends.get_mut(queue)? {
+        End::Write(producer) => producer.push(primitive).ok(),
+        End::Read(_) => None,
+    });
+    put.is_some()
 }
 
 /// Takes a primitive from a queue.
 pub fn get(queue: usize) -> Option<Primitive> {
-    let taken = OWN.with_borrow_mut(|own| match own.ends.get_mut(queue)? {
+    let taken = with_own(|own| match own.ends.get_mut(queue)? {
         End::Read(consumer) => consumer.pop(),
         End::Write(_) => None,
     });
@@ -148,7 +157,7 @@ pub fn get(queue: usize) -> Option<Primitive> {
 
 /// A buffer from the pool of `layer`, if that is who asks.
 pub fn allocate(layer: usize, size: usize) -> Option<Pdu> {
-    OWN.with_borrow_mut(|own| match &mut own.layer {
+    with_own(|own| match &mut own.layer {
         Some((own_layer, pool)) if *own_layer == layer => pool.allocate(0, size).ok(),
         _ => None,
     })

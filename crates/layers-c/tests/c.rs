@@ -71,3 +71,10 @@ fn a_buffer_freed_twice_ends_the_program_with_a_message() {
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success() && said.contains("the buffer is freed twice"), "{output:?}");
 }
+
+#[test]
+fn what_c_runs_when_a_thread_or_the_program_ends_may_free_buffers() {
+    let test = "what_c_runs_when_a_thread_or_the_program_ends_may_free_buffers";
+    let Some(output) = run(test, "endings.c") else { return };
+    assert_eq!(output.status.code(), Some(42), "{output:?}");
+}

@@ -49,6 +49,23 @@ def test_a_slow_reader_slows_the_sender_and_memory_stays_bounded():
     asyncio.run(asyncio.wait_for(main(), 30))
 
 
+def test_messages_that_nobody_reads_hold_no_events_up():
+    async def main():
+        async with AsyncNode() as server, AsyncNode() as client:
+            peer, count = client.connect(server.node.address), 2 * AsyncNode.MAX_WAITING
+            for _ in range(count):
+                await client.send(peer, b"for later")
+            while server._messages.qsize() < AsyncNode.MAX_WAITING:
+                await asyncio.sleep(0.01)
+            number = await server.send(server.node.peers()[0], b"now", completion="acknowledged")
+            while (event := await server.event()).kind != "acknowledged":
+                pass
+            assert event.number == number
+            assert [bytes(await server.recv()) for _ in range(count)] == [b"for later"] * count
+
+    asyncio.run(asyncio.wait_for(main(), 30))
+
+
 def group_address(last):
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.bind(("127.0.0.1", 0))

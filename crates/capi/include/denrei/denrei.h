@@ -1171,7 +1171,8 @@ extern "C" {
 
 /**
  * What the last call of this thread that failed has to say, for people. Valid until the next call
- * of this thread fails; empty if none has.
+ * of this thread fails; empty if none has. What C runs when a thread or the program has ended, destructors of a
+ * thread's data and functions of atexit, may call everything, but the words of a failure are not kept for it.
  */
 const char *denrei_error_message(void);
 

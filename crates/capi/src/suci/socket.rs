@@ -9,6 +9,7 @@ use std::collections::{HashMap, VecDeque};
 use std::ffi::c_int;
 use std::net::SocketAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::LocalKey;
 use std::time::{Duration, Instant};
 
 /// The channel that blocks travel on.
@@ -40,6 +41,15 @@ thread_local! {
     static SOURCE: RefCell<HashMap<usize, c_int>> = RefCell::default();
 }
 
+/// Does something with what a thread remembers; `None` once it is ending and has let go of that: C's own destructors
+/// run after that, and so do the functions of `atexit`.
+fn of_thread<T>(
+    remembered: &'static LocalKey<RefCell<HashMap<usize, c_int>>>,
+    run: impl FnOnce(&mut HashMap<usize, c_int>) -> T,
+) -> Option<T> {
+    remembered.try_with(|all| run(&mut all.borrow_mut())).ok()
+}
+
 impl datagram_socket {
     pub(super) fn new(node: Node, addresses: HashMap<c_int, SocketAddr>) -> Self {
         let ids = addresses.iter().map(|(id, address)| (*address, *id)).collect();
@@ -49,19 +59,21 @@ impl datagram_socket {
     /// Whom this thread writes to from now on.
     pub(super) fn set_destination(&self, id: c_int) -> Result<(), Refusal> {
         self.address(id)?;
-        DESTINATION.with_borrow_mut(|all| all.insert(self.key(), id));
-        Ok(())
+        let chosen = of_thread(&DESTINATION, |all| all.insert(self.key(), id));
+        chosen
+            .map(drop)
+            .ok_or_else(|| Refusal::new(libc::EINVAL, "the thread is ending: no destination is kept"))
     }
 
     /// Who sent what this thread read last; -1 if that has no id.
     pub(super) fn source(&self) -> c_int {
-        SOURCE.with_borrow(|sources| sources.get(&self.key()).copied().unwrap_or(-1))
+        of_thread(&SOURCE, |sources| sources.get(&self.key()).copied()).flatten().unwrap_or(-1)
     }
 
     /// This thread forgets the socket.
     pub(super) fn forget(&self) {
-        DESTINATION.with_borrow_mut(|all| all.remove(&self.key()));
-        SOURCE.with_borrow_mut(|all| all.remove(&self.key()));
+        of_thread(&DESTINATION, |all| all.remove(&self.key()));
+        of_thread(&SOURCE, |all| all.remove(&self.key()));
     }
 
     /// Size of the block that is read next, if it is here.
@@ -159,13 +171,13 @@ impl datagram_socket {
         buffer[..length].copy_from_slice(&message.data);
         let address = state.sources.get(&message.channel.peer);
         let id = address.and_then(|address| self.ids.get(address)).copied().unwrap_or(-1);
-        SOURCE.with_borrow_mut(|sources| sources.insert(self.key(), id));
+        of_thread(&SOURCE, |sources| sources.insert(self.key(), id));
         Ok(length as c_int)
     }
 
     pub(super) fn write(&self, block: &[u8], wait: bool) -> Result<c_int, Refusal> {
         let nobody = || Refusal::new(libc::ENOTCONN, "no destination was chosen: datagram_destination");
-        let id = DESTINATION.with_borrow(|all| all.get(&self.key()).copied()).ok_or_else(nobody)?;
+        let id = of_thread(&DESTINATION, |all| all.get(&self.key()).copied()).flatten().ok_or_else(nobody)?;
         self.note_waiting_events();
         if let Some(reason) = self.state().broken.remove(&id) {
             return Err(Refusal::new(libc::ECONNRESET, format!("id {id} was lost: {reason}")));

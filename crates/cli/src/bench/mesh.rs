@@ -14,9 +14,9 @@ pub struct Figures {
     /// From the first process's start to the last one's end, ms.
     pub time_ms: Option<f64>,
     /// Descriptors of the process that has most.
-    pub descriptors: Option<f64>,
+    pub descriptors: Option<u64>,
     /// Resident memory of the process that has most, bytes.
-    pub memory_bytes: Option<f64>,
+    pub memory_bytes: Option<u64>,
 }
 
 impl Figures {
@@ -25,10 +25,15 @@ impl Figures {
         Self {
             nodes,
             time_ms: median_of(runs, |run| Some(run.elapsed_ms)),
-            descriptors: median_of(runs, |run| Some(run.descriptors as f64)),
-            memory_bytes: median_of(runs, |run| Some(run.resident_bytes as f64)),
+            descriptors: median_count(runs, |run| run.descriptors),
+            memory_bytes: median_count(runs, |run| run.resident_bytes),
         }
     }
+}
+
+/// The median of what is counted in whole numbers: of an even number of runs, the nearest to their middle.
+fn median_count(runs: &[Run], count: impl Fn(&Run) -> u64) -> Option<u64> {
+    median_of(runs, |run| Some(count(run) as f64)).map(|median| median.round() as u64)
 }
 
 /// A line of `--json`.
@@ -54,7 +59,8 @@ mod tests {
         let own = Figures::new(4, &runs);
         let line = serde_json::to_value(Row { common: &common, own }).unwrap();
         assert_eq!((&line["bench"], &line["size"], &line["nodes"]), (&"mesh".into(), &64.into(), &4.into()));
-        assert_eq!((&line["time_ms"], &line["descriptors"]), (&20.0.into(), &7.0.into()));
-        assert_eq!(line["memory_bytes"], 0.0);
+        assert_eq!((&line["time_ms"], &line["descriptors"]), (&20.0.into(), &7.into()));
+        assert_eq!(line["memory_bytes"], 0);
+        assert_eq!(Figures::new(4, &runs[..2]).descriptors, Some(7));
     }
 }

@@ -4,6 +4,7 @@
 
 use super::args::PlaceArgs;
 use super::control::Transport;
+use crate::cmd::doctor::check_loopback;
 use crate::cmd::key::KeyArgs;
 use crate::cmd::keygen::new_cluster_key;
 use crate::cmd::wrong_arguments;
@@ -125,7 +126,10 @@ impl Place {
         let kind = match connect {
             Some(addr) => Kind::Remote(addr),
             None if args.netns => Kind::lab(args, members)?,
-            None => Kind::Loopback,
+            None => {
+                check_loopback()?;
+                Kind::Loopback
+            }
         };
         Ok(Self { kind, secrets })
     }

@@ -81,8 +81,9 @@ impl ResultTable {
             }
             (Bench::Mesh | Bench::Gather | Bench::Rate, _) => {
                 let own = mesh::Figures::new(self.members, runs);
-                let (time, descriptors) = (number(own.time_ms, 1), number(own.descriptors, 0));
-                let memory = own.memory_bytes.map_or_else(dash, human_bytes);
+                let time = number(own.time_ms, 1);
+                let descriptors = own.descriptors.map_or_else(dash, |count| count.to_string());
+                let memory = own.memory_bytes.map_or_else(dash, |bytes| human_bytes(bytes as f64));
                 let rate = human_count(row.msgs_per_s);
                 vec![time, rate, against, row.lost.to_string(), descriptors, memory, again, cpu]
             }

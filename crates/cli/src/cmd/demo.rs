@@ -2,6 +2,7 @@
 
 use crate::bench::args::Plan;
 use crate::bench::{self, Bench, Machine, Place};
+use crate::cmd::doctor::check_loopback;
 use crate::cmd::key::KeyArgs;
 use crate::cmd::values::whole;
 use crate::demo::{self, Options};
@@ -51,6 +52,7 @@ impl DemoCommand {
     pub fn run(&self) -> Result<bool> {
         // What the nodes could not use either.
         self.keys.clone().own_config()?;
+        check_loopback()?;
         say!("{}", Machine::this());
         let holds =
             demo::run(Options { nodes: self.nodes as usize, seed: self.seed, keys: self.keys.clone() })?;

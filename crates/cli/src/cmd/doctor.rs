@@ -1,10 +1,10 @@
 //! `denrei doctor`: what this host is missing, and what to do about it.
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::Args;
 use comfy_table::presets::UTF8_FULL_CONDENSED;
 use comfy_table::{ContentArrangement, Table};
-use denrei_io::doctor::{Check, Status, checks};
+use denrei_io::doctor::{Check, Status, checks, loopback};
 use denrei_output::say;
 use serde::Serialize;
 use std::io::IsTerminal;
@@ -44,6 +44,18 @@ impl DoctorCommand {
         }
         Ok(checks.iter().all(|check| check.status != Status::Fail))
     }
+}
+
+/// That datagrams arrive on loopback, where processes of this host are to exchange some.
+///
+/// # Errors
+/// They do not; what to do.
+pub fn check_loopback() -> Result<()> {
+    let check = loopback();
+    if check.status != Status::Fail {
+        return Ok(());
+    }
+    bail!("{}: {}; `denrei doctor` looks at the rest", check.found, check.advice.unwrap_or_default())
 }
 
 fn line(check: &Check) -> CheckLine<'_> {

@@ -32,10 +32,15 @@ static OPS: fi_ops_cntr = fi_ops_cntr {
 };
 
 impl Cntr {
+    /// The counter, if it may be used: it is not a forked child's copy.
+    fn ready(&self) -> Result<&Counter, Errno> {
+        self.counter.alarm().check_own().map(|()| &*self.counter)
+    }
+
     /// Makes progress. A counter never keeps anybody from sleeping.
-    pub(super) fn work(&self) -> bool {
-        self.counter.sources.work();
-        false
+    pub(super) fn work(&self) -> Result<bool, Errno> {
+        self.ready()?.sources.work();
+        Ok(false)
     }
 
     /// Whether threads may sleep on its descriptor.
@@ -108,12 +113,12 @@ unsafe extern "C" fn control(fid: *mut fid, command: c_int, arg: *mut c_void) ->
 
 unsafe extern "C" fn read(cntr: *mut fid_cntr) -> u64 {
     // SAFETY: a counter of ours, by libfabric's contract.
-    guard(0, || unsafe { object::<Cntr, _>(cntr) }.map_or(0, |cntr| cntr.counter.read()))
+    guard(0, || unsafe { object::<Cntr, _>(cntr) }.and_then(Cntr::ready).map_or(0, Counter::read))
 }
 
 unsafe extern "C" fn readerr(cntr: *mut fid_cntr) -> u64 {
     // SAFETY: as above.
-    guard(0, || unsafe { object::<Cntr, _>(cntr) }.map_or(0, |cntr| cntr.counter.read_errors()))
+    guard(0, || unsafe { object::<Cntr, _>(cntr) }.and_then(Cntr::ready).map_or(0, Counter::read_errors))
 }
 
 /// Defines a call that changes a counter.
@@ -122,7 +127,7 @@ macro_rules! change {
         unsafe extern "C" fn $name(cntr: *mut fid_cntr, $value: u64) -> c_int {
             call(|| {
                 // SAFETY: a counter of ours, by libfabric's contract.
-                let $counter = &unsafe { object::<Cntr, _>(cntr)? }.counter;
+                let $counter = unsafe { object::<Cntr, _>(cntr)? }.ready()?;
                 $change;
                 Ok(())
             })
@@ -142,6 +147,6 @@ unsafe extern "C" fn wait(cntr: *mut fid_cntr, threshold: u64, timeout: c_int) -
         if cntr.wait_obj == FI_WAIT_NONE {
             return Err(Errno::NO_SYSTEM);
         }
-        cntr.counter.wait(threshold, super::cq::deadline(timeout))
+        cntr.ready()?.wait(threshold, super::cq::deadline(timeout))
     })
 }

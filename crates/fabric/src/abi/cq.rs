@@ -37,9 +37,15 @@ static OPS: fi_ops_cq = fi_ops_cq {
 };
 
 impl Cq {
-    pub(super) fn has_something(&self) -> bool {
-        self.queue.sources.work();
-        !self.queue.is_empty()
+    /// The queue, if it may be used: it is not a forked child's copy.
+    fn ready(&self) -> Result<&CompletionQueue, Errno> {
+        self.queue.alarm().check_own().map(|()| &*self.queue)
+    }
+
+    pub(super) fn has_something(&self) -> Result<bool, Errno> {
+        let queue = self.ready()?;
+        queue.sources.work();
+        Ok(!queue.is_empty())
     }
 
     /// Whether threads may sleep on it.
@@ -162,13 +168,13 @@ unsafe extern "C" fn readfrom(cq: *mut fid_cq, out: *mut c_void, most: usize, so
 /// # Safety
 /// `out` has room for `most` entries, and so has `sources`, or is null.
 unsafe fn take(cq: &Cq, out: *mut c_void, most: usize, sources: *mut u64) -> Result<usize, Errno> {
-    let bytes = entry_bytes(cq.format);
+    let (queue, bytes) = (cq.ready()?, entry_bytes(cq.format));
     // Asking for nothing is a way to make progress.
     if most == 0 || out.is_null() {
-        cq.queue.sources.work();
-        return if cq.queue.is_empty() { Err(Errno::AGAIN) } else { Ok(0) };
+        queue.sources.work();
+        return if queue.is_empty() { Err(Errno::AGAIN) } else { Ok(0) };
     }
-    cq.queue.read(most, |index, entry| {
+    queue.read(most, |index, entry| {
         // SAFETY: `index` is below `most`.
         unsafe {
             write_entry(cq.format, entry, out.cast::<u8>().add(index * bytes));
@@ -187,7 +193,7 @@ unsafe extern "C" fn readerr(cq: *mut fid_cq, out: *mut fi_cq_err_entry, _flags:
             if out.is_null() {
                 return Err(Errno::INVALID);
             }
-            let entry = cq.queue.read_failure()?;
+            let entry = cq.ready()?.read_failure()?;
             let (errno, missing) = entry.error.unwrap_or((Errno::OTHER, 0));
             (*out).op_context = entry.context as *mut c_void;
             (*out).flags = entry.flags;
@@ -252,7 +258,7 @@ unsafe extern "C" fn sreadfrom(
 unsafe extern "C" fn signal(cq: *mut fid_cq) -> c_int {
     call(|| {
         // SAFETY: a queue of ours, by libfabric's contract.
-        unsafe { object::<Cq, _>(cq)?.queue.wake() };
+        unsafe { object::<Cq, _>(cq)?.ready()?.wake() };
         Ok(())
     })
 }

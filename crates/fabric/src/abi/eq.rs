@@ -100,8 +100,13 @@ impl Eq {
         Arc::clone(&self.events)
     }
 
-    pub(super) fn has_something(&self) -> bool {
-        !self.events.queue.lock().is_empty()
+    /// What has happened, if it may be looked at: it is not a forked child's copy.
+    fn ready(&self) -> Result<&Events, Errno> {
+        self.events.alarm.check_own().map(|()| &*self.events)
+    }
+
+    pub(super) fn has_something(&self) -> Result<bool, Errno> {
+        Ok(!self.ready()?.queue.lock().is_empty())
     }
 
     /// The first event is read.
@@ -177,7 +182,7 @@ unsafe extern "C" fn control(fid: *mut fid, command: c_int, arg: *mut c_void) ->
 /// # Safety
 /// `event` is null or valid, `out` has room for `len` bytes.
 unsafe fn take(eq: &Eq, event: *mut u32, out: *mut c_void, len: usize, flags: u64) -> Result<usize, Errno> {
-    let mut queue = eq.events.queue.lock();
+    let mut queue = eq.ready()?.queue.lock();
     let (kind, octets) = match queue.front() {
         None => return Err(Errno::AGAIN),
         Some(Event::Failed(..)) => return Err(Errno::AVAILABLE),
@@ -215,7 +220,7 @@ unsafe extern "C" fn readerr(eq: *mut fid_eq, out: *mut fi_eq_err_entry, _: u64)
     count(|| {
         // SAFETY: libfabric's contract.
         let (eq, out) = unsafe { (object::<Eq, _>(eq)?, out.as_mut().ok_or(Errno::INVALID)?) };
-        let mut queue = eq.events.queue.lock();
+        let mut queue = eq.ready()?.queue.lock();
         if !matches!(queue.front(), Some(Event::Failed(..))) {
             return Err(Errno::AGAIN);
         }
@@ -237,7 +242,7 @@ unsafe extern "C" fn write(
     count(|| {
         // SAFETY: libfabric's contract.
         let (eq, octets) = unsafe { (object::<Eq, _>(eq)?, super::bytes(octets, len)?) };
-        let is_added = eq.events.add_below(MAX_EVENTS, Event::Said(event, octets.to_vec()));
+        let is_added = eq.ready()?.add_below(MAX_EVENTS, Event::Said(event, octets.to_vec()));
         if is_added { Ok(len) } else { Err(Errno::AGAIN) }
     })
 }

@@ -78,9 +78,9 @@ unsafe extern "C" fn trywait(_: *mut fid_fabric, fids: *mut *mut fid, count: c_i
             // SAFETY: as above; the class says what it is.
             let has_something = unsafe {
                 match class(fid) {
-                    FI_CLASS_CQ => object::<super::cq::Cq, _>(fid)?.has_something(),
-                    FI_CLASS_EQ => object::<super::eq::Eq, _>(fid)?.has_something(),
-                    FI_CLASS_CNTR => object::<super::cntr::Cntr, _>(fid)?.work(),
+                    FI_CLASS_CQ => object::<super::cq::Cq, _>(fid)?.has_something()?,
+                    FI_CLASS_EQ => object::<super::eq::Eq, _>(fid)?.has_something()?,
+                    FI_CLASS_CNTR => object::<super::cntr::Cntr, _>(fid)?.work()?,
                     _ => return Err(Errno::INVALID),
                 }
             };

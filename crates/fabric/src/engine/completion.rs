@@ -4,8 +4,8 @@
 //! readable while there are any. Looking at an empty queue is one load. While a queue is full
 //! nothing more is begun that would be reported there, nor taken from peers.
 
-use crate::engine::Progress;
 use crate::error::Errno;
+use crate::fork::Opener;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use parking_lot::{Condvar, Mutex, RwLock};
 use std::collections::VecDeque;
@@ -79,9 +79,10 @@ pub struct CompletionQueue {
     pub sources: Sources,
 }
 
-/// A descriptor and a condition to sleep on.
+/// A descriptor and a condition to sleep on. A child that was forked shares the descriptor with its parent, whose news it is.
 #[derive(Debug, Default)]
 pub struct Alarm {
+    opener: Opener,
     descriptor: Option<EventFd>,
     pub(super) changed: Condvar,
 }
@@ -94,7 +95,15 @@ impl Alarm {
         }
         let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
         let descriptor = EventFd::from_flags(flags).map_err(|error| Errno(error as i32))?;
-        Ok(Self { descriptor: Some(descriptor), changed: Condvar::new() })
+        Ok(Self { descriptor: Some(descriptor), ..Self::default() })
+    }
+
+    /// That it belongs to this process: in a child that was forked nothing happens that it could tell.
+    ///
+    /// # Errors
+    /// `BAD_STATE`: it is the parent's.
+    pub fn check_own(&self) -> Result<(), Errno> {
+        if self.opener.is_this_process() { Ok(()) } else { Err(Errno::BAD_STATE) }
     }
 
     /// Readable while there is news.
@@ -118,6 +127,18 @@ impl Alarm {
             let _ = descriptor.read();
         }
     }
+}
+
+/// Something that has to be asked to work.
+pub trait Progress: std::fmt::Debug + Send + Sync {
+    /// Does what is due; how often there has been anything so far, whoever asked.
+    fn progress(&self) -> u64;
+    /// The core was yielded, and others had it meanwhile, or not.
+    fn yielded(&self, shared: bool);
+    /// Whether a thread asks it all the time.
+    fn has_thread(&self) -> bool;
+    /// Sleeps until there may be something to do, at most so long.
+    fn rest(&self, longest: Duration);
 }
 
 /// The endpoints that a queue or counter belongs to, and how often they are asked to work.

@@ -53,18 +53,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// Something that has to be asked to work.
-pub trait Progress: std::fmt::Debug + std::marker::Send + Sync {
-    /// Does what is due; how often there has been anything so far, whoever asked.
-    fn progress(&self) -> u64;
-    /// The core was yielded, and others had it meanwhile, or not.
-    fn yielded(&self, shared: bool);
-    /// Whether a thread asks it all the time.
-    fn has_thread(&self) -> bool;
-    /// Sleeps until there may be something to do, at most so long.
-    fn rest(&self, longest: Duration);
-}
-
 /// Sizes that the engine works with.
 #[derive(Clone, Debug)]
 pub struct Limits {
@@ -305,7 +293,7 @@ impl Engine {
         if !is_last {
             return;
         }
-        crate::log::peer_lost(self.port.address(peer), reason);
+        crate::log::peer_lost(self.port.address(peer), reason, in_order);
         self.forget_offers(peer);
         // One that went in order owes nothing; receives may wait for its successor.
         if !in_order {

@@ -309,7 +309,19 @@ static void remote_counters(void)
 static void forked_children(void)
 {
 	struct side *a = &sides[0], *b = &sides[1];
+	struct fi_cq_attr cq_attr = { .wait_obj = FI_WAIT_FD };
+	struct fi_eq_attr eq_attr = { .wait_obj = FI_WAIT_FD, .flags = FI_WRITE };
+	struct pollfd readable = { .events = POLLIN };
+	struct fid_cq *cq;
+	struct fid_eq *eq;
+	struct fid *asleep;
+	uint32_t event;
 	int status = -1;
+	OK(fi_cq_open(domain, &cq_attr, &cq, NULL));
+	OK(fi_eq_open(fabric, &eq_attr, &eq, NULL));
+	OK(fi_control(&eq->fid, FI_GETWAIT, &readable.fd));
+	CHECK(fi_eq_write(eq, FI_NOTIFY, "news", 4, 0) == 4);
+	asleep = &cq->fid;
 	fflush(stdout);
 	pid_t child = fork();
 	if (child == 0) {
@@ -318,12 +330,23 @@ static void forked_children(void)
 		CHECK(fi_tinject(a->ep, out, 8, a->peer, 1) == -FI_EOPBADSTATE);
 		CHECK(fi_recv(a->ep, in, 8, NULL, FI_ADDR_UNSPEC, NULL) == -FI_EOPBADSTATE);
 		CHECK(fi_write(a->ep, out, 8, NULL, a->peer, 0, 1, NULL) == -FI_EOPBADSTATE);
-		CHECK(fi_cq_read(a->cq, &entry, 1) == -FI_EAGAIN);
+		CHECK(fi_cq_read(a->cq, &entry, 1) == -FI_EOPBADSTATE);
+		CHECK(fi_cq_readerr(a->cq, &error_entry, 0) == -FI_EOPBADSTATE);
+		CHECK(fi_cq_sread(cq, &entry, 1, NULL, -1) == -FI_EOPBADSTATE);
+		CHECK(fi_cq_signal(cq) == -FI_EOPBADSTATE);
+		CHECK(fi_cntr_wait(a->cntr, 1000, -1) == -FI_EOPBADSTATE);
+		CHECK(fi_cntr_add(a->cntr, 1) == -FI_EOPBADSTATE);
+		CHECK(fi_eq_sread(eq, &event, in, 4, -1, 0) == -FI_EOPBADSTATE);
+		CHECK(fi_trywait(fabric, &asleep, 1) == -FI_EOPBADSTATE);
 		OK(fi_close(&a->ep->fid));
 		fflush(stdout);
 		_exit(failures);
 	}
 	CHECK(waitpid(child, &status, 0) == child && status == 0);
+	/* What the child did not read is the parent's news still. */
+	CHECK(poll(&readable, 1, 0) == 1 && fi_eq_read(eq, &event, in, 4, 0) == 4);
+	OK(fi_close(&cq->fid));
+	OK(fi_close(&eq->fid));
 	OK(fi_recv(b->ep, in, 8, NULL, FI_ADDR_UNSPEC, &status));
 	OK(fi_send(a->ep, out, 3, NULL, a->peer, NULL));
 	CHECK(next(a, NULL) == 1 && next(b, NULL) == 1 && entry.len == 3 && entry.op_context == &status);

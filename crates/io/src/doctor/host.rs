@@ -5,6 +5,7 @@
 
 use super::Check;
 use std::fs;
+use std::io;
 use std::path::Path;
 use std::time::Instant;
 
@@ -60,19 +61,36 @@ fn cpus() -> Check {
 }
 
 fn interfaces() -> Check {
+    match interfaces_up() {
+        Ok(found) => judge_interfaces(&found),
+        Err(error) => interfaces_unknown(&error),
+    }
+}
+
+/// Those that are up, each with its MTU. One descriptor at a time: there may be no more.
+fn interfaces_up() -> io::Result<Vec<(String, u64)>> {
+    let entries: Vec<_> = fs::read_dir("/sys/class/net")?.collect::<io::Result<_>>()?;
     let mut found = Vec::new();
-    for entry in fs::read_dir("/sys/class/net").into_iter().flatten().flatten() {
-        let path = entry.path();
-        let flags = read(&path.join("flags"));
-        let flags = u32::from_str_radix(flags.trim_start_matches("0x"), 16).unwrap_or(0);
-        let mtu = read(&path.join("mtu")).parse().unwrap_or(0);
+    for entry in entries {
+        let flags = match fs::read_to_string(entry.path().join("flags")) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            // One that has gone meanwhile is down.
+            flags => flags.unwrap_or_default(),
+        };
+        let flags = u32::from_str_radix(flags.trim().trim_start_matches("0x"), 16).unwrap_or(0);
+        let mtu = read(&entry.path().join("mtu")).parse().unwrap_or(0);
         // IFF_UP is the lowest flag of an interface.
         if flags & 1 == 1 {
             found.push((entry.file_name().to_string_lossy().into_owned(), mtu));
         }
     }
     found.sort();
-    judge_interfaces(&found)
+    Ok(found)
+}
+
+fn interfaces_unknown(error: &io::Error) -> Check {
+    let advice = super::advice_for(error, "mount /sys, or see what `ip link` says: one has to be up");
+    Check::warn("interfaces", format!("not known: {error}"), advice)
 }
 
 fn judge_interfaces(interfaces: &[(String, u64)]) -> Check {
@@ -242,6 +260,10 @@ mod tests {
             judge_interfaces(&list.iter().map(|(name, mtu)| ((*name).to_owned(), *mtu)).collect::<Vec<_>>())
         };
         assert_eq!(of(&[]).status, Status::Warn);
+        // Where the system cannot be asked, that says nothing of interfaces.
+        let unknown = interfaces_unknown(&io::Error::from_raw_os_error(libc::EMFILE));
+        assert!(unknown.found.starts_with("not known: Too many open files"), "{unknown:?}");
+        assert!(unknown.advice.unwrap().contains("ulimit -n"));
         assert_eq!(of(&[("eth0", 576), ("lo", 65_536)]).status, Status::Warn);
         assert!(of(&[("eth0", 1500), ("lo", 65_536)]).advice.unwrap().contains("9000"));
         assert_eq!(of(&[("eth0", 9000), ("lo", 65_536)]).advice, None);

@@ -7,6 +7,7 @@
 mod host;
 mod network;
 
+use std::io;
 use std::time::Duration;
 
 /// Longest wait for a datagram on loopback, where it takes microseconds.
@@ -52,6 +53,19 @@ impl Check {
     fn with_advice(mut self, advice: impl Into<String>) -> Self {
         self.advice = Some(advice.into());
         self
+    }
+}
+
+/// Whether datagrams arrive on loopback: without, nothing between processes of this host does.
+pub fn loopback() -> Check {
+    network::udp()
+}
+
+/// What to do about `error`: where descriptors have run out that, whatever was to be tried.
+fn advice_for<'a>(error: &io::Error, advice: &'a str) -> &'a str {
+    match error.raw_os_error() {
+        Some(libc::EMFILE | libc::ENFILE) => "let this process open more files: ulimit -n 256",
+        _ => advice,
     }
 }
 

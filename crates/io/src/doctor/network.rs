@@ -3,7 +3,7 @@
 //! Inputs → outputs: a pair of sockets per question → [`Check`]s. A question whose sockets cannot
 //! even be opened is a complaint too, never an error.
 
-use super::{Check, PATIENCE, Status};
+use super::{Check, PATIENCE, Status, advice_for};
 use crate::buffers::RecvBuffers;
 use crate::config::SocketConfig;
 use crate::outcome::{DropKind, SendOutcome};
@@ -49,7 +49,7 @@ fn checks_beside(udp: Check) -> Vec<Check> {
 
 /// Where nothing arrives, that says nothing about how it would.
 fn untried(name: &'static str) -> Check {
-    Check::warn(name, "could not be tried: it needs loopback", "see the check `udp`")
+    Check::warn(name, "could not be tried: it needs sockets on loopback", "see the check `udp`")
 }
 
 /// What became of a send, in words.
@@ -128,15 +128,7 @@ fn trial(name: &'static str, advice: &str, run: impl FnOnce() -> io::Result<Chec
     })
 }
 
-/// What to do about `error`: where descriptors have run out that, whatever was to be tried.
-fn advice_for<'a>(error: &io::Error, advice: &'a str) -> &'a str {
-    match error.raw_os_error() {
-        Some(libc::EMFILE | libc::ENFILE) => "let this process open more files: ulimit -n 256",
-        _ => advice,
-    }
-}
-
-fn udp() -> Check {
+pub(super) fn udp() -> Check {
     let advice = "bring the loopback interface up (as root: ip link set lo up) and allow UDP on it";
     let run = || {
         let mut pair = Pair::loopback()?;

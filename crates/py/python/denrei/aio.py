@@ -138,10 +138,16 @@ class AsyncNode(_Context):
                 if isinstance(incoming, Message):
                     self._messages.put_nowait(incoming)
                 else:
-                    if self._events.full():
-                        # Nobody looks at them: the oldest goes.
-                        self._events.get_nowait()
-                    self._events.put_nowait(incoming)
+                    self._put_event(incoming)
+        # Messages that nobody reads hold no events up.
+        while (event := self.node.try_event()) is not None:
+            self._put_event(event)
+
+    def _put_event(self, event: Event) -> None:
+        if self._events.full():
+            # Nobody looks at them: the oldest goes.
+            self._events.get_nowait()
+        self._events.put_nowait(event)
 
     async def _until(self, attempt: Callable[[], T | None]) -> T:
         """Tries again whenever something has come, until there is a value."""

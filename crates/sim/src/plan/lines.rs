@@ -2,7 +2,7 @@
 //!
 //! Inputs → outputs: a plan's text, and where in it its axes and faults are → an error with its line.
 
-use super::PlanError;
+use super::{Cell, PlanError};
 use std::collections::BTreeMap;
 use toml::Spanned;
 
@@ -65,6 +65,7 @@ pub(super) fn kind_of(axis: &str, value: &toml::Value, error: toml::de::Error) -
     }
     let expected = said.rsplit_once(", expected ").map_or(said, |(_, expected)| expected);
     let expected = match expected {
+        "u16" | "u32" | "u64" | "usize" if !value.is_integer() => "a whole number".to_owned(),
         "u16" => format!("a whole number from 0 to {}", u16::MAX),
         "u32" => format!("a whole number from 0 to {}", u32::MAX),
         // All that a plan can name.
@@ -76,6 +77,21 @@ pub(super) fn kind_of(axis: &str, value: &toml::Value, error: toml::de::Error) -
     PlanError::Kind { axis: axis.to_owned(), value: value.to_string(), expected }
 }
 
+/// What is possible, where a whole number is more or less than its field holds: what the nearest that it holds is told.
+pub(super) fn limits_of(axis: &str, value: &toml::Value) -> Option<PlanError> {
+    let largest = [u32::MAX.into(), u16::MAX.into()];
+    let nearest = if value.as_integer()? < 0 { &[0] } else { &largest[..] };
+    nearest.iter().find_map(|nearest| {
+        let fields = toml::Table::from_iter([(axis.to_owned(), toml::Value::Integer(*nearest))]);
+        match fields.try_into::<Cell>().ok()?.check() {
+            Err(PlanError::Range { field, expected, .. }) if field == axis => {
+                Some(PlanError::Range { field, value: value.to_string(), expected })
+            }
+            _ => None,
+        }
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use crate::plan::Plan;
@@ -83,9 +99,10 @@ mod tests {
     #[test]
     fn errors_name_the_line_and_what_is_possible() {
         for (axes, said) in [
-            ("messages = 'ten'", "line 4: messages is \"ten\", but has to be a whole number from 0"),
-            ("messages = [1,\n 2.5]", "line 4: messages is 2.5, but has to be a whole number from 0"),
-            ("messages = -1", "line 4: messages is -1, but has to be a whole number from 0"),
+            ("messages = 'ten'", "line 4: messages is \"ten\", but has to be a whole number"),
+            ("messages = [1,\n 2.5]", "line 4: messages is 2.5, but has to be a whole number"),
+            ("messages = -1", "line 4: messages is -1, but has to be between 1 and 1e9"),
+            ("seed = -1", "line 4: seed is -1, but has to be a whole number from 0"),
             ("seed = 1\nloss = 'much'", "line 5: loss is \"much\", but has to be a number"),
             ("ecn = 1", "line 4: ecn is 1, but has to be true or false"),
             (
@@ -98,8 +115,8 @@ mod tests {
             ("messages = []", "line 4: axis `messages` has no values"),
             ("channel_credit_bytes = 1", "line 4: the settings do not work: channel_credit_bytes is 1"),
             ("seed = 1\nfailure_timeout_ms = 1", "line 5: the settings do not work: failure_timeout is 1ms"),
-            ("channels = 65_536", "line 4: channels is 65536, but has to be a whole number from 0 to 65535"),
-            ("hosts = 4_294_967_296", "line 4: hosts is 4294967296, but has to be a whole number from 0 to "),
+            ("channels = 65_536", "line 4: channels is 65536, but has to be between 1 and 1024"),
+            ("hosts = 4_294_967_296", "line 4: hosts is 4294967296, but has to be between 2 and 20000"),
             (
                 "[[faults]]\nkind = 'flood'",
                 "line 4: fault 1 of the plan: kind is \"flood\", but has to be one of \"partition\", ",
@@ -122,6 +139,7 @@ mod tests {
             let error =
                 Plan::parse(&format!("# A plan.\nname = 'p'\n[axes]\n{axes}")).unwrap_err().to_string();
             assert!(error.starts_with(said), "{axes}: {error}");
+            assert!(!said.ends_with("a whole number") || error == said, "{axes}: {error}");
         }
     }
 }

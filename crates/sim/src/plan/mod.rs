@@ -109,7 +109,10 @@ impl Plan {
 /// Whether each value of an axis is of its kind.
 fn check_axis(axis: &str, value: &toml::Value) -> Result<(), PlanError> {
     let mut values = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice).iter();
-    values.try_for_each(|value| check_kind::<Cell>(toml::Table::new(), axis, value))
+    values.try_for_each(|value| {
+        let kind = check_kind::<Cell>(toml::Table::new(), axis, value);
+        kind.map_err(|error| lines::limits_of(axis, value).unwrap_or(error))
+    })
 }
 
 /// Whether each value of a fault is of its kind, and none is missing.

@@ -12,6 +12,7 @@ use super::Machine;
 use super::args::{each_once, parse_size};
 use super::control::Transport;
 use super::place::Secrets;
+use crate::cmd::doctor::check_loopback;
 use crate::cmd::key::KeyArgs;
 use crate::cmd::values::whole;
 use crate::process::{LineProcess, receive_among};
@@ -172,6 +173,7 @@ impl Place {
     fn open(args: &BcastArgs) -> Result<Self> {
         if !args.netns {
             args.keys.check_on_loopback()?;
+            check_loopback()?;
         }
         let secrets = Secrets::new(&args.keys, args.netns, true, args.is_sealed())?;
         if !args.netns {
