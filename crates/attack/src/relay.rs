@@ -118,11 +118,6 @@ impl Relay {
         lock(&self.shared.recording).take().unwrap_or_default()
     }
 
-    /// What has been kept so far; the recording goes on.
-    pub fn recorded_so_far(&self) -> Vec<Passed> {
-        lock(&self.shared.recording).clone().unwrap_or_default()
-    }
-
     /// Sends a datagram of the attacker's under the address of the one who would.
     pub fn inject(&self, datagram: &Passed) {
         self.shared.send(datagram);

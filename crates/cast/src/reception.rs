@@ -131,11 +131,6 @@ impl Reception {
         }
     }
 
-    /// Where it went; nothing is received any more.
-    pub fn into_destination(self) -> Destination {
-        self.destination
-    }
-
     /// That what is here is where it will be looked for.
     ///
     /// # Errors

@@ -258,13 +258,13 @@ impl Core {
     /// Somebody waits for room for `bytes` in the queue to `peer`, or in that of the channel. Half empty, not barely
     /// not full: or it would be woken for each message.
     pub fn await_room(&mut self, to: ChannelId, bytes: u64) {
-        let level = (self.send_buffer_bytes / 2).min(self.send_buffer_bytes.saturating_sub(bytes));
-        self.await_level(to.peer, Some((to.channel, bytes)), level);
+        self.await_level(to.peer, Some((to.channel, bytes)), self.send_buffer_bytes / 2);
     }
 
     /// Somebody waits until a message of `bytes` could be queued.
     pub fn await_room_for(&mut self, peer: PeerId, bytes: u64) {
-        self.await_level(peer, None, self.send_buffer_bytes.saturating_sub(bytes));
+        let most = self.send_buffer_bytes;
+        self.await_level(peer, None, most.saturating_sub(bytes).max(most / 2));
     }
 
     fn await_level(&mut self, peer: PeerId, beside: Option<(u16, u64)>, level: u64) {

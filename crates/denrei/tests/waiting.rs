@@ -1,6 +1,6 @@
 //! Who waits is woken, whatever else happens to a Node meanwhile.
 
-use denrei::{Bytes, ChannelId, Completion, Config, Drive, Event, Node, PeerId, ProtocolConfig};
+use denrei::{Bytes, ChannelId, Completion, Config, Drive, Event, Node, PeerId, ProtocolConfig, Rate};
 use std::future::Future;
 use std::net::UdpSocket;
 use std::pin::{Pin, pin};
@@ -56,6 +56,32 @@ fn who_has_room_for_no_such_message_waits_until_there_is() {
                 assert!(sent && took < LONG / 3, "{drive:?} {full} {size}: {sent} after {took:?}");
             });
         }
+    }
+}
+
+#[test]
+fn who_sends_a_large_message_has_its_turn_beside_who_sends_small_ones() {
+    for (drive, size) in [(Drive::Thread, 900 << 10), (Drive::Thread, 3 << 20), (Drive::Pipelined, 3 << 20)] {
+        let slow = Rate { bytes_per_s: 20_000_000, burst_bytes: 64 << 10 };
+        let few =
+            ProtocolConfig { send_buffer_bytes: 1 << 20, rate_request: slow, ..ProtocolConfig::default() };
+        let (a, b) = (bind(drive, few.clone()), bind(Drive::Thread, few));
+        let peer = a.connect(b.local_addr()).unwrap();
+        let (done, small) = (AtomicBool::new(false), Bytes::from(vec![1; 32 << 10]));
+        let is_done = || done.load(Ordering::Relaxed);
+        std::thread::scope(|scope| {
+            scope.spawn(|| while !is_done() && b.recv_timeout(LONG).unwrap().is_some() {});
+            scope.spawn(
+                || {
+                    while !is_done() && a.send_timeout(channel(peer, 0), small.clone(), LONG).is_ok() {}
+                },
+            );
+            std::thread::sleep(Duration::from_millis(200));
+            let (began, large) = (Instant::now(), Bytes::from(vec![2; size]));
+            let sent = a.send_timeout(channel(peer, 1), large, LONG / 2);
+            done.store(true, Ordering::Relaxed);
+            assert!(sent.is_ok(), "{drive:?} {size}: {sent:?} after {:?}", began.elapsed());
+        });
     }
 }
 

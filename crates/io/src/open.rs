@@ -149,15 +149,6 @@ fn set_buffers(socket: &Socket, config: &SocketConfig) -> (usize, usize) {
     (recv(), send())
 }
 
-/// MTU of the route to `peer` as the kernel knows it, header bytes included.
-pub(crate) fn route_mtu(local: SocketAddr, peer: SocketAddr) -> Option<usize> {
-    let socket = new_socket(local).ok()?;
-    socket.bind(&SocketAddr::new(local.ip(), 0).into()).ok()?;
-    let peer = crate::plain::mapped(peer, local.is_ipv6());
-    socket.connect(&peer.into()).ok()?;
-    platform::connected_mtu(&socket, crate::plain::canonical(peer).is_ipv4())
-}
-
 #[cfg(target_os = "linux")]
 pub(crate) use platform::ask_for_marks;
 
@@ -222,15 +213,6 @@ mod platform {
         let _ = set(socket.as_fd(), libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, clamp(bytes));
     }
 
-    pub(super) fn connected_mtu(socket: &Socket, ipv4: bool) -> Option<usize> {
-        let mtu = if ipv4 {
-            get(socket.as_fd(), libc::IPPROTO_IP, libc::IP_MTU)
-        } else {
-            get(socket.as_fd(), libc::IPPROTO_IPV6, libc::IPV6_MTU)
-        };
-        usize::try_from(mtu.ok()?).ok()
-    }
-
     /// The kernel doubles the value, which must not overflow its `int`.
     fn clamp(bytes: usize) -> i32 {
         i32::try_from(bytes).unwrap_or(i32::MAX).min(i32::MAX / 2)
@@ -259,9 +241,4 @@ mod platform {
 
     /// There is no way past the permitted maximum.
     pub(super) fn force_send_buffer(_: &Socket, _: usize) {}
-
-    /// Not known.
-    pub(super) fn connected_mtu(_: &Socket, _: bool) -> Option<usize> {
-        None
-    }
 }

@@ -141,12 +141,6 @@ impl UdpSocket {
         self.blocked.map(|lane| self.lanes[lane].socket.as_raw_fd())
     }
 
-    /// MTU of the route to `peer` as the kernel knows it (IP header included); `None` if unknown.
-    /// A hint: it costs several system calls, and the path may carry less.
-    pub fn interface_mtu_to(&self, peer: SocketAddr) -> Option<usize> {
-        open::route_mtu(self.local, canonical(peer))
-    }
-
     /// Opens a connected socket on this port for a busy peer. `Ok(false)`: nothing was done, because
     /// the peer has one already or all [`connected_sockets`](SocketConfig::connected_sockets) are
     /// taken; whom to disconnect is the caller's choice. Datagrams of the same [`Way`] go by it from then on.

@@ -29,9 +29,10 @@ pub struct Config {
     pub offering_channel: Option<u16>,
     /// Who answers offers.
     pub offers: OfferPolicy,
-    /// Unacknowledged and unsent bytes per peer above which `send` reports that it would block. A
-    /// message is always taken when nothing is queued; and each channel may queue 16 KiB, or an eighth of this if
-    /// that is less, whatever the others have queued, so that a full one holds up no other.
+    /// Unacknowledged and unsent bytes per peer above which `send` reports that it would block. A message of any size
+    /// is taken when no more than half of this is queued, or a large one would wait for as long as others send small
+    /// ones; and each channel may queue 16 KiB, or an eighth of this if that is less, whatever the others have queued,
+    /// so that a full one holds up no other.
     pub send_buffer_bytes: u64,
     /// Channels per peer and direction; channel numbers must be below. 16 ..= 65,535.
     pub max_channels: u16,

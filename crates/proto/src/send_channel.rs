@@ -487,3 +487,9 @@ fn fragment_room(room: Room, left: u64, untouched: bool) -> Option<u64> {
 pub(crate) fn check_size(bytes: u64, max: u64) -> Result<(), SendError> {
     if bytes > max { Err(SendError::TooLarge { bytes, max }) } else { Ok(()) }
 }
+
+/// Whether a queue of at most `most` bytes takes `bytes` more. One that is half empty takes a message of any size, or
+/// a large one would find no room for as long as others send small ones.
+pub(crate) fn has_room(queued: u64, bytes: u64, most: u64) -> bool {
+    queued.saturating_add(bytes) <= most || queued <= most / 2
+}

@@ -349,6 +349,25 @@ fn a_send_buffer_that_is_full_says_so() {
 }
 
 #[test]
+fn a_send_buffer_that_is_half_empty_takes_a_message_of_any_size() {
+    let mut pair = Pair::new(Config { send_buffer_bytes: 100_000, ..Config::default() });
+    let peer = pair.connect(0);
+    pair.send(0, peer, 0, content(0, 40_000));
+    assert_eq!(pair.ends[0].has_room(peer, 5_000_000), Ok(true));
+    pair.send(0, peer, 1, content(1, 5_000_000));
+    assert_eq!(pair.ends[0].has_room(peer, 1), Ok(false));
+    pair.run(SECOND);
+    pair.send(0, peer, 0, content(2, 60_000));
+    assert_eq!(
+        (pair.ends[0].has_room(peer, 39_936), pair.ends[0].has_room(peer, 39_937)),
+        (Ok(true), Ok(false))
+    );
+    let to = ChannelId { peer, channel: 1 };
+    let refused = pair.ends[0].send(to, content(3, 60_000).into(), Completion::None);
+    assert!(matches!(refused, Err(SendError::WouldBlock { queued_bytes: 60_064, .. })), "{refused:?}");
+}
+
+#[test]
 fn whoever_finds_no_room_asks_at_once_how_far_the_receiver_is() {
     let config = Config { offers: OfferPolicy::Ask, send_buffer_bytes: 100_000, ..Config::default() };
     let mut pair = Pair::new(config);

@@ -3,6 +3,7 @@
 use super::Endpoint;
 use crate::event::{ChannelId, PeerError, PeerId};
 use crate::rate::{MAX_WEIGHT, Rate};
+use crate::send_channel;
 use denrei_wire::Instant;
 
 impl Endpoint {
@@ -45,7 +46,7 @@ impl Endpoint {
     /// No such peer.
     pub fn has_room(&self, peer: PeerId, bytes: u64) -> Result<bool, PeerError> {
         let queued = self.flow_queue_bytes(peer).ok_or(PeerError::UnknownPeer(peer))?;
-        Ok(queued == 0 || queued.saturating_add(bytes) <= self.config.send_buffer_bytes)
+        Ok(send_channel::has_room(queued, bytes, self.config.send_buffer_bytes))
     }
 
     /// Messages to a peer that are not acknowledged; `None` if the peer is not in the address table.

@@ -220,7 +220,11 @@ fn check_sendable(
     }
     send_channel::check_size(bytes, peer.max_message())?;
     let queued_bytes = peer.outbox().queued_bytes();
-    if queued_bytes > 0 && queued_bytes + bytes > most && !fits_beside(peer, to.channel, bytes, most) {
+    // Most find nothing queued.
+    if queued_bytes > 0
+        && !send_channel::has_room(queued_bytes, bytes, most)
+        && !fits_beside(peer, to.channel, bytes, most)
+    {
         return Err(SendError::WouldBlock { peer: to.peer, queued_bytes });
     }
     Ok(())

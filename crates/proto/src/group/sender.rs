@@ -235,7 +235,7 @@ impl Sender {
             return Err(GroupError::TooLarge { bytes, max });
         }
         let queued_bytes = self.stream.unacked_bytes();
-        if queued_bytes > 0 && queued_bytes + bytes > config.send_buffer_bytes {
+        if !crate::send_channel::has_room(queued_bytes, bytes, config.send_buffer_bytes) {
             self.hurried = true;
             return Err(GroupError::WouldBlock { queued_bytes });
         }

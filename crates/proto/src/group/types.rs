@@ -124,11 +124,6 @@ pub struct GroupFeedback {
     pub tree: bool,
 }
 
-impl GroupFeedback {
-    /// The paper's scheme: every member acknowledges every packet.
-    pub const ALL_ACK: Self = Self { thin: false, stagger: false, suppress: false, tree: false };
-}
-
 impl Default for GroupFeedback {
     fn default() -> Self {
         Self { thin: true, stagger: true, suppress: true, tree: true }

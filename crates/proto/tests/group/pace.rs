@@ -57,6 +57,17 @@ fn assert_slow(took: Duration, what: &str) {
 }
 
 #[test]
+fn a_queue_that_is_half_empty_takes_a_message_of_any_size() {
+    let mut net =
+        opened_with(on(GroupBackend::Auto), Config { send_buffer_bytes: 100_000, ..Config::default() });
+    net.send(content(0, 40_000));
+    net.send(content(1, MEGABYTE));
+    net.hosts[0].group_send(net.group, content(2, 1)).unwrap_err();
+    net.run(Duration::from_secs(1));
+    (1..=3).for_each(|host| net.assert_received(host, &[40_000, MEGABYTE]));
+}
+
+#[test]
 fn a_group_goes_no_faster_than_a_member_has_told_its_opener() {
     for config in [Config::default(), sealed()] {
         for backend in BACKENDS {

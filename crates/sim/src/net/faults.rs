@@ -48,15 +48,6 @@ impl Faults {
     pub fn heal(&mut self) {
         *self = Self::default();
     }
-
-    /// Whether a datagram may be lost to these faults at all.
-    pub fn may_lose(&self) -> bool {
-        self.loss > 0.0
-            || self.burst.is_some()
-            || self.corrupt > 0.0
-            || self.black_hole_above.is_some()
-            || self.down
-    }
 }
 
 macro_rules! counts {
@@ -127,10 +118,8 @@ mod tests {
     fn healed_faults_do_nothing() {
         let burst = Burst { enter: 0.1, leave: 0.1, loss: 1.0 };
         let mut faults = Faults { loss: 0.5, burst: Some(burst), down: true, ..Faults::default() };
-        assert!(faults.may_lose());
         faults.heal();
         assert_eq!(faults, Faults::default());
-        assert!(!faults.may_lose());
     }
 
     #[test]

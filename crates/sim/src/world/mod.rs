@@ -266,17 +266,6 @@ impl World {
         self.processes[host.0 as usize].endpoint.as_deref()
     }
 
-    /// Whether the host's process is alive and not stopped.
-    pub fn is_running(&self, host: HostId) -> bool {
-        let process = &self.processes[host.0 as usize];
-        process.endpoint.is_some() && !process.paused
-    }
-
-    /// Whether the host's process is stopped.
-    pub fn is_paused(&self, host: HostId) -> bool {
-        self.processes[host.0 as usize].paused
-    }
-
     /// Puts a datagram before `to` after `delay`, whoever `source` says it is from.
     pub fn inject(&mut self, source: SocketAddr, to: HostId, bytes: &[u8], delay: Duration) {
         let datagram = self.datagrams.insert(source, to, Ecn::NotEct, bytes);
