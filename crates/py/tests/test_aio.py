@@ -30,10 +30,12 @@ def test_many_tasks_share_a_node():
 
 
 def test_a_slow_reader_slows_the_sender_and_memory_stays_bounded():
+    class Small(AsyncNode):
+        MAX_WAITING = 4
+
     async def main():
         settings = {"channel_credit_bytes": "64KiB", "send_buffer_bytes": "20000", "offer_above_bytes": "60000"}
-        async with AsyncNode(**settings) as server, AsyncNode(**settings) as client:
-            server.MAX_WAITING = 4
+        async with Small(**settings) as server, AsyncNode(**settings) as client:
             peer = client.connect(server.node.address)
 
             async def produce():

@@ -139,7 +139,13 @@ pub fn run(point: &Point, count: u64) -> Result<Run> {
         (seen.elapsed_ns.load(Ordering::Acquire), seen.received.load(Ordering::Relaxed));
     let all_ns = began.elapsed().as_nanos() as f64;
     let shutdown = stack.shutdown(RUN_LIMIT);
-    ensure!(shutdown.drained && shutdown.dropped == 0, "the stack lost PDUs: {shutdown:?}, {point:?}");
+    ensure!(shutdown.dropped == 0 && shutdown.panicked == 0, "the stack lost PDUs: {shutdown:?}, {point:?}");
+    ensure!(
+        shutdown.drained,
+        "{} PDUs were still on their way {RUN_LIMIT:?} after the last was sent: measure when nothing else keeps the \
+         cores busy ({point:?})",
+        shutdown.left
+    );
     ensure!(received > 0, "no PDU came back within {RUN_LIMIT:?}: {point:?}");
     let (took_ns, counted) = if elapsed_ns > 0 { (elapsed_ns as f64, count) } else { (all_ns, received) };
     let again = keeping.iter().map(|counters| counters.retransmitted.load(Ordering::Relaxed)).sum();
