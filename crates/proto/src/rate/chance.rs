@@ -1,15 +1,15 @@
 //! Which losses are chance, and not the window's doing.
 //!
-//! Inputs → outputs: octets that arrive, octets that are lost, whether the room for a queue is at its least → chance or
+//! Inputs → outputs: octets that arrive, octets that are lost, whether the room for a queue is small → chance or
 //! overflow. Source: R12, R13 (a loss says something of the capacity only if a lower rate does not lose); decision 87.
 //!
-//! What a full queue drops, a smaller window does not lose. What is lost all the same with the least room there is, is
+//! What a full queue drops, a smaller window does not lose. What is lost all the same when the room has become small, is
 //! lost by chance: its share is measured then, and up to twice as much is no reason to narrow the room again.
 
 use core::time::Duration;
 use denrei_wire::Instant;
 
-/// Losses with the least room, and octets that arrived meanwhile, after which their share is known.
+/// Losses with a small room, and octets that arrived meanwhile, after which their share is known.
 const ENOUGH_LOSSES: u32 = 8;
 const ENOUGH_OCTETS: u64 = 128 * 1024;
 /// Losses after which the share is measured anew, and may be found to be less: the first was of a few; and the time
@@ -23,6 +23,17 @@ const MOST_EXCESS: u64 = 128 * 1024;
 /// The unit of shares, as a power of two, and the largest that is believed: a quarter.
 const SHARE_BITS: u32 = 16;
 const MOST_SHARE: u64 = 1 << (SHARE_BITS - 2);
+
+/// What a loss is taken for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// More was on its way than there was room for.
+    Overflow,
+    /// It would have been lost anyway.
+    Chance,
+    /// The same, and how much is lost by chance is known from now on.
+    Found,
+}
 
 /// What a path loses by chance.
 #[derive(Debug)]
@@ -44,10 +55,15 @@ impl Chance {
         Self { share: 0, excess: 0, since: now, arrived: 0, lost: 0, losses: 0 }
     }
 
-    /// Measures from now on, as soon as what was lost before has been heard of. Called when the room has come to its
-    /// least.
-    pub fn measure(&mut self, now: Instant) {
-        (self.since, self.arrived, self.lost, self.losses) = (now + HEARD_OF, 0, 0, 0);
+    /// Measures from now on, as soon as what was lost before has been heard of, which takes `settling` at least. Called
+    /// when the room has become small.
+    pub fn measure(&mut self, now: Instant, settling: Duration) {
+        (self.since, self.arrived, self.lost, self.losses) = (now + settling.max(HEARD_OF), 0, 0, 0);
+    }
+
+    /// Whether anything is.
+    pub fn is_known(&self) -> bool {
+        self.share > 0
     }
 
     /// Data has come.
@@ -58,31 +74,31 @@ impl Chance {
         self.excess = self.excess.saturating_sub((2 * octets * self.share) >> SHARE_BITS);
     }
 
-    /// So many octets are missing; `is_least`: and have been since [`measure`](Self::measure), with the least room
-    /// there is. Whether they would have been lost anyway.
-    pub fn explains(&mut self, now: Instant, octets: u64, is_least: bool) -> bool {
+    /// So many octets are missing; `is_small`: and have been since [`measure`](Self::measure), with a small room.
+    pub fn judge(&mut self, now: Instant, octets: u64, is_small: bool) -> Verdict {
         if now >= self.since {
             self.lost += octets;
             self.losses += 1;
         }
         let share = self.measured();
-        let is_known = match is_least {
-            true => self.losses >= ENOUGH_LOSSES && self.arrived >= ENOUGH_OCTETS,
-            false => self.losses >= MANY_LOSSES || now.saturating_since(self.since) >= LIFETIME,
-        };
-        if is_known {
-            self.share = if is_least { share } else { share.min(self.share) };
-            self.measure(now);
+        if is_small && self.losses >= ENOUGH_LOSSES && self.arrived >= ENOUGH_OCTETS {
+            (self.share, self.excess) = (share, 0);
+            self.measure(now, Duration::ZERO);
+            return Verdict::Found;
+        }
+        if !is_small && (self.losses >= MANY_LOSSES || now.saturating_since(self.since) >= LIFETIME) {
+            self.share = share.min(self.share);
+            self.measure(now, Duration::ZERO);
         }
         if self.share == 0 {
-            return false;
+            return Verdict::Overflow;
         }
         self.excess += octets;
-        let is_bad_run = self.excess <= MOST_EXCESS;
-        if !is_bad_run {
-            self.excess = 0;
+        if self.excess <= MOST_EXCESS {
+            return Verdict::Chance;
         }
-        is_bad_run
+        self.excess = 0;
+        Verdict::Overflow
     }
 
     /// The share that was lost since the measurement began.
@@ -105,14 +121,14 @@ mod tests {
         now: &mut Instant,
         datagrams: u64,
         nth: u64,
-        is_least: bool,
+        is_small: bool,
     ) -> (u64, u64) {
         let (mut lost, mut explained) = (0, 0);
         for n in 1..=datagrams {
             *now += Duration::from_micros(12);
             if n % nth == 0 {
                 lost += 1;
-                explained += u64::from(chance.explains(*now, DATAGRAM, is_least));
+                explained += u64::from(chance.judge(*now, DATAGRAM, is_small) != Verdict::Overflow);
             } else {
                 chance.on_arrival(*now, DATAGRAM);
             }
@@ -121,11 +137,11 @@ mod tests {
     }
 
     #[test]
-    fn what_the_least_room_loses_is_chance_and_twice_as_much_is_too() {
+    fn what_a_small_room_loses_is_chance_and_twice_as_much_is_too() {
         let mut now = Instant::ZERO;
         let mut chance = Chance::new(now);
         assert_eq!(explained(&mut chance, &mut now, 1_000, 20, false).0, 0, "it may be the room");
-        chance.measure(now);
+        chance.measure(now, Duration::ZERO);
         let (yes, all) = explained(&mut chance, &mut now, 10_000, 20, true);
         // Of the 20 ms before what was lost earlier has been heard of, and of the measurement.
         assert!(all - yes < 100, "{yes} of {all}");
@@ -137,7 +153,7 @@ mod tests {
     fn what_a_queue_loses_beside_is_not_explained() {
         let mut now = Instant::ZERO;
         let mut chance = Chance::new(now);
-        chance.measure(now);
+        chance.measure(now, Duration::ZERO);
         explained(&mut chance, &mut now, 10_000, 100, true);
         let (yes, all) = explained(&mut chance, &mut now, 10_000, 8, false);
         assert!(yes < all, "a tenth more than what is lost by chance");
@@ -149,7 +165,7 @@ mod tests {
     fn a_share_of_few_losses_is_corrected_and_one_that_is_gone_is_forgotten() {
         let mut now = Instant::ZERO;
         let mut chance = Chance::new(now);
-        chance.measure(now);
+        chance.measure(now, Duration::ZERO);
         explained(&mut chance, &mut now, 10_000, 10, true);
         let before = chance.share;
         assert!(before.abs_diff((1 << SHARE_BITS) / 10) < 1_000, "{before}");
@@ -163,7 +179,7 @@ mod tests {
     fn nobody_believes_that_all_is_lost() {
         let mut now = Instant::ZERO;
         let mut chance = Chance::new(now);
-        chance.measure(now);
+        chance.measure(now, Duration::ZERO);
         explained(&mut chance, &mut now, 10_000, 2, true);
         assert_eq!(chance.share, MOST_SHARE);
     }

@@ -6,13 +6,16 @@
 //! smallest recent round trip, plus room for a queue. Deviation: the queue's room is learnt from
 //! loss and remembered, so that a full queue is not probed for again and again; what is lost by `chance` does not count.
 
-use super::chance::Chance;
+use super::chance::{Chance, Verdict};
 use core::time::Duration;
 use denrei_wire::{Instant, duration_nanos};
 
+/// A shallow switch buffer, octets: where overflows hide among what is lost by chance, there is no more room unless it
+/// brings a larger rate.
+const SHALLOW_QUEUE_BYTES: u64 = 64 * 1024;
 /// Room for a queue at first, octets: half of a shallow switch buffer. A link of 1 Gbit/s empties it
 /// in 0.26 ms, longer than a process is usually late.
-const FIRST_QUEUE_BYTES: u64 = 32 * 1024;
+const FIRST_QUEUE_BYTES: u64 = SHALLOW_QUEUE_BYTES / 2;
 /// Least room for a queue, in datagrams: one being sent while the next is asked for.
 const LEAST_QUEUE_DATAGRAMS: u64 = 4;
 /// Arrivals are counted over at least this long: shorter, and a batch of datagrams that waited for
@@ -37,6 +40,8 @@ const MEMORY: Duration = Duration::from_secs(10);
 /// Samples in a row that lost nothing, with no less room, after which a loss is chance: losses that the room
 /// brings would have come before. 128 ms; chance loss that is seldomer does not narrow the room step by step.
 const PROVEN_SAMPLES: u32 = 64;
+/// What a larger room lost has been heard of after as many times as it takes to narrow it.
+const SETTLING: u32 = 4;
 /// A path that holds as many times the queue's room is long, and so is one of such a round trip.
 const LONG_QUEUES: u64 = 4;
 const LONG_PATH: Duration = Duration::from_millis(1);
@@ -81,6 +86,8 @@ pub(crate) struct InboundWindow {
     /// Above this something was lost, until then.
     ceiling: u64,
     ceiling_until: Instant,
+    /// The largest room that lost something, until then.
+    lossy: u64,
     shrunk_at: Instant,
     /// Samples since the room changed, or something was lost.
     proven: u32,
@@ -117,6 +124,7 @@ impl InboundWindow {
             queue: FIRST_QUEUE_BYTES.min(buffer / 2),
             ceiling: u64::MAX,
             ceiling_until: now,
+            lossy: 0,
             shrunk_at: Instant::ZERO,
             proven: 0,
             datagram: 1472,
@@ -238,13 +246,16 @@ impl InboundWindow {
     /// So many octets are missing. What is not chance counts once per round trip, or a burst of losses would count
     /// as many.
     pub fn on_loss(&mut self, now: Instant, octets: u64) {
-        let is_least = self.queue <= self.least_queue();
-        if self.chance.explains(now, octets, is_least) {
-            if is_least {
-                // Nor was it the room that lost before.
-                self.ceiling = u64::MAX;
+        let is_small = self.is_small();
+        match self.chance.judge(now, octets, is_small) {
+            Verdict::Overflow => {}
+            Verdict::Chance => return,
+            Verdict::Found => {
+                // Nor was it the room that lost before. What overflows hides among what is lost anyway.
+                (self.ceiling, self.lossy) = (u64::MAX, 0);
+                self.queue = self.queue.min(SHALLOW_QUEUE_BYTES);
+                return;
             }
-            return;
         }
         self.sample_lost = true;
         if now.saturating_since(self.shrunk_at) < self.rtt() + LEAST_SAMPLE {
@@ -259,9 +270,16 @@ impl InboundWindow {
         self.ceiling = self.queue();
         self.ceiling_until = now + MEMORY;
         self.queue = (self.queue() * KEPT_ON_LOSS / 16).max(self.least_queue());
-        if !is_least && self.queue == self.least_queue() {
-            self.chance.measure(now);
+        self.lossy = self.lossy.max(self.ceiling);
+        if !is_small && self.is_small() {
+            self.chance.measure(now, (self.rtt() + LEAST_SAMPLE) * SETTLING);
         }
+    }
+
+    /// Whether the room is so far below what lost that it cannot be the same queue that loses: two steps, and one that
+    /// the growth is held back by. Or it is at its least.
+    fn is_small(&self) -> bool {
+        self.queue <= self.least_queue() || 3 * self.queue <= 2 * self.lossy
     }
 
     fn end_sample(&mut self, now: Instant, length: Duration) {
@@ -298,10 +316,12 @@ impl InboundWindow {
             self.flat = if rising { 0 } else { self.flat + 1 };
         }
         if now >= self.ceiling_until {
-            self.ceiling = u64::MAX;
+            (self.ceiling, self.lossy) = (u64::MAX, 0);
         }
         if !self.sample_lost {
-            let most = (self.ceiling - self.ceiling / 8).min(self.most_queue);
+            let hidden = self.chance.is_known() && !rising;
+            let most = if hidden { SHALLOW_QUEUE_BYTES } else { u64::MAX };
+            let most = most.min(self.ceiling - self.ceiling / 8).min(self.most_queue);
             let share = if rising { RISING_SHARE } else { GROWTH_SHARE };
             let grown = self.queue + (self.queue / share).max(self.datagram / 8);
             let room = self.queue.max(grown.min(most));
@@ -426,9 +446,9 @@ mod tests {
         assert!(used > 0.85, "{used}, the start included");
     }
 
-    /// A window that has found its room, and then loses something each `pause`; its room in the end.
-    fn room_after_losses(pause: Duration) -> (u64, u64) {
-        let mut window = InboundWindow::new(Instant::ZERO, 64 << 10, None);
+    /// A window that has found its room, and then loses something each `pause`; its room before and in the end.
+    fn room_after_losses(buffer: u64, pause: Duration, losses: u32) -> (u64, u64) {
+        let mut window = InboundWindow::new(Instant::ZERO, buffer, None);
         let mut now = Instant::ZERO;
         let mut run = |window: &mut InboundWindow, time: Duration| {
             let end = now + time;
@@ -441,7 +461,7 @@ mod tests {
         };
         run(&mut window, Duration::from_secs(1));
         let before = window.queue();
-        for _ in 0..20 {
+        for _ in 0..losses {
             let now = run(&mut window, pause);
             window.on_loss(now, 1472);
         }
@@ -450,10 +470,21 @@ mod tests {
 
     #[test]
     fn a_loss_now_and_then_does_not_narrow_a_room_that_was_enough() {
-        let (before, after) = room_after_losses(Duration::from_millis(400));
+        let (before, after) = room_after_losses(64 << 10, Duration::from_millis(400), 20);
         assert_eq!(before, after);
-        let (before, after) = room_after_losses(Duration::from_millis(40));
+        let (before, after) = room_after_losses(64 << 10, Duration::from_millis(40), 11);
         assert!(after < before / 4, "{after} of {before}: losses that go on are the room's");
+    }
+
+    #[test]
+    fn losses_that_go_on_in_a_small_room_are_not_the_rooms() {
+        let (before, after) = room_after_losses(64 << 10, Duration::from_millis(40), 60);
+        assert_eq!(before, after);
+        let (before, after) = room_after_losses(4 << 20, Duration::from_millis(40), 120);
+        assert!(
+            before > 1 << 20 && after == 2 * FIRST_QUEUE_BYTES,
+            "{after} of {before}: what would overflow is hidden"
+        );
     }
 
     #[test]
