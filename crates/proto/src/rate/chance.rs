@@ -40,7 +40,7 @@ pub(super) enum Verdict {
 pub(super) struct Chance {
     /// Octets lost of 2^16; 0: not known.
     share: u64,
-    /// Octets lost beyond twice that.
+    /// Octets lost beyond twice that, in the same unit.
     excess: u64,
     /// What is counted in these was lost from then on.
     since: Instant,
@@ -52,7 +52,7 @@ pub(super) struct Chance {
 impl Chance {
     /// Nothing is known.
     pub fn new(now: Instant) -> Self {
-        Self { share: 0, excess: 0, since: now, arrived: 0, lost: 0, losses: 0 }
+        Self { share: 0, excess: 0, since: now + HEARD_OF, arrived: 0, lost: 0, losses: 0 }
     }
 
     /// Measures from now on, as soon as what was lost before has been heard of, which takes `settling` at least. Called
@@ -71,7 +71,7 @@ impl Chance {
         if now >= self.since {
             self.arrived += octets;
         }
-        self.excess = self.excess.saturating_sub((2 * octets * self.share) >> SHARE_BITS);
+        self.excess = self.excess.saturating_sub(2 * octets * self.share);
     }
 
     /// So many octets are missing; `is_small`: and have been since [`measure`](Self::measure), with a small room.
@@ -93,8 +93,8 @@ impl Chance {
         if self.share == 0 {
             return Verdict::Overflow;
         }
-        self.excess += octets;
-        if self.excess <= MOST_EXCESS {
+        self.excess += octets << SHARE_BITS;
+        if self.excess <= MOST_EXCESS << SHARE_BITS {
             return Verdict::Chance;
         }
         self.excess = 0;
@@ -136,10 +136,14 @@ mod tests {
         (explained, lost)
     }
 
+    /// What has begun to measure.
+    fn measuring() -> (Chance, Instant) {
+        (Chance::new(Instant::ZERO), Instant::ZERO)
+    }
+
     #[test]
     fn what_a_small_room_loses_is_chance_and_twice_as_much_is_too() {
-        let mut now = Instant::ZERO;
-        let mut chance = Chance::new(now);
+        let (mut chance, mut now) = measuring();
         assert_eq!(explained(&mut chance, &mut now, 1_000, 20, false).0, 0, "it may be the room");
         chance.measure(now, Duration::ZERO);
         let (yes, all) = explained(&mut chance, &mut now, 10_000, 20, true);
@@ -151,9 +155,7 @@ mod tests {
 
     #[test]
     fn what_a_queue_loses_beside_is_not_explained() {
-        let mut now = Instant::ZERO;
-        let mut chance = Chance::new(now);
-        chance.measure(now, Duration::ZERO);
+        let (mut chance, mut now) = measuring();
         explained(&mut chance, &mut now, 10_000, 100, true);
         let (yes, all) = explained(&mut chance, &mut now, 10_000, 8, false);
         assert!(yes < all, "a tenth more than what is lost by chance");
@@ -163,9 +165,7 @@ mod tests {
 
     #[test]
     fn a_share_of_few_losses_is_corrected_and_one_that_is_gone_is_forgotten() {
-        let mut now = Instant::ZERO;
-        let mut chance = Chance::new(now);
-        chance.measure(now, Duration::ZERO);
+        let (mut chance, mut now) = measuring();
         explained(&mut chance, &mut now, 10_000, 10, true);
         let before = chance.share;
         assert!(before.abs_diff((1 << SHARE_BITS) / 10) < 1_000, "{before}");
@@ -176,10 +176,19 @@ mod tests {
     }
 
     #[test]
+    fn twice_the_usual_share_of_small_datagrams_is_no_excess() {
+        let (mut chance, mut now) = measuring();
+        explained(&mut chance, &mut now, 100_000, 1_000, true);
+        for n in 1..1_000_000 {
+            now += Duration::from_micros(2);
+            chance.on_arrival(now, 100);
+            assert!(n % 600 != 0 || chance.judge(now, 100, false) == Verdict::Chance, "{n}");
+        }
+    }
+
+    #[test]
     fn nobody_believes_that_all_is_lost() {
-        let mut now = Instant::ZERO;
-        let mut chance = Chance::new(now);
-        chance.measure(now, Duration::ZERO);
+        let (mut chance, mut now) = measuring();
         explained(&mut chance, &mut now, 10_000, 2, true);
         assert_eq!(chance.share, MOST_SHARE);
     }

@@ -213,7 +213,9 @@ impl Grants {
         self.outstanding = self.outstanding.saturating_sub(before);
         if claim.is_active() {
             self.outstanding += claim.outstanding();
-            self.under_way.insert(peer);
+            if claim.outstanding() > 0 {
+                self.under_way.insert(peer);
+            }
             self.turns.enter(now, peer, claim);
         } else {
             claim.awaited = None;

@@ -10,8 +10,7 @@ use super::chance::{Chance, Verdict};
 use core::time::Duration;
 use denrei_wire::{Instant, duration_nanos};
 
-/// A shallow switch buffer, octets: where overflows hide among what is lost by chance, there is no more room unless it
-/// brings a larger rate.
+/// A shallow switch buffer, octets. No more room where overflows hide among chance, unless it brings a larger rate.
 const SHALLOW_QUEUE_BYTES: u64 = 64 * 1024;
 /// Room for a queue at first, octets: half of a shallow switch buffer. A link of 1 Gbit/s empties it
 /// in 0.26 ms, longer than a process is usually late.
@@ -170,7 +169,10 @@ impl InboundWindow {
 
     /// Data arrived while so much is on its way; `backlog`: senders wait for grants.
     pub fn on_arrival(&mut self, now: Instant, octets: u64, backlog: bool) {
-        self.datagram = self.datagram.max(octets);
+        if octets > self.datagram {
+            self.datagram = octets;
+            self.measure_chance(now);
+        }
         self.chance.on_arrival(now, octets);
         self.sample_octets += octets;
         self.sample_limited |= backlog;
@@ -243,8 +245,7 @@ impl InboundWindow {
         self.mean_wait.map(|(mean, deviation)| mean + deviation * 4)
     }
 
-    /// So many octets are missing. What is not chance counts once per round trip, or a burst of losses would count
-    /// as many.
+    /// So many octets are missing. What is not chance counts once per round trip: a burst of losses is one.
     pub fn on_loss(&mut self, now: Instant, octets: u64) {
         let is_small = self.is_small();
         match self.chance.judge(now, octets, is_small) {
@@ -272,8 +273,12 @@ impl InboundWindow {
         self.queue = (self.queue() * KEPT_ON_LOSS / 16).max(self.least_queue());
         self.lossy = self.lossy.max(self.ceiling);
         if !is_small && self.is_small() {
-            self.chance.measure(now, (self.rtt() + LEAST_SAMPLE) * SETTLING);
+            self.measure_chance(now);
         }
+    }
+
+    fn measure_chance(&mut self, now: Instant) {
+        self.chance.measure(now, (self.rtt() + LEAST_SAMPLE) * SETTLING);
     }
 
     /// Whether the room is so far below what lost that it cannot be the same queue that loses: two steps, and one that

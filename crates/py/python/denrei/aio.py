@@ -144,8 +144,7 @@ class AsyncNode(_Context):
             self._put_event(event)
 
     def _put_event(self, event: Event) -> None:
-        if self._events.full():
-            # Nobody looks at them: the oldest goes.
+        if self._events.full():  # Nobody looks at them: the oldest goes.
             self._events.get_nowait()
         self._events.put_nowait(event)
 
