@@ -354,9 +354,14 @@ fn what_comes_back_and_is_larger_than_the_sender_takes_ends_the_session_and_is_n
     let (_relay, peer) = through(&sender, &target, RelayConfig::default());
     sender.send(ChannelId { peer, channel: 0 }, content(0, 10)).unwrap();
     let back = target.recv_timeout(SOON).unwrap().expect("it arrives").channel;
-    for bytes in [100_000, 100_001, 10] {
+    for bytes in [100_000, 100_001] {
         target.send(back, content(1, bytes)).unwrap();
     }
+    let behind = target.send(back, content(1, 10));
+    assert!(
+        matches!(behind, Ok(_) | Err(SendError::PeerLost { .. })),
+        "it may have ended by then: {behind:?}"
+    );
     assert_eq!(sender.recv_timeout(SOON).unwrap().expect("it comes").data.len(), 100_000);
     let LostReason::Ended { code, reason } = lost(&sender) else { panic!("it hears why") };
     assert!(code == 0x8e01 && reason.contains("100001 bytes"), "{code:#x}: {reason}");
