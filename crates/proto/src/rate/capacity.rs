@@ -17,9 +17,10 @@ use denrei_wire::Instant;
 const MEMORY: Duration = Duration::from_secs(10);
 /// Of what was too much this is kept, in 1/32: within 10 % of the true limit, and a little below it.
 const KEPT: u64 = 31;
-/// Where nobody knows by how much to lower rate and burst, it is by 1/2 to this power, and by more the longer losses go
-/// on: by half in the end.
+/// Where nobody knows by how much to lower rate and burst, it is by 1/2 to this power; if that does not help this many times,
+/// by more and more, by half in the end.
 const GENTLEST: u32 = 5;
+const GENTLE_STEPS: u32 = 4;
 /// While losses go on, the burst is to blame until it is a quarter of what it was, then the rate; what is still lost when
 /// that is three quarters of what came is lost by chance.
 const SMALL_BURST: u64 = 4;
@@ -228,7 +229,9 @@ impl Capacity {
         }
         let small = losing.burst / SMALL_BURST;
         let least = LEAST_BURST_DATAGRAMS * interval.datagram.max(1);
-        let gentler = |value: u64| value - (value >> GENTLEST.saturating_sub(self.lossy / 2).max(1));
+        let gentler = |value: u64| {
+            value - (value >> GENTLEST.saturating_sub(self.lossy.saturating_sub(GENTLE_STEPS) / 2).max(1))
+        };
         let burst_is_wrong = in_a_row < self.burst.value - self.burst.value / 8;
         let burst_is_small = self.burst.value <= small.max(least);
         // What the application has been seen to take was not too fast; nor was what came, until the burst is known
@@ -251,11 +254,14 @@ impl Capacity {
                 self.rate.lower(now, innocent * KEPT / 32, false);
             }
             // The burst first; if losses go on, the rate; and so on in turns.
-            _ if self.lossy % 2 == 1 || self.rate.value < innocent => {
+            _ if self.lossy % 2 == 1 => {
                 let most = if burst_is_wrong { in_a_row * KEPT / 32 } else { gentler(self.burst.value) };
                 self.burst.lower(now, most, false);
             }
-            _ => self.rate.lower(now, (innocent * KEPT / 32).min(gentler(self.rate.value)), false),
+            _ => {
+                let most = if burst_is_small { gentler(self.rate.value) } else { MAX_RATE };
+                self.rate.lower(now, most.min(innocent * KEPT / 32), false);
+            }
         }
         self.burst.value = self.burst.value.max(least);
         self.rate.value = self.rate.value.max(LEAST_RATE);
