@@ -172,7 +172,8 @@ pub unsafe extern "C" fn denrei_group_send_lent(
     })
 }
 
-/// Waits until every member has acknowledged everything sent so far; DENREI_TIMEOUT if not in time.
+/// Waits until every member that counts has acknowledged everything sent so far; DENREI_TIMEOUT if not in time,
+/// DENREI_PEER_LOST if no member is left, and not everything was acknowledged.
 ///
 /// # Safety
 /// `group` is a group.
@@ -180,7 +181,7 @@ pub unsafe extern "C" fn denrei_group_send_lent(
 pub unsafe extern "C" fn denrei_group_flush(group: *const denrei_group, timeout_us: i64) -> denrei_code {
     call(|| {
         // SAFETY: by the contract.
-        let done = unsafe { borrow("group", group) }?.group.flush(bounded(timeout_us));
+        let done = unsafe { borrow("group", group) }?.group.wait_acknowledged(bounded(timeout_us))?;
         if done { Ok(()) } else { Err(Failure::timeout()) }
     })
 }

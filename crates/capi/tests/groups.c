@@ -164,6 +164,13 @@ static void groups(const char *address) {
   OK(denrei_group_ask(listeners[1], opener_name, false));
   expect(group, DENREI_GROUP_JOINED, &event);
   CHECK(strcmp(event.address, members[1]) == 0);
+
+  /* More than they hold, which nobody takes; then nobody is left to. */
+  for (int i = 0; i < 20; i++) OK(denrei_group_send(group, large, sizeof large, 10 * SECOND, NULL));
+  CHECK(denrei_group_flush(group, SECOND / 20) == DENREI_TIMEOUT);
+  OK(denrei_group_remove_member(group, 0));
+  OK(denrei_group_remove_member(group, event.member));
+  FAILS(denrei_group_flush(group, 10 * SECOND), DENREI_PEER_LOST, "no members left");
   denrei_group_free(group);
 
   denrei_membership_leave(memberships[1]);

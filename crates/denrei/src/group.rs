@@ -229,16 +229,26 @@ impl Group {
     }
 
     /// Waits until every member that counts has acknowledged everything sent so far, at most
-    /// `timeout`; whether it is so.
+    /// `timeout`; whether it is so. Not if no member is left before: [`wait_acknowledged`](Self::wait_acknowledged)
+    /// says so, and [`GroupEvent::Departed`] which messages each had.
     pub fn flush(&self, timeout: Duration) -> bool {
-        // A group that is over has nothing left to wait for.
+        self.wait_acknowledged(timeout).unwrap_or(false)
+    }
+
+    /// Like [`flush`](Self::flush), and says why there is nothing to wait for.
+    ///
+    /// # Errors
+    /// [`GroupError::Deserted`]: no member is left, and not everything was acknowledged by the last of them.
+    pub fn wait_acknowledged(&self, timeout: Duration) -> Result<bool, GroupError> {
+        // A group that is over has nothing to hurry with.
         let _ = self.node.with_core(|core, _| core.endpoint.group_hurry(self.id));
         self.node.shared().kick();
-        let empty = |core: &mut Core| match core.endpoint.group_queue_bytes(self.id) {
-            None | Some(0) => Some(()),
-            Some(_) => None,
+        let flushed = |core: &mut Core| match core.endpoint.group_is_flushed(self.id) {
+            Ok(false) if core.broken => Some(Err(GroupError::Deserted(self.id))),
+            Ok(false) => None,
+            answer => Some(answer),
         };
-        self.node.shared().wait_for(Some(timeout), empty).is_some()
+        self.node.shared().wait_for(Some(timeout), flushed).unwrap_or(Ok(false))
     }
 
     /// Ends the group in order: FIN once all is sent, then the members' answers. Whether all of them

@@ -232,6 +232,27 @@ fn a_node_that_goes_away_is_reported_with_its_last_message() {
 }
 
 #[test]
+fn who_waits_for_acknowledgements_hears_that_nobody_is_left() {
+    let address = group_address(17);
+    let member = Node::bind("127.0.0.1:0", threaded()).unwrap();
+    let listener = member.join_group(address).unwrap();
+    let opener = Node::bind("127.0.0.1:0", threaded()).unwrap();
+    let group = opener.open_group(address, &[member.local_addr()], GroupPolicy::Wait).unwrap();
+    let membership = listener.accept(PATIENCE).unwrap();
+    group.send("is acknowledged").unwrap();
+    assert_eq!(group.wait_acknowledged(PATIENCE), Ok(true));
+    // More than a member takes before its application does.
+    for number in 0..7 {
+        group.send(content(number, 1_000_000)).unwrap();
+    }
+    assert_eq!(group.wait_acknowledged(Duration::from_millis(50)), Ok(false), "nobody takes it");
+    membership.leave();
+    assert_eq!(group.wait_acknowledged(PATIENCE), Err(GroupError::Deserted(group.id())));
+    assert!(!group.flush(PATIENCE));
+    assert!(group.close(PATIENCE));
+}
+
+#[test]
 fn what_a_listener_was_not_asked_for_goes_with_it_and_other_listeners_stay() {
     let address = group_address(14);
     let member = Node::bind("127.0.0.1:0", threaded()).unwrap();

@@ -178,10 +178,14 @@ impl Seat {
     /// Waits until all have what was sent.
     ///
     /// # Errors
-    /// `AGAIN`: not all did for so long. `EINVAL`: not this seat's to lead.
+    /// `AGAIN`: not all did for so long. `ECONNRESET`: none is left. `EINVAL`: not this seat's to lead.
     pub fn flush(&self, timeout: Duration) -> Result<(), Errno> {
         let Role::Leads(group) = self.attend() else { return Err(Errno::INVALID) };
-        if group.flush(timeout) { Ok(()) } else { Err(Errno::AGAIN) }
+        match group.wait_acknowledged(timeout) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(Errno::AGAIN),
+            Err(_) => Err(Errno(crate::ffi::ECONNRESET)),
+        }
     }
 
     /// The next message.

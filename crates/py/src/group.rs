@@ -116,12 +116,16 @@ impl Group {
         self.send(py, &pickled(object)?, timeout, false)
     }
 
-    /// Waits until all members have acknowledged everything sent so far; whether they have.
+    /// Waits until all members have acknowledged everything sent so far; whether they have. Not if the last member is
+    /// lost before.
     #[pyo3(signature = (timeout = None))]
     fn flush(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
-        // One that is over has nothing left to wait for.
-        let flushed = |slice| Ok(self.group.get().is_none_or(|group| group.flush(slice)).then_some(()));
-        Ok(wait(py, timeout, flushed)?.is_some())
+        let flushed = |slice| {
+            // One that is over has nothing left to wait for.
+            let acknowledged = self.group.get().map_or(Ok(true), |group| group.wait_acknowledged(slice));
+            Ok(acknowledged.map_or(Some(false), |all| all.then_some(true)))
+        };
+        Ok(wait(py, timeout, flushed)?.unwrap_or(false))
     }
 
     /// Ends the group in order: once all is sent members are told, and answer; whether all have. Lets go of

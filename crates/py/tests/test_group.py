@@ -92,6 +92,21 @@ def test_members_come_and_go():
     assert event(group, "joined").address == stranger.address
 
 
+def test_flush_is_false_when_nobody_is_left():
+    _, group, _, _, memberships = group_of(1, 12)
+    group.send(b"taken")
+    assert group.flush(timeout=LONG)
+    for _ in range(7):
+        group.send(bytes(1_000_000))
+    assert not group.flush(timeout=0.05)
+    memberships[0].leave()
+    assert not group.flush()
+    assert event(group, "departed").number is not None
+    with pytest.raises(denrei.PeerLost):
+        group.send(b"more")
+    assert group.close(timeout=LONG)
+
+
 def test_a_port_is_free_once_a_group_is_closed_and_what_happened_before_can_still_be_taken():
     opener, group, _, _, (membership,) = group_of(1, 14)
     opener.close()

@@ -1862,11 +1862,13 @@ denrei_code denrei_group_send_lent(const denrei_group *group,
                                    uint64_t *number);
 
 /**
- * Waits until every member has acknowledged everything sent so far; DENREI_TIMEOUT if not in time.
+ * Waits until every member that counts has acknowledged everything sent so far; DENREI_TIMEOUT if not in time,
+ * DENREI_PEER_LOST if no member is left, and not everything was acknowledged.
  *
  * `group` is a group.
  */
-denrei_code denrei_group_flush(const denrei_group *group, int64_t timeout_us);
+denrei_code denrei_group_flush(const denrei_group *group,
+                               int64_t timeout_us);
 
 /**
  * Ends the group in order: once all is sent members are told, and answer. DENREI_TIMEOUT if not all

@@ -116,7 +116,7 @@ pub unsafe extern "C" fn denrei_coll_send(
     })
 }
 
-/// Waits until all members have what was sent; 0, or `-EAGAIN` if they did not for so long.
+/// Waits until all members have what was sent; 0, `-EAGAIN` if they did not for so long, or `-ECONNRESET` if none is left.
 ///
 /// # Safety
 /// A seat of ours.

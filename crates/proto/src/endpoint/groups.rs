@@ -97,6 +97,15 @@ impl Endpoint {
         (!sender.is_over()).then(|| sender.queued_bytes())
     }
 
+    /// Whether every member that counts has acknowledged everything sent to a group; one that is over waits for nothing.
+    ///
+    /// # Errors
+    /// No such group, or no member of it is left, and not everything was acknowledged.
+    pub fn group_is_flushed(&self, group: GroupId) -> Result<bool, GroupError> {
+        let sender = self.groups.as_deref().and_then(|groups| groups.sender_ref(group));
+        sender.ok_or(GroupError::Unknown(group))?.is_flushed()
+    }
+
     /// The next event of a group that this endpoint opened.
     pub fn poll_group_event(&mut self, group: GroupId) -> Option<GroupEvent> {
         self.groups.as_deref_mut()?.sender(group)?.events.pop()

@@ -3,7 +3,7 @@
 //! Inputs → outputs: messages, records, reports, time → packets to the group's address, records to
 //! members, events. `opening` begins and ends, `reports` takes in what members say, `repair` decides
 //! how what is missing goes out again, `transmit` writes packets, `pace` says how fast, `copies` multiplies them
-//! where there is no multicast, `timers` asks those who are silent. Source: M1–M7; `spec/protocol.md` §14.
+//! where there is no multicast, `timers` asks those who are silent, `status` says how it stands. Source: M1–M7; `spec/protocol.md` §14.
 
 mod copies;
 mod opening;
@@ -12,6 +12,7 @@ mod protect;
 mod rekey;
 mod repair;
 mod reports;
+mod status;
 mod timers;
 mod transmit;
 mod tree;
@@ -22,10 +23,7 @@ use super::member::{Member, Stage};
 use super::parity::PARITY_OVERHEAD_BYTES;
 use super::roll::Roll;
 use super::stream::Stream;
-use super::types::{
-    Departure, GroupBackend, GroupCounters, GroupError, GroupEvent, GroupId, GroupOptions, GroupStatus,
-    MemberPath, MemberStatus,
-};
+use super::types::{Departure, GroupBackend, GroupCounters, GroupError, GroupEvent, GroupId, GroupOptions};
 use crate::config::Config;
 use crate::congestion::{self, Controller};
 use crate::events::Events;
@@ -153,6 +151,8 @@ pub(crate) struct Sender {
     round_ends: Instant,
     pub events: Events<GroupEvent>,
     pub counters: GroupCounters,
+    /// The last member has gone before all was acknowledged.
+    deserted: bool,
     /// Members are to be told that they are none any more.
     dismissing: bool,
     /// Grows with everything an application may wait for.
@@ -210,6 +210,7 @@ impl Sender {
             round_ends: now,
             events: Events::default(),
             counters: GroupCounters::default(),
+            deserted: false,
             dismissing: false,
             news: 0,
         }
@@ -273,37 +274,6 @@ impl Sender {
             Phase::Opening { .. } => (self.phase, self.dismissing) = (Phase::Over, true),
             _ => {}
         }
-    }
-
-    /// Bytes of messages not acknowledged by all who count.
-    pub fn queued_bytes(&self) -> u64 {
-        self.stream.unacked_bytes()
-    }
-
-    /// What the application sees.
-    pub fn status(&self) -> GroupStatus {
-        let begun = self.stream.begun_cost();
-        let credit = self.members.least_limit().map(|limit| limit.saturating_sub(begun));
-        GroupStatus {
-            group: self.id,
-            address: self.address,
-            open: self.phase == Phase::Open,
-            messages_acknowledged: self.stream.acked_messages(),
-            messages_sent: self.stream.message_count(),
-            queued_bytes: self.stream.unacked_bytes(),
-            credit_bytes: credit.unwrap_or(0),
-            window_bytes: self.window(),
-            members: self.members.iter().map(|member| self.status_of(member)).collect(),
-            counters: GroupCounters { dropped_events: self.events.dropped(), ..self.counters },
-        }
-    }
-
-    fn status_of(&self, member: &Member) -> MemberStatus {
-        let mut status = member.status(self.stream.next());
-        if self.replicates() && status.path == MemberPath::Multicast {
-            status.path = MemberPath::Unicast;
-        }
-        status
     }
 
     // ---- who is who ----
@@ -381,6 +351,7 @@ impl Sender {
             self.emit(GroupEvent::Departed { member: id, addr, why, last_acknowledged });
         }
         if was_active {
+            self.deserted |= self.members.counts().active == 0 && self.stream.unacked_bytes() > 0;
             // It may have been the slowest.
             self.review_at = now;
             self.adopt_orphans(now, id, host);

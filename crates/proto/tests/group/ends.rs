@@ -96,10 +96,29 @@ fn what_nobody_is_there_for_waits_for_nobody() {
         (1..=2).for_each(|host| net.hosts[host].leave_group(net.now, group));
         net.run(PAUSE);
         assert_eq!(net.hosts[0].group_queue_bytes(group), Some(0), "{backend:?}");
+        assert_eq!(net.hosts[0].group_is_flushed(group), Err(GroupError::Deserted(group)), "{backend:?}");
         net.close();
         net.run(PAUSE);
         assert_eq!(net.events.last(), Some(&GroupEvent::Closed), "{backend:?}");
+        assert_eq!(net.hosts[0].group_is_flushed(group), Err(GroupError::Deserted(group)), "{backend:?}");
     }
+}
+
+#[test]
+fn what_the_last_member_has_acknowledged_is_flushed_though_all_have_left() {
+    let mut net = Net::opened(2, GroupOptions::default());
+    let group = net.group;
+    net.hosts[1].leave_group(net.now, group);
+    net.send(content(0, 3_000));
+    assert_eq!(net.hosts[0].group_is_flushed(group), Ok(false));
+    net.run(PAUSE);
+    assert_eq!(net.hosts[0].group_is_flushed(group), Ok(true), "one is there");
+    net.hosts[2].leave_group(net.now, group);
+    net.run(PAUSE);
+    assert_eq!(net.hosts[0].group_is_flushed(group), Ok(true));
+    net.close();
+    net.run(PAUSE);
+    assert_eq!(net.hosts[0].group_is_flushed(group), Ok(true), "it is over");
 }
 
 #[test]

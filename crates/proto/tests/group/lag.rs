@@ -181,3 +181,36 @@ fn who_lags_catches_up_while_a_group_ends() {
         net.events
     );
 }
+
+/// The second has all that was sent until the first held it up: it is asked all the same.
+#[test]
+fn members_that_die_one_behind_the_other_are_not_waited_for_one_after_the_other() {
+    let after = Duration::from_secs(1);
+    for policy in [GroupPolicy::Eject { after }, GroupPolicy::Lag { after }] {
+        let mut net = Net::opened(3, policy.into());
+        net.stopped.insert(2);
+        net.send(content(0, 3_000_000));
+        net.run(Duration::from_millis(50));
+        net.stopped.insert(3);
+        net.run(after * 11 / 10);
+        net.assert_received(1, &[3_000_000]);
+        let left_alone = |event: &&GroupEvent| matches!(event, GroupEvent::Departed { member, .. } | GroupEvent::Lagging { member, .. } if *member > 0);
+        assert_eq!(net.events.iter().filter(left_alone).count(), 2, "{:?}", net.events);
+    }
+}
+
+/// What it owes nothing for it is asked all the same, and answers.
+#[test]
+fn who_answers_while_others_wait_for_another_has_all_its_time() {
+    let after = Duration::from_secs(1);
+    let mut net = Net::opened(2, GroupPolicy::Eject { after }.into());
+    net.stopped.insert(2);
+    net.send(content(0, 3_000_000));
+    net.run(after * 9 / 10);
+    net.stopped.insert(1);
+    net.run(after * 7 / 10);
+    net.stopped.remove(&1);
+    net.run(after * 6 / 10);
+    assert!(matches!(net.events[1..], [GroupEvent::Departed { member: 1, .. }]), "{:?}", net.events);
+    net.assert_received(1, &[3_000_000]);
+}

@@ -433,7 +433,7 @@ class AsyncGroup(_Context):
                 await self._node._loop.run_in_executor(None, self.group.flush, SLICE)
 
     async def flush(self, timeout: float | None = None) -> bool:
-        """Waits until all members have acknowledged everything sent so far; whether they have."""
+        """Waits until all members have acknowledged everything sent so far; whether they have. See `Group.flush`."""
         return await self._node._loop.run_in_executor(None, self.group.flush, timeout)
 
     async def event(self) -> GroupEvent:

@@ -272,8 +272,9 @@ impl Sender {
             if !member.is_active() {
                 continue;
             }
-            // Until now it held nobody up.
-            if begins || !self.holds_up(member) || self.is_excused(member) {
+            // Until now it held nobody up. Who has not answered while another did shall not have that time again.
+            let idle = !self.holds_up(member) && member.silent_polls <= SILENT_POLLS;
+            if begins || idle || self.is_excused(member) {
                 self.members.edit(index).progress_at = now;
                 continue;
             }
