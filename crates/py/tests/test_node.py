@@ -77,6 +77,14 @@ def test_items_of_any_kind_are_sent_as_their_bytes():
         assert bytes(b.recv(timeout=LONG)) == array.tobytes()
 
 
+def test_subinterpreters_are_refused():
+    interpreters = pytest.importorskip("_xxsubinterpreters")
+    other = interpreters.create()
+    with pytest.raises(Exception, match="does not support loading in subinterpreters"):
+        interpreters.run_string(other, "import denrei")
+    interpreters.destroy(other)
+
+
 def test_a_view_keeps_the_message():
     a, b, peer = pair()
     peer.send(bytes(range(256)) * 100)
