@@ -107,15 +107,16 @@ fn a_full_queue_blocks_times_out_or_says_so() {
         loop {
             match a.send_timeout(to, content(sent, 100_000), Duration::from_millis(300)) {
                 Ok(_) => sent += 1,
+                // A machine with much else to do stands still for longer than that.
+                Err(SendError::WouldBlock { .. }) if sent < 45 => {}
                 Err(SendError::WouldBlock { queued_bytes, .. }) => {
                     assert!(queued_bytes > 900_000);
                     break;
                 }
                 Err(other) => panic!("{other}"),
             }
-            assert!(began.elapsed() < LONG);
+            assert!(began.elapsed() < LONG, "4 MiB of credit and 1 MiB of queue, not {sent}");
         }
-        assert!(sent >= 45, "4 MiB of credit and 1 MiB of queue, not {sent}");
         assert!(matches!(a.try_send(to, content(0, 100_000)), Err(SendError::WouldBlock { .. })));
         std::thread::scope(|scope| {
             scope.spawn(|| {

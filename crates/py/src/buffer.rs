@@ -3,9 +3,10 @@
 use bytes::Bytes;
 use denrei::Placement;
 use denrei_prefetch::ahead_of_writing;
-use pyo3::buffer::PyBuffer;
-use pyo3::exceptions::PyValueError;
+use pyo3::buffer::PyUntypedBuffer;
+use pyo3::exceptions::{PyBufferError, PyValueError};
 use pyo3::prelude::*;
+use pyo3::types::PyMemoryView;
 
 /// Messages up to this size are copied: a few cache lines cost less than taking the interpreter's
 /// lock to give the memory back.
@@ -14,32 +15,41 @@ const COPY_BELOW_BYTES: usize = 4096;
 /// A message that lives in an object's memory. The object is kept, and its export, until denrei lets
 /// go of the message.
 pub(crate) fn message_of(data: &Bound<'_, PyAny>, copy: bool) -> PyResult<Bytes> {
-    let buffer = PyBuffer::<u8>::get(&bytes_view(data)?)?;
-    if !buffer.is_c_contiguous() {
-        return Err(PyValueError::new_err("the buffer is not contiguous: send a contiguous copy of it"));
-    }
+    let buffer = contiguous(data)?;
     if copy || buffer.len_bytes() < COPY_BELOW_BYTES {
-        return Ok(Bytes::from(buffer.to_vec(data.py())?));
+        return Ok(Bytes::copy_from_slice(octets(&buffer)));
     }
     Ok(Bytes::from_owner(Lent { buffer: Some(buffer) }))
 }
 
-/// The object's memory as bytes, whatever its items are.
-fn bytes_view<'py>(data: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
-    let view = pyo3::types::PyMemoryView::from(data)?;
-    let plain =
-        view.getattr("format")?.extract::<&str>()? == "B" && view.getattr("ndim")?.extract::<usize>()? == 1;
-    if plain {
-        return Ok(view.into_any());
-    }
-    if !view.getattr("c_contiguous")?.extract::<bool>()? {
+/// The export of an object whose memory is in one piece, whatever its items are.
+fn contiguous(object: &Bound<'_, PyAny>) -> PyResult<PyUntypedBuffer> {
+    let buffer = match PyUntypedBuffer::get(object) {
+        // What has no dimensions, such as a NumPy scalar, PyO3 does not take.
+        Err(error) if error.is_instance_of::<PyBufferError>(object.py()) => {
+            PyUntypedBuffer::get(&PyMemoryView::from(object)?.call_method1("cast", ("B",))?)
+        }
+        buffer => buffer,
+    }?;
+    if !buffer.is_c_contiguous() {
         return Err(PyValueError::new_err("the buffer is not contiguous: send a contiguous copy of it"));
     }
-    view.call_method1("cast", ("B",))
+    Ok(buffer)
+}
+
+/// The octets of what is contiguous.
+fn octets(buffer: &PyUntypedBuffer) -> &[u8] {
+    // An empty buffer may be anywhere.
+    if buffer.len_bytes() == 0 {
+        return &[];
+    }
+    // SAFETY: the export keeps the memory where it is as long as `buffer` lives, and it is
+    // contiguous. The caller of `send` has promised not to write to it meanwhile.
+    unsafe { std::slice::from_raw_parts(buffer.buf_ptr().cast(), buffer.len_bytes()) }
 }
 
 /// Gives an export back; to nobody, if the interpreter is gone.
-fn give_back(buffer: Option<PyBuffer<u8>>) {
+fn give_back(buffer: Option<PyUntypedBuffer>) {
     let mut buffer = buffer;
     if Python::try_attach(|_| drop(buffer.take())).is_none() {
         std::mem::forget(buffer);
@@ -48,18 +58,12 @@ fn give_back(buffer: Option<PyBuffer<u8>>) {
 
 /// An exported buffer that a message lives in.
 struct Lent {
-    buffer: Option<PyBuffer<u8>>,
+    buffer: Option<PyUntypedBuffer>,
 }
 
 impl AsRef<[u8]> for Lent {
     fn as_ref(&self) -> &[u8] {
-        let Some(buffer) = &self.buffer else { return &[] };
-        if buffer.len_bytes() == 0 {
-            return &[];
-        }
-        // SAFETY: the export keeps the memory where it is as long as `buffer` lives, and it is
-        // contiguous. The caller of `send` has promised not to write to it meanwhile.
-        unsafe { std::slice::from_raw_parts(buffer.buf_ptr().cast(), buffer.len_bytes()) }
+        self.buffer.as_ref().map_or(&[], octets)
     }
 }
 
@@ -73,14 +77,14 @@ impl Drop for Lent {
 /// Memory of a writable object that an offered message is received into.
 #[derive(Debug)]
 pub(crate) struct Target {
-    buffer: Option<PyBuffer<u8>>,
+    buffer: Option<PyUntypedBuffer>,
     address: usize,
     length: usize,
 }
 
 impl Target {
     pub fn new(into: &Bound<'_, PyAny>) -> PyResult<Self> {
-        let buffer = PyBuffer::<u8>::get(&bytes_view(into)?)?;
+        let buffer = contiguous(into)?;
         if buffer.readonly() {
             return Err(PyValueError::new_err("the buffer cannot be written to"));
         }

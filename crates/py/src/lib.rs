@@ -24,11 +24,27 @@ mod wait;
 
 use denrei::GROUP_SETTINGS;
 use denrei_cast::CAST_SETTINGS;
+use pyo3::exceptions::PyImportError;
+use pyo3::ffi::{PyInterpreterState_Get, PyInterpreterState_GetID};
 use pyo3::prelude::*;
+
+/// Of the interpreter that a program starts with.
+const MAIN_INTERPRETER: i64 = 0;
+
+/// Refuses what Python refuses by itself from 3.12 on where each interpreter has a lock of its own: a program that ends
+/// while another interpreter has a Node would wait for ever, and types are one interpreter's.
+fn check_interpreter() -> PyResult<()> {
+    // SAFETY: whoever imports a module is attached to an interpreter.
+    if unsafe { PyInterpreterState_GetID(PyInterpreterState_Get()) } == MAIN_INTERPRETER {
+        return Ok(());
+    }
+    Err(PyImportError::new_err("module denrei._internal does not support loading in subinterpreters"))
+}
 
 /// The compiled part of denrei; import `denrei` instead.
 #[pymodule]
 fn _internal(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    check_interpreter()?;
     let py = module.py();
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add("SETTINGS", config::settings(py)?)?;

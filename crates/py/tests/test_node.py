@@ -62,6 +62,29 @@ def test_numpy_arrays_travel_without_copies():
         peer.send("text")
 
 
+def test_arrays_without_items_are_empty_messages():
+    _, b, peer = pair()
+    for empty in (np.array([]), np.zeros((0, 5)), np.zeros((3, 0), dtype=np.int8), memoryview(b"")):
+        peer.send(empty)
+        assert bytes(b.recv(timeout=LONG)) == b""
+
+
+def test_items_of_any_kind_are_sent_as_their_bytes():
+    _, b, peer = pair()
+    records = np.array([(1, 2.5), (3, 4.5)], dtype=[("a", "<i4"), ("b", "<f8")])
+    for array in (records, np.array(1.5), np.float64(2.5), np.arange(3, dtype=">i4"), np.array([1 + 2j])):
+        peer.send(array)
+        assert bytes(b.recv(timeout=LONG)) == array.tobytes()
+
+
+def test_subinterpreters_are_refused():
+    interpreters = pytest.importorskip("_xxsubinterpreters")
+    other = interpreters.create()
+    with pytest.raises(Exception, match="does not support loading in subinterpreters"):
+        interpreters.run_string(other, "import denrei")
+    interpreters.destroy(other)
+
+
 def test_a_view_keeps_the_message():
     a, b, peer = pair()
     peer.send(bytes(range(256)) * 100)
