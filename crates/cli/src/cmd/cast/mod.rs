@@ -116,13 +116,16 @@ fn bind_default(ips: [IpAddr; 2], port: u16, config: &Config) -> Result<Node> {
     bound.context("cannot open the port")
 }
 
-/// `host`, `host:port`, `10.0.0.1`, `[fd00::1]:7117`.
+/// `host`, `host:port`, `10.0.0.1`, `[fd00::1]:7117`, `fe80::7%eth0`.
 fn resolve(text: &str, port: u16) -> Result<SocketAddr, String> {
     if text.is_empty() {
         return Err("\"\" is no host: give a name or an address, such as node1 or 10.0.0.1:7117".into());
     }
     if let Ok(ip) = text.trim_matches(['[', ']']).parse::<IpAddr>() {
         return Ok(SocketAddr::new(ip, port));
+    }
+    if text.contains('%') && !text.starts_with('[') {
+        return address(&format!("[{text}]:{port}"));
     }
     let has_port = text.contains(':') && !text.ends_with(']');
     if has_port { address(text) } else { address(&format!("{text}:{port}")) }
@@ -140,7 +143,8 @@ fn resolve_peer(option: &str, text: &str) -> Result<SocketAddr> {
     if ip.is_multicast() || ip.is_unspecified() || ip == Ipv4Addr::BROADCAST {
         return Err(wrong(format!("{text:?} is no address of a single host")));
     }
-    Ok(addr)
+    // As the same host may be named in the other way too.
+    Ok(if ip.is_ipv4() { SocketAddr::new(ip, addr.port()) } else { addr })
 }
 
 /// The object of `--json` for a cast that came to nothing.
@@ -171,7 +175,10 @@ mod tests {
         ] {
             assert_eq!(resolve(text, DEFAULT_PORT), Ok(addr.parse().unwrap()), "{text}");
         }
-        assert_eq!(resolve("[fe80::7%lo]", 9), resolve("[fe80::7%lo]:9", 7));
+        for text in ["[fe80::7%lo]", "fe80::7%lo"] {
+            assert!(resolve(text, 9).is_ok() && resolve(text, 9) == resolve("[fe80::7%lo]:9", 7), "{text}");
+        }
+        assert_eq!(resolve_peer("--members", "::ffff:10.0.0.1").unwrap(), "10.0.0.1:7117".parse().unwrap());
         assert!(resolve("localhost", 9).unwrap().ip().is_loopback());
         assert!(resolve("no such host", 9).unwrap_err().contains("no such host"));
         assert!(resolve("", 9).unwrap_err().contains("such as node1"));
