@@ -360,7 +360,7 @@ pub unsafe extern "C" fn denrei_cast_receive_stream(
         let (node, options) = unsafe { (borrow("node", node)?, options.as_ref()) };
         let none = denrei_cast_options::default();
         let options = options.unwrap_or(&none);
-        let receiver = options.options.stream_receiver(node.node.clone(), descriptor(fd)?)?;
+        let receiver = options.options.stream_receiver(node.node.clone(), descriptor(fd)?);
         // SAFETY: by the contract.
         unsafe { receive(receiver, options, receipt) }
     })

@@ -64,5 +64,7 @@ pub use scan::{Scan, scan};
 pub use sender::{
     MemberProgress, MemberReport, Members, Outcome, SendOptions, SendProgress, SendReport, Sender, Wire,
 };
-pub use settings::{CAST_SETTINGS, CastOptions, DEFAULT_GROUP, RETAIN_BYTES, STREAM_NAME, check_directory};
+pub use settings::{
+    CAST_SETTINGS, CastOptions, DEFAULT_GROUP, RETAIN_BYTES, STREAM_NAME, check_directory, default_group,
+};
 pub use source::Source;

@@ -19,7 +19,7 @@ use nix::unistd::lseek64;
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// Holes that are smaller are sent as the zeros they read as, bytes: a part costs 16 in the manifest,
@@ -31,6 +31,10 @@ const MAX_EXTENTS: usize = 1 << 16;
 /// Of what is in more than [`MAX_DEPTH`] directories.
 const TOO_DEEP: &str = "it is in more than 64 directories, and receivers take no more; send one of those, or all as a \
                         stream: tar c PATH | denrei cast send - ...";
+
+/// Of a file that the system makes while it is read.
+const SIZELESS: &str = "there is more in it than its size says, as in files below /proc; send a copy of it, or what is \
+                        in it as a stream: denrei cast send - ... < PATH";
 
 /// What there is to send.
 #[derive(Debug)]
@@ -186,12 +190,18 @@ fn link(path: &Path, depth: u32) -> Result<Kind, CastError> {
 /// Where a file has data.
 ///
 /// # Errors
-/// It cannot be read.
+/// It cannot be read; it has something in it, but no size.
 pub(crate) fn extents(path: &Path, meta: &Metadata) -> Result<Vec<Extent>, CastError> {
     let size = meta.len();
     // One that cannot be read is said before anything is sent.
     let file = open(path).map_err(storage("read", path))?;
-    let whole = || if size == 0 { vec![] } else { vec![Extent { offset: 0, len: size }] };
+    if size == 0 {
+        return match file.read_at(&mut [0], 0).map_err(storage("read", path))? {
+            0 => Ok(vec![]),
+            _ => Err(CastError::Unsendable { path: path.into(), problem: SIZELESS }),
+        };
+    }
+    let whole = || vec![Extent { offset: 0, len: size }];
     // Fewer blocks than the size would take: there are holes.
     if meta.blocks().saturating_mul(512) >= size {
         return Ok(whole());
@@ -228,7 +238,7 @@ fn seek(file: &File, from: u64, whence: Whence) -> io::Result<Option<u64>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
+    use std::os::unix::fs::{PermissionsExt, symlink};
 
     fn names(scan: &Scan) -> Vec<String> {
         let manifest = &scan.manifest;
@@ -338,6 +348,14 @@ mod tests {
             error.contains("d63/d64/leaf: ") && error.contains(&format!("more than {MAX_DEPTH} ")),
             "{error}"
         );
+    }
+
+    /// It would arrive as an empty file, and be reported as complete.
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn a_file_that_has_no_size_but_something_in_it_is_refused_by_its_name() {
+        let error = scan(&["/proc/version".into()], false).unwrap_err().to_string();
+        assert!(error.starts_with("/proc/version: ") && error.contains("cast send - "), "{error}");
     }
 
     #[test]

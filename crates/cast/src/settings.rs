@@ -13,13 +13,22 @@ use crate::source::Source;
 use denrei::settings::{SIZE, SWITCH, Setting, TIME, group_backend, set_by_name, size, switch, time};
 use denrei::{ConfigError, GroupBackend, Node};
 use std::io::{Read, Write};
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// The group of a cast for which none is named: of the range that stays within an organisation
 /// (RFC 2365).
 pub const DEFAULT_GROUP: &str = "239.255.71.17:7118";
+
+/// The group of a cast for which none is named, to `members` if they are listed: [`DEFAULT_GROUP`], or where all of
+/// them have addresses of IPv6, which hear none of IPv4, one of that within the site (RFC 4291 §2.7).
+pub fn default_group(members: &[SocketAddr]) -> SocketAddr {
+    let is_ipv6 = |member: &SocketAddr| member.ip().to_canonical().is_ipv6();
+    let all_ipv6 = !members.is_empty() && members.iter().all(is_ipv6);
+    let v6 = Ipv6Addr::new(0xff15, 0, 0, 0, 0, 0, 0, 0x7117);
+    (if all_ipv6 { v6.into() } else { IpAddr::from([239, 255, 71, 17]) }, 7118).into()
+}
 
 /// The name of the file that receivers write a stream to, if none is given.
 pub const STREAM_NAME: &str = "stdin";
@@ -30,7 +39,7 @@ pub const RETAIN_BYTES: u64 = 64 << 20;
 /// How to send or to receive; what does not concern the one or the other is not looked at.
 #[derive(Clone, Debug, Default)]
 pub struct CastOptions {
-    /// The group's multicast address; its port + 1 is that of the beacons. [`DEFAULT_GROUP`] if `None`.
+    /// The group's multicast address; its port + 1 is that of the beacons. [`default_group`] if `None`.
     pub group: Option<SocketAddr>,
     /// How the group's messages travel.
     pub backend: GroupBackend,
@@ -136,11 +145,6 @@ impl CastOptions {
         set_by_name(CAST_SETTINGS, self, name, value)
     }
 
-    fn group(&self) -> Result<SocketAddr, CastError> {
-        let default = || address(DEFAULT_GROUP).ok_or_else(|| CastError::Transport("no group".into()));
-        self.group.map_or_else(default, Ok)
-    }
-
     /// A sender of files and directories over `node`: to the nodes at `members`, or, if those are
     /// none, to whoever comes, as soon as [`min_members`](Self::min_members) have.
     ///
@@ -180,8 +184,9 @@ impl CastOptions {
             return Err(CastError::NoReceivers(text.into()));
         }
         let listed = !members.is_empty();
+        let group = self.group.unwrap_or_else(|| default_group(&members));
         let members = if listed { Members::Listed(members) } else { Members::AtLeast(self.min_members) };
-        let mut options = SendOptions::new(self.group()?, members);
+        let mut options = SendOptions::new(group, members);
         options.backend = self.backend;
         options.wait = self.wait.unwrap_or(options.wait);
         options.patience = self.patience.unwrap_or(options.patience);
@@ -198,34 +203,43 @@ impl CastOptions {
     pub fn receiver(&self, node: Node, into: &Path) -> Result<Receiver, CastError> {
         check_directory(into)?;
         let destination = Destination::Directory { path: into.into(), sync: self.sync };
-        Ok(Receiver::new(node, destination, self.receive_options()?))
+        Ok(Receiver::new(node, destination, self.receive_options()))
     }
 
     /// A receiver of one file or stream, whose bytes go to `writer` as they come, over `node`.
-    ///
-    /// # Errors
-    /// The group's address is none.
-    pub fn stream_receiver(
-        &self,
-        node: Node,
-        writer: impl Write + Send + 'static,
-    ) -> Result<Receiver, CastError> {
-        Ok(Receiver::new(node, Destination::Pipe(Box::new(writer)), self.receive_options()?))
+    pub fn stream_receiver(&self, node: Node, writer: impl Write + Send + 'static) -> Receiver {
+        Receiver::new(node, Destination::Pipe(Box::new(writer)), self.receive_options())
     }
 
-    fn receive_options(&self) -> Result<ReceiveOptions, CastError> {
-        let mut options = ReceiveOptions::new(self.group()?);
+    fn receive_options(&self) -> ReceiveOptions {
+        let mut options = ReceiveOptions::new(self.group.unwrap_or_else(|| default_group(&[])));
         options.from = self.from;
         options.wait = self.wait;
         options.patience = self.patience.unwrap_or(options.patience);
         options.name = self.name.clone().unwrap_or(options.name);
-        Ok(options)
+        options
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_group_is_one_that_the_members_hear() {
+        let group = |members: &[&str]| {
+            let members: Vec<SocketAddr> = members.iter().map(|member| member.parse().unwrap()).collect();
+            default_group(&members).to_string()
+        };
+        assert_eq!(group(&[]), DEFAULT_GROUP);
+        for mixed in [&["10.0.0.1:1"][..], &["[::1]:1", "10.0.0.1:1"], &["[::ffff:10.0.0.1]:1"]] {
+            assert_eq!(group(mixed), DEFAULT_GROUP, "{mixed:?}");
+        }
+        assert_eq!(
+            parse_group(&group(&["[::1]:1", "[fd00::1]:1"])),
+            Ok("[ff15::7117]:7118".parse().unwrap())
+        );
+    }
 
     #[test]
     fn text_becomes_the_option_of_that_name() {

@@ -4,10 +4,10 @@
 //! that none outlives the one that started it.
 
 use anyhow::{Result, bail};
-use denrei_output::tell;
+use denrei_output::{say, tell};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use std::io::{self, BufRead, Read, Write};
+use std::io::{self, BufRead, Read};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, sync_channel};
 use std::thread;
 use std::time::Duration;
@@ -104,13 +104,9 @@ pub fn obey<T: DeserializeOwned + Send + 'static, A: Serialize>(
     Err(Told(words).into())
 }
 
-/// Says something to the process that started this one.
+/// Says something to the process that started this one; where that has ended this one does too, without a word.
 pub fn answer(answer: &impl Serialize) -> Result<()> {
-    let mut line = serde_json::to_vec(answer)?;
-    line.push(b'\n');
-    let mut stdout = io::stdout().lock();
-    stdout.write_all(&line)?;
-    stdout.flush()?;
+    say!("{}", serde_json::to_string(answer)?);
     Ok(())
 }
 

@@ -144,6 +144,22 @@ fn a_side_that_is_sent_what_is_no_order_ends_and_does_not_repeat_it() {
     );
 }
 
+/// As the demo's nodes do, and the sides of a benchmark, which is ended by a signal.
+#[test]
+fn a_side_that_nobody_listens_to_any_more_ends_without_a_word() {
+    use std::io::Write;
+    let mut node = denrei();
+    node.arg("__demo-node").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut node = node.spawn().unwrap();
+    drop(node.stdout.take());
+    let mut orders = node.stdin.take().unwrap();
+    // It has to be told more before that, which it answers.
+    orders.write_all(b"{\"Stage\":1}\n").unwrap();
+    let output = node.wait_with_output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+    assert_eq!(output.status.code(), Some(141));
+}
+
 /// With a compiler and a launcher that only stand for an MPI's.
 #[test]
 fn a_run_of_an_mpi_ends_with_the_benchmark_and_leaves_nothing() {

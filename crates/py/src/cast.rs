@@ -381,5 +381,5 @@ pub(crate) fn receive_stream(
     options: Option<&Bound<'_, PyDict>>,
 ) -> PyResult<CastReceipt> {
     let (options, target) = (options_of(options)?, file_of(target)?);
-    run_receiver(py, node, progress, |node| options.stream_receiver(node, target))
+    run_receiver(py, node, progress, |node| Ok(options.stream_receiver(node, target)))
 }

@@ -166,3 +166,39 @@ fn who_was_started_before_its_link_came_up_is_found_all_the_same() {
     assert_eq!(receiver.json().0, Some(0));
     assert!(fs::read(into[0].path().join("file")).unwrap() == content(100_000));
 }
+
+/// Nobody says where to bind, or which group: hosts are reached by the addresses that their names have.
+#[test]
+fn hosts_are_reached_over_ipv6_and_by_multicast_there() {
+    const NAME: &str = "hosts_are_reached_over_ipv6_and_by_multicast_there";
+    let lab = match Lab::bridge(4) {
+        Ok(lab) => lab,
+        Err(error) => return eprintln!("SKIPPED {NAME}: {error}"),
+    };
+    let Some(v6) = (1..4).map(|host| lab.host(host).ipv6()).collect::<Option<Vec<_>>>() else {
+        return eprintln!("SKIPPED {NAME}: no IPv6 here");
+    };
+    let (into, from) = (places(3), tempfile::tempdir().unwrap());
+    let file = from.path().join("file");
+    fs::write(&file, content(2_000_000)).unwrap();
+    let mixed = format!("{},{},{}", v6[0], lab.host(2).ipv4(), v6[2]);
+    let all = v6.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+    for (members, most_bytes) in [(all, 4_000_000), (mixed, 8_000_000)] {
+        let receiver = |host: usize| {
+            let mut command = lab.host(host).command(env!("CARGO_BIN_EXE_denrei"));
+            command.args(["cast", "recv", "--insecure", "--json", "--into"]);
+            Side::receiver(command.arg(into[host - 1].path())).0
+        };
+        let receivers: Vec<Side> = (1..4).map(receiver).collect();
+        let mut command = lab.host(0).command(env!("CARGO_BIN_EXE_denrei"));
+        command.args(["cast", "send", "--insecure", "--json", "--members", &members]).arg(&file);
+        let (status, report) = Side::start(&mut command).json();
+        assert_eq!(status, Some(0), "{members}: {report}");
+        assert!(report["wire_bytes"].as_u64().unwrap() < most_bytes, "{members}: {report}");
+        for (side, dir) in receivers.into_iter().zip(&into) {
+            assert_eq!(side.json().0, Some(0), "{members}");
+            assert!(fs::read(dir.path().join("file")).unwrap() == content(2_000_000));
+            fs::remove_file(dir.path().join("file")).unwrap();
+        }
+    }
+}

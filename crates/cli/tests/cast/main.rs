@@ -42,6 +42,29 @@ fn a_tree_to_three_listed_receivers() {
 }
 
 #[test]
+fn receivers_at_the_loopback_address_of_ipv6_are_reached() {
+    if let Err(error) = std::net::UdpSocket::bind("[::1]:0") {
+        return eprintln!("SKIPPED receivers_at_the_loopback_address_of_ipv6_are_reached: {error}");
+    }
+    let (into, from) = (places(2), tempfile::tempdir().unwrap());
+    let file = from.path().join("file");
+    fs::write(&file, content(100_000)).unwrap();
+    let receivers: Vec<(Side, String)> = into
+        .iter()
+        .map(|dir| Side::receiver(recv(dir.path(), &group()).args(["--bind", "[::1]:0"])))
+        .collect();
+    let members: Vec<&str> = receivers.iter().map(|(_, addr)| addr.as_str()).collect();
+    let mut command = denrei();
+    command.args(["cast", "send", "--json", "--members", &members.join(",")]).arg(&file);
+    let (status, report) = Side::start(&mut command).json();
+    assert_eq!(status, Some(0), "{report}");
+    for ((side, _), dir) in receivers.into_iter().zip(&into) {
+        assert_eq!(side.json().0, Some(0));
+        assert!(fs::read(dir.path().join("file")).unwrap() == content(100_000));
+    }
+}
+
+#[test]
 fn receivers_that_announce_themselves_and_one_that_is_late() {
     let (group, into, from) = (group(), places(3), tempfile::tempdir().unwrap());
     let file = from.path().join("file");
@@ -318,7 +341,14 @@ fn what_cannot_work_is_said_before_anything_is_sent() {
         (vec!["recv".into(), "--into".into(), path(&top), "--from=[::]".into()], 2, "single host"),
         // At once: it does not become possible by waiting.
         (
-            vec!["recv".into(), "--into".into(), path(&top), "--from=[::1]:9".into(), "--wait=20".into()],
+            vec![
+                "recv".into(),
+                "--into".into(),
+                path(&top),
+                "--bind=127.0.0.1:0".into(),
+                "--from=[::1]:9".into(),
+                "--wait=20".into(),
+            ],
             3,
             "bind to [::] for both",
         ),

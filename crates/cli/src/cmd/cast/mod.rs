@@ -71,21 +71,18 @@ struct PortArgs {
 }
 
 impl PortArgs {
-    /// Opens the Node. `beyond` says that others than this host's processes have to reach it; one at
-    /// `port`, or any other where that is taken, if no address was given.
-    fn open(&self, group: SocketAddr, port: u16, beyond: bool) -> Result<Node> {
+    /// Opens the Node of a side that has `peers` to reach, as far as they are known, and `group`; one at `port`, or any
+    /// other where that is taken, if no address was given.
+    fn open(&self, group: SocketAddr, port: u16, peers: &[SocketAddr]) -> Result<Node> {
         let mut config = self.keys.clone().own_config()?;
         config.drive = Drive::Thread;
         config.protocol.failure_timeout = FAILURE_TIMEOUT;
         config.protocol.keepalive = Some(KEEPALIVE);
-        let open = config.insecure || config.cluster_key.is_some() || beyond;
-        let ip = match (group.is_ipv4(), open) {
-            (true, true) => IpAddr::from(Ipv4Addr::UNSPECIFIED),
-            (true, false) => Ipv4Addr::LOCALHOST.into(),
-            (false, true) => Ipv6Addr::UNSPECIFIED.into(),
-            (false, false) => Ipv6Addr::LOCALHOST.into(),
+        let Some(bind) = &self.bind else {
+            let beyond = peers.iter().any(|peer| !peer.ip().to_canonical().is_loopback());
+            let open = config.insecure || config.cluster_key.is_some() || beyond;
+            return bind_default(default_ips(group, peers, open), port, &config);
         };
-        let Some(bind) = &self.bind else { return bind_default(ip, port, &config) };
         let addr = resolve(bind, port).map_err(|why| wrong_arguments(format!("--bind: {why}")))?;
         Node::bind(addr, config).context("cannot open the port")
     }
@@ -96,23 +93,39 @@ fn reach(node: &Node) -> &'static str {
     if node.local_addr().ip().to_canonical().is_loopback() { ", for this host alone" } else { "" }
 }
 
-/// Binds `port`, or another where that is taken: several receivers on one host find senders all the
-/// same.
-fn bind_default(ip: IpAddr, port: u16, config: &Config) -> Result<Node> {
-    let bound = match Node::bind((ip, port), config.clone()) {
-        Err(BindError::Socket { .. }) if port != 0 => Node::bind((ip, 0), config.clone()),
-        bound => bound,
+/// Where a side is if nobody says: at all addresses of its host, of both IP versions where it has both, or at loopback,
+/// of the version of those it has to reach. The second is for hosts that have no IPv6.
+fn default_ips(group: SocketAddr, peers: &[SocketAddr], open: bool) -> [IpAddr; 2] {
+    let loopback = match peers.first().unwrap_or(&group).ip().to_canonical() {
+        IpAddr::V4(_) => IpAddr::from(Ipv4Addr::LOCALHOST),
+        IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
     };
+    if open { [Ipv6Addr::UNSPECIFIED.into(), Ipv4Addr::UNSPECIFIED.into()] } else { [loopback; 2] }
+}
+
+/// Binds `port` of the first address, or another where that is taken: several receivers on one host find senders all
+/// the same.
+fn bind_default(ips: [IpAddr; 2], port: u16, config: &Config) -> Result<Node> {
+    let mut bound = Node::bind((ips[0], port), config.clone());
+    for addr in [(ips[0], 0), (ips[1], port), (ips[1], 0)] {
+        if !matches!(bound, Err(BindError::Socket { .. })) {
+            break;
+        }
+        bound = Node::bind(addr, config.clone());
+    }
     bound.context("cannot open the port")
 }
 
-/// `host`, `host:port`, `10.0.0.1`, `[fd00::1]:7117`.
+/// `host`, `host:port`, `10.0.0.1`, `[fd00::1]:7117`, `fe80::7%eth0`.
 fn resolve(text: &str, port: u16) -> Result<SocketAddr, String> {
     if text.is_empty() {
         return Err("\"\" is no host: give a name or an address, such as node1 or 10.0.0.1:7117".into());
     }
     if let Ok(ip) = text.trim_matches(['[', ']']).parse::<IpAddr>() {
         return Ok(SocketAddr::new(ip, port));
+    }
+    if text.contains('%') && !text.starts_with('[') {
+        return address(&format!("[{text}]:{port}"));
     }
     let has_port = text.contains(':') && !text.ends_with(']');
     if has_port { address(text) } else { address(&format!("{text}:{port}")) }
@@ -130,7 +143,8 @@ fn resolve_peer(option: &str, text: &str) -> Result<SocketAddr> {
     if ip.is_multicast() || ip.is_unspecified() || ip == Ipv4Addr::BROADCAST {
         return Err(wrong(format!("{text:?} is no address of a single host")));
     }
-    Ok(addr)
+    // As the same host may be named in the other way too.
+    Ok(if ip.is_ipv4() { SocketAddr::new(ip, addr.port()) } else { addr })
 }
 
 /// The object of `--json` for a cast that came to nothing.
@@ -161,7 +175,10 @@ mod tests {
         ] {
             assert_eq!(resolve(text, DEFAULT_PORT), Ok(addr.parse().unwrap()), "{text}");
         }
-        assert_eq!(resolve("[fe80::7%lo]", 9), resolve("[fe80::7%lo]:9", 7));
+        for text in ["[fe80::7%lo]", "fe80::7%lo"] {
+            assert!(resolve(text, 9).is_ok() && resolve(text, 9) == resolve("[fe80::7%lo]:9", 7), "{text}");
+        }
+        assert_eq!(resolve_peer("--members", "::ffff:10.0.0.1").unwrap(), "10.0.0.1:7117".parse().unwrap());
         assert!(resolve("localhost", 9).unwrap().ip().is_loopback());
         assert!(resolve("no such host", 9).unwrap_err().contains("no such host"));
         assert!(resolve("", 9).unwrap_err().contains("such as node1"));

@@ -113,8 +113,7 @@ impl RecvCommand {
             Destination::Directory { path, sync: self.fsync }
         };
         let from = self.from.as_deref().map(|from| resolve_peer("--from", from)).transpose()?;
-        let beyond = from.is_some_and(|from| !from.ip().to_canonical().is_loopback());
-        let node = self.port.open(self.group, DEFAULT_PORT, beyond)?;
+        let node = self.port.open(self.group, DEFAULT_PORT, from.as_slice())?;
         let mut options = ReceiveOptions::new(self.group);
         options.from = from;
         options.wait = self.wait;

@@ -11,8 +11,8 @@ use clap::{ArgGroup, Args, ValueEnum};
 use denrei::GroupBackend;
 use denrei_cast::manifest::ManifestError;
 use denrei_cast::{
-    CastError, DEFAULT_GROUP, Members, Outcome, RETAIN_BYTES, STREAM_NAME, SendOptions, SendReport, Sender,
-    Source, named, parse_group, scan,
+    CastError, Members, Outcome, RETAIN_BYTES, STREAM_NAME, SendOptions, SendReport, Sender, Source,
+    default_group, named, parse_group, scan,
 };
 use denrei_output::{say, tell};
 use serde_json::json;
@@ -58,9 +58,10 @@ pub struct SendCommand {
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<PathBuf>,
 
-    /// Multicast address and port of the group
-    #[arg(long, value_parser = parse_group, default_value = DEFAULT_GROUP, value_name = "ADDR")]
-    group: SocketAddr,
+    /// Multicast address and port of the group [default: 239.255.71.17:7118, or [ff15::7117]:7118 if all of --members
+    /// have addresses of IPv6]
+    #[arg(long, value_parser = parse_group, value_name = "ADDR")]
+    group: Option<SocketAddr>,
 
     /// The receivers: host or host:port, separated by commas; port 7117 where none is given
     #[arg(long, group = "receivers", value_delimiter = ',', value_name = "HOST,...")]
@@ -134,18 +135,14 @@ impl SendCommand {
     fn send(self) -> Result<bool> {
         let members = self.members()?;
         let (source, ending) = self.source()?;
-        let beyond = match &members {
-            Members::Listed(listed) => listed.iter().any(|addr| !addr.ip().to_canonical().is_loopback()),
-            Members::AtLeast(_) => false,
+        let listed = match &members {
+            Members::Listed(listed) => &listed[..],
+            Members::AtLeast(_) => &[],
         };
-        let node = self.port.open(self.group, 0, beyond)?;
+        let group = self.group.unwrap_or_else(|| default_group(listed));
+        let node = self.port.open(group, 0, listed)?;
         if !self.quiet {
-            tell!(
-                "sending from {} to the group {}{}",
-                named(node.local_addr()),
-                named(self.group),
-                reach(&node)
-            );
+            tell!("sending from {} to the group {}{}", named(node.local_addr()), named(group), reach(&node));
         }
         let wait = match members {
             Members::Listed(_) => LISTED_WAIT,
@@ -163,7 +160,7 @@ impl SendCommand {
             linger: self.linger,
             stall: self.stall.map(|stall| stall.max(Duration::from_millis(100))),
             rate_bytes_per_s: self.rate,
-            ..SendOptions::new(self.group, members)
+            ..SendOptions::new(group, members)
         };
         let sender = Sender::new(node, source, options).context("cannot send")?;
         sender.warnings().iter().for_each(|warning| tell!("denrei: {warning}"));
