@@ -221,6 +221,11 @@ impl SentPackets {
         self.ring.len() > MAX_SPAN
     }
 
+    /// Packets under way.
+    pub fn under_way(&self) -> u64 {
+        self.under_way
+    }
+
     /// Whether anything is under way.
     pub fn is_idle(&self) -> bool {
         self.under_way == 0

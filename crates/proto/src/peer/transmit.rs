@@ -67,6 +67,7 @@ impl Peer {
         let probes = self.probes_left == PACKETS_PER_PROBE;
         let (limit, most) =
             if probes { (LEAST_DATAGRAM_BYTES, 1) } else { (self.mtu.current(), out.max_segments()) };
+        let under_way = self.sent.under_way();
         let mut segment_size = limit as usize;
         let mut segments = 0;
         while segments < most && out.len() + segment_size <= MAX_DATAGRAM_BYTES {
@@ -87,11 +88,14 @@ impl Peer {
             self.write_mtu_probe(cx, out)?;
             segments = 1;
         }
-        Some(self.transmit(out.len(), (segments > 1).then_some(segment_size)))
+        let asks = self.sent.under_way() > under_way;
+        Some(self.transmit(cx.now, out.len(), (segments > 1).then_some(segment_size), asks))
     }
 
-    fn transmit(&self, len: usize, segment_size: Option<usize>) -> Transmit {
-        let ecn = if self.ecn_works { Ecn::Ect0 } else { Ecn::NotEct };
+    fn transmit(&self, now: Instant, len: usize, segment_size: Option<usize>, asks: bool) -> Transmit {
+        // What has no probes goes as what it answers came: where marks are dropped it would never arrive.
+        let as_asked = !self.received.has_marks() && (!asks || self.phase == Phase::Answering);
+        let ecn = if as_asked { Ecn::NotEct } else { self.marking.mark(now, self.probe_timeouts) };
         Transmit { to: self.addr, from: self.local, len, segment_size, ecn }
     }
 
@@ -328,7 +332,7 @@ impl Peer {
         let (code, reason) = self.closing.end()?;
         Frame::End(End { code, reason }).encode(&mut |bytes| out.put(bytes));
         self.finish_packet(cx, out, start, Frames::new(), false);
-        Some(self.transmit(out.len(), None))
+        Some(self.transmit(cx.now, out.len(), None, false))
     }
 }
 
