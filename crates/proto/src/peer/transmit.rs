@@ -67,7 +67,6 @@ impl Peer {
         let probes = self.probes_left == PACKETS_PER_PROBE;
         let (limit, most) =
             if probes { (LEAST_DATAGRAM_BYTES, 1) } else { (self.mtu.current(), out.max_segments()) };
-        let under_way = self.sent.under_way();
         let mut segment_size = limit as usize;
         let mut segments = 0;
         while segments < most && out.len() + segment_size <= MAX_DATAGRAM_BYTES {
@@ -88,15 +87,24 @@ impl Peer {
             self.write_mtu_probe(cx, out)?;
             segments = 1;
         }
-        let asks = self.sent.under_way() > under_way;
-        Some(self.transmit(cx.now, out.len(), (segments > 1).then_some(segment_size), asks))
+        Some(self.transmit(cx.now, out.len(), (segments > 1).then_some(segment_size)))
     }
 
-    fn transmit(&self, now: Instant, len: usize, segment_size: Option<usize>, asks: bool) -> Transmit {
-        // What has no probes goes as what it answers came: where marks are dropped it would never arrive.
-        let as_asked = !self.received.has_marks() && (!asks || self.phase == Phase::Answering);
-        let ecn = if as_asked { Ecn::NotEct } else { self.marking.mark(now, self.probe_timeouts) };
+    fn transmit(&mut self, now: Instant, len: usize, segment_size: Option<usize>) -> Transmit {
+        let ecn = if self.marking.is_on() { Ecn::Ect0 } else { self.mark(now) };
         Transmit { to: self.addr, from: self.local, len, segment_size, ecn }
+    }
+
+    /// What has just been written is marked with. What nothing repeats goes as what it answers came: where marks are
+    /// dropped it would never arrive.
+    #[cold]
+    fn mark(&mut self, now: Instant) -> Ecn {
+        let has_heard = self.received.has_marks();
+        let is_repeated = || self.phase != Phase::Answering && self.sent.is_newest_under_way();
+        if !has_heard && !is_repeated() {
+            return Ecn::NotEct;
+        }
+        self.marking.mark(now, self.probe_timeouts, has_heard)
     }
 
     /// A responder whose initiator has not proven itself only introduces itself. It acknowledges
@@ -332,7 +340,7 @@ impl Peer {
         let (code, reason) = self.closing.end()?;
         Frame::End(End { code, reason }).encode(&mut |bytes| out.put(bytes));
         self.finish_packet(cx, out, start, Frames::new(), false);
-        Some(self.transmit(cx.now, out.len(), None, false))
+        Some(self.transmit(cx.now, out.len(), None))
     }
 }
 
