@@ -168,7 +168,7 @@ impl Config {
             value: self.shards.to_string(),
             expected: match self.drive {
                 Drive::Pipelined => format!("1 to {most}, as max_peers times shards is below 2^24"),
-                other => format!("1 where drive is {other:?}; only Pipelined has protocol threads"),
+                _ => "1, unless drive is pipelined, which alone has protocol threads".to_owned(),
             },
         })
     }

@@ -282,7 +282,7 @@ fn shards_that_cannot_be_are_refused() {
     };
     assert!(error(Drive::Pipelined, 0).contains("shards is 0, but has to be 1 to 128"));
     assert!(error(Drive::Pipelined, 1000).contains("1 to 128"));
-    assert!(error(Drive::Thread, 2).contains("only Pipelined"));
+    assert!(error(Drive::Thread, 2).contains("unless drive is pipelined"));
 }
 
 /// Shards are to a host what Nodes are: all that come through them share it.

@@ -158,6 +158,11 @@ impl ReceivedPackets {
         self.seen.raise_floor(largest.saturating_sub(REORDER_ALLOWANCE));
     }
 
+    /// Whether any packet has come with a mark.
+    pub fn has_marks(&self) -> bool {
+        self.ecn.is_some()
+    }
+
     fn count_ecn(&mut self, ecn: Ecn) {
         if ecn == Ecn::NotEct {
             return;

@@ -19,6 +19,7 @@ pub mod group;
 mod inbox;
 mod lending;
 mod loss;
+mod marking;
 mod mtu;
 mod outbox;
 mod pacing;

@@ -221,6 +221,12 @@ impl SentPackets {
         self.ring.len() > MAX_SPAN
     }
 
+    /// Whether the packet sent last wants an acknowledgement.
+    pub fn is_newest_under_way(&self) -> bool {
+        let skipped = self.skips.last[0].checked_add(1) == Some(self.next_number());
+        self.ring.iter().rev().nth(usize::from(skipped)).is_some_and(Option::is_some)
+    }
+
     /// Whether anything is under way.
     pub fn is_idle(&self) -> bool {
         self.under_way == 0

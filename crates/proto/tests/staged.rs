@@ -5,6 +5,8 @@
 
 #[path = "ends.rs"]
 mod ends;
+#[path = "marks.rs"]
+mod marks;
 #[path = "pace.rs"]
 mod pace;
 #[path = "pair.rs"]

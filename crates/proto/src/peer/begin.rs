@@ -13,6 +13,7 @@ use crate::congestion;
 use crate::event::{PeerCounters, PeerId, Phase};
 use crate::inbox::Inbox;
 use crate::loss::{Control, SentPackets};
+use crate::marking::Marking;
 use crate::mtu::MtuSearch;
 use crate::outbox::Outbox;
 use crate::pacing::Pacer;
@@ -70,13 +71,12 @@ impl Peer {
             control: VecDeque::new(),
             once: Vec::new(),
             statuses: None,
-            ecn_works: config.ecn,
+            marking: Marking::new(config.ecn),
             hurried: false,
             takes_turns: false,
             probes_left: 0,
             probe_timeouts: 0,
             paced_until: None,
-            ce_seen: 0,
             received: ReceivedPackets::default(),
             inbox: Inbox::new(pool),
             heard_at: now,
@@ -151,6 +151,7 @@ impl Peer {
         self.parameters_heard = false;
         self.control.clear();
         self.probe_timeouts = 0;
+        self.marking.begin_anew();
         self.want(Control::Parameters);
         self.restart_status();
         if self.closing.read_closed {

@@ -23,6 +23,7 @@ use crate::event::{ChannelId, Event, FlowState, LostReason, MessageId, PeerCount
 use crate::events::Events;
 use crate::inbox::Inbox;
 use crate::loss::{Control, SentPacket, SentPackets};
+use crate::marking::Marking;
 use crate::mtu::MtuSearch;
 use crate::outbox::Outbox;
 use crate::pacing::Pacer;
@@ -33,7 +34,7 @@ pub(crate) use begin::Beginning;
 use close::Closing;
 use core::net::{IpAddr, SocketAddr};
 use denrei_wire::frame::OwnedFeedback;
-use denrei_wire::{EcnCounts, Incarnation, Instant, Parameters, Token, Way};
+use denrei_wire::{Incarnation, Instant, Parameters, Token, Way};
 use pace::{SenderRate, Told};
 pub(crate) use receive::Incoming;
 use status::Statuses;
@@ -141,8 +142,7 @@ pub(crate) struct Peer {
     once: Vec<Vec<u8>>,
     /// Made with the first question, from either side.
     statuses: Option<Box<Statuses>>,
-    /// Packets are marked ECN-capable.
-    ecn_works: bool,
+    marking: Marking,
     /// The packet that empties the queue asks for its acknowledgement at once.
     hurried: bool,
     /// What is under way goes to others at the same time, and they take their turns at it.
@@ -151,7 +151,6 @@ pub(crate) struct Peer {
     probes_left: u8,
     probe_timeouts: u32,
     paced_until: Option<Instant>,
-    ce_seen: u32,
 
     received: ReceivedPackets,
     inbox: Inbox,
@@ -342,18 +341,6 @@ impl Peer {
     /// Messages of which it is not known that they arrived.
     fn unacknowledged(&self) -> Vec<MessageId> {
         self.outbox.unacknowledged().map(|(channel, number)| self.message_id(channel, number)).collect()
-    }
-
-    fn note_ce(&mut self, ecn: Option<EcnCounts>) -> u64 {
-        let Some(counts) = ecn else { return 0 };
-        // A count that runs backwards belongs to an ACK that was overtaken.
-        let marked = counts.ce.wrapping_sub(self.ce_seen);
-        if marked > u32::MAX / 2 {
-            return 0;
-        }
-        self.ce_seen = counts.ce;
-        self.counters.ecn_marks += marked as u64;
-        marked as u64
     }
 }
 

@@ -69,9 +69,8 @@ impl Peer {
     fn on_progress(&mut self, cx: &Context<'_>, ack: &AckFrame<'_>, summary: &AckSummary, under_way: u64) {
         self.probe_timeouts = 0;
         self.probes_left = 0;
-        // RFC 9000 §13.4.2: a path or a peer that loses the marks gets none.
-        self.ecn_works &= ack.ecn.is_some();
-        let marked = self.note_ce(ack.ecn);
+        let marked = self.marking.on_ack(cx.now, summary.largest_sent_at, ack.ecn);
+        self.counters.ecn_marks += marked;
         if let Some(sent_at) = summary.largest_sent_at {
             let delay_ns = ack.delay_us as u64 * 1000;
             self.rtt.sample(cx.now, cx.now.nanos_since(sent_at), delay_ns);

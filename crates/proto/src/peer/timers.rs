@@ -171,6 +171,7 @@ impl Peer {
             return;
         }
         self.probe_timeouts += 1;
+        self.marking.on_probe_timeout();
         self.counters.probes += 1;
         self.probes_left = PACKETS_PER_PROBE;
         cx.notes.inquire |= self.is_doubted();

@@ -87,12 +87,24 @@ impl Peer {
             self.write_mtu_probe(cx, out)?;
             segments = 1;
         }
-        Some(self.transmit(out.len(), (segments > 1).then_some(segment_size)))
+        Some(self.transmit(cx.now, out.len(), (segments > 1).then_some(segment_size)))
     }
 
-    fn transmit(&self, len: usize, segment_size: Option<usize>) -> Transmit {
-        let ecn = if self.ecn_works { Ecn::Ect0 } else { Ecn::NotEct };
+    fn transmit(&mut self, now: Instant, len: usize, segment_size: Option<usize>) -> Transmit {
+        let ecn = if self.marking.is_on() { Ecn::Ect0 } else { self.mark(now) };
         Transmit { to: self.addr, from: self.local, len, segment_size, ecn }
+    }
+
+    /// What has just been written is marked with. What nothing repeats goes as what it answers came: where marks are
+    /// dropped it would never arrive.
+    #[cold]
+    fn mark(&mut self, now: Instant) -> Ecn {
+        let has_heard = self.received.has_marks();
+        let is_repeated = || self.phase != Phase::Answering && self.sent.is_newest_under_way();
+        if !has_heard && !is_repeated() {
+            return Ecn::NotEct;
+        }
+        self.marking.mark(now, self.probe_timeouts, has_heard)
     }
 
     /// A responder whose initiator has not proven itself only introduces itself. It acknowledges
@@ -328,7 +340,7 @@ impl Peer {
         let (code, reason) = self.closing.end()?;
         Frame::End(End { code, reason }).encode(&mut |bytes| out.put(bytes));
         self.finish_packet(cx, out, start, Frames::new(), false);
-        Some(self.transmit(out.len(), None))
+        Some(self.transmit(cx.now, out.len(), None))
     }
 }
 

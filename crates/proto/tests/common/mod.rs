@@ -37,6 +37,7 @@ pub struct Datagram {
     at: Instant,
     order: u64,
     to: usize,
+    ecn: Ecn,
     bytes: Vec<u8>,
 }
 
@@ -69,6 +70,8 @@ pub struct Pair {
     pub reading: [bool; 2],
     /// Which datagrams the link loses, by running number.
     pub lose: fn(u64) -> bool,
+    /// What becomes of a mark on the way; `None`: whoever has it is lost.
+    pub remark: fn(Ecn) -> Option<Ecn>,
     pub connected: bool,
     /// Everything that was sent: to which end, and what.
     pub tapped: Vec<(usize, Vec<u8>)>,
@@ -109,6 +112,7 @@ impl Pair {
             received: Default::default(),
             reading: [true; 2],
             lose: |_| false,
+            remark: Some,
             connected: true,
             seed: 100,
         }
@@ -149,8 +153,9 @@ impl Pair {
                 if !self.connected || transmit.to != addr(1 - end) || (self.lose)(self.order) {
                     continue;
                 }
+                let Some(ecn) = (self.remark)(transmit.ecn) else { continue };
                 let (at, order, bytes) = (self.now + DELAY, self.order, bytes.to_vec());
-                self.under_way.push(Datagram { at, order, to: 1 - end, bytes });
+                self.under_way.push(Datagram { at, order, to: 1 - end, ecn, bytes });
             }
         }
         while let Some(event) = self.ends[end].poll_event() {
@@ -199,7 +204,7 @@ impl Pair {
             let mut arrived = Vec::new();
             while self.under_way.peek().is_some_and(|datagram| datagram.at <= self.now) {
                 let mut datagram = self.under_way.pop().unwrap();
-                let meta = DatagramMeta { from: addr(1 - datagram.to), at: None, ecn: Ecn::Ect0 };
+                let meta = DatagramMeta { from: addr(1 - datagram.to), at: None, ecn: datagram.ecn };
                 let job = self.ends[datagram.to].open_job(&meta, &datagram.bytes).filter(|_| is_staged());
                 let opened = job.map(|job| job.run(&mut datagram.bytes));
                 arrived.push((datagram, meta, opened));

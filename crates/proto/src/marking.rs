@@ -1,0 +1,190 @@
+//! Whether packets are marked ECN-capable (RFC 3168, RFC 9000 §13.4.2).
+//!
+//! Inputs → outputs: the counts that acknowledgements bring, and how many probe timeouts there were in a row →
+//! whether what is sent now is marked, and how many packets came marked with congestion.
+
+use core::time::Duration;
+use denrei_wire::{Ecn, EcnCounts, Instant};
+
+/// After so many probe timeouts in a row packets go without marks: there are paths that drop what is marked.
+const SILENT_TIMEOUTS: u32 = 2;
+/// So many acknowledgements in a row that bring no marks mean that the path, or the peer, loses them. One may tell
+/// of a probe that went without.
+const ACKS_WITHOUT: u8 = 3;
+/// For so long nothing is marked then, and twice as long each further time, as a lost trial costs probe timeouts where
+/// it is dropped.
+const FIRST_PAUSE: Duration = Duration::from_secs(30);
+const MOST_DOUBLINGS: u8 = 7;
+
+/// The marks of one session.
+#[derive(Debug)]
+pub(crate) struct Marking {
+    /// Whatever is sent is marked: nothing speaks against it.
+    is_on: bool,
+    acks_without: u8,
+    /// Times that marks were given up for some time.
+    pauses: u8,
+    /// Packets sent from then on are marked.
+    from: Instant,
+    /// What the peer has counted of marks as they were sent, and of congestion.
+    arrived: u32,
+    congested: u32,
+}
+
+impl Marking {
+    pub fn new(is_wanted: bool) -> Self {
+        let from = if is_wanted { Instant::ZERO } else { Instant::FAR_FUTURE };
+        Self { is_on: false, acks_without: 0, pauses: 0, from, arrived: 0, congested: 0 }
+    }
+
+    /// Whether everything is marked, which is the rule; if not, [`mark`](Self::mark) tells.
+    #[inline]
+    pub fn is_on(&self) -> bool {
+        self.is_on
+    }
+
+    /// What a packet is marked with after so many probe timeouts in a row. `has_heard`: packets of the peer's come
+    /// with marks.
+    #[cold]
+    pub fn mark(&mut self, now: Instant, timeouts: u32, has_heard: bool) -> Ecn {
+        if now < self.from || timeouts >= SILENT_TIMEOUTS {
+            return Ecn::NotEct;
+        }
+        self.is_on = has_heard;
+        Ecn::Ect0
+    }
+
+    /// A probe timeout has passed.
+    pub fn on_probe_timeout(&mut self) {
+        self.is_on = false;
+    }
+
+    /// Takes note of an acknowledgement's counts; how many packets have newly come with congestion. `sent_at`: of
+    /// the largest that it acknowledges, if no larger one was before.
+    #[inline]
+    pub fn on_ack(&mut self, now: Instant, sent_at: Option<Instant>, counts: Option<EcnCounts>) -> u64 {
+        if let Some(counts) = counts
+            && counts.ce == self.congested
+            && counts.ect0 != self.arrived
+        {
+            (self.arrived, self.acks_without) = (counts.ect0, 0);
+            return 0;
+        }
+        self.compare(now, sent_at, counts.unwrap_or_default())
+    }
+
+    /// The same where more than the number of marks that came as they were sent is to be looked at.
+    #[cold]
+    fn compare(&mut self, now: Instant, sent_at: Option<Instant>, counts: EcnCounts) -> u64 {
+        let EcnCounts { ect0, ce, .. } = counts;
+        if sent_at.is_some_and(|sent_at| sent_at >= self.from) {
+            if (ect0, ce) == (self.arrived, self.congested) || (ect0, ce) == (0, 0) {
+                self.miss(now);
+            } else {
+                self.acks_without = 0;
+            }
+        }
+        // Counts that run backwards belong to an ACK that was overtaken.
+        if is_newer(ect0, self.arrived) {
+            self.arrived = ect0;
+        }
+        if !is_newer(ce, self.congested) {
+            return 0;
+        }
+        u64::from(ce.wrapping_sub(core::mem::replace(&mut self.congested, ce)))
+    }
+
+    /// What was marked, or went without as marks seemed to be dropped, has arrived as if it were not.
+    #[cold]
+    fn miss(&mut self, now: Instant) {
+        self.acks_without += 1;
+        if self.acks_without == ACKS_WITHOUT {
+            (self.acks_without, self.is_on) = (0, false);
+            self.from = now + FIRST_PAUSE * (1 << self.pauses);
+            self.pauses = (self.pauses + 1).min(MOST_DOUBLINGS);
+        }
+    }
+
+    /// The session begins anew, and the peer counts from 0.
+    pub fn begin_anew(&mut self) {
+        (self.arrived, self.congested, self.is_on) = (0, 0, false);
+    }
+}
+
+/// Whether a count that runs modulo 2^32 is ahead of another.
+#[inline]
+fn is_newer(new: u32, old: u32) -> bool {
+    new.wrapping_sub(old).wrapping_sub(1) < u32::MAX / 2
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: u64) -> Instant {
+        Instant::from_nanos(seconds * 1_000_000_000)
+    }
+
+    fn arrived(ect0: u32, ce: u32) -> Option<EcnCounts> {
+        Some(EcnCounts { ect0, ect1: 0, ce })
+    }
+
+    #[test]
+    fn marks_of_congestion_are_told_once_whatever_overtakes() {
+        let mut marking = Marking::new(true);
+        let mut told = |counts| marking.on_ack(at(1), Some(at(1)), counts);
+        assert_eq!(
+            [told(arrived(3, 0)), told(arrived(3, 2)), told(arrived(3, 1)), told(arrived(4, 4))],
+            [0, 2, 0, 2]
+        );
+    }
+
+    #[test]
+    fn a_path_that_loses_the_marks_gets_none_for_a_time_and_then_longer() {
+        let mut marking = Marking::new(true);
+        let mut now = at(1);
+        for pause in [30, 60, 120] {
+            for _ in 0..ACKS_WITHOUT {
+                assert_eq!(marking.mark(now, 0, true), Ecn::Ect0);
+                marking.on_ack(now, Some(now), None);
+            }
+            let again = now + Duration::from_secs(pause);
+            marking.on_ack(again, Some(now), None);
+            assert_eq!(marking.mark(again, 0, true), Ecn::Ect0, "what went without tells nothing");
+            assert_eq!(marking.mark(Instant::from_nanos(again.as_nanos() - 1), 0, true), Ecn::NotEct);
+            now = again;
+        }
+        for count in 1..10 {
+            marking.on_ack(now, Some(now), arrived(count, 0));
+        }
+        assert_eq!(marking.mark(now, 0, true), Ecn::Ect0);
+    }
+
+    #[test]
+    fn marks_that_are_lost_later_are_noticed_and_a_probe_without_one_is_no_sign() {
+        let mut marking = Marking::new(true);
+        marking.on_ack(at(1), Some(at(1)), arrived(5, 0));
+        assert_eq!(
+            [0, 1, 2, 3].map(|timeouts| marking.mark(at(1), timeouts, true)),
+            [Ecn::Ect0, Ecn::Ect0, Ecn::NotEct, Ecn::NotEct]
+        );
+        for count in 5..50 {
+            marking.on_ack(at(1), Some(at(1)), arrived(count, 0));
+            marking.on_ack(at(1), Some(at(1)), arrived(count, 0));
+        }
+        assert_eq!(marking.mark(at(1), 0, true), Ecn::Ect0);
+        for _ in 0..ACKS_WITHOUT {
+            marking.on_ack(at(2), Some(at(2)), arrived(49, 0));
+        }
+        assert_eq!(marking.mark(at(2), 0, true), Ecn::NotEct);
+    }
+
+    #[test]
+    fn who_wants_no_marks_never_gets_any() {
+        let mut marking = Marking::new(false);
+        for _ in 0..9 {
+            marking.on_ack(at(1), Some(at(1)), None);
+        }
+        assert_eq!(marking.mark(at(1_000_000), 0, true), Ecn::NotEct);
+    }
+}
