@@ -133,7 +133,7 @@ pub(crate) struct Capacity {
     lossy: u32,
     /// Losses have not ended.
     losing: Option<Losing>,
-    /// The fastest that came of late, octets per second, and until when that counts: no such rate is too much.
+    /// The fastest that came of late, octets per second, and until when that counts.
     fastest: (u64, Instant),
     /// How fast the application took, lately, octets per second; 0: not known.
     taken: [u64; BUSY_INTERVALS],
@@ -234,12 +234,12 @@ impl Capacity {
         };
         let burst_is_wrong = in_a_row < self.burst.value - self.burst.value / 8;
         let burst_is_small = self.burst.value <= small.max(least);
-        // What the application has been seen to take was not too fast; nor was what came, until the burst is known
-        // not to be the reason.
+        // What the application has been seen to take was not too fast; nor was much less than what came, until the burst
+        // is known not to be the reason.
         if burst_is_small {
             self.fastest.0 = came;
         }
-        let innocent = self.fastest.0.max(self.application());
+        let innocent = came.max(self.application()).max(self.fastest.0 / 8 * 7);
         match self.raised.take() {
             Some(Raised::Rate) if self.rate.value > innocent => {
                 self.rate.lower(now, innocent.max(self.rate.value / 2) * KEPT / 32, true);

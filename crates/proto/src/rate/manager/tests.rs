@@ -200,7 +200,7 @@ fn a_host_that_becomes_slower_is_not_taken_for_chance() {
     let taken = host.measure(SECOND * 4).iter().sum::<u64>();
     let lost = (lost(&host) - before) as f64 * 1e3 * PAYLOAD as f64 / taken as f64;
     assert!(taken as f64 > 0.95 * 4.0 * TAKES, "{taken}");
-    assert!(lost <= 2.0, "{lost} lost per 1000 packets");
+    assert!(lost <= 10.0, "{lost} lost per 1000 packets");
 }
 
 #[test]
