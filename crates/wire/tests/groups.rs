@@ -44,7 +44,7 @@ fn meant(name: &str) -> Record<'static> {
         "POLL" => Record::Poll { next: 9 },
         "CLOSE" => Record::Close { symbols: 10, messages: 11 },
         "CLOSED" => Record::Closed,
-        "LEAVE" => Record::Leave,
+        "LEAVE" => Record::Leave { symbols: 12, messages: 13 },
         "JOIN" => Record::Join(Join { address: addr("239.1.2.3:7400"), history: true }),
         "REMOVED" => Record::Removed,
         "ROUTE" => Record::Route(Route {

@@ -198,14 +198,7 @@ impl Member {
     pub fn on_report(&mut self, now: Instant, report: &Feedback<'_>, sent: u64, packets: u64) -> Progress {
         let mut progress = Progress::default();
         let next = ids::expand(report.next, self.next);
-        // M3: taken in if SND.UNA[i] < PKT.ACK[i] ≤ SND.MAX.
-        if next > self.next && next <= sent {
-            self.next = next;
-            self.repairing = self.repairing.split_off(&next);
-            progress.moved = true;
-        }
-        let messages = ids::expand(report.messages, self.messages);
-        self.messages = self.messages.max(messages);
+        progress.moved = self.has(next, ids::expand(report.messages, self.messages), sent);
         if report.limit > self.limit {
             self.limit = report.limit;
             progress.moved = true;
@@ -225,6 +218,18 @@ impl Member {
         self.asked_at = None;
         self.named = report.covers == 1;
         progress
+    }
+
+    /// It has all symbols before `next` of the `sent` ones, and all messages before `messages`; whether that is news.
+    pub fn has(&mut self, next: u64, messages: u64, sent: u64) -> bool {
+        self.messages = self.messages.max(messages);
+        // M3: taken in if SND.UNA[i] < PKT.ACK[i] ≤ SND.MAX.
+        let is_news = next > self.next && next <= sent;
+        if is_news {
+            self.next = next;
+            self.repairing = self.repairing.split_off(&next);
+        }
+        is_news
     }
 
     /// Whether a message of this cost may be begun, as far as this member is concerned: within its

@@ -30,6 +30,7 @@ use core::time::Duration;
 use denrei_wire::Instant;
 use denrei_wire::checksum::{self, CHECKSUM_BYTES};
 use denrei_wire::frame::{Feedback, Frame, Gap, feedback_flags};
+use denrei_wire::group::Record;
 use denrei_wire::group::{Begin, GROUP_HEADER_BYTES, MAX_GAPS, Open};
 use denrei_wire::packet::{Header, flags};
 use early::Early;
@@ -286,6 +287,11 @@ impl Membership {
             self.stop_reporting();
         }
         news
+    }
+
+    /// What it says to the opener when it leaves: what has come is acknowledged.
+    pub fn leaving(&self) -> Record<'static> {
+        Record::Leave { symbols: self.arrivals.next(), messages: self.assembly.next() }
     }
 
     /// One that is out has nothing more to say; who has everything may speak for others.

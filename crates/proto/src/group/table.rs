@@ -341,7 +341,7 @@ impl Table {
         };
         self.held -= member.held_bytes();
         if member.end(MembershipEnd::Left) {
-            host.send(now, member.opener, Record::Leave.encode(id.group.0).into());
+            host.send(now, member.opener, member.leaving().encode(id.group.0).into());
         }
         self.news += 1;
     }

@@ -122,6 +122,25 @@ fn what_the_last_member_has_acknowledged_is_flushed_though_all_have_left() {
 }
 
 #[test]
+fn who_leaves_with_a_message_whose_report_was_lost_has_acknowledged_it() {
+    for backend in [GroupBackend::Multicast, GroupBackend::Unicast] {
+        let mut net = Net::opened(1, GroupOptions { backend, ..GroupOptions::default() });
+        let group = net.group;
+        net.send(content(0, 3_000));
+        while net.received[1].is_empty() {
+            net.run(Duration::from_micros(5));
+        }
+        net.under_way.retain(|_, (to, ..)| *to != 0);
+        net.hosts[1].leave_group(net.now, group);
+        net.run(PAUSE);
+        assert_eq!(net.hosts[0].group_is_flushed(group), Ok(true), "{backend:?}");
+        let left =
+            |event: &GroupEvent| matches!(event, GroupEvent::Departed { last_acknowledged: Some(0), .. });
+        assert!(net.events.iter().any(left), "{backend:?}: {:?}", net.events);
+    }
+}
+
+#[test]
 fn who_has_received_nothing_has_acknowledged_nothing() {
     let mut net = joined(2, Config::default());
     net.group = net.hosts[0].open_group(net.now, group_addr(), &[addr(1)], GroupOptions::default()).unwrap();

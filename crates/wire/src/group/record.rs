@@ -125,8 +125,13 @@ pub enum Record<'a> {
     },
     /// FIN+ACK: all of them have arrived.
     Closed,
-    /// The member wants no more.
-    Leave,
+    /// The member wants no more; it has `symbols` and `messages`, and what comes after them it may have in part.
+    Leave {
+        /// First symbol that it does not have.
+        symbols: u64,
+        /// First message that it does not have.
+        messages: u64,
+    },
     /// Somebody asks to become a member.
     Join(Join),
     /// The member is not a member any more.
@@ -177,7 +182,7 @@ impl<'a> Record<'a> {
             kind::POLL => Self::Poll { next: reader.u64()? },
             kind::CLOSE => Self::Close { symbols: reader.u64()?, messages: reader.u64()? },
             kind::CLOSED => Self::Closed,
-            kind::LEAVE => Self::Leave,
+            kind::LEAVE => Self::Leave { symbols: reader.u64()?, messages: reader.u64()? },
             kind::JOIN => Self::Join(Join { address: reader.addr()?, history: reader.flag()? }),
             kind::REMOVED => Self::Removed,
             kind::ROUTE => Self::Route(reader.route()?),
@@ -202,7 +207,8 @@ impl<'a> Record<'a> {
                 put_key(&mut out, open.key);
             }
             Self::Accept { credit: first, max_message: second }
-            | Self::Close { symbols: first, messages: second } => {
+            | Self::Close { symbols: first, messages: second }
+            | Self::Leave { symbols: first, messages: second } => {
                 out.extend(first.to_le_bytes());
                 out.extend(second.to_le_bytes());
             }
@@ -225,7 +231,7 @@ impl<'a> Record<'a> {
                 out.push(*keep_previous as u8);
                 put_key(&mut out, key);
             }
-            Self::Refuse | Self::Unheard | Self::Closed | Self::Leave | Self::Removed => {}
+            Self::Refuse | Self::Unheard | Self::Closed | Self::Removed => {}
         }
         out
     }
@@ -262,7 +268,7 @@ impl<'a> Record<'a> {
             Self::Poll { .. } => kind::POLL,
             Self::Close { .. } => kind::CLOSE,
             Self::Closed => kind::CLOSED,
-            Self::Leave => kind::LEAVE,
+            Self::Leave { .. } => kind::LEAVE,
             Self::Join(_) => kind::JOIN,
             Self::Removed => kind::REMOVED,
             Self::Route(_) => kind::ROUTE,
@@ -397,7 +403,7 @@ mod tests {
             Record::Poll { next: 9 },
             Record::Close { symbols: 10, messages: 11 },
             Record::Closed,
-            Record::Leave,
+            Record::Leave { symbols: 12, messages: 13 },
             Record::Join(Join { address: v6, history: true }),
             Record::Removed,
             Record::Route(Route {

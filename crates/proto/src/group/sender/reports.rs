@@ -4,7 +4,7 @@ use super::{MAX_TRAINS, Phase, Sender};
 use crate::congestion::{Acked, rtt_without_turns};
 use crate::group::member::{Member, Path, Stage};
 use crate::group::roll::place;
-use crate::group::types::{GroupBackend, GroupEvent};
+use crate::group::types::{Departure, GroupBackend, GroupEvent};
 use crate::group::{Host, MAX_NAMED};
 use core::time::Duration;
 use denrei_wire::frame::{Feedback, feedback_flags};
@@ -69,6 +69,14 @@ impl Sender {
         }
         // Whoever waits for room or credit has some.
         self.hurried &= self.stream.unacked_bytes() > 0;
+    }
+
+    /// The member at `index` leaves, and has what came before these.
+    pub fn on_leave(&mut self, now: Instant, index: usize, symbols: u64, messages: u64, host: &mut dyn Host) {
+        let sent = self.stream.next();
+        self.members.edit(index).has(symbols, messages.min(self.stream.message_count()), sent);
+        self.settle();
+        self.depart(now, index, Departure::Left, host);
     }
 
     /// What a joint report says holds for all below the one who sent it. Of those it does not name nobody

@@ -60,7 +60,7 @@ fn follow(
     if let Err(what) = result
         && member.end(MembershipEnd::Violation(what))
     {
-        host.send(now, member.opener, Record::Leave.encode(member.group.0).into());
+        host.send(now, member.opener, member.leaving().encode(member.group.0).into());
         return 1;
     }
     let mut news = (member.has_ready() && !before.ready) as u64;
@@ -142,9 +142,11 @@ impl Table {
                 self.on_open(now, id, peer, &open, octets, host);
             }
             Record::Join(join) => self.on_join(now, peer, &join, host),
-            Record::Accept { .. } | Record::Unheard | Record::Refuse | Record::Closed | Record::Leave => {
-                self.on_answer(now, id, peer, &record, host)
-            }
+            Record::Accept { .. }
+            | Record::Unheard
+            | Record::Refuse
+            | Record::Closed
+            | Record::Leave { .. } => self.on_answer(now, id, peer, &record, host),
             _ => self.on_opener_record(now, id, peer, &record, octets, host),
         }
     }
@@ -173,7 +175,8 @@ impl Table {
             Record::Unheard => sender.on_unheard(index),
             Record::Refuse => sender.depart(now, index, Departure::Refused, host),
             Record::Closed => sender.on_closed(now, index),
-            _ => sender.depart(now, index, Departure::Left, host),
+            Record::Leave { symbols, messages } => sender.on_leave(now, index, symbols, messages, host),
+            _ => {}
         }
     }
 
