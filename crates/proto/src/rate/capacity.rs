@@ -6,8 +6,7 @@
 //! packets received / recoveries started*; *if the burst is right and losses go on, the measured
 //! arrival rate is the new base*), R11 (up again when there may be more). Deviations: what was found
 //! to be too much is remembered for a while, or it would be tried, and lost, again and again; rate and
-//! burst are raised in turns, so that it is known which of them was too much; and what goes on being lost when both are
-//! small is chance (decision 88).
+//! burst are raised in turns, so that it is known which of them was too much.
 
 use super::MAX_RATE;
 use core::time::Duration;
@@ -17,15 +16,6 @@ use denrei_wire::Instant;
 const MEMORY: Duration = Duration::from_secs(10);
 /// Of what was too much this is kept, in 1/32: within 10 % of the true limit, and a little below it.
 const KEPT: u64 = 31;
-/// Where nobody knows by how much to lower rate and burst, it is by 1/2 to this power; if that does not help this many times,
-/// by more and more, by half in the end.
-const GENTLEST: u32 = 5;
-const GENTLE_STEPS: u32 = 4;
-/// While losses go on, the burst is to blame until it is a quarter of what it was, then the rate; what is still lost when
-/// that is three quarters of what came is lost by chance.
-const SMALL_BURST: u64 = 4;
-/// Losses have ended when none came for so many times what used to come between two recoveries.
-const CALM: u64 = 4;
 /// And the rate is this at least, bytes per second, R9's smallest: loss by chance goes on at any rate.
 const LEAST_RATE: u64 = 100_000;
 /// The rate is raised by this share while nothing is known to be too much.
@@ -108,17 +98,6 @@ enum Raised {
     Burst,
 }
 
-/// What was so when losses began.
-#[derive(Clone, Copy, Debug)]
-struct Losing {
-    rate: u64,
-    burst: u64,
-    /// The slowest that came while more was let in, octets per second.
-    came: u64,
-    /// The most that came between two recoveries, octets.
-    in_a_row: u64,
-}
-
 /// The limits of a host, as far as they are known.
 #[derive(Debug)]
 pub(crate) struct Capacity {
@@ -131,10 +110,6 @@ pub(crate) struct Capacity {
     accused: bool,
     /// Intervals in a row in which something was lost.
     lossy: u32,
-    /// Losses have not ended.
-    losing: Option<Losing>,
-    /// The fastest that came of late, octets per second, and until when that counts.
-    fastest: (u64, Instant),
     /// How fast the application took, lately, octets per second; 0: not known.
     taken: [u64; BUSY_INTERVALS],
     /// Octets since the last recovery began.
@@ -151,8 +126,6 @@ impl Capacity {
             raised: None,
             accused: false,
             lossy: 0,
-            losing: None,
-            fastest: (0, Instant::ZERO),
             taken: [0; BUSY_INTERVALS],
             since_recovery: 0,
         }
@@ -168,37 +141,16 @@ impl Capacity {
         self.burst.value
     }
 
-    /// Whether so little is let in that what is lost all the same is chance.
-    pub fn is_small(&self) -> bool {
-        self.losing.is_some_and(|Losing { burst, came, .. }| {
-            self.rate.value <= came / 4 * 3 && self.burst.value <= burst / SMALL_BURST
-        })
-    }
-
-    /// It was chance: the rate was not too much. Nor was the burst; it grows again by and by, as one that is too large
-    /// shows less where some is lost anyway.
-    pub fn restore(&mut self) {
-        if let Some(Losing { rate, .. }) = self.losing.take() {
-            (self.rate.value, self.rate.too_much) = (rate, None);
-            self.burst.too_much = None;
-            (self.raised, self.accused, self.lossy) = (None, false, 0);
-        }
-    }
-
     /// Learns from an interval in which what was told before was in force.
     pub fn learn(&mut self, now: Instant, interval: &Interval) {
         if let Some(taken) = interval.taken {
             self.taken.rotate_left(1);
             self.taken[BUSY_INTERVALS - 1] = taken;
         }
-        if interval.rate() >= self.fastest.0 || self.fastest.1 <= now {
-            self.fastest = (interval.rate(), now + MEMORY);
-        }
         let tolerated = TOLERATED_DATAGRAMS * interval.datagram;
         if interval.recoveries == 0 {
             (self.lossy, self.accused) = (0, false);
             self.since_recovery += interval.octets;
-            self.losing = self.losing.filter(|losing| self.since_recovery < CALM * losing.in_a_row);
             self.raise(now, interval);
         } else if interval.recoveries == 1 && self.since_recovery > tolerated {
             self.since_recovery = 0;
@@ -216,52 +168,30 @@ impl Capacity {
 
     /// Something was lost.
     fn lower(&mut self, now: Instant, interval: &Interval) {
-        if self.is_small() {
-            // It is being found out whether that was chance.
-            return;
-        }
-        let in_a_row = interval.octets / interval.recoveries;
-        let (rate, burst, came) = (self.rate.value, self.burst.value, interval.rate());
-        let losing = self.losing.get_or_insert(Losing { rate, burst, came, in_a_row });
-        losing.in_a_row = losing.in_a_row.max(in_a_row);
-        if rate >= losing.came {
-            losing.came = losing.came.min(came);
-        }
-        let small = losing.burst / SMALL_BURST;
         let least = LEAST_BURST_DATAGRAMS * interval.datagram.max(1);
-        let gentler = |value: u64| {
-            value - (value >> GENTLEST.saturating_sub(self.lossy.saturating_sub(GENTLE_STEPS) / 2).max(1))
-        };
+        let in_a_row = interval.octets / interval.recoveries;
         let burst_is_wrong = in_a_row < self.burst.value - self.burst.value / 8;
-        let burst_is_small = self.burst.value <= small.max(least);
-        // What the application has been seen to take was not too fast; nor was much less than what came, until the burst
-        // is known not to be the reason.
-        if burst_is_small {
-            self.fastest.0 = came;
-        }
-        let innocent = came.max(self.application()).max(self.fastest.0 / 8 * 7);
+        // What the application has been seen to take was not too fast.
+        let arrived = interval.rate().max(self.application());
         match self.raised.take() {
-            Some(Raised::Rate) if self.rate.value > innocent => {
-                self.rate.lower(now, innocent.max(self.rate.value / 2) * KEPT / 32, true);
+            Some(Raised::Rate) => {
+                self.rate.lower(now, arrived.max(self.rate.value / 2) * KEPT / 32, true);
             }
             Some(Raised::Burst) => {
                 self.accused = in_a_row < self.burst.value * BURSTS_TO_BLAME;
                 self.burst.lower(now, self.burst.value, self.accused);
             }
             // A rate that is a little too high shows late, when the buffer is full.
-            None if core::mem::take(&mut self.accused) && self.rate.value > innocent => {
+            None if core::mem::take(&mut self.accused) => {
                 self.burst.too_much = None;
-                self.rate.lower(now, innocent * KEPT / 32, false);
+                self.rate.lower(now, arrived * KEPT / 32, false);
             }
             // The burst first; if losses go on, the rate; and so on in turns.
-            _ if self.lossy % 2 == 1 => {
-                let most = if burst_is_wrong { in_a_row * KEPT / 32 } else { gentler(self.burst.value) };
+            None if self.lossy % 2 == 1 => {
+                let most = if burst_is_wrong { in_a_row * KEPT / 32 } else { self.burst.value };
                 self.burst.lower(now, most, false);
             }
-            _ => {
-                let most = if burst_is_small { gentler(self.rate.value) } else { MAX_RATE };
-                self.rate.lower(now, most.min(innocent * KEPT / 32), false);
-            }
+            None => self.rate.lower(now, arrived * KEPT / 32, false),
         }
         self.burst.value = self.burst.value.max(least);
         self.rate.value = self.rate.value.max(LEAST_RATE);

@@ -1,7 +1,7 @@
 //! Which losses are chance, and not the window's doing.
 //!
 //! Inputs → outputs: octets that arrive, octets that are lost, whether the room for a queue is small → chance or
-//! overflow. Source: R12, R13 (a loss says something of the capacity only if a lower rate does not lose); decisions 87, 88.
+//! overflow. Source: R12, R13 (a loss says something of the capacity only if a lower rate does not lose); decision 87.
 //!
 //! What a full queue drops, a smaller window does not lose. What is lost all the same when the room has become small, is
 //! lost by chance: its share is measured then, and up to twice as much is no reason to narrow the room again.
@@ -82,7 +82,7 @@ impl Chance {
         }
         let share = self.measured();
         if is_small && self.losses >= ENOUGH_LOSSES && self.arrived >= ENOUGH_OCTETS {
-            (self.share, self.excess) = (share.max(self.share), 0);
+            (self.share, self.excess) = (share, 0);
             self.measure(now, Duration::ZERO);
             return Verdict::Found;
         }
@@ -97,7 +97,7 @@ impl Chance {
         if self.excess <= MOST_EXCESS << SHARE_BITS {
             return Verdict::Chance;
         }
-        self.excess = MOST_EXCESS << SHARE_BITS;
+        self.excess = 0;
         Verdict::Overflow
     }
 
