@@ -171,7 +171,7 @@ impl Seat {
         match group.send_timeout(Bytes::from(parts.concat()), timeout) {
             Ok(_) => Ok(()),
             Err(GroupError::WouldBlock { .. }) => Err(Errno::AGAIN),
-            Err(_) => Err(Errno(crate::ffi::ECONNRESET)),
+            Err(_) => Err(Errno::RESET),
         }
     }
 
@@ -184,7 +184,7 @@ impl Seat {
         match group.wait_acknowledged(timeout) {
             Ok(true) => Ok(()),
             Ok(false) => Err(Errno::AGAIN),
-            Err(_) => Err(Errno(crate::ffi::ECONNRESET)),
+            Err(_) => Err(Errno::RESET),
         }
     }
 
@@ -197,7 +197,7 @@ impl Seat {
         match membership.recv_timeout(timeout) {
             Ok(Some(message)) => Ok(message.data),
             Ok(None) => Err(Errno::AGAIN),
-            Err(_) => Err(Errno(crate::ffi::ECONNRESET)),
+            Err(_) => Err(Errno::RESET),
         }
     }
 }
@@ -270,6 +270,6 @@ mod tests {
             assert_eq!(member.receive(long).unwrap(), vec![7; 100_000]);
         }
         drop(leader);
-        assert_eq!(members[0].receive(long), Err(Errno(crate::ffi::ECONNRESET)));
+        assert_eq!(members[0].receive(long), Err(Errno::RESET));
     }
 }

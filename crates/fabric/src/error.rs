@@ -29,6 +29,7 @@ impl Errno {
     pub const TOO_SMALL: Self = Self(ffi::FI_ETOOSMALL);
     pub const AVAILABLE: Self = Self(ffi::FI_EAVAIL);
     pub const OTHER: Self = Self(ffi::FI_EOTHER);
+    pub const RESET: Self = Self(ffi::ECONNRESET);
 
     /// What a lost session means for the operations that were under way on it.
     pub fn of_loss(reason: &LostReason) -> Self {
@@ -57,7 +58,7 @@ impl Errno {
             SendError::WouldBlock { .. } => Self::AGAIN,
             SendError::TooLarge { .. } => Self::TOO_LARGE,
             SendError::PeerLost { reason, .. } => Self::of_loss(reason),
-            _ => Self(ffi::ECONNRESET),
+            _ => Self::RESET,
         }
     }
 }
