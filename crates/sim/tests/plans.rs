@@ -28,6 +28,7 @@ fn every_example_is_valid_and_its_first_cell_finishes() {
         ("incast-wan", 72),
         ("incast-sustained", 48),
         ("incast-loss", 72),
+        ("learnt-rates", 96),
         ("multicast", 96),
         ("multicast-shared", 96),
     ];

@@ -6,7 +6,8 @@
 //! packets received / recoveries started*; *if the burst is right and losses go on, the measured
 //! arrival rate is the new base*), R11 (up again when there may be more). Deviations: what was found
 //! to be too much is remembered for a while, or it would be tried, and lost, again and again; rate and
-//! burst are raised in turns, so that it is known which of them was too much.
+//! burst are raised in turns, so that it is known which of them was too much; and what half of a rate still loses is
+//! chance (decision 88).
 
 use super::MAX_RATE;
 use core::time::Duration;
@@ -33,6 +34,8 @@ const BURSTS_TO_BLAME: u64 = 2;
 /// RTIMER is not longer: an interval would not have its bursts, and who waits for the next one seems idle. A burst that
 /// lasts longer is not sent, and nothing is learnt from raising it.
 pub(super) const LONGEST_RTIMER_PER_S: u64 = 20;
+/// A rate so many times less than what has come of late overflows nothing: what is lost then is lost by chance (decision 88).
+const SMALL_RATE: u64 = 2;
 /// The burst holds this many datagrams at least: one is what R9 begins with.
 const LEAST_BURST_DATAGRAMS: u64 = 1;
 
@@ -51,6 +54,8 @@ pub(crate) struct Interval {
     /// Octets per second that the application took, if messages waited for it all the time: what came
     /// faster has queued up here.
     pub taken: Option<u64>,
+    /// Packets are lost by chance, too: bursts that overflow would not be told from that.
+    pub chance: bool,
 }
 
 impl Interval {
@@ -114,6 +119,9 @@ pub(crate) struct Capacity {
     taken: [u64; BUSY_INTERVALS],
     /// Octets since the last recovery began.
     since_recovery: u64,
+    /// The fastest that came of late, octets per second, and until when that counts. What came before this side became
+    /// slower does not.
+    fastest: (u64, Instant),
 }
 
 impl Capacity {
@@ -128,7 +136,19 @@ impl Capacity {
             lossy: 0,
             taken: [0; BUSY_INTERVALS],
             since_recovery: 0,
+            fastest: (0, Instant::ZERO),
         }
+    }
+
+    /// Whether the rate is so far below what has come of late that it cannot be what loses.
+    pub fn is_small(&self) -> bool {
+        self.rate.value < self.fastest.0 / SMALL_RATE
+    }
+
+    /// What was lost was lost by chance: no rate and no burst was too much.
+    pub fn acquit(&mut self) {
+        (self.rate.too_much, self.burst.too_much) = (None, None);
+        (self.raised, self.accused, self.lossy) = (None, false, 0);
     }
 
     /// Octets per second over all peers.
@@ -146,6 +166,11 @@ impl Capacity {
         if let Some(taken) = interval.taken {
             self.taken.rotate_left(1);
             self.taken[BUSY_INTERVALS - 1] = taken;
+        }
+        // Where half is lost and more, this side has become slower: what came before says nothing.
+        let is_slower = interval.recoveries > 0 && interval.rate() < self.rate.value / 2;
+        if interval.rate() >= self.fastest.0 || now >= self.fastest.1 || is_slower {
+            self.fastest = (interval.rate(), now + MEMORY);
         }
         let tolerated = TOLERATED_DATAGRAMS * interval.datagram;
         if interval.recoveries == 0 {
@@ -203,6 +228,7 @@ impl Capacity {
         let busy = interval.taken.is_some();
         if busy && self.rate.value > pace {
             self.rate.lower(now, (pace * KEPT / 32).max(LEAST_RATE), true);
+            self.fastest = (self.rate.value, now + MEMORY);
             self.raised = None;
             return;
         }
@@ -213,7 +239,7 @@ impl Capacity {
         let longest = self.rate.value / LONGEST_RTIMER_PER_S;
         self.raised = if !busy && rate_first && self.rate.raise(now, FREE_STEP, MAX_RATE) {
             Some(Raised::Rate)
-        } else if self.burst.raise(now, CAREFUL_STEP, longest) {
+        } else if !interval.chance && self.burst.raise(now, CAREFUL_STEP, longest) {
             Some(Raised::Burst)
         } else if !busy && !rate_first && self.rate.raise(now, FREE_STEP, MAX_RATE) {
             Some(Raised::Rate)
@@ -246,8 +272,8 @@ mod tests {
             let fits = if burst > self.row { sent * self.row / burst } else { sent };
             let octets = fits.min(self.rate / 50);
             let recoveries = if octets < sent { bursts } else { 0 };
-            let taken = None;
-            Interval { length: LENGTH, octets, recoveries, datagram: DATAGRAM, held_back: true, taken }
+            let datagram = DATAGRAM;
+            Interval { length: LENGTH, octets, recoveries, datagram, held_back: true, ..Interval::default() }
         }
 
         /// Rate, burst, and recoveries per 1000 packets of the last 8 s of 10.
@@ -332,7 +358,7 @@ mod tests {
         let taken = (*waiting + octets).min(pace / 50);
         *waiting = *waiting + octets - taken;
         let taken = (*waiting > 0).then_some(taken * 50);
-        Interval { length: LENGTH, octets, recoveries: 0, datagram: DATAGRAM, held_back: true, taken }
+        Interval { length: LENGTH, octets, datagram: DATAGRAM, held_back: true, taken, ..Interval::default() }
     }
 
     #[test]
@@ -345,6 +371,7 @@ mod tests {
             let interval = of_a_busy_application(step, capacity.rate(), &mut waiting);
             capacity.learn(Instant::ZERO + LENGTH * step as u32, &interval);
             most = if step > 20 { most.max(capacity.rate()) } else { 0 };
+            assert!(!capacity.is_small(), "{}: a backlog of the beginning is no pace", capacity.rate());
         }
         assert!((12_000_000..=13_000_000).contains(&capacity.rate()), "{}", capacity.rate());
         assert!(most <= 13_000_000, "{most}: messages wait without end");
@@ -356,10 +383,10 @@ mod tests {
         let interval = Interval {
             length: LENGTH,
             octets: pace / 50,
-            recoveries: 0,
             datagram: DATAGRAM,
             held_back: true,
             taken: Some(pace),
+            ..Interval::default()
         };
         let mut capacity = Capacity::new(&interval, 80_000);
         for step in 0..10_000 {

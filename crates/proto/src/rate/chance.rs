@@ -18,8 +18,6 @@ const MANY_LOSSES: u32 = 64;
 const LIFETIME: Duration = Duration::from_secs(10);
 /// What was lost is heard of within this time: whoever waits for a grant probes by then.
 const HEARD_OF: Duration = Duration::from_millis(20);
-/// Octets lost beyond twice the usual share that are more than a bad run: a few trains.
-const MOST_EXCESS: u64 = 128 * 1024;
 /// The unit of shares, as a power of two, and the largest that is believed: a quarter.
 const SHARE_BITS: u32 = 16;
 const MOST_SHARE: u64 = 1 << (SHARE_BITS - 2);
@@ -40,8 +38,9 @@ pub(super) enum Verdict {
 pub(super) struct Chance {
     /// Octets lost of 2^16; 0: not known.
     share: u64,
-    /// Octets lost beyond twice that, in the same unit.
+    /// Octets lost beyond twice that, in the same unit, and how many are more than a bad run.
     excess: u64,
+    most_excess: u64,
     /// What is counted in these was lost from then on.
     since: Instant,
     arrived: u64,
@@ -50,9 +49,10 @@ pub(super) struct Chance {
 }
 
 impl Chance {
-    /// Nothing is known.
-    pub fn new(now: Instant) -> Self {
-        Self { share: 0, excess: 0, since: now + HEARD_OF, arrived: 0, lost: 0, losses: 0 }
+    /// Nothing is known. `most_excess`: octets lost beyond twice the usual share that are more than a bad run.
+    pub fn new(now: Instant, most_excess: u64) -> Self {
+        let most_excess = most_excess << SHARE_BITS;
+        Self { share: 0, excess: 0, most_excess, since: now + HEARD_OF, arrived: 0, lost: 0, losses: 0 }
     }
 
     /// Measures from now on, as soon as what was lost before has been heard of, which takes `settling` at least. Called
@@ -94,7 +94,7 @@ impl Chance {
             return Verdict::Overflow;
         }
         self.excess += octets << SHARE_BITS;
-        if self.excess <= MOST_EXCESS << SHARE_BITS {
+        if self.excess <= self.most_excess {
             return Verdict::Chance;
         }
         self.excess = 0;
@@ -138,7 +138,7 @@ mod tests {
 
     /// What has begun to measure.
     fn measuring() -> (Chance, Instant) {
-        (Chance::new(Instant::ZERO), Instant::ZERO)
+        (Chance::new(Instant::ZERO, 128 << 10), Instant::ZERO)
     }
 
     #[test]

@@ -115,7 +115,7 @@ impl InboundWindow {
             min_rtt: Duration::MAX,
             min_rtt_at: now,
             mean_wait: None,
-            chance: Chance::new(now),
+            chance: Chance::new(now, 2 * SHALLOW_QUEUE_BYTES),
             starting: true,
             plateau: 0,
             best_rate: 0,
