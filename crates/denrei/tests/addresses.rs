@@ -139,3 +139,30 @@ fn who_connects_to_a_second_address_has_one_session_and_is_told() {
     assert_eq!(lost, Some((peers[0], LostReason::Forgotten)));
     assert_eq!(say(peers[1], "third"), "third");
 }
+
+#[test]
+fn addresses_that_cannot_be_reached_from_here_are_refused_at_once() {
+    let insecure = |addr: &str| Node::bind(addr, Config { insecure: true, ..Config::default() });
+    let v4 = Node::bind("127.0.0.1:0", config(Drive::Inline)).unwrap();
+    let error = v4.connect("[::1]:9".parse().unwrap()).unwrap_err().to_string();
+    assert!(error.contains("[::1]:9 cannot be reached from 127.0.0.1:"), "{error}");
+    // Where there is no IPv6 that was all.
+    let (Ok(v6), Ok(both)) = (insecure("[::1]:0"), insecure("[::]:0")) else { return };
+    assert!(v6.connect("127.0.0.1:9".parse().unwrap()).is_err());
+    assert!(v6.connect("[::1]:9".parse().unwrap()).is_ok());
+    for addr in ["127.0.0.1:9", "[::1]:9", "[::ffff:127.0.0.1]:10"] {
+        assert!(both.connect(addr.parse().unwrap()).is_ok(), "{addr}");
+    }
+}
+
+#[test]
+fn an_ipv4_address_in_the_form_of_ipv6_is_that_ipv4_address() {
+    let a = Node::bind("[::ffff:127.0.0.1]:0", Config::default()).unwrap();
+    assert!(a.local_addr().is_ipv4(), "{}", a.local_addr());
+    let b = Node::bind("127.0.0.1:0", config(background())).unwrap();
+    let peer = a.connect(format!("[::ffff:127.0.0.1]:{}", b.local_addr().port()).parse().unwrap()).unwrap();
+    assert_eq!(a.peer_at(b.local_addr()), Some(peer));
+    a.send(to(peer), "hello").unwrap();
+    assert!(a.flush(peer, LONG));
+    assert_eq!(b.recv_timeout(LONG).unwrap().unwrap().data, "hello");
+}

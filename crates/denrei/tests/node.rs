@@ -486,30 +486,3 @@ fn an_end_comes_after_what_was_sent_before_it() {
         }
     }
 }
-
-#[test]
-fn addresses_that_cannot_be_reached_from_here_are_refused_at_once() {
-    let insecure = |addr: &str| Node::bind(addr, Config { insecure: true, ..Config::default() });
-    let v4 = bind(Drive::Inline);
-    let error = v4.connect("[::1]:9".parse().unwrap()).unwrap_err().to_string();
-    assert!(error.contains("[::1]:9 cannot be reached from 127.0.0.1:"), "{error}");
-    // Where there is no IPv6 that was all.
-    let (Ok(v6), Ok(both)) = (insecure("[::1]:0"), insecure("[::]:0")) else { return };
-    assert!(v6.connect("127.0.0.1:9".parse().unwrap()).is_err());
-    assert!(v6.connect("[::1]:9".parse().unwrap()).is_ok());
-    for addr in ["127.0.0.1:9", "[::1]:9", "[::ffff:127.0.0.1]:10"] {
-        assert!(both.connect(addr.parse().unwrap()).is_ok(), "{addr}");
-    }
-}
-
-#[test]
-fn an_ipv4_address_in_the_form_of_ipv6_is_that_ipv4_address() {
-    let a = Node::bind("[::ffff:127.0.0.1]:0", Config::default()).unwrap();
-    assert!(a.local_addr().is_ipv4(), "{}", a.local_addr());
-    let b = bind(Drive::Thread);
-    let peer = a.connect(format!("[::ffff:127.0.0.1]:{}", b.local_addr().port()).parse().unwrap()).unwrap();
-    assert_eq!(a.peer_at(b.local_addr()), Some(peer));
-    a.send(channel(peer, 0), Bytes::from_static(b"hello")).unwrap();
-    assert!(a.flush(peer, LONG));
-    assert_eq!(expect(&b).data, "hello");
-}

@@ -381,53 +381,6 @@ fn a_dead_member_is_ejected_and_reported_with_its_last_message() {
 }
 
 #[test]
-fn a_slow_member_lags_and_catches_up_and_holds_nobody_up() {
-    let policy = GroupPolicy::Lag { after: Duration::from_millis(200) };
-    let mut net = Net::opened(3, policy.into());
-    net.idle.insert(2);
-    for number in 0..80 {
-        net.send(content(number, 70_000));
-    }
-    net.run(Duration::from_secs(3));
-    assert!(matches!(net.events[1], GroupEvent::Lagging { member: 1, .. }), "{:?}", net.events);
-    assert_eq!((net.received[1].len(), net.received[3].len()), (80, 80));
-    net.idle.clear();
-    net.run(Duration::from_secs(5));
-    net.assert_received(2, &[70_000; 80]);
-    assert!(matches!(net.events[2], GroupEvent::CaughtUp { member: 1, .. }), "{:?}", net.events);
-}
-
-/// What goes to the group's address reaches it nevertheless: it has no room for that, and is served later.
-#[test]
-fn who_takes_nothing_lags_until_it_has_room_and_holds_no_more_than_its_credit() {
-    for loss in [0, 10] {
-        let policy = GroupPolicy::Lag { after: Duration::from_millis(200) };
-        let options = GroupOptions { policy, history_bytes: 64 << 20, ..GroupOptions::default() };
-        let mut net = Net::opened(3, options);
-        net.loss = vec![loss; 4];
-        net.idle.insert(2);
-        for round in 0..2 {
-            (0..90).for_each(|number| net.send(content(90 * round + number, 70_000)));
-            net.run(Duration::from_secs(2));
-        }
-        assert_eq!((net.received[1].len(), net.received[3].len()), (180, 180), "nobody waits for it");
-        let is_lagging = matches!(net.events[1..], [GroupEvent::Lagging { member: 1, .. }]);
-        assert!(is_lagging, "lagging as long as it has no room: {:?}", net.events);
-        net.idle.clear();
-        net.drain(2);
-        let held = net.received[2].len() as u64 * 70_000;
-        assert!(held <= Config::default().channel_credit_bytes, "it held {held} bytes");
-        net.run(Duration::from_secs(5));
-        net.assert_received(2, &[70_000; 180]);
-        assert!(matches!(net.events[2..], [GroupEvent::CaughtUp { member: 1, .. }]), "{:?}", net.events);
-        net.send(content(180, 100));
-        net.run(Duration::from_secs(1));
-        assert_eq!(net.paths(), [MemberPath::Multicast; 3]);
-        net.assert_received(2, &[[70_000; 180].as_slice(), &[100]].concat());
-    }
-}
-
-#[test]
 fn records_are_none_of_the_applications_business() {
     let config = Config { offers: OfferPolicy::Ask, offer_above_bytes: 4096, ..Config::default() };
     let mut net = Net::new(2, config);
