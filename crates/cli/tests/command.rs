@@ -410,6 +410,22 @@ fn another_process_can_serve_the_other_side() {
     assert!(stdout(&output).contains("vs tcp"), "{}", stdout(&output));
 }
 
+#[test]
+fn who_has_another_key_than_the_other_side_hears_of_it_soon() {
+    let place = tempfile::tempdir().unwrap();
+    let [key, other] = ["key", "other"].map(|name| place.path().join(name).display().to_string());
+    assert!([&key, &other].iter().all(|file| denrei(&["keygen", "--out", file]).status.success()));
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let addr = format!("127.0.0.1:{port}");
+    let mut server = Command::new(env!("CARGO_BIN_EXE_denrei"));
+    let _server = Server::start(server.args(["bench", "pingpong", "--key-file", &key]), &addr);
+    let (began, to) = (std::time::Instant::now(), ["bench", "pingpong", "--connect", &addr]);
+    let args = ["--key-file", &other, "--transports=denrei-sealed", "--sizes=64", "--repeat=1"];
+    let output = denrei(&[&to[..], &args].concat());
+    assert!(stderr(&output).contains("with the same cluster key"), "{}", stderr(&output));
+    assert!(began.elapsed().as_secs() < 15, "{:?}", began.elapsed());
+}
+
 /// IPv6, and a path that carries less than Ethernet: bare UDP sends segments that fit.
 #[test]
 fn what_is_larger_than_a_packet_travels_over_a_narrow_path_of_ipv6() {

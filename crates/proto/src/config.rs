@@ -48,7 +48,8 @@ pub struct Config {
     /// Longest time an acknowledgement is held back in the hope that it can ride on data; where the application
     /// answered the last message, ten times as long, up to 10 ms.
     pub max_ack_delay: Duration,
-    /// Round-trip time assumed before the first measurement.
+    /// Round-trip time assumed before the first measurement: a first packet that is lost is sent again after
+    /// three times this.
     pub initial_rtt: Duration,
     /// Largest datagram to send, bytes of UDP payload; the path is probed up to it (RFC 8899).
     /// `min_datagram_bytes` ..= 65,507.

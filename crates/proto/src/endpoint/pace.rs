@@ -294,23 +294,57 @@ impl Endpoint {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Config;
+    use crate::rate::Rate;
+    use crate::{ChannelId, Completion, Config, PeerId};
     use core::net::SocketAddr;
     use denrei_wire::{DatagramMeta, Ecn, TransmitBuf};
     use std::sync::Arc;
 
-    #[test]
-    fn who_says_that_it_sent_more_than_it_was_let_is_counted() {
-        let mut ends =
-            [1, 2].map(|seed: u64| Endpoint::new(Arc::new(Config::default()), seed, Instant::ZERO));
-        let addr = |end: usize| SocketAddr::from(([10, 0, 0, end as u8], 7000));
-        let (now, mut out) = (Instant::ZERO, TransmitBuf::new(1));
-        ends[0].connect(now, addr(1)).unwrap();
-        for from in [0, 1, 0] {
-            ends[from].poll_transmit(now, &mut out).unwrap();
-            let meta = DatagramMeta { from: addr(from), at: None, ecn: Ecn::NotEct };
+    /// Lets `from` say all that it has to say now.
+    fn pass(ends: &mut [Endpoint; 2], from: usize, now: Instant) {
+        let addr = SocketAddr::from(([10, 0, 0, from as u8], 7000));
+        let (meta, mut out) = (DatagramMeta { from: addr, at: None, ecn: Ecn::NotEct }, TransmitBuf::new(1));
+        while ends[from].poll_transmit(now, &mut out).is_some() {
             ends[1 - from].handle_datagram(now, &meta, &mut out.bytes().to_vec());
         }
+    }
+
+    /// Two ends, the first of which has opened a session, and its name for the other.
+    fn open() -> ([Endpoint; 2], PeerId) {
+        let mut ends =
+            [1, 2].map(|seed: u64| Endpoint::new(Arc::new(Config::default()), seed, Instant::ZERO));
+        let peer = ends[0].connect(Instant::ZERO, SocketAddr::from(([10, 0, 0, 1], 7000))).unwrap();
+        [0, 1, 0].into_iter().for_each(|from| pass(&mut ends, from, Instant::ZERO));
+        (ends, peer)
+    }
+
+    /// The request that a packet carries then is none of the octets that the rate counts.
+    #[test]
+    fn who_has_to_ask_for_more_does_so_however_small_its_burst_is() {
+        for burst_bytes in [1, 64, 100, 1_500] {
+            let (mut ends, peer) = open();
+            let (mut now, back) = (Instant::ZERO, ends[1].peers().next().unwrap());
+            ends[1].govern(now);
+            ends[1].set_rate(now, back, Rate { bytes_per_s: 1_000_000, burst_bytes }).unwrap();
+            let to = ChannelId { peer, channel: 0 };
+            ends[0].send(to, vec![1; 200_000].into(), Completion::None).unwrap();
+            for _ in 0..50_000 {
+                [1, 0, 1].into_iter().for_each(|from| pass(&mut ends, from, now));
+                if ends[0].queue_len(peer) == Some(0) {
+                    break;
+                }
+                let next = ends.iter().filter_map(Endpoint::poll_timeout).min().unwrap();
+                now = now.max(next);
+                ends.iter_mut().for_each(|end| end.handle_timeout(now));
+            }
+            let left = ends[0].queue_len(peer);
+            assert_eq!(left, Some(0), "{burst_bytes} in a row: {:?}", ends[0].flow(peer));
+        }
+    }
+
+    #[test]
+    fn who_says_that_it_sent_more_than_it_was_let_is_counted() {
+        let ((mut ends, _), now) = (open(), Instant::ZERO);
         let slot = ends[1].peers().next().unwrap().slot;
         let mut grants = Box::new(Grants::new(now, ASSUMED_BUFFER_BYTES, None));
         grants.admit(now, slot, 100, 0);

@@ -194,20 +194,23 @@ impl Peer {
         frames: &mut super::transmit::Frames,
     ) {
         let room = self.rate.as_mut().and_then(|rate| rate.credit.room(cx.now));
-        let mut end = room.map_or(end, |room| cut_at(out.len(), end, room));
+        let paced_end = room.map_or(end, |room| cut_at(out.len(), end, room));
+        let mut packet_end = end;
         if self.phase == Phase::Opening {
             let left = cx.config.first_flight_bytes.saturating_sub(self.allowed.sent());
             let left = usize::try_from(left).unwrap_or(usize::MAX).max(HEADERS_BYTES);
-            end = end.min(mark.saturating_add(left));
+            packet_end = packet_end.min(mark.saturating_add(left));
         }
         let mut due = false;
         if let Some(room) = self.allowed.room() {
             let most = mark.saturating_add(usize::try_from(room).unwrap_or(usize::MAX));
-            end = end.min(most.saturating_sub(self.protection.trailer_bytes()));
-            due = self.allowed.request_is_due((end + self.protection.trailer_bytes() - mark) as u64);
+            packet_end = packet_end.min(most.saturating_sub(self.protection.trailer_bytes()));
+            let reach = packet_end.min(paced_end) + self.protection.trailer_bytes();
+            due = self.allowed.request_is_due(reach.saturating_sub(mark) as u64);
         }
-        let packet_end = end;
-        let end = if due { end.saturating_sub(GRANT_REQUEST_BYTES) } else { end };
+        // The request is none of the octets that the rate counts: it goes behind what that lets go.
+        let data_end = if due { packet_end.saturating_sub(GRANT_REQUEST_BYTES) } else { packet_end };
+        let end = data_end.min(paced_end);
         let wrote = self.outbox.write(out, end, fresh.min(end.saturating_sub(out.len())), frames);
         self.counters.retransmissions += wrote.repeated;
         if let Some(rate) = &mut self.rate {

@@ -110,6 +110,10 @@ pub fn secrets(transport: Transport, keys: &KeyArgs) -> Result<Config> {
     Ok(config)
 }
 
+/// Of two sides the other is known to run, as it has said that it is ready: if it does not answer for so long it does
+/// not understand, having another key. Of many that begin at once one may wait longer for its core.
+const ANSWER_LIMIT: Duration = Duration::from_secs(5);
+
 /// Opens a Node at a free port that waits and is driven as the job says; `offers`: who answers offers of
 /// messages too large to be sent unasked.
 fn open_node(job: &Job, keys: &KeyArgs, offers: OfferPolicy) -> Result<Node> {
@@ -123,6 +127,9 @@ fn open_node(job: &Job, keys: &KeyArgs, offers: OfferPolicy) -> Result<Node> {
         ..secrets(job.transport, keys)?
     };
     config.protocol.offers = offers;
+    if job.members == 2 {
+        config.protocol.connect_timeout = ANSWER_LIMIT;
+    }
     Node::bind((job.bind, 0), config).with_context(|| format!("cannot open a Node at {}", job.bind))
 }
 
