@@ -87,6 +87,8 @@ impl Receiver {
                 )
             })
         });
+        // Whoever is named is asked, whether announcements are heard or not.
+        let warning = warning.filter(|_| options.from.is_none());
         let now = Instant::now();
         Self {
             node,

@@ -13,6 +13,7 @@ use crate::cmd::wrong_arguments;
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
 use denrei::{BindError, Config, Drive, Node};
+use denrei_cast::message::MAX_MESSAGE_BYTES;
 use denrei_output::in_words;
 use serde_json::json;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -26,6 +27,9 @@ const FAILURE_TIMEOUT: Duration = Duration::from_secs(6);
 
 /// How often a silent host is asked for a sign of life.
 const KEEPALIVE: Duration = Duration::from_secs(1);
+
+/// What others may have this process hold, bytes; what they have said is read at once, but while files are verified.
+const RECEIVE_MEMORY_BYTES: u64 = 256 << 20;
 
 /// Send files and directories to many hosts at once, or receive them
 ///
@@ -78,6 +82,8 @@ impl PortArgs {
         config.drive = Drive::Thread;
         config.protocol.failure_timeout = FAILURE_TIMEOUT;
         config.protocol.keepalive = Some(KEEPALIVE);
+        config.protocol.max_message_bytes = MAX_MESSAGE_BYTES;
+        config.protocol.receive_memory_bytes = RECEIVE_MEMORY_BYTES;
         let Some(bind) = &self.bind else {
             let beyond = peers.iter().any(|peer| !peer.ip().to_canonical().is_loopback());
             let open = config.insecure || config.cluster_key.is_some() || beyond;
