@@ -43,8 +43,8 @@ pub enum CastError {
         /// Its path.
         path: PathBuf,
     },
-    /// What arrived is not what was sent, and not the second time either.
-    #[error("{} differs from what was sent, twice: the disk or the memory of a host is faulty", shown(path))]
+    /// What arrived is not what was sent, and, where it can be asked for again, not the second time either.
+    #[error("{} differs from what was sent: the disk or the memory of a host is faulty", shown(path))]
     Damaged {
         /// Its path.
         path: PathBuf,

@@ -187,9 +187,24 @@ pub fn scope_of(addr: SocketAddr) -> u32 {
     if let SocketAddr::V6(v6) = addr { v6.scope_id() } else { 0 }
 }
 
-/// A group's address as another host tells it, with the interface that `own` names, if that is the same group.
-pub fn as_named_here(told: SocketAddr, own: SocketAddr) -> SocketAddr {
-    if (told.ip(), told.port()) == (own.ip(), own.port()) { own } else { told }
+/// A group's address as the host at `teller` tells it, with the interface that `own` names, if that is the same group,
+/// or that of the way to the teller, if it is a group of one link.
+pub fn as_named_here(told: SocketAddr, own: SocketAddr, teller: SocketAddr) -> SocketAddr {
+    match told {
+        _ if (told.ip(), told.port()) == (own.ip(), own.port()) => own,
+        SocketAddr::V6(mut v6) if is_of_one_link(v6.ip()) => {
+            v6.set_scope_id(index_towards(teller).unwrap_or(0));
+            v6.into()
+        }
+        _ => told,
+    }
+}
+
+/// The index of the interface by which another host is reached.
+fn index_towards(other: SocketAddr) -> Option<u32> {
+    let own = source_towards(other)?;
+    let of_other = Some(scope_of(other)).filter(|index| *index > 0);
+    of_other.or_else(|| locals().iter().find(|local| local.ip == own).map(|local| local.index))
 }
 
 /// Addresses of this host's interfaces that carry multicast; loopback does without saying so.
@@ -208,12 +223,12 @@ fn locals() -> Vec<Local> {
     locals.collect()
 }
 
-/// The address that the system would speak to the group from.
-fn source_towards(group: SocketAddr) -> Option<IpAddr> {
+/// The address that the system would speak to a group, or another host, from.
+fn source_towards(other: SocketAddr) -> Option<IpAddr> {
     let any: IpAddr =
-        if group.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+        if other.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
     let socket = UdpSocket::bind((any, 0)).ok()?;
-    socket.connect(group).ok()?;
+    socket.connect(other).ok()?;
     socket.local_addr().ok().map(|addr| addr.ip())
 }
 
@@ -249,6 +264,20 @@ mod tests {
         ] {
             let error = parse_group(wrong).unwrap_err();
             assert!(error.contains(advice), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_group_of_one_link_is_that_of_the_link_by_which_its_teller_is_reached() {
+        let [told, other, own] = ["[ff02::7]:7000", "[ff05::7]:7000", "[ff02::7%lo]:7000"];
+        let told: SocketAddr = told.parse().unwrap();
+        let (other, own) = (other.parse().unwrap(), parse_group(own).unwrap());
+        let teller = "[::1]:9".parse().unwrap();
+        assert_eq!(as_named_here(told, own, teller), own);
+        assert_eq!(as_named_here(other, own, teller), other);
+        // Where there is no IPv6 nobody tells of such a group.
+        if UdpSocket::bind("[::1]:0").is_ok() {
+            assert_eq!(as_named_here(told, other, teller), own);
         }
     }
 

@@ -4,6 +4,7 @@
 //! `spec/cast.md` §2, which has the layouts. Whatever cannot be read is `None`: its sender is broken or
 //! hostile, and nothing more is to be had of it.
 
+use crate::manifest::MAX_ENTRIES;
 use crate::pieces::Range;
 use bytes::{Buf, BufMut, Bytes};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -21,6 +22,9 @@ pub const MAX_TEXT_BYTES: usize = 512;
 pub const PIECE_BYTES: u32 = 256 << 10;
 /// Sizes of pieces that a receiver takes, bytes.
 pub const PIECE_SIZES: std::ops::RangeInclusive<u32> = 4096..=4 << 20;
+/// Largest message of a cast, bytes: a piece of the largest size, and the digests of as many files as a manifest may
+/// name. A Node that serves casts alone has no use for larger ones, which take memory before they can be read.
+pub const MAX_MESSAGE_BYTES: u64 = (18 + (4 << 20) + MAX_ENTRIES * size_of::<Digest>()) as u64;
 /// The body's size where it is not known: a stream.
 pub const UNKNOWN_BYTES: u64 = u64::MAX;
 

@@ -12,7 +12,7 @@ use crate::stage::{PUBLISHING, Stage};
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, renameat};
 use nix::sys::stat::{SFlag, UtimensatFlags, fstat, fstatat, utimensat};
-use nix::sys::time::{TimeSpec, TimeValLike};
+use nix::sys::time::TimeSpec;
 use nix::unistd::{AccessFlags, UnlinkatFlags, faccessat, symlinkat, unlinkat};
 use std::collections::HashSet;
 use std::fs::{File, FileTimes, Permissions};
@@ -25,6 +25,7 @@ use std::time::{Duration, SystemTime};
 
 /// How often it is looked whether a long call is through.
 const LOOK: Duration = Duration::from_secs(1);
+const NS_PER_S: i64 = 1_000_000_000;
 
 /// Puts everything into `into`, and removes the tree that it was in. With `sync` everything is on disk before it appears.
 ///
@@ -229,7 +230,9 @@ fn set_attributes(file: &File, entry: &Entry) -> std::io::Result<()> {
 
 /// Of a link itself: what it points to has its own.
 fn set_link_time(directory: impl AsFd, entry: &Entry) -> Result<(), Errno> {
-    let modified = TimeSpec::nanoseconds(entry.mtime_ns);
+    // `TimeSpec::nanoseconds` panics at the first and the last second that can be said.
+    let (seconds, nanoseconds) = (entry.mtime_ns.div_euclid(NS_PER_S), entry.mtime_ns.rem_euclid(NS_PER_S));
+    let modified = TimeSpec::new(seconds, nanoseconds);
     let flag = UtimensatFlags::NoFollowSymlink;
     match utimensat(directory, entry.name.as_slice(), &TimeSpec::UTIME_OMIT, &modified, flag) {
         // There are file systems whose links have no time that could be set.

@@ -87,6 +87,8 @@ impl Receiver {
                 )
             })
         });
+        // Whoever is named is asked, whether announcements are heard or not.
+        let warning = warning.filter(|_| options.from.is_none());
         let now = Instant::now();
         Self {
             node,
@@ -256,7 +258,7 @@ impl Receiver {
             self.reception = Some(Reception::telling(offer, destination, &self.options.name, busy)?);
         }
         // Joined before the first WANT: who has said what it misses may be made a member at once.
-        let group = interfaces::as_named_here(offer.group, self.options.group);
+        let group = interfaces::as_named_here(offer.group, self.options.group, addr);
         if self.listener.as_ref().is_none_or(|listener| listener.address() != group) {
             let joined = self.node.join_group(group);
             self.listener = Some(joined.map_err(|error| CastError::Transport(error.to_string()))?);

@@ -87,6 +87,7 @@ impl Node {
         let options: GroupOptions = policy.into();
         let members = members.iter().map(|addr| self.member_at(*addr)).collect::<Result<Vec<_>, _>>()?;
         self.shards().gather();
+        let address = self.on_its_link(address, members.first().copied());
         let timeout = options.open_timeout.saturating_add(OPENING_GRACE);
         self.enable_multicast(address, &options)?;
         let id = self.with_core(|core, now| core.endpoint.open_group(now, address, &members, options))?;
@@ -108,6 +109,11 @@ impl Node {
         let bad =
             |error: ConnectError| GroupError::BadMembers { max: MAX_MEMBERS, problem: error.to_string() };
         self.reachable(addr).map_err(bad)
+    }
+
+    /// A group's address with the interface of this Node, if a group of one link does not name any.
+    fn on_its_link(&self, address: SocketAddr, other: Option<SocketAddr>) -> SocketAddr {
+        self.shared().with_io(|io| io.socket.on_its_link(address, other))
     }
 
     /// Sending to the address is only needed where multicast is wanted.
@@ -132,6 +138,7 @@ impl Node {
     /// Not an address that a group can have.
     pub fn join_group(&self, address: SocketAddr) -> Result<GroupListener, OpenGroupError> {
         self.shards().gather();
+        let address = self.on_its_link(address, None);
         // Nobody finds in between that the address is needed no longer.
         let (hearing, joined) = self.shared().with_io(|io| {
             let hearing = io.socket.join_multicast(address);

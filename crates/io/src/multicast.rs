@@ -44,6 +44,21 @@ impl UdpSocket {
         Ok(true)
     }
 
+    /// A group's address with its interface, where it is one of a link and does not say which: that of this socket's
+    /// address, or, where it has all of its host's, that of the way to `other`, whom the group is for. As it came
+    /// where the system does not say.
+    pub fn on_its_link(&self, group: SocketAddr, other: Option<SocketAddr>) -> SocketAddr {
+        match group {
+            SocketAddr::V6(mut v6) if v6.scope_id() == 0 && is_of_one_link(v6.ip()) => {
+                let own = Some(self.local).filter(|local| !local.ip().is_unspecified());
+                let own = own.or_else(|| address_towards(other?));
+                v6.set_scope_id(own.and_then(interface_of).unwrap_or(0));
+                v6.into()
+            }
+            named => named,
+        }
+    }
+
     /// Address of the interface that a group is on.
     fn group_interface(&self, group: SocketAddr) -> IpAddr {
         let chosen = self.config.multicast_interface.filter(|_| group.is_ipv4());
@@ -142,6 +157,30 @@ impl UdpSocket {
 /// Whether a group of IPv6 is another one on each link (RFC 4291, §2.7).
 pub fn is_of_one_link(group: &Ipv6Addr) -> bool {
     matches!(group.octets()[1] & 0xf, 1 | 2)
+}
+
+/// The address that the system speaks to `other` from.
+fn address_towards(other: SocketAddr) -> Option<SocketAddr> {
+    let socket = Socket::new(Domain::for_address(other), Type::DGRAM, None).ok()?;
+    socket.connect(&other.into()).ok()?;
+    socket.local_addr().ok()?.as_socket()
+}
+
+/// The index of the interface that has an address of IPv6.
+fn interface_of(own: SocketAddr) -> Option<u32> {
+    let SocketAddr::V6(own) = own else { return None };
+    if own.scope_id() != 0 {
+        return Some(own.scope_id());
+    }
+    // Address and index, hexadecimal; only Linux has it.
+    let all = std::fs::read_to_string("/proc/net/if_inet6").ok()?;
+    let index = |line: &str| {
+        let mut fields = line.split_ascii_whitespace();
+        let ip = u128::from_str_radix(fields.next()?, 16).ok()?;
+        let index = u32::from_str_radix(fields.next()?, 16).ok()?;
+        (Ipv6Addr::from_bits(ip) == *own.ip()).then_some(index)
+    };
+    all.lines().find_map(index)
 }
 
 /// Such a group is spoken to and heard where its address says.

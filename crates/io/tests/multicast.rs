@@ -141,6 +141,25 @@ fn a_group_of_one_link_without_its_interface_is_refused_with_advice() {
     }
 }
 
+#[cfg(target_os = "linux")]
+#[test]
+fn a_group_of_one_link_is_that_of_the_ports_address_or_of_the_way_to_somebody() {
+    let (group, there): (SocketAddr, SocketAddr) =
+        ("[ff02::7]:7000".parse().unwrap(), "[::1]:9".parse().unwrap());
+    let scope = |socket: &UdpSocket, other| match socket.on_its_link(group, other) {
+        SocketAddr::V6(v6) => v6.scope_id(),
+        other => panic!("{other}"),
+    };
+    // Loopback's.
+    assert_eq!(scope(&socket("[::1]:0"), None), 1);
+    let anywhere = socket("[::]:0");
+    assert_eq!((scope(&anywhere, None), scope(&anywhere, Some(there))), (0, 1));
+    assert_eq!(
+        anywhere.on_its_link("[ff05::7]:7000".parse().unwrap(), Some(there)).to_string(),
+        "[ff05::7]:7000"
+    );
+}
+
 #[test]
 fn a_group_without_a_route_is_refused_with_advice() {
     let Err(error) = socket("[::1]:0").enable_multicast("[ff15::1]:7000".parse().unwrap()) else {

@@ -273,6 +273,22 @@ fn files_directories_and_links_have_the_times_they_were_sent_with() {
     }
 }
 
+/// A manifest may say them; a host that cannot keep them keeps the nearest that it can.
+#[test]
+fn the_first_and_the_last_time_that_can_be_said_are_taken() {
+    for time in [i64::MIN, i64::MAX] {
+        let dir = tempfile::tempdir().unwrap();
+        let link = Kind::Symlink { target: "f".into() };
+        let mut entries =
+            vec![entry(None, "d", Kind::Directory), entry(Some(0), "f", file(1)), entry(Some(0), "l", link)];
+        entries.iter_mut().for_each(|entry| entry.mtime_ns = time);
+        entries[0].mode = 0o755;
+        receive(dir.path(), entries, b"x").unwrap();
+        let of = |name| dir.path().join(name).symlink_metadata().unwrap().mtime();
+        assert_eq!((of("d/l"), of("d")), (of("d/f"), of("d/f")));
+    }
+}
+
 /// Has this thread use files as somebody whom permissions stop; without effect for others than root.
 #[cfg(target_os = "linux")]
 struct Nobody(nix::unistd::Uid);

@@ -2,6 +2,7 @@
 
 mod hosts;
 mod interrupted;
+mod limits;
 mod sides;
 mod streams;
 

@@ -14,6 +14,8 @@ use std::time::{Duration, Instant};
 const GROUP: &str = "239.255.91.1:7499";
 /// Of the site, so that it is no matter of one link alone.
 const GROUP_IPV6: &str = "[ff05::5b:1]:7499";
+/// Of one link, without saying which: that of the Nodes' addresses, though these are of more than the link.
+const GROUP_OF_LINK: &str = "[ff02::5b:1]:7499";
 /// Of the opener; each member has the next.
 const MEMBER_PORT: u16 = 7500;
 /// Longest wait for a line; the processes give up later than that.
@@ -229,13 +231,13 @@ fn a_group_over_ipv6_passes_a_bridge_that_snoops_on_mld() {
     let place = |index: usize| Some((index, lab.host(index).ipv6()?.into()));
     let places: Option<Vec<Place>> = (0..4).map(place).collect();
     let Some(places) = places else { return test.skip_because("this kernel has no IPv6") };
-    for snooping in [false, true] {
+    for (snooping, group) in [(false, GROUP_IPV6), (true, GROUP_IPV6), (true, GROUP_OF_LINK)] {
         lab.snooping(snooping).unwrap();
-        let mut gang = Gang::open_at(&lab, GROUP_IPV6, &places, "wait", "auto", (100, 20_000, 0));
+        let mut gang = Gang::open_at(&lab, group, &places, "wait", "auto", (100, 20_000, 0));
         gang.expect_all(&[0, 1, 2], 100);
         assert_eq!(gang.opener.wait("closed"), "true");
         let paths = "paths Multicast Multicast Multicast".to_owned();
-        assert!(gang.opener.said.contains(&paths), "snooping {snooping}: {:?}", gang.opener.said);
+        assert!(gang.opener.said.contains(&paths), "{group} snooping {snooping}: {:?}", gang.opener.said);
     }
 }
 

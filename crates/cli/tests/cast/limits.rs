@@ -1,0 +1,44 @@
+//! What senders and receivers take of others that are not what they should be.
+
+use super::sides::{Side, denrei, group, on_loopback, recv, send};
+use denrei::{ChannelId, Config, Drive, Node, SendError};
+use denrei_cast::message::{CHANNEL, MAX_MESSAGE_BYTES, Message, VERSION};
+use std::net::SocketAddr;
+use std::time::Duration;
+
+/// Says HELLO to a side until that has said what it takes; how much that is, bytes.
+fn largest_taken(side: SocketAddr) -> u64 {
+    let node = Node::bind("127.0.0.1:0", Config { drive: Drive::Thread, ..Config::default() }).unwrap();
+    let peer = node.connect(side).unwrap();
+    let channel = ChannelId { peer, channel: CHANNEL };
+    node.send(channel, Message::Hello { version: VERSION }.encode()).unwrap();
+    assert!(node.flush(peer, Duration::from_secs(20)));
+    match node.try_send(channel, vec![0; 64 << 20]) {
+        Err(SendError::TooLarge { max, .. }) => max,
+        taken => panic!("{taken:?}"),
+    }
+}
+
+/// One of 16 GB was, and cost as much memory, though no message of a cast is larger than a piece with its digests.
+#[test]
+fn messages_that_none_of_a_cast_can_be_as_large_as_are_not_taken() {
+    let (into, group) = (tempfile::tempdir().unwrap(), group());
+    let (_receiver, addr) = Side::receiver(&mut on_loopback(recv(into.path(), &group)));
+    assert_eq!(largest_taken(addr.parse().unwrap()), MAX_MESSAGE_BYTES);
+    let file = into.path().join("file");
+    std::fs::write(&file, "x").unwrap();
+    let at = std::net::UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let mut command = send(&[&file], &group);
+    let _sender = Side::start(command.args(["--min-members", "2", "--bind", &at.to_string()]));
+    assert_eq!(largest_taken(at), MAX_MESSAGE_BYTES);
+}
+
+/// It is asked, whatever is heard.
+#[test]
+fn who_names_its_sender_is_not_warned_that_others_are_not_heard() {
+    let into = tempfile::tempdir().unwrap();
+    let mut command = denrei();
+    command.args(["cast", "recv", "--from", "[::1]:9", "--wait", "0.1", "--into"]).arg(into.path());
+    let said = String::from_utf8(command.output().unwrap().stderr).unwrap();
+    assert!(!said.contains("cannot hear"), "{said}");
+}
