@@ -206,6 +206,10 @@ typedef enum {
    * It broke the protocol.
    */
   DENREI_LOST_VIOLATION = 9,
+  /**
+   * Nobody is at its port any more, as its host says.
+   */
+  DENREI_LOST_GONE = 10,
 } denrei_lost_reason;
 
 /**
