@@ -16,7 +16,9 @@ use crate::group::{Group, GroupListener, Membership};
 use crate::shards::deadline_of;
 use crate::{ChannelId, GroupError, MembershipEnd, Node, PeerId, Phase, SendError};
 use bytes::Bytes;
-use messages::{UNKNOWN, kind_of, number_of, operation_of, pack, tagged, unpack, untagged};
+use messages::{
+    gave_up, kind_of, number_of, operation_of, pack, tagged, to_root, unlike_of, unpack, untagged,
+};
 use patience::Patience;
 use std::time::{Duration, Instant};
 
@@ -199,7 +201,7 @@ impl Collective {
         self.round += 1;
         if self.rank > 0 {
             let root = self.peers[0].expect("rank 0 is another");
-            let message = tagged(self.round | kind_of(operation), &own);
+            let message = to_root(self.id(), self.round | kind_of(operation), &own);
             let to = ChannelId { peer: root, channel: self.channel };
             let mut full = None;
             let sent = self.patience.wait(until, |moment| {
@@ -355,8 +357,25 @@ impl Collective {
             return Ok(Some(early));
         }
         let peer = self.peers[rank].expect("other ranks have peers");
-        let message = self.node.recv_from(ChannelId { peer, channel: self.channel }, left(until))?;
-        Ok(message.map(|message| message.data))
+        let from = ChannelId { peer, channel: self.channel };
+        while let Some(message) = self.node.recv_from(from, left(until))? {
+            // What is left of an earlier set is nobody's any more.
+            if let Some((set, message)) = untagged(message.data)
+                && set == self.id()
+            {
+                return Ok(Some(message));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Which of all sets that these Nodes may have had this is.
+    fn id(&self) -> u64 {
+        match &self.tie {
+            Tie::Root(group) => group.id().0,
+            Tie::Other(membership, _) => membership.id().0,
+            Tie::Alone => 0,
+        }
     }
 
     /// Rank 0 has given up, for itself or because another has: nobody waits for the result any more.
@@ -397,7 +416,7 @@ impl Collective {
         let Some(peer) = self.peers[0] else { return };
         let to = ChannelId { peer, channel: self.channel };
         // Without word of it rank 0 has a deadline.
-        let _ = self.node.try_send(to, tagged(self.round | GAVE_UP, &Bytes::new()));
+        let _ = self.node.try_send(to, to_root(self.id(), self.round | GAVE_UP, &Bytes::new()));
     }
 
     /// Sends to all others, at rank 0.
@@ -471,22 +490,6 @@ impl Collective {
 /// The ranks whose parts are not here.
 fn missing(parts: &[Option<Bytes>]) -> impl Iterator<Item = usize> {
     parts.iter().enumerate().filter(|(_, part)| part.is_none()).map(|(rank, _)| rank)
-}
-
-/// What rank 0 says: who called something else.
-fn unlike_of(octets: &Bytes) -> CollectiveError {
-    let (rank, kinds) =
-        octets.split_first_chunk().map_or((0, &[][..]), |(rank, kinds)| (u32::from_le_bytes(*rank), kinds));
-    let mut names = kinds.as_chunks().0.iter().map(|kind| operation_of(u64::from_le_bytes(*kind)));
-    let (theirs, operation) = (names.next().unwrap_or(UNKNOWN), names.next().unwrap_or(UNKNOWN));
-    CollectiveError::Unlike { operation, rank: rank as usize, theirs }
-}
-
-/// What rank 0 says: who gave up, and whose part was missing.
-fn gave_up(operation: &'static str, ranks: &Bytes) -> CollectiveError {
-    let mut ranks = ranks.as_chunks().0.iter().map(|rank| u32::from_le_bytes(*rank) as usize);
-    let rank = ranks.next().unwrap_or(0);
-    CollectiveError::GaveUp { operation, rank, missing: ranks.collect() }
 }
 
 fn left(until: Instant) -> Duration {

@@ -330,3 +330,28 @@ fn who_is_far_behind_rank_0_does_not_wait_for_what_was_never_sent() {
         set.barrier(PATIENCE).unwrap();
     });
 }
+
+/// Rank 0 has not taken what another sent for operations that it gave up: the next set of the same Nodes, whose operations are
+/// counted anew, does not take it for its own.
+#[test]
+fn a_set_does_not_hear_what_is_left_of_the_one_before() {
+    let nodes: Vec<Node> = (0..2)
+        .map(|_| Node::bind("127.0.0.1:0", Config { drive: background(), ..Config::default() }).unwrap())
+        .collect();
+    let addresses: Vec<SocketAddr> = nodes.iter().map(Node::local_addr).collect();
+    let group = SocketAddr::from(([239, 255, 79, 22], addresses[0].port()));
+    let made = |rank: usize| Collective::new(&nodes[rank], &addresses, group, PATIENCE).unwrap();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut set = made(1);
+            set.barrier(PATIENCE).unwrap();
+            (0..5).for_each(|_| drop(set.gather("nobody takes this", PATIENCE).unwrap()));
+            drop(set);
+            made(1).barrier(PATIENCE).unwrap();
+        });
+        let mut set = made(0);
+        set.barrier(PATIENCE).unwrap();
+        assert!(set.close(PATIENCE));
+        made(0).barrier(PATIENCE).unwrap();
+    });
+}
