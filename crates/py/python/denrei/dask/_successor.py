@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from distributed.comm import Comm
+from distributed.comm.core import Comm
 
 #: How often to look whether Dask has let go of a worker that is gone, seconds.
 LOOK_AGAIN = 0.02
@@ -36,13 +36,14 @@ def install(server: Any) -> None:
 def _before(scheduler: Any, info: dict[str, Any]) -> set[str]:
     """The workers whose name or address the new one has."""
     candidates = (scheduler.aliases.get(info.get("name")), info.get("address"))
-    return {worker for worker in candidates if worker in scheduler.workers}
+    return {str(worker) for worker in candidates if worker in scheduler.workers}
 
 
 async def _missed(scheduler: Any, worker: str) -> None:
     """Waits until a worker has answered, or Dask knows that it is gone."""
-    comm = getattr(scheduler.stream_comms.get(worker), "comm", None)
-    if not hasattr(comm, "is_there") or await comm.is_there(LIMIT):
+    # Over other protocols there is nothing to ask: the kernel tells.
+    ask = getattr(getattr(scheduler.stream_comms.get(worker), "comm", None), "is_there", None)
+    if ask is None or await ask(LIMIT):
         return
     deadline = asyncio.get_running_loop().time() + LIMIT
     while worker in scheduler.workers and asyncio.get_running_loop().time() < deadline:
