@@ -162,7 +162,9 @@ pub unsafe extern "C" fn denrei_collective_size(set: *const denrei_collective) -
 
 /// Waits until all have come here. DENREI_TIMEOUT, and a message that names the ranks that are
 /// missing, if they have not in time. That operation is over for all, and the set goes on with the next: a node
-/// that had not come to it calls it still, and gets DENREI_TIMEOUT at once.
+/// that had not come to it calls it still, and gets DENREI_TIMEOUT at once. One whose process has ended stays away: each
+/// operation that needs something of all ends as soon as it is missed, with DENREI_PEER_LOST at rank 0 and DENREI_TIMEOUT
+/// elsewhere, and a message that names it; broadcasts reach those that are left. To go on without it, make another set.
 ///
 /// # Safety
 /// `set` is a set.

@@ -65,6 +65,8 @@ pub enum denrei_lost_reason {
     DENREI_LOST_VERSION = 8,
     /// It broke the protocol.
     DENREI_LOST_VIOLATION = 9,
+    /// Nobody is at its port any more, as its host says.
+    DENREI_LOST_GONE = 10,
 }
 
 use denrei_event_kind::*;
@@ -191,6 +193,7 @@ fn describe(reason: &LostReason) -> (denrei_lost_reason, u16) {
         LostReason::TimedOut => DENREI_LOST_TIMED_OUT,
         LostReason::Restarted => DENREI_LOST_RESTARTED,
         LostReason::Forgotten => DENREI_LOST_FORGOTTEN,
+        LostReason::Gone => DENREI_LOST_GONE,
         LostReason::VersionMismatch { .. } => DENREI_LOST_VERSION,
         LostReason::Violation(_) => DENREI_LOST_VIOLATION,
         _ => DENREI_LOST_OTHER,

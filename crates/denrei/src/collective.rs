@@ -7,16 +7,19 @@
 
 mod error;
 mod messages;
+mod opening;
+mod patience;
 
 pub use error::CollectiveError;
 
-use crate::group::{Group, GroupListener, Membership, OPENING_GRACE};
+use crate::group::{Group, GroupListener, Membership};
 use crate::shards::deadline_of;
-use crate::{ChannelId, GroupOptions, Node, PeerId, Phase, SendError};
+use crate::{ChannelId, GroupError, MembershipEnd, Node, PeerId, Phase, SendError};
 use bytes::Bytes;
-use denrei_proto::group::Invited;
-use messages::{UNKNOWN, kind_of, number_of, operation_of, pack, tagged, unpack, untagged};
-use std::net::SocketAddr;
+use messages::{
+    gave_up, kind_of, number_of, operation_of, pack, tagged, to_root, unlike_of, unpack, untagged,
+};
+use patience::Patience;
 use std::time::{Duration, Instant};
 
 /// Channel that carries what goes to one Node, of a [`Collective`] that is given no other: nothing else may
@@ -35,6 +38,10 @@ const UNLIKE: u64 = 1 << 61;
 
 /// How soon rank 0, which waits for one rank, notices that another has given up.
 const LOOK: Duration = Duration::from_millis(20);
+
+/// How much longer than its own time a rank waits for word of rank 0, whose time is up at the same moment as a rule, and
+/// which knows who is missing.
+const WORD: Duration = Duration::from_millis(100);
 
 /// How this Node hears, or speaks to, all others.
 #[derive(Debug)]
@@ -55,6 +62,10 @@ enum Tie {
 /// An operation for which time was up is over for all, and the set goes on with the next. A Node that had not come
 /// to it calls it still, hears at once that others [gave up](CollectiveError::GaveUp), and is with them again in the
 /// next one.
+///
+/// One whose process has ended does not come back: each operation that needs something of all ends, as soon as it is missed,
+/// with an error that names it, and broadcasts reach those that are left. To go on without it close the set, and make
+/// another of those.
 #[derive(Debug)]
 pub struct Collective {
     node: Node,
@@ -66,66 +77,17 @@ pub struct Collective {
     round: u64,
     /// The latest for which rank 0 takes a part of all: between it and the one under way there are broadcasts alone.
     collected: u64,
-    /// At rank 0, what ranks have sent for a later one: found when it was looked whether they gave up.
+    /// What ranks have sent for a later one, found on the way: of all at rank 0, elsewhere of rank 0.
     early: Vec<Option<Bytes>>,
+    /// At rank 0, the last word of one that was given up, which there was no room for.
+    untold: Option<Bytes>,
+    /// Why ranks are gone.
+    lost: Vec<Option<SendError>>,
+    /// Until when this Node waits, whatever time there is.
+    patience: Patience,
 }
 
 impl Collective {
-    /// Makes a set of the Nodes at `addresses` (the same list everywhere, with this Node's own address
-    /// in it) that speaks to all by a group at `group`, and to rank 0 on [`COLLECTIVE_CHANNEL`]. All of them
-    /// have to call this within `timeout`.
-    ///
-    /// # Errors
-    /// At rank 0: who did not answer is named. At the others: rank 0 is not there, or, at once when it gives up
-    /// and some time after `timeout` if it does not, [`CollectiveError::NotOpened`].
-    pub fn new(
-        node: &Node,
-        addresses: &[SocketAddr],
-        group: SocketAddr,
-        timeout: Duration,
-    ) -> Result<Self, CollectiveError> {
-        Self::on_channel(node, addresses, group, COLLECTIVE_CHANNEL, timeout)
-    }
-
-    /// Like [`new`](Self::new), with what goes to one Node on `channel`, which nothing else uses with the
-    /// Nodes of the set: the same everywhere. Two sets of the same Nodes need two channels and two groups.
-    ///
-    /// # Errors
-    /// As for [`new`](Self::new).
-    pub fn on_channel(
-        node: &Node,
-        addresses: &[SocketAddr],
-        group: SocketAddr,
-        channel: u16,
-        timeout: Duration,
-    ) -> Result<Self, CollectiveError> {
-        let own = node.local_addr();
-        let rank = addresses.iter().position(|addr| *addr == own);
-        let rank = rank.ok_or_else(|| CollectiveError::BadSet(format!("{own} is not in {addresses:?}")))?;
-        let distinct: std::collections::BTreeSet<_> = addresses.iter().collect();
-        if distinct.len() != addresses.len() {
-            return Err(CollectiveError::BadSet(format!("an address is given twice in {addresses:?}")));
-        }
-        let tie = match rank {
-            _ if addresses.len() == 1 => Tie::Alone,
-            0 => {
-                let options = GroupOptions { open_timeout: timeout, ..GroupOptions::default() };
-                Tie::Root(node.open_group(group, &addresses[1..], options)?)
-            }
-            _ => {
-                let listener = node.join_group(group)?;
-                Tie::Other(accept(&listener, timeout)?, listener)
-            }
-        };
-        let connect = |(other, addr): (usize, &SocketAddr)| match other == rank {
-            true => Ok(None),
-            false => node.connect(*addr).map(Some),
-        };
-        let peers = addresses.iter().enumerate().map(connect).collect::<Result<Vec<_>, _>>()?;
-        let early = vec![None; peers.len()];
-        Ok(Self { node: node.clone(), rank, peers, tie, channel, round: 0, collected: 0, early })
-    }
-
     /// This Node's place in the list.
     pub fn rank(&self) -> usize {
         self.rank
@@ -215,7 +177,7 @@ impl Collective {
             Ok(joined) => self.spread("reduce", joined, until),
             Err(why) => {
                 if let Tie::Root(group) = &self.tie {
-                    group.send_timeout(tagged(self.round | FAILED, &why.clone().into()), left(until))?;
+                    self.send_all(group, tagged(self.round | FAILED, &why.clone().into()), until)?;
                 }
                 Err(CollectiveError::Join(why))
             }
@@ -224,10 +186,9 @@ impl Collective {
 
     /// Ends the set: rank 0 waits until all have everything, at most `timeout`; whether they have.
     pub fn close(self, timeout: Duration) -> bool {
-        match &self.tie {
-            Tie::Root(group) => group.close(timeout),
-            _ => true,
-        }
+        let Tie::Root(group) = &self.tie else { return true };
+        let close = |moment| Ok::<_, CollectiveError>(group.close(moment).then_some(()));
+        matches!(self.patience.wait(deadline_of(timeout), close), Ok(Some(())))
     }
 
     /// Many to one.
@@ -240,43 +201,67 @@ impl Collective {
         self.round += 1;
         if self.rank > 0 {
             let root = self.peers[0].expect("rank 0 is another");
-            let message = tagged(self.round | kind_of(operation), &own);
+            let message = to_root(self.id(), self.round | kind_of(operation), &own);
             let to = ChannelId { peer: root, channel: self.channel };
-            let sent = self.node.send_timeout(to, message, left(until));
-            let sent = sent.map_err(|source| CollectiveError::Send { rank: 0, source });
+            let mut full = None;
+            let sent = self.patience.wait(until, |moment| {
+                match self.node.send_timeout(to, message.clone(), moment) {
+                    Err(source @ SendError::WouldBlock { .. }) => {
+                        full = Some(source);
+                        Ok(None)
+                    }
+                    sent => sent.map(Some).map_err(|source| CollectiveError::Send { rank: 0, source }),
+                }
+            });
+            let full = || CollectiveError::Send { rank: 0, source: full.expect("it was tried") };
+            let sent = sent.and_then(|sent| sent.ok_or_else(full)).map_err(|error| match error {
+                CollectiveError::Send { rank, source } => self.lost(rank, source),
+                error => error,
+            });
             return sent.map(|_| Vec::new()).inspect_err(|_| self.tell_root());
         }
-        let parts = self.parts(operation, own, until);
-        self.collected = self.round;
-        parts.inspect_err(|error| self.tell_all(error))
-    }
-
-    /// What all have, at rank 0; an error as soon as another rank gives up, or is gone.
-    fn parts(
-        &mut self,
-        operation: &'static str,
-        own: Bytes,
-        until: Instant,
-    ) -> Result<Vec<Bytes>, CollectiveError> {
         let mut parts = vec![None; self.size()];
         parts[0] = Some(own);
+        let came = self.take_parts(operation, &mut parts, until);
+        self.collected = self.round;
+        let came = came.map_err(|error| match error {
+            CollectiveError::GaveUp { operation, rank, .. } => {
+                let missing = missing(&parts).filter(|other| *other != rank).collect();
+                CollectiveError::GaveUp { operation, rank, missing }
+            }
+            error => error,
+        });
+        came.inspect_err(|error| self.tell_all(error))?;
+        Ok(parts.into_iter().flatten().collect())
+    }
+
+    /// What all others have, at rank 0; an error as soon as another rank gives up, or is gone.
+    fn take_parts(
+        &mut self,
+        operation: &'static str,
+        parts: &mut [Option<Bytes>],
+        until: Instant,
+    ) -> Result<(), CollectiveError> {
         for rank in 1..self.size() {
             while parts[rank].is_none() {
                 parts[rank] = self.part_of(operation, rank, until.min(Instant::now() + LOOK))?;
                 if parts[rank].is_some() {
                     break;
                 }
-                self.look_around(operation, &mut parts)?;
+                self.tell_rest();
+                self.look_around(operation, parts)?;
+                if self.patience.is_over() {
+                    return Err(CollectiveError::Interrupted);
+                }
                 if Instant::now() >= until {
-                    let silent = |rank: &usize| parts[*rank].is_none();
-                    let missing: Vec<usize> = (1..self.size()).filter(silent).collect();
+                    let missing: Vec<usize> = missing(parts).collect();
                     if !missing.is_empty() {
                         return Err(CollectiveError::TimedOut { operation, missing });
                     }
                 }
             }
         }
-        Ok(parts.into_iter().flatten().collect())
+        Ok(())
     }
 
     /// Takes the parts that are here, of whomever, and looks who has given up after sending its part, or is gone.
@@ -291,7 +276,7 @@ impl Collective {
                 let gone = self.gone(rank);
                 *part = self.part_of(operation, rank, Instant::now())?;
                 if let (None, Some(source)) = (&part, gone) {
-                    return Err(CollectiveError::Send { rank, source });
+                    return Err(self.lost(rank, source));
                 }
             }
             if part.is_some() && self.has_given_up(rank)? {
@@ -321,6 +306,14 @@ impl Collective {
         let over = self.node.flow(peer).is_none_or(|flow| flow.phase == Phase::Over);
         // What is said to it says why it does not arrive.
         over.then(|| self.node.try_send(ChannelId { peer, channel: self.channel }, Bytes::new()).err())?
+    }
+
+    /// A rank is gone: why, as far as that was ever known.
+    fn lost(&mut self, rank: usize, source: SendError) -> CollectiveError {
+        let known = self.lost[rank].take().filter(|_| matches!(source, SendError::UnknownPeer(_)));
+        let source = known.unwrap_or(source);
+        self.lost[rank] = Some(source.clone());
+        CollectiveError::Send { rank, source }
     }
 
     /// A rank's part in the operation under way. What it sent for one that was given up is dropped.
@@ -364,32 +357,58 @@ impl Collective {
             return Ok(Some(early));
         }
         let peer = self.peers[rank].expect("other ranks have peers");
-        let message = self.node.recv_from(ChannelId { peer, channel: self.channel }, left(until))?;
-        Ok(message.map(|message| message.data))
+        let from = ChannelId { peer, channel: self.channel };
+        while let Some(message) = self.node.recv_from(from, left(until))? {
+            // What is left of an earlier set is nobody's any more.
+            if let Some((set, message)) = untagged(message.data)
+                && set == self.id()
+            {
+                return Ok(Some(message));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Which of all sets that these Nodes may have had this is.
+    fn id(&self) -> u64 {
+        match &self.tie {
+            Tie::Root(group) => group.id().0,
+            Tie::Other(membership, _) => membership.id().0,
+            Tie::Alone => 0,
+        }
     }
 
     /// Rank 0 has given up, for itself or because another has: nobody waits for the result any more.
-    fn tell_all(&self, error: &CollectiveError) {
-        let Tie::Root(group) = &self.tie else { return };
-        if let CollectiveError::Unlike { operation, rank, theirs } = error {
-            let octets = [
-                &(*rank as u32).to_le_bytes()[..],
-                &kind_of(theirs).to_le_bytes(),
-                &kind_of(operation).to_le_bytes(),
-            ];
-            let _ = group.send_timeout(tagged(self.round | UNLIKE, &octets.concat().into()), Duration::ZERO);
-            return;
-        }
-        let (rank, missing) = match error {
-            CollectiveError::TimedOut { missing, .. } => (0, missing),
-            CollectiveError::GaveUp { rank, missing, .. } => (*rank, missing),
-            CollectiveError::Send { rank, .. } => (0, &vec![*rank]),
-            _ => (0, &Vec::new()),
+    fn tell_all(&mut self, error: &CollectiveError) {
+        let round = self.round;
+        let message = match error {
+            CollectiveError::Unlike { operation, rank, theirs } => {
+                let rank = (*rank as u32).to_le_bytes();
+                let octets = [&rank[..], &kind_of(theirs).to_le_bytes(), &kind_of(operation).to_le_bytes()];
+                tagged(round | UNLIKE, &octets.concat().into())
+            }
+            error => {
+                let (rank, missing) = match error {
+                    CollectiveError::TimedOut { missing, .. } => (0, missing),
+                    CollectiveError::GaveUp { rank, missing, .. } => (*rank, missing),
+                    CollectiveError::Send { rank, .. } => (0, &vec![*rank]),
+                    _ => (0, &Vec::new()),
+                };
+                let ranks = std::iter::once(rank).chain(missing.iter().copied());
+                let ranks: Vec<u8> = ranks.flat_map(|rank| (rank as u32).to_le_bytes()).collect();
+                tagged(round | GAVE_UP, &ranks.into())
+            }
         };
-        let ranks = std::iter::once(rank).chain(missing.iter().copied());
-        let ranks: Vec<u8> = ranks.flat_map(|rank| (rank as u32).to_le_bytes()).collect();
-        // Who is not told has a deadline.
-        let _ = group.send_timeout(tagged(self.round | GAVE_UP, &ranks.into()), Duration::ZERO);
+        self.untold = Some(message);
+        self.tell_rest();
+    }
+
+    /// Says what there was no room for: the others wait for it, or for anything that is later.
+    fn tell_rest(&mut self) {
+        if let (Tie::Root(group), Some(message)) = (&self.tie, self.untold.take()) {
+            let sent = group.send_timeout(message.clone(), Duration::ZERO);
+            self.untold = Some(message).filter(|_| matches!(sent, Err(GroupError::WouldBlock { .. })));
+        }
     }
 
     /// Time is up for this rank, or its part could not be sent.
@@ -397,7 +416,23 @@ impl Collective {
         let Some(peer) = self.peers[0] else { return };
         let to = ChannelId { peer, channel: self.channel };
         // Without word of it rank 0 has a deadline.
-        let _ = self.node.try_send(to, tagged(self.round | GAVE_UP, &Bytes::new()));
+        let _ = self.node.try_send(to, to_root(self.id(), self.round | GAVE_UP, &Bytes::new()));
+    }
+
+    /// Sends to all others, at rank 0.
+    fn send_all(&self, group: &Group, message: Bytes, until: Instant) -> Result<(), CollectiveError> {
+        let mut full = None;
+        let sent = self.patience.wait(until, |moment| match group.send_timeout(message.clone(), moment) {
+            Err(error @ GroupError::WouldBlock { .. }) => {
+                full = Some(error);
+                Ok(None)
+            }
+            sent => sent.map(Some),
+        });
+        match (sent?, full) {
+            (None, Some(full)) => Err(full.into()),
+            _ => Ok(()),
+        }
     }
 
     /// One to all.
@@ -411,16 +446,23 @@ impl Collective {
             Tie::Alone => Ok(data),
             Tie::Root(group) => {
                 let message = tagged(self.round | kind_of(operation), &data);
-                let sent = group.send_timeout(message, left(until));
-                sent.map_err(CollectiveError::from).inspect_err(|error| self.tell_all(error)).map(|_| data)
+                let sent = self.send_all(group, message, until);
+                sent.inspect_err(|error| self.tell_all(error)).map(|()| data)
             }
             Tie::Other(membership, _) => loop {
-                let Some(message) = membership.recv_timeout(left(until))? else {
+                let came = match self.early[0].take() {
+                    Some(early) => Ok(Some(early)),
+                    None => self.patience.wait(until + WORD, |moment| {
+                        Ok::<_, MembershipEnd>(membership.recv_timeout(moment)?.map(|message| message.data))
+                    }),
+                };
+                let came = came.inspect_err(|_| self.tell_root())?;
+                let Some(message) = came else {
                     self.tell_root();
                     return Err(CollectiveError::TimedOut { operation, missing: vec![0] });
                 };
                 // What belongs to an operation that was given up here is dropped.
-                match untagged(message.data) {
+                match untagged(message.clone()) {
                     Some((tag, data)) if tag == self.round | kind_of(operation) => return Ok(data),
                     Some((round, unlike)) if round == self.round | UNLIKE => return Err(unlike_of(&unlike)),
                     Some((round, why)) if round == self.round | FAILED => {
@@ -433,6 +475,11 @@ impl Collective {
                         let (rank, theirs) = (self.rank, operation);
                         return Err(CollectiveError::Unlike { operation: operation_of(tag), rank, theirs });
                     }
+                    // It could not even say that it gave up.
+                    Some((tag, _)) if number_of(tag) > self.round => {
+                        self.early[0] = Some(message);
+                        return Err(CollectiveError::GaveUp { operation, rank: 0, missing: Vec::new() });
+                    }
                     _ => {}
                 }
             },
@@ -440,32 +487,9 @@ impl Collective {
     }
 }
 
-/// Waits for rank 0 to open the set; somewhat longer than it waits for the others, if it is there.
-fn accept(listener: &GroupListener, timeout: Duration) -> Result<Membership, CollectiveError> {
-    let accepted = match listener.accept_unless_given_up(timeout) {
-        Err(Invited::Yes) => listener.accept_unless_given_up(OPENING_GRACE),
-        outcome => outcome,
-    };
-    accepted.map_err(|invited| match invited {
-        Invited::No => CollectiveError::TimedOut { operation: "opening", missing: vec![0] },
-        invited => CollectiveError::NotOpened { gave_up: invited == Invited::GivenUp },
-    })
-}
-
-/// What rank 0 says: who called something else.
-fn unlike_of(octets: &Bytes) -> CollectiveError {
-    let (rank, kinds) =
-        octets.split_first_chunk().map_or((0, &[][..]), |(rank, kinds)| (u32::from_le_bytes(*rank), kinds));
-    let mut names = kinds.as_chunks().0.iter().map(|kind| operation_of(u64::from_le_bytes(*kind)));
-    let (theirs, operation) = (names.next().unwrap_or(UNKNOWN), names.next().unwrap_or(UNKNOWN));
-    CollectiveError::Unlike { operation, rank: rank as usize, theirs }
-}
-
-/// What rank 0 says: who gave up, and whose part was missing.
-fn gave_up(operation: &'static str, ranks: &Bytes) -> CollectiveError {
-    let mut ranks = ranks.as_chunks().0.iter().map(|rank| u32::from_le_bytes(*rank) as usize);
-    let rank = ranks.next().unwrap_or(0);
-    CollectiveError::GaveUp { operation, rank, missing: ranks.collect() }
+/// The ranks whose parts are not here.
+fn missing(parts: &[Option<Bytes>]) -> impl Iterator<Item = usize> {
+    parts.iter().enumerate().filter(|(_, part)| part.is_none()).map(|(rank, _)| rank)
 }
 
 fn left(until: Instant) -> Duration {

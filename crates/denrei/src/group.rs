@@ -6,6 +6,7 @@
 
 use crate::Node;
 use crate::core::Core;
+use crate::shards::deadline_of;
 use bytes::Bytes;
 use denrei_proto::ConnectError;
 use denrei_proto::group::{
@@ -13,11 +14,14 @@ use denrei_proto::group::{
     MembershipCounters, MembershipEnd,
 };
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use thiserror::Error;
 
 /// What opening waits beyond the group's own timeout for the core to say how it went.
 pub(crate) const OPENING_GRACE: Duration = Duration::from_secs(2);
+
+/// How often somebody who waits is asked whether to give up.
+const MOMENT: Duration = Duration::from_millis(50);
 
 /// How long a group that is dropped has to end in order.
 const DROP_GRACE: Duration = Duration::from_millis(500);
@@ -40,6 +44,9 @@ pub enum OpenGroupError {
         /// What the system says.
         source: std::io::Error,
     },
+    /// Whoever opens it wanted it no more.
+    #[error("given up before all members took part")]
+    Interrupted,
 }
 
 /// The opener's end of a group. Dropping it ends the group; [`close`](Self::close) says when all have
@@ -84,6 +91,20 @@ impl Node {
         members: &[SocketAddr],
         policy: impl Into<GroupOptions>,
     ) -> Result<Group, OpenGroupError> {
+        self.open_group_unless(address, members, policy, || false)
+    }
+
+    /// Like [`open_group`](Self::open_group), and asks twenty times a second whether to give up.
+    ///
+    /// # Errors
+    /// As for [`open_group`](Self::open_group); [`OpenGroupError::Interrupted`].
+    pub fn open_group_unless(
+        &self,
+        address: SocketAddr,
+        members: &[SocketAddr],
+        policy: impl Into<GroupOptions>,
+        mut interrupted: impl FnMut() -> bool,
+    ) -> Result<Group, OpenGroupError> {
         let options: GroupOptions = policy.into();
         let members = members.iter().map(|addr| self.member_at(*addr)).collect::<Result<Vec<_>, _>>()?;
         self.shards().gather();
@@ -96,11 +117,22 @@ impl Node {
             self.with_core(|core, _| core.endpoint.limit_group_datagrams(id, bytes))?;
         }
         self.shared().kick();
-        let outcome = self.shared().wait_for(Some(timeout), |core| core.endpoint.poll_group_event(id));
-        match outcome {
-            Some(GroupEvent::Opened) => Ok(group),
-            Some(GroupEvent::OpenFailed { missing }) => Err(GroupError::OpenFailed { missing }.into()),
-            _ => Err(GroupError::OpenFailed { missing: members }.into()),
+        let until = deadline_of(timeout);
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            match group.event_timeout(left.min(MOMENT)) {
+                Some(GroupEvent::Opened) => return Ok(group),
+                Some(GroupEvent::OpenFailed { missing }) => {
+                    return Err(GroupError::OpenFailed { missing }.into());
+                }
+                None if left > MOMENT && interrupted() => {
+                    // There is nothing to wait for, as there is with one that was open.
+                    self.with_core(|core, now| core.endpoint.forget_group(now, id));
+                    return Err(OpenGroupError::Interrupted);
+                }
+                None if left > MOMENT => {}
+                _ => return Err(GroupError::OpenFailed { missing: members }.into()),
+            }
         }
     }
 
@@ -468,21 +500,4 @@ impl Drop for Membership {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use std::thread;
-
-    #[test]
-    fn who_begins_to_listen_hears_though_another_stops_just_then() {
-        let node = Node::bind("127.0.0.1:0", crate::Config::default()).unwrap();
-        let address = "239.255.71.93:7193".parse().unwrap();
-        let listen = || {
-            for _ in 0..3_000 {
-                let listener = node.join_group(address).unwrap();
-                let anew = node.shared().with_io(|io| io.socket.join_multicast(address));
-                assert!(!listener.is_heard() || !anew.unwrap(), "nothing would have come");
-            }
-        };
-        thread::scope(|scope| [(); 2].map(|()| scope.spawn(listen)).map(|thread| thread.join().unwrap()));
-    }
-}
+mod tests;

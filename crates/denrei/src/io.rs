@@ -7,10 +7,14 @@ use crate::busy::BusyPeers;
 use crate::core::Core;
 use denrei_io::{DropKind, Receiver, RecvBuffers, SendOutcome, UdpSocket};
 use denrei_proto::Lent;
-use denrei_wire::{DatagramMeta, Instant, Landing, Transmit, TransmitBuf};
+use denrei_wire::{DatagramMeta, Instant, Landing, Transmit, TransmitBuf, Way};
 use parking_lot::{Mutex, MutexGuard};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
+
+/// So long a silent peer keeps a connected socket that another one would need.
+const LONGEST_WATCH: Duration = Duration::from_secs(3);
 
 /// Send operations in one flush before the receiving side gets its turn.
 const MAX_SENDS_PER_FLUSH: usize = 64;
@@ -23,6 +27,9 @@ pub(crate) struct Io {
     /// A transmit that the kernel had no room for, and how many of its octets it took.
     stuck: Option<(Transmit, usize)>,
     busy: BusyPeers,
+    /// Silent peers that have a connected socket as the kernel tells there if their hosts refuse what is sent, and
+    /// since when.
+    watched: Vec<(Way, Instant)>,
 }
 
 /// The core, which whoever sends has already locked, and the time just read, at which no timer is due: a
@@ -49,6 +56,7 @@ impl Io {
             out: TransmitBuf::new(segments).lending(),
             stuck: None,
             busy: BusyPeers::default(),
+            watched: Vec::new(),
         }
     }
 
@@ -57,6 +65,15 @@ impl Io {
         let mut arrivals = Arrivals { core, held: None, now: None };
         let received = self.socket.recv_for(&mut self.buffers, &mut arrivals);
         drop(arrivals);
+        // After what has come: a peer that was heard is there, whoever says what.
+        while let Some(peer) = self.socket.take_refused() {
+            let mut core = core.lock();
+            let now = core.now();
+            if !core.endpoint.handle_refused(now, peer) {
+                drop(core);
+                self.socket.disconnect_peer(peer);
+            }
+        }
         received.unwrap_or_else(|error| {
             core.lock().failure.get_or_insert(Arc::new(copy_error(&error)));
             0
@@ -98,7 +115,12 @@ impl Io {
         };
         let transmit = core.endpoint.poll_transmit(now, &mut self.out).ok_or(Flush::Done)?;
         self.stuck = Some((transmit, 0));
-        Ok(core.endpoint.wants_transmit())
+        let (silent, more) = (core.endpoint.poll_silent(), core.endpoint.wants_transmit());
+        drop(core);
+        if let Some(peer) = silent {
+            self.watch(peer, now);
+        }
+        Ok(more)
     }
 
     /// Sends the transmit under way; whether the kernel had room.
@@ -123,6 +145,25 @@ impl Io {
             self.review_busy();
         }
         true
+    }
+
+    /// Gives a peer that does not answer a connected socket.
+    #[cold]
+    fn watch(&mut self, peer: Way, now: Instant) {
+        let connected: Vec<_> = self.socket.connected_peers().collect();
+        self.watched.retain(|(watched, _)| connected.contains(watched));
+        if connected.iter().any(|way| way.to == peer.to) {
+            return;
+        }
+        let is_full = matches!(self.socket.connect_peer(peer), Ok(false));
+        let long = |(_, since): &(Way, Instant)| now.saturating_since(*since) >= LONGEST_WATCH;
+        if is_full && let Some(at) = self.watched.iter().position(long) {
+            self.socket.disconnect_peer(self.watched.swap_remove(at).0.to);
+            let _ = self.socket.connect_peer(peer);
+        }
+        if self.socket.connected_peers().any(|way| way == peer) {
+            self.watched.push((peer, now));
+        }
     }
 
     fn review_busy(&mut self) {

@@ -35,9 +35,11 @@ impl Errno {
     pub fn of_loss(reason: &LostReason) -> Self {
         Self(match reason {
             LostReason::NoAnswer | LostReason::TimedOut => ffi::ETIMEDOUT,
-            LostReason::Closed | LostReason::Ended { .. } | LostReason::Restarted | LostReason::Forgotten => {
-                ffi::ECONNRESET
-            }
+            LostReason::Closed
+            | LostReason::Ended { .. }
+            | LostReason::Restarted
+            | LostReason::Forgotten
+            | LostReason::Gone => ffi::ECONNRESET,
             LostReason::Aborted => ffi::ECONNABORTED,
             _ => ffi::EIO,
         })

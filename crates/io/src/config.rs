@@ -47,7 +47,8 @@ pub struct SocketConfig {
     pub gro: bool,
     /// Send ECT(0) and read the ECN bits of what arrives.
     pub ecn: bool,
-    /// Most connected sockets on this port, at most 31; 0 switches them off.
+    /// Most connected sockets on this port, at most 31; 0 switches them off. Without one nobody hears of a peer's host
+    /// that refuses what is sent.
     pub connected_sockets: usize,
     /// Address of the interface by which IPv4 groups are heard and spoken to, one of this host's; `None`: the one that the
     /// port's address is of, or that of the default route for a port on all addresses. For IPv6 groups

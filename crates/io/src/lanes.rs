@@ -60,6 +60,8 @@ pub(crate) struct Lane {
     was_empty: bool,
     /// Found empty since it was connected.
     settled: bool,
+    /// The peer's host has said that nobody is at its port, and nobody has asked yet.
+    pub(crate) refused: bool,
     /// `Some`: about to be closed, polled that often since.
     pub(crate) draining: Option<u32>,
 }
@@ -68,7 +70,7 @@ impl Lane {
     pub(crate) fn new(socket: UdpSocket, way: Option<Way>, trains: bool) -> Self {
         let (peer, at) = (way.map(|way| way.to), way.and_then(|way| way.from));
         let (ask, full_calls, lone) = (1, 0, 0);
-        let (was_empty, settled, draining) = (false, false, None);
+        let (was_empty, settled, refused, draining) = (false, false, false, None);
         let (group, large_from, mark) = (None, None, Ecn::NotEct);
         Self {
             socket,
@@ -83,6 +85,7 @@ impl Lane {
             lone,
             was_empty,
             settled,
+            refused,
             draining,
         }
     }

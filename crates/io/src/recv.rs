@@ -206,6 +206,7 @@ impl UdpSocket {
                 }
                 Err(error) if may_be_pending(&error) || error.raw_os_error() == Some(libc::ENOMEM) => {
                     self.counters.recv_errors += 1;
+                    self.note_refusal(index, &error);
                 }
                 Err(error) => return Err(error),
             }

@@ -235,8 +235,9 @@ impl UdpSocket {
                     self.blocked = None;
                     return Ok(sent);
                 }
-                Err(error) if tries > 0 && may_be_pending(&error) => {}
+                Err(error) if tries > 0 && may_be_pending(&error) => self.note_refusal(lane, &error),
                 Err(error) => {
+                    self.note_refusal(lane, &error);
                     let would_block = error.kind() == io::ErrorKind::WouldBlock;
                     self.blocked = would_block.then_some(lane);
                     self.counters.send_would_block += u64::from(would_block);

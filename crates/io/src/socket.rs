@@ -28,6 +28,8 @@ pub struct UdpSocket {
     pub(crate) lanes: Vec<Lane>,
     /// Lanes about to be closed.
     pub(crate) draining: usize,
+    /// A lane's peer has been refused, or was.
+    pub(crate) has_refused: bool,
     pub(crate) policy: PollPolicy,
     pub(crate) gso: GsoPaths,
     /// Lane whose send buffer was full.
@@ -60,6 +62,7 @@ impl UdpSocket {
             batched,
             lanes: vec![Lane::new(main, None, granted.gro)],
             draining: 0,
+            has_refused: false,
             policy: PollPolicy::default(),
             gso: GsoPaths::new(granted.gso),
             blocked: None,
@@ -85,6 +88,7 @@ impl UdpSocket {
             batched: self.batched,
             lanes: vec![Lane::new(main, None, self.lanes[0].trains)],
             draining: 0,
+            has_refused: false,
             policy: PollPolicy::default(),
             gso: GsoPaths::new(self.gso.enabled()),
             blocked: None,
@@ -190,6 +194,31 @@ impl UdpSocket {
     /// The peers that have a connected socket.
     pub fn connected_peers(&self) -> impl Iterator<Item = Way> {
         self.lanes.iter().filter_map(|lane| lane.peer.map(|to| Way { to, from: lane.at }))
+    }
+
+    /// A peer with a connected socket whose host has said, since this was last asked, that nobody is at its port. Anybody
+    /// may have said so in its place.
+    #[inline]
+    pub fn take_refused(&mut self) -> Option<SocketAddr> {
+        if self.has_refused { self.next_refused() } else { None }
+    }
+
+    #[cold]
+    fn next_refused(&mut self) -> Option<SocketAddr> {
+        let refused = self.lanes.iter_mut().find(|lane| lane.refused && lane.peer.is_some());
+        self.has_refused = refused.is_some();
+        let lane = refused?;
+        lane.refused = false;
+        lane.peer
+    }
+
+    /// What a call on a lane ended with may be word of the peer's host.
+    #[cold]
+    pub(crate) fn note_refusal(&mut self, lane: usize, error: &io::Error) {
+        if lane > 0 && DropKind::of(error) == DropKind::Refused {
+            self.lanes[lane].refused = true;
+            self.has_refused = true;
+        }
     }
 
     /// The port at one of the addresses that it is bound to, in the socket's family.

@@ -363,3 +363,28 @@ fn what_was_sent_to_one_of_several_addresses_is_answered_from_it() {
         assert_eq!(calls, 8, "one a transmit");
     }
 }
+
+/// The kernel tells of it in whatever call comes next.
+#[test]
+fn a_host_that_refuses_is_named_once_whichever_call_it_fails() {
+    for (addr, _) in bindings() {
+        let mut node = bind(addr);
+        let there = bind("127.0.0.1:0");
+        let peer = there.local_addr();
+        assert!(node.connect_peer(peer).unwrap());
+        send(&mut node, peer, b"anybody there?");
+        assert_silent(&mut node);
+        assert_eq!(node.take_refused(), None);
+        drop(there);
+        send(&mut node, peer, b"told when receiving");
+        assert_silent(&mut node);
+        assert_eq!((node.take_refused(), node.take_refused()), (Some(peer), None), "node at {addr}");
+        send(&mut node, peer, b"told when sending,");
+        send(&mut node, peer, b"which is done all the same");
+        assert_eq!((node.take_refused(), node.take_refused()), (Some(peer), None), "node at {addr}");
+        // One that is given up has no say any more.
+        node.disconnect_peer(peer);
+        assert_silent(&mut node);
+        assert_eq!(node.take_refused(), None);
+    }
+}

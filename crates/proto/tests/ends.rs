@@ -4,6 +4,7 @@ mod common;
 
 use bytes::Bytes;
 use common::{Pair, SECOND, content};
+use core::time::Duration;
 use denrei_proto::{ChannelId, Completion, Config, Event, LostReason, SendError};
 use denrei_wire::TransmitBuf;
 use denrei_wire::packet::Kind;
@@ -122,6 +123,58 @@ fn silence_is_noticed_in_that_time_though_the_path_is_looked_into() {
         pair.drain(0);
     }
     assert_eq!(pair.now - begun, 20 * SECOND);
+}
+
+/// For so long somebody says, in the name of the second's host, that nobody is at its port.
+fn refused_for(pair: &mut Pair, time: Duration) {
+    let until = pair.now + time;
+    while pair.now < until {
+        pair.ends[0].handle_refused(pair.now, common::addr(1));
+        pair.run(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn who_is_silent_and_whose_host_refuses_what_is_sent_is_gone_soon() {
+    let mut pair = asking_in_vain();
+    refused_for(&mut pair, SECOND);
+    assert_eq!(pair.lost(0), []);
+    assert_eq!(pair.ends[0].poll_silent().map(|way| way.to), Some(common::addr(1)));
+    refused_for(&mut pair, SECOND);
+    assert_eq!(pair.lost(0), [(LostReason::Gone, 1)]);
+    assert!(!pair.ends[0].handle_refused(pair.now, common::addr(1)));
+}
+
+/// Anybody can say it.
+#[test]
+fn a_peer_that_answers_is_not_gone_whoever_says_so() {
+    let (mut pair, peer) = Pair::met(Config::default());
+    refused_for(&mut pair, 10 * SECOND);
+    pair.send(0, peer, 0, content(0, 10_000));
+    refused_for(&mut pair, 10 * SECOND);
+    assert_eq!((pair.lost(0), pair.received[1].last().unwrap().data.len()), (Vec::new(), 10_000));
+    // Nor one that is cut off while nobody says so any more.
+    pair.connected = false;
+    refused_for(&mut pair, SECOND / 2);
+    pair.run(10 * SECOND);
+    pair.connected = true;
+    pair.run(SECOND);
+    assert_eq!(pair.lost(0), []);
+}
+
+/// Whoever did nothing for a while has not asked the peer in it.
+#[test]
+fn a_peer_is_not_gone_that_was_not_asked_again() {
+    let (mut pair, _) = Pair::met(Config::default());
+    for _ in 0..10 {
+        pair.ends[0].handle_refused(pair.now, common::addr(1));
+    }
+    pair.now += 5 * SECOND;
+    for _ in 0..10 {
+        pair.ends[0].handle_refused(pair.now, common::addr(1));
+    }
+    pair.run(SECOND);
+    assert_eq!(pair.lost(0), []);
 }
 
 #[test]

@@ -5,9 +5,9 @@ use crate::error::{self, DenreiError};
 use crate::held::Closable;
 use crate::node::Node;
 use crate::number::numbers;
-use crate::wait::{resolve, seconds};
+use crate::wait::{SLICE, Signals, resolve, seconds};
 use denrei::{Bytes, COLLECTIVE_CHANNEL, CollectiveError};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
 use std::time::Duration;
@@ -21,16 +21,23 @@ const CLOSE_LIMIT_S: f64 = 30.0;
 /// A set of nodes that work together: every node calls the same operations in the same order. Rank 0
 /// is the first. Waits at most `timeout` seconds (`TimeoutError` then, which names the ranks missing). That
 /// operation is over for all, and the set goes on with the next: a node that had not come to it calls it still, and
-/// hears at once that others gave up (`TimeoutError`). What
+/// hears at once that others gave up (`TimeoutError`). One whose process has ended stays away: each operation that needs
+/// something of all ends as soon as it is missed, with an error that names it (`PeerLost` at rank 0, `TimeoutError`
+/// elsewhere), and broadcasts reach those that are left; to go on without it, make another set. Ctrl-C is an end of time,
+/// too, for this node and so for all. What
 /// goes to one node goes over `channel`: nodes that are in several sets at a time give each a channel, and
 /// a group, of its own. Use it as a context manager, or call `close`.
 #[pyclass(frozen, module = "denrei")]
 pub(crate) struct Collective {
     /// One call at a time works with it; the last, `close`, takes it.
     set: Closable<Mutex<Option<denrei::Collective>>>,
+    signals: Signals,
     rank: usize,
     size: usize,
 }
+
+/// The set, while a call works with it.
+type Turn<'a> = MutexGuard<'a, Option<denrei::Collective>>;
 
 impl Collective {
     fn operate<T: Send>(
@@ -38,15 +45,27 @@ impl Collective {
         py: Python<'_>,
         operation: impl FnOnce(&mut denrei::Collective) -> Result<T, CollectiveError> + Send,
     ) -> PyResult<T> {
-        py.detach(|| {
+        self.signals.outcome(py.detach(|| {
             let gone = |why| DenreiError::new_err(format!("the set {why}"));
             let set = self
                 .set
                 .get()
                 .ok_or_else(|| gone("is that of the process from which this one was forked"))?;
-            let mut set = set.lock();
+            let mut set = self.turn(&set)?;
             operation(set.as_mut().ok_or_else(|| gone("was closed"))?).map_err(error::collective)
-        })
+        }))
+    }
+
+    /// Waits until no other thread works with the set.
+    fn turn<'a>(&self, set: &'a Mutex<Option<denrei::Collective>>) -> PyResult<Turn<'a>> {
+        loop {
+            if let Some(turn) = set.try_lock_for(SLICE) {
+                return Ok(turn);
+            }
+            if self.signals.interrupt() {
+                return Err(error::collective(CollectiveError::Interrupted));
+            }
+        }
     }
 }
 
@@ -68,20 +87,26 @@ impl Collective {
     ) -> PyResult<Self> {
         let (group, timeout) = (resolve(group)?, seconds(timeout)?);
         let addresses = addresses.iter().map(|address| resolve(address)).collect::<PyResult<Vec<_>>>()?;
-        let set = node.call(py, |node| {
-            let set = denrei::Collective::on_channel(node, &addresses, group, channel, timeout);
+        let signals = Signals::default();
+        let asked = signals.clone();
+        let set = signals.outcome(node.call(py, |node| {
+            let interrupted = move || asked.interrupt();
+            let set =
+                denrei::Collective::interruptible(node, &addresses, group, channel, timeout, interrupted);
             set.map_err(error::collective)
-        })?;
-        Ok(Self { rank: set.rank(), size: set.size(), set: Closable::new(Mutex::new(Some(set))) })
+        }))?;
+        let (rank, size) = (set.rank(), set.size());
+        Ok(Self { set: Closable::new(Mutex::new(Some(set))), signals, rank, size })
     }
 
     /// Ends the set: rank 0 waits until all have everything; whether they have. Calls fail from then on.
     #[pyo3(signature = (timeout = 30.0))]
     fn close(&self, py: Python<'_>, timeout: f64) -> PyResult<bool> {
         let timeout = seconds(timeout)?;
-        Ok(py.detach(|| {
-            let set = self.set.get().and_then(|set| set.lock().take());
-            set.is_none_or(|set| set.close(timeout))
+        self.signals.outcome(py.detach(|| {
+            let Some(set) = self.set.get() else { return Ok(true) };
+            let set = self.turn(&set)?.take();
+            Ok(set.is_none_or(|set| set.close(timeout)))
         }))
     }
 

@@ -97,7 +97,10 @@ pub(crate) fn collective(error: CollectiveError) -> PyErr {
         | CollectiveError::GaveUp { .. }
         | CollectiveError::NotOpened { .. } => PyTimeoutError::new_err(error.to_string()),
         CollectiveError::BadSet(_) | CollectiveError::Unlike { .. } => value(error),
-        CollectiveError::RootGone(_) => PeerLost::new_err(error.to_string()),
+        CollectiveError::RootGone(_)
+        | CollectiveError::Send { source: SendError::PeerLost { .. } | SendError::UnknownPeer(_), .. } => {
+            PeerLost::new_err(error.to_string())
+        }
         _ => DenreiError::new_err(error.to_string()),
     }
 }

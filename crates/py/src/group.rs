@@ -6,7 +6,7 @@ use crate::error::{self, QueueFull};
 use crate::held::Closable;
 use crate::node::Node;
 use crate::number::numbers;
-use crate::wait::{in_time, pickled, resolve, wait};
+use crate::wait::{Signals, in_time, pickled, resolve, wait};
 use denrei::{
     GroupError, GroupEvent as Happened, GroupId, GroupOptions, GroupStatus as Status, MemberStatus,
     set_group_option,
@@ -38,8 +38,12 @@ pub(crate) fn open(
 ) -> PyResult<Group> {
     let (address, options) = (resolve(address)?, options_of(options)?);
     let members = members.iter().map(|member| resolve(member)).collect::<PyResult<Vec<_>>>()?;
-    let open = |node: &denrei::Node| node.open_group(address, &members, options).map_err(error::open_group);
-    let group = node.call(py, open)?;
+    let signals = Signals::default();
+    let open = |node: &denrei::Node| {
+        let group = node.open_group_unless(address, &members, options, || signals.interrupt());
+        group.map_err(error::open_group)
+    };
+    let group = signals.outcome(node.call(py, open))?;
     let (address, id, left) = (group.address(), group.id(), Mutex::default());
     Ok(Group { address, id, group: Closable::new(group), left })
 }

@@ -1,12 +1,14 @@
 //! What all calls share: waiting without the interpreter's lock, times, addresses.
 
+use parking_lot::Mutex;
 use pyo3::exceptions::{PyTimeoutError, PyValueError};
 use pyo3::prelude::*;
 use std::net::{SocketAddr, ToSocketAddrs};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// A wait without limit is made of such ones, between which signals are looked at: Ctrl-C works.
-const SLICE: Duration = Duration::from_millis(100);
+/// A wait is made of such ones, between which signals are looked at: Ctrl-C works.
+pub(crate) const SLICE: Duration = Duration::from_millis(100);
 
 pub(crate) fn timeout_of(seconds: Option<f64>) -> PyResult<Option<Duration>> {
     let Some(seconds) = seconds else { return Ok(None) };
@@ -44,6 +46,28 @@ pub(crate) fn wait<T: Send>(
             return Ok(None);
         }
         py.check_signals()?;
+    }
+}
+
+/// What a signal's handler raised, such as Ctrl-C, while something waited by itself without the interpreter's lock.
+#[derive(Clone, Default)]
+pub(crate) struct Signals(Arc<Mutex<Option<PyErr>>>);
+
+impl Signals {
+    /// Looks at signals; whether one of them ends the waiting.
+    pub fn interrupt(&self) -> bool {
+        match Python::attach(|py| py.check_signals()) {
+            Ok(()) => false,
+            Err(raised) => {
+                *self.0.lock() = Some(raised);
+                true
+            }
+        }
+    }
+
+    /// What waited is over: what it came to, unless a signal ended it.
+    pub fn outcome<T>(&self, came: PyResult<T>) -> PyResult<T> {
+        self.0.lock().take().map_or(came, Err)
     }
 }
 

@@ -3,6 +3,7 @@
 import asyncio
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import pytest
 distributed = pytest.importorskip("distributed")
 
 import dask  # noqa: E402
-from distributed import Client, LocalCluster  # noqa: E402
+from distributed import Client, LocalCluster, Scheduler, Worker  # noqa: E402
 from distributed.comm import CommClosedError, connect, listen  # noqa: E402
 from distributed.protocol import to_serialize  # noqa: E402
 
@@ -277,3 +278,65 @@ def test_a_broadcast_without_a_group_arrives_all_the_same():
 
 if __name__ == "__main__":
     raise SystemExit(pytest.main([__file__]))
+
+
+WORKER = """
+import asyncio, sys
+from distributed import Worker
+
+async def main():
+    async with Worker(sys.argv[1], name="one", protocol="denrei://", host="127.0.0.1") as worker:
+        await worker.finished()
+
+asyncio.run(main())
+"""
+
+
+async def until(condition, limit=30):
+    async with asyncio.timeout(limit):
+        while not condition():
+            await asyncio.sleep(0.02)
+
+
+def test_a_worker_that_was_killed_is_missed_and_its_successor_taken_in():
+    async def main():
+        options = {"dashboard_address": None, "protocol": "denrei://", "host": "127.0.0.1"}
+        async with Scheduler(port=0, **options) as scheduler:
+            command = [sys.executable, "-c", WORKER, scheduler.address]
+            first = subprocess.Popen(command)
+            try:
+                await until(lambda: scheduler.workers)
+                address = next(iter(scheduler.workers))
+                # Nobody tells the scheduler, as a nanny would.
+                first.kill()
+                second = subprocess.Popen(command)
+                try:
+                    began = time.monotonic()
+                    await until(lambda: scheduler.workers and address not in scheduler.workers)
+                    # On a busy machine a process starts in ten seconds; a session fails in twenty-five.
+                    assert time.monotonic() - began < 15
+                    assert second.poll() is None
+                finally:
+                    second.kill()
+                    second.wait()
+                await until(lambda: not scheduler.workers, 5)
+            finally:
+                first.kill()
+                first.wait()
+
+    run(main())
+
+
+def test_a_name_that_a_living_worker_has_is_taken():
+    async def main():
+        options = {"dashboard_address": None, "protocol": "denrei://", "host": "127.0.0.1"}
+        async with Scheduler(port=0, **options) as scheduler:
+            one = {"name": "one", "protocol": "denrei://", "host": "127.0.0.1"}
+            async with Worker(scheduler.address, **one) as first:
+                began = time.monotonic()
+                with pytest.raises(RuntimeError) as refused:
+                    await Worker(scheduler.address, **one)
+                assert "name taken" in str(refused.value.__cause__) and time.monotonic() - began < 4
+                assert list(scheduler.workers) == [first.address]
+
+    run(main())

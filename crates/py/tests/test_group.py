@@ -2,7 +2,10 @@
 
 import asyncio
 import socket
+import subprocess
+import sys
 import threading
+import time
 
 import denrei
 import numpy as np
@@ -211,6 +214,56 @@ def test_collective_operations():
         assert result == (b"plan", gathered, everything, [6.0] * 4)
     with pytest.raises(ValueError, match="own"):
         denrei.Collective(nodes[0], ["127.0.0.1:9"], group)
+
+
+MORTAL = """
+import os, signal, denrei
+node = denrei.Node()
+print(node.address, flush=True)
+addresses, group = eval(input())
+together = denrei.Collective(node, addresses, group)
+together.barrier()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_rank_that_is_killed_is_named_and_those_left_go_on_in_another_set():
+    nodes, results = [denrei.Node(keepalive="1s"), denrei.Node(keepalive="1s")], [None, None]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-c", MORTAL], **pipes) as mortal:
+        addresses = [nodes[0].address, mortal.stdout.readline().strip(), nodes[1].address]
+        group = group_address(6)
+        print((addresses, group), file=mortal.stdin, flush=True)
+
+        def work(node, rank):
+            with denrei.Collective(node, addresses, group) as together:
+                together.barrier()
+                began = time.monotonic()
+                with pytest.raises((denrei.PeerLost, TimeoutError), match="rank 1") as said:
+                    together.all_gather(b"x" * 100_000)
+                with pytest.raises((denrei.PeerLost, TimeoutError), match="rank 1") as again:
+                    together.barrier()
+                # Its host says so; without, it takes twenty-one seconds.
+                took = time.monotonic() - began
+                # One whose session is over is named for the same reason later on.
+                time.sleep(0.5)
+                with pytest.raises((denrei.PeerLost, TimeoutError), match="rank 1") as later:
+                    together.barrier()
+                spread = together.broadcast(b"those left" if rank == 0 else None)
+            with denrei.Collective(node, addresses[::2], group) as others:
+                parts = others.all_gather(bytes([rank]))
+            results[rank // 2] = [str(x.value) for x in (said, again, later)], took, spread, parts
+
+        threads = [threading.Thread(target=work, args=(nodes[rank // 2], rank)) for rank in (0, 2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+    for result in results:
+        assert result is not None
+        said, took, spread, parts = result
+        assert took < 12 and spread == b"those left" and parts == [b"\x00", b"\x02"]
+    assert all("nobody is at its port" in text for text in results[0][0]), results
 
 
 def test_groups_are_awaited():

@@ -206,6 +206,10 @@ typedef enum {
    * It broke the protocol.
    */
   DENREI_LOST_VIOLATION = 9,
+  /**
+   * Nobody is at its port any more, as its host says.
+   */
+  DENREI_LOST_GONE = 10,
 } denrei_lost_reason;
 
 /**
@@ -2097,7 +2101,9 @@ uintptr_t denrei_collective_size(const denrei_collective *set);
 /**
  * Waits until all have come here. DENREI_TIMEOUT, and a message that names the ranks that are
  * missing, if they have not in time. That operation is over for all, and the set goes on with the next: a node
- * that had not come to it calls it still, and gets DENREI_TIMEOUT at once.
+ * that had not come to it calls it still, and gets DENREI_TIMEOUT at once. One whose process has ended stays away: each
+ * operation that needs something of all ends as soon as it is missed, with DENREI_PEER_LOST at rank 0 and DENREI_TIMEOUT
+ * elsewhere, and a message that names it; broadcasts reach those that are left. To go on without it, make another set.
  *
  * `set` is a set.
  */

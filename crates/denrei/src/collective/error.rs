@@ -14,13 +14,16 @@ pub enum CollectiveError {
     BadSet(String),
     /// The group cannot be opened or joined.
     #[error("{0}")]
-    Open(#[from] OpenGroupError),
+    Open(OpenGroupError),
     /// Rank 0 is there, and waits, or has waited, for others in vain: it knows for whom.
     #[error("rank 0 {}, for others did not come: its error names them", if *.gave_up { "gave up" } else { "has not opened the set in time" })]
     NotOpened {
         /// Whether it has said so.
         gave_up: bool,
     },
+    /// Whoever uses the set wanted no more of it.
+    #[error("given up before it was done")]
+    Interrupted,
     /// A Node cannot be reached.
     #[error("{0}")]
     Connect(#[from] ConnectError),
@@ -74,6 +77,15 @@ pub enum CollectiveError {
         /// Whose part was missing, if that is known.
         missing: Vec<usize>,
     },
+}
+
+impl From<OpenGroupError> for CollectiveError {
+    fn from(error: OpenGroupError) -> Self {
+        match error {
+            OpenGroupError::Interrupted => Self::Interrupted,
+            error => Self::Open(error),
+        }
+    }
 }
 
 fn waited_for(missing: &[usize]) -> String {

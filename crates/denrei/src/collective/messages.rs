@@ -2,12 +2,13 @@
 //!
 //! Inputs → outputs: a number and data ↔ a message; parts ↔ their bytes. What came from elsewhere may be anything.
 
+use super::CollectiveError;
 use bytes::Bytes;
 
 /// The operations, whose kinds are in messages' numbers.
 const OPERATIONS: [&str; 5] = ["barrier", "broadcast", "gather", "all_gather", "reduce"];
 /// An operation of a later version.
-pub const UNKNOWN: &str = "another operation";
+const UNKNOWN: &str = "another operation";
 /// Where in a message's number the kind is: below the flags, above what is counted.
 const KIND_SHIFT: u32 = 56;
 const KINDS: u64 = 0xf;
@@ -37,10 +38,35 @@ pub fn tagged(round: u64, data: &Bytes) -> Bytes {
     message.into()
 }
 
-/// The number of a message's operation, and its data.
+/// The same for rank 0, which may have had other sets of the same Nodes.
+pub fn to_root(set: u64, round: u64, data: &Bytes) -> Bytes {
+    let mut message = Vec::with_capacity(16 + data.len());
+    message.extend(set.to_le_bytes());
+    message.extend(round.to_le_bytes());
+    message.extend_from_slice(data);
+    message.into()
+}
+
+/// The number of a message's operation, or of its set, and its data.
 pub fn untagged(message: Bytes) -> Option<(u64, Bytes)> {
     let round = u64::from_le_bytes(*message.first_chunk()?);
     Some((round, message.slice(8..)))
+}
+
+/// What rank 0 says: who called something else.
+pub fn unlike_of(octets: &Bytes) -> CollectiveError {
+    let (rank, kinds) =
+        octets.split_first_chunk().map_or((0, &[][..]), |(rank, kinds)| (u32::from_le_bytes(*rank), kinds));
+    let mut names = kinds.as_chunks().0.iter().map(|kind| operation_of(u64::from_le_bytes(*kind)));
+    let (theirs, operation) = (names.next().unwrap_or(UNKNOWN), names.next().unwrap_or(UNKNOWN));
+    CollectiveError::Unlike { operation, rank: rank as usize, theirs }
+}
+
+/// What rank 0 says: who gave up, and whose part was missing.
+pub fn gave_up(operation: &'static str, ranks: &Bytes) -> CollectiveError {
+    let mut ranks = ranks.as_chunks().0.iter().map(|rank| u32::from_le_bytes(*rank) as usize);
+    let rank = ranks.next().unwrap_or(0);
+    CollectiveError::GaveUp { operation, rank, missing: ranks.collect() }
 }
 
 /// The parts of all in one.

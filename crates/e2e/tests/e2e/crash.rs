@@ -1,8 +1,9 @@
 //! Processes killed with SIGKILL.
 
-use crate::harness::{Pair, Process, SOON, begin, expect_complete, stream, until};
+use crate::harness::{Pair, Process, SOON, Test, begin, expect_complete, stream, until};
 use denrei_e2e::{Drive, Order, Plan, Report, Settings, Sizes, Stream};
-use std::net::Ipv4Addr;
+use denrei_netlab::Lab;
+use std::net::{Ipv4Addr, UdpSocket};
 use std::time::{Duration, Instant};
 
 /// Channels of a stream.
@@ -186,7 +187,7 @@ fn expect_taken(process: &mut Process, messages: u64) {
     assert_eq!(process.received(), messages);
 }
 
-/// Nobody takes the dead process's place: the sender is told within the failure timeout.
+/// Nobody of denrei's takes the dead process's place: the sender is told within the failure timeout.
 #[test]
 fn a_killed_process_that_stays_away_times_out() {
     let test = begin("a_killed_process_that_stays_away_times_out");
@@ -201,6 +202,8 @@ fn a_killed_process_that_stays_away_times_out() {
     pair.send(1, 0);
     pair.finish(1, SOON);
     pair.receiver.kill();
+    // Another program has its port: the host does not say that nobody is there.
+    let _held = UdpSocket::bind(pair.receiver_addr).expect("its port is free");
     let killed = Instant::now();
     pair.send(10, 0);
     let loss = wait_for_loss(&mut pair.sender, pair.peer, SOON);
@@ -209,4 +212,48 @@ fn a_killed_process_that_stays_away_times_out() {
     assert_eq!(loss.reason, "TimedOut");
     assert_eq!(loss.unacknowledged.len(), 30);
     assert!((Duration::from_millis(900)..Duration::from_secs(3)).contains(&noticed), "{noticed:?}");
+}
+
+/// Its host says that nobody is at its port: the sender is told long before the failure timeout, whether it has
+/// something to send or only asks now and then whether the peer is there.
+fn a_killed_process_is_missed(test: &Test, drive: Drive, lab: Option<&Lab>, sends: bool) {
+    let keepalive_ms = Some(if sends { 5000 } else { 500 });
+    let settings = Settings { keepalive_ms, ..Settings::driven(drive) };
+    let mut pair = match lab {
+        Some(lab) => Pair::on(test, lab, 0, 1, &settings, PLAN.sizes),
+        None => {
+            let ip = Ipv4Addr::LOCALHOST.into();
+            let processes = (test.process("sender", "node"), test.process("receiver", "node"));
+            Pair::connected(processes.0, processes.1, [ip, ip], &settings, PLAN.sizes)
+        }
+    };
+    pair.send(1, 0);
+    pair.finish(1, SOON);
+    pair.receiver.kill();
+    let killed = Instant::now();
+    if sends {
+        pair.send(10, 0);
+    }
+    let loss = wait_for_loss(&mut pair.sender, pair.peer, SOON);
+    let noticed = killed.elapsed();
+    test.print(format_args!("{drive:?}, sends {sends}: {} after {noticed:.0?}", loss.reason));
+    assert_eq!((loss.reason.as_str(), loss.unacknowledged.len()), ("Gone", if sends { 30 } else { 0 }));
+    assert!((Duration::from_millis(900)..Duration::from_secs(4)).contains(&noticed), "{noticed:?}");
+}
+
+#[test]
+fn a_killed_process_is_missed_on_the_same_host() {
+    let test = begin("a_killed_process_is_missed_on_the_same_host");
+    for (drive, sends) in [(Drive::Inline, true), (Drive::Thread, true), (Drive::Thread, false)] {
+        a_killed_process_is_missed(&test, drive, None, sends);
+    }
+}
+
+#[test]
+fn a_killed_process_is_missed_on_another_host() {
+    let test = begin("a_killed_process_is_missed_on_another_host");
+    let Some(lab) = test.lab(2, 1500) else { return };
+    for (drive, sends) in [(Drive::Inline, true), (Drive::Thread, true), (Drive::Thread, false)] {
+        a_killed_process_is_missed(&test, drive, Some(&lab), sends);
+    }
 }

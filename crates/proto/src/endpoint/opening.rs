@@ -282,6 +282,21 @@ impl Endpoint {
         self.free_if_finished(slot);
     }
 
+    /// What went to `addr` was refused by the host there, as nobody is at that port; so somebody says. Whether more
+    /// such word is of use: the peer there is still in question.
+    pub fn handle_refused(&mut self, now: Instant, addr: SocketAddr) -> bool {
+        let Some(&slot) = self.by_addr.get(&addr) else { return false };
+        let in_question = self.with_peer(now, slot, |peer, cx| peer.on_refused(cx));
+        self.free_if_finished(slot);
+        in_question
+    }
+
+    /// A peer that does not answer, whose host should be heard: a driver that can passes on what it
+    /// [says](Self::handle_refused). It is named with each probe.
+    pub fn poll_silent(&mut self) -> Option<Way> {
+        self.notes.silent.pop()
+    }
+
     /// A responder wants to know first that we are at our address.
     pub(super) fn handle_retry(&mut self, now: Instant, arrived: Arrived<'_>, datagram: &[u8]) {
         let token = arrived.header.token;

@@ -24,6 +24,8 @@ pub enum LostReason {
     NoAnswer,
     /// Silent for longer than the failure timeout.
     TimedOut,
+    /// Nobody is at its port any more, as its host says, and it was silent meanwhile.
+    Gone,
     /// Its process was started again: a new incarnation speaks from the address.
     Restarted,
     /// It does not know the session any more; nor if this Node opened another to it, at another of its addresses.
@@ -50,6 +52,7 @@ impl fmt::Display for LostReason {
                  none), and does each allow the other's identity?",
             ),
             Self::TimedOut => f.write_str("silent for longer than failure_timeout"),
+            Self::Gone => f.write_str("nobody is at its port any more"),
             Self::Restarted => f.write_str("its process was started again"),
             Self::Forgotten => f.write_str("it no longer knows the session"),
             Self::VersionMismatch { offered } => {

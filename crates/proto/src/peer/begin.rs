@@ -83,6 +83,7 @@ impl Peer {
             unanswered_since: None,
             doubted_at: None,
             answered_elsewhere: 0,
+            refusals: 0,
             suspicion: None,
             closing: Closing::default(),
             counters: PeerCounters::default(),

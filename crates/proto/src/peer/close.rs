@@ -34,6 +34,11 @@ const REMEMBERED: Duration = Duration::from_millis(200);
 /// forgotten the session: each goes with a probe of its own, all of which may be lost by chance.
 const MAX_ANSWERED_ELSEWHERE: u8 = 3;
 
+/// So many probes that nobody answers and the peer's host refuses, in this share of the failure timeout at least, and
+/// the peer is gone.
+const LEAST_REFUSALS: u8 = 3;
+const REFUSED_SHARE: u32 = 20;
+
 /// Where this side is on its way out.
 #[derive(Debug, Default)]
 pub(super) struct Closing {
@@ -198,9 +203,28 @@ impl Peer {
         self.lose_forgotten(cx);
     }
 
+    /// Somebody says, for the peer's host, that nobody is at its port. Anybody can say so: the peer is asked for a
+    /// sign of life, and is gone if it gives none for a while in which it is asked and refused again and again.
+    /// Whether that is still in question.
+    pub fn on_refused(&mut self, cx: &mut Context<'_>) -> bool {
+        if !self.is_proven() {
+            return false;
+        }
+        self.doubt(cx.now);
+        self.refusals = self.refusals.saturating_add(1);
+        let silent = self.doubted_at.map_or(Duration::ZERO, |at| cx.now.saturating_since(at));
+        let asked_enough = self.refusals >= LEAST_REFUSALS && self.probe_timeouts >= LEAST_REFUSALS.into();
+        let is_gone = asked_enough && silent >= cx.config.failure_timeout / REFUSED_SHARE;
+        if is_gone {
+            let both_done = self.both_done_writing();
+            self.lose(cx, if both_done { LostReason::Closed } else { LostReason::Gone });
+        }
+        !is_gone
+    }
+
     fn doubt(&mut self, now: Instant) {
         if self.is_proven() && !self.is_doubted() {
-            (self.doubted_at, self.answered_elsewhere) = (Some(now), 0);
+            (self.doubted_at, self.answered_elsewhere, self.refusals) = (Some(now), 0, 0);
             self.want(Control::Ping);
         }
     }
@@ -226,7 +250,7 @@ impl Peer {
         self.lose(cx, if both_done { LostReason::Closed } else { LostReason::Forgotten });
     }
 
-    /// Whether it was said that the peer does not know the session, and it was not heard since.
+    /// Whether it was said that the peer does not know the session, or is not there, and it was not heard since.
     pub(super) fn is_doubted(&self) -> bool {
         self.doubted_at.is_some_and(|at| self.heard_at <= at)
     }

@@ -74,6 +74,8 @@ pub(crate) struct Notes {
     pub half_closed: bool,
     /// The peer may have been started again, and only a handshake can tell.
     pub inquire: bool,
+    /// Peers that have not answered several probes: whether their hosts say that nobody is there is worth hearing.
+    pub silent: Vec<Way>,
     /// Such a handshake was answered, by the incarnation that lives at the address now.
     pub inquiry_answered: bool,
     /// Members of groups have reported.
@@ -88,7 +90,17 @@ pub(crate) struct Notes {
     pub limited: u64,
 }
 
+/// Silent peers that are kept for the driver, which hears of the others with their next probes.
+const MAX_SILENT: usize = 32;
+
 impl Notes {
+    /// A peer does not answer.
+    pub fn note_silent(&mut self, way: Way) {
+        if self.silent.len() < MAX_SILENT && !self.silent.contains(&way) {
+            self.silent.push(way);
+        }
+    }
+
     /// Whether there is nothing to do beside channels and the pace, as after most packets.
     pub fn is_nothing_left(&self) -> bool {
         let session = self.proven | self.lost | self.inquire | self.inquiry_answered;
@@ -159,10 +171,12 @@ pub(crate) struct Peer {
     /// Since when it owes a sign of life.
     unanswered_since: Option<Instant>,
 
-    /// When somebody last said, for the peer, that it does not know the session.
+    /// When somebody last said, for the peer, that it does not know the session, or is not there.
     doubted_at: Option<Instant>,
     /// Inquiries that the same incarnation has answered since then, while the session was silent.
     answered_elsewhere: u8,
+    /// How often since then its host has said that nobody is at its port.
+    refusals: u8,
     /// What has been said against the attempt to open, by somebody who may have no right to.
     suspicion: Option<Box<LostReason>>,
     closing: Closing,

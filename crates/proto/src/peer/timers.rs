@@ -11,6 +11,9 @@ use denrei_wire::{Instant, duration_nanos};
 /// Timeouts in a row after which the window starts anew (RFC 9002 §7.6).
 const PERSISTENT_TIMEOUTS: u32 = 3;
 
+/// So many in a row, and it is worth hearing what the peer's host says.
+const SILENT_PROBES: u32 = 2;
+
 /// Packets sent per probe timeout (RFC 9002 §6.2.4).
 pub(super) const PACKETS_PER_PROBE: u8 = 2;
 
@@ -174,7 +177,10 @@ impl Peer {
         self.marking.on_probe_timeout();
         self.counters.probes += 1;
         self.probes_left = PACKETS_PER_PROBE;
-        cx.notes.inquire |= self.is_doubted();
+        cx.notes.inquire |= self.is_doubted() && self.protection.is_sealed();
+        if self.probe_timeouts >= SILENT_PROBES && self.is_proven() {
+            cx.notes.note_silent(self.way());
+        }
         let mut oldest = Vec::with_capacity(PACKETS_PER_PROBE as usize);
         self.sent.take_oldest(PACKETS_PER_PROBE as usize, |packet| oldest.push(packet));
         for packet in oldest {

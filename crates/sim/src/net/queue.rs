@@ -16,6 +16,8 @@ pub(crate) enum Happening {
     Arrival { datagram: DatagramRef, place: Place },
     /// An endpoint's timeout.
     Timeout(HostId),
+    /// A host is told, for `by`, that nobody is at the port there.
+    Refusal { host: HostId, by: HostId },
     /// A host looks at its receive buffer, or may send again.
     Wake(HostId),
 }

@@ -144,7 +144,7 @@ impl Oracle {
             LostReason::Aborted => self.sessions[session].ended,
             LostReason::Ended { .. } => self.others(session).any(|other| self.sessions[other].ended),
             LostReason::NoAnswer => self.hardship,
-            LostReason::TimedOut => self.hardship && !self.has_been_answered(now, session),
+            LostReason::TimedOut | LostReason::Gone => self.hardship && !self.has_been_answered(now, session),
             LostReason::Restarted => self.was_restarted(session),
             LostReason::Forgotten => {
                 self.hardship

@@ -43,6 +43,9 @@ impl World {
                 Happening::Arrival { datagram, place } => self.arrive(datagram, place, app),
                 Happening::Timeout(host) => self.time_out(host, app),
                 Happening::Wake(host) => self.wake(host, app),
+                Happening::Refusal { host, by } => {
+                    self.touch(host, app, |_, now, endpoint| endpoint.handle_refused(now, by.addr()));
+                }
             }
             if let Some(stuck) = self.stuck.take() {
                 return Err(stuck);
@@ -94,6 +97,8 @@ impl World {
         let spec = &self.specs[host.0 as usize];
         if process.endpoint.is_none() {
             self.counts.host_down += 1;
+            let source = self.datagrams.get(datagram).source;
+            self.refuse(source, host, Duration::ZERO);
             return self.datagrams.release(datagram);
         }
         if process.received_bytes + len > spec.receive_buffer_bytes {

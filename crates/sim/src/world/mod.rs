@@ -266,11 +266,22 @@ impl World {
         self.processes[host.0 as usize].endpoint.as_deref()
     }
 
-    /// Puts a datagram before `to` after `delay`, whoever `source` says it is from.
+    /// Tells `source` after `delay`, in the name of the host `by`, that nobody is at its port.
+    fn refuse(&mut self, source: SocketAddr, by: HostId, delay: Duration) {
+        if let Some(host) = HostId::at(source) {
+            self.queue.push(self.now + delay, Happening::Refusal { host, by });
+        }
+    }
+
+    /// Puts a datagram before `to` after `delay`, whoever `source` says it is from. Who can do that can say as well
+    /// that the source is not there.
     pub fn inject(&mut self, source: SocketAddr, to: HostId, bytes: &[u8], delay: Duration) {
         let datagram = self.datagrams.insert(source, to, Ecn::NotEct, bytes);
         self.queue.push(self.now + delay, Happening::Arrival { datagram, place: Place::Host(to) });
         self.counts.injected += 1;
+        if let Some(by) = HostId::at(source) {
+            self.refuse(to.addr(), by, delay);
+        }
     }
 
     /// Keeps some of the datagrams from now on, so that they can be replayed.

@@ -14,8 +14,9 @@ from distributed.comm.registry import Backend
 from distributed.comm.utils import ensure_concrete_host, from_frames, to_frames
 from distributed.utils import ensure_ip, get_ip, nbytes
 
-from denrei.dask import _scatter
-from denrei.dask._hub import Channel, Hub, settings
+from denrei._internal import PeerLost
+from denrei.dask import _scatter, _successor
+from denrei.dask._hub import LOOK_AGAIN, Channel, Hub, settings
 
 Handler = Callable[["DenreiComm"], Awaitable[None]]
 
@@ -125,6 +126,21 @@ class DenreiComm(Comm):
     def closed(self) -> bool:
         return self._channel.ended
 
+    async def is_there(self, limit: float) -> bool:
+        """Asks the process on the other side for a sign of life; whether there is one within so many seconds."""
+        peer, loop = self._channel.peer, asyncio.get_running_loop()
+        before, deadline = peer.flow, loop.time() + limit
+        try:
+            peer.request_status()
+        except PeerLost:
+            return False
+        while before is not None and not self._channel.is_lost and loop.time() < deadline:
+            flow = peer.flow
+            if flow is not None and flow.packets_received > before.packets_received:
+                return True
+            await asyncio.sleep(LOOK_AGAIN)
+        return False
+
     @property
     def local_address(self) -> str:
         return self._local_addr
@@ -198,7 +214,9 @@ class DenreiListener(BaseListener):
         hub = await Hub.listening(unparse_host_port(host, self.port))
         hub.accept = lambda channel: hub.start(self._serve(channel))
         self._hub, self._address = hub, hub.node.address
-        _scatter.install(getattr(self.comm_handler, "__self__", None), hub)
+        server = getattr(self.comm_handler, "__self__", None)
+        _scatter.install(server, hub)
+        _successor.install(server)
 
     async def _serve(self, channel: Channel) -> None:
         comm = self.comm_class(channel, deserialize=self.deserialize)

@@ -34,8 +34,11 @@ JOIN_BELOW_BYTES = 64 * 1024
 #: How long closing waits for what was written to arrive, seconds.
 LINGER = 5.0
 
-#: How long to wait before looking again whether a port is free, seconds.
+#: How long to wait before looking again whether a port is free, or a peer has answered, seconds.
 LOOK_AGAIN = 0.02
+
+#: How long nothing comes from a peer until it is asked whether it is there.
+KEEPALIVE = "2s"
 
 #: How long a thread waits at a time for room in a queue, seconds.
 SLICE = 1.0
@@ -185,6 +188,11 @@ class Channel:
 
     # ---- ending ----
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether nothing more will come, as the peer is gone."""
+        return self._lost is not None
+
     def lost(self, reason: str) -> None:
         """The peer is gone: what it has sent can be read, no more."""
         self._lost = reason
@@ -258,7 +266,7 @@ class Hub:
             await asyncio.sleep(LOOK_AGAIN)
 
     def __init__(self, address: str) -> None:
-        self.node = Node(address, max_channels=MAX_CHANNELS, **settings())
+        self.node = Node(address, max_channels=MAX_CHANNELS, **_timeouts(), **settings())
         self.loop = asyncio.get_running_loop()
         self.channels: dict[tuple[Peer, int], Channel] = {}
         #: Called with each channel that a peer opens; nobody listens without.
@@ -414,6 +422,13 @@ class Hub:
     @property
     def is_closed(self) -> bool:
         return self._fd < 0
+
+
+def _timeouts() -> dict[str, str]:
+    """How soon a silent peer is asked whether it is there, if the configuration says nothing of such times. A worker
+    that is killed is missed a second later."""
+    given = settings().keys() & {"keepalive", "failure_timeout"}
+    return {} if given else {"keepalive": KEEPALIVE}
 
 
 def settings() -> dict[str, Any]:
