@@ -3,7 +3,7 @@
 mod common;
 
 use common::background;
-use denrei::relay::{Relay, RelayConfig, Route};
+use denrei::relay::{MAX_RELAYS, Relay, RelayConfig, Route};
 use denrei::{ChannelId, ClusterKey, Config, Event, LostReason, Node, PeerId, Rate, SendError};
 use std::net::UdpSocket;
 use std::time::{Duration, Instant};
@@ -396,4 +396,41 @@ fn senders_that_come_and_go_hold_no_other_up() {
         longest
     });
     assert!(longest < SOON / 10, "{longest:?}");
+}
+
+#[test]
+fn the_peer_beyond_is_told_how_many_relays_lie_between() {
+    let (sender, target) = (node(), node());
+    let mut addr = target.local_addr();
+    let chain = [(); 3].map(|()| {
+        let route = Route { listen: "127.0.0.1:0".parse().unwrap(), target: addr };
+        let relay = Relay::start(&[route], &small(1 << 20)).unwrap();
+        addr = relay.addresses()[0];
+        relay
+    });
+    let peer = sender.connect(addr).unwrap();
+    sender.send(ChannelId { peer, channel: 0 }, "hello").unwrap();
+    let message = target.recv_timeout(SOON).unwrap().expect("it arrives");
+    assert_eq!(target.flow(message.channel.peer).unwrap().relays, chain.len() as u8);
+}
+
+#[test]
+fn relays_that_stand_for_each_other_are_noticed_and_the_sender_is_told() {
+    let sender = node();
+    // Each has to name the other before it is there.
+    let free = || UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let (here, there) = (free(), free());
+    // What goes round takes four pairs of each, and no more.
+    let config = RelayConfig { max_pairs: usize::from(MAX_RELAYS) / 2, ..small(1 << 20) };
+    let relays = [(here, there), (there, here)]
+        .map(|(listen, target)| Relay::start(&[Route { listen, target }], &config).unwrap());
+    let peer = sender.connect(here).unwrap();
+    sender.send(ChannelId { peer, channel: 0 }, "hello").unwrap();
+    let LostReason::Ended { reason, .. } = lost(&sender) else { panic!("it was not ended") };
+    assert!(reason.contains("come through 8 relays"), "{reason}");
+    let until = Instant::now() + SOON;
+    while relays.iter().any(|relay| !relay.pairs().is_empty()) {
+        assert!(Instant::now() < until, "pairs are left: {:?}", relays.map(|relay| relay.pairs()));
+        std::thread::sleep(Duration::from_millis(10));
+    }
 }

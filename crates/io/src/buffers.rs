@@ -95,6 +95,11 @@ impl RecvBuffers {
         self.slots.len()
     }
 
+    /// From now on a call brings one datagram or train.
+    pub(crate) fn only_one(&mut self) {
+        self.slots.truncate(1);
+    }
+
     /// Hands the datagrams that [`recv_held`](crate::UdpSocket::recv_held) has left here to `handle`,
     /// in the same order every time.
     pub fn deliver(&mut self, mut handle: impl FnMut(&DatagramMeta, &mut [u8])) {

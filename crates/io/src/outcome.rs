@@ -106,6 +106,12 @@ pub(crate) fn may_be_missing_gso(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EIO | libc::EINVAL | libc::EOPNOTSUPP | libc::ENOPROTOOPT))
 }
 
+/// Whether `error` can mean that a sandbox, or an old kernel, does not know the call.
+#[cfg(target_os = "linux")]
+pub(crate) fn may_be_missing_call(error: &io::Error) -> bool {
+    may_be_missing_gso(error) || matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EPERM))
+}
+
 /// Running totals since the socket was bound.
 ///
 /// Those of two sockets of one port add up to their totals.

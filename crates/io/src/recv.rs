@@ -193,7 +193,7 @@ impl UdpSocket {
         &mut self,
         index: usize,
         buffers: &mut RecvBuffers,
-        asked: usize,
+        mut asked: usize,
         mut landing: Option<&mut Landing<'_>>,
     ) -> io::Result<usize> {
         for _ in 0..MAX_TRIES {
@@ -207,6 +207,12 @@ impl UdpSocket {
                 Err(error) if may_be_pending(&error) || error.raw_os_error() == Some(libc::ENOMEM) => {
                     self.counters.recv_errors += 1;
                     self.note_refusal(index, &error);
+                }
+                // Of one datagram another call brings all that this one does.
+                Err(error) if asked > 1 => {
+                    self.warn_of_missing_call("recvmmsg", &error);
+                    buffers.only_one();
+                    asked = 1;
                 }
                 Err(error) => return Err(error),
             }

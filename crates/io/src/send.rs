@@ -136,6 +136,13 @@ impl UdpSocket {
         self.warn(format!("this host does not send to {}: {error}; {advice}", canonical(to)));
     }
 
+    /// Says that datagrams take a system call each from now on.
+    pub(crate) fn warn_of_missing_call(&mut self, call: &str, error: &io::Error) {
+        self.warn(format!(
+            "{call} fails: {error}; datagrams take a call each. If this program runs in a sandbox, let that call pass"
+        ));
+    }
+
     /// Tells the user, and keeps it for whoever asks later.
     fn warn(&mut self, warning: String) {
         tracing::warn!("{warning}");

@@ -24,6 +24,9 @@ pub struct UdpSocket {
     pub(crate) local: SocketAddr,
     pub(crate) config: SocketConfig,
     pub(crate) batched: bool,
+    /// Whether one call may send many datagrams.
+    #[cfg_attr(not(target_os = "linux"), allow(dead_code))]
+    pub(crate) send_batches: bool,
     /// The main socket, then the connected ones.
     pub(crate) lanes: Vec<Lane>,
     /// Lanes about to be closed.
@@ -60,6 +63,7 @@ impl UdpSocket {
         Ok(Self {
             local,
             batched,
+            send_batches: batched,
             lanes: vec![Lane::new(main, None, granted.gro)],
             draining: 0,
             has_refused: false,
@@ -86,6 +90,7 @@ impl UdpSocket {
             local: self.local,
             config: self.config.clone(),
             batched: self.batched,
+            send_batches: self.send_batches,
             lanes: vec![Lane::new(main, None, self.lanes[0].trains)],
             draining: 0,
             has_refused: false,

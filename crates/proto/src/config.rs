@@ -87,6 +87,9 @@ pub struct Config {
     /// Packets sealed with one key before the next one takes over. 16 ..= 2^22: far below what
     /// AES-128-GCM allows (RFC 9001 §6.6); small values are for tests.
     pub rekey_after_packets: u64,
+    /// Relays that what this endpoint opens has come through, told to every peer: for those who forward, so that what
+    /// goes round in a circle is noticed (`spec/protocol.md` §13.2).
+    pub relays: u8,
 }
 
 /// Who answers the offer of a large message.
@@ -165,6 +168,7 @@ impl Default for Config {
             allowed: Vec::new(),
             max_handshakes_per_s: 10_000,
             rekey_after_packets: MAX_PACKETS_PER_KEY,
+            relays: 0,
         }
     }
 }

@@ -343,6 +343,8 @@ pub struct FlowState {
     pub unread_bytes: u64,
     /// Largest datagram the path is known to carry, bytes.
     pub datagram_bytes: u16,
+    /// Relays between the peer and whoever speaks through it, as it says (R6).
+    pub relays: u8,
     /// Counters since the session began.
     pub counters: PeerCounters,
 }

@@ -141,6 +141,8 @@ pub struct Parameters {
     pub rate_req: u64,
     /// R4: the burst the sender would like, bytes; 0: unlimited (R3).
     pub burst_req: u64,
+    /// Relays that what it opens has come through (R6).
+    pub relays: u8,
 }
 
 impl Parameters {

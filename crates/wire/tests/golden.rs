@@ -107,6 +107,7 @@ fn frame_of<'a>(m: &'a Value, payload: &'a [u8]) -> Frame<'a> {
             ack_delay_us: uint(m, "ack_delay_us"),
             rate_req: uint(m, "rate_req"),
             burst_req: uint(m, "burst_req"),
+            relays: m["relays"].as_u64().map_or(0, |relays| relays.try_into().expect("one octet")),
         }),
         "DELIVERED" => Frame::Delivered(Delivered { channel: channel(), next: uint(m, "next") }),
         "STATUS_REQUEST" => Frame::StatusRequest(uint(m, "id")),

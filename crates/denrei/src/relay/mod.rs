@@ -35,6 +35,10 @@ pub const MAX_PAIR_BYTES: u64 = 1 << 30;
 /// Most pairs of a relay: each has a socket and three threads with its Node's.
 pub const MAX_PAIRS: usize = 1_024;
 
+/// Most relays that a message goes through: who has come through as many is turned away, for it may have come in a
+/// circle of relays that stand for each other.
+pub const MAX_RELAYS: u8 = 8;
+
 /// An address that stands for a peer beyond.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Route {
@@ -78,6 +82,14 @@ impl RelayConfig {
             return refuse("max_pairs", self.max_pairs as u64, format!("between 1 and {MAX_PAIRS}"));
         }
         Ok(())
+    }
+
+    /// The settings of the Node towards the target, for a sender whose session has come through `relays`; `None`: through
+    /// as many as it may.
+    fn far(&self, relays: u8) -> Option<Config> {
+        let mut config = self.node();
+        config.protocol.relays = relays.checked_add(1).filter(|relays| *relays <= MAX_RELAYS)?;
+        Some(config)
     }
 
     /// The settings of the Nodes on both sides. What a sender has credit for still arrives after it

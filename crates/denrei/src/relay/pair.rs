@@ -352,6 +352,8 @@ fn is_orderly(reason: &LostReason) -> bool {
 fn beyond(reason: &LostReason) -> String {
     match reason {
         LostReason::NoAnswer => "the peer beyond the relay: no answer".to_owned(),
+        // Another relay's own words, which say as much.
+        LostReason::Ended { code: FAR_PEER_LOST, reason } => reason.clone(),
         reason => format!("the peer beyond the relay: {reason}"),
     }
 }

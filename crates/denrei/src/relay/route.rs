@@ -4,9 +4,9 @@
 //! with a Node of its own towards the target, so that the target sees as many peers as there are
 //! senders.
 
-use super::RelayConfig;
 use super::pair::{Ending, FAR_PEER_LOST, LOOK, Pair, PairState};
-use crate::{Incoming, Node, NodeError};
+use super::{MAX_RELAYS, RelayConfig};
+use crate::{Config, Incoming, Node, NodeError};
 use denrei_proto::{Event, Message, PeerId};
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -171,24 +171,23 @@ impl RouteState {
     }
 
     fn open(&self, peer: PeerId) -> Result<Running, String> {
-        if self.near.flow(peer).is_none() {
-            return Err("it is gone".into());
-        }
+        let relays = self.near.flow(peer).ok_or("it is gone")?.relays;
+        let config = self.config.far(relays).ok_or_else(circle)?;
         {
             let mut places = self.places.lock();
             *places = places.checked_sub(1).ok_or("the relay has no room for another pair (max_pairs)")?;
         }
-        let opened = self.start(peer);
+        let opened = self.start(peer, config);
         if opened.is_err() {
             *self.places.lock() += 1;
         }
         opened
     }
 
-    fn start(&self, peer: PeerId) -> Result<Running, String> {
+    fn start(&self, peer: PeerId, config: Config) -> Result<Running, String> {
         let unable = |error: &dyn std::fmt::Display| format!("the relay cannot reach further: {error}");
         let from = SocketAddr::new(self.config.from(self.target), 0);
-        let far = Node::bind(from, self.config.node()).map_err(|error| unable(&error))?;
+        let far = Node::bind(from, config).map_err(|error| unable(&error))?;
         let far_peer = far.connect(self.target).map_err(|error| unable(&error))?;
         let limit = self.config.pair_bytes;
         let pair = Arc::new(Pair::new(self.near.clone(), peer, far, far_peer, self.target, limit));
@@ -209,10 +208,15 @@ impl RouteState {
     }
 }
 
+/// Why a sender is turned away that has come through as many relays as it may.
+fn circle() -> String {
+    format!("it has come through {MAX_RELAYS} relays, the most there may be: do two stand for each other?")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Config, Drive};
+    use crate::Drive;
     use std::sync::mpsc::channel;
 
     #[test]

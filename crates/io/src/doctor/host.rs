@@ -1,6 +1,6 @@
 //! What the system says about itself.
 //!
-//! Inputs → outputs: `/proc` and `/sys` of Linux → [`Check`]s. Elsewhere only what the standard
+//! Inputs → outputs: `/proc` and `/sys` of Linux, its interfaces → [`Check`]s. Elsewhere only what the standard
 //! library knows. Parsing is apart from reading, so that it can be tested anywhere.
 
 use super::Check;
@@ -61,35 +61,14 @@ fn cpus() -> Check {
 }
 
 fn interfaces() -> Check {
-    match interfaces_up() {
+    match super::links::up() {
         Ok(found) => judge_interfaces(&found),
         Err(error) => interfaces_unknown(&error),
     }
 }
 
-/// Those that are up, each with its MTU. One descriptor at a time: there may be no more.
-fn interfaces_up() -> io::Result<Vec<(String, u64)>> {
-    let entries: Vec<_> = fs::read_dir("/sys/class/net")?.collect::<io::Result<_>>()?;
-    let mut found = Vec::new();
-    for entry in entries {
-        let flags = match fs::read_to_string(entry.path().join("flags")) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            // One that has gone meanwhile is down.
-            flags => flags.unwrap_or_default(),
-        };
-        let flags = u32::from_str_radix(flags.trim().trim_start_matches("0x"), 16).unwrap_or(0);
-        let mtu = read(&entry.path().join("mtu")).parse().unwrap_or(0);
-        // IFF_UP is the lowest flag of an interface.
-        if flags & 1 == 1 {
-            found.push((entry.file_name().to_string_lossy().into_owned(), mtu));
-        }
-    }
-    found.sort();
-    Ok(found)
-}
-
 fn interfaces_unknown(error: &io::Error) -> Check {
-    let advice = super::advice_for(error, "mount /sys, or see what `ip link` says: one has to be up");
+    let advice = super::advice_for(error, "see what `ip link` says: one has to be up");
     Check::warn("interfaces", format!("not known: {error}"), advice)
 }
 

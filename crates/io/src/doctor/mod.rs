@@ -5,6 +5,7 @@
 //! privileges, and no check takes longer than `PATIENCE`.
 
 mod host;
+mod links;
 mod network;
 
 use std::io;

@@ -9,6 +9,7 @@ mod platform {
     use super::super::{Chunk, Target, UdpSocket, canonical, plain};
     use crate::cmsg::Control;
     use crate::mmsg::{self, Outgoing};
+    use crate::outcome::may_be_missing_call;
     use crate::raw;
     use socket2::SockAddr;
     use std::io;
@@ -41,14 +42,22 @@ mod platform {
         /// Sends datagrams of `chunk` one by one, from the first on; returns how many it sent.
         pub(in crate::send) fn call_each(&mut self, target: &Target, chunk: Chunk<'_>) -> io::Result<usize> {
             let datagrams = chunk.bytes.chunks(chunk.segment);
-            if !self.batched {
-                let first = &chunk.bytes[..chunk.segment.min(chunk.bytes.len())];
+            let first = &chunk.bytes[..chunk.segment.min(chunk.bytes.len())];
+            if !self.send_batches {
                 return self.call_one(target, first, None).map(|_| 1);
             }
             let control = self.control(target);
             let name = target.name.map(SockAddr::from);
             let messages = datagrams.map(|bytes| Outgoing { name: name.as_ref(), bytes, control: &control });
-            mmsg::send_many(self.lanes[target.lane].socket.as_fd(), messages)
+            let refused = match mmsg::send_many(self.lanes[target.lane].socket.as_fd(), messages) {
+                Err(error) if may_be_missing_call(&error) => error,
+                result => return result,
+            };
+            // Only if the datagram as such is fine is the call to blame.
+            self.call_one(target, first, None)?;
+            self.send_batches = false;
+            self.warn_of_missing_call("sendmmsg", &refused);
+            Ok(1)
         }
 
         /// What has to be told with each datagram to `target`.

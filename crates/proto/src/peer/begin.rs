@@ -173,5 +173,6 @@ fn assumed_parameters(config: &Config) -> Parameters {
         ack_delay_us: config.max_ack_delay.as_micros() as u32,
         rate_req: u64::MAX,
         burst_req: 0,
+        relays: 0,
     }
 }

@@ -344,6 +344,7 @@ impl Peer {
             queued_bytes: self.outbox.queued_bytes(),
             unread_bytes: self.inbox.held_bytes(),
             datagram_bytes: self.mtu.current(),
+            relays: self.remote.relays,
             counters: self.counters,
         }
     }

@@ -355,5 +355,6 @@ fn own_parameters(config: &Config) -> Parameters {
         ack_delay_us: config.max_ack_delay.as_micros() as u32,
         rate_req: if rate.is_unlimited() { u64::MAX } else { rate.bytes_per_s },
         burst_req: rate.burst_bytes,
+        relays: config.relays,
     }
 }

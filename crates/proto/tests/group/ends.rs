@@ -275,6 +275,22 @@ fn who_leaves_while_it_is_invited_again_is_no_member() {
     assert_eq!(net.events.last(), Some(&GroupEvent::Closed));
 }
 
+/// The same, and it had a message then: as a member that has not begun it has none.
+#[test]
+fn what_a_membership_before_had_is_not_the_next_ones() {
+    let mut net = Net::opened(2, GroupOptions::default());
+    let group = net.group;
+    net.send(content(0, 1_000));
+    net.run(PAUSE);
+    net.hosts[0].remove_group_member(net.now, group, 1).unwrap();
+    net.hosts[0].add_group_member(net.now, group, addr(2), false).unwrap();
+    net.hosts[2].leave_group(net.now, group);
+    net.run(PAUSE);
+    let departed = |event: &&GroupEvent| matches!(event, GroupEvent::Departed { member: 2, .. });
+    let gone = net.events.iter().find(departed).expect("its LEAVE counts");
+    assert!(matches!(gone, GroupEvent::Departed { last_acknowledged: None, .. }), "{gone:?}");
+}
+
 #[test]
 fn what_was_received_before_being_invited_again_is_not_lost() {
     let mut net = joined(2, Config::default());

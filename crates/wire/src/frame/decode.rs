@@ -90,10 +90,10 @@ impl<'a> Frames<'a> {
     fn parameters(&mut self) -> Result<Frame<'a>, FrameError> {
         const KNOWN: usize = size_of::<ParametersBody>() - 2;
         let body: &ParametersBody = self.take(kind::PARAMETERS)?;
-        let unknown = (body.length as usize)
+        let beyond = (body.length as usize)
             .checked_sub(KNOWN)
             .ok_or(FrameError::Impossible { kind: kind::PARAMETERS, field: "length" })?;
-        self.take_bytes(kind::PARAMETERS, unknown)?;
+        let beyond = self.take_bytes(kind::PARAMETERS, beyond)?;
         let parameters = Parameters {
             channel_credit: body.channel_credit.get(),
             max_message: body.max_message.get(),
@@ -102,6 +102,7 @@ impl<'a> Frames<'a> {
             ack_delay_us: body.ack_delay_us.get(),
             rate_req: body.rate_req.get(),
             burst_req: body.burst_req.get(),
+            relays: beyond.first().copied().unwrap_or(0),
         };
         match parameters.impossible_field() {
             Some(field) => Err(FrameError::Impossible { kind: kind::PARAMETERS, field }),

@@ -75,6 +75,9 @@ impl fmt::Display for Parameters {
         if self.burst_req != 0 {
             write!(f, " burst {}", self.burst_req)?;
         }
+        if self.relays != 0 {
+            write!(f, " relays {}", self.relays)?;
+        }
         Ok(())
     }
 }

@@ -93,7 +93,12 @@ impl Frame<'_> {
             Self::GrantRequest(request) => request.encode(put),
             Self::Grant(grant) => grant.encode(put),
             Self::Skip(skip) => skip.encode(put),
-            Self::Parameters(p) => put(parameters_body(p).as_bytes()),
+            Self::Parameters(p) => {
+                put(parameters_body(p).as_bytes());
+                if p.relays > 0 {
+                    put(&[p.relays]);
+                }
+            }
             Self::StatusRequest(id) => {
                 put(StatusRequestBody { kind: kind::STATUS_REQUEST, id: (*id).into() }.as_bytes());
             }
@@ -117,7 +122,7 @@ impl Frame<'_> {
 fn parameters_body(p: &Parameters) -> ParametersBody {
     ParametersBody {
         kind: kind::PARAMETERS,
-        length: (size_of::<ParametersBody>() - 2) as u8,
+        length: (size_of::<ParametersBody>() - 2) as u8 + u8::from(p.relays > 0),
         channel_credit: p.channel_credit.into(),
         max_message: p.max_message.into(),
         max_datagram: p.max_datagram.into(),

@@ -103,9 +103,19 @@ fn any_parameters() -> impl Strategy<Value = Parameters> {
         0..=MAX_ACK_DELAY_US,
         any::<u64>(),
         any::<u64>(),
+        any::<u8>(),
     )
         .prop_map(
-            |(channel_credit, max_message, max_datagram, max_channels, ack_delay_us, rate_req, burst_req)| {
+            |(
+                channel_credit,
+                max_message,
+                max_datagram,
+                max_channels,
+                ack_delay_us,
+                rate_req,
+                burst_req,
+                relays,
+            )| {
                 Parameters {
                     channel_credit,
                     max_message,
@@ -114,6 +124,7 @@ fn any_parameters() -> impl Strategy<Value = Parameters> {
                     ack_delay_us,
                     rate_req,
                     burst_req,
+                    relays,
                 }
             },
         )

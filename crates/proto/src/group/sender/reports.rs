@@ -71,11 +71,14 @@ impl Sender {
         self.hurried &= self.stream.unacked_bytes() > 0;
     }
 
-    /// The member at `index` leaves, and has what came before these.
+    /// The member at `index` leaves, and has what came before these, unless it has not begun: who was a member before,
+    /// and is invited again, may have said it then.
     pub fn on_leave(&mut self, now: Instant, index: usize, symbols: u64, messages: u64, host: &mut dyn Host) {
-        let sent = self.stream.next();
-        self.members.edit(index).has(symbols, messages.min(self.stream.message_count()), sent);
-        self.settle();
+        if self.members[index].is_active() {
+            let sent = self.stream.next();
+            self.members.edit(index).has(symbols, messages.min(self.stream.message_count()), sent);
+            self.settle();
+        }
         self.depart(now, index, Departure::Left, host);
     }
 
