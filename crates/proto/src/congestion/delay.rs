@@ -4,13 +4,15 @@
 //! bounded multiplicative decrease once per round trip; DCTCP (RFC 8257) for the share of marked
 //! packets. Deviations: the target follows the path's minimum RTT, so that one setting serves a
 //! switch and the internet. The delay of a round trip is the smallest of its samples: a queue
-//! delays all of them, a process that was not scheduled some. Loss is treated like marks, in
+//! delays all of them, a process that was not scheduled some; and a window is to blame for no more of it than it takes
+//! at the fastest pace of late (decision 91). Loss is treated like marks, in
 //! proportion to its share, so that chance loss does not close the window; what overflows a queue that
 //! is shallower than the target is a ceiling ([`Ceiling`]).
 
 use super::ceiling::{Ceiling, Loss, Verdict};
 use super::{Acked, Controller, Limits};
-use denrei_wire::Instant;
+use core::time::Duration;
+use denrei_wire::{Instant, duration_nanos};
 
 /// Queueing delay that is always tolerated, nanoseconds: the receiver's scheduling and batches of packets.
 const BASE_TARGET_NS: u64 = 500_000;
@@ -34,6 +36,8 @@ const REGROWTH_SHARE: u64 = 8;
 const CALM_ROUNDS: u32 = 3;
 /// The window never grows by more than this share in a round trip then.
 const MOST_INCREASE_SHARE: u64 = 2;
+/// The fastest round trip counts for so long: whoever shares the path since then has made it slower.
+const FASTEST_COUNTS: Duration = Duration::from_secs(1);
 /// Weight of the newest round trip in the share of marked packets (RFC 8257 g).
 const MARK_GAIN: f64 = 1.0 / 16.0;
 
@@ -59,6 +63,7 @@ pub(super) struct Delay {
     min_rtt_ns: u64,
     /// Most that was under way in the round trip before this one.
     under_way_before: u64,
+    fastest: Pace,
 }
 
 /// A round trip in progress: it ends with the first acknowledgement of a packet sent after it began.
@@ -79,6 +84,31 @@ impl Round {
     }
 }
 
+/// What was under way in the fastest round trip of late.
+#[derive(Debug, Default)]
+struct Pace {
+    cost: u64,
+    ns: u64,
+    seen_at: Instant,
+}
+
+impl Pace {
+    /// So much was under way in a round trip.
+    fn follow(&mut self, cost: u64, began: Instant, now: Instant) {
+        let ns = duration_nanos(now.saturating_since(began)).max(1);
+        let is_faster = u128::from(cost) * u128::from(self.ns) >= u128::from(self.cost) * u128::from(ns);
+        if is_faster || now.saturating_since(self.seen_at) >= FASTEST_COUNTS {
+            *self = Self { cost, ns, seen_at: now };
+        }
+    }
+
+    /// How long so much takes, nanoseconds; for ever if no pace is known.
+    fn time_ns(&self, cost: u64) -> u64 {
+        let ns = (u128::from(cost) * u128::from(self.ns)).checked_div(u128::from(self.cost));
+        ns.and_then(|ns| u64::try_from(ns).ok()).unwrap_or(u64::MAX)
+    }
+}
+
 impl Delay {
     pub fn new(datagram_bytes: u64) -> Self {
         let limits = Limits::new(datagram_bytes);
@@ -96,24 +126,26 @@ impl Delay {
             rtt_ns: 0,
             min_rtt_ns: 0,
             under_way_before: 0,
+            fastest: Pace::default(),
         }
     }
 
     fn end_round(&mut self, acked: &Acked) {
         let round = core::mem::replace(&mut self.round, Round::new(acked.now));
         self.under_way_before = round.under_way;
+        if acked.window_limited {
+            self.fastest.follow(round.under_way, round.began, acked.now);
+        }
         let target = acked.min_rtt_ns.saturating_add(tolerated(acked));
-        self.queueing = round.min_rtt_ns > target;
-        let some_queue = self.shows_some_queue(acked, round.min_rtt_ns);
+        let rtt_ns = self.to_blame_for(acked, round.min_rtt_ns);
+        self.queueing = rtt_ns > target;
+        let some_queue = self.shows_some_queue(acked, rtt_ns);
         self.starting &= !some_queue;
         if self.queueing || some_queue || round.marked + round.lost > 0 {
             self.calm_rounds = 0;
         }
-        let by_delay = if self.queueing {
-            DELAY_GAIN * (round.min_rtt_ns - target) as f64 / round.min_rtt_ns as f64
-        } else {
-            0.0
-        };
+        let by_delay =
+            if self.queueing { DELAY_GAIN * (rtt_ns - target) as f64 / rtt_ns as f64 } else { 0.0 };
         if round.marked + round.lost == 0 && self.marked_share == 0.0 && !self.queueing {
             return;
         }
@@ -141,7 +173,7 @@ impl Delay {
         }
         if self.starting {
             // One that is late because a process was does not end the start.
-            if !self.shows_some_queue(acked, acked.rtt_ns) {
+            if !self.shows_some_queue(acked, self.to_blame_for(acked, acked.rtt_ns)) {
                 self.raise(acked.cost);
             }
             return;
@@ -160,8 +192,16 @@ impl Delay {
 
     /// Whether a round trip shows that a queue begins. Where losses have turned out to be chance, none overflows.
     fn shows_some_queue(&self, acked: &Acked, rtt_ns: u64) -> bool {
-        let some = acked.min_rtt_ns.saturating_add(tolerated(acked) / SOME_QUEUE_SHARE);
-        rtt_ns > some && !self.ceiling.is_chance(acked.now)
+        rtt_ns > some_queue(acked) && !self.ceiling.is_chance(acked.now)
+    }
+
+    /// What of a round trip this window can have made: the rest is made by a process that waits for its core, and a
+    /// smaller window would not make it shorter.
+    fn to_blame_for(&self, acked: &Acked, rtt_ns: u64) -> u64 {
+        if rtt_ns <= some_queue(acked) {
+            return rtt_ns;
+        }
+        rtt_ns.min(self.fastest.time_ns(self.window).max(acked.min_rtt_ns))
     }
 
     fn raise(&mut self, by: u64) {
@@ -172,6 +212,11 @@ impl Delay {
 /// Queueing delay that is tolerated on a path, nanoseconds.
 fn tolerated(acked: &Acked) -> u64 {
     BASE_TARGET_NS.saturating_add(acked.min_rtt_ns / TARGET_SHARE)
+}
+
+/// The longest round trip that shows no queue, nanoseconds.
+fn some_queue(acked: &Acked) -> u64 {
+    acked.min_rtt_ns.saturating_add(tolerated(acked) / SOME_QUEUE_SHARE)
 }
 
 impl Controller for Delay {

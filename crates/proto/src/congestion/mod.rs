@@ -238,6 +238,19 @@ mod tests {
         assert!(controller.window() >= grown);
     }
 
+    /// It takes its time whatever the window is, and in between a round trip is what the path makes it.
+    #[test]
+    fn a_process_that_waits_for_its_core_is_not_a_queue() {
+        let mut controller = controller(CongestionAlgorithm::Delay, 1472);
+        let mut now = 0;
+        for round in 1..300 {
+            let rtt = if round % 20 == 0 { 1 } else { 20 };
+            now += rtt;
+            controller.on_ack(acked(now, controller.window(), rtt as u32 * MS));
+        }
+        assert!(controller.window() >= 10 * 14720, "{}", controller.window());
+    }
+
     #[test]
     fn the_delay_controller_yields_to_a_growing_queue_and_to_marks() {
         let mut controller = controller(CongestionAlgorithm::Delay, 1472);
@@ -245,7 +258,8 @@ mod tests {
             controller.on_ack(acked(now, controller.window(), MS));
         }
         let grown = controller.window();
-        for now in 10..40 {
+        // As long as the fastest round trip counts, and 300 ms.
+        for now in 10..140 {
             controller.on_ack(acked(now * 10, controller.window(), 10 * MS));
         }
         assert!(controller.window() < grown / 4, "{} of {grown}", controller.window());
