@@ -18,6 +18,8 @@ const MANY_LOSSES: u32 = 64;
 const LIFETIME: Duration = Duration::from_secs(10);
 /// What was lost is heard of within this time: whoever waits for a grant probes by then.
 const HEARD_OF: Duration = Duration::from_millis(20);
+/// More are not lost at once, whatever numbers a peer leaves out.
+const MOST_LOST: u64 = 1 << 32;
 /// The unit of shares, as a power of two, and the largest that is believed: a quarter.
 const SHARE_BITS: u32 = 16;
 const MOST_SHARE: u64 = 1 << (SHARE_BITS - 2);
@@ -76,6 +78,7 @@ impl Chance {
 
     /// So many octets are missing; `is_small`: and have been since [`measure`](Self::measure), with a small room.
     pub fn judge(&mut self, now: Instant, octets: u64, is_small: bool) -> Verdict {
+        let octets = octets.min(MOST_LOST);
         if now >= self.since {
             self.lost += octets;
             self.losses += 1;
@@ -183,6 +186,15 @@ mod tests {
             now += Duration::from_micros(2);
             chance.on_arrival(now, 100);
             assert!(n % 600 != 0 || chance.judge(now, 100, false) == Verdict::Chance, "{n}");
+        }
+    }
+
+    #[test]
+    fn any_number_of_octets_may_be_missing() {
+        let (mut chance, mut now) = measuring();
+        explained(&mut chance, &mut now, 10_000, 100, true);
+        for _ in 0..100 {
+            assert_eq!(chance.judge(now, u64::MAX, false), Verdict::Overflow);
         }
     }
 

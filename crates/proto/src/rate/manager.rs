@@ -141,7 +141,10 @@ impl Manager {
         let rtimer = flow.told.map_or(Duration::ZERO, Rate::rtimer);
         let is_loss = flow.skips.is_loss(heard.missing);
         self.chance.on_arrival(now, heard.data);
-        if is_loss && self.is_overflow(now, heard.missing * heard.data) && now >= self.recovery_until {
+        if is_loss
+            && self.is_overflow(now, heard.missing.saturating_mul(heard.data))
+            && now >= self.recovery_until
+        {
             self.recovery_until = now + LEAST_RECOVERY.max(rtimer / 2);
             self.recoveries += 1;
         }

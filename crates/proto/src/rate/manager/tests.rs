@@ -227,4 +227,9 @@ fn one_number_left_out_is_no_loss() {
     let lossy = Heard { data: DATAGRAM, missing: 2 };
     manager.on_packet(Instant::ZERO + SECOND, 1, DEFAULT_WEIGHT, lossy);
     assert_eq!(manager.recoveries, 1);
+    // A peer may leave out any.
+    manager.look(Instant::ZERO + SECOND, Taken::default());
+    let all = Heard { data: DATAGRAM, missing: u64::MAX };
+    manager.on_packet(Instant::ZERO + SECOND * 2, 1, DEFAULT_WEIGHT, all);
+    assert_eq!(manager.recoveries, 1);
 }
