@@ -21,7 +21,7 @@ use thiserror::Error;
 pub(crate) const OPENING_GRACE: Duration = Duration::from_secs(2);
 
 /// How often somebody who waits is asked whether to give up.
-const MOMENT: Duration = Duration::from_millis(50);
+pub(crate) const MOMENT: Duration = Duration::from_millis(50);
 
 /// How long a group that is dropped has to end in order.
 const DROP_GRACE: Duration = Duration::from_millis(500);

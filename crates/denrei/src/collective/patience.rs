@@ -4,11 +4,9 @@
 //! an error as soon as whoever uses the set wants no more of it.
 
 use super::CollectiveError;
+use crate::group::MOMENT;
 use parking_lot::Mutex;
 use std::time::{Duration, Instant};
-
-/// How often it is asked whether to give up.
-const MOMENT: Duration = Duration::from_millis(50);
 
 /// Says whether to give up.
 pub(super) struct Patience(Mutex<Box<dyn FnMut() -> bool + Send>>);

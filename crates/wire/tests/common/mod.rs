@@ -94,40 +94,19 @@ fn any_payload() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![prop::collection::vec(any::<u8>(), 0..40), prop::collection::vec(any::<u8>(), 1200..1500)]
 }
 
-fn any_parameters() -> impl Strategy<Value = Parameters> {
-    (
-        MIN_CHANNEL_CREDIT_BYTES..,
-        1u64..,
-        MIN_MAX_DATAGRAM_BYTES..,
-        MIN_MAX_CHANNELS..,
-        0..=MAX_ACK_DELAY_US,
-        any::<u64>(),
-        any::<u64>(),
-        any::<u8>(),
-    )
-        .prop_map(
-            |(
-                channel_credit,
-                max_message,
-                max_datagram,
-                max_channels,
-                ack_delay_us,
-                rate_req,
-                burst_req,
-                relays,
-            )| {
-                Parameters {
-                    channel_credit,
-                    max_message,
-                    max_datagram,
-                    max_channels,
-                    ack_delay_us,
-                    rate_req,
-                    burst_req,
-                    relays,
-                }
-            },
-        )
+prop_compose! {
+    fn any_parameters()(
+        channel_credit in MIN_CHANNEL_CREDIT_BYTES..,
+        max_message in 1u64..,
+        max_datagram in MIN_MAX_DATAGRAM_BYTES..,
+        max_channels in MIN_MAX_CHANNELS..,
+        ack_delay_us in 0..=MAX_ACK_DELAY_US,
+        (rate_req, burst_req, relays) in any::<(u64, u64, u8)>(),
+    ) -> Parameters {
+        Parameters {
+            channel_credit, max_message, max_datagram, max_channels, ack_delay_us, rate_req, burst_req, relays
+        }
+    }
 }
 
 fn any_message() -> impl Strategy<Value = Owned> {
