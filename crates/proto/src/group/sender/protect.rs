@@ -40,9 +40,15 @@ impl Protect {
         self.protection.is_on()
     }
 
-    /// Symbols that still fit the block, if `next` is the next to go out.
-    pub fn room(&self, next: u64) -> u64 {
-        (self.first + MAX_BLOCK as u64).saturating_sub(next)
+    /// Whether the block is as long as blocks may be, if `next` is the next to go out.
+    pub fn ends(&self, next: u64) -> bool {
+        next >= self.first + MAX_BLOCK as u64
+    }
+
+    /// Whether symbol `next` has to wait for the next block: only where parity ends this one. Trains are not cut for
+    /// blocks that get none.
+    pub fn is_full(&self, next: u64) -> bool {
+        self.is_on() && self.ends(next)
     }
 }
 

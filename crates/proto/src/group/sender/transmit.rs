@@ -157,7 +157,7 @@ impl Sender {
             let full = total + bytes > MAX_DATAGRAM_BYTES
                 || count == out.max_segments()
                 || total as u64 >= self.pace.room();
-            if size > 0 && (bytes > size || full || self.protect.room(self.multicast_next) == 0) {
+            if size > 0 && (bytes > size || full || self.protect.is_full(self.multicast_next)) {
                 break;
             }
             size = size.max(bytes);
@@ -173,7 +173,7 @@ impl Sender {
         self.counters.unicast_symbols += if self.replicates() { symbols } else { 0 };
         self.counters.symbol_bytes += total as u64 * self.copies();
         let poll = self.poll || (self.multicast_next == self.stream.next() && self.asks());
-        let ends = poll || self.protect.room(last + 1) == 0;
+        let ends = poll || self.protect.ends(last + 1);
         let may_follow = self.protect.is_on();
         let follows = ends && self.end_block(last + 1) > 0;
         for symbol in first..=last {
