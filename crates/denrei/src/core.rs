@@ -1,5 +1,6 @@
 //! The part of a Node that is under its lock: the protocol's state, and who waits for what.
 
+use crate::giving_way::GivingWay;
 use bytes::Bytes;
 use denrei_proto::group::{GroupError, GroupId};
 use denrei_proto::seal::Seed;
@@ -79,6 +80,8 @@ pub(crate) struct Core {
     send_buffer_bytes: u64,
     /// [`Endpoint::news`] when those who wait were last told.
     seen_news: u64,
+    /// Whether who is about to sleep yields first.
+    pub giving_way: GivingWay,
     /// When to look at the socket although there is something to take.
     socket: Glance,
     /// When to look at the timers although nothing may be sent.
@@ -114,6 +117,7 @@ impl Core {
             recent: clock.now(),
             has_driver: false,
             seen_news: 0,
+            giving_way: GivingWay::default(),
             socket: Glance::new(LONGEST_WITHOUT_LOOK),
             timers: Glance::new(LONGEST_WITHOUT_TIMERS),
             sleeper_until: None,

@@ -29,6 +29,7 @@ mod driver;
 pub mod environment;
 mod error;
 mod future;
+mod giving_way;
 mod group;
 mod host;
 mod io;

@@ -452,6 +452,8 @@ impl Shared {
         }
         core.sleeper_until = Some(until);
         self.asleep.store(true, Ordering::SeqCst);
+        let mut begins = now;
+        let gives_way = core.giving_way.is_due(now);
         let wake = MutexGuard::unlocked(core, || {
             let (fds, blocked) = {
                 let io = self.io.lock();
@@ -461,9 +463,14 @@ impl Shared {
             if self.dirty.load(Ordering::SeqCst) && blocked.is_none() {
                 return None;
             }
+            if gives_way {
+                std::thread::yield_now();
+                begins = self.clock.now();
+            }
             // A descriptor that was closed meanwhile ends the sleep: the next one has the new list.
-            self.waiter.wait(fds, blocked, Some(until - now)).ok()
+            self.waiter.wait(fds, blocked, Some(until.saturating_since(begins))).ok()
         });
+        core.giving_way.yielded(now, begins);
         core.sleeper_until = None;
         self.asleep.store(false, Ordering::SeqCst);
         if let Some(wake) = wake {
