@@ -12,6 +12,8 @@ use denrei_proto::group::{
     Departure, GroupBackend, GroupError, GroupEvent, GroupOptions, GroupPolicy, MemberPath, MembershipEnd,
 };
 use denrei_proto::{Config, Endpoint, LostReason, OfferPolicy};
+use denrei_wire::TransmitBuf;
+use denrei_wire::datagram::{MAX_DATAGRAM_BYTES, MAX_SEGMENTS};
 use net::{Net, addr, content, group_addr};
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
@@ -66,6 +68,21 @@ fn symbols_that_overtake_begin_are_not_asked_for_again() {
     }
     let counters = net.hosts[0].group_status(net.group).unwrap().counters;
     assert_eq!((counters.unicast_repairs, counters.multicast_repairs), (0, 0), "{counters:?}");
+}
+
+#[test]
+fn trains_are_as_long_as_the_network_takes_them() {
+    let mut net = Net::opened(2, GroupOptions::default());
+    (0..8).for_each(|number| net.send(content(number, 1_000_000)));
+    net.run(Duration::from_secs(1));
+    net.send(content(8, 1_000_000));
+    let (now, mut out) = (net.now, TransmitBuf::new(MAX_SEGMENTS));
+    let trains: Vec<_> = std::iter::from_fn(|| net.hosts[0].poll_transmit(now, &mut out)).collect();
+    let (last, full) = trains.split_last().unwrap();
+    assert!(full.len() > 2 && last.to == group_addr(), "{trains:?}");
+    for train in full {
+        assert!(train.len + train.segment_size.unwrap() > MAX_DATAGRAM_BYTES, "{train:?}");
+    }
 }
 
 #[test]
