@@ -262,7 +262,7 @@ fn drive(keeper: &Keeper, node: &Node, endpoint: &Weak<Endpoint>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::{Payload, Receive, Send};
+    use crate::engine::{Payload, Receive, Send, Until};
     use crate::memory::Memory;
     use crate::settings::Settings;
     use denrei::Drive;
@@ -295,7 +295,7 @@ mod tests {
             to.engine().receive(false, anybodys, receive).unwrap();
         }
         let send = |payload| {
-            let send = Send { to: 0, tag: None, data: None, payload, report: None, delivery: false };
+            let send = Send { to: 0, tag: None, data: None, payload, report: None, until: Until::Free };
             from.engine().send(send)
         };
         send(Payload::Posted(posted(&mut out))).unwrap();

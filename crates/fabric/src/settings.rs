@@ -149,8 +149,8 @@ impl Settings {
         let mut config = self.common_config();
         let protocol = &mut config.protocol;
         protocol.offers = OfferPolicy::Ask;
-        // All that goes there is larger, and nothing of it comes before somebody asks for it.
-        protocol.offer_above_bytes = self.limits.eager_bytes as u64;
+        // Nothing that goes there comes before somebody asks for it.
+        protocol.offer_above_bytes = 0;
         protocol.offering_channel = Some(header::BULK);
         // The bytes of a large message are the application's: what is bounded is in the engine.
         protocol.send_buffer_bytes = NO_LIMIT;

@@ -3,7 +3,7 @@
 use super::ep::Ep;
 use super::getinfo::{RX_OP_FLAGS, TX_OP_FLAGS};
 use super::{buffer, bytes, check_flags, memory};
-use crate::engine::{Payload, Receive, Send, Take};
+use crate::engine::{Payload, Receive, Send, Take, Until};
 use crate::error::Errno;
 use crate::ffi::*;
 use crate::memory::Memory;
@@ -55,7 +55,7 @@ impl Ep {
         context: *mut c_void,
         flags: u64,
     ) -> Result<(), Errno> {
-        check_flags(flags, TX_OP_FLAGS)?;
+        check_flags(flags, TX_OP_FLAGS | FI_MATCH_COMPLETE)?;
         let Envelope { to, tag, data } = envelope;
         let copied;
         let payload = if flags & FI_INJECT != 0 {
@@ -69,9 +69,13 @@ impl Ep {
         };
         let kind = FI_SEND | if tag.is_some() { FI_TAGGED } else { FI_MSG };
         let report = Some(self.report(context, kind, flags));
-        // Either is said by the peer's acknowledgement.
-        let delivery = flags & (FI_DELIVERY_COMPLETE | FI_TRANSMIT_COMPLETE) != 0;
-        self.begin(Send { to, tag, data, payload, report, delivery })
+        let until = match flags {
+            _ if flags & FI_MATCH_COMPLETE != 0 => Until::Matched,
+            // Either is said by the peer's acknowledgement.
+            _ if flags & (FI_DELIVERY_COMPLETE | FI_TRANSMIT_COMPLETE) != 0 => Until::Delivered,
+            _ => Until::Free,
+        };
+        self.begin(Send { to, tag, data, payload, report, until })
     }
 
     fn inject_message(&self, envelope: Envelope, bytes: &[u8]) -> Result<(), Errno> {
@@ -81,7 +85,7 @@ impl Ep {
         let Envelope { to, tag, data } = envelope;
         let kind = FI_SEND | if tag.is_some() { FI_TAGGED } else { FI_MSG };
         let report = Some(crate::engine::Report { context: 0, flags: kind, wanted: false });
-        self.begin(Send { to, tag, data, payload: Payload::Copied(bytes), report, delivery: false })
+        self.begin(Send { to, tag, data, payload: Payload::Copied(bytes), report, until: Until::Free })
     }
 
     fn begin(&self, send: Send<'_>) -> Result<(), Errno> {

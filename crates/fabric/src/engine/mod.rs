@@ -35,7 +35,7 @@ mod watch;
 
 pub use origin::OneSided;
 pub use receive::{Receive, Take};
-pub use send::{Payload, Send};
+pub use send::{Payload, Send, Until};
 
 use crate::error::{Errno, is_orderly};
 use crate::ffi;

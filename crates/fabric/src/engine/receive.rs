@@ -364,7 +364,8 @@ impl Engine {
                 self.finish_receive(matched, Ok(()));
             }
             header::Matched::Bulk { number, .. } => {
-                let into: Box<dyn Placement> = Box::new(memory);
+                // One of no bytes is offered as an octet that is for nobody.
+                let into: Box<dyn Placement> = Box::new(if len == 0 { Memory::default() } else { memory });
                 self.want_bulk(source, number, Recipient::Receive(matched), into);
             }
         }

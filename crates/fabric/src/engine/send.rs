@@ -16,6 +16,7 @@ use super::{Engine, Report};
 use crate::error::Errno;
 use crate::ffi;
 use crate::memory::Memory;
+use bytes::Bytes;
 use std::collections::{HashMap, HashSet};
 
 /// Messages of a row that leave at once: an exchange is never slowed down.
@@ -67,8 +68,18 @@ pub struct Send<'a> {
     pub payload: Payload<'a>,
     /// `None`: not reported at all, the payload is copied.
     pub report: Option<Report>,
-    /// Reported when the peer has it, not when the buffer is free.
-    pub delivery: bool,
+    pub until: Until,
+}
+
+/// When a message is reported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Until {
+    /// Its buffer is free.
+    Free,
+    /// The peer has it.
+    Delivered,
+    /// A receive has taken it: it is offered however small it is.
+    Matched,
 }
 
 /// What a message on the wire stands for.
@@ -156,7 +167,7 @@ impl Engine {
         send.report.as_ref().map_or(Ok(()), |report| self.sinks.check_room_for(report))?;
         let envelope = Envelope { tag: send.tag, data: send.data };
         let len = send.payload.len();
-        let is_large = len > self.most_at_once(peer);
+        let is_large = len > self.most_at_once(peer) || send.until == Until::Matched;
         if is_large && self.sending.of(peer).large >= MOST_LARGE {
             return Err(Errno::AGAIN);
         }
@@ -165,7 +176,7 @@ impl Engine {
         }
         // Of a large message only the offer leaves now.
         let waits = self.waits_for_company(peer, if is_large { 0 } else { len });
-        if waits.joins && !is_large && !send.delivery {
+        if waits.joins && !is_large && send.until == Until::Free {
             self.push_batch(peer, envelope, &send.payload);
             if let Some(report) = send.report {
                 self.sinks.transmitted(&report, Ok(()));
@@ -223,7 +234,9 @@ impl Engine {
         self.count(peer, len);
         let mark = self.mark(peer);
         let (sent, at_once) = match (send.report, mark) {
-            (Some(report), mark) if send.delivery => (Sent::Message(report, mark.unwrap_or(0)), None),
+            (Some(report), mark) if send.until != Until::Free => {
+                (Sent::Message(report, mark.unwrap_or(0)), None)
+            }
             (report, Some(mark)) => (Sent::Mark(mark), report),
             (report, None) => (Sent::Nothing, report),
         };
@@ -271,10 +284,16 @@ impl Engine {
 
     fn send_bulk(&mut self, peer: PeerIndex, envelope: Envelope, send: Send<'_>) -> Result<(), Errno> {
         let len = send.payload.len() as u64;
-        let Payload::Posted(memory) = send.payload else { return Err(Errno::TOO_LARGE) };
+        let bytes = match send.payload {
+            // What is nothing is not offered.
+            _ if len == 0 => Bytes::from_static(&[0]),
+            Payload::Posted(memory) => memory.into_bytes(),
+            Payload::Copied(bytes) if send.until == Until::Matched => Bytes::copy_from_slice(bytes),
+            Payload::Copied(_) => return Err(Errno::TOO_LARGE),
+        };
         self.close_batch();
         let sent = send.report.map_or(Sent::Nothing, |report| Sent::Message(report, 0));
-        let number = self.queue_bulk(peer, memory.into_bytes())?;
+        let number = self.queue_bulk(peer, bytes)?;
         self.sending.under_way.insert(MessageKey { peer, channel: header::BULK, number }, sent);
         self.sending.of(peer).large += 1;
         let mut message = Vec::with_capacity(MAX_MATCHED_HEADER);
@@ -286,19 +305,14 @@ impl Engine {
         Ok(())
     }
 
-    fn queue_bulk(&mut self, peer: PeerIndex, bytes: bytes::Bytes) -> Result<u64, Errno> {
+    fn queue_bulk(&mut self, peer: PeerIndex, bytes: Bytes) -> Result<u64, Errno> {
         let number = self.port.queue(peer, header::BULK, bytes, true)?;
         self.queued_long(peer);
         Ok(number)
     }
 
     /// Offers the bytes of a one-sided operation; the number of the offer.
-    pub(super) fn send_part(
-        &mut self,
-        peer: PeerIndex,
-        bytes: bytes::Bytes,
-        part: Part,
-    ) -> Result<u64, Errno> {
+    pub(super) fn send_part(&mut self, peer: PeerIndex, bytes: Bytes, part: Part) -> Result<u64, Errno> {
         let number = self.queue_bulk(peer, bytes)?;
         let key = MessageKey { peer, channel: header::BULK, number };
         self.sending.under_way.insert(key, Sent::Part(part));

@@ -18,11 +18,19 @@ struct Side {
 }
 
 fn side(change: impl FnOnce(&mut Limits)) -> Side {
-    let mut settings = Settings::from_environment();
-    settings.insecure = true;
-    settings.key_file = None;
+    let mut settings = settings();
     change(&mut settings.limits);
-    let node = Node::bind("127.0.0.1:0", settings.node_config()).unwrap();
+    let config = settings.node_config();
+    side_with(settings, config)
+}
+
+fn settings() -> Settings {
+    Settings { insecure: true, key_file: None, ..Settings::from_environment() }
+}
+
+/// A side whose Node is configured otherwise than any of ours.
+fn side_with(settings: Settings, config: denrei::Config) -> Side {
+    let node = Node::bind("127.0.0.1:0", config).unwrap();
     let (regions, addresses) = (Arc::new(RegionTable::default()), Arc::new(AddressVector::default()));
     addresses.insert(node.local_addr());
     let mut engine = Engine::new(node, Arc::clone(&addresses), Arc::clone(&regions), settings.limits);
@@ -37,7 +45,10 @@ fn side(change: impl FnOnce(&mut Limits)) -> Side {
 
 /// Two sides that know each other as 1, and themselves as 0.
 fn pair() -> [Side; 2] {
-    let sides = [side(|_| ()), side(|_| ())];
+    introduced([side(|_| ()), side(|_| ())])
+}
+
+fn introduced(sides: [Side; 2]) -> [Side; 2] {
     let address = |side: &Side| side.addresses.address(0).unwrap();
     let (a, b) = (address(&sides[0]), address(&sides[1]));
     sides[0].addresses.insert(b);
@@ -100,7 +111,7 @@ fn send(side: &mut Side, to: u64, tag: u64, bytes: &mut [u8]) {
         data: Some(99),
         payload: Payload::Posted(posted(bytes)),
         report: Some(report(7, ffi::FI_SEND | ffi::FI_TAGGED)),
-        delivery: false,
+        until: Until::Free,
     };
     side.engine.send(send).unwrap();
 }
@@ -272,7 +283,7 @@ fn a_buffer_for_several_messages_is_given_back_when_it_is_full() {
     sides[1].engine.receive(false, anything, receive).unwrap();
     for value in 1..=3u8 {
         let payload = Payload::Copied(&[value; 30]);
-        let send = Send { to: 1, tag: None, data: None, payload, report: None, delivery: false };
+        let send = Send { to: 1, tag: None, data: None, payload, report: None, until: Until::Free };
         sides[0].engine.send(send).unwrap();
     }
     let entries = wait_for(&mut sides, 1, 3);
@@ -293,7 +304,7 @@ fn a_buffer_for_several_messages_is_not_given_back_while_one_is_on_its_way_into_
     let payload = Payload::Posted(posted(&mut out));
     sides[0]
         .engine
-        .send(Send { to: 1, tag: None, data: None, payload, report: None, delivery: false })
+        .send(Send { to: 1, tag: None, data: None, payload, report: None, until: Until::Free })
         .unwrap();
     work(&mut sides, |sides| sides[1].engine.bulks.is_busy());
     assert!(sides[1].engine.cancel(1));
@@ -437,7 +448,7 @@ fn who_waits_for_one_peer_gets_its_message_behind_what_others_have_sent_in_vain(
     let say = |side: &mut Side, bytes: &[u8]| {
         let payload = Payload::Copied(bytes);
         side.engine
-            .send(Send { to: 1, tag: None, data: None, payload, report: None, delivery: false })
+            .send(Send { to: 1, tag: None, data: None, payload, report: None, until: Until::Free })
             .unwrap();
     };
     for _ in 0..50 {
@@ -455,3 +466,4 @@ fn who_waits_for_one_peer_gets_its_message_behind_what_others_have_sent_in_vain(
 
 mod bounds;
 mod lost;
+mod matched;

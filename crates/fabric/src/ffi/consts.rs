@@ -27,6 +27,7 @@ pub const FI_INJECT: u64 = 1 << 25;
 pub const FI_INJECT_COMPLETE: u64 = 1 << 26;
 pub const FI_TRANSMIT_COMPLETE: u64 = 1 << 27;
 pub const FI_DELIVERY_COMPLETE: u64 = 1 << 28;
+pub const FI_MATCH_COMPLETE: u64 = 1 << 31;
 pub const FI_AFFINITY: u64 = 1 << 29;
 pub const FI_RESCAN: u64 = 1 << 35;
 pub const FI_LOCAL_COMM: u64 = 1 << 51;

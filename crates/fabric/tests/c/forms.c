@@ -200,6 +200,8 @@ static void levels(void)
 	CHECK(next(&lone, NULL) == -FI_ETIMEDOUT);
 	OK(fi_tsendmsg(lone.ep, &message, FI_COMPLETION | FI_DELIVERY_COMPLETE));
 	CHECK(next(&lone, NULL) == -FI_ETIMEDOUT);
+	OK(fi_tsendmsg(lone.ep, &message, FI_COMPLETION | FI_MATCH_COMPLETE));
+	CHECK(next(&lone, NULL) == -FI_ETIMEDOUT);
 	OK(fi_close(&lone.ep->fid));
 	OK(fi_close(&lone.cq->fid));
 	OK(fi_close(&lone.av->fid));
@@ -267,9 +269,10 @@ static void refused_flags(void)
 		1ULL << 23, 1ULL << 62, 1ULL << 63 };
 	for (size_t i = 0; i < sizeof flags / sizeof *flags; i++) {
 		uint64_t flag = flags[i] | FI_COMPLETION, defaults = flag | FI_SEND;
-		CHECK(fi_sendmsg(ep, &message, flag) == -FI_EBADFLAGS);
+		/* What is sent is matched; nothing else is. */
+		CHECK(flags[i] == FI_MATCH_COMPLETE || fi_sendmsg(ep, &message, flag) == -FI_EBADFLAGS);
+		CHECK(flags[i] == FI_MATCH_COMPLETE || fi_tsendmsg(ep, &tagged, flag) == -FI_EBADFLAGS);
 		CHECK(fi_recvmsg(ep, &message, flag) == -FI_EBADFLAGS);
-		CHECK(fi_tsendmsg(ep, &tagged, flag) == -FI_EBADFLAGS);
 		CHECK(fi_trecvmsg(ep, &tagged, flag) == -FI_EBADFLAGS);
 		CHECK(fi_writemsg(ep, &rma, flag) == -FI_EBADFLAGS);
 		CHECK(fi_readmsg(ep, &rma, flag) == -FI_EBADFLAGS);

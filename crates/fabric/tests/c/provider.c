@@ -121,6 +121,11 @@ static void tagged(size_t len)
 	OK(fi_tsendmsg(a->ep, &message, FI_REMOTE_CQ_DATA | FI_COMPLETION | FI_DELIVERY_COMPLETE));
 	CHECK(next(b, NULL) == 1 && entry.data == 77 && !memcmp(in, out, len));
 	CHECK(next(a, NULL) == 1 && entry.op_context == (void *)3);
+	memset(in, 0, sizeof in);
+	OK(fi_tsendmsg(a->ep, &message, FI_COMPLETION | FI_MATCH_COMPLETE));
+	OK(fi_trecv(b->ep, in, sizeof in, NULL, b->peer, 9, 0, (void *)1));
+	CHECK(next(b, NULL) == 1 && entry.len == len && !memcmp(in, out, len));
+	CHECK(next(a, NULL) == 1 && entry.op_context == (void *)3);
 	OK(fi_trecv(b->ep, in, len / 2, NULL, b->peer, 6, 0, (void *)4));
 	OK(fi_tsend(a->ep, out, len, NULL, a->peer, 6, (void *)5));
 	CHECK(next(b, NULL) == -FI_ETRUNC && error_entry.len == len / 2 && error_entry.olen == len - len / 2);

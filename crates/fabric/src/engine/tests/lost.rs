@@ -65,7 +65,7 @@ fn who_only_sends_is_told_once_that_a_peer_is_gone() {
     let mut sides = impatient_pair(false);
     let try_send = |sides: &mut [Side]| {
         let payload = Payload::Copied(&[1; 1000]);
-        let send = Send { to: 1, tag: None, data: None, payload, report: None, delivery: false };
+        let send = Send { to: 1, tag: None, data: None, payload, report: None, until: Until::Free };
         sides[0].engine.send(send).map(drop)
     };
     let mut said = try_send(&mut sides);
@@ -180,7 +180,7 @@ fn what_was_sent_at_once_to_a_peer_that_goes_in_order_is_done_with() {
         data: None,
         payload: Payload::Posted(posted(&mut small)),
         report: Some(report(8, ffi::FI_SEND | ffi::FI_TAGGED)),
-        delivery: true,
+        until: Until::Delivered,
     };
     sides[0].engine.send(delivered).unwrap();
     send(&mut sides[0], 1, 4, &mut large);
@@ -339,7 +339,14 @@ fn held_back() -> Vec<Side> {
 /// A message that is reported when its peer has it.
 fn deliver(side: &mut Side, to: u64, context: usize, bytes: &mut [u8]) -> Result<bool, Errno> {
     let (payload, report) = (Payload::Posted(posted(bytes)), report(context, ffi::FI_SEND | ffi::FI_TAGGED));
-    side.engine.send(Send { to, tag: Some(1), data: None, payload, report: Some(report), delivery: true })
+    side.engine.send(Send {
+        to,
+        tag: Some(1),
+        data: None,
+        payload,
+        report: Some(report),
+        until: Until::Delivered,
+    })
 }
 
 #[test]
@@ -458,7 +465,7 @@ fn whoever_cannot_be_had_is_said_for_each_message() {
     let nowhere = sides[0].addresses.insert("127.0.0.1:0".parse().unwrap()).unwrap();
     for turn in 0..100_000 {
         let payload = Payload::Copied(&[0; 4000]);
-        let send = Send { to: nowhere, tag: None, data: None, payload, report: None, delivery: false };
+        let send = Send { to: nowhere, tag: None, data: None, payload, report: None, until: Until::Free };
         assert_eq!(sides[0].engine.send(send), Err(Errno(ffi::EADDRNOTAVAIL)), "{turn}");
     }
 }
