@@ -277,14 +277,9 @@ impl Peer {
 
     /// Sends again what has been under way for longer than a round trip; how many packets.
     pub fn retransmit(&mut self, now: Instant) -> u64 {
-        let patience = self.rtt.smoothed();
-        let late = self.sent.sent_before(now, patience);
-        let mut packets = Vec::new();
-        self.sent.take_oldest(late, |packet| packets.push(packet));
-        for packet in &packets {
-            self.note_lost_packet(now, packet);
-        }
-        packets.len() as u64
+        let late = self.sent.sent_before(now, self.rtt.smoothed());
+        self.repeat_oldest(now, late);
+        late as u64
     }
 
     /// The application has taken a message from `channel`: whether the sender is to be told.
