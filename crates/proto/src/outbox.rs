@@ -18,10 +18,8 @@ use denrei_wire::{Instant, TransmitBuf};
 use smallvec::SmallVec;
 use std::collections::VecDeque;
 
-/// Priorities go from 0, the most urgent, to this.
-pub(crate) const LEAST_URGENT: u8 = 7;
 /// Priority of a channel that was given none.
-pub(crate) const DEFAULT_PRIORITY: u8 = 4;
+const DEFAULT_PRIORITY: u8 = 4;
 
 /// What each channel may queue when others have filled the send buffer, bytes: messages that are small and urgent …
 const OWN_ROOM_BYTES: u64 = 16 << 10;

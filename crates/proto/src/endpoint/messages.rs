@@ -2,8 +2,7 @@
 
 use super::{Endpoint, peer_of};
 use crate::config::{Config, MESSAGE_COST_BYTES};
-use crate::event::{ChannelId, Completion, Message, MessageId, PeerError, SendError};
-use crate::outbox::LEAST_URGENT;
+use crate::event::{ChannelId, Completion, LEAST_URGENT, Message, MessageId, PeerError, SendError};
 use crate::peer::Peer;
 use crate::send_channel;
 use bytes::Bytes;

@@ -18,7 +18,6 @@ use crate::ack::ReceivedPackets;
 use crate::blocks::Blocks;
 use crate::config::Config;
 use crate::congestion::Controller;
-use crate::endpoint::PaceNote;
 use crate::event::{ChannelId, Event, FlowState, LostReason, MessageId, PeerCounters, PeerId, Phase};
 use crate::events::Events;
 use crate::inbox::Inbox;
@@ -57,6 +56,21 @@ pub(crate) struct Context<'a> {
 pub(crate) struct GroupReport {
     pub from: PeerId,
     pub frame: OwnedFeedback,
+}
+
+/// What one packet told of the pace.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PaceNote {
+    /// Octets of the packet if it held data, else 0.
+    pub data: u64,
+    /// GRANT_REQUEST: sent and wanted.
+    pub request: Option<(u32, u32)>,
+    /// Packets missing right before it.
+    pub missing: u64,
+    /// What is missing was sent after the packet before, or about as early: when that came.
+    pub heard_before: Instant,
+    /// It came marked with congestion (CE).
+    pub marked: bool,
 }
 
 /// What the endpoint has to do for a peer after a call.
