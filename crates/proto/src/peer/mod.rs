@@ -3,7 +3,8 @@
 //! Inputs → outputs: packets, time and the application's calls → packets, events and deadlines.
 //! The sub-machines (ack, loss, rtt, congestion, pacing, mtu, outbox, inbox) take plain inputs and return decisions;
 //! only the files of this folder see more than one of them: `begin` how a session begins, `receive` what a packet
-//! changes, `transmit` what goes out, `timers` what time changes, `close` how a session ends. Source: `spec/protocol.md` §§5–10.
+//! changes, `recovery` what an acknowledgement does, `transmit` what goes out, `pace` what the receiver lets go, `timers`
+//! what time changes, `status` what is asked, `close` how a session ends. Source: `spec/protocol.md` §§5–10.
 
 mod begin;
 mod close;
