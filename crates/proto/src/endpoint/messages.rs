@@ -99,6 +99,9 @@ impl Endpoint {
     }
 
     /// Sets how urgent a channel is: 0 (most) to 7, 4 if never set.
+    ///
+    /// # Errors
+    /// No such peer or channel; a priority beyond 7.
     pub fn set_priority(&mut self, channel: ChannelId, priority: u8) -> Result<(), PeerError> {
         let max_channels = self.config.max_channels;
         let peer = self.get_mut(channel.peer)?;
