@@ -6,6 +6,7 @@
 use anyhow::anyhow;
 use clap::Args;
 use denrei_sim::FaultCounts;
+use denrei_sim::oracle::Totals;
 use denrei_sim::scenario::{self, Failure, Subject, Summary};
 use std::any::Any;
 use std::cell::RefCell;
@@ -59,17 +60,7 @@ impl SimArgs {
 #[derive(Default)]
 struct Sum {
     counts: FaultCounts,
-    sent: u64,
-    received: u64,
-    received_bytes: u64,
-    sessions: u64,
-    lost_sessions: u64,
-    unacknowledged: u64,
-    groups: u64,
-    memberships: u64,
-    departed: u64,
-    group_sent: u64,
-    group_received: u64,
+    totals: Totals,
     happenings: u64,
     virtual_time: Duration,
     slowest: (Duration, u64),
@@ -82,17 +73,7 @@ impl Sum {
             Err(failure) => self.failures.push(failure),
             Ok(summary) => {
                 self.counts += summary.counts;
-                self.sent += summary.totals.sent;
-                self.received += summary.totals.received;
-                self.received_bytes += summary.totals.received_bytes;
-                self.sessions += summary.totals.sessions;
-                self.lost_sessions += summary.totals.lost_sessions;
-                self.unacknowledged += summary.totals.unacknowledged;
-                self.groups += summary.totals.groups;
-                self.memberships += summary.totals.memberships;
-                self.departed += summary.totals.departed;
-                self.group_sent += summary.totals.group_sent;
-                self.group_received += summary.totals.group_received;
+                self.totals += summary.totals;
                 self.happenings += summary.happenings;
                 self.virtual_time += summary.virtual_time;
             }
@@ -213,28 +194,29 @@ fn tell_progress(seeds: u64, done: &AtomicU64, workers: &[ScopedJoinHandle<'_, (
 }
 
 fn report(sum: &Sum, done: u64, took: Duration) -> ExitCode {
+    let totals = &sum.totals;
     crate::say!(
         "{} messages sent, {} received ({:.1} GB), {} reported unacknowledged; {} sides of sessions, {} lost; \
          {} happenings in {:.0} s of virtual time; slowest seed {} with {:.0?}",
-        sum.sent,
-        sum.received,
-        sum.received_bytes as f64 / 1e9,
-        sum.unacknowledged,
-        sum.sessions,
-        sum.lost_sessions,
+        totals.sent,
+        totals.received,
+        totals.received_bytes as f64 / 1e9,
+        totals.unacknowledged,
+        totals.sessions,
+        totals.lost_sessions,
         sum.happenings,
         sum.virtual_time.as_secs_f64(),
         sum.slowest.1,
         sum.slowest.0,
     );
-    if sum.groups > 0 {
+    if totals.groups > 0 {
         crate::say!(
             "{} groups opened, {} memberships, {} members departed; {} messages to groups, {} received",
-            sum.groups,
-            sum.memberships,
-            sum.departed,
-            sum.group_sent,
-            sum.group_received,
+            totals.groups,
+            totals.memberships,
+            totals.departed,
+            totals.group_sent,
+            totals.group_received,
         );
     }
     let faults: Vec<_> = sum.counts.entries().map(|(name, count)| format!("{name} {count}")).collect();

@@ -3,12 +3,24 @@
 //! Inputs → outputs: a group's and a Node's address → the interfaces on which the one is to be spoken to and
 //! heard, so that all who can reach the other are reached. Source: `spec/cast.md` §7.
 
-use crate::settings::DEFAULT_GROUP;
 use denrei::is_of_one_link;
 use nix::ifaddrs::getifaddrs;
 use nix::net::if_::{InterfaceFlags, if_indextoname, if_nametoindex};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+
+/// The group of a cast for which none is named: of the range that stays within an organisation
+/// (RFC 2365).
+pub const DEFAULT_GROUP: &str = "239.255.71.17:7118";
+
+/// The group of a cast for which none is named, to `members` if they are listed: [`DEFAULT_GROUP`], or where all of
+/// them have addresses of IPv6, which hear none of IPv4, one of that within the site (RFC 4291 §2.7).
+pub fn default_group(members: &[SocketAddr]) -> SocketAddr {
+    let is_ipv6 = |member: &SocketAddr| member.ip().to_canonical().is_ipv6();
+    let all_ipv6 = !members.is_empty() && members.iter().all(is_ipv6);
+    let v6 = Ipv6Addr::new(0xff15, 0, 0, 0, 0, 0, 0, 0x7117);
+    (if all_ipv6 { v6.into() } else { IpAddr::from([239, 255, 71, 17]) }, 7118).into()
+}
 
 /// A group's address as people write it; one that a link alone has, or an interface, names it: `[ff02::7%eth0]:7000`.
 ///
@@ -244,6 +256,22 @@ mod tests {
         {
             assert!(parse_group(wrong).unwrap_err().contains("such as"), "{wrong}");
         }
+    }
+
+    #[test]
+    fn the_group_is_one_that_the_members_hear() {
+        let group = |members: &[&str]| {
+            let members: Vec<SocketAddr> = members.iter().map(|member| member.parse().unwrap()).collect();
+            default_group(&members).to_string()
+        };
+        assert_eq!(group(&[]), DEFAULT_GROUP);
+        for mixed in [&["10.0.0.1:1"][..], &["[::1]:1", "10.0.0.1:1"], &["[::ffff:10.0.0.1]:1"]] {
+            assert_eq!(group(mixed), DEFAULT_GROUP, "{mixed:?}");
+        }
+        assert_eq!(
+            parse_group(&group(&["[::1]:1", "[fd00::1]:1"])),
+            Ok("[ff15::7117]:7118".parse().unwrap())
+        );
     }
 
     #[test]

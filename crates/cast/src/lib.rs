@@ -56,7 +56,7 @@ mod stage;
 
 pub use busy::Busy;
 pub use error::CastError;
-pub use interfaces::{named, parse_group};
+pub use interfaces::{DEFAULT_GROUP, default_group, named, parse_group};
 pub use receiver::{BROKEN_OFF, ReceiveOptions, ReceiveProgress, ReceiveReport, Receiver};
 pub use reception::{Destination, Reception};
 pub use roster::State;
@@ -64,7 +64,5 @@ pub use scan::{Scan, scan};
 pub use sender::{
     MemberProgress, MemberReport, Members, Outcome, SendOptions, SendProgress, SendReport, Sender, Wire,
 };
-pub use settings::{
-    CAST_SETTINGS, CastOptions, DEFAULT_GROUP, RETAIN_BYTES, STREAM_NAME, check_directory, default_group,
-};
+pub use settings::{CAST_SETTINGS, CastOptions, RETAIN_BYTES, STREAM_NAME, check_directory};
 pub use source::Source;

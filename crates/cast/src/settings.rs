@@ -4,7 +4,7 @@
 //! [`Sender`] or a [`Receiver`] takes.
 
 use crate::error::{CastError, storage};
-use crate::interfaces::parse_group;
+use crate::interfaces::{default_group, parse_group};
 use crate::receiver::{ReceiveOptions, Receiver};
 use crate::reception::Destination;
 use crate::scan::scan;
@@ -13,22 +13,9 @@ use crate::source::Source;
 use denrei::settings::{SIZE, SWITCH, Setting, TIME, group_backend, set_by_name, size, switch, time};
 use denrei::{ConfigError, GroupBackend, Node};
 use std::io::{Read, Write};
-use std::net::{IpAddr, Ipv6Addr, SocketAddr, ToSocketAddrs};
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-
-/// The group of a cast for which none is named: of the range that stays within an organisation
-/// (RFC 2365).
-pub const DEFAULT_GROUP: &str = "239.255.71.17:7118";
-
-/// The group of a cast for which none is named, to `members` if they are listed: [`DEFAULT_GROUP`], or where all of
-/// them have addresses of IPv6, which hear none of IPv4, one of that within the site (RFC 4291 §2.7).
-pub fn default_group(members: &[SocketAddr]) -> SocketAddr {
-    let is_ipv6 = |member: &SocketAddr| member.ip().to_canonical().is_ipv6();
-    let all_ipv6 = !members.is_empty() && members.iter().all(is_ipv6);
-    let v6 = Ipv6Addr::new(0xff15, 0, 0, 0, 0, 0, 0, 0x7117);
-    (if all_ipv6 { v6.into() } else { IpAddr::from([239, 255, 71, 17]) }, 7118).into()
-}
 
 /// The name of the file that receivers write a stream to, if none is given.
 pub const STREAM_NAME: &str = "stdin";
@@ -224,22 +211,6 @@ impl CastOptions {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_group_is_one_that_the_members_hear() {
-        let group = |members: &[&str]| {
-            let members: Vec<SocketAddr> = members.iter().map(|member| member.parse().unwrap()).collect();
-            default_group(&members).to_string()
-        };
-        assert_eq!(group(&[]), DEFAULT_GROUP);
-        for mixed in [&["10.0.0.1:1"][..], &["[::1]:1", "10.0.0.1:1"], &["[::ffff:10.0.0.1]:1"]] {
-            assert_eq!(group(mixed), DEFAULT_GROUP, "{mixed:?}");
-        }
-        assert_eq!(
-            parse_group(&group(&["[::1]:1", "[fd00::1]:1"])),
-            Ok("[ff15::7117]:7118".parse().unwrap())
-        );
-    }
 
     #[test]
     fn text_becomes_the_option_of_that_name() {

@@ -38,7 +38,6 @@ use denrei_wire::group::GROUP_CHANNEL;
 use denrei_wire::packet::Opening;
 use denrei_wire::{Incarnation, Instant, Token, Way};
 use pace::Pace;
-pub(crate) use pace::PaceNote;
 use replies::Replies;
 pub use shards::Place;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

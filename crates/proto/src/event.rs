@@ -6,7 +6,6 @@ pub use lost::LostReason;
 pub(crate) use lost::OWN_ADDRESS;
 
 use crate::events::Waiting;
-use crate::outbox::LEAST_URGENT;
 use crate::rate::{MAX_RATE, MAX_WEIGHT, Rate};
 use bytes::Bytes;
 use core::fmt;
@@ -14,6 +13,9 @@ use core::net::SocketAddr;
 use denrei_wire::Incarnation;
 use derive_more::Add;
 use thiserror::Error;
+
+/// Priorities of channels go from 0, the most urgent, to this.
+pub(crate) const LEAST_URGENT: u8 = 7;
 
 /// One remote incarnation, named by its place in the address table (S8).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

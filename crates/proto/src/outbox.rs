@@ -18,10 +18,8 @@ use denrei_wire::{Instant, TransmitBuf};
 use smallvec::SmallVec;
 use std::collections::VecDeque;
 
-/// Priorities go from 0, the most urgent, to this.
-pub(crate) const LEAST_URGENT: u8 = 7;
 /// Priority of a channel that was given none.
-pub(crate) const DEFAULT_PRIORITY: u8 = 4;
+const DEFAULT_PRIORITY: u8 = 4;
 
 /// What each channel may queue when others have filled the send buffer, bytes: messages that are small and urgent …
 const OWN_ROOM_BYTES: u64 = 16 << 10;
@@ -126,18 +124,14 @@ impl Outbox {
 
     /// Appends a message to a channel; its number.
     pub fn push(&mut self, channel: u16, data: Bytes, completion: Completion) -> u64 {
-        self.queued_bytes += data.len() as u64 + MESSAGE_COST_BYTES;
-        self.queued_messages += 1;
-        let number = self.channel(channel).push(data, completion);
+        let number = self.taking(channel, &data).push(data, completion);
         self.schedule(channel);
         number
     }
 
     /// Puts a message before those of its channel that have not been begun; see [`SendChannel::push_first`].
     pub fn push_first(&mut self, channel: u16, data: Bytes) {
-        self.queued_bytes += data.len() as u64 + MESSAGE_COST_BYTES;
-        self.queued_messages += 1;
-        self.channel(channel).push_first(data);
+        self.taking(channel, &data).push_first(data);
         self.schedule(channel);
     }
 
@@ -149,10 +143,8 @@ impl Outbox {
         completion: Completion,
         deadline: Instant,
     ) -> u64 {
-        self.queued_bytes += data.len() as u64 + MESSAGE_COST_BYTES;
-        self.queued_messages += 1;
         self.next_deadline = self.next_deadline.min(deadline);
-        let number = self.channel(channel).push_before(data, completion, deadline);
+        let number = self.taking(channel, &data).push_before(data, completion, deadline);
         self.schedule(channel);
         number
     }
@@ -236,8 +228,7 @@ impl Outbox {
         let Some(mut state) = self.channels.remove(channel) else { return };
         self.turns.retain(|turn| turn.channel != channel);
         state.drop_all(|done| {
-            self.queued_messages -= 1;
-            self.queued_bytes -= done.bytes + MESSAGE_COST_BYTES;
+            self.account(&done);
             if !done.expired {
                 dropped(done.number);
             }
@@ -332,7 +323,7 @@ impl Outbox {
             }
             SentFrame::Skip { channel, number } => {
                 let state = self.channels.get_mut(channel);
-                if let Some(done) = state.and_then(|state| state.on_skip_acked(number)) {
+                if let Some(done) = state.and_then(|state| state.finish(number)) {
                     note(channel, done);
                 }
                 self.rest(channel);
@@ -397,6 +388,13 @@ impl Outbox {
             self.next_deadline = self.next_deadline.min(deadline);
             self.schedule(channel);
         }
+    }
+
+    /// The channel that takes a message, which counts as queued from now on.
+    fn taking(&mut self, channel: u16, data: &Bytes) -> &mut SendChannel {
+        self.queued_bytes += data.len() as u64 + MESSAGE_COST_BYTES;
+        self.queued_messages += 1;
+        self.channel(channel)
     }
 
     fn channel(&mut self, channel: u16) -> &mut SendChannel {

@@ -407,11 +407,6 @@ impl SendChannel {
         if message.acked >= message.len() { self.finish(number) } else { None }
     }
 
-    /// A SKIP has arrived.
-    pub fn on_skip_acked(&mut self, number: u64) -> Option<Finished> {
-        self.finish(number)
-    }
-
     /// Drops all messages: the receiver has no such channel. Hands each to `dropped`.
     pub fn drop_all(&mut self, mut dropped: impl FnMut(Finished)) {
         self.aside = None;
@@ -449,7 +444,8 @@ impl SendChannel {
         self.queue.get_mut(number.checked_sub(self.base)? as usize)
     }
 
-    fn finish(&mut self, number: u64) -> Option<Finished> {
+    /// A message is done, as it has arrived or the SKIP of it has.
+    pub fn finish(&mut self, number: u64) -> Option<Finished> {
         let message = self.get_mut(number).filter(|message| message.progress != Progress::Done)?;
         let expired = !message.progress.is_open();
         message.progress = Progress::Done;

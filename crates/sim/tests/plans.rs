@@ -8,6 +8,16 @@ fn example(name: &str) -> Plan {
     Plan::parse(&text).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
+/// All to one at once, from as many hosts less one.
+fn incast(hosts: u32, messages: u64) -> Cell {
+    Cell { workload: Workload::Incast, hosts, messages, ..Cell::default() }
+}
+
+/// The same with sessions that are open.
+fn warm_incast(hosts: u32, messages: u64) -> Cell {
+    Cell { warm: true, ..incast(hosts, messages) }
+}
+
 #[test]
 fn every_field_and_every_result_is_in_the_book() {
     let book = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/sim.md");
@@ -133,14 +143,7 @@ fn one_sender_does_not_overflow_a_shallow_queue_again_and_again() {
 
 #[test]
 fn an_incast_reaches_everyone_fairly() {
-    let cell = Cell {
-        workload: Workload::Incast,
-        hosts: 9,
-        messages: 20,
-        link_mbit: 1_000,
-        delay_us: 20.0,
-        ..Cell::default()
-    };
+    let cell = Cell { link_mbit: 1_000, delay_us: 20.0, ..incast(9, 20) };
     let outcome = cell.run().outcome;
     assert!(outcome.finished, "{outcome:#?}");
     // Nothing is lost, so the marks alone tell the receiver that several share its link.
@@ -151,15 +154,7 @@ fn an_incast_reaches_everyone_fairly() {
 /// A row that has not finished counts what arrived, and says nothing of those that did not.
 #[test]
 fn what_has_not_arrived_is_no_goodput() {
-    let whole = Cell {
-        workload: Workload::Incast,
-        warm: true,
-        hosts: 9,
-        messages: 40,
-        link_mbit: 1_000,
-        delay_us: 20.0,
-        ..Cell::default()
-    };
+    let whole = Cell { link_mbit: 1_000, delay_us: 20.0, ..warm_incast(9, 40) };
     let all = whole.run().outcome;
     let half = Cell { time_limit_s: all.time_s / 2.0, ..whole.clone() }.run().outcome;
     assert!(all.finished && all.p99_of_ideal.is_some(), "{all:#?}");
@@ -189,15 +184,11 @@ fn counters_of_killed_hosts_are_not_lost() {
 fn a_warm_incast_takes_little_more_than_the_link() {
     for link_mbit in [1_000, 10_000, 25_000, 100_000] {
         let cell = Cell {
-            workload: Workload::Incast,
-            warm: true,
-            hosts: 17,
-            messages: 12,
             link_mbit,
             delay_us: 2.0,
             queue_bytes: 262_144,
             ecn_above_bytes: 65_536,
-            ..Cell::default()
+            ..warm_incast(17, 12)
         };
         let outcome = cell.run().outcome;
         assert!(outcome.finished, "{outcome:#?}");
@@ -214,15 +205,11 @@ fn a_warm_incast_takes_little_more_than_the_link() {
 fn a_crowd_that_loses_by_chance_fills_its_link_all_the_same() {
     for (hosts, link_mbit, least) in [(17, 1_000, 0.85), (65, 1_000, 0.85), (65, 10_000, 0.65)] {
         let cell = Cell {
-            workload: Workload::Incast,
-            warm: true,
-            hosts,
-            messages: 8,
             message_bytes: 1_048_576,
             link_mbit,
             loss: 0.05,
             queue_bytes: 262_144,
-            ..Cell::default()
+            ..warm_incast(hosts, 8)
         };
         let outcome = cell.run().outcome;
         assert!(outcome.finished && outcome.goodput_of_link > least, "{outcome:#?}");
@@ -238,15 +225,11 @@ fn a_crowd_that_loses_by_chance_fills_its_link_all_the_same() {
 fn a_gather_over_long_paths_takes_as_many_round_trips_as_one_message() {
     for delay_us in [10_000.0, 100_000.0] {
         let cell = |hosts| Cell {
-            workload: Workload::Incast,
-            warm: true,
-            hosts,
-            messages: 1,
             link_mbit: 10_000,
             delay_us,
             queue_bytes: 4 << 20,
             ecn_above_bytes: 0,
-            ..Cell::default()
+            ..warm_incast(hosts, 1)
         };
         let (one, sixteen) = (cell(2).run().outcome, cell(17).run().outcome);
         assert!(one.finished && one.p99_us < 5.1 * delay_us, "{one:#?}");
@@ -260,16 +243,12 @@ fn a_gather_over_long_paths_takes_as_many_round_trips_as_one_message() {
 fn a_crowd_over_a_long_path_fills_its_link() {
     for (delay_us, most_of_ideal) in [(200.0, 1.1), (1_000.0, 1.3)] {
         let cell = Cell {
-            workload: Workload::Incast,
-            warm: true,
-            hosts: 129,
-            messages: 1,
             message_bytes: 256 << 10,
             link_mbit: 10_000,
             delay_us,
             queue_bytes: 1 << 20,
             ecn_above_bytes: 0,
-            ..Cell::default()
+            ..warm_incast(129, 1)
         };
         let outcome = cell.run().outcome;
         assert!(outcome.finished && outcome.p99_of_ideal.unwrap() < most_of_ideal, "{outcome:#?}");
@@ -282,15 +261,11 @@ fn a_crowd_over_a_long_path_fills_its_link() {
 #[test]
 fn a_crowd_that_is_marked_early_fills_its_path_all_the_same() {
     let cell = Cell {
-        workload: Workload::Incast,
-        warm: true,
-        hosts: 17,
-        messages: 12,
         link_mbit: 25_000,
         delay_us: 100.0,
         queue_bytes: 256 << 10,
         ecn_above_bytes: 64 << 10,
-        ..Cell::default()
+        ..warm_incast(17, 12)
     };
     let outcome = cell.run().outcome;
     assert!(outcome.finished && outcome.lost_share == 0.0, "{outcome:#?}");
@@ -301,15 +276,11 @@ fn a_crowd_that_is_marked_early_fills_its_path_all_the_same() {
 #[test]
 fn what_overflowed_on_a_long_path_is_not_asked_for_a_round_trip_later() {
     let cell = Cell {
-        workload: Workload::Incast,
-        warm: true,
-        hosts: 129,
-        messages: 1,
         link_mbit: 10_000,
         delay_us: 10_000.0,
         queue_bytes: 512 << 10,
         ecn_above_bytes: 0,
-        ..Cell::default()
+        ..warm_incast(129, 1)
     };
     let outcome = cell.run().outcome;
     assert!(outcome.finished && outcome.lost_share_later == 0.0, "{outcome:#?}");
@@ -319,15 +290,7 @@ fn what_overflowed_on_a_long_path_is_not_asked_for_a_round_trip_later() {
 /// A cold start of a thousand senders behind a small queue is no collapse: all arrives.
 #[test]
 fn a_thousand_senders_all_arrive() {
-    let cell = Cell {
-        workload: Workload::Incast,
-        hosts: 1_025,
-        messages: 1,
-        message_bytes: 4_096,
-        queue_bytes: 65_536,
-        time_limit_s: 20.0,
-        ..Cell::default()
-    };
+    let cell = Cell { message_bytes: 4_096, queue_bytes: 65_536, time_limit_s: 20.0, ..incast(1_025, 1) };
     let outcome = cell.run().outcome;
     assert!(outcome.finished, "{outcome:#?}");
     assert_eq!(outcome.lost_peers, 0, "{outcome:#?}");
@@ -341,10 +304,6 @@ fn a_slow_host_learns_what_it_can_receive() {
     let takes = 1_400.0 / 100e-6;
     for (hosts, messages) in [(2, 20_000), (5, 5_000)] {
         let cell = Cell {
-            workload: Workload::Incast,
-            warm: true,
-            hosts,
-            messages,
             message_bytes: 1_400,
             link_mbit: 1_000,
             delay_us: 20.0,
@@ -354,7 +313,7 @@ fn a_slow_host_learns_what_it_can_receive() {
             congestion: Congestion::RateOnly,
             learn_rates: true,
             send_buffer_bytes: 256 << 10,
-            ..Cell::default()
+            ..warm_incast(hosts, messages)
         };
         let outcome = cell.run().outcome;
         assert!(outcome.finished, "{outcome:#?}");

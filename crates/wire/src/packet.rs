@@ -146,6 +146,9 @@ pub struct Packet<'a> {
 
 impl<'a> Packet<'a> {
     /// Takes the header of `datagram` apart.
+    ///
+    /// # Errors
+    /// It is too short, or of another version, kind or form.
     pub fn decode(datagram: &'a [u8]) -> Result<Self, PacketError> {
         let truncated = PacketError::Truncated(datagram.len());
         let (common, rest) = CommonHeader::ref_from_prefix(datagram).map_err(|_| truncated)?;

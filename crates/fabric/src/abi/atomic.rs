@@ -3,7 +3,7 @@
 use super::domain::atomic_kind;
 use super::ep::Ep;
 use super::getinfo::TX_OP_FLAGS;
-use super::{call, check_flags, object, operation};
+use super::{call, check_flags, object};
 use crate::engine::atomics;
 use crate::engine::header::{AtomicMode, Stretch, Stretches};
 use crate::engine::{OneSided, Report};
@@ -11,7 +11,6 @@ use crate::error::Errno;
 use crate::ffi::*;
 use crate::memory::Memory;
 use core::ffi::{c_int, c_void};
-use libc::ssize_t;
 use std::sync::atomic::Ordering;
 
 pub(super) static OPS: fi_ops_atomic = fi_ops_atomic {
@@ -131,10 +130,6 @@ impl Ep {
         let result = (atomic.mode != AtomicMode::Write).then_some(result);
         self.one_sided(|engine| engine.atomic(wanted, kind, &operands, result))
     }
-
-    fn atomic_flags(&self) -> u64 {
-        self.tx_flags.load(Ordering::Relaxed)
-    }
 }
 
 /// # Safety
@@ -178,45 +173,55 @@ struct There {
     op: c_int,
 }
 
-/// # Safety
-/// The endpoint is ours, and the vectors are as many as is said.
-unsafe fn begin(
-    ep: *mut fid_ep,
-    there: There,
-    vectors: (Vectors, Vectors, Vectors),
-    mode: AtomicMode,
-    context: *mut c_void,
-    injected: bool,
-) -> ssize_t {
-    operation(|| {
+impl Ep {
+    /// Begins an operation with as many elements there as here.
+    ///
+    /// # Safety
+    /// As for [`atomic`](Self::atomic).
+    unsafe fn begin_atomic(
+        &self,
+        there: There,
+        vectors: [Vectors; 3],
+        mode: AtomicMode,
+        context: *mut c_void,
+        injected: bool,
+    ) -> Result<(), Errno> {
+        let [operands, comparands, result] = vectors;
+        // Those of the result, where an operation has no operands.
+        let counted = if mode == AtomicMode::Write { operands } else { result };
+        if counted.first.is_null() || counted.count > super::getinfo::IOV_LIMIT {
+            return Err(Errno::INVALID);
+        }
+        // SAFETY: as the caller promises.
+        let counted = unsafe { core::slice::from_raw_parts(counted.first, counted.count) };
+        let count = counted.iter().fold(0usize, |sum, ioc| sum.saturating_add(ioc.count));
+        let There { to, address, key, datatype, op } = there;
+        let (there, flags) = (vec![(address, count, key)], self.tx_flags.load(Ordering::Relaxed));
+        let data = None;
         // SAFETY: as the caller promises.
         unsafe {
-            let ep = object::<Ep, _>(ep)?;
-            let (operands, comparands, result) = vectors;
-            // As many elements there as here: those of the result, where an operation has no operands.
-            let counted = if mode == AtomicMode::Write { operands } else { result };
-            if counted.first.is_null() || counted.count > super::getinfo::IOV_LIMIT {
-                return Err(Errno::INVALID);
-            }
-            let counted = core::slice::from_raw_parts(counted.first, counted.count);
-            let count = counted.iter().fold(0usize, |sum, ioc| sum.saturating_add(ioc.count));
-            let There { to, address, key, datatype, op } = there;
-            ep.atomic(Atomic {
+            self.atomic(Atomic {
                 operands,
                 comparands,
                 result,
                 to,
-                there: vec![(address, count, key)],
+                there,
                 datatype,
                 op,
-                data: None,
+                data,
                 context,
-                flags: ep.atomic_flags(),
+                flags,
                 mode,
                 injected,
             })
         }
-    })
+    }
+
+    /// How many elements an operation has at most.
+    fn most_elements(&self, datatype: c_int, op: c_int, mode: AtomicMode) -> Result<usize, Errno> {
+        let (_, element) = atomic_kind(datatype, op, mode)?;
+        Ok(self.inject_bytes / element)
+    }
 }
 
 fn vector(buf: *const c_void, count: usize) -> fi_ioc {
@@ -226,219 +231,101 @@ fn vector(buf: *const c_void, count: usize) -> fi_ioc {
 // SAFETY of all that follows: libfabric's contract. Endpoints are ours, vectors as many as is said,
 // and buffers valid until the operation is reported.
 
-unsafe extern "C" fn write(
-    ep: *mut fid_ep,
-    buf: *const c_void,
-    count: usize,
-    _: *mut c_void,
-    to: u64,
-    address: u64,
-    key: u64,
-    datatype: c_int,
-    op: c_int,
-    context: *mut c_void,
-) -> ssize_t {
-    let operands = vector(buf, count);
-    let vectors = (Vectors::one(&operands), Vectors::NONE, Vectors::NONE);
-    // SAFETY: see above.
-    unsafe { begin(ep, There { to, address, key, datatype, op }, vectors, AtomicMode::Write, context, false) }
-}
-
-unsafe extern "C" fn writev(
-    ep: *mut fid_ep,
-    iov: *const fi_ioc,
-    _: *mut *mut c_void,
-    count: usize,
-    to: u64,
-    address: u64,
-    key: u64,
-    datatype: c_int,
-    op: c_int,
-    context: *mut c_void,
-) -> ssize_t {
-    let vectors = (Vectors { first: iov, count }, Vectors::NONE, Vectors::NONE);
-    // SAFETY: see above.
-    unsafe { begin(ep, There { to, address, key, datatype, op }, vectors, AtomicMode::Write, context, false) }
-}
-
-unsafe extern "C" fn writemsg(ep: *mut fid_ep, msg: *const fi_msg_atomic, flags: u64) -> ssize_t {
-    // SAFETY: see above.
-    operation(|| unsafe {
-        let atomic = of_message(msg, Vectors::NONE, Vectors::NONE, flags, AtomicMode::Write)?;
-        object::<Ep, _>(ep)?.atomic(atomic)
-    })
-}
-
-unsafe extern "C" fn inject(
-    ep: *mut fid_ep,
-    buf: *const c_void,
-    count: usize,
-    to: u64,
-    address: u64,
-    key: u64,
-    datatype: c_int,
-    op: c_int,
-) -> ssize_t {
-    let operands = vector(buf, count);
-    let vectors = (Vectors::one(&operands), Vectors::NONE, Vectors::NONE);
-    let there = There { to, address, key, datatype, op };
-    // SAFETY: see above.
-    unsafe { begin(ep, there, vectors, AtomicMode::Write, core::ptr::null_mut(), true) }
-}
-
-unsafe extern "C" fn readwrite(
-    ep: *mut fid_ep,
-    buf: *const c_void,
-    count: usize,
-    _: *mut c_void,
-    result: *mut c_void,
-    _: *mut c_void,
-    to: u64,
-    address: u64,
-    key: u64,
-    datatype: c_int,
-    op: c_int,
-    context: *mut c_void,
-) -> ssize_t {
-    let (operands, result) = (vector(buf, count), vector(result, count));
-    let vectors = (Vectors::one(&operands), Vectors::NONE, Vectors::one(&result));
-    // SAFETY: see above.
-    unsafe { begin(ep, There { to, address, key, datatype, op }, vectors, AtomicMode::Fetch, context, false) }
-}
-
-unsafe extern "C" fn readwritev(
-    ep: *mut fid_ep,
-    iov: *const fi_ioc,
-    _: *mut *mut c_void,
-    count: usize,
-    result: *mut fi_ioc,
-    _: *mut *mut c_void,
-    result_count: usize,
-    to: u64,
-    address: u64,
-    key: u64,
-    datatype: c_int,
-    op: c_int,
-    context: *mut c_void,
-) -> ssize_t {
-    let result = Vectors { first: result, count: result_count };
-    let vectors = (Vectors { first: iov, count }, Vectors::NONE, result);
-    // SAFETY: see above.
-    unsafe { begin(ep, There { to, address, key, datatype, op }, vectors, AtomicMode::Fetch, context, false) }
-}
-
-unsafe extern "C" fn readwritemsg(
-    ep: *mut fid_ep,
-    msg: *const fi_msg_atomic,
-    result: *mut fi_ioc,
-    _: *mut *mut c_void,
-    result_count: usize,
-    flags: u64,
-) -> ssize_t {
-    // SAFETY: see above.
-    operation(|| unsafe {
+calls! {
+    fn write(
+        ep, buf: *const c_void, count: usize, _desc: *mut c_void, to: u64, address: u64, key: u64,
+        datatype: c_int, op: c_int, context: *mut c_void
+    ) {
+        let operands = vector(buf, count);
+        let vectors = [Vectors::one(&operands), Vectors::NONE, Vectors::NONE];
+        ep.begin_atomic(There { to, address, key, datatype, op }, vectors, AtomicMode::Write, context, false)
+    }
+    fn writev(
+        ep, iov: *const fi_ioc, _desc: *mut *mut c_void, count: usize, to: u64, address: u64, key: u64,
+        datatype: c_int, op: c_int, context: *mut c_void
+    ) {
+        let vectors = [Vectors { first: iov, count }, Vectors::NONE, Vectors::NONE];
+        ep.begin_atomic(There { to, address, key, datatype, op }, vectors, AtomicMode::Write, context, false)
+    }
+    fn writemsg(ep, msg: *const fi_msg_atomic, flags: u64) {
+        ep.atomic(of_message(msg, Vectors::NONE, Vectors::NONE, flags, AtomicMode::Write)?)
+    }
+    fn inject(
+        ep, buf: *const c_void, count: usize, to: u64, address: u64, key: u64, datatype: c_int, op: c_int
+    ) {
+        let operands = vector(buf, count);
+        let vectors = [Vectors::one(&operands), Vectors::NONE, Vectors::NONE];
+        let there = There { to, address, key, datatype, op };
+        ep.begin_atomic(there, vectors, AtomicMode::Write, core::ptr::null_mut(), true)
+    }
+    fn readwrite(
+        ep, buf: *const c_void, count: usize, _desc: *mut c_void, result: *mut c_void,
+        _result_desc: *mut c_void, to: u64, address: u64, key: u64, datatype: c_int, op: c_int,
+        context: *mut c_void
+    ) {
+        let (operands, result) = (vector(buf, count), vector(result, count));
+        let vectors = [Vectors::one(&operands), Vectors::NONE, Vectors::one(&result)];
+        ep.begin_atomic(There { to, address, key, datatype, op }, vectors, AtomicMode::Fetch, context, false)
+    }
+    fn readwritev(
+        ep, iov: *const fi_ioc, _desc: *mut *mut c_void, count: usize, result: *mut fi_ioc,
+        _result_desc: *mut *mut c_void, result_count: usize, to: u64, address: u64, key: u64,
+        datatype: c_int, op: c_int, context: *mut c_void
+    ) {
         let result = Vectors { first: result, count: result_count };
-        let atomic = of_message(msg, Vectors::NONE, result, flags, AtomicMode::Fetch)?;
-        object::<Ep, _>(ep)?.atomic(atomic)
-    })
-}
-
-unsafe extern "C" fn compwrite(
-    ep: *mut fid_ep,
-    buf: *const c_void,
-    count: usize,
-    _: *mut c_void,
-    compare: *const c_void,
-    _: *mut c_void,
-    result: *mut c_void,
-    _: *mut c_void,
-    to: u64,
-    address: u64,
-    key: u64,
-    datatype: c_int,
-    op: c_int,
-    context: *mut c_void,
-) -> ssize_t {
-    let (operands, comparands, result) = (vector(buf, count), vector(compare, count), vector(result, count));
-    let vectors = (Vectors::one(&operands), Vectors::one(&comparands), Vectors::one(&result));
-    // SAFETY: see above.
-    unsafe {
-        begin(ep, There { to, address, key, datatype, op }, vectors, AtomicMode::Compare, context, false)
+        let vectors = [Vectors { first: iov, count }, Vectors::NONE, result];
+        ep.begin_atomic(There { to, address, key, datatype, op }, vectors, AtomicMode::Fetch, context, false)
     }
-}
-
-unsafe extern "C" fn compwritev(
-    ep: *mut fid_ep,
-    iov: *const fi_ioc,
-    _: *mut *mut c_void,
-    count: usize,
-    compare: *const fi_ioc,
-    _: *mut *mut c_void,
-    compare_count: usize,
-    result: *mut fi_ioc,
-    _: *mut *mut c_void,
-    result_count: usize,
-    to: u64,
-    address: u64,
-    key: u64,
-    datatype: c_int,
-    op: c_int,
-    context: *mut c_void,
-) -> ssize_t {
-    let comparands = Vectors { first: compare, count: compare_count };
-    let result = Vectors { first: result, count: result_count };
-    let vectors = (Vectors { first: iov, count }, comparands, result);
-    // SAFETY: see above.
-    unsafe {
-        begin(ep, There { to, address, key, datatype, op }, vectors, AtomicMode::Compare, context, false)
+    fn readwritemsg(
+        ep, msg: *const fi_msg_atomic, result: *mut fi_ioc, _desc: *mut *mut c_void, result_count: usize,
+        flags: u64
+    ) {
+        let result = Vectors { first: result, count: result_count };
+        ep.atomic(of_message(msg, Vectors::NONE, result, flags, AtomicMode::Fetch)?)
     }
-}
-
-unsafe extern "C" fn compwritemsg(
-    ep: *mut fid_ep,
-    msg: *const fi_msg_atomic,
-    compare: *const fi_ioc,
-    _: *mut *mut c_void,
-    compare_count: usize,
-    result: *mut fi_ioc,
-    _: *mut *mut c_void,
-    result_count: usize,
-    flags: u64,
-) -> ssize_t {
-    // SAFETY: see above.
-    operation(|| unsafe {
+    fn compwrite(
+        ep, buf: *const c_void, count: usize, _desc: *mut c_void, compare: *const c_void,
+        _compare_desc: *mut c_void, result: *mut c_void, _result_desc: *mut c_void, to: u64, address: u64,
+        key: u64, datatype: c_int, op: c_int, context: *mut c_void
+    ) {
+        let [operands, comparands, result] = [buf, compare, result.cast_const()].map(|buf| vector(buf, count));
+        let vectors = [Vectors::one(&operands), Vectors::one(&comparands), Vectors::one(&result)];
+        ep.begin_atomic(There { to, address, key, datatype, op }, vectors, AtomicMode::Compare, context, false)
+    }
+    fn compwritev(
+        ep, iov: *const fi_ioc, _desc: *mut *mut c_void, count: usize, compare: *const fi_ioc,
+        _compare_desc: *mut *mut c_void, compare_count: usize, result: *mut fi_ioc,
+        _result_desc: *mut *mut c_void, result_count: usize, to: u64, address: u64, key: u64,
+        datatype: c_int, op: c_int, context: *mut c_void
+    ) {
         let comparands = Vectors { first: compare, count: compare_count };
         let result = Vectors { first: result, count: result_count };
-        let atomic = of_message(msg, comparands, result, flags, AtomicMode::Compare)?;
-        object::<Ep, _>(ep)?.atomic(atomic)
-    })
+        let vectors = [Vectors { first: iov, count }, comparands, result];
+        ep.begin_atomic(There { to, address, key, datatype, op }, vectors, AtomicMode::Compare, context, false)
+    }
+    fn compwritemsg(
+        ep, msg: *const fi_msg_atomic, compare: *const fi_ioc, _compare_desc: *mut *mut c_void,
+        compare_count: usize, result: *mut fi_ioc, _result_desc: *mut *mut c_void, result_count: usize,
+        flags: u64
+    ) {
+        let comparands = Vectors { first: compare, count: compare_count };
+        let result = Vectors { first: result, count: result_count };
+        ep.atomic(of_message(msg, comparands, result, flags, AtomicMode::Compare)?)
+    }
 }
 
-/// # Safety
-/// The endpoint is ours, `count` is null or valid.
-unsafe fn valid(ep: *mut fid_ep, datatype: c_int, op: c_int, count: *mut usize, mode: AtomicMode) -> c_int {
-    call(|| {
-        let (_, element) = atomic_kind(datatype, op, mode)?;
-        // SAFETY: as the caller promises.
-        unsafe {
-            let most = object::<Ep, _>(ep)?.inject_bytes / element;
-            *count.as_mut().ok_or(Errno::INVALID)? = most;
+/// Defines the calls that ask how many elements an operation has at most.
+macro_rules! valid {
+    ($($name:ident => $mode:expr),*) => {$(
+        unsafe extern "C" fn $name(ep: *mut fid_ep, datatype: c_int, op: c_int, count: *mut usize) -> c_int {
+            // SAFETY: libfabric's contract, as said before the calls.
+            call(|| unsafe {
+                let most = object::<Ep, _>(ep)?.most_elements(datatype, op, $mode)?;
+                *count.as_mut().ok_or(Errno::INVALID)? = most;
+                Ok(())
+            })
         }
-        Ok(())
-    })
+    )*};
 }
 
-unsafe extern "C" fn writevalid(ep: *mut fid_ep, datatype: c_int, op: c_int, count: *mut usize) -> c_int {
-    // SAFETY: see above.
-    unsafe { valid(ep, datatype, op, count, AtomicMode::Write) }
-}
-
-unsafe extern "C" fn readwritevalid(ep: *mut fid_ep, datatype: c_int, op: c_int, count: *mut usize) -> c_int {
-    // SAFETY: see above.
-    unsafe { valid(ep, datatype, op, count, AtomicMode::Fetch) }
-}
-
-unsafe extern "C" fn compwritevalid(ep: *mut fid_ep, datatype: c_int, op: c_int, count: *mut usize) -> c_int {
-    // SAFETY: see above.
-    unsafe { valid(ep, datatype, op, count, AtomicMode::Compare) }
-}
+valid!(writevalid => AtomicMode::Write, readwritevalid => AtomicMode::Fetch, compwritevalid => AtomicMode::Compare);

@@ -3,7 +3,7 @@
 use super::domain::Domain;
 use super::eq::{Eq, Events};
 use super::refuse::{self, PLAIN};
-use super::{Children, call, check_flags, class, guard, hand_out, head, object, take_back};
+use super::{Children, call, check_flags, class, guard, hand_out, head, object};
 use crate::engine::address::AddressVector;
 use crate::error::Errno;
 use crate::ffi::*;
@@ -78,15 +78,7 @@ pub(super) unsafe extern "C" fn open(
     })
 }
 
-unsafe extern "C" fn close(fid: *mut fid) -> c_int {
-    call(|| {
-        // SAFETY: a vector of ours, by libfabric's contract.
-        unsafe {
-            object::<Av, _>(fid)?.children.check_none()?;
-            take_back::<Av, _>(fid).map(drop)
-        }
-    })
-}
+closed_last!(Av);
 
 unsafe extern "C" fn bind(fid: *mut fid, other: *mut fid, flags: u64) -> c_int {
     call(|| {

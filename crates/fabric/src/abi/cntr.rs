@@ -2,7 +2,7 @@
 
 use super::domain::Domain;
 use super::refuse::PLAIN;
-use super::{Children, call, guard, hand_out, head, object, take_back};
+use super::{Children, call, guard, hand_out, head, object};
 use crate::engine::counter::Counter;
 use crate::error::Errno;
 use crate::ffi::*;
@@ -80,36 +80,8 @@ pub(super) unsafe extern "C" fn open(
     })
 }
 
-unsafe extern "C" fn close(fid: *mut fid) -> c_int {
-    call(|| {
-        // SAFETY: a counter of ours, by libfabric's contract.
-        unsafe {
-            object::<Cntr, _>(fid)?.children.check_none()?;
-            take_back::<Cntr, _>(fid).map(drop)
-        }
-    })
-}
-
-unsafe extern "C" fn control(fid: *mut fid, command: c_int, arg: *mut c_void) -> c_int {
-    call(|| {
-        // SAFETY: a counter of ours; what `arg` points to is what the command says.
-        unsafe {
-            let cntr = object::<Cntr, _>(fid)?;
-            if arg.is_null() {
-                return Err(Errno::INVALID);
-            }
-            match command {
-                FI_GETWAIT => {
-                    let descriptor = cntr.counter.alarm().descriptor().ok_or(Errno::NO_SYSTEM)?;
-                    *arg.cast::<c_int>() = descriptor.as_raw_fd();
-                }
-                FI_GETWAITOBJ => *arg.cast::<c_int>() = cntr.wait_obj,
-                _ => return Err(Errno::NO_SYSTEM),
-            }
-        }
-        Ok(())
-    })
-}
+closed_last!(Cntr);
+waited_for!(Cntr, cntr => cntr.counter.alarm());
 
 unsafe extern "C" fn read(cntr: *mut fid_cntr) -> u64 {
     // SAFETY: a counter of ours, by libfabric's contract.

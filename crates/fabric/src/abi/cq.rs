@@ -2,7 +2,7 @@
 
 use super::domain::Domain;
 use super::refuse::PLAIN;
-use super::{Children, call, check_flags, count, guard, hand_out, head, object, take_back};
+use super::{Children, call, check_flags, count, guard, hand_out, head, object};
 use crate::engine::completion::{Completion, CompletionQueue};
 use crate::error::Errno;
 use crate::ffi::*;
@@ -97,36 +97,8 @@ pub(super) unsafe extern "C" fn open(
     })
 }
 
-unsafe extern "C" fn close(fid: *mut fid) -> c_int {
-    call(|| {
-        // SAFETY: a queue of ours, by libfabric's contract.
-        unsafe {
-            object::<Cq, _>(fid)?.children.check_none()?;
-            take_back::<Cq, _>(fid).map(drop)
-        }
-    })
-}
-
-unsafe extern "C" fn control(fid: *mut fid, command: c_int, arg: *mut c_void) -> c_int {
-    call(|| {
-        // SAFETY: a queue of ours; what `arg` points to is what the command says.
-        unsafe {
-            let cq = object::<Cq, _>(fid)?;
-            if arg.is_null() {
-                return Err(Errno::INVALID);
-            }
-            match command {
-                FI_GETWAIT => {
-                    let descriptor = cq.queue.alarm().descriptor().ok_or(Errno::NO_SYSTEM)?;
-                    *arg.cast::<c_int>() = descriptor.as_raw_fd();
-                }
-                FI_GETWAITOBJ => *arg.cast::<c_int>() = cq.wait_obj,
-                _ => return Err(Errno::NO_SYSTEM),
-            }
-        }
-        Ok(())
-    })
-}
+closed_last!(Cq);
+waited_for!(Cq, cq => cq.queue.alarm());
 
 /// Bytes of an entry in a format.
 const fn entry_bytes(format: c_int) -> usize {

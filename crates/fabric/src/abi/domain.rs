@@ -2,7 +2,7 @@
 
 use super::fabric::Fabric;
 use super::refuse::{self, PLAIN};
-use super::{Children, call, hand_out, head, object, take_back};
+use super::{Children, call, hand_out, head, object};
 use crate::engine::atomics;
 use crate::engine::header::{AtomicKind, AtomicMode};
 use crate::engine::region_table::RegionTable;
@@ -95,15 +95,7 @@ pub(super) unsafe extern "C" fn domain2(
     })
 }
 
-unsafe extern "C" fn close(fid: *mut fid) -> c_int {
-    call(|| {
-        // SAFETY: a domain of ours, by libfabric's contract.
-        unsafe {
-            object::<Domain, _>(fid)?.children.check_none()?;
-            take_back::<Domain, _>(fid).map(drop)
-        }
-    })
-}
+closed_last!(Domain);
 
 /// An event queue may be bound: there is nothing that it would be told of, registrations (FI_REG_MR) neither.
 unsafe extern "C" fn bind(_: *mut fid, other: *mut fid, flags: u64) -> c_int {

@@ -1,7 +1,7 @@
 //! The fabric object: what domains and event queues are opened on.
 
 use super::refuse::{self, PLAIN};
-use super::{Children, call, class, hand_out, head, object, take_back};
+use super::{Children, call, class, hand_out, head, object};
 use crate::error::Errno;
 use crate::ffi::*;
 use core::ffi::{c_int, c_void};
@@ -56,15 +56,7 @@ pub(super) unsafe extern "C" fn fabric(
     })
 }
 
-unsafe extern "C" fn close(fid: *mut fid) -> c_int {
-    call(|| {
-        // SAFETY: a fabric of ours, by libfabric's contract.
-        unsafe {
-            object::<Fabric, _>(fid)?.children.check_none()?;
-            take_back::<Fabric, _>(fid).map(drop)
-        }
-    })
-}
+closed_last!(Fabric);
 
 /// Whether the caller may sleep on the descriptors of these objects: not while there is something.
 unsafe extern "C" fn trywait(_: *mut fid_fabric, fids: *mut *mut fid, count: c_int) -> c_int {

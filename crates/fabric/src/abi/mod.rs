@@ -22,6 +22,46 @@ macro_rules! calls {
     )*};
 }
 
+/// Defines how an object is closed that others may be opened on: after those.
+macro_rules! closed_last {
+    ($object:ty) => {
+        unsafe extern "C" fn close(fid: *mut crate::ffi::fid) -> core::ffi::c_int {
+            // SAFETY: an object of ours, by libfabric's contract.
+            crate::abi::call(|| unsafe {
+                crate::abi::object::<$object, _>(fid)?.children.check_none()?;
+                crate::abi::take_back::<$object, _>(fid).map(drop)
+            })
+        }
+    };
+}
+
+/// Defines what an object says of how it is waited for; `$alarm` is what wakes whoever does.
+macro_rules! waited_for {
+    ($object:ty, $it:ident => $alarm:expr) => {
+        unsafe extern "C" fn control(
+            fid: *mut crate::ffi::fid,
+            command: core::ffi::c_int,
+            arg: *mut core::ffi::c_void,
+        ) -> core::ffi::c_int {
+            crate::abi::call(|| {
+                // SAFETY: an object of ours, by libfabric's contract.
+                let $it = unsafe { crate::abi::object::<$object, _>(fid)? };
+                if arg.is_null() {
+                    return Err(Errno::INVALID);
+                }
+                let said = match command {
+                    FI_GETWAIT => $alarm.descriptor().ok_or(Errno::NO_SYSTEM)?.as_raw_fd(),
+                    FI_GETWAITOBJ => $it.wait_obj,
+                    _ => return Err(Errno::NO_SYSTEM),
+                };
+                // SAFETY: what the command says that it points to.
+                unsafe { *arg.cast::<core::ffi::c_int>() = said };
+                Ok(())
+            })
+        }
+    };
+}
+
 mod atomic;
 mod av;
 mod cntr;

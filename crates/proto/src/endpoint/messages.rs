@@ -2,8 +2,7 @@
 
 use super::{Endpoint, peer_of};
 use crate::config::{Config, MESSAGE_COST_BYTES};
-use crate::event::{ChannelId, Completion, Message, MessageId, PeerError, SendError};
-use crate::outbox::LEAST_URGENT;
+use crate::event::{ChannelId, Completion, LEAST_URGENT, Message, MessageId, PeerError, SendError};
 use crate::peer::Peer;
 use crate::send_channel;
 use bytes::Bytes;
@@ -100,6 +99,9 @@ impl Endpoint {
     }
 
     /// Sets how urgent a channel is: 0 (most) to 7, 4 if never set.
+    ///
+    /// # Errors
+    /// No such peer or channel; a priority beyond 7.
     pub fn set_priority(&mut self, channel: ChannelId, priority: u8) -> Result<(), PeerError> {
         let max_channels = self.config.max_channels;
         let peer = self.get_mut(channel.peer)?;

@@ -7,6 +7,7 @@
 
 use super::Endpoint;
 use crate::loss::NUMBERS_PER_SKIP;
+use crate::peer::PaceNote;
 use crate::rate::{Grants, Heard, Manager, Taken};
 use core::time::Duration;
 use denrei_wire::Instant;
@@ -23,21 +24,6 @@ const LEAST_MISSING: u64 = 4;
 const LEAST_MARKED: u64 = 32;
 /// A crowd that has been quiet for so long has gone home.
 pub(super) const CALM: Duration = Duration::from_secs(30);
-
-/// What one packet told of the pace.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct PaceNote {
-    /// Octets of the packet if it held data, else 0.
-    pub data: u64,
-    /// GRANT_REQUEST: sent and wanted.
-    pub request: Option<(u32, u32)>,
-    /// Packets missing right before it.
-    pub missing: u64,
-    /// What is missing was sent after the packet before, or about as early: when that came.
-    pub heard_before: Instant,
-    /// It came marked with congestion (CE).
-    pub marked: bool,
-}
 
 /// Packets that are missing, or marked, lately.
 #[derive(Debug)]

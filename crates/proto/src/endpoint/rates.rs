@@ -5,9 +5,10 @@
 //! `rate/manager.rs`; whether it is used, [`Config::learn_rates`](crate::Config::learn_rates) says.
 
 use super::Endpoint;
-use super::pace::{ASSUMED_BUFFER_BYTES, CALM, Mode, PaceNote};
+use super::pace::{ASSUMED_BUFFER_BYTES, CALM, Mode};
 use crate::event::PeerId;
 use crate::group::GroupId;
+use crate::peer::PaceNote;
 use crate::rate::{Heard, HostRecord, Manager, host_share};
 use core::time::Duration;
 use denrei_wire::Instant;

@@ -106,16 +106,25 @@ impl Endpoint {
     }
 
     /// SREQ: asks a peer for its state now; the answer is [`Event::Status`](crate::Event::Status) with the number returned.
+    ///
+    /// # Errors
+    /// No such peer.
     pub fn request_status(&mut self, now: Instant, peer: PeerId) -> Result<u32, PeerError> {
         self.on_peer(now, peer, |peer, _| peer.request_status())
     }
 
     /// WCLOSE: this side will send no more. What is queued is still delivered.
+    ///
+    /// # Errors
+    /// No such peer.
     pub fn close_write(&mut self, now: Instant, peer: PeerId) -> Result<(), PeerError> {
         self.on_peer(now, peer, |peer, cx| peer.close_write(cx))
     }
 
     /// RCLOSE: this side wants no more. What was not taken is dropped.
+    ///
+    /// # Errors
+    /// No such peer.
     pub fn close_read(&mut self, now: Instant, peer: PeerId) -> Result<(), PeerError> {
         self.on_peer(now, peer, |peer, cx| peer.close_read(cx))?;
         self.free_if_finished(peer.slot);
@@ -124,11 +133,17 @@ impl Endpoint {
     }
 
     /// Ends the session in order, once everything queued is delivered.
+    ///
+    /// # Errors
+    /// No such peer.
     pub fn close(&mut self, now: Instant, peer: PeerId) -> Result<(), PeerError> {
         self.on_peer(now, peer, |peer, cx| peer.close(cx))
     }
 
     /// Ends the session at once. `code` and `reason` (cut at 128 octets) are for the peer.
+    ///
+    /// # Errors
+    /// No such peer.
     pub fn abort(&mut self, now: Instant, peer: PeerId, code: u16, reason: &str) -> Result<(), PeerError> {
         self.on_peer(now, peer, |peer, cx| peer.abort(cx, code, reason))
     }

@@ -7,14 +7,12 @@
 //! §14.2.
 
 use crate::config::MESSAGE_COST_BYTES;
+use crate::send_channel::MIN_FRAGMENT_BYTES;
 use bytes::Bytes;
 use denrei_prefetch::ahead_of_reading;
 use denrei_wire::frame::{self, FRAGMENT_HEADER_BYTES, MESSAGE_HEADER_BYTES};
 use smallvec::SmallVec;
 use std::collections::VecDeque;
-
-/// A symbol that is nearly full is not topped up with a fragment smaller than this.
-const MIN_FRAGMENT_BYTES: usize = 64;
 
 /// A part of a message, or all of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,7 +3,8 @@
 //! Inputs → outputs: packets, time and the application's calls → packets, events and deadlines.
 //! The sub-machines (ack, loss, rtt, congestion, pacing, mtu, outbox, inbox) take plain inputs and return decisions;
 //! only the files of this folder see more than one of them: `begin` how a session begins, `receive` what a packet
-//! changes, `transmit` what goes out, `timers` what time changes, `close` how a session ends. Source: `spec/protocol.md` §§5–10.
+//! changes, `recovery` what an acknowledgement does, `transmit` what goes out, `pace` what the receiver lets go, `timers`
+//! what time changes, `status` what is asked, `close` how a session ends. Source: `spec/protocol.md` §§5–10.
 
 mod begin;
 mod close;
@@ -18,7 +19,6 @@ use crate::ack::ReceivedPackets;
 use crate::blocks::Blocks;
 use crate::config::Config;
 use crate::congestion::Controller;
-use crate::endpoint::PaceNote;
 use crate::event::{ChannelId, Event, FlowState, LostReason, MessageId, PeerCounters, PeerId, Phase};
 use crate::events::Events;
 use crate::inbox::Inbox;
@@ -57,6 +57,21 @@ pub(crate) struct Context<'a> {
 pub(crate) struct GroupReport {
     pub from: PeerId,
     pub frame: OwnedFeedback,
+}
+
+/// What one packet told of the pace.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct PaceNote {
+    /// Octets of the packet if it held data, else 0.
+    pub data: u64,
+    /// GRANT_REQUEST: sent and wanted.
+    pub request: Option<(u32, u32)>,
+    /// Packets missing right before it.
+    pub missing: u64,
+    /// What is missing was sent after the packet before, or about as early: when that came.
+    pub heard_before: Instant,
+    /// It came marked with congestion (CE).
+    pub marked: bool,
 }
 
 /// What the endpoint has to do for a peer after a call.
@@ -277,14 +292,9 @@ impl Peer {
 
     /// Sends again what has been under way for longer than a round trip; how many packets.
     pub fn retransmit(&mut self, now: Instant) -> u64 {
-        let patience = self.rtt.smoothed();
-        let late = self.sent.sent_before(now, patience);
-        let mut packets = Vec::new();
-        self.sent.take_oldest(late, |packet| packets.push(packet));
-        for packet in &packets {
-            self.note_lost_packet(now, packet);
-        }
-        packets.len() as u64
+        let late = self.sent.sent_before(now, self.rtt.smoothed());
+        self.repeat_oldest(now, late);
+        late as u64
     }
 
     /// The application has taken a message from `channel`: whether the sender is to be told.

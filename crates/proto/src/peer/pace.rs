@@ -3,9 +3,8 @@
 //! Inputs → outputs: RATE, GRANT, octets sent and received → whether data may go, and the frames
 //! that ask and tell. Source: R1–R4, S11; `spec/protocol.md` §13.
 
-use super::{Context, Peer};
+use super::{Context, PaceNote, Peer};
 use crate::config::Config;
-use crate::endpoint::PaceNote;
 use crate::event::{ChannelId, Event, MessageId, Phase};
 use crate::loss::Control;
 use crate::rate::{LEAST_GRANT, Licence, PacedCredit, Police, Rate};

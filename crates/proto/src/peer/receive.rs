@@ -1,10 +1,9 @@
 //! What an incoming packet changes.
 
 use super::pace::is_data;
-use super::{Context, Peer};
+use super::{Context, PaceNote, Peer};
 use crate::ack::Arrival;
 use crate::config::MIN_CHANNELS;
-use crate::endpoint::PaceNote;
 use crate::event::{ChannelId, Completion, Event, Phase};
 use crate::events::Events;
 use crate::inbox::Change;

@@ -132,8 +132,17 @@ impl Peer {
         }
     }
 
+    /// Takes the oldest packets under way for lost, at most so many, without a word to congestion control.
+    pub(super) fn repeat_oldest(&mut self, now: Instant, count: usize) {
+        let mut oldest = Vec::new();
+        self.sent.take_oldest(count, |packet| oldest.push(packet));
+        for packet in &oldest {
+            self.note_lost_packet(now, packet);
+        }
+    }
+
     /// Arranges for what a lost packet carried; whether its loss says something about congestion.
-    pub(super) fn note_lost_packet(&mut self, now: Instant, packet: &SentPacket) -> bool {
+    fn note_lost_packet(&mut self, now: Instant, packet: &SentPacket) -> bool {
         let mut probe = false;
         for frame in &packet.frames {
             match frame {

@@ -166,12 +166,7 @@ impl Peer {
     fn on_probe_timeout(&mut self, cx: &mut Context<'_>) {
         if self.sent.is_all_probing_mtu() {
             // Their loss is no silence: whatever else had no answer still has none.
-            let (mut lost, now) = (Vec::new(), cx.now);
-            self.sent.take_oldest(usize::MAX, |packet| lost.push(packet));
-            lost.iter().for_each(|packet| {
-                self.note_lost_packet(now, packet);
-            });
-            return;
+            return self.repeat_oldest(cx.now, usize::MAX);
         }
         self.probe_timeouts += 1;
         self.marking.on_probe_timeout();
@@ -181,11 +176,7 @@ impl Peer {
         if self.probe_timeouts >= SILENT_PROBES && self.is_proven() {
             cx.notes.note_silent(self.way());
         }
-        let mut oldest = Vec::with_capacity(PACKETS_PER_PROBE as usize);
-        self.sent.take_oldest(PACKETS_PER_PROBE as usize, |packet| oldest.push(packet));
-        for packet in oldest {
-            self.note_lost_packet(cx.now, &packet);
-        }
+        self.repeat_oldest(cx.now, PACKETS_PER_PROBE.into());
         // Before the first answer only the guess of the round trip may have been too short (RFC 9002 §7.6.2).
         if self.probe_timeouts == PERSISTENT_TIMEOUTS && self.rtt.measured().is_some() {
             self.congestion.on_persistent_loss();

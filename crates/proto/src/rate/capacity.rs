@@ -9,7 +9,7 @@
 //! burst are raised in turns, so that it is known which of them was too much; and what half of a rate still loses is
 //! chance (decision 88).
 
-use super::MAX_RATE;
+use super::{MAX_RATE, rate_of};
 use core::time::Duration;
 use denrei_wire::Instant;
 
@@ -61,8 +61,7 @@ pub(crate) struct Interval {
 impl Interval {
     /// Octets per second.
     pub fn rate(&self) -> u64 {
-        let nanos = self.length.as_nanos().max(1);
-        u64::try_from(self.octets as u128 * 1_000_000_000 / nanos).unwrap_or(u64::MAX)
+        rate_of(self.octets, self.length)
     }
 }
 

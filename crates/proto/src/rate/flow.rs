@@ -3,10 +3,9 @@
 //! Inputs → outputs: packets, and what was missing before them → its throughput, whether its rate holds
 //! it back, and what it wants of what there is. Source: R13; `spec/protocol.md` §13.7.
 
-use super::Rate;
-use super::capacity::Interval;
 use super::share::Want;
 use super::skips::Skips;
+use super::{Rate, rate_of};
 use core::time::Duration;
 
 /// A peer is held back by its rate if it uses so much of it, in 1/8: of four bursts one may be late.
@@ -61,9 +60,4 @@ impl Flow {
         }
         Want::of(self.weight, self.lately, self.is_held_back())
     }
-}
-
-/// Octets per second.
-pub(super) fn rate_of(octets: u64, length: Duration) -> u64 {
-    Interval { length, octets, ..Interval::default() }.rate()
 }

@@ -2,7 +2,7 @@
 //!
 //! Inputs → outputs: counts → the application's pace, where it was busy all the time.
 
-use super::flow::rate_of;
+use super::rate_of;
 use core::time::Duration;
 
 /// An application's pace is known from so many messages on: one more or less is little then.

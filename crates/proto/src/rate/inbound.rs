@@ -7,8 +7,9 @@
 //! loss and remembered, so that a full queue is not probed for again and again; what is lost by `chance` does not count.
 
 use super::chance::{Chance, Verdict};
+use super::{octets_in, rate_of};
 use core::time::Duration;
-use denrei_wire::{Instant, duration_nanos};
+use denrei_wire::Instant;
 
 /// A shallow switch buffer, octets. No more room where overflows hide among chance, unless it brings a larger rate.
 const SHALLOW_QUEUE_BYTES: u64 = 64 * 1024;
@@ -163,8 +164,7 @@ impl InboundWindow {
 
     /// What the path holds at its rate.
     fn held(&self) -> u64 {
-        let octets = self.rate() as u128 * self.rtt().as_nanos() / 1_000_000_000;
-        u64::try_from(octets).unwrap_or(u64::MAX / 4)
+        u64::try_from(octets_in(self.rate(), self.rtt())).unwrap_or(u64::MAX / 4)
     }
 
     /// Data arrived while so much is on its way; `backlog`: senders wait for grants.
@@ -218,14 +218,13 @@ impl InboundWindow {
 
     /// Whether the round trip is so long that its content is to be granted bit by bit.
     pub fn is_long(&self) -> bool {
-        let octets = self.rate() as u128 * self.assumed_rtt.as_nanos() / 1_000_000_000;
+        let octets = octets_in(self.rate(), self.assumed_rtt);
         self.assumed_rtt >= LONG_PATH || octets >= u128::from(LONG_QUEUES * self.queue())
     }
 
     /// Octets per second at which a whole window is granted in one round trip.
     pub fn pace(&self) -> u64 {
-        let pace = self.octets() as u128 * 1_000_000_000 / self.rtt().as_nanos().max(1);
-        u64::try_from(pace).unwrap_or(u64::MAX)
+        rate_of(self.octets(), self.rtt())
     }
 
     /// A grant's data came after `rtt`.
@@ -334,12 +333,6 @@ impl InboundWindow {
             self.queue = room;
         }
     }
-}
-
-/// Bytes per second.
-fn rate_of(octets: u64, length: Duration) -> u64 {
-    let rate = octets as u128 * 1_000_000_000 / duration_nanos(length).max(1) as u128;
-    u64::try_from(rate).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

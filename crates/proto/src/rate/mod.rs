@@ -49,6 +49,17 @@ pub const MAX_RATE: u64 = MAX_PACE;
 
 const NANOS_PER_S: u128 = 1_000_000_000;
 
+/// Octets per second, where so many take that long.
+fn rate_of(octets: u64, length: Duration) -> u64 {
+    let rate = octets as u128 * NANOS_PER_S / length.as_nanos().max(1);
+    u64::try_from(rate).unwrap_or(u64::MAX)
+}
+
+/// Octets that come in a time at so many per second.
+fn octets_in(rate: u64, time: Duration) -> u128 {
+    rate as u128 * time.as_nanos() / NANOS_PER_S
+}
+
 /// A peer's share if none is set.
 pub const DEFAULT_WEIGHT: u32 = 100;
 /// Largest share: a hundred times the usual one.

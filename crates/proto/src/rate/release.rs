@@ -6,7 +6,7 @@
 //! A long path holds far more than the queue before this host: granted at once, all of it would come at once,
 //! and most of it be lost. Over a short one the window is little more than the queue's room, and this has no say.
 
-use super::{InboundWindow, NANOS_PER_S};
+use super::{InboundWindow, NANOS_PER_S, octets_in};
 use core::time::Duration;
 use denrei_wire::Instant;
 
@@ -63,8 +63,7 @@ impl Release {
 
 /// Octets that come in a time.
 fn amount(rate: u64, time: Duration) -> i64 {
-    let octets = u128::from(rate) * time.as_nanos() / NANOS_PER_S;
-    i64::try_from(octets).unwrap_or(i64::MAX / 2)
+    i64::try_from(octets_in(rate, time)).unwrap_or(i64::MAX / 2)
 }
 
 fn signed(octets: u64) -> i64 {

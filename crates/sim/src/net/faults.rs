@@ -3,8 +3,8 @@
 //! Inputs → outputs: a [`Faults`] value set on a link decides the fate of every datagram that
 //! passes; [`FaultCounts`] says what happened. Nothing here acts by itself.
 
-use core::ops::AddAssign;
 use core::time::Duration;
+use derive_more::AddAssign;
 use serde::{Deserialize, Serialize};
 
 /// What a link does to datagrams beyond its rate, delay and queue. The default does nothing.
@@ -53,12 +53,8 @@ impl Faults {
 macro_rules! counts {
     ($($(#[$doc:meta])* $name:ident,)*) => {
         /// How often each fault happened.
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, AddAssign, Serialize)]
         pub struct FaultCounts { $($(#[$doc])* pub $name: u64,)* }
-
-        impl AddAssign for FaultCounts {
-            fn add_assign(&mut self, other: Self) { $(self.$name += other.$name;)* }
-        }
 
         impl FaultCounts {
             /// Names and values, in declaration order.

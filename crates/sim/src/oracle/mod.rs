@@ -23,13 +23,14 @@ use denrei_proto::{
     ChannelId, Completion, Config, Endpoint, Event, LostReason, Message, MessageId, PeerId, Phase,
 };
 use denrei_wire::{Incarnation, Instant};
+use derive_more::AddAssign;
 use groups::Groups;
 use ledger::{Fate, Life, LifeNo, Session, SessionNo};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Totals of what an oracle saw.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, AddAssign)]
 pub struct Totals {
     /// Messages taken by endpoints.
     pub sent: u64,

@@ -153,7 +153,10 @@ pub enum Record<'a> {
 pub struct RecordError;
 
 impl<'a> Record<'a> {
-    /// The record of `group` in `octets`.
+    /// Whose group's a record is, and what it says.
+    ///
+    /// # Errors
+    /// It is none.
     pub fn decode(octets: &'a [u8]) -> Result<(u64, Self), RecordError> {
         let mut reader = Reader(octets);
         let kind = reader.u8()?;

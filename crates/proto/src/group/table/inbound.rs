@@ -142,11 +142,7 @@ impl Table {
                 self.on_open(now, id, peer, &open, octets, host);
             }
             Record::Join(join) => self.on_join(now, peer, &join, host),
-            Record::Accept { .. }
-            | Record::Unheard
-            | Record::Refuse
-            | Record::Closed
-            | Record::Leave { .. } => self.on_answer(now, id, peer, &record, host),
+            _ if self.senders.contains_key(&id) => self.on_answer(now, id, peer, &record, host),
             _ => self.on_opener_record(now, id, peer, &record, octets, host),
         }
     }
@@ -176,6 +172,7 @@ impl Table {
             Record::Refuse => sender.depart(now, index, Departure::Refused, host),
             Record::Closed => sender.on_closed(now, index),
             Record::Leave { symbols, messages } => sender.on_leave(now, index, symbols, messages, host),
+            // What openers say.
             _ => {}
         }
     }
