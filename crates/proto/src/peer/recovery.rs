@@ -71,6 +71,9 @@ impl Peer {
         self.probes_left = 0;
         let marked = self.marking.on_ack(cx.now, summary.largest_sent_at, ack.ecn);
         self.counters.ecn_marks += marked;
+        if self.rtt.is_asked() {
+            self.rtt.expect(self.sent.is_under_way(self.asked.0));
+        }
         if let Some(sent_at) = summary.largest_sent_at {
             let delay_ns = ack.delay_us as u64 * 1000;
             self.rtt.sample(cx.now, cx.now.nanos_since(sent_at), delay_ns);
