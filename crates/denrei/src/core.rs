@@ -203,6 +203,13 @@ impl Core {
         self.socket.looked_at = now;
     }
 
+    /// A peer's host says that nobody is at its port; whether more such word is of use.
+    #[cold]
+    pub fn hear_refused(&mut self, peer: SocketAddr) -> bool {
+        let now = self.now();
+        self.endpoint.handle_refused(now, peer)
+    }
+
     /// Whether another thread looks at the sockets.
     pub fn is_driven_by_another(&self) -> bool {
         self.has_driver || self.sleeper_until.is_some()

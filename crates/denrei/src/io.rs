@@ -66,18 +66,21 @@ impl Io {
         let received = self.socket.recv_for(&mut self.buffers, &mut arrivals);
         drop(arrivals);
         // After what has come: a peer that was heard is there, whoever says what.
-        while let Some(peer) = self.socket.take_refused() {
-            let mut core = core.lock();
-            let now = core.now();
-            if !core.endpoint.handle_refused(now, peer) {
-                drop(core);
-                self.socket.disconnect_peer(peer);
-            }
-        }
+        self.pass_refusals(|peer| core.lock().hear_refused(peer));
         received.unwrap_or_else(|error| {
             core.lock().failure.get_or_insert(Arc::new(copy_error(&error)));
             0
         })
+    }
+
+    /// Passes on of which peers it was said that nobody is at their ports; `hear` says whether more such word is of use.
+    #[inline]
+    pub fn pass_refusals(&mut self, mut hear: impl FnMut(SocketAddr) -> bool) {
+        while let Some(peer) = self.socket.take_refused() {
+            if !hear(peer) {
+                self.socket.disconnect_peer(peer);
+            }
+        }
     }
 
     /// Sends what may be sent; fires the timers that are due, if the socket was `looked` at before: this
@@ -149,7 +152,7 @@ impl Io {
 
     /// Gives a peer that does not answer a connected socket.
     #[cold]
-    fn watch(&mut self, peer: Way, now: Instant) {
+    pub fn watch(&mut self, peer: Way, now: Instant) {
         let connected: Vec<_> = self.socket.connected_peers().collect();
         self.watched.retain(|(watched, _)| connected.contains(watched));
         if connected.iter().any(|way| way.to == peer.to) {

@@ -9,7 +9,7 @@ use crate::io::{Flush, Held, Io};
 use crate::lobby::{Lobby, wake_all};
 use denrei_io::{UdpSocket, Waiter, Waker};
 use denrei_layers::wake::Bell;
-use denrei_wire::Instant;
+use denrei_wire::{Instant, Way};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use smallvec::SmallVec;
 use std::os::fd::RawFd;
@@ -183,6 +183,14 @@ impl Shared {
         core.broken = true;
         core.failure.get_or_insert_with(|| Arc::new(std::io::Error::other("a thread of its has panicked")));
         self.notify(&mut core);
+    }
+
+    /// Has a pipeline hear what the host of a peer says that does not answer: on a socket of its own, of which
+    /// whoever sleeps on the others does not know yet.
+    #[cold]
+    pub fn watch(&self, peer: Way, now: Instant) {
+        self.io.lock().watch(peer, now);
+        self.wake();
     }
 
     /// Sleeps on descriptors, at most for `limit`, until [`wake`](Self::wake).

@@ -101,6 +101,21 @@ pub(crate) fn may_be_pending(error: &io::Error) -> bool {
     error.raw_os_error().is_some_and(|code| PENDING.contains(&code))
 }
 
+/// Whether `error` says that a receive call is wrong, or its descriptor: it will be no better the next time. Whatever
+/// else a kernel may say passes, as a host that is short of memory or an interface that goes.
+pub(crate) fn is_of_the_call(error: &io::Error) -> bool {
+    const WRONG: [i32; 7] = [
+        libc::EBADF,
+        libc::ENOTSOCK,
+        libc::EFAULT,
+        libc::EINVAL,
+        libc::EOPNOTSUPP,
+        libc::ENOSYS,
+        libc::EPERM,
+    ];
+    error.raw_os_error().is_none_or(|code| WRONG.contains(&code))
+}
+
 /// Whether `error` can mean that the path has no segmentation offload after all.
 pub(crate) fn may_be_missing_gso(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EIO | libc::EINVAL | libc::EOPNOTSUPP | libc::ENOPROTOOPT))

@@ -1,11 +1,12 @@
 //! Receiving: one system call for what is there, on the lanes whose turn it is.
 //!
 //! Inputs → outputs: [`RecvBuffers`], or memory that the receiver lends → datagrams handed to the receiver, trains split.
-//! Errors that a peer can cause (a refused connection, an unreachable host) are counted and consumed.
+//! Errors that a peer can cause (a refused connection, an unreachable host), or that pass, are counted and consumed.
 
 use crate::buffers::RecvBuffers;
+use crate::config::MAX_LANES;
 use crate::lanes::{MAX_DRAIN_CALLS, Plan};
-use crate::outcome::may_be_pending;
+use crate::outcome::{DropKind, is_of_the_call, may_be_pending};
 use crate::plain;
 use crate::receiver::Receiver;
 use crate::socket::UdpSocket;
@@ -47,7 +48,7 @@ impl UdpSocket {
     /// # Errors
     /// As for [`recv`](Self::recv).
     pub fn recv_for(&mut self, buffers: &mut RecvBuffers, receiver: &mut impl Receiver) -> io::Result<usize> {
-        let plan = self.lanes_to_read()?;
+        let plan = self.lanes_to_read();
         let mut total = 0;
         for lane in plan {
             total += self.recv_lane(lane, buffers, receiver)?.datagrams;
@@ -78,7 +79,7 @@ impl UdpSocket {
     /// As for [`recv`](Self::recv).
     pub fn recv_held(&mut self, buffers: &mut RecvBuffers) -> io::Result<usize> {
         buffers.filled = 0;
-        let mut plan = self.lanes_to_read()?;
+        let mut plan = self.lanes_to_read();
         while let Some(lane) = plan.next() {
             let received = self.recv_lane(lane, buffers, &mut |_: &DatagramMeta, _: &mut [u8]| {})?;
             if received.buffers > 0 {
@@ -94,25 +95,26 @@ impl UdpSocket {
         Ok(0)
     }
 
-    fn lanes_to_read(&mut self) -> io::Result<Plan> {
+    fn lanes_to_read(&mut self) -> Plan {
         let mut plan = match self.policy.plan(self.lanes.len()) {
             Some(plan) => plan,
-            None => self.look()?,
+            None => self.look(),
         };
         if self.draining > 0 {
             plan.0 |= self.draining_lanes();
         }
-        Ok(plan)
+        plan
     }
 
-    /// Asks which lanes have something; they are to be read.
-    fn look(&mut self) -> io::Result<Plan> {
+    /// Asks which lanes have something; they are to be read, all of them where the system does not say.
+    fn look(&mut self) -> Plan {
         self.counters.recv_calls += 1;
-        let readable = wait::readable_now(self.raw_fds())?;
+        let readable =
+            wait::readable_now(self.raw_fds()).unwrap_or(u64::MAX >> (MAX_LANES - self.lanes.len()));
         self.counters.recv_would_block += u64::from(readable == 0);
         let empty = self.lanes.iter_mut().enumerate().filter(|(index, _)| readable >> index & 1 == 0);
         empty.for_each(|(_, lane)| lane.found_empty());
-        Ok(self.policy.looked(readable))
+        self.policy.looked(readable)
     }
 
     /// Makes the next [`recv`](Self::recv) poll exactly the lanes in `readable`: bit i stands for the
@@ -204,7 +206,7 @@ impl UdpSocket {
                     self.counters.recv_would_block += 1;
                     return Ok(0);
                 }
-                Err(error) if may_be_pending(&error) || error.raw_os_error() == Some(libc::ENOMEM) => {
+                Err(error) if may_be_pending(&error) || DropKind::of(&error) == DropKind::NoBuffers => {
                     self.counters.recv_errors += 1;
                     self.note_refusal(index, &error);
                 }
@@ -214,7 +216,11 @@ impl UdpSocket {
                     buffers.only_one();
                     asked = 1;
                 }
-                Err(error) => return Err(error),
+                Err(error) if is_of_the_call(&error) => return Err(error),
+                Err(error) => {
+                    self.counters.recv_errors += 1;
+                    self.warn_of_failing_receive(&error);
+                }
             }
         }
         Ok(0)

@@ -143,6 +143,16 @@ impl UdpSocket {
         ));
     }
 
+    /// Says once that this host does not give what may have come.
+    #[cold]
+    pub(crate) fn warn_of_failing_receive(&mut self, error: &io::Error) {
+        if !std::mem::replace(&mut self.fails_to_receive, true) {
+            self.warn(format!(
+                "receiving fails, and is tried again: {error}; see what this host's kernel log says"
+            ));
+        }
+    }
+
     /// Tells the user, and keeps it for whoever asks later.
     fn warn(&mut self, warning: String) {
         tracing::warn!("{warning}");

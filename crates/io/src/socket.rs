@@ -43,6 +43,8 @@ pub struct UdpSocket {
     pub(crate) warnings: Vec<String>,
     /// What was warned of that the host refuses to send.
     pub(crate) refusals: Vec<DropKind>,
+    /// It was warned of that receiving fails.
+    pub(crate) fails_to_receive: bool,
 }
 
 impl UdpSocket {
@@ -74,6 +76,7 @@ impl UdpSocket {
             counters: IoCounters::default(),
             warnings: buffer_warnings(&config, &granted),
             refusals: Vec::new(),
+            fails_to_receive: false,
             config,
             granted,
         })
@@ -102,6 +105,7 @@ impl UdpSocket {
             granted: self.granted,
             warnings: Vec::new(),
             refusals: Vec::new(),
+            fails_to_receive: false,
         })
     }
 

@@ -4,7 +4,7 @@
 mod common;
 
 use common::{bind, pattern, payloads, transmit};
-use denrei_io::{SendOutcome, SocketConfig, UdpSocket};
+use denrei_io::{RecvBuffers, SendOutcome, SocketConfig, UdpSocket};
 
 /// Makes this thread's kernel refuse `calls` with `errno`.
 fn forbid(calls: [libc::c_long; 2], errno: i32) {
@@ -54,5 +54,29 @@ fn who_may_not_send_and_receive_many_at_once_goes_one_by_one() {
             }
         });
         sandboxed.join().unwrap();
+    }
+}
+
+/// What a host that is short of something says of a receive call passes; only a call that can never work ends the port.
+#[test]
+fn whoever_cannot_receive_for_a_moment_goes_on() {
+    const DATAGRAMS: usize = 3;
+    let cases = [(libc::EIO, true), (libc::ENOBUFS, true), (libc::ENOMEM, true), (libc::ENOSYS, false)];
+    for (errno, passes) in cases {
+        let (mut sender, mut receiver) = (bind("127.0.0.1:0"), bind("127.0.0.1:0"));
+        let (train, buf) = transmit(receiver.local_addr(), &pattern(DATAGRAMS * 100, 3), Some(100));
+        assert_eq!(sender.send(&train, &buf), SendOutcome::Sent);
+        let moment = std::thread::spawn(move || {
+            forbid([libc::SYS_recvmsg, libc::SYS_recvmmsg], errno);
+            let outcome = receiver.recv(&mut RecvBuffers::default(), |_, _| {});
+            (receiver, outcome)
+        });
+        let (mut receiver, outcome) = moment.join().unwrap();
+        assert_eq!(
+            outcome.map_err(|error| error.raw_os_error()),
+            if passes { Ok(0) } else { Err(Some(errno)) }
+        );
+        assert_eq!(receiver.counters().recv_errors > 0, passes);
+        assert_eq!(payloads(&mut receiver, DATAGRAMS).len(), DATAGRAMS);
     }
 }

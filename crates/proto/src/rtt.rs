@@ -41,6 +41,9 @@ pub(crate) struct Rtt {
     initial_ns: u64,
     /// Longest time the peer says it holds an acknowledgement back.
     max_ack_delay_ns: u64,
+    /// What of that may be waited for: little while one is under way that is asked for at once.
+    usual_delay_ns: u64,
+    asked: bool,
     /// How long it did of late, which may be longer: for its application's answers, and for grants.
     held_ns: u64,
     /// No probe timeout is longer, how long ever the path seems.
@@ -63,6 +66,8 @@ impl Rtt {
             recent_min_ns: u64::MAX,
             initial_ns,
             max_ack_delay_ns: 0,
+            usual_delay_ns: 0,
+            asked: false,
             held_ns: 0,
             patience_ns: duration_nanos(failure_timeout) / LEAST_PROBES,
             probe_timeout_ns: 0,
@@ -74,7 +79,20 @@ impl Rtt {
     /// The peer has told how long it may hold an acknowledgement back.
     pub fn set_max_ack_delay(&mut self, max_ack_delay: Duration) {
         self.max_ack_delay_ns = duration_nanos(max_ack_delay);
+        self.expect(self.asked);
+    }
+
+    /// Whether a packet is under way whose acknowledgement is asked for at once: then none is held back for long.
+    pub fn expect(&mut self, asked: bool) {
+        self.asked = asked;
+        let most = if asked { GRANULARITY_NS } else { u64::MAX };
+        self.usual_delay_ns = self.max_ack_delay_ns.min(most);
         self.set_probe_timeout();
+    }
+
+    /// Whether such a packet was under way when this was last told.
+    pub fn is_asked(&self) -> bool {
+        self.asked
     }
 
     fn set_probe_timeout(&mut self) {
@@ -85,7 +103,7 @@ impl Rtt {
     }
 
     fn ack_delay_ns(&self) -> u64 {
-        self.max_ack_delay_ns.max(self.held_ns)
+        self.usual_delay_ns.max(self.held_ns)
     }
 
     /// The peer has answered for the first time, after so long: no more is assumed until there is a sample, or a first
@@ -257,6 +275,22 @@ mod tests {
         rtt.on_needless_probe(3_000 * MS);
         assert_eq!(timeout_ms(&rtt), 11, "no more than peers wait");
         assert_eq!(rtt.probe_timeout_before_grant(), rtt.probe_timeout());
+    }
+
+    #[test]
+    fn a_peer_that_was_asked_is_not_given_the_time_that_others_are() {
+        let mut rtt = Rtt::new(10 * MS, 50 * MS, 10_000 * MS);
+        (0..50).for_each(|_| rtt.sample(Instant::ZERO, 20_000, 0));
+        let timeout_ms = |rtt: &Rtt| rtt.probe_timeout().as_millis();
+        assert_eq!(timeout_ms(&rtt), 51);
+        rtt.expect(true);
+        assert_eq!(timeout_ms(&rtt), 2);
+        rtt.on_needless_probe(6 * MS);
+        assert_eq!(timeout_ms(&rtt), 7, "unless it was late all the same");
+        rtt.set_max_ack_delay(MS / 2);
+        rtt.sample(Instant::ZERO, 20_000, 0);
+        rtt.expect(false);
+        assert_eq!(timeout_ms(&rtt), 4);
     }
 
     #[test]

@@ -379,3 +379,19 @@ fn whoever_finds_no_room_asks_at_once_how_far_the_receiver_is() {
     pair.ends[0].send(to, Bytes::from_static(b"x"), Completion::None).unwrap_err();
     assert!(pair.ends[0].wants_transmit());
 }
+
+/// The peer would hold others back for 50 ms; the one that asked for its acknowledgement at once was lost.
+#[test]
+fn what_asked_for_an_answer_at_once_is_missed_soon() {
+    let config = Config { max_ack_delay: Duration::from_millis(50), ..Config::default() };
+    let (mut pair, peer) = Pair::met(config);
+    for message in 2..10 {
+        pair.send(0, peer, 0, "a word");
+        pair.ends[0].hurry(pair.now, peer).unwrap();
+        pair.connected = false;
+        pair.drain(0);
+        pair.connected = true;
+        pair.run(Duration::from_millis(10));
+        assert_eq!(pair.received[1].len(), message, "within 10 ms");
+    }
+}

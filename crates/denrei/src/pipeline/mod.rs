@@ -48,11 +48,12 @@ impl Pipeline {
         let sender: Arc<Mutex<UdpSocket>> = Arc::new(Mutex::new(socket));
         let groups = plan::groups(pipeline);
         let sizes = plan::sizes(&groups, all.len());
-        let opener = Opener::new(Arc::clone(&all), Arc::clone(shards.steering()), plan::opens_apart(&groups));
+        let steering = shards.steering();
+        let opener = Opener::new(Arc::clone(&all), Arc::clone(steering), plan::opens_apart(&groups));
         let inbound = Arc::new(Inbound::new(&all[0]));
-        let mut builder = Builder::<Parcel>::new()
-            .layer(Stage::Rx.name(), Receiver::new(Arc::clone(&all), Arc::clone(&inbound), ARRIVALS))
-            .layer(Stage::Open.name(), opener);
+        let receiver = Receiver::new(Arc::clone(&all), Arc::clone(steering), Arc::clone(&inbound), ARRIVALS);
+        let mut builder =
+            Builder::<Parcel>::new().layer(Stage::Rx.name(), receiver).layer(Stage::Open.name(), opener);
         for index in 0..all.len() {
             builder = builder.layer(
                 format!("{}{index}", Stage::Proto.name()),

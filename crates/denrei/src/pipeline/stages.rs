@@ -263,8 +263,12 @@ impl Protocol {
                 self.shared.notify(&mut core);
                 return wrote;
             }
+            let silent = core.endpoint.poll_silent();
             // Applications may queue and take messages in between.
             drop(core);
+            if let Some(peer) = silent {
+                self.shards[0].watch(peer, now);
+            }
             wrote = true;
             out.down(Parcel::Departure(departure));
         }

@@ -216,9 +216,12 @@ fn a_killed_process_that_stays_away_times_out() {
 
 /// Its host says that nobody is at its port: the sender is told long before the failure timeout, whether it has
 /// something to send or only asks now and then whether the peer is there.
-fn a_killed_process_is_missed(test: &Test, drive: Drive, lab: Option<&Lab>, sends: bool) {
+fn a_killed_process_is_missed(test: &Test, lab: Option<&Lab>, drive: &str, sends: bool) {
     let keepalive_ms = Some(if sends { 5000 } else { 500 });
-    let settings = Settings { keepalive_ms, ..Settings::driven(drive) };
+    let named = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
+    let shards = if drive == "pipelined" { "2" } else { "1" };
+    let named = [("drive", drive), ("shards", shards)].map(named).to_vec();
+    let settings = Settings { keepalive_ms, named, ..Settings::default() };
     let mut pair = match lab {
         Some(lab) => Pair::on(test, lab, 0, 1, &settings, PLAN.sizes),
         None => {
@@ -236,16 +239,19 @@ fn a_killed_process_is_missed(test: &Test, drive: Drive, lab: Option<&Lab>, send
     }
     let loss = wait_for_loss(&mut pair.sender, pair.peer, SOON);
     let noticed = killed.elapsed();
-    test.print(format_args!("{drive:?}, sends {sends}: {} after {noticed:.0?}", loss.reason));
+    test.print(format_args!("{drive}, sends {sends}: {} after {noticed:.0?}", loss.reason));
     assert_eq!((loss.reason.as_str(), loss.unacknowledged.len()), ("Gone", if sends { 30 } else { 0 }));
     assert!((Duration::from_millis(900)..Duration::from_secs(4)).contains(&noticed), "{noticed:?}");
 }
 
+/// Who drives, and whether it has something to send.
+const WAYS: [(&str, bool); 4] = [("inline", true), ("thread", true), ("thread", false), ("pipelined", true)];
+
 #[test]
 fn a_killed_process_is_missed_on_the_same_host() {
     let test = begin("a_killed_process_is_missed_on_the_same_host");
-    for (drive, sends) in [(Drive::Inline, true), (Drive::Thread, true), (Drive::Thread, false)] {
-        a_killed_process_is_missed(&test, drive, None, sends);
+    for (drive, sends) in WAYS {
+        a_killed_process_is_missed(&test, None, drive, sends);
     }
 }
 
@@ -253,7 +259,7 @@ fn a_killed_process_is_missed_on_the_same_host() {
 fn a_killed_process_is_missed_on_another_host() {
     let test = begin("a_killed_process_is_missed_on_another_host");
     let Some(lab) = test.lab(2, 1500) else { return };
-    for (drive, sends) in [(Drive::Inline, true), (Drive::Thread, true), (Drive::Thread, false)] {
-        a_killed_process_is_missed(&test, drive, Some(&lab), sends);
+    for (drive, sends) in WAYS {
+        a_killed_process_is_missed(&test, Some(&lab), drive, sends);
     }
 }

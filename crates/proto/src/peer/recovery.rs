@@ -71,11 +71,19 @@ impl Peer {
         self.probes_left = 0;
         let marked = self.marking.on_ack(cx.now, summary.largest_sent_at, ack.ecn);
         self.counters.ecn_marks += marked;
+        if self.rtt.is_asked() {
+            self.rtt.expect(self.sent.is_under_way(self.asked.0));
+        }
         if let Some(sent_at) = summary.largest_sent_at {
             let delay_ns = ack.delay_us as u64 * 1000;
             self.rtt.sample(cx.now, cx.now.nanos_since(sent_at), delay_ns);
             let (latest_ns, min_ns) = (self.rtt.latest_ns(), self.rtt.min_ns());
-            let rtt_ns = if self.takes_turns { rtt_without_turns(latest_ns, min_ns) } else { latest_ns };
+            let rtt_ns = if self.takes_turns {
+                self.takes_turns = self.outbox.queued_messages() > 0;
+                rtt_without_turns(latest_ns, min_ns)
+            } else {
+                latest_ns
+            };
             self.congestion.on_ack(Acked {
                 now: cx.now,
                 cost: summary.cost,
@@ -93,9 +101,6 @@ impl Peer {
                 && let Some(licence) = self.allowed.licence()
             {
                 licence.on_marks(cx.now, sent_at, under_way);
-            }
-            if self.takes_turns {
-                self.takes_turns = self.outbox.queued_messages() > 0;
             }
         }
     }

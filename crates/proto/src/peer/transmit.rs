@@ -246,6 +246,7 @@ impl Peer {
         if eliciting && (waits || self.probes_left > 0 || self.phase != Phase::Open) {
             self.hurried &= !hurried;
             self.asked = (number, 0);
+            self.rtt.expect(true);
             flags |= flags::ACK_NOW;
         }
         out.overwrite(start.at + FLAGS_OFFSET, &flags.to_le_bytes());

@@ -2,12 +2,14 @@
 
 use super::{Arrival, Parcel};
 use crate::io::{Io, copy_error};
+use crate::shards::Steering;
 use crate::wait::Shared;
 use denrei_io::UdpSocket;
 use denrei_layers::wake::Sleeper;
 use denrei_layers::{Layer, Outlet};
 use denrei_wire::Instant;
 use parking_lot::Mutex;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -62,6 +64,7 @@ impl Inbound {
 /// Receives.
 pub(in crate::pipeline) struct Receiver {
     shards: Arc<[Arc<Shared>]>,
+    steering: Arc<Steering>,
     pub(super) inbound: Arc<Inbound>,
     // Boxed when they are made, and passed on as they are.
     #[allow(clippy::vec_box)]
@@ -112,11 +115,27 @@ struct SocketSleeper {
 }
 
 impl Receiver {
-    pub fn new(shards: Arc<[Arc<Shared>]>, inbound: Arc<Inbound>, arrivals: usize) -> Self {
+    pub fn new(
+        shards: Arc<[Arc<Shared>]>,
+        steering: Arc<Steering>,
+        inbound: Arc<Inbound>,
+        arrivals: usize,
+    ) -> Self {
         let free = (0..arrivals).map(|_| Box::new(Arrival::new())).collect();
         let sleeper = SocketSleeper { shared: Arc::clone(&shards[0]), is_deaf: false };
         let look = Look { began: Instant::ZERO, left: 0, until: 0, ended: None };
-        Self { shards, inbound, free, look, sleeper }
+        Self { shards, steering, inbound, free, look, sleeper }
+    }
+}
+
+impl Receiver {
+    /// A peer's host says that nobody is at its port; whether more such word is of use.
+    #[cold]
+    fn hear_refused(&self, peer: SocketAddr) -> bool {
+        let shard = &self.shards[self.steering.at(peer)];
+        let in_question = shard.core.lock().hear_refused(peer);
+        shard.kick();
+        in_question
     }
 }
 
@@ -139,6 +158,7 @@ impl Layer<Parcel> for Receiver {
             self.look.turn(&self.shards[0], &mut io.socket, &self.inbound);
             let received = io.socket.recv_held(&mut arrival.buffers);
             self.look.called(&io.socket);
+            io.pass_refusals(|peer| self.hear_refused(peer));
             received
         };
         match received {

@@ -34,8 +34,9 @@ impl ByHand {
         shards.first().hand_over(Arc::new(Bell::new()), hand);
         let all: Arc<[_]> = shards.all().cloned().collect();
         let inbound = Arc::new(Inbound::new(&all[0]));
-        let receiver = Receiver::new(Arc::clone(&all), Arc::clone(&inbound), 2);
-        let opener = Opener::new(Arc::clone(&all), Arc::clone(shards.steering()), true);
+        let steering = shards.steering();
+        let receiver = Receiver::new(Arc::clone(&all), Arc::clone(steering), Arc::clone(&inbound), 2);
+        let opener = Opener::new(Arc::clone(&all), Arc::clone(steering), true);
         let protocol = Protocol::new(all, 0, inbound, 4, segments);
         Self { shards, receiver, opener, protocol, sender }
     }
