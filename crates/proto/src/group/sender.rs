@@ -29,7 +29,7 @@ use crate::congestion::{self, Controller};
 use crate::events::Events;
 use bytes::Bytes;
 use copies::Copies;
-use core::net::SocketAddr;
+use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
 use denrei_wire::Instant;
 use denrei_wire::group::{GROUP_HEADER_BYTES, Record};
@@ -116,6 +116,8 @@ pub(crate) struct Sender {
     symbol_bytes: usize,
     /// Largest datagram that the interface towards the group's address carries.
     interface_bytes: u16,
+    /// From where packets go to the group's address; `None`: the system chooses.
+    source: Option<IpAddr>,
     /// The first symbol that has not gone to the group's address.
     multicast_next: u64,
     /// Number of the next packet to the group's address.
@@ -188,6 +190,7 @@ impl Sender {
             pace: Pace::default(),
             symbol_bytes: config.min_datagram_bytes as usize - SYMBOL_OVERHEAD_BYTES,
             interface_bytes: u16::MAX,
+            source: None,
             multicast_next: 0,
             packet: 0,
             trains: VecDeque::new(),
@@ -247,6 +250,11 @@ impl Sender {
     /// Datagrams to the group's address may be so large.
     pub fn limit_datagrams(&mut self, bytes: u16) {
         self.interface_bytes = bytes;
+    }
+
+    /// Packets to the group's address come from this one of the host's.
+    pub fn speak_from(&mut self, source: IpAddr) {
+        self.source = Some(source);
     }
 
     /// The application waits for what is under way.
