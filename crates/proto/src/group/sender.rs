@@ -5,6 +5,7 @@
 //! how what is missing goes out again, `transmit` writes packets, `pace` says how fast, `copies` multiplies them
 //! where there is no multicast, `timers` asks those who are silent, `status` says how it stands. Source: M1–M7; `spec/protocol.md` §14.
 
+mod base;
 mod copies;
 mod opening;
 mod pace;
@@ -27,6 +28,7 @@ use super::types::{Departure, GroupBackend, GroupCounters, GroupError, GroupEven
 use crate::config::Config;
 use crate::congestion::{self, Controller};
 use crate::events::Events;
+use base::Base;
 use bytes::Bytes;
 use copies::Copies;
 use core::net::{IpAddr, SocketAddr};
@@ -112,6 +114,7 @@ pub(crate) struct Sender {
     /// Somebody has gone who has the key.
     rekey_due: bool,
     window: Box<dyn Controller>,
+    base: Base,
     pace: Pace,
     symbol_bytes: usize,
     /// Largest datagram that the interface towards the group's address carries.
@@ -187,6 +190,7 @@ impl Sender {
             keys,
             rekey_due: false,
             window: congestion::controller(config.congestion, config.min_datagram_bytes as u64),
+            base: Base::default(),
             pace: Pace::default(),
             symbol_bytes: config.min_datagram_bytes as usize - SYMBOL_OVERHEAD_BYTES,
             interface_bytes: u16::MAX,
