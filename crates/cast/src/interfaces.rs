@@ -3,11 +3,11 @@
 //! Inputs → outputs: a group's and a Node's address → the interfaces on which the one is to be spoken to and
 //! heard, so that all who can reach the other are reached. Source: `spec/cast.md` §7.
 
-use denrei::is_of_one_link;
+use denrei::{is_of_one_link, of_its_site, source_towards};
 use nix::ifaddrs::getifaddrs;
 use nix::net::if_::{InterfaceFlags, if_indextoname, if_nametoindex};
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// The group of a cast for which none is named: of the range that stays within an organisation
 /// (RFC 2365).
@@ -44,13 +44,11 @@ pub fn parse_group(text: &str) -> Result<SocketAddr, String> {
     match (&mut group, interface) {
         (SocketAddr::V6(v6), Some(name)) => v6.set_scope_id(interface_index(name)?),
         (SocketAddr::V6(v6), None) if is_of_one_link(v6.ip()) => {
-            let (ip, port) = (*v6.ip(), v6.port());
-            let mut wider = ip.octets();
-            wider[1] = (wider[1] & 0xf0) | 5;
+            let (ip, port) = (v6.ip(), v6.port());
             return Err(format!(
                 "{text:?} is a group of one link: say which, such as [{ip}%eth0]:{port}, or take one of the whole \
-                 site, such as [{}]:{port}",
-                Ipv6Addr::from(wider)
+                 site, such as {}",
+                of_its_site(*v6)
             ));
         }
         _ => {}
@@ -100,7 +98,7 @@ pub fn of_node(group: SocketAddr, local: SocketAddr) -> io::Result<Vec<Place>> {
     let locals = locals();
     let mut places = match (group.ip(), own) {
         (IpAddr::V4(_), ip) if ip.is_unspecified() => {
-            let of_route = source_towards(group).filter(IpAddr::is_ipv4);
+            let of_route = source_towards(group).map(|own| own.ip());
             let all = locals.iter().filter(|local| !local.loopback).map(|local| local.ip);
             let all = of_route.into_iter().chain(all).chain([Ipv4Addr::LOCALHOST.into()]);
             all.filter_map(|ip| v4(ip, ip)).collect::<Vec<_>>()
@@ -177,7 +175,7 @@ fn v4(interface: IpAddr, source: IpAddr) -> Option<Place> {
 }
 
 fn v6(locals: &[Local], group: SocketAddr, own: Ipv6Addr, local: SocketAddr) -> Vec<Place> {
-    let of_route = source_towards(group);
+    let of_route = source_towards(group).map(|own| own.ip());
     let on = |ip: IpAddr| locals.iter().filter(move |local| local.ip == ip);
     let loopback = locals.iter().filter(|local| local.loopback && local.ip.is_ipv6());
     let mut source = local;
@@ -205,18 +203,11 @@ pub fn as_named_here(told: SocketAddr, own: SocketAddr, teller: SocketAddr) -> S
     match told {
         _ if (told.ip(), told.port()) == (own.ip(), own.port()) => own,
         SocketAddr::V6(mut v6) if is_of_one_link(v6.ip()) => {
-            v6.set_scope_id(index_towards(teller).unwrap_or(0));
+            v6.set_scope_id(source_towards(teller).map_or(0, scope_of));
             v6.into()
         }
         _ => told,
     }
-}
-
-/// The index of the interface by which another host is reached.
-fn index_towards(other: SocketAddr) -> Option<u32> {
-    let own = source_towards(other)?;
-    let of_other = Some(scope_of(other)).filter(|index| *index > 0);
-    of_other.or_else(|| locals().iter().find(|local| local.ip == own).map(|local| local.index))
 }
 
 /// Addresses of this host's interfaces that carry multicast; loopback does without saying so.
@@ -235,18 +226,10 @@ fn locals() -> Vec<Local> {
     locals.collect()
 }
 
-/// The address that the system would speak to a group, or another host, from.
-fn source_towards(other: SocketAddr) -> Option<IpAddr> {
-    let any: IpAddr =
-        if other.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
-    let socket = UdpSocket::bind((any, 0)).ok()?;
-    socket.connect(other).ok()?;
-    socket.local_addr().ok().map(|addr| addr.ip())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::net::UdpSocket;
 
     #[test]
     fn a_group_is_multicast_with_a_port() {

@@ -203,21 +203,12 @@ impl Collective {
             let root = self.peers[0].expect("rank 0 is another");
             let message = to_root(self.id(), self.round | kind_of(operation), &own);
             let to = ChannelId { peer: root, channel: self.channel };
-            let mut full = None;
-            let sent = self.patience.wait(until, |moment| {
-                match self.node.send_timeout(to, message.clone(), moment) {
-                    Err(source @ SendError::WouldBlock { .. }) => {
-                        full = Some(source);
-                        Ok(None)
-                    }
-                    sent => sent.map(Some).map_err(|source| CollectiveError::Send { rank: 0, source }),
-                }
-            });
-            let full = || CollectiveError::Send { rank: 0, source: full.expect("it was tried") };
-            let sent = sent.and_then(|sent| sent.ok_or_else(full)).map_err(|error| match error {
-                CollectiveError::Send { rank, source } => self.lost(rank, source),
-                error => error,
-            });
+            let sent = self.patience.wait_for_room(
+                until,
+                |moment| self.node.send_timeout(to, message.clone(), moment),
+                |error| matches!(error, SendError::WouldBlock { .. }),
+            );
+            let sent = sent.and_then(|sent| sent.map_err(|source| self.lost(0, source)));
             return sent.map(|_| Vec::new()).inspect_err(|_| self.tell_root());
         }
         let mut parts = vec![None; self.size()];
@@ -421,18 +412,12 @@ impl Collective {
 
     /// Sends to all others, at rank 0.
     fn send_all(&self, group: &Group, message: Bytes, until: Instant) -> Result<(), CollectiveError> {
-        let mut full = None;
-        let sent = self.patience.wait(until, |moment| match group.send_timeout(message.clone(), moment) {
-            Err(error @ GroupError::WouldBlock { .. }) => {
-                full = Some(error);
-                Ok(None)
-            }
-            sent => sent.map(Some),
-        });
-        match (sent?, full) {
-            (None, Some(full)) => Err(full.into()),
-            _ => Ok(()),
-        }
+        let sent = self.patience.wait_for_room(
+            until,
+            |moment| group.send_timeout(message.clone(), moment),
+            |error| matches!(error, GroupError::WouldBlock { .. }),
+        );
+        Ok(sent?.map(drop)?)
     }
 
     /// One to all.

@@ -4,17 +4,16 @@
 //! [`GroupListener`] waits for groups to be made a member of, [`Membership`] is the member's end. A Node
 //! may have many of each, on its one port.
 
+mod opening;
+
 use crate::Node;
 use crate::core::Core;
-use crate::shards::deadline_of;
 use bytes::Bytes;
-use denrei_proto::ConnectError;
 use denrei_proto::group::{
-    GroupError, GroupEvent, GroupId, GroupMessage, GroupOptions, GroupStatus, Invited, MAX_MEMBERS,
-    MembershipCounters, MembershipEnd,
+    GroupError, GroupEvent, GroupId, GroupMessage, GroupStatus, Invited, MembershipCounters, MembershipEnd,
 };
 use std::net::SocketAddr;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use thiserror::Error;
 
 /// What opening waits beyond the group's own timeout for the core to say how it went.
@@ -75,144 +74,6 @@ pub struct Membership {
     address: SocketAddr,
     member: u32,
     opener: SocketAddr,
-}
-
-impl Node {
-    /// Opens a group at the multicast `address` with the Nodes at `members`, and waits until every one
-    /// of them takes part (M4). Messages then go to all of them at once (M1). `policy` is a
-    /// [`GroupPolicy`](crate::GroupPolicy) or [`GroupOptions`].
-    ///
-    /// # Errors
-    /// Members that did not answer are named; members join the address by
-    /// [`join_group`](Self::join_group).
-    pub fn open_group(
-        &self,
-        address: SocketAddr,
-        members: &[SocketAddr],
-        policy: impl Into<GroupOptions>,
-    ) -> Result<Group, OpenGroupError> {
-        self.open_group_unless(address, members, policy, || false)
-    }
-
-    /// Like [`open_group`](Self::open_group), and asks twenty times a second whether to give up.
-    ///
-    /// # Errors
-    /// As for [`open_group`](Self::open_group); [`OpenGroupError::Interrupted`].
-    pub fn open_group_unless(
-        &self,
-        address: SocketAddr,
-        members: &[SocketAddr],
-        policy: impl Into<GroupOptions>,
-        mut interrupted: impl FnMut() -> bool,
-    ) -> Result<Group, OpenGroupError> {
-        let options: GroupOptions = policy.into();
-        let members = members.iter().map(|addr| self.member_at(*addr)).collect::<Result<Vec<_>, _>>()?;
-        self.shards().gather();
-        let address = self.on_its_link(address, members.first().copied());
-        let timeout = options.open_timeout.saturating_add(OPENING_GRACE);
-        self.enable_multicast(address, &options)?;
-        let id = self.with_core(|core, now| core.endpoint.open_group(now, address, &members, options))?;
-        let group = Group { node: self.clone(), id, address };
-        if let Some(bytes) = self.shared().with_io(|io| io.socket.multicast_datagram_bytes(address)) {
-            self.with_core(|core, _| core.endpoint.limit_group_datagrams(id, bytes))?;
-        }
-        self.shared().kick();
-        let until = deadline_of(timeout);
-        loop {
-            let left = until.saturating_duration_since(Instant::now());
-            match group.event_timeout(left.min(MOMENT)) {
-                Some(GroupEvent::Opened) => return Ok(group),
-                Some(GroupEvent::OpenFailed { missing }) => {
-                    return Err(GroupError::OpenFailed { missing }.into());
-                }
-                None if left > MOMENT && interrupted() => {
-                    // There is nothing to wait for, as there is with one that was open.
-                    self.with_core(|core, now| core.endpoint.forget_group(now, id));
-                    return Err(OpenGroupError::Interrupted);
-                }
-                None if left > MOMENT => {}
-                _ => return Err(GroupError::OpenFailed { missing: members }.into()),
-            }
-        }
-    }
-
-    /// The address of a member, which this Node can send to.
-    fn member_at(&self, addr: SocketAddr) -> Result<SocketAddr, GroupError> {
-        let bad =
-            |error: ConnectError| GroupError::BadMembers { max: MAX_MEMBERS, problem: error.to_string() };
-        self.reachable(addr).map_err(bad)
-    }
-
-    /// A group's address with the interface of this Node, if a group of one link does not name any.
-    fn on_its_link(&self, address: SocketAddr, other: Option<SocketAddr>) -> SocketAddr {
-        self.shared().with_io(|io| io.socket.on_its_link(address, other))
-    }
-
-    /// Sending to the address is only needed where multicast is wanted.
-    fn enable_multicast(&self, address: SocketAddr, options: &GroupOptions) -> Result<(), OpenGroupError> {
-        use denrei_proto::group::GroupBackend;
-        let enabled = self.shared().with_io(|io| io.socket.enable_multicast(address));
-        match (enabled, options.backend) {
-            (Err(source), GroupBackend::Multicast) => Err(OpenGroupError::Socket { address, source }),
-            (Err(source), GroupBackend::Auto) => {
-                tracing::warn!("no multicast to {address}: {source}; members are served by unicast");
-                Ok(())
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// Joins the multicast `address`: openers may from now on name this Node as a member of groups
-    /// there; [`GroupListener::accept`] brings the memberships. Where the host has no multicast the
-    /// groups come by unicast.
-    ///
-    /// # Errors
-    /// Not an address that a group can have.
-    pub fn join_group(&self, address: SocketAddr) -> Result<GroupListener, OpenGroupError> {
-        self.shards().gather();
-        let address = self.on_its_link(address, None);
-        // Nobody finds in between that the address is needed no longer.
-        let (hearing, joined) = self.shared().with_io(|io| {
-            let hearing = io.socket.join_multicast(address);
-            let joined = self.with_core(|core, now| {
-                match hearing.is_ok() {
-                    true => core.endpoint.join_group(now, address)?,
-                    false => core.endpoint.join_group_unheard(now, address)?,
-                }
-                *core.listeners.entry(address).or_default() += 1;
-                Ok::<_, GroupError>(())
-            });
-            (hearing, joined)
-        });
-        let heard = hearing.is_ok();
-        if let Err(error) = joined {
-            self.release_address(address);
-            return Err(error.into());
-        }
-        if let Err(error) = hearing {
-            tracing::warn!(
-                "cannot hear the multicast address {address}: {error}; its groups come by unicast"
-            );
-        }
-        // Whoever sleeps on the sockets does not know the new one.
-        self.shared().wake();
-        self.shared().kick();
-        Ok(GroupListener { node: self.clone(), address, heard })
-    }
-
-    /// Stops hearing a group's address that nobody here needs any more.
-    fn release_address(&self, address: SocketAddr) {
-        let left = self.shared().with_io(|io| {
-            let needed = self.with_core(|core, _| core.endpoint.needs_group_address(address));
-            if !needed {
-                io.socket.leave_multicast(address);
-            }
-            !needed
-        });
-        if left {
-            self.shared().wake();
-        }
-    }
 }
 
 impl Group {
@@ -317,9 +178,9 @@ impl Group {
     }
 
     /// Makes the Node at `addr` a member, from the next message on, or with what is retained
-    /// (`history`; see [`GroupOptions::history_bytes`]). Its id; [`GroupEvent::Joined`] says when it
+    /// (`history`; see [`GroupOptions::history_bytes`](crate::GroupOptions::history_bytes)). Its id; [`GroupEvent::Joined`] says when it
     /// takes part, [`GroupEvent::Departed`] that it does not: it refused, or did not answer within
-    /// [`GroupOptions::open_timeout`]. The others do not wait for its answer.
+    /// [`GroupOptions::open_timeout`](crate::GroupOptions::open_timeout). The others do not wait for its answer.
     ///
     /// # Errors
     /// It is one already, or cannot be one.

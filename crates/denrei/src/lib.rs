@@ -45,7 +45,9 @@ mod wait;
 
 pub use collective::{COLLECTIVE_CHANNEL, Collective, CollectiveError};
 pub use config::{Config, Drive};
-pub use denrei_io::{BackendChoice, Capabilities, IoCounters, SocketConfig, is_of_one_link};
+pub use denrei_io::{
+    BackendChoice, Capabilities, IoCounters, SocketConfig, is_of_one_link, of_its_site, source_towards,
+};
 pub use denrei_proto::group::{
     Departure, GroupBackend, GroupCounters, GroupError, GroupEvent, GroupFeedback, GroupId, GroupMessage,
     GroupOptions, GroupPolicy, GroupStatus, MemberPath, MemberStatus, MembershipCounters, MembershipEnd,

@@ -51,10 +51,11 @@ pub struct SocketConfig {
     /// that refuses what is sent.
     pub connected_sockets: usize,
     /// Address of the interface by which IPv4 groups are heard and spoken to, one of this host's; `None`: the one that the
-    /// port's address is of, or that of the default route for a port on all addresses. For IPv6 groups
+    /// port's address is of; for a port on all addresses, that of the default route to hear them, and that by which
+    /// the first member is reached to speak to them. For IPv6 groups
     /// the scope of the group's address says it (`[ff02::7%eth1]:7400`); where a group of one link has none, the port's
-    /// address, or, at a group's opener, the way to its first member. A port on all addresses speaks to such a group from
-    /// the link's own address: members that it reaches at others get it by unicast.
+    /// address, or, for a port on all addresses, the way to the first member at a group's opener, and the route to groups
+    /// of a whole site (`ff05::/16`) elsewhere.
     pub multicast_interface: Option<Ipv4Addr>,
 }
 

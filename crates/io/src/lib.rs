@@ -41,13 +41,15 @@ mod receiver;
 mod recv;
 mod send;
 mod socket;
+mod source;
 mod wait;
 
 pub use buffers::{LARGE_DATAGRAM_BYTES, MAX_RECV_BATCH, RecvBuffers};
 pub use config::{BackendChoice, Capabilities, MAX_CONNECTED_SOCKETS, SocketConfig};
-pub use multicast::is_of_one_link;
+pub use multicast::{is_of_one_link, of_its_site};
 pub use outcome::{DropKind, IoCounters, SendAttempt, SendHook, SendOutcome};
 pub use plain::canonical;
 pub use receiver::Receiver;
 pub use socket::{DatagramIo, UdpSocket};
+pub use source::source_towards;
 pub use wait::{Waiter, Wake, Waker};

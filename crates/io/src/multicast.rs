@@ -8,9 +8,10 @@ use crate::config::MAX_LANES;
 use crate::lanes::Lane;
 use crate::open;
 use crate::socket::UdpSocket;
+use crate::source::{interface_of, source_towards};
 use socket2::{Domain, SockRef, Socket, Type};
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
 /// Routers that a group's packets may cross: those of one site.
 const MULTICAST_HOPS: u32 = 8;
@@ -45,18 +46,38 @@ impl UdpSocket {
     }
 
     /// A group's address with its interface, where it is one of a link and does not say which: that of this socket's
-    /// address, or, where it has all of its host's, that of the way to `other`, whom the group is for. As it came
-    /// where the system does not say.
+    /// address, or, where it has all of its host's, that of the way to `other`, whom the group is for, or of the route
+    /// to groups of a whole site. As it came where the system does not say.
     pub fn on_its_link(&self, group: SocketAddr, other: Option<SocketAddr>) -> SocketAddr {
-        match group {
-            SocketAddr::V6(mut v6) if v6.scope_id() == 0 && is_of_one_link(v6.ip()) => {
-                let own = Some(self.local).filter(|local| !local.ip().is_unspecified());
-                let own = own.or_else(|| address_towards(other?));
-                v6.set_scope_id(own.and_then(interface_of).unwrap_or(0));
-                v6.into()
-            }
-            named => named,
+        let SocketAddr::V6(mut v6) = group else { return group };
+        if v6.scope_id() != 0 || !is_of_one_link(v6.ip()) {
+            return group;
         }
+        let index = match self.local {
+            SocketAddr::V6(local) if !local.ip().is_unspecified() => interface_of(&local),
+            _ => source_towards(other.unwrap_or_else(|| of_its_site(v6).into())).and_then(|own| match own {
+                SocketAddr::V6(own) => Some(own.scope_id()),
+                SocketAddr::V4(_) => None,
+            }),
+        };
+        v6.set_scope_id(index.unwrap_or(0));
+        v6.into()
+    }
+
+    /// From which address a socket that has all of its host's speaks to a group that is for `other`: the one that has
+    /// the session with it, as what comes from elsewhere is a stranger's; with IPv4 by the interface that has it, too.
+    /// `None`: the system chooses.
+    pub fn group_source(&self, group: SocketAddr, other: SocketAddr) -> Option<IpAddr> {
+        let is_told = group.is_ipv4() && self.config.multicast_interface.is_some();
+        if is_told || !self.local.ip().is_unspecified() {
+            return None;
+        }
+        let own = source_towards(other)?.ip();
+        let fits = match own {
+            IpAddr::V4(_) => group.is_ipv4(),
+            IpAddr::V6(own) => group.is_ipv6() && !own.is_unicast_link_local(),
+        };
+        fits.then_some(own)
     }
 
     /// Address of the interface that a group is on.
@@ -90,11 +111,11 @@ impl UdpSocket {
         }
     }
 
-    /// Octets of UDP payload of the largest datagram that the interface by which `group` is spoken to
-    /// carries whole; `None`: the system does not say. To members on this host's own addresses larger ones
-    /// go by sessions.
+    /// Octets of UDP payload of the largest datagram that the interface by which `group` is spoken to, from `from`
+    /// if that is chosen, carries whole; `None`: the system does not say. To members on this host's own addresses
+    /// larger ones go by sessions.
     #[cfg(target_os = "linux")]
-    pub fn multicast_datagram_bytes(&self, group: SocketAddr) -> Option<u16> {
+    pub fn multicast_datagram_bytes(&self, group: SocketAddr, from: Option<IpAddr>) -> Option<u16> {
         use denrei_wire::datagram::MAX_DATAGRAM_BYTES;
         use std::os::fd::AsFd;
         // IP's and UDP's headers.
@@ -103,23 +124,23 @@ impl UdpSocket {
             IpAddr::V6(_) => (libc::IPPROTO_IPV6, libc::IPV6_MTU, 48),
         };
         // Only a connected socket has a route, and so an MTU.
-        let socket = self.connected_to(group).ok()?;
+        let socket = self.connected_to(group, from).ok()?;
         let mtu = crate::options::get(socket.as_fd(), level, name).ok()?;
         u16::try_from(mtu.saturating_sub(headers).clamp(0, MAX_DATAGRAM_BYTES as i32)).ok()
     }
 
     /// See above; this system does not say.
     #[cfg(not(target_os = "linux"))]
-    pub fn multicast_datagram_bytes(&self, _group: SocketAddr) -> Option<u16> {
+    pub fn multicast_datagram_bytes(&self, _group: SocketAddr, _from: Option<IpAddr>) -> Option<u16> {
         None
     }
 
-    /// Makes the main socket speak to groups by the interface that its address is of, also to those
-    /// of this host that listen.
+    /// Makes the main socket speak to groups by the interface that its address is of, or `from`, if that is chosen
+    /// ([`group_source`](Self::group_source)); also to those of this host that listen.
     ///
     /// # Errors
     /// When the system refuses, or has no route to `group`.
-    pub fn enable_multicast(&mut self, group: SocketAddr) -> io::Result<()> {
+    pub fn enable_multicast(&mut self, group: SocketAddr, from: Option<IpAddr>) -> io::Result<()> {
         let local = self.group_interface(group).to_canonical();
         let socket = SockRef::from(&self.lanes[0].socket);
         speak_by(&socket, local, group)?;
@@ -134,7 +155,7 @@ impl UdpSocket {
                 socket.set_multicast_hops_v6(MULTICAST_HOPS)?;
             }
         }
-        match self.connected_to(group) {
+        match self.connected_to(group, from) {
             Err(error) if error.kind() == io::ErrorKind::NetworkUnreachable && local.is_loopback() => {
                 let text = format!(
                     "{error}: on loopback use a group of IPv4, or `ip -6 route add local ff00::/8 dev lo table local`"
@@ -146,9 +167,12 @@ impl UdpSocket {
     }
 
     /// A socket of its own that speaks to `group` alone, by the same interface as the main one: nothing is sent.
-    fn connected_to(&self, group: SocketAddr) -> io::Result<Socket> {
+    fn connected_to(&self, group: SocketAddr, from: Option<IpAddr>) -> io::Result<Socket> {
         let socket = Socket::new(Domain::for_address(group), Type::DGRAM, None)?;
         speak_by(&SockRef::from(&socket), self.group_interface(group).to_canonical(), group)?;
+        if let Some(from) = from {
+            socket.bind(&SocketAddr::new(from, 0).into())?;
+        }
         socket.connect(&group.into())?;
         Ok(socket)
     }
@@ -159,28 +183,11 @@ pub fn is_of_one_link(group: &Ipv6Addr) -> bool {
     matches!(group.octets()[1] & 0xf, 1 | 2)
 }
 
-/// The address that the system speaks to `other` from.
-fn address_towards(other: SocketAddr) -> Option<SocketAddr> {
-    let socket = Socket::new(Domain::for_address(other), Type::DGRAM, None).ok()?;
-    socket.connect(&other.into()).ok()?;
-    socket.local_addr().ok()?.as_socket()
-}
-
-/// The index of the interface that has an address of IPv6.
-fn interface_of(own: SocketAddr) -> Option<u32> {
-    let SocketAddr::V6(own) = own else { return None };
-    if own.scope_id() != 0 {
-        return Some(own.scope_id());
-    }
-    // Address and index, hexadecimal; only Linux has it.
-    let all = std::fs::read_to_string("/proc/net/if_inet6").ok()?;
-    let index = |line: &str| {
-        let mut fields = line.split_ascii_whitespace();
-        let ip = u128::from_str_radix(fields.next()?, 16).ok()?;
-        let index = u32::from_str_radix(fields.next()?, 16).ok()?;
-        (Ipv6Addr::from_bits(ip) == *own.ip()).then_some(index)
-    };
-    all.lines().find_map(index)
+/// The group of the same name that all links of a site have.
+pub fn of_its_site(group: SocketAddrV6) -> SocketAddrV6 {
+    let mut octets = group.ip().octets();
+    octets[1] = (octets[1] & 0xf0) | 5;
+    SocketAddrV6::new(octets.into(), group.port(), 0, 0)
 }
 
 /// Such a group is spoken to and heard where its address says.
@@ -189,9 +196,10 @@ fn check_interface(group: SocketAddr) -> io::Result<()> {
         SocketAddr::V6(v6) if v6.scope_id() == 0 && is_of_one_link(v6.ip()) => {
             let text = format!(
                 "{group} is a group of one link: give the index of the interface as the scope of its address, as in \
-                 [{}%2]:{}, or take a group of the whole site, ff05::/16",
+                 [{}%2]:{}, or take one of the whole site, such as {}",
                 v6.ip(),
-                v6.port()
+                v6.port(),
+                of_its_site(v6)
             );
             Err(io::Error::new(io::ErrorKind::InvalidInput, text))
         }

@@ -49,25 +49,35 @@ pub(crate) fn wait<T: Send>(
     }
 }
 
-/// What a signal's handler raised, such as Ctrl-C, while something waited by itself without the interpreter's lock.
+/// What ends the waiting of something that waits by itself without the interpreter's lock: a signal whose handler
+/// raises, such as Ctrl-C, or a function of the user's that says so.
 #[derive(Clone, Default)]
-pub(crate) struct Signals(Arc<Mutex<Option<PyErr>>>);
+pub(crate) struct Signals {
+    raised: Arc<Mutex<Option<PyErr>>>,
+    unless: Option<Arc<Py<PyAny>>>,
+}
 
 impl Signals {
-    /// Looks at signals; whether one of them ends the waiting.
-    pub fn interrupt(&self) -> bool {
-        match Python::attach(|py| py.check_signals()) {
-            Ok(()) => false,
-            Err(raised) => {
-                *self.0.lock() = Some(raised);
-                true
-            }
-        }
+    /// Signals, and `unless`, if there is one, which says whether to wait no longer.
+    pub fn or_if(unless: Option<Py<PyAny>>) -> Self {
+        Self { unless: unless.map(Arc::new), ..Self::default() }
     }
 
-    /// What waited is over: what it came to, unless a signal ended it.
+    /// Looks; whether the waiting ends.
+    pub fn interrupt(&self) -> bool {
+        let ends = Python::attach(|py| {
+            py.check_signals()?;
+            self.unless.as_ref().map_or(Ok(false), |unless| unless.bind(py).call0()?.is_truthy())
+        });
+        ends.unwrap_or_else(|raised| {
+            *self.raised.lock() = Some(raised);
+            true
+        })
+    }
+
+    /// What waited is over: what it came to, unless something raised ended it.
     pub fn outcome<T>(&self, came: PyResult<T>) -> PyResult<T> {
-        self.0.lock().take().map_or(came, Err)
+        self.raised.lock().take().map_or(came, Err)
     }
 }
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import time
 
 import denrei
 import pytest
@@ -137,6 +138,33 @@ def test_a_cancelled_task_breaks_its_cast_off(tmp_path):
                 await node.cast_receive(tmp_path, group=group_address(2), wait="50ms")
 
     asyncio.run(asyncio.wait_for(main(), 30))
+
+
+def test_a_cancelled_call_of_a_set_is_over_for_all_and_leaves_no_thread():
+    async def give_up(call):
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(call, 0.3)
+
+    async def work(node, addresses, group, rank):
+        async with await node.collective(addresses, group, channel=9) as together:
+            if rank == 0:
+                await give_up(together.barrier(600))
+            else:
+                await asyncio.sleep(0.6)
+                with pytest.raises(TimeoutError, match="rank 0 gave up"):
+                    await together.barrier(20)
+            await together.barrier(20)
+
+    async def main():
+        async with AsyncNode() as a, AsyncNode() as b:
+            addresses, group = [a.node.address, b.node.address], group_address(4)
+            await asyncio.gather(work(a, addresses, group, 0), work(b, addresses, group, 1))
+            await give_up(a.collective([a.node.address, "127.0.0.1:9"], group, 600))
+
+    began = time.monotonic()
+    # It waits for all threads.
+    asyncio.run(asyncio.wait_for(main(), 60))
+    assert time.monotonic() - began < 30
 
 
 def test_relays_and_sets_are_awaited():

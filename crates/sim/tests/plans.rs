@@ -178,6 +178,32 @@ fn counters_of_killed_hosts_are_not_lost() {
     }
 }
 
+/// Processes of a busy machine run for some milliseconds, and wait for many: that is no queue of the path's, and to send
+/// less does not make it shorter.
+#[test]
+fn a_group_of_processes_that_wait_for_their_cores_goes_on() {
+    let mut state = 1u64;
+    let mut draw = |range: core::ops::Range<u64>| {
+        state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        range.start + (state >> 33) % (range.end - range.start)
+    };
+    let mut plan = "name = 'busy'\n[axes]\nworkload = 'multicast'\nhosts = 4\nloss = 0.01\nmessages = 32\n\
+        message_bytes = 262144\nlink_mbit = 10000\ntime_limit_s = 8\n"
+        .to_owned();
+    for host in 0..4 {
+        let mut at = draw(0..2);
+        while at < 7_900 {
+            let end = at + draw(5..60);
+            let (from_s, to_s) = (at as f64 / 1e3, end as f64 / 1e3);
+            plan +=
+                &format!("[[faults]]\nkind = 'pause'\nhosts = [{host}]\nfrom_s = {from_s}\nto_s = {to_s}\n");
+            at = end + draw(1..8);
+        }
+    }
+    let outcome = Plan::parse(&plan).unwrap().cells[0].run().outcome;
+    assert!(outcome.finished && outcome.converged, "{outcome:#?}");
+}
+
 /// With sessions open and room for everyone's first flight, a gather takes little more than its
 /// link's own time, whatever the rate of the link.
 #[test]

@@ -10,12 +10,12 @@ use crate::cmd::keygen::new_cluster_key;
 use crate::cmd::wrong_arguments;
 use crate::process::LineProcess;
 use anyhow::{Context, Result};
-use denrei::{environment, key_file};
+use denrei::{environment, key_file, source_towards};
 use denrei_netlab::{Lab, LabConfig};
 use denrei_output::tell;
 use std::fs::File;
 use std::io::{self, Write};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::process::Command;
@@ -156,7 +156,8 @@ impl Place {
                     let control = connect(addr)?;
                     return Ok((LineProcess::over(control, format!("{name} at {addr}"))?, addr.ip()));
                 }
-                (Command::new(exe), own_ip_towards(addr)?)
+                let own = source_towards(*addr).with_context(|| format!("there is no route to {addr}"))?;
+                (Command::new(exe), own.ip())
             }
         };
         Ok((self.secrets.start(command, PEER_COMMAND, name)?, ip))
@@ -190,15 +191,6 @@ pub fn with_secrets<'a>(command: &'a mut Command, subcommand: &str, keys: &KeyAr
         command.env_remove(name);
     }
     command.arg(subcommand).args(keys.to_args())
-}
-
-/// The address of this machine from which the other is reached; nothing is sent.
-fn own_ip_towards(addr: &SocketAddr) -> Result<IpAddr> {
-    let any: IpAddr =
-        if addr.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
-    let probe = UdpSocket::bind((any, 0))?;
-    probe.connect(addr).with_context(|| format!("there is no way to {addr}"))?;
-    Ok(probe.local_addr()?.ip())
 }
 
 fn connect(addr: &SocketAddr) -> Result<TcpStream> {

@@ -45,6 +45,26 @@ impl Patience {
     }
 }
 
+impl Patience {
+    /// Tries until there is room for something, or time is up: then with the error that says that there is none.
+    pub fn wait_for_room<T, E>(
+        &self,
+        until: Instant,
+        mut attempt: impl FnMut(Duration) -> Result<T, E>,
+        is_full: impl Fn(&E) -> bool,
+    ) -> Result<Result<T, E>, CollectiveError> {
+        let mut full = None;
+        let sent = self.wait(until, |moment| match attempt(moment) {
+            Err(error) if is_full(&error) => {
+                full = Some(error);
+                Ok::<_, CollectiveError>(None)
+            }
+            sent => Ok(Some(sent)),
+        });
+        Ok(sent?.unwrap_or_else(|| Err(full.expect("it was tried"))))
+    }
+}
+
 impl std::fmt::Debug for Patience {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Patience")

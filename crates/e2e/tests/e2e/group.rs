@@ -6,7 +6,7 @@ use denrei_netlab::Lab;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::io::{BufRead, BufReader};
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
@@ -99,17 +99,31 @@ impl Gang {
         places: &[Place],
         policy: &str,
         backend: &str,
+        messages: (u64, usize, u64),
+    ) -> Self {
+        Self::open_bound(lab, group, places, |ip| ip, (policy, backend), messages)
+    }
+
+    /// The same, with Nodes that are bound to what `bind` makes of their addresses.
+    fn open_bound(
+        lab: &Lab,
+        group: &str,
+        places: &[Place],
+        bind: impl Fn(IpAddr) -> IpAddr,
+        (policy, backend): (&str, &str),
         (count, bytes, pace_us): (u64, usize, u64),
     ) -> Self {
-        let address = |index: usize| SocketAddr::new(places[index].1, MEMBER_PORT + index as u16).to_string();
+        let at = |ip: IpAddr, index: usize| SocketAddr::new(ip, MEMBER_PORT + index as u16).to_string();
+        let address = |index: usize| at(places[index].1, index);
+        let bound = |index: usize| at(bind(places[index].1), index);
         let mut members: Vec<Side> = (1..places.len())
             .map(|index| {
-                let arguments = ["group-member".into(), address(index), group.into()];
+                let arguments = ["group-member".into(), bound(index), group.into()];
                 Side::start(lab, places[index].0, &format!("member {}", index - 1), &arguments)
             })
             .collect();
         members.iter_mut().for_each(|member| drop(member.wait("ready")));
-        let mut arguments = vec!["group-opener".into(), address(0), group.into()];
+        let mut arguments = vec!["group-opener".into(), bound(0), group.into()];
         arguments.extend([policy.into(), backend.into()]);
         arguments.extend([count.to_string(), bytes.to_string(), pace_us.to_string()]);
         arguments.extend((1..places.len()).map(address));
@@ -238,6 +252,41 @@ fn a_group_over_ipv6_passes_a_bridge_that_snoops_on_mld() {
         assert_eq!(gang.opener.wait("closed"), "true");
         let paths = "paths Multicast Multicast Multicast".to_owned();
         assert!(gang.opener.said.contains(&paths), "{group} snooping {snooping}: {:?}", gang.opener.said);
+    }
+}
+
+/// The opener's routes for groups lead elsewhere.
+#[test]
+fn nodes_on_all_addresses_speak_to_groups_by_the_way_to_their_members() {
+    let test = begin("nodes_on_all_addresses_speak_to_groups_by_the_way_to_their_members");
+    let Some(lab) = lab(&test, 4) else { return };
+    let ip = |line: &str| {
+        let status = lab.host(0).command("ip").args(line.split(' ')).status();
+        assert!(status.unwrap().success(), "ip {line}");
+    };
+    ip("link add elsewhere type veth peer name nobody");
+    ip("link set nobody up");
+    ip("addr add 10.99.0.1/24 dev elsewhere");
+    ip("link set elsewhere up multicast on");
+    ip("route replace 224.0.0.0/4 dev elsewhere");
+    let place = |index: usize| Some((index, lab.host(index).ipv6()?.into()));
+    let places: Option<Vec<Place>> = (0..4).map(place).collect();
+    if places.is_none() {
+        test.skip_because("this kernel has no IPv6");
+    }
+    let v4 = (GROUP, lab.hosts().map(|host| (host.index(), host.ip())).collect());
+    let v6 = places.map(|places| (GROUP_OF_LINK, places));
+    for (group, places) in std::iter::once(v4).chain(v6) {
+        let anywhere = |ip: IpAddr| match ip {
+            IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+            IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+        };
+        let how = ("wait", "auto");
+        let mut gang = Gang::open_bound(&lab, group, &places, anywhere, how, (100, 20_000, 0));
+        gang.expect_all(&[0, 1, 2], 100);
+        assert_eq!(gang.opener.wait("closed"), "true");
+        let paths = "paths Multicast Multicast Multicast".to_owned();
+        assert!(gang.opener.said.contains(&paths), "{group}: {:?}", gang.opener.said);
     }
 }
 

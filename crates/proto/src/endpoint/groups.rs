@@ -18,7 +18,7 @@ use crate::peer::GroupReport;
 use crate::rate::Rate;
 use crate::seal::Seed;
 use bytes::Bytes;
-use core::net::SocketAddr;
+use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
 use denrei_wire::checksum;
 use denrei_wire::group::{GROUP_CHANNEL, Record};
@@ -55,6 +55,22 @@ impl Endpoint {
     /// No such group.
     pub fn limit_group_datagrams(&mut self, group: GroupId, bytes: u16) -> Result<(), GroupError> {
         self.on_group(group, |sender, config| sender.limit_datagrams(bytes.max(config.min_datagram_bytes)))
+    }
+
+    /// Packets to the group's address come from the one of this host's addresses that `member` has a session with, as
+    /// what comes from elsewhere is a stranger's: the one it has asked, or else `source`.
+    ///
+    /// # Errors
+    /// No such group.
+    pub fn speak_to_group_from(
+        &mut self,
+        group: GroupId,
+        member: SocketAddr,
+        source: IpAddr,
+    ) -> Result<(), GroupError> {
+        let session = self.peer_at(member).and_then(|peer| self.get(peer));
+        let source = session.and_then(|session| session.way().from).unwrap_or(source);
+        self.on_group(group, |sender, _| sender.speak_from(source))
     }
 
     /// Queues a message for a group; its number.

@@ -5,6 +5,7 @@
 //! how what is missing goes out again, `transmit` writes packets, `pace` says how fast, `copies` multiplies them
 //! where there is no multicast, `timers` asks those who are silent, `status` says how it stands. Source: M1–M7; `spec/protocol.md` §14.
 
+mod base;
 mod copies;
 mod opening;
 mod pace;
@@ -27,9 +28,10 @@ use super::types::{Departure, GroupBackend, GroupCounters, GroupError, GroupEven
 use crate::config::Config;
 use crate::congestion::{self, Controller};
 use crate::events::Events;
+use base::Base;
 use bytes::Bytes;
 use copies::Copies;
-use core::net::SocketAddr;
+use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
 use denrei_wire::Instant;
 use denrei_wire::group::{GROUP_HEADER_BYTES, Record};
@@ -112,10 +114,13 @@ pub(crate) struct Sender {
     /// Somebody has gone who has the key.
     rekey_due: bool,
     window: Box<dyn Controller>,
+    base: Base,
     pace: Pace,
     symbol_bytes: usize,
     /// Largest datagram that the interface towards the group's address carries.
     interface_bytes: u16,
+    /// From where packets go to the group's address; `None`: the system chooses.
+    source: Option<IpAddr>,
     /// The first symbol that has not gone to the group's address.
     multicast_next: u64,
     /// Number of the next packet to the group's address.
@@ -185,9 +190,11 @@ impl Sender {
             keys,
             rekey_due: false,
             window: congestion::controller(config.congestion, config.min_datagram_bytes as u64),
+            base: Base::default(),
             pace: Pace::default(),
             symbol_bytes: config.min_datagram_bytes as usize - SYMBOL_OVERHEAD_BYTES,
             interface_bytes: u16::MAX,
+            source: None,
             multicast_next: 0,
             packet: 0,
             trains: VecDeque::new(),
@@ -247,6 +254,11 @@ impl Sender {
     /// Datagrams to the group's address may be so large.
     pub fn limit_datagrams(&mut self, bytes: u16) {
         self.interface_bytes = bytes;
+    }
+
+    /// Packets to the group's address come from this one of the host's.
+    pub fn speak_from(&mut self, source: IpAddr) {
+        self.source = Some(source);
     }
 
     /// The application waits for what is under way.

@@ -239,10 +239,11 @@ class AsyncNode(_Context):
         From then on `recv` brings nothing of its channel, whoever sends it.
         """
         self._left.add(channel)
-        made = await self._loop.run_in_executor(
-            None, lambda: Collective(self.node, addresses, group, timeout, channel=channel)
+        calls = _Calls()
+        made = await calls.make(
+            lambda: Collective(self.node, addresses, group, timeout, channel=channel, unless=calls.are_over)
         )
-        return AsyncCollective(made)
+        return AsyncCollective(made, calls)
 
     async def cast_send(
         self,
@@ -372,46 +373,68 @@ class AsyncRelay(_Context):
         await self.close()
 
 
+class _Calls:
+    """Calls that a thread makes, one after the other. A task that is cancelled ends its own."""
+
+    def __init__(self) -> None:
+        self._turn = asyncio.Lock()
+        self._over = threading.Event()
+
+    def are_over(self) -> bool:
+        """Whether the one that is being made is waited for no longer."""
+        return self._over.is_set()
+
+    async def make(self, call: Callable[..., T], *arguments: Any) -> T:
+        async with self._turn:
+            self._over.clear()
+            running = asyncio.get_running_loop().run_in_executor(None, call, *arguments)
+            try:
+                return await asyncio.shield(running)
+            except asyncio.CancelledError:
+                self._over.set()
+                await asyncio.wait([running])
+                raise
+
+
 class AsyncCollective(_Context):
     """A set of nodes that work together. Use it as a context manager, or call `close`.
 
-    `set` is the `Collective` itself, whose calls these are, made by a thread.
+    `set` is the `Collective` itself, whose calls these are, made by a thread. A task that is cancelled in one of them ends
+    it as if time were up, for this node and so for all.
     """
 
-    def __init__(self, made: Collective) -> None:
+    def __init__(self, made: Collective, calls: _Calls | None = None) -> None:
         self.set = made
+        self._calls = calls or _Calls()
 
     async def barrier(self, timeout: float = 30.0) -> None:
         """Waits until all have come here."""
-        await self._run(self.set.barrier, timeout)
+        await self._calls.make(self.set.barrier, timeout)
 
     async def broadcast(self, data: Buffer | None = None, timeout: float = 30.0) -> bytes:
         """Gives what rank 0 has to all."""
-        return await self._run(self.set.broadcast, data, timeout)
+        return await self._calls.make(self.set.broadcast, data, timeout)
 
     async def gather(self, data: Buffer, timeout: float = 30.0) -> list[bytes]:
         """Brings what all have to rank 0, in the order of ranks."""
-        return await self._run(self.set.gather, data, timeout)
+        return await self._calls.make(self.set.gather, data, timeout)
 
     async def all_gather(self, data: Buffer, timeout: float = 30.0) -> list[bytes]:
         """Brings what all have to all, in the order of ranks."""
-        return await self._run(self.set.all_gather, data, timeout)
+        return await self._calls.make(self.set.all_gather, data, timeout)
 
     async def reduce(
         self, data: Buffer, join: Callable[[bytes, bytes], Buffer], timeout: float = 30.0
     ) -> bytes:
         """Joins what all have; `join` is called by a thread. See `Collective.reduce`."""
-        return await self._run(self.set.reduce, data, join, timeout)
+        return await self._calls.make(self.set.reduce, data, join, timeout)
 
     async def close(self, timeout: float = 30.0) -> bool:
         """Ends the set: rank 0 waits until all have everything; whether they have."""
-        return await self._run(self.set.close, timeout)
+        return await self._calls.make(self.set.close, timeout)
 
     async def _leave(self) -> None:
         await self.close()
-
-    async def _run(self, call: Callable[..., T], *arguments: Any) -> T:
-        return await asyncio.get_running_loop().run_in_executor(None, call, *arguments)
 
 
 class AsyncGroup(_Context):

@@ -12,11 +12,11 @@ use crate::cmd::values::{address, seconds};
 use crate::cmd::wrong_arguments;
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
-use denrei::{BindError, Config, Drive, Node, is_of_one_link};
+use denrei::{BindError, Config, Drive, Node};
 use denrei_cast::message::MAX_MESSAGE_BYTES;
 use denrei_output::in_words;
 use serde_json::json;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 /// The port of receivers for which none is named.
@@ -87,8 +87,7 @@ impl PortArgs {
         let Some(bind) = &self.bind else {
             let beyond = peers.iter().any(|peer| !peer.ip().to_canonical().is_loopback());
             let open = config.insecure || config.cluster_key.is_some() || beyond;
-            let ips = of_link(group, peers).map_or_else(|| default_ips(group, peers, open), |ip| [ip; 2]);
-            return bind_default(ips, port, &config);
+            return bind_default(default_ips(group, peers, open), port, &config);
         };
         let addr = resolve(bind, port).map_err(|why| wrong_arguments(format!("--bind: {why}")))?;
         Node::bind(addr, config).context("cannot open the port")
@@ -108,19 +107,6 @@ fn default_ips(group: SocketAddr, peers: &[SocketAddr], open: bool) -> [IpAddr; 
         IpAddr::V6(_) => Ipv6Addr::LOCALHOST.into(),
     };
     if open { [Ipv6Addr::UNSPECIFIED.into(), Ipv4Addr::UNSPECIFIED.into()] } else { [loopback; 2] }
-}
-
-/// Where a side is that has a group of one link and peers that are reached at addresses of more: a Node at all addresses
-/// speaks to such a group from the link's own, which is not the one that its peers have sessions with.
-fn of_link(group: SocketAddr, peers: &[SocketAddr]) -> Option<IpAddr> {
-    let wide = |ip: IpAddr| matches!(ip, IpAddr::V6(ip) if !ip.is_unicast_link_local());
-    let is_of_link = matches!(group.ip(), IpAddr::V6(ip) if is_of_one_link(&ip));
-    if !is_of_link || !peers.iter().all(|peer| wide(peer.ip().to_canonical())) {
-        return None;
-    }
-    let socket = UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0)).ok()?;
-    socket.connect(peers.first()?).ok()?;
-    socket.local_addr().ok().map(|own| own.ip()).filter(|ip| wide(*ip))
 }
 
 /// Binds `port` of the first address, or another where that is taken: several receivers on one host find senders all

@@ -18,6 +18,8 @@ const CLIMB: Duration = Duration::from_millis(4);
 pub(super) const MAX_TRIES: u8 = 8;
 /// Where several miss it, and one speaks for all, it goes to the address again, but no sooner than this.
 const IN_VAIN_PAUSE: Duration = Duration::from_millis(100);
+/// Symbols under way that make no queue to speak of: the least window is half of that.
+const NEXT_TO_NOTHING: u64 = 4;
 /// Symbols of one report's gaps that are looked at; the next report names the rest.
 const MAX_GAP_SYMBOLS: u64 = 4096;
 
@@ -272,6 +274,11 @@ impl Sender {
         let Member { rtt, lateness, .. } = &self.members[index];
         let without_turns = |rtt_ns| rtt_without_turns(rtt_ns, rtt.min_ns());
         let sent_at = self.members[index].echo.and_then(|echo| self.sent_at(echo)).unwrap_or(now);
+        let rtt_ns = without_turns(rtt.latest_ns());
+        let few = NEXT_TO_NOTHING * self.symbol_bytes as u64;
+        if in_flight <= few && self.window.window() <= few {
+            self.base.sample(now, rtt_ns);
+        }
         if lost > 0 {
             self.window.on_loss(now, sent_at, lost);
         }
@@ -280,9 +287,9 @@ impl Sender {
             cost: in_flight - self.stream.in_flight(),
             packets: acked - before,
             marked: 0,
-            rtt_ns: without_turns(rtt.latest_ns()),
+            rtt_ns,
             lasting_rtt_ns: without_turns(lateness.lasting(rtt.latest_ns())),
-            min_rtt_ns: rtt.min_ns(),
+            min_rtt_ns: self.base.least(now, rtt.min_ns()),
             srtt_ns: rtt.smoothed_ns(),
             sent_at,
             under_way: in_flight,

@@ -98,7 +98,8 @@ impl Sender {
             self.last_sent_at = now;
         }
         let segment_size = (self.packet - first_packet > 1).then_some(segment_size);
-        let train = Transmit { to: self.address, from: None, len: out.len(), segment_size, ecn: Ecn::Ect0 };
+        let (to, from) = (self.address, self.source);
+        let train = Transmit { to, from, len: out.len(), segment_size, ecn: Ecn::Ect0 };
         if !self.replicates() {
             return Some(train);
         }

@@ -1,0 +1,172 @@
+//! How groups come about: opened here, or joined.
+//!
+//! Inputs → outputs: addresses → the core's groups, and the socket that speaks to them or hears them.
+
+use super::{Group, GroupListener, MOMENT, OPENING_GRACE, OpenGroupError};
+use crate::Node;
+use crate::shards::deadline_of;
+use denrei_proto::ConnectError;
+use denrei_proto::group::{GroupBackend, GroupError, GroupEvent, GroupOptions, MAX_MEMBERS};
+use std::net::{IpAddr, SocketAddr};
+use std::time::Instant;
+
+impl Node {
+    /// Opens a group at the multicast `address` with the Nodes at `members`, and waits until every one
+    /// of them takes part (M4). Messages then go to all of them at once (M1). `policy` is a
+    /// [`GroupPolicy`](crate::GroupPolicy) or [`GroupOptions`].
+    ///
+    /// # Errors
+    /// Members that did not answer are named; members join the address by
+    /// [`join_group`](Self::join_group).
+    pub fn open_group(
+        &self,
+        address: SocketAddr,
+        members: &[SocketAddr],
+        policy: impl Into<GroupOptions>,
+    ) -> Result<Group, OpenGroupError> {
+        self.open_group_unless(address, members, policy, || false)
+    }
+
+    /// Like [`open_group`](Self::open_group), and asks twenty times a second whether to give up.
+    ///
+    /// # Errors
+    /// As for [`open_group`](Self::open_group); [`OpenGroupError::Interrupted`].
+    pub fn open_group_unless(
+        &self,
+        address: SocketAddr,
+        members: &[SocketAddr],
+        policy: impl Into<GroupOptions>,
+        mut interrupted: impl FnMut() -> bool,
+    ) -> Result<Group, OpenGroupError> {
+        let options: GroupOptions = policy.into();
+        let members = members.iter().map(|addr| self.member_at(*addr)).collect::<Result<Vec<_>, _>>()?;
+        self.shards().gather();
+        let nearest = nearest(address, &members);
+        let address = self.on_its_link(address, nearest);
+        let timeout = options.open_timeout.saturating_add(OPENING_GRACE);
+        let (source, bytes) = self.enable_multicast(address, nearest, &options)?;
+        let id = self.with_core(|core, now| {
+            let id = core.endpoint.open_group(now, address, &members, options)?;
+            if let Some(bytes) = bytes {
+                core.endpoint.limit_group_datagrams(id, bytes)?;
+            }
+            if let (Some(source), Some(nearest)) = (source, nearest) {
+                core.endpoint.speak_to_group_from(id, nearest, source)?;
+            }
+            Ok::<_, GroupError>(id)
+        })?;
+        let group = Group { node: self.clone(), id, address };
+        self.shared().kick();
+        let until = deadline_of(timeout);
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            match group.event_timeout(left.min(MOMENT)) {
+                Some(GroupEvent::Opened) => return Ok(group),
+                Some(GroupEvent::OpenFailed { missing }) => {
+                    return Err(GroupError::OpenFailed { missing }.into());
+                }
+                None if left > MOMENT && interrupted() => {
+                    // There is nothing to wait for, as there is with one that was open.
+                    self.with_core(|core, now| core.endpoint.forget_group(now, id));
+                    return Err(OpenGroupError::Interrupted);
+                }
+                None if left > MOMENT => {}
+                _ => return Err(GroupError::OpenFailed { missing: members }.into()),
+            }
+        }
+    }
+
+    /// The address of a member, which this Node can send to.
+    pub(super) fn member_at(&self, addr: SocketAddr) -> Result<SocketAddr, GroupError> {
+        let bad =
+            |error: ConnectError| GroupError::BadMembers { max: MAX_MEMBERS, problem: error.to_string() };
+        self.reachable(addr).map_err(bad)
+    }
+
+    /// A group's address with the interface of this Node, if a group of one link does not name any.
+    fn on_its_link(&self, address: SocketAddr, other: Option<SocketAddr>) -> SocketAddr {
+        self.shared().with_io(|io| io.socket.on_its_link(address, other))
+    }
+
+    /// Sending to the address is only needed where multicast is wanted. From which of this host's addresses, where that
+    /// is to be chosen, and with how large datagrams, if the system says.
+    fn enable_multicast(
+        &self,
+        address: SocketAddr,
+        nearest: Option<SocketAddr>,
+        options: &GroupOptions,
+    ) -> Result<(Option<IpAddr>, Option<u16>), OpenGroupError> {
+        let (enabled, way) = self.shared().with_io(|io| {
+            let source = nearest.and_then(|nearest| io.socket.group_source(address, nearest));
+            let enabled = io.socket.enable_multicast(address, source);
+            (enabled, (source, io.socket.multicast_datagram_bytes(address, source)))
+        });
+        match (enabled, options.backend) {
+            (Err(source), GroupBackend::Multicast) => return Err(OpenGroupError::Socket { address, source }),
+            (Err(source), GroupBackend::Auto) => {
+                tracing::warn!("no multicast to {address}: {source}; members are served by unicast");
+            }
+            _ => {}
+        }
+        Ok(way)
+    }
+
+    /// Joins the multicast `address`: openers may from now on name this Node as a member of groups
+    /// there; [`GroupListener::accept`] brings the memberships. Where the host has no multicast the
+    /// groups come by unicast.
+    ///
+    /// # Errors
+    /// Not an address that a group can have.
+    pub fn join_group(&self, address: SocketAddr) -> Result<GroupListener, OpenGroupError> {
+        self.shards().gather();
+        let address = self.on_its_link(address, None);
+        // Nobody finds in between that the address is needed no longer.
+        let (hearing, joined) = self.shared().with_io(|io| {
+            let hearing = io.socket.join_multicast(address);
+            let joined = self.with_core(|core, now| {
+                match hearing.is_ok() {
+                    true => core.endpoint.join_group(now, address)?,
+                    false => core.endpoint.join_group_unheard(now, address)?,
+                }
+                *core.listeners.entry(address).or_default() += 1;
+                Ok::<_, GroupError>(())
+            });
+            (hearing, joined)
+        });
+        let heard = hearing.is_ok();
+        if let Err(error) = joined {
+            self.release_address(address);
+            return Err(error.into());
+        }
+        if let Err(error) = hearing {
+            tracing::warn!(
+                "cannot hear the multicast address {address}: {error}; its groups come by unicast"
+            );
+        }
+        // Whoever sleeps on the sockets does not know the new one.
+        self.shared().wake();
+        self.shared().kick();
+        Ok(GroupListener { node: self.clone(), address, heard })
+    }
+
+    /// Stops hearing a group's address that nobody here needs any more.
+    pub(super) fn release_address(&self, address: SocketAddr) {
+        let left = self.shared().with_io(|io| {
+            let needed = self.with_core(|core, _| core.endpoint.needs_group_address(address));
+            if !needed {
+                io.socket.leave_multicast(address);
+            }
+            !needed
+        });
+        if left {
+            self.shared().wake();
+        }
+    }
+}
+
+/// The member by whose way the group is spoken to: the first of its family. One on loopback only if all are.
+fn nearest(group: SocketAddr, members: &[SocketAddr]) -> Option<SocketAddr> {
+    let mut fitting = members.iter().filter(|member| member.is_ipv4() == group.is_ipv4());
+    let first = fitting.clone().next();
+    fitting.find(|member| !member.ip().is_loopback()).or(first).copied()
+}
