@@ -178,9 +178,9 @@ impl Group {
     }
 
     /// Makes the Node at `addr` a member, from the next message on, or with what is retained
-    /// (`history`; see [`GroupOptions::history_bytes`](crate::GroupOptions::history_bytes)). Its id; [`GroupEvent::Joined`] says when it
-    /// takes part, [`GroupEvent::Departed`] that it does not: it refused, or did not answer within
-    /// [`GroupOptions::open_timeout`](crate::GroupOptions::open_timeout). The others do not wait for its answer.
+    /// (`history`; see [`history_bytes`](crate::GroupOptions::history_bytes)). Its id; [`GroupEvent::Joined`] says
+    /// when it takes part, [`GroupEvent::Departed`] that it does not: it refused, or did not answer within
+    /// [`open_timeout`](crate::GroupOptions::open_timeout). The others do not wait for its answer.
     ///
     /// # Errors
     /// It is one already, or cannot be one.
