@@ -300,9 +300,11 @@ fn a_peer_that_announces_large_writes_waits_until_it_has_offered_some() {
         header::encode_request(&place, None, &Request::WriteBulk { number }, &mut octets);
         queue(&mut sides, header::REQUESTS, octets);
     }
+    let most = origin::MAX_REQUESTS;
+    work(&mut sides, |sides| sides[1].engine.bulks.len() >= most);
     let end = Instant::now() + Duration::from_millis(500);
     work(&mut sides, |_| Instant::now() > end);
-    let (most, awaited) = (origin::MAX_REQUESTS, sides[1].engine.bulks.len());
+    let awaited = sides[1].engine.bulks.len();
     assert!((most..most + 256).contains(&awaited), "{awaited} are awaited");
     (0..WRITES).for_each(|_| queue(&mut sides, header::BULK, vec![1]));
     let is_there = |(number, octet): (usize, &u8)| number % 2 == 1 || *octet == 1;
