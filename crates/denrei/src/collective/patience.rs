@@ -43,9 +43,7 @@ impl Patience {
             }
         }
     }
-}
 
-impl Patience {
     /// Tries until there is room for something, or time is up: then with the error that says that there is none.
     pub fn wait_for_room<T, E>(
         &self,

@@ -126,9 +126,7 @@ impl Receiver {
         let look = Look { began: Instant::ZERO, left: 0, until: 0, ended: None };
         Self { shards, steering, inbound, free, look, sleeper }
     }
-}
 
-impl Receiver {
     /// A peer's host says that nobody is at its port; whether more such word is of use.
     #[cold]
     fn hear_refused(&self, peer: SocketAddr) -> bool {
