@@ -8,15 +8,17 @@
 mod common;
 #[path = "mpi/launch.rs"]
 mod launch;
+#[path = "mpi/suite.rs"]
+mod suite;
 
 use common::{assert_good, provider, sources};
 use launch::{IntelMpi, LIMIT, LONG_LIMIT, Mpich, OpenMpi, compile, is_full, lab};
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
-use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+use suite::Suite;
 
 /// The longest messages, in bytes: of the long list, and of the short one.
 const LARGEST: &str = "1073741824";
@@ -442,34 +444,6 @@ fn mpich_jobs_over_groups_end_when_a_rank_is_silent() {
     }
 }
 
-/// Which of mpi4py's modules are left out if not all is run, for they take half of the time: types that ranks make for
-/// themselves, of which a provider sees nothing; and starting ranks, which `spawn.py` does too.
-const LEFT_OUT: [&str; 2] = ["test_datatype", "test_spawn"];
-
-/// The names of mpi4py's tests that pass at rank 0, or are left out there.
-fn mpi4pys_tests(mpich: &Mpich, sources: &Path, provider: &Path, name: &str) -> BTreeSet<String> {
-    let seconds = if is_full() { LONG_LIMIT } else { 300 };
-    let mut command = mpich.run(seconds, provider, 2);
-    let said = provider.join(name);
-    // Each rank's words in a file of its own.
-    command.arg("-errfile-pattern").arg(provider.join(format!("{name}.%r")));
-    command.arg(mpich.program("python")).arg(sources.join("test/main.py")).arg("-v");
-    // The last one fails now and then over MPICH's tcp too.
-    command.args(["-x", "*.testGetFortranInfo", "-x", "*.testDistgraphcomm"]);
-    if !is_full() {
-        command.args(LEFT_OUT.iter().flat_map(|module| ["-e", module]));
-    }
-    // They write files and have each flushed: in memory that takes no time.
-    let output = command.env("FI_PROVIDER", name).env("TMPDIR", "/dev/shm").output().unwrap();
-    let words = std::fs::read_to_string(said.with_extension("0")).unwrap_or_default();
-    assert!(output.status.success(), "mpi4py's tests over {name}: {}\n{words}", output.status);
-    let outcome = |line: &str| {
-        let (test, outcome) = line.rsplit_once(" ... ")?;
-        (outcome == "ok" || outcome.starts_with("skipped")).then(|| format!("{test}: {outcome}"))
-    };
-    words.lines().filter_map(outcome).collect()
-}
-
 #[test]
 fn mpi4pys_own_tests_pass_as_over_tcp() {
     const NAME: &str = "mpi4pys_own_tests_pass_as_over_tcp";
@@ -480,8 +454,9 @@ fn mpi4pys_own_tests_pass_as_over_tcp() {
     };
     let place = tempfile::tempdir().unwrap();
     let provider = provider(place.path());
-    let tcp = mpi4pys_tests(&mpich, &sources, &provider, "tcp");
-    let denrei = mpi4pys_tests(&mpich, &sources, &provider, "denrei");
+    let suite = Suite { mpich: &mpich, sources: &sources, provider: &provider };
+    let tcp = suite.yardstick("tcp");
+    let denrei = suite.passed_over("denrei").unwrap();
     assert!(tcp.len() >= 2000, "{} tests", tcp.len());
     let missing: Vec<_> = tcp.difference(&denrei).collect();
     assert!(missing.is_empty(), "not as over tcp: {missing:?}");

@@ -1,0 +1,97 @@
+//! mpi4py's own tests over a provider, which tell of each as it ends.
+//!
+//! Inputs → outputs: MPICH, mpi4py's sources, a provider → which tests pass, or where the ranks hang.
+
+use crate::launch::{LONG_LIMIT, Mpich, is_full};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// Which of mpi4py's modules are left out if not all is run, for they take half of the time: types that ranks make for
+/// themselves, of which a provider sees nothing; and starting ranks, which `spawn.py` does too.
+const LEFT_OUT: [&str; 2] = ["test_datatype", "test_spawn"];
+/// Longest run of all the rest, in seconds.
+const SHORT_LIMIT: u32 = 300;
+/// Ranks that tell of nothing for so long hang: the longest test takes a second.
+const SILENCE: Duration = Duration::from_secs(60);
+/// How often the yardstick is tried: MPICH over tcp hangs by itself now and then.
+const TRIES: u32 = 3;
+
+/// The tests, and what they run on.
+pub struct Suite<'a> {
+    pub mpich: &'a Mpich,
+    pub sources: &'a Path,
+    pub provider: &'a Path,
+}
+
+impl Suite<'_> {
+    /// The tests that pass over what denrei is compared with.
+    pub fn yardstick(&self, name: &str) -> BTreeSet<String> {
+        for _ in 1..TRIES {
+            match self.passed_over(name) {
+                Ok(passed) => return passed,
+                Err(why) => println!("once more: {why}"),
+            }
+        }
+        self.passed_over(name).unwrap()
+    }
+
+    /// The names of the tests that pass at rank 0, or are left out there; what rank 0 said if some do not, or hang.
+    pub fn passed_over(&self, name: &str) -> Result<BTreeSet<String>, String> {
+        let said = self.provider.join(name).with_extension("0");
+        let status = end_of(self.command(name).spawn().unwrap(), &said);
+        let words = std::fs::read_to_string(&said).unwrap_or_default();
+        match status {
+            Some(status) if status.success() => Ok(words.lines().filter_map(outcome).collect()),
+            Some(status) => Err(format!("mpi4py's tests over {name}: {status}\n{words}")),
+            None => Err(format!("mpi4py's tests over {name} told of nothing for {SILENCE:?}\n{words}")),
+        }
+    }
+
+    fn command(&self, name: &str) -> Command {
+        let seconds = if is_full() { LONG_LIMIT } else { SHORT_LIMIT };
+        let mut command = self.mpich.run(seconds, self.provider, 2);
+        // Each rank's words in a file of its own.
+        command.arg("-errfile-pattern").arg(self.provider.join(format!("{name}.%r")));
+        command.arg(self.mpich.program("python")).arg(self.sources.join("test/main.py")).arg("-v");
+        // The last one fails now and then over MPICH's tcp too.
+        command.args(["-x", "*.testGetFortranInfo", "-x", "*.testDistgraphcomm"]);
+        if !is_full() {
+            command.args(LEFT_OUT.iter().flat_map(|module| ["-e", module]));
+        }
+        // They write files and have each flushed: in memory that takes no time.
+        command.env("FI_PROVIDER", name).env("TMPDIR", "/dev/shm").stdout(Stdio::null());
+        command
+    }
+}
+
+/// How the ranks ended; `None` if they stopped telling of tests in the file `said`, and were ended.
+fn end_of(mut ranks: Child, said: &Path) -> Option<ExitStatus> {
+    let mut length = 0;
+    let mut since = Instant::now();
+    loop {
+        if let Some(status) = ranks.try_wait().unwrap() {
+            return Some(status);
+        }
+        let now = said.metadata().map_or(0, |file| file.len());
+        if now != length {
+            (length, since) = (now, Instant::now());
+        } else if since.elapsed() > SILENCE {
+            // `timeout`, which hands it on.
+            kill(Pid::from_raw(ranks.id().try_into().unwrap()), Signal::SIGTERM).unwrap();
+            ranks.wait().unwrap();
+            return None;
+        }
+        sleep(Duration::from_millis(200));
+    }
+}
+
+/// A line's test and what became of it, if that is well.
+fn outcome(line: &str) -> Option<String> {
+    let (test, outcome) = line.rsplit_once(" ... ")?;
+    (outcome == "ok" || outcome.starts_with("skipped")).then(|| format!("{test}: {outcome}"))
+}
