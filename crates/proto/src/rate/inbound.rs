@@ -49,6 +49,10 @@ const LONG_PATH: Duration = Duration::from_millis(1);
 const RTT_LIFETIME: Duration = Duration::from_secs(10);
 /// Samples without growth, by a quarter in the start, after which the rate counts as found (BBR's full pipe).
 const PLATEAU: u8 = 3;
+/// For so long after an overrun the round trip is no longer than so many times the sessions': the first grants' data
+/// comes behind what overran the queue, and of senders that wait for their cores.
+const UNSETTLED: Duration = Duration::from_millis(100);
+const MOST_UNSETTLED: u32 = 4;
 /// Round trip before one was measured and if no session knows one: a LAN's.
 const ASSUMED_RTT: Duration = Duration::from_micros(100);
 
@@ -71,6 +75,9 @@ pub(crate) struct InboundWindow {
     arrived_at: Instant,
     /// Round trip until a grant's is measured.
     assumed_rtt: Duration,
+    /// The longest until then.
+    most_rtt: Duration,
+    settled_at: Instant,
     min_rtt: Duration,
     min_rtt_at: Instant,
     /// Mean of the time from a grant to its data, and mean deviation from it.
@@ -113,6 +120,8 @@ impl InboundWindow {
             sample_arrivals: 0,
             arrived_at: now,
             assumed_rtt: rtt.unwrap_or(ASSUMED_RTT),
+            settled_at: now + UNSETTLED,
+            most_rtt: rtt.map_or(Duration::MAX, |rtt| rtt * MOST_UNSETTLED),
             min_rtt: Duration::MAX,
             min_rtt_at: now,
             mean_wait: None,
@@ -159,7 +168,7 @@ impl InboundWindow {
 
     /// The smallest recent round trip from a grant to its data.
     pub fn rtt(&self) -> Duration {
-        if self.min_rtt == Duration::MAX { self.assumed_rtt } else { self.min_rtt }
+        if self.min_rtt == Duration::MAX { self.assumed_rtt } else { self.min_rtt.min(self.most_rtt) }
     }
 
     /// What the path holds at its rate.
@@ -229,6 +238,9 @@ impl InboundWindow {
 
     /// A grant's data came after `rtt`.
     pub fn on_round_trip(&mut self, now: Instant, rtt: Duration) {
+        if now >= self.settled_at {
+            self.most_rtt = Duration::MAX;
+        }
         if rtt <= self.min_rtt || now.saturating_since(self.min_rtt_at) > RTT_LIFETIME {
             self.min_rtt = rtt.max(Duration::from_nanos(100));
             self.min_rtt_at = now;
@@ -281,9 +293,10 @@ impl InboundWindow {
     }
 
     /// Whether the room is so far below what lost that it cannot be the same queue that loses: two steps, and one that
-    /// the growth is held back by. Or it is at its least.
+    /// the growth is held back by, and no more than a shallow buffer has room for. Or it is at its least.
     fn is_small(&self) -> bool {
-        self.queue <= self.least_queue() || 3 * self.queue <= 2 * self.lossy
+        let is_below = 3 * self.queue <= 2 * self.lossy && self.queue <= FIRST_QUEUE_BYTES;
+        self.queue <= self.least_queue() || is_below
     }
 
     fn end_sample(&mut self, now: Instant, length: Duration) {
@@ -336,158 +349,4 @@ impl InboundWindow {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A link with a queue, fed by grants: what is beyond the queue is lost.
-    fn settle(rate: u64, rtt: Duration, queue: u64, chance: fn(u64) -> bool, seconds: u64) -> (f64, f64) {
-        let mut window = InboundWindow::new(Instant::ZERO, 4 << 20, None);
-        let step = Duration::from_nanos(1472 * 1_000_000_000 / rate);
-        let (mut now, mut backlog) = (Instant::ZERO, 0.0f64);
-        let (mut arrived, mut lost, mut count) = (0u64, 0u64, 0u64);
-        let held = rate as f64 * rtt.as_secs_f64();
-        let end = Instant::ZERO + Duration::from_secs(seconds);
-        while now < end {
-            // What is in flight beyond what the path holds stands in the queue.
-            backlog = (window.octets() as f64 - held).max(-held);
-            now += if backlog > 0.0 { step } else { step.mul_f64(held / (held + backlog).max(1.0)) };
-            count += 1;
-            let full = backlog > queue as f64 && count % 20 == 0;
-            if full || chance(count) {
-                lost += 1;
-                window.on_loss(now, 1472);
-            } else {
-                arrived += 1472;
-                window.on_round_trip(now, rtt + Duration::from_secs_f64(backlog.max(0.0) / rate as f64));
-                window.on_arrival(now, 1472, true);
-            }
-        }
-        assert!(backlog.is_finite());
-        (arrived as f64 / seconds as f64 / rate as f64, lost as f64 * 1472.0 / arrived as f64)
-    }
-
-    #[test]
-    fn the_link_is_full_and_its_queue_is_not() {
-        for (rate, rtt_us, queue) in [
-            (125_000_000, 60, 64 << 10),
-            (1_250_000_000, 20, 64 << 10),
-            (1_250_000_000, 20, 1 << 20),
-            (12_500_000, 1_000, 64 << 10),
-        ] {
-            let (used, lost) = settle(rate, Duration::from_micros(rtt_us), queue, |_| false, 2);
-            assert!(used > 0.95, "{used} of {rate} B/s, {rtt_us} µs, {queue}");
-            assert!(lost < 0.001, "{lost} of {rate} B/s, {rtt_us} µs, {queue}");
-        }
-    }
-
-    /// What comes right after an overrun is as fast as the link, and tells its rate.
-    #[test]
-    fn the_rate_is_known_as_soon_as_what_was_under_way_has_come() {
-        let rtt = Duration::from_micros(5);
-        let mut window = InboundWindow::new(Instant::ZERO, 4 << 20, Some(rtt));
-        let first = window.octets();
-        let mut now = Instant::ZERO;
-        for _ in 0..50 {
-            now += Duration::from_nanos(118);
-            window.on_arrival(now, 1472, false);
-        }
-        let link = 1472 * 1_000_000_000 / 118;
-        assert!(window.rate().abs_diff(link) < link / 100, "{} of {link}", window.rate());
-        assert_eq!(window.octets(), first + window.rate() * 5 / 1_000_000);
-    }
-
-    /// 16 senders' windows at 25 Gb/s come in a quarter of a round trip, and are marked: that is not their link's rate.
-    #[test]
-    fn a_rate_that_was_too_low_is_found_in_a_few_dozen_round_trips() {
-        let (link, rtt, packets) = (3_000_000_000u64, Duration::from_micros(200), 32);
-        let mut window = InboundWindow::new(Instant::ZERO, 4 << 20, Some(rtt));
-        let mut now = Instant::ZERO;
-        let path = link / 5_000;
-        let mut come = path / 4;
-        let mut round_trips = 0;
-        while window.octets() < path {
-            for _ in 0..packets {
-                now += rtt / packets;
-                window.on_arrival(now, come / u64::from(packets), round_trips > 0);
-            }
-            window.on_round_trip(now, rtt);
-            come = window.octets().min(path);
-            round_trips += 1;
-        }
-        assert!(round_trips < 40, "{round_trips} round trips");
-    }
-
-    #[test]
-    fn a_rate_that_was_too_high_lasts_until_something_is_lost() {
-        let mut window = InboundWindow::new(Instant::ZERO, 4 << 20, None);
-        let mut now = Instant::ZERO;
-        // A process that was late reads what had waited.
-        for _ in 0..200 {
-            now += Duration::from_nanos(1000);
-            window.on_arrival(now, 1472, true);
-        }
-        assert!(window.rate() > 1_000_000_000);
-        for packet in 0..2_000 {
-            now += Duration::from_micros(12);
-            window.on_arrival(now, 1472, true);
-            if packet == 500 {
-                window.on_loss(now, 1472);
-            }
-        }
-        let link = 1472 * 1_000_000 / 12;
-        assert!(window.rate().abs_diff(link) < link / 50, "{} of {link}", window.rate());
-    }
-
-    #[test]
-    fn a_long_path_is_filled_within_a_few_dozen_round_trips() {
-        let (used, _) = settle(125_000_000, Duration::from_millis(20), 1 << 20, |_| false, 4);
-        assert!(used > 0.85, "{used}, the start included");
-    }
-
-    /// A window that has found its room, and then loses something each `pause`; its room before and in the end.
-    fn room_after_losses(buffer: u64, pause: Duration, losses: u32) -> (u64, u64) {
-        let mut window = InboundWindow::new(Instant::ZERO, buffer, None);
-        let mut now = Instant::ZERO;
-        let mut run = |window: &mut InboundWindow, time: Duration| {
-            let end = now + time;
-            while now < end {
-                now += Duration::from_micros(12);
-                window.on_round_trip(now, Duration::from_micros(60));
-                window.on_arrival(now, 1472, true);
-            }
-            now
-        };
-        run(&mut window, Duration::from_secs(1));
-        let before = window.queue();
-        for _ in 0..losses {
-            let now = run(&mut window, pause);
-            window.on_loss(now, 1472);
-        }
-        (before, window.queue())
-    }
-
-    #[test]
-    fn a_loss_now_and_then_does_not_narrow_a_room_that_was_enough() {
-        let (before, after) = room_after_losses(64 << 10, Duration::from_millis(400), 20);
-        assert_eq!(before, after);
-        let (before, after) = room_after_losses(64 << 10, Duration::from_millis(40), 11);
-        assert!(after < before / 4, "{after} of {before}: losses that go on are the room's");
-    }
-
-    #[test]
-    fn losses_that_go_on_in_a_small_room_are_not_the_rooms() {
-        let (before, after) = room_after_losses(64 << 10, Duration::from_millis(40), 60);
-        assert_eq!(before, after);
-        let (before, after) = room_after_losses(4 << 20, Duration::from_millis(40), 120);
-        assert!(
-            before > 1 << 20 && after == 2 * FIRST_QUEUE_BYTES,
-            "{after} of {before}: what would overflow is hidden"
-        );
-    }
-
-    #[test]
-    fn chance_loss_does_not_close_the_window() {
-        let (used, _) = settle(125_000_000, Duration::from_micros(100), 64 << 10, |n| n % 50 == 0, 2);
-        assert!(used > 0.90, "{used} with 2 % of chance loss");
-    }
-}
+mod tests;
