@@ -304,7 +304,7 @@ fn run_sender(
     progress: Option<Py<PyAny>>,
     make: impl FnOnce(denrei::Node, Vec<SocketAddr>) -> Result<Sender, CastError> + Send,
 ) -> PyResult<CastReport> {
-    let to = to.iter().map(|member| resolve(member)).collect::<PyResult<Vec<_>>>()?;
+    let to = to.iter().map(|member| resolve(py, member)).collect::<PyResult<Vec<_>>>()?;
     let mut watch = Watch::new(progress);
     let sent = py.detach(|| {
         let node = node.denrei()?;

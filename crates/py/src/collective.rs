@@ -5,7 +5,7 @@ use crate::error::{self, DenreiError};
 use crate::held::Closable;
 use crate::node::Node;
 use crate::number::numbers;
-use crate::wait::{SLICE, Signals, resolve, seconds};
+use crate::wait::{SLICE, Signals, resolve, seconds, several};
 use denrei::{Bytes, COLLECTIVE_CHANNEL, CollectiveError};
 use parking_lot::{Mutex, MutexGuard};
 use pyo3::prelude::*;
@@ -81,14 +81,14 @@ impl Collective {
     fn new(
         py: Python<'_>,
         node: &Node,
-        addresses: Vec<String>,
+        #[pyo3(from_py_with = several)] addresses: Vec<String>,
         group: &str,
         timeout: f64,
         #[pyo3(from_py_with = numbers)] channel: u16,
         unless: Option<Py<PyAny>>,
     ) -> PyResult<Self> {
-        let (group, timeout) = (resolve(group)?, seconds(timeout)?);
-        let addresses = addresses.iter().map(|address| resolve(address)).collect::<PyResult<Vec<_>>>()?;
+        let (group, timeout) = (resolve(py, group)?, seconds(timeout)?);
+        let addresses = addresses.iter().map(|address| resolve(py, address)).collect::<PyResult<Vec<_>>>()?;
         let signals = Signals::or_if(unless);
         let asked = signals.clone();
         let set = signals.outcome(node.call(py, |node| {

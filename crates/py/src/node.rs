@@ -11,7 +11,7 @@ use crate::membership::{self, GroupListener};
 use crate::message::Message;
 use crate::number::numbers;
 use crate::peer::Peer;
-use crate::wait::{in_time, resolve, wait};
+use crate::wait::{in_time, resolve, several, wait};
 use denrei::{ChannelId, Incoming};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
@@ -88,7 +88,7 @@ impl Node {
     #[new]
     #[pyo3(signature = (address = "127.0.0.1:0", **settings))]
     fn bind(py: Python<'_>, address: &str, settings: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
-        let (address, config) = (resolve(address)?, from_keywords(settings)?);
+        let (address, config) = (resolve(py, address)?, from_keywords(settings)?);
         let node = py.detach(|| denrei::Node::bind(address, config)).map_err(error::bind)?;
         let (address, incarnation) = (node.local_addr(), node.incarnation().0);
         Ok(Self { port: Arc::new(Port { node: Closable::new(node), address, incarnation }) })
@@ -125,14 +125,14 @@ impl Node {
 
     /// Opens a session with the node at an address, or names the one there is. Returns at once.
     fn connect(&self, py: Python<'_>, address: &str) -> PyResult<Peer> {
-        let address = resolve(address)?;
+        let address = resolve(py, address)?;
         let id = self.call(py, |node| node.connect(address).map_err(error::connect))?;
         Ok(Peer::new(self, id))
     }
 
     /// The live peer at an address, or `None`.
     fn peer_at(&self, py: Python<'_>, address: &str) -> PyResult<Option<Peer>> {
-        let address = resolve(address)?;
+        let address = resolve(py, address)?;
         Ok(self.look(py, |node| node.peer_at(address))?.map(|id| Peer::new(self, id)))
     }
 
@@ -150,7 +150,7 @@ impl Node {
         &self,
         py: Python<'_>,
         address: &str,
-        members: Vec<String>,
+        #[pyo3(from_py_with = several)] members: Vec<String>,
         options: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Group> {
         group::open(py, self, address, &members, options)
@@ -170,8 +170,8 @@ impl Node {
     fn cast_send(
         &self,
         py: Python<'_>,
-        paths: Vec<PathBuf>,
-        members: Vec<String>,
+        #[pyo3(from_py_with = several)] paths: Vec<PathBuf>,
+        #[pyo3(from_py_with = several)] members: Vec<String>,
         progress: Option<Py<PyAny>>,
         options: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<CastReport> {
@@ -187,7 +187,7 @@ impl Node {
         &self,
         py: Python<'_>,
         source: &Bound<'_, PyAny>,
-        members: Vec<String>,
+        #[pyo3(from_py_with = several)] members: Vec<String>,
         progress: Option<Py<PyAny>>,
         options: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<CastReport> {

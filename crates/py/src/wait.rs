@@ -1,8 +1,9 @@
 //! What all calls share: waiting without the interpreter's lock, times, addresses.
 
 use parking_lot::Mutex;
-use pyo3::exceptions::{PyTimeoutError, PyValueError};
+use pyo3::exceptions::{PyTimeoutError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
+use pyo3::types::PyString;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -85,8 +86,23 @@ pub(crate) fn in_time<T>(value: Option<T>) -> PyResult<T> {
     value.ok_or_else(|| PyTimeoutError::new_err("nothing was there within the time given"))
 }
 
-pub(crate) fn resolve(address: &str) -> PyResult<SocketAddr> {
-    let refuse = |why: String| PyValueError::new_err(format!("{address:?} is no address: {why}"));
-    let mut found = address.to_socket_addrs().map_err(|error| refuse(error.to_string()))?;
+/// Takes an argument that is several of what one text is, too; for `from_py_with`.
+pub(crate) fn several<'a, 'py, T: FromPyObject<'a, 'py>>(value: &'a Bound<'py, PyAny>) -> PyResult<T> {
+    if value.is_instance_of::<PyString>() {
+        let one = value.repr()?;
+        return Err(PyTypeError::new_err(format!("{one} is a single one: it takes a list of them")));
+    }
+    value.extract::<T>().map_err(Into::into)
+}
+
+/// The first address of a host and a port. Asking for a name may take long.
+pub(crate) fn resolve(py: Python<'_>, address: &str) -> PyResult<SocketAddr> {
+    if let Ok(address) = address.parse() {
+        return Ok(address);
+    }
+    let refuse = |why: String| {
+        PyValueError::new_err(format!("{address:?} is no address, such as \"127.0.0.1:7411\": {why}"))
+    };
+    let mut found = py.detach(|| address.to_socket_addrs()).map_err(|error| refuse(error.to_string()))?;
     found.next().ok_or_else(|| refuse("it resolves to nothing".into()))
 }
