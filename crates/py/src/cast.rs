@@ -4,7 +4,7 @@ use crate::config::set_by_keywords;
 use crate::error::{self, CastFailed};
 use crate::node::Node;
 use crate::number::numbers;
-use crate::wait::resolve;
+use crate::wait::{is_over, resolve};
 use denrei_cast::{
     CastError, CastOptions, MemberProgress, MemberReport, Outcome, ReceiveProgress, ReceiveReport, Receiver,
     SendProgress, SendReport, Sender, State,
@@ -236,14 +236,16 @@ impl Watch {
         Self { tell, raised: None }
     }
 
-    /// Tells it; takes signals, such as Ctrl-C, too.
+    /// Tells it, unless the cast is wanted no longer; takes signals, such as Ctrl-C, too.
     fn see<P>(
         &mut self,
         progress: &P,
         show: impl Fn(Python<'_>, &P) -> PyResult<CastProgress>,
     ) -> ControlFlow<()> {
         let told = Python::attach(|py| {
-            py.check_signals()?;
+            if is_over(py)? {
+                return Ok(false);
+            }
             let Some(tell) = &self.tell else { return Ok(true) };
             let answer = tell.call1(py, (Py::new(py, show(py, progress)?)?,))?;
             Ok(!answer.bind(py).is(pyo3::types::PyBool::new(py, false).as_any()))

@@ -25,8 +25,7 @@ const CLOSE_LIMIT_S: f64 = 30.0;
 /// hears at once that others gave up (`TimeoutError`). One whose process has ended stays away: each operation that needs
 /// something of all ends as soon as it is missed, with an error that names it (`PeerLost` at rank 0, `TimeoutError`
 /// elsewhere), and broadcasts reach those that are left; to go on without it, make another set. Ctrl-C is an end of time,
-/// too, for this node and so for all, and so is `unless()`, a function that is asked twenty times a second while something
-/// waits, once it returns what is true. What
+/// too, for this node and so for all. What
 /// goes to one node goes over `channel`: nodes that are in several sets at a time give each a channel, and
 /// a group, of its own. Use it as a context manager, or call `close`.
 #[pyclass(frozen, module = "denrei")]
@@ -105,7 +104,7 @@ fn bytes<'py>(py: Python<'py>, parts: &[Bytes]) -> Vec<Bound<'py, PyBytes>> {
 #[pymethods]
 impl Collective {
     #[new]
-    #[pyo3(signature = (node, addresses, group, timeout = 30.0, *, channel = 15, unless = None))]
+    #[pyo3(signature = (node, addresses, group, timeout = 30.0, *, channel = 15))]
     fn new(
         py: Python<'_>,
         node: &Node,
@@ -113,11 +112,10 @@ impl Collective {
         group: &str,
         timeout: f64,
         #[pyo3(from_py_with = numbers)] channel: u16,
-        unless: Option<Py<PyAny>>,
     ) -> PyResult<Self> {
         let (group, timeout) = (resolve(py, group)?, seconds(timeout)?);
         let addresses = addresses.iter().map(|address| resolve(py, address)).collect::<PyResult<Vec<_>>>()?;
-        let signals = Signals::or_if(unless);
+        let signals = Signals::default();
         let asked = signals.clone();
         let set = signals.outcome(node.call(py, |node| {
             let interrupted = move || asked.interrupt();

@@ -12,7 +12,7 @@ use crate::message::Message;
 use crate::number::numbers;
 use crate::peer::Peer;
 use crate::wait::{in_time, resolve, several, wait};
-use denrei::{ChannelId, Incoming};
+use denrei::{ChannelId, Incoming, PeerId};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use std::collections::HashSet;
@@ -35,6 +35,12 @@ struct Port {
     node: Closable<denrei::Node>,
     address: SocketAddr,
     incarnation: u64,
+}
+
+/// Whether a node still works: nobody's channel never has a message, and says so only then.
+fn check(node: &denrei::Node) -> PyResult<()> {
+    let nobody = ChannelId { peer: PeerId::from_u64(u64::MAX), channel: 0 };
+    node.recv_from(nobody, Duration::ZERO).map(drop).map_err(error::node)
 }
 
 impl Node {
@@ -254,7 +260,14 @@ impl Node {
     /// Takes the next event; `TimeoutError` if none comes in time.
     #[pyo3(signature = (timeout = None))]
     fn event(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Event> {
-        let event = wait(py, timeout, |slice| Ok(self.denrei()?.event_timeout(slice)))?;
+        let event = wait(py, timeout, |slice| {
+            let node = self.denrei()?;
+            let event = node.event_timeout(slice);
+            if event.is_none() {
+                check(&node)?;
+            }
+            Ok(event)
+        })?;
         Event::new(py, self, in_time(event)?)
     }
 
@@ -312,9 +325,13 @@ impl Node {
         self.call(py, |node| Ok(node.news_fd().map(|fd| fd.as_raw_fd())?))
     }
 
-    /// Makes the descriptor unreadable until there is news again.
+    /// Makes the descriptor unreadable until there is news again; `DenreiError` if the node has failed, and there will be
+    /// none.
     fn clear_news(&self, py: Python<'_>) -> PyResult<()> {
-        self.look(py, |node| node.clear_news())
+        self.call(py, |node| {
+            node.clear_news();
+            check(node)
+        })
     }
 
     /// Waits until a message is here, without taking it: who has sent it, on which channel, and its

@@ -1,9 +1,10 @@
-//! What all calls share: waiting without the interpreter's lock, times, addresses.
+//! What all calls share: waiting without the interpreter's lock and who ends it, times, addresses.
 
 use parking_lot::Mutex;
-use pyo3::exceptions::{PyTimeoutError, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyRuntimeError, PyStopIteration, PyTimeoutError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::PyString;
+use pyo3::types::{PyString, PyTuple};
+use std::cell::RefCell;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -30,6 +31,43 @@ pub(crate) fn pickled<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, Py
     pickle.call_method1("dumps", (object, pickle.getattr("HIGHEST_PROTOCOL")?))
 }
 
+thread_local! {
+    /// Who is asked whether what this thread waits for is wanted no longer.
+    static OVER: RefCell<Option<Py<PyAny>>> = const { RefCell::new(None) };
+}
+
+/// Calls `call(*arguments)`. What waits in it, in this thread, ends as if time were up once `over()`, which is asked ten
+/// times a second or more, returns what is true.
+#[pyfunction]
+#[pyo3(signature = (over, call, /, *arguments))]
+pub(crate) fn call_unless<'py>(
+    over: Bound<'py, PyAny>,
+    call: &Bound<'py, PyAny>,
+    arguments: &Bound<'py, PyTuple>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let before = OVER.replace(Some(over.unbind()));
+    let came = call.call1(arguments);
+    OVER.set(before);
+    came.map_err(|error| {
+        let py = call.py();
+        if !error.is_instance_of::<PyStopIteration>(py) {
+            return error;
+        }
+        // No future takes it.
+        let other = PyRuntimeError::new_err("a function that was called raised StopIteration");
+        other.set_cause(py, Some(error));
+        other
+    })
+}
+
+/// Looks at signals, and asks whether the call that waits is wanted no longer.
+pub(crate) fn is_over(py: Python<'_>) -> PyResult<bool> {
+    py.check_signals()?;
+    // Whoever is asked may wait for something, too.
+    let over = OVER.with_borrow(|over| over.as_ref().map(|over| over.clone_ref(py)));
+    over.map_or(Ok(false), |over| over.bind(py).call0()?.is_truthy())
+}
+
 /// Tries, with the interpreter's lock released, until there is a value or time is up.
 pub(crate) fn wait<T: Send>(
     py: Python<'_>,
@@ -46,39 +84,29 @@ pub(crate) fn wait<T: Send>(
         if left.is_some_and(|left| left <= slice) {
             return Ok(None);
         }
-        py.check_signals()?;
+        if is_over(py)? {
+            return Ok(None);
+        }
     }
 }
 
 /// What ends the waiting of something that waits by itself without the interpreter's lock: a signal whose handler
-/// raises, such as Ctrl-C, or a function of the user's that says so.
+/// raises, such as Ctrl-C, or that its call is wanted no longer.
 #[derive(Clone, Default)]
-pub(crate) struct Signals {
-    raised: Arc<Mutex<Option<PyErr>>>,
-    unless: Option<Arc<Py<PyAny>>>,
-}
+pub(crate) struct Signals(Arc<Mutex<Option<PyErr>>>);
 
 impl Signals {
-    /// Signals, and `unless`, if there is one, which says whether to wait no longer.
-    pub fn or_if(unless: Option<Py<PyAny>>) -> Self {
-        Self { unless: unless.map(Arc::new), ..Self::default() }
-    }
-
     /// Looks; whether the waiting ends.
     pub fn interrupt(&self) -> bool {
-        let ends = Python::attach(|py| {
-            py.check_signals()?;
-            self.unless.as_ref().map_or(Ok(false), |unless| unless.bind(py).call0()?.is_truthy())
-        });
-        ends.unwrap_or_else(|raised| {
-            *self.raised.lock() = Some(raised);
+        Python::attach(is_over).unwrap_or_else(|raised| {
+            *self.0.lock() = Some(raised);
             true
         })
     }
 
     /// What waited is over: what it came to, unless something raised ended it.
     pub fn outcome<T>(&self, came: PyResult<T>) -> PyResult<T> {
-        self.raised.lock().take().map_or(came, Err)
+        self.0.lock().take().map_or(came, Err)
     }
 }
 
