@@ -39,9 +39,9 @@ pub(crate) fn open(
     let (address, options) = (resolve(py, address)?, options_of(options)?);
     let members = members.iter().map(|member| resolve(py, member)).collect::<PyResult<Vec<_>>>()?;
     let signals = Signals::default();
+    let over = || node.denrei().is_err() || signals.interrupt();
     let open = |node: &denrei::Node| {
-        let group = node.open_group_unless(address, &members, options, || signals.interrupt());
-        group.map_err(error::open_group)
+        node.open_group_unless(address, &members, options, over).map_err(error::open_group)
     };
     let group = signals.outcome(node.call(py, open))?;
     let (address, id, left) = (group.address(), group.id(), Mutex::default());

@@ -100,10 +100,10 @@ impl Node {
         Ok(Self { port: Arc::new(Port { node: Closable::new(node), address, incarnation }) })
     }
 
-    /// Closes the port: peers are told that the node is gone, and what was not acknowledged is lost, so
-    /// `Peer.flush` before, or `Peer.close` and wait for the event "peer_lost". Sets, groups,
-    /// listeners and memberships of the node keep the port until they are closed too. Calls fail from then on; what
-    /// was taken from the node stays.
+    /// Closes the port: what waits for the node ends with `DenreiError`, casts and the opening of groups included; peers
+    /// are told that the node is gone, and what was not acknowledged is lost, so `Peer.flush` before, or `Peer.close` and
+    /// wait for the event "peer_lost". Sets, groups, listeners and memberships of the node keep the port until they are
+    /// closed too. Calls fail from then on; what was taken from the node stays.
     fn close(&self, py: Python<'_>) {
         self.port.node.close(py);
     }
