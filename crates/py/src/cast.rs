@@ -4,7 +4,7 @@ use crate::config::set_by_keywords;
 use crate::error::{self, CastFailed};
 use crate::node::Node;
 use crate::number::numbers;
-use crate::wait::resolve;
+use crate::wait::{is_over, resolve};
 use denrei_cast::{
     CastError, CastOptions, MemberProgress, MemberReport, Outcome, ReceiveProgress, ReceiveReport, Receiver,
     SendProgress, SendReport, Sender, State,
@@ -225,30 +225,33 @@ fn receipt(report: &ReceiveReport) -> CastReceipt {
     }
 }
 
-/// Who is told how it goes, and what that said: an exception ends the cast, and so does `False`.
+/// Who is told how it goes, and what that said: an exception ends the cast, and so does `False`, and closing the node.
 struct Watch {
+    node: Node,
     tell: Option<Py<PyAny>>,
     raised: Option<PyErr>,
 }
 
 impl Watch {
-    fn new(tell: Option<Py<PyAny>>) -> Self {
-        Self { tell, raised: None }
+    fn new(node: &Node, tell: Option<Py<PyAny>>) -> Self {
+        Self { node: node.clone(), tell, raised: None }
     }
 
-    /// Tells it; takes signals, such as Ctrl-C, too.
+    /// Tells it, unless the cast is wanted no longer; takes signals, such as Ctrl-C, too.
     fn see<P>(
         &mut self,
         progress: &P,
         show: impl Fn(Python<'_>, &P) -> PyResult<CastProgress>,
     ) -> ControlFlow<()> {
-        let told = Python::attach(|py| {
-            py.check_signals()?;
+        let tell = |py: Python<'_>| {
+            if is_over(py)? {
+                return Ok(false);
+            }
             let Some(tell) = &self.tell else { return Ok(true) };
             let answer = tell.call1(py, (Py::new(py, show(py, progress)?)?,))?;
             Ok(!answer.bind(py).is(pyo3::types::PyBool::new(py, false).as_any()))
-        });
-        match told {
+        };
+        match self.node.denrei().and_then(|_open| Python::attach(tell)) {
             Ok(true) => return ControlFlow::Continue(()),
             Ok(false) => {}
             Err(raised) => self.raised = Some(raised),
@@ -304,8 +307,8 @@ fn run_sender(
     progress: Option<Py<PyAny>>,
     make: impl FnOnce(denrei::Node, Vec<SocketAddr>) -> Result<Sender, CastError> + Send,
 ) -> PyResult<CastReport> {
-    let to = to.iter().map(|member| resolve(member)).collect::<PyResult<Vec<_>>>()?;
-    let mut watch = Watch::new(progress);
+    let to = to.iter().map(|member| resolve(py, member)).collect::<PyResult<Vec<_>>>()?;
+    let mut watch = Watch::new(node, progress);
     let sent = py.detach(|| {
         let node = node.denrei()?;
         Ok::<_, PyErr>(make(node, to).and_then(|sender| {
@@ -323,7 +326,7 @@ fn run_receiver(
     progress: Option<Py<PyAny>>,
     make: impl FnOnce(denrei::Node) -> Result<Receiver, CastError> + Send,
 ) -> PyResult<CastReceipt> {
-    let mut watch = Watch::new(progress);
+    let mut watch = Watch::new(node, progress);
     let received = py.detach(|| {
         let node = node.denrei()?;
         Ok::<_, PyErr>(make(node).and_then(|receiver| {

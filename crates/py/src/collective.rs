@@ -5,12 +5,13 @@ use crate::error::{self, DenreiError};
 use crate::held::Closable;
 use crate::node::Node;
 use crate::number::numbers;
-use crate::wait::{SLICE, Signals, resolve, seconds};
+use crate::wait::{SLICE, Signals, resolve, seconds, several};
 use denrei::{Bytes, COLLECTIVE_CHANNEL, CollectiveError};
 use parking_lot::{Mutex, MutexGuard};
+use pyo3::exceptions::PyTimeoutError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyTuple};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 // Signatures that Python shows have the number itself.
 const _: () = assert!(COLLECTIVE_CHANNEL == 15);
@@ -24,8 +25,7 @@ const CLOSE_LIMIT_S: f64 = 30.0;
 /// hears at once that others gave up (`TimeoutError`). One whose process has ended stays away: each operation that needs
 /// something of all ends as soon as it is missed, with an error that names it (`PeerLost` at rank 0, `TimeoutError`
 /// elsewhere), and broadcasts reach those that are left; to go on without it, make another set. Ctrl-C is an end of time,
-/// too, for this node and so for all, and so is `unless()`, a function that is asked twenty times a second while something
-/// waits, once it returns what is true. What
+/// too, for this node and so for all. What
 /// goes to one node goes over `channel`: nodes that are in several sets at a time give each a channel, and
 /// a group, of its own. Use it as a context manager, or call `close`.
 #[pyclass(frozen, module = "denrei")]
@@ -37,6 +37,22 @@ pub(crate) struct Collective {
     size: usize,
 }
 
+/// How long a call waits: for its turn, and with what that has left for the others.
+struct Patience {
+    began: Instant,
+    timeout: Duration,
+}
+
+impl Patience {
+    fn new(timeout: f64) -> PyResult<Self> {
+        Ok(Self { began: Instant::now(), timeout: seconds(timeout)? })
+    }
+
+    fn left(&self) -> Duration {
+        self.timeout.saturating_sub(self.began.elapsed())
+    }
+}
+
 /// The set, while a call works with it.
 type Turn<'a> = MutexGuard<'a, Option<denrei::Collective>>;
 
@@ -44,24 +60,35 @@ impl Collective {
     fn operate<T: Send>(
         &self,
         py: Python<'_>,
-        operation: impl FnOnce(&mut denrei::Collective) -> Result<T, CollectiveError> + Send,
+        timeout: f64,
+        operation: impl FnOnce(&mut denrei::Collective, Duration) -> Result<T, CollectiveError> + Send,
     ) -> PyResult<T> {
+        let patience = Patience::new(timeout)?;
         self.signals.outcome(py.detach(|| {
             let gone = |why| DenreiError::new_err(format!("the set {why}"));
             let set = self
                 .set
                 .get()
                 .ok_or_else(|| gone("is that of the process from which this one was forked"))?;
-            let mut set = self.turn(&set)?;
-            operation(set.as_mut().ok_or_else(|| gone("was closed"))?).map_err(error::collective)
+            let mut set = self.turn(&set, &patience)?;
+            let set = set.as_mut().ok_or_else(|| gone("was closed"))?;
+            operation(set, patience.left()).map_err(error::collective)
         }))
     }
 
-    /// Waits until no other thread works with the set.
-    fn turn<'a>(&self, set: &'a Mutex<Option<denrei::Collective>>) -> PyResult<Turn<'a>> {
+    /// Waits until no other call works with the set.
+    fn turn<'a>(
+        &self,
+        set: &'a Mutex<Option<denrei::Collective>>,
+        patience: &Patience,
+    ) -> PyResult<Turn<'a>> {
         loop {
-            if let Some(turn) = set.try_lock_for(SLICE) {
+            let left = patience.left();
+            if let Some(turn) = set.try_lock_for(left.min(SLICE)) {
                 return Ok(turn);
+            }
+            if left <= SLICE {
+                return Err(PyTimeoutError::new_err("another call worked with the set for the time given"));
             }
             if self.signals.interrupt() {
                 return Err(error::collective(CollectiveError::Interrupted));
@@ -77,19 +104,18 @@ fn bytes<'py>(py: Python<'py>, parts: &[Bytes]) -> Vec<Bound<'py, PyBytes>> {
 #[pymethods]
 impl Collective {
     #[new]
-    #[pyo3(signature = (node, addresses, group, timeout = 30.0, *, channel = 15, unless = None))]
+    #[pyo3(signature = (node, addresses, group, timeout = 30.0, *, channel = 15))]
     fn new(
         py: Python<'_>,
         node: &Node,
-        addresses: Vec<String>,
+        #[pyo3(from_py_with = several)] addresses: Vec<String>,
         group: &str,
         timeout: f64,
         #[pyo3(from_py_with = numbers)] channel: u16,
-        unless: Option<Py<PyAny>>,
     ) -> PyResult<Self> {
-        let (group, timeout) = (resolve(group)?, seconds(timeout)?);
-        let addresses = addresses.iter().map(|address| resolve(address)).collect::<PyResult<Vec<_>>>()?;
-        let signals = Signals::or_if(unless);
+        let (group, timeout) = (resolve(py, group)?, seconds(timeout)?);
+        let addresses = addresses.iter().map(|address| resolve(py, address)).collect::<PyResult<Vec<_>>>()?;
+        let signals = Signals::default();
         let asked = signals.clone();
         let set = signals.outcome(node.call(py, |node| {
             let interrupted = move || asked.interrupt();
@@ -104,11 +130,11 @@ impl Collective {
     /// Ends the set: rank 0 waits until all have everything; whether they have. Calls fail from then on.
     #[pyo3(signature = (timeout = 30.0))]
     fn close(&self, py: Python<'_>, timeout: f64) -> PyResult<bool> {
-        let timeout = seconds(timeout)?;
+        let patience = Patience::new(timeout)?;
         self.signals.outcome(py.detach(|| {
             let Some(set) = self.set.get() else { return Ok(true) };
-            let set = self.turn(&set)?.take();
-            Ok(set.is_none_or(|set| set.close(timeout)))
+            let set = self.turn(&set, &patience)?.take();
+            Ok(set.is_none_or(|set| set.close(patience.left())))
         }))
     }
 
@@ -136,8 +162,7 @@ impl Collective {
     /// Waits until all have come here.
     #[pyo3(signature = (timeout = 30.0))]
     fn barrier(&self, py: Python<'_>, timeout: f64) -> PyResult<()> {
-        let timeout = seconds(timeout)?;
-        self.operate(py, |set| set.barrier(timeout))
+        self.operate(py, timeout, |set, left| set.barrier(left))
     }
 
     /// Gives what rank 0 has to all; the others' `data` is not looked at.
@@ -148,8 +173,8 @@ impl Collective {
         data: Option<&Bound<'py, PyAny>>,
         timeout: f64,
     ) -> PyResult<Bound<'py, PyBytes>> {
-        let (data, timeout) = (self.part(data)?, seconds(timeout)?);
-        let all = self.operate(py, |set| set.broadcast(data, timeout))?;
+        let data = self.part(data)?;
+        let all = self.operate(py, timeout, |set, left| set.broadcast(data, left))?;
         Ok(PyBytes::new(py, &all))
     }
 
@@ -186,7 +211,7 @@ impl Collective {
         join: Py<PyAny>,
         timeout: f64,
     ) -> PyResult<Bound<'py, PyBytes>> {
-        let (data, timeout) = (message_of(data, true)?, seconds(timeout)?);
+        let data = message_of(data, true)?;
         let mut failed = None;
         let two = |a: Bytes, b: Bytes| {
             let joined = Python::attach(|py| {
@@ -195,7 +220,7 @@ impl Collective {
             });
             joined.map_err(|error| failed.insert(error).to_string())
         };
-        let all = self.operate(py, |set| set.try_reduce(data, two, timeout));
+        let all = self.operate(py, timeout, |set, left| set.try_reduce(data, two, left));
         match failed {
             Some(error) => Err(error),
             None => Ok(PyBytes::new(py, &all?)),
@@ -217,8 +242,8 @@ impl Collective {
         gather: impl FnOnce(&mut denrei::Collective, Bytes, Duration) -> Result<Vec<Bytes>, CollectiveError>
         + Send,
     ) -> PyResult<Vec<Bound<'py, PyBytes>>> {
-        let (data, timeout) = (message_of(data, true)?, seconds(timeout)?);
-        Ok(bytes(py, &self.operate(py, |set| gather(set, data, timeout))?))
+        let data = message_of(data, true)?;
+        Ok(bytes(py, &self.operate(py, timeout, |set, left| gather(set, data, left))?))
     }
 
     fn part(&self, data: Option<&Bound<'_, PyAny>>) -> PyResult<Bytes> {

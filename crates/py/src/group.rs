@@ -36,12 +36,12 @@ pub(crate) fn open(
     members: &[String],
     options: Option<&Bound<'_, PyDict>>,
 ) -> PyResult<Group> {
-    let (address, options) = (resolve(address)?, options_of(options)?);
-    let members = members.iter().map(|member| resolve(member)).collect::<PyResult<Vec<_>>>()?;
+    let (address, options) = (resolve(py, address)?, options_of(options)?);
+    let members = members.iter().map(|member| resolve(py, member)).collect::<PyResult<Vec<_>>>()?;
     let signals = Signals::default();
+    let over = || node.denrei().is_err() || signals.interrupt();
     let open = |node: &denrei::Node| {
-        let group = node.open_group_unless(address, &members, options, || signals.interrupt());
-        group.map_err(error::open_group)
+        node.open_group_unless(address, &members, options, over).map_err(error::open_group)
     };
     let group = signals.outcome(node.call(py, open))?;
     let (address, id, left) = (group.address(), group.id(), Mutex::default());
@@ -167,7 +167,7 @@ impl Group {
     /// "departed" that it does not: it refused, or did not answer within `open_timeout`.
     #[pyo3(signature = (address, *, history = false))]
     fn add_member(&self, py: Python<'_>, address: &str, history: bool) -> PyResult<u32> {
-        let address = resolve(address)?;
+        let address = resolve(py, address)?;
         py.detach(|| self.open()?.add_member(address, history).map_err(error::group))
     }
 

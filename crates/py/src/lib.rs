@@ -68,6 +68,7 @@ fn _internal(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<cast::CastReceipt>()?;
     module.add_class::<relay::Relay>()?;
     module.add_class::<relay::RelayPair>()?;
+    module.add_function(wrap_pyfunction!(wait::call_unless, module)?)?;
     module.add("DenreiError", py.get_type::<error::DenreiError>())?;
     module.add("PeerLost", py.get_type::<error::PeerLost>())?;
     module.add("GroupClosed", py.get_type::<error::GroupClosed>())?;

@@ -17,7 +17,7 @@ use std::time::Duration;
 
 /// Joins a group's address; see `Node.join_group`.
 pub(crate) fn join(py: Python<'_>, node: &Node, address: &str) -> PyResult<GroupListener> {
-    let address = resolve(address)?;
+    let address = resolve(py, address)?;
     let listener = node.call(py, |node| node.join_group(address).map_err(error::open_group))?;
     let (address, is_heard) = (listener.address(), listener.is_heard());
     Ok(GroupListener { node: node.clone(), address, is_heard, listener: Closable::new(listener) })
@@ -81,7 +81,7 @@ impl GroupListener {
     /// what it has retained; `accept` brings the membership.
     #[pyo3(signature = (opener, *, history = false))]
     fn ask(&self, py: Python<'_>, opener: &str, history: bool) -> PyResult<bool> {
-        let opener = resolve(opener)?;
+        let opener = resolve(py, opener)?;
         py.detach(|| Ok(self.open()?.ask(opener, history)))
     }
 

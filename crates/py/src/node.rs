@@ -11,8 +11,8 @@ use crate::membership::{self, GroupListener};
 use crate::message::Message;
 use crate::number::numbers;
 use crate::peer::Peer;
-use crate::wait::{in_time, resolve, wait};
-use denrei::{ChannelId, Incoming};
+use crate::wait::{in_time, resolve, several, wait};
+use denrei::{ChannelId, Incoming, PeerId};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use std::collections::HashSet;
@@ -35,6 +35,12 @@ struct Port {
     node: Closable<denrei::Node>,
     address: SocketAddr,
     incarnation: u64,
+}
+
+/// Whether a node still works: nobody's channel never has a message, and says so only then.
+fn check(node: &denrei::Node) -> PyResult<()> {
+    let nobody = ChannelId { peer: PeerId::from_u64(u64::MAX), channel: 0 };
+    node.recv_from(nobody, Duration::ZERO).map(drop).map_err(error::node)
 }
 
 impl Node {
@@ -88,16 +94,16 @@ impl Node {
     #[new]
     #[pyo3(signature = (address = "127.0.0.1:0", **settings))]
     fn bind(py: Python<'_>, address: &str, settings: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
-        let (address, config) = (resolve(address)?, from_keywords(settings)?);
+        let (address, config) = (resolve(py, address)?, from_keywords(settings)?);
         let node = py.detach(|| denrei::Node::bind(address, config)).map_err(error::bind)?;
         let (address, incarnation) = (node.local_addr(), node.incarnation().0);
         Ok(Self { port: Arc::new(Port { node: Closable::new(node), address, incarnation }) })
     }
 
-    /// Closes the port: peers are told that the node is gone, and what was not acknowledged is lost, so
-    /// `Peer.flush` before, or `Peer.close` and wait for the event "peer_lost". Sets, groups,
-    /// listeners and memberships of the node keep the port until they are closed too. Calls fail from then on; what
-    /// was taken from the node stays.
+    /// Closes the port: what waits for the node ends with `DenreiError`, casts and the opening of groups included; peers
+    /// are told that the node is gone, and what was not acknowledged is lost, so `Peer.flush` before, or `Peer.close` and
+    /// wait for the event "peer_lost". Sets, groups, listeners and memberships of the node keep the port until they are
+    /// closed too. Calls fail from then on; what was taken from the node stays.
     fn close(&self, py: Python<'_>) {
         self.port.node.close(py);
     }
@@ -125,14 +131,14 @@ impl Node {
 
     /// Opens a session with the node at an address, or names the one there is. Returns at once.
     fn connect(&self, py: Python<'_>, address: &str) -> PyResult<Peer> {
-        let address = resolve(address)?;
+        let address = resolve(py, address)?;
         let id = self.call(py, |node| node.connect(address).map_err(error::connect))?;
         Ok(Peer::new(self, id))
     }
 
     /// The live peer at an address, or `None`.
     fn peer_at(&self, py: Python<'_>, address: &str) -> PyResult<Option<Peer>> {
-        let address = resolve(address)?;
+        let address = resolve(py, address)?;
         Ok(self.look(py, |node| node.peer_at(address))?.map(|id| Peer::new(self, id)))
     }
 
@@ -150,7 +156,7 @@ impl Node {
         &self,
         py: Python<'_>,
         address: &str,
-        members: Vec<String>,
+        #[pyo3(from_py_with = several)] members: Vec<String>,
         options: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Group> {
         group::open(py, self, address, &members, options)
@@ -170,8 +176,8 @@ impl Node {
     fn cast_send(
         &self,
         py: Python<'_>,
-        paths: Vec<PathBuf>,
-        members: Vec<String>,
+        #[pyo3(from_py_with = several)] paths: Vec<PathBuf>,
+        #[pyo3(from_py_with = several)] members: Vec<String>,
         progress: Option<Py<PyAny>>,
         options: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<CastReport> {
@@ -187,7 +193,7 @@ impl Node {
         &self,
         py: Python<'_>,
         source: &Bound<'_, PyAny>,
-        members: Vec<String>,
+        #[pyo3(from_py_with = several)] members: Vec<String>,
         progress: Option<Py<PyAny>>,
         options: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<CastReport> {
@@ -254,7 +260,14 @@ impl Node {
     /// Takes the next event; `TimeoutError` if none comes in time.
     #[pyo3(signature = (timeout = None))]
     fn event(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Event> {
-        let event = wait(py, timeout, |slice| Ok(self.denrei()?.event_timeout(slice)))?;
+        let event = wait(py, timeout, |slice| {
+            let node = self.denrei()?;
+            let event = node.event_timeout(slice);
+            if event.is_none() {
+                check(&node)?;
+            }
+            Ok(event)
+        })?;
         Event::new(py, self, in_time(event)?)
     }
 
@@ -312,9 +325,13 @@ impl Node {
         self.call(py, |node| Ok(node.news_fd().map(|fd| fd.as_raw_fd())?))
     }
 
-    /// Makes the descriptor unreadable until there is news again.
+    /// Makes the descriptor unreadable until there is news again; `DenreiError` if the node has failed, and there will be
+    /// none.
     fn clear_news(&self, py: Python<'_>) -> PyResult<()> {
-        self.look(py, |node| node.clear_news())
+        self.call(py, |node| {
+            node.clear_news();
+            check(node)
+        })
     }
 
     /// Waits until a message is here, without taking it: who has sent it, on which channel, and its

@@ -208,7 +208,8 @@ impl Peer {
     }
 
     /// Accepts a message that an event of kind "offered" named: into a writable buffer, which must be
-    /// left alone until the message, without bytes of its own, has come; or into memory of denrei's.
+    /// left alone until the message, without bytes of its own, has come, and has room for the event's `bytes`: the
+    /// rest is dropped; or into memory of denrei's.
     /// `queued`: leaves it to `Node.send_queued`, or to the next call that sends or polls, to say so, so that
     /// several offers that are accepted at once are one packet.
     #[pyo3(signature = (channel, number, into = None, *, queued = false))]

@@ -4,7 +4,7 @@ use crate::config::from_keywords;
 use crate::error;
 use crate::held::Closable;
 use crate::number::numbers_in;
-use crate::wait::resolve;
+use crate::wait::{resolve, several};
 use denrei::relay::{MAX_PAIR_BYTES, MAX_PAIRS, MIN_PAIR_BYTES, PairState, RelayConfig, Route};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -72,7 +72,7 @@ impl Relay {
     #[pyo3(signature = (routes, *, from_address = None, pair_bytes = None, max_pairs = None, **settings))]
     fn new(
         py: Python<'_>,
-        routes: Vec<(String, String)>,
+        #[pyo3(from_py_with = several)] routes: Vec<(String, String)>,
         from_address: Option<&str>,
         #[pyo3(from_py_with = numbers_in::<_, LEAST_BYTES, MOST_BYTES>)] pair_bytes: Option<u64>,
         #[pyo3(from_py_with = numbers_in::<_, 1, PAIRS>)] max_pairs: Option<usize>,
@@ -85,7 +85,7 @@ impl Relay {
         config.pair_bytes = pair_bytes.unwrap_or(config.pair_bytes);
         config.max_pairs = max_pairs.unwrap_or(config.max_pairs);
         let route = |(listen, target): &(String, String)| {
-            Ok(Route { listen: resolve(listen)?, target: resolve(target)? })
+            Ok(Route { listen: resolve(py, listen)?, target: resolve(py, target)? })
         };
         let routes = routes.iter().map(route).collect::<PyResult<Vec<_>>>()?;
         let relay = py.detach(|| denrei::relay::Relay::start(&routes, &config)).map_err(error::bind)?;

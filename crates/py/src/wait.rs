@@ -1,8 +1,10 @@
-//! What all calls share: waiting without the interpreter's lock, times, addresses.
+//! What all calls share: waiting without the interpreter's lock and who ends it, times, addresses.
 
 use parking_lot::Mutex;
-use pyo3::exceptions::{PyTimeoutError, PyValueError};
+use pyo3::exceptions::{PyRuntimeError, PyStopIteration, PyTimeoutError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
+use pyo3::types::{PyString, PyTuple};
+use std::cell::RefCell;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -29,6 +31,43 @@ pub(crate) fn pickled<'py>(object: &Bound<'py, PyAny>) -> PyResult<Bound<'py, Py
     pickle.call_method1("dumps", (object, pickle.getattr("HIGHEST_PROTOCOL")?))
 }
 
+thread_local! {
+    /// Who is asked whether what this thread waits for is wanted no longer.
+    static OVER: RefCell<Option<Py<PyAny>>> = const { RefCell::new(None) };
+}
+
+/// Calls `call(*arguments)`. What waits in it, in this thread, ends as if time were up once `over()`, which is asked ten
+/// times a second or more, returns what is true.
+#[pyfunction]
+#[pyo3(signature = (over, call, /, *arguments))]
+pub(crate) fn call_unless<'py>(
+    over: Bound<'py, PyAny>,
+    call: &Bound<'py, PyAny>,
+    arguments: &Bound<'py, PyTuple>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let before = OVER.replace(Some(over.unbind()));
+    let came = call.call1(arguments);
+    OVER.set(before);
+    came.map_err(|error| {
+        let py = call.py();
+        if !error.is_instance_of::<PyStopIteration>(py) {
+            return error;
+        }
+        // No future takes it.
+        let other = PyRuntimeError::new_err("a function that was called raised StopIteration");
+        other.set_cause(py, Some(error));
+        other
+    })
+}
+
+/// Looks at signals, and asks whether the call that waits is wanted no longer.
+pub(crate) fn is_over(py: Python<'_>) -> PyResult<bool> {
+    py.check_signals()?;
+    // Whoever is asked may wait for something, too.
+    let over = OVER.with_borrow(|over| over.as_ref().map(|over| over.clone_ref(py)));
+    over.map_or(Ok(false), |over| over.bind(py).call0()?.is_truthy())
+}
+
 /// Tries, with the interpreter's lock released, until there is a value or time is up.
 pub(crate) fn wait<T: Send>(
     py: Python<'_>,
@@ -45,39 +84,29 @@ pub(crate) fn wait<T: Send>(
         if left.is_some_and(|left| left <= slice) {
             return Ok(None);
         }
-        py.check_signals()?;
+        if is_over(py)? {
+            return Ok(None);
+        }
     }
 }
 
 /// What ends the waiting of something that waits by itself without the interpreter's lock: a signal whose handler
-/// raises, such as Ctrl-C, or a function of the user's that says so.
+/// raises, such as Ctrl-C, or that its call is wanted no longer.
 #[derive(Clone, Default)]
-pub(crate) struct Signals {
-    raised: Arc<Mutex<Option<PyErr>>>,
-    unless: Option<Arc<Py<PyAny>>>,
-}
+pub(crate) struct Signals(Arc<Mutex<Option<PyErr>>>);
 
 impl Signals {
-    /// Signals, and `unless`, if there is one, which says whether to wait no longer.
-    pub fn or_if(unless: Option<Py<PyAny>>) -> Self {
-        Self { unless: unless.map(Arc::new), ..Self::default() }
-    }
-
     /// Looks; whether the waiting ends.
     pub fn interrupt(&self) -> bool {
-        let ends = Python::attach(|py| {
-            py.check_signals()?;
-            self.unless.as_ref().map_or(Ok(false), |unless| unless.bind(py).call0()?.is_truthy())
-        });
-        ends.unwrap_or_else(|raised| {
-            *self.raised.lock() = Some(raised);
+        Python::attach(is_over).unwrap_or_else(|raised| {
+            *self.0.lock() = Some(raised);
             true
         })
     }
 
     /// What waited is over: what it came to, unless something raised ended it.
     pub fn outcome<T>(&self, came: PyResult<T>) -> PyResult<T> {
-        self.raised.lock().take().map_or(came, Err)
+        self.0.lock().take().map_or(came, Err)
     }
 }
 
@@ -85,8 +114,23 @@ pub(crate) fn in_time<T>(value: Option<T>) -> PyResult<T> {
     value.ok_or_else(|| PyTimeoutError::new_err("nothing was there within the time given"))
 }
 
-pub(crate) fn resolve(address: &str) -> PyResult<SocketAddr> {
-    let refuse = |why: String| PyValueError::new_err(format!("{address:?} is no address: {why}"));
-    let mut found = address.to_socket_addrs().map_err(|error| refuse(error.to_string()))?;
+/// Takes an argument that is several of what one text is, too; for `from_py_with`.
+pub(crate) fn several<'a, 'py, T: FromPyObject<'a, 'py>>(value: &'a Bound<'py, PyAny>) -> PyResult<T> {
+    if value.is_instance_of::<PyString>() {
+        let one = value.repr()?;
+        return Err(PyTypeError::new_err(format!("{one} is a single one: it takes a list of them")));
+    }
+    value.extract::<T>().map_err(Into::into)
+}
+
+/// The first address of a host and a port. Asking for a name may take long.
+pub(crate) fn resolve(py: Python<'_>, address: &str) -> PyResult<SocketAddr> {
+    if let Ok(address) = address.parse() {
+        return Ok(address);
+    }
+    let refuse = |why: String| {
+        PyValueError::new_err(format!("{address:?} is no address, such as \"127.0.0.1:7411\": {why}"))
+    };
+    let mut found = py.detach(|| address.to_socket_addrs()).map_err(|error| refuse(error.to_string()))?;
     found.next().ok_or_else(|| refuse("it resolves to nothing".into()))
 }

@@ -169,3 +169,30 @@ def test_a_relay_forwards():
         denrei.Relay([])
     with pytest.raises(ValueError, match="here"):
         denrei.Relay([("127.0.0.1:0", far.address)], from_address="here")
+
+
+def test_casts_and_the_opening_of_groups_end_when_their_node_is_closed(tmp_path):
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as silent:
+        silent.bind(("127.0.0.1", 0))
+        nobody, address = "{}:{}".format(*silent.getsockname()), group_address(9)
+        for wait in (
+            lambda node: node.cast_receive(tmp_path, group=address),
+            lambda node: node.cast_send(["/etc/hostname"], [nobody], group=address, patience="60s"),
+            lambda node: node.open_group(address, [nobody], open_timeout="60s"),
+        ):
+            node, ends = denrei.Node(), []
+
+            def work(node=node, wait=wait, ends=ends):
+                try:
+                    ends.append(wait(node))
+                except Exception as end:
+                    ends.append(end)
+
+            waiting = threading.Thread(target=work, daemon=True)
+            waiting.start()
+            time.sleep(0.3)
+            assert not ends
+            node.close()
+            waiting.join(LONG)
+            assert len(ends) == 1 and isinstance(ends[0], denrei.DenreiError), ends
+            denrei.Node(node.address).close()

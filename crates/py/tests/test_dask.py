@@ -1,9 +1,12 @@
 """Dask's schedulers and workers over denrei."""
 
 import asyncio
+import contextlib
+import os
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -73,6 +76,73 @@ def test_many_connections_share_the_port_and_none_waits_for_another():
             await comm.write("again")
             assert await comm.read() == "again"
             comm.abort()
+
+    run(main())
+
+
+def test_processes_that_take_nothing_hold_no_others_up():
+    async def keep(comm):
+        await asyncio.sleep(60)
+
+    async def flood(comm):
+        while True:
+            await comm.write(b"x" * 5000)
+
+    async def main():
+        # As few as a small machine has, of those that nobody else uses.
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+        narrow = {"send_buffer_bytes": "20000", "channel_credit_bytes": "64KiB", "offer_above_bytes": "60000"}
+        with dask.config.set({"denrei.settings": narrow}):
+            async with listen(ADDRESS, keep) as one, listen(ADDRESS, keep) as two, listen(ADDRESS, echo) as listener:
+                stuck = [await connect(kept.contact_address) for kept in (one, two)]
+                floods = [asyncio.create_task(flood(comm)) for comm in stuck]
+                comm = await connect(listener.contact_address)
+                await asyncio.sleep(0.3)
+                began = time.monotonic()
+                for number in range(30):
+                    await asyncio.gather(*(comm.write(b"y" * 15_000) for _ in range(3)))
+                    for _ in range(3):
+                        assert len(await comm.read()) == 15_000
+                assert time.monotonic() - began < 10
+                # Who waits for room hears at once that the connection is over.
+                for given_up in stuck:
+                    given_up.abort()
+                for ended in await asyncio.gather(*floods, return_exceptions=True):
+                    assert isinstance(ended, CommClosedError)
+                await comm.close()
+
+    run(main())
+
+
+def sockets():
+    """The descriptors of this process that are sockets."""
+    names = {}
+    for number in os.listdir("/proc/self/fd"):
+        # One is that of the list itself.
+        with contextlib.suppress(OSError):
+            names[int(number)] = os.readlink(f"/proc/self/fd/{number}")
+    return {number for number, name in names.items() if name.startswith("socket:")}
+
+
+def test_connections_of_a_node_that_has_failed_are_over():
+    async def main():
+        async with listen(ADDRESS, echo) as listener:
+            before = sockets()
+            comm = await connect(listener.contact_address)
+            reading = asyncio.create_task(comm.read())
+            await asyncio.sleep(0.1)
+            with open(os.devnull, "rb") as nothing:
+                for number in sockets() - before:
+                    os.dup2(nothing.fileno(), number)
+            # What comes finds no socket.
+            comm._channel.hub.start(comm.write("last"))
+            with pytest.raises(CommClosedError):
+                await asyncio.wait_for(reading, 5)
+            # Others are opened by another node.
+            comm = await connect(listener.contact_address)
+            await comm.write("again")
+            assert await comm.read() == "again"
+            await comm.close()
 
     run(main())
 

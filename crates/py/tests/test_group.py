@@ -216,6 +216,40 @@ def test_collective_operations():
         denrei.Collective(nodes[0], ["127.0.0.1:9"], group)
 
 
+def test_a_call_of_a_set_waits_for_others_of_its_thread_and_of_others_no_longer_than_it_says():
+    nodes, sets = [denrei.Node(), denrei.Node()], [None, None]
+    addresses, group = [node.address for node in nodes], group_address(17)
+
+    def make(rank):
+        sets[rank] = denrei.Collective(nodes[rank], addresses, group)
+
+    def limited(together):
+        began = time.monotonic()
+        for call in (together.barrier, together.close):
+            with pytest.raises(TimeoutError, match="another call"):
+                call(0.2)
+        assert time.monotonic() - began < 5
+        return True
+
+    def join(a, b):
+        limited(sets[0])
+        return a + b
+
+    makers = [threading.Thread(target=make, args=(rank,)) for rank in (0, 1)]
+    [maker.start() for maker in makers]
+    [maker.join(LONG) for maker in makers]
+    busy = threading.Thread(target=lambda: sets[0].barrier())
+    busy.start()
+    time.sleep(0.2)
+    limited(sets[0])
+    sets[1].barrier()
+    busy.join(LONG)
+    other = threading.Thread(target=sets[1].reduce, args=(b"b", join))
+    other.start()
+    assert sets[0].reduce(b"a", join) == b"ab"
+    other.join(LONG)
+
+
 MORTAL = """
 import os, signal, denrei
 node = denrei.Node()

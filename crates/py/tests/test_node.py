@@ -313,6 +313,24 @@ def test_wrong_use_says_what_to_do():
     assert "channel_credit_bytes" in denrei.SETTINGS
 
 
+def test_one_where_there_may_be_several_is_refused_in_words():
+    a, b, _ = pair()
+    group = "239.255.80.1:9"
+    for name, call in [
+        ("members", lambda: a.open_group(group, b.address)),
+        ("addresses", lambda: denrei.Collective(a, a.address, group)),
+        ("paths", lambda: a.cast_send("/etc/hostname", [b.address])),
+        ("members", lambda: a.cast_send(["/etc/hostname"], b.address)),
+        ("members", lambda: a.cast_send_stream(0, b.address)),
+        ("routes", lambda: denrei.Relay(b.address)),
+    ]:
+        with pytest.raises(TypeError, match="'.*' is a single one: it takes a list of them") as refused:
+            call()
+        assert refused.value.__notes__ == [f"while processing '{name}'"]
+    with pytest.raises(ValueError, match='"10.0.0.1" is no address, such as "127.0.0.1:7411"'):
+        a.connect("10.0.0.1")
+
+
 def test_a_number_that_its_type_does_not_hold_is_refused_with_what_it_may_be():
     a, b, peer = pair()
     calls = [

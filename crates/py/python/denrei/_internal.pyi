@@ -1,6 +1,6 @@
 from collections.abc import Callable, Sequence
 from os import PathLike
-from typing import Any, Final, Literal, Protocol, TypeAlias, final
+from typing import Any, Final, Literal, Protocol, TypeAlias, TypeVar, final
 
 from typing_extensions import Buffer
 
@@ -27,6 +27,7 @@ __all__ = [
     "CastReceipt",
     "Relay",
     "RelayPair",
+    "call_unless",
     "DenreiError",
     "PeerLost",
     "GroupClosed",
@@ -43,6 +44,10 @@ class _HasDescriptor(Protocol):
     def fileno(self) -> int: ...
 
 _Descriptor: TypeAlias = int | _HasDescriptor
+
+_T = TypeVar("_T")
+
+def call_unless(over: Callable[[], object], call: Callable[..., _T], /, *arguments: Any) -> _T: ...
 
 class DenreiError(Exception): ...
 class PeerLost(DenreiError): ...
@@ -532,7 +537,6 @@ class Collective:
         timeout: float = 30.0,
         *,
         channel: int = 15,
-        unless: Callable[[], object] | None = None,
     ) -> Collective: ...
     def close(self, timeout: float = 30.0) -> bool: ...
     def __enter__(self) -> Collective: ...

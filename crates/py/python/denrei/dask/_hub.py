@@ -11,6 +11,7 @@ receiver takes for a frame is one.
 from __future__ import annotations
 
 import asyncio
+import logging
 import struct
 from collections import deque
 from collections.abc import Awaitable, Callable
@@ -21,6 +22,8 @@ from distributed.comm.core import CommClosedError
 from distributed.utils import nbytes
 
 from denrei._internal import DenreiError, Message, Node, Peer, PeerLost, QueueFull
+
+logger = logging.getLogger(__name__)
 
 #: Where the connecting side says which channels it opens.
 CONTROL = 0
@@ -39,9 +42,6 @@ LOOK_AGAIN = 0.02
 
 #: How long nothing comes from a peer until it is asked whether it is there.
 KEEPALIVE = "2s"
-
-#: How long a thread waits at a time for room in a queue, seconds.
-SLICE = 1.0
 
 CLOSE, JOINED, SEPARATE, ACCEPTED = range(4)
 
@@ -200,12 +200,21 @@ class Channel:
         self.look()
         self._settle()
 
+    def fail(self, reason: str) -> None:
+        """There is nothing to read and nobody to tell."""
+        self._lost = reason
+        self._said = True
+        self._owed = 0
+        self.end()
+        self._settle()
+
     def end(self) -> None:
         """This side ends the connection."""
         if self.ended:
             return
         self.ended = True
         self._wake()
+        self.hub.tell()
         if not self._say_end():
             self.hub.start(self._say_end_later())
         self._settle()
@@ -235,7 +244,7 @@ class Channel:
 
     async def _say_end_later(self) -> None:
         while not self._say_end():
-            await self.hub.room(self.peer, _HEAD.size)
+            await self.hub.news.wait()
         self._settle()
 
     def _settle(self) -> None:
@@ -271,8 +280,8 @@ class Hub:
         self.channels: dict[tuple[Peer, int], Channel] = {}
         #: Called with each channel that a peer opens; nobody listens without.
         self.accept: Callable[[Channel], None] | None = None
-        #: Called whenever something has come.
-        self.watchers: list[Callable[[], None]] = []
+        #: Set for a moment whenever something has come, a queue has room, or a connection has ended.
+        self.news = asyncio.Event()
         #: Called when the Node is let go.
         self.endings: list[Callable[[], None]] = []
         self._callers: set[Peer] = set()
@@ -286,13 +295,21 @@ class Hub:
         """Something has come."""
         try:
             self._take_all()
-        except DenreiError:
+        except DenreiError as error:
             # What came ended the last connection, and with it the Node.
             if not self.is_closed:
-                raise
+                self._fail(str(error))
+
+    def _fail(self, reason: str) -> None:
+        """The Node has failed: nothing comes any more."""
+        logger.error("No connections any more at %s: %s", self.node.address, reason)
+        self.loop.remove_reader(self._fd)
+        for channel in list(self.channels.values()):
+            channel.fail(reason)
 
     def _take_all(self) -> None:
         self.node.clear_news()
+        self.tell()
         while (event := self.node.try_event()) is not None:
             if event.kind == "connected" and event.peer is not None:
                 self._callers.add(event.peer)
@@ -305,8 +322,6 @@ class Hub:
             self._accept_from(peer)
         for channel in list(self.channels.values()):
             channel.look()
-        for watcher in self.watchers:
-            watcher()
 
     def _accept_from(self, peer: Peer) -> None:
         """Takes the channels that a peer has opened."""
@@ -343,13 +358,10 @@ class Hub:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def room(self, peer: Peer, length: int) -> None:
-        """Waits, in a thread, until the queue to a peer has room, or for a while."""
-        try:
-            await self.loop.run_in_executor(None, peer.wait, length, SLICE)
-        except PeerLost:
-            # Sending says so, too.
-            return
+    def tell(self) -> None:
+        """Those who wait for news look again."""
+        self.news.set()
+        self.news.clear()
 
     async def send(self, peer: Peer, channel: int, data: Any, gone: Callable[[], bool]) -> None:
         """Sends one message; waits while the queue to the peer is full, until `gone` says to give up."""
@@ -358,7 +370,7 @@ class Hub:
                 peer.send(data, channel, timeout=0)
                 return
             except QueueFull:
-                await self.room(peer, nbytes(data))
+                await self.news.wait()
             except PeerLost as error:
                 raise CommClosedError(str(error)) from error
         raise CommClosedError(f"channel {channel} of {peer!r} is closed")

@@ -18,6 +18,7 @@ import dask
 from distributed.comm.addressing import get_address_host_port, unparse_host_port
 from distributed.comm.utils import from_frames, to_frames
 
+from denrei._calls import Calls
 from denrei._internal import DenreiError, Group, GroupListener, Membership
 from denrei.dask._hub import JOINED, Hub, pack, parse, split
 
@@ -59,6 +60,7 @@ class GroupScatter:
     def __init__(self, scheduler: Any, hub: Hub) -> None:
         self._scheduler = scheduler
         self._hub = hub
+        self._calls = Calls()
         #: Broadcasts that went over a group, those that did not though they might have, and what the
         #: groups sent.
         self.counters = dict.fromkeys(["groups", "fallbacks", *GROUP_COUNTERS], 0)
@@ -107,7 +109,7 @@ class GroupScatter:
                 if answer["status"] != "OK":
                     raise OSError(answer["reason"])
             members = [unparse_host_port(*get_address_host_port(worker)) for worker in workers]
-            group = await self._run(lambda: self._hub.node.open_group(address, members, **options))
+            group = await self._calls.make(lambda: self._hub.node.open_group(address, members, **options))
             taken = [asyncio.ensure_future(call.denrei_take(group=group.id)) for call in calls]
             try:
                 await self._send_frames(group, frames)
@@ -129,19 +131,15 @@ class GroupScatter:
     async def _send_frames(self, group: Group, frames: list[Any]) -> None:
         try:
             for message in pack(frames):
-                await self._run(group.send, message)
-            await self._run(group.flush)
+                await self._calls.make(group.send, message)
+            await self._calls.make(group.flush)
             status = group.status
             if status is not None:
                 self.counters["groups"] += 1
                 for name in GROUP_COUNTERS:
                     self.counters[name] += getattr(status, name)
         finally:
-            await self._run(group.close)
-
-    async def _run(self, call: Callable[..., Any], *arguments: Any) -> Any:
-        """Calls what waits, in a thread."""
-        return await self._hub.loop.run_in_executor(None, call, *arguments)
+            await self._calls.make(group.close)
 
 
 class _Taking:
@@ -152,8 +150,6 @@ class _Taking:
         self._hub = hub
         self._listeners: dict[str, GroupListener] = {}
         self._memberships: dict[int, Membership] = {}
-        self._news = asyncio.Event()
-        hub.watchers.append(self._news.set)
         # They would keep the port.
         hub.endings.append(self._listeners.clear)
 
@@ -189,10 +185,8 @@ class _Taking:
         return [memoryview(await self._until(membership.try_recv)) for _ in lengths]
 
     async def _until(self, attempt: Callable[[], Any]) -> Any:
-        """Tries again whenever something has come, until there is a value."""
+        """Tries again whenever there is news, until there is a value."""
         async with asyncio.timeout(TAKE_LIMIT):
-            while True:
-                self._news.clear()
-                if (value := attempt()) is not None:
-                    return value
-                await self._news.wait()
+            while (value := attempt()) is None:
+                await self._hub.news.wait()
+            return value

@@ -1,0 +1,70 @@
+"""What all of `denrei.aio` share: blocks, and calls that an event loop cannot wait for, made by threads.
+
+Inputs → outputs: a call → what it returns or raises, awaited. A task that is cancelled ends its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Self, TypeVar
+
+from denrei._internal import DenreiError, call_unless
+
+T = TypeVar("T")
+
+
+class Context:
+    """What `async with` is for: it is closed at the end of the block."""
+
+    async def _leave(self) -> None:
+        raise NotImplementedError
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_error: object) -> None:
+        await self._leave()
+
+
+class Calls:
+    """Makes calls, each in a thread: one may wait for what only another brings."""
+
+    #: Calls at a time; those beyond begin when others have ended.
+    MOST = 1024
+
+    def __init__(self) -> None:
+        # The event loop's own threads are few, and others use them.
+        self._threads = ThreadPoolExecutor(self.MOST, "denrei")
+        #: Of each that is being made, whether it is wanted no longer.
+        self._over: set[threading.Event] = set()
+        self._why = ""
+
+    async def make(self, call: Callable[..., T], *arguments: Any) -> T:
+        """Makes a call. Where the task is cancelled it ends as if time were up, before the task does."""
+        over = threading.Event()
+        self._over.add(over)
+        running = asyncio.get_running_loop().run_in_executor(
+            self._threads, lambda: call_unless(over.is_set, call, *arguments)
+        )
+        try:
+            came = await asyncio.shield(running)
+        except asyncio.CancelledError:
+            over.set()
+            # What it comes to nobody asks any more.
+            running.add_done_callback(lambda done: done.cancelled() or done.exception())
+            await asyncio.wait([running])
+            raise
+        finally:
+            self._over.discard(over)
+        if over.is_set():
+            raise DenreiError(self._why)
+        return came
+
+    def end(self, why: str) -> None:
+        """Ends those that are being made, with `DenreiError`."""
+        self._why = why
+        for over in self._over:
+            over.set()
