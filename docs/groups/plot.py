@@ -44,6 +44,8 @@ def panel(rows, column, x0, low, high):
 
 
 def main():
+    if len(sys.argv) < 5:
+        sys.exit(__doc__)
     source, loss, column, target, *chosen = sys.argv[1:]
     with open(source, newline="", encoding="utf-8") as file:
         # One that did not end in its time says nothing.

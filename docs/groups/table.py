@@ -37,6 +37,8 @@ def shown(row, column):
 
 
 def main():
+    if len(sys.argv) != 3:
+        sys.exit(__doc__)
     source, loss = sys.argv[1:]
     with open(source, newline="", encoding="utf-8") as file:
         rows = [row for row in csv.DictReader(file) if row["hosts"] != "hosts"]

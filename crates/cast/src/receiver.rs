@@ -377,17 +377,24 @@ impl Receiver {
                 "the sender has not come back for {}; what has arrived is kept: receive again to go on",
                 in_seconds(self.options.patience)
             ))),
-            (None, Some(limit)) if waited > limit => Err(CastError::NoReceivers(format!(
-                "no sender within {}: it has to name this receiver, {}, with --members, or announce \
-                 itself at {} with --min-members; both need the same key{}{}",
-                in_seconds(limit),
-                interfaces::told(self.node.local_addr()),
-                interfaces::named(self.options.group),
-                interfaces::reach_of(self.node.local_addr()),
-                self.finder.as_ref().map(Finder::dropped).unwrap_or_default()
-            ))),
+            (None, Some(limit)) if waited > limit => Err(CastError::NoReceivers(self.nobody_came(limit))),
             _ => Ok(()),
         }
+    }
+
+    /// That there was no sender, and what one would have to do.
+    fn nobody_came(&self, limit: Duration) -> String {
+        let (local, group) = (self.node.local_addr(), interfaces::named(self.options.group));
+        let way = match self.options.from.map(interfaces::named) {
+            Some(sender) => format!("it has to be at {sender}, which --from names, with --bind"),
+            None => format!(
+                "it has to name this receiver, {}, with --members, or announce itself at {group} with --min-members",
+                interfaces::told(local)
+            ),
+        };
+        let (limit, reach) = (in_seconds(limit), interfaces::reach_of(local));
+        let dropped = self.finder.as_ref().map(Finder::dropped).unwrap_or_default();
+        format!("no sender within {limit}: {way}; both need the same key{reach}{dropped}")
     }
 
     fn tell(

@@ -38,7 +38,7 @@ pub struct CastOptions {
     pub linger: Duration,
     /// A member that stands still for this long is served by itself from then on, as [`SendOptions::stall`] says.
     pub stall: Option<Duration>,
-    /// Bytes a second that leave this host, at most.
+    /// Bytes of content a second that leave this host, at most, as [`SendOptions::rate_bytes_per_s`] says.
     pub rate_bytes_per_s: Option<u64>,
     /// Begin when so many receivers have come, where they are not listed.
     pub min_members: usize,

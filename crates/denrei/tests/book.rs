@@ -160,6 +160,23 @@ fn every_setting_is_in_the_reference_with_its_default_and_range() {
     }
 }
 
+/// Those that its crates take from the workspace.
+#[test]
+fn every_dependency_has_its_line() {
+    let manifest = fs::read_to_string(docs().join("../Cargo.toml")).unwrap();
+    let (_, rest) = manifest.split_once("[workspace.dependencies]\n").unwrap();
+    let (section, _) = rest.split_once("\n[").unwrap();
+    let names = section.lines().filter_map(|line| line.split_once(" = ")).map(|(name, _)| name);
+    let table = fs::read_to_string(docs().join("adr/0006-dependencies.md")).unwrap();
+    let crates = table.lines().filter_map(|row| row.strip_prefix("| ")?.split(" | ").next());
+    let is_name = |letter: char| letter.is_ascii_alphanumeric() || letter == '-' || letter == '_';
+    let named: Vec<&str> = crates.flat_map(|names| names.split(|letter| !is_name(letter))).collect();
+    let ours = |name: &&str| *name == "denrei" || name.starts_with("denrei-");
+    let missing: Vec<&str> =
+        names.filter(|name| !ours(name) && !named.contains(name) && !name.is_empty()).collect();
+    assert!(named.len() > 40 && missing.is_empty(), "docs/adr/0006-dependencies.md lacks {missing:?}");
+}
+
 #[test]
 fn decisions_are_in_the_summary_under_their_titles() {
     let summary = fs::read_to_string(docs().join("SUMMARY.md")).unwrap();

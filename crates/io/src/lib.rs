@@ -12,8 +12,8 @@
 //! * [`fault`] and [`pcap`]: adapters around anything that is a [`DatagramIo`].
 //!
 //! This crate knows nothing of the protocol. Unsafe code is confined to one module per concern:
-//! `cmsg` (control messages), `mmsg` (batched system calls), `options` (socket options),
-//! `wait` (poll and eventfd).
+//! `cmsg` (control messages), `mmsg` (batched system calls), `raw` (single ones), `options` (socket options),
+//! `wait` (poll and eventfd), `alarm` (timerfd), `doctor::links` (interfaces).
 
 #![warn(missing_docs)]
 

@@ -2,19 +2,10 @@
 
 use crate::error;
 use denrei::key_file::{read_allow_list, read_cluster_key, read_identity};
-use denrei::{Config, Drive, SETTINGS, Setting, environment};
+use denrei::{Config, Drive, Setting, environment};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict};
 use std::path::PathBuf;
-
-/// Names of all settings, and what their values look like.
-pub(crate) fn settings(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
-    let all = described(py, SETTINGS)?;
-    for file in ["key_file", "identity_file", "allow_list"] {
-        all.set_item(file, "the path of a file")?;
-    }
-    Ok(all)
-}
 
 /// Names of settings, and what their values look like.
 pub(crate) fn described<'py, T>(py: Python<'py>, settings: &[Setting<T>]) -> PyResult<Bound<'py, PyDict>> {
@@ -48,7 +39,7 @@ pub(crate) fn from_keywords(keywords: Option<&Bound<'_, PyDict>>) -> PyResult<Co
         match name.as_str() {
             "key_file" => config.cluster_key = Some(read_cluster_key(&path(&value)?).map_err(error::value)?),
             "identity_file" => config.identity = Some(read_identity(&path(&value)?).map_err(error::value)?),
-            "allow_list" => config.allowed = read_allow_list(&path(&value)?).map_err(error::value)?,
+            "allow_file" => config.allowed = read_allow_list(&path(&value)?).map_err(error::value)?,
             _ => config.set(&name, &text(&value)?).map_err(error::config)?,
         }
     }

@@ -22,7 +22,7 @@ mod peer;
 mod relay;
 mod wait;
 
-use denrei::GROUP_SETTINGS;
+use denrei::{GROUP_SETTINGS, SETTINGS};
 use denrei_cast::CAST_SETTINGS;
 use pyo3::exceptions::PyImportError;
 use pyo3::ffi::{PyInterpreterState_Get, PyInterpreterState_GetID};
@@ -47,7 +47,7 @@ fn _internal(module: &Bound<'_, PyModule>) -> PyResult<()> {
     check_interpreter()?;
     let py = module.py();
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
-    module.add("SETTINGS", config::settings(py)?)?;
+    module.add("SETTINGS", config::described(py, SETTINGS)?)?;
     module.add("GROUP_OPTIONS", config::described(py, GROUP_SETTINGS)?)?;
     module.add("CAST_OPTIONS", config::described(py, CAST_SETTINGS)?)?;
     module.add_class::<node::Node>()?;

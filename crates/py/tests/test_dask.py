@@ -309,6 +309,25 @@ def test_wishes_for_encryption_are_heard():
     run(main())
 
 
+def test_a_key_that_the_environment_names_is_encryption_unless_none_is_wanted(tmp_path, monkeypatch):
+    key = tmp_path / "cluster.key"
+    key.touch(0o600)
+    key.write_text("denrei-cluster-key-v1 " + "17" * 32)
+    monkeypatch.setenv("DENREI_KEY_FILE", str(key))
+
+    async def main():
+        async with listen(ADDRESS, echo, require_encryption=True) as listener:
+            comm = await connect(listener.contact_address, require_encryption=True)
+            await comm.write("sealed")
+            assert await comm.read() == "sealed"
+            await comm.close()
+        with dask.config.set({"denrei.settings": {"insecure": True}}):
+            with pytest.raises(RuntimeError, match="keygen"):
+                await listen(ADDRESS, echo, require_encryption=True)
+
+    run(main())
+
+
 def counters_of(dask_scheduler):
     return dask_scheduler.extensions["denrei"].counters
 

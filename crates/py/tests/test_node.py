@@ -304,6 +304,9 @@ def test_wrong_use_says_what_to_do():
         denrei.Node("0.0.0.0:0")
     with pytest.raises(ValueError, match="nowhere.key"):
         denrei.Node(key_file="/nowhere.key")
+    with pytest.raises(ValueError, match="nowhere.allowed: No such file"):
+        denrei.Node(allow_file="/nowhere.allowed")
+    assert "allow_file" in denrei.SETTINGS
     a = denrei.Node()
     with pytest.raises(OSError) as refused:
         denrei.Node(a.address)
@@ -381,7 +384,7 @@ def test_a_number_that_its_type_does_not_hold_is_refused_with_what_it_may_be():
 
 
 def test_impossible_settings_are_refused_with_what_is_possible():
-    files = {"key_file", "identity_file", "allow_file", "allow_list"}
+    files = {"key_file", "identity_file", "allow_file"}
     for name in set(denrei.SETTINGS) - files - {"host_directory"}:
         for value in (-1, "soon", 2**64, None):
             with pytest.raises(ValueError) as refused:

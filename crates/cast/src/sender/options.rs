@@ -46,7 +46,8 @@ pub struct SendOptions {
     /// which the others have waited for half of it. `None`: two seconds, and for a stream, which does not come again
     /// for those who are left behind, a minute.
     pub stall: Option<Duration>,
-    /// Bytes a second that leave this host, at most.
+    /// Bytes of content a second that leave this host, at most: to each receiver that is served by itself they leave
+    /// anew. Headers and repairs come on top.
     pub rate_bytes_per_s: Option<u64>,
 }
 

@@ -51,7 +51,7 @@ pub enum Transport {
     DenreiSealed,
     /// TCP with NODELAY, messages framed by their length.
     Tcp,
-    /// Bare UDP on a connected socket: no recovery, no flow control.
+    /// Bare UDP on a connected socket: no recovery, no flow control; not for gather.
     Udp,
     /// ZeroMQ over TCP, a PAIR of sockets.
     #[cfg(feature = "bench-zmq")]

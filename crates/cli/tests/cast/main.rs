@@ -369,6 +369,13 @@ fn what_cannot_work_is_said_before_anything_is_sent() {
     let output = on_loopback(recv(&into, &group())).arg("--wait=0.2").output().unwrap();
     assert_eq!(output.status.code(), Some(3));
     assert!(String::from_utf8_lossy(&output.stderr).contains("--min-members"), "{output:?}");
+    let asked =
+        on_loopback(recv(&into, &group())).args(["--wait=0.2", "--from=127.0.0.1:9"]).output().unwrap();
+    assert_eq!(asked.status.code(), Some(3));
+    assert!(
+        String::from_utf8_lossy(&asked.stderr).contains("at 127.0.0.1:9, which --from names"),
+        "{asked:?}"
+    );
 }
 
 #[test]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 import weakref
 from collections.abc import Awaitable, Callable
@@ -46,12 +47,18 @@ def _local_ip(remote: str) -> str:
         return str(probe.getsockname()[0])
 
 
+def _is_sealed() -> bool:
+    """Whether nodes have the cluster's key: by the configuration or, unless that wants none, by the environment."""
+    given = settings()
+    wants_none = str(given.get("insecure", "off")).lower() in {"on", "true", "yes", "1"}
+    return "key_file" in given or (not wants_none and bool(os.environ.get("DENREI_KEY_FILE")))
+
+
 def _check_encryption(address: str, connection_args: dict[str, Any]) -> None:
-    sealed = settings().keys() & {"key_file", "identity_file"}
-    if connection_args.get("require_encryption") and not sealed:
+    if connection_args.get("require_encryption") and not _is_sealed():
         raise RuntimeError(
-            f"Dask's configuration requires encryption, but denrei://{address} would go without: set "
-            "key_file (made by `denrei keygen`) or identity_file in denrei.settings"
+            f"Dask's configuration requires encryption, but denrei://{address} would go without: name a key "
+            "(made by `denrei keygen`) as key_file in denrei.settings, or by DENREI_KEY_FILE"
         )
 
 
