@@ -462,10 +462,13 @@ impl Shared {
         self.asleep.store(true, Ordering::SeqCst);
         let mut begins = now;
         let gives_way = core.giving_way.is_due(now);
+        // Sockets that have failed would end each sleep at once.
+        let has_failed = core.failure.is_some();
         let wake = MutexGuard::unlocked(core, || {
             let (fds, blocked) = {
                 let io = self.io.lock();
-                (io.socket.raw_fds().collect::<SmallVec<[RawFd; 16]>>(), io.socket.blocked_fd())
+                let fds = io.socket.raw_fds().filter(|_| !has_failed);
+                (fds.collect::<SmallVec<[RawFd; 16]>>(), io.socket.blocked_fd())
             };
             // Queued between our last turn and here, while another thread held the lock.
             if self.dirty.load(Ordering::SeqCst) && blocked.is_none() {

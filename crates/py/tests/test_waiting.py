@@ -237,6 +237,10 @@ def test_a_node_that_has_failed_says_so_to_who_waits_for_messages_and_events():
                 node.node.event(timeout=5)
             with pytest.raises(denrei.DenreiError, match="failed"):
                 await node.recv()
+            # Its thread does not look at the sockets again and again.
+            before = time.process_time()
+            await asyncio.sleep(1)
+            assert time.process_time() - before < 0.3
             node.close()
         with pytest.raises(denrei.DenreiError):
             await node.recv()

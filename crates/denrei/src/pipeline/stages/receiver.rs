@@ -110,7 +110,7 @@ impl Look {
 /// Sleeps on the sockets.
 struct SocketSleeper {
     shared: Arc<Shared>,
-    /// There is nothing to receive into: what is readable is no reason to wake up.
+    /// There is nothing to receive into, or the sockets have failed: what is readable is no reason to wake up.
     is_deaf: bool,
 }
 
@@ -166,7 +166,10 @@ impl Layer<Parcel> for Receiver {
                 return true;
             }
             Ok(0) => {}
-            Err(error) => self.shards.iter().for_each(|shard| shard.fail(copy_error(&error))),
+            Err(error) => {
+                self.shards.iter().for_each(|shard| shard.fail(copy_error(&error)));
+                self.sleeper.is_deaf = true;
+            }
         }
         self.inbound.end();
         self.free.push(arrival);
