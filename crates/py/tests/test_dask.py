@@ -328,6 +328,15 @@ def test_a_key_that_the_environment_names_is_encryption_unless_none_is_wanted(tm
     run(main())
 
 
+def test_how_many_connections_there_may_be_is_no_setting():
+    async def main():
+        with dask.config.set({"denrei.settings": {"max_channels": 100}}):
+            with pytest.raises(ValueError, match="leave max_channels out"):
+                await listen(ADDRESS, echo)
+
+    run(main())
+
+
 def counters_of(dask_scheduler):
     return dask_scheduler.extensions["denrei"].counters
 

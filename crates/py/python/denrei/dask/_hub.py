@@ -445,4 +445,7 @@ def _timeouts() -> dict[str, str]:
 
 def settings() -> dict[str, Any]:
     """The settings of nodes, from Dask's configuration."""
-    return dict(dask.config.get("denrei.settings", {}) or {})
+    given = dict(dask.config.get("denrei.settings", {}) or {})
+    if "max_channels" in given:
+        raise ValueError(f"denrei.settings: leave max_channels out: there are {MAX_CHANNELS}, one for each connection")
+    return given
