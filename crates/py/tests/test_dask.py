@@ -1,8 +1,6 @@
 """Dask's schedulers and workers over denrei."""
 
 import asyncio
-import contextlib
-import os
 import subprocess
 import sys
 import time
@@ -10,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from broken import fail, sockets
 
 distributed = pytest.importorskip("distributed")
 
@@ -114,16 +113,6 @@ def test_processes_that_take_nothing_hold_no_others_up():
     run(main())
 
 
-def sockets():
-    """The descriptors of this process that are sockets."""
-    names = {}
-    for number in os.listdir("/proc/self/fd"):
-        # One is that of the list itself.
-        with contextlib.suppress(OSError):
-            names[int(number)] = os.readlink(f"/proc/self/fd/{number}")
-    return {number for number, name in names.items() if name.startswith("socket:")}
-
-
 def test_connections_of_a_node_that_has_failed_are_over():
     async def main():
         async with listen(ADDRESS, echo) as listener:
@@ -131,9 +120,7 @@ def test_connections_of_a_node_that_has_failed_are_over():
             comm = await connect(listener.contact_address)
             reading = asyncio.create_task(comm.read())
             await asyncio.sleep(0.1)
-            with open(os.devnull, "rb") as nothing:
-                for number in sockets() - before:
-                    os.dup2(nothing.fileno(), number)
+            fail(sockets() - before)
             # What comes finds no socket.
             comm._channel.hub.start(comm.write("last"))
             with pytest.raises(CommClosedError):

@@ -1,43 +1,36 @@
 """Those who wait in asyncio: given up, closed upon, and beside others who wait."""
 
 import asyncio
-import contextlib
-import os
 import socket
 import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
 
 import denrei
 import pytest
+from broken import fail, sockets
 from denrei.aio import AsyncNode
 
 #: Two messages fill a queue, and what the other side does not take soon stays here.
 NARROW = {"send_buffer_bytes": "20000", "channel_credit_bytes": "64KiB", "offer_above_bytes": "60000"}
 
 
-def sockets():
-    """The descriptors of this process that are sockets."""
-    names = {}
-    for number in os.listdir("/proc/self/fd"):
-        # One is that of the list itself.
-        with contextlib.suppress(OSError):
-            names[int(number)] = os.readlink(f"/proc/self/fd/{number}")
-    return {number for number, name in names.items() if name.startswith("socket:")}
-
-
-def fail(numbers):
-    """Closes sockets under a node, as a program does that becomes a daemon and closes all it does not know."""
-    with open(os.devnull, "rb") as nothing:
-        for number in numbers:
-            os.dup2(nothing.fileno(), number)
-
-
 def group_address(last):
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.bind(("127.0.0.1", 0))
         return f"239.255.83.{last}:{probe.getsockname()[1]}"
+
+
+@asynccontextmanager
+async def two_in_a_set(last):
+    """A set of two nodes: what each has of it, closed at the end of the block."""
+    async with AsyncNode() as a, AsyncNode() as b:
+        addresses, address = [a.node.address, b.node.address], group_address(last)
+        both = await asyncio.gather(*(node.collective(addresses, address) for node in (a, b)))
+        yield both
+        await asyncio.gather(*(one.close() for one in both))
 
 
 def run(work, threads=1):
@@ -160,16 +153,13 @@ def test_all_nodes_of_a_program_work_together_however_few_threads_its_loop_has()
 
 def test_a_call_of_a_set_waits_for_those_before_it_no_longer_than_it_says():
     async def main():
-        async with AsyncNode() as a, AsyncNode() as b:
-            addresses, address = [a.node.address, b.node.address], group_address(7)
-            one, other = await asyncio.gather(*(node.collective(addresses, address) for node in (a, b)))
+        async with two_in_a_set(7) as (one, other):
             first = asyncio.create_task(one.barrier(20))
             await asyncio.sleep(0.1)
             with pytest.raises(TimeoutError):
                 await one.barrier(0.2)
             assert not first.done()
             await asyncio.gather(first, other.barrier(20))
-            await asyncio.gather(one.close(), other.close())
 
     run(main())
 
@@ -250,14 +240,11 @@ def test_a_node_that_has_failed_says_so_to_who_waits_for_messages_and_events():
 
 def test_what_a_function_raises_in_a_thread_reaches_who_waits_whatever_it_is():
     async def main():
-        async with AsyncNode() as a, AsyncNode() as b:
-            addresses, address = [a.node.address, b.node.address], group_address(8)
-            one, other = await asyncio.gather(*(node.collective(addresses, address) for node in (a, b)))
+        async with two_in_a_set(8) as (one, other):
             nothing = iter([])
             joined = [together.reduce(b"x", lambda *_: next(nothing), 10) for together in (one, other)]
             ends = await asyncio.gather(*joined, return_exceptions=True)
             assert isinstance(ends[0], RuntimeError) and isinstance(ends[0].__cause__, StopIteration)
             assert isinstance(ends[1], denrei.DenreiError)
-            await asyncio.gather(one.close(), other.close())
 
     run(main())
