@@ -112,7 +112,7 @@ impl RecvCommand {
             }
             Destination::Directory { path, sync: self.fsync }
         };
-        let from = self.from.as_deref().map(|from| resolve_peer("--from", from)).transpose()?;
+        let from = self.from.as_deref().map(|from| resolve_peer("--from", from, None)).transpose()?;
         let node = self.port.open(self.group, DEFAULT_PORT, from.as_slice())?;
         let mut options = ReceiveOptions::new(self.group);
         options.from = from;
