@@ -41,7 +41,9 @@ impl From<CollectiveError> for Failure {
                 let code = Self::from(source.clone()).code();
                 Self::new(code, error)
             }
-            CollectiveError::BadSet(_) | CollectiveError::Unlike { .. } => Self::new(DENREI_INVALID, error),
+            CollectiveError::BadSet(_) | CollectiveError::Unlike { .. } | CollectiveError::Join(_) => {
+                Self::new(DENREI_INVALID, error)
+            }
             _ => Self::new(DENREI_SYSTEM, error),
         }
     }
@@ -236,8 +238,8 @@ pub unsafe extern "C" fn denrei_collective_all_gather(
 }
 
 /// Joins what all have, `length` bytes everywhere, in the order of ranks, by `join` at rank 0, which
-/// has to be associative; all get the result, as a message to be freed. Where lengths differ the
-/// others' parts are left out, and rank 0 gets DENREI_INVALID.
+/// has to be associative; all get the result, as a message to be freed. Where lengths differ nobody gets
+/// one, but all DENREI_INVALID.
 ///
 /// # Safety
 /// `set` is a set, `data` has `length` bytes, `join` may be called with `context`, `result` is a place
@@ -257,22 +259,17 @@ pub unsafe extern "C" fn denrei_collective_reduce(
         let join = join.ok_or_else(|| Failure::null("join"))?;
         // SAFETY: by the contract.
         let data = unsafe { copied(data, length) }?;
-        let mut odd = None;
         let two = |accumulated: Bytes, next: Bytes| {
-            if next.len() != accumulated.len() {
-                odd = Some(next.len());
-                return accumulated;
+            let (all, one) = (accumulated.len(), next.len());
+            if one != all {
+                return Err(format!("a rank has {one} bytes and rank 0 {all}: all need the same"));
             }
             let mut sum = Vec::from(accumulated);
             // SAFETY: by the contract, and both have that many bytes.
             unsafe { join(context, sum.as_mut_ptr().cast(), next.as_ptr().cast(), sum.len()) };
-            sum.into()
+            Ok(sum.into())
         };
-        let joined = set.reduce(data, two, bounded(timeout_us))?;
-        if let Some(odd) = odd {
-            let problem = format!("a rank has {odd} bytes and rank 0 {length}: all need the same");
-            return Err(Failure::new(DENREI_INVALID, problem));
-        }
+        let joined = set.try_reduce(data, two, bounded(timeout_us))?;
         // SAFETY: by the contract.
         unsafe { place.put(result_of(joined)) };
         Ok(())
@@ -319,8 +316,8 @@ pub unsafe extern "C" fn denrei_parts_free(parts: *mut denrei_parts) {
     unsafe { free(parts) };
 }
 
-/// Ends the set and gives it back: rank 0 waits until all have everything; DENREI_TIMEOUT if they have
-/// not in time. Takes NULL.
+/// Ends the set and gives it back: rank 0 waits until all have everything, the others until rank 0 has their
+/// parts, or has ended the set without them; DENREI_TIMEOUT if not in time. Takes NULL.
 ///
 /// # Safety
 /// `set` is NULL or a set that is not used again.

@@ -133,9 +133,14 @@ fn after(stream: bool) -> &'static str {
 }
 
 fn hint(error: &io::Error) -> &'static str {
-    if is_full(error) {
-        "; make room and receive again: what is here of files is kept and not sent again"
-    } else {
-        ""
+    match error.kind() {
+        _ if is_full(error) => {
+            "; make room and receive again: what is here of files is kept and not sent again"
+        }
+        io::ErrorKind::FileTooLarge => {
+            "; the file system, or this user's limit (ulimit -f), takes no files of that size: receive into another \
+             directory, or raise the limit"
+        }
+        _ => "",
     }
 }

@@ -37,9 +37,12 @@ pub fn parse_group(text: &str) -> Result<SocketAddr, String> {
         None => (text.to_owned(), None),
     };
     let mut group: SocketAddr = plain.parse().map_err(|_| example())?;
-    // The port after it is that of the announcements.
-    if !group.ip().is_multicast() || !(1..u16::MAX).contains(&group.port()) {
+    if !group.ip().is_multicast() || group.port() == 0 {
         return Err(example());
+    }
+    if group.port() == u16::MAX {
+        let why = "leaves no port for announcements, which is the one after it";
+        return Err(format!("{text:?} {why}: take another, such as {DEFAULT_GROUP}"));
     }
     match (&mut group, interface) {
         (SocketAddr::V6(v6), Some(name)) => v6.set_scope_id(interface_index(name)?),

@@ -5,6 +5,7 @@
 //! to one through channels of sessions, whose receivers set the pace (S11). Source: U9, S12; the names
 //! are MPI's.
 
+mod closing;
 mod error;
 mod messages;
 mod opening;
@@ -119,7 +120,8 @@ impl Collective {
         self.spread("broadcast", data.into(), until)
     }
 
-    /// Brings what all have to rank 0, in the order of ranks; the others get nothing.
+    /// Brings what all have to rank 0, in the order of ranks; the others get nothing, and wait for nothing: a part is on
+    /// its way when it is queued, and there when [`close`](Self::close) or [`Node::flush`] says so.
     ///
     /// # Errors
     /// After `timeout`: whose part is missing. As for [`barrier`](Self::barrier) otherwise.
@@ -182,13 +184,6 @@ impl Collective {
                 Err(CollectiveError::Join(why))
             }
         }
-    }
-
-    /// Ends the set: rank 0 waits until all have everything, at most `timeout`; whether they have.
-    pub fn close(self, timeout: Duration) -> bool {
-        let Tie::Root(group) = &self.tie else { return true };
-        let close = |moment| Ok::<_, CollectiveError>(group.close(moment).then_some(()));
-        matches!(self.patience.wait(deadline_of(timeout), close), Ok(Some(())))
     }
 
     /// Many to one.

@@ -175,6 +175,31 @@ fn one_that_cannot_send_its_part_is_not_waited_for_and_the_next_operation_works(
     assert_eq!(results[0].1, [vec![0u8], vec![1], vec![2]]);
 }
 
+/// Whoever has given its part has nothing to wait for but its end: it may close its Node then, and goes away with one that
+/// nobody drives any more.
+#[test]
+fn what_was_gathered_last_arrives_though_nodes_are_closed_or_not_driven_after_it() {
+    for (drive, stays) in [(Drive::Thread, false), (Drive::Inline, false), (Drive::Inline, true)] {
+        let config = Config { drive, ..Config::default() };
+        let nodes: Vec<Node> = (0..3).map(|_| Node::bind("127.0.0.1:0", config.clone()).unwrap()).collect();
+        let addresses: Vec<SocketAddr> = nodes.iter().map(Node::local_addr).collect();
+        let group = SocketAddr::from(([239, 255, 79, 27], addresses[0].port()));
+        let work = |node: Node| {
+            let mut set = Collective::new(&node, &addresses, group, PATIENCE).unwrap();
+            let parts = set.gather(vec![1; 8 << 20], PATIENCE).unwrap();
+            assert_eq!(parts.len(), if set.rank() == 0 { 3 } else { 0 });
+            assert!(parts.iter().all(|part| part.len() == 8 << 20));
+            assert!(set.close(PATIENCE), "{drive:?}");
+            stays.then_some(node)
+        };
+        thread::scope(|scope| {
+            let threads: Vec<_> = nodes.into_iter().map(|node| scope.spawn(|| work(node))).collect();
+            // Those that stay do so until all are through.
+            let _kept: Vec<_> = threads.into_iter().map(|thread| thread.join().unwrap()).collect();
+        });
+    }
+}
+
 #[test]
 fn one_that_is_gone_is_named_and_not_waited_for() {
     let results = on_all(3, 16, |set| {

@@ -127,7 +127,8 @@ impl Collective {
         Ok(Self { set: Closable::new(Mutex::new(Some(set))), signals, rank, size })
     }
 
-    /// Ends the set: rank 0 waits until all have everything; whether they have. Calls fail from then on.
+    /// Ends the set: rank 0 waits until all have everything, the others until rank 0 has their parts, or has ended the
+    /// set without them; whether it came to that. Calls fail from then on.
     #[pyo3(signature = (timeout = 30.0))]
     fn close(&self, py: Python<'_>, timeout: f64) -> PyResult<bool> {
         let patience = Patience::new(timeout)?;

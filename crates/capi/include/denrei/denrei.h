@@ -2146,8 +2146,8 @@ denrei_code denrei_collective_all_gather(denrei_collective *set,
 
 /**
  * Joins what all have, `length` bytes everywhere, in the order of ranks, by `join` at rank 0, which
- * has to be associative; all get the result, as a message to be freed. Where lengths differ the
- * others' parts are left out, and rank 0 gets DENREI_INVALID.
+ * has to be associative; all get the result, as a message to be freed. Where lengths differ nobody gets
+ * one, but all DENREI_INVALID.
  *
  * `set` is a set, `data` has `length` bytes, `join` may be called with `context`, `result` is a place
  * for a pointer.
@@ -2185,8 +2185,8 @@ const void *denrei_parts_data(const denrei_parts *parts,
 void denrei_parts_free(denrei_parts *parts);
 
 /**
- * Ends the set and gives it back: rank 0 waits until all have everything; DENREI_TIMEOUT if they have
- * not in time. Takes NULL.
+ * Ends the set and gives it back: rank 0 waits until all have everything, the others until rank 0 has their
+ * parts, or has ended the set without them; DENREI_TIMEOUT if not in time. Takes NULL.
  *
  * `set` is NULL or a set that is not used again.
  */

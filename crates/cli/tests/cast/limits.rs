@@ -4,6 +4,7 @@ use super::sides::{Side, denrei, group, on_loopback, recv, send};
 use denrei::{ChannelId, Config, Drive, Node, SendError};
 use denrei_cast::message::{CHANNEL, MAX_MESSAGE_BYTES, Message, VERSION};
 use std::net::SocketAddr;
+use std::process::Command;
 use std::time::Duration;
 
 /// Says HELLO to a side until that has said what it takes; how much that is, bytes.
@@ -31,6 +32,23 @@ fn messages_that_none_of_a_cast_can_be_as_large_as_are_not_taken() {
     let mut command = send(&[&file], &group);
     let _sender = Side::start(command.args(["--min-members", "2", "--bind", &at.to_string()]));
     assert_eq!(largest_taken(at), MAX_MESSAGE_BYTES);
+}
+
+/// The system ended the process of one whose user has a limit (ulimit -f), and the sender waited for it to come back.
+#[test]
+fn one_whose_files_may_not_become_so_large_says_so() {
+    let (into, from, group) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), group());
+    let file = from.path().join("file");
+    std::fs::write(&file, vec![7; 1 << 20]).unwrap();
+    let receiver = on_loopback(recv(into.path(), &group));
+    let mut limited = Command::new("sh");
+    limited.args(["-c", "ulimit -f 100 && exec \"$0\" \"$@\""]).arg(receiver.get_program());
+    let (receiver, addr) = Side::receiver(limited.args(receiver.get_args()));
+    let (status, report) = Side::start(send(&[&file], &group).args(["--members", &addr])).json();
+    assert_eq!(status, Some(1), "{report}");
+    let error = report["members"][0]["error"].as_str().unwrap();
+    assert!(error.contains("File too large") && error.contains("ulimit -f"), "{error}");
+    assert_eq!(receiver.json().0, Some(1));
 }
 
 /// It is asked, whatever is heard.

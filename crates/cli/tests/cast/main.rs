@@ -232,6 +232,8 @@ fn who_is_absent_is_named_and_the_others_are_served() {
         (&report["members"][0]["state"], &report["members"][1]["state"]),
         (&"complete".into(), &"absent".into())
     );
+    let error = report["members"][1]["error"].as_str().unwrap();
+    assert!(error.contains("run `denrei cast recv` there"), "{error}");
     assert_eq!(side.json().0, Some(0));
 }
 
@@ -296,6 +298,11 @@ fn what_cannot_work_is_said_before_anything_is_sent() {
             2,
             "multicast",
         ),
+        (
+            vec!["send".into(), path(&file), "--min-members=1".into(), "--group=239.1.1.1:65535".into()],
+            2,
+            "no port for announcements",
+        ),
         (vec!["send".into(), "-".into(), path(&file), "--min-members=1".into()], 2, "alone"),
         (vec!["send".into(), path(&file), "--min-members=0".into()], 2, "from 1 to 16384"),
         (
@@ -340,6 +347,7 @@ fn what_cannot_work_is_said_before_anything_is_sent() {
         (vec!["recv".into()], 2, "--into"),
         (vec!["recv".into(), "--into".into(), path(&top), "--from=127.0.0.1:0".into()], 2, "--from: "),
         (vec!["recv".into(), "--into".into(), path(&top), "--from=[::]".into()], 2, "single host"),
+        (vec!["recv".into(), "--into".into(), path(&top), "--from=127.0.0.1".into()], 2, "has no port"),
         // At once: it does not become possible by waiting.
         (
             vec![

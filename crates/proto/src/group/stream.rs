@@ -256,15 +256,22 @@ impl Stream {
         }
     }
 
-    /// The oldest retained symbol that begins with the start of a message, such that no message from there on
-    /// is larger than `max`, and what precedes it.
+    /// The oldest retained symbol in which a message begins, such that no message from there on is larger than `max`;
+    /// that message, and the cost of those before it. What else the symbol has is of no use to who begins there.
     pub fn oldest_boundary(&self, max: u64) -> Option<(u64, u64, u64)> {
         let too_large = self.messages.iter().rposition(|message| message.len() as u64 > max);
         let first = self.first_message + too_large.map_or(0, |last| last as u64 + 1);
-        let begins = |symbol: &Symbol| symbol.pieces[0].offset == 0 && symbol.pieces[0].message >= first;
-        let found = self.symbols.iter().position(begins)?;
-        let symbol = &self.symbols[found];
-        Some((self.base + found as u64, symbol.pieces[0].message, symbol.cost_before))
+        let begun = |piece: &&Piece| piece.offset == 0;
+        self.symbols.iter().enumerate().find_map(|(at, symbol)| {
+            let found = symbol.pieces.iter().filter(begun).find(|piece| piece.message >= first)?;
+            let before = symbol.pieces.iter().filter(begun).take_while(|piece| piece.message < found.message);
+            let cost: u64 = before.filter_map(|piece| self.cost_of(piece.message)).sum();
+            Some((self.base + at as u64, found.message, symbol.cost_before + cost))
+        })
+    }
+
+    fn cost_of(&self, message: u64) -> Option<u64> {
+        self.message(message).map(|message| message.len() as u64 + MESSAGE_COST_BYTES)
     }
 
     fn message(&self, number: u64) -> Option<&Bytes> {
@@ -376,5 +383,31 @@ mod tests {
         assert_eq!(stream.oldest_boundary(u64::MAX).unwrap().1, 5);
         stream.release(u64::MAX, 0);
         assert_eq!(stream.base(), 8, "what is not acknowledged stays");
+    }
+
+    /// Large messages one after the other rarely begin where a symbol does.
+    #[test]
+    fn who_asks_for_history_begins_with_the_oldest_message_that_is_retained_whole() {
+        let mut stream = Stream::default();
+        for (number, len) in [1500, 50, 5000, 60, 2500, 3000].into_iter().enumerate() {
+            stream.push(content(number, len));
+        }
+        while stream.cut(1000, false, |_, _| true).is_some() {}
+        stream.acknowledge(stream.next());
+        let cost = |lens: &[u64]| lens.iter().map(|len| len + MESSAGE_COST_BYTES).sum::<u64>();
+        assert_eq!(stream.oldest_boundary(u64::MAX), Some((0, 0, 0)));
+        // In the second symbol, behind the end of the first message and all of the second.
+        assert_eq!(stream.oldest_boundary(4000), Some((6, 3, cost(&[1500, 50, 5000]))));
+        stream.release(1, 0);
+        assert_eq!(stream.oldest_boundary(u64::MAX), Some((1, 1, cost(&[1500]))));
+        stream.release(2, 0);
+        assert_eq!(stream.oldest_boundary(u64::MAX), Some((6, 3, cost(&[1500, 50, 5000]))));
+        let (symbol, message, _) = stream.oldest_boundary(u64::MAX).unwrap();
+        let mut assembly = Assembly::new(message, 0, 0);
+        for number in symbol..stream.next() {
+            assembly.add(&written(&stream, number), 1 << 20).unwrap();
+        }
+        let taken: Vec<_> = std::iter::from_fn(|| assembly.take()).collect();
+        assert_eq!(taken, [(3, content(3, 60)), (4, content(4, 2500)), (5, content(5, 3000))]);
     }
 }

@@ -265,6 +265,34 @@ fn members_join_at_a_boundary_with_or_without_history_and_leave() {
     assert_eq!(net.events.iter().filter(left).count(), 1);
 }
 
+/// Messages that are larger than a symbol and follow each other rarely begin where a symbol does.
+#[test]
+fn who_joins_with_history_gets_every_message_that_is_retained_whole() {
+    for (backend, seals) in
+        [(GroupBackend::Auto, false), (GroupBackend::Unicast, true), (GroupBackend::Tree, false)]
+    {
+        let config = if seals { sealed() } else { Config::default() };
+        let options = GroupOptions { history_bytes: 310_000, backend, ..GroupOptions::default() };
+        let mut net = two_of_three(options, config);
+        net.hosts[3].join_group(net.now, group_addr()).unwrap();
+        send(&mut net, 0, 20);
+        net.run(Duration::from_secs(1));
+        net.hosts[0].add_group_member(net.now, net.group, addr(3), true).unwrap();
+        net.run(Duration::from_secs(1));
+        send(&mut net, 20, 2);
+        net.close();
+        net.run(Duration::from_secs(5));
+        let expected: Vec<_> = (5..22).map(|number| (number as u64, content(number, 20_000))).collect();
+        assert!(net.received[3] == expected, "from {:?} on", net.received[3].first().map(|first| first.0));
+        let first_message = |event: &GroupEvent| match event {
+            GroupEvent::Joined { first_message, .. } => Some(*first_message),
+            _ => None,
+        };
+        assert_eq!(net.events.iter().find_map(first_message), Some(5));
+        net.assert_received(1, &[20_000; 22]);
+    }
+}
+
 /// Hosts 1 and 2 are invited; the second says that it does not hear the address.
 fn one_unheard(backend: GroupBackend) -> Net {
     let mut net = Net::new(2, Config::default());

@@ -387,7 +387,8 @@ class AsyncCollective(Context):
         return await self._in_turn(timeout, self.set.reduce, data, join)
 
     async def close(self, timeout: float = 30.0) -> bool:
-        """Ends the set: rank 0 waits until all have everything; whether they have."""
+        """Ends the set: rank 0 waits until all have everything, the others until rank 0 has their parts, or has ended
+        the set without them; whether it came to that."""
         return await self._in_turn(timeout, self.set.close)
 
     async def _in_turn(self, timeout: float, call: Callable[..., T], *arguments: Any) -> T:

@@ -137,17 +137,22 @@ fn resolve(text: &str, port: u16) -> Result<SocketAddr, String> {
     if has_port { address(text) } else { address(&format!("{text}:{port}")) }
 }
 
-/// The address of another side, which `option` names: as for [`resolve`], with the port of receivers where none is
-/// named.
-fn resolve_peer(option: &str, text: &str) -> Result<SocketAddr> {
+/// The address of another side, which `option` names: as for [`resolve`], with `port` where it names none and there is one
+/// that such a side has by default.
+fn resolve_peer(option: &str, text: &str, port: Option<u16>) -> Result<SocketAddr> {
     let wrong = |why: String| wrong_arguments(format!("{option}: {why}"));
-    let addr = resolve(text, DEFAULT_PORT).map_err(wrong)?;
-    if addr.port() == 0 {
-        return Err(wrong(format!("{text:?} has port 0, at which nobody is")));
-    }
+    let addr = resolve(text, port.unwrap_or(0)).map_err(wrong)?;
     let ip = addr.ip().to_canonical();
     if ip.is_multicast() || ip.is_unspecified() || ip == Ipv4Addr::BROADCAST {
         return Err(wrong(format!("{text:?} is no address of a single host")));
+    }
+    match (addr.port(), port) {
+        (0, Some(_)) => return Err(wrong(format!("{text:?} has port 0, at which nobody is"))),
+        (0, None) => {
+            let why = "has no port at which it could be: give that of its --bind, such as node1:7200";
+            return Err(wrong(format!("{text:?} {why}")));
+        }
+        _ => {}
     }
     // As the same host may be named in the other way too.
     Ok(if ip.is_ipv4() { SocketAddr::new(ip, addr.port()) } else { addr })
@@ -184,7 +189,10 @@ mod tests {
         for text in ["[fe80::7%lo]", "fe80::7%lo"] {
             assert!(resolve(text, 9).is_ok() && resolve(text, 9) == resolve("[fe80::7%lo]:9", 7), "{text}");
         }
-        assert_eq!(resolve_peer("--members", "::ffff:10.0.0.1").unwrap(), "10.0.0.1:7117".parse().unwrap());
+        assert_eq!(
+            resolve_peer("--members", "::ffff:10.0.0.1", Some(DEFAULT_PORT)).unwrap(),
+            "10.0.0.1:7117".parse().unwrap()
+        );
         assert!(resolve("localhost", 9).unwrap().ip().is_loopback());
         assert!(resolve("no such host", 9).unwrap_err().contains("no such host"));
         assert!(resolve("", 9).unwrap_err().contains("such as node1"));

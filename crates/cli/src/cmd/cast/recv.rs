@@ -13,6 +13,8 @@ use denrei_cast::{
 };
 use denrei_output::{say, tell};
 use serde_json::json;
+use signal_hook::consts::SIGXFSZ;
+use signal_hook::flag::register;
 use std::net::SocketAddr;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -112,7 +114,7 @@ impl RecvCommand {
             }
             Destination::Directory { path, sync: self.fsync }
         };
-        let from = self.from.as_deref().map(|from| resolve_peer("--from", from)).transpose()?;
+        let from = self.from.as_deref().map(|from| resolve_peer("--from", from, None)).transpose()?;
         let node = self.port.open(self.group, DEFAULT_PORT, from.as_slice())?;
         let mut options = ReceiveOptions::new(self.group);
         options.from = from;
@@ -122,6 +124,8 @@ impl RecvCommand {
         if !self.quiet {
             tell!("receiving at {}, group {}{}", named(node.local_addr()), named(self.group), reach(&node));
         }
+        // A file that may not become so large is an error of the call that writes it, and not the end.
+        register(SIGXFSZ, Arc::default()).context("cannot watch for signals")?;
         let interrupt = Interrupt::watch(node.clone())?;
         let receiver = Receiver::new(node, destination, options);
         receiver.warnings().iter().for_each(|warning| tell!("denrei: {warning}"));

@@ -1,7 +1,7 @@
 //! `denrei cast send`.
 
 use super::show::{SendBars, bytes, seconds, who};
-use super::{PortArgs, failure, parse_seconds, reach, resolve_peer};
+use super::{DEFAULT_PORT, PortArgs, failure, parse_seconds, reach, resolve_peer};
 use crate::bench::args::{parse_rate, parse_size};
 use crate::cmd::signals::{Ending, Signal};
 use crate::cmd::values::whole;
@@ -208,7 +208,7 @@ impl SendCommand {
         }
         let mut members = Vec::new();
         for text in &self.members {
-            let addr = resolve_peer("--members", text.trim())?;
+            let addr = resolve_peer("--members", text.trim(), Some(DEFAULT_PORT))?;
             if members.contains(&addr) {
                 return Err(wrong_arguments(format!("--members names {addr} twice")));
             }
@@ -252,13 +252,17 @@ impl SendCommand {
     }
 }
 
+/// Of a member that nothing came from.
+const NEVER_ANSWERED: &str =
+    "it never answered: run `denrei cast recv` there, with the same key, and send the same again";
+
 /// What became of a member: a word, and a reason.
 fn outcome(outcome: &Outcome) -> (&'static str, Option<&str>) {
     match outcome {
         Outcome::Complete => ("complete", None),
         Outcome::Failed(text) => ("failed", Some(text)),
         Outcome::Vanished(text) => ("vanished", Some(text)),
-        Outcome::Absent => ("absent", Some("it never answered")),
+        Outcome::Absent => ("absent", Some(NEVER_ANSWERED)),
     }
 }
 
