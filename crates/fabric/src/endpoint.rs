@@ -14,6 +14,7 @@ use crate::fork::Opener;
 use denrei::{BindError, Config, Node};
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::net::SocketAddr;
+use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::thread::{JoinHandle, Thread};
@@ -51,6 +52,37 @@ pub struct Endpoint {
     successes: AtomicU64,
     /// The engine's: yields that others may not use until the core counts as this process's alone.
     turns: Arc<AtomicU32>,
+}
+
+/// The engine, which its caller has for itself. Where a keeper drives it, what the call has said to the endpoint's own
+/// address is taken in before others have it: the keeper sleeps on the sockets, and nothing comes by them.
+#[derive(Debug)]
+pub struct Engaged<'a> {
+    engine: MutexGuard<'a, Engine>,
+    endpoint: &'a Endpoint,
+}
+
+impl Deref for Engaged<'_> {
+    type Target = Engine;
+
+    fn deref(&self) -> &Engine {
+        &self.engine
+    }
+}
+
+impl DerefMut for Engaged<'_> {
+    fn deref_mut(&mut self) -> &mut Engine {
+        &mut self.engine
+    }
+}
+
+impl Drop for Engaged<'_> {
+    fn drop(&mut self) {
+        while self.engine.has_word_for_itself()
+            && self.endpoint.drives.load(Ordering::Acquire)
+            && self.endpoint.turn(&mut self.engine)
+        {}
+    }
 }
 
 /// What the endpoint and its keeper share.
@@ -97,8 +129,8 @@ impl Endpoint {
     }
 
     /// The engine; the caller has it for itself.
-    pub fn engine(&self) -> MutexGuard<'_, Engine> {
-        self.engine.lock()
+    pub fn engine(&self) -> Engaged<'_> {
+        Engaged { engine: self.engine.lock(), endpoint: self }
     }
 
     /// Where the endpoint is.

@@ -185,13 +185,15 @@ impl Ep {
     /// # Safety
     /// `other` is an object of ours.
     unsafe fn bind(&self, other: *mut fid, flags: u64) -> Result<(), Errno> {
-        if self.enabled.load(Ordering::Acquire) {
-            return Err(Errno::BAD_STATE);
-        }
         let mut setup = self.setup.lock();
         // SAFETY: as the caller promises; the class says what it is.
         unsafe {
-            match class(other) {
+            let class = class(other);
+            // Sandia OpenSHMEM binds counters to an endpoint that it has enabled.
+            if class != FI_CLASS_CNTR {
+                self.check_disabled()?;
+            }
+            match class {
                 FI_CLASS_AV => {
                     check_flags(flags, 0)?;
                     if setup.has_addresses {
@@ -203,24 +205,7 @@ impl Ep {
                     setup.bound.push(av.children.clone());
                 }
                 FI_CLASS_CQ => self.bind_queue(&mut setup, object::<Cq, _>(other)?, flags)?,
-                FI_CLASS_CNTR => {
-                    let kinds = FI_SEND | FI_RECV | FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
-                    if flags & !kinds != 0 || flags == 0 {
-                        return Err(Errno::BAD_FLAGS);
-                    }
-                    let cntr = object::<Cntr, _>(other)?;
-                    let counters = &mut self.endpoint.engine().sinks.counters;
-                    // Each kind has one counter.
-                    if counters.iter().any(|(counted, _)| counted & flags != 0) {
-                        return Err(Errno::INVALID);
-                    }
-                    cntr.counter.sources.add(self.progress());
-                    counters.push((flags, Arc::clone(&cntr.counter)));
-                    setup.transmits |= flags & (FI_SEND | FI_READ | FI_WRITE) != 0;
-                    setup.receives |= flags & FI_RECV != 0;
-                    setup.waitable |= cntr.is_waitable();
-                    setup.bound.push(cntr.children.clone());
-                }
+                FI_CLASS_CNTR => self.bind_counter(&mut setup, object::<Cntr, _>(other)?, flags)?,
                 FI_CLASS_EQ => {
                     check_flags(flags, 0)?;
                     setup.bound.push(object::<Eq, _>(other)?.children.clone());
@@ -228,6 +213,36 @@ impl Ep {
                 _ => return Err(Errno::INVALID),
             }
         }
+        Ok(())
+    }
+
+    fn check_disabled(&self) -> Result<(), Errno> {
+        if self.enabled.load(Ordering::Acquire) { Err(Errno::BAD_STATE) } else { Ok(()) }
+    }
+
+    fn bind_counter(&self, setup: &mut Setup, cntr: &Cntr, flags: u64) -> Result<(), Errno> {
+        let kinds = FI_SEND | FI_RECV | FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
+        if flags & !kinds != 0 || flags == 0 {
+            return Err(Errno::BAD_FLAGS);
+        }
+        // Whether somebody works for those who sleep is decided when the endpoint is enabled.
+        if cntr.is_waitable() {
+            self.check_disabled()?;
+        }
+        let mut engine = self.endpoint.engine();
+        let counters = &mut engine.sinks.counters;
+        // Each kind has one counter.
+        if counters.iter().any(|(counted, _)| counted & flags != 0) {
+            return Err(Errno::INVALID);
+        }
+        counters.push((flags, Arc::clone(&cntr.counter)));
+        // Others may be looking at the counter, and wait for the engine.
+        drop(engine);
+        cntr.counter.sources.add(self.progress());
+        setup.transmits |= flags & (FI_SEND | FI_READ | FI_WRITE) != 0;
+        setup.receives |= flags & FI_RECV != 0;
+        setup.waitable |= cntr.is_waitable();
+        setup.bound.push(cntr.children.clone());
         Ok(())
     }
 

@@ -340,6 +340,11 @@ impl Engine {
         self.sinks.receive.as_ref().is_some_and(|queue| queue.is_full())
     }
 
+    /// Whether something waits that the endpoint has sent to its own address.
+    pub fn has_word_for_itself(&self) -> bool {
+        self.port.has_word_for_itself()
+    }
+
     /// Whether something may wait that is not taken.
     pub fn is_holding_back(&self) -> bool {
         let limit = self.limits.unexpected_bytes;

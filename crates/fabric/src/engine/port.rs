@@ -267,6 +267,11 @@ impl Port {
         number
     }
 
+    /// Whether something waits that was sent to this port itself.
+    pub fn has_word_for_itself(&self) -> bool {
+        !self.loopback.is_empty()
+    }
+
     /// Takes an offered message into `into`; it comes as a message without bytes. Its sender hears of it with
     /// [`send_queued`](Self::send_queued) or [`work`](Self::work).
     ///

@@ -80,6 +80,12 @@ static void sides_caps(void)
 	OK(fi_getinfo(FI_VERSION(1, 9), "127.0.0.1", NULL, FI_SOURCE, hints, &found));
 	CHECK(found->tx_attr->caps & FI_LOCAL_COMM);
 	fi_freeinfo(found);
+	/* What is the other side's alone is ignored. */
+	hints->tx_attr->caps |= FI_RECV;
+	hints->rx_attr->caps |= FI_SEND;
+	OK(fi_getinfo(FI_VERSION(1, 9), "127.0.0.1", NULL, FI_SOURCE, hints, &found));
+	CHECK(!(found->tx_attr->caps & FI_RECV) && !(found->rx_attr->caps & FI_SEND));
+	fi_freeinfo(found);
 	fi_freeinfo(hints);
 }
 

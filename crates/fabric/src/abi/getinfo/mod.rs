@@ -283,8 +283,7 @@ impl Wanted {
     }
 
     fn read_tx(&mut self, attr: &fi_tx_attr) -> Result<(), Refusal> {
-        let excess = attr.caps & !(TX_CAPS | OF_BOTH);
-        refuse_unless(excess == 0, || format!("transmit capabilities {excess:#x}"))?;
+        self.tx_caps = caps_of(attr.caps, TX_CAPS)?;
         let flags = attr.op_flags & !TX_OP_FLAGS;
         refuse_unless(flags == 0, || format!("transmit flags {flags:#x}"))?;
         check_order(attr.msg_order, attr.comp_order)?;
@@ -295,13 +294,12 @@ impl Wanted {
         refuse_unless(attr.size <= RX_SIZE, || format!("{} operations at a time", attr.size))?;
         let iov = attr.iov_limit <= IOV_LIMIT && attr.rma_iov_limit <= RMA_IOV_LIMIT;
         refuse_unless(iov, || format!("buffers of {} parts", attr.iov_limit.max(attr.rma_iov_limit)))?;
-        (self.tx_caps, self.tx_op_flags, self.tx_size) = (attr.caps, attr.op_flags, attr.size);
+        (self.tx_op_flags, self.tx_size) = (attr.op_flags, attr.size);
         Ok(())
     }
 
     fn read_rx(&mut self, attr: &fi_rx_attr) -> Result<(), Refusal> {
-        let excess = attr.caps & !(RX_CAPS | OF_BOTH);
-        refuse_unless(excess == 0, || format!("receive capabilities {excess:#x}"))?;
+        self.rx_caps = caps_of(attr.caps, RX_CAPS)?;
         let flags = attr.op_flags & !RX_OP_FLAGS;
         refuse_unless(flags == 0, || format!("receive flags {flags:#x}"))?;
         check_order(attr.msg_order, attr.comp_order)?;
@@ -314,7 +312,7 @@ impl Wanted {
         })?;
         refuse_unless(attr.size <= RX_SIZE, || format!("{} receives at a time", attr.size))?;
         refuse_unless(attr.iov_limit <= IOV_LIMIT, || format!("buffers of {} parts", attr.iov_limit))?;
-        (self.rx_caps, self.rx_op_flags) = (attr.caps, attr.op_flags);
+        self.rx_op_flags = attr.op_flags;
         Ok(())
     }
 
@@ -331,6 +329,14 @@ impl Wanted {
         let ways = if asked == 0 { own } else { with_directions(asked) | SECONDARY };
         self.offered_caps() & (own & ways | asked)
     }
+}
+
+/// What is asked of one side. What is the other's alone is ignored, as in libfabric's own providers: Sandia OpenSHMEM
+/// asks the receiving side for all that its endpoint can do.
+fn caps_of(asked: u64, own: u64) -> Result<u64, Refusal> {
+    let unknown = asked & !CAPS;
+    refuse_unless(unknown == 0, || format!("transmit or receive capabilities {unknown:#x}"))?;
+    Ok(asked & (own | OF_BOTH))
 }
 
 /// Capabilities with the directions that they imply.
