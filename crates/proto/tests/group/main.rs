@@ -479,7 +479,7 @@ fn a_group_opens_with_members_that_take_small_messages_alone() {
     net.run(Duration::from_secs(1));
     assert_eq!(net.events, [GroupEvent::Opened]);
     net.send(content(0, 10));
-    let large = net.hosts[0].group_send(net.group, content(1, 11).into());
+    let large = net.hosts[0].group_send(net.group, content(1, 11));
     assert!(matches!(large, Err(GroupError::TooLarge { max: 10, .. })), "{large:?}");
     net.run(Duration::from_secs(1));
     (1..=2).for_each(|host| net.assert_received(host, &[10]));
