@@ -8,7 +8,7 @@ use crate::oracle::{OfferAnswer, Oracle};
 use crate::rng::Rng;
 use crate::world::{Trace, World};
 use core::time::Duration;
-use denrei_proto::FlowState;
+use denrei_proto::{CongestionAlgorithm, FlowState};
 use denrei_wire::Instant;
 
 /// How often it is looked whether all has settled, on the virtual clock.
@@ -63,6 +63,10 @@ impl<'a> Play<'a> {
         let configs = || setup.hosts.iter().flat_map(|host| [&host.config, &host.config_later]);
         let modest = configs().any(|config| !config.rate_request.is_unlimited());
         let patience = configs().map(|config| config.failure_timeout).max().unwrap_or_default();
+        if configs().any(|config| config.congestion == CongestionAlgorithm::RateOnly) {
+            // Where a rate is lifted, nothing keeps them from filling queues that others wait behind.
+            oracle.note_hardship();
+        }
         if configs().any(|config| config.rate_request.bytes_per_s == 0) {
             // They say nothing to groups either before that.
             oracle.note_hindered();
