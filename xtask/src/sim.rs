@@ -22,6 +22,9 @@ const PROGRESS_EVERY: Duration = Duration::from_millis(500);
 /// How often it is told in a log, where each time is a line.
 const LOG_PROGRESS_EVERY: Duration = Duration::from_secs(30);
 
+/// So many of the seeds that took longest to settle are named.
+const LATE_SEEDS: usize = 5;
+
 #[derive(Args)]
 pub struct SimArgs {
     /// Groups: their openers, members and faults; without it sessions alone. A seed names another run then
@@ -64,6 +67,8 @@ struct Sum {
     happenings: u64,
     virtual_time: Duration,
     slowest: (Duration, u64),
+    /// Those that took longest to settle on their own clock, longest first.
+    late: Vec<(Duration, u64)>,
     failures: Vec<Failure>,
 }
 
@@ -76,6 +81,9 @@ impl Sum {
                 self.totals += summary.totals;
                 self.happenings += summary.happenings;
                 self.virtual_time += summary.virtual_time;
+                self.late.push((summary.settling, seed));
+                self.late.sort_unstable_by(|one, other| other.cmp(one));
+                self.late.truncate(LATE_SEEDS);
             }
         }
         self.slowest = self.slowest.max((took, seed));
@@ -219,6 +227,9 @@ fn report(sum: &Sum, done: u64, took: Duration) -> ExitCode {
             totals.group_received,
         );
     }
+    let late: Vec<_> =
+        sum.late.iter().map(|(took, seed)| format!("{:.1} s (seed {seed})", took.as_secs_f64())).collect();
+    crate::say!("longest to settle in the healed network: {}", late.join(", "));
     let faults: Vec<_> = sum.counts.entries().map(|(name, count)| format!("{name} {count}")).collect();
     crate::say!("faults: {}", faults.join(", "));
     for failure in &sum.failures {

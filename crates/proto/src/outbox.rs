@@ -441,9 +441,12 @@ impl Outbox {
         self.turns.insert(behind, turn);
     }
 
-    /// Records of groups are small, and nobody is asked about them.
+    /// Records of groups are small, and nobody is asked about them, however small the messages that the receiver takes.
     fn allowance_of(&self, channel: u16) -> Allowance {
-        let offers = channel != GROUP_CHANNEL && self.offering.is_none_or(|only| only == channel);
+        if channel == GROUP_CHANNEL {
+            return Allowance { offer_above: u64::MAX, max_message: u64::MAX, ..self.allowance };
+        }
+        let offers = self.offering.is_none_or(|only| only == channel);
         let offer_above = if offers { self.allowance.offer_above } else { u64::MAX };
         Allowance { offer_above, ..self.allowance }
     }

@@ -34,6 +34,24 @@ fn a_killed_peer_is_noticed_and_its_successor_is_another() {
     ));
 }
 
+/// The FIRST of one that was killed before it had an answer, or a recording of it, kept who is there now from being asked.
+#[test]
+fn a_killed_peer_is_noticed_though_another_came_and_went_meanwhile() {
+    let (mut pair, peer) = Pair::met(Config::default());
+    pair.restart(1, Config::default());
+    pair.connect(1);
+    pair.drain(1);
+    pair.restart(1, Config::default());
+    pair.run(SECOND);
+    pair.send(0, peer, 0, "into the void");
+    pair.run(4 * SECOND);
+    assert!(
+        matches!(pair.lost(0)[..], [(LostReason::Restarted | LostReason::Forgotten, 1)]),
+        "{:?}",
+        pair.lost(0)
+    );
+}
+
 #[test]
 fn a_restarted_peer_that_speaks_first_replaces_its_predecessor() {
     let mut pair = Pair::new(Config::default());

@@ -136,11 +136,15 @@ impl Endpoint {
         }
         if let Some(before) = before {
             // The older attempt has been given up by whoever made it.
-            self.unproven.remove(&back.to);
-            self.with_peer(now, before, |peer, cx| peer.lose(cx, LostReason::Forgotten));
-            self.free_if_finished(before);
+            self.forget_unproven(now, back.to, before);
         }
         self.begin_answering(now, back, opening, field)
+    }
+
+    fn forget_unproven(&mut self, now: Instant, addr: SocketAddr, slot: u32) {
+        self.unproven.remove(&addr);
+        self.with_peer(now, slot, |peer, cx| peer.lose(cx, LostReason::Forgotten));
+        self.free_if_finished(slot);
     }
 
     /// What a FIRST that belongs to no session is to become; `None`: nothing.
@@ -232,7 +236,15 @@ impl Endpoint {
     /// said so: asks, by a handshake, which incarnation is there.
     pub(super) fn inquire(&mut self, now: Instant, way: Way) {
         let addr = way.to;
-        if self.unproven.contains_key(&addr) || self.unproven.len() >= MAX_UNPROVEN {
+        if let Some(&before) = self.unproven.get(&addr) {
+            // Its initiator may be gone since, or have said so long ago: it is not waited for.
+            let given_up = self.peer_in(before).is_some_and(|peer| peer.is_given_up(now));
+            if !given_up {
+                return;
+            }
+            self.forget_unproven(now, addr, before);
+        }
+        if self.unproven.len() >= MAX_UNPROVEN {
             return;
         }
         let Some(slot) = self.new_slot() else { return };

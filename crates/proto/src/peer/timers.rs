@@ -135,6 +135,11 @@ impl Peer {
         })
     }
 
+    /// Whether the other side has begun this session and had its time to prove it, should it still be there.
+    pub fn is_given_up(&self, now: Instant) -> bool {
+        self.phase == Phase::Answering && now.saturating_since(self.heard_at) > LEAST_UNPROVEN_TIMEOUT
+    }
+
     /// A stretch in which this side did not do what was due, as its process did not run or its application did not
     /// call, says little of the peer: nobody asked it again for what was lost, and one that shares the machine may
     /// not have run either.

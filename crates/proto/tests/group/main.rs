@@ -469,3 +469,18 @@ fn a_policy_has_a_time_that_members_can_keep() {
         }
     }
 }
+
+/// Records were refused as messages are that are too large for their receiver, and the opener's application was told of
+/// messages that it had never sent.
+#[test]
+fn a_group_opens_with_members_that_take_small_messages_alone() {
+    let mut net = Net::new(2, Config { max_message_bytes: 10, ..Config::default() });
+    net.open(GroupOptions::default());
+    net.run(Duration::from_secs(1));
+    assert_eq!(net.events, [GroupEvent::Opened]);
+    net.send(content(0, 10));
+    let large = net.hosts[0].group_send(net.group, content(1, 11));
+    assert!(matches!(large, Err(GroupError::TooLarge { max: 10, .. })), "{large:?}");
+    net.run(Duration::from_secs(1));
+    (1..=2).for_each(|host| net.assert_received(host, &[10]));
+}

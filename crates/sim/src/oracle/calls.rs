@@ -6,7 +6,9 @@ use super::{OfferAnswer, Oracle};
 use crate::content::Name;
 use crate::net::topology::HostId;
 use core::time::Duration;
-use denrei_proto::{ChannelId, Completion, Endpoint, PeerError, PeerId, Rate, SendError};
+use denrei_proto::{
+    ChannelId, Completion, Endpoint, FlowState, MAX_RATE, MAX_WEIGHT, PeerError, PeerId, Rate, SendError,
+};
 use denrei_wire::Instant;
 
 /// A message to send.
@@ -35,6 +37,17 @@ pub enum Closing {
     Orderly,
     /// `abort` with this code.
     Abort(u16),
+}
+
+/// What an application says that waits for what it has sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Urge {
+    /// `hurry`.
+    Hurry,
+    /// `take_turns`.
+    TakeTurns,
+    /// `retransmit`.
+    Retransmit,
 }
 
 impl Oracle {
@@ -161,18 +174,60 @@ impl Oracle {
     ) {
         let Some((session, peer)) = self.live_session(host, endpoint, from) else { return };
         self.note_hindered();
-        let result = endpoint.set_rate(now, peer, rate);
-        self.check_peer_result(session, result);
+        match endpoint.set_rate(now, peer, rate) {
+            Err(PeerError::BadRate { .. }) if rate.bytes_per_s.max(rate.burst_bytes) > MAX_RATE => {}
+            result => self.check_peer_result(session, result),
+        }
+        self.sessions[session].set_rate = true;
     }
 
-    /// Lets all who were slowed down go on.
-    pub fn lift_rates(&mut self, now: Instant, endpoint: &mut Endpoint) {
+    /// Lets all go on whom the application slowed down, or who slow themselves down as long as they are told nothing.
+    pub fn lift_rates(&mut self, now: Instant, host: HostId, endpoint: &mut Endpoint) {
+        let life = self.life_on(host);
         let peers: Vec<_> = endpoint.peers().collect();
         for peer in peers {
-            if endpoint.flow(peer).is_some_and(|flow| flow.rate_set.is_some()) {
+            let set = self.known_session(life, peer).is_some_and(|session| self.sessions[session].set_rate);
+            let slow = |flow: FlowState| match flow.rate_set {
+                Some(rate) => set && rate != Rate::UNLIMITED,
+                None => !flow.rate_requested.is_unlimited(),
+            };
+            if endpoint.flow(peer).is_some_and(slow) {
                 // One that is lost needs no rate.
                 let _ = endpoint.set_rate(now, peer, Rate::UNLIMITED);
             }
+        }
+    }
+
+    /// Sets the share of `from`, if there is a session with it.
+    pub fn set_weight(
+        &mut self,
+        now: Instant,
+        host: HostId,
+        endpoint: &mut Endpoint,
+        from: HostId,
+        weight: u32,
+    ) {
+        let Some((session, peer)) = self.live_session(host, endpoint, from) else { return };
+        match endpoint.set_weight(now, peer, weight) {
+            Err(PeerError::BadWeight(_)) if !(1..=MAX_WEIGHT).contains(&weight) => {}
+            result => self.check_peer_result(session, result),
+        }
+    }
+
+    /// Asks for what was sent to `to` to arrive, if there is a session with it.
+    pub fn urge(&mut self, now: Instant, host: HostId, endpoint: &mut Endpoint, to: HostId, how: Urge) {
+        let Some((session, peer)) = self.live_session(host, endpoint, to) else { return };
+        let result = match how {
+            Urge::Hurry => endpoint.hurry(now, peer),
+            Urge::TakeTurns => endpoint.take_turns(now, peer),
+            Urge::Retransmit => endpoint.retransmit(now, peer).map(drop),
+        };
+        self.check_peer_result(session, result);
+        let flushed = endpoint.is_flushed(peer);
+        let queued = endpoint.queue_len(peer);
+        if flushed != Ok(queued == Some(0)) {
+            let label = self.label(session);
+            self.fail(format!("{label}: {queued:?} messages are queued, and flushed: {flushed:?}"));
         }
     }
 
@@ -212,6 +267,22 @@ impl Oracle {
                     .and_then(|peer| endpoint.recv_from(now, ChannelId { peer, channel })),
             };
             let Some(message) = message else { return };
+            self.on_message(host, endpoint, &message);
+        }
+    }
+
+    /// Takes up to `count` messages of channels with odd numbers, or with even ones.
+    pub fn read_half(
+        &mut self,
+        now: Instant,
+        host: HostId,
+        endpoint: &mut Endpoint,
+        odd: bool,
+        count: usize,
+    ) {
+        for _ in 0..count {
+            let wanted = |id: ChannelId| (id.channel % 2 == 1) == odd;
+            let Some(message) = endpoint.recv_where(now, wanted) else { return };
             self.on_message(host, endpoint, &message);
         }
     }

@@ -117,6 +117,8 @@ pub(super) struct Session {
     pub status_asked: Vec<u32>,
     /// The newest status request.
     pub status_newest: Option<u32>,
+    /// This application has set the peer's rate.
+    pub set_rate: bool,
 }
 
 impl Session {
@@ -138,6 +140,7 @@ impl Session {
             peer_done_reading: false,
             status_asked: Vec::new(),
             status_newest: None,
+            set_rate: false,
         }
     }
 

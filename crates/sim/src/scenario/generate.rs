@@ -4,6 +4,7 @@
 //! operations and faults, because what always happens hides what happens without it.
 
 mod groups;
+mod odd;
 
 pub use groups::generate_groups;
 
@@ -41,8 +42,28 @@ pub struct HostSetup {
     pub spec: HostSpec,
     /// Settings of its endpoint.
     pub config: Arc<Config>,
+    /// Settings after a restart.
+    pub config_later: Arc<Config>,
     /// Multicast does not get to it.
     pub deaf: bool,
+}
+
+impl HostSetup {
+    fn new(spec: HostSpec, config: Config) -> Self {
+        let config = Arc::new(config);
+        Self { spec, config_later: config.clone(), config, deaf: false }
+    }
+
+    /// Changes its settings, those after a restart included.
+    fn set(&mut self, mut change: impl FnMut(&mut Config)) {
+        let alike = Arc::ptr_eq(&self.config, &self.config_later);
+        change(Arc::make_mut(&mut self.config));
+        if alike {
+            self.config_later = self.config.clone();
+        } else {
+            change(Arc::make_mut(&mut self.config_later));
+        }
+    }
 }
 
 /// The world of a scenario.
@@ -64,6 +85,9 @@ impl fmt::Display for Setup {
         for (number, host) in self.hosts.iter().enumerate() {
             let deaf = if host.deaf { " deaf" } else { "" };
             writeln!(f, "host {number}:{deaf} {:?}\n        {:?}", host.spec, host.config)?;
+            if host.config_later != host.config {
+                writeln!(f, "        restarted: {:?}", host.config_later)?;
+            }
         }
         Ok(())
     }
@@ -80,7 +104,8 @@ pub fn generate(seed: u64) -> (Setup, Vec<TimedOp>) {
     }
     let mut draw = Draw::new(rng.fork(2), setup.hosts.len() as u64);
     let count = draw.rng.within(10..=90);
-    let ops = (0..count).map(|_| draw.timed_op()).collect();
+    let mut ops = (0..count).map(|_| draw.timed_op()).collect();
+    odd::make_odd(seed, &mut setup, &mut ops);
     (setup, ops)
 }
 
@@ -95,7 +120,7 @@ fn draw_hosts(rng: &mut Rng, world_seed: u64, hosts: u64) -> Setup {
     let hosts = (0..hosts).map(|_| {
         let link = if rng.chance(0.7) { link } else { draw_link(rng) };
         let config = alike.clone().unwrap_or_else(|| draw_config(rng));
-        HostSetup { spec: draw_host(rng, link), config: Arc::new(config), deaf: false }
+        HostSetup::new(draw_host(rng, link), config)
     });
     let hosts = hosts.collect();
     let trunk = rng.chance(0.3).then(|| draw_link(rng));
@@ -111,12 +136,13 @@ fn draw_secrets(rng: &mut Rng, hosts: &mut [HostSetup]) {
     let with_identities = rng.chance(0.3);
     let rekey_after_packets = rng.log_within(16..=4096);
     for (host, identity) in hosts.iter_mut().zip(identities) {
-        let config =
-            Config { cluster_key: cluster_key.clone(), rekey_after_packets, ..(*host.config).clone() };
-        host.config = Arc::new(if with_identities {
-            Config { identity: Some(identity), allowed: allowed.clone(), ..config }
-        } else {
-            config
+        host.set(|config| {
+            config.cluster_key.clone_from(&cluster_key);
+            config.rekey_after_packets = rekey_after_packets;
+            if with_identities {
+                config.identity = Some(identity.clone());
+                config.allowed.clone_from(&allowed);
+            }
         });
     }
 }
@@ -337,7 +363,9 @@ mod tests {
     fn about_half_of_the_seeds_are_sealed_and_all_settings_are_valid() {
         let setups = (0..400).map(|seed| generate(seed).0);
         let sealed = setups.filter(|setup| {
-            setup.hosts.iter().for_each(|host| host.config.validate().unwrap());
+            for config in setup.hosts.iter().flat_map(|host| [&host.config, &host.config_later]) {
+                config.validate().unwrap();
+            }
             setup.hosts.iter().all(|host| host.config.cluster_key.is_some())
         });
         assert!((150..250).contains(&sealed.count()));

@@ -59,6 +59,8 @@ pub struct Summary {
     pub counts: FaultCounts,
     /// Arrivals, timeouts and wakes simulated.
     pub happenings: u64,
+    /// How long the healed network took to deliver all that was left, beyond the time that it takes to miss the dead.
+    pub settling: Duration,
     /// How long the run took on its own clock.
     pub virtual_time: Duration,
 }

@@ -4,7 +4,7 @@
 use crate::net::faults::Faults;
 use crate::net::topology::HostId;
 use crate::oracle::OfferAnswer;
-use crate::oracle::calls::{Closing, Order};
+use crate::oracle::calls::{Closing, Order, Urge};
 use crate::oracle::groups::GroupOp;
 use core::fmt;
 use core::time::Duration;
@@ -71,6 +71,12 @@ pub enum TestOp {
     Group(HostId, GroupOp),
     /// Multicast gets to a host, or does not.
     SetDeaf(HostId, bool),
+    /// Sets the second host's share of what the first can receive.
+    SetWeight(HostId, HostId, u32),
+    /// Asks the endpoint to see to it that what is under way to a host arrives.
+    Urge(HostId, HostId, Urge),
+    /// Takes up to so many messages of channels with even numbers, or with odd ones.
+    ReadHalf(HostId, bool, usize),
 }
 
 /// How a forged datagram is made.

@@ -8,7 +8,7 @@ use crate::oracle::{OfferAnswer, Oracle};
 use crate::rng::Rng;
 use crate::world::{Trace, World};
 use core::time::Duration;
-use denrei_proto::FlowState;
+use denrei_proto::{CongestionAlgorithm, FlowState};
 use denrei_wire::Instant;
 
 /// How often it is looked whether all has settled, on the virtual clock.
@@ -16,7 +16,8 @@ const SETTLE_STEP: Duration = Duration::from_millis(250);
 /// Looks after which what has not settled never will: 250 s, enough for the largest scenario over
 /// the slowest link with every timeout at its longest.
 const SETTLE_LOOKS: u32 = 1000;
-/// Rest after all has settled: for reports that follow, and lost packets that are sent again.
+/// Rest after all has settled: for reports that follow, and lost packets that are sent again. Where who is gone is missed
+/// later, it is longer.
 const REST: Duration = Duration::from_secs(5);
 /// Time over which an idle network is watched for timers that spin and datagrams nobody needs.
 const WATCH: Duration = Duration::from_secs(2);
@@ -33,6 +34,12 @@ pub(super) struct Play<'a> {
     setup: &'a Setup,
     world: World,
     oracle: Oracle,
+    /// The longest that was waited for all to settle, beyond the time that it takes to miss the dead.
+    settling: Duration,
+    /// In a healed network who is gone is missed within this time.
+    patience: Duration,
+    /// Some send nothing, or little, until they are told that they may.
+    modest: bool,
 }
 
 impl<'a> Play<'a> {
@@ -53,7 +60,18 @@ impl<'a> Play<'a> {
                 oracle.note_deaf(id);
             }
         }
-        Self { setup, world, oracle }
+        let configs = || setup.hosts.iter().flat_map(|host| [&host.config, &host.config_later]);
+        let modest = configs().any(|config| !config.rate_request.is_unlimited());
+        let patience = configs().map(|config| config.failure_timeout).max().unwrap_or_default();
+        if configs().any(|config| config.congestion == CongestionAlgorithm::RateOnly) {
+            // Where a rate is lifted, nothing keeps them from filling queues that others wait behind.
+            oracle.note_hardship();
+        }
+        if configs().any(|config| config.rate_request.bytes_per_s == 0) {
+            // They say nothing to groups either before that.
+            oracle.note_hindered();
+        }
+        Self { setup, world, oracle, settling: Duration::ZERO, patience, modest }
     }
 
     pub fn run(mut self, ops: &[TimedOp]) -> Result<Summary, String> {
@@ -70,7 +88,7 @@ impl<'a> Play<'a> {
         if self.oracle.has_groups() {
             self.end_groups()?;
         }
-        self.pass(REST)?;
+        self.pass(self.rest())?;
         self.watch_idle()?;
         for host in self.hosts() {
             if let Some(endpoint) = self.world.endpoint(host) {
@@ -84,12 +102,17 @@ impl<'a> Play<'a> {
             totals: self.oracle.totals(),
             counts: *self.world.counts(),
             happenings: self.world.happenings(),
+            settling: self.settling,
             virtual_time: self.world.now().saturating_since(Instant::ZERO),
         })
     }
 
     fn hosts(&self) -> impl Iterator<Item = HostId> + use<> {
         (0..self.setup.hosts.len() as u32).map(HostId)
+    }
+
+    fn rest(&self) -> Duration {
+        REST.max(self.patience + Duration::from_secs(1))
     }
 
     fn pass(&mut self, duration: Duration) -> Result<(), String> {
@@ -154,13 +177,26 @@ impl<'a> Play<'a> {
                     oracle.act_on_groups(now, host, endpoint, op);
                 });
             }
+            TestOp::SetWeight(host, from, weight) => {
+                world.touch(host, oracle, |oracle, now, endpoint| {
+                    oracle.set_weight(now, host, endpoint, from, weight);
+                });
+            }
+            TestOp::Urge(host, to, how) => {
+                world.touch(host, oracle, |oracle, now, endpoint| oracle.urge(now, host, endpoint, to, how));
+            }
+            TestOp::ReadHalf(host, odd, count) => {
+                world.touch(host, oracle, |oracle, now, endpoint| {
+                    oracle.read_half(now, host, endpoint, odd, count);
+                });
+            }
             _ => self.inflict(op),
         }
     }
 
     /// What processes and the network suffer.
     fn inflict(&mut self, op: &TestOp) {
-        let Self { world, oracle, setup } = self;
+        let Self { world, oracle, setup, .. } = self;
         match op {
             TestOp::Crash(host) if world.endpoint(*host).is_some() => {
                 oracle.note_hardship();
@@ -168,7 +204,7 @@ impl<'a> Play<'a> {
                 world.crash(*host);
             }
             TestOp::Restart(host) if world.endpoint(*host).is_none() => {
-                let config = setup.hosts[host.0 as usize].config.clone();
+                let config = setup.hosts[host.0 as usize].config_later.clone();
                 let incarnation = world.start(*host, config.clone());
                 world.count_restart();
                 oracle.begin_life(*host, incarnation, config);
@@ -222,7 +258,7 @@ impl<'a> Play<'a> {
                 oracle.resume_taking(endpoint);
                 oracle.set_offers(now, host, endpoint, OfferAnswer::Accept);
                 oracle.set_reading(host, true);
-                oracle.lift_rates(now, endpoint);
+                oracle.lift_rates(now, host, endpoint);
             });
         }
         self.check()
@@ -230,14 +266,14 @@ impl<'a> Play<'a> {
 
     /// Openers close their groups, members learn of it, and all is forgotten.
     fn end_groups(&mut self) -> Result<(), String> {
-        self.pass(REST)?;
+        self.pass(self.rest())?;
         self.watch_idle()?;
         for host in self.hosts() {
             self.world
                 .touch(host, &mut self.oracle, |oracle, now, endpoint| oracle.close_groups(now, endpoint));
         }
         self.settle()?;
-        self.pass(REST)?;
+        self.pass(self.rest())?;
         self.oracle.judge_groups();
         for host in self.hosts() {
             self.world.touch(host, &mut self.oracle, |oracle, now, endpoint| {
@@ -250,16 +286,33 @@ impl<'a> Play<'a> {
     /// Waits until nothing is queued or unread anywhere, twice in a row.
     fn settle(&mut self) -> Result<(), String> {
         let mut settled = 0;
-        for _ in 0..SETTLE_LOOKS {
+        for look in 0..SETTLE_LOOKS {
+            if self.modest {
+                self.lift_rates();
+            }
             self.pass(SETTLE_STEP)?;
             let all = self.unsettled().is_empty() && self.unsettled_groups().is_empty();
             settled = if all { settled + 1 } else { 0 };
+            if settled == 1 {
+                let dead = self.hosts().any(|host| self.world.endpoint(host).is_none());
+                let missed = if dead { self.patience } else { Duration::ZERO };
+                self.settling = self.settling.max((SETTLE_STEP * (look + 1)).saturating_sub(missed));
+            }
             if settled == 2 {
                 return Ok(());
             }
         }
         let groups = self.unsettled_groups().join("\n");
         Err(format!("does not converge in a healed network: {:#?}\n{groups}", self.unsettled()))
+    }
+
+    /// Sessions that began since are let go on, too.
+    fn lift_rates(&mut self) {
+        for host in self.hosts() {
+            self.world.touch(host, &mut self.oracle, |oracle, now, endpoint| {
+                oracle.lift_rates(now, host, endpoint);
+            });
+        }
     }
 
     fn unsettled_groups(&self) -> Vec<String> {

@@ -155,7 +155,7 @@ impl World {
 
     /// Handles the next datagram, or up to `most` as one train; how many.
     fn handle_some(&mut self, host: HostId, endpoint: &mut Endpoint, most: usize) -> usize {
-        let HostSpec { lands, service_time, .. } = self.specs[host.0 as usize];
+        let HostSpec { lands, service_time, opens_aside, .. } = self.specs[host.0 as usize];
         let mut first = None;
         let mut handled = 0;
         while handled < most {
@@ -182,7 +182,11 @@ impl World {
                 trace(format_args!("{:?} {} <- {from}: {what}", self.now, host.0));
             }
             if !lands {
-                endpoint.handle_datagram(self.now, &meta, &mut content.bytes);
+                let job = if opens_aside { endpoint.open_job(&meta, &content.bytes) } else { None };
+                match job.map(|job| job.run(&mut content.bytes)) {
+                    Some(opened) => endpoint.handle_opened(self.now, &meta, &content.bytes, &opened),
+                    None => endpoint.handle_datagram(self.now, &meta, &mut content.bytes),
+                }
             }
             self.datagrams.release(datagram);
         }

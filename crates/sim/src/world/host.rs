@@ -29,6 +29,10 @@ pub struct HostSpec {
     pub max_segments: usize,
     /// It receives payloads where they belong, in trains where it takes no time to receive.
     pub lands: bool,
+    /// Its endpoint is told how much the socket holds.
+    pub tells_buffer: bool,
+    /// It opens sealed datagrams before it hands them to its endpoint.
+    pub opens_aside: bool,
 }
 
 impl HostSpec {
@@ -45,6 +49,8 @@ impl HostSpec {
             batch: 64,
             max_segments: 16,
             lands: false,
+            tells_buffer: false,
+            opens_aside: false,
         }
     }
 }

@@ -164,6 +164,9 @@ impl World {
         if self.specs[host.0 as usize].lands {
             endpoint.lend_from(landing::LANDED_FROM_BYTES);
         }
+        if self.specs[host.0 as usize].tells_buffer {
+            endpoint.set_receive_buffer(self.specs[host.0 as usize].receive_buffer_bytes);
+        }
         let incarnation = endpoint.incarnation();
         process.endpoint = Some(endpoint);
         self.rearm(host);

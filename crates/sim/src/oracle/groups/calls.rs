@@ -31,6 +31,7 @@ impl Oracle {
                 self.open_group(now, life, endpoint, *address, &members, options);
             }
             GroupOp::Ask(opener, number, history) if *opener != host => {
+                self.groups.here(life);
                 endpoint.ask_to_join(now, opener.addr(), address(*number), *history);
             }
             GroupOp::Leave(number) => {
@@ -52,6 +53,7 @@ impl Oracle {
     fn act_as_opener(&mut self, now: Instant, life: LifeNo, endpoint: &mut Endpoint, op: &GroupOp) {
         let (GroupOp::Send(number, _)
         | GroupOp::Hurry(number)
+        | GroupOp::Narrow(number, _)
         | GroupOp::Add(number, ..)
         | GroupOp::Remove(number, _)
         | GroupOp::Close(number)
@@ -66,6 +68,10 @@ impl Oracle {
             GroupOp::Hurry(_) => {
                 let result = endpoint.group_hurry(id);
                 self.check_group_call(group, "hurry", result);
+            }
+            GroupOp::Narrow(_, bytes) => {
+                let result = endpoint.limit_group_datagrams(id, bytes);
+                self.check_group_call(group, "limit_group_datagrams", result);
             }
             GroupOp::Add(_, host, history) => self.add_member(now, endpoint, group, host, history),
             GroupOp::Remove(_, member) => {

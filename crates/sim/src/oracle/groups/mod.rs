@@ -62,6 +62,8 @@ pub enum GroupOp {
     Send(u8, usize),
     /// Waits for what is under way.
     Hurry(u8),
+    /// Datagrams to the group may have so many bytes at most.
+    Narrow(u8, u16),
     /// Makes a host a member, with history or without.
     Add(u8, HostId, bool),
     /// Removes the member of this id, modulo how many there are.
@@ -193,7 +195,7 @@ impl Oracle {
     }
 
     /// A session was slowed down or closed, maybe one that an opener or a member speaks by.
-    pub(in crate::oracle) fn note_hindered(&mut self) {
+    pub fn note_hindered(&mut self) {
         self.groups.hindered = true;
         self.excuse_openings();
     }

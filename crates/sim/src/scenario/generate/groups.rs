@@ -1,7 +1,7 @@
 //! Draws lives of groups: openers and members on the same hosts, and what goes wrong, beside the operations on
 //! sessions of the other seeds.
 
-use super::{Draw, Setup, TestOp, TimedOp, draw_hosts, draw_secrets};
+use super::{Draw, Setup, TestOp, TimedOp, draw_hosts, draw_secrets, odd};
 use crate::net::topology::HostId;
 use crate::oracle::groups::{ADDRESSES, GroupOp, WHOLE_HISTORY_BYTES};
 use crate::rng::Rng;
@@ -62,6 +62,9 @@ pub fn generate_groups(seed: u64) -> (Setup, Vec<TimedOp>) {
             timed.op = groups.op();
         }
         ops.push(timed);
+    }
+    if !crowd {
+        odd::make_odd(seed, &mut setup, &mut ops);
     }
     (setup, ops)
 }
