@@ -115,14 +115,18 @@ static void open_all(void)
 	fi_freeinfo(hints);
 }
 
+static void close_side(struct side *side)
+{
+	OK(fi_close(&side->ep->fid));
+	OK(fi_close(&side->cq->fid));
+	OK(fi_close(&side->cntr->fid));
+	OK(fi_close(&side->av->fid));
+}
+
 static void close_all(void)
 {
-	for (int i = 0; i < 2; i++) {
-		OK(fi_close(&sides[i].ep->fid));
-		OK(fi_close(&sides[i].cq->fid));
-		OK(fi_close(&sides[i].cntr->fid));
-		OK(fi_close(&sides[i].av->fid));
-	}
+	close_side(&sides[0]);
+	close_side(&sides[1]);
 	OK(fi_close(&domain->fid));
 	OK(fi_close(&fabric->fid));
 	fi_freeinfo(info);
