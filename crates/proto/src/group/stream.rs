@@ -64,7 +64,7 @@ pub(crate) struct Stream {
 impl Stream {
     /// Appends a message; its number.
     pub fn push(&mut self, message: Bytes) -> u64 {
-        self.unacked_bytes += message.len() as u64 + MESSAGE_COST_BYTES;
+        self.unacked_bytes += cost_of(&message);
         self.messages.push_back(message);
         self.message_count() - 1
     }
@@ -127,7 +127,7 @@ impl Stream {
     /// Cost of the message that would be begun next, if any; 0 within one.
     pub fn next_cost(&self) -> Option<u64> {
         let message = self.message(self.cutting)?;
-        Some(if self.offset > 0 { 0 } else { message.len() as u64 + MESSAGE_COST_BYTES })
+        Some(if self.offset > 0 { 0 } else { cost_of(message) })
     }
 
     /// Whether everything has been cut.
@@ -150,7 +150,7 @@ impl Stream {
         let Some(symbol) = self.symbol(number) else { return 0 };
         let first = &symbol.pieces[0];
         let broken = self.message(first.message).filter(|_| first.offset > 0);
-        symbol.cost_before - broken.map_or(0, |message| message.len() as u64 + MESSAGE_COST_BYTES)
+        symbol.cost_before - broken.map_or(0, cost_of)
     }
 
     /// The largest message that begins after the symbols cut so far, of those that were queued.
@@ -173,7 +173,7 @@ impl Stream {
         while let Some(message) = self.message(self.cutting) {
             let total = message.len() as u64;
             let fresh = self.offset == 0;
-            let cost = total + MESSAGE_COST_BYTES;
+            let cost = cost_of(message);
             if fresh && ((stop_at_boundary && !pieces.is_empty()) || !may_begin(self.begun_cost, cost)) {
                 break;
             }
@@ -233,8 +233,7 @@ impl Stream {
             self.history += bytes;
             self.acked += 1;
             while self.acked_messages < messages {
-                let len = self.message(self.acked_messages).map_or(0, Bytes::len) as u64;
-                self.unacked_bytes -= len + MESSAGE_COST_BYTES;
+                self.unacked_bytes -= self.message(self.acked_messages).map_or(0, cost_of);
                 self.acked_messages += 1;
             }
         }
@@ -265,18 +264,19 @@ impl Stream {
         self.symbols.iter().enumerate().find_map(|(at, symbol)| {
             let found = symbol.pieces.iter().filter(begun).find(|piece| piece.message >= first)?;
             let before = symbol.pieces.iter().filter(begun).take_while(|piece| piece.message < found.message);
-            let cost: u64 = before.filter_map(|piece| self.cost_of(piece.message)).sum();
+            let cost: u64 = before.filter_map(|piece| self.message(piece.message).map(cost_of)).sum();
             Some((self.base + at as u64, found.message, symbol.cost_before + cost))
         })
-    }
-
-    fn cost_of(&self, message: u64) -> Option<u64> {
-        self.message(message).map(|message| message.len() as u64 + MESSAGE_COST_BYTES)
     }
 
     fn message(&self, number: u64) -> Option<&Bytes> {
         self.messages.get(usize::try_from(number.checked_sub(self.first_message)?).ok()?)
     }
+}
+
+/// What a message counts against limits (spec 6.2), octets.
+fn cost_of(message: &Bytes) -> u64 {
+    message.len() as u64 + MESSAGE_COST_BYTES
 }
 
 fn header_bytes(whole: bool) -> usize {
