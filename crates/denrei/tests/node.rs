@@ -8,6 +8,7 @@ use denrei::{
     ProtocolConfig, SendError,
 };
 use std::os::fd::AsRawFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 const LONG: Duration = Duration::from_secs(10);
@@ -211,10 +212,19 @@ fn a_dropped_node_is_noticed_at_once_and_a_new_one_takes_its_place() {
         let b = Node::bind(addr, config(drive)).unwrap();
         let again = a.connect(addr).unwrap();
         assert_ne!(peer, again);
+        let done = AtomicBool::new(false);
         std::thread::scope(|scope| {
-            scope.spawn(|| assert_eq!(expect(&b).data, "again"));
+            scope.spawn(|| {
+                assert_eq!(expect(&b).data, "again");
+                // In inline drive nothing is acknowledged after the last call: not what was repeated either.
+                while !done.load(Ordering::Relaxed) {
+                    assert_eq!(b.recv_timeout(Duration::from_millis(20)).unwrap(), None);
+                }
+            });
             a.send(channel(again, 0), "again").unwrap();
-            assert!(a.flush(again, LONG));
+            let flushed = a.flush(again, LONG);
+            done.store(true, Ordering::Relaxed);
+            assert!(flushed, "{drive:?}");
         });
     }
 }
