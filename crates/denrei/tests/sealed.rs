@@ -1,5 +1,8 @@
 //! Nodes with a cluster key over real sockets on loopback.
 
+mod common;
+
+use common::attend;
 use denrei::{
     Bytes, ChannelId, ClusterKey, Config, Drive, Event, Identity, LostReason, Node, ProtocolConfig,
 };
@@ -30,10 +33,7 @@ fn exchange(a: &Node, b: &Node, len: usize) {
         scope.spawn(|| {
             let message = b.recv_timeout(LONG).unwrap().expect("it arrives");
             b.send(message.channel, message.data).unwrap();
-            // Whoever drives inline has to be in a call for its packets to leave.
-            while !done.load(Ordering::Relaxed) {
-                assert!(b.recv_timeout(Duration::from_millis(10)).unwrap().is_none());
-            }
+            attend(b, || done.load(Ordering::Relaxed));
         });
         a.send(ChannelId { peer, channel: 0 }, content(len)).unwrap();
         let back = a.recv_timeout(LONG).unwrap();
