@@ -1,5 +1,8 @@
 //! What those are told who wait for a peer that goes away.
 
+mod common;
+
+use common::attend;
 use denrei::{
     Bytes, ChannelId, Completion, Config, Drive, Event, LostReason, Node, PeerId, ProtocolConfig, SendError,
 };
@@ -94,6 +97,7 @@ fn a_session_closed_in_order_was_flushed() {
                 assert_eq!(receiver.recv_timeout(LONG).unwrap().expect("a message").data.len(), bytes);
             }
             receiver.close(receiver.peers()[0].peer).unwrap();
+            attend(&receiver, || waits.is_finished());
             waits.join().unwrap()
         });
         assert_eq!(flushed, Ok(true), "{drive:?}");
