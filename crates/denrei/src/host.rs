@@ -25,7 +25,7 @@ use std::time::Duration;
 const PERIOD: Duration = Duration::from_millis(10);
 /// And else: as soon as somebody who begins may wait for its share.
 const QUIET_PERIOD: Duration = Duration::from_millis(50);
-/// Whoever has not written for so long is stopped, and takes nothing: longer than a process waits for its core.
+/// Whoever does nothing for so long is stopped, or computes, and takes nothing: longer than a process waits for its core.
 const SILENT: Duration = Duration::from_secs(1);
 /// Entries of the directory that are looked at: a host has fewer Nodes that receive much.
 const MOST_NODES: usize = 256;
@@ -90,8 +90,10 @@ fn run(shards: &[Arc<Shared>], own: &mut OwnFile, capacity: Option<u64>) {
 fn record_of(shard: &Shared) -> HostRecord {
     let mut core = shard.core.lock();
     let now = core.now();
-    // One whose sessions the first shard has gone on with has nothing to say.
-    if core.absorbed { HostRecord::default() } else { core.endpoint.host_record(now) }
+    // One whose sessions the first shard has gone on with has nothing to say, and one that nobody drives, as its
+    // application computes, takes nothing.
+    let is_left = core.endpoint.poll_timeout().is_some_and(|due| now.saturating_since(due) > SILENT);
+    if core.absorbed || is_left { HostRecord::default() } else { core.endpoint.host_record(now) }
 }
 
 /// Tells each shard what the others, and other Nodes, say of themselves.
