@@ -40,11 +40,14 @@ fn tell(victim: &Node, member: &mut Member) -> PeerId {
     peer
 }
 
-/// Messages on a channel of their own, one a packet, as fast as they go.
+/// Messages on a channel of their own, one a packet, as fast as they go, and an acknowledgement of every new rate.
 fn flood(member: &mut Member) -> u32 {
     let until = Instant::now() + FLOOD;
     let mut number = 0;
     while Instant::now() < until {
+        if number % 256 == 0 {
+            member.drive(Duration::ZERO).unwrap();
+        }
         let message = frame::Message { flags: 0, channel: 1, number, payload: &[0x46; PAYLOAD_BYTES] };
         let mut octets = Vec::new();
         Frame::Message(message).encode(&mut |bytes| octets.extend_from_slice(bytes));
@@ -54,8 +57,8 @@ fn flood(member: &mut Member) -> u32 {
     number
 }
 
-#[test]
-fn who_ignores_its_rate_gets_no_more_and_takes_nobodys_share() {
+/// A malicious member beside an honest sender, at a rate that `another` changes between two messages of the honest one.
+fn flood_beside(another: impl Fn(u32) -> Rate) {
     let victim = node();
     let mut member = Member::new(UdpSocket::bind("127.0.0.1:0").unwrap(), None, 7);
     let peer = tell(&victim, &mut member);
@@ -78,6 +81,7 @@ fn who_ignores_its_rate_gets_no_more_and_takes_nobodys_share() {
         if message.channel.peer != peer {
             assert_eq!(message.data.len(), MESSAGE_BYTES);
             arrived += 1;
+            victim.set_rate(peer, another(arrived)).unwrap();
         }
     }
     sender.join().unwrap();
@@ -90,4 +94,15 @@ fn who_ignores_its_rate_gets_no_more_and_takes_nobodys_share() {
     assert!(sent as f64 > allowed, "{sent} sent: that was no flood");
     assert!(taken <= allowed, "{taken} of {sent} were taken, {allowed} are allowed");
     assert!(after.excess > before.excess, "what was too much is counted");
+}
+
+#[test]
+fn who_ignores_its_rate_gets_no_more_and_takes_nobodys_share() {
+    flood_beside(|_| RATE);
+}
+
+/// As where rates are learnt, or a relay passes its own on.
+#[test]
+fn nor_does_it_where_its_rate_changes_all_the_time() {
+    flood_beside(|number| Rate { bytes_per_s: RATE.bytes_per_s - u64::from(number % 64) * 1_000, ..RATE });
 }

@@ -25,6 +25,8 @@ use std::time::Duration;
 const PERIOD: Duration = Duration::from_millis(10);
 /// And else: as soon as somebody who begins may wait for its share.
 const QUIET_PERIOD: Duration = Duration::from_millis(50);
+/// Whoever does nothing for so long is stopped, or computes, and takes nothing: longer than a process waits for its core.
+const SILENT: Duration = Duration::from_secs(1);
 /// Entries of the directory that are looked at: a host has fewer Nodes that receive much.
 const MOST_NODES: usize = 256;
 /// How the file of a Node ends; while it is made it ends otherwise.
@@ -88,8 +90,10 @@ fn run(shards: &[Arc<Shared>], own: &mut OwnFile, capacity: Option<u64>) {
 fn record_of(shard: &Shared) -> HostRecord {
     let mut core = shard.core.lock();
     let now = core.now();
-    // One whose sessions the first shard has gone on with has nothing to say.
-    if core.absorbed { HostRecord::default() } else { core.endpoint.host_record(now) }
+    // One whose sessions the first shard has gone on with has nothing to say, and one that nobody drives, as its
+    // application computes, takes nothing.
+    let is_left = core.endpoint.poll_timeout().is_some_and(|due| now.saturating_since(due) > SILENT);
+    if core.absorbed || is_left { HostRecord::default() } else { core.endpoint.host_record(now) }
 }
 
 /// Tells each shard what the others, and other Nodes, say of themselves.
@@ -183,7 +187,7 @@ fn make_locked(path: &Path) -> io::Result<File> {
     born.map(|()| file).inspect_err(|_| drop(std::fs::remove_file(&unborn)))
 }
 
-/// The records in a file, if its Node lives.
+/// The records in a file, if its Node lives and is not stopped.
 fn read(path: &Path) -> io::Result<Vec<HostRecord>> {
     let file = File::open(path)?;
     match file.try_lock_shared() {
@@ -193,6 +197,9 @@ fn read(path: &Path) -> io::Result<Vec<HostRecord>> {
         }
         Err(TryLockError::WouldBlock) => {}
         Err(TryLockError::Error(error)) => return Err(error),
+    }
+    if file.metadata()?.modified()?.elapsed().is_ok_and(|silent| silent > SILENT) {
+        return Ok(Vec::new());
     }
     let mut octets = Vec::new();
     file.take(MOST_BYTES as u64).read_to_end(&mut octets)?;
@@ -245,6 +252,11 @@ mod tests {
         let mut one = OwnFile::create(&directory, 1).unwrap();
         let mut two = OwnFile::create(&directory, 2).unwrap();
         let shards = [RECORD, HostRecord { weight: 7, ..RECORD }];
+        two.write(&shards).unwrap();
+        assert_eq!(one.others().unwrap(), shards);
+        // One that is stopped, until it goes on.
+        two.file.set_modified(std::time::SystemTime::now() - 2 * SILENT).unwrap();
+        assert_eq!(one.others().unwrap(), []);
         two.write(&shards).unwrap();
         assert_eq!(one.others().unwrap(), shards);
         // What a process leaves that was killed, and what is not a Node's.

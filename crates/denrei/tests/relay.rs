@@ -280,7 +280,7 @@ fn impossible_settings_and_one_pair_too_many_are_refused() {
     }
     let error = Relay::start(&[], &small(1 << 20)).err().unwrap().to_string();
     assert!(error.contains("routes is empty") && error.contains("one route at least"), "{error}");
-    for listen in ["127.0.0.1:7000", "0.0.0.0:7000"] {
+    for listen in ["127.0.0.1:7000", "0.0.0.0:7000", "[::ffff:127.0.0.1]:7000"] {
         let itself = Route { listen: listen.parse().unwrap(), target: "127.0.0.1:7000".parse().unwrap() };
         let error = Relay::start(&[route, itself], &small(1 << 20)).err().unwrap().to_string();
         assert!(error.contains(listen) && error.contains("not this relay"), "{error}");
@@ -289,6 +289,7 @@ fn impossible_settings_and_one_pair_too_many_are_refused() {
         ("127.0.0.1:0", "address and port of a peer"),
         ("239.1.1.1:7000", "address and port of a peer"),
         ("0.0.0.0:7000", "address and port of a peer"),
+        ("255.255.255.255:7000", "address and port of a peer"),
         ("[::1]:7000", "can be reached from 127.0.0.1"),
     ] {
         let nowhere = Route { target: target.parse().unwrap(), ..route };

@@ -334,6 +334,66 @@ fn shards_share_what_the_host_takes() {
     std::fs::remove_dir(directory).expect("the Node has left nothing in it");
 }
 
+/// Who computes for a while takes nothing meanwhile, and the others have its share.
+#[test]
+fn an_application_that_does_not_call_keeps_no_share_of_the_host_from_others() {
+    const HOST_BYTES_PER_S: u64 = 8_000_000;
+    let directory = std::env::temp_dir().join(format!("denrei-busy-{}", std::process::id()));
+    let hub = |drive| {
+        let mut config = Config { drive, ..threaded(None) };
+        config.protocol.learn_rates = true;
+        (config.host_directory, config.host_bytes_per_s) = (Some(directory.clone()), HOST_BYTES_PER_S);
+        bind(config)
+    };
+    let (calls, computes) = (hub(Drive::Thread), hub(Drive::Inline));
+    let spoke = |hub: &Node| {
+        let mut config = threaded(None);
+        config.protocol.congestion = CongestionAlgorithm::RateOnly;
+        config.protocol.send_buffer_bytes = 128 << 10;
+        let spoke = bind(config);
+        let peer = spoke.connect(hub.local_addr()).unwrap();
+        (spoke, peer)
+    };
+    let spokes = [spoke(&calls), spoke(&computes)];
+    let done = AtomicBool::new(false);
+    let share = |(spoke, peer): &(Node, PeerId)| {
+        spoke.flow(*peer).map_or(0.0, |flow| flow.rate.bytes_per_s as f64) / HOST_BYTES_PER_S as f64
+    };
+    let take = |hub: &Node| hub.recv_timeout(Duration::from_millis(10)).unwrap();
+    let take_until = |holds: &dyn Fn() -> bool, both: bool| {
+        // Sooner than the one that does not call is taken for dead.
+        let deadline = Instant::now() + LONG / 2;
+        while !holds() && Instant::now() < deadline {
+            take(if both { &computes } else { &calls });
+        }
+        holds()
+    };
+    thread::scope(|scope| {
+        for (spoke, peer) in &spokes {
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    let to = ChannelId { peer: *peer, channel: 0 };
+                    let _ = spoke.send_timeout(to, vec![1; 1200], Duration::from_millis(50));
+                }
+            });
+        }
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                take(&calls);
+            }
+        });
+        let half = |share: f64| (0.45..=0.55).contains(&share);
+        let halves = take_until(&|| spokes.iter().map(share).all(half), true);
+        let whole = take_until(&|| share(&spokes[0]) > 0.95, false);
+        let again = take_until(&|| spokes.iter().map(share).all(half), true);
+        let last: Vec<f64> = spokes.iter().map(share).collect();
+        done.store(true, Ordering::Relaxed);
+        assert!(halves && whole && again, "{halves} {whole} {again}: {last:?}");
+    });
+    drop((calls, computes));
+    std::fs::remove_dir(directory).expect("the Nodes have left nothing in it");
+}
+
 #[test]
 fn the_longest_time_there_is_is_for_ever() {
     let (hub, spokes, _) = wheel(2);

@@ -142,8 +142,9 @@ fn refuse_none(routes: &[Route]) -> Result<(), BindError> {
 /// What is relayed to the relay itself would go round without end.
 fn refuse_circles(routes: &[Route]) -> Result<(), BindError> {
     let reaches = |listen: SocketAddr, target: SocketAddr| {
-        let everywhere = listen.ip().is_unspecified() && target.ip().is_loopback();
-        listen.port() == target.port() && (listen.ip() == target.ip() || everywhere)
+        let (here, there) = (listen.ip().to_canonical(), target.ip().to_canonical());
+        let everywhere = here.is_unspecified() && there.is_loopback();
+        listen.port() == target.port() && (here == there || everywhere)
     };
     let to_itself = |route: &&Route| routes.iter().any(|own| reaches(own.listen, route.target));
     routes.iter().find(to_itself).map_or(Ok(()), |route| {
@@ -170,12 +171,12 @@ fn refuse_doubles(routes: &[Route]) -> Result<(), BindError> {
 
 /// Nobody could ever answer from there, and every pair would be lost.
 fn refuse_unreachable(route: &Route, from: IpAddr) -> Result<(), BindError> {
-    let (ip, port) = (route.target.ip(), route.target.port());
+    let (ip, port) = (route.target.ip().to_canonical(), route.target.port());
     let refuse = |expected: String| {
         let value = format!("{}={}", route.listen, route.target);
         Err(BindError::Config(ConfigError { setting: "route", value, expected }))
     };
-    if port == 0 || ip.is_unspecified() || ip.is_multicast() {
+    if port == 0 || ip.is_unspecified() || ip.is_multicast() || ip == Ipv4Addr::BROADCAST {
         return refuse("to the address and port of a peer".to_owned());
     }
     if !can_reach(from, ip) {

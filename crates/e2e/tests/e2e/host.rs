@@ -2,6 +2,7 @@
 
 use crate::harness::{Process, Test, begin, stream, until};
 use denrei_e2e::{Drive, Order, Plan, Settings, Sizes};
+use nix::sys::signal::Signal;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 
@@ -72,5 +73,25 @@ fn two_processes_share_a_host_until_one_is_killed() {
     until("half for each again", || half(one.share()) && half(third.share()));
     one.receiver.kill();
     third.receiver.kill();
+    std::fs::remove_dir_all(&directory).expect("it is there");
+}
+
+/// A process that is stopped keeps its file, but takes nothing: the other has all until it goes on.
+#[test]
+fn a_process_that_is_stopped_keeps_no_share_from_the_others() {
+    let test = begin("a_process_that_is_stopped_keeps_no_share_from_the_others");
+    let directory = std::env::temp_dir().join(format!("denrei-e2e-stopped-{}", std::process::id()));
+    let (mut one, mut two) =
+        (Stream::start(&test, "one", &directory), Stream::start(&test, "two", &directory));
+    let half = |share: f64| (0.45..=0.55).contains(&share);
+    until("half for each", || half(one.share()) && half(two.share()));
+
+    two.receiver.signal(Signal::SIGSTOP);
+    until("all for the one that runs", || one.share() > 0.95);
+    assert_eq!(records(&directory).len(), 2);
+    two.receiver.signal(Signal::SIGCONT);
+    until("half for each again", || half(one.share()) && half(two.share()));
+    one.receiver.kill();
+    two.receiver.kill();
     std::fs::remove_dir_all(&directory).expect("it is there");
 }

@@ -333,7 +333,7 @@ impl Peer {
             told.rate_serial = told.rate_serial.wrapping_add(1);
             // A later word is no reason to wait longer.
             let heard_by = *told.rate_heard_by.get_or_insert(heard_by);
-            told.police.watch_rate(heard_by, Some(rate));
+            told.police.tell_rate(rate, heard_by);
             self.want(Control::Rate);
         }
     }
@@ -400,7 +400,9 @@ impl Peer {
             match control {
                 Control::Rate => {
                     told.rate_heard_by = None;
-                    told.police.watch_rate(from, told.rate);
+                    if let Some(rate) = told.rate {
+                        told.police.heard_rate(rate, from);
+                    }
                 }
                 Control::Grant => {
                     told.limit_heard_by = None;

@@ -102,32 +102,67 @@ fn a_group_stands_still_while_a_member_lets_nothing_come_and_goes_on_when_it_doe
     }
 }
 
+/// Rates at which nothing comes for hours once a burst has come.
+const NEXT_TO_NOTHING: [Rate; 3] = [
+    Rate::STOPPED,
+    Rate { bytes_per_s: 1, burst_bytes: 10_000 },
+    Rate { bytes_per_s: 1_000, burst_bytes: 2_000_000 },
+];
+
 #[test]
-fn a_member_that_lets_nothing_come_and_dies_is_noticed() {
-    for backend in BACKENDS {
-        let mut net = opened(on(backend));
-        set_rate(&mut net, 3, Rate::STOPPED);
-        net.stopped.insert(3);
-        net.send(content(0, 20_000));
+fn a_member_that_lets_next_to_nothing_come_and_dies_is_noticed() {
+    for (rate, backend) in
+        NEXT_TO_NOTHING.into_iter().flat_map(|rate| BACKENDS.map(|backend| (rate, backend)))
+    {
+        // Nothing else asks for a sign of life.
+        let mut net = opened_with(on(backend), Config { keepalive: None, ..Config::default() });
+        set_rate(&mut net, 2, rate);
+        (0..6).for_each(|number| net.send(content(number, MEGABYTE)));
+        net.run(Duration::from_secs(2));
+        net.stopped.insert(2);
         net.run(Config::default().failure_timeout * 2);
-        let [_, GroupEvent::Departed { member: 2, why: Departure::Lost(_), .. }] = net.events[..] else {
-            panic!("{backend:?}: {:?}", net.events);
+        let [_, GroupEvent::Departed { member: 1, why: Departure::Lost(_), .. }] = net.events[..] else {
+            panic!("{backend:?}, {rate}: {:?}", net.events);
         };
-        net.assert_received(1, &[20_000]);
-        net.assert_received(2, &[20_000]);
+        net.assert_received(1, &[MEGABYTE; 6]);
+        net.assert_received(3, &[MEGABYTE; 6]);
     }
 }
 
 #[test]
-fn a_member_that_lets_nothing_come_is_asked_now_and_then_and_stays_where_it_is() {
-    let mut net = opened(GroupOptions::default());
-    set_rate(&mut net, 3, Rate::STOPPED);
-    net.send(content(0, 20_000));
-    let before = net.sent_datagrams;
-    net.run(Duration::from_secs(60));
-    let sent = net.sent_datagrams - before;
-    assert!(sent < 60 * 2 * 8, "{sent} datagrams to three hosts and back in a minute");
-    assert_eq!(net.paths(), [MemberPath::Multicast; 3]);
+fn it_is_noticed_where_others_speak_for_it_as_well() {
+    for rate in NEXT_TO_NOTHING {
+        let mut net = Net::new(80, Config { keepalive: None, ..Config::default() });
+        net.open(GroupPolicy::Wait.into());
+        net.run(Duration::from_secs(1));
+        set_rate(&mut net, 70, rate);
+        (0..6).for_each(|number| net.send(content(number, MEGABYTE)));
+        net.run(Duration::from_secs(2));
+        net.stopped.insert(70);
+        net.run(Config::default().failure_timeout * 2);
+        assert!(
+            matches!(net.events[1..], [GroupEvent::Departed { member: 69, .. }]),
+            "{rate}: {:?}",
+            net.events
+        );
+        net.assert_received(80, &[MEGABYTE; 6]);
+    }
+}
+
+#[test]
+fn a_member_that_lets_next_to_nothing_come_is_asked_now_and_then_and_stays_where_it_is() {
+    for rate in NEXT_TO_NOTHING {
+        let mut net = opened(GroupOptions { policy: GroupPolicy::Wait, ..GroupOptions::default() });
+        set_rate(&mut net, 3, rate);
+        (0..6).for_each(|number| net.send(content(number, MEGABYTE)));
+        net.run(Duration::from_secs(2));
+        let before = net.sent_datagrams;
+        net.run(Duration::from_secs(60));
+        let sent = net.sent_datagrams - before;
+        assert!(sent < 60 * 2 * 8, "{sent} datagrams to three hosts and back in a minute");
+        assert_eq!(net.paths(), [MemberPath::Multicast; 3]);
+        assert_eq!(net.events, [GroupEvent::Opened]);
+    }
 }
 
 const AFTER: Duration = Duration::from_millis(500);

@@ -10,7 +10,11 @@ use crate::event::PeerId;
 use crate::group::Host;
 use crate::group::member::{Member, Path};
 use crate::rate::Rate;
+use core::time::Duration;
 use denrei_wire::Instant;
+
+/// Who lets nothing come for longer than this may be dead by then.
+const LONG: Duration = Duration::from_millis(500);
 
 /// The pace of what goes to the group's address.
 #[derive(Debug)]
@@ -21,12 +25,14 @@ pub(super) struct Pace {
     room: u64,
     /// When there is some again, if there was none.
     opens_at: Instant,
+    /// Whether that was long after the last look.
+    stands: bool,
 }
 
 impl Default for Pace {
     /// As fast as may be, until a member speaks.
     fn default() -> Self {
-        Self { limited: Vec::new(), room: u64::MAX, opens_at: Instant::FAR_FUTURE }
+        Self { limited: Vec::new(), room: u64::MAX, opens_at: Instant::FAR_FUTURE, stands: false }
     }
 }
 
@@ -44,6 +50,7 @@ impl Pace {
         if self.is_shut() {
             self.opens_at = all_open_at;
         }
+        self.stands = self.is_shut() && is_long(now, self.opens_at);
     }
 
     /// Octets that may go, as of the last look.
@@ -56,9 +63,9 @@ impl Pace {
         self.room == 0
     }
 
-    /// Whether nothing may go until a member says so.
-    pub fn is_stopped(&self) -> bool {
-        self.is_shut() && self.opens_at == Instant::FAR_FUTURE
+    /// Whether nothing may go for long, or until a member says so.
+    pub fn stands(&self) -> bool {
+        self.stands
     }
 
     /// When something may go again, if nothing may.
@@ -111,6 +118,17 @@ impl Sender {
     pub(super) fn stops(&self, member: &Member) -> bool {
         member.stopped && is_served(member) && self.has_packets()
     }
+
+    /// Whether what waits for the group's address waits for this member for long, as it lets nothing come, or next to
+    /// nothing.
+    pub(super) fn is_kept_by(&self, now: Instant, member: &Member, host: &mut dyn Host) -> bool {
+        let mut is_slow = || host.rate_room(now, member.peer).is_err_and(|opens_at| is_long(now, opens_at));
+        self.pace.stands() && is_served(member) && self.has_packets() && is_slow()
+    }
+}
+
+fn is_long(now: Instant, until: Instant) -> bool {
+    now + LONG < until
 }
 
 fn is_served(member: &Member) -> bool {

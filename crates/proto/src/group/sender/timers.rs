@@ -90,8 +90,8 @@ impl Sender {
         let owed = self.stream.acked() < self.multicast_next
             || (apart() && self.members.iter().any(owes))
             || (self.is_blocked() && self.stream.next_cost().is_some())
-            // Who has stopped all may be dead by now.
-            || (self.pace.is_stopped() && self.has_packets());
+            // Who has stopped all, or as good as that, may be dead by now.
+            || (self.pace.stands() && self.has_packets());
         if !owed {
             return Instant::FAR_FUTURE;
         }
@@ -128,13 +128,17 @@ impl Sender {
         for index in 0..self.members.len() {
             let member = &self.members[index];
             let handed = self.handed_to(member);
-            let stops = self.stops(member);
-            if !member.is_active() || !(blocked || stops || self.owes_word(member)) {
+            let keeps = self.is_kept_by(now, member, host);
+            if keeps {
+                // It owes nothing, and others may speak for it.
+                host.ask_for_life(now, member.peer);
+            }
+            if !member.is_active() || !(blocked || self.owes_word(member)) {
                 continue;
             }
             let mut member = self.members.edit(index);
             member.silent_polls += 1;
-            member.deaf_polls += (!stops && member.path != Path::Unicast { next: handed }) as u32;
+            member.deaf_polls += (!keeps && member.path != Path::Unicast { next: handed }) as u32;
             let silent = member.silent_polls > SILENT_POLLS || suspects.contains(&member.id);
             let by_session = member.path != Path::Multicast || silent;
             // Its session repeats the question as long as it has to; asking anew helps only if the

@@ -26,8 +26,6 @@ const FAR_LINK_DELAY_NS: u64 = 65_000_000;
 const MOST_DATAGRAM_BYTES: u64 = 65_507;
 /// Who is not heard of within so many of the longest delays is taken for gone by mistake.
 const PATIENCE_IN_DELAYS: u32 = 24;
-/// The lowest rate that a member sets the opener of a group, bytes/s.
-const LEAST_RATE_OF_GROUPS: u64 = 100_000;
 /// Kinds of odd settings, each of which an odd seed has or has not.
 const KINDS: usize = 14;
 
@@ -182,7 +180,7 @@ impl Odd {
             2 => TestOp::Urge(from, to, Urge::TakeTurns),
             3 => TestOp::Urge(from, to, Urge::Retransmit),
             4 => TestOp::ReadHalf(from, self.rng.chance(0.5), self.rng.within(1..=5) as usize),
-            5 => TestOp::SetRate(from, to, any_rate(&mut self.rng, with_groups)),
+            5 => TestOp::SetRate(from, to, any_rate(&mut self.rng)),
             _ => TestOp::Group(
                 from,
                 GroupOp::Narrow(self.rng.below(8) as u8, self.rng.log_within(1..=MOST_DATAGRAM_BYTES) as u16),
@@ -191,9 +189,8 @@ impl Odd {
     }
 }
 
-/// Any rate there is, and one that is not. A group goes at the pace of a member that has died since until keepalive finds
-/// that out, which may be off: it does not become as slow.
-fn any_rate(rng: &mut Rng, with_groups: bool) -> Rate {
+/// Any rate there is, and one that is not.
+fn any_rate(rng: &mut Rng) -> Rate {
     let mut any = |least| match rng.below(8) {
         0 => 0,
         1 => MAX_RATE,
@@ -201,9 +198,7 @@ fn any_rate(rng: &mut Rng, with_groups: bool) -> Rate {
         3 => 1,
         _ => rng.log_within(least..=1 << 30),
     };
-    let (bytes_per_s, burst_bytes) = (any(1_000), any(1));
-    let least = if with_groups && bytes_per_s > 0 { LEAST_RATE_OF_GROUPS } else { 0 };
-    Rate { bytes_per_s: bytes_per_s.max(least), burst_bytes }
+    Rate { bytes_per_s: any(1_000), burst_bytes: any(1) }
 }
 
 /// A rate that a Config may ask for.
