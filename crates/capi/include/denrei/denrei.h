@@ -1456,7 +1456,8 @@ denrei_code denrei_send_queued(const denrei_node *node);
 denrei_code denrei_recv(const denrei_node *node, int64_t timeout_us, denrei_message **message);
 
 /**
- * Takes the next message of one channel.
+ * Takes the next message of one channel. Waits for all of the time given also where the peer is lost meanwhile or
+ * sends no more, which is an event: denrei_next brings both.
  *
  * As for denrei_recv.
  */
