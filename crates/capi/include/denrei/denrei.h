@@ -402,7 +402,8 @@ typedef uint64_t denrei_peer;
 
 /**
  * Called once with `context` when a message's memory is no longer needed. It may be called by any
- * thread, also before the call that passed it returns, and must not call the node.
+ * thread, also before the call that passed it returns, and must not call the node, nor wait for a lock that who
+ * calls the node has.
  */
 typedef void (*denrei_release)(void *context);
 
