@@ -200,6 +200,10 @@ fn nobody_waits_for_news_of_a_node_whose_thread_has_panicked() {
         let began = Instant::now();
         other.send(to(peer), vec![1]).unwrap();
         while node.recv_timeout(LONG).is_ok() {}
+        for port in 1..=8 {
+            let strange = node.connect(([127, 0, 0, 1], port).into()).unwrap();
+            assert_eq!(node.send(to(strange), vec![2]), Err(SendError::NodeFailed), "{shards} shards");
+        }
         // Another shard may have told of its end before the message of this one was taken.
         (0..9).for_each(|_| drop(node.try_recv()));
         while node.event_timeout(LONG).is_some() {}
