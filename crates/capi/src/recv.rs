@@ -37,7 +37,8 @@ pub unsafe extern "C" fn denrei_recv(
     })
 }
 
-/// Takes the next message of one channel.
+/// Takes the next message of one channel. Waits for all of the time given also where the peer is lost meanwhile or
+/// sends no more, which is an event: denrei_next brings both.
 ///
 /// # Safety
 /// As for denrei_recv.

@@ -33,7 +33,8 @@ pub(crate) fn completion_of(number: c_uint) -> Result<Completion, Failure> {
 }
 
 /// Called once with `context` when a message's memory is no longer needed. It may be called by any
-/// thread, also before the call that passed it returns, and must not call the node.
+/// thread, also before the call that passed it returns, and must not call the node, nor wait for a lock that who
+/// calls the node has.
 pub type denrei_release = Option<unsafe extern "C" fn(context: *mut c_void)>;
 
 /// Memory of the application's that a message lives in.

@@ -69,6 +69,8 @@ pub(crate) struct Core {
     pub followers: usize,
     /// Peers whose queue somebody waits for, and down to how many bytes.
     blocked: Vec<Blocked>,
+    /// What was in `blocked` was over when something took its place there.
+    room_came: bool,
     /// Tasks that wait, with a number each.
     pub tasks: Vec<(u64, Waker)>,
     /// How many listeners there are for each address of groups.
@@ -123,6 +125,7 @@ impl Core {
             sleeper_until: None,
             followers: 0,
             blocked: Vec::new(),
+            room_came: false,
             tasks: Vec::new(),
             broken: false,
             failure: None,
@@ -136,6 +139,7 @@ impl Core {
         let now = self.now();
         self.endpoint.absorb(now, &mut other.endpoint);
         self.blocked.append(&mut other.blocked);
+        self.room_came |= other.room_came;
         other.absorbed = true;
         std::mem::take(&mut other.tasks)
     }
@@ -258,7 +262,7 @@ impl Core {
         let endpoint = &self.endpoint;
         let before = self.blocked.len();
         self.blocked.retain(|blocked| blocked.still_is(endpoint));
-        before != self.blocked.len()
+        std::mem::take(&mut self.room_came) || before != self.blocked.len()
     }
 
     /// Somebody waits until everything to `peer` is acknowledged.
@@ -278,26 +282,42 @@ impl Core {
         self.await_level(peer, None, most.saturating_sub(bytes).max(most / 2));
     }
 
+    /// Whose time was up is still in the list: one entry for all who wait for the same queue, or calls in vain, each
+    /// with a message of another size, would make every look at the list longer than the one before.
     fn await_level(&mut self, peer: PeerId, beside: Option<(u16, u64)>, level: u64) {
-        let blocked = Blocked { peer, beside, level };
-        if !self.blocked.contains(&blocked) {
-            self.blocked.push(blocked);
+        let mut blocked = Blocked { peer, beside, level };
+        let Some(same) = self.blocked.iter_mut().find(|other| other.names_same_queue_as(&blocked)) else {
+            return self.blocked.push(blocked);
+        };
+        if same.still_is(&self.endpoint) {
+            blocked.level = level.max(same.level);
+            blocked.beside = beside.min(same.beside);
+        } else {
+            // Others are told of that still. Taken together it would be over for who has found no room just now.
+            self.room_came = true;
         }
+        *same = blocked;
     }
 }
 
 /// What somebody waits for who found no room. It is over when there is, and not before: who is told too early
-/// finds none, and what it waits for is forgotten by then.
-#[derive(Debug, PartialEq, Eq)]
+/// finds none, and what it waits for is forgotten by then. Of several who wait for the same queue, when there is room
+/// for the first: the others look then, and say so again.
+#[derive(Debug)]
 struct Blocked {
     peer: PeerId,
-    /// The channel whose own room will do, too, and for how many bytes.
+    /// The channel whose own room will do, too, and for how many bytes at least.
     beside: Option<(u16, u64)>,
     /// The queue of the peer at which it is over, bytes.
     level: u64,
 }
 
 impl Blocked {
+    fn names_same_queue_as(&self, other: &Self) -> bool {
+        let queue = |blocked: &Self| (blocked.peer, blocked.beside.map(|(channel, _)| channel));
+        queue(self) == queue(other)
+    }
+
     fn still_is(&self, endpoint: &Endpoint) -> bool {
         let full = endpoint.flow_queue_bytes(self.peer).is_some_and(|queued| queued > self.level);
         let to = |channel| ChannelId { peer: self.peer, channel };
@@ -308,6 +328,24 @@ impl Blocked {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Config, Drive, Node};
+
+    #[test]
+    fn calls_that_wait_in_vain_for_a_full_queue_leave_one_trace_whatever_their_messages() {
+        let mut config = Config { drive: Drive::Thread, ..Config::default() };
+        config.protocol.send_buffer_bytes = 1 << 20;
+        let [node, reader] = [(); 2].map(|()| Node::bind("127.0.0.1:0", config.clone()).unwrap());
+        let peer = node.connect(reader.local_addr()).unwrap();
+        let to = ChannelId { peer, channel: 0 };
+        while node.send_timeout(to, vec![0; 1 << 16], Duration::from_millis(300)).is_ok() {}
+        for bytes in 0..1000 {
+            assert!(node.send_timeout(to, vec![0; (1 << 16) + bytes], Duration::ZERO).is_err());
+            assert_eq!(node.wait(peer, (1 << 19) + bytes as u64, Duration::ZERO), Ok(false));
+            assert!(!node.flush(peer, Duration::ZERO));
+        }
+        let traces = node.with_core(|core, _| core.blocked.len());
+        assert!(traces <= 2, "{traces}: of the channel's room, and of the peer's");
+    }
 
     /// Readings of the clock and looks of an application that makes a call each `pause`, in 100 ms.
     fn readings_and_looks(every: Duration, pause: Duration) -> (u32, u32) {

@@ -24,7 +24,7 @@ struct Watch<'a>(&'a Shared);
 impl Drop for Watch<'_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            self.0.break_down();
+            Shared::break_down(std::iter::once(self.0));
         }
     }
 }

@@ -149,7 +149,7 @@ impl Shards {
         }
     }
 
-    /// Waits for something that any shard may bring.
+    /// Waits for something that any shard may bring; not where nobody drives the Node any more.
     pub fn wait_for_any<T>(
         &self,
         timeout: Option<Duration>,
@@ -164,10 +164,15 @@ impl Shards {
         loop {
             // Before the look: what comes after it calls once more.
             let heard = lobby.calls();
-            if let Some(value) = self.look(&mut ready) {
+            let mut broken = false;
+            let look = |core: &mut Core| {
+                broken |= core.broken;
+                ready(core)
+            };
+            if let Some(value) = self.look(look) {
                 return Some(value);
             }
-            if !lobby.wait(heard, deadline) {
+            if broken || !lobby.wait(heard, deadline) {
                 return None;
             }
         }

@@ -177,12 +177,14 @@ impl Shared {
         self.notify(&mut core);
     }
 
-    /// A thread that drives the Node has panicked: everybody who waits is told.
-    pub fn break_down(&self) {
-        let mut core = self.core.lock();
-        core.broken = true;
-        core.failure.get_or_insert_with(|| Arc::new(std::io::Error::other("a thread of its has panicked")));
-        self.notify(&mut core);
+    /// A thread that drives a Node, these shards, has panicked. Once all of them know it everybody who waits is told.
+    pub fn break_down<'a>(all: impl Iterator<Item = &'a Self> + Clone) {
+        let why = Arc::new(std::io::Error::other("a thread of its has panicked"));
+        for core in &mut all.clone().map(|shard| shard.core.lock()).collect::<Vec<_>>() {
+            core.broken = true;
+            core.failure.get_or_insert(Arc::clone(&why));
+        }
+        all.for_each(|shard| _ = shard.notify(&mut shard.core.lock()));
     }
 
     /// Has a pipeline hear what the host of a peer says that does not answer: on a socket of its own, of which

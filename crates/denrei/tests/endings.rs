@@ -190,3 +190,28 @@ fn who_waits_hears_of_a_thread_that_has_panicked() {
         assert!(!sender.flush(peer, LONG));
     }
 }
+
+#[test]
+fn nobody_waits_for_news_of_a_node_whose_thread_has_panicked() {
+    for (drive, shards) in [(Drive::Thread, 1), (Drive::Pipelined, 1), (Drive::Pipelined, 3)] {
+        let config = Config { drive, shards, ..Config::default() };
+        let node = Node::bind("127.0.0.1:0", config).unwrap();
+        let other = Node::bind("127.0.0.1:0", Config { drive: Drive::Thread, ..Config::default() }).unwrap();
+        let peer = other.connect(node.local_addr()).unwrap();
+        let waker = std::sync::Arc::new(Broken).into();
+        let mut message = std::pin::pin!(node.recv_async());
+        assert!(message.as_mut().poll(&mut std::task::Context::from_waker(&waker)).is_pending());
+        let began = Instant::now();
+        other.send(to(peer), vec![1]).unwrap();
+        while node.recv_timeout(LONG).is_ok() {}
+        for port in 1..=8 {
+            let strange = node.connect(([127, 0, 0, 1], port).into()).unwrap();
+            assert_eq!(node.send(to(strange), vec![2]), Err(SendError::NodeFailed), "{shards} shards");
+        }
+        // Another shard may have told of its end before the message of this one was taken.
+        (0..9).for_each(|_| drop(node.try_recv()));
+        while node.event_timeout(LONG).is_some() {}
+        assert_eq!(node.ready(LONG), None, "{drive:?} with {shards} shards");
+        assert!(began.elapsed() < LONG, "{drive:?} with {shards} shards: told promptly");
+    }
+}

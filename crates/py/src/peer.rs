@@ -154,7 +154,8 @@ impl Peer {
         Ok(self.node.call(py, |node| send(node).map_err(error::send))?.number)
     }
 
-    /// Takes the next message of one of the peer's channels.
+    /// Takes the next message of one of the peer's channels. Waits for all of `timeout`, without one for ever, also
+    /// where the peer is lost meanwhile or sends no more, which is an event: `Node.next` brings both.
     #[pyo3(signature = (channel = 0, timeout = None))]
     fn recv(
         &self,

@@ -402,7 +402,8 @@ typedef uint64_t denrei_peer;
 
 /**
  * Called once with `context` when a message's memory is no longer needed. It may be called by any
- * thread, also before the call that passed it returns, and must not call the node.
+ * thread, also before the call that passed it returns, and must not call the node, nor wait for a lock that who
+ * calls the node has.
  */
 typedef void (*denrei_release)(void *context);
 
@@ -1456,7 +1457,8 @@ denrei_code denrei_send_queued(const denrei_node *node);
 denrei_code denrei_recv(const denrei_node *node, int64_t timeout_us, denrei_message **message);
 
 /**
- * Takes the next message of one channel.
+ * Takes the next message of one channel. Waits for all of the time given also where the peer is lost meanwhile or
+ * sends no more, which is an event: denrei_next brings both.
  *
  * As for denrei_recv.
  */

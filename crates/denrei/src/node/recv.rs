@@ -43,7 +43,9 @@ impl Node {
         self.shards().wait_for_any(Some(timeout), take_or_fail).transpose()
     }
 
-    /// Waits for the next message of one channel, at most `timeout`.
+    /// Waits for the next message of one channel, at most `timeout`: all of it also where the peer is lost meanwhile or
+    /// sends no more, which is an event. Who waits without an end for one peer takes [`next`](Self::next), which brings
+    /// both.
     ///
     /// # Errors
     /// As for [`recv`](Self::recv).

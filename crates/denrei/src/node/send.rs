@@ -15,7 +15,9 @@ impl Node {
         self.shards().enter_of(channel.peer).1.endpoint.set_priority(channel, priority)
     }
 
-    /// Sends a message; waits while the queue to the peer is full. A `Bytes` is not copied.
+    /// Sends a message; waits while the queue to the peer is full. A `Bytes` is not copied: what owns its memory
+    /// (`Bytes::from_owner`) is dropped by any thread, in the middle of the Node's work. It must not call the Node, nor
+    /// wait for a lock that who calls the Node has.
     ///
     /// # Errors
     /// See [`SendError`] (never `WouldBlock`); the message was not taken.

@@ -17,6 +17,7 @@ pub use plan::Stage;
 pub(crate) use plan::{check, parse};
 
 use crate::shards::Shards;
+use crate::wait::Shared;
 use denrei_io::UdpSocket;
 use denrei_layers::{Builder, Grouping, Idle, Pinning, Stack, StackError};
 use parking_lot::Mutex;
@@ -62,7 +63,7 @@ impl Pipeline {
         }
         let to_tell = Arc::clone(&all);
         let builder = builder
-            .on_panic(move || to_tell.iter().for_each(|shard| shard.break_down()))
+            .on_panic(move || Shared::break_down(to_tell.iter().map(|shard| &**shard)))
             .layer(Stage::Seal.name(), Sealer)
             .layer(Stage::Tx.name(), Sender::new(Arc::clone(&sender)))
             .grouping(Grouping::Sizes(sizes))
