@@ -2,7 +2,8 @@
 
 use denrei::key_file::KeyFileError;
 use denrei::{
-    BindError, ConfigError, ConnectError, GroupError, NodeError, OpenGroupError, PeerError, SendError,
+    BindError, ConfigError, ConnectError, GroupError, NoMore, NodeError, OpenGroupError, PeerError,
+    RecvError, SendError,
 };
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char};
@@ -31,7 +32,7 @@ pub enum denrei_code {
     DENREI_TOO_LARGE = 7,
     /// The channel's number is not below the limit of both sides.
     DENREI_NO_CHANNEL = 8,
-    /// This side has closed writing, or the peer reading.
+    /// This side has closed writing, or the peer reading; of a call that receives: the peer has closed writing.
     DENREI_CLOSED = 9,
     /// The session is over.
     DENREI_PEER_LOST = 10,
@@ -218,6 +219,18 @@ impl From<SendError> for Failure {
             SendError::PeerLost { .. } => DENREI_PEER_LOST,
             SendError::NodeFailed => DENREI_SYSTEM,
             _ => DENREI_INVALID,
+        };
+        Self::new(code, error)
+    }
+}
+
+impl From<RecvError> for Failure {
+    fn from(error: RecvError) -> Self {
+        let code = match error {
+            RecvError::NoMore(NoMore::UnknownPeer(_)) => DENREI_UNKNOWN_PEER,
+            RecvError::NoMore(NoMore::PeerDoneWriting(_)) => DENREI_CLOSED,
+            RecvError::NoMore(_) => DENREI_PEER_LOST,
+            _ => DENREI_SYSTEM,
         };
         Self::new(code, error)
     }

@@ -37,8 +37,8 @@ pub unsafe extern "C" fn denrei_recv(
     })
 }
 
-/// Takes the next message of one channel. Waits for all of the time given also where the peer is lost meanwhile or
-/// sends no more, which is an event: denrei_next brings both.
+/// Takes the next message of one channel. Where all that it brought was taken and no more comes, it waits no longer, and
+/// gives DENREI_PEER_LOST, DENREI_UNKNOWN_PEER or, where the peer has closed writing, DENREI_CLOSED.
 ///
 /// # Safety
 /// As for denrei_recv.

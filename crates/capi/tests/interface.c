@@ -103,7 +103,10 @@ static void messages(denrei_node *a, denrei_node *b) {
   OK(denrei_send_lent(a, peer, 5, "lent", 4, release, &released, DENREI_REPORT_ACKNOWLEDGED, SECOND, &number));
 
   denrei_message *message = NULL;
-  OK(denrei_recv_from(b, 0, 3, 5 * SECOND, &message));
+  denrei_peer sender = DENREI_NO_PEER;
+  FAILS(denrei_recv_from(b, 77, 3, 5 * SECOND, &message), DENREI_UNKNOWN_PEER, "77");
+  OK(denrei_ready(b, 5 * SECOND, &sender, NULL, NULL));
+  OK(denrei_recv_from(b, sender, 3, 5 * SECOND, &message));
   CHECK(denrei_message_length(message) == 5 && memcmp(denrei_message_data(message), "first", 5) == 0);
   CHECK(denrei_message_channel(message) == 3 && denrei_message_number(message) == 0);
   denrei_peer back = denrei_message_peer(message);
@@ -329,6 +332,8 @@ static void endings(denrei_node *a, denrei_node *b, denrei_peer peer) {
   denrei_event *event = expect(b, DENREI_EVENT_DONE_WRITING);
   denrei_peer back = denrei_event_peer(event);
   denrei_event_free(event);
+  denrei_message *message = NULL;
+  FAILS(denrei_recv_from(b, back, 0, -1, &message), DENREI_CLOSED, "no more messages");
   OK(denrei_close_read(a, peer));
   denrei_event_free(expect(b, DENREI_EVENT_DONE_READING));
   FAILS(denrei_abort(b, back, 0x8001, NULL), DENREI_INVALID, "reason");
@@ -344,10 +349,10 @@ static void endings(denrei_node *a, denrei_node *b, denrei_peer peer) {
   OK(denrei_node_address(b, address, sizeof address));
   OK(denrei_connect(a, address, &peer));
   OK(denrei_send(a, peer, 0, "again", 5));
-  denrei_message *message = NULL;
   OK(denrei_recv(b, 5 * SECOND, &message));
   OK(denrei_abort(b, denrei_message_peer(message), 0x8001, "enough"));
   denrei_message_free(message);
+  FAILS(denrei_recv_from(a, peer, 0, -1, &message), DENREI_PEER_LOST, "enough");
   event = expect(a, DENREI_EVENT_PEER_LOST);
   CHECK(denrei_event_reason(event) == DENREI_LOST_ENDED && denrei_event_code(event) == 0x8001);
   CHECK(strstr(denrei_event_text(event), "enough") != NULL);

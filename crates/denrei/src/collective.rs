@@ -344,7 +344,7 @@ impl Collective {
         }
         let peer = self.peers[rank].expect("other ranks have peers");
         let from = ChannelId { peer, channel: self.channel };
-        while let Some(message) = self.node.recv_from(from, left(until))? {
+        while let Some(message) = self.node.wait_from(from, left(until))? {
             // What is left of an earlier set is nobody's any more.
             if let Some((set, message)) = untagged(message.data)
                 && set == self.id()

@@ -1,5 +1,6 @@
 //! Errors of a Node that are not the protocol's.
 
+use denrei_proto::NoMore;
 use std::io;
 use std::net::SocketAddr;
 use thiserror::Error;
@@ -86,6 +87,18 @@ fn advice(error: &io::Error) -> &'static str {
 /// POSIX numbers that `io::ErrorKind` does not distinguish; equal on Linux and macOS.
 const ENFILE: i32 = 23;
 const EMFILE: i32 = 24;
+
+/// Why [`Node::recv_from`](crate::Node::recv_from) waits no longer.
+#[derive(Debug, Error, Clone)]
+#[non_exhaustive]
+pub enum RecvError {
+    /// The Node has failed.
+    #[error(transparent)]
+    Node(#[from] NodeError),
+    /// All that the peer has sent was taken, and no more comes.
+    #[error(transparent)]
+    NoMore(#[from] NoMore),
+}
 
 /// The Node's socket has become unusable, or a thread that drives it has panicked.
 #[derive(Debug, Error, Clone)]

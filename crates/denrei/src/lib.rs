@@ -56,11 +56,11 @@ pub use denrei_proto::group::{
 pub use denrei_proto::seal::{BeaconKey, ClusterKey, Identity, PublicIdentity, SecretOctets};
 pub use denrei_proto::{
     AcceptInto, ChannelId, Completion, CongestionAlgorithm, ConnectError, DEFAULT_WEIGHT, EndpointCounters,
-    Event, FlowState, LostReason, MAX_RATE, MAX_WEIGHT, Message, MessageId, OfferPolicy, PeerCounters,
-    PeerError, PeerId, Phase, Placement, Rate, SendError,
+    Event, FlowState, LostReason, MAX_RATE, MAX_WEIGHT, Message, MessageId, NoMore, OfferPolicy,
+    PeerCounters, PeerError, PeerId, Phase, Placement, Rate, SendError,
 };
 pub use denrei_proto::{Config as ProtocolConfig, ConfigError};
-pub use error::{BindError, NodeError};
+pub use error::{BindError, NodeError, RecvError};
 pub use group::{Group, GroupListener, Membership, OpenGroupError};
 pub use maker::Maker;
 pub use node::{Incoming, Node};

@@ -4,7 +4,8 @@ mod common;
 
 use common::attend;
 use denrei::{
-    Bytes, ChannelId, Completion, Config, Drive, Event, LostReason, Node, PeerId, ProtocolConfig, SendError,
+    Bytes, ChannelId, Completion, Config, Drive, Event, LostReason, NoMore, Node, PeerId, ProtocolConfig,
+    RecvError, SendError,
 };
 use std::time::{Duration, Instant};
 
@@ -213,5 +214,53 @@ fn nobody_waits_for_news_of_a_node_whose_thread_has_panicked() {
         while node.event_timeout(LONG).is_some() {}
         assert_eq!(node.ready(LONG), None, "{drive:?} with {shards} shards");
         assert!(began.elapsed() < LONG, "{drive:?} with {shards} shards: told promptly");
+    }
+}
+
+/// What somebody who waits for a channel of `peer` is told when all that it brought was taken.
+fn no_more(node: &Node, peer: PeerId) -> NoMore {
+    let began = Instant::now();
+    match node.recv_from(to(peer), LONG) {
+        Err(RecvError::NoMore(why)) if began.elapsed() < LONG => why,
+        other => panic!("{other:?} after {:?}", began.elapsed()),
+    }
+}
+
+#[test]
+fn who_waits_for_a_channel_is_told_that_no_more_comes() {
+    for (drive, shards) in [(Drive::Inline, 1), (Drive::Thread, 1), (Drive::Pipelined, 2)] {
+        let receiver = Node::bind("127.0.0.1:0", Config { drive, shards, ..Config::default() }).unwrap();
+        let sender = Node::bind("127.0.0.1:0", Config { drive: Drive::Thread, ..Config::default() }).unwrap();
+        let peer = sender.connect(receiver.local_addr()).unwrap();
+        sender.send(to(peer), vec![5; 100_000]).unwrap();
+        sender.close_write(peer).unwrap();
+        let first = receiver.recv_timeout(LONG).unwrap().expect("what was sent before comes");
+        let from = first.channel.peer;
+        assert_eq!(no_more(&receiver, from), NoMore::PeerDoneWriting(from), "{drive:?}");
+
+        let again = Node::bind("127.0.0.1:0", Config { drive: Drive::Thread, ..Config::default() }).unwrap();
+        let peer = again.connect(receiver.local_addr()).unwrap();
+        for _ in 0..2 {
+            again.send(to(peer), vec![6; 1000]).unwrap();
+        }
+        let from = receiver.recv_timeout(LONG).unwrap().expect("a message").channel.peer;
+        let waits = std::thread::spawn({
+            let receiver = receiver.clone();
+            move || {
+                assert!(receiver.recv_from(to(from), LONG).unwrap().is_some(), "what is here comes first");
+                no_more(&receiver, from)
+            }
+        });
+        assert!(again.flush(peer, LONG));
+        drop(again);
+        let why = waits.join().unwrap();
+        assert!(
+            matches!(why, NoMore::PeerLost { peer, reason: LostReason::Ended { .. } } if peer == from),
+            "{drive:?}: {why}"
+        );
+        // Its events were not taken, so it is known still.
+        assert_eq!(no_more(&receiver, from), why);
+        let nobody = PeerId::from_u64(u64::MAX);
+        assert_eq!(no_more(&receiver, nobody), NoMore::UnknownPeer(nobody));
     }
 }

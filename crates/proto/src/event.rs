@@ -267,6 +267,26 @@ pub enum SendError {
     },
 }
 
+/// Why no more messages of a peer come than are here.
+#[derive(Debug, Error, PartialEq, Eq, Clone)]
+#[non_exhaustive]
+pub enum NoMore {
+    /// No such peer (any more).
+    #[error("{0} is not, or no longer, in the address table")]
+    UnknownPeer(PeerId),
+    /// The peer said that it is done writing.
+    #[error("{0} sends no more messages")]
+    PeerDoneWriting(PeerId),
+    /// The session is over.
+    #[error("{peer} is lost: {reason}")]
+    PeerLost {
+        /// The peer.
+        peer: PeerId,
+        /// Why.
+        reason: LostReason,
+    },
+}
+
 /// Why a call that names a peer, channel or offer did nothing.
 #[derive(Debug, Error, PartialEq, Eq, Clone)]
 #[non_exhaustive]

@@ -43,7 +43,7 @@ pub use config::{
 pub use endpoint::{Endpoint, Place};
 pub use event::{
     ChannelId, Completion, ConnectError, EndpointCounters, Event, FlowState, LostReason, Message, MessageId,
-    PeerCounters, PeerError, PeerId, Phase, SendError,
+    NoMore, PeerCounters, PeerError, PeerId, Phase, SendError,
 };
 pub use lending::Lent;
 pub use placement::{AcceptInto, Placement};

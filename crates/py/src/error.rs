@@ -1,11 +1,11 @@
 //! Errors of denrei as exceptions.
 
 use denrei::{
-    BindError, CollectiveError, ConfigError, ConnectError, GroupError, NodeError, OpenGroupError, PeerError,
-    SendError,
+    BindError, CollectiveError, ConfigError, ConnectError, GroupError, NoMore, NodeError, OpenGroupError,
+    PeerError, RecvError, SendError,
 };
 use pyo3::create_exception;
-use pyo3::exceptions::{PyException, PyKeyError, PyOSError, PyTimeoutError, PyValueError};
+use pyo3::exceptions::{PyEOFError, PyException, PyKeyError, PyOSError, PyTimeoutError, PyValueError};
 use pyo3::prelude::*;
 use std::fmt::Display;
 
@@ -61,6 +61,15 @@ pub(crate) fn peer(error: PeerError) -> PyErr {
         PeerError::UnknownPeer(_) => PeerLost::new_err(error.to_string()),
         PeerError::NoSuchOffer { .. } => PyKeyError::new_err(error.to_string()),
         _ => value(error),
+    }
+}
+
+pub(crate) fn recv(error: RecvError) -> PyErr {
+    let text = error.to_string();
+    match error {
+        RecvError::NoMore(NoMore::PeerDoneWriting(_)) => PyEOFError::new_err(text),
+        RecvError::NoMore(_) => PeerLost::new_err(text),
+        _ => DenreiError::new_err(text),
     }
 }
 

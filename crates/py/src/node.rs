@@ -12,7 +12,7 @@ use crate::message::Message;
 use crate::number::numbers;
 use crate::peer::Peer;
 use crate::wait::{in_time, resolve, several, wait};
-use denrei::{ChannelId, Incoming, PeerId};
+use denrei::{ChannelId, Incoming, PeerId, RecvError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use std::collections::HashSet;
@@ -40,7 +40,10 @@ struct Port {
 /// Whether a node still works: nobody's channel never has a message, and says so only then.
 fn check(node: &denrei::Node) -> PyResult<()> {
     let nobody = ChannelId { peer: PeerId::from_u64(u64::MAX), channel: 0 };
-    node.recv_from(nobody, Duration::ZERO).map(drop).map_err(error::node)
+    match node.recv_from(nobody, Duration::ZERO) {
+        Err(error @ RecvError::Node(_)) => Err(error::recv(error)),
+        _ => Ok(()),
+    }
 }
 
 impl Node {

@@ -8,7 +8,8 @@ use crate::node::Node;
 use crate::number::{numbers, numbers_in};
 use crate::wait::{in_time, pickled, timeout_of, wait};
 use denrei::{
-    AcceptInto, Bytes, ChannelId, Completion, MAX_RATE, MAX_WEIGHT, PeerId, Placement, Rate, SendError,
+    AcceptInto, Bytes, ChannelId, Completion, MAX_RATE, MAX_WEIGHT, PeerId, Placement, Rate, RecvError,
+    SendError,
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -154,8 +155,8 @@ impl Peer {
         Ok(self.node.call(py, |node| send(node).map_err(error::send))?.number)
     }
 
-    /// Takes the next message of one of the peer's channels. Waits for all of `timeout`, without one for ever, also
-    /// where the peer is lost meanwhile or sends no more, which is an event: `Node.next` brings both.
+    /// Takes the next message of one of the peer's channels. Where all that it brought was taken and no more comes, it
+    /// waits no longer: `PeerLost`, or `EOFError` if the peer is done writing.
     #[pyo3(signature = (channel = 0, timeout = None))]
     fn recv(
         &self,
@@ -164,12 +165,12 @@ impl Peer {
         timeout: Option<f64>,
     ) -> PyResult<Message> {
         let from = self.channel(channel);
-        let attempt = |slice| self.node.denrei()?.recv_from(from, slice).map_err(error::node);
+        let attempt = |slice| self.node.denrei()?.recv_from(from, slice).map_err(error::recv);
         let received = wait(py, timeout, attempt)?;
         self.node.message(py, in_time(received)?)
     }
 
-    /// Takes the next message of one of the peer's channels if it is here.
+    /// Takes the next message of one of the peer's channels if it is here, and `None` if not, also where no more comes.
     #[pyo3(signature = (channel = 0))]
     fn try_recv(
         &self,
@@ -177,7 +178,10 @@ impl Peer {
         #[pyo3(from_py_with = numbers)] channel: u16,
     ) -> PyResult<Option<Message>> {
         let from = self.channel(channel);
-        let take = |node: &denrei::Node| node.recv_from(from, Duration::ZERO).map_err(error::node);
+        let take = |node: &denrei::Node| match node.recv_from(from, Duration::ZERO) {
+            Err(RecvError::NoMore(_)) => Ok(None),
+            received => received.map_err(error::recv),
+        };
         let received = self.node.call(py, take)?;
         received.map(|message| self.node.message(py, message)).transpose()
     }

@@ -295,6 +295,21 @@ def test_a_full_queue_and_a_lost_peer_are_told():
         peer.send(b"x")
 
 
+def test_a_wait_for_a_channel_ends_when_no_more_comes():
+    a, b, peer = pair()
+    peer.send(b"last")
+    peer.close_write()
+    back = b.recv(timeout=LONG).peer
+    with pytest.raises(EOFError, match="no more messages"):
+        back.recv()
+    peer.abort(reason="enough")
+    event(b, "peer_lost")
+    for gone in (peer, back):
+        with pytest.raises(denrei.PeerLost):
+            gone.recv()
+        assert gone.try_recv() is None
+
+
 def test_wrong_use_says_what_to_do():
     with pytest.raises(ValueError, match="one of"):
         denrei.Node(no_such_setting=1)
@@ -472,9 +487,7 @@ for drive in ("inline", "thread", "pipelined"):
     peer.send(b"after")
     assert peer.flush(timeout=LONG)
     assert bytes(b.recv(timeout=LONG)) == b"after", drive
-    kinds = []
-    while (event := b.try_event()) is not None:
-        kinds.append(event.kind)
+    kinds = {event.kind for event in iter(b.try_event, None)}
     assert "peer_lost" not in kinds, (drive, kinds)
     one.barrier(timeout=LONG)
     one.close()

@@ -60,7 +60,7 @@ typedef enum {
    */
   DENREI_NO_CHANNEL = 8,
   /**
-   * This side has closed writing, or the peer reading.
+   * This side has closed writing, or the peer reading; of a call that receives: the peer has closed writing.
    */
   DENREI_CLOSED = 9,
   /**
@@ -1457,8 +1457,8 @@ denrei_code denrei_send_queued(const denrei_node *node);
 denrei_code denrei_recv(const denrei_node *node, int64_t timeout_us, denrei_message **message);
 
 /**
- * Takes the next message of one channel. Waits for all of the time given also where the peer is lost meanwhile or
- * sends no more, which is an event: denrei_next brings both.
+ * Takes the next message of one channel. Where all that it brought was taken and no more comes, it waits no longer, and
+ * gives DENREI_PEER_LOST, DENREI_UNKNOWN_PEER or, where the peer has closed writing, DENREI_CLOSED.
  *
  * As for denrei_recv.
  */

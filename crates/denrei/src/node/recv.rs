@@ -2,7 +2,7 @@
 
 use super::Node;
 use crate::core::Core;
-use crate::error::NodeError;
+use crate::error::{NodeError, RecvError};
 use denrei_proto::{AcceptInto, ChannelId, Event, Message, PeerError};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -43,17 +43,15 @@ impl Node {
         self.shards().wait_for_any(Some(timeout), take_or_fail).transpose()
     }
 
-    /// Waits for the next message of one channel, at most `timeout`: all of it also where the peer is lost meanwhile or
-    /// sends no more, which is an event. Who waits without an end for one peer takes [`next`](Self::next), which brings
-    /// both.
+    /// Waits for the next message of one channel, at most `timeout`.
     ///
     /// # Errors
-    /// As for [`recv`](Self::recv).
-    pub fn recv_from(&self, channel: ChannelId, timeout: Duration) -> Result<Option<Message>, NodeError> {
+    /// As for [`recv`](Self::recv). What the channel brought was taken, and no more comes: the peer is lost, unknown, or
+    /// done writing.
+    pub fn recv_from(&self, channel: ChannelId, timeout: Duration) -> Result<Option<Message>, RecvError> {
         let take = |core: &mut Core| {
-            let now = core.recently();
-            let message = core.endpoint.recv_from(now, channel);
-            message.map(Ok).or_else(|| failure(core))
+            let no_more = |core: &Core| Some(Err(core.endpoint.is_more_to_come(channel.peer).err()?.into()));
+            take_from(core, channel).or_else(|| no_more(core))
         };
         self.shards().wait_for(channel.peer, Some(timeout), take).transpose()
     }
@@ -227,6 +225,17 @@ impl Node {
 }
 
 impl Node {
+    /// Waits like [`recv_from`](Self::recv_from), but all of the time also where no more comes: for callers that look
+    /// for that themselves.
+    pub(crate) fn wait_from(
+        &self,
+        channel: ChannelId,
+        timeout: Duration,
+    ) -> Result<Option<Message>, NodeError> {
+        let take = |core: &mut Core| take_from(core, channel);
+        self.shards().wait_for(channel.peer, Some(timeout), take).transpose()
+    }
+
     /// The next message that is here on a channel that `wanted` says yes to, whatever events wait. `wanted` must not
     /// call the Node.
     pub(crate) fn take_where(&self, wanted: impl Fn(ChannelId) -> bool) -> Option<Message> {
@@ -237,12 +246,17 @@ impl Node {
     }
 }
 
+fn take_from<E: From<NodeError>>(core: &mut Core, channel: ChannelId) -> Option<Result<Message, E>> {
+    let now = core.recently();
+    core.endpoint.recv_from(now, channel).map(Ok).or_else(|| failure(core))
+}
+
 fn closed() -> NodeError {
     NodeError(Arc::new(std::io::Error::other("the wait was ended")))
 }
 
-fn failure<T>(core: &Core) -> Option<Result<T, NodeError>> {
-    core.failure.clone().map(|error| Err(NodeError(error)))
+fn failure<T, E: From<NodeError>>(core: &Core) -> Option<Result<T, E>> {
+    core.failure.clone().map(|error| Err(NodeError(error).into()))
 }
 
 fn take_or_fail(core: &mut Core) -> Option<Result<Message, NodeError>> {

@@ -1,7 +1,7 @@
 //! The application's verbs for peers: open, look at, close.
 
 use super::{Endpoint, Slot};
-use crate::event::{ChannelId, ConnectError, FlowState, PeerError, PeerId, SendError};
+use crate::event::{ChannelId, ConnectError, FlowState, NoMore, PeerError, PeerId, SendError};
 use crate::peer::Peer;
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 use denrei_wire::Instant;
@@ -84,6 +84,19 @@ impl Endpoint {
         match (state.is_flushed(), state.lost_reason()) {
             (false, Some(reason)) => Err(SendError::PeerLost { peer, reason }),
             (flushed, _) => Ok(flushed),
+        }
+    }
+
+    /// Whether messages of a peer may come that are not here.
+    ///
+    /// # Errors
+    /// None do: why.
+    pub fn is_more_to_come(&self, peer: PeerId) -> Result<(), NoMore> {
+        let state = self.get(peer).ok_or(NoMore::UnknownPeer(peer))?;
+        match state.lost_reason() {
+            Some(reason) => Err(NoMore::PeerLost { peer, reason }),
+            None if state.is_peer_done_writing() => Err(NoMore::PeerDoneWriting(peer)),
+            None => Ok(()),
         }
     }
 

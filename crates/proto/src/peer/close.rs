@@ -143,6 +143,11 @@ impl Peer {
         self.closing.write_requested
     }
 
+    /// Whether the peer has said that it will send no more, and all that it sent is here.
+    pub fn is_peer_done_writing(&self) -> bool {
+        self.closing.peer_done_writing
+    }
+
     /// Whether the peer has said that it wants no more.
     pub fn is_peer_done_reading(&self) -> bool {
         self.closing.peer_done_reading
