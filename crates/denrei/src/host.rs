@@ -12,7 +12,7 @@ use crate::shards::{MAX_SHARDS, Shards};
 use crate::wait::Shared;
 use denrei_proto::HostRecord;
 use denrei_wire::checksum::{CHECKSUM_BYTES, crc32c, verify};
-use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
+use std::fs::{DirBuilder, DirEntry, File, OpenOptions, TryLockError};
 use std::io::{self, ErrorKind, Read};
 use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -27,7 +27,7 @@ const PERIOD: Duration = Duration::from_millis(10);
 const QUIET_PERIOD: Duration = Duration::from_millis(50);
 /// Whoever does nothing for so long is stopped, or computes, and takes nothing: longer than a process waits for its core.
 const SILENT: Duration = Duration::from_secs(1);
-/// Entries of the directory that are looked at: a host has fewer Nodes that receive much.
+/// Files of others that are looked at: a host has fewer Nodes that receive much.
 const MOST_NODES: usize = 256;
 /// How the file of a Node ends; while it is made it ends otherwise.
 const EXTENSION: &str = "node";
@@ -139,24 +139,27 @@ impl OwnFile {
     /// The records of all other Nodes that live; files of the dead are removed.
     fn others(&mut self) -> io::Result<Vec<HostRecord>> {
         let mut records = Vec::new();
-        for entry in std::fs::read_dir(&self.directory)?.take(MOST_NODES) {
-            let entry = entry?;
-            let path = entry.path();
-            // Whatever else lies here holds nobody up, as a pipe would.
-            let is_file = entry.file_type().is_ok_and(|kind| kind.is_file());
-            if is_file
-                && path != self.path
-                && path.extension().is_some_and(|extension| extension == EXTENSION)
-            {
-                match read(&path) {
-                    Ok(of_node) => records.extend(of_node),
-                    Err(error) if error.kind() == ErrorKind::PermissionDenied => self.tell(&path),
-                    // It ended between being listed and being read.
-                    Err(_) => {}
-                }
+        let others =
+            std::fs::read_dir(&self.directory)?.filter_map(|entry| self.of_another(entry).transpose());
+        for path in others.take(MOST_NODES).collect::<io::Result<Vec<_>>>()? {
+            match read(&path) {
+                Ok(of_node) => records.extend(of_node),
+                Err(error) if error.kind() == ErrorKind::PermissionDenied => self.tell(&path),
+                // It ended between being listed and being read.
+                Err(_) => {}
             }
         }
         Ok(records)
+    }
+
+    /// The path of what lies in the directory, if it is another Node's. Whatever else lies there holds nobody up, as a
+    /// pipe would, and is none of those that are looked at.
+    fn of_another(&self, entry: io::Result<DirEntry>) -> io::Result<Option<PathBuf>> {
+        let entry = entry?;
+        let path = entry.path();
+        let is_nodes = path.extension().is_some_and(|extension| extension == EXTENSION)
+            && entry.file_type().is_ok_and(|kind| kind.is_file());
+        Ok(Some(path).filter(|path| is_nodes && *path != self.path))
     }
 
     /// Says, once, that the Node of `path` is not taken into account.
@@ -262,7 +265,9 @@ mod tests {
         // What a process leaves that was killed, and what is not a Node's.
         let dead = directory.join("1-0000000000000003.node");
         std::fs::write(&dead, encode(RECORD)).unwrap();
-        std::fs::write(directory.join("notes.txt"), "not a record").unwrap();
+        for note in 0..10 * MOST_NODES {
+            std::fs::write(directory.join(format!("{note}.txt")), "not a record").unwrap();
+        }
         std::os::unix::fs::symlink("/dev/zero", directory.join("link.node")).unwrap();
         assert_eq!(one.others().unwrap(), shards);
         assert!(!dead.exists());

@@ -207,12 +207,6 @@ impl Node {
         shard.kick();
         Ok(value)
     }
-
-    fn ensure_thread(&self) {
-        if let Err(error) = self.start_thread() {
-            tracing::error!("cannot start the thread that asynchronous calls need: {error}");
-        }
-    }
 }
 
 impl Handle {

@@ -248,8 +248,9 @@ pub enum SendError {
         /// The highest there is.
         last: u16,
     },
-    /// A thread that drives the Node has panicked: nothing more is sent.
-    #[error("the Node does nothing more: a thread of its has panicked")]
+    /// A thread that drives the Node has panicked, or the one that an asynchronous call needs cannot be started: nothing
+    /// more is sent.
+    #[error("the Node does nothing more: a thread of its has panicked, or cannot be started")]
     NodeFailed,
     /// This side said that it is done writing.
     #[error("this side has closed writing to {0}")]

@@ -60,9 +60,9 @@ impl Node {
     /// there is none.
     ///
     /// # Errors
-    /// As for [`recv`](Self::recv).
+    /// As for [`recv`](Self::recv). That thread cannot be started.
     pub async fn recv_async(&self) -> Result<Message, NodeError> {
-        self.ensure_thread();
+        self.start_thread().map_err(unstarted)?;
         self.wait_async(take_or_fail).await
     }
 
@@ -82,9 +82,9 @@ impl Node {
     /// left. Do not read it. Starts the background thread if there is none.
     ///
     /// # Errors
-    /// The process is out of descriptors.
+    /// The process is out of descriptors, or of threads.
     pub fn news_fd(&self) -> std::io::Result<BorrowedFd<'_>> {
-        self.ensure_thread();
+        self.start_thread()?;
         let bell = self.shared().bell()?;
         self.shards().all().for_each(|shard| shard.share_bell(bell));
         Ok(bell.as_fd())
@@ -184,9 +184,9 @@ impl Node {
     /// The next event, without blocking the task. Starts the background thread if there is none.
     ///
     /// # Errors
-    /// As for [`recv`](Self::recv).
+    /// As for [`recv`](Self::recv). That thread cannot be started.
     pub async fn event_async(&self) -> Result<Event, NodeError> {
-        self.ensure_thread();
+        self.start_thread().map_err(unstarted)?;
         self.wait_async(|core| core.endpoint.poll_event().map(Ok).or_else(|| failure(core))).await
     }
 
@@ -249,6 +249,11 @@ impl Node {
 fn take_from<E: From<NodeError>>(core: &mut Core, channel: ChannelId) -> Option<Result<Message, E>> {
     let now = core.recently();
     core.endpoint.recv_from(now, channel).map(Ok).or_else(|| failure(core))
+}
+
+fn unstarted(error: std::io::Error) -> NodeError {
+    let text = format!("it cannot start the thread that asynchronous calls need: {error}");
+    NodeError(Arc::new(std::io::Error::new(error.kind(), text)))
 }
 
 fn closed() -> NodeError {

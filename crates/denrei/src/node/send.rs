@@ -161,7 +161,7 @@ impl Node {
     /// # Errors
     /// As for [`send`](Self::send).
     pub async fn send_async(&self, to: ChannelId, message: impl Into<Bytes>) -> Result<MessageId, SendError> {
-        self.ensure_thread();
+        self.start_thread().map_err(|_| SendError::NodeFailed)?;
         let mut message = message.into();
         let push = |core: &mut Core| push_or_wait(core, to, &mut message, Completion::None);
         let sent = self.wait_async_for(to.peer, push).await;
