@@ -249,19 +249,23 @@ mod tests {
         }
     }
 
+    /// What `one` reads when `two` has just written, as it does all the time.
+    fn read_of_others(one: &mut OwnFile, two: &mut OwnFile, records: &[HostRecord]) -> Vec<HostRecord> {
+        two.write(records).unwrap();
+        one.others().unwrap()
+    }
+
     #[test]
     fn the_living_are_read_and_the_dead_removed() {
         let directory = std::env::temp_dir().join(format!("denrei-host-{}", std::process::id()));
         let mut one = OwnFile::create(&directory, 1).unwrap();
         let mut two = OwnFile::create(&directory, 2).unwrap();
         let shards = [RECORD, HostRecord { weight: 7, ..RECORD }];
-        two.write(&shards).unwrap();
-        assert_eq!(one.others().unwrap(), shards);
+        assert_eq!(read_of_others(&mut one, &mut two, &shards), shards);
         // One that is stopped, until it goes on.
         two.file.set_modified(std::time::SystemTime::now() - 2 * SILENT).unwrap();
         assert_eq!(one.others().unwrap(), []);
-        two.write(&shards).unwrap();
-        assert_eq!(one.others().unwrap(), shards);
+        assert_eq!(read_of_others(&mut one, &mut two, &shards), shards);
         // What a process leaves that was killed, and what is not a Node's.
         let dead = directory.join("1-0000000000000003.node");
         std::fs::write(&dead, encode(RECORD)).unwrap();
@@ -269,7 +273,7 @@ mod tests {
             std::fs::write(directory.join(format!("{note}.txt")), "not a record").unwrap();
         }
         std::os::unix::fs::symlink("/dev/zero", directory.join("link.node")).unwrap();
-        assert_eq!(one.others().unwrap(), shards);
+        assert_eq!(read_of_others(&mut one, &mut two, &shards), shards);
         assert!(!dead.exists());
         // An attempt that fails leaves nothing behind: a directory has the name that the file is to have.
         let taken = directory.join("taken.node");
@@ -279,8 +283,7 @@ mod tests {
         // What a log-out removes comes again.
         std::fs::remove_dir_all(&directory).unwrap();
         assert!(one.others().is_err());
-        two.write(&shards).unwrap();
-        assert_eq!(one.others().unwrap(), shards);
+        assert_eq!(read_of_others(&mut one, &mut two, &shards), shards);
         drop(two);
         assert_eq!(one.others().unwrap(), []);
         std::fs::remove_dir_all(directory).unwrap();
