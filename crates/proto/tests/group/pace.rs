@@ -262,17 +262,20 @@ fn lost_packets_of_a_paced_group_come_again() {
     }
 }
 
-/// Keeps host 0 busy with messages to host 2 and to its groups for 2 s; what host 2 gets of either in a second.
-fn send_both(net: &mut Net, groups: &[GroupId]) -> (u64, u64) {
+const LONG: Duration = Duration::from_secs(2);
+
+/// Keeps host 0 busy with messages to host 2 and to its groups for so long; what host 2 gets of either in a second.
+fn send_both(net: &mut Net, groups: &[GroupId], time: Duration) -> (u64, u64) {
     let (mut by_session, mut by_groups) = (0, 0);
     let channel = ChannelId { peer: net.hosts[0].peer_at(addr(2)).unwrap(), channel: 0 };
     let message = content(0, 50_000);
-    for _ in 0..200 {
+    let step = Duration::from_millis(10);
+    for _ in 0..time.as_millis() / step.as_millis() {
         while net.hosts[0].send(channel, message.clone(), Completion::None).is_ok() {}
         for group in groups {
             while net.hosts[0].group_send(*group, message.clone()).is_ok() {}
         }
-        net.run(Duration::from_millis(10));
+        net.run(step);
         by_session += core::iter::from_fn(|| net.hosts[2].recv(net.now)).count() as u64;
         for host in 1..=3 {
             let taken =
@@ -281,7 +284,8 @@ fn send_both(net: &mut Net, groups: &[GroupId]) -> (u64, u64) {
             by_groups += if host == 2 { taken as u64 } else { 0 };
         }
     }
-    (by_session * 25_000, by_groups * 25_000)
+    let per_second = |messages: u64| messages * message.len() as u64 * 1000 / time.as_millis() as u64;
+    (per_second(by_session), per_second(by_groups))
 }
 
 #[test]
@@ -295,10 +299,10 @@ fn a_members_rate_is_for_all_that_comes_from_its_opener() {
         set_rate(&mut net, 2, SLOW);
         let told = SLOW.bytes_per_s;
         let is_told = |bytes: u64| (told * 8 / 10..=told * 12 / 10).contains(&bytes);
-        let (by_session, by_group) = send_both(&mut net, &[group]);
+        let (by_session, by_group) = send_both(&mut net, &[group], LONG);
         assert!(is_told(by_session + by_group), "{backend:?}: {by_session} and {by_group} of {told}");
         assert!(by_session.min(by_group) > told / 5, "{backend:?}: {by_session} and {by_group} of {told}");
-        let (by_session, by_groups) = send_both(&mut net, &[group, second]);
+        let (by_session, by_groups) = send_both(&mut net, &[group, second], LONG);
         assert!(is_told(by_session + by_groups), "{backend:?}: {by_session} and {by_groups} of {told}");
     }
 }
@@ -306,11 +310,12 @@ fn a_members_rate_is_for_all_that_comes_from_its_opener() {
 /// As far as groups are served by sessions.
 #[test]
 fn what_the_application_sends_a_member_does_not_keep_its_groups_from_it() {
-    for rate in [Rate::UNLIMITED, SLOW] {
+    // A network without limits carries much in a short time.
+    for (rate, time) in [(Rate::UNLIMITED, LONG / 10), (SLOW, LONG)] {
         let mut net = opened(on(GroupBackend::Tree));
         set_rate(&mut net, 2, rate);
         let group = net.group;
-        let (by_session, by_group) = send_both(&mut net, &[group]);
+        let (by_session, by_group) = send_both(&mut net, &[group], time);
         assert!(by_group > by_session / 3, "{rate}: {by_group} beside {by_session}");
     }
 }
