@@ -285,6 +285,16 @@ fn shards_that_cannot_be_are_refused() {
     assert!(error(Drive::Thread, 2).contains("unless drive is pipelined"));
 }
 
+/// A Node that sends to `hub` as fast as it is let, and `hub` there.
+fn rate_only_spoke(hub: &Node) -> (Node, PeerId) {
+    let mut config = threaded(None);
+    config.protocol.congestion = CongestionAlgorithm::RateOnly;
+    config.protocol.send_buffer_bytes = 128 << 10;
+    let spoke = bind(config);
+    let peer = spoke.connect(hub.local_addr()).unwrap();
+    (spoke, peer)
+}
+
 /// Shards are to a host what Nodes are: all that come through them share it.
 #[test]
 fn shards_share_what_the_host_takes() {
@@ -300,16 +310,7 @@ fn shards_share_what_the_host_takes() {
             spoke.send_timeout(ChannelId { peer: *peer, channel: 0 }, vec![1; 1200], LONG).unwrap();
         }
     };
-    let spokes: Vec<_> = (0..12)
-        .map(|_| {
-            let mut config = threaded(None);
-            config.protocol.congestion = CongestionAlgorithm::RateOnly;
-            config.protocol.send_buffer_bytes = 128 << 10;
-            let spoke = bind(config);
-            let peer = spoke.connect(hub.local_addr()).unwrap();
-            (spoke, peer)
-        })
-        .collect();
+    let spokes: Vec<_> = (0..12).map(|_| rate_only_spoke(&hub)).collect();
     let rates = || -> Vec<f64> {
         let rate = |(spoke, peer): &(Node, PeerId)| spoke.flow(*peer).unwrap().rate.bytes_per_s as f64;
         spokes.iter().map(rate).map(|rate| rate / HOST_BYTES_PER_S as f64).collect()
@@ -346,15 +347,7 @@ fn an_application_that_does_not_call_keeps_no_share_of_the_host_from_others() {
         bind(config)
     };
     let (calls, computes) = (hub(Drive::Thread), hub(Drive::Inline));
-    let spoke = |hub: &Node| {
-        let mut config = threaded(None);
-        config.protocol.congestion = CongestionAlgorithm::RateOnly;
-        config.protocol.send_buffer_bytes = 128 << 10;
-        let spoke = bind(config);
-        let peer = spoke.connect(hub.local_addr()).unwrap();
-        (spoke, peer)
-    };
-    let spokes = [spoke(&calls), spoke(&computes)];
+    let spokes = [rate_only_spoke(&calls), rate_only_spoke(&computes)];
     let done = AtomicBool::new(false);
     let share = |(spoke, peer): &(Node, PeerId)| {
         spoke.flow(*peer).map_or(0.0, |flow| flow.rate.bytes_per_s as f64) / HOST_BYTES_PER_S as f64
@@ -363,10 +356,12 @@ fn an_application_that_does_not_call_keeps_no_share_of_the_host_from_others() {
     let take_until = |holds: &dyn Fn() -> bool, both: bool| {
         // Sooner than the one that does not call is taken for dead.
         let deadline = Instant::now() + LONG / 2;
-        while !holds() && Instant::now() < deadline {
+        let mut held = holds();
+        while !held && Instant::now() < deadline {
             take(if both { &computes } else { &calls });
+            held = holds();
         }
-        holds()
+        held
     };
     thread::scope(|scope| {
         for (spoke, peer) in &spokes {

@@ -50,7 +50,8 @@ impl Node {
     /// done writing.
     pub fn recv_from(&self, channel: ChannelId, timeout: Duration) -> Result<Option<Message>, RecvError> {
         let take = |core: &mut Core| {
-            let no_more = |core: &Core| Some(Err(core.endpoint.is_more_to_come(channel.peer).err()?.into()));
+            let no_more =
+                |core: &Core| Some(Err(core.endpoint.check_more_to_come(channel.peer).err()?.into()));
             take_from(core, channel).or_else(|| no_more(core))
         };
         self.shards().wait_for(channel.peer, Some(timeout), take).transpose()

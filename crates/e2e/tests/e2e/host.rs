@@ -50,15 +50,23 @@ fn records(directory: &Path) -> Vec<PathBuf> {
     entries.map(|entry| entry.expect("an entry").path()).collect()
 }
 
+fn is_half(share: f64) -> bool {
+    (0.45..=0.55).contains(&share)
+}
+
+/// Two that share the host, and have half of it each.
+fn halves(test: &Test, directory: &Path) -> [Stream; 2] {
+    let [mut one, mut two] = ["one", "two"].map(|name| Stream::start(test, name, directory));
+    until("half for each", || is_half(one.share()) && is_half(two.share()));
+    [one, two]
+}
+
 /// Each has half; when one is killed the other has all, and what it left behind is gone.
 #[test]
 fn two_processes_share_a_host_until_one_is_killed() {
     let test = begin("two_processes_share_a_host_until_one_is_killed");
     let directory = std::env::temp_dir().join(format!("denrei-e2e-host-{}", std::process::id()));
-    let (mut one, mut two) =
-        (Stream::start(&test, "one", &directory), Stream::start(&test, "two", &directory));
-    let half = |share: f64| (0.45..=0.55).contains(&share);
-    until("half for each", || half(one.share()) && half(two.share()));
+    let [mut one, mut two] = halves(&test, &directory);
     assert_eq!(records(&directory).len(), 2);
     // Shares hold while both want all they can get.
     let before = (one.receiver.received(), two.receiver.received());
@@ -70,7 +78,7 @@ fn two_processes_share_a_host_until_one_is_killed() {
     until("no trace of the other", || records(&directory).len() == 1);
 
     let mut third = Stream::start(&test, "three", &directory);
-    until("half for each again", || half(one.share()) && half(third.share()));
+    until("half for each again", || is_half(one.share()) && is_half(third.share()));
     one.receiver.kill();
     third.receiver.kill();
     std::fs::remove_dir_all(&directory).expect("it is there");
@@ -81,16 +89,13 @@ fn two_processes_share_a_host_until_one_is_killed() {
 fn a_process_that_is_stopped_keeps_no_share_from_the_others() {
     let test = begin("a_process_that_is_stopped_keeps_no_share_from_the_others");
     let directory = std::env::temp_dir().join(format!("denrei-e2e-stopped-{}", std::process::id()));
-    let (mut one, mut two) =
-        (Stream::start(&test, "one", &directory), Stream::start(&test, "two", &directory));
-    let half = |share: f64| (0.45..=0.55).contains(&share);
-    until("half for each", || half(one.share()) && half(two.share()));
+    let [mut one, mut two] = halves(&test, &directory);
 
     two.receiver.signal(Signal::SIGSTOP);
     until("all for the one that runs", || one.share() > 0.95);
     assert_eq!(records(&directory).len(), 2);
     two.receiver.signal(Signal::SIGCONT);
-    until("half for each again", || half(one.share()) && half(two.share()));
+    until("half for each again", || is_half(one.share()) && is_half(two.share()));
     one.receiver.kill();
     two.receiver.kill();
     std::fs::remove_dir_all(&directory).expect("it is there");

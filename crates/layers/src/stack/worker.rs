@@ -283,12 +283,17 @@ fn take<P>(queue: &mut Consumer<P>, layer: &dyn Layer<P>, waiting: &mut VecDeque
 }
 
 /// Pushes what there is room for, and wakes the reader. Without a reader PDUs are dropped and
-/// counted: there is nobody to keep them for.
+/// counted: there is nobody to keep them for. Not while all threads are stopped, one sooner than another: what they have in
+/// their hands is left, and counts as that.
 fn hand_on<P>(kept: &mut VecDeque<P>, link: Option<&mut Link<P>>, state: &WorkerState) -> usize {
     if kept.is_empty() {
         return 0;
     }
     let Some(link) = link.filter(|link| !link.producer.is_abandoned()) else {
+        // After the look at the reader: if it was stopped that shows by now.
+        if state.control.stop.load(Ordering::Acquire) {
+            return 0;
+        }
         state.dropped.fetch_add(kept.len() as u64, Ordering::Relaxed);
         return kept.drain(..).count();
     };

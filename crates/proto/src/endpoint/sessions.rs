@@ -91,7 +91,7 @@ impl Endpoint {
     ///
     /// # Errors
     /// None do: why.
-    pub fn is_more_to_come(&self, peer: PeerId) -> Result<(), NoMore> {
+    pub fn check_more_to_come(&self, peer: PeerId) -> Result<(), NoMore> {
         let state = self.get(peer).ok_or(NoMore::UnknownPeer(peer))?;
         match state.lost_reason() {
             Some(reason) => Err(NoMore::PeerLost { peer, reason }),
