@@ -17,6 +17,7 @@ mod messages;
 mod opening;
 mod pace;
 mod rates;
+mod readable;
 mod replies;
 #[cfg(feature = "rogue")]
 mod rogue;
@@ -38,6 +39,7 @@ use denrei_wire::group::GROUP_CHANNEL;
 use denrei_wire::packet::Opening;
 use denrei_wire::{Incarnation, Instant, Token, Way};
 use pace::Pace;
+use readable::Readable;
 use replies::Replies;
 pub use shards::Place;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -68,8 +70,7 @@ pub struct Endpoint {
     pool: BufferPool,
     blocks: Blocks,
     events: Events<Event>,
-    /// Channels that have something to take, in turn.
-    readable: VecDeque<ChannelId>,
+    readable: Readable,
     /// Times something came for a channel: see [`news`](Self::news).
     arrivals: u64,
     notes: Notes,
@@ -140,7 +141,7 @@ impl Endpoint {
             pool: BufferPool::default(),
             blocks: Blocks::default(),
             events: Events::default(),
-            readable: VecDeque::new(),
+            readable: Readable::default(),
             arrivals: 0,
             notes: Notes::default(),
             held_bytes: 0,
@@ -292,6 +293,7 @@ impl Endpoint {
     }
 
     fn follow_notes(&mut self, now: Instant, slot: u32) {
+        self.readable.make_room(&mut self.slots, self.notes.ready.len());
         let Some(peer) = self.slots[slot as usize].peer.as_deref_mut() else { return };
         let id = peer.id;
         let mut records = false;

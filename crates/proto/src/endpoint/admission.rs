@@ -96,7 +96,7 @@ impl Endpoint {
         if !full {
             return Some(smallest);
         }
-        if self.is_takeable() {
+        if self.is_readable() {
             return None;
         }
         if !self.is_promised() {
@@ -129,21 +129,6 @@ impl Endpoint {
         self.held_bytes.saturating_sub(of_groups).saturating_sub(beyond)
     }
 
-    /// Whether the application has something to take. Channels that `recv_from` has emptied are
-    /// still listed; they are struck off here, where that matters.
-    pub(super) fn is_takeable(&mut self) -> bool {
-        while let Some(&id) = self.readable.front() {
-            let peer = self.get_mut(id.peer).ok();
-            match peer.and_then(|peer| peer.inbox_mut().get_mut(id.channel)) {
-                Some(channel) if channel.has_ready() => return true,
-                Some(channel) => channel.listed = false,
-                None => {}
-            }
-            self.readable.pop_front();
-        }
-        false
-    }
-
     /// Whether an accepted message is on its way. Looked at only when memory is short.
     fn is_promised(&self) -> bool {
         self.slots.iter().filter_map(|slot| slot.peer.as_deref()).any(|peer| peer.inbox().promised() > 0)
@@ -163,7 +148,7 @@ impl Endpoint {
     fn renew_waiting(&mut self, now: Instant) {
         let ready = if self.held_bytes <= self.config.receive_memory_bytes {
             core::mem::take(&mut self.waiting_credit)
-        } else if self.is_takeable() {
+        } else if self.is_readable() {
             return;
         } else {
             let Some(share) = self.share_beside_heavy() else { return };

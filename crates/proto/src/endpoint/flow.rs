@@ -65,10 +65,7 @@ impl Endpoint {
 
     /// The channel that [`recv`](Self::recv) would take from, and the size of the message there.
     pub fn peek(&mut self) -> Option<(ChannelId, usize)> {
-        if !self.is_takeable() {
-            return None;
-        }
-        let id = *self.readable.front()?;
+        let id = self.readable.front()?;
         let bytes = self.get_mut(id.peer).ok()?.inbox_mut().get_mut(id.channel)?.peek()?;
         Some((id, bytes))
     }

@@ -136,6 +136,7 @@ impl Endpoint {
                 return Some(message);
             }
         }
+        self.readable.settle(&mut self.slots);
         None
     }
 
@@ -181,6 +182,7 @@ impl Endpoint {
             self.arrivals += 1;
             self.readable.push_back(id);
         }
+        self.readable.settle(&mut self.slots);
         if !memory_left {
             self.waiting_credit.insert(id);
         }
