@@ -287,6 +287,7 @@ impl Core {
     fn await_level(&mut self, peer: PeerId, beside: Option<(u16, u64)>, level: u64) {
         let mut blocked = Blocked { peer, beside, level };
         let Some(same) = self.blocked.iter_mut().find(|other| other.names_same_queue_as(&blocked)) else {
+            self.make_room_for_blocked();
             return self.blocked.push(blocked);
         };
         if same.still_is(&self.endpoint) {
@@ -297,6 +298,20 @@ impl Core {
             self.room_came = true;
         }
         *same = blocked;
+    }
+
+    /// While nobody waits nobody looks at what is over: a list that would have to grow holds none of that.
+    fn make_room_for_blocked(&mut self) {
+        let (before, room) = (self.blocked.len(), self.blocked.capacity());
+        if before < room {
+            return;
+        }
+        let endpoint = &self.endpoint;
+        self.blocked.retain(|blocked| blocked.still_is(endpoint));
+        self.room_came |= self.blocked.len() < before;
+        if self.blocked.len() > room / 2 {
+            self.blocked.reserve(room);
+        }
     }
 }
 
@@ -345,6 +360,22 @@ mod tests {
         }
         let traces = node.with_core(|core, _| core.blocked.len());
         assert!(traces <= 2, "{traces}: of the channel's room, and of the peer's");
+    }
+
+    #[test]
+    fn queues_of_peers_that_are_gone_leave_no_trace_where_nobody_waits() {
+        let mut config = Config::default();
+        config.protocol.send_buffer_bytes = 1 << 16;
+        let node = Node::bind("127.0.0.1:0", config).unwrap();
+        for port in 1..500 {
+            let peer = node.connect((std::net::Ipv4Addr::LOCALHOST, port).into()).unwrap();
+            let to = ChannelId { peer, channel: 0 };
+            node.queue(to, vec![0; 1 << 15], Completion::None).unwrap();
+            assert_eq!(node.wait(peer, 1 << 16, Duration::ZERO), Ok(false));
+            node.abort(peer, 0x8000, "").unwrap();
+        }
+        let room = node.with_core(|core, _| core.blocked.capacity());
+        assert!(room <= 16, "for {room}");
     }
 
     /// Readings of the clock and looks of an application that makes a call each `pause`, in 100 ms.

@@ -170,6 +170,8 @@ impl Table {
     /// Forgets a group.
     pub fn forget(&mut self, now: Instant, id: GroupId, host: &mut dyn Host) {
         if let Some(mut sender) = self.senders.remove(&id) {
+            // Else as much news of others would go unseen.
+            self.news += sender.news;
             sender.dismiss(now, host);
         }
     }

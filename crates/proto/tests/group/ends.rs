@@ -36,6 +36,16 @@ fn who_is_a_member_of_a_group_that_is_forgotten_is_told() {
     }
 }
 
+/// Else whoever waits would not hear of as much news of others as the group has had.
+#[test]
+fn what_a_group_that_is_forgotten_has_told_counts_as_news_still() {
+    let mut net = Net::opened(2, GroupOptions::default());
+    let (told, group) = (net.hosts[0].news(), net.group);
+    assert!(told > 0);
+    net.hosts[0].forget_group(net.now, group);
+    assert!(net.hosts[0].news() >= told, "{} after {told}", net.hosts[0].news());
+}
+
 #[test]
 fn who_is_invited_to_a_group_that_is_closed_before_it_is_open_is_told() {
     let mut net = joined(1, Config::default());
