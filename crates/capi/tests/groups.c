@@ -151,6 +151,8 @@ static void groups(const char *address) {
   OK(denrei_group_close(group, 10 * SECOND));
   FAILS(denrei_membership_recv(memberships[1], 10 * SECOND, &message), DENREI_CLOSED, "closed");
   CHECK(denrei_group_send(group, "x", 1, 0, NULL) == DENREI_CLOSED);
+  expect(group, DENREI_GROUP_CLOSED, &event);
+  FAILS(denrei_group_event_next(group, -1, &event), DENREI_CLOSED, "closed");
   denrei_group_free(group);
   denrei_group_free(NULL);
   /* What was retained for members that come late is given back with the group. */

@@ -79,6 +79,8 @@ pub(crate) struct Core {
     pub broken: bool,
     /// Why the Node does not work any more.
     pub failure: Option<Arc<std::io::Error>>,
+    /// Those who waited were told of it.
+    told_failure: bool,
     send_buffer_bytes: u64,
     /// [`Endpoint::news`] when those who wait were last told.
     seen_news: u64,
@@ -129,6 +131,7 @@ impl Core {
             tasks: Vec::new(),
             broken: false,
             failure: None,
+            told_failure: false,
             send_buffer_bytes,
         }
     }
@@ -256,7 +259,10 @@ impl Core {
     /// Whether somebody who waits may have got what it waits for.
     pub fn has_news(&mut self) -> bool {
         let news = self.endpoint.news();
-        if std::mem::replace(&mut self.seen_news, news) != news || self.failure.is_some() {
+        let failed = self.failure.is_some();
+        // Once: those who wait for what a failed Node does not bring would wake each other again and again.
+        let has_just_failed = std::mem::replace(&mut self.told_failure, failed) != failed;
+        if std::mem::replace(&mut self.seen_news, news) != news || has_just_failed {
             return true;
         }
         let endpoint = &self.endpoint;

@@ -172,9 +172,19 @@ impl Group {
         self.event_timeout(Duration::ZERO)
     }
 
-    /// Waits for the next event, at most `timeout`.
+    /// Waits for the next event, at most `timeout`, and not where the group [is over](Self::is_over): what happened to it
+    /// is there then.
     pub fn event_timeout(&self, timeout: Duration) -> Option<GroupEvent> {
-        self.node.shared().wait_for(Some(timeout), |core| core.endpoint.poll_group_event(self.id))
+        let next = |core: &mut Core| match core.endpoint.poll_group_event(self.id) {
+            None => core.endpoint.group_queue_bytes(self.id).is_none().then_some(None),
+            event => Some(event),
+        };
+        self.node.shared().wait_for(Some(timeout), next).flatten()
+    }
+
+    /// Whether the group has ended, with or without its members' answers: nothing happens to it any more.
+    pub fn is_over(&self) -> bool {
+        self.node.with_core(|core, _| core.endpoint.group_queue_bytes(self.id).is_none())
     }
 
     /// Makes the Node at `addr` a member, from the next message on, or with what is retained

@@ -139,7 +139,8 @@ fn members_that_the_opener_cannot_reach_are_named_at_once() {
     let (_opener, group, readers) = group_of(1, address, GroupOptions::default());
     let opener = Node::bind("127.0.0.1:0", threaded()).unwrap();
     let options = GroupOptions { open_timeout: PATIENCE, ..GroupOptions::default() };
-    let error = opener.open_group(address, &[opener.local_addr(), unreachable], options).unwrap_err();
+    let somebody = ([127, 0, 0, 1], 9).into();
+    let error = opener.open_group(address, &[somebody, unreachable], options).unwrap_err();
     assert!(error.to_string().contains("[fd00::1]:7000 cannot be reached from 127.0.0.1:"), "{error}");
     let error = group.add_member(unreachable, false).unwrap_err();
     assert!(error.to_string().contains("[fd00::1]:7000 cannot be reached"), "{error}");
@@ -305,6 +306,17 @@ fn a_group_that_nobody_took_is_the_next_listeners() {
             assert!(group.close(PATIENCE));
         });
     }
+}
+
+#[test]
+fn nobody_waits_for_what_happens_to_a_group_that_is_over() {
+    let (opener, group, readers) = group_of(1, group_address(18), GroupPolicy::Wait);
+    assert!(!group.is_over() && group.close(PATIENCE) && group.is_over());
+    assert_eq!(group.event_timeout(PATIENCE), Some(GroupEvent::Closed));
+    assert_eq!(group.event_timeout(Duration::MAX), None);
+    let own = opener.open_group(group_address(18), &[opener.local_addr()], GroupPolicy::Wait).unwrap_err();
+    assert!(own.to_string().contains("the opener's own"), "{own}");
+    readers.into_iter().for_each(|reader| assert_eq!(reader.join().unwrap().1, MembershipEnd::Closed));
 }
 
 #[test]

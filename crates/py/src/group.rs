@@ -64,11 +64,16 @@ impl Group {
         self.group.get().ok_or_else(|| error::group(GroupError::Unknown(self.id)))
     }
 
-    /// The next event within a time; of one that was closed, one that was there then.
-    fn next_event(&self, timeout: Duration) -> Option<Happened> {
-        match self.group.get() {
-            Some(group) => group.event_timeout(timeout),
-            None => self.left.lock().pop_front(),
+    /// The next event within a time; of one that was closed, one that was there then. An error if no more come.
+    fn next_event(&self, timeout: Duration) -> PyResult<Option<Happened>> {
+        let (over, event) = match self.group.get() {
+            // Asked first: what comes with the end is an event.
+            Some(group) => (group.is_over(), group.event_timeout(timeout)),
+            None => (true, self.left.lock().pop_front()),
+        };
+        match event {
+            None if over => Err(error::group(GroupError::Unknown(self.id))),
+            event => Ok(event),
         }
     }
 
@@ -150,16 +155,18 @@ impl Group {
         Ok(closed)
     }
 
-    /// Takes the group's next event; `TimeoutError` if none comes in time.
+    /// Takes the group's next event; `TimeoutError` if none comes in time, `GroupClosed` if all have been taken and the
+    /// group has ended.
     #[pyo3(signature = (timeout = None))]
     fn event(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<GroupEvent> {
-        let event = wait(py, timeout, |slice| Ok(self.next_event(slice)))?;
+        let event = wait(py, timeout, |slice| self.next_event(slice))?;
         Ok(GroupEvent::from(&in_time(event)?))
     }
 
     /// Takes the group's next event if there is one.
     fn try_event(&self, py: Python<'_>) -> Option<GroupEvent> {
-        py.detach(|| self.next_event(Duration::ZERO)).as_ref().map(GroupEvent::from)
+        let event = py.detach(|| self.next_event(Duration::ZERO));
+        event.ok().flatten().as_ref().map(GroupEvent::from)
     }
 
     /// Makes the node at an address a member, from the next message on, or with what the option

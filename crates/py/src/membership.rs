@@ -4,7 +4,7 @@ use crate::counters;
 use crate::error::{self, DenreiError, GroupClosed};
 use crate::held::Closable;
 use crate::message::Message;
-use crate::node::Node;
+use crate::node::{Node, check};
 use crate::peer::Peer;
 use crate::wait::{in_time, resolve, wait};
 use denrei::{ChannelId, GroupId, GroupMessage, MembershipEnd, PeerId};
@@ -67,8 +67,15 @@ impl GroupListener {
     /// Waits for a group that this node is made a member of; `TimeoutError` if none comes in time.
     #[pyo3(signature = (timeout = None))]
     fn accept(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Membership> {
-        let accepted = in_time(wait(py, timeout, |slice| Ok(self.open()?.accept(slice)))?)?;
-        Ok(self.membership(py, accepted))
+        let accepted = wait(py, timeout, |slice| {
+            let accepted = self.open()?.accept(slice);
+            match self.node.denrei() {
+                Ok(node) if accepted.is_none() => check(&node)?,
+                _ => {}
+            }
+            Ok(accepted)
+        })?;
+        Ok(self.membership(py, in_time(accepted)?))
     }
 
     /// A group that this node was made a member of, if there is one.

@@ -38,7 +38,7 @@ struct Port {
 }
 
 /// Whether a node still works: nobody's channel never has a message, and says so only then.
-fn check(node: &denrei::Node) -> PyResult<()> {
+pub(crate) fn check(node: &denrei::Node) -> PyResult<()> {
     let nobody = ChannelId { peer: PeerId::from_u64(u64::MAX), channel: 0 };
     match node.recv_from(nobody, Duration::ZERO) {
         Err(error @ RecvError::Node(_)) => Err(error::recv(error)),

@@ -10,6 +10,7 @@ import time
 import denrei
 import numpy as np
 import pytest
+from broken import fail, sockets
 from denrei.aio import AsyncNode
 
 LONG = 10.0
@@ -120,7 +121,8 @@ def test_a_port_is_free_once_a_group_is_closed_and_what_happened_before_can_stil
     assert event(group, "closed").kind == "closed" and group.try_event() is None
     assert (group.members, group.status, group.queue_length) == ([], None, 0)
     assert group.close() and group.flush() and repr(group) == f"<denrei.Group {group.address}>"
-    for call in (lambda: group.add_member("127.0.0.1:1"), lambda: group.remove_member(0)):
+    calls = [lambda: group.add_member("127.0.0.1:1"), lambda: group.remove_member(0), group.event]
+    for call in calls:
         with pytest.raises(denrei.GroupClosed):
             call()
 
@@ -175,6 +177,8 @@ def test_wrong_use_says_what_to_do():
         node.open_group("239.255.80.3:7411", [node.address], policy="hope")
     with pytest.raises(TimeoutError, match=":9"):
         node.open_group("239.255.80.3:7411", ["127.0.0.1:9"], open_timeout="100ms")
+    with pytest.raises(ValueError, match="the opener's own"):
+        node.open_group("239.255.80.3:7411", [node.address])
     assert set(denrei.GROUP_OPTIONS) >= {"policy", "backend", "history_bytes"}
 
 
@@ -321,6 +325,48 @@ def test_groups_are_awaited():
             assert [await task for task in reading] == [numbers, numbers]
 
     asyncio.run(asyncio.wait_for(main(), 60))
+
+
+def test_who_waits_for_what_is_closed_hears_of_it():
+    async def main():
+        async with AsyncNode() as opener, AsyncNode() as node:
+            address = group_address(18)
+            listener = node.join_group(address)
+            group = await opener.open_group(address, [node.node.address])
+            membership = await listener.accept()
+            accepting, receiving = (asyncio.create_task(call()) for call in (listener.accept, membership.recv))
+            happening = [asyncio.create_task(group.event()) for _ in range(2)]
+            # They wait by then.
+            await asyncio.sleep(0.1)
+            assert await group.close(LONG)
+            await listener.close()
+            await membership.close()
+            with pytest.raises(denrei.DenreiError, match="the listener at .* was closed"):
+                await accepting
+            with pytest.raises(denrei.GroupClosed):
+                await receiving
+            assert (await happening[0]).kind == "closed"
+            for waiting in (happening[1], group.event()):
+                with pytest.raises(denrei.GroupClosed):
+                    await waiting
+
+    asyncio.run(asyncio.wait_for(main(), 30))
+
+
+def test_who_waits_for_a_group_of_a_node_that_has_failed_hears_of_it():
+    before = sockets()
+    node = denrei.Node()
+    listener = node.join_group(group_address(19))
+    fail(sockets() - before)
+    for call in (node.recv, listener.accept):
+        with pytest.raises(denrei.DenreiError, match="failed"):
+            call(LONG)
+    # Those who wait for something else do not wake each other all the time.
+    waiting = [threading.Thread(target=node.ready, args=(1.0,)) for _ in range(3)]
+    began = time.process_time()
+    [thread.start() for thread in waiting]
+    [thread.join() for thread in waiting]
+    assert time.process_time() - began < 0.5
 
 
 def test_ports_are_free_at_the_end_of_the_blocks_that_used_them():

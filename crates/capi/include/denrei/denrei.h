@@ -1928,7 +1928,7 @@ denrei_code denrei_group_address(const denrei_group *group,
                                  uintptr_t length);
 
 /**
- * Takes the group's next event.
+ * Takes the group's next event. DENREI_CLOSED once the group is over and all are taken: nothing happens to it any more.
  *
  * `group` is a group, `event` a place for an event.
  */

@@ -5,7 +5,6 @@
 use super::{Group, GroupListener, MOMENT, OPENING_GRACE, OpenGroupError};
 use crate::Node;
 use crate::shards::deadline_of;
-use denrei_proto::ConnectError;
 use denrei_proto::group::{GroupBackend, GroupError, GroupEvent, GroupOptions, MAX_MEMBERS};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
@@ -78,9 +77,12 @@ impl Node {
 
     /// The address of a member, which this Node can send to.
     pub(super) fn member_at(&self, addr: SocketAddr) -> Result<SocketAddr, GroupError> {
-        let bad =
-            |error: ConnectError| GroupError::BadMembers { max: MAX_MEMBERS, problem: error.to_string() };
-        self.reachable(addr).map_err(bad)
+        let bad = |problem: String| GroupError::BadMembers { max: MAX_MEMBERS, problem };
+        let addr = self.reachable(addr).map_err(|error| bad(error.to_string()))?;
+        if addr == self.local_addr() {
+            return Err(bad(format!("{addr} is the opener's own, which has what it sends")));
+        }
+        Ok(addr)
     }
 
     /// A group's address with the interface of this Node, if a group of one link does not name any.

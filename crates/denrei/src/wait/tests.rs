@@ -71,6 +71,15 @@ fn who_finds_no_room_in_the_kernel_leaves_it_to_who_sleeps() {
     assert!(a.flush(peer, LONG));
 }
 
+#[test]
+fn that_a_node_has_failed_is_news_once() {
+    let node = Node::bind("127.0.0.1:0", Config::default()).unwrap();
+    node.shared().fail(std::io::Error::other("gone"));
+    let mut core = node.shared().core.lock();
+    assert!(core.has_news());
+    assert!(!core.has_news(), "those who wait for something else wake each other all the time");
+}
+
 /// Asks the Node about its socket, as a task may that is run where it is woken.
 struct Curious(Node, Sender<u64>);
 

@@ -50,12 +50,19 @@ class AsyncGroup(Context):
         return await self._node._calls.make(self.group.flush, timeout)
 
     async def event(self) -> GroupEvent:
-        """The group's next event."""
-        return await self._node._until(self.group.try_event)
+        """The group's next event; `GroupClosed` if all have been taken and the group has ended. See `Group.event`."""
+
+        def attempt() -> GroupEvent | None:
+            try:
+                return self.group.event(timeout=0)
+            except TimeoutError:
+                return None
+
+        return await self._node._until(attempt)
 
     async def close(self, timeout: float | None = None) -> bool:
         """Ends the group in order; whether all members have everything."""
-        return await self._node._calls.make(self.group.close, timeout)
+        return await self._node._end(self.group.close, timeout)
 
     async def _leave(self) -> None:
         await self.close()
@@ -75,7 +82,7 @@ class AsyncGroupListener(Context):
 
     async def close(self) -> None:
         """Stops waiting; memberships that it has brought go on. See `GroupListener.close`."""
-        await self._node._calls.make(self.listener.close)
+        await self._node._end(self.listener.close)
 
     async def _leave(self) -> None:
         await self.close()
@@ -98,7 +105,7 @@ class AsyncMembership(Context):
 
     async def close(self) -> None:
         """Leaves the group, if it goes on, and lets go of the node. See `Membership.close`."""
-        await self._node._calls.make(self.membership.close)
+        await self._node._end(self.membership.close)
 
     async def _leave(self) -> None:
         await self.close()

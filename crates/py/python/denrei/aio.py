@@ -153,6 +153,13 @@ class AsyncNode(Context):
             await self._news.wait()
         return value
 
+    async def _end(self, close: Callable[..., T], *arguments: Any) -> T:
+        """Closes something; who waits for what it brings tries once more, and hears of it."""
+        try:
+            return await self._calls.make(close, *arguments)
+        finally:
+            self._tell()
+
     def connect(self, address: str) -> Peer:
         """Opens a session with the node at an address. Returns at once."""
         return self.node.connect(address)

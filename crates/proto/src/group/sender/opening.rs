@@ -199,9 +199,11 @@ impl Sender {
             let listed = self.members.iter().filter(|member| is_listed(member));
             listed.filter(|member| !present(member)).map(|member| member.addr).collect()
         };
-        // Who came, and went because others did not come, is not to blame.
-        let missing = Some(all_but(&came)).filter(|missing| !missing.is_empty());
-        let missing = missing.unwrap_or_else(|| all_but(&stayed));
+        // Whoever cannot come ends it before the others had their time. Who came, and went because others did not come,
+        // is not to blame.
+        let may_come = |member: &Member| member.accepted || !matches!(member.stage, Stage::Gone(_));
+        let named = |present: &dyn Fn(&Member) -> bool| Some(all_but(present)).filter(|all| !all.is_empty());
+        let missing = named(&may_come).or_else(|| named(&came)).unwrap_or_else(|| all_but(&stayed));
         for member in self.members.iter() {
             host.send(now, member.peer, Record::Removed.encode(self.id.0).into());
         }
