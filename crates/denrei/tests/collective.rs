@@ -349,7 +349,7 @@ fn who_is_far_behind_rank_0_does_not_wait_for_what_was_never_sent() {
         scope.spawn(|| follow(2));
         let mut set = made(0);
         set.barrier(PATIENCE).unwrap();
-        let failed = (0..ROUNDS).filter(|_| set.broadcast(vec![7; 900], Duration::ZERO).is_err()).count();
+        let failed = (0..ROUNDS).filter(|_| set.broadcast(vec![7; 9_000], Duration::ZERO).is_err()).count();
         begun.wait();
         assert!(failed > ROUNDS / 4, "{failed} of {ROUNDS}");
         set.barrier(PATIENCE).unwrap();
