@@ -3,7 +3,7 @@
 use crate::error::{Failure, array_of, borrow, call, denrei_code, place};
 use crate::group::denrei_group;
 use crate::node::bounded;
-use denrei::{GroupError, GroupEvent};
+use denrei::GroupEvent;
 use std::ffi::c_char;
 use std::net::SocketAddr;
 
@@ -96,13 +96,7 @@ pub unsafe extern "C" fn denrei_group_event_next(
         let place = place("event", event)?;
         // SAFETY: by the contract.
         let group = unsafe { borrow("group", group) }?;
-        let group = &group.group;
-        // What comes with the end is an event.
-        let next = group.event_timeout(bounded(timeout_us)).or_else(|| group.try_event());
-        let next = next.ok_or_else(|| match group.is_over() {
-            true => GroupError::Unknown(group.id()).into(),
-            false => Failure::timeout(),
-        })?;
+        let next = group.group.next_event(bounded(timeout_us))?.ok_or_else(Failure::timeout)?;
         // SAFETY: by the contract.
         unsafe { place.put(denrei_group_event::new(&next)) };
         Ok(())

@@ -79,17 +79,25 @@ pub(crate) struct Core {
     pub broken: bool,
     /// Why the Node does not work any more.
     pub failure: Option<Arc<std::io::Error>>,
-    /// Those who waited were told of it.
-    told_failure: bool,
     send_buffer_bytes: u64,
-    /// [`Endpoint::news`] when those who wait were last told.
-    seen_news: u64,
+    /// [`News`] when those who wait were last told.
+    seen: News,
     /// Whether who is about to sleep yields first.
     pub giving_way: GivingWay,
     /// When to look at the socket although there is something to take.
     socket: Glance,
     /// When to look at the timers although nothing may be sent.
     timers: Glance,
+}
+
+/// What those who wait are told of, each change once: who waits for what a failed Node does not bring would be woken
+/// again and again.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct News {
+    /// [`Endpoint::news`].
+    came: u64,
+    failed: bool,
+    broken: bool,
 }
 
 /// Time since the Node was made.
@@ -120,7 +128,7 @@ impl Core {
             clock,
             recent: clock.now(),
             has_driver: false,
-            seen_news: 0,
+            seen: News::default(),
             giving_way: GivingWay::default(),
             socket: Glance::new(LONGEST_WITHOUT_LOOK),
             timers: Glance::new(LONGEST_WITHOUT_TIMERS),
@@ -131,7 +139,6 @@ impl Core {
             tasks: Vec::new(),
             broken: false,
             failure: None,
-            told_failure: false,
             send_buffer_bytes,
         }
     }
@@ -258,11 +265,8 @@ impl Core {
 
     /// Whether somebody who waits may have got what it waits for.
     pub fn has_news(&mut self) -> bool {
-        let news = self.endpoint.news();
-        let failed = self.failure.is_some();
-        // Once: those who wait for what a failed Node does not bring would wake each other again and again.
-        let has_just_failed = std::mem::replace(&mut self.told_failure, failed) != failed;
-        if std::mem::replace(&mut self.seen_news, news) != news || has_just_failed {
+        let news = News { came: self.endpoint.news(), failed: self.failure.is_some(), broken: self.broken };
+        if std::mem::replace(&mut self.seen, news) != news {
             return true;
         }
         let endpoint = &self.endpoint;

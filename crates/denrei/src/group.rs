@@ -172,19 +172,25 @@ impl Group {
         self.event_timeout(Duration::ZERO)
     }
 
-    /// Waits for the next event, at most `timeout`, and not where the group [is over](Self::is_over): what happened to it
-    /// is there then.
+    /// Waits for the next event, at most `timeout`, and not where [no more comes](Self::next_event).
     pub fn event_timeout(&self, timeout: Duration) -> Option<GroupEvent> {
-        let next = |core: &mut Core| match core.endpoint.poll_group_event(self.id) {
-            None => core.endpoint.group_queue_bytes(self.id).is_none().then_some(None),
-            event => Some(event),
-        };
-        self.node.shared().wait_for(Some(timeout), next).flatten()
+        self.next_event(timeout).ok().flatten()
     }
 
-    /// Whether the group has ended, with or without its members' answers: nothing happens to it any more.
-    pub fn is_over(&self) -> bool {
-        self.node.with_core(|core, _| core.endpoint.group_queue_bytes(self.id).is_none())
+    /// Waits for the next event; `None` if there is none within `timeout`.
+    ///
+    /// # Errors
+    /// All have been taken and the group is over, with or without its members' answers: nothing happens to it any more.
+    pub fn next_event(&self, timeout: Duration) -> Result<Option<GroupEvent>, GroupError> {
+        let next = |core: &mut Core| match core.endpoint.poll_group_event(self.id) {
+            None => core
+                .endpoint
+                .group_queue_bytes(self.id)
+                .is_none()
+                .then_some(Err(GroupError::Unknown(self.id))),
+            Some(event) => Some(Ok(event)),
+        };
+        self.node.shared().wait_for(Some(timeout), next).transpose()
     }
 
     /// Makes the Node at `addr` a member, from the next message on, or with what is retained

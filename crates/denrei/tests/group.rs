@@ -311,8 +311,10 @@ fn a_group_that_nobody_took_is_the_next_listeners() {
 #[test]
 fn nobody_waits_for_what_happens_to_a_group_that_is_over() {
     let (opener, group, readers) = group_of(1, group_address(18), GroupPolicy::Wait);
-    assert!(!group.is_over() && group.close(PATIENCE) && group.is_over());
-    assert_eq!(group.event_timeout(PATIENCE), Some(GroupEvent::Closed));
+    assert_eq!(group.next_event(Duration::ZERO), Ok(None));
+    assert!(group.close(PATIENCE));
+    assert_eq!(group.next_event(PATIENCE), Ok(Some(GroupEvent::Closed)));
+    assert_eq!(group.next_event(Duration::MAX), Err(GroupError::Unknown(group.id())));
     assert_eq!(group.event_timeout(Duration::MAX), None);
     let own = opener.open_group(group_address(18), &[opener.local_addr()], GroupPolicy::Wait).unwrap_err();
     assert!(own.to_string().contains("the opener's own"), "{own}");

@@ -293,11 +293,10 @@ impl Endpoint {
     }
 
     fn follow_notes(&mut self, now: Instant, slot: u32) {
-        self.readable.make_room(&mut self.slots, self.notes.ready.len());
         let Some(peer) = self.slots[slot as usize].peer.as_deref_mut() else { return };
         let id = peer.id;
         let mut records = false;
-        for channel in self.notes.ready.drain(..) {
+        for &channel in &self.notes.ready {
             if channel == GROUP_CHANNEL {
                 records = true;
                 continue;
@@ -310,6 +309,7 @@ impl Endpoint {
                 self.readable.push_back(ChannelId { peer: id, channel });
             }
         }
+        self.notes.ready.clear();
         if !records && self.notes.is_nothing_left() {
             return;
         }

@@ -66,15 +66,11 @@ impl Group {
 
     /// The next event within a time; of one that was closed, one that was there then. An error if no more come.
     fn next_event(&self, timeout: Duration) -> PyResult<Option<Happened>> {
-        let (over, event) = match self.group.get() {
-            // Asked first: what comes with the end is an event.
-            Some(group) => (group.is_over(), group.event_timeout(timeout)),
-            None => (true, self.left.lock().pop_front()),
+        let next = match self.group.get() {
+            Some(group) => group.next_event(timeout),
+            None => self.left.lock().pop_front().map(Some).ok_or(GroupError::Unknown(self.id)),
         };
-        match event {
-            None if over => Err(error::group(GroupError::Unknown(self.id))),
-            event => Ok(event),
-        }
+        next.map_err(error::group)
     }
 
     fn status_now(&self, py: Python<'_>) -> Option<Status> {

@@ -69,9 +69,11 @@ impl GroupListener {
     fn accept(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Membership> {
         let accepted = wait(py, timeout, |slice| {
             let accepted = self.open()?.accept(slice);
-            match self.node.denrei() {
-                Ok(node) if accepted.is_none() => check(&node)?,
-                _ => {}
+            // Of one that was closed, what came before that is here still.
+            if accepted.is_none()
+                && let Ok(node) = self.node.denrei()
+            {
+                check(&node)?;
             }
             Ok(accepted)
         })?;

@@ -10,6 +10,7 @@ import time
 import denrei
 import numpy as np
 import pytest
+from broken import fail, sockets
 from denrei.aio import AsyncNode
 
 LONG = 10.0
@@ -350,6 +351,24 @@ def test_who_waits_for_what_is_closed_hears_of_it():
                     await waiting
 
     asyncio.run(asyncio.wait_for(main(), 30))
+
+
+def test_who_waits_for_a_group_of_a_node_that_has_failed_hears_of_it():
+    before = sockets()
+    node = denrei.Node()
+    listener = node.join_group(group_address(19))
+    fail(sockets() - before)
+    # What asks for an answer has the node look for one.
+    node.connect("127.0.0.1:9").send(b"")
+    for call in (node.recv, listener.accept):
+        with pytest.raises(denrei.DenreiError, match="failed"):
+            call(LONG)
+    # Those who wait for something else do not wake each other all the time.
+    waiting = [threading.Thread(target=node.ready, args=(1.0,)) for _ in range(3)]
+    began = time.process_time()
+    [thread.start() for thread in waiting]
+    [thread.join() for thread in waiting]
+    assert time.process_time() - began < 0.5
 
 
 def test_ports_are_free_at_the_end_of_the_blocks_that_used_them():

@@ -78,6 +78,9 @@ fn that_a_node_has_failed_is_news_once() {
     let mut core = node.shared().core.lock();
     assert!(core.has_news());
     assert!(!core.has_news(), "those who wait for something else wake each other all the time");
+    core.broken = true;
+    assert!(core.has_news(), "who waits still is to hear that nobody drives the Node any more");
+    assert!(!core.has_news());
 }
 
 /// Asks the Node about its socket, as a task may that is run where it is woken.

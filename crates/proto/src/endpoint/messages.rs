@@ -152,7 +152,9 @@ impl Endpoint {
 
     /// Takes the next message of one channel.
     pub fn recv_from(&mut self, now: Instant, channel: ChannelId) -> Option<Message> {
-        self.take(now, channel, false)
+        let message = self.take(now, channel, false);
+        self.readable.tidy(&mut self.slots);
+        message
     }
 
     /// Whether [`recv`](Self::recv) has something to take.

@@ -2,7 +2,7 @@
 //!
 //! Inputs → outputs: channels that something came for, or that were emptied → whose turn it is. Whoever is emptied out of
 //! turn, as by `recv_from`, or gone, is struck off when it is at the front, so that a line that is not empty has
-//! something to take; further back when the line would have to grow.
+//! something to take; further back before the line grows.
 
 use super::{Slot, peer_of};
 use crate::event::ChannelId;
@@ -38,23 +38,6 @@ impl Readable {
         self.0.append(&mut other.0);
     }
 
-    /// There is room for so many more: the line grows no further than those in it have something to take.
-    #[inline]
-    pub fn make_room(&mut self, slots: &mut [Slot], more: usize) {
-        if self.0.len() + more > self.0.capacity() {
-            self.strike_off(slots, more);
-        }
-    }
-
-    #[cold]
-    fn strike_off(&mut self, slots: &mut [Slot], more: usize) {
-        self.0.retain(|id| is_takeable(slots, *id));
-        // Or all of a long line would be looked at for each that joins it.
-        if self.0.len() + more > self.0.capacity() / 2 {
-            self.0.reserve(self.0.capacity().max(more));
-        }
-    }
-
     /// Strikes off whoever has nothing to take, as far as the first that has.
     #[inline]
     pub fn settle(&mut self, slots: &mut [Slot]) {
@@ -62,6 +45,17 @@ impl Readable {
             && !is_takeable(slots, id)
         {
             self.0.pop_front();
+        }
+    }
+
+    /// Somebody in line may have nothing to take any more: [settles](Self::settle), and before the line would grow strikes
+    /// off all such.
+    pub fn tidy(&mut self, slots: &mut [Slot]) {
+        self.settle(slots);
+        if self.0.len() > self.0.capacity() / 2 {
+            self.0.retain(|id| is_takeable(slots, *id));
+            // As many again have to come before all are looked at once more.
+            self.0.reserve(3 * self.0.len());
         }
     }
 }
@@ -127,6 +121,10 @@ mod tests {
         let (_other, peer) = sender(&mut hub, 3, &[0]);
         assert!(hub.is_readable());
         hub.close_read(NOW, peer).unwrap();
+        assert!(!hub.is_readable());
+        let (_other, peer) = sender(&mut hub, 4, &[0]);
+        hub.abort(NOW, peer, 0x8000, "").unwrap();
+        assert!(hub.is_readable() && hub.recv(NOW).is_some(), "what was here before is here still");
         assert!(!hub.is_readable());
     }
 

@@ -140,7 +140,7 @@ impl Endpoint {
     /// No such peer.
     pub fn close_read(&mut self, now: Instant, peer: PeerId) -> Result<(), PeerError> {
         self.on_peer(now, peer, |peer, cx| peer.close_read(cx))?;
-        self.readable.settle(&mut self.slots);
+        self.readable.tidy(&mut self.slots);
         self.free_if_finished(peer.slot);
         self.share_memory(now);
         Ok(())
