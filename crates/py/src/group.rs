@@ -66,11 +66,10 @@ impl Group {
 
     /// The next event within a time; of one that was closed, one that was there then. An error if no more come.
     fn next_event(&self, timeout: Duration) -> PyResult<Option<Happened>> {
-        let next = match self.group.get() {
-            Some(group) => group.next_event(timeout),
-            None => self.left.lock().pop_front().map(Some).ok_or(GroupError::Unknown(self.id)),
-        };
-        next.map_err(error::group)
+        let over = Err(GroupError::Unknown(self.id));
+        let next = self.group.get().map_or(over, |group| group.next_event(timeout));
+        // `close` may have taken them by now, or be about it.
+        next.or_else(|over| self.left.lock().pop_front().map(Some).ok_or(over)).map_err(error::group)
     }
 
     fn status_now(&self, py: Python<'_>) -> Option<Status> {
