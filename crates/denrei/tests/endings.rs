@@ -127,11 +127,13 @@ fn an_address_of_everybody_is_no_peers() {
     }
 }
 
-/// A task's waker that takes the thread along which calls it.
-struct Broken;
+/// A task's waker that takes the thread along which calls it, and notes that it was called.
+#[derive(Default)]
+struct Broken(std::sync::atomic::AtomicBool);
 
 impl std::task::Wake for Broken {
     fn wake(self: std::sync::Arc<Self>) {
+        self.0.store(true, std::sync::atomic::Ordering::SeqCst);
         panic!("a waker breaks, as this test wants");
     }
 }
@@ -153,7 +155,7 @@ fn who_waits_hears_of_a_thread_that_has_panicked() {
         let back = receiver.recv_timeout(LONG).unwrap().unwrap().channel;
         fill(&sender, peer);
         while sender.try_event().is_some() {}
-        let waker = std::sync::Arc::new(Broken).into();
+        let waker = std::sync::Arc::new(Broken::default()).into();
         let mut event = std::pin::pin!(sender.event_async());
         assert!(event.as_mut().poll(&mut std::task::Context::from_waker(&waker)).is_pending());
         // A task that is woken after the one that breaks.
@@ -199,11 +201,17 @@ fn nobody_waits_for_news_of_a_node_whose_thread_has_panicked() {
         let node = Node::bind("127.0.0.1:0", config).unwrap();
         let other = Node::bind("127.0.0.1:0", Config { drive: Drive::Thread, ..Config::default() }).unwrap();
         let peer = other.connect(node.local_addr()).unwrap();
-        let waker = std::sync::Arc::new(Broken).into();
+        let broken = std::sync::Arc::new(Broken::default());
+        let waker = std::sync::Arc::clone(&broken).into();
         let mut message = std::pin::pin!(node.recv_async());
         assert!(message.as_mut().poll(&mut std::task::Context::from_waker(&waker)).is_pending());
         let began = Instant::now();
         other.send(to(peer), vec![1]).unwrap();
+        // A thread of the Node's is to meet it, and none that calls.
+        while !broken.0.load(std::sync::atomic::Ordering::SeqCst) {
+            assert!(began.elapsed() < LONG);
+            std::thread::sleep(Duration::from_millis(1));
+        }
         while node.recv_timeout(LONG).is_ok() {}
         for port in 1..=8 {
             let strange = node.connect(([127, 0, 0, 1], port).into()).unwrap();
