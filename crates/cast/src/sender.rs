@@ -32,6 +32,8 @@ use std::time::{Duration, Instant};
 const STUCK: Duration = Duration::from_secs(60);
 /// How often progress is told.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
+/// How often those who are listed, have been offered the cast and say nothing are offered it again.
+const OFFER_INTERVAL: Duration = Duration::from_secs(1);
 /// How long to wait for news where there is nothing to send.
 const IDLE_WAIT: Duration = Duration::from_millis(20);
 /// How long to wait where queues are full: an eighth of what they hold at 10 Gbit/s.
@@ -69,6 +71,8 @@ pub struct Sender {
     retransmitted: BTreeMap<PeerId, u64>,
     began: Instant,
     looked_at: Instant,
+    /// When those who say nothing were last offered the cast again.
+    offered_at: Instant,
     /// When those who had come were asked whether they are there still.
     called: Option<Instant>,
     started: Option<Instant>,
@@ -148,6 +152,7 @@ impl Sender {
             retransmitted: BTreeMap::new(),
             began: now,
             looked_at: now,
+            offered_at: now,
             called: None,
             started: None,
             patience: patience::Patience::default(),
@@ -228,7 +233,8 @@ impl Sender {
         }
     }
 
-    /// Opens sessions to those who are listed and not there, and offers.
+    /// Opens sessions to those who are listed and not there, and offers; now and then once more to those who are there
+    /// and say nothing.
     ///
     /// # Errors
     /// None of them can be reached from this side's address.
@@ -240,10 +246,20 @@ impl Sender {
         if !matches!(self.options.members, Members::Listed(_)) {
             return Ok(());
         }
+        let again = now.saturating_duration_since(self.offered_at) >= OFFER_INTERVAL;
+        if again {
+            self.offered_at = now;
+        }
         let mut refused = None;
         for index in 0..self.roster.members.len() {
             let member = &self.roster.members[index];
-            if member.is_settled() || self.sessions.contains_key(&index) {
+            if member.is_settled() {
+                continue;
+            }
+            if let Some(peer) = self.peer_of(index) {
+                if again && self.has_overheard(peer, index) {
+                    self.say(peer, Message::Offer(self.offer));
+                }
                 continue;
             }
             match self.node.connect(member.addr) {

@@ -1,5 +1,5 @@
-//! Whom a receiver asks that was told no sender: what somebody without the cluster key can make it send, and
-//! what becomes of senders that it does not take.
+//! How the two sides find each other. Whom a receiver asks that was told no sender: what somebody without the cluster
+//! key can make it send, and what becomes of senders that it does not take; and what a listed one takes for a message.
 
 use denrei::{ChannelId, ClusterKey, Config, Drive, Incoming, Node, PeerId};
 use denrei_cast::message::{CHANNEL, FailureCode, Message, VERSION};
@@ -242,4 +242,20 @@ fn a_sender_of_the_same_cast_takes_the_place_of_one_that_does_not_answer() {
         let took = begin.elapsed();
         assert!(took < Duration::from_secs(5), "it was taken after {took:?}, announced: {announced}");
     }
+}
+
+#[test]
+fn a_listed_node_that_took_the_offer_for_a_message_of_its_own_is_offered_the_cast_again() {
+    let (group, receiving) = (group(), node(None));
+    let options = SendOptions::new(group, Members::Listed(vec![receiving.local_addr()]));
+    let sender = Sender::new(node(None), order(), options).unwrap();
+    let sending = std::thread::spawn(move || sender.run(|_| ControlFlow::Continue(())));
+    let taken = receiving.recv_timeout(Duration::from_secs(10)).unwrap().expect("the offer");
+    assert!(matches!(Message::decode(taken.data), Some(Message::Offer(_))));
+    let into = tempfile::tempdir().unwrap();
+    let destination = Destination::Directory { path: into.path().into(), sync: false };
+    let options = ReceiveOptions { wait: Some(Duration::from_secs(60)), ..ReceiveOptions::new(group) };
+    let receiver = Receiver::new(receiving, destination, options);
+    assert_eq!(receiver.run(|_| ControlFlow::Continue(())).unwrap().new_bytes, 14);
+    assert!(sending.join().unwrap().unwrap().is_complete());
 }

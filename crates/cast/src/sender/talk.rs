@@ -79,6 +79,13 @@ impl Sender {
         !listed && self.roster.members[index].began.is_none()
     }
 
+    /// Whether a member's Node has the offer, and nobody there says anything to it: an application may have taken it for
+    /// a message of its own, before it began to receive.
+    pub(super) fn has_overheard(&self, peer: PeerId, index: usize) -> bool {
+        let delivered = || self.node.flow(peer).is_some_and(|flow| flow.queued_messages == 0);
+        matches!(self.roster.members[index].state, State::Absent { .. }) && delivered()
+    }
+
     /// A receiver that has found this sender.
     fn hello(&mut self, peer: PeerId, version: u16, now: Instant) {
         let Some(addr) = self.node.flow(peer).map(|flow| flow.addr) else { return };
