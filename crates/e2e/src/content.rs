@@ -31,10 +31,8 @@ impl Random {
 
     /// Bytes.
     pub fn bytes(&mut self, len: usize) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(len.next_multiple_of(8));
-        while bytes.len() < len {
-            bytes.extend_from_slice(&self.next_u64().to_le_bytes());
-        }
+        let mut bytes = vec![0; len.next_multiple_of(8)];
+        bytes.as_chunks_mut::<8>().0.iter_mut().for_each(|chunk| *chunk = self.next_u64().to_le_bytes());
         bytes.truncate(len);
         bytes
     }

@@ -24,11 +24,9 @@ impl Name {
 
     /// The message of `len` bytes with this name.
     pub fn bytes(self, len: usize) -> Bytes {
-        let mut bytes = Vec::with_capacity(len.next_multiple_of(8));
+        let mut bytes = vec![0; len.next_multiple_of(8)];
         let mut word = Words(self.seed());
-        while bytes.len() < len {
-            bytes.extend_from_slice(&word.next());
-        }
+        bytes.as_chunks_mut::<8>().0.iter_mut().for_each(|chunk| *chunk = word.next());
         bytes.truncate(len);
         Bytes::from(bytes)
     }
