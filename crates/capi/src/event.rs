@@ -215,7 +215,7 @@ pub unsafe extern "C" fn denrei_event_next(
         let place = place("event", event)?;
         // SAFETY: by the contract.
         let node = unsafe { borrow("node", node) }?;
-        let next = node.node.event_timeout(bounded(timeout_us)).ok_or_else(Failure::timeout)?;
+        let next = node.node.next_event(bounded(timeout_us))?.ok_or_else(Failure::timeout)?;
         // SAFETY: by the contract.
         unsafe { place.put(denrei_event::boxed(next)) };
         Ok(())

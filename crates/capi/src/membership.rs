@@ -61,7 +61,7 @@ pub unsafe extern "C" fn denrei_group_accept(
         let place = place("membership", membership)?;
         // SAFETY: by the contract.
         let listener = unsafe { borrow("listener", listener) }?;
-        let membership = listener.listener.accept(bounded(timeout_us)).ok_or_else(Failure::timeout)?;
+        let membership = listener.listener.next(bounded(timeout_us))?.ok_or_else(Failure::timeout)?;
         // SAFETY: by the contract.
         unsafe { place.put(Box::into_raw(Box::new(denrei_membership { membership }))) };
         Ok(())

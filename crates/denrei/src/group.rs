@@ -6,8 +6,9 @@
 
 mod opening;
 
-use crate::Node;
 use crate::core::Core;
+use crate::node::failure;
+use crate::{Node, NodeError};
 use bytes::Bytes;
 use denrei_proto::group::{
     GroupError, GroupEvent, GroupId, GroupMessage, GroupStatus, Invited, MembershipCounters, MembershipEnd,
@@ -43,6 +44,9 @@ pub enum OpenGroupError {
         /// What the system says.
         source: std::io::Error,
     },
+    /// The Node is of no use any more.
+    #[error("{0}")]
+    Node(#[from] NodeError),
     /// Whoever opens it wanted it no more.
     #[error("given up before all members took part")]
     Interrupted,
@@ -243,9 +247,19 @@ impl GroupListener {
         self.heard
     }
 
-    /// Waits at most `timeout` for a group that this Node is made a member of.
+    /// Waits at most `timeout` for a group that this Node is made a member of, also where the Node has failed and
+    /// [none comes](Self::next).
     pub fn accept(&self, timeout: Duration) -> Option<Membership> {
         self.node.shared().wait_for(Some(timeout), |core| self.begun(core))
+    }
+
+    /// Waits for a group that this Node is made a member of; `None` if it is of none within `timeout`.
+    ///
+    /// # Errors
+    /// As for [`Node::recv`].
+    pub fn next(&self, timeout: Duration) -> Result<Option<Membership>, NodeError> {
+        let next = |core: &mut Core| self.begun(core).map(Ok).or_else(|| failure(core));
+        self.node.shared().wait_for(Some(timeout), next).transpose()
     }
 
     /// Like [`accept`](Self::accept), and does not wait on where an opener has given up waiting for others: then,

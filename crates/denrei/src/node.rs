@@ -6,6 +6,7 @@ mod recv;
 mod send;
 
 pub(crate) use peers::can_reach;
+pub(crate) use recv::failure;
 
 pub use recv::Incoming;
 

@@ -4,8 +4,8 @@ mod common;
 
 use common::attend;
 use denrei::{
-    Bytes, ChannelId, Completion, Config, Drive, Event, LostReason, NoMore, Node, PeerId, ProtocolConfig,
-    RecvError, SendError,
+    Bytes, ChannelId, Completion, Config, Drive, Event, GroupOptions, LostReason, NoMore, Node,
+    OpenGroupError, PeerId, ProtocolConfig, RecvError, SendError,
 };
 use std::time::{Duration, Instant};
 
@@ -201,6 +201,8 @@ fn nobody_waits_for_news_of_a_node_whose_thread_has_panicked() {
         let node = Node::bind("127.0.0.1:0", config).unwrap();
         let other = Node::bind("127.0.0.1:0", Config { drive: Drive::Thread, ..Config::default() }).unwrap();
         let peer = other.connect(node.local_addr()).unwrap();
+        let group = "239.255.79.77:7411".parse().unwrap();
+        let listener = node.join_group(group).unwrap();
         let broken = std::sync::Arc::new(Broken::default());
         let waker = std::sync::Arc::clone(&broken).into();
         let mut message = std::pin::pin!(node.recv_async());
@@ -221,6 +223,12 @@ fn nobody_waits_for_news_of_a_node_whose_thread_has_panicked() {
         (0..9).for_each(|_| drop(node.try_recv()));
         while node.event_timeout(LONG).is_some() {}
         assert_eq!(node.ready(LONG), None, "{drive:?} with {shards} shards");
+        assert!(
+            node.next_event(LONG).is_err() && listener.next(LONG).is_err(),
+            "{drive:?} with {shards} shards"
+        );
+        let opened = node.open_group(group, &[other.local_addr()], GroupOptions::default());
+        assert!(matches!(opened, Err(OpenGroupError::Node(_))), "{drive:?} with {shards} shards");
         assert!(began.elapsed() < LONG, "{drive:?} with {shards} shards: told promptly");
     }
 }

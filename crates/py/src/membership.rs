@@ -4,7 +4,7 @@ use crate::counters;
 use crate::error::{self, DenreiError, GroupClosed};
 use crate::held::Closable;
 use crate::message::Message;
-use crate::node::{Node, check};
+use crate::node::Node;
 use crate::peer::Peer;
 use crate::wait::{in_time, resolve, wait};
 use denrei::{ChannelId, GroupId, GroupMessage, MembershipEnd, PeerId};
@@ -67,16 +67,7 @@ impl GroupListener {
     /// Waits for a group that this node is made a member of; `TimeoutError` if none comes in time.
     #[pyo3(signature = (timeout = None))]
     fn accept(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Membership> {
-        let accepted = wait(py, timeout, |slice| {
-            let accepted = self.open()?.accept(slice);
-            // Of one that was closed, what came before that is here still.
-            if accepted.is_none()
-                && let Ok(node) = self.node.denrei()
-            {
-                check(&node)?;
-            }
-            Ok(accepted)
-        })?;
+        let accepted = wait(py, timeout, |slice| self.open()?.next(slice).map_err(error::node))?;
         Ok(self.membership(py, in_time(accepted)?))
     }
 

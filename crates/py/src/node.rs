@@ -38,7 +38,7 @@ struct Port {
 }
 
 /// Whether a node still works: nobody's channel never has a message, and says so only then.
-pub(crate) fn check(node: &denrei::Node) -> PyResult<()> {
+fn check(node: &denrei::Node) -> PyResult<()> {
     let nobody = ChannelId { peer: PeerId::from_u64(u64::MAX), channel: 0 };
     match node.recv_from(nobody, Duration::ZERO) {
         Err(error @ RecvError::Node(_)) => Err(error::recv(error)),
@@ -263,14 +263,7 @@ impl Node {
     /// Takes the next event; `TimeoutError` if none comes in time.
     #[pyo3(signature = (timeout = None))]
     fn event(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Event> {
-        let event = wait(py, timeout, |slice| {
-            let node = self.denrei()?;
-            let event = node.event_timeout(slice);
-            if event.is_none() {
-                check(&node)?;
-            }
-            Ok(event)
-        })?;
+        let event = wait(py, timeout, |slice| self.denrei()?.next_event(slice).map_err(error::node))?;
         Event::new(py, self, in_time(event)?)
     }
 

@@ -52,7 +52,9 @@ impl Sender {
                 self.group = Some(group);
             }
             Err(OpenGroupError::Group(GroupError::OpenFailed { missing })) => {
-                let failed = |addr: SocketAddr| missing.is_empty() || missing.contains(&addr);
+                let failed = |addr: SocketAddr| {
+                    missing.is_empty() || missing.iter().any(|(missing, _)| *missing == addr)
+                };
                 for index in members {
                     let member = &mut self.roster.members[*index];
                     member.no_group |= failed(member.addr);

@@ -4,8 +4,10 @@
 
 use super::{Group, GroupListener, MOMENT, OPENING_GRACE, OpenGroupError};
 use crate::Node;
+use crate::core::Core;
+use crate::node::failure;
 use crate::shards::deadline_of;
-use denrei_proto::group::{GroupBackend, GroupError, GroupEvent, GroupOptions, MAX_MEMBERS};
+use denrei_proto::group::{Departure, GroupBackend, GroupError, GroupEvent, GroupOptions, MAX_MEMBERS};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
 
@@ -59,7 +61,10 @@ impl Node {
         let until = deadline_of(timeout);
         loop {
             let left = until.saturating_duration_since(Instant::now());
-            match group.event_timeout(left.min(MOMENT)) {
+            let next = |core: &mut Core| {
+                core.endpoint.poll_group_event(id).map(Ok).or_else(|| failure::<_, OpenGroupError>(core))
+            };
+            match self.shared().wait_for(Some(left.min(MOMENT)), next).transpose()? {
                 Some(GroupEvent::Opened) => return Ok(group),
                 Some(GroupEvent::OpenFailed { missing }) => {
                     return Err(GroupError::OpenFailed { missing }.into());
@@ -70,7 +75,10 @@ impl Node {
                     return Err(OpenGroupError::Interrupted);
                 }
                 None if left > MOMENT => {}
-                _ => return Err(GroupError::OpenFailed { missing: members }.into()),
+                _ => {
+                    let missing = members.into_iter().map(|addr| (addr, Departure::Silent)).collect();
+                    return Err(GroupError::OpenFailed { missing }.into());
+                }
             }
         }
     }

@@ -177,9 +177,17 @@ impl Node {
         self.event_timeout(Duration::ZERO)
     }
 
-    /// Waits for the next event, at most `timeout`.
+    /// Waits for the next event, at most `timeout`, also where the Node has failed and [none comes](Self::next_event).
     pub fn event_timeout(&self, timeout: Duration) -> Option<Event> {
         self.shards().wait_for_any(Some(timeout), |core| core.endpoint.poll_event())
+    }
+
+    /// Waits for the next event; `None` if there is none within `timeout`.
+    ///
+    /// # Errors
+    /// As for [`recv`](Self::recv).
+    pub fn next_event(&self, timeout: Duration) -> Result<Option<Event>, NodeError> {
+        self.shards().wait_for_any(Some(timeout), event_or_fail).transpose()
     }
 
     /// The next event, without blocking the task. Starts the background thread if there is none.
@@ -188,7 +196,7 @@ impl Node {
     /// As for [`recv`](Self::recv). That thread cannot be started.
     pub async fn event_async(&self) -> Result<Event, NodeError> {
         self.start_thread().map_err(unstarted)?;
-        self.wait_async(|core| core.endpoint.poll_event().map(Ok).or_else(|| failure(core))).await
+        self.wait_async(event_or_fail).await
     }
 
     /// The next message of any peer or the next event, whichever is there first; waits at most
@@ -261,7 +269,12 @@ fn closed() -> NodeError {
     NodeError(Arc::new(std::io::Error::other("the wait was ended")))
 }
 
-fn failure<T, E: From<NodeError>>(core: &Core) -> Option<Result<T, E>> {
+fn event_or_fail(core: &mut Core) -> Option<Result<Event, NodeError>> {
+    core.endpoint.poll_event().map(Ok).or_else(|| failure(core))
+}
+
+/// Why the Node has failed, if it has.
+pub(crate) fn failure<T, E: From<NodeError>>(core: &Core) -> Option<Result<T, E>> {
     core.failure.clone().map(|error| Err(NodeError(error).into()))
 }
 

@@ -102,7 +102,7 @@ pub(crate) struct Sender {
     pub address: SocketAddr,
     options: GroupOptions,
     pub phase: Phase,
-    pub failed: Option<Vec<SocketAddr>>,
+    pub failed: Option<Vec<(SocketAddr, Departure)>>,
     members: Roll,
     stream: Stream,
     repairs: Repairs,
@@ -350,7 +350,8 @@ impl Sender {
         let was_joining = self.joining.iter().any(|joining| joining.member == index);
         // Who refuses has been told the key as well.
         self.rekey_due |= member.told;
-        let told = matches!(why, Departure::Left | Departure::Refused | Departure::Lost(_));
+        let told =
+            matches!(why, Departure::Left | Departure::Refused | Departure::Silent | Departure::Lost(_));
         member.stage = Stage::Gone(why.clone());
         member.repairing.clear();
         let (id, addr, peer) = (member.id, member.addr, member.peer);

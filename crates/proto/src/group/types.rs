@@ -158,8 +158,12 @@ impl From<GroupPolicy> for GroupOptions {
 pub enum Departure {
     /// It left.
     Left,
-    /// It did not take part: it refused, or did not answer for as long as `open_timeout`.
+    /// It refused, or takes no messages as large as those that wait for it.
     Refused,
+    /// It did not answer the invitation for as long as `open_timeout`.
+    Silent,
+    /// It would take part, but packets to the group's address do not reach it, and it is served by no other way.
+    OutOfReach,
     /// It held the others up for longer than the policy allows.
     Ejected,
     /// It lagged further behind than what is retained.
@@ -174,9 +178,11 @@ impl fmt::Display for Departure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Left => f.write_str("it left"),
-            Self::Refused => {
-                f.write_str("it did not take part: it refused, or did not answer within open_timeout")
-            }
+            Self::Refused => f.write_str(
+                "it refused: it takes no messages as large as those that wait for it, or has too many groups",
+            ),
+            Self::Silent => f.write_str("it did not answer within open_timeout"),
+            Self::OutOfReach => f.write_str("packets to the group's address do not reach it"),
             Self::Ejected => f.write_str("ejected: it made no progress for longer than the policy allows"),
             Self::TooFarBehind => f.write_str("removed: it lags further behind than history_bytes retains"),
             Self::Lost(reason) => write!(f, "lost: {reason}"),
@@ -191,10 +197,10 @@ impl fmt::Display for Departure {
 pub enum GroupEvent {
     /// Opener: every listed member takes part.
     Opened,
-    /// Opener: the group could not be opened; these did not answer or refused.
+    /// Opener: the group could not be opened.
     OpenFailed {
-        /// The members missing.
-        missing: Vec<SocketAddr>,
+        /// The members missing, and why each is.
+        missing: Vec<(SocketAddr, Departure)>,
     },
     /// Opener: a member has begun to take part in a group that was open already.
     Joined {
@@ -435,11 +441,11 @@ pub enum GroupError {
         /// The limit.
         max: usize,
     },
-    /// Some members did not answer (M4).
-    #[error("the group was not opened: no answer from {}", list(.missing))]
+    /// Some members do not take part (M4).
+    #[error("the group was not opened: {}", list(.missing))]
     OpenFailed {
-        /// Their addresses.
-        missing: Vec<SocketAddr>,
+        /// Their addresses, and why each does not.
+        missing: Vec<(SocketAddr, Departure)>,
     },
     /// The queue is full; wait until it drains.
     #[error("{queued_bytes} bytes are queued for the group: a member or the path is slower than the sender")]
@@ -474,7 +480,23 @@ pub enum GroupError {
     },
 }
 
-fn list(addresses: &[SocketAddr]) -> String {
-    let texts: Vec<String> = addresses.iter().map(SocketAddr::to_string).collect();
-    texts.join(", ")
+/// Who is missing, by reasons.
+fn list(missing: &[(SocketAddr, Departure)]) -> String {
+    let mut reasons: Vec<&Departure> = missing.iter().map(|(_, why)| why).collect();
+    let mut seen = Vec::new();
+    reasons.retain(|why| {
+        !seen.contains(why) && {
+            seen.push(*why);
+            true
+        }
+    });
+    let told = reasons.into_iter().map(|why| {
+        let with_it = missing.iter().filter(|(_, other)| other == why);
+        let all = with_it.map(|(addr, _)| addr.to_string()).collect::<Vec<_>>().join(", ");
+        match why {
+            Departure::Silent => format!("no answer from {all} within open_timeout"),
+            _ => format!("{all}: {why}"),
+        }
+    });
+    told.collect::<Vec<_>>().join("; ")
 }

@@ -7,6 +7,7 @@ use denrei_proto::group::{
 use denrei_proto::group::{MemberPath, MembershipEnd};
 use denrei_proto::{Completion, Config};
 use denrei_wire::TransmitBuf;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 const PAUSE: Duration = Duration::from_millis(500);
@@ -183,14 +184,14 @@ fn what_waits_for_a_member_that_cannot_take_it_keeps_it_from_taking_part() {
     net.group = net.hosts[0].open_group(net.now, group_addr(), &[addr(1), addr(2)], options.clone()).unwrap();
     net.send(content(0, 200_000));
     net.run(PAUSE);
-    assert_eq!(net.events, [GroupEvent::OpenFailed { missing: vec![addr(1)] }]);
+    assert_eq!(net.events, [GroupEvent::OpenFailed { missing: vec![(addr(1), Departure::Refused)] }]);
     // Whoever still had time to answer is not to blame.
     let mut net = takes_little();
     net.stopped.insert(2);
     net.group = net.hosts[0].open_group(net.now, group_addr(), &[addr(1), addr(2)], options.clone()).unwrap();
     net.send(content(0, 200_000));
     net.run(PAUSE);
-    assert_eq!(net.events, [GroupEvent::OpenFailed { missing: vec![addr(1)] }]);
+    assert_eq!(net.events, [GroupEvent::OpenFailed { missing: vec![(addr(1), Departure::Refused)] }]);
 
     let mut net = takes_little();
     let options = GroupOptions { history_bytes: 1 << 20, ..options };
@@ -460,4 +461,21 @@ fn who_waits_for_a_repair_of_an_opener_that_is_dead_asks_ever_more_seldom_and_no
         let end = net.hosts[2].membership_end(net.group);
         assert!(matches!(end, Some(MembershipEnd::Lost(_))), "{members}: {end:?}");
     }
+}
+
+#[test]
+fn why_a_group_was_not_opened_is_said_of_each_member_and_once() {
+    let silent = |host| (addr(host), Departure::Silent);
+    let refused = (addr(4), Departure::Refused);
+    let said = |missing: Vec<(SocketAddr, Departure)>| GroupError::OpenFailed { missing }.to_string();
+    let named = |host| addr(host).to_string();
+    let text = said(vec![silent(1), refused.clone(), silent(2)]);
+    let [first, second] =
+        text.strip_prefix("the group was not opened: ").unwrap().split("; ").collect::<Vec<_>>()[..]
+    else {
+        panic!("{text}")
+    };
+    assert_eq!(first, format!("no answer from {}, {} within open_timeout", named(1), named(2)));
+    assert_eq!(second, format!("{}: {}", named(4), refused.1));
+    assert_ne!(said(vec![(addr(1), Departure::OutOfReach)]), said(vec![silent(1)]));
 }

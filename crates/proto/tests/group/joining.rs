@@ -59,7 +59,7 @@ fn nobody_waits_for_who_was_invited_and_does_not_answer() {
             net.run(OPEN_TIMEOUT - Duration::from_millis(300));
             assert_eq!(net.events, [GroupEvent::Opened], "{policy:?}: it may still answer");
             net.run(Duration::from_millis(200));
-            assert_eq!(net.events[1..], [departed(2, 3, Departure::Refused)], "{policy:?}, dead {dead}");
+            assert_eq!(net.events[1..], [departed(2, 3, Departure::Silent)], "{policy:?}, dead {dead}");
             net.close();
             net.run(Duration::from_millis(500));
             assert_eq!(net.events.last(), Some(&GroupEvent::Closed));
@@ -75,7 +75,7 @@ fn an_invitation_that_was_withdrawn_is_none_and_another_may_follow() {
     net.hosts[3].join_group(net.now, group_addr()).unwrap();
     send(&mut net, 0, 3);
     net.run(Duration::from_millis(200));
-    assert_eq!(net.events[1..], [departed(2, 3, Departure::Refused)]);
+    assert_eq!(net.events[1..], [departed(2, 3, Departure::Silent)]);
     assert_eq!(invite(&mut net, 3), 3);
     net.run(Duration::from_millis(200));
     send(&mut net, 3, 3);
@@ -160,7 +160,7 @@ fn who_is_started_again_is_waited_for_no_longer_than_others() {
         net.run(Duration::from_millis(400));
         assert_eq!(net.events, [GroupEvent::Opened], "it may still answer");
         net.run(Duration::from_millis(200));
-        assert_eq!(net.events[1..], [departed(2, 3, Departure::Refused)]);
+        assert_eq!(net.events[1..], [departed(2, 3, Departure::Silent)]);
     }
 }
 
@@ -348,7 +348,7 @@ fn whom_one_group_does_not_reach_the_next_does_not_wait_for() {
 fn who_does_not_hear_the_address_cannot_be_where_it_has_to() {
     let mut net = one_unheard(GroupBackend::Multicast);
     net.run(OPEN_TIMEOUT + Duration::from_millis(100));
-    assert_eq!(net.events, [GroupEvent::OpenFailed { missing: vec![addr(2)] }]);
+    assert_eq!(net.events, [GroupEvent::OpenFailed { missing: vec![(addr(2), Departure::OutOfReach)] }]);
 }
 
 /// Its application still holds what it was before; who joins later would wait for a group that expects nobody.
@@ -359,7 +359,7 @@ fn an_invitation_that_was_taken_back_is_gone_for_a_former_member_as_well() {
     net.hosts[0].remove_group_member(net.now, net.group, 1).unwrap();
     assert_eq!(invite(&mut net, 2), 2);
     net.run(OPEN_TIMEOUT * 2);
-    assert_eq!(net.events[2..], [departed(2, 2, Departure::Refused)]);
+    assert_eq!(net.events[2..], [departed(2, 2, Departure::Silent)]);
     net.hosts[2].join_group(net.now, group_addr()).unwrap();
     assert_eq!(net.hosts[2].group_invited(group_addr()), Invited::No);
 }

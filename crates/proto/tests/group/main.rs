@@ -192,7 +192,7 @@ fn a_member_that_does_not_answer_is_named() {
     net.stopped.insert(2);
     net.open(GroupOptions::default());
     net.run(Duration::from_secs(6));
-    assert_eq!(net.events, [GroupEvent::OpenFailed { missing: vec![addr(2)] }]);
+    assert_eq!(net.events, [GroupEvent::OpenFailed { missing: vec![(addr(2), Departure::Silent)] }]);
     let memberships = [1, 3].map(|host| net.hosts[host].membership(net.group));
     assert_eq!(memberships, [None; 2], "what never opened is given to nobody");
 }
@@ -226,7 +226,7 @@ fn a_group_that_never_opened_is_not_what_the_application_is_given() {
     let options = GroupOptions { open_timeout: Duration::from_millis(200), ..GroupOptions::default() };
     net.open(options.clone());
     net.run(Duration::from_secs(1));
-    assert_eq!(net.events, [GroupEvent::OpenFailed { missing: vec![addr(2)] }]);
+    assert_eq!(net.events, [GroupEvent::OpenFailed { missing: vec![(addr(2), Departure::Silent)] }]);
     assert_eq!(net.hosts[1].accept_group(group_addr()), None);
     let second = net.hosts[0].open_group(net.now, group_addr(), &[addr(1)], options).unwrap();
     net.run(Duration::from_secs(1));

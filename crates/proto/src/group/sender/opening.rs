@@ -92,7 +92,7 @@ impl Sender {
             return;
         }
         if max_message < self.stream.largest_to_come() {
-            return self.withdraw_invitation(now, index, host);
+            return self.withdraw_invitation(now, index, Departure::Refused, host);
         }
         let mut member = self.members.edit(index);
         member.stage = Stage::Accepted;
@@ -195,9 +195,14 @@ impl Sender {
         let forced = self.options.backend == GroupBackend::Multicast;
         let came = |member: &Member| member.accepted && (!forced || member.echo.is_some());
         let stayed = |member: &Member| came(member) && member.stage == Stage::Accepted;
-        let all_but = |present: &dyn Fn(&Member) -> bool| -> Vec<SocketAddr> {
+        let why = |member: &Member| match &member.stage {
+            Stage::Gone(why) => why.clone(),
+            _ if member.accepted => Departure::OutOfReach,
+            _ => Departure::Silent,
+        };
+        let all_but = |present: &dyn Fn(&Member) -> bool| -> Vec<(SocketAddr, Departure)> {
             let listed = self.members.iter().filter(|member| is_listed(member));
-            listed.filter(|member| !present(member)).map(|member| member.addr).collect()
+            listed.filter(|member| !present(member)).map(|member| (member.addr, why(member))).collect()
         };
         // Whoever cannot come ends it before the others had their time. Who came, and went because others did not come,
         // is not to blame.
@@ -259,13 +264,13 @@ impl Sender {
     /// Takes back invitations that nobody has answered in time.
     pub(super) fn withdraw_invitations(&mut self, now: Instant, host: &mut dyn Host) {
         while let Some((index, _)) = self.unanswered().filter(|(_, until)| *until <= now) {
-            self.withdraw_invitation(now, index, host);
+            self.withdraw_invitation(now, index, Departure::Silent, host);
         }
     }
 
-    fn withdraw_invitation(&mut self, now: Instant, index: usize, host: &mut dyn Host) {
+    fn withdraw_invitation(&mut self, now: Instant, index: usize, why: Departure, host: &mut dyn Host) {
         host.send(now, self.members[index].peer, Record::Removed.encode(self.id.0).into());
-        self.depart(now, index, Departure::Refused, host);
+        self.depart(now, index, why, host);
     }
 
     /// Whether somebody who takes part is not served by the group's address.

@@ -5,7 +5,7 @@ use super::{Invitation, MAX_GROUPS, Table, UNCLAIMED_TIME};
 use crate::event::{LostReason, PeerId};
 use crate::group::keys::MemberKeys;
 use crate::group::membership::{Grant, Membership, Stage};
-use crate::group::{Departure, GroupId, Host, MembershipEnd, Sender, is_same_group};
+use crate::group::{Departure, GroupId, Host, MembershipEnd, MembershipId, Sender, is_same_group};
 use crate::lending::{Handled, Lent, Memory};
 use crate::rate::Rate;
 use crate::seal::GroupUnopened;
@@ -286,6 +286,19 @@ impl Table {
         }
     }
 
+    /// Whether there is room for one more membership of this opener's groups, made if need be: those that are over, have
+    /// nothing to take, and that nobody has accepted, take it from none.
+    fn make_place(&mut self, now: Instant, opener: PeerId, host: &mut dyn Host) -> bool {
+        if self.has_place(opener) {
+            return true;
+        }
+        let all = self.members.values().map(|member| &**member).chain(&self.former);
+        let over = all.filter(|member| !member.accepted && member.is_finished());
+        let over: Vec<MembershipId> = over.map(|member| (member.group, member.member).into()).collect();
+        over.into_iter().for_each(|id| self.leave(now, id, host));
+        self.has_place(opener)
+    }
+
     /// Whether there is room for one more membership of this opener's groups: not all of it is for one.
     fn has_place(&self, opener: PeerId) -> bool {
         let room = MAX_GROUPS.saturating_sub(self.members.len() + self.former.len());
@@ -303,9 +316,6 @@ impl Table {
     ) {
         let id = invitation.group;
         let taken = self.members.get(&id).is_some_and(|member| member.ended().is_none());
-        if taken || !self.has_place(invitation.from) {
-            return host.send(now, invitation.from, Record::Refuse.encode(id.0).into());
-        }
         let config = host.config();
         let credit = config.channel_credit_bytes;
         let max_message = config.max_message_bytes.min(config.receive_memory_bytes);
@@ -313,7 +323,8 @@ impl Table {
         let grant = Grant { credit, max_message, spare_bytes };
         let sealed = config.cluster_key.is_some();
         let keys = MemberKeys::from_octets(id, open.key);
-        if keys.is_some() != sealed || (!sealed && !open.key.is_empty()) {
+        let fits = keys.is_some() == sealed && (sealed || open.key.is_empty());
+        if taken || !fits || !self.make_place(now, invitation.from, host) {
             return host.send(now, invitation.from, Record::Refuse.encode(id.0).into());
         }
         self.given_up.remove(&open.address);

@@ -72,12 +72,16 @@ impl Oracle {
         }
     }
 
-    fn check_open_failed(&mut self, number: GroupNo, missing: &[SocketAddr]) -> Result<(), String> {
+    fn check_open_failed(
+        &mut self,
+        number: GroupNo,
+        missing: &[(SocketAddr, Departure)],
+    ) -> Result<(), String> {
         let hardship = self.hardship;
         let group = &mut self.groups.groups[number];
         let listed = |addr: &SocketAddr| group.roles.values().any(|role| role.host.addr() == *addr);
         let again = core::mem::replace(&mut group.failed, true);
-        if again || group.opened || missing.is_empty() || !missing.iter().all(listed) {
+        if again || group.opened || missing.is_empty() || !missing.iter().all(|(addr, _)| listed(addr)) {
             return Err("twice, or it had opened, or these were never asked".to_owned());
         }
         match group.has_to_open && !hardship {
@@ -151,7 +155,7 @@ impl Oracle {
         let held = self.groups.by_member.get(&(number, member)).map(|held| &self.groups.memberships[*held]);
         let plausible = match why {
             Departure::Left => held.is_none_or(|held| held.left || self.is_dead(held.life)),
-            Departure::Refused => first.is_none(),
+            Departure::Refused | Departure::Silent => first.is_none(),
             Departure::Removed => removed || (group.closing && first.is_none()),
             Departure::Lost(_) => true,
             Departure::Ejected => match group.options.policy {

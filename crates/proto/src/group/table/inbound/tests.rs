@@ -123,6 +123,33 @@ fn who_opens_many_groups_leaves_some_to_others() {
 }
 
 #[test]
+fn groups_that_came_and_went_unaccepted_make_place_for_others() {
+    let (mut table, mut host) = (Table::default(), Silent::default());
+    let address = "239.1.1.1:7400".parse().unwrap();
+    table.join(Instant::ZERO, address, true, &mut host).unwrap();
+    let say = |table: &mut Table, host: &mut Silent, group, record: Record<'_>| {
+        table.on_record(Instant::ZERO, peer(1), &record.encode(group).into(), host);
+    };
+    let begin = || Record::Begin(Begin { symbol: 0, message: 0, cost: 0 });
+    for group in 0..3000 {
+        say(&mut table, &mut host, group, open());
+        say(&mut table, &mut host, group, begin());
+        if group == 0 {
+            assert_eq!(table.accept(address), Some((GroupId(0), 0)));
+        }
+        // The second one stays open.
+        if group != 1 {
+            say(&mut table, &mut host, group, Record::Close { symbols: 0, messages: 0 });
+        }
+    }
+    assert!(table.membership(GroupId(0).into()).is_some_and(Membership::is_finished), "somebody has it");
+    assert!(table.membership(GroupId(1).into()).is_some_and(|member| !member.is_finished()));
+    assert!(table.members.len() <= MAX_GROUPS);
+    let said = host.queued[&1].iter().map(|record| Record::decode(record).unwrap().1);
+    assert_eq!(said.filter(|record| *record == Record::Refuse).count(), 0);
+}
+
+#[test]
 fn a_relay_holds_no_more_for_who_takes_nothing_than_its_bound() {
     let (mut table, mut host) = (Table::default(), Silent::default());
     table.join(Instant::ZERO, "239.1.1.1:7400".parse().unwrap(), true, &mut host).unwrap();
