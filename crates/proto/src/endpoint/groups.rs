@@ -124,7 +124,7 @@ impl Endpoint {
 
     /// The next event of a group that this endpoint opened.
     pub fn poll_group_event(&mut self, group: GroupId) -> Option<GroupEvent> {
-        self.groups.as_deref_mut()?.sender(group)?.events.pop()
+        self.groups.as_deref_mut()?.with_sender(group, |sender| sender.events.pop())?
     }
 
     /// Makes the endpoint at `addr` a member of an open group, from the next message on, or from the
@@ -256,6 +256,7 @@ impl Endpoint {
         let mut groups = self.groups.take().unwrap_or_default();
         let held_before = groups.held_bytes();
         let result = act(&mut groups, self);
+        groups.settle();
         self.held_bytes = self.held_bytes + groups.held_bytes() - held_before;
         self.groups = Some(groups);
         result
@@ -267,8 +268,8 @@ impl Endpoint {
         act: impl FnOnce(&mut crate::group::Sender, &Config) -> T,
     ) -> Result<T, GroupError> {
         let groups = self.groups.as_deref_mut().ok_or(GroupError::Unknown(group))?;
-        let sender = groups.sender(group).ok_or(GroupError::Unknown(group))?;
-        let result = act(sender, &self.config);
+        let acted = groups.with_sender(group, |sender| act(sender, &self.config));
+        let result = acted.ok_or(GroupError::Unknown(group))?;
         groups.touch();
         Ok(result)
     }

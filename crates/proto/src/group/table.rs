@@ -4,6 +4,7 @@
 //! ([`Sender`], [`Membership`]), packets to groups' addresses, reports. Source: `spec/protocol.md` §14.
 
 mod inbound;
+mod shelf;
 
 use super::keys::OpenerKeys;
 use super::membership::{Membership, Stage};
@@ -18,7 +19,8 @@ use core::net::SocketAddr;
 use core::time::Duration;
 use denrei_wire::group::{Join, Open, Record};
 use denrei_wire::{Instant, Transmit, TransmitBuf};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use shelf::Shelf;
+use std::collections::{BTreeSet, VecDeque};
 use zeroize::Zeroizing;
 
 /// Most groups that an endpoint opens, and most that it is a member of.
@@ -63,8 +65,8 @@ pub(crate) enum Fate {
 /// All groups of an endpoint.
 #[derive(Debug, Default)]
 pub(crate) struct Table {
-    senders: BTreeMap<GroupId, Box<Sender>>,
-    members: BTreeMap<GroupId, Box<Membership>>,
+    senders: Shelf<Sender>,
+    members: Shelf<Membership>,
     /// Those that ended and that the application still holds, though it is a member of the group again.
     former: Vec<Membership>,
     /// Addresses at which this endpoint becomes a member when asked.
@@ -154,12 +156,21 @@ impl Table {
         Ok(())
     }
 
-    pub fn sender(&mut self, id: GroupId) -> Option<&mut Sender> {
-        self.senders.get_mut(&id).map(|sender| &mut **sender)
+    /// Works with a group that this endpoint has opened.
+    pub fn with_sender<R>(&mut self, id: GroupId, act: impl FnOnce(&mut Sender) -> R) -> Option<R> {
+        let result = act(self.senders.get_mut(id)?);
+        self.settle();
+        Some(result)
     }
 
     pub fn sender_ref(&self, id: GroupId) -> Option<&Sender> {
-        self.senders.get(&id).map(|sender| &**sender)
+        self.senders.get(id)
+    }
+
+    /// Looks at the groups that may have changed: before anything is asked that concerns all.
+    pub fn settle(&mut self) {
+        self.senders.settle();
+        self.members.settle();
     }
 
     /// Something was asked of a group.
@@ -169,7 +180,7 @@ impl Table {
 
     /// Forgets a group.
     pub fn forget(&mut self, now: Instant, id: GroupId, host: &mut dyn Host) {
-        if let Some(mut sender) = self.senders.remove(&id) {
+        if let Some(mut sender) = self.senders.remove(id) {
             // Else as much news of others would go unseen.
             self.news += sender.news;
             sender.dismiss(now, host);
@@ -185,7 +196,7 @@ impl Table {
         history: bool,
         host: &mut dyn Host,
     ) -> Result<u32, GroupError> {
-        let sender = self.senders.get_mut(&id).ok_or(GroupError::Unknown(id))?;
+        let sender = self.senders.get_mut(id).ok_or(GroupError::Unknown(id))?;
         let bad = |problem: String| GroupError::BadMembers { max: MAX_MEMBERS, problem };
         let peer = host.connect(now, addr).ok_or_else(|| bad(format!("{addr} cannot be connected to")))?;
         self.dirty = true;
@@ -200,7 +211,7 @@ impl Table {
         member: u32,
         host: &mut dyn Host,
     ) -> Result<(), GroupError> {
-        let sender = self.senders.get_mut(&id).ok_or(GroupError::Unknown(id))?;
+        let sender = self.senders.get_mut(id).ok_or(GroupError::Unknown(id))?;
         let index = sender.member(member).ok_or(GroupError::UnknownMember { group: id, member })?;
         sender.depart(now, index, Departure::Removed, host);
         self.dirty = true;
@@ -260,14 +271,14 @@ impl Table {
     /// A membership ends by what the opener says, or with its session. One that had not begun was none: the
     /// group never opened.
     fn end(&mut self, id: GroupId, why: MembershipEnd) {
-        let Some(member) = self.members.get_mut(&id) else { return };
+        let Some(member) = self.members.get_mut(id) else { return };
         if member.stage == Stage::Accepted {
             self.held -= member.held_bytes();
             if why == MembershipEnd::Removed && self.joined.contains(&member.address) {
                 self.given_up.insert(member.address);
                 self.news += 1;
             }
-            self.members.remove(&id);
+            self.members.remove(id);
         } else {
             self.news += member.end(why) as u64;
         }
@@ -283,7 +294,7 @@ impl Table {
     /// How far the opening of a group at an address is.
     pub fn invited(&self, address: SocketAddr) -> Invited {
         let waits = |member: &Membership| member.address == address && member.stage == Stage::Accepted;
-        match self.members.values().any(|member| waits(member)) {
+        match self.members.values().any(waits) {
             true => Invited::Yes,
             false if self.given_up.contains(&address) => Invited::GivenUp,
             false => Invited::No,
@@ -296,33 +307,39 @@ impl Table {
             member.stage != Stage::Accepted && !member.is_finished() && member.unclaimed_until.is_none()
         };
         let mut members = self.members.values().filter(|member| member.address == address);
-        self.joined.contains(&address) || members.any(|member| takes_part(member))
+        self.joined.contains(&address) || members.any(takes_part)
     }
 
     /// The next membership at an address that the application has not been given and that has begun.
     pub fn accept(&mut self, address: SocketAddr) -> Option<(GroupId, u32)> {
-        let begun = |member: &&mut Membership| {
+        let begun = |member: &&Membership| {
             member.address == address && !member.accepted && member.stage != Stage::Accepted
         };
-        let current = self.members.values_mut().map(|member| &mut **member);
-        let member = self.former.iter_mut().chain(current).find(begun)?;
+        let former = self.former.iter().position(|member| begun(&member));
+        let current = || self.members.values().find(begun).map(|member| member.group);
+        let member = match former {
+            Some(at) => &mut self.former[at],
+            None => current().and_then(|id| self.members.get_mut(id))?,
+        };
         (member.accepted, member.unclaimed_until) = (true, None);
-        Some((member.group, member.member))
+        let accepted = (member.group, member.member);
+        self.settle();
+        Some(accepted)
     }
 
     pub fn membership(&self, id: MembershipId) -> Option<&Membership> {
-        let current = self.members.get(&id.group).map(|member| &**member).filter(|member| member.is(id));
+        let current = self.members.get(id.group).filter(|member| member.is(id));
         current.or_else(|| self.former.iter().find(|member| member.is(id)))
     }
 
     /// The opener of a group that this endpoint is a member of.
     pub fn opener(&self, id: GroupId) -> Option<PeerId> {
-        self.members.get(&id).map(|member| member.opener)
+        self.members.get(id).map(|member| member.opener)
     }
 
     /// Takes the next message of a group.
     pub fn take(&mut self, now: Instant, id: MembershipId, memory_left: bool) -> Option<GroupMessage> {
-        let current = self.members.get_mut(&id.group).map(|member| &mut **member);
+        let current = self.members.get_mut(id.group);
         let current = current.filter(|member| member.is(id));
         let member = current.or_else(|| self.former.iter_mut().find(|member| member.is(id)))?;
         let held = member.held_bytes();
@@ -334,10 +351,10 @@ impl Table {
 
     /// Leaves a group, and forgets it.
     pub fn leave(&mut self, now: Instant, id: MembershipId, host: &mut dyn Host) {
-        let current = self.members.get(&id.group).is_some_and(|member| member.is(id));
+        let current = self.members.get(id.group).is_some_and(|member| member.is(id));
         let former = || self.former.iter().position(|member| member.is(id));
         let mut member = match (current, former()) {
-            (true, _) => *self.members.remove(&id.group).expect("it was found just now"),
+            (true, _) => *self.members.remove(id.group).expect("it was found just now"),
             (false, Some(at)) => self.former.swap_remove(at),
             (false, None) => return,
         };
@@ -369,7 +386,7 @@ impl Table {
 
     /// Of these, what members hold beyond `most` bytes each of which the application can take nothing.
     pub fn held_beyond(&self, most: u64) -> u64 {
-        let all = self.members.values().map(|member| &**member).chain(&self.former);
+        let all = self.members.values().chain(&self.former);
         let unready = all.filter(|member| !member.has_ready());
         unready.map(|member| member.held_bytes().saturating_sub(most)).sum()
     }
@@ -405,20 +422,17 @@ impl Table {
 
     /// Room in a session may have become free.
     pub fn on_session_progress(&mut self) {
-        let waits = |sender: &Sender| sender.pumps() || sender.is_inviting() || sender.is_held_up_by_rate();
-        self.dirty |= self.senders.values().any(|sender| waits(sender));
+        self.dirty |= self.senders.wants_room();
     }
 
     /// When [`drive`](Self::drive) has to be called at the latest.
     pub fn deadline(&self) -> Instant {
-        let senders = self.senders.values().map(|sender| sender.deadline());
-        let members = self.members.values().map(|member| member.deadline());
-        senders.chain(members).min().unwrap_or(Instant::FAR_FUTURE)
+        self.senders.deadline().min(self.members.deadline())
     }
 
     /// Whether [`write_transmit`](Self::write_transmit) has something to write.
     pub fn wants_transmit(&self) -> bool {
-        self.senders.values().any(|sender| sender.wants_transmit())
+        self.senders.next_to_transmit(self.turn).is_some()
     }
 
     /// Writes the next datagrams to a group's address, each group in its turn.
@@ -428,17 +442,14 @@ impl Table {
         out: &mut TransmitBuf,
         host: &mut dyn Host,
     ) -> Option<Transmit> {
-        let after = (core::ops::Bound::Excluded(self.turn), core::ops::Bound::Unbounded);
-        let next = self.senders.range(after).find(|(_, sender)| sender.wants_transmit()).map(|(id, _)| *id);
-        let first = || self.senders.iter().find(|(_, sender)| sender.wants_transmit()).map(|(id, _)| *id);
-        let id = next.or_else(first)?;
+        let id = self.senders.next_to_transmit(self.turn)?;
         self.turn = id;
-        self.senders.get_mut(&id)?.write_transmit(now, out, host)
+        self.senders.get_mut(id)?.write_transmit(now, out, host)
     }
 
     /// A number that grows with everything an application may wait for.
     pub fn news(&self) -> u64 {
-        self.news + self.senders.values().map(|sender| sender.news).sum::<u64>()
+        self.news + self.senders.news()
     }
 }
 

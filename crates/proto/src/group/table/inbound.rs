@@ -82,7 +82,7 @@ impl Table {
         host: &mut dyn Host,
     ) -> Fate {
         let id = GroupId(packet.token.0);
-        let member = self.members.get_mut(&id).filter(|member| member.opener_addr == *from);
+        let member = self.members.get_mut(id).filter(|member| member.opener_addr == *from);
         let Some(member) = member else { return Fate::Foreign };
         let Some((header, _)) = GroupHeader::decode(&datagram[COMMON_HEADER_BYTES.min(datagram.len())..])
         else {
@@ -104,12 +104,14 @@ impl Table {
 
     /// Lends the memory of the message that a group's last packet carried a part of.
     pub fn lend(&mut self, id: GroupId, datagram: &Handled) -> Option<Lent> {
-        self.members.get_mut(&id)?.lend(datagram)
+        let lent = self.members.get_mut(id)?.lend(datagram);
+        self.settle();
+        lent
     }
 
     /// The memory of a group's message is here again. What parities have restored may have completed it.
     pub fn take_back(&mut self, now: Instant, id: GroupId, number: u64, memory: Memory, host: &mut dyn Host) {
-        if let Some(member) = self.members.get_mut(&id) {
+        if let Some(member) = self.members.get_mut(id) {
             let before = Before::of(member);
             member.take_back(number, memory);
             self.news += follow(now, member, &before, Ok(()), host);
@@ -119,12 +121,12 @@ impl Table {
     /// A report of a member, by its session.
     pub fn on_report(&mut self, now: Instant, peer: PeerId, report: &Feedback<'_>, host: &mut dyn Host) {
         let id = GroupId(report.group);
-        if let Some(sender) = self.senders.get_mut(&id) {
+        if let Some(sender) = self.senders.get_mut(id) {
             if let Some(index) = sender.member_of(peer) {
                 sender.on_report(now, index, report, host);
                 self.dirty = true;
             }
-        } else if let Some(member) = self.members.get_mut(&id) {
+        } else if let Some(member) = self.members.get_mut(id) {
             member.on_report_from_below(now, peer, report);
             self.dirty |= member.deadline() <= now;
         }
@@ -142,7 +144,7 @@ impl Table {
                 self.on_open(now, id, peer, &open, octets, host);
             }
             Record::Join(join) => self.on_join(now, peer, &join, host),
-            _ if self.senders.contains_key(&id) => self.on_answer(now, id, peer, &record, host),
+            _ if self.senders.contains(id) => self.on_answer(now, id, peer, &record, host),
             _ => self.on_opener_record(now, id, peer, &record, octets, host),
         }
     }
@@ -155,7 +157,7 @@ impl Table {
         record: &Record<'_>,
         host: &mut dyn Host,
     ) {
-        let Some(sender) = self.senders.get_mut(&id) else { return };
+        let Some(sender) = self.senders.get_mut(id) else { return };
         let Some(index) = sender.member_of(peer) else {
             // One that has gone for long: its place is another's by now.
             if matches!(record, Record::Accept { .. }) {
@@ -187,7 +189,7 @@ impl Table {
         host: &mut dyn Host,
     ) {
         self.update_invitations(id, peer, record);
-        let Some(member) = self.members.get_mut(&id) else { return };
+        let Some(member) = self.members.get_mut(id) else { return };
         let from_opener = member.opener == peer;
         let before = Before::of(member);
         let mut result = Ok(());
@@ -292,7 +294,7 @@ impl Table {
         if self.has_place(opener) {
             return true;
         }
-        let all = self.members.values().map(|member| &**member).chain(&self.former);
+        let all = self.members.values().chain(&self.former);
         let over = all.filter(|member| !member.accepted && member.is_finished());
         let over: Vec<MembershipId> = over.map(|member| (member.group, member.member).into()).collect();
         over.into_iter().for_each(|id| self.leave(now, id, host));
@@ -302,7 +304,7 @@ impl Table {
     /// Whether there is room for one more membership of this opener's groups: not all of it is for one.
     fn has_place(&self, opener: PeerId) -> bool {
         let room = MAX_GROUPS.saturating_sub(self.members.len() + self.former.len());
-        let all = || self.members.values().map(|member| &**member).chain(&self.former);
+        let all = || self.members.values().chain(&self.former);
         let of_opener = || all().filter(|member| member.opener == opener).count();
         room > OTHERS_PLACES || (room > 0 && of_opener() < OTHERS_PLACES)
     }
@@ -315,7 +317,7 @@ impl Table {
         host: &mut dyn Host,
     ) {
         let id = invitation.group;
-        let taken = self.members.get(&id).is_some_and(|member| member.ended().is_none());
+        let taken = self.members.get(id).is_some_and(|member| member.ended().is_none());
         let config = host.config();
         let credit = config.channel_credit_bytes;
         let max_message = config.max_message_bytes.min(config.receive_memory_bytes);
@@ -341,8 +343,7 @@ impl Table {
 
     fn on_join(&mut self, now: Instant, peer: PeerId, join: &Join, host: &mut dyn Host) {
         let Some(addr) = host.addr_of(peer) else { return };
-        let wanted =
-            |sender: &&mut Box<Sender>| is_same_group(sender.address, join.address) && sender.admits();
+        let wanted = |sender: &&mut Sender| is_same_group(sender.address, join.address) && sender.admits();
         if let Some(sender) = self.senders.values_mut().find(wanted) {
             // One that is a member already needs no second invitation.
             let _ = sender.add(now, addr, peer, join.history, host);
@@ -352,12 +353,13 @@ impl Table {
 
     /// A peer has set how fast this side may send.
     pub fn on_rate(&mut self, now: Instant, peer: PeerId, rate: Rate) {
-        for sender in self.senders.values_mut() {
-            if let Some(index) = sender.member_of(peer) {
-                sender.on_rate(now, index, rate);
-                self.dirty = true;
-            }
+        let with_it = self.senders.values().filter_map(|sender| Some((sender.id, sender.member_of(peer)?)));
+        let with_it: Vec<(GroupId, usize)> = with_it.collect();
+        for (id, index) in with_it {
+            self.senders.get_mut(id).expect("it was found just now").on_rate(now, index, rate);
+            self.dirty = true;
         }
+        self.settle();
     }
 
     /// A session is over.
@@ -369,8 +371,8 @@ impl Table {
                 self.dirty = true;
             }
         }
-        let with_it = self.members.iter().filter(|(_, member)| member.opener == peer);
-        let ended: Vec<GroupId> = with_it.map(|(id, _)| *id).collect();
+        let with_it = self.members.values().filter(|member| member.opener == peer);
+        let ended: Vec<GroupId> = with_it.map(|member| member.group).collect();
         ended.into_iter().for_each(|id| self.end(id, MembershipEnd::Lost(reason.clone())));
     }
 }
