@@ -231,8 +231,9 @@ impl Receiver {
 
     fn offered(&mut self, peer: PeerId, offer: Offer) -> Result<(), CastError> {
         let same = self.reception.as_ref().is_some_and(|reception| reception.offer().id == offer.id);
-        let free = self.sender.is_none_or(|(sender, _)| sender == peer);
-        if same && self.sender.is_some_and(|(sender, _)| sender == peer) {
+        let ours = self.sender.is_some_and(|(sender, _)| sender == peer);
+        let free = ours || self.sender.is_none();
+        if same && ours {
             // Said again before the answer was there.
             return Ok(());
         }

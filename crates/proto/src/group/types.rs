@@ -482,14 +482,12 @@ pub enum GroupError {
 
 /// Who is missing, by reasons.
 fn list(missing: &[(SocketAddr, Departure)]) -> String {
-    let mut reasons: Vec<&Departure> = missing.iter().map(|(_, why)| why).collect();
-    let mut seen = Vec::new();
-    reasons.retain(|why| {
-        !seen.contains(why) && {
-            seen.push(*why);
-            true
+    let mut reasons: Vec<&Departure> = Vec::new();
+    for (_, why) in missing {
+        if !reasons.contains(&why) {
+            reasons.push(why);
         }
-    });
+    }
     let told = reasons.into_iter().map(|why| {
         let with_it = missing.iter().filter(|(_, other)| other == why);
         let all = with_it.map(|(addr, _)| addr.to_string()).collect::<Vec<_>>().join(", ");
