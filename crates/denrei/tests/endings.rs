@@ -4,8 +4,8 @@ mod common;
 
 use common::attend;
 use denrei::{
-    Bytes, ChannelId, Completion, Config, Drive, Event, GroupOptions, LostReason, NoMore, Node,
-    OpenGroupError, PeerId, ProtocolConfig, RecvError, SendError,
+    Bytes, ChannelId, Collective, CollectiveError, Completion, Config, Drive, Event, GroupOptions,
+    LostReason, NoMore, Node, OpenGroupError, PeerId, ProtocolConfig, RecvError, SendError,
 };
 use std::time::{Duration, Instant};
 
@@ -229,6 +229,8 @@ fn nobody_waits_for_news_of_a_node_whose_thread_has_panicked() {
         );
         let opened = node.open_group(group, &[other.local_addr()], GroupOptions::default());
         assert!(matches!(opened, Err(OpenGroupError::Node(_))), "{drive:?} with {shards} shards");
+        let set = Collective::new(&node, &[node.local_addr(), other.local_addr()], group, LONG);
+        assert!(matches!(set, Err(CollectiveError::Node(_))), "{drive:?} with {shards} shards");
         assert!(began.elapsed() < LONG, "{drive:?} with {shards} shards: told promptly");
     }
 }

@@ -47,6 +47,7 @@ impl Sender {
         let group = node.open_group(address.into(), &members, options).map_err(|error| {
             let errno = match &error {
                 OpenGroupError::Group(GroupError::OpenFailed { .. }) => libc::ETIMEDOUT,
+                OpenGroupError::Node(_) => libc::EIO,
                 OpenGroupError::Socket { source, .. } => source.raw_os_error().unwrap_or(libc::ENETUNREACH),
                 _ => libc::EINVAL,
             };

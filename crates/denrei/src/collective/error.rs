@@ -83,6 +83,7 @@ impl From<OpenGroupError> for CollectiveError {
     fn from(error: OpenGroupError) -> Self {
         match error {
             OpenGroupError::Interrupted => Self::Interrupted,
+            OpenGroupError::Node(error) => Self::Node(error),
             error => Self::Open(error),
         }
     }

@@ -8,6 +8,7 @@
 
 mod arrivals;
 mod assembly;
+mod error;
 mod hearing;
 mod keys;
 mod member;
@@ -19,10 +20,11 @@ mod stream;
 mod table;
 mod types;
 
+pub use error::GroupError;
 pub use types::{
-    Departure, GroupBackend, GroupCounters, GroupError, GroupEvent, GroupFeedback, GroupId, GroupMessage,
-    GroupOptions, GroupPolicy, GroupStatus, Invited, MemberPath, MemberStatus, MembershipCounters,
-    MembershipEnd, MembershipId, POLICY_TIMES,
+    Departure, GroupBackend, GroupCounters, GroupEvent, GroupFeedback, GroupId, GroupMessage, GroupOptions,
+    GroupPolicy, GroupStatus, Invited, MemberPath, MemberStatus, MembershipCounters, MembershipEnd,
+    MembershipId, POLICY_TIMES,
 };
 
 use crate::config::Config;

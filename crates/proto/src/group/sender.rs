@@ -19,12 +19,13 @@ mod transmit;
 mod tree;
 
 use super::Host;
+use super::error::GroupError;
 use super::keys::OpenerKeys;
 use super::member::{Member, Stage};
 use super::parity::PARITY_OVERHEAD_BYTES;
 use super::roll::Roll;
 use super::stream::Stream;
-use super::types::{Departure, GroupBackend, GroupCounters, GroupError, GroupEvent, GroupId, GroupOptions};
+use super::types::{Departure, GroupBackend, GroupCounters, GroupEvent, GroupId, GroupOptions};
 use crate::config::Config;
 use crate::congestion::{self, Controller};
 use crate::events::Events;

@@ -3,7 +3,8 @@
 //! Inputs → outputs: the opener's state → how much is not acknowledged, whether anybody is left, the status.
 
 use super::{Member, Phase, Sender};
-use crate::group::types::{GroupCounters, GroupError, GroupStatus, MemberPath, MemberStatus};
+use crate::group::error::GroupError;
+use crate::group::types::{GroupCounters, GroupStatus, MemberPath, MemberStatus};
 
 impl Sender {
     /// Bytes of messages not acknowledged by all who count.
