@@ -31,7 +31,10 @@ fn small(pair_bytes: u64) -> RelayConfig {
 }
 
 fn content(number: usize, bytes: usize) -> Vec<u8> {
-    (0..bytes).map(|place| (number * 131 + place * 7) as u8).collect()
+    let period: Vec<u8> = (0..256).map(|place| (number * 131 + place * 7) as u8).collect();
+    let mut content = period.repeat(bytes.div_ceil(period.len()));
+    content.truncate(bytes);
+    content
 }
 
 /// Waits for the loss of a peer.

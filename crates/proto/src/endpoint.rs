@@ -269,8 +269,10 @@ impl Endpoint {
         let held_after = peer.inbox().held_bytes();
         self.held_bytes = self.held_bytes + held_after - held_before;
         self.follow_notes(now, slot);
-        if let Some(groups) = &mut self.groups {
-            groups.on_session_progress();
+        if let Some(groups) = &mut self.groups
+            && let Some(peer) = self.slots[slot as usize].peer.as_deref()
+        {
+            groups.on_session_progress(peer.id);
         }
         if fewer_promised || self.held_bytes < held_by_all {
             self.share_memory(now);

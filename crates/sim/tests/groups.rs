@@ -218,3 +218,34 @@ fn a_group_over_paths_below_the_base_size_gets_everything() {
         assert_eq!(app.received[1..], vec![5; members as usize], "{backend:?}, {narrow:?}");
     }
 }
+
+/// It is sent what goes to the group's address when that goes there, and not when the others have said something.
+#[test]
+fn who_is_served_by_its_session_does_not_wait_for_the_others_word() {
+    const DEAF: HostId = HostId(2);
+    let mut world = World::new(1);
+    let switch = world.add_switch(None);
+    for _ in 0..3 {
+        let host = world.add_host(switch, HostSpec::new(LinkSpec::LAN));
+        world.start(host, Arc::new(Config::default()));
+    }
+    world.set_deaf(DEAF, true);
+    let (sizes, received) = (vec![900], vec![0; 3]);
+    let mut app = Members { group: GroupId(0), sizes, received, events: Vec::new() };
+    let hosts = [HostId(1), DEAF];
+    for host in hosts {
+        world.touch(host, &mut app, |_, now, endpoint| endpoint.join_group(now, group_addr()).unwrap());
+    }
+    world.touch(OPENER, &mut app, |app, now, endpoint| {
+        let addrs = hosts.map(HostId::addr);
+        app.group = endpoint.open_group(now, group_addr(), &addrs, GroupOptions::default()).unwrap();
+    });
+    world.run_for(Duration::from_secs(1), &mut app).unwrap();
+    assert_eq!(app.events, [GroupEvent::Opened]);
+    world.pause(HostId(1));
+    world.touch(OPENER, &mut app, |app, _, endpoint| {
+        endpoint.group_send(app.group, content(0, app.sizes[0])).unwrap()
+    });
+    world.run_for(Duration::from_micros(200), &mut app).unwrap();
+    assert_eq!(app.received, [0, 0, 1]);
+}

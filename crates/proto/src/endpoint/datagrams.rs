@@ -136,10 +136,8 @@ impl Endpoint {
             }
         }
         self.due = due;
-        if let Some(groups) = &mut self.groups
-            && groups.wants_drive(now)
-        {
-            groups.touch();
+        if let Some(groups) = &mut self.groups {
+            groups.handle_timeout(now);
         }
         self.handle_pace_timeout(now);
     }
@@ -194,7 +192,7 @@ impl Endpoint {
     /// Whether [`poll_transmit`](Self::poll_transmit) may have something to send.
     pub fn wants_transmit(&self) -> bool {
         let groups =
-            || self.groups.as_deref().is_some_and(|groups| groups.is_dirty() || groups.wants_transmit());
+            || self.groups.as_deref().is_some_and(|groups| groups.is_stirred() || groups.wants_transmit());
         !self.sending.is_empty() || !self.replies.is_empty() || groups()
     }
 }

@@ -124,7 +124,7 @@ impl Endpoint {
 
     /// The next event of a group that this endpoint opened.
     pub fn poll_group_event(&mut self, group: GroupId) -> Option<GroupEvent> {
-        self.groups.as_deref_mut()?.with_sender(group, |sender| sender.events.pop())?
+        self.groups.as_deref_mut()?.next_event(group)
     }
 
     /// Makes the endpoint at `addr` a member of an open group, from the next message on, or from the
@@ -269,9 +269,7 @@ impl Endpoint {
     ) -> Result<T, GroupError> {
         let groups = self.groups.as_deref_mut().ok_or(GroupError::Unknown(group))?;
         let acted = groups.with_sender(group, |sender| act(sender, &self.config));
-        let result = acted.ok_or(GroupError::Unknown(group))?;
-        groups.touch();
-        Ok(result)
+        acted.ok_or(GroupError::Unknown(group))
     }
 
     pub(super) fn handle_group_packet(&mut self, now: Instant, arrived: Arrived<'_>, datagram: &mut [u8]) {
@@ -353,6 +351,7 @@ impl Endpoint {
         if self.groups.as_deref().is_some_and(|groups| groups.wants_drive(now)) {
             self.drive_groups(now);
         }
+        debug_assert_eq!(self.groups.as_deref().and_then(|groups| groups.left_undone(now, self)), None);
         if self.groups_since.is_some_and(|since| since + SESSIONS_WAIT <= now) {
             self.groups_since = None;
             if let Some(transmit) = self.transmit_sessions(now, out) {

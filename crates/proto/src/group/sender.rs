@@ -3,7 +3,8 @@
 //! Inputs → outputs: messages, records, reports, time → packets to the group's address, records to
 //! members, events. `opening` begins and ends, `reports` takes in what members say, `repair` decides
 //! how what is missing goes out again, `transmit` writes packets, `pace` says how fast, `copies` multiplies them
-//! where there is no multicast, `timers` asks those who are silent, `status` says how it stands. Source: M1–M7; `spec/protocol.md` §14.
+//! where there is no multicast, `timers` asks those who are silent, `waiting` says what sessions have to bring,
+//! `status` how it stands. Source: M1–M7; `spec/protocol.md` §14.
 
 mod base;
 mod copies;
@@ -17,6 +18,7 @@ mod status;
 mod timers;
 mod transmit;
 mod tree;
+mod waiting;
 
 use super::Host;
 use super::error::GroupError;
@@ -128,6 +130,8 @@ pub(crate) struct Sender {
     packet: u64,
     /// First packet number and time of each train.
     trains: VecDeque<(u64, Instant)>,
+    /// The session with somebody served by it had no room for what is there, as of the last look.
+    short_of_room: bool,
     /// Ask all for a report with the next packet.
     poll: bool,
     /// Reports were asked for when symbols below this were sent.
@@ -199,6 +203,7 @@ impl Sender {
             multicast_next: 0,
             packet: 0,
             trains: VecDeque::new(),
+            short_of_room: false,
             poll: false,
             asked: 0,
             polls_unanswered: 0,
@@ -312,13 +317,8 @@ impl Sender {
     }
 
     /// Whether this opener serves anybody by session.
-    pub fn pumps(&self) -> bool {
+    fn pumps(&self) -> bool {
         self.members.counts().by_session > 0
-    }
-
-    /// Whether it waits for a member's rate, which the session with that member may use or leave.
-    pub fn is_held_up_by_rate(&self) -> bool {
-        self.pace.is_shut()
     }
 
     /// The member with whom this session is.

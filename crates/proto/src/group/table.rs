@@ -10,8 +10,8 @@ use super::keys::OpenerKeys;
 use super::membership::{Membership, Stage};
 use super::types::POLICY_TIMES;
 use super::{
-    Departure, GroupBackend, GroupError, GroupId, GroupMessage, GroupOptions, GroupPolicy, Host, Invited,
-    MAX_MEMBERS, MembershipEnd, MembershipId, Sender, is_same_group,
+    Departure, GroupBackend, GroupError, GroupEvent, GroupId, GroupMessage, GroupOptions, GroupPolicy, Host,
+    Invited, MAX_MEMBERS, MembershipEnd, MembershipId, Sender, is_same_group,
 };
 use crate::config::Config;
 use crate::event::PeerId;
@@ -78,8 +78,6 @@ pub(crate) struct Table {
     invitations: VecDeque<Invitation>,
     /// Bytes that all members hold for the application.
     held: u64,
-    /// Something has happened that [`drive`](Self::drive) has to follow.
-    dirty: bool,
     /// Senders take turns.
     turn: GroupId,
     news: u64,
@@ -152,15 +150,21 @@ impl Table {
             }
         }
         self.senders.insert(id, sender);
-        self.dirty = true;
         Ok(())
     }
 
-    /// Works with a group that this endpoint has opened.
+    /// Asks something of a group that this endpoint has opened.
     pub fn with_sender<R>(&mut self, id: GroupId, act: impl FnOnce(&mut Sender) -> R) -> Option<R> {
-        let result = act(self.senders.get_mut(id)?);
+        let result = act(self.senders.stir(id)?);
         self.settle();
         Some(result)
+    }
+
+    /// The next event of a group that this endpoint has opened.
+    pub fn next_event(&mut self, id: GroupId) -> Option<GroupEvent> {
+        let event = self.senders.get_mut(id)?.events.pop();
+        self.settle();
+        event
     }
 
     pub fn sender_ref(&self, id: GroupId) -> Option<&Sender> {
@@ -173,9 +177,10 @@ impl Table {
         self.members.settle();
     }
 
-    /// Something was asked of a group.
-    pub fn touch(&mut self) {
-        self.dirty = true;
+    /// Time has come to `now`.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        self.senders.stir_due(now);
+        self.members.stir_due(now);
     }
 
     /// Forgets a group.
@@ -196,10 +201,9 @@ impl Table {
         history: bool,
         host: &mut dyn Host,
     ) -> Result<u32, GroupError> {
-        let sender = self.senders.get_mut(id).ok_or(GroupError::Unknown(id))?;
+        let sender = self.senders.stir(id).ok_or(GroupError::Unknown(id))?;
         let bad = |problem: String| GroupError::BadMembers { max: MAX_MEMBERS, problem };
         let peer = host.connect(now, addr).ok_or_else(|| bad(format!("{addr} cannot be connected to")))?;
-        self.dirty = true;
         sender.add(now, addr, peer, history, host).map_err(bad)
     }
 
@@ -211,10 +215,9 @@ impl Table {
         member: u32,
         host: &mut dyn Host,
     ) -> Result<(), GroupError> {
-        let sender = self.senders.get_mut(id).ok_or(GroupError::Unknown(id))?;
+        let sender = self.senders.stir(id).ok_or(GroupError::Unknown(id))?;
         let index = sender.member(member).ok_or(GroupError::UnknownMember { group: id, member })?;
         sender.depart(now, index, Departure::Removed, host);
-        self.dirty = true;
         Ok(())
     }
 
@@ -240,8 +243,9 @@ impl Table {
         } else {
             self.unheard.insert(address);
         }
-        let here = self.members.values_mut().filter(|member| member.address == address);
-        here.for_each(|member| member.unclaimed_until = None);
+        for id in self.members.ids(|member| member.address == address && member.unclaimed_until.is_some()) {
+            self.members.get_mut(id).expect("it was found just now").unclaimed_until = None;
+        }
         for invitation in core::mem::take(&mut self.invitations) {
             match Record::decode(&invitation.open) {
                 Ok((_, Record::Open(mut open))) if is_same_group(open.address, address) => {
@@ -345,7 +349,7 @@ impl Table {
         let held = member.held_bytes();
         let taken = member.take(now, memory_left);
         self.held = self.held + member.held_bytes() - held;
-        self.dirty |= member.deadline() <= now;
+        self.members.stir_if_due(now, id.group);
         taken
     }
 
@@ -371,8 +375,9 @@ impl Table {
         let is_unclaimed = |member: &Membership| {
             member.address == address && !member.accepted && member.stage != Stage::Accepted
         };
-        for member in self.members.values_mut().filter(|member| is_unclaimed(member)) {
-            member.unclaimed_until = Some(now + UNCLAIMED_TIME);
+        for id in self.members.ids(is_unclaimed) {
+            self.members.get_mut(id).expect("it was found just now").unclaimed_until =
+                Some(now + UNCLAIMED_TIME);
         }
         let former = self.former.iter().filter(|member| is_unclaimed(member));
         let former: Vec<MembershipId> = former.map(|member| (member.group, member.member).into()).collect();
@@ -393,36 +398,42 @@ impl Table {
 
     // ---- time and the way out ----
 
-    /// Follows what has happened, and does what is due.
+    /// Follows what has happened to groups, and does what is due: of each as if it were the only one.
     pub fn drive(&mut self, now: Instant, host: &mut dyn Host) {
-        self.dirty = false;
-        for sender in self.senders.values_mut() {
-            sender.drive(now, host);
+        for id in self.senders.take_stirred(now) {
+            if let Some(sender) = self.senders.get_mut(id) {
+                sender.drive(now, host);
+            }
         }
-        for member in self.members.values_mut() {
+        for id in self.members.take_stirred(now) {
+            let Some(member) = self.members.get_mut(id) else { continue };
             if member.owes_report(now) {
                 report(now, member, host);
             }
+            if member.unclaimed_until.is_some_and(|until| until <= now) {
+                self.leave(now, id.into(), host);
+            }
         }
-        let is_over = |member: &Membership| member.unclaimed_until.is_some_and(|until| until <= now);
-        let over: Vec<GroupId> =
-            self.members.values().filter(|member| is_over(member)).map(|member| member.group).collect();
-        over.into_iter().for_each(|id| self.leave(now, id.into(), host));
     }
 
     /// Whether [`drive`](Self::drive) has something to do now.
     pub fn wants_drive(&self, now: Instant) -> bool {
-        self.dirty || self.deadline() <= now
+        self.is_stirred() || self.deadline() <= now
     }
 
     /// Whether something has happened that is to be followed.
-    pub fn is_dirty(&self) -> bool {
-        self.dirty
+    pub fn is_stirred(&self) -> bool {
+        self.senders.is_stirred() || self.members.is_stirred()
     }
 
-    /// Room in a session may have become free.
-    pub fn on_session_progress(&mut self) {
-        self.dirty |= self.senders.wants_room();
+    /// What one of the groups that nothing says of that they are to be driven would do if it were, which it should not.
+    pub fn left_undone(&self, now: Instant, host: &dyn Host) -> Option<&'static str> {
+        self.senders.at_rest(now).find_map(|sender| sender.left_undone(host))
+    }
+
+    /// Something has happened to a session: room may have become free, or it has proven itself.
+    pub fn on_session_progress(&mut self, peer: PeerId) {
+        self.senders.stir_waiting(|sender| sender.waits_for(peer));
     }
 
     /// When [`drive`](Self::drive) has to be called at the latest.

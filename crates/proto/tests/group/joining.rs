@@ -215,7 +215,7 @@ fn a_group_closes_though_somebody_was_invited() {
         if answers {
             net.hosts[3].join_group(net.now, group_addr()).unwrap();
         }
-        (0..3).for_each(|number| net.send(content(number, 1_000_000)));
+        (0..3).for_each(|number| net.send(content(number, 2_500_000)));
         net.run(Duration::from_micros(200));
         invite(&mut net, 3);
         // Its answer is here before the first message is out.
@@ -223,7 +223,7 @@ fn a_group_closes_though_somebody_was_invited() {
         net.close();
         net.run(Duration::from_secs(1));
         for host in 1..=2 {
-            net.assert_received(host, &[1_000_000; 3]);
+            net.assert_received(host, &[2_500_000; 3]);
         }
         let removed = departed(2, 3, Departure::Removed);
         assert_eq!(net.events[1..], [removed, GroupEvent::Closed], "answers {answers}");

@@ -1,5 +1,7 @@
 //! Groups over a network in memory: multicast that reaches some, loss, members that fail.
 
+#[path = "../common/mod.rs"]
+mod common;
 mod ends;
 mod joining;
 mod lag;

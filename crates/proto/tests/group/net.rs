@@ -236,5 +236,5 @@ impl Net {
 }
 
 pub fn content(number: usize, len: usize) -> Bytes {
-    (0..len).map(|at| (at * 31 + number * 7 + at / 251) as u8).collect::<Vec<u8>>().into()
+    crate::common::content(number, len).into()
 }

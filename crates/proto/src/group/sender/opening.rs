@@ -138,9 +138,7 @@ impl Sender {
     pub(super) fn advance_opening(&mut self, now: Instant, host: &mut dyn Host) {
         self.send_invitations(now, host);
         let Phase::Opening { until, probes, tries, probe_at } = self.phase else { return };
-        let mut listed = self.members.iter().filter(|member| is_listed(member));
-        let refused = listed.clone().any(|member| matches!(member.stage, Stage::Gone(_)));
-        let all_accepted = listed.all(|member| member.stage == Stage::Accepted);
+        let (all_accepted, refused) = (self.all_accepted(), self.is_refused());
         let unheard = self.probes_somebody();
         let forced = self.options.backend == GroupBackend::Multicast;
         // Whoever has not heard the address by then is served otherwise.
@@ -157,6 +155,17 @@ impl Sender {
             let (probes, tries) = (probes + all_accepted as u32, tries + 1);
             self.phase = Phase::Opening { until, probes, tries, probe_at: now + interval };
         }
+    }
+
+    /// Whether all that the group is to open with have accepted …
+    pub(super) fn all_accepted(&self) -> bool {
+        self.members.iter().filter(|member| is_listed(member)).all(|member| member.stage == Stage::Accepted)
+    }
+
+    /// … and whether one of them will not.
+    pub(super) fn is_refused(&self) -> bool {
+        let mut listed = self.members.iter().filter(|member| is_listed(member));
+        listed.any(|member| matches!(member.stage, Stage::Gone(_)))
     }
 
     /// Whether somebody who has accepted has still to hear a SYN at the group's address: who has not would not

@@ -63,6 +63,11 @@ impl Pace {
         self.room == 0
     }
 
+    /// Whether nothing may go as of the last look, though by now nobody limits it.
+    pub fn is_shut_in_vain(&self, host: &dyn Host) -> bool {
+        self.is_shut() && self.limited.iter().all(|peer| host.rate(*peer).is_unlimited())
+    }
+
     /// Whether nothing may go for long, or until a member says so.
     pub fn stands(&self) -> bool {
         self.stands

@@ -6,14 +6,14 @@
 use super::Sender;
 use crate::event::LostReason;
 use crate::group::Host;
-use crate::group::member::Stage;
+use crate::group::member::{Member, Stage};
 use crate::group::types::Departure;
 use denrei_wire::Instant;
 use denrei_wire::group::{Open, Record};
 
 impl Sender {
     /// Whether somebody is still to be sent OPEN.
-    pub fn is_inviting(&self) -> bool {
+    pub(super) fn is_inviting(&self) -> bool {
         self.members.counts().uninvited > 0
     }
 
@@ -43,6 +43,12 @@ impl Sender {
         }
     }
 
+    /// Whether a member may be sent OPEN now, and has still to be.
+    pub(super) fn is_to_be_invited(&self, member: &Member, host: &dyn Host) -> bool {
+        let waits = || self.keys.is_some() && !host.is_proven(member.peer);
+        member.stage == Stage::Invited && !member.told && !member.restarted && !waits()
+    }
+
     /// Sends OPEN (SYN) to those who have not got it. One that holds a key waits until its member has
     /// proven itself: before, what is said to it can be read by whoever gets the cluster key.
     pub(super) fn send_invitations(&mut self, now: Instant, host: &mut dyn Host) {
@@ -51,12 +57,11 @@ impl Sender {
         }
         self.reconnect(now, host);
         for index in 0..self.members.len() {
-            let delay = self.report_delay(host.config(), self.members[index].of as usize);
-            let mut member = self.members.edit(index);
-            let waits = self.keys.is_some() && !host.is_proven(member.peer);
-            if member.stage != Stage::Invited || member.told || member.restarted || waits {
+            if !self.is_to_be_invited(&self.members[index], host) {
                 continue;
             }
+            let delay = self.report_delay(host.config(), self.members[index].of as usize);
+            let mut member = self.members.edit(index);
             (member.told, member.unheard) = (true, false);
             let key = self.keys.as_ref().map(|keys| keys.for_member(self.packet)).unwrap_or_default();
             let open = Open {

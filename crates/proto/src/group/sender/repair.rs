@@ -149,9 +149,19 @@ impl Sender {
         Some(record.into())
     }
 
+    /// Serves those whose sessions bring them symbols, and who begin with the next message.
+    pub(super) fn serve_sessions(&mut self, now: Instant, host: &mut dyn Host) {
+        self.pump(now, host);
+        // The message ended just now, and where nobody was left no report will ever call again.
+        if self.waits_at_boundary() {
+            self.admit_joining(now, host);
+            self.pump(now, host);
+        }
+    }
+
     /// Hands symbols to the sessions of those that are served by unicast, as far as these have room
     /// and the members credit.
-    pub(super) fn pump(&mut self, now: Instant, host: &mut dyn Host) {
+    fn pump(&mut self, now: Instant, host: &mut dyn Host) {
         if !self.uses_multicast() {
             while self.cut().is_some() {
                 // Nobody is waited for, so nobody will say that it has this.
@@ -161,6 +171,7 @@ impl Sender {
             }
             self.multicast_next = self.stream.next();
         }
+        self.short_of_room = false;
         if !self.pumps() {
             return;
         }
@@ -173,7 +184,7 @@ impl Sender {
         self.records.forget_below(needed.unwrap_or(u64::MAX));
         for index in 0..self.members.len() {
             if let Some(next) = next(&self.members[index]) {
-                self.feed(now, index, next, ask, host);
+                self.short_of_room |= self.feed(now, index, next, ask, host);
             }
         }
         if ask {
@@ -181,14 +192,34 @@ impl Sender {
         }
     }
 
-    /// Hands one member what it lacks from `next` on.
-    pub(super) fn feed(&mut self, now: Instant, index: usize, mut next: u64, ask: bool, host: &mut dyn Host) {
-        let peer = self.members[index].peer;
+    /// Octets that may be queued for a member's session.
+    pub(super) fn session_room(member: &Member, host: &dyn Host) -> u64 {
         let (least, most) = (super::MIN_SESSION_QUEUE_BYTES, super::MAX_SESSION_QUEUE_BYTES);
-        let mut room = host.queue_room(peer, least, most, super::MAX_SESSION_QUEUE_BESIDE_BYTES);
+        host.queue_room(member.peer, least, most, super::MAX_SESSION_QUEUE_BESIDE_BYTES)
+    }
+
+    /// Hands one member what it lacks from `next` on; whether its session has no room for all of that.
+    pub(super) fn feed(
+        &mut self,
+        now: Instant,
+        index: usize,
+        mut next: u64,
+        ask: bool,
+        host: &mut dyn Host,
+    ) -> bool {
+        let peer = self.members[index].peer;
+        let (mut room, mut is_short) = (Self::session_room(&self.members[index], host), false);
         next = next.max(self.stream.base());
         let end = self.stream.next();
-        while room > 0 && next < end && self.has_credit(index, next) {
+        while next < end && self.has_credit(index, next) {
+            if room == 0 {
+                // What it was handed may be little beside what the application has queued.
+                room = Self::session_room(&self.members[index], host);
+            }
+            is_short = room == 0;
+            if is_short {
+                break;
+            }
             let asks = ask && next + 1 == end;
             let made = self.records.get(next, asks).or_else(|| self.symbol_record(next, asks));
             let Some(record) = made else { break };
@@ -201,11 +232,12 @@ impl Sender {
             next += 1;
         }
         self.members.edit(index).path = Path::Unicast { next };
+        is_short
     }
 
     /// Whether a member may be sent a symbol that was cut: of those who count that is known. One that begins no
     /// message may always follow; one that does also if it takes a part of it to take what was begun before.
-    fn has_credit(&self, index: usize, symbol: u64) -> bool {
+    pub(super) fn has_credit(&self, index: usize, symbol: u64) -> bool {
         let member = &self.members[index];
         let begins = |number| {
             let symbol = self.stream.symbol(number)?;

@@ -44,12 +44,8 @@ impl Sender {
         self.reprobe(now);
         self.ask_the_silent(now, host);
         self.decide_repairs(now, host);
-        self.pump(now, host);
-        // Where nobody was left the message ended just now, and no report will ever call again.
-        if self.waits_at_boundary() {
-            self.admit_joining(now, host);
-            self.pump(now, host);
-        }
+        self.serve_sessions(now, host);
+        self.judge_lagging(now, host);
         self.advance_closing(now, host);
         self.rekey(now, host);
     }
@@ -286,11 +282,8 @@ impl Sender {
             if self.waits_for_relay(self.judged_at(member, patience).min(now), member, patience) {
                 continue;
             }
-            if !self.is_waited_for(member) {
-                self.judge_lagging(now, index, host);
-            } else if member.progress_at + Self::standstill(member, patience) <= now
-                || self.is_far_behind(index, patience)
-            {
+            let is_late = member.progress_at + Self::standstill(member, patience) <= now;
+            if self.is_waited_for(member) && (is_late || self.is_far_behind(index, patience)) {
                 match self.options.policy {
                     GroupPolicy::Lag { .. } if !self.is_closing() => self.let_lag(now, index, host),
                     _ => self.depart(now, index, Departure::Ejected, host),
@@ -335,12 +328,24 @@ impl Sender {
         self.settle();
     }
 
-    /// What is retained for one that lags has a bound.
-    fn judge_lagging(&mut self, now: Instant, index: usize, host: &mut dyn Host) {
-        let oldest = self.members[index].next <= self.stream.base();
-        if oldest && self.stream.history() > self.most_retained {
+    /// What is retained for those who lag has a bound. Looked at after symbols were cut: where nobody is waited for these
+    /// are retained already.
+    fn judge_lagging(&mut self, now: Instant, host: &mut dyn Host) {
+        while let Some(index) = self.too_far_behind() {
             self.depart(now, index, Departure::TooFarBehind, host);
         }
+    }
+
+    /// Somebody who lags, for whom more is retained than may be.
+    pub(super) fn too_far_behind(&self) -> Option<usize> {
+        let much = self.members.counts().lagging > 0 && self.stream.history() > self.most_retained;
+        if !much || self.patience().is_none() {
+            return None;
+        }
+        let base = self.stream.base();
+        self.members.iter().position(|member| {
+            member.is_active() && !self.is_waited_for(member) && member.next <= base && self.holds_up(member)
+        })
     }
 
     /// Whether as much is kept for those who joined with history as may be, and nobody is removed for that.

@@ -35,7 +35,7 @@ impl Sender {
             || (self.uses_multicast() && (self.multicast_next < self.stream.next() || self.may_cut()))
     }
 
-    fn may_cut(&self) -> bool {
+    pub(super) fn may_cut(&self) -> bool {
         let open = matches!(self.phase, Phase::Open | Phase::Closing { .. });
         open && !self.waits_at_boundary() && self.stream.next_cost().is_some() && !self.is_blocked()
     }
@@ -84,6 +84,7 @@ impl Sender {
             keys.turn(now);
         }
         self.pace.look(now, host);
+        let cut = self.stream.next();
         let in_vain = self.repeats_in_vain();
         let segment_size = if self.pace.is_shut() { None } else { self.write_data(out) };
         let segment_size = segment_size.or_else(|| self.write_question(out))?;
@@ -93,6 +94,10 @@ impl Sender {
         let headers = self.packet_bytes(0) as u64 * (self.packet - first_packet);
         self.pace.spend(now, (out.len() as u64).saturating_sub(headers), host);
         self.note_train(now, first_packet);
+        // Who is served by a session, or begins with the next message, does not wait until somebody says that it has this.
+        if self.stream.next() > cut {
+            self.serve_sessions(now, host);
+        }
         // Who misses what is too large for its path has to be asked for it all the same.
         if !in_vain {
             self.last_sent_at = now;

@@ -98,7 +98,7 @@ impl Table {
         let result = member.on_packet(now, packet.number, poll, &header, frames);
         self.news += follow(now, member, &before, result, host);
         self.held = self.held + member.held_bytes() - before.held_bytes;
-        self.dirty |= member.deadline() <= now;
+        self.members.stir_if_due(now, id);
         Fate::Taken
     }
 
@@ -121,14 +121,15 @@ impl Table {
     /// A report of a member, by its session.
     pub fn on_report(&mut self, now: Instant, peer: PeerId, report: &Feedback<'_>, host: &mut dyn Host) {
         let id = GroupId(report.group);
-        if let Some(sender) = self.senders.get_mut(id) {
-            if let Some(index) = sender.member_of(peer) {
+        if let Some(sender) = self.senders.get(id) {
+            if let Some(index) = sender.member_of(peer)
+                && let Some(sender) = self.senders.stir(id)
+            {
                 sender.on_report(now, index, report, host);
-                self.dirty = true;
             }
         } else if let Some(member) = self.members.get_mut(id) {
             member.on_report_from_below(now, peer, report);
-            self.dirty |= member.deadline() <= now;
+            self.members.stir_if_due(now, id);
         }
     }
 
@@ -157,7 +158,7 @@ impl Table {
         record: &Record<'_>,
         host: &mut dyn Host,
     ) {
-        let Some(sender) = self.senders.get_mut(id) else { return };
+        let Some(sender) = self.senders.stir(id) else { return };
         let Some(index) = sender.member_of(peer) else {
             // One that has gone for long: its place is another's by now.
             if matches!(record, Record::Accept { .. }) {
@@ -165,7 +166,6 @@ impl Table {
             }
             return;
         };
-        self.dirty = true;
         match *record {
             Record::Accept { credit, max_message } => {
                 sender.on_accept(now, index, credit, max_message, host);
@@ -227,7 +227,7 @@ impl Table {
         }
         self.news += follow(now, member, &before, result, host);
         self.held = self.held + member.held_bytes() - before.held_bytes;
-        self.dirty |= member.deadline() <= now;
+        self.members.stir_if_due(now, id);
     }
 
     /// What an opener says after an OPEN whose address nobody has joined yet, or not again: it is taken back, or its key
@@ -343,21 +343,18 @@ impl Table {
 
     fn on_join(&mut self, now: Instant, peer: PeerId, join: &Join, host: &mut dyn Host) {
         let Some(addr) = host.addr_of(peer) else { return };
-        let wanted = |sender: &&mut Sender| is_same_group(sender.address, join.address) && sender.admits();
-        if let Some(sender) = self.senders.values_mut().find(wanted) {
+        let wanted = |sender: &&Sender| is_same_group(sender.address, join.address) && sender.admits();
+        let id = self.senders.values().find(wanted).map(|sender| sender.id);
+        if let Some(sender) = id.and_then(|id| self.senders.stir(id)) {
             // One that is a member already needs no second invitation.
             let _ = sender.add(now, addr, peer, join.history, host);
-            self.dirty = true;
         }
     }
 
     /// A peer has set how fast this side may send.
     pub fn on_rate(&mut self, now: Instant, peer: PeerId, rate: Rate) {
-        let with_it = self.senders.values().filter_map(|sender| Some((sender.id, sender.member_of(peer)?)));
-        let with_it: Vec<(GroupId, usize)> = with_it.collect();
-        for (id, index) in with_it {
-            self.senders.get_mut(id).expect("it was found just now").on_rate(now, index, rate);
-            self.dirty = true;
+        for (sender, index) in self.with_member(peer) {
+            self.senders.stir(sender).expect("it was found just now").on_rate(now, index, rate);
         }
         self.settle();
     }
@@ -365,15 +362,18 @@ impl Table {
     /// A session is over.
     pub fn on_peer_lost(&mut self, now: Instant, peer: PeerId, reason: &LostReason, host: &mut dyn Host) {
         self.invitations.retain(|invitation| invitation.from != peer);
-        for sender in self.senders.values_mut() {
-            if let Some(index) = sender.member_of(peer) {
-                sender.on_lost(now, index, reason, host);
-                self.dirty = true;
-            }
+        for (sender, index) in self.with_member(peer) {
+            self.senders.stir(sender).expect("it was found just now").on_lost(now, index, reason, host);
         }
-        let with_it = self.members.values().filter(|member| member.opener == peer);
-        let ended: Vec<GroupId> = with_it.map(|member| member.group).collect();
-        ended.into_iter().for_each(|id| self.end(id, MembershipEnd::Lost(reason.clone())));
+        for id in self.members.ids(|member| member.opener == peer) {
+            self.end(id, MembershipEnd::Lost(reason.clone()));
+        }
+    }
+
+    /// The groups of this endpoint's that a peer is a member of, and which of their members it is.
+    fn with_member(&self, peer: PeerId) -> Vec<(GroupId, usize)> {
+        let with_it = self.senders.values().filter_map(|sender| Some((sender.id, sender.member_of(peer)?)));
+        with_it.collect()
     }
 }
 

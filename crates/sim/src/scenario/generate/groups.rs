@@ -23,6 +23,12 @@ const CLOSING_SHARE: f64 = 0.1;
 /// Share of seeds with a crowd of members, whose reports climb a tree; they get little, as all of them get it.
 const CROWD_SHARE: f64 = 0.01;
 const CROWD_BYTES_BUDGET: u64 = 64 << 10;
+/// Share of seeds in which several openers have some tens of groups, which hosts join and leave all the time: what
+/// happens to one must not be what another waits for. They get little, as there are many.
+const MANY_SHARE: f64 = 0.02;
+const MANY_BYTES_BUDGET: u64 = 256 << 10;
+/// Keeps those apart from the rest of a seed.
+const MANY: u64 = 0x6d61_6e79_0000_0000;
 /// Links of a crowd are at least as fast.
 const CROWD_BITS_PER_S: u64 = 1_000_000_000;
 
@@ -53,10 +59,13 @@ pub fn generate_groups(seed: u64) -> (Setup, Vec<TimedOp>) {
     if crowd {
         groups.be_crowded();
         hasten(&mut setup);
+    } else if Rng::new(seed ^ MANY).chance(MANY_SHARE) {
+        groups.be_many();
     }
     let mut ops = groups.beginning(&setup);
     let beside = *rng.pick(&[0.1, 0.3, 0.6]);
-    for _ in 0..rng.within(10..=70) {
+    let count = rng.within(10..=70);
+    for _ in 0..if groups.many { count * 2 } else { count } {
         let mut timed = sessions.timed_op();
         if !rng.chance(beside) {
             timed.op = groups.op();
@@ -86,6 +95,7 @@ struct DrawGroups {
     budget: u64,
     sealed: bool,
     crowded: bool,
+    many: bool,
 }
 
 impl DrawGroups {
@@ -99,8 +109,14 @@ impl DrawGroups {
         let addresses = rng.within(1..=ADDRESSES as u64);
         let openers = rng.within(1..=hosts.min(3));
         let largest_message = *rng.pick(&[200, 5_000, 60_000, 400_000, 2 << 20]);
-        let (budget, crowded) = (BYTES_BUDGET, false);
-        Self { rng, hosts, weights, addresses, openers, largest_message, budget, sealed, crowded }
+        let (budget, crowded, many) = (BYTES_BUDGET, false, false);
+        Self { rng, hosts, weights, addresses, openers, largest_message, budget, sealed, crowded, many }
+    }
+
+    /// Tens of groups, at some hosts, of which much becomes.
+    fn be_many(&mut self) {
+        (self.openers, self.budget, self.many) = (self.hosts.min(4), MANY_BYTES_BUDGET, true);
+        self.weights = WEIGHTS;
     }
 
     /// Few messages, and nearly all hosts are members: of a group that does not open there is little to see.
@@ -121,7 +137,8 @@ impl DrawGroups {
             }
         }
         for opener in 0..self.openers as u32 {
-            for _ in 0..self.rng.within(1..=2) {
+            let groups = if self.many { 8..=20 } else { 1..=2 };
+            for _ in 0..self.rng.within(groups) {
                 let open = self.open();
                 ops.push(TestOp::Group(HostId(opener), open));
             }
@@ -181,7 +198,8 @@ impl DrawGroups {
 
     fn op(&mut self) -> TestOp {
         let kind = self.rng.weighted(&self.weights);
-        let (opener, host, number) = (self.opener(), self.host(), self.rng.below(8) as u8);
+        let groups = if self.many { 32 } else { 8 };
+        let (opener, host, number) = (self.opener(), self.host(), self.rng.below(groups) as u8);
         match kind.unwrap_or(SEND) {
             1 => TestOp::Group(opener, GroupOp::Hurry(number)),
             2 => TestOp::Group(opener, GroupOp::Add(number, host, self.rng.chance(0.5))),
