@@ -5,7 +5,7 @@ use crate::error::denrei_code::{DENREI_BUFFER, DENREI_INVALID, DENREI_UNKNOWN_PE
 use crate::error::{Failure, borrow, call, denrei_code, place, text};
 use denrei::{ChannelId, Config, Node, PeerError, PeerId};
 use std::ffi::{c_char, c_int};
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
@@ -45,9 +45,7 @@ unsafe fn act(node: *const denrei_node, verb: impl FnOnce(&Node) -> Result<(), P
 }
 
 pub(crate) fn resolve(address: &str) -> Result<SocketAddr, Failure> {
-    let refuse = |why: String| Failure::new(DENREI_INVALID, format!("{address:?} is no address: {why}"));
-    let mut found = address.to_socket_addrs().map_err(|error| refuse(error.to_string()))?;
-    found.next().ok_or_else(|| refuse("it resolves to nothing".into()))
+    denrei::resolve(address).map_err(|why| Failure::new(DENREI_INVALID, why))
 }
 
 /// Opens a UDP port on `address` (port 0: any free one) with settings, NULL for the defaults.

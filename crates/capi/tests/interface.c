@@ -79,6 +79,8 @@ static void settings(void) {
   FAILS(denrei_config_key_file(config, "/nowhere/cluster.key"), DENREI_KEY, "/nowhere/cluster.key");
   FAILS(denrei_config_identity(config, "/nowhere/me.key", "/nowhere/list"), DENREI_KEY, "/nowhere/me.key");
   denrei_config_free(config);
+  FAILS(denrei_node_open("[fe80::7%no-such]:0", NULL, &node), DENREI_INVALID, "no interface \"no-such\"");
+  FAILS(denrei_node_open("[fe80::7%lo]:0", NULL, &node), DENREI_EXPOSED, "[fe80::7%1]:0");
   FAILS(denrei_node_open("127.0.0.1:0", NULL, NULL), DENREI_INVALID, "NULL");
   FAILS(denrei_node_open("0.0.0.0:0", NULL, &node), DENREI_EXPOSED, "keygen");
   denrei_node_free(NULL);

@@ -83,8 +83,10 @@ pub struct Member {
     pub progress_at: Instant,
     /// When it first said what it misses.
     pub began: Option<Instant>,
-    /// It receives something else, or has left before it had come.
+    /// It receives something else, has left before it had come, or takes part by another address.
     pub elsewhere: bool,
+    /// Which start of its process has found this sender, if it was not listed.
+    pub incarnation: Option<u64>,
 }
 
 impl Member {
@@ -160,6 +162,7 @@ impl Roster {
             progress_at: now,
             began: None,
             elsewhere: false,
+            incarnation: None,
         });
         self.members.len() - 1
     }
@@ -298,6 +301,22 @@ impl Roster {
         let member = &mut self.members[index];
         member.state = State::Absent { why: None };
         member.elsewhere = true;
+    }
+
+    /// The others that are the same receiver: it has found this sender at several addresses.
+    pub fn twins(&self, index: usize) -> Vec<usize> {
+        let Some(own) = self.members[index].incarnation else { return Vec::new() };
+        let is_twin = |other: &usize| *other != index && self.members[*other].incarnation == Some(own);
+        (0..self.members.len()).filter(is_twin).collect()
+    }
+
+    /// Whether a receiver takes part by another of its addresses.
+    pub fn has_begun_elsewhere(&self, index: usize) -> bool {
+        let has_begun = |twin: usize| {
+            let twin = &self.members[twin];
+            !twin.elsewhere && (twin.is_settled() || twin.state == State::Receiving)
+        };
+        self.twins(index).into_iter().any(has_begun)
     }
 
     /// Those that are of this cast.

@@ -13,7 +13,7 @@ use crate::source::Source;
 use denrei::settings::{SIZE, SWITCH, Setting, TIME, group_backend, set_by_name, size, switch, time};
 use denrei::{ConfigError, GroupBackend, Node};
 use std::io::{Read, Write};
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -113,7 +113,7 @@ fn set<T>(place: &mut Option<T>, value: Option<T>) -> Option<()> {
 }
 
 fn address(text: &str) -> Option<SocketAddr> {
-    text.to_socket_addrs().ok()?.next()
+    denrei::resolve(text).ok()
 }
 
 impl CastOptions {

@@ -2,7 +2,7 @@
 //! key can make it send, and what becomes of senders that it does not take; and what a listed one takes for a message.
 
 use denrei::{ChannelId, ClusterKey, Config, Drive, Incoming, Node, PeerId};
-use denrei_cast::message::{CHANNEL, FailureCode, Message, VERSION};
+use denrei_cast::message::{CHANNEL, FailureCode, Message, VERSION, short};
 use denrei_cast::{CastError, Destination, Members, Outcome, ReceiveOptions, Receiver, SendOptions};
 use denrei_cast::{Sender, Source};
 use std::net::{SocketAddr, UdpSocket};
@@ -125,6 +125,38 @@ fn one_that_receives_something_else_or_leaves_has_not_come_and_the_sender_waits_
     assert!(!sender.is_finished());
     let receiver = receiving(None, group, Duration::from_secs(60));
     assert_eq!(receiver.join().unwrap().unwrap(), 14);
+    let report = sender.join().unwrap();
+    assert!(report.is_complete() && report.members.len() == 1, "{report:?}");
+}
+
+/// One that is told the sender's address hears its announcements, too, which come from another one.
+#[test]
+fn one_that_has_found_the_sender_at_two_addresses_is_one_receiver() {
+    let everywhere = || Node::bind("[::]:0", Config { insecure: true, ..config(None) });
+    let (Ok(sending), Ok(receiver)) = (everywhere(), everywhere()) else {
+        return eprintln!("SKIPPED: this host has no IPv6");
+    };
+    let port = sending.local_addr().port();
+    let options =
+        SendOptions { wait: Duration::from_secs(60), ..SendOptions::new(group(), Members::AtLeast(1)) };
+    let sender = Sender::new(sending, order(), options).unwrap();
+    let cast = short(&sender.offer().id);
+    let sender = std::thread::spawn(move || sender.run(|_| ControlFlow::Continue(())).unwrap());
+    let peers =
+        ["127.0.0.1", "::1"].map(|ip| receiver.connect(SocketAddr::new(ip.parse().unwrap(), port)).unwrap());
+    let say = |peer, message: &Message| {
+        receiver.send(ChannelId { peer, channel: CHANNEL }, message.encode()).unwrap();
+        assert!(receiver.flush(peer, Duration::from_secs(10)));
+    };
+    let want = Message::Want { cast, ordered: true, name: "one".into(), ranges: vec![] };
+    let complete = Message::Complete { cast, resumed_bytes: 0 };
+    // Before and after it says there what it misses.
+    say(peers[0], &Message::Hello { version: VERSION });
+    say(peers[1], &Message::Hello { version: VERSION });
+    say(peers[0], &want);
+    say(peers[1], &Message::Hello { version: VERSION });
+    say(peers[1], &complete);
+    say(peers[0], &complete);
     let report = sender.join().unwrap();
     assert!(report.is_complete() && report.members.len() == 1, "{report:?}");
 }

@@ -1,6 +1,7 @@
 //! Errors of a Node that are not the protocol's.
 
-use denrei_proto::NoMore;
+use crate::node::lacks_interface;
+use denrei_proto::{ConnectError, NoMore};
 use std::io;
 use std::net::SocketAddr;
 use thiserror::Error;
@@ -33,7 +34,7 @@ pub enum BindError {
         addr: SocketAddr,
     },
     /// The system refuses the address.
-    #[error("cannot bind UDP {addr}: {source}{}", advice(.source))]
+    #[error("cannot bind UDP {addr}: {source}{}", advice_on(*.addr, .source))]
     Socket {
         /// The address.
         addr: SocketAddr,
@@ -66,6 +67,14 @@ impl BindError {
             Self::Socket { source, .. } | Self::System { source } => source.raw_os_error(),
             _ => None,
         }
+    }
+}
+
+/// What to do about a refusal of an address.
+fn advice_on(addr: SocketAddr, error: &io::Error) -> String {
+    match lacks_interface(addr) {
+        true => format!(" ({})", ConnectError::NoInterface(addr)),
+        false => advice(error).to_owned(),
     }
 }
 

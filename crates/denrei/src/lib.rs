@@ -21,6 +21,7 @@
 
 #![warn(missing_docs)]
 
+mod address;
 mod busy;
 mod collective;
 mod config;
@@ -43,6 +44,7 @@ pub mod settings;
 mod shards;
 mod wait;
 
+pub use address::resolve;
 pub use collective::{COLLECTIVE_CHANNEL, Collective, CollectiveError};
 pub use config::{Config, Drive};
 pub use denrei_io::{

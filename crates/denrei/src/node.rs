@@ -5,7 +5,7 @@ mod peers;
 mod recv;
 mod send;
 
-pub(crate) use peers::can_reach;
+pub(crate) use peers::{can_reach, lacks_interface};
 pub(crate) use recv::failure;
 
 pub use recv::Incoming;

@@ -156,6 +156,18 @@ fn addresses_that_cannot_be_reached_from_here_are_refused_at_once() {
 }
 
 #[test]
+fn an_address_of_one_link_that_does_not_name_its_interface_is_refused_with_what_to_do() {
+    let bind = |addr: &str| Node::bind(addr, Config { insecure: true, ..Config::default() });
+    let Ok(both) = bind("[::]:0") else { return };
+    let error = both.connect("[fe80::7]:9".parse().unwrap()).unwrap_err().to_string();
+    assert!(error.contains("name this host's interface") && error.contains("[fe80::7%eth0]:9"), "{error}");
+    let peer = both.connect("[fe80::7%1]:9".parse().unwrap()).unwrap();
+    assert_eq!(both.flow(peer).unwrap().addr, "[fe80::7%1]:9".parse().unwrap());
+    let error = bind("[fe80::7]:9").err().unwrap().to_string();
+    assert!(error.contains("cannot bind") && error.contains("[fe80::7%eth0]:9"), "{error}");
+}
+
+#[test]
 fn an_ipv4_address_in_the_form_of_ipv6_is_that_ipv4_address() {
     let a = Node::bind("[::ffff:127.0.0.1]:0", Config::default()).unwrap();
     assert!(a.local_addr().is_ipv4(), "{}", a.local_addr());

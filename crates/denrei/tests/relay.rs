@@ -294,6 +294,7 @@ fn impossible_settings_and_one_pair_too_many_are_refused() {
         ("0.0.0.0:7000", "address and port of a peer"),
         ("255.255.255.255:7000", "address and port of a peer"),
         ("[::1]:7000", "can be reached from 127.0.0.1"),
+        ("[fe80::7]:7000", "with this host's interface to its link"),
     ] {
         let nowhere = Route { target: target.parse().unwrap(), ..route };
         let config = RelayConfig { from: Some("127.0.0.1".parse().unwrap()), ..small(1 << 20) };

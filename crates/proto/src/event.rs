@@ -215,6 +215,9 @@ pub enum ConnectError {
         /// This side's.
         local: SocketAddr,
     },
+    /// Each link has addresses like this one for itself, and it does not say which.
+    #[error("{0} is an address of one link: name this host's interface to it, as in [{ip}%eth0]:{port}", ip = .0.ip(), port = .0.port())]
+    NoInterface(SocketAddr),
 }
 
 /// Why `send` was refused. The message was not taken.

@@ -42,8 +42,8 @@ pub(crate) fn system(refused: &std::io::Error, text: impl Display) -> PyErr {
 
 pub(crate) fn connect(error: ConnectError) -> PyErr {
     match error {
-        ConnectError::BadAddress(_) | ConnectError::OtherFamily { .. } => value(error),
-        _ => DenreiError::new_err(error.to_string()),
+        ConnectError::TooManyPeers { .. } => DenreiError::new_err(error.to_string()),
+        _ => value(error),
     }
 }
 

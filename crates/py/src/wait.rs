@@ -5,7 +5,7 @@ use pyo3::exceptions::{PyRuntimeError, PyStopIteration, PyTimeoutError, PyTypeEr
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple};
 use std::cell::RefCell;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -128,9 +128,5 @@ pub(crate) fn resolve(py: Python<'_>, address: &str) -> PyResult<SocketAddr> {
     if let Ok(address) = address.parse() {
         return Ok(address);
     }
-    let refuse = |why: String| {
-        PyValueError::new_err(format!("{address:?} is no address, such as \"127.0.0.1:7411\": {why}"))
-    };
-    let mut found = py.detach(|| address.to_socket_addrs()).map_err(|error| refuse(error.to_string()))?;
-    found.next().ok_or_else(|| refuse("it resolves to nothing".into()))
+    py.detach(|| denrei::resolve(address)).map_err(PyValueError::new_err)
 }

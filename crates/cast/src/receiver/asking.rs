@@ -39,10 +39,11 @@ impl Receiver {
         if let Some(sender) = named {
             self.asked_at = Some(now);
             // It does not become possible by waiting.
-            if let Err(error @ (ConnectError::OtherFamily { .. } | ConnectError::BadAddress(_))) =
-                self.ask(sender)
-            {
-                return Err(CastError::NoReceivers(format!("the sender cannot be asked: {error}")));
+            match self.ask(sender) {
+                Ok(_) | Err(ConnectError::TooManyPeers { .. }) => {}
+                Err(error) => {
+                    return Err(CastError::NoReceivers(format!("the sender cannot be asked: {error}")));
+                }
             }
         }
         // One that has not answered yet has been told already.

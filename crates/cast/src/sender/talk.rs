@@ -45,6 +45,9 @@ impl Sender {
         match said {
             Message::Want { cast, ordered, name, ranges } if cast == ours => {
                 self.roster.members[index].name = name;
+                if self.roster.members[index].state != State::Receiving {
+                    self.leave_twins(index);
+                }
                 self.roster.want(index, &ranges, ordered, now);
             }
             Message::Progress { cast, bytes } if cast == ours => {
@@ -73,6 +76,15 @@ impl Sender {
         }
     }
 
+    /// A receiver takes part by this address of its: at the others where it has found this sender it is nobody.
+    fn leave_twins(&mut self, index: usize) {
+        for twin in self.roster.twins(index) {
+            self.leave_group(twin);
+            self.pending_alone.remove(&twin);
+            self.roster.went_elsewhere(twin);
+        }
+    }
+
     /// Whether a receiver that has found this sender has not begun: it has found others, too.
     fn is_uninvited(&self, index: usize) -> bool {
         let listed = matches!(self.options.members, Members::Listed(_));
@@ -88,7 +100,8 @@ impl Sender {
 
     /// A receiver that has found this sender.
     fn hello(&mut self, peer: PeerId, version: u16, now: Instant) {
-        let Some(addr) = self.node.flow(peer).map(|flow| flow.addr) else { return };
+        let Some(flow) = self.node.flow(peer) else { return };
+        let addr = flow.addr;
         let refuse = |text: &str| Message::Abort { text: text.into() };
         if version != crate::message::VERSION {
             return self.say(peer, refuse("the sender speaks another version of the protocol of casts"));
@@ -119,6 +132,12 @@ impl Sender {
             member.state = State::Invited;
         }
         member.progress_at = now;
+        if !matches!(self.options.members, Members::Listed(_)) {
+            member.incarnation = flow.incarnation.map(|incarnation| incarnation.0);
+            if self.roster.has_begun_elsewhere(index) {
+                self.roster.went_elsewhere(index);
+            }
+        }
         self.bind_session(peer, index);
         self.say(peer, Message::Offer(self.offer));
     }

@@ -4,7 +4,7 @@ use super::key::KeyArgs;
 use super::wrong_arguments;
 use crate::bench::args::parse_size_from;
 use crate::cmd::signals::Ending;
-use crate::cmd::values::{address, seconds, whole};
+use crate::cmd::values::{seconds, whole};
 use anyhow::{Context, Result};
 use clap::Args;
 use denrei::BindError;
@@ -108,7 +108,7 @@ fn parse_route(text: &str) -> Result<Route, String> {
     let wrong =
         |why: String| format!("{why}: give a route as LISTEN=TARGET, such as 10.1.0.1:7000=10.2.0.5:7000");
     let (listen, target) = text.split_once('=').ok_or_else(|| wrong(format!("{text:?} is one address")))?;
-    let end = |text: &str| address(text.trim()).map_err(wrong);
+    let end = |text: &str| denrei::resolve(text.trim()).map_err(wrong);
     Ok(Route { listen: end(listen)?, target: end(target)? })
 }
 

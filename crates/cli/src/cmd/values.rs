@@ -1,11 +1,9 @@
 //! Values of options, with what is possible in the words that refuse a wrong one.
 //!
-//! Inputs → outputs: an argument's text → a number, an address, or why it is none. For clap's
+//! Inputs → outputs: an argument's text → a number, a time, or why it is none. For clap's
 //! `value_parser`, whose own parsers say what is possible only of numbers that can be read.
 
-use nix::net::if_::if_nametoindex;
 use std::fmt::Display;
-use std::net::{SocketAddr, ToSocketAddrs};
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
@@ -36,30 +34,6 @@ pub fn seconds(
     }
 }
 
-/// Parses a host's name or address with a port; the name's first address. One that a link alone has names this host's
-/// interface to it: `[fe80::7%eth0]:7411`.
-pub fn address(text: &str) -> Result<SocketAddr, String> {
-    if let Ok(address) = text.parse() {
-        return Ok(address);
-    }
-    let wrong = || format!("{text:?} is no address with a port, such as node1:7411 or [2001:db8::7]:7411");
-    if let Some((ip, (interface, port))) =
-        text.split_once('%').and_then(|(ip, rest)| Some((ip, rest.split_once("]:")?)))
-    {
-        let index = if_nametoindex(interface)
-            .map_err(|_| format!("this host has no interface {interface:?}: `ip link` shows those it has"))?;
-        return format!("{ip}%{index}]:{port}").parse().map_err(|_| wrong());
-    }
-    let (host, port) = text.rsplit_once(':').ok_or_else(wrong)?;
-    let port = port.parse::<u16>().map_err(|_| wrong())?;
-    if host.is_empty() || host.contains([':', ' ']) {
-        return Err(wrong());
-    }
-    let found =
-        (host, port).to_socket_addrs().map_err(|error| format!("cannot resolve {host:?}: {error}"))?;
-    found.into_iter().next().ok_or_else(|| format!("{host:?} has no address"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -82,20 +56,6 @@ mod tests {
         assert_eq!(parse("600"), Ok(Duration::from_secs(600)));
         for wrong in ["-1", "600.1", "soon", "NaN", "inf", ""] {
             assert_eq!(parse(wrong).unwrap_err(), format!("{wrong:?} is no time from 0 to 600 s"));
-        }
-    }
-
-    #[test]
-    fn addresses_have_ports_and_hosts_may_have_names() {
-        assert_eq!(address("127.0.0.1:7411"), Ok(([127, 0, 0, 1], 7411).into()));
-        assert!(address("[::1]:0").is_ok());
-        let index = if_nametoindex("lo").unwrap();
-        assert_eq!(address("[fe80::7%lo]:7411"), address(&format!("[fe80::7%{index}]:7411")));
-        assert!(address("[fe80::7%no-such]:7411").unwrap_err().contains("ip link"));
-        let named = address("localhost:7411").unwrap();
-        assert!(named.ip().is_loopback() && named.port() == 7411);
-        for wrong in ["127.0.0.1", "::1", "127.0.0.1:99999", "node1", "node1:", ":7411", "no such:7411", ""] {
-            assert!(address(wrong).unwrap_err().contains("such as node1:7411"), "{wrong}");
         }
     }
 }

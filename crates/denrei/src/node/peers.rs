@@ -28,16 +28,31 @@ impl Node {
 
     /// The address of another Node in the form that it is known by, if this one can send there.
     pub(crate) fn reachable(&self, addr: SocketAddr) -> Result<SocketAddr, ConnectError> {
-        let (addr, local) = (canonical(addr), self.local_addr());
-        match can_reach(local.ip(), addr.ip()) {
-            true => Ok(addr),
-            false => Err(ConnectError::OtherFamily { addr, local }),
+        let (addr, local) = (self.known_as(addr), self.local_addr());
+        if !can_reach(local.ip(), addr.ip()) {
+            return Err(ConnectError::OtherFamily { addr, local });
+        }
+        match lacks_interface(addr) {
+            true => Err(ConnectError::NoInterface(addr)),
+            false => Ok(addr),
+        }
+    }
+
+    /// The one form of an address. One of a link that does not name its interface is of this Node's own link, where
+    /// that has one.
+    fn known_as(&self, addr: SocketAddr) -> SocketAddr {
+        match (canonical(addr), self.local_addr()) {
+            (SocketAddr::V6(mut addr), SocketAddr::V6(own)) if lacks_interface(addr.into()) => {
+                addr.set_scope_id(own.scope_id());
+                addr.into()
+            }
+            (addr, _) => addr,
         }
     }
 
     /// The live peer at an address.
     pub fn peer_at(&self, addr: SocketAddr) -> Option<PeerId> {
-        let addr = canonical(addr);
+        let addr = self.known_as(addr);
         self.shards().enter_at(addr).1.endpoint.peer_at(addr)
     }
 
@@ -119,4 +134,10 @@ pub(crate) fn can_reach(local: IpAddr, target: IpAddr) -> bool {
         (IpAddr::V6(local), _) if local.is_unspecified() => true,
         (local, target) => local.is_ipv4() == target.is_ipv4(),
     }
+}
+
+/// Whether an address is one that each link has for itself, and does not say which: what is sent there may go out
+/// anywhere, and answers come from another address, which has the interface.
+pub(crate) fn lacks_interface(addr: SocketAddr) -> bool {
+    matches!(addr, SocketAddr::V6(v6) if v6.ip().is_unicast_link_local() && v6.scope_id() == 0)
 }

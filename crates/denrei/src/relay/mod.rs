@@ -18,7 +18,7 @@ mod route;
 pub use pair::PairState;
 
 use crate::maker::Maker;
-use crate::node::can_reach;
+use crate::node::{can_reach, lacks_interface};
 use crate::{BindError, Config, Drive, Node};
 use denrei_proto::{ConfigError, MESSAGE_COST_BYTES, MIN_CHANNEL_CREDIT_BYTES};
 use parking_lot::Mutex;
@@ -178,6 +178,11 @@ fn refuse_unreachable(route: &Route, from: IpAddr) -> Result<(), BindError> {
     };
     if port == 0 || ip.is_unspecified() || ip.is_multicast() || ip == Ipv4Addr::BROADCAST {
         return refuse("to the address and port of a peer".to_owned());
+    }
+    if lacks_interface(route.target) {
+        return refuse(
+            "to a peer with this host's interface to its link, as in [fe80::7%eth0]:7411".to_owned(),
+        );
     }
     if !can_reach(from, ip) {
         return refuse(format!("to a peer that can be reached from {from}"));

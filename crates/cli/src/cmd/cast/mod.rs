@@ -8,7 +8,7 @@ mod send;
 mod show;
 
 use crate::cmd::key::KeyArgs;
-use crate::cmd::values::{address, seconds};
+use crate::cmd::values::seconds;
 use crate::cmd::wrong_arguments;
 use anyhow::{Context, Result};
 use clap::{Args, Subcommand};
@@ -131,10 +131,10 @@ fn resolve(text: &str, port: u16) -> Result<SocketAddr, String> {
         return Ok(SocketAddr::new(ip, port));
     }
     if text.contains('%') && !text.starts_with('[') {
-        return address(&format!("[{text}]:{port}"));
+        return denrei::resolve(&format!("[{text}]:{port}"));
     }
     let has_port = text.contains(':') && !text.ends_with(']');
-    if has_port { address(text) } else { address(&format!("{text}:{port}")) }
+    if has_port { denrei::resolve(text) } else { denrei::resolve(&format!("{text}:{port}")) }
 }
 
 /// The address of another side, which `option` names: as for [`resolve`], with `port` where it names none and there is one
