@@ -347,10 +347,6 @@ def test_one_where_there_may_be_several_is_refused_in_words():
         assert refused.value.__notes__ == [f"while processing '{name}'"]
     with pytest.raises(ValueError, match='"10.0.0.1" is no address with a port, such as node1:7411'):
         a.connect("10.0.0.1")
-    with pytest.raises(ValueError, match="no interface \"no-such\""):
-        a.connect("[fe80::7%no-such]:9")
-    with pytest.raises(ValueError, match="other IP version"):
-        a.connect("[fe80::7%lo]:9")
 
 
 def test_a_number_that_its_type_does_not_hold_is_refused_with_what_it_may_be():
