@@ -269,10 +269,8 @@ impl Endpoint {
         let held_after = peer.inbox().held_bytes();
         self.held_bytes = self.held_bytes + held_after - held_before;
         self.follow_notes(now, slot);
-        if let Some(groups) = &mut self.groups
-            && let Some(peer) = self.slots[slot as usize].peer.as_deref()
-        {
-            groups.on_session_progress(peer.id);
+        if self.groups.is_some() {
+            self.tell_groups(slot);
         }
         if fewer_promised || self.held_bytes < held_by_all {
             self.share_memory(now);

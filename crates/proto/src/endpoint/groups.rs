@@ -336,6 +336,16 @@ impl Endpoint {
         }
     }
 
+    /// Something has happened to a session. Apart, for it would cost those of endpoints without groups.
+    #[inline(never)]
+    pub(super) fn tell_groups(&mut self, slot: u32) {
+        if let Some(groups) = &mut self.groups
+            && let Some(peer) = self.slots[slot as usize].peer.as_deref()
+        {
+            groups.on_session_progress(peer.id);
+        }
+    }
+
     fn drive_groups(&mut self, now: Instant) {
         let held_before = self.held_bytes;
         self.with_groups(|groups, host| groups.drive(now, host));
@@ -347,6 +357,7 @@ impl Endpoint {
 
     /// Follows what has come for groups, and writes the next datagrams to a group's address, or of a session. Groups
     /// go first, but not for long: one that fills the line would leave sessions without acknowledgements.
+    #[inline(never)]
     pub(super) fn transmit_in_turn(&mut self, now: Instant, out: &mut TransmitBuf) -> Option<Transmit> {
         if self.groups.as_deref().is_some_and(|groups| groups.wants_drive(now)) {
             self.drive_groups(now);
