@@ -247,7 +247,8 @@ impl Pair {
 pub fn content(number: usize, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; len.next_multiple_of(8)];
     for (at, word) in (0_u64..).zip(bytes.as_chunks_mut::<8>().0) {
-        *word = (at << 32 | number as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes();
+        let (place, message) = ((at + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15), 0x0707_0707_0707_0707);
+        *word = place.wrapping_add((number as u64).wrapping_mul(message)).to_le_bytes();
     }
     bytes.truncate(len);
     bytes
