@@ -1,8 +1,8 @@
 //! Several endpoints at one address, and one that goes on with another's sessions.
 
-mod common;
-
-use common::{Pair, SECOND, addr, content, secured};
+use crate::common::content;
+use crate::net::{Pair, SECOND, addr};
+use crate::ways::secured;
 use denrei_proto::{Config, ConnectError, Endpoint, Place};
 use denrei_wire::Instant;
 use proptest::prelude::*;
@@ -15,7 +15,6 @@ fn shards(config: &Config, count: u32) -> Vec<Endpoint> {
     Place::all(count).map(|place| Endpoint::at(place, Arc::clone(&config), 7, Instant::ZERO)).collect()
 }
 
-#[test]
 fn endpoints_at_one_address_are_one_process_with_peers_of_different_names() {
     let config = Config { max_peers: 5, ..Config::default() };
     let mut shards = shards(&config, 2);
@@ -61,7 +60,6 @@ proptest! {
 
     /// Whenever the sessions move, before they are open, half-way, or when all is said: nothing is lost,
     /// nothing comes twice, and order holds, both ways, with one datagram in seven lost.
-    #[test]
     fn sessions_go_on_at_another_endpoint(
         moves_after_us in 0_u64..3_000,
         sizes in proptest::collection::vec(0_usize..200_000, 1..12),
@@ -97,3 +95,8 @@ proptest! {
         prop_assert_eq!((pair.lost(0), pair.lost(1)), (vec![], vec![]));
     }
 }
+
+crate::ways::tests! { plain sealed staged => {
+    endpoints_at_one_address_are_one_process_with_peers_of_different_names,
+    sessions_go_on_at_another_endpoint,
+}}

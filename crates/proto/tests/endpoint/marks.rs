@@ -1,8 +1,7 @@
 //! Paths that do not leave ECN's marks alone (RFC 9000 §13.4.2).
 
-mod common;
-
-use common::{Pair, SECOND, content};
+use crate::common::content;
+use crate::net::{Pair, SECOND};
 use denrei_proto::Config;
 use denrei_wire::Ecn;
 use std::time::Duration;
@@ -15,7 +14,6 @@ fn congest(ecn: Ecn) -> Option<Ecn> {
     Some(if ecn == Ecn::Ect0 { Ecn::Ce } else { ecn })
 }
 
-#[test]
 fn a_path_that_drops_what_is_marked_carries_messages_both_ways() {
     let mut pair = Pair::new(Config::default());
     pair.remark = drop_marked;
@@ -31,7 +29,6 @@ fn a_path_that_drops_what_is_marked_carries_messages_both_ways() {
     assert!(pair.lost(0).is_empty() && pair.lost(1).is_empty());
 }
 
-#[test]
 fn marks_are_tried_again_where_they_were_lost() {
     let mut pair = Pair::new(Config::default());
     pair.remark = |_| Some(Ecn::NotEct);
@@ -53,7 +50,6 @@ fn marks_are_tried_again_where_they_were_lost() {
     assert_eq!(marks(&pair), 1);
 }
 
-#[test]
 fn a_silence_of_the_paths_costs_no_marks() {
     let (mut pair, peer) = Pair::met(Config::default());
     pair.connected = false;
@@ -67,3 +63,9 @@ fn a_silence_of_the_paths_costs_no_marks() {
     assert_eq!(pair.received[1].len(), 3);
     assert!(pair.ends[0].flow(peer).unwrap().counters.ecn_marks > 0);
 }
+
+crate::ways::tests! { plain sealed staged => {
+    a_path_that_drops_what_is_marked_carries_messages_both_ways,
+    marks_are_tried_again_where_they_were_lost,
+    a_silence_of_the_paths_costs_no_marks,
+}}

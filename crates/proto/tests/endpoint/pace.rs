@@ -1,8 +1,7 @@
 //! The pace that the receiver sets, between two endpoints.
 
-mod common;
-
-use common::{Pair, SECOND, content};
+use crate::common::content;
+use crate::net::{Pair, SECOND};
 use denrei_proto::{
     ChannelId, Completion, Config, Event, LostReason, MAX_RATE, OfferPolicy, PeerError, PeerId, Rate,
 };
@@ -23,7 +22,6 @@ fn received_bytes(pair: &Pair) -> u64 {
     pair.received[1].iter().map(|message| message.data.len() as u64).sum()
 }
 
-#[test]
 fn the_receiver_sets_the_rate_and_the_mean_is_met() {
     let (mut pair, there, back) = open(Config::default());
     let rate = Rate { bytes_per_s: 1_000_000, burst_bytes: 14_540 };
@@ -45,7 +43,6 @@ fn the_receiver_sets_the_rate_and_the_mean_is_met() {
     assert_eq!(pair.ends[0].flow(there).unwrap().counters.probes, 0);
 }
 
-#[test]
 fn no_train_exceeds_the_burst_and_each_is_used_up() {
     let (mut pair, there, back) = open(Config::default());
     let rate = Rate { bytes_per_s: 10_000_000, burst_bytes: 20_000 };
@@ -62,7 +59,6 @@ fn no_train_exceeds_the_burst_and_each_is_used_up() {
     assert!((20_000..20_000 + headers).contains(&first), "{first} octets in the first burst");
 }
 
-#[test]
 fn a_stopped_sender_still_answers_and_goes_on_when_told() {
     let (mut pair, there, back) = open(Config::default());
     pair.ends[1].set_rate(pair.now, back, Rate::STOPPED).unwrap();
@@ -82,7 +78,6 @@ fn a_stopped_sender_still_answers_and_goes_on_when_told() {
     assert_eq!(received_bytes(&pair), 100_000);
 }
 
-#[test]
 fn the_rate_is_kept_when_packets_are_lost_and_nothing_is() {
     let (mut pair, there, back) = open(Config::default());
     pair.lose = |number| number % 7 == 3;
@@ -100,7 +95,6 @@ fn the_rate_is_kept_when_packets_are_lost_and_nothing_is() {
     assert_eq!(received_bytes(&pair), 2_000_000);
 }
 
-#[test]
 fn a_wish_holds_until_the_receiver_decides() {
     let wish = Rate { bytes_per_s: 1_000_000, burst_bytes: 5_000 };
     let (mut pair, there, back) = open(Config { rate_request: wish, ..Config::default() });
@@ -115,7 +109,6 @@ fn a_wish_holds_until_the_receiver_decides() {
     assert_eq!(received_bytes(&pair), 1_000_000);
 }
 
-#[test]
 fn impossible_rates_are_refused_with_the_range() {
     let (mut pair, _, back) = open(Config::default());
     let beyond = Rate { bytes_per_s: MAX_RATE + 1, burst_bytes: 1 };
@@ -128,7 +121,6 @@ fn impossible_rates_are_refused_with_the_range() {
 }
 
 /// A rate without a burst would set no limit, nor would a burst without a rate.
-#[test]
 fn half_a_rate_request_is_refused_with_what_is_missing() {
     let whole = Rate { bytes_per_s: 1_000_000, burst_bytes: 20_000 };
     let refused = |rate_request| Config { rate_request, ..Config::default() }.validate();
@@ -143,7 +135,6 @@ fn half_a_rate_request_is_refused_with_what_is_missing() {
     assert!(error.expected.contains("(20000)"), "{error}");
 }
 
-#[test]
 fn a_late_message_is_dropped_and_the_channel_goes_on() {
     let (mut pair, there, back) = open(Config::default());
     pair.ends[1].set_rate(pair.now, back, Rate { bytes_per_s: 1_000_000, burst_bytes: 2_000 }).unwrap();
@@ -182,7 +173,6 @@ fn a_late_message_is_dropped_and_the_channel_goes_on() {
 }
 
 /// Frames of twice the rate: what the rate carries arrives, and nothing is spent on the others.
-#[test]
 fn of_frames_beyond_the_rate_as_many_arrive_in_time_as_it_carries() {
     let (mut pair, there, back) = open(Config { keepalive: None, ..Config::default() });
     pair.ends[1].set_rate(pair.now, back, Rate { bytes_per_s: 2_500_000, burst_bytes: 65_536 }).unwrap();
@@ -205,7 +195,6 @@ fn of_frames_beyond_the_rate_as_many_arrive_in_time_as_it_carries() {
     assert_eq!(pair.ends[0].queue_len(there), Some(0));
 }
 
-#[test]
 fn credit_of_dropped_messages_comes_back() {
     let credit = 64 << 10;
     let config = Config {
@@ -237,7 +226,6 @@ fn credit_of_dropped_messages_comes_back() {
     assert_eq!(pair.ends[0].queue_len(there), Some(0));
 }
 
-#[test]
 fn an_offer_that_expires_is_withdrawn_from_the_application() {
     let (mut pair, there, back) = open(Config { offers: OfferPolicy::Ask, ..Config::default() });
     let to = ChannelId { peer: there, channel: 0 };
@@ -256,7 +244,6 @@ fn an_offer_that_expires_is_withdrawn_from_the_application() {
     assert_eq!(pair.received[1].len(), 1);
 }
 
-#[test]
 fn an_offer_behind_one_that_expires_halfway_is_accepted_then() {
     let config = Config { channel_credit_bytes: 64 << 10, offer_above_bytes: 1000, ..Config::default() };
     let (mut pair, there, _) = open(config);
@@ -271,7 +258,6 @@ fn an_offer_behind_one_that_expires_halfway_is_accepted_then() {
     assert_eq!(pair.received[1][0].data, content(2, 500_000));
 }
 
-#[test]
 fn the_application_sees_its_queue_and_repeats_when_it_knows_better() {
     let (mut pair, there, _) = open(Config::default());
     pair.send(0, there, 0, content(1, 500));
@@ -289,7 +275,6 @@ fn the_application_sees_its_queue_and_repeats_when_it_knows_better() {
     assert_eq!(pair.ends[0].flow(there).unwrap().weight, 300);
 }
 
-#[test]
 fn a_channel_whose_messages_all_expire_does_not_run_out_of_credit() {
     let config = Config { channel_credit_bytes: 100_000, offer_above_bytes: 90_000, ..Config::default() };
     let (mut pair, there, back) = open(config);
@@ -327,7 +312,6 @@ fn shut(config: Config, rate: Rate) -> (Pair, PeerId, PeerId) {
     (pair, there, back)
 }
 
-#[test]
 fn an_offer_reaches_a_receiver_that_lets_no_data_go() {
     for rate in SHUT {
         let (mut pair, there, back) = shut(Config { offers: OfferPolicy::Ask, ..Config::default() }, rate);
@@ -348,7 +332,6 @@ fn an_offer_reaches_a_receiver_that_lets_no_data_go() {
     }
 }
 
-#[test]
 fn an_offer_keeps_its_place_behind_a_message_that_the_rate_holds_up() {
     let config = Config { offers: OfferPolicy::Ask, ..Config::default() };
     let (mut pair, there, back) = shut(config, Rate::STOPPED);
@@ -362,7 +345,6 @@ fn an_offer_keeps_its_place_behind_a_message_that_the_rate_holds_up() {
     assert!(offered(&pair) && received_bytes(&pair) == 1_000);
 }
 
-#[test]
 fn a_message_that_expires_while_no_data_may_go_is_done_with() {
     for (rate, lossy) in [(SHUT[0], false), (SHUT[1], false), (SHUT[0], true)] {
         let (mut pair, there, back) = shut(Config::default(), rate);
@@ -380,7 +362,6 @@ fn a_message_that_expires_while_no_data_may_go_is_done_with() {
     }
 }
 
-#[test]
 fn a_live_sender_that_is_stopped_queues_no_more_than_what_is_in_time() {
     let (mut pair, there, back) = shut(Config { keepalive: None, ..Config::default() }, Rate::STOPPED);
     let to = ChannelId { peer: there, channel: 0 };
@@ -401,7 +382,6 @@ fn a_live_sender_that_is_stopped_queues_no_more_than_what_is_in_time() {
 }
 
 /// Each of those given up costs 64 of the channel's credit until what is in front of it is through.
-#[test]
 fn what_is_given_up_behind_a_message_leaves_it_its_credit() {
     let config = Config { channel_credit_bytes: 64 << 10, offer_above_bytes: 60_000, ..Config::default() };
     let (mut pair, there, back) = shut(config, Rate::STOPPED);
@@ -419,7 +399,6 @@ fn what_is_given_up_behind_a_message_leaves_it_its_credit() {
     assert_eq!((received_bytes(&pair), pair.ends[0].queue_len(there)), (40_000, Some(0)));
 }
 
-#[test]
 fn a_message_after_all_was_given_up_is_noticed_to_have_nobody_to_go_to() {
     let (mut pair, there, _) = shut(Config { keepalive: None, ..Config::default() }, Rate::STOPPED);
     let to = ChannelId { peer: there, channel: 0 };
@@ -434,7 +413,6 @@ fn a_message_after_all_was_given_up_is_noticed_to_have_nobody_to_go_to() {
 }
 
 /// What was about to be sent again, and may not be, has been delivered meanwhile: nothing waits then.
-#[test]
 fn a_message_after_all_was_delivered_late_is_noticed_to_have_nobody_to_go_to() {
     let (mut pair, there, back) = open(Config { keepalive: None, ..Config::default() });
     let to = ChannelId { peer: there, channel: 0 };
@@ -459,3 +437,27 @@ fn a_message_after_all_was_delivered_late_is_noticed_to_have_nobody_to_go_to() {
     pair.run(60 * SECOND);
     assert_eq!(pair.lost(0), [(LostReason::TimedOut, 1)]);
 }
+
+crate::ways::tests! { plain sealed staged => {
+    the_receiver_sets_the_rate_and_the_mean_is_met,
+    no_train_exceeds_the_burst_and_each_is_used_up,
+    a_stopped_sender_still_answers_and_goes_on_when_told,
+    the_rate_is_kept_when_packets_are_lost_and_nothing_is,
+    a_wish_holds_until_the_receiver_decides,
+    impossible_rates_are_refused_with_the_range,
+    half_a_rate_request_is_refused_with_what_is_missing,
+    a_late_message_is_dropped_and_the_channel_goes_on,
+    of_frames_beyond_the_rate_as_many_arrive_in_time_as_it_carries,
+    credit_of_dropped_messages_comes_back,
+    an_offer_that_expires_is_withdrawn_from_the_application,
+    an_offer_behind_one_that_expires_halfway_is_accepted_then,
+    the_application_sees_its_queue_and_repeats_when_it_knows_better,
+    a_channel_whose_messages_all_expire_does_not_run_out_of_credit,
+    an_offer_reaches_a_receiver_that_lets_no_data_go,
+    an_offer_keeps_its_place_behind_a_message_that_the_rate_holds_up,
+    a_message_that_expires_while_no_data_may_go_is_done_with,
+    a_live_sender_that_is_stopped_queues_no_more_than_what_is_in_time,
+    what_is_given_up_behind_a_message_leaves_it_its_credit,
+    a_message_after_all_was_given_up_is_noticed_to_have_nobody_to_go_to,
+    a_message_after_all_was_delivered_late_is_noticed_to_have_nobody_to_go_to,
+}}

@@ -1,8 +1,7 @@
 //! What a peer says before it is proven: nothing of it reaches the application, and none of it is lost.
 
-mod common;
-
-use common::{Pair, addr, content};
+use crate::common::content;
+use crate::net::{Pair, addr};
 use denrei_proto::{Config, Endpoint, Event, LostReason, PeerId, Phase, Rate};
 use denrei_wire::packet::Kind;
 use denrei_wire::{Instant, TransmitBuf};
@@ -21,7 +20,6 @@ fn speak(pair: &mut Pair) {
     pair.ends[0].close_write(pair.now, peer).unwrap();
 }
 
-#[test]
 fn what_was_said_before_the_proof_is_told_with_it_and_once() {
     let mut pair = Pair::new(Config::default());
     speak(&mut pair);
@@ -34,7 +32,6 @@ fn what_was_said_before_the_proof_is_told_with_it_and_once() {
     assert!(matches!(pair.events[1][0], Event::Connected { .. }), "{:?}", pair.events[1]);
 }
 
-#[test]
 fn a_recorded_beginning_tells_the_application_nothing() {
     let mut pair = Pair::new(Config::default());
     pair.connected = false;
@@ -50,7 +47,6 @@ fn a_recorded_beginning_tells_the_application_nothing() {
     assert!(!pair.tapped(0, Kind::Answer).is_empty(), "it was heard");
 }
 
-#[test]
 fn of_many_rates_in_a_row_the_last_is_told() {
     let mut pair = Pair::new(Config::default());
     let peer = pair.connect(0);
@@ -83,7 +79,6 @@ fn meet(pair: &mut Pair) -> (usize, PeerId, usize) {
     (responder, peers[responder], 1 - responder)
 }
 
-#[test]
 fn whoever_ends_a_session_before_the_proof_acknowledges_nothing() {
     for late in [0, 1] {
         let mut pair = Pair::new(Config::default());
@@ -100,7 +95,6 @@ fn whoever_ends_a_session_before_the_proof_acknowledges_nothing() {
 }
 
 /// With nothing acknowledged yet, only the answer tells how soon a first flight that is lost whole can be missed.
-#[test]
 fn a_first_flight_that_is_lost_whole_is_repeated_as_soon_as_the_answer_lets_expect() {
     let mut pair = Pair::new(Config::default());
     pair.lose = |order| (3..=8).contains(&order);
@@ -113,7 +107,6 @@ fn a_first_flight_that_is_lost_whole_is_repeated_as_soon_as_the_answer_lets_expe
 }
 
 /// They assume the same round trip: what overflowed a queue would overflow it again.
-#[test]
 fn those_that_open_at_once_do_not_ask_again_at_once() {
     let mut times: Vec<_> = (0..64)
         .map(|seed| {
@@ -144,7 +137,6 @@ fn open_twice(pair: &mut Pair) -> [Vec<u8>; 2] {
 }
 
 /// Whichever FIRST comes first, late, or again and again, as somebody may have recorded it.
-#[test]
 fn a_first_of_an_earlier_session_costs_the_later_one_nothing() {
     for (adopted, late) in [(false, true), (true, true), (false, false), (true, false)] {
         let mut pair = Pair::new(Config::default());
@@ -171,3 +163,13 @@ fn a_first_of_an_earlier_session_costs_the_later_one_nothing() {
         assert_eq!(data(0).len(), usize::from(adopted), "late {late}");
     }
 }
+
+crate::ways::tests! { plain sealed => {
+    what_was_said_before_the_proof_is_told_with_it_and_once,
+    a_recorded_beginning_tells_the_application_nothing,
+    of_many_rates_in_a_row_the_last_is_told,
+    whoever_ends_a_session_before_the_proof_acknowledges_nothing,
+    a_first_flight_that_is_lost_whole_is_repeated_as_soon_as_the_answer_lets_expect,
+    those_that_open_at_once_do_not_ask_again_at_once,
+    a_first_of_an_earlier_session_costs_the_later_one_nothing,
+}}

@@ -1,8 +1,7 @@
 //! What a receiver has room for: credit and memory that are free again reach whoever waits for them.
 
-mod common;
-
-use common::{Pair, SECOND, addr, content};
+use crate::common::content;
+use crate::net::{Pair, SECOND, addr};
 use denrei_proto::group::{GroupId, GroupOptions};
 use denrei_proto::{
     ChannelId, Completion, Config, Event, LostReason, MessageId, OfferPolicy, PeerId, Placement,

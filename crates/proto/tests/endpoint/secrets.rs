@@ -1,8 +1,7 @@
 //! What an attacker can do to endpoints that have a cluster key, and what keys and identities do.
 
-mod common;
-
-use common::{Pair, SECOND, addr, content};
+use crate::common::content;
+use crate::net::{Pair, SECOND, addr};
 use denrei_proto::seal::{ClusterKey, Identity};
 use denrei_proto::{Config, Endpoint, LostReason};
 use denrei_wire::checksum::crc32c;

@@ -1,15 +1,14 @@
 //! How sessions end: in order, at once, by silence; and what is not taken for an end.
 
-mod common;
-
+use crate::common::content;
+use crate::net::{self, Pair, SECOND};
+use crate::ways;
 use bytes::Bytes;
-use common::{Pair, SECOND, content};
 use core::time::Duration;
 use denrei_proto::{ChannelId, Completion, Config, Event, LostReason, SendError};
 use denrei_wire::TransmitBuf;
 use denrei_wire::packet::Kind;
 
-#[test]
 fn a_killed_peer_is_noticed_and_its_successor_is_another() {
     let mut pair = Pair::new(Config::default());
     let peer = pair.connect(0);
@@ -19,7 +18,7 @@ fn a_killed_peer_is_noticed_and_its_successor_is_another() {
     pair.send(0, peer, 0, "into the void");
     pair.run(SECOND);
     // That nobody knows the session is believed where nothing is sealed, and found out otherwise.
-    let is_sealed = common::secured(Config::default()).cluster_key.is_some();
+    let is_sealed = ways::secured(Config::default()).cluster_key.is_some();
     let reason = if is_sealed { LostReason::Restarted } else { LostReason::Forgotten };
     assert_eq!(pair.lost(0), [(reason, 1)]);
     let again = pair.connect(0);
@@ -35,7 +34,6 @@ fn a_killed_peer_is_noticed_and_its_successor_is_another() {
 }
 
 /// The FIRST of one that was killed before it had an answer, or a recording of it, kept who is there now from being asked.
-#[test]
 fn a_killed_peer_is_noticed_though_another_came_and_went_meanwhile() {
     let (mut pair, peer) = Pair::met(Config::default());
     pair.restart(1, Config::default());
@@ -52,7 +50,6 @@ fn a_killed_peer_is_noticed_though_another_came_and_went_meanwhile() {
     );
 }
 
-#[test]
 fn a_restarted_peer_that_speaks_first_replaces_its_predecessor() {
     let mut pair = Pair::new(Config::default());
     let peer = pair.connect(0);
@@ -74,7 +71,6 @@ fn asking_in_vain() -> Pair {
     pair
 }
 
-#[test]
 fn silence_is_noticed_in_the_stated_time() {
     let mut pair = asking_in_vain();
     pair.run(19 * SECOND);
@@ -86,7 +82,6 @@ fn silence_is_noticed_in_the_stated_time() {
 }
 
 /// Its process did not run, or its application did not call: nobody has asked the peer again.
-#[test]
 fn who_did_nothing_for_long_does_not_take_it_for_the_peers_silence() {
     for opens in [true, false] {
         let mut pair = Pair::new(Config::default());
@@ -106,7 +101,6 @@ fn who_did_nothing_for_long_does_not_take_it_for_the_peers_silence() {
     }
 }
 
-#[test]
 fn who_looks_seldom_misses_a_silent_peer_as_well() {
     for pause in [4, 60] {
         let mut pair = asking_in_vain();
@@ -124,7 +118,6 @@ fn who_looks_seldom_misses_a_silent_peer_as_well() {
 
 /// What it carries no longer is found out, and whether something smaller gets through; a driver may tell the time twice
 /// before it sends.
-#[test]
 fn silence_is_noticed_in_that_time_though_the_path_is_looked_into() {
     let mut pair = Pair::new(Config { max_datagram_bytes: 1472, ..Config::default() });
     let peer = pair.connect(0);
@@ -147,24 +140,22 @@ fn silence_is_noticed_in_that_time_though_the_path_is_looked_into() {
 fn refused_for(pair: &mut Pair, time: Duration) {
     let until = pair.now + time;
     while pair.now < until {
-        pair.ends[0].handle_refused(pair.now, common::addr(1));
+        pair.ends[0].handle_refused(pair.now, net::addr(1));
         pair.run(Duration::from_millis(10));
     }
 }
 
-#[test]
 fn who_is_silent_and_whose_host_refuses_what_is_sent_is_gone_soon() {
     let mut pair = asking_in_vain();
     refused_for(&mut pair, SECOND);
     assert_eq!(pair.lost(0), []);
-    assert_eq!(pair.ends[0].poll_silent().map(|way| way.to), Some(common::addr(1)));
+    assert_eq!(pair.ends[0].poll_silent().map(|way| way.to), Some(net::addr(1)));
     refused_for(&mut pair, SECOND);
     assert_eq!(pair.lost(0), [(LostReason::Gone, 1)]);
-    assert!(!pair.ends[0].handle_refused(pair.now, common::addr(1)));
+    assert!(!pair.ends[0].handle_refused(pair.now, net::addr(1)));
 }
 
 /// Anybody can say it.
-#[test]
 fn a_peer_that_answers_is_not_gone_whoever_says_so() {
     let (mut pair, peer) = Pair::met(Config::default());
     refused_for(&mut pair, 10 * SECOND);
@@ -181,21 +172,19 @@ fn a_peer_that_answers_is_not_gone_whoever_says_so() {
 }
 
 /// Whoever did nothing for a while has not asked the peer in it.
-#[test]
 fn a_peer_is_not_gone_that_was_not_asked_again() {
     let (mut pair, _) = Pair::met(Config::default());
     for _ in 0..10 {
-        pair.ends[0].handle_refused(pair.now, common::addr(1));
+        pair.ends[0].handle_refused(pair.now, net::addr(1));
     }
     pair.now += 5 * SECOND;
     for _ in 0..10 {
-        pair.ends[0].handle_refused(pair.now, common::addr(1));
+        pair.ends[0].handle_refused(pair.now, net::addr(1));
     }
     pair.run(SECOND);
     assert_eq!(pair.lost(0), []);
 }
 
-#[test]
 fn a_peer_whose_end_was_lost_is_found_to_be_gone_by_asking() {
     let (mut pair, _) = Pair::met(Config::default());
     pair.connected = false;
@@ -208,7 +197,6 @@ fn a_peer_whose_end_was_lost_is_found_to_be_gone_by_asking() {
     assert_eq!(pair.lost(0), [(LostReason::Forgotten, 0)]);
 }
 
-#[test]
 fn an_outage_shorter_than_that_loses_nothing() {
     let mut pair = Pair::new(Config::default());
     let peer = pair.connect(0);
@@ -223,7 +211,6 @@ fn an_outage_shorter_than_that_loses_nothing() {
     assert_eq!(pair.lost(0), []);
 }
 
-#[test]
 fn nobody_at_the_address_is_said_so() {
     let mut pair = Pair::new(Config::default());
     pair.connected = false;
@@ -233,7 +220,6 @@ fn nobody_at_the_address_is_said_so() {
     assert_eq!(pair.lost(0), [(LostReason::NoAnswer, 1)]);
 }
 
-#[test]
 fn closing_in_order_delivers_everything_first() {
     let mut pair = Pair::new(Config::default());
     pair.lose = |order| order % 5 == 1;
@@ -256,7 +242,6 @@ fn closing_in_order_delivers_everything_first() {
     assert_eq!(pair.ends[0].peers().count() + pair.ends[1].peers().count(), 0);
 }
 
-#[test]
 fn close_flushes_and_abort_does_not() {
     let mut pair = Pair::new(Config::default());
     let peer = pair.connect(0);
@@ -276,7 +261,6 @@ fn close_flushes_and_abort_does_not() {
     assert_eq!(pair.lost(1)[1], (ended, 0));
 }
 
-#[test]
 fn done_reading_drops_what_is_queued_and_says_so() {
     let mut pair = Pair::new(Config { send_buffer_bytes: 64 << 20, ..Config::default() });
     let peer = pair.connect(0);
@@ -298,7 +282,6 @@ fn done_reading_drops_what_is_queued_and_says_so() {
     assert_eq!(refused, Err(SendError::PeerDoneReading(peer)));
 }
 
-#[test]
 fn what_was_on_its_way_when_the_other_side_was_done_reading_may_come_after_close_write() {
     let (mut pair, peer) = Pair::met(Config::default());
     pair.tapped.clear();
@@ -323,7 +306,6 @@ fn what_was_on_its_way_when_the_other_side_was_done_reading_may_come_after_close
 
 /// Who has nothing to say would hear of a session that it does not have any more, and not why; of a process that is
 /// gone it would hear nothing.
-#[test]
 fn an_end_is_heard_although_one_packet_is_lost() {
     let (mut pair, _) = Pair::met(Config::default());
     let back = pair.ends[1].peers().next().unwrap();
@@ -338,7 +320,6 @@ fn an_end_is_heard_although_one_packet_is_lost() {
     assert!(reset.is_empty(), "what says it once more is no strange packet");
 }
 
-#[test]
 fn sides_that_end_at_once_do_not_tell_each_other_again_and_again() {
     let (mut pair, peer) = Pair::met(Config::default());
     let back = pair.ends[1].peers().next().unwrap();
@@ -350,7 +331,6 @@ fn sides_that_end_at_once_do_not_tell_each_other_again_and_again() {
 }
 
 /// A driver may tell the time again and again before it sends.
-#[test]
 fn a_probe_that_has_not_left_is_not_fired_again() {
     let mut pair = Pair::new(Config { max_datagram_bytes: 1472, ..Config::default() });
     let peer = pair.connect(0);
@@ -366,3 +346,26 @@ fn a_probe_that_has_not_left_is_not_fired_again() {
     pair.run(SECOND);
     assert_eq!((pair.received[1].len(), pair.acknowledged(0)), (1, 1));
 }
+
+crate::ways::tests! { plain sealed staged => {
+    a_killed_peer_is_noticed_and_its_successor_is_another,
+    a_killed_peer_is_noticed_though_another_came_and_went_meanwhile,
+    a_restarted_peer_that_speaks_first_replaces_its_predecessor,
+    silence_is_noticed_in_the_stated_time,
+    who_did_nothing_for_long_does_not_take_it_for_the_peers_silence,
+    who_looks_seldom_misses_a_silent_peer_as_well,
+    silence_is_noticed_in_that_time_though_the_path_is_looked_into,
+    who_is_silent_and_whose_host_refuses_what_is_sent_is_gone_soon,
+    a_peer_that_answers_is_not_gone_whoever_says_so,
+    a_peer_is_not_gone_that_was_not_asked_again,
+    a_peer_whose_end_was_lost_is_found_to_be_gone_by_asking,
+    an_outage_shorter_than_that_loses_nothing,
+    nobody_at_the_address_is_said_so,
+    closing_in_order_delivers_everything_first,
+    close_flushes_and_abort_does_not,
+    done_reading_drops_what_is_queued_and_says_so,
+    what_was_on_its_way_when_the_other_side_was_done_reading_may_come_after_close_write,
+    an_end_is_heard_although_one_packet_is_lost,
+    sides_that_end_at_once_do_not_tell_each_other_again_and_again,
+    a_probe_that_has_not_left_is_not_fired_again,
+}}

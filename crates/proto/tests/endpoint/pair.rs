@@ -1,15 +1,14 @@
 //! Two endpoints and a link in memory: the behaviours that everything else builds on.
 
-mod common;
-
+use crate::common::content;
+use crate::net::{Pair, SECOND, addr};
+use crate::ways;
 use bytes::Bytes;
-use common::{Pair, SECOND, addr, content};
 use denrei_proto::{ChannelId, Completion, Config, Event, OfferPolicy, SendError};
 use denrei_wire::packet::{self, Kind};
 use denrei_wire::{DatagramMeta, Ecn, PacketNumber, Token, TransmitBuf};
 use std::time::Duration;
 
-#[test]
 fn messages_of_all_sizes_arrive_whole_once_and_in_order() {
     for lose in
         [|_| false, |order| order % 7 == 3, |order: u64| order.wrapping_mul(0x9e37_79b9).is_multiple_of(5)]
@@ -33,13 +32,12 @@ fn messages_of_all_sizes_arrive_whole_once_and_in_order() {
         assert_eq!(pair.lost(0), []);
         assert_eq!(
             pair.lent > 0,
-            !common::is_sealed(),
+            !ways::is_sealed(),
             "what is sealed is copied, large plain packets are not"
         );
     }
 }
 
-#[test]
 fn both_may_connect_at_once() {
     let mut pair = Pair::new(Config::default());
     let peers = [pair.connect(0), pair.connect(1)];
@@ -57,7 +55,6 @@ fn both_may_connect_at_once() {
     }
 }
 
-#[test]
 fn an_answer_flows_back_on_the_same_session() {
     let mut pair = Pair::new(Config::default());
     let peer = pair.connect(0);
@@ -71,7 +68,6 @@ fn an_answer_flows_back_on_the_same_session() {
 }
 
 /// Of a thousand whose acknowledgements are due at once, each would else be looked at for each that is sent.
-#[test]
 fn an_acknowledgement_that_is_due_and_in_line_needs_no_timer() {
     let (mut pair, peer) = Pair::met(Config::default());
     pair.send(0, peer, 0, "is heard, and not answered");
@@ -88,7 +84,6 @@ fn an_acknowledgement_that_is_due_and_in_line_needs_no_timer() {
     assert_eq!(pair.acknowledged(0), 2);
 }
 
-#[test]
 fn acknowledgements_wait_for_answers_that_come_a_little_late() {
     const MS: Duration = Duration::from_millis(1);
     let mut pair = Pair::new(Config::default());
@@ -118,7 +113,6 @@ fn acknowledgements_wait_for_answers_that_come_a_little_late() {
     assert_eq!((pair.received[0].len(), pair.received[1].len()), (150, 150));
 }
 
-#[test]
 fn a_reader_that_stops_stops_its_sender_and_only_on_that_channel() {
     let mut pair = Pair::new(Config { send_buffer_bytes: 64 << 20, ..Config::default() });
     let peer = pair.connect(0);
@@ -141,7 +135,6 @@ fn a_reader_that_stops_stops_its_sender_and_only_on_that_channel() {
 
 /// In inline drive a Node does nothing between its application's calls; and where hundreds of processes begin at
 /// once on few cores, each waits for its turn.
-#[test]
 fn an_initiator_that_is_busy_before_it_looks_at_the_answer_loses_nothing() {
     for (speaks_first, others) in [(false, 0), (true, 0), (false, 200)] {
         let mut pair = Pair::new(Config::default());
@@ -167,7 +160,6 @@ fn an_initiator_that_is_busy_before_it_looks_at_the_answer_loses_nothing() {
     }
 }
 
-#[test]
 fn a_session_whose_initiator_is_gone_is_adopted_and_begins_anew() {
     let mut pair = Pair::new(Config { failure_timeout: SECOND, keepalive: None, ..Config::default() });
     let given_up = pair.connect(0);
@@ -192,7 +184,6 @@ fn a_session_whose_initiator_is_gone_is_adopted_and_begins_anew() {
     assert_eq!(pair.lost(1), []);
 }
 
-#[test]
 fn offers_wait_for_the_applications_word() {
     let mut pair = Pair::new(Config { offers: OfferPolicy::Ask, ..Config::default() });
     let peer = pair.connect(0);
@@ -220,7 +211,6 @@ fn offers_wait_for_the_applications_word() {
     assert!(pair.ends[1].accept(pair.now, offers[0].0, 0, Vec::new()).is_err());
 }
 
-#[test]
 fn the_end_of_what_was_accepted_is_acknowledged_at_once() {
     const BYTES: usize = 30_000;
     let mut pair = Pair::new(Config { offer_above_bytes: BYTES as u64 - 1, ..Config::default() });
@@ -237,7 +227,6 @@ fn the_end_of_what_was_accepted_is_acknowledged_at_once() {
     assert_eq!(pair.acknowledged(0), acknowledged + 1, "a receiver holds it back for a millisecond");
 }
 
-#[test]
 fn delivery_is_reported_when_the_application_takes_the_message() {
     let mut pair = Pair::new(Config::default());
     let peer = pair.connect(0);
@@ -259,7 +248,6 @@ fn delivery_is_reported_when_the_application_takes_the_message() {
     assert!(pair.events[0].contains(&Event::Delivered(id)));
 }
 
-#[test]
 fn an_urgent_channel_overtakes_bulk() {
     let mut pair = Pair::new(Config { send_buffer_bytes: 64 << 20, ..Config::default() });
     let peer = pair.connect(0);
@@ -276,7 +264,6 @@ fn an_urgent_channel_overtakes_bulk() {
     assert!(place < 6, "came as number {place}");
 }
 
-#[test]
 fn the_limits_of_the_receiver_are_known_after_the_first_answer() {
     let mut pair = Pair::new(Config { max_message_bytes: 2_000_000, ..Config::default() });
     let peer = pair.connect(0);
@@ -291,7 +278,6 @@ fn the_limits_of_the_receiver_are_known_after_the_first_answer() {
     assert_eq!(refused, Err(SendError::NoSuchChannel { channel: 1024, last: 1023 }));
 }
 
-#[test]
 fn what_waited_for_credit_is_held_against_the_limit_too() {
     let mut pair = Pair::new(Config { max_message_bytes: 1_000, ..Config::default() });
     let peer = pair.connect(0);
@@ -307,7 +293,6 @@ fn what_waited_for_credit_is_held_against_the_limit_too() {
     assert!(pair.events[0].iter().any(|event| matches!(event, Event::Refused(id) if id.number == 1)));
 }
 
-#[test]
 fn damaged_and_foreign_datagrams_change_nothing() {
     let (mut pair, peer) = Pair::met(Config::default());
     let meta = DatagramMeta { from: addr(0), at: None, ecn: Ecn::NotEct };
@@ -336,7 +321,6 @@ fn damaged_and_foreign_datagrams_change_nothing() {
     assert!(pair.ends[1].counters().corrupted > 0 && pair.ends[1].counters().malformed > 0);
 }
 
-#[test]
 fn a_send_buffer_that_is_full_says_so() {
     let mut pair = Pair::new(Config { send_buffer_bytes: 100_000, ..Config::default() });
     let peer = pair.connect(0);
@@ -348,7 +332,6 @@ fn a_send_buffer_that_is_full_says_so() {
     pair.send(0, peer, 0, "x");
 }
 
-#[test]
 fn a_send_buffer_that_is_half_empty_takes_a_message_of_any_size() {
     let mut pair = Pair::new(Config { send_buffer_bytes: 100_000, ..Config::default() });
     let peer = pair.connect(0);
@@ -367,7 +350,6 @@ fn a_send_buffer_that_is_half_empty_takes_a_message_of_any_size() {
     assert!(matches!(refused, Err(SendError::WouldBlock { queued_bytes: 60_064, .. })), "{refused:?}");
 }
 
-#[test]
 fn whoever_finds_no_room_asks_at_once_how_far_the_receiver_is() {
     let config = Config { offers: OfferPolicy::Ask, send_buffer_bytes: 100_000, ..Config::default() };
     let mut pair = Pair::new(config);
@@ -381,7 +363,6 @@ fn whoever_finds_no_room_asks_at_once_how_far_the_receiver_is() {
 }
 
 /// The peer would hold others back for 50 ms; the one that asked for its acknowledgement at once was lost.
-#[test]
 fn what_asked_for_an_answer_at_once_is_missed_soon() {
     let config = Config { max_ack_delay: Duration::from_millis(50), ..Config::default() };
     let (mut pair, peer) = Pair::met(config);
@@ -395,3 +376,25 @@ fn what_asked_for_an_answer_at_once_is_missed_soon() {
         assert_eq!(pair.received[1].len(), message, "within 10 ms");
     }
 }
+
+crate::ways::tests! { plain sealed staged => {
+    messages_of_all_sizes_arrive_whole_once_and_in_order,
+    both_may_connect_at_once,
+    an_answer_flows_back_on_the_same_session,
+    an_acknowledgement_that_is_due_and_in_line_needs_no_timer,
+    acknowledgements_wait_for_answers_that_come_a_little_late,
+    a_reader_that_stops_stops_its_sender_and_only_on_that_channel,
+    an_initiator_that_is_busy_before_it_looks_at_the_answer_loses_nothing,
+    a_session_whose_initiator_is_gone_is_adopted_and_begins_anew,
+    offers_wait_for_the_applications_word,
+    the_end_of_what_was_accepted_is_acknowledged_at_once,
+    delivery_is_reported_when_the_application_takes_the_message,
+    an_urgent_channel_overtakes_bulk,
+    the_limits_of_the_receiver_are_known_after_the_first_answer,
+    what_waited_for_credit_is_held_against_the_limit_too,
+    damaged_and_foreign_datagrams_change_nothing,
+    a_send_buffer_that_is_full_says_so,
+    a_send_buffer_that_is_half_empty_takes_a_message_of_any_size,
+    whoever_finds_no_room_asks_at_once_how_far_the_receiver_is,
+    what_asked_for_an_answer_at_once_is_missed_soon,
+}}

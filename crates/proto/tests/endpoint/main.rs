@@ -1,0 +1,14 @@
+//! Endpoints over a link in memory: how they open, what they say, how they end, and who gets in.
+
+#[path = "../common/mod.rs"]
+mod common;
+mod ends;
+mod marks;
+mod net;
+mod pace;
+mod pair;
+mod proof;
+mod room;
+mod secrets;
+mod shards;
+mod ways;
