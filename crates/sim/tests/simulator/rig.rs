@@ -1,8 +1,5 @@
 //! Hosts at one switch, with the oracle as their application.
 
-// Each test file uses its own part of this.
-#![allow(dead_code)]
-
 use core::time::Duration;
 use denrei_proto::{Completion, Config, FlowState};
 use denrei_sim::oracle::Oracle;

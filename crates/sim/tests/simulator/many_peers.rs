@@ -1,8 +1,6 @@
 //! 10,000 peers on one endpoint (S1, U1: one port serves any number).
 
-mod common;
-
-use common::{Rig, config};
+use crate::rig::{Rig, config};
 use core::time::Duration;
 use denrei_proto::Config;
 use denrei_sim::{HostId, HostSpec, LinkSpec};

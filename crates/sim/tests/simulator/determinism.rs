@@ -1,8 +1,6 @@
 //! One seed, one run, to the byte; and the way of driving does not matter.
 
-mod common;
-
-use common::{A, B, C, Rig, config};
+use crate::rig::{A, B, C, Rig, config};
 use core::time::Duration;
 use denrei_sim::scenario::{Subject, run_ops};
 use denrei_sim::{HostSpec, LinkSpec};

@@ -1,8 +1,6 @@
 //! Single situations, each with the property that the design promises for it.
 
-mod common;
-
-use common::{A, B, C, Rig, config};
+use crate::rig::{A, B, C, Rig, config};
 use core::time::Duration;
 use denrei_proto::{CongestionAlgorithm, LostReason};
 use denrei_sim::{Burst, Faults, HostSpec, LinkSpec};
