@@ -31,7 +31,7 @@ use crate::event::{ChannelId, EndpointCounters, Event, PeerCounters, PeerError, 
 use crate::events::Events;
 use crate::group;
 use crate::lending::Noted;
-use crate::peer::{Beginning, Context, Notes, Peer};
+use crate::peer::{Beginning, Context, News, Notes, Peer};
 use crate::seal::{Gate, Protection, Random, Seed};
 use crate::timer_queue::TimerQueue;
 use core::net::SocketAddr;
@@ -316,31 +316,29 @@ impl Endpoint {
         let way = peer.way();
         let addr = way.to;
         // All taken before any is followed: following lets other peers work, who make notes too.
-        let Notes { proven, offers, lost, half_closed, inquire, inquiry_answered, rate, .. } = self.notes;
-        (self.notes.proven, self.notes.offers, self.notes.lost) = (false, false, false);
-        (self.notes.inquire, self.notes.inquiry_answered, self.notes.rate) = (false, false, false);
-        self.notes.half_closed = false;
+        let news = core::mem::take(&mut self.notes.news);
         // First, as it ends the session before: who was restarted and asks to join is no member already.
-        if proven {
+        if news.contains(News::PROVEN) {
             self.admit(now, slot, addr);
         }
-        if records || lost || half_closed || !self.notes.reports.is_empty() {
-            self.follow_group_notes(now, slot, records, lost || half_closed);
+        let is_ending = news.intersects(News::LOST | News::HALF_CLOSED);
+        if records || is_ending || !self.notes.reports.is_empty() {
+            self.follow_group_notes(now, slot, records, is_ending);
         }
-        if rate {
+        if news.contains(News::RATE) {
             self.pace_groups(now, slot);
         }
-        if offers {
+        if news.contains(News::OFFERS) {
             self.note_offers(now, slot);
         }
-        if lost {
+        if news.contains(News::LOST) {
             self.forget_addr(slot, addr);
             self.share_memory(now);
         }
-        if inquire {
+        if news.contains(News::INQUIRE) {
             self.inquire(now, way);
         }
-        if inquiry_answered {
+        if news.contains(News::INQUIRY_ANSWERED) {
             self.conclude_inquiry(now, slot, addr);
         }
     }

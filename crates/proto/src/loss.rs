@@ -77,14 +77,23 @@ pub(crate) struct SentPacket {
     pub at: Instant,
     /// Octets of the datagram.
     pub bytes: u16,
+    /// What it is charged for in the congestion window.
+    cost: u32,
     pub frames: SmallVec<[SentFrame; 2]>,
 }
 
 impl SentPacket {
-    /// What it is charged for in the congestion window. A probe of the path's size, of which there is one
-    /// at a time, counts as a small packet: a lost one would close a small window for a probe timeout.
+    /// A packet of so many octets. A probe of the path's size, of which there is one at a time, is charged for as a small
+    /// packet: a lost one would close a small window for a probe timeout.
+    pub fn new(at: Instant, bytes: u16, frames: SmallVec<[SentFrame; 2]>) -> Self {
+        let mut packet = Self { at, bytes, cost: 0, frames };
+        packet.cost = packet_cost(if packet.is_mtu_probe() { 0 } else { bytes as u64 }) as u32;
+        packet
+    }
+
+    /// What it is charged for in the congestion window.
     pub fn cost(&self) -> u64 {
-        packet_cost(if self.is_mtu_probe() { 0 } else { self.bytes as u64 })
+        self.cost as u64
     }
 
     /// Whether it asks nothing but whether the path carries it.
@@ -363,7 +372,7 @@ mod tests {
     use crate::doubted::DISORDER;
 
     fn packet(at_ms: u64) -> SentPacket {
-        SentPacket { at: Instant::from_nanos(at_ms * 1_000_000), bytes: 1400, frames: SmallVec::new() }
+        SentPacket::new(Instant::from_nanos(at_ms * 1_000_000), 1400, SmallVec::new())
     }
 
     fn rtt_of_one_ms() -> Rtt {
@@ -376,7 +385,7 @@ mod tests {
     fn a_probe_of_the_paths_size_leaves_room_in_the_window() {
         let mut sent = SentPackets::new(1);
         let frames = SmallVec::from_iter([SentFrame::MtuProbe { bytes: 8972 }]);
-        sent.on_sent(SentPacket { at: Instant::ZERO, bytes: 8972, frames });
+        sent.on_sent(SentPacket::new(Instant::ZERO, 8972, frames));
         assert_eq!(sent.cost_in_flight(), 1024);
         assert!(sent.is_all_probing_mtu());
     }

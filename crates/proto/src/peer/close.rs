@@ -1,6 +1,6 @@
 //! How a session ends (R7): one side done writing, both, done reading, abort, loss.
 
-use super::{Context, Peer};
+use super::{Context, News, Peer};
 use crate::event::{Event, LostReason, Phase};
 use crate::loss::Control;
 use crate::recv_channel::CREDIT_EXCEEDED;
@@ -98,7 +98,7 @@ impl Peer {
     /// WCLOSE: no more messages from this side; those queued are still delivered.
     pub fn close_write(&mut self, cx: &mut Context<'_>) {
         self.closing.write_requested = true;
-        cx.notes.half_closed = true;
+        cx.notes.news |= News::HALF_CLOSED;
         self.advance_close(cx);
     }
 
@@ -107,7 +107,7 @@ impl Peer {
         if core::mem::replace(&mut self.closing.read_closed, true) {
             return;
         }
-        cx.notes.half_closed = true;
+        cx.notes.news |= News::HALF_CLOSED;
         self.inbox.discard();
         if self.is_alive() {
             self.want(Control::CloseRead);
@@ -158,7 +158,7 @@ impl Peer {
             self.closing.write_held = true;
         } else if !core::mem::replace(&mut self.closing.peer_done_writing, true) {
             self.inbox.end();
-            cx.notes.half_closed = true;
+            cx.notes.news |= News::HALF_CLOSED;
             cx.events.push(Event::PeerDoneWriting(self.id));
         }
     }
@@ -181,7 +181,7 @@ impl Peer {
         if core::mem::replace(&mut self.closing.peer_done_reading, true) {
             return;
         }
-        cx.notes.half_closed = true;
+        cx.notes.news |= News::HALF_CLOSED;
         let unacknowledged = self.unacknowledged();
         self.outbox.clear();
         cx.events.push(Event::PeerDoneReading { peer: self.id, unacknowledged });
@@ -331,7 +331,7 @@ impl Peer {
             let (peer, addr) = (self.id, self.addr);
             cx.events.push(Event::PeerLost { peer, addr, reason, unacknowledged });
         }
-        cx.notes.lost = true;
+        cx.notes.news |= News::LOST;
     }
 
     /// A packet came although the session is over: the END was lost, unless the peer ends it as well.

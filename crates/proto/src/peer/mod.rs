@@ -74,29 +74,38 @@ pub(crate) struct PaceNote {
     pub marked: bool,
 }
 
+bitflags::bitflags! {
+    /// What may have become of a session.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub(crate) struct News: u8 {
+        /// Offers wait that the endpoint may accept by itself.
+        const OFFERS = 1 << 0;
+        /// The initiator has shown that it heard our answer: it is who it says.
+        const PROVEN = 1 << 1;
+        /// The session is over.
+        const LOST = 1 << 2;
+        /// One side sends, or wants, no more messages.
+        const HALF_CLOSED = 1 << 3;
+        /// The peer may have been started again, and only a handshake can tell.
+        const INQUIRE = 1 << 4;
+        /// Such a handshake was answered, by the incarnation that lives at the address now.
+        const INQUIRY_ANSWERED = 1 << 5;
+        /// The peer has set how fast this side may send.
+        const RATE = 1 << 6;
+    }
+}
+
 /// What the endpoint has to do for a peer after a call.
 #[derive(Debug, Default)]
 pub(crate) struct Notes {
     /// Channels that have something to take.
     pub ready: Vec<u16>,
-    /// Offers wait that the endpoint may accept by itself.
-    pub offers: bool,
-    /// The initiator has shown that it heard our answer: it is who it says.
-    pub proven: bool,
-    /// The session is over.
-    pub lost: bool,
-    /// One side sends, or wants, no more messages.
-    pub half_closed: bool,
-    /// The peer may have been started again, and only a handshake can tell.
-    pub inquire: bool,
+    /// What has become of the session.
+    pub news: News,
     /// Peers that have not answered several probes: whether their hosts say that nobody is there is worth hearing.
     pub silent: Vec<Way>,
-    /// Such a handshake was answered, by the incarnation that lives at the address now.
-    pub inquiry_answered: bool,
     /// Members of groups have reported.
     pub reports: Vec<GroupReport>,
-    /// The peer has set how fast this side may send.
-    pub rate: bool,
     /// What a packet told of the pace.
     pub pace: Option<PaceNote>,
     /// Empty between calls: kept so that handling a loss does not allocate.
@@ -118,8 +127,7 @@ impl Notes {
 
     /// Whether there is nothing to do beside channels and the pace, as after most packets.
     pub fn is_nothing_left(&self) -> bool {
-        let session = self.proven | self.lost | self.inquire | self.inquiry_answered;
-        !(session | self.half_closed | self.offers | self.rate) && self.reports.is_empty()
+        self.news.is_empty() && self.reports.is_empty()
     }
 }
 

@@ -3,7 +3,7 @@
 //! Inputs → outputs: RATE, GRANT, octets sent and received → whether data may go, and the frames
 //! that ask and tell. Source: R1–R4, S11; `spec/protocol.md` §13.
 
-use super::{Context, PaceNote, Peer};
+use super::{Context, News, PaceNote, Peer};
 use crate::config::Config;
 use crate::event::{ChannelId, Event, MessageId, Phase};
 use crate::loss::Control;
@@ -286,7 +286,7 @@ impl Peer {
         let rate = Rate { bytes_per_s: rate.rate, burst_bytes: rate.burst };
         state.credit.set(cx.now, rate);
         state.opens_at = None;
-        cx.notes.rate = true;
+        cx.notes.news |= News::RATE;
         self.tell_rate(cx);
     }
 

@@ -1,7 +1,7 @@
 //! What an incoming packet changes.
 
 use super::pace::is_data;
-use super::{Context, PaceNote, Peer};
+use super::{Context, News, PaceNote, Peer};
 use crate::ack::Arrival;
 use crate::config::MIN_CHANNELS;
 use crate::event::{ChannelId, Completion, Event, Phase};
@@ -208,12 +208,12 @@ impl Peer {
                 if self.visible {
                     self.opened(cx);
                 } else {
-                    cx.notes.inquiry_answered = true;
+                    cx.notes.news |= News::INQUIRY_ANSWERED;
                 }
             }
             (Phase::Answering, Kind::First, _) => self.repeat_answer(),
             (Phase::Answering, Kind::Session, _) => {
-                cx.notes.proven = true;
+                cx.notes.news |= News::PROVEN;
                 self.opened(cx);
             }
             _ => {}
@@ -240,7 +240,7 @@ impl Peer {
         for (channel, offer) in offers {
             self.announcer(channel, cx.events)(offer);
         }
-        cx.notes.offers = true;
+        cx.notes.news |= News::OFFERS;
     }
 
     /// What tells the application of a channel's offers.
@@ -346,7 +346,7 @@ impl Peer {
             if change.ready {
                 cx.notes.ready.push(channel);
             }
-            cx.notes.offers |= change.offers;
+            cx.notes.news |= if change.offers { News::OFFERS } else { News::empty() };
         }
     }
 

@@ -1,6 +1,6 @@
 //! What time changes: probes, losses, keepalive, failure.
 
-use super::{Context, Peer};
+use super::{Context, News, Peer};
 use crate::config::Config;
 use crate::event::{ChannelId, Event, LostReason, MessageId, Phase};
 use crate::loss::Control;
@@ -177,7 +177,9 @@ impl Peer {
         self.marking.on_probe_timeout();
         self.counters.probes += 1;
         self.probes_left = PACKETS_PER_PROBE;
-        cx.notes.inquire |= self.is_doubted() && self.protection.is_sealed();
+        if self.is_doubted() && self.protection.is_sealed() {
+            cx.notes.news |= News::INQUIRE;
+        }
         if self.probe_timeouts >= SILENT_PROBES && self.is_proven() {
             cx.notes.note_silent(self.way());
         }

@@ -260,7 +260,7 @@ impl Peer {
         self.asked.1 += cost;
         self.pacer.on_sent(cost);
         self.probes_left = self.probes_left.saturating_sub(1);
-        let packet = SentPacket { at: cx.now, bytes: bytes as u16, frames };
+        let packet = SentPacket::new(cx.now, bytes as u16, frames);
         // The loss of a probe says that the path carries less, and nothing else (RFC 8899 §3).
         if !packet.is_mtu_probe() {
             self.unanswered_since.get_or_insert(cx.now);
