@@ -2,7 +2,7 @@
 
 use denrei::key_file::KeyFileError;
 use denrei::{
-    BindError, ConfigError, ConnectError, GroupError, NoMore, NodeError, OpenGroupError, PeerError,
+    BindError, ConfigError, ConnectError, GroupError, Maker, NoMore, NodeError, OpenGroupError, PeerError,
     RecvError, SendError,
 };
 use std::cell::RefCell;
@@ -139,6 +139,32 @@ pub(crate) unsafe fn text<'a>(what: &str, text: *const c_char) -> Result<&'a str
 pub(crate) unsafe fn borrow<'a, T>(what: &str, pointer: *const T) -> Result<&'a T, Failure> {
     // SAFETY: by the contract.
     unsafe { pointer.as_ref() }.ok_or_else(|| Failure::null(what))
+}
+
+/// What C holds of a node's, with its threads and locks: a child that was forked has but a copy.
+pub(crate) trait Owned {
+    /// The process that made it.
+    fn maker(&self) -> Maker;
+}
+
+/// What a pointer from C points to, if it is this process's.
+///
+/// # Safety
+/// As for [`borrow`].
+pub(crate) unsafe fn own<'a, T: Owned>(what: &str, pointer: *const T) -> Result<&'a T, Failure> {
+    // SAFETY: by the contract.
+    let value = unsafe { borrow(what, pointer) }?;
+    check_own(what, value.maker())?;
+    Ok(value)
+}
+
+/// Whether this process made something, and has not been forked from the one that did.
+pub(crate) fn check_own(what: &str, maker: Maker) -> Result<(), Failure> {
+    if maker.is_this_process() {
+        return Ok(());
+    }
+    let text = format!("the {what} is {maker}'s, from which this one was forked: open a node here");
+    Err(Failure::new(DENREI_INVALID, text))
 }
 
 /// Takes back what C was given, if anything.
