@@ -1245,7 +1245,8 @@ denrei_code denrei_node_open(const char *address, const denrei_config *config, d
 /**
  * Closes a node: peers are told that it is gone, and what was not acknowledged is lost, so call
  * denrei_flush before, or denrei_close and wait for DENREI_EVENT_PEER_LOST. Messages and events taken
- * from it stay valid.
+ * from it stay valid. Groups, listeners, memberships and sets need the node: while there is one of them it stays
+ * open, with its port and its sessions, so give them back before.
  *
  * `node` is NULL or comes from denrei_node_open, and no thread uses it any more.
  */
