@@ -343,6 +343,7 @@ pub unsafe extern "C" fn denrei_collective_close(
     let set = unsafe { Box::from_raw(set) };
     call(|| {
         check_own("set", set.maker())?;
-        if set.set.close(bounded(timeout_us)) { Ok(()) } else { Err(Failure::timeout()) }
+        let is_over = set.set.close(bounded(timeout_us));
+        if is_over { Ok(()) } else { Err(Failure::late("not all ranks have ended the set")) }
     })
 }

@@ -96,7 +96,12 @@ impl Failure {
     }
 
     pub fn timeout() -> Self {
-        Self::new(DENREI_TIMEOUT, "nothing was there within the time given")
+        Self::late("nothing was there")
+    }
+
+    /// `what` was not so in time.
+    pub fn late(what: &str) -> Self {
+        Self::new(DENREI_TIMEOUT, format!("{what} within the time given"))
     }
 }
 
@@ -130,6 +135,28 @@ pub(crate) unsafe fn text<'a>(what: &str, text: *const c_char) -> Result<&'a str
     // SAFETY: not null, so by the contract a string.
     let text = unsafe { CStr::from_ptr(text) };
     text.to_str().map_err(|_| Failure::new(DENREI_INVALID, format!("{what} is not UTF-8")))
+}
+
+/// Several texts from C, one at least.
+///
+/// # Safety
+/// `texts` is null or has `count` strings.
+pub(crate) unsafe fn several<'a>(
+    what: &str,
+    texts: *const *const c_char,
+    count: usize,
+) -> Result<Vec<&'a str>, Failure> {
+    if texts.is_null() || count == 0 {
+        return Err(Failure::new(DENREI_INVALID, format!("{what} are none")));
+    }
+    // -1 of a call that failed, which is passed on, is a number as well.
+    if count > isize::MAX as usize / size_of::<*const c_char>() {
+        return Err(Failure::new(DENREI_INVALID, format!("{what} are {count}: no memory has as many")));
+    }
+    // SAFETY: by the contract.
+    let texts = unsafe { std::slice::from_raw_parts(texts, count) };
+    // SAFETY: by the contract.
+    texts.iter().map(|one| unsafe { text(what, *one) }).collect()
 }
 
 /// What a pointer from C points to.

@@ -1,8 +1,7 @@
 //! Groups: one send, any number of receivers (M1–M10). The opener's side.
 
 use crate::config::name_of;
-use crate::error::denrei_code::DENREI_INVALID;
-use crate::error::{Failure, Owned, call, denrei_code, free, own, place, put, text};
+use crate::error::{Failure, Owned, call, denrei_code, free, own, place, put, several, text};
 use crate::node::{bounded, denrei_node, resolve, timeout, write_text};
 use crate::send::{copied, denrei_release, lent};
 use denrei::{Bytes, GROUP_SETTINGS, Group, GroupError, GroupOptions, Maker, set_group_option};
@@ -80,13 +79,8 @@ pub(crate) unsafe fn resolve_all(
     addresses: *const *const c_char,
     count: usize,
 ) -> Result<Vec<SocketAddr>, Failure> {
-    if addresses.is_null() || count == 0 {
-        return Err(Failure::new(DENREI_INVALID, format!("{what} are none")));
-    }
     // SAFETY: by the contract.
-    let addresses = unsafe { std::slice::from_raw_parts(addresses, count) };
-    // SAFETY: by the contract.
-    addresses.iter().map(|address| resolve(unsafe { text(what, *address) }?)).collect()
+    unsafe { several(what, addresses, count) }?.into_iter().map(resolve).collect()
 }
 
 /// Opens a group at a multicast `address`, such as "239.255.78.1:7411", with the nodes at `members`,
@@ -189,7 +183,7 @@ pub unsafe extern "C" fn denrei_group_flush(group: *const denrei_group, timeout_
     call(|| {
         // SAFETY: by the contract.
         let done = unsafe { own("group", group) }?.group.wait_acknowledged(bounded(timeout_us))?;
-        if done { Ok(()) } else { Err(Failure::timeout()) }
+        if done { Ok(()) } else { Err(Failure::late("not everything was acknowledged by all members")) }
     })
 }
 
@@ -203,7 +197,7 @@ pub unsafe extern "C" fn denrei_group_close(group: *const denrei_group, timeout_
     call(|| {
         // SAFETY: by the contract.
         let done = unsafe { own("group", group) }?.group.close(bounded(timeout_us));
-        if done { Ok(()) } else { Err(Failure::timeout()) }
+        if done { Ok(()) } else { Err(Failure::late("not all members have answered")) }
     })
 }
 

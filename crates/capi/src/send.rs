@@ -230,6 +230,6 @@ pub unsafe extern "C" fn denrei_flush(
         // SAFETY: by the contract.
         let node = unsafe { own("node", node) }?;
         let acknowledged = node.node.wait_acknowledged(PeerId::from_u64(peer), bounded(timeout_us))?;
-        if acknowledged { Ok(()) } else { Err(Failure::timeout()) }
+        if acknowledged { Ok(()) } else { Err(Failure::late("not everything was acknowledged")) }
     })
 }

@@ -51,7 +51,7 @@ pub unsafe extern "C" fn denrei_wait(
         // SAFETY: by the contract.
         let node = unsafe { own("node", node) }?;
         let room = node.node.wait(PeerId::from_u64(peer), length, bounded(timeout_us))?;
-        if room { Ok(()) } else { Err(Failure::timeout()) }
+        if room { Ok(()) } else { Err(Failure::late("there was no room")) }
     })
 }
 
