@@ -6,7 +6,7 @@ use crate::cast_state::{
 };
 use crate::config::name_of;
 use crate::error::denrei_code::{DENREI_CAST, DENREI_INVALID, DENREI_SYSTEM, DENREI_UNKNOWN_PEER};
-use crate::error::{Failure, borrow, call, denrei_code, free, place, put, text};
+use crate::error::{Failure, borrow, call, denrei_code, free, own, place, put, several, text};
 use crate::group::resolve_all;
 use crate::node::denrei_node;
 use denrei_cast::{CAST_SETTINGS, CastError, CastOptions, Receiver, SendReport, Sender};
@@ -147,15 +147,10 @@ pub unsafe extern "C" fn denrei_cast_send(
 ) -> denrei_code {
     call(|| {
         // SAFETY: by the contract.
-        let (node, options) = unsafe { (borrow("node", node)?, options.as_ref()) };
-        if paths.is_null() || path_count == 0 {
-            return Err(Failure::new(DENREI_INVALID, "paths are none"));
-        }
+        let (node, options) = unsafe { (own("node", node)?, options.as_ref()) };
         // SAFETY: by the contract.
-        let paths = unsafe { std::slice::from_raw_parts(paths, path_count) };
-        // SAFETY: by the contract.
-        let paths = paths.iter().map(|path| unsafe { text("path", *path) }.map(PathBuf::from));
-        let paths = paths.collect::<Result<Vec<_>, _>>()?;
+        let paths = unsafe { several("paths", paths, path_count) }?;
+        let paths: Vec<_> = paths.into_iter().map(PathBuf::from).collect();
         // SAFETY: by the contract.
         let members = unsafe { receivers(members, member_count) }?;
         let none = denrei_cast_options::default();
@@ -254,7 +249,7 @@ pub unsafe extern "C" fn denrei_cast_send_stream(
 ) -> denrei_code {
     call(|| {
         // SAFETY: by the contract.
-        let (node, options) = unsafe { (borrow("node", node)?, options.as_ref()) };
+        let (node, options) = unsafe { (own("node", node)?, options.as_ref()) };
         // SAFETY: by the contract.
         let members = unsafe { receivers(members, member_count) }?;
         let none = denrei_cast_options::default();
@@ -333,7 +328,7 @@ pub unsafe extern "C" fn denrei_cast_receive(
 ) -> denrei_code {
     call(|| {
         // SAFETY: by the contract.
-        let (node, into, options) = unsafe { (borrow("node", node)?, text("into", into)?, options.as_ref()) };
+        let (node, into, options) = unsafe { (own("node", node)?, text("into", into)?, options.as_ref()) };
         let none = denrei_cast_options::default();
         let options = options.unwrap_or(&none);
         let receiver = options.options.receiver(node.node.clone(), Path::new(into))?;
@@ -357,7 +352,7 @@ pub unsafe extern "C" fn denrei_cast_receive_stream(
 ) -> denrei_code {
     call(|| {
         // SAFETY: by the contract.
-        let (node, options) = unsafe { (borrow("node", node)?, options.as_ref()) };
+        let (node, options) = unsafe { (own("node", node)?, options.as_ref()) };
         let none = denrei_cast_options::default();
         let options = options.unwrap_or(&none);
         let receiver = options.options.stream_receiver(node.node.clone(), descriptor(fd)?);

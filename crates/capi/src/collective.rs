@@ -1,19 +1,26 @@
 //! Collective operations over a set of nodes (U9, S12).
 
 use crate::error::denrei_code::{DENREI_INVALID, DENREI_SYSTEM, DENREI_TIMEOUT};
-use crate::error::{Failure, borrow, call, denrei_code, free, place, put, text};
+use crate::error::{Failure, Owned, call, check_own, denrei_code, free, own, place, put, text};
 use crate::group::resolve_all;
 use crate::membership::message_of;
 use crate::node::{bounded, denrei_node, resolve};
 use crate::recv::denrei_message;
 use crate::send::copied;
-use denrei::{Bytes, COLLECTIVE_CHANNEL, Collective, CollectiveError, GroupMessage};
+use denrei::{Bytes, COLLECTIVE_CHANNEL, Collective, CollectiveError, GroupMessage, Maker};
 use std::ffi::{c_char, c_void};
 use std::time::Duration;
 
 /// A set of nodes that work together. Rank 0 is the first.
 pub struct denrei_collective {
     set: Collective,
+    maker: Maker,
+}
+
+impl Owned for denrei_collective {
+    fn maker(&self) -> Maker {
+        self.maker
+    }
 }
 
 /// What several ranks had, in their order. Give it back with denrei_parts_free.
@@ -60,6 +67,7 @@ unsafe fn operate(
     call(|| {
         // SAFETY: by the contract.
         let set = unsafe { set.as_mut() }.ok_or_else(|| Failure::null("set"))?;
+        check_own("set", set.maker())?;
         operation(&mut set.set)
     })
 }
@@ -131,13 +139,15 @@ pub unsafe extern "C" fn denrei_collective_open_on(
     call(|| {
         let place = place("set", set)?;
         // SAFETY: by the contract.
-        let (node, group) = unsafe { (borrow("node", node)?, resolve(text("group", group)?)?) };
+        let (node, group) = unsafe { (own("node", node)?, resolve(text("group", group)?)?) };
         // SAFETY: by the contract.
         let addresses = unsafe { resolve_all("addresses", addresses, count) }?;
         let timeout = bounded(timeout_us);
         let set = Collective::on_channel(&node.node, &addresses, group, channel, timeout)?;
         // SAFETY: by the contract.
-        unsafe { place.put(Box::into_raw(Box::new(denrei_collective { set }))) };
+        unsafe {
+            place.put(Box::into_raw(Box::new(denrei_collective { set, maker: Maker::this_process() })))
+        };
         Ok(())
     })
 }
@@ -331,5 +341,9 @@ pub unsafe extern "C" fn denrei_collective_close(
     }
     // SAFETY: by the contract it was made by Box::into_raw.
     let set = unsafe { Box::from_raw(set) };
-    call(|| if set.set.close(bounded(timeout_us)) { Ok(()) } else { Err(Failure::timeout()) })
+    call(|| {
+        check_own("set", set.maker())?;
+        let is_over = set.set.close(bounded(timeout_us));
+        if is_over { Ok(()) } else { Err(Failure::late("not all ranks have ended the set")) }
+    })
 }

@@ -1,6 +1,6 @@
 //! What a node counts, and what its port can do.
 
-use crate::error::{array_of, borrow, call, denrei_code, place};
+use crate::error::{array_of, call, denrei_code, own, place};
 use crate::node::denrei_node;
 use denrei::{Capabilities, EndpointCounters, IoCounters};
 use std::ffi::c_char;
@@ -154,7 +154,7 @@ pub unsafe extern "C" fn denrei_node_counters(
     call(|| {
         let place = place("counters", counters)?;
         // SAFETY: by the contract.
-        let node = &unsafe { borrow("node", node) }?.node;
+        let node = &unsafe { own("node", node) }?.node;
         // SAFETY: by the contract.
         unsafe { place.put(denrei_counters::new(node.counters(), node.io_counters())) };
         Ok(())
@@ -220,7 +220,7 @@ pub unsafe extern "C" fn denrei_node_capabilities(
     call(|| {
         let place = place("capabilities", capabilities)?;
         // SAFETY: by the contract.
-        let found = unsafe { borrow("node", node) }?.node.capabilities();
+        let found = unsafe { own("node", node) }?.node.capabilities();
         // SAFETY: by the contract.
         unsafe { place.put(found.into()) };
         Ok(())

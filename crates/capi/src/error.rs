@@ -2,7 +2,7 @@
 
 use denrei::key_file::KeyFileError;
 use denrei::{
-    BindError, ConfigError, ConnectError, GroupError, NoMore, NodeError, OpenGroupError, PeerError,
+    BindError, ConfigError, ConnectError, GroupError, Maker, NoMore, NodeError, OpenGroupError, PeerError,
     RecvError, SendError,
 };
 use std::cell::RefCell;
@@ -96,7 +96,12 @@ impl Failure {
     }
 
     pub fn timeout() -> Self {
-        Self::new(DENREI_TIMEOUT, "nothing was there within the time given")
+        Self::late("nothing was there")
+    }
+
+    /// `what` was not so in time.
+    pub fn late(what: &str) -> Self {
+        Self::new(DENREI_TIMEOUT, format!("{what} within the time given"))
     }
 }
 
@@ -132,6 +137,28 @@ pub(crate) unsafe fn text<'a>(what: &str, text: *const c_char) -> Result<&'a str
     text.to_str().map_err(|_| Failure::new(DENREI_INVALID, format!("{what} is not UTF-8")))
 }
 
+/// Several texts from C, one at least.
+///
+/// # Safety
+/// `texts` is null or has `count` strings.
+pub(crate) unsafe fn several<'a>(
+    what: &str,
+    texts: *const *const c_char,
+    count: usize,
+) -> Result<Vec<&'a str>, Failure> {
+    if texts.is_null() || count == 0 {
+        return Err(Failure::new(DENREI_INVALID, format!("{what} are none")));
+    }
+    // -1 of a call that failed, which is passed on, is a number as well.
+    if count > isize::MAX as usize / size_of::<*const c_char>() {
+        return Err(Failure::new(DENREI_INVALID, format!("{what} are {count}: no memory has as many")));
+    }
+    // SAFETY: by the contract.
+    let texts = unsafe { std::slice::from_raw_parts(texts, count) };
+    // SAFETY: by the contract.
+    texts.iter().map(|one| unsafe { text(what, *one) }).collect()
+}
+
 /// What a pointer from C points to.
 ///
 /// # Safety
@@ -139,6 +166,32 @@ pub(crate) unsafe fn text<'a>(what: &str, text: *const c_char) -> Result<&'a str
 pub(crate) unsafe fn borrow<'a, T>(what: &str, pointer: *const T) -> Result<&'a T, Failure> {
     // SAFETY: by the contract.
     unsafe { pointer.as_ref() }.ok_or_else(|| Failure::null(what))
+}
+
+/// What C holds of a node's, with its threads and locks: a child that was forked has but a copy.
+pub(crate) trait Owned {
+    /// The process that made it.
+    fn maker(&self) -> Maker;
+}
+
+/// What a pointer from C points to, if it is this process's.
+///
+/// # Safety
+/// As for [`borrow`].
+pub(crate) unsafe fn own<'a, T: Owned>(what: &str, pointer: *const T) -> Result<&'a T, Failure> {
+    // SAFETY: by the contract.
+    let value = unsafe { borrow(what, pointer) }?;
+    check_own(what, value.maker())?;
+    Ok(value)
+}
+
+/// Whether this process made something, and has not been forked from the one that did.
+pub(crate) fn check_own(what: &str, maker: Maker) -> Result<(), Failure> {
+    if maker.is_this_process() {
+        return Ok(());
+    }
+    let text = format!("the {what} is {maker}'s, from which this one was forked: open a node here");
+    Err(Failure::new(DENREI_INVALID, text))
 }
 
 /// Takes back what C was given, if anything.

@@ -1,6 +1,6 @@
 //! Events.
 
-use crate::error::{Failure, borrow, call, denrei_code, free, place, put};
+use crate::error::{Failure, call, denrei_code, free, own, place, put};
 use crate::node::{DENREI_NO_PEER, bounded, denrei_node, denrei_peer};
 use denrei::{Event, LostReason, MessageId, PeerId};
 use std::ffi::{CString, c_char};
@@ -214,7 +214,7 @@ pub unsafe extern "C" fn denrei_event_next(
     call(|| {
         let place = place("event", event)?;
         // SAFETY: by the contract.
-        let node = unsafe { borrow("node", node) }?;
+        let node = unsafe { own("node", node) }?;
         let next = node.node.next_event(bounded(timeout_us))?.ok_or_else(Failure::timeout)?;
         // SAFETY: by the contract.
         unsafe { place.put(denrei_event::boxed(next)) };

@@ -1,7 +1,7 @@
 //! What can be seen: each peer's flow state (S8), counters.
 
 use crate::error::denrei_code::DENREI_UNKNOWN_PEER;
-use crate::error::{Failure, borrow, call, denrei_code, place, put};
+use crate::error::{Failure, call, denrei_code, own, place, put};
 use crate::node::{denrei_node, denrei_peer, write_text};
 use denrei::{FlowState, PeerId, Phase, Rate};
 use std::ffi::c_char;
@@ -170,7 +170,7 @@ pub unsafe extern "C" fn denrei_flow(
     call(|| {
         let place = place("flow", flow)?;
         // SAFETY: by the contract.
-        let node = unsafe { borrow("node", node) }?;
+        let node = unsafe { own("node", node) }?;
         let state = node.node.flow(PeerId::from_u64(peer)).ok_or_else(|| unknown(peer))?;
         // SAFETY: by the contract.
         unsafe { place.put(state.into()) };
@@ -196,7 +196,7 @@ pub unsafe extern "C" fn denrei_peers(
             return Err(Failure::null("flows"));
         }
         // SAFETY: by the contract.
-        let all = unsafe { borrow("node", node) }?.node.peers();
+        let all = unsafe { own("node", node) }?.node.peers();
         // SAFETY: by the contract.
         unsafe { place.put(all.len()) };
         for (index, state) in all.into_iter().take(room).enumerate() {
@@ -220,7 +220,7 @@ pub unsafe extern "C" fn denrei_peer_address(
 ) -> denrei_code {
     call(|| {
         // SAFETY: by the contract.
-        let node = unsafe { borrow("node", node) }?;
+        let node = unsafe { own("node", node) }?;
         let state = node.node.flow(PeerId::from_u64(peer)).ok_or_else(|| unknown(peer))?;
         // SAFETY: by the contract.
         unsafe { write_text(&state.addr.to_string(), buffer, length) }
@@ -240,7 +240,7 @@ pub unsafe extern "C" fn denrei_request_status(
 ) -> denrei_code {
     call(|| {
         // SAFETY: by the contract.
-        let asked = unsafe { borrow("node", node) }?.node.request_status(PeerId::from_u64(peer))?;
+        let asked = unsafe { own("node", node) }?.node.request_status(PeerId::from_u64(peer))?;
         // SAFETY: by the contract.
         unsafe { put(request, asked) };
         Ok(())

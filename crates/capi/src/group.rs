@@ -1,11 +1,10 @@
 //! Groups: one send, any number of receivers (M1–M10). The opener's side.
 
 use crate::config::name_of;
-use crate::error::denrei_code::DENREI_INVALID;
-use crate::error::{Failure, borrow, call, denrei_code, free, place, put, text};
+use crate::error::{Failure, Owned, call, denrei_code, free, own, place, put, several, text};
 use crate::node::{bounded, denrei_node, resolve, timeout, write_text};
 use crate::send::{copied, denrei_release, lent};
-use denrei::{Bytes, GROUP_SETTINGS, Group, GroupError, GroupOptions, set_group_option};
+use denrei::{Bytes, GROUP_SETTINGS, Group, GroupError, GroupOptions, Maker, set_group_option};
 use std::ffi::{CString, c_char, c_void};
 use std::net::SocketAddr;
 use std::sync::OnceLock;
@@ -18,6 +17,13 @@ pub struct denrei_group_options {
 /// The opener's end of a group: what is sent to it reaches all its members.
 pub struct denrei_group {
     pub(crate) group: Group,
+    maker: Maker,
+}
+
+impl Owned for denrei_group {
+    fn maker(&self) -> Maker {
+        self.maker
+    }
 }
 
 /// Options with which all wait for the slowest, and multicast is used where it reaches members.
@@ -73,13 +79,8 @@ pub(crate) unsafe fn resolve_all(
     addresses: *const *const c_char,
     count: usize,
 ) -> Result<Vec<SocketAddr>, Failure> {
-    if addresses.is_null() || count == 0 {
-        return Err(Failure::new(DENREI_INVALID, format!("{what} are none")));
-    }
     // SAFETY: by the contract.
-    let addresses = unsafe { std::slice::from_raw_parts(addresses, count) };
-    // SAFETY: by the contract.
-    addresses.iter().map(|address| resolve(unsafe { text(what, *address) }?)).collect()
+    unsafe { several(what, addresses, count) }?.into_iter().map(resolve).collect()
 }
 
 /// Opens a group at a multicast `address`, such as "239.255.78.1:7411", with the nodes at `members`,
@@ -103,13 +104,13 @@ pub unsafe extern "C" fn denrei_group_open(
         let place = place("group", group)?;
         // SAFETY: by the contract.
         let (node, address, options) =
-            unsafe { (borrow("node", node)?, resolve(text("address", address)?)?, options.as_ref()) };
+            unsafe { (own("node", node)?, resolve(text("address", address)?)?, options.as_ref()) };
         // SAFETY: by the contract.
         let members = unsafe { resolve_all("members", members, count) }?;
         let options = options.map(|options| options.options.clone()).unwrap_or_default();
         let group = node.node.open_group(address, &members, options)?;
         // SAFETY: by the contract.
-        unsafe { place.put(Box::into_raw(Box::new(denrei_group { group }))) };
+        unsafe { place.put(Box::into_raw(Box::new(denrei_group { group, maker: Maker::this_process() }))) };
         Ok(())
     })
 }
@@ -137,7 +138,7 @@ pub unsafe extern "C" fn denrei_group_send(
 ) -> denrei_code {
     call(|| {
         // SAFETY: by the contract.
-        let (group, message) = unsafe { (borrow("group", group)?, copied(data, length)?) };
+        let (group, message) = unsafe { (own("group", group)?, copied(data, length)?) };
         let sent = send(&group.group, message, timeout_us)?;
         // SAFETY: by the contract.
         unsafe { put(number, sent) };
@@ -164,7 +165,7 @@ pub unsafe extern "C" fn denrei_group_send_lent(
     let message = unsafe { lent(data, length, release, context) };
     call(|| {
         // SAFETY: by the contract.
-        let group = unsafe { borrow("group", group) }?;
+        let group = unsafe { own("group", group) }?;
         let sent = send(&group.group, message?, timeout_us)?;
         // SAFETY: by the contract.
         unsafe { put(number, sent) };
@@ -181,8 +182,8 @@ pub unsafe extern "C" fn denrei_group_send_lent(
 pub unsafe extern "C" fn denrei_group_flush(group: *const denrei_group, timeout_us: i64) -> denrei_code {
     call(|| {
         // SAFETY: by the contract.
-        let done = unsafe { borrow("group", group) }?.group.wait_acknowledged(bounded(timeout_us))?;
-        if done { Ok(()) } else { Err(Failure::timeout()) }
+        let done = unsafe { own("group", group) }?.group.wait_acknowledged(bounded(timeout_us))?;
+        if done { Ok(()) } else { Err(Failure::late("not everything was acknowledged by all members")) }
     })
 }
 
@@ -195,8 +196,8 @@ pub unsafe extern "C" fn denrei_group_flush(group: *const denrei_group, timeout_
 pub unsafe extern "C" fn denrei_group_close(group: *const denrei_group, timeout_us: i64) -> denrei_code {
     call(|| {
         // SAFETY: by the contract.
-        let done = unsafe { borrow("group", group) }?.group.close(bounded(timeout_us));
-        if done { Ok(()) } else { Err(Failure::timeout()) }
+        let done = unsafe { own("group", group) }?.group.close(bounded(timeout_us));
+        if done { Ok(()) } else { Err(Failure::late("not all members have answered")) }
     })
 }
 
@@ -242,7 +243,7 @@ pub unsafe extern "C" fn denrei_group_add_member(
 ) -> denrei_code {
     call(|| {
         // SAFETY: by the contract.
-        let (group, address) = unsafe { (borrow("group", group)?, text("address", address)?) };
+        let (group, address) = unsafe { (own("group", group)?, text("address", address)?) };
         let added = group.group.add_member(resolve(address)?, history)?;
         // SAFETY: by the contract.
         unsafe { put(member, added) };
@@ -257,7 +258,7 @@ pub unsafe extern "C" fn denrei_group_add_member(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn denrei_group_remove_member(group: *const denrei_group, member: u32) -> denrei_code {
     // SAFETY: by the contract.
-    call(|| Ok(unsafe { borrow("group", group) }?.group.remove_member(member)?))
+    call(|| Ok(unsafe { own("group", group) }?.group.remove_member(member)?))
 }
 
 /// Writes the group's address, as text that ends with NUL, into `buffer`; 64 bytes are always enough.
@@ -272,7 +273,7 @@ pub unsafe extern "C" fn denrei_group_address(
 ) -> denrei_code {
     call(|| {
         // SAFETY: by the contract.
-        let address = unsafe { borrow("group", group) }?.group.address().to_string();
+        let address = unsafe { own("group", group) }?.group.address().to_string();
         // SAFETY: by the contract.
         unsafe { write_text(&address, buffer, length) }
     })

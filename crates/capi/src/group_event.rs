@@ -1,6 +1,6 @@
 //! What happens in a group, as its opener hears of it (M3, M6).
 
-use crate::error::{Failure, array_of, borrow, call, denrei_code, place};
+use crate::error::{Failure, array_of, call, denrei_code, own, place};
 use crate::group::denrei_group;
 use crate::node::bounded;
 use denrei::GroupEvent;
@@ -95,7 +95,7 @@ pub unsafe extern "C" fn denrei_group_event_next(
     call(|| {
         let place = place("event", event)?;
         // SAFETY: by the contract.
-        let group = unsafe { borrow("group", group) }?;
+        let group = unsafe { own("group", group) }?;
         let next = group.group.next_event(bounded(timeout_us))?.ok_or_else(Failure::timeout)?;
         // SAFETY: by the contract.
         unsafe { place.put(denrei_group_event::new(&next)) };

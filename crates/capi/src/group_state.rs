@@ -1,7 +1,7 @@
 //! How a group stands, as its opener sees it (M5).
 
 use crate::error::denrei_code::DENREI_UNKNOWN_PEER;
-use crate::error::{Failure, array_of, borrow, call, denrei_code, put};
+use crate::error::{Failure, array_of, call, denrei_code, own, put};
 use crate::group::denrei_group;
 use denrei::{GroupStatus, MemberPath, MemberStatus};
 use std::ffi::c_char;
@@ -146,7 +146,7 @@ pub unsafe extern "C" fn denrei_group_status(
 ) -> denrei_code {
     call(|| {
         // SAFETY: by the contract.
-        let status = unsafe { borrow("group", group) }?.group.status();
+        let status = unsafe { own("group", group) }?.group.status();
         let status = status.ok_or_else(|| Failure::new(DENREI_UNKNOWN_PEER, "the group is over"))?;
         let room = if members.is_null() { 0 } else { room };
         for (index, member) in status.members.iter().take(room).enumerate() {

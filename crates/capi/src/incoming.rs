@@ -1,6 +1,6 @@
 //! Messages and events as they come: one, or several with one call.
 
-use crate::error::{Failure, borrow, call, denrei_code, place};
+use crate::error::{Failure, call, denrei_code, own, place};
 use crate::event::denrei_event;
 use crate::node::{bounded, denrei_node, denrei_peer};
 use crate::recv::{boxed, denrei_message};
@@ -44,7 +44,7 @@ pub unsafe extern "C" fn denrei_next(
     call(|| {
         let (for_message, for_event) = (place("message", message)?, place("event", event)?);
         // SAFETY: by the contract.
-        let node = unsafe { borrow("node", node) }?;
+        let node = unsafe { own("node", node) }?;
         let next = node.node.next(bounded(timeout_us))?.ok_or_else(Failure::timeout)?;
         let next = denrei_incoming::from(next);
         // SAFETY: by the contract.
@@ -84,7 +84,7 @@ pub unsafe extern "C" fn denrei_drain(
             return Err(Failure::null("incoming"));
         }
         // SAFETY: by the contract.
-        let node = unsafe { borrow("node", node) }?;
+        let node = unsafe { own("node", node) }?;
         let is_wanted = |channel: ChannelId| {
             // SAFETY: by the contract.
             wanted.is_none_or(|wanted| unsafe { wanted(context, channel.peer.as_u64(), channel.channel) })
@@ -109,7 +109,7 @@ pub unsafe extern "C" fn denrei_drain(
 pub unsafe extern "C" fn denrei_wait_incoming(node: *const denrei_node, timeout_us: i64) -> denrei_code {
     call(|| {
         // SAFETY: by the contract.
-        let here = unsafe { borrow("node", node) }?.node.wait_incoming(bounded(timeout_us));
+        let here = unsafe { own("node", node) }?.node.wait_incoming(bounded(timeout_us));
         if here { Ok(()) } else { Err(Failure::timeout()) }
     })
 }

@@ -1,22 +1,37 @@
 //! Groups, the member's side.
 
 use crate::error::denrei_code::{DENREI_CLOSED, DENREI_PEER_LOST};
-use crate::error::{Failure, borrow, call, denrei_code, free, place, text};
+use crate::error::{Failure, Owned, call, denrei_code, free, own, place, text};
 use crate::node::{DENREI_NO_PEER, bounded, denrei_node, resolve, write_text};
 use crate::recv::{boxed, denrei_message};
 use denrei::{
-    ChannelId, GroupListener, GroupMessage, Membership, MembershipCounters, MembershipEnd, Message, PeerId,
+    ChannelId, GroupListener, GroupMessage, Maker, Membership, MembershipCounters, MembershipEnd, Message,
+    PeerId,
 };
 use std::ffi::c_char;
 
 /// Waits for openers who name this node as a member.
 pub struct denrei_group_listener {
     listener: GroupListener,
+    maker: Maker,
+}
+
+impl Owned for denrei_group_listener {
+    fn maker(&self) -> Maker {
+        self.maker
+    }
 }
 
 /// The member's end of a group.
 pub struct denrei_membership {
     membership: Membership,
+    maker: Maker,
+}
+
+impl Owned for denrei_membership {
+    fn maker(&self) -> Maker {
+        self.maker
+    }
 }
 
 /// A group's message as one of a channel that no peer has.
@@ -39,10 +54,15 @@ pub unsafe extern "C" fn denrei_group_join(
     call(|| {
         let place = place("listener", listener)?;
         // SAFETY: by the contract.
-        let (node, address) = unsafe { (borrow("node", node)?, text("address", address)?) };
+        let (node, address) = unsafe { (own("node", node)?, text("address", address)?) };
         let listener = node.node.join_group(resolve(address)?)?;
         // SAFETY: by the contract.
-        unsafe { place.put(Box::into_raw(Box::new(denrei_group_listener { listener }))) };
+        unsafe {
+            place.put(Box::into_raw(Box::new(denrei_group_listener {
+                listener,
+                maker: Maker::this_process(),
+            })))
+        };
         Ok(())
     })
 }
@@ -60,10 +80,12 @@ pub unsafe extern "C" fn denrei_group_accept(
     call(|| {
         let place = place("membership", membership)?;
         // SAFETY: by the contract.
-        let listener = unsafe { borrow("listener", listener) }?;
+        let listener = unsafe { own("listener", listener) }?;
         let membership = listener.listener.next(bounded(timeout_us))?.ok_or_else(Failure::timeout)?;
         // SAFETY: by the contract.
-        unsafe { place.put(Box::into_raw(Box::new(denrei_membership { membership }))) };
+        unsafe {
+            place.put(Box::into_raw(Box::new(denrei_membership { membership, maker: Maker::this_process() })))
+        };
         Ok(())
     })
 }
@@ -81,7 +103,7 @@ pub unsafe extern "C" fn denrei_group_ask(
 ) -> denrei_code {
     call(|| {
         // SAFETY: by the contract.
-        let (listener, opener) = unsafe { (borrow("listener", listener)?, text("opener", opener)?) };
+        let (listener, opener) = unsafe { (own("listener", listener)?, text("opener", opener)?) };
         let opener = resolve(opener)?;
         if listener.listener.ask(opener, history) {
             return Ok(());
@@ -102,7 +124,7 @@ pub unsafe extern "C" fn denrei_group_listener_address(
 ) -> denrei_code {
     call(|| {
         // SAFETY: by the contract.
-        let address = unsafe { borrow("listener", listener) }?.listener.address().to_string();
+        let address = unsafe { own("listener", listener) }?.listener.address().to_string();
         // SAFETY: by the contract.
         unsafe { write_text(&address, buffer, length) }
     })
@@ -153,7 +175,7 @@ pub unsafe extern "C" fn denrei_membership_recv(
     call(|| {
         let place = place("message", message)?;
         // SAFETY: by the contract.
-        let membership = unsafe { borrow("membership", membership) }?;
+        let membership = unsafe { own("membership", membership) }?;
         let received = membership.membership.recv_timeout(bounded(timeout_us))?;
         // SAFETY: by the contract.
         unsafe { place.put(message_of(received.ok_or_else(Failure::timeout)?)) };
@@ -193,7 +215,7 @@ pub unsafe extern "C" fn denrei_membership_opener(
 ) -> denrei_code {
     call(|| {
         // SAFETY: by the contract.
-        let opener = unsafe { borrow("membership", membership) }?.membership.opener().to_string();
+        let opener = unsafe { own("membership", membership) }?.membership.opener().to_string();
         // SAFETY: by the contract.
         unsafe { write_text(&opener, buffer, length) }
     })
@@ -208,7 +230,7 @@ pub unsafe extern "C" fn denrei_membership_opener(
 pub unsafe extern "C" fn denrei_membership_end(membership: *const denrei_membership) -> denrei_code {
     call(|| {
         // SAFETY: by the contract.
-        let end = unsafe { borrow("membership", membership) }?.membership.end();
+        let end = unsafe { own("membership", membership) }?.membership.end();
         end.map_or(Ok(()), |end| Err(end.into()))
     })
 }
@@ -246,7 +268,7 @@ pub unsafe extern "C" fn denrei_membership_count(
     call(|| {
         let place = place("counters", counters)?;
         // SAFETY: by the contract.
-        let counted = unsafe { borrow("membership", membership) }?.membership.counters();
+        let counted = unsafe { own("membership", membership) }?.membership.counters();
         let over = || Failure::new(DENREI_CLOSED, "the membership is over");
         // SAFETY: by the contract.
         unsafe { place.put(counted.ok_or_else(over)?.into()) };

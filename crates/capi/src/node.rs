@@ -2,8 +2,8 @@
 
 use crate::config::denrei_config;
 use crate::error::denrei_code::{DENREI_BUFFER, DENREI_INVALID, DENREI_UNKNOWN_PEER};
-use crate::error::{Failure, borrow, call, denrei_code, place, text};
-use denrei::{ChannelId, Config, Node, PeerError, PeerId};
+use crate::error::{Failure, Owned, call, denrei_code, own, place, text};
+use denrei::{ChannelId, Config, Maker, Node, PeerError, PeerId};
 use std::ffi::{c_char, c_int};
 use std::net::SocketAddr;
 use std::os::fd::AsRawFd;
@@ -12,6 +12,13 @@ use std::time::Duration;
 /// One UDP port, and all the peers that are spoken to through it.
 pub struct denrei_node {
     pub(crate) node: Node,
+    maker: Maker,
+}
+
+impl Owned for denrei_node {
+    fn maker(&self) -> Maker {
+        self.maker
+    }
 }
 
 /// Names a peer of a node.
@@ -41,7 +48,7 @@ pub(crate) fn channel_of(peer: denrei_peer, channel: u16) -> ChannelId {
 /// `node` is null or a node.
 unsafe fn act(node: *const denrei_node, verb: impl FnOnce(&Node) -> Result<(), PeerError>) -> denrei_code {
     // SAFETY: by the contract.
-    call(|| Ok(verb(&unsafe { borrow("node", node) }?.node)?))
+    call(|| Ok(verb(&unsafe { own("node", node) }?.node)?))
 }
 
 pub(crate) fn resolve(address: &str) -> Result<SocketAddr, Failure> {
@@ -65,14 +72,17 @@ pub unsafe extern "C" fn denrei_node_open(
         let config = config.map_or_else(Config::default, |config| config.config.clone());
         let made = Node::bind(resolve(address)?, config)?;
         // SAFETY: by the contract.
-        unsafe { place.put(Box::into_raw(Box::new(denrei_node { node: made }))) };
+        unsafe {
+            place.put(Box::into_raw(Box::new(denrei_node { node: made, maker: Maker::this_process() })))
+        };
         Ok(())
     })
 }
 
 /// Closes a node: peers are told that it is gone, and what was not acknowledged is lost, so call
 /// denrei_flush before, or denrei_close and wait for DENREI_EVENT_PEER_LOST. Messages and events taken
-/// from it stay valid.
+/// from it stay valid. Groups, listeners, memberships and sets need the node: while there is one of them it stays
+/// open, with its port and its sessions, so give them back before.
 ///
 /// # Safety
 /// `node` is NULL or comes from denrei_node_open, and no thread uses it any more.
@@ -101,7 +111,7 @@ pub unsafe extern "C" fn denrei_node_address(
 ) -> denrei_code {
     call(|| {
         // SAFETY: by the contract.
-        let address = unsafe { borrow("node", node) }?.node.local_addr().to_string();
+        let address = unsafe { own("node", node) }?.node.local_addr().to_string();
         // SAFETY: by the contract.
         unsafe { write_text(&address, buffer, length) }
     })
@@ -146,7 +156,7 @@ pub unsafe extern "C" fn denrei_node_fd(node: *const denrei_node) -> c_int {
     let mut fd = -1;
     call(|| {
         // SAFETY: by the contract.
-        fd = unsafe { borrow("node", node) }?.node.news_fd()?.as_raw_fd();
+        fd = unsafe { own("node", node) }?.node.news_fd()?.as_raw_fd();
         Ok(())
     });
     fd
@@ -160,7 +170,7 @@ pub unsafe extern "C" fn denrei_node_fd(node: *const denrei_node) -> c_int {
 pub unsafe extern "C" fn denrei_node_clear(node: *const denrei_node) -> denrei_code {
     call(|| {
         // SAFETY: by the contract.
-        unsafe { borrow("node", node) }?.node.clear_news();
+        unsafe { own("node", node) }?.node.clear_news();
         Ok(())
     })
 }
@@ -174,7 +184,7 @@ pub unsafe extern "C" fn denrei_node_clear(node: *const denrei_node) -> denrei_c
 pub unsafe extern "C" fn denrei_node_poll(node: *const denrei_node) -> denrei_code {
     call(|| {
         // SAFETY: by the contract.
-        unsafe { borrow("node", node) }?.node.poll();
+        unsafe { own("node", node) }?.node.poll();
         Ok(())
     })
 }
@@ -193,7 +203,7 @@ pub unsafe extern "C" fn denrei_node_warning(
 ) -> denrei_code {
     call(|| {
         // SAFETY: by the contract.
-        let warnings = unsafe { borrow("node", node) }?.node.warnings();
+        let warnings = unsafe { own("node", node) }?.node.warnings();
         let warning = warnings.get(index).ok_or_else(Failure::timeout)?;
         // SAFETY: by the contract.
         unsafe { write_text(warning, buffer, length) }
@@ -214,7 +224,7 @@ pub unsafe extern "C" fn denrei_connect(
     call(|| {
         let place = place("peer", peer)?;
         // SAFETY: by the contract.
-        let (node, address) = unsafe { (borrow("node", node)?, text("address", address)?) };
+        let (node, address) = unsafe { (own("node", node)?, text("address", address)?) };
         let peer = node.node.connect(resolve(address)?)?;
         // SAFETY: by the contract.
         unsafe { place.put(peer.as_u64()) };
@@ -235,7 +245,7 @@ pub unsafe extern "C" fn denrei_peer_at(
     call(|| {
         let place = place("peer", peer)?;
         // SAFETY: by the contract.
-        let (node, address) = unsafe { (borrow("node", node)?, text("address", address)?) };
+        let (node, address) = unsafe { (own("node", node)?, text("address", address)?) };
         let nobody = || Failure::new(DENREI_UNKNOWN_PEER, format!("there is no session with {address}"));
         let peer = node.node.peer_at(resolve(address)?).ok_or_else(nobody)?;
         // SAFETY: by the contract.
@@ -290,7 +300,7 @@ pub unsafe extern "C" fn denrei_abort(
 ) -> denrei_code {
     call(|| {
         // SAFETY: by the contract.
-        let (node, reason) = unsafe { (borrow("node", node)?, text("reason", reason)?) };
+        let (node, reason) = unsafe { (own("node", node)?, text("reason", reason)?) };
         Ok(node.node.abort(PeerId::from_u64(peer), code, reason)?)
     })
 }

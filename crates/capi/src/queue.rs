@@ -1,6 +1,6 @@
 //! Several messages for one system call: queue them, then send.
 
-use crate::error::{borrow, call, denrei_code, put};
+use crate::error::{call, denrei_code, own, put};
 use crate::node::{channel_of, denrei_node, denrei_peer};
 use crate::send::{completion_of, copied, denrei_release, lent};
 use std::ffi::{c_uint, c_void};
@@ -24,7 +24,7 @@ pub unsafe extern "C" fn denrei_queue(
 ) -> denrei_code {
     call(|| {
         // SAFETY: by the contract.
-        let (node, message) = unsafe { (borrow("node", node)?, copied(data, length)?) };
+        let (node, message) = unsafe { (own("node", node)?, copied(data, length)?) };
         let queued = node.node.queue(channel_of(peer, channel), message, completion_of(completion)?)?;
         // SAFETY: by the contract.
         unsafe { put(number, queued.number) };
@@ -52,7 +52,7 @@ pub unsafe extern "C" fn denrei_queue_lent(
     let message = unsafe { lent(data, length, release, context) };
     call(|| {
         // SAFETY: by the contract.
-        let node = unsafe { borrow("node", node)? };
+        let node = unsafe { own("node", node)? };
         let queued = node.node.queue(channel_of(peer, channel), message?, completion_of(completion)?)?;
         // SAFETY: by the contract.
         unsafe { put(number, queued.number) };
@@ -68,7 +68,7 @@ pub unsafe extern "C" fn denrei_queue_lent(
 pub unsafe extern "C" fn denrei_send_queued(node: *const denrei_node) -> denrei_code {
     call(|| {
         // SAFETY: by the contract.
-        unsafe { borrow("node", node) }?.node.send_queued();
+        unsafe { own("node", node) }?.node.send_queued();
         Ok(())
     })
 }

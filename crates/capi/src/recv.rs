@@ -1,6 +1,6 @@
 //! Receiving.
 
-use crate::error::{Failure, borrow, call, denrei_code, free, place};
+use crate::error::{Failure, call, denrei_code, free, own, place};
 use crate::node::{bounded, channel_of, denrei_node, denrei_peer};
 use crate::send::check_length;
 use denrei::{AcceptInto, Message, Placement};
@@ -29,7 +29,7 @@ pub unsafe extern "C" fn denrei_recv(
     call(|| {
         let place = place("message", message)?;
         // SAFETY: by the contract.
-        let node = unsafe { borrow("node", node) }?;
+        let node = unsafe { own("node", node) }?;
         let received = node.node.recv_timeout(bounded(timeout_us))?.ok_or_else(Failure::timeout)?;
         // SAFETY: by the contract.
         unsafe { place.put(boxed(received)) };
@@ -53,7 +53,7 @@ pub unsafe extern "C" fn denrei_recv_from(
     call(|| {
         let place = place("message", message)?;
         // SAFETY: by the contract.
-        let node = unsafe { borrow("node", node) }?;
+        let node = unsafe { own("node", node) }?;
         let received = node.node.recv_from(channel_of(peer, channel), bounded(timeout_us))?;
         // SAFETY: by the contract.
         unsafe { place.put(boxed(received.ok_or_else(Failure::timeout)?)) };
@@ -139,7 +139,7 @@ pub unsafe extern "C" fn denrei_accept(
 ) -> denrei_code {
     call(|| {
         // SAFETY: by the contract.
-        let node = unsafe { borrow("node", node) }?;
+        let node = unsafe { own("node", node) }?;
         Ok(node.node.accept(channel_of(peer, channel), number, accept_into(buffer, length)?)?)
     })
 }
@@ -160,7 +160,7 @@ pub unsafe extern "C" fn denrei_queue_accept(
 ) -> denrei_code {
     call(|| {
         // SAFETY: by the contract.
-        let node = unsafe { borrow("node", node) }?;
+        let node = unsafe { own("node", node) }?;
         Ok(node.node.queue_accept(channel_of(peer, channel), number, accept_into(buffer, length)?)?)
     })
 }
@@ -218,7 +218,7 @@ pub unsafe extern "C" fn denrei_refuse(
 ) -> denrei_code {
     call(|| {
         // SAFETY: by the contract.
-        let node = unsafe { borrow("node", node) }?;
+        let node = unsafe { own("node", node) }?;
         Ok(node.node.refuse(channel_of(peer, channel), number)?)
     })
 }

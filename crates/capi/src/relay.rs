@@ -2,9 +2,10 @@
 
 use crate::config::denrei_config;
 use crate::error::denrei_code::{DENREI_INVALID, DENREI_UNKNOWN_PEER};
-use crate::error::{Failure, array_of, borrow, call, denrei_code, place, put, text};
+use crate::error::{Failure, Owned, array_of, call, denrei_code, own, place, put, text};
 use crate::group::resolve_all;
 use crate::node::write_text;
+use denrei::Maker;
 use denrei::relay::{PairState, Relay, RelayConfig, Route};
 use std::ffi::c_char;
 use std::net::IpAddr;
@@ -12,6 +13,13 @@ use std::net::IpAddr;
 /// A running relay.
 pub struct denrei_relay {
     relay: Relay,
+    maker: Maker,
+}
+
+impl Owned for denrei_relay {
+    fn maker(&self) -> Maker {
+        self.maker
+    }
 }
 
 /// A sender and the peer beyond the relay that it speaks to.
@@ -92,7 +100,9 @@ pub unsafe extern "C" fn denrei_relay_start(
         let routes = listen.into_iter().zip(targets).map(|(listen, target)| Route { listen, target });
         let started = Relay::start(&routes.collect::<Vec<_>>(), &settings)?;
         // SAFETY: by the contract.
-        unsafe { place.put(Box::into_raw(Box::new(denrei_relay { relay: started }))) };
+        unsafe {
+            place.put(Box::into_raw(Box::new(denrei_relay { relay: started, maker: Maker::this_process() })))
+        };
         Ok(())
     })
 }
@@ -134,7 +144,7 @@ pub unsafe extern "C" fn denrei_relay_address(
 ) -> denrei_code {
     call(|| {
         // SAFETY: by the contract.
-        let addresses = unsafe { borrow("relay", relay) }?.relay.addresses();
+        let addresses = unsafe { own("relay", relay) }?.relay.addresses();
         let none = || Failure::new(DENREI_UNKNOWN_PEER, format!("there is no route {index}"));
         // SAFETY: by the contract.
         unsafe { write_text(&addresses.get(index).ok_or_else(none)?.to_string(), buffer, length) }
@@ -155,7 +165,7 @@ pub unsafe extern "C" fn denrei_relay_pairs(
 ) -> denrei_code {
     call(|| {
         // SAFETY: by the contract.
-        let (relay, place) = (unsafe { borrow("relay", relay) }?, place("count", count)?);
+        let (relay, place) = (unsafe { own("relay", relay) }?, place("count", count)?);
         if pairs.is_null() && capacity > 0 {
             return Err(Failure::null("pairs"));
         }

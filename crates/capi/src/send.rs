@@ -1,7 +1,7 @@
 //! Sending.
 
 use crate::error::denrei_code::DENREI_INVALID;
-use crate::error::{Failure, borrow, call, denrei_code, put};
+use crate::error::{Failure, call, denrei_code, own, put};
 use crate::node::{bounded, channel_of, denrei_node, denrei_peer, timeout};
 use bytes::Bytes;
 use denrei::{Completion, MessageId, PeerId, SendError};
@@ -135,7 +135,7 @@ pub unsafe extern "C" fn denrei_send(
 ) -> denrei_code {
     call(|| {
         // SAFETY: by the contract.
-        let (node, message) = unsafe { (borrow("node", node)?, copied(data, length)?) };
+        let (node, message) = unsafe { (own("node", node)?, copied(data, length)?) };
         send(node, (peer, channel), message, Completion::None, -1)?;
         Ok(())
     })
@@ -159,7 +159,7 @@ pub unsafe extern "C" fn denrei_send_with(
 ) -> denrei_code {
     call(|| {
         // SAFETY: by the contract.
-        let (node, message) = unsafe { (borrow("node", node)?, copied(data, length)?) };
+        let (node, message) = unsafe { (own("node", node)?, copied(data, length)?) };
         let sent = send(node, (peer, channel), message, completion_of(completion)?, timeout_us)?;
         // SAFETY: by the contract.
         unsafe { put(number, sent.number) };
@@ -189,7 +189,7 @@ pub unsafe extern "C" fn denrei_send_lent(
     let message = unsafe { lent(data, length, release, context) };
     call(|| {
         // SAFETY: by the contract.
-        let node = unsafe { borrow("node", node)? };
+        let node = unsafe { own("node", node)? };
         let sent = send(node, (peer, channel), message?, completion_of(completion)?, timeout_us)?;
         // SAFETY: by the contract.
         unsafe { put(number, sent.number) };
@@ -210,7 +210,7 @@ pub unsafe extern "C" fn denrei_set_priority(
 ) -> denrei_code {
     call(|| {
         // SAFETY: by the contract.
-        let node = unsafe { borrow("node", node) }?;
+        let node = unsafe { own("node", node) }?;
         Ok(node.node.set_priority(channel_of(peer, channel), priority)?)
     })
 }
@@ -228,8 +228,8 @@ pub unsafe extern "C" fn denrei_flush(
 ) -> denrei_code {
     call(|| {
         // SAFETY: by the contract.
-        let node = unsafe { borrow("node", node) }?;
+        let node = unsafe { own("node", node) }?;
         let acknowledged = node.node.wait_acknowledged(PeerId::from_u64(peer), bounded(timeout_us))?;
-        if acknowledged { Ok(()) } else { Err(Failure::timeout()) }
+        if acknowledged { Ok(()) } else { Err(Failure::late("not everything was acknowledged")) }
     })
 }

@@ -1,7 +1,7 @@
 //! The flow in the application's hands (S9, S10), and how fast peers may send (R4).
 
 use crate::error::denrei_code::DENREI_UNKNOWN_PEER;
-use crate::error::{Failure, borrow, call, denrei_code, place, put};
+use crate::error::{Failure, call, denrei_code, own, place, put};
 use crate::node::{bounded, channel_of, denrei_node, denrei_peer};
 use crate::send::{completion_of, copied};
 use denrei::{PeerId, Rate};
@@ -23,7 +23,7 @@ pub unsafe extern "C" fn denrei_ready(
 ) -> denrei_code {
     call(|| {
         // SAFETY: by the contract.
-        let node = unsafe { borrow("node", node) }?;
+        let node = unsafe { own("node", node) }?;
         let (from, bytes) = node.node.ready(bounded(timeout_us)).ok_or_else(Failure::timeout)?;
         // SAFETY: by the contract each is null or valid.
         unsafe {
@@ -49,9 +49,9 @@ pub unsafe extern "C" fn denrei_wait(
 ) -> denrei_code {
     call(|| {
         // SAFETY: by the contract.
-        let node = unsafe { borrow("node", node) }?;
+        let node = unsafe { own("node", node) }?;
         let room = node.node.wait(PeerId::from_u64(peer), length, bounded(timeout_us))?;
-        if room { Ok(()) } else { Err(Failure::timeout()) }
+        if room { Ok(()) } else { Err(Failure::late("there was no room")) }
     })
 }
 
@@ -68,7 +68,7 @@ pub unsafe extern "C" fn denrei_queue_length(
     call(|| {
         let place = place("count", count)?;
         // SAFETY: by the contract.
-        let queued = unsafe { borrow("node", node) }?.node.queue_len(PeerId::from_u64(peer));
+        let queued = unsafe { own("node", node) }?.node.queue_len(PeerId::from_u64(peer));
         let unknown = || Failure::new(DENREI_UNKNOWN_PEER, "that peer is not in the address table");
         // SAFETY: by the contract.
         unsafe { place.put(queued.ok_or_else(unknown)?) };
@@ -89,7 +89,7 @@ pub unsafe extern "C" fn denrei_retransmit(
 ) -> denrei_code {
     call(|| {
         // SAFETY: by the contract.
-        let given_up = unsafe { borrow("node", node) }?.node.retransmit(PeerId::from_u64(peer))?;
+        let given_up = unsafe { own("node", node) }?.node.retransmit(PeerId::from_u64(peer))?;
         // SAFETY: by the contract.
         unsafe { put(packets, given_up) };
         Ok(())
@@ -115,7 +115,7 @@ pub unsafe extern "C" fn denrei_set_weight(
 ) -> denrei_code {
     call(|| {
         // SAFETY: by the contract.
-        Ok(unsafe { borrow("node", node) }?.node.set_weight(PeerId::from_u64(peer), weight)?)
+        Ok(unsafe { own("node", node) }?.node.set_weight(PeerId::from_u64(peer), weight)?)
     })
 }
 
@@ -133,7 +133,7 @@ pub unsafe extern "C" fn denrei_set_rate(
 ) -> denrei_code {
     call(|| {
         // SAFETY: by the contract.
-        let node = unsafe { borrow("node", node) }?;
+        let node = unsafe { own("node", node) }?;
         Ok(node.node.set_rate(PeerId::from_u64(peer), Rate { bytes_per_s, burst_bytes })?)
     })
 }
@@ -156,7 +156,7 @@ pub unsafe extern "C" fn denrei_send_within(
 ) -> denrei_code {
     call(|| {
         // SAFETY: by the contract.
-        let (node, message) = unsafe { (borrow("node", node)?, copied(data, length)?) };
+        let (node, message) = unsafe { (own("node", node)?, copied(data, length)?) };
         let lifetime = Duration::from_micros(lifetime_us);
         let to = channel_of(peer, channel);
         let sent = node.node.send_within(to, message, completion_of(completion)?, lifetime)?;

@@ -73,6 +73,7 @@ static void groups(const char *address) {
   FAILS(denrei_group_join(nodes[0], "127.0.0.1:7", &listeners[0]), DENREI_INVALID, "multicast");
   FAILS(denrei_group_open(opener, address, members, 0, NULL, &group), DENREI_INVALID, "members");
   FAILS(denrei_group_open(opener, address, NULL, 2, NULL, &group), DENREI_INVALID, "members");
+  FAILS(denrei_group_open(opener, address, members, (size_t)-1, NULL, &group), DENREI_INVALID, "as many");
   denrei_group_options *options = denrei_group_options_new();
   OK(denrei_group_options_set(options, "open_timeout", "200ms"));
   const char *nobody[1] = {"127.0.0.1:9"};
@@ -169,7 +170,7 @@ static void groups(const char *address) {
 
   /* More than they hold, which nobody takes; then nobody is left to. */
   for (int i = 0; i < 20; i++) OK(denrei_group_send(group, large, sizeof large, 10 * SECOND, NULL));
-  CHECK(denrei_group_flush(group, SECOND / 20) == DENREI_TIMEOUT);
+  FAILS(denrei_group_flush(group, SECOND / 20), DENREI_TIMEOUT, "not everything was acknowledged by all members");
   OK(denrei_group_remove_member(group, 0));
   OK(denrei_group_remove_member(group, event.member));
   FAILS(denrei_group_flush(group, 10 * SECOND), DENREI_PEER_LOST, "no members left");

@@ -26,6 +26,18 @@ fn what_c_runs_when_a_thread_or_the_program_ends_may_use_nodes() {
 }
 
 #[test]
+fn a_forked_child_does_not_speak_for_its_parent() {
+    let installed = Installed::get();
+    let asan = ["-pthread", "-fsanitize=address,undefined", "-fno-sanitize-recover=all"];
+    for (number, (test, flags)) in [("forks", &asan[..1]), ("asan-forks", &asan)].into_iter().enumerate() {
+        if let Some(program) = installed.compile(test, "gcc", "tests/forks.c", flags) {
+            let group = group_address(20 + number as u8);
+            assert_eq!(installed.run(Command::new(program).arg(group)), "ok\n", "{test}");
+        }
+    }
+}
+
+#[test]
 fn the_example_says_hello() {
     let installed = Installed::get();
     for compiler in ["gcc", "g++"] {

@@ -3,7 +3,8 @@
 //! Inputs → outputs: lines → orders, queued; the end of the input → the end of this process, so
 //! that none outlives the one that started it.
 
-use anyhow::{Result, bail};
+use crate::process::NO_THREAD;
+use anyhow::{Context, Result, bail};
 use denrei_output::{say, tell};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -35,7 +36,7 @@ impl<T: DeserializeOwned + Send + 'static> Orders<T> {
     fn from_stdin() -> Result<Self> {
         let (sender, orders) = sync_channel(MAX_WAITING_ORDERS);
         let reader = thread::Builder::new().name("orders".into());
-        reader.spawn(move || {
+        let started = reader.spawn(move || {
             let mut source = io::stdin().lock();
             while let Some(order) = read(&mut source) {
                 if sender.send(order).is_err() {
@@ -43,7 +44,8 @@ impl<T: DeserializeOwned + Send + 'static> Orders<T> {
                 }
             }
             std::process::exit(ORPHANED);
-        })?;
+        });
+        started.context(NO_THREAD)?;
         Ok(Self { orders })
     }
 

@@ -21,6 +21,9 @@ const MAX_WAITING_LINES: usize = 1024;
 /// Longest line, bytes: the arrival times of a paced stream are the longest, 16 digits each.
 const MAX_LINE_BYTES: u64 = 64 << 20;
 
+/// What there is to do about a thread that could not be started.
+pub const NO_THREAD: &str = "cannot start a thread: let this user have more processes (ulimit -u)";
+
 /// How often it is looked whether all of several processes live.
 const LOOK: Duration = Duration::from_millis(50);
 
@@ -188,7 +191,7 @@ fn look_after_others<T: DeserializeOwned>(
 fn read_lines(source: impl Read + Send + 'static) -> Result<Receiver<std::io::Result<String>>> {
     let (lines, receiver) = sync_channel(MAX_WAITING_LINES);
     let reader = thread::Builder::new().name("answers".into());
-    reader.spawn(move || {
+    let started = reader.spawn(move || {
         let mut source = BufReader::new(source);
         loop {
             let mut line = String::new();
@@ -203,7 +206,8 @@ fn read_lines(source: impl Read + Send + 'static) -> Result<Receiver<std::io::Re
                 break;
             }
         }
-    })?;
+    });
+    started.context(NO_THREAD)?;
     Ok(receiver)
 }
 

@@ -2,8 +2,8 @@
 
 use denrei::{ChannelId, Config, Drive, Event, LostReason, Node};
 use std::fs::File;
-use std::io::{BufRead, BufReader};
-use std::net::SocketAddr;
+use std::io::{BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpListener};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -211,4 +211,60 @@ fn the_exit_status_is_the_same_where_standard_error_cannot_be_written() {
         assert_eq!(ends, [heard.status.code(); 2], "{args:?}");
         assert_eq!(ends[0], Some(status), "{args:?}: {}", String::from_utf8_lossy(&heard.stderr));
     }
+}
+
+/// A process that ends with the test.
+struct Served(Child);
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// What a short benchmark with the side at `address` says when it cannot be made.
+fn refused_at(address: &str) -> String {
+    let output = denrei()
+        .args(["bench", "pingpong", "--transports=tcp", "--sizes=64", "--iters=10", "--repeat=1", "--json"])
+        .args(["--connect", address])
+        .output()
+        .unwrap();
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(3), 0));
+    String::from_utf8(output.stderr).unwrap()
+}
+
+#[test]
+fn who_serves_benchmarks_outlives_a_side_that_cannot_be_started() {
+    // Standard streams, its own socket and the connection: none is left for the side.
+    let few = "exec 3>&- 4>&-; ulimit -n 5; exec \"$0\" bench pingpong --listen 127.0.0.1:0";
+    let mut shell = Command::new("sh");
+    shell.args(["-c", few, env!("CARGO_BIN_EXE_denrei")]);
+    let mut server = Served(shell.stderr(Stdio::piped()).spawn().unwrap());
+    let mut said = BufReader::new(server.0.stderr.take().unwrap()).lines().map(Result::unwrap);
+    let serving = said.next().unwrap();
+    let address = serving.strip_prefix("serving benchmarks on ").and_then(|rest| rest.split(';').next());
+    let address = address.unwrap_or_else(|| panic!("{serving}"));
+    assert!(said.next().unwrap().contains("trusted networks only"));
+    for _ in 0..2 {
+        let refused = refused_at(address);
+        assert!(refused.contains("of this version answers there, or it has 16 sides already"), "{refused}");
+        let why = said.next().unwrap();
+        assert!(why.contains("cannot start a side") && why.contains("Too many open files"), "{why}");
+    }
+}
+
+#[test]
+fn what_is_no_side_of_a_benchmark_is_not_taken_for_one() {
+    let stranger = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = stranger.local_addr().unwrap().to_string();
+    let strange = std::thread::spawn(move || {
+        let (mut stream, _) = stranger.accept().unwrap();
+        BufReader::new(&stream).read_line(&mut String::new()).unwrap();
+        stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n").unwrap();
+    });
+    let refused = refused_at(&address);
+    strange.join().unwrap();
+    assert!(refused.contains("no `denrei bench pingpong --listen` of this version answers"), "{refused}");
+    assert!(refused.contains("HTTP/1.1 400 Bad Request"), "{refused}");
 }

@@ -36,7 +36,6 @@ mod host;
 mod io;
 pub mod key_file;
 mod lobby;
-mod maker;
 mod node;
 mod pipeline;
 pub mod relay;
@@ -48,7 +47,7 @@ pub use address::resolve;
 pub use collective::{COLLECTIVE_CHANNEL, Collective, CollectiveError};
 pub use config::{Config, Drive};
 pub use denrei_io::{
-    BackendChoice, Capabilities, IoCounters, SocketConfig, is_of_one_link, of_its_site, source_towards,
+    BackendChoice, Capabilities, IoCounters, Maker, SocketConfig, is_of_one_link, of_its_site, source_towards,
 };
 pub use denrei_proto::group::{
     Departure, GroupBackend, GroupCounters, GroupError, GroupEvent, GroupFeedback, GroupId, GroupMessage,
@@ -64,7 +63,6 @@ pub use denrei_proto::{
 pub use denrei_proto::{Config as ProtocolConfig, ConfigError};
 pub use error::{BindError, NodeError, RecvError};
 pub use group::{Group, GroupListener, Membership, OpenGroupError};
-pub use maker::Maker;
 pub use node::{Incoming, Node};
 pub use pipeline::Stage;
 pub use settings::{GROUP_SETTINGS, SETTINGS, Setting, set_group_option};

@@ -10,8 +10,7 @@ use crate::engine::address::AddressVector;
 use crate::engine::completion::Progress;
 use crate::engine::region_table::RegionTable;
 use crate::engine::{Engine, Limits};
-use crate::fork::Opener;
-use denrei::{BindError, Config, Node};
+use denrei::{BindError, Config, Maker, Node};
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::net::SocketAddr;
 use std::ops::{Deref, DerefMut};
@@ -42,7 +41,7 @@ const HELD_BACK_PAUSE: Duration = Duration::from_micros(200);
 pub struct Endpoint {
     engine: Mutex<Engine>,
     node: Node,
-    opener: Opener,
+    maker: Maker,
     keeper: Arc<Keeper>,
     thread: Mutex<Option<JoinHandle<()>>>,
     /// Read by whoever sleeps on the sockets, and takes in what comes.
@@ -114,7 +113,7 @@ impl Endpoint {
             turns: Arc::clone(&engine.turns),
             engine: Mutex::new(engine),
             node,
-            opener: Opener::this_process(),
+            maker: Maker::this_process(),
             keeper: Arc::default(),
             thread: Mutex::default(),
             resting: RwLock::default(),
@@ -125,7 +124,7 @@ impl Endpoint {
 
     /// Whether this process has opened it, and has not been forked from the one that did.
     pub fn is_own(&self) -> bool {
-        self.opener.is_this_process()
+        self.maker.is_this_process()
     }
 
     /// The engine; the caller has it for itself.

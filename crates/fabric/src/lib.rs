@@ -5,8 +5,8 @@
 //! calls into safe ones, an object a file; `engine` does the work on a [`denrei::Node`].
 //! `docs/mpi.md` says how to use it, `spec/fabric.md` what is on the wire.
 //!
-//! Unsafe code is in `abi` (pointers that the caller gives), `memory` (buffers that it posts), `log`
-//! (libfabric's own functions) and `fork` (the system's word of one), and nowhere else.
+//! Unsafe code is in `abi` (pointers that the caller gives), `memory` (buffers that it posts) and `log`
+//! (libfabric's own functions), and nowhere else.
 
 mod abi;
 mod collective;
@@ -14,7 +14,6 @@ mod endpoint;
 mod engine;
 mod error;
 pub mod ffi;
-mod fork;
 mod interfaces;
 mod log;
 mod memory;

@@ -13,7 +13,7 @@
 //!
 //! This crate knows nothing of the protocol. Unsafe code is confined to one module per concern:
 //! `cmsg` (control messages), `mmsg` (batched system calls), `raw` (single ones), `options` (socket options),
-//! `wait` (poll and eventfd), `alarm` (timerfd), `doctor::links` (interfaces).
+//! `wait` (poll and eventfd), `alarm` (timerfd), `maker` (the system's word of a fork), `doctor::links` (interfaces).
 
 #![warn(missing_docs)]
 
@@ -25,6 +25,7 @@ mod config;
 pub mod doctor;
 pub mod fault;
 mod lanes;
+mod maker;
 #[cfg(target_os = "linux")]
 mod mmsg;
 mod multicast;
@@ -46,6 +47,7 @@ mod wait;
 
 pub use buffers::{LARGE_DATAGRAM_BYTES, MAX_RECV_BATCH, RecvBuffers};
 pub use config::{BackendChoice, Capabilities, MAX_CONNECTED_SOCKETS, SocketConfig};
+pub use maker::Maker;
 pub use multicast::{is_of_one_link, of_its_site};
 pub use outcome::{DropKind, IoCounters, SendAttempt, SendHook, SendOutcome};
 pub use plain::canonical;

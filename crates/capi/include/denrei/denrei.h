@@ -5,7 +5,8 @@
  * went wrong and what to do about it. Results come through pointers, which are written only on
  * success. What a call hands out belongs to the caller, who gives it back with the matching _free,
  * which takes NULL. A node may be used by any number of threads at a time; everything else by one.
- * Times are in microseconds: 0 does not wait, a negative one waits without limit. Addresses are
+ * All of it is the process's that opened it: in a child that it has forked, calls give DENREI_INVALID, and what frees
+ * does nothing. Times are in microseconds: 0 does not wait, a negative one waits without limit. Addresses are
  * text, "192.0.2.7:7411", "[2001:db8::7]:7411", "node1:7411", or with this host's interface to the link where
  * only that has the address, "[fe80::7%eth0]:7411". Peers are numbers; a number is not used again for
  * another peer while the node lives.
@@ -1244,7 +1245,8 @@ denrei_code denrei_node_open(const char *address, const denrei_config *config, d
 /**
  * Closes a node: peers are told that it is gone, and what was not acknowledged is lost, so call
  * denrei_flush before, or denrei_close and wait for DENREI_EVENT_PEER_LOST. Messages and events taken
- * from it stay valid.
+ * from it stay valid. Groups, listeners, memberships and sets need the node: while there is one of them it stays
+ * open, with its port and its sessions, so give them back before.
  *
  * `node` is NULL or comes from denrei_node_open, and no thread uses it any more.
  */

@@ -9,7 +9,7 @@ mod socket;
 pub use socket::datagram_socket;
 
 use crate::errno::{Refusal, run};
-use crate::error::{borrow, denrei_error_message, free, text};
+use crate::error::{Owned, check_own, denrei_error_message, free, own, text};
 use denrei::{Config, Drive, Node};
 use std::collections::HashMap;
 use std::ffi::{c_char, c_int, c_void};
@@ -41,7 +41,7 @@ fn socket_addr(address: &str, port: c_int) -> Result<SocketAddr, Refusal> {
 /// `socket` is null or a socket.
 unsafe fn socket<'a>(socket: *const datagram_socket) -> Result<&'a datagram_socket, Refusal> {
     // SAFETY: by the contract.
-    Ok(unsafe { borrow("sock", socket) }?)
+    Ok(unsafe { own("sock", socket) }?)
 }
 
 /// # Safety
@@ -146,6 +146,7 @@ pub unsafe extern "C" fn datagram_close(sock: *mut datagram_socket) {
     let socket = unsafe { Box::from_raw(sock) };
     socket.forget();
     run((), || {
+        check_own("sock", socket.maker())?;
         let deadline = Instant::now() + LINGER;
         for flow in socket.node.peers() {
             socket.node.flush(flow.peer, deadline.saturating_duration_since(Instant::now()));

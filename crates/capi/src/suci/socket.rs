@@ -3,7 +3,8 @@
 //! Inputs → outputs: ids and blocks → sessions and messages on one channel.
 
 use crate::errno::Refusal;
-use denrei::{ChannelId, Completion, Event, Incoming, LostReason, Message, Node, PeerId, SendError};
+use crate::error::Owned;
+use denrei::{ChannelId, Completion, Event, Incoming, LostReason, Maker, Message, Node, PeerId, SendError};
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
 use std::ffi::c_int;
@@ -22,6 +23,13 @@ pub struct datagram_socket {
     addresses: HashMap<c_int, SocketAddr>,
     ids: HashMap<SocketAddr, c_int>,
     state: Mutex<State>,
+    maker: Maker,
+}
+
+impl Owned for datagram_socket {
+    fn maker(&self) -> Maker {
+        self.maker
+    }
 }
 
 #[derive(Default)]
@@ -53,7 +61,7 @@ fn of_thread<T>(
 impl datagram_socket {
     pub(super) fn new(node: Node, addresses: HashMap<c_int, SocketAddr>) -> Self {
         let ids = addresses.iter().map(|(id, address)| (*address, *id)).collect();
-        Self { node, addresses, ids, state: Mutex::default() }
+        Self { node, addresses, ids, state: Mutex::default(), maker: Maker::this_process() }
     }
 
     /// Whom this thread writes to from now on.

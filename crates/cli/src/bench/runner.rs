@@ -6,6 +6,7 @@
 
 use super::args::Plan;
 use super::control::{Answer, Bench, Job, Order, Report, Transport};
+use super::listen::MAX_SIDES;
 use super::machine::core_for;
 use super::place::Place;
 use super::result::Run;
@@ -96,11 +97,21 @@ fn asker_first(sides: &mut [LineProcess], limit: Duration) -> Result<Vec<Report>
 }
 
 fn ready(side: &LineProcess) -> Result<SocketAddr> {
-    match side.receive(READY_LIMIT)? {
+    match side.receive(READY_LIMIT).map_err(|error| unlike_a_side(side, error))? {
         Answer::Ready(addr) => Ok(addr),
         Answer::Failed(why) => bail!("{}: {why}", side.name()),
         Answer::Report(_) => bail!("{} reported before it was started", side.name()),
     }
+}
+
+/// At another machine's address anything may listen, or who serves there may have too much to do.
+fn unlike_a_side(side: &LineProcess, error: anyhow::Error) -> anyhow::Error {
+    if side.pid().is_some() {
+        return error;
+    }
+    error.context(format!(
+        "no `denrei bench pingpong --listen` of this version answers there, or it has {MAX_SIDES} sides already"
+    ))
 }
 
 fn report(sides: &mut [LineProcess], index: usize, limit: Duration) -> Result<Report> {

@@ -17,9 +17,9 @@ mod route;
 
 pub use pair::PairState;
 
-use crate::maker::Maker;
 use crate::node::{can_reach, lacks_interface};
 use crate::{BindError, Config, Drive, Node};
+use denrei_io::Maker;
 use denrei_proto::{ConfigError, MESSAGE_COST_BYTES, MIN_CHANNEL_CREDIT_BYTES};
 use parking_lot::Mutex;
 use route::RouteState;

@@ -5,7 +5,7 @@
 //! nothing more is begun that would be reported there, nor taken from peers.
 
 use crate::error::Errno;
-use crate::fork::Opener;
+use denrei::Maker;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use parking_lot::{Condvar, Mutex, RwLock};
 use std::collections::VecDeque;
@@ -82,7 +82,7 @@ pub struct CompletionQueue {
 /// A descriptor and a condition to sleep on. A child that was forked shares the descriptor with its parent, whose news it is.
 #[derive(Debug, Default)]
 pub struct Alarm {
-    opener: Opener,
+    maker: Maker,
     descriptor: Option<EventFd>,
     pub(super) changed: Condvar,
 }
@@ -103,7 +103,7 @@ impl Alarm {
     /// # Errors
     /// `BAD_STATE`: it is the parent's.
     pub fn check_own(&self) -> Result<(), Errno> {
-        if self.opener.is_this_process() { Ok(()) } else { Err(Errno::BAD_STATE) }
+        if self.maker.is_this_process() { Ok(()) } else { Err(Errno::BAD_STATE) }
     }
 
     /// Readable while there is news.
