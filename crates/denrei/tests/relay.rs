@@ -4,7 +4,7 @@ mod common;
 
 use common::background;
 use denrei::relay::{MAX_RELAYS, Relay, RelayConfig, Route};
-use denrei::{ChannelId, ClusterKey, Config, Event, LostReason, Node, PeerId, Rate, SendError};
+use denrei::{ChannelId, ClusterKey, Config, Event, LostReason, Node, OfferPolicy, PeerId, Rate, SendError};
 use std::net::UdpSocket;
 use std::time::{Duration, Instant};
 
@@ -281,6 +281,10 @@ fn impossible_settings_and_one_pair_too_many_are_refused() {
         let error = Relay::start(&[route], &RelayConfig { max_pairs, ..small(1 << 20) });
         assert!(error.err().unwrap().to_string().contains("between 1 and 1024"));
     }
+    let mut asking = small(1 << 20);
+    asking.node.protocol.offers = OfferPolicy::Ask;
+    let error = Relay::start(&[route], &asking).err().unwrap().to_string();
+    assert!(error.contains("offers is ask, but has to be automatic"), "{error}");
     let error = Relay::start(&[], &small(1 << 20)).err().unwrap().to_string();
     assert!(error.contains("routes is empty") && error.contains("one route at least"), "{error}");
     for listen in ["127.0.0.1:7000", "0.0.0.0:7000", "[::ffff:127.0.0.1]:7000"] {
