@@ -125,6 +125,11 @@ impl RouteState {
                     pair.finish(Ending::Gone(reason));
                 }
             }
+            Event::Refused(message) => {
+                if let Some(pair) = known(message.channel.peer) {
+                    pair.refused_by_sender(message);
+                }
+            }
             _ => {}
         }
     }
