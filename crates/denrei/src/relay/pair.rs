@@ -329,7 +329,7 @@ impl Pair {
     }
 
     /// Tells the sender why, behind what came back before, and ends the pair.
-    fn fail(&self, code: u16, why: &str) {
+    pub(super) fn fail(&self, code: u16, why: &str) {
         self.flush(&self.near, self.near_peer);
         // One that is gone needs no word.
         let _ = self.near.abort(self.near_peer, code, why);
