@@ -4,7 +4,7 @@ mod common;
 
 use common::background;
 use denrei::relay::{MAX_RELAYS, Relay, RelayConfig, Route};
-use denrei::{ChannelId, ClusterKey, Config, Event, LostReason, Node, PeerId, Rate, SendError};
+use denrei::{ChannelId, ClusterKey, Config, Event, LostReason, Node, OfferPolicy, PeerId, Rate, SendError};
 use std::net::UdpSocket;
 use std::time::{Duration, Instant};
 
@@ -46,6 +46,17 @@ fn lost(node: &Node) -> LostReason {
         }
     }
     panic!("no peer was lost");
+}
+
+/// Waits for what `find` finds.
+fn until_some<T>(find: impl Fn() -> Option<T>) -> T {
+    let until = Instant::now() + SOON;
+    loop {
+        if let Some(found) = find() {
+            return found;
+        }
+        assert!(Instant::now() < until, "it does not come");
+    }
 }
 
 #[test]
@@ -281,6 +292,10 @@ fn impossible_settings_and_one_pair_too_many_are_refused() {
         let error = Relay::start(&[route], &RelayConfig { max_pairs, ..small(1 << 20) });
         assert!(error.err().unwrap().to_string().contains("between 1 and 1024"));
     }
+    let mut asking = small(1 << 20);
+    asking.node.protocol.offers = OfferPolicy::Ask;
+    let error = Relay::start(&[route], &asking).err().unwrap().to_string();
+    assert!(error.contains("offers is ask, but has to be automatic"), "{error}");
     let error = Relay::start(&[], &small(1 << 20)).err().unwrap().to_string();
     assert!(error.contains("routes is empty") && error.contains("one route at least"), "{error}");
     for listen in ["127.0.0.1:7000", "0.0.0.0:7000", "[::ffff:127.0.0.1]:7000"] {
@@ -374,6 +389,35 @@ fn what_comes_back_and_is_larger_than_the_sender_takes_ends_the_session_and_is_n
     let LostReason::Ended { code, reason } = lost(&sender) else { panic!("it hears why") };
     assert!(code == 0x8e01 && reason.contains("100001 bytes"), "{code:#x}: {reason}");
     assert!(sender.recv_timeout(Duration::ZERO).unwrap().is_none(), "nothing comes behind a gap");
+}
+
+/// The relay has acknowledged it by then.
+#[test]
+fn what_the_peer_on_either_side_refuses_ends_the_session_and_is_not_left_out() {
+    let mut asking = config();
+    asking.protocol.offers = OfferPolicy::Ask;
+    for back in [false, true] {
+        let [sender, target] = [!back, back]
+            .map(|sends| Node::bind("127.0.0.1:0", if sends { config() } else { asking.clone() }).unwrap());
+        let (_relay, peer) = through(&sender, &target, RelayConfig::default());
+        let first = ChannelId { peer, channel: 3 };
+        sender.send(first, content(0, 10)).unwrap();
+        let to_sender = target.recv_timeout(SOON).unwrap().expect("it arrives").channel;
+        let (from, to, by, way) = if back {
+            (&target, &sender, "the peer before the relay", to_sender)
+        } else {
+            (&sender, &target, "the peer beyond the relay", first)
+        };
+        let number = from.send(way, content(1, 3 << 20)).unwrap().number;
+        let offered = until_some(|| match to.event_timeout(SOON / 100) {
+            Some(Event::Offered { channel, number, .. }) => Some((channel, number)),
+            _ => None,
+        });
+        to.refuse(offered.0, offered.1).unwrap();
+        let LostReason::Ended { code, reason } = lost(from) else { panic!("it hears why") };
+        let said = format!("{by} refused message {number} of channel 3");
+        assert!(code == 0x8e01 && reason.contains(&said), "{code:#x}: {reason}");
+    }
 }
 
 #[test]

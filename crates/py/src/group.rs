@@ -61,13 +61,18 @@ pub(crate) struct Group {
 
 impl Group {
     fn open(&self) -> PyResult<Arc<denrei::Group>> {
-        self.group.get().ok_or_else(|| error::group(GroupError::Unknown(self.id)))
+        self.own()?.ok_or_else(|| error::group(GroupError::Unknown(self.id)))
+    }
+
+    /// The group, unless it was closed.
+    fn own(&self) -> PyResult<Option<Arc<denrei::Group>>> {
+        self.group.get_own(format_args!("the group at {}", self.address))
     }
 
     /// The next event within a time; of one that was closed, one that was there then. An error if no more come.
     fn next_event(&self, timeout: Duration) -> PyResult<Option<Happened>> {
         let over = Err(GroupError::Unknown(self.id));
-        let next = self.group.get().map_or(over, |group| group.next_event(timeout));
+        let next = self.own()?.map_or(over, |group| group.next_event(timeout));
         // `close` may have taken them by now, or be about it.
         next.or_else(|over| self.left.lock().pop_front().map(Some).ok_or(over)).map_err(error::group)
     }
@@ -126,7 +131,7 @@ impl Group {
     fn flush(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
         let flushed = |slice| {
             // One that is over has nothing left to wait for.
-            let acknowledged = self.group.get().map_or(Ok(true), |group| group.wait_acknowledged(slice));
+            let acknowledged = self.own()?.map_or(Ok(true), |group| group.wait_acknowledged(slice));
             Ok(acknowledged.map_or(Some(false), |all| all.then_some(true)))
         };
         Ok(wait(py, timeout, flushed)?.unwrap_or(false))
@@ -137,7 +142,10 @@ impl Group {
     /// were not taken stay.
     #[pyo3(signature = (timeout = None))]
     fn close(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
-        let Some(group) = py.detach(|| self.group.get()) else { return Ok(true) };
+        let Some(group) = py.detach(|| self.group.get()) else {
+            // What a child that was forked lets go of has not ended.
+            return Ok(self.group.maker().is_this_process());
+        };
         let closed = wait(py, timeout, |slice| Ok(group.close(slice).then_some(())));
         py.detach(|| {
             if closed.is_ok() {

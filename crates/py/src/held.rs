@@ -1,8 +1,10 @@
 //! What is let go without the interpreter's lock.
 
+use crate::error::DenreiError;
 use denrei::Maker;
 use parking_lot::RwLock;
 use pyo3::prelude::*;
+use std::fmt::Display;
 use std::sync::Arc;
 
 /// What is closed while others may be using it: the last of them lets go of it. A child that was forked has none.
@@ -27,6 +29,16 @@ impl<T: Send + Sync> Closable<T> {
     /// The value, unless it was closed or is another process's. To be called, and let go, without the interpreter's lock.
     pub fn get(&self) -> Option<Arc<T>> {
         if self.maker.is_this_process() { self.value.read().clone() } else { None }
+    }
+
+    /// The same, and an error where `what` is another process's: to a child it would seem to have ended in order.
+    pub fn get_own(&self, what: impl Display) -> PyResult<Option<Arc<T>>> {
+        match self.maker {
+            maker if maker.is_this_process() => Ok(self.get()),
+            maker => Err(DenreiError::new_err(format!(
+                "{what} is {maker}'s, from which this one was forked: make one here"
+            ))),
+        }
     }
 
     /// Lets go of the value. In a child that was forked it stays: a thread of the parent's may have had the lock.

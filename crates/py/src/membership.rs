@@ -45,7 +45,8 @@ impl GroupListener {
 
     fn open(&self) -> PyResult<Arc<denrei::GroupListener>> {
         let closed = || DenreiError::new_err(format!("the listener at {} was closed", self.address));
-        self.listener.get().ok_or_else(closed)
+        let what = format_args!("the listener at {}", self.address);
+        self.listener.get_own(what)?.ok_or_else(closed)
     }
 }
 
@@ -132,7 +133,8 @@ impl Membership {
 
     /// Of one that was closed nothing is to be had.
     fn open(&self) -> PyResult<Arc<denrei::Membership>> {
-        self.membership.get().ok_or_else(|| ended(MembershipEnd::Left))
+        let what = format_args!("the member of the group of {}", self.opener);
+        self.membership.get_own(what)?.ok_or_else(|| ended(MembershipEnd::Left))
     }
 }
 

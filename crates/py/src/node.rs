@@ -51,14 +51,9 @@ impl Node {
     /// let go last closes the port, and waits for threads that may be waiting for that lock.
     pub fn denrei(&self) -> PyResult<denrei::Node> {
         let (address, node) = (self.port.address, &self.port.node);
-        node.get().map(|node| denrei::Node::clone(&node)).ok_or_else(|| {
-            DenreiError::new_err(match node.maker() {
-                maker if maker.is_this_process() => format!("the node at {address} was closed"),
-                maker => format!(
-                    "the node at {address} is {maker}'s, from which this one was forked: make one here"
-                ),
-            })
-        })
+        let closed = || DenreiError::new_err(format!("the node at {address} was closed"));
+        let own = node.get_own(format_args!("the node at {address}"))?;
+        own.map(|node| denrei::Node::clone(&node)).ok_or_else(closed)
     }
 
     /// Calls something of the node's without the interpreter's lock.

@@ -384,3 +384,42 @@ def test_ports_are_free_at_the_end_of_the_blocks_that_used_them():
             denrei.Node(held.node.address).close()
 
     asyncio.run(asyncio.wait_for(main(), 60))
+
+
+def test_a_forked_child_hears_that_groups_are_not_its_own():
+    # Threads that are there when this process forks are pytest's, of other tests' nodes.
+    code = """
+import os, denrei
+LONG = 10.0
+a, b = denrei.Node(), denrei.Node()
+listener = b.join_group("239.255.78.76:7476")
+group = a.open_group("239.255.78.76:7476", [b.address])
+membership = listener.accept(timeout=LONG)
+child = os.fork()
+if child == 0:
+    wrong = 0
+    for call in (
+        lambda: group.send(b"of the child"),
+        lambda: group.flush(timeout=LONG),
+        lambda: group.event(timeout=LONG),
+        lambda: membership.recv(timeout=LONG),
+        lambda: list(membership),
+        lambda: listener.accept(timeout=LONG),
+    ):
+        try:
+            call()
+            wrong += 1
+        except denrei.DenreiError as error:
+            wrong += f"is process {os.getppid()}'s" not in str(error)
+    wrong += group.close(timeout=LONG)
+    membership.close()
+    listener.close()
+    os._exit(wrong)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+group.send(b"after")
+assert bytes(membership.recv(timeout=LONG)) == b"after"
+assert group.flush(timeout=LONG) and group.close(timeout=LONG)
+print("ok")
+"""
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert said.stdout == "ok\n", said.stderr

@@ -20,7 +20,7 @@ pub use pair::PairState;
 use crate::node::{can_reach, lacks_interface};
 use crate::{BindError, Config, Drive, Node};
 use denrei_io::Maker;
-use denrei_proto::{ConfigError, MESSAGE_COST_BYTES, MIN_CHANNEL_CREDIT_BYTES};
+use denrei_proto::{ConfigError, MESSAGE_COST_BYTES, MIN_CHANNEL_CREDIT_BYTES, OfferPolicy};
 use parking_lot::Mutex;
 use route::RouteState;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -51,7 +51,7 @@ pub struct Route {
 /// The settings of a [`Relay`].
 #[derive(Clone, Debug)]
 pub struct RelayConfig {
-    /// Those of its Nodes, secrets included. Who drives them is the relay's choice.
+    /// Those of its Nodes, secrets included. Who drives them is the relay's choice; `offers` has to be automatic.
     pub node: Config,
     /// Local address towards targets; `None`: loopback towards loopback, else any.
     pub from: Option<IpAddr>,
@@ -80,6 +80,15 @@ impl RelayConfig {
         }
         if !(1..=MAX_PAIRS).contains(&self.max_pairs) {
             return refuse("max_pairs", self.max_pairs as u64, format!("between 1 and {MAX_PAIRS}"));
+        }
+        if self.node.protocol.offers == OfferPolicy::Ask {
+            let expected =
+                "automatic: a relay asks nobody, and what is offered would wait for ever".to_owned();
+            return Err(BindError::Config(ConfigError {
+                setting: "offers",
+                value: "ask".to_owned(),
+                expected,
+            }));
         }
         Ok(())
     }

@@ -8,10 +8,11 @@
 use super::pace::Pace;
 use crate::{Incoming, Node};
 use bytes::Bytes;
-use denrei_proto::{ChannelId, Event, LostReason, MESSAGE_COST_BYTES, PeerId, SendError};
+use denrei_proto::{ChannelId, Event, LostReason, MESSAGE_COST_BYTES, MessageId, PeerId, SendError};
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -81,6 +82,8 @@ pub(super) struct Pair {
     queue: Mutex<Queue>,
     changed: Condvar,
     over: AtomicBool,
+    /// What the sender refused of what came back, for people.
+    refused: OnceLock<String>,
     /// With the time of the last look and what the far peer had acknowledged then, bytes.
     pace: Mutex<(Pace, Instant, u64)>,
     forwarded_messages: AtomicU64,
@@ -110,6 +113,7 @@ impl Pair {
             queue: Mutex::default(),
             changed: Condvar::new(),
             over: AtomicBool::new(false),
+            refused: OnceLock::new(),
             pace: Mutex::new((Pace::new(), Instant::now(), 0)),
             forwarded_messages: AtomicU64::new(0),
             forwarded_bytes: AtomicU64::new(0),
@@ -159,6 +163,12 @@ impl Pair {
     pub fn take_nothing_back(&self) {
         // A peer that is gone has been told to the other thread.
         let _ = self.far.close_read(self.far_peer);
+    }
+
+    /// The sender refused what the relay has acknowledged to the far peer: the thread that carries back ends the pair.
+    pub fn refused_by_sender(&self, message: MessageId) {
+        // The first says why.
+        let _ = self.refused.set(refused("the peer before the relay", message));
     }
 
     /// Sets the sender's rate by what is held.
@@ -219,6 +229,9 @@ impl Pair {
     /// The thread that carries back what the far peer sends, until the pair is over.
     pub fn carry_back(&self) {
         while !self.is_over() {
+            if let Some(why) = self.refused.get() {
+                return self.fail(FAR_PEER_LOST, why);
+            }
             match self.far.next(PATIENCE) {
                 Ok(None) => {}
                 Ok(Some(Incoming::Message(message))) => {
@@ -299,6 +312,10 @@ impl Pair {
             Event::PeerDoneReading { .. } => {
                 let _ = self.near.close_read(self.near_peer);
             }
+            // The relay has acknowledged it: only the end of the session tells the sender that it did not arrive.
+            Event::Refused(message) => {
+                self.fail(FAR_PEER_LOST, &refused("the peer beyond the relay", message));
+            }
             Event::PeerLost { reason, .. } if is_orderly(&reason) => {
                 self.flush(&self.near, self.near_peer);
                 let _ = self.near.close(self.near_peer);
@@ -312,7 +329,7 @@ impl Pair {
     }
 
     /// Tells the sender why, behind what came back before, and ends the pair.
-    fn fail(&self, code: u16, why: &str) {
+    pub(super) fn fail(&self, code: u16, why: &str) {
         self.flush(&self.near, self.near_peer);
         // One that is gone needs no word.
         let _ = self.near.abort(self.near_peer, code, why);
@@ -346,6 +363,11 @@ impl Pair {
 /// Whether both sides had said all they wanted to.
 fn is_orderly(reason: &LostReason) -> bool {
     matches!(reason, LostReason::Closed | LostReason::Ended { code: 0, .. })
+}
+
+/// Why a session ends of which one side does not take a message.
+fn refused(by: &str, message: MessageId) -> String {
+    format!("{by} refused message {} of channel {}", message.number, message.channel.channel)
 }
 
 /// Why the other side is lost, in the 128 octets that a reason may have: advice for who is at the relay has no room.

@@ -9,7 +9,7 @@ use super::{MAX_RELAYS, RelayConfig};
 use crate::{Config, Incoming, Node, NodeError};
 use denrei_proto::{Event, Message, PeerId};
 use parking_lot::Mutex;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,6 +31,9 @@ pub(super) struct RouteState {
     /// Pairs that the relay still has room for.
     places: Arc<Mutex<usize>>,
     pairs: Mutex<HashMap<PeerId, Running>>,
+    /// Senders whose pair is over, or who were turned away, until the Node forgets them. What is still here of one
+    /// follows something that was lost: a new pair would hand it on as if nothing were missing.
+    over: Mutex<HashSet<PeerId>>,
 }
 
 /// A pair and its threads.
@@ -49,7 +52,7 @@ impl Running {
 impl RouteState {
     /// A route without pairs.
     pub fn new(near: Node, target: SocketAddr, config: RelayConfig, places: Arc<Mutex<usize>>) -> Self {
-        Self { near, target, config, places, pairs: Mutex::default() }
+        Self { near, target, config, places, pairs: Mutex::default(), over: Mutex::default() }
     }
 
     /// All pairs, as of now.
@@ -125,6 +128,11 @@ impl RouteState {
                     pair.finish(Ending::Gone(reason));
                 }
             }
+            Event::Refused(message) => {
+                if let Some(pair) = known(message.channel.peer) {
+                    pair.refused_by_sender(message);
+                }
+            }
             _ => {}
         }
     }
@@ -136,9 +144,21 @@ impl RouteState {
             pairs.values().for_each(|running| running.pair.regulate());
             let over: Vec<PeerId> =
                 pairs.iter().filter(|(_, running)| running.is_done()).map(|(peer, _)| *peer).collect();
+            over.iter().for_each(|peer| self.take_no_more_of(*peer));
             over.iter().filter_map(|peer| pairs.remove(peer)).collect()
         };
         over.into_iter().for_each(|running| self.put_away(running));
+    }
+
+    fn take_no_more_of(&self, peer: PeerId) {
+        let mut over = self.over.lock();
+        // As many have to come before all are looked at again as there are then.
+        if over.len() == over.capacity() {
+            over.retain(|peer| self.near.flow(*peer).is_some());
+            let room = over.len().max(64);
+            over.reserve(room);
+        }
+        over.insert(peer);
     }
 
     fn put_away(&self, running: Running) {
@@ -150,11 +170,14 @@ impl RouteState {
         *self.places.lock() += 1;
     }
 
-    /// The pair of a sender, a new one for one that comes for the first time; `None`: it was turned
-    /// away.
+    /// The pair of a sender, a new one for one that comes for the first time; `None`: its pair is over, or it was
+    /// turned away.
     fn pair_of(&self, peer: PeerId) -> Option<Arc<Pair>> {
         if let Some(running) = self.pairs.lock().get(&peer) {
             return Some(running.pair.clone());
+        }
+        if self.over.lock().contains(&peer) {
+            return None;
         }
         match self.open(peer) {
             Ok(running) => {
@@ -163,6 +186,7 @@ impl RouteState {
                 Some(pair)
             }
             Err(why) => {
+                self.take_no_more_of(peer);
                 // One that is gone needs no word.
                 let _ = self.near.abort(peer, FAR_PEER_LOST, &why);
                 None
@@ -217,6 +241,7 @@ fn circle() -> String {
 mod tests {
     use super::*;
     use crate::Drive;
+    use denrei_proto::ChannelId;
     use std::sync::mpsc::channel;
 
     #[test]
@@ -250,5 +275,37 @@ mod tests {
             std::thread::yield_now();
         }
         assert!(route.pairs().is_empty());
+    }
+
+    #[test]
+    fn what_follows_a_message_that_was_lost_goes_through_no_new_pair() {
+        const SOON: Duration = Duration::from_secs(20);
+        let node = || {
+            let config = Config { drive: Drive::Thread, ..Config::default() };
+            Node::bind("127.0.0.1:0", config).unwrap()
+        };
+        let (near, sender, target) = (node(), node(), node());
+        let to = ChannelId { peer: sender.connect(near.local_addr()).unwrap(), channel: 0 };
+        let places = Arc::new(Mutex::new(8));
+        let route = RouteState::new(near, target.local_addr(), RelayConfig::default(), places);
+        sender.send(to, "before").unwrap();
+        let mut full = HashMap::new();
+        let until = Instant::now() + SOON;
+        while target.try_recv().unwrap().is_none() {
+            assert!(Instant::now() < until, "it goes through");
+            route.step(&mut full).unwrap();
+        }
+        sender.send(to, "behind").unwrap();
+        assert!(sender.flush(to.peer, SOON), "the relay's Node has it");
+        let pair = route.pairs.lock().values().next().expect("it is at work").pair.clone();
+        pair.fail(FAR_PEER_LOST, "a message in between was lost");
+        while !route.pairs().is_empty() {
+            assert!(Instant::now() < until, "it is put away");
+            route.look();
+        }
+        // The message, the end of the session, and nothing.
+        (0..5).for_each(|_| route.step(&mut full).unwrap());
+        assert!(route.pairs().is_empty(), "the target would see a session without a gap");
+        assert!(target.try_recv().unwrap().is_none());
     }
 }
