@@ -9,9 +9,9 @@ use crate::channel_map::ChannelMap;
 use crate::config::{Config, TAKEN_AT_FIRST_BYTES};
 use crate::event::PeerId;
 use crate::lending::{Handled, Lent, Memory, Owner};
-use crate::loss::Control;
 use crate::placement::AcceptInto;
 use crate::recv_channel::{Announced, RecvChannel, Taken, Violation};
+use crate::sent::Control;
 use denrei_wire::frame::{Fragment, Message, Offer, Skip};
 use denrei_wire::group::GROUP_CHANNEL;
 

@@ -33,6 +33,7 @@ mod recv_channel;
 mod rtt;
 pub mod seal;
 mod send_channel;
+mod sent;
 mod slots;
 mod timer_queue;
 

@@ -12,7 +12,7 @@ pub(crate) use late::Expired;
 use aside::Aside;
 
 use crate::config::MESSAGE_COST_BYTES;
-use crate::loss::SentFrame;
+use crate::sent::SentFrame;
 use crate::{Completion, SendError, slots};
 use bytes::Bytes;
 use denrei_prefetch::ahead_of_reading;

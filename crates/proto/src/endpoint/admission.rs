@@ -5,8 +5,8 @@
 use super::Endpoint;
 use crate::config::OfferPolicy;
 use crate::event::{ChannelId, PeerError, PeerId};
-use crate::loss::Control;
 use crate::placement::AcceptInto;
+use crate::sent::Control;
 use denrei_wire::Instant;
 
 /// Of receive memory the most that a peer, or a group, counts with to others, whatever it holds: a message that is slow

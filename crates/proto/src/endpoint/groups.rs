@@ -13,10 +13,10 @@ use crate::group::{
     MembershipCounters, MembershipEnd, MembershipId, Table,
 };
 use crate::lending::Handler;
-use crate::loss::Control;
 use crate::peer::GroupReport;
 use crate::rate::Rate;
 use crate::seal::Seed;
+use crate::sent::Control;
 use bytes::Bytes;
 use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;

@@ -4,8 +4,8 @@
 //! `spec/protocol.md` §13.1.
 
 use super::{Outbox, Wrote, note};
-use crate::loss::SentFrame;
 use crate::send_channel::{Room, Written};
+use crate::sent::SentFrame;
 use denrei_wire::TransmitBuf;
 use smallvec::SmallVec;
 

@@ -2,8 +2,8 @@
 
 use super::{Context, News, Peer};
 use crate::event::{Event, LostReason, Phase};
-use crate::loss::Control;
 use crate::recv_channel::CREDIT_EXCEEDED;
+use crate::sent::Control;
 use core::time::Duration;
 use denrei_wire::{Frame, Frames, Incarnation, Instant};
 

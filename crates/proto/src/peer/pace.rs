@@ -6,9 +6,9 @@
 use super::{Context, News, PaceNote, Peer};
 use crate::config::Config;
 use crate::event::{ChannelId, Event, MessageId, Phase};
-use crate::loss::Control;
 use crate::rate::{LEAST_GRANT, Licence, PacedCredit, Police, Rate};
 use crate::send_channel::MIN_FRAGMENT_BYTES;
+use crate::sent::Control;
 use core::time::Duration;
 use denrei_wire::frame::{self, FRAGMENT_HEADER_BYTES, Frame, GRANT_REQUEST_BYTES};
 use denrei_wire::{Frames, Instant, TransmitBuf, duration_nanos};

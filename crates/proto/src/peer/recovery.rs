@@ -3,9 +3,10 @@
 use super::{Context, Peer};
 use crate::congestion::{Acked, rtt_without_turns};
 use crate::event::{ChannelId, Completion, Event};
-use crate::loss::{AckSummary, Control, SentFrame, SentPacket};
+use crate::loss::AckSummary;
 use crate::recv_channel::Violation;
 use crate::send_channel::Finished;
+use crate::sent::{Control, SentFrame, SentPacket};
 use denrei_wire::ack::AckFrame;
 use denrei_wire::{Instant, ids};
 

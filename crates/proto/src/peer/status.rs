@@ -6,7 +6,7 @@
 
 use super::{Context, Peer};
 use crate::event::Event;
-use crate::loss::Control;
+use crate::sent::Control;
 use denrei_wire::frame::Status;
 use std::collections::VecDeque;
 

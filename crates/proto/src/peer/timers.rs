@@ -3,8 +3,8 @@
 use super::{Context, News, Peer};
 use crate::config::Config;
 use crate::event::{ChannelId, Event, LostReason, MessageId, Phase};
-use crate::loss::Control;
 use crate::rtt::LONGEST_PROBE_TIMEOUT;
+use crate::sent::Control;
 use core::time::Duration;
 use denrei_wire::{Instant, duration_nanos};
 

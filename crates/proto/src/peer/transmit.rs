@@ -5,7 +5,7 @@ use super::{Context, Peer};
 use crate::config::{Config, LEAST_DATAGRAM_BYTES};
 use crate::congestion::packet_cost;
 use crate::event::Phase;
-use crate::loss::{Control, SentFrame, SentPacket};
+use crate::sent::{Control, SentFrame, SentPacket};
 use denrei_wire::datagram::MAX_DATAGRAM_BYTES;
 use denrei_wire::frame::{Accept, Credit, Delivered, End, Frame, MAX_CONTROL_FRAME_BYTES};
 use denrei_wire::packet::{self, FLAGS_OFFSET, Kind, Opening, flags};

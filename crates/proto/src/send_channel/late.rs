@@ -11,7 +11,7 @@
 use super::aside::Lost;
 use super::{MESSAGE_COST_BYTES, OFFER_BYTES, Progress, Room, SendChannel, Written};
 use crate::event::Completion;
-use crate::loss::SentFrame;
+use crate::sent::SentFrame;
 use bytes::Bytes;
 use denrei_wire::frame::{Frame, Skip};
 use denrei_wire::{Instant, TransmitBuf};
