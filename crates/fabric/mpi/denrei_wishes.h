@@ -8,9 +8,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* How long a rank waits for the others' first call until it says what they may lack. */
 #define PATIENCE_S 10
+/* How long it looks without a pause. */
+#define BUSY_S 1
 
 static enum { AUTO, ALWAYS, NEVER } use = AUTO;
 static int least_ranks = 3;
@@ -68,10 +71,14 @@ static int agree_on_wishes(MPI_Comm comm, int *is_agreed) {
     int own[4] = {use, -use, least_ranks, -least_ranks}, least[4] = {0, 1}, is_done = 0;
     MPI_Request request;
     int result = PMPI_Iallreduce(own, least, 4, MPI_INT, MPI_MIN, comm, &request);
-    double began = PMPI_Wtime();
-    while (result == MPI_SUCCESS && !is_done && PMPI_Wtime() - began < PATIENCE_S) {
+    double began = PMPI_Wtime(), waited = 0;
+    while (result == MPI_SUCCESS && !is_done && waited < PATIENCE_S) {
         result = PMPI_Test(&request, &is_done, MPI_STATUS_IGNORE);
-        sched_yield();
+        if (waited < BUSY_S)
+            sched_yield();
+        else
+            usleep(1000);
+        waited = PMPI_Wtime() - began;
     }
     if (result == MPI_SUCCESS && !is_done) {
         say_who_is_missing(comm);
