@@ -70,25 +70,16 @@ impl Default for RelayConfig {
 
 impl RelayConfig {
     fn validate(&self) -> Result<(), BindError> {
-        let refuse = |setting, value: u64, expected: String| {
-            let value = value.to_string();
-            Err(BindError::Config(ConfigError { setting, value, expected }))
-        };
         if !(MIN_PAIR_BYTES..=MAX_PAIR_BYTES).contains(&self.pair_bytes) {
             let expected = format!("between {MIN_PAIR_BYTES} (64 KiB) and {MAX_PAIR_BYTES} (1 GiB)");
-            return refuse("pair_bytes", self.pair_bytes, expected);
+            return Err(refused("pair_bytes", self.pair_bytes, expected));
         }
         if !(1..=MAX_PAIRS).contains(&self.max_pairs) {
-            return refuse("max_pairs", self.max_pairs as u64, format!("between 1 and {MAX_PAIRS}"));
+            return Err(refused("max_pairs", self.max_pairs, format!("between 1 and {MAX_PAIRS}")));
         }
         if self.node.protocol.offers == OfferPolicy::Ask {
-            let expected =
-                "automatic: a relay asks nobody, and what is offered would wait for ever".to_owned();
-            return Err(BindError::Config(ConfigError {
-                setting: "offers",
-                value: "ask".to_owned(),
-                expected,
-            }));
+            let expected = "automatic: a relay asks nobody, and what is offered would wait for ever";
+            return Err(refused("offers", "ask", expected));
         }
         Ok(())
     }
@@ -136,16 +127,23 @@ pub struct Relay {
     maker: Maker,
 }
 
+/// What a setting is that cannot be, and what is possible.
+fn refused(setting: &'static str, value: impl ToString, expected: impl Into<String>) -> BindError {
+    BindError::Config(ConfigError { setting, value: value.to_string(), expected: expected.into() })
+}
+
+/// What a route is that cannot be.
+fn refused_route(route: &Route, expected: impl Into<String>) -> BindError {
+    refused("route", format_args!("{}={}", route.listen, route.target), expected)
+}
+
 /// A relay that stands for nobody has nothing to do.
 fn refuse_none(routes: &[Route]) -> Result<(), BindError> {
     if !routes.is_empty() {
         return Ok(());
     }
-    Err(BindError::Config(ConfigError {
-        setting: "routes",
-        value: "empty".to_owned(),
-        expected: "one route at least: where to listen, and the peer that it stands for".to_owned(),
-    }))
+    let expected = "one route at least: where to listen, and the peer that it stands for";
+    Err(refused("routes", "empty", expected))
 }
 
 /// What is relayed to the relay itself would go round without end.
@@ -156,45 +154,35 @@ fn refuse_circles(routes: &[Route]) -> Result<(), BindError> {
         listen.port() == target.port() && (here == there || everywhere)
     };
     let to_itself = |route: &&Route| routes.iter().any(|own| reaches(own.listen, route.target));
-    routes.iter().find(to_itself).map_or(Ok(()), |route| {
-        Err(BindError::Config(ConfigError {
-            setting: "route",
-            value: format!("{}={}", route.listen, route.target),
-            expected: "to a peer that is not this relay".to_owned(),
-        }))
-    })
+    routes
+        .iter()
+        .find(to_itself)
+        .map_or(Ok(()), |route| Err(refused_route(route, "to a peer that is not this relay")))
 }
 
 /// Who comes to an address speaks with one peer.
 fn refuse_doubles(routes: &[Route]) -> Result<(), BindError> {
     let same = |one: &Route, other: &Route| one.listen == other.listen && one.listen.port() != 0;
     let double = |(index, route): &(usize, &Route)| routes[..*index].iter().any(|other| same(other, route));
-    routes.iter().enumerate().find(double).map_or(Ok(()), |(_, route)| {
-        Err(BindError::Config(ConfigError {
-            setting: "route",
-            value: format!("{}={}", route.listen, route.target),
-            expected: "from an address that no other route has".to_owned(),
-        }))
-    })
+    routes
+        .iter()
+        .enumerate()
+        .find(double)
+        .map_or(Ok(()), |(_, route)| Err(refused_route(route, "from an address that no other route has")))
 }
 
 /// Nobody could ever answer from there, and every pair would be lost.
 fn refuse_unreachable(route: &Route, from: IpAddr) -> Result<(), BindError> {
     let (ip, port) = (route.target.ip().to_canonical(), route.target.port());
-    let refuse = |expected: String| {
-        let value = format!("{}={}", route.listen, route.target);
-        Err(BindError::Config(ConfigError { setting: "route", value, expected }))
-    };
     if port == 0 || ip.is_unspecified() || ip.is_multicast() || ip == Ipv4Addr::BROADCAST {
-        return refuse("to the address and port of a peer".to_owned());
+        return Err(refused_route(route, "to the address and port of a peer"));
     }
     if lacks_interface(route.target) {
-        return refuse(
-            "to a peer with this host's interface to its link, as in [fe80::7%eth0]:7411".to_owned(),
-        );
+        let expected = "to a peer with this host's interface to its link, as in [fe80::7%eth0]:7411";
+        return Err(refused_route(route, expected));
     }
     if !can_reach(from, ip) {
-        return refuse(format!("to a peer that can be reached from {from}"));
+        return Err(refused_route(route, format!("to a peer that can be reached from {from}")));
     }
     Ok(())
 }

@@ -3,6 +3,7 @@
 use denrei_proto::Config;
 use denrei_proto::seal::ClusterKey;
 use std::cell::Cell;
+use std::panic::{catch_unwind, resume_unwind};
 use std::sync::Arc;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -16,11 +17,12 @@ thread_local! {
     static WAY: Cell<Way> = const { Cell::new(Way::Plain) };
 }
 
-/// Runs a test in one way.
+/// Runs a test in one way. Where all run in one thread, those that follow one that fails are not in its way.
 fn run_in(way: Way, test: fn()) {
     WAY.set(way);
-    test();
+    let ended = catch_unwind(test);
     WAY.set(Way::Plain);
+    ended.unwrap_or_else(|panic| resume_unwind(panic));
 }
 
 /// Runs a test whose packets are protected by what it sets itself.
