@@ -331,10 +331,11 @@ impl Pair {
     /// Tells the sender why, behind what came back before, and ends the pair.
     pub(super) fn fail(&self, code: u16, why: &str) {
         self.flush(&self.near, self.near_peer);
+        // First: whoever hears of the end of one session would end the other for that, and not for this.
+        self.end();
         // One that is gone needs no word.
         let _ = self.near.abort(self.near_peer, code, why);
         let _ = self.far.abort(self.far_peer, code, why);
-        self.end();
     }
 
     fn close_far(&self, reason: &LostReason) {
