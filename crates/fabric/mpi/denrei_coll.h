@@ -19,6 +19,8 @@ extern denrei_coll_seat *denrei_coll_listen(denrei_coll_node *node, const char *
 extern int denrei_coll_accept(denrei_coll_seat *seat, const char *opener, int timeout_ms);
 extern denrei_coll_seat *denrei_coll_lead(denrei_coll_node *node, const char *group, const char *members,
                                           size_t count, int timeout_ms);
+extern int denrei_coll_tell(denrei_coll_seat *seat, uint32_t turn, int timeout_us);
+extern int denrei_coll_await_told(denrei_coll_seat *seat, uint32_t turn, int timeout_us);
 extern int denrei_coll_send(denrei_coll_seat *seat, const struct denrei_coll_head *head, const void *bytes,
                             size_t len, int timeout_us);
 extern int denrei_coll_flush(denrei_coll_seat *seat, int timeout_us);

@@ -2,13 +2,14 @@
  * interface). One source, compiled with the mpicc of the MPI that it is for: `cargo xtask fabric --mpicc`.
  *
  * Inputs -> outputs: MPI_Bcast, MPI_Barrier, MPI_Allgather, MPI_Allgatherv, MPI_Allreduce -> what goes from
- * one to all travels once, as multicast, over a group that is opened per communicator and root; what goes
- * the other way stays the MPI's. For each communicator, operation and power of two of bytes the first
- * calls go one way, the next ones the other, and are timed; the faster way is kept. What cannot be served
- * goes to the MPI: intercommunicators, few ranks, more than 2 GiB, hosts where no group can be opened.
+ * one to all travels once, as multicast, over a group that is opened per communicator and root. What goes the
+ * other way stays the MPI's, but for a barrier's word that a rank has come, which goes to rank 0 by the session
+ * beneath the group. For each communicator, operation and power of two of bytes the first calls go one way, the
+ * next ones the other, and are timed; the faster way is kept. What cannot be served goes to the MPI:
+ * intercommunicators, few ranks, more than 2 GiB, hosts where no group can be opened.
  *
  * While it waits for a group the MPI's own progress is made, so that whoever needs an operation of
- * this rank's to go on gets it. Sources: S12, M9; ADR 0032. */
+ * this rank's to go on gets it. Sources: S12, M9; ADR 32 and 98. */
 #define _GNU_SOURCE
 #include "denrei_address.h"
 #include "denrei_arguments.h"
@@ -139,6 +140,12 @@ static int fail(const struct state *state, int error) {
     return error;
 }
 
+/* Said where it happens: the MPI knows of no groups. */
+static int broken(const struct state *state, int root, int why) {
+    fprintf(stderr, "denrei-mpi: rank %d: the group of rank %d broke: %s\n", state->rank, root, strerror(why));
+    return fail(state, MPI_ERR_OTHER);
+}
+
 /* The next piece of this turn; what is left of turns that failed here goes by. The root has failed, or has not what
  * this rank asks for: fails as well. */
 static ssize_t receive(struct state *state, int root, char *bytes, size_t piece, size_t len, int *error) {
@@ -173,11 +180,8 @@ static int pieces(struct state *state, int root, char *bytes, size_t len) {
             result = make_progress(state);
             continue;
         }
-        if (done < 0)
-            fprintf(stderr, "denrei-mpi: rank %d: the group of rank %d broke: %s\n", state->rank, root,
-                    strerror((int)-done));
         if (done < 0 || error != MPI_SUCCESS)
-            return fail(state, done < 0 ? MPI_ERR_OTHER : error);
+            return done < 0 ? broken(state, root, (int)-done) : fail(state, error);
         at += piece;
     }
     return result;
@@ -237,11 +241,26 @@ static int down_typed(struct state *state, int root, void *buffer, int count, MP
         return result != MPI_SUCCESS ? result : learnt;                                                  \
     } while (0)
 
+/* All tell rank 0 that they are here. Of what rank 0 has sent before, and the MPI still holds, others may be in need to come
+ * here; the others make progress when they have told. */
+static int up(struct state *state) {
+    denrei_coll_seat *seat = state->seats[0];
+    uint32_t turn = state->turns[0];
+    int is_root = state->rank == 0, done = -EAGAIN;
+    int result = is_root ? make_progress(state) : MPI_SUCCESS;
+    while (result == MPI_SUCCESS && done == -EAGAIN) {
+        done = is_root ? denrei_coll_await_told(seat, turn, SLICE_US) : denrei_coll_tell(seat, turn, SLICE_US);
+        if (done == -EAGAIN)
+            result = make_progress(state);
+        else if (done < 0)
+            result = broken(state, 0, -done);
+    }
+    return result;
+}
+
 static int barrier_by_group(struct state *state) {
-    int one = 1, all = 0;
     char token = 0;
-    int result = PMPI_Reduce(&one, &all, 1, MPI_INT, MPI_SUM, 0, state->comm);
-    return down(state, 0, &token, sizeof token, result);
+    return down(state, 0, &token, sizeof token, up(state));
 }
 
 static int allreduce_by_group(struct state *state, const void *from, void *to, int count, MPI_Datatype type,

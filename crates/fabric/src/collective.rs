@@ -6,16 +6,22 @@
 //! no change of threads and nobody is awake beside the ranks; while none does, the keeper: members
 //! acknowledge, and openers repeat, while they compute.
 
+mod told;
+
 use crate::error::Errno;
 use crate::log::{self, Level, Subsystem};
 use crate::settings::Settings;
 use bytes::Bytes;
-use denrei::{Config, Group, GroupError, GroupListener, GroupOptions, Membership, Node, OpenGroupError};
+use denrei::{
+    ChannelId, Config, Group, GroupError, GroupListener, GroupOptions, Membership, Node, OpenGroupError,
+    PeerId, Phase, SendError,
+};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use told::Told;
 
 /// How often the keeper looks whether the application has gone away: what it did not wait for is late by two
 /// of these at most, and eight ranks on a core spend a fiftieth of it on looking.
@@ -36,6 +42,7 @@ struct Keeper {
 #[derive(Debug)]
 pub struct Carrier {
     node: Node,
+    told: Arc<Told>,
     keeper: Arc<Keeper>,
     thread: Option<JoinHandle<()>>,
 }
@@ -52,7 +59,7 @@ impl Carrier {
         let (theirs, driven) = (Arc::clone(&keeper), node.clone());
         let builder = std::thread::Builder::new().name("denrei-groups".into());
         let thread = builder.spawn(move || keep(&theirs, &driven)).map_err(|_| Errno::OTHER)?;
-        Ok(Self { node, keeper, thread: Some(thread) })
+        Ok(Self { node, told: Arc::default(), keeper, thread: Some(thread) })
     }
 
     /// Where the Node is.
@@ -88,17 +95,23 @@ fn keep(keeper: &Keeper, node: &Node) {
 #[derive(Debug)]
 pub struct Seat {
     role: Role,
+    node: Node,
+    told: Arc<Told>,
     keeper: Arc<Keeper>,
 }
 
 #[derive(Debug)]
 enum Role {
-    /// The opener's.
-    Leads(Group),
+    /// The opener's, and who the members are.
+    Leads(Group, Vec<PeerId>),
     /// Of one that waits to be made a member.
     Listens(GroupListener),
-    /// A member's.
-    Follows(Membership, #[allow(dead_code, reason = "hears the address as long as it lives")] GroupListener),
+    /// A member's, and who the opener is.
+    Follows(
+        Membership,
+        PeerId,
+        #[allow(dead_code, reason = "hears the address as long as it lives")] GroupListener,
+    ),
     /// It was lost while the group was opened.
     Empty,
 }
@@ -115,8 +128,11 @@ impl Seat {
         timeout: Duration,
     ) -> Result<Self, Errno> {
         let options = GroupOptions { open_timeout: timeout, ..GroupOptions::default() };
-        let opened = carrier.node.open_group(group, members, options);
-        opened.map(|group| Self::of(carrier, Role::Leads(group))).map_err(|error| refused(&error))
+        let group = carrier.node.open_group(group, members, options).map_err(|error| refused(&error))?;
+        let peers: Option<Vec<PeerId>> = members.iter().map(|member| carrier.node.peer_at(*member)).collect();
+        let peers = peers.ok_or(Errno::RESET)?;
+        carrier.told.begin(group.id());
+        Ok(Self::of(carrier, Role::Leads(group, peers)))
     }
 
     /// Waits to be made a member of a group at `group`.
@@ -134,7 +150,8 @@ impl Seat {
     }
 
     fn of(carrier: &Carrier, role: Role) -> Self {
-        Self { role, keeper: Arc::clone(&carrier.keeper) }
+        let (told, keeper) = (Arc::clone(&carrier.told), Arc::clone(&carrier.keeper));
+        Self { role, node: carrier.node.clone(), told, keeper }
     }
 
     /// The application is here, and drives the Node while it waits.
@@ -155,11 +172,48 @@ impl Seat {
         let end = Instant::now() + timeout;
         while let Some(membership) = listener.accept(end.saturating_duration_since(Instant::now())) {
             if membership.opener() == opener {
-                self.role = Role::Follows(membership, listener);
+                let peer = self.node.peer_at(opener).ok_or(Errno::RESET)?;
+                self.role = Role::Follows(membership, peer, listener);
                 return Ok(());
             }
         }
         Err(Errno(crate::ffi::ETIMEDOUT))
+    }
+
+    /// Tells the opener that this member has come to the operation with this number.
+    ///
+    /// # Errors
+    /// `AGAIN`: there was no room for it for so long. `ECONNRESET`: the opener is lost. `EINVAL`: not a member's seat.
+    pub fn tell(&self, turn: u32, timeout: Duration) -> Result<(), Errno> {
+        let Role::Follows(membership, peer, _) = self.attend() else { return Err(Errno::INVALID) };
+        let to = ChannelId { peer: *peer, channel: told::CHANNEL };
+        match self.node.send_timeout(to, told::message(membership.id(), turn), timeout) {
+            Ok(_) => Ok(()),
+            Err(SendError::WouldBlock { .. }) => Err(Errno::AGAIN),
+            Err(_) => Err(Errno::RESET),
+        }
+    }
+
+    /// Waits until all members have come to the operation with this number.
+    ///
+    /// # Errors
+    /// `AGAIN`: not all did for so long. `ECONNRESET`: one of them is lost. `EINVAL`: not this seat's to lead.
+    pub fn await_told(&self, turn: u32, timeout: Duration) -> Result<(), Errno> {
+        let Role::Leads(group, members) = self.attend() else { return Err(Errno::INVALID) };
+        let end = Instant::now() + timeout;
+        for member in members {
+            while !self.told.has_come(group.id(), *member, turn) {
+                let left = end.saturating_duration_since(Instant::now());
+                if let Some(message) = self.node.recv_timeout(left).map_err(|_| Errno::RESET)? {
+                    self.told.take(message.channel.peer, &message.data);
+                } else if self.node.flow(*member).is_none_or(|flow| flow.phase == Phase::Over) {
+                    return Err(Errno::RESET);
+                } else {
+                    return Err(Errno::AGAIN);
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Sends to all others, as one message.
@@ -167,7 +221,7 @@ impl Seat {
     /// # Errors
     /// `AGAIN`: the queue was full for so long. Others: the group is over, or not this seat's to lead.
     pub fn send(&self, parts: &[&[u8]], timeout: Duration) -> Result<(), Errno> {
-        let Role::Leads(group) = self.attend() else { return Err(Errno::INVALID) };
+        let Role::Leads(group, _) = self.attend() else { return Err(Errno::INVALID) };
         match group.send_timeout(Bytes::from(parts.concat()), timeout) {
             Ok(_) => Ok(()),
             Err(GroupError::WouldBlock { .. }) => Err(Errno::AGAIN),
@@ -180,7 +234,7 @@ impl Seat {
     /// # Errors
     /// `AGAIN`: not all did for so long. `ECONNRESET`: none is left. `EINVAL`: not this seat's to lead.
     pub fn flush(&self, timeout: Duration) -> Result<(), Errno> {
-        let Role::Leads(group) = self.attend() else { return Err(Errno::INVALID) };
+        let Role::Leads(group, _) = self.attend() else { return Err(Errno::INVALID) };
         match group.wait_acknowledged(timeout) {
             Ok(true) => Ok(()),
             Ok(false) => Err(Errno::AGAIN),
@@ -193,11 +247,19 @@ impl Seat {
     /// # Errors
     /// `AGAIN`: none came for so long. Others: the group is over, or not one that this seat hears.
     pub fn receive(&self, timeout: Duration) -> Result<Bytes, Errno> {
-        let Role::Follows(membership, _) = self.attend() else { return Err(Errno::INVALID) };
+        let Role::Follows(membership, ..) = self.attend() else { return Err(Errno::INVALID) };
         match membership.recv_timeout(timeout) {
             Ok(Some(message)) => Ok(message.data),
             Ok(None) => Err(Errno::AGAIN),
             Err(_) => Err(Errno::RESET),
+        }
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        if let Role::Leads(group, _) = &self.role {
+            self.told.end(group.id());
         }
     }
 }
@@ -221,6 +283,40 @@ mod tests {
         assert_eq!(Seat::listen(&carrier, address(63)).unwrap_err(), Errno(crate::ffi::ENOSPC));
         seats.pop();
         assert!(Seat::listen(&carrier, address(63)).is_ok());
+    }
+
+    #[test]
+    fn an_opener_hears_to_which_operation_its_members_have_come_and_that_one_is_gone() {
+        let settings = Settings { insecure: true, key_file: None, ..Settings::from_environment() };
+        let open = || Carrier::open(&settings).unwrap();
+        let (opener, one, other) = (open(), open(), open());
+        let group: SocketAddr = "239.255.77.5:27407".parse().unwrap();
+        let (long, moment) = (Duration::from_secs(10), Duration::from_millis(20));
+        let members = [one.local_address(), other.local_address()];
+        let mut seats = [Seat::listen(&one, group).unwrap(), Seat::listen(&other, group).unwrap()];
+        let lead = std::thread::scope(|scope| {
+            let lead = scope.spawn(|| Seat::lead(&opener, group, &members, long));
+            seats.iter_mut().for_each(|seat| seat.accept(opener.local_address(), long).unwrap());
+            lead.join().unwrap().unwrap()
+        });
+        let [first, second] = seats;
+        first.tell(1, long).unwrap();
+        assert_eq!(lead.await_told(1, moment), Err(Errno::AGAIN), "one of two has come");
+        second.tell(1, long).unwrap();
+        assert_eq!(lead.await_told(1, long), Ok(()));
+        assert_eq!(lead.await_told(2, moment), Err(Errno::AGAIN));
+        // The wrong way round.
+        assert_eq!(
+            (lead.tell(1, moment), first.await_told(1, moment)),
+            (Err(Errno::INVALID), Err(Errno::INVALID))
+        );
+        first.tell(2, long).unwrap();
+        drop((second, other));
+        let end = Instant::now() + long;
+        while lead.await_told(2, moment) == Err(Errno::AGAIN) {
+            assert!(Instant::now() < end, "nobody says that a member is gone");
+        }
+        assert_eq!(lead.await_told(2, moment), Err(Errno::RESET));
     }
 
     #[test]

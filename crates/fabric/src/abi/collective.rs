@@ -97,6 +97,28 @@ pub unsafe extern "C" fn denrei_coll_lead(
     })
 }
 
+/// Tells the opener that this member has come to an operation; 0, `-EAGAIN` if there was no room for so long, or
+/// `-ECONNRESET` if the opener is lost.
+///
+/// # Safety
+/// A seat of ours.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn denrei_coll_tell(seat: *mut Seat, turn: u32, timeout_us: c_int) -> c_int {
+    // SAFETY: as the caller promises.
+    call(|| unsafe { seat.as_ref().ok_or(Errno::INVALID)?.tell(turn, micros(timeout_us)) })
+}
+
+/// Waits until all members have come to an operation; 0, `-EAGAIN` if they did not for so long, or `-ECONNRESET` if one of
+/// them is lost.
+///
+/// # Safety
+/// A seat of ours.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn denrei_coll_await_told(seat: *mut Seat, turn: u32, timeout_us: c_int) -> c_int {
+    // SAFETY: as the caller promises.
+    call(|| unsafe { seat.as_ref().ok_or(Errno::INVALID)?.await_told(turn, micros(timeout_us)) })
+}
+
 /// Sends to all members; 0 when it is queued, `-EAGAIN` if there was no room for so long.
 ///
 /// # Safety
