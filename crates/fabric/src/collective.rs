@@ -131,7 +131,7 @@ impl Seat {
         let group = carrier.node.open_group(group, members, options).map_err(|error| refused(&error))?;
         let peers: Option<Vec<PeerId>> = members.iter().map(|member| carrier.node.peer_at(*member)).collect();
         let peers = peers.ok_or(Errno::RESET)?;
-        carrier.told.begin(group.id());
+        carrier.told.begin(group.id(), &peers);
         Ok(Self::of(carrier, Role::Leads(group, peers)))
     }
 
