@@ -4,9 +4,9 @@
  * Inputs -> outputs: MPI_Bcast, MPI_Barrier, MPI_Allgather, MPI_Allgatherv, MPI_Allreduce -> what goes from
  * one to all travels once, as multicast, over a group that is opened per communicator and root. What goes the
  * other way stays the MPI's, but for a barrier's word that a rank has come, which goes to rank 0 by the session
- * beneath the group. For each communicator, operation and power of two of bytes the first calls go one way, the
- * next ones the other, and are timed; the faster way is kept. What cannot be served goes to the MPI:
- * intercommunicators, few ranks, more than 2 GiB, hosts where no group can be opened.
+ * beneath the group, not under Open MPI. For each communicator, operation and power of two of bytes the first calls
+ * go one way, the next ones the other, and are timed; the faster way is kept. What cannot be served goes to the
+ * MPI: intercommunicators, few ranks, more than 2 GiB, hosts where no group can be opened.
  *
  * While it waits for a group the MPI's own progress is made, so that whoever needs an operation of
  * this rank's to go on gets it. Sources: S12, M9; ADR 32 and 98. */
@@ -241,8 +241,16 @@ static int down_typed(struct state *state, int root, void *buffer, int count, MP
         return result != MPI_SUCCESS ? result : learnt;                                                  \
     } while (0)
 
-/* All tell rank 0 that they are here. Of what rank 0 has sent before, and the MPI still holds, others may be in need to come
- * here; the others make progress when they have told. */
+#ifdef OPEN_MPI
+/* All tell rank 0 that they are here. By an operation of the MPI's: where a rank is lost, that calls the communicator's
+ * handler, and a probe, which is how progress is made here, ends the process. */
+static int up(struct state *state) {
+    int one = 1, all = 0;
+    return PMPI_Reduce(&one, &all, 1, MPI_INT, MPI_SUM, 0, state->comm);
+}
+#else
+/* All tell rank 0 that they are here, by the sessions beneath the group. Of what rank 0 has sent before, and the MPI still
+ * holds, others may be in need to come here; the others make progress when they have told. */
 static int up(struct state *state) {
     denrei_coll_seat *seat = state->seats[0];
     uint32_t turn = state->turns[0];
@@ -257,6 +265,7 @@ static int up(struct state *state) {
     }
     return result;
 }
+#endif
 
 static int barrier_by_group(struct state *state) {
     char token = 0;
