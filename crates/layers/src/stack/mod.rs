@@ -9,6 +9,7 @@
 mod builder;
 mod layer;
 mod port;
+mod portion;
 mod shutdown;
 mod worker;
 

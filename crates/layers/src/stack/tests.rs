@@ -4,6 +4,7 @@ use std::sync::{Condvar, Mutex, OnceLock};
 use std::time::Duration;
 
 mod ends;
+mod portions;
 
 const LONG: Duration = Duration::from_secs(20);
 

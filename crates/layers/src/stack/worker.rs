@@ -2,7 +2,8 @@
 //!
 //! Inputs → outputs: the queues from the groups above and below → PDUs through this group's layers
 //! → the queues to the groups below and above. Within the group PDUs run to completion; at its edges
-//! they are taken and handed on in batches, each shown to the other side with one store.
+//! they are taken and handed on in batches, each shown to the other side with one store: the more a PDU costs, the
+//! fewer at a time ([`Portion`]).
 //!
 //! No group waits for ever for another, as waiting has one direction: the way up waits for room above
 //! and for nothing else; the way down waits for room below, for credit (which comes on the way up),
@@ -10,6 +11,7 @@
 //! out would hold up the acknowledgement that renews it.
 
 use super::layer::{Layer, Outlet};
+use super::portion::Portion;
 use super::{Idle, WorkerState};
 use crate::pool::flush_frees;
 use crate::ring::{Consumer, Producer};
@@ -21,7 +23,7 @@ use std::time::Duration;
 
 /// PDUs taken from a queue at a time: enough to share the cost of an index's way between cores,
 /// few enough to stay in the first-level cache.
-const BATCH: usize = 32;
+pub(super) const BATCH: usize = 32;
 /// PDUs kept in front of a layer, beyond which its neighbour is brought no more of those that it would
 /// hand on there. What answers a PDU from below (an acknowledgement) is kept beyond it: see the
 /// module's page. As many as a layer has buffers for, then.
@@ -68,6 +70,8 @@ pub(super) struct Worker<P> {
     /// `up[i + 1]` waits for layer i, `up[0]` for the group above.
     up: Vec<VecDeque<P>>,
     edges: Edges<P>,
+    /// What is handed on at a time.
+    portion: Portion,
     idle: Idle,
     state: Arc<WorkerState>,
     closing: bool,
@@ -78,7 +82,8 @@ pub(super) struct Worker<P> {
 impl<P> Worker<P> {
     pub fn new(layers: Vec<Box<dyn Layer<P>>>, edges: Edges<P>, idle: Idle, state: Arc<WorkerState>) -> Self {
         let queues = || (0..=layers.len()).map(|_| VecDeque::with_capacity(2 * BATCH)).collect();
-        Self { down: queues(), up: queues(), layers, edges, idle, state, closing: false, rests: false }
+        let (down, up, portion) = (queues(), queues(), Portion::default());
+        Self { down, up, layers, edges, portion, idle, state, closing: false, rests: false }
     }
 
     /// Works until told to stop.
@@ -110,7 +115,9 @@ impl<P> Worker<P> {
         while self.sweep() {
             worked = true;
         }
-        self.hand_on() || worked
+        worked |= self.hand_on();
+        self.portion.adapt(worked);
+        worked
     }
 
     /// Whether a worker that rests goes on doing so; if not, it says so before it pops anything: the
@@ -166,6 +173,7 @@ impl<P> Worker<P> {
 
     /// Up through all layers, then down; whether anything moved.
     fn sweep(&mut self) -> bool {
+        let lowest = self.layers.len();
         let mut moved = false;
         for (index, layer) in self.layers.iter_mut().enumerate().rev() {
             let (above, below) = self.up.split_at_mut(index + 1);
@@ -175,6 +183,9 @@ impl<P> Worker<P> {
             {
                 moved = true;
                 layer.from_below(pdu, &mut out);
+                if index == 0 && self.portion.is_full(out.up.len()) {
+                    self.portion.note(hand_on(out.up, self.edges.to_above.as_mut(), &self.state));
+                }
             }
         }
         for (index, layer) in self.layers.iter_mut().enumerate() {
@@ -187,10 +198,12 @@ impl<P> Worker<P> {
             {
                 moved = true;
                 layer.from_above(pdu, &mut out);
+                if index + 1 == lowest && !self.edges.loop_back && self.portion.is_full(out.down.len()) {
+                    self.portion.note(hand_on(out.down, self.edges.to_below.as_mut(), &self.state));
+                }
             }
         }
         if self.edges.loop_back {
-            let lowest = self.layers.len();
             self.up[lowest].append(&mut self.down[lowest]);
         }
         moved
@@ -201,6 +214,7 @@ impl<P> Worker<P> {
         let up = hand_on(&mut self.up[0], self.edges.to_above.as_mut(), &self.state);
         let lowest = self.layers.len();
         let down = hand_on(&mut self.down[lowest], self.edges.to_below.as_mut(), &self.state);
+        self.portion.note(up + down);
         up + down > 0
     }
 
