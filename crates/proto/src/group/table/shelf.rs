@@ -140,10 +140,12 @@ impl<T: Group> Shelf<T> {
         while let Some(id) = self.changed.pop() {
             let entry = self.groups.get_mut(&id).expect("what is removed has not changed");
             entry.changed = false;
-            let wants = Some(entry.group.wants());
-            let before = core::mem::replace(&mut entry.counted, wants);
-            if before != wants {
-                self.count(id, before, wants);
+            let wants = entry.group.wants();
+            // After each packet: written only if it is another, for a value that is exchanged as a whole has to wait until
+            // all that was stored before is in the cache, payloads that go to cold memory, too.
+            if entry.counted != Some(wants) {
+                let before = entry.counted.replace(wants);
+                self.count(id, before, Some(wants));
             }
         }
     }
