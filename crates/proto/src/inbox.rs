@@ -88,27 +88,27 @@ impl Inbox {
         self.channels.get_mut(channel)
     }
 
-    /// MESSAGE.
+    /// MESSAGE; whether something can be taken.
     pub fn on_message(
         &mut self,
         config: &Config,
         blocks: &mut Blocks,
         message: &Message<'_>,
         announce: impl FnMut(Announced),
-    ) -> Result<Change, Violation> {
+    ) -> Result<bool, Violation> {
         let state = self.channel(config, message.channel)?;
         let held = state.on_message(message, blocks)?;
         self.held_bytes += held;
         Ok(self.advance(message.channel, announce))
     }
 
-    /// FRAGMENT.
+    /// FRAGMENT; whether something can be taken.
     pub fn on_fragment(
         &mut self,
         config: &Config,
         fragment: &Fragment<'_>,
         announce: impl FnMut(Announced),
-    ) -> Result<Change, Violation> {
+    ) -> Result<bool, Violation> {
         if fragment.total > config.max_message_bytes.max(TAKEN_AT_FIRST_BYTES) {
             return Err("message larger than announced");
         }
@@ -162,9 +162,9 @@ impl Inbox {
             return Ok(Change { answer, ..Change::default() });
         }
         let refused = state.on_offer(offer.number, offer.flags, offer.total, max)?;
-        let change = self.advance(offer.channel, announce);
+        let ready = self.advance(offer.channel, announce);
         let answer = refused.map(|number| Control::Refuse { channel: offer.channel, number });
-        Ok(Change { offers: refused.is_none(), answer: answer.or(change.answer), ..change })
+        Ok(Change { ready, offers: refused.is_none(), answer })
     }
 
     /// SKIP; the number of the offer that the application had been told of, if it was one.
@@ -178,8 +178,8 @@ impl Inbox {
         let skipped = state.on_skip(skip.number, skip.charged)?;
         self.held_bytes -= skipped.freed;
         // What it held, or would have, others may be waiting for: in this channel or another.
-        let change = Change { offers: true, ..self.advance(skip.channel, announce) };
-        Ok((change, skipped.withdrawn))
+        let ready = self.advance(skip.channel, announce);
+        Ok((Change { ready, offers: true, answer: None }, skipped.withdrawn))
     }
 
     /// Accepts an offer; whether there was one.
@@ -258,14 +258,15 @@ impl Inbox {
         Ok(self.channels.get_or_insert_with(channel, new))
     }
 
-    fn advance(&mut self, channel: u16, announce: impl FnMut(Announced)) -> Change {
-        let Some(state) = self.channels.get_mut(channel) else { return Change::default() };
+    /// Goes on to what is complete, or offered, in a channel; whether something can be taken.
+    fn advance(&mut self, channel: u16, announce: impl FnMut(Announced)) -> bool {
+        let Some(state) = self.channels.get_mut(channel) else { return false };
         if self.discarding {
             self.held_bytes -= state.discard();
             state.advance(|_| ());
-            return Change::default();
+            return false;
         }
-        Change { ready: state.advance(announce), ..Change::default() }
+        state.advance(announce)
     }
 }
 
@@ -279,7 +280,7 @@ mod tests {
         let mut inbox = Inbox::new(BufferPool::default());
         let mut say = |inbox: &mut Inbox, channel, number| {
             let message = Message { flags: 0, channel, number, payload: b"x" };
-            inbox.on_message(&config, &mut blocks, &message, |_| ()).map(|change| change.ready)
+            inbox.on_message(&config, &mut blocks, &message, |_| ())
         };
         assert_eq!(say(&mut inbox, 0, 0), Ok(true));
         inbox.end();

@@ -267,14 +267,14 @@ impl Peer {
             Frame::Message(message) => {
                 let channel = message.channel;
                 let announce = self.announcer(channel, cx.events);
-                let change = self.inbox.on_message(cx.config, cx.blocks, message, announce)?;
-                self.apply(cx, channel, change);
+                let ready = self.inbox.on_message(cx.config, cx.blocks, message, announce)?;
+                self.note_ready(cx, channel, ready);
             }
             Frame::Fragment(fragment) => {
                 let channel = fragment.channel;
                 let announce = self.announcer(channel, cx.events);
-                let change = self.inbox.on_fragment(cx.config, fragment, announce)?;
-                self.apply(cx, channel, change);
+                let ready = self.inbox.on_fragment(cx.config, fragment, announce)?;
+                self.note_ready(cx, channel, ready);
             }
             Frame::Ack(ack) => self.on_ack(cx, ack)?,
             rare => self.handle_rare_frame(cx, rare, pace)?,
@@ -342,11 +342,16 @@ impl Peer {
         if let Some(answer) = change.answer {
             self.want(answer);
         }
-        if self.is_proven() {
-            if change.ready {
-                cx.notes.ready.push(channel);
-            }
-            cx.notes.news |= if change.offers { News::OFFERS } else { News::empty() };
+        self.note_ready(cx, channel, change.ready);
+        if self.is_proven() && change.offers {
+            cx.notes.news |= News::OFFERS;
+        }
+    }
+
+    /// Whether something in a channel can be taken: nothing before the proof.
+    fn note_ready(&self, cx: &mut Context<'_>, channel: u16, ready: bool) {
+        if ready && self.is_proven() {
+            cx.notes.ready.push(channel);
         }
     }
 
