@@ -2,7 +2,7 @@
 
 use super::control::{Bench, Drive, Pace, Transport, Wait};
 use crate::cmd::key::KeyArgs;
-use crate::cmd::values::{seconds, whole};
+use crate::cmd::values::{address, seconds, whole};
 use crate::cmd::wrong_arguments;
 use anyhow::Result;
 use clap::Args;
@@ -136,11 +136,11 @@ pub struct PairArgs {
 
     /// Serve the other side of any benchmark to another machine; trusted networks only, for whoever
     /// reaches the address may start traffic
-    #[arg(long, value_parser = denrei::resolve, conflicts_with_all = SAID_BY_WHO_CONNECTS, value_name = "ADDR:PORT")]
+    #[arg(long, value_parser = address, conflicts_with_all = SAID_BY_WHO_CONNECTS, value_name = "ADDR:PORT")]
     pub listen: Option<SocketAddr>,
 
     /// Measure against the machine where `denrei bench ... --listen` runs
-    #[arg(long, value_parser = denrei::resolve, conflicts_with_all = ["loopback", "netns"], value_name = "ADDR:PORT")]
+    #[arg(long, value_parser = address, conflicts_with_all = ["loopback", "netns"], value_name = "ADDR:PORT")]
     pub connect: Option<SocketAddr>,
 }
 

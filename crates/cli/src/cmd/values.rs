@@ -1,9 +1,11 @@
 //! Values of options, with what is possible in the words that refuse a wrong one.
 //!
-//! Inputs → outputs: an argument's text → a number, a time, or why it is none. For clap's
+//! Inputs → outputs: an argument's text → a number, a time, an address, or why it is none. For clap's
 //! `value_parser`, whose own parsers say what is possible only of numbers that can be read.
 
+use denrei::ConnectError;
 use std::fmt::Display;
+use std::net::SocketAddr;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 use std::time::Duration;
@@ -29,14 +31,35 @@ pub fn seconds(
     move |text| {
         let seconds = text.parse::<f64>().ok().filter(|seconds| range.contains(seconds));
         let (least, most) = (range.start(), range.end());
-        let seconds = seconds.ok_or_else(|| format!("{text:?} is no time from {least} to {most} s"))?;
+        let seconds =
+            seconds.ok_or_else(|| format!("{text:?} is no number of seconds from {least} to {most}"))?;
         Ok(Duration::from_secs_f64(seconds))
+    }
+}
+
+/// Parses an address with a port to bind a socket to, or to connect it to: one that each link has for itself says which.
+pub fn address(text: &str) -> Result<SocketAddr, String> {
+    let address = denrei::resolve(text)?;
+    match address {
+        SocketAddr::V6(v6) if v6.ip().is_unicast_link_local() && v6.scope_id() == 0 => {
+            Err(ConnectError::NoInterface(address).to_string())
+        }
+        _ => Ok(address),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn addresses_of_one_link_say_which() {
+        assert_eq!(address("10.0.0.7:7411"), Ok(([10, 0, 0, 7], 7411).into()));
+        assert!(address("[fe80::7%lo]:7411").is_ok() && address("[::1]:7411").is_ok());
+        assert!(address("[fe80::7]:7411").unwrap_err().contains("as in [fe80::7%eth0]:7411"));
+        assert!(address("10.0.0.7").unwrap_err().contains("no address with a port"));
+    }
 
     #[test]
     fn whatever_is_no_such_number_hears_which_are() {
@@ -54,8 +77,8 @@ mod tests {
         let parse = seconds(0.0..=600.0);
         assert_eq!(parse("0.5"), Ok(Duration::from_millis(500)));
         assert_eq!(parse("600"), Ok(Duration::from_secs(600)));
-        for wrong in ["-1", "600.1", "soon", "NaN", "inf", ""] {
-            assert_eq!(parse(wrong).unwrap_err(), format!("{wrong:?} is no time from 0 to 600 s"));
+        for wrong in ["-1", "600.1", "2s", "soon", "NaN", "inf", ""] {
+            assert_eq!(parse(wrong).unwrap_err(), format!("{wrong:?} is no number of seconds from 0 to 600"));
         }
     }
 }
