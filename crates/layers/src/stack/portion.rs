@@ -1,7 +1,7 @@
 //! How many PDUs a thread hands on at a time.
 //!
 //! Inputs → outputs: how many were handed on, and how long that took → how many to hand on together. Light ones go in
-//! batches, for each store that shows some to the neighbour has the queue's index go from core to core; of heavy ones
+//! batches, for each store that shows some to the neighbour has a cache line go from core to core; of heavy ones
 //! the neighbour would wait idly for the first until the last of a batch is done.
 
 use super::worker::BATCH;
