@@ -149,7 +149,6 @@ impl Peer {
         {
             frames.extend(self.received.write(cx.now, out).map(|largest| SentFrame::Ack { largest }));
         }
-        let acknowledgements = frames.len();
         let said_once = self.write_once(out, end);
         if self.allowed.is_limited() {
             self.ask_if_closed();
@@ -173,7 +172,7 @@ impl Peer {
             out.truncate(start.at);
             return 0;
         }
-        let mut eliciting = frames.len() > acknowledgements;
+        let mut eliciting = frames.iter().any(|frame| !matches!(frame, SentFrame::Ack { .. }));
         let max_packets = cx.config.rekey_after_packets;
         if !eliciting
             && (asks || self.received.wants_pruning() || self.protection.wants_confirmation(max_packets))
