@@ -52,11 +52,20 @@ struct Peer {
     has_given: bool,
     /// A message to match has come in this session.
     has_spoken: bool,
+    /// Which start of its process has answered in the last session, and which before that.
+    starts: [Option<u64>; 2],
 }
 
 impl Peer {
     fn at(address: SocketAddr) -> Self {
-        Self { address, session: None, has_departed: false, has_given: false, has_spoken: false }
+        Self {
+            address,
+            session: None,
+            has_departed: false,
+            has_given: false,
+            has_spoken: false,
+            starts: [None; 2],
+        }
     }
 }
 
@@ -195,6 +204,12 @@ impl Port {
         self.peers[peer as usize].has_spoken
     }
 
+    /// Whether the last session is with another process than the one before it, as far as that is known.
+    pub fn has_successor(&self, peer: PeerIndex) -> Option<bool> {
+        let [last, before] = self.peers[peer as usize].starts;
+        last.zip(before).map(|(last, before)| last != before)
+    }
+
     fn session(&mut self, peer: PeerIndex) -> Result<PeerId, Errno> {
         let entry = &self.peers[peer as usize];
         if let Some(session) = entry.session {
@@ -212,7 +227,10 @@ impl Port {
 
     fn bind(&mut self, peer: PeerIndex, session: PeerId) {
         let entry = &mut self.peers[peer as usize];
-        *entry = Peer { session: Some(session), ..Peer::at(entry.address) };
+        let [last, before] = entry.starts;
+        // One that never answered is with nobody.
+        let starts = if entry.session == Some(session) { entry.starts } else { [None, last.or(before)] };
+        *entry = Peer { session: Some(session), starts, ..Peer::at(entry.address) };
         let slot = session.as_u64() as u32 as usize;
         if slot >= self.by_slot.len() {
             self.by_slot.resize(slot + 1, None);
@@ -375,9 +393,10 @@ impl Port {
 
     fn note(&mut self, event: Event, arrivals: &mut Vec<Arrival>) {
         match event {
-            Event::Connected { peer: session, addr, .. } => {
+            Event::Connected { peer: session, addr, incarnation } => {
                 let peer = self.index(addr);
                 self.bind(peer, session);
+                self.peers[peer as usize].starts[0] = Some(incarnation.0);
                 // What was under way with its predecessor is over, not what it sends itself.
                 for over in self.lost.extract_if(.., |over| over.peer == peer) {
                     arrivals.push(Arrival::Lost { peer, reason: over.reason, is_last: true });

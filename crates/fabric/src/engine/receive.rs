@@ -176,6 +176,10 @@ impl Engine {
             }
         }
         if posted.receive.multi.is_none() || pattern.source.is_some() {
+            if let Some(errno) = self.why_no_receive(pattern.source) {
+                self.fail_posted(tagged, &posted, errno);
+                return Ok(());
+            }
             self.watch(pattern.source)?;
         }
         self.receiving.queue(tagged).post(pattern, posted);
@@ -276,7 +280,7 @@ impl Engine {
 
     /// A message to match has come, or several.
     pub(super) fn on_matched(&mut self, source: PeerIndex, octets: Bytes) {
-        self.is_served();
+        self.is_served(source);
         let Some(messages) = header::decode_batch(&octets) else {
             return self.match_one(source, &octets, &octets, false);
         };

@@ -192,10 +192,19 @@ impl Engine {
         Ok(!waits.leaves)
     }
 
-    /// Who only sends learns nowhere else that a peer is gone. One that has come back is there.
+    /// Who only sends learns nowhere else that a peer is gone. What was lost was not for another process in its place, but
+    /// one that was only out of reach lacks it, and would take the next message for it.
     fn check_nothing_lost(&mut self, peer: PeerIndex) -> Result<(), Errno> {
+        if self.sending.of(peer).lost.is_none() {
+            return Ok(());
+        }
+        let (is_there, is_another) = (self.port.has_session(peer), self.port.has_successor(peer));
+        if is_there && is_another.is_none() {
+            // It is not known yet who answers.
+            return Ok(());
+        }
         let lost = self.sending.of(peer).lost.take();
-        lost.filter(|_| !self.port.has_session(peer)).map_or(Ok(()), Err)
+        lost.filter(|_| !is_there || is_another == Some(false)).map_or(Ok(()), Err)
     }
 
     /// Who sends nothing more, and waits, is told by a completion without context, as of what is injected.
@@ -429,7 +438,8 @@ impl Engine {
             }
         }
         let state = self.sending.of(peer);
-        let lost = (state.bytes > 0 && !is_told).then_some(errno);
+        // What went with a session before this one is not had by now.
+        let lost = if state.bytes > 0 { Some(errno) } else { state.lost }.filter(|_| !is_told);
         *state = Unacknowledged { lost, ..Unacknowledged::default() };
         if self.sending.last == peer {
             self.sending.batch.take();

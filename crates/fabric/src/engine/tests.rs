@@ -464,6 +464,7 @@ fn who_waits_for_one_peer_gets_its_message_behind_what_others_have_sent_in_vain(
     assert_eq!(into, [2; 8]);
 }
 
+mod back;
 mod bounds;
 mod lost;
 mod matched;

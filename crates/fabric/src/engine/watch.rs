@@ -25,10 +25,11 @@ const MAX_OPENED: usize = 256;
 /// What is known of peers that are gone.
 #[derive(Debug, Default)]
 pub(super) struct Watch {
-    /// Peers whose last session broke, and of which no look for a message has been told.
-    broken: HashMap<PeerIndex, Errno>,
+    /// Peers whose last session broke, and of which no look for a message has been told. A message of theirs ends it:
+    /// if one before it was lost, its sender has been told.
+    broken: HashMap<PeerIndex, Broken>,
     /// The same for looks for anybody's message, and `served` at that time: who is served goes on.
-    anybody: Option<(Errno, u64)>,
+    anybody: Option<(Broken, u64)>,
     /// Somebody has begun to wait for anybody's message since the last turn, or still does.
     is_wanted: bool,
     /// When sessions are opened.
@@ -37,6 +38,14 @@ pub(super) struct Watch {
     served: u64,
     /// Peers to whom a session was opened because somebody waits, and `served` at that time.
     opened: HashMap<PeerIndex, u64>,
+}
+
+/// A session that broke.
+#[derive(Clone, Copy, Debug)]
+struct Broken {
+    errno: Errno,
+    /// Its peer has answered, and no receive has failed: the next one does, or it would wait for what may be lost.
+    is_untold: bool,
 }
 
 impl Engine {
@@ -84,13 +93,32 @@ impl Engine {
     /// Why no message of `source` is there: none has come, or none will.
     pub(super) fn why_no_message(&mut self, source: Option<PeerIndex>) -> Errno {
         let broken = match source {
-            Some(source) => self.watch.broken.remove(&source).filter(|_| !self.port.has_session(source)),
+            Some(source) => self.watch.broken.remove(&source).filter(|_| !self.is_another(source)),
             None => {
                 let served = self.watch.served;
-                self.watch.anybody.take().filter(|(_, then)| *then == served).map(|(errno, _)| errno)
+                self.watch.anybody.take().filter(|(_, then)| *then == served).map(|(broken, _)| broken)
             }
         };
-        broken.or_else(|| self.watch(source).err()).unwrap_or(Errno::NO_MESSAGE)
+        broken.map(|broken| broken.errno).or_else(|| self.watch(source).err()).unwrap_or(Errno::NO_MESSAGE)
+    }
+
+    /// Why a receive that finds no message is not to wait: a session broke while none waited, as the application
+    /// computed or spoke with others. Said once.
+    pub(super) fn why_no_receive(&mut self, source: Option<PeerIndex>) -> Option<Errno> {
+        let broken = match source {
+            Some(source) if self.is_another(source) => None,
+            Some(source) => self.watch.broken.get_mut(&source),
+            None => {
+                let served = self.watch.served;
+                self.watch.anybody.as_mut().filter(|(_, then)| *then == served).map(|(broken, _)| broken)
+            }
+        }?;
+        std::mem::take(&mut broken.is_untold).then_some(broken.errno)
+    }
+
+    /// Whether another process has taken a peer's place, which has lost nothing.
+    fn is_another(&self, peer: PeerIndex) -> bool {
+        self.port.has_session(peer) && self.port.has_successor(peer) == Some(true)
     }
 
     /// Nobody asks for these peers any more.
@@ -106,16 +134,21 @@ impl Engine {
     }
 
     /// A message to match has come.
-    pub(super) fn is_served(&mut self) {
+    pub(super) fn is_served(&mut self, source: PeerIndex) {
         self.watch.served += 1;
+        if !self.watch.broken.is_empty() {
+            self.watch.broken.remove(&source);
+        }
     }
 
     /// A session broke, or there was never an answer: receives that wait for this peer fail, and so does
     /// the next look for a message of its. Those that wait for anybody could have been for it, if the
     /// application knows it, or has heard of it without (Open MPI names a peer when it first sends to it).
     pub(super) fn on_broken(&mut self, peer: PeerIndex, errno: Errno, answered: bool) {
-        self.watch.broken.insert(peer, errno);
         let mut is_told = self.fail_directed(peer, errno);
+        let was_untold = self.watch.broken.get(&peer).is_some_and(|broken| broken.is_untold);
+        let is_untold = !is_told && (answered || was_untold);
+        self.watch.broken.insert(peer, Broken { errno, is_untold });
         let opened = self.watch.opened.remove(&peer);
         if !answered && opened.is_some_and(|served| served != self.watch.served) {
             // Others go on without it. Whoever waits for anybody still will ask again.
@@ -123,8 +156,8 @@ impl Engine {
         }
         let is_known = self.port.has_spoken(peer) || self.addresses.number(self.port.address(peer)).is_some();
         if !self.limits.keeps_any_source && is_known {
-            self.watch.anybody = Some((errno, self.watch.served));
             is_told |= self.fail_undirected(errno);
+            self.watch.anybody = Some((Broken { errno, is_untold: answered && !is_told }, self.watch.served));
             if !is_told && self.has_buffers() {
                 self.tell_lost(peer);
             }

@@ -4,7 +4,7 @@ use super::*;
 use std::net::SocketAddr;
 
 /// Two sides that know each other as 1, and miss each other after 300 ms.
-fn impatient_pair(keeps_any_source: bool) -> Vec<Side> {
+pub(super) fn impatient_pair(keeps_any_source: bool) -> Vec<Side> {
     let mut settings = Settings::from_environment();
     settings.failure_timeout = Duration::from_millis(300);
     settings.key_file = None;
@@ -269,7 +269,7 @@ fn a_large_read_fails_with_the_peer_that_was_sending_it() {
 }
 
 /// Puts a side at an address, in place of whoever was there, that knows itself as 0 and `others` from 1 on.
-fn open_at(side: &mut Side, address: SocketAddr, others: &[SocketAddr]) -> Node {
+pub(super) fn open_at(side: &mut Side, address: SocketAddr, others: &[SocketAddr]) -> Node {
     let settings = Settings { insecure: true, key_file: None, ..Settings::from_environment() };
     let sinks = std::mem::take(&mut side.engine.sinks);
     let limits = side.engine.limits.clone();
@@ -337,7 +337,7 @@ fn held_back() -> Vec<Side> {
 }
 
 /// A message that is reported when its peer has it.
-fn deliver(side: &mut Side, to: u64, context: usize, bytes: &mut [u8]) -> Result<bool, Errno> {
+pub(super) fn deliver(side: &mut Side, to: u64, context: usize, bytes: &mut [u8]) -> Result<bool, Errno> {
     let (payload, report) = (Payload::Posted(posted(bytes)), report(context, ffi::FI_SEND | ffi::FI_TAGGED));
     side.engine.send(Send {
         to,
