@@ -95,6 +95,61 @@ static void probes(void) {
     free(out), free(in);
 }
 
+/* Put, get and accumulate: between fences, under locks, and between posts and starts. */
+static void one_sided(int count) {
+    enum { SUM_AT = 0, COUNTER_AT = 1, OWN_AT = 2 };
+    int right = (rank + 1) % size, left = (rank + size - 1) % size;
+    double *memory, *own = malloc(sizeof(double) * count), *got = calloc(count, sizeof(double)), one = 1, before = -1;
+    CHECK("memory", MPI_Alloc_mem(sizeof(double) * (OWN_AT + count), MPI_INFO_NULL, &memory) == MPI_SUCCESS);
+    memory[SUM_AT] = memory[COUNTER_AT] = 0;
+    for (int i = 0; i < count; i++)
+        own[i] = 1000 * rank + i;
+    MPI_Win window;
+    MPI_Win_create(memory, sizeof(double) * (OWN_AT + count), sizeof(double), MPI_INFO_NULL, MPI_COMM_WORLD, &window);
+
+    MPI_Win_fence(0, window);
+    MPI_Put(own, count, MPI_DOUBLE, right, OWN_AT, count, MPI_DOUBLE, window);
+    MPI_Win_fence(0, window);
+    for (int i = 0; i < count; i++)
+        CHECK("what was put", memory[OWN_AT + i] == 1000 * left + i);
+    MPI_Get(got, count, MPI_DOUBLE, right, OWN_AT, count, MPI_DOUBLE, window);
+    MPI_Win_fence(0, window);
+    CHECK("what was got", memcmp(got, own, sizeof(double) * count) == 0);
+
+    for (int turn = 0; turn < 20; turn++) {
+        MPI_Win_lock(turn % 2 ? MPI_LOCK_SHARED : MPI_LOCK_EXCLUSIVE, 0, 0, window);
+        MPI_Accumulate(&one, 1, MPI_DOUBLE, 0, SUM_AT, 1, MPI_DOUBLE, MPI_SUM, window);
+        MPI_Win_unlock(0, window);
+    }
+    MPI_Win_lock_all(0, window);
+    MPI_Fetch_and_op(&one, &before, MPI_DOUBLE, 0, COUNTER_AT, MPI_SUM, window);
+    MPI_Win_flush(0, window);
+    CHECK("what was fetched", before >= 0 && before < size);
+    MPI_Win_unlock_all(window);
+    MPI_Barrier(MPI_COMM_WORLD);
+    MPI_Win_lock(MPI_LOCK_SHARED, 0, 0, window);
+    MPI_Get(got, 2, MPI_DOUBLE, 0, SUM_AT, 2, MPI_DOUBLE, window);
+    MPI_Win_unlock(0, window);
+    CHECK("a sum at one rank", got[SUM_AT] == 20.0 * size && got[COUNTER_AT] == size);
+    MPI_Barrier(MPI_COMM_WORLD);
+
+    MPI_Group world, origin, target;
+    MPI_Comm_group(MPI_COMM_WORLD, &world);
+    MPI_Group_incl(world, 1, &left, &origin);
+    MPI_Group_incl(world, 1, &right, &target);
+    MPI_Win_post(origin, 0, window);
+    MPI_Win_start(target, 0, window);
+    MPI_Accumulate(own, count, MPI_DOUBLE, right, OWN_AT, count, MPI_DOUBLE, MPI_SUM, window);
+    MPI_Win_complete(window);
+    MPI_Win_wait(window);
+    for (int i = 0; i < count; i++)
+        CHECK("what was added", memory[OWN_AT + i] == 2.0 * (1000 * left + i));
+    MPI_Group_free(&world), MPI_Group_free(&origin), MPI_Group_free(&target);
+    MPI_Win_free(&window);
+    MPI_Free_mem(memory);
+    free(own), free(got);
+}
+
 int main(int argc, char **argv) {
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
@@ -105,6 +160,8 @@ int main(int argc, char **argv) {
     collectives(1);
     collectives(100000);
     probes();
+    one_sided(10);
+    one_sided(200000);
     MPI_Barrier(MPI_COMM_WORLD);
     if (rank == 0)
         printf("%d ranks: all checks hold\n", size);

@@ -159,6 +159,8 @@ impl OpenMpi {
             "mtl",
             "ofi",
         ]);
+        // What else carries one-sided operations goes past the provider.
+        command.args(["--mca", "osc", "^rdma,ucx,sm"]);
         command.args(["--mca", "btl", "^ofi,openib,vader,tcp", "--mca", "mtl_ofi_provider_include", "denrei"])
     }
 }
