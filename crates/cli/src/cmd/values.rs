@@ -31,9 +31,9 @@ pub fn seconds(
     move |text| {
         let seconds = text.parse::<f64>().ok().filter(|seconds| range.contains(seconds));
         let (least, most) = (range.start(), range.end());
-        let seconds =
-            seconds.ok_or_else(|| format!("{text:?} is no number of seconds from {least} to {most}"))?;
-        Ok(Duration::from_secs_f64(seconds))
+        let wrong =
+            || format!("{text:?} is no time from {least} to {most} s: give a number of seconds alone");
+        seconds.map(Duration::from_secs_f64).ok_or_else(wrong)
     }
 }
 
@@ -78,7 +78,11 @@ mod tests {
         assert_eq!(parse("0.5"), Ok(Duration::from_millis(500)));
         assert_eq!(parse("600"), Ok(Duration::from_secs(600)));
         for wrong in ["-1", "600.1", "2s", "soon", "NaN", "inf", ""] {
-            assert_eq!(parse(wrong).unwrap_err(), format!("{wrong:?} is no number of seconds from 0 to 600"));
+            let error = parse(wrong).unwrap_err();
+            assert_eq!(
+                error,
+                format!("{wrong:?} is no time from 0 to 600 s: give a number of seconds alone")
+            );
         }
     }
 }

@@ -10,7 +10,7 @@ use std::time::Instant;
 const _: () = assert!(BATCH.is_power_of_two());
 
 /// What is made in this time goes together: some ten times as long as the way between two cores.
-const HAND_ON_EVERY_NS: u128 = 2_000;
+const HAND_ON_EVERY_NS: u64 = 2_000;
 
 /// How many PDUs go to a neighbour together.
 #[derive(Debug)]
@@ -47,14 +47,14 @@ impl Portion {
         let handed_on = std::mem::take(&mut self.handed_on);
         let now = worked.then(Instant::now);
         if let (Some(since), Some(now), 1..) = (self.since, now, handed_on) {
-            self.learn(handed_on, (now - since).as_nanos());
+            self.learn(handed_on, (now - since).as_nanos() as u64);
         }
         self.since = now;
     }
 
-    fn learn(&mut self, handed_on: usize, took_ns: u128) {
-        let fitting = HAND_ON_EVERY_NS * handed_on as u128 / took_ns.max(1);
-        let fitting = fitting.clamp(1, BATCH as u128) as usize;
+    fn learn(&mut self, handed_on: usize, took_ns: u64) {
+        let fitting = HAND_ON_EVERY_NS * handed_on as u64 / took_ns.max(1);
+        let fitting = fitting.clamp(1, BATCH as u64) as usize;
         if fitting < self.pdus {
             self.pdus /= 2;
         } else if fitting >= 2 * self.pdus {
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     /// The portion after many turns in each of which `pdus` were handed on within `took_ns`.
-    fn settled(portion: &mut Portion, pdus: usize, took_ns: u128) -> usize {
+    fn settled(portion: &mut Portion, pdus: usize, took_ns: u64) -> usize {
         (0..50).for_each(|_| portion.learn(pdus, took_ns));
         portion.pdus
     }
