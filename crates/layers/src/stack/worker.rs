@@ -28,6 +28,9 @@ pub(super) const BATCH: usize = 32;
 /// hand on there. What answers a PDU from below (an acknowledgement) is kept beyond it: see the
 /// module's page. As many as a layer has buffers for, then.
 const KEPT_MAX: usize = 64;
+/// Sweeps of a turn: more than a batch takes whose PDUs go one after the other. What comes back within the group may have no end,
+/// and between turns a worker hears that it is to end, polls its layers, and takes from its neighbours.
+const SWEEPS_MAX: usize = 2 * BATCH;
 /// Longest sleep: bounds the harm of a layer that is wrong about [`Layer::idle_for`].
 const MAX_SLEEP: Duration = Duration::from_secs(1);
 /// Looks in vain for room at an edge, beyond those in vain for work, before the thread sleeps: about a millisecond.
@@ -107,14 +110,13 @@ impl<P> Worker<P> {
         }
     }
 
-    /// Everything that is there now, once. Whether that was anything.
+    /// Everything that is there now, once, or the [first of it](SWEEPS_MAX). Whether that was anything.
     fn turn(&mut self) -> bool {
         let taken = self.take_below() + self.take_above();
         let polled = self.poll_layers();
         let mut worked = polled || taken > 0;
-        while self.sweep() {
-            worked = true;
-        }
+        let sweeps = (0..SWEEPS_MAX).take_while(|_| self.sweep()).count();
+        worked |= sweeps > 0;
         worked |= self.hand_on();
         self.portion.adapt(worked);
         worked

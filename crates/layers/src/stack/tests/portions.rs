@@ -1,4 +1,4 @@
-//! What is heavy is handed on while more of it waits.
+//! What is heavy is handed on while more of it waits; what has no end within a group does not keep its thread.
 
 use super::*;
 use std::sync::atomic::AtomicU64;
@@ -78,5 +78,66 @@ fn the_neighbour_has_each_heavy_pdu_before_the_batch_is_through() {
         }
         assert_eq!(waited_in_vain.load(Ordering::Relaxed), 0, "down: {goes_down}");
         assert_eq!(stack.shutdown(LONG), CLEAN);
+    }
+}
+
+/// Has something new for below as soon as what it gave has come back, until it is closed, or `LONG` is over.
+struct Restless {
+    closed: bool,
+    began: Option<std::time::Instant>,
+    polled_after: Arc<AtomicU64>,
+    goes_up: bool,
+}
+
+impl Layer<u64> for Restless {
+    fn from_above(&mut self, _: u64, _: &mut Outlet<'_, u64>) {}
+
+    fn from_below(&mut self, pdu: u64, out: &mut Outlet<'_, u64>) {
+        // So that whoever reads what goes up is not behind.
+        std::thread::sleep(Duration::from_micros(50));
+        if self.goes_up {
+            out.up(pdu);
+        }
+        if !self.closed && self.began.is_some_and(|began| began.elapsed() < LONG) {
+            out.down(pdu + 1);
+        }
+    }
+
+    fn poll(&mut self, out: &mut Outlet<'_, u64>) -> bool {
+        let is_first = self.began.is_none();
+        if is_first {
+            self.began = Some(std::time::Instant::now());
+            out.down(0);
+        } else {
+            self.polled_after.fetch_add(1, Ordering::Relaxed);
+        }
+        is_first
+    }
+
+    fn close(&mut self) {
+        self.closed = true;
+    }
+}
+
+#[test]
+fn what_comes_back_without_end_keeps_no_thread() {
+    for goes_up in [true, false] {
+        let polled_after = Arc::<AtomicU64>::default();
+        let layer = Restless { closed: false, began: None, polled_after: Arc::clone(&polled_after), goes_up };
+        let (stack, mut top, _bottom) =
+            Builder::new().layer("restless", layer).loop_back().idle(Idle::Yield).start().unwrap();
+        let began = std::time::Instant::now();
+        while polled_after.load(Ordering::Relaxed) < 3 {
+            assert!(began.elapsed() < LONG / 2, "up: {goes_up}: not polled");
+            top.recv_timeout(Duration::from_millis(1));
+        }
+        let reading = std::thread::spawn(move || {
+            while !top.is_closed() {
+                top.recv_timeout(LONG);
+            }
+        });
+        assert_eq!(stack.shutdown(LONG), CLEAN);
+        assert!(began.elapsed() < LONG / 2, "up: {goes_up}: not told to close");
+        reading.join().unwrap();
     }
 }
