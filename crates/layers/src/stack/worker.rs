@@ -28,8 +28,8 @@ pub(super) const BATCH: usize = 32;
 /// hand on there. What answers a PDU from below (an acknowledgement) is kept beyond it: see the
 /// module's page. As many as a layer has buffers for, then.
 const KEPT_MAX: usize = 64;
-/// Sweeps of a turn: more than a batch takes whose PDUs go one after the other. What comes back within the group may have no end,
-/// and between turns a worker hears that it is to end, polls its layers, and takes from its neighbours.
+/// Sweeps of a turn: more than a batch takes whose PDUs go one after the other. What comes back within the group may
+/// have no end, and between turns a worker hears that it is to end, polls its layers, and takes from its neighbours.
 const SWEEPS_MAX: usize = 2 * BATCH;
 /// Longest sleep: bounds the harm of a layer that is wrong about [`Layer::idle_for`].
 const MAX_SLEEP: Duration = Duration::from_secs(1);
