@@ -2,6 +2,7 @@
 
 use crate::manifest::ManifestError;
 use crate::message::{FailureCode, harmless};
+use denrei::LostReason;
 use std::io;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
@@ -118,6 +119,14 @@ pub fn storage(what: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::
 /// A time that somebody has set, as it was set.
 pub fn in_seconds(time: std::time::Duration) -> String {
     format!("{} s", time.as_secs_f64())
+}
+
+/// Why a session is over, for who knows options of a cast alone.
+pub(crate) fn in_words(why: &LostReason) -> String {
+    match why {
+        LostReason::TimedOut => "it does not answer any more".into(),
+        why => why.to_string(),
+    }
 }
 
 fn is_full(error: &io::Error) -> bool {

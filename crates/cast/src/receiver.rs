@@ -5,13 +5,14 @@
 //! Source: `spec/cast.md` §5, §7.
 
 mod asking;
+mod last_word;
 mod options;
 
 pub use options::{ReceiveOptions, ReceiveProgress, ReceiveReport};
 
 use crate::beacon::Finder;
 use crate::busy::Busy;
-use crate::error::{CastError, in_seconds};
+use crate::error::{CastError, in_seconds, in_words};
 use crate::interfaces;
 use crate::message::{CHANNEL, FailureCode, Message, Offer, short};
 use crate::reception::{Destination, Reception, check_offer};
@@ -34,8 +35,6 @@ const BUSY_INTERVAL: Duration = Duration::from_secs(5);
 /// The code of a session that ends because its receiver's user has ended that (`spec/protocol.md` §8: the
 /// application's).
 pub const BROKEN_OFF: u16 = 0x8001;
-/// How long the sender has to acknowledge the last word.
-const LAST_WORD: Duration = Duration::from_secs(5);
 /// Messages taken in one go from either way in.
 const MAX_MESSAGES: usize = 64;
 
@@ -48,6 +47,8 @@ pub struct Receiver {
     warnings: Vec<String>,
     reception: Option<Reception>,
     sender: Option<(PeerId, SocketAddr)>,
+    /// The last one has ended, and does not come back by itself.
+    sender_ended: bool,
     /// Another sender of the same cast: the same one, started again before its end was noticed.
     next_sender: Option<(PeerId, Offer)>,
     /// How long the sender is silent.
@@ -66,6 +67,8 @@ pub struct Receiver {
     told_at: Instant,
     /// Pieces have come since the sender was told something.
     taken: bool,
+    /// How this has ended: what every sender of the cast is answered from then on.
+    last_word: Option<Message>,
 }
 
 impl Receiver {
@@ -98,6 +101,7 @@ impl Receiver {
             finder: finder.ok(),
             reception: None,
             sender: None,
+            sender_ended: false,
             next_sender: None,
             silence: None,
             listener: None,
@@ -111,6 +115,7 @@ impl Receiver {
             told_bytes: 0,
             told_at: now,
             taken: false,
+            last_word: None,
         }
     }
 
@@ -137,8 +142,8 @@ impl Receiver {
                 // It may be started again, and so has not failed. The session may have just ended by itself.
                 CastError::Cancelled { .. } => drop(self.node.abort(peer, BROKEN_OFF, "interrupted")),
                 _ => {
-                    self.say(peer, &Message::Failed { code: error.code(), text: error.to_string() });
-                    self.node.flush(peer, LAST_WORD);
+                    self.say_last(Message::Failed { code: error.code(), text: error.to_string() });
+                    self.be_heard(&mut progress);
                 }
             }
         }
@@ -183,7 +188,8 @@ impl Receiver {
                     self.heard(message.channel.peer, message.data)?;
                 }
                 Some(Incoming::Event(Event::PeerLost { peer, reason, .. })) => {
-                    self.lost(peer, &reason.to_string())?;
+                    self.sender_ended |= self.is_sender(peer) && last_word::is_end(&reason);
+                    self.lost(peer, &in_words(&reason))?;
                 }
                 Some(_) => {}
             }
@@ -208,8 +214,11 @@ impl Receiver {
         if let Message::Offer(offer) = said {
             return self.offered(peer, offer);
         }
+        if self.last_word.is_some() {
+            return Ok(());
+        }
         // Others than the sender have nothing to say.
-        if self.sender.is_none_or(|(sender, _)| sender != peer) {
+        if !self.is_sender(peer) {
             if let (Message::Abort { text }, Some(named)) = (&said, self.options.from)
                 && self.node.peer_at(named) == Some(peer)
             {
@@ -231,7 +240,7 @@ impl Receiver {
 
     fn offered(&mut self, peer: PeerId, offer: Offer) -> Result<(), CastError> {
         let same = self.reception.as_ref().is_some_and(|reception| reception.offer().id == offer.id);
-        let ours = self.sender.is_some_and(|(sender, _)| sender == peer);
+        let ours = self.is_sender(peer);
         let free = ours || self.sender.is_none();
         if same && ours {
             // Said again before the answer was there.
@@ -239,6 +248,7 @@ impl Receiver {
         }
         if same && !free {
             self.next_sender = Some((peer, offer));
+            self.answers_with_last(peer);
             return Ok(());
         }
         if !free || (self.reception.is_some() && !same) {
@@ -252,7 +262,10 @@ impl Receiver {
             return Ok(());
         }
         let Some(addr) = self.node.flow(peer).map(|flow| flow.addr) else { return Ok(()) };
-        self.sender = Some((peer, addr));
+        (self.sender, self.sender_ended) = (Some((peer, addr)), false);
+        if self.answers_with_last(peer) {
+            return Ok(());
+        }
         self.told_bytes = 0;
         let busy = self.busy(peer, &offer);
         if let Some(reception) = &mut self.reception {
@@ -343,14 +356,14 @@ impl Receiver {
         if self.next_sender.is_some_and(|(next, _)| next == peer) {
             self.next_sender = None;
         }
-        if self.sender.is_none_or(|(sender, _)| sender != peer) {
+        if !self.is_sender(peer) {
             return Ok(());
         }
         self.sender = None;
         self.membership = None;
         self.by_group = false;
         self.alone_since = Instant::now();
-        if self.takes_stream() {
+        if self.last_word.is_none() && self.takes_stream() {
             // It does not come again.
             return Err(CastError::Sender(format!("the sender is gone before the stream ended: {why}")));
         }
@@ -360,11 +373,16 @@ impl Receiver {
                 self.offered(next, offer)
             }
             None => {
-                let patience = self.options.patience;
+                let ending = self.last_word.is_some();
+                let patience = if ending { last_word::LAST_WORD } else { self.options.patience };
                 tracing::warn!("the sender is gone ({why}); waiting {patience:.0?} for it to come back");
                 Ok(())
             }
         }
+    }
+
+    fn is_sender(&self, peer: PeerId) -> bool {
+        self.sender.is_some_and(|(sender, _)| sender == peer)
     }
 
     fn takes_stream(&self) -> bool {
@@ -449,21 +467,16 @@ impl Receiver {
         };
         // Everything is in its place: there is nothing left to break off.
         let _ = progress(&ReceiveProgress { sender: Some(sender), bytes, total_bytes: Some(bytes) });
+        let took = self.began.elapsed();
         if let Some(peer) = peer {
             self.say(peer, &Message::Progress { cast, bytes });
         }
-        let told: Vec<PeerId> = peer.into_iter().chain(self.next_sender.map(|(other, _)| other)).collect();
-        for peer in &told {
-            self.say(*peer, &complete);
-        }
+        self.say_last(complete);
         // Who dies before that is not taken for one that has nothing, and after it has little to leave behind.
         if let Some(reception) = &self.reception {
             reception.forget()?;
         }
-        for peer in told {
-            self.node.flush(peer, LAST_WORD);
-        }
-        let took = self.began.elapsed();
+        self.be_heard(progress);
         Ok(ReceiveReport { cast, sender, took, bytes, resumed_bytes, new_bytes, files, directories })
     }
 

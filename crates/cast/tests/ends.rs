@@ -7,9 +7,11 @@ use denrei_cast::{
     CastError, Destination, Members, ReceiveOptions, ReceiveReport, Receiver, SendOptions, Sender, Source,
     scan,
 };
-use std::net::SocketAddr;
+use std::net::{SocketAddr, UdpSocket};
 use std::ops::ControlFlow;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -121,4 +123,82 @@ fn one_whose_directory_is_removed_says_so_while_it_receives() {
         );
         assert!(side.received.join().unwrap().is_err());
     }
+}
+
+/// A path of one session, from an address of its own to a receiver, that can be cut.
+struct Cable {
+    addr: SocketAddr,
+    cut: Arc<AtomicBool>,
+}
+
+impl Cable {
+    /// Carries until both ends are gone, and for a minute at most.
+    fn to(receiver: SocketAddr) -> Self {
+        let socket = || UdpSocket::bind("127.0.0.1:0").unwrap();
+        let (near, far, cut) = (socket(), socket(), Arc::new(AtomicBool::new(false)));
+        let addr = near.local_addr().unwrap();
+        far.connect(receiver).unwrap();
+        let (sender, is_cut, until) = (Arc::new(OnceLock::new()), cut.clone(), Instant::now() + PATIENCE);
+        for (from, to, out) in [(&near, &far, true), (&far, &near, false)] {
+            let (from, to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
+            let (sender, is_cut) = (sender.clone(), is_cut.clone());
+            from.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
+            std::thread::spawn(move || {
+                let mut datagram = vec![0; 65_536];
+                while Instant::now() < until {
+                    let Ok((len, source)) = from.recv_from(&mut datagram) else { continue };
+                    if out {
+                        sender.get_or_init(|| source);
+                    }
+                    if is_cut.load(SeqCst) {
+                        continue;
+                    }
+                    // Nobody may be there any more.
+                    let _ = match sender.get() {
+                        Some(sender) if !out => to.send_to(&datagram[..len], sender),
+                        _ => to.send(&datagram[..len]),
+                    };
+                }
+            });
+        }
+        Self { addr, cut }
+    }
+}
+
+#[test]
+fn one_whose_session_is_lost_as_it_completes_says_so_in_the_next() {
+    let (from, into) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    std::fs::write(from.path().join("f"), vec![7; PIECE_BYTES as usize * 3]).unwrap();
+    let group: SocketAddr = "239.255.79.4:7118".parse().unwrap();
+    let node = || {
+        let mut config = Config { drive: Drive::Thread, ..Config::default() };
+        config.protocol.failure_timeout = Duration::from_millis(500);
+        config.protocol.keepalive = Some(Duration::from_millis(100));
+        Node::bind("127.0.0.1:0", config).unwrap()
+    };
+    let receiving = node();
+    let cable = Cable::to(receiving.local_addr());
+    let destination = Destination::Directory { path: into.path().into(), sync: false };
+    let receiver = Receiver::new(receiving, destination, ReceiveOptions::new(group));
+    let cut = cable.cut.clone();
+    let received = std::thread::spawn(move || {
+        let mut was_cut = false;
+        receiver.run(|progress| {
+            if progress.total_bytes == Some(progress.bytes) && !was_cut {
+                was_cut = true;
+                cut.store(true, SeqCst);
+                let cut = cut.clone();
+                std::thread::spawn(move || {
+                    std::thread::sleep(Duration::from_secs(2));
+                    cut.store(false, SeqCst);
+                });
+            }
+            ControlFlow::Continue(())
+        })
+    });
+    let source = Source::files(scan(&[from.path().join("f")], false).unwrap()).unwrap();
+    let options = SendOptions::new(group, Members::Listed(vec![cable.addr]));
+    let report = Sender::new(node(), source, options).unwrap().run(|_| ControlFlow::Continue(())).unwrap();
+    assert!(report.is_complete(), "{report:?}");
+    assert_eq!(received.join().unwrap().unwrap().new_bytes, u64::from(PIECE_BYTES) * 3);
 }

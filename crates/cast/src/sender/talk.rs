@@ -1,7 +1,7 @@
 //! What members say, and what is said to them.
 
 use super::{Members, Sender};
-use crate::error::CastError;
+use crate::error::{CastError, in_words};
 use crate::message::{CHANNEL, FailureCode, Message, short};
 use crate::roster::State;
 use bytes::Bytes;
@@ -25,7 +25,7 @@ impl Sender {
                 }
                 Some(Incoming::Message(_)) => {}
                 Some(Incoming::Event(Event::PeerLost { peer, reason, .. })) => {
-                    self.lost(peer, reason.to_string());
+                    self.lost(peer, in_words(&reason));
                 }
                 Some(Incoming::Event(_)) => {}
             }
