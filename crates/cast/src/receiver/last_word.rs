@@ -26,7 +26,9 @@ impl Receiver {
 
     /// Says it to one that has offered the cast, if this has ended; whether it has.
     pub(super) fn answers_with_last(&self, peer: PeerId) -> bool {
-        self.last_word.as_ref().inspect(|word| drop(self.say(peer, word))).is_some()
+        let Some(word) = &self.last_word else { return false };
+        self.say(peer, word);
+        true
     }
 
     /// Waits until the sender has heard the last word, where it is there or may come back; ends also when `progress`
