@@ -6,6 +6,7 @@ use super::{Control, Grouping, Idle, Layer, Pinning, Port, Stack, WorkerState};
 use crate::pin;
 use crate::ring::{Consumer, Gauge, MAX_CAPACITY, ring};
 use crate::wake::Bell;
+use crossbeam_utils::CachePadded;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -91,7 +92,7 @@ impl<P: Send + 'static> Builder<P> {
     /// Adds a layer below those added before.
     #[must_use]
     pub fn layer(mut self, name: impl Into<String>, layer: impl Layer<P> + 'static) -> Self {
-        self.layers.push((name.into(), Box::new(layer)));
+        self.layers.push((name.into(), Box::new(CachePadded::new(layer))));
         self
     }
 

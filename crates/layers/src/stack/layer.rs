@@ -1,6 +1,7 @@
 //! What a protocol layer is to the runtime (L6).
 
 use crate::wake::Sleeper;
+use crossbeam_utils::CachePadded;
 use std::collections::VecDeque;
 use std::time::Duration;
 
@@ -59,9 +60,58 @@ pub trait Layer<P>: Send {
         true
     }
 
-    /// A PDU will be handed in soon, after others: may ask for its cache lines.
+    /// A PDU will be handed in soon, after others: may ask for their cache lines.
     fn prefetch(&self, pdu: &P) {
         let _ = pdu;
+    }
+}
+
+/// A layer on cache lines of its own: two in different threads that shared one would wait for each other at every store.
+#[allow(clippy::wrong_self_convention)]
+impl<P, L: Layer<P>> Layer<P> for CachePadded<L> {
+    #[inline]
+    fn takes_from_above(&self) -> bool {
+        (**self).takes_from_above()
+    }
+
+    #[inline]
+    fn from_above(&mut self, pdu: P, out: &mut Outlet<'_, P>) {
+        (**self).from_above(pdu, out);
+    }
+
+    #[inline]
+    fn from_below(&mut self, pdu: P, out: &mut Outlet<'_, P>) {
+        (**self).from_below(pdu, out);
+    }
+
+    #[inline]
+    fn poll(&mut self, out: &mut Outlet<'_, P>) -> bool {
+        (**self).poll(out)
+    }
+
+    fn idle_for(&self) -> Option<Duration> {
+        (**self).idle_for()
+    }
+
+    fn has_work(&self) -> bool {
+        (**self).has_work()
+    }
+
+    fn sleeper(&mut self) -> Option<&mut dyn Sleeper> {
+        (**self).sleeper()
+    }
+
+    fn close(&mut self) {
+        (**self).close();
+    }
+
+    fn is_quiet(&self) -> bool {
+        (**self).is_quiet()
+    }
+
+    #[inline]
+    fn prefetch(&self, pdu: &P) {
+        (**self).prefetch(pdu);
     }
 }
 

@@ -22,6 +22,7 @@ const DONT_FRAGMENT: u16 = 0x4000;
 
 /// What an IP layer has counted; to be looked at from any thread.
 #[derive(Debug, Default)]
+#[repr(align(128))]
 pub struct IpCounters {
     /// Packets handed up.
     pub received: AtomicU64,
@@ -34,16 +35,19 @@ pub struct IpCounters {
 /// An IP layer.
 #[derive(Debug)]
 pub struct Ip {
-    source: [u8; 4],
-    destination: [u8; 4],
-    identification: u16,
+    /// Source and destination, in words.
+    addresses: [u16; 4],
+    /// Of the next packet, in its lower half.
+    identification: u32,
     counters: Arc<IpCounters>,
 }
 
 impl Ip {
     /// A layer between two addresses.
     pub fn new(source: [u8; 4], destination: [u8; 4]) -> Self {
-        Self { source, destination, identification: 0, counters: Arc::default() }
+        let word = |address: [u8; 4], at| u16::from_be_bytes([address[at], address[at + 1]]);
+        let addresses = [word(source, 0), word(source, 2), word(destination, 0), word(destination, 2)];
+        Self { addresses, identification: 0, counters: Arc::default() }
     }
 
     /// The counters, to be kept when the layer goes to its thread.
@@ -51,20 +55,20 @@ impl Ip {
         Arc::clone(&self.counters)
     }
 
-    fn write_header(&mut self, header: &mut [u8], total_bytes: u16) {
+    fn write_header(&mut self, header: &mut [u8; HEADER_BYTES], total_bytes: u16) {
         self.identification = self.identification.wrapping_add(1);
-        header[0] = VERSION_AND_LENGTH;
-        header[1] = 0;
-        header[2..4].copy_from_slice(&total_bytes.to_be_bytes());
-        header[4..6].copy_from_slice(&self.identification.to_be_bytes());
-        header[6..8].copy_from_slice(&DONT_FRAGMENT.to_be_bytes());
-        header[8] = TIME_TO_LIVE;
-        header[9] = PROTOCOL;
-        header[10..12].fill(0);
-        header[12..16].copy_from_slice(&self.source);
-        header[16..20].copy_from_slice(&self.destination);
-        let checksum = !ones_complement_sum(header);
-        header[10..12].copy_from_slice(&checksum.to_be_bytes());
+        let mut words = [0; HEADER_BYTES / 2];
+        words[0] = u16::from_be_bytes([VERSION_AND_LENGTH, 0]);
+        words[1] = total_bytes;
+        words[2] = self.identification as u16;
+        words[3] = DONT_FRAGMENT;
+        words[4] = u16::from_be_bytes([TIME_TO_LIVE, PROTOCOL]);
+        words[6..].copy_from_slice(&self.addresses);
+        // Of the values, not of what was written: the processor would wait until each store is in its cache.
+        words[5] = !folded(words.iter().map(|word| u64::from(*word)).sum());
+        for (place, word) in header.as_chunks_mut().0.iter_mut().zip(words) {
+            *place = word.to_be_bytes();
+        }
     }
 }
 
@@ -77,6 +81,10 @@ pub fn ones_complement_sum(octets: &[u8]) -> u16 {
     if let [high, low, ..] = rest {
         sum += u64::from(u16::from_be_bytes([*high, *low]));
     }
+    folded(sum)
+}
+
+fn folded(mut sum: u64) -> u16 {
     while sum > 0xffff {
         sum = (sum & 0xffff) + (sum >> 16);
     }
@@ -98,9 +106,9 @@ impl Layer<Pdu> for Ip {
             self.counters.refused.fetch_add(1, Ordering::Relaxed);
             return;
         };
-        match pdu.prepend(HEADER_BYTES) {
-            Ok(header) => self.write_header(header, total_bytes),
-            Err(_) => {
+        match pdu.prepend(HEADER_BYTES).map(<[u8]>::first_chunk_mut) {
+            Ok(Some(header)) => self.write_header(header, total_bytes),
+            _ => {
                 self.counters.refused.fetch_add(1, Ordering::Relaxed);
                 return;
             }

@@ -63,6 +63,7 @@ impl Default for Tp4Config {
 
 /// What a TP4 layer has counted; to be looked at from any thread.
 #[derive(Debug, Default)]
+#[repr(align(128))]
 pub struct Tp4Counters {
     /// AKs sent.
     pub acknowledgements: AtomicU64,

@@ -29,6 +29,7 @@ pub struct Traffic {
 
 /// What a user has seen; to be looked at from any thread.
 #[derive(Debug, Default)]
+#[repr(align(128))]
 pub struct Seen {
     /// PDUs that have come back.
     pub received: AtomicU64,
