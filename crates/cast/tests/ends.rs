@@ -1,5 +1,9 @@
 //! How receptions end that do not complete, and what their senders hear of that.
 
+#[path = "../../denrei/tests/common/cable.rs"]
+mod cable;
+
+use cable::Cable;
 use denrei::{ChannelId, Config, Drive, Incoming, Node, PeerId};
 use denrei_cast::manifest::{Entry, Extent, Kind, Manifest};
 use denrei_cast::message::{CHANNEL, FailureCode, Message, Offer, PIECE_BYTES, Piece, short};
@@ -7,11 +11,10 @@ use denrei_cast::{
     CastError, Destination, Members, ReceiveOptions, ReceiveReport, Receiver, SendOptions, Sender, Source,
     scan,
 };
-use std::net::{SocketAddr, UdpSocket};
+use std::net::SocketAddr;
 use std::ops::ControlFlow;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-use std::sync::{Arc, OnceLock};
+use std::sync::atomic::Ordering::SeqCst;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -125,46 +128,6 @@ fn one_whose_directory_is_removed_says_so_while_it_receives() {
     }
 }
 
-/// A path of one session, from an address of its own to a receiver, that can be cut.
-struct Cable {
-    addr: SocketAddr,
-    cut: Arc<AtomicBool>,
-}
-
-impl Cable {
-    /// Carries until both ends are gone, and for a minute at most.
-    fn to(receiver: SocketAddr) -> Self {
-        let socket = || UdpSocket::bind("127.0.0.1:0").unwrap();
-        let (near, far, cut) = (socket(), socket(), Arc::new(AtomicBool::new(false)));
-        let addr = near.local_addr().unwrap();
-        far.connect(receiver).unwrap();
-        let (sender, is_cut, until) = (Arc::new(OnceLock::new()), cut.clone(), Instant::now() + PATIENCE);
-        for (from, to, out) in [(&near, &far, true), (&far, &near, false)] {
-            let (from, to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
-            let (sender, is_cut) = (sender.clone(), is_cut.clone());
-            from.set_read_timeout(Some(Duration::from_millis(100))).unwrap();
-            std::thread::spawn(move || {
-                let mut datagram = vec![0; 65_536];
-                while Instant::now() < until {
-                    let Ok((len, source)) = from.recv_from(&mut datagram) else { continue };
-                    if out {
-                        sender.get_or_init(|| source);
-                    }
-                    if is_cut.load(SeqCst) {
-                        continue;
-                    }
-                    // Nobody may be there any more.
-                    let _ = match sender.get() {
-                        Some(sender) if !out => to.send_to(&datagram[..len], sender),
-                        _ => to.send(&datagram[..len]),
-                    };
-                }
-            });
-        }
-        Self { addr, cut }
-    }
-}
-
 #[test]
 fn one_whose_session_is_lost_as_it_completes_says_so_in_the_next() {
     let (from, into) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -180,17 +143,17 @@ fn one_whose_session_is_lost_as_it_completes_says_so_in_the_next() {
     let cable = Cable::to(receiving.local_addr());
     let destination = Destination::Directory { path: into.path().into(), sync: false };
     let receiver = Receiver::new(receiving, destination, ReceiveOptions::new(group));
-    let cut = cable.cut.clone();
+    let both = [cable.out_is_cut.clone(), cable.back_is_cut.clone()];
     let received = std::thread::spawn(move || {
         let mut was_cut = false;
         receiver.run(|progress| {
             if progress.total_bytes == Some(progress.bytes) && !was_cut {
                 was_cut = true;
-                cut.store(true, SeqCst);
-                let cut = cut.clone();
+                both.iter().for_each(|way| way.store(true, SeqCst));
+                let both = both.clone();
                 std::thread::spawn(move || {
                     std::thread::sleep(Duration::from_secs(2));
-                    cut.store(false, SeqCst);
+                    both.iter().for_each(|way| way.store(false, SeqCst));
                 });
             }
             ControlFlow::Continue(())

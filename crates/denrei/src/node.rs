@@ -1,6 +1,7 @@
 //! The Node: what an application holds. Its verbs are in rooms of their own.
 
 mod flow;
+mod goodbye;
 mod peers;
 mod recv;
 mod send;
@@ -35,7 +36,8 @@ use zeroize::Zeroizing;
 /// One UDP port, and all the peers that are spoken to through it. Cheap to clone; every clone is
 /// the same Node. When the last is dropped, peers are told that it is gone; what was not
 /// acknowledged by then is lost, so [`flush`](Self::flush) before, or [`close`](Self::close) and wait for the
-/// [`PeerLost`](crate::Event::PeerLost) that says `Closed`.
+/// [`PeerLost`](crate::Event::PeerLost) that says `Closed`. That a group has ended, or was left, is
+/// acknowledged first, for which it waits half a second at most.
 ///
 /// A Node is the process's that made it. A child that was forked must not call it, and makes one of its own;
 /// dropping it there, or a group of its, does nothing.
@@ -55,9 +57,6 @@ struct Handle {
     host: Mutex<Option<HostShare>>,
     maker: Maker,
 }
-
-/// END code of a Node that is dropped (`spec/protocol.md` §8).
-const SHUTTING_DOWN: u16 = 4;
 
 impl Node {
     /// Opens a UDP port and, if so configured, starts the thread that drives it. Secrets that
@@ -224,8 +223,9 @@ impl Drop for Handle {
         if !self.maker.is_this_process() {
             return self.abandon();
         }
+        self.have_group_records_heard();
         for shard in self.shards.all() {
-            say_goodbye(&mut shard.core.lock());
+            goodbye::say(&mut shard.core.lock());
         }
         if let Some(pipeline) = self.pipeline.lock().take() {
             self.shards.all().for_each(|shard| shard.kick());
@@ -245,16 +245,6 @@ impl Drop for Handle {
         }
         shared.hot.store(false, Ordering::SeqCst);
         shared.kick();
-    }
-}
-
-/// Tells all peers of a shard that the Node is gone.
-fn say_goodbye(core: &mut Core) {
-    let now = core.now();
-    let peers: Vec<_> = core.endpoint.peers().collect();
-    for peer in peers {
-        // One that is over already needs no word.
-        let _ = core.endpoint.abort(now, peer, SHUTTING_DOWN, "the Node was closed");
     }
 }
 

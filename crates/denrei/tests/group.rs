@@ -3,11 +3,13 @@
 mod common;
 
 use common::background;
+use common::cable::Cable;
 use denrei::{
     Bytes, Config, Departure, Group, GroupBackend, GroupError, GroupEvent, GroupOptions, GroupPolicy,
     GroupStatus, MemberPath, Membership, MembershipEnd, Node, OpenGroupError,
 };
 use std::net::SocketAddr;
+use std::sync::atomic::Ordering::SeqCst;
 use std::thread;
 use std::time::Duration;
 
@@ -344,4 +346,42 @@ fn a_group_that_begins_between_two_listeners_is_the_next_ones() {
             assert_eq!(membership.recv_timeout(PATIENCE).unwrap().unwrap().data, "is there");
         }
     });
+}
+
+#[test]
+fn a_member_whose_last_word_is_lost_says_it_again_before_its_node_is_gone() {
+    for leaves in [false, true] {
+        let member = Node::bind("127.0.0.1:0", threaded()).unwrap();
+        let opener = Node::bind("127.0.0.1:0", threaded()).unwrap();
+        let cable = Cable::to(member.local_addr());
+        let address = group_address(21);
+        let listener = member.join_group(address).unwrap();
+        let options = GroupOptions { backend: GroupBackend::Unicast, ..GroupOptions::default() };
+        let group = opener.open_group(address, &[cable.addr], options).unwrap();
+        let membership = listener.accept(PATIENCE).unwrap();
+        group.send("the only one").unwrap();
+        assert_eq!(membership.recv_timeout(PATIENCE).unwrap().unwrap().data, "the only one");
+        assert!(group.flush(PATIENCE));
+        cable.back_is_cut.store(true, SeqCst);
+        let heals = thread::spawn(move || {
+            thread::sleep(Duration::from_millis(100));
+            cable.back_is_cut.store(false, SeqCst);
+        });
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                if !leaves {
+                    assert_eq!(membership.recv_timeout(PATIENCE), Err(MembershipEnd::Closed));
+                }
+                drop((membership, listener, member));
+            });
+            assert!(leaves || group.close(PATIENCE));
+        });
+        heals.join().unwrap();
+        let how = match group.next_event(PATIENCE).unwrap().unwrap() {
+            GroupEvent::Departed { why, .. } => Some(why),
+            GroupEvent::Closed => None,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(how, leaves.then_some(Departure::Left));
+    }
 }

@@ -105,6 +105,11 @@ impl Outbox {
         self.queued_messages
     }
 
+    /// Whether what was said of groups is not all acknowledged.
+    pub fn owes_group_records(&self) -> bool {
+        self.channels.get(GROUP_CHANNEL).is_some_and(|state| !state.is_empty())
+    }
+
     /// Credit left on channel 0.
     pub fn credit(&self) -> u64 {
         self.channels.get(0).map_or(self.initial_credit, |state| state.credit())

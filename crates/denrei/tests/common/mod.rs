@@ -1,6 +1,8 @@
 //! What the tests of Nodes share.
 #![allow(dead_code, reason = "each test program uses some of it")]
 
+pub mod cable;
+
 use denrei::{Drive, Node};
 use std::time::{Duration, Instant};
 

@@ -249,6 +249,11 @@ impl Endpoint {
         self.with_groups(|groups, host| groups.leave_unclaimed(now, address, host));
     }
 
+    /// Whether what was said to a peer of groups, be it that one has ended, is not all acknowledged, and may still be.
+    pub fn owes_group_records(&self, peer: PeerId) -> bool {
+        self.get(peer).is_some_and(|peer| peer.is_alive() && peer.outbox().owes_group_records())
+    }
+
     // ---- plumbing ----
 
     /// Works with the table of groups, which is made when it is first needed.
