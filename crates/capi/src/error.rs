@@ -282,6 +282,7 @@ impl From<RecvError> for Failure {
         let code = match error {
             RecvError::NoMore(NoMore::UnknownPeer(_)) => DENREI_UNKNOWN_PEER,
             RecvError::NoMore(NoMore::PeerDoneWriting(_)) => DENREI_CLOSED,
+            RecvError::NoMore(NoMore::NoSuchChannel { .. }) => DENREI_NO_CHANNEL,
             RecvError::NoMore(_) => DENREI_PEER_LOST,
             _ => DENREI_SYSTEM,
         };

@@ -38,7 +38,8 @@ pub unsafe extern "C" fn denrei_recv(
 }
 
 /// Takes the next message of one channel. Where all that it brought was taken and no more comes, it waits no longer, and
-/// gives DENREI_PEER_LOST, DENREI_UNKNOWN_PEER or, where the peer has closed writing, DENREI_CLOSED.
+/// gives DENREI_PEER_LOST, DENREI_UNKNOWN_PEER or, where the peer has closed writing, DENREI_CLOSED; on a channel that there
+/// cannot be, DENREI_NO_CHANNEL.
 ///
 /// # Safety
 /// As for denrei_recv.

@@ -133,6 +133,7 @@ static void messages(denrei_node *a, denrei_node *b) {
   OK(denrei_recv_from(b, back, 3, 0, &message) == DENREI_TIMEOUT ? DENREI_OK : DENREI_INTERNAL);
 
   FAILS(denrei_send(a, peer, 60000, "x", 1), DENREI_NO_CHANNEL, "60000");
+  FAILS(denrei_recv_from(a, peer, 60000, -1, &message), DENREI_NO_CHANNEL, "60000");
   FAILS(denrei_send(a, 77, 0, "x", 1), DENREI_UNKNOWN_PEER, "77");
   FAILS(denrei_send(a, peer, 0, NULL, 1), DENREI_INVALID, "data");
   FAILS(denrei_send_with(a, peer, 0, "x", 1, 9, 0, NULL), DENREI_INVALID, "completion");

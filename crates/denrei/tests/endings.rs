@@ -280,5 +280,8 @@ fn who_waits_for_a_channel_is_told_that_no_more_comes() {
         assert_eq!(no_more(&receiver, from), why);
         let nobody = PeerId::from_u64(u64::MAX);
         assert_eq!(no_more(&receiver, nobody), NoMore::UnknownPeer(nobody));
+        let beyond = ChannelId { peer: from, channel: 1024 };
+        let error = receiver.recv_from(beyond, LONG).unwrap_err();
+        assert_eq!(error.to_string(), "channel 1024 does not exist: numbers go up to 1023 (max_channels)");
     }
 }

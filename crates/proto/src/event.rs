@@ -278,6 +278,14 @@ pub enum NoMore {
     /// No such peer (any more).
     #[error("{0} is not, or no longer, in the address table")]
     UnknownPeer(PeerId),
+    /// No such channel: nobody can send there.
+    #[error("channel {channel} does not exist: numbers go up to {last} (max_channels)")]
+    NoSuchChannel {
+        /// The number.
+        channel: u16,
+        /// The highest there is.
+        last: u16,
+    },
     /// The peer said that it is done writing.
     #[error("{0} sends no more messages")]
     PeerDoneWriting(PeerId),

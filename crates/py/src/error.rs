@@ -68,6 +68,7 @@ pub(crate) fn recv(error: RecvError) -> PyErr {
     let text = error.to_string();
     match error {
         RecvError::NoMore(NoMore::PeerDoneWriting(_)) => PyEOFError::new_err(text),
+        RecvError::NoMore(NoMore::NoSuchChannel { .. }) => PyValueError::new_err(text),
         RecvError::NoMore(_) => PeerLost::new_err(text),
         _ => DenreiError::new_err(text),
     }

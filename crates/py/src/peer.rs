@@ -8,8 +8,8 @@ use crate::node::Node;
 use crate::number::{numbers, numbers_in};
 use crate::wait::{in_time, pickled, timeout_of, wait};
 use denrei::{
-    AcceptInto, Bytes, ChannelId, Completion, MAX_RATE, MAX_WEIGHT, PeerId, Placement, Rate, RecvError,
-    SendError,
+    AcceptInto, Bytes, ChannelId, Completion, MAX_RATE, MAX_WEIGHT, NoMore, PeerId, Placement, Rate,
+    RecvError, SendError,
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -156,7 +156,7 @@ impl Peer {
     }
 
     /// Takes the next message of one of the peer's channels. Where all that it brought was taken and no more comes, it
-    /// waits no longer: `PeerLost`, or `EOFError` if the peer is done writing.
+    /// waits no longer: `PeerLost`, or `EOFError` if the peer is done writing. `ValueError` if there is no such channel.
     #[pyo3(signature = (channel = 0, timeout = None))]
     fn recv(
         &self,
@@ -179,7 +179,7 @@ impl Peer {
     ) -> PyResult<Option<Message>> {
         let from = self.channel(channel);
         let take = |node: &denrei::Node| match node.recv_from(from, Duration::ZERO) {
-            Err(RecvError::NoMore(_)) => Ok(None),
+            Err(RecvError::NoMore(why)) if !matches!(why, NoMore::NoSuchChannel { .. }) => Ok(None),
             received => received.map_err(error::recv),
         };
         let received = self.node.call(py, take)?;

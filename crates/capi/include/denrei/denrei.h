@@ -1461,7 +1461,8 @@ denrei_code denrei_recv(const denrei_node *node, int64_t timeout_us, denrei_mess
 
 /**
  * Takes the next message of one channel. Where all that it brought was taken and no more comes, it waits no longer, and
- * gives DENREI_PEER_LOST, DENREI_UNKNOWN_PEER or, where the peer has closed writing, DENREI_CLOSED.
+ * gives DENREI_PEER_LOST, DENREI_UNKNOWN_PEER or, where the peer has closed writing, DENREI_CLOSED; on a channel that there
+ * cannot be, DENREI_NO_CHANNEL.
  *
  * As for denrei_recv.
  */

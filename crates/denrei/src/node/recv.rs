@@ -47,11 +47,10 @@ impl Node {
     ///
     /// # Errors
     /// As for [`recv`](Self::recv). What the channel brought was taken, and no more comes: the peer is lost, unknown, or
-    /// done writing.
+    /// done writing; or there is no such channel.
     pub fn recv_from(&self, channel: ChannelId, timeout: Duration) -> Result<Option<Message>, RecvError> {
         let take = |core: &mut Core| {
-            let no_more =
-                |core: &Core| Some(Err(core.endpoint.check_more_to_come(channel.peer).err()?.into()));
+            let no_more = |core: &Core| Some(Err(core.endpoint.check_more_to_come(channel).err()?.into()));
             take_from(core, channel).or_else(|| no_more(core))
         };
         self.shards().wait_for(channel.peer, Some(timeout), take).transpose()

@@ -87,11 +87,15 @@ impl Endpoint {
         }
     }
 
-    /// Whether messages of a peer may come that are not here.
+    /// Whether messages of a peer may come on a channel that are not here.
     ///
     /// # Errors
     /// None do: why.
-    pub fn check_more_to_come(&self, peer: PeerId) -> Result<(), NoMore> {
+    pub fn check_more_to_come(&self, ChannelId { peer, channel }: ChannelId) -> Result<(), NoMore> {
+        let last = self.config.max_channels - 1;
+        if channel > last {
+            return Err(NoMore::NoSuchChannel { channel, last });
+        }
         let state = self.get(peer).ok_or(NoMore::UnknownPeer(peer))?;
         match state.lost_reason() {
             Some(reason) => Err(NoMore::PeerLost { peer, reason }),
