@@ -2,12 +2,13 @@
 //! is checked as its events are.
 
 use super::ledger::{Fate, Sent, SessionNo};
-use super::{OfferAnswer, Oracle};
+use super::{OfferAnswer, Oracle, turns_away};
 use crate::content::Name;
 use crate::net::topology::HostId;
 use core::time::Duration;
 use denrei_proto::{
-    ChannelId, Completion, Endpoint, FlowState, MAX_RATE, MAX_WEIGHT, PeerError, PeerId, Rate, SendError,
+    ChannelId, Completion, ConnectError, Endpoint, FlowState, MAX_RATE, MAX_WEIGHT, PeerError, PeerId, Rate,
+    SendError,
 };
 use denrei_wire::Instant;
 
@@ -69,6 +70,7 @@ impl Oracle {
                 }
                 Some(peer)
             }
+            Err(ConnectError::TooManyPeers { .. }) if turns_away(&self.lives[life].config) => None,
             Err(error) => {
                 self.fail(format!("host {}: connect to host {} was refused: {error}", host.0, to.0));
                 None
@@ -260,12 +262,17 @@ impl Oracle {
         count: usize,
     ) {
         for _ in 0..count {
+            let seen = endpoint.peek();
             let message = match from {
                 None => endpoint.recv(now),
                 Some((from, channel)) => endpoint
                     .peer_at(from.addr())
                     .and_then(|peer| endpoint.recv_from(now, ChannelId { peer, channel })),
             };
+            let taken = message.as_ref().map(|message| (message.channel, message.data.len()));
+            if from.is_none() && taken != seen {
+                self.fail(format!("host {}: {seen:?} was to be seen, and {taken:?} was taken", host.0));
+            }
             let Some(message) = message else { return };
             self.on_message(host, endpoint, &message);
         }

@@ -84,6 +84,7 @@ impl Oracle {
     /// A process was started on `host`.
     pub fn begin_life(&mut self, host: HostId, incarnation: Incarnation, config: Arc<Config>) {
         let number = self.lives.len();
+        self.hardship |= turns_away(&config);
         self.lives.push(Life {
             host,
             incarnation,
@@ -374,6 +375,12 @@ impl Oracle {
             self.fail(format!("{label}: {id:?} ({asked_for:?} asked for) is {fate:?} after {before:?}"));
         }
     }
+}
+
+/// Whether somebody new may get no answer: there are as many sessions, or handshakes, as there may be.
+fn turns_away(config: &Config) -> bool {
+    let usual = Config::default();
+    config.max_peers < usual.max_peers || config.max_handshakes_per_s < usual.max_handshakes_per_s
 }
 
 impl Application for Oracle {

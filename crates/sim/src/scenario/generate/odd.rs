@@ -16,6 +16,10 @@ use denrei_proto::{Config, CongestionAlgorithm, MAX_RATE, MAX_WEIGHT, Rate};
 
 /// Keeps what is odd apart from the rest of a seed.
 const PURPOSE: u64 = 0x6f64_6400_0000_0000;
+/// The same for who has room for few sessions.
+const FEW_PEERS: u64 = 0x6665_7700_0000_0000;
+/// Share of the odd ones where somebody has.
+const FEW_PEERS_SHARE: f64 = 0.15;
 /// Share of seeds that are odd.
 const SHARE: f64 = 0.5;
 /// Share of the odd ones whose paths are as long as the internet's: they take the longest.
@@ -43,6 +47,27 @@ pub(super) fn make_odd(seed: u64, setup: &mut Setup, ops: &mut Vec<TimedOp>) {
     odd.settings(setup);
     odd.groups(ops);
     odd.calls(ops);
+    few_peers(seed, setup, ops);
+}
+
+/// Some hosts have room for fewer sessions than there are others, or take few handshakes. Drawn aside, as it came later than the rest.
+fn few_peers(seed: u64, setup: &mut Setup, ops: &[TimedOp]) {
+    let mut rng = Rng::new(seed ^ FEW_PEERS);
+    // A group needs all its members.
+    if !rng.chance(FEW_PEERS_SHARE) || ops.iter().any(|timed| matches!(timed.op, TestOp::Group(..))) {
+        return;
+    }
+    let others = setup.hosts.len() as u64 - 1;
+    for host in &mut setup.hosts {
+        if rng.chance(0.5) {
+            let max_peers = rng.within(1..=others) as u32;
+            host.set(|config| config.max_peers = max_peers);
+        }
+        if rng.chance(0.3) {
+            let max_handshakes_per_s = rng.log_within(1..=100) as u32;
+            host.set(|config| config.max_handshakes_per_s = max_handshakes_per_s);
+        }
+    }
 }
 
 struct Odd {
