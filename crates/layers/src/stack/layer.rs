@@ -60,7 +60,7 @@ pub trait Layer<P>: Send {
         true
     }
 
-    /// A PDU will be handed in soon, after others: may ask for their cache lines.
+    /// A PDU will be handed in soon, after others: may ask for its cache lines.
     fn prefetch(&self, pdu: &P) {
         let _ = pdu;
     }
