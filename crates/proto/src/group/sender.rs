@@ -155,6 +155,8 @@ pub(crate) struct Sender {
     held_since: Instant,
     held_at: Instant,
     held_by: Vec<u32>,
+    /// When the time was told last.
+    told_at: Instant,
     /// What the congestion controller was told of the worst member's losses in this round trip, and
     /// when that ends.
     lost_told: u64,
@@ -219,6 +221,7 @@ impl Sender {
             held_since: now,
             held_at: now,
             held_by: Vec::new(),
+            told_at: now,
             lost_told: 0,
             round_ends: now,
             events: Events::default(),

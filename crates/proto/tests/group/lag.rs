@@ -216,6 +216,44 @@ fn who_answers_while_others_wait_for_another_has_all_its_time() {
     net.assert_received(1, &[3_000_000]);
 }
 
+/// Their word waits to be read, or was lost where nobody read it.
+#[test]
+fn an_opener_that_stood_still_blames_no_member_for_it() {
+    let after = Duration::from_secs(1);
+    for policy in [GroupPolicy::Eject { after }, GroupPolicy::Lag { after }] {
+        for (still, sent) in [(after * 3, 100_000), (after, 100_000), (after * 3, 5_000_000)] {
+            let mut net = Net::opened(4, policy.into());
+            net.send(content(0, sent));
+            net.drain(0);
+            net.stopped.insert(0);
+            net.run(still);
+            net.stopped.remove(&0);
+            net.send(content(1, 100));
+            net.run(after * 2);
+            assert_eq!(net.events, [GroupEvent::Opened], "{policy:?} {still:?} {sent}");
+            (1..=4).for_each(|host| net.assert_received(host, &[sent, 100]));
+        }
+    }
+}
+
+#[test]
+fn an_opener_that_is_called_now_and_then_misses_who_is_dead() {
+    let after = Duration::from_secs(1);
+    let mut net = Net::opened(3, GroupPolicy::Eject { after }.into());
+    net.stopped.insert(2);
+    net.send(content(0, 100_000));
+    for _ in 0..9 {
+        net.run(Duration::from_millis(5));
+        net.stopped.insert(0);
+        net.run(after * 3 / 2);
+        net.stopped.remove(&0);
+    }
+    net.run(Duration::from_millis(5));
+    let gone = |event: &GroupEvent| matches!(event, GroupEvent::Departed { member: 1, .. });
+    assert!(net.events.len() == 2 && gone(&net.events[1]), "{:?}", net.events);
+    net.assert_received(1, &[100_000]);
+}
+
 #[test]
 fn a_slow_member_lags_and_catches_up_and_holds_nobody_up() {
     let policy = GroupPolicy::Lag { after: Duration::from_millis(200) };

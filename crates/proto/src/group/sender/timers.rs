@@ -19,6 +19,9 @@ const MIN_DEAF: Duration = Duration::from_millis(200);
 /// Who lags is waited for at the end, and is served by its session, which what all others got may have kept off the
 /// member's link until just now: it probes after half a second (`spec/protocol.md` §5.4), and once more.
 const LEAST_PATIENCE_AT_END: Duration = Duration::from_secs(2);
+/// Who holds others up has been silent in so many stretches of time at least, between which this side has asked, before
+/// it is judged.
+const LEAST_STRETCHES: u32 = 8;
 /// Longest time between two questions.
 const MAX_POLL_INTERVAL: Duration = Duration::from_millis(500);
 
@@ -204,9 +207,28 @@ impl Sender {
         owes || no_room || closing || self.stops(member)
     }
 
+    /// A stretch in which this side did not do what was due, as its process did not run or its application did not
+    /// call, says little of the members: what they have said since waits to be read, or was lost where nobody read it.
+    fn excuse(&mut self, now: Instant) {
+        let told_before = core::mem::replace(&mut self.told_at, now);
+        let Some(patience) = self.patience() else { return };
+        let most = patience / LEAST_STRETCHES;
+        // As a rule time was told just now.
+        if now.saturating_since(told_before) <= most {
+            return;
+        }
+        let missed = now.saturating_since(self.deadline().max(told_before));
+        let excess = missed.saturating_sub(most);
+        if !excess.is_zero() {
+            self.held_at = (self.held_at + excess).min(now);
+            self.members.edit_all(|member| member.progress_at = (member.progress_at + excess).min(now));
+        }
+    }
+
     /// Adds up for how long the others have waited for each member that is slow: it makes progress all the time,
     /// and so does, at its pace, the whole group. Before a report is followed, and after: what it ends counts.
     pub(super) fn add_up_waiting(&mut self, now: Instant) {
+        self.excuse(now);
         let GroupPolicy::Lag { after } = self.options.policy else { return };
         let elapsed = now.saturating_since(self.held_at);
         self.held_at = now;
