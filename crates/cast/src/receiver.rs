@@ -135,17 +135,8 @@ impl Receiver {
         mut progress: impl FnMut(&ReceiveProgress) -> ControlFlow<()>,
     ) -> Result<ReceiveReport, CastError> {
         let outcome = self.receive(&mut progress);
-        if let (Err(error), Some((peer, _))) = (&outcome, self.sender) {
-            match error {
-                // The sender knows already what it has said itself.
-                CastError::Sender(_) => {}
-                // It may be started again, and so has not failed. The session may have just ended by itself.
-                CastError::Cancelled { .. } => drop(self.node.abort(peer, BROKEN_OFF, "interrupted")),
-                _ => {
-                    self.say_last(Message::Failed { code: error.code(), text: error.to_string() });
-                    self.be_heard(&mut progress);
-                }
-            }
+        if let Err(error) = &outcome {
+            self.say_why(error, &mut progress);
         }
         if let (Err(_), Some(reception)) = (&outcome, &self.reception) {
             reception.drop_stream();

@@ -8,10 +8,10 @@ use denrei::{ChannelId, Config, Drive, Incoming, Node, PeerId};
 use denrei_cast::manifest::{Entry, Extent, Kind, Manifest};
 use denrei_cast::message::{CHANNEL, FailureCode, Message, Offer, PIECE_BYTES, Piece, short};
 use denrei_cast::{
-    CastError, Destination, Members, ReceiveOptions, ReceiveReport, Receiver, SendOptions, Sender, Source,
-    scan,
+    CastError, Destination, Members, Outcome, ReceiveOptions, ReceiveProgress, ReceiveReport, Receiver,
+    SendOptions, SendReport, Sender, Source, scan,
 };
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::atomic::Ordering::SeqCst;
@@ -19,6 +19,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(60);
+const GROUP: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::new(239, 255, 79, 4)), 7118);
 
 fn node() -> Node {
     Node::bind("127.0.0.1:0", Config { drive: Drive::Thread, ..Config::default() }).unwrap()
@@ -33,7 +34,7 @@ fn a_cast_none_of_whose_receivers_can_be_reached_from_its_address_is_refused_at_
         let options = SendOptions {
             wait: Duration::from_millis(100),
             patience: Duration::ZERO,
-            ..SendOptions::new("239.255.79.4:7118".parse().unwrap(), Members::Listed(members))
+            ..SendOptions::new(GROUP, Members::Listed(members))
         };
         Sender::new(node(), source, options).unwrap().run(|_| ControlFlow::Continue(()))
     };
@@ -57,18 +58,17 @@ struct Side {
 
 impl Side {
     fn begin(into: &Path) -> Self {
-        let group: SocketAddr = "239.255.79.4:7118".parse().unwrap();
         let receiving = node();
         let addr = receiving.local_addr();
         let destination = Destination::Directory { path: into.into(), sync: false };
-        let receiver = Receiver::new(receiving, destination, ReceiveOptions::new(group));
+        let receiver = Receiver::new(receiving, destination, ReceiveOptions::new(GROUP));
         let received = std::thread::spawn(move || receiver.run(|_| ControlFlow::Continue(())));
         let body_bytes = u64::from(PIECE_BYTES) * 2;
         let kind = Kind::File { size: body_bytes, extents: vec![Extent { offset: 0, len: body_bytes }] };
         let entry = Entry { parent: None, name: b"f".into(), mode: 0o644, mtime_ns: 0, kind };
         let encoded = Manifest { nonce: [0; 16], entries: vec![entry] }.encode();
         let (id, manifest_bytes) = (*blake3::hash(&encoded).as_bytes(), encoded.len() as u64);
-        let offer = Offer { id, group, piece_bytes: PIECE_BYTES, manifest_bytes, body_bytes };
+        let offer = Offer { id, group: GROUP, piece_bytes: PIECE_BYTES, manifest_bytes, body_bytes };
         let node = node();
         let peer = node.connect(addr).unwrap();
         let side = Self { node, peer, cast: short(&id), received };
@@ -128,31 +128,38 @@ fn one_whose_directory_is_removed_says_so_while_it_receives() {
     }
 }
 
-#[test]
-fn one_whose_session_is_lost_as_it_completes_says_so_in_the_next() {
-    let (from, into) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+/// Sends a file of three pieces over a cable that is cut, once, when the receiver's progress is what `cuts` says, until
+/// `meanwhile` returns, which is told where the receiver believes the sender to be.
+fn over_a_cable(
+    failure_timeout: Duration,
+    rate: Option<u64>,
+    into: &Path,
+    cuts: impl Fn(&ReceiveProgress) -> bool + Send + 'static,
+    meanwhile: impl FnOnce(SocketAddr) + Send + 'static,
+) -> (SendReport, Result<ReceiveReport, CastError>) {
+    let from = tempfile::tempdir().unwrap();
     std::fs::write(from.path().join("f"), vec![7; PIECE_BYTES as usize * 3]).unwrap();
-    let group: SocketAddr = "239.255.79.4:7118".parse().unwrap();
     let node = || {
         let mut config = Config { drive: Drive::Thread, ..Config::default() };
-        config.protocol.failure_timeout = Duration::from_millis(500);
+        config.protocol.failure_timeout = failure_timeout;
         config.protocol.keepalive = Some(Duration::from_millis(100));
         Node::bind("127.0.0.1:0", config).unwrap()
     };
     let receiving = node();
     let cable = Cable::to(receiving.local_addr());
-    let destination = Destination::Directory { path: into.path().into(), sync: false };
-    let receiver = Receiver::new(receiving, destination, ReceiveOptions::new(group));
-    let both = [cable.out_is_cut.clone(), cable.back_is_cut.clone()];
+    let destination = Destination::Directory { path: into.into(), sync: false };
+    let receiver = Receiver::new(receiving, destination, ReceiveOptions::new(GROUP));
+    let (both, mut meanwhile) = ([cable.out_is_cut, cable.back_is_cut], Some(meanwhile));
     let received = std::thread::spawn(move || {
-        let mut was_cut = false;
         receiver.run(|progress| {
-            if progress.total_bytes == Some(progress.bytes) && !was_cut {
-                was_cut = true;
+            if let Some(sender) = progress.sender
+                && cuts(progress)
+                && let Some(meanwhile) = meanwhile.take()
+            {
                 both.iter().for_each(|way| way.store(true, SeqCst));
                 let both = both.clone();
                 std::thread::spawn(move || {
-                    std::thread::sleep(Duration::from_secs(2));
+                    meanwhile(sender);
                     both.iter().for_each(|way| way.store(false, SeqCst));
                 });
             }
@@ -160,8 +167,59 @@ fn one_whose_session_is_lost_as_it_completes_says_so_in_the_next() {
         })
     });
     let source = Source::files(scan(&[from.path().join("f")], false).unwrap()).unwrap();
-    let options = SendOptions::new(group, Members::Listed(vec![cable.addr]));
+    let options =
+        SendOptions { rate_bytes_per_s: rate, ..SendOptions::new(GROUP, Members::Listed(vec![cable.addr])) };
     let report = Sender::new(node(), source, options).unwrap().run(|_| ControlFlow::Continue(())).unwrap();
+    (report, received.join().unwrap())
+}
+
+const SHORT: Duration = Duration::from_millis(500);
+
+fn all_is_here(progress: &ReceiveProgress) -> bool {
+    progress.total_bytes == Some(progress.bytes)
+}
+
+#[test]
+fn one_whose_session_is_lost_as_it_completes_says_so_in_the_next() {
+    let into = tempfile::tempdir().unwrap();
+    let outage = |_| std::thread::sleep(Duration::from_secs(2));
+    let (report, received) = over_a_cable(SHORT, None, into.path(), all_is_here, outage);
     assert!(report.is_complete(), "{report:?}");
-    assert_eq!(received.join().unwrap().unwrap().new_bytes, u64::from(PIECE_BYTES) * 3);
+    assert_eq!(received.unwrap().new_bytes, u64::from(PIECE_BYTES) * 3);
+}
+
+#[test]
+fn one_that_fails_while_there_is_no_session_says_why_in_the_next() {
+    let place = tempfile::tempdir().unwrap();
+    let into = place.path().join("into");
+    std::fs::create_dir(&into).unwrap();
+    let directory = into.clone();
+    let outage = move |_| {
+        std::thread::sleep(Duration::from_millis(1500));
+        std::fs::remove_dir_all(directory).unwrap();
+        std::thread::sleep(Duration::from_millis(1000));
+    };
+    let begins = |progress: &ReceiveProgress| progress.bytes > 0;
+    let rate = Some(u64::from(PIECE_BYTES));
+    let (report, received) = over_a_cable(SHORT, rate, &into, begins, outage);
+    let text = received.unwrap_err().to_string();
+    assert!(text.starts_with("cannot go on in the directory "), "{text}");
+    assert_eq!(report.members[0].outcome, Outcome::Failed(text));
+}
+
+/// It would be a member that has just come again.
+#[test]
+fn one_that_hears_its_sender_announced_while_that_does_not_answer_is_complete() {
+    let into = tempfile::tempdir().unwrap();
+    let announced = |sender: SocketAddr| {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let beacon = [&b"denreica"[..], &sender.port().to_le_bytes(), b"announce"].concat();
+        for _ in 0..20 {
+            std::thread::sleep(Duration::from_millis(100));
+            socket.send_to(&beacon, SocketAddr::new(GROUP.ip(), GROUP.port() + 1)).unwrap();
+        }
+    };
+    let (report, received) = over_a_cable(PATIENCE, None, into.path(), all_is_here, announced);
+    assert!(report.is_complete(), "{report:?}");
+    assert_eq!(received.unwrap().new_bytes, u64::from(PIECE_BYTES) * 3);
 }

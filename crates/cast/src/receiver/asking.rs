@@ -46,8 +46,8 @@ impl Receiver {
                 }
             }
         }
-        // One that has not answered yet has been told already.
-        if let Some(sender) = heard.filter(|sender| !self.is_asked(*sender)) {
+        // One that has not answered yet has been told already; and HELLO behind the last word would begin it all anew.
+        if let Some(sender) = heard.filter(|sender| !self.is_asked(*sender) && !self.is_told(*sender)) {
             self.asked_at = Some(now);
             let known = self.node.peer_at(sender).is_some();
             let peer = self.ask(sender).ok().filter(|_| !known);
@@ -65,6 +65,12 @@ impl Receiver {
 
     fn is_asked(&self, sender: SocketAddr) -> bool {
         self.node.peer_at(sender).is_some_and(|peer| self.asked.iter().any(|(asked, _)| *asked == peer))
+    }
+
+    /// Whether the last word is under way to a sender in the session that there is.
+    fn is_told(&self, sender: SocketAddr) -> bool {
+        let told = self.sender.map(|(peer, _)| peer).filter(|_| self.last_word.is_some());
+        told.is_some() && self.node.peer_at(sender) == told
     }
 
     /// Tries no longer with those who were heard and do not answer.

@@ -4,7 +4,8 @@
 //! waited for no longer. A receiver that ended without would be taken for one that has vanished. Source: `spec/cast.md`
 //! §5.
 
-use super::{PROGRESS_INTERVAL, ReceiveProgress, Receiver, Reception, TURN};
+use super::{BROKEN_OFF, PROGRESS_INTERVAL, ReceiveProgress, Receiver, Reception, TURN};
+use crate::error::CastError;
 use crate::message::Message;
 use denrei::{LostReason, PeerId};
 use std::ops::ControlFlow;
@@ -22,6 +23,30 @@ impl Receiver {
             self.say(peer, &word);
         }
         self.last_word = Some(word);
+    }
+
+    /// Tells the sender why nothing comes of this, also one that has to come back for that.
+    pub(super) fn say_why(
+        &mut self,
+        error: &CastError,
+        progress: &mut impl FnMut(&ReceiveProgress) -> ControlFlow<()>,
+    ) {
+        match (error, self.sender) {
+            // The sender knows already what it has said itself, and was waited for.
+            (CastError::Sender(_), _) => {}
+            (CastError::Cancelled { .. }, sender) => {
+                if let Some((peer, _)) = sender {
+                    // It may be started again, and so has not failed. The session may have just ended by itself.
+                    let _ = self.node.abort(peer, BROKEN_OFF, "interrupted");
+                }
+            }
+            // Nobody is concerned.
+            (_, None) if self.reception.is_none() => {}
+            _ => {
+                self.say_last(Message::Failed { code: error.code(), text: error.to_string() });
+                self.be_heard(progress);
+            }
+        }
     }
 
     /// Says it to one that has offered the cast, if this has ended; whether it has.
