@@ -310,6 +310,12 @@ impl Roster {
         (0..self.members.len()).filter(is_twin).collect()
     }
 
+    /// By which of its addresses a receiver takes part, or did until its session there was lost; this one, if by none.
+    pub fn part_of(&self, index: usize) -> usize {
+        let begun = |part: &usize| !self.members[*part].elsewhere && self.members[*part].began.is_some();
+        [index].into_iter().chain(self.twins(index)).find(begun).unwrap_or(index)
+    }
+
     /// Whether a receiver takes part by another of its addresses.
     pub fn has_begun_elsewhere(&self, index: usize) -> bool {
         let has_begun = |twin: usize| {

@@ -129,9 +129,8 @@ fn one_that_receives_something_else_or_leaves_has_not_come_and_the_sender_waits_
     assert!(report.is_complete() && report.members.len() == 1, "{report:?}");
 }
 
-/// One that is told the sender's address hears its announcements, too, which come from another one.
-#[test]
-fn one_that_has_found_the_sender_at_two_addresses_is_one_receiver() {
+/// A sender that a receiver finds at two addresses; with what the receiver says to the first and the second.
+fn found_twice(says: impl Fn(&Node, [PeerId; 2], &dyn Fn(usize, &Message), u64)) {
     let everywhere = || Node::bind("[::]:0", Config { insecure: true, ..config(None) });
     let (Ok(sending), Ok(receiver)) = (everywhere(), everywhere()) else {
         return eprintln!("SKIPPED: this host has no IPv6");
@@ -144,21 +143,55 @@ fn one_that_has_found_the_sender_at_two_addresses_is_one_receiver() {
     let sender = std::thread::spawn(move || sender.run(|_| ControlFlow::Continue(())).unwrap());
     let peers =
         ["127.0.0.1", "::1"].map(|ip| receiver.connect(SocketAddr::new(ip.parse().unwrap(), port)).unwrap());
-    let say = |peer, message: &Message| {
-        receiver.send(ChannelId { peer, channel: CHANNEL }, message.encode()).unwrap();
-        assert!(receiver.flush(peer, Duration::from_secs(10)));
+    let say = |which: usize, message: &Message| {
+        receiver.send(ChannelId { peer: peers[which], channel: CHANNEL }, message.encode()).unwrap();
+        assert!(receiver.flush(peers[which], Duration::from_secs(10)));
     };
-    let want = Message::Want { cast, ordered: true, name: "one".into(), ranges: vec![] };
-    let complete = Message::Complete { cast, resumed_bytes: 0 };
-    // Before and after it says there what it misses.
-    say(peers[0], &Message::Hello { version: VERSION });
-    say(peers[1], &Message::Hello { version: VERSION });
-    say(peers[0], &want);
-    say(peers[1], &Message::Hello { version: VERSION });
-    say(peers[1], &complete);
-    say(peers[0], &complete);
+    says(&receiver, peers, &say, cast);
     let report = sender.join().unwrap();
     assert!(report.is_complete() && report.members.len() == 1, "{report:?}");
+    assert_eq!(report.members[0].name, "one");
+}
+
+const HELLO: Message = Message::Hello { version: VERSION };
+
+fn want(cast: u64) -> Message {
+    Message::Want { cast, ordered: true, name: "one".into(), ranges: vec![] }
+}
+
+/// One that is told the sender's address hears its announcements, too, which come from another one.
+#[test]
+fn one_that_has_found_the_sender_at_two_addresses_is_one_receiver() {
+    found_twice(|_, _, say, cast| {
+        // Before and after it says there what it misses.
+        say(0, &HELLO);
+        say(1, &HELLO);
+        say(0, &want(cast));
+        say(1, &HELLO);
+        say(1, &Message::Complete { cast, resumed_bytes: 0 });
+        say(0, &Message::Complete { cast, resumed_bytes: 0 });
+    });
+}
+
+#[test]
+fn one_that_completes_by_another_address_than_it_began_with_is_one_receiver() {
+    let lose = |node: &Node, peer| node.abort(peer, 0x8002, "the link is down").unwrap();
+    // The sender may know before that the first is gone, or not.
+    found_twice(move |node, peers, say, cast| {
+        say(0, &HELLO);
+        say(0, &want(cast));
+        lose(node, peers[0]);
+        std::thread::sleep(Duration::from_millis(300));
+        say(1, &HELLO);
+        say(1, &Message::Complete { cast, resumed_bytes: 0 });
+    });
+    found_twice(move |node, peers, say, cast| {
+        say(0, &HELLO);
+        say(0, &want(cast));
+        say(1, &HELLO);
+        say(1, &Message::Complete { cast, resumed_bytes: 0 });
+        lose(node, peers[0]);
+    });
 }
 
 #[test]

@@ -60,9 +60,10 @@ impl Sender {
                 }
             }
             Message::Complete { cast, resumed_bytes } if cast == ours => {
-                self.leave_group(index);
-                self.pending_alone.remove(&index);
-                let member = &mut self.roster.members[index];
+                let part = self.ends_by(index);
+                self.leave_group(part);
+                self.pending_alone.remove(&part);
+                let member = &mut self.roster.members[part];
                 member.resumed_bytes = resumed_bytes;
                 if !member.is_settled() {
                     member.state = State::Complete { at: now };
@@ -71,7 +72,10 @@ impl Sender {
             Message::Failed { code: FailureCode::Busy, .. } if self.is_uninvited(index) => {
                 self.roster.went_elsewhere(index);
             }
-            Message::Failed { code, text } => self.fail(index, text, Some(code)),
+            Message::Failed { code, text } => {
+                let part = self.ends_by(index);
+                self.fail(part, text, Some(code));
+            }
             _ => {}
         }
     }
@@ -83,6 +87,15 @@ impl Sender {
             self.pending_alone.remove(&twin);
             self.roster.went_elsewhere(twin);
         }
+    }
+
+    /// The address by which a receiver takes part that says how this has ended; it may say so by another one alone.
+    fn ends_by(&mut self, index: usize) -> usize {
+        let part = self.roster.part_of(index);
+        if !self.roster.members[part].is_settled() {
+            self.leave_twins(part);
+        }
+        part
     }
 
     /// Whether a receiver that has found this sender has not begun: it has found others, too.
