@@ -175,7 +175,8 @@ fn one_that_has_found_the_sender_at_two_addresses_is_one_receiver() {
 
 #[test]
 fn one_that_completes_by_another_address_than_it_began_with_is_one_receiver() {
-    let lose = |node: &Node, peer| node.abort(peer, 0x8002, "the link is down").unwrap();
+    // The sender may be through, and the session over, by then.
+    let lose = |node: &Node, peer| drop(node.abort(peer, 0x8002, "the link is down"));
     // The sender may know before that the first is gone, or not.
     found_twice(move |node, peers, say, cast| {
         say(0, &HELLO);
