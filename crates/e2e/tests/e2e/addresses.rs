@@ -1,6 +1,6 @@
 //! Hosts with several addresses.
 
-use crate::harness::{Pair, Process, SOON, Test, begin, expect_complete, stream, until};
+use crate::harness::{Pair, Process, SOON, Test, begin, begin_beside, expect_complete, stream, until};
 use denrei_e2e::{Drive, Order, Plan, Report, Settings, Sizes};
 use denrei_netlab::Lab;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -134,7 +134,7 @@ fn ip(lab: &Lab, host: usize, args: &[&str]) {
 /// notices.
 #[test]
 fn an_address_that_sessions_answer_from_goes_and_comes_back() {
-    let test = begin("an_address_that_sessions_answer_from_goes_and_comes_back");
+    let test = begin_beside("an_address_that_sessions_answer_from_goes_and_comes_back");
     let Some(lab) = test.lab(2, 1500) else { return };
     let v4 = [lab.host(1).ip(), Ipv4Addr::new(10, 77, 250, 1).into()];
     let [v6, own] =

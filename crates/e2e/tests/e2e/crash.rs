@@ -1,6 +1,6 @@
 //! Processes killed with SIGKILL.
 
-use crate::harness::{Pair, Process, SOON, Test, begin, expect_complete, stream, until};
+use crate::harness::{Pair, Process, SOON, Test, begin, begin_beside, expect_complete, stream, until};
 use denrei_e2e::{Drive, Order, Plan, Report, Settings, Sizes, Stream};
 use denrei_netlab::Lab;
 use std::net::{Ipv4Addr, UdpSocket};
@@ -249,7 +249,7 @@ const WAYS: [(&str, bool); 4] = [("inline", true), ("thread", true), ("thread", 
 
 #[test]
 fn a_killed_process_is_missed_on_the_same_host() {
-    let test = begin("a_killed_process_is_missed_on_the_same_host");
+    let test = begin_beside("a_killed_process_is_missed_on_the_same_host");
     for (drive, sends) in WAYS {
         a_killed_process_is_missed(&test, None, drive, sends);
     }
@@ -257,7 +257,7 @@ fn a_killed_process_is_missed_on_the_same_host() {
 
 #[test]
 fn a_killed_process_is_missed_on_another_host() {
-    let test = begin("a_killed_process_is_missed_on_another_host");
+    let test = begin_beside("a_killed_process_is_missed_on_another_host");
     let Some(lab) = test.lab(2, 1500) else { return };
     for (drive, sends) in WAYS {
         a_killed_process_is_missed(&test, Some(&lab), drive, sends);

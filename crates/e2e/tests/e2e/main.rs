@@ -1,7 +1,8 @@
 //! End-to-end tests: processes of `e2e-node`, in network namespaces where links are harmed, on
 //! loopback otherwise.
 //!
-//! They run one after the other, because most measure time. Those that need root, `ip` or `nft`
+//! They run one after the other, because most measure time, but for those that do next to nothing but wait: one of these
+//! runs beside. Those that need root, `ip` or `nft`
 //! print `SKIPPED: <test>: <reason>` where these are missing.
 
 mod harness;

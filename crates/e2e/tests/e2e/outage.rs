@@ -1,6 +1,6 @@
 //! A cable pulled for ten seconds.
 
-use crate::harness::{Pair, begin, until};
+use crate::harness::{Pair, begin_beside, until};
 use denrei_e2e::{Drive, Settings, Sizes};
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ const DRIVES: [Drive; 2] = [Drive::Inline, Drive::Thread];
 
 #[test]
 fn a_link_that_is_down_for_ten_seconds() {
-    let test = begin("a_link_that_is_down_for_ten_seconds");
+    let test = begin_beside("a_link_that_is_down_for_ten_seconds");
     let Some(lab) = test.lab(4, 1500) else { return };
     let sizes = Sizes::Mixed { most: 64 << 10 };
     let mut pairs =

@@ -1,4 +1,4 @@
-//! One test at a time, its namespaces, and what is said where there can be none.
+//! One test at a time, and one beside it, its namespaces, and what is said where there can be none.
 
 use super::Process;
 use denrei_netlab::{Lab, LabConfig, LabError};
@@ -10,7 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 /// The path of the program all processes run.
 const PROGRAM: &str = env!("CARGO_BIN_EXE_e2e-node");
 
-/// A running test: while it lives no other one begins.
+/// A running test: while it lives no other one begins that takes turns with it.
 pub struct Test {
     name: &'static str,
     _turn: MutexGuard<'static, ()>,
@@ -19,8 +19,18 @@ pub struct Test {
 /// Waits for this test's turn.
 pub fn begin(name: &'static str) -> Test {
     static TURN: Mutex<()> = Mutex::new(());
+    take_turn(name, &TURN)
+}
+
+/// The same among those that do next to nothing but wait, for seconds, and take turns with each other only.
+pub fn begin_beside(name: &'static str) -> Test {
+    static TURN: Mutex<()> = Mutex::new(());
+    take_turn(name, &TURN)
+}
+
+fn take_turn(name: &'static str, turn: &'static Mutex<()>) -> Test {
     // A test that failed has harmed nothing but itself.
-    Test { name, _turn: TURN.lock().unwrap_or_else(PoisonError::into_inner) }
+    Test { name, _turn: turn.lock().unwrap_or_else(PoisonError::into_inner) }
 }
 
 impl Test {
