@@ -236,6 +236,28 @@ fn an_opener_that_stood_still_blames_no_member_for_it() {
     }
 }
 
+/// By its only round trips, in which its application seldom called, it would be asked when its time is over.
+#[test]
+fn who_took_long_to_answer_at_first_is_asked_before_it_is_judged() {
+    let after = Duration::from_secs(5);
+    for policy in [GroupPolicy::Eject { after }, GroupPolicy::Lag { after }] {
+        let mut net = Net::new(2, Config::default());
+        net.session_delays.insert(2, after * 19 / 20);
+        net.open(GroupOptions { policy, open_timeout: after * 10, ..GroupOptions::default() });
+        net.run(after * 10);
+        net.send(content(0, 100));
+        net.run(after);
+        net.session_delays.clear();
+        net.cut.insert((0, 2));
+        net.send(content(1, 5000));
+        net.run(after / 20);
+        net.cut.clear();
+        net.run(after * 2);
+        assert_eq!(net.events, [GroupEvent::Opened], "{policy:?}");
+        (1..=2).for_each(|host| net.assert_received(host, &[100, 5000]));
+    }
+}
+
 #[test]
 fn an_opener_that_is_called_now_and_then_misses_who_is_dead() {
     let after = Duration::from_secs(1);

@@ -95,7 +95,13 @@ impl Sender {
             return Instant::FAR_FUTURE;
         }
         let interval = self.probe_timeout * (1 << self.polls_unanswered.min(8));
-        self.last_sent_at + interval.min(MAX_POLL_INTERVAL.max(self.probe_timeout))
+        self.last_sent_at + interval.min(MAX_POLL_INTERVAL.max(self.patient_probe_timeout()))
+    }
+
+    /// How long an answer may take, but not so long that whoever is silent would be judged before it is asked.
+    fn patient_probe_timeout(&self) -> Duration {
+        let most = self.patience().map(|patience| MAX_POLL_INTERVAL.max(patience / LEAST_STRETCHES));
+        most.map_or(self.probe_timeout, |most| self.probe_timeout.min(most))
     }
 
     /// The first symbol that has not been handed to this member's path.
@@ -122,7 +128,7 @@ impl Sender {
         self.last_sent_at = now;
         self.poll = self.uses_multicast();
         let blocked = self.is_blocked();
-        let interval = self.probe_timeout;
+        let interval = self.patient_probe_timeout();
         let suspects = self.suspects();
         for index in 0..self.members.len() {
             let member = &self.members[index];
