@@ -1,6 +1,6 @@
 //! Collective operations over a set of nodes (U9, S12).
 
-use crate::error::denrei_code::{DENREI_INVALID, DENREI_SYSTEM, DENREI_TIMEOUT};
+use crate::error::denrei_code::{DENREI_INVALID, DENREI_PEER_LOST, DENREI_SYSTEM, DENREI_TIMEOUT};
 use crate::error::{Failure, Owned, call, check_own, denrei_code, free, own, place, put, text};
 use crate::group::resolve_all;
 use crate::membership::message_of;
@@ -9,7 +9,7 @@ use crate::recv::denrei_message;
 use crate::send::copied;
 use denrei::{Bytes, COLLECTIVE_CHANNEL, Collective, CollectiveError, GroupMessage, Maker};
 use std::ffi::{c_char, c_void};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A set of nodes that work together. Rank 0 is the first.
 pub struct denrei_collective {
@@ -327,7 +327,8 @@ pub unsafe extern "C" fn denrei_parts_free(parts: *mut denrei_parts) {
 }
 
 /// Ends the set and gives it back: rank 0 waits until all have everything, the others until rank 0 has their
-/// parts, or has ended the set without them; DENREI_TIMEOUT if not in time. Takes NULL.
+/// parts, or has ended the set without them; DENREI_TIMEOUT if not in time, DENREI_PEER_LOST at once where rank 0 is gone
+/// before. Takes NULL.
 ///
 /// # Safety
 /// `set` is NULL or a set that is not used again.
@@ -343,7 +344,13 @@ pub unsafe extern "C" fn denrei_collective_close(
     let set = unsafe { Box::from_raw(set) };
     call(|| {
         check_own("set", set.maker())?;
-        let is_over = set.set.close(bounded(timeout_us));
-        if is_over { Ok(()) } else { Err(Failure::late("not all ranks have ended the set")) }
+        let (began, limit) = (Instant::now(), bounded(timeout_us));
+        match set.set.close(limit) {
+            true => Ok(()),
+            false if began.elapsed() < limit => {
+                Err(Failure::new(DENREI_PEER_LOST, "rank 0 is gone: what it had not taken by then is lost"))
+            }
+            false => Err(Failure::late("not all ranks have ended the set")),
+        }
     })
 }

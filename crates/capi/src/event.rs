@@ -32,7 +32,8 @@ pub enum denrei_event_kind {
     /// The session is over. Reason, code, text, and the messages of which it is not known that they
     /// arrived.
     DENREI_EVENT_PEER_LOST = 9,
-    /// A message of denrei_send_within was dropped because it was late. Channel, number.
+    /// A message of denrei_send_within was dropped because it was late, or would be. What seemed lost of it may only be
+    /// slow: then it arrives all the same. Channel, number.
     DENREI_EVENT_EXPIRED = 10,
     /// An offer was given up by its sender: it will not arrive. Channel, number.
     DENREI_EVENT_WITHDRAWN = 11,

@@ -228,7 +228,7 @@ pub unsafe extern "C" fn denrei_peer_address(
 }
 
 /// Asks a peer for its state now; DENREI_EVENT_STATUS brings it, with the number put into `request`
-/// unless that is NULL.
+/// unless that is NULL. A request takes the place of one before it that has no answer yet.
 ///
 /// # Safety
 /// `node` is a node, `request` NULL or a place for a number.

@@ -139,7 +139,8 @@ pub unsafe extern "C" fn denrei_set_rate(
 }
 
 /// Sends a message that is worth nothing after `lifetime_us`: if it could not be sent by then, it is
-/// dropped, the channel goes on without it, and DENREI_EVENT_EXPIRED says so. Never waits.
+/// dropped, the channel goes on without it, and DENREI_EVENT_EXPIRED says so; sooner where it cannot be sent in time any
+/// more. So it is with one of which something is lost and cannot be sent again in time. Never waits.
 ///
 /// # Safety
 /// As for denrei_send_with.

@@ -150,7 +150,8 @@ typedef enum {
    */
   DENREI_EVENT_PEER_LOST = 9,
   /**
-   * A message of denrei_send_within was dropped because it was late. Channel, number.
+   * A message of denrei_send_within was dropped because it was late, or would be. What seemed lost of it may only be
+   * slow: then it arrives all the same. Channel, number.
    */
   DENREI_EVENT_EXPIRED = 10,
   /**
@@ -1703,7 +1704,7 @@ denrei_code denrei_peer_address(const denrei_node *node,
 
 /**
  * Asks a peer for its state now; DENREI_EVENT_STATUS brings it, with the number put into `request`
- * unless that is NULL.
+ * unless that is NULL. A request takes the place of one before it that has no answer yet.
  *
  * `node` is a node, `request` NULL or a place for a number.
  */
@@ -1788,7 +1789,8 @@ denrei_code denrei_set_rate(const denrei_node *node,
 
 /**
  * Sends a message that is worth nothing after `lifetime_us`: if it could not be sent by then, it is
- * dropped, the channel goes on without it, and DENREI_EVENT_EXPIRED says so. Never waits.
+ * dropped, the channel goes on without it, and DENREI_EVENT_EXPIRED says so; sooner where it cannot be sent in time any
+ * more. So it is with one of which something is lost and cannot be sent again in time. Never waits.
  *
  * As for denrei_send_with.
  */
@@ -2192,7 +2194,8 @@ void denrei_parts_free(denrei_parts *parts);
 
 /**
  * Ends the set and gives it back: rank 0 waits until all have everything, the others until rank 0 has their
- * parts, or has ended the set without them; DENREI_TIMEOUT if not in time. Takes NULL.
+ * parts, or has ended the set without them; DENREI_TIMEOUT if not in time, DENREI_PEER_LOST at once where rank 0 is gone
+ * before. Takes NULL.
  *
  * `set` is NULL or a set that is not used again.
  */
