@@ -80,7 +80,9 @@ impl Default for Config {
 pub enum Drive {
     /// The thread that calls. Two system calls an exchange, no context switch; between calls
     /// nothing is received, acknowledged or repeated. A new peer hands messages to its application when this
-    /// Node has answered it: who sends and has nothing to wait for calls [`flush`](crate::Node::flush).
+    /// Node has answered it: who sends and has nothing to wait for calls [`flush`](crate::Node::flush). To the senders
+    /// time in which nothing is received looks like a queue: who computes for longer than some milliseconds between
+    /// calls takes a thread, or [`poll`](crate::Node::poll)s meanwhile, or they send slowly.
     #[default]
     Inline,
     /// One thread in the background, for applications that go away and compute, or that send
