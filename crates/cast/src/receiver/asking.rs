@@ -69,8 +69,7 @@ impl Receiver {
 
     /// Whether the last word is under way to a sender in the session that there is.
     fn is_told(&self, sender: SocketAddr) -> bool {
-        let told = self.sender.map(|(peer, _)| peer).filter(|_| self.last_word.is_some());
-        told.is_some() && self.node.peer_at(sender) == told
+        self.last_word.is_some() && self.node.peer_at(sender).is_some_and(|peer| self.is_sender(peer))
     }
 
     /// Tries no longer with those who were heard and do not answer.

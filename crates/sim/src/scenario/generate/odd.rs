@@ -50,7 +50,8 @@ pub(super) fn make_odd(seed: u64, setup: &mut Setup, ops: &mut Vec<TimedOp>) {
     few_peers(seed, setup, ops);
 }
 
-/// Some hosts have room for fewer sessions than there are others, or take few handshakes. Drawn aside, as it came later than the rest.
+/// Some hosts have room for fewer sessions than there are others, or take few handshakes. Drawn aside, as it came later
+/// than the rest.
 fn few_peers(seed: u64, setup: &mut Setup, ops: &[TimedOp]) {
     let mut rng = Rng::new(seed ^ FEW_PEERS);
     // A group needs all its members.
