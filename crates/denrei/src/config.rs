@@ -80,9 +80,10 @@ impl Default for Config {
 pub enum Drive {
     /// The thread that calls. Two system calls an exchange, no context switch; between calls
     /// nothing is received, acknowledged or repeated. A new peer hands messages to its application when this
-    /// Node has answered it: who sends and has nothing to wait for calls [`flush`](crate::Node::flush). To the senders
-    /// time in which nothing is received looks like a queue: who computes for longer than some milliseconds between
-    /// calls takes a thread, or [`poll`](crate::Node::poll)s meanwhile, or they send slowly.
+    /// Node has answered it: who sends and has nothing to wait for calls [`flush`](crate::Node::flush). Between two calls
+    /// as much comes as the sender's window lets go, which is twice that the next time, and no more than the socket's
+    /// buffer holds: who computes for long between calls and receives much takes a thread, or
+    /// [`poll`](crate::Node::poll)s meanwhile.
     #[default]
     Inline,
     /// One thread in the background, for applications that go away and compute, or that send

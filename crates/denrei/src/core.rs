@@ -18,6 +18,9 @@ const LONGEST_WITHOUT_LOOK: Duration = Duration::from_micros(300);
 /// An application that queues without a pause what may not leave yet has the timers looked at this often: few
 /// are finer.
 const LONGEST_WITHOUT_TIMERS: Duration = Duration::from_micros(10);
+/// Who has not looked at the sockets for so long has been away: far longer than a turn takes, and no longer than a queue
+/// that congestion control takes for one.
+const LONG_ABSENCE: Duration = Duration::from_micros(500);
 /// Calls from one reading of the clock to the next, at most: reading it costs a tenth of a take, a sixth of a
 /// send.
 const MOST_CALLS_UNTIMED: u32 = 16;
@@ -86,6 +89,8 @@ pub(crate) struct Core {
     pub giving_way: GivingWay,
     /// When to look at the socket although there is something to take.
     socket: Glance,
+    /// After this process was away: by when it will have read what had come meanwhile, or else has too much to read.
+    caught_up_at: Instant,
     /// When to look at the timers although nothing may be sent.
     timers: Glance,
 }
@@ -131,6 +136,7 @@ impl Core {
             seen: News::default(),
             giving_way: GivingWay::default(),
             socket: Glance::new(LONGEST_WITHOUT_LOOK),
+            caught_up_at: Instant::ZERO,
             timers: Glance::new(LONGEST_WITHOUT_TIMERS),
             sleeper_until: None,
             followers: 0,
@@ -214,7 +220,27 @@ impl Core {
 
     /// The sockets were looked at, or are about to be, at `now`.
     pub fn looked(&mut self, now: Instant) {
-        self.socket.looked_at = now;
+        self.socket.looked_at = self.socket.looked_at.max(now);
+    }
+
+    /// The sockets were looked at, or slept on, until just now.
+    pub fn look_ended(&mut self) {
+        let now = self.now();
+        self.looked(now);
+    }
+
+    /// The sockets are looked at, and something has come: says to the protocol if it may have come long ago. The time.
+    pub fn look_found(&mut self) -> Instant {
+        let (now, before) = (self.now(), self.socket.looked_at);
+        let away = now.saturating_since(before);
+        if away >= LONG_ABSENCE {
+            self.endpoint.note_absence(Some(before));
+            self.caught_up_at = now + away;
+        } else if now >= self.caught_up_at {
+            self.endpoint.note_absence(None);
+        }
+        self.looked(now);
+        now
     }
 
     /// A peer's host says that nobody is at its port; whether more such word is of use.

@@ -62,7 +62,7 @@ impl Io {
 
     /// Receives what is there, of whomever. Returns the datagrams received.
     pub fn receive(&mut self, core: &Mutex<Core>) -> usize {
-        let mut arrivals = Arrivals { core, held: None, now: None };
+        let mut arrivals = Arrivals { core, held: None, now: None, found: false };
         let received = self.socket.recv_for(&mut self.buffers, &mut arrivals);
         drop(arrivals);
         // After what has come: a peer that was heard is there, whoever says what.
@@ -191,6 +191,8 @@ struct Arrivals<'a> {
     held: Option<MutexGuard<'a, Core>>,
     /// When what is handled came.
     now: Option<Instant>,
+    /// Something has.
+    found: bool,
 }
 
 impl Receiver for Arrivals<'_> {
@@ -198,11 +200,8 @@ impl Receiver for Arrivals<'_> {
 
     fn handle(&mut self, meta: &DatagramMeta, datagram: &mut [u8]) {
         let core = self.held.get_or_insert_with(|| self.core.lock());
-        let now = *self.now.get_or_insert_with(|| {
-            let now = core.now();
-            core.looked(now);
-            now
-        });
+        let now = *self.now.get_or_insert_with(|| if self.found { core.now() } else { core.look_found() });
+        self.found = true;
         core.endpoint.handle_datagram(now, meta, datagram);
     }
 

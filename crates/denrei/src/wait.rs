@@ -11,12 +11,13 @@ use denrei_io::{UdpSocket, Waiter, Waker};
 use denrei_layers::wake::Bell;
 use denrei_wire::{Instant, Way};
 use parking_lot::{Condvar, Mutex, MutexGuard};
-use smallvec::SmallVec;
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::Waker as Task;
 use std::time::Duration;
+
+mod sleep;
 
 /// Longest sleep without a look: bounds the harm of a clock that jumps.
 const MAX_SLEEP: Duration = Duration::from_secs(60);
@@ -27,6 +28,10 @@ const WITHOUT_ROOM: Duration = Duration::from_millis(1);
 
 /// How often the background thread looks whether it can take over.
 const HANDING_OVER: Duration = Duration::from_micros(100);
+
+/// Whose time is up while its sockets have something reads on for so long: what it waits for may be there, and one that
+/// only has a look now and then would leave behind most of what has come.
+const READS_ON: Duration = Duration::from_millis(1);
 
 /// Busy polling reads the clock once in so many looks at the socket, less than a microsecond apart:
 /// reading it costs a quarter of a look, and no timer is finer than that.
@@ -210,7 +215,11 @@ impl Shared {
                 Flush::More => {
                     io.receive(&self.core);
                     looked = true;
-                    let tasks = self.tell(&mut self.core.lock());
+                    let tasks = {
+                        let mut core = self.core.lock();
+                        core.look_ended();
+                        self.tell(&mut core)
+                    };
                     if !tasks.is_empty() {
                         MutexGuard::unlocked(io, || wake_all(tasks));
                     }
@@ -259,6 +268,7 @@ impl Shared {
         let mut core = self.core.lock();
         // What came was timed just now.
         let now = if received { core.recently() } else { core.now() };
+        core.looked(now);
         core.fire_timers(now);
         self.answer(&mut core);
         self.notify(&mut core);
@@ -389,8 +399,10 @@ impl Shared {
         let mut now = began;
         let mut looks: u32 = 0;
         loop {
+            let mut received = false;
             if !core.is_driven_by_another() {
-                MutexGuard::unlocked(&mut core, || self.receive());
+                received = MutexGuard::unlocked(&mut core, || self.receive());
+                core.looked(now);
                 core.fire_timers(now);
             }
             // Also if another drives: what was only queued may be the question that is to be answered.
@@ -405,7 +417,8 @@ impl Shared {
                 now = core.now();
             }
             looks = looks.wrapping_add(1);
-            if core.broken || deadline.is_some_and(|deadline| deadline <= now) {
+            let reads_on = if received { READS_ON } else { Duration::ZERO };
+            if core.broken || deadline.is_some_and(|deadline| deadline + reads_on <= now) {
                 self.leave(&mut core);
                 return None;
             }
@@ -418,80 +431,8 @@ impl Shared {
             } else if now >= began + self.spin {
                 self.sleep(&mut core, deadline);
                 looks = 0;
-                now = core.now();
+                now = core.recently();
             }
-        }
-    }
-
-    /// Waits for the thread that sleeps on the sockets.
-    fn follow(&self, core: &mut MutexGuard<'_, Core>, deadline: Option<Instant>) {
-        core.followers += 1;
-        let timeout =
-            deadline.map_or(MAX_SLEEP, |deadline| deadline.saturating_since(core.now())).min(MAX_SLEEP);
-        self.news.wait_for(core, timeout);
-        core.followers -= 1;
-    }
-
-    /// Somebody else has to watch the sockets now.
-    fn leave(&self, core: &mut MutexGuard<'_, Core>) {
-        if core.followers > 0 && core.sleeper_until.is_none() && !core.has_driver {
-            self.news.notify_one();
-        }
-        self.notify(core);
-    }
-
-    /// The way to wait has changed: everybody looks again.
-    pub fn rally(&self, core: &mut Core) {
-        if core.followers > 0 {
-            self.news.notify_all();
-        }
-        self.waker.wake();
-    }
-
-    /// Sleeps on the sockets, for everybody, until something happens or `deadline`.
-    pub fn sleep(&self, core: &mut MutexGuard<'_, Core>, deadline: Option<Instant>) {
-        let now = core.now();
-        core.endpoint.settle_timers();
-        let due = core.endpoint.poll_timeout();
-        let due =
-            due.map(|at| if self.is_full.load(Ordering::Relaxed) { at.max(now + WITHOUT_ROOM) } else { at });
-        let alarm = [deadline, due, Some(now + MAX_SLEEP)];
-        let until = alarm.into_iter().flatten().min().unwrap_or(now);
-        if until <= now {
-            return;
-        }
-        core.sleeper_until = Some(until);
-        self.asleep.store(true, Ordering::SeqCst);
-        let mut begins = now;
-        let gives_way = core.giving_way.is_due(now);
-        // Sockets that have failed would end each sleep at once.
-        let has_failed = core.failure.is_some();
-        let wake = MutexGuard::unlocked(core, || {
-            let (fds, blocked) = {
-                let io = self.io.lock();
-                let fds = io.socket.raw_fds().filter(|_| !has_failed);
-                (fds.collect::<SmallVec<[RawFd; 16]>>(), io.socket.blocked_fd())
-            };
-            // Queued between our last turn and here, while another thread held the lock.
-            if self.dirty.load(Ordering::SeqCst) && blocked.is_none() {
-                return None;
-            }
-            if gives_way {
-                std::thread::yield_now();
-                begins = self.clock.now();
-            }
-            // A descriptor that was closed meanwhile ends the sleep: the next one has the new list.
-            self.waiter.wait(fds, blocked, Some(until.saturating_since(begins))).ok()
-        });
-        core.giving_way.yielded(now, begins);
-        core.sleeper_until = None;
-        self.asleep.store(false, Ordering::SeqCst);
-        if let Some(wake) = wake {
-            if wake.writable {
-                // What the kernel had no room for may be all that there is to send.
-                self.dirty.store(true, Ordering::SeqCst);
-            }
-            MutexGuard::unlocked(core, || self.with_io(|io| io.socket.hint_readable(wake.readable)));
         }
     }
 }

@@ -27,7 +27,8 @@ const LONGER_HELD: u64 = 10;
 #[derive(Debug, Default)]
 pub(crate) struct ReceivedPackets {
     seen: RangeSet,
-    largest_at: Instant,
+    /// Since when the largest may be here.
+    largest_came: Instant,
     /// Packets and bytes that want an ACK and have not got one.
     pending: u32,
     pending_bytes: u64,
@@ -47,6 +48,8 @@ pub(crate) struct ReceivedPackets {
 pub(crate) struct Arrival {
     pub number: u64,
     pub at: Instant,
+    /// The earliest time at which it may have come.
+    pub came: Instant,
     pub bytes: usize,
     pub ecn: Ecn,
     pub ack_eliciting: bool,
@@ -73,14 +76,14 @@ impl ReceivedPackets {
         let expected = self.expected();
         self.seen.insert(arrival.number);
         if arrival.number >= expected {
-            self.largest_at = arrival.at;
+            self.largest_came = arrival.came;
         }
         self.count_ecn(arrival.ecn);
         if !arrival.ack_eliciting {
             return;
         }
         if self.pending == 0 {
-            self.usual = arrival.at + max_ack_delay;
+            self.usual = arrival.came + max_ack_delay;
         }
         self.pending += 1;
         self.pending_bytes += arrival.bytes as u64;
@@ -93,16 +96,17 @@ impl ReceivedPackets {
         {
             self.due = true;
         }
-        let held_until = held_until(arrival.at, max_ack_delay);
         if arrival.data {
-            self.answer_until.get_or_insert(held_until);
+            self.answer_until.get_or_insert(held_until(arrival.at, max_ack_delay));
         }
+        // What may have waited for this process has waited enough.
+        let held_until = held_until(arrival.came, max_ack_delay);
         self.deadline = Some(if arrival.awaits_grant {
             // Of the whole train: it ends with this packet.
             held_until
         } else {
             let answered = arrival.data && self.answers;
-            let deadline = if answered { held_until } else { arrival.at + max_ack_delay };
+            let deadline = if answered { held_until } else { arrival.came + max_ack_delay };
             self.deadline.map_or(deadline, |earlier| earlier.min(deadline))
         });
     }
@@ -142,7 +146,7 @@ impl ReceivedPackets {
     /// Writes the ACK frame; the largest number acknowledged. `None` if nothing has arrived.
     pub fn write(&mut self, now: Instant, out: &mut TransmitBuf) -> Option<u64> {
         let largest = self.seen.largest()?;
-        let delay = (now.nanos_since(self.largest_at) / 1000).min(u16::MAX as u64) as u16;
+        let delay = (now.nanos_since(self.largest_came) / 1000).min(u16::MAX as u64) as u16;
         // It has waited in vain, for as long as it may or until its sender asked for it; unless this goes with the answer.
         self.answers &= now < self.usual;
         ack::encode(self.seen.newest_first(), delay, self.ecn, &mut |bytes| out.put(bytes));
@@ -194,11 +198,13 @@ const REORDER_ALLOWANCE: u64 = 8;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use denrei_wire::frame::{Frame, Frames};
 
     fn arrival(number: u64) -> Arrival {
         Arrival {
             number,
             at: Instant::ZERO,
+            came: Instant::ZERO,
             bytes: 100,
             ecn: Ecn::NotEct,
             ack_eliciting: true,
@@ -240,9 +246,23 @@ mod tests {
         assert!(received.is_duplicate(2) && !received.is_duplicate(1));
     }
 
+    /// The process was away for 20 ms: the packet may have come at their beginning, and is acknowledged without a wait.
+    #[test]
+    fn what_may_have_waited_for_the_process_does_not_wait_any_more() {
+        let (mut received, mut out) = (ReceivedPackets::default(), TransmitBuf::new(1));
+        received.record(Arrival { at: ms(25), came: ms(5), ..arrival(0) }, DELAY);
+        assert!(received.is_due(ms(25)));
+        received.write(ms(25), &mut out);
+        let mut written = out.bytes().to_vec();
+        let Ok(Frame::Ack(ack)) = Frames::new(&mut written).next().unwrap() else { panic!("no ACK") };
+        assert_eq!(ack.delay_us, 20_000);
+        received.record(Arrival { at: ms(26), came: ms(26), ..arrival(1) }, DELAY);
+        assert!(!received.is_due(ms(26)) && received.is_due(ms(27)));
+    }
+
     /// What comes `at_ms`, as the `number`-th packet: until when its ACK waits, ms.
     fn waits_until(received: &mut ReceivedPackets, number: u64, at_ms: u32, data: bool) -> u128 {
-        received.record(Arrival { at: ms(at_ms), data, ..arrival(number) }, DELAY);
+        received.record(Arrival { at: ms(at_ms), came: ms(at_ms), data, ..arrival(number) }, DELAY);
         received.deadline().expect("it wants one").saturating_since(Instant::ZERO).as_millis()
     }
 
@@ -277,7 +297,7 @@ mod tests {
         received.write(ms(0), &mut out);
         received.on_message_sent(ms(0));
         assert_eq!(waits_until(&mut received, 1, 10, true), 20);
-        received.record(Arrival { at: ms(12), ack_now: true, ..arrival(2) }, DELAY);
+        received.record(Arrival { at: ms(12), came: ms(12), ack_now: true, ..arrival(2) }, DELAY);
         received.write(ms(12), &mut out);
         assert_eq!(waits_until(&mut received, 3, 15, true), 16, "it would be probed for again");
         received.on_message_sent(ms(17));
@@ -296,13 +316,13 @@ mod tests {
     fn an_ack_waits_for_the_grant_that_its_sender_waits_for() {
         let (mut received, mut out) = (ReceivedPackets::default(), TransmitBuf::new(1));
         assert_eq!(waits_until(&mut received, 0, 0, true), 1);
-        received.record(Arrival { at: ms(1), awaits_grant: true, ..arrival(1) }, DELAY);
+        received.record(Arrival { at: ms(1), came: ms(1), awaits_grant: true, ..arrival(1) }, DELAY);
         assert_eq!(received.deadline(), Some(ms(11)), "the train's other packets as well");
         assert!(!received.is_due(ms(10)) && received.is_pending());
         received.write(ms(4), &mut out);
         assert!(!received.is_pending(), "it went with the grant");
         assert_eq!(waits_until(&mut received, 2, 4, true), 5, "the next train has not ended");
-        received.record(Arrival { at: ms(5), awaits_grant: true, ..arrival(4) }, DELAY);
+        received.record(Arrival { at: ms(5), came: ms(5), awaits_grant: true, ..arrival(4) }, DELAY);
         assert!(received.is_due(ms(5)), "3 is missing");
     }
 

@@ -66,6 +66,8 @@ pub struct Endpoint {
     due: Vec<u32>,
     /// When time was last told.
     told_at: Instant,
+    /// What is handled may have come at any time since then; [`Instant::FAR_FUTURE`] if it came just now.
+    absent_since: Instant,
     replies: Replies,
     pool: BufferPool,
     blocks: Blocks,
@@ -137,6 +139,7 @@ impl Endpoint {
             timers: TimerQueue::default(),
             due: Vec::new(),
             told_at: now,
+            absent_since: Instant::FAR_FUTURE,
             replies: Replies::default(),
             pool: BufferPool::default(),
             blocks: Blocks::default(),
@@ -285,6 +288,7 @@ impl Endpoint {
         let cx = Context {
             config: &self.config,
             now,
+            came: now.min(self.absent_since),
             events: &mut self.events,
             notes: &mut self.notes,
             blocks: &mut self.blocks,

@@ -126,7 +126,8 @@ impl Rtt {
     #[inline] // on the way of every packet
     pub fn sample(&mut self, now: Instant, sample_ns: u64, ack_delay_ns: u64) {
         self.update(now, sample_ns, ack_delay_ns);
-        self.held_ns = ack_delay_ns.min(duration_nanos(LONGEST_HELD)).max(self.held_ns / 2);
+        // One that was away for so long may not know when the packet came.
+        self.held_ns = ack_delay_ns.min(sample_ns).max(self.held_ns / 2);
         self.set_probe_timeout();
     }
 

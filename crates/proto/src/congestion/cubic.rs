@@ -24,6 +24,8 @@ pub(super) struct Cubic {
     slow_start_threshold: f64,
     epoch: Option<Instant>,
     reacted_at: Option<Instant>,
+    /// The window before the last persistent loss.
+    before_silence: f64,
 }
 
 impl Cubic {
@@ -37,6 +39,7 @@ impl Cubic {
             slow_start_threshold: f64::INFINITY,
             epoch: None,
             reacted_at: None,
+            before_silence: 0.0,
         }
     }
 
@@ -100,8 +103,13 @@ impl Controller for Cubic {
     }
 
     fn on_persistent_loss(&mut self) {
+        self.before_silence = self.window;
         self.window = self.limits.clamp(0) as f64;
         self.epoch = None;
+    }
+
+    fn on_absence(&mut self) {
+        self.window = self.window.max(self.before_silence);
     }
 
     fn set_datagram_bytes(&mut self, bytes: u64) {

@@ -50,6 +50,8 @@ pub(super) struct Delay {
     starting: bool,
     /// The window before it was last made smaller.
     maximum: u64,
+    /// The window, and whether it doubled, before the last persistent loss.
+    before_silence: (u64, bool),
     round: Round,
     marked_share: f64,
     queueing: bool,
@@ -117,6 +119,7 @@ impl Delay {
             window: limits.initial(),
             starting: true,
             maximum: 0,
+            before_silence: (0, true),
             round: Round::new(Instant::ZERO),
             marked_share: 0.0,
             queueing: false,
@@ -173,7 +176,8 @@ impl Delay {
         }
         if self.starting {
             // One that is late because a process was does not end the start.
-            if !self.shows_some_queue(acked, self.to_blame_for(acked, acked.rtt_ns)) {
+            let rtt_ns = acked.rtt_ns.min(acked.lasting_rtt_ns);
+            if !self.shows_some_queue(acked, self.to_blame_for(acked, rtt_ns)) {
                 self.raise(acked.cost);
             }
             return;
@@ -258,9 +262,16 @@ impl Controller for Delay {
     }
 
     fn on_persistent_loss(&mut self) {
+        self.before_silence = (self.window, self.starting);
         self.maximum = self.window;
         self.window = self.limits.clamp(0);
         self.starting = true;
+    }
+
+    fn on_absence(&mut self) {
+        let (window, starting) = self.before_silence;
+        self.window = self.window.max(window);
+        self.starting = starting;
     }
 
     fn set_datagram_bytes(&mut self, bytes: u64) {

@@ -53,7 +53,7 @@ pub(crate) struct Acked {
     pub marked: u64,
     /// Latest RTT sample without the receiver's own delay, nanoseconds.
     pub rtt_ns: u64,
-    /// The same as far as it is known to last, where somebody is always late for another reason than a queue.
+    /// The same as far as it is known to last and to be the path's, where somebody is late for another reason than a queue.
     pub lasting_rtt_ns: u64,
     /// Smallest recent RTT, nanoseconds.
     pub min_rtt_ns: u64,
@@ -75,6 +75,8 @@ pub(crate) trait Controller: core::fmt::Debug + Send + Sync {
     fn on_loss(&mut self, now: Instant, sent_at: Instant, packets: u64);
     /// Nothing has arrived for several probe timeouts: the path is another one now.
     fn on_persistent_loss(&mut self);
+    /// It was the peer that did not look: takes that back.
+    fn on_absence(&mut self);
     /// The path's datagram size has changed.
     fn set_datagram_bytes(&mut self, bytes: u64);
     /// Cost that may be under way.
@@ -249,6 +251,35 @@ mod tests {
             controller.on_ack(acked(now, controller.window(), rtt as u32 * MS));
         }
         assert!(controller.window() >= 10 * 14720, "{}", controller.window());
+    }
+
+    /// Nor is one that calls only every 50 ms: what it says that it kept is taken off.
+    #[test]
+    fn a_receiver_that_is_away_is_not_a_queue() {
+        let mut controller = controller(CongestionAlgorithm::Delay, 1472);
+        for now in 1..20 {
+            let late =
+                Acked { lasting_rtt_ns: duration_nanos(MS), ..acked(now * 50, controller.window(), 50 * MS) };
+            controller.on_ack(late);
+        }
+        assert!(controller.window() >= 1000 * 14720, "{}", controller.window());
+    }
+
+    #[test]
+    fn what_a_silence_took_comes_back_if_the_peer_was_away() {
+        for algorithm in [CongestionAlgorithm::Delay, CongestionAlgorithm::Cubic] {
+            let mut controller = controller(algorithm, 1472);
+            for now in 1..10 {
+                controller.on_ack(acked(now, controller.window(), MS));
+            }
+            let grown = controller.window();
+            controller.on_persistent_loss();
+            assert_eq!(controller.window(), 2 * 1472, "{algorithm:?}");
+            controller.on_absence();
+            assert_eq!(controller.window(), grown, "{algorithm:?}");
+            controller.on_ack(acked(3_000, grown, MS));
+            assert!(controller.window() > grown, "{algorithm:?}: it doubled before");
+        }
     }
 
     #[test]

@@ -17,6 +17,8 @@ impl Controller for RateOnly {
 
     fn on_persistent_loss(&mut self) {}
 
+    fn on_absence(&mut self) {}
+
     fn set_datagram_bytes(&mut self, _bytes: u64) {}
 
     fn window(&self) -> u64 {

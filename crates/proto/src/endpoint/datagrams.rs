@@ -22,6 +22,13 @@ pub(super) struct Arrived<'a> {
 }
 
 impl Endpoint {
+    /// Nobody has looked at the sockets since `since`, so what is handled from now on may have come at any time since
+    /// then; `None`: it came just now. What has waited for this process is no queue of the path's: acknowledgements say
+    /// that it was kept so long, and the windows of this side follow no more of a round trip than what is left.
+    pub fn note_absence(&mut self, since: Option<Instant>) {
+        self.absent_since = since.unwrap_or(Instant::FAR_FUTURE);
+    }
+
     /// Takes a datagram, which is opened in place. One that is damaged, forged, stale or foreign is
     /// counted and dropped.
     pub fn handle_datagram(&mut self, now: Instant, meta: &DatagramMeta, datagram: &mut [u8]) {

@@ -48,6 +48,8 @@ const MAX_WAITING_ONCE: usize = 64;
 pub(crate) struct Context<'a> {
     pub config: &'a Config,
     pub now: Instant,
+    /// The earliest time at which the datagram that is handled may have come.
+    pub came: Instant,
     pub events: &'a mut Events<Event>,
     pub notes: &'a mut Notes,
     pub blocks: &'a mut Blocks,

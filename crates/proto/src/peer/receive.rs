@@ -165,6 +165,7 @@ impl Peer {
         let arrival = Arrival {
             number,
             at: cx.now,
+            came: cx.came,
             bytes: incoming.datagram_len,
             ecn: incoming.ecn,
             ack_eliciting,

@@ -1,5 +1,6 @@
 //! What an acknowledgement changes: what has arrived, and what has to be taken for lost.
 
+use super::timers::PERSISTENT_TIMEOUTS;
 use super::{Context, Peer};
 use crate::congestion::{Acked, rtt_without_turns};
 use crate::event::{ChannelId, Completion, Event};
@@ -68,7 +69,7 @@ impl Peer {
     /// Packets have newly been acknowledged: what that says about the path.
     #[inline]
     fn on_progress(&mut self, cx: &Context<'_>, ack: &AckFrame<'_>, summary: &AckSummary, under_way: u64) {
-        self.probe_timeouts = 0;
+        let was_silent = core::mem::take(&mut self.probe_timeouts) >= PERSISTENT_TIMEOUTS;
         self.probes_left = 0;
         let marked = self.marking.on_ack(cx.now, summary.largest_sent_at, ack.ecn);
         self.counters.ecn_marks += marked;
@@ -76,22 +77,25 @@ impl Peer {
             self.rtt.expect(self.sent.is_under_way(self.asked.0));
         }
         if let Some(sent_at) = summary.largest_sent_at {
-            let delay_ns = ack.delay_us as u64 * 1000;
-            self.rtt.sample(cx.now, cx.now.nanos_since(sent_at), delay_ns);
-            let (latest_ns, min_ns) = (self.rtt.latest_ns(), self.rtt.min_ns());
-            let rtt_ns = if self.takes_turns {
-                self.takes_turns = self.outbox.queued_messages() > 0;
-                rtt_without_turns(latest_ns, min_ns)
-            } else {
-                latest_ns
-            };
+            let (sample_ns, delay_ns) = (cx.now.nanos_since(sent_at), ack.delay_us as u64 * 1000);
+            self.rtt.sample(cx.now, sample_ns, delay_ns);
+            let min_ns = self.rtt.min_ns();
+            let without_turns = |ns| if self.takes_turns { rtt_without_turns(ns, min_ns) } else { ns };
+            let rtt_ns = without_turns(self.rtt.latest_ns());
+            // Neither side may have looked at its sockets for a while.
+            let kept_ns = longest_delay_ns(ack).saturating_add(cx.now.nanos_since(cx.came));
+            let path_ns = sample_ns.saturating_sub(kept_ns).max(min_ns);
+            if was_silent && kept_ns >= sample_ns {
+                self.congestion.on_absence();
+            }
+            self.takes_turns &= self.outbox.queued_messages() > 0;
             self.congestion.on_ack(Acked {
                 now: cx.now,
                 cost: summary.cost,
                 packets: summary.packets,
                 marked: marked.min(summary.packets),
                 rtt_ns,
-                lasting_rtt_ns: rtt_ns,
+                lasting_rtt_ns: rtt_ns.min(path_ns),
                 min_rtt_ns: min_ns,
                 srtt_ns: self.rtt.smoothed_ns(),
                 sent_at,
@@ -173,6 +177,11 @@ impl Peer {
     pub(super) fn follow_mtu(&mut self) {
         self.congestion.set_datagram_bytes(self.mtu.current() as u64);
     }
+}
+
+/// How long the newest of what it acknowledges may have waited at the receiver, nanoseconds.
+fn longest_delay_ns(ack: &AckFrame<'_>) -> u64 {
+    if ack.delay_us == u16::MAX { u64::MAX } else { u64::from(ack.delay_us) * 1000 }
 }
 
 /// Tells the application of a finished message if it asked.

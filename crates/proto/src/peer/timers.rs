@@ -9,7 +9,7 @@ use core::time::Duration;
 use denrei_wire::{Instant, duration_nanos};
 
 /// Timeouts in a row after which the window starts anew (RFC 9002 §7.6).
-const PERSISTENT_TIMEOUTS: u32 = 3;
+pub(super) const PERSISTENT_TIMEOUTS: u32 = 3;
 
 /// So many in a row, and it is worth hearing what the peer's host says.
 const SILENT_PROBES: u32 = 2;

@@ -62,6 +62,8 @@ pub(super) struct Process {
     pub endpoint: Option<Box<Endpoint>>,
     /// Stopped as by SIGSTOP: datagrams pile up, timeouts do not fire.
     pub paused: bool,
+    /// Since when.
+    pub paused_at: Instant,
     /// Datagrams in the socket's receive buffer, oldest first.
     pub received: VecDeque<DatagramRef>,
     /// Their bytes.

@@ -195,6 +195,7 @@ impl World {
         let process = &mut self.processes[host.0 as usize];
         if process.endpoint.is_some() && !process.paused {
             process.paused = true;
+            process.paused_at = self.now;
             self.counts.pauses += 1;
         }
     }
@@ -203,7 +204,16 @@ impl World {
     pub fn resume(&mut self, host: HostId, app: &mut impl Application) {
         let process = &mut self.processes[host.0 as usize];
         if core::mem::take(&mut process.paused) {
+            let since = process.paused_at;
+            self.note_absence(host, Some(since));
             self.serve(host, app);
+            self.note_absence(host, None);
+        }
+    }
+
+    fn note_absence(&mut self, host: HostId, since: Option<Instant>) {
+        if let Some(endpoint) = &mut self.processes[host.0 as usize].endpoint {
+            endpoint.note_absence(since);
         }
     }
 

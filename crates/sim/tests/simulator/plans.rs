@@ -204,6 +204,24 @@ fn a_group_of_processes_that_wait_for_their_cores_goes_on() {
     assert!(outcome.finished && outcome.converged, "{outcome:#?}");
 }
 
+/// A receiver that has a short look between 50 ms of computing, or 200, or a second, is no queue: the window is not made
+/// small for it, nor for the silence, and what comes is acknowledged at once.
+#[test]
+fn a_receiver_that_computes_is_sent_what_it_has_room_for() {
+    for (period_ms, time_limit_s) in [(50, 1.0), (200, 4.0), (1_000, 13.0)] {
+        let mut plan = format!(
+            "name = 'computes'\n[axes]\nworkload = 'incast'\nhosts = 2\nmessages = 4\nmessage_bytes = 1048576\n\
+             link_mbit = 10000\ndelay_us = 50.0\nqueue_bytes = 4194304\ntime_limit_s = {time_limit_s}\n"
+        );
+        for at in (0..(time_limit_s * 1e3) as u64 - 1).step_by(period_ms) {
+            let (from_s, to_s) = ((at as f64 + 0.1) / 1e3, (at + period_ms as u64) as f64 / 1e3);
+            plan += &format!("[[faults]]\nkind = 'pause'\nhosts = [0]\nfrom_s = {from_s}\nto_s = {to_s}\n");
+        }
+        let outcome = Plan::parse(&plan).unwrap().cells[0].run().outcome;
+        assert!(outcome.finished && outcome.converged, "{outcome:#?}");
+    }
+}
+
 /// With sessions open and room for everyone's first flight, a gather takes little more than its
 /// link's own time, whatever the rate of the link.
 #[test]

@@ -1,0 +1,84 @@
+//! Sleeping: one thread on the sockets, for all; the others on word of it.
+
+use super::{MAX_SLEEP, Shared, WITHOUT_ROOM};
+use crate::core::Core;
+use denrei_wire::Instant;
+use parking_lot::MutexGuard;
+use smallvec::SmallVec;
+use std::os::fd::RawFd;
+use std::sync::atomic::Ordering;
+
+impl Shared {
+    /// Waits for the thread that sleeps on the sockets.
+    pub(super) fn follow(&self, core: &mut MutexGuard<'_, Core>, deadline: Option<Instant>) {
+        core.followers += 1;
+        let timeout =
+            deadline.map_or(MAX_SLEEP, |deadline| deadline.saturating_since(core.now())).min(MAX_SLEEP);
+        self.news.wait_for(core, timeout);
+        core.followers -= 1;
+    }
+
+    /// Somebody else has to watch the sockets now.
+    pub(super) fn leave(&self, core: &mut MutexGuard<'_, Core>) {
+        if core.followers > 0 && core.sleeper_until.is_none() && !core.has_driver {
+            self.news.notify_one();
+        }
+        self.notify(core);
+    }
+
+    /// The way to wait has changed: everybody looks again.
+    pub fn rally(&self, core: &mut Core) {
+        if core.followers > 0 {
+            self.news.notify_all();
+        }
+        self.waker.wake();
+    }
+
+    /// Sleeps on the sockets, for everybody, until something happens or `deadline`.
+    pub fn sleep(&self, core: &mut MutexGuard<'_, Core>, deadline: Option<Instant>) {
+        let now = core.now();
+        core.endpoint.settle_timers();
+        let due = core.endpoint.poll_timeout();
+        let due =
+            due.map(|at| if self.is_full.load(Ordering::Relaxed) { at.max(now + WITHOUT_ROOM) } else { at });
+        let alarm = [deadline, due, Some(now + MAX_SLEEP)];
+        let until = alarm.into_iter().flatten().min().unwrap_or(now);
+        if until <= now {
+            return;
+        }
+        core.sleeper_until = Some(until);
+        self.asleep.store(true, Ordering::SeqCst);
+        let mut begins = now;
+        let gives_way = core.giving_way.is_due(now);
+        // Sockets that have failed would end each sleep at once.
+        let has_failed = core.failure.is_some();
+        let wake = MutexGuard::unlocked(core, || {
+            let (fds, blocked) = {
+                let io = self.io.lock();
+                let fds = io.socket.raw_fds().filter(|_| !has_failed);
+                (fds.collect::<SmallVec<[RawFd; 16]>>(), io.socket.blocked_fd())
+            };
+            // Queued between our last turn and here, while another thread held the lock.
+            if self.dirty.load(Ordering::SeqCst) && blocked.is_none() {
+                return None;
+            }
+            if gives_way {
+                std::thread::yield_now();
+                begins = self.clock.now();
+            }
+            // A descriptor that was closed meanwhile ends the sleep: the next one has the new list.
+            self.waiter.wait(fds, blocked, Some(until.saturating_since(begins))).ok()
+        });
+        core.giving_way.yielded(now, begins);
+        core.sleeper_until = None;
+        core.look_ended();
+        self.asleep.store(false, Ordering::SeqCst);
+        if let Some(wake) = wake {
+            if wake.writable {
+                // What the kernel had no room for may be all that there is to send.
+                self.dirty.store(true, Ordering::SeqCst);
+            }
+            MutexGuard::unlocked(core, || self.with_io(|io| io.socket.hint_readable(wake.readable)));
+        }
+    }
+}

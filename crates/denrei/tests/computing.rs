@@ -1,0 +1,70 @@
+//! Applications that compute between two calls, with `Drive::Inline`: nobody looks at their sockets meanwhile.
+
+mod common;
+
+use common::background;
+use denrei::{ChannelId, Config, Drive, Node, PeerId};
+use std::time::{Duration, Instant};
+
+const LONG: Duration = Duration::from_secs(10);
+
+/// A Node whose datagrams are as large as those of most networks.
+fn bind(drive: Drive) -> Node {
+    let mut config = Config { drive, ..Config::default() };
+    config.protocol.max_datagram_bytes = 1472;
+    Node::bind("127.0.0.1:0", config).unwrap()
+}
+
+/// A session between them that is open.
+fn acquaint(from: &Node, to: &Node) -> PeerId {
+    let peer = from.connect(to.local_addr()).unwrap();
+    from.send(ChannelId { peer, channel: 0 }, vec![0; 10]).unwrap();
+    assert!(to.recv_timeout(LONG).unwrap().is_some());
+    peer
+}
+
+#[test]
+fn one_look_finds_all_that_is_in_the_socket() {
+    const MESSAGES: u8 = 8;
+    let (a, b) = (bind(background()), bind(Drive::Inline));
+    let peer = acquaint(&a, &b);
+    let flow = || a.flow(peer).expect("it is there");
+    for _ in 0..20 {
+        let until = Instant::now() + LONG;
+        while flow().in_flight_bytes > 0 {
+            assert!(Instant::now() < until && b.recv_timeout(Duration::from_millis(1)).unwrap().is_none());
+        }
+        let before = flow().counters.packets_sent;
+        for number in 0..MESSAGES {
+            a.send(ChannelId { peer, channel: 1 }, vec![number; 1400]).unwrap();
+        }
+        while flow().counters.packets_sent < before + u64::from(MESSAGES) {
+            assert!(Instant::now() < until, "a first window has room for all");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        for number in 0..MESSAGES {
+            let message = b.try_recv().unwrap().expect("it is in the socket's buffer");
+            assert_eq!(message.data, vec![number; 1400]);
+        }
+    }
+}
+
+/// A queue it would be if it took what comes 50 ms later all the time: two datagrams a look, a minute and more.
+#[test]
+fn who_computes_is_sent_more_than_two_datagrams_at_a_time() {
+    const MESSAGES: usize = 40;
+    let (a, b) = (bind(Drive::Thread), bind(Drive::Inline));
+    let peer = acquaint(&a, &b);
+    for _ in 0..MESSAGES {
+        a.send(ChannelId { peer, channel: 1 }, vec![1; 1 << 16]).unwrap();
+    }
+    let began = Instant::now();
+    let mut received = 0;
+    while received < MESSAGES && began.elapsed() < LONG {
+        std::thread::sleep(Duration::from_millis(50));
+        while b.try_recv().unwrap().is_some() {
+            received += 1;
+        }
+    }
+    assert_eq!(received, MESSAGES, "after {:?}", began.elapsed());
+}
