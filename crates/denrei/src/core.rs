@@ -89,8 +89,9 @@ pub(crate) struct Core {
     pub giving_way: GivingWay,
     /// When to look at the socket although there is something to take.
     socket: Glance,
-    /// After this process was away: by when it will have read what had come meanwhile, or else has too much to read.
-    caught_up_at: Instant,
+    /// When this process was back, and how long it had been away: after as long again it will have read what had come
+    /// meanwhile, or else has too much to read.
+    back: (Instant, Duration),
     /// When to look at the timers although nothing may be sent.
     timers: Glance,
 }
@@ -136,7 +137,7 @@ impl Core {
             seen: News::default(),
             giving_way: GivingWay::default(),
             socket: Glance::new(LONGEST_WITHOUT_LOOK),
-            caught_up_at: Instant::ZERO,
+            back: (Instant::ZERO, Duration::ZERO),
             timers: Glance::new(LONGEST_WITHOUT_TIMERS),
             sleeper_until: None,
             followers: 0,
@@ -229,14 +230,20 @@ impl Core {
         self.looked(now);
     }
 
+    /// Whether what has come while nobody looked is still being read, which one look may not do; for so long at most.
+    pub fn is_behind(&self, most: Duration) -> bool {
+        let (at, away) = self.back;
+        self.recent < at + away.min(most)
+    }
+
     /// The sockets are looked at, and something has come: says to the protocol if it may have come long ago. The time.
     pub fn look_found(&mut self) -> Instant {
         let (now, before) = (self.now(), self.socket.looked_at);
         let away = now.saturating_since(before);
         if away >= LONG_ABSENCE {
             self.endpoint.note_absence(Some(before));
-            self.caught_up_at = now + away;
-        } else if now >= self.caught_up_at {
+            self.back = (now, away);
+        } else if now >= self.back.0 + self.back.1 {
             self.endpoint.note_absence(None);
         }
         self.looked(now);

@@ -29,8 +29,8 @@ const WITHOUT_ROOM: Duration = Duration::from_millis(1);
 /// How often the background thread looks whether it can take over.
 const HANDING_OVER: Duration = Duration::from_micros(100);
 
-/// Whose time is up while its sockets have something reads on for so long: what it waits for may be there, and one that
-/// only has a look now and then would leave behind most of what has come.
+/// Who only has a look now and then reads on for so long while its sockets have something, and so does whose time is up:
+/// most of what has come would be left behind, and what is waited for may be there.
 const READS_ON: Duration = Duration::from_millis(1);
 
 /// Busy polling reads the clock once in so many looks at the socket, less than a microsecond apart:
@@ -264,15 +264,21 @@ impl Shared {
             self.answer(&mut self.core.lock());
             return None;
         }
-        let received = self.receive();
-        let mut core = self.core.lock();
-        // What came was timed just now.
-        let now = if received { core.recently() } else { core.now() };
-        core.looked(now);
-        core.fire_timers(now);
-        self.answer(&mut core);
-        self.notify(&mut core);
-        Some(last(&core, received))
+        let mut any = false;
+        loop {
+            let received = self.receive();
+            any |= received;
+            let mut core = self.core.lock();
+            // What came was timed just now.
+            let now = if received { core.recently() } else { core.now() };
+            core.looked(now);
+            core.fire_timers(now);
+            self.answer(&mut core);
+            self.notify(&mut core);
+            if !(received && core.is_behind(READS_ON)) {
+                return Some(last(&core, any));
+            }
+        }
     }
 
     /// Receives, and fires timers, for an application that has enough to take and does not wait.

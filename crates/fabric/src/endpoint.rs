@@ -1,41 +1,25 @@
 //! An endpoint: the engine under its lock, and the keeper.
 //!
 //! Inputs → outputs: calls of any thread → the engine's. With manual progress the engine works in the
-//! threads that call. The keeper is a thread that sleeps: it sends, within [`KEEPER_TURN`], what waits
-//! for company and the application has gone away from, and it speaks for a process that computes
-//! for long without a call, so that its peers do not take it for dead. With automatic progress, or
-//! when threads may sleep on completions, it drives the engine as well.
+//! threads that call, and in the keeper while none does.
 
 use crate::engine::address::AddressVector;
 use crate::engine::completion::Progress;
 use crate::engine::region_table::RegionTable;
 use crate::engine::{Engine, Limits};
+use crate::keeper::{Keeper, Keeps};
 use denrei::{BindError, Config, Maker, Node};
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::net::SocketAddr;
 use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
 use std::thread::{JoinHandle, Thread};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-/// How long a message may wait for company, about: at first, and as long as the application goes away.
-const KEEPER_TURN: Duration = Duration::from_micros(50);
-/// The longest turn: while the application is there and sends by itself what it has let wait, each turn
-/// takes the core from it for nothing.
-const KEEPER_LONGEST_TURN: Duration = Duration::from_micros(800);
-/// How long the keeper stays awake after there was something to keep.
-const KEEPER_AWAKE: Duration = Duration::from_millis(2);
-/// How often it looks whether the application has looked: well below any keepalive.
-const KEEPER_ROUND: Duration = Duration::from_millis(200);
-/// Longest sleep of a driving keeper, so that it notices that it is to end.
-const DRIVER_SLEEP: Duration = Duration::from_millis(100);
 /// Yields in a row that nobody used, after which the core is this process's alone: those who share it are
 /// asleep now and then.
 const YIELDS_ALONE: u32 = 64;
-/// Pause of a driving keeper while unexpected messages hold others back.
-const HELD_BACK_PAUSE: Duration = Duration::from_micros(200);
-
 /// An endpoint.
 #[derive(Debug)]
 pub struct Endpoint {
@@ -84,18 +68,6 @@ impl Drop for Engaged<'_> {
     }
 }
 
-/// What the endpoint and its keeper share.
-#[derive(Debug, Default)]
-struct Keeper {
-    /// Something waits for company.
-    deferred: AtomicBool,
-    /// The keeper is awake and will see it.
-    awake: AtomicBool,
-    /// The application has called since the last round.
-    attended: AtomicBool,
-    stopping: AtomicBool,
-}
-
 impl Endpoint {
     /// Opens an endpoint at an address; port 0: any free one.
     ///
@@ -137,39 +109,37 @@ impl Endpoint {
         self.node.local_addr()
     }
 
-    /// Starts the keeper. `drives`: it makes progress by itself.
+    /// Starts the keeper.
     ///
     /// # Errors
     /// The system gives no thread.
-    pub fn enable(self: &Arc<Self>, drives: bool) -> std::io::Result<()> {
+    pub fn enable(self: &Arc<Self>, keeps: Keeps) -> std::io::Result<()> {
         let mut thread = self.thread.lock();
         if thread.is_some() {
             return Ok(());
         }
+        let drives = keeps == Keeps::Driving;
         self.drives.store(drives, Ordering::Release);
         if drives {
             self.engine().send_at_once();
         }
         let (keeper, node, endpoint) = (Arc::clone(&self.keeper), self.node.clone(), Arc::downgrade(self));
         let builder = std::thread::Builder::new().name("denrei-keeper".into());
-        *thread = Some(builder.spawn(move || {
-            if drives { drive(&keeper, &node, &endpoint) } else { keep(&keeper, &node, &endpoint) }
-        })?);
+        *thread = Some(builder.spawn(move || keeper.live(keeps, &node, &endpoint))?);
         Ok(())
     }
 
     /// Something was queued and waits for company: the keeper sees that it leaves.
     pub fn deferred(&self) {
-        self.keeper.deferred.store(true, Ordering::Release);
-        if !self.keeper.awake.load(Ordering::Acquire) && !self.keeper.awake.swap(true, Ordering::AcqRel) {
+        if self.keeper.is_to_be_woken() {
             self.unpark();
         }
     }
 
     /// Lets the engine work; whether anything came. Who looks while this is closed may come too late: the buffers
     /// are the application's again.
-    fn turn(&self, engine: &mut Engine) -> bool {
-        if self.keeper.stopping.load(Ordering::Acquire) {
+    pub(crate) fn turn(&self, engine: &mut Engine) -> bool {
+        if self.keeper.is_stopping() {
             return false;
         }
         let worked = engine.progress();
@@ -180,7 +150,7 @@ impl Endpoint {
     }
 
     /// Sends what waits for company; whether the application has left anything to be sent.
-    fn send_deferred(&self) -> bool {
+    pub(crate) fn send_deferred(&self) -> bool {
         // Whoever has the engine may let something wait after this look: it says so.
         let Some(mut engine) = self.engine.try_lock() else { return false };
         engine.send_deferred()
@@ -199,7 +169,7 @@ impl Endpoint {
             return std::mem::forget(self.thread.try_lock().and_then(|mut thread| thread.take()));
         }
         self.engine().flush();
-        self.keeper.stopping.store(true, Ordering::Release);
+        self.keeper.stop();
         self.unpark();
         if let Some(thread) = self.thread.lock().take() {
             // It has nothing that could panic.
@@ -218,7 +188,7 @@ impl Progress for Endpoint {
         if self.is_own()
             && let Some(mut engine) = self.engine.try_lock()
         {
-            self.keeper.attended.store(true, Ordering::Relaxed);
+            self.keeper.attend();
             self.turn(&mut engine);
         }
         self.successes.load(Ordering::Relaxed)
@@ -235,57 +205,8 @@ impl Progress for Endpoint {
 
     fn rest(&self, longest: Duration) {
         let _resting = self.resting.read();
-        if !self.keeper.stopping.load(Ordering::Acquire) && self.is_own() {
+        if !self.keeper.is_stopping() && self.is_own() {
             self.node.wait_incoming(longest);
-        }
-    }
-}
-
-/// The keeper's life with manual progress.
-fn keep(keeper: &Keeper, node: &Node, endpoint: &Weak<Endpoint>) {
-    let (mut last, mut turn) = (Instant::now(), KEEPER_TURN);
-    while !keeper.stopping.load(Ordering::Acquire) {
-        if keeper.deferred.swap(false, Ordering::AcqRel) {
-            let Some(endpoint) = endpoint.upgrade() else { return };
-            turn = if endpoint.send_deferred() { KEEPER_TURN } else { (2 * turn).min(KEEPER_LONGEST_TURN) };
-            last = Instant::now();
-        }
-        if keeper.awake.load(Ordering::Acquire) {
-            if last.elapsed() < KEEPER_AWAKE {
-                std::thread::park_timeout(turn);
-                continue;
-            }
-            keeper.awake.store(false, Ordering::Release);
-            // Whoever deferred something before it saw that has relied on us.
-            continue;
-        }
-        std::thread::park_timeout(KEEPER_ROUND);
-        if keeper.awake.load(Ordering::Acquire) {
-            last = Instant::now();
-        }
-        if !keeper.attended.swap(false, Ordering::Relaxed) {
-            node.poll();
-        }
-    }
-}
-
-/// The keeper's life with automatic progress.
-fn drive(keeper: &Keeper, node: &Node, endpoint: &Weak<Endpoint>) {
-    while !keeper.stopping.load(Ordering::Acquire) {
-        let Some(endpoint) = endpoint.upgrade() else { return };
-        keeper.awake.store(true, Ordering::Release);
-        let (worked, held_back) = {
-            let mut engine = endpoint.engine();
-            (endpoint.turn(&mut engine), engine.is_holding_back())
-        };
-        drop(endpoint);
-        if worked {
-            continue;
-        }
-        if held_back {
-            std::thread::sleep(HELD_BACK_PAUSE);
-        } else {
-            node.wait_incoming(DRIVER_SLEEP);
         }
     }
 }
@@ -297,6 +218,7 @@ mod tests {
     use crate::memory::Memory;
     use crate::settings::Settings;
     use denrei::Drive;
+    use std::time::Instant;
 
     #[test]
     fn a_closed_endpoint_touches_no_buffer_whoever_still_looks_or_sleeps() {
@@ -305,8 +227,10 @@ mod tests {
         }
     }
 
-    fn close_while_a_message_comes(drive: Drive) {
-        const LEN: usize = 4 << 20;
+    const LEN: usize = 4 << 20;
+
+    /// Two endpoints, of which the first knows the second.
+    fn pair(drive: Drive) -> (Arc<Endpoint>, Arc<Endpoint>) {
         let settings = Settings { insecure: true, key_file: None, ..Settings::from_environment() };
         let open = || {
             let address = "127.0.0.1:0".parse().unwrap();
@@ -317,19 +241,54 @@ mod tests {
         let addresses = Arc::new(AddressVector::default());
         addresses.insert(to.local_address());
         from.engine().set_addresses(addresses);
+        (from, to)
+    }
+
+    /// What is posted; it has to live longer than the endpoints are used.
+    fn posted(bytes: &mut [u8]) -> Memory {
+        // SAFETY: it does in these tests.
+        unsafe { Memory::new([(bytes.as_mut_ptr(), bytes.len())]) }
+    }
+
+    /// Posts a receive for a message of anybody.
+    fn receive(to: &Endpoint, into: &mut [u8]) {
+        let mut engine = to.engine();
+        let anybodys = engine.pattern(crate::ffi::FI_ADDR_UNSPEC, 0, u64::MAX).unwrap();
+        let receive = Receive { memory: posted(into), context: 1, wanted: true, multi: None };
+        engine.receive(false, anybodys, receive).unwrap();
+    }
+
+    fn send(from: &Endpoint, payload: Payload<'_>) -> Result<bool, crate::error::Errno> {
+        let send = Send { to: 0, tag: None, data: None, payload, report: None, until: Until::Free };
+        from.engine().send(send)
+    }
+
+    /// The application of neither calls once it has posted: it computes.
+    #[test]
+    fn a_message_arrives_while_both_sides_compute() {
+        let (from, to) = pair(Drive::Inline);
         let (mut out, mut into) = (vec![7; LEN], vec![0; LEN]);
-        // SAFETY: they live longer than the endpoints are used.
-        let posted = |bytes: &mut [u8]| unsafe { Memory::new([(bytes.as_mut_ptr(), bytes.len())]) };
-        let anybodys = to.engine().pattern(crate::ffi::FI_ADDR_UNSPEC, 0, u64::MAX).unwrap();
-        for _ in 0..2 {
-            let receive = Receive { memory: posted(&mut into), context: 1, wanted: true, multi: None };
-            to.engine().receive(false, anybodys, receive).unwrap();
+        receive(&to, &mut into);
+        send(&from, Payload::Posted(posted(&mut out))).unwrap();
+        for endpoint in [&from, &to] {
+            endpoint.enable(Keeps::StandingIn).unwrap();
         }
-        let send = |payload| {
-            let send = Send { to: 0, tag: None, data: None, payload, report: None, until: Until::Free };
-            from.engine().send(send)
-        };
-        send(Payload::Posted(posted(&mut out))).unwrap();
+        let end = Instant::now() + Duration::from_secs(10);
+        while core::hint::black_box(&into).contains(&0) {
+            assert!(Instant::now() < end, "nobody has taken it in");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        from.close();
+        to.close();
+    }
+
+    fn close_while_a_message_comes(drive: Drive) {
+        let (from, to) = pair(drive);
+        let (mut out, mut into) = (vec![7; LEN], vec![0; LEN]);
+        for _ in 0..2 {
+            receive(&to, &mut into);
+        }
+        send(&from, Payload::Posted(posted(&mut out))).unwrap();
         // Until the large one is on its way.
         while core::hint::black_box(&into)[0] == 0 {
             from.progress();
@@ -340,7 +299,7 @@ mod tests {
         let end = Instant::now() + Duration::from_millis(100);
         while Instant::now() < end {
             // Its session is over, and the next is nobody's.
-            let _ = send(Payload::Copied(&[7; 8]));
+            let _ = send(&from, Payload::Copied(&[7; 8]));
             from.progress();
             to.progress();
             to.rest(Duration::from_micros(100));

@@ -15,6 +15,7 @@ mod engine;
 mod error;
 pub mod ffi;
 mod interfaces;
+mod keeper;
 mod log;
 mod memory;
 mod settings;

@@ -58,7 +58,8 @@ pub const PARAMETERS: &[Parameter] = &[
     ),
     parameter(
         c"progress_thread",
-        c"1: a thread makes progress while the program computes, whatever the program asks for (default: 0)",
+        c"1: a thread makes progress all the time, whatever the program asks for; 0: none does unless the program asks \
+          for it (default: one does while the program has not called for a millisecond)",
     ),
 ];
 
@@ -86,7 +87,8 @@ pub struct Settings {
     pub key_file: Option<String>,
     pub insecure: bool,
     pub failure_timeout: Duration,
-    pub progress_thread: bool,
+    /// `None`: while the program is away.
+    pub progress_thread: Option<bool>,
     pub limits: Limits,
 }
 
@@ -105,7 +107,7 @@ impl Settings {
             key_file: text("KEY_FILE").or_else(|| get("DENREI_KEY_FILE").filter(|value| !value.is_empty())),
             insecure: flag(&text, "INSECURE"),
             failure_timeout: Duration::from_millis(failure_timeout),
-            progress_thread: flag(&text, "PROGRESS_THREAD"),
+            progress_thread: choice(&text, "PROGRESS_THREAD"),
             limits: Limits {
                 eager_bytes: within(EAGER_RANGE, &text, "EAGER_BYTES", EAGER_BYTES),
                 unexpected_bytes: within(
@@ -172,13 +174,17 @@ impl Settings {
 }
 
 fn flag(text: &impl Fn(&str) -> Option<String>, name: &str) -> bool {
-    let Some(value) = text(name) else { return false };
+    choice(text, name).unwrap_or(false)
+}
+
+fn choice(text: &impl Fn(&str) -> Option<String>, name: &str) -> Option<bool> {
+    let value = text(name)?;
     match value.to_ascii_lowercase().as_str() {
-        "1" | "yes" | "on" | "true" => true,
-        "0" | "no" | "off" | "false" => false,
+        "1" | "yes" | "on" | "true" => Some(true),
+        "0" | "no" | "off" | "false" => Some(false),
         _ => {
             ignored(name, &value, "neither 1 nor 0");
-            false
+            None
         }
     }
 }

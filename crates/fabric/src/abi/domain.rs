@@ -8,6 +8,7 @@ use crate::engine::header::{AtomicKind, AtomicMode};
 use crate::engine::region_table::RegionTable;
 use crate::error::Errno;
 use crate::ffi::*;
+use crate::keeper::Keeps;
 use crate::settings::Settings;
 use core::ffi::{c_int, c_void};
 use std::sync::Arc;
@@ -18,7 +19,8 @@ pub(super) struct Domain {
     pub(super) regions: Arc<RegionTable>,
     /// Regions get keys of our choice, and are addressed by where they lie.
     pub(super) is_basic: bool,
-    pub(super) wants_progress: bool,
+    /// What an endpoint's keeper does.
+    pub(super) keeps: Keeps,
     pub(super) api_version: u32,
     pub(super) addr_format: u32,
     children: Children,
@@ -84,7 +86,12 @@ pub(super) unsafe extern "C" fn domain2(
             },
             regions: Arc::default(),
             is_basic: attr.mr_mode & (FI_MR_BASIC | FI_MR_VIRT_ADDR | FI_MR_PROV_KEY) != 0,
-            wants_progress: wants_progress || Settings::from_environment().progress_thread,
+            keeps: match Settings::from_environment().progress_thread {
+                _ if wants_progress => Keeps::Driving,
+                Some(true) => Keeps::Driving,
+                Some(false) => Keeps::Alive,
+                None => Keeps::StandingIn,
+            },
             api_version: fabric.api_version(),
             addr_format,
             children: Children::default(),

@@ -13,6 +13,7 @@ use crate::engine::Report;
 use crate::engine::completion::Progress;
 use crate::error::Errno;
 use crate::ffi::*;
+use crate::keeper::Keeps;
 use crate::log::{self, Level, Subsystem};
 use crate::settings::Settings;
 use core::ffi::{c_int, c_void};
@@ -39,7 +40,7 @@ pub(super) struct Ep {
     pub(super) caps: u64,
     pub(super) inject_bytes: usize,
     setup: Mutex<Setup>,
-    wants_progress: bool,
+    keeps: Keeps,
     _domain: Children,
 }
 
@@ -129,7 +130,7 @@ pub(super) unsafe extern "C" fn open2(
             caps: info.caps,
             inject_bytes: settings.limits.eager_bytes,
             setup: Mutex::default(),
-            wants_progress: domain.wants_progress,
+            keeps: domain.keeps,
             _domain: domain.children(),
         };
         // SAFETY: the caller's.
@@ -283,8 +284,8 @@ impl Ep {
         if (transmits && !setup.transmits) || (receives && !setup.receives) {
             return Err(Errno::NO_CQ);
         }
-        let drives = self.wants_progress || setup.waitable;
-        self.endpoint.enable(drives).map_err(|error| Errno(error.raw_os_error().unwrap_or(EAGAIN)))?;
+        let keeps = if setup.waitable { Keeps::Driving } else { self.keeps };
+        self.endpoint.enable(keeps).map_err(|error| Errno(error.raw_os_error().unwrap_or(EAGAIN)))?;
         self.enabled.store(true, Ordering::Release);
         Ok(())
     }

@@ -2,7 +2,8 @@
  * micro-benchmarks. Compiled on demand with the MPI's own mpicc.
  *
  * bench KIND SECONDS SIZE...: KIND is latency (round trips of two ranks), bandwidth (64 messages one
- * way, then an answer), bcast, gather, allreduce, or barrier. Of each size rank 0 prints a line
+ * way, then an answer), overlap (16 messages one way, while both sides compute), bcast, gather, allreduce,
+ * or barrier. Of each size rank 0 prints a line
  *   RESULT size n median_us p99_us msgs_per_s cpu_us_per_msg
  * Latencies are of half a round trip, of a window, or of a collective operation until the last rank is
  * through with it. */
@@ -13,6 +14,9 @@
 #include <sys/resource.h>
 
 #define WINDOW 64
+/* Messages that are on their way during a computation, and how long it takes between two looks at them. */
+#define OVERLAPPED 16
+#define COMPUTES_S 0.01
 #define MOST 100000
 #define LEAST 5
 #define WARM_UP 10
@@ -47,6 +51,36 @@ static void window(int bytes) {
     }
 }
 
+static void compute(void) {
+    static volatile double result = 1;
+    double until = MPI_Wtime() + COMPUTES_S;
+    while (MPI_Wtime() < until)
+        for (int i = 0; i < 1000; i++)
+            result = result * 1.0000001 + 1e-9;
+}
+
+static void overlapped(int bytes) {
+    MPI_Request requests[OVERLAPPED];
+    char answer = 0;
+    int done = 0;
+    if (rank > 1)
+        return;
+    for (int i = 0; i < OVERLAPPED; i++) {
+        if (rank == 0)
+            MPI_Isend(out, bytes, MPI_CHAR, 1, 4, MPI_COMM_WORLD, &requests[i]);
+        else
+            MPI_Irecv(in, bytes, MPI_CHAR, 0, 4, MPI_COMM_WORLD, &requests[i]);
+    }
+    while (!done) {
+        compute();
+        MPI_Testall(OVERLAPPED, requests, &done, MPI_STATUSES_IGNORE);
+    }
+    if (rank == 0)
+        MPI_Recv(&answer, 1, MPI_CHAR, 1, 5, MPI_COMM_WORLD, MPI_STATUS_IGNORE);
+    else
+        MPI_Send(&answer, 1, MPI_CHAR, 0, 5, MPI_COMM_WORLD);
+}
+
 static void bcast(int bytes) { MPI_Bcast(out, bytes, MPI_CHAR, 0, MPI_COMM_WORLD); }
 
 static void gather(int bytes) { MPI_Gather(out, bytes, MPI_CHAR, in, bytes, MPI_CHAR, 0, MPI_COMM_WORLD); }
@@ -66,8 +100,10 @@ static const struct kind {
     /* Messages of one turn, parts of its time that a latency is, whether all ranks begin together. */
     int messages, parts, collective;
 } kinds[] = {
-    {"latency", exchange, 2, 2, 0}, {"bandwidth", window, WINDOW, 1, 0},       {"bcast", bcast, 1, 1, 1},
-    {"gather", gather, 1, 1, 1},    {"allreduce", allreduce, 1, 1, 1},     {"barrier", barrier, 1, 1, 1},
+    {"latency", exchange, 2, 2, 0},      {"bandwidth", window, WINDOW, 1, 0},
+    {"overlap", overlapped, OVERLAPPED, 1, 0}, {"bcast", bcast, 1, 1, 1},
+    {"gather", gather, 1, 1, 1},         {"allreduce", allreduce, 1, 1, 1},
+    {"barrier", barrier, 1, 1, 1},
 };
 
 static double cpu_us(void) {
@@ -94,7 +130,8 @@ static void run_turns(const struct kind *kind, int bytes, int turns) {
 /* Turns that fit into the time there is, the same at all ranks: from a batch that takes a tenth of it at
  * least, so that one pause does not make all the difference. */
 static int turns_in(double seconds, const struct kind *kind, int bytes) {
-    int count = WARM_UP, enough = 0;
+    /* One turn of a computation may take long. */
+    int count = kind->turn == overlapped ? 1 : WARM_UP, enough = 0;
     while (!enough) {
         MPI_Barrier(MPI_COMM_WORLD);
         double began = MPI_Wtime();

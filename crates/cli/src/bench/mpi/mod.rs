@@ -35,6 +35,8 @@ enum Kind {
     Latency,
     /// 64 messages one way, then an answer: bandwidth, and at small sizes the message rate
     Bandwidth,
+    /// 16 messages one way while both ranks compute for 10 ms between two MPI_Testall: the time until they are there
+    Overlap,
     /// MPI_Bcast until the last rank has it
     Bcast,
     /// MPI_Gather until rank 0 has all
@@ -51,6 +53,7 @@ impl Kind {
         match self {
             Self::Latency => ("latency", "mpi-latency"),
             Self::Bandwidth => ("bandwidth", "mpi-bandwidth"),
+            Self::Overlap => ("overlap", "mpi-overlap"),
             Self::Bcast => ("bcast", "mpi-bcast"),
             Self::Gather => ("gather", "mpi-gather"),
             Self::Allreduce => ("allreduce", "mpi-allreduce"),
@@ -60,13 +63,14 @@ impl Kind {
 
     /// Whether it is an operation of all ranks.
     fn is_collective(self) -> bool {
-        !matches!(self, Self::Latency | Self::Bandwidth)
+        !matches!(self, Self::Latency | Self::Bandwidth | Self::Overlap)
     }
 
     fn default_sizes(self) -> Vec<u64> {
         match self {
             Self::Latency => vec![1, 16, 64, 256, 1024, 16_384, 65_536],
             Self::Bandwidth => vec![64, 1024, 65_536, 524_288, 4 << 20],
+            Self::Overlap => vec![16_384, 65_536, 1 << 20],
             Self::Barrier => vec![0],
             Self::Bcast | Self::Gather | Self::Allreduce => vec![16, 1024, 65_536, 1 << 20],
         }
@@ -90,7 +94,7 @@ pub struct MpiArgs {
     #[arg(long, value_delimiter = ',', value_parser = parse_length, value_name = "BYTES,...")]
     sizes: Vec<u64>,
 
-    /// Ranks; latency and bandwidth are between the first two
+    /// Ranks; latency, bandwidth and overlap are between the first two
     #[arg(long, default_value_t = 2, value_parser = whole(2_u64..=64), value_name = "N")]
     ranks: u64,
 

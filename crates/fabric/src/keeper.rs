@@ -1,0 +1,161 @@
+//! An endpoint's keeper: a thread that sleeps, and does what the application has gone away from.
+//!
+//! Inputs → outputs: whether something waits for company, and when the application last called → what waits is sent,
+//! within [`TURN`]; the engine works while nobody calls, as far as [`Keeps`] lets it; and peers do not take a process for
+//! dead that computes for long without a call.
+//!
+//! Whether the application is away is found out without it, as its calls are too many to read a clock in each: the
+//! keeper takes a sample now and then, and more often while it finds it away.
+
+use crate::endpoint::Endpoint;
+use denrei::Node;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+/// How long a message may wait for company, about: at first, and as long as the application goes away.
+const TURN: Duration = Duration::from_micros(50);
+/// The longest turn: while the application is there and sends by itself what it has let wait, each turn
+/// takes the core from it for nothing.
+const LONGEST_TURN: Duration = Duration::from_micros(800);
+/// How long the keeper stays awake after there was something to keep.
+const AWAKE: Duration = Duration::from_millis(2);
+/// An application that has not called for so long is away.
+const AWAY: Duration = Duration::from_millis(1);
+/// How often a keeper that stands in looks whether the application is away: at first after it was, and at most. Each
+/// look takes the core from others.
+const SOON: Duration = Duration::from_millis(1);
+const SELDOM: Duration = Duration::from_millis(50);
+/// How often a keeper that does not stand in lets the Node speak: well below any keepalive.
+const ROUND: Duration = Duration::from_millis(200);
+/// Longest sleep on the sockets, so that it notices that it is to end.
+const SLEEP: Duration = Duration::from_millis(100);
+/// Pause of a driving keeper while unexpected messages hold others back.
+const HELD_BACK_PAUSE: Duration = Duration::from_micros(200);
+
+/// What a keeper does of the engine's work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Keeps {
+    /// All of it: progress is automatic, or threads may sleep on completions.
+    Driving,
+    /// What there is while the application is away.
+    StandingIn,
+    /// Nothing: it lets the Node speak, seldom.
+    Alive,
+}
+
+/// What an endpoint and its keeper share.
+#[derive(Debug, Default)]
+pub struct Keeper {
+    /// Something waits for company.
+    deferred: AtomicBool,
+    /// The keeper is awake and will see it.
+    awake: AtomicBool,
+    /// The application has called since this was last asked.
+    attended: AtomicBool,
+    stopping: AtomicBool,
+}
+
+impl Keeper {
+    /// The application has called.
+    pub fn attend(&self) {
+        self.attended.store(true, Ordering::Relaxed);
+    }
+
+    /// Something waits for company: whether the thread has to be woken for that.
+    pub fn is_to_be_woken(&self) -> bool {
+        self.deferred.store(true, Ordering::Release);
+        !self.awake.load(Ordering::Acquire) && !self.awake.swap(true, Ordering::AcqRel)
+    }
+
+    /// The thread is to end; it has to be woken for that.
+    pub fn stop(&self) {
+        self.stopping.store(true, Ordering::Release);
+    }
+
+    /// Whether it is.
+    pub fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::Acquire)
+    }
+
+    /// The thread's life.
+    pub fn live(&self, keeps: Keeps, node: &Node, endpoint: &Weak<Endpoint>) {
+        match keeps {
+            Keeps::Driving => self.drive(node, endpoint),
+            Keeps::StandingIn => self.keep(node, Some(endpoint), endpoint),
+            Keeps::Alive => self.keep(node, None, endpoint),
+        };
+    }
+
+    /// With manual progress; `None`: the endpoint is gone.
+    fn keep(&self, node: &Node, stands_in: Option<&Weak<Endpoint>>, endpoint: &Weak<Endpoint>) -> Option<()> {
+        let (mut last, mut turn, mut look) = (Instant::now(), TURN, SELDOM);
+        while !self.is_stopping() {
+            if self.deferred.swap(false, Ordering::AcqRel) {
+                let was_left = endpoint.upgrade()?.send_deferred();
+                turn = if was_left { TURN } else { (2 * turn).min(LONGEST_TURN) };
+                last = Instant::now();
+            }
+            if self.awake.load(Ordering::Acquire) {
+                if last.elapsed() < AWAKE {
+                    std::thread::park_timeout(turn);
+                    continue;
+                }
+                self.awake.store(false, Ordering::Release);
+                // Whoever deferred something before it saw that has relied on us.
+                continue;
+            }
+            std::thread::park_timeout(if stands_in.is_some() { look } else { ROUND });
+            if self.awake.load(Ordering::Acquire) {
+                last = Instant::now();
+            } else if let Some(endpoint) = stands_in {
+                look = if self.stand_in(node, endpoint)? { SOON } else { (2 * look).min(SELDOM) };
+            } else if !self.attended.swap(false, Ordering::Relaxed) {
+                node.poll();
+            }
+        }
+        Some(())
+    }
+
+    /// Drives the engine while the application is away; whether it was.
+    fn stand_in(&self, node: &Node, endpoint: &Weak<Endpoint>) -> Option<bool> {
+        self.attended.store(false, Ordering::Relaxed);
+        std::thread::park_timeout(AWAY);
+        let mut was_away = false;
+        while !self.attended.load(Ordering::Relaxed) && !self.is_to_be_awake() {
+            was_away = true;
+            if !work(&endpoint.upgrade()?) {
+                node.wait_incoming(SLEEP);
+            }
+        }
+        Some(was_away)
+    }
+
+    /// Whether there is something else to do.
+    fn is_to_be_awake(&self) -> bool {
+        self.awake.load(Ordering::Acquire) || self.is_stopping()
+    }
+
+    /// With automatic progress; `None`: the endpoint is gone.
+    fn drive(&self, node: &Node, endpoint: &Weak<Endpoint>) -> Option<()> {
+        while !self.is_stopping() {
+            self.awake.store(true, Ordering::Release);
+            if !work(&endpoint.upgrade()?) {
+                node.wait_incoming(SLEEP);
+            }
+        }
+        Some(())
+    }
+}
+
+/// Lets the engine work; whether to look again at once.
+fn work(endpoint: &Arc<Endpoint>) -> bool {
+    let (worked, held_back) = {
+        let mut engine = endpoint.engine();
+        (endpoint.turn(&mut engine), engine.is_holding_back())
+    };
+    if held_back && !worked {
+        std::thread::sleep(HELD_BACK_PAUSE);
+    }
+    worked || held_back
+}
