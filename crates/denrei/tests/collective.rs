@@ -357,6 +357,36 @@ fn who_is_far_behind_rank_0_does_not_wait_for_what_was_never_sent() {
     });
 }
 
+/// Rank 0 gives up with a full queue and ends the set: it says the one before the other, once there is room.
+#[test]
+fn who_is_far_behind_hears_that_rank_0_gave_up_though_it_ended_the_set_then() {
+    const ROUNDS: usize = 400;
+    let mut config = Config { drive: background(), ..Config::default() };
+    config.protocol.send_buffer_bytes = 64 << 10;
+    let stopping = Config { drive: Drive::Inline, ..config.clone() };
+    let nodes = [config, stopping].map(|config| Node::bind("127.0.0.1:0", config).unwrap());
+    let addresses: Vec<SocketAddr> = nodes.iter().map(Node::local_addr).collect();
+    let group = SocketAddr::from(([239, 255, 79, 23], addresses[0].port()));
+    let made = |rank: usize| Collective::new(&nodes[rank], &addresses, group, PATIENCE).unwrap();
+    let begun = std::sync::Barrier::new(2);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut set = made(1);
+            set.barrier(PATIENCE).unwrap();
+            begun.wait();
+            let mut outcomes = (0..ROUNDS).map(|_| set.broadcast("", PATIENCE));
+            let ended = outcomes.position(|outcome| matches!(outcome, Err(CollectiveError::RootGone(_))));
+            assert_eq!(ended, None, "of {ROUNDS} broadcasts");
+        });
+        let mut set = made(0);
+        set.barrier(PATIENCE).unwrap();
+        let failed = (0..ROUNDS).filter(|_| set.broadcast(vec![7; 9_000], Duration::ZERO).is_err()).count();
+        begun.wait();
+        assert!(failed > ROUNDS / 4, "{failed} of {ROUNDS}");
+        assert!(set.close(PATIENCE));
+    });
+}
+
 /// Rank 0 has not taken what another sent for operations that it gave up: the next set of the same Nodes, whose operations are
 /// counted anew, does not take it for its own.
 #[test]

@@ -14,8 +14,13 @@ impl Collective {
     /// Ends the set. Rank 0 waits until all have everything, the others until rank 0 has their parts, or has ended the
     /// set without them; at most `timeout`. Whether it came to that: a Node that is closed before takes a part that
     /// [`gather`](Self::gather) has only queued with it.
-    pub fn close(self, timeout: Duration) -> bool {
+    pub fn close(mut self, timeout: Duration) -> bool {
         let until = deadline_of(timeout);
+        if let (Tie::Root(group), Some(message)) = (&self.tie, self.untold.take()) {
+            // Who is behind still comes to an operation that was given up: without this word it would hear that the set
+            // has ended in order, and not who was missing. Where there is no room in time, closing has none either.
+            let _ = self.send_all(group, message, until);
+        }
         let Self { node, tie, peers, patience, .. } = self;
         match (tie, peers.first()) {
             (Tie::Root(group), _) => {
