@@ -32,6 +32,7 @@ static void options_are_checked(void) {
   denrei_group_options *options = denrei_group_options_new();
   FAILS(denrei_group_options_set(options, "speed", "1"), DENREI_CONFIG, "policy");
   FAILS(denrei_group_options_set(options, "policy", "hope"), DENREI_CONFIG, "eject");
+  FAILS(denrei_group_options_set(options, "policy", "eject:0s"), DENREI_CONFIG, "10ms to 1440min");
   FAILS(denrei_group_options_set(NULL, "policy", "wait"), DENREI_INVALID, "NULL");
   CHECK(strcmp(denrei_group_option_name(0), "policy") == 0);
   CHECK(denrei_group_option_name(1000) == NULL);

@@ -2,7 +2,8 @@
 
 use super::{SIZE, SWITCH, Setting, TIME, number, set_by_name, size, switch, time};
 use denrei_proto::ConfigError;
-use denrei_proto::group::{GroupBackend, GroupOptions, GroupPolicy};
+use denrei_proto::group::{GroupBackend, GroupOptions, GroupPolicy, POLICY_TIMES};
+use std::time::Duration;
 
 macro_rules! option {
     ($name:ident, $values:expr, $parse:expr) => {
@@ -52,10 +53,15 @@ pub fn set_group_option(options: &mut GroupOptions, name: &str, value: &str) -> 
 fn policy(text: &str) -> Option<GroupPolicy> {
     match text.split_once(':') {
         None if text == "wait" => Some(GroupPolicy::Wait),
-        Some(("eject", after)) => Some(GroupPolicy::Eject { after: time(after)? }),
-        Some(("lag", after)) => Some(GroupPolicy::Lag { after: time(after)? }),
+        Some(("eject", after)) => Some(GroupPolicy::Eject { after: policy_time(after)? }),
+        Some(("lag", after)) => Some(GroupPolicy::Lag { after: policy_time(after)? }),
         _ => None,
     }
+}
+
+/// A time that a policy can have: with another one, no group would open.
+fn policy_time(text: &str) -> Option<Duration> {
+    time(text).filter(|after| POLICY_TIMES.contains(after))
 }
 
 /// How a group's messages travel, by name.
@@ -72,7 +78,6 @@ pub fn backend(text: &str) -> Option<GroupBackend> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     #[test]
     fn text_becomes_the_option_of_that_name() {
@@ -97,7 +102,7 @@ mod tests {
     #[test]
     fn what_is_no_option_is_refused_with_what_would_be_one() {
         let mut options = GroupOptions::default();
-        for wrong in ["eject", "eject:soon", "wait:1s", ""] {
+        for wrong in ["eject", "eject:soon", "eject:0s", "lag:9ms", "lag:1441min", "wait:1s", ""] {
             let error = set_group_option(&mut options, "policy", wrong).unwrap_err();
             assert!(error.to_string().contains("eject:2s"), "{error}");
         }
