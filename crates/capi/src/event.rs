@@ -18,7 +18,8 @@ pub enum denrei_event_kind {
     DENREI_EVENT_ACKNOWLEDGED = 2,
     /// A message was taken by the receiving application. Channel, number.
     DENREI_EVENT_DELIVERED = 3,
-    /// A peer offers a large message: denrei_accept or denrei_refuse. Channel, number, bytes.
+    /// A peer offers a large message: denrei_accept or denrei_refuse. Channel, number, bytes. The event stands in the
+    /// message's place: what follows on the channel does not wait for its bytes.
     DENREI_EVENT_OFFERED = 4,
     /// The receiver refused a message. Channel, number.
     DENREI_EVENT_REFUSED = 5,
@@ -30,7 +31,7 @@ pub enum denrei_event_kind {
     /// The peer wants no more. Text, and the messages that were dropped.
     DENREI_EVENT_DONE_READING = 8,
     /// The session is over. Reason, code, text, and the messages of which it is not known that they
-    /// arrived.
+    /// arrived; one that expired is among them if the peer may not know that.
     DENREI_EVENT_PEER_LOST = 9,
     /// A message of denrei_send_within was dropped because it was late, or would be. What seemed lost of it may only be
     /// slow: then it arrives all the same. Channel, number.

@@ -275,8 +275,9 @@ pub unsafe extern "C" fn denrei_close_read(node: *const denrei_node, peer: denre
     unsafe { act(node, |node| node.close_read(PeerId::from_u64(peer))) }
 }
 
-/// Ends the session with `peer` in order, as soon as everything queued is delivered; an event says
-/// when.
+/// Ends the session with `peer` in order, as soon as everything queued here is acknowledged: the peer's application may
+/// take it after that, which DENREI_EVENT_DELIVERED then does not report. An event says when. What the peer has not
+/// brought here by then is cut off, and named to it: where both have more to say, each calls denrei_close_write.
 ///
 /// # Safety
 /// `node` is a node.

@@ -335,7 +335,8 @@ impl Peer {
         self.verb(py, |node, id| node.close_read(id))
     }
 
-    /// Ends the session in order, as soon as everything queued is delivered.
+    /// Ends the session in order, as soon as everything queued here is acknowledged: the peer may take it after that,
+    /// which no "delivered" then reports. What the peer has not brought here by then is cut off, and named to it.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         self.verb(py, |node, id| node.close(id))
     }

@@ -124,7 +124,8 @@ typedef enum {
    */
   DENREI_EVENT_DELIVERED = 3,
   /**
-   * A peer offers a large message: denrei_accept or denrei_refuse. Channel, number, bytes.
+   * A peer offers a large message: denrei_accept or denrei_refuse. Channel, number, bytes. The event stands in the
+   * message's place: what follows on the channel does not wait for its bytes.
    */
   DENREI_EVENT_OFFERED = 4,
   /**
@@ -146,7 +147,7 @@ typedef enum {
   DENREI_EVENT_DONE_READING = 8,
   /**
    * The session is over. Reason, code, text, and the messages of which it is not known that they
-   * arrived.
+   * arrived; one that expired is among them if the peer may not know that.
    */
   DENREI_EVENT_PEER_LOST = 9,
   /**
@@ -1334,12 +1335,14 @@ denrei_code denrei_close_write(const denrei_node *node, denrei_peer peer);
 denrei_code denrei_close_read(const denrei_node *node, denrei_peer peer);
 
 /**
- * Ends the session with `peer` in order, as soon as everything queued is delivered; an event says
- * when.
+ * Ends the session with `peer` in order, as soon as everything queued here is acknowledged: the peer's application may
+ * take it after that, which DENREI_EVENT_DELIVERED then does not report. An event says when. What the peer has not
+ * brought here by then is cut off, and named to it: where both have more to say, each calls denrei_close_write.
  *
  * `node` is a node.
  */
-denrei_code denrei_close(const denrei_node *node, denrei_peer peer);
+denrei_code denrei_close(const denrei_node *node,
+                         denrei_peer peer);
 
 /**
  * Ends the session with `peer` at once. `code` (0x8000 and up are the application's) and `reason`
