@@ -145,10 +145,12 @@ pub unsafe extern "C" fn denrei_group_status(
     count: *mut usize,
 ) -> denrei_code {
     call(|| {
+        if members.is_null() && room > 0 {
+            return Err(Failure::null("members"));
+        }
         // SAFETY: by the contract.
         let status = unsafe { own("group", group) }?.group.status();
         let status = status.ok_or_else(|| Failure::new(DENREI_UNKNOWN_PEER, "the group is over"))?;
-        let room = if members.is_null() { 0 } else { room };
         for (index, member) in status.members.iter().take(room).enumerate() {
             // SAFETY: index < room, and by the contract there are that many places.
             unsafe { members.add(index).write(member.into()) };

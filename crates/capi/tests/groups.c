@@ -139,6 +139,7 @@ static void groups(const char *address) {
   FAILS(denrei_membership_count(NULL, &counted), DENREI_INVALID, "membership");
   OK(denrei_membership_end(memberships[0]));
   OK(denrei_group_status(group, NULL, NULL, 0, NULL));
+  FAILS(denrei_group_status(group, NULL, NULL, 1, NULL), DENREI_INVALID, "members");
 
   /* One leaves, one is removed, the last sees the end. */
   denrei_membership_leave(memberships[0]);
