@@ -11,6 +11,7 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -26,7 +27,9 @@
 
 int setsockopt(int fd, int level, int name, const void *value, socklen_t length) {
   NEXT(setsockopt)
-  if (name == MTCP_MODE || mtcp_in_mode(fd)) return mtcp_setsockopt(fd, level, name, value, length);
+  /* All others are the kernel's, of the descriptor that it is: mtcp_setsockopt would come back here with them. */
+  int ours = name == SET_HOSTID || name == JOIN || level == IPPROTO_TCP;
+  if (name == MTCP_MODE || (ours && mtcp_in_mode(fd))) return mtcp_setsockopt(fd, level, name, value, length);
   return found(fd, level, name, value, length);
 }
 

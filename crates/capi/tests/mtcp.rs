@@ -96,6 +96,18 @@ fn ordinary_programs_speak_to_groups_through_ordinary_descriptors() {
 }
 
 #[test]
+fn what_ordinary_programs_do_with_descriptors_concerns_no_other() {
+    let installed = Installed::get();
+    if let Some(program) = installed.compile_ordinary("descriptors", "tests/ordinary.c") {
+        let group = group_address(15);
+        let (ip, port) = group.split_once(':').unwrap();
+        let preloaded = installed.prefix().join("lib/libdenrei-mtcp.so");
+        let mut command = Command::new(program);
+        assert_eq!(installed.run(command.args([ip, port]).env("LD_PRELOAD", preloaded)), "ok\n");
+    }
+}
+
+#[test]
 fn calls_out_of_order_and_lost_members_are_told() {
     let installed = Installed::get();
     let flags = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"];

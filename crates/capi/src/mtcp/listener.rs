@@ -5,13 +5,13 @@
 
 use super::discovery::Responder;
 use super::linger::{LIMIT, Lingering};
+use super::our_end::OurEnd;
 use crate::errno::Refusal;
 use denrei::{GroupListener, Membership, MembershipEnd, Node};
 use nix::sys::socket::{ControlMessage, ControlMessageOwned, MsgFlags, recvmsg, sendmsg};
 use std::io::{IoSlice, IoSliceMut, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, SocketAddrV4};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
-use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -33,7 +33,7 @@ impl Listener {
         node: &Node,
         group: SocketAddrV4,
         id: u32,
-        inner: UnixStream,
+        inner: OurEnd,
         outer: RawFd,
     ) -> Result<Self, Refusal> {
         let local = node.local_addr();
@@ -65,7 +65,7 @@ impl Drop for Listener {
 struct Acceptor {
     node: Node,
     listener: GroupListener,
-    inner: UnixStream,
+    inner: OurEnd,
     stop: Arc<AtomicBool>,
 }
 
@@ -83,7 +83,7 @@ impl Acceptor {
 
     /// Starts copying a membership into one end of a pair, and hands out the other.
     fn hand_over(&self, membership: Membership) -> std::io::Result<()> {
-        let (mut outer, inner) = UnixStream::pair()?;
+        let (mut outer, inner) = OurEnd::pair()?;
         // A byte that stays unread until all has come: if our end is closed before, the kernel says
         // "connection reset" at the other.
         outer.write_all(&[0])?;
@@ -108,11 +108,11 @@ impl Acceptor {
 }
 
 /// Copies what comes from a group until it ends, or nobody reads it any more.
-fn copy(node: &Node, membership: &Membership, mut inner: UnixStream) {
+fn copy(node: &Node, membership: &Membership, inner: OurEnd) {
     loop {
         match membership.recv_timeout(SLICE) {
             Ok(Some(message)) => {
-                if inner.write_all(&message.data).is_err() {
+                if (&*inner).write_all(&message.data).is_err() {
                     return;
                 }
             }
@@ -121,7 +121,7 @@ fn copy(node: &Node, membership: &Membership, mut inner: UnixStream) {
             Err(MembershipEnd::Closed) => {
                 let _lingering = Lingering::begin();
                 // Nothing can be done if it fails: the other end then sees a reset.
-                let _ = inner.read(&mut [0]);
+                let _ = (&*inner).read(&mut [0]);
                 drop(inner);
                 // The sender ends the session when all have everything.
                 let until = Instant::now() + LIMIT;

@@ -10,6 +10,7 @@
 mod discovery;
 mod linger;
 mod listener;
+mod our_end;
 mod sender;
 mod socket;
 
@@ -216,6 +217,9 @@ pub unsafe extern "C" fn mtcp_recv(fd: c_int, data: *mut c_void, length: usize, 
 pub extern "C" fn mtcp_close(fd: c_int) -> c_int {
     run(-1, || match table::remove(fd) {
         Some(socket) => socket.close(fd).map(|()| 0),
+        // The connection is another process's. The preloaded library's `close` would come back here.
+        // SAFETY: the descriptor is the caller's.
+        None if table::is_in_mode(fd) => checked(unsafe { libc::syscall(libc::SYS_close, fd) } as c_int),
         // SAFETY: the descriptor is the caller's.
         None => checked(unsafe { libc::close(fd) }),
     })

@@ -1,13 +1,13 @@
 //! The sender's side: what is written to the descriptor goes to the group.
 
 use super::discovery::{self, Hosts};
+use super::our_end::OurEnd;
 use crate::errno::Refusal;
 use denrei::{Bytes, Group, GroupError, GroupEvent, GroupOptions, Node, OpenGroupError};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use std::io::{ErrorKind, Read};
 use std::net::SocketAddrV4;
 use std::os::fd::AsFd;
-use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
@@ -35,7 +35,7 @@ impl Sender {
         address: SocketAddrV4,
         ids: &[u32],
         known: Hosts,
-        inner: UnixStream,
+        inner: OurEnd,
     ) -> Result<Self, Refusal> {
         let began = Instant::now();
         let hosts = discovery::find(address, node.local_addr().ip(), ids, known, began + CONNECT_LIMIT)?;
@@ -77,7 +77,7 @@ impl Sender {
 /// Copies a stream to a group, in a thread of its own.
 struct Pump {
     group: Group,
-    inner: UnixStream,
+    inner: OurEnd,
     /// Messages sent.
     sent: u64,
     give_up: Arc<AtomicBool>,
@@ -100,7 +100,7 @@ impl Pump {
         let mut buffer = vec![0; CHUNK_BYTES];
         loop {
             self.look_for_losses(false)?;
-            match self.inner.read(&mut buffer) {
+            match (&*self.inner).read(&mut buffer) {
                 Ok(0) => break,
                 Ok(count) => self.deliver(Bytes::copy_from_slice(&buffer[..count]))?,
                 Err(error) if error.kind() == ErrorKind::WouldBlock => self.wait_for_data()?,

@@ -5,6 +5,7 @@
 
 use super::discovery::Hosts;
 use super::listener::{Handed, Listener};
+use super::our_end::OurEnd;
 use super::sender::Sender;
 use crate::errno::Refusal;
 use denrei::{Config, Drive, Node};
@@ -12,7 +13,6 @@ use std::collections::BTreeMap;
 use std::ffi::c_int;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Names the address of this host that groups are spoken through: "192.0.2.7".
@@ -43,7 +43,7 @@ struct Setup {
     interface: Option<Ipv4Addr>,
     bound: Option<SocketAddrV4>,
     /// The other end of the descriptor.
-    inner: Option<UnixStream>,
+    inner: Option<OurEnd>,
 }
 
 fn invalid(message: impl ToString) -> Refusal {
@@ -64,7 +64,7 @@ impl Socket {
         if table::is_in_mode(fd) {
             return Ok(());
         }
-        let (outer, inner) = UnixStream::pair()?;
+        let (outer, inner) = OurEnd::pair()?;
         // SAFETY: flags of a descriptor of the caller's are read; no memory is passed.
         let (flags, closing) = unsafe { (libc::fcntl(fd, libc::F_GETFL), libc::fcntl(fd, libc::F_GETFD)) };
         if flags < 0 || closing < 0 {
@@ -264,18 +264,38 @@ pub(super) mod table {
     /// Descriptors beyond this cannot be in this mode: 64 Ki are the usual hard limit and more.
     const MAX_FD: usize = 1 << 16;
 
-    /// A bit per descriptor, so that programs under the preloaded library pay next to nothing for
-    /// descriptors that are not in this mode, in signal handlers too.
-    static IN_MODE: [AtomicU64; MAX_FD / 64] = [const { AtomicU64::new(0) }; MAX_FD / 64];
+    /// What is at a descriptor, and whose: the number of its socket below, the process above; 0 if none. Programs under
+    /// the preloaded library so pay next to nothing for descriptors that are not in this mode, in signal handlers too.
+    static IN_MODE: [AtomicU64; MAX_FD] = [const { AtomicU64::new(0) }; MAX_FD];
     static SOCKETS: Mutex<BTreeMap<RawFd, Socket>> = Mutex::new(BTreeMap::new());
 
-    fn word_and_bit(fd: RawFd) -> Option<(&'static AtomicU64, u64)> {
-        let fd = usize::try_from(fd).ok()?;
-        Some((IN_MODE.get(fd / 64)?, 1 << (fd % 64)))
+    fn word(fd: RawFd) -> Option<&'static AtomicU64> {
+        IN_MODE.get(usize::try_from(fd).ok()?)
+    }
+
+    /// The kernel's number of the socket at `fd`, which tells it from another that has come into its place.
+    fn socket_number(fd: RawFd) -> Option<u32> {
+        // SAFETY: all zeros is a stat.
+        let mut found: libc::stat = unsafe { std::mem::zeroed() };
+        // SAFETY: what is at `fd`, if anything, is described in memory of ours.
+        let is_open = unsafe { libc::fstat(fd, &raw mut found) } == 0;
+        // Sockets have numbers of 32 bits.
+        (is_open && found.st_mode & libc::S_IFMT == libc::S_IFSOCK).then_some(found.st_ino as u32)
+    }
+
+    /// What stands for the socket at `fd`, if it is in this mode. One that was closed by other means than `close`,
+    /// such as `fclose` and `dup2`, is not, whatever is at its descriptor by now.
+    fn entry(fd: RawFd) -> Option<u64> {
+        let entry = word(fd)?.load(Ordering::Acquire);
+        (entry != 0 && socket_number(fd) == Some(entry as u32)).then_some(entry)
+    }
+
+    fn entry_of(number: u32) -> u64 {
+        u64::from(std::process::id()) << 32 | u64::from(number)
     }
 
     pub fn is_in_mode(fd: RawFd) -> bool {
-        word_and_bit(fd).is_some_and(|(word, bit)| word.load(Ordering::Acquire) & bit != 0)
+        entry(fd).is_some()
     }
 
     pub fn get(fd: RawFd) -> Option<Socket> {
@@ -286,20 +306,22 @@ pub(super) mod table {
     }
 
     pub fn insert(fd: RawFd, socket: Socket) -> Result<(), Refusal> {
-        let (word, bit) = word_and_bit(fd)
+        let word = word(fd)
             .ok_or_else(|| Refusal::new(libc::EMFILE, format!("descriptor {fd} is not below {MAX_FD}")))?;
+        let number = socket_number(fd)
+            .ok_or_else(|| Refusal::new(libc::EBADF, format!("descriptor {fd} is no socket any more")))?;
         // What was there is dropped without the lock: dropping closes descriptors, which look here.
         let before = SOCKETS.lock().unwrap_or_else(PoisonError::into_inner).insert(fd, socket);
-        word.fetch_or(bit, Ordering::Release);
+        word.store(entry_of(number), Ordering::Release);
         drop(before);
         Ok(())
     }
 
+    /// None for a process that has it by `fork`, too: there it is a descriptor, and the connection is its maker's. What
+    /// is here stays as it is then, as it is the maker's own until a child of `vfork` executes another program.
     pub fn remove(fd: RawFd) -> Option<Socket> {
-        let (word, bit) = word_and_bit(fd)?;
-        if word.fetch_and(!bit, Ordering::AcqRel) & bit == 0 {
-            return None;
-        }
+        let entry = entry(fd).filter(|entry| *entry == entry_of(*entry as u32))?;
+        word(fd)?.compare_exchange(entry, 0, Ordering::AcqRel, Ordering::Relaxed).ok()?;
         SOCKETS.lock().unwrap_or_else(PoisonError::into_inner).remove(&fd)
     }
 }
