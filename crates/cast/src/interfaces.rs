@@ -7,19 +7,38 @@ use denrei::{is_of_one_link, of_its_site, source_towards};
 use nix::ifaddrs::getifaddrs;
 use nix::net::if_::{InterfaceFlags, if_indextoname, if_nametoindex};
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
 /// The group of a cast for which none is named: of the range that stays within an organisation
 /// (RFC 2365).
 pub const DEFAULT_GROUP: &str = "239.255.71.17:7118";
 
 /// The group of a cast for which none is named, to `members` if they are listed: [`DEFAULT_GROUP`], or where all of
-/// them have addresses of IPv6, which hear none of IPv4, one of that within the site (RFC 4291 §2.7).
+/// them have addresses of IPv6, which hear none of IPv4, one of that within the site, or on the link that all their
+/// addresses are of (RFC 4291 §2.7).
 pub fn default_group(members: &[SocketAddr]) -> SocketAddr {
+    const PORT: u16 = 7118;
+    let of_v6 = |scope| Ipv6Addr::new(scope, 0, 0, 0, 0, 0, 0, 0x7117);
     let is_ipv6 = |member: &SocketAddr| member.ip().to_canonical().is_ipv6();
-    let all_ipv6 = !members.is_empty() && members.iter().all(is_ipv6);
-    let v6 = Ipv6Addr::new(0xff15, 0, 0, 0, 0, 0, 0, 0x7117);
-    (if all_ipv6 { v6.into() } else { IpAddr::from([239, 255, 71, 17]) }, 7118).into()
+    if members.is_empty() || !members.iter().all(is_ipv6) {
+        return (IpAddr::from([239, 255, 71, 17]), PORT).into();
+    }
+    match link_of(members[0]) {
+        Some(link) if members.iter().all(|member| link_of(*member) == Some(link)) => {
+            SocketAddrV6::new(of_v6(0xff12), PORT, 0, link).into()
+        }
+        _ => (of_v6(0xff15), PORT).into(),
+    }
+}
+
+/// The interface to the link that an address is of, if that alone has it.
+fn link_of(addr: SocketAddr) -> Option<u32> {
+    match addr {
+        SocketAddr::V6(v6) if v6.ip().is_unicast_link_local() => {
+            Some(v6.scope_id()).filter(|scope| *scope > 0)
+        }
+        _ => None,
+    }
 }
 
 /// A group's address as people write it; one that a link alone has, or an interface, names it: `[ff02::7%eth0]:7000`.
@@ -258,6 +277,10 @@ mod tests {
             parse_group(&group(&["[::1]:1", "[fd00::1]:1"])),
             Ok("[ff15::7117]:7118".parse().unwrap())
         );
+        assert_eq!(group(&["[fe80::1%3]:1", "[fe80::2%3]:1"]), "[ff12::7117%3]:7118");
+        for apart in [["[fe80::1%3]:1", "[fe80::2%4]:1"], ["[fe80::1%3]:1", "[fd00::1]:1"]] {
+            assert_eq!(group(&apart), "[ff15::7117]:7118", "{apart:?}");
+        }
     }
 
     #[test]

@@ -24,6 +24,7 @@ const EXIT_STATUS: &str = "Exit status:
     1  what was tried did not hold: a message was lost, repeated or out of order; a check failed
     2  the command line is wrong; the message says what is possible
     3  it could not be tried: something is missing or refused; the message says what
+  130  it was interrupted by Ctrl-C; as a rule 128 and the number of the signal
   141  nobody reads what it prints any more, as after SIGPIPE";
 
 /// Messages between the machines of a cluster, over one UDP port each.

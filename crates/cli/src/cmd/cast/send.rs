@@ -59,7 +59,7 @@ pub struct SendCommand {
     paths: Vec<PathBuf>,
 
     /// Multicast address and port of the group [default: 239.255.71.17:7118, or [ff15::7117]:7118 if all of --members
-    /// have addresses of IPv6]
+    /// have addresses of IPv6, or the same of their link, [ff12::7117%eth0]:7118, if they are of one alone]
     #[arg(long, value_parser = parse_group, value_name = "ADDR")]
     group: Option<SocketAddr>,
 
