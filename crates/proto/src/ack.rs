@@ -83,7 +83,7 @@ impl ReceivedPackets {
             return;
         }
         if self.pending == 0 {
-            self.usual = arrival.came + max_ack_delay;
+            self.usual = arrival.at + max_ack_delay;
         }
         self.pending += 1;
         self.pending_bytes += arrival.bytes as u64;
@@ -96,17 +96,17 @@ impl ReceivedPackets {
         {
             self.due = true;
         }
+        let answered_until = held_until(arrival.at, max_ack_delay);
         if arrival.data {
-            self.answer_until.get_or_insert(held_until(arrival.at, max_ack_delay));
+            self.answer_until.get_or_insert(answered_until);
         }
-        // What may have waited for this process has waited enough.
-        let held_until = held_until(arrival.came, max_ack_delay);
         self.deadline = Some(if arrival.awaits_grant {
             // Of the whole train: it ends with this packet.
-            held_until
+            held_until(arrival.came, max_ack_delay)
         } else {
             let answered = arrival.data && self.answers;
-            let deadline = if answered { held_until } else { arrival.came + max_ack_delay };
+            // What may have waited for this process has waited enough, unless the answer to it is near.
+            let deadline = if answered { answered_until } else { arrival.came + max_ack_delay };
             self.deadline.map_or(deadline, |earlier| earlier.min(deadline))
         });
     }
@@ -258,6 +258,11 @@ mod tests {
         assert_eq!(ack.delay_us, 20_000);
         received.record(Arrival { at: ms(26), came: ms(26), ..arrival(1) }, DELAY);
         assert!(!received.is_due(ms(26)) && received.is_due(ms(27)));
+        received.write(ms(27), &mut out);
+        // Of an application that answers, as servers do that wait for requests in a loop of their own.
+        received.on_message_sent(ms(28));
+        received.record(Arrival { at: ms(48), came: ms(28), ..arrival(2) }, DELAY);
+        assert!(!received.is_due(ms(57)) && received.is_due(ms(58)));
     }
 
     /// What comes `at_ms`, as the `number`-th packet: until when its ACK waits, ms.
