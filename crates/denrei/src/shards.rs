@@ -178,6 +178,13 @@ impl Shards {
         }
     }
 
+    /// Those who wait for any shard look again.
+    pub fn call_lobby(&self) {
+        if let Some(lobby) = &self.lobby {
+            lobby.call();
+        }
+    }
+
     /// Asks one shard after the other until there is a value, and sends what comes of that or was queued.
     pub fn look<T>(&self, mut ready: impl FnMut(&mut Core) -> Option<T>) -> Option<T> {
         self.by_turns().find_map(|shard| {

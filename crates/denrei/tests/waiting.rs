@@ -233,3 +233,27 @@ fn reports_wait_for_an_application_that_sends_for_long_before_it_looks() {
     }
     assert_eq!(sender.counters().dropped_events, 0);
 }
+
+#[test]
+fn who_waits_is_called_away_whoever_drives_the_node() {
+    let spread = Config { drive: Drive::Pipelined, shards: 4, ..Config::default() };
+    let of = |drive| Config { drive, ..Config::default() };
+    for config in [of(Drive::Inline), of(Drive::Thread), of(Drive::Pipelined), spread] {
+        let node = Node::bind("127.0.0.1:0", config.clone()).unwrap();
+        for _ in 0..3 {
+            let left = AtomicBool::new(false);
+            std::thread::scope(|scope| {
+                let waits = scope.spawn(|| {
+                    let began = Instant::now();
+                    let is_here = node.wait_incoming_unless(LONG, || left.load(Ordering::SeqCst));
+                    (is_here, began.elapsed())
+                });
+                std::thread::sleep(Duration::from_millis(30));
+                left.store(true, Ordering::SeqCst);
+                node.rally();
+                let (is_here, lasted) = waits.join().unwrap();
+                assert!(!is_here && lasted < LONG / 2, "{config:?}: {lasted:?}");
+            });
+        }
+    }
+}

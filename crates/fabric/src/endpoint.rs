@@ -132,7 +132,7 @@ impl Endpoint {
     /// Something was queued and waits for company: the keeper sees that it leaves.
     pub fn deferred(&self) {
         if self.keeper.is_to_be_woken() {
-            self.unpark();
+            self.wake_keeper();
         }
     }
 
@@ -156,9 +156,13 @@ impl Endpoint {
         engine.send_deferred()
     }
 
-    fn unpark(&self) {
+    /// The keeper looks whether it is wanted, wherever it sleeps.
+    fn wake_keeper(&self) {
         if let Some(thread) = &*self.thread.lock() {
             Thread::unpark(thread.thread());
+        }
+        if self.keeper.is_on_sockets() {
+            self.node.rally();
         }
     }
 
@@ -170,7 +174,7 @@ impl Endpoint {
         }
         self.engine().flush();
         self.keeper.stop();
-        self.unpark();
+        self.wake_keeper();
         if let Some(thread) = self.thread.lock().take() {
             // It has nothing that could panic.
             let _ = thread.join();
@@ -280,6 +284,60 @@ mod tests {
         }
         from.close();
         to.close();
+    }
+
+    /// Until the keeper that stands in sleeps on the sockets, and has not done so for long.
+    const ASLEEP: Duration = Duration::from_millis(70);
+
+    #[test]
+    fn a_row_of_small_messages_leaves_though_the_keeper_sleeps_on_the_sockets() {
+        const ROWS: usize = 8;
+        const ROW: usize = 6;
+        let (from, to) = pair(Drive::Inline);
+        let mut into = [0; ROW];
+        from.enable(Keeps::StandingIn).unwrap();
+        let mut lasted = Duration::ZERO;
+        for _ in 0..ROWS {
+            into.fill(0);
+            for octet in into.chunks_mut(1) {
+                receive(&to, octet);
+            }
+            let end = Instant::now() + ASLEEP;
+            while Instant::now() < end {
+                to.progress();
+            }
+            for _ in 0..ROW {
+                if send(&from, Payload::Copied(&[7])).unwrap() {
+                    from.deferred();
+                }
+            }
+            let began = Instant::now();
+            while core::hint::black_box(&into).contains(&0) {
+                assert!(began.elapsed() < Duration::from_secs(10), "they wait for company for ever");
+                to.progress();
+            }
+            lasted += began.elapsed();
+        }
+        assert!(lasted < Duration::from_millis(150), "{ROWS} rows took {lasted:?}");
+        from.close();
+        to.close();
+    }
+
+    #[test]
+    fn closing_does_not_wait_until_a_keeper_wakes_by_itself() {
+        const TIMES: usize = 4;
+        for keeps in [Keeps::StandingIn, Keeps::Driving] {
+            let mut lasted = Duration::ZERO;
+            for _ in 0..TIMES {
+                let (endpoint, _) = pair(Drive::Inline);
+                endpoint.enable(keeps).unwrap();
+                std::thread::sleep(ASLEEP);
+                let began = Instant::now();
+                endpoint.close();
+                lasted += began.elapsed();
+            }
+            assert!(lasted < Duration::from_millis(100), "{keeps:?}: {TIMES} times took {lasted:?}");
+        }
     }
 
     fn close_while_a_message_comes(drive: Drive) {

@@ -28,7 +28,7 @@ const SOON: Duration = Duration::from_millis(1);
 const SELDOM: Duration = Duration::from_millis(50);
 /// How often a keeper that does not stand in lets the Node speak: well below any keepalive.
 const ROUND: Duration = Duration::from_millis(200);
-/// Longest sleep on the sockets, so that it notices that it is to end.
+/// Longest sleep on the sockets: what no datagram tells of is looked for as often.
 const SLEEP: Duration = Duration::from_millis(100);
 /// Pause of a driving keeper while unexpected messages hold others back.
 const HELD_BACK_PAUSE: Duration = Duration::from_micros(200);
@@ -53,6 +53,8 @@ pub struct Keeper {
     awake: AtomicBool,
     /// The application has called since this was last asked.
     attended: AtomicBool,
+    /// The keeper may sleep on the sockets: who wakes it has to call it from there.
+    on_sockets: AtomicBool,
     stopping: AtomicBool,
 }
 
@@ -65,17 +67,23 @@ impl Keeper {
     /// Something waits for company: whether the thread has to be woken for that.
     pub fn is_to_be_woken(&self) -> bool {
         self.deferred.store(true, Ordering::Release);
-        !self.awake.load(Ordering::Acquire) && !self.awake.swap(true, Ordering::AcqRel)
+        !self.awake.load(Ordering::Acquire) && !self.awake.swap(true, Ordering::SeqCst)
+    }
+
+    /// Whether who wakes the thread has to call it from the sockets. It says that it goes there before it looks for
+    /// the last time whether it is wanted.
+    pub fn is_on_sockets(&self) -> bool {
+        self.on_sockets.load(Ordering::SeqCst)
     }
 
     /// The thread is to end; it has to be woken for that.
     pub fn stop(&self) {
-        self.stopping.store(true, Ordering::Release);
+        self.stopping.store(true, Ordering::SeqCst);
     }
 
     /// Whether it is.
     pub fn is_stopping(&self) -> bool {
-        self.stopping.load(Ordering::Acquire)
+        self.stopping.load(Ordering::SeqCst)
     }
 
     /// The thread's life.
@@ -122,26 +130,29 @@ impl Keeper {
         self.attended.store(false, Ordering::Relaxed);
         std::thread::park_timeout(AWAY);
         let mut was_away = false;
+        self.on_sockets.store(true, Ordering::SeqCst);
         while !self.attended.load(Ordering::Relaxed) && !self.is_to_be_awake() {
             was_away = true;
             if !work(&endpoint.upgrade()?) {
-                node.wait_incoming(SLEEP);
+                node.wait_incoming_unless(SLEEP, || self.is_to_be_awake());
             }
         }
+        self.on_sockets.store(false, Ordering::SeqCst);
         Some(was_away)
     }
 
     /// Whether there is something else to do.
     fn is_to_be_awake(&self) -> bool {
-        self.awake.load(Ordering::Acquire) || self.is_stopping()
+        self.awake.load(Ordering::SeqCst) || self.is_stopping()
     }
 
     /// With automatic progress; `None`: the endpoint is gone.
     fn drive(&self, node: &Node, endpoint: &Weak<Endpoint>) -> Option<()> {
+        self.on_sockets.store(true, Ordering::SeqCst);
         while !self.is_stopping() {
             self.awake.store(true, Ordering::Release);
             if !work(&endpoint.upgrade()?) {
-                node.wait_incoming(SLEEP);
+                node.wait_incoming_unless(SLEEP, || self.is_stopping());
             }
         }
         Some(())

@@ -124,8 +124,28 @@ impl Node {
 
     /// Waits until there is an event or a message to take, at most `timeout`; whether there is.
     pub fn wait_incoming(&self, timeout: Duration) -> bool {
-        let here = |core: &mut Core| core.has_incoming().then_some(());
-        self.shards().wait_for_any(Some(timeout), here).is_some()
+        self.wait_incoming_unless(timeout, || false)
+    }
+
+    /// The same, but does not wait once `left` says so, which is asked at first and each time this thread wakes:
+    /// [`rally`](Self::rally) sees to that. It must not call the Node.
+    pub fn wait_incoming_unless(&self, timeout: Duration, mut left: impl FnMut() -> bool) -> bool {
+        let mut is_here = false;
+        let ends = |core: &mut Core| {
+            is_here |= core.has_incoming();
+            (is_here || left()).then_some(())
+        };
+        self.shards().wait_for_any(Some(timeout), ends);
+        is_here
+    }
+
+    /// Has all threads that wait for something of this Node look again whether they still have to, those included
+    /// that are just about to sleep.
+    pub fn rally(&self) {
+        for shard in self.shards().all() {
+            shard.rally(&mut shard.core.lock());
+        }
+        self.shards().call_lobby();
     }
 
     /// Accepts an offered message ([`Event::Offered`]) into a buffer, whose memory is used and
