@@ -323,6 +323,32 @@ mod tests {
         to.close();
     }
 
+    /// It never looks, and wakes the keeper for each row.
+    #[test]
+    fn a_message_arrives_while_a_program_computes_between_rows_of_small_ones() {
+        let (peer, program) = pair(Drive::Inline);
+        let addresses = Arc::new(AddressVector::default());
+        addresses.insert(peer.local_address());
+        program.engine().set_addresses(addresses);
+        let (mut out, mut into) = (vec![7; LEN], vec![0; LEN]);
+        receive(&program, &mut into);
+        program.enable(Keeps::StandingIn).unwrap();
+        peer.enable(Keeps::Driving).unwrap();
+        send(&peer, Payload::Posted(posted(&mut out))).unwrap();
+        let end = Instant::now() + Duration::from_secs(3);
+        while core::hint::black_box(&into).contains(&0) {
+            assert!(Instant::now() < end, "nobody has taken it in");
+            for _ in 0..4 {
+                if send(&program, Payload::Copied(&[7; 8])).unwrap() {
+                    program.deferred();
+                }
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        program.close();
+        peer.close();
+    }
+
     #[test]
     fn closing_does_not_wait_until_a_keeper_wakes_by_itself() {
         const TIMES: usize = 4;

@@ -98,6 +98,8 @@ impl Keeper {
     /// With manual progress; `None`: the endpoint is gone.
     fn keep(&self, node: &Node, stands_in: Option<&Weak<Endpoint>>, endpoint: &Weak<Endpoint>) -> Option<()> {
         let (mut last, mut turn, mut look) = (Instant::now(), TURN, SELDOM);
+        // Who is woken again and again before that looks all the same: a program may send a row with each step.
+        let mut look_at = last + look;
         while !self.is_stopping() {
             if self.deferred.swap(false, Ordering::AcqRel) {
                 let was_left = endpoint.upgrade()?.send_deferred();
@@ -113,11 +115,13 @@ impl Keeper {
                 // Whoever deferred something before it saw that has relied on us.
                 continue;
             }
-            std::thread::park_timeout(if stands_in.is_some() { look } else { ROUND });
+            let until_look = look_at.saturating_duration_since(Instant::now());
+            std::thread::park_timeout(if stands_in.is_some() { until_look } else { ROUND });
             if self.awake.load(Ordering::Acquire) {
                 last = Instant::now();
             } else if let Some(endpoint) = stands_in {
                 look = if self.stand_in(node, endpoint)? { SOON } else { (2 * look).min(SELDOM) };
+                look_at = Instant::now() + look;
             } else if !self.attended.swap(false, Ordering::Relaxed) {
                 node.poll();
             }
