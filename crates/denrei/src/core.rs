@@ -224,6 +224,14 @@ impl Core {
         self.socket.looked_at = self.socket.looked_at.max(now);
     }
 
+    /// The sockets were looked at, at `now`. If they had nothing, what came while nobody looked is read.
+    pub fn note_look(&mut self, received: bool, now: Instant) {
+        if !received {
+            self.back.1 = Duration::ZERO;
+        }
+        self.looked(now);
+    }
+
     /// The sockets were looked at, or slept on, until just now.
     pub fn look_ended(&mut self) {
         let now = self.now();

@@ -271,7 +271,7 @@ impl Shared {
             let mut core = self.core.lock();
             // What came was timed just now.
             let now = if received { core.recently() } else { core.now() };
-            core.looked(now);
+            core.note_look(received, now);
             core.fire_timers(now);
             self.answer(&mut core);
             self.notify(&mut core);
@@ -408,7 +408,7 @@ impl Shared {
             let mut received = false;
             if !core.is_driven_by_another() {
                 received = MutexGuard::unlocked(&mut core, || self.receive());
-                core.looked(now);
+                core.note_look(received, now);
                 core.fire_timers(now);
             }
             // Also if another drives: what was only queued may be the question that is to be answered.
