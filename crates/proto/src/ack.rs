@@ -253,8 +253,7 @@ mod tests {
         received.record(Arrival { at: ms(25), came: ms(5), ..arrival(0) }, DELAY);
         assert!(received.is_due(ms(25)));
         received.write(ms(25), &mut out);
-        let mut written = out.bytes().to_vec();
-        let Ok(Frame::Ack(ack)) = Frames::new(&mut written).next().unwrap() else { panic!("no ACK") };
+        let Ok(Frame::Ack(ack)) = Frames::new(out.bytes()).next().unwrap() else { panic!("no ACK") };
         assert_eq!(ack.delay_us, 20_000);
         received.record(Arrival { at: ms(26), came: ms(26), ..arrival(1) }, DELAY);
         assert!(!received.is_due(ms(26)) && received.is_due(ms(27)));
