@@ -26,10 +26,13 @@ fn acquaint(from: &Node, to: &Node) -> PeerId {
     peer
 }
 
-/// Both are inline: what is sent is in the other's socket when the call returns.
+/// Both are inline: what is sent is in the other's socket when the call returns. Where the environment has threads drive
+/// them, these bring it soon.
 #[test]
 fn one_look_finds_all_that_is_in_the_socket() {
     const MESSAGES: u8 = 8;
+    let is_inline = std::env::var_os(denrei::environment::DRIVE).is_none();
+    let patience = if is_inline { Duration::ZERO } else { LONG };
     let (a, b) = (bind(Drive::Inline), bind(Drive::Inline));
     let peer = acquaint(&a, &b);
     let flow = || a.flow(peer).expect("it is there");
@@ -43,12 +46,10 @@ fn one_look_finds_all_that_is_in_the_socket() {
         for number in 0..MESSAGES {
             a.send(ChannelId { peer, channel: 1 }, vec![number; 1400]).unwrap();
         }
-        assert!(
-            flow().counters.packets_sent >= before + u64::from(MESSAGES),
-            "a first window has room for all"
-        );
+        let sent = flow().counters.packets_sent - before;
+        assert!(sent >= u64::from(MESSAGES) || !is_inline, "a first window has room for all");
         for number in 0..MESSAGES {
-            let message = b.try_recv().unwrap().expect("it is in the socket's buffer");
+            let message = b.recv_timeout(patience).unwrap().expect("it is in the socket's buffer");
             assert_eq!(message.data, vec![number; 1400]);
         }
     }
