@@ -90,13 +90,13 @@ impl Keeper {
     pub fn live(&self, keeps: Keeps, node: &Node, endpoint: &Weak<Endpoint>) {
         match keeps {
             Keeps::Driving => self.drive(node, endpoint),
-            Keeps::StandingIn => self.keep(node, Some(endpoint), endpoint),
-            Keeps::Alive => self.keep(node, None, endpoint),
+            Keeps::StandingIn => self.keep(node, true, endpoint),
+            Keeps::Alive => self.keep(node, false, endpoint),
         };
     }
 
     /// With manual progress; `None`: the endpoint is gone.
-    fn keep(&self, node: &Node, stands_in: Option<&Weak<Endpoint>>, endpoint: &Weak<Endpoint>) -> Option<()> {
+    fn keep(&self, node: &Node, stands_in: bool, endpoint: &Weak<Endpoint>) -> Option<()> {
         let (mut last, mut turn, mut look) = (Instant::now(), TURN, SELDOM);
         // Who is woken again and again before that looks all the same: a program may send a row with each step.
         let mut look_at = last + look;
@@ -116,10 +116,10 @@ impl Keeper {
                 continue;
             }
             let until_look = look_at.saturating_duration_since(Instant::now());
-            std::thread::park_timeout(if stands_in.is_some() { until_look } else { ROUND });
+            std::thread::park_timeout(if stands_in { until_look } else { ROUND });
             if self.awake.load(Ordering::Acquire) {
                 last = Instant::now();
-            } else if let Some(endpoint) = stands_in {
+            } else if stands_in {
                 look = if self.stand_in(node, endpoint)? { SOON } else { (2 * look).min(SELDOM) };
                 look_at = Instant::now() + look;
             } else if !self.attended.swap(false, Ordering::Relaxed) {
