@@ -149,11 +149,9 @@ impl Endpoint {
         worked
     }
 
-    /// Sends what waits for company; whether the application has left anything to be sent.
-    pub(crate) fn send_deferred(&self) -> bool {
-        // Whoever has the engine may let something wait after this look: it says so.
-        let Some(mut engine) = self.engine.try_lock() else { return false };
-        engine.send_deferred()
+    /// Sends what waits for company; whether the application has left anything to be sent. `None`: somebody has the engine.
+    pub(crate) fn send_deferred(&self) -> Option<bool> {
+        self.engine.try_lock().map(|mut engine| engine.send_deferred())
     }
 
     /// The keeper looks whether it is wanted, wherever it sleeps.
@@ -320,6 +318,34 @@ mod tests {
         }
         // By itself it would wake after 50 ms on average.
         assert!(lasted < ROWS as u32 * Duration::from_millis(30), "{ROWS} rows took {lasted:?}");
+        from.close();
+        to.close();
+    }
+
+    /// Receives are posted while the keeper turns, say.
+    #[test]
+    fn a_row_of_small_messages_leaves_though_the_engine_was_in_use_when_the_keeper_turned() {
+        const ROW: usize = 6;
+        let (from, to) = pair(Drive::Inline);
+        let mut into = [0; ROW];
+        for octet in into.chunks_mut(1) {
+            receive(&to, octet);
+        }
+        from.enable(Keeps::Alive).unwrap();
+        for _ in 0..ROW {
+            if send(&from, Payload::Copied(&[7])).unwrap() {
+                from.deferred();
+            }
+        }
+        // Until the keeper sleeps again.
+        let in_use = from.engine();
+        std::thread::sleep(Duration::from_millis(20));
+        drop(in_use);
+        let end = Instant::now() + Duration::from_secs(5);
+        while core::hint::black_box(&into).contains(&0) {
+            assert!(Instant::now() < end, "they wait for company for ever");
+            to.progress();
+        }
         from.close();
         to.close();
     }

@@ -66,8 +66,22 @@ impl Keeper {
 
     /// Something waits for company: whether the thread has to be woken for that.
     pub fn is_to_be_woken(&self) -> bool {
-        self.deferred.store(true, Ordering::Release);
-        !self.awake.load(Ordering::Acquire) && !self.awake.swap(true, Ordering::SeqCst)
+        // Either this thread sees that the keeper is asleep, or that one what waits. Whoever has said so before has seen
+        // to it: the keeper takes the word back before it has the engine, or lets it stand.
+        if !self.deferred.load(Ordering::Relaxed) {
+            self.deferred.store(true, Ordering::SeqCst);
+        }
+        !self.awake.load(Ordering::SeqCst) && !self.awake.swap(true, Ordering::SeqCst)
+    }
+
+    /// Whether something waits for company, which is the caller's to send from now on.
+    fn take_deferred(&self) -> bool {
+        self.deferred.swap(false, Ordering::SeqCst)
+    }
+
+    /// Who defers something from now on wakes the keeper, which looks once more before it sleeps.
+    fn fall_asleep(&self) {
+        self.awake.store(false, Ordering::SeqCst);
     }
 
     /// Whether who wakes the thread has to call it from the sockets. It says that it goes there before it looks for
@@ -101,9 +115,13 @@ impl Keeper {
         // Who is woken again and again before that looks all the same: a program may send a row with each step.
         let mut look_at = last + look;
         while !self.is_stopping() {
-            if self.deferred.swap(false, Ordering::AcqRel) {
+            if self.take_deferred() {
                 let was_left = endpoint.upgrade()?.send_deferred();
-                turn = if was_left { TURN } else { (2 * turn).min(LONGEST_TURN) };
+                // Whoever has the engine may do something else with it, and go away.
+                if was_left.is_none() {
+                    self.deferred.store(true, Ordering::Relaxed);
+                }
+                turn = if was_left == Some(true) { TURN } else { (2 * turn).min(LONGEST_TURN) };
                 last = Instant::now();
             }
             if self.awake.load(Ordering::Acquire) {
@@ -111,8 +129,7 @@ impl Keeper {
                     std::thread::park_timeout(turn);
                     continue;
                 }
-                self.awake.store(false, Ordering::Release);
-                // Whoever deferred something before it saw that has relied on us.
+                self.fall_asleep();
                 continue;
             }
             let until_look = look_at.saturating_duration_since(Instant::now());
@@ -173,4 +190,48 @@ fn work(endpoint: &Arc<Endpoint>) -> bool {
         std::thread::sleep(HELD_BACK_PAUSE);
     }
     worked || held_back
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicU32;
+
+    /// Each goes on when both have come so far.
+    fn meet(comers: &AtomicU32, at: u32) {
+        comers.fetch_add(1, Ordering::AcqRel);
+        for looks in 0.. {
+            match comers.load(Ordering::Acquire) {
+                come if come >= 2 * at => return,
+                _ if looks < 1000 => core::hint::spin_loop(),
+                _ => std::thread::yield_now(),
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_deferred_while_the_keeper_falls_asleep_is_seen_by_it_or_wakes_it() {
+        const ROUNDS: u32 = 50_000;
+        let (keeper, comers, mut lost) = (Keeper::default(), AtomicU32::new(0), 0);
+        let is_woken = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for round in 0..ROUNDS {
+                    meet(&comers, 2 * round + 1);
+                    is_woken.store(keeper.is_to_be_woken(), Ordering::Relaxed);
+                    meet(&comers, 2 * round + 2);
+                }
+            });
+            for round in 0..ROUNDS {
+                keeper.awake.store(true, Ordering::SeqCst);
+                keeper.deferred.store(false, Ordering::SeqCst);
+                meet(&comers, 2 * round + 1);
+                keeper.fall_asleep();
+                let is_seen = keeper.take_deferred();
+                meet(&comers, 2 * round + 2);
+                lost += u32::from(!is_seen && !is_woken.load(Ordering::Relaxed));
+            }
+        });
+        assert_eq!(lost, 0, "of {ROUNDS} times it sleeps, and nobody wakes it");
+    }
 }
