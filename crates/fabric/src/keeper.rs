@@ -146,14 +146,14 @@ impl Keeper {
         Some(())
     }
 
-    /// Drives the engine while the application is away; whether it was.
+    /// Drives the engine while the application is away; whether it was, as far as is known: one that has only sent
+    /// something may be away again.
     fn stand_in(&self, node: &Node, endpoint: &Weak<Endpoint>) -> Option<bool> {
         self.attended.store(false, Ordering::Relaxed);
         std::thread::park_timeout(AWAY);
-        let mut was_away = false;
+        let was_away = !self.attended.load(Ordering::Relaxed);
         self.on_sockets.store(true, Ordering::SeqCst);
         while !self.attended.load(Ordering::Relaxed) && !self.is_to_be_awake() {
-            was_away = true;
             if !work(&endpoint.upgrade()?) {
                 node.wait_incoming_unless(SLEEP, || self.is_to_be_awake());
             }
