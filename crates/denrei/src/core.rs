@@ -1,6 +1,8 @@
 //! The part of a Node that is under its lock: the protocol's state, and who waits for what.
 
+use crate::blocked::{Blocked, Queuers};
 use crate::giving_way::GivingWay;
+use crate::tasks::Tasks;
 use bytes::Bytes;
 use denrei_proto::group::{GroupError, GroupId};
 use denrei_proto::seal::Seed;
@@ -70,12 +72,10 @@ pub(crate) struct Core {
     pub sleeper_until: Option<Instant>,
     /// Threads that wait for that thread to bring them something.
     pub followers: usize,
-    /// Peers whose queue somebody waits for, and down to how many bytes.
-    blocked: Vec<Blocked>,
-    /// What was in `blocked` was over when something took its place there.
-    room_came: bool,
-    /// Tasks that wait, with a number each.
-    pub tasks: Vec<(u64, Waker)>,
+    /// Who waits for room in a peer's queue.
+    pub queuers: Queuers,
+    /// Tasks that wait.
+    pub tasks: Tasks,
     /// How many listeners there are for each address of groups.
     pub listeners: BTreeMap<SocketAddr, usize>,
     /// A thread that drives the Node has panicked: nobody does any more, and there is nothing to wait for.
@@ -141,9 +141,8 @@ impl Core {
             timers: Glance::new(LONGEST_WITHOUT_TIMERS),
             sleeper_until: None,
             followers: 0,
-            blocked: Vec::new(),
-            room_came: false,
-            tasks: Vec::new(),
+            queuers: Queuers::default(),
+            tasks: Tasks::default(),
             broken: false,
             failure: None,
             send_buffer_bytes,
@@ -152,13 +151,12 @@ impl Core {
 
     /// Goes on with all that another core has, and whoever waits for it there; but tasks, which are to look
     /// again and then wait here.
-    pub fn absorb(&mut self, other: &mut Self) -> Vec<(u64, Waker)> {
+    pub fn absorb(&mut self, other: &mut Self) -> Vec<Waker> {
         let now = self.now();
         self.endpoint.absorb(now, &mut other.endpoint);
-        self.blocked.append(&mut other.blocked);
-        self.room_came |= other.room_came;
+        self.queuers.absorb(&mut other.queuers);
         other.absorbed = true;
-        std::mem::take(&mut other.tasks)
+        other.tasks.take_all()
     }
 
     /// Queues a message, unless nobody would ever send it.
@@ -187,12 +185,6 @@ impl Core {
             return Err(GroupError::Deserted(group));
         }
         self.endpoint.group_send(group, message)
-    }
-
-    /// The task of that number waits no more.
-    pub fn stop_waiting(&mut self, number: u64) -> Option<Waker> {
-        let at = self.tasks.iter().position(|(task, _)| *task == number)?;
-        Some(self.tasks.swap_remove(at).1)
     }
 
     /// The clock, for those who need no lock to read it.
@@ -310,124 +302,41 @@ impl Core {
         if std::mem::replace(&mut self.seen, news) != news {
             return true;
         }
-        let endpoint = &self.endpoint;
-        let before = self.blocked.len();
-        self.blocked.retain(|blocked| blocked.still_is(endpoint));
-        std::mem::take(&mut self.room_came) || before != self.blocked.len()
+        self.queuers.take_over(&self.endpoint)
     }
 
-    /// Somebody waits until everything to `peer` is acknowledged.
-    pub fn await_empty(&mut self, peer: PeerId) {
-        self.await_level(peer, None, 0);
+    /// Takes the tasks that news concerns: all of them where the Node has failed.
+    pub fn take_tasks(&mut self) -> Vec<Waker> {
+        if self.failure.is_some() || self.broken {
+            return self.tasks.take_all();
+        }
+        self.tasks.take_concerned(&self.endpoint)
     }
 
-    /// Somebody waits for room for `bytes` in the queue to `peer`, or in that of the channel. Half empty, not barely
-    /// not full: or it would be woken for each message.
-    pub fn await_room(&mut self, to: ChannelId, bytes: u64) {
-        self.await_level(to.peer, Some((to.channel, bytes)), self.send_buffer_bytes / 2);
+    /// Somebody waits until everything to `peer` is acknowledged: what for.
+    pub fn await_empty(&mut self, peer: PeerId) -> Blocked {
+        self.wait_in_queue(Blocked::until_empty(peer))
+    }
+
+    /// Somebody waits for room for `bytes` in the queue to `peer`, or in that of the channel.
+    pub fn await_room(&mut self, to: ChannelId, bytes: u64) -> Blocked {
+        self.wait_in_queue(Blocked::until_room(to, bytes, self.send_buffer_bytes))
     }
 
     /// Somebody waits until a message of `bytes` could be queued.
-    pub fn await_room_for(&mut self, peer: PeerId, bytes: u64) {
-        let most = self.send_buffer_bytes;
-        self.await_level(peer, None, most.saturating_sub(bytes).max(most / 2));
+    pub fn await_room_for(&mut self, peer: PeerId, bytes: u64) -> Blocked {
+        self.wait_in_queue(Blocked::until_room_for(peer, bytes, self.send_buffer_bytes))
     }
 
-    /// Whose time was up is still in the list: one entry for all who wait for the same queue, or calls in vain, each
-    /// with a message of another size, would make every look at the list longer than the one before.
-    fn await_level(&mut self, peer: PeerId, beside: Option<(u16, u64)>, level: u64) {
-        let mut blocked = Blocked { peer, beside, level };
-        let Some(same) = self.blocked.iter_mut().find(|other| other.names_same_queue_as(&blocked)) else {
-            self.make_room_for_blocked();
-            return self.blocked.push(blocked);
-        };
-        if same.still_is(&self.endpoint) {
-            blocked.level = level.max(same.level);
-            blocked.beside = beside.min(same.beside);
-        } else {
-            // Others are told of that still. Taken together it would be over for who has found no room just now.
-            self.room_came = true;
-        }
-        *same = blocked;
-    }
-
-    /// While nobody waits nobody looks at what is over: a list that would have to grow holds none of that.
-    fn make_room_for_blocked(&mut self) {
-        let (before, room) = (self.blocked.len(), self.blocked.capacity());
-        if before < room {
-            return;
-        }
-        let endpoint = &self.endpoint;
-        self.blocked.retain(|blocked| blocked.still_is(endpoint));
-        self.room_came |= self.blocked.len() < before;
-        if self.blocked.len() > room / 2 {
-            self.blocked.reserve(room);
-        }
-    }
-}
-
-/// What somebody waits for who found no room. It is over when there is, and not before: who is told too early
-/// finds none, and what it waits for is forgotten by then. Of several who wait for the same queue, when there is room
-/// for the first: the others look then, and say so again.
-#[derive(Debug)]
-struct Blocked {
-    peer: PeerId,
-    /// The channel whose own room will do, too, and for how many bytes at least.
-    beside: Option<(u16, u64)>,
-    /// The queue of the peer at which it is over, bytes.
-    level: u64,
-}
-
-impl Blocked {
-    fn names_same_queue_as(&self, other: &Self) -> bool {
-        let queue = |blocked: &Self| (blocked.peer, blocked.beside.map(|(channel, _)| channel));
-        queue(self) == queue(other)
-    }
-
-    fn still_is(&self, endpoint: &Endpoint) -> bool {
-        let full = endpoint.flow_queue_bytes(self.peer).is_some_and(|queued| queued > self.level);
-        let to = |channel| ChannelId { peer: self.peer, channel };
-        full && !self.beside.is_some_and(|(channel, bytes)| endpoint.has_room_beside(to(channel), bytes))
+    fn wait_in_queue(&mut self, blocked: Blocked) -> Blocked {
+        self.queuers.add(blocked.clone(), &self.endpoint);
+        blocked
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Config, Drive, Node};
-
-    #[test]
-    fn calls_that_wait_in_vain_for_a_full_queue_leave_one_trace_whatever_their_messages() {
-        let mut config = Config { drive: Drive::Thread, ..Config::default() };
-        config.protocol.send_buffer_bytes = 1 << 20;
-        let [node, reader] = [(); 2].map(|()| Node::bind("127.0.0.1:0", config.clone()).unwrap());
-        let peer = node.connect(reader.local_addr()).unwrap();
-        let to = ChannelId { peer, channel: 0 };
-        while node.send_timeout(to, vec![0; 1 << 16], Duration::from_millis(300)).is_ok() {}
-        for bytes in 0..1000 {
-            assert!(node.send_timeout(to, vec![0; (1 << 16) + bytes], Duration::ZERO).is_err());
-            assert_eq!(node.wait(peer, (1 << 19) + bytes as u64, Duration::ZERO), Ok(false));
-            assert!(!node.flush(peer, Duration::ZERO));
-        }
-        let traces = node.with_core(|core, _| core.blocked.len());
-        assert!(traces <= 2, "{traces}: of the channel's room, and of the peer's");
-    }
-
-    #[test]
-    fn queues_of_peers_that_are_gone_leave_no_trace_where_nobody_waits() {
-        let mut config = Config::default();
-        config.protocol.send_buffer_bytes = 1 << 16;
-        let node = Node::bind("127.0.0.1:0", config).unwrap();
-        for port in 1..500 {
-            let peer = node.connect((std::net::Ipv4Addr::LOCALHOST, port).into()).unwrap();
-            let to = ChannelId { peer, channel: 0 };
-            node.queue(to, vec![0; 1 << 15], Completion::None).unwrap();
-            assert_eq!(node.wait(peer, 1 << 16, Duration::ZERO), Ok(false));
-            node.abort(peer, 0x8000, "").unwrap();
-        }
-        let room = node.with_core(|core, _| core.blocked.capacity());
-        assert!(room <= 16, "for {room}");
-    }
 
     /// Readings of the clock and looks of an application that makes a call each `pause`, in 100 ms.
     fn readings_and_looks(every: Duration, pause: Duration) -> (u32, u32) {

@@ -1,35 +1,57 @@
 //! Waiting as a future, for any runtime: the background thread wakes the task.
+//!
+//! Inputs → outputs: a look that finds a value or says what is missing → the value, once there is one. A future that is
+//! dropped has taken nothing, and nothing of it is left behind.
 
 use crate::core::Core;
 use crate::node::Node;
 use crate::shards::Shards;
+use crate::tasks::Interest;
+use crate::wait::Shared;
 use denrei_proto::PeerId;
+use parking_lot::MutexGuard;
 use std::future::poll_fn;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 
 impl Node {
     /// Resolves when `ready` returns something of any shard's, and sends what comes of that.
-    pub(crate) async fn wait_async<T>(&self, mut ready: impl FnMut(&mut Core) -> Option<T>) -> T {
+    pub(crate) async fn resolve_any<T>(&self, mut ready: impl FnMut(&mut Core) -> Option<T>) -> T {
         let mut seat = Seat::new(self.shards());
         poll_fn(|task| {
-            let found = self.shards().look(|core| ready(core).or_else(|| seat.take(core, task)));
+            let found =
+                self.shards().look(|core| ready(core).or_else(|| seat.take(core, Interest::Any, task)));
             seat.old.clear();
             found.map_or(Poll::Pending, Poll::Ready)
         })
         .await
     }
 
-    /// Resolves when `ready` returns something of one peer's.
-    pub(crate) async fn wait_async_for<T>(
+    /// Resolves when `ready` returns something of one peer's; what it waits for otherwise.
+    pub(crate) async fn resolve_of<T>(
         &self,
         peer: PeerId,
-        mut ready: impl FnMut(&mut Core) -> Option<T>,
+        ready: impl FnMut(&mut Core) -> Result<T, Interest>,
+    ) -> T {
+        self.resolve_in(|shards| shards.enter_of(peer), ready).await
+    }
+
+    /// Resolves when `ready` returns something of the first shard's, which has the groups.
+    pub(crate) async fn resolve_group<T>(&self, mut ready: impl FnMut(&mut Core) -> Option<T>) -> T {
+        let ready = |core: &mut Core| ready(core).ok_or(Interest::Any);
+        self.resolve_in(|shards| (shards.first(), shards.first().core.lock()), ready).await
+    }
+
+    async fn resolve_in<T>(
+        &self,
+        enter: impl for<'a> Fn(&'a Shards) -> (&'a Shared, MutexGuard<'a, Core>),
+        mut ready: impl FnMut(&mut Core) -> Result<T, Interest>,
     ) -> T {
         let mut seat = Seat::new(self.shards());
         poll_fn(|task| {
-            let (shard, mut core) = self.shards().enter_of(peer);
-            let found = ready(&mut core).or_else(|| seat.take(&mut core, task));
+            let (shard, mut core) = enter(self.shards());
+            let found = ready(&mut core);
+            let found = found.map_or_else(|interest| seat.take(&mut core, interest, task), Some);
             shard.answer(&mut core);
             drop(core);
             seat.old.clear();
@@ -43,7 +65,8 @@ impl Node {
 struct Seat<'a> {
     shards: &'a Shards,
     number: u64,
-    is_taken: bool,
+    /// What it waits for, if it does.
+    interest: Option<Interest>,
     /// Of earlier looks. What dropping a waker does is the runtime's affair, so it is not done under a lock.
     old: Vec<Waker>,
 }
@@ -52,25 +75,23 @@ impl<'a> Seat<'a> {
     fn new(shards: &'a Shards) -> Self {
         static SEATS: AtomicU64 = AtomicU64::new(0);
         let number = SEATS.fetch_add(1, Ordering::Relaxed);
-        Self { shards, number, is_taken: false, old: Vec::new() }
+        Self { shards, number, interest: None, old: Vec::new() }
     }
 
-    /// There was nothing: the task is woken when there is news.
-    fn take<T>(&mut self, core: &mut Core, task: &Context<'_>) -> Option<T> {
-        self.is_taken = true;
-        self.old.extend(core.stop_waiting(self.number));
-        core.tasks.push((self.number, task.waker().clone()));
+    /// There was nothing: the task is woken when there is news that concerns it.
+    fn take<T>(&mut self, core: &mut Core, interest: Interest, task: &Context<'_>) -> Option<T> {
+        self.interest = Some(interest.clone());
+        self.old.extend(core.tasks.wait(self.number, interest, task.waker().clone()));
         None
     }
 }
 
 impl Drop for Seat<'_> {
     fn drop(&mut self) {
-        if self.is_taken {
-            for shard in self.shards.all() {
-                let waker = shard.core.lock().stop_waiting(self.number);
-                drop(waker);
-            }
+        let Some(interest) = &self.interest else { return };
+        for shard in self.shards.all() {
+            let waker = shard.core.lock().tasks.stop(self.number, interest);
+            drop(waker);
         }
     }
 }

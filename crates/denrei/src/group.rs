@@ -4,15 +4,15 @@
 //! [`GroupListener`] waits for groups to be made a member of, [`Membership`] is the member's end. A Node
 //! may have many of each, on its one port.
 
+mod member;
 mod opening;
 
+pub use member::{GroupListener, Membership};
+
 use crate::core::Core;
-use crate::node::failure;
 use crate::{Node, NodeError};
 use bytes::Bytes;
-use denrei_proto::group::{
-    GroupError, GroupEvent, GroupId, GroupMessage, GroupStatus, Invited, MembershipCounters, MembershipEnd,
-};
+use denrei_proto::group::{GroupError, GroupEvent, GroupId, GroupStatus};
 use std::net::SocketAddr;
 use std::time::Duration;
 use thiserror::Error;
@@ -61,25 +61,6 @@ pub struct Group {
     address: SocketAddr,
 }
 
-/// Waits for openers who name this Node as a member. Dropping it, the last one at its address, stops the waiting,
-/// and leaves groups whose membership nobody was given.
-#[derive(Debug)]
-pub struct GroupListener {
-    node: Node,
-    address: SocketAddr,
-    heard: bool,
-}
-
-/// The member's end of a group. Dropping it leaves the group.
-#[derive(Debug)]
-pub struct Membership {
-    node: Node,
-    id: GroupId,
-    address: SocketAddr,
-    member: u32,
-    opener: SocketAddr,
-}
-
 impl Group {
     /// The group's name, the same at all members.
     pub fn id(&self) -> GroupId {
@@ -123,13 +104,34 @@ impl Group {
             Err(full @ GroupError::WouldBlock { .. }) => full,
             result => return result,
         };
-        let push = |core: &mut Core| match core.group_send(self.id, message.clone()) {
-            Err(GroupError::WouldBlock { .. }) => None,
-            result => Some(result),
-        };
-        let sent = self.node.shared().wait_for(timeout, push);
+        let sent = self.node.shared().wait_for(timeout, |core| self.push(core, &message));
         self.node.shared().kick();
         sent.unwrap_or(Err(full))
+    }
+
+    /// Like [`send`](Self::send), without blocking the task. Starts the Node's background thread if there is none. A
+    /// future that is dropped has sent nothing.
+    ///
+    /// # Errors
+    /// As for [`send`](Self::send); [`GroupError::Deserted`] also if that thread cannot be started.
+    pub async fn send_async(&self, message: impl Into<Bytes>) -> Result<u64, GroupError> {
+        self.start_thread()?;
+        let message = message.into();
+        let sent = self.node.resolve_group(|core| self.push(core, &message)).await;
+        self.node.shared().kick();
+        sent
+    }
+
+    fn start_thread(&self) -> Result<(), GroupError> {
+        self.node.start_thread().map_err(|_| GroupError::Deserted(self.id))
+    }
+
+    /// Queues a message; `None`: there is no room.
+    fn push(&self, core: &mut Core, message: &Bytes) -> Option<Result<u64, GroupError>> {
+        match core.group_send(self.id, message.clone()) {
+            Err(GroupError::WouldBlock { .. }) => None,
+            result => Some(result),
+        }
     }
 
     /// Waits until every member that counts has acknowledged everything sent so far, at most
@@ -144,26 +146,70 @@ impl Group {
     /// # Errors
     /// [`GroupError::Deserted`]: no member is left, and not everything was acknowledged by the last of them.
     pub fn wait_acknowledged(&self, timeout: Duration) -> Result<bool, GroupError> {
+        self.hurry();
+        let flushed = self.node.shared().wait_for(Some(timeout), |core| self.flushed(core));
+        flushed.map_or(Ok(false), |flushed| flushed.map(|()| true))
+    }
+
+    /// Waits until every member that counts has acknowledged everything sent so far, without blocking the task. Starts
+    /// the Node's background thread if there is none.
+    ///
+    /// # Errors
+    /// As for [`wait_acknowledged`](Self::wait_acknowledged), and where that thread cannot be started.
+    pub async fn wait_acknowledged_async(&self) -> Result<(), GroupError> {
+        self.start_thread()?;
+        self.hurry();
+        self.node.resolve_group(|core| self.flushed(core)).await
+    }
+
+    fn hurry(&self) {
         // A group that is over has nothing to hurry with.
         let _ = self.node.with_core(|core, _| core.endpoint.group_hurry(self.id));
         self.node.shared().kick();
-        let flushed = |core: &mut Core| match core.endpoint.group_is_flushed(self.id) {
+    }
+
+    /// Whether all is acknowledged, or never will be; `None`: not yet.
+    fn flushed(&self, core: &Core) -> Option<Result<(), GroupError>> {
+        match core.endpoint.group_is_flushed(self.id) {
             Ok(false) if core.broken => Some(Err(GroupError::Deserted(self.id))),
             Ok(false) => None,
-            answer => Some(answer),
-        };
-        self.node.shared().wait_for(Some(timeout), flushed).unwrap_or(Ok(false))
+            answer => Some(answer.map(|_| ())),
+        }
     }
 
     /// Ends the group in order: FIN once all is sent, then the members' answers. Whether all of them
     /// have answered within `timeout`; what still comes can be seen in [`event_timeout`](Self::event_timeout).
     pub fn close(&self, timeout: Duration) -> bool {
+        !self.begin_closing() || self.node.shared().wait_for(Some(timeout), |core| self.over(core)).is_some()
+    }
+
+    /// Ends the group in order, as [`close`](Self::close) does, without blocking the task: resolves when all members
+    /// have answered, or departed by the group's policy. Dropping a group that is closed waits for nothing; one that
+    /// is not, for its members' answers, half a second at most. Starts the Node's background thread if there is none.
+    ///
+    /// # Errors
+    /// [`GroupError::Deserted`]: the Node has failed, or that thread cannot be started.
+    pub async fn close_async(&self) -> Result<(), GroupError> {
+        self.start_thread()?;
+        if !self.begin_closing() {
+            return Ok(());
+        }
+        let failed = |core: &Core| core.failure.is_some().then_some(Err(GroupError::Deserted(self.id)));
+        self.node.resolve_group(|core| self.over(core).map(Ok).or_else(|| failed(core))).await
+    }
+
+    /// Says that no more comes; whether there is anything to wait for.
+    fn begin_closing(&self) -> bool {
         if !self.node.is_own() || self.node.with_core(|core, _| core.endpoint.close_group(self.id)).is_err() {
-            return true;
+            return false;
         }
         self.node.shared().kick();
-        let over = |core: &mut Core| core.endpoint.group_queue_bytes(self.id).is_none().then_some(());
-        self.node.shared().wait_for(Some(timeout), over).is_some()
+        true
+    }
+
+    /// Whether the group has ended.
+    fn over(&self, core: &Core) -> Option<()> {
+        core.endpoint.group_queue_bytes(self.id).is_none().then_some(())
     }
 
     /// The group's state: values are minima over the members (M3, M5, M6).
@@ -186,15 +232,24 @@ impl Group {
     /// # Errors
     /// All have been taken and the group is over, with or without its members' answers: nothing happens to it any more.
     pub fn next_event(&self, timeout: Duration) -> Result<Option<GroupEvent>, GroupError> {
-        let next = |core: &mut Core| match core.endpoint.poll_group_event(self.id) {
-            None => core
-                .endpoint
-                .group_queue_bytes(self.id)
-                .is_none()
-                .then_some(Err(GroupError::Unknown(self.id))),
-            Some(event) => Some(Ok(event)),
-        };
-        self.node.shared().wait_for(Some(timeout), next).transpose()
+        self.node.shared().wait_for(Some(timeout), |core| self.event_or_end(core)).transpose()
+    }
+
+    /// The next event, without blocking the task. Starts the Node's background thread if there is none.
+    ///
+    /// # Errors
+    /// As for [`next_event`](Self::next_event); [`GroupError::Deserted`]: the Node has failed, or that thread cannot be
+    /// started.
+    pub async fn event_async(&self) -> Result<GroupEvent, GroupError> {
+        self.start_thread()?;
+        let failed = |core: &Core| core.failure.is_some().then_some(Err(GroupError::Deserted(self.id)));
+        self.node.resolve_group(|core| self.event_or_end(core).or_else(|| failed(core))).await
+    }
+
+    /// The next event, or that none comes any more.
+    fn event_or_end(&self, core: &mut Core) -> Option<Result<GroupEvent, GroupError>> {
+        let event = core.endpoint.poll_group_event(self.id).map(Ok);
+        event.or_else(|| self.over(core).map(|()| Err(GroupError::Unknown(self.id))))
     }
 
     /// Makes the Node at `addr` a member, from the next message on, or with what is retained
@@ -232,161 +287,6 @@ impl Drop for Group {
         self.close(DROP_GRACE);
         self.node.with_core(|core, now| core.endpoint.forget_group(now, self.id));
         self.node.shared().kick();
-    }
-}
-
-impl GroupListener {
-    /// The address joined.
-    pub fn address(&self) -> SocketAddr {
-        self.address
-    }
-
-    /// Whether the address itself is heard. It is not where the host has no multicast, or the Node hears as many
-    /// addresses as it can, 63; groups come by unicast then.
-    pub fn is_heard(&self) -> bool {
-        self.heard
-    }
-
-    /// Waits at most `timeout` for a group that this Node is made a member of, also where the Node has failed and
-    /// [none comes](Self::next).
-    pub fn accept(&self, timeout: Duration) -> Option<Membership> {
-        self.node.shared().wait_for(Some(timeout), |core| self.begun(core))
-    }
-
-    /// Waits for a group that this Node is made a member of; `None` if it is of none within `timeout`.
-    ///
-    /// # Errors
-    /// As for [`Node::recv`].
-    pub fn next(&self, timeout: Duration) -> Result<Option<Membership>, NodeError> {
-        let next = |core: &mut Core| self.begun(core).map(Ok).or_else(|| failure(core));
-        self.node.shared().wait_for(Some(timeout), next).transpose()
-    }
-
-    /// Like [`accept`](Self::accept), and does not wait on where an opener has given up waiting for others: then,
-    /// and when time is up, how far it is.
-    pub(crate) fn accept_unless_given_up(&self, timeout: Duration) -> Result<Membership, Invited> {
-        let outcome = |core: &mut Core| match (self.begun(core), core.endpoint.group_invited(self.address)) {
-            (Some(membership), _) => Some(Ok(membership)),
-            (None, Invited::GivenUp) => Some(Err(Invited::GivenUp)),
-            _ => None,
-        };
-        let outcome = self.node.shared().wait_for(Some(timeout), outcome);
-        let invited = || self.node.with_core(|core, _| core.endpoint.group_invited(self.address));
-        outcome.unwrap_or_else(|| Err(invited()))
-    }
-
-    fn begun(&self, core: &mut Core) -> Option<Membership> {
-        let (id, member) = core.endpoint.accept_group(self.address)?;
-        let (_, opener) = core.endpoint.membership((id, member))?;
-        Some(Membership { node: self.node.clone(), id, address: self.address, member, opener })
-    }
-
-    /// Asks the Node at `opener` to be made a member of its group at this address, from the next
-    /// message on, or with what is retained (`history`). [`accept`](Self::accept) brings the
-    /// membership. Whether it could be asked.
-    pub fn ask(&self, opener: SocketAddr, history: bool) -> bool {
-        let Ok(opener) = self.node.reachable(opener) else { return false };
-        let asked =
-            self.node.with_core(|core, now| core.endpoint.ask_to_join(now, opener, self.address, history));
-        self.node.shared().kick();
-        asked
-    }
-}
-
-impl Drop for GroupListener {
-    fn drop(&mut self) {
-        if !self.node.is_own() {
-            return;
-        }
-        self.node.with_core(|core, now| {
-            let others = core.listeners.remove(&self.address).unwrap_or(1) - 1;
-            if others > 0 {
-                core.listeners.insert(self.address, others);
-                return;
-            }
-            core.endpoint.stop_joining(self.address);
-            core.endpoint.leave_unclaimed_groups(now, self.address);
-        });
-        self.node.shared().kick();
-        self.node.release_address(self.address);
-    }
-}
-
-impl Membership {
-    /// The group's name.
-    pub fn id(&self) -> GroupId {
-        self.id
-    }
-
-    /// This member's id (M2).
-    pub fn member(&self) -> u32 {
-        self.member
-    }
-
-    /// The opener's address.
-    pub fn opener(&self) -> SocketAddr {
-        self.opener
-    }
-
-    /// Waits for the next message.
-    ///
-    /// # Errors
-    /// How the membership ended, once all that came before is taken.
-    pub fn recv(&self) -> Result<GroupMessage, MembershipEnd> {
-        self.recv_within(None)?.ok_or(MembershipEnd::Left)
-    }
-
-    /// The next message that is here now.
-    ///
-    /// # Errors
-    /// As for [`recv`](Self::recv).
-    pub fn try_recv(&self) -> Result<Option<GroupMessage>, MembershipEnd> {
-        self.recv_within(Some(Duration::ZERO))
-    }
-
-    /// Waits for the next message, at most `timeout`.
-    ///
-    /// # Errors
-    /// As for [`recv`](Self::recv).
-    pub fn recv_timeout(&self, timeout: Duration) -> Result<Option<GroupMessage>, MembershipEnd> {
-        self.recv_within(Some(timeout))
-    }
-
-    fn recv_within(&self, timeout: Option<Duration>) -> Result<Option<GroupMessage>, MembershipEnd> {
-        let take = |core: &mut Core| {
-            let now = core.recently();
-            let message = core.endpoint.group_recv(now, (self.id, self.member)).map(Ok);
-            let end = || core.endpoint.membership_end((self.id, self.member));
-            let broken = || core.broken.then_some(MembershipEnd::Lost(denrei_proto::LostReason::Aborted));
-            message.or_else(|| end().or_else(broken).map(Err))
-        };
-        self.node.shared().wait_for(timeout, take).transpose()
-    }
-
-    /// How the membership ended; `None` while it lasts.
-    pub fn end(&self) -> Option<MembershipEnd> {
-        self.node.with_core(|core, _| core.endpoint.membership_end((self.id, self.member)))
-    }
-
-    /// What has happened at this member; `None` once it is none.
-    pub fn counters(&self) -> Option<MembershipCounters> {
-        self.node.with_core(|core, _| core.endpoint.membership_counters((self.id, self.member)))
-    }
-
-    /// Leaves the group: what was not taken is gone, and receiving says [`MembershipEnd::Left`].
-    pub fn leave(&self) {
-        self.node.with_core(|core, now| core.endpoint.leave_group(now, (self.id, self.member)));
-        self.node.shared().kick();
-    }
-}
-
-impl Drop for Membership {
-    fn drop(&mut self) {
-        if !self.node.is_own() {
-            return;
-        }
-        self.leave();
-        self.node.release_address(self.address);
     }
 }
 

@@ -18,10 +18,33 @@
 //! A [`Node`] owns the port. What drives it is a setting ([`Drive`]): by default the thread that
 //! calls does the work (*inline*), so an exchange costs one system call each way; an application
 //! that goes away to compute takes [`Drive::Thread`].
+//!
+//! # In tasks
+//!
+//! Whatever waits has a form for tasks, whose name ends in `_async`; any runtime will do, and a thread of the Node's wakes
+//! them. A future that is dropped, by `select!` or a timeout of the runtime's, has taken, sent and left nothing. A
+//! task for each channel is cheap: a message [wakes](Node::recv_from_async) the one that it is for.
+//!
+//! ```
+//! use denrei::{ChannelId, Config, Node};
+//!
+//! let alice = Node::bind("127.0.0.1:0", Config::default())?;
+//! let bob = Node::bind("127.0.0.1:0", Config::default())?;
+//! pollster::block_on(async {
+//!     let on_two = ChannelId { peer: alice.connect(bob.local_addr())?, channel: 2 };
+//!     alice.send_async(on_two, "are you there?").await?;
+//!     let question = bob.recv_async().await?;
+//!     bob.send_async(question.channel, "yes").await?;
+//!     assert_eq!(alice.recv_from_async(on_two).await?.data, "yes");
+//!     Ok::<(), Box<dyn std::error::Error>>(())
+//! })?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 #![warn(missing_docs)]
 
 mod address;
+mod blocked;
 mod busy;
 mod collective;
 mod config;
@@ -41,6 +64,7 @@ mod pipeline;
 pub mod relay;
 pub mod settings;
 mod shards;
+mod tasks;
 mod wait;
 
 pub use address::resolve;

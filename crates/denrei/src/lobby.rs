@@ -68,8 +68,8 @@ impl Drop for Guest<'_> {
 
 /// Wakes tasks. Not under a lock: what a runtime does then is its own affair, and a Node's last clone may go with a
 /// task that is never run again. If one panics the others are woken all the same.
-pub(crate) fn wake_all(tasks: Vec<(u64, Waker)>) {
-    let wake = |(_, task): (u64, Waker)| catch_unwind(AssertUnwindSafe(|| task.wake())).err();
+pub(crate) fn wake_all(tasks: Vec<Waker>) {
+    let wake = |task: Waker| catch_unwind(AssertUnwindSafe(|| task.wake())).err();
     let panics: Vec<_> = tasks.into_iter().filter_map(wake).collect();
     // A thread that tells of its panic has no other.
     if let Some(panic) = panics.into_iter().next().filter(|_| !std::thread::panicking()) {

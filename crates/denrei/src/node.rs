@@ -7,7 +7,7 @@ mod recv;
 mod send;
 
 pub(crate) use peers::{can_reach, lacks_interface};
-pub(crate) use recv::failure;
+pub(crate) use recv::{failure, unstarted};
 
 pub use recv::Incoming;
 
@@ -125,7 +125,7 @@ impl Node {
         &self.handle.shards
     }
 
-    fn start_thread(&self) -> std::io::Result<()> {
+    pub(crate) fn start_thread(&self) -> std::io::Result<()> {
         let mut thread = self.handle.thread.lock();
         let shared = self.handle.shards.first();
         if thread.is_some() || shared.is_pipelined() {

@@ -348,7 +348,7 @@ impl Shared {
     }
 
     /// The same, but for tasks, which are the caller's to wake.
-    fn tell(&self, core: &mut Core) -> Vec<(u64, Task)> {
+    fn tell(&self, core: &mut Core) -> Vec<Task> {
         let asleep = core.sleeper_until.is_some();
         let bell = self.bell.get();
         let anybody = core.followers > 0 || asleep || !core.tasks.is_empty() || bell.is_some();
@@ -366,7 +366,7 @@ impl Shared {
         if let Some(lobby) = lobby {
             lobby.call();
         }
-        std::mem::take(&mut core.tasks)
+        core.take_tasks()
     }
 
     /// What rings when there is news, for event loops of others; rung at first.

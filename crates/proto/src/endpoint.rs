@@ -181,6 +181,11 @@ impl Endpoint {
         self.arrivals + self.events.count() + groups
     }
 
+    /// How many events there have been so far.
+    pub fn events(&self) -> u64 {
+        self.events.count()
+    }
+
     /// Bytes received, or promised memory to, and not taken, of all peers and groups.
     pub fn held_bytes(&self) -> u64 {
         self.held_bytes

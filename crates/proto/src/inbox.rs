@@ -88,6 +88,11 @@ impl Inbox {
         self.channels.get_mut(channel)
     }
 
+    /// Whether [`take`](Self::take) has something to take.
+    pub fn has_ready_on(&self, channel: u16) -> bool {
+        self.channels.get(channel).is_some_and(RecvChannel::has_ready)
+    }
+
     /// MESSAGE; whether something can be taken.
     pub fn on_message(
         &mut self,

@@ -5,11 +5,52 @@
 use super::{Group, GroupListener, MOMENT, OPENING_GRACE, OpenGroupError};
 use crate::Node;
 use crate::core::Core;
-use crate::node::failure;
+use crate::node::{failure, unstarted};
 use crate::shards::deadline_of;
 use denrei_proto::group::{Departure, GroupBackend, GroupError, GroupEvent, GroupOptions, MAX_MEMBERS};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
+
+/// A group whose members are asked. One that is dropped before it has opened is given up: there is nothing to wait
+/// for, as there is with one that was open.
+struct Opening {
+    group: Option<Group>,
+    members: Vec<SocketAddr>,
+}
+
+impl Opening {
+    /// How it went, once that is clear.
+    fn outcome(&self, core: &mut Core) -> Option<Result<(), OpenGroupError>> {
+        let id = self.group.as_ref()?.id;
+        match core.endpoint.poll_group_event(id) {
+            Some(GroupEvent::Opened) => Some(Ok(())),
+            Some(GroupEvent::OpenFailed { missing }) => Some(Err(GroupError::OpenFailed { missing }.into())),
+            Some(_) => Some(Err(self.silent())),
+            None => failure(core),
+        }
+    }
+
+    /// None of the members has said anything.
+    fn silent(&self) -> OpenGroupError {
+        let missing = self.members.iter().map(|addr| (*addr, Departure::Silent)).collect();
+        GroupError::OpenFailed { missing }.into()
+    }
+
+    /// The group, if it has opened.
+    fn end(mut self, outcome: Result<(), OpenGroupError>) -> Result<Group, OpenGroupError> {
+        outcome.map(|()| self.group.take().expect("nobody else takes it"))
+    }
+}
+
+impl Drop for Opening {
+    fn drop(&mut self) {
+        if let Some(Group { node, id, .. }) = &self.group
+            && node.is_own()
+        {
+            node.with_core(|core, now| core.endpoint.forget_group(now, *id));
+        }
+    }
+}
 
 impl Node {
     /// Opens a group at the multicast `address` with the Nodes at `members`, and waits until every one
@@ -40,11 +81,48 @@ impl Node {
         mut interrupted: impl FnMut() -> bool,
     ) -> Result<Group, OpenGroupError> {
         let options: GroupOptions = policy.into();
+        let until = deadline_of(options.open_timeout.saturating_add(OPENING_GRACE));
+        let opening = self.begin_group(address, members, options)?;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            let next = |core: &mut Core| opening.outcome(core);
+            match self.shared().wait_for(Some(left.min(MOMENT)), next) {
+                Some(outcome) => return opening.end(outcome),
+                None if left <= MOMENT => return Err(opening.silent()),
+                None if interrupted() => return Err(OpenGroupError::Interrupted),
+                None => {}
+            }
+        }
+    }
+
+    /// Like [`open_group`](Self::open_group), without blocking the task. Starts the background thread if there is
+    /// none. A future that is dropped has given up.
+    ///
+    /// # Errors
+    /// As for [`open_group`](Self::open_group). That thread cannot be started.
+    pub async fn open_group_async(
+        &self,
+        address: SocketAddr,
+        members: &[SocketAddr],
+        policy: impl Into<GroupOptions>,
+    ) -> Result<Group, OpenGroupError> {
+        self.start_thread().map_err(unstarted)?;
+        let opening = self.begin_group(address, members, policy.into())?;
+        let outcome = self.resolve_group(|core| opening.outcome(core)).await;
+        opening.end(outcome)
+    }
+
+    /// Asks the members.
+    fn begin_group(
+        &self,
+        address: SocketAddr,
+        members: &[SocketAddr],
+        options: GroupOptions,
+    ) -> Result<Opening, OpenGroupError> {
         let members = members.iter().map(|addr| self.member_at(*addr)).collect::<Result<Vec<_>, _>>()?;
         self.shards().gather();
         let nearest = nearest(address, &members);
         let address = self.on_its_link(address, nearest);
-        let timeout = options.open_timeout.saturating_add(OPENING_GRACE);
         let (source, bytes) = self.enable_multicast(address, nearest, &options)?;
         let id = self.with_core(|core, now| {
             let id = core.endpoint.open_group(now, address, &members, options)?;
@@ -56,31 +134,8 @@ impl Node {
             }
             Ok::<_, GroupError>(id)
         })?;
-        let group = Group { node: self.clone(), id, address };
         self.shared().kick();
-        let until = deadline_of(timeout);
-        loop {
-            let left = until.saturating_duration_since(Instant::now());
-            let next = |core: &mut Core| {
-                core.endpoint.poll_group_event(id).map(Ok).or_else(|| failure::<_, OpenGroupError>(core))
-            };
-            match self.shared().wait_for(Some(left.min(MOMENT)), next).transpose()? {
-                Some(GroupEvent::Opened) => return Ok(group),
-                Some(GroupEvent::OpenFailed { missing }) => {
-                    return Err(GroupError::OpenFailed { missing }.into());
-                }
-                None if left > MOMENT && interrupted() => {
-                    // There is nothing to wait for, as there is with one that was open.
-                    self.with_core(|core, now| core.endpoint.forget_group(now, id));
-                    return Err(OpenGroupError::Interrupted);
-                }
-                None if left > MOMENT => {}
-                _ => {
-                    let missing = members.into_iter().map(|addr| (addr, Departure::Silent)).collect();
-                    return Err(GroupError::OpenFailed { missing }.into());
-                }
-            }
-        }
+        Ok(Opening { group: Some(Group { node: self.clone(), id, address }), members })
     }
 
     /// The address of a member, which this Node can send to.

@@ -1,7 +1,11 @@
 //! The flow in the application's hands (S9, S10): look, wait, drop, repeat, share.
 
 use super::Node;
+use super::recv::{failure, unstarted};
+use crate::blocked::Blocked;
 use crate::core::Core;
+use crate::error::NodeError;
+use crate::tasks::Interest;
 use bytes::Bytes;
 use denrei_proto::{ChannelId, Completion, MessageId, PeerError, PeerId, SendError};
 use std::time::Duration;
@@ -13,6 +17,16 @@ impl Node {
         self.shards().wait_for_any(Some(timeout), |core: &mut Core| core.endpoint.peek())
     }
 
+    /// As [`ready`](Self::ready), without blocking the task. Starts the background thread if there is none.
+    ///
+    /// # Errors
+    /// As for [`recv_async`](Self::recv_async).
+    pub async fn ready_async(&self) -> Result<(ChannelId, usize), NodeError> {
+        self.start_thread().map_err(unstarted)?;
+        let ready = |core: &mut Core| core.endpoint.peek().map(Ok).or_else(|| failure(core));
+        self.resolve_any(ready).await
+    }
+
     /// Waits until a message of `bytes` may be sent to `peer` without waiting, at most `timeout`;
     /// whether it may (S9's `datagram_wait`). Whether the message is too large for the peer, or the peer takes no
     /// more or is lost, sending it tells.
@@ -20,16 +34,27 @@ impl Node {
     /// # Errors
     /// No such peer.
     pub fn wait(&self, peer: PeerId, bytes: u64, timeout: Duration) -> Result<bool, PeerError> {
-        let room = |core: &mut Core| match core.endpoint.has_room(peer, bytes) {
-            Ok(false) => {
-                core.await_room_for(peer, bytes);
-                None
-            }
-            answer => Some(answer),
-        };
         // Asks that the acknowledgements it waits for come at once.
         self.act(peer, |core, now| core.endpoint.hurry(now, peer))?;
-        self.shards().wait_for(peer, Some(timeout), room).unwrap_or(Ok(false))
+        let room = |core: &mut Core| room_or_wait(core, peer, bytes).ok();
+        let room = self.shards().wait_for(peer, Some(timeout), room);
+        room.map_or(Ok(false), |room| room.map(|()| true))
+    }
+
+    /// As [`wait`](Self::wait), without blocking the task. Starts the background thread if there is none.
+    ///
+    /// # Errors
+    /// No such peer. That thread cannot be started.
+    pub async fn wait_async(&self, peer: PeerId, bytes: u64) -> Result<(), SendError> {
+        self.start_thread().map_err(|_| SendError::NodeFailed)?;
+        let unknown = |_| SendError::UnknownPeer(peer);
+        // Asks that the acknowledgements it waits for come at once.
+        self.act(peer, |core, now| core.endpoint.hurry(now, peer)).map_err(unknown)?;
+        let room = |core: &mut Core| match room_or_wait(core, peer, bytes) {
+            Err(_) if core.broken => Ok(Err(SendError::NodeFailed)),
+            room => room.map(|room| room.map_err(unknown)).map_err(Interest::Room),
+        };
+        self.resolve_of(peer, room).await
     }
 
     /// Messages to `peer` that are not acknowledged (S9's `datagram_queue_length`); `None` if the peer
@@ -83,5 +108,14 @@ impl Node {
             }
             core.endpoint.send_before(now, to, message.into(), completion, now + lifetime)
         })
+    }
+}
+
+/// Whether a message of `bytes` could be queued; what to wait for otherwise.
+fn room_or_wait(core: &mut Core, peer: PeerId, bytes: u64) -> Result<Result<(), PeerError>, Blocked> {
+    match core.endpoint.has_room(peer, bytes) {
+        Ok(true) => Ok(Ok(())),
+        Ok(false) => Err(core.await_room_for(peer, bytes)),
+        Err(error) => Ok(Err(error)),
     }
 }

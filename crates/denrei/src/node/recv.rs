@@ -3,6 +3,7 @@
 use super::Node;
 use crate::core::Core;
 use crate::error::{NodeError, RecvError};
+use crate::tasks::Interest;
 use denrei_proto::{AcceptInto, ChannelId, Event, Message, PeerError};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -49,21 +50,29 @@ impl Node {
     /// As for [`recv`](Self::recv). What the channel brought was taken, and no more comes: the peer is lost, unknown, or
     /// done writing; or there is no such channel.
     pub fn recv_from(&self, channel: ChannelId, timeout: Duration) -> Result<Option<Message>, RecvError> {
-        let take = |core: &mut Core| {
-            let no_more = |core: &Core| Some(Err(core.endpoint.check_more_to_come(channel).err()?.into()));
-            take_from(core, channel).or_else(|| no_more(core))
-        };
+        let take = |core: &mut Core| take_or_end(core, channel);
         self.shards().wait_for(channel.peer, Some(timeout), take).transpose()
     }
 
     /// The next message of any peer, without blocking the task. Starts the background thread if
-    /// there is none.
+    /// there is none. A future that is dropped has taken nothing, as with all calls of this kind.
     ///
     /// # Errors
     /// As for [`recv`](Self::recv). That thread cannot be started.
     pub async fn recv_async(&self) -> Result<Message, NodeError> {
         self.start_thread().map_err(unstarted)?;
-        self.wait_async(take_or_fail).await
+        self.resolve_any(take_or_fail).await
+    }
+
+    /// The next message of one channel, without blocking the task, which messages of others do not wake. Starts the
+    /// background thread if there is none.
+    ///
+    /// # Errors
+    /// As for [`recv_from`](Self::recv_from). That thread cannot be started.
+    pub async fn recv_from_async(&self, channel: ChannelId) -> Result<Message, RecvError> {
+        self.start_thread().map_err(unstarted)?;
+        let take = |core: &mut Core| take_or_end(core, channel).ok_or(Interest::Channel(channel));
+        self.resolve_of(channel.peer, take).await
     }
 
     /// Does what is due now (receive, acknowledge, repeat) without waiting. For applications in
@@ -215,7 +224,7 @@ impl Node {
     /// As for [`recv`](Self::recv). That thread cannot be started.
     pub async fn event_async(&self) -> Result<Event, NodeError> {
         self.start_thread().map_err(unstarted)?;
-        self.wait_async(event_or_fail).await
+        self.resolve_any(event_or_fail).await
     }
 
     /// The next message of any peer or the next event, whichever is there first; waits at most
@@ -228,6 +237,15 @@ impl Node {
         self.next_where(timeout, |_| true)
     }
 
+    /// As [`next`](Self::next), without blocking the task. Starts the background thread if there is none.
+    ///
+    /// # Errors
+    /// As for [`recv`](Self::recv). That thread cannot be started.
+    pub async fn next_async(&self) -> Result<Incoming, NodeError> {
+        self.start_thread().map_err(unstarted)?;
+        self.resolve_any(|core| next_or_fail(core, |_| true)).await
+    }
+
     /// As [`next`](Self::next), but messages of channels that `wanted` refuses stay until their peer sends no
     /// more, and by and by it runs out of credit. `wanted` must not call the Node.
     pub(crate) fn next_where(
@@ -235,19 +253,7 @@ impl Node {
         timeout: Duration,
         wanted: impl Fn(ChannelId) -> bool,
     ) -> Result<Option<Incoming>, NodeError> {
-        let next = |core: &mut Core| {
-            let now = core.recently();
-            if let Some(message) = core.endpoint.recv_before_end(now, |_| true) {
-                return Some(Ok(Incoming::Message(message)));
-            }
-            if let Some(event) = core.endpoint.poll_event() {
-                return Some(Ok(Incoming::Event(event)));
-            }
-            match core.endpoint.recv_where(now, &wanted) {
-                Some(message) => Some(Ok(Incoming::Message(message))),
-                None => failure(core),
-            }
-        };
+        let next = |core: &mut Core| next_or_fail(core, &wanted);
         self.shards().wait_for_any(Some(timeout), next).transpose()
     }
 }
@@ -279,7 +285,28 @@ fn take_from<E: From<NodeError>>(core: &mut Core, channel: ChannelId) -> Option<
     core.endpoint.recv_from(now, channel).map(Ok).or_else(|| failure(core))
 }
 
-fn unstarted(error: std::io::Error) -> NodeError {
+/// The next message of a channel, or that no more come.
+fn take_or_end(core: &mut Core, channel: ChannelId) -> Option<Result<Message, RecvError>> {
+    let no_more = |core: &Core| Some(Err(core.endpoint.check_more_to_come(channel).err()?.into()));
+    take_from(core, channel).or_else(|| no_more(core))
+}
+
+/// The next message or event, in the order of [`Node::next`].
+fn next_or_fail(core: &mut Core, wanted: impl Fn(ChannelId) -> bool) -> Option<Result<Incoming, NodeError>> {
+    let now = core.recently();
+    if let Some(message) = core.endpoint.recv_before_end(now, |_| true) {
+        return Some(Ok(Incoming::Message(message)));
+    }
+    if let Some(event) = core.endpoint.poll_event() {
+        return Some(Ok(Incoming::Event(event)));
+    }
+    match core.endpoint.recv_where(now, wanted) {
+        Some(message) => Some(Ok(Incoming::Message(message))),
+        None => failure(core),
+    }
+}
+
+pub(crate) fn unstarted(error: std::io::Error) -> NodeError {
     let text = format!("it cannot start the thread that asynchronous calls need: {error}");
     NodeError(Arc::new(std::io::Error::new(error.kind(), text)))
 }

@@ -1,7 +1,9 @@
 //! Sending messages: blocking, trying, timed, asynchronous.
 
 use super::Node;
+use crate::blocked::Blocked;
 use crate::core::Core;
+use crate::tasks::Interest;
 use bytes::Bytes;
 use denrei_proto::{ChannelId, Completion, MessageId, PeerError, PeerId, SendError};
 use std::time::Duration;
@@ -150,21 +152,35 @@ impl Node {
                 Err((error, _)) => return Err(error),
             }
         };
-        let push = |core: &mut Core| push_or_wait(core, to, &mut message, completion);
+        let push = |core: &mut Core| push_or_wait(core, to, &mut message, completion).ok();
         let sent = self.shards().wait_for(to.peer, limit, push);
         self.shards().kick(to.peer);
         sent.unwrap_or(Err(full))
     }
 
-    /// Sends a message without blocking the task. Starts the background thread if there is none.
+    /// Sends a message without blocking the task, which waits while the queue to the peer is full. Starts the
+    /// background thread if there is none. A future that is dropped has sent nothing.
     ///
     /// # Errors
     /// As for [`send`](Self::send).
     pub async fn send_async(&self, to: ChannelId, message: impl Into<Bytes>) -> Result<MessageId, SendError> {
+        self.send_with_async(to, message, Completion::None).await
+    }
+
+    /// Like [`send_async`](Self::send_async), and reports later what `completion` asks for.
+    ///
+    /// # Errors
+    /// As for [`send`](Self::send).
+    pub async fn send_with_async(
+        &self,
+        to: ChannelId,
+        message: impl Into<Bytes>,
+        completion: Completion,
+    ) -> Result<MessageId, SendError> {
         self.start_thread().map_err(|_| SendError::NodeFailed)?;
         let mut message = message.into();
-        let push = |core: &mut Core| push_or_wait(core, to, &mut message, Completion::None);
-        let sent = self.wait_async_for(to.peer, push).await;
+        let push = |core: &mut Core| push_or_wait(core, to, &mut message, completion).map_err(Interest::Room);
+        let sent = self.resolve_of(to.peer, push).await;
         self.shards().kick(to.peer);
         sent
     }
@@ -183,15 +199,21 @@ impl Node {
     pub fn wait_acknowledged(&self, peer: PeerId, timeout: Duration) -> Result<bool, SendError> {
         // A peer that is gone has nothing to hurry with.
         let _ = self.act(peer, |core, now| core.endpoint.hurry(now, peer));
-        let flushed = |core: &mut Core| match core.endpoint.is_flushed(peer) {
-            Ok(false) if core.broken => Some(Err(SendError::NodeFailed)),
-            Ok(false) => {
-                core.await_empty(peer);
-                None
-            }
-            answer => Some(answer),
-        };
-        self.shards().wait_for(peer, Some(timeout), flushed).unwrap_or(Ok(false))
+        let flushed = |core: &mut Core| flushed_or_wait(core, peer).ok();
+        let flushed = self.shards().wait_for(peer, Some(timeout), flushed);
+        flushed.map_or(Ok(false), |flushed| flushed.map(|()| true))
+    }
+
+    /// Waits until everything sent so far to `peer` is acknowledged, without blocking the task. Starts the background
+    /// thread if there is none.
+    ///
+    /// # Errors
+    /// As for [`wait_acknowledged`](Self::wait_acknowledged). That thread cannot be started.
+    pub async fn wait_acknowledged_async(&self, peer: PeerId) -> Result<(), SendError> {
+        self.start_thread().map_err(|_| SendError::NodeFailed)?;
+        // A peer that is gone has nothing to hurry with.
+        let _ = self.act(peer, |core, now| core.endpoint.hurry(now, peer));
+        self.resolve_of(peer, |core| flushed_or_wait(core, peer).map_err(Interest::Room)).await
     }
 }
 
@@ -201,13 +223,23 @@ fn push_or_wait(
     to: ChannelId,
     message: &mut Bytes,
     completion: Completion,
-) -> Option<Result<MessageId, SendError>> {
+) -> Result<Result<MessageId, SendError>, Blocked> {
     match core.send(to, std::mem::take(message), completion) {
         Err((SendError::WouldBlock { .. }, kept)) => {
-            core.await_room(to, kept.len() as u64);
+            let blocked = core.await_room(to, kept.len() as u64);
             *message = kept;
-            None
+            Err(blocked)
         }
-        result => Some(result.map_err(|(error, _)| error)),
+        result => Ok(result.map_err(|(error, _)| error)),
+    }
+}
+
+/// Whether all is acknowledged, or never will be; what to wait for otherwise.
+fn flushed_or_wait(core: &mut Core, peer: PeerId) -> Result<Result<(), SendError>, Blocked> {
+    match core.endpoint.is_flushed(peer) {
+        Ok(true) => Ok(Ok(())),
+        Ok(false) if core.broken => Ok(Err(SendError::NodeFailed)),
+        Ok(false) => Err(core.await_empty(peer)),
+        Err(error) => Ok(Err(error)),
     }
 }

@@ -1,3 +1,4 @@
+use crate::tasks::Interest;
 use crate::{ChannelId, Config, Drive, Event, Node};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -105,7 +106,8 @@ fn a_task_is_woken_while_no_lock_is_held() {
     std::thread::sleep(LONG / 20);
     let (said, heard) = channel();
     let task = Arc::new(Curious(a.clone(), said)).into();
-    a.shared().core.lock().tasks.push((u64::MAX, task));
+    let before = a.shared().core.lock().tasks.wait(u64::MAX, Interest::Any, task);
+    assert!(before.is_none());
     let flushing = a.clone();
     std::thread::spawn(move || flushing.shared().kick());
     assert!(heard.recv_timeout(LONG).is_ok(), "who was woken waits for who woke it");

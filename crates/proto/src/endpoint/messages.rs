@@ -162,6 +162,18 @@ impl Endpoint {
         !self.readable.is_empty()
     }
 
+    /// The channels that have something to take, and some that had.
+    pub fn readable_channels(&self) -> impl ExactSizeIterator<Item = ChannelId> + '_ {
+        self.readable.iter()
+    }
+
+    /// Whether [`recv_from`](Self::recv_from) has something to take.
+    pub fn has_message(&self, id: ChannelId) -> bool {
+        // What an unproven session has brought may be a replay.
+        let peer = self.get(id.peer).filter(|peer| peer.visible && peer.is_sure_of_peer());
+        peer.is_some_and(|peer| peer.inbox().has_ready_on(id.channel))
+    }
+
     fn take(&mut self, now: Instant, id: ChannelId, unlisted: bool) -> Option<Message> {
         let memory_left = self.held_bytes <= self.config.receive_memory_bytes;
         let (config, slots) = (&self.config, &mut self.slots);

@@ -21,6 +21,10 @@ impl Readable {
         self.0.len()
     }
 
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = ChannelId> + '_ {
+        self.0.iter().copied()
+    }
+
     pub fn front(&self) -> Option<ChannelId> {
         self.0.front().copied()
     }
