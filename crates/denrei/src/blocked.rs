@@ -33,9 +33,8 @@ impl Blocked {
         Self { peer, beside: None, level: most.saturating_sub(bytes).max(most / 2) }
     }
 
-    fn names_same_queue_as(&self, other: &Self) -> bool {
-        let queue = |blocked: &Self| (blocked.peer, blocked.beside.map(|(channel, _)| channel));
-        queue(self) == queue(other)
+    fn queue(&self) -> Queue {
+        (self.peer, self.beside.map(|(channel, _)| channel))
     }
 
     /// Whether it is not over.
@@ -46,19 +45,31 @@ impl Blocked {
     }
 }
 
+/// A peer's, and which channel's own room will do as well.
+type Queue = (PeerId, Option<u16>);
+
 /// All who wait for room.
 #[derive(Debug, Default)]
 pub(crate) struct Queuers {
+    /// One for each queue, which is over as soon as it is for anybody who waits for that queue, or before.
     all: Vec<Blocked>,
     /// What was in `all` was over when something took its place there.
     room_came: bool,
+    /// Of the queues that nobody watches since the last look: those who wait for them still have to say so again.
+    over: Over,
+}
+
+#[derive(Debug, Default)]
+struct Over {
+    any: bool,
+    queues: Vec<Queue>,
 }
 
 impl Queuers {
     /// Whose time was up is still in the list: one entry for all who wait for the same queue, or calls in vain, each
     /// with a message of another size, would make every look at the list longer than the one before.
     pub fn add(&mut self, mut blocked: Blocked, endpoint: &Endpoint) {
-        let Some(same) = self.all.iter_mut().find(|other| other.names_same_queue_as(&blocked)) else {
+        let Some(same) = self.all.iter_mut().find(|other| other.queue() == blocked.queue()) else {
             self.make_room(endpoint);
             return self.all.push(blocked);
         };
@@ -85,11 +96,24 @@ impl Queuers {
         }
     }
 
-    /// Whether for somebody it is over, who is forgotten.
-    pub fn take_over(&mut self, endpoint: &Endpoint) -> bool {
-        let before = self.all.len();
-        self.all.retain(|blocked| blocked.still_is(endpoint));
-        std::mem::take(&mut self.room_came) || before != self.all.len()
+    /// Looks whether for somebody it is over, who is forgotten.
+    pub fn look(&mut self, endpoint: &Endpoint) -> bool {
+        let over = self.all.extract_if(.., |blocked| !blocked.still_is(endpoint));
+        self.over.queues.clear();
+        self.over.queues.extend(over.map(|blocked| blocked.queue()));
+        self.over.any = std::mem::take(&mut self.room_came);
+        self.over.any || !self.over.queues.is_empty()
+    }
+
+    /// Nothing is over that was not said before.
+    pub fn clear_over(&mut self) {
+        self.over.queues.clear();
+        self.over.any = false;
+    }
+
+    /// Whether somebody who waits for that has to look again: it is over, or is watched no more.
+    pub fn concerns(&self, blocked: &Blocked, endpoint: &Endpoint) -> bool {
+        self.over.any || self.over.queues.contains(&blocked.queue()) || !blocked.still_is(endpoint)
     }
 
     /// Goes on with all that wait in another list.

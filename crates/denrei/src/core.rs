@@ -70,11 +70,9 @@ pub(crate) struct Core {
     pub has_driver: bool,
     /// A thread is asleep on the sockets, or about to be, and will wake at this time.
     pub sleeper_until: Option<Instant>,
-    /// Threads that wait for that thread to bring them something.
-    pub followers: usize,
     /// Who waits for room in a peer's queue.
     pub queuers: Queuers,
-    /// Tasks that wait.
+    /// Tasks, and threads, that wait for that thread to bring them something.
     pub tasks: Tasks,
     /// How many listeners there are for each address of groups.
     pub listeners: BTreeMap<SocketAddr, usize>,
@@ -140,7 +138,6 @@ impl Core {
             back: (Instant::ZERO, Duration::ZERO),
             timers: Glance::new(LONGEST_WITHOUT_TIMERS),
             sleeper_until: None,
-            followers: 0,
             queuers: Queuers::default(),
             tasks: Tasks::default(),
             broken: false,
@@ -299,10 +296,8 @@ impl Core {
     /// Whether somebody who waits may have got what it waits for.
     pub fn has_news(&mut self) -> bool {
         let news = News { came: self.endpoint.news(), failed: self.failure.is_some(), broken: self.broken };
-        if std::mem::replace(&mut self.seen, news) != news {
-            return true;
-        }
-        self.queuers.take_over(&self.endpoint)
+        self.queuers.clear_over();
+        std::mem::replace(&mut self.seen, news) != news || self.queuers.look(&self.endpoint)
     }
 
     /// Takes the tasks that news concerns: all of them where the Node has failed.
@@ -310,7 +305,7 @@ impl Core {
         if self.failure.is_some() || self.broken {
             return self.tasks.take_all();
         }
-        self.tasks.take_concerned(&self.endpoint)
+        self.tasks.take_concerned(&self.endpoint, &self.queuers)
     }
 
     /// Somebody waits until everything to `peer` is acknowledged: what for.

@@ -6,12 +6,11 @@
 use crate::core::Core;
 use crate::node::Node;
 use crate::shards::Shards;
-use crate::tasks::Interest;
+use crate::tasks::{Interest, Tasks};
 use crate::wait::Shared;
 use denrei_proto::PeerId;
 use parking_lot::MutexGuard;
 use std::future::poll_fn;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 
 impl Node {
@@ -73,9 +72,7 @@ struct Seat<'a> {
 
 impl<'a> Seat<'a> {
     fn new(shards: &'a Shards) -> Self {
-        static SEATS: AtomicU64 = AtomicU64::new(0);
-        let number = SEATS.fetch_add(1, Ordering::Relaxed);
-        Self { shards, number, interest: None, old: Vec::new() }
+        Self { shards, number: Tasks::number(), interest: None, old: Vec::new() }
     }
 
     /// There was nothing: the task is woken when there is news that concerns it.

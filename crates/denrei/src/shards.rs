@@ -11,6 +11,7 @@
 
 use crate::core::Core;
 use crate::lobby::{Guest, Lobby, wake_all};
+use crate::tasks::Interest;
 use crate::wait::Shared;
 use denrei_proto::{PeerId, Place};
 use parking_lot::MutexGuard;
@@ -131,21 +132,21 @@ impl Shards {
         self.get(self.steering.of(peer)).kick();
     }
 
-    /// Waits for something of one peer's.
+    /// Waits for something of one peer's; `ready` says what it waits for otherwise.
     pub fn wait_for<T>(
         &self,
         peer: PeerId,
         timeout: Option<Duration>,
-        mut ready: impl FnMut(&mut Core) -> Option<T>,
+        mut ready: impl FnMut(&mut Core) -> Result<T, Interest>,
     ) -> Option<T> {
         if self.others.is_empty() {
-            return self.first.wait_for(timeout, ready);
+            return self.first.wait_until(timeout, ready);
         }
         let deadline = timeout.map(deadline_of);
-        let here = |core: &mut Core| if core.absorbed { Some(None) } else { ready(core).map(Some) };
-        match self.get(self.steering.of(peer)).wait_for(timeout, here)? {
+        let here = |core: &mut Core| if core.absorbed { Ok(None) } else { ready(core).map(Some) };
+        match self.get(self.steering.of(peer)).wait_until(timeout, here)? {
             Some(value) => Some(value),
-            None => self.first.wait_for(deadline.map(left), ready),
+            None => self.first.wait_until(deadline.map(left), ready),
         }
     }
 

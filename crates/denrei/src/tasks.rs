@@ -1,13 +1,17 @@
-//! Tasks that wait for news of a Node, and what each waits for.
+//! Tasks that wait for news of a Node, and what each waits for. Threads that wait for another are tasks like others.
 //!
 //! Inputs → outputs: a task and what it found missing, and the protocol's state once there is news → which tasks are
-//! to look again. With a task for each of a thousand channels a message concerns one of them, and what the others wait
-//! for is not looked at.
+//! to look again. With a task, or a thread, for each of many channels a message concerns one of them, and what the
+//! others wait for is not looked at.
 
-use crate::blocked::Blocked;
+use crate::blocked::{Blocked, Queuers};
 use denrei_proto::{ChannelId, Endpoint};
+use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeMap;
-use std::task::Waker;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Wake, Waker};
+use std::time::Duration;
 
 /// What a task waits for. Told too early it looks in vain and says so again; told too late it would wait for ever: a
 /// task whose look would find something is concerned.
@@ -32,6 +36,12 @@ pub(crate) struct Tasks {
 }
 
 impl Tasks {
+    /// A number that no other task has.
+    pub fn number() -> u64 {
+        static NUMBERS: AtomicU64 = AtomicU64::new(0);
+        NUMBERS.fetch_add(1, Ordering::Relaxed)
+    }
+
     /// The task of that number waits. Its waker of before is the caller's to drop.
     #[must_use]
     pub fn wait(&mut self, number: u64, interest: Interest, waker: Waker) -> Option<Waker> {
@@ -56,8 +66,9 @@ impl Tasks {
     }
 
     /// Takes those that are concerned by how things are.
-    pub fn take_concerned(&mut self, endpoint: &Endpoint) -> Vec<Waker> {
-        let concerned = |blocked: &Option<Blocked>| !blocked.as_ref().is_some_and(|it| it.still_is(endpoint));
+    pub fn take_concerned(&mut self, endpoint: &Endpoint, queuers: &Queuers) -> Vec<Waker> {
+        let concerned =
+            |blocked: &Option<Blocked>| blocked.as_ref().is_none_or(|it| queuers.concerns(it, endpoint));
         let others = self.others.extract_if(.., |_, (blocked, _)| concerned(blocked));
         let mut wakers: Vec<_> = others.map(|(_, (_, waker))| waker).collect();
         if !self.channels.is_empty() {
@@ -82,9 +93,49 @@ impl Tasks {
         }
     }
 
+    /// Takes any one of them.
+    pub fn take_one(&mut self) -> Option<Waker> {
+        let other = self.others.pop_first().map(|(_, (_, waker))| waker);
+        other.or_else(|| self.channels.pop_first().map(|(_, waker)| waker))
+    }
+
     /// Takes all of them.
     pub fn take_all(&mut self) -> Vec<Waker> {
         let others = std::mem::take(&mut self.others).into_values().map(|(_, waker)| waker);
         others.chain(std::mem::take(&mut self.channels).into_values()).collect()
+    }
+}
+
+/// Where a thread sleeps that waits like a task.
+#[derive(Default)]
+pub(crate) struct Bed {
+    is_called: Mutex<bool>,
+    called: Condvar,
+}
+
+impl Bed {
+    /// The calling thread's.
+    pub fn of_this_thread() -> Arc<Self> {
+        thread_local! {
+            static BED: Arc<Bed> = Arc::default();
+        }
+        // A thread that ends has none any more.
+        BED.try_with(Arc::clone).unwrap_or_default()
+    }
+
+    /// Sleeps until it is called, at most `limit`; not at all if it was called since the last time.
+    pub fn sleep(&self, limit: Duration) {
+        let mut is_called = self.is_called.lock();
+        if !*is_called {
+            self.called.wait_for(&mut is_called, limit);
+        }
+        *is_called = false;
+    }
+}
+
+impl Wake for Bed {
+    fn wake(self: Arc<Self>) {
+        *self.is_called.lock() = true;
+        self.called.notify_one();
     }
 }

@@ -7,10 +7,11 @@
 use crate::core::{Clock, Core};
 use crate::io::{Flush, Held, Io};
 use crate::lobby::{Lobby, wake_all};
+use crate::tasks::Interest;
 use denrei_io::{UdpSocket, Waiter, Waker};
 use denrei_layers::wake::Bell;
 use denrei_wire::{Instant, Way};
-use parking_lot::{Condvar, Mutex, MutexGuard};
+use parking_lot::{Mutex, MutexGuard};
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -49,8 +50,6 @@ pub(crate) struct Shared {
     is_full: AtomicBool,
     /// A thread sleeps on the sockets ([`Core::sleeper_until`] says until when).
     asleep: AtomicBool,
-    /// Followers wait here.
-    news: Condvar,
     waiter: Arc<Waiter>,
     waker: Waker,
     /// For event loops of others, once one has asked for it: rung when there is news.
@@ -88,7 +87,6 @@ impl Shared {
             hot: AtomicBool::new(false),
             is_full: AtomicBool::new(false),
             asleep: AtomicBool::new(false),
-            news: Condvar::new(),
             waker: waiter.waker(),
             waiter,
             bell: OnceLock::new(),
@@ -151,7 +149,7 @@ impl Shared {
         let mut core = self.core.lock();
         while core.sleeper_until.is_some() {
             self.waker.wake();
-            self.news.wait_for(&mut core, HANDING_OVER);
+            MutexGuard::unlocked(&mut core, || std::thread::sleep(HANDING_OVER));
         }
     }
 
@@ -351,12 +349,11 @@ impl Shared {
     fn tell(&self, core: &mut Core) -> Vec<Task> {
         let asleep = core.sleeper_until.is_some();
         let bell = self.bell.get();
-        let anybody = core.followers > 0 || asleep || !core.tasks.is_empty() || bell.is_some();
+        let anybody = asleep || !core.tasks.is_empty() || bell.is_some();
         let lobby = self.lobby.as_deref().filter(|lobby| !lobby.is_empty());
         if !(anybody || lobby.is_some()) || !core.has_news() {
             return Vec::new();
         }
-        self.news.notify_all();
         if asleep {
             self.waker.wake();
         }
@@ -392,8 +389,17 @@ impl Shared {
         timeout: Option<Duration>,
         mut ready: impl FnMut(&mut Core) -> Option<T>,
     ) -> Option<T> {
+        self.wait_until(timeout, |core| ready(core).ok_or(Interest::Any))
+    }
+
+    /// The same for who says what it waits for otherwise: other news does not wake it.
+    pub fn wait_until<T>(
+        &self,
+        timeout: Option<Duration>,
+        mut ready: impl FnMut(&mut Core) -> Result<T, Interest>,
+    ) -> Option<T> {
         let mut core = self.core.lock();
-        if let Some(value) = ready(&mut core) {
+        if let Ok(value) = ready(&mut core) {
             if core.look_is_due() {
                 MutexGuard::unlocked(&mut core, || self.look());
             }
@@ -414,11 +420,14 @@ impl Shared {
             // Also if another drives: what was only queued may be the question that is to be answered.
             self.answer(&mut core);
             // From here until the wait the lock stays taken: what comes is not missed.
-            if let Some(value) = ready(&mut core) {
-                self.answer(&mut core);
-                self.leave(&mut core);
-                return Some(value);
-            }
+            let interest = match ready(&mut core) {
+                Ok(value) => {
+                    self.answer(&mut core);
+                    self.leave(&mut core);
+                    return Some(value);
+                }
+                Err(interest) => interest,
+            };
             if looks.is_multiple_of(LOOKS_PER_CLOCK_READING) {
                 now = core.now();
             }
@@ -432,7 +441,7 @@ impl Shared {
                 continue;
             }
             if core.is_driven_by_another() {
-                self.follow(&mut core, deadline);
+                Self::follow(&mut core, &interest, deadline);
                 looks = 0;
             } else if now >= began + self.spin {
                 self.sleep(&mut core, deadline);

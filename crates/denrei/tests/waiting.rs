@@ -257,3 +257,90 @@ fn who_waits_is_called_away_whoever_drives_the_node() {
         }
     }
 }
+
+/// Some wait for other amounts of room in the same queue than others, by turns: each of them is told of its own.
+#[test]
+fn of_many_who_wait_for_room_in_one_queue_none_is_forgotten() {
+    for drive in [Drive::Inline, Drive::Thread, Drive::Pipelined] {
+        let few = ProtocolConfig { send_buffer_bytes: 256 << 10, ..ProtocolConfig::default() };
+        let (a, b) = (bind(drive, few.clone()), bind(Drive::Thread, few));
+        let peer = a.connect(b.local_addr()).unwrap();
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while b.recv_timeout(LONG / 100).unwrap().is_some() || !over.load(Ordering::Relaxed) {}
+            });
+            let senders: Vec<_> = (0..12)
+                .map(|number| {
+                    let a = &a;
+                    let to = channel(peer, number / 2);
+                    scope.spawn(move || {
+                        for round in 0..60 {
+                            let bytes = 1 << (7 + (number + round) % 10);
+                            a.send_timeout(to, vec![1; bytes], LONG).unwrap();
+                            match (number + round) % 4 {
+                                0 => assert!(a.flush(peer, LONG), "flush"),
+                                1 => assert_eq!(a.wait(peer, bytes as u64 * 16, LONG), Ok(true)),
+                                _ => {}
+                            }
+                        }
+                    })
+                })
+                .collect();
+            let began = Instant::now();
+            let ended: Vec<_> = senders.into_iter().map(|sender| sender.join().is_ok()).collect();
+            over.store(true, Ordering::Relaxed);
+            assert!(ended.iter().all(|ended| *ended), "{drive:?}: {ended:?}");
+            assert!(began.elapsed() < LONG / 2, "{drive:?}: took {:?}", began.elapsed());
+        });
+    }
+}
+
+/// A thread for each channel: a message wakes the one that it is for.
+#[test]
+fn a_message_does_not_wake_the_threads_of_other_channels() {
+    const THREADS: u16 = 32;
+    const ROUNDS: u16 = 200;
+    for drive in [Drive::Inline, Drive::Thread, Drive::Pipelined] {
+        let [a, b] = [drive, Drive::Thread].map(|drive| bind(drive, ProtocolConfig::default()));
+        let peer = b.connect(a.local_addr()).unwrap();
+        b.send(channel(peer, 0), "who").unwrap();
+        let back = a.recv_timeout(LONG).unwrap().unwrap().channel.peer;
+        std::thread::scope(|scope| {
+            for number in 0..THREADS {
+                let a = &a;
+                scope.spawn(move || {
+                    while let Ok(message) = a.recv_from(channel(back, number), LONG) {
+                        let message = message.expect("one comes, or the end");
+                        a.send(message.channel, message.data).unwrap();
+                    }
+                });
+            }
+            for round in 0..ROUNDS {
+                let to = channel(peer, round % THREADS);
+                b.send(to, "hello").unwrap();
+                assert_eq!(b.recv_from(to, LONG).unwrap().unwrap().data, "hello", "{drive:?}");
+            }
+            let switches = context_switches();
+            for _ in 0..ROUNDS {
+                b.send(channel(peer, 3), "hello").unwrap();
+                assert!(b.recv_from(channel(peer, 3), LONG).unwrap().is_some(), "{drive:?}");
+            }
+            let switches = (context_switches() - switches) / u64::from(ROUNDS);
+            assert!(switches < u64::from(THREADS) / 2, "{drive:?}: {switches} threads wake for each message");
+            b.close_write(peer).unwrap();
+        });
+    }
+}
+
+/// How often the threads of this process have gone to sleep so far.
+fn context_switches() -> u64 {
+    let threads = std::fs::read_dir("/proc/self/task").unwrap();
+    let status =
+        threads.filter_map(|thread| std::fs::read_to_string(thread.ok()?.path().join("status")).ok());
+    let sleeps = |status: String| {
+        let line = status.lines().find(|line| line.starts_with("voluntary_ctxt_switches"))?.to_owned();
+        line.split_whitespace().last()?.parse::<u64>().ok()
+    };
+    status.filter_map(sleeps).sum()
+}

@@ -36,7 +36,7 @@ impl Node {
     pub fn wait(&self, peer: PeerId, bytes: u64, timeout: Duration) -> Result<bool, PeerError> {
         // Asks that the acknowledgements it waits for come at once.
         self.act(peer, |core, now| core.endpoint.hurry(now, peer))?;
-        let room = |core: &mut Core| room_or_wait(core, peer, bytes).ok();
+        let room = |core: &mut Core| room_or_wait(core, peer, bytes).map_err(Interest::Room);
         let room = self.shards().wait_for(peer, Some(timeout), room);
         room.map_or(Ok(false), |room| room.map(|()| true))
     }

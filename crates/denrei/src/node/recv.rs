@@ -50,7 +50,7 @@ impl Node {
     /// As for [`recv`](Self::recv). What the channel brought was taken, and no more comes: the peer is lost, unknown, or
     /// done writing; or there is no such channel.
     pub fn recv_from(&self, channel: ChannelId, timeout: Duration) -> Result<Option<Message>, RecvError> {
-        let take = |core: &mut Core| take_or_end(core, channel);
+        let take = |core: &mut Core| take_or_end(core, channel).ok_or(Interest::Channel(channel));
         self.shards().wait_for(channel.peer, Some(timeout), take).transpose()
     }
 
@@ -266,7 +266,7 @@ impl Node {
         channel: ChannelId,
         timeout: Duration,
     ) -> Result<Option<Message>, NodeError> {
-        let take = |core: &mut Core| take_from(core, channel);
+        let take = |core: &mut Core| take_from(core, channel).ok_or(Interest::Channel(channel));
         self.shards().wait_for(channel.peer, Some(timeout), take).transpose()
     }
 

@@ -152,7 +152,7 @@ impl Node {
                 Err((error, _)) => return Err(error),
             }
         };
-        let push = |core: &mut Core| push_or_wait(core, to, &mut message, completion).ok();
+        let push = |core: &mut Core| push_or_wait(core, to, &mut message, completion).map_err(Interest::Room);
         let sent = self.shards().wait_for(to.peer, limit, push);
         self.shards().kick(to.peer);
         sent.unwrap_or(Err(full))
@@ -199,7 +199,7 @@ impl Node {
     pub fn wait_acknowledged(&self, peer: PeerId, timeout: Duration) -> Result<bool, SendError> {
         // A peer that is gone has nothing to hurry with.
         let _ = self.act(peer, |core, now| core.endpoint.hurry(now, peer));
-        let flushed = |core: &mut Core| flushed_or_wait(core, peer).ok();
+        let flushed = |core: &mut Core| flushed_or_wait(core, peer).map_err(Interest::Room);
         let flushed = self.shards().wait_for(peer, Some(timeout), flushed);
         flushed.map_or(Ok(false), |flushed| flushed.map(|()| true))
     }

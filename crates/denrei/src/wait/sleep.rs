@@ -2,36 +2,45 @@
 
 use super::{MAX_SLEEP, Shared, WITHOUT_ROOM};
 use crate::core::Core;
+use crate::lobby::wake_all;
+use crate::tasks::{Bed, Interest, Tasks};
 use denrei_wire::Instant;
 use parking_lot::MutexGuard;
 use smallvec::SmallVec;
 use std::os::fd::RawFd;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 impl Shared {
-    /// Waits for the thread that sleeps on the sockets.
-    pub(super) fn follow(&self, core: &mut MutexGuard<'_, Core>, deadline: Option<Instant>) {
-        core.followers += 1;
-        let timeout =
+    /// Waits for the thread that sleeps on the sockets, like a task.
+    pub(super) fn follow(core: &mut MutexGuard<'_, Core>, interest: &Interest, deadline: Option<Instant>) {
+        let limit =
             deadline.map_or(MAX_SLEEP, |deadline| deadline.saturating_since(core.now())).min(MAX_SLEEP);
-        self.news.wait_for(core, timeout);
-        core.followers -= 1;
+        let (number, bed) = (Tasks::number(), Bed::of_this_thread());
+        let before = core.tasks.wait(number, interest.clone(), Arc::clone(&bed).into());
+        debug_assert!(before.is_none(), "the number is new");
+        MutexGuard::unlocked(core, || bed.sleep(limit));
+        core.tasks.stop(number, interest);
     }
 
-    /// Somebody else has to watch the sockets now.
+    /// Somebody else has to watch the sockets now. With a driver nobody has to; without, those who wait are threads.
     pub(super) fn leave(&self, core: &mut MutexGuard<'_, Core>) {
-        if core.followers > 0 && core.sleeper_until.is_none() && !core.has_driver {
-            self.news.notify_one();
+        if core.sleeper_until.is_none()
+            && !core.has_driver
+            && let Some(next) = core.tasks.take_one()
+        {
+            MutexGuard::unlocked(core, || next.wake());
         }
         self.notify(core);
     }
 
     /// The way to wait has changed: everybody looks again.
-    pub fn rally(&self, core: &mut Core) {
-        if core.followers > 0 {
-            self.news.notify_all();
-        }
+    pub fn rally(&self, core: &mut MutexGuard<'_, Core>) {
         self.waker.wake();
+        let tasks = core.tasks.take_all();
+        if !tasks.is_empty() {
+            MutexGuard::unlocked(core, || wake_all(tasks));
+        }
     }
 
     /// Sleeps on the sockets, for everybody, until something happens or `deadline`.

@@ -41,11 +41,12 @@ fn what_the_kernel_had_no_room_for_leaves_as_soon_as_it_has() {
     }
 }
 
-/// A Node whose callers receive and send by themselves: a pipeline, where the environment asks for one, has threads
-/// for that, and nothing of what is tested here.
+/// A Node whose callers receive and send by themselves. Where the environment asks for another drive, threads do that,
+/// and nothing of what is tested here.
 fn inline() -> Option<Node> {
     let node = Node::bind("127.0.0.1:0", Config::default()).unwrap();
-    (!node.shared().is_pipelined()).then_some(node)
+    let is_driven = node.shared().core.lock().has_driver;
+    (!is_driven).then_some(node)
 }
 
 #[test]
