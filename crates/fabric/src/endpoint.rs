@@ -4,8 +4,8 @@
 //! threads that call, and in the keeper while none does.
 
 use crate::engine::address::AddressVector;
-use crate::engine::completion::Progress;
 use crate::engine::region_table::RegionTable;
+use crate::engine::sources::Progress;
 use crate::engine::{Engine, Limits};
 use crate::keeper::{Keeper, Keeps};
 use denrei::{BindError, Config, Maker, Node};

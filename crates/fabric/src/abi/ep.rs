@@ -10,7 +10,7 @@ use super::refuse::{self, PLAIN};
 use super::{Children, call, check_flags, class, count, hand_out, head, object, operation, take_back};
 use crate::endpoint::Endpoint;
 use crate::engine::Report;
-use crate::engine::completion::Progress;
+use crate::engine::sources::Progress;
 use crate::error::Errno;
 use crate::ffi::*;
 use crate::keeper::Keeps;

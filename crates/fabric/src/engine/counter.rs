@@ -3,7 +3,8 @@
 //! Inputs → outputs: completions of any thread → two counts, waiters woken, a descriptor that is readable when
 //! there is something that was not read.
 
-use super::completion::{Alarm, LONG_SLEEP, REST_AFTER, SHORT_SLEEP, Sources};
+use super::completion::{Alarm, LONG_SLEEP, SHORT_SLEEP};
+use super::sources::{REST_AFTER, Sources};
 use crate::error::Errno;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};

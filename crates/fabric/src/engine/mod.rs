@@ -28,6 +28,7 @@ pub mod port;
 mod receive;
 pub mod region_table;
 mod send;
+pub mod sources;
 mod sweep;
 mod target;
 mod unexpected;
