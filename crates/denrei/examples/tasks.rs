@@ -1,14 +1,14 @@
-//! A task for each conversation, in one runtime, over one Node: what each exchange takes with one task that waits, and
-//! with a thousand.
+//! A task, or a thread, for each conversation over one Node: what an exchange takes where one waits, and where many do.
 //!
-//! `cargo run --release -p denrei --example tasks [TASKS]`
+//! `cargo run --release -p denrei --example tasks [TASKS [THREADS]]`
 
-use denrei::{ChannelId, Config, Drive, Node};
+use denrei::{ChannelId, Config, Drive, Node, PeerId};
 use std::error::Error;
 use std::time::{Duration, Instant};
 
 const EXCHANGES: u32 = 20_000;
 const CHANNELS: u16 = 4096;
+const LONG: Duration = Duration::from_secs(60);
 
 /// Answers whatever comes on a channel, until the peer is gone.
 async fn echo(node: Node, channel: ChannelId) {
@@ -19,36 +19,55 @@ async fn echo(node: Node, channel: ChannelId) {
     }
 }
 
-/// The time of an exchange on the channel of each task in turn.
-async fn exchange(node: &Node, channels: &[ChannelId]) -> Result<Duration, Box<dyn Error>> {
+/// The same in a thread of its own.
+fn echo_blocking(node: &Node, channel: ChannelId) {
+    while let Ok(Some(message)) = node.recv_from(channel, LONG) {
+        if node.send(channel, message.data).is_err() {
+            return;
+        }
+    }
+}
+
+/// The time of an exchange on the channel of each who waits, in turn.
+fn exchange(node: &Node, peer: PeerId, channels: u16) -> Result<Duration, Box<dyn Error>> {
     let began = Instant::now();
-    for (_, channel) in (0..EXCHANGES).zip(channels.iter().cycle()) {
-        node.send_async(*channel, "are you there?").await?;
-        let answer = node.recv_from_async(*channel).await?;
+    for (_, channel) in (0..EXCHANGES).zip((0..channels).cycle()) {
+        let channel = ChannelId { peer, channel };
+        node.send(channel, "are you there?")?;
+        let answer = node.recv_from(channel, LONG)?.ok_or("no answer")?;
         assert_eq!(answer.data, "are you there?");
     }
     Ok(began.elapsed() / EXCHANGES)
 }
 
-fn main() -> Result<(), Box<dyn Error>> {
-    let tasks = std::env::args().nth(1).map_or(Ok(1000), |tasks| tasks.parse::<u16>());
-    let tasks = tasks.map_err(|_| "TASKS is how many tasks wait, 1 to 4096")?.clamp(1, CHANNELS);
+/// Has more and more wait, and tells what an exchange takes.
+fn measure(kind: &str, many: u16, start: impl Fn(Node, ChannelId)) -> Result<(), Box<dyn Error>> {
     let mut config = Config { drive: Drive::Thread, ..Config::default() };
     config.protocol.max_channels = CHANNELS;
     let [client, server] = [Node::bind("127.0.0.1:0", config.clone())?, Node::bind("127.0.0.1:0", config)?];
     let peer = client.connect(server.local_addr())?;
     client.send(ChannelId { peer, channel: 0 }, "hello")?;
     let back = server.recv()?.channel.peer;
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build()?;
     let mut waiting = 0;
-    for many in [1, tasks] {
-        for channel in waiting..many {
-            runtime.spawn(echo(server.clone(), ChannelId { peer: back, channel }));
-        }
-        waiting = waiting.max(many);
-        let channels: Vec<_> = (0..many).map(|channel| ChannelId { peer, channel }).collect();
-        let took = runtime.block_on(exchange(&client, &channels))?;
-        println!("{many:4} tasks wait: {:.1} µs an exchange", took.as_secs_f64() * 1e6);
+    for channels in [1, many] {
+        (waiting..channels).for_each(|channel| start(server.clone(), ChannelId { peer: back, channel }));
+        waiting = waiting.max(channels);
+        let took = exchange(&client, peer, channels)?;
+        println!("{channels:4} {kind} wait: {:.1} µs an exchange", took.as_secs_f64() * 1e6);
     }
     Ok(())
+}
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let mut arguments = std::env::args().skip(1);
+    let mut number = |default| arguments.next().map_or(Ok(default), |text| text.parse::<u16>());
+    let (tasks, threads) = (number(1000), number(64));
+    let [Ok(tasks), Ok(threads)] = [tasks, threads] else {
+        return Err("TASKS and THREADS are how many wait, 1 to 4096".into());
+    };
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build()?;
+    measure("tasks", tasks.clamp(1, CHANNELS), |node, channel| _ = runtime.spawn(echo(node, channel)))?;
+    measure("threads", threads.clamp(1, CHANNELS), |node, channel| {
+        std::thread::spawn(move || echo_blocking(&node, channel));
+    })
 }
