@@ -185,7 +185,8 @@ impl Group {
 
     /// Ends the group in order, as [`close`](Self::close) does, without blocking the task: resolves when all members
     /// have answered, or departed by the group's policy. Dropping a group that is closed waits for nothing; one that
-    /// is not, for its members' answers, half a second at most. Starts the Node's background thread if there is none.
+    /// is not, for its members' answers, half a second at most. A future that is dropped has the group end all the
+    /// same. Starts the Node's background thread if there is none.
     ///
     /// # Errors
     /// [`GroupError::Deserted`]: the Node has failed, or that thread cannot be started.
