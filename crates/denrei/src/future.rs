@@ -16,7 +16,7 @@ use std::task::{Context, Poll, Waker};
 impl Node {
     /// Resolves when `ready` returns something of any shard's, and sends what comes of that.
     pub(crate) async fn resolve_any<T>(&self, mut ready: impl FnMut(&mut Core) -> Option<T>) -> T {
-        let mut seat = Seat::new(self.shards());
+        let mut seat = Seat::new(self);
         poll_fn(|task| {
             let found =
                 self.shards().look(|core| ready(core).or_else(|| seat.take(core, Interest::Any, task)));
@@ -46,7 +46,7 @@ impl Node {
         enter: impl for<'a> Fn(&'a Shards) -> (&'a Shared, MutexGuard<'a, Core>),
         mut ready: impl FnMut(&mut Core) -> Result<T, Interest>,
     ) -> T {
-        let mut seat = Seat::new(self.shards());
+        let mut seat = Seat::new(self);
         poll_fn(|task| {
             let (shard, mut core) = enter(self.shards());
             let found = ready(&mut core);
@@ -62,7 +62,7 @@ impl Node {
 
 /// A future's place among those that are woken when there is news; it is free again when the future is dropped.
 struct Seat<'a> {
-    shards: &'a Shards,
+    node: &'a Node,
     number: u64,
     /// What it waits for, if it does.
     interest: Option<Interest>,
@@ -71,8 +71,8 @@ struct Seat<'a> {
 }
 
 impl<'a> Seat<'a> {
-    fn new(shards: &'a Shards) -> Self {
-        Self { shards, number: Tasks::number(), interest: None, old: Vec::new() }
+    fn new(node: &'a Node) -> Self {
+        Self { node, number: Tasks::number(), interest: None, old: Vec::new() }
     }
 
     /// There was nothing: the task is woken when there is news that concerns it.
@@ -85,8 +85,9 @@ impl<'a> Seat<'a> {
 
 impl Drop for Seat<'_> {
     fn drop(&mut self) {
-        let Some(interest) = &self.interest else { return };
-        for shard in self.shards.all() {
+        // In a child that was forked, a thread of the parent's may have had the lock.
+        let Some(interest) = self.interest.as_ref().filter(|_| self.node.is_own()) else { return };
+        for shard in self.node.shards().all() {
             let waker = shard.core.lock().tasks.stop(self.number, interest);
             drop(waker);
         }
