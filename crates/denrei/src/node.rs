@@ -197,13 +197,15 @@ impl Node {
         act(&mut core, now)
     }
 
-    /// Works with the core of a peer, and sends what came of it.
+    /// Works with the core of a peer, sends what came of it, and tells those who wait for that.
     fn act<T, E>(&self, peer: PeerId, act: impl FnOnce(&mut Core, Instant) -> Result<T, E>) -> Result<T, E> {
         let (shard, mut core) = self.shards().enter_of(peer);
         let now = core.now();
         let value = act(&mut core, now)?;
         drop(core);
         shard.kick();
+        // Nothing of it need come back: the peer may be silent.
+        shard.notify(&mut shard.core.lock());
         Ok(value)
     }
 }

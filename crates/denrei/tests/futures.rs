@@ -318,3 +318,30 @@ fn a_group_whose_members_do_not_answer_is_an_error_and_one_that_is_dropped_is_gi
     group.send("here").unwrap();
     assert_eq!(block_on(membership.recv_async()).unwrap().data, "here");
 }
+
+#[test]
+fn who_waits_for_room_hears_that_this_side_sends_no_more_or_has_ended_the_session() {
+    type End = fn(&Node, PeerId);
+    let ends: [End; 2] =
+        [|node, peer| node.close_write(peer).unwrap(), |node, peer| node.abort(peer, 0x8000, "").unwrap()];
+    for (drive, end) in DRIVES.into_iter().flat_map(|drive| ends.map(|end| (drive, end))) {
+        let few = ProtocolConfig { send_buffer_bytes: 64 << 10, ..ProtocolConfig::default() };
+        let (a, silent) = (bind(drive, few), std::net::UdpSocket::bind("127.0.0.1:0").unwrap());
+        let peer = a.connect(silent.local_addr().unwrap()).unwrap();
+        let message = Bytes::from(vec![1; 16 << 10]);
+        while a.try_send(on(peer, 0), message.clone()).is_ok() {}
+        std::thread::scope(|scope| {
+            let began = Instant::now();
+            let thread = scope.spawn(|| a.send_timeout(on(peer, 0), message.clone(), LONG));
+            std::thread::sleep(LONG / 100);
+            let task = Task::new(a.send_async(on(peer, 0), message.clone()));
+            end(&a, peer);
+            let told = [task.end(), thread.join().unwrap()];
+            let is_end = |sent: &Result<_, _>| {
+                matches!(sent, Err(SendError::WriteClosed(_) | SendError::PeerLost { .. }))
+            };
+            assert!(told.iter().all(is_end), "{drive:?}: {told:?}");
+            assert!(began.elapsed() < LONG / 4, "{drive:?}: {:?}", began.elapsed());
+        });
+    }
+}

@@ -65,10 +65,11 @@ impl Endpoint {
     }
 
     /// Whether a channel that had no room for a message of `bytes` beside others has it, and half of all its
-    /// room, again; also if the peer is gone.
+    /// room, again; also if the peer is gone, or this side sends it no more: who waits for room is to hear that.
     pub fn has_room_beside(&self, to: ChannelId, bytes: u64) -> bool {
         let most = self.config.send_buffer_bytes;
-        self.get(to.peer).is_none_or(|peer| peer.outbox().has_room_beside(to.channel, bytes, most))
+        let has_room = |peer: &Peer| peer.outbox().has_room_beside(to.channel, bytes, most);
+        self.get(to.peer).is_none_or(|peer| peer.is_write_closed() || has_room(peer))
     }
 
     /// Whether everything sent to a peer is acknowledged.
