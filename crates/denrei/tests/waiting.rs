@@ -5,6 +5,7 @@ use denrei::{
 };
 use std::future::Future;
 use std::net::UdpSocket;
+use std::path::{Path, PathBuf};
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -306,10 +307,13 @@ fn a_message_does_not_wake_the_threads_of_other_channels() {
         let peer = b.connect(a.local_addr()).unwrap();
         b.send(channel(peer, 0), "who").unwrap();
         let back = a.recv_timeout(LONG).unwrap().unwrap().channel.peer;
+        let threads = Mutex::new(Vec::new());
         std::thread::scope(|scope| {
             for number in 0..THREADS {
-                let a = &a;
+                let (a, threads) = (&a, &threads);
                 scope.spawn(move || {
+                    let this = std::fs::read_link("/proc/thread-self").unwrap();
+                    threads.lock().unwrap().push(Path::new("/proc").join(this));
                     while let Ok(message) = a.recv_from(channel(back, number), LONG) {
                         let message = message.expect("one comes, or the end");
                         a.send(message.channel, message.data).unwrap();
@@ -321,26 +325,25 @@ fn a_message_does_not_wake_the_threads_of_other_channels() {
                 b.send(to, "hello").unwrap();
                 assert_eq!(b.recv_from(to, LONG).unwrap().unwrap().data, "hello", "{drive:?}");
             }
-            let switches = context_switches();
+            let threads = threads.lock().unwrap().clone();
+            let before = switches(&threads);
             for _ in 0..ROUNDS {
                 b.send(channel(peer, 3), "hello").unwrap();
                 assert!(b.recv_from(channel(peer, 3), LONG).unwrap().is_some(), "{drive:?}");
             }
-            let switches = (context_switches() - switches) / u64::from(ROUNDS);
-            assert!(switches < u64::from(THREADS) / 2, "{drive:?}: {switches} threads wake for each message");
+            let each = (switches(&threads) - before) / u64::from(ROUNDS);
+            assert!(each < u64::from(THREADS) / 2, "{drive:?}: {each} threads wake for each message");
             b.close_write(peer).unwrap();
         });
     }
 }
 
-/// How often the threads of this process have gone to sleep so far.
-fn context_switches() -> u64 {
-    let threads = std::fs::read_dir("/proc/self/task").unwrap();
-    let status =
-        threads.filter_map(|thread| std::fs::read_to_string(thread.ok()?.path().join("status")).ok());
-    let sleeps = |status: String| {
-        let line = status.lines().find(|line| line.starts_with("voluntary_ctxt_switches"))?.to_owned();
-        line.split_whitespace().last()?.parse::<u64>().ok()
+/// How often these threads have gone to sleep so far.
+fn switches(threads: &[PathBuf]) -> u64 {
+    let sleeps = |thread: &PathBuf| {
+        let status = std::fs::read_to_string(thread.join("status")).unwrap();
+        let line = status.lines().find(|line| line.starts_with("voluntary_ctxt_switches")).unwrap();
+        line.split_whitespace().last().unwrap().parse::<u64>().unwrap()
     };
-    status.filter_map(sleeps).sum()
+    threads.iter().map(sleeps).sum()
 }
