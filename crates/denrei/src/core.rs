@@ -2,7 +2,7 @@
 
 use crate::blocked::{Blocked, Queuers};
 use crate::giving_way::GivingWay;
-use crate::tasks::Tasks;
+use crate::tasks::{Tasks, Wakers};
 use bytes::Bytes;
 use denrei_proto::group::{GroupError, GroupId};
 use denrei_proto::seal::Seed;
@@ -11,7 +11,6 @@ use denrei_wire::Instant;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::task::Waker;
 use std::time::Duration;
 
 /// An application that takes what is here without a pause has the socket looked at this often, or what
@@ -148,7 +147,7 @@ impl Core {
 
     /// Goes on with all that another core has, and whoever waits for it there; but tasks, which are to look
     /// again and then wait here.
-    pub fn absorb(&mut self, other: &mut Self) -> Vec<Waker> {
+    pub fn absorb(&mut self, other: &mut Self) -> Wakers {
         let now = self.now();
         self.endpoint.absorb(now, &mut other.endpoint);
         self.queuers.absorb(&mut other.queuers);
@@ -301,7 +300,7 @@ impl Core {
     }
 
     /// Takes the tasks that news concerns: all of them where the Node has failed.
-    pub fn take_tasks(&mut self) -> Vec<Waker> {
+    pub fn take_tasks(&mut self) -> Wakers {
         if self.failure.is_some() || self.broken {
             return self.tasks.take_all();
         }

@@ -3,6 +3,7 @@
 //! Inputs → outputs: a call for any of a Node's shards → the threads that wait for whichever is first look again; tasks
 //! to be woken → they are.
 
+use crate::tasks::Wakers;
 use parking_lot::{Condvar, Mutex};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -68,7 +69,7 @@ impl Drop for Guest<'_> {
 
 /// Wakes tasks. Not under a lock: what a runtime does then is its own affair, and a Node's last clone may go with a
 /// task that is never run again. If one panics the others are woken all the same.
-pub(crate) fn wake_all(tasks: Vec<Waker>) {
+pub(crate) fn wake_all(tasks: Wakers) {
     let wake = |task: Waker| catch_unwind(AssertUnwindSafe(|| task.wake())).err();
     let panics: Vec<_> = tasks.into_iter().filter_map(wake).collect();
     // A thread that tells of its panic has no other.

@@ -11,7 +11,7 @@
 
 use crate::core::Core;
 use crate::lobby::{Guest, Lobby, wake_all};
-use crate::tasks::Interest;
+use crate::tasks::{Interest, Wakers};
 use crate::wait::Shared;
 use denrei_proto::{PeerId, Place};
 use parking_lot::MutexGuard;
@@ -213,7 +213,7 @@ impl Shards {
             return;
         }
         let mut first = self.first.core.lock();
-        let mut tasks = Vec::new();
+        let mut tasks = Wakers::new();
         for shard in &self.others {
             let mut core = shard.core.lock();
             if !core.absorbed {

@@ -7,6 +7,7 @@
 use crate::blocked::{Blocked, Queuers};
 use denrei_proto::{ChannelId, Endpoint};
 use parking_lot::{Condvar, Mutex};
+use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,6 +25,9 @@ pub(crate) enum Interest {
     /// Room in the queue to a peer.
     Room(Blocked),
 }
+
+/// Tasks to be woken. Mostly one, for which no memory is asked.
+pub(crate) type Wakers = SmallVec<[Waker; 4]>;
 
 /// The tasks that wait, by number: who came first is told first.
 #[derive(Default)]
@@ -66,11 +70,11 @@ impl Tasks {
     }
 
     /// Takes those that are concerned by how things are.
-    pub fn take_concerned(&mut self, endpoint: &Endpoint, queuers: &Queuers) -> Vec<Waker> {
+    pub fn take_concerned(&mut self, endpoint: &Endpoint, queuers: &Queuers) -> Wakers {
         let concerned =
             |blocked: &Option<Blocked>| blocked.as_ref().is_none_or(|it| queuers.concerns(it, endpoint));
         let others = self.others.extract_if(.., |_, (blocked, _)| concerned(blocked));
-        let mut wakers: Vec<_> = others.map(|(_, (_, waker))| waker).collect();
+        let mut wakers: Wakers = others.map(|(_, (_, waker))| waker).collect();
         if !self.channels.is_empty() {
             self.take_readers(endpoint, &mut wakers);
         }
@@ -78,7 +82,7 @@ impl Tasks {
     }
 
     /// Takes those whose channel has a message, or will have none.
-    fn take_readers(&mut self, endpoint: &Endpoint, wakers: &mut Vec<Waker>) {
+    fn take_readers(&mut self, endpoint: &Endpoint, wakers: &mut Wakers) {
         let has_ended = std::mem::replace(&mut self.events_seen, endpoint.events()) != endpoint.events();
         // Whichever are fewer.
         if has_ended || self.channels.len() < endpoint.readable_channels().len() {
@@ -100,7 +104,7 @@ impl Tasks {
     }
 
     /// Takes all of them.
-    pub fn take_all(&mut self) -> Vec<Waker> {
+    pub fn take_all(&mut self) -> Wakers {
         let others = std::mem::take(&mut self.others).into_values().map(|(_, waker)| waker);
         others.chain(std::mem::take(&mut self.channels).into_values()).collect()
     }

@@ -7,7 +7,7 @@
 use crate::core::{Clock, Core};
 use crate::io::{Flush, Held, Io};
 use crate::lobby::{Lobby, wake_all};
-use crate::tasks::Interest;
+use crate::tasks::{Interest, Wakers};
 use denrei_io::{UdpSocket, Waiter, Waker};
 use denrei_layers::wake::Bell;
 use denrei_wire::{Instant, Way};
@@ -15,7 +15,6 @@ use parking_lot::{Mutex, MutexGuard};
 use std::os::fd::RawFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::task::Waker as Task;
 use std::time::Duration;
 
 mod sleep;
@@ -346,13 +345,13 @@ impl Shared {
     }
 
     /// The same, but for tasks, which are the caller's to wake.
-    fn tell(&self, core: &mut Core) -> Vec<Task> {
+    fn tell(&self, core: &mut Core) -> Wakers {
         let asleep = core.sleeper_until.is_some();
         let bell = self.bell.get();
         let anybody = asleep || !core.tasks.is_empty() || bell.is_some();
         let lobby = self.lobby.as_deref().filter(|lobby| !lobby.is_empty());
         if !(anybody || lobby.is_some()) || !core.has_news() {
-            return Vec::new();
+            return Wakers::new();
         }
         if asleep {
             self.waker.wake();
