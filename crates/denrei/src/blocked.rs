@@ -96,19 +96,14 @@ impl Queuers {
         }
     }
 
-    /// Looks whether for somebody it is over, who is forgotten.
+    /// Looks whether for somebody it is over, who is forgotten. Until the next look [`concerns`](Self::concerns) says
+    /// who.
     pub fn look(&mut self, endpoint: &Endpoint) -> bool {
         let over = self.all.extract_if(.., |blocked| !blocked.still_is(endpoint));
         self.over.queues.clear();
         self.over.queues.extend(over.map(|blocked| blocked.queue()));
         self.over.any = std::mem::take(&mut self.room_came);
         self.over.any || !self.over.queues.is_empty()
-    }
-
-    /// Nothing is over that was not said before.
-    pub fn clear_over(&mut self) {
-        self.over.queues.clear();
-        self.over.any = false;
     }
 
     /// Whether somebody who waits for that has to look again: it is over, or is watched no more.

@@ -2,7 +2,7 @@
 
 use crate::blocked::{Blocked, Queuers};
 use crate::giving_way::GivingWay;
-use crate::tasks::{Tasks, Wakers};
+use crate::tasks::{Interest, Tasks, Wakers};
 use bytes::Bytes;
 use denrei_proto::group::{GroupError, GroupId};
 use denrei_proto::seal::Seed;
@@ -295,8 +295,8 @@ impl Core {
     /// Whether somebody who waits may have got what it waits for.
     pub fn has_news(&mut self) -> bool {
         let news = News { came: self.endpoint.news(), failed: self.failure.is_some(), broken: self.broken };
-        self.queuers.clear_over();
-        std::mem::replace(&mut self.seen, news) != news || self.queuers.look(&self.endpoint)
+        let room_came = self.queuers.look(&self.endpoint);
+        std::mem::replace(&mut self.seen, news) != news || room_came
     }
 
     /// Takes the tasks that news concerns: all of them where the Node has failed.
@@ -308,23 +308,23 @@ impl Core {
     }
 
     /// Somebody waits until everything to `peer` is acknowledged: what for.
-    pub fn await_empty(&mut self, peer: PeerId) -> Blocked {
+    pub fn await_empty(&mut self, peer: PeerId) -> Interest {
         self.wait_in_queue(Blocked::until_empty(peer))
     }
 
     /// Somebody waits for room for `bytes` in the queue to `peer`, or in that of the channel.
-    pub fn await_room(&mut self, to: ChannelId, bytes: u64) -> Blocked {
+    pub fn await_room(&mut self, to: ChannelId, bytes: u64) -> Interest {
         self.wait_in_queue(Blocked::until_room(to, bytes, self.send_buffer_bytes))
     }
 
     /// Somebody waits until a message of `bytes` could be queued.
-    pub fn await_room_for(&mut self, peer: PeerId, bytes: u64) -> Blocked {
+    pub fn await_room_for(&mut self, peer: PeerId, bytes: u64) -> Interest {
         self.wait_in_queue(Blocked::until_room_for(peer, bytes, self.send_buffer_bytes))
     }
 
-    fn wait_in_queue(&mut self, blocked: Blocked) -> Blocked {
+    fn wait_in_queue(&mut self, blocked: Blocked) -> Interest {
         self.queuers.add(blocked.clone(), &self.endpoint);
-        blocked
+        Interest::Room(blocked)
     }
 }
 

@@ -195,8 +195,7 @@ impl Group {
         if !self.begin_closing() {
             return Ok(());
         }
-        let failed = |core: &Core| core.failure.is_some().then_some(Err(GroupError::Deserted(self.id)));
-        self.node.resolve_group(|core| self.over(core).map(Ok).or_else(|| failed(core))).await
+        self.node.resolve_group(|core| self.over(core).map(Ok).or_else(|| self.failed(core))).await
     }
 
     /// Says that no more comes; whether there is anything to wait for.
@@ -211,6 +210,11 @@ impl Group {
     /// Whether the group has ended.
     fn over(&self, core: &Core) -> Option<()> {
         core.endpoint.group_queue_bytes(self.id).is_none().then_some(())
+    }
+
+    /// Whether nobody drives the group any more.
+    fn failed<T>(&self, core: &Core) -> Option<Result<T, GroupError>> {
+        core.failure.is_some().then_some(Err(GroupError::Deserted(self.id)))
     }
 
     /// The group's state: values are minima over the members (M3, M5, M6).
@@ -243,8 +247,7 @@ impl Group {
     /// started.
     pub async fn event_async(&self) -> Result<GroupEvent, GroupError> {
         self.start_thread()?;
-        let failed = |core: &Core| core.failure.is_some().then_some(Err(GroupError::Deserted(self.id)));
-        self.node.resolve_group(|core| self.event_or_end(core).or_else(|| failed(core))).await
+        self.node.resolve_group(|core| self.event_or_end(core).or_else(|| self.failed(core))).await
     }
 
     /// The next event, or that none comes any more.

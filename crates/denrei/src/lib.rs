@@ -21,8 +21,8 @@
 //!
 //! # In tasks
 //!
-//! Whatever waits has a form for tasks, whose name ends in `_async`; any runtime will do, and a thread of the Node's wakes
-//! them. A future that is dropped, by `select!` or a timeout of the runtime's, has taken, sent and left nothing. A
+//! What waits for a Node or a group has a form for tasks, whose name ends in `_async`; any runtime will do, and a thread of
+//! the Node's wakes them. A future that is dropped, by `select!` or a timeout of the runtime's, has taken, sent and left nothing. A
 //! task for each channel is cheap: a message [wakes](Node::recv_from_async) the one that it is for.
 //!
 //! ```

@@ -202,10 +202,10 @@ impl Node {
         let (shard, mut core) = self.shards().enter_of(peer);
         let now = core.now();
         let value = act(&mut core, now)?;
+        // Not only once an answer comes: the peer may be silent.
+        shard.notify(&mut core);
         drop(core);
         shard.kick();
-        // Nothing of it need come back: the peer may be silent.
-        shard.notify(&mut shard.core.lock());
         Ok(value)
     }
 }

@@ -1,44 +1,39 @@
 //! What a child that was forked inherits of a Node it can drop, whatever the parent's threads were at.
 
 use denrei::{Config, Node};
-use std::ffi::c_int;
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::{ForkResult, fork};
 use std::future::Future;
-use std::ptr::null_mut;
 use std::sync::mpsc;
 use std::task::{Context, Waker};
 use std::time::{Duration, Instant};
 
 const LONG: Duration = Duration::from_secs(5);
-const NO_HANG: c_int = 1;
-const KILL: c_int = 9;
 
-unsafe extern "C" {
-    fn fork() -> c_int;
-    fn _exit(code: c_int) -> !;
-    fn waitpid(child: c_int, status: *mut c_int, options: c_int) -> c_int;
-    fn kill(process: c_int, signal: c_int) -> c_int;
-}
-
-/// Whether a child that does this ends.
+/// Whether a child that does this ends well.
 fn child_ends(work: impl FnOnce()) -> bool {
     // SAFETY: the child does what is asked of it here, and ends without anything of the parent's.
-    let child = unsafe { fork() };
-    if child == 0 {
-        work();
-        // SAFETY: ends the process.
-        unsafe { _exit(0) };
-    }
-    let began = Instant::now();
-    // SAFETY: a child of this process, whose status is not asked for.
-    while unsafe { waitpid(child, null_mut(), NO_HANG) } == 0 {
-        if began.elapsed() > LONG {
-            // SAFETY: that child, which nobody has waited for.
-            unsafe { (kill(child, KILL), waitpid(child, null_mut(), 0)) };
-            return false;
+    let child = match unsafe { fork() }.unwrap() {
+        ForkResult::Parent { child } => child,
+        ForkResult::Child => {
+            work();
+            // SAFETY: ends the process.
+            unsafe { nix::libc::_exit(0) }
         }
-        std::thread::sleep(Duration::from_millis(1));
+    };
+    let began = Instant::now();
+    loop {
+        match waitpid(child, Some(WaitPidFlag::WNOHANG)).unwrap() {
+            WaitStatus::StillAlive if began.elapsed() < LONG => std::thread::sleep(Duration::from_millis(1)),
+            WaitStatus::StillAlive => {
+                kill(child, Signal::SIGKILL).unwrap();
+                waitpid(child, None).unwrap();
+                return false;
+            }
+            end => return end == WaitStatus::Exited(child, 0),
+        }
     }
-    true
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Whatever waits has a form for tasks, which are woken for what concerns them and leave nothing behind.
+//! What waits has a form for tasks, which are woken for what concerns them and leave nothing behind.
 
 use denrei::{
     Bytes, ChannelId, Completion, Config, Drive, Event, GroupBackend, GroupError, GroupEvent, GroupOptions,

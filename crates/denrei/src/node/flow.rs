@@ -2,7 +2,6 @@
 
 use super::Node;
 use super::recv::{failure, unstarted};
-use crate::blocked::Blocked;
 use crate::core::Core;
 use crate::error::NodeError;
 use crate::tasks::Interest;
@@ -36,7 +35,7 @@ impl Node {
     pub fn wait(&self, peer: PeerId, bytes: u64, timeout: Duration) -> Result<bool, PeerError> {
         // Asks that the acknowledgements it waits for come at once.
         self.act(peer, |core, now| core.endpoint.hurry(now, peer))?;
-        let room = |core: &mut Core| room_or_wait(core, peer, bytes).map_err(Interest::Room);
+        let room = |core: &mut Core| room_or_wait(core, peer, bytes);
         let room = self.shards().wait_for(peer, Some(timeout), room);
         room.map_or(Ok(false), |room| room.map(|()| true))
     }
@@ -52,7 +51,7 @@ impl Node {
         self.act(peer, |core, now| core.endpoint.hurry(now, peer)).map_err(unknown)?;
         let room = |core: &mut Core| match room_or_wait(core, peer, bytes) {
             Err(_) if core.broken => Ok(Err(SendError::NodeFailed)),
-            room => room.map(|room| room.map_err(unknown)).map_err(Interest::Room),
+            room => room.map(|room| room.map_err(unknown)),
         };
         self.resolve_of(peer, room).await
     }
@@ -112,7 +111,7 @@ impl Node {
 }
 
 /// Whether a message of `bytes` could be queued; what to wait for otherwise.
-fn room_or_wait(core: &mut Core, peer: PeerId, bytes: u64) -> Result<Result<(), PeerError>, Blocked> {
+fn room_or_wait(core: &mut Core, peer: PeerId, bytes: u64) -> Result<Result<(), PeerError>, Interest> {
     match core.endpoint.has_room(peer, bytes) {
         Ok(true) => Ok(Ok(())),
         Ok(false) => Err(core.await_room_for(peer, bytes)),

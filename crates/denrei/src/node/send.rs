@@ -1,7 +1,6 @@
 //! Sending messages: blocking, trying, timed, asynchronous.
 
 use super::Node;
-use crate::blocked::Blocked;
 use crate::core::Core;
 use crate::tasks::Interest;
 use bytes::Bytes;
@@ -152,7 +151,7 @@ impl Node {
                 Err((error, _)) => return Err(error),
             }
         };
-        let push = |core: &mut Core| push_or_wait(core, to, &mut message, completion).map_err(Interest::Room);
+        let push = |core: &mut Core| push_or_wait(core, to, &mut message, completion);
         let sent = self.shards().wait_for(to.peer, limit, push);
         self.shards().kick(to.peer);
         sent.unwrap_or(Err(full))
@@ -179,7 +178,7 @@ impl Node {
     ) -> Result<MessageId, SendError> {
         self.start_thread().map_err(|_| SendError::NodeFailed)?;
         let mut message = message.into();
-        let push = |core: &mut Core| push_or_wait(core, to, &mut message, completion).map_err(Interest::Room);
+        let push = |core: &mut Core| push_or_wait(core, to, &mut message, completion);
         let sent = self.resolve_of(to.peer, push).await;
         self.shards().kick(to.peer);
         sent
@@ -199,7 +198,7 @@ impl Node {
     pub fn wait_acknowledged(&self, peer: PeerId, timeout: Duration) -> Result<bool, SendError> {
         // A peer that is gone has nothing to hurry with.
         let _ = self.act(peer, |core, now| core.endpoint.hurry(now, peer));
-        let flushed = |core: &mut Core| flushed_or_wait(core, peer).map_err(Interest::Room);
+        let flushed = |core: &mut Core| flushed_or_wait(core, peer);
         let flushed = self.shards().wait_for(peer, Some(timeout), flushed);
         flushed.map_or(Ok(false), |flushed| flushed.map(|()| true))
     }
@@ -213,7 +212,7 @@ impl Node {
         self.start_thread().map_err(|_| SendError::NodeFailed)?;
         // A peer that is gone has nothing to hurry with.
         let _ = self.act(peer, |core, now| core.endpoint.hurry(now, peer));
-        self.resolve_of(peer, |core| flushed_or_wait(core, peer).map_err(Interest::Room)).await
+        self.resolve_of(peer, |core| flushed_or_wait(core, peer)).await
     }
 }
 
@@ -223,19 +222,19 @@ fn push_or_wait(
     to: ChannelId,
     message: &mut Bytes,
     completion: Completion,
-) -> Result<Result<MessageId, SendError>, Blocked> {
+) -> Result<Result<MessageId, SendError>, Interest> {
     match core.send(to, std::mem::take(message), completion) {
         Err((SendError::WouldBlock { .. }, kept)) => {
-            let blocked = core.await_room(to, kept.len() as u64);
+            let room = core.await_room(to, kept.len() as u64);
             *message = kept;
-            Err(blocked)
+            Err(room)
         }
         result => Ok(result.map_err(|(error, _)| error)),
     }
 }
 
 /// Whether all is acknowledged, or never will be; what to wait for otherwise.
-fn flushed_or_wait(core: &mut Core, peer: PeerId) -> Result<Result<(), SendError>, Blocked> {
+fn flushed_or_wait(core: &mut Core, peer: PeerId) -> Result<Result<(), SendError>, Interest> {
     match core.endpoint.is_flushed(peer) {
         Ok(true) => Ok(Ok(())),
         Ok(false) if core.broken => Ok(Err(SendError::NodeFailed)),
