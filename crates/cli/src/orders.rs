@@ -3,7 +3,7 @@
 //! Inputs → outputs: lines → orders, queued; the end of the input → the end of this process, so
 //! that none outlives the one that started it.
 
-use crate::process::NO_THREAD;
+use crate::process::{NO_THREAD, beginning};
 use anyhow::{Context, Result, bail};
 use denrei_output::{say, tell};
 use serde::Serialize;
@@ -19,9 +19,6 @@ const MAX_WAITING_ORDERS: usize = 64;
 /// Longest order, bytes: the addresses of 257 sides take a fifth of it. Who reaches the address of a `--listen` may send
 /// anything.
 const MAX_ORDER_BYTES: u64 = 64 << 10;
-
-/// Characters that are shown of what cannot be read.
-const SHOWN: usize = 80;
 
 /// Exit status of a process whose parent has gone, or does not speak as it should.
 const ORPHANED: i32 = 4;
@@ -76,12 +73,6 @@ fn read<T: DeserializeOwned>(source: &mut impl BufRead) -> Option<T> {
     order.inspect_err(|error| tell!("denrei: an order that is none, {}: {error}", beginning(&line))).ok()
 }
 
-/// What is shown of text that cannot be read.
-pub fn beginning(text: &str) -> String {
-    let more = if text.chars().nth(SHOWN).is_some() { "…" } else { "" };
-    format!("{:?}{more}", text.chars().take(SHOWN).collect::<String>())
-}
-
 #[cfg(test)]
 impl<T> Orders<T> {
     /// None, and none to come.
@@ -128,7 +119,5 @@ mod tests {
     fn an_order_without_end_is_not_read_to_its_end() {
         let mut endless = io::BufReader::new(io::repeat(b'x'));
         assert_eq!(read::<u8>(&mut endless), None);
-        assert_eq!(beginning(&"x".repeat(1 << 20)).chars().count(), SHOWN + 3);
-        assert_eq!(beginning("short"), "\"short\"");
     }
 }

@@ -4,7 +4,6 @@
 //! answers read from it, each within a time limit. Dropping a [`LineProcess`] ends the process, and
 //! a process whose orders end (because its parent died) ends itself: none is left behind.
 
-use crate::orders::beginning;
 use anyhow::{Context, Result, anyhow, bail};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -20,6 +19,9 @@ const MAX_WAITING_LINES: usize = 1024;
 
 /// Longest line, bytes: the arrival times of a paced stream are the longest, 16 digits each.
 const MAX_LINE_BYTES: u64 = 64 << 20;
+
+/// Characters that are shown of what cannot be read.
+const SHOWN: usize = 80;
 
 /// What there is to do about a thread that could not be started.
 pub const NO_THREAD: &str = "cannot start a thread: let this user have more processes (ulimit -u)";
@@ -188,6 +190,12 @@ fn look_after_others<T: DeserializeOwned>(
     failed
 }
 
+/// What is shown of text that cannot be read.
+pub fn beginning(text: &str) -> String {
+    let more = if text.chars().nth(SHOWN).is_some() { "…" } else { "" };
+    format!("{:?}{more}", text.chars().take(SHOWN).collect::<String>())
+}
+
 fn read_lines(source: impl Read + Send + 'static) -> Result<Receiver<std::io::Result<String>>> {
     let (lines, receiver) = sync_channel(MAX_WAITING_LINES);
     let reader = thread::Builder::new().name("answers".into());
@@ -254,6 +262,12 @@ mod tests {
         assert!(begun.elapsed() < Duration::from_secs(50));
         let mut one = [shell("echo '\"done\"'; read line", "one"), waits()];
         assert_eq!(receive_among(&mut one, 0, Duration::from_secs(60), why).unwrap(), "done");
+    }
+
+    #[test]
+    fn text_that_cannot_be_read_is_shown_up_to_a_length() {
+        assert_eq!(beginning(&"x".repeat(1 << 20)).chars().count(), SHOWN + 3);
+        assert_eq!(beginning("short"), "\"short\"");
     }
 
     #[test]

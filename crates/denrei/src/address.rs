@@ -1,9 +1,9 @@
-//! Addresses as people write them.
+//! Addresses as people write them, and which of them can be sent to.
 //!
-//! Inputs → outputs: an address's text → what sockets take, or why it is none. Source: the system's resolver, which
-//! knows hosts' names and this host's interfaces.
+//! Inputs → outputs: an address's text → what sockets take, or why it is none; an address → whether it says enough, and
+//! whether a socket reaches it. Source: the system's resolver, which knows hosts' names and this host's interfaces.
 
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 
 /// An address with a port as people write it: `10.0.0.7:7411`, `[2001:db8::7]:7411`, or a host's name, of which it is the
 /// first address. One that a link alone has names this host's interface to it: `[fe80::7%eth0]:7411`. Asking for a name
@@ -46,6 +46,21 @@ fn interface_index(name: &str) -> Option<u32> {
         SocketAddr::V6(v6) => Some(v6.scope_id()).filter(|index| *index > 0),
         SocketAddr::V4(_) => None,
     }
+}
+
+/// Whether a socket bound to `local` can send to `target`: IPv6 is for IPv4 too where it is bound to all
+/// addresses.
+pub(crate) fn can_reach(local: IpAddr, target: IpAddr) -> bool {
+    match (local.to_canonical(), target.to_canonical()) {
+        (IpAddr::V6(local), _) if local.is_unspecified() => true,
+        (local, target) => local.is_ipv4() == target.is_ipv4(),
+    }
+}
+
+/// Whether an address is one that each link has for itself, and does not say which: what is sent there may go out
+/// anywhere, and answers come from another address, which has the interface.
+pub(crate) fn lacks_interface(addr: SocketAddr) -> bool {
+    matches!(addr, SocketAddr::V6(v6) if v6.ip().is_unicast_link_local() && v6.scope_id() == 0)
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! Errors of a Node that are not the protocol's.
 
-use crate::node::lacks_interface;
+use crate::address::lacks_interface;
 use denrei_proto::{ConnectError, NoMore};
 use std::io;
 use std::net::SocketAddr;

@@ -6,7 +6,6 @@ mod peers;
 mod recv;
 mod send;
 
-pub(crate) use peers::{can_reach, lacks_interface};
 pub(crate) use recv::{failure, unstarted};
 
 pub use recv::Incoming;

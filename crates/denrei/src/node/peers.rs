@@ -1,10 +1,11 @@
 //! A Node's peers: open, look at, close.
 
 use super::Node;
+use crate::address::{can_reach, lacks_interface};
 use crate::wait::Shared;
 use denrei_io::canonical;
 use denrei_proto::{ConnectError, FlowState, PeerError, PeerId, Rate};
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 impl Node {
@@ -125,19 +126,4 @@ impl Node {
     pub fn abort(&self, peer: PeerId, code: u16, reason: &str) -> Result<(), PeerError> {
         self.act(peer, |core, now| core.endpoint.abort(now, peer, code, reason))
     }
-}
-
-/// Whether a socket bound to `local` can send to `target`: IPv6 is for IPv4 too where it is bound to all
-/// addresses.
-pub(crate) fn can_reach(local: IpAddr, target: IpAddr) -> bool {
-    match (local.to_canonical(), target.to_canonical()) {
-        (IpAddr::V6(local), _) if local.is_unspecified() => true,
-        (local, target) => local.is_ipv4() == target.is_ipv4(),
-    }
-}
-
-/// Whether an address is one that each link has for itself, and does not say which: what is sent there may go out
-/// anywhere, and answers come from another address, which has the interface.
-pub(crate) fn lacks_interface(addr: SocketAddr) -> bool {
-    matches!(addr, SocketAddr::V6(v6) if v6.ip().is_unicast_link_local() && v6.scope_id() == 0)
 }

@@ -17,7 +17,7 @@ mod route;
 
 pub use pair::PairState;
 
-use crate::node::{can_reach, lacks_interface};
+use crate::address::{can_reach, lacks_interface};
 use crate::{BindError, Config, Drive, Node};
 use denrei_io::Maker;
 use denrei_proto::{ConfigError, MESSAGE_COST_BYTES, MIN_CHANNEL_CREDIT_BYTES, OfferPolicy};

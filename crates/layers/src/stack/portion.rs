@@ -4,9 +4,11 @@
 //! batches, for each store that shows some to the neighbour has a cache line go from core to core; of heavy ones
 //! the neighbour would wait idly for the first until the last of a batch is done.
 
-use super::worker::BATCH;
 use std::time::Instant;
 
+/// PDUs taken from a queue, and handed on, at a time at most: enough to share the cost of an index's way between cores,
+/// few enough to stay in the first-level cache.
+pub(super) const BATCH: usize = 32;
 const _: () = assert!(BATCH.is_power_of_two());
 
 /// What is made in this time goes together: some ten times as long as the way between two cores.

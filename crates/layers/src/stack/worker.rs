@@ -11,7 +11,7 @@
 //! out would hold up the acknowledgement that renews it.
 
 use super::layer::{Layer, Outlet};
-use super::portion::Portion;
+use super::portion::{BATCH, Portion};
 use super::{Idle, WorkerState};
 use crate::pool::flush_frees;
 use crate::ring::{Consumer, Producer};
@@ -21,9 +21,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// PDUs taken from a queue at a time: enough to share the cost of an index's way between cores,
-/// few enough to stay in the first-level cache.
-pub(super) const BATCH: usize = 32;
 /// PDUs kept in front of a layer, beyond which its neighbour is brought no more of those that it would
 /// hand on there. What answers a PDU from below (an acknowledgement) is kept beyond it: see the
 /// module's page. As many as a layer has buffers for, then.

@@ -3,7 +3,7 @@
 //! Inputs → outputs: a [`Cell`] with the workload `multicast` → what arrived, how long it took, and what
 //! the opener sent and heard. Endpoints, sessions and packets are the real ones; only the network is not.
 
-use super::run::{Outcome, lost_share};
+use super::outcome::{GroupOutcome, Outcome, lost_share};
 use super::schedule::{Experiment, Schedule, lay};
 use super::{Cell, Feedback, Suffered};
 use crate::net::topology::HostId;
@@ -13,7 +13,6 @@ use core::time::Duration;
 use denrei_proto::group::{GroupCounters, GroupEvent, GroupFeedback, GroupId, GroupOptions};
 use denrei_proto::{Endpoint, Event, PeerId};
 use denrei_wire::Instant;
-use serde::Serialize;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -24,23 +23,6 @@ const OPEN_LIMIT: Duration = Duration::from_secs(30);
 const LOOKS: u32 = 20_000;
 /// Messages the opener keeps queued at most: what its send buffer takes.
 const QUEUED: u64 = 32;
-
-/// What came of a group; nothing of it, where there is none.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct GroupOutcome {
-    /// Packets the opener sent to the group's address, repairs, parities and questions included.
-    pub group_packets: Option<u64>,
-    /// Reports (ACKs and NAKs) that the opener took in.
-    pub reports: Option<u64>,
-    /// Of these, those that named something missing (NAKs).
-    pub naks: Option<u64>,
-    /// Reports for each 100 symbols, sent once.
-    pub reports_per_100: Option<f64>,
-    /// Symbols sent again, to one member or to all.
-    pub repairs: Option<u64>,
-    /// Parities sent.
-    pub parities: Option<u64>,
-}
 
 impl Feedback {
     /// What a plan's name stands for: each scheme has what the one before has, and one thing more.

@@ -28,6 +28,7 @@ mod group;
 mod limits;
 mod lines;
 mod load;
+mod outcome;
 mod run;
 mod schedule;
 
@@ -35,8 +36,7 @@ pub use cell::Cell;
 pub use choices::{Congestion, Feedback, Workload};
 pub use error::PlanError;
 pub use faults::{FaultKind, Suffered, TimedFault};
-pub use group::GroupOutcome;
-pub use run::Outcome;
+pub use outcome::{GroupOutcome, Outcome};
 
 use lines::Lines;
 use serde::de::DeserializeOwned;

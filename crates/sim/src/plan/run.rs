@@ -1,8 +1,9 @@
 //! Simulates one combination of a plan and measures it.
 
 use super::load::Load;
+use super::outcome::{GroupOutcome, Outcome, lost_share};
 use super::schedule::{Schedule, lay};
-use super::{Cell, GroupOutcome, Suffered, Workload, greeting, group};
+use super::{Cell, Suffered, Workload, greeting, group};
 use crate::net::faults::FaultCounts;
 use crate::net::link::{LinkSpec, WIRE_OVERHEAD_BYTES};
 use crate::net::topology::HostId;
@@ -10,7 +11,6 @@ use crate::world::{HostSpec, World};
 use core::time::Duration;
 use denrei_proto::{Config, PeerCounters};
 use denrei_wire::Instant;
-use serde::Serialize;
 use std::sync::Arc;
 
 /// Fewer messages of each flow do not show who got how much.
@@ -18,65 +18,6 @@ const COARSE_MESSAGES: u64 = 10;
 
 /// Looks at whether all has arrived, over the time limit.
 const LOOKS: u32 = 6_000;
-
-/// What came of a combination. Sums are over all hosts.
-#[derive(Clone, Debug, Default, PartialEq, Serialize)]
-pub struct Outcome {
-    /// Everything arrived within the time limit; where faults were timed, or was told as lost.
-    pub finished: bool,
-    /// Afterwards, in a healed network, nothing was left to send, to tell or to read.
-    pub converged: bool,
-    /// Virtual time from the first send to the last arrival, s.
-    pub time_s: f64,
-    /// Bytes of messages that arrived, per second.
-    pub goodput_bytes_per_s: f64,
-    /// Time from sending to arrival, median, µs. Of ping-pong: one way.
-    pub p50_us: f64,
-    /// The same, 99th percentile.
-    pub p99_us: f64,
-    /// What arrived, as a share of what the busiest link towards a host carries in that time in full datagrams.
-    pub goodput_of_link: f64,
-    /// The shortest time in which that link carries what it has to, and the delay, µs.
-    pub ideal_us: f64,
-    /// `p99_us` as a multiple of that; `None` if not everything arrived.
-    pub p99_of_ideal: Option<f64>,
-    /// Jain's index of what had arrived of each flow when the first flow was done: 1 is fair, 1/n is
-    /// one flow taking all. `None` for flows of fewer than 10 messages, whose shares are too coarse.
-    pub fairness: Option<f64>,
-    /// Messages that arrived, at all receivers.
-    pub messages_delivered: u64,
-    /// Messages that were sent and will not arrive, as their session was lost or a process killed.
-    pub messages_lost: u64,
-    /// Messages of which senders were told that they may not have arrived, when a session was lost, and those
-    /// that killed senders had under way. Some may have arrived, and some that were acknowledged may
-    /// have been lost with their receiver.
-    pub messages_unacknowledged: u64,
-    /// Datagrams sent.
-    pub datagrams: u64,
-    /// Datagrams lost on links, in queues and in receive buffers, of all sent.
-    pub lost_share: f64,
-    /// The same, of those sent later than a round trip (with the queue full) after the first.
-    pub lost_share_later: f64,
-    /// Fragments and messages sent again.
-    pub retransmissions: u64,
-    /// Probes fired.
-    pub probes: u64,
-    /// Datagrams marked with congestion.
-    pub ecn_marks: u64,
-    /// Deepest queue of any switch port or host, bytes.
-    pub deepest_queue_bytes: u64,
-    /// Sessions lost.
-    pub lost_peers: u64,
-    /// What else happened to datagrams.
-    #[serde(flatten)]
-    pub suffered: Suffered,
-    /// Of a group, what its opener sent and heard.
-    #[serde(flatten)]
-    pub group: GroupOutcome,
-    /// Fingerprint of the run: equal for equal combinations and equal code. As text, because JSON's
-    /// numbers do not hold 64 bits.
-    pub digest: String,
-}
 
 impl Cell {
     /// The settings of every endpoint.
@@ -186,15 +127,6 @@ impl Before {
     fn now(world: &World) -> Self {
         Self { at: world.now(), counts: *world.counts(), counters: world.session_totals() }
     }
-}
-
-fn lost(counts: &FaultCounts) -> u64 {
-    counts.lost + counts.lost_in_burst + counts.queue_full + counts.receive_buffer_full
-}
-
-/// The share of datagrams lost between two looks.
-pub(super) fn lost_share(after: &FaultCounts, before: &FaultCounts) -> f64 {
-    (lost(after) - lost(before)) as f64 / ((after.sent - before.sent) as f64).max(1.0)
 }
 
 fn measure(cell: &Cell, world: &mut World, load: &mut Load, before: &Before, first: FaultCounts) -> Outcome {
