@@ -51,6 +51,8 @@ pub(crate) struct MtuSearch {
     /// When the last of them was noticed, and the smallest packet among them.
     suspected_at: Option<Instant>,
     suspected_bytes: u16,
+    /// A smaller one has arrived since the first of them.
+    smaller_arrived: bool,
     /// The size to probe next: kept, because it is asked for with each packet.
     next: Option<u16>,
 }
@@ -69,6 +71,7 @@ impl MtuSearch {
             suspicious_losses: 0,
             suspected_at: None,
             suspected_bytes: u16::MAX,
+            smaller_arrived: false,
             next: None,
         };
         search.choose();
@@ -141,6 +144,8 @@ impl MtuSearch {
         if bytes >= self.suspected_bytes {
             self.suspicious_losses = 0;
             self.suspected_bytes = u16::MAX;
+        } else {
+            self.smaller_arrived = true;
         }
     }
 
@@ -151,16 +156,17 @@ impl MtuSearch {
         if !tells || self.suspected_at == Some(now) {
             return false;
         }
+        self.smaller_arrived &= self.suspicious_losses > 0;
         self.suspected_at = Some(now);
         self.suspected_bytes = self.suspected_bytes.min(bytes);
         self.suspicious_losses += 1;
         if self.suspicious_losses < BLACK_HOLE_LOSSES {
             return false;
         }
-        // That the base is lost, too, or less, may be a silence of the peer's: then everything is tried anew as
-        // soon as it is over.
+        // That the base is lost, too, or less, or all of any size, may be a silence of the peer's: then everything is
+        // tried anew as soon as it is over.
         let within_base = self.suspected_bytes <= self.base;
-        self.ceiling = Some(self.current).filter(|_| !within_base);
+        self.ceiling = Some(self.current).filter(|_| !within_base && self.smaller_arrived);
         self.raise_at = self.ceiling.map(|_| now + RAISE_AFTER);
         self.current = if within_base { LEAST_DATAGRAM_BYTES } else { self.base };
         self.suspicious_losses = 0;
@@ -287,6 +293,25 @@ mod tests {
         }
         search(&mut mtu, 1472);
         assert_eq!(mtu.current(), 1472, "it may have been a silence");
+    }
+
+    #[test]
+    fn what_is_lost_while_nothing_arrives_says_nothing_of_its_size() {
+        for (smaller_arrives, found) in [(false, 1472), (true, 1464)] {
+            let mut mtu = MtuSearch::new(1200, 1472);
+            search(&mut mtu, 1472);
+            mtu.on_acked(100);
+            for loss in 1..=BLACK_HOLE_LOSSES as u64 {
+                let fallen = mtu.on_lost(Instant::from_nanos(loss), 1472);
+                assert_eq!(fallen, loss == BLACK_HOLE_LOSSES as u64);
+                if smaller_arrives {
+                    mtu.on_acked(576);
+                }
+            }
+            assert_eq!(mtu.current(), 1200);
+            search(&mut mtu, 1472);
+            assert_eq!(mtu.current(), found);
+        }
     }
 
     #[test]
