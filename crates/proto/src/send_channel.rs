@@ -17,7 +17,7 @@ use crate::{Completion, SendError, slots};
 use bytes::Bytes;
 use denrei_prefetch::ahead_of_reading;
 use denrei_wire::TransmitBuf;
-use denrei_wire::frame::{self, FRAGMENT_HEADER_BYTES, Frame, MESSAGE_HEADER_BYTES, Offer, message_flags};
+use denrei_wire::frame::{self, Frame, MESSAGE_HEADER_BYTES, Offer, fragment_header_bytes, message_flags};
 use std::collections::VecDeque;
 
 /// A packet that is nearly full is not topped up with a fragment smaller than this.
@@ -332,7 +332,7 @@ impl SendChannel {
             return self.write_whole(out, number, false);
         }
         let (sent, left) = (message.sent, len - message.sent);
-        let Some(fragment) = fragment_room(room, left, sent == 0) else { return Written::NoRoom };
+        let Some(fragment) = fragment_room(room, len, left, sent == 0) else { return Written::NoRoom };
         if message.progress == Progress::Queued {
             message.progress = Progress::Unasked;
             self.credit_used += cost;
@@ -377,7 +377,8 @@ impl SendChannel {
         ahead_of_reading(&message.data, from, end - from);
         let part = &message.data[from..end];
         let len = len as u16;
-        out.put(&frame::fragment_header(message.flags(), channel, number, len, offset, total));
+        let whose = (message.flags(), channel, number);
+        frame::put_fragment_header(whose, (len, offset, total), &mut |octets| out.put(octets));
         out.put_part(part, &message.data);
         Written::Frame { frame: SentFrame::Fragment { channel, number, offset, len }, again }
     }
@@ -467,14 +468,14 @@ impl SendChannel {
 /// Octets of an OFFER frame.
 pub(crate) const OFFER_BYTES: usize = 16;
 
-/// How many of `left` bytes to send as a fragment here; `None`: wait for a fresh packet.
+/// How many of `left` bytes of a message of `total` to send as a fragment here; `None`: wait for a fresh packet.
 ///
 /// A message that has not been begun and fits a fresh packet whole is not cut to fill this one.
-fn fragment_room(room: Room, left: u64, untouched: bool) -> Option<u64> {
+fn fragment_room(room: Room, total: u64, left: u64, untouched: bool) -> Option<u64> {
     if untouched && MESSAGE_HEADER_BYTES as u64 + left <= room.fresh as u64 {
         return None;
     }
-    let payload = room.here.checked_sub(FRAGMENT_HEADER_BYTES)?;
+    let payload = room.here.checked_sub(fragment_header_bytes(total))?;
     let worth_it = payload as u64 >= left.min(MIN_FRAGMENT_BYTES as u64);
     (payload > 0 && worth_it).then(|| left.min(payload as u64).min(u16::MAX as u64))
 }

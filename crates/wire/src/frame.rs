@@ -12,12 +12,12 @@ mod layout;
 mod pace;
 
 pub use decode::Frames;
-pub use encode::{fragment_header, message_header};
+pub use encode::{fragment_header_bytes, message_header, put_fragment_header};
 pub use feedback::{Feedback, Gap, OwnedFeedback, feedback_flags};
 pub use pace::{GRANT_REQUEST_BYTES, GRANT_UNLIMITED, Grant, GrantRequest, MAX_PACE, Rate, Skip};
 
 use crate::ack::AckFrame;
-use layout::{EndBody, FragmentHeader, MessageHeader};
+use layout::{EndBody, FragmentHeader, LongFragmentHeader, MessageHeader};
 use thiserror::Error;
 
 /// First octet of each frame.
@@ -32,7 +32,7 @@ pub mod kind {
     pub const ACK_ECN: u8 = 0x03;
     /// A whole message.
     pub const MESSAGE: u8 = 0x04;
-    /// A part of a message.
+    /// A part of a message of less than 4 GiB.
     pub const FRAGMENT: u8 = 0x05;
     /// A large message that waits for the receiver's word.
     pub const OFFER: u8 = 0x06;
@@ -64,6 +64,8 @@ pub mod kind {
     pub const SKIP: u8 = 0x13;
     /// Packets received, all that carried an ECN codepoint ECT(0), and how many those were.
     pub const ACK_ECT0: u8 = 0x14;
+    /// A part of a message of 4 GiB or more.
+    pub const LONG_FRAGMENT: u8 = 0x15;
     /// What a member of a group has received (M3, M6).
     pub const FEEDBACK: u8 = 0x18;
 }
@@ -106,8 +108,10 @@ pub enum FrameError {
 
 /// Octets of a MESSAGE frame before its payload.
 pub const MESSAGE_HEADER_BYTES: usize = size_of::<MessageHeader>();
-/// Octets of a FRAGMENT frame before its payload.
+/// Octets of a FRAGMENT frame before its payload: of a part of a message of less than 4 GiB.
 pub const FRAGMENT_HEADER_BYTES: usize = size_of::<FragmentHeader>();
+/// Octets of a LONG_FRAGMENT frame before its payload.
+pub const LONG_FRAGMENT_HEADER_BYTES: usize = size_of::<LongFragmentHeader>();
 /// Longest reason text an END carries, in octets of UTF-8.
 pub const MAX_REASON_BYTES: usize = 128;
 /// Largest frame without payload, ACK apart (END with its reason).

@@ -10,7 +10,7 @@ use crate::config::MESSAGE_COST_BYTES;
 use crate::send_channel::MIN_FRAGMENT_BYTES;
 use bytes::Bytes;
 use denrei_prefetch::ahead_of_reading;
-use denrei_wire::frame::{self, FRAGMENT_HEADER_BYTES, MESSAGE_HEADER_BYTES};
+use denrei_wire::frame::{self, MESSAGE_HEADER_BYTES, fragment_header_bytes};
 use smallvec::SmallVec;
 use std::collections::VecDeque;
 
@@ -178,7 +178,7 @@ impl Stream {
                 break;
             }
             let Some(len) = piece_len(total, self.offset, left, room) else { break };
-            left -= len as usize + header_bytes(len == total);
+            left -= len as usize + header_bytes(len, total);
             self.begun_cost += if fresh { cost } else { 0 };
             pieces.push(Piece { message: self.cutting, offset: self.offset, len });
             self.offset += len;
@@ -215,7 +215,7 @@ impl Stream {
             if piece.len == total {
                 put(&frame::message_header(0, 0, piece.message, len));
             } else {
-                put(&frame::fragment_header(0, 0, piece.message, len, piece.offset, total));
+                frame::put_fragment_header((0, 0, piece.message), (len, piece.offset, total), put);
             }
             let (from, end) = (piece.offset as usize, (piece.offset + piece.len) as usize);
             ahead_of_reading(message, from, end - from);
@@ -279,8 +279,9 @@ fn cost_of(message: &Bytes) -> u64 {
     message.len() as u64 + MESSAGE_COST_BYTES
 }
 
-fn header_bytes(whole: bool) -> usize {
-    if whole { MESSAGE_HEADER_BYTES } else { FRAGMENT_HEADER_BYTES }
+/// Octets before `len` of a message's `total`.
+fn header_bytes(len: u64, total: u64) -> usize {
+    if len == total { MESSAGE_HEADER_BYTES } else { fragment_header_bytes(total) }
 }
 
 /// How much of a message goes into a symbol that has `left` of its `room` octets free.
@@ -293,7 +294,7 @@ fn piece_len(total: u64, offset: u64, left: usize, room: usize) -> Option<u64> {
     if whole && left < room && total as usize + MESSAGE_HEADER_BYTES <= room {
         return None;
     }
-    let room = left.checked_sub(FRAGMENT_HEADER_BYTES)?.min(u16::MAX as usize) as u64;
+    let room = left.checked_sub(fragment_header_bytes(total))?.min(u16::MAX as usize) as u64;
     // A part that is the whole would have to be a MESSAGE.
     let most = if offset == 0 { total.saturating_sub(1) } else { total - offset };
     let len = room.min(most);

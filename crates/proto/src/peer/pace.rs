@@ -462,7 +462,7 @@ pub(super) fn is_data(frame: &Frame<'_>) -> bool {
 const HEADERS_BYTES: usize = 128;
 
 /// Where a packet that might reach to `end` has to end so that it carries no more than `room` octets
-/// of one fragment, and leaves none so small that it would not be sent.
+/// of one fragment, and leaves none so small that it would not be sent. Of a LONG_FRAGMENT it carries 8 fewer.
 fn cut_at(written: usize, end: usize, room: u64) -> usize {
     let room = usize::try_from(room).unwrap_or(usize::MAX).max(MIN_FRAGMENT_BYTES);
     let full = end.saturating_sub(written + FRAGMENT_HEADER_BYTES);

@@ -98,7 +98,8 @@ impl SendChannel {
                 self.aside().lost.pop_front();
                 return self.write_whole(out, lost.number, true);
             }
-            let Some(len) = fragment_room(room, lost.len, whole) else { return Written::NoRoom };
+            let total = message.len();
+            let Some(len) = fragment_room(room, total, lost.len, whole) else { return Written::NoRoom };
             let queue = &mut self.aside().lost;
             if len == lost.len {
                 queue.pop_front();
@@ -112,8 +113,8 @@ impl SendChannel {
 
     fn write_granted(&mut self, out: &mut TransmitBuf, room: Room, number: u64) -> Written {
         let message = self.get_mut(number).expect("the caller has seen it");
-        let (sent, left) = (message.sent, message.limit() - message.sent);
-        let Some(len) = fragment_room(room, left, false) else { return Written::NoRoom };
+        let (sent, total, left) = (message.sent, message.len(), message.limit() - message.sent);
+        let Some(len) = fragment_room(room, total, left, false) else { return Written::NoRoom };
         message.sent += len;
         if len == left {
             self.aside().granted.pop_front();

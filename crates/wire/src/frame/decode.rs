@@ -52,12 +52,26 @@ impl<'a> Frames<'a> {
 
     fn fragment(&mut self) -> Result<Frame<'a>, FrameError> {
         let header: &FragmentHeader = self.take(kind::FRAGMENT)?;
-        check_flags(kind::FRAGMENT, header.flags, message_flags::KNOWN)?;
-        let payload = self.take_bytes(kind::FRAGMENT, header.length.get() as usize)?;
-        let (offset, total) = (header.offset.get(), header.total.get());
+        self.part(&header.part, header.offset.get().into(), header.total.get().into())
+    }
+
+    fn long_fragment(&mut self) -> Result<Frame<'a>, FrameError> {
+        let header: &LongFragmentHeader = self.take(kind::LONG_FRAGMENT)?;
+        let total = header.total.get();
+        if total <= u32::MAX.into() {
+            return Err(FrameError::Impossible { kind: kind::LONG_FRAGMENT, field: "size" });
+        }
+        self.part(&header.part, header.offset.get(), total)
+    }
+
+    #[inline(always)] // as `next`
+    fn part(&mut self, header: &MessageHeader, offset: u64, total: u64) -> Result<Frame<'a>, FrameError> {
+        let kind = header.kind;
+        check_flags(kind, header.flags, message_flags::KNOWN)?;
+        let payload = self.take_bytes(kind, header.length.get() as usize)?;
         let end = offset.checked_add(payload.len() as u64);
         if payload.is_empty() || end.is_none_or(|end| end > total) {
-            return Err(FrameError::Impossible { kind: kind::FRAGMENT, field: "length" });
+            return Err(FrameError::Impossible { kind, field: "length" });
         }
         Ok(Frame::Fragment(Fragment {
             flags: header.flags,
@@ -137,6 +151,7 @@ impl<'a> Frames<'a> {
             kind::PARAMETERS => self.parameters(),
             kind::END => self.end(),
             kind::RATE..=kind::SKIP => self.pace(first),
+            kind::LONG_FRAGMENT => self.long_fragment(),
             kind::FEEDBACK => Feedback::take(&mut self.rest).map(Frame::Feedback),
             other => self.fixed(other),
         })

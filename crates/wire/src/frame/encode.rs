@@ -5,39 +5,53 @@
 
 use super::layout::*;
 use super::{
-    ACCEPT_REFUSED, FRAGMENT_HEADER_BYTES, Frame, MAX_REASON_BYTES, MESSAGE_HEADER_BYTES, Parameters, kind,
+    ACCEPT_REFUSED, FRAGMENT_HEADER_BYTES, Frame, LONG_FRAGMENT_HEADER_BYTES, MAX_REASON_BYTES,
+    MESSAGE_HEADER_BYTES, Parameters, kind,
 };
 use zerocopy::IntoBytes;
 
 /// The header of a MESSAGE frame; the payload of `length` octets follows.
 pub fn message_header(flags: u8, channel: u16, number: u64, length: u16) -> [u8; MESSAGE_HEADER_BYTES] {
-    zerocopy::transmute!(MessageHeader {
-        kind: kind::MESSAGE,
-        flags,
-        channel: channel.into(),
-        number: (number as u32).into(),
-        length: length.into(),
-    })
+    zerocopy::transmute!(part_header(kind::MESSAGE, flags, channel, number, length))
 }
 
-/// The header of a FRAGMENT frame; the payload of `length` octets follows.
-pub fn fragment_header(
-    flags: u8,
-    channel: u16,
-    number: u64,
-    length: u16,
-    offset: u64,
-    total: u64,
-) -> [u8; FRAGMENT_HEADER_BYTES] {
-    zerocopy::transmute!(FragmentHeader {
-        kind: kind::FRAGMENT,
+fn part_header(kind: u8, flags: u8, channel: u16, number: u64, length: u16) -> MessageHeader {
+    MessageHeader {
+        kind,
         flags,
         channel: channel.into(),
         number: (number as u32).into(),
         length: length.into(),
-        offset: offset.into(),
-        total: total.into(),
-    })
+    }
+}
+
+/// Octets before the payload of a part of a message of `total` octets.
+#[inline]
+pub fn fragment_header_bytes(total: u64) -> usize {
+    if u32::try_from(total).is_ok() { FRAGMENT_HEADER_BYTES } else { LONG_FRAGMENT_HEADER_BYTES }
+}
+
+/// Hands the header of a FRAGMENT frame to `put`, or that of a LONG_FRAGMENT where the message of `total` octets needs
+/// it; the payload of `length` octets follows.
+#[inline]
+pub fn put_fragment_header(
+    (flags, channel, number): (u8, u16, u64),
+    (length, offset, total): (u16, u64, u64),
+    put: &mut impl FnMut(&[u8]),
+) {
+    let part = |kind| part_header(kind, flags, channel, number, length);
+    match (u32::try_from(offset), u32::try_from(total)) {
+        (Ok(offset), Ok(total)) => {
+            put(FragmentHeader { part: part(kind::FRAGMENT), offset: offset.into(), total: total.into() }
+                .as_bytes())
+        }
+        _ => put(LongFragmentHeader {
+            part: part(kind::LONG_FRAGMENT),
+            offset: offset.into(),
+            total: total.into(),
+        }
+        .as_bytes()),
+    }
 }
 
 fn offer_body(kind: u8, flags: u8, channel: u16, number: u32, bytes: u64) -> OfferBody {
@@ -48,7 +62,7 @@ impl Frame<'_> {
     /// Hands the octets of a frame without payload to `put`.
     ///
     /// MESSAGE, FRAGMENT and ACK have encoders of their own ([`message_header`],
-    /// [`fragment_header`], [`AckFrame::encode`](crate::ack::encode)), which keep payloads out of
+    /// [`put_fragment_header`], [`AckFrame::encode`](crate::ack::encode)), which keep payloads out of
     /// copies; for them this writes the same octets, payload included. The reason of an END is
     /// cut at [`MAX_REASON_BYTES`], the limit of a refusing ACCEPT written as 0.
     ///
@@ -66,8 +80,8 @@ impl Frame<'_> {
                 put(m.payload);
             }
             Self::Fragment(f) => {
-                let length = length_of(f.payload);
-                put(&fragment_header(f.flags, f.channel, f.number as u64, length, f.offset, f.total));
+                let part = (length_of(f.payload), f.offset, f.total);
+                put_fragment_header((f.flags, f.channel, f.number as u64), part, put);
                 put(f.payload);
             }
             Self::Offer(o) => put(offer_body(kind::OFFER, o.flags, o.channel, o.number, o.total).as_bytes()),

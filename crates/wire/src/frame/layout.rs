@@ -6,7 +6,7 @@
 use zerocopy::byteorder::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-/// MESSAGE without its payload.
+/// MESSAGE without its payload, and what FRAGMENT and LONG_FRAGMENT begin with.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy)]
 #[repr(C)]
 pub(super) struct MessageHeader {
@@ -21,11 +21,16 @@ pub(super) struct MessageHeader {
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy)]
 #[repr(C)]
 pub(super) struct FragmentHeader {
-    pub(super) kind: u8,
-    pub(super) flags: u8,
-    pub(super) channel: U16,
-    pub(super) number: U32,
-    pub(super) length: U16,
+    pub(super) part: MessageHeader,
+    pub(super) offset: U32,
+    pub(super) total: U32,
+}
+
+/// LONG_FRAGMENT without its payload.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy)]
+#[repr(C)]
+pub(super) struct LongFragmentHeader {
+    pub(super) part: MessageHeader,
     pub(super) offset: U64,
     pub(super) total: U64,
 }
