@@ -19,6 +19,8 @@ use std::time::Duration;
 
 mod sleep;
 
+use sleep::Relief;
+
 /// Longest sleep without a look: bounds the harm of a clock that jumps.
 const MAX_SLEEP: Duration = Duration::from_secs(60);
 
@@ -397,6 +399,7 @@ impl Shared {
         timeout: Option<Duration>,
         mut ready: impl FnMut(&mut Core) -> Result<T, Interest>,
     ) -> Option<T> {
+        let _relief = Relief(self);
         let mut core = self.core.lock();
         if let Ok(value) = ready(&mut core) {
             if core.look_is_due() {

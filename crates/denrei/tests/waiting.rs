@@ -5,6 +5,7 @@ use denrei::{
 };
 use std::future::Future;
 use std::net::UdpSocket;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -257,6 +258,34 @@ fn who_waits_is_called_away_whoever_drives_the_node() {
             });
         }
     }
+}
+
+#[test]
+fn who_waits_beside_a_thread_that_panics_is_not_left_alone() {
+    let (a, b) =
+        (bind(Drive::Inline, ProtocolConfig::default()), bind(Drive::Thread, ProtocolConfig::default()));
+    let peer = b.connect(a.local_addr()).unwrap();
+    b.send(channel(peer, 0), "who").unwrap();
+    let back = a.recv_timeout(LONG).unwrap().unwrap().channel.peer;
+    while a.event_timeout(LONG / 50).is_some() {}
+    let panics = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let soon = || std::thread::sleep(LONG / 100);
+        let sleeps_for_all = scope.spawn(|| {
+            let left = || panics.load(Ordering::SeqCst).then(|| panic!("the application's")).is_some();
+            catch_unwind(AssertUnwindSafe(|| a.wait_incoming_unless(LONG, left)))
+        });
+        soon();
+        let waits = scope.spawn(|| a.recv_from(channel(back, 7), LONG / 2));
+        soon();
+        panics.store(true, Ordering::SeqCst);
+        // Its acknowledgement wakes who sleeps.
+        a.send(channel(back, 3), "hello").unwrap();
+        assert!(sleeps_for_all.join().unwrap().is_err());
+        let began = Instant::now();
+        b.send(channel(peer, 7), "hello").unwrap();
+        assert!(waits.join().unwrap().unwrap().is_some() && began.elapsed() < LONG / 4);
+    });
 }
 
 /// Some wait for other amounts of room in the same queue than others, by turns: each of them is told of its own.

@@ -11,6 +11,18 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+/// Somebody who waits, and may be who watches the sockets for the others. What it asks is the application's, and may panic.
+pub(super) struct Relief<'a>(pub &'a Shared);
+
+impl Drop for Relief<'_> {
+    fn drop(&mut self) {
+        // Who returns has left already.
+        if std::thread::panicking() {
+            self.0.leave(&mut self.0.core.lock());
+        }
+    }
+}
+
 impl Shared {
     /// Waits for the thread that sleeps on the sockets, like a task.
     pub(super) fn follow(core: &mut MutexGuard<'_, Core>, interest: &Interest, deadline: Option<Instant>) {
