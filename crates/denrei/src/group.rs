@@ -200,11 +200,7 @@ impl Group {
 
     /// Says that no more comes; whether there is anything to wait for.
     fn begin_closing(&self) -> bool {
-        if !self.node.is_own() || self.node.with_core(|core, _| core.endpoint.close_group(self.id)).is_err() {
-            return false;
-        }
-        self.node.shared().kick();
-        true
+        self.node.is_own() && self.node.act_on_groups(|groups, _| groups.close_group(self.id)).is_ok()
     }
 
     /// Whether the group has ended.
@@ -265,10 +261,7 @@ impl Group {
     /// It is one already, or cannot be one.
     pub fn add_member(&self, addr: SocketAddr, history: bool) -> Result<u32, GroupError> {
         let addr = self.node.member_at(addr)?;
-        let added =
-            self.node.with_core(|core, now| core.endpoint.add_group_member(now, self.id, addr, history));
-        self.node.shared().kick();
-        added
+        self.node.act_on_groups(|groups, now| groups.add_group_member(now, self.id, addr, history))
     }
 
     /// Removes a member.
@@ -276,10 +269,7 @@ impl Group {
     /// # Errors
     /// No such member.
     pub fn remove_member(&self, member: u32) -> Result<(), GroupError> {
-        let removed =
-            self.node.with_core(|core, now| core.endpoint.remove_group_member(now, self.id, member));
-        self.node.shared().kick();
-        removed
+        self.node.act_on_groups(|groups, now| groups.remove_group_member(now, self.id, member))
     }
 }
 

@@ -22,7 +22,7 @@ use crate::shards::Shards;
 use crate::wait::Shared;
 use denrei_io::{Capabilities, IoCounters, Maker, UdpSocket, Waiter};
 use denrei_proto::seal::{BeaconKey, SECRET_BYTES, Seed};
-use denrei_proto::{EndpointCounters, PeerId};
+use denrei_proto::{Endpoint, EndpointCounters, PeerId};
 use denrei_wire::{Incarnation, Instant};
 use parking_lot::Mutex;
 use std::io::ErrorKind;
@@ -194,6 +194,17 @@ impl Node {
         let mut core = self.shared().core.lock();
         let now = core.now();
         act(&mut core, now)
+    }
+
+    /// Works with the groups, sends what came of it, and tells those who wait for that: members may be silent.
+    pub(crate) fn act_on_groups<T>(&self, act: impl FnOnce(&mut Endpoint, Instant) -> T) -> T {
+        let mut core = self.shared().core.lock();
+        let now = core.now();
+        let value = act(&mut core.endpoint, now);
+        self.shared().notify(&mut core);
+        drop(core);
+        self.shared().kick();
+        value
     }
 
     /// Works with the core of a peer, sends what came of it, and tells those who wait for that.

@@ -11,7 +11,7 @@ use denrei::{
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering::SeqCst;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -384,4 +384,45 @@ fn a_member_whose_last_word_is_lost_says_it_again_before_its_node_is_gone() {
         };
         assert_eq!(how, leaves.then_some(Departure::Left));
     }
+}
+
+/// Nothing comes from the members by which whoever waits could notice.
+#[test]
+fn who_waits_in_another_thread_hears_at_once_what_a_call_does_to_a_group_of_silent_members() {
+    let nodes = [(); 2].map(|()| Node::bind("127.0.0.1:0", threaded()).unwrap());
+    let cables = nodes.each_ref().map(|node| Cable::to(node.local_addr()));
+    let mut config = threaded();
+    config.protocol.send_buffer_bytes = 1 << 20;
+    let opener = Node::bind("127.0.0.1:0", config).unwrap();
+    let address = group_address(23);
+    let listeners = nodes.each_ref().map(|node| node.join_group(address).unwrap());
+    let options = GroupOptions { backend: GroupBackend::Unicast, ..GroupOptions::default() };
+    let group = opener.open_group(address, &cables.each_ref().map(|cable| cable.addr), options).unwrap();
+    let members = listeners.each_ref().map(|listener| listener.accept(PATIENCE).unwrap());
+    for cable in &cables {
+        cable.out_is_cut.store(true, SeqCst);
+        cable.back_is_cut.store(true, SeqCst);
+    }
+    while group.send_timeout(content(1, 1 << 14), PATIENCE / 100).is_ok() {}
+    let soon = |wait: &(dyn Fn() + Sync), call: &dyn Fn()| {
+        thread::scope(|scope| {
+            let waits = scope.spawn(wait);
+            // Timers, all that there is, are rare by then.
+            thread::sleep(PATIENCE / 20);
+            let began = Instant::now();
+            call();
+            waits.join().unwrap();
+            assert!(began.elapsed() < PATIENCE / 200, "after {:?}", began.elapsed());
+        });
+    };
+    let left = || assert_eq!(members[0].recv().err(), Some(MembershipEnd::Left));
+    while members[0].try_recv().unwrap().is_some() {}
+    soon(&left, &|| members[0].leave());
+    let closed = || {
+        assert_eq!(group.send_timeout(content(1, 1 << 14), PATIENCE), Err(GroupError::Closing(group.id())))
+    };
+    soon(&closed, &|| assert!(!group.close(Duration::ZERO)));
+    let deserted = || assert_eq!(group.wait_acknowledged(PATIENCE), Err(GroupError::Deserted(group.id())));
+    group.remove_member(members[0].member()).unwrap();
+    soon(&deserted, &|| group.remove_member(members[1].member()).unwrap());
 }

@@ -193,8 +193,7 @@ impl Membership {
 
     /// Leaves the group: what was not taken is gone, and receiving says [`MembershipEnd::Left`].
     pub fn leave(&self) {
-        self.node.with_core(|core, now| core.endpoint.leave_group(now, (self.id, self.member)));
-        self.node.shared().kick();
+        self.node.act_on_groups(|groups, now| groups.leave_group(now, (self.id, self.member)));
     }
 }
 

@@ -291,7 +291,11 @@ impl Sender {
     /// Ends the group once everything is acknowledged.
     pub fn close(&mut self) {
         match self.phase {
-            Phase::Open => self.phase = Phase::Closing { said: false },
+            Phase::Open => {
+                self.phase = Phase::Closing { said: false };
+                // Who waits for room is to hear that.
+                self.news += 1;
+            }
             Phase::Opening { .. } => (self.phase, self.dismissing) = (Phase::Over, true),
             _ => {}
         }
