@@ -11,7 +11,8 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Somebody who waits, and may be who watches the sockets for the others. What it asks is the application's, and may panic.
+/// Somebody who waits, and may be who watches the sockets for the others. What it asks is the application's: that may
+/// panic.
 pub(super) struct Relief<'a>(pub &'a Shared);
 
 impl Drop for Relief<'_> {
