@@ -326,6 +326,30 @@ static void counters_and_queues(void)
 	OK(fi_close(&eq->fid));
 }
 
+/* Of what comes between the readings of a counter's two counts its descriptor tells. */
+static void counter_descriptors(void)
+{
+	struct fi_cntr_attr counting = { .wait_obj = FI_WAIT_FD };
+	struct pollfd polled = { .events = POLLIN };
+	struct fid_cntr *cntr;
+	struct fid *waited;
+	OK(fi_cntr_open(domain, &counting, &cntr, NULL));
+	waited = &cntr->fid;
+	OK(fi_control(waited, FI_GETWAIT, &polled.fd));
+	CHECK(fi_cntr_read(cntr) == 0);
+	OK(fi_cntr_add(cntr, 1));
+	CHECK(fi_cntr_readerr(cntr) == 0);
+	CHECK(fi_trywait(fabric, &waited, 1) == -FI_EAGAIN || poll(&polled, 1, 0) == 1);
+	CHECK(fi_cntr_read(cntr) == 1);
+	CHECK(fi_trywait(fabric, &waited, 1) == 0 && poll(&polled, 1, 0) == 0);
+	OK(fi_cntr_adderr(cntr, 1));
+	CHECK(fi_cntr_read(cntr) == 1);
+	CHECK(fi_trywait(fabric, &waited, 1) == -FI_EAGAIN || poll(&polled, 1, 0) == 1);
+	CHECK(fi_cntr_readerr(cntr) == 1);
+	CHECK(fi_trywait(fabric, &waited, 1) == 0 && poll(&polled, 1, 0) == 0);
+	OK(fi_close(waited));
+}
+
 static void refused_calls(void)
 {
 	struct fid_ep *ep = sides[0].ep, *other;
@@ -372,6 +396,7 @@ int main(void)
 	regions();
 	atomics();
 	counters_and_queues();
+	counter_descriptors();
 	access();
 	from_zero();
 	levels();
