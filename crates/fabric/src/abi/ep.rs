@@ -10,6 +10,7 @@ use super::refuse::{self, PLAIN};
 use super::{Children, call, check_flags, class, count, hand_out, head, object, operation, take_back};
 use crate::endpoint::Endpoint;
 use crate::engine::Report;
+use crate::engine::region_table::RegionTable;
 use crate::engine::sources::Progress;
 use crate::error::Errno;
 use crate::ffi::*;
@@ -41,6 +42,8 @@ pub(super) struct Ep {
     pub(super) inject_bytes: usize,
     setup: Mutex<Setup>,
     keeps: Keeps,
+    /// What peers read and write by it.
+    regions: Arc<RegionTable>,
     _domain: Children,
 }
 
@@ -131,6 +134,7 @@ pub(super) unsafe extern "C" fn open2(
             inject_bytes: settings.limits.eager_bytes,
             setup: Mutex::default(),
             keeps: domain.keeps,
+            regions: Arc::clone(&domain.regions),
             _domain: domain.children(),
         };
         // SAFETY: the caller's.
@@ -286,6 +290,7 @@ impl Ep {
         }
         let keeps = if setup.waitable { Keeps::Driving } else { self.keeps };
         self.endpoint.enable(keeps).map_err(|error| Errno(error.raw_os_error().unwrap_or(EAGAIN)))?;
+        self.regions.add_endpoint(&self.progress());
         self.enabled.store(true, Ordering::Release);
         Ok(())
     }

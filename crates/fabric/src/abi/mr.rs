@@ -158,6 +158,7 @@ unsafe extern "C" fn bind(fid: *mut fid, other: *mut fid, flags: u64) -> c_int {
                 FI_CLASS_CNTR => {
                     check_flags(flags, FI_REMOTE_READ | FI_REMOTE_WRITE)?;
                     let cntr = object::<Cntr, _>(other)?;
+                    mr.table.add_counter(&cntr.counter);
                     mr.registered.counters.lock().push((flags, Arc::clone(&cntr.counter)));
                     mr.bound.lock().push(cntr.children.clone());
                 }

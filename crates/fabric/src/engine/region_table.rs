@@ -1,14 +1,15 @@
 //! The regions of a domain, by key.
 //!
 //! Inputs → outputs: regions and the keys the application wants, or none → regions by key, for what
-//! peers ask.
+//! peers ask. Whoever looks at a counter of a region lets the endpoints that serve it work.
 
 use super::counter::Counter;
+use super::sources::Progress;
 use crate::error::Errno;
 use crate::memory::Region;
 use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 /// A region, and what counts its uses.
 #[derive(Debug)]
@@ -35,6 +36,14 @@ pub struct RegionTable {
     regions: RwLock<HashMap<u64, Arc<Registered>>>,
     /// The next key, where the provider chooses.
     next_key: Mutex<u64>,
+    servants: Mutex<Servants>,
+}
+
+/// Endpoints that serve the regions, and counters of what they do.
+#[derive(Debug, Default)]
+struct Servants {
+    endpoints: Vec<Weak<dyn Progress>>,
+    counters: Vec<Weak<Counter>>,
 }
 
 impl RegionTable {
@@ -71,6 +80,27 @@ impl RegionTable {
     /// `ENOKEY`: there is none.
     pub fn get(&self, key: u64) -> Result<Arc<Registered>, Errno> {
         self.regions.read().get(&key).cloned().ok_or(Errno::NO_KEY)
+    }
+
+    /// An endpoint serves the regions from now on.
+    pub fn add_endpoint(&self, endpoint: &Weak<dyn Progress>) {
+        let mut servants = self.servants.lock();
+        servants.endpoints.retain(|known| known.strong_count() > 0 && !known.ptr_eq(endpoint));
+        servants.endpoints.push(Weak::clone(endpoint));
+        for counter in servants.counters.iter().filter_map(Weak::upgrade) {
+            counter.sources.add(Weak::clone(endpoint));
+        }
+    }
+
+    /// A counter counts what peers do with a region from now on.
+    pub fn add_counter(&self, counter: &Arc<Counter>) {
+        let mut servants = self.servants.lock();
+        let new = Arc::downgrade(counter);
+        servants.counters.retain(|known| known.strong_count() > 0 && !known.ptr_eq(&new));
+        servants.counters.push(new);
+        for endpoint in &servants.endpoints {
+            counter.sources.add(Weak::clone(endpoint));
+        }
     }
 }
 

@@ -350,6 +350,35 @@ static void counter_descriptors(void)
 	OK(fi_close(waited));
 }
 
+/* Where no thread works, looks at any counter where something will be counted let it happen: at one that is a region's
+ * alone, and asking for a threshold without waiting. */
+static void counters_that_no_thread_works_for(void)
+{
+	struct side *a = &sides[0];
+	struct fi_cntr_attr counting = { .wait_obj = FI_WAIT_UNSPEC };
+	struct fid_cntr *written;
+	struct fid_mr *region;
+	double end = now() + 5;
+	int status;
+	setenv("FI_DENREI_PROGRESS_THREAD", "0", 1);
+	open_all();
+	OK(fi_cntr_open(domain, &counting, &written, NULL));
+	OK(fi_mr_reg(domain, in, 100, FI_REMOTE_READ | FI_REMOTE_WRITE, 0, 60, 0, &region, NULL));
+	OK(fi_mr_bind(region, &written->fid, FI_REMOTE_WRITE));
+	OK(fi_inject_write(a->ep, "abcd", 4, a->peer, 0, 60));
+	OK(fi_cntr_wait(written, 1, 5000));
+	/* Both of its own: nobody else is asked. */
+	OK(fi_read(a->ep, out, 4, NULL, a->self, 0, 60, NULL));
+	do
+		status = fi_cntr_wait(a->cntr, 2, 0);
+	while (status == -FI_ETIMEDOUT && now() < end);
+	CHECK(status == 0 && !memcmp(out, "abcd", 4));
+	OK(fi_close(&region->fid));
+	OK(fi_close(&written->fid));
+	close_all();
+	unsetenv("FI_DENREI_PROGRESS_THREAD");
+}
+
 static void refused_calls(void)
 {
 	struct fid_ep *ep = sides[0].ep, *other;
@@ -404,6 +433,7 @@ int main(void)
 	refused_flags();
 	refused_calls();
 	close_all();
+	counters_that_no_thread_works_for();
 	printf("%d checks failed\n", failures);
 	return failures != 0;
 }
