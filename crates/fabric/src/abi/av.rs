@@ -188,7 +188,7 @@ unsafe fn service_addresses(node: *const c_char, service: *const c_char) -> Resu
     // SAFETY: as the caller promises.
     let (node, service) = unsafe { (CStr::from_ptr(node), CStr::from_ptr(service)) };
     let node = node.to_str().map_err(|_| Errno::INVALID)?.to_owned();
-    let port = service.to_str().ok().and_then(|service| service.parse().ok()).ok_or(Errno::INVALID)?;
+    let port = service.to_str().ok().and_then(super::service::port_of).ok_or(Errno::INVALID)?;
     Ok((node, port))
 }
 

@@ -76,6 +76,7 @@ mod mr;
 mod msg;
 mod refuse;
 mod rma;
+mod service;
 
 use crate::error::Errno;
 use crate::ffi::{self, fi_provider, fi_version, fid};

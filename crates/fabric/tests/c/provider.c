@@ -1,7 +1,9 @@
 /* Every call of the provider, over libfabric itself: two endpoints of one process, on loopback.
  * Prints a line per check that does not hold; the exit status says whether all do. */
 #include "sides.h"
+#include <arpa/inet.h>
 #include <poll.h>
+#include <unistd.h>
 
 static int offered(struct fi_info *hints)
 {
@@ -97,6 +99,19 @@ static void vectors(void)
 	OK(fi_av_lookup(sides[0].av, sides[0].peer, address, &len));
 	CHECK(strstr(fi_av_straddr(sides[0].av, address, text, &text_len), "127.0.0.1"));
 	CHECK(fi_av_insert(sides[0].av, address, 1, &one, 0, NULL) == 1);
+	if (!access("/etc/services", R_OK)) {
+		struct sockaddr_in named;
+		struct fi_info *hints = hints_of(), *found = NULL;
+		size_t named_len = sizeof named;
+		OK(fi_av_remove(sides[0].av, &one, 1, 0));
+		CHECK(fi_av_insertsvc(sides[0].av, "127.0.0.1", "http", &one, 0, NULL) == 1);
+		OK(fi_av_lookup(sides[0].av, one, &named, &named_len));
+		CHECK(ntohs(named.sin_port) == 80);
+		OK(fi_getinfo(FI_VERSION(1, 9), "127.0.0.1", "http", 0, hints, &found));
+		CHECK(found && ntohs(((struct sockaddr_in *)found->dest_addr)->sin_port) == 80);
+		fi_freeinfo(found);
+		fi_freeinfo(hints);
+	}
 	OK(fi_av_remove(sides[0].av, &one, 1, 0));
 	CHECK(fi_av_remove(sides[0].av, &one, 1, 0) == -FI_EINVAL);
 	CHECK(fi_av_insertsvc(sides[0].av, "127.0.0.1", "9", &one, 0, NULL) == 1);

@@ -447,7 +447,10 @@ fn resolve(node: Option<&str>, service: Option<&str>, flags: u64) -> Result<Opti
     let port = match service {
         None => 0,
         Some(service) => {
-            service.parse().map_err(|_| Refusal(format!("service {service:?} is not a port number")))?
+            let port = super::service::port_of(service);
+            port.ok_or_else(|| {
+                Refusal(format!("service {service:?} is no port, and none that the system knows"))
+            })?
         }
     };
     let Some(node) = node else {
