@@ -2,6 +2,7 @@
 
 use super::domain::Domain;
 use super::refuse::PLAIN;
+use super::waiting::deadline;
 use super::{Children, call, guard, hand_out, head, object};
 use crate::engine::counter::Counter;
 use crate::error::Errno;
@@ -119,6 +120,6 @@ unsafe extern "C" fn wait(cntr: *mut fid_cntr, threshold: u64, timeout: c_int) -
         if cntr.wait_obj == FI_WAIT_NONE {
             return Err(Errno::NO_SYSTEM);
         }
-        cntr.ready()?.wait(threshold, super::cq::deadline(timeout))
+        cntr.ready()?.wait(threshold, deadline(timeout))
     })
 }

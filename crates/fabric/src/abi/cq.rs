@@ -2,6 +2,8 @@
 
 use super::domain::Domain;
 use super::refuse::PLAIN;
+use super::waiting::{chosen, deadline};
+use super::words::describe;
 use super::{Children, call, check_flags, count, guard, hand_out, head, object};
 use crate::engine::completion::{Completion, CompletionQueue};
 use crate::error::Errno;
@@ -10,7 +12,6 @@ use core::ffi::{c_char, c_int, c_void};
 use libc::ssize_t;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 #[repr(C)]
 pub(super) struct Cq {
@@ -52,11 +53,6 @@ impl Cq {
     pub(super) fn is_waitable(&self) -> bool {
         self.wait_obj != FI_WAIT_NONE
     }
-}
-
-/// What one may sleep on, where that is left to us.
-pub(super) fn chosen(wait_obj: c_int) -> c_int {
-    if wait_obj == FI_WAIT_UNSPEC { FI_WAIT_FD } else { wait_obj }
 }
 
 pub(super) unsafe extern "C" fn open(
@@ -185,11 +181,6 @@ unsafe extern "C" fn readerr(cq: *mut fid_cq, out: *mut fi_cq_err_entry, _flags:
     })
 }
 
-/// When a timeout of libfabric's, in ms, is over; negative: never.
-pub(super) fn deadline(timeout: c_int) -> Option<Instant> {
-    u64::try_from(timeout).ok().map(|ms| Instant::now() + Duration::from_millis(ms))
-}
-
 unsafe extern "C" fn sread(
     cq: *mut fid_cq,
     out: *mut c_void,
@@ -244,33 +235,4 @@ unsafe extern "C" fn strerror(
 ) -> *const c_char {
     // SAFETY: room for `len` characters, or null.
     guard(core::ptr::null(), || unsafe { describe(errno, text, len) })
-}
-
-/// What an error number says, also copied to the caller.
-///
-/// # Safety
-/// `text` is null or has room for `len` characters.
-pub(super) unsafe fn describe(errno: c_int, text: *mut c_char, len: usize) -> *const c_char {
-    let words = match errno {
-        FI_ETRUNC => c"the message was longer than the buffer",
-        FI_ENOKEY => c"no memory region of that key allows it there",
-        ETIMEDOUT => c"the peer is silent: its host, its process or the network is down",
-        ECONNRESET => c"the peer has ended the session",
-        ECONNABORTED => c"the session was ended by this side",
-        ECANCELED => c"cancelled",
-        ENOMSG => c"there is no such message",
-        EOPNOTSUPP => c"not supported by the peer",
-        EINVAL => c"the peer refuses the request",
-        _ => c"failed in the transport",
-    };
-    if !text.is_null() && len > 0 {
-        let bytes = words.to_bytes();
-        let count = bytes.len().min(len - 1);
-        // SAFETY: as the caller promises.
-        unsafe {
-            core::ptr::copy_nonoverlapping(bytes.as_ptr(), text.cast(), count);
-            *text.add(count) = 0;
-        }
-    }
-    words.as_ptr()
 }

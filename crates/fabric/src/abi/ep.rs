@@ -109,7 +109,7 @@ pub(super) unsafe extern "C" fn open2(
         // SAFETY: as above.
         let (tx, rx) = unsafe { (info.tx_attr.as_ref(), info.rx_attr.as_ref()) };
         // SAFETY: the address is as long as is said.
-        let source = unsafe { super::av::read_address(info.src_addr, info.src_addrlen) };
+        let source = unsafe { super::address::read_address(info.src_addr, info.src_addrlen) };
         let settings = Settings::from_environment();
         let endpoint = open_endpoint(&settings, source, domain)?;
         let ep = Ep {
@@ -414,7 +414,7 @@ unsafe extern "C" fn getname(fid: *mut fid, address: *mut c_void, len: *mut usiz
         // SAFETY: an endpoint of ours and room as is said, by libfabric's contract.
         unsafe {
             let ep = object::<Ep, _>(fid)?;
-            super::av::write_address(ep.endpoint.local_address(), address, len, true)
+            super::address::write_address(ep.endpoint.local_address(), address, len, true)
         }
     })
 }

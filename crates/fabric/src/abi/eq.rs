@@ -2,6 +2,8 @@
 
 use super::fabric::Fabric;
 use super::refuse::PLAIN;
+use super::waiting::{chosen, deadline};
+use super::words::describe;
 use super::{Children, call, check_flags, count, guard, hand_out, head, object};
 use crate::engine::completion::Alarm;
 use crate::error::Errno;
@@ -129,7 +131,7 @@ pub(super) unsafe extern "C" fn open(
         // SAFETY: libfabric's contract.
         let (fabric, attr) = unsafe { (object::<Fabric, _>(fabric)?, attr.as_ref()) };
         check_flags(attr.map_or(0, |attr| attr.flags), FI_WRITE | FI_AFFINITY)?;
-        let wait_obj = attr.map_or(FI_WAIT_NONE, |attr| super::cq::chosen(attr.wait_obj));
+        let wait_obj = attr.map_or(FI_WAIT_NONE, |attr| chosen(attr.wait_obj));
         if !matches!(wait_obj, FI_WAIT_NONE | FI_WAIT_UNSPEC | FI_WAIT_FD | FI_WAIT_YIELD) {
             return Err(Errno::NO_SYSTEM);
         }
@@ -234,7 +236,7 @@ unsafe extern "C" fn sread(
             if eq.wait_obj == FI_WAIT_NONE {
                 return Err(Errno::NO_SYSTEM);
             }
-            let deadline = super::cq::deadline(timeout);
+            let deadline = deadline(timeout);
             loop {
                 match take(eq, event, out, len, flags) {
                     Err(Errno::AGAIN) => {}
@@ -260,5 +262,5 @@ unsafe extern "C" fn strerror(
     len: usize,
 ) -> *const c_char {
     // SAFETY: room for `len` characters, or null.
-    guard(core::ptr::null(), || unsafe { super::cq::describe(errno, text, len) })
+    guard(core::ptr::null(), || unsafe { describe(errno, text, len) })
 }

@@ -62,6 +62,7 @@ macro_rules! waited_for {
     };
 }
 
+mod address;
 mod atomic;
 mod av;
 mod cntr;
@@ -77,6 +78,8 @@ mod msg;
 mod refuse;
 mod rma;
 mod service;
+mod waiting;
+mod words;
 
 use crate::error::Errno;
 use crate::ffi::{self, fi_provider, fi_version, fid};

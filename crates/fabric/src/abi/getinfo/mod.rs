@@ -435,7 +435,7 @@ unsafe fn places(
 /// The address is null, or as long as is said.
 unsafe fn hinted(address: *const c_void, len: usize) -> Result<Option<SocketAddr>, Refusal> {
     // SAFETY: as the caller promises.
-    let read = unsafe { crate::abi::av::read_address(address, len) };
+    let read = unsafe { crate::abi::address::read_address(address, len) };
     refuse_unless(read.is_some() || address.is_null() || len == 0, || "an address of no family here".into())?;
     Ok(read)
 }

@@ -19,7 +19,7 @@ fn duplicate(text: &str) -> *mut c_char {
 
 /// A copy of an address, and its length.
 fn duplicate_address(address: SocketAddr) -> (*mut c_void, usize) {
-    let octets = crate::abi::av::octets_of(address);
+    let octets = crate::abi::address::octets_of(address);
     // SAFETY: as many bytes are copied as were allocated.
     unsafe {
         let memory = libc::malloc(octets.len());
