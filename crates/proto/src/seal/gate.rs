@@ -150,11 +150,11 @@ impl Gate {
         if !guard.sources.take(now, from.ip()) {
             return Verdict::TooMany;
         }
-        guard.answered.insert(field);
         Verdict::Answer
     }
 
-    /// Answers the handshake of a FIRST: protection for a session in which this side is `own`.
+    /// Answers the handshake of a FIRST: protection for a session in which this side is `own`. One that is turned away
+    /// is not remembered: a RETRY would have its initiator begin anew at once, in vain, and again.
     pub fn answer(&mut self, from: Opening, own: Opening, field: &[u8]) -> Result<Protection, Turned> {
         let Some(guard) = &mut self.guard else { return Ok(Protection::Plain) };
         let seed = guard.random.seed();
@@ -164,6 +164,7 @@ impl Gate {
             Refused::Forged => Turned::NotGenuine,
             Refused::Stranger => Turned::Stranger,
         })?;
+        guard.answered.insert(field);
         let answer = response.field(credentials, from, own);
         Ok(Protection::answering(credentials.early_key(from, field), answer, response.secrets))
     }

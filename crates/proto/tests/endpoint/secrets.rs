@@ -175,6 +175,30 @@ fn firsts(count: u64) -> Vec<Vec<u8>> {
         .collect()
 }
 
+/// Each flight has several packets with the same handshake.
+#[test]
+fn who_is_turned_away_asks_again_at_long_intervals() {
+    let identities = [1, 2].map(|octet| Identity::from_bytes([octet; 32]));
+    let config = |own: usize, allowed: usize| Config {
+        identity: Some(identities[own].clone()),
+        allowed: vec![identities[allowed].public()],
+        ..sealed()
+    };
+    let full = Config { max_peers: 1, ..sealed() };
+    let whole = |config: Config| Config { first_flight_bytes: 1 << 20, ..config };
+    for [initiator, responder] in [[sealed(), full], [config(0, 1), config(1, 1)]] {
+        let mut pair = Pair::of([whole(initiator), responder]);
+        pair.inject_from(1, SocketAddr::from(([172, 16, 0, 1], 7000)), &firsts(1)[0]);
+        let peer = pair.connect(0);
+        pair.send(0, peer, 0, content(0, 20_000));
+        pair.run(SECOND);
+        let counters = pair.ends[1].counters();
+        let turned_away = counters.refused_sessions + counters.strangers;
+        assert!((10..100).contains(&turned_away), "{counters:?}");
+        assert!(pair.tapped(1, Kind::First).len() < 100 && counters.retries == 0, "{counters:?}");
+    }
+}
+
 #[test]
 fn under_a_flood_whoever_shows_its_address_still_gets_in() {
     let mut pair = Pair::new(sealed());
