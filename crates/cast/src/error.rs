@@ -129,6 +129,14 @@ pub(crate) fn in_words(why: &LostReason) -> String {
     }
 }
 
+/// Whether a side that has ended a session for this reason will not open another.
+pub(crate) fn is_end(why: &LostReason) -> bool {
+    !matches!(
+        why,
+        LostReason::TimedOut | LostReason::NoAnswer | LostReason::Forgotten | LostReason::Restarted
+    )
+}
+
 fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }

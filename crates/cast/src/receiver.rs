@@ -12,7 +12,7 @@ pub use options::{ReceiveOptions, ReceiveProgress, ReceiveReport};
 
 use crate::beacon::Finder;
 use crate::busy::Busy;
-use crate::error::{CastError, in_seconds, in_words};
+use crate::error::{CastError, in_seconds, in_words, is_end};
 use crate::interfaces;
 use crate::message::{CHANNEL, FailureCode, Message, Offer, short};
 use crate::reception::{Destination, Reception, check_offer};
@@ -179,7 +179,7 @@ impl Receiver {
                     self.heard(message.channel.peer, message.data)?;
                 }
                 Some(Incoming::Event(Event::PeerLost { peer, reason, .. })) => {
-                    self.sender_ended |= self.is_sender(peer) && last_word::is_end(&reason);
+                    self.sender_ended |= self.is_sender(peer) && is_end(&reason);
                     self.lost(peer, &in_words(&reason))?;
                 }
                 Some(_) => {}

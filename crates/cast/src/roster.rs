@@ -87,6 +87,8 @@ pub struct Member {
     pub elsewhere: bool,
     /// Which start of its process has found this sender, if it was not listed.
     pub incarnation: Option<u64>,
+    /// Its session was ended before it had all of a stream: it can only begin anew.
+    pub begins_anew: bool,
 }
 
 impl Member {
@@ -163,6 +165,7 @@ impl Roster {
             began: None,
             elsewhere: false,
             incarnation: None,
+            begins_anew: false,
         });
         self.members.len() - 1
     }
@@ -171,7 +174,7 @@ impl Roster {
     pub fn want(&mut self, index: usize, ranges: &[Range], ordered: bool, now: Instant) {
         let (before, pieces) = (self.manifest_pieces, self.pieces);
         let member = &mut self.members[index];
-        member.elsewhere = false;
+        (member.elsewhere, member.begins_anew) = (false, false);
         if member.is_settled() {
             return;
         }

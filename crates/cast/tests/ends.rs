@@ -11,6 +11,7 @@ use denrei_cast::{
     CastError, Destination, Members, Outcome, ReceiveOptions, ReceiveProgress, ReceiveReport, Receiver,
     SendOptions, SendReport, Sender, Source, scan,
 };
+use std::io::Read;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -222,4 +223,43 @@ fn one_that_hears_its_sender_announced_while_that_does_not_answer_is_complete() 
     let (report, received) = over_a_cable(PATIENCE, None, into.path(), all_is_here, announced);
     assert!(report.is_complete(), "{report:?}");
     assert_eq!(received.unwrap().new_bytes, u64::from(PIECE_BYTES) * 3);
+}
+
+/// Sends a stream to one that breaks it off; how that ended, and how long it was waited for.
+fn broken_off(retain_bytes: u64, patience: Duration) -> (SendReport, Duration) {
+    let (into, receiving) = (tempfile::tempdir().unwrap(), node());
+    let members = Members::Listed(vec![receiving.local_addr()]);
+    let destination = Destination::Directory { path: into.path().into(), sync: false };
+    let receiver = Receiver::new(receiving, destination, ReceiveOptions::new(GROUP));
+    let received = std::thread::spawn(move || {
+        let enough = u64::from(PIECE_BYTES) * 4;
+        let ended = receiver.run(|progress| match progress.bytes >= enough {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
+        });
+        assert!(matches!(ended, Err(CastError::Cancelled { stream: true })), "{ended:?}");
+        Instant::now()
+    });
+    let source = Source::stream("s", std::io::repeat(7).take(200_000_000), retain_bytes).unwrap();
+    let rate_bytes_per_s = Some(4_000_000);
+    let options = SendOptions { patience, rate_bytes_per_s, ..SendOptions::new(GROUP, members) };
+    let report = Sender::new(node(), source, options).unwrap().run(|_| ControlFlow::Continue(())).unwrap();
+    (report, received.join().unwrap().elapsed())
+}
+
+/// It was waited for as long as patience said, though the next would have been told that it is too late.
+#[test]
+fn one_that_leaves_a_stream_that_is_not_kept_from_its_beginning_is_not_waited_for() {
+    let (report, waited) = broken_off(u64::from(PIECE_BYTES) * 2, PATIENCE);
+    assert!(waited < PATIENCE / 2, "{waited:?}");
+    let Outcome::Vanished(error) = &report.members[0].outcome else { panic!("{report:?}") };
+    assert!(error.contains("interrupted") && error.contains("past what is kept of it"), "{error}");
+}
+
+#[test]
+fn one_that_leaves_a_stream_that_is_kept_is_waited_for() {
+    let (report, waited) = broken_off(64 << 20, Duration::from_secs(3));
+    assert!(waited >= Duration::from_millis(2_900), "{waited:?}");
+    let Outcome::Vanished(error) = &report.members[0].outcome else { panic!("{report:?}") };
+    assert!(!error.contains("past what is kept"), "{error}");
 }

@@ -7,7 +7,7 @@
 use super::{BROKEN_OFF, PROGRESS_INTERVAL, ReceiveProgress, Receiver, Reception, TURN};
 use crate::error::CastError;
 use crate::message::Message;
-use denrei::{LostReason, PeerId};
+use denrei::PeerId;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
@@ -85,12 +85,4 @@ impl Receiver {
         let heard = |peer| self.node.flush(peer, TURN);
         heard(sender) && self.next_sender.is_none_or(|(next, _)| heard(next))
     }
-}
-
-/// Whether a side that has ended a session for this reason will not open another.
-pub(super) fn is_end(why: &LostReason) -> bool {
-    !matches!(
-        why,
-        LostReason::TimedOut | LostReason::NoAnswer | LostReason::Forgotten | LostReason::Restarted
-    )
 }

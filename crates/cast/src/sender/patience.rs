@@ -6,7 +6,7 @@
 
 use super::{PROGRESS_INTERVAL, Sender};
 use crate::message::{Message, VERSION};
-use crate::roster::State;
+use crate::roster::{Member, State};
 use crate::silence::Silence;
 use denrei::PeerId;
 use std::collections::BTreeMap;
@@ -52,7 +52,9 @@ impl Sender {
         self.patience.settled = settled;
         let since = self.patience.idle_since.max(heard).unwrap_or(now);
         self.patience.idle_since = Some(since);
-        let missing = settled < self.roster.members.len();
+        let gone = self.is_beginning_gone();
+        let missing = |member: &Member| !(member.is_settled() || member.begins_anew && gone);
+        let missing = self.roster.members.iter().any(missing);
         let mut patience =
             if missing { self.options.patience.max(self.options.linger) } else { self.options.linger };
         if !active.is_empty() {
@@ -62,9 +64,17 @@ impl Sender {
         let over = self.started.is_some() && idle >= patience;
         if over {
             active.into_iter().for_each(|index| self.vanished(index, idle));
+            if gone {
+                self.note_why_not_waited_for();
+            }
             self.forget_absent();
         }
         over
+    }
+
+    /// Whether who begins a stream anew cannot be served any more.
+    fn is_beginning_gone(&self) -> bool {
+        self.source.available().0 > self.offer.manifest_pieces()
     }
 
     /// Whether some are through: then it is not this host that nothing reaches. Where there is one member only
@@ -109,6 +119,16 @@ impl Sender {
         if let Some(peer) = self.peer_of(index) {
             self.abandon(peer, &why);
             self.lost(peer, why);
+        }
+    }
+
+    fn note_why_not_waited_for(&mut self) {
+        for member in self.roster.members.iter_mut().filter(|member| member.begins_anew) {
+            if let State::Absent { why: Some(why) } = &mut member.state {
+                why.push_str(
+                    "; it was not waited for, as the stream has gone on past what is kept of it (--retain)",
+                );
+            }
         }
     }
 

@@ -1,11 +1,11 @@
 //! What members say, and what is said to them.
 
 use super::{Members, Sender};
-use crate::error::{CastError, in_words};
+use crate::error::{CastError, in_words, is_end};
 use crate::message::{CHANNEL, FailureCode, Message, short};
 use crate::roster::State;
 use bytes::Bytes;
-use denrei::{ChannelId, Event, Incoming, PeerId, SendError};
+use denrei::{ChannelId, Event, Incoming, LostReason, PeerId, SendError};
 use std::time::{Duration, Instant};
 
 /// Messages and events taken in one go.
@@ -25,6 +25,7 @@ impl Sender {
                 }
                 Some(Incoming::Message(_)) => {}
                 Some(Incoming::Event(Event::PeerLost { peer, reason, .. })) => {
+                    self.note_end(peer, &reason);
                     self.lost(peer, in_words(&reason));
                 }
                 Some(Incoming::Event(_)) => {}
@@ -153,6 +154,16 @@ impl Sender {
         }
         self.bind_session(peer, index);
         self.say(peer, Message::Offer(self.offer));
+    }
+
+    /// Notes who can only begin anew: a receiver of a stream does not go on where its session was ended. One that may
+    /// have had all of it comes back to say how that went.
+    fn note_end(&mut self, peer: PeerId, why: &LostReason) {
+        let Some(member) = self.peers.get(&peer).map(|index| &mut self.roster.members[*index]) else {
+            return;
+        };
+        let may_have_all = !self.source.available().1 && member.is_up_to_date();
+        member.begins_anew = self.source.is_stream() && is_end(why) && !may_have_all;
     }
 
     pub(super) fn lost(&mut self, peer: PeerId, why: String) {
