@@ -102,6 +102,11 @@ impl Member {
         self.elsewhere || matches!(self.state, State::Complete { .. } | State::Failed { .. })
     }
 
+    /// Whether it has given up for its disk's sake: its user may make room and start it again.
+    pub fn may_be_started_again(&self) -> bool {
+        matches!(self.state, State::Failed { code: Some(FailureCode::Full | FailureCode::Storage), .. })
+    }
+
     /// Whether it is there, or there is nothing to wait for.
     pub fn has_come(&self) -> bool {
         !self.elsewhere && (self.ready || self.is_settled())
@@ -175,7 +180,7 @@ impl Roster {
         let (before, pieces) = (self.manifest_pieces, self.pieces);
         let member = &mut self.members[index];
         (member.elsewhere, member.begins_anew) = (false, false);
-        if member.is_settled() {
+        if member.is_settled() && !member.may_be_started_again() {
             return;
         }
         member.state = State::Receiving;

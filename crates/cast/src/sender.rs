@@ -253,7 +253,7 @@ impl Sender {
         let mut refused = None;
         for index in 0..self.roster.members.len() {
             let member = &self.roster.members[index];
-            if member.is_settled() {
+            if member.is_settled() && !member.may_be_started_again() {
                 continue;
             }
             if let Some(peer) = self.peer_of(index) {

@@ -263,3 +263,40 @@ fn one_that_leaves_a_stream_that_is_kept_is_waited_for() {
     let Outcome::Vanished(error) = &report.members[0].outcome else { panic!("{report:?}") };
     assert!(!error.contains("past what is kept"), "{error}");
 }
+
+/// It had been given up for good, and the same had to be sent again.
+#[test]
+fn one_that_failed_for_its_disk_and_is_started_again_is_served_while_others_are() {
+    let (from, into) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    std::fs::write(from.path().join("f"), vec![7; 6_000_000]).unwrap();
+    let (steady, failing) = (into.path().join("steady"), into.path().join("failing"));
+    let [one, two] = [node(), node()];
+    let addr = two.local_addr();
+    let members = Members::Listed(vec![one.local_addr(), addr]);
+    let receive = |node: Node, into: &Path| {
+        std::fs::create_dir_all(into).unwrap();
+        let destination = Destination::Directory { path: into.into(), sync: false };
+        Receiver::new(node, destination, ReceiveOptions::new(GROUP))
+    };
+    let one = receive(one, &steady);
+    let served = std::thread::spawn(move || one.run(|_| ControlFlow::Continue(())));
+    let two = receive(two, &failing);
+    let again = std::thread::spawn(move || {
+        let ended = two.run(|progress| {
+            if progress.bytes > 0 {
+                // Once it is gone it cannot be removed.
+                let _ = std::fs::remove_dir_all(&failing);
+            }
+            ControlFlow::Continue(())
+        });
+        assert!(matches!(&ended, Err(error) if error.code() == FailureCode::Storage), "{ended:?}");
+        let node = Node::bind(addr, Config { drive: Drive::Thread, ..Config::default() }).unwrap();
+        receive(node, &failing).run(|_| ControlFlow::Continue(()))
+    });
+    let source = Source::files(scan(&[from.path().join("f")], false).unwrap()).unwrap();
+    let options = SendOptions { rate_bytes_per_s: Some(2_000_000), ..SendOptions::new(GROUP, members) };
+    let report = Sender::new(node(), source, options).unwrap().run(|_| ControlFlow::Continue(())).unwrap();
+    assert!(report.is_complete(), "{report:?}");
+    assert_eq!(again.join().unwrap().unwrap().bytes, 6_000_000);
+    assert!(served.join().unwrap().is_ok());
+}

@@ -8,7 +8,7 @@ use super::{PROGRESS_INTERVAL, Sender};
 use crate::message::{Message, VERSION};
 use crate::roster::{Member, State};
 use crate::silence::Silence;
-use denrei::PeerId;
+use denrei::{PeerId, Phase};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
@@ -134,8 +134,12 @@ impl Sender {
 
     /// Nobody is there to hear a last word: nothing waits for that.
     fn forget_absent(&mut self) {
-        let absent = |index: &usize| matches!(self.roster.members[*index].state, State::Absent { .. });
-        let sessions = self.sessions.iter().filter(|(index, _)| absent(index));
+        let opening = |peer| self.node.flow(peer).is_some_and(|flow| flow.phase == Phase::Opening);
+        let absent = |(index, peer): &(&usize, &PeerId)| {
+            let member = &self.roster.members[**index];
+            matches!(member.state, State::Absent { .. }) || member.may_be_started_again() && opening(**peer)
+        };
+        let sessions = self.sessions.iter().filter(absent);
         for (index, peer) in sessions.map(|(index, peer)| (*index, *peer)).collect::<Vec<_>>() {
             self.abandon(peer, "it was waited for in vain");
             self.sessions.remove(&index);
