@@ -162,6 +162,10 @@ impl Sender {
         let Some(member) = self.peers.get(&peer).map(|index| &mut self.roster.members[*index]) else {
             return;
         };
+        // Sessions that are tried since say nothing of that.
+        if !member.is_active() {
+            return;
+        }
         let may_have_all = !self.source.available().1 && member.is_up_to_date();
         member.begins_anew = self.source.is_stream() && is_end(why) && !may_have_all;
     }
