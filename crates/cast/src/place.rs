@@ -186,10 +186,22 @@ impl Place {
     /// # Errors
     /// It cannot be; something else is in its place.
     pub fn open_file(&self, manifest: &Manifest, index: usize) -> Result<File, CastError> {
+        self.open_to_write(manifest, index, OFlag::O_CREAT)
+    }
+
+    /// Opens a file to write that has been made.
+    ///
+    /// # Errors
+    /// It cannot be; it is not there any more, or something else is.
+    pub fn open_made(&self, manifest: &Manifest, index: usize) -> Result<File, CastError> {
+        self.open_to_write(manifest, index, OFlag::empty())
+    }
+
+    fn open_to_write(&self, manifest: &Manifest, index: usize, how: OFlag) -> Result<File, CastError> {
         let entry = &manifest.entries[index];
         let parent = self.directory(manifest, entry.parent)?;
         let name = entry.name.as_slice();
-        let open = || openat(&parent, name, OFlag::O_RDWR | OFlag::O_CREAT | FILE, OWNERS);
+        let open = || openat(&parent, name, OFlag::O_RDWR | how | FILE, OWNERS);
         let opened = match open() {
             // Of an earlier attempt, which has set its permissions.
             Err(Errno::EACCES) if fchmodat(&parent, name, OWNERS, FchmodatFlags::NoFollowSymlink).is_ok() => {
@@ -197,10 +209,11 @@ impl Place {
             }
             opened => opened,
         };
-        let file: File = opened.map_err(self.error("create", manifest, index))?.into();
+        let what = if how.is_empty() { "find" } else { "create" };
+        let file: File = opened.map_err(self.error(what, manifest, index))?.into();
         let path = self.path.join(manifest.path(index));
         let file = regular(file, path.clone())?;
-        let failed = || storage("create", &path);
+        let failed = || storage(what, &path);
         let meta = file.metadata().map_err(failed())?;
         match entry.kind {
             Kind::File { size, .. } if meta.len() != size => file.set_len(size).map_err(failed())?,

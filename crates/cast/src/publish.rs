@@ -159,6 +159,12 @@ fn kind_at(directory: impl AsFd, entry: &Entry) -> Result<Option<SFlag>, Errno> 
     }
 }
 
+/// Whether something of a file has been written to it.
+fn has_data(stage: &Stage, entry: &Entry) -> bool {
+    let bytes = if entry.kind == Kind::Stream { stage.bytes() } else { entry.data_bytes() };
+    bytes > 0
+}
+
 fn finish_files(stage: &Stage) -> Result<(), CastError> {
     let (manifest, tree) = (stage.manifest(), stage.tree());
     // On a file system that takes two names for one, the later of them has overwritten the other.
@@ -172,7 +178,11 @@ fn finish_files(stage: &Stage) -> Result<(), CastError> {
         let file = match &entry.kind {
             Kind::Directory => File::from(tree.directory(manifest, Some(index as u32))?),
             Kind::File { .. } | Kind::Stream => {
-                let file = tree.open_file(manifest, index)?;
+                // One that was removed since it was verified would be made anew, empty.
+                let file = match has_data(stage, entry) {
+                    true => tree.open_made(manifest, index)?,
+                    false => tree.open_file(manifest, index)?,
+                };
                 set_attributes(&file, entry).map_err(storage("finish", manifest.path(index)))?;
                 file
             }

@@ -320,8 +320,10 @@ impl Stage {
 
     fn write_at(&mut self, entry: usize, offset: u64, data: &[u8]) -> Result<(), CastError> {
         let path = self.manifest.path(entry);
-        let Self { open, tree, manifest, .. } = self;
+        let Self { open, tree, manifest, hashing, .. } = self;
         if open.as_ref().is_none_or(|(which, _)| *which != entry) {
+            // What was written before may have been removed meanwhile: that is seen on disk.
+            hashing.take_if(|(which, ..)| *which == entry);
             *open = Some((entry, tree.open_file(manifest, entry)?));
         }
         let Some((_, file)) = open else { return Ok(()) };

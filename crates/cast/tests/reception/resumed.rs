@@ -188,3 +188,45 @@ fn putting_into_place_goes_on_where_it_was() {
     assert_eq!(std::fs::read(dir.path().join("b")).unwrap(), b"y");
     assert!(!staging.exists());
 }
+
+/// By who cleans up, for one. It came to its place full of zeros, and the reception was complete.
+#[test]
+fn a_file_that_is_removed_while_it_is_put_together_is_not_taken_for_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    let data = vec![7; PIECE_BYTES as usize * 2];
+    let (first, second) = data.split_at(PIECE_BYTES as usize);
+    let entries = || vec![entry(None, "f", file(data.len() as u64))];
+    let (mut reception, offer) = begin(dir.path(), entries()).unwrap();
+    reception.piece(&piece(&offer, 1, first, &[])).unwrap();
+    let state = std::fs::read_dir(dir.path()).unwrap().next().unwrap().unwrap().path();
+    std::fs::remove_file(state.join("tree/f")).unwrap();
+    reception.piece(&piece(&offer, 2, second, &[*hash(&data).as_bytes()])).unwrap();
+    let error = reception.finish().unwrap_err().to_string();
+    assert!(error.contains("tree/f") && error.contains("No such file"), "{error}");
+    assert!(!dir.path().join("f").exists());
+    drop(reception);
+    // What is not there comes again.
+    let (mut reception, offer) = begin(dir.path(), entries()).unwrap();
+    assert!(!reception.is_complete());
+    reception.piece(&piece(&offer, 1, first, &[])).unwrap();
+    reception.piece(&piece(&offer, 2, second, &[*hash(&data).as_bytes()])).unwrap();
+    reception.finish().unwrap();
+    assert!(std::fs::read(dir.path().join("f")).unwrap() == data);
+}
+
+/// The digest went on over what had been written to a file that was not there any more.
+#[test]
+fn a_file_that_is_removed_while_another_is_written_is_verified_on_disk() {
+    let dir = tempfile::tempdir().unwrap();
+    let (a, b) = (vec![7; PIECE_BYTES as usize * 2], vec![9; PIECE_BYTES as usize * 2]);
+    let entries = vec![entry(None, "a", file(a.len() as u64)), entry(None, "b", file(b.len() as u64))];
+    let (mut reception, offer) = begin(dir.path(), entries).unwrap();
+    let half = PIECE_BYTES as usize;
+    let last = |data: &[u8]| [*hash(data).as_bytes()];
+    reception.piece(&piece(&offer, 1, &a[..half], &[])).unwrap();
+    reception.piece(&piece(&offer, 4, &b[half..], &last(&b))).unwrap();
+    let state = std::fs::read_dir(dir.path()).unwrap().next().unwrap().unwrap().path();
+    std::fs::remove_file(state.join("tree/a")).unwrap();
+    let again = reception.piece(&piece(&offer, 2, &a[half..], &last(&a))).unwrap();
+    assert!(matches!(&again, Some(Message::Want { ranges, .. }) if ranges[0] == (1, 2)), "{again:?}");
+}
