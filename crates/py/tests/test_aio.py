@@ -2,7 +2,9 @@
 
 import asyncio
 import socket
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import denrei
 import pytest
@@ -93,6 +95,33 @@ def test_who_waits_for_a_node_that_is_closed_hears_of_it():
                 await server.recv()
 
     asyncio.run(asyncio.wait_for(main(), 30))
+
+
+def test_a_cancelled_task_does_not_take_the_closing_of_its_node_back():
+    async def run():
+        loop = asyncio.get_running_loop()
+        loop.set_default_executor(ThreadPoolExecutor(1))
+        go_on = threading.Event()
+        busy = loop.run_in_executor(None, go_on.wait)
+        node = AsyncNode()
+
+        async def use():
+            async with node:
+                pass
+
+        leaving = asyncio.create_task(use())
+        await asyncio.sleep(0.05)
+        leaving.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await leaving
+        go_on.set()
+        await busy
+        # Nobody has cancelled this one, which waits until the port is free.
+        async with asyncio.timeout(30):
+            await use()
+        denrei.Node(node.node.address).close()
+
+    asyncio.run(run())
 
 
 def test_casts_leave_the_loop_free_and_messages_alone(tmp_path):

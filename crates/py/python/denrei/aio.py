@@ -328,7 +328,8 @@ class AsyncNode(Context):
         self.close()
         # The port is free at the end of the block.
         if self._closing is not None:
-            await self._closing
+            # A task that is cancelled here neither takes it back nor ends it for others.
+            await asyncio.shield(self._closing)
 
 
 class AsyncRelay(Context):
