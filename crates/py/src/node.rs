@@ -9,7 +9,7 @@ use crate::group::{self, Group};
 use crate::held::Closable;
 use crate::membership::{self, GroupListener};
 use crate::message::Message;
-use crate::number::numbers;
+use crate::number::{numbers, several_numbers, several_numbers_or_none};
 use crate::peer::Peer;
 use crate::wait::{in_time, resolve, several, wait};
 use denrei::{ChannelId, Incoming, PeerId, RecvError};
@@ -288,8 +288,8 @@ impl Node {
         &self,
         py: Python<'py>,
         #[pyo3(from_py_with = numbers)] most: usize,
-        #[pyo3(from_py_with = numbers)] channels: Option<Vec<(Bound<'py, Peer>, u16)>>,
-        #[pyo3(from_py_with = numbers)] leave: Vec<u16>,
+        #[pyo3(from_py_with = several_numbers_or_none)] channels: Option<Vec<(Bound<'py, Peer>, u16)>>,
+        #[pyo3(from_py_with = several_numbers)] leave: Vec<u16>,
     ) -> PyResult<Vec<Bound<'py, PyAny>>> {
         let named = |(peer, channel): (Bound<'_, Peer>, u16)| peer.get().channel(channel);
         let wanted = channels.map(|channels| channels.into_iter().map(named).collect::<HashSet<_>>());

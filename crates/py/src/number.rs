@@ -4,6 +4,8 @@
 //! caller of [`numbers`] adds the argument's name.
 
 use crate::peer::Peer;
+use crate::wait::listed;
+use pyo3::conversion::FromPyObjectOwned;
 use pyo3::exceptions::{PyOverflowError, PyValueError};
 use pyo3::prelude::*;
 
@@ -27,10 +29,6 @@ impl<T: Numbers> Numbers for Option<T> {
     const LIMITS: (i128, i128) = T::LIMITS;
 }
 
-impl<T: Numbers> Numbers for Vec<T> {
-    const LIMITS: (i128, i128) = T::LIMITS;
-}
-
 impl<T: Numbers> Numbers for (Bound<'_, Peer>, T) {
     const LIMITS: (i128, i128) = T::LIMITS;
 }
@@ -41,6 +39,22 @@ where
     T: Numbers + FromPyObject<'a, 'py>,
 {
     value.extract::<T>().map_err(|error| in_words(value, error.into(), T::LIMITS))
+}
+
+/// As [`numbers`], for a sequence of what is or has them.
+pub(crate) fn several_numbers<'py, T>(value: &Bound<'py, PyAny>) -> PyResult<Vec<T>>
+where
+    T: Numbers + FromPyObjectOwned<'py>,
+{
+    listed(value).map_err(|error| in_words(value, error, T::LIMITS))
+}
+
+/// As [`several_numbers`], where there may be `None` instead.
+pub(crate) fn several_numbers_or_none<'py, T>(value: &Bound<'py, PyAny>) -> PyResult<Option<Vec<T>>>
+where
+    T: Numbers + FromPyObjectOwned<'py>,
+{
+    if value.is_none() { Ok(None) } else { several_numbers(value).map(Some) }
 }
 
 /// As [`numbers`], for what may be `LEAST` to `MOST` alone; that a number of the type is none of those, who is

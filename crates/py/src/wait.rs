@@ -1,9 +1,10 @@
 //! What all calls share: waiting without the interpreter's lock and who ends it, times, addresses.
 
 use parking_lot::Mutex;
+use pyo3::conversion::FromPyObjectOwned;
 use pyo3::exceptions::{PyRuntimeError, PyStopIteration, PyTimeoutError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
-use pyo3::types::{PyString, PyTuple};
+use pyo3::types::{PyDict, PySequence, PyString, PyTuple};
 use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -115,12 +116,20 @@ pub(crate) fn in_time<T>(value: Option<T>) -> PyResult<T> {
 }
 
 /// Takes an argument that is several of what one text is, too; for `from_py_with`.
-pub(crate) fn several<'a, 'py, T: FromPyObject<'a, 'py>>(value: &'a Bound<'py, PyAny>) -> PyResult<T> {
+pub(crate) fn several<'py, T: FromPyObjectOwned<'py>>(value: &Bound<'py, PyAny>) -> PyResult<Vec<T>> {
     if value.is_instance_of::<PyString>() {
         let one = value.repr()?;
         return Err(PyTypeError::new_err(format!("{one} is a single one: it takes a list of them")));
     }
-    value.extract::<T>().map_err(Into::into)
+    listed(value)
+}
+
+/// What a sequence has. Memory is taken for what has come of it, not for how long it says that it is.
+pub(crate) fn listed<'py, T: FromPyObjectOwned<'py>>(value: &Bound<'py, PyAny>) -> PyResult<Vec<T>> {
+    if value.is_instance_of::<PyDict>() || !value.hasattr("__getitem__")? {
+        value.cast::<PySequence>()?;
+    }
+    value.try_iter()?.map(|item| item?.extract::<T>().map_err(Into::into)).collect()
 }
 
 /// The first address of a host and a port. Asking for a name may take long.
