@@ -77,6 +77,47 @@ def group_address(last):
         return f"239.255.82.{last}:{probe.getsockname()[1]}"
 
 
+@pytest.mark.parametrize("closes", [False, True])
+def test_more_tasks_wait_than_the_queue_holds(closes):
+    class Small(AsyncNode):
+        MAX_WAITING = 4
+
+    async def main():
+        async with Small() as server, AsyncNode() as client:
+            peer = client.connect(server.node.address)
+            waiting = [asyncio.create_task(server.recv()) for _ in range(10)]
+            await asyncio.sleep(0.1)
+            # The loop stands still until all of it is there.
+            for number in range(10):
+                peer.send(bytes([number]))
+            assert peer.flush(5)
+            if closes:
+                server._take()
+                server.close()
+            ends = await asyncio.gather(*waiting, return_exceptions=True)
+            came = [bytes(end) for end in ends if isinstance(end, denrei.Message)]
+            assert came == [bytes([number]) for number in range(4 if closes else 10)]
+            assert [type(end) for end in ends].count(denrei.DenreiError) == 10 - len(came)
+
+    asyncio.run(asyncio.wait_for(main(), 10))
+
+
+def test_a_set_that_cannot_be_made_keeps_no_messages_from_recv():
+    async def main():
+        async with AsyncNode() as server, AsyncNode() as client:
+            peer = client.connect(server.node.address)
+            making = server.collective([server.node.address, "127.0.0.1:9"], "239.255.80.2:9", 0.5, channel=3)
+            failing = asyncio.create_task(making)
+            await asyncio.sleep(0.1)
+            await client.send(peer, b"early", 3)
+            with pytest.raises(TimeoutError, match="no answer from 127.0.0.1:9"):
+                await failing
+            await client.send(peer, b"late", 3)
+            assert [bytes(await server.recv()) for _ in range(2)] == [b"early", b"late"]
+
+    asyncio.run(asyncio.wait_for(main(), 10))
+
+
 def test_who_waits_for_a_node_that_is_closed_hears_of_it():
     async def main():
         async with AsyncNode() as server, AsyncNode() as client:

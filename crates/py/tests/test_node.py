@@ -349,25 +349,6 @@ def test_one_where_there_may_be_several_is_refused_in_words():
         a.connect("10.0.0.1")
 
 
-@pytest.mark.parametrize("length", [2**46, 2**62])
-def test_a_sequence_is_believed_no_length(length):
-    a, b, _ = pair()
-    endless, group = range(length), "239.255.80.1:9"
-    for call in [
-        lambda: a.open_group(group, endless),
-        lambda: denrei.Collective(a, endless, group),
-        lambda: a.cast_send(endless, [b.address]),
-        lambda: a.cast_send(["/etc/hostname"], endless),
-        lambda: a.cast_send_stream(0, endless),
-        lambda: denrei.Relay(endless),
-        lambda: a.drain(channels=endless),
-    ]:
-        with pytest.raises(TypeError):
-            call()
-    with pytest.raises(ValueError, match="from 0 to 65535"):
-        a.drain(leave=endless)
-
-
 def test_a_number_that_its_type_does_not_hold_is_refused_with_what_it_may_be():
     a, b, peer = pair()
     calls = [

@@ -93,6 +93,8 @@ class AsyncNode(Context):
         self._events: asyncio.Queue[Event | None] = asyncio.Queue(self.MAX_WAITING)
         #: Set for a moment whenever there is news: something has come, or a queue has room.
         self._news = asyncio.Event()
+        #: The Node may have more than there was room for.
+        self._behind = False
         #: Channels whose messages are for sets of nodes.
         self._left: set[int] = set()
         self._fd = self.node.fileno()
@@ -130,15 +132,22 @@ class AsyncNode(Context):
         while room := self._messages.maxsize - self._messages.qsize():
             taken = self.node.drain(room, leave=list(self._left))
             if not taken:
+                self._behind = False
                 return
             for incoming in taken:
                 if isinstance(incoming, Message):
                     self._messages.put_nowait(incoming)
                 else:
                     self._put_event(incoming)
+        self._behind = True
         # Messages that nobody reads hold no events up.
         while (event := self.node.try_event()) is not None:
             self._put_event(event)
+
+    def _catch_up(self) -> None:
+        """There is room again. What comes during a cast is left to that."""
+        if self._fd >= 0 and not self._casting.locked():
+            self._take()
 
     def _put_event(self, event: Event) -> None:
         if self._events.full():  # Nobody looks at them: the oldest goes.
@@ -166,10 +175,9 @@ class AsyncNode(Context):
 
     async def recv(self) -> Message:
         """The next message of any peer. `DenreiError` once the node is closed and none is left."""
-        was_full = self._messages.full()
         message = await self._next(self._messages)
-        if was_full and self._fd >= 0:
-            self._take()
+        if self._behind:
+            self._catch_up()
         return message
 
     async def event(self) -> Event:
@@ -181,9 +189,10 @@ class AsyncNode(Context):
         if self._fd < 0 and queue.empty():
             raise DenreiError(self._why)
         first = await queue.get()
-        if first is None:
+        if self._fd < 0 and queue.empty():
             # Others may be waiting, too.
             queue.put_nowait(None)
+        if first is None:
             raise DenreiError(self._why)
         return first
 
@@ -237,10 +246,18 @@ class AsyncNode(Context):
 
         From then on `recv` brings nothing of its channel, whoever sends it.
         """
+        is_new = channel not in self._left
         self._left.add(channel)
-        made = await self._calls.make(
-            lambda: Collective(self.node, addresses, group, timeout, channel=channel)
-        )
+        try:
+            made = await self._calls.make(
+                lambda: Collective(self.node, addresses, group, timeout, channel=channel)
+            )
+        except BaseException:
+            # There is none: what comes there is for `recv` again.
+            if is_new:
+                self._left.discard(channel)
+                self._catch_up()
+            raise
         return AsyncCollective(made, self._calls)
 
     async def cast_send(
@@ -316,7 +333,7 @@ class AsyncNode(Context):
         self._loop.remove_reader(self._fd)
         self._fd = -1
         self._why = why
-        # Nobody waits for a queue that is full.
+        # Of a queue that is full, whoever takes the last one tells those who wait for more.
         if not self._messages.full():
             self._messages.put_nowait(None)
         if not self._events.full():
