@@ -29,6 +29,11 @@ impl Endpoint {
         self.absent_since = since.unwrap_or(Instant::FAR_FUTURE);
     }
 
+    /// Whether what has come while nobody looked is still being read.
+    pub(super) fn is_behind(&self, now: Instant) -> bool {
+        self.absent_since < now
+    }
+
     /// Takes a datagram, which is opened in place. One that is damaged, forged, stale or foreign is
     /// counted and dropped.
     pub fn handle_datagram(&mut self, now: Instant, meta: &DatagramMeta, datagram: &mut [u8]) {

@@ -115,6 +115,7 @@ impl Endpoint {
         if quiet && matches!(self.pace.mode, Mode::Free) {
             return;
         }
+        let late = self.is_behind(now);
         let Some(peer) = self.slots[slot as usize].peer.as_deref_mut() else { return };
         if !peer.is_alive() || !peer.is_proven() {
             return;
@@ -147,7 +148,7 @@ impl Endpoint {
             return self.lift_limits(now);
         }
         if note.data > 0 {
-            grants.on_arrival(now, note.data);
+            grants.on_arrival(now, note.data, late);
             match grants.knows(slot) {
                 true => grants.on_data(now, slot, note.data),
                 false => grants.admit(now, slot, weight, received),
@@ -244,6 +245,8 @@ impl Endpoint {
         if let Mode::Managing(_) = self.pace.mode {
             return self.set_learnt_rates(now);
         }
+        // What nothing has come of may be here, unread.
+        let is_behind = self.is_behind(now);
         let Some(grants) = self.pace.mode.grants() else { return };
         if now.saturating_since(self.pace.busy_at) >= CALM && !grants.is_busy() {
             // Who still has a limit is told otherwise when it asks.
@@ -251,7 +254,9 @@ impl Endpoint {
             return;
         }
         grants.admit_all(now);
-        grants.reclaim(now);
+        if !is_behind {
+            grants.reclaim(now);
+        }
         self.grant(now);
     }
 

@@ -11,7 +11,8 @@ use super::{octets_in, rate_of};
 use core::time::Duration;
 use denrei_wire::Instant;
 
-/// A shallow switch buffer, octets. No more room where overflows hide among chance, unless it brings a larger rate.
+/// A shallow switch buffer, octets. No more room where overflows hide among chance, or the queue stands, unless it brings a
+/// larger rate.
 const SHALLOW_QUEUE_BYTES: u64 = 64 * 1024;
 /// Room for a queue at first, octets: half of a shallow switch buffer. A link of 1 Gbit/s empties it
 /// in 0.26 ms, longer than a process is usually late.
@@ -45,6 +46,8 @@ const SETTLING: u32 = 4;
 /// A path that holds as many times the queue's room is long, and so is one of such a round trip.
 const LONG_QUEUES: u64 = 4;
 const LONG_PATH: Duration = Duration::from_millis(1);
+/// Who waits for a core does so for less, as a rule: as long a queue bridges that.
+const LONGEST_QUEUE: Duration = Duration::from_millis(2);
 /// The smallest round trip is measured anew after this long.
 const RTT_LIFETIME: Duration = Duration::from_secs(10);
 /// Samples without growth, by a quarter in the start, after which the rate counts as found (BBR's full pipe).
@@ -156,6 +159,12 @@ impl InboundWindow {
         LEAST_QUEUE_DATAGRAMS * self.datagram
     }
 
+    /// Whether what is granted waits for so long on its way, or for this process, that the queue is never empty: more room
+    /// would bring nothing but a longer wait, until even the socket's buffer overflows.
+    fn stands(&self) -> bool {
+        self.mean_wait.is_some_and(|(mean, _)| mean > self.rtt() + LONGEST_QUEUE)
+    }
+
     /// The largest datagram that came, octets.
     pub fn datagram(&self) -> u64 {
         self.datagram
@@ -176,8 +185,9 @@ impl InboundWindow {
         u64::try_from(octets_in(self.rate(), self.rtt())).unwrap_or(u64::MAX / 4)
     }
 
-    /// Data arrived while so much is on its way; `backlog`: senders wait for grants.
-    pub fn on_arrival(&mut self, now: Instant, octets: u64, backlog: bool) {
+    /// Data arrived while so much is on its way; `backlog`: senders wait for grants; `late`: it may have waited here for
+    /// this process. How fast that is read is not how fast it came.
+    pub fn on_arrival(&mut self, now: Instant, octets: u64, backlog: bool, late: bool) {
         if octets > self.datagram {
             self.datagram = octets;
             self.measure_chance(now);
@@ -188,6 +198,9 @@ impl InboundWindow {
         if now > self.arrived_at {
             self.arrived_at = now;
             self.sample_arrivals += 1;
+        }
+        if late {
+            return self.part_octets += octets;
         }
         self.follow_part(now, octets);
         let length = now.saturating_since(self.sample_began);
@@ -256,7 +269,8 @@ impl InboundWindow {
         self.mean_wait.map(|(mean, deviation)| mean + deviation * 4)
     }
 
-    /// So many octets are missing. What is not chance counts once per round trip: a burst of losses is one.
+    /// So many octets are missing. What is not chance counts once in the time that grants' data takes: a burst of losses
+    /// is one.
     pub fn on_loss(&mut self, now: Instant, octets: u64) {
         let is_small = self.is_small();
         match self.chance.judge(now, octets, is_small) {
@@ -270,7 +284,9 @@ impl InboundWindow {
             }
         }
         self.sample_lost = true;
-        if now.saturating_since(self.shrunk_at) < self.rtt() + LEAST_SAMPLE {
+        // What was granted before may be missed as long as grants' data takes.
+        let wait = self.mean_wait.map_or(Duration::ZERO, |(mean, _)| mean);
+        if now.saturating_since(self.shrunk_at) < wait.max(self.rtt() + LEAST_SAMPLE) {
             return;
         }
         self.shrunk_at = now;
@@ -336,8 +352,8 @@ impl InboundWindow {
             (self.ceiling, self.lossy) = (u64::MAX, 0);
         }
         if !self.sample_lost {
-            let hidden = self.chance.is_known() && !rising;
-            let most = if hidden { SHALLOW_QUEUE_BYTES } else { u64::MAX };
+            let hidden = self.chance.is_known() || self.stands();
+            let most = if hidden && !rising { SHALLOW_QUEUE_BYTES } else { u64::MAX };
             let most = most.min(self.ceiling - self.ceiling / 8).min(self.most_queue);
             let share = if rising { RISING_SHARE } else { GROWTH_SHARE };
             let grown = self.queue + (self.queue / share).max(self.datagram / 8);
