@@ -279,8 +279,12 @@ fn who_waits_beside_a_thread_that_panics_is_not_left_alone() {
         let waits = scope.spawn(|| a.recv_from(channel(back, 7), LONG / 2));
         soon();
         panics.store(true, Ordering::SeqCst);
-        // Its acknowledgement wakes who sleeps.
+        // Its acknowledgement wakes who sleeps on the sockets; where a thread drives the Node that is nobody who waits here.
         a.send(channel(back, 3), "hello").unwrap();
+        soon();
+        if !sleeps_for_all.is_finished() {
+            a.rally();
+        }
         assert!(sleeps_for_all.join().unwrap().is_err());
         let began = Instant::now();
         b.send(channel(peer, 7), "hello").unwrap();
