@@ -237,10 +237,10 @@ impl Core {
         let (now, before) = (self.now(), self.socket.looked_at);
         let away = now.saturating_since(before);
         if away >= LONG_ABSENCE {
-            self.endpoint.note_absence(Some(before));
+            self.endpoint.note_absence(now, Some(before));
             self.back = (now, away);
         } else if now >= self.back.0 + self.back.1 {
-            self.endpoint.note_absence(None);
+            self.endpoint.note_absence(now, None);
         }
         self.looked(now);
         now

@@ -68,6 +68,8 @@ pub struct Endpoint {
     told_at: Instant,
     /// What is handled may have come at any time since then; [`Instant::FAR_FUTURE`] if it came just now.
     absent_since: Instant,
+    /// And may be being read until then.
+    behind_until: Instant,
     replies: Replies,
     pool: BufferPool,
     blocks: Blocks,
@@ -140,6 +142,7 @@ impl Endpoint {
             due: Vec::new(),
             told_at: now,
             absent_since: Instant::FAR_FUTURE,
+            behind_until: Instant::ZERO,
             replies: Replies::default(),
             pool: BufferPool::default(),
             blocks: Blocks::default(),

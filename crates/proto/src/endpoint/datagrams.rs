@@ -25,13 +25,14 @@ impl Endpoint {
     /// Nobody has looked at the sockets since `since`, so what is handled from now on may have come at any time since
     /// then; `None`: it came just now. What has waited for this process is no queue of the path's: acknowledgements say
     /// that it was kept so long, and the windows of this side follow no more of a round trip than what is left.
-    pub fn note_absence(&mut self, since: Option<Instant>) {
+    pub fn note_absence(&mut self, now: Instant, since: Option<Instant>) {
         self.absent_since = since.unwrap_or(Instant::FAR_FUTURE);
+        self.behind_until = since.map_or(Instant::ZERO, |since| now + now.saturating_since(since));
     }
 
-    /// Whether what has come while nobody looked is still being read.
+    /// Whether what has come while nobody looked may still be being read: as much time again at most.
     pub(super) fn is_behind(&self, now: Instant) -> bool {
-        self.absent_since < now
+        now < self.behind_until
     }
 
     /// Takes a datagram, which is opened in place. One that is damaged, forged, stale or foreign is

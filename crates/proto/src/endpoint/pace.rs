@@ -115,7 +115,7 @@ impl Endpoint {
         if quiet && matches!(self.pace.mode, Mode::Free) {
             return;
         }
-        let late = self.is_behind(now);
+        let came = if self.is_behind(now) { self.absent_since } else { now };
         let Some(peer) = self.slots[slot as usize].peer.as_deref_mut() else { return };
         if !peer.is_alive() || !peer.is_proven() {
             return;
@@ -148,7 +148,7 @@ impl Endpoint {
             return self.lift_limits(now);
         }
         if note.data > 0 {
-            grants.on_arrival(now, note.data, late);
+            grants.on_arrival(now, note.data, came);
             match grants.knows(slot) {
                 true => grants.on_data(now, slot, note.data),
                 false => grants.admit(now, slot, weight, received),
@@ -362,6 +362,33 @@ mod tests {
             assert_eq!(peer.limit_told().is_none(), n == 1000, "{n}");
         }
         assert!(matches!(ends[1].pace.mode, Mode::Free));
+    }
+
+    /// Nothing more comes by which it would be known that all is read.
+    #[test]
+    fn what_a_silent_peer_was_granted_is_reclaimed_although_this_side_was_away() {
+        let (mut ends, _) = open();
+        let mut now = Instant::ZERO + Duration::from_secs(1);
+        let slot = ends[1].peers().next().unwrap().slot;
+        let mut grants = Box::new(Grants::new(now, ASSUMED_BUFFER_BYTES, None));
+        grants.admit(now, slot, 100, 0);
+        ends[1].pace.mode = Mode::Granting(grants);
+        let request = Some((0, 1 << 20));
+        ends[1].follow_pace(
+            now,
+            slot,
+            PaceNote { data: 0, request, missing: 0, heard_before: now, marked: false },
+        );
+        let limit =
+            |end: &mut Endpoint| end.slots[slot as usize].peer.as_deref().unwrap().limit_told().unwrap();
+        let granted = limit(&mut ends[1]);
+        ends[1].note_absence(now, Some(Instant::ZERO + Duration::from_millis(950)));
+        let until = now + Duration::from_millis(200);
+        while now < until && limit(&mut ends[1]) == granted {
+            now += Duration::from_millis(1);
+            ends[1].handle_timeout(now);
+        }
+        assert!(limit(&mut ends[1]) > granted, "{granted}, and nothing since");
     }
 
     #[test]

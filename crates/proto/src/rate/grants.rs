@@ -138,9 +138,9 @@ impl Grants {
     }
 
     /// A data packet has come, from whoever.
-    pub fn on_arrival(&mut self, now: Instant, octets: u64, late: bool) {
+    pub fn on_arrival(&mut self, now: Instant, octets: u64, came: Instant) {
         self.admit_next(now);
-        self.window.on_arrival(now, octets, !self.turns.is_empty(), late);
+        self.window.on_arrival(now, octets, !self.turns.is_empty(), came);
     }
 
     /// It was of a peer that has been told a limit.

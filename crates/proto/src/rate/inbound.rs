@@ -185,41 +185,50 @@ impl InboundWindow {
         u64::try_from(octets_in(self.rate(), self.rtt())).unwrap_or(u64::MAX / 4)
     }
 
-    /// Data arrived while so much is on its way; `backlog`: senders wait for grants; `late`: it may have waited here for
-    /// this process. How fast that is read is not how fast it came.
-    pub fn on_arrival(&mut self, now: Instant, octets: u64, backlog: bool, late: bool) {
+    /// Data arrived while so much is on its way; `backlog`: senders wait for grants. It may have come since `came`, and
+    /// waited for this process: how fast that is read is not how fast it came.
+    pub fn on_arrival(&mut self, now: Instant, octets: u64, backlog: bool, came: Instant) {
         if octets > self.datagram {
             self.datagram = octets;
             self.measure_chance(now);
         }
         self.chance.on_arrival(now, octets);
+        let waited = came < now;
+        if waited {
+            self.end_sample_if_long(came);
+        }
         self.sample_octets += octets;
         self.sample_limited |= backlog;
         if now > self.arrived_at {
             self.arrived_at = now;
             self.sample_arrivals += 1;
         }
-        if late {
-            return self.part_octets += octets;
+        self.follow_part(now, octets, waited);
+        if waited || self.end_sample_if_long(now) {
+            return;
         }
-        self.follow_part(now, octets);
         let length = now.saturating_since(self.sample_began);
-        if length >= self.least_sample().max(self.rtt()) {
-            self.end_sample(now, length);
-        } else if self.rate() == 0
-            && self.sample_arrivals >= OVERRUN_ARRIVALS
-            && length >= self.overrun_sample()
-        {
+        if self.rate() == 0 && self.sample_arrivals >= OVERRUN_ARRIVALS && length >= self.overrun_sample() {
             self.rates[SAMPLES - 1] = rate_of(self.sample_octets, length);
             self.starting = false;
         }
     }
 
+    /// Ends the sample at `end`, if it is long enough; whether it is.
+    fn end_sample_if_long(&mut self, end: Instant) -> bool {
+        let length = end.saturating_since(self.sample_began);
+        let is_long = length >= self.least_sample().max(self.rtt());
+        if is_long {
+            self.end_sample(end, length);
+        }
+        is_long
+    }
+
     /// A long round trip is not filled while windows grow: how fast data can come is seen in parts of it.
-    fn follow_part(&mut self, now: Instant, octets: u64) {
+    fn follow_part(&mut self, now: Instant, octets: u64, waited: bool) {
         self.part_octets += octets;
         let length = now.saturating_since(self.part_began);
-        if length >= LEAST_SAMPLE && self.rtt() > LEAST_SAMPLE {
+        if !waited && length >= LEAST_SAMPLE && self.rtt() > LEAST_SAMPLE {
             self.part_rate = self.part_rate.max(rate_of(self.part_octets, length));
             (self.part_began, self.part_octets) = (now, 0);
         }

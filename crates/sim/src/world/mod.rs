@@ -213,7 +213,7 @@ impl World {
 
     fn note_absence(&mut self, host: HostId, since: Option<Instant>) {
         if let Some(endpoint) = &mut self.processes[host.0 as usize].endpoint {
-            endpoint.note_absence(since);
+            endpoint.note_absence(self.now, since);
         }
     }
 

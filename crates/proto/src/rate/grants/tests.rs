@@ -53,7 +53,7 @@ impl Crowd {
             }
             let octets = may.min(DATAGRAM);
             self.senders[peer].0 += octets;
-            self.grants.on_arrival(self.now, octets, false);
+            self.grants.on_arrival(self.now, octets, self.now);
             self.grants.on_data(self.now, peer as u32, octets);
             if self.senders[peer].0 == all {
                 self.ask(peer);
@@ -102,7 +102,7 @@ fn what_is_left_of_a_limit_and_too_little_for_a_packet_holds_nobody_up() {
         grants.distribute(now);
         while let Some(peer) = grants.take_changed() {
             if grants.limit(peer).unwrap() - sent(peer) >= LEAST_GRANT && served.insert(peer) {
-                grants.on_arrival(now, LEAST_GRANT / 2, false);
+                grants.on_arrival(now, LEAST_GRANT / 2, now);
                 grants.on_data(now, peer, LEAST_GRANT / 2);
                 grants.on_request(now, peer, (sent(peer) + LEAST_GRANT / 2) as u32, 0);
             }
@@ -279,7 +279,7 @@ fn idle_peers_keep_a_small_allowance() {
     while grants.take_changed().is_some() {}
     let before = grants.limit(5).unwrap();
     assert!((1500..1530).contains(&before), "{before}: a 64th of the queue's room");
-    grants.on_arrival(Instant::ZERO, 400, false);
+    grants.on_arrival(Instant::ZERO, 400, Instant::ZERO);
     grants.on_data(Instant::ZERO, 5, 400);
     grants.on_request(Instant::ZERO, 5, 1400, 0);
     let after = grants.limit(5).unwrap();

@@ -20,7 +20,7 @@ fn settle(rate: u64, rtt: Duration, queue: u64, chance: fn(u64) -> bool, seconds
         } else {
             arrived += 1472;
             window.on_round_trip(now, rtt + Duration::from_secs_f64(backlog.max(0.0) / rate as f64));
-            window.on_arrival(now, 1472, true, false);
+            window.on_arrival(now, 1472, true, now);
         }
     }
     assert!(backlog.is_finite());
@@ -75,7 +75,7 @@ fn the_rate_is_known_as_soon_as_what_was_under_way_has_come() {
     let mut now = Instant::ZERO;
     for _ in 0..50 {
         now += Duration::from_nanos(118);
-        window.on_arrival(now, 1472, false, false);
+        window.on_arrival(now, 1472, false, now);
     }
     let link = 1472 * 1_000_000_000 / 118;
     assert!(window.rate().abs_diff(link) < link / 100, "{} of {link}", window.rate());
@@ -94,7 +94,7 @@ fn a_rate_that_was_too_low_is_found_in_a_few_dozen_round_trips() {
     while window.octets() < path {
         for _ in 0..packets {
             now += rtt / packets;
-            window.on_arrival(now, come / u64::from(packets), round_trips > 0, false);
+            window.on_arrival(now, come / u64::from(packets), round_trips > 0, now);
         }
         window.on_round_trip(now, rtt);
         come = window.octets().min(path);
@@ -110,12 +110,12 @@ fn a_rate_that_was_too_high_lasts_until_something_is_lost() {
     // A process that was late reads what had waited.
     for _ in 0..200 {
         now += Duration::from_nanos(1000);
-        window.on_arrival(now, 1472, true, false);
+        window.on_arrival(now, 1472, true, now);
     }
     assert!(window.rate() > 1_000_000_000);
     for packet in 0..2_000 {
         now += Duration::from_micros(12);
-        window.on_arrival(now, 1472, true, false);
+        window.on_arrival(now, 1472, true, now);
         if packet == 500 {
             window.on_loss(now, 1472);
         }
@@ -139,7 +139,7 @@ fn room_after_losses(buffer: u64, pause: Duration, losses: u32) -> (u64, u64) {
         while now < end {
             now += Duration::from_micros(12);
             window.on_round_trip(now, Duration::from_micros(60));
-            window.on_arrival(now, 1472, true, false);
+            window.on_arrival(now, 1472, true, now);
         }
         now
     };
@@ -187,7 +187,7 @@ fn who_cannot_read_faster_lets_no_more_wait_than_bridges_a_lateness() {
     for _ in 0..200_000 {
         now += Duration::from_micros(12);
         window.on_round_trip(now, Duration::from_nanos(window.octets() * 1_000_000_000 / 122_000_000));
-        window.on_arrival(now, 1472, true, false);
+        window.on_arrival(now, 1472, true, now);
     }
     let most = octets_in(122_000_000, 2 * LONGEST_QUEUE);
     assert!(u128::from(window.queue()) < most, "{} of {most}", window.queue());
@@ -212,20 +212,29 @@ fn what_was_granted_before_the_room_shrank_does_not_shrink_it_again() {
     assert_eq!(window.queue(), (1 << 20) * KEPT_ON_LOSS / 16 * KEPT_ON_LOSS / 16);
 }
 
+/// It reads nothing for a while now and then, or each time, and what has come meanwhile at once.
 #[test]
 fn how_fast_is_read_what_waited_for_this_process_is_no_rate() {
-    let mut window = InboundWindow::new(Instant::ZERO, 4 << 20, None);
-    let (link, mut now) = (1472 * 1_000_000 / 12, Instant::ZERO);
-    for packet in 0..40_000 {
-        // It is away for 5 ms now and then, and reads what has come in one; so much has come again by then.
-        let late = (5_000..5_500).contains(&(packet % 10_000));
-        now += match packet % 10_000 {
-            5_000 => Duration::from_millis(5),
-            _ if late => Duration::from_micros(2),
-            _ => Duration::from_micros(12),
-        };
-        window.on_round_trip(now, Duration::from_micros(60));
-        window.on_arrival(now, 1472, true, late);
-        assert!(packet < 1_000 || window.rate() < link + link / 20, "{} of {link}", window.rate());
+    let (gap, us) = (Duration::from_micros(12), Duration::from_micros(1));
+    let link = 1472 * 1_000_000 / 12;
+    for (away, between) in [(5_000 * us, 115_000 * us), (50_000 * us, Duration::ZERO)] {
+        let mut window = InboundWindow::new(Instant::ZERO, 4 << 20, None);
+        let mut now = Instant::ZERO;
+        for _ in 0..20 {
+            let (since, packets) = (now, away.as_nanos() / gap.as_nanos());
+            now += away;
+            for _ in 0..packets {
+                now += us / 2;
+                window.on_arrival(now, 1472, true, since);
+            }
+            let until = now + between;
+            while now < until {
+                now += gap;
+                window.on_round_trip(now, 60 * us);
+                window.on_arrival(now, 1472, true, now);
+            }
+            assert!(window.rate() < link + link / 20, "{} of {link}", window.rate());
+        }
+        assert!(window.rate() > link - link / 20, "{} of {link}", window.rate());
     }
 }
