@@ -24,7 +24,7 @@ use denrei_io::{Capabilities, IoCounters, Maker, UdpSocket, Waiter};
 use denrei_proto::seal::{BeaconKey, SECRET_BYTES, Seed};
 use denrei_proto::{Endpoint, EndpointCounters, PeerId};
 use denrei_wire::{Incarnation, Instant};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
@@ -196,28 +196,31 @@ impl Node {
         act(&mut core, now)
     }
 
-    /// Works with the groups, sends what came of it, and tells those who wait for that: members may be silent.
+    /// Works with the groups, sends what came of it, and tells those who wait for that.
     pub(crate) fn act_on_groups<T>(&self, act: impl FnOnce(&mut Endpoint, Instant) -> T) -> T {
-        let mut core = self.shared().core.lock();
-        let now = core.now();
-        let value = act(&mut core.endpoint, now);
-        self.shared().notify(&mut core);
-        drop(core);
-        self.shared().kick();
-        value
+        let shard = self.shared();
+        act_and_tell(shard, shard.core.lock(), |core, now| act(&mut core.endpoint, now))
     }
 
-    /// Works with the core of a peer, sends what came of it, and tells those who wait for that.
-    fn act<T, E>(&self, peer: PeerId, act: impl FnOnce(&mut Core, Instant) -> Result<T, E>) -> Result<T, E> {
-        let (shard, mut core) = self.shards().enter_of(peer);
-        let now = core.now();
-        let value = act(&mut core, now)?;
-        // Not only once an answer comes: the peer may be silent.
-        shard.notify(&mut core);
-        drop(core);
-        shard.kick();
-        Ok(value)
+    /// The same with the core of a peer.
+    fn act<T>(&self, peer: PeerId, act: impl FnOnce(&mut Core, Instant) -> T) -> T {
+        let (shard, core) = self.shards().enter_of(peer);
+        act_and_tell(shard, core, act)
     }
+}
+
+/// Those who wait are not told only once an answer comes: whoever would give it may be silent.
+fn act_and_tell<T>(
+    shard: &Shared,
+    mut core: MutexGuard<'_, Core>,
+    act: impl FnOnce(&mut Core, Instant) -> T,
+) -> T {
+    let now = core.now();
+    let value = act(&mut core, now);
+    shard.notify(&mut core);
+    drop(core);
+    shard.kick();
+    value
 }
 
 impl Handle {

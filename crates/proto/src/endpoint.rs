@@ -66,9 +66,9 @@ pub struct Endpoint {
     due: Vec<u32>,
     /// When time was last told.
     told_at: Instant,
-    /// What is handled may have come at any time since then; [`Instant::FAR_FUTURE`] if it came just now.
+    /// What is handled may have come at any time since then,
     absent_since: Instant,
-    /// And may be being read until then.
+    /// until then.
     behind_until: Instant,
     replies: Replies,
     pool: BufferPool,
@@ -141,7 +141,7 @@ impl Endpoint {
             timers: TimerQueue::default(),
             due: Vec::new(),
             told_at: now,
-            absent_since: Instant::FAR_FUTURE,
+            absent_since: Instant::ZERO,
             behind_until: Instant::ZERO,
             replies: Replies::default(),
             pool: BufferPool::default(),
@@ -292,11 +292,12 @@ impl Endpoint {
 
     /// The peer in `slot`, and what it works with.
     fn peer_at_work(&mut self, now: Instant, slot: u32) -> Option<(&mut Peer, Context<'_>)> {
+        let came = self.came(now);
         let peer = self.slots[slot as usize].peer.as_deref_mut()?;
         let cx = Context {
             config: &self.config,
             now,
-            came: now.min(self.absent_since),
+            came,
             events: &mut self.events,
             notes: &mut self.notes,
             blocks: &mut self.blocks,

@@ -26,13 +26,18 @@ impl Endpoint {
     /// then; `None`: it came just now. What has waited for this process is no queue of the path's: acknowledgements say
     /// that it was kept so long, and the windows of this side follow no more of a round trip than what is left.
     pub fn note_absence(&mut self, now: Instant, since: Option<Instant>) {
-        self.absent_since = since.unwrap_or(Instant::FAR_FUTURE);
-        self.behind_until = since.map_or(Instant::ZERO, |since| now + now.saturating_since(since));
+        self.absent_since = since.unwrap_or(now);
+        self.behind_until = now + now.saturating_since(self.absent_since);
     }
 
     /// Whether what has come while nobody looked may still be being read: as much time again at most.
     pub(super) fn is_behind(&self, now: Instant) -> bool {
         now < self.behind_until
+    }
+
+    /// The earliest time at which what is handled now may have come.
+    pub(super) fn came(&self, now: Instant) -> Instant {
+        if self.is_behind(now) { self.absent_since } else { now }
     }
 
     /// Takes a datagram, which is opened in place. One that is damaged, forged, stale or foreign is

@@ -115,7 +115,7 @@ impl Endpoint {
         if quiet && matches!(self.pace.mode, Mode::Free) {
             return;
         }
-        let came = if self.is_behind(now) { self.absent_since } else { now };
+        let came = self.came(now);
         let Some(peer) = self.slots[slot as usize].peer.as_deref_mut() else { return };
         if !peer.is_alive() || !peer.is_proven() {
             return;

@@ -15,6 +15,12 @@ fn sealed() -> Config {
     Config { cluster_key: Some(ClusterKey::from_bytes([7; 32])), ..Config::default() }
 }
 
+/// One of two nodes, each with an identity, that lets one of them in.
+fn with_identity(own: u8, allowed: u8) -> Config {
+    let identity = |number: u8| Identity::from_bytes([1 + number; 32]);
+    Config { identity: Some(identity(own)), allowed: vec![identity(allowed).public()], ..sealed() }
+}
+
 /// The next datagram that end 0 sends.
 fn next_datagram(pair: &mut Pair) -> Vec<u8> {
     let mut buf = TransmitBuf::new(1);
@@ -93,22 +99,16 @@ fn another_key_and_no_key_are_refused_in_time_and_counted() {
 
 #[test]
 fn identities_that_are_not_allowed_are_refused_by_either_side() {
-    let identities = [1, 2].map(|octet| Identity::from_bytes([octet; 32]));
-    let config = |own: usize, allowed: usize| Config {
-        identity: Some(identities[own].clone()),
-        allowed: vec![identities[allowed].public()],
-        ..sealed()
-    };
-    let mut pair = Pair::of([config(0, 1), config(1, 0)]);
+    let mut pair = Pair::of([with_identity(0, 1), with_identity(1, 0)]);
     let peer = pair.connect(0);
     pair.send(0, peer, 0, "hello");
     pair.run(SECOND);
     assert_eq!(pair.received[1].len(), 1);
     for (configs, refusing) in [
-        ([config(0, 1), config(1, 1)], Some(1)),
-        ([config(0, 0), config(1, 0)], Some(0)),
-        ([sealed(), config(1, 0)], None),
-        ([config(0, 1), sealed()], None),
+        ([with_identity(0, 1), with_identity(1, 1)], Some(1)),
+        ([with_identity(0, 0), with_identity(1, 0)], Some(0)),
+        ([sealed(), with_identity(1, 0)], None),
+        ([with_identity(0, 1), sealed()], None),
     ] {
         let mut pair = Pair::of(configs);
         let peer = pair.connect(0);
@@ -178,15 +178,9 @@ fn firsts(count: u64) -> Vec<Vec<u8>> {
 /// Each flight has several packets with the same handshake.
 #[test]
 fn who_is_turned_away_asks_again_at_long_intervals() {
-    let identities = [1, 2].map(|octet| Identity::from_bytes([octet; 32]));
-    let config = |own: usize, allowed: usize| Config {
-        identity: Some(identities[own].clone()),
-        allowed: vec![identities[allowed].public()],
-        ..sealed()
-    };
     let full = Config { max_peers: 1, ..sealed() };
     let whole = |config: Config| Config { first_flight_bytes: 1 << 20, ..config };
-    for [initiator, responder] in [[sealed(), full], [config(0, 1), config(1, 1)]] {
+    for [initiator, responder] in [[sealed(), full], [with_identity(0, 1), with_identity(1, 1)]] {
         let mut pair = Pair::of([whole(initiator), responder]);
         pair.inject_from(1, SocketAddr::from(([172, 16, 0, 1], 7000)), &firsts(1)[0]);
         let peer = pair.connect(0);
