@@ -233,12 +233,17 @@ fn broken_off(retain_bytes: u64, patience: Duration) -> (SendReport, Duration) {
     let receiver = Receiver::new(receiving, destination, ReceiveOptions::new(GROUP));
     let received = std::thread::spawn(move || {
         let enough = u64::from(PIECE_BYTES) * 4;
+        // Before its sender can hear of it: to end takes time, too.
+        let mut left = None;
         let ended = receiver.run(|progress| match progress.bytes >= enough {
-            true => ControlFlow::Break(()),
+            true => {
+                left.get_or_insert_with(Instant::now);
+                ControlFlow::Break(())
+            }
             false => ControlFlow::Continue(()),
         });
         assert!(matches!(ended, Err(CastError::Cancelled { stream: true })), "{ended:?}");
-        Instant::now()
+        left.unwrap()
     });
     let source = Source::stream("s", std::io::repeat(7).take(200_000_000), retain_bytes).unwrap();
     let rate_bytes_per_s = Some(4_000_000);
@@ -259,7 +264,8 @@ fn one_that_leaves_a_stream_that_is_not_kept_from_its_beginning_is_not_waited_fo
 #[test]
 fn one_that_leaves_a_stream_that_is_kept_is_waited_for() {
     let (report, waited) = broken_off(64 << 20, Duration::from_secs(3));
-    assert!(waited >= Duration::from_millis(2_900), "{waited:?}");
+    // Counted from when it was last looked whether it had been heard, which is each 200 ms, or later on a busy machine.
+    assert!(waited >= Duration::from_millis(2_500), "{waited:?}");
     let Outcome::Vanished(error) = &report.members[0].outcome else { panic!("{report:?}") };
     assert!(!error.contains("past what is kept"), "{error}");
 }
