@@ -77,7 +77,10 @@ impl Endpoint {
             peer.tell_limit(None, now);
         }
         let Mode::Managing(manager) = &mut self.pace.mode else { return };
-        manager.on_packet(now, slot, peer.weight, Heard { data: note.data, missing: note.missing });
+        // What is missing before a packet without data may have been probes of the path's size.
+        let probes = if note.data == 0 { peer.most_probes(now, note.heard_before) } else { 0 };
+        let missing = note.missing.saturating_sub(probes);
+        manager.on_packet(now, slot, peer.weight, Heard { data: note.data, missing });
         if manager.deadline() <= now || note.request.is_some() {
             self.set_learnt_rates(now);
             self.after(now, slot);

@@ -31,6 +31,9 @@ const TOLERATED_DATAGRAMS: u64 = 1_000;
 /// A burst that is too large loses in each; it is to blame if no more than this many bursts came
 /// between two recoveries.
 const BURSTS_TO_BLAME: u64 = 2;
+/// What arrives is much less than the rate if it is less by such a share, and as much if it is less by no more than that one.
+const MUCH_LESS: u64 = 8;
+const AS_MUCH: u64 = 64;
 /// RTIMER is not longer: an interval would not have its bursts, and who waits for the next one seems idle. A burst that
 /// lasts longer is not sent, and nothing is learnt from raising it.
 pub(super) const LONGEST_RTIMER_PER_S: u64 = 20;
@@ -197,6 +200,7 @@ impl Capacity {
         let burst_is_wrong = in_a_row < self.burst.value - self.burst.value / 8;
         // What the application has been seen to take was not too fast.
         let arrived = interval.rate().max(self.application());
+        let rate_is_wrong = self.is_rate_a_little_too_high(arrived, in_a_row);
         match self.raised.take() {
             Some(Raised::Rate) => {
                 self.rate.lower(now, arrived.max(self.rate.value / 2) * KEPT / 32, true);
@@ -208,17 +212,25 @@ impl Capacity {
             // A rate that is a little too high shows late, when the buffer is full.
             None if core::mem::take(&mut self.accused) => {
                 self.burst.too_much = None;
-                self.rate.lower(now, arrived * KEPT / 32, false);
+                self.rate.lower(now, arrived * KEPT / 32, rate_is_wrong);
             }
             // The burst first; if losses go on, the rate; and so on in turns.
             None if self.lossy % 2 == 1 => {
                 let most = if burst_is_wrong { in_a_row * KEPT / 32 } else { self.burst.value };
                 self.burst.lower(now, most, false);
             }
-            None => self.rate.lower(now, arrived * KEPT / 32, false),
+            None => self.rate.lower(now, arrived * KEPT / 32, rate_is_wrong),
         }
         self.burst.value = self.burst.value.max(least);
         self.rate.value = self.rate.value.max(LEAST_RATE);
+    }
+
+    /// Whether less came than the rate brings, but not much less, in rows so long that the burst is not to blame. What is far
+    /// less says that this side has become slower, maybe for a moment.
+    fn is_rate_a_little_too_high(&self, arrived: u64, in_a_row: u64) -> bool {
+        let rate = self.rate.value;
+        let little_less = rate - rate / MUCH_LESS..rate - rate / AS_MUCH;
+        in_a_row >= self.burst.value * BURSTS_TO_BLAME && little_less.contains(&arrived)
     }
 
     /// Nothing was lost: more may fit, if more is wanted, and if messages do not wait here anyway.

@@ -127,27 +127,34 @@ impl Manager {
         (self.host.share, self.host.others) = (share, others);
     }
 
-    /// Takes in a packet.
+    /// Takes in a packet: also one without data, before which the rest of a burst may be missing. Whoever has nothing
+    /// left of its rate asks what became of that with such a one.
     pub fn on_packet(&mut self, now: Instant, peer: u32, weight: u32, heard: Heard) {
-        if heard.data == 0 {
-            return;
+        if heard.data > 0 {
+            self.count(now, peer, weight, heard.data);
         }
-        self.heard_at = now;
-        let flow = self.flows.entry(peer).or_insert_with(|| Flow::new(weight));
-        flow.weight = weight;
-        flow.octets += heard.data.saturating_sub(PACKET_OVERHEAD).max(1);
-        self.datagrams += 1;
-        self.datagram = self.datagram.max(heard.data);
+        let datagram = self.datagram;
+        let Some(flow) = self.flows.get_mut(&peer) else { return };
         let rtimer = flow.told.map_or(Duration::ZERO, Rate::rtimer);
         let is_loss = flow.skips.is_loss(heard.missing);
-        self.chance.on_arrival(now, heard.data);
         if is_loss
-            && self.is_overflow(now, heard.missing.saturating_mul(heard.data))
+            && self.is_overflow(now, heard.missing.saturating_mul(datagram))
             && now >= self.recovery_until
         {
             self.recovery_until = now + LEAST_RECOVERY.max(rtimer / 2);
             self.recoveries += 1;
         }
+    }
+
+    /// So many octets have come, in a datagram.
+    fn count(&mut self, now: Instant, peer: u32, weight: u32, octets: u64) {
+        self.heard_at = now;
+        let flow = self.flows.entry(peer).or_insert_with(|| Flow::new(weight));
+        flow.weight = weight;
+        flow.octets += octets.saturating_sub(PACKET_OVERHEAD).max(1);
+        self.datagrams += 1;
+        self.datagram = self.datagram.max(octets);
+        self.chance.on_arrival(now, octets);
     }
 
     /// Whether so many octets were more than this side could take, and not lost by chance.

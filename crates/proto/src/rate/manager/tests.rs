@@ -8,6 +8,7 @@ const PAYLOAD: u64 = 1400;
 const DATAGRAM: u64 = PAYLOAD + PACKET_OVERHEAD;
 const RTT: Duration = Duration::from_micros(100);
 const STEP: Duration = Duration::from_micros(20);
+const PROBE_TIMEOUT: Duration = Duration::from_millis(2);
 
 /// Senders with data without end, and a host that takes a datagram each `service` and holds some.
 struct Host {
@@ -16,7 +17,8 @@ struct Host {
     service: Duration,
     holds: usize,
     free_at: Instant,
-    queue: VecDeque<usize>,
+    /// Who sent what waits, and how many packets of its are missing before that.
+    queue: VecDeque<(usize, u64)>,
     senders: Vec<Sender>,
     turn: usize,
     /// One datagram in so many is lost on the way.
@@ -31,6 +33,7 @@ struct Sender {
     /// Most bytes per second that it has to send; a time when it may send the next.
     supply: Option<u64>,
     next_at: Instant,
+    sent_at: Instant,
     missing: u64,
     arrived: u64,
     lost: u64,
@@ -44,6 +47,7 @@ impl Host {
             weight,
             supply: None,
             next_at: Instant::ZERO,
+            sent_at: Instant::ZERO,
             missing: 0,
             arrived: 0,
             lost: 0,
@@ -73,12 +77,12 @@ impl Host {
                 self.send((sender + self.turn) % count);
             }
             while self.free_at <= self.now
-                && let Some(sender) = self.queue.pop_front()
+                && let Some((sender, missing)) = self.queue.pop_front()
             {
                 self.free_at = self.free_at.max(before) + self.service;
                 let from = &mut self.senders[sender];
                 from.arrived += PAYLOAD;
-                let heard = Heard { data: DATAGRAM, missing: core::mem::take(&mut from.missing) };
+                let heard = Heard { data: DATAGRAM, missing };
                 self.manager.on_packet(self.now, from.peer, from.weight, heard);
             }
             for (peer, rate) in self.manager.look(self.now, Taken::default()) {
@@ -92,20 +96,31 @@ impl Host {
         let from = &mut self.senders[sender];
         for _ in 0..16 {
             if from.credit.room(self.now) == Some(0) || from.next_at > self.now {
-                return;
+                return self.ask(sender);
             }
             if let Some(supply) = from.supply {
                 from.next_at = from.next_at.max(self.now)
                     + Duration::from_nanos(PAYLOAD * 1_000_000_000 / supply.max(1));
             }
             from.credit.spend(PAYLOAD);
+            from.sent_at = self.now;
             self.sent += 1;
             let survives = self.chance.is_none_or(|one_in| !hashed(self.sent).is_multiple_of(one_in));
             if survives && self.queue.len() < self.holds {
-                self.queue.push_back(sender);
+                self.queue.push_back((sender, core::mem::take(&mut from.missing)));
             } else {
                 (from.missing, from.lost) = (from.missing + 1, from.lost + 1);
             }
+        }
+    }
+
+    /// Who has had no answer, and has no rate left, asks what became of the last that it sent with a packet without data.
+    fn ask(&mut self, sender: usize) {
+        let from = &mut self.senders[sender];
+        let waits = self.queue.iter().any(|(from, _)| *from == sender);
+        if from.missing > 0 && !waits && self.now >= from.sent_at + PROBE_TIMEOUT {
+            let heard = Heard { data: 0, missing: core::mem::take(&mut from.missing) };
+            self.manager.on_packet(self.now, from.peer, from.weight, heard);
         }
     }
 
