@@ -34,7 +34,16 @@ fn contiguous(object: &Bound<'_, PyAny>) -> PyResult<PyUntypedBuffer> {
     if !buffer.is_c_contiguous() {
         return Err(PyValueError::new_err("the buffer is not contiguous: send a contiguous copy of it"));
     }
+    if has_objects(buffer.format().to_bytes()) {
+        let what = "the buffer's items are Python objects, of which it has the addresses: `send_object` sends what they are";
+        return Err(PyValueError::new_err(what));
+    }
     Ok(buffer)
+}
+
+/// Whether items of a format of the buffer protocol are references, or have any. Names of fields are between colons.
+fn has_objects(format: &[u8]) -> bool {
+    format.split(|&octet| octet == b':').step_by(2).any(|types| types.contains(&b'O'))
 }
 
 /// The octets of what is contiguous.
