@@ -2,6 +2,8 @@
 
 import asyncio
 import socket
+import subprocess
+import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -263,3 +265,47 @@ def test_relays_and_sets_are_awaited():
             await asyncio.gather(work(a, addresses, group, 0), work(b, addresses, group, 1))
 
     asyncio.run(asyncio.wait_for(main(), 60))
+
+
+def test_a_node_left_behind_by_its_loop_can_still_be_closed():
+    async def open_node():
+        return AsyncNode()
+
+    node = asyncio.run(open_node())
+    node.close()
+    node.close()
+    denrei.Node(node.node.address).close()
+
+    async def hear():
+        with pytest.raises(denrei.DenreiError, match="was closed"):
+            await asyncio.wait_for(node.recv(), 10)
+
+    asyncio.run(hear())
+
+
+@pytest.mark.parametrize("who", ["a daemon", "the main thread", "another thread"])
+def test_a_program_ends_though_what_nobody_awaits_any_more_would_wait_for_ever(who, tmp_path):
+    # That of another thread, which the program waits for, goes on to its own end.
+    code = f"""
+import asyncio, threading, denrei.aio
+async def main():
+    async with denrei.aio.AsyncNode() as node:
+        try:
+            await node.cast_receive({str(tmp_path)!r}, group="239.255.78.91:7491", **options)
+        except TimeoutError:
+            print("in time")
+who, options = {who!r}, {{}}
+if who == "the main thread":
+    async def leave():
+        global task
+        task = asyncio.create_task(main())
+        await asyncio.sleep(0.5)
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(leave())
+else:
+    options = {{"wait": "2s"}} if who == "another thread" else {{}}
+    threading.Thread(target=lambda: asyncio.run(main()), daemon=who == "a daemon").start()
+    threading.Event().wait(0.5)
+"""
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=20)
+    assert ended.returncode == 0 and ended.stdout == ("in time\n" if who == "another thread" else ""), ended

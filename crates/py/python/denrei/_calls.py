@@ -29,6 +29,20 @@ class Context:
         await self._leave()
 
 
+#: Set once the program ends, and the interpreter waits for threads.
+_ENDS = threading.Event()
+
+# Comes before what `concurrent.futures`, imported above, has registered, and joins its threads; `atexit` comes after.
+threading._register_atexit(_ENDS.set)  # type: ignore[attr-defined]
+
+
+def _abandoned() -> Callable[[], bool]:
+    """Asks whether the program ends without what this thread awaits."""
+    waiting = threading.current_thread()
+    ends_with_it = waiting.daemon or waiting is threading.main_thread()
+    return lambda: _ENDS.is_set() and (ends_with_it or not waiting.is_alive())
+
+
 class Calls:
     """Makes calls, each in a thread: one may wait for what only another brings."""
 
@@ -44,10 +58,10 @@ class Calls:
 
     async def make(self, call: Callable[..., T], *arguments: Any) -> T:
         """Makes a call. Where the task is cancelled it ends as if time were up, before the task does."""
-        over = threading.Event()
+        over, abandoned = threading.Event(), _abandoned()
         self._over.add(over)
         running = asyncio.get_running_loop().run_in_executor(
-            self._threads, lambda: call_unless(over.is_set, call, *arguments)
+            self._threads, lambda: call_unless(lambda: over.is_set() or abandoned(), call, *arguments)
         )
         try:
             came = await asyncio.shield(running)

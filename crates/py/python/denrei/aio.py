@@ -322,24 +322,27 @@ class AsyncNode(Context):
 
     def close(self) -> None:
         """Leaves the event loop and closes the Node; who waits gets `DenreiError`. See `Node.close`."""
-        if self._closing is None:
-            self._stop("the node was closed")
+        self._stop("the node was closed")
+        if self._loop.is_closed():
+            self.node.close()
+        elif self._closing is None:
             self._closing = self._loop.run_in_executor(None, self.node.close)
 
     def _stop(self, why: str) -> None:
         """Leaves the event loop; who waits hears why."""
         if self._fd < 0:
             return
-        self._loop.remove_reader(self._fd)
-        self._fd = -1
-        self._why = why
+        fd, self._fd, self._why = self._fd, -1, why
+        self._calls.end(why)
+        if self._loop.is_closed():
+            return  # Nobody waits in it any more.
+        self._loop.remove_reader(fd)
         # Of a queue that is full, whoever takes the last one tells those who wait for more.
         if not self._messages.full():
             self._messages.put_nowait(None)
         if not self._events.full():
             self._events.put_nowait(None)
         self._tell()
-        self._calls.end(why)
 
     async def _leave(self) -> None:
         self.close()
