@@ -6,6 +6,7 @@ Inputs → outputs: a call → what it returns or raises, awaited. A task that i
 from __future__ import annotations
 
 import asyncio
+import atexit
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -32,8 +33,9 @@ class Context:
 #: Set once the program ends, and the interpreter waits for threads.
 _ENDS = threading.Event()
 
-# Comes before what `concurrent.futures`, imported above, has registered, and joins its threads; `atexit` comes after.
-threading._register_atexit(_ENDS.set)  # type: ignore[attr-defined]
+# Comes before what `concurrent.futures`, imported above, has registered, and joins its threads; `atexit` comes after. Python
+# has no public name for it: should it lose this one, what nobody awaits holds up the program's end again.
+getattr(threading, "_register_atexit", atexit.register)(_ENDS.set)
 
 
 def _abandoned() -> Callable[[], bool]:
