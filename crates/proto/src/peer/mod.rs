@@ -188,6 +188,8 @@ pub(crate) struct Peer {
     /// Packets that may leave although the window is full.
     probes_left: u8,
     probe_timeouts: u32,
+    /// When the last of them was.
+    probed_at: Instant,
     paced_until: Option<Instant>,
 
     received: ReceivedPackets,

@@ -3,7 +3,8 @@
 use crate::common::content;
 use crate::net::{Pair, SECOND};
 use denrei_proto::{
-    ChannelId, Completion, Config, Event, LostReason, MAX_RATE, OfferPolicy, PeerError, PeerId, Rate,
+    ChannelId, Completion, Config, CongestionAlgorithm, Event, LostReason, MAX_RATE, OfferPolicy, PeerError,
+    PeerId, Rate,
 };
 use std::time::Duration;
 
@@ -41,6 +42,25 @@ fn the_receiver_sets_the_rate_and_the_mean_is_met() {
     pair.run(5 * SECOND);
     assert_eq!(received_bytes(&pair), 5_000_000, "all of it arrives in the end");
     assert_eq!(pair.ends[0].flow(there).unwrap().counters.probes, 0);
+}
+
+/// What nobody acknowledges tells that the path carries less than it did.
+fn who_sends_into_silence_without_a_window_asks_nevertheless() {
+    let (mut pair, there, back) =
+        open(Config { congestion: CongestionAlgorithm::RateOnly, ..Config::default() });
+    let rate = Rate { bytes_per_s: 10_000_000, burst_bytes: 14_540 };
+    pair.ends[1].set_rate(pair.now, back, rate).unwrap();
+    pair.run(MS);
+    pair.send(0, there, 0, content(0, 2_000_000));
+    pair.run(50 * MS);
+    let counters = |pair: &Pair| pair.ends[0].flow(there).unwrap().counters;
+    assert_eq!(counters(&pair).probes, 0);
+    pair.connected = false;
+    let before = counters(&pair).packets_sent;
+    pair.run(50 * MS);
+    let after = counters(&pair);
+    assert!(after.packets_sent - before > 30, "{after:?}");
+    assert!((2..8).contains(&after.probes), "{after:?}");
 }
 
 fn no_train_exceeds_the_burst_and_each_is_used_up() {
@@ -440,6 +460,7 @@ fn a_message_after_all_was_delivered_late_is_noticed_to_have_nobody_to_go_to() {
 
 crate::ways::tests! { plain sealed staged => {
     the_receiver_sets_the_rate_and_the_mean_is_met,
+    who_sends_into_silence_without_a_window_asks_nevertheless,
     no_train_exceeds_the_burst_and_each_is_used_up,
     a_stopped_sender_still_answers_and_goes_on_when_told,
     the_rate_is_kept_when_packets_are_lost_and_nothing_is,
