@@ -173,3 +173,10 @@ fn a_command_whose_output_nobody_reads_ends_without_a_word() {
         assert!(!stderr(&output).contains("panicked"), "{args:?}: {}", stderr(&output));
     }
 }
+
+#[test]
+fn a_plan_without_an_end_is_refused() {
+    let output = denrei(&["sim", "/dev/zero"]);
+    assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
+    assert!(stderr(&output).contains("/dev/zero is no plan"), "{}", stderr(&output));
+}

@@ -5,7 +5,7 @@
 
 use super::values::whole;
 use super::wrong_arguments;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use clap::Args;
 use comfy_table::Table;
 use comfy_table::presets::UTF8_FULL_CONDENSED;
@@ -13,7 +13,8 @@ use denrei_output::{self as output, say};
 use denrei_sim::plan::{Plan, Row};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::collections::BTreeMap;
-use std::io::Write as _;
+use std::fs::File;
+use std::io::{Read as _, Write as _};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
@@ -34,6 +35,9 @@ const TABLE_COLUMNS: [&str; 13] = [
     "probes",
     "deepest_queue_bytes",
 ];
+
+/// Longest plan, bytes: a thousand times the longest of ours. Nothing that has no end is read on until memory has.
+const MAX_PLAN_BYTES: u64 = 1 << 20;
 
 /// Simulate every combination of an experiment's axes.
 ///
@@ -60,8 +64,7 @@ pub struct SimCommand {
 impl SimCommand {
     /// Runs it; whether every combination finished and came to rest.
     pub fn run(&self) -> Result<bool> {
-        let text = std::fs::read_to_string(&self.plan)
-            .with_context(|| format!("cannot read the plan {}", self.plan.display()))?;
+        let text = self.read_plan()?;
         let plan = Plan::parse(&text)
             .map_err(|error| wrong_arguments(format!("{}: {error}", self.plan.display())))?;
         let telling = plan.telling();
@@ -90,6 +93,19 @@ impl SimCommand {
             say!("{}\n{table}", plan.name);
         }
         Ok(finished)
+    }
+
+    /// The plan's text.
+    fn read_plan(&self) -> Result<String> {
+        let name = self.plan.display();
+        let mut text = String::new();
+        let reading = File::open(&self.plan);
+        let reading = reading.and_then(|plan| plan.take(MAX_PLAN_BYTES + 1).read_to_string(&mut text));
+        reading.with_context(|| format!("cannot read the plan {name}"))?;
+        if text.len() as u64 > MAX_PLAN_BYTES {
+            bail!("{name} is no plan: it has more than {MAX_PLAN_BYTES} bytes");
+        }
+        Ok(text)
     }
 
     fn threads(&self) -> usize {
