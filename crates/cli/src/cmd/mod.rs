@@ -10,6 +10,7 @@ pub mod generate;
 pub mod key;
 pub mod keygen;
 pub mod mpirun_env;
+pub mod patient;
 pub mod relay;
 pub mod signals;
 pub mod sim;

@@ -1,8 +1,11 @@
 //! What becomes of receivers that do not keep up with a stream.
 
 use crate::sides::{Side, group, on_loopback, places, recv, send};
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 #[test]
@@ -57,4 +60,34 @@ fn one_whose_reader_rests_for_a_while_is_waited_for() {
     let (status, report) = sender.json();
     assert_eq!(status, Some(0), "{report}");
     assert_eq!((filed.json().0, slow.end().status.code()), (Some(0), Some(0)));
+}
+
+/// As `node` leaves the pipes that it shares: each side meets one that is empty, or full, for the moment.
+#[test]
+fn pipes_that_somebody_has_made_non_blocking_are_waited_for() {
+    let (group, data) = (group(), vec![7; 5_000_000]);
+    let [(mut written, input), (mut out, output)] = [(); 2].map(|()| UnixStream::pair().unwrap());
+    input.set_nonblocking(true).unwrap();
+    output.set_nonblocking(true).unwrap();
+    let start = |command: &mut Command| Side(Some(command.stderr(Stdio::piped()).spawn().unwrap()));
+    let receiver = start(on_loopback(recv(Path::new("-"), &group)).stdout(OwnedFd::from(output)));
+    let mut command = send(&[Path::new("-")], &group);
+    let sender = start(command.args(["--min-members=1"]).stdin(OwnedFd::from(input)).stdout(Stdio::piped()));
+    drop(command);
+    std::thread::sleep(Duration::from_millis(500));
+    written.write_all(&data[..10]).unwrap();
+    std::thread::sleep(Duration::from_millis(500));
+    let rest = data.clone();
+    let writer = std::thread::spawn(move || written.write_all(&rest[10..]));
+    std::thread::sleep(Duration::from_secs(1));
+    let reader = std::thread::spawn(move || {
+        let mut read = Vec::new();
+        out.read_to_end(&mut read).map(|_| read)
+    });
+    let (sent, received) = (sender.end(), receiver.end());
+    let said = |side: &Output| String::from_utf8_lossy(&side.stderr).into_owned();
+    assert_eq!(sent.status.code(), Some(0), "{}", said(&sent));
+    assert_eq!(received.status.code(), Some(0), "{}", said(&received));
+    writer.join().unwrap().unwrap();
+    assert!(reader.join().unwrap().unwrap() == data, "it is another stream");
 }

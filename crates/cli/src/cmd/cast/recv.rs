@@ -2,6 +2,7 @@
 
 use super::show::{RecvBar, bytes, seconds};
 use super::{DEFAULT_PORT, PortArgs, failure, parse_seconds, reach, resolve_peer};
+use crate::cmd::patient::Patient;
 use crate::cmd::signals::Ending;
 use crate::cmd::wrong_arguments;
 use anyhow::{Context, Result};
@@ -103,7 +104,7 @@ impl RecvCommand {
             return Err(wrong_arguments("--fsync is for a directory: whoever reads the pipe has it"));
         }
         let destination = if piped {
-            Destination::Pipe(Box::new(std::io::stdout()))
+            Destination::Pipe(Box::new(Patient(std::io::stdout())))
         } else {
             let path = self.into.clone();
             match check_directory(&path) {

@@ -3,6 +3,7 @@
 use super::show::{SendBars, bytes, seconds, who};
 use super::{DEFAULT_PORT, PortArgs, failure, parse_seconds, reach, resolve_peer};
 use crate::bench::args::{parse_rate, parse_size};
+use crate::cmd::patient::Patient;
 use crate::cmd::signals::{Ending, Signal};
 use crate::cmd::values::whole;
 use crate::cmd::wrong_arguments;
@@ -235,7 +236,7 @@ impl SendCommand {
             let (name, retain) =
                 (self.name.as_deref().unwrap_or(STREAM_NAME), self.retain.unwrap_or(RETAIN_BYTES));
             let ending = Ending::watch()?;
-            return match Source::stream(name, ending.guard(std::io::stdin()), retain) {
+            return match Source::stream(name, ending.guard(Patient(std::io::stdin())), retain) {
                 Err(CastError::Manifest(error)) => Err(wrong_arguments(format!("--name: {error}"))),
                 source => Ok((source.context("cannot send standard input")?, ending)),
             };
