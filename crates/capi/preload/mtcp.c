@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -31,6 +32,25 @@ int setsockopt(int fd, int level, int name, const void *value, socklen_t length)
   int ours = name == SET_HOSTID || name == JOIN || level == IPPROTO_TCP;
   if (name == MTCP_MODE || (ours && mtcp_in_mode(fd))) return mtcp_setsockopt(fd, level, name, value, length);
   return found(fd, level, name, value, length);
+}
+
+int getsockopt(int fd, int level, int name, void *value, socklen_t *length) {
+  NEXT(getsockopt)
+  /* As above: these are not the kernel's, to which the descriptor is one of a pair of Unix sockets. */
+  int ours = (level == SOL_SOCKET && (name == SO_DOMAIN || name == SO_PROTOCOL)) ||
+             (level == IPPROTO_TCP && name == TCP_NODELAY);
+  if (ours && mtcp_in_mode(fd)) return mtcp_getsockopt(fd, level, name, value, length);
+  return found(fd, level, name, value, length);
+}
+
+int getsockname(int fd, struct sockaddr *address, socklen_t *length) {
+  NEXT(getsockname)
+  return mtcp_in_mode(fd) ? mtcp_getsockname(fd, address, length) : found(fd, address, length);
+}
+
+int getpeername(int fd, struct sockaddr *address, socklen_t *length) {
+  NEXT(getpeername)
+  return mtcp_in_mode(fd) ? mtcp_getpeername(fd, address, length) : found(fd, address, length);
 }
 
 int connect(int fd, const struct sockaddr *address, socklen_t length) {

@@ -4,6 +4,7 @@
 #include <denrei/mtcp.h>
 #include <errno.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdint.h>
@@ -57,6 +58,30 @@ static void options_are_the_kernels(int member) {
   CHECK(recv(member, &byte, 1, 0) == -1 && errno == EAGAIN);
   limit.tv_sec = 20;
   CHECK(setsockopt(member, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit) == 0);
+}
+
+/* Servers log who is there, and languages make an object of a descriptor: these are no names of a Unix socket. */
+static void ends_have_names(int sender, int member, int listening) {
+  struct sockaddr_in own = {0}, peer = {0}, found = {0};
+  socklen_t length = sizeof own;
+  CHECK(getsockname(sender, (struct sockaddr *)&own, &length) == 0 && length == sizeof own);
+  CHECK(own.sin_family == AF_INET && own.sin_port != 0);
+  CHECK(getpeername(member, (struct sockaddr *)&peer, &length) == 0 && peer.sin_family == AF_INET);
+  CHECK(peer.sin_port == own.sin_port && peer.sin_addr.s_addr == htonl(INADDR_LOOPBACK));
+  for (int at = 0; at < 3; at++) {
+    memset(&found, 0, sizeof found);
+    CHECK((at == 0 ? getpeername(sender, (struct sockaddr *)&found, &length)
+                   : getsockname(at == 1 ? member : listening, (struct sockaddr *)&found, &length)) == 0);
+    CHECK(found.sin_port == group.sin_port && found.sin_addr.s_addr == group.sin_addr.s_addr);
+  }
+  CHECK(getpeername(listening, (struct sockaddr *)&found, &length) == -1 && errno == ENOTCONN);
+  CHECK(getsockname(member, NULL, NULL) == -1 && errno == EFAULT);
+  int value = -1;
+  length = sizeof value;
+  CHECK(getsockopt(member, SOL_SOCKET, SO_DOMAIN, &value, &length) == 0 && value == AF_INET);
+  CHECK(getsockopt(member, SOL_SOCKET, SO_PROTOCOL, &value, &length) == 0 && value == IPPROTO_TCP);
+  CHECK(getsockopt(sender, IPPROTO_TCP, TCP_NODELAY, &value, &length) == 0 && value == 1);
+  CHECK(getsockopt(sender, SOL_SOCKET, SO_TYPE, &value, &length) == 0 && value == SOCK_STREAM);
 }
 
 /* As programs do that start others: what the child closes goes on at its parent's. */
@@ -132,6 +157,7 @@ int main(int argc, char **argv) {
   int sender, member, listening;
   open_connection(&sender, &member, &listening);
   options_are_the_kernels(member);
+  ends_have_names(sender, member, listening);
   a_child_closes_its_own(sender, member);
   CHECK(close(listening) == 0);
   a_child_lives_on(0);

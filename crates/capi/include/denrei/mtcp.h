@@ -70,6 +70,15 @@ int mtcp_listen(int fd, int backlog);
 /* The descriptor of the next connection, and the sender's address unless `address` is NULL. */
 int mtcp_accept(int fd, struct sockaddr *address, socklen_t *length);
 
+/* As getsockname: the group at a member, what the sender is reached at at the sender. */
+int mtcp_getsockname(int fd, struct sockaddr *address, socklen_t *length);
+
+/* As getpeername: the sender at a member, the group at the sender. */
+int mtcp_getpeername(int fd, struct sockaddr *address, socklen_t *length);
+
+/* As getsockopt. */
+int mtcp_getsockopt(int fd, int level, int name, void *value, socklen_t *length);
+
 /* As send: takes bytes as far as there is room. ECONNRESET: a member is gone. */
 ssize_t mtcp_send(int fd, const void *data, size_t length, int flags);
 

@@ -7,6 +7,7 @@
 //! (`discovery.rs`), since here an id is not in every acknowledgement; a member that is lost ends the
 //! connection, where the paper has no failures.
 
+mod asked;
 mod discovery;
 mod linger;
 mod listener;
@@ -50,6 +51,24 @@ unsafe fn address_of(
         return Err(bad("not one of class D, 224.0.0.0 to 239.255.255.255, with a port"));
     }
     Ok(SocketAddrV4::new(ip, port))
+}
+
+/// Gives C an IPv4 address; no more than there is room for.
+///
+/// # Safety
+/// `address` has `*length` bytes.
+unsafe fn store_address(found: SocketAddrV4, address: *mut libc::sockaddr, length: *mut libc::socklen_t) {
+    // SAFETY: all zeros is a sockaddr_in.
+    let mut from: libc::sockaddr_in = unsafe { std::mem::zeroed() };
+    from.sin_family = libc::AF_INET as libc::sa_family_t;
+    from.sin_port = found.port().to_be();
+    from.sin_addr.s_addr = u32::from(*found.ip()).to_be();
+    // SAFETY: by the contract.
+    unsafe {
+        let room = (*length as usize).min(size_of_val(&from));
+        std::ptr::copy_nonoverlapping((&raw const from).cast::<u8>(), address.cast(), room);
+        *length = size_of_val(&from) as libc::socklen_t;
+    }
 }
 
 /// # Safety
@@ -161,17 +180,8 @@ pub unsafe extern "C" fn mtcp_accept(
     run(-1, || {
         let (connection, sender) = socket(fd)?.accept()?;
         if !address.is_null() && !length.is_null() {
-            // SAFETY: all zeros is a sockaddr_in.
-            let mut from: libc::sockaddr_in = unsafe { std::mem::zeroed() };
-            from.sin_family = libc::AF_INET as libc::sa_family_t;
-            from.sin_port = sender.port().to_be();
-            from.sin_addr.s_addr = u32::from(*sender.ip()).to_be();
-            // SAFETY: by the contract; no more than there is room for is written.
-            unsafe {
-                let room = (*length as usize).min(size_of_val(&from));
-                std::ptr::copy_nonoverlapping((&raw const from).cast::<u8>(), address.cast(), room);
-                *length = size_of_val(&from) as libc::socklen_t;
-            }
+            // SAFETY: by the contract.
+            unsafe { store_address(sender, address, length) };
         }
         Ok(connection)
     })

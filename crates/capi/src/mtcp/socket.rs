@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::ffi::c_int;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 /// Names the address of this host that groups are spoken through: "192.0.2.7".
 const INTERFACE: &str = "MTCP_INTERFACE";
@@ -28,11 +28,18 @@ pub(super) struct Socket(Arc<Mutex<State>>);
 
 enum State {
     Setup(Setup),
-    Sending(Sender),
-    Listening(Listener),
-    Receiving,
+    Sending(Sender, Ends),
+    Listening(Listener, Ends),
+    Receiving(Ends),
     /// A call failed half way: only `close` is left.
     Broken,
+}
+
+/// What a socket's two ends are called, as far as they have addresses: the own one and the other.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Ends {
+    pub own: Option<SocketAddrV4>,
+    pub peer: Option<SocketAddrV4>,
 }
 
 /// Before `connect` or `listen`.
@@ -139,7 +146,12 @@ impl Socket {
         let node = open_node(setup.interface, None)?;
         // A failed connect may be tried again.
         let inner = setup.inner.as_ref().expect("a socket has it until it is used").try_clone()?;
-        *state = State::Sending(Sender::connect(&node, group, &setup.ids, hosts, inner)?);
+        let own = match node.local_addr() {
+            SocketAddr::V4(own) => Some(own),
+            SocketAddr::V6(_) => None,
+        };
+        let sender = Sender::connect(&node, group, &setup.ids, hosts, inner)?;
+        *state = State::Sending(sender, Ends { own, peer: Some(group) });
         Ok(())
     }
 
@@ -155,19 +167,20 @@ impl Socket {
         let own = hosts_of(&[id])?.get(&id).copied();
         let node = open_node(setup.interface, own)?;
         let inner = setup.inner.as_ref().expect("a socket has it until it is used").try_clone()?;
-        *state = State::Listening(Listener::start(&node, group, id, inner, fd)?);
+        let listener = Listener::start(&node, group, id, inner, fd)?;
+        *state = State::Listening(listener, Ends { own: Some(group), peer: None });
         Ok(())
     }
 
     /// The next connection and who sends there. Waits without this socket's lock, as `recvmsg` does.
     pub fn accept(&self) -> Result<(RawFd, SocketAddrV4), Refusal> {
-        let fd = match &*self.state() {
-            State::Listening(listener) => listener.outer(),
+        let (fd, own) = match &*self.state() {
+            State::Listening(listener, ends) => (listener.outer(), ends.own),
             _ => return Err(invalid("listen first")),
         };
         let Handed { connection, sender } = Handed::take(fd)?;
         let fd = std::os::fd::IntoRawFd::into_raw_fd(connection);
-        match table::insert(fd, Self::new(State::Receiving)) {
+        match table::insert(fd, Self::new(State::Receiving(Ends { own, peer: Some(sender) }))) {
             Ok(()) => Ok((fd, sender)),
             Err(refusal) => {
                 // SAFETY: it was ours a moment ago, and nobody knows it.
@@ -177,11 +190,25 @@ impl Socket {
         }
     }
 
+    /// What its ends are called. Waits for nobody: while another thread's `connect` does there is no other end yet.
+    pub fn ends(&self) -> Ends {
+        let state = match self.0.try_lock() {
+            Ok(state) => state,
+            Err(TryLockError::Poisoned(state)) => state.into_inner(),
+            Err(TryLockError::WouldBlock) => return Ends::default(),
+        };
+        match &*state {
+            State::Setup(setup) => Ends { own: setup.bound, peer: None },
+            State::Sending(_, ends) | State::Listening(_, ends) | State::Receiving(ends) => *ends,
+            State::Broken => Ends::default(),
+        }
+    }
+
     /// Whether data may be sent.
     pub fn check_sending(&self) -> Result<(), Refusal> {
         match &*self.state() {
-            State::Sending(_) => Ok(()),
-            State::Receiving => {
+            State::Sending(..) => Ok(()),
+            State::Receiving(_) => {
                 Err(Refusal::new(libc::EOPNOTSUPP, "data goes from the sender to the members"))
             }
             _ => Err(Refusal::new(libc::ENOTCONN, "connect first")),
@@ -191,8 +218,8 @@ impl Socket {
     /// Whether data may be received.
     pub fn check_receiving(&self) -> Result<(), Refusal> {
         match &*self.state() {
-            State::Receiving => Ok(()),
-            State::Sending(_) => {
+            State::Receiving(_) => Ok(()),
+            State::Sending(..) => {
                 Err(Refusal::new(libc::EOPNOTSUPP, "data goes from the sender to the members"))
             }
             _ => Err(Refusal::new(libc::ENOTCONN, "accept first")),
@@ -209,7 +236,7 @@ impl Socket {
             libc::close(fd);
         }
         match state {
-            State::Sending(sender) => sender.finish(),
+            State::Sending(sender, _) => sender.finish(),
             _ => Ok(()),
         }
     }
