@@ -10,6 +10,7 @@
 //! lost if the relay dies, or if the far peer does; senders are told that the peer is lost, and not
 //! which of these messages arrived. A slow far side holds up its own pair and no other: the relay
 //! lowers the pair's rate as its queue grows, down to a stop (§13.2 of the protocol).
+//! Groups do not go through: [`Node::open_group`] hears nothing from a member behind a relay.
 
 mod pace;
 mod pair;
