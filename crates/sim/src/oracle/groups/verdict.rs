@@ -95,8 +95,8 @@ impl Oracle {
             None if group.closed => group.sent.len() as u64,
             None => return Ok(()),
         };
-        // It is left soon, or ejected before as nobody takes what comes.
-        let unclaimed = matches!(role.departed, Some((Departure::Left | Departure::Ejected, _)))
+        // It is left soon, or ejected before as nobody takes what comes; or the group is closed before that.
+        let unclaimed = matches!(role.departed, None | Some((Departure::Left | Departure::Ejected, _)))
             && self.stopped_joining(role.host, group.address);
         match held {
             None if least > first && self.was_always_up(role.host) && !unclaimed => {
