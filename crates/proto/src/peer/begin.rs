@@ -77,7 +77,7 @@ impl Peer {
             takes_turns: false,
             probes_left: 0,
             probe_timeouts: 0,
-            probed_at: Instant::ZERO,
+            unacknowledged_since: Instant::ZERO,
             paced_until: None,
             received: ReceivedPackets::default(),
             inbox: Inbox::new(pool),

@@ -188,8 +188,8 @@ pub(crate) struct Peer {
     /// Packets that may leave although the window is full.
     probes_left: u8,
     probe_timeouts: u32,
-    /// When the last of them was.
-    probed_at: Instant,
+    /// Something has been under way since then of which nothing was acknowledged, or a probe asked.
+    unacknowledged_since: Instant,
     paced_until: Option<Instant>,
 
     received: ReceivedPackets,

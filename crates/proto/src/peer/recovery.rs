@@ -71,6 +71,7 @@ impl Peer {
     fn on_progress(&mut self, cx: &Context<'_>, ack: &AckFrame<'_>, summary: &AckSummary, under_way: u64) {
         let was_silent = core::mem::take(&mut self.probe_timeouts) >= PERSISTENT_TIMEOUTS;
         self.probes_left = 0;
+        self.unacknowledged_since = cx.now;
         let marked = self.marking.on_ack(cx.now, summary.largest_sent_at, ack.ecn);
         self.counters.ecn_marks += marked;
         if self.rtt.is_asked() {

@@ -15,7 +15,7 @@ pub(super) const PERSISTENT_TIMEOUTS: u32 = 3;
 const SILENT_PROBES: u32 = 2;
 
 /// Timeouts without an acknowledgement after which whoever sends on and on asks nevertheless.
-const MOST_TIMEOUTS_SENDING: u32 = 4;
+const MOST_TIMEOUTS_SENDING: u64 = 4;
 
 /// Packets sent per probe timeout (RFC 9002 §6.2.4).
 pub(super) const PACKETS_PER_PROBE: u8 = 2;
@@ -109,18 +109,19 @@ impl Peer {
             } else {
                 self.rtt.probe_timeout()
             };
-            return Some(self.probe_after(timeout, timeout));
+            return Some(self.probe_after(timeout));
         }
         let base = self.rtt.probe_timeout();
         let backed_off = (base * (1 << self.probe_timeouts.min(10))).min(LONGEST_PROBE_TIMEOUT.max(base));
-        Some(self.probe_after(backed_off + self.probe_spread(backed_off), backed_off))
+        Some(self.probe_after(backed_off + self.probe_spread(backed_off)))
     }
 
     /// So long after the last packet under way; but one that goes on sending, as no window holds it up, asks at last, too.
-    fn probe_after(&self, wait: Duration, timeout: Duration) -> Instant {
-        let at = self.sent.last_sent_at() + wait;
-        let at_last = |sent: Instant| sent.max(self.probed_at) + timeout * MOST_TIMEOUTS_SENDING;
-        self.sent.oldest_sent_at().map_or(at, |sent| at.min(at_last(sent)))
+    fn probe_after(&self, timeout: Duration) -> Instant {
+        let timeout = duration_nanos(timeout);
+        let at_last =
+            self.unacknowledged_since + Duration::from_nanos(timeout.saturating_mul(MOST_TIMEOUTS_SENDING));
+        (self.sent.last_sent_at() + Duration::from_nanos(timeout)).min(at_last)
     }
 
     /// Up to a quarter of the interval, another one for each peer and each repetition: many that lost
@@ -184,7 +185,7 @@ impl Peer {
             return self.repeat_oldest(cx.now, usize::MAX);
         }
         self.probe_timeouts += 1;
-        self.probed_at = cx.now;
+        self.unacknowledged_since = cx.now;
         self.marking.on_probe_timeout();
         self.counters.probes += 1;
         self.probes_left = PACKETS_PER_PROBE;

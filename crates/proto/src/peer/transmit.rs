@@ -265,6 +265,9 @@ impl Peer {
         if !packet.is_mtu_probe() {
             self.unanswered_since.get_or_insert(cx.now);
         }
+        if self.sent.is_idle() {
+            self.unacknowledged_since = cx.now;
+        }
         self.sent.on_sent(packet);
         bytes
     }
