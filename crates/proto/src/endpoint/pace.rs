@@ -122,7 +122,8 @@ impl Endpoint {
         }
         let (weight, received) = (peer.weight, peer.data_received());
         // Who learns rates may begin by mistake: it learns from then on what it can take.
-        let excuses = note.missing > 0 && !self.config.learn_rates;
+        let learns = self.config.learn_rates;
+        let excuses = note.missing > 0 && (!learns || note.data == 0);
         let probes = if excuses { peer.most_probes(now, note.heard_before) } else { 0 };
         // What is missing before a packet without data may have been a probe of the path's size, and
         // so may a few packets while sizes are tried: a crowd that has just opened loses more at a time.
@@ -133,13 +134,14 @@ impl Endpoint {
                     peer.tell_limit(None, now);
                     self.after(now, slot);
                 }
-                let overrun = note.data > 0 && missing > 0 && self.is_overrun(now, slot, missing);
+                let tells = missing > 0 && (learns || note.data > 0);
+                let overrun = tells && self.is_overrun(now, slot, missing);
                 if overrun || (note.data > 0 && note.marked && self.is_crowded(now, slot)) {
                     self.act_on_overrun(now);
                 }
                 return;
             }
-            Mode::Managing(_) => return self.note_rates(now, slot, note),
+            Mode::Managing(_) => return self.note_rates(now, slot, PaceNote { missing, ..note }),
             Mode::Granting(_) => {}
         }
         let Some(grants) = self.pace.mode.grants() else { return };
@@ -362,6 +364,23 @@ mod tests {
             assert_eq!(peer.limit_told().is_none(), n == 1000, "{n}");
         }
         assert!(matches!(ends[1].pace.mode, Mode::Free));
+    }
+
+    /// The end of each burst is lost, and the rate is used up: what is missing shows in what asks for it.
+    #[test]
+    fn rates_are_learnt_from_what_is_missing_before_a_packet_without_data() {
+        for learns in [true, false] {
+            let ((mut ends, _), at) = (open(), Instant::ZERO + Duration::from_secs(5));
+            ends[1].config = Arc::new(Config { learn_rates: learns, ..Config::default() });
+            let slot = ends[1].peers().next().unwrap().slot;
+            for n in 0..20 {
+                let now = at + Duration::from_millis(n);
+                let (data, missing) = if n % 5 == 4 { (0, 40) } else { (1472, 0) };
+                let note = PaceNote { data, request: None, missing, heard_before: now, marked: false };
+                ends[1].follow_pace(now, slot, note);
+            }
+            assert_eq!(matches!(ends[1].pace.mode, Mode::Managing(_)), learns);
+        }
     }
 
     /// Nothing more comes by which it would be known that all is read.

@@ -69,7 +69,7 @@ impl Endpoint {
         manager
     }
 
-    /// Takes in what a packet told while rates are learnt.
+    /// Takes in what a packet told while rates are learnt; of what is missing, what was no probe of the path's size.
     pub(super) fn note_rates(&mut self, now: Instant, slot: u32, note: PaceNote) {
         let Some(peer) = self.slots[slot as usize].peer.as_deref_mut() else { return };
         if note.request.is_some() {
@@ -77,10 +77,7 @@ impl Endpoint {
             peer.tell_limit(None, now);
         }
         let Mode::Managing(manager) = &mut self.pace.mode else { return };
-        // What is missing before a packet without data may have been probes of the path's size.
-        let probes = if note.data == 0 { peer.most_probes(now, note.heard_before) } else { 0 };
-        let missing = note.missing.saturating_sub(probes);
-        manager.on_packet(now, slot, peer.weight, Heard { data: note.data, missing });
+        manager.on_packet(now, slot, peer.weight, Heard { data: note.data, missing: note.missing });
         if manager.deadline() <= now || note.request.is_some() {
             self.set_learnt_rates(now);
             self.after(now, slot);
