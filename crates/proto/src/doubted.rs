@@ -1,8 +1,9 @@
 //! Packets that were taken for lost and may arrive all the same.
 //!
 //! Inputs → outputs: packets taken for lost, and numbers acknowledged → whether the path keeps the order (RFC 8985
-//! §6.2), and which probe was needless.
+//! §6.2), which probe was needless, and how large a datagram has arrived after all.
 
+use crate::sent::SentPacket;
 use core::ops::RangeInclusive;
 use denrei_wire::Instant;
 
@@ -26,7 +27,18 @@ pub(crate) enum Sign {
 struct Taken {
     number: u64,
     sent_at: Instant,
+    /// Octets of the datagram.
+    bytes: u16,
     sign: Sign,
+}
+
+/// What has arrived though it was taken for lost.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Late {
+    /// When a packet was sent that is among it and that a probe had repeated.
+    pub probed_sent_at: Option<Instant>,
+    /// Octets of the largest datagram of it, if any has.
+    pub largest_bytes: Option<u16>,
 }
 
 /// The newest packets of one session that were taken for lost by a sign that may deceive.
@@ -41,31 +53,32 @@ pub(crate) struct Doubted {
 
 impl Doubted {
     /// A packet is taken for lost.
-    pub fn on_taken(&mut self, number: u64, sent_at: Instant, sign: Sign) {
+    pub fn on_taken(&mut self, number: u64, packet: &SentPacket, sign: Sign) {
         self.taken.rotate_right(1);
-        self.taken[0] = Some(Taken { number, sent_at, sign });
+        self.taken[0] = Some(Taken { number, sent_at: packet.at, bytes: packet.bytes, sign });
         self.end = self.end.max(number + 1);
     }
 
-    /// Packets of these numbers have arrived: when one of them was sent that a probe had repeated.
+    /// Packets of these numbers have arrived: adds those that had been taken for lost to `late`.
     #[inline]
-    pub fn on_acked(&mut self, range: &RangeInclusive<u64>) -> Option<Instant> {
+    pub fn on_acked(&mut self, range: &RangeInclusive<u64>, late: &mut Late) {
         // Most ranges lie above all of them.
-        if *range.start() < self.end { self.find(range) } else { None }
+        if *range.start() < self.end {
+            self.find(range, late);
+        }
     }
 
     #[cold]
-    fn find(&mut self, range: &RangeInclusive<u64>) -> Option<Instant> {
-        let mut probed = None;
+    fn find(&mut self, range: &RangeInclusive<u64>, late: &mut Late) {
         for slot in &mut self.taken {
-            match slot.take_if(|taken| range.contains(&taken.number)) {
-                Some(Taken { sign: Sign::Overtaken, .. }) => self.disorder = DISORDER,
-                Some(Taken { sent_at, .. }) => probed = probed.max(Some(sent_at)),
-                None => {}
+            let Some(taken) = slot.take_if(|taken| range.contains(&taken.number)) else { continue };
+            late.largest_bytes = late.largest_bytes.max(Some(taken.bytes));
+            match taken.sign {
+                Sign::Overtaken => self.disorder = DISORDER,
+                Sign::Silence => late.probed_sent_at = late.probed_sent_at.max(Some(taken.sent_at)),
             }
         }
         self.end = self.taken.iter().flatten().map(|taken| taken.number + 1).max().unwrap_or(0);
-        probed
     }
 
     /// Whether packets overtake each other on this path, so that only time tells that one is lost.

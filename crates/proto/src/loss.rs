@@ -5,7 +5,7 @@
 //! A packet that is repeated travels under a new number, so each range of a message belongs to
 //! one packet under way at a time.
 
-use crate::doubted::{Doubted, Sign};
+use crate::doubted::{Doubted, Late, Sign};
 use crate::rtt::Rtt;
 use crate::sent::SentPacket;
 use crate::slots;
@@ -92,8 +92,8 @@ pub(crate) struct AckSummary {
     pub cost: u64,
     /// When the largest newly acknowledged packet was sent, if it is the largest acknowledged.
     pub largest_sent_at: Option<Instant>,
-    /// When a packet was sent that has arrived, though a probe repeated it.
-    pub probed_sent_at: Option<Instant>,
+    /// What has arrived though it was taken for lost.
+    pub late: Late,
     /// A number that was left out is among them: whoever says so has not looked.
     pub invented: bool,
 }
@@ -206,7 +206,7 @@ impl SentPackets {
     ) -> AckSummary {
         let mut summary = AckSummary::default();
         for range in ranges {
-            summary.probed_sent_at = summary.probed_sent_at.max(self.doubted.on_acked(&range));
+            self.doubted.on_acked(&range, &mut summary.late);
             if *range.end() < self.base {
                 break;
             }
@@ -252,7 +252,7 @@ impl SentPackets {
             if counted || too_late <= now {
                 let packet = slot.take().expect("seen above");
                 if counted {
-                    self.doubted.on_taken(number, packet.at, Sign::Overtaken);
+                    self.doubted.on_taken(number, &packet, Sign::Overtaken);
                 }
                 self.under_way -= 1;
                 self.cost_in_flight -= packet.cost();
@@ -282,7 +282,7 @@ impl SentPackets {
             let packet = slot.take().expect("filtered");
             self.under_way -= 1;
             self.cost_in_flight -= packet.cost();
-            self.doubted.on_taken(number, packet.at, Sign::Silence);
+            self.doubted.on_taken(number, &packet, Sign::Silence);
             lost(packet);
         }
         self.trim();
@@ -423,10 +423,11 @@ mod tests {
         sent.on_sent(packet(5));
         sent.take_oldest(1, |_| ());
         sent.on_sent(packet(8));
-        assert_eq!(sent.on_ack([1..=1].into_iter(), |_| ()).probed_sent_at, None);
+        assert_eq!(sent.on_ack([1..=1].into_iter(), |_| ()).late, Late::default());
         let at = Instant::from_nanos(5_000_000);
-        assert_eq!(sent.on_ack([0..=1].into_iter(), |_| ()).probed_sent_at, Some(at));
-        assert_eq!(sent.on_ack([0..=1].into_iter(), |_| ()).probed_sent_at, None, "said once");
+        let late = Late { probed_sent_at: Some(at), largest_bytes: Some(1400) };
+        assert_eq!(sent.on_ack([0..=1].into_iter(), |_| ()).late, late);
+        assert_eq!(sent.on_ack([0..=1].into_iter(), |_| ()).late, Late::default(), "said once");
     }
 
     #[test]

@@ -47,6 +47,10 @@ impl Peer {
         if summary.invented {
             return Err("acknowledgement of a packet that was never sent");
         }
+        // What has arrived says the same of the path, whether it had been taken for lost or not.
+        if let Some(bytes) = summary.late.largest_bytes {
+            self.mtu.on_acked(bytes);
+        }
         if close_write_acked {
             self.on_close_write_acked();
         }
@@ -60,7 +64,7 @@ impl Peer {
             }
             self.detect_lost(cx);
         }
-        if let Some(sent_at) = summary.probed_sent_at {
+        if let Some(sent_at) = summary.late.probed_sent_at {
             self.rtt.on_needless_probe(cx.now.saturating_since(sent_at));
         }
         Ok(())

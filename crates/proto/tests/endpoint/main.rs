@@ -11,4 +11,5 @@ mod proof;
 mod room;
 mod secrets;
 mod shards;
+mod size;
 mod ways;
