@@ -6,7 +6,7 @@
 use crate::core::Core;
 use crate::node::Node;
 use crate::shards::Shards;
-use crate::tasks::{Interest, Tasks};
+use crate::tasks::{Interest, Tasks, Wakers};
 use crate::wait::Shared;
 use denrei_proto::PeerId;
 use parking_lot::MutexGuard;
@@ -18,9 +18,12 @@ impl Node {
     pub(crate) async fn resolve_any<T>(&self, mut ready: impl FnMut(&mut Core) -> Option<T>) -> T {
         let mut seat = Seat::new(self);
         poll_fn(|task| {
-            let found =
-                self.shards().look(|core| ready(core).or_else(|| seat.take(core, Interest::Any, task)));
-            seat.old.clear();
+            let mut found = self.shards().look(&mut ready);
+            if found.is_none() {
+                seat.bring(task, self.shards().count());
+                found = self.shards().look(|core| ready(core).or_else(|| seat.take(core, Interest::Any)));
+            }
+            seat.clear();
             found.map_or(Poll::Pending, Poll::Ready)
         })
         .await
@@ -48,12 +51,21 @@ impl Node {
     ) -> T {
         let mut seat = Seat::new(self);
         poll_fn(|task| {
-            let (shard, mut core) = enter(self.shards());
-            let found = ready(&mut core);
-            let found = found.map_or_else(|interest| seat.take(&mut core, interest, task), Some);
-            shard.answer(&mut core);
-            drop(core);
-            seat.old.clear();
+            let found = loop {
+                let (shard, mut core) = enter(self.shards());
+                let found = match ready(&mut core) {
+                    Ok(value) => Some(value),
+                    Err(_) if seat.wakers.is_empty() => {
+                        drop(core);
+                        seat.bring(task, 1);
+                        continue;
+                    }
+                    Err(interest) => seat.take(&mut core, interest),
+                };
+                shard.answer(&mut core);
+                break found;
+            };
+            seat.clear();
             found.map_or(Poll::Pending, Poll::Ready)
         })
         .await
@@ -66,20 +78,35 @@ struct Seat<'a> {
     number: u64,
     /// What it waits for, if it does.
     interest: Option<Interest>,
-    /// Of earlier looks. What dropping a waker does is the runtime's affair, so it is not done under a lock.
+    /// For the next look, one for each shard. What cloning or dropping a waker does is the runtime's affair, so neither
+    /// is done under a lock.
+    wakers: Wakers,
+    /// Of earlier looks.
     old: Vec<Waker>,
 }
 
 impl<'a> Seat<'a> {
     fn new(node: &'a Node) -> Self {
-        Self { node, number: Tasks::number(), interest: None, old: Vec::new() }
+        Self { node, number: Tasks::number(), interest: None, wakers: Wakers::new(), old: Vec::new() }
     }
 
-    /// There was nothing: the task is woken when there is news that concerns it.
-    fn take<T>(&mut self, core: &mut Core, interest: Interest, task: &Context<'_>) -> Option<T> {
+    /// There was nothing: the next look, at so many shards, is to [take](Self::take) the seat.
+    fn bring(&mut self, task: &Context<'_>, shards: usize) {
+        self.wakers.resize_with(shards, || task.waker().clone());
+    }
+
+    /// There is nothing: the task is woken when there is news that concerns it.
+    fn take<T>(&mut self, core: &mut Core, interest: Interest) -> Option<T> {
+        let waker = self.wakers.pop().expect("there is one for each shard");
         self.interest = Some(interest.clone());
-        self.old.extend(core.tasks.wait(self.number, interest, task.waker().clone()));
+        self.old.extend(core.tasks.wait(self.number, interest, waker));
         None
+    }
+
+    /// After the look, whose wakers are of use no more.
+    fn clear(&mut self) {
+        self.wakers.clear();
+        self.old.clear();
     }
 }
 
@@ -88,8 +115,7 @@ impl Drop for Seat<'_> {
         // In a child that was forked, a thread of the parent's may have had the lock.
         let Some(interest) = self.interest.as_ref().filter(|_| self.node.is_own()) else { return };
         for shard in self.node.shards().all() {
-            let waker = shard.core.lock().tasks.stop(self.number, interest);
-            drop(waker);
+            self.old.extend(shard.core.lock().tasks.stop(self.number, interest));
         }
     }
 }

@@ -201,8 +201,13 @@ impl Shards {
         self.by_turns().find_map(|shard| ready(&mut shard.core.lock()))
     }
 
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.others.len() + 1
+    }
+
     fn by_turns(&self) -> impl Iterator<Item = &Shared> {
-        let count = self.others.len() + 1;
+        let count = self.count();
         let begin = if count > 1 { self.turn.fetch_add(1, Ordering::Relaxed) % count } else { 0 };
         (0..count).map(move |step| self.get((begin + step) % count))
     }
