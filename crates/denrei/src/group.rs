@@ -94,7 +94,9 @@ impl Group {
     /// # Errors
     /// [`GroupError::WouldBlock`] if not; others as for [`send`](Self::send).
     pub fn try_send(&self, message: impl Into<Bytes>) -> Result<u64, GroupError> {
-        let sent = self.node.with_core(|core, _| core.group_send(self.id, message.into()));
+        // How it becomes octets is the application's affair: not under the lock.
+        let message = message.into();
+        let sent = self.node.with_core(|core, _| core.group_send(self.id, message));
         self.node.shared().kick();
         sent
     }

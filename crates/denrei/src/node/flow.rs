@@ -101,11 +101,13 @@ impl Node {
         completion: Completion,
         lifetime: Duration,
     ) -> Result<MessageId, SendError> {
+        // How it becomes octets is the application's affair: not under the lock.
+        let message = message.into();
         self.act(to.peer, |core, now| {
             if core.broken {
                 return Err(SendError::NodeFailed);
             }
-            core.endpoint.send_before(now, to, message.into(), completion, now + lifetime)
+            core.endpoint.send_before(now, to, message, completion, now + lifetime)
         })
     }
 }

@@ -171,6 +171,7 @@ impl Node {
         number: u64,
         into: impl Into<AcceptInto>,
     ) -> Result<(), PeerError> {
+        let into = into.into();
         self.act(channel.peer, |core, now| core.endpoint.accept(now, channel, number, into))
     }
 
@@ -185,6 +186,7 @@ impl Node {
         number: u64,
         into: impl Into<AcceptInto>,
     ) -> Result<(), PeerError> {
+        let into = into.into();
         let (_, mut core) = self.shards().enter_of(channel.peer);
         let now = core.recently();
         core.endpoint.accept(now, channel, number, into)

@@ -57,8 +57,10 @@ impl Node {
         message: impl Into<Bytes>,
         completion: Completion,
     ) -> Result<MessageId, SendError> {
+        // How it becomes octets is the application's affair: not under the lock.
+        let message = message.into();
         let (shard, mut core) = self.shards().enter_of(to.peer);
-        let id = core.send(to, message.into(), completion).map_err(|(error, _)| error)?;
+        let id = core.send(to, message, completion).map_err(|(error, _)| error)?;
         shard.kick_if_due(core);
         Ok(id)
     }
@@ -74,8 +76,9 @@ impl Node {
         message: impl Into<Bytes>,
         completion: Completion,
     ) -> Result<MessageId, SendError> {
+        let message = message.into();
         let (_, mut core) = self.shards().enter_of(to.peer);
-        core.send(to, message.into(), completion).map_err(|(error, _)| error)
+        core.send(to, message, completion).map_err(|(error, _)| error)
     }
 
     /// Sends what was [queued](Self::queue), and what else is due.
