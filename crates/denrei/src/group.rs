@@ -14,6 +14,7 @@ use crate::{Node, NodeError};
 use bytes::Bytes;
 use denrei_proto::group::{GroupError, GroupEvent, GroupId, GroupStatus};
 use std::net::SocketAddr;
+use std::thread::Builder;
 use std::time::Duration;
 use thiserror::Error;
 
@@ -207,7 +208,7 @@ impl Group {
 
     /// Whether the group has ended.
     fn over(&self, core: &Core) -> Option<()> {
-        core.endpoint.group_queue_bytes(self.id).is_none().then_some(())
+        is_over(core, self.id)
     }
 
     /// Whether nobody drives the group any more.
@@ -280,10 +281,34 @@ impl Drop for Group {
         if !self.node.is_own() {
             return;
         }
-        self.close(DROP_GRACE);
-        self.node.with_core(|core, now| core.endpoint.forget_group(now, self.id));
-        self.node.shared().kick();
+        let (node, id) = (self.node.clone(), self.id);
+        if !self.node.runs_this_thread() {
+            return end(&node, id);
+        }
+        // With a task that this thread woke: it cannot wait for itself.
+        let started = Builder::new().name("denrei-end".into()).spawn(move || end(&node, id));
+        if started.is_err() {
+            forget(&self.node, id);
+        }
     }
+}
+
+/// Ends a group in order, for which there is half a second.
+fn end(node: &Node, id: GroupId) {
+    if node.act_on_groups(|groups, _| groups.close_group(id)).is_ok() {
+        node.shared().wait_for(Some(DROP_GRACE), |core| is_over(core, id));
+    }
+    forget(node, id);
+}
+
+fn forget(node: &Node, id: GroupId) {
+    node.with_core(|core, now| core.endpoint.forget_group(now, id));
+    node.shared().kick();
+}
+
+/// Whether a group has ended.
+fn is_over(core: &Core, id: GroupId) -> Option<()> {
+    core.endpoint.group_queue_bytes(id).is_none().then_some(())
 }
 
 #[cfg(test)]

@@ -189,6 +189,11 @@ impl Node {
         self.handle.maker.is_this_process()
     }
 
+    /// Whether the calling thread is one that drives it, which cannot wait for anything of its.
+    pub(crate) fn runs_this_thread(&self) -> bool {
+        self.handle.runs_this_thread()
+    }
+
     /// Works with the first shard's core, which has the groups.
     pub(crate) fn with_core<T>(&self, act: impl FnOnce(&mut Core, Instant) -> T) -> T {
         let mut core = self.shared().core.lock();

@@ -1,14 +1,16 @@
 //! What an application gives a Node may call that Node: it is asked under no lock.
 
 use denrei::{
-    AcceptInto, Bytes, ChannelId, Completion, Config, Drive, GroupBackend, GroupOptions, MessageId, Node,
-    SendError,
+    AcceptInto, Bytes, ChannelId, Completion, Config, Drive, GroupBackend, GroupOptions, MembershipEnd,
+    MessageId, Node, SendError,
 };
 use std::future::Future;
-use std::pin::pin;
+use std::net::SocketAddr;
+use std::pin::{Pin, pin};
 use std::sync::mpsc::channel;
-use std::task::{Context, Poll, RawWaker, RawWakerVTable, Waker};
-use std::time::Duration;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, RawWaker, RawWakerVTable, Wake, Waker};
+use std::time::{Duration, Instant};
 
 const LONG: Duration = Duration::from_secs(10);
 const DRIVES: [(Drive, usize); 4] =
@@ -141,5 +143,55 @@ fn a_waker_may_call_the_node_while_it_is_cloned_and_dropped() {
             };
             assert_eq!(message.data, "here");
         });
+    }
+}
+
+/// A task that is dropped as soon as it is woken, as by a runtime that has ended.
+struct Dropped<T>(Mutex<Option<T>>, Mutex<Option<Duration>>);
+
+impl<T: Send> Wake for Dropped<T> {
+    fn wake(self: Arc<Self>) {
+        let began = Instant::now();
+        let task = self.0.lock().unwrap().take();
+        drop(task);
+        *self.1.lock().unwrap() = Some(began.elapsed());
+    }
+}
+
+#[test]
+fn a_group_that_goes_with_a_task_ends_in_order_and_holds_its_node_up_for_nothing() {
+    let drives = &DRIVES[1..];
+    for (index, (drive, keeps)) in drives.iter().flat_map(|it| [(*it, true), (*it, false)]).enumerate() {
+        let what = format!("{drive:?}, the Node lives on: {keeps}");
+        let (took, end) = ends(what.clone(), move || {
+            let (opener, member, to) = pair(drive);
+            opener.send(to, "who").unwrap();
+            let back = member.recv_timeout(LONG).unwrap().unwrap().channel;
+            let address = SocketAddr::from(([239, 71, 17, 11], 7130 + index as u16));
+            let listener = member.join_group(address).unwrap();
+            let options = GroupOptions { backend: GroupBackend::Unicast, ..GroupOptions::default() };
+            let group = opener.open_group(address, &[member.local_addr()], options).unwrap();
+            let membership = listener.accept(LONG).unwrap();
+            let slot = Arc::new(Dropped(Mutex::new(None), Mutex::new(None)));
+            let node = opener.clone();
+            let mut task: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(async move {
+                let _group = group;
+                let _ = node.recv_async().await;
+            });
+            assert!(task.as_mut().poll(&mut Context::from_waker(&slot.clone().into())).is_pending());
+            let kept = keeps.then(|| opener.clone());
+            *slot.0.lock().unwrap() = Some((task, opener));
+            member.send(back, "wake up").unwrap();
+            let end = membership.recv();
+            drop(kept);
+            loop {
+                match *slot.1.lock().unwrap() {
+                    Some(took) => return (took, end),
+                    None => std::thread::yield_now(),
+                }
+            }
+        });
+        assert_eq!(end, Err(MembershipEnd::Closed), "{what}");
+        assert!(took < Duration::from_millis(400), "{what}: {took:?}");
     }
 }

@@ -6,6 +6,7 @@
 
 use super::Handle;
 use crate::core::Core;
+use crate::pipeline::Pipeline;
 use std::thread::current;
 use std::time::{Duration, Instant};
 
@@ -19,11 +20,16 @@ const GRACE: Duration = Duration::from_millis(500);
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
 impl Handle {
+    /// Whether the calling thread is one that drives the Node: then a task that it woke does what it does now.
+    pub(super) fn runs_this_thread(&self) -> bool {
+        let is_driver =
+            self.thread.lock().as_ref().is_some_and(|thread| thread.thread().id() == current().id());
+        is_driver || self.pipeline.lock().as_ref().is_some_and(Pipeline::runs_this_thread)
+    }
+
     /// Waits until FIN+ACK, LEAVE and what else was said of groups is acknowledged, for a moment at most.
     pub(super) fn have_group_records_heard(&self) {
-        let is_own_thread =
-            self.thread.lock().as_ref().is_some_and(|thread| thread.thread().id() == current().id());
-        if is_own_thread {
+        if self.runs_this_thread() {
             // It cannot wait for itself.
             return;
         }

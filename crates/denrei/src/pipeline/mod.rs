@@ -83,10 +83,15 @@ impl Pipeline {
         Ok(Self { stack })
     }
 
+    /// Whether the calling thread is one of them.
+    pub fn runs_this_thread(&self) -> bool {
+        self.stack.runs_this_thread()
+    }
+
     /// Lets what is under way leave, and ends the threads. One of them cannot wait for that: it may be it that
     /// dropped the Node, with a task that it woke.
     pub fn stop(self) {
-        if self.stack.runs_this_thread() {
+        if self.runs_this_thread() {
             std::thread::spawn(move || self.stop());
             return;
         }
