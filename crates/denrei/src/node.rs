@@ -27,9 +27,10 @@ use denrei_wire::{Incarnation, Instant};
 use parking_lot::{Mutex, MutexGuard};
 use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::thread::{JoinHandle, current};
+use std::thread::{JoinHandle, current, panicking};
 use zeroize::Zeroizing;
 
 /// One UDP port, and all the peers that are spoken to through it. Cheap to clone; every clone is
@@ -243,9 +244,10 @@ impl Drop for Handle {
         if !self.maker.is_this_process() {
             return self.abandon();
         }
-        self.have_group_records_heard();
+        // Whatever of the application's panics, the threads end and the port is free.
+        let mut panic = catch_unwind(AssertUnwindSafe(|| self.have_group_records_heard()));
         for shard in self.shards.all() {
-            goodbye::say(&mut shard.core.lock());
+            panic = panic.and(goodbye::say(&mut shard.core.lock()));
         }
         if let Some(pipeline) = self.pipeline.lock().take() {
             self.shards.all().for_each(|shard| shard.kick());
@@ -265,6 +267,11 @@ impl Drop for Handle {
         }
         shared.hot.store(false, Ordering::SeqCst);
         shared.kick();
+        if let Err(panic) = panic
+            && !panicking()
+        {
+            resume_unwind(panic);
+        }
     }
 }
 

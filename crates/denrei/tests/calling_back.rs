@@ -1,11 +1,12 @@
 //! What an application gives a Node may call that Node: it is asked under no lock.
 
 use denrei::{
-    AcceptInto, Bytes, ChannelId, Completion, Config, Drive, GroupBackend, GroupOptions, MembershipEnd,
-    MessageId, Node, SendError,
+    AcceptInto, Bytes, ChannelId, Completion, Config, Drive, Event, GroupBackend, GroupOptions, LostReason,
+    MembershipEnd, MessageId, Node, SendError,
 };
 use std::future::Future;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, UdpSocket};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
@@ -193,5 +194,43 @@ fn a_group_that_goes_with_a_task_ends_in_order_and_holds_its_node_up_for_nothing
         });
         assert_eq!(end, Err(MembershipEnd::Closed), "{what}");
         assert!(took < Duration::from_millis(400), "{what}: {took:?}");
+    }
+}
+
+/// Memory of a message, which breaks when it is given up.
+struct Brittle([u8; 5000]);
+
+impl AsRef<[u8]> for Brittle {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl Drop for Brittle {
+    fn drop(&mut self) {
+        panic!("memory breaks, as this test wants");
+    }
+}
+
+#[test]
+fn a_node_whose_messages_memory_breaks_at_its_end_leaves_its_port() {
+    for drive in DRIVES {
+        ends(format!("{drive:?}"), move || {
+            let (a, b, to) = pair(drive);
+            a.send(to, "who").unwrap();
+            assert!(a.flush(to.peer, LONG) && b.recv_timeout(LONG).unwrap().is_some());
+            let port = a.local_addr();
+            let silent = UdpSocket::bind("127.0.0.1:0").unwrap();
+            let nobody = a.connect(silent.local_addr().unwrap()).unwrap();
+            let brittle = Bytes::from_owner(Brittle([1; 5000]));
+            a.send(ChannelId { peer: nobody, channel: 0 }, brittle).unwrap();
+            assert!(catch_unwind(AssertUnwindSafe(|| drop(a))).is_err(), "the panic is told of");
+            UdpSocket::bind(port).unwrap();
+            let end = std::iter::from_fn(|| b.event_timeout(LONG)).find_map(|event| match event {
+                Event::PeerLost { reason, .. } => Some(reason),
+                _ => None,
+            });
+            assert!(matches!(end, Some(LostReason::Ended { .. } | LostReason::Gone)), "{end:?}");
+        });
     }
 }

@@ -7,6 +7,7 @@
 use super::Handle;
 use crate::core::Core;
 use crate::pipeline::Pipeline;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread::current;
 use std::time::{Duration, Instant};
 
@@ -56,12 +57,17 @@ impl Handle {
     }
 }
 
-/// Tells all peers of a shard that the Node is gone.
-pub(super) fn say(core: &mut Core) {
+/// Tells all peers of a shard that the Node is gone. What owns the memory of a message that is given up may panic as it
+/// is dropped: the other peers are told all the same, if the protocol still can. The panic, unless a thread of the
+/// Node's has told of one before.
+pub(super) fn say(core: &mut Core) -> std::thread::Result<()> {
     let now = core.now();
     let peers: Vec<_> = core.endpoint.peers().collect();
+    let mut panic = Ok(());
     for peer in peers {
         // One that is over already needs no word.
-        let _ = core.endpoint.abort(now, peer, SHUTTING_DOWN, "the Node was closed");
+        let say = || _ = core.endpoint.abort(now, peer, SHUTTING_DOWN, "the Node was closed");
+        panic = panic.and(catch_unwind(AssertUnwindSafe(say)));
     }
+    if core.broken { Ok(()) } else { panic }
 }
