@@ -21,6 +21,7 @@ use messages::{
     gave_up, kind_of, number_of, operation_of, pack, tagged, to_root, unlike_of, unpack, untagged,
 };
 use patience::Patience;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::time::{Duration, Instant};
 
 /// Channel that carries what goes to one Node, of a [`Collective`] that is given no other: nothing else may
@@ -175,14 +176,22 @@ impl Collective {
         let until = deadline_of(timeout);
         let mut parts = self.collect("reduce", data.into(), until)?.into_iter();
         let first = parts.next().unwrap_or_default();
-        match parts.try_fold(first, &mut join) {
-            Ok(joined) => self.spread("reduce", joined, until),
-            Err(why) => {
-                if let Tie::Root(group) = &self.tie {
-                    self.send_all(group, tagged(self.round | FAILED, &why.clone().into()), until)?;
-                }
-                Err(CollectiveError::Join(why))
+        // Nobody else would hear of a panic, and all would wait for the result until their time is up.
+        let joined = catch_unwind(AssertUnwindSafe(|| parts.try_fold(first, &mut join)));
+        let why = match &joined {
+            Ok(Ok(_)) => None,
+            Ok(Err(why)) => Some(why.clone()),
+            Err(_) => Some("rank 0 panicked".to_owned()),
+        };
+        if let (Tie::Root(group), Some(why)) = (&self.tie, why) {
+            let told = self.send_all(group, tagged(self.round | FAILED, &why.into()), until);
+            if joined.is_ok() {
+                told?;
             }
+        }
+        match joined.unwrap_or_else(|panic| resume_unwind(panic)) {
+            Ok(joined) => self.spread("reduce", joined, until),
+            Err(why) => Err(CollectiveError::Join(why)),
         }
     }
 

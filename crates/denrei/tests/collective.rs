@@ -5,6 +5,7 @@ mod common;
 use common::background;
 use denrei::{Bytes, Collective, CollectiveError, Config, Drive, GroupError, Node, OpenGroupError};
 use std::net::SocketAddr;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -68,6 +69,23 @@ fn all_have_what_the_operations_promise() {
         assert!(everything.iter().enumerate().all(|(other, part)| *part == vec![other as u8; 10 * other]));
         assert_eq!(order, "go");
         assert_eq!(sum, 15u64.to_le_bytes().to_vec());
+    }
+}
+
+#[test]
+fn where_a_join_panics_the_others_hear_of_it_at_once_and_the_set_goes_on() {
+    let results = on_all(3, 19, |set| {
+        let began = Instant::now();
+        let mut reduce = || set.reduce("x", |_, _| panic!("a join breaks, as this test wants"), PATIENCE);
+        let reduced = catch_unwind(AssertUnwindSafe(&mut reduce));
+        assert!(began.elapsed() < PATIENCE / 2);
+        set.barrier(PATIENCE).unwrap();
+        reduced.map_err(drop)
+    });
+    assert!(results[0].is_err(), "{results:?}");
+    for result in &results[1..] {
+        let Ok(Err(CollectiveError::Join(why))) = result else { panic!("{result:?}") };
+        assert_eq!(why, "rank 0 panicked");
     }
 }
 
