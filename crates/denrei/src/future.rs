@@ -18,13 +18,10 @@ impl Node {
     pub(crate) async fn resolve_any<T>(&self, mut ready: impl FnMut(&mut Core) -> Option<T>) -> T {
         let mut seat = Seat::new(self);
         poll_fn(|task| {
-            let mut found = self.shards().look(&mut ready);
-            if found.is_none() {
-                seat.bring(task, self.shards().count());
-                found = self.shards().look(|core| ready(core).or_else(|| seat.take(core, Interest::Any)));
-            }
-            seat.clear();
-            found.map_or(Poll::Pending, Poll::Ready)
+            seat.look(task, self.shards().count(), |mut seat| {
+                let mut wait = |core: &mut Core| seat.as_mut()?.take(core, Interest::Any);
+                self.shards().look(|core| ready(core).or_else(|| wait(core)))
+            })
         })
         .await
     }
@@ -51,22 +48,13 @@ impl Node {
     ) -> T {
         let mut seat = Seat::new(self);
         poll_fn(|task| {
-            let found = loop {
+            seat.look(task, 1, |seat| {
                 let (shard, mut core) = enter(self.shards());
-                let found = match ready(&mut core) {
-                    Ok(value) => Some(value),
-                    Err(_) if seat.wakers.is_empty() => {
-                        drop(core);
-                        seat.bring(task, 1);
-                        continue;
-                    }
-                    Err(interest) => seat.take(&mut core, interest),
-                };
+                let found = ready(&mut core);
+                let found = found.map_or_else(|interest| seat?.take(&mut core, interest), Some);
                 shard.answer(&mut core);
-                break found;
-            };
-            seat.clear();
-            found.map_or(Poll::Pending, Poll::Ready)
+                found
+            })
         })
         .await
     }
@@ -90,9 +78,21 @@ impl<'a> Seat<'a> {
         Self { node, number: Tasks::number(), interest: None, wakers: Wakers::new(), old: Vec::new() }
     }
 
-    /// There was nothing: the next look, at so many shards, is to [take](Self::take) the seat.
-    fn bring(&mut self, task: &Context<'_>, shards: usize) {
-        self.wakers.resize_with(shards, || task.waker().clone());
+    /// Looks at so many shards; where there is nothing, once more, to [take](Self::take) the seat meanwhile.
+    fn look<T>(
+        &mut self,
+        task: &Context<'_>,
+        shards: usize,
+        mut look: impl FnMut(Option<&mut Self>) -> Option<T>,
+    ) -> Poll<T> {
+        let mut found = look(None);
+        if found.is_none() {
+            self.wakers.resize_with(shards, || task.waker().clone());
+            found = look(Some(self));
+            self.wakers.clear();
+            self.old.clear();
+        }
+        found.map_or(Poll::Pending, Poll::Ready)
     }
 
     /// There is nothing: the task is woken when there is news that concerns it.
@@ -101,12 +101,6 @@ impl<'a> Seat<'a> {
         self.interest = Some(interest.clone());
         self.old.extend(core.tasks.wait(self.number, interest, waker));
         None
-    }
-
-    /// After the look, whose wakers are of use no more.
-    fn clear(&mut self) {
-        self.wakers.clear();
-        self.old.clear();
     }
 }
 

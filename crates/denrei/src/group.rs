@@ -183,7 +183,7 @@ impl Group {
     /// Ends the group in order: FIN once all is sent, then the members' answers. Whether all of them
     /// have answered within `timeout`; what still comes can be seen in [`event_timeout`](Self::event_timeout).
     pub fn close(&self, timeout: Duration) -> bool {
-        !self.begin_closing() || self.node.shared().wait_for(Some(timeout), |core| self.over(core)).is_some()
+        close(&self.node, self.id, timeout)
     }
 
     /// Ends the group in order, as [`close`](Self::close) does, without blocking the task: resolves when all members
@@ -195,20 +195,10 @@ impl Group {
     /// [`GroupError::Deserted`]: the Node has failed, or that thread cannot be started.
     pub async fn close_async(&self) -> Result<(), GroupError> {
         self.start_thread()?;
-        if !self.begin_closing() {
+        if !begin_closing(&self.node, self.id) {
             return Ok(());
         }
-        self.node.resolve_group(|core| self.over(core).map(Ok).or_else(|| self.failed(core))).await
-    }
-
-    /// Says that no more comes; whether there is anything to wait for.
-    fn begin_closing(&self) -> bool {
-        self.node.is_own() && self.node.act_on_groups(|groups, _| groups.close_group(self.id)).is_ok()
-    }
-
-    /// Whether the group has ended.
-    fn over(&self, core: &Core) -> Option<()> {
-        is_over(core, self.id)
+        self.node.resolve_group(|core| over(core, self.id).map(Ok).or_else(|| self.failed(core))).await
     }
 
     /// Whether nobody drives the group any more.
@@ -252,7 +242,7 @@ impl Group {
     /// The next event, or that none comes any more.
     fn event_or_end(&self, core: &mut Core) -> Option<Result<GroupEvent, GroupError>> {
         let event = core.endpoint.poll_group_event(self.id).map(Ok);
-        event.or_else(|| self.over(core).map(|()| Err(GroupError::Unknown(self.id))))
+        event.or_else(|| over(core, self.id).map(|()| Err(GroupError::Unknown(self.id))))
     }
 
     /// Makes the Node at `addr` a member, from the next message on, or with what is retained
@@ -293,22 +283,30 @@ impl Drop for Group {
     }
 }
 
-/// Ends a group in order, for which there is half a second.
+/// Says that no more comes; whether there is anything to wait for.
+fn begin_closing(node: &Node, id: GroupId) -> bool {
+    node.is_own() && node.act_on_groups(|groups, _| groups.close_group(id)).is_ok()
+}
+
+/// Whether a group has ended.
+fn over(core: &Core, id: GroupId) -> Option<()> {
+    core.endpoint.group_queue_bytes(id).is_none().then_some(())
+}
+
+/// Ends a group in order; whether all members have answered within `timeout`.
+fn close(node: &Node, id: GroupId, timeout: Duration) -> bool {
+    !begin_closing(node, id) || node.shared().wait_for(Some(timeout), |core| over(core, id)).is_some()
+}
+
+/// Ends a group that nobody has a handle of any more.
 fn end(node: &Node, id: GroupId) {
-    if node.act_on_groups(|groups, _| groups.close_group(id)).is_ok() {
-        node.shared().wait_for(Some(DROP_GRACE), |core| is_over(core, id));
-    }
+    close(node, id, DROP_GRACE);
     forget(node, id);
 }
 
 fn forget(node: &Node, id: GroupId) {
     node.with_core(|core, now| core.endpoint.forget_group(now, id));
     node.shared().kick();
-}
-
-/// Whether a group has ended.
-fn is_over(core: &Core, id: GroupId) -> Option<()> {
-    core.endpoint.group_queue_bytes(id).is_none().then_some(())
 }
 
 #[cfg(test)]

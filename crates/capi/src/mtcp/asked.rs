@@ -9,21 +9,33 @@ use crate::errno::{Refusal, run};
 use std::ffi::{c_int, c_void};
 use std::net::{Ipv4Addr, SocketAddrV4};
 
+/// A call of the system's that gives an address, as getsockname is.
+type Ask = unsafe extern "C" fn(c_int, *mut libc::sockaddr, *mut libc::socklen_t) -> c_int;
+
+/// The name `of` one of the ends, and of any other descriptor what the kernel is asked by `ask`.
+///
 /// # Safety
-/// As for getsockname.
+/// As for `ask`.
 unsafe fn name(
     fd: c_int,
     address: *mut libc::sockaddr,
     length: *mut libc::socklen_t,
+    ask: Ask,
     of: impl FnOnce(Ends) -> Result<SocketAddrV4, Refusal>,
-) -> Result<c_int, Refusal> {
-    if address.is_null() || length.is_null() {
-        return Err(Refusal::new(libc::EFAULT, "there is no room for an address"));
-    }
-    let found = of(socket(fd)?.ends())?;
-    // SAFETY: by the contract.
-    unsafe { store_address(found, address, length) };
-    Ok(0)
+) -> c_int {
+    run(-1, || {
+        if !table::is_in_mode(fd) {
+            // SAFETY: by the contract.
+            return checked(unsafe { ask(fd, address, length) });
+        }
+        if address.is_null() || length.is_null() {
+            return Err(Refusal::new(libc::EFAULT, "there is no room for an address"));
+        }
+        let found = of(socket(fd)?.ends())?;
+        // SAFETY: by the contract.
+        unsafe { store_address(found, address, length) };
+        Ok(0)
+    })
 }
 
 /// See mtcp.h.
@@ -36,15 +48,9 @@ pub unsafe extern "C" fn mtcp_getsockname(
     address: *mut libc::sockaddr,
     length: *mut libc::socklen_t,
 ) -> c_int {
-    run(-1, || {
-        if !table::is_in_mode(fd) {
-            // SAFETY: by the contract.
-            return checked(unsafe { libc::getsockname(fd, address, length) });
-        }
-        let none = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0);
-        // SAFETY: by the contract.
-        unsafe { name(fd, address, length, |ends| Ok(ends.own.unwrap_or(none))) }
-    })
+    let none = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0);
+    // SAFETY: by the contract.
+    unsafe { name(fd, address, length, libc::getsockname, |ends| Ok(ends.own.unwrap_or(none))) }
 }
 
 /// See mtcp.h.
@@ -57,15 +63,9 @@ pub unsafe extern "C" fn mtcp_getpeername(
     address: *mut libc::sockaddr,
     length: *mut libc::socklen_t,
 ) -> c_int {
-    run(-1, || {
-        if !table::is_in_mode(fd) {
-            // SAFETY: by the contract.
-            return checked(unsafe { libc::getpeername(fd, address, length) });
-        }
-        let alone = || Refusal::new(libc::ENOTCONN, "nobody is at the other end: connect, or accept, first");
-        // SAFETY: by the contract.
-        unsafe { name(fd, address, length, |ends| ends.peer.ok_or_else(alone)) }
-    })
+    let alone = || Refusal::new(libc::ENOTCONN, "nobody is at the other end: connect, or accept, first");
+    // SAFETY: by the contract.
+    unsafe { name(fd, address, length, libc::getpeername, |ends| ends.peer.ok_or_else(alone)) }
 }
 
 /// See mtcp.h.
