@@ -22,7 +22,7 @@ pub enum denrei_code {
     DENREI_INVALID = 2,
     /// A setting does not exist or cannot have this value.
     DENREI_CONFIG = 3,
-    /// The system refused something: a port in use, no descriptors left.
+    /// The system refused something: a port in use, no descriptors left, no memory for a copy.
     DENREI_SYSTEM = 4,
     /// No such peer, or no longer.
     DENREI_UNKNOWN_PEER = 5,

@@ -138,7 +138,9 @@ pub unsafe extern "C" fn denrei_group_send(
 ) -> denrei_code {
     call(|| {
         // SAFETY: by the contract.
-        let (group, message) = unsafe { (own("group", group)?, copied(data, length)?) };
+        let group = unsafe { own("group", group) }?;
+        // SAFETY: by the contract.
+        let message = unsafe { copied(data, length, |bytes| group.group.check_send(bytes)) }?;
         let sent = send(&group.group, message, timeout_us)?;
         // SAFETY: by the contract.
         unsafe { put(number, sent) };

@@ -2,7 +2,7 @@
 
 use crate::error::{call, denrei_code, own, put};
 use crate::node::{channel_of, denrei_node, denrei_peer};
-use crate::send::{completion_of, copied, denrei_release, lent};
+use crate::send::{completion_of, copied_for, denrei_release, lent};
 use std::ffi::{c_uint, c_void};
 
 /// Queues a message, a copy of `length` bytes at `data`, if the queue to the peer has room
@@ -24,7 +24,9 @@ pub unsafe extern "C" fn denrei_queue(
 ) -> denrei_code {
     call(|| {
         // SAFETY: by the contract.
-        let (node, message) = unsafe { (own("node", node)?, copied(data, length)?) };
+        let node = unsafe { own("node", node) }?;
+        // SAFETY: by the contract.
+        let message = unsafe { copied_for(node, (peer, channel), data, length) }?;
         let queued = node.node.queue(channel_of(peer, channel), message, completion_of(completion)?)?;
         // SAFETY: by the contract.
         unsafe { put(number, queued.number) };

@@ -1,10 +1,11 @@
 //! Sending.
 
-use crate::error::denrei_code::DENREI_INVALID;
+use crate::error::denrei_code::{DENREI_INVALID, DENREI_SYSTEM};
 use crate::error::{Failure, call, denrei_code, own, put};
 use crate::node::{bounded, channel_of, denrei_node, denrei_peer, timeout};
 use bytes::Bytes;
 use denrei::{Completion, MessageId, PeerId, SendError};
+use std::collections::TryReserveError;
 use std::ffi::{c_uint, c_void};
 
 /// What shall be reported about a message later, as an event.
@@ -18,6 +19,9 @@ pub enum denrei_completion {
     /// DENREI_EVENT_DELIVERED: the receiving application has taken it.
     DENREI_REPORT_DELIVERED = 2,
 }
+
+/// Whether a message would be refused is found out before it is copied if it is larger, bytes.
+const ASKED_FROM: usize = 1 << 20;
 
 /// A number from C may be none of the names.
 pub(crate) fn completion_of(number: c_uint) -> Result<Completion, Failure> {
@@ -95,15 +99,49 @@ fn check_bytes(data: *const c_void, length: usize) -> Result<(), Failure> {
     if data.is_null() && length > 0 { Err(Failure::null("data")) } else { Ok(()) }
 }
 
+/// A copy of what C has, if `takes` does not refuse so many bytes, which is asked for many only.
+///
 /// # Safety
 /// `data` is null or has `length` bytes.
-pub(crate) unsafe fn copied(data: *const c_void, length: usize) -> Result<Bytes, Failure> {
+pub(crate) unsafe fn copied<E>(
+    data: *const c_void,
+    length: usize,
+    takes: impl FnOnce(u64) -> Result<(), E>,
+) -> Result<Bytes, Failure>
+where
+    Failure: From<E>,
+{
     check_bytes(data, length)?;
+    if length > ASKED_FROM {
+        // What is refused need be no length at all: (unsigned)-1 of a call that failed.
+        takes(length as u64)?;
+    }
     if length == 0 {
         return Ok(Bytes::new());
     }
     // SAFETY: by the contract.
-    Ok(Bytes::copy_from_slice(unsafe { std::slice::from_raw_parts(data.cast(), length) }))
+    copy_of(unsafe { std::slice::from_raw_parts(data.cast(), length) })
+        .map_err(|_| Failure::new(DENREI_SYSTEM, format!("there is no memory for a copy of {length} bytes")))
+}
+
+/// A copy, for which there may be no memory.
+pub(crate) fn copy_of(bytes: &[u8]) -> Result<Bytes, TryReserveError> {
+    let mut copy = Vec::new();
+    copy.try_reserve_exact(bytes.len())?;
+    copy.extend_from_slice(bytes);
+    Ok(copy.into())
+}
+
+/// # Safety
+/// `data` is null or has `length` bytes.
+pub(crate) unsafe fn copied_for(
+    node: &denrei_node,
+    to: (denrei_peer, u16),
+    data: *const c_void,
+    length: usize,
+) -> Result<Bytes, Failure> {
+    // SAFETY: by the contract.
+    unsafe { copied(data, length, |bytes| node.node.check_send(channel_of(to.0, to.1), bytes)) }
 }
 
 fn send(
@@ -135,7 +173,9 @@ pub unsafe extern "C" fn denrei_send(
 ) -> denrei_code {
     call(|| {
         // SAFETY: by the contract.
-        let (node, message) = unsafe { (own("node", node)?, copied(data, length)?) };
+        let node = unsafe { own("node", node) }?;
+        // SAFETY: by the contract.
+        let message = unsafe { copied_for(node, (peer, channel), data, length) }?;
         send(node, (peer, channel), message, Completion::None, -1)?;
         Ok(())
     })
@@ -159,7 +199,9 @@ pub unsafe extern "C" fn denrei_send_with(
 ) -> denrei_code {
     call(|| {
         // SAFETY: by the contract.
-        let (node, message) = unsafe { (own("node", node)?, copied(data, length)?) };
+        let node = unsafe { own("node", node) }?;
+        // SAFETY: by the contract.
+        let message = unsafe { copied_for(node, (peer, channel), data, length) }?;
         let sent = send(node, (peer, channel), message, completion_of(completion)?, timeout_us)?;
         // SAFETY: by the contract.
         unsafe { put(number, sent.number) };

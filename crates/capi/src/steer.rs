@@ -3,7 +3,7 @@
 use crate::error::denrei_code::DENREI_UNKNOWN_PEER;
 use crate::error::{Failure, call, denrei_code, own, place, put};
 use crate::node::{bounded, channel_of, denrei_node, denrei_peer};
-use crate::send::{completion_of, copied};
+use crate::send::{completion_of, copied_for};
 use denrei::{PeerId, Rate};
 use std::ffi::{c_uint, c_void};
 use std::time::Duration;
@@ -157,7 +157,9 @@ pub unsafe extern "C" fn denrei_send_within(
 ) -> denrei_code {
     call(|| {
         // SAFETY: by the contract.
-        let (node, message) = unsafe { (own("node", node)?, copied(data, length)?) };
+        let node = unsafe { own("node", node) }?;
+        // SAFETY: by the contract.
+        let message = unsafe { copied_for(node, (peer, channel), data, length) }?;
         let lifetime = Duration::from_micros(lifetime_us);
         let to = channel_of(peer, channel);
         let sent = node.node.send_within(to, message, completion_of(completion)?, lifetime)?;

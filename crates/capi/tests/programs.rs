@@ -49,13 +49,27 @@ fn the_example_says_hello() {
     }
 }
 
+/// A port of the kernel's choice, for a program that takes the next as well: both free with all likelihood.
+fn two_ports() -> String {
+    let probe = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    (probe.local_addr().unwrap().port() & !1).to_string()
+}
+
+#[test]
+fn lengths_that_no_memory_has_are_refused() {
+    let installed = Installed::get();
+    for (number, compiler) in ["gcc", "g++"].into_iter().enumerate() {
+        if let Some(program) = installed.compile("lengths", compiler, "tests/lengths.c", &["-pthread"]) {
+            let group = group_address(30 + number as u8);
+            assert_eq!(installed.run(Command::new(program).arg(group)), "ok\n", "{compiler}");
+        }
+    }
+}
+
 #[test]
 fn sucis_sample_loop_runs() {
     let installed = Installed::get();
-    // A port of the kernel's choice, and the next: both free with all likelihood.
-    let probe = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
-    let port = (probe.local_addr().unwrap().port() & !1).to_string();
-    drop(probe);
+    let port = two_ports();
     for compiler in ["gcc", "g++"] {
         if let Some(program) = installed.compile("suci", compiler, "examples/suci.c", &[]) {
             let said = installed.run(Command::new(program).arg(&port));

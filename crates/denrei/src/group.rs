@@ -73,6 +73,15 @@ impl Group {
         self.address
     }
 
+    /// Whether a message of so many bytes would be sent, were there room in the queue: for callers that have to copy a
+    /// large one before, and need not for one that is refused.
+    ///
+    /// # Errors
+    /// As for [`send`](Self::send).
+    pub fn check_send(&self, bytes: u64) -> Result<(), GroupError> {
+        self.node.with_core(|core, _| core.endpoint.group_check_send(self.id, bytes))
+    }
+
     /// Sends a message to all members; waits while the queue is full. Its number. A `Bytes` is not
     /// copied before it goes out.
     ///

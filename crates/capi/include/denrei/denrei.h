@@ -42,7 +42,7 @@ typedef enum {
    */
   DENREI_CONFIG = 3,
   /**
-   * The system refused something: a port in use, no descriptors left.
+   * The system refused something: a port in use, no descriptors left, no memory for a copy.
    */
   DENREI_SYSTEM = 4,
   /**

@@ -16,6 +16,15 @@ impl Node {
         self.shards().enter_of(channel.peer).1.endpoint.set_priority(channel, priority)
     }
 
+    /// Whether a message of so many bytes would be sent, were there room in the queue to the peer: for callers that
+    /// have to copy a large one before, and need not for one that is refused.
+    ///
+    /// # Errors
+    /// As for [`send`](Self::send).
+    pub fn check_send(&self, to: ChannelId, bytes: u64) -> Result<(), SendError> {
+        self.shards().enter_of(to.peer).1.endpoint.check_send(to, bytes)
+    }
+
     /// Sends a message; waits while the queue to the peer is full. A `Bytes` is not copied: what owns its memory
     /// (`Bytes::from_owner`) is dropped by any thread, in the middle of the Node's work. It must not call the Node, nor
     /// wait for a lock that who calls the Node has.

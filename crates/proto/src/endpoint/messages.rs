@@ -3,6 +3,7 @@
 use super::{Endpoint, peer_of};
 use crate::config::{Config, MESSAGE_COST_BYTES};
 use crate::event::{ChannelId, Completion, LEAST_URGENT, Message, MessageId, PeerError, SendError};
+use crate::group::{GroupError, GroupId};
 use crate::peer::Peer;
 use crate::send_channel;
 use bytes::Bytes;
@@ -73,6 +74,24 @@ impl Endpoint {
         peer.counters.messages_sent += 1;
         self.after(now, to.peer.slot);
         Ok(MessageId { channel: to, number })
+    }
+
+    /// Whether a peer would be sent a message of so many bytes, were there room in its queue: for callers that have to
+    /// copy it before.
+    ///
+    /// # Errors
+    /// As for [`send`](Self::send), never [`SendError::WouldBlock`].
+    pub fn check_send(&mut self, to: ChannelId, bytes: u64) -> Result<(), SendError> {
+        self.sendable(to, bytes, u64::MAX).map(drop)
+    }
+
+    /// Whether a group would be sent a message of so many bytes, were there room in its queue.
+    ///
+    /// # Errors
+    /// As for [`group_send`](Self::group_send), never [`GroupError::WouldBlock`].
+    pub fn group_check_send(&self, group: GroupId, bytes: u64) -> Result<(), GroupError> {
+        let groups = self.groups.as_deref().ok_or(GroupError::Unknown(group))?;
+        groups.sender_ref(group).ok_or(GroupError::Unknown(group))?.check_send(bytes)
     }
 
     /// The peer to send so many bytes to, if it takes them now and no more than `most` would be queued.

@@ -236,21 +236,8 @@ impl Sender {
 
     /// Takes a message; its number.
     pub fn send(&mut self, message: Bytes, config: &Config) -> Result<u64, GroupError> {
-        match self.phase {
-            Phase::Opening { .. } | Phase::Open => {}
-            Phase::Closing { .. } => return Err(GroupError::Closing(self.id)),
-            Phase::Over => return Err(GroupError::Unknown(self.id)),
-        }
         let bytes = message.len() as u64;
-        if self.phase == Phase::Open && self.members.counts().active == 0 {
-            return Err(GroupError::Deserted(self.id));
-        }
-        let told = |member: &&Member| matches!(member.stage, Stage::Accepted | Stage::Active);
-        let max = self.members.iter().filter(told).map(|member| member.max_message);
-        let max = max.min().unwrap_or(u64::MAX);
-        if bytes > max {
-            return Err(GroupError::TooLarge { bytes, max });
-        }
+        self.check_send(bytes)?;
         let queued_bytes = self.stream.unacked_bytes();
         if !crate::send_channel::has_room(queued_bytes, bytes, config.send_buffer_bytes) {
             self.hurried = true;
@@ -258,6 +245,22 @@ impl Sender {
         }
         self.begins |= queued_bytes == 0;
         Ok(self.stream.push(message))
+    }
+
+    /// Whether it would take a message of so many bytes, were there room.
+    pub fn check_send(&self, bytes: u64) -> Result<(), GroupError> {
+        match self.phase {
+            Phase::Opening { .. } | Phase::Open => {}
+            Phase::Closing { .. } => return Err(GroupError::Closing(self.id)),
+            Phase::Over => return Err(GroupError::Unknown(self.id)),
+        }
+        if self.phase == Phase::Open && self.members.counts().active == 0 {
+            return Err(GroupError::Deserted(self.id));
+        }
+        let told = |member: &&Member| matches!(member.stage, Stage::Accepted | Stage::Active);
+        let max = self.members.iter().filter(told).map(|member| member.max_message);
+        let max = max.min().unwrap_or(u64::MAX);
+        if bytes > max { Err(GroupError::TooLarge { bytes, max }) } else { Ok(()) }
     }
 
     /// Datagrams to the group's address may be so large.
