@@ -67,6 +67,14 @@ fn lengths_that_no_memory_has_are_refused() {
 }
 
 #[test]
+fn threads_share_a_socket_of_sucis() {
+    let installed = Installed::get();
+    if let Some(program) = installed.compile("shared-suci", "gcc", "tests/suci.c", &["-pthread"]) {
+        assert_eq!(installed.run(Command::new(program).arg(two_ports())), "ok\n");
+    }
+}
+
+#[test]
 fn sucis_sample_loop_runs() {
     let installed = Installed::get();
     let port = two_ports();

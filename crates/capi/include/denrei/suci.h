@@ -57,7 +57,7 @@ int datagram_destination(int id, datagram_socket *sock);
 int datagram_set_destination(datagram_socket *sock, int id);
 
 /* Writes a block; waits while the queue to the destination is full. Its length, or -1: ENOTCONN, no
- * destination; EMSGSIZE; ECONNRESET: the peer was lost since the last write, and with it what
+ * destination; EMSGSIZE; ENOMEM; ECONNRESET: the peer was lost since the last write, and with it what
  * datagram_lost counts; the next write begins anew. */
 int datagram_write(datagram_socket *sock, const void *buf, int len);
 
@@ -104,7 +104,7 @@ inline int datagram_destination(datagram_socket *sock, int id) {
 #else
 /* The paper's table and its sample give the arguments in different orders: take both. */
 #define datagram_destination(first, second)            \
-  _Generic((first),                                    \
+  __extension__ _Generic((first),                      \
       datagram_socket *: datagram_set_destination,     \
       default: (datagram_destination))((first), (second))
 #endif

@@ -282,10 +282,7 @@ pub unsafe extern "C" fn datagram_ready(sock: *mut datagram_socket, sec: c_int, 
     run(-1, || {
         // SAFETY: by the contract.
         let socket = unsafe { socket(sock)? };
-        if !socket.fill(duration(sec, usec))? {
-            return Ok(0);
-        }
-        let size = socket.next_block().map_or(0, |size| size.max(1));
+        let size = socket.next_block(duration(sec, usec))?.map_or(0, |size| size.max(1));
         Ok(c_int::try_from(size).unwrap_or(c_int::MAX))
     })
 }

@@ -4,11 +4,13 @@
 
 use crate::errno::Refusal;
 use crate::error::Owned;
+use crate::send::copy_of;
 use denrei::{ChannelId, Completion, Event, Incoming, LostReason, Maker, Message, Node, PeerId, SendError};
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
 use std::ffi::c_int;
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::LocalKey;
 use std::time::{Duration, Instant};
@@ -23,6 +25,8 @@ pub struct datagram_socket {
     addresses: HashMap<c_int, SocketAddr>,
     ids: HashMap<SocketAddr, c_int>,
     state: Mutex<State>,
+    /// Whether a block was left there: for those who wait, and then have a lock of the Node's.
+    is_waiting: AtomicBool,
     maker: Maker,
 }
 
@@ -61,7 +65,14 @@ fn of_thread<T>(
 impl datagram_socket {
     pub(super) fn new(node: Node, addresses: HashMap<c_int, SocketAddr>) -> Self {
         let ids = addresses.iter().map(|(id, address)| (*address, *id)).collect();
-        Self { node, addresses, ids, state: Mutex::default(), maker: Maker::this_process() }
+        Self {
+            node,
+            addresses,
+            ids,
+            state: Mutex::default(),
+            is_waiting: AtomicBool::new(false),
+            maker: Maker::this_process(),
+        }
     }
 
     /// Whom this thread writes to from now on.
@@ -82,11 +93,6 @@ impl datagram_socket {
     pub(super) fn forget(&self) {
         of_thread(&DESTINATION, |all| all.remove(&self.key()));
         of_thread(&SOURCE, |all| all.remove(&self.key()));
-    }
-
-    /// Size of the block that is read next, if it is here.
-    pub(super) fn next_block(&self) -> Option<usize> {
-        self.state().waiting.front().map(|message| message.data.len())
     }
 
     /// Blocks to `id` of which it is not known that they arrived.
@@ -138,44 +144,82 @@ impl datagram_socket {
         }
     }
 
-    /// Takes what has come, until there is a block to read or time is up; whether there is.
-    pub(super) fn fill(&self, timeout: Duration) -> Result<bool, Refusal> {
+    /// Waits for a block to read, and does something with it and what waits behind it; `None` if time is up before.
+    ///
+    /// Another thread may take what this one waits for, and leave it: it is told then.
+    fn with_block<T>(
+        &self,
+        timeout: Duration,
+        act: impl FnOnce(&mut State) -> T,
+    ) -> Result<Option<T>, Refusal> {
         let deadline = Instant::now() + timeout;
         loop {
-            let left = deadline.saturating_duration_since(Instant::now());
-            if !self.state().waiting.is_empty() {
-                return Ok(true);
+            let mut state = self.state();
+            let is_new = state.waiting.is_empty();
+            if !is_new || self.take(&mut state)? {
+                let done = act(&mut state);
+                let is_left = !state.waiting.is_empty();
+                self.is_waiting.store(is_left, Ordering::SeqCst);
+                drop(state);
+                if is_new && is_left {
+                    self.node.rally();
+                }
+                return Ok(Some(done));
             }
-            let next = self.node.next(left).map_err(|error| Refusal::new(libc::EIO, error))?;
-            match next {
-                Some(Incoming::Message(message)) => self.state().waiting.push_back(message),
-                Some(Incoming::Event(event)) => self.note(&mut self.state(), event),
+            drop(state);
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(None);
+            }
+            let mut is_left = false;
+            let look = || {
+                is_left = self.is_waiting.load(Ordering::SeqCst);
+                is_left
+            };
+            // Neither: time is up, or nobody drives the Node any more.
+            if !self.node.wait_incoming_unless(left, look) && !is_left {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Takes what has come up to the next block; whether there is one. The lock keeps blocks in their order.
+    fn take(&self, state: &mut State) -> Result<bool, Refusal> {
+        loop {
+            match self.node.next(Duration::ZERO).map_err(|error| Refusal::new(libc::EIO, error))? {
+                Some(Incoming::Message(message)) => {
+                    state.waiting.push_back(message);
+                    return Ok(true);
+                }
+                Some(Incoming::Event(event)) => self.note(state, event),
                 None => return Ok(false),
             }
         }
     }
 
     fn note_waiting_events(&self) {
+        let mut state = self.state();
         while let Some(event) = self.node.try_event() {
-            self.note(&mut self.state(), event);
+            self.note(&mut state, event);
         }
     }
 
+    /// Size of the block that is read next, once it is here.
+    pub(super) fn next_block(&self, timeout: Duration) -> Result<Option<usize>, Refusal> {
+        self.with_block(timeout, |state| state.waiting.front().map_or(0, |message| message.data.len()))
+    }
+
     pub(super) fn read(&self, buffer: &mut [u8], timeout: Duration) -> Result<c_int, Refusal> {
-        if !self.fill(timeout)? {
-            return Ok(0);
+        self.with_block(timeout, |state| self.read_block(state, buffer))?.unwrap_or(Ok(0))
+    }
+
+    fn read_block(&self, state: &mut State, buffer: &mut [u8]) -> Result<c_int, Refusal> {
+        let (length, room) = (state.waiting.front().map_or(0, |message| message.data.len()), buffer.len());
+        if length > room {
+            let text = format!("the block has {length} bytes, the buffer {room}");
+            return Err(Refusal::new(libc::EMSGSIZE, text));
         }
-        let mut state = self.state();
         let Some(message) = state.waiting.pop_front() else { return Ok(0) };
-        let length = message.data.len();
-        if length > buffer.len() {
-            state.waiting.push_front(message);
-            let room = buffer.len();
-            return Err(Refusal::new(
-                libc::EMSGSIZE,
-                format!("the block has {length} bytes, the buffer {room}"),
-            ));
-        }
         buffer[..length].copy_from_slice(&message.data);
         let address = state.sources.get(&message.channel.peer);
         let id = address.and_then(|address| self.ids.get(address)).copied().unwrap_or(-1);
@@ -191,20 +235,23 @@ impl datagram_socket {
             return Err(Refusal::new(libc::ECONNRESET, format!("id {id} was lost: {reason}")));
         }
         let to = ChannelId { peer: self.peer(id)?, channel: CHANNEL };
-        let block = bytes::Bytes::copy_from_slice(block);
         let length = block.len() as c_int;
+        self.node.check_send(to, block.len() as u64).map_err(unsent)?;
+        let block = copy_of(block).map_err(|error| Refusal::new(libc::ENOMEM, error))?;
         let sent = if wait {
             self.node.send(to, block)
         } else {
             self.node.try_send_with(to, block, Completion::None)
         };
-        sent.map(|_| length).map_err(|error| {
-            let errno = match error {
-                SendError::WouldBlock { .. } => libc::EAGAIN,
-                SendError::TooLarge { .. } => libc::EMSGSIZE,
-                _ => libc::ECONNRESET,
-            };
-            Refusal::new(errno, error)
-        })
+        sent.map(|_| length).map_err(unsent)
     }
+}
+
+fn unsent(error: SendError) -> Refusal {
+    let errno = match error {
+        SendError::WouldBlock { .. } => libc::EAGAIN,
+        SendError::TooLarge { .. } => libc::EMSGSIZE,
+        _ => libc::ECONNRESET,
+    };
+    Refusal::new(errno, error)
 }
