@@ -61,6 +61,22 @@ static int accepted(int s) {
   return c;
 }
 
+/* What cannot be in this mode stays what it is. */
+static void descriptors_of_others(void) {
+  int pair[2], ends[2], datagrams = socket(AF_INET, SOCK_DGRAM, 0);
+  CHECK(pipe(ends) == 0 && socketpair(AF_UNIX, SOCK_STREAM, 0, pair) == 0 && datagrams >= 0);
+  FAILS(mtcp_setsockopt(ends[0], IPPROTO_TCP, MTCP_MODE, NULL, 0), ENOTSOCK, "socket");
+  FAILS(mtcp_setsockopt(datagrams, IPPROTO_TCP, MTCP_MODE, NULL, 0), EPROTOTYPE, "no stream socket");
+  FAILS(mtcp_setsockopt(pair[0], IPPROTO_TCP, MTCP_MODE, NULL, 0), EISCONN, "connected already");
+  FAILS(mtcp_setsockopt(-1, IPPROTO_TCP, MTCP_MODE, NULL, 0), EBADF, "descriptor");
+  CHECK(mtcp_in_mode(ends[0]) == 0 && mtcp_in_mode(datagrams) == 0 && mtcp_in_mode(pair[0]) == 0);
+  char byte = 'x';
+  CHECK(write(ends[1], &byte, 1) == 1 && read(ends[0], &byte, 1) == 1);
+  CHECK(write(pair[1], &byte, 1) == 1 && read(pair[0], &byte, 1) == 1);
+  CHECK(close(ends[0]) == 0 && close(ends[1]) == 0 && close(datagrams) == 0);
+  CHECK(close(pair[0]) == 0 && close(pair[1]) == 0);
+}
+
 static void out_of_order(void) {
   char byte = 'x';
   int id = -1;
@@ -135,6 +151,7 @@ int main(int argc, char **argv) {
   group.sin_family = AF_INET;
   CHECK(inet_pton(AF_INET, argv[1], &group.sin_addr) == 1);
   group.sin_port = htons((uint16_t)atoi(argv[2]));
+  descriptors_of_others();
   out_of_order();
   a_connection_ends_in_order();
   a_member_goes_away();

@@ -20,8 +20,9 @@
  * libdenrei-mtcp.so in LD_PRELOAD ordinary programs need none of the names below but the three
  * options: socket, setsockopt, connect … close do the same.
  *
- * Calls return -1 and set errno as the system's do; mtcp_error() says it in words. Where a call of the
- * system's is meant by a descriptor that is not in MTCP_MODE, it is made.
+ * Calls return -1 and set errno as the system's do; mtcp_error() says it in words. Of a descriptor that is not in
+ * MTCP_MODE, setsockopt, getsockopt, getsockname, getpeername and close do what the system's do; the others fail with
+ * ENOTSOCK.
  *
  * Members are found by their ids through the group's address; where the network carries no multicast,
  * MTCP_HOSTS=1=192.0.2.7:7500,2=… tells sender and members where they are. MTCP_INTERFACE names the
@@ -41,7 +42,8 @@ extern "C" {
 
 /* Options for setsockopt; the level is IPPROTO_TCP or any other. */
 enum {
-  /* This socket speaks to, or hears, a group. The value is not looked at. */
+  /* This socket speaks to, or hears, a group. The value is not looked at. ENOTSOCK, EPROTOTYPE, EISCONN: this is no
+   * socket, no stream socket, or one that is connected; it stays what it is. */
   MTCP_MODE = 0x4d544301,
   /* An int: the id of one member, at the sender; the own id, at a member. */
   SET_HOSTID = 0x4d544302,

@@ -12,7 +12,7 @@ use denrei::{Config, Drive, Node};
 use std::collections::BTreeMap;
 use std::ffi::c_int;
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 /// Names the address of this host that groups are spoken through: "192.0.2.7".
@@ -71,6 +71,7 @@ impl Socket {
         if table::is_in_mode(fd) {
             return Ok(());
         }
+        check_replaceable(fd)?;
         let (outer, inner) = OurEnd::pair()?;
         // SAFETY: flags of a descriptor of the caller's are read; no memory is passed.
         let (flags, closing) = unsafe { (libc::fcntl(fd, libc::F_GETFL), libc::fcntl(fd, libc::F_GETFD)) };
@@ -256,6 +257,23 @@ fn hosts_of(ids: &[u32]) -> Result<Hosts, Refusal> {
         }
     }
     Ok(hosts)
+}
+
+/// Whether a descriptor is a stream socket that nobody speaks through yet: what it is now would be lost.
+fn check_replaceable(fd: RawFd) -> Result<(), Refusal> {
+    if fd < 0 {
+        return Err(std::io::Error::from_raw_os_error(libc::EBADF).into());
+    }
+    // SAFETY: not negative; one that is not open, or no socket, is refused by the first question.
+    let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
+    let socket = socket2::SockRef::from(&borrowed);
+    if socket.r#type()? != socket2::Type::STREAM {
+        return Err(Refusal::new(libc::EPROTOTYPE, format!("descriptor {fd} is no stream socket")));
+    }
+    if socket.peer_addr().is_ok() {
+        return Err(Refusal::new(libc::EISCONN, format!("descriptor {fd} is connected already")));
+    }
+    Ok(())
 }
 
 /// A Node for one socket.
