@@ -1,9 +1,9 @@
 //! Finds the largest datagram the path carries (DPLPMTUD, RFC 8899).
 //!
 //! Inputs → outputs: time, fates of probes and of full packets → the size to use and the size to
-//! probe next. Probes are PING + PADDING and are never counted as congestion. Sizes come from
-//! tables of what networks use; a path that does not carry its size (black hole) falls back to the base,
-//! and from there to the least that every path has to carry.
+//! probe next. Probes are PING + PADDING, or data where the path most likely carries them (RFC 8899 §4.1), and are never
+//! counted as congestion. Sizes come from tables of what networks use; a path that does not carry its size (black hole)
+//! falls back to the base, and from there to the least that every path has to carry.
 
 use crate::config::LEAST_DATAGRAM_BYTES;
 use core::time::Duration;
@@ -46,6 +46,8 @@ pub(crate) struct MtuSearch {
     ceiling: Option<u16>,
     tries: u8,
     probing: bool,
+    /// Nothing has been lost yet that may have been too large.
+    unharmed: bool,
     raise_at: Option<Instant>,
     suspicious_losses: u8,
     /// When the last of them was noticed, and the smallest packet among them.
@@ -67,6 +69,7 @@ impl MtuSearch {
             ceiling,
             tries: 0,
             probing: false,
+            unharmed: true,
             raise_at,
             suspicious_losses: 0,
             suspected_at: None,
@@ -100,6 +103,12 @@ impl MtuSearch {
         self.next
     }
 
+    /// The size to probe with data: Ethernet's, which most paths carry. Data that is lost has to be sent again, so only
+    /// until anything was.
+    pub fn probe_with_data(&self) -> Option<u16> {
+        self.next.filter(|next| self.unharmed && *next == USUAL_SIZES[0])
+    }
+
     /// Whether neither side is looking for a larger size now: then no packet is missing because it was a
     /// probe. Both begin with the session, and again after as long.
     pub fn is_settled(&self, now: Instant, rtt: Duration) -> bool {
@@ -130,6 +139,7 @@ impl MtuSearch {
     /// A probe did not arrive.
     pub fn on_probe_lost(&mut self, now: Instant, bytes: u16) {
         self.probing = false;
+        self.unharmed = false;
         self.tries += 1;
         if self.tries >= MAX_PROBES {
             self.tries = 0;
@@ -172,6 +182,7 @@ impl MtuSearch {
         self.suspicious_losses = 0;
         self.suspected_bytes = u16::MAX;
         self.tries = 0;
+        self.unharmed = false;
         self.choose();
         true
     }

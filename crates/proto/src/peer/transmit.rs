@@ -42,7 +42,7 @@ impl Peer {
             || self.probes_left > 0
             || (self.outbox.has_turn() && self.may_send_data(cx))
             || (self.is_rate_shut() && self.may_send_unpaced(cx))
-            || (self.is_proven() && self.mtu.probe(cx.now).is_some())
+            || (self.may_search() && self.mtu.probe(cx.now).is_some())
     }
 
     /// Whether messages wait already, so that another one of so many bytes changes nothing: whoever let
@@ -62,11 +62,7 @@ impl Peer {
         if !self.is_alive() {
             return self.write_end(cx, out);
         }
-        // It may be their size that loses datagrams: the first of a probe's packets, which goes alone, shows whether
-        // the path carries anything, or the peer would be taken for dead.
-        let probes = self.probes_left == PACKETS_PER_PROBE;
-        let (limit, most) =
-            if probes { (LEAST_DATAGRAM_BYTES, 1) } else { (self.mtu.current(), out.max_segments()) };
+        let (limit, most) = self.train(out.max_segments());
         let mut segment_size = limit as usize;
         let mut segments = 0;
         while segments < most && out.len() + segment_size <= MAX_DATAGRAM_BYTES {
@@ -88,6 +84,27 @@ impl Peer {
             segments = 1;
         }
         Some(self.transmit(cx.now, out.len(), (segments > 1).then_some(segment_size)))
+    }
+
+    /// How large the next datagrams may be, and how many of one size may go at once.
+    #[inline]
+    fn train(&self, most: usize) -> (u16, usize) {
+        // It may be their size that loses datagrams: the first of a probe's packets, which goes alone, shows whether
+        // the path carries anything, or the peer would be taken for dead.
+        if self.probes_left == PACKETS_PER_PROBE {
+            return (LEAST_DATAGRAM_BYTES, 1);
+        }
+        match self.mtu.probe_with_data() {
+            Some(size) if self.may_search() && self.outbox.has_turn() => (size, 1),
+            _ => (self.mtu.current(), most),
+        }
+    }
+
+    /// Whether larger datagrams may be tried: not while the peer is silent, as what fills the path would be in the way of
+    /// what asks whether it is there.
+    #[inline]
+    fn may_search(&self) -> bool {
+        self.is_proven() && self.probe_timeouts == 0
     }
 
     fn transmit(&mut self, now: Instant, len: usize, segment_size: Option<usize>) -> Transmit {
@@ -179,6 +196,11 @@ impl Peer {
         {
             Frame::Ping.encode(&mut |bytes| out.put(bytes));
             eliciting = true;
+        }
+        let bytes = (out.len() - start.at + self.protection.trailer_bytes()) as u16;
+        if bytes > self.mtu.current() && eliciting {
+            self.mtu.on_probe_sent();
+            frames.push(SentFrame::MtuProbe { bytes });
         }
         self.finish_packet(cx, out, start, frames, eliciting)
     }
@@ -321,7 +343,7 @@ impl Peer {
     }
 
     fn write_mtu_probe(&mut self, cx: &mut Context<'_>, out: &mut TransmitBuf) -> Option<()> {
-        if !self.is_proven() {
+        if !self.may_search() {
             return None;
         }
         let probe = self.mtu.probe(cx.now)?;

@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 /// One-way delay of the link.
-const DELAY: Duration = Duration::from_micros(50);
+pub const DELAY: Duration = Duration::from_micros(50);
 
 pub struct Datagram {
     at: Instant,
@@ -49,6 +49,8 @@ pub struct Pair {
     pub reading: [bool; 2],
     /// Which datagrams the link loses, by running number.
     pub lose: fn(u64) -> bool,
+    /// The largest datagram that arrives.
+    pub widest: usize,
     /// What becomes of a mark on the way; `None`: whoever has it is lost.
     pub remark: fn(Ecn) -> Option<Ecn>,
     pub connected: bool,
@@ -91,6 +93,7 @@ impl Pair {
             received: Default::default(),
             reading: [true; 2],
             lose: |_| false,
+            widest: usize::MAX,
             remark: Some,
             connected: true,
             seed: 100,
@@ -129,7 +132,8 @@ impl Pair {
             for bytes in buf.contiguous().chunks(transmit.segment_size.unwrap_or(transmit.len)) {
                 self.order += 1;
                 self.tapped.push((1 - end, bytes.to_vec()));
-                if !self.connected || transmit.to != addr(1 - end) || (self.lose)(self.order) {
+                let passes = self.connected && transmit.to == addr(1 - end) && bytes.len() <= self.widest;
+                if !passes || (self.lose)(self.order) {
                     continue;
                 }
                 let Some(ecn) = (self.remark)(transmit.ecn) else { continue };

@@ -99,7 +99,7 @@ fn a_first_flight_that_is_lost_whole_is_repeated_as_soon_as_the_answer_lets_expe
     let mut pair = Pair::new(Config::default());
     pair.lose = |order| (3..=8).contains(&order);
     let peer = pair.connect(0);
-    pair.send(0, peer, 0, content(0, 6_000));
+    pair.send(0, peer, 0, content(0, 7_000));
     pair.run(MS);
     assert_eq!((pair.order, pair.under_way.len()), (8, 0), "the flight is lost");
     pair.run(9 * MS);
