@@ -95,7 +95,8 @@ impl Peer {
             return (LEAST_DATAGRAM_BYTES, 1);
         }
         match self.mtu.probe_with_data() {
-            Some(size) if self.may_search() && self.outbox.has_turn() => (size, 1),
+            // Something has to follow it, or nobody would notice before a probe timeout that it was too large.
+            Some(size) if self.may_search() && self.outbox.queued_bytes() > 2 * u64::from(size) => (size, 1),
             _ => (self.mtu.current(), most),
         }
     }

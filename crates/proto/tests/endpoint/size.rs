@@ -33,13 +33,13 @@ fn a_datagram_that_arrives_though_a_probe_repeated_it_is_none_that_the_path_is_t
     assert_eq!(pair.received[1].len(), 21);
 }
 
-/// A session on a path that carries datagrams up to `widest`, by which a message of 64 KiB has gone: with the octets sent
+/// A session on a path that carries datagrams up to `widest`, by which a message of so many has gone: with the octets sent
 /// towards the receiver and the number of datagrams.
-fn carry_64_kib(widest: usize) -> (Pair, PeerId, usize, usize) {
+fn carry(bytes: usize, widest: usize) -> (Pair, PeerId, usize, usize) {
     let config = Config { max_datagram_bytes: ETHERNET, ..Config::default() };
     let mut pair = Pair { widest, ..Pair::new(config) };
     let peer = pair.connect(0);
-    pair.send(0, peer, 0, vec![7; 64 << 10]);
+    pair.send(0, peer, 0, vec![7; bytes]);
     pair.run(SECOND);
     assert_eq!(pair.received[1].len(), 1);
     let sent = pair.tapped.iter().filter(|(to, _)| *to == 1);
@@ -48,7 +48,7 @@ fn carry_64_kib(widest: usize) -> (Pair, PeerId, usize, usize) {
 }
 
 fn a_message_tells_that_a_path_carries_what_ethernet_does() {
-    let (pair, peer, octets, datagrams) = carry_64_kib(usize::MAX);
+    let (pair, peer, octets, datagrams) = carry(64 << 10, usize::MAX);
     assert_eq!(pair.ends[0].flow(peer).unwrap().datagram_bytes, ETHERNET);
     // The handshake, and of each datagram its header, the checksum or tag, and the fragment's.
     let others = 600 + 60 * datagrams;
@@ -59,7 +59,7 @@ fn a_message_tells_that_a_path_carries_what_ethernet_does() {
 }
 
 fn on_a_narrow_path_data_is_repeated_once_and_congestion_is_not_to_blame() {
-    let (pair, peer, octets, datagrams) = carry_64_kib(1400);
+    let (pair, peer, octets, datagrams) = carry(64 << 10, 1400);
     let flow = pair.ends[0].flow(peer).unwrap();
     assert_eq!((flow.datagram_bytes, flow.counters.recoveries), (1392, 0));
     let others = 600 + 60 * datagrams + 20 * usize::from(ETHERNET);
@@ -68,6 +68,13 @@ fn on_a_narrow_path_data_is_repeated_once_and_congestion_is_not_to_blame() {
         "{octets} octets: what a larger datagram carried, and the padding of probes"
     );
     assert!(flow.counters.retransmissions <= 2, "{:?}", flow.counters);
+}
+
+/// It would be missed after a probe timeout only, as nothing that follows it is acknowledged.
+fn data_that_goes_in_one_packet_tries_nothing() {
+    let (pair, peer, ..) = carry(1700, 1250);
+    let counters = pair.ends[0].flow(peer).unwrap().counters;
+    assert_eq!((counters.retransmissions, counters.probes), (0, 0));
 }
 
 fn nothing_larger_is_tried_while_the_peer_is_silent() {
@@ -88,5 +95,6 @@ crate::ways::tests! { plain sealed staged => {
     a_datagram_that_arrives_though_a_probe_repeated_it_is_none_that_the_path_is_too_narrow_for,
     a_message_tells_that_a_path_carries_what_ethernet_does,
     on_a_narrow_path_data_is_repeated_once_and_congestion_is_not_to_blame,
+    data_that_goes_in_one_packet_tries_nothing,
     nothing_larger_is_tried_while_the_peer_is_silent,
 }}
