@@ -147,7 +147,7 @@ impl Peer {
         if in_flight > 0 && in_flight + self.mtu.current() as u64 > window {
             return false;
         }
-        self.paced_until = self.pacer.delay_until(cx.now, window, self.rtt.smoothed_ns());
+        self.paced_until = self.pacer.delay_until(cx.now, window, self.rtt.paced_ns());
         self.paced_until.is_none()
     }
 

@@ -12,4 +12,5 @@ mod room;
 mod secrets;
 mod shards;
 mod size;
+mod stops;
 mod ways;

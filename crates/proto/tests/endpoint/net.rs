@@ -13,11 +13,11 @@ use std::time::Duration;
 pub const DELAY: Duration = Duration::from_micros(50);
 
 pub struct Datagram {
-    at: Instant,
+    pub at: Instant,
     order: u64,
-    to: usize,
+    pub to: usize,
     ecn: Ecn,
-    bytes: Vec<u8>,
+    pub bytes: Vec<u8>,
 }
 
 impl PartialEq for Datagram {
