@@ -15,9 +15,13 @@ use crate::outcome::{DropKind, SendAttempt, SendHook, SendOutcome, may_be_missin
 use crate::plain::{self, canonical, mapped};
 use crate::socket::UdpSocket;
 use denrei_wire::datagram::{MAX_DATAGRAM_BYTES, MAX_SEGMENTS};
+use denrei_wire::frame::MIN_MAX_DATAGRAM_BYTES;
 use denrei_wire::{Ecn, Transmit, TransmitBuf};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+
+/// A path that carries smaller datagrams only is not supported (`spec/protocol.md` §9).
+const LEAST_PATH_BYTES: usize = MIN_MAX_DATAGRAM_BYTES as usize;
 
 /// Where a transmit goes, worked out once.
 struct Target {
@@ -73,7 +77,7 @@ impl UdpSocket {
         if let Some(parts) = buf.parts() {
             return match self.send_parts(&target, parts) {
                 Ok(()) => SendOutcome::Sent,
-                Err(error) => self.not_sent(transmit.to, skip, &error, 1),
+                Err(error) => self.not_sent(transmit, skip, &error),
             };
         }
         let segment = transmit.segment_size.unwrap_or(transmit.len).max(1);
@@ -85,9 +89,7 @@ impl UdpSocket {
             let rest = &buf.bytes()[sent..];
             let chunk = Chunk { bytes: &rest[..rest.len().min(most)], segment };
             if let Err(stop) = self.send_chunk(&target, chunk) {
-                sent += stop.sent;
-                let left = (transmit.len - sent).div_ceil(segment).max(1);
-                return self.not_sent(transmit.to, sent, &stop.error, left);
+                return self.not_sent(transmit, sent + stop.sent, &stop.error);
             }
             sent += chunk.bytes.len();
             if sent >= transmit.len {
@@ -106,14 +108,19 @@ impl UdpSocket {
         self.gso.works_to(canonical(peer).ip())
     }
 
-    /// What becomes of `left` datagrams of a transmit that ended in an error after byte `sent`.
-    fn not_sent(&mut self, to: SocketAddr, sent: usize, error: &io::Error, left: usize) -> SendOutcome {
+    /// What becomes of the datagrams of a transmit that ended in an error after byte `sent`.
+    fn not_sent(&mut self, transmit: &Transmit, sent: usize, error: &io::Error) -> SendOutcome {
         if error.kind() == io::ErrorKind::WouldBlock {
             return SendOutcome::WouldBlock { sent };
         }
-        self.counters.send_dropped += left as u64;
+        let left = transmit.len - sent;
+        let segment = transmit.segment_size.unwrap_or(transmit.len).max(1);
+        self.counters.send_dropped += left.div_ceil(segment).max(1) as u64;
         let kind = DropKind::of(error);
-        self.warn_of_refusal(to, kind, error);
+        // What is larger is sent to find out how much a path carries.
+        if kind != DropKind::TooLarge || left.min(segment) <= LEAST_PATH_BYTES {
+            self.warn_of_refusal(transmit.to, kind, error);
+        }
         SendOutcome::Dropped { kind }
     }
 
@@ -129,8 +136,12 @@ impl UdpSocket {
             DropKind::NetworkDown => "bring the interface up: `ip link set DEVICE up`".to_owned(),
             DropKind::NotPermitted => "let this host's firewall pass UDP".to_owned(),
             DropKind::Other => format!("see whether this Node's address, {local}, can speak to that one"),
-            // The peer's host, the path's size, a full queue: what the protocol is there for.
-            DropKind::Refused | DropKind::TooLarge | DropKind::NoBuffers => return,
+            DropKind::TooLarge => format!(
+                "the way there has to carry {LEAST_PATH_BYTES} octets in a datagram: \
+                 raise its MTU to 1280 or more (`ip link set DEVICE mtu 1500`)"
+            ),
+            // The peer's host, a full queue: what the protocol is there for.
+            DropKind::Refused | DropKind::NoBuffers => return,
         };
         self.refusals.push(kind);
         self.warn(format!("this host does not send to {}: {error}; {advice}", canonical(to)));

@@ -234,7 +234,8 @@ fn refusals_of_the_host_are_drops_with_their_reason() {
     ];
     let (mut a, mut b) = (bind("127.0.0.1:0"), bind("127.0.0.1:0"));
     for (index, (errno, kind)) in kinds.into_iter().enumerate() {
-        let (there, buf) = transmit(b.local_addr(), &pattern(100, 0), None);
+        // Larger than what every path has to carry, so that it may be an attempt.
+        let (there, buf) = transmit(b.local_addr(), &pattern(577, 0), None);
         refuse(&mut a, errno, |_| true);
         assert_eq!(a.send(&there, &buf), SendOutcome::Dropped { kind });
         assert_eq!(a.counters().send_dropped, index as u64 + 1);
@@ -245,6 +246,24 @@ fn refusals_of_the_host_are_drops_with_their_reason() {
     assert_eq!(told.len(), 4, "{told:?}");
     assert!(told[0].contains("ip route get 127.0.0.1"), "{told:?}");
     assert_silent(&mut b);
+}
+
+/// Who has an MTU that the protocol cannot work with heard that there is no answer, and nothing of the MTU.
+#[test]
+fn a_way_that_carries_too_little_is_told_of_and_an_attempt_in_vain_is_not() {
+    let told = |bytes: usize, segment: Option<usize>| {
+        let (mut a, b) = (bind("127.0.0.1:0"), bind("127.0.0.1:0"));
+        let (there, buf) = transmit(b.local_addr(), &pattern(bytes, 0), segment);
+        refuse(&mut a, libc::EMSGSIZE, |_| true);
+        assert_eq!(a.send(&there, &buf), SendOutcome::Dropped { kind: DropKind::TooLarge });
+        assert_eq!(a.counters().send_dropped, bytes.div_ceil(segment.unwrap_or(bytes)) as u64);
+        a.warnings()
+            .iter()
+            .filter(|warning| warning.contains("576 octets") && warning.contains("mtu"))
+            .count()
+    };
+    assert_eq!([told(577, None), told(65_507, None), told(4_000, Some(1_200))], [0, 0, 0]);
+    assert_eq!([told(576, None), told(100, None), told(1_700, Some(576))], [1, 1, 1]);
 }
 
 #[test]
