@@ -86,6 +86,10 @@ fn advice(error: &io::Error) -> &'static str {
         }
         io::ErrorKind::AddrNotAvailable => " (no interface of this host has that address: see `ip address`)",
         io::ErrorKind::PermissionDenied => " (ports below 1024 need privileges: take a higher one)",
+        // Of all that a Node is made of only threads are refused in this way.
+        io::ErrorKind::WouldBlock => {
+            " (no thread is to be had: let this user, or its container, have more processes: `ulimit -u`, pids.max)"
+        }
         _ if matches!(error.raw_os_error(), Some(EMFILE | ENFILE)) => {
             " (the process is out of descriptors: raise `ulimit -n`)"
         }

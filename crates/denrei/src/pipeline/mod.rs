@@ -92,7 +92,11 @@ impl Pipeline {
     /// dropped the Node, with a task that it woke.
     pub fn stop(self) {
         if self.runs_this_thread() {
-            std::thread::spawn(move || self.stop());
+            let started = std::thread::Builder::new().name("denrei-end".into()).spawn(move || self.stop());
+            if let Err(error) = started {
+                // With what was to run there the threads have ended, at once.
+                tracing::warn!("no thread to end a Node in: {error}; what was under way is given up");
+            }
             return;
         }
         let shutdown = self.stack.shutdown(LAST_WORDS);
