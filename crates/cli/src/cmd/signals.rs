@@ -2,6 +2,7 @@
 //!
 //! Inputs → outputs: the signals → the first of them, as a value; a later one ends the process at once.
 
+use crate::process::NO_THREAD;
 use anyhow::{Context, Result};
 use denrei_netlab::ending_signals;
 use signal_hook::flag::register;
@@ -53,7 +54,7 @@ impl Ending {
                 let _ = tell.try_send(signal);
             }
         };
-        watcher.spawn(watch).context(wrong)?;
+        watcher.spawn(watch).context(NO_THREAD)?;
         Ok(Self { told, came })
     }
 

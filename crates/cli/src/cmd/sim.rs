@@ -5,6 +5,7 @@
 
 use super::values::whole;
 use super::wrong_arguments;
+use crate::process::NO_THREAD;
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use comfy_table::Table;
@@ -18,6 +19,7 @@ use std::io::{Read as _, Write as _};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc;
+use std::thread;
 
 /// Columns of the table beside the axes that vary and what the plan's faults did; CSV and JSON have all.
 const TABLE_COLUMNS: [&str; 13] = [
@@ -87,7 +89,7 @@ impl SimCommand {
                     Ok(())
                 }
             }
-        })
+        })?
         .unwrap_or_else(|error| output::unwritable(error));
         if !self.json && !self.csv {
             say!("{}\n{table}", plan.name);
@@ -109,33 +111,43 @@ impl SimCommand {
     }
 
     fn threads(&self) -> usize {
-        let cores = || std::thread::available_parallelism().map_or(1, |cores| cores.get());
+        let cores = || thread::available_parallelism().map_or(1, |cores| cores.get());
         self.jobs.unwrap_or_else(cores)
     }
 }
 
 /// Simulates all cells on `threads` threads and gives the rows to `print` in the plan's order.
 /// Stops when `print` fails, because nobody reads any more.
+///
+/// # Errors
+/// No thread is to be had. What is returned beside that is what `print` said.
 fn run_in_order(
     plan: &Plan,
     threads: usize,
     mut print: impl FnMut(&Row) -> std::io::Result<()>,
-) -> std::io::Result<()> {
+) -> Result<std::io::Result<()>> {
     let bar = ProgressBar::new(plan.cells.len() as u64);
     let style = ProgressStyle::with_template("{wide_bar} {pos}/{len} {eta}");
     bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
     let next = AtomicUsize::new(0);
     let (rows, finished) = mpsc::channel();
-    let result = std::thread::scope(|scope| {
-        for _ in 0..threads.min(plan.cells.len()) {
+    let result = thread::scope(|scope| {
+        for started in 0..threads.min(plan.cells.len()) {
             let rows = rows.clone();
             let next = &next;
-            scope.spawn(move || {
+            let work = move || {
                 while let Some((number, cell)) = next_cell(plan, next) {
                     // Fails only when nobody reads any more.
                     let _ = rows.send((number, cell.run()));
                 }
-            });
+            };
+            let thread = thread::Builder::new().name("simulation".into());
+            match thread.spawn_scoped(scope, work) {
+                Err(error) if started == 0 => return Err(error).context(NO_THREAD),
+                // Fewer take longer.
+                Err(_) => break,
+                Ok(_) => {}
+            }
         }
         drop(rows);
         let mut early: BTreeMap<usize, Row> = BTreeMap::new();
@@ -147,12 +159,12 @@ fn run_in_order(
                 if let Err(error) = bar.suspend(|| print(&row)) {
                     // Hands out no more cells.
                     next.store(plan.cells.len(), Ordering::Relaxed);
-                    return Err(error);
+                    return Ok(Err(error));
                 }
                 turn += 1;
             }
         }
-        Ok(())
+        Ok(Ok(()))
     });
     bar.finish_and_clear();
     result
@@ -198,6 +210,7 @@ mod tests {
             order.push(row.cell.messages);
             Ok(())
         })
+        .unwrap()
         .unwrap();
         assert_eq!(order, [300, 1, 200, 2, 100]);
     }

@@ -5,6 +5,7 @@ use super::{DEFAULT_PORT, PortArgs, failure, parse_seconds, reach, resolve_peer}
 use crate::cmd::patient::Patient;
 use crate::cmd::signals::Ending;
 use crate::cmd::wrong_arguments;
+use crate::process::NO_THREAD;
 use anyhow::{Context, Result};
 use clap::Args;
 use denrei::Node;
@@ -192,7 +193,7 @@ impl Interrupt {
             thread::sleep(GOODBYE);
             signal.end_process()
         };
-        thread::Builder::new().name("ending".into()).spawn(end).context("cannot watch for signals")?;
+        thread::Builder::new().name("ending".into()).spawn(end).context(NO_THREAD)?;
         Ok(Self { came, over, node })
     }
 
