@@ -267,7 +267,7 @@ impl Peer {
         self.allowed.on_grant(grant);
         if self.allowed.is_limited() != was_limited {
             let path = self.min_rtt().filter(|_| !was_limited);
-            let licence = path.and_then(|rtt| Licence::new(now, rtt, self.rtt.known_for(now)));
+            let licence = path.map(|rtt| Licence::new(now, rtt, self.rtt.known_for(now)));
             self.allowed.set_licence(licence);
         }
         let busy = !self.sent.is_idle() || self.outbox.has_turn();

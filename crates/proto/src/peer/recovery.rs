@@ -129,8 +129,8 @@ impl Peer {
     fn repair(&mut self, cx: &mut Context<'_>) {
         let (mut newest, mut count): (Option<Instant>, u64) = (None, 0);
         for packet in cx.notes.lost_packets.drain(..) {
+            self.counters.packets_lost += u64::from(!packet.is_mtu_probe());
             if self.note_lost_packet(cx.now, &packet) {
-                self.counters.packets_lost += 1;
                 newest = newest.max(Some(packet.at));
                 count += 1;
             }

@@ -143,7 +143,7 @@ impl Peer {
             return true;
         }
         let in_flight = self.sent.cost_in_flight();
-        let window = self.window(in_flight);
+        let window = self.window(cx.now, in_flight);
         if in_flight > 0 && in_flight + self.mtu.current() as u64 > window {
             return false;
         }
@@ -152,8 +152,8 @@ impl Peer {
     }
 
     /// Cost that may be under way, where so much is.
-    fn window(&self, in_flight: u64) -> u64 {
-        self.congestion.window().max(self.allowed.licensed(in_flight))
+    fn window(&self, now: Instant, in_flight: u64) -> u64 {
+        self.congestion.window().max(self.allowed.licensed(now, in_flight))
     }
 
     /// Appends one packet of at most `limit` octets; its octets, 0 if there is nothing to send.
@@ -252,7 +252,7 @@ impl Peer {
         let bytes = out.len() - start.at + self.protection.trailer_bytes();
         let cost = packet_cost(bytes as u64);
         let in_flight = self.sent.cost_in_flight() + cost;
-        let window = self.window(in_flight);
+        let window = self.window(cx.now, in_flight);
         let (asked, unasked) = self.asked;
         let hurried = self.hurried && !self.outbox.has_turn();
         let full = in_flight + self.mtu.current() as u64 > window;

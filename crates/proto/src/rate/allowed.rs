@@ -4,6 +4,7 @@
 //! the GRANT_REQUEST to write. Source: S11; `spec/protocol.md` §13.3.
 
 use super::licence::Licence;
+use denrei_wire::Instant;
 use denrei_wire::frame::{Grant, GrantRequest};
 
 /// A limit is not used to its last octets: a packet of headers, request, trailer and the smallest
@@ -76,9 +77,9 @@ impl Allowed {
     }
 
     /// Octets that may be under way because of it, where so many are; 0: it says nothing.
-    pub fn licensed(&self, under_way: u64) -> u64 {
+    pub fn licensed(&self, now: Instant, under_way: u64) -> u64 {
         let licence = self.word.as_ref().and_then(|word| word.licence.as_ref());
-        licence.map_or(0, |licence| licence.window(under_way, self.room().unwrap_or(0)))
+        licence.map_or(0, |licence| licence.window(now, under_way, self.room().unwrap_or(0)))
     }
 
     fn limit(&self) -> Option<u64> {

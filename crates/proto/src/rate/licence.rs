@@ -16,6 +16,8 @@ use denrei_wire::Instant;
 const KNOWN_FOR: Duration = Duration::from_millis(100);
 const LONG_RTT: Duration = Duration::from_millis(1);
 const FAR_RTT: Duration = Duration::from_millis(5);
+/// What overflowed a queue so near is out of it so long after the limit came, and has been asked for again.
+const OVERFLOW_LASTS: Duration = Duration::from_millis(5);
 
 /// Most under way for that reason: what a path inside the network may be asked to take unseen.
 const MOST_OCTETS: u64 = 1 << 20;
@@ -31,21 +33,27 @@ const KEPT_WHEN_MARKED: u64 = 15;
 #[derive(Debug)]
 pub(crate) struct Licence {
     most: u64,
+    /// Until then there is none.
+    from: Instant,
     /// What was sent by then says nothing new.
     cut_at: Instant,
 }
 
 impl Licence {
     /// A limit is in force from now on, and the path's smallest round trip has been known for so long.
-    pub fn new(now: Instant, min_rtt: Duration, known_for: Duration) -> Option<Self> {
+    pub fn new(now: Instant, min_rtt: Duration, known_for: Duration) -> Self {
         let is_the_paths = known_for >= KNOWN_FOR || min_rtt >= FAR_RTT;
-        let most = if is_the_paths { MOST_OCTETS } else { FIRST_WINDOW };
-        (is_the_paths || min_rtt >= LONG_RTT).then_some(Self { most, cut_at: now })
+        let at_once = is_the_paths || min_rtt >= LONG_RTT;
+        Self {
+            most: if is_the_paths { MOST_OCTETS } else { FIRST_WINDOW },
+            from: if at_once { now } else { now + OVERFLOW_LASTS },
+            cut_at: now,
+        }
     }
 
     /// Octets that may be under way, where so many are and so many more are granted.
-    pub fn window(&self, under_way: u64, granted: u64) -> u64 {
-        under_way.saturating_add(granted).min(self.most)
+    pub fn window(&self, now: Instant, under_way: u64, granted: u64) -> u64 {
+        if now < self.from { 0 } else { under_way.saturating_add(granted).min(self.most) }
     }
 
     /// Something was lost, of which the newest was sent at `sent_at`, when so much was under way. Counts once per
@@ -84,43 +92,42 @@ mod tests {
 
     #[test]
     fn what_was_lost_under_a_limit_halves_what_goes_unasked_once_per_round_trip() {
-        let mut licence = Licence::new(at(10), RACK_RTT, KNOWN_FOR).unwrap();
-        assert_eq!(licence.window(10_000, 90_000), 100_000);
-        assert_eq!(licence.window(10_000, 1 << 30), MOST_OCTETS);
+        let mut licence = Licence::new(at(10), RACK_RTT, KNOWN_FOR);
+        assert_eq!(licence.window(at(200), 10_000, 90_000), 100_000);
+        assert_eq!(licence.window(at(200), 10_000, 1 << 30), MOST_OCTETS);
         licence.on_loss(at(15), at(9), 80_000);
-        assert_eq!(licence.window(10_000, 90_000), 100_000, "sent before the limit");
+        assert_eq!(licence.window(at(200), 10_000, 90_000), 100_000, "sent before the limit");
         licence.on_loss(at(20), at(11), 80_000);
         licence.on_loss(at(21), at(19), 80_000);
-        assert_eq!(licence.window(10_000, 90_000), 40_000);
+        assert_eq!(licence.window(at(200), 10_000, 90_000), 40_000);
         licence.on_loss(at(30), at(21), 80_000);
-        assert_eq!(licence.window(10_000, 90_000), 20_000);
+        assert_eq!(licence.window(at(200), 10_000, 90_000), 20_000);
         licence.revoke();
-        assert_eq!(licence.window(10_000, 90_000), 0);
+        assert_eq!(licence.window(at(200), 10_000, 90_000), 0);
     }
 
     #[test]
     fn marks_leave_a_first_window() {
-        let mut licence = Licence::new(at(10), RACK_RTT, KNOWN_FOR).unwrap();
+        let mut licence = Licence::new(at(10), RACK_RTT, KNOWN_FOR);
         licence.on_marks(at(11), at(11), 3_000);
-        assert_eq!(licence.window(10_000, 1 << 20), FIRST_MARKED / 16 * KEPT_WHEN_MARKED);
+        assert_eq!(licence.window(at(200), 10_000, 1 << 20), FIRST_MARKED / 16 * KEPT_WHEN_MARKED);
         for ms in 12..100 {
             licence.on_marks(at(ms), at(ms), 3_000);
         }
-        assert_eq!(licence.window(10_000, 1 << 20), FIRST_WINDOW);
+        assert_eq!(licence.window(at(200), 10_000, 1 << 20), FIRST_WINDOW);
         licence.on_loss(at(100), at(100), 10_000);
         licence.on_marks(at(101), at(101), 3_000);
-        assert_eq!(licence.window(10_000, 1 << 20), 5_000, "it never grows");
+        assert_eq!(licence.window(at(200), 10_000, 1 << 20), 5_000, "it never grows");
     }
 
     #[test]
     fn a_round_trip_that_only_a_crowd_has_seen_is_not_the_paths() {
-        let of = |min_rtt, known_for| {
-            let licence = Licence::new(at(10), min_rtt, known_for);
-            licence.map_or(0, |licence| licence.window(0, u64::MAX))
-        };
-        assert_eq!(of(LONG_RTT / 2, KNOWN_FOR / 2), 0, "a queue's");
-        assert_eq!(of(2 * LONG_RTT, KNOWN_FOR / 2), FIRST_WINDOW, "processes that begin wait for cores");
-        assert_eq!(of(FAR_RTT, Duration::ZERO), MOST_OCTETS);
-        assert_eq!(of(RACK_RTT, KNOWN_FOR), MOST_OCTETS);
+        let of =
+            |min_rtt, known_for, ms| Licence::new(at(10), min_rtt, known_for).window(at(ms), 0, u64::MAX);
+        assert_eq!(of(LONG_RTT / 2, KNOWN_FOR / 2, 14), 0, "a queue's");
+        assert_eq!(of(LONG_RTT / 2, KNOWN_FOR / 2, 15), FIRST_WINDOW, "which is empty again");
+        assert_eq!(of(2 * LONG_RTT, KNOWN_FOR / 2, 10), FIRST_WINDOW, "processes that begin wait for cores");
+        assert_eq!(of(FAR_RTT, Duration::ZERO, 10), MOST_OCTETS);
+        assert_eq!(of(RACK_RTT, KNOWN_FOR, 10), MOST_OCTETS);
     }
 }

@@ -61,7 +61,7 @@ fn a_message_tells_that_a_path_carries_what_ethernet_does() {
 fn on_a_narrow_path_data_is_repeated_once_and_congestion_is_not_to_blame() {
     let (pair, peer, octets, datagrams) = carry(64 << 10, 1400);
     let flow = pair.ends[0].flow(peer).unwrap();
-    assert_eq!((flow.datagram_bytes, flow.counters.recoveries), (1392, 0));
+    assert_eq!((flow.datagram_bytes, flow.counters.recoveries, flow.counters.packets_lost), (1392, 0, 1));
     let others = 600 + 60 * datagrams + 20 * usize::from(ETHERNET);
     assert!(
         octets < (64 << 10) + others,
