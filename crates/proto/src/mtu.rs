@@ -55,8 +55,9 @@ pub(crate) struct MtuSearch {
     suspected_bytes: u16,
     /// A smaller one has arrived since the first of them.
     smaller_arrived: bool,
-    /// The size to probe next: kept, because it is asked for with each packet.
+    /// The size to probe next, and that to probe with data: kept, because they are asked for with each packet.
     next: Option<u16>,
+    next_with_data: Option<u16>,
 }
 
 impl MtuSearch {
@@ -76,6 +77,7 @@ impl MtuSearch {
             suspected_bytes: u16::MAX,
             smaller_arrived: false,
             next: None,
+            next_with_data: None,
         };
         search.choose();
         search
@@ -106,7 +108,7 @@ impl MtuSearch {
     /// The size to probe with data: Ethernet's, which most paths carry. Data that is lost has to be sent again, so only
     /// until anything was.
     pub fn probe_with_data(&self) -> Option<u16> {
-        self.next.filter(|next| self.unharmed && *next == USUAL_SIZES[0])
+        self.next_with_data
     }
 
     /// Whether neither side is looking for a larger size now: then no packet is missing because it was a
@@ -189,6 +191,7 @@ impl MtuSearch {
 
     fn choose(&mut self) {
         self.next = if self.probing { None } else { self.next_size() };
+        self.next_with_data = self.next.filter(|next| self.unharmed && *next == USUAL_SIZES[0]);
     }
 
     fn next_size(&self) -> Option<u16> {

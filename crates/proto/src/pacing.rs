@@ -13,6 +13,9 @@ const BURST_BYTES: u64 = 128 * 1024;
 const AHEAD: f64 = 1.25;
 /// Round trips shorter than this are not paced, nanoseconds: timers are coarser than the gaps would be.
 const MIN_PACED_RTT_NS: u64 = 2_000_000;
+/// A window is spread over no more than so many times the latest sample, whatever those before it were: what varies
+/// from one packet to the next on a path that is used stays within that.
+const LONGEST_IN_LATEST: u64 = 2;
 
 /// A token bucket filled at 1.25 windows per round trip.
 #[derive(Debug)]
@@ -26,14 +29,23 @@ impl Pacer {
         Self { tokens: BURST_BYTES as f64, filled_at: now }
     }
 
-    /// When the next packet may leave; `None`: now. `srtt_ns`: the round-trip time, nanoseconds.
-    pub fn delay_until(&mut self, now: Instant, window: u64, srtt_ns: u64) -> Option<Instant> {
-        if srtt_ns < MIN_PACED_RTT_NS {
+    /// When the next packet may leave; `None`: now. The round-trip time and the newest sample of it are in nanoseconds:
+    /// samples taken across a stop of the peer's process are felt in the smoothed one until dozens of others have come,
+    /// and a small window spread over seconds brings those late.
+    pub fn delay_until(
+        &mut self,
+        now: Instant,
+        window: u64,
+        smoothed_ns: u64,
+        latest_ns: u64,
+    ) -> Option<Instant> {
+        if smoothed_ns < MIN_PACED_RTT_NS || latest_ns < MIN_PACED_RTT_NS / LONGEST_IN_LATEST {
             self.tokens = BURST_BYTES as f64;
             self.filled_at = now;
             return None;
         }
-        let rate = AHEAD * window as f64 / Duration::from_nanos(srtt_ns).as_secs_f64();
+        let over = Duration::from_nanos(smoothed_ns.min(latest_ns.saturating_mul(LONGEST_IN_LATEST)));
+        let rate = AHEAD * window as f64 / over.as_secs_f64();
         let elapsed = now.saturating_since(self.filled_at).as_secs_f64();
         // What goes without asking here, as control does, holds the rest up for no longer than a round trip.
         let owed = self.tokens.max(-(window as f64));
@@ -64,7 +76,7 @@ mod tests {
         let (window, srtt) = (1_000_000, Duration::from_millis(50));
         let mut sent = 0;
         while now < Instant::ZERO + srtt {
-            match pacer.delay_until(now, window, 50_000_000) {
+            match pacer.delay_until(now, window, 50_000_000, 50_000_000) {
                 None => {
                     pacer.on_sent(1472);
                     sent += 1472;
@@ -86,7 +98,7 @@ mod tests {
             pacer.on_sent(1024);
         }
         let (window, srtt) = (14_720, Duration::from_millis(10));
-        let at = pacer.delay_until(Instant::ZERO, window, 10_000_000).expect("it is paced");
+        let at = pacer.delay_until(Instant::ZERO, window, 10_000_000, 10_000_000).expect("it is paced");
         assert!(at <= Instant::ZERO + srtt, "{at:?}");
     }
 
@@ -94,8 +106,23 @@ mod tests {
     fn a_lan_is_not_paced() {
         let mut pacer = Pacer::new(Instant::ZERO);
         for _ in 0..10_000 {
-            assert_eq!(pacer.delay_until(Instant::ZERO, 100_000, 50_000), None);
+            assert_eq!(pacer.delay_until(Instant::ZERO, 100_000, 50_000, 50_000), None);
             pacer.on_sent(1472);
         }
+    }
+
+    #[test]
+    fn samples_taken_across_a_stop_do_not_pace_what_comes_after_it() {
+        let wait = |smoothed_ns, latest_ns| {
+            let mut pacer = Pacer::new(Instant::ZERO);
+            pacer.on_sent(BURST_BYTES);
+            let until = pacer.delay_until(Instant::ZERO, 14_720, smoothed_ns, latest_ns);
+            until.map_or(0, |until| until.nanos_since(Instant::ZERO))
+        };
+        let paced = wait(20_000_000, 20_000_000);
+        assert_eq!(paced, wait(20_000_000, 15_000_000), "one comes sooner");
+        assert!(wait(900_000_000, 5_000_000_000) > 30 * paced, "it may be the path");
+        assert_eq!(wait(900_000_000, 10_000_000), paced);
+        assert_eq!(wait(900_000_000, 100_000), 0, "nor is a LAN paced after one");
     }
 }

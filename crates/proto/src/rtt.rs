@@ -22,10 +22,6 @@ const LONGEST_IN_MIN_RTTS: u64 = 3;
 /// across one stop of the process, which says nothing about the path.
 const LEAST_PROBES: u64 = 2;
 
-/// A window is spread over no more than so many times the latest sample, whatever those before it were: what varies
-/// from one packet to the next on a path that is used stays within that.
-const LONGEST_PACED_IN_LATEST: u64 = 2;
-
 /// After this long the smallest sample is measured anew, so that a path that got longer is learnt, ns.
 const MIN_RTT_LIFETIME_NS: u64 = 30_000_000_000;
 
@@ -177,12 +173,6 @@ impl Rtt {
         if self.smoothed_ns == 0 { self.initial_ns } else { self.smoothed_ns }
     }
 
-    /// Over how long a window is spread, nanoseconds. Samples taken across a stop of the peer's process are felt in the
-    /// smoothed one until dozens of others have come, and a small window spread over seconds brings those late.
-    pub fn paced_ns(&self) -> u64 {
-        self.smoothed_ns().min(self.latest_ns.saturating_mul(LONGEST_PACED_IN_LATEST))
-    }
-
     /// Smallest recent sample, or the assumed RTT before the first, nanoseconds.
     pub fn min_ns(&self) -> u64 {
         if self.min_ns == u64::MAX { self.initial_ns } else { self.min_ns }
@@ -313,19 +303,6 @@ mod tests {
         let mut satellite = Rtt::new(10 * MS, MS, 10_000 * MS);
         satellite.sample(Instant::ZERO, 600 * MS_NS, 0);
         assert!(satellite.probe_timeout() > 1_200 * MS, "{:?}", satellite.probe_timeout());
-    }
-
-    #[test]
-    fn samples_taken_across_a_stop_do_not_pace_what_comes_after_it() {
-        let mut rtt = Rtt::new(10 * MS, MS, 10_000 * MS);
-        assert_eq!(rtt.paced_ns(), 10 * MS_NS, "as assumed");
-        (0..50).for_each(|_| rtt.sample(Instant::ZERO, 20 * MS_NS, 0));
-        rtt.sample(Instant::ZERO, 15 * MS_NS, 0);
-        assert_eq!(rtt.paced_ns(), rtt.smoothed_ns(), "one comes sooner");
-        (0..3).for_each(|_| rtt.sample(Instant::ZERO, 5_000 * MS_NS, 0));
-        assert!(rtt.paced_ns() > 1_000 * MS_NS, "it may be the path");
-        rtt.sample(Instant::ZERO, 20 * MS_NS, 0);
-        assert_eq!(rtt.paced_ns(), 40 * MS_NS);
     }
 
     #[test]

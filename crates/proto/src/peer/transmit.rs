@@ -42,7 +42,7 @@ impl Peer {
             || self.probes_left > 0
             || (self.outbox.has_turn() && self.may_send_data(cx))
             || (self.is_rate_shut() && self.may_send_unpaced(cx))
-            || (self.may_search() && self.mtu.probe(cx.now).is_some())
+            || (self.mtu.probe(cx.now).is_some() && self.may_search())
     }
 
     /// Whether messages wait already, so that another one of so many bytes changes nothing: whoever let
@@ -147,7 +147,8 @@ impl Peer {
         if in_flight > 0 && in_flight + self.mtu.current() as u64 > window {
             return false;
         }
-        self.paced_until = self.pacer.delay_until(cx.now, window, self.rtt.paced_ns());
+        self.paced_until =
+            self.pacer.delay_until(cx.now, window, self.rtt.smoothed_ns(), self.rtt.latest_ns());
         self.paced_until.is_none()
     }
 
@@ -198,11 +199,6 @@ impl Peer {
             Frame::Ping.encode(&mut |bytes| out.put(bytes));
             eliciting = true;
         }
-        let bytes = (out.len() - start.at + self.protection.trailer_bytes()) as u16;
-        if bytes > self.mtu.current() && eliciting {
-            self.mtu.on_probe_sent();
-            frames.push(SentFrame::MtuProbe { bytes });
-        }
         self.finish_packet(cx, out, start, frames, eliciting)
     }
 
@@ -246,7 +242,7 @@ impl Peer {
         cx: &mut Context<'_>,
         out: &mut TransmitBuf,
         start: Start,
-        frames: Frames,
+        mut frames: Frames,
         eliciting: bool,
     ) -> usize {
         let bytes = out.len() - start.at + self.protection.trailer_bytes();
@@ -283,6 +279,9 @@ impl Peer {
         self.asked.1 += cost;
         self.pacer.on_sent(cost);
         self.probes_left = self.probes_left.saturating_sub(1);
+        if bytes > self.mtu.current() as usize {
+            self.note_larger(bytes as u16, &mut frames);
+        }
         let packet = SentPacket::new(cx.now, bytes as u16, frames);
         // The loss of a probe says that the path carries less, and nothing else (RFC 8899 §3).
         if !packet.is_mtu_probe() {
@@ -293,6 +292,13 @@ impl Peer {
         }
         self.sent.on_sent(packet);
         bytes
+    }
+
+    /// A packet is larger than what the path is known to carry.
+    #[cold]
+    fn note_larger(&mut self, bytes: u16, frames: &mut Frames) {
+        self.mtu.on_probe_sent();
+        frames.push(SentFrame::MtuProbe { bytes });
     }
 
     fn write_control(&mut self, cx: &Context<'_>, out: &mut TransmitBuf, end: usize, frames: &mut Frames) {
@@ -348,12 +354,10 @@ impl Peer {
             return None;
         }
         let probe = self.mtu.probe(cx.now)?;
-        self.mtu.on_probe_sent();
         let start = self.write_header(out);
         Frame::Ping.encode(&mut |bytes| out.put(bytes));
         out.put_zeros(probe as usize - out.len() - self.protection.trailer_bytes());
-        let frames = Frames::from_iter([SentFrame::MtuProbe { bytes: probe }]);
-        self.finish_packet(cx, out, start, frames, true);
+        self.finish_packet(cx, out, start, Frames::new(), true);
         Some(())
     }
 
