@@ -75,6 +75,8 @@ impl RouteState {
             }
         }
         let pairs: Vec<Running> = self.pairs.lock().drain().map(|(_, running)| running).collect();
+        // All before one is waited for: each takes a while to notice, and nobody is told before the last has.
+        pairs.iter().for_each(|running| running.pair.end());
         pairs.into_iter().for_each(|running| self.put_away(running));
     }
 
@@ -241,6 +243,7 @@ fn circle() -> String {
 mod tests {
     use super::*;
     use crate::Drive;
+    use crate::relay::{Relay, Route};
     use denrei_proto::ChannelId;
     use std::sync::mpsc::channel;
 
@@ -307,5 +310,28 @@ mod tests {
         (0..5).for_each(|_| route.step(&mut full).unwrap());
         assert!(route.pairs().is_empty(), "the target would see a session without a gap");
         assert!(target.try_recv().unwrap().is_none());
+    }
+    /// Each thread of a pair takes up to 50 ms to notice.
+    #[test]
+    fn the_end_of_a_relay_takes_no_longer_for_many_pairs() {
+        const PAIRS: usize = 120;
+        let node =
+            || Node::bind("127.0.0.1:0", Config { drive: Drive::Thread, ..Config::default() }).unwrap();
+        let target = node();
+        let route = Route { listen: "127.0.0.1:0".parse().unwrap(), target: target.local_addr() };
+        let relay =
+            Relay::start(&[route], &RelayConfig { max_pairs: PAIRS, ..RelayConfig::default() }).unwrap();
+        let senders: Vec<Node> = (0..PAIRS).map(|_| node()).collect();
+        for sender in &senders {
+            sender.connect(relay.addresses()[0]).unwrap();
+        }
+        let until = Instant::now() + Duration::from_secs(20);
+        while relay.pairs().len() < PAIRS {
+            assert!(Instant::now() < until, "they come");
+            std::thread::yield_now();
+        }
+        let began = Instant::now();
+        drop(relay);
+        assert!(began.elapsed() < Duration::from_secs(1), "{:?} until the last hears", began.elapsed());
     }
 }
