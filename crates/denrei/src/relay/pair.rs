@@ -2,15 +2,16 @@
 //!
 //! Inputs → outputs: messages and ends of either side → the same on the other. Towards the far peer
 //! there is a queue, because the Node that receives from the sender serves other pairs too; back
-//! there is none, because the far Node is this pair's own: what it does not take its peer's credit
-//! holds back.
+//! there is next to none, because the far Node is this pair's own: what it does not take its peer's credit
+//! holds back. In both directions a channel that its receiver does not read holds up no other of the pair.
 
 use super::pace::Pace;
+use super::queue::Queue;
 use crate::{Incoming, Node};
 use bytes::Bytes;
-use denrei_proto::{ChannelId, Event, LostReason, MESSAGE_COST_BYTES, MessageId, PeerId, SendError};
+use denrei_proto::{ChannelId, Event, LostReason, MessageId, PeerId, SendError};
 use parking_lot::{Condvar, Mutex};
-use std::collections::VecDeque;
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -21,6 +22,12 @@ pub(super) const LOOK: Duration = Duration::from_millis(10);
 
 /// How soon a thread that waits notices that its pair is over.
 const PATIENCE: Duration = Duration::from_millis(50);
+
+/// How soon a channel that had no room is looked at again.
+const RETRY: Duration = Duration::from_millis(5);
+
+/// A channel may hold one part in so many of what its pair may; more of it stays with the Node that receives it.
+const CHANNEL_PART: u64 = 4;
 
 /// How long the last messages may take to be acknowledged after the sender has gone.
 const FLUSH_LIMIT: Duration = Duration::from_secs(20);
@@ -56,17 +63,47 @@ pub(super) enum Ending {
     Gone(LostReason),
 }
 
+/// What is held of a sender, and what it does last.
 #[derive(Default)]
-struct Queue {
-    messages: VecDeque<(u16, Bytes)>,
-    bytes: u64,
+struct Held {
+    messages: Queue,
     ending: Option<Ending>,
 }
 
-impl Queue {
-    /// What counts against the limit: empty messages take memory too.
-    fn cost(&self) -> u64 {
-        self.bytes + self.messages.len() as u64 * MESSAGE_COST_BYTES
+/// What of a sender has to stay where it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Full {
+    /// Nothing.
+    Nothing,
+    /// The channel of the message that was taken.
+    Channel,
+    /// All that it sends.
+    Pair,
+}
+
+/// Channels that had no room beyond, until they are looked at again.
+struct Stuck {
+    channels: BTreeSet<u16>,
+    since: Instant,
+}
+
+impl Stuck {
+    fn new() -> Self {
+        Self { channels: BTreeSet::new(), since: Instant::now() }
+    }
+
+    /// Looks at all again when it is time.
+    fn refresh(&mut self) {
+        if !self.channels.is_empty() && self.since.elapsed() >= RETRY {
+            self.channels.clear();
+        }
+    }
+
+    fn add(&mut self, channel: u16) {
+        if self.channels.is_empty() {
+            self.since = Instant::now();
+        }
+        self.channels.insert(channel);
     }
 }
 
@@ -79,7 +116,7 @@ pub(super) struct Pair {
     far_peer: PeerId,
     target: SocketAddr,
     limit: u64,
-    queue: Mutex<Queue>,
+    queue: Mutex<Held>,
     changed: Condvar,
     over: AtomicBool,
     /// What the sender refused of what came back, for people.
@@ -135,22 +172,30 @@ impl Pair {
     /// Whether the sender's messages have to stay where they are. One that has not heard yet that it is to
     /// stop may bring a lot: credit bounds that, not the rate.
     pub fn is_full(&self) -> bool {
-        self.queue.lock().cost() >= self.limit
+        self.queue.lock().messages.cost() >= self.limit
     }
 
-    /// Takes a message of the sender; whether the pair is full now.
-    pub fn push(&self, channel: u16, message: Bytes) -> bool {
-        let held = {
-            let mut queue = self.queue.lock();
-            queue.bytes += message.len() as u64;
-            queue.messages.push_back((channel, message));
-            queue.cost()
+    /// Whether this channel's messages have to: its receiver reads others first.
+    pub fn is_full_on(&self, channel: u16) -> bool {
+        self.queue.lock().messages.cost_of(channel) >= self.limit / CHANNEL_PART
+    }
+
+    /// Takes a message of the sender.
+    pub fn push(&self, channel: u16, message: Bytes) -> Full {
+        let (held, of_channel) = {
+            let messages = &mut self.queue.lock().messages;
+            messages.push(channel, message);
+            (messages.cost(), messages.cost_of(channel))
         };
         self.changed.notify_all();
         if held > self.limit / 4 {
             self.regulate();
         }
-        held >= self.limit
+        match () {
+            () if held >= self.limit => Full::Pair,
+            () if of_channel >= self.limit / CHANNEL_PART => Full::Channel,
+            () => Full::Nothing,
+        }
     }
 
     /// The sender has sent its last.
@@ -174,7 +219,7 @@ impl Pair {
     /// Sets the sender's rate by what is held.
     pub fn regulate(&self) {
         let Some(far) = self.far.flow(self.far_peer) else { return };
-        let held = self.queue.lock().cost() + far.queued_bytes;
+        let held = self.queue.lock().messages.cost() + far.queued_bytes;
         let mut pace = self.pace.lock();
         let now = Instant::now();
         let forwarded = self.forwarded_bytes.load(Ordering::Relaxed);
@@ -199,18 +244,21 @@ impl Pair {
             forwarded_messages: self.forwarded_messages.load(Ordering::Relaxed),
             forwarded_bytes: self.forwarded_bytes.load(Ordering::Relaxed),
             returned_messages: self.returned_messages.load(Ordering::Relaxed),
-            held_bytes: self.queue.lock().bytes + queued,
+            held_bytes: self.queue.lock().messages.bytes() + queued,
             lowered: self.pace.lock().0.lowered(),
         }
     }
 
     /// The thread that forwards to the far peer, until the pair is over.
     pub fn forward(&self) {
-        while let Some(next) = self.next() {
+        let mut stuck = Stuck::new();
+        while let Some(next) = self.next(&mut stuck) {
             match next {
-                Next::Message(channel, message) => {
-                    if !self.send_far(channel, &message) {
-                        return;
+                Next::Message(channel, message, patience) => {
+                    if self.send_far(channel, message, patience) {
+                        self.queue.lock().messages.pop(channel);
+                    } else {
+                        stuck.add(channel);
                     }
                 }
                 Next::Ending(Ending::DoneWriting) => {
@@ -228,30 +276,54 @@ impl Pair {
 
     /// The thread that carries back what the far peer sends, until the pair is over.
     pub fn carry_back(&self) {
+        let mut held = Queue::default();
+        let mut looked = Instant::now();
         while !self.is_over() {
             if let Some(why) = self.refused.get() {
                 return self.fail(FAR_PEER_LOST, why);
             }
-            match self.far.next(PATIENCE) {
-                Ok(None) => {}
+            if !held.is_empty() && looked.elapsed() >= RETRY {
+                self.return_held(&mut held, Duration::ZERO);
+                looked = Instant::now();
+            }
+            let patience = if held.is_empty() { PATIENCE } else { Duration::ZERO };
+            match self.far.next_where(patience, |channel| !held.holds(channel.channel)) {
+                Ok(None) => self.return_held(&mut held, RETRY),
                 Ok(Some(Incoming::Message(message))) => {
-                    self.send_near(message.channel.channel, &message.data);
+                    let channel = message.channel.channel;
+                    // After the far peer's last word what it sent comes, whether it is wanted or not.
+                    if held.holds(channel) || !self.send_near(channel, message.data.clone(), Duration::ZERO) {
+                        held.push(channel, message.data);
+                    }
                 }
-                Ok(Some(Incoming::Event(event))) => self.on_far_event(event),
+                Ok(Some(Incoming::Event(event))) => {
+                    if matches!(event, Event::PeerDoneWriting(_) | Event::PeerLost { .. }) {
+                        self.return_all(&mut held);
+                    }
+                    self.on_far_event(event);
+                }
                 Err(error) => self.fail(FAR_PEER_LOST, &format!("the relay's socket failed: {error}")),
             }
         }
     }
 
     /// Waits for something to do; `None`: the pair is over.
-    fn next(&self) -> Option<Next> {
+    fn next(&self, stuck: &mut Stuck) -> Option<Next> {
         let mut queue = self.queue.lock();
         loop {
             if self.is_over() {
                 return None;
             }
-            if let Some((channel, message)) = queue.messages.pop_front() {
-                return Some(Next::Message(channel, message));
+            stuck.refresh();
+            if let Some((channel, message)) =
+                queue.messages.first(|channel| !stuck.channels.contains(&channel))
+            {
+                return Some(Next::Message(channel, message, Duration::ZERO));
+            }
+            // None has room: the next look is at the one that has waited longest, and then at all.
+            stuck.channels.clear();
+            if let Some((channel, message)) = queue.messages.first(|_| true) {
+                return Some(Next::Message(channel, message, RETRY));
             }
             if let Some(ending) = queue.ending.take() {
                 return Some(Next::Ending(ending));
@@ -260,47 +332,58 @@ impl Pair {
         }
     }
 
-    /// Whether there may be more to send.
-    fn send_far(&self, channel: u16, message: &Bytes) -> bool {
+    /// Whether the message needs no more attention; else there was no room.
+    fn send_far(&self, channel: u16, message: Bytes, patience: Duration) -> bool {
         let to = ChannelId { peer: self.far_peer, channel };
-        while !self.is_over() {
-            let sent = self.far.send_timeout(to, message.clone(), PATIENCE);
-            match sent {
-                // A peer that wants no more may still speak; the sender hears of it from the other thread.
-                Ok(_) | Err(SendError::PeerDoneReading(_)) => {
-                    self.queue.lock().bytes -= message.len() as u64;
-                    if sent.is_ok() {
-                        self.forwarded_messages.fetch_add(1, Ordering::Relaxed);
-                        self.forwarded_bytes.fetch_add(message.len() as u64, Ordering::Relaxed);
-                    }
-                    return true;
-                }
-                Err(SendError::WouldBlock { .. }) => {}
-                Err(SendError::PeerLost { reason, .. }) => self.fail(FAR_PEER_LOST, &beyond(&reason)),
-                Err(error) => self.fail(FAR_PEER_LOST, &format!("the peer beyond the relay: {error}")),
+        let bytes = message.len() as u64;
+        match self.far.send_timeout(to, message, patience) {
+            Ok(_) => {
+                self.forwarded_messages.fetch_add(1, Ordering::Relaxed);
+                self.forwarded_bytes.fetch_add(bytes, Ordering::Relaxed);
             }
+            // A peer that wants no more may still speak; the sender hears of it from the other thread.
+            Err(SendError::PeerDoneReading(_)) => {}
+            Err(SendError::WouldBlock { .. }) => return false,
+            Err(SendError::PeerLost { reason, .. }) => self.fail(FAR_PEER_LOST, &beyond(&reason)),
+            Err(error) => self.fail(FAR_PEER_LOST, &format!("the peer beyond the relay: {error}")),
         }
-        false
+        true
     }
 
-    fn send_near(&self, channel: u16, message: &Bytes) {
+    /// Whether the message needs no more attention; else there was no room.
+    fn send_near(&self, channel: u16, message: Bytes, patience: Duration) -> bool {
         let to = ChannelId { peer: self.near_peer, channel };
-        while !self.is_over() {
-            match self.near.send_timeout(to, message.clone(), PATIENCE) {
-                Ok(_) => {
-                    self.returned_messages.fetch_add(1, Ordering::Relaxed);
-                    return;
-                }
-                Err(SendError::WouldBlock { .. }) => {}
-                // The sender wants no more, or is gone, which the route's thread hears.
-                Err(
-                    SendError::PeerDoneReading(_) | SendError::PeerLost { .. } | SendError::UnknownPeer(_),
-                ) => return,
-                // It cannot be left out.
-                Err(error) => {
-                    self.fail(FAR_PEER_LOST, &format!("what the peer beyond the relay said: {error}"));
-                }
+        match self.near.send_timeout(to, message, patience) {
+            Ok(_) => drop(self.returned_messages.fetch_add(1, Ordering::Relaxed)),
+            Err(SendError::WouldBlock { .. }) => return false,
+            // The sender wants no more, or is gone, which the route's thread hears.
+            Err(SendError::PeerDoneReading(_) | SendError::PeerLost { .. } | SendError::UnknownPeer(_)) => {}
+            // It cannot be left out.
+            Err(error) => self.fail(FAR_PEER_LOST, &format!("what the peer beyond the relay said: {error}")),
+        }
+        true
+    }
+
+    /// Sends back what there is room for, and waits so long for the channel that has waited longest.
+    fn return_held(&self, held: &mut Queue, patience: Duration) {
+        if let Some((channel, message)) = held.first(|_| true)
+            && self.send_near(channel, message, patience)
+        {
+            held.pop(channel);
+        }
+        for channel in held.channels() {
+            while let Some(message) = held.first_of(channel)
+                && self.send_near(channel, message, Duration::ZERO)
+            {
+                held.pop(channel);
             }
+        }
+    }
+
+    /// Sends back all, before the far peer's last word.
+    fn return_all(&self, held: &mut Queue) {
+        while !held.is_empty() && !self.is_over() {
+            self.return_held(held, RETRY);
         }
     }
 
@@ -383,6 +466,7 @@ fn beyond(reason: &LostReason) -> String {
 
 /// What the forwarding thread does next.
 enum Next {
-    Message(u16, Bytes),
+    /// Of a channel, and how long to wait for room.
+    Message(u16, Bytes, Duration),
     Ending(Ending),
 }

@@ -4,10 +4,10 @@
 //! with a Node of its own towards the target, so that the target sees as many peers as there are
 //! senders.
 
-use super::pair::{Ending, FAR_PEER_LOST, LOOK, Pair, PairState};
+use super::pair::{Ending, FAR_PEER_LOST, Full, LOOK, Pair, PairState};
 use super::{MAX_RELAYS, RelayConfig};
 use crate::{Config, Incoming, Node, NodeError};
-use denrei_proto::{Event, Message, PeerId};
+use denrei_proto::{ChannelId, Event, Message, PeerId};
 use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
@@ -34,6 +34,29 @@ pub(super) struct RouteState {
     /// Senders whose pair is over, or who were turned away, until the Node forgets them. What is still here of one
     /// follows something that was lost: a new pair would hand it on as if nothing were missing.
     over: Mutex<HashSet<PeerId>>,
+}
+
+/// What has to stay in the Node, where the credit of its sender bounds it: all of a pair, or a channel of one.
+#[derive(Default)]
+struct Held {
+    pairs: HashMap<PeerId, Arc<Pair>>,
+    channels: HashMap<ChannelId, Arc<Pair>>,
+}
+
+impl Held {
+    /// Lets go of those that have room again.
+    fn refresh(&mut self) {
+        self.pairs.retain(|_, pair| pair.is_full() && !pair.is_over());
+        self.channels.retain(|channel, pair| pair.is_full_on(channel.channel) && !pair.is_over());
+    }
+
+    fn is_empty(&self) -> bool {
+        self.pairs.is_empty() && self.channels.is_empty()
+    }
+
+    fn lets_go(&self, channel: ChannelId) -> bool {
+        !self.pairs.contains_key(&channel.peer) && !self.channels.contains_key(&channel)
+    }
 }
 
 /// A pair and its threads.
@@ -63,9 +86,9 @@ impl RouteState {
     /// The route's thread.
     pub fn run(&self, stopping: &AtomicBool) {
         let mut looked = Instant::now();
-        let mut full = HashMap::new();
+        let mut held = Held::default();
         while !stopping.load(Ordering::Acquire) {
-            if let Err(error) = self.step(&mut full) {
+            if let Err(error) = self.step(&mut held) {
                 tracing::error!("the route to {} is closed: {error}", self.target);
                 break;
             }
@@ -80,34 +103,32 @@ impl RouteState {
         pairs.into_iter().for_each(|running| self.put_away(running));
     }
 
-    /// Hands on what comes next. What comes for the `full` pairs stays in the Node, where the credit of its
-    /// sender bounds it.
-    fn step(&self, full: &mut HashMap<PeerId, Arc<Pair>>) -> Result<(), NodeError> {
-        full.retain(|_, pair| pair.is_full() && !pair.is_over());
-        let patience = if full.is_empty() { LOOK } else { LOOK_WHEN_FULL };
-        match self.near.next_where(patience, |channel| !full.contains_key(&channel.peer))? {
+    /// Hands on what comes next, but what is `held`.
+    fn step(&self, held: &mut Held) -> Result<(), NodeError> {
+        held.refresh();
+        let patience = if held.is_empty() { LOOK } else { LOOK_WHEN_FULL };
+        match self.near.next_where(patience, |channel| held.lets_go(channel))? {
             None => {}
             Some(Incoming::Event(event)) => {
                 self.on_event(event);
                 for _ in 0..MESSAGES_PER_EVENT {
-                    let Some(message) = self.near.take_where(|channel| !full.contains_key(&channel.peer))
-                    else {
+                    let Some(message) = self.near.take_where(|channel| held.lets_go(channel)) else {
                         break;
                     };
-                    self.hand_on(message, full);
+                    self.hand_on(message, held);
                 }
             }
-            Some(Incoming::Message(message)) => self.hand_on(message, full),
+            Some(Incoming::Message(message)) => self.hand_on(message, held),
         }
         Ok(())
     }
 
-    fn hand_on(&self, message: Message, full: &mut HashMap<PeerId, Arc<Pair>>) {
-        let peer = message.channel.peer;
-        if let Some(pair) = self.pair_of(peer)
-            && pair.push(message.channel.channel, message.data)
-        {
-            full.insert(peer, pair);
+    fn hand_on(&self, message: Message, held: &mut Held) {
+        let Some(pair) = self.pair_of(message.channel.peer) else { return };
+        match pair.push(message.channel.channel, message.data) {
+            Full::Nothing => {}
+            Full::Channel => drop(held.channels.insert(message.channel, pair)),
+            Full::Pair => drop(held.pairs.insert(message.channel.peer, pair)),
         }
     }
 
@@ -292,7 +313,7 @@ mod tests {
         let places = Arc::new(Mutex::new(8));
         let route = RouteState::new(near, target.local_addr(), RelayConfig::default(), places);
         sender.send(to, "before").unwrap();
-        let mut full = HashMap::new();
+        let mut full = Held::default();
         let until = Instant::now() + SOON;
         while target.try_recv().unwrap().is_none() {
             assert!(Instant::now() < until, "it goes through");
@@ -333,5 +354,45 @@ mod tests {
         let began = Instant::now();
         drop(relay);
         assert!(began.elapsed() < Duration::from_secs(1), "{:?} until the last hears", began.elapsed());
+    }
+    /// Whoever reads another channel first would wait for ever.
+    #[test]
+    fn a_channel_that_is_not_read_holds_up_no_other_of_its_pair_in_either_direction() {
+        const SOON: Duration = Duration::from_secs(20);
+        let node =
+            || Node::bind("127.0.0.1:0", Config { drive: Drive::Thread, ..Config::default() }).unwrap();
+        let take = |at: &Node, channel: u16| {
+            let until = Instant::now() + SOON;
+            loop {
+                if let Some(message) = at.take_where(|from| from.channel == channel) {
+                    return message;
+                }
+                assert!(Instant::now() < until, "channel {channel} goes on");
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        };
+        let (sender, target) = (node(), node());
+        let route = Route { listen: "127.0.0.1:0".parse().unwrap(), target: target.local_addr() };
+        let config = RelayConfig { pair_bytes: 4 << 20, ..RelayConfig::default() };
+        let relay = Relay::start(&[route], &config).unwrap();
+        let peer = sender.connect(relay.addresses()[0]).unwrap();
+        sender.send(ChannelId { peer, channel: 0 }, "hello").unwrap();
+        let back = take(&target, 0).channel.peer;
+        for (from, peer, to) in [(&sender, peer, &target), (&target, back, &sender)] {
+            let [unread, read] = [2, 1].map(|channel| ChannelId { peer, channel });
+            let mut sent = 0u32;
+            let mut message = vec![0; 50_000];
+            while from.send_timeout(unread, message.clone(), SOON / 40).is_ok() {
+                sent += 1;
+                message[..4].copy_from_slice(&sent.to_be_bytes());
+            }
+            for number in 0..100_u32 {
+                from.send(read, number.to_be_bytes().to_vec()).unwrap();
+                assert_eq!(take(to, 1).data, number.to_be_bytes()[..]);
+            }
+            for number in 0..sent {
+                assert_eq!(take(to, 2).data[..4], number.to_be_bytes());
+            }
+        }
     }
 }
