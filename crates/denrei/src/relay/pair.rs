@@ -32,6 +32,9 @@ const CHANNEL_PART: u64 = 4;
 /// How long the last messages may take to be acknowledged after the sender has gone.
 const FLUSH_LIMIT: Duration = Duration::from_secs(20);
 
+/// END codes from here on are applications' (§8 of the protocol).
+const APPLICATION_CODES: u16 = 0x8000;
+
 /// END code: the peer beyond the relay is lost. One of those that applications may use.
 pub(super) const FAR_PEER_LOST: u16 = 0x8e01;
 
@@ -287,7 +290,9 @@ impl Pair {
                 looked = Instant::now();
             }
             let patience = if held.is_empty() { PATIENCE } else { Duration::ZERO };
-            match self.far.next_where(patience, |channel| !held.holds(channel.channel)) {
+            // What is held of many channels, a message of each, is bounded too.
+            let has_room = held.cost() < self.limit;
+            match self.far.next_where(patience, |channel| has_room && !held.holds(channel.channel)) {
                 Ok(None) => self.return_held(&mut held, RETRY),
                 Ok(Some(Incoming::Message(message))) => {
                     let channel = message.channel.channel;
@@ -344,7 +349,7 @@ impl Pair {
             // A peer that wants no more may still speak; the sender hears of it from the other thread.
             Err(SendError::PeerDoneReading(_)) => {}
             Err(SendError::WouldBlock { .. }) => return false,
-            Err(SendError::PeerLost { reason, .. }) => self.fail(FAR_PEER_LOST, &beyond(&reason)),
+            Err(SendError::PeerLost { reason, .. }) => self.fail_as(&reason),
             Err(error) => self.fail(FAR_PEER_LOST, &format!("the peer beyond the relay: {error}")),
         }
         true
@@ -404,10 +409,16 @@ impl Pair {
                 let _ = self.near.close(self.near_peer);
                 self.end();
             }
-            Event::PeerLost { reason, .. } => {
-                self.fail(FAR_PEER_LOST, &beyond(&reason));
-            }
+            Event::PeerLost { reason, .. } => self.fail_as(&reason),
             _ => {}
+        }
+    }
+
+    /// The far peer is lost: what it has said itself, as another relay may have, the sender hears as it said it.
+    fn fail_as(&self, reason: &LostReason) {
+        match reason {
+            LostReason::Ended { code, reason } if *code >= APPLICATION_CODES => self.fail(*code, reason),
+            reason => self.fail(FAR_PEER_LOST, &beyond(reason)),
         }
     }
 
@@ -458,8 +469,6 @@ fn refused(by: &str, message: MessageId) -> String {
 fn beyond(reason: &LostReason) -> String {
     match reason {
         LostReason::NoAnswer => "the peer beyond the relay: no answer".to_owned(),
-        // Another relay's own words, which say as much.
-        LostReason::Ended { code: FAR_PEER_LOST, reason } => reason.clone(),
         reason => format!("the peer beyond the relay: {reason}"),
     }
 }

