@@ -40,7 +40,10 @@ fn bind(drive: Drive) -> Result<Node, denrei::BindError> {
 fn who_gets_no_thread_is_told_what_to_do() {
     let short_of_threads = std::thread::spawn(|| {
         forbid_threads();
-        bind(Drive::Inline).unwrap();
+        // Tests may be run with another drive for all that would have this one.
+        if std::env::var_os("DENREI_DRIVE").is_none() {
+            bind(Drive::Inline).unwrap();
+        }
         [Drive::Thread, Drive::Pipelined].map(|drive| bind(drive).unwrap_err().to_string())
     });
     for said in short_of_threads.join().unwrap() {
