@@ -76,7 +76,7 @@ pub use denrei_io::{
 pub use denrei_proto::group::{
     Departure, GroupBackend, GroupCounters, GroupError, GroupEvent, GroupFeedback, GroupId, GroupMessage,
     GroupOptions, GroupPolicy, GroupStatus, MemberPath, MemberStatus, MembershipCounters, MembershipEnd,
-    POLICY_TIMES,
+    POLICY_TIMES, Removal,
 };
 pub use denrei_proto::seal::{BeaconKey, ClusterKey, Identity, PublicIdentity, SecretOctets};
 pub use denrei_proto::{

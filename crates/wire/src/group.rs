@@ -5,7 +5,7 @@
 
 mod record;
 
-pub use record::{Begin, Join, MAX_CHILDREN, Open, Record, RecordError, Route, SYMBOL_HEADER_BYTES};
+pub use record::{Begin, Join, MAX_CHILDREN, Open, Record, RecordError, Removal, Route, SYMBOL_HEADER_BYTES};
 
 use crate::packet::COMMON_HEADER_BYTES;
 use zerocopy::byteorder::little_endian::{U16, U32};

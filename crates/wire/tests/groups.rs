@@ -3,7 +3,7 @@
 
 use denrei_wire::checksum::verify;
 use denrei_wire::frame::{Feedback, Frame, Frames, Gap, feedback_flags};
-use denrei_wire::group::{Begin, GroupHeader, Join, Open, Record, Route};
+use denrei_wire::group::{Begin, GroupHeader, Join, Open, Record, Removal, Route};
 use denrei_wire::packet::{Kind, Packet, flags};
 use serde_json::Value;
 use std::net::SocketAddr;
@@ -46,7 +46,7 @@ fn meant(name: &str) -> Record<'static> {
         "CLOSED" => Record::Closed,
         "LEAVE" => Record::Leave { symbols: 12, messages: 13 },
         "JOIN" => Record::Join(Join { address: addr("239.1.2.3:7400"), history: true }),
-        "REMOVED" => Record::Removed,
+        "REMOVED" => Record::Removed(Removal::TooFarBehind),
         "ROUTE" => Record::Route(Route {
             parent: addr("10.0.0.1:7000"),
             report_to_parent: true,

@@ -20,6 +20,7 @@ mod stream;
 mod table;
 mod types;
 
+pub use denrei_wire::group::Removal;
 pub use error::GroupError;
 pub use types::{
     Departure, GroupBackend, GroupCounters, GroupEvent, GroupFeedback, GroupId, GroupMessage, GroupOptions,

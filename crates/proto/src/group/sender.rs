@@ -37,7 +37,7 @@ use copies::Copies;
 use core::net::{IpAddr, SocketAddr};
 use core::time::Duration;
 use denrei_wire::Instant;
-use denrei_wire::group::{GROUP_HEADER_BYTES, Record};
+use denrei_wire::group::{GROUP_HEADER_BYTES, Record, Removal};
 use denrei_wire::packet::TAG_BYTES;
 use pace::Pace;
 use protect::Protect;
@@ -361,15 +361,14 @@ impl Sender {
         let was_joining = self.joining.iter().any(|joining| joining.member == index);
         // Who refuses has been told the key as well.
         self.rekey_due |= member.told;
-        let told =
-            matches!(why, Departure::Left | Departure::Refused | Departure::Silent | Departure::Lost(_));
+        let removal = why.removal();
         member.stage = Stage::Gone(why.clone());
         member.repairing.clear();
         let (id, addr, peer) = (member.id, member.addr, member.peer);
         let last_acknowledged = member.last_acknowledged();
         drop(member);
-        if !told {
-            host.send(now, peer, Record::Removed.encode(self.id.0).into());
+        if let Some(why) = removal {
+            host.send(now, peer, Record::Removed(why).encode(self.id.0).into());
         }
         if was_active || was_joining {
             self.emit(GroupEvent::Departed { member: id, addr, why, last_acknowledged });
@@ -391,7 +390,7 @@ impl Sender {
         }
         for member in self.members.iter() {
             if !member.is_gone() {
-                host.send(now, member.peer, Record::Removed.encode(self.id.0).into());
+                host.send(now, member.peer, Record::Removed(Removal::Wanted).encode(self.id.0).into());
             }
         }
     }

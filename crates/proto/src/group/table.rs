@@ -278,7 +278,7 @@ impl Table {
         let Some(member) = self.members.get_mut(id) else { return };
         if member.stage == Stage::Accepted {
             self.held -= member.held_bytes();
-            if why == MembershipEnd::Removed && self.joined.contains(&member.address) {
+            if matches!(why, MembershipEnd::Removed(_)) && self.joined.contains(&member.address) {
                 self.given_up.insert(member.address);
                 self.news += 1;
             }

@@ -7,6 +7,7 @@ use core::fmt;
 use core::net::SocketAddr;
 use core::ops::RangeInclusive;
 use core::time::Duration;
+use denrei_wire::group::Removal;
 
 /// One group, named by its opener: 64 random bits, the same at the opener and at all members.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -173,6 +174,19 @@ pub enum Departure {
     Removed,
 }
 
+impl Departure {
+    /// What the member is told, unless it knows.
+    pub(super) fn removal(&self) -> Option<Removal> {
+        match self {
+            Self::Left | Self::Refused | Self::Silent | Self::Lost(_) => None,
+            Self::OutOfReach => Some(Removal::OutOfReach),
+            Self::Ejected => Some(Removal::Ejected),
+            Self::TooFarBehind => Some(Removal::TooFarBehind),
+            Self::Removed => Some(Removal::Wanted),
+        }
+    }
+}
+
 impl fmt::Display for Departure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -267,8 +281,8 @@ pub enum MembershipEnd {
     Closed,
     /// This member left.
     Left,
-    /// The opener removed this member.
-    Removed,
+    /// The opener removed this member, and why.
+    Removed(Removal),
     /// The session with the opener is over.
     Lost(LostReason),
     /// The opener broke the protocol.
@@ -282,9 +296,20 @@ impl fmt::Display for MembershipEnd {
         match self {
             Self::Closed => f.write_str("the group was closed in order"),
             Self::Left => f.write_str("this member left"),
-            Self::Removed => f.write_str("the opener removed this member"),
+            Self::Removed(why) => write!(f, "the opener removed this member{}", in_words(*why)),
             Self::Lost(reason) => write!(f, "the opener is lost: {reason}"),
             Self::Violation(what) => write!(f, "the opener broke the protocol: {what}"),
+        }
+    }
+}
+
+fn in_words(why: Removal) -> &'static str {
+    match why {
+        Removal::Wanted => "",
+        Removal::Ejected => ": it held the others up for longer than the group's policy allows",
+        Removal::TooFarBehind => ": it lagged further behind than the opener's history_bytes retains",
+        Removal::OutOfReach => {
+            ": packets to the group's address do not reach it, and the group's backend serves it by no other way"
         }
     }
 }

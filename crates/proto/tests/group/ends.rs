@@ -4,7 +4,7 @@ use super::net::{Link, Net, addr, content, group_addr};
 use denrei_proto::group::{
     Departure, GroupBackend, GroupError, GroupEvent, GroupOptions, GroupPolicy, Invited,
 };
-use denrei_proto::group::{MemberPath, MembershipEnd};
+use denrei_proto::group::{MemberPath, MembershipEnd, Removal};
 use denrei_proto::{Completion, Config};
 use denrei_wire::TransmitBuf;
 use std::net::SocketAddr;
@@ -33,7 +33,7 @@ fn who_is_a_member_of_a_group_that_is_forgotten_is_told() {
     net.hosts[0].forget_group(net.now, group);
     net.run(PAUSE);
     for host in 1..=2 {
-        assert_eq!(net.hosts[host].membership_end(group), Some(MembershipEnd::Removed));
+        assert_eq!(net.hosts[host].membership_end(group), Some(MembershipEnd::Removed(Removal::Wanted)));
     }
 }
 
@@ -325,7 +325,7 @@ fn what_was_received_before_being_invited_again_is_not_lost() {
     let (now, host) = (net.now, &mut net.hosts[2]);
     assert_eq!(host.accept_group(group_addr()), Some((group, 1)));
     assert_eq!(host.group_recv(now, (group, 1)).unwrap().data, content(0, 1_000));
-    assert_eq!(host.membership_end((group, 1)), Some(MembershipEnd::Removed));
+    assert_eq!(host.membership_end((group, 1)), Some(MembershipEnd::Removed(Removal::Wanted)));
     assert_eq!(host.accept_group(group_addr()), Some((group, 2)));
     host.leave_group(now, (group, 1));
     take_all(&mut net, 2);
@@ -386,7 +386,7 @@ fn who_was_ejected_does_not_blame_the_opener_for_what_others_take() {
     net.send(content(1, 200_000));
     net.run(PAUSE * 2);
     net.assert_received(2, &[1_000, 200_000]);
-    assert_eq!(net.hosts[1].membership_end(net.group), Some(MembershipEnd::Removed));
+    assert_eq!(net.hosts[1].membership_end(net.group), Some(MembershipEnd::Removed(Removal::Ejected)));
 }
 
 /// A host's answer to one opener would wait for megabytes that it sends the same host for a group of its own.

@@ -2,7 +2,9 @@
 
 use crate::net::{Link, Net, addr, content, group_addr};
 use denrei_proto::Config;
-use denrei_proto::group::{Departure, GroupBackend, GroupEvent, GroupOptions, GroupPolicy, MemberPath};
+use denrei_proto::group::{
+    Departure, GroupBackend, GroupEvent, GroupOptions, GroupPolicy, MemberPath, MembershipEnd, Removal,
+};
 use denrei_wire::Instant;
 use std::time::Duration;
 
@@ -161,6 +163,35 @@ fn a_group_ends_though_who_lags_takes_nothing_more() {
         GroupEvent::Closed,
     ];
     assert_eq!(net.events[2..], ends);
+    net.idle.remove(&SLOW);
+    net.drain(SLOW);
+    let end = net.hosts[SLOW].membership_end(net.group);
+    assert_eq!(end, Some(MembershipEnd::Removed(Removal::Ejected)));
+}
+
+/// Its application took too little, and can know that.
+#[test]
+fn who_lags_further_behind_than_is_retained_hears_why_it_was_removed() {
+    let options = GroupOptions {
+        policy: GroupPolicy::Lag { after: AFTER },
+        history_bytes: 1,
+        ..GroupOptions::default()
+    };
+    let mut net = Net::opened(3, options);
+    net.idle.insert(SLOW);
+    for number in 0..150 {
+        net.send(content(number, MESSAGE_BYTES));
+        net.run(AFTER / 10);
+    }
+    net.run(AFTER * 4);
+    let gone =
+        |event: &GroupEvent| matches!(event, GroupEvent::Departed { why: Departure::TooFarBehind, .. });
+    assert!(net.events.iter().any(gone), "{:?}", net.events);
+    net.idle.remove(&SLOW);
+    net.drain(SLOW);
+    let end = net.hosts[SLOW].membership_end(net.group);
+    assert_eq!(end, Some(MembershipEnd::Removed(Removal::TooFarBehind)));
+    assert!(end.unwrap().to_string().contains("history_bytes"));
 }
 
 /// It is not ejected as long as it goes on.

@@ -12,6 +12,7 @@ mod sealed;
 
 use denrei_proto::group::{
     Departure, GroupBackend, GroupError, GroupEvent, GroupOptions, GroupPolicy, MemberPath, MembershipEnd,
+    Removal,
 };
 use denrei_proto::{Config, Endpoint, LostReason, OfferPolicy};
 use denrei_wire::TransmitBuf;
@@ -245,7 +246,7 @@ fn who_was_removed_joins_again_though_its_application_holds_the_membership_befor
     net.hosts[0].remove_group_member(net.now, net.group, 1).unwrap();
     net.run(Duration::from_millis(100));
     let (group, removed) = (net.group, (net.group, 1));
-    assert_eq!(net.hosts[2].membership_end(group), Some(MembershipEnd::Removed));
+    assert_eq!(net.hosts[2].membership_end(group), Some(MembershipEnd::Removed(Removal::Wanted)));
     assert!(net.hosts[2].ask_to_join(net.now, addr(0), group_addr(), false));
     net.run(Duration::from_millis(500));
     net.send(content(1, 200));
@@ -255,7 +256,7 @@ fn who_was_removed_joins_again_though_its_application_holds_the_membership_befor
     let take = |net: &mut Net, id| net.hosts[2].group_recv(net.now, id).map(|message| message.number);
     assert_eq!(take(&mut net, removed), Some(0), "what had come before is there still");
     assert_eq!((take(&mut net, removed), take(&mut net, (group, 2))), (None, Some(1)));
-    assert_eq!(net.hosts[2].membership_end(removed), Some(MembershipEnd::Removed));
+    assert_eq!(net.hosts[2].membership_end(removed), Some(MembershipEnd::Removed(Removal::Wanted)));
     net.hosts[2].leave_group(net.now, removed);
     assert_eq!(net.hosts[2].membership_end((group, 2)), None, "the other one stays");
     net.hosts[2].leave_group(net.now, (group, 2));

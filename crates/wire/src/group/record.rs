@@ -31,6 +31,32 @@ pub const SYMBOL_HEADER_BYTES: usize = 1 + 8 + 8;
 /// Longest key an OPEN or a KEY carries.
 const MAX_KEY_BYTES: usize = 96;
 
+/// Why a member is one no longer (spec 14.2, REMOVED).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Removal {
+    /// The opener's application wants it so, or the group is given up.
+    Wanted = 0,
+    /// It held the others up for longer than the policy allows.
+    Ejected = 1,
+    /// It lagged further behind than what the opener retains.
+    TooFarBehind = 2,
+    /// What goes to the group's address does not reach it, and it is served by no other way.
+    OutOfReach = 3,
+}
+
+impl Removal {
+    /// What is not known is nothing that this end could do better.
+    fn of(octet: u8) -> Self {
+        match octet {
+            1 => Self::Ejected,
+            2 => Self::TooFarBehind,
+            3 => Self::OutOfReach,
+            _ => Self::Wanted,
+        }
+    }
+}
+
 /// SYN: an opener names a member of its group (M2, M4).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Open<'a> {
@@ -135,7 +161,7 @@ pub enum Record<'a> {
     /// Somebody asks to become a member.
     Join(Join),
     /// The member is not a member any more.
-    Removed,
+    Removed(Removal),
     /// Whom to hand symbols on to.
     Route(Route),
     /// The group's key changes.
@@ -187,7 +213,7 @@ impl<'a> Record<'a> {
             kind::CLOSED => Self::Closed,
             kind::LEAVE => Self::Leave { symbols: reader.u64()?, messages: reader.u64()? },
             kind::JOIN => Self::Join(Join { address: reader.addr()?, history: reader.flag()? }),
-            kind::REMOVED => Self::Removed,
+            kind::REMOVED => Self::Removed(Removal::of(reader.u8()?)),
             kind::ROUTE => Self::Route(reader.route()?),
             kind::KEY => Self::Key { keep_previous: reader.flag()?, key: reader.key()? },
             _ => return Err(RecordError),
@@ -234,7 +260,8 @@ impl<'a> Record<'a> {
                 out.push(*keep_previous as u8);
                 put_key(&mut out, key);
             }
-            Self::Refuse | Self::Unheard | Self::Closed | Self::Removed => {}
+            Self::Removed(why) => out.push(*why as u8),
+            Self::Refuse | Self::Unheard | Self::Closed => {}
         }
         out
     }
@@ -273,7 +300,7 @@ impl<'a> Record<'a> {
             Self::Closed => kind::CLOSED,
             Self::Leave { .. } => kind::LEAVE,
             Self::Join(_) => kind::JOIN,
-            Self::Removed => kind::REMOVED,
+            Self::Removed(_) => kind::REMOVED,
             Self::Route(_) => kind::ROUTE,
             Self::Key { .. } => kind::KEY,
         }
@@ -408,7 +435,8 @@ mod tests {
             Record::Closed,
             Record::Leave { symbols: 12, messages: 13 },
             Record::Join(Join { address: v6, history: true }),
-            Record::Removed,
+            Record::Removed(Removal::Wanted),
+            Record::Removed(Removal::OutOfReach),
             Record::Route(Route {
                 parent: v4,
                 report_to_parent: true,

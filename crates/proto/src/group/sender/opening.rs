@@ -13,7 +13,7 @@ use crate::rtt::Rtt;
 use core::net::SocketAddr;
 use core::time::Duration;
 use denrei_wire::Instant;
-use denrei_wire::group::{Begin, Record};
+use denrei_wire::group::{Begin, Record, Removal};
 
 /// SYNs to the group's address after which a member that has answered by its session, and not heard
 /// one, counts as out of multicast's reach.
@@ -86,7 +86,7 @@ impl Sender {
         let member = &self.members[index];
         if matches!(member.stage, Stage::Gone(_)) {
             // Its LEAVE, of the membership before, has met the invitation.
-            return host.send(now, member.peer, Record::Removed.encode(self.id.0).into());
+            return host.send(now, member.peer, Record::Removed(Removal::Wanted).encode(self.id.0).into());
         }
         if member.stage != Stage::Invited {
             return;
@@ -219,7 +219,7 @@ impl Sender {
         let named = |present: &dyn Fn(&Member) -> bool| Some(all_but(present)).filter(|all| !all.is_empty());
         let missing = named(&may_come).or_else(|| named(&came)).unwrap_or_else(|| all_but(&stayed));
         for member in self.members.iter() {
-            host.send(now, member.peer, Record::Removed.encode(self.id.0).into());
+            host.send(now, member.peer, Record::Removed(Removal::Wanted).encode(self.id.0).into());
         }
         self.failed = Some(missing.clone());
         self.phase = Phase::Over;
@@ -278,7 +278,7 @@ impl Sender {
     }
 
     fn withdraw_invitation(&mut self, now: Instant, index: usize, why: Departure, host: &mut dyn Host) {
-        host.send(now, self.members[index].peer, Record::Removed.encode(self.id.0).into());
+        host.send(now, self.members[index].peer, Record::Removed(Removal::Wanted).encode(self.id.0).into());
         self.depart(now, index, why, host);
     }
 

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use core::net::SocketAddr;
 use denrei_wire::Instant;
 use denrei_wire::frame::Feedback;
-use denrei_wire::group::{GroupHeader, Join, Open, Record};
+use denrei_wire::group::{GroupHeader, Join, Open, Record, Removal};
 use denrei_wire::packet::{COMMON_HEADER_BYTES, Header, flags};
 
 /// Invitations kept for an address that nobody has joined yet; beyond, they are refused.
@@ -162,7 +162,7 @@ impl Table {
         let Some(index) = sender.member_of(peer) else {
             // One that has gone for long: its place is another's by now.
             if matches!(record, Record::Accept { .. }) {
-                host.send(now, peer, Record::Removed.encode(id.0).into());
+                host.send(now, peer, Record::Removed(Removal::Wanted).encode(id.0).into());
             }
             return;
         };
@@ -211,7 +211,7 @@ impl Table {
                 self.news += 1;
             }
             Record::Close { symbols, .. } if from_opener => member.on_close(now, *symbols),
-            Record::Removed if from_opener => return self.end(id, MembershipEnd::Removed),
+            Record::Removed(why) if from_opener => return self.end(id, MembershipEnd::Removed(*why)),
             Record::Key { keep_previous, key } if from_opener => member.rekey(now, key, *keep_previous),
             Record::Route(route) if from_opener => {
                 let children = host.connect_told(now, &mut route.children.iter().map(|(_, addr)| *addr));
@@ -235,7 +235,7 @@ impl Table {
     fn update_invitations(&mut self, id: GroupId, peer: PeerId, record: &Record<'_>) {
         let is_meant = |invitation: &Invitation| invitation.group == id && invitation.from == peer;
         match record {
-            Record::Removed => self.invitations.retain(|invitation| !is_meant(invitation)),
+            Record::Removed(_) => self.invitations.retain(|invitation| !is_meant(invitation)),
             Record::Key { key, .. } => {
                 let meant = self.invitations.iter_mut().filter(|invitation| is_meant(invitation));
                 meant.for_each(|invitation| invitation.rekey(key));

@@ -278,7 +278,7 @@ impl Oracle {
         let plausible = before.is_none()
             && match &end {
                 Some(MembershipEnd::Closed) => group.closing,
-                Some(MembershipEnd::Removed) => group.forgotten || role.departed.is_some(),
+                Some(MembershipEnd::Removed(_)) => group.forgotten || role.departed.is_some(),
                 Some(MembershipEnd::Lost(_)) => true,
                 _ => false,
             };
