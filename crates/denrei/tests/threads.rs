@@ -1,7 +1,11 @@
 //! Hosts that let this user have no more threads, as containers and batch systems do.
 #![cfg(target_os = "linux")]
 
+#[path = "../../io/tests/common/forbid.rs"]
+mod forbid;
+
 use denrei::{ChannelId, Config, Drive, Event, Node, SendError};
+use forbid::{THREADS, forbid};
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
@@ -12,26 +16,6 @@ use std::time::{Duration, Instant};
 
 const LONG: Duration = Duration::from_secs(10);
 
-/// Makes this thread's kernel refuse it more threads, as `ulimit -u` does to users without privileges.
-fn forbid_threads() {
-    let line = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
-    let mut program = [
-        // The number of the call is the first field of what is judged.
-        line(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
-        line(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 2, 0, libc::SYS_clone as u32),
-        line(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 1, 0, libc::SYS_clone3 as u32),
-        line(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
-        line(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ERRNO | libc::EAGAIN as u32),
-    ];
-    let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
-    // SAFETY: both concern this thread alone; the filter and its program live through the call, which copies them.
-    unsafe {
-        assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
-        let mode = libc::SECCOMP_MODE_FILTER;
-        assert_eq!(libc::prctl(libc::PR_SET_SECCOMP, mode, &raw const filter), 0);
-    }
-}
-
 fn bind(drive: Drive) -> Result<Node, denrei::BindError> {
     Node::bind("127.0.0.1:0", Config { drive, ..Config::default() })
 }
@@ -39,7 +23,7 @@ fn bind(drive: Drive) -> Result<Node, denrei::BindError> {
 #[test]
 fn who_gets_no_thread_is_told_what_to_do() {
     let short_of_threads = std::thread::spawn(|| {
-        forbid_threads();
+        forbid(THREADS, libc::EAGAIN).unwrap();
         // Tests may be run with another drive for all that would have this one.
         if std::env::var_os("DENREI_DRIVE").is_none() {
             bind(Drive::Inline).unwrap();
@@ -61,7 +45,7 @@ struct Orphan {
 impl Wake for Orphan {
     fn wake(self: Arc<Self>) {
         let Some(task) = self.task.lock().unwrap().take() else { return };
-        forbid_threads();
+        forbid(THREADS, libc::EAGAIN).unwrap();
         let dropped = catch_unwind(AssertUnwindSafe(|| drop(task)));
         self.panicked.store(dropped.is_err(), Ordering::SeqCst);
     }

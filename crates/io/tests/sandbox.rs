@@ -2,30 +2,12 @@
 #![cfg(target_os = "linux")]
 
 mod common;
+#[path = "common/forbid.rs"]
+mod forbid;
 
 use common::{bind, pattern, payloads, transmit};
 use denrei_io::{RecvBuffers, SendOutcome, SocketConfig, UdpSocket};
-
-/// Makes this thread's kernel refuse `calls` with `errno`.
-fn forbid(calls: [libc::c_long; 2], errno: i32) {
-    let line = |code: u32, jt, jf, k| libc::sock_filter { code: code as u16, jt, jf, k };
-    let refusal = libc::SECCOMP_RET_ERRNO | errno as u32;
-    let mut program = [
-        // The number of the call is the first field of what is judged.
-        line(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0),
-        line(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 2, 0, calls[0] as u32),
-        line(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, 1, 0, calls[1] as u32),
-        line(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW),
-        line(libc::BPF_RET | libc::BPF_K, 0, 0, refusal),
-    ];
-    let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
-    // SAFETY: both concern this thread alone; the filter and its program live through the call, which copies them.
-    unsafe {
-        assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
-        let mode = libc::SECCOMP_MODE_FILTER;
-        assert_eq!(libc::prctl(libc::PR_SET_SECCOMP, mode, &raw const filter), 0);
-    }
-}
+use forbid::forbid;
 
 /// Sends so many datagrams that a call would be asked for several at a time, and sees that all arrive.
 fn exchange(sender: &mut UdpSocket, receiver: &mut UdpSocket) {
@@ -45,7 +27,7 @@ fn who_may_not_send_and_receive_many_at_once_goes_one_by_one() {
             let mut sender = UdpSocket::bind("127.0.0.1:0".parse().unwrap(), &without_trains).unwrap();
             let mut receiver = bind("127.0.0.1:0");
             exchange(&mut sender, &mut receiver);
-            forbid([libc::SYS_sendmmsg, libc::SYS_recvmmsg], errno);
+            forbid([libc::SYS_sendmmsg, libc::SYS_recvmmsg], errno).unwrap();
             exchange(&mut sender, &mut receiver);
             exchange(&mut sender, &mut receiver);
             for (socket, call) in [(sender, "sendmmsg"), (receiver, "recvmmsg")] {
@@ -67,7 +49,7 @@ fn whoever_cannot_receive_for_a_moment_goes_on() {
         let (train, buf) = transmit(receiver.local_addr(), &pattern(DATAGRAMS * 100, 3), Some(100));
         assert_eq!(sender.send(&train, &buf), SendOutcome::Sent);
         let moment = std::thread::spawn(move || {
-            forbid([libc::SYS_recvmsg, libc::SYS_recvmmsg], errno);
+            forbid([libc::SYS_recvmsg, libc::SYS_recvmmsg], errno).unwrap();
             let outcome = receiver.recv(&mut RecvBuffers::default(), |_, _| {});
             (receiver, outcome)
         });

@@ -7,8 +7,8 @@
 use denrei_proto::Rate;
 use std::time::Duration;
 
-/// Below this share of the queue nothing is lowered: as much may wait on a channel that is not read, and the others
-/// of its pair go on.
+/// Below this share of the queue nothing is lowered: as much may wait on a channel that is not read, a quarter here and
+/// nearly another in the Node beyond, and the others of its pair go on.
 const CALM: f64 = 0.48;
 /// Above this share data stops.
 const FULL: f64 = 0.75;

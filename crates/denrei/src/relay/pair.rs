@@ -194,10 +194,12 @@ impl Pair {
         if held > self.limit / 4 {
             self.regulate();
         }
-        match () {
-            () if held >= self.limit => Full::Pair,
-            () if of_channel >= self.limit / CHANNEL_PART => Full::Channel,
-            () => Full::Nothing,
+        if held >= self.limit {
+            Full::Pair
+        } else if of_channel >= self.limit / CHANNEL_PART {
+            Full::Channel
+        } else {
+            Full::Nothing
         }
     }
 

@@ -38,12 +38,12 @@ pub(super) struct RouteState {
 
 /// What has to stay in the Node, where the credit of its sender bounds it: all of a pair, or a channel of one.
 #[derive(Default)]
-struct Held {
+struct Blocked {
     pairs: HashMap<PeerId, Arc<Pair>>,
     channels: HashMap<ChannelId, Arc<Pair>>,
 }
 
-impl Held {
+impl Blocked {
     /// Lets go of those that have room again.
     fn refresh(&mut self) {
         self.pairs.retain(|_, pair| pair.is_full() && !pair.is_over());
@@ -86,9 +86,9 @@ impl RouteState {
     /// The route's thread.
     pub fn run(&self, stopping: &AtomicBool) {
         let mut looked = Instant::now();
-        let mut held = Held::default();
+        let mut blocked = Blocked::default();
         while !stopping.load(Ordering::Acquire) {
-            if let Err(error) = self.step(&mut held) {
+            if let Err(error) = self.step(&mut blocked) {
                 tracing::error!("the route to {} is closed: {error}", self.target);
                 break;
             }
@@ -103,32 +103,32 @@ impl RouteState {
         pairs.into_iter().for_each(|running| self.put_away(running));
     }
 
-    /// Hands on what comes next, but what is `held`.
-    fn step(&self, held: &mut Held) -> Result<(), NodeError> {
-        held.refresh();
-        let patience = if held.is_empty() { LOOK } else { LOOK_WHEN_FULL };
-        match self.near.next_where(patience, |channel| held.lets_go(channel))? {
+    /// Hands on what comes next, but what is `blocked`.
+    fn step(&self, blocked: &mut Blocked) -> Result<(), NodeError> {
+        blocked.refresh();
+        let patience = if blocked.is_empty() { LOOK } else { LOOK_WHEN_FULL };
+        match self.near.next_where(patience, |channel| blocked.lets_go(channel))? {
             None => {}
             Some(Incoming::Event(event)) => {
                 self.on_event(event);
                 for _ in 0..MESSAGES_PER_EVENT {
-                    let Some(message) = self.near.take_where(|channel| held.lets_go(channel)) else {
+                    let Some(message) = self.near.take_where(|channel| blocked.lets_go(channel)) else {
                         break;
                     };
-                    self.hand_on(message, held);
+                    self.hand_on(message, blocked);
                 }
             }
-            Some(Incoming::Message(message)) => self.hand_on(message, held),
+            Some(Incoming::Message(message)) => self.hand_on(message, blocked),
         }
         Ok(())
     }
 
-    fn hand_on(&self, message: Message, held: &mut Held) {
+    fn hand_on(&self, message: Message, blocked: &mut Blocked) {
         let Some(pair) = self.pair_of(message.channel.peer) else { return };
         match pair.push(message.channel.channel, message.data) {
             Full::Nothing => {}
-            Full::Channel => drop(held.channels.insert(message.channel, pair)),
-            Full::Pair => drop(held.pairs.insert(message.channel.peer, pair)),
+            Full::Channel => drop(blocked.channels.insert(message.channel, pair)),
+            Full::Pair => drop(blocked.pairs.insert(message.channel.peer, pair)),
         }
     }
 
@@ -268,12 +268,18 @@ mod tests {
     use denrei_proto::ChannelId;
     use std::sync::mpsc::channel;
 
+    const SOON: Duration = Duration::from_secs(20);
+
+    fn node() -> Node {
+        Node::bind("127.0.0.1:0", Config { drive: Drive::Thread, ..Config::default() }).unwrap()
+    }
+
+    fn relay_to(target: SocketAddr, config: &RelayConfig) -> Relay {
+        Relay::start(&[Route { listen: "127.0.0.1:0".parse().unwrap(), target }], config).unwrap()
+    }
+
     #[test]
     fn a_pair_that_ends_is_not_waited_for() {
-        let node = || {
-            let config = Config { drive: Drive::Thread, ..Config::default() };
-            Node::bind("127.0.0.1:0", config).unwrap()
-        };
         let (near, far, target) = (node(), node(), node().local_addr());
         let (peer, far_peer) = (near.connect(target).unwrap(), far.connect(target).unwrap());
         let pair = Arc::new(Pair::new(near.clone(), peer, far, far_peer, target, 1 << 20));
@@ -290,7 +296,7 @@ mod tests {
                 route.look();
                 done.send(()).unwrap();
             });
-            let in_time = is_done.recv_timeout(Duration::from_secs(20)).is_ok();
+            let in_time = is_done.recv_timeout(SOON).is_ok();
             drop(let_go);
             assert!(in_time, "the others' messages wait for its thread");
         });
@@ -303,21 +309,16 @@ mod tests {
 
     #[test]
     fn what_follows_a_message_that_was_lost_goes_through_no_new_pair() {
-        const SOON: Duration = Duration::from_secs(20);
-        let node = || {
-            let config = Config { drive: Drive::Thread, ..Config::default() };
-            Node::bind("127.0.0.1:0", config).unwrap()
-        };
         let (near, sender, target) = (node(), node(), node());
         let to = ChannelId { peer: sender.connect(near.local_addr()).unwrap(), channel: 0 };
         let places = Arc::new(Mutex::new(8));
         let route = RouteState::new(near, target.local_addr(), RelayConfig::default(), places);
         sender.send(to, "before").unwrap();
-        let mut full = Held::default();
+        let mut blocked = Blocked::default();
         let until = Instant::now() + SOON;
         while target.try_recv().unwrap().is_none() {
             assert!(Instant::now() < until, "it goes through");
-            route.step(&mut full).unwrap();
+            route.step(&mut blocked).unwrap();
         }
         sender.send(to, "behind").unwrap();
         assert!(sender.flush(to.peer, SOON), "the relay's Node has it");
@@ -328,23 +329,16 @@ mod tests {
             route.look();
         }
         // The message, the end of the session, and nothing.
-        (0..5).for_each(|_| route.step(&mut full).unwrap());
+        (0..5).for_each(|_| route.step(&mut blocked).unwrap());
         assert!(route.pairs().is_empty(), "the target would see a session without a gap");
         assert!(target.try_recv().unwrap().is_none());
     }
 
     #[test]
     fn an_application_hears_of_an_abort_beyond_as_it_was_said() {
-        const SOON: Duration = Duration::from_secs(20);
-        let node =
-            || Node::bind("127.0.0.1:0", Config { drive: Drive::Thread, ..Config::default() }).unwrap();
         let (sender, target) = (node(), node());
-        let beyond = |target| {
-            let route = Route { listen: "127.0.0.1:0".parse().unwrap(), target };
-            Relay::start(&[route], &RelayConfig::default()).unwrap()
-        };
-        let second = beyond(target.local_addr());
-        let first = beyond(second.addresses()[0]);
+        let second = relay_to(target.local_addr(), &RelayConfig::default());
+        let first = relay_to(second.addresses()[0], &RelayConfig::default());
         let peer = sender.connect(first.addresses()[0]).unwrap();
         sender.send(ChannelId { peer, channel: 0 }, "hello").unwrap();
         let back = target.recv_timeout(SOON).unwrap().expect("it comes").channel.peer;
@@ -364,17 +358,14 @@ mod tests {
     #[test]
     fn the_end_of_a_relay_takes_no_longer_for_many_pairs() {
         const PAIRS: usize = 120;
-        let node =
-            || Node::bind("127.0.0.1:0", Config { drive: Drive::Thread, ..Config::default() }).unwrap();
         let target = node();
-        let route = Route { listen: "127.0.0.1:0".parse().unwrap(), target: target.local_addr() };
-        let relay =
-            Relay::start(&[route], &RelayConfig { max_pairs: PAIRS, ..RelayConfig::default() }).unwrap();
+        let config = RelayConfig { max_pairs: PAIRS, ..RelayConfig::default() };
+        let relay = relay_to(target.local_addr(), &config);
         let senders: Vec<Node> = (0..PAIRS).map(|_| node()).collect();
         for sender in &senders {
             sender.connect(relay.addresses()[0]).unwrap();
         }
-        let until = Instant::now() + Duration::from_secs(20);
+        let until = Instant::now() + SOON;
         while relay.pairs().len() < PAIRS {
             assert!(Instant::now() < until, "they come");
             std::thread::yield_now();
@@ -387,9 +378,6 @@ mod tests {
     /// Whoever reads another channel first would wait for ever.
     #[test]
     fn a_channel_that_is_not_read_holds_up_no_other_of_its_pair_in_either_direction() {
-        const SOON: Duration = Duration::from_secs(20);
-        let node =
-            || Node::bind("127.0.0.1:0", Config { drive: Drive::Thread, ..Config::default() }).unwrap();
         let take = |at: &Node, channel: u16| {
             let until = Instant::now() + SOON;
             loop {
@@ -401,9 +389,8 @@ mod tests {
             }
         };
         let (sender, target) = (node(), node());
-        let route = Route { listen: "127.0.0.1:0".parse().unwrap(), target: target.local_addr() };
-        let config = RelayConfig { pair_bytes: 4 << 20, ..RelayConfig::default() };
-        let relay = Relay::start(&[route], &config).unwrap();
+        let relay =
+            relay_to(target.local_addr(), &RelayConfig { pair_bytes: 4 << 20, ..RelayConfig::default() });
         let peer = sender.connect(relay.addresses()[0]).unwrap();
         sender.send(ChannelId { peer, channel: 0 }, "hello").unwrap();
         let back = take(&target, 0).channel.peer;
