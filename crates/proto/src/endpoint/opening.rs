@@ -9,7 +9,8 @@ use super::replies::{Reply, Says};
 use crate::event::{LostReason, OWN_ADDRESS, Phase};
 use crate::peer::{Incoming, Peer};
 use crate::seal::{Protection, Turned, Unopened, Verdict};
-use core::net::{IpAddr, Ipv6Addr, SocketAddr};
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
+use core::ops::RangeInclusive;
 use denrei_wire::checksum::{self, CHECKSUM_BYTES};
 use denrei_wire::packet::{COMMON_HEADER_BYTES, COOKIE_BYTES, OPENING_HEADER_BYTES, Opening, VERSION, flags};
 use denrei_wire::{Instant, Token, Way};
@@ -20,6 +21,9 @@ const MAX_UNPROVEN: usize = 1024;
 
 /// Of these, how many one source (IPv6: one /64) may have.
 const MAX_UNPROVEN_PER_SOURCE: usize = MAX_UNPROVEN / 2;
+
+/// Of those that leave no room, so many are looked at for one that has had its time.
+const LOOKED_AT: usize = 8;
 
 /// With more than these, an initiator has to prove its address before a handshake is computed.
 const MANY_UNPROVEN: usize = MAX_UNPROVEN / 4;
@@ -35,6 +39,23 @@ enum Place {
     Taken(u32),
     /// This side has opened, and begins anew as the responder.
     Anew(u32),
+}
+
+const LOWEST: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
+const HIGHEST: SocketAddr =
+    SocketAddr::V6(SocketAddrV6::new(Ipv6Addr::from_bits(u128::MAX), u16::MAX, u32::MAX, u32::MAX));
+
+/// The addresses that count as one source with `from`.
+fn source_of(from: SocketAddr) -> RangeInclusive<SocketAddr> {
+    let (low, high) = match from.ip() {
+        ip @ IpAddr::V4(_) => (ip, ip),
+        IpAddr::V6(ip) => {
+            let prefix = u128::from(ip) >> 64 << 64;
+            let last = prefix | u64::MAX as u128;
+            (IpAddr::V6(Ipv6Addr::from(prefix)), IpAddr::V6(Ipv6Addr::from(last)))
+        }
+    };
+    SocketAddr::new(low, 0)..=SocketAddr::new(high, u16::MAX)
 }
 
 impl Endpoint {
@@ -180,9 +201,19 @@ impl Endpoint {
     }
 
     fn begin_answering(&mut self, now: Instant, back: Way, opening: Opening, field: &[u8]) -> Option<u32> {
-        let room = self.unproven.len() < MAX_UNPROVEN && self.unproven_of(back.to) < MAX_UNPROVEN_PER_SOURCE;
+        let source = source_of(back.to);
+        let of_source = self.unproven.range(source.clone()).count();
+        let room = if of_source >= MAX_UNPROVEN_PER_SOURCE {
+            self.dismiss_one(now, source, of_source)
+        } else {
+            self.unproven.len() < MAX_UNPROVEN || self.dismiss_any(now)
+        };
         let Some(slot) = room.then(|| self.new_slot()).flatten() else {
             self.counters.refused_sessions += 1;
+            if room {
+                // Its FIRST is repeated, and may find the slot free by then.
+                self.dismiss_any(now);
+            }
             return None;
         };
         let own = self.new_opening(slot);
@@ -201,18 +232,21 @@ impl Endpoint {
         self.gate.answer(opening, own, field).map_err(|turned| self.count_turned(turned)).ok()
     }
 
-    /// Unproven sessions of one source.
-    fn unproven_of(&self, from: SocketAddr) -> usize {
-        let (low, high) = match from.ip() {
-            ip @ IpAddr::V4(_) => (ip, ip),
-            IpAddr::V6(ip) => {
-                let prefix = u128::from(ip) >> 64 << 64;
-                let last = prefix | u64::MAX as u128;
-                (IpAddr::V6(Ipv6Addr::from(prefix)), IpAddr::V6(Ipv6Addr::from(last)))
-            }
-        };
-        let range = SocketAddr::new(low, 0)..=SocketAddr::new(high, u16::MAX);
-        self.unproven.range(range).take(MAX_UNPROVEN_PER_SOURCE).count()
+    /// Forgets an unproven session whose initiator has had its time to prove it, should it be there still. Many whose
+    /// processes have ended before they were answered would else keep all others out until they count as dead.
+    fn dismiss_any(&mut self, now: Instant) -> bool {
+        self.dismiss_one(now, LOWEST..=HIGHEST, self.unproven.len())
+    }
+
+    /// The same of those of some addresses, `many`. A few are looked at, from any on: a FIRST is to cost little.
+    fn dismiss_one(&mut self, now: Instant, addrs: RangeInclusive<SocketAddr>, many: usize) -> bool {
+        let from = self.random.next_u64() as usize % many.max(1);
+        let range = || self.unproven.range(addrs.clone());
+        let looked_at = range().skip(from).chain(range().take(from)).take(LOOKED_AT);
+        let gone = |(_, slot): &(_, &u32)| self.peer_in(**slot).is_some_and(|peer| peer.is_given_up(now));
+        let Some((addr, slot)) = looked_at.map(|(addr, slot)| (*addr, slot)).find(gone) else { return false };
+        self.forget_unproven(now, addr, *slot);
+        true
     }
 
     /// The initiator in `slot` has used our token: it is at that address, now. An earlier session

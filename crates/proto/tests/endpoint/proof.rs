@@ -1,10 +1,12 @@
 //! What a peer says before it is proven: nothing of it reaches the application, and none of it is lost.
 
 use crate::common::content;
-use crate::net::{Pair, addr};
+use crate::net::{Pair, SECOND, addr};
+use crate::ways::{is_sealed, secured};
 use denrei_proto::{Config, Endpoint, Event, LostReason, PeerId, Phase, Rate};
 use denrei_wire::packet::Kind;
 use denrei_wire::{Instant, TransmitBuf};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -164,6 +166,37 @@ fn a_first_of_an_earlier_session_costs_the_later_one_nothing() {
     }
 }
 
+/// Firsts of processes that have ended before they were answered, from the host of the first end.
+fn open_and_vanish(pair: &mut Pair, count: u16) {
+    for other in 0..count {
+        let mut endpoint = Endpoint::new(secured(Config::default()), 1000 + u64::from(other), pair.now);
+        endpoint.connect(pair.now, addr(1)).unwrap();
+        let mut first = TransmitBuf::new(1);
+        endpoint.poll_transmit(pair.now, &mut first).unwrap();
+        let from = SocketAddr::new(addr(0).ip(), 10_000 + other);
+        pair.inject_from(1, from, first.bytes());
+    }
+}
+
+/// 512 unproven sessions of one source, or as many as there may be peers, used to keep others out for 20 s. (Where
+/// packets are sealed the former have to show their addresses, and those that cannot take no room.)
+fn whoever_vanished_before_the_proof_makes_room_once_it_had_its_time() {
+    let few = Config { max_peers: 4, ..Config::default() };
+    for (config, many) in [(Config::default(), 600), (few, 6)] {
+        let limit = config.max_peers;
+        let mut pair = Pair::of([Config::default(), config]);
+        open_and_vanish(&mut pair, many);
+        let peer = pair.connect(0);
+        pair.send(0, peer, 0, "let me in");
+        pair.run(SECOND * 5 / 2);
+        let counters = pair.ends[1].counters();
+        assert_eq!(pair.received[1].len(), usize::from(is_sealed() && limit > 4), "{counters:?}");
+        pair.run(SECOND * 2);
+        assert_eq!(pair.received[1].len(), 1, "{counters:?}");
+        assert_eq!(pair.lost(0), []);
+    }
+}
+
 crate::ways::tests! { plain sealed => {
     what_was_said_before_the_proof_is_told_with_it_and_once,
     a_recorded_beginning_tells_the_application_nothing,
@@ -172,4 +205,5 @@ crate::ways::tests! { plain sealed => {
     a_first_flight_that_is_lost_whole_is_repeated_as_soon_as_the_answer_lets_expect,
     those_that_open_at_once_do_not_ask_again_at_once,
     a_first_of_an_earlier_session_costs_the_later_one_nothing,
+    whoever_vanished_before_the_proof_makes_room_once_it_had_its_time,
 }}
