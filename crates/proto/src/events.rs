@@ -3,7 +3,7 @@
 //! Inputs → outputs: events → the same, in order. Of more than [`MAX_EVENTS`] the oldest is dropped and counted:
 //! the newest says how things are now. Reports that the application has asked for, one for each message, have a
 //! room of their own, as whoever sends for long before it looks misses each of them; so have offers, as their
-//! senders wait for the application's answer.
+//! senders wait for the application's answer. Neither room is emptied because the other is full.
 
 use std::collections::VecDeque;
 
@@ -22,9 +22,10 @@ pub(crate) trait Waiting {
 /// A queue of events.
 #[derive(Debug)]
 pub(crate) struct Events<E> {
-    queue: VecDeque<E>,
-    /// Of these, [reports](Waiting::is_report).
-    reports: usize,
+    /// What nobody has asked for, each with its number, which grows.
+    plain: VecDeque<(u64, E)>,
+    /// [Reports](Waiting::is_report), numbered with them.
+    reports: VecDeque<(u64, E)>,
     /// Events so far.
     pushed: u64,
     dropped: u64,
@@ -32,36 +33,42 @@ pub(crate) struct Events<E> {
 
 impl<E> Default for Events<E> {
     fn default() -> Self {
-        Self { queue: VecDeque::new(), reports: 0, pushed: 0, dropped: 0 }
+        Self { plain: VecDeque::new(), reports: VecDeque::new(), pushed: 0, dropped: 0 }
     }
 }
 
 impl<E: Waiting> Events<E> {
     pub fn push(&mut self, event: E) {
-        self.reports += usize::from(event.is_report());
-        self.queue.push_back(event);
+        let queue = if event.is_report() { &mut self.reports } else { &mut self.plain };
+        queue.push_back((self.pushed, event));
         self.pushed += 1;
         self.limit();
     }
 
     pub fn pop(&mut self) -> Option<E> {
-        let event = self.queue.pop_front()?;
-        self.reports -= usize::from(event.is_report());
-        Some(event)
+        let queue = if self.is_report_first() { &mut self.reports } else { &mut self.plain };
+        queue.pop_front().map(|(_, event)| event)
     }
 
     /// The next one to be taken.
     pub fn first(&self) -> Option<&E> {
-        self.queue.front()
+        let queue = if self.is_report_first() { &self.reports } else { &self.plain };
+        queue.front().map(|(_, event)| event)
+    }
+
+    fn is_report_first(&self) -> bool {
+        let number = |queue: &VecDeque<(u64, E)>| queue.front().map_or(u64::MAX, |(number, _)| *number);
+        number(&self.reports) < number(&self.plain)
     }
 
     /// The newest.
     pub fn last_mut(&mut self) -> Option<&mut E> {
-        self.queue.back_mut()
+        let last = self.plain.back_mut().into_iter().chain(self.reports.back_mut());
+        last.max_by_key(|(number, _)| *number).map(|(_, event)| event)
     }
 
     pub fn len(&self) -> usize {
-        self.queue.len()
+        self.plain.len() + self.reports.len()
     }
 
     /// Events so far, taken or not.
@@ -76,17 +83,21 @@ impl<E: Waiting> Events<E> {
 
     /// Takes over what waits in another queue, and its counts.
     pub fn append(&mut self, other: &mut Self) {
-        self.queue.append(&mut other.queue);
-        self.reports += core::mem::take(&mut other.reports);
+        let after = self.pushed;
+        let behind = |(number, event)| (after + number, event);
+        self.plain.extend(other.plain.drain(..).map(behind));
+        self.reports.extend(other.reports.drain(..).map(behind));
         self.pushed += core::mem::take(&mut other.pushed);
         self.dropped += core::mem::take(&mut other.dropped);
         self.limit();
     }
 
     fn limit(&mut self) {
-        while self.reports > MAX_REPORTS || self.queue.len() - self.reports > MAX_EVENTS {
-            self.pop();
-            self.dropped += 1;
+        for (queue, most) in [(&mut self.plain, MAX_EVENTS), (&mut self.reports, MAX_REPORTS)] {
+            while queue.len() > most {
+                queue.pop_front();
+                self.dropped += 1;
+            }
         }
     }
 }
@@ -110,14 +121,21 @@ mod tests {
         (0..MAX_EVENTS as u64).for_each(|event| events.push(event));
         assert_eq!((events.len(), events.dropped()), (2 * MAX_EVENTS + 1, 0));
         events.push(0);
-        assert_eq!((events.len(), events.first()), (MAX_EVENTS, Some(&1)), "the oldest of all go");
+        let first = Some(&REPORT);
+        assert_eq!(
+            (events.len(), events.dropped(), events.first()),
+            (2 * MAX_EVENTS + 1, 1, first),
+            "of its kind"
+        );
+        assert_eq!(events.last_mut(), Some(&mut 0));
         let mut more = Events::default();
         (0..MAX_REPORTS as u64 + 3).for_each(|number| more.push(REPORT + number));
         assert_eq!((more.len(), more.dropped(), more.first()), (MAX_REPORTS, 3, Some(&(REPORT + 3))));
         events.append(&mut more);
         assert_eq!((events.len(), more.len()), (MAX_EVENTS + MAX_REPORTS, 0));
+        assert_eq!(events.first(), Some(&1), "what was there before comes first");
         while events.pop().is_some() {}
-        assert_eq!((events.len(), events.reports), (0, 0));
+        assert_eq!((events.len(), events.reports.len()), (0, 0));
     }
 
     #[test]
