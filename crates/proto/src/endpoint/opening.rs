@@ -9,8 +9,8 @@ use super::replies::{Reply, Says};
 use crate::event::{LostReason, OWN_ADDRESS, Phase};
 use crate::peer::{Incoming, Peer};
 use crate::seal::{Protection, Turned, Unopened, Verdict};
-use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
-use core::ops::RangeInclusive;
+use core::net::{IpAddr, Ipv6Addr, SocketAddr};
+use core::ops::{RangeBounds, RangeInclusive};
 use denrei_wire::checksum::{self, CHECKSUM_BYTES};
 use denrei_wire::packet::{COMMON_HEADER_BYTES, COOKIE_BYTES, OPENING_HEADER_BYTES, Opening, VERSION, flags};
 use denrei_wire::{Instant, Token, Way};
@@ -40,10 +40,6 @@ enum Place {
     /// This side has opened, and begins anew as the responder.
     Anew(u32),
 }
-
-const LOWEST: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
-const HIGHEST: SocketAddr =
-    SocketAddr::V6(SocketAddrV6::new(Ipv6Addr::from_bits(u128::MAX), u16::MAX, u32::MAX, u32::MAX));
 
 /// The addresses that count as one source with `from`.
 fn source_of(from: SocketAddr) -> RangeInclusive<SocketAddr> {
@@ -202,17 +198,16 @@ impl Endpoint {
 
     fn begin_answering(&mut self, now: Instant, back: Way, opening: Opening, field: &[u8]) -> Option<u32> {
         let source = source_of(back.to);
-        let of_source = self.unproven.range(source.clone()).count();
-        let room = if of_source >= MAX_UNPROVEN_PER_SOURCE {
-            self.dismiss_one(now, source, of_source)
+        let room = if self.unproven.range(source.clone()).count() >= MAX_UNPROVEN_PER_SOURCE {
+            self.dismiss_one(now, source)
         } else {
-            self.unproven.len() < MAX_UNPROVEN || self.dismiss_any(now)
+            self.unproven.len() < MAX_UNPROVEN || self.dismiss_one(now, ..)
         };
         let Some(slot) = room.then(|| self.new_slot()).flatten() else {
             self.counters.refused_sessions += 1;
             if room {
                 // Its FIRST is repeated, and may find the slot free by then.
-                self.dismiss_any(now);
+                self.dismiss_one(now, ..);
             }
             return None;
         };
@@ -232,21 +227,20 @@ impl Endpoint {
         self.gate.answer(opening, own, field).map_err(|turned| self.count_turned(turned)).ok()
     }
 
-    /// Forgets an unproven session whose initiator has had its time to prove it, should it be there still. Many whose
-    /// processes have ended before they were answered would else keep all others out until they count as dead.
-    fn dismiss_any(&mut self, now: Instant) -> bool {
-        self.dismiss_one(now, LOWEST..=HIGHEST, self.unproven.len())
-    }
-
-    /// The same of those of some addresses, `many`. A few are looked at, from any on: a FIRST is to cost little.
-    fn dismiss_one(&mut self, now: Instant, addrs: RangeInclusive<SocketAddr>, many: usize) -> bool {
-        let from = self.random.next_u64() as usize % many.max(1);
-        let range = || self.unproven.range(addrs.clone());
+    /// Forgets an unproven session with one of some addresses whose initiator has had its time to prove it, should it
+    /// be there still. Many whose processes have ended before they were answered would else keep all others out until
+    /// they count as dead. A few are looked at, from any on: a FIRST is to cost little.
+    fn dismiss_one(&mut self, now: Instant, addrs: impl RangeBounds<SocketAddr> + Clone) -> bool {
+        let range = || self.unproven.range::<SocketAddr, _>(addrs.clone());
+        let many = range().count();
+        let from = (self.random.next_u64() % many.max(1) as u64) as usize;
         let looked_at = range().skip(from).chain(range().take(from)).take(LOOKED_AT);
-        let gone = |(_, slot): &(_, &u32)| self.peer_in(**slot).is_some_and(|peer| peer.is_given_up(now));
-        let Some((addr, slot)) = looked_at.map(|(addr, slot)| (*addr, slot)).find(gone) else { return false };
-        self.forget_unproven(now, addr, *slot);
-        true
+        let gone = |(_, slot): &(_, u32)| self.peer_in(*slot).is_some_and(|peer| peer.is_given_up(now));
+        let found = looked_at.map(|(addr, slot)| (*addr, *slot)).find(gone);
+        if let Some((addr, slot)) = found {
+            self.forget_unproven(now, addr, slot);
+        }
+        found.is_some()
     }
 
     /// The initiator in `slot` has used our token: it is at that address, now. An earlier session
