@@ -162,3 +162,59 @@ fn an_address_that_sessions_answer_from_goes_and_comes_back() {
     go();
     all.iter_mut().for_each(Served::end_without);
 }
+
+/// Whoever has connected is known by the address it was answered at: it keeps to that when the way names another, and
+/// loses nothing when it is away for a moment.
+#[test]
+fn an_address_that_sessions_were_opened_from_goes_and_comes_back() {
+    let test = begin_beside("an_address_that_sessions_were_opened_from_goes_and_comes_back");
+    let Some(lab) = test.lab(2, 1500) else { return };
+    let (first, other) = (lab.host(0).ip(), Ipv4Addr::new(10, 77, 250, 2));
+    let v6 = |host, last| IpAddr::from([0xfd77, 1, 0, 0, 0, 0, host, last]);
+    let [first4, first6] = [format!("{first}/16"), format!("{}/64", v6(0, 1))];
+    let way_by_other = || {
+        ip(&lab, 0, &["route", "replace", "10.77.0.0/16", "src", &other.to_string()]);
+        ip(&lab, 0, &["addr", "add", &format!("{}/64", v6(0, 2)), "nodad"]);
+    };
+    let go = || [&first4, &first6].map(|first| ip(&lab, 0, &["addr", "del", first]));
+    let come = || {
+        ip(&lab, 0, &["addr", "add", &first4]);
+        ip(&lab, 0, &["addr", "add", &first6, "nodad"]);
+    };
+    ip(&lab, 0, &["addr", "add", &format!("{other}/32")]);
+    ip(&lab, 0, &["addr", "add", &first6, "nodad"]);
+    ip(&lab, 1, &["addr", "add", &format!("{}/64", v6(1, 1)), "nodad"]);
+    let pair = |drive, from: IpAddr, to| {
+        let settings = Settings::driven(drive);
+        let sender = test.process_on(&lab, 0, format!("sender {drive:?} at {from}"), "node");
+        let receiver = test.process_on(&lab, 1, format!("receiver at {to}"), "node");
+        Pair::connected(sender, receiver, [from, to], &settings, LONG.sizes)
+    };
+    let (any4, any6) = (Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into());
+    // The last one does not notice: by it the others are told how much time has passed.
+    let mut pairs = [
+        pair(Drive::Inline, any4, lab.host(1).ip()),
+        pair(Drive::Thread, any4, lab.host(1).ip()),
+        pair(Drive::Inline, any6, v6(1, 1)),
+        pair(Drive::Inline, other.into(), lab.host(1).ip()),
+    ];
+    let go_on = |pairs: &mut [Pair], what: &str| {
+        for pair in pairs {
+            let before = pair.receiver.received();
+            until(what, || {
+                pair.sender.expect_no_loss();
+                pair.receiver.received() >= before + MEANWHILE
+            });
+        }
+    };
+    pairs.iter_mut().for_each(|pair| pair.send(LONG_COUNT, LONG_PACE_US));
+    go_on(&mut pairs, "messages");
+    way_by_other();
+    go_on(&mut pairs, "messages by another way");
+    go();
+    go_on(&mut pairs[3..], "messages from the other address");
+    come();
+    for mut pair in pairs {
+        pair.finish(LONG_COUNT, LIMIT);
+    }
+}

@@ -49,8 +49,12 @@ impl Endpoint {
             Err(error) => return self.drop_undecodable(meta, datagram, error),
         };
         match arrived.header.kind {
-            Kind::Session | Kind::Answer => match self.find(arrived.header.token, &meta.from) {
+            Kind::Session => match self.find(arrived.header.token, &meta.from) {
                 Some(slot) => self.deliver(now, slot, arrived, datagram),
+                None => self.reject_unknown(arrived, datagram),
+            },
+            Kind::Answer => match self.find(arrived.header.token, &meta.from) {
+                Some(slot) => self.handle_answer(now, slot, arrived, datagram),
                 None => self.reject_unknown(arrived, datagram),
             },
             Kind::First => self.handle_first(now, arrived, datagram),

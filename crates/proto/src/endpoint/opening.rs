@@ -337,6 +337,25 @@ impl Endpoint {
         self.notes.silent.pop()
     }
 
+    /// A responder knows this side by the address that its ANSWER went to: what follows leaves from there, whatever
+    /// way the system would choose.
+    pub(super) fn handle_answer(
+        &mut self,
+        now: Instant,
+        slot: u32,
+        arrived: Arrived<'_>,
+        datagram: &mut [u8],
+    ) {
+        let (asked, at) = (self.is_opening(slot), arrived.meta.at);
+        self.deliver(now, slot, arrived, datagram);
+        if asked
+            && let Some(peer) = self.slots[slot as usize].peer.as_deref_mut()
+            && peer.phase == Phase::Open
+        {
+            peer.local = at;
+        }
+    }
+
     /// A responder wants to know first that we are at our address.
     pub(super) fn handle_retry(&mut self, now: Instant, arrived: Arrived<'_>, datagram: &[u8]) {
         let token = arrived.header.token;
@@ -436,6 +455,23 @@ mod tests {
         let meta = DatagramMeta { from: addr(0), at: None, ecn: Ecn::NotEct };
         ends[1].handle_datagram(Instant::ZERO, &meta, &mut first);
         assert!(ends[1].notes.pace.is_none());
+    }
+
+    #[test]
+    fn who_was_answered_at_one_of_several_addresses_goes_on_from_it() {
+        let at = |last| Some(IpAddr::from([10, 0, 9, last]));
+        let meta = |from, at| DatagramMeta { from: addr(from), at, ecn: Ecn::NotEct };
+        let mut ends = ends();
+        ends[0].connect(Instant::ZERO, addr(1)).unwrap();
+        let (_, mut first) = sent_by(&mut ends[0]).unwrap();
+        ends[1].handle_datagram(Instant::ZERO, &meta(0, None), &mut first);
+        let (_, answer) = sent_by(&mut ends[1]).unwrap();
+        // What is repeated, by the network or by somebody who saw it, changes nothing.
+        for last in [1, 2] {
+            ends[0].handle_datagram(Instant::ZERO, &meta(1, at(last)), &mut answer.clone());
+        }
+        let (sent, _) = sent_by(&mut ends[0]).unwrap();
+        assert_eq!(sent.way(), Way { to: addr(1), from: at(1) });
     }
 
     #[test]
