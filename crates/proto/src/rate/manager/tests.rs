@@ -248,3 +248,21 @@ fn one_number_left_out_is_no_loss() {
     manager.on_packet(Instant::ZERO + SECOND * 2, 1, DEFAULT_WEIGHT, all);
     assert_eq!(manager.recoveries, 1);
 }
+
+/// The Nodes that it shared the host with have ended: nobody knows of a limit any more.
+#[test]
+fn who_was_held_back_for_other_nodes_goes_on_when_they_are_gone() {
+    let mut now = Instant::ZERO;
+    let mut manager = Manager::new(now, 1 << 20, RTT, Taken::default()).of_shared_host();
+    let mut look = |manager: &mut Manager| {
+        manager.on_packet(now, 1, DEFAULT_WEIGHT, Heard { data: DATAGRAM, missing: 0 });
+        now += LONGEST_INTERVAL;
+        manager.look(now, Taken::default())
+    };
+    manager.set_host_share(Some(5_000), 1 << 30);
+    let told = look(&mut manager);
+    assert!(matches!(*told, [(1, Rate { bytes_per_s: 5_000, .. })]), "{told:?}");
+    manager.set_host_share(None, 0);
+    assert_eq!(look(&mut manager), [(1, Rate::UNLIMITED)]);
+    assert_eq!(look(&mut manager), [], "once");
+}
