@@ -92,6 +92,11 @@ pub(super) struct Pace {
 }
 
 impl Pace {
+    /// The same at another endpoint, whose datagrams are not those by which signs were counted.
+    pub fn on_elsewhere(self) -> Self {
+        Self { missing: None, marked: None, ..self }
+    }
+
     /// Looks for grants that nothing came of after `patience`, or earlier if that was planned; where there
     /// are none, whether all is calm.
     fn look_within(&mut self, now: Instant, patience: Option<Duration>) {
@@ -364,6 +369,22 @@ mod tests {
             assert_eq!(peer.limit_told().is_none(), n == 1000, "{n}");
         }
         assert!(matches!(ends[1].pace.mode, Mode::Free));
+    }
+
+    #[test]
+    fn who_goes_on_with_anothers_sessions_counts_its_own_datagrams() {
+        let ((mut ends, _), now) = (open(), Instant::ZERO);
+        let config = Arc::new(Config { learn_rates: true, ..Config::default() });
+        ends[1].config = Arc::clone(&config);
+        let slot = ends[1].peers().next().unwrap().slot;
+        let note = || PaceNote { data: 1472, request: None, missing: 1, heard_before: now, marked: false };
+        ends[1].follow_pace(now, slot, note());
+        assert!(ends[1].pace.missing.is_some() && ends[1].counters().datagrams > 0);
+        let mut home = Endpoint::new(config, 3, now);
+        home.absorb(now, &mut ends[1]);
+        (0..2).for_each(|_| home.follow_pace(now, slot, note()));
+        let lately = home.pace.missing.as_ref().unwrap();
+        assert_eq!((lately.packets, lately.datagrams), (2, 0));
     }
 
     /// The end of each burst is lost, and the rate is used up: what is missing shows in what asks for it.
