@@ -305,7 +305,10 @@ impl Oracle {
         let life = self.life_on(host);
         self.lives[life].offers = answer;
         if answer != OfferAnswer::Wait {
-            for offer in core::mem::take(&mut self.lives[life].unanswered) {
+            // Those of peers at another endpoint of the process are answered there.
+            let is_here = |offer: &mut (ChannelId, u64, u64)| endpoint.flow(offer.0.peer).is_some();
+            let here: Vec<_> = self.lives[life].unanswered.extract_if(.., is_here).collect();
+            for offer in here {
                 self.answer_offer(now, endpoint, life, offer);
             }
         }

@@ -8,7 +8,7 @@ use crate::oracle::calls::{Closing, Order, Urge};
 use crate::oracle::groups::GroupOp;
 use core::fmt;
 use core::time::Duration;
-use denrei_proto::Rate;
+use denrei_proto::{HostRecord, Rate};
 
 /// An operation, and how long after the one before it.
 #[derive(Clone, Debug, PartialEq)]
@@ -57,6 +57,10 @@ pub enum TestOp {
     Pause(HostId),
     /// Lets a stopped process go on.
     Resume(HostId),
+    /// What the other processes of its machine say of themselves, and what the machine takes, bytes per second.
+    ShareHost(HostId, Option<u64>, Vec<HostRecord>),
+    /// One endpoint of a process goes on with the sessions of all its endpoints.
+    Gather(HostId),
     /// Keeps two hosts apart.
     Cut(HostId, HostId),
     /// Sets the faults of a host's cable.

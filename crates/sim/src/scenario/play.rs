@@ -83,7 +83,7 @@ impl<'a> Play<'a> {
             self.apply(op);
             self.check()?;
         }
-        self.heal()?;
+        self.heal(ops)?;
         self.settle()?;
         if self.oracle.has_groups() {
             self.end_groups()?;
@@ -91,7 +91,7 @@ impl<'a> Play<'a> {
         self.pass(self.rest())?;
         self.watch_idle()?;
         for host in self.hosts() {
-            if let Some(endpoint) = self.world.endpoint(host) {
+            for endpoint in self.world.endpoints(host) {
                 self.oracle.judge(endpoint);
                 self.oracle.judge_rest_of_groups(endpoint);
             }
@@ -131,44 +131,50 @@ impl<'a> Play<'a> {
         let Self { world, oracle, .. } = self;
         match *op {
             TestOp::Connect(host, to) => {
-                world.touch(host, oracle, |oracle, now, endpoint| oracle.connect(now, host, endpoint, to));
+                world.touch_at(host, to, oracle, |oracle, now, endpoint| {
+                    oracle.connect(now, host, endpoint, to)
+                });
             }
             TestOp::Send(host, order) => {
-                world.touch(host, oracle, |oracle, now, endpoint| oracle.send(now, host, endpoint, order));
+                world.touch_at(host, order.to, oracle, |oracle, now, endpoint| {
+                    oracle.send(now, host, endpoint, order)
+                });
             }
             TestOp::SetPriority(host, to, channel, priority) => {
-                world.touch(host, oracle, |oracle, _, endpoint| {
+                world.touch_at(host, to, oracle, |oracle, _, endpoint| {
                     oracle.set_priority(host, endpoint, to, channel, priority);
                 });
             }
             TestOp::SetRate(host, from, rate) => {
-                world.touch(host, oracle, |oracle, now, endpoint| {
+                world.touch_at(host, from, oracle, |oracle, now, endpoint| {
                     oracle.set_rate(now, host, endpoint, from, rate);
                 });
             }
             TestOp::SetReading(host, reading) => {
-                world.touch(host, oracle, |oracle, _, _| oracle.set_reading(host, reading));
+                world.touch_each(host, oracle, |oracle, _, _| oracle.set_reading(host, reading));
             }
             TestOp::Read(host, count) => {
-                world.touch(host, oracle, |oracle, now, endpoint| {
+                world.touch_each(host, oracle, |oracle, now, endpoint| {
                     oracle.read(now, host, endpoint, None, count)
                 });
             }
             TestOp::ReadFrom(host, from, channel, count) => {
-                world.touch(host, oracle, |oracle, now, endpoint| {
+                world.touch_at(host, from, oracle, |oracle, now, endpoint| {
                     oracle.read(now, host, endpoint, Some((from, channel)), count);
                 });
             }
             TestOp::Close(host, to, how) => {
-                world.touch(host, oracle, |oracle, now, endpoint| oracle.close(now, host, endpoint, to, how));
+                world.touch_at(host, to, oracle, |oracle, now, endpoint| {
+                    oracle.close(now, host, endpoint, to, how)
+                });
             }
             TestOp::RequestStatus(host, to) => {
-                world.touch(host, oracle, |oracle, now, endpoint| {
+                world.touch_at(host, to, oracle, |oracle, now, endpoint| {
                     oracle.request_status(now, host, endpoint, to)
                 });
             }
             TestOp::SetOffers(host, answer) => {
-                world.touch(host, oracle, |oracle, now, endpoint| {
+                world.touch_each(host, oracle, |oracle, now, endpoint| {
                     oracle.set_offers(now, host, endpoint, answer)
                 });
             }
@@ -178,15 +184,23 @@ impl<'a> Play<'a> {
                 });
             }
             TestOp::SetWeight(host, from, weight) => {
-                world.touch(host, oracle, |oracle, now, endpoint| {
+                world.touch_at(host, from, oracle, |oracle, now, endpoint| {
                     oracle.set_weight(now, host, endpoint, from, weight);
                 });
             }
             TestOp::Urge(host, to, how) => {
-                world.touch(host, oracle, |oracle, now, endpoint| oracle.urge(now, host, endpoint, to, how));
+                world.touch_at(host, to, oracle, |oracle, now, endpoint| {
+                    oracle.urge(now, host, endpoint, to, how)
+                });
+            }
+            TestOp::ShareHost(host, capacity, ref others) => {
+                world.touch_each(host, oracle, |oracle, now, endpoint| {
+                    oracle.note_hindered();
+                    endpoint.share_host(now, capacity, others);
+                });
             }
             TestOp::ReadHalf(host, odd, count) => {
-                world.touch(host, oracle, |oracle, now, endpoint| {
+                world.touch_each(host, oracle, |oracle, now, endpoint| {
                     oracle.read_half(now, host, endpoint, odd, count);
                 });
             }
@@ -214,6 +228,7 @@ impl<'a> Play<'a> {
                 world.pause(*host);
             }
             TestOp::Resume(host) => world.resume(*host, oracle),
+            TestOp::Gather(host) => world.gather(*host, oracle),
             TestOp::Cut(a, b) => {
                 oracle.note_hardship();
                 world.cut(*a, *b);
@@ -248,17 +263,21 @@ impl<'a> Play<'a> {
     }
 
     /// Everything works again, and everyone reads.
-    fn heal(&mut self) -> Result<(), String> {
+    fn heal(&mut self, ops: &[TimedOp]) -> Result<(), String> {
+        let shared = ops.iter().any(|timed| matches!(timed.op, TestOp::ShareHost(..)));
         self.world.heal();
         self.oracle.note_healed(self.world.now());
         for host in self.hosts() {
             self.world.set_deaf(host, self.setup.hosts[host.0 as usize].deaf);
             self.world.resume(host, &mut self.oracle);
-            self.world.touch(host, &mut self.oracle, |oracle, now, endpoint| {
+            self.world.touch_each(host, &mut self.oracle, |oracle, now, endpoint| {
                 oracle.resume_taking(endpoint);
                 oracle.set_offers(now, host, endpoint, OfferAnswer::Accept);
                 oracle.set_reading(host, true);
                 oracle.lift_rates(now, host, endpoint);
+                if shared {
+                    endpoint.share_host(now, None, &[]);
+                }
             });
         }
         self.check()
@@ -309,19 +328,20 @@ impl<'a> Play<'a> {
     /// Sessions that began since are let go on, too.
     fn lift_rates(&mut self) {
         for host in self.hosts() {
-            self.world.touch(host, &mut self.oracle, |oracle, now, endpoint| {
+            self.world.touch_each(host, &mut self.oracle, |oracle, now, endpoint| {
                 oracle.lift_rates(now, host, endpoint);
             });
         }
     }
 
     fn unsettled_groups(&self) -> Vec<String> {
-        let running = self.hosts().filter_map(|host| self.world.endpoint(host));
+        let running = self.hosts().flat_map(|host| self.world.endpoints(host));
         running.flat_map(|endpoint| self.oracle.unsettled_groups(endpoint)).collect()
     }
 
     fn unsettled(&self) -> Vec<(HostId, FlowState)> {
-        let running = self.hosts().filter_map(|host| Some((host, self.world.endpoint(host)?)));
+        let running =
+            self.hosts().flat_map(|host| self.world.endpoints(host).map(move |endpoint| (host, endpoint)));
         running
             .flat_map(|(host, endpoint)| {
                 self.oracle.unsettled(endpoint).into_iter().map(move |flow| (host, flow))
@@ -339,7 +359,7 @@ impl<'a> Play<'a> {
         let sent = self.world.counts().sent - before.0;
         let fired = timeouts(&self.world, hosts) - before.1;
         let peers: usize =
-            self.hosts().filter_map(|host| self.world.endpoint(host)).map(|e| e.peers().count()).sum();
+            self.hosts().flat_map(|host| self.world.endpoints(host)).map(|e| e.peers().count()).sum();
         let budget = IDLE_BUDGET * (peers + hosts) as u64;
         if sent > budget || fired > budget {
             return Err(format!(

@@ -5,6 +5,7 @@
 //! messages, its datagrams and then its next timeout are taken.
 
 use super::host::HostSpec;
+use super::shards::Shards;
 use super::{Application, MAX_TIMEOUTS_AT_ONCE, Stuck, World};
 use crate::net::queue::{DatagramRef, Happening};
 use crate::net::topology::{HostId, Place};
@@ -44,7 +45,7 @@ impl World {
                 Happening::Timeout(host) => self.time_out(host, app),
                 Happening::Wake(host) => self.wake(host, app),
                 Happening::Refusal { host, by } => {
-                    self.touch(host, app, |_, now, endpoint| endpoint.handle_refused(now, by.addr()));
+                    self.touch_at(host, by, app, |_, now, endpoint| endpoint.handle_refused(now, by.addr()));
                 }
             }
             if let Some(stuck) = self.stuck.take() {
@@ -95,7 +96,7 @@ impl World {
             return self.datagrams.release(datagram);
         };
         let spec = &self.specs[host.0 as usize];
-        if process.endpoint.is_none() {
+        if process.shards.is_none() {
             self.counts.host_down += 1;
             let source = self.datagrams.get(datagram).source;
             self.refuse(source, host, Duration::ZERO);
@@ -134,27 +135,27 @@ impl World {
         }
     }
 
-    /// The process looks at its socket: handles what it finds and lets the endpoint act.
+    /// The process looks at its socket: handles what it finds and lets its endpoints act.
     pub(super) fn serve(&mut self, host: HostId, app: &mut impl Application) {
-        let Some(mut endpoint) = self.take_running(host) else { return };
+        let Some(mut shards) = self.take_running(host) else { return };
         let batch = self.specs[host.0 as usize].batch.max(1);
         loop {
             let mut left = batch;
             while left > 0 {
-                let handled = self.handle_some(host, &mut endpoint, left);
+                let handled = self.handle_some(host, &mut shards, left);
                 left = if handled > 0 { left - handled } else { 0 };
             }
-            self.drain(host, &mut endpoint, app);
+            shards.iter_mut().for_each(|endpoint| self.drain(host, endpoint, app));
             let process = &self.processes[host.0 as usize];
             if process.received.is_empty() || process.busy_until > self.now || self.stuck.is_some() {
                 break;
             }
         }
-        self.put_back(host, endpoint);
+        self.put_back(host, shards);
     }
 
     /// Handles the next datagram, or up to `most` as one train; how many.
-    fn handle_some(&mut self, host: HostId, endpoint: &mut Endpoint, most: usize) -> usize {
+    fn handle_some(&mut self, host: HostId, shards: &mut Shards, most: usize) -> usize {
         let HostSpec { lands, service_time, opens_aside, .. } = self.specs[host.0 as usize];
         let mut first = None;
         let mut handled = 0;
@@ -182,6 +183,7 @@ impl World {
                 trace(format_args!("{:?} {} <- {from}: {what}", self.now, host.0));
             }
             if !lands {
+                let endpoint = shards.at(meta.from);
                 let job = if opens_aside { endpoint.open_job(&meta, &content.bytes) } else { None };
                 match job.map(|job| job.run(&mut content.bytes)) {
                     Some(opened) => endpoint.handle_opened(self.now, &meta, &content.bytes, &opened),
@@ -191,7 +193,7 @@ impl World {
             self.datagrams.release(datagram);
         }
         if let Some(meta) = first.filter(|_| lands && handled > 0) {
-            self.counts.landed += self.train.handle(self.now, &meta, endpoint) as u64;
+            self.counts.landed += self.train.handle(self.now, &meta, shards.at(meta.from)) as u64;
         }
         handled
     }
@@ -202,8 +204,10 @@ impl World {
             return;
         }
         process.timeout_at = None;
-        let Some(mut endpoint) = self.take_running(host) else { return };
-        if let Some(timeout) = endpoint.poll_timeout().filter(|&timeout| timeout <= self.now) {
+        let Some(mut shards) = self.take_running(host) else { return };
+        let due = |endpoint: &Endpoint| endpoint.poll_timeout().filter(|&timeout| timeout <= self.now);
+        let timeout = shards.iter().find_map(due);
+        if let Some(timeout) = timeout {
             let process = &mut self.processes[host.0 as usize];
             process.timeouts_fired += 1;
             let (last, times) = process.last_timeout;
@@ -214,19 +218,23 @@ impl World {
             if let Some(trace) = self.trace {
                 trace(format_args!("{:?} {} timeout {timeout:?}", self.now, host.0));
             }
-            endpoint.handle_timeout(self.now);
-            self.drain(host, &mut endpoint, app);
+            for endpoint in shards.iter_mut() {
+                if endpoint.poll_timeout().is_some_and(|timeout| timeout <= self.now) {
+                    endpoint.handle_timeout(self.now);
+                    self.drain(host, endpoint, app);
+                }
+            }
         }
-        self.put_back(host, endpoint);
+        self.put_back(host, shards);
     }
 
-    pub(super) fn take_running(&mut self, host: HostId) -> Option<Box<Endpoint>> {
+    pub(super) fn take_running(&mut self, host: HostId) -> Option<Shards> {
         let process = self.processes.get_mut(host.0 as usize)?;
-        if process.paused { None } else { process.endpoint.take() }
+        if process.paused { None } else { process.shards.take() }
     }
 
-    pub(super) fn put_back(&mut self, host: HostId, endpoint: Box<Endpoint>) {
-        self.processes[host.0 as usize].endpoint = Some(endpoint);
+    pub(super) fn put_back(&mut self, host: HostId, shards: Shards) {
+        self.processes[host.0 as usize].shards = Some(shards);
         self.rearm(host);
     }
 
@@ -236,7 +244,8 @@ impl World {
         let blocked_until = process.blocked_until;
         let more_received = !process.received.is_empty();
         let busy_until = process.busy_until;
-        let timeout = process.endpoint.as_mut().and_then(|endpoint| {
+        let shards = process.shards.iter_mut().flat_map(|shards| shards.iter_mut());
+        let timeouts = shards.filter_map(|endpoint| {
             // Every other host is as one that sleeps: it is called when there is something to do, and only then.
             if host.0 % 2 == 1 {
                 endpoint.settle_timers();
@@ -244,7 +253,7 @@ impl World {
             endpoint.poll_timeout()
         });
         // A timeout that waits for the socket would fire again and again until it can send.
-        let timeout = timeout.map(|at| at.max(blocked_until.unwrap_or(self.now)).max(self.now));
+        let timeout = timeouts.min().map(|at| at.max(blocked_until.unwrap_or(self.now)).max(self.now));
         if let Some(at) = timeout.filter(|&at| process.timeout_at.is_none_or(|earlier| at < earlier)) {
             process.timeout_at = Some(at);
             self.queue.push(at, Happening::Timeout(host));
@@ -315,7 +324,8 @@ impl World {
     /// switch by itself.
     fn spread(&mut self, from: HostId, transmit: &Transmit, datagram: &[u8]) {
         let heard = |process: &super::host::Process| {
-            process.endpoint.as_ref().is_some_and(|endpoint| endpoint.needs_group_address(transmit.to))
+            let mut endpoints = process.shards.iter().flat_map(|shards| shards.iter());
+            endpoints.any(|endpoint| endpoint.needs_group_address(transmit.to))
         };
         let hosts = (0..self.processes.len() as u32).map(HostId);
         let reached = |host: &HostId| *host != from && !self.deaf.contains(host);

@@ -1,9 +1,9 @@
-//! A simulated host: one endpoint, its receive buffer, and the process around them.
+//! A simulated host: its endpoints, its receive buffer, and the process around them.
 
+use super::shards::Shards;
 use crate::net::link::LinkSpec;
 use crate::net::queue::DatagramRef;
 use core::time::Duration;
-use denrei_proto::Endpoint;
 use denrei_wire::Instant;
 use std::collections::VecDeque;
 
@@ -33,6 +33,8 @@ pub struct HostSpec {
     pub tells_buffer: bool,
     /// It opens sealed datagrams before it hands them to its endpoint.
     pub opens_aside: bool,
+    /// Endpoints that share its peers, until they are [gathered](super::World::gather); 0 counts as 1.
+    pub shards: u32,
 }
 
 impl HostSpec {
@@ -51,6 +53,7 @@ impl HostSpec {
             lands: false,
             tells_buffer: false,
             opens_aside: false,
+            shards: 1,
         }
     }
 }
@@ -58,8 +61,8 @@ impl HostSpec {
 /// A host at work.
 #[derive(Default)]
 pub(super) struct Process {
-    /// The running endpoint; `None` while the process is dead.
-    pub endpoint: Option<Box<Endpoint>>,
+    /// The running endpoints; `None` while the process is dead.
+    pub shards: Option<Shards>,
     /// Stopped as by SIGSTOP: datagrams pile up, timeouts do not fire.
     pub paused: bool,
     /// Since when.

@@ -11,6 +11,7 @@ mod capture;
 mod drive;
 mod host;
 mod landing;
+mod shards;
 
 pub use capture::Captured;
 pub use host::HostSpec;
@@ -28,6 +29,7 @@ use denrei_proto::{Config, Endpoint, Event, PeerCounters};
 use denrei_wire::{Ecn, Incarnation, Instant, TransmitBuf};
 use host::Process;
 use landing::Train;
+use shards::Shards;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use thiserror::Error;
@@ -159,16 +161,10 @@ impl World {
     pub fn start(&mut self, host: HostId, config: Arc<Config>) -> Incarnation {
         let seed = self.rng.next_u64();
         let process = &mut self.processes[host.0 as usize];
-        assert!(process.endpoint.is_none(), "{host:?} runs already");
-        let mut endpoint = Box::new(Endpoint::new(config, seed, self.now));
-        if self.specs[host.0 as usize].lands {
-            endpoint.lend_from(landing::LANDED_FROM_BYTES);
-        }
-        if self.specs[host.0 as usize].tells_buffer {
-            endpoint.set_receive_buffer(self.specs[host.0 as usize].receive_buffer_bytes);
-        }
-        let incarnation = endpoint.incarnation();
-        process.endpoint = Some(endpoint);
+        assert!(process.shards.is_none(), "{host:?} runs already");
+        let shards = Shards::new(&self.specs[host.0 as usize], config, seed, self.now);
+        let incarnation = shards.first().incarnation();
+        process.shards = Some(shards);
         self.rearm(host);
         incarnation
     }
@@ -179,21 +175,22 @@ impl World {
         for datagram in process.received {
             self.datagrams.release(datagram);
         }
-        let Some(endpoint) = process.endpoint else { return };
+        let Some(shards) = process.shards else { return };
         self.counts.crashes += 1;
-        self.ended = self.ended + endpoint.session_totals();
+        self.ended = shards.iter().fold(self.ended, |sum, endpoint| sum + endpoint.session_totals());
     }
 
     /// What happened on all sessions of all processes that ran.
     pub fn session_totals(&self) -> PeerCounters {
-        let running = self.processes.iter().filter_map(|process| process.endpoint.as_deref());
+        let running = self.processes.iter().filter_map(|process| process.shards.as_ref());
+        let running = running.flat_map(Shards::iter);
         running.fold(self.ended, |sum, endpoint| sum + endpoint.session_totals())
     }
 
     /// Stops the process of a host, as by SIGSTOP.
     pub fn pause(&mut self, host: HostId) {
         let process = &mut self.processes[host.0 as usize];
-        if process.endpoint.is_some() && !process.paused {
+        if process.shards.is_some() && !process.paused {
             process.paused = true;
             process.paused_at = self.now;
             self.counts.pauses += 1;
@@ -212,8 +209,8 @@ impl World {
     }
 
     fn note_absence(&mut self, host: HostId, since: Option<Instant>) {
-        if let Some(endpoint) = &mut self.processes[host.0 as usize].endpoint {
-            endpoint.note_absence(self.now, since);
+        if let Some(shards) = &mut self.processes[host.0 as usize].shards {
+            shards.iter_mut().for_each(|endpoint| endpoint.note_absence(self.now, since));
         }
     }
 
@@ -260,23 +257,63 @@ impl World {
     }
 
     /// Runs `call` on the endpoint of a host, as its application would, and lets the endpoint act
-    /// on it. `None` if the host's process is dead or stopped.
+    /// on it. `None` if the host's process is dead or stopped. Of several endpoints it is the first.
     pub fn touch<A: Application, T>(
         &mut self,
         host: HostId,
         app: &mut A,
         call: impl FnOnce(&mut A, Instant, &mut Endpoint) -> T,
     ) -> Option<T> {
-        let mut endpoint = self.take_running(host)?;
-        let result = call(app, self.now, &mut endpoint);
-        self.drain(host, &mut endpoint, app);
-        self.put_back(host, endpoint);
+        self.touch_at(host, HostId(0), app, call)
+    }
+
+    /// [`touch`](Self::touch), of the endpoint that has, or would have, the session with `peer`.
+    pub fn touch_at<A: Application, T>(
+        &mut self,
+        host: HostId,
+        peer: HostId,
+        app: &mut A,
+        call: impl FnOnce(&mut A, Instant, &mut Endpoint) -> T,
+    ) -> Option<T> {
+        let mut shards = self.take_running(host)?;
+        let endpoint = shards.at(peer.addr());
+        let result = call(app, self.now, endpoint);
+        self.drain(host, endpoint, app);
+        self.put_back(host, shards);
         Some(result)
     }
 
-    /// The endpoint of a host, to look at.
+    /// [`touch`](Self::touch), of each endpoint of the host.
+    pub fn touch_each<A: Application>(
+        &mut self,
+        host: HostId,
+        app: &mut A,
+        mut call: impl FnMut(&mut A, Instant, &mut Endpoint),
+    ) {
+        let Some(mut shards) = self.take_running(host) else { return };
+        for endpoint in shards.iter_mut() {
+            call(app, self.now, endpoint);
+            self.drain(host, endpoint, app);
+        }
+        self.put_back(host, shards);
+    }
+
+    /// One endpoint of the host has all its sessions from now on, as of a Node that has to do with groups.
+    pub fn gather(&mut self, host: HostId, app: &mut impl Application) {
+        let Some(mut shards) = self.take_running(host) else { return };
+        self.ended = self.ended + shards.gather(self.now);
+        shards.iter_mut().for_each(|endpoint| self.drain(host, endpoint, app));
+        self.put_back(host, shards);
+    }
+
+    /// The endpoint of a host, to look at; the first of several.
     pub fn endpoint(&self, host: HostId) -> Option<&Endpoint> {
-        self.processes[host.0 as usize].endpoint.as_deref()
+        self.processes[host.0 as usize].shards.as_ref().map(Shards::first)
+    }
+
+    /// All endpoints of a host, to look at.
+    pub fn endpoints(&self, host: HostId) -> impl Iterator<Item = &Endpoint> {
+        self.processes[host.0 as usize].shards.iter().flat_map(Shards::iter)
     }
 
     /// Tells `source` after `delay`, in the name of the host `by`, that nobody is at its port.

@@ -12,7 +12,7 @@ use crate::oracle::groups::GroupOp;
 use crate::rng::Rng;
 use core::time::Duration;
 use denrei_proto::group::{GroupOptions, GroupPolicy};
-use denrei_proto::{Config, CongestionAlgorithm, MAX_RATE, MAX_WEIGHT, Rate};
+use denrei_proto::{Config, CongestionAlgorithm, HostRecord, MAX_RATE, MAX_WEIGHT, Rate};
 
 /// Keeps what is odd apart from the rest of a seed.
 const PURPOSE: u64 = 0x6f64_6400_0000_0000;
@@ -20,6 +20,17 @@ const PURPOSE: u64 = 0x6f64_6400_0000_0000;
 const FEW_PEERS: u64 = 0x6665_7700_0000_0000;
 /// Share of the odd ones where somebody has.
 const FEW_PEERS_SHARE: f64 = 0.15;
+/// The same for who has several endpoints.
+const SHARDS: u64 = 0x7368_6172_6400_0000;
+/// Share of the odd ones where somebody has, and of those where they are gathered.
+const SHARDS_SHARE: f64 = 0.3;
+const GATHERED_SHARE: f64 = 0.6;
+/// Most endpoints of a host.
+const MOST_SHARDS: u64 = 3;
+/// The same for who shares its machine with other processes.
+const MACHINES: u64 = 0x6d61_6368_0000_0000;
+/// Share of the odd ones where somebody does.
+const MACHINES_SHARE: f64 = 0.2;
 /// Share of seeds that are odd.
 const SHARE: f64 = 0.5;
 /// Share of the odd ones whose paths are as long as the internet's: they take the longest.
@@ -48,6 +59,73 @@ pub(super) fn make_odd(seed: u64, setup: &mut Setup, ops: &mut Vec<TimedOp>) {
     odd.groups(ops);
     odd.calls(ops);
     few_peers(seed, setup, ops);
+    shards(seed, setup, ops);
+    machines(seed, setup, ops);
+}
+
+/// Some hosts learn rates, and hear from others of their machine what those get. Drawn aside, as it came later than the
+/// rest.
+fn machines(seed: u64, setup: &mut Setup, ops: &mut Vec<TimedOp>) {
+    let mut rng = Rng::new(seed ^ MACHINES);
+    if !rng.chance(MACHINES_SHARE) {
+        return;
+    }
+    for (number, host) in setup.hosts.iter_mut().enumerate() {
+        if rng.chance(0.5) {
+            host.set(|config| config.learn_rates = true);
+            for _ in 0..rng.within(1..=6) {
+                let at = rng.within(0..=ops.len() as u64) as usize;
+                let after = Duration::from_micros(rng.log_within(1..=20_000));
+                let capacity = rng.chance(0.5).then(|| any_number(&mut rng));
+                let others = (0..rng.below(4)).map(|_| record(&mut rng)).collect();
+                ops.insert(
+                    at,
+                    TimedOp { after, op: TestOp::ShareHost(HostId(number as u32), capacity, others) },
+                );
+            }
+        }
+    }
+}
+
+/// Another process has written it: there may be any number in it.
+fn record(rng: &mut Rng) -> HostRecord {
+    HostRecord {
+        weight: any_number(rng),
+        bytes_per_s: any_number(rng),
+        held_back: rng.chance(0.5),
+        overrun_bytes_per_s: any_number(rng),
+    }
+}
+
+fn any_number(rng: &mut Rng) -> u64 {
+    match rng.below(8) {
+        0 => 0,
+        1 => u64::MAX,
+        2 => 1,
+        _ => rng.log_within(100..=1 << 34),
+    }
+}
+
+/// Some hosts spread their peers over several endpoints, and may gather them on the way. Drawn aside, as it came later
+/// than the rest.
+fn shards(seed: u64, setup: &mut Setup, ops: &mut Vec<TimedOp>) {
+    let mut rng = Rng::new(seed ^ SHARDS);
+    // Who has to do with groups has gathered them.
+    if !rng.chance(SHARDS_SHARE) || ops.iter().any(|timed| matches!(timed.op, TestOp::Group(..))) {
+        return;
+    }
+    for (number, host) in setup.hosts.iter_mut().enumerate() {
+        let wanted = rng.within(1..=MOST_SHARDS);
+        // Each has memory for a channel at least.
+        let room = [&host.config, &host.config_later]
+            .map(|config| config.receive_memory_bytes / config.channel_credit_bytes);
+        host.spec.shards = room.into_iter().fold(wanted, u64::min).max(1) as u32;
+        if host.spec.shards > 1 && rng.chance(GATHERED_SHARE) {
+            let at = rng.within(0..=ops.len() as u64) as usize;
+            let after = Duration::from_micros(rng.log_within(1..=100_000));
+            ops.insert(at, TimedOp { after, op: TestOp::Gather(HostId(number as u32)) });
+        }
+    }
 }
 
 /// Some hosts have room for fewer sessions than there are others, or take few handshakes. Drawn aside, as it came later
