@@ -179,6 +179,7 @@ impl<'a> Play<'a> {
                 });
             }
             TestOp::Group(host, ref op) => {
+                world.gather(host, oracle);
                 world.touch(host, oracle, |oracle, now, endpoint| {
                     oracle.act_on_groups(now, host, endpoint, op);
                 });

@@ -106,12 +106,12 @@ fn any_number(rng: &mut Rng) -> u64 {
     }
 }
 
-/// Some hosts spread their peers over several endpoints, and may gather them on the way. Drawn aside, as it came later
+/// Some hosts spread their peers over several endpoints, and may gather them on the way, as they do at the latest when
+/// they have to do with groups. Drawn aside, as it came later
 /// than the rest.
 fn shards(seed: u64, setup: &mut Setup, ops: &mut Vec<TimedOp>) {
     let mut rng = Rng::new(seed ^ SHARDS);
-    // Who has to do with groups has gathered them.
-    if !rng.chance(SHARDS_SHARE) || ops.iter().any(|timed| matches!(timed.op, TestOp::Group(..))) {
+    if !rng.chance(SHARDS_SHARE) {
         return;
     }
     for (number, host) in setup.hosts.iter_mut().enumerate() {
