@@ -60,18 +60,28 @@ struct Voice {
 }
 
 impl Beacon {
-    /// For the Node at `local`, whose cluster has `key`, on all interfaces where somebody can reach it.
+    /// For the Node at `local`, whose cluster has `key`; nothing is said yet.
     ///
     /// # Errors
-    /// The host has no multicast there.
+    /// The system has no randomness.
     pub fn new(group: SocketAddr, local: SocketAddr, key: Option<&BeaconKey>) -> io::Result<Self> {
         let mut id = [0; 8];
         getrandom::fill(&mut id).map_err(|error| io::Error::other(error.to_string()))?;
         let said = Said { port: local.port(), id };
-        let voices = announce(group, local, said, key)?;
         let now = Instant::now();
-        let (next, look_at) = (now + INTERVAL, now + LOOK_INTERVAL);
-        Ok(Self { group, local, voices, said, key: key.cloned(), next, look_at })
+        Ok(Self { group, local, voices: Vec::new(), said, key: key.cloned(), next: now, look_at: now })
+    }
+
+    /// Says it on all interfaces where somebody can reach the Node; [`poll`](Self::poll) looks again which there are.
+    ///
+    /// # Errors
+    /// The host has no multicast there, now or at all.
+    pub fn announce(&mut self, now: Instant) -> io::Result<()> {
+        (self.next, self.look_at) = (now + INTERVAL, now + LOOK_INTERVAL);
+        // Where nobody hears it any more, it may be heard again later.
+        self.voices.clear();
+        self.voices = announce(self.group, self.local, self.said, self.key.as_ref())?;
+        Ok(())
     }
 
     /// Whether an address was heard in a beacon of this sender's own.
@@ -84,13 +94,11 @@ impl Beacon {
         if now < self.next {
             return;
         }
-        self.next = now + INTERVAL;
         if now >= self.look_at {
-            self.look_at = now + LOOK_INTERVAL;
-            // Where nobody hears it any more, it may be heard again later.
-            self.voices = announce(self.group, self.local, self.said, self.key.as_ref()).unwrap_or_default();
+            let _ = self.announce(now);
             return;
         }
+        self.next = now + INTERVAL;
         for voice in &self.voices {
             // One that is lost is followed by another.
             let _ = voice.say(self.said, self.key.as_ref());
@@ -324,8 +332,9 @@ mod tests {
     fn found(group: IpAddr, local: &str, here: &str) -> Option<SocketAddr> {
         let (group, key) = (self::group(group), key());
         let mut finder = Finder::new(group, here.parse().unwrap(), Some(&key)).ok()?;
-        let mut beacon = Beacon::new(group, local.parse().unwrap(), Some(&key)).ok()?;
+        let mut beacon = Beacon::new(group, local.parse().unwrap(), Some(&key)).unwrap();
         let begin = Instant::now();
+        beacon.announce(begin).ok()?;
         let mut found = None;
         while found.is_none() && begin.elapsed() < Duration::from_secs(10) {
             beacon.poll(Instant::now());
@@ -374,12 +383,18 @@ mod tests {
 
     #[test]
     fn a_node_of_the_other_family_is_told_what_to_do() {
-        let error =
-            Beacon::new("[ff11::1]:7000".parse().unwrap(), "0.0.0.0:1".parse().unwrap(), None).unwrap_err();
+        let mut beacon =
+            Beacon::new("[ff11::1]:7000".parse().unwrap(), "0.0.0.0:1".parse().unwrap(), None).unwrap();
+        let error = beacon.announce(Instant::now()).unwrap_err();
         assert!(error.to_string().contains("--bind [::]"), "{error}");
         let error =
             Finder::new("239.1.1.1:7000".parse().unwrap(), "[::1]:1".parse().unwrap(), None).unwrap_err();
         assert!(error.to_string().contains("--bind 0.0.0.0"), "{error}");
+    }
+
+    /// Has a sender say once where it is.
+    fn announced(group: SocketAddr, local: SocketAddr, key: Option<&BeaconKey>) {
+        Beacon::new(group, local, key).unwrap().announce(Instant::now()).unwrap();
     }
 
     /// Says `many` beacons, each of another sender at `from`, as somebody does who has no key.
@@ -405,8 +420,8 @@ mod tests {
         let mut finder = Finder::new(group, local, Some(&key)).unwrap();
         forge(group, "127.0.0.1", 100);
         let other = BeaconKey::new(&ClusterKey::from_bytes([2; 32]));
-        let _other = Beacon::new(group, local, Some(&other)).unwrap();
-        let _real = Beacon::new(group, local, Some(&key)).unwrap();
+        announced(group, local, Some(&other));
+        announced(group, local, Some(&key));
         assert_eq!(asked(&mut finder, Instant::now()), [local]);
         assert!(
             finder.dropped().starts_with("; 101 beacons were dropped: made without"),
@@ -422,9 +437,9 @@ mod tests {
         let now = Instant::now();
         forge(group, "127.0.0.2", 100);
         assert_eq!(asked(&mut finder, now).len(), MAX_OF_HOST);
-        let _real = Beacon::new(group, local, None).unwrap();
+        announced(group, local, None);
         assert_eq!(asked(&mut finder, now), [local]);
-        let _sealed = Beacon::new(group, local, Some(&key())).unwrap();
+        announced(group, local, Some(&key()));
         assert_eq!(asked(&mut finder, now), []);
         assert_eq!(finder.dropped(), "; 1 beacons were dropped: made by senders that have a key");
         forge(group, "127.0.0.2", 100);

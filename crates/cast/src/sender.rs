@@ -24,6 +24,7 @@ use crate::source::Source;
 use bytes::Bytes;
 use denrei::{ChannelId, Group, GroupCounters, GroupError, Node, PeerId, SendError};
 use std::collections::BTreeMap;
+use std::io;
 use std::net::SocketAddr;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
@@ -84,6 +85,20 @@ pub struct Sender {
     progress_at: Instant,
 }
 
+/// What to tell people of an announcement that does not reach all hosts.
+fn not_announced(announced: io::Result<()>, group: SocketAddr, local: SocketAddr) -> Option<String> {
+    let (named, alone) = (interfaces::named(group), interfaces::is_this_host_alone(group, local));
+    let what = match announced {
+        Ok(()) if !alone => return None,
+        Ok(()) => format!(
+            "the cast is announced at {named} on this host alone, as no other interface carries multicast; tell \
+             receivers elsewhere"
+        ),
+        Err(error) => format!("cannot announce the cast at {named}: {error}; tell receivers"),
+    };
+    Some(format!("{what} the address of this sender, with --from"))
+}
+
 impl Sender {
     /// Prepares to send over `node`, which should have a thread of its own ([`denrei::Drive::Thread`]).
     ///
@@ -103,7 +118,7 @@ impl Sender {
         let offer = source.offer(options.group);
         let now = Instant::now();
         let mut roster = Roster::new(offer.manifest_pieces(), pieces);
-        let mut beacon = None;
+        let (mut beacon, mut finder) = (None, None);
         let mut warnings = Vec::new();
         match &options.members {
             Members::Listed(members) => {
@@ -111,27 +126,17 @@ impl Sender {
                     roster.member_at(*addr, now);
                 }
             }
-            Members::AtLeast(_) => match Beacon::new(options.group, node.local_addr(), node.beacon_key()) {
-                Ok(opened) => {
-                    beacon = Some(opened);
-                    if interfaces::is_this_host_alone(options.group, node.local_addr()) {
-                        warnings.push(format!(
-                            "the cast is announced at {} on this host alone, as no other interface carries multicast; \
-                             tell receivers elsewhere the address of this sender, with --from",
-                            interfaces::named(options.group)
-                        ));
-                    }
-                }
-                Err(error) => warnings.push(format!(
-                    "cannot announce the cast at {}: {error}; tell receivers the address of this sender, with --from",
-                    interfaces::named(options.group)
-                )),
-            },
+            Members::AtLeast(_) => {
+                let (group, local, key) = (options.group, node.local_addr(), node.beacon_key());
+                let mut announcing = Beacon::new(group, local, key)
+                    .map_err(|error| CastError::Transport(format!("cannot announce the cast: {error}")))?;
+                // Where it does not work now, it may later.
+                warnings.extend(not_announced(announcing.announce(now), group, local));
+                beacon = Some(announcing);
+                // Where it does not work the beacon has not, either, or receivers will say so.
+                finder = Finder::new(group, local, key).ok();
+            }
         }
-        // Where it does not work the beacon has not, either, or receivers will say so.
-        let finder = beacon
-            .as_ref()
-            .and_then(|_| Finder::new(options.group, node.local_addr(), node.beacon_key()).ok());
         Ok(Self {
             node,
             source,
