@@ -16,6 +16,9 @@ use std::time::Duration;
 /// So long a silent peer keeps a connected socket that another one would need.
 const LONGEST_WATCH: Duration = Duration::from_secs(3);
 
+/// How often it is looked by which interfaces groups are to be heard: as often as openers ask whether they are.
+const INTERFACES_INTERVAL: Duration = Duration::from_secs(2);
+
 /// Send operations in one flush before the receiving side gets its turn.
 const MAX_SENDS_PER_FLUSH: usize = 64;
 
@@ -30,6 +33,8 @@ pub(crate) struct Io {
     /// Silent peers that have a connected socket as the kernel tells there if their hosts refuse what is sent, and
     /// since when.
     watched: Vec<(Way, Instant)>,
+    /// When it is looked again which interfaces there are.
+    interfaces_at: Instant,
 }
 
 /// The core, which whoever sends has already locked, and the time just read, at which no timer is due: a
@@ -57,6 +62,7 @@ impl Io {
             stuck: None,
             busy: BusyPeers::default(),
             watched: Vec::new(),
+            interfaces_at: Instant::ZERO + INTERFACES_INTERVAL,
         }
     }
 
@@ -120,10 +126,20 @@ impl Io {
         self.stuck = Some((transmit, 0));
         let (silent, more) = (core.endpoint.poll_silent(), core.endpoint.wants_transmit());
         drop(core);
+        self.follow_interfaces(now);
         if let Some(peer) = silent {
             self.watch(peer, now);
         }
         Ok(more)
+    }
+
+    /// Looks, every so often, by which interfaces groups are to be heard now.
+    #[inline]
+    pub fn follow_interfaces(&mut self, now: Instant) {
+        if now >= self.interfaces_at {
+            self.interfaces_at = now + INTERFACES_INTERVAL;
+            self.socket.follow_interfaces();
+        }
     }
 
     /// Sends the transmit under way; whether the kernel had room.

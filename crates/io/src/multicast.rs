@@ -45,6 +45,24 @@ impl UdpSocket {
         Ok(true)
     }
 
+    /// Speaks to groups, and hears those it does, by the interfaces that there are now: that of its address, or that
+    /// routes say, may have come, or come back as another one. Where it does already nothing happens.
+    pub fn follow_interfaces(&self) {
+        let own = self.config.multicast_interface.map_or(self.local.ip(), IpAddr::V4);
+        if let IpAddr::V4(own) = own.to_canonical()
+            && !own.is_unspecified()
+        {
+            // Refused while it is away.
+            let _ = SockRef::from(&self.lanes[0].socket).set_multicast_if_v4(&own);
+        }
+        for lane in &self.lanes {
+            let Some(group) = lane.group else { continue };
+            let at = self.group_interface(group);
+            let named = if at.is_loopback() { group } else { by_route(group) };
+            let _ = listen_to(&SockRef::from(&lane.socket), named, at);
+        }
+    }
+
     /// A group's address with its interface, where it is one of a link and does not say which: that of this socket's
     /// address, or, where it has all of its host's, that of the way to `other`, whom the group is for, or of the route
     /// to groups of a whole site. As it came where the system does not say.
@@ -55,10 +73,7 @@ impl UdpSocket {
         }
         let index = match self.local {
             SocketAddr::V6(local) if !local.ip().is_unspecified() => interface_of(&local),
-            _ => source_towards(other.unwrap_or_else(|| of_its_site(v6).into())).and_then(|own| match own {
-                SocketAddr::V6(own) => Some(own.scope_id()),
-                SocketAddr::V4(_) => None,
-            }),
+            _ => interface_towards(other.unwrap_or_else(|| of_its_site(v6).into())),
         };
         v6.set_scope_id(index.unwrap_or(0));
         v6.into()
@@ -188,6 +203,26 @@ pub fn of_its_site(group: SocketAddrV6) -> SocketAddrV6 {
     let mut octets = group.ip().octets();
     octets[1] = (octets[1] & 0xf0) | 5;
     SocketAddrV6::new(octets.into(), group.port(), 0, 0)
+}
+
+/// The index of the interface of the way to another's address of IPv6.
+fn interface_towards(other: SocketAddr) -> Option<u32> {
+    match source_towards(other)? {
+        SocketAddr::V6(own) => Some(own.scope_id()),
+        SocketAddr::V4(_) => None,
+    }
+}
+
+/// A group's address with the interface that routes say, where it names none and is of IPv6: whoever has joined one
+/// on some interface is told that he has, should he leave to the system on which to join it again.
+fn by_route(group: SocketAddr) -> SocketAddr {
+    match group {
+        SocketAddr::V6(mut v6) if v6.scope_id() == 0 => {
+            v6.set_scope_id(interface_towards(group).unwrap_or(0));
+            v6.into()
+        }
+        _ => group,
+    }
 }
 
 /// Such a group is spoken to and heard where its address says.

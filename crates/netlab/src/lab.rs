@@ -71,7 +71,7 @@ pub struct Lab {
     bridge: String,
     hosts: Vec<String>,
     ipv6: bool,
-    mtu: u64,
+    config: LabConfig,
 }
 
 impl Lab {
@@ -101,10 +101,10 @@ impl Lab {
             bridge: cleanup::namespace_name(number, "br"),
             hosts: (0..hosts).map(|host| cleanup::namespace_name(number, &host.to_string())).collect(),
             ipv6: Path::new("/proc/net/if_inet6").exists(),
-            mtu: config.mtu.into(),
+            config,
         };
         // From here on an error drops `lab`, which removes what has been built.
-        lab.build(config)?;
+        lab.build()?;
         Ok(lab)
     }
 
@@ -147,6 +147,19 @@ impl Lab {
     pub fn link_up(&self, index: usize) -> Result<(), LabError> {
         self.set_port(index, "up")?;
         self.wait_for_ports(&["dev", &format!("port{index}")], 1)
+    }
+
+    /// Takes host `index`'s interface away with all that was set there, and gives it a new one with the same addresses:
+    /// another index and MAC address, no group joined.
+    ///
+    /// # Errors
+    /// If the kernel refuses, or the bridge does not hand on what comes by it within five seconds.
+    pub fn replace_interface(&self, index: usize) -> Result<(), LabError> {
+        let (host, port) = (self.host(index), format!("port{index}"));
+        run("ip", &["-n", &self.bridge, "link", "del", &port])?;
+        feed("ip", &["-n", &self.bridge, "-batch", "-"], &host.cable_script(self.config))?;
+        feed("ip", &["-n", host.namespace(), "-batch", "-"], &host.script(self.config))?;
+        self.wait_for_ports(&["dev", &port], 1)
     }
 
     /// Makes host `index` lose this share of the IP packets it receives, at random; 0 ends it.
@@ -242,7 +255,7 @@ impl Lab {
 
     fn shape(&self, namespace: &str, device: &str, mbit: u64, queue_bytes: u64) -> Result<(), LabError> {
         let bucket = (mbit * BUCKET_MICROS / 8).max(MIN_BUCKET_BYTES);
-        let whole = (bucket / WHOLE_SHARE).max(self.mtu + FRAME_BYTES);
+        let whole = (bucket / WHOLE_SHARE).max(u64::from(self.config.mtu) + FRAME_BYTES);
         let mut shape = format!("tbf rate {mbit}mbit burst {bucket} limit {queue_bytes}");
         if bucket < ROOMY_BUCKET_BYTES {
             let _ = write!(shape, " peakrate {PEAK_MBIT}mbit mtu {}", whole + PEAK_TICK_BYTES);
@@ -275,29 +288,24 @@ impl Lab {
         }
     }
 
-    fn build(&self, config: LabConfig) -> Result<(), LabError> {
+    fn build(&self) -> Result<(), LabError> {
         for namespace in self.namespaces() {
             cleanup::register(namespace);
             run("ip", &["netns", "add", namespace])?;
         }
-        feed("ip", &["-n", &self.bridge, "-batch", "-"], &self.bridge_script(config))?;
+        feed("ip", &["-n", &self.bridge, "-batch", "-"], &self.bridge_script())?;
         for host in self.hosts() {
-            feed("ip", &["-n", host.namespace(), "-batch", "-"], &host.script(config))?;
+            feed("ip", &["-n", host.namespace(), "-batch", "-"], &host.script(self.config))?;
         }
         self.wait_for_ports(&["master", "br0"], self.len())
     }
 
     /// Multicast snooping is off: the bridge floods groups like a plain switch, at once, where a
     /// snooping one would first wait for a querier.
-    fn bridge_script(&self, config: LabConfig) -> String {
+    fn bridge_script(&self) -> String {
         let mut script = String::from("link set lo up\nlink add br0 type bridge mcast_snooping 0\n");
-        for (index, host) in self.hosts.iter().enumerate() {
-            let _ = writeln!(script, "link add port{index} type veth peer name eth0 netns {host}");
-            let _ = writeln!(script, "link set port{index} mtu {} master br0", config.mtu);
-            script.push_str(&offload_line(&format!("port{index}"), config));
-            let _ = writeln!(script, "link set port{index} up");
-        }
-        let _ = writeln!(script, "link set br0 mtu {} up", config.mtu);
+        self.hosts().for_each(|host| script.push_str(&host.cable_script(self.config)));
+        let _ = writeln!(script, "link set br0 mtu {} up", self.config.mtu);
         script
     }
 
@@ -355,6 +363,16 @@ impl<'a> Host<'a> {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", self.namespace()]).arg(program);
         command
+    }
+
+    /// The link between it and the bridge.
+    fn cable_script(&self, config: LabConfig) -> String {
+        let port = format!("port{}", self.index);
+        let mut script = format!("link add {port} type veth peer name eth0 netns {}\n", self.namespace());
+        let _ = writeln!(script, "link set {port} mtu {} master br0", config.mtu);
+        script.push_str(&offload_line(&port, config));
+        let _ = writeln!(script, "link set {port} up");
+        script
     }
 
     fn script(&self, config: LabConfig) -> String {

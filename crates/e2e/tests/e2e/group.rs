@@ -290,6 +290,29 @@ fn nodes_on_all_addresses_speak_to_groups_by_the_way_to_their_members() {
     }
 }
 
+/// Members and their opener have an interface taken away and get another one with the same addresses, as a container that
+/// moves: all go back to the group's address.
+#[test]
+fn groups_are_heard_and_spoken_to_by_an_interface_that_came_later() {
+    let test = begin("groups_are_heard_and_spoken_to_by_an_interface_that_came_later");
+    let Some(lab) = lab(&test, 3) else { return };
+    let place = |index: usize| Some((index, lab.host(index).ipv6()?.into()));
+    let v4 = (GROUP, lab.hosts().map(|host| (host.index(), host.ip())).collect());
+    let v6 = (0..3).map(place).collect::<Option<Vec<Place>>>().map(|places| (GROUP_IPV6, places));
+    for (group, places) in std::iter::once(v4).chain(v6) {
+        // There on all addresses, and so on loopback, too.
+        let bind = |ip: IpAddr| if ip.is_ipv4() { ip } else { Ipv6Addr::UNSPECIFIED.into() };
+        let mut gang = Gang::open_bound(&lab, group, &places, bind, ("wait", "auto"), (4_000, 2_000, 2_000));
+        for host in [1, 0] {
+            lab.replace_interface(host).unwrap();
+        }
+        gang.expect_all(&[0, 1], 4_000);
+        assert_eq!(gang.opener.wait("closed"), "true");
+        let paths = "paths Multicast Multicast".to_owned();
+        assert!(gang.opener.said.contains(&paths), "{group}: {:?}", gang.opener.said);
+    }
+}
+
 #[test]
 fn members_on_the_openers_own_host_hear_what_its_interface_carries() {
     let test = begin("members_on_the_openers_own_host_hear_what_its_interface_carries");

@@ -185,7 +185,9 @@ impl Sleeper for SocketSleeper {
     fn sleep(&mut self, limit: Duration) {
         let mut fds = Vec::new();
         if !self.is_deaf {
-            fds.extend(self.shared.io.lock().socket.raw_fds());
+            let mut io = self.shared.io.lock();
+            io.follow_interfaces(self.shared.clock.now());
+            fds.extend(io.socket.raw_fds());
         }
         // A descriptor that was closed meanwhile ends the sleep: the next one has the new list.
         if let Ok(wake) = self.shared.wait_on(fds, limit) {
