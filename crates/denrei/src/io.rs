@@ -172,7 +172,7 @@ impl Io {
         let connected: Vec<_> = self.socket.connected_peers().collect();
         self.watched.retain(|(watched, _)| connected.contains(watched));
         if connected.iter().any(|way| way.to == peer.to) {
-            return;
+            return self.socket.ask_who_refuses(peer.to);
         }
         let is_full = matches!(self.socket.connect_peer(peer), Ok(false));
         let long = |(_, since): &(Way, Instant)| now.saturating_since(*since) >= LONGEST_WATCH;
@@ -181,6 +181,7 @@ impl Io {
             let _ = self.socket.connect_peer(peer);
         }
         if self.socket.connected_peers().any(|way| way == peer) {
+            self.socket.ask_who_refuses(peer.to);
             self.watched.push((peer, now));
         }
     }

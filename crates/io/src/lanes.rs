@@ -10,7 +10,10 @@
 //! by the first that looks: a process that shares its core with others may have few.
 
 use crate::config::MAX_LANES;
+use crate::outcome::{self, DropKind};
+use crate::refusal;
 use denrei_wire::{Ecn, Way};
+use std::io;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 
 /// Most empty calls from one look at all lanes to the next, while a lane is hot, some 8 µs: what comes on that
@@ -62,6 +65,8 @@ pub(crate) struct Lane {
     settled: bool,
     /// The peer's host has said that nobody is at its port, and nobody has asked yet.
     pub(crate) refused: bool,
+    /// The kernel says who it was ([`refusal`](crate::refusal)).
+    pub(crate) told_who_refuses: bool,
     /// `Some`: about to be closed, polled that often since.
     pub(crate) draining: Option<u32>,
 }
@@ -86,6 +91,7 @@ impl Lane {
             was_empty,
             settled,
             refused,
+            told_who_refuses: false,
             draining,
         }
     }
@@ -93,6 +99,33 @@ impl Lane {
     /// A socket that hears a group of the network.
     pub(crate) fn of_group(socket: UdpSocket, group: SocketAddr, trains: bool) -> Self {
         Self { group: Some(group), ..Self::new(socket, None, trains) }
+    }
+
+    /// Has the kernel say who refuses what is sent, if it can.
+    pub(crate) fn ask_who_refuses(&mut self) {
+        self.told_who_refuses = self.told_who_refuses || refusal::ask(&self.socket).is_ok();
+    }
+
+    /// Whether `error` may be the report of an earlier datagram's fate: where it is told whose that is, the kernel reports
+    /// "source route failed" as well, which is else an error of the call.
+    pub(crate) fn may_be_pending(&self, error: &io::Error) -> bool {
+        let no_route = self.told_who_refuses && error.raw_os_error() == Some(libc::EOPNOTSUPP);
+        no_route || outcome::may_be_pending(error)
+    }
+
+    /// Whether what a call ended with is word of the peer's own host that nobody is at its port, as far as the system
+    /// tells.
+    pub(crate) fn is_refusal_of_peer(&mut self, error: &io::Error) -> bool {
+        let was_told = self.told_who_refuses;
+        let refused = DropKind::of(error) == DropKind::Refused;
+        if refused {
+            self.ask_who_refuses();
+        }
+        match self.peer {
+            // What there is to read is read after every error, of whatever kind.
+            peer if was_told => refusal::peer_says(&self.socket, peer.map(|peer| peer.ip())),
+            peer => refused && peer.is_some() && !self.told_who_refuses,
+        }
     }
 
     /// Whose every datagram here is, if that is certain: before it was connected, and after it was

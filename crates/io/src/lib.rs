@@ -40,6 +40,7 @@ mod plain;
 mod raw;
 mod receiver;
 mod recv;
+mod refusal;
 mod send;
 mod socket;
 mod source;

@@ -68,6 +68,16 @@ pub(crate) unsafe fn recvmsg(fd: BorrowedFd<'_>, header: *mut libc::msghdr) -> i
     answer(unsafe { libc::syscall(libc::SYS_recvmsg, fd.as_raw_fd(), header, libc::MSG_DONTWAIT) })
 }
 
+/// Takes the next error from the socket's queue of them.
+///
+/// # Safety
+/// As for [`recvmsg`].
+pub(crate) unsafe fn recv_error(fd: BorrowedFd<'_>, header: *mut libc::msghdr) -> io::Result<usize> {
+    let flags = libc::MSG_DONTWAIT | libc::MSG_ERRQUEUE;
+    // SAFETY: by the contract.
+    answer(unsafe { libc::syscall(libc::SYS_recvmsg, fd.as_raw_fd(), header, flags) })
+}
+
 /// A count, or what went wrong.
 fn answer(returned: libc::c_long) -> io::Result<usize> {
     usize::try_from(returned).map_err(|_| io::Error::last_os_error())

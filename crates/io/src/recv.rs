@@ -6,7 +6,7 @@
 use crate::buffers::RecvBuffers;
 use crate::config::MAX_LANES;
 use crate::lanes::{MAX_DRAIN_CALLS, Plan};
-use crate::outcome::{DropKind, is_of_the_call, may_be_pending};
+use crate::outcome::{DropKind, is_of_the_call};
 use crate::plain;
 use crate::receiver::Receiver;
 use crate::socket::UdpSocket;
@@ -206,7 +206,10 @@ impl UdpSocket {
                     self.counters.recv_would_block += 1;
                     return Ok(0);
                 }
-                Err(error) if may_be_pending(&error) || DropKind::of(&error) == DropKind::NoBuffers => {
+                Err(error)
+                    if self.lanes[index].may_be_pending(&error)
+                        || DropKind::of(&error) == DropKind::NoBuffers =>
+                {
                     self.counters.recv_errors += 1;
                     self.note_refusal(index, &error);
                 }

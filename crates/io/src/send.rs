@@ -11,7 +11,7 @@
 mod calls;
 
 use crate::lanes::Lane;
-use crate::outcome::{DropKind, SendAttempt, SendHook, SendOutcome, may_be_missing_gso, may_be_pending};
+use crate::outcome::{DropKind, SendAttempt, SendHook, SendOutcome, may_be_missing_gso};
 use crate::plain::{self, canonical, mapped};
 use crate::socket::UdpSocket;
 use denrei_wire::datagram::{MAX_DATAGRAM_BYTES, MAX_SEGMENTS};
@@ -263,7 +263,9 @@ impl UdpSocket {
                     self.blocked = None;
                     return Ok(sent);
                 }
-                Err(error) if tries > 0 && may_be_pending(&error) => self.note_refusal(lane, &error),
+                Err(error) if tries > 0 && self.lanes[lane].may_be_pending(&error) => {
+                    self.note_refusal(lane, &error);
+                }
                 Err(error) => {
                     self.note_refusal(lane, &error);
                     let would_block = error.kind() == io::ErrorKind::WouldBlock;

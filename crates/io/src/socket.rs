@@ -221,10 +221,20 @@ impl UdpSocket {
         lane.peer
     }
 
+    /// Has the kernel say who it is that refuses what a peer with a connected socket is sent, from the first refusal on:
+    /// else that one is not known to be the peer's, and does not count.
+    #[cold]
+    pub fn ask_who_refuses(&mut self, peer: SocketAddr) {
+        let peer = canonical(peer);
+        if let Some(lane) = self.lanes.iter_mut().find(|lane| lane.peer == Some(peer)) {
+            lane.ask_who_refuses();
+        }
+    }
+
     /// What a call on a lane ended with may be word of the peer's host.
     #[cold]
     pub(crate) fn note_refusal(&mut self, lane: usize, error: &io::Error) {
-        if lane > 0 && DropKind::of(error) == DropKind::Refused {
+        if lane > 0 && self.lanes[lane].is_refusal_of_peer(error) {
             self.lanes[lane].refused = true;
             self.has_refused = true;
         }

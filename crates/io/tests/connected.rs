@@ -312,7 +312,8 @@ fn whatever_a_router_says_of_a_peer_the_port_goes_on() {
     };
     for backend in [BackendChoice::Batched, BackendChoice::Plain] {
         let mut node = UdpSocket::bind("127.0.0.1:0".parse().unwrap(), &config(backend)).unwrap();
-        let mut peer = bind("127.0.0.1:0");
+        // What the router says comes from 127.0.0.1.
+        let mut peer = bind("127.0.0.2:0");
         let (here, there) = (node.local_addr(), peer.local_addr());
         assert!(node.connect_peer(there).unwrap());
         // But 4, which says how large datagrams may be: all of this host would believe it.
@@ -327,6 +328,11 @@ fn whatever_a_router_says_of_a_peer_the_port_goes_on() {
                 }
                 send(&mut node, there, b"still there");
                 assert_eq!(receive(&mut peer, 1)[0].1, b"still there");
+                let refused = node.take_refused();
+                assert!(
+                    refused.is_none() || cfg!(not(target_os = "linux")),
+                    "code {code}: it is no peer's word"
+                );
             }
         }
     }
@@ -376,6 +382,11 @@ fn a_host_that_refuses_is_named_once_whichever_call_it_fails() {
         assert_silent(&mut node);
         assert_eq!(node.take_refused(), None);
         drop(there);
+        if cfg!(target_os = "linux") {
+            send(&mut node, peer, b"by whom is not told until somebody asks,");
+            assert_silent(&mut node);
+            assert_eq!(node.take_refused(), None);
+        }
         send(&mut node, peer, b"told when receiving");
         assert_silent(&mut node);
         assert_eq!((node.take_refused(), node.take_refused()), (Some(peer), None), "node at {addr}");
