@@ -115,6 +115,17 @@ pub fn peer_lost(address: SocketAddr, reason: &LostReason, in_order: bool) {
     say(level, Subsystem::EndpointData, || format!("peer {address} is lost: {reason}"));
 }
 
+/// A receive waits that may want what a peer sends next, which is held back.
+pub fn held_back(limit: usize, stretch: usize) {
+    say(Level::Warn, Subsystem::EndpointData, || {
+        format!(
+            "a receive waits, and a peer that it may wait for has sent {stretch} times FI_DENREI_UNEXPECTED_BYTES \
+             ({limit}), divided by those that send, that nobody has asked for: it may send on when some of it is \
+             received. If that never happens, raise FI_DENREI_UNEXPECTED_BYTES"
+        )
+    });
+}
+
 /// A peer sent what no provider of ours sends.
 pub fn malformed(address: SocketAddr) {
     say(Level::Warn, Subsystem::EndpointData, || {

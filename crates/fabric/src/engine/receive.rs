@@ -16,6 +16,7 @@ use crate::ffi;
 use crate::memory::Memory;
 use bytes::Bytes;
 use denrei::Placement;
+use std::cell::Cell;
 use std::collections::HashMap;
 
 /// While a receive or a look waits that may need them, this many times the limit is taken.
@@ -90,6 +91,8 @@ pub(super) struct Receiving {
     /// Claimed messages by the context of who claimed them.
     claimed: HashMap<usize, (PeerIndex, u64, Unexpected)>,
     held: Held,
+    /// That a peer that is waited for may send no more was said.
+    pub(super) told_full: Cell<bool>,
     /// Of whom a message was looked for in vain since the last turn, or of anybody.
     missed: Option<Option<PeerIndex>>,
     buffers: HashMap<u64, Buffer>,
@@ -123,8 +126,17 @@ impl Receiving {
 
     /// Whether messages are taken from a peer; `limit` in bytes is what all may hold while nobody waits for them.
     pub(super) fn takes(&self, peer: PeerIndex, limit: usize) -> bool {
-        self.held.has_room(peer, limit)
-            || (self.waits_for(peer) && self.held.has_room(peer, limit.saturating_mul(STRETCH)))
+        self.held.has_room(peer, limit) || (self.waits_for(peer) && self.has_stretched_room(peer, limit))
+    }
+
+    /// Whether there is room for a peer for which somebody waits. Where there is none the wait may be without end, which is
+    /// said once.
+    fn has_stretched_room(&self, peer: PeerIndex, limit: usize) -> bool {
+        let has_room = self.held.has_room(peer, limit.saturating_mul(STRETCH));
+        if !has_room && !self.told_full.replace(true) {
+            crate::log::held_back(limit, STRETCH);
+        }
+        has_room
     }
 
     /// Whether messages of some peers may wait until others are received.

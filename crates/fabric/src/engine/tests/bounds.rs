@@ -65,6 +65,10 @@ fn a_peer_that_sends_much_in_vain_keeps_nobody_waiting_for_another() {
     for many in [1, 1000] {
         let mut into = [0; 8];
         let mut sides = flooded(Some(many), &mut into);
+        assert!(
+            sides[2].engine.receiving.told_full.get(),
+            "it is said what to do if that is what is waited for"
+        );
         // The last one is waited for.
         for tag in 1..=many {
             send(&mut sides[1], 1, tag, &mut [5; 8]);
@@ -77,6 +81,7 @@ fn a_peer_that_sends_much_in_vain_keeps_nobody_waiting_for_another() {
 #[test]
 fn who_looks_for_a_message_finds_it_behind_what_others_and_its_sender_have_sent_in_vain() {
     let mut sides = flooded(None, &mut []);
+    assert!(!sides[2].engine.receiving.told_full.get(), "nobody waits");
     for (source, tag) in [(2, 7), (ffi::FI_ADDR_UNSPEC, 8)] {
         // More than the limit, and less than its share of what is taken while somebody looks.
         for _ in 0..50 {
