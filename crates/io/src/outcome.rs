@@ -52,7 +52,7 @@ pub enum DropKind {
     Unreachable,
     /// The peer's host answered that nobody listens (`ECONNREFUSED`).
     Refused,
-    /// A firewall of this host forbids it (`EPERM`, `EACCES`).
+    /// A firewall of this host forbids it (`EPERM`), or a route (`EACCES`).
     NotPermitted,
     /// The interface is down (`ENETDOWN`).
     NetworkDown,

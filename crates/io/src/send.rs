@@ -134,6 +134,9 @@ impl UdpSocket {
         let advice = match kind {
             DropKind::Unreachable => format!("see whether there is a route: `ip route get {ip}`"),
             DropKind::NetworkDown => "bring the interface up: `ip link set DEVICE up`".to_owned(),
+            DropKind::NotPermitted if error.raw_os_error() == Some(libc::EACCES) => {
+                format!("see whether a route prohibits it: `ip route get {ip}`")
+            }
             DropKind::NotPermitted => "let this host's firewall pass UDP".to_owned(),
             DropKind::Other => format!("see whether this Node's address, {local}, can speak to that one"),
             DropKind::TooLarge => format!(

@@ -221,6 +221,18 @@ fn receive_now(socket: &mut UdpSocket) -> Vec<Vec<u8>> {
 }
 
 #[test]
+fn what_a_route_prohibits_is_no_firewalls_doing() {
+    for (errno, advice) in [(libc::EACCES, "a route prohibits it"), (libc::EPERM, "firewall pass UDP")] {
+        let mut socket = bind("127.0.0.1:0");
+        let (there, buf) = transmit("127.0.0.1:9".parse().unwrap(), b"prohibited", None);
+        refuse(&mut socket, errno, |_| true);
+        assert_eq!(socket.send(&there, &buf), SendOutcome::Dropped { kind: DropKind::NotPermitted });
+        let told = socket.warnings().last().map(String::as_str).unwrap_or_default();
+        assert!(told.contains(advice), "{told}");
+    }
+}
+
+#[test]
 fn refusals_of_the_host_are_drops_with_their_reason() {
     let kinds = [
         (libc::ENETUNREACH, DropKind::Unreachable),
