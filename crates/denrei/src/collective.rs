@@ -59,7 +59,9 @@ enum Tie {
 ///
 /// All call the same operations, in the same order: where rank 0 waits for something of one that calls another, or that
 /// one for something of rank 0, all who wait are [told](CollectiveError::Unlike), and the set goes on with the next. That
-/// one gathers while rank 0 broadcasts shows in the next operation for which rank 0 takes something of all.
+/// one gathers while rank 0 broadcasts shows in the next operation for which rank 0 takes something of all. One that
+/// broadcasts sends nothing: if rank 0 waits for something of it, it does so until its time is up, and names it as
+/// [missing](CollectiveError::TimedOut).
 ///
 /// An operation for which time was up is over for all, and the set goes on with the next. A Node that had not come
 /// to it calls it still, hears at once that others [gave up](CollectiveError::GaveUp), and is with them again in the
@@ -67,7 +69,7 @@ enum Tie {
 ///
 /// One whose process has ended does not come back: each operation that needs something of all ends, as soon as it is missed,
 /// with an error that names it, and broadcasts reach those that are left. To go on without it close the set, and make
-/// another of those.
+/// another of those. One that has only closed or dropped its set, while its Node stays, is waited for until time is up.
 #[derive(Debug)]
 pub struct Collective {
     node: Node,

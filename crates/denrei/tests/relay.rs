@@ -4,7 +4,9 @@ mod common;
 
 use common::background;
 use denrei::relay::{MAX_RELAYS, Relay, RelayConfig, Route};
-use denrei::{ChannelId, ClusterKey, Config, Event, LostReason, Node, OfferPolicy, PeerId, Rate, SendError};
+use denrei::{
+    ChannelId, ClusterKey, Config, Drive, Event, LostReason, Node, OfferPolicy, PeerId, Rate, SendError,
+};
 use std::net::UdpSocket;
 use std::time::{Duration, Instant};
 
@@ -277,6 +279,16 @@ fn a_relay_is_sealed_like_any_other_node_and_knows_no_strangers() {
     lost(&stranger);
     assert!(target.recv_timeout(Duration::from_millis(100)).unwrap().is_none());
     assert_eq!(relay.pairs().len(), 1);
+}
+
+/// A program gives its relay the settings of its own Nodes.
+#[test]
+fn which_threads_drive_a_relay_is_its_own_choice_whatever_its_settings_say() {
+    let (sender, target) = (node(), node());
+    let node = Config { drive: Drive::Pipelined, shards: 2, ..Config::default() };
+    let (_relay, peer) = through(&sender, &target, RelayConfig { node, ..RelayConfig::default() });
+    sender.send(ChannelId { peer, channel: 0 }, "through").unwrap();
+    assert_eq!(target.recv_timeout(SOON).unwrap().expect("it arrives").data, "through");
 }
 
 #[test]

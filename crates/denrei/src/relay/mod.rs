@@ -54,7 +54,8 @@ pub struct Route {
 /// The settings of a [`Relay`].
 #[derive(Clone, Debug)]
 pub struct RelayConfig {
-    /// Those of its Nodes, secrets included. Who drives them is the relay's choice; `offers` has to be automatic.
+    /// Those of its Nodes, secrets included. Which threads drive them is the relay's choice, whatever `drive`,
+    /// `pipeline` and `shards` say; `offers` has to be automatic.
     pub node: Config,
     /// Local address towards targets; `None`: loopback towards loopback, else any.
     pub from: Option<IpAddr>,
@@ -98,7 +99,8 @@ impl RelayConfig {
     /// The settings of the Nodes on both sides. What a sender has credit for still arrives after it
     /// was told to stop, so the credit too is a share of what a pair may hold.
     fn node(&self) -> Config {
-        let mut config = Config { drive: Drive::Thread, ..self.node.clone() };
+        let mut config =
+            Config { drive: Drive::Thread, pipeline: Vec::new(), shards: 1, ..self.node.clone() };
         let protocol = &mut config.protocol;
         let share = self.pair_bytes / 4;
         protocol.max_message_bytes = protocol.max_message_bytes.min(self.pair_bytes);
