@@ -261,14 +261,15 @@ fn denrei_first(args: &[&str]) -> Output {
     }
 }
 
-/// R2 over a second at rates that any machine keeps.
+/// R2 over three seconds at rates that any machine keeps: of one, what keeps a busy machine from handing packets on for
+/// some 60 ms was too much.
 #[test]
 fn a_rate_is_kept_and_free_capacity_used() {
-    let args = ["bench", "rate", "--parts=accuracy,capacity", "--accuracy-seconds=1", "--json"];
+    let args = ["bench", "rate", "--parts=accuracy,capacity", "--accuracy-seconds=3", "--json"];
     let lines = lines_of(&denrei_first(&args), &args);
     let figure = |line: &Line, name: &str| line[name].as_f64().unwrap_or_else(|| panic!("{name}: {line:?}"));
     for line in lines.iter().filter(|line| line["rate"].as_u64().is_some_and(|rate| rate <= 10_000_000)) {
-        // A burst more or less in a second; and what a machine that others use too makes the sender repeat
+        // A burst more or less; and what a machine that others use too makes the sender repeat
         // is missing in what it delivers. It is never faster for that.
         let repeated = figure(line, "retransmitted") * figure(line, "size") / figure(line, "rate");
         let error = figure(line, "rate_error");
