@@ -193,13 +193,9 @@ impl Config {
         })
     }
 
-    /// The protocol's settings for each shard: they share the memory for what is received and what a
-    /// source may ask of this Node.
+    /// The protocol's settings for each shard.
     pub(crate) fn shard_protocol(&self) -> ProtocolConfig {
-        let mut protocol = self.protocol();
-        protocol.receive_memory_bytes /= self.shards as u64;
-        protocol.max_handshakes_per_s = protocol.max_handshakes_per_s.div_ceil(self.shards as u32);
-        protocol
+        self.protocol().share_of(self.shards as u32)
     }
 
     /// The protocol's settings with the secrets in their place.

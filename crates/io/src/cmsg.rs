@@ -110,52 +110,56 @@ pub(crate) struct Received {
 /// Reads the control messages that a receive call left in `message`.
 ///
 /// # Safety
-/// `message.msg_control` must point to `message.msg_controllen` readable bytes, aligned for
-/// `cmsghdr` and written by the kernel, or `msg_controllen` must be 0.
+/// As for [`each`].
 pub(crate) unsafe fn read(message: &libc::msghdr) -> Received {
     let mut received = Received { ecn: Ecn::NotEct, segment_bytes: 0, at: None };
+    let take = |kind: (i32, i32), data: &[u8]| match (kind, data) {
+        ((libc::SOL_UDP, libc::UDP_GRO), [a, b, c, d, ..]) => {
+            let bytes = i32::from_ne_bytes([*a, *b, *c, *d]);
+            received.segment_bytes = usize::try_from(bytes).unwrap_or(0);
+        }
+        ((libc::IPPROTO_IP, libc::IP_TOS), [tos, ..]) => received.ecn = Ecn::from_bits(*tos),
+        ((libc::IPPROTO_IPV6, libc::IPV6_TCLASS), [a, b, c, d, ..]) => {
+            received.ecn = Ecn::from_bits(i32::from_ne_bytes([*a, *b, *c, *d]) as u8);
+        }
+        ((libc::IPPROTO_IP, libc::IP_PKTINFO), info) => {
+            let octets = info.get(SPEC_DST).and_then(|octets| octets.first_chunk::<4>());
+            received.at = octets.and_then(|octets| answering(Ipv4Addr::from(*octets).into()));
+        }
+        ((libc::IPPROTO_IPV6, libc::IPV6_PKTINFO), info) => {
+            let octets = info.first_chunk::<V6_BYTES>();
+            received.at = octets.and_then(|octets| answering(Ipv6Addr::from(*octets).to_canonical()));
+        }
+        _ => {}
+    };
+    // SAFETY: by the contract.
+    unsafe { each(message, take) };
+    received
+}
+
+/// Hands over each control message that a receive call left in `message`: level and type, data.
+///
+/// # Safety
+/// `message.msg_control` must point to `message.msg_controllen` readable bytes, aligned for
+/// `cmsghdr` and written by the kernel, or `msg_controllen` must be 0.
+#[inline]
+pub(crate) unsafe fn each(message: &libc::msghdr, mut take: impl FnMut((i32, i32), &[u8])) {
     // SAFETY: by the contract the control buffer is well formed, so FIRSTHDR and NXTHDR yield
     // pointers to whole headers inside it, or null.
     let mut header = unsafe { libc::CMSG_FIRSTHDR(message) };
     while !header.is_null() {
         // SAFETY: not null, hence a whole header inside the buffer (see above); CMSG_DATA points to
         // the data that `cmsg_len` counts.
-        let (level, kind, len, data) = unsafe {
+        let (kind, data) = unsafe {
             let head = &*header;
             let len = (head.cmsg_len as usize).saturating_sub(libc::CMSG_LEN(0) as usize);
-            (head.cmsg_level, head.cmsg_type, len, libc::CMSG_DATA(header))
+            let data = std::slice::from_raw_parts(libc::CMSG_DATA(header), len);
+            ((head.cmsg_level, head.cmsg_type), data)
         };
-        match (level, kind) {
-            (libc::SOL_UDP, libc::UDP_GRO) if len >= 4 => {
-                // SAFETY: `len` says that four bytes of data follow; read without alignment.
-                let bytes = unsafe { data.cast::<i32>().read_unaligned() };
-                received.segment_bytes = usize::try_from(bytes).unwrap_or(0);
-            }
-            (libc::IPPROTO_IP, libc::IP_TOS) if len >= 1 => {
-                // SAFETY: `len` says that a byte of data follows.
-                received.ecn = Ecn::from_bits(unsafe { data.read() });
-            }
-            (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) if len >= 4 => {
-                // SAFETY: `len` says that four bytes of data follow; read without alignment.
-                let class = unsafe { data.cast::<i32>().read_unaligned() };
-                received.ecn = Ecn::from_bits(class as u8);
-            }
-            (libc::IPPROTO_IP, libc::IP_PKTINFO) if len >= SPEC_DST.end => {
-                // SAFETY: `len` says that four octets are there; an array of them has no alignment.
-                let octets: [u8; 4] = unsafe { data.add(SPEC_DST.start).cast::<[u8; 4]>().read() };
-                received.at = answering(Ipv4Addr::from(octets).into());
-            }
-            (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) if len >= V6_BYTES => {
-                // SAFETY: `len` says that sixteen octets are there; an array of them has no alignment.
-                let octets: [u8; V6_BYTES] = unsafe { data.cast::<[u8; V6_BYTES]>().read() };
-                received.at = answering(Ipv6Addr::from(octets).to_canonical());
-            }
-            _ => {}
-        }
+        take(kind, data);
         // SAFETY: `header` is a valid header of `message`'s control buffer.
         header = unsafe { libc::CMSG_NXTHDR(message, header) };
     }
-    received
 }
 
 /// `ip`, if what was sent to it may be answered from it. Of one link there is one address: the system finds it.

@@ -116,16 +116,15 @@ impl Lane {
     /// Whether what a call ended with is word of the peer's own host that nobody is at its port, as far as the system
     /// tells.
     pub(crate) fn is_refusal_of_peer(&mut self, error: &io::Error) -> bool {
-        let was_told = self.told_who_refuses;
+        if self.told_who_refuses {
+            // What there is to read is read after every error, of whatever kind.
+            return refusal::peer_says(&self.socket, self.peer.map(|peer| peer.ip()));
+        }
         let refused = DropKind::of(error) == DropKind::Refused;
         if refused {
             self.ask_who_refuses();
         }
-        match self.peer {
-            // What there is to read is read after every error, of whatever kind.
-            peer if was_told => refusal::peer_says(&self.socket, peer.map(|peer| peer.ip())),
-            peer => refused && peer.is_some() && !self.told_who_refuses,
-        }
+        refused && !self.told_who_refuses
     }
 
     /// Whose every datagram here is, if that is certain: before it was connected, and after it was

@@ -23,6 +23,7 @@ pub(crate) fn peer_says(_: &std::net::UdpSocket, _: Option<std::net::IpAddr>) ->
 
 #[cfg(target_os = "linux")]
 mod platform {
+    use crate::cmsg;
     use crate::options::set;
     use crate::raw;
     use std::io;
@@ -63,42 +64,28 @@ mod platform {
         message.msg_controllen = size_of::<[u64; WORDS]>() as _;
         // SAFETY: the header points to nothing but `words`, with their length, which live through the call.
         unsafe { raw::recv_error(socket.as_fd(), &raw mut message) }.ok()?;
-        // SAFETY: the kernel has left whole control messages in `words`, so FIRSTHDR is one of them, or null.
-        let mut header = unsafe { libc::CMSG_FIRSTHDR(&raw const message) };
-        while !header.is_null() {
-            // SAFETY: not null, hence a header in `words`; its data is as long as it says.
-            let (kind, data) = unsafe {
-                let len = ((*header).cmsg_len as usize).saturating_sub(libc::CMSG_LEN(0) as usize);
-                let kind = ((*header).cmsg_level, (*header).cmsg_type);
-                (kind, std::slice::from_raw_parts(libc::CMSG_DATA(header), len))
-            };
+        let mut by = None;
+        let take = |kind: (i32, i32), data: &[u8]| {
             if let (libc::IPPROTO_IP, libc::IP_RECVERR) | (libc::IPPROTO_IPV6, libc::IPV6_RECVERR) = kind {
-                return Some(refuser(data));
+                by = refuser(data);
             }
-            // SAFETY: `header` is one of `message`'s.
-            header = unsafe { libc::CMSG_NXTHDR(&raw const message, header) };
-        }
-        Some(None)
+        };
+        // SAFETY: the kernel has set `msg_controllen` to what it wrote into `words`, which are aligned for it.
+        unsafe { cmsg::each(&message, take) };
+        Some(by)
     }
 
     /// Who says that nobody is at a port, by an error's octets; anything else is nobody's.
     fn refuser(error: &[u8]) -> Option<IpAddr> {
-        let number = i32::from_ne_bytes(error.get(..4)?.try_into().ok()?);
+        let number = i32::from_ne_bytes(*error.first_chunk()?);
         let of_network = [libc::SO_EE_ORIGIN_ICMP, libc::SO_EE_ORIGIN_ICMP6].contains(error.get(4)?);
         if number != libc::ECONNREFUSED || !of_network {
             return None;
         }
         let address = error.get(ERROR_BYTES..)?;
-        let family = u16::from_ne_bytes(address.get(..2)?.try_into().ok()?);
-        match i32::from(family) {
-            libc::AF_INET => {
-                let octets: [u8; 4] = address.get(4..8)?.try_into().ok()?;
-                Some(Ipv4Addr::from(octets).into())
-            }
-            libc::AF_INET6 => {
-                let octets: [u8; 16] = address.get(8..24)?.try_into().ok()?;
-                Some(Ipv6Addr::from(octets).to_canonical())
-            }
+        match i32::from(u16::from_ne_bytes(*address.first_chunk()?)) {
+            libc::AF_INET => Some(Ipv4Addr::from(*address.get(4..)?.first_chunk::<4>()?).into()),
+            libc::AF_INET6 => Some(Ipv6Addr::from(*address.get(8..)?.first_chunk::<16>()?).to_canonical()),
             _ => None,
         }
     }

@@ -198,6 +198,18 @@ fn require(
 }
 
 impl Config {
+    /// The settings of each of `count` endpoints that are one process ([`Place`](crate::Place)): they share its memory for
+    /// what is received, and what a source may ask of it.
+    ///
+    /// # Panics
+    /// If `count` is 0.
+    pub fn share_of(&self, count: u32) -> Self {
+        let mut share = self.clone();
+        share.receive_memory_bytes /= u64::from(count);
+        share.max_handshakes_per_s = share.max_handshakes_per_s.div_ceil(count);
+        share
+    }
+
     /// Checks that the settings are possible, each by itself and together.
     ///
     /// # Errors

@@ -1,6 +1,6 @@
 //! Hosts with several addresses.
 
-use crate::harness::{Pair, Process, SOON, Test, begin, begin_beside, expect_complete, stream, until};
+use crate::harness::{Pair, Process, SOON, Test, begin, begin_beside, expect_complete, on, stream, until};
 use denrei_e2e::{Drive, Order, Plan, Report, Settings, Sizes};
 use denrei_netlab::Lab;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -19,9 +19,7 @@ fn who_listens_at_all_addresses_is_reached_at_each() {
     let test = begin("who_listens_at_all_addresses_is_reached_at_each");
     let Some(lab) = test.lab(2, 1500) else { return };
     let second = Ipv4Addr::new(10, 77, 250, 1);
-    let added =
-        lab.host(1).command("ip").args(["addr", "add", &format!("{second}/16"), "dev", "eth0"]).status();
-    assert!(added.expect("ip was there when the lab was built").success(), "no second address");
+    ip(&lab, 1, &["addr", "add", &format!("{second}/16")]);
     for host in 0..2 {
         lab.loss(host, 10).unwrap();
     }
@@ -126,8 +124,7 @@ impl Served {
 }
 
 fn ip(lab: &Lab, host: usize, args: &[&str]) {
-    let done = lab.host(host).command("ip").args(args).args(["dev", "eth0"]).status();
-    assert!(done.expect("ip was there when the lab was built").success(), "ip {args:?}");
+    on(lab, host, &format!("ip {} dev eth0", args.join(" ")));
 }
 
 /// What a session is sent is refused by the system as long as its address is away, and counts as lost. Nobody else

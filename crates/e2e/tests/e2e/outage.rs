@@ -1,8 +1,7 @@
 //! A cable pulled for ten seconds, and firewalls that refuse for some.
 
-use crate::harness::{Pair, begin_beside, until};
+use crate::harness::{Pair, begin_beside, on, until};
 use denrei_e2e::{Drive, Settings, Sizes};
-use denrei_netlab::Lab;
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
@@ -59,12 +58,6 @@ const REFUSAL: Duration = Duration::from_secs(4);
 /// There is something to send before, in and after it.
 const REFUSED_COUNT: u64 = 1000;
 const REFUSED_PACE_US: u64 = 3000;
-
-/// Runs a line of the shell on a host.
-fn on(lab: &Lab, host: usize, line: &str) {
-    let done = lab.host(host).command("sh").args(["-c", line]).status();
-    assert!(done.expect("there is a shell").success(), "host {host}: {line}");
-}
 
 /// A router on the way, or the sender's own host, says that nobody is at the peer's port: the peer has said nothing.
 #[test]

@@ -348,10 +348,8 @@ impl Endpoint {
     ) {
         let (asked, at) = (self.is_opening(slot), arrived.meta.at);
         self.deliver(now, slot, arrived, datagram);
-        if asked
-            && let Some(peer) = self.slots[slot as usize].peer.as_deref_mut()
-            && peer.phase == Phase::Open
-        {
+        let peer = self.slots[slot as usize].peer.as_deref_mut();
+        if let Some(peer) = peer.filter(|peer| asked && peer.phase == Phase::Open) {
             peer.local = at;
         }
     }

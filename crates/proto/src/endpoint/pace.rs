@@ -93,7 +93,7 @@ pub(super) struct Pace {
 
 impl Pace {
     /// The same at another endpoint, whose datagrams are not those by which signs were counted.
-    pub fn on_elsewhere(self) -> Self {
+    pub fn at_another_endpoint(self) -> Self {
         Self { missing: None, marked: None, ..self }
     }
 

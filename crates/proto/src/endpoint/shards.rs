@@ -110,7 +110,7 @@ impl Endpoint {
         let pace = std::mem::take(&mut other.pace);
         let buffer = self.pace.buffer.zip(pace.buffer).map(|(own, more)| own + more);
         match (&mut self.pace.mode, pace) {
-            (Mode::Free, pace) => self.pace = pace.on_elsewhere(),
+            (Mode::Free, pace) => self.pace = pace.at_another_endpoint(),
             (Mode::Managing(manager), Pace { mode: Mode::Managing(other), .. }) => manager.absorb(*other),
             _ => {}
         }

@@ -185,9 +185,10 @@ impl Manager {
     }
 
     /// Nobody is held back any more: what to tell them.
-    pub fn release(&self) -> Vec<(u32, Rate)> {
-        let told = self.flows.iter().filter(|(_, flow)| flow.told.is_some());
-        told.map(|(peer, _)| (*peer, Rate::UNLIMITED)).collect()
+    pub fn release(&mut self) -> Vec<(u32, Rate)> {
+        (self.shared, self.lasts) = (Rate::UNLIMITED, Self::INTERVAL);
+        let told = self.flows.iter_mut().filter_map(|(peer, flow)| flow.told.take().map(|_| *peer));
+        told.map(|peer| (peer, Rate::UNLIMITED)).collect()
     }
 
     /// When to call [`look`](Self::look).
@@ -258,17 +259,9 @@ impl Manager {
         Some(Rate { bytes_per_s, burst_bytes: learnt.map_or(self.buffer, Capacity::burst) })
     }
 
-    /// What limited the host is gone, with a Node that it had been shared with: what to tell those who were held back.
-    fn lift(&mut self) -> Vec<(u32, Rate)> {
-        let told = self.release();
-        self.flows.values_mut().for_each(|flow| flow.told = None);
-        (self.shared, self.lasts) = (Rate::UNLIMITED, Self::INTERVAL);
-        told
-    }
-
     /// Shares the capacity; what is worth telling.
     fn share(&mut self, now: Instant) -> Vec<(u32, Rate)> {
-        let Some(Rate { bytes_per_s: all, burst_bytes: row }) = self.limits() else { return self.lift() };
+        let Some(Rate { bytes_per_s: all, burst_bytes: row }) = self.limits() else { return self.release() };
         let wants: Vec<Want> = self.flows.values().map(Flow::want).collect();
         let shares = max_min(all, &wants);
         let weights: u64 = wants.iter().map(|want| want.weight as u64).sum();

@@ -21,7 +21,7 @@ impl Shards {
     /// What is one process's is shared as a Node shares it: memory, buffer, handshakes.
     pub fn new(spec: &HostSpec, config: Arc<Config>, seed: u64, now: Instant) -> Self {
         let count = spec.shards.max(1);
-        let config = if count == 1 { config } else { Arc::new(share_of(&config, count)) };
+        let config = if count == 1 { config } else { Arc::new(config.share_of(count)) };
         let make = |place| {
             let mut endpoint = Endpoint::at(place, Arc::clone(&config), seed, now);
             if spec.lands {
@@ -65,12 +65,4 @@ impl Shards {
             ended + other.session_totals()
         })
     }
-}
-
-/// What is one endpoint's of `count`.
-fn share_of(config: &Config, count: u32) -> Config {
-    let mut share = config.clone();
-    share.receive_memory_bytes /= u64::from(count);
-    share.max_handshakes_per_s = share.max_handshakes_per_s.div_ceil(count);
-    share
 }

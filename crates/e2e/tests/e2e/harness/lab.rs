@@ -91,3 +91,9 @@ impl Test {
         }
     }
 }
+
+/// Runs a line of the shell on a host.
+pub fn on(lab: &Lab, host: usize, line: &str) {
+    let done = lab.host(host).command("sh").args(["-c", line]).status();
+    assert!(done.expect("there is a shell").success(), "host {host}: {line}");
+}

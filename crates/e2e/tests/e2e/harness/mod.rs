@@ -4,7 +4,7 @@ mod lab;
 mod stream;
 
 pub use denrei_e2e::{Process, SOON};
-pub use lab::{Test, begin, begin_beside};
+pub use lab::{Test, begin, begin_beside, on};
 pub use stream::{Pair, expect_complete, stream};
 
 use std::time::{Duration, Instant};
