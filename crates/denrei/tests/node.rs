@@ -253,27 +253,6 @@ fn closing_in_order_ends_both_sides() {
 }
 
 #[test]
-fn one_socket_serves_hundreds_of_peers() {
-    let hub = bind(background());
-    let fds = || std::fs::read_dir("/proc/self/fd").unwrap().count();
-    let leaves: Vec<Node> = (0..200).map(|_| bind(Drive::Inline)).collect();
-    let before = fds();
-    let peers: Vec<PeerId> = leaves.iter().map(|leaf| hub.connect(leaf.local_addr()).unwrap()).collect();
-    for (number, peer) in peers.iter().enumerate() {
-        hub.send(channel(*peer, 0), content(number as u64, 1000)).unwrap();
-    }
-    for (number, leaf) in leaves.iter().enumerate() {
-        let message = expect(leaf);
-        assert_eq!(message.data, content(number as u64, 1000));
-        leaf.send(message.channel, "thanks").unwrap();
-    }
-    for _ in &leaves {
-        assert_eq!(expect(&hub).data, "thanks");
-    }
-    assert!(fds() <= before + 8, "{} descriptors more", fds() - before);
-}
-
-#[test]
 fn futures_need_no_particular_runtime() {
     let (a, b) = (bind(Drive::Inline), bind(Drive::Inline));
     let peer = a.connect(b.local_addr()).unwrap();
