@@ -468,3 +468,4 @@ mod back;
 mod bounds;
 mod lost;
 mod matched;
+mod random;
