@@ -94,6 +94,9 @@ impl Sender {
         }
         let in_group = |path: Path| !matches!(path, Path::Alone);
         if !self.roster.members.iter().any(|member| member.is_active() && in_group(member.path)) {
+            // Those who left last and have not been heard of since held up nobody: the sender did not reach anyone.
+            let left = self.roster.members.iter_mut().filter(|member| member.asked);
+            left.for_each(|member| member.no_group = false);
             self.end_group();
         }
     }

@@ -171,6 +171,41 @@ fn who_was_started_before_its_link_came_up_is_found_all_the_same() {
     }
 }
 
+/// Nobody could be reached for longer than `--stall` allows: none of the receivers held up another.
+#[test]
+fn after_an_outage_of_the_senders_link_the_rest_goes_once_to_all_again() {
+    const NAME: &str = "after_an_outage_of_the_senders_link_the_rest_goes_once_to_all_again";
+    let lab = match Lab::bridge(5) {
+        Ok(lab) => lab,
+        Err(error) => return eprintln!("SKIPPED {NAME}: {error}"),
+    };
+    let (group, into, from) = ("239.255.81.5:7118", places(4), tempfile::tempdir().unwrap());
+    let file = from.path().join("file");
+    fs::write(&file, content(30_000_000)).unwrap();
+    let receivers = (1..5).map(|host| {
+        let mut command = lab.host(host).command(env!("CARGO_BIN_EXE_denrei"));
+        command.args(["cast", "recv", "--insecure", "--json", "--group", group, "--into"]);
+        Side::receiver(command.arg(into[host - 1].path())).0
+    });
+    let receivers: Vec<Side> = receivers.collect();
+    let mut command = lab.host(0).command(env!("CARGO_BIN_EXE_denrei"));
+    command.args(["cast", "send", "--insecure", "--json", "--group", group, "--min-members=4", "--rate=6M"]);
+    let sender = Side::start(command.arg(&file));
+    wait_until("the cast is under way", || begun(into[0].path()) > 4_000_000);
+    lab.link_down(0).unwrap();
+    // Longer than all are waited for, and shorter than sessions live.
+    std::thread::sleep(std::time::Duration::from_secs(3));
+    lab.link_up(0).unwrap();
+    let (status, report) = sender.json();
+    assert_eq!(status, Some(0), "{report}");
+    // By itself for each it would be some 110 MB.
+    assert!(report["wire_bytes"].as_u64().unwrap() < 75_000_000, "{report}");
+    for (side, dir) in receivers.into_iter().zip(&into) {
+        assert_eq!(side.json().0, Some(0));
+        assert!(fs::read(dir.path().join("file")).unwrap() == content(30_000_000));
+    }
+}
+
 /// Nobody says where to bind, or which group: hosts are reached by the addresses that their names have.
 #[test]
 fn hosts_are_reached_over_ipv6_and_by_multicast_there() {
