@@ -179,7 +179,8 @@ pub fn told(local: SocketAddr) -> String {
 /// An address for people, as they write it: with the name of its interface, whose index says nothing to them.
 pub fn named(addr: SocketAddr) -> String {
     let name = Some(scope_of(addr)).filter(|index| *index > 0).and_then(|index| if_indextoname(index).ok());
-    match name {
+    // One that is gone has none, which nix takes for an empty one.
+    match name.filter(|name| !name.is_empty()) {
         Some(name) => format!("[{}%{}]:{}", addr.ip(), name.to_string_lossy(), addr.port()),
         None => addr.to_string(),
     }
@@ -302,6 +303,12 @@ mod tests {
             let error = parse_group(wrong).unwrap_err();
             assert!(error.contains(advice), "{error}");
         }
+    }
+
+    #[test]
+    fn an_interface_that_is_gone_is_shown_by_its_index() {
+        let of_none = SocketAddr::V6(SocketAddrV6::new("fe80::7".parse().unwrap(), 7000, 0, i32::MAX as u32));
+        assert_eq!(named(of_none), format!("[fe80::7%{}]:7000", i32::MAX));
     }
 
     #[test]
