@@ -3,7 +3,6 @@
 //! Inputs → outputs: an argument's text → a number, a time, an address, or why it is none. For clap's
 //! `value_parser`, whose own parsers say what is possible only of numbers that can be read.
 
-use denrei::ConnectError;
 use std::fmt::Display;
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
@@ -37,13 +36,16 @@ pub fn seconds(
     }
 }
 
-/// Parses an address with a port to bind a socket to, or to connect it to: one that each link has for itself says which.
+/// Parses an address with a port that two hosts name alike: none of one link, to which each has an interface
+/// of its own.
 pub fn address(text: &str) -> Result<SocketAddr, String> {
     let address = denrei::resolve(text)?;
     match address {
-        SocketAddr::V6(v6) if v6.ip().is_unicast_link_local() && v6.scope_id() == 0 => {
-            Err(ConnectError::NoInterface(address).to_string())
-        }
+        SocketAddr::V6(v6) if v6.ip().is_unicast_link_local() => Err(format!(
+            "{text} is an address of one link, which the two hosts name differently: take one that both name alike, \
+             such as 10.0.0.7:{port} or [2001:db8::7]:{port}",
+            port = v6.port()
+        )),
         _ => Ok(address),
     }
 }
@@ -54,10 +56,12 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn addresses_of_one_link_say_which() {
+    fn addresses_of_one_link_are_none_for_two_hosts() {
         assert_eq!(address("10.0.0.7:7411"), Ok(([10, 0, 0, 7], 7411).into()));
-        assert!(address("[fe80::7%lo]:7411").is_ok() && address("[::1]:7411").is_ok());
-        assert!(address("[fe80::7]:7411").unwrap_err().contains("as in [fe80::7%eth0]:7411"));
+        assert!(address("[::1]:7411").is_ok());
+        for text in ["[fe80::7%lo]:7411", "[fe80::7]:7411"] {
+            assert!(address(text).unwrap_err().contains("such as 10.0.0.7:7411"));
+        }
         assert!(address("10.0.0.7").unwrap_err().contains("no address with a port"));
     }
 
