@@ -77,7 +77,9 @@ impl Sources {
     pub fn look(&self) {
         let looks = self.looks.load(Ordering::Relaxed);
         self.looks.store(looks.wrapping_add(1), Ordering::Relaxed);
-        if looks < EAGER_LOOKS || looks & IDLE_LOOKS == 0 {
+        // In company the next look comes when all others have had the lock, and the core.
+        let in_company = self.company.load(Ordering::Relaxed) > 0;
+        if looks < EAGER_LOOKS || looks & IDLE_LOOKS == 0 || in_company {
             self.work();
         }
     }
@@ -166,17 +168,21 @@ mod tests {
     use super::*;
     use std::sync::Arc;
 
-    /// Never has anything, and counts how often its callers let others have the core.
+    /// Never has anything, and counts how often its callers let others have the core, and how often it was asked.
     #[derive(Debug, Default)]
-    struct Nothing(AtomicU64);
+    struct Nothing {
+        rests: AtomicU64,
+        asked: AtomicU64,
+    }
 
     impl Progress for Nothing {
         fn progress(&self) -> u64 {
+            self.asked.fetch_add(1, Ordering::Relaxed);
             0
         }
 
         fn yielded(&self, _: bool) {
-            self.0.fetch_add(1, Ordering::Relaxed);
+            self.rests.fetch_add(1, Ordering::Relaxed);
         }
 
         fn has_thread(&self) -> bool {
@@ -184,16 +190,39 @@ mod tests {
         }
 
         fn rest(&self, _: Duration) {
-            self.0.fetch_add(1, Ordering::Relaxed);
+            self.rests.fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    fn with_nothing() -> (Arc<Nothing>, Sources) {
+        let (nothing, sources) = (Arc::new(Nothing::default()), Sources::default());
+        let endpoint: Weak<Nothing> = Arc::downgrade(&nothing);
+        sources.add(endpoint);
+        (nothing, sources)
+    }
+
+    #[test]
+    fn each_look_beside_other_threads_works_and_not_each_of_one_alone() {
+        const LOOKS: u64 = 1000;
+        let (nothing, sources) = with_nothing();
+        let asked_in = |look: &dyn Fn()| {
+            let before = nothing.asked.load(Ordering::Relaxed);
+            (0..LOOKS).for_each(|_| look());
+            nothing.asked.load(Ordering::Relaxed) - before
+        };
+        let look = || sources.look();
+        let alone = asked_in(&look);
+        assert!(alone < LOOKS / 2, "{alone} looks of one thread worked");
+        std::thread::scope(|scope| _ = scope.spawn(|| (0..LOOKS).for_each(|_| look())));
+        // The first few find out that it is not the same thread any more.
+        (0..=IDLE_LOOKS).for_each(|_| look());
+        assert_eq!(asked_in(&look), LOOKS);
     }
 
     #[test]
     fn who_looks_beside_other_threads_does_not_rest_with_what_may_be_their_lock() {
-        let (nothing, sources) = (Arc::new(Nothing::default()), Sources::default());
-        let endpoint: Weak<Nothing> = Arc::downgrade(&nothing);
-        sources.add(endpoint);
-        let rests = || nothing.0.load(Ordering::Relaxed);
+        let (nothing, sources) = with_nothing();
+        let rests = || nothing.rests.load(Ordering::Relaxed);
         let look = |times| (0..times).for_each(|_| sources.look());
         look(4000);
         let alone = rests();
@@ -203,7 +232,7 @@ mod tests {
             look(1000);
         }
         assert_eq!(rests(), alone, "others wait for the lock meanwhile");
-        look(LOOKS_IN_COMPANY * (IDLE_LOOKS + 2));
+        look(2 * LOOKS_IN_COMPANY);
         assert!(rests() > alone, "the others are gone");
     }
 }

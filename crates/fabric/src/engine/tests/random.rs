@@ -256,7 +256,8 @@ impl Play {
                 asked.is_over |= asked.kind != Kind::Look(Take::PeekAndClaim);
             }
             _ => {
-                let begin = if asked.multi.is_some() { entry.buffer - asked.into.as_ptr() as usize } else { 0 };
+                let begin =
+                    if asked.multi.is_some() { entry.buffer - asked.into.as_ptr() as usize } else { 0 };
                 assert_eq!(asked.into[begin..][..entry.len], message.bytes[..entry.len], "message {id}");
                 let over = message.bytes.len() - entry.len;
                 assert_eq!(entry.error, (over > 0).then_some((Errno::TRUNCATED, over)));
@@ -299,9 +300,12 @@ impl Play {
     }
 
     fn left(&self) -> Vec<(usize, usize, usize, Option<u64>, usize, usize, bool)> {
-        let left = self.messages.iter().enumerate().filter(|(_, it)| it.taken_by.is_none() || it.unreported > 0);
-        left.map(|(id, it)| (id, it.from, it.to, it.tag, it.bytes.len(), it.unreported, it.taken_by.is_some()))
-            .collect()
+        let left =
+            self.messages.iter().enumerate().filter(|(_, it)| it.taken_by.is_none() || it.unreported > 0);
+        left.map(|(id, it)| {
+            (id, it.from, it.to, it.tag, it.bytes.len(), it.unreported, it.taken_by.is_some())
+        })
+        .collect()
     }
 
     /// Messages do not overtake each other, nor do receives.
@@ -322,7 +326,8 @@ impl Play {
                     let waits = other.kind == Kind::Receive && !other.is_cancelled;
                     if waits && other.fits(&self.messages[got]) {
                         let last = *other.got.last().expect("it is over");
-                        let is_earlier = before(last, got) || self.messages[last].from != self.messages[got].from;
+                        let is_earlier =
+                            before(last, got) || self.messages[last].from != self.messages[got].from;
                         assert!(is_earlier, "{later} got {got}, for which {first} waited, which got {last}");
                     }
                 }
