@@ -1,11 +1,20 @@
-//! Random operations of three sides, judged by the rules of matching: fi_tagged(3), MPI's, FI_ORDER_SAS.
+//! Random operations of three sides, judged by the rules of matching: fi_tagged(3), MPI's, FI_ORDER_SAS; and one-sided
+//! ones beside them.
+
+mod memory;
 
 use super::*;
+use memory::Stripes;
 
 const SIDES: usize = 3;
 /// Of a message's tag the lowest bits are drawn, and the others are its number, which no receive asks for.
 const DRAWN_TAGS: u64 = 4;
 const NUMBER_SHIFT: u32 = 8;
+/// Contexts: an operation's number times this, and its kind.
+const STEP: usize = 3;
+const ASKED: usize = 0;
+const SENT: usize = 1;
+const MEMORY: usize = 2;
 const SIZES: [usize; 11] = [0, 1, 5, 64, 700, 4_000, 16_000, 16 * 1024, 16 * 1024 + 1, 140_000, 400_000];
 
 struct Random(u64);
@@ -76,6 +85,7 @@ struct Play {
     sides: Vec<Side>,
     messages: Vec<Message>,
     asked: Vec<Asked>,
+    stripes: Stripes,
 }
 
 /// What side `at` calls `peer`.
@@ -96,10 +106,16 @@ impl Play {
         let mut random = Random(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1);
         let sides: Vec<Side> = (0..SIDES)
             .map(|_| {
-                let mut side = side(|limits| {
-                    limits.unexpected_bytes = random.one_of(&[2_000, 100_000, limits.unexpected_bytes]);
-                    limits.unacknowledged_bytes = random.one_of(&[20_000, limits.unacknowledged_bytes]);
-                });
+                let mut settings = settings();
+                let limits = &mut settings.limits;
+                limits.unexpected_bytes = random.one_of(&[2_000, 100_000, limits.unexpected_bytes]);
+                limits.unacknowledged_bytes = random.one_of(&[20_000, limits.unacknowledged_bytes]);
+                let mut config = settings.node_config();
+                if random.one_in(3) {
+                    // What the others send at once does not fit, and is lost.
+                    config.socket.recv_buffer_bytes = 8 * 1024;
+                }
+                let mut side = side_with(settings, config);
                 side.engine.sending.at_once = random.one_in(2);
                 side
             })
@@ -109,7 +125,8 @@ impl Play {
             let others = addresses.iter().enumerate().filter(|(peer, _)| *peer != at);
             others.for_each(|(_, address)| _ = side.addresses.insert(*address));
         }
-        Self { random, sides, messages: Vec::new(), asked: Vec::new() }
+        let stripes = Stripes::new(&sides);
+        Self { random, sides, messages: Vec::new(), asked: Vec::new(), stripes }
     }
 
     fn send(&mut self) {
@@ -128,7 +145,7 @@ impl Play {
             tag,
             data,
             payload: if is_reported { Payload::Posted(posted(&mut bytes)) } else { Payload::Copied(&bytes) },
-            report: is_reported.then(|| report(2 * id as usize + 1, flags)),
+            report: is_reported.then(|| report(STEP * id as usize + SENT, flags)),
             until: if is_reported {
                 random.one_of(&[Until::Free, Until::Free, Until::Delivered, Until::Matched])
             } else {
@@ -151,7 +168,7 @@ impl Play {
         let (tag, ignore) = (random.below(DRAWN_TAGS as usize) as u64, ignored | (u64::MAX << NUMBER_SHIFT));
         let room = if is_wild { 400_000 } else { random.one_of(&SIZES[3..]) };
         let mut into = vec![0; if kind == Kind::Receive { room } else { 0 }];
-        let context = 2 * (asked.len() + 1);
+        let context = STEP * asked.len() + ASKED;
         let engine = &mut sides[at].engine;
         let source_number = source.map_or(ffi::FI_ADDR_UNSPEC, |source| number(at, source));
         let pattern = engine.pattern(source_number, tag, ignore).unwrap();
@@ -178,7 +195,7 @@ impl Play {
         });
         let Some(claim) = claims.map(|(claim, _)| claim).next() else { return };
         let asked = &mut self.asked[claim];
-        let (engine, context) = (&mut self.sides[asked.at].engine, 2 * (claim + 1));
+        let (engine, context) = (&mut self.sides[asked.at].engine, STEP * claim + ASKED);
         asked.is_over = true;
         if self.random.one_in(3) {
             let pattern = engine.pattern(ffi::FI_ADDR_UNSPEC, 0, 0).unwrap();
@@ -193,14 +210,15 @@ impl Play {
     fn cancel(&mut self, index: usize) {
         let asked = &mut self.asked[index];
         if asked.kind == Kind::Receive && !asked.is_over {
-            asked.is_cancelled |= self.sides[asked.at].engine.cancel(2 * (index + 1));
+            asked.is_cancelled |= self.sides[asked.at].engine.cancel(STEP * index + ASKED);
         }
     }
 
     fn step(&mut self) {
         let at = self.random.below(SIDES);
         let (tagged, multi) = (!self.random.one_in(4), self.random.one_in(8));
-        match self.random.below(20) {
+        match self.random.below(22) {
+            20.. => self.stripes.begin(&mut self.random, &mut self.sides, at),
             0..8 => self.send(),
             8..13 => self.ask(at, tagged, false, Kind::Receive, multi),
             13 => {
@@ -221,18 +239,20 @@ impl Play {
         self.sides[at].engine.send_deferred();
         self.sides[at].engine.progress();
         for entry in read(&self.sides[at]) {
-            if entry.context % 2 == 1 {
-                let message = &mut self.messages[entry.context / 2];
-                assert_eq!((at, &entry.error), (message.from, &None), "{entry:?}");
-                message.unreported = message.unreported.checked_sub(1).expect("reported once");
-                continue;
+            match entry.context % STEP {
+                SENT => {
+                    let message = &mut self.messages[entry.context / STEP];
+                    assert_eq!((at, &entry.error), (message.from, &None), "{entry:?}");
+                    message.unreported = message.unreported.checked_sub(1).expect("reported once");
+                }
+                MEMORY => self.stripes.note(at, &entry),
+                _ => self.note(at, entry),
             }
-            self.note(at, entry);
         }
     }
 
     fn note(&mut self, at: usize, entry: Completion) {
-        let index = entry.context / 2 - 1;
+        let index = entry.context / STEP;
         let asked = &mut self.asked[index];
         assert_eq!(asked.at, at);
         if entry.error == Some((Errno::CANCELED, 0)) {
@@ -277,6 +297,7 @@ impl Play {
         let end = Instant::now() + Duration::from_secs(20);
         while self.messages.iter().any(|message| message.taken_by.is_none() || message.unreported > 0)
             || self.asked.iter().any(|asked| asked.kind != Kind::Receive && !asked.is_over)
+            || self.stripes.is_busy()
         {
             assert!(Instant::now() < end, "messages are left after 20 s: {:?}", self.left());
             (0..SIDES).for_each(|at| self.work(at));
@@ -299,11 +320,11 @@ impl Play {
         assert!(self.asked.iter().all(|asked| asked.is_over), "every receive ends");
     }
 
-    fn left(&self) -> Vec<(usize, usize, usize, Option<u64>, usize, usize, bool)> {
-        let left =
-            self.messages.iter().enumerate().filter(|(_, it)| it.taken_by.is_none() || it.unreported > 0);
-        left.map(|(id, it)| {
-            (id, it.from, it.to, it.tag, it.bytes.len(), it.unreported, it.taken_by.is_some())
+    fn left(&self) -> Vec<String> {
+        let left = |it: &Message| it.taken_by.is_none() || it.unreported > 0;
+        let left = self.messages.iter().enumerate().filter(|(_, it)| left(it));
+        left.map(|(id, Message { from, to, bytes, taken_by, .. })| {
+            format!("{id} of {} bytes, {from} to {to}, taken by {taken_by:?}", bytes.len())
         })
         .collect()
     }
@@ -338,7 +359,7 @@ impl Play {
 
 /// `DENREI_FABRIC_SEEDS=FROM..TO` plays others.
 #[test]
-fn random_operations_follow_the_rules_of_matching() {
+fn random_operations_follow_the_rules_of_matching_and_of_memory() {
     let seeds = std::env::var("DENREI_FABRIC_SEEDS").unwrap_or("0..40".into());
     let (from, to) = seeds.split_once("..").expect("FROM..TO");
     for seed in from.parse::<u64>().unwrap()..to.parse().unwrap() {
@@ -349,5 +370,6 @@ fn random_operations_follow_the_rules_of_matching() {
         }
         play.finish();
         play.judge();
+        play.stripes.judge();
     }
 }
