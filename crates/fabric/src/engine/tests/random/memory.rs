@@ -40,7 +40,7 @@ impl Stripes {
     }
 
     /// Begins an operation of side `by`, if there is room.
-    pub(super) fn begin(&mut self, random: &mut Random, sides: &mut [Side], by: usize) {
+    pub(super) fn begin(&mut self, random: &mut Random, sides: &mut [Side], by: usize, lost: Option<usize>) {
         let to = random.below(SIDES);
         let kind = random.one_of(&[Kind::Write, Kind::Read, Kind::Add]);
         let is_under_way = |it: &Operation| (it.by, it.to) == (by, to) && it.kind != Kind::Add && !it.is_done;
@@ -56,7 +56,7 @@ impl Stripes {
         let flags = if kind == Kind::Write { ffi::FI_WRITE } else { ffi::FI_READ };
         let operation = OneSided {
             report: report(
-                STEP * id + MEMORY,
+                context(id, MEMORY),
                 flags | if kind == Kind::Add { ffi::FI_ATOMIC } else { ffi::FI_RMA },
             ),
             ..one_sided(number(by, to), self.keys[to], address, len, 0)
@@ -72,43 +72,50 @@ impl Stripes {
         };
         match begun {
             Ok(()) => self.operations.push(Operation { by, to, kind, at, bytes, is_done: false }),
-            Err(errno) => assert_eq!(errno, Errno::AGAIN),
+            Err(errno) => assert!(errno == Errno::AGAIN || Some(to) == lost, "{errno:?}"),
         }
     }
 
     /// An operation of side `by` was reported.
-    pub(super) fn note(&mut self, by: usize, entry: &Completion) {
-        let operation = &mut self.operations[entry.context / STEP];
-        assert_eq!((operation.by, &entry.error), (by, &None), "{entry:?}");
+    pub(super) fn note(&mut self, by: usize, entry: &Completion, lost: Option<usize>) {
+        let operation = &mut self.operations[number_of(entry.context)];
+        let has_failed = entry.error.is_some();
+        assert!(operation.by == by && (!has_failed || Some(operation.to) == lost), "{entry:?}");
         assert!(!std::mem::replace(&mut operation.is_done, true), "reported twice");
         let Operation { to, kind, at, ref bytes, .. } = *operation;
         let written = &mut self.written[to][by][at..][..if kind == Kind::Add { 0 } else { bytes.len() }];
         match kind {
+            _ if has_failed => {}
             Kind::Write => written.copy_from_slice(bytes),
             Kind::Read => assert!(written == bytes, "{by} reads of {to} what it has written"),
             Kind::Add => {}
         }
     }
 
-    pub(super) fn is_busy(&self) -> bool {
-        self.operations.iter().any(|it| !it.is_done)
+    pub(super) fn is_busy(&self, lost: Option<usize>) -> bool {
+        self.operations.iter().any(|it| !it.is_done && Some(it.by) != lost)
     }
 
-    /// What was written is there, and each addition counted once.
-    pub(super) fn judge(&self) {
-        for to in 0..SIDES {
-            for by in 0..SIDES {
+    /// What was written is there, and each addition counted once; what the lost one began may be.
+    pub(super) fn judge(&self, lost: Option<usize>) {
+        let is_there = |side: &usize| Some(*side) != lost;
+        for to in (0..SIDES).filter(is_there) {
+            for by in (0..SIDES).filter(is_there) {
                 assert!(
                     self.memory[to][by * STRIPE..][..STRIPE] == self.written[to][by],
                     "{by} wrote to {to}"
                 );
             }
-            let adds = self.operations.iter().filter(|it| it.kind == Kind::Add && it.to == to);
+            let adds =
+                self.operations.iter().filter(|it| it.kind == Kind::Add && it.to == to && is_there(&it.by));
             let value = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().unwrap());
             let mut before: Vec<u64> = adds.map(|it| value(&it.bytes)).collect();
             before.sort_unstable();
-            let all: Vec<u64> = (0..before.len() as u64).collect();
-            assert_eq!((before, value(&self.memory[to][COUNTER_AT..])), (all.clone(), all.len() as u64));
+            before.dedup();
+            let (least, count) = (before.len(), value(&self.memory[to][COUNTER_AT..]));
+            let of_lost = self.operations.iter().filter(|it| it.to == to && !is_there(&it.by)).count();
+            assert!(before.iter().all(|before| *before < count));
+            assert!((least..=least + of_lost).contains(&(count as usize)), "{least} added, {count} counted");
         }
     }
 }
