@@ -8,6 +8,7 @@ use crate::buffers::RecvBuffers;
 use crate::config::SocketConfig;
 use crate::outcome::{DropKind, SendOutcome};
 use crate::socket::UdpSocket;
+use crate::source::source_towards;
 use crate::wait::Waiter;
 use denrei_wire::{DatagramMeta, Ecn, Transmit, TransmitBuf};
 use socket2::SockRef;
@@ -18,6 +19,8 @@ use std::time::Instant;
 const LOOPBACK_V4: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 /// An administratively scoped group (RFC 2365) for trying multicast; used on loopback only.
 const TRIAL_GROUP: Ipv4Addr = Ipv4Addr::new(239, 255, 114, 101);
+/// The same of a site (RFC 4291 §2.7); nothing is sent to it.
+const TRIAL_GROUP_V6: Ipv6Addr = Ipv6Addr::new(0xff15, 0, 0, 0, 0, 0, 0, 0x7265);
 /// Datagrams of the trial train, and their size: an ordinary Ethernet's.
 const TRAIN: (usize, usize) = (16, 1_200);
 /// What it means that marks are not read, and what to do.
@@ -287,15 +290,19 @@ fn ipv6() -> Check {
     })
 }
 
-/// Looks the route up without sending anything.
+/// Looks the routes up without sending anything.
 fn multicast_route() -> Check {
-    let advice =
-        "add a route (as root: ip route add 224.0.0.0/4 dev INTERFACE); without it groups use unicast";
+    let advice = "add a route (as root: ip route add 224.0.0.0/4 dev INTERFACE); without it groups of IPv4 use unicast";
     trial("multicast route", advice, || {
         let socket = std::net::UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
+        let v6 = source_towards((TRIAL_GROUP_V6, 9).into());
+        let of_v6 = v6.map_or_else(String::new, |local| format!("; of IPv6 by the one with {}", local.ip()));
         Ok(match socket.connect((TRIAL_GROUP, 9)).and_then(|()| socket.local_addr()) {
-            Ok(local) => Check::ok("multicast route", format!("leaves by the interface with {}", local.ip())),
-            Err(error) => Check::warn("multicast route", format!("none: {error}"), advice),
+            Ok(local) => {
+                let found = format!("leaves by the interface with {}{of_v6}", local.ip());
+                Check::ok("multicast route", found)
+            }
+            Err(error) => Check::warn("multicast route", format!("none for IPv4: {error}{of_v6}"), advice),
         })
     })
 }
