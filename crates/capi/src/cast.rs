@@ -9,6 +9,7 @@ use crate::error::denrei_code::{DENREI_CAST, DENREI_INVALID, DENREI_SYSTEM, DENR
 use crate::error::{Failure, borrow, call, denrei_code, free, own, place, put, several, text};
 use crate::group::resolve_all;
 use crate::node::denrei_node;
+use crate::pipe_signal::NoPipeSignal;
 use denrei_cast::{CAST_SETTINGS, CastError, CastOptions, Receiver, SendReport, Sender};
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::fs::File;
@@ -338,8 +339,8 @@ pub unsafe extern "C" fn denrei_cast_receive(
 }
 
 /// Waits for one cast of a stream or a single file, and writes its bytes to the descriptor `fd` as they
-/// come, so a part of them if the sender gives up. `fd` stays open and is the caller's. The rest is as for
-/// denrei_cast_receive.
+/// come, so a part of them if the sender gives up. `fd` stays open and is the caller's. A pipe that nobody reads
+/// any more is DENREI_SYSTEM, and no SIGPIPE. The rest is as for denrei_cast_receive.
 ///
 /// # Safety
 /// As for denrei_cast_receive.
@@ -356,6 +357,7 @@ pub unsafe extern "C" fn denrei_cast_receive_stream(
         let none = denrei_cast_options::default();
         let options = options.unwrap_or(&none);
         let receiver = options.options.stream_receiver(node.node.clone(), descriptor(fd)?);
+        let _held = NoPipeSignal::begin();
         // SAFETY: by the contract.
         unsafe { receive(receiver, options, receipt) }
     })

@@ -25,6 +25,7 @@ mod incoming;
 mod membership;
 pub mod mtcp;
 mod node;
+mod pipe_signal;
 mod queue;
 mod recv;
 mod relay;

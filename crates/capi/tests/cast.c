@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -216,6 +217,46 @@ static void a_stream_reaches_a_pipe(void) {
   denrei_node_free(stream.node);
 }
 
+static void *receive_unread(void *argument) {
+  struct stream *stream = (struct stream *)argument;
+  denrei_cast_options *options = new_options();
+  FAILS(denrei_cast_receive_stream(stream->node, stream->fd, options, NULL), DENREI_SYSTEM, "Broken pipe");
+  sigset_t waiting;
+  CHECK(sigpending(&waiting) == 0 && sigismember(&waiting, SIGPIPE) == 0);
+  CHECK(pthread_sigmask(SIG_BLOCK, NULL, &waiting) == 0 && sigismember(&waiting, SIGPIPE) == 0);
+  denrei_cast_options_free(options);
+  return NULL;
+}
+
+/* A pipe that nobody reads any more ends the call, and not the program. */
+static void a_pipe_that_nobody_reads_is_an_error(void) {
+  char file[600], address[64];
+  path_of(file, sizeof file, "order");
+  int in = open(file, O_RDONLY), out[2];
+  CHECK(in >= 0 && pipe(out) == 0 && close(out[0]) == 0);
+  struct stream stream;
+  memset(&stream, 0, sizeof stream);
+  stream.node = open_node();
+  stream.fd = out[1];
+  OK(denrei_node_address(stream.node, address, sizeof address));
+  pthread_t receiving;
+  CHECK(pthread_create(&receiving, NULL, receive_unread, &stream) == 0);
+  denrei_node *node = open_node();
+  denrei_cast_options *options = new_options();
+  const char *members[] = {address};
+  denrei_cast_report *report;
+  OK(denrei_cast_send_stream(node, in, members, 1, options, &report));
+  denrei_cast_summary summary;
+  OK(denrei_cast_report_summary(report, &summary));
+  CHECK(!summary.complete);
+  denrei_cast_report_free(report);
+  CHECK(pthread_join(receiving, NULL) == 0);
+  CHECK(close(in) == 0 && close(out[1]) == 0);
+  denrei_cast_options_free(options);
+  denrei_node_free(node);
+  denrei_node_free(stream.node);
+}
+
 static void what_goes_wrong_is_told(void) {
   denrei_node *node = open_node();
   denrei_cast_options *options = new_options();
@@ -297,6 +338,7 @@ int main(int argc, char **argv) {
   group = argv[2];
   a_file_reaches_all();
   a_stream_reaches_a_pipe();
+  a_pipe_that_nobody_reads_is_an_error();
   what_goes_wrong_is_told();
   a_relay_forwards();
   puts("ok");

@@ -75,7 +75,7 @@ pub enum CastError {
     Protocol(&'static str),
     /// More than one file for a pipe.
     #[error(
-        "only one file or a stream can go to standard output, but this is {entries} entries: give a directory"
+        "only one file or a stream can be passed on as a stream, but this is {entries} entries: give a directory"
     )]
     NotOneFile {
         /// How many entries there are.

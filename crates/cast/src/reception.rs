@@ -417,7 +417,7 @@ impl Pipe {
     }
 
     fn pump(&mut self, writer: &mut dyn Write, busy: &mut Busy) -> Result<(), CastError> {
-        let failed = || storage("write to", "standard output");
+        let failed = || storage("write", "the stream");
         for (offset, data) in std::mem::take(&mut self.waiting) {
             self.fill(writer, offset, busy).map_err(failed())?;
             writer.write_all(&data).map_err(failed())?;

@@ -2318,8 +2318,8 @@ denrei_code denrei_cast_receive(const denrei_node *node,
 
 /**
  * Waits for one cast of a stream or a single file, and writes its bytes to the descriptor `fd` as they
- * come, so a part of them if the sender gives up. `fd` stays open and is the caller's. The rest is as for
- * denrei_cast_receive.
+ * come, so a part of them if the sender gives up. `fd` stays open and is the caller's. A pipe that nobody reads
+ * any more is DENREI_SYSTEM, and no SIGPIPE. The rest is as for denrei_cast_receive.
  *
  * As for denrei_cast_receive.
  */
