@@ -345,12 +345,14 @@ fn a_relay_says_what_it_relays_and_refuses_what_cannot_work() {
     let mut relay = Command::new(env!("CARGO_BIN_EXE_denrei"))
         .args(["relay", "--route", "127.0.0.1:0=127.0.0.1:9", "--status=1"])
         .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    let mut lines = BufReader::new(relay.stdout.take().unwrap()).lines();
+    let mut lines = BufReader::new(relay.stderr.take().unwrap()).lines();
     let line = lines.next().unwrap().unwrap();
     relay.kill().unwrap();
-    relay.wait().unwrap();
+    // Standard output is for the objects of --status alone; there is no pair yet.
+    assert_eq!(relay.wait_with_output().unwrap().stdout, b"");
     assert!(line.starts_with("relaying 127.0.0.1:") && line.ends_with("to 127.0.0.1:9"), "{line}");
     for (args, hint) in [
         (&["relay"][..], "--route"),

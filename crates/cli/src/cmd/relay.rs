@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 use denrei::BindError;
 use denrei::relay::{MIN_PAIR_BYTES, Relay, RelayConfig, Route};
-use denrei_output::say;
+use denrei_output::{say, tell};
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -75,7 +75,7 @@ impl RelayCommand {
             error => anyhow::Error::new(error).context("cannot open the relay"),
         })?;
         for (addr, route) in relay.addresses().iter().zip(&self.routes) {
-            say!("relaying {addr} to {}", route.target);
+            tell!("relaying {addr} to {}", route.target);
         }
         loop {
             if let Some(signal) = ending.wait(self.status.map_or(NAP, Duration::from_secs)) {
