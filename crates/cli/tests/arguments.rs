@@ -65,6 +65,7 @@ fn wrong_arguments_end_with_2_and_say_what_is_possible() {
         (&["bench", "stream", "--connect", "127.0.0.1:9", "--netns"], "cannot be used with"),
         (&["bench", "stream", "--connect", "192.0.2.1:9"], "takes --insecure, on both"),
         (&["bench", "stream", "--sealed", "--identity-file", "x"], "--identity-file takes --allow-file"),
+        (&["bench", "mpi", "--mpich", "/none"], "--mpich: MPICH with its mpicc is not in /none"),
         (&["relay"], "--route <LISTEN=TARGET>"),
         (&["relay", "--route", "127.0.0.1:0"], "give a route as LISTEN=TARGET"),
         (&["relay", "--route", ROUTE, "--pair-bytes", "1K"], "from 65536 to 1G bytes"),

@@ -190,15 +190,20 @@ fn chosen_routes(args: &MpiArgs) -> Result<Vec<(Route, Mpi)>> {
         |route: &&Route| args.transports.is_empty() || args.transports.iter().any(|name| name == route.name);
     let path: Vec<PathBuf> = std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()).collect();
     let directories = |family| match family {
-        Family::Mpich => args.mpich.clone(),
-        Family::OpenMpi => args.openmpi.clone(),
+        Family::Mpich => ("--mpich", &args.mpich),
+        Family::OpenMpi => ("--openmpi", &args.openmpi),
     };
     let mut routes = Vec::new();
     for route in ROUTES.iter().filter(wanted) {
-        let given = directories(route.family).map_or_else(|| path.clone(), |directory| vec![directory]);
-        match Mpi::find(route.family, &given) {
-            Some(mpi) => routes.push((*route, mpi)),
-            None => skipped(route, &format!("{} with its mpicc is not installed", route.family.name())),
+        let (option, given) = directories(route.family);
+        let name = route.family.name();
+        match (Mpi::find(route.family, given.as_ref().map_or(&path[..], std::slice::from_ref)), given) {
+            (Some(mpi), _) => routes.push((*route, mpi)),
+            (None, None) => skipped(route, &format!("{name} with its mpicc is not installed")),
+            (None, Some(given)) => {
+                let given = given.display();
+                return Err(wrong_arguments(format!("{option}: {name} with its mpicc is not in {given}")));
+            }
         }
     }
     Ok(routes)
