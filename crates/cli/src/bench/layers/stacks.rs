@@ -146,7 +146,10 @@ pub fn run(point: &Point, count: u64) -> Result<Run> {
          cores busy ({point:?})",
         shutdown.left
     );
-    ensure!(received > 0, "no PDU came back within {RUN_LIMIT:?}: {point:?}");
+    ensure!(
+        received > 0,
+        "no PDU came back within {RUN_LIMIT:?}: measure when nothing else keeps the cores busy ({point:?})"
+    );
     let (took_ns, counted) = if elapsed_ns > 0 { (elapsed_ns as f64, count) } else { (all_ns, received) };
     let again = keeping.iter().map(|counters| counters.retransmitted.load(Ordering::Relaxed)).sum();
     let retransmitted = (!keeping.is_empty()).then_some(again);
