@@ -93,8 +93,8 @@ pub struct SendCommand {
     #[arg(long, value_parser = parse_seconds, default_value = "0", value_name = "S")]
     linger: Duration,
 
-    /// A receiver that stands still for so long is served by itself; with files also one that the others wait for
-    /// half of that [default: 2, or 60 with -]
+    /// A receiver that stands still for so long, 0.1 at least, is served by itself; with files also one that the
+    /// others wait for half of that [default: 2, or 60 with -]
     #[arg(long, value_parser = parse_seconds, value_name = "S")]
     stall: Option<Duration>,
 
