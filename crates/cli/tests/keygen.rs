@@ -110,10 +110,10 @@ fn who_is_told_to_go_without_a_key_reads_none_of_the_environments() {
     assert!(stderr(&refused).contains("/no/such/file"), "{}", stderr(&refused));
     let mut plain = relay("--insecure");
     let mut line = String::new();
-    BufReader::new(plain.stderr.take().unwrap()).read_line(&mut line).unwrap();
+    BufReader::new(plain.stdout.take().unwrap()).read_line(&mut line).unwrap();
     plain.kill().unwrap();
-    plain.wait().unwrap();
-    assert!(line.starts_with("relaying 127.0.0.1:"), "{line}");
+    let ended = plain.wait_with_output().unwrap();
+    assert!(line.starts_with("relaying 127.0.0.1:"), "{line}{}", stderr(&ended));
 }
 
 #[test]
@@ -132,8 +132,8 @@ fn each_secret_comes_from_the_first_place_that_names_it() {
     assert!(stderr(&refused).contains("identity"), "{}", stderr(&refused));
     let mut relay = relay.env("DENREI_IDENTITY_FILE", &identity).spawn().unwrap();
     let mut line = String::new();
-    BufReader::new(relay.stderr.take().unwrap()).read_line(&mut line).unwrap();
+    BufReader::new(relay.stdout.take().unwrap()).read_line(&mut line).unwrap();
     relay.kill().unwrap();
-    relay.wait().unwrap();
-    assert!(line.starts_with("relaying 127.0.0.1:"), "{line}");
+    let ended = relay.wait_with_output().unwrap();
+    assert!(line.starts_with("relaying 127.0.0.1:"), "{line}{}", stderr(&ended));
 }

@@ -75,7 +75,9 @@ impl RelayCommand {
             error => anyhow::Error::new(error).context("cannot open the relay"),
         })?;
         for (addr, route) in relay.addresses().iter().zip(&self.routes) {
-            tell!("relaying {addr} to {}", route.target);
+            let text = format!("relaying {addr} to {}", route.target);
+            // Where objects are printed, nothing else is.
+            if self.status.is_some() { tell!("{text}") } else { say!("{text}") }
         }
         loop {
             if let Some(signal) = ending.wait(self.status.map_or(NAP, Duration::from_secs)) {
