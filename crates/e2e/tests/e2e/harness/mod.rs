@@ -10,10 +10,15 @@ pub use stream::{Pair, expect_complete, stream};
 use std::time::{Duration, Instant};
 
 /// Waits until `holds`, looking every few milliseconds; fails if that takes too long.
-pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let end = Instant::now() + SOON;
+pub fn until(what: &str, holds: impl FnMut() -> bool) {
+    until_within(SOON, what, holds);
+}
+
+/// The same, of what may take longer.
+pub fn until_within(longest: Duration, what: &str, mut holds: impl FnMut() -> bool) {
+    let end = Instant::now() + longest;
     while !holds() {
-        assert!(Instant::now() < end, "no {what} within {SOON:?}");
+        assert!(Instant::now() < end, "no {what} within {longest:?}");
         std::thread::sleep(Duration::from_millis(2));
     }
 }
