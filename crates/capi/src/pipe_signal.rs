@@ -3,47 +3,45 @@
 //!
 //! Inputs → outputs: a thread that writes → the same without SIGPIPE, until it is through; one that came is taken.
 
+use nix::sys::signal::{SigSet, SigmaskHow, Signal};
 use std::mem::MaybeUninit;
-use std::ptr::null_mut;
 
 /// While one exists, the thread that made it gets no SIGPIPE.
 pub(crate) struct NoPipeSignal {
-    /// The thread's mask before.
-    mask: libc::sigset_t,
+    /// What the thread held back before; `None`: the system does not say, and holds nothing back for us.
+    before: Option<SigSet>,
 }
 
-fn sigpipe() -> libc::sigset_t {
-    let mut set = MaybeUninit::uninit();
-    // SAFETY: the first call makes it an empty set.
-    unsafe {
-        libc::sigemptyset(set.as_mut_ptr());
-        libc::sigaddset(set.as_mut_ptr(), libc::SIGPIPE);
-        set.assume_init()
-    }
+fn sigpipe() -> SigSet {
+    let mut set = SigSet::empty();
+    set.add(Signal::SIGPIPE);
+    set
+}
+
+/// Whether a SIGPIPE waits for this thread.
+fn is_pending() -> bool {
+    let mut pending = MaybeUninit::uninit();
+    // SAFETY: the call makes it a set where it succeeds, and it is not looked at otherwise.
+    let pending = unsafe {
+        let is_told = libc::sigpending(pending.as_mut_ptr()) == 0;
+        is_told.then(|| SigSet::from_sigset_t_unchecked(pending.assume_init()))
+    };
+    pending.is_some_and(|pending| pending.contains(Signal::SIGPIPE))
 }
 
 impl NoPipeSignal {
     pub fn begin() -> Self {
-        let mut mask = sigpipe();
-        // SAFETY: both are sets of signals of ours.
-        unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &raw const mask, &raw mut mask) };
-        Self { mask }
+        Self { before: sigpipe().thread_swap_mask(SigmaskHow::SIG_BLOCK).ok() }
     }
 }
 
 impl Drop for NoPipeSignal {
     fn drop(&mut self) {
-        // SAFETY: all of them are sets of signals of ours; one that is pending is not waited for.
-        unsafe {
-            let (set, mut pending, mut taken) = (sigpipe(), sigpipe(), 0);
-            // Who held it back himself has his own ways with it.
-            if libc::sigismember(&raw const self.mask, libc::SIGPIPE) == 0
-                && libc::sigpending(&raw mut pending) == 0
-                && libc::sigismember(&raw const pending, libc::SIGPIPE) == 1
-            {
-                libc::sigwait(&raw const set, &raw mut taken);
-            }
-            libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.mask, null_mut());
+        let Some(before) = self.before else { return };
+        // Who held it back himself has his own ways with it.
+        if !before.contains(Signal::SIGPIPE) && is_pending() {
+            let _ = sigpipe().wait();
         }
+        let _ = before.thread_set_mask();
     }
 }

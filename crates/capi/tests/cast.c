@@ -165,6 +165,16 @@ struct stream {
   denrei_cast_receipt receipt;
 };
 
+/* A Node that is to pass a cast on to `fd`. */
+static struct stream new_stream(int fd, char *address, size_t size) {
+  struct stream stream;
+  memset(&stream, 0, sizeof stream);
+  stream.node = open_node();
+  stream.fd = fd;
+  OK(denrei_node_address(stream.node, address, size));
+  return stream;
+}
+
 static void *receive_stream(void *argument) {
   struct stream *stream = (struct stream *)argument;
   denrei_cast_options *options = new_options();
@@ -179,11 +189,7 @@ static void a_stream_reaches_a_pipe(void) {
   path_of(file, sizeof file, "order");
   int in = open(file, O_RDONLY), out[2];
   CHECK(in >= 0 && pipe(out) == 0);
-  struct stream stream;
-  memset(&stream, 0, sizeof stream);
-  stream.node = open_node();
-  stream.fd = out[1];
-  OK(denrei_node_address(stream.node, address, sizeof address));
+  struct stream stream = new_stream(out[1], address, sizeof address);
   pthread_t receiving, reading;
   CHECK(pthread_create(&receiving, NULL, receive_stream, &stream) == 0);
   CHECK(pthread_create(&reading, NULL, read_pipe, &out[0]) == 0);
@@ -234,11 +240,7 @@ static void a_pipe_that_nobody_reads_is_an_error(void) {
   path_of(file, sizeof file, "order");
   int in = open(file, O_RDONLY), out[2];
   CHECK(in >= 0 && pipe(out) == 0 && close(out[0]) == 0);
-  struct stream stream;
-  memset(&stream, 0, sizeof stream);
-  stream.node = open_node();
-  stream.fd = out[1];
-  OK(denrei_node_address(stream.node, address, sizeof address));
+  struct stream stream = new_stream(out[1], address, sizeof address);
   pthread_t receiving;
   CHECK(pthread_create(&receiving, NULL, receive_unread, &stream) == 0);
   denrei_node *node = open_node();

@@ -1,35 +1,42 @@
 //! Casts between hosts in namespaces, with loss, of different speed, and with several addresses.
 
 use crate::sides::{Side, begun, content, places, wait_until};
-use denrei_netlab::Lab;
+use denrei_netlab::{Lab, LabError};
 use std::fs;
+use std::process::Command;
+
+/// What this machine has granted a test; else it says that the test is skipped, and why.
+fn granted<T>(test: &str, result: Result<T, LabError>) -> Option<T> {
+    result.inspect_err(|error| eprintln!("SKIPPED {test}: {error}")).ok()
+}
+
+/// A side of a cast on one of the lab's hosts: `send` or `recv`.
+fn cast(lab: &Lab, host: usize, direction: &str) -> Command {
+    let mut command = lab.host(host).command(env!("CARGO_BIN_EXE_denrei"));
+    command.args(["cast", direction, "--json"]);
+    command
+}
 
 /// Hosts with 1 % loss on a switch with multicast; one is killed, one comes late, one is stopped and
 /// started again.
 #[test]
 fn hosts_with_loss_of_which_one_dies_one_is_late_and_one_is_interrupted() {
     const NAME: &str = "hosts_with_loss_of_which_one_dies_one_is_late_and_one_is_interrupted";
-    let lab = match Lab::bridge(6) {
-        Ok(lab) => lab,
-        Err(error) => return eprintln!("SKIPPED {NAME}: {error}"),
-    };
+    let Some(lab) = granted(NAME, Lab::bridge(6)) else { return };
     for host in 1..6 {
-        if let Err(error) = lab.loss(host, 10) {
-            return eprintln!("SKIPPED {NAME}: {error}");
-        }
+        let Some(()) = granted(NAME, lab.loss(host, 10)) else { return };
     }
     let (group, into, from) = ("239.255.81.1:7118", places(5), tempfile::tempdir().unwrap());
     let file = from.path().join("file");
     fs::write(&file, content(12_000_000)).unwrap();
     let receiver = |host: usize| {
-        let mut command = lab.host(host).command(env!("CARGO_BIN_EXE_denrei"));
-        command.args(["cast", "recv", "--insecure", "--json", "--group", group, "--into"]);
-        command.arg(into[host - 1].path()).args(["--name", &format!("host{host}")]);
-        Side::receiver(&mut command).0
+        let mut command = cast(&lab, host, "recv");
+        command.args(["--insecure", "--group", group, "--into"]).arg(into[host - 1].path());
+        Side::receiver(command.args(["--name", &format!("host{host}")])).0
     };
-    let mut command = lab.host(0).command(env!("CARGO_BIN_EXE_denrei"));
-    command.args(["cast", "send", "--insecure", "--json", "--group", group, "--min-members=4"]);
-    let sender = Side::start(command.args(["--rate=5M", "--patience=1"]).arg(&file));
+    let mut command = cast(&lab, 0, "send");
+    command.args(["--insecure", "--group", group, "--min-members=4", "--rate=5M", "--patience=1"]);
+    let sender = Side::start(command.arg(&file));
     let mut sides: Vec<Side> = (1..5).map(receiver).collect();
     wait_until("the cast begins", || begun(into[1].path()) > 2_000_000);
     sides[0].kill();
@@ -57,27 +64,22 @@ fn hosts_with_loss_of_which_one_dies_one_is_late_and_one_is_interrupted() {
 #[test]
 fn a_slow_receiver_is_served_by_itself_and_holds_nobody_up() {
     const NAME: &str = "a_slow_receiver_is_served_by_itself_and_holds_nobody_up";
-    let lab = match Lab::bridge(4) {
-        Ok(lab) => lab,
-        Err(error) => return eprintln!("SKIPPED {NAME}: {error}"),
-    };
+    let Some(lab) = granted(NAME, Lab::bridge(4)) else { return };
     for (host, mbit) in [(1, 200), (2, 200), (3, 20)] {
-        if let Err(error) = lab.rate(host, mbit, 200_000) {
-            return eprintln!("SKIPPED {NAME}: {error}");
-        }
+        let Some(()) = granted(NAME, lab.rate(host, mbit, 200_000)) else { return };
     }
     let (group, into, from) = ("239.255.81.3:7118", places(3), tempfile::tempdir().unwrap());
     let file = from.path().join("file");
     fs::write(&file, content(16_000_000)).unwrap();
     let receivers = (1..4).map(|host| {
-        let mut command = lab.host(host).command(env!("CARGO_BIN_EXE_denrei"));
-        command.args(["cast", "recv", "--insecure", "--json", "--group", group, "--name"]);
-        Side::receiver(command.arg(format!("host{host}")).arg("--into").arg(into[host - 1].path())).0
+        let mut command = cast(&lab, host, "recv");
+        command.args(["--insecure", "--group", group, "--name", &format!("host{host}"), "--into"]);
+        Side::receiver(command.arg(into[host - 1].path())).0
     });
     let receivers: Vec<Side> = receivers.collect();
-    let mut command = lab.host(0).command(env!("CARGO_BIN_EXE_denrei"));
-    command.args(["cast", "send", "--insecure", "--json", "--group", group, "--stall=0.5"]);
-    let (status, report) = Side::start(command.arg("--min-members=3").arg(&file)).json();
+    let mut command = cast(&lab, 0, "send");
+    command.args(["--insecure", "--group", group, "--stall=0.5", "--min-members=3"]);
+    let (status, report) = Side::start(command.arg(&file)).json();
     assert_eq!(status, Some(0), "{report}");
     let members = report["members"].as_array().unwrap();
     let took = |name: &str| {
@@ -95,14 +97,8 @@ fn a_slow_receiver_is_served_by_itself_and_holds_nobody_up() {
 /// A sender on loopback, which is where one without a key is, and receivers on all addresses and one.
 #[test]
 fn processes_of_a_host_find_each_other_whatever_they_are_bound_to() {
-    let lab = match Lab::bridge(1) {
-        Ok(lab) => lab,
-        Err(error) => {
-            return eprintln!(
-                "SKIPPED processes_of_a_host_find_each_other_whatever_they_are_bound_to: {error}"
-            );
-        }
-    };
+    const NAME: &str = "processes_of_a_host_find_each_other_whatever_they_are_bound_to";
+    let Some(lab) = granted(NAME, Lab::bridge(1)) else { return };
     // More interfaces than a socket may hear groups on, like a host of many containers.
     let many = "for n in $(seq 12); do ip link add a$n type veth peer name b$n && for i in a b; do \
                 ip addr add 10.77.$n.$((0x$i))/24 dev $i$n && ip link set $i$n up; done; done";
@@ -113,8 +109,8 @@ fn processes_of_a_host_find_each_other_whatever_they_are_bound_to() {
     let own = format!("--bind={}:0", lab.host(0).ipv4());
     let binds = [&[][..], &["--insecure"], &["--insecure", &own]];
     let cast = |direction: &str, bind: &[&str]| {
-        let mut command = lab.host(0).command(env!("CARGO_BIN_EXE_denrei"));
-        command.args(["cast", direction, "--json", "--group", group]).args(bind);
+        let mut command = cast(&lab, 0, direction);
+        command.args(["--group", group]).args(bind);
         command
     };
     for sender in binds {
@@ -139,10 +135,7 @@ fn processes_of_a_host_find_each_other_whatever_they_are_bound_to() {
 #[test]
 fn who_was_started_before_its_link_came_up_is_found_all_the_same() {
     const NAME: &str = "who_was_started_before_its_link_came_up_is_found_all_the_same";
-    let lab = match Lab::bridge(2) {
-        Ok(lab) => lab,
-        Err(error) => return eprintln!("SKIPPED {NAME}: {error}"),
-    };
+    let Some(lab) = granted(NAME, Lab::bridge(2)) else { return };
     let set_links = |state: &str| {
         for host in lab.hosts() {
             assert!(host.command("ip").args(["link", "set", "eth0", state]).status().unwrap().success());
@@ -155,8 +148,8 @@ fn who_was_started_before_its_link_came_up_is_found_all_the_same() {
     for group in ["239.255.81.4:7118", "[ff15::8104]:7118"].into_iter().take(1 + usize::from(has_v6)) {
         set_links("down");
         let cast = |host: usize, direction: &str| {
-            let mut command = lab.host(host).command(env!("CARGO_BIN_EXE_denrei"));
-            command.args(["cast", direction, "--insecure", "--json", "--group", group]);
+            let mut command = cast(&lab, host, direction);
+            command.args(["--insecure", "--group", group]);
             command
         };
         let receiver = Side::receiver(cast(1, "recv").arg("--into").arg(into[0].path())).0;
@@ -175,21 +168,18 @@ fn who_was_started_before_its_link_came_up_is_found_all_the_same() {
 #[test]
 fn after_an_outage_of_the_senders_link_the_rest_goes_once_to_all_again() {
     const NAME: &str = "after_an_outage_of_the_senders_link_the_rest_goes_once_to_all_again";
-    let lab = match Lab::bridge(5) {
-        Ok(lab) => lab,
-        Err(error) => return eprintln!("SKIPPED {NAME}: {error}"),
-    };
+    let Some(lab) = granted(NAME, Lab::bridge(5)) else { return };
     let (group, into, from) = ("239.255.81.5:7118", places(4), tempfile::tempdir().unwrap());
     let file = from.path().join("file");
     fs::write(&file, content(30_000_000)).unwrap();
     let receivers = (1..5).map(|host| {
-        let mut command = lab.host(host).command(env!("CARGO_BIN_EXE_denrei"));
-        command.args(["cast", "recv", "--insecure", "--json", "--group", group, "--into"]);
+        let mut command = cast(&lab, host, "recv");
+        command.args(["--insecure", "--group", group, "--into"]);
         Side::receiver(command.arg(into[host - 1].path())).0
     });
     let receivers: Vec<Side> = receivers.collect();
-    let mut command = lab.host(0).command(env!("CARGO_BIN_EXE_denrei"));
-    command.args(["cast", "send", "--insecure", "--json", "--group", group, "--min-members=4", "--rate=6M"]);
+    let mut command = cast(&lab, 0, "send");
+    command.args(["--insecure", "--group", group, "--min-members=4", "--rate=6M"]);
     let sender = Side::start(command.arg(&file));
     wait_until("the cast is under way", || begun(into[0].path()) > 4_000_000);
     lab.link_down(0).unwrap();
@@ -210,10 +200,7 @@ fn after_an_outage_of_the_senders_link_the_rest_goes_once_to_all_again() {
 #[test]
 fn hosts_are_reached_over_ipv6_and_by_multicast_there() {
     const NAME: &str = "hosts_are_reached_over_ipv6_and_by_multicast_there";
-    let lab = match Lab::bridge(4) {
-        Ok(lab) => lab,
-        Err(error) => return eprintln!("SKIPPED {NAME}: {error}"),
-    };
+    let Some(lab) = granted(NAME, Lab::bridge(4)) else { return };
     let Some(v6) = (1..4).map(|host| lab.host(host).ipv6()).collect::<Option<Vec<_>>>() else {
         return eprintln!("SKIPPED {NAME}: no IPv6 here");
     };
@@ -230,13 +217,12 @@ fn hosts_are_reached_over_ipv6_and_by_multicast_there() {
         [(all.clone(), &[][..], 4_000_000), (mixed, &[], 8_000_000), (all, &of_link, 4_000_000)]
     {
         let receiver = |host: usize| {
-            let mut command = lab.host(host).command(env!("CARGO_BIN_EXE_denrei"));
-            command.args(["cast", "recv", "--insecure", "--json", "--into"]);
-            Side::receiver(command.arg(into[host - 1].path())).0
+            let mut command = cast(&lab, host, "recv");
+            Side::receiver(command.args(["--insecure", "--into"]).arg(into[host - 1].path())).0
         };
         let receivers: Vec<Side> = (1..4).map(receiver).collect();
-        let mut command = lab.host(0).command(env!("CARGO_BIN_EXE_denrei"));
-        command.args(["cast", "send", "--insecure", "--json", "--members", &members]).args(group);
+        let mut command = cast(&lab, 0, "send");
+        command.args(["--insecure", "--members", &members]).args(group);
         let (status, report) = Side::start(command.arg(&file)).json();
         assert_eq!(status, Some(0), "{members} {group:?}: {report}");
         assert!(report["wire_bytes"].as_u64().unwrap() < most_bytes, "{members} {group:?}: {report}");

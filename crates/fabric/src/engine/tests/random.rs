@@ -28,6 +28,8 @@ fn number_of(context: usize) -> usize {
 
 /// Of messages: sent at once, with the limits as they are set; only as the first of a row; and offered.
 const SIZES: [usize; 11] = [0, 1, 5, 64, 700, 4_000, 16_000, 16 * 1024, 16 * 1024 + 1, 140_000, 400_000];
+/// Three of four messages have one of the first so many.
+const SMALL_SIZES: usize = 7;
 
 struct Random(u64);
 
@@ -170,7 +172,7 @@ impl Play {
         let Self { random, sides, messages, lost, .. } = self;
         let (to, id) = (random.below(SIDES), messages.len() as u64);
         let tag = (!random.one_in(4)).then(|| random.below(DRAWN_TAGS as usize) as u64 | id << NUMBER_SHIFT);
-        let most = if random.one_in(4) { SIZES.len() } else { 7 };
+        let most = if random.one_in(4) { SIZES.len() } else { SMALL_SIZES };
         let len = random.one_of(&SIZES[..most]);
         let mut bytes: Vec<u8> = (0..len).map(|at| (id as usize * 31 + at * 7) as u8).collect();
         let data = if tag.is_none() || random.one_in(3) { Some(id) } else { None };
@@ -325,11 +327,10 @@ impl Play {
         let carries = entry.flags & ffi::FI_REMOTE_CQ_DATA != 0;
         assert_eq!(carries.then_some(entry.data), message.data);
         let is_claimed = asked.got.last() == Some(&id);
-        let is_cut =
-            |error: &Option<(Errno, usize)>| error.is_some_and(|(errno, _)| errno != Errno::TRUNCATED);
+        let is_cut = entry.error.is_some_and(|(errno, _)| errno != Errno::TRUNCATED);
         match asked.kind {
             // Its sender is lost before all of it was here.
-            _ if is_cut(&entry.error) => {
+            _ if is_cut => {
                 assert_eq!(Some(message.from), self.lost, "{entry:?}");
                 asked.note_end(&entry);
             }
@@ -362,11 +363,9 @@ impl Play {
         let (end, lost) = (Instant::now() + Duration::from_secs(20), self.lost);
         let is_left = |message: &Message| message.is_left(lost);
         let is_there = |side: usize| Some(side) != lost;
+        let is_claim = |asked: &Asked| asked.kind != Kind::Receive && !asked.is_over && is_there(asked.at);
         while self.messages.iter().any(is_left)
-            || self
-                .asked
-                .iter()
-                .any(|asked| asked.kind != Kind::Receive && !asked.is_over && is_there(asked.at))
+            || self.asked.iter().any(is_claim)
             || self.stripes.is_busy(lost)
         {
             assert!(Instant::now() < end, "messages are left after 20 s: {:?}", self.left());

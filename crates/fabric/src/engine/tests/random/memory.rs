@@ -54,11 +54,9 @@ impl Stripes {
         let mut bytes: Vec<u8> = (0..len).map(|index| (id * 13 + index * 5) as u8).collect();
         let address = if kind == Kind::Add { COUNTER_AT } else { by * STRIPE + at } as u64;
         let flags = if kind == Kind::Write { ffi::FI_WRITE } else { ffi::FI_READ };
+        let flags = flags | if kind == Kind::Add { ffi::FI_ATOMIC } else { ffi::FI_RMA };
         let operation = OneSided {
-            report: report(
-                context(id, MEMORY),
-                flags | if kind == Kind::Add { ffi::FI_ATOMIC } else { ffi::FI_RMA },
-            ),
+            report: report(context(id, MEMORY), flags),
             ..one_sided(number(by, to), self.keys[to], address, len, 0)
         };
         let engine = &mut sides[by].engine;
@@ -106,14 +104,14 @@ impl Stripes {
                     "{by} wrote to {to}"
                 );
             }
-            let adds =
-                self.operations.iter().filter(|it| it.kind == Kind::Add && it.to == to && is_there(&it.by));
+            let adds = || self.operations.iter().filter(|it| it.kind == Kind::Add && it.to == to);
             let value = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().unwrap());
-            let mut before: Vec<u64> = adds.map(|it| value(&it.bytes)).collect();
+            let noted = adds().filter(|it| is_there(&it.by));
+            let mut before: Vec<u64> = noted.map(|it| value(&it.bytes)).collect();
             before.sort_unstable();
             before.dedup();
             let (least, count) = (before.len(), value(&self.memory[to][COUNTER_AT..]));
-            let of_lost = self.operations.iter().filter(|it| it.to == to && !is_there(&it.by)).count();
+            let of_lost = adds().filter(|it| !is_there(&it.by)).count();
             assert!(before.iter().all(|before| *before < count));
             assert!((least..=least + of_lost).contains(&(count as usize)), "{least} added, {count} counted");
         }
