@@ -6,7 +6,7 @@
 use anyhow::{Context, Result, ensure};
 use denrei_layers::stacks::ip::{self, Ip};
 use denrei_layers::stacks::tp4::{self, Tp4, Tp4Config, Tp4Counters};
-use denrei_layers::stacks::user::{Traffic, User};
+use denrei_layers::stacks::user::{Seen, Traffic, User};
 use denrei_layers::{Builder, Grouping, Idle, Pdu, Pool, PoolConfig, pin};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,7 +18,7 @@ const UNDER_WAY: u64 = 256;
 const RUN_LIMIT: Duration = Duration::from_secs(2);
 /// Between two looks of the thread that waits: each takes a core away from a layer.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
-/// Where nothing is lost, a machine that is busy must not look like a loss.
+/// A machine that is busy must look neither like a loss, where nothing is lost, nor like a stack that stands still.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Which layers.
@@ -115,6 +115,11 @@ fn with_layers(point: &Point, mut builder: Builder<Pdu>) -> (Builder<Pdu>, Vec<A
     (builder, keeping)
 }
 
+/// How long a run may take that has seen so much: until there is something to measure, longer.
+fn limit(seen: &Seen) -> Duration {
+    if seen.received.load(Ordering::Relaxed) > 0 { RUN_LIMIT } else { PATIENCE }
+}
+
 /// Measures over up to `count` PDUs.
 pub fn run(point: &Point, count: u64) -> Result<Run> {
     let header = match point.protocol {
@@ -132,23 +137,23 @@ pub fn run(point: &Point, count: u64) -> Result<Run> {
     let builder = builder.grouping(Grouping::Sizes(point.groups())).idle(idle).loop_back();
     let began = Instant::now();
     let (stack, _top, _bottom) = builder.start().context("cannot run the layers")?;
-    while seen.elapsed_ns.load(Ordering::Acquire) == 0 && began.elapsed() < RUN_LIMIT {
+    while seen.elapsed_ns.load(Ordering::Acquire) == 0 && began.elapsed() < limit(&seen) {
         std::thread::sleep(LOOK_EVERY);
     }
     let (elapsed_ns, received) =
         (seen.elapsed_ns.load(Ordering::Acquire), seen.received.load(Ordering::Relaxed));
     let all_ns = began.elapsed().as_nanos() as f64;
-    let shutdown = stack.shutdown(RUN_LIMIT);
+    let shutdown = stack.shutdown(PATIENCE);
     ensure!(shutdown.dropped == 0 && shutdown.panicked == 0, "the stack lost PDUs: {shutdown:?}, {point:?}");
     ensure!(
         shutdown.drained,
-        "{} PDUs were still on their way {RUN_LIMIT:?} after the last was sent: measure when nothing else keeps the \
+        "{} PDUs were still on their way {PATIENCE:?} after the last was sent: measure when nothing else keeps the \
          cores busy ({point:?})",
         shutdown.left
     );
     ensure!(
         received > 0,
-        "no PDU came back within {RUN_LIMIT:?}: measure when nothing else keeps the cores busy ({point:?})"
+        "no PDU came back within {PATIENCE:?}: measure when nothing else keeps the cores busy ({point:?})"
     );
     let (took_ns, counted) = if elapsed_ns > 0 { (elapsed_ns as f64, count) } else { (all_ns, received) };
     let again = keeping.iter().map(|counters| counters.retransmitted.load(Ordering::Relaxed)).sum();
