@@ -26,7 +26,9 @@ def panel(rows, column, x0, low, high):
     first, last = math.log10(members[0]), math.log10(members[-1])
 
     def at(count, value):
-        x = x0 + (math.log10(count) - first) / (last - first) * PANEL_WIDTH
+        # One number of members stands in the middle.
+        across = (math.log10(count) - first) / (last - first) if last > first else 0.5
+        x = x0 + across * PANEL_WIDTH
         share = (math.log10(max(value, low)) - math.log10(low)) / (math.log10(high) - math.log10(low))
         return f"{x:.1f},{TOP + PANEL_HEIGHT * (1 - share):.1f}"
 
@@ -38,8 +40,11 @@ def panel(rows, column, x0, low, high):
         points = sorted(
             (int(row["hosts"]) - 1, float(row[column])) for row in rows if row["feedback"] == scheme
         )
-        line = " ".join(at(count, value) for count, value in points)
-        parts.append(f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="2"/>')
+        # A line of one point is a dot.
+        line = " ".join(at(count, value) for count, value in points * (2 if len(points) == 1 else 1))
+        parts.append(
+            f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="2" stroke-linecap="round"/>'
+        )
     return parts
 
 
@@ -52,6 +57,8 @@ def main():
         rows = [row for row in csv.DictReader(file) if row["finished"] == "true"]
     if chosen:
         rows = [row for row in rows if str(int(row["hosts"]) - 1) in chosen]
+    if not rows:
+        sys.exit(f"{source} has no row that finished{' of so many members: ' + ', '.join(chosen) if chosen else ''}")
     losses = sorted({float(row[loss]) for row in rows})
     values = [float(row[column]) for row in rows]
     low = 10 ** math.floor(math.log10(min((value for value in values if value > 0), default=1)))
