@@ -13,7 +13,7 @@ use bytes::Bytes;
 use core::net::SocketAddr;
 use denrei_wire::Instant;
 use denrei_wire::frame::Feedback;
-use denrei_wire::group::{GroupHeader, Join, Open, Record, Removal};
+use denrei_wire::group::{GroupHeader, Join, Open, Record, Removal, Route};
 use denrei_wire::packet::{COMMON_HEADER_BYTES, Header, flags};
 
 /// Invitations kept for an address that nobody has joined yet; beyond, they are refused.
@@ -34,6 +34,20 @@ const MAX_WAITING_BYTES: u64 = 64 << 20;
 fn takes(peer: PeerId, host: &dyn Host) -> bool {
     let most = MAX_WAITING_BYTES.max(host.config().channel_credit_bytes);
     host.queue_room(peer, most, most, most) > 0
+}
+
+/// A route whose addresses of one link have the interface by which the opener is reached: records name none, as each host
+/// has its own.
+fn on_link_of(opener: Option<SocketAddr>, mut route: Route) -> Route {
+    let Some(SocketAddr::V6(opener)) = opener else { return route };
+    for addr in core::iter::once(&mut route.parent).chain(route.children.iter_mut().map(|(_, addr)| addr)) {
+        if let SocketAddr::V6(addr) = addr
+            && addr.ip().is_unicast_link_local()
+        {
+            addr.set_scope_id(opener.scope_id());
+        }
+    }
+    route
 }
 
 /// A membership before something came in.
@@ -214,8 +228,9 @@ impl Table {
             Record::Removed(why) if from_opener => return self.end(id, MembershipEnd::Removed(*why)),
             Record::Key { keep_previous, key } if from_opener => member.rekey(now, key, *keep_previous),
             Record::Route(route) if from_opener => {
+                let route = on_link_of(host.addr_of(peer), route.clone());
                 let children = host.connect_told(now, &mut route.children.iter().map(|(_, addr)| *addr));
-                member.set_route(now, route.clone(), children);
+                member.set_route(now, route, children);
             }
             _ => return,
         }

@@ -2,7 +2,7 @@ use super::*;
 use crate::config::{Config, MESSAGE_COST_BYTES};
 use crate::seal::Seed;
 use core::time::Duration;
-use denrei_wire::group::{Begin, Route};
+use denrei_wire::group::Begin;
 use std::collections::BTreeMap;
 
 fn addr(host: u32) -> SocketAddr {
@@ -18,6 +18,15 @@ fn peer(host: u32) -> PeerId {
 struct Silent {
     config: Config,
     queued: BTreeMap<u32, Vec<Bytes>>,
+    /// Where they have addresses of one link.
+    interface: Option<u32>,
+}
+
+impl Silent {
+    fn addr(&self, host: u32) -> SocketAddr {
+        let of_link = |interface| format!("[fe80::{host}%{interface}]:7000").parse().unwrap();
+        self.interface.map_or(addr(host), of_link)
+    }
 }
 
 impl Host for Silent {
@@ -59,7 +68,7 @@ impl Host for Silent {
         (1..4).find(|host| self.addr_of(peer(*host)) == Some(addr)).map(peer)
     }
     fn way_of(&self, peer: PeerId) -> Option<denrei_wire::Way> {
-        Some(addr(peer.slot).into())
+        Some(self.addr(peer.slot).into())
     }
     fn seed(&mut self) -> Seed {
         Seed::from(1)
@@ -178,4 +187,36 @@ fn who_takes_no_answers_is_not_answered_for_ever() {
     host.queued.insert(1, vec![vec![0; MAX_WAITING_BYTES as usize].into()]);
     (0..1000).for_each(|_| said(&mut table, &mut host, &open()));
     assert_eq!(host.queued[&1].len(), 1);
+}
+
+#[test]
+fn a_route_along_a_link_is_of_the_interface_that_the_opener_is_reached_by() {
+    let (mut table, mut host) = (Table::default(), Silent { interface: Some(3), ..Silent::default() });
+    table.join(Instant::ZERO, "239.1.1.1:7400".parse().unwrap(), true, &mut host).unwrap();
+    said(&mut table, &mut host, &open());
+    said(&mut table, &mut host, &Record::Begin(Begin { symbol: 0, message: 0, cost: 0 }));
+    // Without the interface, as a record has no place for it.
+    let children = vec![(1, host.addr(2))];
+    let route = Route { parent: host.addr(3), report_to_parent: true, relay: true, children };
+    said(&mut table, &mut host, &Record::Route(route));
+    let member = table.membership(GroupId(7).into()).unwrap();
+    assert!(member.hears(peer(3), host.addr_of(peer(3))), "what its parent hands on");
+    assert_eq!(member.reports_to(), host.addr_of(peer(3)));
+    said(&mut table, &mut host, &Record::Symbol { number: 0, report: false, frames: &[0; 100] });
+    assert_eq!(host.queued.get(&2).map(Vec::len), Some(1), "its child is handed on");
+}
+
+#[test]
+fn a_route_has_an_interface_for_addresses_of_one_link_alone() {
+    let named = |addr: &str| addr.parse::<SocketAddr>().unwrap();
+    let route = |parent: &str, child: &str| {
+        let children = vec![(1, named(child))];
+        Route { parent: named(parent), report_to_parent: true, relay: true, children }
+    };
+    let via = |opener: &str, route| on_link_of(Some(named(opener)), route);
+    let there = route("[fe80::2%3]:7", "[fd00::3]:7");
+    assert_eq!(via("[fe80::1%3]:7", route("[fe80::2]:7", "[fd00::3]:7")), there);
+    let there = route("10.0.0.2:7", "[fe80::3]:7");
+    assert_eq!(via("[fd00::1]:7", there.clone()), there);
+    assert_eq!(via("10.0.0.1:7", there.clone()), there);
 }
