@@ -28,8 +28,8 @@ pub(super) struct Watch {
     /// Peers whose last session broke, and of which no look for a message has been told. A message of theirs ends it:
     /// if one before it was lost, its sender has been told.
     broken: HashMap<PeerIndex, Broken>,
-    /// The same for looks for anybody's message, and `served` at that time: who is served goes on.
-    anybody: Option<(Broken, u64)>,
+    /// The last of them, for whoever asks for anybody's message.
+    last_broken: Option<LastBroken>,
     /// Somebody has begun to wait for anybody's message since the last turn, or still does.
     is_wanted: bool,
     /// When sessions are opened.
@@ -46,6 +46,15 @@ struct Broken {
     errno: Errno,
     /// Its peer has answered, and no receive has failed: the next one does, or it would wait for what may be lost.
     is_untold: bool,
+}
+
+/// Whoever looks for anybody's message, and is served by others since, goes on.
+#[derive(Clone, Copy, Debug)]
+struct LastBroken {
+    peer: PeerIndex,
+    broken: Broken,
+    /// `Watch::served` at that time.
+    served: u64,
 }
 
 impl Engine {
@@ -96,7 +105,7 @@ impl Engine {
             Some(source) => self.watch.broken.remove(&source).filter(|_| !self.is_another(source)),
             None => {
                 let served = self.watch.served;
-                self.watch.anybody.take().filter(|(_, then)| *then == served).map(|(broken, _)| broken)
+                self.watch.last_broken.take_if(|last| last.served == served).map(|last| last.broken)
             }
         };
         broken.map(|broken| broken.errno).or_else(|| self.watch(source).err()).unwrap_or(Errno::NO_MESSAGE)
@@ -105,13 +114,13 @@ impl Engine {
     /// Why a receive that finds no message is not to wait: a session broke while none waited, as the application
     /// computed or spoke with others. Said once.
     pub(super) fn why_no_receive(&mut self, source: Option<PeerIndex>) -> Option<Errno> {
+        let peer = source.or_else(|| self.watch.last_broken.map(|last| last.peer))?;
+        if self.is_another(peer) {
+            return None;
+        }
         let broken = match source {
-            Some(source) if self.is_another(source) => None,
             Some(source) => self.watch.broken.get_mut(&source),
-            None => {
-                let served = self.watch.served;
-                self.watch.anybody.as_mut().filter(|(_, then)| *then == served).map(|(broken, _)| broken)
-            }
+            None => self.watch.last_broken.as_mut().map(|last| &mut last.broken),
         }?;
         std::mem::take(&mut broken.is_untold).then_some(broken.errno)
     }
@@ -124,6 +133,7 @@ impl Engine {
     /// Nobody asks for these peers any more.
     pub(super) fn watch_no_more(&mut self, gone: &HashSet<PeerIndex>) {
         self.watch.broken.retain(|peer, _| !gone.contains(peer));
+        self.watch.last_broken.take_if(|last| gone.contains(&last.peer));
         self.watch.opened.retain(|peer, _| !gone.contains(peer));
     }
 
@@ -139,6 +149,7 @@ impl Engine {
         if !self.watch.broken.is_empty() {
             self.watch.broken.remove(&source);
         }
+        self.watch.last_broken.take_if(|last| last.peer == source);
     }
 
     /// A session broke, or there was never an answer: receives that wait for this peer fail, and so does
@@ -157,7 +168,8 @@ impl Engine {
         let is_known = self.port.has_spoken(peer) || self.addresses.number(self.port.address(peer)).is_some();
         if !self.limits.keeps_any_source && is_known {
             is_told |= self.fail_undirected(errno);
-            self.watch.anybody = Some((Broken { errno, is_untold: answered && !is_told }, self.watch.served));
+            let broken = Broken { errno, is_untold: answered && !is_told };
+            self.watch.last_broken = Some(LastBroken { peer, broken, served: self.watch.served });
             if !is_told && self.has_buffers() {
                 self.tell_lost(peer);
             }

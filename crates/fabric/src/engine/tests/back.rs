@@ -43,6 +43,47 @@ fn a_receive_that_comes_after_its_peer_was_missed_fails_once() {
     }
 }
 
+/// Between two receives, and a third one spoke: whoever is never out of messages would never hear of it.
+#[test]
+fn a_receive_from_anybody_fails_once_though_others_have_spoken_since_a_peer_was_missed() {
+    if !a_peer_can_hang() {
+        return;
+    }
+    let mut sides = parted();
+    let here = sides[0].addresses.address(0).unwrap();
+    sides.push(side(|_| ()));
+    sides[2].addresses.insert(here);
+    let (mut out, mut into) = ([6; 8], [0; 8]);
+    send(&mut sides[2], 1, 2, &mut out);
+    work(&mut sides, |sides| sides[0].engine.receiving_is_busy());
+    receive(&mut sides[0], ffi::FI_ADDR_UNSPEC, 2, &mut into, 2);
+    assert_eq!(wait_for(&mut sides, 0, 1)[0].error, None);
+    receive(&mut sides[0], ffi::FI_ADDR_UNSPEC, 2, &mut into, 3);
+    let failed = wait_for(&mut sides, 0, 1);
+    assert_eq!((failed[0].context, failed[0].error), (3, Some((Errno(ffi::ETIMEDOUT), 0))));
+    receive(&mut sides[0], ffi::FI_ADDR_UNSPEC, 2, &mut into, 4);
+    send(&mut sides[2], 1, 2, &mut out);
+    assert_eq!(wait_for(&mut sides, 0, 1)[0].error, None, "once");
+}
+
+/// What it had to say is there.
+#[test]
+fn a_receive_from_anybody_does_not_fail_when_the_peer_that_was_missed_has_spoken_again() {
+    if !a_peer_can_hang() {
+        return;
+    }
+    let mut sides = parted();
+    let (mut out, mut into) = ([6; 8], [0; 8]);
+    work(&mut sides, |sides| deliver(&mut sides[1], 1, 2, &mut out).is_ok());
+    work(&mut sides, |sides| sides[0].engine.receiving_is_busy());
+    for context in [2, 3] {
+        receive(&mut sides[0], ffi::FI_ADDR_UNSPEC, 2, &mut into, context);
+        send(&mut sides[1], 1, 2, &mut out);
+        let got = wait_for(&mut sides, 0, 1);
+        assert_eq!((got[0].context, got[0].error), (context, None));
+    }
+}
+
 /// The next message would be taken for the one that was lost.
 #[test]
 fn who_sends_to_a_peer_that_was_missed_is_told_though_that_one_has_come_back() {
