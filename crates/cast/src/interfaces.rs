@@ -13,22 +13,27 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 /// (RFC 2365).
 pub const DEFAULT_GROUP: &str = "239.255.71.17:7118";
 
+const DEFAULT_PORT: u16 = 7118;
+
 /// The group of a cast for which none is named, to `members` if they are listed: [`DEFAULT_GROUP`], or where all of
 /// them have addresses of IPv6, which hear none of IPv4, one of that within the site, or on the link that all their
 /// addresses are of (RFC 4291 §2.7).
 pub fn default_group(members: &[SocketAddr]) -> SocketAddr {
-    const PORT: u16 = 7118;
-    let of_v6 = |scope| Ipv6Addr::new(scope, 0, 0, 0, 0, 0, 0, 0x7117);
     let is_ipv6 = |member: &SocketAddr| member.ip().to_canonical().is_ipv6();
     if members.is_empty() || !members.iter().all(is_ipv6) {
-        return (IpAddr::from([239, 255, 71, 17]), PORT).into();
+        return (IpAddr::from([239, 255, 71, 17]), DEFAULT_PORT).into();
     }
     match link_of(members[0]) {
         Some(link) if members.iter().all(|member| link_of(*member) == Some(link)) => {
-            SocketAddrV6::new(of_v6(0xff12), PORT, 0, link).into()
+            SocketAddrV6::new(default_ipv6(0xff12), DEFAULT_PORT, 0, link).into()
         }
-        _ => (of_v6(0xff15), PORT).into(),
+        _ => (default_ipv6(0xff15), DEFAULT_PORT).into(),
     }
+}
+
+/// The group of a cast for which none is named, of IPv6 within this scope.
+fn default_ipv6(scope: u16) -> Ipv6Addr {
+    Ipv6Addr::new(scope, 0, 0, 0, 0, 0, 0, 0x7117)
 }
 
 /// The interface to the link that an address is of, if that alone has it.
@@ -155,6 +160,16 @@ pub fn is_this_host_alone(group: SocketAddr, local: SocketAddr) -> bool {
     };
     let places = of_node(group, local).unwrap_or_default();
     !local.ip().to_canonical().is_loopback() && !places.is_empty() && places.iter().all(is_loopback)
+}
+
+/// What to tell people besides whose Node at `local` hears no other host at `group`, as that is of IPv4 and their hosts
+/// have IPv6 alone.
+pub fn or_by_ipv6(group: SocketAddr, local: SocketAddr) -> String {
+    let other = (default_ipv6(0xff15), DEFAULT_PORT).into();
+    if group.is_ipv6() || of_node(other, local).is_err() || is_this_host_alone(other, local) {
+        return String::new();
+    }
+    format!("; hosts that have IPv6 alone find each other with --group {other} on all")
 }
 
 /// What to tell people whom nobody reaches: a Node at loopback is for its own host.

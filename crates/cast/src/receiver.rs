@@ -80,13 +80,14 @@ impl Receiver {
             let group = interfaces::named(options.group);
             format!("cannot hear casts announced at {group}: {error}; --from names a sender")
         });
-        let alone = interfaces::is_this_host_alone(options.group, node.local_addr());
+        let (group, local) = (options.group, node.local_addr());
         let warning = warning.or_else(|| {
-            alone.then(|| {
+            interfaces::is_this_host_alone(group, local).then(|| {
                 format!(
                     "casts announced at {} by other hosts are not heard, as no interface towards them carries \
-                     multicast; --from names a sender",
-                    interfaces::named(options.group)
+                     multicast; --from names a sender{}",
+                    interfaces::named(group),
+                    interfaces::or_by_ipv6(group, local)
                 )
             })
         });

@@ -96,7 +96,8 @@ fn not_announced(announced: io::Result<()>, group: SocketAddr, local: SocketAddr
         ),
         Err(error) => format!("cannot announce the cast at {named}: {error}; tell receivers"),
     };
-    Some(format!("{what} the address of this sender, with --from"))
+    let or_else = if alone { interfaces::or_by_ipv6(group, local) } else { String::new() };
+    Some(format!("{what} the address of this sender, with --from{or_else}"))
 }
 
 impl Sender {

@@ -233,3 +233,41 @@ fn hosts_are_reached_over_ipv6_and_by_multicast_there() {
         }
     }
 }
+
+/// The default group is of IPv4, which nobody there speaks.
+#[test]
+fn hosts_of_ipv6_alone_are_told_the_group_at_which_they_find_each_other() {
+    const NAME: &str = "hosts_of_ipv6_alone_are_told_the_group_at_which_they_find_each_other";
+    const TOLD: &str = "--group [ff15::7117]:7118";
+    let Some(lab) = granted(NAME, Lab::bridge(2)) else { return };
+    if lab.host(0).ipv6().is_none() {
+        return eprintln!("SKIPPED {NAME}: no IPv6 here");
+    }
+    for host in lab.hosts() {
+        let mut flush = host.command("ip");
+        assert!(flush.args(["-4", "addr", "flush", "dev", "eth0"]).status().unwrap().success());
+    }
+    let (into, from) = (places(1), tempfile::tempdir().unwrap());
+    let file = from.path().join("file");
+    fs::write(&file, content(100_000)).unwrap();
+    let receive = |group: &[&str]| {
+        let mut command = cast(&lab, 1, "recv");
+        command.args(["--insecure", "--into"]).arg(into[0].path()).args(group);
+        command
+    };
+    let send = |group: &[&str]| {
+        let mut command = cast(&lab, 0, "send");
+        command.args(["--insecure", "--min-members=1"]).args(group).arg(&file);
+        command
+    };
+    for mut command in [receive(&["--wait=0.3"]), send(&["--wait=0.3"])] {
+        let said = String::from_utf8(command.output().unwrap().stderr).unwrap();
+        assert!(said.contains(TOLD), "{said}");
+    }
+    let told: Vec<&str> = TOLD.split(' ').collect();
+    let receiver = Side::receiver(&mut receive(&told)).0;
+    let (status, report) = Side::start(&mut send(&told)).json();
+    assert_eq!(status, Some(0), "{report}");
+    assert_eq!(receiver.json().0, Some(0));
+    assert!(fs::read(into[0].path().join("file")).unwrap() == content(100_000));
+}
